@@ -1,0 +1,72 @@
+// The one exception type of Facula, and the checks that raise it.
+//   user_check(cond, "matmul") << "..." << hint("...")   bad input: names the operator as the user wrote it
+//   internal_check(cond)                                 a broken promise of ours
+// Python raises `Error::type`; the text is "<operator>: <message>\n  hint: <hint>".
+#pragma once
+#include <cstdint>
+#include <exception>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+namespace facula {
+
+enum class ErrorKind : uint8_t { user, runtime, internal };
+enum class ErrorType : uint8_t { RuntimeError, IndexError, TypeError, ValueError, NotImplementedError, KeyboardInterrupt };
+
+class Error : public std::exception {
+ public:
+  Error(ErrorKind kind, ErrorType type, std::string op, std::string message, std::string hint = "");
+  const char* what() const noexcept override { return text_.c_str(); }
+  ErrorKind kind() const { return kind_; }
+  ErrorType type() const { return type_; }
+  const std::string& op() const { return op_; }
+  const std::string& message() const { return message_; }
+
+ private:
+  ErrorKind kind_;
+  ErrorType type_;
+  std::string op_, message_, text_;
+};
+
+// A remedy, shown on a line of its own below the message.
+struct Hint { std::string text; };
+template <class... Parts> Hint hint(const Parts&... parts) {
+  std::ostringstream s;
+  (s << ... << parts);
+  return {s.str()};
+}
+
+namespace detail {
+// Collects the message of a failed check and throws when the full expression ends.
+class Thrower {
+ public:
+  Thrower(ErrorKind kind, ErrorType type, std::string_view op) : kind_(kind), type_(type), op_(op) {}
+  [[noreturn]] void raise();
+  template <class T> Thrower& operator<<(const T& part) { text_ << part; return *this; }
+  Thrower& operator<<(const Hint& h) { hint_ = h.text; return *this; }
+
+ private:
+  ErrorKind kind_;
+  ErrorType type_;
+  std::string op_, hint_;
+  std::ostringstream text_;
+};
+struct Raise { [[noreturn]] void operator&&(Thrower& t) const { t.raise(); } [[noreturn]] void operator&&(Thrower&& t) const { t.raise(); } };
+}  // namespace detail
+
+#define FACULA_CHECK_AS(cond, kind, type, op) \
+  if (__builtin_expect(!!(cond), 1)) {        \
+  } else                                      \
+    ::facula::detail::Raise() && ::facula::detail::Thrower(::facula::ErrorKind::kind, ::facula::ErrorType::type, op)
+
+#define user_check(cond, op) FACULA_CHECK_AS(cond, user, RuntimeError, op)
+#define index_check(cond, op) FACULA_CHECK_AS(cond, user, IndexError, op)
+#define type_check(cond, op) FACULA_CHECK_AS(cond, user, TypeError, op)
+#define value_check(cond, op) FACULA_CHECK_AS(cond, user, ValueError, op)
+#define supported_check(cond, op) FACULA_CHECK_AS(cond, user, NotImplementedError, op)
+#define runtime_check(cond, op) FACULA_CHECK_AS(cond, runtime, RuntimeError, op)
+#define internal_check(cond) \
+  FACULA_CHECK_AS(cond, internal, RuntimeError, "internal") << __FILE__ << ":" << __LINE__ << ": " #cond " "
+
+}  // namespace facula

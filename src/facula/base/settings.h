@@ -1,0 +1,30 @@
+// Environment settings: declared once here, read once, printed with their documentation by `python -m facula.info`.
+//   FACULA_SETTINGS(_): _(name, environment variable, type, default, documentation)
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace facula {
+
+#define FACULA_SETTINGS(_)                                                                                          \
+  _(log, "FACULA_LOG", std::string, "", "comma-separated areas to log: passes, kernels, cache, ops")                \
+  _(cache_dir, "FACULA_CACHE_DIR", std::string, "", "folder of the kernel cache (default: the user's cache folder)") \
+  _(cpu_capability, "FACULA_CPU_CAPABILITY", std::string, "", "highest instruction set to use: avx2 or avx512")     \
+  _(num_threads, "FACULA_NUM_THREADS", int64_t, 0, "threads of an operator (0: OMP_NUM_THREADS, else all cores)")    \
+  _(verify, "FACULA_VERIFY", bool, false, "verify every intermediate representation between passes")                \
+  _(fuse, "FACULA_FUSE", bool, true, "run composites as fused programs (false: operator by operator)")              \
+  _(shipped_cache, "FACULA_SHIPPED_CACHE", std::string, "", "folder of the kernel cache filled at build time")
+
+struct Settings {
+#define FACULA_FIELD(name, env, type, def, doc) type name = def;
+  FACULA_SETTINGS(FACULA_FIELD)
+#undef FACULA_FIELD
+};
+const Settings& settings();
+Settings& mutable_settings();  // for tests
+
+bool log_enabled(std::string_view area);
+void log_line(std::string_view area, std::string_view text);  // one line on standard error
+
+}  // namespace facula

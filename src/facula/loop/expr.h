@@ -1,0 +1,182 @@
+// Scalar expressions: what one element of a result is. Hash-consed and immortal, so equality is pointer equality and
+// an Expr is one word. Every expression has a dtype; operands of an arithmetic node agree in it (`verify`); float16
+// and bfloat16 exist in memory only: `load` yields their compute type and storing rounds.
+//
+// Kinds (semantics; the interpreter is their executable form):
+//   constant            a number of the dtype
+//   index v             loop variable v, Int64. Variables 0..rank-1 are the axes of the result; others are bound by
+//                       reduce, scan or a nest's For
+//   position            row-major position of the element in the result's index space, Int64 (survives collapsing)
+//   size s              a SymInt, Int64
+//   param k             integer parameter k of a kernel, Int64 (nests only)
+//   load b (i...)       element (i...) of operand b; in a nest: one flat offset in elements. `part` 1/2 selects the
+//                       real/imaginary component of a complex buffer as a real number
+//   cast                conversion as C++'s, but to Bool: x != 0; float to integer truncates, saturating
+//   call f (args)       a scalar function of FACULA_SCALAR_FUNCTIONS
+//   select (c, a, b)    a where c else b; the other side may be anything, even NaN, without effect
+//   reduce m (vars) (x...)   fold of x over the box of the bound variables; several components: read by `part`
+//   scan m (var) (x)    fold of x over var = 0..index (inclusive) of axis `axis`
+//   part k (r)          component k of a reduce or scan over a monoid with several components
+//   random (seed, counter)   facula::random_bits, as Int64 in [0, 2^32)
+//   check (i, n)        i, or i + n if negative; flags an IndexError of the kernel and yields 0 if out of [-n, n)
+//   local v             value of a nest's local or let variable v
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "facula/base/dtype.h"
+#include "facula/sym/symint.h"
+#include "facula/tensor/scalar.h"
+
+namespace facula::loop {
+
+// (name, arity, result: T same as operands | B Bool | R real component type, bound on the error of generated float32
+// and float64 code in ULP; 0 = exact or correctly rounded).
+// max and min propagate NaN; fmax and fmin ignore it; remainder has the divisor's sign, fmod the dividend's; round is
+// half to even; div is true division on floating types; floordiv rounds down, truncdiv towards zero.
+#define FACULA_SCALAR_FUNCTIONS(_)                                                                            \
+  _(neg, 1, T, 0) _(abs, 1, R, 0) _(sign, 1, T, 0) _(floor, 1, T, 0) _(ceil, 1, T, 0) _(trunc, 1, T, 0)       \
+  _(round, 1, T, 0) _(sqrt, 1, T, 0) _(rsqrt, 1, T, 1.5) _(reciprocal, 1, T, 0) _(exp, 1, T, 1.5)             \
+  _(exp2, 1, T, 1.5) _(expm1, 1, T, 2) _(log, 1, T, 1.5) _(log2, 1, T, 2) _(log10, 1, T, 2) _(log1p, 1, T, 2) \
+  _(sin, 1, T, 2) _(cos, 1, T, 2) _(tan, 1, T, 3.5) _(asin, 1, T, 4) _(acos, 1, T, 4) _(atan, 1, T, 3)          \
+  _(sinh, 1, T, 3) _(cosh, 1, T, 3) _(tanh, 1, T, 2) _(asinh, 1, T, 4) _(acosh, 1, T, 4) _(atanh, 1, T, 4)    \
+  _(erf, 1, T, 2) _(erfc, 1, T, 4) _(sigmoid, 1, T, 2.5) _(relu, 1, T, 0) _(isnan, 1, B, 0) _(isinf, 1, B, 0) \
+  _(bit_not, 1, T, 0) _(real, 1, R, 0) _(imag, 1, R, 0) _(conj, 1, T, 0)                                      \
+  _(add, 2, T, 0) _(sub, 2, T, 0) _(mul, 2, T, 0) _(div, 2, T, 0) _(floordiv, 2, T, 0) _(truncdiv, 2, T, 0)   \
+  _(remainder, 2, T, 0) _(fmod, 2, T, 0) _(pow, 2, T, 2) _(atan2, 2, T, 4) _(max, 2, T, 0) _(min, 2, T, 0)    \
+  _(fmax, 2, T, 0) _(fmin, 2, T, 0) _(copysign, 2, T, 0)                                                      \
+  _(eq, 2, B, 0) _(ne, 2, B, 0) _(lt, 2, B, 0) _(le, 2, B, 0) _(gt, 2, B, 0) _(ge, 2, B, 0)                   \
+  _(bit_and, 2, T, 0) _(bit_or, 2, T, 0) _(bit_xor, 2, T, 0) _(shl, 2, T, 0) _(shr, 2, T, 0)                  \
+  _(fma, 3, T, 0)
+
+enum class Fn : uint8_t {
+#define FACULA_FN(n, a, r, u) n,
+  FACULA_SCALAR_FUNCTIONS(FACULA_FN)
+#undef FACULA_FN
+};
+const char* name(Fn f);
+int arity(Fn f);
+double ulp(Fn f);
+
+// (name, number of components). The identity and the combination of each are in monoid.h.
+//   sum prod max min any all: one value (max and min propagate NaN)
+//   argmax argmin: (value, position): first position of the extremum, NaN counts as the extremum
+//   logsumexp: (maximum, sum of exp(x - maximum))      welford: (mean, sum of squared deviations, count)
+#define FACULA_MONOIDS(_) \
+  _(sum, 1) _(prod, 1) _(max, 1) _(min, 1) _(any, 1) _(all, 1) _(argmax, 2) _(argmin, 2) _(logsumexp, 2) _(welford, 3)
+enum class Monoid : uint8_t {
+#define FACULA_M(n, c) n,
+  FACULA_MONOIDS(FACULA_M)
+#undef FACULA_M
+};
+namespace monoid {
+#define FACULA_M(n, c) inline constexpr Monoid n = Monoid::n;
+FACULA_MONOIDS(FACULA_M)
+#undef FACULA_M
+}  // namespace monoid
+const char* name(Monoid m);
+int components(Monoid m);
+
+enum class Kind : uint8_t { constant, index, position, size, param, load, cast, call, select, reduce, scan, part, random, check, local };
+
+struct Node;
+
+class Expr {
+ public:
+  Expr() = default;
+  explicit Expr(const Node* n) : node_(n) {}
+  const Node* operator->() const { return node_; }
+  const Node& operator*() const { return *node_; }
+  const Node* get() const { return node_; }
+  explicit operator bool() const { return node_; }
+  DType dtype() const;
+  friend bool operator==(Expr a, Expr b) = delete;  // elementwise comparison is eq(a, b); identity is same(a, b)
+
+ private:
+  const Node* node_ = nullptr;
+};
+inline bool same(Expr a, Expr b) { return a.get() == b.get(); }
+
+struct BoundVar { int var; Expr extent; };
+
+struct Node {
+  Kind kind;
+  DType dtype;
+  Fn fn{};                      // call
+  Monoid monoid{};              // reduce, scan
+  int slot = 0;                 // index, local: variable; load: operand; param, part: k; scan: axis
+  int part = 0;                 // load: 0 whole, 1 real, 2 imaginary
+  DType memory{};               // load: the buffer's dtype
+  Scalar value;                 // constant
+  SymInt size;                  // size
+  std::vector<BoundVar> bound;  // reduce, scan
+  std::vector<Expr> args;
+  uint64_t hash = 0;
+  uint32_t id = 0;              // creation order
+  bool has_reduce = false;      // a reduce or scan is somewhere inside
+};
+inline DType Expr::dtype() const { return node_->dtype; }
+
+// Constructors: check dtypes, fold constants and apply the identities of simplify.h.
+Expr constant(const Scalar& v, DType d);
+Expr index(int var);
+Expr position();
+Expr size(SymInt s);                                     // a constant if concrete
+Expr param(int k);
+Expr load(int slot, DType memory, std::vector<Expr> indices, int part = 0);  // dtype: compute_type(memory), real if part
+Expr cast(Expr x, DType to);
+Expr call(Fn f, std::vector<Expr> args);
+Expr select(Expr c, Expr a, Expr b);
+Expr reduce(Monoid m, std::vector<BoundVar> vars, std::vector<Expr> values);  // argmax takes (value, position)
+Expr scan(Monoid m, int axis, BoundVar var, std::vector<Expr> values);
+Expr part(Expr reduction, int k);
+Expr random(Expr seed, Expr counter);
+Expr check(Expr i, Expr n);
+Expr local(int var, DType d);
+
+// x with f(n) in place of every node for which f yields an expression (outermost first; the rest is rebuilt).
+using Rewrite = std::function<Expr(Expr)>;
+Expr rewrite(Expr x, const Rewrite& f);
+// Variables replaced by expressions.
+Expr substitute(Expr x, std::span<const std::pair<int, Expr>> map);
+void visit(Expr x, const std::function<void(Expr)>& f);  // every distinct node once, operands first
+int fresh_var(std::span<const Expr> xs);                 // a variable none of them uses (>= 64)
+
+// Arithmetic as bodies write it. A number takes the dtype of the expression beside it.
+#define FACULA_UNARY(n) inline Expr n(Expr x) { return call(Fn::n, {x}); }
+FACULA_UNARY(abs) FACULA_UNARY(sign) FACULA_UNARY(floor) FACULA_UNARY(ceil) FACULA_UNARY(trunc) FACULA_UNARY(round)
+FACULA_UNARY(sqrt) FACULA_UNARY(rsqrt) FACULA_UNARY(reciprocal) FACULA_UNARY(exp) FACULA_UNARY(exp2) FACULA_UNARY(expm1)
+FACULA_UNARY(log) FACULA_UNARY(log2) FACULA_UNARY(log10) FACULA_UNARY(log1p) FACULA_UNARY(sin) FACULA_UNARY(cos)
+FACULA_UNARY(tan) FACULA_UNARY(asin) FACULA_UNARY(acos) FACULA_UNARY(atan) FACULA_UNARY(sinh) FACULA_UNARY(cosh)
+FACULA_UNARY(tanh) FACULA_UNARY(asinh) FACULA_UNARY(acosh) FACULA_UNARY(atanh) FACULA_UNARY(erf) FACULA_UNARY(erfc)
+FACULA_UNARY(sigmoid) FACULA_UNARY(relu) FACULA_UNARY(isnan) FACULA_UNARY(isinf) FACULA_UNARY(real) FACULA_UNARY(imag)
+FACULA_UNARY(conj) FACULA_UNARY(bit_not)
+#undef FACULA_UNARY
+inline Expr operator-(Expr x) { return call(Fn::neg, {x}); }
+inline Expr operator!(Expr x) { return call(Fn::bit_not, {x}); }  // of Bool
+#define FACULA_BINARY(spelled, f)                                                                            \
+  inline Expr spelled(Expr a, Expr b) { return call(Fn::f, {a, b}); }                                        \
+  inline Expr spelled(Expr a, const Scalar& b) { return call(Fn::f, {a, constant(b, a.dtype())}); }          \
+  inline Expr spelled(const Scalar& a, Expr b) { return call(Fn::f, {constant(a, b.dtype()), b}); }
+FACULA_BINARY(operator+, add) FACULA_BINARY(operator-, sub) FACULA_BINARY(operator*, mul) FACULA_BINARY(operator/, div)
+FACULA_BINARY(operator<, lt) FACULA_BINARY(operator<=, le) FACULA_BINARY(operator>, gt) FACULA_BINARY(operator>=, ge)
+FACULA_BINARY(operator&, bit_and) FACULA_BINARY(operator|, bit_or) FACULA_BINARY(operator^, bit_xor)
+FACULA_BINARY(eq, eq) FACULA_BINARY(ne, ne) FACULA_BINARY(max, max) FACULA_BINARY(min, min) FACULA_BINARY(fmax, fmax)
+FACULA_BINARY(fmin, fmin) FACULA_BINARY(pow, pow) FACULA_BINARY(atan2, atan2) FACULA_BINARY(floordiv, floordiv)
+FACULA_BINARY(truncdiv, truncdiv) FACULA_BINARY(remainder, remainder) FACULA_BINARY(fmod, fmod)
+FACULA_BINARY(copysign, copysign) FACULA_BINARY(shl, shl) FACULA_BINARY(shr, shr)
+#undef FACULA_BINARY
+inline Expr select(Expr c, Expr a, const Scalar& b) { return select(c, a, constant(b, a.dtype())); }
+inline Expr select(Expr c, const Scalar& a, Expr b) { return select(c, constant(a, b.dtype()), b); }
+
+// Text form, e.g. "add(load[0:float32](i0, i1), 2:float32)"; parse(print(x)) is x.
+std::string print(Expr x);
+Expr parse_expr(std::string_view text);  // ValueError with the position of the mistake
+// RuntimeError (internal) if dtypes, arities or variable scopes are wrong. `free` are the allowed free variables.
+void verify(Expr x, std::span<const int> free);
+
+}  // namespace facula::loop

@@ -1,0 +1,48 @@
+// Storage: a block of memory on a device, shared by views. Small blocks come from a per-thread free list; all blocks
+// are 64-byte aligned. Storage carries a physical order (see "Hidden layouts" in docs/architecture.md): whoever
+// wants plain memory asks `Tensor::data`, which restores the plain order once.
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#include "facula/base/device.h"
+#include "facula/base/intrusive.h"
+
+namespace facula {
+
+// Element order of a dense storage: plain, or the permutation that the elements of its owning tensor are stored in.
+struct PhysicalOrder {
+  uint8_t rank = 0;          // 0: plain
+  uint8_t order[8] = {};     // order[k]: the logical dimension stored k-th from outside
+  int64_t sizes[8] = {};     // the logical sizes that the order refers to
+  bool is_plain() const { return rank == 0; }
+};
+
+class StorageImpl final : public RefCounted {
+ public:
+  StorageImpl(size_t bytes, Device device);                                             // uninitialised
+  StorageImpl(void* data, size_t bytes, Device device, std::function<void()> release);  // foreign memory
+  ~StorageImpl() override;
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  Device device() const { return device_; }
+  const PhysicalOrder& order() const { return order_; }
+  void set_order(const PhysicalOrder& o) { order_ = o; }
+  // Brings the elements (of `itemsize` bytes) into the plain order, in place. The only function that does.
+  void restore_plain(int itemsize);
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+  Device device_;
+  PhysicalOrder order_;
+  std::unique_ptr<std::function<void()>> foreign_;
+};
+using Storage = Ref<StorageImpl>;
+
+struct MemoryStats { int64_t current_bytes, peak_bytes, allocations; };
+MemoryStats memory_stats();
+void reset_peak_memory();
+
+}  // namespace facula

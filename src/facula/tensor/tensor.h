@@ -1,0 +1,134 @@
+// Tensor: sizes, strides and an offset over a shared storage. A handle of one word; copying shares.
+// Operators are free functions (ops.h, generated); this header has what a tensor is.
+//
+// Sizes are SymInt: concrete in eager, symbolic while a trace records (then there is no storage, and `traced` says
+// which graph value the tensor stands for).
+#pragma once
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "facula/base/device.h"
+#include "facula/base/dtype.h"
+#include "facula/base/intrusive.h"
+#include "facula/sym/symint.h"
+#include "facula/tensor/scalar.h"
+#include "facula/tensor/storage.h"
+
+namespace facula {
+
+namespace autograd { struct Meta; }       // the autograd slot: gradient, node, hooks, view record (autograd/node.h)
+namespace graph { struct Value; }
+class Tensor;
+
+enum class MemoryFormat : uint8_t { contiguous, channels_last, preserve };
+
+// Counts in-place writes. It belongs to a tensor and is shared with its views and detached aliases.
+struct VersionCounter final : RefCounted { std::atomic<uint32_t> value{0}; };
+
+class TensorImpl final : public RefCounted {
+ public:
+  TensorImpl(Storage s, Dims sizes_, Dims strides_, SymInt offset_, DType d, Device dev)
+      : storage(std::move(s)), sizes(std::move(sizes_)), strides(std::move(strides_)), offset(offset_), dtype(d), device(dev) {}
+  ~TensorImpl() override;
+
+  Storage storage;                    // null while traced
+  Dims sizes, strides;
+  SymInt offset;                      // in elements
+  DType dtype;
+  Device device;
+  bool requires_grad = false;         // of a leaf
+  bool inference = false;             // made under inference_mode
+  bool conj = false;                  // reserved: lazily conjugated
+  bool owns_py = false;               // the Python object is kept alive by this impl (python/bind/tensor.h)
+  bool wrapped_number = false;        // a 0-d tensor made of a Python number: lowest promotion priority
+  Ref<VersionCounter> version;        // made on first use
+  std::unique_ptr<autograd::Meta, void (*)(autograd::Meta*)> grad_slot{nullptr, nullptr};
+  graph::Value* traced = nullptr;
+  void* py_object = nullptr;
+  static void (*release_py)(TensorImpl*);  // set by the binding: drops an owned Python object
+
+ protected:
+  void destroy() override;            // recycles the block
+};
+
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(Ref<TensorImpl> impl) : impl_(std::move(impl)) {}
+  // Uninitialised memory, contiguous.
+  static Tensor empty(SymSpan sizes, DType dtype, Device device = {});
+  static Tensor empty(IntSpan sizes, DType dtype, Device device = {}) { return empty(symbolic(sizes), dtype, device); }
+  static Tensor empty_strided(SymSpan sizes, SymSpan strides, DType dtype, Device device = {});
+  // A 0-d tensor holding `value`.
+  static Tensor scalar(const Scalar& value, DType dtype, Device device = {});
+  // Memory owned by someone else; `release` is called when the last reference goes.
+  static Tensor from_blob(void* data, IntSpan sizes, IntSpan strides, DType dtype, std::function<void()> release);
+
+  bool defined() const { return bool(impl_); }
+  explicit operator bool() const { return defined(); }
+  TensorImpl* impl() const { return impl_.get(); }
+  const Ref<TensorImpl>& ref() const { return impl_; }
+  Ref<TensorImpl> detach_ref() { return std::move(impl_); }
+
+  int dim() const { return int(impl_->sizes.size()); }
+  SymSpan sizes() const { return impl_->sizes; }
+  SymSpan strides() const { return impl_->strides; }
+  SymInt size(int d) const;            // negative d counts from the end; IndexError
+  SymInt stride(int d) const;
+  SymInt offset() const { return impl_->offset; }
+  IntSpan int_sizes() const { return concrete(impl_->sizes); }      // eager only
+  IntSpan int_strides() const { return concrete(impl_->strides); }
+  SymInt numel() const { return product(impl_->sizes); }
+  DType dtype() const { return impl_->dtype; }
+  Device device() const { return impl_->device; }
+  int itemsize() const { return facula::itemsize(impl_->dtype); }
+  bool is_traced() const { return impl_->traced; }
+
+  bool is_contiguous(MemoryFormat f = MemoryFormat::contiguous) const;
+  bool is_non_overlapping_and_dense() const;
+  bool has_overlap() const;            // may two indices share an element?
+
+  // The first element, in plain order (restores it if need be). Eager only.
+  template <class T> T* data() const { return static_cast<T*>(data_ptr()); }
+  void* data_ptr() const;
+  Scalar item() const;                 // the only element; RuntimeError otherwise
+
+  // The same storage under another geometry. Not differentiable and not tracked: operators build on it.
+  Tensor alias(SymSpan sizes, SymSpan strides, SymInt offset) const;
+  // alias() sharing the version counter but not the autograd slot (detach).
+  Tensor detached() const;
+
+  uint32_t version() const { return impl_->version ? impl_->version->value.load(std::memory_order_relaxed) : 0; }
+  const Ref<VersionCounter>& version_counter() const;  // makes it
+  void bump_version() const;
+
+  bool requires_grad() const;          // a leaf that was asked to, or the result of a recorded operator
+  bool is_same(const Tensor& o) const { return impl_ == o.impl_; }
+
+ private:
+  Ref<TensorImpl> impl_;
+};
+
+// Row-major strides; the NHWC strides of a 4-d (5-d) tensor.
+Dims contiguous_strides(SymSpan sizes);
+Dims channels_last_strides(SymSpan sizes);
+Dims strides_for(SymSpan sizes, MemoryFormat f);
+// Strides of a dense tensor of `sizes` whose dimensions are ordered in memory as `like`'s are; PyTorch's rule for
+// the result of a pointwise operator is this for its first operand, with broadcasting operands as tie-breakers.
+Dims dense_strides_like(SymSpan sizes, std::span<const Tensor> operands);
+
+// Broadcast of all sizes; RuntimeError naming `op` and all shapes if they do not fit.
+Dims broadcast_sizes(const char* op, std::span<const SymSpan> sizes);
+// Is a broadcast of `from` equal to `to`?
+bool broadcasts_to(SymSpan from, SymSpan to);
+
+// A dimension in [-rank, rank) made non-negative; IndexError with PyTorch's text. Rank 0 counts as 1.
+int wrap_dim(const char* op, int64_t dim, int rank);
+
+std::string shapes_of(std::span<const Tensor> tensors);  // "[8, 3] float32, [4, 5] float32", for messages
+std::string to_string(const Tensor& t);                  // as PyTorch prints it
+
+}  // namespace facula
