@@ -1,0 +1,69 @@
+// Reverse-mode automatic differentiation on a tape: the user-facing functions and modes.
+#pragma once
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "facula/autograd/node.h"
+
+namespace facula::autograd {
+
+// Modes of the thread.
+bool grad_enabled();
+bool inference_enabled();
+class GradMode {            // no_grad / enable_grad / set_grad_enabled for a scope
+ public:
+  explicit GradMode(bool enabled);
+  ~GradMode();
+ private:
+  bool outer_;
+};
+void set_grad_enabled(bool enabled);
+class InferenceMode {
+ public:
+  explicit InferenceMode(bool enabled = true);
+  ~InferenceMode();
+ private:
+  bool outer_, outer_grad_;
+};
+bool anomaly_enabled();
+void set_anomaly(bool enabled, bool check_nan = true);
+
+// Sums gradients into the leaves' .grad. `grads[i]` undefined: ones for a one-element output, else RuntimeError.
+// `inputs` non-empty: only these accumulate. Raises if the graph was freed (retain_graph false) before.
+void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads, bool retain_graph, bool create_graph,
+              std::span<const Tensor> inputs = {});
+// Gradients of outputs with respect to inputs, accumulating nowhere. Without allow_unused an input that is not reached
+// raises; with it, its gradient is undefined.
+std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs, std::span<const Tensor> grads,
+                         bool retain_graph, bool create_graph, bool allow_unused);
+
+// The gradient slot of a tensor.
+Tensor grad_of(const Tensor& t);
+void set_grad(const Tensor& t, const Tensor& g);               // checks sizes, dtype and device as PyTorch
+void set_requires_grad(const Tensor& t, bool value);           // RuntimeError for integer dtypes and non-leaves
+bool is_leaf(const Tensor& t);
+void retain_grad(const Tensor& t);
+bool retains_grad(const Tensor& t);
+Tensor detach(const Tensor& t);                                // shares storage and version
+void detach_(const Tensor& t);
+int add_hook(const Tensor& t, std::function<Tensor(const Tensor&)> hook);  // undefined: keeps the gradient; gives an id
+void remove_hook(const Tensor& t, int id);
+Ref<Node> node_of(const Tensor& t);                            // null for leaves; rebuilt for views written in place
+Ref<Node> accumulator_of(const Tensor& leaf);
+
+// Called by run/ for each eager call. `needs_record`: gradient mode is on and some operand requires a gradient.
+bool needs_record(std::span<const op::Value> args);
+// After an operator has run: attaches a node to its results, with what its gradient saves.
+void record(const op::Operator& op, std::span<const op::Value> args, op::Form form, op::Results& results);
+// Before an in-place write: refuses leaves that require grad, expanded memory, views that may not be written.
+void check_in_place(const char* op, const Tensor& target, bool recording);
+// After a view was made: remembers its base and how to regenerate it. `multi`: one of several outputs of one call.
+void track_view(const Tensor& view, const Tensor& base, bool multi);
+
+// The gradient of one call in terms of operator calls, whatever the operator's kind: the derivative of the body, the
+// transposed loops, the inverse view steps, the rule given. Used by the tape and by graph/joint alike.
+op::Grads gradient(const op::Operator& op, const op::Vjp& v);
+
+}  // namespace facula::autograd

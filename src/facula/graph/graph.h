@@ -1,0 +1,60 @@
+// The tensor IR: a functional graph of operator calls over values with symbolic shapes. Mutation is explicit: an
+// in-place call is recorded as its functional form, and a graph says which outputs replace which inputs.
+//   text form (print/parse): one line a node,  %3: float32[s0, 8] = mul(%0, %2, alpha=1)
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "facula/op/operator.h"
+#include "facula/op/value.h"
+
+namespace facula::graph {
+
+struct Node;
+
+struct Value {
+  int id = 0;
+  Node* producer = nullptr;    // null: an input or a constant
+  int result = 0;              // which result of the producer
+  Tensor tensor;               // the traced tensor that stands for it: sizes, strides, dtype (no storage)
+  Tensor constant;             // an eager tensor captured by the trace
+};
+
+struct Node {
+  int id = 0;
+  const op::Operator* op = nullptr;
+  op::Args args;               // tensors inside are traced: value_of gives their values
+  std::vector<Value*> results;
+};
+
+class Graph {
+ public:
+  std::vector<Value*> inputs;              // in order; run-time numbers are 0-d inputs
+  std::vector<Value*> outputs;             // null: no value (a result without gradient)
+  std::vector<std::pair<int, Value*>> mutated;  // input number -> the value written back to it
+  std::vector<std::unique_ptr<Node>> nodes;     // in order of execution
+  std::shared_ptr<sym::Shapes> shapes;
+
+  Value* add_value(SymSpan sizes, SymSpan strides, DType dtype, Device device = {});
+  Value* add_constant(const Tensor& eager);
+  Node* add_node(const op::Operator& op, std::span<const op::Value> args, std::vector<Value*> results);
+  const std::vector<std::unique_ptr<Value>>& values() const { return values_; }
+  // Every use replaced (arguments, outputs, mutations).
+  void replace(Value* old, Value* by);
+
+ private:
+  std::vector<std::unique_ptr<Value>> values_;
+};
+
+inline Value* value_of(const Tensor& t) { return t.defined() ? t.impl()->traced : nullptr; }
+std::vector<Value*> operands(const Node& n);   // values by slot, null for None
+
+std::string print(const Graph& g);
+Graph parse_graph(std::string_view text);      // ValueError with line and position
+void verify(const Graph& g);                   // internal error naming the node
+
+// Graph nodes become operator calls again, under whatever mode is current (eager, or another trace).
+std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs);
+
+}  // namespace facula::graph

@@ -1,0 +1,91 @@
+// A call of an operator, as its rules see it, and `call`, by which every call travels (implemented in run/).
+#pragma once
+#include <optional>
+#include <string_view>
+
+#include "facula/loop/definition.h"
+#include "facula/op/schema.h"
+
+namespace facula::op {
+
+class Operator;
+
+// Shape, dtype and device of one result.
+struct Meta {
+  Dims sizes;
+  DType dtype;
+  Device device{};
+  Dims strides{};   // empty: contiguous
+};
+
+// The arguments of a call by name, with PyTorch's conversions. All lookups raise internal errors for unknown names.
+class Call {
+ public:
+  Call(const Operator& op, std::span<const Value> args) : op_(&op), args_(args) {}
+  const Operator& op() const { return *op_; }
+  const char* name() const;                                 // as the user wrote it
+  std::span<const Value> args() const { return args_; }
+  const Value& operator[](std::string_view arg) const;      // the value, its default when absent
+  bool has(std::string_view arg) const { return !(*this)[arg].is_none(); }
+  Tensor tensor(std::string_view arg) const;                // undefined if None
+  std::vector<Tensor> tensors(std::string_view arg) const;  // of a list; None items are undefined
+  std::vector<Tensor> all_tensors() const;                  // every tensor in order of slots
+  SymSpan sizes(std::string_view arg) const { return tensor_impl(arg)->sizes; }
+  SymInt size(std::string_view arg, int d) const;           // d may be negative
+  int rank(std::string_view arg) const { return int(tensor_impl(arg)->sizes.size()); }
+  DType dtype(std::string_view arg) const;                  // of a tensor, or the value of a dtype argument
+  std::optional<DType> maybe_dtype(std::string_view arg) const;
+  int dim(std::string_view arg, std::string_view of = "self") const;     // wrapped; IndexError
+  Ints dims(std::string_view arg, std::string_view of = "self") const;   // wrapped, unique, sorted; empty or None: all
+  SymSpan ints(std::string_view arg) const { return (*this)[arg].ints(); }
+  SymInt integer(std::string_view arg) const { return (*this)[arg].integer(); }
+  bool flag(std::string_view arg) const { return (*this)[arg].number().to_bool(); }
+  double real(std::string_view arg) const { return (*this)[arg].number().to_double(); }
+  Scalar number(std::string_view arg) const { return (*this)[arg].number(); }
+  std::string_view str(std::string_view arg) const { return (*this)[arg].string(); }
+
+ private:
+  TensorImpl* tensor_impl(std::string_view arg) const;
+  const Operator* op_;
+  std::span<const Value> args_;
+};
+
+// A Call inside a pointwise body or a loop: loads of its operands. Operands are numbered by slot: every tensor, list
+// item and run-time Scalar in order.
+using Index = std::vector<loop::Expr>;
+class LoopCall : public Call {
+ public:
+  using Call::Call;
+  int slot(std::string_view arg, int item = 0) const;
+  loop::Expr load(std::string_view arg, Index at, int item = 0) const;
+  // An element of an integer tensor, checked to lie in [-n, n) and made non-negative.
+  loop::Expr index_load(std::string_view arg, Index at, SymInt n) const;
+  // A run-time number (Scalar parameter) as an expression of dtype `d`.
+  loop::Expr scalar(std::string_view arg, DType d) const;
+};
+
+// How a result is delivered.
+enum class Form : uint8_t { functional, in_place, out };
+
+// Runs an operator. Every call, from Python, C++, a gradient or a composite, goes through here. `out`: destination of
+// Form::out (one a result). Raises Error.
+Results call(const Operator& op, std::span<const Value> args, Form form = Form::functional,
+             std::span<const Tensor> out = {});
+
+// A mode may take calls on its thread (tracing). Modes nest; the innermost sees the call first and runs with itself
+// switched off.
+class Mode {
+ public:
+  virtual ~Mode() = default;
+  virtual Results take(const Operator& op, std::span<const Value> args, Form form, std::span<const Tensor> out) = 0;
+  static Mode* current();
+  class With {
+   public:
+    explicit With(Mode* m);   // null switches modes off
+    ~With();
+   private:
+    Mode* outer_;
+  };
+};
+
+}  // namespace facula::op

@@ -1,0 +1,63 @@
+// Geometry: how a view lies over its base. View operators are written with these steps; a step changes sizes, strides
+// and offset, and is recorded, so that the view's gradient (inverse steps on the gradient) and its functional form
+// (an index map) follow from the same definition.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "facula/loop/expr.h"
+
+namespace facula::op {
+
+struct ViewStep {
+  enum class Kind : uint8_t { permute, slice, select, expand, insert, erase, reshape, strided, diagonal } kind;
+  int dim = 0, dim2 = 0;
+  SymInt start, step, length;   // slice; select: start; diagonal: start = offset
+  Dims sizes, strides;          // reshape, expand: new sizes; strided: both and start = offset
+  Ints order;                   // permute
+  Dims before;                  // sizes before this step
+};
+
+class Geometry {
+ public:
+  Geometry(const char* op, SymSpan sizes, SymSpan strides, SymInt offset);
+  Geometry(const char* op, const Tensor& t) : Geometry(op, t.sizes(), t.strides(), t.offset()) {}
+
+  int dim() const { return int(sizes_.size()); }
+  SymSpan sizes() const { return sizes_; }
+  SymSpan strides() const { return strides_; }
+  SymInt offset() const { return offset_; }
+  SymInt size(int d) const { return sizes_[size_t(d)]; }
+  const std::vector<ViewStep>& steps() const { return steps_; }
+
+  // Dimensions are already wrapped (Call::dim); a step that does not fit raises PyTorch's error for `op`.
+  Geometry& permute(IntSpan order) &;
+  Geometry& swap(int a, int b) &;
+  Geometry& slice(int dim, SymInt start, SymInt length, SymInt step) &;  // start within [0, size], step > 0
+  Geometry& select(int dim, SymInt index) &;                              // index within [0, size)
+  Geometry& expand(SymSpan sizes) &;                                      // -1 keeps; new leading dimensions allowed
+  Geometry& insert(int dim) &;                                            // a dimension of size 1
+  Geometry& erase(int dim) &;                                             // of size 1
+  Geometry& reshape(SymSpan sizes) &;                                     // no -1; needs can_view(sizes)
+  Geometry& strided(SymSpan sizes, SymSpan strides, SymInt offset) &;
+  Geometry& diagonal(int dim1, int dim2, SymInt offset) &;
+  bool can_view(SymSpan sizes) const;
+
+  // For an element of the view at `at`, its index in a base of sizes steps().front().before. Not for `strided`.
+  std::vector<loop::Expr> base_index(std::vector<loop::Expr> at) const;
+
+  Tensor apply(const Tensor& base) const { return base.alias(sizes_, strides_, offset_); }
+
+ private:
+  const char* op_;
+  Dims sizes_, strides_;
+  SymInt offset_;
+  std::vector<ViewStep> steps_;
+};
+
+// Fills the -1 in a requested shape; RuntimeError as PyTorch's if it cannot.
+Dims infer_shape(const char* op, SymSpan requested, SymInt numel);
+// Strides under which a tensor can be seen as `to` without copying, or none.
+std::optional<Dims> view_strides(SymSpan sizes, SymSpan strides, SymSpan to);
+
+}  // namespace facula::op

@@ -1,0 +1,130 @@
+// Operator: everything that is known about one operator, and `define`, which makes it. An operator is of one of six
+// kinds; the kind decides what the definition gives and what is derived (docs/architecture.md, "One definition").
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "facula/op/call.h"
+#include "facula/op/geometry.h"
+#include "facula/op/samples.h"
+
+namespace facula::op {
+
+enum class OpKind : uint8_t { pointwise, loop, view, composite, library, data_dependent };
+
+// Where users find an operator. `function` (facula.x) is always bound unless hidden.
+enum Namespace : uint32_t {
+  function = 1, method = 2, nn_functional = 4, fft = 8, linalg = 16, special = 32, property = 64, hidden = 128,
+};
+
+// How operands become the computing dtype.
+enum class Promote : uint8_t {
+  same,          // PyTorch's promotion of all operands
+  int_to_float,  // then integers and bool become the default floating dtype
+  none,          // operands keep their dtypes (bodies cast)
+};
+enum class ResultType : uint8_t { same, boolean, real, int64, custom };
+
+// What a gradient formula sees. Reading a tensor through [] or result() means it is saved; sizes and dtypes are free.
+class Vjp {
+ public:
+  virtual ~Vjp() = default;
+  virtual Tensor grad(int result = 0) const = 0;             // undefined if no gradient arrived
+  virtual Tensor operator[](std::string_view arg) const = 0;
+  virtual Tensor item(std::string_view arg, int k) const = 0;  // of a list
+  virtual Tensor result(int k = 0) const = 0;
+  virtual bool needs(std::string_view arg, int item = 0) const = 0;
+  virtual const Call& call() const = 0;                      // attributes, sizes and dtypes; its tensors hold no data
+};
+// Gradients by slot (tensors and list items in order); undefined: none.
+using Grads = std::vector<Tensor>;
+template <class... T> Grads grads(T... t) { return Grads{std::move(t)...}; }
+
+using PointwiseBody = std::function<std::vector<loop::Expr>(const LoopCall&, std::span<const loop::Expr>)>;
+using ShapeRule = std::function<std::vector<Dims>(const Call&)>;
+using DTypeRule = std::function<std::vector<DType>(const Call&)>;
+using LoopBody = std::function<loop::Definition(const LoopCall&)>;
+using ViewRule = std::function<std::vector<Geometry>(const Call&, const Geometry&)>;
+using CompositeBody = std::function<Results(const Call&)>;
+using VjpRule = std::function<Grads(const Vjp&)>;
+
+class Operator {
+ public:
+  Schema schema;
+  OpKind kind = OpKind::composite;
+  std::string doc;
+  uint32_t namespaces = function | method;
+  std::vector<std::string> aliases;        // further names (absolute for abs)
+  DTypeSet dtypes = facula::dtypes::any;   // computing dtypes accepted
+  Promote promote = Promote::same;
+  ResultType result_type = ResultType::same;
+  DTypeRule dtype_rule;                    // ResultType::custom
+  ShapeRule shape_rule;                    // loop, library, data-dependent (upper bound)
+  PointwiseBody body;
+  LoopBody loop;
+  ViewRule view;
+  CompositeBody composite;
+  bool fused = true;                       // composite: run as a fused program
+  std::string library;                     // name in the backend's table; also data-dependent operators'
+  LoopBody reference;                      // library: the slow definition tests compare with
+  VjpRule vjp;
+  bool differentiable = true;              // results carry gradients (per result: see non_differentiable)
+  std::vector<int> non_differentiable;     // results that never do (indices)
+  bool random = false;
+  Samples samples;
+  bool in_place_form = false, out_form = false;  // derived unless the schema forbids them
+  const Operator* parent = nullptr;        // of a derived gradient operator
+
+  const char* name() const { return schema.name.c_str(); }
+  int slots(std::span<const Value> args) const;   // operands: tensors, list items, run-time Scalars
+  mutable std::shared_ptr<void> cache;     // run/'s per-operator caches
+};
+
+// Fluent definition. Each setter is named as the field it sets.
+class Definer {
+ public:
+  explicit Definer(Operator* op) : op_(op) {}
+  Definer& doc(std::string text);
+  Definer& dtypes(DTypeSet set);
+  Definer& bind(uint32_t namespaces);
+  Definer& alias(std::string name);
+  Definer& promote(Promote p);
+  Definer& result(ResultType t);
+  Definer& result(DTypeRule rule);
+  Definer& random();
+  Definer& no_in_place();
+  Definer& non_differentiable();                 // no result does
+  Definer& non_differentiable(std::vector<int> results);
+  Definer& samples(Samples s);
+  Definer& shape(std::function<Dims(const Call&)> rule);                 // one result, or all alike
+  Definer& shapes(ShapeRule rule);
+  // Bodies: f(Expr...) or f(const LoopCall&, Expr...), giving Expr or std::vector<Expr>. Run-time Scalars are operands
+  // too, in the computing dtype.
+  template <class F> Definer& pointwise(F f);
+  // f(const LoopCall&, Index at): Expr or std::vector<Expr> (one a result); or f(const LoopCall&): loop::Definition.
+  template <class F> Definer& loop(F f);
+  template <class F> Definer& view(F f);         // f(const Call&, Geometry): Geometry or std::vector<Geometry>
+  // f takes the schema's parameters as C++ values (see typed.h): Tensor, std::optional<Tensor>, std::vector<Tensor>,
+  // SymSpan, SymInt, int64_t, double, bool, Scalar, std::string_view, std::optional<...>; gives Tensor, a std::tuple
+  // of Tensors, std::vector<Tensor> or Results.
+  template <class F> Definer& composite(F f);
+  template <class F> Definer& unfused(F f);      // a composite that is never fused: it writes, or reads data
+  Definer& library(std::string name);
+  Definer& data_dependent(std::string name);
+  template <class F> Definer& reference(F f);    // as loop
+  Definer& vjp(VjpRule rule);
+
+ private:
+  Operator* op_;
+};
+
+// Starts the definition of an operator. Only inside FACULA_FAMILY functions (and tests, through `define_late`).
+Definer define(std::string_view schema);
+
+// catalog/<family>.cpp: FACULA_FAMILY(activation) { define(...)...; }. The generator lists the families.
+#define FACULA_FAMILY(family) namespace facula::catalog { void define_##family(); } void facula::catalog::define_##family()
+
+}  // namespace facula::op
+#include "facula/op/typed.h"

@@ -1,0 +1,42 @@
+// Sample inputs of an operator: what every generated test, documentation example and benchmark runs on. A sample names
+// shapes, ranges and attributes; the tester instantiates it for each dtype and layout.
+#pragma once
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace facula::op {
+
+// One argument: a tensor to be filled, or a literal as in a schema default ("2", "0.5", "'tanh'", "[0, 1]", "None").
+struct SampleArg {
+  enum class Kind : unsigned char { tensor, tensors, literal } kind = Kind::literal;
+  std::vector<std::vector<int64_t>> sizes;   // tensor: one
+  double low = -2, high = 2;                 // range of the values
+  bool index = false;                        // int64 in [low, high)
+  bool boolean = false;
+  bool distinct = false;                     // no two equal values (sorting, max)
+  bool positive_definite = false;            // a batch of matrices that can be inverted safely
+  std::string literal;
+};
+
+struct Sample { std::vector<std::pair<std::string, SampleArg>> args; };  // missing arguments take their defaults
+
+class Samples {
+ public:
+  std::vector<Sample> list;
+  // Every sample once for each literal of `arg`.
+  Samples with(std::string arg, std::vector<std::string> literals) const;
+  Samples range(double low, double high) const;   // of every tensor
+  friend Samples operator+(Samples a, const Samples& b) { a.list.insert(a.list.end(), b.list.begin(), b.list.end()); return a; }
+};
+SampleArg tensor(std::vector<int64_t> sizes, double low = -2, double high = 2);
+SampleArg index(std::vector<int64_t> sizes, int64_t limit);
+SampleArg literal(std::string text);
+Samples samples(std::vector<Sample> list);
+Samples unary_samples(double low = -2, double high = 2);     // `self`: 0-d, 1-d, 3-d, empty, large
+Samples binary_samples(double low = -2, double high = 2);    // `self`, `other`: equal and broadcasting shapes
+Samples reduction_samples();                                 // `self`, `dim`, `keepdim`
+
+}  // namespace facula::op

@@ -1,0 +1,106 @@
+// Value: one argument of an operator call. Borrowed (it owns nothing) and trivially copyable, so a call from Python
+// or C++ costs no allocation. `Args` is what a node keeps: values with everything they point to.
+#pragma once
+#include <deque>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "facula/base/random.h"
+#include "facula/tensor/tensor.h"
+
+namespace facula::op {
+
+enum class Tag : uint8_t { none, tensor, scalar, integer, ints, tensors, scalars, string, dtype, device, format, generator };
+
+struct Value {
+  Tag tag = Tag::none;
+  union {
+    TensorImpl* tensor;               // tensor; an undefined tensor is `none`
+    int64_t word;                     // integer: the bits of a SymInt
+    DType dtype;
+    Device device;
+    MemoryFormat format;
+    Generator* generator;
+    struct { const void* data; size_t count; } list;  // ints: SymInt, tensors: TensorImpl* (null: none), scalars: Scalar, string: char
+  };
+  Scalar scalar;                      // a Python number; bool arguments too
+
+  Value() : word(0) {}
+  Value(const Tensor& t) : tag(t.defined() ? Tag::tensor : Tag::none), tensor(t.impl()) {}
+  Value(TensorImpl* t) : tag(t ? Tag::tensor : Tag::none), tensor(t) {}
+  Value(const Scalar& s) : tag(Tag::scalar), word(0), scalar(s) {}
+  Value(bool b) : Value(Scalar(b)) {}
+  Value(double d) : Value(Scalar(d)) {}
+  Value(int i) : Value(SymInt(int64_t(i))) {}
+  Value(int64_t i) : Value(SymInt(i)) {}
+  Value(SymInt i) : tag(Tag::integer), word(int64_t(i.identity())) {}
+  Value(SymSpan s) : tag(Tag::ints), list{s.data(), s.size()} {}
+  Value(std::string_view s) : tag(Tag::string), list{s.data(), s.size()} {}
+  Value(const char* s) : Value(std::string_view(s)) {}
+  Value(std::span<TensorImpl* const> t) : tag(Tag::tensors), list{t.data(), t.size()} {}
+  Value(std::span<const Tensor> t);   // a Tensor is one pointer: the same memory
+  Value(std::span<const Scalar> s) : tag(Tag::scalars), list{s.data(), s.size()} {}
+  Value(DType d) : tag(Tag::dtype), word(0) { dtype = d; }
+  Value(Device d) : tag(Tag::device), word(0) { device = d; }
+  Value(MemoryFormat f) : tag(Tag::format), word(0) { format = f; }
+  Value(Generator* g) : tag(g ? Tag::generator : Tag::none), generator(g) {}
+
+  bool is_none() const { return tag == Tag::none; }
+  SymInt integer() const;             // of integer or an integral scalar
+  Scalar number() const;              // of scalar or integer
+  SymSpan ints() const { return {static_cast<const SymInt*>(list.data), list.count}; }
+  std::span<TensorImpl* const> tensors() const { return {static_cast<TensorImpl* const*>(list.data), list.count}; }
+  std::string_view string() const { return {static_cast<const char*>(list.data), list.count}; }
+};
+static_assert(sizeof(Tensor) == sizeof(TensorImpl*));
+
+// Owned copies. Tensors may be replaced or dropped (autograd keeps only what a gradient needs).
+class Args {
+ public:
+  Args() = default;
+  explicit Args(std::span<const Value> values);
+  Args(Args&&) = default;
+  Args& operator=(Args&&) = default;
+  std::span<const Value> values() const { return values_; }
+  const Value& operator[](size_t i) const { return values_[i]; }
+  Args clone() const { return Args(values()); }
+  // Calls f(slot, Tensor&) on every tensor in order (slot: running number over tensors and list items); f may
+  // replace or reset the tensor.
+  template <class F> void each_tensor(F&& f) { for (size_t k = 0; k < tensors_.size(); ++k) { f(k, tensors_[k]); } rebind(); }
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+
+ private:
+  void rebind();
+  std::vector<Value> values_;
+  std::vector<Tensor> tensors_;                   // in order of slots
+  std::vector<std::pair<uint32_t, uint32_t>> at_;  // argument, item of each tensor
+  std::deque<std::vector<SymInt>> ints_;
+  std::deque<std::vector<TensorImpl*>> lists_;
+  std::deque<std::vector<Scalar>> scalars_;
+  std::deque<std::string> strings_;
+  std::vector<Ref<Generator>> generators_;
+};
+
+// Results of a call: inline up to three.
+class Results {
+ public:
+  Results() = default;
+  Results(Tensor t) { push_back(std::move(t)); }
+  Results(std::initializer_list<Tensor> l) { for (auto& t : l) push_back(t); }
+  void push_back(Tensor t) {
+    if (size_ < 3) few_[size_] = std::move(t); else more_.push_back(std::move(t));
+    ++size_;
+  }
+  size_t size() const { return size_; }
+  Tensor& operator[](size_t i) { return i < 3 ? few_[i] : more_[i - 3]; }
+  const Tensor& operator[](size_t i) const { return i < 3 ? few_[i] : more_[i - 3]; }
+  std::vector<Tensor> to_vector() const { std::vector<Tensor> v; for (size_t i = 0; i < size_; ++i) v.push_back((*this)[i]); return v; }
+
+ private:
+  Tensor few_[3];
+  std::vector<Tensor> more_;
+  size_t size_ = 0;
+};
+
+}  // namespace facula::op

@@ -1,0 +1,27 @@
+// From a functional graph to steps: groups (fused kernels), views, library and data-dependent calls.
+//   Vertical: a consumer that reads a pointwise producer inlines it; a consumer that reads a reduction joins its group
+//   when the reduction's rows are its own rows. Horizontal: reductions over the same rows of the same input share a
+//   sweep. A producer used by several groups is recomputed if cheap, else materialised.
+#pragma once
+#include <vector>
+
+#include "facula/graph/graph.h"
+#include "facula/schedule/group.h"
+
+namespace facula::schedule {
+
+struct Step {
+  enum class Kind : uint8_t { kernel, view, library } kind;
+  Group group;                            // kernel
+  const graph::Node* node = nullptr;      // view, library (and data-dependent)
+  std::vector<graph::Value*> inputs;      // kernel: by group input
+  std::vector<graph::Value*> outputs;     // kernel: by group output
+};
+
+std::vector<Step> fuse(const graph::Graph& g);
+
+// The definition of one call (kinds pointwise and loop), with the operands as slots and sizes as in the traced
+// arguments. Broadcasting and promotion casts are made explicit.
+loop::Definition lower(const op::Operator& op, std::span<const op::Value> args);
+
+}  // namespace facula::schedule
