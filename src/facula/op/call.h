@@ -19,6 +19,10 @@ struct Meta {
 };
 
 // The arguments of a call by name, with PyTorch's conversions. All lookups raise internal errors for unknown names.
+//
+// Slots. A Tensor parameter has one slot, even when it is None; a list of tensors has one for each item (None too); a
+// run-time Scalar has one, even when it is None. `tensor_slot` and Grads count tensors only; LoopCall::slot, operands
+// of kernels and Operator::slots count the Scalars as well, in the order of the parameters.
 class Call {
  public:
   Call(const Operator& op, std::span<const Value> args) : op_(&op), args_(args) {}
@@ -26,18 +30,22 @@ class Call {
   const char* name() const;                                 // as the user wrote it
   std::span<const Value> args() const { return args_; }
   const Value& operator[](std::string_view arg) const;      // the value, its default when absent
+  const Value& at(size_t parameter) const;                  // the same by position
   bool has(std::string_view arg) const { return !(*this)[arg].is_none(); }
   Tensor tensor(std::string_view arg) const;                // undefined if None
   std::vector<Tensor> tensors(std::string_view arg) const;  // of a list; None items are undefined
-  std::vector<Tensor> all_tensors() const;                  // every tensor in order of slots
-  SymSpan sizes(std::string_view arg) const { return tensor_impl(arg)->sizes; }
+  std::vector<Tensor> all_tensors() const;                  // by tensor slot; numbers become 0-d wrapped tensors
+  int tensor_slot(std::string_view arg, int item = 0) const;
+  SymSpan sizes(std::string_view arg) const;                // of a tensor; a number has none
   SymInt size(std::string_view arg, int d) const;           // d may be negative
-  int rank(std::string_view arg) const { return int(tensor_impl(arg)->sizes.size()); }
+  int rank(std::string_view arg) const { return int(sizes(arg).size()); }
   DType dtype(std::string_view arg) const;                  // of a tensor, or the value of a dtype argument
   std::optional<DType> maybe_dtype(std::string_view arg) const;
   int dim(std::string_view arg, std::string_view of = "self") const;     // wrapped; IndexError
   Ints dims(std::string_view arg, std::string_view of = "self") const;   // wrapped, unique, sorted; empty or None: all
+  Ints every_dim(std::string_view of = "self") const;
   SymSpan ints(std::string_view arg) const { return (*this)[arg].ints(); }
+  Dims ints(std::string_view arg, int n) const;             // n of them: one given serves all; RuntimeError otherwise
   SymInt integer(std::string_view arg) const { return (*this)[arg].integer(); }
   bool flag(std::string_view arg) const { return (*this)[arg].number().to_bool(); }
   double real(std::string_view arg) const { return (*this)[arg].number().to_double(); }
@@ -45,10 +53,14 @@ class Call {
   std::string_view str(std::string_view arg) const { return (*this)[arg].string(); }
 
  private:
-  TensorImpl* tensor_impl(std::string_view arg) const;
+  size_t index_of(std::string_view arg) const;
   const Operator* op_;
   std::span<const Value> args_;
 };
+
+// The dtype in which an operand lies in memory: a tensor's own; a number's (Scalar, or a number given for a Tensor)
+// widest: Bool, Int64, Float64 or Complex128.
+DType operand_dtype(const Value& v);
 
 // A Call inside a pointwise body or a loop: loads of its operands. Operands are numbered by slot: every tensor, list
 // item and run-time Scalar in order.
@@ -60,8 +72,13 @@ class LoopCall : public Call {
   loop::Expr load(std::string_view arg, Index at, int item = 0) const;
   // An element of an integer tensor, checked to lie in [-n, n) and made non-negative.
   loop::Expr index_load(std::string_view arg, Index at, SymInt n) const;
-  // A run-time number (Scalar parameter) as an expression of dtype `d`.
+  // A run-time number (Scalar parameter) as an expression of dtype `d`: a cast load of operand_dtype.
   loop::Expr scalar(std::string_view arg, DType d) const;
+  // A loop variable that no other fresh() of this call gave; for reductions and scans.
+  int fresh() const { return next_var_++; }
+
+ private:
+  mutable int next_var_ = 64;
 };
 
 // How a result is delivered.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "facula/loop/expr.h"
+#include "facula/tensor/tensor.h"
 
 namespace facula::op {
 

@@ -75,9 +75,14 @@ class Operator {
   bool random = false;
   Samples samples;
   bool in_place_form = false, out_form = false;  // derived unless the schema forbids them
+  bool forbid_in_place = false;
+  // Composite: bit k is set if the body takes parameter k, a run-time Scalar, as a number and not as a Tensor. Such
+  // numbers are baked into the fused program.
+  uint64_t baked_numbers = 0;
   const Operator* parent = nullptr;        // of a derived gradient operator
 
   const char* name() const { return schema.name.c_str(); }
+  bool has_number_operands() const;               // a run-time Scalar among the parameters
   int slots(std::span<const Value> args) const;   // operands: tensors, list items, run-time Scalars
   mutable std::shared_ptr<void> cache;     // run/'s per-operator caches
 };
@@ -119,6 +124,9 @@ class Definer {
  private:
   Operator* op_;
 };
+
+// The default shape rule of a loop: that of its first tensor. A rule shared by many families: helpers.h, `reduced`.
+std::vector<Dims> shape_of_first(const Call& c);
 
 // Starts the definition of an operator. Only inside FACULA_FAMILY functions (and tests, through `define_late`).
 Definer define(std::string_view schema);

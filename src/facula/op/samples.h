@@ -1,8 +1,7 @@
 // Sample inputs of an operator: what every generated test, documentation example and benchmark runs on. A sample names
 // shapes, ranges and attributes; the tester instantiates it for each dtype and layout.
 #pragma once
-#include <functional>
-#include <map>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +32,9 @@ class Samples {
 };
 SampleArg tensor(std::vector<int64_t> sizes, double low = -2, double high = 2);
 SampleArg index(std::vector<int64_t> sizes, int64_t limit);
+SampleArg tensors(std::vector<std::vector<int64_t>> sizes, double low = -2, double high = 2);  // a list
+SampleArg mask(std::vector<int64_t> sizes);                  // boolean
+SampleArg distinct(SampleArg a);
 SampleArg literal(std::string text);
 Samples samples(std::vector<Sample> list);
 Samples unary_samples(double low = -2, double high = 2);     // `self`: 0-d, 1-d, 3-d, empty, large

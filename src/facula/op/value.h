@@ -3,6 +3,7 @@
 #pragma once
 #include <deque>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -11,6 +12,7 @@
 
 namespace facula::op {
 
+struct Schema;
 enum class Tag : uint8_t { none, tensor, scalar, integer, ints, tensors, scalars, string, dtype, device, format, generator };
 
 struct Value {
@@ -49,7 +51,11 @@ struct Value {
   bool is_none() const { return tag == Tag::none; }
   SymInt integer() const;             // of integer or an integral scalar
   Scalar number() const;              // of scalar or integer
-  SymSpan ints() const { return {static_cast<const SymInt*>(list.data), list.count}; }
+  SymSpan ints() const {               // of ints, or of one integer
+    if (tag == Tag::integer) return {reinterpret_cast<const SymInt*>(&word), 1};
+    return tag == Tag::ints ? SymSpan{static_cast<const SymInt*>(list.data), list.count} : SymSpan{};
+  }
+  std::span<const Scalar> scalars() const { return {static_cast<const Scalar*>(list.data), list.count}; }
   std::span<TensorImpl* const> tensors() const { return {static_cast<TensorImpl* const*>(list.data), list.count}; }
   std::string_view string() const { return {static_cast<const char*>(list.data), list.count}; }
 };
@@ -60,17 +66,31 @@ class Args {
  public:
   Args() = default;
   explicit Args(std::span<const Value> values);
+  // With the schema, every Tensor parameter has a slot, even if its value is None or a number (an undefined tensor
+  // then), so that slots are those of `Grads` and `Call::tensor_slot`.
+  Args(std::span<const Value> values, const Schema& schema);
   Args(Args&&) = default;
   Args& operator=(Args&&) = default;
   std::span<const Value> values() const { return values_; }
   const Value& operator[](size_t i) const { return values_[i]; }
-  Args clone() const { return Args(values()); }
+  Args clone() const;
   // Calls f(slot, Tensor&) on every tensor in order (slot: running number over tensors and list items); f may
   // replace or reset the tensor.
   template <class F> void each_tensor(F&& f) { for (size_t k = 0; k < tensors_.size(); ++k) { f(k, tensors_[k]); } rebind(); }
+  // Calls f(SymInt&) on every integer and list item; f may replace it.
+  template <class F> void each_size(F&& f) {
+    for (auto& v : values_) {
+      if (v.tag != Tag::integer) continue;
+      SymInt s = SymInt::from_identity(uint64_t(v.word));
+      f(s);
+      v.word = int64_t(s.identity());
+    }
+    for (auto& l : ints_) for (auto& s : l) f(s);
+  }
   const std::vector<Tensor>& tensors() const { return tensors_; }
 
  private:
+  void take(const Value& v, bool tensor_slot);
   void rebind();
   std::vector<Value> values_;
   std::vector<Tensor> tensors_;                   // in order of slots
@@ -81,6 +101,9 @@ class Args {
   std::deque<std::string> strings_;
   std::vector<Ref<Generator>> generators_;
 };
+
+// A 0-d tensor of a Python number: lowest promotion priority.
+Tensor wrapped_number(const Scalar& number);
 
 // Results of a call: inline up to three.
 class Results {

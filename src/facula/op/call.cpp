@@ -1,0 +1,193 @@
+#include "facula/op/call.h"
+
+#include <algorithm>
+
+#include "facula/op/operator.h"
+
+namespace facula::op {
+namespace {
+
+bool is_number(const Value& v) { return v.tag == Tag::scalar || v.tag == Tag::integer; }
+bool has_tensor_slot(const Parameter& p) { return p.type == Type::Tensor && !p.list; }
+bool has_number_slot(const Parameter& p) { return p.type == Type::Scalar && !p.list; }
+
+}  // namespace
+
+const char* Call::name() const { return op_->name(); }
+
+size_t Call::index_of(std::string_view arg) const {
+  int i = op_->schema.index_of(arg);
+  internal_check(i >= 0) << op_->schema.full_name() << " has no parameter " << arg;
+  return size_t(i);
+}
+
+const Value& Call::at(size_t i) const {
+  static const Value none;
+  const Parameter& p = op_->schema.parameters[i];
+  bool given = i < args_.size() && (!args_[i].is_none() || p.optional || !p.has_default);
+  if (given) return args_[i];
+  return p.has_default ? p.fallback[0] : none;
+}
+
+const Value& Call::operator[](std::string_view arg) const { return at(index_of(arg)); }
+
+Tensor Call::tensor(std::string_view arg) const {
+  const Value& v = (*this)[arg];
+  if (v.is_none()) return {};
+  if (is_number(v)) return wrapped_number(v.number());
+  internal_check(v.tag == Tag::tensor) << op_->schema.full_name() << ": " << arg << " is no tensor";
+  return Tensor(Ref<TensorImpl>::share(v.tensor));
+}
+
+std::vector<Tensor> Call::tensors(std::string_view arg) const {
+  const Value& v = (*this)[arg];
+  std::vector<Tensor> out;
+  if (v.is_none()) return out;
+  if (v.tag == Tag::tensor) return {Tensor(Ref<TensorImpl>::share(v.tensor))};
+  internal_check(v.tag == Tag::tensors) << op_->schema.full_name() << ": " << arg << " is no list of tensors";
+  out.reserve(v.list.count);
+  for (TensorImpl* t : v.tensors()) out.push_back(Tensor(Ref<TensorImpl>::share(t)));
+  return out;
+}
+
+std::vector<Tensor> Call::all_tensors() const {
+  std::vector<Tensor> out;
+  for (auto& p : op_->schema.parameters) {
+    if (p.type != Type::Tensor) continue;
+    if (!p.list) { out.push_back(tensor(p.name)); continue; }
+    for (auto& t : tensors(p.name)) out.push_back(std::move(t));
+  }
+  return out;
+}
+
+int Call::tensor_slot(std::string_view arg, int item) const {
+  int slot = 0;
+  for (size_t i = 0, end = index_of(arg); i < end; ++i) {
+    const Parameter& p = op_->schema.parameters[i];
+    if (p.type == Type::Tensor) slot += p.list ? int(at(i).tensors().size()) : 1;
+  }
+  return slot + item;
+}
+
+SymSpan Call::sizes(std::string_view arg) const {
+  const Value& v = (*this)[arg];
+  if (is_number(v)) return {};
+  internal_check(v.tag == Tag::tensor) << op_->schema.full_name() << ": " << arg << " is no tensor";
+  return v.tensor->sizes;
+}
+
+SymInt Call::size(std::string_view arg, int d) const {
+  SymSpan s = sizes(arg);
+  int wrapped = wrap_dim(name(), d, int(s.size()));
+  index_check(size_t(wrapped) < s.size(), name()) << "Dimension specified as " << d << " but tensor has no dimensions";
+  return s[size_t(wrapped)];
+}
+
+DType Call::dtype(std::string_view arg) const {
+  const Value& v = (*this)[arg];
+  if (v.tag == Tag::dtype) return v.dtype;
+  if (v.tag == Tag::tensor) return v.tensor->dtype;
+  internal_check(is_number(v)) << op_->schema.full_name() << ": " << arg << " has no dtype";
+  return v.tag == Tag::integer ? DType::Int64 : v.scalar.dtype();
+}
+
+std::optional<DType> Call::maybe_dtype(std::string_view arg) const {
+  if (!has(arg)) return std::nullopt;
+  return dtype(arg);
+}
+
+// The tensor that dimensions refer to: `of`, or the first tensor where an operator has no parameter of that name.
+static int rank_for_dims(const Call& c, std::string_view of) {
+  auto& parameters = c.op().schema.parameters;
+  if (c.op().schema.index_of(of) < 0)
+    for (auto& p : parameters) if (has_tensor_slot(p)) return c.rank(p.name);
+  return c.rank(of);
+}
+
+int Call::dim(std::string_view arg, std::string_view of) const {
+  return wrap_dim(name(), integer(arg).guard_int(), rank_for_dims(*this, of));
+}
+
+Ints Call::dims(std::string_view arg, std::string_view of) const {
+  int rank = rank_for_dims(*this, of);
+  SymSpan given = ints(arg);
+  if (given.empty()) return every_dim(of);
+  Ints out;
+  for (SymInt g : given) {
+    int64_t d = wrap_dim(name(), g.guard_int(), rank);
+    user_check(std::find(out.begin(), out.end(), d) == out.end(), name())
+        << "dim " << d << " appears multiple times in the list of dims";
+    out.push_back(d);
+  }
+  std::sort(out.begin(), out.end());
+  if (rank == 0) out.clear();
+  return out;
+}
+
+Ints Call::every_dim(std::string_view of) const {
+  Ints out;
+  for (int d = 0, rank = rank_for_dims(*this, of); d < rank; ++d) out.push_back(d);
+  return out;
+}
+
+Dims Call::ints(std::string_view arg, int n) const {
+  SymSpan given = ints(arg);
+  if (given.size() == 1) return Dims(size_t(n), given[0]);
+  user_check(given.size() == size_t(n), name())
+      << "expected `" << arg << "` to be one integer or " << n << " of them, but got " << to_string(given);
+  return Dims(given);
+}
+
+DType operand_dtype(const Value& v) {
+  if (v.tag == Tag::tensor) return v.tensor->dtype;
+  if (v.tag == Tag::integer) return DType::Int64;
+  internal_check(v.tag == Tag::scalar) << "only tensors and numbers are operands";
+  switch (v.scalar.category()) {
+    case Category::boolean: return DType::Bool;
+    case Category::integral: return DType::Int64;
+    case Category::floating: return DType::Float64;
+    default: return DType::Complex128;
+  }
+}
+
+int LoopCall::slot(std::string_view arg, int item) const {
+  auto& parameters = op().schema.parameters;
+  int slot = 0;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& p = parameters[i];
+    if (p.name == arg) return slot + item;
+    if (has_tensor_slot(p) || has_number_slot(p)) ++slot;
+    else if (p.type == Type::Tensor) slot += int(at(i).tensors().size());
+  }
+  internal_check(false) << op().schema.full_name() << " has no parameter " << arg;
+  __builtin_unreachable();
+}
+
+loop::Expr LoopCall::load(std::string_view arg, Index at, int item) const {
+  const Value& v = (*this)[arg];
+  if (is_number(v)) return loop::load(slot(arg), operand_dtype(v), {});
+  TensorImpl* t = v.tag == Tag::tensors ? v.tensors()[size_t(item)] : v.tag == Tag::tensor ? v.tensor : nullptr;
+  internal_check(t) << op().schema.full_name() << ": " << arg << " is no tensor and cannot be loaded";
+  internal_check(at.size() == t->sizes.size())
+      << op().schema.full_name() << ": " << arg << " has " << t->sizes.size() << " dimensions, loaded at " << at.size() << " indices";
+  return loop::load(slot(arg, item), t->dtype, std::move(at));
+}
+
+loop::Expr LoopCall::index_load(std::string_view arg, Index at, SymInt n) const {
+  return loop::check(loop::cast(load(arg, std::move(at)), DType::Int64), loop::size(n));
+}
+
+loop::Expr LoopCall::scalar(std::string_view arg, DType d) const {
+  const Value& v = (*this)[arg];
+  internal_check(!v.is_none()) << op().schema.full_name() << ": " << arg << " is None";
+  return loop::cast(loop::load(slot(arg), operand_dtype(v), {}), d);
+}
+
+namespace {
+__attribute__((tls_model("initial-exec"))) thread_local Mode* current_mode = nullptr;
+}
+Mode* Mode::current() { return current_mode; }
+Mode::With::With(Mode* m) : outer_(current_mode) { current_mode = m; }
+Mode::With::~With() { current_mode = outer_; }
+
+}  // namespace facula::op

@@ -1,0 +1,327 @@
+#include "facula/op/geometry.h"
+
+#include <algorithm>
+
+namespace facula::op {
+namespace {
+
+bool is_one(SymInt s) { return SymInt::surely_equal(s, 1); }
+bool is_zero(SymInt s) { return SymInt::surely_equal(s, 0); }
+
+loop::Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
+loop::Expr times(loop::Expr x, SymInt n) { return is_one(n) ? x : x * loop::size(n); }
+loop::Expr plus(loop::Expr x, SymInt n) { return is_zero(n) ? x : x + loop::size(n); }
+
+// The index before a reshape of the index `at` after it. Dimensions are matched in groups of equal extent; within a
+// group the position is written in the one radix and read in the other.
+std::vector<loop::Expr> before_reshape(SymSpan before, SymSpan after, std::span<const loop::Expr> at) {
+  std::vector<loop::Expr> out(before.size(), integer(0));
+  std::vector<size_t> from, to;  // dimensions that are not of size 1
+  for (size_t d = 0; d < before.size(); ++d) if (!is_one(before[d])) from.push_back(d);
+  for (size_t d = 0; d < after.size(); ++d) if (!is_one(after[d])) to.push_back(d);
+  for (size_t d : from) if (is_zero(before[d])) return out;  // no element has an index
+
+  size_t i = 0, j = 0;
+  while (i < from.size() && j < to.size()) {
+    size_t i0 = i, j0 = j;
+    SymInt left = before[from[i++]], right = after[to[j++]];
+    while (!SymInt::surely_equal(left, right) && (i < from.size() || j < to.size())) {
+      if (j == to.size() || (i < from.size() && left.hint() <= right.hint())) left *= before[from[i++]];
+      else right *= after[to[j++]];
+    }
+    // Dimensions left over on one side are of size 1 in fact, which only a guard knows: they join the last group.
+    if (i == from.size()) j = to.size();
+    if (j == to.size()) i = from.size();
+
+    loop::Expr linear = at[to[j0]];
+    for (size_t k = j0 + 1; k < j; ++k) linear = linear * loop::size(after[to[k]]) + at[to[k]];
+    SymInt inner = 1;
+    for (size_t k = i; k-- > i0;) {
+      loop::Expr x = is_one(inner) ? linear : loop::floordiv(linear, loop::size(inner));
+      out[from[k]] = k == i0 ? x : loop::remainder(x, loop::size(before[from[k]]));
+      inner *= before[from[k]];
+    }
+  }
+  return out;
+}
+
+ViewStep step_of(ViewStep::Kind kind, const Dims& before) {
+  ViewStep s;
+  s.kind = kind;
+  s.before = before;
+  return s;
+}
+
+}  // namespace
+
+Geometry::Geometry(const char* op, SymSpan sizes, SymSpan strides, SymInt offset)
+    : op_(op), sizes_(sizes), strides_(strides), offset_(offset) {}
+
+Geometry& Geometry::permute(IntSpan order) & {
+  user_check(int(order.size()) == dim(), op_)
+      << "number of dimensions in the tensor input does not match the length of the desired ordering of dimensions "
+      << "i.e. input.dim() = " << dim() << " is not equal to len(dims) = " << order.size();
+  ViewStep s = step_of(ViewStep::Kind::permute, sizes_);
+  s.order = Ints(order);
+  Ints seen(order.size(), 0);
+  Dims sizes, strides;
+  for (int64_t d : order) {
+    user_check(!seen[size_t(d)]++, op_) << "duplicate dims are not allowed.";
+    sizes.push_back(sizes_[size_t(d)]);
+    strides.push_back(strides_[size_t(d)]);
+  }
+  sizes_ = sizes;
+  strides_ = strides;
+  steps_.push_back(std::move(s));
+  return *this;
+}
+
+Geometry& Geometry::swap(int a, int b) & {
+  if (dim() == 0 || a == b) return *this;
+  Ints order;
+  for (int d = 0; d < dim(); ++d) order.push_back(d == a ? b : d == b ? a : d);
+  return permute(order);
+}
+
+Geometry& Geometry::slice(int d, SymInt start, SymInt length, SymInt step) & {
+  auto k = size_t(d);
+  internal_check(start >= 0 && length >= 0 && step > 0) << op_ << ": slice " << start << ", " << length << ", " << step;
+  ViewStep s = step_of(ViewStep::Kind::slice, sizes_);
+  s.dim = d;
+  s.start = start;
+  s.length = length;
+  s.step = step;
+  offset_ += start * strides_[k];
+  sizes_[k] = length;
+  strides_[k] *= step;
+  steps_.push_back(std::move(s));
+  return *this;
+}
+
+Geometry& Geometry::select(int d, SymInt index) & {
+  auto k = size_t(d);
+  index_check(k < sizes_.size(), op_) << "select() cannot be applied to a 0-dim tensor.";
+  index_check(index >= 0 && index < sizes_[k], op_)
+      << "index " << index << " out of range for tensor of size " << to_string(SymSpan(sizes_)) << " at dimension " << d;
+  ViewStep s = step_of(ViewStep::Kind::select, sizes_);
+  s.dim = d;
+  s.start = index;
+  offset_ += index * strides_[k];
+  sizes_.erase(k);
+  strides_.erase(k);
+  steps_.push_back(std::move(s));
+  return *this;
+}
+
+Geometry& Geometry::expand(SymSpan to) & {
+  user_check(to.size() >= sizes_.size(), op_)
+      << "the number of sizes provided (" << to.size() << ") must be greater or equal to the number of dimensions in the tensor ("
+      << dim() << ")";
+  ViewStep s = step_of(ViewStep::Kind::expand, sizes_);
+  size_t added = to.size() - sizes_.size();
+  Dims sizes, strides;
+  for (size_t d = 0; d < to.size(); ++d) {
+    SymInt wanted = to[d];
+    bool keep = SymInt::surely_equal(wanted, -1);
+    if (d < added) {
+      user_check(!keep && wanted >= 0, op_) << "The expanded size of the tensor (" << wanted
+                                            << ") isn't allowed in a leading, non-existing dimension " << d;
+      sizes.push_back(wanted);
+      strides.push_back(0);
+      continue;
+    }
+    SymInt size = sizes_[d - added], stride = strides_[d - added];
+    if (keep || SymInt::surely_equal(size, wanted)) {
+      sizes.push_back(size);
+      strides.push_back(stride);
+    } else if (size == 1) {
+      user_check(wanted >= 0, op_) << "invalid expanded size " << wanted << " at dimension " << d;
+      sizes.push_back(wanted);
+      strides.push_back(wanted == 1 ? stride : SymInt(0));
+    } else {
+      user_check(size == wanted, op_) << "The expanded size of the tensor (" << wanted << ") must match the existing size ("
+                                      << size << ") at non-singleton dimension " << d << ".  Target sizes: " << to_string(to)
+                                      << ".  Tensor sizes: " << to_string(SymSpan(sizes_));
+      sizes.push_back(size);
+      strides.push_back(stride);
+    }
+  }
+  s.sizes = sizes;
+  sizes_ = sizes;
+  strides_ = strides;
+  steps_.push_back(std::move(s));
+  return *this;
+}
+
+Geometry& Geometry::insert(int d) & {
+  auto k = size_t(d);
+  ViewStep s = step_of(ViewStep::Kind::insert, sizes_);
+  s.dim = d;
+  SymInt stride = k < sizes_.size() ? sizes_[k] * strides_[k] : SymInt(1);
+  sizes_.insert(k, 1);
+  strides_.insert(k, stride);
+  steps_.push_back(std::move(s));
+  return *this;
+}
+
+Geometry& Geometry::erase(int d) & {
+  auto k = size_t(d);
+  internal_check(sizes_[k] == 1) << op_ << ": dimension " << d << " of " << to_string(SymSpan(sizes_)) << " is erased";
+  ViewStep s = step_of(ViewStep::Kind::erase, sizes_);
+  s.dim = d;
+  sizes_.erase(k);
+  strides_.erase(k);
+  steps_.push_back(std::move(s));
+  return *this;
+}
+
+Geometry& Geometry::reshape(SymSpan to) & {
+  SymInt numel = product(sizes_);
+  user_check(product(to) == numel, op_) << "shape '" << to_string(to) << "' is invalid for input of size " << numel;
+  auto strides = view_strides(sizes_, strides_, to);
+  user_check(strides, op_) << "view size is not compatible with input tensor's size and stride (at least one dimension spans "
+                              "across two contiguous subspaces). Use .reshape(...) instead."
+                           << hint("the tensor has sizes ", to_string(SymSpan(sizes_)), " and strides ",
+                                   to_string(SymSpan(strides_)), "; the view would be ", to_string(to));
+  ViewStep s = step_of(ViewStep::Kind::reshape, sizes_);
+  s.sizes = Dims(to);
+  sizes_ = Dims(to);
+  strides_ = *strides;
+  steps_.push_back(std::move(s));
+  return *this;
+}
+
+Geometry& Geometry::strided(SymSpan sizes, SymSpan strides, SymInt offset) & {
+  user_check(sizes.size() == strides.size(), op_) << "mismatch in length of strides and shape: sizes " << to_string(sizes)
+                                                  << ", strides " << to_string(strides);
+  for (SymInt n : sizes) user_check(n >= 0, op_) << "negative size in " << to_string(sizes);
+  for (SymInt n : strides) user_check(n >= 0, op_) << "Negative strides are not supported at the moment, got strides: " << to_string(strides);
+  user_check(offset >= 0, op_) << "invalid storage offset " << offset;
+  ViewStep s = step_of(ViewStep::Kind::strided, sizes_);
+  s.sizes = Dims(sizes);
+  s.strides = Dims(strides);
+  s.start = offset;
+  sizes_ = s.sizes;
+  strides_ = s.strides;
+  offset_ = offset;
+  steps_.push_back(std::move(s));
+  return *this;
+}
+
+Geometry& Geometry::diagonal(int dim1, int dim2, SymInt offset) & {
+  user_check(dim1 != dim2, op_) << "diagonal dimensions cannot be identical " << dim1 << ", " << dim2;
+  auto a = size_t(dim1), b = size_t(dim2);
+  ViewStep s = step_of(ViewStep::Kind::diagonal, sizes_);
+  s.dim = dim1;
+  s.dim2 = dim2;
+  s.start = offset;
+  bool above = offset >= 0;
+  SymInt length = above ? min(sizes_[a], sizes_[b] - offset) : min(sizes_[a] + offset, sizes_[b]);
+  if (length <= 0) length = 0;
+  else offset_ += above ? offset * strides_[b] : -offset * strides_[a];
+  SymInt stride = strides_[a] + strides_[b];
+  for (size_t d : {std::max(a, b), std::min(a, b)}) {
+    sizes_.erase(d);
+    strides_.erase(d);
+  }
+  sizes_.push_back(length);
+  strides_.push_back(stride);
+  s.length = length;
+  steps_.push_back(std::move(s));
+  return *this;
+}
+
+bool Geometry::can_view(SymSpan sizes) const { return view_strides(sizes_, strides_, sizes).has_value(); }
+
+std::vector<loop::Expr> Geometry::base_index(std::vector<loop::Expr> at) const {
+  using Kind = ViewStep::Kind;
+  for (size_t k = steps_.size(); k-- > 0;) {
+    const ViewStep& s = steps_[k];
+    auto d = at.begin() + s.dim;
+    switch (s.kind) {
+      case Kind::permute: {
+        std::vector<loop::Expr> old(at.size());
+        for (size_t i = 0; i < at.size(); ++i) old[size_t(s.order[i])] = at[i];
+        at = std::move(old);
+        break;
+      }
+      case Kind::slice: *d = plus(times(*d, s.step), s.start); break;
+      case Kind::select: at.insert(d, loop::size(s.start)); break;
+      case Kind::expand:
+        at.erase(at.begin(), at.begin() + std::ptrdiff_t(s.sizes.size() - s.before.size()));
+        for (size_t i = 0; i < at.size(); ++i) if (is_one(s.before[i])) at[i] = integer(0);
+        break;
+      case Kind::insert: at.erase(d); break;
+      case Kind::erase: at.insert(d, integer(0)); break;
+      case Kind::reshape: at = before_reshape(s.before, s.sizes, at); break;
+      case Kind::diagonal: {
+        bool above = s.start >= 0;
+        loop::Expr along = at.back();
+        loop::Expr row = above ? along : plus(along, -s.start), column = above ? plus(along, s.start) : along;
+        at.pop_back();
+        bool row_first = s.dim < s.dim2;
+        at.insert(at.begin() + std::min(s.dim, s.dim2), row_first ? row : column);
+        at.insert(at.begin() + std::max(s.dim, s.dim2), row_first ? column : row);
+        break;
+      }
+      case Kind::strided: internal_check(false) << op_ << ": a strided view has no index map";
+    }
+  }
+  return at;
+}
+
+Dims infer_shape(const char* op, SymSpan requested, SymInt numel) {
+  Dims out(requested);
+  std::optional<size_t> inferred;
+  SymInt known = 1;
+  for (size_t d = 0; d < out.size(); ++d) {
+    if (SymInt::surely_equal(out[d], -1)) {
+      user_check(!inferred, op) << "only one dimension can be inferred";
+      inferred = d;
+    } else {
+      user_check(out[d] >= 0, op) << "invalid shape dimension " << out[d];
+      known *= out[d];
+    }
+  }
+  auto invalid = [&](bool fits) {
+    user_check(fits, op) << "shape '" << to_string(requested) << "' is invalid for input of size " << numel;
+  };
+  if (!inferred) {
+    invalid(known == numel);
+    return out;
+  }
+  if (known == 0) {
+    invalid(numel == 0);
+    user_check(false, op) << "cannot reshape tensor of 0 elements into shape " << to_string(requested)
+                          << " because the unspecified dimension size -1 can be any value and is ambiguous";
+  }
+  invalid(numel % known == 0);
+  out[*inferred] = numel / known;
+  return out;
+}
+
+std::optional<Dims> view_strides(SymSpan sizes, SymSpan strides, SymSpan to) {
+  if (product(sizes) == 0) {
+    bool same = sizes.size() == to.size();
+    for (size_t d = 0; same && d < to.size(); ++d) same = sizes[d] == to[d];
+    return same ? Dims(strides) : contiguous_strides(to);
+  }
+  if (sizes.empty()) return product(to) == 1 ? std::optional(Dims(to.size(), 1)) : std::nullopt;
+  Dims out(to.size(), 0);
+  size_t v = to.size();   // dimensions of the view from here on are placed
+  size_t d = sizes.size();
+  while (d > 0) {
+    // The run of dimensions that lie densely within each other, ending with dimension d - 1.
+    SymInt inner = strides[d - 1], extent = sizes[--d];
+    while (d > 0 && (sizes[d - 1] == 1 || strides[d - 1] == extent * inner)) extent *= sizes[--d];
+    SymInt filled = 1;
+    while (v > 0 && (filled < extent || to[v - 1] == 1)) {
+      out[--v] = filled * inner;
+      filled *= to[v];
+    }
+    if (filled != extent) return std::nullopt;
+  }
+  return v == 0 ? std::optional(out) : std::nullopt;
+}
+
+}  // namespace facula::op

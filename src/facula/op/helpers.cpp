@@ -1,0 +1,82 @@
+#include "facula/op/helpers.h"
+
+#include <algorithm>
+
+namespace facula::op {
+namespace {
+
+bool keeps(const Call& c, std::string_view keepdim) { return !keepdim.empty() && c.flag(keepdim); }
+
+}  // namespace
+
+Dims reduced_sizes(SymSpan sizes, IntSpan dims, bool keepdim) {
+  Dims out;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    bool is_reduced = std::find(dims.begin(), dims.end(), int64_t(d)) != dims.end();
+    if (!is_reduced) out.push_back(sizes[d]);
+    else if (keepdim) out.push_back(1);
+  }
+  return out;
+}
+
+std::function<Dims(const Call&)> reduced(std::string dim, std::string keepdim, std::string of) {
+  return [=](const Call& c) { return reduced_sizes(c.sizes(of), dim.empty() ? c.every_dim(of) : c.dims(dim, of), keeps(c, keepdim)); };
+}
+
+loop::Expr Box::position() const {
+  loop::Expr p = integer(0);
+  for (size_t k = 0; k < vars.size(); ++k) p = k == 0 ? at[0] : p * vars[k].extent + at[k];
+  return p;
+}
+
+Box box(const LoopCall& c, SymSpan extents) {
+  Box b;
+  for (SymInt n : extents) {
+    int v = c.fresh();
+    b.vars.push_back({v, loop::size(n)});
+    b.at.push_back(loop::index(v));
+  }
+  return b;
+}
+
+Axes::Axes(const LoopCall& c, std::string_view dim, std::string_view keepdim, std::string_view of)
+    : dims_(dim.empty() ? c.every_dim(of) : c.dims(dim, of)), keepdim_(keeps(c, keepdim)), sizes_(c.sizes(of)) {
+  Dims extents;
+  for (int64_t d : dims_) extents.push_back(sizes_[size_t(d)]);
+  box_ = op::box(c, extents);
+}
+
+SymInt Axes::count() const {
+  SymInt n = 1;
+  for (int64_t d : dims_) n *= sizes_[size_t(d)];
+  return n;
+}
+
+Index Axes::join(const Index& i) const {
+  Index j;
+  size_t from_result = 0, from_box = 0;
+  for (size_t d = 0; d < sizes_.size(); ++d) {
+    if (from_box < dims_.size() && dims_[from_box] == int64_t(d)) {
+      j.push_back(box_.at[from_box++]);
+      from_result += keepdim_;
+    } else {
+      j.push_back(i[from_result++]);
+    }
+  }
+  return j;
+}
+
+loop::Expr linear_index(const Index& at, SymSpan sizes) {
+  loop::Expr p = integer(0);
+  for (size_t d = 0; d < at.size(); ++d) p = d == 0 ? at[0] : p * loop::size(sizes[d]) + at[d];
+  return p;
+}
+
+Index with(Index at, int d, loop::Expr x) { at[size_t(d)] = x; return at; }
+Index inserted(Index at, int d, loop::Expr x) { at.insert(at.begin() + d, x); return at; }
+Index without(Index at, int d) { at.erase(at.begin() + d); return at; }
+Dims with(SymSpan sizes, int d, SymInt n) { Dims out(sizes); out[size_t(d)] = n; return out; }
+Dims inserted(SymSpan sizes, int d, SymInt n) { Dims out(sizes); out.insert(size_t(d), n); return out; }
+Dims without(SymSpan sizes, int d) { Dims out(sizes); out.erase(size_t(d)); return out; }
+
+}  // namespace facula::op

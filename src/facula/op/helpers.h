@@ -1,0 +1,90 @@
+// What definitions in the catalog share: shape rules of reductions, and reductions written as one line.
+//
+//   define("amax(Tensor self, int[1] dim=(), bool keepdim=False) -> Tensor")
+//       .shape(reduced())
+//       .loop([](const LoopCall& c, Index i) {
+//         return reduce_over(c, monoid::max, i, [&](Index j) { return c.load("self", j); });
+//       });
+//   define("mm(Tensor self, Tensor mat2) -> Tensor") ...
+//         return reduce(c, monoid::sum, {c.size("self", 1)}, [&](Index k) {
+//           return c.load("self", {i[0], k[0]}) * c.load("mat2", {k[0], i[1]}); });
+#pragma once
+#include <functional>
+#include <initializer_list>
+#include <string>
+
+#include "facula/op/operator.h"
+
+namespace facula::op {
+
+// Sizes of the operand `of` with the dimensions named by `dim` removed, or 1 where `keepdim` says so. `dim` may be an
+// int, a list or None; an empty list and None mean all. An empty `keepdim` stands for False.
+std::function<Dims(const Call&)> reduced(std::string dim = "dim", std::string keepdim = "keepdim", std::string of = "self");
+Dims reduced_sizes(SymSpan sizes, IntSpan dims, bool keepdim);
+
+// A box of fresh variables to reduce over.
+struct Box {
+  std::vector<loop::BoundVar> vars;
+  Index at;          // the variables
+  loop::Expr position() const;  // row-major position within the box, Int64
+};
+Box box(const LoopCall& c, SymSpan extents);
+
+// Fold of f(Index within the box) -> Expr or std::vector<Expr> (the monoid's inputs).
+template <class F> loop::Expr reduce(loop::Monoid m, const Box& b, F&& f) {
+  return loop::reduce(m, b.vars, typed::expressions(f(b.at)));
+}
+template <class F> loop::Expr reduce(const LoopCall& c, loop::Monoid m, std::initializer_list<SymInt> extents, F&& f) {
+  return reduce(m, box(c, SymSpan(extents.begin(), extents.size())), std::forward<F>(f));
+}
+
+// The dimensions of an operand that a call reduces, and the way from an index of the result to one of the operand.
+class Axes {
+ public:
+  Axes(const LoopCall& c, std::string_view dim = "dim", std::string_view keepdim = "keepdim", std::string_view of = "self");
+  const Box& box() const { return box_; }
+  IntSpan dims() const { return dims_; }
+  SymInt count() const;                        // elements that one result reduces
+  loop::Expr position() const { return box_.position(); }
+  // The operand's index of the element at `box().at` for the result at `i`.
+  Index join(const Index& i) const;
+  // Fold of f(Index in the operand).
+  template <class F> loop::Expr reduce(loop::Monoid m, const Index& i, F&& f) const {
+    return loop::reduce(m, box_.vars, typed::expressions(f(join(i))));
+  }
+
+ private:
+  Ints dims_;
+  bool keepdim_ = false;
+  Dims sizes_;
+  Box box_;
+};
+
+// Fold over the dimensions `dim` of `of`: the body of most reductions.
+template <class F> loop::Expr reduce_over(const LoopCall& c, loop::Monoid m, const Index& i, F&& f, std::string_view dim = "dim",
+                                          std::string_view keepdim = "keepdim", std::string_view of = "self") {
+  return Axes(c, dim, keepdim, of).reduce(m, i, std::forward<F>(f));
+}
+
+// Inclusive fold of f(Index) along dimension `d` up to the result's own index: cumsum and its like.
+template <class F> loop::Expr scan_over(const LoopCall& c, loop::Monoid m, const Index& i, int d, SymInt extent, F&& f) {
+  int v = c.fresh();
+  Index j = i;
+  if (!j.empty()) j[size_t(d)] = loop::index(v);
+  return loop::scan(m, d, {v, loop::size(extent)}, typed::expressions(f(j)));
+}
+
+// Row-major position of `at` in an index space of `sizes`, Int64.
+loop::Expr linear_index(const Index& at, SymSpan sizes);
+// `at` with dimension d replaced, inserted or left out.
+Index with(Index at, int d, loop::Expr x);
+Index inserted(Index at, int d, loop::Expr x);
+Index without(Index at, int d);
+// Sizes likewise.
+Dims with(SymSpan sizes, int d, SymInt n);
+Dims inserted(SymSpan sizes, int d, SymInt n);
+Dims without(SymSpan sizes, int d);
+// An Int64 constant, and a size, for arithmetic on indices.
+inline loop::Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
+
+}  // namespace facula::op

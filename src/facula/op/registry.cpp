@@ -1,0 +1,138 @@
+#include "facula/op/registry.h"
+
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+namespace facula::op {
+namespace {
+
+struct Registry {
+  std::shared_mutex lock;
+  std::vector<const Operator*> all;
+  std::unordered_map<std::string, const Operator*> by_name;
+  std::unordered_map<std::string, std::vector<const Operator*>> by_base;
+  std::vector<std::function<void(const Operator&)>> listeners;
+  std::unique_ptr<Operator> pending;  // being defined
+};
+
+// Never destroyed: operators are used until the last thread ends.
+Registry& registry() {
+  static Registry& r = *new Registry;
+  return r;
+}
+
+void derive(Operator& op) {
+  auto& s = op.schema;
+  if (op.kind == OpKind::loop && !op.shape_rule) op.shape_rule = shape_of_first;
+  if (op.result_type == ResultType::boolean || op.result_type == ResultType::int64) op.differentiable = false;
+  bool tensor_result = s.returns.size() == 1 && s.returns[0].type == Type::Tensor && !s.returns[0].list;
+  bool computed = op.kind == OpKind::pointwise || op.kind == OpKind::loop || op.kind == OpKind::composite || op.kind == OpKind::library;
+  bool aliases = !s.returns.empty() && s.returns[0].alias;
+  bool derivable = tensor_result && computed && !aliases && !s.mutates();
+  bool on_self = !s.parameters.empty() && s.parameters[0].name == "self" && s.parameters[0].type == Type::Tensor &&
+                 !s.parameters[0].list && !s.parameters[0].optional;
+  op.out_form = derivable && on_self;
+  op.in_place_form = derivable && on_self && !op.forbid_in_place;
+}
+
+void check(const Operator& op) {
+  auto& s = op.schema;
+  std::string n = s.full_name();
+  switch (op.kind) {
+    case OpKind::pointwise: internal_check(op.body) << n << " has no body"; break;
+    case OpKind::loop: internal_check(op.loop) << n << " has no loop"; break;
+    case OpKind::view:
+      internal_check(op.view) << n << " has no view rule";
+      internal_check(!s.parameters.empty() && s.parameters[0].alias && !s.returns.empty() && s.returns[0].alias)
+          << n << " is a view: its schema must say so, (Tensor(a) self, ...) -> Tensor(a)";
+      break;
+    case OpKind::composite: internal_check(op.composite) << n << " has no body: end the definition with one of the six kinds"; break;
+    case OpKind::library: case OpKind::data_dependent:
+      internal_check(op.shape_rule) << n << " needs a shape rule: .shape(...) or .shapes(...)";
+      break;
+  }
+  internal_check(op.result_type != ResultType::custom || op.dtype_rule) << n << " needs .result(rule)";
+  for (int r : op.non_differentiable)
+    internal_check(r >= 0 && size_t(r) < s.returns.size()) << n << ": non_differentiable names result " << r;
+  for (auto& sample : op.samples.list)
+    for (auto& [arg, value] : sample.args)
+      internal_check(s.index_of(arg) >= 0) << n << ": a sample names `" << arg << "`, which is no parameter";
+}
+
+}  // namespace
+
+Definer define(std::string_view schema) {
+  finish_definitions();
+  auto op = std::make_unique<Operator>();
+  op->schema = parse_schema(schema);
+  registry().pending = std::move(op);
+  return Definer(registry().pending.get());
+}
+
+void finish_definitions() {
+  Registry& r = registry();
+  if (!r.pending) return;
+  std::unique_ptr<Operator> done = std::move(r.pending);
+  derive(*done);
+  check(*done);
+  Operator* op = done.get();
+  std::vector<std::function<void(const Operator&)>> listeners;
+  {
+    std::unique_lock guard(r.lock);
+    std::string name = op->schema.full_name();
+    internal_check(!r.by_name.count(name)) << name << " is defined twice";
+    r.by_name[name] = done.release();
+    r.all.push_back(op);
+    r.by_base[op->schema.name].push_back(op);
+    for (auto& alias : op->aliases) {
+      r.by_base[alias].push_back(op);
+      r.by_name.try_emplace(op->schema.overload.empty() ? alias : alias + "." + op->schema.overload, op);
+    }
+    listeners = r.listeners;
+  }
+  for (auto& f : listeners) f(*op);
+}
+
+void define_late(const std::function<void()>& family) {
+  static std::mutex one_at_a_time;
+  std::lock_guard guard(one_at_a_time);
+  finish_definitions();
+  try {
+    family();
+    finish_definitions();
+  } catch (...) {
+    registry().pending.reset();
+    throw;
+  }
+}
+
+const Operator* find(std::string_view full_name) {
+  Registry& r = registry();
+  std::shared_lock guard(r.lock);
+  auto it = r.by_name.find(std::string(full_name));
+  return it == r.by_name.end() ? nullptr : it->second;
+}
+
+const Operator& get(std::string_view full_name) {
+  const Operator* op = find(full_name);
+  internal_check(op) << "no operator is named " << full_name;
+  return *op;
+}
+
+const std::vector<const Operator*>& all() { return registry().all; }
+
+std::vector<const Operator*> overloads(std::string_view name) {
+  Registry& r = registry();
+  std::shared_lock guard(r.lock);
+  auto it = r.by_base.find(std::string(name));
+  return it == r.by_base.end() ? std::vector<const Operator*>{} : it->second;
+}
+
+void on_define(std::function<void(const Operator&)> listener) {
+  std::unique_lock guard(registry().lock);
+  registry().listeners.push_back(std::move(listener));
+}
+
+}  // namespace facula::op
