@@ -1,0 +1,91 @@
+#include <algorithm>
+
+#include "facula/base/parallel.h"
+#include "facula/codegen/kernel.h"
+
+namespace facula::codegen {
+namespace {
+
+constexpr int64_t kGrainCost = 32768;  // scalar operations that are worth a thread
+
+int64_t floor_div(int64_t a, int64_t b) {
+  if (!b) return 0;
+  int64_t q = a / b;
+  return q - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+[[noreturn, gnu::cold]] void raise(const Status& s, const char* op) {
+  index_check(false, op) << "index " << s.index << " is out of bounds for dimension with size " << s.size;
+  __builtin_unreachable();
+}
+
+// Pieces are contiguous, so the failure of the piece that begins first is the failure a serial run would meet.
+[[gnu::noinline]] void launch_parallel(const Kernel& k, void* const* buffers, const int64_t* params, int64_t tasks,
+                                       int64_t grain, const char* op) {
+  struct First { int64_t begin; Status status; };
+  First first{tasks, {}};
+  bool busy = false;
+  parallel_for(tasks, grain, [&](int64_t begin, int64_t end) {
+    Status status;
+    k.fn(buffers, params, begin, end, &status);
+    if (!status.failed) return;
+    while (__atomic_test_and_set(&busy, __ATOMIC_ACQUIRE)) {}
+    if (begin < first.begin) first = {begin, status};
+    __atomic_clear(&busy, __ATOMIC_RELEASE);
+  });
+  if (first.status.failed) raise(first.status, op);
+}
+
+}  // namespace
+
+int64_t eval_params(loop::Expr e, const int64_t* p) {
+  using loop::Fn;
+  switch (e->kind) {
+    case loop::Kind::constant: return e->value.to_int();
+    case loop::Kind::param: return p[e->slot];
+    case loop::Kind::cast: return eval_params(e->args[0], p);
+    case loop::Kind::select: return eval_params(e->args[0], p) ? eval_params(e->args[1], p) : eval_params(e->args[2], p);
+    case loop::Kind::call: break;
+    default: internal_check(false) << "not an expression over parameters: " << loop::print(e);
+  }
+  int64_t a = eval_params(e->args[0], p), b = e->args.size() > 1 ? eval_params(e->args[1], p) : 0;
+  switch (e->fn) {
+    case Fn::neg: return -a;
+    case Fn::abs: return a < 0 ? -a : a;
+    case Fn::add: return a + b;
+    case Fn::sub: return a - b;
+    case Fn::mul: return a * b;
+    case Fn::floordiv: return floor_div(a, b);
+    case Fn::truncdiv: case Fn::div: return b ? a / b : 0;
+    case Fn::remainder: return b ? a - floor_div(a, b) * b : 0;
+    case Fn::fmod: return b ? a % b : 0;
+    case Fn::max: return std::max(a, b);
+    case Fn::min: return std::min(a, b);
+    case Fn::eq: return a == b;
+    case Fn::ne: return a != b;
+    case Fn::lt: return a < b;
+    case Fn::le: return a <= b;
+    case Fn::gt: return a > b;
+    case Fn::ge: return a >= b;
+    case Fn::bit_and: return a & b;
+    case Fn::bit_or: return a | b;
+    case Fn::bit_not: return e->dtype == DType::Bool ? !a : ~a;
+    case Fn::fma: return a * b + eval_params(e->args[2], p);
+    default: internal_check(false) << "not an integer function of parameters: " << loop::print(e);
+  }
+  __builtin_unreachable();
+}
+
+void launch(const Kernel& k, void* const* buffers, const int64_t* params, const char* op) {
+  int64_t tasks = eval_params(k.tasks, params);
+  if (tasks <= 0) return;
+  if (tasks > 1) {
+    int64_t grain = std::max<int64_t>(1, kGrainCost / std::max<int64_t>(1, eval_params(k.cost, params)));
+    if (tasks > grain) return launch_parallel(k, buffers, params, tasks, grain, op);
+  }
+  Status status;
+  k.fn(buffers, params, 0, tasks, &status);
+  if (status.failed) [[unlikely]] raise(status, op);
+}
+
+}  // namespace facula::codegen

@@ -1,0 +1,1125 @@
+// Loop nests as LLVM IR with explicit vectors, and from there to a relocatable object.
+//
+// A vector loop becomes a main loop over whole vectors, without masks, and one masked iteration (or, where
+// accumulators are unrolled, a masked loop) for what remains. An expression is a vector only if it depends on the
+// loop's variable; everything else stays scalar. Loops that cannot run in lanes exactly run serially.
+#include <llvm/Analysis/TargetTransformInfo.h>
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/IR/Module.h>
+#include <llvm/IR/Verifier.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Target/TargetMachine.h>
+#include <llvm/Transforms/InstCombine/InstCombine.h>
+#include <llvm/Transforms/Scalar.h>
+#include <llvm/Transforms/Utils.h>
+
+#include <limits>
+#include <map>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+
+#include "facula/base/settings.h"
+#include "facula/codegen/compiler.h"
+#include "facula/codegen/kernel.h"
+#include "facula/codegen/llvm_math.h"
+#include "facula/loop/monoid.h"
+
+extern "C" void LLVMInitializeX86TargetInfo();
+extern "C" void LLVMInitializeX86Target();
+extern "C" void LLVMInitializeX86TargetMC();
+extern "C" void LLVMInitializeX86AsmPrinter();
+
+namespace facula::codegen {
+namespace {
+
+using llvm::BasicBlock;
+using llvm::FixedVectorType;
+using loop::Expr;
+using loop::Kind;
+using loop::LoopKind;
+using loop::Monoid;
+using loop::Nest;
+using loop::Node;
+using loop::Statement;
+using V = llvm::Value*;
+using StatementKind = Statement::Kind;
+
+template <class F> void each_statement(const loop::Block& block, const F& f) {
+  for (auto& s : block) {
+    f(s);
+    each_statement(s.body, f);
+  }
+}
+template <class F> void each_root(const Statement& s, const F& f) {
+  for (auto& v : s.values) f(v);
+  if (s.extent) f(s.extent);
+  if (s.offset) f(s.offset);
+}
+
+// How an offset moves with the lane: not at all, by a stride, or in no simple way.
+struct Motion {
+  bool simple = false;
+  Expr stride;  // null: zero
+};
+
+// A named value. Lets are values; accumulators and assigned locals are memory until mem2reg; arrays stay memory.
+struct Local {
+  V value = nullptr;
+  llvm::Type* type = nullptr;  // of the memory's content; null for a let
+  DType dtype{};
+  Expr definition;             // of a let
+  int lanes = 0;               // of an array: elements beside each other, one a lane (0: an ordinary array)
+};
+
+class Emitter {
+ public:
+  Emitter(const Nest& nest, llvm::Module& module, int lanes32, const std::string& features)
+      : nest_(nest), module_(module), c_(module.getContext()), b_(c_), lanes32_(lanes32), features_(features) {}
+
+  void run() {
+    llvm::Type *ptr = b_.getPtrTy(), *i64 = b_.getInt64Ty();
+    std::vector<llvm::Type*> inner_types(nest_.buffers.size(), ptr);
+    inner_types.insert(inner_types.end(), {ptr, i64, i64, ptr});
+    auto* inner = make("task_range", llvm::FunctionType::get(b_.getVoidTy(), inner_types, false), true);
+    auto* outer = make("facula_kernel", llvm::FunctionType::get(b_.getVoidTy(), {ptr, ptr, i64, i64, ptr}, false), false);
+    b_.SetInsertPoint(BasicBlock::Create(c_, "entry", outer));
+    std::vector<V> args;
+    for (size_t k = 0; k < nest_.buffers.size(); ++k) {
+      args.push_back(b_.CreateLoad(ptr, b_.CreateConstInBoundsGEP1_64(ptr, outer->getArg(0), k)));
+      if (nest_.buffers[k].unique) inner->addParamAttr(unsigned(k), llvm::Attribute::NoAlias);
+    }
+    for (unsigned k = 1; k < 5; ++k) args.push_back(outer->getArg(k));
+    b_.CreateCall(inner, args);
+    b_.CreateRetVoid();
+
+    f_ = inner;
+    scan_nest();
+    auto* entry = BasicBlock::Create(c_, "entry", f_);
+    auto* start = BasicBlock::Create(c_, "start", f_);
+    b_.SetInsertPoint(entry);
+    unsigned base = unsigned(nest_.buffers.size());
+    for (unsigned k = 0; k < base; ++k) buffers_.push_back(f_->getArg(k));
+    for (int k = 0; k < nest_.params; ++k)
+      params_.push_back(b_.CreateLoad(i64, b_.CreateConstInBoundsGEP1_64(i64, f_->getArg(base), uint64_t(k))));
+    status_ = f_->getArg(base + 3);
+    entry_end_ = b_.CreateBr(start);
+    b_.SetInsertPoint(start);
+    ScalarMath math(b_, *f_, lanes32_ == 16);
+    math_ = &math;
+    layers_.emplace_back();
+    count_loop(f_->getArg(base + 1), f_->getArg(base + 2), 1, [&](V task) {
+      vars_[nest_.task_var] = task;
+      emit_block(nest_.body);
+    });
+    b_.CreateRetVoid();
+  }
+
+ private:
+  struct Layer {
+    std::unordered_map<const Node*, V> values, first;  // `first`: the value in lane 0, of lane-dependent expressions
+    bool statement = false;
+  };
+  struct Push {
+    Emitter& e;
+    Push(Emitter& e, bool statement) : e(e) { e.layers_.emplace_back().statement = statement; }
+    ~Push() { e.layers_.pop_back(); }
+  };
+
+  llvm::Function* make(const char* name, llvm::FunctionType* t, bool internal) {
+    auto* f = llvm::Function::Create(t, internal ? llvm::Function::InternalLinkage : llvm::Function::ExternalLinkage, name, module_);
+    f->addFnAttr("target-features", features_);
+    f->addFnAttr("target-cpu", "x86-64");
+    f->addFnAttr("min-legal-vector-width", "512");
+    f->addFnAttr("prefer-vector-width", lanes32_ == 16 ? "512" : "256");
+    f->setDoesNotThrow();
+    if (internal) f->addFnAttr(llvm::Attribute::NoInline);
+    return f;
+  }
+
+  // ---- what is known beforehand
+
+  void scan_nest() {
+    each_statement(nest_.body, [&](const Statement& s) {
+      switch (s.kind) {
+        case StatementKind::accumulator:
+          for (int k = 0; k < loop::components(s.monoid); ++k) mutable_.insert(s.var + k);
+          break;
+        case StatementKind::assign: mutable_.insert(s.var); break;
+        case StatementKind::store: written_.insert(s.buffer); break;
+        default: break;
+      }
+    });
+  }
+
+  bool is_volatile(Expr e) {
+    if (e->kind == Kind::constant || e->kind == Kind::param || e->kind == Kind::index) return false;
+    if (e->kind == Kind::local) return mutable_.count(e->slot);
+    if (auto it = volatile_.find(e.get()); it != volatile_.end()) return it->second;
+    bool r = e->kind == Kind::load && written_.count(e->slot);
+    for (auto& a : e->args) r = r || is_volatile(a);
+    return volatile_[e.get()] = r;
+  }
+
+  // ---- lanes
+
+  bool in_lanes() const { return lanes_ > 1; }
+  V spread(V v) {
+    if (!in_lanes() || v->getType()->isVectorTy()) return v;
+    return b_.CreateVectorSplat(unsigned(lanes_), v);
+  }
+  V iota(llvm::Type* element) {
+    std::vector<llvm::Constant*> c;
+    for (int i = 0; i < lanes_; ++i) c.push_back(llvm::ConstantInt::get(element, uint64_t(i)));
+    return llvm::ConstantVector::get(c);
+  }
+  static bool is_vector(V v) { return v->getType()->isVectorTy(); }
+
+  // Does e differ from lane to lane?
+  bool varies(Expr e) {
+    switch (e->kind) {
+      case Kind::constant: case Kind::param: return false;
+      case Kind::index: return in_lanes() && e->slot == lane_var_;
+      case Kind::local: {
+        auto& l = local(e->slot);
+        return l.type ? l.type->isVectorTy() : is_vector(l.value);
+      }
+      default: break;
+    }
+    if (auto it = varies_.find(e.get()); it != varies_.end()) return it->second;
+    bool r = e->kind == Kind::load && e->slot < 0 && local(-1 - e->slot).lanes;
+    for (auto& a : e->args) r = r || varies(a);
+    return varies_[e.get()] = r;
+  }
+
+  Motion motion(Expr e) {
+    if (!varies(e)) return {true, Expr()};
+    auto both = [&](Motion x, Motion y, auto f) -> Motion {
+      if (!x.simple || !y.simple) return {};
+      return {true, f(x.stride, y.stride)};
+    };
+    switch (e->kind) {
+      case Kind::index: return {true, loop::constant(int64_t(1), DType::Int64)};
+      case Kind::local: {
+        auto& l = local(e->slot);
+        return l.definition && !is_volatile(l.definition) ? motion(l.definition) : Motion{};
+      }
+      case Kind::call: break;
+      default: return {};
+    }
+    if (e->dtype != DType::Int64) return {};
+    switch (e->fn) {
+      case loop::Fn::add:
+        return both(motion(e->args[0]), motion(e->args[1]), [](Expr x, Expr y) { return x && y ? x + y : x ? x : y; });
+      case loop::Fn::sub:
+        return both(motion(e->args[0]), motion(e->args[1]), [](Expr x, Expr y) { return x && y ? x - y : x ? x : -y; });
+      case loop::Fn::neg: {
+        Motion m = motion(e->args[0]);
+        return m.simple ? Motion{true, -m.stride} : m;
+      }
+      case loop::Fn::mul: {
+        int k = varies(e->args[0]) ? 0 : 1;
+        if (varies(e->args[1 - k])) return {};
+        Motion m = motion(e->args[size_t(k)]);
+        return m.simple ? Motion{true, m.stride * e->args[size_t(1 - k)]} : m;
+      }
+      case loop::Fn::fma: {
+        return motion(e->args[0] * e->args[1] + e->args[2]);
+      }
+      default: return {};
+    }
+  }
+
+  // ---- control
+
+  // for i in [begin, end) by step, with the test at the end.
+  template <class F> void count_loop(V begin, V end, int64_t step, F&& body) {
+    auto *head = BasicBlock::Create(c_, "loop", f_), *exit = BasicBlock::Create(c_, "exit", f_);
+    auto* from = b_.GetInsertBlock();
+    b_.CreateCondBr(b_.CreateICmpSLT(begin, end), head, exit);
+    b_.SetInsertPoint(head);
+    auto* i = b_.CreatePHI(begin->getType(), 2);
+    i->addIncoming(begin, from);
+    body(static_cast<V>(i));
+    V next = b_.CreateNSWAdd(i, llvm::ConstantInt::get(begin->getType(), uint64_t(step)));
+    i->addIncoming(next, b_.GetInsertBlock());
+    b_.CreateCondBr(b_.CreateICmpSLT(next, end), head, exit);
+    exit->moveAfter(b_.GetInsertBlock());
+    b_.SetInsertPoint(exit);
+  }
+
+  template <class F> void when(V condition, F&& body) {
+    auto *yes = BasicBlock::Create(c_, "then", f_), *next = BasicBlock::Create(c_, "next", f_);
+    b_.CreateCondBr(condition, yes, next);
+    b_.SetInsertPoint(yes);
+    body();
+    b_.CreateBr(next);
+    next->moveAfter(b_.GetInsertBlock());
+    b_.SetInsertPoint(next);
+  }
+
+  // ---- locals
+
+  Local& local(int var) {
+    auto it = locals_.find(var);
+    internal_check(it != locals_.end()) << "codegen: local " << var << " is used before it is made";
+    return it->second;
+  }
+  V room(llvm::Type* t, V count = nullptr) {
+    llvm::IRBuilder<> at(entry_end_);
+    auto* a = at.CreateAlloca(t, count);
+    a->setAlignment(llvm::Align(count ? 64 : module_.getDataLayout().getPrefTypeAlign(t).value()));
+    return a;
+  }
+  V read(const Local& l) { return b_.CreateLoad(l.type, l.value); }
+  // Where the mask is off the old value stays.
+  void write(const Local& l, V v) {
+    if (l.type->isVectorTy()) {
+      v = spread(v);
+      if (mask_) v = b_.CreateSelect(mask_, v, read(l));
+    }
+    internal_check(v->getType() == l.type) << "codegen: a value that differs between lanes for a local that does not";
+    b_.CreateStore(v, l.value);
+  }
+
+  // ---- expressions
+
+  V lookup(Expr e, bool first) {
+    for (size_t k = layers_.size(); k--;) {
+      auto& map = first ? layers_[k].first : layers_[k].values;
+      if (auto it = map.find(e.get()); it != map.end()) return it->second;
+    }
+    return nullptr;
+  }
+  void remember(Expr e, V v, bool first) {
+    size_t k = layers_.size() - 1;
+    if (layers_[k].statement && !is_volatile(e)) --k;
+    (first ? layers_[k].first : layers_[k].values)[e.get()] = v;
+  }
+
+  V emit(Expr e) {
+    switch (e->kind) {
+      case Kind::constant: return constant(e->value, e->dtype);
+      case Kind::param: return params_.at(size_t(e->slot));
+      case Kind::local: {
+        auto& l = local(e->slot);
+        if (first_ && !l.type && is_vector(l.value)) return emit(l.definition);
+        return l.type ? read(l) : l.value;
+      }
+      case Kind::index:
+        if (in_lanes() && e->slot == lane_var_) {
+          if (first_) return lane_base_;
+          break;
+        }
+        return vars_.at(e->slot);
+      default: break;
+    }
+    if (first_ && !varies(e)) {
+      first_ = false;
+      V v = emit(e);
+      first_ = true;
+      return v;
+    }
+    if (V v = lookup(e, first_)) return v;
+    V v = fresh(e);
+    remember(e, v, first_);
+    return v;
+  }
+
+  // The scalar value of a lane-dependent expression in the first lane.
+  V emit_first(Expr e) {
+    bool outer = std::exchange(first_, in_lanes());
+    V v = emit(e);
+    first_ = outer;
+    return v;
+  }
+
+  V constant(const Scalar& s, DType d) {
+    auto* t = math_->type(d);
+    if (is_floating(d)) {
+      double v = s.to_double();
+      return llvm::ConstantFP::get(t, d == DType::Float32 ? double(float(v)) : v);
+    }
+    return llvm::ConstantInt::get(t, uint64_t(d == DType::Bool ? s.to_bool() : s.to_int()), true);
+  }
+
+  V fresh(Expr e) {
+    switch (e->kind) {
+      case Kind::index: return b_.CreateAdd(b_.CreateVectorSplat(unsigned(lanes_), lane_base_), iota(b_.getInt64Ty()));
+      case Kind::load: return load(*e.get());
+      case Kind::cast: {
+        V x = emit(e->args[0]);
+        return math_->cast(x, e->args[0].dtype(), e->dtype);
+      }
+      case Kind::call: {
+        std::vector<V> a;
+        for (auto& x : e->args) a.push_back(emit(x));
+        level(a);
+        return math_->call(e->fn, e->args[0].dtype(), a);
+      }
+      case Kind::select: return select(*e.get());
+      case Kind::random: {
+        std::vector<V> a{emit(e->args[0]), emit(e->args[1])};
+        level(a);
+        return math_->random(a[0], a[1]);
+      }
+      case Kind::check: return check(emit(e->args[0]), emit(e->args[1]));
+      default: break;
+    }
+    internal_check(false) << "codegen: no such expression in a nest: " << loop::print(e);
+    return nullptr;
+  }
+
+  // All vectors, if one is.
+  void level(std::vector<V>& a) {
+    for (auto& x : a) {
+      if (!is_vector(x)) continue;
+      for (auto& y : a) y = spread(y);
+      return;
+    }
+  }
+
+  // ---- select, whose untaken side must have no effect
+
+  // Loads and checks in e that only some lanes may do.
+  bool is_guarded(Expr e, bool data_condition) {
+    switch (e->kind) {
+      case Kind::constant: case Kind::param: case Kind::index: case Kind::local: return false;
+      case Kind::check: return true;
+      case Kind::load:
+        if (!first_ && lookup(e, false)) return false;
+        if (!(data_condition && !has_data(e->args[0]))) return true;
+        return false;
+      default: break;
+    }
+    for (auto& a : e->args) if (is_guarded(a, data_condition)) return true;
+    return false;
+  }
+  static bool has_data(Expr e) {
+    if (e->kind == Kind::load || e->kind == Kind::random || e->kind == Kind::local) return true;
+    for (auto& a : e->args) if (has_data(a)) return true;
+    return false;
+  }
+  static bool has_index(Expr e) {  // outside of loads
+    if (e->kind == Kind::load) return false;
+    if (e->kind == Kind::index || e->kind == Kind::local || e->kind == Kind::param) return true;
+    for (auto& a : e->args) if (has_index(a)) return true;
+    return false;
+  }
+
+  V select(const Node& n) {
+    V c = emit(n.args[0]);
+    // If any data can make the condition true, then an offset that no data can change is valid on both sides.
+    bool data_condition = has_data(n.args[0]) && !has_index(n.args[0]);
+    if (!is_guarded(n.args[1], data_condition) && !is_guarded(n.args[2], data_condition)) {
+      std::vector<V> sides{emit(n.args[1]), emit(n.args[2])};
+      if (is_vector(c)) for (auto& s : sides) s = spread(s);
+      level(sides);
+      return b_.CreateSelect(c, sides[0], sides[1]);
+    }
+    if (is_vector(c)) {
+      V outer = mask_;
+      bool outer_maybe = std::exchange(maybe_none_, true);
+      auto side = [&](Expr e, V m) {
+        mask_ = outer ? b_.CreateAnd(outer, m) : m;
+        Push layer(*this, false);
+        return spread(emit(e));
+      };
+      V a = side(n.args[1], c), b = side(n.args[2], b_.CreateNot(c));
+      mask_ = outer;
+      maybe_none_ = outer_maybe;
+      return b_.CreateSelect(c, a, b);
+    }
+    BasicBlock *blocks[2], *ends[2], *next = BasicBlock::Create(c_, "next", f_);
+    V sides[2];
+    for (auto& x : blocks) x = BasicBlock::Create(c_, "side", f_, next);
+    b_.CreateCondBr(c, blocks[0], blocks[1]);
+    bool vector = !first_ && (varies(n.args[1]) || varies(n.args[2]));
+    for (size_t k = 0; k < 2; ++k) {
+      b_.SetInsertPoint(blocks[k]);
+      Push layer(*this, false);
+      sides[k] = emit(n.args[k + 1]);
+      if (vector) sides[k] = spread(sides[k]);
+      ends[k] = b_.GetInsertBlock();
+      b_.CreateBr(next);
+    }
+    b_.SetInsertPoint(next);
+    auto* phi = b_.CreatePHI(sides[0]->getType(), 2);
+    for (size_t k = 0; k < 2; ++k) phi->addIncoming(sides[k], ends[k]);
+    return phi;
+  }
+
+  // ---- checks
+
+  V check(V i, V n) {
+    std::vector<V> a{i, n};
+    level(a);
+    i = a[0], n = a[1];
+    V zero = llvm::Constant::getNullValue(i->getType());
+    V j = b_.CreateSelect(b_.CreateICmpSLT(i, zero), b_.CreateAdd(i, n), i);
+    V bad = b_.CreateICmpUGE(j, n), result = b_.CreateSelect(bad, zero, j);
+    V hit = bad;
+    if (mask_ && !first_) {
+      if (is_vector(bad)) hit = b_.CreateAnd(bad, mask_);
+      else if (maybe_none_) hit = b_.CreateAnd(bad, b_.CreateOrReduce(mask_));
+    }
+    V any = math_->any(hit);
+    when(any, [&] {
+      auto* i64 = b_.getInt64Ty();
+      V lane = nullptr;
+      if (is_vector(hit)) {
+        V bits = b_.CreateBitCast(hit, b_.getIntNTy(unsigned(lanes_)));
+        lane = b_.CreateIntrinsic(llvm::Intrinsic::cttz, {bits->getType()}, {bits, b_.getTrue()});
+      }
+      auto pick = [&](V v) { return lane ? b_.CreateExtractElement(v, lane) : v; };
+      V index = pick(i), size = pick(n);
+      V before = b_.CreateLoad(i64, status_);
+      when(b_.CreateICmpEQ(before, b_.getInt64(0)), [&] {
+        b_.CreateStore(b_.getInt64(1), status_);
+        b_.CreateStore(index, b_.CreateConstInBoundsGEP1_64(i64, status_, 1));
+        b_.CreateStore(size, b_.CreateConstInBoundsGEP1_64(i64, status_, 2));
+      });
+    });
+    return result;
+  }
+
+  // ---- memory
+
+  llvm::Type* memory_type(DType d) {
+    switch (d) {
+      case DType::Bool: return b_.getInt8Ty();
+      case DType::BFloat16: return b_.getInt16Ty();
+      case DType::Float16: return b_.getHalfTy();
+      default: return math_->type(d);
+    }
+  }
+  // Between memory and registers.
+  V decode(V v, DType d) {
+    switch (d) {
+      case DType::Bool: return b_.CreateICmpNE(v, llvm::Constant::getNullValue(v->getType()));
+      case DType::Float16: return b_.CreateFPExt(v, ScalarMath::shaped(b_.getFloatTy(), v->getType()));
+      case DType::BFloat16: {
+        V wide = b_.CreateZExt(v, ScalarMath::shaped(b_.getInt32Ty(), v->getType()));
+        return b_.CreateBitCast(b_.CreateShl(wide, 16), ScalarMath::shaped(b_.getFloatTy(), v->getType()));
+      }
+      default: return v;
+    }
+  }
+  V encode(V v, DType from, DType d) {
+    v = math_->cast(v, from, compute_type(d));
+    switch (d) {
+      case DType::Bool: return b_.CreateZExt(v, ScalarMath::shaped(b_.getInt8Ty(), v->getType()));
+      case DType::Float16: return b_.CreateFPTrunc(v, ScalarMath::shaped(b_.getHalfTy(), v->getType()));
+      case DType::BFloat16: {
+        auto* t = ScalarMath::shaped(b_.getInt32Ty(), v->getType());
+        auto number = [&](uint32_t x) { return llvm::ConstantInt::get(t, x); };
+        V bits = b_.CreateBitCast(v, t);
+        V odd = b_.CreateAnd(b_.CreateLShr(bits, 16), number(1));
+        V rounded = b_.CreateLShr(b_.CreateAdd(b_.CreateAdd(bits, number(0x7fff)), odd), 16);
+        V quiet = b_.CreateOr(b_.CreateLShr(bits, 16), number(0x40));
+        v = b_.CreateSelect(b_.CreateFCmpUNO(v, v), quiet, rounded);
+        return b_.CreateTrunc(v, ScalarMath::shaped(b_.getInt16Ty(), v->getType()));
+      }
+      default: return v;
+    }
+  }
+
+  // The elements an access touches: `d` as stored, and a factor and shift on the offset (components of complex numbers).
+  struct Place { V base; DType d; int64_t factor = 1, shift = 0; int lanes = 0; };
+  Place place(int slot, int part) {
+    if (slot < 0) {
+      auto& l = local(-1 - slot);
+      return {l.value, l.dtype, 1, 0, l.lanes};
+    }
+    DType d = nest_.buffers.at(size_t(slot)).dtype;
+    if (!is_complex(d)) return {buffers_[size_t(slot)], d};
+    supported_check(part, "codegen") << "complex buffers are read and written by components";
+    return {buffers_[size_t(slot)], real_of(d), 2, part - 1};
+  }
+  V scaled(V offset, const Place& p) {
+    auto* t = offset->getType();
+    if (p.factor != 1) offset = b_.CreateMul(offset, llvm::ConstantInt::get(t, uint64_t(p.factor)));
+    return p.shift ? b_.CreateAdd(offset, llvm::ConstantInt::get(t, uint64_t(p.shift))) : offset;
+  }
+  V at(V base, llvm::Type* element, V offset) { return b_.CreateGEP(element, base, offset); }
+
+  struct Access {
+    enum { uniform, contiguous, strided, scattered } kind;
+    V pointer;             // of the first lane, or one for each
+    llvm::Type* element;
+    V stride = nullptr;    // in elements
+  };
+  Access access(const Place& p, Expr offset) {
+    auto* element = memory_type(p.d);
+    llvm::Align align(uint64_t(itemsize(p.d)));
+    if (p.lanes) {
+      V lanes = b_.getInt64(uint64_t(lanes_));
+      if (!varies(offset)) return {Access::contiguous, at(p.base, element, b_.CreateMul(emit(offset), lanes)), element};
+      V o = b_.CreateAdd(b_.CreateMul(spread(emit(offset)), spread(lanes)), iota(b_.getInt64Ty()));
+      return {Access::scattered, at(p.base, element, o), element};
+    }
+    if (!in_lanes() || first_) return {Access::uniform, at(p.base, element, scaled(emit(offset), p)), element};
+    Motion m = motion(offset);
+    if (m.simple) {
+      V pointer = at(p.base, element, scaled(emit_first(offset), p));
+      if (!m.stride) return {Access::uniform, pointer, element};
+      if (m.stride->kind == Kind::constant && m.stride->value.to_int() == 0) return {Access::uniform, pointer, element};
+      if (m.stride->kind == Kind::constant && m.stride->value.to_int() * p.factor == 1) return {Access::contiguous, pointer, element};
+      V stride = emit(m.stride);
+      if (p.factor != 1) stride = b_.CreateMul(stride, b_.getInt64(uint64_t(p.factor)));
+      return {Access::strided, pointer, element, stride};
+    }
+    return {Access::scattered, at(p.base, element, scaled(spread(emit(offset)), p)), element};
+  }
+  V lane_pointers(const Access& a) {
+    if (a.kind == Access::scattered) return a.pointer;
+    return at(a.pointer, a.element, b_.CreateMul(iota(b_.getInt64Ty()), spread(a.stride)));
+  }
+  V all_lanes() { return llvm::ConstantInt::getTrue(FixedVectorType::get(b_.getInt1Ty(), unsigned(lanes_))); }
+
+  V load(const Node& n) {
+    Place p = place(n.slot, n.part);
+    Access a = access(p, n.args[0]);
+    llvm::Align align(uint64_t(itemsize(p.d)));
+    if (a.kind == Access::uniform) {
+      if (!(mask_ && maybe_none_ && !first_)) return decode(b_.CreateAlignedLoad(a.element, a.pointer, align), p.d);
+      V zero = llvm::Constant::getNullValue(a.element), v = zero;
+      auto* from = b_.GetInsertBlock();
+      BasicBlock* end = nullptr;
+      when(b_.CreateOrReduce(mask_), [&] {
+        v = b_.CreateAlignedLoad(a.element, a.pointer, align);
+        end = b_.GetInsertBlock();
+      });
+      auto* phi = b_.CreatePHI(a.element, 2);
+      phi->addIncoming(zero, from);
+      phi->addIncoming(v, end);
+      return decode(phi, p.d);
+    }
+    auto* t = FixedVectorType::get(a.element, unsigned(lanes_));
+    V v;
+    if (a.kind == Access::contiguous)
+      v = mask_ && !p.lanes ? V(b_.CreateMaskedLoad(t, a.pointer, align, mask_, llvm::Constant::getNullValue(t)))
+                            : V(b_.CreateAlignedLoad(t, a.pointer, align));
+    else
+      v = b_.CreateMaskedGather(t, lane_pointers(a), align, mask_ ? mask_ : all_lanes(), llvm::Constant::getNullValue(t));
+    return decode(v, p.d);
+  }
+
+  void store(const Statement& s) {
+    Place p = place(s.buffer, s.part);
+    V v = emit(s.values[0]);
+    DType from = s.values[0].dtype();
+    Access a = access(p, s.offset);
+    llvm::Align align(uint64_t(itemsize(p.d)));
+    if (a.kind == Access::uniform) {
+      b_.CreateAlignedStore(encode(v, from, p.d), a.pointer, align);
+      return;
+    }
+    v = spread(encode(v, from, p.d));
+    if (a.kind == Access::contiguous) {
+      if (mask_) b_.CreateMaskedStore(v, a.pointer, align, mask_);
+      else b_.CreateAlignedStore(v, a.pointer, align);
+    } else {
+      b_.CreateMaskedScatter(v, lane_pointers(a), align, mask_ ? mask_ : all_lanes());
+    }
+  }
+
+  // ---- statements
+
+  void emit_block(const loop::Block& block) {
+    Push layer(*this, false);
+    for (auto& s : block) emit_statement(s);
+  }
+
+  void emit_statement(const Statement& s) {
+    switch (s.kind) {
+      case StatementKind::loop: return emit_loop(s);
+      case StatementKind::condition: {
+        V c;
+        {
+          Push layer(*this, true);
+          c = emit(s.values[0]);
+        }
+        if (!is_vector(c)) return when(c, [&] { emit_block(s.body); });
+        V outer = mask_;
+        mask_ = outer ? b_.CreateAnd(outer, c) : c;
+        bool maybe = std::exchange(maybe_none_, false);
+        when(b_.CreateOrReduce(mask_), [&] { emit_block(s.body); });
+        mask_ = outer;
+        maybe_none_ = maybe;
+        return;
+      }
+      case StatementKind::array: return make_array(s);
+      case StatementKind::accumulator: {
+        auto start = loop::identity(s.monoid, s.dtype);
+        for (size_t k = 0; k < start.size(); ++k) {
+          auto* t = math_->type(start[k].dtype());
+          if (in_lanes()) t = FixedVectorType::get(t, unsigned(lanes_));
+          Local l{room(t), t, start[k].dtype(), Expr(), 0};
+          V v = emit(start[k]);
+          b_.CreateStore(t->isVectorTy() ? spread(v) : v, l.value);
+          locals_[s.var + int(k)] = l;
+        }
+        return;
+      }
+      default: break;
+    }
+    Push layer(*this, true);
+    switch (s.kind) {
+      case StatementKind::let: {
+        V v = emit(s.values[0]);
+        locals_[s.var] = {v, nullptr, s.values[0].dtype(), s.values[0], 0};
+        varies_.clear();  // the number may have had another meaning in an earlier block
+        return;
+      }
+      case StatementKind::assign: {
+        V v = emit(s.values[0]);
+        auto it = locals_.find(s.var);
+        DType d = s.values[0].dtype();
+        if (it == locals_.end() || !it->second.type || !it->second.value || it->second.lanes || stale(it->second)) {
+          auto* t = math_->type(d);
+          if (in_lanes()) t = FixedVectorType::get(t, unsigned(lanes_));
+          Local l{room(t), t, d, Expr(), 0};
+          b_.CreateStore(llvm::Constant::getNullValue(t), l.value);
+          it = locals_.insert_or_assign(s.var, l).first;
+        }
+        return write(it->second, v);
+      }
+      case StatementKind::accumulate: return accumulate(s);
+      case StatementKind::store: return store(s);
+      default: break;
+    }
+  }
+
+  // A local left over from another loop, made in other lanes.
+  bool stale(const Local& l) const {
+    auto* v = llvm::dyn_cast<FixedVectorType>(l.type);
+    return v ? int(v->getNumElements()) != lanes_ : false;
+  }
+
+  void make_array(const Statement& s) {
+    auto* element = memory_type(s.dtype);
+    auto* resume = b_.GetInsertBlock();
+    V count;
+    bool lanes = in_lanes();
+    {
+      // Its size is known at entry: an expression of constants and parameters.
+      b_.SetInsertPoint(entry_end_);
+      Push layer(*this, false);
+      count = emit(s.extent);
+      if (lanes) count = b_.CreateMul(count, b_.getInt64(uint64_t(lanes_)));
+    }
+    b_.SetInsertPoint(resume);
+    locals_[s.var] = {room(element, count), nullptr, s.dtype, Expr(), lanes ? lanes_ : 0};
+  }
+
+  void accumulate(const Statement& s) {
+    size_t count = size_t(loop::components(s.monoid));
+    if (auto it = lane_accumulators_.find(s.var); it != lane_accumulators_.end() && is_extremum_position(s.monoid)) {
+      std::vector<V> x{spread(emit(s.values[0])), spread(emit(s.values[1]))};
+      Local &value = local(s.var), &position = local(s.var + 1);
+      auto r = first_extremum(s.monoid, s.values[0].dtype(), {read(value), read(position)}, x);
+      write(value, r[0]);
+      write(position, r[1]);
+      return;
+    }
+    std::vector<Expr> current;
+    for (size_t k = 0; k < count; ++k) current.push_back(loop::local(s.var + int(k), local(s.var + int(k)).dtype));
+    auto next = loop::combine(s.monoid, current, loop::lift(s.monoid, s.values));
+    std::vector<V> v;
+    for (auto& e : next) v.push_back(emit(e));
+    for (size_t k = 0; k < count; ++k) write(local(s.var + int(k)), v[k]);
+  }
+
+  static bool is_extremum_position(Monoid m) { return m == Monoid::argmax || m == Monoid::argmin; }
+
+  // Lanes see positions out of order, so equals are decided by the smaller position. NaN is the extremum.
+  std::vector<V> first_extremum(Monoid m, DType d, std::vector<V> a, std::vector<V> b) {
+    auto fn = [&](loop::Fn f, V x, V y) { return math_->call(f, d, std::array{x, y}); };
+    V better = fn(m == Monoid::argmax ? loop::Fn::gt : loop::Fn::lt, b[0], a[0]);
+    V equal = fn(loop::Fn::eq, b[0], a[0]);
+    if (is_floating(d)) {
+      V a_nan = b_.CreateFCmpUNO(a[0], a[0]), b_nan = b_.CreateFCmpUNO(b[0], b[0]);
+      better = b_.CreateOr(better, b_.CreateAnd(b_nan, b_.CreateNot(a_nan)));
+      equal = b_.CreateOr(equal, b_.CreateAnd(b_nan, a_nan));
+    }
+    V take = b_.CreateOr(better, b_.CreateAnd(equal, b_.CreateICmpSLT(b[1], a[1])));
+    return {b_.CreateSelect(take, b[0], a[0]), b_.CreateSelect(take, b[1], a[1])};
+  }
+
+  // Any two partial results of one monoid, as values of one shape.
+  std::vector<V> combined(Monoid m, std::span<const DType> types, const std::vector<V>& a, const std::vector<V>& b) {
+    if (is_extremum_position(m)) return first_extremum(m, types[0], a, b);
+    constexpr int kFirst = 1 << 28;
+    std::vector<Expr> x, y;
+    for (size_t k = 0; k < a.size(); ++k) {
+      x.push_back(loop::local(kFirst + int(k), types[k]));
+      y.push_back(loop::local(kFirst + 8 + int(k), types[k]));
+      locals_[kFirst + int(k)] = {a[k], nullptr, types[k], Expr(), 0};
+      locals_[kFirst + 8 + int(k)] = {b[k], nullptr, types[k], Expr(), 0};
+    }
+    Push layer(*this, false);
+    std::vector<V> r;
+    for (auto& e : loop::combine(m, x, y)) {
+      V v = emit(e);
+      if (is_vector(a[0]) && !is_vector(v)) v = b_.CreateVectorSplat(llvm::cast<FixedVectorType>(a[0]->getType())->getNumElements(), v);
+      r.push_back(v);
+    }
+    return r;
+  }
+
+  // ---- loops
+
+  void emit_loop(const Statement& s) {
+    V extent;
+    {
+      Push layer(*this, true);
+      extent = emit(s.extent);
+    }
+    if (s.loop == LoopKind::vector && !in_lanes()) {
+      if (int lanes = choose_lanes(s)) return vector_loop(s, extent, lanes);
+    }
+    if (s.loop == LoopKind::unrolled) {
+      if (auto* n = llvm::dyn_cast<llvm::ConstantInt>(extent); n && n->getSExtValue() <= 16) {
+        for (int64_t i = 0; i < n->getSExtValue(); ++i) {
+          vars_[s.var] = b_.getInt64(uint64_t(i));
+          Push layer(*this, false);
+          emit_block(s.body);
+        }
+        return;
+      }
+    }
+    // A loop whose length differs from lane to lane goes to the longest, with masks.
+    if (is_vector(extent)) {
+      V longest = b_.CreateIntMaxReduce(mask_ ? b_.CreateSelect(mask_, extent, llvm::Constant::getNullValue(extent->getType())) : extent, true);
+      V outer = mask_;
+      bool maybe = std::exchange(maybe_none_, false);
+      count_loop(b_.getInt64(0), longest, 1, [&](V i) {
+        V m = b_.CreateICmpSLT(spread(i), extent);
+        mask_ = outer ? b_.CreateAnd(outer, m) : m;
+        vars_[s.var] = i;
+        emit_block(s.body);
+      });
+      mask_ = outer;
+      maybe_none_ = maybe;
+      return;
+    }
+    count_loop(b_.getInt64(0), extent, 1, [&](V i) {
+      vars_[s.var] = i;
+      emit_block(s.body);
+    });
+  }
+
+  struct Survey {
+    std::set<int> inside;              // locals made inside
+    std::map<int, Statement> outer;    // accumulators made outside and updated inside
+    int operations = 0;
+    bool ok = true;
+  };
+
+  // How many lanes suit the loop; 0: it must run serially.
+  int choose_lanes(const Statement& s) {
+    Survey survey;
+    int widest_only = 0, others = 0;
+    std::set<const Node*> seen;
+    std::set<int> arrays, lane_locals{};
+    each_statement(s.body, [&](const Statement& t) {
+      if (t.kind == StatementKind::array) arrays.insert(t.var), survey.inside.insert(t.var);
+      if (t.kind == StatementKind::let) survey.inside.insert(t.var);
+      if (t.kind == StatementKind::accumulator)
+        for (int k = 0; k < loop::components(t.monoid); ++k) survey.inside.insert(t.var + k);
+      if (t.kind == StatementKind::assign && !locals_.count(t.var)) survey.inside.insert(t.var);
+    });
+    each_statement(s.body, [&](const Statement& t) {
+      if (t.kind == StatementKind::assign && !survey.inside.count(t.var)) survey.ok = false;
+      if (t.kind == StatementKind::accumulate && !survey.inside.count(t.var)) survey.outer[t.var] = t;
+    });
+    // What varies, until nothing changes (locals may feed each other around inner loops).
+    auto in_lane = [&](Expr e, auto&& self) -> bool {
+      switch (e->kind) {
+        case Kind::constant: case Kind::param: return false;
+        case Kind::index: return e->slot == s.var;
+        case Kind::local: return lane_locals.count(e->slot);
+        case Kind::load: if (e->slot < 0 && arrays.count(-1 - e->slot)) return true; break;
+        default: break;
+      }
+      for (auto& a : e->args) if (self(a, self)) return true;
+      return false;
+    };
+    each_statement(s.body, [&](const Statement& t) {
+      if (t.kind == StatementKind::accumulator)
+        for (int k = 0; k < loop::components(t.monoid); ++k) lane_locals.insert(t.var + k);
+      if (t.kind == StatementKind::assign) lane_locals.insert(t.var);
+      if (t.kind == StatementKind::let && in_lane(t.values[0], in_lane)) lane_locals.insert(t.var);
+    });
+    std::map<int, Expr> lets;
+    each_statement(s.body, [&](const Statement& t) { if (t.kind == StatementKind::let) lets[t.var] = t.values[0]; });
+    // Offsets that move with the lane by a stride.
+    auto affine = [&](Expr e, auto&& self) -> bool {
+      if (!in_lane(e, in_lane) || e->kind == Kind::index) return true;
+      if (e->kind == Kind::local) return lets.count(e->slot) && self(lets[e->slot], self);
+      if (e->kind != Kind::call) return false;
+      switch (e->fn) {
+        case loop::Fn::add: case loop::Fn::sub: case loop::Fn::neg: break;
+        case loop::Fn::mul: if (in_lane(e->args[0], in_lane) && in_lane(e->args[1], in_lane)) return false; break;
+        default: return false;
+      }
+      for (auto& a : e->args) if (!self(a, self)) return false;
+      return true;
+    };
+    std::map<std::pair<int, int>, std::set<const Node*>> stores, loads;
+    std::set<int> wild;
+    each_statement(s.body, [&](const Statement& t) {
+      each_root(t, [&](Expr root) {
+        loop::visit(root, [&](Expr e) {
+          if (!seen.insert(e.get()).second) return;
+          ++survey.operations;
+          if (e->kind == Kind::call && is_floating(e.dtype()) && loop::ulp(e->fn) > 0) survey.operations += 12;
+          if (e->kind == Kind::load && !arrays.count(-1 - e->slot)) {
+            loads[{e->slot, e->part}].insert(e->args[0].get());
+            if (in_lane(e->args[0], in_lane)) (itemsize(real_of(e->memory)) == 8 ? widest_only : others)++;
+          }
+          if (e->kind == Kind::local && survey.outer.count(e->slot)) survey.ok = false;
+        });
+      });
+      if (t.kind == StatementKind::store && !arrays.count(-1 - t.buffer)) {
+        stores[{t.buffer, t.part}].insert(t.offset.get());
+        DType d = t.buffer < 0 ? local(-1 - t.buffer).dtype : nest_.buffers[size_t(t.buffer)].dtype;
+        bool moves = in_lane(t.offset, in_lane);
+        if (moves) (itemsize(real_of(d)) == 8 ? widest_only : others)++;
+        if (!affine(t.offset, affine)) wild.insert(t.buffer);
+        if (!moves && in_lane(t.values[0], in_lane)) survey.ok = false;
+      }
+    });
+    for (auto& [m, t] : survey.outer)
+      for (int k = 0; k < loop::components(t.monoid); ++k)
+        each_statement(s.body, [&](const Statement& u) {
+          each_root(u, [&](Expr root) { loop::visit(root, [&](Expr e) { if (e->kind == Kind::local && e->slot == m + k) survey.ok = false; }); });
+        });
+    for (auto& [key, offsets] : stores) {
+      auto it = loads.find(key);
+      bool same_place = it == loads.end() || (it->second == offsets && offsets.size() == 1 && !wild.count(key.first));
+      if (!same_place || (wild.count(key.first) && offsets.size() > 1)) survey.ok = false;
+    }
+    if (!survey.ok) return 0;
+    survey_ = survey;
+    if (others == 0 && widest_only == 0)
+      for (auto& [m, t] : survey.outer) (itemsize(t.values[0].dtype()) == 8 ? widest_only : others)++;
+    return others || !widest_only ? lanes32_ : lanes32_ / 2;
+  }
+
+  void vector_loop(const Statement& s, V extent, int lanes) {
+    Survey survey = survey_;
+    int unroll = 1;
+    if (!survey.outer.empty()) unroll = survey.operations <= 12 ? 4 : survey.operations <= 40 ? 2 : 1;
+    int64_t step = int64_t(lanes) * unroll;
+    auto* fixed = llvm::dyn_cast<llvm::ConstantInt>(extent);
+    if (fixed && fixed->getSExtValue() < step) {
+      unroll = 1;
+      step = lanes;
+    }
+
+    // One accumulator a lane and an unrolled copy, in place of the outer ones.
+    struct Copy { std::vector<Local> parts; };
+    std::map<int, std::vector<Copy>> copies;
+    std::map<int, Local> outer;
+    std::map<int, std::vector<DType>> types;
+    for (auto& [var, t] : survey.outer) {
+      size_t count = size_t(loop::components(t.monoid));
+      for (size_t k = 0; k < count; ++k) {
+        outer[var + int(k)] = local(var + int(k));
+        types[var].push_back(local(var + int(k)).dtype);
+      }
+      auto start = loop::identity(t.monoid, t.values[0].dtype());
+      if (is_extremum_position(t.monoid)) start[1] = loop::constant(std::numeric_limits<int64_t>::max(), DType::Int64);
+      auto& list = copies[var];
+      for (int u = 0; u < unroll; ++u) {
+        auto& copy = list.emplace_back();
+        for (size_t k = 0; k < count; ++k) {
+          auto* vector = FixedVectorType::get(math_->type(types[var][k]), unsigned(lanes));
+          Local l{room(vector), vector, types[var][k], Expr(), 0};
+          b_.CreateStore(b_.CreateVectorSplat(unsigned(lanes), emit(start[k])), l.value);
+          copy.parts.push_back(l);
+        }
+      }
+    }
+    auto use_copy = [&](int u) {
+      for (auto& [var, list] : copies)
+        for (size_t k = 0; k < list[size_t(u)].parts.size(); ++k) locals_[var + int(k)] = list[size_t(u)].parts[k];
+    };
+
+    lanes_ = lanes;
+    lane_var_ = s.var;
+    for (auto& [var, t] : survey.outer) lane_accumulators_[var] = t.monoid;
+    auto body = [&](V base, V mask) {
+      varies_.clear();
+      mask_ = mask;
+      maybe_none_ = false;
+      lane_base_ = base;
+      vars_[s.var] = base;
+      Push layer(*this, false);
+      emit_block(s.body);
+      mask_ = nullptr;
+    };
+    V done = b_.getInt64(0);
+    if (!fixed || fixed->getSExtValue() >= step) {
+      V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-step)));
+      count_loop(done, whole, step, [&](V i) {
+        for (int u = 0; u < unroll; ++u) {
+          use_copy(u);
+          body(u ? b_.CreateNSWAdd(i, b_.getInt64(uint64_t(u * lanes))) : i, nullptr);
+        }
+      });
+      done = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, done);
+    }
+    use_copy(0);
+    auto rest = [&](V i) {
+      V left = b_.CreateSub(extent, i);
+      if (unroll > 1) left = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, left, b_.getInt64(uint64_t(lanes)));
+      V count = b_.CreateTrunc(left, b_.getInt32Ty());
+      body(i, b_.CreateICmpULT(iota(b_.getInt32Ty()), b_.CreateVectorSplat(unsigned(lanes), count)));
+    };
+    if (!fixed || fixed->getSExtValue() % step) {
+      if (unroll > 1) count_loop(done, extent, lanes, rest);
+      else when(b_.CreateICmpSLT(done, extent), [&] { rest(done); });
+    }
+    lanes_ = 1;
+    lane_var_ = -1;
+    lane_base_ = nullptr;
+    lane_accumulators_.clear();
+    varies_.clear();
+
+    for (auto& [var, l] : outer) locals_[var] = l;
+    for (auto& [var, t] : survey.outer) fold_lanes(t.monoid, var, types[var], copies[var], lanes);
+    varies_.clear();
+  }
+
+  // The fixed tree: copies pairwise, then halves of the vector, then into the outer accumulator.
+  template <class Copies> void fold_lanes(Monoid m, int var, std::span<const DType> types, Copies& copies, int lanes) {
+    std::vector<std::vector<V>> partial;
+    for (auto& c : copies) {
+      auto& p = partial.emplace_back();
+      for (auto& l : c.parts) p.push_back(read(l));
+    }
+    for (; partial.size() > 1; partial.resize(partial.size() / 2))
+      for (size_t k = 0; k < partial.size() / 2; ++k) partial[k] = combined(m, types, partial[2 * k], partial[2 * k + 1]);
+    std::vector<V> x = partial[0];
+    for (int width = lanes / 2; width >= 1; width /= 2) {
+      std::vector<int> low, high;
+      for (int i = 0; i < width; ++i) low.push_back(i), high.push_back(width + i);
+      std::vector<V> a, b;
+      for (V v : x) {
+        a.push_back(width > 1 ? b_.CreateShuffleVector(v, low) : b_.CreateExtractElement(v, uint64_t(0)));
+        b.push_back(width > 1 ? b_.CreateShuffleVector(v, high) : b_.CreateExtractElement(v, uint64_t(1)));
+      }
+      lanes_ = width;  // constants inside spread to this width
+      x = combined(m, types, a, b);
+    }
+    lanes_ = 1;
+    std::vector<V> before;
+    for (size_t k = 0; k < types.size(); ++k) before.push_back(read(local(var + int(k))));
+    auto r = combined(m, types, before, x);
+    for (size_t k = 0; k < types.size(); ++k) b_.CreateStore(r[k], local(var + int(k)).value);
+  }
+
+  const Nest& nest_;
+  llvm::Module& module_;
+  llvm::LLVMContext& c_;
+  llvm::IRBuilder<> b_;
+  ScalarMath* math_ = nullptr;
+  int lanes32_;
+  std::string features_;
+  llvm::Function* f_ = nullptr;
+  llvm::Instruction* entry_end_ = nullptr;
+  std::vector<V> buffers_, params_;
+  V status_ = nullptr;
+  std::map<int, V> vars_;
+  std::map<int, Local> locals_;
+  std::set<int> mutable_, written_;
+  std::unordered_map<const Node*, bool> volatile_, varies_;
+  std::vector<Layer> layers_;
+  std::map<int, Monoid> lane_accumulators_;
+  Survey survey_;
+  int lanes_ = 1, lane_var_ = -1;
+  V lane_base_ = nullptr, mask_ = nullptr;
+  bool first_ = false;
+  bool maybe_none_ = false;  // the mask may be off in every lane
+};
+
+const llvm::Target* target() {
+  static const llvm::Target* t = [] {
+    LLVMInitializeX86TargetInfo();
+    LLVMInitializeX86Target();
+    LLVMInitializeX86TargetMC();
+    LLVMInitializeX86AsmPrinter();
+    std::string error;
+    return llvm::TargetRegistry::lookupTarget("x86_64-unknown-linux-gnu", error);
+  }();
+  return t;
+}
+
+// "x86-64+avx2+fma" -> "+avx2,+fma"
+std::string feature_list(const std::string& features) {
+  std::string r;
+  for (char c : features.substr(features.find('+'))) {
+    if (c == '+' && !r.empty()) r += ',';
+    r += c;
+  }
+  return r;
+}
+
+void compile(const Nest& nest, std::string& object) {
+  llvm::LLVMContext context;
+  llvm::Module module("facula", context);
+  std::string features = feature_list(target_features());
+  llvm::TargetOptions options;
+  options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
+  options.UseInitArray = true;
+  std::unique_ptr<llvm::TargetMachine> machine(target()->createTargetMachine(
+      "x86_64-unknown-linux-gnu", "x86-64", features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small,
+      llvm::CodeGenOptLevel::Default));
+  module.setTargetTriple("x86_64-unknown-linux-gnu");
+  module.setDataLayout(machine->createDataLayout());
+  module.setPICLevel(llvm::PICLevel::SmallPIC);
+
+  Emitter(nest, module, vector_lanes(), features).run();
+  if (log_enabled("llvm")) {
+    std::string text;
+    llvm::raw_string_ostream(text) << module;
+    log_line("llvm", text);
+  }
+  if (settings().verify || log_enabled("llvm")) {
+    std::string problem;
+    llvm::raw_string_ostream stream(problem);
+    internal_check(!llvm::verifyModule(module, &stream)) << "the generated module is not valid: " << problem;
+  }
+  for (auto& f : module)  // helpers live in the process, within reach through the loader's stubs
+    if (f.isDeclaration() && !f.isIntrinsic()) f.setDSOLocal(true);
+
+  llvm::legacy::PassManager passes;
+  passes.add(llvm::createTargetTransformInfoWrapperPass(machine->getTargetIRAnalysis()));
+  passes.add(llvm::createPromoteMemoryToRegisterPass());
+  passes.add(llvm::createEarlyCSEPass(false));
+  passes.add(llvm::createLICMPass());
+  llvm::SmallVector<char, 0> buffer;
+  llvm::raw_svector_ostream stream(buffer);
+  internal_check(!machine->addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::ObjectFile)) << "no object writer";
+  passes.run(module);
+  object.assign(buffer.begin(), buffer.end());
+}
+
+}  // namespace
+
+extern "C" bool facula_llvm_compile(const loop::Nest* nest, std::string* object, std::string* error) {
+  try {
+    compile(*nest, *object);
+    return true;
+  } catch (const std::exception& e) {
+    *error = e.what();
+    return false;
+  }
+}
+
+}  // namespace facula::codegen

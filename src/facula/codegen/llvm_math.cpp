@@ -1,0 +1,571 @@
+#include "facula/codegen/llvm_math.h"
+
+#include <llvm/IR/IntrinsicsX86.h>
+
+#include <cmath>
+#include <limits>
+
+namespace facula::codegen {
+using loop::Fn;
+using namespace llvm;
+using V = llvm::Value*;
+
+namespace {
+constexpr double kInf = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
+bool is_double(V x) { return x->getType()->getScalarType()->isDoubleTy(); }
+unsigned width(V x) { return x->getType()->getScalarSizeInBits(); }
+}  // namespace
+
+Type* ScalarMath::shaped(Type* element, Type* like) {
+  auto* v = dyn_cast<FixedVectorType>(like);
+  return v ? FixedVectorType::get(element, v->getNumElements()) : element;
+}
+
+Type* ScalarMath::type(DType d) {
+  switch (d) {
+    case DType::Bool: return b_.getInt1Ty();
+    case DType::UInt8: case DType::Int8: return b_.getInt8Ty();
+    case DType::Int16: return b_.getInt16Ty();
+    case DType::Int32: return b_.getInt32Ty();
+    case DType::Int64: return b_.getInt64Ty();
+    case DType::Float16: return b_.getHalfTy();
+    case DType::Float32: return b_.getFloatTy();
+    case DType::Float64: return b_.getDoubleTy();
+    default: break;
+  }
+  supported_check(false, "codegen") << "no registers hold " << d << "; complex expressions must be split first";
+  return nullptr;
+}
+
+V ScalarMath::any(V mask) { return mask->getType()->isVectorTy() ? b_.CreateOrReduce(mask) : mask; }
+V ScalarMath::real(double v, V like) { return ConstantFP::get(like->getType(), v); }
+V ScalarMath::whole(int64_t v, V like) {
+  return ConstantInt::get(shaped(b_.getIntNTy(width(like)), like->getType()), uint64_t(v), true);
+}
+V ScalarMath::widen(V x) { return is_double(x) ? x : b_.CreateFPExt(x, shaped(b_.getDoubleTy(), x->getType())); }
+V ScalarMath::narrow(V x) { return b_.CreateFPTrunc(x, shaped(b_.getFloatTy(), x->getType())); }
+V ScalarMath::int_bits(V x) { return b_.CreateBitCast(x, shaped(b_.getIntNTy(width(x)), x->getType())); }
+V ScalarMath::float_bits(V x) {
+  return b_.CreateBitCast(x, shaped(width(x) == 64 ? b_.getDoubleTy() : b_.getFloatTy(), x->getType()));
+}
+
+V ScalarMath::poly(V x, std::initializer_list<double> c) {
+  const double* p = c.end();
+  V r = real(*--p, x);
+  while (p != c.begin()) r = fma(r, x, real(*--p, x));
+  return r;
+}
+
+V ScalarMath::map(const char* helper, V x, V y) {
+  bool wide = is_double(x);
+  Type* shape = x->getType();
+  x = widen(x);
+  if (y) y = widen(y);
+  auto* vector = dyn_cast<FixedVectorType>(shape);
+  IRBuilder<> entry(&f_.getEntryBlock(), f_.getEntryBlock().begin());
+  auto room = [&](V v) {
+    auto* a = entry.CreateAlloca(v->getType());
+    a->setAlignment(Align(64));
+    b_.CreateAlignedStore(v, a, Align(64));
+    return a;
+  };
+  V in = room(x), second = y ? room(y) : in;
+  auto* type = FunctionType::get(b_.getVoidTy(), {b_.getPtrTy(), b_.getPtrTy(), b_.getInt64Ty()}, false);
+  auto callee = f_.getParent()->getOrInsertFunction(helper, type);
+  llvm::cast<Function>(callee.getCallee())->setDoesNotThrow();
+  b_.CreateCall(callee, {in, second, b_.getInt64(vector ? vector->getNumElements() : 1)});
+  V r = b_.CreateAlignedLoad(x->getType(), in, Align(64));
+  return wide ? r : narrow(r);
+}
+
+V ScalarMath::unless(V hard, V easy, const char* helper, V x, V y) {
+  auto& context = f_.getContext();
+  auto *from = b_.GetInsertBlock(), *slow = BasicBlock::Create(context, "slow", &f_), *next = BasicBlock::Create(context, "next", &f_);
+  b_.CreateCondBr(any(hard), slow, next);
+  b_.SetInsertPoint(slow);
+  V r = map(helper, x, y);
+  // Lanes that are easy keep their value, so that it does not depend on their neighbours.
+  r = select(hard, r, easy);
+  auto* end = b_.GetInsertBlock();
+  b_.CreateBr(next);
+  b_.SetInsertPoint(next);
+  auto* phi = b_.CreatePHI(easy->getType(), 2);
+  phi->addIncoming(easy, from);
+  phi->addIncoming(r, end);
+  return phi;
+}
+
+// exp(x) = 2^n exp(r), |r| <= ln2/2; n comes out of the low bits of a sum with 1.5 * 2^(mantissa bits).
+V ScalarMath::exp_parts(V x, V& n) {
+  bool d = is_double(x);
+  V magic = real(d ? 6755399441055744.0 : 12582912.0, x);
+  V t = fma(x, real(1.4426950408889634, x), magic);
+  V k = b_.CreateFSub(t, magic);
+  n = b_.CreateSub(int_bits(t), int_bits(magic));
+  V r = d ? fma(k, real(-0.6931471787393093, x), x) : fma(k, real(-0.693359375, x), x);
+  r = d ? fma(k, real(-1.8206359985041462e-09, x), r) : fma(k, real(2.1219444170128554e-4, x), r);
+  V q = d ? poly(r, {0.5, 0.16666666666666671, 0.041666666666666671, 0.0083333333333258826, 0.0013888888888883568,
+                     0.00019841269875696825, 2.4801587326173443e-05, 2.7557254293597988e-06, 2.755727285287255e-07,
+                     2.5105675595007107e-08, 2.0915014450265146e-09})
+          : poly(r, {0.5, 0.166665748, 0.0416665524, 0.00836343691, 0.00139265053});
+  return b_.CreateFAdd(fma(b_.CreateFMul(r, r), q, r), real(1, x));
+}
+
+V ScalarMath::exp(V x) {
+  bool d = is_double(x);
+  double high = d ? 710 : 89, low = d ? -746 : -104.5;
+  x = select(b_.CreateFCmpOGT(x, real(high, x)), real(high, x), x);
+  x = select(b_.CreateFCmpOLT(x, real(low, x)), real(low, x), x);
+  V n;
+  V p = exp_parts(x, n);
+  // Two factors: each is a normal number, and a denormal result rounds once.
+  V half = b_.CreateAShr(n, whole(1, x));
+  V rest = b_.CreateSub(n, half);
+  auto power = [&](V k) { return float_bits(b_.CreateShl(b_.CreateAdd(k, whole(d ? 1023 : 127, x)), whole(d ? 52 : 23, x))); };
+  return b_.CreateFMul(b_.CreateFMul(p, power(half)), power(rest));
+}
+
+V ScalarMath::log(V x) {
+  bool d = is_double(x);
+  int mantissa = d ? 52 : 23;
+  double tiny = d ? 2.2250738585072014e-308 : 1.17549435e-38;
+  int lift = d ? 54 : 25;
+  V denormal = b_.CreateFCmpOLT(x, real(tiny, x));
+  V y = select(denormal, b_.CreateFMul(x, real(std::ldexp(1.0, lift), x)), x);
+  int64_t root = d ? 0x3fe6a09e667f3bcd : 0x3f3504f3;  // sqrt(1/2)
+  V bits = b_.CreateSub(int_bits(y), whole(root, x));
+  V e = b_.CreateAShr(bits, whole(mantissa, x));
+  V m = float_bits(b_.CreateAdd(b_.CreateAnd(bits, whole((int64_t(1) << mantissa) - 1, x)), whole(root, x)));
+  // The exponent as a floating number without a conversion (AVX2 has none from 64-bit integers).
+  V magic = real(d ? 6755399441055744.0 : 12582912.0, x);
+  V k = b_.CreateFSub(float_bits(b_.CreateAdd(e, int_bits(magic))), magic);
+  k = select(denormal, b_.CreateFSub(k, real(lift, x)), k);
+  V f = b_.CreateFSub(m, real(1, x));
+  V r;
+  if (d) {
+    V s = b_.CreateFDiv(f, b_.CreateFAdd(f, real(2, x)));
+    V z = b_.CreateFMul(s, s);
+    V t = b_.CreateFMul(z, poly(z, {0.66666666666666696, 0.39999999999899238, 0.28571428626095891, 0.22222211115144158,
+                                    0.18182890556695763, 0.15331674030163508, 0.1461703754883715}));
+    V h = b_.CreateFMul(real(0.5, x), b_.CreateFMul(f, f));
+    V low = fma(s, b_.CreateFAdd(h, t), b_.CreateFMul(k, real(1.8206359985041462e-09, x)));
+    r = b_.CreateFSub(b_.CreateFMul(k, real(0.6931471787393093, x)), b_.CreateFSub(b_.CreateFSub(h, low), f));
+  } else {
+    V z = b_.CreateFMul(f, f);
+    V p = poly(f, {0.333333313, -0.24999997, 0.200007156, -0.166678026, 0.142490536, -0.12425676, 0.116854429, -0.114798367,
+                   0.0697168112});
+    V low = fma(b_.CreateFMul(f, z), p, b_.CreateFMul(k, real(-2.1219444170128554e-4, x)));
+    low = fma(z, real(-0.5, x), low);
+    r = fma(k, real(0.693359375, x), b_.CreateFAdd(f, low));
+  }
+  r = select(b_.CreateFCmpOEQ(x, real(kInf, x)), x, r);
+  r = select(b_.CreateFCmpOEQ(x, real(0, x)), real(-kInf, x), r);
+  return select(b_.CreateFCmpULT(x, real(0, x)), select(b_.CreateFCmpUNO(x, x), x, real(kNan, x)), r);
+}
+
+V ScalarMath::tanh(V x) {  // float32
+  V a = fabs(x), z = b_.CreateFMul(x, x);
+  V small = fma(b_.CreateFMul(poly(z, {-0.333333343, 0.133333042, -0.0539592616, 0.021768935, -0.00834400021, 0.00229280721}), z), a, a);
+  V bounded = select(b_.CreateFCmpOGT(a, real(10, x)), real(10, x), a);
+  V n;
+  V p = exp_parts(b_.CreateFAdd(bounded, bounded), n);
+  V e = float_bits(b_.CreateAdd(int_bits(p), b_.CreateShl(n, whole(23, x))));
+  V large = b_.CreateFSub(real(1, x), b_.CreateFDiv(real(2, x), b_.CreateFAdd(e, real(1, x))));
+  V r = copysign(select(b_.CreateFCmpOLT(a, real(0.62, x)), small, large), x);
+  return select(b_.CreateFCmpUNO(x, x), x, r);
+}
+
+V ScalarMath::sigmoid(V x) {
+  V e = exp(b_.CreateFNeg(fabs(x)));
+  return b_.CreateFDiv(select(b_.CreateFCmpOGE(x, real(0, x)), real(1, x), e), b_.CreateFAdd(e, real(1, x)));
+}
+
+// Odd polynomial near zero; beyond, 1 - exp(-q(|x|)) with q = -log(erfc).
+V ScalarMath::erf(V x) {  // float32
+  V a = fabs(x), z = b_.CreateFMul(x, x);
+  V small = poly(z, {0.128379166, -0.376126319, 0.11283689, -0.0268589966, 0.0051999893, -0.000813044491, 8.31687939e-05});
+  small = fma(small, a, a);
+  V t = select(b_.CreateFCmpOGT(a, real(4, x)), real(4, x), a);
+  V q = poly(t, {1.12873423, 0.634838641, 0.106669024, -0.024020303, 0.00366869732, -0.000276244828, -1.27936819e-05,
+                 4.49995514e-06, -2.77485299e-07});
+  V n;
+  V p = exp_parts(b_.CreateFMul(b_.CreateFNeg(t), q), n);
+  V e = float_bits(b_.CreateAdd(int_bits(p), b_.CreateShl(n, whole(23, x))));
+  V large = b_.CreateFSub(real(1, x), e);
+  V r = copysign(select(b_.CreateFCmpOLT(a, real(0.93, x)), small, large), x);
+  return select(b_.CreateFCmpUNO(x, x), x, r);
+}
+
+// x - n pi/2 in two steps, exact enough while n < 2^30.
+V ScalarMath::reduce_pi(V x, V& quadrant) {
+  V magic = real(6755399441055744.0, x);
+  V t = fma(x, real(0.63661977236758134, x), magic);
+  V k = b_.CreateFSub(t, magic);
+  quadrant = int_bits(t);
+  return fma(k, real(-6.123233995736766e-17, x), fma(k, real(-1.5707963267948966, x), x));
+}
+
+V ScalarMath::sin_cos(V x, int shift) {
+  V quadrant;
+  V r = reduce_pi(x, quadrant);
+  V z = b_.CreateFMul(r, r);
+  V s = fma(b_.CreateFMul(z, r), poly(z, {-0.16666666666666666, 0.0083333333333333315, -0.00019841269841264941,
+            2.7557319219243677e-06, -2.5052106199361816e-08, 1.6058526388141905e-10, -7.5863895546954418e-13}), r);
+  V c = fma(b_.CreateFMul(z, z), poly(z, {0.041666666666666664, -0.0013888888888888887, 2.4801587301584578e-05,
+            -2.7557319221349705e-07, 2.0876755772676989e-09, -1.1470457978267159e-11, 4.7457008479358709e-14}),
+            fma(z, real(-0.5, x), real(1, x)));
+  quadrant = b_.CreateAdd(quadrant, whole(shift, x));
+  V odd = b_.CreateICmpNE(b_.CreateAnd(quadrant, whole(1, x)), whole(0, x));
+  V sign = b_.CreateShl(b_.CreateAnd(quadrant, whole(2, x)), whole(62, x));
+  return float_bits(b_.CreateXor(int_bits(select(odd, c, s)), sign));
+}
+
+V ScalarMath::tan(V x) { return b_.CreateFDiv(sin_cos(x, 0), sin_cos(x, 1)); }
+
+V ScalarMath::atan64(V x) {  // 1e-12: for float32 results
+  V a = fabs(x);
+  V big = b_.CreateFCmpOGT(a, real(1, x));
+  V t = select(big, b_.CreateFDiv(real(1, x), a), a);
+  V z = b_.CreateFMul(t, t);
+  V p = b_.CreateFMul(t, poly(z, {0.99999999999971001, -0.3333333332025471, 0.1999999901342103, -0.14285684661254053,
+      0.11110640790649381, -0.090863606607273315, 0.076631773577540779, -0.065362288118493733, 0.054582394542429476,
+      -0.042324616793255394, 0.028410612112699588, -0.01523249190907656, 0.0059363765964521222, -0.0014666686334116588,
+      0.00017046040466188239}));
+  return copysign(select(big, b_.CreateFSub(real(1.5707963267948966, x), p), p), x);
+}
+
+V ScalarMath::erfc64(V x) {  // 1e-9: for float32 results
+  V a = fabs(x);
+  a = select(b_.CreateFCmpOGT(a, real(10.25, x)), real(10.25, x), a);
+  V t = b_.CreateFDiv(real(2, x), b_.CreateFAdd(a, real(2, x)));
+  V p = poly(t, {0.28209812612675872, 0.28198907434906367, 0.24831342136180234, 0.16421872227576451, 0.14770343144723966,
+                 -0.23404895868711675, 0.51096777325470333, -1.0049379194987562, 1.0128766007379861, -0.52807414022275356,
+                 0.11944434586181331, 0.0045071880386300285, -0.0050576651078056744});
+  V n;
+  V e = exp_parts(b_.CreateFNeg(b_.CreateFMul(a, a)), n);
+  e = float_bits(b_.CreateAdd(int_bits(e), b_.CreateShl(n, whole(52, x))));
+  V r = b_.CreateFMul(b_.CreateFMul(t, p), e);
+  r = select(b_.CreateFCmpOLT(x, real(0, x)), b_.CreateFSub(real(2, x), r), r);
+  return select(b_.CreateFCmpUNO(x, x), x, r);
+}
+
+V ScalarMath::max(V a, V b) {
+  V m = select(b_.CreateFCmpOGT(a, b), a, b);
+  return select(b_.CreateFCmpUNO(a, a), a, m);
+}
+V ScalarMath::min(V a, V b) {
+  V m = select(b_.CreateFCmpOLT(a, b), a, b);
+  return select(b_.CreateFCmpUNO(a, a), a, m);
+}
+
+// Exact: the truncated quotient is right or one too large in magnitude, and the remainder is representable.
+V ScalarMath::fmod(V x, V y) {
+  bool d = is_double(x);
+  V a = fabs(x), m = fabs(y);
+  V q = b_.CreateFDiv(a, m);
+  V k = b_.CreateUnaryIntrinsic(Intrinsic::trunc, q);
+  V r = fma(b_.CreateFNeg(k), m, a);
+  r = select(b_.CreateFCmpOLT(r, real(0, x)), b_.CreateFAdd(r, m), r);
+  r = copysign(r, x);
+  V easy = b_.CreateAnd(b_.CreateFCmpOLT(q, real(d ? 4503599627370496.0 : 4194304.0, x)), b_.CreateFCmpOLT(m, real(kInf, x)));
+  return unless(b_.CreateNot(easy), r, "facula_map_fmod", x, y);
+}
+
+V ScalarMath::pow(V x, V y) {
+  if (is_double(x)) return map("facula_map_pow", x, y);
+  V a = widen(fabs(x)), w = widen(y);
+  V p = narrow(exp64(b_.CreateFMul(w, log64(a))));
+  // Easy: a positive finite base and a finite exponent; the rest has many special cases.
+  V easy = b_.CreateAnd(b_.CreateFCmpOGT(x, real(0, x)), b_.CreateFCmpOLT(x, real(kInf, x)));
+  easy = b_.CreateAnd(easy, b_.CreateFCmpOLT(fabs(y), real(kInf, y)));
+  return unless(b_.CreateNot(easy), p, "facula_map_pow", x, y);
+}
+
+V ScalarMath::atan2(V y, V x) {
+  if (is_double(x)) return map("facula_map_atan2", y, x);
+  V wy = widen(y), wx = widen(x), ay = fabs(wy), ax = fabs(wx);
+  V q = atan64(b_.CreateFDiv(ay, ax));
+  q = select(b_.CreateFCmpOLT(wx, real(0, wx)), b_.CreateFSub(real(3.141592653589793, wx), q), q);
+  V r = narrow(copysign(q, wy));
+  auto proper = [&](V v) { return b_.CreateAnd(b_.CreateFCmpOGT(v, real(0, v)), b_.CreateFCmpOLT(v, real(kInf, v))); };
+  return unless(b_.CreateNot(b_.CreateAnd(proper(ay), proper(ax))), r, "facula_map_atan2", y, x);
+}
+
+V ScalarMath::floating(Fn f, V x) {
+  bool d = is_double(x);
+  V one = real(1, x), zero = real(0, x);
+  auto series = [&](V w, double limit, V exact, V near) {  // of odd functions that cancel near zero, in float64
+    return narrow(select(b_.CreateFCmpOLT(fabs(w), real(limit, w)), near, exact));
+  };
+  auto hard_angle = [&](V v) { return b_.CreateNot(b_.CreateFCmpOLT(fabs(v), real(1073741824.0, v))); };
+  switch (f) {
+    case Fn::neg: return b_.CreateFNeg(x);
+    case Fn::abs: return fabs(x);
+    case Fn::sign: {
+      V r = select(b_.CreateFCmpOGT(x, zero), one, select(b_.CreateFCmpOLT(x, zero), real(-1, x), zero));
+      return select(b_.CreateFCmpUNO(x, x), x, r);
+    }
+    case Fn::floor: return b_.CreateUnaryIntrinsic(Intrinsic::floor, x);
+    case Fn::ceil: return b_.CreateUnaryIntrinsic(Intrinsic::ceil, x);
+    case Fn::trunc: return b_.CreateUnaryIntrinsic(Intrinsic::trunc, x);
+    case Fn::round: return b_.CreateUnaryIntrinsic(Intrinsic::roundeven, x);
+    case Fn::sqrt: return b_.CreateUnaryIntrinsic(Intrinsic::sqrt, x);
+    case Fn::rsqrt: return b_.CreateFDiv(one, b_.CreateUnaryIntrinsic(Intrinsic::sqrt, x));
+    case Fn::reciprocal: return b_.CreateFDiv(one, x);
+    case Fn::relu: return select(b_.CreateFCmpOLT(x, zero), zero, x);
+    case Fn::isnan: return b_.CreateFCmpUNO(x, x);
+    case Fn::isinf: return b_.CreateFCmpOEQ(fabs(x), real(kInf, x));
+    case Fn::real: case Fn::conj: return x;
+    case Fn::imag: return zero;
+    case Fn::exp: return exp(x);
+    case Fn::log: return log(x);
+    case Fn::sigmoid: return sigmoid(x);
+    case Fn::tanh: return d ? map("facula_map_tanh", x) : tanh(x);
+    case Fn::erf: return d ? map("facula_map_erf", x) : erf(x);
+    default: break;
+  }
+  if (d) {
+    switch (f) {
+#define FACULA_HELPER(n) case Fn::n: return map("facula_map_" #n, x);
+      FACULA_HELPER(exp2) FACULA_HELPER(expm1) FACULA_HELPER(log2) FACULA_HELPER(log10) FACULA_HELPER(log1p)
+      FACULA_HELPER(sin) FACULA_HELPER(cos) FACULA_HELPER(tan) FACULA_HELPER(asin) FACULA_HELPER(acos)
+      FACULA_HELPER(atan) FACULA_HELPER(sinh) FACULA_HELPER(cosh) FACULA_HELPER(asinh) FACULA_HELPER(acosh)
+      FACULA_HELPER(atanh) FACULA_HELPER(erfc)
+#undef FACULA_HELPER
+      default: break;
+    }
+  } else {
+    V w = widen(x), a = fabs(w), w1 = real(1, w), z = b_.CreateFMul(w, w);
+    auto root = [&](V v) { return b_.CreateUnaryIntrinsic(Intrinsic::sqrt, v); };
+    switch (f) {
+      case Fn::exp2: return narrow(exp64(b_.CreateFMul(w, real(0.6931471805599453, w))));
+      case Fn::expm1: return series(w, 1e-5, b_.CreateFSub(exp64(w), w1), fma(z, real(0.5, w), w));
+      case Fn::log2: return narrow(b_.CreateFMul(log64(w), real(1.4426950408889634, w)));
+      case Fn::log10: return narrow(b_.CreateFMul(log64(w), real(0.4342944819032518, w)));
+      case Fn::log1p:
+        return series(w, 1e-4, log64(b_.CreateFAdd(w, w1)), b_.CreateFMul(w, poly(w, {1, -0.5, 1.0 / 3, -0.25})));
+      case Fn::sin: return unless(hard_angle(x), narrow(sin_cos(w, 0)), "facula_map_sin", x);
+      case Fn::cos: return unless(hard_angle(x), narrow(sin_cos(w, 1)), "facula_map_cos", x);
+      case Fn::tan: return unless(hard_angle(x), narrow(tan(w)), "facula_map_tan", x);
+      case Fn::asin: return narrow(atan64(b_.CreateFDiv(w, root(b_.CreateFSub(w1, z)))));
+      case Fn::acos:
+        return narrow(b_.CreateFMul(real(2, w), atan64(root(b_.CreateFDiv(b_.CreateFSub(w1, w), b_.CreateFAdd(w1, w))))));
+      case Fn::atan: return narrow(atan64(w));
+      case Fn::sinh: {
+        V e = exp64(a);
+        V big = copysign(b_.CreateFMul(real(0.5, w), b_.CreateFSub(e, b_.CreateFDiv(w1, e))), w);
+        return series(w, 0.1, big, b_.CreateFMul(w, poly(z, {1, 1.0 / 6, 1.0 / 120, 1.0 / 5040})));
+      }
+      case Fn::cosh: {
+        V e = exp64(a);
+        return narrow(b_.CreateFMul(real(0.5, w), b_.CreateFAdd(e, b_.CreateFDiv(w1, e))));
+      }
+      case Fn::asinh:
+        return series(w, 1e-3, copysign(log64(b_.CreateFAdd(a, root(b_.CreateFAdd(z, w1)))), w),
+                      b_.CreateFMul(w, poly(z, {1, -1.0 / 6, 3.0 / 40})));
+      case Fn::acosh: {
+        V r = narrow(log64(b_.CreateFAdd(w, root(b_.CreateFSub(z, w1)))));
+        return select(b_.CreateFCmpOLT(x, one), real(kNan, x), r);
+      }
+      case Fn::atanh:
+        return series(w, 1e-3, b_.CreateFMul(real(0.5, w), log64(b_.CreateFDiv(b_.CreateFAdd(w1, w), b_.CreateFSub(w1, w)))),
+                      b_.CreateFMul(w, poly(z, {1, 1.0 / 3, 0.2})));
+      case Fn::erfc: return narrow(erfc64(w));
+      default: break;
+    }
+  }
+  internal_check(false) << "no floating form of " << loop::name(f);
+  return nullptr;
+}
+
+V ScalarMath::floating(Fn f, V x, V y) {
+  V zero = real(0, x);
+  auto opposite_signs = [&](V m) {  // m != 0 and sign(m) != sign(y)
+    return b_.CreateAnd(b_.CreateFCmpONE(m, zero), b_.CreateXor(b_.CreateFCmpOLT(m, zero), b_.CreateFCmpOLT(y, zero)));
+  };
+  switch (f) {
+    case Fn::add: return b_.CreateFAdd(x, y);
+    case Fn::sub: return b_.CreateFSub(x, y);
+    case Fn::mul: return b_.CreateFMul(x, y);
+    case Fn::div: return b_.CreateFDiv(x, y);
+    case Fn::truncdiv: return b_.CreateUnaryIntrinsic(Intrinsic::trunc, b_.CreateFDiv(x, y));
+    case Fn::fmod: return fmod(x, y);
+    case Fn::remainder: {
+      V m = fmod(x, y);
+      return select(opposite_signs(m), b_.CreateFAdd(m, y), m);
+    }
+    case Fn::floordiv: return b_.CreateUnaryIntrinsic(Intrinsic::floor, b_.CreateFDiv(x, y));
+    case Fn::pow: return pow(x, y);
+    case Fn::atan2: return atan2(x, y);
+    case Fn::max: return max(x, y);
+    case Fn::min: return min(x, y);
+    case Fn::fmax: return select(b_.CreateFCmpUNO(y, y), x, select(b_.CreateFCmpOGT(x, y), x, y));
+    case Fn::fmin: return select(b_.CreateFCmpUNO(y, y), x, select(b_.CreateFCmpOLT(x, y), x, y));
+    case Fn::copysign: return copysign(x, y);
+    case Fn::eq: return b_.CreateFCmpOEQ(x, y);
+    case Fn::ne: return b_.CreateFCmpUNE(x, y);
+    case Fn::lt: return b_.CreateFCmpOLT(x, y);
+    case Fn::le: return b_.CreateFCmpOLE(x, y);
+    case Fn::gt: return b_.CreateFCmpOGT(x, y);
+    case Fn::ge: return b_.CreateFCmpOGE(x, y);
+    default: break;
+  }
+  internal_check(false) << "no floating form of " << loop::name(f);
+  return nullptr;
+}
+
+// Division by zero gives 0; the smallest number divided by -1 wraps.
+V ScalarMath::int_divide(Fn f, bool is_signed, V x, V y) {
+  bool small = width(x) <= 32;
+  V zero = whole(0, x), by_zero = b_.CreateICmpEQ(y, zero);
+  V q, r;
+  if (small && x->getType()->isVectorTy()) {  // exact in float64, and there is a vector instruction for it
+    Type* wide = shaped(b_.getDoubleTy(), x->getType());
+    Type* narrow_type = shaped(b_.getInt32Ty(), x->getType());
+    auto up = [&](V v) { return is_signed ? b_.CreateSIToFP(v, wide) : b_.CreateUIToFP(v, wide); };
+    V safe = select(by_zero, whole(1, x), y);
+    V quotient = b_.CreateFDiv(up(x), up(safe));
+    if (width(x) == 32) quotient = select(b_.CreateFCmpOGE(quotient, real(2147483648.0, quotient)), real(-2147483648.0, quotient), quotient);
+    q = b_.CreateTrunc(b_.CreateFPToSI(quotient, narrow_type), x->getType());
+    r = b_.CreateSub(x, b_.CreateMul(q, safe));
+  } else {
+    V minus = is_signed ? b_.CreateICmpEQ(y, whole(-1, x)) : b_.CreateICmpNE(y, y);
+    V safe = select(b_.CreateOr(by_zero, minus), whole(1, x), y);
+    q = is_signed ? b_.CreateSDiv(x, safe) : b_.CreateUDiv(x, safe);
+    r = b_.CreateSub(x, b_.CreateMul(q, safe));
+    if (is_signed) {
+      q = select(minus, b_.CreateNeg(x), q);
+      r = select(minus, zero, r);
+    }
+  }
+  if (is_signed && (f == Fn::floordiv || f == Fn::remainder)) {
+    V adjust = b_.CreateAnd(b_.CreateICmpNE(r, zero), b_.CreateICmpSLT(b_.CreateXor(r, y), zero));
+    q = select(adjust, b_.CreateSub(q, whole(1, x)), q);
+    r = select(adjust, b_.CreateAdd(r, y), r);
+  }
+  return select(by_zero, zero, f == Fn::fmod || f == Fn::remainder ? r : q);
+}
+
+// By squaring. A negative exponent: 1 and -1 keep their meaning, all else gives 0.
+V ScalarMath::int_pow(V x, V y, bool is_signed) {
+  auto& context = f_.getContext();
+  V one = whole(1, x), zero = whole(0, x);
+  auto *from = b_.GetInsertBlock(), *body = BasicBlock::Create(context, "pow", &f_), *next = BasicBlock::Create(context, "next", &f_);
+  V negative = is_signed ? b_.CreateICmpSLT(y, zero) : b_.CreateICmpNE(y, y);
+  b_.CreateBr(body);
+  b_.SetInsertPoint(body);
+  auto* result = b_.CreatePHI(x->getType(), 2);
+  auto* base = b_.CreatePHI(x->getType(), 2);
+  auto* left = b_.CreatePHI(x->getType(), 2);
+  result->addIncoming(one, from);
+  base->addIncoming(x, from);
+  left->addIncoming(select(negative, zero, y), from);
+  V odd = b_.CreateICmpNE(b_.CreateAnd(left, one), zero);
+  V r = select(odd, b_.CreateMul(result, base), result), s = b_.CreateMul(base, base), l = b_.CreateLShr(left, one);
+  result->addIncoming(r, body);
+  base->addIncoming(s, body);
+  left->addIncoming(l, body);
+  b_.CreateCondBr(any(b_.CreateICmpNE(l, zero)), body, next);
+  b_.SetInsertPoint(next);
+  if (!is_signed) return r;
+  V minus = whole(-1, x);
+  V odd_y = b_.CreateICmpNE(b_.CreateAnd(y, one), zero);
+  V reciprocal = select(b_.CreateICmpEQ(x, one), one, select(b_.CreateICmpEQ(x, minus), select(odd_y, minus, one), zero));
+  return select(negative, reciprocal, r);
+}
+
+V ScalarMath::integral(Fn f, DType d, std::span<llvm::Value* const> a) {
+  bool is_bool = d == DType::Bool, is_signed = d != DType::UInt8 && !is_bool;
+  V x = a[0], y = a.size() > 1 ? a[1] : nullptr;
+  V zero = whole(0, x), one = whole(1, x);
+  using P = CmpInst::Predicate;
+  auto compare = [&](P s, P u) { return b_.CreateICmp(is_signed ? s : u, x, y); };
+  switch (f) {
+    case Fn::neg: return b_.CreateNeg(x);
+    case Fn::abs: return is_signed ? b_.CreateBinaryIntrinsic(Intrinsic::abs, x, b_.getFalse()) : x;
+    case Fn::sign:
+      return is_bool ? x : select(b_.CreateICmpEQ(x, zero), zero, is_signed ? select(b_.CreateICmpSLT(x, zero), whole(-1, x), one) : one);
+    case Fn::relu: return is_signed ? select(b_.CreateICmpSLT(x, zero), zero, x) : x;
+    case Fn::floor: case Fn::ceil: case Fn::trunc: case Fn::round: case Fn::real: case Fn::conj: return x;
+    case Fn::imag: return zero;
+    case Fn::isnan: case Fn::isinf: return b_.CreateICmpNE(x, x);
+    case Fn::bit_not: return b_.CreateNot(x);
+    case Fn::add: return is_bool ? b_.CreateOr(x, y) : b_.CreateAdd(x, y);
+    case Fn::sub: return is_bool ? b_.CreateXor(x, y) : b_.CreateSub(x, y);
+    case Fn::mul: return is_bool ? b_.CreateAnd(x, y) : b_.CreateMul(x, y);
+    case Fn::div: return is_bool ? b_.CreateAnd(x, y) : int_divide(Fn::truncdiv, is_signed, x, y);
+    case Fn::floordiv: case Fn::truncdiv: return is_bool ? b_.CreateAnd(x, y) : int_divide(f, is_signed, x, y);
+    case Fn::remainder: case Fn::fmod: return is_bool ? whole(0, x) : int_divide(f, is_signed, x, y);
+    case Fn::pow: return is_bool ? b_.CreateOr(x, b_.CreateNot(y)) : int_pow(x, y, is_signed);
+    case Fn::max: case Fn::fmax: return select(compare(P::ICMP_SGT, P::ICMP_UGT), x, y);
+    case Fn::min: case Fn::fmin: return select(compare(P::ICMP_SLT, P::ICMP_ULT), x, y);
+    case Fn::eq: return b_.CreateICmpEQ(x, y);
+    case Fn::ne: return b_.CreateICmpNE(x, y);
+    case Fn::lt: return compare(P::ICMP_SLT, P::ICMP_ULT);
+    case Fn::le: return compare(P::ICMP_SLE, P::ICMP_ULE);
+    case Fn::gt: return compare(P::ICMP_SGT, P::ICMP_UGT);
+    case Fn::ge: return compare(P::ICMP_SGE, P::ICMP_UGE);
+    case Fn::bit_and: return b_.CreateAnd(x, y);
+    case Fn::bit_or: return b_.CreateOr(x, y);
+    case Fn::bit_xor: return b_.CreateXor(x, y);
+    case Fn::shl: case Fn::shr: {
+      if (is_bool) return b_.CreateAnd(x, b_.CreateNot(y));
+      V in_range = b_.CreateICmpULT(y, whole(int64_t(width(x)), x));
+      V by = select(in_range, y, zero);
+      if (f == Fn::shl) return select(in_range, b_.CreateShl(x, by), zero);
+      if (!is_signed) return select(in_range, b_.CreateLShr(x, by), zero);
+      return b_.CreateAShr(x, select(in_range, y, whole(int64_t(width(x)) - 1, x)));
+    }
+    case Fn::copysign: return b_.CreateXor(x, y);
+    case Fn::fma: return is_bool ? b_.CreateOr(b_.CreateAnd(x, y), a[2]) : b_.CreateAdd(b_.CreateMul(x, y), a[2]);
+    default: break;
+  }
+  supported_check(false, loop::name(f)) << "not defined for " << d;
+  return nullptr;
+}
+
+V ScalarMath::call(Fn f, DType d, std::span<llvm::Value* const> a) {
+  if (!is_floating(d)) return integral(f, d, a);
+  if (f == Fn::fma) return fma(a[0], a[1], a[2]);
+  return a.size() == 1 ? floating(f, a[0]) : floating(f, a[0], a[1]);
+}
+
+V ScalarMath::cast(V x, DType from, DType to) {
+  if (from == to) return x;
+  Type* t = shaped(type(to), x->getType());
+  if (is_floating(from)) {
+    if (to == DType::Bool) return b_.CreateFCmpUNE(x, real(0, x));
+    if (is_floating(to)) return b_.CreateFPCast(x, t);
+    auto id = to == DType::UInt8 ? Intrinsic::fptoui_sat : Intrinsic::fptosi_sat;
+    return b_.CreateIntrinsic(id, {t, x->getType()}, {x});
+  }
+  if (to == DType::Bool) return b_.CreateICmpNE(x, whole(0, x));
+  bool is_unsigned = from == DType::Bool || from == DType::UInt8;
+  if (is_floating(to)) return is_unsigned ? b_.CreateUIToFP(x, t) : b_.CreateSIToFP(x, t);
+  return b_.CreateIntCast(x, t, !is_unsigned);
+}
+
+// Ten rounds of Philox-4x32 on (counter / 4), word counter % 4.
+V ScalarMath::random(V seed, V counter) {
+  V block = b_.CreateLShr(counter, whole(2, counter)), word = b_.CreateAnd(counter, whole(3, counter));
+  V low = whole(0xffffffff, counter), shift = whole(32, counter);
+  V c0 = b_.CreateAnd(block, low), c1 = b_.CreateLShr(block, shift), c2 = whole(0, counter), c3 = c2;
+  V k0 = b_.CreateAnd(seed, low), k1 = b_.CreateLShr(seed, shift);
+  for (int i = 0; i < 10; ++i) {
+    if (i) {
+      k0 = b_.CreateAnd(b_.CreateAdd(k0, whole(0x9E3779B9, k0)), low);
+      k1 = b_.CreateAnd(b_.CreateAdd(k1, whole(0xBB67AE85, k1)), low);
+    }
+    V p0 = b_.CreateMul(c0, whole(0xD2511F53, c0)), p1 = b_.CreateMul(c2, whole(0xCD9E8D57, c2));
+    V n0 = b_.CreateXor(b_.CreateXor(b_.CreateLShr(p1, shift), c1), k0);
+    V n2 = b_.CreateXor(b_.CreateXor(b_.CreateLShr(p0, shift), c3), k1);
+    c1 = b_.CreateAnd(p1, low);
+    c3 = b_.CreateAnd(p0, low);
+    c0 = n0;
+    c2 = n2;
+  }
+  V upper = b_.CreateICmpUGE(word, whole(2, word)), odd = b_.CreateICmpNE(b_.CreateAnd(word, whole(1, word)), whole(0, word));
+  return select(upper, select(odd, c3, c2), select(odd, c1, c0));
+}
+
+}  // namespace facula::codegen

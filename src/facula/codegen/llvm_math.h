@@ -1,0 +1,64 @@
+// Scalar functions as LLVM IR that works alike on one value and on a vector of them, so that vector loops, their
+// masked ends and scalar loops give the same bits. Bounds on the errors: loop/expr.h.
+#pragma once
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Module.h>
+
+#include <span>
+
+#include "facula/loop/expr.h"
+
+namespace facula::codegen {
+
+class ScalarMath {
+ public:
+  ScalarMath(llvm::IRBuilder<>& b, llvm::Function& f, bool avx512) : b_(b), f_(f), avx512_(avx512) {}
+
+  // f of arguments of one shape, all of dtype `d`.
+  llvm::Value* call(loop::Fn f, DType d, std::span<llvm::Value* const> args);
+  llvm::Value* cast(llvm::Value* x, DType from, DType to);
+  // facula::random_bits of two Int64 as Int64.
+  llvm::Value* random(llvm::Value* seed, llvm::Value* counter);
+
+  static llvm::Type* shaped(llvm::Type* element, llvm::Type* like);
+  llvm::Type* type(DType d);                           // in registers: Bool is i1
+  llvm::Value* any(llvm::Value* mask);                 // i1
+
+ private:
+  using V = llvm::Value*;
+  V real(double v, V like);
+  V whole(int64_t v, V like);
+  V fma(V a, V b, V c) { return b_.CreateIntrinsic(llvm::Intrinsic::fma, {a->getType()}, {a, b, c}); }
+  V fabs(V x) { return b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x); }
+  V copysign(V x, V sign) { return b_.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, x, sign); }
+  V select(V c, V a, V b) { return b_.CreateSelect(c, a, b); }
+  V poly(V x, std::initializer_list<double> c);        // c[0] + c[1] x + ...
+  V widen(V x), narrow(V x);                           // float32 <-> float64
+  V int_bits(V x);                                     // float as integer of the same width
+  V float_bits(V x);
+  V map(const char* helper, V x, V y = nullptr);       // lane by lane through a helper of object.cpp, in float64
+  // x where `hard` is false; else what the helper says, for the whole vector. `x` is computed by `easy`.
+  V unless(V hard, V easy, const char* helper, V x, V y = nullptr);
+
+  V floating(loop::Fn f, V x);
+  V floating(loop::Fn f, V x, V y);
+  V integral(loop::Fn f, DType d, std::span<llvm::Value* const> a);
+  V int_divide(loop::Fn f, bool is_signed, V x, V y);
+  V int_pow(V x, V y, bool is_signed);
+
+  V exp_parts(V x, V& n);                              // exp(r) and the bits of n, x = n ln2 + r
+  V exp(V x), log(V x), tanh(V x), erf(V x), sigmoid(V x);
+  V exp64(V x) { return exp(x); }
+  V log64(V x) { return log(x); }
+  V reduce_pi(V x, V& quadrant);
+  V sin_cos(V x, int shift), tan(V x);                 // float64 in, |x| <= 2^30
+  V atan64(V x), erfc64(V x), pow_positive64(V x, V y);
+  V pow(V x, V y), atan2(V y, V x), fmod(V x, V y);
+  V max(V a, V b), min(V a, V b);
+
+  llvm::IRBuilder<>& b_;
+  llvm::Function& f_;
+  bool avx512_;
+};
+
+}  // namespace facula::codegen
