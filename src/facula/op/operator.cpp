@@ -39,7 +39,8 @@ Definer& Definer::result(DTypeRule rule) {
   return *this;
 }
 Definer& Definer::random() { op_->random = true; return *this; }
-Definer& Definer::no_in_place() { op_->forbid_in_place = true; return *this; }
+Definer& Definer::in_place() { op_->wants_in_place = true; return *this; }
+Definer& Definer::no_in_place() { op_->wants_in_place = false; return *this; }
 Definer& Definer::non_differentiable() { op_->differentiable = false; return *this; }
 Definer& Definer::non_differentiable(std::vector<int> results) {
   op_->non_differentiable = std::move(results);

@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -74,8 +75,10 @@ class Operator {
   std::vector<int> non_differentiable;     // results that never do (indices)
   bool random = false;
   Samples samples;
-  bool in_place_form = false, out_form = false;  // derived unless the schema forbids them
-  bool forbid_in_place = false;
+  // Derived: name_ and out= forms of an operator on `Tensor self` with one Tensor result that neither is a view nor
+  // writes. A loop or library operator with a shape rule of its own has no in-place form unless it says in_place().
+  bool in_place_form = false, out_form = false;
+  std::optional<bool> wants_in_place;
   // Composite: bit k is set if the body takes parameter k, a run-time Scalar, as a number and not as a Tensor. Such
   // numbers are baked into the fused program.
   uint64_t baked_numbers = 0;
@@ -99,6 +102,7 @@ class Definer {
   Definer& result(ResultType t);
   Definer& result(DTypeRule rule);
   Definer& random();
+  Definer& in_place();
   Definer& no_in_place();
   Definer& non_differentiable();                 // no result does
   Definer& non_differentiable(std::vector<int> results);

@@ -25,6 +25,7 @@ Registry& registry() {
 
 void derive(Operator& op) {
   auto& s = op.schema;
+  bool keeps_shape = !op.shape_rule || (op.kind != OpKind::loop && op.kind != OpKind::library);
   if (op.kind == OpKind::loop && !op.shape_rule) op.shape_rule = shape_of_first;
   if (op.result_type == ResultType::boolean || op.result_type == ResultType::int64) op.differentiable = false;
   bool tensor_result = s.returns.size() == 1 && s.returns[0].type == Type::Tensor && !s.returns[0].list;
@@ -34,7 +35,7 @@ void derive(Operator& op) {
   bool on_self = !s.parameters.empty() && s.parameters[0].name == "self" && s.parameters[0].type == Type::Tensor &&
                  !s.parameters[0].list && !s.parameters[0].optional;
   op.out_form = derivable && on_self;
-  op.in_place_form = derivable && on_self && !op.forbid_in_place;
+  op.in_place_form = derivable && on_self && op.wants_in_place.value_or(keeps_shape);
 }
 
 void check(const Operator& op) {

@@ -1,0 +1,733 @@
+#!/usr/bin/env python3
+"""Writes what follows from the operators' definitions: C++ functions, type stubs and reference pages.
+
+Reads every `define("schema")` in the catalog with the calls chained to it, and writes, only where something changed:
+
+  OUT/facula/ops.h, ops.cpp      a C++ function for every operator: name, name_ (in place) and name_out forms, and the
+                                 arithmetic operators of Tensor
+  OUT/facula/families.h          FACULA_FAMILIES(_): the functions that define the operators
+  OUT/facula/schemas.h           what was read, which a test holds against the running registry
+  OUT/facula/_C/NAMESPACE.pyi    stubs: ops (facula.x), tensor (methods), nn_functional, fft, linalg, special
+  DOCS/FAMILY.md                 reference pages
+
+A schema may also be the first argument of a helper function that itself calls `define`; the calls chained there count.
+"""
+
+import argparse
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Dict, List, Optional, Tuple
+
+NAMESPACES = ("function", "method", "nn_functional", "fft", "linalg", "special", "property", "hidden")
+PREFIXED = ("fft", "linalg", "special")  # operator linalg_solve is facula.linalg.solve
+KINDS = ("pointwise", "loop", "view", "composite", "unfused", "library", "data_dependent")
+STUBS = ("ops", "tensor", "nn_functional", "fft", "linalg", "special")
+BANNER = "Written by src/facula/op/generate.py from the catalog."
+
+CPP_KEYWORDS = set(
+    "and or not xor default float double int bool new delete union export register this auto long short char class "
+    "static switch case typename template namespace operator private public signed unsigned void while for".split()
+)
+PY_KEYWORDS = set("from in is lambda not and or def del pass class import global with as for while return".split())
+
+OPERATORS = [
+    ("+", "add"), ("-", "sub"), ("*", "mul"), ("/", "div"), ("%", "remainder"), ("&", "bitwise_and"),
+    ("|", "bitwise_or"), ("^", "bitwise_xor"), ("<", "lt"), ("<=", "le"), (">", "gt"), (">=", "ge"), ("==", "eq"),
+    ("!=", "ne"),
+]
+UNARY_OPERATORS = [("-", "neg"), ("~", "bitwise_not")]
+
+DTYPES = {
+    "bool": "Bool", "uint8": "UInt8", "int8": "Int8", "int16": "Int16", "int32": "Int32", "int64": "Int64",
+    "float16": "Float16", "bfloat16": "BFloat16", "float32": "Float32", "float64": "Float64",
+    "complex64": "Complex64", "complex128": "Complex128",
+}
+FORMATS = {"contiguous_format": "contiguous", "channels_last": "channels_last", "preserve_format": "preserve"}
+
+
+class Mistake(Exception):
+    pass
+
+
+@dataclass
+class Parameter:
+    name: str
+    type: str
+    list: bool = False
+    list_size: int = 0
+    optional: bool = False
+    optional_items: bool = False
+    keyword_only: bool = False
+    alias: str = ""
+    written: bool = False
+    default: Optional[str] = None
+
+
+@dataclass
+class Result:
+    name: str
+    type: str
+    list: bool = False
+    alias: str = ""
+
+
+@dataclass
+class Operator:
+    schema: str
+    name: str
+    overload: str
+    parameters: List[Parameter]
+    results: List[Result]
+    where: str = ""
+    family: str = ""
+    kind: str = "composite"
+    doc: str = ""
+    dtypes: str = ""
+    namespaces: List[str] = field(default_factory=lambda: ["function", "method"])
+    aliases: List[str] = field(default_factory=list)
+    no_in_place: bool = False
+    force_in_place: bool = False
+    own_shape: bool = False
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.name}.{self.overload}" if self.overload else self.name
+
+    @property
+    def out_form(self) -> bool:
+        """As registry.cpp derives it."""
+        if len(self.results) != 1 or self.results[0].type != "Tensor" or self.results[0].list or self.results[0].alias:
+            return False
+        if self.kind not in ("pointwise", "loop", "composite", "unfused", "library") or any(p.written for p in self.parameters):
+            return False
+        first = self.parameters[0] if self.parameters else None
+        return bool(first and first.name == "self" and first.type == "Tensor" and not first.list and not first.optional)
+
+    @property
+    def in_place_form(self) -> bool:
+        if self.kind in ("loop", "library") and self.own_shape and not self.force_in_place:
+            return False
+        return self.out_form and not self.no_in_place
+
+    def takes_number(self, p: Parameter) -> bool:
+        """May a number stand for this tensor?"""
+        if p.type != "Tensor" or p.list or p.optional or p.written or p.alias:
+            return False
+        tensors = [q for q in self.parameters if q.type == "Tensor" and not q.optional]
+        return (self.kind == "pointwise" and len(tensors) > 1) or (len(tensors) > 1 and p.name == "other")
+
+
+# ---- reading schemas
+
+PARAMETER = re.compile(
+    r"(?P<type>\w+)(?:\((?P<alias>\w)(?P<written>!?)\))?(?P<mark>\??)(?P<list>\[(?P<size>\d*)\](?P<list_mark>\??))?"
+    r"\s+(?P<name>\w+)(?:\s*=\s*(?P<default>.+))?$", re.S)
+RESULT = re.compile(r"(?P<type>\w+)(?:\((?P<alias>\w)!?\))?(?P<list>\[\])?(?:\s+(?P<name>\w+))?$")
+TYPES = ("Tensor", "Scalar", "int", "SymInt", "float", "bool", "str", "dtype", "Device", "MemoryFormat", "Generator")
+
+
+def split_top(text: str) -> List[str]:
+    """Splits at commas outside brackets and quotes."""
+    parts, depth, quote, start = [], 0, "", 0
+    for i, c in enumerate(text):
+        if quote:
+            quote = "" if c == quote else quote
+        elif c in "'\"":
+            quote = c
+        elif c in "([":
+            depth += 1
+        elif c in ")]":
+            depth -= 1
+        elif c == "," and depth == 0:
+            parts.append(text[start:i].strip())
+            start = i + 1
+    last = text[start:].strip()
+    return parts + [last] if last else parts
+
+
+def parse_schema(schema: str, where: str) -> Operator:
+    # The parameters end at the parenthesis that closes the first one.
+    head = re.match(r"\s*(\w+)(?:\.(\w+))?\s*\(", schema)
+    if not head:
+        raise Mistake(f"{where}: not a schema: {schema}")
+    end = closing(schema, head.end() - 1)
+    arrow = re.match(r"\s*->\s*(.+)$", schema[end + 1:], re.S)
+    if not arrow:
+        raise Mistake(f"{where}: the schema has no result: {schema}")
+    parameters, keyword_only = [], False
+    for text in split_top(schema[head.end():end]):
+        if text == "*":
+            keyword_only = True
+            continue
+        m = PARAMETER.match(text)
+        if not m or m["type"] not in TYPES:
+            raise Mistake(f"{where}: cannot read parameter `{text}` of {schema}")
+        is_list = m["list"] is not None
+        parameters.append(Parameter(
+            m["name"], m["type"], is_list, int(m["size"] or 0) if is_list else 0,
+            bool(m["list_mark"]) if is_list else bool(m["mark"]), is_list and bool(m["mark"]), keyword_only,
+            m["alias"] or "", bool(m["written"]), m["default"].strip() if m["default"] else None))
+    returned = arrow[1].strip()
+    results = []
+    for text in split_top(returned[1:-1] if returned.startswith("(") else returned):
+        m = RESULT.match(text)
+        if not m or m["type"] not in TYPES:
+            raise Mistake(f"{where}: cannot read result `{text}` of {schema}")
+        results.append(Result(m["name"] or "", m["type"], bool(m["list"]), m["alias"] or ""))
+    return Operator(schema, head[1], head[2] or "", parameters, results, where)
+
+
+# ---- reading C++
+
+LITERAL = re.compile(r'R"(?P<delimiter>[^()\\ ]{0,16})\((?P<raw>.*?)\)(?P=delimiter)"|"(?P<text>(?:[^"\\\n]|\\.)*)"', re.S)
+ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", '"': '"', "'": "'", "0": "\0"}
+
+
+def blank_comments(text: str) -> str:
+    """The text with comments replaced by blanks, so that positions stay."""
+    pattern = re.compile(LITERAL.pattern + r"|'(?:[^'\\\n]|\\.)+'|//[^\n]*|/\*.*?\*/", re.S)
+
+    def blank(m):
+        s = m.group(0)
+        return re.sub(r"[^\n]", " ", s) if s.startswith("/") else s
+
+    return pattern.sub(blank, text)
+
+
+def closing(text: str, at: int) -> int:
+    """The position of the bracket that closes the one at `at`."""
+    depth, i = 0, at
+    while i < len(text):
+        c = text[i]
+        if c in "\"R":
+            m = LITERAL.match(text, i)
+            if m and (c == '"' or not text[i - 1: i].isalnum()):
+                i = m.end()
+                continue
+        if c == "'":
+            m = re.compile(r"'(?:[^'\\\n]|\\.)*'").match(text, i)
+            if m:
+                i = m.end()
+                continue
+        if c in "([{":
+            depth += 1
+        elif c in ")]}":
+            depth -= 1
+            if depth == 0:
+                return i
+        i += 1
+    raise Mistake(f"a bracket does not close: {text[at:at + 60]}")
+
+
+def literals(text: str, at: int) -> Tuple[Optional[str], int]:
+    """Adjacent string literals at `at`, joined, and where they end; None if there is none."""
+    joined, any_found = "", False
+    while True:
+        while at < len(text) and text[at].isspace():
+            at += 1
+        m = LITERAL.match(text, at)
+        if not m:
+            return (joined if any_found else None), at
+        any_found = True
+        if m["raw"] is not None:
+            joined += m["raw"]
+        else:
+            joined += re.sub(r"\\(.)", lambda e: ESCAPES.get(e[1], e[1]), m["text"])
+        at = m.end()
+
+
+def chain(text: str, at: int) -> List[Tuple[str, str]]:
+    """The calls `.name(arguments)` that follow position `at`."""
+    calls = []
+    while True:
+        m = re.compile(r"\s*\.\s*(\w+)\s*\(").match(text, at)
+        if not m:
+            return calls
+        end = closing(text, m.end() - 1)
+        calls.append((m[1], text[m.end():end]))
+        at = end + 1
+
+
+def apply_chain(op: Operator, calls: List[Tuple[str, str]]) -> None:
+    for name, arguments in calls:
+        literal, _ = literals(arguments, 0)
+        if name == "doc" and literal is not None:
+            op.doc = re.sub(r"[ \t]*\n[ \t]*", "\n", literal).strip()
+        elif name == "dtypes":
+            op.dtypes = re.sub(r"\b(?:dtypes|facula)::", "", arguments.strip())
+        elif name == "bind":
+            op.namespaces = re.findall(r"\w+", re.sub(r"\w+\s*::", "", arguments))
+            for n in op.namespaces:
+                if n not in NAMESPACES:
+                    raise Mistake(f"{op.where}: bind() takes {', '.join(NAMESPACES)}, not {n}")
+        elif name == "alias" and literal is not None:
+            op.aliases.append(literal)
+        elif name == "no_in_place":
+            op.no_in_place = True
+        elif name == "in_place":
+            op.force_in_place = True
+        elif name in ("shape", "shapes"):
+            op.own_shape = True
+        elif name in KINDS:
+            op.kind = name
+
+
+def read_file(path: Path) -> Tuple[List[str], List[Operator]]:
+    text = blank_comments(path.read_text(encoding="utf-8"))
+
+    def where(at: int) -> str:
+        return f"{path.name}:{text.count(chr(10), 0, at) + 1}"
+
+    families = [(m.start(), m[1]) for m in re.finditer(r"\bFACULA_FAMILY\s*\(\s*(\w+)\s*\)", text)]
+    families = [f for f in families if not re.search(r"#\s*define\s+$", text[:f[0]])]
+
+    # Helpers: functions that pass a schema on to define.
+    helpers: Dict[str, List[Tuple[str, str]]] = {}
+    for m in re.finditer(r"\bdefine\s*\(\s*(?=[A-Za-z_])(?!R\")", text):
+        heads = list(re.finditer(r"(\w+)\s*\((?:[^(){};]|\([^(){};]*\))*\)\s*(?:->\s*[\w:]+\s*)?\{", text[:m.start()]))
+        heads = [h for h in heads if h[1] not in ("if", "for", "while", "switch", "FACULA_FAMILY")]
+        if not heads:
+            raise Mistake(f"{where(m.start())}: define() takes a string literal")
+        helpers[heads[-1][1]] = chain(text, closing(text, text.index("(", m.start())) + 1)
+
+    operators = []
+    for m in re.finditer(r"\b(\w+)\s*\(\s*(?=R?\")", text):
+        if m[1] != "define" and m[1] not in helpers:
+            continue
+        schema, end_of_schema = literals(text, m.end())
+        if schema is None:
+            continue
+        family = [name for at, name in families if at < m.start()]
+        if not family:
+            raise Mistake(f"{where(m.start())}: a definition outside FACULA_FAMILY")
+        op = parse_schema(re.sub(r"\s+", " ", schema), where(m.start()))
+        op.family = family[-1]
+        if m[1] != "define":
+            apply_chain(op, helpers[m[1]])
+            after = re.compile(r"\s*,\s*").match(text, end_of_schema)
+            doc = literals(text, after.end())[0] if after else None
+            op.doc = doc or op.doc
+        apply_chain(op, chain(text, closing(text, text.index("(", m.start() + len(m[1]))) + 1))
+        operators.append(op)
+    return [name for _, name in families], operators
+
+
+def read_catalog(folder: Path) -> Tuple[List[str], List[Operator]]:
+    families, operators, seen = [], [], {}
+    for path in sorted(folder.glob("*.cpp")):
+        f, o = read_file(path)
+        families += f
+        for op in o:
+            if op.full_name in seen:
+                raise Mistake(f"{op.where}: {op.full_name} is defined at {seen[op.full_name]} already")
+            seen[op.full_name] = op.where
+        operators += o
+    names = {op.name: op.where for op in operators}
+    for op in operators:
+        if op.in_place_form and op.name + "_" in names:
+            raise Mistake(f"{op.where}: {op.name} derives {op.name}_, which {names[op.name + '_']} defines: "
+                          "add .no_in_place() or drop that definition")
+    for name in families:
+        if families.count(name) > 1:
+            raise Mistake(f"the family {name} is defined twice")
+    return families, operators
+
+
+# ---- C++
+
+def cpp_name(name: str) -> str:
+    return name + "_" if name in CPP_KEYWORDS else name
+
+
+def cpp_type(op: Operator, p: Parameter) -> str:
+    if p.list:
+        if p.type == "Tensor":
+            return "const std::vector<Tensor>&"
+        if p.type in ("int", "SymInt"):
+            return "const Sizes&"
+        return "const std::optional<std::vector<Scalar>>&" if p.optional else "const std::vector<Scalar>&"
+    if p.type == "Tensor":
+        return "const MaybeTensor&" if p.optional else "const Operand&" if op.takes_number(p) else "const Tensor&"
+    if p.type == "Generator":
+        return "Generator*"
+    plain = {"Scalar": "Scalar", "int": "int64_t", "SymInt": "SymInt", "float": "double", "bool": "bool",
+             "str": "std::string_view", "dtype": "DType", "Device": "Device", "MemoryFormat": "MemoryFormat"}[p.type]
+    if p.optional:
+        return f"std::optional<{plain}>"
+    return "const Scalar&" if p.type == "Scalar" else plain
+
+
+def cpp_default(p: Parameter) -> Optional[str]:
+    text = p.default
+    if text is None:
+        return None
+    if text == "None":
+        if p.type == "Generator":
+            return "nullptr"
+        return "{}" if p.list and p.type == "Tensor" else "std::nullopt"
+    if p.list:
+        items = [cpp_number(i) for i in split_top(text[1:-1])] if text[0] in "[(" else [cpp_number(text)] * max(p.list_size, 1)
+        if p.type in ("int", "SymInt"):
+            return "Sizes{" + ", ".join(f"SymInt({i})" for i in items) + "}"
+        return "{" + ", ".join(f"Scalar({i})" for i in items) + "}"
+    if p.type == "str":
+        return '"' + text[1:-1].replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if p.type == "dtype":
+        return f"DType::{DTYPES[text]}"
+    if p.type == "Device":
+        return f'parse_device("{text}")'
+    if p.type == "MemoryFormat":
+        return f"MemoryFormat::{FORMATS[text]}"
+    return cpp_number(text)
+
+
+def cpp_number(text: str) -> str:
+    special = {"True": "true", "False": "false", "inf": "__builtin_inf()", "-inf": "-__builtin_inf()", "nan": '__builtin_nan("")'}
+    return special.get(text, text)
+
+
+def cpp_value(op: Operator, p: Parameter) -> str:
+    n = cpp_name(p.name)
+    if p.list:
+        if p.type == "Tensor":
+            return f"op::Value(std::span<const Tensor>({n}))"
+        if p.type in ("int", "SymInt"):
+            return f"as_value_({n})"
+        if p.optional:
+            return f"{n} ? op::Value(std::span<const Scalar>(*{n})) : op::Value()"
+        return f"op::Value(std::span<const Scalar>({n}))"
+    if p.type == "Tensor":
+        return f"op::Value({n}.impl())" if p.optional else f"as_value_({n})" if op.takes_number(p) else f"op::Value({n})"
+    if p.type == "Generator":
+        return f"op::Value({n})"
+    return f"{n} ? op::Value(*{n}) : op::Value()" if p.optional else f"op::Value({n})"
+
+
+def cpp_result(op: Operator) -> str:
+    plain = {"Tensor": "Tensor", "bool": "bool", "int": "int64_t", "SymInt": "int64_t", "float": "double", "Scalar": "Scalar"}
+    if not op.results:
+        return "void"
+    if len(op.results) == 1:
+        r = op.results[0]
+        return "std::vector<Tensor>" if r.list else plain[r.type]
+    return "std::tuple<" + ", ".join("Tensor" for _ in op.results) + ">"
+
+
+def cpp_return(op: Operator) -> str:
+    if not op.results:
+        return "(void)results_;"
+    if len(op.results) > 1:
+        return "return {" + ", ".join(f"std::move(results_[{i}])" for i in range(len(op.results))) + "};"
+    r = op.results[0]
+    if r.list:
+        return "return results_.to_vector();"
+    read = {"bool": ".item().to_bool()", "int": ".item().to_int()", "SymInt": ".item().to_int()",
+            "float": ".item().to_double()", "Scalar": ".item()"}
+    return "return std::move(results_[0]);" if r.type == "Tensor" else f"return results_[0]{read[r.type]};"
+
+
+def cpp_parameters(op: Operator, defaults: bool, in_place: bool = False) -> str:
+    out, may_default = [], True
+    for p in reversed(op.parameters):
+        kind = "const Tensor&" if in_place and p is op.parameters[0] else cpp_type(op, p)
+        default = cpp_default(p)
+        may_default = may_default and default is not None
+        out.append(f"{kind} {cpp_name(p.name)}" + (f" = {default}" if defaults and may_default else ""))
+    return ", ".join(reversed(out))
+
+
+def cpp_forms(op: Operator) -> List[Tuple[str, str, str]]:
+    """(name, parameters of the form, form) of each function of an operator and its aliases."""
+    forms = []
+    for name in [op.name] + op.aliases:
+        forms.append((name, "", "functional"))
+        if op.in_place_form:
+            forms.append((name + "_", "", "in_place"))
+        if op.out_form:
+            forms.append((name + "_out", "const Tensor& out, ", "out"))
+    return forms
+
+
+def ops_h(operators: List[Operator]) -> str:
+    lines = [
+        "// Every operator as a function. In-place forms end in _, forms that write their result elsewhere in _out.",
+        f"// {BANNER}",
+        "#pragma once",
+        "#include <optional>", "#include <string_view>", "#include <tuple>", "#include <vector>", "",
+        '#include "facula/op/argument.h"', "",
+        "namespace facula {", "", "class Generator;", "",
+    ]
+    family = ""
+    for op in operators:
+        if op.family != family:
+            family = op.family
+            lines += ["", f"// {family}"]
+        for name, extra, form in cpp_forms(op):
+            parameters = extra + cpp_parameters(op, True, form == "in_place")
+            lines.append(f"{cpp_result(op)} {cpp_name(name)}({parameters});")
+    lines.append("")
+    named = {op.name: op for op in operators if len(op.parameters) > 0 and op.out_form}
+    for sign, name in OPERATORS:
+        op = named.get(name)
+        if not op or len(op.parameters) < 2 or not op.takes_number(op.parameters[1]):
+            continue
+        both = "const Tensor& a, const Operand& b"
+        lines.append(f"inline Tensor operator{sign}(const Tensor& a, const Tensor& b) {{ return {name}(a, b); }}")
+        lines.append(f"inline Tensor operator{sign}({both}) {{ return {name}(a, b); }}")
+        if op.takes_number(op.parameters[0]):
+            lines.append(f"inline Tensor operator{sign}(const Operand& a, const Tensor& b) {{ return {name}(a, b); }}")
+    for sign, name in UNARY_OPERATORS:
+        if name in named:
+            lines.append(f"inline Tensor operator{sign}(const Tensor& a) {{ return {name}(a); }}")
+    return "\n".join(lines + ["", "}  // namespace facula", ""])
+
+
+def ops_cpp(operators: List[Operator]) -> str:
+    lines = [
+        f"// {BANNER}",
+        '#include "facula/ops.h"', "",
+        '#include "facula/op/registry.h"', "",
+        "namespace facula {",
+        "namespace {",
+        "",
+        "[[maybe_unused]] op::Value as_value_(const Operand& o) {",
+        "  if (o.tensor()) return op::Value(*o.tensor());",
+        "  return o.is_integer() ? op::Value(o.integer()) : op::Value(o.number());",
+        "}",
+        "[[maybe_unused]] op::Value as_value_(const Sizes& s) { return s.is_none() ? op::Value() : op::Value(SymSpan(s)); }",
+        "",
+        "}  // namespace", "",
+    ]
+    for op in operators:
+        values = ", ".join(cpp_value(op, p) for p in op.parameters)
+        for name, extra, form in cpp_forms(op):
+            in_place = form == "in_place"
+            if in_place:
+                first = f"op::Value({cpp_name(op.parameters[0].name)})"
+                given = ", ".join([first] + [cpp_value(op, p) for p in op.parameters[1:]])
+            else:
+                given = values
+            lines.append(f"{cpp_result(op)} {cpp_name(name)}({extra}{cpp_parameters(op, False, in_place)}) {{")
+            lines.append(f'  static const op::Operator& op_ = op::get("{op.full_name}");')
+            arguments = "{}"
+            if op.parameters:
+                lines.append(f"  const op::Value args_[] = {{{given}}};")
+                arguments = "args_"
+            tail = {"functional": "", "in_place": ", op::Form::in_place", "out": ", op::Form::out, std::span<const Tensor>(&out, 1)"}[form]
+            lines.append(f"  op::Results results_ = op::call(op_, {arguments}{tail});")
+            lines.append(f"  {cpp_return(op)}")
+            lines += ["}", ""]
+    return "\n".join(lines + ["}  // namespace facula", ""])
+
+
+def families_h(families: List[str]) -> str:
+    names = " \\\n".join(f"  _({f})" for f in families)
+    declared = "\n".join(f"void define_{f}();" for f in families)
+    names = f" \\\n{names}" if families else ""
+    return (f"// The families of the catalog. {BANNER}\n#pragma once\n\n#define FACULA_FAMILIES(_){names}\n\n"
+            f"namespace facula::catalog {{\n{declared}\n}}  // namespace facula::catalog\n")
+
+
+def schemas_h(operators: List[Operator]) -> str:
+    quote = lambda s: '"' + s.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    rows = ",\n".join(
+        f"    {{{quote(op.full_name)}, {quote(op.schema)}, {quote(op.family)}, {str(op.in_place_form).lower()}, "
+        f"{str(op.out_form).lower()}}}" for op in operators)
+    return (f"// What the generator read. {BANNER}\n#pragma once\n#include <array>\n#include <string_view>\n\n"
+            "namespace facula::catalog {\n"
+            "struct ReadSchema { std::string_view full_name, schema, family; bool in_place_form, out_form; };\n"
+            f"inline constexpr std::array<ReadSchema, {len(operators)}> kReadSchemas{{{{\n{rows}\n}}}};\n"
+            "}  // namespace facula::catalog\n")
+
+
+# ---- stubs
+
+def py_type(op: Operator, p: Parameter) -> str:
+    plain = {"Tensor": "Tensor", "Scalar": "Number", "int": "int", "SymInt": "int", "float": "float", "bool": "bool", "str": "str",
+             "dtype": "dtype", "Device": "device | str", "MemoryFormat": "memory_format", "Generator": "Generator"}[p.type]
+    if p.list:
+        item = f"{plain} | None" if p.optional_items else plain
+        plain = f"Sequence[{item}]"
+        if p.list_size:
+            plain = f"{item} | {plain}"
+    elif op.takes_number(p):
+        plain = "Tensor | Number"
+    optional = p.optional or (p.default == "None")
+    return plain + " | None" if optional else plain
+
+
+def py_default(p: Parameter) -> str:
+    if p.type == "MemoryFormat" and p.default in FORMATS or p.type in ("dtype", "Device") and p.default != "None":
+        return "..."
+    return p.default.replace("inf", "...").replace("nan", "...") if p.default else "..."
+
+
+def py_result(op: Operator) -> str:
+    plain = {"Tensor": "Tensor", "Scalar": "Number", "int": "int", "SymInt": "int", "float": "float", "bool": "bool"}
+    if not op.results:
+        return "None"
+    if len(op.results) == 1:
+        r = op.results[0]
+        return "tuple[Tensor, ...]" if r.list else plain[r.type]
+    return "tuple[" + ", ".join(plain[r.type] for r in op.results) + "]"
+
+
+def py_signature(op: Operator, method: bool, out: bool, variadic: bool, in_place: bool = False) -> str:
+    parts, star = [], False
+    for i, p in enumerate(op.parameters):
+        if method and i == 0:
+            parts.append("self")
+            continue
+        name = "input" if p.name == "self" else p.name + "_" if p.name in PY_KEYWORDS else p.name
+        if variadic and p is variadic_parameter(op, method):
+            parts.append(f"*{name}: int")
+            star = True
+            continue
+        if (p.keyword_only) and not star:
+            parts.append("*")
+            star = True
+        default = f" = {py_default(p)}" if p.default is not None else ""
+        kind = "Tensor" if in_place and i == 0 else py_type(op, p)
+        parts.append(f"{name}: {kind}{default}")
+    if out:
+        if not star:
+            parts.append("*")
+        parts.append("out: Tensor | None = None")
+    return "(" + ", ".join(parts) + f") -> {py_result(op)}"
+
+
+def variadic_parameter(op: Operator, method: bool) -> Optional[Parameter]:
+    """The list of integers that may be given as separate arguments: view(2, 3), zeros(2, 3)."""
+    rest = op.parameters[1:] if method else op.parameters
+    if rest and rest[0].list and rest[0].type in ("int", "SymInt") and not rest[0].optional:
+        if all(p.keyword_only for p in rest[1:]) and not rest[0].list_size:
+            return rest[0]
+    return None
+
+
+def self_parameter(op: Operator) -> bool:
+    first = op.parameters[0] if op.parameters else None
+    return bool(first and first.type == "Tensor" and not first.list and not first.optional)
+
+
+def py_places(op: Operator) -> List[Tuple[str, str]]:
+    """(stub, name) of every place where users find the operator."""
+    if "hidden" in op.namespaces:
+        return []
+    places = []
+    for name in [op.name] + op.aliases:
+        prefix = next((n for n in PREFIXED if n in op.namespaces and name.startswith(n + "_")), None)
+        if not prefix:
+            places.append(("ops", name))
+        if "method" in op.namespaces and self_parameter(op):
+            places.append(("tensor", name))
+        if "property" in op.namespaces:
+            places.append(("tensor", name))
+        for n in op.namespaces:
+            if n == "nn_functional":
+                places.append((n, name))
+            elif n in PREFIXED:
+                places.append((n, name[len(n) + 1:] if name.startswith(n + "_") else name))
+    return list(dict.fromkeys(places))
+
+
+def stubs(operators: List[Operator]) -> Dict[str, str]:
+    # stub -> name -> [(signature, doc, is property)]
+    found: Dict[str, Dict[str, List[Tuple[str, str, bool]]]] = {s: {} for s in STUBS}
+    for op in operators:
+        for stub, name in py_places(op):
+            method = stub == "tensor"
+            is_property = method and "property" in op.namespaces
+            entries = found[stub].setdefault(name, [])
+            entries.append((py_signature(op, method, not method and op.out_form, False), op.doc, is_property))
+            if variadic_parameter(op, method) and not is_property:
+                entries.append((py_signature(op, method, not method and op.out_form, True), op.doc, False))
+            if op.in_place_form and (method or stub in ("ops", "nn_functional")) and not is_property:
+                found[stub].setdefault(name + "_", []).append(
+                    (py_signature(op, method, False, False, True), f"In-place form of `{name}`.", False))
+    texts = {}
+    for stub, names in found.items():
+        lines = [f"# {BANNER}", "from collections.abc import Sequence", "from typing import overload", ""]
+        lines += ["from facula import Generator, Tensor, device, dtype, memory_format", "", "Number = bool | int | float | complex", ""]
+        indent = ""
+        if stub == "tensor":
+            lines += ["class TensorOperators:"] + ([] if names else ["    pass"])
+            indent = "    "
+        for name in sorted(names):
+            entries = list(dict.fromkeys(names[name]))
+            shown = name + "_" if name in PY_KEYWORDS else name
+            for signature, doc, is_property in entries:
+                if len(entries) > 1:
+                    lines.append(f"{indent}@overload")
+                if is_property:
+                    lines.append(f"{indent}@property")
+                lines.append(f"{indent}def {shown}{signature}:")
+                safe = doc.replace("\\", "\\\\").replace('"""', "'''").replace("\n", "\n" + indent + "    ")
+                lines.append(f'{indent}    """{safe}"""' if safe else f"{indent}    ...")
+        texts[stub] = "\n".join(lines) + "\n"
+    return texts
+
+
+# ---- reference pages
+
+def page(family: str, operators: List[Operator]) -> str:
+    lines = [f"# {family}", "", f"<!-- {BANNER} -->", ""]
+    modules = {"ops": "facula.", "tensor": "Tensor.", "nn_functional": "facula.nn.functional.", "fft": "facula.fft.",
+               "linalg": "facula.linalg.", "special": "facula.special."}
+    for op in sorted(operators, key=lambda o: o.name):
+        lines += [f"## {op.full_name}", "", "```", op.schema, "```", ""]
+        if op.doc:
+            lines += [op.doc, ""]
+        places = [modules[s] + n for s, n in py_places(op)]
+        rows = [("found at", ", ".join(f"`{p}`" for p in places) or "C++ only"), ("kind", op.kind.replace("_", "-"))]
+        if op.dtypes:
+            rows.append(("dtypes", op.dtypes.replace("|", "and")))
+        if op.aliases:
+            rows.append(("also called", ", ".join(f"`{a}`" for a in op.aliases)))
+        forms = [f for f, there in (("in place", op.in_place_form), ("`out=`", op.out_form)) if there]
+        if forms:
+            rows.append(("further forms", ", ".join(forms)))
+        lines += [f"- {k}: {v}" for k, v in rows] + [""]
+    return "\n".join(lines)
+
+
+def write(path: Path, text: str) -> bool:
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return True
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--catalog", type=Path, required=True, metavar="DIR", help="folder of the catalog's .cpp files")
+    parser.add_argument("--out", type=Path, required=True, metavar="OUT", help="folder to write to")
+    parser.add_argument("--docs", type=Path, metavar="DOCS", help="folder of the reference pages (default: OUT/docs/reference)")
+    given = parser.parse_args(arguments)
+    try:
+        families, operators = read_catalog(given.catalog)
+        out = given.out / "facula"
+        texts = {
+            out / "ops.h": ops_h(operators),
+            out / "ops.cpp": ops_cpp(operators),
+            out / "families.h": families_h(families),
+            out / "schemas.h": schemas_h(operators),
+        }
+        texts.update({out / "_C" / f"{name}.pyi": text for name, text in stubs(operators).items()})
+        docs = given.docs or given.out / "docs" / "reference"
+        for family in families:
+            of_family = [op for op in operators if op.family == family and "hidden" not in op.namespaces]
+            texts[docs / f"{family}.md"] = page(family, of_family)
+    except Mistake as mistake:
+        print(f"generate.py: {mistake}", file=sys.stderr)
+        return 1
+    for path, text in texts.items():
+        write(path, text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
