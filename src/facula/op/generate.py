@@ -10,7 +10,8 @@ Reads every `define("schema")` in the catalog with the calls chained to it, and 
   OUT/facula/_C/NAMESPACE.pyi    stubs: ops (facula.x), tensor (methods), nn_functional, fft, linalg, special
   DOCS/FAMILY.md                 reference pages
 
-A schema may also be the first argument of a helper function that itself calls `define`; the calls chained there count.
+A helper function may call `define` with a schema made of its arguments and literals, `define(std::string(name) + "(Tensor
+self) -> Tensor")`: a call of the helper with literals is a definition then.
 """
 
 import argparse
@@ -274,6 +275,80 @@ def apply_chain(op: Operator, calls: List[Tuple[str, str]]) -> None:
             op.kind = name
 
 
+@dataclass
+class Helper:
+    """A function that makes its arguments into a definition."""
+
+    parameters: List[str]
+    schema: List[str]  # literals (quoted) and names of parameters, joined
+    calls: List[Tuple[str, str]]
+
+    def expand(self, arguments: List[str], where: str) -> Tuple[str, List[Tuple[str, str]]]:
+        given = dict(zip(self.parameters, arguments))
+        schema = ""
+        for piece in self.schema:
+            literal = literals(given.get(piece, piece), 0)[0]
+            if literal is None:
+                raise Mistake(f"{where}: the schema needs string literals, not `{given.get(piece, piece)}`")
+            schema += literal
+        return schema, [(name, given.get(text.strip(), text)) for name, text in self.calls]
+
+
+def arguments_of(text: str) -> List[str]:
+    """The arguments of a C++ call."""
+    parts, start, i = [], 0, 0
+    while i < len(text):
+        m = LITERAL.match(text, i) if text[i] in "\"R" else None
+        if m:
+            i = m.end()
+        elif text[i] in "([{":
+            i = closing(text, i) + 1
+        else:
+            if text[i] == ",":
+                parts.append(text[start:i].strip())
+                start = i + 1
+            i += 1
+    return parts + [text[start:].strip()]
+
+
+FUNCTION_HEAD = re.compile(r"(\w+)\s*\(((?:[^(){};]|\((?:[^(){};]|\([^(){};]*\))*\))*)\)\s*(?:->\s*[\w:]+\s*)?\{")
+
+
+def read_helpers(text: str, where) -> Dict[str, Helper]:
+    helpers = {}
+    for m in re.finditer(r"\bdefine\s*\(", text):
+        if re.search(r"\b(?:Definer&?|#)\s*$", text[:m.start()]):
+            continue  # a declaration
+        end = closing(text, m.end() - 1)
+        argument = text[m.end():end]
+        literal, after = literals(argument, 0)
+        if literal is not None and not argument[after:].strip():
+            continue
+        heads = [h for h in FUNCTION_HEAD.finditer(text[:m.start()])
+                 if h[1] not in ("if", "for", "while", "switch", "FACULA_FAMILY")]
+        if not heads:
+            raise Mistake(f"{where(m.start())}: define() takes a string literal")
+        names = [re.search(r"(\w+)\s*$", re.sub(r"=.*", "", p.split("(*")[1].split(")")[0] if "(*" in p else p, flags=re.S).strip())
+                 for p in arguments_of(heads[-1][2])]
+        pieces = [re.sub(r"^std::string(?:_view)?\s*\((.*)\)$", r"\1", p.strip(), flags=re.S) for p in split_plus(argument)]
+        helpers[heads[-1][1]] = Helper([n[1] if n else "" for n in names], pieces, chain(text, end + 1))
+    return helpers
+
+
+def split_plus(text: str) -> List[str]:
+    parts, start, i = [], 0, 0
+    while i < len(text):
+        m = LITERAL.match(text, i) if text[i] in "\"R" else None
+        if m:
+            i = m.end()
+        else:
+            if text[i] == "+":
+                parts.append(text[start:i])
+                start = i + 1
+            i += 1
+    return parts + [text[start:]]
+
+
 def read_file(path: Path) -> Tuple[List[str], List[Operator]]:
     text = blank_comments(path.read_text(encoding="utf-8"))
 
@@ -283,33 +358,26 @@ def read_file(path: Path) -> Tuple[List[str], List[Operator]]:
     families = [(m.start(), m[1]) for m in re.finditer(r"\bFACULA_FAMILY\s*\(\s*(\w+)\s*\)", text)]
     families = [f for f in families if not re.search(r"#\s*define\s+$", text[:f[0]])]
 
-    # Helpers: functions that pass a schema on to define.
-    helpers: Dict[str, List[Tuple[str, str]]] = {}
-    for m in re.finditer(r"\bdefine\s*\(\s*(?=[A-Za-z_])(?!R\")", text):
-        heads = list(re.finditer(r"(\w+)\s*\((?:[^(){};]|\([^(){};]*\))*\)\s*(?:->\s*[\w:]+\s*)?\{", text[:m.start()]))
-        heads = [h for h in heads if h[1] not in ("if", "for", "while", "switch", "FACULA_FAMILY")]
-        if not heads:
-            raise Mistake(f"{where(m.start())}: define() takes a string literal")
-        helpers[heads[-1][1]] = chain(text, closing(text, text.index("(", m.start())) + 1)
-
+    helpers = read_helpers(text, where)
     operators = []
     for m in re.finditer(r"\b(\w+)\s*\(\s*(?=R?\")", text):
         if m[1] != "define" and m[1] not in helpers:
             continue
-        schema, end_of_schema = literals(text, m.end())
-        if schema is None:
-            continue
+        end = closing(text, m.end(1) + text[m.end(1):].index("("))
+        if m[1] == "define":
+            schema, after = literals(text, m.end())
+            calls = []
+            if text[after:end].strip():
+                continue  # a literal joined with something else: in a helper
+        else:
+            schema, calls = helpers[m[1]].expand(arguments_of(text[m.end():end]), where(m.start()))
         family = [name for at, name in families if at < m.start()]
         if not family:
             raise Mistake(f"{where(m.start())}: a definition outside FACULA_FAMILY")
         op = parse_schema(re.sub(r"\s+", " ", schema), where(m.start()))
         op.family = family[-1]
-        if m[1] != "define":
-            apply_chain(op, helpers[m[1]])
-            after = re.compile(r"\s*,\s*").match(text, end_of_schema)
-            doc = literals(text, after.end())[0] if after else None
-            op.doc = doc or op.doc
-        apply_chain(op, chain(text, closing(text, text.index("(", m.start() + len(m[1]))) + 1))
+        apply_chain(op, calls)
+        apply_chain(op, chain(text, end + 1))
         operators.append(op)
     return [name for _, name in families], operators
 
