@@ -564,7 +564,7 @@ class Emitter {
     Motion m = motion(offset);
     if (m.simple) {
       V pointer = at(p.base, element, scaled(emit_first(offset), p));
-      if (!m.stride) return {Access::uniform, pointer, element};
+      if (m.stride.get() == nullptr) return {Access::uniform, pointer, element};
       if (m.stride->kind == Kind::constant && m.stride->value.to_int() == 0) return {Access::uniform, pointer, element};
       if (m.stride->kind == Kind::constant && m.stride->value.to_int() * p.factor == 1) return {Access::contiguous, pointer, element};
       V stride = emit(m.stride);
@@ -761,12 +761,12 @@ class Emitter {
       locals_[kFirst + 8 + int(k)] = {b[k], nullptr, types[k], Expr(), 0};
     }
     Push layer(*this, false);
+    varies_.clear();
+    auto* vector = llvm::dyn_cast<FixedVectorType>(a[0]->getType());
+    lanes_ = vector ? int(vector->getNumElements()) : 1;
     std::vector<V> r;
-    for (auto& e : loop::combine(m, x, y)) {
-      V v = emit(e);
-      if (is_vector(a[0]) && !is_vector(v)) v = b_.CreateVectorSplat(llvm::cast<FixedVectorType>(a[0]->getType())->getNumElements(), v);
-      r.push_back(v);
-    }
+    for (auto& e : loop::combine(m, x, y)) r.push_back(spread(emit(e)));
+    lanes_ = 1;
     return r;
   }
 
@@ -1014,10 +1014,8 @@ class Emitter {
         a.push_back(width > 1 ? b_.CreateShuffleVector(v, low) : b_.CreateExtractElement(v, uint64_t(0)));
         b.push_back(width > 1 ? b_.CreateShuffleVector(v, high) : b_.CreateExtractElement(v, uint64_t(1)));
       }
-      lanes_ = width;  // constants inside spread to this width
       x = combined(m, types, a, b);
     }
-    lanes_ = 1;
     std::vector<V> before;
     for (size_t k = 0; k < types.size(); ++k) before.push_back(read(local(var + int(k))));
     auto r = combined(m, types, before, x);
