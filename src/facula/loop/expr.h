@@ -11,7 +11,9 @@
 //   param k             integer parameter k of a kernel, Int64 (nests only)
 //   load b (i...)       element (i...) of operand b; in a nest: one flat offset in elements. `part` 1/2 selects the
 //                       real/imaginary component of a complex buffer as a real number
-//   cast                conversion as C++'s, but to Bool: x != 0; float to integer truncates, saturating
+//   cast                conversion as C++'s, but to Bool: x != 0; float to integer truncates, saturating. With `memory`
+//                       Float16 or BFloat16 (see round_to) a float32 is rounded to that dtype and stays float32;
+//                       every other cast has memory == dtype
 //   call f (args)       a scalar function of FACULA_SCALAR_FUNCTIONS
 //   select (c, a, b)    a where c else b; the other side may be anything, even NaN, without effect
 //   reduce m (vars) (x...)   fold of x over the box of the bound variables; several components: read by `part`
@@ -129,6 +131,9 @@ Expr size(SymInt s);                                     // a constant if concre
 Expr param(int k);
 Expr load(int slot, DType memory, std::vector<Expr> indices, int part = 0);  // dtype: compute_type(memory), real if part
 Expr cast(Expr x, DType to);
+// x as it reads back after a store to memory of dtype d: where a fused kernel does not write an intermediate of a 16-bit
+// float. A cast node with memory = d, dtype Float32 (an element of printed text of its own); x itself for other dtypes.
+Expr round_to(Expr x, DType d);
 Expr call(Fn f, std::vector<Expr> args);
 Expr select(Expr c, Expr a, Expr b);
 Expr reduce(Monoid m, std::vector<BoundVar> vars, std::vector<Expr> values);  // argmax takes (value, position)
