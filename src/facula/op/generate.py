@@ -719,6 +719,11 @@ def stubs(operators: List[Operator]) -> Dict[str, str]:
     for stub, names in found.items():
         lines = [f"# {BANNER}", "from collections.abc import Sequence", "from typing import overload", ""]
         lines += ["from facula import Generator, Tensor, device, dtype, memory_format", "", "Number = bool | int | float | complex", ""]
+        # A method called `float` hides the type of that name from the annotations beside it.
+        hidden = [t for t in ("bool", "int", "float", "complex", "str", "dtype", "device") if t in names]
+        for t in hidden:
+            lines.insert(3, f"from {'facula' if t in ('dtype', 'device') else 'builtins'} import {t} as _{t}")
+        hides = re.compile(r"(?<=[:|>] |.\[)(" + "|".join(hidden) + r")\b") if hidden else None
         indent = ""
         if stub == "tensor":
             lines += ["class TensorOperators:"] + ([] if names else ["    pass"])
@@ -731,6 +736,8 @@ def stubs(operators: List[Operator]) -> Dict[str, str]:
                     lines.append(f"{indent}@overload")
                 if is_property:
                     lines.append(f"{indent}@property")
+                if hides:
+                    signature = hides.sub(r"_\1", signature)
                 lines.append(f"{indent}def {shown}{signature}:")
                 safe = doc.replace("\\", "\\\\").replace('"""', "'''").replace("\n", "\n" + indent + "    ")
                 lines.append(f'{indent}    """{safe}"""' if safe else f"{indent}    ...")

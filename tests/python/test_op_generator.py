@@ -1,0 +1,132 @@
+"""The generator of C++ functions, stubs and reference pages, on a catalog of its own."""
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "src" / "facula" / "op" / "generate.py"
+spec = importlib.util.spec_from_file_location("facula_generate", SCRIPT)
+generate = importlib.util.module_from_spec(spec)
+sys.modules["facula_generate"] = generate
+spec.loader.exec_module(generate)
+
+CATALOG = r'''
+#include "facula/op/operator.h"
+// define("commented_out(Tensor self) -> Tensor")
+template <class F> Definer unary(const char* name, const char* doc, F f) {
+  return define(std::string(name) + "(Tensor self) -> Tensor").doc(doc).bind(function | method | special).pointwise(f);
+}
+FACULA_FAMILY(sample) {
+  /* define("also_commented(Tensor self) -> Tensor") */
+  define("add(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor")
+      .doc("Sum of \"two\" "  // comment
+           "tensors: a (b, c).")
+      .alias("plus")
+      .pointwise([](Expr a, Expr b, Expr s) { return a + s * b; });
+  unary("special_erfz", "Error (function).", [](Expr x) { return f(x, ')'); }).no_in_place();
+  define(R"(sum(Tensor self, int[1]? dim=None,
+              bool keepdim=False, *, dtype? dtype=None) -> Tensor)").doc(R"x(Total "of" (all).)x").shape(reduced()).loop(body);
+  define("view(Tensor(a) self, SymInt[] size) -> Tensor(a)").bind(Namespace::method).view(rule);
+  define("max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)").loop(body);
+  define("max(Tensor self) -> Tensor").loop(body);
+  define("linalg_solve(Tensor A, Tensor B) -> Tensor").bind(linalg).shape(s).library("solve");
+  define("step_(Tensor(a!)[] params, float[] betas=(0.9, 0.999), Generator? generator=None) -> ()").bind(hidden).unfused(f);
+  define("split(Tensor(a) self, int n=-1, str mode='it') -> Tensor(a)[]").view(rule);
+}
+'''
+
+
+def run(folder, text):
+    (folder / "catalog").mkdir(exist_ok=True)
+    (folder / "catalog" / "sample.cpp").write_text(text)
+    return generate.main(["--catalog", str(folder / "catalog"), "--out", str(folder / "out")])
+
+
+@pytest.fixture
+def out(tmp_path):
+    assert run(tmp_path, CATALOG) == 0
+    return tmp_path / "out"
+
+
+def test_reads_every_definition_and_nothing_else(tmp_path, out):
+    families, operators = generate.read_catalog(tmp_path / "catalog")
+    assert families == ["sample"]
+    assert [op.full_name for op in operators] == [
+        "add", "special_erfz", "sum", "view", "max.dim", "max", "linalg_solve", "step_", "split"]
+    by_name = {op.full_name: op for op in operators}
+    assert by_name["add"].doc == 'Sum of "two" tensors: a (b, c).'
+    assert by_name["sum"].doc == 'Total "of" (all).'
+    assert by_name["special_erfz"].doc == "Error (function)."
+    assert by_name["special_erfz"].schema == "special_erfz(Tensor self) -> Tensor"
+    assert by_name["special_erfz"].where == "sample.cpp:14"
+    assert [by_name[n].kind for n in ("add", "sum", "view", "linalg_solve", "step_")] == [
+        "pointwise", "loop", "view", "library", "unfused"]
+
+
+def test_functions(out):
+    text = (out / "facula" / "ops.h").read_text()
+    for line in (
+        "Tensor add(const Operand& self, const Operand& other, const Scalar& alpha = 1);",
+        "Tensor add_(const Tensor& self, const Operand& other, const Scalar& alpha = 1);",
+        "Tensor plus(const Operand& self, const Operand& other, const Scalar& alpha = 1);",
+        "Tensor sum(const Tensor& self, const Sizes& dim = std::nullopt, bool keepdim = false, std::optional<DType> dtype = std::nullopt);",
+        "std::tuple<Tensor, Tensor> max(const Tensor& self, int64_t dim, bool keepdim = false);",
+        "std::vector<Tensor> split(const Tensor& self, int64_t n = -1, std::string_view mode = \"it\");",
+        "void step_(const std::vector<Tensor>& params, const std::vector<Scalar>& betas = {Scalar(0.9), Scalar(0.999)}, Generator* generator = nullptr);",
+        "inline Tensor operator+(const Operand& a, const Tensor& b) { return add(a, b); }",
+    ):
+        assert line in text.splitlines(), line
+    assert "sum_(" not in text  # a reduction has no in-place form
+    assert "special_erfz_(" not in text
+    assert "max_(const Tensor& self)" in text  # a loop of its first tensor's shape has
+
+
+def test_stubs_are_python_and_stand_where_users_look(out):
+    stubs = {p.stem: p.read_text() for p in (out / "facula" / "_C").glob("*.pyi")}
+    assert set(stubs) == set(generate.STUBS)
+    for text in stubs.values():
+        ast.parse(text)
+    assert "def erfz(input: Tensor, *, out: Tensor | None = None) -> Tensor:" in stubs["special"]
+    assert "def solve(A: Tensor, B: Tensor) -> Tensor:" in stubs["linalg"]
+    assert "linalg_solve" not in stubs["ops"]
+    assert "def view(self, *size: int) -> Tensor:" in stubs["tensor"]
+    assert "step_" not in stubs["ops"] + stubs["tensor"]
+    assert stubs["ops"].count("def max(") == 2 and stubs["ops"].count("@overload") >= 2
+
+
+def test_pages_name_places_and_forms(out):
+    page = (out / "docs" / "reference" / "sample.md").read_text()
+    assert "- found at: `facula.linalg.solve`" in page
+    assert "- also called: `plus`" in page
+    assert "step_" not in page
+
+
+def test_writes_only_what_changed(tmp_path, out):
+    header = out / "facula" / "ops.h"
+    before = header.stat().st_mtime_ns
+    assert run(tmp_path, CATALOG + "\n// a comment\n") == 0
+    assert header.stat().st_mtime_ns == before
+    assert run(tmp_path, CATALOG.replace("alpha=1", "alpha=2")) == 0
+    assert header.stat().st_mtime_ns != before
+
+
+@pytest.mark.parametrize("line, message", [
+    ('define("f(Tensr self) -> Tensor").loop(b);', "sample.cpp:2: cannot read parameter `Tensr self`"),
+    ('define("f(Tensor self)").loop(b);', "sample.cpp:2: the schema has no result"),
+    ('define("f(Tensor self) -> Tensor").bind(nowhere).loop(b);', "sample.cpp:2: bind() takes"),
+    ('define("f(Tensor x) -> Tensor").loop(b); define("f(Tensor x) -> Tensor").loop(b);', "f is defined at sample.cpp:2 already"),
+    ('define("f(Tensor self) -> Tensor").loop(b); define("f_(Tensor self) -> Tensor").loop(b);', "add .no_in_place()"),
+])
+def test_mistakes_name_file_and_line(tmp_path, capsys, line, message):
+    assert run(tmp_path, "FACULA_FAMILY(sample) {\n" + line + "\n}") == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_help_explains():
+    text = subprocess.run([sys.executable, str(SCRIPT), "--help"], capture_output=True, text=True, check=True).stdout
+    assert "ops.h" in text and "--catalog" in text
