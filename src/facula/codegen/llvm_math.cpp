@@ -163,15 +163,23 @@ V ScalarMath::log(V x) {
   return select(b_.CreateFCmpULT(x, real(0, x)), select(b_.CreateFCmpUNO(x, x), x, real(kNan, x)), r);
 }
 
-V ScalarMath::tanh(V x) {  // float32
+// Odd polynomial near zero; beyond, 1 - 2 / (exp(2|x|) + 1).
+V ScalarMath::tanh(V x) {
+  bool d = is_double(x);
   V a = fabs(x), z = b_.CreateFMul(x, x);
-  V small = fma(b_.CreateFMul(poly(z, {-0.333333343, 0.133333042, -0.0539592616, 0.021768935, -0.00834400021, 0.00229280721}), z), a, a);
-  V bounded = select(b_.CreateFCmpOGT(a, real(10, x)), real(10, x), a);
+  V p = d ? poly(z, {-0.33333333333333331, 0.13333333333333328, -0.053968253968243528, 0.02186948853553165,
+                     -0.0088632355105199238, 0.0035921276771469211, -0.0014558300950989207, 0.00058999294498741635,
+                     -0.00023893807142110632, 9.6181124551826473e-05, -3.7336335034073065e-05, 1.247678524507138e-05,
+                     -2.5607056948477322e-06})
+          : poly(z, {-0.333333343, 0.133333042, -0.0539592616, 0.021768935, -0.00834400021, 0.00229280721});
+  V small = fma(b_.CreateFMul(p, z), a, a);
+  double most = d ? 20 : 10;
+  V bounded = select(b_.CreateFCmpOGT(a, real(most, x)), real(most, x), a);
   V n;
-  V p = exp_parts(b_.CreateFAdd(bounded, bounded), n);
-  V e = float_bits(b_.CreateAdd(int_bits(p), b_.CreateShl(n, whole(23, x))));
+  V e = exp_parts(b_.CreateFAdd(bounded, bounded), n);
+  e = float_bits(b_.CreateAdd(int_bits(e), b_.CreateShl(n, whole(d ? 52 : 23, x))));
   V large = b_.CreateFSub(real(1, x), b_.CreateFDiv(real(2, x), b_.CreateFAdd(e, real(1, x))));
-  V r = copysign(select(b_.CreateFCmpOLT(a, real(0.62, x)), small, large), x);
+  V r = copysign(select(b_.CreateFCmpOLT(a, real(d ? 0.6 : 0.62, x)), small, large), x);
   return select(b_.CreateFCmpUNO(x, x), x, r);
 }
 
@@ -320,7 +328,7 @@ V ScalarMath::floating(Fn f, V x) {
     case Fn::exp: return exp(x);
     case Fn::log: return log(x);
     case Fn::sigmoid: return sigmoid(x);
-    case Fn::tanh: return d ? map("facula_map_tanh", x) : tanh(x);
+    case Fn::tanh: return tanh(x);
     case Fn::erf: return d ? map("facula_map_erf", x) : erf(x);
     default: break;
   }

@@ -1,0 +1,197 @@
+// Errors of generated scalar functions, in units of the last place, against libm in a wider type; and the same bits
+// from vector loops, their masked ends and scalar loops.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <random>
+
+#include "facula/codegen/kernel.h"
+
+using namespace facula;
+using namespace facula::loop;
+
+namespace {
+
+using Wide = long double;
+
+// result[i] = f(operand 0 [i], ...), one task.
+Nest map_nest(Fn f, DType d, LoopKind kind) {
+  Nest n;
+  n.name = name(f);
+  std::vector<Expr> args;
+  for (int k = 0; k < arity(f); ++k) {
+    n.buffers.push_back({d, false, "x"});
+    args.push_back(load(k, d, {index(1)}));
+  }
+  Expr value = call(f, args);
+  n.buffers.push_back({value.dtype(), true, "y"});
+  n.params = 1;
+  n.tasks = constant(int64_t(1), DType::Int64);
+  n.cost = param(0);
+  Statement s{Statement::Kind::store};
+  s.buffer = arity(f);
+  s.values = {value};
+  s.offset = index(1);
+  Statement l{Statement::Kind::loop};
+  l.var = 1;
+  l.loop = kind;
+  l.extent = param(0);
+  l.body = {s};
+  n.body = {l};
+  return n;
+}
+
+template <class T> std::vector<T> samples(bool second) {
+  using L = std::numeric_limits<T>;
+  std::vector<T> v{0, -T(0), 1, -1, T(0.5), T(-0.5), 2, -2, 3, T(1.5), T(2.5), T(-2.5), 10, 88, 89, -87, -103, -104, 100, 709, 710, -745,
+                   L::infinity(), -L::infinity(), L::quiet_NaN(), L::max(), -L::max(), L::min(), -L::min(), L::denorm_min(),
+                   -L::denorm_min(), L::epsilon(), T(3.14159265358979), T(1.57079632679490), T(0.99999994), T(1.0000001), T(1e30)};
+  std::mt19937_64 random(second ? 11 : 7);
+  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+  for (int i = 0; i < 60000; ++i) v.push_back(std::bit_cast<T>(Bits(random())));                      // every exponent
+  std::uniform_real_distribution<double> unit(-1, 1);
+  for (double range : {1.0, 4.0, 12.0, 100.0, 800.0})
+    for (int i = 0; i < 30000; ++i) v.push_back(T(range * unit(random)));
+  std::normal_distribution<double> spread(0, 8);
+  for (int i = 0; i < 30000; ++i) v.push_back(T((unit(random) < 0 ? -1 : 1) * std::exp(spread(random))));
+  if (second) std::shuffle(v.begin(), v.end(), random);
+  return v;
+}
+
+Wide reference(Fn f, Wide x, Wide y) {
+  switch (f) {
+    case Fn::rsqrt: return 1 / std::sqrt(x);
+    case Fn::reciprocal: return 1 / x;
+    case Fn::sqrt: return std::sqrt(x);
+    case Fn::exp: return std::exp(x);
+    case Fn::exp2: return std::exp2(x);
+    case Fn::expm1: return std::expm1(x);
+    case Fn::log: return std::log(x);
+    case Fn::log2: return std::log2(x);
+    case Fn::log10: return std::log10(x);
+    case Fn::log1p: return std::log1p(x);
+    case Fn::sin: return std::sin(x);
+    case Fn::cos: return std::cos(x);
+    case Fn::tan: return std::tan(x);
+    case Fn::asin: return std::asin(x);
+    case Fn::acos: return std::acos(x);
+    case Fn::atan: return std::atan(x);
+    case Fn::sinh: return std::sinh(x);
+    case Fn::cosh: return std::cosh(x);
+    case Fn::tanh: return std::tanh(x);
+    case Fn::asinh: return std::asinh(x);
+    case Fn::acosh: return std::acosh(x);
+    case Fn::atanh: return std::atanh(x);
+    case Fn::erf: return std::erf(x);
+    case Fn::erfc: return std::erfc(x);
+    case Fn::sigmoid: return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x));
+    case Fn::neg: return -x;
+    case Fn::abs: return std::fabs(x);
+    case Fn::floor: return std::floor(x);
+    case Fn::ceil: return std::ceil(x);
+    case Fn::trunc: return std::trunc(x);
+    case Fn::round: return std::nearbyint(x);
+    case Fn::relu: return x < 0 ? 0 : x;
+    case Fn::add: return x + y;
+    case Fn::sub: return x - y;
+    case Fn::mul: return x * y;
+    case Fn::div: return x / y;
+    case Fn::pow: return std::pow(x, y);
+    case Fn::atan2: return std::atan2(x, y);
+    case Fn::fmod: return std::fmod(x, y);
+    case Fn::remainder: {
+      Wide m = std::fmod(x, y);
+      return m != 0 && (m < 0) != (y < 0) ? m + y : m;
+    }
+    case Fn::max: return std::isnan(x) || std::isnan(y) ? NAN : std::max(x, y);
+    case Fn::min: return std::isnan(x) || std::isnan(y) ? NAN : std::min(x, y);
+    case Fn::fmax: return std::fmax(x, y);
+    case Fn::fmin: return std::fmin(x, y);
+    case Fn::copysign: return std::copysign(x, y);
+    default: ADD_FAILURE() << "no reference for " << name(f); return 0;
+  }
+}
+
+template <class T> double ulps(T got, Wide want) {
+  T nearest = T(want);
+  if (std::isnan(want)) return std::isnan(got) ? 0 : INFINITY;
+  if (got == nearest) {
+    if (std::isinf(got)) return 0;
+  } else if (std::isnan(got) || std::isinf(got) != std::isinf(nearest)) {
+    // Beside the largest number, infinity is one unit away.
+    bool edge = !std::isnan(got) && std::fabs(want) > 0.9999L * std::numeric_limits<T>::max() &&
+                (std::fabs(got) >= std::numeric_limits<T>::max()) && std::signbit(got) == std::signbit(want);
+    return edge ? 1 : INFINITY;
+  }
+  int e = want == 0 ? std::numeric_limits<T>::min_exponent : std::max(std::ilogb(want) + 1, std::numeric_limits<T>::min_exponent);
+  return double(std::fabs(Wide(got) - want) / std::ldexp(Wide(1), e - std::numeric_limits<T>::digits));
+}
+
+struct Result { double worst = 0, x = 0, y = 0, got = 0; };
+
+template <class T> Result measure(Fn f) {
+  DType d = dtype_of<T>();
+  auto x = samples<T>(false), y = samples<T>(true);
+  if (f == Fn::remainder || f == Fn::fmod)  // the reference is slow for huge quotients
+    for (size_t i = 0; i < x.size(); ++i) if (std::fabs(std::log2(std::fabs(x[i] / y[i]))) > 200) y[i] = x[i];
+  std::vector<T> vector(x.size() + 1, T(-7)), serial(x.size() + 1, T(-7));
+  int64_t n = int64_t(x.size()) - 3;
+  for (auto kind : {LoopKind::vector, LoopKind::serial}) {
+    auto& out = kind == LoopKind::vector ? vector : serial;
+    std::vector<void*> buffers{x.data()};
+    if (arity(f) == 2) buffers.push_back(y.data());
+    buffers.push_back(out.data());
+    codegen::launch(*codegen::kernel(map_nest(f, d, kind)), buffers.data(), &n, name(f));
+  }
+  Result r;
+  int failures = 0;
+  for (int64_t i = 0; i < n && failures < 3; ++i) {
+    size_t k = size_t(i);
+    if (std::memcmp(&vector[k], &serial[k], sizeof(T)) && !(std::isnan(vector[k]) && std::isnan(serial[k]))) {
+      ++failures;
+      ADD_FAILURE() << name(f) << "(" << x[k] << ", " << y[k] << "): " << vector[k] << " in a vector, " << serial[k] << " alone";
+    }
+    double e = ulps(vector[k], reference(f, x[k], y[k]));
+    if (e > r.worst) r = {e, double(x[k]), double(y[k]), double(vector[k])};
+  }
+  EXPECT_EQ(vector[size_t(n)], T(-7)) << name(f) << " wrote behind its end";
+  return r;
+}
+
+template <class T> void check_all(std::initializer_list<Fn> functions) {
+  for (Fn f : functions) {
+    Result r = measure<T>(f);
+    double bound = std::max(ulp(f), 0.5);
+    std::printf("%-11s %s  reached %.3f of %.1f ULP  at %.9g\n", name(f), name(dtype_of<T>()), r.worst, bound, r.x);
+    EXPECT_LE(r.worst, bound + 1e-3) << name(f) << "(" << r.x << ", " << r.y << ") = " << r.got << " in " << name(dtype_of<T>())
+                                     << ", expected " << double(reference(f, r.x, r.y));
+  }
+}
+
+constexpr std::initializer_list<Fn> kFunctions = {
+    Fn::rsqrt, Fn::reciprocal, Fn::sqrt, Fn::exp, Fn::exp2, Fn::expm1, Fn::log, Fn::log2, Fn::log10, Fn::log1p, Fn::sin, Fn::cos,
+    Fn::tan, Fn::asin, Fn::acos, Fn::atan, Fn::sinh, Fn::cosh, Fn::tanh, Fn::asinh, Fn::acosh, Fn::atanh, Fn::erf, Fn::erfc,
+    Fn::sigmoid, Fn::neg, Fn::abs, Fn::floor, Fn::ceil, Fn::trunc, Fn::round, Fn::relu, Fn::add, Fn::sub, Fn::mul, Fn::div,
+    Fn::pow, Fn::atan2, Fn::fmod, Fn::remainder, Fn::max, Fn::min, Fn::fmax, Fn::fmin, Fn::copysign};
+
+TEST(CodegenMath, Float32KeepsItsBounds) { check_all<float>(kFunctions); }
+TEST(CodegenMath, Float64KeepsItsBounds) { check_all<double>(kFunctions); }
+
+TEST(CodegenMath, BoundsHoldOnAvx2Too) {
+  if (codegen::vector_lanes() == 8) GTEST_SKIP() << "this is that run";
+  std::string command = "FACULA_CPU_CAPABILITY=avx2 /proc/" + std::to_string(getpid()) +
+                        "/exe --gtest_brief=1 '--gtest_filter=CodegenMath.Float*' 2>&1";
+  std::string text;
+  FILE* p = popen(command.c_str(), "r");
+  ASSERT_TRUE(p);
+  char line[512];
+  while (std::fgets(line, sizeof line, p)) text += line;
+  EXPECT_EQ(pclose(p), 0) << text;
+}
+
+}  // namespace
