@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "facula/op/operator.h"
+#include "facula/tensor/promotion.h"
 
 namespace facula::op {
 namespace {
@@ -86,7 +87,7 @@ SymInt Call::size(std::string_view arg, int d) const {
 DType Call::dtype(std::string_view arg) const {
   const Value& v = (*this)[arg];
   if (v.tag == Tag::dtype) return v.dtype;
-  if (v.tag == Tag::tensor) return v.tensor->dtype;
+  if (v.tag == Tag::tensor) return v.tensor->wrapped_number ? Promotion::number_dtype(v.tensor->dtype) : v.tensor->dtype;
   internal_check(is_number(v)) << op_->schema.full_name() << ": " << arg << " has no dtype";
   return v.tag == Tag::integer ? DType::Int64 : v.scalar.dtype();
 }
@@ -136,18 +137,6 @@ Dims Call::ints(std::string_view arg, int n) const {
   user_check(given.size() == size_t(n), name())
       << "expected `" << arg << "` to be one integer or " << n << " of them, but got " << to_string(given);
   return Dims(given);
-}
-
-DType operand_dtype(const Value& v) {
-  if (v.tag == Tag::tensor) return v.tensor->dtype;
-  if (v.tag == Tag::integer) return DType::Int64;
-  internal_check(v.tag == Tag::scalar) << "only tensors and numbers are operands";
-  switch (v.scalar.category()) {
-    case Category::boolean: return DType::Bool;
-    case Category::integral: return DType::Int64;
-    case Category::floating: return DType::Float64;
-    default: return DType::Complex128;
-  }
 }
 
 int LoopCall::slot(std::string_view arg, int item) const {

@@ -58,10 +58,6 @@ class Call {
   std::span<const Value> args_;
 };
 
-// The dtype in which an operand lies in memory: a tensor's own; a number's (Scalar, or a number given for a Tensor)
-// widest: Bool, Int64, Float64 or Complex128.
-DType operand_dtype(const Value& v);
-
 // A Call inside a pointwise body or a loop: loads of its operands. Operands are numbered by slot: every tensor, list
 // item and run-time Scalar in order.
 using Index = std::vector<loop::Expr>;

@@ -1,7 +1,5 @@
 #include "facula/op/operator.h"
 
-#include "facula/tensor/promotion.h"
-
 namespace facula::op {
 
 int Operator::slots(std::span<const Value> args) const {

@@ -19,8 +19,20 @@ Scalar Value::number() const {
   return scalar;
 }
 
+DType operand_dtype(const Value& v) {
+  if (v.tag == Tag::tensor) return v.tensor->dtype;
+  if (v.tag == Tag::integer) return DType::Int64;
+  internal_check(v.tag == Tag::scalar) << "only tensors and numbers are operands";
+  switch (v.scalar.category()) {
+    case Category::boolean: return DType::Bool;
+    case Category::integral: return DType::Int64;
+    case Category::floating: return DType::Float64;
+    default: return DType::Complex128;
+  }
+}
+
 Tensor wrapped_number(const Scalar& number) {
-  Tensor t = Tensor::scalar(number, number.dtype());
+  Tensor t = Tensor::scalar(number, operand_dtype(number));
   t.impl()->wrapped_number = true;
   return t;
 }

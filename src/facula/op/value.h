@@ -102,7 +102,11 @@ class Args {
   std::vector<Ref<Generator>> generators_;
 };
 
-// A 0-d tensor of a Python number: lowest promotion priority.
+// The dtype in which an operand lies in memory: a tensor's own; a number's (Scalar, or a number given for a Tensor)
+// widest: Bool, Int64, Float64 or Complex128.
+DType operand_dtype(const Value& v);
+
+// A 0-d tensor of a Python number, of its operand_dtype: lowest promotion priority.
 Tensor wrapped_number(const Scalar& number);
 
 // Results of a call: inline up to three.

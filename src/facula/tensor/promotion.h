@@ -6,9 +6,16 @@
 namespace facula {
 class Promotion {
  public:
-  void add(const Tensor& t) { add(t.dtype(), t.impl()->wrapped_number ? 2 : t.dim() == 0 ? 1 : 0); }
+  void add(const Tensor& t) {
+    if (t.impl()->wrapped_number) add(number_dtype(t.dtype()), 2);
+    else add(t.dtype(), t.dim() == 0 ? 1 : 0);
+  }
   void add(const Scalar& s) { add(s.dtype(), 2); }
   DType result() const;
+  // Numbers are kept in the widest dtype of their category, but promote as the default one.
+  static DType number_dtype(DType kept) {
+    return is_floating(kept) ? default_dtype() : is_complex(kept) ? complex_of(default_dtype()) : kept;
+  }
 
  private:
   void add(DType d, int priority) {
