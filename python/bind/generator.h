@@ -1,0 +1,9 @@
+// Python's Generator objects.
+#pragma once
+#include "python.h"
+
+#include "facula/base/random.h"
+
+namespace facula::bind {
+Generator* to_generator(PyObject* o);   // null if it is none
+}  // namespace facula::bind

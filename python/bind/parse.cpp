@@ -1,0 +1,532 @@
+#include "parse.h"
+
+#include <cstring>
+
+#include "generator.h"
+#include "override.h"
+#include "tensor.h"
+#include "types.h"
+
+namespace facula::bind {
+
+using op::Type;
+using op::Value;
+
+Overload make_overload(const op::Operator& op) {
+  Overload o;
+  o.op = &op;
+  auto& parameters = op.schema.parameters;
+  internal_check(parameters.size() <= kMaxParameters) << op.schema.full_name() << " has more than " << kMaxParameters << " parameters";
+  int tensors = 0;
+  bool has_dtype = false, has_device = false;
+  for (auto& p : parameters) {
+    tensors += p.type == Type::Tensor && !p.list;
+    has_dtype |= p.name == "dtype" && p.type == Type::DType;
+    has_device |= p.name == "device" && p.type == Type::Device;
+  }
+  o.factory = has_dtype && has_device;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    auto& p = parameters[i];
+    Param q;
+    q.name = checked(PyUnicode_InternFromString(p.name.c_str())).detach();
+    q.type = p.type;
+    q.list = p.list;
+    q.optional = p.optional;
+    q.optional_items = p.optional_items;
+    q.keyword_only = p.keyword_only;
+    q.is_self = p.name == "self";
+    q.has_default = p.has_default;
+    q.list_size = p.list_size;
+    if (p.has_default) q.fallback = p.fallback[0];
+    if (q.is_self) { q.also[0] = names::input; q.also[1] = names::x; q.also[2] = names::a; }
+    else if (p.name == "dim") q.also[0] = names::axis;
+    else if (p.name == "keepdim") q.also[0] = names::keepdims;
+    else if (p.name == "other") q.also[0] = names::x2;
+    else if (p.name == "input") q.also[0] = names::self;
+    q.number = p.type == Type::Tensor && !p.list &&
+               ((op.kind == op::OpKind::pointwise && tensors >= 2) || p.name == "other" || p.name == "exponent");
+    if (q.is_self) o.self_at = int(i);
+    if (!p.keyword_only) ++o.positional;
+    o.params.push_back(q);
+  }
+  int free_positional = 0, candidate = -1;
+  for (int i = 0; i < o.positional; ++i) {
+    if (i == 0 && parameters[0].type == Type::Tensor && !parameters[0].list) continue;
+    ++free_positional;
+    candidate = i;
+  }
+  if (free_positional == 1 && o.params[size_t(candidate)].type == Type::Int && o.params[size_t(candidate)].list &&
+      !o.params[size_t(candidate)].list_size)
+    o.varargs = candidate;
+  return o;
+}
+
+void* Frame::more(size_t bytes) {
+  if (!extra_) extra_ = std::make_unique<Extra>();
+  extra_->blocks.push_back(std::make_unique<char[]>(bytes));
+  return extra_->blocks.back().get();
+}
+void Frame::keep(Tensor t) {
+  if (!extra_) extra_ = std::make_unique<Extra>();
+  extra_->tensors.push_back(std::move(t));
+}
+void Frame::keep(PyRef o) {
+  if (!extra_) extra_ = std::make_unique<Extra>();
+  extra_->objects.push_back(std::move(o));
+}
+
+namespace {
+
+int64_t long_of(PyObject* o) {
+  int overflow;
+  int64_t i = PyLong_AsLongLongAndOverflow(o, &overflow);
+  if (overflow || i >= int64_t(1) << 61 || i < -(int64_t(1) << 61)) {
+    if (!overflow) return i > 0 ? (int64_t(1) << 61) - 1 : -(int64_t(1) << 61);   // sys.maxsize means "to the end"
+    PyErr_SetString(PyExc_OverflowError, "Python int too large to convert to an integer of 64 bits");
+    throw PythonError();
+  }
+  return i;
+}
+
+// A whole number that is no bool: int, NumPy's integers, 0-d integer tensors.
+bool to_int(PyObject* o, int64_t& i) {
+  if (PyLong_Check(o)) {
+    if (PyBool_Check(o)) return false;
+    i = long_of(o);
+    return true;
+  }
+  if (is_tensor(o)) {
+    TensorImpl* t = impl_of(o);
+    if (!is_integral(t->dtype) || !t->sizes.empty() || t->requires_grad) return false;
+    i = tensor_of(o).item().to_int();
+    return true;
+  }
+  if (!PyIndex_Check(o) || PyUnicode_Check(o)) return false;
+  PyRef whole(PyNumber_Index(o));
+  if (!whole) { PyErr_Clear(); return false; }
+  i = long_of(whole.get());
+  return true;
+}
+
+bool to_float(PyObject* o, double& d) {
+  if (PyFloat_Check(o)) { d = PyFloat_AS_DOUBLE(o); return true; }
+  Scalar s;
+  if (is_tensor(o)) {
+    TensorImpl* t = impl_of(o);
+    if (!t->sizes.empty() || is_complex(t->dtype) || t->requires_grad) return false;
+    s = tensor_of(o).item();
+  } else if (!to_scalar(o, s)) {
+    return false;
+  }
+  if (s.category() == Category::complex || PyBool_Check(o)) return false;
+  d = s.to_double();
+  return true;
+}
+
+// What the class of a tensor argument asks for.
+void note_class(PyTypeObject* t, Frame& f) {
+  switch (override_of(t)) {
+    case Override::none: return;
+    case Override::rewrap:
+      if (!f.sub || PyType_IsSubtype(t, f.sub)) f.sub = t;
+      return;
+    case Override::taken: f.override_ = true;
+  }
+}
+
+bool to_tensor(const Param& p, PyObject* o, bool numbers, Value& v, Frame& f) {
+  PyTypeObject* t = Py_TYPE(o);
+  if (is_plain(t)) { v = Value(impl_of(o)); return true; }
+  if (PyType_IsSubtype(t, TensorType)) {
+    note_class(t, f);
+    v = Value(impl_of(o));
+    return true;
+  }
+  if (p.number && numbers) {
+    Scalar s;
+    if (to_scalar(o, s)) { v = Value(s); return true; }
+  }
+  if (!has_torch_function(o)) return false;
+  f.override_ = true;
+  v = Value();
+  return true;
+}
+
+bool to_tensors(const Param& p, PyObject* o, Value& v, Frame& f) {
+  if (!PyTuple_Check(o) && !PyList_Check(o)) return false;
+  Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
+  auto** list = f.room<TensorImpl*>(size_t(n));
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(o, i);
+    if (item == Py_None && p.optional_items) { list[i] = nullptr; continue; }
+    if (!is_tensor(item)) {
+      if (has_torch_function(item)) { f.override_ = true; list[i] = nullptr; continue; }
+      f.failure = Frame::Failure::wrong_item;
+      f.item = i;
+      return false;
+    }
+    if (!is_plain(Py_TYPE(item))) note_class(Py_TYPE(item), f);
+    list[i] = impl_of(item);
+  }
+  v = Value(std::span<TensorImpl* const>(list, size_t(n)));
+  return true;
+}
+
+bool to_ints(const Param& p, PyObject* o, Value& v, Frame& f) {
+  if (!PyTuple_Check(o) && !PyList_Check(o)) {
+    int64_t i;
+    if (!to_int(o, i)) {
+      if (is_tensor(o) && impl_of(o)->sizes.size() == 1 && is_integral(impl_of(o)->dtype)) {
+        PyRef items = checked(PyObject_CallMethod(o, "tolist", nullptr));
+        PyObject* held = items.get();
+        f.keep(std::move(items));
+        return to_ints(p, held, v, f);
+      }
+      return false;
+    }
+    auto* one = f.room<SymInt>(1);
+    one[0] = i;
+    v = Value(SymSpan(one, 1));
+    return true;
+  }
+  Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
+  auto* list = f.room<SymInt>(size_t(n));
+  for (Py_ssize_t k = 0; k < n; ++k) {
+    int64_t i;
+    if (!to_int(PySequence_Fast_GET_ITEM(o, k), i)) {
+      f.failure = Frame::Failure::wrong_item;
+      f.item = k;
+      return false;
+    }
+    list[k] = i;
+  }
+  v = Value(SymSpan(list, size_t(n)));
+  return true;
+}
+
+bool to_scalars(PyObject* o, Value& v, Frame& f) {
+  if (!PyTuple_Check(o) && !PyList_Check(o)) {
+    Scalar s;
+    if (!to_scalar(o, s)) return false;
+    auto* one = new (f.room<Scalar>(1)) Scalar(s);
+    v = Value(std::span<const Scalar>(one, 1));
+    return true;
+  }
+  Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
+  auto* list = f.room<Scalar>(size_t(n));
+  for (Py_ssize_t k = 0; k < n; ++k) {
+    Scalar s;
+    if (!to_scalar(PySequence_Fast_GET_ITEM(o, k), s)) {
+      f.failure = Frame::Failure::wrong_item;
+      f.item = k;
+      return false;
+    }
+    new (list + k) Scalar(s);
+  }
+  v = Value(std::span<const Scalar>(list, size_t(n)));
+  return true;
+}
+
+bool convert(const Param& p, PyObject* o, bool numbers, Value& v, Frame& f) {
+  if (o == Py_None) {
+    if (!p.optional) return false;
+    v = Value();
+    return true;
+  }
+  switch (p.type) {
+    case Type::Tensor: return p.list ? to_tensors(p, o, v, f) : to_tensor(p, o, numbers, v, f);
+    case Type::Int: {
+      if (p.list) return to_ints(p, o, v, f);
+      int64_t i;
+      if (!to_int(o, i)) return false;
+      v = Value(SymInt(i));
+      return true;
+    }
+    case Type::Float: {
+      if (p.list) return to_scalars(o, v, f);
+      double d;
+      if (!to_float(o, d)) return false;
+      v = Value(d);
+      return true;
+    }
+    case Type::Bool:
+      if (p.list) return to_scalars(o, v, f);
+      if (PyBool_Check(o)) { v = Value(o == Py_True); return true; }
+      if (is_numpy_scalar(o) && strstr(Py_TYPE(o)->tp_name, "bool")) { v = Value(bool(PyObject_IsTrue(o))); return true; }
+      return false;
+    case Type::Scalar: {
+      if (p.list) return to_scalars(o, v, f);
+      Scalar s;
+      if (is_tensor(o)) {
+        TensorImpl* t = impl_of(o);
+        if (!t->sizes.empty() || t->requires_grad) return false;
+        s = tensor_of(o).item();
+      } else if (!to_scalar(o, s)) {
+        return false;
+      }
+      v = Value(s);
+      return true;
+    }
+    case Type::String:
+      if (!PyUnicode_Check(o)) return false;
+      v = Value(text_of(o));
+      return true;
+    case Type::DType: {
+      DType d;
+      if (!to_dtype(o, d)) return false;
+      v = Value(d);
+      return true;
+    }
+    case Type::Device: {
+      Device d;
+      if (!to_device(o, d)) return false;
+      v = Value(d);
+      return true;
+    }
+    case Type::Format: {
+      MemoryFormat m;
+      if (!to_format(o, m)) return false;
+      v = Value(m);
+      return true;
+    }
+    case Type::Generator: {
+      Generator* g = to_generator(o);
+      if (!g) return false;
+      v = Value(g);
+      return true;
+    }
+  }
+  return false;
+}
+
+bool same(PyObject* a, PyObject* b) { return a == b || PyUnicode_Compare(a, b) == 0; }
+
+int find_keyword(const Overload& o, PyObject* key) {
+  size_t n = o.params.size();
+  for (size_t i = 0; i < n; ++i) if (o.params[i].name == key) return int(i);
+  for (size_t i = 0; i < n; ++i)
+    for (auto* also : o.params[i].also) if (also == key) return int(i);
+  for (size_t i = 0; i < n; ++i) {   // not interned: built at run time
+    if (same(o.params[i].name, key)) return int(i);
+    for (auto* also : o.params[i].also) if (also && same(also, key)) return int(i);
+  }
+  return -1;
+}
+
+// Keywords that are no parameters: out=, and what PyTorch's factories know beside.
+bool take_extra(const Overload& o, PyObject* key, PyObject* value, bool out_ok, Frame& f) {
+  if (same(key, names::out) && out_ok) {
+    if (value == Py_None) return true;
+    bool good = is_tensor(value) || ((PyTuple_Check(value) || PyList_Check(value)) && o.op->schema.returns.size() > 1);
+    f.failure = good ? Frame::Failure::none : Frame::Failure::wrong_extra;
+    f.culprit = value;
+    f.out = value;
+    if (is_tensor(value) && !is_plain(Py_TYPE(value))) note_class(Py_TYPE(value), f);
+    return good;
+  }
+  if (o.factory) {
+    if (same(key, names::requires_grad)) { f.requires_grad = PyObject_IsTrue(value) == 1; return true; }
+    if (same(key, names::layout)) return value == Py_None || Py_TYPE(value) == LayoutType;
+    if (same(key, names::pin_memory) || same(key, names::memory_format) || same(key, names::names)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool parse_ints(PyObject* o, Frame& f, Value& v) {
+  Param p{};
+  return to_ints(p, o, v, f);
+}
+
+bool parse(const Overload& o, PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames, bool numbers, bool out_ok,
+           Frame& f) {
+  f.reset();
+  Value* values = f.values();
+  const Param* params = o.params.data();
+  int count = int(o.params.size());
+  uint64_t given = 0;
+  auto put = [&](int i, PyObject* a) {
+    f.failure = Frame::Failure::wrong_type;
+    f.at = i;
+    f.culprit = a;
+    given |= uint64_t(1) << i;
+    return convert(params[i], a, numbers, values[i], f);
+  };
+
+  if (self && !put(o.self_at, self)) return false;
+  if (o.varargs >= 0 && n > 0) {
+    Py_ssize_t first = self ? 0 : o.varargs;
+    int64_t ignored;
+    if (n > first && !PyTuple_Check(args[first]) && !PyList_Check(args[first]) && to_int(args[first], ignored)) {
+      if (first && !put(0, args[0])) return false;
+      auto* list = f.room<SymInt>(size_t(n - first));
+      for (Py_ssize_t k = first; k < n; ++k) {
+        int64_t i;
+        if (!to_int(args[k], i)) {
+          f.failure = Frame::Failure::wrong_item;
+          f.at = o.varargs;
+          f.item = k - first;
+          f.culprit = args[k];
+          return false;
+        }
+        list[k - first] = i;
+      }
+      values[o.varargs] = Value(SymSpan(list, size_t(n - first)));
+      given |= uint64_t(1) << o.varargs;
+      goto keywords;
+    }
+  }
+  {
+    int i = 0;
+    for (Py_ssize_t k = 0; k < n; ++k, ++i) {
+      if (self && i == o.self_at) ++i;
+      if (i >= o.positional) {
+        f.failure = Frame::Failure::too_many;
+        return false;
+      }
+      if (!put(i, args[k])) return false;
+    }
+  }
+keywords:
+  if (kwnames) {
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(kwnames); ++k) {
+      PyObject* key = PyTuple_GET_ITEM(kwnames, k);
+      int i = find_keyword(o, key);
+      if (i < 0) {
+        f.failure = Frame::Failure::unknown_keyword;
+        f.culprit = key;
+        if (take_extra(o, key, args[n + k], out_ok, f)) continue;
+        return false;
+      }
+      if (given >> i & 1) {
+        f.failure = Frame::Failure::twice;
+        f.culprit = key;
+        return false;
+      }
+      if (!put(i, args[n + k])) return false;
+    }
+  }
+  for (int i = 0; i < count; ++i) {
+    if (given >> i & 1) continue;
+    if (!params[i].has_default) {
+      f.failure = Frame::Failure::missing;
+      f.at = i;
+      return false;
+    }
+    std::memcpy(static_cast<void*>(values + i), &params[i].fallback, sizeof(Value));
+  }
+  f.failure = Frame::Failure::none;
+  return true;
+}
+
+namespace {
+
+std::string type_text(const Param& p) {
+  switch (p.type) {
+    case Type::Tensor: return p.list ? "tuple of Tensors" : "Tensor";
+    case Type::Scalar: return p.list ? "tuple of Numbers" : "Number";
+    case Type::Int: return p.list ? "tuple of ints" : "int";
+    case Type::Float: return p.list ? "tuple of floats" : "float";
+    case Type::Bool: return p.list ? "tuple of bools" : "bool";
+    case Type::String: return "str";
+    case Type::DType: return "facula.dtype";
+    case Type::Device: return "facula.device";
+    case Type::Format: return "facula.memory_format";
+    default: return "facula.Generator";
+  }
+}
+
+std::string name_text(const Param& p, bool method) {
+  return p.is_self && !method ? "input" : std::string(text_of(p.name));
+}
+
+std::string failure_text(const char* name, const Overload& o, const Frame& f, bool method, Py_ssize_t n) {
+  const Param* p = f.at < int(o.params.size()) ? &o.params[size_t(f.at)] : nullptr;
+  std::string position;
+  if (p && !p->keyword_only) {
+    int number = f.at + 1 - (method && f.at > o.self_at ? 1 : 0);
+    if (!(method && f.at == o.self_at)) position = " (position " + std::to_string(number) + ")";
+  }
+  std::string call = std::string(name) + "()";
+  switch (f.failure) {
+    case Frame::Failure::wrong_type:
+      return call + ": argument '" + name_text(*p, method) + "'" + position + " must be " + type_text(*p) + ", not " +
+             Py_TYPE(f.culprit)->tp_name;
+    case Frame::Failure::wrong_item: {
+      PyObject* item = f.culprit;
+      if (PyTuple_Check(item) || PyList_Check(item)) item = PySequence_Fast_GET_ITEM(item, f.item);
+      return call + ": argument '" + name_text(*p, method) + "'" + position + " must be " + type_text(*p) +
+             ", but found element of type " + Py_TYPE(item)->tp_name + " at pos " + std::to_string(f.item);
+    }
+    case Frame::Failure::missing:
+      return call + " missing 1 required " + (p->keyword_only ? "keyword-only " : "positional ") + "argument: \"" +
+             name_text(*p, method) + "\"";
+    case Frame::Failure::too_many: {
+      int takes = o.positional - (method ? 1 : 0);
+      return call + " takes " + std::to_string(takes) + " positional argument" + (takes == 1 ? "" : "s") + " but " +
+             std::to_string(n) + (n == 1 ? " was" : " were") + " given";
+    }
+    case Frame::Failure::unknown_keyword:
+      return call + " got an unexpected keyword argument '" + std::string(text_of(f.culprit)) + "'";
+    case Frame::Failure::twice:
+      return call + " got multiple values for argument '" + std::string(text_of(f.culprit)) + "'";
+    case Frame::Failure::wrong_extra:
+      return call + ": argument 'out' must be " + (o.op->schema.returns.size() > 1 ? "tuple of Tensors" : "Tensor") + ", not " +
+             Py_TYPE(f.culprit)->tp_name;
+    default: return call + ": arguments do not fit";
+  }
+}
+
+std::string given_text(PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  std::string text = "(";
+  for (Py_ssize_t i = 0; i < n; ++i) text += std::string(i ? ", " : "") + Py_TYPE(args[i])->tp_name;
+  for (Py_ssize_t k = 0; kwnames && k < PyTuple_GET_SIZE(kwnames); ++k)
+    text += std::string(n + k ? ", " : "") + std::string(text_of(PyTuple_GET_ITEM(kwnames, k))) + "=" + Py_TYPE(args[n + k])->tp_name;
+  return text + ")";
+}
+
+}  // namespace
+
+std::string signature_of(const Overload& o, bool method, bool out) {
+  std::string text = "(";
+  bool first = true, star = false;
+  auto& parameters = o.op->schema.parameters;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Param& p = o.params[i];
+    if (method && int(i) == o.self_at) continue;
+    if (p.keyword_only && !star) {
+      text += first ? "*" : ", *";
+      first = false;
+      star = true;
+    }
+    text += (first ? "" : ", ") + type_text(p) + " " + name_text(p, method);
+    if (p.has_default) text += "=" + parameters[i].default_text;
+    first = false;
+  }
+  if (out) text += std::string(first ? "*" : star ? "" : ", *") + ", Tensor out=None";
+  return text + ")";
+}
+
+void raise_mismatch(const char* name, std::span<const Overload> overloads, PyObject* self, PyObject* const* args, Py_ssize_t n,
+                    PyObject* kwnames, bool out_ok) {
+  std::string text;
+  if (overloads.size() == 1) {
+    Frame f;
+    parse(overloads[0], self, args, n, kwnames, true, out_ok && overloads[0].op->out_form, f);
+    text = failure_text(name, overloads[0], f, self != nullptr, n) + "\n  signature: " + name +
+           signature_of(overloads[0], self != nullptr, out_ok && overloads[0].op->out_form);
+  } else {
+    text = std::string(name) + "() received an invalid combination of arguments - got " + given_text(args, n, kwnames) +
+           ", but expected one of:";
+    for (auto& o : overloads) {
+      Frame f;
+      parse(o, self, args, n, kwnames, true, out_ok && o.op->out_form, f);
+      text += "\n * " + signature_of(o, self != nullptr, out_ok && o.op->out_form) + "\n      " +
+              failure_text(name, o, f, self != nullptr, n);
+    }
+  }
+  PyErr_SetString(PyExc_TypeError, text.c_str());
+}
+
+}  // namespace facula::bind

@@ -1,0 +1,136 @@
+#include "python.h"
+
+#include <memory>
+#include <new>
+#include <stdexcept>
+
+#include "facula/base/error.h"
+
+namespace facula::bind {
+
+namespace names {
+#define FACULA_NAME(n) PyObject* n;
+FACULA_NAMES(FACULA_NAME)
+#undef FACULA_NAME
+}  // namespace names
+
+void make_names() {
+#define FACULA_NAME(n) names::n = checked(PyUnicode_InternFromString(#n)).detach();
+  FACULA_NAMES(FACULA_NAME)
+#undef FACULA_NAME
+}
+
+class CarriedError : public std::exception {
+ public:
+  explicit CarriedError(PyObject* exception) : exception_(std::make_shared<AnyThreadRef>(exception)) {
+    PyRef text(PyObject_Str(exception));
+    const char* s = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+    if (s) text_ = s; else PyErr_Clear();
+  }
+  const char* what() const noexcept override { return text_.c_str(); }
+  PyObject* exception() const { return exception_->get(); }
+
+ private:
+  std::shared_ptr<AnyThreadRef> exception_;
+  std::string text_;
+};
+
+void throw_carried() {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  if (trace) PyException_SetTraceback(value, trace);
+  PyRef t(type), v(value), tb(trace);
+  throw CarriedError(v.get());
+}
+
+static PyObject* python_type(ErrorType t) {
+  switch (t) {
+    case ErrorType::IndexError: return PyExc_IndexError;
+    case ErrorType::TypeError: return PyExc_TypeError;
+    case ErrorType::ValueError: return PyExc_ValueError;
+    case ErrorType::NotImplementedError: return PyExc_NotImplementedError;
+    case ErrorType::KeyboardInterrupt: return PyExc_KeyboardInterrupt;
+    default: return PyExc_RuntimeError;
+  }
+}
+
+void set_python_error() noexcept {
+  try {
+    throw;
+  } catch (const PythonError&) {
+  } catch (const CarriedError& e) {
+    PyObject* x = e.exception();
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(x)), x);
+  } catch (const Error& e) {
+    PyErr_SetString(python_type(e.type()), e.what());
+  } catch (const std::bad_alloc&) {
+    PyErr_SetString(PyExc_MemoryError, "not enough memory for this tensor");
+  } catch (const std::exception& e) {
+    PyErr_SetString(PyExc_RuntimeError, e.what());
+  } catch (...) {
+    PyErr_SetString(PyExc_RuntimeError, "internal: an exception of unknown type");
+  }
+}
+
+PyTypeObject* add_type(PyObject* module, PyType_Spec* spec, PyTypeObject* base, PyTypeObject* meta) {
+  PyRef bases(base ? PyTuple_Pack(1, base) : nullptr);
+  PyRef type;
+  if (meta) {
+#if PY_VERSION_HEX >= 0x030C0000
+    type = checked(PyType_FromMetaclass(meta, module, spec, bases.get()));
+#else
+    type = checked(PyType_FromModuleAndSpec(module, spec, bases.get()));
+    Py_SET_TYPE(type.get(), meta);   // 3.11 cannot name a metaclass; ours only adds to `type`
+    Py_INCREF(meta);
+#endif
+  } else {
+    type = checked(PyType_FromModuleAndSpec(module, spec, bases.get()));
+  }
+  auto* t = reinterpret_cast<PyTypeObject*>(type.get());
+  checked(PyModule_AddType(module, t));
+  return reinterpret_cast<PyTypeObject*>(type.detach());
+}
+
+void add_object(PyObject* module, const char* name, PyObject* owned) {
+  PyRef keep = checked(owned);
+  checked(PyModule_AddObjectRef(module, name, keep.get()));
+}
+
+void add_functions(PyObject* module, PyMethodDef* defs) { checked(PyModule_AddFunctions(module, defs)); }
+
+bool take_arguments(const char* function, const char* const* spec, int required, PyObject* const* args, Py_ssize_t n,
+                    PyObject* kwnames, PyObject** values, int keyword_only) {
+  int count = 0;
+  while (spec[count]) values[count++] = nullptr;
+  int positional = keyword_only < count ? keyword_only : count;
+  if (n > positional) {
+    PyErr_Format(PyExc_TypeError, "%s() takes %d positional argument%s but %zd were given", function, positional,
+                 positional == 1 ? "" : "s", n);
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < n; ++i) values[i] = args[i];
+  Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  for (Py_ssize_t k = 0; k < keywords; ++k) {
+    PyObject* key = PyTuple_GET_ITEM(kwnames, k);
+    int i = 0;
+    while (i < count && PyUnicode_CompareWithASCIIString(key, spec[i]) != 0) ++i;
+    if (i == count) {
+      PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", function, key);
+      return false;
+    }
+    if (values[i]) {
+      PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%s'", function, spec[i]);
+      return false;
+    }
+    values[i] = args[n + k];
+  }
+  for (int i = 0; i < required; ++i) {
+    if (values[i]) continue;
+    PyErr_Format(PyExc_TypeError, "%s() missing 1 required positional argument: '%s'", function, spec[i]);
+    return false;
+  }
+  return true;
+}
+
+}  // namespace facula::bind

@@ -1,0 +1,135 @@
+// What every file of the binding needs of CPython: an owning pointer, the two directions of exceptions, interned names,
+// and the list of the files' entry points.
+#pragma once
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "facula/base/error.h"
+
+namespace facula::bind {
+
+// An owned reference.
+class PyRef {
+ public:
+  PyRef() = default;
+  explicit PyRef(PyObject* owned) : p_(owned) {}
+  static PyRef share(PyObject* borrowed) { Py_XINCREF(borrowed); return PyRef(borrowed); }
+  PyRef(const PyRef& o) : p_(o.p_) { Py_XINCREF(p_); }
+  PyRef(PyRef&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
+  PyRef& operator=(PyRef o) noexcept { std::swap(p_, o.p_); return *this; }
+  ~PyRef() { Py_XDECREF(p_); }
+  PyObject* get() const { return p_; }
+  PyObject* detach() { return std::exchange(p_, nullptr); }
+  explicit operator bool() const { return p_; }
+
+ private:
+  PyObject* p_ = nullptr;
+};
+
+// A Python exception is set; unwinds C++ up to the nearest `guarded`.
+struct PythonError {};
+// The owned result of a C API call, or PythonError.
+inline PyRef checked(PyObject* owned) { if (!owned) throw PythonError(); return PyRef(owned); }
+inline void checked(int rc) { if (rc < 0) throw PythonError(); }
+
+// A Python exception on its way through C++ (the engine, a mode): keeps the exception object. Any thread may copy it.
+class CarriedError;
+// Turns the exception of Python that is set into a C++ one that may cross code without the GIL.
+[[noreturn]] void throw_carried();
+
+// Sets the Python exception for the C++ exception being handled. Call it in a catch block.
+void set_python_error() noexcept;
+
+// Runs f; C++ exceptions become Python's.
+template <class F> PyObject* guarded(F&& f) noexcept {
+  try { return f(); } catch (...) { set_python_error(); return nullptr; }
+}
+template <class F> int guarded_int(F&& f) noexcept {
+  try { f(); return 0; } catch (...) { set_python_error(); return -1; }
+}
+
+// Holds the GIL on any thread.
+class WithGil {
+ public:
+  WithGil() : state_(PyGILState_Ensure()) {}
+  ~WithGil() { PyGILState_Release(state_); }
+ private:
+  PyGILState_STATE state_;
+};
+// Lets other Python threads run for a scope.
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  ~WithoutGil() { PyEval_RestoreThread(state_); }
+ private:
+  PyThreadState* state_;
+};
+// A Python object that C++ may copy and drop on any thread, with or without the GIL.
+class AnyThreadRef {
+ public:
+  explicit AnyThreadRef(PyObject* borrowed) : p_(borrowed) { Py_XINCREF(p_); }
+  AnyThreadRef(const AnyThreadRef& o) : p_(o.p_) { if (p_) { WithGil gil; Py_INCREF(p_); } }
+  AnyThreadRef(AnyThreadRef&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
+  AnyThreadRef& operator=(AnyThreadRef o) noexcept { std::swap(p_, o.p_); return *this; }
+  ~AnyThreadRef() { if (p_ && Py_IsInitialized()) { WithGil gil; Py_DECREF(p_); } }
+  PyObject* get() const { return p_; }
+
+ private:
+  PyObject* p_;
+};
+
+inline std::string_view text_of(PyObject* unicode) {
+  Py_ssize_t n;
+  const char* s = PyUnicode_AsUTF8AndSize(unicode, &n);
+  if (!s) throw PythonError();
+  return {s, size_t(n)};
+}
+inline PyObject* unicode(std::string_view s) { return PyUnicode_FromStringAndSize(s.data(), Py_ssize_t(s.size())); }
+
+// Names that are looked up often, interned.
+#define FACULA_NAMES(_)                                                                                              \
+  _(__torch_function__) _(__dict__) _(__call__) _(__getattr__) _(__array_interface__) _(__array__) _(__dlpack__)       \
+  _(__dlpack_device__) _(_parameters) _(_buffers) _(_modules) _(_forward_hooks) _(_forward_pre_hooks)   \
+  _(_backward_hooks) _(_backward_pre_hooks) _(_call_impl) _(forward) _(backward) _(setup_context) _(self) _(input)     \
+  _(out) _(requires_grad) _(dtype) _(device) _(layout) _(pin_memory) _(memory_format) _(names) _(dim) _(axis)          \
+  _(keepdim) _(keepdims) _(other) _(x) _(a) _(x1) _(x2) _(__module__) _(__name__) _(data) _(copy) _(non_blocking)     \
+  _(gradient) _(retain_graph) _(create_graph) _(inputs) _(force) _(version_) _(stream) _(max_version) _(dl_device)    \
+  _(size) _(stride) _(name) _(vmap)
+namespace names {
+#define FACULA_NAME(n) extern PyObject* n;
+FACULA_NAMES(FACULA_NAME)
+#undef FACULA_NAME
+}  // namespace names
+void make_names();
+
+// A heap type from its spec, added to the module under its last name.
+PyTypeObject* add_type(PyObject* module, PyType_Spec* spec, PyTypeObject* base = nullptr, PyTypeObject* meta = nullptr);
+void add_object(PyObject* module, const char* name, PyObject* owned);
+void add_functions(PyObject* module, PyMethodDef* defs);
+
+// Keyword-only use of a METH_FASTCALL|METH_KEYWORDS call by hand-written functions: fills `values` by `spec`, a null-ended
+// list of names; names from the `keyword_only`th on are by keyword only; absent ones stay null. TypeError otherwise.
+bool take_arguments(const char* function, const char* const* spec, int required, PyObject* const* args, Py_ssize_t n,
+                    PyObject* kwnames, PyObject** values, int keyword_only = 1000);
+
+// Every file's contribution to the module, in the order of calling.
+void add_types(PyObject* module);        // types.cpp: dtype, device, memory_format, layout
+void add_size(PyObject* module);         // size.cpp
+void add_tensor(PyObject* module);       // tensor.cpp and tensor_methods.cpp
+void add_overrides(PyObject* module);    // override.cpp
+void add_generator(PyObject* module);    // generator.cpp
+void add_autograd(PyObject* module);     // autograd.cpp
+void add_function(PyObject* module);     // function.cpp
+void add_construct(PyObject* module);    // construct.cpp
+void add_numpy(PyObject* module);        // numpy.cpp
+void add_dlpack(PyObject* module);       // dlpack.cpp
+void add_module_base(PyObject* module);  // module.cpp
+void add_machine(PyObject* module);      // machine.cpp
+void add_operators(PyObject* module);    // trampoline.cpp
+
+}  // namespace facula::bind

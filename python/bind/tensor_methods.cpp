@@ -1,0 +1,520 @@
+// Methods and attributes of Tensor that are no operators.
+#include "autograd.h"
+#include "facula/autograd/autograd.h"
+#include "override.h"
+#include "parse.h"
+#include "tensor.h"
+#include "trampoline.h"
+#include "types.h"
+
+namespace facula::bind {
+
+PyObject* tensor_dlpack(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames);   // dlpack.cpp
+PyObject* tensor_dlpack_device(PyObject* self, PyObject*);
+
+namespace {
+
+PyObject* reduce_helper;
+
+using Fast = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
+constexpr PyMethodDef fast(const char* name, Fast f, const char* doc) {
+  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)), METH_FASTCALL | METH_KEYWORDS, doc};
+}
+
+// ---- geometry
+
+PyObject* get_shape(PyObject* self, void*) { return guarded([&] { return wrap_sizes(impl_of(self)->sizes); }); }
+PyObject* get_dtype(PyObject* self, void*) { return wrap(impl_of(self)->dtype); }
+PyObject* get_device(PyObject* self, void*) { return guarded([&] { return wrap(impl_of(self)->device); }); }
+PyObject* get_layout(PyObject*, void* strided) { return Py_NewRef(*static_cast<PyObject**>(strided)); }
+PyObject* get_ndim(PyObject* self, void*) { return PyLong_FromSize_t(impl_of(self)->sizes.size()); }
+PyObject* dim(PyObject* self, PyObject*) { return get_ndim(self, nullptr); }
+PyObject* numel(PyObject* self, PyObject*) { return guarded([&] { return wrap_int(product(impl_of(self)->sizes)); }); }
+PyObject* get_itemsize(PyObject* self, void*) { return PyLong_FromLong(itemsize(impl_of(self)->dtype)); }
+PyObject* element_size(PyObject* self, PyObject*) { return get_itemsize(self, nullptr); }
+PyObject* get_nbytes(PyObject* self, void*) {
+  return guarded([&] { return wrap_int(product(impl_of(self)->sizes) * SymInt(itemsize(impl_of(self)->dtype))); });
+}
+PyObject* storage_offset(PyObject* self, PyObject*) { return guarded([&] { return wrap_int(impl_of(self)->offset); }); }
+PyObject* data_ptr(PyObject* self, PyObject*) {
+  return guarded([&] { return PyLong_FromVoidPtr(tensor_of(self).data_ptr()); });
+}
+
+PyObject* one_or_all(const char* function, PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames, bool sizes) {
+  return guarded([&]() -> PyObject* {
+    static const char* const spec[] = {"dim", nullptr};
+    PyObject* dim;
+    if (!take_arguments(function, spec, 0, args, n, kwnames, &dim)) return nullptr;
+    TensorImpl* t = impl_of(self);
+    if (!dim || dim == Py_None) return sizes ? wrap_sizes(t->sizes) : wrap_ints(t->strides);
+    Py_ssize_t d = PyNumber_AsSsize_t(dim, PyExc_IndexError);
+    if (d == -1 && PyErr_Occurred()) return nullptr;
+    Tensor whole = tensor_of(self);
+    return wrap_int(sizes ? whole.size(int(d)) : whole.stride(int(d)));
+  });
+}
+PyObject* size(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return one_or_all("size", self, args, n, kwnames, true);
+}
+PyObject* stride(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return one_or_all("stride", self, args, n, kwnames, false);
+}
+PyObject* is_contiguous(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&]() -> PyObject* {
+    static const char* const spec[] = {"memory_format", nullptr};
+    PyObject* format;
+    if (!take_arguments("is_contiguous", spec, 0, args, n, kwnames, &format)) return nullptr;
+    MemoryFormat f = MemoryFormat::contiguous;
+    type_check(!format || to_format(format, f), "is_contiguous") << "memory_format must be a facula.memory_format, not "
+                                                                 << Py_TYPE(format)->tp_name;
+    return PyBool_FromLong(tensor_of(self).is_contiguous(f));
+  });
+}
+PyObject* is_floating_point(PyObject* self, PyObject*) { return PyBool_FromLong(is_floating(impl_of(self)->dtype)); }
+PyObject* is_complex_(PyObject* self, PyObject*) { return PyBool_FromLong(is_complex(impl_of(self)->dtype)); }
+PyObject* is_signed(PyObject* self, PyObject*) {
+  return PyBool_FromLong(impl_of(self)->dtype != DType::Bool && impl_of(self)->dtype != DType::UInt8);
+}
+PyObject* get_false(PyObject*, void*) { Py_RETURN_FALSE; }
+PyObject* get_is_cpu(PyObject* self, void*) { return PyBool_FromLong(impl_of(self)->device.type == DeviceType::cpu); }
+PyObject* get_is_cuda(PyObject* self, void*) { return PyBool_FromLong(impl_of(self)->device.type == DeviceType::cuda); }
+PyObject* get_is_meta(PyObject* self, void*) { return PyBool_FromLong(impl_of(self)->device.type == DeviceType::meta); }
+PyObject* get_device_number(PyObject* self, PyObject*) { return PyLong_FromLong(impl_of(self)->device.index); }
+
+// ---- values
+
+PyObject* item(PyObject* self, PyObject*) {
+  return guarded([&] {
+    Tensor t = tensor_of(self);
+    runtime_check(t.numel() == 1, "item") << "a Tensor with " << to_string(t.numel()) << " elements cannot be converted to Scalar";
+    return wrap_number(t.item());
+  });
+}
+
+PyObject* list_of(const char* data, IntSpan sizes, IntSpan strides, DType d) {
+  if (sizes.empty()) return wrap_number(Scalar::load(d, data));
+  PyRef list = checked(PyList_New(Py_ssize_t(sizes[0])));
+  int64_t step = strides[0] * itemsize(d);
+  for (int64_t i = 0; i < sizes[0]; ++i)
+    PyList_SET_ITEM(list.get(), Py_ssize_t(i), checked(list_of(data + i * step, sizes.subspan(1), strides.subspan(1), d)).detach());
+  return list.detach();
+}
+PyObject* tolist(PyObject* self, PyObject*) {
+  return guarded([&] {
+    Tensor t = tensor_of(self);
+    return list_of(static_cast<const char*>(t.data_ptr()), t.int_sizes(), t.int_strides(), t.dtype());
+  });
+}
+
+PyObject* numpy(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&]() -> PyObject* {
+    static const char* const spec[] = {"force", nullptr};
+    PyObject* force;
+    if (!take_arguments("numpy", spec, 0, args, n, kwnames, &force, 0)) return nullptr;
+    Tensor t = tensor_of(self);
+    runtime_check((force && PyObject_IsTrue(force)) || !(t.requires_grad() && autograd::grad_enabled()), "numpy")
+        << "Can't call numpy() on Tensor that requires grad." << hint("use tensor.detach().numpy()");
+    return to_numpy(t);
+  });
+}
+PyObject* array(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&]() -> PyObject* {
+    static const char* const spec[] = {"dtype", "copy", nullptr};
+    PyObject* v[2];
+    if (!take_arguments("__array__", spec, 0, args, n, kwnames, v)) return nullptr;
+    Tensor t = tensor_of(self);
+    runtime_check(!(t.requires_grad() && autograd::grad_enabled()), "numpy")
+        << "Can't call numpy() on Tensor that requires grad." << hint("use tensor.detach().numpy()");
+    PyRef result = checked(to_numpy(t));
+    bool copy = v[1] && v[1] != Py_None && PyObject_IsTrue(v[1]);
+    if (v[0] && v[0] != Py_None) {
+      PyRef astype = checked(PyObject_GetAttrString(result.get(), "astype"));
+      PyRef positional = checked(PyTuple_Pack(1, v[0]));
+      PyRef keywords = checked(Py_BuildValue("{s:O}", "copy", copy ? Py_True : Py_False));
+      return PyObject_Call(astype.get(), positional.get(), keywords.get());
+    }
+    return copy ? PyObject_CallMethod(result.get(), "copy", nullptr) : result.detach();
+  });
+}
+
+PyObject* format(PyObject* self, PyObject* spec) {
+  return guarded([&]() -> PyObject* {
+    if (!PyUnicode_Check(spec) || PyUnicode_GET_LENGTH(spec) == 0) return PyObject_Str(self);
+    Tensor t = tensor_of(self);
+    type_check(t.dim() == 0, "format") << "unsupported format string passed to Tensor.__format__: a 0-d tensor is needed, not "
+                                       << to_string(t.sizes());
+    PyRef number = checked(wrap_number(t.item()));
+    return PyObject_Format(number.get(), spec);
+  });
+}
+
+PyObject* to_complex_number(PyObject* self, PyObject*) {
+  return guarded([&] {
+    Tensor t = tensor_of(self);
+    auto z = t.item().to_complex();
+    return PyComplex_FromDoubles(z.real(), z.imag());
+  });
+}
+
+// ---- conversion
+
+PyObject* converted(PyObject* self, std::optional<DType> d, std::optional<Device> device, bool copy, std::optional<MemoryFormat> f) {
+  Tensor t = tensor_of(self), r = t;
+  if (device && device->type != t.device().type)
+    supported_check(false, "to") << "no backend moves tensors from " << to_string(t.device()) << " to " << to_string(*device);
+  if (d && *d != t.dtype()) r = run_operator(operator_named("to_dtype"), {r, *d})[0];
+  if (f && *f != MemoryFormat::preserve && !r.is_contiguous(*f)) r = run_operator(operator_named("contiguous"), {r, *f})[0];
+  if (r.is_same(t)) {
+    if (!copy) return Py_NewRef(self);
+    r = run_operator(operator_named("clone"), {t})[0];
+  }
+  return override_of(Py_TYPE(self)) == Override::rewrap ? wrap_as(std::move(r), Py_TYPE(self)) : wrap(std::move(r));
+}
+
+PyObject* to(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&]() -> PyObject* {
+    std::optional<DType> d;
+    std::optional<Device> device;
+    std::optional<MemoryFormat> f;
+    bool copy = false, seen_flag = false;
+    auto take = [&](PyObject* o) {
+      DType dt;
+      Device dev;
+      if (to_dtype(o, dt)) d = dt;
+      else if (is_tensor(o)) { d = impl_of(o)->dtype; device = impl_of(o)->device; }
+      else if (PyBool_Check(o)) { if (seen_flag) copy = o == Py_True; seen_flag = true; }
+      else if (to_device(o, dev)) device = dev;
+      else if (o != Py_None) return false;
+      return true;
+    };
+    for (Py_ssize_t i = 0; i < n; ++i)
+      if (!take(args[i])) {
+        PyErr_Format(PyExc_TypeError, "to(): argument (position %zd) must be a dtype, a device or a Tensor, not %s", i + 1,
+                     Py_TYPE(args[i])->tp_name);
+        return nullptr;
+      }
+    for (Py_ssize_t k = 0; kwnames && k < PyTuple_GET_SIZE(kwnames); ++k) {
+      std::string_view key = text_of(PyTuple_GET_ITEM(kwnames, k));
+      PyObject* o = args[n + k];
+      MemoryFormat m;
+      bool known = true, good = true;
+      if (key == "dtype" || key == "device" || key == "other") good = !PyBool_Check(o) && take(o);
+      else if (key == "copy") copy = PyObject_IsTrue(o) == 1;
+      else if (key == "memory_format") { if (o != Py_None) { good = to_format(o, m); f = m; } }
+      else known = key == "non_blocking";
+      if (!known) return PyErr_Format(PyExc_TypeError, "to() got an unexpected keyword argument '%s'", std::string(key).c_str());
+      if (!good)
+        return PyErr_Format(PyExc_TypeError, "to(): argument '%s' must be a %s, not %s", std::string(key).c_str(),
+                            std::string(key).c_str(), Py_TYPE(o)->tp_name);
+    }
+    return converted(self, d, device, copy, f);
+  });
+}
+template <int D> PyObject* as_dtype(PyObject* self, PyObject* const*, Py_ssize_t, PyObject*) {
+  return guarded([&] { return converted(self, DType(D), {}, false, {}); });
+}
+PyObject* cpu(PyObject* self, PyObject* const*, Py_ssize_t, PyObject*) {
+  return guarded([&] { return converted(self, {}, Device{}, false, {}); });
+}
+PyObject* type_as(PyObject* self, PyObject* other) {
+  return guarded([&] { return converted(self, tensor_argument("type_as", "other", other).dtype(), {}, false, {}); });
+}
+PyObject* type(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&]() -> PyObject* {
+    static const char* const names[kDTypeCount] = {"Bool", "Byte", "Char", "Short", "Int", "Long", "Half", "BFloat16", "Float",
+                                                   "Double", "ComplexFloat", "ComplexDouble"};
+    static const char* const spec[] = {"dtype", "non_blocking", nullptr};
+    PyObject* v[2];
+    if (!take_arguments("type", spec, 0, args, n, kwnames, v)) return nullptr;
+    if (!v[0] || v[0] == Py_None) return PyUnicode_FromFormat("facula.%sTensor", names[int(impl_of(self)->dtype)]);
+    DType d;
+    if (to_dtype(v[0], d)) return converted(self, d, {}, false, {});
+    if (PyUnicode_Check(v[0])) {
+      std::string_view text = text_of(v[0]);
+      for (int i = 0; i < kDTypeCount; ++i)
+        if (text.ends_with(std::string(".") + names[i] + "Tensor")) return converted(self, DType(i), {}, false, {});
+    }
+    return PyErr_Format(PyExc_TypeError, "type(): dtype must be a dtype or a name as 'facula.FloatTensor', not %R", v[0]);
+  });
+}
+
+PyObject* get_hermitian(PyObject* self, void* matrix) {
+  return guarded([&]() -> PyObject* {
+    Tensor t = tensor_of(self);
+    bool any_rank = matrix != nullptr;
+    runtime_check(any_rank ? t.dim() >= 2 : t.dim() == 2 || t.dim() == 0, any_rank ? "mH" : "H")
+        << (any_rank ? "only matrices or batches of matrices" : "only matrices (2-d tensors)") << " have this attribute, not "
+        << to_string(t.sizes());
+    if (t.dim() >= 2) t = run_operator(operator_named("transpose"), {t, -2, -1})[0];
+    if (is_complex(t.dtype())) t = run_operator(operator_named("conj_physical"), {t})[0];
+    return wrap(std::move(t));
+  });
+}
+PyObject* get_part(PyObject* self, void* name) {
+  bool real = *static_cast<const char*>(name) == 'r';
+  if (real && !is_complex(impl_of(self)->dtype)) return Py_NewRef(self);
+  return call_method_operator(static_cast<const char*>(name), self);
+}
+
+// ---- gradients
+
+PyObject* get_grad(PyObject* self, void*) { return guarded([&] { return wrap(autograd::grad_of(tensor_of(self))); }); }
+int set_grad(PyObject* self, PyObject* value, void*) {
+  return guarded_int([&] {
+    Tensor g = !value || value == Py_None ? Tensor() : tensor_argument("grad", "grad", value);
+    runtime_check(!value || value != self, "grad") << "can't assign Variable as its own grad";
+    autograd::set_grad(tensor_of(self), g);
+  });
+}
+PyObject* get_requires_grad(PyObject* self, void*) { return guarded([&] { return PyBool_FromLong(tensor_of(self).requires_grad()); }); }
+int set_requires_grad(PyObject* self, PyObject* value, void*) {
+  return guarded_int([&] {
+    type_check(value && PyBool_Check(value), "requires_grad") << "requires_grad must be a bool";
+    autograd::set_requires_grad(tensor_of(self), value == Py_True);
+  });
+}
+PyObject* requires_grad_(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&]() -> PyObject* {
+    static const char* const spec[] = {"requires_grad", nullptr};
+    PyObject* value;
+    if (!take_arguments("requires_grad_", spec, 0, args, n, kwnames, &value)) return nullptr;
+    autograd::set_requires_grad(tensor_of(self), !value || PyObject_IsTrue(value));
+    return Py_NewRef(self);
+  });
+}
+PyObject* get_grad_fn(PyObject* self, void*) { return guarded([&] { return wrap_node(autograd::node_of(tensor_of(self))); }); }
+PyObject* get_is_leaf(PyObject* self, void*) { return guarded([&] { return PyBool_FromLong(autograd::is_leaf(tensor_of(self))); }); }
+PyObject* get_retains_grad(PyObject* self, void*) {
+  return guarded([&] { return PyBool_FromLong(autograd::retains_grad(tensor_of(self))); });
+}
+PyObject* get_version(PyObject* self, void*) {
+  return guarded([&] {
+    runtime_check(!impl_of(self)->inference, "_version") << "Inference tensors do not track version counter.";
+    return PyLong_FromUnsignedLong(tensor_of(self).version());
+  });
+}
+PyObject* is_inference(PyObject* self, PyObject*) { return PyBool_FromLong(impl_of(self)->inference); }
+PyObject* retain_grad(PyObject* self, PyObject*) {
+  return guarded([&] {
+    autograd::retain_grad(tensor_of(self));
+    Py_RETURN_NONE;
+  });
+}
+PyObject* detach(PyObject* self, PyObject*) {
+  return guarded([&] {
+    Tensor r = autograd::detach(tensor_of(self));
+    return override_of(Py_TYPE(self)) == Override::rewrap ? wrap_as(std::move(r), Py_TYPE(self)) : wrap(std::move(r));
+  });
+}
+PyObject* detach_(PyObject* self, PyObject*) {
+  return guarded([&] {
+    autograd::detach_(tensor_of(self));
+    return Py_NewRef(self);
+  });
+}
+PyObject* get_data(PyObject* self, void*) {
+  return guarded([&] {
+    // Shares storage but not the version: a write through .data is the user's own responsibility.
+    Tensor t = tensor_of(self);
+    return wrap(t.alias(t.sizes(), t.strides(), t.offset()));
+  });
+}
+int set_data(PyObject* self, PyObject* value, void*) {
+  return guarded_int([&] {
+    type_check(value, "data") << "data cannot be deleted";
+    Tensor from = tensor_argument("data", "data", value);
+    TensorImpl* t = impl_of(self);
+    runtime_check(is_differentiable(from.dtype()) || !t->requires_grad, "data")
+        << "data set to a tensor that requires gradients must be floating point or complex dtype";
+    t->storage = from.impl()->storage;
+    t->sizes = from.impl()->sizes;
+    t->strides = from.impl()->strides;
+    t->offset = from.impl()->offset;
+    t->dtype = from.impl()->dtype;
+    t->device = from.impl()->device;
+  });
+}
+PyObject* register_hook(PyObject* self, PyObject* hook) {
+  return guarded([&] { return add_tensor_hook(tensor_of(self), hook); });
+}
+PyObject* backward(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&]() -> PyObject* {
+    static const char* const spec[] = {"gradient", "retain_graph", "create_graph", "inputs", nullptr};
+    PyObject* v[4];
+    if (!take_arguments("backward", spec, 0, args, n, kwnames, v)) return nullptr;
+    Tensor root = tensor_of(self), gradient;
+    if (v[0] && v[0] != Py_None) gradient = tensor_argument("backward", "gradient", v[0]);
+    bool create = v[2] && PyObject_IsTrue(v[2]);
+    bool retain = v[1] && v[1] != Py_None ? bool(PyObject_IsTrue(v[1])) : create;
+    std::vector<Tensor> inputs = tensor_list_argument("backward", "inputs", v[3]);
+    runtime_check(!v[3] || v[3] == Py_None || !inputs.empty(), "backward") << "'inputs' argument to backward() cannot be empty.";
+    {
+      WithoutGil free;
+      autograd::backward({&root, 1}, {&gradient, 1}, retain, create, inputs);
+    }
+    Py_RETURN_NONE;
+  });
+}
+
+// ---- copying
+
+PyObject* deepcopy(PyObject* self, PyObject* memo) {
+  return guarded([&]() -> PyObject* {
+    PyRef key = checked(PyLong_FromVoidPtr(self));
+    if (PyDict_Check(memo))
+      if (PyObject* done = PyDict_GetItemWithError(memo, key.get())) return Py_NewRef(done);
+    Tensor t = tensor_of(self);
+    runtime_check(autograd::is_leaf(t), "deepcopy")
+        << "only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol" << hint("detach() it first");
+    Tensor copy;
+    {
+      autograd::GradMode off(false);
+      copy = run_operator(operator_named("clone"), {t})[0];
+    }
+    if (t.requires_grad()) autograd::set_requires_grad(copy, true);
+    if (Tensor g = autograd::grad_of(t); g.defined()) {
+      PyRef grad = checked(wrap(g));
+      autograd::set_grad(copy, tensor_of(checked(deepcopy(grad.get(), memo)).get()));
+    }
+    PyRef result = checked(wrap_as(std::move(copy), Py_TYPE(self)));
+    if (PyDict_Check(memo)) checked(PyDict_SetItem(memo, key.get(), result.get()));
+    if (PyObject* dict = reinterpret_cast<TensorObject*>(self)->dict) {
+      PyRef module = checked(PyImport_ImportModule("copy"));
+      PyRef attributes = checked(PyObject_CallMethod(module.get(), "deepcopy", "OO", dict, memo));
+      PyRef target = checked(PyObject_GetAttr(result.get(), names::__dict__));
+      checked(PyDict_Update(target.get(), attributes.get()));
+    }
+    return result.detach();
+  });
+}
+PyObject* reduce_ex(PyObject* self, PyObject* protocol) {
+  if (!reduce_helper) {
+    PyErr_SetString(PyExc_RuntimeError, "pickling needs facula's Python package: import facula");
+    return nullptr;
+  }
+  return PyObject_CallFunctionObjArgs(reduce_helper, self, protocol, nullptr);
+}
+PyObject* set_reduce_helper(PyObject*, PyObject* f) {
+  Py_XSETREF(reduce_helper, Py_NewRef(f));
+  Py_RETURN_NONE;
+}
+PyMethodDef helpers[] = {{"set_reduce_helper", set_reduce_helper, METH_O, "f(tensor, protocol): what Tensor.__reduce_ex__ gives."},
+                         {nullptr, nullptr, 0, nullptr}};
+
+PyObject* is_same_storage(PyObject* self, PyObject* other) {
+  return guarded([&] {
+    Tensor o = tensor_argument("is_set_to", "tensor", other);
+    TensorImpl *a = impl_of(self), *b = o.impl();
+    return PyBool_FromLong(a->storage == b->storage && a->offset == b->offset && a->sizes == b->sizes && a->strides == b->strides);
+  });
+}
+// (address of the storage, its bytes): what saving and sharing need to know of it.
+PyObject* storage_info(PyObject* self, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    TensorImpl* t = impl_of(self);
+    if (!t->storage) Py_RETURN_NONE;
+    tensor_of(self).data_ptr();   // plain order
+    return Py_BuildValue("NN", PyLong_FromVoidPtr(t->storage->data()), PyLong_FromSize_t(t->storage->bytes()));
+  });
+}
+
+PyObject* get_dict(PyObject* self, void*) {
+  PyObject* d = PyObject_GenericGetDict(self, nullptr);
+  if (d && !PyObject_GC_IsTracked(self)) PyObject_GC_Track(self);
+  return d;
+}
+
+PyObject* strided_object;
+
+}  // namespace
+
+PyMethodDef tensor_methods[] = {
+    fast("size", size, "size(dim=None) -> Size or int"),
+    fast("stride", stride, "stride(dim=None) -> tuple or int"),
+    {"dim", dim, METH_NOARGS, "The number of dimensions."},
+    {"ndimension", dim, METH_NOARGS, "The number of dimensions."},
+    {"numel", numel, METH_NOARGS, "The number of elements."},
+    {"nelement", numel, METH_NOARGS, "The number of elements."},
+    {"element_size", element_size, METH_NOARGS, "Bytes of an element."},
+    {"storage_offset", storage_offset, METH_NOARGS, "Elements before the first one in the storage."},
+    {"data_ptr", data_ptr, METH_NOARGS, "The address of the first element."},
+    fast("is_contiguous", is_contiguous, "is_contiguous(memory_format=contiguous_format) -> bool"),
+    {"is_floating_point", is_floating_point, METH_NOARGS, "Is the dtype floating?"},
+    {"is_complex", is_complex_, METH_NOARGS, "Is the dtype complex?"},
+    {"is_signed", is_signed, METH_NOARGS, "Can the dtype hold negative numbers?"},
+    {"get_device", get_device_number, METH_NOARGS, "The device's index; -1 for the CPU."},
+    {"item", item, METH_NOARGS, "The only element, as a Python number."},
+    {"tolist", tolist, METH_NOARGS, "Nested lists of Python numbers."},
+    fast("numpy", numpy, "numpy(*, force=False) -> ndarray sharing the memory"),
+    fast("__array__", array, nullptr),
+    {"__format__", format, METH_O, nullptr},
+    {"__complex__", to_complex_number, METH_NOARGS, nullptr},
+    fast("__dlpack__", tensor_dlpack, nullptr),
+    {"__dlpack_device__", tensor_dlpack_device, METH_NOARGS, nullptr},
+    fast("to", to, "to(dtype | device | other, ..., non_blocking=False, copy=False, memory_format=None) -> Tensor"),
+    fast("cpu", cpu, "The tensor on the CPU."),
+    fast("bool", as_dtype<int(DType::Bool)>, "The tensor as bool."),
+    fast("byte", as_dtype<int(DType::UInt8)>, "The tensor as uint8."),
+    fast("char", as_dtype<int(DType::Int8)>, "The tensor as int8."),
+    fast("short", as_dtype<int(DType::Int16)>, "The tensor as int16."),
+    fast("int", as_dtype<int(DType::Int32)>, "The tensor as int32."),
+    fast("long", as_dtype<int(DType::Int64)>, "The tensor as int64."),
+    fast("half", as_dtype<int(DType::Float16)>, "The tensor as float16."),
+    fast("bfloat16", as_dtype<int(DType::BFloat16)>, "The tensor as bfloat16."),
+    fast("float", as_dtype<int(DType::Float32)>, "The tensor as float32."),
+    fast("double", as_dtype<int(DType::Float64)>, "The tensor as float64."),
+    fast("cfloat", as_dtype<int(DType::Complex64)>, "The tensor as complex64."),
+    fast("cdouble", as_dtype<int(DType::Complex128)>, "The tensor as complex128."),
+    fast("type", type, "type(dtype=None) -> str or Tensor"),
+    {"type_as", type_as, METH_O, "The tensor in the dtype of another."},
+    fast("requires_grad_", requires_grad_, "requires_grad_(requires_grad=True) -> self"),
+    {"retain_grad", retain_grad, METH_NOARGS, "Keeps the gradient of this result in .grad."},
+    {"detach", detach, METH_NOARGS, "The same memory without history."},
+    {"detach_", detach_, METH_NOARGS, "Forgets the history."},
+    {"register_hook", register_hook, METH_O, "register_hook(f) -> handle; f(grad) may return another gradient."},
+    fast("backward", backward, "backward(gradient=None, retain_graph=None, create_graph=False, inputs=None)"),
+    {"is_inference", is_inference, METH_NOARGS, "Was it made under inference_mode?"},
+    {"is_set_to", is_same_storage, METH_O, "Do both have the same storage and geometry?"},
+    {"_storage_info", storage_info, METH_NOARGS, "(address, bytes) of the storage."},
+    {"__deepcopy__", deepcopy, METH_O, nullptr},
+    {"__reduce_ex__", reduce_ex, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyGetSetDef tensor_getset[] = {
+    {"shape", get_shape, nullptr, "The sizes.", nullptr},
+    {"dtype", get_dtype, nullptr, "The type of the elements.", nullptr},
+    {"device", get_device, nullptr, "Where the memory is.", nullptr},
+    {"layout", get_layout, nullptr, "facula.strided.", &strided_object},
+    {"ndim", get_ndim, nullptr, "The number of dimensions.", nullptr},
+    {"itemsize", get_itemsize, nullptr, "Bytes of an element.", nullptr},
+    {"nbytes", get_nbytes, nullptr, "Bytes of all elements.", nullptr},
+    {"grad", get_grad, set_grad, "The gradient that backward() accumulated, or None.", nullptr},
+    {"requires_grad", get_requires_grad, set_requires_grad, "Are gradients computed for it?", nullptr},
+    {"grad_fn", get_grad_fn, nullptr, "The node that made it, or None.", nullptr},
+    {"is_leaf", get_is_leaf, nullptr, "Is it no result of a recorded operator?", nullptr},
+    {"retains_grad", get_retains_grad, nullptr, "Does a result keep its gradient?", nullptr},
+    {"data", get_data, set_data, "The same memory, unknown to autograd.", nullptr},
+    {"_version", get_version, nullptr, "How often it was written in place.", nullptr},
+    {"H", get_hermitian, nullptr, "The conjugate transpose of a matrix.", nullptr},
+    {"mH", get_hermitian, nullptr, "The conjugate transpose of the last two dimensions.", const_cast<char*>("m")},
+    {"real", get_part, nullptr, "The real part.", const_cast<char*>("real")},
+    {"imag", get_part, nullptr, "The imaginary part.", const_cast<char*>("imag")},
+    {"is_cpu", get_is_cpu, nullptr, nullptr, nullptr},
+    {"is_cuda", get_is_cuda, nullptr, nullptr, nullptr},
+    {"is_meta", get_is_meta, nullptr, nullptr, nullptr},
+    {"is_sparse", get_false, nullptr, nullptr, nullptr},
+    {"is_quantized", get_false, nullptr, nullptr, nullptr},
+    {"is_mkldnn", get_false, nullptr, nullptr, nullptr},
+    {"is_nested", get_false, nullptr, nullptr, nullptr},
+    {"is_mps", get_false, nullptr, nullptr, nullptr},
+    {"__dict__", get_dict, nullptr, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+void add_tensor_functions(PyObject* module) {
+  strided_object = checked(PyObject_GetAttrString(module, "strided")).detach();
+  PyRef priority = checked(PyLong_FromLong(1000));
+  checked(PyDict_SetItemString(TensorType->tp_dict, "__array_priority__", priority.get()));   // NumPy leaves mixed arithmetic to us
+  add_functions(module, helpers);
+}
+
+}  // namespace facula::bind

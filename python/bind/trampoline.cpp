@@ -1,0 +1,345 @@
+#include "trampoline.h"
+
+#include <array>
+#include <cstring>
+#include <unordered_map>
+
+#include "facula/autograd/autograd.h"
+#include "facula/op/registry.h"
+#include "override.h"
+#include "tensor.h"
+
+namespace facula::bind {
+
+using op::Form;
+using op::Operator;
+using op::Results;
+using op::Tag;
+using op::Value;
+
+namespace {
+
+constexpr int kTable = 2048;
+constexpr size_t kFreeBytes = 64 << 10;   // operands below this are done before another thread would have woken
+
+Entry* entries[kTable];
+int entry_count = 0;
+std::deque<Entry> all_entries;
+std::unordered_map<std::string, Entry*> by_name;   // functional and in-place names, full ("linalg_solve")
+PyObject* operator_modules[6];
+const char* const module_names[6] = {"functions", "nn_functional", "fft", "linalg", "special", "ops"};
+const char* const public_names[6] = {"facula", "facula.nn.functional", "facula.fft", "facula.linalg", "facula.special", "facula.ops"};
+const uint32_t module_bits[6] = {op::function, op::nn_functional, op::fft, op::linalg, op::special, 0};
+
+template <int I> PyObject* function_entry(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return dispatch(*entries[I], nullptr, args, n, kwnames);
+}
+template <int I> PyObject* method_entry(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return dispatch(*entries[I], self, args, n, kwnames);
+}
+using FastCall = _PyCFunctionFastWithKeywords;
+template <int... I> constexpr std::array<FastCall, sizeof...(I)> function_table(std::integer_sequence<int, I...>) {
+  return {&function_entry<I>...};
+}
+template <int... I> constexpr std::array<FastCall, sizeof...(I)> method_table(std::integer_sequence<int, I...>) {
+  return {&method_entry<I>...};
+}
+const auto function_calls = function_table(std::make_integer_sequence<int, kTable>());
+const auto method_calls = method_table(std::make_integer_sequence<int, kTable>());
+
+bool is_big(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
+  if (o.kind == op::OpKind::view) return false;
+  auto big = [](const TensorImpl* t) {
+    return t && t->storage && t->storage->bytes() > kFreeBytes &&
+           product(t->sizes).hint() * itemsize(t->dtype) > int64_t(kFreeBytes);
+  };
+  for (auto& v : args) {
+    if (v.tag == Tag::tensor) {
+      if (big(v.tensor)) return true;
+    } else if (v.tag == Tag::tensors) {
+      for (auto* t : v.tensors()) if (big(t)) return true;
+    } else if (v.tag == Tag::ints && v.list.count) {   // zeros(1000, 1000)
+      int64_t n = 1;
+      for (auto i : v.ints()) if (n < (int64_t(1) << 30)) n *= std::max<int64_t>(i.hint(), 1);
+      if (n > int64_t(kFreeBytes) / 4) return true;
+    }
+  }
+  for (auto& t : out) if (big(t.impl())) return true;
+  return false;
+}
+
+PyObject* named_results(const Overload& o, const Results& r) {
+  auto& returns = o.op->schema.returns;
+  if (!o.result_type) {
+    std::vector<PyStructSequence_Field> fields;
+    for (auto& ret : returns) fields.push_back({ret.name.c_str(), nullptr});
+    fields.push_back({nullptr, nullptr});
+    static std::deque<std::string> names;
+    PyStructSequence_Desc desc{names.emplace_back("facula.return_types." + o.op->schema.name).c_str(), nullptr, fields.data(),
+                               int(returns.size())};
+    o.result_type = PyStructSequence_NewType(&desc);
+    if (!o.result_type) throw PythonError();
+  }
+  PyRef tuple = checked(PyStructSequence_New(o.result_type));
+  for (size_t i = 0; i < r.size(); ++i) PyStructSequence_SetItem(tuple.get(), Py_ssize_t(i), wrap(r[i]));
+  return tuple.detach();
+}
+
+PyObject* wrap_results(const Overload& o, Results& r, PyTypeObject* sub) {
+  auto& returns = o.op->schema.returns;
+  if (sub) {   // wrapped as the subclass first, so that the containers below find the objects
+    std::vector<PyRef> made;
+    for (size_t i = 0; i < r.size(); ++i) {
+      if (!r[i].defined()) continue;
+      made.emplace_back(wrap_as(r[i], sub));
+      r[i] = tensor_of(made.back().get());
+    }
+    return wrap_results(o, r, nullptr);
+  }
+  if (returns.size() == 1 && !returns[0].list) return wrap(std::move(r[0]));
+  if (returns.empty() && r.size() == 0) Py_RETURN_NONE;
+  if (returns.size() > 1 && returns.size() == r.size() && !returns[0].name.empty()) return named_results(o, r);
+  PyRef tuple = checked(PyTuple_New(Py_ssize_t(r.size())));
+  for (size_t i = 0; i < r.size(); ++i) PyTuple_SET_ITEM(tuple.get(), Py_ssize_t(i), wrap(std::move(r[i])));
+  return tuple.detach();
+}
+
+PyObject* run(const Entry& e, const Overload& o, PyObject* self, Frame& f) {
+  std::span<const Value> args(f.values(), o.params.size());
+  if (f.out) {
+    std::vector<Tensor> out = tensor_list_argument(e.name.c_str(), "out", f.out);
+    type_check(out.size() == o.op->schema.returns.size(), e.name) << "expected " << o.op->schema.returns.size()
+                                                                  << " tensors in out, but got " << out.size();
+    Results r = call_freely(*o.op, args, Form::out, out);
+    return Py_NewRef(f.out);
+  }
+  Results r = call_freely(*o.op, args, e.form, {});
+  if (e.form == Form::in_place) return self ? Py_NewRef(self) : wrap(Tensor(Ref<TensorImpl>::share(args[0].tensor)));
+  if (f.requires_grad) for (size_t i = 0; i < r.size(); ++i) autograd::set_requires_grad(r[i], true);
+  return wrap_results(o, r, f.sub);
+}
+
+bool number_may_be_ambiguous(const Entry& e) {
+  if (e.overloads.size() < 2) return false;
+  bool number = false, other = false;
+  for (auto& o : e.overloads)
+    for (auto& p : o.params) {
+      number |= p.number;
+      other |= !p.keyword_only && p.type != op::Type::Tensor;
+    }
+  return number && other;
+}
+
+void attach(PyObject* target, const std::string& name, PyObject* function) {
+  checked(PyObject_SetAttrString(target, name.c_str(), function));
+}
+
+std::string public_name(const std::string& name, uint32_t bit) {
+  const char* prefix = bit == op::fft ? "fft_" : bit == op::linalg ? "linalg_" : bit == op::special ? "special_" : "";
+  return *prefix && name.starts_with(prefix) ? name.substr(strlen(prefix)) : name;
+}
+
+PyObject* property_get(PyObject* self, void* closure) {
+  return dispatch(*static_cast<Entry*>(closure), self, nullptr, 0, nullptr);
+}
+
+Entry& entry_of(const std::string& name, Form form) {
+  auto it = by_name.find(name);
+  if (it != by_name.end()) return *it->second;
+  internal_check(entry_count < kTable) << "more than " << kTable << " operator names: enlarge kTable in trampoline.cpp";
+  Entry& e = all_entries.emplace_back();
+  e.name = name;
+  e.form = form;
+  e.index = entry_count;
+  e.function_def = {e.name.c_str(), reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function_calls[size_t(e.index)])),
+                    METH_FASTCALL | METH_KEYWORDS, nullptr};
+  e.method_def = {e.name.c_str(), reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(method_calls[size_t(e.index)])),
+                  METH_FASTCALL | METH_KEYWORDS, nullptr};
+  entries[entry_count++] = &e;
+  by_name[name] = &e;
+  return e;
+}
+
+void attach_name(const Operator& o, const std::string& base, Form form) {
+  std::string name = form == Form::in_place ? base + "_" : base;
+  Entry& e = entry_of(name, form);
+  e.overloads.push_back(make_overload(o));
+  const Overload& overload = e.overloads.back();
+  e.out |= form == Form::functional && o.out_form;
+  e.two_passes = number_may_be_ambiguous(e);
+  uint32_t bits = o.namespaces;
+  e.doc += name + signature_of(overload, false, form == Form::functional && o.out_form) + "\n\n" +
+           (form == Form::in_place ? "In-place form of " + base + ". " : "") + o.doc + "\n\n";
+  e.function_def.ml_doc = e.method_def.ml_doc = e.doc.c_str();
+  bool hidden = bits & op::hidden;
+  if (!e.function) {
+    int home = 5;
+    for (int i = 0; i < 5 && !hidden; ++i) if (bits & module_bits[i]) { home = i; break; }
+    PyRef where = checked(PyUnicode_FromString(public_names[home]));
+    e.function = checked(PyCFunction_NewEx(&e.function_def, nullptr, where.get())).detach();
+  }
+  attach(operator_modules[5], name, e.function);
+  if (!hidden) {
+    attach(operator_modules[0], name, e.function);
+    for (int i = 1; i < 5; ++i) if (bits & module_bits[i]) attach(operator_modules[i], public_name(name, module_bits[i]), e.function);
+  }
+  bool takes_tensor = !overload.params.empty() && overload.params[size_t(overload.self_at)].type == op::Type::Tensor &&
+                      !overload.params[size_t(overload.self_at)].list;
+  PyRef key = checked(PyUnicode_InternFromString(name.c_str()));
+  bool taken = PyDict_Contains(TensorType->tp_dict, key.get()) && !e.method;
+  if (!takes_tensor || taken || hidden) return;
+  if ((bits & op::method || form == Form::in_place) && !(bits & op::property)) {
+    if (!e.method) {
+      e.method = checked(PyDescr_NewMethod(TensorType, &e.method_def)).detach();
+      checked(PyDict_SetItem(TensorType->tp_dict, key.get(), e.method));
+      PyType_Modified(TensorType);
+    }
+  } else if (bits & op::property) {
+    auto* def = new PyGetSetDef{e.name.c_str(), property_get, nullptr, e.doc.c_str(), &e};   // lives as long as the type
+    e.method = checked(PyDescr_NewGetSet(TensorType, def)).detach();
+    checked(PyDict_SetItem(TensorType->tp_dict, key.get(), e.method));
+    PyType_Modified(TensorType);
+  }
+}
+
+void attach_operator(const Operator& o) {
+  std::vector<std::string> names = o.aliases;
+  names.insert(names.begin(), o.schema.name);
+  for (auto& name : names) {
+    bool writes = o.schema.mutates();   // written in its schema: copy_, optimizer steps
+    attach_name(o, name, Form::functional);
+    if (o.in_place_form && !writes) attach_name(o, name, Form::in_place);
+  }
+}
+
+// Syntax slots and calls from the binding: the first overload, found once.
+const Entry* slot_entry(Slot s) {
+  static const Entry* found[int(Slot::count)];
+  static const char* const slot_names[] = {
+#define FACULA_SLOT_TEXT(n) #n,
+      FACULA_SLOTS(FACULA_SLOT_TEXT)
+#undef FACULA_SLOT_TEXT
+  };
+  const Entry*& e = found[int(s)];
+  if (!e) {
+    auto it = by_name.find(slot_names[int(s)]);
+    supported_check(it != by_name.end(), slot_names[int(s)]) << "this build has no operator of this name";
+    e = it->second;
+  }
+  return e;
+}
+
+bool slot_operand(PyObject* o, Value& v) {
+  if (is_plain(Py_TYPE(o))) { v = Value(impl_of(o)); return true; }
+  if (PyFloat_CheckExact(o)) { v = Value(Scalar(PyFloat_AS_DOUBLE(o))); return true; }
+  Scalar s;
+  if (is_tensor(o) || !to_scalar(o, s)) return false;
+  v = Value(s);
+  return true;
+}
+
+PyObject* operators(PyObject*, PyObject*) {
+  return guarded([&] {
+    static const char* const kinds[] = {"pointwise", "loop", "view", "composite", "library", "data_dependent"};
+    PyRef list = checked(PyList_New(0));
+    for (auto* o : op::all()) {
+      PyRef aliases = checked(PyList_New(0));
+      for (auto& a : o->aliases) checked(PyList_Append(aliases.get(), checked(unicode(a)).get()));
+      PyRef one = checked(Py_BuildValue("{s:s,s:s,s:s,s:s,s:s,s:I,s:O,s:O,s:O}", "name", o->schema.name.c_str(), "overload",
+                                        o->schema.overload.c_str(), "schema", o->schema.text.c_str(), "doc", o->doc.c_str(), "kind",
+                                        kinds[int(o->kind)], "namespaces", o->namespaces, "aliases", aliases.get(), "in_place",
+                                        o->in_place_form ? Py_True : Py_False, "out", o->out_form ? Py_True : Py_False));
+      checked(PyList_Append(list.get(), one.get()));
+    }
+    return list.detach();
+  });
+}
+PyMethodDef functions[] = {{"operators", operators, METH_NOARGS, "Facts of every operator, as dicts."}, {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+Results call_freely(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
+  if (!is_big(o, args, out) || op::Mode::current()) return op::call(o, args, form, out);
+  // Another thread may drop what a list holds: keep the operands.
+  op::Args kept(args);
+  WithoutGil free;
+  return op::call(o, args, form, out);
+}
+
+PyObject* dispatch(const Entry& e, PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) noexcept {
+  return guarded([&]() -> PyObject* {
+    Frame f;
+    for (int pass = e.two_passes ? 0 : 1; pass < 2; ++pass)
+      for (auto& o : e.overloads) {
+        if (!parse(o, self, args, n, kwnames, pass, e.out && o.op->out_form, f)) continue;
+        if (f.override_ && !overrides_disabled())
+          return call_override(self && e.method ? e.method : e.function, self, args, n, kwnames);
+        return run(e, o, self, f);
+      }
+    raise_mismatch(e.name.c_str(), e.overloads, self, args, n, kwnames, e.out);
+    return nullptr;
+  });
+}
+
+PyObject* call_slot(Slot s, PyObject* a, PyObject* b, Form form) noexcept {
+  return guarded([&]() -> PyObject* {
+    const Entry& e = *slot_entry(s);
+    const Overload& o = e.overloads[0];
+    alignas(Value) char room[6 * sizeof(Value)];
+    auto* values = reinterpret_cast<Value*>(room);
+    size_t operands = b ? 2 : 1, count = o.params.size();
+    if (count <= 6 && slot_operand(a, values[0]) && (!b || slot_operand(b, values[1]))) {
+      for (size_t i = operands; i < count; ++i) std::memcpy(static_cast<void*>(values + i), &o.params[i].fallback, sizeof(Value));
+      Results r = call_freely(*o.op, {values, count}, form, {});
+      return form == Form::in_place ? Py_NewRef(a) : wrap(std::move(r[0]));
+    }
+    PyObject* args[] = {a, b};
+    if (form == Form::functional) return dispatch(e, nullptr, args, Py_ssize_t(operands), nullptr);
+    auto it = by_name.find(e.name + "_");
+    supported_check(it != by_name.end(), e.name) << "has no in-place form";
+    return dispatch(*it->second, a, args + 1, Py_ssize_t(operands) - 1, nullptr);
+  });
+}
+
+PyObject* call_method_operator(const char* name, PyObject* self, std::initializer_list<PyObject*> args) {
+  return guarded([&]() -> PyObject* {
+    auto it = by_name.find(name);
+    supported_check(it != by_name.end(), name) << "this build has no operator of this name";
+    return dispatch(*it->second, self, args.begin(), Py_ssize_t(args.size()), nullptr);
+  });
+}
+
+const Operator& operator_named(std::string_view full_name) {
+  const Operator* o = op::find(full_name);
+  supported_check(o, std::string(full_name)) << "this build has no operator of this name";
+  return *o;
+}
+
+Results run_operator(const Operator& o, std::initializer_list<Value> given, Form form) {
+  Frame f;
+  Value* values = f.values();
+  auto& parameters = o.schema.parameters;
+  size_t i = 0;
+  for (auto& v : given) std::memcpy(static_cast<void*>(values + i++), &v, sizeof(Value));
+  for (; i < parameters.size(); ++i) {
+    internal_check(parameters[i].has_default) << o.schema.full_name() << ": no value for " << parameters[i].name;
+    std::memcpy(static_cast<void*>(values + i), &parameters[i].fallback[0], sizeof(Value));
+  }
+  return call_freely(o, {values, parameters.size()}, form, {});
+}
+
+void add_operators(PyObject* module) {
+  for (int i = 0; i < 6; ++i) {
+    std::string name = std::string("facula._C.") + module_names[i];
+    operator_modules[i] = checked(PyModule_New(name.c_str())).detach();
+    checked(PyModule_AddObjectRef(module, module_names[i], operator_modules[i]));
+  }
+  for (auto* o : op::all()) attach_operator(*o);
+  op::on_define([](const Operator& o) {
+    WithGil gil;
+    attach_operator(o);
+  });
+  add_functions(module, functions);
+}
+
+}  // namespace facula::bind
