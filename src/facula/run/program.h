@@ -8,20 +8,30 @@
 
 namespace facula::run {
 
+class Plan;
+
 class Program {
  public:
-  explicit Program(graph::Graph g, std::string name);
+  // `name` is the operator as users write it: errors of kernels carry it.
+  Program(graph::Graph g, std::string name);
   ~Program();
-  // Runs on eager inputs (numbers as Values). `out` may give destinations by output number (undefined: allocated).
-  // Mutated inputs are written in place. Throws what the operators throw.
-  std::vector<Tensor> run(std::span<const op::Value> inputs, std::span<const Tensor> out = {}) const;
-  // Do the guards of the trace hold for these inputs?
+  // Runs on eager inputs: tensors, and Scalars for the inputs that are numbers. `out` may give destinations by output
+  // number (undefined: allocated). Mutated inputs are written in place. Throws what the operators throw.
+  op::Results run(std::span<const op::Value> inputs, std::span<const Tensor> out = {}) const;
+  // Are these inputs what the trace assumed: dtypes, pinned sizes, layout, guards?
   bool accepts(std::span<const op::Value> inputs) const;
+  // run() in two steps, for callers that keep the plan: it serves every call with equal layouts.
+  std::shared_ptr<const Plan> plan(std::span<const op::Value> inputs, std::span<const Tensor> out) const;
+  op::Results execute(const Plan& plan, std::span<const op::Value> inputs, std::span<const Tensor> out) const;
   const graph::Graph& graph() const;
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Runs an operator of kind library or data-dependent on the backend of its tensors, or its reference if the backend
+// has none. `out` as in backend::LibraryFn, or empty: allocated.
+op::Results run_library(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> out);
 
 }  // namespace facula::run

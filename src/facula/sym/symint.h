@@ -44,6 +44,7 @@ class SymInt {
   // The value; if symbolic, pins the expression to its hint with a guard.
   int64_t guard_int() const { return is_symbolic() ? guard_slow() : bits_; }
   const sym::Node* node() const { return reinterpret_cast<const sym::Node*>(uint64_t(bits_) & ~kTagMask); }
+  static SymInt from_identity(uint64_t word) { SymInt s; s.bits_ = int64_t(word); return s; }
   uint64_t identity() const { return uint64_t(bits_); }  // equal for equal expressions
 
   friend SymInt operator+(SymInt a, SymInt b) { return both(a, b) ? SymInt(a.bits_ + b.bits_) : binary(sym::Kind::add, a, b); }

@@ -1,0 +1,56 @@
+#include "facula/base/settings.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "facula/base/error.h"
+
+namespace facula {
+
+namespace {
+
+void read(const char* text, const char*, std::string& to) { to = text; }
+void read(const char* text, const char*, bool& to) {
+  std::string_view t = text;
+  to = !(t.empty() || t == "0" || t == "false" || t == "off" || t == "no");
+}
+void read(const char* text, const char* variable, int64_t& to) {
+  char* end = nullptr;
+  to = std::strtoll(text, &end, 10);
+  value_check(end != text && !*end, variable) << "expected an integer, got '" << text << "'";
+}
+
+Settings from_environment() {
+  Settings s;
+#define FACULA_READ_SETTING(name, env, type, def, doc) \
+  if (const char* text = std::getenv(env)) read(text, env, s.name);
+  FACULA_SETTINGS(FACULA_READ_SETTING)
+#undef FACULA_READ_SETTING
+  return s;
+}
+
+}  // namespace
+
+Settings& mutable_settings() {
+  static Settings s = from_environment();
+  return s;
+}
+const Settings& settings() { return mutable_settings(); }
+
+bool log_enabled(std::string_view area) {
+  std::string_view areas = settings().log;
+  while (!areas.empty()) {
+    auto comma = areas.find(',');
+    if (areas.substr(0, comma) == area) return true;
+    if (comma == std::string_view::npos) return false;
+    areas.remove_prefix(comma + 1);
+  }
+  return false;
+}
+
+void log_line(std::string_view area, std::string_view text) {
+  std::string line = "facula " + std::string(area) + ": " + std::string(text) + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+}  // namespace facula

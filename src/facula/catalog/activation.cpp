@@ -1,0 +1,110 @@
+// Activations, softmax and dropout.
+#include <limits>
+
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+
+using namespace facula;
+using namespace facula::loop;
+using namespace facula::op;
+namespace d = facula::dtypes;
+
+namespace {
+Definer activation(const char* schema, const char* doc) {
+  return std::move(define(schema).doc(doc).dtypes(d::floating).bind(nn_functional).samples(unary_samples(-4, 4)));
+}
+Tensor in_dtype(const Tensor& x, std::optional<DType> dtype) { return dtype && *dtype != x.dtype() ? to_dtype(x, *dtype) : x; }
+}  // namespace
+
+FACULA_FAMILY(activation) {
+  define("relu(Tensor self) -> Tensor")
+      .doc("max(self, 0).")
+      .dtypes(d::integral | d::floating)
+      .bind(function | method | nn_functional)
+      .pointwise([](Expr x) { return relu(x); })
+      .samples(unary_samples());
+  define("gelu(Tensor self, *, str approximate='none') -> Tensor")
+      .doc("Gaussian error linear unit, x * Phi(x). approximate='tanh' uses the tanh form.  Hendrycks and Gimpel, 2016.")
+      .dtypes(d::floating)
+      .bind(nn_functional)
+      .pointwise([](const LoopCall& c, Expr x) {
+        auto form = c.str("approximate");
+        runtime_check(form == "none" || form == "tanh", "gelu") << "approximate must be 'none' or 'tanh', got '" << form << "'";
+        if (form == "tanh") return 0.5 * x * (1.0 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+        return 0.5 * x * erfc(-x * 0.7071067811865476);
+      })
+      .samples(unary_samples(-4, 4).with("approximate", {"'none'", "'tanh'"}));
+  activation("silu(Tensor self) -> Tensor", "Sigmoid-weighted linear unit, x * sigmoid(x).  Elfwing et al., 2017.")
+      .pointwise([](Expr x) { return x * sigmoid(x); });
+  activation("leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor", "x where positive, else negative_slope * x.")
+      .pointwise([](Expr x, Expr slope) { return select(x > 0.0, x, x * slope); });
+  activation("elu(Tensor self, Scalar alpha=1) -> Tensor", "x where positive, else alpha * (exp(x) - 1).  Clevert et al., 2015.")
+      .pointwise([](Expr x, Expr alpha) { return select(x > 0.0, x, alpha * expm1(x)); });
+  activation("softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor", "log(1 + exp(beta * x)) / beta; linear above the threshold.")
+      .pointwise([](Expr x, Expr beta, Expr threshold) {
+        Expr bx = x * beta;
+        return select(bx > threshold, x, log1p(exp(min(bx, threshold))) / beta);
+      });
+  activation("hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor", "self limited to [min_val, max_val].")
+      .pointwise([](Expr x, Expr low, Expr high) { return select(x > low, select(x < high, x, high), low); });
+
+  define("_softmax_backward_data(Tensor grad_output, Tensor output, int dim, dtype input_dtype) -> Tensor")
+      .doc("Gradient of softmax from its output: y * (g - sum(g * y)).")
+      .bind(function)
+      .no_in_place()
+      .composite([](const Call& c, const Tensor& g, const Tensor& y) {
+        Tensor gy = mul(g, y);
+        if (y.dim() == 0) return to_dtype(sub(gy, mul(y, gy)), *c.maybe_dtype("input_dtype"));
+        return to_dtype(sub(gy, mul(y, sum(gy, c.dim("dim", "output"), true))), *c.maybe_dtype("input_dtype"));
+      });
+  define("_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, dtype input_dtype) -> Tensor")
+      .doc("Gradient of log_softmax from its output: g - exp(y) * sum(g).")
+      .bind(function)
+      .no_in_place()
+      .composite([](const Call& c, const Tensor& g, const Tensor& y) {
+        Tensor total = y.dim() ? sum(g, c.dim("dim", "output"), true) : g;
+        return to_dtype(sub(g, mul(exp(y), total)), *c.maybe_dtype("input_dtype"));
+      });
+  define("softmax(Tensor self, int dim, dtype? dtype=None) -> Tensor")
+      .doc("exp(self) / sum(exp(self)) along `dim`, without overflow.")
+      .bind(function | method | nn_functional)
+      .dtypes(d::floating)
+      .no_in_place()
+      .composite([](const Call& c, const Tensor& self) {
+        Tensor x = in_dtype(self, c.maybe_dtype("dtype"));
+        int k = c.dim("dim");
+        if (x.dim() == 0) return exp(sub(x, x));
+        Tensor e = exp(sub(x, amax(x, k, true)));
+        return div(e, sum(e, k, true));
+      })
+      .vjp([](const Vjp& v) {
+        return grads(_softmax_backward_data(v.grad(), v.result(), v.call().dim("dim"), v.call().dtype("self")));
+      });
+  define("log_softmax(Tensor self, int dim, dtype? dtype=None) -> Tensor")
+      .doc("log(softmax(self)) along `dim`, computed stably.")
+      .bind(function | method | nn_functional)
+      .dtypes(d::floating)
+      .no_in_place()
+      .composite([](const Call& c, const Tensor& self) {
+        Tensor x = in_dtype(self, c.maybe_dtype("dtype"));
+        int k = c.dim("dim");
+        if (x.dim() == 0) return sub(x, x);
+        Tensor shifted = sub(x, amax(x, k, true));
+        return sub(shifted, log(sum(exp(shifted), k, true)));
+      })
+      .vjp([](const Vjp& v) {
+        return grads(_log_softmax_backward_data(v.grad(), v.result(), v.call().dim("dim"), v.call().dtype("self")));
+      });
+  define("dropout(Tensor input, float p=0.5, bool train=True) -> Tensor")
+      .doc("In training, each element is zero with probability p, the others are scaled by 1 / (1 - p).  Srivastava et al., 2014.")
+      .bind(function)
+      .dtypes(d::floating)
+      .composite([](const Tensor& input, double p, bool train) {
+        value_check(p >= 0 && p <= 1, "dropout") << "dropout probability has to be between 0 and 1, but got " << p;
+        if (!train || p == 0) return mul(input, 1);
+        if (p == 1) return mul(input, 0);
+        Tensor noise = _uniform(_rng_take(input.numel()), input.sizes(), DType::Float32);
+        return where(ge(noise, p), mul(input, 1 / (1 - p)), zeros_like(input));
+      });
+}

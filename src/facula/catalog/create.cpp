@@ -1,0 +1,120 @@
+// New tensors from sizes and numbers.
+#include <cmath>
+
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+
+using namespace facula;
+using namespace facula::loop;
+using namespace facula::op;
+
+namespace {
+
+
+Dims checked_size(const Call& c) {
+  Dims sizes(c.ints("size"));
+  for (auto s : sizes) runtime_check(!(s < SymInt(int64_t(0))), c.name()) << "trying to create a tensor with negative dimension " << s << ": " << to_string(SymSpan(sizes));
+  return sizes;
+}
+DType number_dtype(const Call& c, std::string_view arg) {
+  DType t = operand_dtype(c[arg]);
+  return t == DType::Float64 ? default_dtype() : t == DType::Complex128 ? complex_of(default_dtype()) : t;
+}
+
+}  // namespace
+
+FACULA_FAMILY(create) {
+  define("full(SymInt[] size, Scalar fill_value, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("A tensor of `size` filled with fill_value; without dtype, the number's own.")
+      .bind(function).no_in_place().non_differentiable()
+      .result([](const Call& c) { return std::vector<DType>{c.maybe_dtype("dtype").value_or(number_dtype(c, "fill_value"))}; })
+      .shape(checked_size)
+      .loop([](const LoopCall& c, Index) { return c.scalar("fill_value", compute_type(c.maybe_dtype("dtype").value_or(number_dtype(c, "fill_value")))); });
+  define("zeros(SymInt[] size, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("Zeros.").bind(function).no_in_place().non_differentiable()
+      .unfused([](const Call& c, SymSpan size) { return full(size, 0, c.maybe_dtype("dtype").value_or(default_dtype())); });
+  define("ones(SymInt[] size, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("Ones.").bind(function).no_in_place().non_differentiable()
+      .unfused([](const Call& c, SymSpan size) { return full(size, 1, c.maybe_dtype("dtype").value_or(default_dtype())); });
+  define("empty(SymInt[] size, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
+      .doc("Uninitialised memory.").bind(function).no_in_place().non_differentiable()
+      .unfused([](const Call& c, std::optional<MemoryFormat> format) {
+        Dims size = checked_size(c);
+        DType t = c.maybe_dtype("dtype").value_or(default_dtype());
+        if (Mode::current()) return full(size, 0, t);
+        return Tensor::empty_strided(size, strides_for(size, format.value_or(MemoryFormat::contiguous)), t);
+      });
+  define("full_like(Tensor self, Scalar fill_value, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
+      .doc("Shaped like self, filled with fill_value.").bind(function).no_in_place().non_differentiable()
+      .unfused([](const Call& c, const Tensor& self, const Tensor& value) {
+        return fill(c.maybe_dtype("dtype") ? to_dtype(detach(self), *c.maybe_dtype("dtype")) : detach(self), value);
+      });
+  define("zeros_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
+      .doc("Zeros shaped like self.").bind(function).no_in_place().non_differentiable()
+      .unfused([](const Call& c, const Tensor& self) { return full_like(self, 0, c.maybe_dtype("dtype")); });
+  define("ones_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
+      .doc("Ones shaped like self.").bind(function).no_in_place().non_differentiable()
+      .unfused([](const Call& c, const Tensor& self) { return full_like(self, 1, c.maybe_dtype("dtype")); });
+  define("empty_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
+      .doc("Uninitialised memory shaped like self.").bind(function).no_in_place().non_differentiable()
+      .unfused([](const Call& c, const Tensor& self) {
+        DType t = c.maybe_dtype("dtype").value_or(self.dtype());
+        if (Mode::current()) return full_like(self, 0, t);
+        return Tensor::empty_strided(self.sizes(), dense_strides_like(self.sizes(), std::span(&self, 1)), t, self.device());
+      });
+  define("_arange(Scalar start, Scalar step, SymInt n, dtype dtype) -> Tensor")
+      .doc("start + k * step for k below n.").bind(hidden).no_in_place().non_differentiable()
+      .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
+      .shape([](const Call& c) { return Dims{c.integer("n")}; })
+      .loop([](const LoopCall& c, Index i) {
+        DType t = compute_type(*c.maybe_dtype("dtype"));
+        DType wide = is_floating(t) ? DType::Float64 : DType::Int64;
+        return cast(c.scalar("start", wide) + cast(i[0], wide) * c.scalar("step", wide), t);
+      });
+  define("arange.step(Scalar start, Scalar end, Scalar step=1, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("start, start + step, ... below end; int64 if all are integers.").bind(function).no_in_place().non_differentiable()
+      .unfused([](const Call& c, Scalar start, Scalar end, Scalar step) {
+        bool integers = start.category() <= Category::integral && end.category() <= Category::integral && step.category() <= Category::integral;
+        DType t = c.maybe_dtype("dtype").value_or(integers ? DType::Int64 : default_dtype());
+        double a = start.to_double(), b = end.to_double(), s = step.to_double();
+        runtime_check(s != 0, "arange") << "step must be nonzero";
+        runtime_check(std::isfinite(a) && std::isfinite(b), "arange") << "unsupported range: " << a << " -> " << b;
+        runtime_check((s > 0 && b >= a) || (s < 0 && b <= a), "arange") << "upper bound and lower bound inconsistent with step sign: start " << a << ", end " << b << ", step " << s;
+        int64_t n = 0;
+        if (integers) {
+          int64_t span = end.to_int() - start.to_int(), by = step.to_int();
+          n = (span + by - (by > 0 ? 1 : -1)) / by;
+        } else {
+          n = int64_t(std::ceil((b - a) / s));
+        }
+        return _arange(start, step, n, t);
+      });
+  define("arange(Scalar end, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("0, 1, ... below end.").bind(function).no_in_place().non_differentiable()
+      .unfused([](const Call& c, Scalar end) {
+        return arange(end.category() <= Category::integral ? Scalar(int64_t(0)) : Scalar(0.0), end,
+                      end.category() <= Category::integral ? Scalar(int64_t(1)) : Scalar(1.0), c.maybe_dtype("dtype"));
+      });
+  define("linspace(Scalar start, Scalar end, SymInt steps, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("`steps` numbers from start to end, evenly spaced, both included.").bind(function).no_in_place().non_differentiable()
+      .result([](const Call& c) { return std::vector<DType>{c.maybe_dtype("dtype").value_or(default_dtype())}; })
+      .shape([](const Call& c) {
+        runtime_check(!(c.integer("steps") < SymInt(int64_t(0))), "linspace") << "number of steps must be non-negative, got " << c.integer("steps");
+        return Dims{c.integer("steps")};
+      })
+      .loop([](const LoopCall& c, Index i) {
+        DType t = compute_type(c.maybe_dtype("dtype").value_or(default_dtype()));
+        Expr n = size(c.integer("steps")), a = c.scalar("start", DType::Float64), b = c.scalar("end", DType::Float64);
+        Expr last = max(n - Scalar(int64_t(1)), Scalar(int64_t(1)));
+        Expr step = (b - a) / cast(last, DType::Float64);
+        // From both ends, so that the last value is exact.
+        Expr from_start = a + cast(i[0], DType::Float64) * step, from_end = b - cast(last - i[0], DType::Float64) * step;
+        return cast(select(i[0] * Scalar(int64_t(2)) < n, from_start, from_end), t);
+      });
+  define("eye(SymInt n, SymInt? m=None, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("Ones on the diagonal, zeros elsewhere: [n, m].").bind(function).no_in_place().non_differentiable()
+      .result([](const Call& c) { return std::vector<DType>{c.maybe_dtype("dtype").value_or(default_dtype())}; })
+      .shape([](const Call& c) { return Dims{c.integer("n"), c.has("m") ? c.integer("m") : c.integer("n")}; })
+      .loop([](const LoopCall& c, Index i) { return cast(eq(i[0], i[1]), compute_type(c.maybe_dtype("dtype").value_or(default_dtype()))); });
+}

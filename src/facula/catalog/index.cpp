@@ -1,0 +1,349 @@
+// Reading and writing at computed positions. Indices are checked wherever they are read: one that does not fit raises
+// IndexError and nothing is read or written outside.
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+
+using namespace facula;
+using namespace facula::loop;
+using namespace facula::op;
+namespace d = facula::dtypes;
+
+namespace {
+
+Expr zero(DType t) { return constant(Scalar(int64_t(0)), t); }
+
+void check_index_dtype(const char* name, const char* arg, const Tensor& index) {
+  runtime_check(is_integral(index.dtype()) && itemsize(index.dtype()) >= 4, name)
+      << "expected dtype int32 or int64 for `" << arg << "`, got " << index.dtype() << hint(arg, ".long() converts");
+}
+
+void check_gather(const Call& c) {
+  Tensor self = c.tensor("self"), index = c.tensor("index");
+  check_index_dtype(c.name(), "index", index);
+  int k = c.dim("dim");
+  runtime_check(std::max(1, self.dim()) == std::max(1, index.dim()), c.name())
+      << "index tensor must have the same number of dimensions as self: " << to_string(self.sizes()) << " and " << to_string(index.sizes());
+  for (int j = 0; j < index.dim() && j < self.dim(); ++j)
+    runtime_check(j == k || !(index.size(j) > self.size(j)), c.name()) << "size does not match at dimension " << j << ": expected index "
+        << to_string(index.sizes()) << " to be no larger than self " << to_string(self.sizes()) << " apart from dimension " << k;
+}
+
+// ---- advanced indexing: which dimensions are indexed, and where the broadcast indices go in the result
+struct Advanced {
+  std::vector<int> dims;   // indexed dimensions of self
+  Dims broadcast;          // sizes of the indices together
+  int front = 0;           // position of the broadcast dimensions in the result
+  Dims result;
+};
+
+Advanced advanced(const Call& c) {
+  Advanced a;
+  auto indices = c.tensors("indices");
+  auto sizes = c.sizes("self");
+  index_check(indices.size() <= sizes.size(), c.name()) << "too many indices for tensor of dimension " << sizes.size() << " (shape " << to_string(sizes) << ")";
+  std::vector<SymSpan> shapes;
+  std::vector<Tensor> used;
+  for (size_t k = 0; k < indices.size(); ++k) {
+    if (!indices[k].defined()) continue;
+    index_check(is_integral(indices[k].dtype()), c.name()) << "tensors used as indices must be int64, int32, uint8 or bool tensors, got " << indices[k].dtype();
+    a.dims.push_back(int(k));
+    used.push_back(indices[k]);
+  }
+  for (auto& t : used) shapes.push_back(t.sizes());
+  bool fit = true;
+  try {
+    a.broadcast = broadcast_sizes(c.name(), shapes);
+  } catch (const Error&) {
+    fit = false;
+  }
+  index_check(fit, c.name()) << "shape mismatch: indexing tensors could not be broadcast together with shapes " << shapes_of(used);
+  bool adjacent = !a.dims.empty() && a.dims.back() - a.dims.front() + 1 == int(a.dims.size());
+  a.front = adjacent ? a.dims.front() : 0;
+  for (int k = 0, next = 0; k <= int(sizes.size()); ++k) {
+    if (next == a.front && int(a.result.size()) == a.front) for (auto s : a.broadcast) a.result.push_back(s);
+    if (k == int(sizes.size())) break;
+    if (std::find(a.dims.begin(), a.dims.end(), k) != a.dims.end()) continue;
+    a.result.push_back(sizes[size_t(k)]);
+    ++next;
+  }
+  return a;
+}
+
+// The element of self that belongs to element `i` of the indexed result.
+Index indexed_element(const LoopCall& c, const Advanced& a, const Index& i) {
+  auto sizes = c.sizes("self");
+  auto indices = c.tensors("indices");
+  Index at(sizes.size());
+  Index shared(i.begin() + a.front, i.begin() + a.front + long(a.broadcast.size()));
+  size_t next = 0;
+  for (size_t k = 0; k < sizes.size(); ++k) {
+    if (std::find(a.dims.begin(), a.dims.end(), int(k)) == a.dims.end()) {
+      if (int(next) == a.front) next += a.broadcast.size();
+      at[k] = i[next++];
+      continue;
+    }
+    auto own = indices[k].sizes();
+    Index j;
+    for (size_t d = 0; d < own.size(); ++d)
+      j.push_back(own[d] == SymInt(int64_t(1)) ? integer(0) : shared[shared.size() - own.size() + d]);
+    at[k] = check(cast(c.load("indices", j, int(k)), DType::Int64), loop::size(sizes[k]));
+  }
+  return at;
+}
+
+// Boolean and uint8 masks become the positions of their true elements, one index a dimension of the mask.
+std::vector<Tensor> expanded_masks(const char* name, const Tensor& self, const std::vector<Tensor>& indices) {
+  std::vector<Tensor> out;
+  for (auto& t : indices) {
+    if (!t.defined() || (t.dtype() != DType::Bool && t.dtype() != DType::UInt8)) {
+      out.push_back(t);
+      continue;
+    }
+    for (int k = 0; k < t.dim(); ++k)
+      index_check(int(out.size()) + k < self.dim() && t.size(k) == self.size(int(out.size()) + k), name)
+          << "the shape of the mask " << to_string(t.sizes()) << " at index " << k << " does not match the shape of the indexed tensor "
+          << to_string(self.sizes()) << " at index " << int(out.size()) + k;
+    Tensor positions = nonzero(t);
+    for (int k = 0; k < t.dim(); ++k) out.push_back(select(positions, 1, k));
+  }
+  return out;
+}
+bool has_mask(const std::vector<Tensor>& indices) {
+  return std::any_of(indices.begin(), indices.end(), [](const Tensor& t) { return t.defined() && (t.dtype() == DType::Bool || t.dtype() == DType::UInt8); });
+}
+
+// self with values combined in at `index` along `dim`.
+Definition scatter_along(const LoopCall& c, Scatter::Combine combine, const std::function<Expr(const Index&)>& value) {
+  Definition d;
+  Tensor self = c.tensor("self"), index = c.tensor("index");
+  d.rank = self.dim();
+  Scatter s;
+  s.combine = combine;
+  s.base = c.slot("self");
+  s.domain = Dims(index.sizes());
+  Index i;
+  for (int k = 0; k < index.dim(); ++k) i.push_back(loop::index(k));
+  s.target = i;
+  Expr at = cast(c.load("index", i), DType::Int64);
+  if (self.dim() == 0) {
+    s.target.clear();
+    s.value = value(i);
+  } else {
+    if (i.empty()) s.target = {integer(0)};
+    int k = c.dim("dim");
+    s.target[size_t(k)] = check(at, loop::size(self.size(k)));
+    s.value = value(i);
+  }
+  d.scatter = s;
+  return d;
+}
+
+}  // namespace
+
+FACULA_FAMILY(index) {
+  define("index_select(Tensor self, int dim, Tensor index) -> Tensor")
+      .doc("Slices of `self` along `dim`, picked by the 1-D integer tensor `index`.")
+      .no_in_place()
+      .shape([](const Call& c) {
+        Tensor index = c.tensor("index");
+        check_index_dtype("index_select", "index", index);
+        index_check(index.dim() <= 1, "index_select") << "index is supposed to be a vector, got shape " << to_string(index.sizes());
+        Dims sizes(c.sizes("self"));
+        if (!sizes.empty()) sizes[size_t(c.dim("dim"))] = index.numel();
+        return sizes;
+      })
+      .loop([](const LoopCall& c, Index i) {
+        if (i.empty()) return c.load("self", i);
+        auto k = size_t(c.dim("dim"));
+        Index at = c.rank("index") ? Index{i[k]} : Index{};
+        Index j = i;
+        j[k] = c.index_load("index", at, c.sizes("self")[k]);
+        return c.load("self", j);
+      });
+  define("gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor")
+      .doc("out[i][j][k] = self[index[i][j][k]][j][k] for dim 0, and likewise for the others.")
+      .no_in_place()
+      .shape([](const Call& c) { check_gather(c); return Dims(c.sizes("index")); })
+      .loop([](const LoopCall& c, Index i) {
+        Index j = i;
+        if (c.rank("self") == 0) return c.load("self", {});
+        if (i.empty()) j = {integer(0)};
+        auto k = size_t(c.dim("dim"));
+        j[k] = c.index_load("index", i, c.sizes("self")[k]);
+        return c.load("self", j);
+      });
+  define("scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor")
+      .doc("self with src added at index along `dim`; in a fixed order, so sums are the same in every run.")
+      .shape([](const Call& c) { check_gather(c); return Dims(c.sizes("self")); })
+      .loop([](const LoopCall& c) { return scatter_along(c, Scatter::Combine::sum, [&](const Index& i) { return c.load("src", i); }); })
+      .vjp([](const Vjp& v) { return grads(v.grad(), Tensor(), gather(v.grad(), v.call().dim("dim"), v["index"])); });
+  define("scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor")
+      .doc("self with src written at index along `dim`; the last of several writes wins.")
+      .shape([](const Call& c) { check_gather(c); return Dims(c.sizes("self")); })
+      .loop([](const LoopCall& c) { return scatter_along(c, Scatter::Combine::assign, [&](const Index& i) { return c.load("src", i); }); })
+      .vjp([](const Vjp& v) {
+        int k = v.call().dim("dim");
+        return grads(scatter(v.grad(), k, v["index"], Scalar(0.0)), Tensor(), gather(v.grad(), k, v["index"]));
+      });
+  define("scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor")
+      .doc("self with value written at index along `dim`.")
+      .shape([](const Call& c) { check_gather(c); return Dims(c.sizes("self")); })
+      .loop([](const LoopCall& c) {
+        return scatter_along(c, Scatter::Combine::assign, [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); });
+      })
+      .vjp([](const Vjp& v) { return grads(scatter(v.grad(), v.call().dim("dim"), v["index"], Scalar(0.0)), Tensor()); });
+  define("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor")
+      .doc("self with alpha * source added to the slices that the 1-D `index` names.")
+      .shape([](const Call& c) { check_index_dtype("index_add", "index", c.tensor("index")); c.dim("dim"); return Dims(c.sizes("self")); })
+      .loop([](const LoopCall& c) {
+        Definition def;
+        def.rank = c.rank("self");
+        Scatter s;
+        s.base = c.slot("self");
+        s.domain = Dims(c.sizes("source"));
+        Index i;
+        for (size_t k = 0; k < s.domain.size(); ++k) i.push_back(loop::index(int(k)));
+        s.target = i;
+        int k = c.dim("dim");
+        if (!i.empty()) s.target[size_t(k)] = c.index_load("index", {i[size_t(k)]}, c.size("self", k));
+        DType t = compute_type(c.dtype("self"));
+        s.value = c.load("source", i) * c.scalar("alpha", t);
+        def.scatter = s;
+        return def;
+      })
+      .vjp([](const Vjp& v) {
+        int k = v.call().dim("dim");
+        return grads(v.grad(), Tensor(), mul(index_select(v.grad(), k, v["index"]), v.call().number("alpha")));
+      });
+
+  define("_index(Tensor self, Tensor?[] indices) -> Tensor")
+      .doc("Elements of self at integer indices, one tensor (or None) a dimension, as NumPy's.")
+      .bind(hidden).no_in_place()
+      .shape([](const Call& c) { return advanced(c).result; })
+      .loop([](const LoopCall& c, Index i) { return c.load("self", indexed_element(c, advanced(c), i)); })
+      .vjp([](const Vjp& v) {
+        std::vector<Tensor> indices;
+        for (size_t k = 0; k < v.call().tensors("indices").size(); ++k) indices.push_back(v.item("indices", int(k)));
+        Grads out{_index_put(full(v.call().sizes("self"), 0, v.grad().dtype()), indices, v.grad(), true)};
+        out.resize(1 + indices.size());
+        return out;
+      });
+  define("index(Tensor self, Tensor?[] indices) -> Tensor")
+      .doc("Advanced indexing, self[indices]: integer tensors, boolean masks and None, one a dimension.")
+      .bind(hidden).no_in_place()
+      .unfused([](const Tensor& self, const std::vector<Tensor>& indices) {
+        return _index(self, has_mask(indices) ? expanded_masks("index", self, indices) : indices);
+      });
+  define("_index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor")
+      .doc("self with values written (or added) at integer indices.")
+      .bind(hidden)
+      .shape([](const Call& c) {
+        auto a = advanced(c);
+        Tensor self = c.tensor("self"), values = c.tensor("values");
+        runtime_check(self.dtype() == values.dtype(), "index_put_") << "requires the source and destination dtypes match, got " << self.dtype()
+            << " for the destination and " << values.dtype() << " for the source" << hint("values.to(", name(self.dtype()), ")");
+        runtime_check(broadcasts_to(values.sizes(), a.result), "index_put_") << "shape mismatch: value tensor of shape " << to_string(values.sizes())
+            << " cannot be broadcast to indexing result of shape " << to_string(SymSpan(a.result));
+        return Dims(c.sizes("self"));
+      })
+      .loop([](const LoopCall& c) {
+        auto a = advanced(c);
+        Definition def;
+        def.rank = c.rank("self");
+        Scatter s;
+        s.combine = c.flag("accumulate") ? Scatter::Combine::sum : Scatter::Combine::assign;
+        s.base = c.slot("self");
+        s.domain = a.result;
+        Index i, j;
+        for (size_t k = 0; k < a.result.size(); ++k) i.push_back(loop::index(int(k)));
+        auto own = c.sizes("values");
+        for (size_t k = 0; k < own.size(); ++k)
+          j.push_back(own[k] == SymInt(int64_t(1)) ? integer(0) : i[i.size() - own.size() + k]);
+        s.target = indexed_element(c, a, i);
+        s.value = c.load("values", j);
+        def.scatter = s;
+        return def;
+      })
+      .vjp([](const Vjp& v) {
+        std::vector<Tensor> indices;
+        for (size_t k = 0; k < v.call().tensors("indices").size(); ++k) indices.push_back(v.item("indices", int(k)));
+        Grads out(2 + indices.size());
+        bool accumulate = v.call().flag("accumulate");
+        if (v.needs("self")) out[0] = accumulate ? v.grad() : _index_put(v.grad(), indices, full(Dims{}, 0, v.grad().dtype()), false);
+        if (v.needs("values")) out.back() = sum_to_size(_index(v.grad(), indices), v.call().sizes("values"));
+        return out;
+      });
+  define("index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor")
+      .doc("self with values at `indices` (integer tensors, masks, None).")
+      .unfused([](const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
+        return _index_put(self, has_mask(indices) ? expanded_masks("index_put_", self, indices) : indices, values, accumulate);
+      });
+  define("masked_select(Tensor self, Tensor mask) -> Tensor")
+      .doc("The elements of self where mask is true, as a vector.")
+      .no_in_place()
+      .unfused([](const Tensor& self, const Tensor& mask) {
+        runtime_check(mask.dtype() == DType::Bool, "masked_select") << "expected BoolTensor for mask, got " << mask.dtype();
+        Dims sizes = broadcast_sizes("masked_select", std::vector<SymSpan>{self.sizes(), mask.sizes()});
+        return index(expand(self, sizes), std::vector<Tensor>{expand(mask, sizes)});
+      });
+  define("nonzero(Tensor self) -> Tensor")
+      .doc("Positions of the non-zero elements: int64 [count, rank], in row-major order.")
+      .no_in_place().non_differentiable()
+      .result(ResultType::int64)
+      .data_dependent("nonzero");
+  define("embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False) -> Tensor")
+      .doc("Rows of weight [count, width] picked by indices [*]: [*, width].")
+      .bind(function).no_in_place()
+      .shape([](const Call& c) {
+        Tensor weight = c.tensor("weight");
+        runtime_check(weight.dim() == 2, "embedding") << "'weight' must be 2-D, got shape " << to_string(weight.sizes());
+        check_index_dtype("embedding", "indices", c.tensor("indices"));
+        supported_check(!c.flag("sparse") && !c.flag("scale_grad_by_freq"), "embedding") << "sparse and scale_grad_by_freq are not supported" << hint("leave them False");
+        Dims sizes(c.sizes("indices"));
+        sizes.push_back(weight.size(1));
+        return sizes;
+      })
+      .loop([](const LoopCall& c, Index i) {
+        Index at(i.begin(), i.end() - 1);
+        Expr row = cast(c.load("indices", at), DType::Int64);
+        // Unlike in indexing, a negative index is an error: push it out of range.
+        Expr n = loop::size(c.size("weight", 0));
+        row = check(select(row < Scalar(int64_t(0)), n, row), n);
+        return c.load("weight", {row, i.back()});
+      })
+      .vjp([](const Vjp& v) {
+        return grads(_embedding_backward(v.grad(), v["indices"], v.call().size("weight", 0), v.call().integer("padding_idx")), Tensor());
+      });
+  define("_embedding_backward(Tensor grad, Tensor indices, SymInt rows, SymInt padding_idx) -> Tensor")
+      .doc("Rows of grad added up by index; padding_idx gets none.")
+      .bind(hidden).no_in_place()
+      .shape([](const Call& c) { return Dims{c.integer("rows"), c.size("grad", -1)}; })
+      .loop([](const LoopCall& c) {
+        Definition def;
+        def.rank = 2;
+        Scatter s;
+        s.domain = Dims(c.sizes("grad"));
+        Index i;
+        for (size_t k = 0; k < s.domain.size(); ++k) i.push_back(loop::index(int(k)));
+        Index at(i.begin(), i.end() - 1);
+        Expr row = check(cast(c.load("indices", at), DType::Int64), loop::size(c.integer("rows")));
+        Expr g = c.load("grad", i);
+        SymInt padding = c.integer("padding_idx");
+        if (padding >= SymInt(int64_t(0))) g = select(eq(row, loop::size(padding)), zero(g.dtype()), g);
+        s.target = {row, i.back()};
+        s.value = g;
+        def.scatter = s;
+        return def;
+      })
+      .vjp([](const Vjp& v) { return grads(embedding(v.grad(), v["indices"], v.call().integer("padding_idx")), Tensor()); });
+  define("one_hot(Tensor self, SymInt num_classes=-1) -> Tensor")
+      .doc("int64 [*, num_classes]: 1 at the class, else 0.")
+      .bind(nn_functional).no_in_place().non_differentiable()
+      .unfused([](const Tensor& self, SymInt classes) {
+        runtime_check(self.dtype() == DType::Int64, "one_hot") << "is only applicable to index tensors of dtype int64, got " << self.dtype();
+        if (classes < SymInt(int64_t(0))) classes = amax(self).item().to_int() + 1;
+        Tensor k = arange(Scalar(classes.guard_int()));
+        return to_dtype(eq(unsqueeze(self, -1), k), DType::Int64);
+      });
+}

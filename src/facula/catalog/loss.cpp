@@ -1,0 +1,165 @@
+// Losses: compositions, fused with their reduction.
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+
+using namespace facula;
+using namespace facula::loop;
+using namespace facula::op;
+namespace d = facula::dtypes;
+
+namespace {
+
+Tensor reduced_loss(const char* name, const Tensor& loss, std::string_view reduction) {
+  if (reduction == "none") return loss;
+  value_check(reduction == "mean" || reduction == "sum", name) << "'" << reduction << "' is not a valid value for reduction: 'none', 'mean' or 'sum'";
+  return reduction == "mean" ? mean(loss) : sum(loss);
+}
+
+// Class axis of a classification input: 0 for [C], 1 for [N, C, ...].
+int class_axis(int rank) { return rank == 1 ? 0 : 1; }
+
+void check_classes(const char* name, const Tensor& input, const Tensor& target) {
+  value_check(input.dim() >= 1, name) << "expected input of at least 1 dimension [C] or [N, C, ...], got " << to_string(input.sizes());
+  Dims expected = without(input.sizes(), class_axis(input.dim()));
+  bool fits = expected.size() == target.sizes().size();
+  for (size_t k = 0; fits && k < expected.size(); ++k) fits = expected[k] == target.sizes()[k];
+  value_check(fits, name) << "expected target of shape " << to_string(SymSpan(expected)) << " for input of shape " << to_string(input.sizes())
+                          << ", got " << to_string(target.sizes());
+  runtime_check(is_integral(target.dtype()), name) << "expected a target of class indices (int64), got " << target.dtype()
+                                                  << hint("target.long(), or a target of the input's shape for class probabilities");
+}
+
+}  // namespace
+
+FACULA_FAMILY(loss) {
+  define("_pick(Tensor self, Tensor target, SymInt ignore_index) -> Tensor")
+      .doc("self at the class target[...] along the class axis; 0 where target is ignore_index.")
+      .bind(hidden)
+      .no_in_place()
+      .shape([](const Call& c) { return Dims(c.sizes("target")); })
+      .loop([](const LoopCall& c, Index i) {
+        int axis = class_axis(c.rank("self"));
+        Expr t = cast(c.load("target", i), DType::Int64);
+        Expr ignored = eq(t, size(c.integer("ignore_index")));
+        Expr k = check(select(ignored, integer(0), t), size(c.size("self", axis)));
+        Expr x = c.load("self", inserted(i, axis, k));
+        return select(ignored, 0.0, x);
+      })
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        return grads(_spread(v.grad(), v["target"], c.sizes("self"), c.integer("ignore_index")), Tensor());
+      });
+  define("_spread(Tensor grad, Tensor target, SymInt[] size, SymInt ignore_index) -> Tensor")
+      .doc("Zeros of `size` with grad at the class target[...]: the transpose of _pick.")
+      .bind(hidden)
+      .no_in_place()
+      .shape([](const Call& c) { return Dims(c.ints("size")); })
+      .loop([](const LoopCall& c, Index i) {
+        int axis = class_axis(int(i.size()));
+        Index j = without(i, axis);
+        Expr t = cast(c.load("target", j), DType::Int64), g = c.load("grad", j);
+        return select(eq(t, i[size_t(axis)]) & ne(t, size(c.integer("ignore_index"))), g, 0.0);
+      })
+      .vjp([](const Vjp& v) { return grads(_pick(v.grad(), v["target"], v.call().integer("ignore_index")), Tensor()); });
+
+  define("nll_loss(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean', SymInt ignore_index=-100) -> Tensor")
+      .doc("-self[n, target[n]], averaged over the targets that are not ignored, by class weight.")
+      .bind(function)
+      .dtypes(d::floating)
+      .no_in_place()
+      .composite([](const Call& c, const Tensor& self, const Tensor& target, std::optional<Tensor> weight) {
+        check_classes("nll_loss", self, target);
+        SymInt ignored = c.integer("ignore_index");
+        auto reduction = c.str("reduction");
+        Tensor loss = neg(_pick(self, target, ignored));
+        Tensor counted = to_dtype(ne(target, ignored), self.dtype());
+        if (weight) {
+          Tensor w = _pick(expand(*weight, Sizes(self.dim() == 1 ? Dims{self.size(0)} : Dims{target.size(0), self.size(1)})), target, ignored);
+          loss = mul(loss, w);
+          counted = w;
+        }
+        if (reduction == "mean") return div(sum(loss), sum(counted));
+        return reduced_loss("nll_loss", loss, reduction);
+      });
+  define("cross_entropy(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean', SymInt ignore_index=-100, float label_smoothing=0.0) -> Tensor")
+      .doc("Negative log-likelihood of softmax(self) for class indices or class probabilities `target`; the class axis is 0 for [C], else 1.")
+      .bind(function)
+      .dtypes(d::floating)
+      .no_in_place()
+      .composite([](const Call& c, const Tensor& self, const Tensor& target, std::optional<Tensor> weight) {
+        double smoothing = c.real("label_smoothing");
+        auto reduction = c.str("reduction");
+        SymInt ignored = c.integer("ignore_index");
+        int axis = class_axis(self.dim());
+        runtime_check(smoothing >= 0 && smoothing <= 1, "cross_entropy") << "label_smoothing must be between 0.0 and 1.0, got " << smoothing;
+        bool probabilities = is_floating(target.dtype());
+        if (!probabilities) check_classes("cross_entropy", self, target);
+        Tensor top = amax(self, axis, true);
+        Tensor shifted = sub(self, top);
+        Tensor log_total = log(sum(exp(shifted), axis, true));
+        Tensor class_weight;
+        if (weight) {
+          Dims sizes(size_t(self.dim()), SymInt(int64_t(1)));
+          sizes[size_t(axis)] = self.size(axis);
+          class_weight = view(*weight, sizes);
+        }
+        if (probabilities) {
+          bool fits = self.dim() == target.dim() && std::equal(self.sizes().begin(), self.sizes().end(), target.sizes().begin());
+          runtime_check(fits, "cross_entropy") << "class probabilities must have the input's shape " << to_string(self.sizes()) << ", got " << to_string(target.sizes());
+          Tensor t = target;
+          if (smoothing > 0) t = add(mul(t, 1 - smoothing), div(SymInt(int64_t(1)) == self.size(axis) ? full_like(t, smoothing) : full_like(t, smoothing), self.size(axis)));
+          Tensor term = mul(sub(shifted, log_total), t);
+          if (weight) term = mul(term, class_weight);
+          Tensor loss = neg(sum(term, axis));
+          if (reduction == "mean") return div(sum(loss), max(self.numel() / max(self.size(axis), SymInt(int64_t(1))), SymInt(int64_t(1))));
+          return reduced_loss("cross_entropy", loss, reduction);
+        }
+        Tensor valid = to_dtype(ne(target, ignored), self.dtype());
+        Tensor row = squeeze(log_total, axis);
+        Tensor loss = sub(mul(row, valid), _pick(shifted, target, ignored)), counted = valid;
+        if (weight) {
+          counted = _pick(expand(class_weight, self.sizes()), target, ignored);
+          loss = mul(loss, counted);
+        }
+        if (smoothing > 0) {
+          Tensor log_p = sub(shifted, log_total);
+          Tensor smooth = neg(sum(weight ? mul(log_p, class_weight) : log_p, axis));
+          smooth = mul(mul(smooth, valid), 1.0 / double(self.size(axis).guard_int()));
+          loss = add(mul(loss, 1 - smoothing), mul(smooth, smoothing));
+        }
+        if (reduction == "mean") return div(sum(loss), sum(counted));
+        return reduced_loss("cross_entropy", loss, reduction);
+      });
+  define("mse_loss(Tensor self, Tensor target, str reduction='mean') -> Tensor")
+      .doc("Squared error.")
+      .bind(function).dtypes(d::floating).no_in_place()
+      .composite([](const Tensor& self, const Tensor& target, std::string_view reduction) {
+        Tensor e = sub(self, target);
+        return reduced_loss("mse_loss", mul(e, e), reduction);
+      });
+  define("l1_loss(Tensor self, Tensor target, str reduction='mean') -> Tensor")
+      .doc("Absolute error.")
+      .bind(function).dtypes(d::floating).no_in_place()
+      .composite([](const Tensor& self, const Tensor& target, std::string_view reduction) {
+        return reduced_loss("l1_loss", abs(sub(self, target)), reduction);
+      });
+  define("binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean', Tensor? pos_weight=None) -> Tensor")
+      .doc("Binary cross-entropy of sigmoid(self), computed stably.")
+      .bind(function).dtypes(d::floating).no_in_place()
+      .composite([](const Tensor& x, const Tensor& target, std::optional<Tensor> weight, std::string_view reduction, std::optional<Tensor> pos_weight) {
+        bool same = x.dim() == target.dim() && std::equal(x.sizes().begin(), x.sizes().end(), target.sizes().begin());
+        value_check(same, "binary_cross_entropy_with_logits") << "target size " << to_string(target.sizes()) << " must be the same as input size " << to_string(x.sizes());
+        Tensor log_sigmoid = sub(minimum(x, zeros_like(x)), log1p(exp(neg(abs(x)))));
+        Tensor rest = mul(sub(1, target), x);
+        Tensor loss;
+        if (pos_weight) {
+          Tensor w = add(mul(sub(*pos_weight, 1), target), 1);
+          loss = sub(rest, mul(w, log_sigmoid));
+        } else {
+          loss = sub(rest, log_sigmoid);
+        }
+        if (weight) loss = mul(loss, *weight);
+        return reduced_loss("binary_cross_entropy_with_logits", loss, reduction);
+      });
+}

@@ -1,0 +1,119 @@
+// Normalisations: compositions, fused.
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+
+using namespace facula;
+using namespace facula::op;
+namespace d = facula::dtypes;
+
+namespace {
+
+// The per-channel vector [C] as [1, C, 1, ...].
+Tensor per_channel(const Tensor& t, const Tensor& x) {
+  Dims sizes(size_t(x.dim()), SymInt(int64_t(1)));
+  sizes[1] = x.size(1);
+  return view(t, sizes);
+}
+Ints all_but_channels(const Tensor& x) {
+  Ints dims;
+  for (int k = 0; k < x.dim(); ++k) if (k != 1) dims.push_back(k);
+  return dims;
+}
+Tensor wide(const Tensor& x) { return compute_type(x.dtype()) == x.dtype() ? x : to_dtype(x, compute_type(x.dtype())); }
+Tensor narrowed(const Tensor& y, DType to) { return y.dtype() == to ? y : to_dtype(y, to); }
+
+}  // namespace
+
+FACULA_FAMILY(norm) {
+  define("layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor")
+      .doc("(x - mean) / sqrt(var + eps) over the last dimensions, scaled and shifted.  Ba et al., 2016.")
+      .bind(function | nn_functional)
+      .dtypes(d::floating)
+      .composite([](const Tensor& input, SymSpan shape, std::optional<Tensor> weight, std::optional<Tensor> bias, double eps) {
+        int n = int(shape.size());
+        bool fits = n > 0 && n <= input.dim();
+        for (int k = 0; fits && k < n; ++k) fits = input.size(input.dim() - n + k) == shape[size_t(k)];
+        runtime_check(fits, "layer_norm") << "given normalized_shape=" << to_string(shape) << ", expected input with shape [*, "
+            << to_string(shape).substr(1) << ", but got input of size " << to_string(input.sizes());
+        Tensor x = wide(input);
+        Ints dims;
+        for (int k = 0; k < n; ++k) dims.push_back(input.dim() - n + k);
+        Tensor centred = sub(x, mean(x, dims, true));
+        Tensor y = mul(centred, rsqrt(add(mean(mul(centred, centred), dims, true), eps)));
+        if (weight) y = mul(y, wide(*weight));
+        if (bias) y = add(y, wide(*bias));
+        return narrowed(y, input.dtype());
+      });
+  define("rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor")
+      .doc("x / sqrt(mean(x^2) + eps) over the last dimensions, scaled.  Zhang and Sennrich, 2019.")
+      .bind(function | nn_functional)
+      .dtypes(d::floating)
+      .composite([](const Tensor& input, SymSpan shape, std::optional<Tensor> weight, std::optional<double> eps) {
+        Tensor x = wide(input);
+        Ints dims;
+        for (int k = 0; k < int(shape.size()); ++k) dims.push_back(input.dim() - int(shape.size()) + k);
+        double e = eps ? *eps : input.dtype() == DType::Float64 ? 2.220446049250313e-16 : 1.1920928955078125e-07;
+        Tensor y = mul(x, rsqrt(add(mean(mul(x, x), dims, true), e)));
+        if (weight) y = mul(y, wide(*weight));
+        return narrowed(y, input.dtype());
+      });
+  define("_batch_norm_train(Tensor input, Tensor? weight, Tensor? bias, float eps) -> (Tensor output, Tensor mean, Tensor var)")
+      .doc("Normalisation by the batch's own statistics, which it returns too (var without correction).")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .composite([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias, double eps) {
+        Tensor x = wide(input);
+        auto dims = all_but_channels(x);
+        Tensor m = mean(x, dims, true), centred = sub(x, m);
+        Tensor v = mean(mul(centred, centred), dims, true);
+        Tensor y = mul(centred, rsqrt(add(v, eps)));
+        if (weight) y = mul(y, wide(per_channel(*weight, x)));
+        if (bias) y = add(y, wide(per_channel(*bias, x)));
+        Dims channels{x.size(1)};
+        return std::tuple(narrowed(y, input.dtype()), view(m, channels), view(v, channels));
+      });
+  define("_batch_norm_eval(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, float eps) -> Tensor")
+      .doc("Normalisation by given statistics.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .composite([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias, const Tensor& mean, const Tensor& var, double eps) {
+        Tensor x = wide(input);
+        Tensor scale = rsqrt(add(wide(var), eps));
+        Tensor y = mul(sub(x, per_channel(wide(mean), x)), per_channel(scale, x));
+        if (weight) y = mul(y, wide(per_channel(*weight, x)));
+        if (bias) y = add(y, wide(per_channel(*bias, x)));
+        return narrowed(y, input.dtype());
+      });
+  define("_update_running(Tensor running, Tensor batch, float momentum, float scale) -> Tensor")
+      .doc("(1 - momentum) * running + momentum * scale * batch.")
+      .bind(hidden)
+      .composite([](const Tensor& running, const Tensor& batch, double momentum, double scale) {
+        return add(mul(running, 1 - momentum), mul(batch, momentum * scale));
+      });
+  define("batch_norm(Tensor input, Tensor? running_mean, Tensor? running_var, Tensor? weight=None, Tensor? bias=None, "
+         "bool training=False, float momentum=0.1, float eps=1e-05) -> Tensor")
+      .doc("Normalisation of each channel (dimension 1) over all others; in training by the batch's statistics, which then "
+           "update running_mean and running_var (the latter with Bessel's correction).  Ioffe and Szegedy, 2015.")
+      .bind(nn_functional)
+      .dtypes(d::floating)
+      .no_in_place()
+      .unfused([](const Tensor& input, std::optional<Tensor> running_mean, std::optional<Tensor> running_var, std::optional<Tensor> weight,
+                  std::optional<Tensor> bias, bool training, double momentum, double eps) {
+        runtime_check(input.dim() >= 2, "batch_norm") << "expected an input of at least 2 dimensions [N, C, ...], got " << to_string(input.sizes());
+        for (auto& t : {running_mean, running_var, weight, bias})
+          runtime_check(!t || (t->dim() == 1 && t->size(0) == input.size(1)), "batch_norm")
+              << "statistics, weight and bias must have one element for each of the " << input.size(1) << " channels of the input "
+              << to_string(input.sizes()) << ", got " << (t ? to_string(t->sizes()) : "");
+        if (!training) {
+          runtime_check(running_mean && running_var, "batch_norm") << "expected running_mean and running_var to be defined when training=False";
+          return _batch_norm_eval(input, weight, bias, *running_mean, *running_var, eps);
+        }
+        SymInt count = input.numel() / max(input.size(1), SymInt(int64_t(1)));
+        value_check(count > SymInt(int64_t(1)), "batch_norm") << "expected more than 1 value per channel when training, got input size " << to_string(input.sizes());
+        auto [y, mean, var] = _batch_norm_train(input, weight, bias, eps);
+        double n = double(count.guard_int());
+        if (running_mean) copy_(*running_mean, _update_running(detach(*running_mean), detach(mean), momentum, 1.0));
+        if (running_var) copy_(*running_var, _update_running(detach(*running_var), detach(var), momentum, n / (n - 1)));
+        return y;
+      });
+}

@@ -1,0 +1,277 @@
+// Arithmetic, comparison, logic and elementary functions, element by element.
+#include "facula/op/operator.h"
+#include "facula/tensor/promotion.h"
+
+using namespace facula;
+using namespace facula::loop;
+using namespace facula::op;
+namespace d = facula::dtypes;
+
+namespace {
+constexpr auto floats = d::floating | d::complex;
+constexpr auto bits = d::integral | d::boolean;
+
+Expr zero_like(Expr x) { return constant(Scalar(int64_t(0)), x.dtype()); }
+Expr one_like(Expr x) { return constant(Scalar(int64_t(1)), x.dtype()); }
+Expr truth(Expr x) { return cast(x, DType::Bool); }
+
+// A function of one floating argument; integers become the default floating dtype, as PyTorch's.
+Definer elementary(const char* name, const char* doc, Expr (*f)(Expr), double low = -2, double high = 2) {
+  return define(std::string(name) + "(Tensor self) -> Tensor").doc(doc).dtypes(floats).promote(Promote::int_to_float)
+      .pointwise(f).samples(unary_samples(low, high));
+}
+}  // namespace
+
+FACULA_FAMILY(pointwise) {
+  define("add(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor")
+      .doc("self + alpha * other. For bool: logical or.")
+      .pointwise([](const LoopCall& c, Expr a, Expr b, Expr alpha) {
+        value_check(a.dtype() != DType::Bool || category(operand_dtype(c["alpha"])) == Category::boolean || true, "add");
+        if (a.dtype() == DType::Bool) return a | (b & alpha);
+        return a + alpha * b;
+      })
+      .samples(binary_samples());
+  define("sub(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor")
+      .doc("self - alpha * other.")
+      .alias("subtract")
+      .dtypes(d::numeric)
+      .pointwise([](Expr a, Expr b, Expr alpha) { return a - alpha * b; })
+      .samples(binary_samples());
+  define("rsub(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor")
+      .doc("other - alpha * self.")
+      .dtypes(d::numeric)
+      .no_in_place()
+      .pointwise([](Expr a, Expr b, Expr alpha) { return b - alpha * a; })
+      .samples(binary_samples());
+  define("mul(Tensor self, Tensor other) -> Tensor")
+      .doc("self * other. For bool: logical and.")
+      .alias("multiply")
+      .pointwise([](Expr a, Expr b) { return a.dtype() == DType::Bool ? a & b : a * b; })
+      .samples(binary_samples());
+  define("div(Tensor self, Tensor other) -> Tensor")
+      .doc("self / other, true division: integers give the default floating dtype.")
+      .alias("divide").alias("true_divide")
+      .dtypes(floats)
+      .promote(Promote::int_to_float)
+      .pointwise([](Expr a, Expr b) { return a / b; })
+      .samples(binary_samples(0.5, 3));
+  define("div.mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor")
+      .doc("self / other, rounded: rounding_mode None (true division), 'floor' or 'trunc'.")
+      .dtypes(d::numeric)
+      .pointwise([](const LoopCall& c, Expr a, Expr b) {
+        if (!c.has("rounding_mode")) return cast(a, is_differentiable(a.dtype()) ? a.dtype() : default_dtype()) / cast(b, is_differentiable(b.dtype()) ? b.dtype() : default_dtype());
+        auto mode = c.str("rounding_mode");
+        runtime_check(mode == "floor" || mode == "trunc", "div") << "rounding_mode must be None, 'trunc' or 'floor', not '" << mode << "'";
+        return mode == "floor" ? floordiv(a, b) : truncdiv(a, b);
+      })
+      .result([](const Call& c) {
+        Promotion p;
+        for (auto& t : c.all_tensors()) p.add(t);
+        DType r = p.result();
+        return std::vector<DType>{c.has("rounding_mode") || is_differentiable(r) ? r : default_dtype()};
+      })
+      .samples(binary_samples(0.5, 3).with("rounding_mode", {"'floor'", "'trunc'"}));
+  define("floor_divide(Tensor self, Tensor other) -> Tensor")
+      .doc("floor(self / other).")
+      .dtypes(d::integral | d::floating)
+      .pointwise([](Expr a, Expr b) { return floordiv(a, b); })
+      .samples(binary_samples(0.5, 3));
+  define("remainder(Tensor self, Tensor other) -> Tensor")
+      .doc("self - other * floor(self / other): the sign of the divisor, as Python's %.")
+      .dtypes(d::integral | d::floating)
+      .pointwise([](Expr a, Expr b) { return remainder(a, b); })
+      .samples(binary_samples(0.5, 3));
+  define("fmod(Tensor self, Tensor other) -> Tensor")
+      .doc("C's fmod: the sign of the dividend.")
+      .dtypes(d::integral | d::floating)
+      .pointwise([](Expr a, Expr b) { return fmod(a, b); })
+      .samples(binary_samples(0.5, 3));
+  define("pow(Tensor self, Tensor exponent) -> Tensor")
+      .doc("self to the power of exponent.")
+      .dtypes(d::numeric)
+      .pointwise([](Expr a, Expr b) { return pow(a, b); })
+      .samples(binary_samples(0.5, 2));
+  define("atan2(Tensor self, Tensor other) -> Tensor")
+      .doc("Angle of the point (other, self), in radians.")
+      .alias("arctan2")
+      .dtypes(d::floating).promote(Promote::int_to_float)
+      .pointwise([](Expr a, Expr b) { return atan2(a, b); })
+      .samples(binary_samples(0.5, 2));
+  define("maximum(Tensor self, Tensor other) -> Tensor")
+      .doc("The larger of both; NaN wins.")
+      .dtypes(d::real)
+      .pointwise([](Expr a, Expr b) { return max(a, b); })
+      .samples(binary_samples());
+  define("minimum(Tensor self, Tensor other) -> Tensor")
+      .doc("The smaller of both; NaN wins.")
+      .dtypes(d::real)
+      .pointwise([](Expr a, Expr b) { return min(a, b); })
+      .samples(binary_samples());
+  define("copysign(Tensor self, Tensor other) -> Tensor")
+      .doc("|self| with the sign of other.")
+      .dtypes(d::floating).promote(Promote::int_to_float)
+      .pointwise([](Expr a, Expr b) { return copysign(a, b); })
+      .samples(binary_samples(0.5, 2));
+
+  struct Comparison { const char* name; const char* alias; const char* doc; Expr (*f)(Expr, Expr); DTypeSet set; };
+  for (auto& k : std::initializer_list<Comparison>{}) (void)k;
+  define("eq(Tensor self, Tensor other) -> Tensor").doc("self == other.").result(ResultType::boolean)
+      .pointwise([](Expr a, Expr b) { return eq(a, b); }).samples(binary_samples());
+  define("ne(Tensor self, Tensor other) -> Tensor").doc("self != other.").alias("not_equal").result(ResultType::boolean)
+      .pointwise([](Expr a, Expr b) { return ne(a, b); }).samples(binary_samples());
+  define("lt(Tensor self, Tensor other) -> Tensor").doc("self < other.").alias("less").dtypes(d::real).result(ResultType::boolean)
+      .pointwise([](Expr a, Expr b) { return a < b; }).samples(binary_samples());
+  define("le(Tensor self, Tensor other) -> Tensor").doc("self <= other.").alias("less_equal").dtypes(d::real).result(ResultType::boolean)
+      .pointwise([](Expr a, Expr b) { return a <= b; }).samples(binary_samples());
+  define("gt(Tensor self, Tensor other) -> Tensor").doc("self > other.").alias("greater").dtypes(d::real).result(ResultType::boolean)
+      .pointwise([](Expr a, Expr b) { return a > b; }).samples(binary_samples());
+  define("ge(Tensor self, Tensor other) -> Tensor").doc("self >= other.").alias("greater_equal").dtypes(d::real).result(ResultType::boolean)
+      .pointwise([](Expr a, Expr b) { return a >= b; }).samples(binary_samples());
+
+  define("logical_and(Tensor self, Tensor other) -> Tensor").doc("Both are non-zero.").result(ResultType::boolean)
+      .pointwise([](Expr a, Expr b) { return truth(a) & truth(b); }).samples(binary_samples());
+  define("logical_or(Tensor self, Tensor other) -> Tensor").doc("At least one is non-zero.").result(ResultType::boolean)
+      .pointwise([](Expr a, Expr b) { return truth(a) | truth(b); }).samples(binary_samples());
+  define("logical_xor(Tensor self, Tensor other) -> Tensor").doc("Exactly one is non-zero.").result(ResultType::boolean)
+      .pointwise([](Expr a, Expr b) { return truth(a) ^ truth(b); }).samples(binary_samples());
+  define("logical_not(Tensor self) -> Tensor").doc("self is zero.").result(ResultType::boolean)
+      .pointwise([](Expr a) { return !truth(a); }).samples(unary_samples());
+  define("bitwise_and(Tensor self, Tensor other) -> Tensor").doc("Bitwise and; logical for bool.").dtypes(bits)
+      .pointwise([](Expr a, Expr b) { return a & b; }).samples(binary_samples());
+  define("bitwise_or(Tensor self, Tensor other) -> Tensor").doc("Bitwise or; logical for bool.").dtypes(bits)
+      .pointwise([](Expr a, Expr b) { return a | b; }).samples(binary_samples());
+  define("bitwise_xor(Tensor self, Tensor other) -> Tensor").doc("Bitwise exclusive or; logical for bool.").dtypes(bits)
+      .pointwise([](Expr a, Expr b) { return a ^ b; }).samples(binary_samples());
+  define("bitwise_not(Tensor self) -> Tensor").doc("Bitwise complement; logical for bool.").dtypes(bits)
+      .pointwise([](Expr a) { return bit_not(a); }).samples(unary_samples());
+  define("bitwise_left_shift(Tensor self, Tensor other) -> Tensor").doc("self << other.").dtypes(d::integral)
+      .pointwise([](Expr a, Expr b) { return shl(a, b); }).samples(binary_samples(0, 3));
+  define("bitwise_right_shift(Tensor self, Tensor other) -> Tensor").doc("self >> other, arithmetic.").dtypes(d::integral)
+      .pointwise([](Expr a, Expr b) { return shr(a, b); }).samples(binary_samples(0, 3));
+
+  elementary("exp", "e to the power of self.", exp);
+  elementary("exp2", "2 to the power of self.", exp2).dtypes(d::floating);
+  elementary("expm1", "exp(self) - 1, exact near 0.", expm1).dtypes(d::floating);
+  elementary("log", "Natural logarithm.", log, 0.1, 3);
+  elementary("log2", "Logarithm to base 2.", log2, 0.1, 3).dtypes(d::floating);
+  elementary("log10", "Logarithm to base 10.", log10, 0.1, 3).dtypes(d::floating);
+  elementary("log1p", "log(1 + self), exact near 0.", log1p, -0.5, 3).dtypes(d::floating);
+  elementary("sqrt", "Square root.", sqrt, 0.1, 3);
+  elementary("rsqrt", "1 / sqrt(self).", rsqrt, 0.1, 3);
+  elementary("reciprocal", "1 / self.", reciprocal, 0.5, 3);
+  elementary("sin", "Sine.", sin);
+  elementary("cos", "Cosine.", cos);
+  elementary("tan", "Tangent.", tan, -1, 1).dtypes(d::floating);
+  elementary("asin", "Arc sine.", asin, -0.9, 0.9).alias("arcsin").dtypes(d::floating);
+  elementary("acos", "Arc cosine.", acos, -0.9, 0.9).alias("arccos").dtypes(d::floating);
+  elementary("atan", "Arc tangent.", atan).alias("arctan").dtypes(d::floating);
+  elementary("sinh", "Hyperbolic sine.", sinh).dtypes(d::floating);
+  elementary("cosh", "Hyperbolic cosine.", cosh).dtypes(d::floating);
+  elementary("tanh", "Hyperbolic tangent.", tanh);
+  elementary("asinh", "Inverse hyperbolic sine.", asinh).alias("arcsinh").dtypes(d::floating);
+  elementary("acosh", "Inverse hyperbolic cosine.", acosh, 1.1, 3).alias("arccosh").dtypes(d::floating);
+  elementary("atanh", "Inverse hyperbolic tangent.", atanh, -0.9, 0.9).alias("arctanh").dtypes(d::floating);
+  elementary("erf", "Error function.", erf).bind(function | method | special).dtypes(d::floating);
+  elementary("erfc", "Complementary error function, 1 - erf(self).", erfc).bind(function | method | special).dtypes(d::floating);
+  elementary("sigmoid", "1 / (1 + exp(-self)).", sigmoid).bind(function | method | nn_functional);
+
+  define("neg(Tensor self) -> Tensor").doc("-self.").alias("negative").dtypes(d::numeric)
+      .pointwise([](Expr x) { return -x; }).samples(unary_samples());
+  define("abs(Tensor self) -> Tensor").doc("Absolute value; the modulus of complex numbers.").alias("absolute").dtypes(d::numeric)
+      .result(ResultType::real).pointwise([](Expr x) { return abs(x); }).samples(unary_samples());
+  define("sign(Tensor self) -> Tensor").doc("-1, 0 or 1.").dtypes(d::real)
+      .pointwise([](Expr x) { return x.dtype() == DType::Bool ? x : sign(x); }).samples(unary_samples());
+  define("square(Tensor self) -> Tensor").doc("self * self.").dtypes(d::numeric)
+      .pointwise([](Expr x) { return x * x; }).samples(unary_samples());
+  auto rounded = [](Expr (*f)(Expr)) { return [f](Expr x) { return is_floating(x.dtype()) ? f(x) : x; }; };
+  define("floor(Tensor self) -> Tensor").doc("The largest integer not above self.").dtypes(d::integral | d::floating)
+      .pointwise(std::function<Expr(Expr)>(rounded(floor))).samples(unary_samples());
+  define("ceil(Tensor self) -> Tensor").doc("The smallest integer not below self.").dtypes(d::integral | d::floating)
+      .pointwise(std::function<Expr(Expr)>(rounded(ceil))).samples(unary_samples());
+  define("trunc(Tensor self) -> Tensor").doc("self without its fraction.").alias("fix").dtypes(d::integral | d::floating)
+      .pointwise(std::function<Expr(Expr)>(rounded(trunc))).samples(unary_samples());
+  define("round(Tensor self) -> Tensor").doc("The nearest integer; halves go to the even one.").dtypes(d::integral | d::floating)
+      .pointwise(std::function<Expr(Expr)>(rounded(loop::round))).samples(unary_samples());
+  define("isnan(Tensor self) -> Tensor").doc("Is the element NaN?").result(ResultType::boolean)
+      .pointwise([](Expr x) { return is_differentiable(x.dtype()) ? isnan(x) : constant(false, DType::Bool); }).samples(unary_samples());
+  define("isinf(Tensor self) -> Tensor").doc("Is the element infinite?").result(ResultType::boolean)
+      .pointwise([](Expr x) { return is_differentiable(x.dtype()) ? isinf(x) : constant(false, DType::Bool); }).samples(unary_samples());
+  define("isfinite(Tensor self) -> Tensor").doc("Is the element neither infinite nor NaN?").result(ResultType::boolean)
+      .pointwise([](Expr x) { return is_differentiable(x.dtype()) ? !(isnan(x) | isinf(x)) : constant(true, DType::Bool); }).samples(unary_samples());
+
+  define("where(Tensor condition, Tensor self, Tensor other) -> Tensor")
+      .doc("self where condition, else other.")
+      .promote(Promote::none)
+      .no_in_place()
+      .result([](const Call& c) {
+        Promotion p;
+        p.add(c.all_tensors()[1]);
+        p.add(c.all_tensors()[2]);
+        return std::vector<DType>{p.result()};
+      })
+      .pointwise([](const LoopCall& c, Expr cond, Expr a, Expr b) {
+        Promotion p;
+        p.add(c.all_tensors()[1]);
+        p.add(c.all_tensors()[2]);
+        DType t = compute_type(p.result());
+        return select(truth(cond), cast(a, t), cast(b, t));
+      });
+  define("clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor")
+      .doc("self limited to [min, max]; NaN stays. The gradient passes at the limits.")
+      .alias("clip")
+      .dtypes(d::integral | d::floating)
+      .pointwise([](const LoopCall& c, Expr x, Expr low, Expr high) {
+        runtime_check(c.has("min") || c.has("max"), "clamp") << "at least one of 'min' or 'max' must not be None";
+        Expr y = x;
+        if (c.has("min")) y = select(x < low, low, y);
+        if (c.has("max")) y = select(y > high, high, y);
+        return y;
+      })
+      .samples(unary_samples().with("min", {"-0.5"}).with("max", {"0.75"}));
+  define("lerp(Tensor self, Tensor end, Tensor weight) -> Tensor")
+      .doc("self + weight * (end - self).")
+      .dtypes(floats)
+      .pointwise([](Expr a, Expr b, Expr w) { return a + w * (b - a); });
+  define("addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor")
+      .doc("self + value * tensor1 * tensor2.")
+      .dtypes(d::numeric)
+      .pointwise([](Expr a, Expr b, Expr c, Expr v) { return a + v * b * c; });
+  define("addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor")
+      .doc("self + value * tensor1 / tensor2.")
+      .dtypes(floats)
+      .pointwise([](Expr a, Expr b, Expr c, Expr v) { return a + v * b / c; });
+
+  // Conversions and copies.
+  define("to_dtype(Tensor self, dtype dtype) -> Tensor")
+      .doc("self converted to `dtype`.")
+      .bind(hidden)
+      .promote(Promote::none)
+      .no_in_place()
+      .result([](const Call& c) { return std::vector<DType>{c["dtype"].dtype}; })
+      .pointwise([](const LoopCall& c, Expr x) { return cast(x, compute_type(c["dtype"].dtype)); });
+  define("copy(Tensor self, Tensor src) -> Tensor")
+      .doc("The elements of src, broadcast to self's shape and converted to its dtype.")
+      .promote(Promote::none)
+      .result([](const Call& c) { return std::vector<DType>{c.tensor("self").dtype()}; })
+      .pointwise([](Expr a, Expr b) { return cast(b, a.dtype()); });
+  define("fill(Tensor self, Tensor value) -> Tensor")
+      .doc("A tensor like self with every element set to value.")
+      .promote(Promote::none)
+      .result([](const Call& c) { return std::vector<DType>{c.tensor("self").dtype()}; })
+      .pointwise([](Expr a, Expr v) { return cast(v, a.dtype()); });
+  define("zero(Tensor self) -> Tensor")
+      .doc("A tensor like self full of zeros.")
+      .pointwise([](Expr a) { return zero_like(a); });
+  define("masked_fill(Tensor self, Tensor mask, Tensor value) -> Tensor")
+      .doc("value where mask, else self.")
+      .promote(Promote::none)
+      .result([](const Call& c) { return std::vector<DType>{c.tensor("self").dtype()}; })
+      .pointwise([](Expr a, Expr m, Expr v) { return select(truth(m), cast(v, a.dtype()), a); });
+
+  define("real(Tensor self) -> Tensor").doc("The real part.").result(ResultType::real).no_in_place()
+      .pointwise([](Expr x) { return is_complex(x.dtype()) ? real(x) : x; }).samples(unary_samples());
+  define("imag(Tensor self) -> Tensor").doc("The imaginary part of a complex tensor.").dtypes(d::complex).result(ResultType::real).no_in_place()
+      .pointwise([](Expr x) { return imag(x); }).samples(unary_samples());
+  define("conj_physical(Tensor self) -> Tensor").doc("The complex conjugate, computed.")
+      .pointwise([](Expr x) { return is_complex(x.dtype()) ? conj(x) : x; }).samples(unary_samples());
+}

@@ -1,0 +1,220 @@
+// Pooling over windows.
+#include <limits>
+
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+
+using namespace facula;
+using namespace facula::loop;
+using namespace facula::op;
+namespace d = facula::dtypes;
+
+namespace {
+
+// Kernel, stride, padding and dilation of the two last dimensions.
+struct Window {
+  int64_t kernel[2], stride[2], padding[2], dilation[2];
+  bool ceil = false;
+};
+
+Window window(const Call& c) {
+  Window w;
+  auto pair = [&](const char* arg, int64_t* to) {
+    Dims p = c.ints(arg, 2);
+    for (int k = 0; k < 2; ++k) to[k] = p[size_t(k)].guard_int();
+  };
+  pair("kernel_size", w.kernel);
+  if (c.has("stride") && !c.ints("stride").empty()) pair("stride", w.stride);
+  else std::copy(w.kernel, w.kernel + 2, w.stride);
+  pair("padding", w.padding);
+  if (c.op().schema.index_of("dilation") >= 0) pair("dilation", w.dilation);
+  else w.dilation[0] = w.dilation[1] = 1;
+  w.ceil = c.flag("ceil_mode");
+  for (int k = 0; k < 2; ++k) {
+    runtime_check(w.kernel[k] > 0 && w.stride[k] > 0 && w.dilation[k] > 0, c.name()) << "kernel size, stride and dilation must be greater than zero";
+    runtime_check(w.padding[k] >= 0 && w.padding[k] * 2 <= w.kernel[k], c.name()) << "pad should be at most half of kernel size, but got pad="
+        << w.padding[k] << " and kernel_size=" << w.kernel[k];
+  }
+  return w;
+}
+
+SymInt pooled(SymInt n, const Window& w, int k) {
+  SymInt span = n + SymInt(2 * w.padding[k] - w.dilation[k] * (w.kernel[k] - 1) - 1 + (w.ceil ? w.stride[k] - 1 : 0));
+  SymInt out = span / SymInt(w.stride[k]) + SymInt(int64_t(1));
+  if (w.ceil && (out - SymInt(int64_t(1))) * SymInt(w.stride[k]) >= n + SymInt(w.padding[k])) out -= SymInt(int64_t(1));
+  return out;
+}
+
+Dims pooled_sizes(const Call& c, const char* arg = "self") {
+  auto sizes = c.sizes(arg);
+  runtime_check(sizes.size() == 3 || sizes.size() == 4, c.name()) << "expected 3D (unbatched) or 4D (batched) input [N, C, H, W], got shape " << to_string(sizes);
+  Window w = window(c);
+  Dims out(sizes);
+  for (int k = 0; k < 2; ++k) {
+    auto& s = out[sizes.size() - 2 + size_t(k)];
+    s = pooled(s, w, k);
+    runtime_check(s > SymInt(int64_t(0)), c.name()) << "given input size " << to_string(sizes) << ", the output size is too small: " << to_string(SymSpan(out));
+  }
+  return out;
+}
+
+// Position along input dimension k of step b of window o, unclamped; and whether it lies inside.
+struct Tap { Expr at, inside; };
+Tap tap(const Window& w, int k, Expr o, Expr b, SymInt n) {
+  Expr at = o * Scalar(w.stride[k]) + b * Scalar(w.dilation[k]) - Scalar(w.padding[k]);
+  if (w.padding[k] == 0 && !w.ceil) return {at, constant(true, DType::Bool)};
+  Expr limit = loop::size(n);
+  return {max(min(at, limit - Scalar(int64_t(1))), Scalar(int64_t(0))), (at >= Scalar(int64_t(0))) & (at < limit)};
+}
+
+// Reduction over a window that tells value and position within the input plane.
+Expr best(const LoopCall& c, const Index& i) {
+  Window w = window(c);
+  auto sizes = c.sizes("self");
+  size_t r = sizes.size() - 2;
+  return reduce(c, monoid::argmax, {SymInt(w.kernel[0]), SymInt(w.kernel[1])}, [&](Index b) {
+    Tap y = tap(w, 0, i[r], b[0], sizes[r]), x = tap(w, 1, i[r + 1], b[1], sizes[r + 1]);
+    Index j = i;
+    j[r] = y.at;
+    j[r + 1] = x.at;
+    Expr value = c.load("self", j);
+    DType t = value.dtype();
+    Scalar lowest = is_floating(t) ? Scalar(-std::numeric_limits<double>::infinity()) : Scalar(std::numeric_limits<int64_t>::min() >> (64 - 8 * itemsize(t)));
+    return std::vector<Expr>{select(y.inside & x.inside, value, constant(lowest, t)), y.at * loop::size(sizes[r + 1]) + x.at};
+  });
+}
+
+// For element (y, x) of the input, the windows that contain it: step b of the window whose origin it then is.
+struct Cover { Expr window, valid; };
+Cover cover(const Window& w, int k, Expr at, Expr b, SymInt outputs) {
+  Expr start = at + Scalar(w.padding[k]) - b * Scalar(w.dilation[k]);
+  Expr o = floordiv(start, Scalar(w.stride[k])), limit = loop::size(outputs);
+  Expr valid = eq(o * Scalar(w.stride[k]), start) & (o >= Scalar(int64_t(0))) & (o < limit);
+  return {max(min(o, limit - Scalar(int64_t(1))), Scalar(int64_t(0))), valid};
+}
+
+}  // namespace
+
+FACULA_FAMILY(pool) {
+  define("max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) "
+         "-> (Tensor output, Tensor indices)")
+      .doc("Largest value of each window [..., H, W], and its position in the H x W plane.")
+      .bind(function)
+      .dtypes(d::integral | d::floating)
+      .result([](const Call& c) { return std::vector<DType>{c.dtype("self"), DType::Int64}; })
+      .shapes([](const Call& c) { Dims s = pooled_sizes(c); return std::vector<Dims>{s, s}; })
+      .non_differentiable({1})
+      .loop([](const LoopCall& c, Index i) {
+        Expr r = best(c, i);
+        return std::vector<Expr>{part(r, 0), part(r, 1)};
+      })
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        return grads(max_pool2d_backward(v.grad(0), v.result(1), c.sizes("self"), c.ints("kernel_size"), c.ints("stride"), c.ints("padding"),
+                                         c.ints("dilation"), c.flag("ceil_mode")));
+      });
+  define("max_pool2d_backward(Tensor grad, Tensor indices, SymInt[] size, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode) -> Tensor")
+      .doc("Each gradient at the position that was the largest.")
+      .bind(hidden).no_in_place()
+      .shape([](const Call& c) { return Dims(c.ints("size")); })
+      .loop([](const LoopCall& c, Index i) {
+        Window w = window(c);
+        size_t r = i.size() - 2;
+        SymInt width = c.ints("size")[r + 1];
+        Expr own = i[r] * loop::size(width) + i[r + 1];
+        auto at_window = [&](Expr by, Expr bx) {
+          Cover y = cover(w, 0, i[r], by, c.sizes("grad")[r]), x = cover(w, 1, i[r + 1], bx, c.sizes("grad")[r + 1]);
+          Index j = i;
+          j[r] = y.window;
+          j[r + 1] = x.window;
+          Expr g = c.load("grad", j);
+          return select(y.valid & x.valid & eq(c.load("indices", j), own), g, constant(0.0, g.dtype()));
+        };
+        bool apart = w.stride[0] >= w.kernel[0] && w.stride[1] >= w.kernel[1] && w.dilation[0] == 1 && w.dilation[1] == 1;
+        if (apart) {  // at most one window holds the element: the one it falls into
+          Window whole = w;
+          auto step = [&](int k, Expr at) { return at + Scalar(whole.padding[k]) - floordiv(at + Scalar(whole.padding[k]), Scalar(whole.stride[k])) * Scalar(whole.stride[k]); };
+          return at_window(step(0, i[r]), step(1, i[r + 1]));
+        }
+        return reduce(c, monoid::sum, {SymInt(w.kernel[0]), SymInt(w.kernel[1])}, [&](Index b) { return at_window(b[0], b[1]); });
+      })
+      .vjp([](const Vjp& v) {
+        Tensor at = v["indices"];
+        Tensor g = reshape(v.grad(), [&] { Dims s(v.grad().sizes()); s.pop_back(); s.back() = int64_t(-1); return s; }());
+        Dims flat(at.sizes());
+        flat.pop_back();
+        flat.back() = int64_t(-1);
+        return grads(reshape(gather(g, -1, reshape(at, flat)), at.sizes()), Tensor());
+      });
+  define("max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor")
+      .doc("Largest value of each window [..., H, W]; stride defaults to the kernel's size.")
+      .bind(function).no_in_place()
+      .unfused([](const Call& c, const Tensor& self) {
+        return std::get<0>(max_pool2d_with_indices(self, c.ints("kernel_size"), c.ints("stride"), c.ints("padding"), c.ints("dilation"), c.flag("ceil_mode")));
+      });
+  define("avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor")
+      .doc("Mean of each window [..., H, W].")
+      .bind(nn_functional).no_in_place()
+      .dtypes(d::floating)
+      .shape([](const Call& c) { return pooled_sizes(c); })
+      .loop([](const LoopCall& c, Index i) {
+        Window w = window(c);
+        auto sizes = c.sizes("self");
+        size_t r = sizes.size() - 2;
+        Expr total = reduce(c, monoid::sum, {SymInt(w.kernel[0]), SymInt(w.kernel[1])}, [&](Index b) {
+          Tap y = tap(w, 0, i[r], b[0], sizes[r]), x = tap(w, 1, i[r + 1], b[1], sizes[r + 1]);
+          Index j = i;
+          j[r] = y.at;
+          j[r + 1] = x.at;
+          Expr value = c.load("self", j);
+          return select(y.inside & x.inside, value, constant(0.0, value.dtype()));
+        });
+        if (c.has("divisor_override")) return total / double(c.integer("divisor_override").guard_int());
+        auto extent = [&](int k) {  // elements of the window along dimension k that count
+          Expr start = i[r + size_t(k)] * Scalar(w.stride[k]) - Scalar(w.padding[k]), n = loop::size(sizes[r + size_t(k)]);
+          Expr end = min(start + Scalar(w.kernel[k]), n + Scalar(w.padding[k]));
+          if (c.flag("count_include_pad")) return end - start;
+          return min(end, n) - max(start, Scalar(int64_t(0)));
+        };
+        return total / cast(extent(0) * extent(1), total.dtype());
+      })
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        return grads(avg_pool2d_backward(v.grad(), c.sizes("self"), c.ints("kernel_size"), c.ints("stride"), c.ints("padding"), c.flag("ceil_mode"),
+                                         c.flag("count_include_pad"), c.has("divisor_override") ? std::optional(c.integer("divisor_override")) : std::nullopt));
+      });
+  define("avg_pool2d_backward(Tensor grad, SymInt[] size, int[2] kernel_size, int[2] stride, int[2] padding, bool ceil_mode, bool count_include_pad, int? divisor_override) -> Tensor")
+      .doc("Each gradient spread over its window.")
+      .bind(hidden).no_in_place()
+      .shape([](const Call& c) { return Dims(c.ints("size")); })
+      .loop([](const LoopCall& c, Index i) {
+        Window w = window(c);
+        auto sizes = c.ints("size");
+        size_t r = i.size() - 2;
+        return reduce(c, monoid::sum, {SymInt(w.kernel[0]), SymInt(w.kernel[1])}, [&](Index b) {
+          Cover y = cover(w, 0, i[r], b[0], c.sizes("grad")[r]), x = cover(w, 1, i[r + 1], b[1], c.sizes("grad")[r + 1]);
+          Index j = i;
+          j[r] = y.window;
+          j[r + 1] = x.window;
+          Expr g = c.load("grad", j);
+          Expr count;
+          if (c.has("divisor_override")) {
+            count = constant(double(c.integer("divisor_override").guard_int()), g.dtype());
+          } else {
+            auto extent = [&](int k, Expr o) {
+              Expr start = o * Scalar(w.stride[k]) - Scalar(w.padding[k]), n = loop::size(sizes[r + size_t(k)]);
+              Expr end = min(start + Scalar(w.kernel[k]), n + Scalar(w.padding[k]));
+              return c.flag("count_include_pad") ? end - start : min(end, n) - max(start, Scalar(int64_t(0)));
+            };
+            count = cast(extent(0, y.window) * extent(1, x.window), g.dtype());
+          }
+          return select(y.valid & x.valid, g / count, constant(0.0, g.dtype()));
+        });
+      })
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        return grads(avg_pool2d(v.grad(), c.ints("kernel_size"), c.ints("stride"), c.ints("padding"), c.flag("ceil_mode"), c.flag("count_include_pad"),
+                                c.has("divisor_override") ? std::optional(c.integer("divisor_override")) : std::nullopt));
+      });
+}

@@ -1,0 +1,346 @@
+// Reductions over dimensions, and running ones.
+#include <cmath>
+
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+
+using namespace facula;
+using namespace facula::loop;
+using namespace facula::op;
+namespace d = facula::dtypes;
+
+namespace {
+
+// Sums and products of integers are int64 unless `dtype` says otherwise.
+std::vector<DType> accumulated(const Call& c) {
+  if (auto wanted = c.maybe_dtype("dtype")) return {*wanted};
+  DType t = c.dtype("self");
+  return {is_differentiable(t) ? t : DType::Int64};
+}
+
+DType same_or_given(const Call& c) { return c.maybe_dtype("dtype").value_or(c.dtype("self")); }
+
+void check_not_empty(const Call& c, const char* what) {
+  auto sizes = c.sizes("self");
+  for (int k : c.dims("dim"))
+    index_check(sizes.empty() || sizes[size_t(k)] != SymInt(int64_t(0)), c.name())
+        << "expected reduction dim " << k << " to have non-zero size (shape " << to_string(sizes) << "): " << what << " of no elements is undefined";
+}
+
+std::function<Dims(const Call&)> reduced_not_empty(const char* what) {
+  return [what](const Call& c) {
+    check_not_empty(c, what);
+    return reduced()(c);
+  };
+}
+
+// Result `y` and its gradient with the reduced dimensions put back, so that they broadcast against `self`.
+Tensor put_back(const Vjp& v, Tensor t) {
+  auto& c = v.call();
+  bool keep = c.op().schema.index_of("keepdim") >= 0 && c.flag("keepdim");
+  if (keep || c.rank("self") == 0) return t;
+  for (int k : c.dims("dim")) t = unsqueeze(t, k);
+  return t;
+}
+
+// The gradient of a reduction that selects values, spread evenly over ties.
+Grads even_over_ties(const Vjp& v) {
+  Tensor x = v["self"];
+  Tensor mask = eq(x, put_back(v, v.result()));
+  auto dims = v.call().dims("dim");
+  Tensor count = sum(mask, dims, true);
+  return grads(where(mask, div(put_back(v, v.grad()), to_dtype(count, v.grad().dtype())), zeros_like(v.grad().dim() == x.dim() ? v.grad() : put_back(v, v.grad()))));
+}
+
+Expr extremum(const LoopCall& c, Monoid m, Index i, int part_number) {
+  Axes axes(c);
+  return part(axes.reduce(m, i, [&](Index j) { return std::vector<Expr>{c.load("self", j), axes.position()}; }), part_number);
+}
+
+// Mean and variance over `dim` in two passes over the data: exact to rounding, where one pass cancels.
+std::pair<Tensor, Tensor> mean_and_var(const Tensor& x, Sizes dim, std::optional<double> correction, bool keepdim) {
+  Tensor middle = mean(x, dim, true);
+  Tensor deviation = sub(x, middle);
+  SymInt count = int64_t(1);
+  Ints dims;
+  for (auto k : dim) dims.push_back(wrap_dim("var", k.guard_int(), x.dim()));
+  for (int k = 0; k < x.dim(); ++k)
+    if (dims.empty() || std::find(dims.begin(), dims.end(), k) != dims.end()) count *= x.size(k);
+  Tensor total = sum(mul(deviation, deviation), dim, keepdim);
+  Tensor variance = div(total, max(count - SymInt(int64_t(correction.value_or(1))), SymInt(int64_t(0))));
+  if (!keepdim && x.dim()) {
+    Dims sizes(total.sizes());
+    middle = view(middle, sizes);
+  }
+  return {middle, variance};
+}
+
+std::vector<Dims> twice(const Call& c) {
+  auto sizes = reduced_not_empty("the extremum")(c);
+  return {sizes, sizes};
+}
+
+Grads selected(const Vjp& v) {
+  auto& c = v.call();
+  return grads(put_along(v.grad(0), v.result(1), c.sizes("self"), c.dim("dim"), c.flag("keepdim")));
+}
+
+}  // namespace
+
+FACULA_FAMILY(reduce) {
+  define("sum(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+      .doc("Sum over `dim` (all dimensions if None). Integers and bool give int64.")
+      .no_in_place()
+      .result(accumulated)
+      .shape(reduced())
+      .loop([](const LoopCall& c, Index i) {
+        DType t = compute_type(accumulated(c)[0]);
+        return reduce_over(c, monoid::sum, i, [&](Index j) { return cast(c.load("self", j), t); });
+      })
+      .samples(reduction_samples());
+  define("mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+      .doc("Mean over `dim` (all dimensions if None).")
+      .no_in_place()
+      .result([](const Call& c) {
+        runtime_check(is_differentiable(same_or_given(c)), "mean") << "could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: "
+            << c.dtype("self") << hint("x.float().mean(), or mean(dtype=facula.float32)");
+        return std::vector<DType>{same_or_given(c)};
+      })
+      .shape(reduced())
+      .loop([](const LoopCall& c, Index i) {
+        DType t = compute_type(same_or_given(c));
+        Axes axes(c);
+        Expr total = axes.reduce(monoid::sum, i, [&](Index j) { return cast(c.load("self", j), t); });
+        return total / cast(size(axes.count()), t);
+      })
+      .samples(reduction_samples());
+  define("prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+      .doc("Product over `dim` (all dimensions if None). Integers and bool give int64.")
+      .no_in_place()
+      .result(accumulated)
+      .shape(reduced())
+      .loop([](const LoopCall& c, Index i) {
+        DType t = compute_type(accumulated(c)[0]);
+        return reduce_over(c, monoid::prod, i, [&](Index j) { return cast(c.load("self", j), t); });
+      })
+      .vjp([](const Vjp& v) {
+        // Products of all others: the result over the element, or, at zeros, the product of the rest.
+        Tensor x = v["self"];
+        auto dims = v.call().dims("dim");
+        Tensor zero = eq(x, 0), zeros = sum(zero, dims, true);
+        Tensor rest = prod_over(where(zero, ones_like(x), x), dims);
+        Tensor others = where(zero, where(le(zeros, 1), rest, zeros_like(rest)), where(eq(zeros, 0), div(rest, where(zero, ones_like(x), x)), zeros_like(x)));
+        return grads(mul(put_back(v, v.grad()), others));
+      })
+      .samples(reduction_samples());
+  define("prod_over(Tensor self, int[] dim) -> Tensor").doc("Product over `dim`, kept as size 1.").bind(hidden)
+      .unfused([](const Tensor& self, SymSpan dim) { return prod(self, dim, true); });
+  define("amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor")
+      .doc("Largest value over `dim`; gradients are spread evenly over ties; NaN wins.")
+      .dtypes(d::real)
+      .no_in_place()
+      .shape(reduced_not_empty("the maximum"))
+      .loop([](const LoopCall& c, Index i) { return reduce_over(c, monoid::max, i, [&](Index j) { return c.load("self", j); }); })
+      .vjp(even_over_ties)
+      .samples(reduction_samples());
+  define("amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor")
+      .doc("Smallest value over `dim`; gradients are spread evenly over ties; NaN wins.")
+      .dtypes(d::real)
+      .no_in_place()
+      .shape(reduced_not_empty("the minimum"))
+      .loop([](const LoopCall& c, Index i) { return reduce_over(c, monoid::min, i, [&](Index j) { return c.load("self", j); }); })
+      .vjp(even_over_ties)
+      .samples(reduction_samples());
+  define("max(Tensor self) -> Tensor").doc("Largest element; its gradient is spread evenly over ties.")
+      .unfused([](const Tensor& self) { return amax(self); });
+  define("min(Tensor self) -> Tensor").doc("Smallest element; its gradient is spread evenly over ties.")
+      .unfused([](const Tensor& self) { return amin(self); });
+  define("max.other(Tensor self, Tensor other) -> Tensor").doc("The larger of both, element by element.")
+      .unfused([](const Tensor& self, const Tensor& other) { return maximum(self, other); });
+  define("min.other(Tensor self, Tensor other) -> Tensor").doc("The smaller of both, element by element.")
+      .unfused([](const Tensor& self, const Tensor& other) { return minimum(self, other); });
+  define("max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
+      .doc("Largest values along `dim` and their first positions.")
+      .dtypes(d::real)
+      .result([](const Call& c) { return std::vector<DType>{c.dtype("self"), DType::Int64}; })
+      .shapes(twice)
+      .non_differentiable({1})
+      .loop([](const LoopCall& c, Index i) { return std::vector<Expr>{extremum(c, monoid::argmax, i, 0), extremum(c, monoid::argmax, i, 1)}; })
+      .vjp(selected);
+  define("min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
+      .doc("Smallest values along `dim` and their first positions.")
+      .dtypes(d::real)
+      .result([](const Call& c) { return std::vector<DType>{c.dtype("self"), DType::Int64}; })
+      .shapes(twice)
+      .non_differentiable({1})
+      .loop([](const LoopCall& c, Index i) { return std::vector<Expr>{extremum(c, monoid::argmin, i, 0), extremum(c, monoid::argmin, i, 1)}; })
+      .vjp(selected);
+  define("put_along(Tensor grad, Tensor indices, SymInt[] size, int dim, bool keepdim) -> Tensor")
+      .doc("Zeros of `size` with grad at `indices` along `dim`: the gradient of operators that pick one value.")
+      .bind(hidden)
+      .no_in_place()
+      .shape([](const Call& c) { return Dims(c.ints("size")); })
+      .loop([](const LoopCall& c, Index i) {
+        Index j = i;
+        if (!i.empty()) {
+          auto k = size_t(c.integer("dim").concrete());
+          if (c.flag("keepdim")) j[k] = integer(0);
+          else j = without(i, int(k));
+        }
+        Expr g = c.load("grad", j);
+        if (i.empty()) return g;
+        return select(eq(c.load("indices", j), i[size_t(c.integer("dim").concrete())]), g, constant(0.0, g.dtype()));
+      })
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        int k = int(c.integer("dim").concrete());
+        if (c.ints("size").empty()) return grads(v.grad(), Tensor());
+        Tensor at = c.flag("keepdim") ? v["indices"] : unsqueeze(v["indices"], k);
+        Tensor g = gather(v.grad(), k, at);
+        return grads(c.flag("keepdim") ? g : squeeze(g, k), Tensor());
+      });
+  define("argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor")
+      .doc("Position of the first largest value along `dim` (of the flattened tensor if None).")
+      .dtypes(d::real).result(ResultType::int64).no_in_place().non_differentiable()
+      .shape(reduced_not_empty("the position of the maximum"))
+      .loop([](const LoopCall& c, Index i) { return extremum(c, monoid::argmax, i, 1); });
+  define("argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor")
+      .doc("Position of the first smallest value along `dim` (of the flattened tensor if None).")
+      .dtypes(d::real).result(ResultType::int64).no_in_place().non_differentiable()
+      .shape(reduced_not_empty("the position of the minimum"))
+      .loop([](const LoopCall& c, Index i) { return extremum(c, monoid::argmin, i, 1); });
+  define("any(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor")
+      .doc("Is any element over `dim` non-zero?")
+      .result(ResultType::boolean).no_in_place()
+      .shape(reduced())
+      .loop([](const LoopCall& c, Index i) { return reduce_over(c, monoid::any, i, [&](Index j) { return cast(c.load("self", j), DType::Bool); }); });
+  define("all(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor")
+      .doc("Are all elements over `dim` non-zero?")
+      .result(ResultType::boolean).no_in_place()
+      .shape(reduced())
+      .loop([](const LoopCall& c, Index i) { return reduce_over(c, monoid::all, i, [&](Index j) { return cast(c.load("self", j), DType::Bool); }); });
+  define("count_nonzero(Tensor self, int[1]? dim=None) -> Tensor").doc("How many elements over `dim` are non-zero.").no_in_place()
+      .unfused([](const Tensor& self, Sizes dim) { return sum(ne(self, 0), dim); });
+
+  define("var(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
+      .doc("Variance over `dim`: mean squared deviation, with `correction` subtracted from the count.")
+      .dtypes(d::floating)
+      .no_in_place()
+      .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
+        return mean_and_var(self, dim, correction, keepdim).second;
+      })
+      .samples(reduction_samples());
+  define("var.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor").doc("Variance over `dim`, unbiased or not.")
+      .no_in_place()
+      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) { return var(self, dim, unbiased ? 1.0 : 0.0, keepdim); });
+  define("std(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
+      .doc("Standard deviation over `dim`.")
+      .dtypes(d::floating)
+      .no_in_place()
+      .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
+        return sqrt(mean_and_var(self, dim, correction, keepdim).second);
+      });
+  define("std.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor").doc("Standard deviation over `dim`, unbiased or not.")
+      .no_in_place()
+      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) { return sqrt(var(self, dim, unbiased ? 1.0 : 0.0, keepdim)); });
+  define("var_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
+      .doc("Variance and mean over `dim`.")
+      .dtypes(d::floating)
+      .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
+        auto [mean, var] = mean_and_var(self, dim, correction, keepdim);
+        return std::tuple(var, mean);
+      });
+  define("norm(Tensor self, Scalar? p=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+      .doc("The p-norm over `dim`: (sum |x|^p)^(1/p); p = inf, -inf and 0 are the limits.")
+      .no_in_place()
+      .composite([](const Tensor& self, std::optional<Scalar> p, Sizes dim, bool keepdim, std::optional<DType> dtype) {
+        Tensor x = dtype ? to_dtype(self, *dtype) : self;
+        runtime_check(is_differentiable(x.dtype()), "norm") << "expected a floating point or complex tensor, got " << x.dtype() << hint("x.float().norm()");
+        double order = p ? p->to_double() : 2;
+        Tensor magnitude = abs(x);
+        if (order == 2) {
+          Tensor total = sum(is_complex(x.dtype()) ? mul(magnitude, magnitude) : mul(x, x), dim, keepdim);
+          return sqrt(total);
+        }
+        if (order == 1) return sum(magnitude, dim, keepdim);
+        if (std::isinf(order)) {
+          Sizes all = dim.is_none() ? Sizes() : dim;
+          return order > 0 ? amax(magnitude, all, keepdim) : amin(magnitude, all, keepdim);
+        }
+        if (order == 0) return sum(to_dtype(ne(x, 0), magnitude.dtype()), dim, keepdim);
+        return pow(sum(pow(magnitude, order), dim, keepdim), 1 / order);
+      })
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        Tensor x = v["self"], y = put_back(v, v.result()), g = put_back(v, v.grad());
+        double order = c.has("p") ? c.real("p") : 2;
+        if (order == 0) return grads(zeros_like(x));
+        if (order == 1) return grads(mul(g, sign(x)));
+        if (order == 2) return grads(mul(x, where(eq(y, 0), zeros_like(y), div(g, y))));
+        if (std::isinf(order)) {
+          Tensor mask = eq(abs(x), y);
+          return grads(mul(sign(x), where(mask, div(g, to_dtype(sum(mask, c.dims("dim"), true), g.dtype())), zeros_like(g))));
+        }
+        Tensor scaled = mul(mul(x, pow(abs(x), order - 2)), div(g, pow(y, order - 1)));
+        return grads(where(eq(x, 0), zeros_like(x), scaled));
+      })
+      .samples(reduction_samples());
+  define("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor")
+      .doc("log(sum(exp(self))) over `dim`, without overflow.")
+      .dtypes(d::floating)
+      .no_in_place()
+      .composite([](const Tensor& self, SymSpan dim, bool keepdim) {
+        Tensor top = amax(self, dim, true);
+        Tensor shift = where(isinf(top), zeros_like(top), top);
+        Tensor y = add(log(sum(exp(sub(self, shift)), dim, true)), shift);
+        return keepdim ? y : squeeze(y, dim);
+      })
+      .vjp([](const Vjp& v) { return grads(mul(put_back(v, v.grad()), exp(sub(v["self"], put_back(v, v.result()))))); });
+
+  define("cumsum(Tensor self, int dim, *, dtype? dtype=None) -> Tensor")
+      .doc("Running sums along `dim`.")
+      .result(accumulated)
+      .shape([](const Call& c) { c.dim("dim"); return Dims(c.sizes("self")); })
+      .loop([](const LoopCall& c, Index i) {
+        DType t = compute_type(accumulated(c)[0]);
+        if (i.empty()) return cast(c.load("self", i), t);
+        int k = c.dim("dim");
+        return scan_over(c, monoid::sum, i, k, c.size("self", k), [&](Index j) { return cast(c.load("self", j), t); });
+      })
+      .vjp([](const Vjp& v) {
+        if (v.call().rank("self") == 0) return grads(v.grad());
+        int k = v.call().dim("dim");
+        return grads(flip(cumsum(flip(v.grad(), k), k), k));
+      });
+  define("cumprod(Tensor self, int dim, *, dtype? dtype=None) -> Tensor")
+      .doc("Running products along `dim`.")
+      .result(accumulated)
+      .shape([](const Call& c) { c.dim("dim"); return Dims(c.sizes("self")); })
+      .loop([](const LoopCall& c, Index i) {
+        DType t = compute_type(accumulated(c)[0]);
+        if (i.empty()) return cast(c.load("self", i), t);
+        int k = c.dim("dim");
+        return scan_over(c, monoid::prod, i, k, c.size("self", k), [&](Index j) { return cast(c.load("self", j), t); });
+      })
+      .vjp([](const Vjp& v) {
+        if (v.call().rank("self") == 0) return grads(v.grad());
+        int k = v.call().dim("dim");
+        Tensor weighted = mul(v.grad(), v.result());
+        return grads(div(flip(cumsum(flip(weighted, k), k), k), v["self"]));
+      });
+  define("sum_to_size(Tensor self, SymInt[] size) -> Tensor")
+      .doc("self summed over the dimensions in which `size` is smaller: the inverse of broadcasting.")
+      .bind(method)
+      .no_in_place()
+      .unfused([](const Tensor& self, SymSpan size) {
+        runtime_check(broadcasts_to(size, self.sizes()), "sum_to_size") << "size " << to_string(size) << " is not expandable to " << to_string(self.sizes());
+        Ints over;
+        int leading = self.dim() - int(size.size());
+        for (int k = 0; k < self.dim(); ++k)
+          if (k < leading || (size[size_t(k - leading)] == SymInt(int64_t(1)) && self.size(k) != SymInt(int64_t(1)))) over.push_back(k);
+        if (over.empty()) return self;
+        Tensor t = sum(self, over, true);
+        return leading ? view(t, size) : t;
+      });
+}

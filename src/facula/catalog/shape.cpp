@@ -1,0 +1,250 @@
+// Copies that rearrange: joining, repeating, mirroring, padding, triangles.
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+#include "facula/tensor/promotion.h"
+
+using namespace facula;
+using namespace facula::loop;
+using namespace facula::op;
+
+namespace {
+
+Expr zero(Expr like) { return constant(Scalar(int64_t(0)), like.dtype()); }
+
+Dims joined_sizes(const Call& c) {
+  auto tensors = c.tensors("tensors");
+  value_check(!tensors.empty(), c.name()) << "expected a non-empty list of tensors";
+  const Tensor* first = nullptr;
+  for (auto& t : tensors) if (!(t.dim() == 1 && t.size(0) == SymInt(int64_t(0))) && !first) first = &t;
+  if (!first) first = &tensors[0];
+  runtime_check(first->dim() > 0, c.name()) << "zero-dimensional tensors cannot be concatenated" << hint("stack joins them along a new dimension");
+  int d = wrap_dim(c.name(), c.integer("dim").guard_int(), first->dim());
+  Dims sizes(first->sizes());
+  sizes[size_t(d)] = int64_t(0);
+  for (auto& t : tensors) {
+    if (t.dim() == 1 && t.size(0) == SymInt(int64_t(0))) continue;
+    bool fits = t.dim() == first->dim();
+    for (int k = 0; fits && k < t.dim(); ++k) fits = k == d || t.size(k) == first->size(k);
+    runtime_check(fits, c.name()) << "sizes of tensors must match except in dimension " << d << ": " << shapes_of(tensors);
+    sizes[size_t(d)] += t.size(d);
+  }
+  return sizes;
+}
+
+void check_triangle(const Call& c) { runtime_check(c.rank("self") >= 2, c.name()) << "input tensor must have at least 2 dimensions, got shape " << to_string(c.sizes("self")); }
+
+}  // namespace
+
+FACULA_FAMILY(shape) {
+  define("cat(Tensor[] tensors, int dim=0) -> Tensor")
+      .doc("Tensors joined along `dim`.")
+      .alias("concat").alias("concatenate")
+      .bind(function).no_in_place()
+      .result([](const Call& c) {
+        Promotion p;
+        for (auto& t : c.tensors("tensors")) p.add(t);
+        return std::vector<DType>{p.result()};
+      })
+      .shape(joined_sizes)
+      .library("cat")
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        auto tensors = c.tensors("tensors");
+        int d = wrap_dim("cat", c.integer("dim").guard_int(), v.grad().dim());
+        Grads out;
+        SymInt at = int64_t(0);
+        for (auto& t : tensors) {
+          if (t.dim() == 1 && v.grad().dim() != 1) {
+            out.push_back(zeros_like(t));
+            continue;
+          }
+          out.push_back(to_dtype(narrow(v.grad(), d, at, t.size(d)), t.dtype()));
+          at += t.size(d);
+        }
+        return out;
+      });
+  define("stack(Tensor[] tensors, int dim=0) -> Tensor")
+      .doc("Tensors of one shape joined along a new dimension.")
+      .bind(function).no_in_place()
+      .unfused([](const std::vector<Tensor>& tensors, int64_t dim) {
+        runtime_check(!tensors.empty(), "stack") << "expects a non-empty list of tensors";
+        int d = wrap_dim("stack", dim, tensors[0].dim() + 1);
+        std::vector<Tensor> raised;
+        for (auto& t : tensors) {
+          bool same = t.dim() == tensors[0].dim() && std::equal(t.sizes().begin(), t.sizes().end(), tensors[0].sizes().begin());
+          runtime_check(same, "stack") << "expects each tensor to be equal size: " << shapes_of(tensors);
+          raised.push_back(unsqueeze(t, d));
+        }
+        return cat(raised, d);
+      });
+  define("hstack(Tensor[] tensors) -> Tensor").doc("Joined along dimension 1 (0 for vectors).").bind(function).no_in_place()
+      .unfused([](const std::vector<Tensor>& tensors) {
+        std::vector<Tensor> raised;
+        for (auto& t : tensors) raised.push_back(t.dim() ? t : view(t, 1));
+        return cat(raised, raised.empty() || raised[0].dim() == 1 ? 0 : 1);
+      });
+  define("vstack(Tensor[] tensors) -> Tensor").doc("Joined along dimension 0, vectors as rows.").bind(function).no_in_place()
+      .unfused([](const std::vector<Tensor>& tensors) {
+        std::vector<Tensor> raised;
+        for (auto& t : tensors) raised.push_back(t.dim() >= 2 ? t : t.dim() == 1 ? unsqueeze(t, 0) : view(t, {1, 1}));
+        return cat(raised, 0);
+      });
+  define("contiguous(Tensor(a) self, *, MemoryFormat memory_format=contiguous_format) -> Tensor(a)")
+      .doc("self if its memory is already in that order, else a copy that is.")
+      .bind(method)
+      .unfused([](const Tensor& self, MemoryFormat format) {
+        if (format == MemoryFormat::preserve || self.is_contiguous(format)) return self;
+        return clone(self, format);
+      });
+  define("_row_major(Tensor self) -> Tensor").doc("A copy of self in row-major order.").bind(hidden).no_in_place()
+      .shape([](const Call& c) { return Dims(c.sizes("self")); })
+      .loop([](const LoopCall& c, Index i) { return c.load("self", i); });
+  define("_copied(Tensor self) -> Tensor").doc("A copy of self with its dimensions in the same order of memory.").bind(hidden).no_in_place()
+      .pointwise([](Expr x) { return x; });
+  define("clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor")
+      .doc("A copy of self, by default in the same memory order.")
+      .no_in_place()
+      .unfused([](const Tensor& self, std::optional<MemoryFormat> format) {
+        switch (format.value_or(MemoryFormat::preserve)) {
+          case MemoryFormat::preserve: return _copied(self);
+          case MemoryFormat::contiguous: return _row_major(self);
+          default: break;
+        }
+        runtime_check(self.dim() == 4, "clone") << "channels_last needs a 4-dimensional tensor [N, C, H, W], got shape " << to_string(self.sizes());
+        return permute(_row_major(permute(self, {0, 2, 3, 1})), {0, 3, 1, 2});
+      })
+      .samples(unary_samples());
+  define("repeat(Tensor self, SymInt[] repeats) -> Tensor")
+      .doc("self tiled repeats[k] times along dimension k.")
+      .bind(method).no_in_place()
+      .shape([](const Call& c) {
+        auto repeats = c.ints("repeats");
+        auto sizes = c.sizes("self");
+        runtime_check(repeats.size() >= sizes.size(), "repeat") << "number of dimensions of repeat dims " << to_string(repeats)
+            << " cannot be smaller than that of the tensor " << to_string(sizes);
+        Dims out(repeats);
+        size_t leading = repeats.size() - sizes.size();
+        for (size_t k = 0; k < repeats.size(); ++k) {
+          runtime_check(!(repeats[k] < SymInt(int64_t(0))), "repeat") << "trying to create a tensor with negative dimension: repeats " << to_string(repeats);
+          if (k >= leading) out[k] = out[k] * sizes[k - leading];
+        }
+        return out;
+      })
+      .loop([](const LoopCall& c, Index i) {
+        auto sizes = c.sizes("self");
+        size_t leading = i.size() - sizes.size();
+        Index j;
+        for (size_t k = 0; k < sizes.size(); ++k)
+          j.push_back(c.ints("repeats")[leading + k] == SymInt(int64_t(1)) ? i[leading + k] : remainder(i[leading + k], loop::size(sizes[k])));
+        return c.load("self", j);
+      })
+      .vjp([](const Vjp& v) {
+        auto repeats = v.call().ints("repeats");
+        auto sizes = v.call().sizes("self");
+        Dims split;
+        Ints over;
+        size_t leading = repeats.size() - sizes.size();
+        for (size_t k = 0; k < repeats.size(); ++k) {
+          over.push_back(int64_t(split.size()));
+          split.push_back(repeats[k]);
+          if (k >= leading) split.push_back(sizes[k - leading]);
+        }
+        if (over.empty()) return grads(v.grad());
+        return grads(reshape(sum(reshape(v.grad(), split), over), sizes));
+      });
+  define("flip(Tensor self, int[] dims) -> Tensor")
+      .doc("Order reversed along `dims`.")
+      .no_in_place()
+      .shape([](const Call& c) { for (auto k : c.ints("dims")) wrap_dim("flip", k.guard_int(), c.rank("self")); return Dims(c.sizes("self")); })
+      .loop([](const LoopCall& c, Index i) {
+        Index j = i;
+        for (auto k : c.ints("dims")) {
+          if (i.empty()) break;
+          auto d = size_t(wrap_dim("flip", k.guard_int(), c.rank("self")));
+          j[d] = loop::size(c.sizes("self")[d]) - Scalar(int64_t(1)) - i[d];
+        }
+        return c.load("self", j);
+      })
+      .vjp([](const Vjp& v) { return grads(flip(v.grad(), v.call().ints("dims"))); });
+  define("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor")
+      .doc("Elements moved by `shifts` along `dims`, those that leave come in on the other side.")
+      .no_in_place()
+      .shape([](const Call& c) {
+        auto shifts = c.ints("shifts"), dims = c.ints("dims");
+        runtime_check(dims.empty() ? shifts.size() == 1 : shifts.size() == dims.size(), "roll") << "shifts and dimensions must align: " << to_string(shifts) << ", " << to_string(dims);
+        return Dims(c.sizes("self"));
+      })
+      .unfused([](const Call& c, const Tensor& self) {
+        auto shifts = c.ints("shifts"), dims = c.ints("dims");
+        if (self.numel() == SymInt(int64_t(0))) return clone(self);
+        if (dims.empty()) return reshape(roll(reshape(self, -1), shifts, 0), self.sizes());
+        Tensor t = self;
+        for (size_t k = 0; k < dims.size(); ++k) {
+          int d = wrap_dim("roll", dims[k].guard_int(), self.dim());
+          SymInt n = self.size(d), s = shifts[k] % n;
+          if (s != SymInt(int64_t(0))) t = cat(std::vector<Tensor>{narrow(t, d, n - s, s), narrow(t, d, int64_t(0), n - s)}, d);
+        }
+        return t.is_same(self) ? clone(self) : t;
+      });
+  define("tril(Tensor self, SymInt diagonal=0) -> Tensor")
+      .doc("The lower triangle of the last two dimensions, up to `diagonal`; the rest is 0.")
+      .shape([](const Call& c) { check_triangle(c); return Dims(c.sizes("self")); })
+      .loop([](const LoopCall& c, Index i) {
+        Expr x = c.load("self", i);
+        return select(i[i.size() - 1] - i[i.size() - 2] <= loop::size(c.integer("diagonal")), x, zero(x));
+      })
+      .vjp([](const Vjp& v) { return grads(tril(v.grad(), v.call().integer("diagonal"))); });
+  define("triu(Tensor self, SymInt diagonal=0) -> Tensor")
+      .doc("The upper triangle of the last two dimensions, from `diagonal`; the rest is 0.")
+      .shape([](const Call& c) { check_triangle(c); return Dims(c.sizes("self")); })
+      .loop([](const LoopCall& c, Index i) {
+        Expr x = c.load("self", i);
+        return select(i[i.size() - 1] - i[i.size() - 2] >= loop::size(c.integer("diagonal")), x, zero(x));
+      })
+      .vjp([](const Vjp& v) { return grads(triu(v.grad(), v.call().integer("diagonal"))); });
+  define("constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor")
+      .doc("`pad` = (before, after) of the last dimension, then of the one before, ...; negative amounts crop.")
+      .bind(function).no_in_place()
+      .shape([](const Call& c) {
+        auto pad = c.ints("pad");
+        Dims sizes(c.sizes("self"));
+        runtime_check(pad.size() % 2 == 0 && pad.size() / 2 <= sizes.size(), "constant_pad_nd")
+            << "length of pad must be even and at most twice the number of dimensions: pad " << to_string(pad) << " for shape " << to_string(SymSpan(sizes));
+        for (size_t k = 0; k < pad.size() / 2; ++k) {
+          auto& s = sizes[sizes.size() - 1 - k];
+          s = s + pad[2 * k] + pad[2 * k + 1];
+          runtime_check(!(s < SymInt(int64_t(0))), "constant_pad_nd") << "the padding " << to_string(pad) << " leaves a negative size of shape " << to_string(c.sizes("self"));
+        }
+        return sizes;
+      })
+      .loop([](const LoopCall& c, Index i) {
+        auto pad = c.ints("pad");
+        auto sizes = c.sizes("self");
+        DType t = compute_type(c.dtype("self"));
+        Expr value = c.scalar("value", t);
+        Index j = i;
+        Expr inside = constant(true, DType::Bool);
+        for (size_t k = 0; k < pad.size() / 2; ++k) {
+          size_t d = sizes.size() - 1 - k;
+          if (sizes[d] == SymInt(int64_t(0))) return value;
+          Expr at = i[d] - loop::size(pad[2 * k]), n = loop::size(sizes[d]);
+          inside = inside & (at >= Scalar(int64_t(0))) & (at < n);
+          j[d] = max(min(at, n - Scalar(int64_t(1))), Scalar(int64_t(0)));
+        }
+        return select(inside, c.load("self", j), value);
+      })
+      .vjp([](const Vjp& v) {
+        Dims crop;
+        for (auto p : v.call().ints("pad")) crop.push_back(-p);
+        return grads(constant_pad_nd(v.grad(), crop, 0));
+      });
+  define("to(Tensor(a) self, dtype dtype, bool non_blocking=False, bool copy=False) -> Tensor(a)")
+      .doc("self converted to `dtype`; itself if nothing changes and copy is False.")
+      .bind(method).no_in_place()
+      .unfused([](const Call& c, const Tensor& self) {
+        DType t = *c.maybe_dtype("dtype");
+        if (t == self.dtype()) return c.flag("copy") ? clone(self) : self;
+        return to_dtype(self, t);
+      });
+}

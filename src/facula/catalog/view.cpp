@@ -1,0 +1,313 @@
+// Views: another geometry over the same storage. Gradients and functional forms follow from the steps.
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+
+using namespace facula;
+using namespace facula::op;
+
+namespace {
+
+// Start and length of a slice along a dimension of `n` elements, Python's rules.
+std::pair<SymInt, SymInt> slice_range(const char* name, SymInt n, SymInt start, SymInt end, SymInt step) {
+  value_check(step > SymInt(int64_t(0)), name) << "slice step must be positive, but got " << step;
+  auto clip = [&](SymInt i) {
+    if (i < SymInt(int64_t(0))) i += n;
+    if (i < SymInt(int64_t(0))) return SymInt(int64_t(0));
+    return i > n ? n : i;
+  };
+  start = clip(start);
+  end = clip(end);
+  if (end < start) end = start;
+  return {start, (end - start + step - SymInt(int64_t(1))) / step};
+}
+
+SymInt wrapped_index(const char* name, SymInt i, SymInt n, int dim, SymSpan sizes) {
+  index_check(i < n && !(i < -n), name) << "index " << i << " is out of bounds for dimension " << dim << " with size " << n
+                                        << " (shape " << to_string(sizes) << ")";
+  return i < SymInt(int64_t(0)) ? i + n : i;
+}
+
+Ints all_dims(int rank) {
+  Ints order;
+  for (int k = 0; k < rank; ++k) order.push_back(k);
+  return order;
+}
+
+std::vector<Geometry> pieces(const Geometry& g, int dim, std::span<const SymInt> lengths) {
+  std::vector<Geometry> out;
+  SymInt at = int64_t(0);
+  for (auto n : lengths) {
+    Geometry piece(g);
+    piece.slice(dim, at, n, int64_t(1));
+    out.push_back(std::move(piece));
+    at += n;
+  }
+  return out;
+}
+
+}  // namespace
+
+FACULA_FAMILY(view) {
+  define("view(Tensor(a) self, SymInt[] size) -> Tensor(a)")
+      .doc("The same elements under another shape, without copying. One size may be -1.")
+      .bind(method)
+      .view([](const Call& c, Geometry g) { g.reshape(infer_shape("view", c.ints("size"), c.tensor("self").numel())); return g; });
+  define("reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)")
+      .doc("The same elements under another shape: a view where possible, else a copy.")
+      .unfused([](const Tensor& self, SymSpan shape) {
+        Dims to = infer_shape("reshape", shape, self.numel());
+        return Geometry("reshape", self).can_view(to) ? view(self, to) : view(contiguous(self), to);
+      });
+  define("flatten(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)")
+      .doc("Dimensions start_dim to end_dim merged into one.")
+      .unfused([](const Call& c, const Tensor& self) {
+        if (self.dim() == 0) return reshape(self, {1});
+        int a = c.dim("start_dim"), b = c.dim("end_dim");
+        runtime_check(a <= b, "flatten") << "start_dim cannot come after end_dim: " << a << " and " << b;
+        Dims to;
+        SymInt merged = int64_t(1);
+        for (int k = 0; k < self.dim(); ++k) {
+          if (k < a || k > b) to.push_back(self.size(k));
+          else {
+            merged *= self.size(k);
+            if (k == b) to.push_back(merged);
+          }
+        }
+        return reshape(self, to);
+      });
+  define("unflatten(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)")
+      .doc("Dimension `dim` split into `sizes`.")
+      .unfused([](const Call& c, const Tensor& self, SymSpan sizes) {
+        int d = c.dim("dim");
+        Dims part = infer_shape("unflatten", sizes, self.size(d)), to;
+        for (int k = 0; k < self.dim(); ++k) {
+          if (k != d) to.push_back(self.size(k));
+          else for (auto s : part) to.push_back(s);
+        }
+        return view(self, to);
+      });
+  define("view_as(Tensor(a) self, Tensor other) -> Tensor(a)").doc("self viewed with the shape of other.").bind(method)
+      .unfused([](const Tensor& self, const Tensor& other) { return view(self, other.sizes()); });
+  define("reshape_as(Tensor(a) self, Tensor other) -> Tensor(a)").doc("self reshaped to the shape of other.").bind(method)
+      .unfused([](const Tensor& self, const Tensor& other) { return reshape(self, other.sizes()); });
+  define("permute(Tensor(a) self, int[] dims) -> Tensor(a)")
+      .doc("Dimensions reordered: dimension k of the result is dims[k] of self.")
+      .view([](const Call& c, Geometry g) {
+        auto dims = c.ints("dims");
+        runtime_check(int(dims.size()) == g.dim(), "permute") << "number of dimensions in the tensor input does not match the length of the desired ordering: "
+            << g.dim() << " (shape " << to_string(g.sizes()) << ") and " << dims.size();
+        Ints order;
+        for (auto i : dims) order.push_back(wrap_dim("permute", i.guard_int(), g.dim()));
+        Ints sorted = order;
+        std::sort(sorted.begin(), sorted.end());
+        runtime_check(sorted == all_dims(g.dim()), "permute") << "duplicate dims are not allowed: " << to_string(dims);
+        g.permute(order);
+        return g;
+      });
+  define("transpose(Tensor(a) self, int dim0, int dim1) -> Tensor(a)")
+      .doc("`self` with two dimensions exchanged; shares storage.")
+      .alias("swapaxes").alias("swapdims")
+      .view([](const Call& c, Geometry g) { if (g.dim()) g.swap(c.dim("dim0"), c.dim("dim1")); return g; });
+  define("t(Tensor(a) self) -> Tensor(a)")
+      .doc("The transpose of a matrix; vectors and scalars stay.")
+      .view([](const Call&, Geometry g) {
+        runtime_check(g.dim() <= 2, "t") << "expects a tensor with <= 2 dimensions, but self is " << g.dim() << "D " << to_string(g.sizes())
+            << hint("x.mT transposes the last two dimensions");
+        if (g.dim() == 2) g.swap(0, 1);
+        return g;
+      });
+  define("mT(Tensor(a) self) -> Tensor(a)").doc("The last two dimensions exchanged.").bind(property)
+      .view([](const Call&, Geometry g) {
+        runtime_check(g.dim() >= 2, "mT") << "needs a matrix or a batch of matrices, got shape " << to_string(g.sizes());
+        g.swap(g.dim() - 2, g.dim() - 1);
+        return g;
+      });
+  define("T(Tensor(a) self) -> Tensor(a)").doc("All dimensions reversed.").bind(property)
+      .view([](const Call&, Geometry g) {
+        Ints order = all_dims(g.dim());
+        std::reverse(order.begin(), order.end());
+        g.permute(order);
+        return g;
+      });
+  define("movedim(Tensor(a) self, int[] source, int[] destination) -> Tensor(a)")
+      .doc("Dimensions `source` moved to the positions `destination`.")
+      .alias("moveaxis")
+      .view([](const Call& c, Geometry g) {
+        auto from = c.ints("source"), to = c.ints("destination");
+        runtime_check(from.size() == to.size(), "movedim") << "source and destination must have as many dimensions: " << from.size() << " and " << to.size();
+        Ints order(size_t(g.dim()), -1);
+        std::vector<bool> taken(size_t(g.dim()));
+        for (size_t k = 0; k < from.size(); ++k) {
+          int s = wrap_dim("movedim", from[k].guard_int(), g.dim()), d = wrap_dim("movedim", to[k].guard_int(), g.dim());
+          runtime_check(order[size_t(d)] < 0 && !taken[size_t(s)], "movedim") << "a dimension is named twice in " << to_string(from) << " or " << to_string(to);
+          order[size_t(d)] = s;
+          taken[size_t(s)] = true;
+        }
+        int next = 0;
+        for (auto& o : order) {
+          if (o >= 0) continue;
+          while (taken[size_t(next)]) ++next;
+          o = next++;
+        }
+        g.permute(order);
+        return g;
+      });
+  define("expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)")
+      .doc("Dimensions of size 1 repeated without copying; -1 keeps a size; new dimensions go in front.")
+      .bind(method)
+      .view([](const Call& c, Geometry g) { g.expand(c.ints("size")); return g; });
+  define("expand_as(Tensor(a) self, Tensor other) -> Tensor(a)").doc("self expanded to the shape of other.").bind(method)
+      .unfused([](const Tensor& self, const Tensor& other) { return expand(self, other.sizes()); });
+  define("broadcast_to(Tensor(a) self, SymInt[] size) -> Tensor(a)").doc("self expanded to `size`.")
+      .unfused([](const Tensor& self, SymSpan size) { return expand(self, size); });
+  define("unsqueeze(Tensor(a) self, int dim) -> Tensor(a)")
+      .doc("A dimension of size 1 inserted before `dim`.")
+      .view([](const Call& c, Geometry g) { g.insert(wrap_dim("unsqueeze", c.integer("dim").guard_int(), g.dim() + 1)); return g; });
+  define("squeeze(Tensor(a) self) -> Tensor(a)")
+      .doc("All dimensions of size 1 removed.")
+      .view([](const Call&, Geometry g) {
+        for (int k = g.dim() - 1; k >= 0; --k) if (g.size(k) == SymInt(int64_t(1))) g.erase(k);
+        return g;
+      });
+  define("squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)")
+      .doc("The given dimensions removed where their size is 1.")
+      .view([](const Call& c, Geometry g) {
+        Ints dims;
+        for (auto i : c.ints("dim")) dims.push_back(wrap_dim("squeeze", i.guard_int(), g.dim()));
+        std::sort(dims.begin(), dims.end());
+        for (size_t k = dims.size(); k-- > 0;)
+          if (g.dim() && (k + 1 == dims.size() || dims[k] != dims[k + 1]) && g.size(int(dims[k])) == SymInt(int64_t(1))) g.erase(int(dims[k]));
+        return g;
+      });
+  define("select(Tensor(a) self, int dim, SymInt index) -> Tensor(a)")
+      .doc("The slice of self at `index` of `dim`, without that dimension.")
+      .view([](const Call& c, Geometry g) {
+        index_check(g.dim() > 0, "select") << "cannot be applied to a 0-dim tensor" << hint("x.item() gives its value");
+        int d = c.dim("dim");
+        g.select(d, wrapped_index("select", c.integer("index"), g.size(d), d, g.sizes()));
+        return g;
+      });
+  define("slice(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor(a)")
+      .doc("Elements start, start + step, ... below end of `dim`, as Python's slices.")
+      .bind(hidden)
+      .view([](const Call& c, Geometry g) {
+        int d = c.dim("dim");
+        SymInt n = g.size(d), step = c.integer("step");
+        auto [start, length] = slice_range("slice", n, c.has("start") ? c.integer("start") : SymInt(int64_t(0)), c.has("end") ? c.integer("end") : n, step);
+        g.slice(d, start, length, step);
+        return g;
+      });
+  define("narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)")
+      .doc("Elements start to start + length - 1 of `dim`.")
+      .view([](const Call& c, Geometry g) {
+        int d = c.dim("dim");
+        SymInt n = g.size(d), start = c.integer("start"), length = c.integer("length");
+        runtime_check(!(length < SymInt(int64_t(0))), "narrow") << "length must be non-negative, got " << length;
+        index_check(!(start < -n) && !(start > n), "narrow") << "start must be in [" << -n << ", " << n << "], got " << start;
+        if (start < SymInt(int64_t(0))) start += n;
+        runtime_check(!(start + length > n), "narrow") << "start (" << start << ") + length (" << length << ") exceeds dimension size (" << n << ")";
+        g.slice(d, start, length, int64_t(1));
+        return g;
+      });
+  define("split(Tensor(a) self, SymInt split_size, int dim=0) -> Tensor(a)[]")
+      .doc("Pieces of `split_size` elements along `dim`; the last may be smaller. All share self's storage.")
+      .view([](const Call& c, Geometry g) {
+        int d = c.dim("dim");
+        int64_t n = g.size(d).guard_int(), size = c.integer("split_size").guard_int();
+        runtime_check(size > 0 || (size == 0 && n == 0), "split") << "split_size must be positive, got " << size << " for dimension size " << n;
+        std::vector<SymInt> lengths;
+        for (int64_t at = 0; at < n; at += size) lengths.push_back(std::min(size, n - at));
+        if (lengths.empty()) lengths.push_back(int64_t(0));
+        return pieces(g, d, lengths);
+      });
+  define("split.sizes(Tensor(a) self, SymInt[] split_size, int dim=0) -> Tensor(a)[]")
+      .doc("Pieces of the given sizes along `dim`.")
+      .alias("split_with_sizes")
+      .view([](const Call& c, Geometry g) {
+        int d = c.dim("dim");
+        auto lengths = c.ints("split_size");
+        SymInt sum = int64_t(0);
+        for (auto n : lengths) {
+          runtime_check(!(n < SymInt(int64_t(0))), "split") << "expects sizes that are not negative, got " << to_string(lengths);
+          sum += n;
+        }
+        runtime_check(sum == g.size(d), "split") << "expects split_sizes to sum exactly to " << g.size(d) << " (the size of dimension " << d
+            << " of shape " << to_string(g.sizes()) << "), but got " << to_string(lengths);
+        return pieces(g, d, lengths);
+      });
+  define("chunk(Tensor(a) self, int chunks, int dim=0) -> Tensor(a)[]")
+      .doc("At most `chunks` pieces of equal size along `dim`, the last possibly smaller.")
+      .view([](const Call& c, Geometry g) {
+        int d = c.dim("dim");
+        int64_t n = g.size(d).guard_int(), count = c.integer("chunks").guard_int();
+        runtime_check(count > 0, "chunk") << "expects chunks to be greater than 0, got " << count;
+        int64_t size = std::max<int64_t>((n + count - 1) / count, n == 0 ? 0 : 1);
+        std::vector<SymInt> lengths;
+        if (n == 0) lengths.assign(size_t(count), int64_t(0));
+        for (int64_t at = 0; at < n; at += size) lengths.push_back(std::min(size, n - at));
+        return pieces(g, d, lengths);
+      });
+  define("unbind(Tensor(a) self, int dim=0) -> Tensor(a)[]")
+      .doc("All slices along `dim`, each without that dimension.")
+      .view([](const Call& c, Geometry g) {
+        int d = c.dim("dim");
+        std::vector<Geometry> out;
+        for (int64_t i = 0; i < g.size(d).guard_int(); ++i) {
+          Geometry piece(g);
+          piece.select(d, i);
+          out.push_back(std::move(piece));
+        }
+        return out;
+      });
+  define("diagonal(Tensor(a) self, SymInt offset=0, int dim1=0, int dim2=1) -> Tensor(a)")
+      .doc("The diagonal of dimensions dim1 and dim2 as the last dimension.")
+      .view([](const Call& c, Geometry g) {
+        int a = c.dim("dim1"), b = c.dim("dim2");
+        runtime_check(a != b, "diagonal") << "dimensions cannot be identical " << a << ", " << b;
+        g.diagonal(a, b, c.integer("offset"));
+        return g;
+      });
+  define("unfold(Tensor(a) self, int dimension, SymInt size, SymInt step) -> Tensor(a)")
+      .doc("Windows of `size` elements every `step` along `dimension`, as a new last dimension.")
+      .bind(method)
+      .view([](const Call& c, Geometry g) {
+        int d = c.dim("dimension");
+        SymInt size = c.integer("size"), step = c.integer("step");
+        SymInt n = g.dim() ? g.size(d) : SymInt(int64_t(1));
+        runtime_check(!(size > n), "unfold") << "maximum size for tensor at dimension " << d << " is " << n << " but size is " << size;
+        runtime_check(step > SymInt(int64_t(0)), "unfold") << "step is " << step << " but must be > 0";
+        Dims sizes(g.sizes()), strides(g.strides());
+        SymInt stride = g.dim() ? g.strides()[size_t(d)] : SymInt(int64_t(1));
+        if (g.dim()) {
+          sizes[size_t(d)] = (n - size) / step + SymInt(int64_t(1));
+          strides[size_t(d)] = stride * step;
+        }
+        sizes.push_back(size);
+        strides.push_back(stride);
+        g.strided(sizes, strides, g.offset());
+        return g;
+      });
+  define("as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a)")
+      .doc("A view of self's storage with the given sizes, strides and offset, in elements.")
+      .view([](const Call& c, Geometry g) {
+        auto size = c.ints("size"), stride = c.ints("stride");
+        SymInt offset = c.has("storage_offset") ? c.integer("storage_offset") : g.offset();
+        runtime_check(size.size() == stride.size(), "as_strided") << "mismatch in length of strides and shape: " << to_string(stride) << " and " << to_string(size);
+        Tensor self = c.tensor("self");
+        SymInt last = offset;
+        bool empty = false;
+        for (size_t k = 0; k < size.size(); ++k) {
+          runtime_check(!(size[k] < SymInt(int64_t(0))) && !(stride[k] < SymInt(int64_t(0))), "as_strided")
+              << "negative sizes and strides are not supported: " << to_string(size) << ", " << to_string(stride);
+          empty |= size[k] == SymInt(int64_t(0));
+          last += (size[k] - SymInt(int64_t(1))) * stride[k];
+        }
+        if (!empty && self.impl()->storage)
+          runtime_check((last.concrete() + 1) * self.itemsize() <= int64_t(self.impl()->storage->bytes()) && offset.concrete() >= 0, "as_strided")
+              << "size " << to_string(size) << ", stride " << to_string(stride) << " and storage offset " << offset
+              << " are out of bounds for storage of " << self.impl()->storage->bytes() << " bytes";
+        g.strided(size, stride, offset);
+        return g;
+      });
+}

@@ -1,0 +1,111 @@
+#include "facula/graph/graph.h"
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include "facula/op/call.h"
+
+namespace facula::graph {
+
+namespace {
+Tensor fake(SymSpan sizes, SymSpan strides, DType dtype, Device device) {
+  return Tensor(make_ref<TensorImpl>(Storage(), Dims(sizes), Dims(strides), SymInt(), dtype, device));
+}
+}  // namespace
+
+Value* Graph::add_value(SymSpan sizes, SymSpan strides, DType dtype, Device device) {
+  auto v = std::make_unique<Value>();
+  v->id = int(values_.size());
+  v->tensor = fake(sizes, strides, dtype, device);
+  v->tensor.impl()->traced = v.get();
+  values_.push_back(std::move(v));
+  return values_.back().get();
+}
+
+Value* Graph::add_constant(const Tensor& eager) {
+  Value* v = add_value(eager.sizes(), eager.strides(), eager.dtype(), eager.device());
+  v->tensor.impl()->wrapped_number = eager.impl()->wrapped_number;
+  v->constant = eager;
+  return v;
+}
+
+Node* Graph::add_node(const op::Operator& op, std::span<const op::Value> args, std::vector<Value*> results) {
+  auto n = std::make_unique<Node>();
+  n->id = int(nodes.size());
+  n->op = &op;
+  n->args = op::Args(args, op.schema);
+  n->args.each_tensor([](size_t, Tensor& t) {
+    if (!t.defined()) return;
+    internal_check(t.is_traced()) << "a graph node takes an eager tensor";
+    t = t.impl()->traced->tensor;  // the value's own tensor: handles given to users may be re-pointed later
+  });
+  n->results = std::move(results);
+  for (size_t i = 0; i < n->results.size(); ++i) {
+    n->results[i]->producer = n.get();
+    n->results[i]->result = int(i);
+  }
+  nodes.push_back(std::move(n));
+  return nodes.back().get();
+}
+
+void Graph::replace(Value* old, Value* by) {
+  for (auto& n : nodes)
+    n->args.each_tensor([&](size_t, Tensor& t) { if (value_of(t) == old) t = by->tensor; });
+  for (auto& o : outputs) if (o == old) o = by;
+  for (auto& [input, v] : mutated) if (v == old) v = by;
+}
+
+std::vector<Value*> operands(const Node& n) {
+  std::vector<Value*> found;
+  for (auto& t : n.args.tensors()) found.push_back(value_of(t));
+  return found;
+}
+
+void verify(const Graph& g) {
+  std::unordered_set<const Value*> known(g.inputs.begin(), g.inputs.end());
+  for (auto& v : g.values()) if (v->constant.defined()) known.insert(v.get());
+  for (auto& n : g.nodes) {
+    for (auto* v : operands(*n))
+      internal_check(!v || known.count(v)) << "graph: node " << n->op->name() << " reads %" << v->id << " before it is made\n" << print(g);
+    for (size_t i = 0; i < n->results.size(); ++i) {
+      auto* r = n->results[i];
+      internal_check(r && r->producer == n.get() && r->result == int(i)) << "graph: result " << i << " of " << n->op->name() << " does not know its producer";
+      known.insert(r);
+    }
+  }
+  for (auto* o : g.outputs) internal_check(!o || known.count(o)) << "graph: output %" << o->id << " is never made\n" << print(g);
+  for (auto& [i, v] : g.mutated) internal_check(known.count(v)) << "graph: input " << i << " is replaced by a value never made";
+}
+
+std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs) {
+  internal_check(inputs.size() == g.inputs.size()) << "graph: " << inputs.size() << " inputs for " << g.inputs.size();
+  std::unordered_map<const Value*, Tensor> at;
+  std::vector<int64_t> symbols(g.shapes ? size_t(g.shapes->symbol_count()) : 0);
+  bool concrete = true;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    at[g.inputs[i]] = inputs[i];
+    auto sizes = g.inputs[i]->tensor.sizes();
+    if (!inputs[i].defined()) continue;
+    if (any_symbolic(inputs[i].sizes())) concrete = false;
+    for (size_t d = 0; d < sizes.size(); ++d)
+      if (sizes[d].is_symbolic() && sizes[d].node()->kind == sym::Kind::symbol)
+        symbols[size_t(sizes[d].node()->value)] = inputs[i].sizes()[d].hint();
+  }
+  for (auto& n : g.nodes) {
+    op::Args args = n->args.clone();
+    args.each_tensor([&](size_t, Tensor& t) {
+      if (!t.defined()) return;
+      auto* v = value_of(t);
+      t = v->constant.defined() ? v->constant : at.at(v);
+    });
+    // Re-traced under symbols of its own, or the same ones: sizes stay symbolic. Eager: they become numbers.
+    if (concrete) args.each_size([&](SymInt& s) { if (s.is_symbolic()) s = SymInt(sym::evaluate(s, symbols)); });
+    auto results = op::call(*n->op, args.values());
+    for (size_t i = 0; i < n->results.size(); ++i) at[n->results[i]] = results[i];
+  }
+  std::vector<Tensor> out;
+  for (auto* o : g.outputs) out.push_back(!o ? Tensor() : o->constant.defined() ? o->constant : at.at(o));
+  return out;
+}
+
+}  // namespace facula::graph

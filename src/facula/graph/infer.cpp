@@ -1,0 +1,128 @@
+#include "facula/graph/trace.h"
+#include "facula/op/call.h"
+#include "facula/tensor/promotion.h"
+
+namespace facula::graph {
+
+using op::OpKind;
+using op::Tag;
+using op::Type;
+using op::Value;
+
+namespace {
+
+const char* accepted(DTypeSet set) {
+  if (set.bits == dtypes::floating.bits) return "floating dtypes (x.float() converts)";
+  if (set.bits == (dtypes::floating | dtypes::complex).bits) return "floating and complex dtypes (x.float() converts)";
+  if (set.bits == dtypes::numeric.bits) return "every dtype but bool";
+  if (set.bits == (dtypes::integral | dtypes::boolean).bits) return "integer dtypes and bool";
+  if (set.bits == dtypes::real.bits) return "every dtype but complex ones";
+  return nullptr;
+}
+
+void check_accepted(const op::Operator& o, DType d) {
+  if (o.dtypes.has(d)) return;
+  std::string names;
+  if (const char* known = accepted(o.dtypes)) names = known;
+  else for (int i = 0; i < kDTypeCount; ++i) if (o.dtypes.has(DType(i))) names += std::string(names.empty() ? "" : ", ") + name(DType(i));
+  supported_check(false, o.name()) << "not implemented for '" << d << "'" << hint("it takes ", names);
+}
+
+DType result_dtype(const op::Operator& o, DType computing) {
+  switch (o.result_type) {
+    case op::ResultType::boolean: return DType::Bool;
+    case op::ResultType::int64: return DType::Int64;
+    case op::ResultType::real: return real_of(computing);
+    default: return computing;
+  }
+}
+
+std::vector<op::Meta> infer_pointwise(const op::Operator& o, std::span<const Value> args) {
+  std::vector<Tensor> operands;
+  for (auto& v : args) {
+    if (v.tag == Tag::tensor) operands.push_back(Tensor(Ref<TensorImpl>::share(v.tensor)));
+    if (v.tag == Tag::tensors)
+      for (auto* t : v.tensors()) if (t) operands.push_back(Tensor(Ref<TensorImpl>::share(t)));
+  }
+  Device device{};
+  std::vector<SymSpan> sizes;
+  for (auto& t : operands) {
+    sizes.push_back(t.sizes());
+    if (t.dim() || operands.size() == 1) {
+      if (device == Device{}) device = t.device();
+      else runtime_check(t.device() == device, o.name()) << "tensors are on different devices: " << device << " and " << t.device();
+    }
+  }
+  DType computing = compute_dtype(o, args);
+  check_accepted(o, computing);
+  Dims shape = broadcast_sizes(o.name(), sizes);
+  Dims strides;
+  bool plain = true;
+  for (auto& t : operands) plain &= t.is_contiguous();
+  if (!plain) strides = dense_strides_like(shape, operands);
+  std::vector<op::Meta> metas;
+  auto types = o.dtype_rule ? o.dtype_rule(op::Call(o, args)) : std::vector<DType>(o.schema.returns.size(), result_dtype(o, computing));
+  for (DType d : types) metas.push_back({shape, d, device, strides});
+  return metas;
+}
+
+}  // namespace
+
+DType compute_dtype(const op::Operator& o, std::span<const Value> args) {
+  const Value* first = nullptr;
+  Promotion p;
+  for (size_t i = 0; i < args.size(); ++i) {
+    auto& v = args[i];
+    auto& parameter = o.schema.parameters[i];
+    if (parameter.type == Type::Tensor || parameter.type == Type::Scalar) {
+      bool counts = parameter.type == Type::Tensor || !parameter.keyword_only;
+      if (v.tag == Tag::tensor && !first) first = &v;
+      if (!counts) continue;
+      if (v.tag == Tag::tensor) p.add(Tensor(Ref<TensorImpl>::share(v.tensor)));
+      else if (v.tag == Tag::scalar) p.add(v.scalar);
+      else if (v.tag == Tag::integer) p.add(Scalar(int64_t(0)));
+      else if (v.tag == Tag::tensors)
+        for (auto* t : v.tensors()) if (t) p.add(Tensor(Ref<TensorImpl>::share(t)));
+    }
+  }
+  if (o.promote == op::Promote::none) {
+    if (first) return first->tensor->dtype;
+    return p.result();
+  }
+  DType d = p.result();
+  if (o.promote == op::Promote::int_to_float && !is_differentiable(d)) return default_dtype();
+  return d;
+}
+
+std::vector<op::Meta> infer(const op::Operator& o, std::span<const Value> args) {
+  op::Call c(o, args);
+  if (o.kind == OpKind::pointwise) return infer_pointwise(o, args);
+  std::vector<op::Meta> metas;
+  Device device{};
+  DType first = default_dtype();
+  bool found = false;
+  for (auto& v : args) {
+    TensorImpl* t = v.tag == Tag::tensor ? v.tensor : nullptr;
+    if (v.tag == Tag::tensors) for (auto* item : v.tensors()) if (item && !t) t = item;
+    if (!t || found) continue;
+    device = t->device;
+    first = t->dtype;
+    found = true;
+  }
+  if (o.kind == OpKind::view) {
+    Tensor base = c.tensor(o.schema.parameters[0].name);
+    for (auto& g : o.view(c, op::Geometry(o.name(), base)))
+      metas.push_back({Dims(g.sizes()), base.dtype(), base.device(), Dims(g.strides())});
+    return metas;
+  }
+  internal_check(o.shape_rule) << o.schema.full_name() << " has no shape rule";
+  if (found && o.promote != op::Promote::int_to_float) check_accepted(o, first);
+  auto shapes = o.shape_rule(c);
+  if (o.promote == op::Promote::int_to_float && !is_differentiable(first)) first = default_dtype();
+  auto types = o.dtype_rule ? o.dtype_rule(c) : std::vector<DType>(shapes.size(), result_dtype(o, first));
+  internal_check(types.size() == shapes.size()) << o.schema.full_name() << ": " << types.size() << " dtypes for " << shapes.size() << " shapes";
+  for (size_t i = 0; i < shapes.size(); ++i) metas.push_back({shapes[i], types[i], device, {}});
+  return metas;
+}
+
+}  // namespace facula::graph

@@ -1,0 +1,16 @@
+// Composites that need a gradient: the joint forward and backward graph, partitioned by what is worth saving, as two
+// programs and one node of the tape.
+#pragma once
+#include "facula/graph/graph.h"
+
+namespace facula::run {
+
+// Operands of a call in program order: tensors, and numbers that stay run-time values.
+std::vector<op::Value> operands_of(const op::Operator& o, std::span<const op::Value> args);
+// The graph of one call with symbolic sizes; results cast to the dtypes of `out`.
+graph::Graph trace_call(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> out);
+
+// Runs a fused composite and records it as one node.
+op::Results run_composite(const op::Operator& o, std::span<const op::Value> args);
+
+}  // namespace facula::run

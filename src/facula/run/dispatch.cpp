@@ -1,0 +1,380 @@
+// How a call travels: mode, then by kind. Kernels, composites and their programs are cached on the operator by the
+// layout of the call (entry), and below that by what was traced (program), so new sizes plan but do not re-trace.
+#include <mutex>
+#include <unordered_map>
+
+#include "facula/autograd/autograd.h"
+#include "facula/backend/backend.h"
+#include "facula/base/settings.h"
+#include "facula/graph/key.h"
+#include "facula/graph/trace.h"
+#include "facula/op/call.h"
+#include "facula/op/registry.h"
+#include "facula/run/composite.h"
+#include "facula/run/key.h"
+#include "facula/run/program.h"
+#include "facula/tensor/promotion.h"
+
+namespace facula::run {
+
+using op::Form;
+using op::OpKind;
+using op::Operator;
+using op::Results;
+using op::Tag;
+using op::Type;
+using op::Value;
+
+namespace {
+
+struct Entry {
+  std::shared_ptr<const Program> program;
+  std::shared_ptr<const Plan> plan;
+};
+
+struct Traced {
+  Key key;  // operator attributes, dtypes, ranks
+  std::shared_ptr<const Program> program;
+};
+
+// Caches of one operator. Entries are immutable; the lock is held for a look-up only.
+struct Cache {
+  std::mutex mutex;
+  std::unordered_map<Key, Entry, KeyHash> entries;
+  std::vector<Traced> traced;
+};
+
+Cache& cache_of(const Operator& o) {
+  static std::mutex mutex;
+  if (!o.cache) {
+    std::lock_guard lock(mutex);
+    if (!o.cache) o.cache = std::make_shared<Cache>();
+  }
+  return *static_cast<Cache*>(o.cache.get());
+}
+
+// Arguments that are operands of the program: tensors, and numbers that stay run-time values.
+struct Operands {
+  SmallVector<Value, 8> values;       // in program order
+  SmallVector<uint32_t, 8> position;  // argument << 16 | item
+};
+
+bool is_run_time_number(const Operator& o, size_t k, const Value& v) {
+  if (v.tag != Tag::scalar && v.tag != Tag::integer) return false;
+  auto& p = o.schema.parameters[k];
+  if (p.type == Type::Tensor) return true;
+  return p.type == Type::Scalar && !p.list && !(k < 64 && o.baked_numbers >> k & 1);
+}
+
+Value as_number(const Value& v) { return v.tag == Tag::integer ? Value(Scalar(v.integer().concrete())) : v; }
+
+// The complete key of a call, and its operands.
+void key_of(const Operator& o, std::span<const Value> args, Key& key, Operands& operands) {
+  for (size_t k = 0; k < args.size(); ++k) {
+    auto& v = args[k];
+    if (v.tag == Tag::tensor) {
+      append(key, v);
+      operands.values.push_back(v);
+      operands.position.push_back(uint32_t(k) << 16);
+    } else if (v.tag == Tag::tensors) {
+      key.push_back(uint64_t(v.tag) | v.list.count << 8);
+      auto items = v.tensors();
+      for (size_t i = 0; i < items.size(); ++i) {
+        Value item(items[i]);
+        append(key, item);
+        if (!items[i]) continue;
+        operands.values.push_back(item);
+        operands.position.push_back(uint32_t(k) << 16 | uint32_t(i));
+      }
+    } else if (is_run_time_number(o, k, v)) {
+      Value number = as_number(v);
+      append(key, number);
+      operands.values.push_back(number);
+      operands.position.push_back(uint32_t(k) << 16);
+    } else if (v.tag != Tag::none) {
+      std::vector<uint64_t> words;
+      graph::append_attributes(words, args.subspan(k, 1));
+      for (auto w : words) key.push_back(w);
+    } else {
+      key.push_back(0);
+    }
+  }
+}
+
+// What a trace of this call depends on: the key without sizes and strides.
+Key trace_key(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
+  Key key;
+  for (size_t k = 0; k < args.size(); ++k) {
+    auto& v = args[k];
+    auto of_tensor = [&](const TensorImpl* t) {
+      key.push_back(t ? uint64_t(t->dtype) << 1 | 1 | uint64_t(t->wrapped_number) << 8 | uint64_t(t->sizes.size()) << 16 : 0);
+    };
+    key.push_back(uint64_t(v.tag));
+    if (v.tag == Tag::tensor) of_tensor(v.tensor);
+    else if (v.tag == Tag::tensors) {
+      key.push_back(v.list.count);
+      for (auto* t : v.tensors()) of_tensor(t);
+    } else if (is_run_time_number(o, k, v)) key.push_back(uint64_t(op::operand_dtype(v)));
+    else {
+      std::vector<uint64_t> words;
+      graph::append_attributes(words, args.subspan(k, 1));
+      for (auto w : words) key.push_back(w);
+    }
+  }
+  for (auto& t : out) key.push_back(t.defined() ? uint64_t(t.dtype()) + 1 : 0);
+  return key;
+}
+
+}  // namespace
+
+std::vector<Value> operands_of(const Operator& o, std::span<const Value> args) {
+  Key key;
+  Operands operands;
+  key_of(o, args, key, operands);
+  return {operands.values.begin(), operands.values.end()};
+}
+
+graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
+  Key key;
+  Operands operands;
+  key_of(o, args, key, operands);
+  auto shapes = std::make_shared<sym::Shapes>();
+  std::vector<graph::InputSpec> specs;
+  for (auto& v : operands.values) {
+    if (v.tag == Tag::tensor) specs.push_back(graph::symbolic_spec(Tensor(Ref<TensorImpl>::share(v.tensor)), *shapes));
+    else specs.push_back({op::operand_dtype(v), {}, {}, true});
+  }
+  return graph::trace(shapes, specs, [&](std::span<const Tensor> inputs) {
+    std::vector<Value> given(args.begin(), args.end());
+    std::vector<std::vector<TensorImpl*>> lists(args.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      size_t k = operands.position[i] >> 16, item = operands.position[i] & 0xffff;
+      if (args[k].tag == Tag::tensors) {
+        auto& l = lists[k];
+        if (l.empty()) {
+          auto items = args[k].tensors();
+          l.assign(items.begin(), items.end());
+          given[k] = Value(std::span<TensorImpl* const>(l));
+        }
+        l[item] = inputs[i].impl();
+      } else {
+        given[k] = Value(inputs[i]);
+      }
+    }
+    auto results = op::call(o, given).to_vector();
+    for (size_t k = 0; k < results.size() && k < out.size(); ++k) {
+      if (!out[k].defined() || out[k].dtype() == results[k].dtype()) continue;
+      Value cast[] = {results[k], out[k].dtype()};
+      results[k] = op::call(op::get("to_dtype"), cast)[0];
+    }
+    return results;
+  }, o.name());
+}
+
+namespace {
+
+std::shared_ptr<const Program> program_of(const Operator& o, std::span<const Value> args, std::span<const Tensor> out,
+                                          std::span<const Value> operands) {
+  auto& cache = cache_of(o);
+  Key key = trace_key(o, args, out);
+  {
+    std::lock_guard lock(cache.mutex);
+    for (auto& t : cache.traced) if (t.key == key && t.program->accepts(operands)) return t.program;
+  }
+  auto program = std::make_shared<const Program>(trace_call(o, args, out), o.name());
+  std::lock_guard lock(cache.mutex);
+  if (cache.traced.size() > kMaxPlans) cache.traced.clear();
+  cache.traced.push_back({std::move(key), program});
+  return program;
+}
+
+// Checks that results of these metas can be written into `out`; gives it storage if it is an empty out= tensor.
+void check_destination(const Operator& o, const op::Meta& m, const Tensor& out, Form form) {
+  bool same_size = m.sizes.size() == out.sizes().size() && std::equal(m.sizes.begin(), m.sizes.end(), out.sizes().begin());
+  if (form == Form::in_place) {
+    runtime_check(same_size, o.name()) << "output with shape " << to_string(out.sizes()) << " doesn't match the broadcast shape "
+                                       << to_string(SymSpan(m.sizes)) << hint("an in-place operator cannot grow its first argument; use ", o.name(), " without the underscore");
+  } else if (!same_size) {
+    auto* t = out.impl();
+    int64_t bytes = product(m.sizes).concrete() * itemsize(t->dtype);
+    runtime_check(t->offset == 0, o.name()) << "out= has shape " << to_string(out.sizes()) << " but the result has " << to_string(SymSpan(m.sizes));
+    if (int64_t(t->storage->bytes()) < bytes) t->storage = make_ref<StorageImpl>(size_t(bytes), t->device);
+    t->sizes = m.sizes;
+    t->strides = contiguous_strides(m.sizes);
+  }
+  runtime_check(can_cast(m.dtype, out.dtype()), o.name())
+      << "result type " << m.dtype << " can't be cast to the desired output type " << out.dtype();
+}
+
+// Inputs that overlap a destination at other elements are copied first, so that results are as if computed apart.
+Tensor shadow(const Tensor& t) {
+  Tensor copy = Tensor::empty(t.sizes(), t.dtype(), t.device());
+  Value args[] = {copy, t};
+  op::call(op::get("copy"), args, Form::in_place);
+  return copy;
+}
+
+bool same_geometry(const TensorImpl& a, const TensorImpl& b) {
+  return a.offset == b.offset && a.sizes == b.sizes && a.strides == b.strides && a.dtype == b.dtype;
+}
+
+// A pointwise or loop operator, or a composite as a fused program, without recording.
+Results run_compiled(const Operator& o, std::span<const Value> args, std::span<const Tensor> out, Form form) {
+  Key key;
+  Operands operands;
+  key.push_back(uint64_t(form));
+  key_of(o, args, key, operands);
+  SmallVector<Value, 8>& values = operands.values;
+  std::vector<Tensor> shadows;
+  bool elementwise = o.kind == OpKind::pointwise;
+  for (auto& t : out)
+    for (auto& v : values)
+      if (v.tag == Tag::tensor && v.tensor->storage == t.impl()->storage && !(elementwise && same_geometry(*v.tensor, *t.impl()))) {
+        shadows.push_back(shadow(Tensor(Ref<TensorImpl>::share(v.tensor))));
+        v = Value(shadows.back());
+      }
+  for (auto& t : out) append(key, t, values);
+  auto& cache = cache_of(o);
+  Entry entry;
+  {
+    std::lock_guard lock(cache.mutex);
+    if (auto it = cache.entries.find(key); it != cache.entries.end()) entry = it->second;
+  }
+  if (!entry.program) {
+    if (o.kind != OpKind::composite) {
+      auto metas = graph::infer(o, args);
+      for (size_t k = 0; k < out.size(); ++k) check_destination(o, metas[k], out[k], form);
+    }
+    entry.program = program_of(o, args, out, values);
+    if (o.kind == OpKind::composite)
+      for (size_t k = 0; k < out.size(); ++k) {
+        auto& meta = entry.program->graph().outputs[k]->tensor;
+        Dims sizes(meta.sizes());
+        for (auto& s : sizes) s = s.hint();
+        check_destination(o, {sizes, meta.dtype()}, out[k], form);
+      }
+    entry.plan = entry.program->plan(values, out);
+    std::lock_guard lock(cache.mutex);
+    if (cache.entries.size() > kMaxPlans) cache.entries.clear();
+    cache.entries.emplace(std::move(key), entry);
+  }
+  return entry.program->execute(*entry.plan, values, out);
+}
+
+Results run_view(const Operator& o, std::span<const Value> args, bool recording) {
+  Tensor base(Ref<TensorImpl>::share(args[0].tensor));
+  Results results;
+  auto views = o.view(op::Call(o, args), op::Geometry(o.name(), base));
+  for (auto& g : views) {
+    Tensor view = g.apply(base);
+    autograd::track_view(view, base, views.size() > 1 || o.schema.returns[0].list);
+    results.push_back(std::move(view));
+  }
+  if (recording) autograd::record(o, args, Form::functional, results);
+  return results;
+}
+
+// The functional result copied to where it was wanted.
+Results deliver(const Operator& o, Results results, std::span<const Tensor> out, Form form) {
+  if (form == Form::functional) return results;
+  Results delivered;
+  for (size_t k = 0; k < out.size(); ++k) {
+    check_destination(o, {Dims(results[k].sizes()), results[k].dtype()}, out[k], form);
+    Value args[] = {out[k], results[k]};
+    op::call(op::get("copy"), args, Form::in_place);
+    delivered.push_back(out[k]);
+  }
+  return delivered;
+}
+
+}  // namespace
+
+Results run_library(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
+  Device device{};
+  for (auto& v : args) if (v.tag == Tag::tensor) { device = v.tensor->device; break; }
+  op::Call c(o, args);
+  auto fn = backend::backend_of(device.type).find(o.library);
+  if (o.kind == OpKind::data_dependent) {
+    supported_check(fn, o.name()) << "is not implemented on device " << device;
+    return fn(c, {});
+  }
+  Results results;
+  if (out.empty()) for (auto& m : graph::infer(o, args)) results.push_back(Tensor::empty(m.sizes, m.dtype, m.device));
+  else for (auto& t : out) results.push_back(t);
+  auto destinations = results.to_vector();
+  if (fn) {
+    fn(c, destinations);
+    return results;
+  }
+  supported_check(o.reference, o.name()) << "is not implemented on device " << device;
+  static std::mutex mutex;
+  static std::unordered_map<const Operator*, std::unique_ptr<Operator>> derived;
+  const Operator* loop = nullptr;
+  {
+    std::lock_guard lock(mutex);
+    auto& d = derived[&o];
+    if (!d) {
+      d = std::make_unique<Operator>(o);
+      d->kind = OpKind::loop;
+      d->loop = o.reference;
+      d->cache = nullptr;
+      d->parent = &o;
+    }
+    loop = d.get();
+  }
+  return run_compiled(*loop, args, destinations, Form::out);
+}
+
+}  // namespace facula::run
+
+namespace facula::op {
+
+Results call(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
+  using namespace facula::run;
+  if (auto* mode = Mode::current()) return mode->take(o, args, form, out);
+  internal_check(args.size() == o.schema.parameters.size()) << o.schema.full_name() << ": " << args.size() << " arguments";
+  bool recording = autograd::needs_record(args);
+  if (o.kind == OpKind::view) return run_view(o, args, recording);
+
+  Tensor self;
+  if (form == Form::in_place) {
+    self = Tensor(Ref<TensorImpl>::share(args[0].tensor));
+    autograd::check_in_place(o.name(), self, recording);
+    out = std::span<const Tensor>(&self, 1);
+  }
+  if (form == Form::out && autograd::grad_enabled())
+    for (auto& t : out)
+      runtime_check(!recording && !t.requires_grad(), o.name())
+          << "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad";
+
+  Results results;
+  switch (o.kind) {
+    case OpKind::pointwise:
+      results = run_compiled(o, args, out, form);
+      break;
+    case OpKind::loop:
+      results = run_compiled(o, args, out, form);
+      break;
+    case OpKind::composite:
+      if (!o.fused || !settings().fuse || (recording && form != Form::functional && !o.vjp)) {
+        results = deliver(o, o.composite(Call(o, args)), out, form);
+        if (form != Form::functional) for (auto& t : out) t.bump_version();
+        return results;  // its calls were recorded one by one
+      }
+      if (recording && !o.vjp) return run_composite(o, args);
+      results = run_compiled(o, args, out, form);
+      break;
+    case OpKind::library:
+    case OpKind::data_dependent: {
+      results = run_library(o, args, {});
+      if (form != Form::functional) results = deliver(o, std::move(results), out, form);
+      break;
+    }
+    case OpKind::view: break;
+  }
+  if (form != Form::functional) for (auto& t : out) t.bump_version();
+  if (recording && o.differentiable) autograd::record(o, args, form, results);
+  return results;
+}
+
+}  // namespace facula::op

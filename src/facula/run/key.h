@@ -1,0 +1,45 @@
+// Keys of the caches in this room: what a plan depends on, as words. Equal keys mean interchangeable calls.
+#pragma once
+#include <vector>
+
+#include "facula/base/hash.h"
+#include "facula/op/value.h"
+
+namespace facula::run {
+
+inline constexpr size_t kMaxPlans = 4096;  // plans kept for one operator or program; then it starts afresh
+
+using Key = SmallVector<uint64_t, 48>;
+struct KeyHash {
+  size_t operator()(const Key& k) const {
+    uint64_t h = k.size();
+    for (auto w : k) h = mix(h, w);
+    return h;
+  }
+};
+
+inline void append(Key& key, const TensorImpl& t) {
+  key.push_back(uint64_t(t.dtype) | uint64_t(t.device.type) << 8 | uint64_t(uint8_t(t.device.index)) << 16 |
+                uint64_t(t.wrapped_number) << 24 | uint64_t(t.sizes.size()) << 32);
+  for (size_t d = 0; d < t.sizes.size(); ++d) {
+    key.push_back(t.sizes[d].identity());
+    key.push_back(t.strides[d].identity());
+  }
+}
+// An input of a program: layout of a tensor; of a number only its dtype.
+inline void append(Key& key, const op::Value& v) {
+  key.push_back(uint64_t(v.tag) | uint64_t(v.tag == op::Tag::scalar ? int(v.scalar.category()) : 0) << 8);
+  if (v.tag == op::Tag::tensor) append(key, *v.tensor);
+}
+// A destination: its layout, and which inputs it is the same memory as.
+inline void append(Key& key, const Tensor& out, std::span<const op::Value> inputs) {
+  key.push_back(out.defined());
+  if (!out.defined()) return;
+  append(key, *out.impl());
+  uint64_t shared = 0;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].tag == op::Tag::tensor && inputs[i].tensor->storage == out.impl()->storage) shared |= 1ull << (i % 64);
+  key.push_back(shared);
+}
+
+}  // namespace facula::run

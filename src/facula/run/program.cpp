@@ -1,0 +1,351 @@
+#include "facula/run/program.h"
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "facula/base/hash.h"
+#include "facula/base/settings.h"
+#include "facula/codegen/kernel.h"
+#include "facula/graph/passes.h"
+#include "facula/graph/trace.h"
+#include "facula/op/call.h"
+#include "facula/op/registry.h"
+#include "facula/run/key.h"
+#include "facula/schedule/fuse.h"
+#include "facula/schedule/schedule.h"
+
+namespace facula::run {
+
+using graph::Graph;
+using graph::Node;
+using op::Results;
+using op::Tag;
+using schedule::Step;
+
+namespace {
+
+Tensor fake(const op::Meta& m) {
+  Dims strides = m.strides.size() == m.sizes.size() ? m.strides : contiguous_strides(m.sizes);
+  return Tensor(make_ref<TensorImpl>(Storage(), m.sizes, strides, SymInt(), m.dtype, m.device));
+}
+
+// The kernel of a nest. Nests are shared by the scheduler's cache, so a pointer identifies one as long as it lives.
+const codegen::Kernel* kernel_of(const std::shared_ptr<const loop::Nest>& nest) {
+  static std::mutex mutex;
+  static std::unordered_map<const loop::Nest*, std::pair<std::shared_ptr<const loop::Nest>, const codegen::Kernel*>> known;
+  {
+    std::lock_guard lock(mutex);
+    if (auto it = known.find(nest.get()); it != known.end()) return it->second.second;
+  }
+  auto* k = codegen::kernel(*nest);
+  std::lock_guard lock(mutex);
+  known[nest.get()] = {nest, k};
+  return k;
+}
+
+// May the group write over an input it reads? Only if it reads that input at the element it writes.
+bool reads_only_own_element(const schedule::Group& g, int input) {
+  if (g.scatter) return false;
+  bool plain = true;
+  for (auto& o : g.outputs)
+    loop::visit(o.value, [&](loop::Expr e) {
+      if (e->kind == loop::Kind::reduce || e->kind == loop::Kind::scan) plain = false;
+      if (e->kind != loop::Kind::load || e->slot != input) return;
+      for (size_t d = 0; d < e->args.size(); ++d)
+        plain &= d < o.axes.size() && e->args[d]->kind == loop::Kind::index && e->args[d]->slot == o.axes[d];
+    });
+  return plain;
+}
+
+}  // namespace
+
+class Plan {
+ public:
+  struct KernelLaunch {
+    const codegen::Kernel* kernel;
+    std::vector<int> buffers;
+    std::vector<int64_t> params;
+  };
+  struct Exec {
+    const Step* step;
+    std::vector<KernelLaunch> launches;               // kernel
+    std::vector<schedule::Temporary> temporaries;
+    op::Args args;                                    // view, library: sizes are concrete
+    std::vector<int> inputs, outputs;                 // value numbers
+    std::vector<int> dead;                            // values that no later step reads
+  };
+  std::vector<op::Meta> metas;                        // by value number: what a step allocates
+  std::vector<Exec> execs;
+  std::vector<int> written_to;                        // by value number: input it is written to in place, or -1
+};
+
+struct Program::State {
+  Graph graph;
+  std::string name;
+  std::vector<Step> steps;
+  std::vector<int> input_values, output_values;       // numbers; -1: none
+  std::mutex mutex;
+  std::unordered_map<Key, std::shared_ptr<const Plan>, KeyHash> plans;
+};
+
+Program::Program(Graph g, std::string name) : state_(std::make_unique<State>()) {
+  auto& s = *state_;
+  s.graph = std::move(g);
+  s.name = std::move(name);
+  graph::merge_equal(s.graph);
+  if (settings().verify) graph::verify(s.graph);
+  if (log_enabled("passes")) log_line("passes", s.name + "\n" + graph::print(s.graph));
+  s.steps = schedule::fuse(s.graph);
+  for (auto* v : s.graph.inputs) s.input_values.push_back(v->id);
+  for (auto* v : s.graph.outputs) s.output_values.push_back(v ? v->id : -1);
+}
+
+Program::~Program() = default;
+
+const Graph& Program::graph() const { return state_->graph; }
+
+bool Program::accepts(std::span<const op::Value> inputs) const {
+  auto& g = state_->graph;
+  if (inputs.size() != g.inputs.size()) return false;
+  std::vector<int64_t> symbols(size_t(g.shapes->symbol_count()), -1);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    auto& spec = g.inputs[i]->tensor;
+    if (inputs[i].tag != Tag::tensor) {
+      if (!spec.impl()->wrapped_number || op::operand_dtype(inputs[i]) != spec.dtype()) return false;
+      continue;
+    }
+    auto* t = inputs[i].tensor;
+    if (t->dtype != spec.dtype() || t->sizes.size() != spec.sizes().size() || t->wrapped_number != spec.impl()->wrapped_number) return false;
+    for (size_t d = 0; d < t->sizes.size(); ++d) {
+      int64_t n = t->sizes[d].concrete();
+      auto s = spec.sizes()[d];
+      if (!s.is_symbolic()) {
+        if (s.concrete() != n) return false;
+      } else {
+        if (n < 2) return false;
+        auto& known = symbols[size_t(s.node()->value)];
+        if (known >= 0 && known != n) return false;
+        known = n;
+      }
+    }
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].tag != Tag::tensor) continue;
+    auto expected = g.inputs[i]->tensor.strides();
+    for (size_t d = 0; d < expected.size(); ++d)
+      if (inputs[i].tensor->sizes[d].concrete() != 1 &&
+          sym::evaluate(expected[d], symbols) != inputs[i].tensor->strides[d].concrete()) return false;
+  }
+  return g.shapes->hold(symbols);
+}
+
+std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs, std::span<const Tensor> out) const {
+  auto& s = *state_;
+  auto& g = s.graph;
+  auto plan = std::make_shared<Plan>();
+  std::vector<int64_t> symbols(size_t(g.shapes->symbol_count()), 0);
+  std::vector<Tensor> at(g.values().size());  // what each value will be: concrete sizes and strides
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    auto* v = g.inputs[i];
+    if (inputs[i].tag != Tag::tensor) {
+      at[size_t(v->id)] = fake({{}, v->tensor.dtype()});
+      at[size_t(v->id)].impl()->wrapped_number = true;
+      continue;
+    }
+    at[size_t(v->id)] = Tensor(Ref<TensorImpl>::share(inputs[i].tensor));
+    for (size_t d = 0; d < v->tensor.sizes().size(); ++d)
+      if (auto size = v->tensor.sizes()[d]; size.is_symbolic()) symbols[size_t(size.node()->value)] = inputs[i].tensor->sizes[d].concrete();
+  }
+  for (auto& v : g.values()) if (v->constant.defined()) at[size_t(v->id)] = v->constant;
+  auto concrete_args = [&](const Node& n) {
+    op::Args args = n.args.clone();
+    args.each_tensor([&](size_t, Tensor& t) { if (t.defined()) t = at[size_t(graph::value_of(t)->id)]; });
+    args.each_size([&](SymInt& x) { if (x.is_symbolic()) x = SymInt(sym::evaluate(x, symbols)); });
+    return args;
+  };
+  plan->metas.resize(g.values().size());
+  for (auto& n : g.nodes) {
+    auto args = concrete_args(*n);
+    auto metas = graph::infer(*n->op, args.values());
+    for (size_t k = 0; k < metas.size(); ++k) {
+      auto id = size_t(n->results[k]->id);
+      at[id] = fake(metas[k]);
+      metas[k].strides = Dims(at[id].strides());
+      plan->metas[id] = metas[k];
+    }
+  }
+  // Destinations: given ones, and inputs that a mutation replaces where the writing kernel allows it.
+  plan->written_to.assign(g.values().size(), -1);
+  std::unordered_map<int, size_t> last_read;  // by value number: step
+  for (size_t k = 0; k < s.steps.size(); ++k) {
+    for (auto* v : s.steps[k].inputs) if (v) last_read[v->id] = k;
+    if (s.steps[k].node) for (auto* v : graph::operands(*s.steps[k].node)) if (v) last_read[v->id] = k;
+  }
+  std::unordered_set<int> kept(s.output_values.begin(), s.output_values.end());
+  for (auto& [i, v] : g.mutated) kept.insert(v->id);
+  for (size_t k = 0; k < out.size() && k < s.output_values.size(); ++k)
+    if (out[k].defined() && s.output_values[k] >= 0) at[size_t(s.output_values[k])] = out[k];
+  for (auto& [i, v] : g.mutated) {
+    auto input = g.inputs[size_t(i)];
+    for (size_t k = 0; k < s.steps.size(); ++k) {
+      auto& step = s.steps[k];
+      if (step.kind != Step::Kind::kernel || std::find(step.outputs.begin(), step.outputs.end(), v) == step.outputs.end()) continue;
+      bool safe = !last_read.count(input->id) || last_read[input->id] <= k;
+      for (size_t b = 0; b < step.inputs.size(); ++b) if (step.inputs[b] == input) safe &= reads_only_own_element(step.group, int(b));
+      if (!safe) continue;
+      plan->written_to[size_t(v->id)] = i;
+      at[size_t(v->id)] = at[size_t(input->id)];
+    }
+  }
+  for (size_t k = 0; k < s.steps.size(); ++k) {
+    auto& step = s.steps[k];
+    Plan::Exec exec{&step, {}, {}, {}, {}, {}, {}};
+    for (auto* v : step.inputs) exec.inputs.push_back(v->id);
+    for (auto* v : step.outputs) exec.outputs.push_back(v->id);
+    if (step.kind == Step::Kind::kernel) {
+      schedule::Layout layout;
+      layout.size_of = [&](SymInt e) { return e.is_symbolic() ? sym::evaluate(e, symbols) : e.concrete(); };
+      for (auto e : step.group.extents) layout.extents.push_back(layout.size_of(e));
+      for (int v : exec.inputs) {
+        layout.input_sizes.emplace_back(at[size_t(v)].int_sizes());
+        layout.input_strides.emplace_back(at[size_t(v)].int_strides());
+      }
+      for (int v : exec.outputs) {
+        auto& t = at[size_t(v)];
+        layout.output_strides.emplace_back(t.int_strides());
+        bool overlaps = plan->written_to[size_t(v)] >= 0;
+        for (size_t j = 0; j < out.size(); ++j)
+          if (t.impl()->storage && s.output_values[j] == v && out[j].defined())
+            for (int input : exec.inputs) overlaps |= at[size_t(input)].impl()->storage == t.impl()->storage;
+        layout.output_overlaps.push_back(overlaps);
+      }
+      auto schedule = schedule::schedule(step.group, layout);
+      exec.temporaries = schedule.temporaries;
+      for (auto& l : schedule.launches) exec.launches.push_back({kernel_of(l.nest), l.buffers, l.params});
+    } else {
+      exec.args = concrete_args(*step.node);
+      for (auto* v : graph::operands(*step.node)) exec.inputs.push_back(v ? v->id : -1);
+      for (auto* v : step.node->results) exec.outputs.push_back(v->id);
+      exec.args.each_tensor([](size_t, Tensor& t) { t = {}; });  // bound at each run
+    }
+    for (auto& [v, step_number] : last_read)
+      if (step_number == k && !kept.count(v)) exec.dead.push_back(v);
+    for (int v : exec.outputs) if (!last_read.count(v) && !kept.count(v)) exec.dead.push_back(v);
+    plan->execs.push_back(std::move(exec));
+  }
+  return plan;
+}
+
+Results Program::execute(const Plan& plan, std::span<const op::Value> inputs, std::span<const Tensor> out) const {
+  auto& s = *state_;
+  auto& g = s.graph;
+  std::vector<Tensor> at(g.values().size());
+  struct Number { alignas(16) std::byte bytes[16]; };
+  SmallVector<Number, 4> numbers(inputs.size());
+  std::vector<void*> number_at(g.values().size(), nullptr);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    auto id = size_t(g.inputs[i]->id);
+    if (inputs[i].tag == Tag::tensor) {
+      at[id] = Tensor(Ref<TensorImpl>::share(inputs[i].tensor));
+    } else {
+      inputs[i].number().store(op::operand_dtype(inputs[i]), numbers[i].bytes);
+      number_at[id] = numbers[i].bytes;
+    }
+  }
+  for (auto& v : g.values()) if (v->constant.defined()) at[size_t(v->id)] = v->constant;
+  for (size_t k = 0; k < out.size() && k < s.output_values.size(); ++k)
+    if (out[k].defined() && s.output_values[k] >= 0) at[size_t(s.output_values[k])] = out[k];
+  auto allocate = [&](int v) {
+    auto& t = at[size_t(v)];
+    if (int input = plan.written_to[size_t(v)]; input >= 0) t = at[size_t(g.inputs[size_t(input)]->id)];
+    else if (!t.defined()) {
+      auto& m = plan.metas[size_t(v)];
+      t = Tensor::empty_strided(m.sizes, m.strides, m.dtype, m.device);
+    }
+  };
+  for (auto& exec : plan.execs) {
+    switch (exec.step->kind) {
+      case Step::Kind::kernel: {
+        SmallVector<void*, 12> pointers;
+        for (int v : exec.inputs) pointers.push_back(number_at[size_t(v)] ? number_at[size_t(v)] : at[size_t(v)].data_ptr());
+        for (int v : exec.outputs) {
+          allocate(v);
+          pointers.push_back(at[size_t(v)].data_ptr());
+        }
+        std::vector<Storage> scratch;
+        for (auto& t : exec.temporaries) {
+          scratch.push_back(make_ref<StorageImpl>(size_t(t.numel) * size_t(itemsize(t.dtype)), Device{}));
+          pointers.push_back(scratch.back()->data());
+        }
+        for (auto& l : exec.launches) {
+          SmallVector<void*, 12> buffers;
+          for (int b : l.buffers) buffers.push_back(pointers[size_t(b)]);
+          codegen::launch(*l.kernel, buffers.data(), l.params.data(), s.name.c_str());
+        }
+        break;
+      }
+      case Step::Kind::view:
+      case Step::Kind::library: {
+        auto& node = *exec.step->node;
+        op::Args args = exec.args.clone();
+        args.each_tensor([&](size_t slot, Tensor& t) {
+          int v = exec.inputs[slot];
+          if (v < 0) return;
+          t = number_at[size_t(v)] ? op::wrapped_number(Scalar::load(g.values()[size_t(v)]->tensor.dtype(), number_at[size_t(v)])) : at[size_t(v)];
+        });
+        if (exec.step->kind == Step::Kind::view) {
+          Tensor base = args.tensors()[0];
+          auto views = node.op->view(op::Call(*node.op, args.values()), op::Geometry(node.op->name(), base));
+          for (size_t k = 0; k < views.size(); ++k) at[size_t(exec.outputs[k])] = views[k].apply(base);
+        } else {
+          std::vector<Tensor> destinations;
+          if (node.op->kind == op::OpKind::library)
+            for (int v : exec.outputs) { allocate(v); destinations.push_back(at[size_t(v)]); }
+          auto results = run_library(*node.op, args.values(), destinations);
+          for (size_t k = 0; k < exec.outputs.size(); ++k) at[size_t(exec.outputs[k])] = results[k];
+        }
+        break;
+      }
+    }
+    for (int v : exec.dead) at[size_t(v)] = {};
+  }
+  auto copy = [](const Tensor& from, const Tensor& to) {
+    op::Value args[] = {to, from};
+    op::call(op::get("copy"), args, op::Form::in_place);
+  };
+  for (auto& [i, v] : g.mutated)
+    if (plan.written_to[size_t(v->id)] < 0) copy(at[size_t(v->id)], at[size_t(g.inputs[size_t(i)]->id)]);
+  Results results;
+  for (size_t k = 0; k < s.output_values.size(); ++k) {
+    Tensor t = s.output_values[k] < 0 ? Tensor() : at[size_t(s.output_values[k])];
+    if (k < out.size() && out[k].defined() && !t.is_same(out[k])) {
+      copy(t, out[k]);
+      t = out[k];
+    }
+    results.push_back(std::move(t));
+  }
+  return results;
+}
+
+Results Program::run(std::span<const op::Value> inputs, std::span<const Tensor> out) const {
+  auto& s = *state_;
+  Key key;
+  for (auto& v : inputs) append(key, v);
+  for (auto& t : out) append(key, t, inputs);
+  std::shared_ptr<const Plan> found;
+  {
+    std::lock_guard lock(s.mutex);
+    if (auto it = s.plans.find(key); it != s.plans.end()) found = it->second;
+  }
+  if (!found) {
+    found = plan(inputs, out);
+    std::lock_guard lock(s.mutex);
+    if (s.plans.size() > kMaxPlans) s.plans.clear();
+    s.plans.emplace(std::move(key), found);
+  }
+  return execute(*found, inputs, out);
+}
+
+}  // namespace facula::run

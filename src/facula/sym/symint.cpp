@@ -1,0 +1,328 @@
+#include "facula/sym/symint.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <sstream>
+#include <unordered_map>
+
+#include "facula/base/hash.h"
+
+namespace facula {
+namespace sym {
+namespace {
+
+constexpr int64_t kLow = -(int64_t(1) << 60), kHigh = int64_t(1) << 60;
+int64_t clip(__int128 x) { return int64_t(std::clamp<__int128>(x, kLow, kHigh)); }
+
+int64_t floor_div(int64_t a, int64_t b) {
+  if (b == 0) return 0;
+  int64_t q = a / b;
+  return q - ((a % b != 0) && ((a < 0) != (b < 0)));
+}
+int64_t floor_mod(int64_t a, int64_t b) { return b == 0 ? 0 : a - floor_div(a, b) * b; }
+
+int64_t apply(Kind k, int64_t a, int64_t b) {
+  switch (k) {
+    case Kind::add: return a + b;
+    case Kind::mul: return a * b;
+    case Kind::floordiv: return floor_div(a, b);
+    case Kind::mod: return floor_mod(a, b);
+    case Kind::min: return std::min(a, b);
+    case Kind::max: return std::max(a, b);
+    default: return a;
+  }
+}
+
+struct Range { int64_t low, high; };
+Range range_of(Kind k, const Node* a, const Node* b) {
+  switch (k) {
+    case Kind::add: return {clip(__int128(a->low) + b->low), clip(__int128(a->high) + b->high)};
+    case Kind::mul: {
+      __int128 c[] = {__int128(a->low) * b->low, __int128(a->low) * b->high, __int128(a->high) * b->low, __int128(a->high) * b->high};
+      return {clip(*std::min_element(c, c + 4)), clip(*std::max_element(c, c + 4))};
+    }
+    case Kind::floordiv:
+      if (b->low > 0) return {std::min(floor_div(a->low, b->low), floor_div(a->low, b->high)), std::max(floor_div(a->high, b->low), floor_div(a->high, b->high))};
+      return {kLow, kHigh};
+    case Kind::mod: return b->low > 0 ? Range{0, b->high - 1} : Range{kLow, kHigh};
+    case Kind::min: return {std::min(a->low, b->low), std::min(a->high, b->high)};
+    case Kind::max: return {std::max(a->low, b->low), std::max(a->high, b->high)};
+    default: return {a->low, a->high};
+  }
+}
+
+// Nodes are immortal. Equal (kind, value, operands) are one node; symbols are always new.
+struct Identity {
+  Kind kind;
+  int64_t value;
+  const Node *a, *b;
+  bool operator==(const Identity&) const = default;
+};
+struct IdentityHash {
+  size_t operator()(const Identity& i) const {
+    return mix(mix(mix(uint64_t(i.kind), uint64_t(i.value)), reinterpret_cast<uint64_t>(i.a)), reinterpret_cast<uint64_t>(i.b));
+  }
+};
+const Node* intern(Kind k, int64_t value, const Node* a = nullptr, const Node* b = nullptr) {
+  static std::mutex mutex;
+  static auto* known = new std::unordered_map<Identity, const Node*, IdentityHash>;
+  std::lock_guard lock(mutex);
+  auto& n = (*known)[{k, value, a, b}];
+  if (!n) {
+    auto made = new Node{k, value, a, b, value, value, value, ""};
+    if (k != Kind::constant) {
+      auto r = range_of(k, a, b);
+      made->hint = apply(k, a->hint, b->hint);
+      made->low = r.low;
+      made->high = r.high;
+    }
+    n = made;
+  }
+  return n;
+}
+
+const Node* node_of(SymInt s) { return s.is_symbolic() ? s.node() : intern(Kind::constant, s.concrete()); }
+SymInt of_node(const Node* n) { return n->kind == Kind::constant ? SymInt(n->value) : SymInt::of(n); }
+
+// Order that does not depend on addresses, so that text is the same in every process.
+bool before(const Node* x, const Node* y) {
+  if (x == y) return false;
+  if (x->kind != y->kind) return x->kind < y->kind;
+  if (x->value != y->value) return x->value < y->value;
+  if (x->a != y->a && x->a && y->a) return before(x->a, y->a);
+  if (x->b != y->b && x->b && y->b) return before(x->b, y->b);
+  return x < y;
+}
+struct Before {
+  bool operator()(const std::vector<const Node*>& x, const std::vector<const Node*>& y) const {
+    return std::lexicographical_compare(x.begin(), x.end(), y.begin(), y.end(), before);
+  }
+};
+// A polynomial over atoms (symbols and opaque nodes): monomial -> coefficient. The canonical form of sums and products.
+using Polynomial = std::map<std::vector<const Node*>, int64_t, Before>;
+
+void add_to(Polynomial& p, const std::vector<const Node*>& monomial, int64_t c) {
+  auto& slot = p[monomial];
+  slot += c;
+  if (!slot) p.erase(monomial);
+}
+
+Polynomial polynomial(const Node* n) {
+  Polynomial p;
+  if (n->kind == Kind::constant) {
+    if (n->value) p[{}] = n->value;
+  } else if (n->kind == Kind::add) {
+    p = polynomial(n->a);
+    for (auto& [m, c] : polynomial(n->b)) add_to(p, m, c);
+  } else if (n->kind == Kind::mul) {
+    auto right = polynomial(n->b);
+    for (auto& [m, c] : polynomial(n->a))
+      for (auto& [k, e] : right) {
+        auto product = m;
+        product.insert(product.end(), k.begin(), k.end());
+        std::sort(product.begin(), product.end(), before);
+        add_to(p, product, c * e);
+      }
+  } else {
+    p[{n}] = 1;
+  }
+  return p;
+}
+
+SymInt rebuild(const Polynomial& p) {
+  const Node* sum = nullptr;
+  int64_t constant = 0;
+  for (auto& [m, c] : p) {
+    if (m.empty()) {
+      constant = c;
+      continue;
+    }
+    const Node* term = nullptr;
+    for (auto* atom : m) term = term ? intern(Kind::mul, 0, term, atom) : atom;
+    if (c != 1) term = intern(Kind::mul, 0, term, intern(Kind::constant, c));
+    sum = sum ? intern(Kind::add, 0, sum, term) : term;
+  }
+  if (!sum) return SymInt(constant);
+  if (constant) sum = intern(Kind::add, 0, sum, intern(Kind::constant, constant));
+  return SymInt::of(sum);
+}
+
+// p / d if every term is a multiple of d's only term.
+bool divide(const Polynomial& p, const Polynomial& d, Polynomial& quotient) {
+  if (d.size() != 1) return false;
+  auto& [atoms, divisor] = *d.begin();
+  for (auto& [m, c] : p) {
+    if (c % divisor) return false;
+    auto rest = m;
+    for (auto* atom : atoms) {
+      auto it = std::find(rest.begin(), rest.end(), atom);
+      if (it == rest.end()) return false;
+      rest.erase(it);
+    }
+    add_to(quotient, rest, c / divisor);
+  }
+  return true;
+}
+
+thread_local Shapes* current_shapes = nullptr;
+
+}  // namespace
+
+SymInt Shapes::fresh(std::string name, int64_t hint, int64_t low, int64_t high) {
+  auto* n = new Node{Kind::symbol, int64_t(symbols_.size()), nullptr, nullptr, hint, low, high, std::move(name)};
+  symbols_.push_back(SymInt::of(n));
+  return symbols_.back();
+}
+
+void Shapes::guard(Guard g) {
+  for (auto& known : guards_)
+    if (known.relation == g.relation && known.left.identity() == g.left.identity() && known.right.identity() == g.right.identity()) return;
+  guards_.push_back(g);
+}
+
+bool Shapes::hold(IntSpan values) const {
+  for (auto& g : guards_) {
+    int64_t a = evaluate(g.left, values), b = evaluate(g.right, values);
+    bool ok = false;
+    switch (g.relation) {
+      case Guard::Relation::eq: ok = a == b; break;
+      case Guard::Relation::ne: ok = a != b; break;
+      case Guard::Relation::lt: ok = a < b; break;
+      case Guard::Relation::ge: ok = a >= b; break;
+    }
+    if (!ok) return false;
+  }
+  return true;
+}
+
+Shapes* Shapes::current() { return current_shapes; }
+Shapes::With::With(Shapes& s) : outer_(current_shapes) { current_shapes = &s; }
+Shapes::With::~With() { current_shapes = outer_; }
+
+namespace {
+int64_t evaluate_node(const Node* n, IntSpan values) {
+  if (n->kind == Kind::constant) return n->value;
+  if (n->kind == Kind::symbol) return values[size_t(n->value)];
+  return apply(n->kind, evaluate_node(n->a, values), evaluate_node(n->b, values));
+}
+
+std::string text(const Node* n) {
+  switch (n->kind) {
+    case Kind::constant: return std::to_string(n->value);
+    case Kind::symbol: return n->name;
+    case Kind::add:
+      if (n->b->kind == Kind::constant && n->b->value < 0) return text(n->a) + " - " + std::to_string(-n->b->value);
+      return text(n->a) + " + " + text(n->b);
+    case Kind::mul: {
+      auto factor = [](const Node* x) { return x->kind == Kind::add ? "(" + text(x) + ")" : text(x); };
+      if (n->b->kind == Kind::constant && n->b->value == -1) return "-" + factor(n->a);
+      return factor(n->a) + "*" + factor(n->b);
+    }
+    case Kind::floordiv: return "(" + text(n->a) + ")//(" + text(n->b) + ")";
+    case Kind::mod: return "(" + text(n->a) + ")%(" + text(n->b) + ")";
+    case Kind::min: return "min(" + text(n->a) + ", " + text(n->b) + ")";
+    case Kind::max: return "max(" + text(n->a) + ", " + text(n->b) + ")";
+  }
+  return "?";
+}
+}  // namespace
+
+int64_t evaluate(SymInt e, IntSpan values) { return e.is_symbolic() ? evaluate_node(e.node(), values) : e.concrete(); }
+
+std::string to_string(const Guard& g) {
+  const char* relation[] = {"==", "!=", "<", ">="};
+  return facula::to_string(g.left) + " " + relation[int(g.relation)] + " " + facula::to_string(g.right);
+}
+
+}  // namespace sym
+
+using namespace sym;
+
+SymInt SymInt::binary(Kind k, SymInt a, SymInt b) {
+  if (both(a, b)) {
+    value_check((k != Kind::floordiv && k != Kind::mod) || b.bits_ != 0, "size") << "division of " << a.bits_ << " by zero";
+    return SymInt(apply(k, a.bits_, b.bits_));
+  }
+  const Node *x = node_of(a), *y = node_of(b);
+  switch (k) {
+    case Kind::add:
+    case Kind::mul: return rebuild(polynomial(intern(k, 0, x, y)));
+    case Kind::floordiv: {
+      if (y->kind == Kind::constant && y->value == 1) return a;
+      Polynomial quotient;
+      if (divide(polynomial(x), polynomial(y), quotient)) return rebuild(quotient);
+      break;
+    }
+    case Kind::mod: {
+      if (y->kind == Kind::constant && y->value == 1) return SymInt(int64_t(0));
+      Polynomial quotient;
+      if (divide(polynomial(x), polynomial(y), quotient)) return SymInt(int64_t(0));
+      break;
+    }
+    case Kind::min:
+    case Kind::max: {
+      if (x == y) return a;
+      if (x->high <= y->low) return k == Kind::min ? a : b;
+      if (y->high <= x->low) return k == Kind::min ? b : a;
+      if (before(y, x)) std::swap(x, y);
+      break;
+    }
+    default: break;
+  }
+  auto* n = intern(k, 0, x, y);
+  return n->low == n->high ? SymInt(n->low) : of_node(n);
+}
+
+bool SymInt::surely_equal(SymInt a, SymInt b) {
+  if (a.bits_ == b.bits_) return true;
+  SymInt difference = a - b;
+  return !difference.is_symbolic() && difference.bits_ == 0;
+}
+
+bool SymInt::equal(SymInt a, SymInt b) {
+  SymInt d = a - b;
+  if (!d.is_symbolic()) return d.bits_ == 0;
+  if (d.node()->low > 0 || d.node()->high < 0) return false;
+  bool answer = d.hint() == 0;
+  if (auto* shapes = Shapes::current()) shapes->guard({answer ? Guard::Relation::eq : Guard::Relation::ne, a, b});
+  return answer;
+}
+
+bool SymInt::less(SymInt a, SymInt b) {
+  SymInt d = a - b;
+  if (!d.is_symbolic()) return d.bits_ < 0;
+  if (d.node()->high < 0) return true;
+  if (d.node()->low >= 0) return false;
+  bool answer = d.hint() < 0;
+  if (auto* shapes = Shapes::current()) shapes->guard({answer ? Guard::Relation::lt : Guard::Relation::ge, a, b});
+  return answer;
+}
+
+int64_t SymInt::guard_slow() const {
+  if (auto* shapes = Shapes::current()) shapes->guard({Guard::Relation::eq, *this, SymInt(node()->hint)});
+  return node()->hint;
+}
+
+void SymInt::fail() const {
+  internal_check(false) << "the size " << to_string(*this) << " is symbolic where a number is needed";
+  __builtin_unreachable();
+}
+
+bool any_symbolic(SymSpan s) { return std::any_of(s.begin(), s.end(), [](SymInt x) { return x.is_symbolic(); }); }
+
+SymInt product(SymSpan s) {
+  SymInt p = int64_t(1);
+  for (auto x : s) p *= x;
+  return p;
+}
+
+std::string to_string(SymInt s) { return s.is_symbolic() ? text(s.node()) : std::to_string(s.concrete()); }
+
+std::string to_string(SymSpan s) {
+  std::string out = "[";
+  for (size_t k = 0; k < s.size(); ++k) out += (k ? ", " : "") + to_string(s[k]);
+  return out + "]";
+}
+
+}  // namespace facula
