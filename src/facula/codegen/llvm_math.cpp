@@ -460,6 +460,7 @@ V ScalarMath::int_pow(V x, V y, bool is_signed) {
   V one = whole(1, x), zero = whole(0, x);
   auto *from = b_.GetInsertBlock(), *body = BasicBlock::Create(context, "pow", &f_), *next = BasicBlock::Create(context, "next", &f_);
   V negative = is_signed ? b_.CreateICmpSLT(y, zero) : b_.CreateICmpNE(y, y);
+  V exponent = select(negative, zero, y);
   b_.CreateBr(body);
   b_.SetInsertPoint(body);
   auto* result = b_.CreatePHI(x->getType(), 2);
@@ -467,7 +468,7 @@ V ScalarMath::int_pow(V x, V y, bool is_signed) {
   auto* left = b_.CreatePHI(x->getType(), 2);
   result->addIncoming(one, from);
   base->addIncoming(x, from);
-  left->addIncoming(select(negative, zero, y), from);
+  left->addIncoming(exponent, from);
   V odd = b_.CreateICmpNE(b_.CreateAnd(left, one), zero);
   V r = select(odd, b_.CreateMul(result, base), result), s = b_.CreateMul(base, base), l = b_.CreateLShr(left, one);
   result->addIncoming(r, body);

@@ -1,0 +1,534 @@
+// Generated kernels against the interpreter: every statement, memory dtype and kind of access, at lengths around the
+// vector width.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <random>
+
+#include "facula/base/parallel.h"
+#include "facula/base/random.h"
+#include "facula/codegen/kernel.h"
+#include "facula/loop/interpret.h"
+#include "facula/loop/monoid.h"
+
+using namespace facula;
+using namespace facula::loop;
+using SK = Statement::Kind;
+
+namespace {
+
+constexpr DType kMemory[] = {DType::Bool, DType::UInt8, DType::Int8, DType::Int16, DType::Int32, DType::Int64,
+                             DType::Float16, DType::BFloat16, DType::Float32, DType::Float64};
+constexpr int64_t kLengths[] = {0, 1, 3, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100, 259};
+
+Expr integer(int64_t v) { return constant(v, DType::Int64); }
+Expr i(int v) { return index(v); }
+
+Statement loop_over(int var, Expr extent, LoopKind kind, Block body) {
+  Statement s{SK::loop};
+  s.var = var;
+  s.extent = extent;
+  s.loop = kind;
+  s.body = std::move(body);
+  return s;
+}
+Statement store(int buffer, Expr offset, Expr value, int part = 0) {
+  Statement s{SK::store};
+  s.buffer = buffer;
+  s.offset = offset;
+  s.values = {value};
+  s.part = part;
+  return s;
+}
+Statement let(int var, Expr value) {
+  Statement s{SK::let};
+  s.var = var;
+  s.values = {value};
+  return s;
+}
+Statement assign(int var, Expr value) {
+  Statement s{SK::assign};
+  s.var = var;
+  s.values = {value};
+  return s;
+}
+Statement accumulator(int var, Monoid m, DType d) {
+  Statement s{SK::accumulator};
+  s.var = var;
+  s.monoid = m;
+  s.dtype = d;
+  return s;
+}
+Statement accumulate(int var, Monoid m, std::vector<Expr> values) {
+  Statement s{SK::accumulate};
+  s.var = var;
+  s.monoid = m;
+  s.dtype = values[0].dtype();
+  s.values = std::move(values);
+  return s;
+}
+Statement when(Expr condition, Block body) {
+  Statement s{SK::condition};
+  s.values = {condition};
+  s.body = std::move(body);
+  return s;
+}
+Statement array(int var, DType d, Expr extent) {
+  Statement s{SK::array};
+  s.var = var;
+  s.dtype = d;
+  s.extent = extent;
+  return s;
+}
+
+Nest nest(std::string name, std::vector<Buffer> buffers, int params, Expr tasks, Block body) {
+  Nest n;
+  n.name = std::move(name);
+  n.buffers = std::move(buffers);
+  n.params = params;
+  n.tasks = tasks;
+  n.cost = integer(1000);
+  n.body = std::move(body);
+  return n;
+}
+
+// Memory of one buffer.
+struct Data {
+  DType dtype;
+  std::vector<char> bytes;
+  Data(DType d, int64_t n) : dtype(d), bytes(size_t(n * itemsize(d)), 0) {}
+  int64_t size() const { return int64_t(bytes.size()) / itemsize(dtype); }
+  char* at(int64_t k) { return bytes.data() + k * itemsize(dtype); }
+};
+
+template <class T> void set(Data& d, int64_t k, T v) { std::memcpy(d.at(k), &v, sizeof v); }
+
+Data noise(DType d, int64_t n, uint64_t seed, double range = 9) {
+  Data r(d, n);
+  std::mt19937_64 random(seed);
+  for (int64_t k = 0; k < n; ++k) {
+    double v = std::uniform_real_distribution<double>(-range, range)(random);
+    switch (d) {
+      case DType::Bool: set(r, k, uint8_t(v > 0)); break;
+      case DType::UInt8: set(r, k, uint8_t(std::fabs(v))); break;
+      case DType::Int8: set(r, k, int8_t(v)); break;
+      case DType::Int16: set(r, k, int16_t(v)); break;
+      case DType::Int32: set(r, k, int32_t(v)); break;
+      case DType::Int64: set(r, k, int64_t(v)); break;
+      case DType::Float16: set(r, k, Half(float(v))); break;
+      case DType::BFloat16: set(r, k, BFloat16(float(v))); break;
+      case DType::Float32: set(r, k, float(v)); break;
+      case DType::Float64: set(r, k, v); break;
+      case DType::Complex64: set(r, k, std::complex<float>(float(v), float(v / 2 + 1))); break;
+      default: set(r, k, std::complex<double>(v, v / 2 + 1)); break;
+    }
+  }
+  return r;
+}
+
+double number(DType d, const char* p) {
+  switch (d) {
+    case DType::Float16: { Half h; std::memcpy(&h, p, 2); return float(h); }
+    case DType::BFloat16: { BFloat16 h; std::memcpy(&h, p, 2); return float(h); }
+    case DType::Float32: { float f; std::memcpy(&f, p, 4); return f; }
+    default: { double f; std::memcpy(&f, p, 8); return f; }
+  }
+}
+
+// Runs both and compares every byte, or floating values to a relative tolerance.
+void expect_same(const Nest& n, std::vector<int64_t> params, std::vector<Data> data, double tolerance = 0) {
+  std::vector<Data> mine = data, oracle = data;
+  std::vector<void*> a, b;
+  for (auto& d : mine) a.push_back(d.bytes.data());
+  for (auto& d : oracle) b.push_back(d.bytes.data());
+  params.push_back(0);
+  codegen::launch(*codegen::kernel(n), a.data(), params.data(), n.name.c_str());
+  interpret(n, b, params);
+  for (size_t k = 0; k < data.size(); ++k) {
+    DType d = real_of(data[k].dtype);
+    for (size_t at = 0; at < mine[k].bytes.size(); at += size_t(itemsize(d))) {
+      const char *x = mine[k].bytes.data() + at, *y = oracle[k].bytes.data() + at;
+      if (!std::memcmp(x, y, size_t(itemsize(d)))) continue;
+      bool close = false;
+      if (is_floating(d)) {
+        double u = number(d, x), v = number(d, y);
+        close = (std::isnan(u) && std::isnan(v)) || u == v || std::fabs(u - v) <= tolerance * std::max(1.0, std::fabs(v));
+        if (!close) ADD_FAILURE() << n.name << ": buffer " << k << " (" << d << ") element " << at / size_t(itemsize(d)) << " is " << u << ", expected " << v;
+      } else {
+        int64_t u = 0, v = 0;
+        std::memcpy(&u, x, size_t(itemsize(d)));
+        std::memcpy(&v, y, size_t(itemsize(d)));
+        ADD_FAILURE() << n.name << ": buffer " << k << " (" << d << ") element " << at / size_t(itemsize(d)) << " is " << u << ", expected " << v;
+      }
+      if (!close) return;
+    }
+  }
+}
+
+// z[i * s2] = f(x[i * s0], y[i * s1]) for i < p0; strides are parameters unless they are 0 or 1.
+Nest binary(Fn f, DType d, LoopKind kind, std::array<int, 3> strides, DType out_dtype = DType::count) {
+  int params = 1;
+  auto offset = [&](int s) { return s == 0 ? integer(0) : s == 1 ? i(1) : i(1) * param(params++); };
+  Expr x = load(0, d, {offset(strides[0])});
+  Expr value = arity(f) == 1 ? call(f, {x}) : call(f, {x, load(1, d, {offset(strides[1])})});
+  if (out_dtype == DType::count) out_dtype = value.dtype() == compute_type(d) ? d : value.dtype();
+  Expr to = offset(strides[2]);
+  return nest(name(f), {{d, false, "x"}, {d, false, "y"}, {out_dtype, true, "z"}}, params, integer(1),
+              {loop_over(1, param(0), kind, {store(2, to, value)})});
+}
+
+TEST(CodegenNest, AddsEveryDtypeAtEveryLengthAndStride) {
+  for (DType d : kMemory)
+    for (auto strides : {std::array{1, 1, 1}, std::array{0, 1, 1}, std::array{2, 1, 1}, std::array{1, 3, 2}})
+      for (auto kind : {LoopKind::vector, LoopKind::serial}) {
+        Nest n = binary(Fn::add, d, kind, strides);
+        for (int64_t length : kLengths) {
+          std::vector<int64_t> p{length};
+          for (int s : strides) if (s > 1) p.push_back(s);
+          expect_same(n, p, {noise(d, 3 * length + 1, 1), noise(d, 3 * length + 1, 2), noise(d, 3 * length + 1, 3)});
+        }
+      }
+}
+
+TEST(CodegenNest, ReversesWithANegativeStride) {
+  Expr from = param(0) - integer(1) - i(1);
+  Nest n = nest("flip", {{DType::Float32}, {DType::Float32, true}}, 1, integer(1),
+                {loop_over(1, param(0), LoopKind::vector, {store(1, i(1), load(0, DType::Float32, {from}))})});
+  for (int64_t length : kLengths) expect_same(n, {length}, {noise(DType::Float32, length + 1, 1), noise(DType::Float32, length + 1, 2)});
+}
+
+TEST(CodegenNest, CastsEveryPair) {
+  for (DType from : kMemory)
+    for (DType to : kMemory) {
+      Nest n = nest("cast", {{from}, {to, true}}, 1, integer(1),
+                    {loop_over(1, param(0), LoopKind::vector, {store(1, i(1), cast(load(0, from, {i(1)}), compute_type(to)))})});
+      Data x = noise(from, 37, 5, 300);
+      if (from == DType::Float32 || from == DType::Float64) {
+        const double special[] = {NAN, INFINITY, -INFINITY, 1e30, -1e30, 255.5, -0.5, 2147483648.0, -2147483649.0, 9.3e18, 0.1, 65519, 65520, 1e-8};
+        for (int k = 0; k < 14; ++k) from == DType::Float32 ? set(x, k, float(special[k])) : set(x, k, special[k]);
+      }
+      expect_same(n, {37}, {x, Data(to, 38)});
+    }
+}
+
+TEST(CodegenNest, ComputesOnIntegers) {
+  for (DType d : {DType::UInt8, DType::Int8, DType::Int16, DType::Int32, DType::Int64})
+    for (Fn f : {Fn::sub, Fn::mul, Fn::floordiv, Fn::truncdiv, Fn::remainder, Fn::fmod, Fn::pow, Fn::max, Fn::min, Fn::bit_and, Fn::bit_or,
+                 Fn::bit_xor, Fn::shl, Fn::shr, Fn::eq, Fn::ne, Fn::lt, Fn::le, Fn::gt, Fn::ge, Fn::neg, Fn::abs, Fn::sign, Fn::relu, Fn::bit_not})
+      for (auto kind : {LoopKind::vector, LoopKind::serial}) {
+        Data x = noise(d, 100, 11), y = noise(d, 100, 12);
+        auto lowest = [&](Data& to, int64_t k) { std::memset(to.at(k), 0, size_t(itemsize(d))), to.at(k)[itemsize(d) - 1] = char(0x80); };
+        if (f != Fn::abs) lowest(x, 3), lowest(x, 4);
+        std::memset(y.at(3), 0xff, size_t(itemsize(d)));  // -1, or 255
+        std::memset(y.at(5), 0, size_t(itemsize(d)));
+        y.at(6)[0] = char(100);
+        expect_same(binary(f, d, kind, {1, 1, 1}), {100}, {x, y, Data(binary(f, d, kind, {1, 1, 1}).buffers[2].dtype, 100)});
+      }
+}
+
+TEST(CodegenNest, ComparesAndSelects) {
+  for (DType d : {DType::Float32, DType::Float64, DType::Int32, DType::Bool}) {
+    Expr x = load(0, d, {i(1)}), y = load(1, d, {i(1)});
+    Nest n = nest("where", {{d}, {d}, {d, true}, {DType::Bool, true}}, 1, integer(1),
+                  {loop_over(1, param(0), LoopKind::vector,
+                             {store(2, i(1), select((x < y) | eq(x, y), y, x)), store(3, i(1), (!(x < y)) & (!call(Fn::isnan, {x})))})});
+    Data a = noise(d, 61, 3, 3), b = noise(d, 61, 4, 3);
+    if (d == DType::Float32) set(a, 5, float(NAN)), set(b, 7, float(NAN));
+    expect_same(n, {61}, {a, b, Data(d, 61), Data(DType::Bool, 61)});
+  }
+}
+
+std::vector<Expr> lifted(Monoid m, Expr x, int var) {
+  if (m == Monoid::argmax || m == Monoid::argmin) return {x, i(var)};
+  if (m == Monoid::any || m == Monoid::all) return {ne(x, constant(int64_t(0), x.dtype()))};
+  return {x};
+}
+
+TEST(CodegenNest, ReducesEveryMonoidInLanes) {
+  for (DType d : {DType::Float32, DType::Float64, DType::Int32, DType::Int64, DType::UInt8})
+    for (Monoid m : {Monoid::sum, Monoid::prod, Monoid::max, Monoid::min, Monoid::any, Monoid::all, Monoid::argmax, Monoid::argmin,
+                     Monoid::logsumexp, Monoid::welford}) {
+      if (!is_floating(d) && (m == Monoid::logsumexp || m == Monoid::welford)) continue;
+      Expr x = load(0, d, {i(0) * param(0) + i(1)});
+      auto values = lifted(m, x, 1);
+      DType kind = values[0].dtype();
+      auto start = loop::identity(m, kind);
+      Nest n = nest(std::string("reduce ") + name(m), {{d}}, 1, integer(3), {});
+      Block body{accumulator(20, m, kind), loop_over(1, param(0), LoopKind::vector, {accumulate(20, m, values)})};
+      for (size_t k = 0; k < start.size(); ++k) {
+        n.buffers.push_back({start[k].dtype(), true});
+        body.push_back(store(int(k) + 1, i(0), local(20 + int(k), start[k].dtype())));
+      }
+      n.body = body;
+      for (int64_t length : {1, 2, 7, 16, 17, 40, 100, 1000}) {
+        std::vector<Data> data{noise(d, 3 * length, 21, m == Monoid::prod ? 1.2 : 5)};
+        for (auto& s : start) data.emplace_back(s.dtype(), 3);
+        if (is_floating(d) && length >= 40)  // NaN wins wherever it stands
+          d == DType::Float32 ? set(data[0], length + 33, float(NAN)) : set(data[0], length + 33, double(NAN));
+        expect_same(n, {length}, data, d == DType::Float64 ? 1e-11 : 1e-4);
+      }
+      if (m != Monoid::logsumexp) {
+        std::vector<Data> data{Data(d, 1)};
+        for (auto& s : start) data.emplace_back(s.dtype(), 3);
+        expect_same(n, {0}, data);
+      }
+    }
+}
+
+TEST(CodegenNest, ArgmaxTakesTheFirstOfEquals) {
+  Nest n = nest("argmax", {{DType::Float32}, {DType::Int64, true}}, 1, integer(1),
+                {accumulator(20, Monoid::argmax, DType::Float32),
+                 loop_over(1, param(0), LoopKind::vector, {accumulate(20, Monoid::argmax, {load(0, DType::Float32, {i(1)}), i(1)})}),
+                 store(1, integer(0), local(21, DType::Int64))});
+  for (int64_t first : {0, 1, 15, 16, 31, 47, 63, 64, 70}) {
+    Data x(DType::Float32, 80);
+    for (int64_t k = 0; k < 80; ++k) set(x, k, -1.0f);
+    for (int64_t k : {first, int64_t(71), int64_t(72), int64_t(79)}) set(x, k, 2.0f);
+    expect_same(n, {80}, {x, Data(DType::Int64, 1)});
+    set(x, 75, float(NAN)), set(x, 77, float(NAN));
+    expect_same(n, {80}, {x, Data(DType::Int64, 1)});
+  }
+  Data lowest(DType::Float32, 50);
+  for (int64_t k = 0; k < 50; ++k) set(lowest, k, -std::numeric_limits<float>::infinity());
+  expect_same(n, {50}, {lowest, Data(DType::Int64, 1)});
+}
+
+TEST(CodegenNest, ReducesColumnsWithSerialLoopsInsideALane) {
+  for (DType d : {DType::Float32, DType::Float64, DType::BFloat16})
+    for (Monoid m : {Monoid::sum, Monoid::argmax, Monoid::welford, Monoid::logsumexp}) {
+      DType c = compute_type(d);
+      auto start = loop::identity(m, c);
+      Nest n = nest(std::string("columns ") + name(m), {{d}}, 2, integer(1), {});
+      auto values = lifted(m, load(0, d, {i(2) * param(0) + i(1)}), 2);
+      Block inner{accumulator(20, m, c), loop_over(2, param(1), LoopKind::serial, {accumulate(20, m, values)})};
+      for (size_t k = 0; k < start.size(); ++k) {
+        n.buffers.push_back({start[k].dtype(), true});
+        inner.push_back(store(int(k) + 1, i(1), local(20 + int(k), start[k].dtype())));
+      }
+      n.body = {loop_over(1, param(0), LoopKind::vector, inner)};
+      for (int64_t columns : {1, 5, 16, 35})
+        for (int64_t rows : {1, 9}) {
+          std::vector<Data> data{noise(d, rows * columns, 5)};
+          for (auto& s : start) data.emplace_back(s.dtype(), columns);
+          expect_same(n, {columns, rows}, data, d == DType::Float64 ? 1e-14 : 1e-6);
+        }
+    }
+}
+
+TEST(CodegenNest, ScansWithAssignedLocalsSeriallyAndInLanes) {
+  // Running sums along rows (serial) and along columns, one lane a column.
+  Expr zero = constant(0.0, DType::Float32), so_far = local(30, DType::Float32);
+  auto scan = [&](Expr offset, int var, Expr extent) -> Block {
+    return {assign(30, zero), loop_over(var, extent, LoopKind::serial,
+                                        {assign(30, so_far + load(0, DType::Float32, {offset})), store(1, offset, so_far)})};
+  };
+  std::vector<Buffer> buffers{{DType::Float32}, {DType::Float32, true}};
+  Nest rows = nest("scan rows", buffers, 2, param(1), scan(i(0) * param(0) + i(1), 1, param(0)));
+  Nest columns = nest("scan columns", buffers, 2, integer(1),
+                      {loop_over(1, param(0), LoopKind::vector, scan(i(2) * param(0) + i(1), 2, param(1)))});
+  for (int64_t n : {1, 16, 37}) {
+    expect_same(rows, {n, 4}, {noise(DType::Float32, 4 * n, 1), Data(DType::Float32, 4 * n)});
+    expect_same(columns, {n, 4}, {noise(DType::Float32, 4 * n, 1), Data(DType::Float32, 4 * n)});
+  }
+}
+
+TEST(CodegenNest, TakesConditionsByBranchAndByMask) {
+  Expr x = load(0, DType::Float32, {i(1)});
+  Nest n = nest("condition", {{DType::Float32}, {DType::Float32, true}, {DType::Float32, true}}, 2, integer(1),
+                {accumulator(20, Monoid::sum, DType::Float32),
+                 loop_over(1, param(0), LoopKind::vector,
+                           {when(x > 0.0, {store(1, i(1), sqrt(x)), accumulate(20, Monoid::sum, {x})}),
+                            when(param(1) > int64_t(5), {store(1, i(1), x + 1.0)})}),
+                 when(param(1) > int64_t(3), {store(2, integer(0), local(20, DType::Float32))})});
+  for (int64_t length : {1, 16, 50})
+    for (int64_t p : {1, 4, 9}) expect_same(n, {length, p}, {noise(DType::Float32, length, 2), noise(DType::Float32, length, 3), Data(DType::Float32, 1)}, 1e-5);
+}
+
+TEST(CodegenNest, KeepsLocalArraysOutsideAndInsideLanes) {
+  // Outside: a row is normalised through scratch. Inside: every lane sorts out its own little array.
+  Expr x = load(0, DType::Float32, {i(0) * param(0) + i(1)});
+  Expr sum = local(20, DType::Float32);
+  Nest outside = nest("scratch", {{DType::Float32}, {DType::Float32, true}}, 1, integer(3),
+                      {array(5, DType::Float32, param(0)), accumulator(20, Monoid::sum, DType::Float32),
+                       loop_over(1, param(0), LoopKind::vector, {let(7, exp(x)), store(-1 - 5, i(1), local(7, DType::Float32)),
+                                                                 accumulate(20, Monoid::sum, {local(7, DType::Float32)})}),
+                       loop_over(2, param(0), LoopKind::vector, {store(1, i(0) * param(0) + i(2), load(-1 - 5, DType::Float32, {i(2)}) / sum)})});
+  Expr at = i(2) * param(0) + i(1);
+  Nest inside = nest("lane arrays", {{DType::Float32}, {DType::Float32, true}}, 1, integer(1),
+                     {loop_over(1, param(0), LoopKind::vector,
+                                {array(5, DType::Float32, integer(4)),
+                                 loop_over(2, integer(4), LoopKind::serial, {store(-1 - 5, i(2), load(0, DType::Float32, {at}) * 2.0)}),
+                                 loop_over(2, integer(4), LoopKind::unrolled,
+                                           {store(1, at, load(-1 - 5, DType::Float32, {integer(3) - i(2)}))})})});
+  for (int64_t n : {1, 16, 37}) {
+    expect_same(outside, {n}, {noise(DType::Float32, 3 * n, 2, 2), Data(DType::Float32, 3 * n)}, 1e-6);
+    expect_same(inside, {n}, {noise(DType::Float32, 4 * n, 2, 2), Data(DType::Float32, 4 * n)});
+  }
+}
+
+// A buffer whose last element is followed by a page that must not be touched, and preceded by one.
+class Fenced {
+ public:
+  explicit Fenced(int64_t bytes) : bytes_(bytes) {
+    base_ = static_cast<char*>(mmap(nullptr, 3 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    mprotect(base_ + kPage, kPage, PROT_READ | PROT_WRITE);
+  }
+  ~Fenced() { munmap(base_, 3 * kPage); }
+  void* at_end() { return base_ + 2 * kPage - bytes_; }
+  void* at_start() { return base_ + kPage; }
+
+ private:
+  static constexpr int64_t kPage = 4096;
+  int64_t bytes_;
+  char* base_;
+};
+
+TEST(CodegenNest, LeavesTheUntakenSideOfSelectAlone) {
+  // A padded copy: out[j] = x[j - 3] inside, else 0; x lies between forbidden pages.
+  for (DType d : {DType::Float32, DType::UInt8, DType::Float64}) {
+    Expr j = i(1) - integer(3);
+    Expr value = select((j >= int64_t(0)) & (j < param(0)), load(0, d, {j}), constant(int64_t(0), d));
+    for (auto kind : {LoopKind::vector, LoopKind::serial}) {
+      Nest n = nest("pad", {{d}, {d, true}}, 2, integer(1), {loop_over(1, param(1), kind, {store(1, i(1), value)})});
+      for (int64_t length : {1, 16, 40}) {
+        Fenced x(length * itemsize(d));
+        Data out(d, length + 8), source = noise(d, length, 4);
+        for (void* p : {x.at_end(), x.at_start()}) {
+          std::memcpy(p, source.bytes.data(), source.bytes.size());
+          void* buffers[] = {p, out.bytes.data()};
+          int64_t params[] = {length, length + 8};
+          codegen::launch(*codegen::kernel(n), buffers, params, "pad");
+          for (int64_t k = 0; k < length + 8; ++k) {
+            char zero[8] = {};
+            const char* want = k >= 3 && k < length + 3 ? source.at(k - 3) : zero;
+            ASSERT_EQ(std::memcmp(out.at(k), want, size_t(itemsize(d))), 0) << d << " " << length << " " << k;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CodegenNest, NeverTouchesMemoryBehindTheEnd) {
+  for (DType d : {DType::Float32, DType::UInt8, DType::BFloat16, DType::Float64}) {
+    Nest n = binary(Fn::add, d, LoopKind::vector, {1, 1, 1});
+    for (int64_t length : kLengths) {
+      Fenced x(length * itemsize(d)), y(length * itemsize(d)), z(length * itemsize(d));
+      void* buffers[] = {x.at_end(), y.at_end(), z.at_end()};
+      codegen::launch(*codegen::kernel(n), buffers, &length, "add");
+    }
+  }
+}
+
+TEST(CodegenNest, ChecksIndices) {
+  for (auto kind : {LoopKind::vector, LoopKind::serial}) {
+    Nest n = nest("gather", {{DType::Float32}, {DType::Int64}, {DType::Float32, true}}, 2, integer(2),
+                  {loop_over(1, param(0), kind,
+                             {store(2, i(0) * param(0) + i(1),
+                                    load(0, DType::Float32, {check(load(1, DType::Int64, {i(0) * param(0) + i(1)}), param(1))}))})});
+    Data indices(DType::Int64, 80);
+    for (int64_t k = 0; k < 80; ++k) set(indices, k, k % 10 - 5);
+    expect_same(n, {40, 5}, {noise(DType::Float32, 5, 1), indices, Data(DType::Float32, 80)});
+    set(indices, 63, int64_t(7));
+    set(indices, 38, int64_t(-6));
+    set(indices, 39, int64_t(9));
+    Data x = noise(DType::Float32, 5, 1), out(DType::Float32, 80);
+    void* buffers[] = {x.bytes.data(), indices.bytes.data(), out.bytes.data()};
+    int64_t params[] = {40, 5};
+    try {
+      codegen::launch(*codegen::kernel(n), buffers, params, "gather");
+      ADD_FAILURE() << "no error";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.type(), ErrorType::IndexError);
+      EXPECT_STREQ(e.what(), "gather: index -6 is out of bounds for dimension with size 5");
+    }
+  }
+}
+
+TEST(CodegenNest, ScattersWithRepeatedIndicesExactly) {
+  Expr to = load(1, DType::Int64, {i(1)});
+  Nest n = nest("scatter_add", {{DType::Float32}, {DType::Int64}, {DType::Float32, true}}, 1, integer(1),
+                {loop_over(1, param(0), LoopKind::vector,
+                           {store(2, to, load(2, DType::Float32, {to}) + load(0, DType::Float32, {i(1)}))})});
+  Data indices(DType::Int64, 50);
+  for (int64_t k = 0; k < 50; ++k) set(indices, k, k * k % 4);
+  expect_same(n, {50}, {noise(DType::Float32, 50, 1), indices, noise(DType::Float32, 4, 3)});
+}
+
+TEST(CodegenNest, WorksInPlace) {
+  Nest n = nest("in place", {{DType::Float32, true}}, 1, integer(1),
+                {loop_over(1, param(0), LoopKind::vector, {store(0, i(1), load(0, DType::Float32, {i(1)}) * 2.0),
+                                                           store(0, i(1), load(0, DType::Float32, {i(1)}) + 1.0)})});
+  expect_same(n, {37}, {noise(DType::Float32, 37, 2)});
+  // A recurrence must not run in lanes.
+  Nest chain = nest("chain", {{DType::Float32, true}}, 1, integer(1),
+                    {loop_over(1, param(0), LoopKind::vector,
+                               {store(0, i(1) + integer(1), load(0, DType::Float32, {i(1)}) + load(0, DType::Float32, {i(1) + integer(1)}))})});
+  expect_same(chain, {36}, {noise(DType::Float32, 37, 2)});
+}
+
+TEST(CodegenNest, ReadsAndWritesComponentsOfComplexNumbers) {
+  for (DType d : {DType::Complex64, DType::Complex128}) {
+    auto c = [&](int b, int part) { return load(b, d, {i(1)}, part); };
+    Nest n = nest("complex mul", {{d}, {d}, {d, true}}, 1, integer(1),
+                  {loop_over(1, param(0), LoopKind::vector,
+                             {store(2, i(1), c(0, 1) * c(1, 1) - c(0, 2) * c(1, 2), 1), store(2, i(1), c(0, 1) * c(1, 2) + c(0, 2) * c(1, 1), 2)})});
+    for (int64_t length : kLengths) expect_same(n, {length}, {noise(d, length + 1, 1), noise(d, length + 1, 2), noise(d, length + 1, 3)});
+  }
+}
+
+TEST(CodegenNest, DrawsTheDocumentedRandomNumbers) {
+  for (auto kind : {LoopKind::vector, LoopKind::serial}) {
+    Nest n = nest("random", {{DType::Int64, true}}, 3, integer(1),
+                  {loop_over(1, param(0), kind, {store(0, i(1), random(param(1), param(2) + i(1)))})});
+    int64_t params[] = {37, 0x123456789abcdef, (int64_t(1) << 34) + 2};
+    std::vector<int64_t> out(37);
+    void* buffers[] = {out.data()};
+    codegen::launch(*codegen::kernel(n), buffers, params, "random");
+    for (int64_t k = 0; k < 37; ++k) EXPECT_EQ(out[size_t(k)], int64_t(random_bits(uint64_t(params[1]), uint64_t(params[2] + k))));
+  }
+}
+
+TEST(CodegenNest, GivesTheSameBitsForEveryThreadCount) {
+  Expr x = load(0, DType::Float32, {i(0) * integer(4096) + i(1)});
+  Expr limit = min(integer(4096), param(0) - i(0) * integer(4096));
+  Nest n = nest("chunks", {{DType::Float32}, {DType::Float32, true}, {DType::Float32, true}}, 1,
+                floordiv(param(0) + integer(4095), integer(4096)),
+                {accumulator(20, Monoid::sum, DType::Float32),
+                 loop_over(1, limit, LoopKind::vector, {let(3, tanh(x)), store(1, i(0) * integer(4096) + i(1), local(3, DType::Float32)),
+                                                        accumulate(20, Monoid::sum, {local(3, DType::Float32)})}),
+                 store(2, i(0), local(20, DType::Float32))});
+  n.cost = integer(40000);
+  int64_t length = 100003;
+  Data x0 = noise(DType::Float32, length, 8);
+  int before = num_threads();
+  std::vector<char> first;
+  for (int threads : {1, 2, 3, 7}) {
+    set_num_threads(threads);
+    Data y(DType::Float32, length), sums(DType::Float32, 25);
+    void* buffers[] = {x0.bytes.data(), y.bytes.data(), sums.bytes.data()};
+    codegen::launch(*codegen::kernel(n), buffers, &length, "chunks");
+    std::vector<char> all = y.bytes;
+    all.insert(all.end(), sums.bytes.begin(), sums.bytes.end());
+    if (first.empty()) first = all;
+    EXPECT_TRUE(all == first) << threads << " threads";
+  }
+  set_num_threads(before);
+}
+
+TEST(CodegenNest, AgreesOnAvx2Too) {
+  if (codegen::vector_lanes() == 8) GTEST_SKIP() << "this is that run";
+  std::string command = "FACULA_CPU_CAPABILITY=avx2 /proc/" + std::to_string(getpid()) + "/exe --gtest_brief=1 '--gtest_filter=CodegenNest.*' 2>&1";
+  std::string text;
+  FILE* p = popen(command.c_str(), "r");
+  ASSERT_TRUE(p);
+  char line[512];
+  while (std::fgets(line, sizeof line, p)) text += line;
+  EXPECT_EQ(pclose(p), 0) << text;
+}
+
+}  // namespace
