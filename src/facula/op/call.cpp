@@ -169,7 +169,7 @@ loop::Expr LoopCall::index_load(std::string_view arg, Index at, SymInt n) const 
 loop::Expr LoopCall::scalar(std::string_view arg, DType d) const {
   const Value& v = (*this)[arg];
   internal_check(!v.is_none()) << op().schema.full_name() << ": " << arg << " is None";
-  return loop::cast(loop::load(slot(arg), operand_dtype(v), {}), d);
+  return loop::cast(loop::load(slot(arg), operand_dtype(v), {}), compute_type(d));
 }
 
 namespace {

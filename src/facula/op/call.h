@@ -68,7 +68,7 @@ class LoopCall : public Call {
   loop::Expr load(std::string_view arg, Index at, int item = 0) const;
   // An element of an integer tensor, checked to lie in [-n, n) and made non-negative.
   loop::Expr index_load(std::string_view arg, Index at, SymInt n) const;
-  // A run-time number (Scalar parameter) as an expression of dtype `d`: a cast load of operand_dtype.
+  // A run-time number (Scalar parameter) as an expression of compute_type(d): a cast load of operand_dtype.
   loop::Expr scalar(std::string_view arg, DType d) const;
   // A loop variable that no other fresh() of this call gave; for reductions and scans.
   int fresh() const { return next_var_++; }

@@ -162,7 +162,7 @@ template <class R> Results results(R&& r) {
   } else if constexpr (is_tuple<T>::value) {
     return std::apply([](auto&&... t) { return Results{t...}; }, r);
   } else if constexpr (std::is_same_v<T, SymInt>) return Results(Tensor::scalar(r.guard_int(), DType::Int64));
-  else if constexpr (std::is_same_v<T, Scalar>) return Results(Tensor::scalar(r, r.dtype()));
+  else if constexpr (std::is_same_v<T, Scalar>) return Results(Tensor::scalar(r, operand_dtype(r)));
   else if constexpr (std::is_same_v<T, bool>) return Results(Tensor::scalar(r, DType::Bool));
   else if constexpr (std::is_integral_v<T>) return Results(Tensor::scalar(int64_t(r), DType::Int64));
   else {
