@@ -28,7 +28,11 @@ class InferenceMode {
   bool outer_, outer_grad_;
 };
 bool anomaly_enabled();
+bool anomaly_checks_nan();
 void set_anomaly(bool enabled, bool check_nan = true);
+// Where the forward line comes from in anomaly mode: the binding gives a function that formats the Python stack.
+void set_stack_source(std::string (*capture)());
+std::string captured_stack();
 
 // Sums gradients into the leaves' .grad. `grads[i]` undefined: ones for a one-element output, else RuntimeError.
 // `inputs` non-empty: only these accumulate. Raises if the graph was freed (retain_graph false) before.
@@ -49,18 +53,30 @@ bool retains_grad(const Tensor& t);
 Tensor detach(const Tensor& t);                                // shares storage and version
 void detach_(const Tensor& t);
 int add_hook(const Tensor& t, std::function<Tensor(const Tensor&)> hook);  // undefined: keeps the gradient; gives an id
+int add_accumulated_hook(const Tensor& leaf, std::function<void(const Tensor&)> hook);  // after .grad was summed
+int add_hook(Node& node, std::function<void(std::vector<Tensor>& grads)> before);       // of the node's results
+int add_hook(Node& node, std::function<void(std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs)> after);
 void remove_hook(const Tensor& t, int id);
+void remove_hook(Node& node, int id);
 Ref<Node> node_of(const Tensor& t);                            // null for leaves; rebuilt for views written in place
 Ref<Node> accumulator_of(const Tensor& leaf);
 
 // Called by run/ for each eager call. `needs_record`: gradient mode is on and some operand requires a gradient.
 bool needs_record(std::span<const op::Value> args);
-// After an operator has run: attaches a node to its results, with what its gradient saves.
-void record(const op::Operator& op, std::span<const op::Value> args, op::Form form, op::Results& results);
+// After an operator has run (and versions were bumped): attaches a node to its results, with what its gradient saves.
+// `original`: what original_of gave before the write.
+void record(const op::Operator& op, std::span<const op::Value> args, op::Form form, op::Results& results,
+            const Tensor& original = {});
+// Before an in-place write that will be recorded: a copy of the first argument if the gradient needs its old value,
+// else undefined.
+Tensor original_of(const op::Operator& op, std::span<const op::Value> args);
 // Before an in-place write: refuses leaves that require grad, expanded memory, views that may not be written.
 void check_in_place(const char* op, const Tensor& target, bool recording);
-// After a view was made: remembers its base and how to regenerate it. `multi`: one of several outputs of one call.
-void track_view(const Tensor& view, const Tensor& base, bool multi);
+// After a view was made: remembers its base. `multi`: one of several outputs of one call of `maker`.
+void track_view(const Tensor& view, const Tensor& base, bool multi, const char* maker = "", int number = 0);
+// Attaches `node`, whose first edge leads to the target, after an in-place write to `target`: directly, or to the
+// base through the written part if the target is a view.
+void rebase_history(const Tensor& target, const Ref<Node>& node);
 
 // The gradient of one call in terms of operator calls, whatever the operator's kind: the derivative of the body, the
 // transposed loops, the inverse view steps, the rule given. Used by the tape and by graph/joint alike.

@@ -10,14 +10,21 @@
 namespace facula::autograd {
 
 class Node;
-struct Edge { Ref<Node> node; int input = 0; };   // input: which result of that node's operator
+// Where a gradient goes: result `input` of a node's operator. An edge to a leaf's accumulator keeps the leaf alive.
+struct Edge {
+  Ref<Node> node;
+  int input = 0;
+  Ref<TensorImpl> leaf;
+  explicit operator bool() const { return bool(node); }
+};
 
 // A tensor kept for backward. Checks on reading that nobody wrote to it since: the error names the operator that
 // saved it and the one that wrote.
 class Saved {
  public:
   Saved() = default;
-  Saved(const Tensor& t, bool is_output_of_node);
+  Saved(const Tensor& t, bool is_output_of_node, int result = 0);
+  // `owner`: the node that saved it, to which an output is attached again.
   Tensor unpack(const char* saved_by, const Ref<Node>& owner) const;
   bool defined() const { return bool(tensor_); }
   void release() { tensor_ = {}; }
@@ -29,6 +36,13 @@ class Saved {
   int result_ = 0;
 };
 
+struct ResultMeta { Dims sizes; DType dtype; Device device{}; };
+// Runs before the node, on the gradients of its results. `result`: the one a tensor hook belongs to, -1: all.
+struct PreHook { int id; int result; std::function<void(std::vector<Tensor>&)> run; };
+struct PostHook { int id; std::function<void(std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs)> run; };
+// Where a tensor that is no leaf keeps its gradient (retain_grad); shared by the tensor and its node.
+struct RetainedGrad final : RefCounted { Tensor grad; };
+
 class Node : public RefCounted {
  public:
   explicit Node(int results);
@@ -36,14 +50,18 @@ class Node : public RefCounted {
   virtual std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) = 0;
   virtual std::string name() const = 0;          // as grad_fn prints: "MulBackward0"
   virtual void release_saved() {}
+  virtual bool is_accumulator() const { return false; }
   const std::vector<Edge>& edges() const { return edges_; }
   void add_edge(const Tensor& input);            // to its node, its accumulator, or nothing
+  void add_edge(Edge e) { edges_.push_back(std::move(e)); }
+  // Is the gradient of input `k` wanted by the backward that is running (or by any, outside of one)?
+  bool needs(size_t k) const;
   uint64_t sequence() const { return sequence_; }
 
-  struct ResultMeta { Dims sizes; DType dtype; };
   std::vector<ResultMeta> results;               // of the forward call, to validate and to make zeros
-  std::vector<std::pair<int, std::function<void(std::vector<Tensor>&)>>> pre_hooks;   // tensor hooks, by result
-  std::vector<std::function<void(std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs)>> post_hooks;
+  std::vector<PreHook> pre_hooks;                // in order of registration
+  std::vector<std::pair<int, Ref<RetainedGrad>>> retained;   // by result; filled after the hooks have run
+  std::vector<PostHook> post_hooks;
   std::string created_at;                        // Python stack of the forward call, in anomaly mode
   void* py_object = nullptr;                     // borrowed
 
@@ -53,7 +71,34 @@ class Node : public RefCounted {
   uint64_t sequence_;
 };
 
-// A custom function in C++: class F { static std::vector<Tensor> forward(Context&, ...); backward(Context&, grads) }
-// is in function.h.
+// The autograd slot of a tensor (TensorImpl::grad_slot).
+struct Meta {
+  ~Meta();
+  Tensor grad;                                   // of a leaf
+  Ref<RetainedGrad> retained;                    // of another, after retain_grad()
+  Ref<Node> node;                                // whose result this tensor is; null for leaves
+  int result = 0;
+  Ref<Node> accumulator;                         // of a leaf, made on first use
+  std::vector<std::pair<int, Ref<Node>>> hooks;  // id and node of the hooks registered on this tensor
+  // A view: of which tensor (never itself a view), how it was made, and the version of its data that `node` describes.
+  enum class Made : uint8_t { plainly, one_of_many, without_grad } made = Made::plainly;
+  Tensor base;
+  const char* maker = "";                        // operator that made one of many
+  int number = 0;                                // which of many
+  uint32_t seen = 0;
+};
+Meta* meta_of(const Tensor& t);                  // null if there is none
+Meta& ensure_meta(const Tensor& t);
+
+// Makes `t` result `k` of `node`. The node's `results` are filled as far as they are not.
+void set_history(const Tensor& t, const Ref<Node>& node, int k);
+// Where the gradient of `t` goes: its node or accumulator; none if it requires no gradient.
+Edge edge_of(const Tensor& t);
+// Zeros of a result that got no gradient.
+Tensor zeros_of(const ResultMeta& m);
+// "index_select" -> "IndexSelectBackward0".
+std::string node_name(std::string_view op);
+
+// Custom functions in C++ and the base of Python's are in function.h.
 
 }  // namespace facula::autograd

@@ -1,0 +1,73 @@
+#include "facula/autograd/accumulate.h"
+
+#include "facula/autograd/autograd.h"
+#include "facula/autograd/calls.h"
+
+namespace facula::autograd {
+
+namespace {
+
+// A gradient has the strides of a dense leaf, else it is contiguous.
+Dims strides_for_grad(const Tensor& leaf) {
+  return leaf.is_non_overlapping_and_dense() ? Dims(leaf.strides()) : contiguous_strides(leaf.sizes());
+}
+
+bool has_strides(const Tensor& t, const Dims& strides) {
+  for (size_t d = 0; d < strides.size(); ++d)
+    if (t.sizes()[d] != 1 && t.strides()[d] != strides[d]) return false;
+  return true;
+}
+
+bool only_ours(const Tensor& t) { return t.impl()->use_count() == 1 && t.impl()->storage->use_count() == 1 && !t.impl()->py_object; }
+
+Tensor copy_of(const Tensor& g, const Dims& strides) {
+  Tensor c = Tensor::empty_strided(g.sizes(), strides, g.dtype(), g.device());
+  invoke("copy", {c, g}, op::Form::in_place);
+  return c;
+}
+
+}  // namespace
+
+Accumulator::Accumulator(const Tensor& leaf) : Node(1), leaf_(leaf.impl()) {
+  results.push_back({Dims(leaf.sizes()), leaf.dtype(), leaf.device()});
+  sequence_ = UINT64_MAX;  // as early as possible: the gradient's memory is freed
+}
+
+Tensor Accumulator::leaf() const {
+  std::lock_guard lock(mutex_);
+  return leaf_ ? Tensor(Ref<TensorImpl>::share(leaf_)) : Tensor();
+}
+
+void Accumulator::forget() {
+  std::lock_guard lock(mutex_);
+  leaf_ = nullptr;
+}
+
+std::vector<Tensor> Accumulator::apply(std::vector<Tensor> grads, bool create_graph) {
+  Tensor g = std::move(grads[0]);
+  grads.clear();
+  if (!g.defined()) return {};
+  Tensor leaf = this->leaf();
+  if (!leaf.defined()) return {};
+  Dims strides = strides_for_grad(leaf);
+  Tensor old;  // dropped after the lock: releasing a tensor may run Python
+  {
+    std::unique_lock lock(mutex_);
+    Meta& m = ensure_meta(leaf);
+    if (!m.grad.defined()) {
+      if (g.is_traced()) m.grad = g;
+      else if (create_graph) m.grad = only_ours(g) ? g : invoke("clone", {g});
+      else if (only_ours(g) && has_strides(g, strides)) m.grad = g.requires_grad() ? g.detached() : std::move(g);
+      else m.grad = copy_of(g, strides);
+    } else if (create_graph) {
+      old = m.grad;
+      m.grad = add(old, g);
+    } else {
+      add_(m.grad, g);
+    }
+  }
+  for (size_t k = 0; k < after.size(); ++k) after[k].second(leaf);
+  return {};
+}
+
+}  // namespace facula::autograd

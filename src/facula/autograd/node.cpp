@@ -1,0 +1,114 @@
+#include "facula/autograd/node.h"
+
+#include <atomic>
+#include <cctype>
+
+#include "facula/autograd/accumulate.h"
+#include "facula/autograd/autograd.h"
+#include "facula/autograd/calls.h"
+
+namespace facula::autograd {
+
+namespace {
+std::atomic<uint64_t> next_sequence{0};
+
+std::string described(const Tensor& t) {
+  std::ostringstream s;
+  s << t.dtype() << " " << to_string(t.sizes());
+  return s.str();
+}
+}  // namespace
+
+// ---- Node
+
+Node::Node(int count) : sequence_(next_sequence.fetch_add(1, std::memory_order_relaxed)) {
+  results.reserve(size_t(count));
+  if (anomaly_enabled()) [[unlikely]] created_at = captured_stack();
+}
+
+void Node::add_edge(const Tensor& input) { edges_.push_back(edge_of(input)); }
+
+void Node::destroy() {
+  static thread_local std::vector<Node*>* dying = nullptr;
+  if (dying) {
+    dying->push_back(this);
+    return;
+  }
+  std::vector<Node*> list{this};
+  dying = &list;
+  while (!list.empty()) {
+    Node* n = list.back();
+    list.pop_back();
+    delete n;
+  }
+  dying = nullptr;
+}
+
+std::string node_name(std::string_view op) {
+  std::string out;
+  bool upper = true;
+  for (char c : op) {
+    if (c == '_' || c == '.') { upper = true; continue; }
+    out += upper ? char(std::toupper(static_cast<unsigned char>(c))) : c;
+    upper = false;
+  }
+  return out + "Backward0";
+}
+
+Tensor zeros_of(const ResultMeta& m) { return filled(0, m.sizes, m.dtype, m.device); }
+
+// ---- Saved
+
+Saved::Saved(const Tensor& t, bool is_output_of_node, int result) : output_(is_output_of_node), result_(result) {
+  if (!t.defined()) return;
+  runtime_check(!t.impl()->inference, "autograd")
+      << "Inference tensors cannot be saved for backward. To work around you can make a clone to get a normal tensor and use it in autograd.";
+  tensor_ = is_output_of_node ? t.detached() : t;
+  version_ = t.version();
+}
+
+Tensor Saved::unpack(const char* saved_by, const Ref<Node>& owner) const {
+  if (!tensor_.defined()) return {};
+  if (tensor_.version() != version_) {
+    const char* writer = tensor_.impl()->version->writer.load();
+    runtime_check(false, saved_by)
+        << "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        << described(tensor_) << (output_ ? ", the output of " : ", saved by ") << saved_by << ", was written by "
+        << (writer ? std::string(writer) + "_" : std::string("an in-place operation")) << " and is at version " << tensor_.version()
+        << "; expected version " << version_ << " instead"
+        << hint("write out of place, or on a clone(); set_detect_anomaly(True) shows where ", saved_by, " ran");
+  }
+  if (!output_) return tensor_;
+  Tensor t = tensor_.detached();
+  set_history(t, owner, result_);
+  return t;
+}
+
+// ---- Meta
+
+Meta::~Meta() { if (accumulator) static_cast<Accumulator&>(*accumulator).forget(); }
+
+Meta* meta_of(const Tensor& t) { return t.defined() ? t.impl()->grad_slot.get() : nullptr; }
+
+Meta& ensure_meta(const Tensor& t) {
+  auto& slot = t.impl()->grad_slot;
+  if (!slot) slot = {new Meta, [](Meta* m) { delete m; }};
+  return *slot;
+}
+
+void set_history(const Tensor& t, const Ref<Node>& node, int k) {
+  Meta& m = ensure_meta(t);
+  m.node = node;
+  m.result = k;
+  if (m.base.defined()) m.seen = t.version();
+  t.impl()->requires_grad = true;
+  while (node->results.size() <= size_t(k)) node->results.push_back({Dims(t.sizes()), t.dtype(), t.device()});
+}
+
+Edge edge_of(const Tensor& t) {
+  if (!t.defined() || !t.requires_grad()) return {};
+  if (auto node = node_of(t)) return {node, meta_of(t)->result, {}};
+  return {accumulator_of(t), 0, t.ref()};
+}
+
+}  // namespace facula::autograd

@@ -1,0 +1,154 @@
+// The gradient slot of a tensor: .grad, requires_grad, hooks.
+#include <atomic>
+#include <mutex>
+
+#include "facula/autograd/accumulate.h"
+#include "facula/autograd/autograd.h"
+#include "facula/autograd/calls.h"
+
+namespace facula {
+
+bool Tensor::requires_grad() const {
+  if (impl_->requires_grad) return true;
+  auto* m = impl_->grad_slot.get();
+  return m && m->base.defined() && m->base.impl()->requires_grad;
+}
+
+namespace autograd {
+namespace {
+
+std::mutex& accumulator_lock() {
+  static std::mutex m;
+  return m;
+}
+std::atomic<int> next_hook{0};
+
+Node& node_for_hooks(const Tensor& t, int& result) {
+  user_check(t.requires_grad(), "register_hook") << "cannot register a hook on a tensor that doesn't require gradient";
+  Edge e = edge_of(t);
+  result = e.input;
+  return *e.node;
+}
+
+}  // namespace
+
+Tensor grad_of(const Tensor& t) {
+  Meta* m = meta_of(t);
+  if (!m) return {};
+  return m->retained ? m->retained->grad : m->grad;
+}
+
+void set_grad(const Tensor& t, const Tensor& g) {
+  if (!g.defined()) {
+    if (Meta* m = meta_of(t)) (m->retained ? m->retained->grad : m->grad) = {};
+    return;
+  }
+  runtime_check(!g.is_same(t), "grad") << "can't assign Variable as its own grad";
+  runtime_check(g.dtype() == t.dtype(), "grad") << "assigned grad has data of a different type: " << g.dtype() << " for a tensor of " << t.dtype();
+  runtime_check(g.device() == t.device(), "grad") << "assigned grad has data located on a different device: " << g.device() << " for a tensor on " << t.device();
+  bool same = g.dim() == t.dim() && std::equal(g.sizes().begin(), g.sizes().end(), t.sizes().begin());
+  runtime_check(same, "grad") << "assigned grad has data of a different size: " << to_string(g.sizes()) << " for a tensor of " << to_string(t.sizes());
+  Meta& m = ensure_meta(t);
+  (m.retained ? m.retained->grad : m.grad) = g;
+}
+
+void set_requires_grad(const Tensor& t, bool value) {
+  if (value == t.requires_grad()) return;
+  runtime_check(is_leaf(t), "requires_grad_")
+      << "you can only change requires_grad flags of leaf variables."
+      << (value ? "" : " If you want to use a computed variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach().");
+  runtime_check(!value || is_differentiable(t.dtype()), "requires_grad_")
+      << "only Tensors of floating point and complex dtype can require gradients, not " << t.dtype();
+  runtime_check(!value || !t.impl()->inference || inference_enabled(), "requires_grad_")
+      << "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.";
+  t.impl()->requires_grad = value;
+}
+
+bool is_leaf(const Tensor& t) { return !node_of(t); }
+
+void retain_grad(const Tensor& t) {
+  runtime_check(t.requires_grad(), "retain_grad") << "can't retain_grad on Tensor that has requires_grad=False";
+  auto node = node_of(t);
+  if (!node) return;
+  Meta& m = ensure_meta(t);
+  if (m.retained) return;
+  m.retained = make_ref<RetainedGrad>();
+  node->retained.push_back({m.result, m.retained});
+}
+
+bool retains_grad(const Tensor& t) {
+  Meta* m = meta_of(t);
+  return m && m->retained && m->node;
+}
+
+Tensor detach(const Tensor& t) { return t.detached(); }
+
+void detach_(const Tensor& t) {
+  Meta* m = meta_of(t);
+  runtime_check(!m || !m->base.defined(), "detach_") << "Can't detach views in-place. Use detach() instead.";
+  t.impl()->requires_grad = false;
+  if (!m) return;
+  m->node = nullptr;
+  m->result = 0;
+  m->retained = nullptr;
+}
+
+int add_hook(const Tensor& t, std::function<Tensor(const Tensor&)> hook) {
+  int result = 0;
+  Node& node = node_for_hooks(t, result);
+  int id = next_hook++;
+  node.pre_hooks.push_back({id, result, [hook = std::move(hook), result](std::vector<Tensor>& grads) {
+    Tensor& g = grads[size_t(result)];
+    if (!g.defined()) return;
+    Tensor changed = hook(g);
+    if (!changed.defined()) return;
+    bool same = changed.dim() == g.dim() && std::equal(changed.sizes().begin(), changed.sizes().end(), g.sizes().begin());
+    runtime_check(same, "hook") << "hook has changed the size of value: " << to_string(g.sizes()) << " became " << to_string(changed.sizes());
+    runtime_check(changed.dtype() == g.dtype(), "hook") << "hook has changed the type of value: " << g.dtype() << " became " << changed.dtype();
+    g = std::move(changed);
+  }});
+  if (!node.is_accumulator()) ensure_meta(t).hooks.push_back({id, Ref<Node>::share(&node)});
+  return id;
+}
+
+int add_accumulated_hook(const Tensor& leaf, std::function<void(const Tensor&)> hook) {
+  runtime_check(leaf.requires_grad(), "register_post_accumulate_grad_hook") << "cannot register a hook on a tensor that doesn't require gradient";
+  runtime_check(is_leaf(leaf), "register_post_accumulate_grad_hook") << "post accumulate grad hooks cannot be registered on non-leaf tensors";
+  int id = next_hook++;
+  static_cast<Accumulator&>(*accumulator_of(leaf)).after.push_back({id, std::move(hook)});
+  return id;
+}
+
+int add_hook(Node& node, std::function<void(std::vector<Tensor>&)> before) {
+  node.pre_hooks.push_back({next_hook++, -1, std::move(before)});
+  return node.pre_hooks.back().id;
+}
+
+int add_hook(Node& node, std::function<void(std::vector<Tensor>&, const std::vector<Tensor>&)> after) {
+  node.post_hooks.push_back({next_hook++, std::move(after)});
+  return node.post_hooks.back().id;
+}
+
+void remove_hook(Node& node, int id) {
+  std::erase_if(node.pre_hooks, [&](auto& h) { return h.id == id; });
+  std::erase_if(node.post_hooks, [&](auto& h) { return h.id == id; });
+  if (node.is_accumulator()) std::erase_if(static_cast<Accumulator&>(node).after, [&](auto& h) { return h.first == id; });
+}
+
+void remove_hook(const Tensor& t, int id) {
+  Meta* m = meta_of(t);
+  if (!m) return;
+  if (m->accumulator) remove_hook(*m->accumulator, id);
+  for (auto& [hook, node] : m->hooks) if (hook == id) remove_hook(*node, id);
+  std::erase_if(m->hooks, [&](auto& h) { return h.first == id; });
+}
+
+Ref<Node> accumulator_of(const Tensor& leaf) {
+  std::lock_guard lock(accumulator_lock());
+  Meta& m = ensure_meta(leaf);
+  if (!m.accumulator) m.accumulator = make_ref<Accumulator>(leaf);
+  return m.accumulator;
+}
+
+}  // namespace autograd
+}  // namespace facula
