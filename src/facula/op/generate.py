@@ -423,7 +423,7 @@ def cpp_type(op: Operator, p: Parameter) -> str:
     plain = {"Scalar": "Scalar", "int": "int64_t", "SymInt": "SymInt", "float": "double", "bool": "bool",
              "str": "std::string_view", "dtype": "DType", "Device": "Device", "MemoryFormat": "MemoryFormat"}[p.type]
     if p.optional:
-        return f"std::optional<{plain}>"
+        return "std::optional<SymInt>" if p.type == "int" else f"std::optional<{plain}>"
     return "const Scalar&" if p.type == "Scalar" else plain
 
 
