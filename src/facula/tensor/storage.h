@@ -32,9 +32,13 @@ class StorageImpl final : public RefCounted {
   // Brings the elements (of `itemsize` bytes) into the plain order, in place. The only function that does.
   void restore_plain(int itemsize);
 
+  static void* operator new(size_t bytes);  // recycled like the blocks
+  static void operator delete(void* p);
+
  private:
   void* data_ = nullptr;
   size_t bytes_ = 0;
+  size_t capacity_ = 0;   // of a pooled block
   Device device_;
   PhysicalOrder order_;
   std::unique_ptr<std::function<void()>> foreign_;

@@ -7,7 +7,9 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "facula/base/device.h"
@@ -26,7 +28,10 @@ class Tensor;
 enum class MemoryFormat : uint8_t { contiguous, channels_last, preserve };
 
 // Counts in-place writes. It belongs to a tensor and is shared with its views and detached aliases.
-struct VersionCounter final : RefCounted { std::atomic<uint32_t> value{0}; };
+struct VersionCounter final : RefCounted {
+  std::atomic<uint32_t> value{0};
+  std::atomic<const char*> writer{nullptr};  // operator of the last write, for messages
+};
 
 class TensorImpl final : public RefCounted {
  public:
@@ -40,6 +45,7 @@ class TensorImpl final : public RefCounted {
   DType dtype;
   Device device;
   bool requires_grad = false;         // of a leaf
+  bool has_node = false;              // the autograd slot holds a node: the result of a recorded operator
   bool inference = false;             // made under inference_mode
   bool conj = false;                  // reserved: lazily conjugated
   bool owns_py = false;               // the Python object is kept alive by this impl (python/bind/tensor.h)
@@ -49,9 +55,10 @@ class TensorImpl final : public RefCounted {
   graph::Value* traced = nullptr;
   void* py_object = nullptr;
   static void (*release_py)(TensorImpl*);  // set by the binding: drops an owned Python object
+  static bool (*base_requires_grad)(const TensorImpl&);  // set by autograd: does the base of a view require a gradient?
 
- protected:
-  void destroy() override;            // recycles the block
+  static void* operator new(size_t bytes);   // blocks are recycled by a per-thread free list
+  static void operator delete(void* p);
 };
 
 class Tensor {
@@ -129,6 +136,6 @@ bool broadcasts_to(SymSpan from, SymSpan to);
 int wrap_dim(const char* op, int64_t dim, int rank);
 
 std::string shapes_of(std::span<const Tensor> tensors);  // "[8, 3] float32, [4, 5] float32", for messages
-std::string to_string(const Tensor& t);                  // as PyTorch prints it
+std::string to_string(const Tensor& t, std::string_view suffix = "");  // as PyTorch prints it; suffix: ", requires_grad=True"
 
 }  // namespace facula

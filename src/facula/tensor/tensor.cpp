@@ -1,0 +1,256 @@
+#include "facula/tensor/tensor.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "facula/tensor/block.h"
+
+namespace facula {
+
+void (*TensorImpl::release_py)(TensorImpl*) = nullptr;
+
+TensorImpl::~TensorImpl() {
+  if (owns_py && release_py) release_py(this);
+}
+void* TensorImpl::operator new(size_t) { return detail::FreeList<sizeof(TensorImpl), alignof(std::max_align_t), 1024>::take(); }
+void TensorImpl::operator delete(void* p) { detail::FreeList<sizeof(TensorImpl), alignof(std::max_align_t), 1024>::give(p); }
+
+namespace {
+
+// Bytes that a tensor needs; negative sizes and overflow are the user's errors.
+size_t bytes_for(SymSpan sizes, int itemsize) {
+  size_t n = size_t(itemsize);
+  bool overflow = false, empty = false;
+  for (auto s : sizes) {
+    int64_t k = s.concrete();
+    runtime_check(k >= 0, "empty") << "trying to create a tensor with negative dimension " << k << ": " << to_string(sizes);
+    empty |= k == 0;
+    overflow |= __builtin_mul_overflow(n, size_t(std::max<int64_t>(k, 1)), &n) || n > size_t(1) << 60;
+  }
+  runtime_check(!overflow || empty, "empty") << "a tensor of shape " << to_string(sizes) << " does not fit into memory: its size overflows";
+  return empty ? 0 : n;
+}
+
+}  // namespace
+
+Tensor Tensor::empty(SymSpan sizes, DType dtype, Device device) {
+  auto storage = make_ref<StorageImpl>(bytes_for(sizes, facula::itemsize(dtype)), device);
+  return Tensor(make_ref<TensorImpl>(std::move(storage), Dims(sizes), contiguous_strides(sizes), SymInt(), dtype, device));
+}
+
+Tensor Tensor::empty_strided(SymSpan sizes, SymSpan strides, DType dtype, Device device) {
+  bytes_for(sizes, facula::itemsize(dtype));
+  int64_t last = 0;
+  bool none = false, overflow = false;
+  for (size_t k = 0; k < sizes.size(); ++k) {
+    int64_t reach = 0;
+    none |= sizes[k].concrete() == 0;
+    overflow |= __builtin_mul_overflow(std::max<int64_t>(sizes[k].concrete() - 1, 0), strides[k].concrete(), &reach) || __builtin_add_overflow(last, reach, &last);
+  }
+  runtime_check(!overflow && last >= 0 && last < int64_t(1) << 56, "empty_strided") << "sizes " << to_string(sizes) << " and strides " << to_string(strides) << " overflow";
+  auto storage = make_ref<StorageImpl>(none ? 0 : size_t(last + 1) * size_t(facula::itemsize(dtype)), device);
+  return Tensor(make_ref<TensorImpl>(std::move(storage), Dims(sizes), Dims(strides), SymInt(), dtype, device));
+}
+
+Tensor Tensor::scalar(const Scalar& value, DType dtype, Device device) {
+  Tensor t = empty(SymSpan{}, dtype, device);
+  value.store(dtype, t.impl()->storage->data());
+  return t;
+}
+
+Tensor Tensor::from_blob(void* data, IntSpan sizes, IntSpan strides, DType dtype, std::function<void()> release) {
+  int64_t last = 0;
+  bool none = false;
+  for (size_t k = 0; k < sizes.size(); ++k) {
+    none |= sizes[k] == 0;
+    last += (sizes[k] - 1) * strides[k];
+  }
+  auto storage = make_ref<StorageImpl>(data, none ? 0 : size_t(last + 1) * size_t(facula::itemsize(dtype)), Device{}, std::move(release));
+  return Tensor(make_ref<TensorImpl>(std::move(storage), Dims(symbolic(sizes)), Dims(symbolic(strides)), SymInt(), dtype, Device{}));
+}
+
+SymInt Tensor::size(int d) const { return impl_->sizes[size_t(wrap_dim("size", d, dim()))]; }
+SymInt Tensor::stride(int d) const { return impl_->strides[size_t(wrap_dim("stride", d, dim()))]; }
+
+bool Tensor::is_contiguous(MemoryFormat f) const {
+  if (f == MemoryFormat::channels_last && dim() != 4) return false;
+  auto &n = impl_->sizes, &s = impl_->strides;
+  SymInt expected = int64_t(1);
+  int order[4] = {1, 3, 2, 0};
+  for (int k = 0; k < dim(); ++k) {
+    auto d = size_t(f == MemoryFormat::channels_last ? order[k] : dim() - 1 - k);
+    if (n[d] == SymInt(int64_t(0))) return true;
+    if (n[d] == SymInt(int64_t(1))) continue;
+    if (s[d] != expected) return false;
+    expected *= n[d];
+  }
+  return true;
+}
+
+namespace {
+// Dimensions of size > 1 by stride; true if each stride is the extent of those below (times or more).
+bool nested(const Tensor& t, bool dense) {
+  struct Extent {
+    int64_t stride, n;
+    auto operator<=>(const Extent&) const = default;
+  };
+  SmallVector<Extent, 8> dims;
+  for (int k = 0; k < t.dim(); ++k) {
+    int64_t n = t.sizes()[size_t(k)].hint();
+    if (n == 0) return true;
+    if (n > 1) dims.push_back({t.strides()[size_t(k)].hint(), n});
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t extent = 1;
+  for (auto& [stride, n] : dims) {
+    if (dense ? stride != extent : stride < extent) return false;
+    extent = dense ? extent * n : stride * (n - 1) + extent;
+  }
+  return true;
+}
+}  // namespace
+
+bool Tensor::is_non_overlapping_and_dense() const { return is_contiguous() || nested(*this, true); }
+bool Tensor::has_overlap() const { return !is_contiguous() && !nested(*this, false); }
+
+void* Tensor::data_ptr() const {
+  runtime_check(impl_->storage, "data_ptr") << "this tensor has no data: it stands for a value being traced"
+      << hint("reading data (item, tolist, numpy, if tensor:) is not possible inside a composite or a compiled function");
+  auto* s = impl_->storage.get();
+  if (!s->order().is_plain()) [[unlikely]] s->restore_plain(itemsize());
+  return static_cast<char*>(s->data()) + impl_->offset.concrete() * itemsize();
+}
+
+Scalar Tensor::item() const {
+  runtime_check(numel() == SymInt(int64_t(1)), "item") << "a Tensor with " << numel() << " elements cannot be converted to Scalar (shape " << to_string(sizes()) << ")";
+  return Scalar::load(dtype(), data_ptr());
+}
+
+Tensor Tensor::alias(SymSpan sizes, SymSpan strides, SymInt offset) const {
+  auto r = make_ref<TensorImpl>(impl_->storage, Dims(sizes), Dims(strides), offset, dtype(), device());
+  if (!is_traced()) r->version = version_counter();
+  r->inference = impl_->inference;
+  return Tensor(std::move(r));
+}
+
+Tensor Tensor::detached() const { return alias(sizes(), strides(), offset()); }
+
+const Ref<VersionCounter>& Tensor::version_counter() const {
+  if (!impl_->version) impl_->version = make_ref<VersionCounter>();
+  return impl_->version;
+}
+void Tensor::bump_version() const { version_counter()->value.fetch_add(1, std::memory_order_relaxed); }
+
+bool Tensor::requires_grad() const {
+  if (impl_->requires_grad || impl_->has_node) return true;
+  return impl_->grad_slot && TensorImpl::base_requires_grad && TensorImpl::base_requires_grad(*impl_);
+}
+
+Dims contiguous_strides(SymSpan sizes) {
+  Dims strides(sizes.size());
+  SymInt next = int64_t(1);
+  for (size_t k = sizes.size(); k-- > 0;) {
+    strides[k] = next;
+    next *= max(sizes[k], SymInt(int64_t(1)));
+  }
+  return strides;
+}
+
+Dims channels_last_strides(SymSpan sizes) {
+  runtime_check(sizes.size() == 4 || sizes.size() == 5, "channels_last") << "needs a tensor of rank 4 (channels_last) or 5 (channels_last_3d), got shape " << to_string(sizes);
+  Dims strides(sizes.size());
+  strides[1] = int64_t(1);
+  SymInt next = sizes[1];
+  for (size_t k = sizes.size(); k-- > 2;) {
+    strides[k] = next;
+    next *= sizes[k];
+  }
+  strides[0] = next;
+  return strides;
+}
+
+Dims strides_for(SymSpan sizes, MemoryFormat f) { return f == MemoryFormat::channels_last ? channels_last_strides(sizes) : contiguous_strides(sizes); }
+
+Dims dense_strides_like(SymSpan sizes, std::span<const Tensor> operands) {
+  size_t rank = sizes.size();
+  // Strides of each operand over the result's dimensions, 0 where it broadcasts.
+  std::vector<Dims> strides;
+  for (auto& t : operands) {
+    Dims s(rank);
+    size_t lead = rank - size_t(t.dim());
+    for (size_t k = 0; k < size_t(t.dim()); ++k)
+      if (t.sizes()[k].hint() != 1 || sizes[lead + k].hint() == 1) s[lead + k] = t.strides()[k];
+    strides.push_back(std::move(s));
+  }
+  // order[0] is the innermost dimension. 1: a goes outside of b; -1: inside; 0: no operand can tell.
+  auto compare = [&](size_t a, size_t b) {
+    for (auto& s : strides) {
+      int64_t x = s[a].hint(), y = s[b].hint();
+      if (x == 0 || y == 0) continue;
+      if (x != y) return x < y ? -1 : 1;
+      if (sizes[a].hint() > sizes[b].hint()) return 1;
+    }
+    return 0;
+  };
+  SmallVector<size_t, 8> order;
+  for (size_t k = rank; k-- > 0;) order.push_back(k);
+  for (size_t i = 1; i < rank; ++i) {
+    size_t moving = i;
+    for (size_t j = i; j-- > 0;) {
+      int c = compare(order[j], order[moving]);
+      if (c > 0) {
+        std::swap(order[j], order[moving]);
+        moving = j;
+      } else if (c < 0) {
+        break;
+      }
+    }
+  }
+  Dims result(rank);
+  SymInt next = int64_t(1);
+  for (auto d : order) {
+    result[d] = next;
+    next *= max(sizes[d], SymInt(int64_t(1)));
+  }
+  return result;
+}
+
+Dims broadcast_sizes(const char* op, std::span<const SymSpan> sizes) {
+  size_t rank = 0;
+  for (auto& s : sizes) rank = std::max(rank, s.size());
+  Dims out(rank, SymInt(int64_t(1)));
+  for (auto& s : sizes)
+    for (size_t k = 0; k < s.size(); ++k) {
+      auto& to = out[rank - s.size() + k];
+      if (s[k] == SymInt(int64_t(1))) continue;
+      if (to == SymInt(int64_t(1))) to = s[k];
+      else if (to != s[k]) {
+        std::ostringstream all;
+        for (size_t j = 0; j < sizes.size(); ++j) all << (j ? j + 1 == sizes.size() ? " and " : ", " : "") << to_string(sizes[j]);
+        runtime_check(false, op) << "shapes " << all.str() << " do not broadcast: the size of dimension " << int64_t(rank - s.size() + k)
+            << " is " << to << " and " << s[k] << hint("sizes must match or be 1, counted from the last dimension");
+      }
+    }
+  return out;
+}
+
+bool broadcasts_to(SymSpan from, SymSpan to) {
+  if (from.size() > to.size()) return false;
+  for (size_t k = 0; k < from.size(); ++k)
+    if (from[k] != SymInt(int64_t(1)) && from[k] != to[to.size() - from.size() + k]) return false;
+  return true;
+}
+
+int wrap_dim(const char* op, int64_t dim, int rank) {
+  int n = std::max(rank, 1);
+  index_check(dim >= -n && dim < n, op) << "Dimension out of range (expected to be in range of [" << -n << ", " << n - 1 << "], but got " << dim << ")";
+  return int(dim < 0 ? dim + n : dim);
+}
+
+std::string shapes_of(std::span<const Tensor> tensors) {
+  std::string s;
+  for (auto& t : tensors) s += (s.empty() ? "" : ", ") + (t.defined() ? to_string(t.sizes()) + " " + name(t.dtype()) : "None");
+  return s;
+}
+
+}  // namespace facula
