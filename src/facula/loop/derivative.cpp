@@ -1,0 +1,187 @@
+#include "facula/loop/derivative.h"
+
+#include <array>
+#include <unordered_map>
+
+namespace facula::loop {
+namespace {
+
+// One call y = f(x, z, w) whose gradient is g. A rule gives the gradients of the operands, in order; none for
+// functions that are constant almost everywhere. For complex numbers g and the results are conjugated cotangents
+// (PyTorch's convention): a holomorphic f has gradient g * conj(f'(x)).
+struct Step { Expr y, x, z, w, g; };
+using Grads = std::array<Expr, 3>;
+using Rule = Grads (*)(const Step&);
+
+Expr zero(Expr like) { return constant(int64_t(0), like.dtype()); }
+Expr c(double v, Expr like) { return constant(v, like.dtype()); }
+constexpr double kLn2 = 0.69314718055994530942, kLn10 = 2.30258509299404568402, kTwoOverRootPi = 1.12837916709551257390;
+
+// z / |z|, 0 at 0.
+Expr direction(Expr z) {
+  Expr r = abs(z);
+  Expr safe = select(eq(r, 0), constant(1.0, r.dtype()), r);
+  return z / cast(safe, z.dtype());
+}
+Expr pow_base(Expr x, Expr n, Expr g) { return select(eq(n, 0), zero(x), g * conj(n * pow(x, n - c(1, n)))); }
+Expr pow_exponent(Expr x, Expr n, Expr y, Expr g) {
+  return select(eq(x, 0) & (real(n) >= 0), zero(x), g * conj(y * log(x)));
+}
+
+template <Fn f> Grads rule(const Step&) = delete;
+#define RULE(f, ...)                                                                                        \
+  template <> Grads rule<Fn::f>([[maybe_unused]] const Step& s) {                                           \
+    [[maybe_unused]] const auto& [y, x, z, w, g] = s;                                                       \
+    return {__VA_ARGS__};                                                                                   \
+  }
+
+RULE(neg, -g)
+RULE(abs, is_complex(x.dtype()) ? cast(g, x.dtype()) * direction(x) : g * sign(x))
+RULE(sign)
+RULE(floor)
+RULE(ceil)
+RULE(trunc)
+RULE(round)
+RULE(sqrt, g / conj(c(2, y) * y))
+RULE(rsqrt, c(-0.5, g) * g * conj(y * y * y))
+RULE(reciprocal, -g * conj(y * y))
+RULE(exp, g * conj(y))
+RULE(exp2, g * conj(y) * c(kLn2, g))
+RULE(expm1, g * conj(y + c(1, y)))
+RULE(log, g / conj(x))
+RULE(log2, g / (conj(x) * c(kLn2, x)))
+RULE(log10, g / (conj(x) * c(kLn10, x)))
+RULE(log1p, g / conj(x + c(1, x)))
+RULE(sin, g * conj(cos(x)))
+RULE(cos, g * -conj(sin(x)))
+RULE(tan, g * conj(c(1, y) + y * y))
+RULE(asin, g * conj(rsqrt(c(1, x) - x * x)))
+RULE(acos, g * -conj(rsqrt(c(1, x) - x * x)))
+RULE(atan, g / conj(x * x + c(1, x)))
+RULE(sinh, g * conj(cosh(x)))
+RULE(cosh, g * conj(sinh(x)))
+RULE(tanh, g * conj(c(1, y) - y * y))
+RULE(asinh, g * conj(rsqrt(x * x + c(1, x))))
+RULE(acosh, g * conj(rsqrt(x - c(1, x)) * rsqrt(x + c(1, x))))
+RULE(atanh, g / conj(c(1, x) - x * x))
+RULE(erf, g * c(kTwoOverRootPi, x) * exp(-(x * x)))
+RULE(erfc, g * c(-kTwoOverRootPi, x) * exp(-(x * x)))
+RULE(sigmoid, g * conj((c(1, y) - y) * y))
+RULE(relu, select(y <= zero(y), zero(g), g))
+RULE(isnan)
+RULE(isinf)
+RULE(bit_not)
+RULE(real, cast(g, x.dtype()))
+RULE(imag, is_complex(x.dtype()) ? cast(g, x.dtype()) * constant(std::complex<double>(0, 1), x.dtype()) : Expr())
+RULE(conj, conj(g))
+RULE(add, g, g)
+RULE(sub, g, -g)
+RULE(mul, g * conj(z), g * conj(x))
+RULE(div, g / conj(z), -g * conj(y / z))
+RULE(floordiv)
+RULE(truncdiv)
+RULE(remainder, g, -g * floordiv(x, z))
+RULE(fmod, g, -g * truncdiv(x, z))
+RULE(pow, pow_base(x, z, g), pow_exponent(x, z, y, g))
+RULE(atan2, g * (z / (x * x + z * z)), g * (-x / (x * x + z * z)))
+RULE(max, select(x < z, zero(g), select(eq(x, z), g * c(0.5, g), g)), select(x > z, zero(g), select(eq(x, z), g * c(0.5, g), g)))
+RULE(min, select(x > z, zero(g), select(eq(x, z), g * c(0.5, g), g)), select(x < z, zero(g), select(eq(x, z), g * c(0.5, g), g)))
+RULE(fmax, select((x >= z) | isnan(z), g, zero(g)), select((x >= z) | isnan(z), zero(g), g))
+RULE(fmin, select((x <= z) | isnan(z), g, zero(g)), select((x <= z) | isnan(z), zero(g), g))
+RULE(copysign, select(eq(x, 0), zero(g), g * (y / x)))
+RULE(eq)
+RULE(ne)
+RULE(lt)
+RULE(le)
+RULE(gt)
+RULE(ge)
+RULE(bit_and)
+RULE(bit_or)
+RULE(bit_xor)
+RULE(shl)
+RULE(shr)
+RULE(fma, g * conj(z), g * conj(x), g)
+#undef RULE
+
+// A function without a rule does not compile here.
+constexpr Rule kRules[] = {
+#define FACULA_FN(n, a, r, u) &rule<Fn::n>,
+    FACULA_SCALAR_FUNCTIONS(FACULA_FN)
+#undef FACULA_FN
+};
+
+// The gradient of a cast's operand.
+Expr through_cast(Expr g, DType to) {
+  if (is_complex(g.dtype()) && !is_complex(to)) g = real(g);
+  return cast(g, to);
+}
+
+bool is_leaf(Expr x) {
+  return x->kind == Kind::load || x->kind == Kind::reduce || x->kind == Kind::scan || x->kind == Kind::part;
+}
+
+// The nodes between y and its leaves, operands first, and whether a differentiable leaf is below each.
+struct Reach {
+  std::vector<Expr> order;
+  std::unordered_map<const Node*, bool> active;
+  explicit Reach(Expr y) { go(y); }
+  void go(Expr root) {
+    struct Frame { Expr x; size_t next; };
+    std::vector<Frame> stack{{root, 0}};
+    active[root.get()] = false;
+    while (!stack.empty()) {
+      Expr x = stack.back().x;
+      size_t k = stack.back().next++;
+      size_t n = is_leaf(x) || !is_differentiable(x.dtype()) ? 0 : x->args.size();
+      if (k < n) {
+        if (active.emplace(x->args[k].get(), false).second) stack.push_back({x->args[k], 0});
+        continue;
+      }
+      bool a = is_leaf(x) && is_differentiable(x.dtype());
+      for (size_t i = 0; i < n; ++i) a = a || active[x->args[i].get()];
+      active[x.get()] = a;
+      order.push_back(x);
+      stack.pop_back();
+    }
+  }
+};
+
+}  // namespace
+
+std::vector<Adjoint> sweep(Expr y, Expr seed) {
+  internal_check(seed.dtype() == y.dtype()) << "the gradient of " << y.dtype() << " is " << seed.dtype();
+  Reach reach(y);
+  std::unordered_map<const Node*, Expr> adjoint;
+  auto add = [&](Expr to, Expr g) {
+    if (!g || !reach.active[to.get()]) return;
+    Expr& a = adjoint[to.get()];
+    a = a ? a + g : g;
+  };
+  add(y, seed);
+  for (size_t k = reach.order.size(); k-- > 0;) {
+    Expr x = reach.order[k];
+    auto it = adjoint.find(x.get());
+    if (it == adjoint.end() || is_leaf(x)) continue;
+    Expr g = it->second;
+    auto& a = x->args;
+    if (x->kind == Kind::cast) add(a[0], is_differentiable(a[0].dtype()) ? through_cast(g, a[0].dtype()) : Expr());
+    else if (x->kind == Kind::select) {
+      add(a[1], select(a[0], g, zero(g)));
+      add(a[2], select(a[0], zero(g), g));
+    } else if (x->kind == Kind::call) {
+      Grads d = kRules[int(x->fn)]({x, a[0], a.size() > 1 ? a[1] : Expr(), a.size() > 2 ? a[2] : Expr(), g});
+      for (size_t i = 0; i < a.size(); ++i) add(a[i], d[i]);
+    }
+  }
+  std::vector<Adjoint> r;
+  for (auto& x : reach.order)
+    if (auto it = adjoint.find(x.get()); is_leaf(x) && it != adjoint.end()) r.push_back({x, it->second});
+  return r;
+}
+
+std::vector<Adjoint> differentiate(Expr y, Expr seed) {
+  internal_check(!y->has_reduce) << "differentiate: " << print(y) << " contains a reduction; transpose its definition";
+  return sweep(y, seed);
+}
+
+}  // namespace facula::loop

@@ -1,0 +1,84 @@
+#include "facula/loop/monoid.h"
+
+#include <limits>
+
+namespace facula::loop {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+// The value no other is below (or above).
+Expr lowest(DType d) {
+  if (d == DType::Bool) return constant(false, d);
+  if (is_floating(d)) return constant(-kInf, d);
+  if (d == DType::UInt8) return constant(int64_t(0), d);
+  return constant(int64_t(-1) << (itemsize(d) * 8 - 1), d);
+}
+Expr highest(DType d) {
+  if (d == DType::Bool) return constant(true, d);
+  if (is_floating(d)) return constant(kInf, d);
+  if (d == DType::UInt8) return constant(int64_t(255), d);
+  return constant(~(int64_t(-1) << (itemsize(d) * 8 - 1)), d);
+}
+
+// The extremum with the smaller position; so the order of combination does not matter, and an identity, whose position
+// is beyond all others, gives way to an equal value.
+std::vector<Expr> first_extremum(bool largest, std::span<const Expr> a, std::span<const Expr> b) {
+  Expr better = largest ? b[0] > a[0] : b[0] < a[0], equal = eq(a[0], b[0]);
+  if (is_floating(a[0].dtype())) {
+    better = better | (isnan(b[0]) & !isnan(a[0]));
+    equal = equal | (isnan(b[0]) & isnan(a[0]));
+  }
+  Expr take = better | (equal & (b[1] < a[1]));
+  return {select(take, b[0], a[0]), select(take, b[1], a[1])};
+}
+
+}  // namespace
+
+std::vector<Expr> identity(Monoid m, DType d) {
+  Expr zero = constant(int64_t(0), d), nowhere = constant(std::numeric_limits<int64_t>::max(), DType::Int64);
+  switch (m) {
+    case Monoid::sum: case Monoid::any: return {zero};
+    case Monoid::prod: case Monoid::all: return {constant(int64_t(1), d)};
+    case Monoid::max: return {lowest(d)};
+    case Monoid::min: return {highest(d)};
+    case Monoid::argmax: return {lowest(d), nowhere};
+    case Monoid::argmin: return {highest(d), nowhere};
+    case Monoid::logsumexp: return {lowest(d), zero};
+    case Monoid::welford: return {zero, zero, zero};
+  }
+  __builtin_unreachable();
+}
+
+std::vector<Expr> combine(Monoid m, std::span<const Expr> a, std::span<const Expr> b) {
+  switch (m) {
+    case Monoid::sum: return {a[0] + b[0]};
+    case Monoid::prod: return {a[0] * b[0]};
+    case Monoid::max: return {max(a[0], b[0])};
+    case Monoid::min: return {min(a[0], b[0])};
+    case Monoid::any: return {a[0] | b[0]};
+    case Monoid::all: return {a[0] & b[0]};
+    case Monoid::argmax: case Monoid::argmin: return first_extremum(m == Monoid::argmax, a, b);
+    case Monoid::logsumexp: {  // equal maxima need no factor, and infinite ones must not get one
+      Expr factor = select(eq(a[0], b[0]), 1.0, exp(-abs(a[0] - b[0])));
+      return {max(a[0], b[0]), select(a[0] >= b[0], a[1] + b[1] * factor, a[1] * factor + b[1])};
+    }
+    case Monoid::welford: {  // Chan, Golub, LeVeque, 1979
+      Expr n = a[2] + b[2], delta = b[0] - a[0], share = b[2] / max(n, 1.0);
+      return {a[0] + delta * share, a[1] + b[1] + delta * delta * a[2] * share, n};
+    }
+  }
+  __builtin_unreachable();
+}
+
+std::vector<Expr> lift(Monoid m, std::span<const Expr> values) {
+  DType d = values[0].dtype();
+  switch (m) {
+    case Monoid::argmax: case Monoid::argmin: return {values[0], values[1]};
+    case Monoid::logsumexp: return {values[0], constant(int64_t(1), d)};
+    case Monoid::welford: return {values[0], constant(int64_t(0), d), constant(int64_t(1), d)};
+    default: return {values[0]};
+  }
+}
+
+}  // namespace facula::loop

@@ -1,0 +1,200 @@
+#include "facula/loop/print.h"
+
+#include <charconv>
+
+#include "facula/loop/nest.h"
+
+namespace facula::loop {
+namespace {
+
+template <class T> std::string shortest(T v) {
+  if (v != v) return "nan";
+  char text[40];
+  auto end = std::to_chars(text, text + sizeof text, v).ptr;
+  return {text, end};
+}
+std::string shortest(double v, DType d) { return real_of(d) == DType::Float32 ? shortest(float(v)) : shortest(v); }
+
+std::string var(int v) { return "i" + std::to_string(v); }
+
+// Characters that a quoted name may hold as they are.
+std::string quoted(const std::string& s) {
+  std::string r = "\"";
+  for (char c : s) r += c == '"' || c == '\\' || c == '\n' ? '_' : c;
+  return r + "\"";
+}
+
+class NestPrinter {
+ public:
+  std::string operator()(const Nest& n) {
+    printer_.count(n.tasks);
+    printer_.count(n.cost);
+    count(n.body);
+    out_ = "nest " + quoted(n.name) + " params " + std::to_string(n.params) + " {\n";
+    for (auto& b : n.buffers)
+      out_ += std::string("  buffer ") + facula::name(b.dtype) + (b.written ? " write" : " read") + (b.unique ? " unique " : " shared ") + quoted(b.name) + "\n";
+    line("  ", [&] { return "tasks " + var(n.task_var) + " < " + text(n.tasks); });
+    line("  ", [&] { return "cost " + text(n.cost); });
+    block(n.body, "  ");
+    return out_ + "}\n";
+  }
+
+ private:
+  void count(const Block& b) {
+    for (auto& s : b) {
+      for (Expr e : {s.extent, s.offset}) if (e) printer_.count(e);
+      for (Expr e : s.values) printer_.count(e);
+      count(s.body);
+    }
+  }
+  std::string text(Expr x) { return printer_.print(x, out_, indent_); }
+  // Evaluates the line first: it may put definitions before itself.
+  template <class F> void line(const std::string& indent, F&& f) {
+    indent_ = indent;
+    std::string s = f();
+    out_ += indent + s + "\n";
+  }
+  void block(const Block& b, const std::string& indent) {
+    for (auto& s : b) statement(s, indent);
+  }
+  void statement(const Statement& s, const std::string& indent) {
+    using Kind = Statement::Kind;
+    std::string v = "v" + std::to_string(s.var);
+    switch (s.kind) {
+      case Kind::loop: {
+        const char* how = s.loop == LoopKind::vector ? " vector" : s.loop == LoopKind::unrolled ? " unrolled" : "";
+        line(indent, [&] { return "for " + var(s.var) + " < " + text(s.extent) + how + " {"; });
+        break;
+      }
+      case Kind::condition: line(indent, [&] { return "if " + text(s.values[0]) + " {"; }); break;
+      case Kind::let: line(indent, [&] { return "let " + v + " = " + text(s.values[0]); }); break;
+      case Kind::assign: line(indent, [&] { return "assign " + v + " = " + text(s.values[0]); }); break;
+      case Kind::accumulator: line(indent, [&] { return "accumulator " + v + " " + loop::name(s.monoid) + " " + facula::name(s.dtype); }); break;
+      case Kind::accumulate:
+        line(indent, [&] {
+          std::string t = "accumulate " + v + " " + loop::name(s.monoid) + "(";
+          for (size_t k = 0; k < s.values.size(); ++k) t += (k ? ", " : "") + text(s.values[k]);
+          return t + ")";
+        });
+        break;
+      case Kind::array: line(indent, [&] { return "array " + v + " " + facula::name(s.dtype) + " " + text(s.extent); }); break;
+      case Kind::store:
+        line(indent, [&] {
+          std::string t = "store " + std::to_string(s.buffer) + (s.part == 1 ? ".re" : s.part == 2 ? ".im" : "") + "[";
+          t += text(s.offset) + "] = ";
+          return t + text(s.values[0]);
+        });
+        break;
+    }
+    if (s.kind == Kind::loop || s.kind == Kind::condition) {
+      block(s.body, indent + "  ");
+      out_ += indent + "}\n";
+    }
+  }
+  ExprPrinter printer_;
+  std::string out_, indent_;
+};
+
+}  // namespace
+
+std::string print_size(SymInt s) {
+  if (!s.is_symbolic()) return std::to_string(s.concrete());
+  auto* n = s.node();
+  if (n->kind == sym::Kind::constant) return std::to_string(n->value);
+  if (n->kind == sym::Kind::symbol) return n->name;
+  const char* f = n->kind == sym::Kind::add ? "add" : n->kind == sym::Kind::mul ? "mul" : n->kind == sym::Kind::floordiv ? "floordiv"
+                  : n->kind == sym::Kind::mod ? "remainder" : n->kind == sym::Kind::min ? "min" : "max";
+  return std::string(f) + "(" + print_size(SymInt::of(n->a)) + ", " + print_size(SymInt::of(n->b)) + ")";
+}
+
+std::string print_number(const Scalar& v, DType d) {
+  std::string suffix = std::string(":") + facula::name(d);
+  switch (category(d)) {
+    case Category::boolean: return v.to_bool() ? "true" : "false";
+    case Category::integral: return std::to_string(v.to_int()) + (d == DType::Int64 ? "" : suffix);
+    case Category::floating: return shortest(v.to_double(), d) + suffix;
+    default: return "(" + shortest(v.to_complex().real(), d) + ", " + shortest(v.to_complex().imag(), d) + ")" + suffix;
+  }
+}
+
+void ExprPrinter::count(Expr x) {
+  struct Frame { Expr x; size_t next; };
+  std::vector<Frame> stack;
+  auto use = [&](Expr e) { if (uses_[e.get()]++ == 0) stack.push_back({e, 0}); };
+  use(x);
+  while (!stack.empty()) {
+    Frame& top = stack.back();
+    size_t k = top.next++, b = top.x->bound.size();
+    if (k == b + top.x->args.size()) stack.pop_back();
+    else use(k < b ? top.x->bound[k].extent : top.x->args[k - b]);
+  }
+}
+
+std::string ExprPrinter::print(Expr x, std::string& lines, const std::string& indent) {
+  visit(x, [&](Expr e) {
+    if (e->args.empty() || uses_[e.get()] < 2 || names_.count(e.get())) return;
+    std::string definition;
+    write(e, definition);
+    int id = int(names_.size());
+    names_[e.get()] = id;
+    lines += indent + "%" + std::to_string(id) + " = " + definition + "\n";
+  });
+  std::string s;
+  write(x, s);
+  return s;
+}
+
+void ExprPrinter::write(Expr x, std::string& to) {
+  if (auto it = names_.find(x.get()); it != names_.end()) {
+    to += "%" + std::to_string(it->second);
+    return;
+  }
+  auto list = [&](const char* open) {
+    to += open;
+    for (size_t k = 0; k < x->args.size(); ++k) {
+      if (k) to += ", ";
+      write(x->args[k], to);
+    }
+    to += ")";
+  };
+  auto binders = [&] {
+    to += "](";
+    for (size_t k = 0; k < x->bound.size(); ++k) {
+      to += (k ? ", " : "") + var(x->bound[k].var) + " < ";
+      write(x->bound[k].extent, to);
+    }
+    list("; ");
+  };
+  switch (x->kind) {
+    case Kind::constant: to += print_number(x->value, x->dtype); break;
+    case Kind::index: to += var(x->slot); break;
+    case Kind::position: to += "position"; break;
+    case Kind::size: to += "size[" + print_size(x->size) + "]"; break;
+    case Kind::param: to += "p" + std::to_string(x->slot); break;
+    case Kind::local: to += "v" + std::to_string(x->slot) + ":" + facula::name(x->dtype); break;
+    case Kind::load:
+      to += "load[" + std::to_string(x->slot) + ":" + facula::name(x->memory) + (x->part == 1 ? ".re" : x->part == 2 ? ".im" : "") + "]";
+      list("(");
+      break;
+    case Kind::cast: to += std::string("cast[") + facula::name(x->dtype) + "]"; list("("); break;
+    case Kind::call: to += loop::name(x->fn); list("("); break;
+    case Kind::select: to += "select"; list("("); break;
+    case Kind::reduce: to += std::string("reduce[") + loop::name(x->monoid); binders(); break;
+    case Kind::scan: to += std::string("scan[") + loop::name(x->monoid) + ", " + std::to_string(x->slot); binders(); break;
+    case Kind::part: to += "part[" + std::to_string(x->slot) + "]"; list("("); break;
+    case Kind::random: to += "random"; list("("); break;
+    case Kind::check: to += "check"; list("("); break;
+  }
+}
+
+std::string print(Expr x) {
+  ExprPrinter p;
+  p.count(x);
+  std::string lines;
+  std::string last = p.print(x, lines, "");
+  return lines + last;
+}
+
+std::string print(const Nest& n) { return NestPrinter()(n); }
+
+}  // namespace facula::loop

@@ -1,0 +1,26 @@
+// The text form of expressions and nests. It depends on structure alone (no addresses, no order of creation): the
+// kernel cache names files by it. A subexpression used twice is printed once, as "%k = ...", before its first use.
+#pragma once
+#include <string>
+#include <unordered_map>
+
+#include "facula/loop/expr.h"
+
+namespace facula::loop {
+
+class ExprPrinter {
+ public:
+  void count(Expr x);                  // announce every expression first ...
+  // ... then print: definitions that x needs and that were not printed yet go to `lines`, each behind `indent`.
+  std::string print(Expr x, std::string& lines, const std::string& indent);
+
+ private:
+  void write(Expr x, std::string& to);
+  std::unordered_map<const Node*, int> uses_;
+  std::unordered_map<const Node*, int> names_;
+};
+
+std::string print_size(SymInt s);      // "add(mul(s0, 3), 1)"
+std::string print_number(const Scalar& v, DType d);
+
+}  // namespace facula::loop

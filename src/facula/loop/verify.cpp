@@ -1,0 +1,210 @@
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+
+#include "facula/loop/nest.h"
+#include "facula/loop/simplify.h"
+
+namespace facula::loop {
+namespace {
+
+// The dtype that the node must have; checks its operands.
+DType type_of(Expr x) {
+  auto& a = x->args;
+  auto operands = [&](size_t n) {
+    internal_check(a.size() == n) << print(x) << ": " << n << " operands expected";
+  };
+  auto indices = [&] {
+    for (auto& i : a) internal_check(i.dtype() == DType::Int64) << print(x) << ": an index is " << i.dtype();
+  };
+  internal_check(compute_type(x->dtype) == x->dtype) << print(x) << ": " << x->dtype << " exists in memory only";
+  switch (x->kind) {
+    case Kind::constant: case Kind::local: operands(0); return x->dtype;
+    case Kind::index: case Kind::position: case Kind::size: case Kind::param: operands(0); return DType::Int64;
+    case Kind::load: indices(); return x->part ? real_of(x->memory) : compute_type(x->memory);
+    case Kind::cast: operands(1); return x->dtype;
+    case Kind::call: return call_type(x->fn, a);
+    case Kind::select:
+      operands(3);
+      internal_check(a[0].dtype() == DType::Bool && a[1].dtype() == a[2].dtype()) << print(x) << ": operand dtypes";
+      return a[1].dtype();
+    case Kind::reduce: case Kind::scan:
+      operands(x->monoid == Monoid::argmax || x->monoid == Monoid::argmin ? 2 : 1);
+      internal_check(!x->bound.empty()) << print(x) << ": nothing to fold over";
+      for (auto& b : x->bound) internal_check(b.extent.dtype() == DType::Int64) << print(x) << ": an extent is " << b.extent.dtype();
+      return a[0].dtype();
+    case Kind::part:
+      operands(1);
+      internal_check((a[0]->kind == Kind::reduce || a[0]->kind == Kind::scan) && x->slot < components(a[0]->monoid)) << print(x);
+      return x->slot == 1 && a[0]->monoid != Monoid::logsumexp && a[0]->monoid != Monoid::welford ? DType::Int64 : a[0].dtype();
+    case Kind::random: case Kind::check: operands(2); indices(); return DType::Int64;
+  }
+  __builtin_unreachable();
+}
+
+void check_types(Expr root) {
+  visit(root, [](Expr x) {
+    DType d = type_of(x);
+    internal_check(d == x->dtype) << print(x) << " is " << x->dtype << " and should be " << d;
+  });
+}
+
+using Vars = std::vector<int>;  // sorted
+Vars free_vars(Expr root) {
+  std::unordered_map<const Node*, Vars> of;
+  visit(root, [&](Expr x) {
+    std::set<int> s;
+    if (x->kind == Kind::index) s.insert(x->slot);
+    for (auto& a : x->args) { auto& v = of[a.get()]; s.insert(v.begin(), v.end()); }
+    for (auto& b : x->bound) s.erase(b.var);
+    for (auto& b : x->bound) { auto& v = of[b.extent.get()]; s.insert(v.begin(), v.end()); }
+    if (x->kind == Kind::scan) s.insert(x->slot);
+    of[x.get()] = Vars(s.begin(), s.end());
+  });
+  return of[root.get()];
+}
+
+class NestVerifier {
+ public:
+  explicit NestVerifier(const Nest& n) : n_(n) {}
+  void run() {
+    for (auto& b : n_.buffers) internal_check(b.dtype < DType::count) << where() << "a buffer without dtype";
+    internal_check(n_.tasks && n_.cost) << where() << "tasks or cost is missing";
+    expression(n_.tasks, DType::Int64);
+    expression(n_.cost, DType::Int64);
+    indices_.insert(n_.task_var);
+    block(n_.body);
+  }
+
+ private:
+  struct Local { DType dtype; bool assignable; int monoid = -1; };
+
+  std::string where() const { return "nest " + n_.name + ": "; }
+
+  void expression(Expr x, std::optional<DType> wanted = {}) {
+    internal_check(bool(x)) << where() << "an expression is missing";
+    check_types(x);
+    internal_check(!wanted || x.dtype() == *wanted) << where() << print(x) << " is " << x.dtype() << ", not " << *wanted;
+    visit(x, [&](Expr e) {
+      switch (e->kind) {
+        case Kind::index: internal_check(indices_.count(e->slot)) << where() << "i" << e->slot << " is not in scope"; break;
+        case Kind::param: internal_check(e->slot >= 0 && e->slot < n_.params) << where() << "p" << e->slot << " does not exist"; break;
+        case Kind::local: {
+          auto it = locals_.find(e->slot);
+          internal_check(it != locals_.end()) << where() << "v" << e->slot << " is not in scope";
+          internal_check(it->second.dtype == e->dtype) << where() << "v" << e->slot << " is " << it->second.dtype << ", not " << e->dtype;
+          break;
+        }
+        case Kind::load: {
+          internal_check(e->args.size() == 1) << where() << print(e) << ": a nest loads at one offset";
+          DType d = memory(e->slot);
+          internal_check(e->memory == d) << where() << print(e) << ": the buffer is " << d;
+          break;
+        }
+        case Kind::reduce: case Kind::scan: case Kind::part: case Kind::position: case Kind::size:
+          internal_check(false) << where() << print(e) << " cannot stand in a nest"; break;
+        default: break;
+      }
+    });
+  }
+
+  DType memory(int slot) {
+    if (slot >= 0) {
+      internal_check(size_t(slot) < n_.buffers.size()) << where() << "buffer " << slot << " does not exist";
+      return n_.buffers[size_t(slot)].dtype;
+    }
+    auto it = arrays_.find(-1 - slot);
+    internal_check(it != arrays_.end()) << where() << "array v" << -1 - slot << " is not in scope";
+    return it->second;
+  }
+
+  void block(const Block& b) {
+    auto indices = indices_;
+    auto locals = locals_;
+    auto arrays = arrays_;
+    for (auto& s : b) statement(s);
+    indices_ = std::move(indices);
+    locals_ = std::move(locals);
+    arrays_ = std::move(arrays);
+  }
+
+  void declare(int v, Local l) {
+    internal_check(v >= 0 && !locals_.count(v) && !arrays_.count(v)) << where() << "v" << v << " is declared twice";
+    locals_[v] = l;
+  }
+
+  Expr only(const Statement& s) {
+    internal_check(s.values.size() == 1) << where() << "a statement takes one value, not " << s.values.size();
+    return s.values[0];
+  }
+
+  void statement(const Statement& s) {
+    using Kind = Statement::Kind;
+    switch (s.kind) {
+      case Kind::loop:
+        expression(s.extent, DType::Int64);
+        internal_check(indices_.insert(s.var).second) << where() << "i" << s.var << " runs twice";
+        block(s.body);
+        indices_.erase(s.var);
+        break;
+      case Kind::condition: expression(only(s), DType::Bool); block(s.body); break;
+      case Kind::let: expression(only(s)); declare(s.var, {s.values[0].dtype(), false}); break;
+      case Kind::assign: {
+        expression(only(s));
+        auto it = locals_.find(s.var);
+        if (it == locals_.end()) return declare(s.var, {s.values[0].dtype(), true});
+        internal_check(it->second.assignable) << where() << "v" << s.var << " is constant";
+        internal_check(it->second.dtype == s.values[0].dtype()) << where() << "v" << s.var << " is " << it->second.dtype;
+        break;
+      }
+      case Kind::accumulator:
+        for (int k = 0; k < components(s.monoid); ++k) {
+          bool position = k == 1 && (s.monoid == Monoid::argmax || s.monoid == Monoid::argmin);
+          declare(s.var + k, {position ? DType::Int64 : s.dtype, true, k ? -1 : int(s.monoid)});
+        }
+        break;
+      case Kind::accumulate: {
+        auto it = locals_.find(s.var);
+        internal_check(it != locals_.end() && it->second.monoid == int(s.monoid)) << where() << "v" << s.var << " is no accumulator of " << name(s.monoid);
+        size_t wanted = s.monoid == Monoid::argmax || s.monoid == Monoid::argmin ? 2 : 1;
+        internal_check(s.values.size() == wanted) << where() << name(s.monoid) << " takes " << wanted << " values";
+        expression(s.values[0], it->second.dtype);
+        if (wanted == 2) expression(s.values[1], DType::Int64);
+        break;
+      }
+      case Kind::array:
+        expression(s.extent, DType::Int64);
+        internal_check(s.var >= 0 && !locals_.count(s.var) && !arrays_.count(s.var)) << where() << "v" << s.var << " is declared twice";
+        arrays_[s.var] = s.dtype;
+        break;
+      case Kind::store: {
+        expression(s.offset, DType::Int64);
+        DType d = memory(s.buffer);
+        internal_check(s.buffer < 0 || n_.buffers[size_t(s.buffer)].written) << where() << "buffer " << s.buffer << " is not marked as written";
+        internal_check(s.part == 0 || is_complex(d)) << where() << "part " << s.part << " of " << d;
+        expression(only(s), s.part ? real_of(d) : compute_type(d));
+        break;
+      }
+    }
+  }
+
+  const Nest& n_;
+  std::set<int> indices_;
+  std::map<int, Local> locals_;
+  std::map<int, DType> arrays_;
+};
+
+}  // namespace
+
+void verify(Expr x, std::span<const int> free) {
+  internal_check(bool(x)) << "an expression is missing";
+  check_types(x);
+  for (int v : free_vars(x))
+    internal_check(std::find(free.begin(), free.end(), v) != free.end()) << "i" << v << " is not in scope in " << print(x);
+}
+
+void verify(const Nest& n) { NestVerifier(n).run(); }
+
+}  // namespace facula::loop
