@@ -5,6 +5,10 @@
 #include <string>
 #include <string_view>
 
+#ifndef FACULA_VERIFY_DEFAULT  // set by the build: on in debug builds
+#define FACULA_VERIFY_DEFAULT false
+#endif
+
 namespace facula {
 
 #define FACULA_SETTINGS(_)                                                                                          \
@@ -12,7 +16,7 @@ namespace facula {
   _(cache_dir, "FACULA_CACHE_DIR", std::string, "", "folder of the kernel cache (default: the user's cache folder)") \
   _(cpu_capability, "FACULA_CPU_CAPABILITY", std::string, "", "highest instruction set to use: avx2 or avx512")     \
   _(num_threads, "FACULA_NUM_THREADS", int64_t, 0, "threads of an operator (0: OMP_NUM_THREADS, else all cores)")    \
-  _(verify, "FACULA_VERIFY", bool, false, "verify every intermediate representation between passes")                \
+  _(verify, "FACULA_VERIFY", bool, FACULA_VERIFY_DEFAULT, "verify every intermediate representation between passes") \
   _(fuse, "FACULA_FUSE", bool, true, "run composites as fused programs (false: operator by operator)")              \
   _(shipped_cache, "FACULA_SHIPPED_CACHE", std::string, "", "folder of the kernel cache filled at build time")
 

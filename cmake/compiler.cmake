@@ -1,0 +1,28 @@
+# How everything is compiled.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+# Plain x86-64: the machine's vector units are used by generated kernels and by the libraries, which choose at run time.
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g0 -DNDEBUG -mtune=generic")
+add_compile_options(-Wall -Wextra)
+add_link_options(-Wl,--as-needed)
+
+find_program(CCACHE ccache)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+find_program(MOLD mold)
+if(MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+if(FACULA_SANITIZE)
+  add_compile_options(-fsanitize=${FACULA_SANITIZE} -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=${FACULA_SANITIZE})
+endif()
+if(FACULA_VERIFY)
+  add_compile_definitions(FACULA_VERIFY_DEFAULT=true)
+endif()

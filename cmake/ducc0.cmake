@@ -1,0 +1,35 @@
+# ducc0: FFT. Its C++ sources come from its source package, unpacked once to .cache/ beside the sources of Facula.
+set(FACULA_DUCC0_VERSION 0.42.0)
+set(FACULA_CACHE ${PROJECT_SOURCE_DIR}/.cache CACHE PATH "Folder of fetched source packages")
+set(FACULA_DUCC0 ${FACULA_CACHE}/ducc0-${FACULA_DUCC0_VERSION} CACHE PATH "Folder of ducc0's sources")
+
+if(NOT EXISTS ${FACULA_DUCC0}/src/ducc0/fft/fft.h)
+  message(STATUS "Fetching ducc0 ${FACULA_DUCC0_VERSION}")
+  string(RANDOM unique)
+  set(scratch ${FACULA_CACHE}/fetch-${unique})
+  file(MAKE_DIRECTORY ${scratch})
+  execute_process(
+    COMMAND ${Python_EXECUTABLE} -m pip --disable-pip-version-check download -q --no-deps --no-build-isolation --no-binary ducc0 -d ${scratch}
+            ducc0==${FACULA_DUCC0_VERSION}
+    ERROR_VARIABLE trouble)
+  file(GLOB package ${scratch}/ducc0-*.tar.gz)
+  if(NOT package)
+    message(FATAL_ERROR "ducc0's source package could not be fetched with pip:\n${trouble}")
+  endif()
+  file(ARCHIVE_EXTRACT INPUT ${package} DESTINATION ${scratch})
+  if(NOT EXISTS ${FACULA_DUCC0})  # another build may have been quicker
+    file(RENAME ${scratch}/ducc0-${FACULA_DUCC0_VERSION} ${FACULA_DUCC0})
+  endif()
+  file(REMOVE_RECURSE ${scratch})
+endif()
+
+set(ducc0_source ${FACULA_DUCC0}/src)
+add_library(ducc0_objects OBJECT
+  ${ducc0_source}/ducc0/infra/mav.cc ${ducc0_source}/ducc0/infra/string_utils.cc ${ducc0_source}/ducc0/infra/threading.cc
+  ${ducc0_source}/ducc0/fft/fft_inst1.cc ${ducc0_source}/ducc0/fft/fft_inst2.cc)
+target_include_directories(ducc0_objects SYSTEM PUBLIC ${ducc0_source})
+target_compile_options(ducc0_objects PRIVATE -w)
+target_link_libraries(ducc0_objects PUBLIC Threads::Threads)
+add_library(facula_ducc0 INTERFACE)
+target_include_directories(facula_ducc0 SYSTEM INTERFACE ${ducc0_source})
+target_link_libraries(facula_ducc0 INTERFACE ducc0_objects)

@@ -1,0 +1,72 @@
+# The rooms of src/facula, in the order of rooms.txt, and what is made of them.
+set(FACULA_SOURCES ${PROJECT_SOURCE_DIR}/src/facula)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${FACULA_SOURCES}/rooms.txt)
+file(STRINGS ${FACULA_SOURCES}/rooms.txt FACULA_ROOMS REGEX "^[a-z_]+$")
+
+# ops.h and its kin, from the definitions in catalog/. Files that stay the same keep their time.
+set(FACULA_GENERATED ${PROJECT_BINARY_DIR}/generated)
+file(GLOB catalog_sources CONFIGURE_DEPENDS ${FACULA_SOURCES}/catalog/*.cpp)
+set(generate ${FACULA_SOURCES}/op/generate.py)
+set(generated_files ${FACULA_GENERATED}/facula/ops.h ${FACULA_GENERATED}/facula/ops.cpp
+                    ${FACULA_GENERATED}/facula/families.h ${FACULA_GENERATED}/facula/schemas.h)
+add_custom_command(
+  OUTPUT ${generated_files}
+  COMMAND ${Python_EXECUTABLE} ${generate} --catalog ${FACULA_SOURCES}/catalog --out ${FACULA_GENERATED}
+  DEPENDS ${generate} ${catalog_sources}
+  COMMENT "Generating ops.h, stubs and reference pages from the catalog" VERBATIM)
+add_custom_target(facula_generated DEPENDS ${generated_files})
+
+# facula_room(NAME): object library facula_NAME of the room's sources, if it has any yet.
+function(facula_room room)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${FACULA_SOURCES}/${room}/*.cpp)
+  if(room STREQUAL "codegen")  # LLVM has a library of its own
+    list(FILTER sources EXCLUDE REGEX "/codegen/llvm[^/]*\\.cpp$")
+  elseif(room STREQUAL "catalog")
+    list(APPEND sources ${FACULA_GENERATED}/facula/ops.cpp)
+  endif()
+  if(NOT sources)
+    return()
+  endif()
+  add_library(facula_${room} OBJECT ${sources})
+  facula_room_usage(facula_${room})
+  list(FIND FACULA_ROOMS ${room} position)
+  list(FIND FACULA_ROOMS run first_generated)
+  if(position GREATER_EQUAL first_generated)
+    add_dependencies(facula_${room} facula_generated)
+    target_include_directories(facula_${room} PUBLIC ${FACULA_GENERATED})
+  endif()
+  if(room STREQUAL "backend")
+    target_link_libraries(facula_${room} PUBLIC facula_onednn facula_openblas facula_highway facula_ducc0)
+  endif()
+endfunction()
+
+function(facula_room_usage target)
+  target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(${target} PUBLIC OpenMP::OpenMP_CXX fmt::fmt nlohmann_json::nlohmann_json ${CMAKE_DL_LIBS})
+endfunction()
+
+# facula_link_rooms(TARGET LAST): puts the rooms up to LAST into a library or program.
+function(facula_link_rooms target last)
+  foreach(room IN LISTS FACULA_ROOMS)
+    if(TARGET facula_${room})
+      target_link_libraries(${target} PUBLIC facula_${room})
+    endif()
+    if(room STREQUAL last)
+      break()
+    endif()
+  endforeach()
+endfunction()
+
+# facula_llvm_library(NAME FOLDER): libfacula_llvm.so in FOLDER, LLVM inside and its symbols hidden. It takes the loop IR
+# from whoever loads it: libfacula.so, or a test program.
+file(GLOB llvm_sources CONFIGURE_DEPENDS ${FACULA_SOURCES}/codegen/llvm*.cpp)
+add_library(facula_llvm_objects OBJECT ${llvm_sources})
+facula_room_usage(facula_llvm_objects)
+target_include_directories(facula_llvm_objects SYSTEM PRIVATE ${FACULA_LLVM_INCLUDE})
+
+function(facula_llvm_library name folder)
+  add_library(${name} SHARED $<TARGET_OBJECTS:facula_llvm_objects>)
+  set_target_properties(${name} PROPERTIES OUTPUT_NAME facula_llvm LIBRARY_OUTPUT_DIRECTORY ${folder})
+  target_link_libraries(${name} PRIVATE ${FACULA_LLVM_LIBRARIES})
+  target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL -Wl,-Bsymbolic-functions -Wl,--gc-sections)
+endfunction()

@@ -1,0 +1,69 @@
+# What others wrote: found on the system or among the packages of a Python environment (.venv, see setup/setup.sh).
+if(NOT Python_EXECUTABLE AND EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+  set(Python_EXECUTABLE ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+endif()
+find_package(Python 3.11 REQUIRED COMPONENTS Interpreter OPTIONAL_COMPONENTS Development.Module)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+
+# facula_python_file(VARIABLE PACKAGE SUFFIX): the installed file of a Python package whose path ends in SUFFIX.
+function(facula_python_file variable package suffix)
+  execute_process(
+    COMMAND ${Python_EXECUTABLE} -c "
+import importlib.metadata as m, sys
+try:
+    print(next(f.locate().resolve() for f in m.files(sys.argv[1]) or [] if str(f).endswith(sys.argv[2])), end='')
+except (m.PackageNotFoundError, StopIteration):
+    pass" ${package} ${suffix}
+    OUTPUT_VARIABLE found)
+  set(${variable} "${found}" PARENT_SCOPE)
+endfunction()
+
+# oneDNN: matrix products and convolutions. Any version from 3.2 on.
+facula_python_file(onednn_config onednn-devel-cpu-gomp cmake/dnnl/dnnl-config.cmake)
+if(onednn_config)
+  get_filename_component(onednn_hint ${onednn_config} DIRECTORY)
+endif()
+find_package(dnnl 3.2 CONFIG HINTS ${onednn_hint})
+if(NOT dnnl_FOUND)
+  message(FATAL_ERROR "oneDNN 3.2 or newer was not found. `make setup` installs it; or give -Ddnnl_DIR=FOLDER.")
+endif()
+add_library(facula_onednn INTERFACE)
+target_link_libraries(facula_onednn INTERFACE DNNL::dnnl)
+
+# OpenBLAS: LAPACK. The functions of the Python package carry the prefix scipy_, and integers have 32 bits.
+facula_python_file(openblas_header scipy-openblas32 include/cblas.h)
+add_library(facula_openblas INTERFACE)
+if(openblas_header)
+  get_filename_component(openblas_include ${openblas_header} DIRECTORY)
+  get_filename_component(openblas_root ${openblas_include} DIRECTORY)
+  target_include_directories(facula_openblas SYSTEM INTERFACE ${openblas_include})
+  target_link_libraries(facula_openblas INTERFACE ${openblas_root}/lib/libscipy_openblas.so)
+  target_compile_definitions(facula_openblas INTERFACE FACULA_LAPACK_PREFIX=scipy_)
+else()
+  find_package(LAPACK REQUIRED)
+  target_link_libraries(facula_openblas INTERFACE LAPACK::LAPACK)
+  target_compile_definitions(facula_openblas INTERFACE FACULA_LAPACK_PREFIX=)
+endif()
+
+# Highway: sorting.
+find_package(hwy CONFIG REQUIRED)
+add_library(facula_highway INTERFACE)
+target_link_libraries(facula_highway INTERFACE hwy::hwy_contrib hwy::hwy)
+
+include(ducc0)
+
+# LLVM 19, static, for libfacula_llvm alone.
+find_program(LLVM_CONFIG NAMES llvm-config-19 HINTS /usr/lib/llvm-19/bin REQUIRED)
+function(facula_llvm_config variable)
+  execute_process(COMMAND ${LLVM_CONFIG} ${ARGN} OUTPUT_VARIABLE out OUTPUT_STRIP_TRAILING_WHITESPACE
+                  COMMAND_ERROR_IS_FATAL ANY)
+  separate_arguments(out UNIX_COMMAND "${out}")
+  set(${variable} ${out} PARENT_SCOPE)
+endfunction()
+facula_llvm_config(FACULA_LLVM_INCLUDE --includedir)
+facula_llvm_config(FACULA_LLVM_LIBRARIES --link-static --libfiles x86codegen x86desc x86info asmprinter scalaropts instcombine
+                   mc target analysis core support)
+list(APPEND FACULA_LLVM_LIBRARIES z zstd tinfo Threads::Threads ${CMAKE_DL_LIBS} m)
