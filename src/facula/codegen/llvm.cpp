@@ -15,9 +15,7 @@
 #include <llvm/Transforms/Scalar.h>
 #include <llvm/Transforms/Utils.h>
 
-#include <limits>
 #include <map>
-#include <mutex>
 #include <set>
 #include <unordered_map>
 
@@ -717,14 +715,6 @@ class Emitter {
 
   void accumulate(const Statement& s) {
     size_t count = size_t(loop::components(s.monoid));
-    if (auto it = lane_accumulators_.find(s.var); it != lane_accumulators_.end() && is_extremum_position(s.monoid)) {
-      std::vector<V> x{spread(emit(s.values[0])), spread(emit(s.values[1]))};
-      Local &value = local(s.var), &position = local(s.var + 1);
-      auto r = first_extremum(s.monoid, s.values[0].dtype(), {read(value), read(position)}, x);
-      write(value, r[0]);
-      write(position, r[1]);
-      return;
-    }
     std::vector<Expr> current;
     for (size_t k = 0; k < count; ++k) current.push_back(loop::local(s.var + int(k), local(s.var + int(k)).dtype));
     auto next = loop::combine(s.monoid, current, loop::lift(s.monoid, s.values));
@@ -733,25 +723,8 @@ class Emitter {
     for (size_t k = 0; k < count; ++k) write(local(s.var + int(k)), v[k]);
   }
 
-  static bool is_extremum_position(Monoid m) { return m == Monoid::argmax || m == Monoid::argmin; }
-
-  // Lanes see positions out of order, so equals are decided by the smaller position. NaN is the extremum.
-  std::vector<V> first_extremum(Monoid m, DType d, std::vector<V> a, std::vector<V> b) {
-    auto fn = [&](loop::Fn f, V x, V y) { return math_->call(f, d, std::array{x, y}); };
-    V better = fn(m == Monoid::argmax ? loop::Fn::gt : loop::Fn::lt, b[0], a[0]);
-    V equal = fn(loop::Fn::eq, b[0], a[0]);
-    if (is_floating(d)) {
-      V a_nan = b_.CreateFCmpUNO(a[0], a[0]), b_nan = b_.CreateFCmpUNO(b[0], b[0]);
-      better = b_.CreateOr(better, b_.CreateAnd(b_nan, b_.CreateNot(a_nan)));
-      equal = b_.CreateOr(equal, b_.CreateAnd(b_nan, a_nan));
-    }
-    V take = b_.CreateOr(better, b_.CreateAnd(equal, b_.CreateICmpSLT(b[1], a[1])));
-    return {b_.CreateSelect(take, b[0], a[0]), b_.CreateSelect(take, b[1], a[1])};
-  }
-
   // Any two partial results of one monoid, as values of one shape.
   std::vector<V> combined(Monoid m, std::span<const DType> types, const std::vector<V>& a, const std::vector<V>& b) {
-    if (is_extremum_position(m)) return first_extremum(m, types[0], a, b);
     constexpr int kFirst = 1 << 28;
     std::vector<Expr> x, y;
     for (size_t k = 0; k < a.size(); ++k) {
@@ -933,7 +906,6 @@ class Emitter {
         types[var].push_back(local(var + int(k)).dtype);
       }
       auto start = loop::identity(t.monoid, t.values[0].dtype());
-      if (is_extremum_position(t.monoid)) start[1] = loop::constant(std::numeric_limits<int64_t>::max(), DType::Int64);
       auto& list = copies[var];
       for (int u = 0; u < unroll; ++u) {
         auto& copy = list.emplace_back();
@@ -952,7 +924,6 @@ class Emitter {
 
     lanes_ = lanes;
     lane_var_ = s.var;
-    for (auto& [var, t] : survey.outer) lane_accumulators_[var] = t.monoid;
     auto body = [&](V base, V mask) {
       varies_.clear();
       mask_ = mask;
@@ -988,7 +959,6 @@ class Emitter {
     lanes_ = 1;
     lane_var_ = -1;
     lane_base_ = nullptr;
-    lane_accumulators_.clear();
     varies_.clear();
 
     for (auto& [var, l] : outer) locals_[var] = l;
@@ -1038,7 +1008,6 @@ class Emitter {
   std::set<int> mutable_, written_;
   std::unordered_map<const Node*, bool> volatile_, varies_;
   std::vector<Layer> layers_;
-  std::map<int, Monoid> lane_accumulators_;
   Survey survey_;
   int lanes_ = 1, lane_var_ = -1;
   V lane_base_ = nullptr, mask_ = nullptr;

@@ -1,0 +1,252 @@
+// The kernel cache: what is found where, and that no damage, lack of rights or race costs more than a compilation.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "facula/base/settings.h"
+#include "facula/codegen/kernel.h"
+#include "facula/codegen/object.h"
+
+using namespace facula;
+using namespace facula::loop;
+namespace fs = std::filesystem;
+
+namespace {
+
+// y[i] = x[i] + c: another kernel for every c.
+Nest add_constant(double c) {
+  Nest n;
+  n.name = "add_constant";
+  n.buffers = {{DType::Float32, false, "x"}, {DType::Float32, true, "y"}};
+  n.params = 1;
+  n.tasks = constant(int64_t(1), DType::Int64);
+  n.cost = param(0);
+  Statement s{Statement::Kind::store};
+  s.buffer = 1;
+  s.values = {load(0, DType::Float32, {index(1)}) + Scalar(c)};
+  s.offset = index(1);
+  Statement l{Statement::Kind::loop};
+  l.var = 1;
+  l.loop = LoopKind::vector;
+  l.extent = param(0);
+  l.body = {s};
+  n.body = {l};
+  return n;
+}
+
+bool works(double c) {
+  std::vector<float> x(21), y(21);
+  for (size_t k = 0; k < 21; ++k) x[k] = float(k);
+  void* buffers[] = {x.data(), y.data()};
+  int64_t n = 21;
+  codegen::launch(*codegen::kernel(add_constant(c)), buffers, &n, "add");
+  for (size_t k = 0; k < 21; ++k) if (y[k] != float(k) + float(c)) return false;
+  return true;
+}
+
+// Runs `f` in a child, which has an empty cache in memory, and returns its exit status.
+template <class F> int in_child(F&& f) {
+  fflush(nullptr);
+  pid_t child = fork();
+  if (child == 0) _exit(f());
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
+}
+
+enum Source { memory_, shipped, disk, compiled, failed };
+// Where a fresh process finds the kernel.
+int source_of(double c) {
+  return in_child([&] {
+    auto before = codegen::cache_stats();
+    if (!works(c)) return int(failed);
+    auto s = codegen::cache_stats();
+    return int(s.compiled > before.compiled ? compiled : s.disk_hits > before.disk_hits ? disk
+               : s.shipped_hits > before.shipped_hits ? shipped : memory_);
+  });
+}
+
+class CodegenCache : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "facula-cache-XXXXXX").string();
+    root_ = mkdtemp(pattern.data());
+    mutable_settings().cache_dir = (root_ / "kernels").string();
+    mutable_settings().shipped_cache = (root_ / "shipped").string();
+  }
+  void TearDown() override {
+    codegen::record_kernels_to("");
+    mutable_settings().cache_dir = mutable_settings().shipped_cache = "";
+    fs::permissions(root_, fs::perms::owner_all, fs::perm_options::add);
+    fs::remove_all(root_);
+  }
+  fs::path folder() const { return root_ / "kernels"; }
+  fs::path only_file() const {
+    std::vector<fs::path> all;
+    for (auto& e : fs::directory_iterator(folder())) all.push_back(e.path());
+    EXPECT_EQ(all.size(), 1u);
+    return all.at(0);
+  }
+  void rewrite(const fs::path& p, const std::function<void(std::string&)>& change) {
+    std::ifstream in(p, std::ios::binary);
+    std::string text((std::istreambuf_iterator<char>(in)), {});
+    in.close();
+    change(text);
+    std::ofstream(p, std::ios::binary | std::ios::trunc) << text;
+  }
+  fs::path root_;
+};
+
+TEST_F(CodegenCache, FindsOnDiskWhatAnotherProcessCompiled) {
+  EXPECT_EQ(source_of(1), compiled);
+  EXPECT_EQ(source_of(1), disk);
+  EXPECT_EQ(source_of(2), compiled);
+  struct stat s;
+  ASSERT_EQ(stat(folder().c_str(), &s), 0);
+  EXPECT_EQ(s.st_mode & 0777, 0700u);
+}
+
+TEST_F(CodegenCache, KeepsKernelsInMemory) {
+  auto* first = codegen::kernel(add_constant(1001));
+  EXPECT_EQ(codegen::kernel(add_constant(1001)), first);
+  Nest renamed = add_constant(1001);
+  renamed.name = "another name";
+  EXPECT_EQ(codegen::kernel(renamed), first) << "names are not part of the identity";
+}
+
+TEST_F(CodegenCache, ReplacesDamagedTruncatedAndForeignFiles) {
+  const std::function<void(std::string&)> damages[] = {
+      [](std::string& t) { t[t.size() / 2] = char(t[t.size() / 2] ^ 0x40); },
+      [](std::string& t) { t.back() = char(t.back() ^ 1); },
+      [](std::string& t) { t.resize(t.size() - 7); },
+      [](std::string& t) { t.resize(20); },
+      [](std::string& t) { t.clear(); },
+      [](std::string& t) { t += "more"; },
+      [](std::string& t) { t[0] = 'X'; },
+      [](std::string& t) { t[9] = char(t[9] == 'a' ? 'b' : 'a'); },  // the file of another kernel under this name
+      [](std::string& t) { t = "not an object at all, but longer than the header of one, which has fifty-six bytes"; }};
+  EXPECT_EQ(source_of(3), compiled);
+  for (auto& damage : damages) {
+    rewrite(only_file(), damage);
+    EXPECT_EQ(source_of(3), compiled);
+    EXPECT_EQ(source_of(3), disk) << "the damaged file was not replaced";
+  }
+  fs::path file = only_file();
+  fs::permissions(file, fs::perms::others_write, fs::perm_options::add);
+  EXPECT_EQ(source_of(3), compiled) << "a file that others can write was trusted";
+  EXPECT_EQ(source_of(3), disk);
+  fs::path elsewhere = root_ / "elsewhere.o";
+  fs::rename(file, elsewhere);
+  fs::create_symlink(elsewhere, file);
+  EXPECT_EQ(source_of(3), compiled) << "a link was followed";
+  EXPECT_EQ(source_of(3), disk);
+}
+
+TEST_F(CodegenCache, RefusesAFolderThatOthersCanWrite) {
+  fs::create_directory(folder());
+  for (auto p : {fs::perms::group_write, fs::perms::others_write}) {
+    fs::permissions(folder(), fs::perms::owner_all | p);
+    EXPECT_EQ(codegen::cache_folder(), "");
+    EXPECT_EQ(source_of(4), compiled);
+    EXPECT_EQ(source_of(4), compiled);
+  }
+  EXPECT_TRUE(fs::is_empty(folder()));
+  fs::permissions(folder(), fs::perms::owner_all);
+  EXPECT_EQ(codegen::cache_folder(), folder());
+}
+
+TEST_F(CodegenCache, WorksWithoutAFolder) {
+  std::ofstream(folder()) << "a file where the folder should be";
+  EXPECT_EQ(source_of(5), compiled);
+  mutable_settings().cache_dir = "/proc/facula/kernels";
+  EXPECT_EQ(codegen::cache_folder(), "");
+  EXPECT_EQ(source_of(5), compiled);
+}
+
+TEST_F(CodegenCache, WorksInAFolderThatCannotBeWritten) {
+  fs::create_directory(folder());
+  fs::permissions(folder(), fs::perms::owner_read | fs::perms::owner_exec);
+  EXPECT_EQ(source_of(6), compiled);
+}
+
+TEST_F(CodegenCache, ServesManyProcessesAndThreadsAtOnce) {
+  std::vector<pid_t> children;
+  fflush(nullptr);
+  for (int k = 0; k < 4; ++k) {
+    pid_t child = fork();
+    if (child == 0) {
+      auto before = codegen::cache_stats();
+      std::atomic<int> bad{0};
+      std::vector<std::thread> threads;
+      for (int t = 0; t < 3; ++t)
+        threads.emplace_back([&, t] { for (int c = 0; c < 4; ++c) if (!works(10 + (c + t) % 4)) ++bad; });
+      for (auto& t : threads) t.join();
+      auto after = codegen::cache_stats();
+      _exit(bad || after.compiled + after.disk_hits - before.compiled - before.disk_hits != 4);
+    }
+    children.push_back(child);
+  }
+  for (pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  size_t files = 0;
+  for (auto& e : fs::directory_iterator(folder())) files += e.path().extension() == ".o" ? 1 : 100;
+  EXPECT_EQ(files, 4u) << "or something was left beside the objects";
+  EXPECT_EQ(source_of(10), disk);
+}
+
+TEST_F(CodegenCache, ShipsWhatWasRecorded) {
+  EXPECT_EQ(in_child([&] {
+    works(20);
+    codegen::record_kernels_to((root_ / "shipped").string());
+    return works(20) && works(21) ? 0 : 1;
+  }), 0);
+  fs::remove_all(folder());
+  EXPECT_EQ(source_of(20), shipped);
+  EXPECT_EQ(source_of(21), shipped);
+  EXPECT_EQ(source_of(22), compiled);
+}
+
+TEST_F(CodegenCache, RefusesMalformedObjects) {
+  ASSERT_EQ(source_of(30), compiled);
+  std::ifstream in(only_file(), std::ios::binary);
+  std::string object((std::istreambuf_iterator<char>(in)), {});
+  object.erase(0, 56);
+  ASSERT_NE(codegen::load_object(object), nullptr);
+  EXPECT_EQ(codegen::load_object(""), nullptr);
+  EXPECT_EQ(codegen::load_object("\x7f" "ELF"), nullptr);
+  // No byte of the headers, tables and relocations may lead outside of the object.
+  EXPECT_EQ(in_child([&] {
+    for (size_t cut = 0; cut < object.size(); cut += 5) codegen::load_object(std::string_view(object).substr(0, cut));
+    for (size_t at = 0; at < object.size(); ++at)
+      for (unsigned char v : {0x00, 0x7f, 0xff}) {
+        std::string bad = object;
+        bad[at] = char(v);
+        codegen::load_object(bad);
+      }
+    return 0;
+  }), 0);
+}
+
+TEST_F(CodegenCache, RefusesAnUnknownCapability) {
+  std::string command = "FACULA_CPU_CAPABILITY=sse9 /proc/" + std::to_string(getpid()) +
+                        "/exe --gtest_brief=1 --gtest_filter=CodegenCache.KeepsKernelsInMemory 2>&1";
+  std::string text;
+  FILE* p = popen(command.c_str(), "r");
+  ASSERT_TRUE(p);
+  char line[512];
+  while (std::fgets(line, sizeof line, p)) text += line;
+  EXPECT_NE(pclose(p), 0);
+  EXPECT_NE(text.find("FACULA_CPU_CAPABILITY is \"sse9\""), std::string::npos) << text;
+}
+
+}  // namespace
