@@ -153,7 +153,7 @@ std::vector<Adjoint> sweep(Expr y, Expr seed) {
   Reach reach(y);
   std::unordered_map<const Node*, Expr> adjoint;
   auto add = [&](Expr to, Expr g) {
-    if (!g || !reach.active[to.get()]) return;
+    if (!g.get() || !reach.active[to.get()]) return;
     Expr& a = adjoint[to.get()];
     a = a ? a + g : g;
   };

@@ -376,7 +376,7 @@ Expr rewrite(Expr x, const Rewrite& f) {
   auto go = [&](Expr e, auto& self) -> Expr {
     if (auto it = done.find(e.get()); it != done.end()) return it->second;
     Expr r = f(e);
-    if (!r) r = map_operands(e, [&](Expr a) { return self(a, self); });
+    if (!r.get()) r = map_operands(e, [&](Expr a) { return self(a, self); });
     return done[e.get()] = r;
   };
   return go(x, go);

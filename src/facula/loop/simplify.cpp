@@ -251,7 +251,7 @@ Expr from_linear(const Linear& l, DType d) {
     else add(raw_call(Fn::mul, {t.x, constant(c, d)}));
   }
   int64_t c = wrap(l.constant, d);
-  if (c != 0 || !sum) add(constant(c, d));
+  if (c != 0 || !sum.get()) add(constant(c, d));
   return sum;
 }
 
