@@ -11,7 +11,7 @@ namespace d = facula::dtypes;
 
 namespace {
 
-Expr zero(DType t) { return constant(Scalar(int64_t(0)), t); }
+Expr zero_of(DType t) { return constant(Scalar(int64_t(0)), t); }
 
 void check_index_dtype(const char* name, const char* arg, const Tensor& index) {
   runtime_check(is_integral(index.dtype()) && itemsize(index.dtype()) >= 4, name)
@@ -291,6 +291,7 @@ FACULA_FAMILY(index) {
       .doc("Positions of the non-zero elements: int64 [count, rank], in row-major order.")
       .no_in_place().non_differentiable()
       .result(ResultType::int64)
+      .shape([](const Call& c) { return Dims{product(c.sizes("self")), SymInt(int64_t(c.rank("self")))}; })
       .data_dependent("nonzero");
   define("embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False) -> Tensor")
       .doc("Rows of weight [count, width] picked by indices [*]: [*, width].")
@@ -330,7 +331,7 @@ FACULA_FAMILY(index) {
         Expr row = check(cast(c.load("indices", at), DType::Int64), loop::size(c.integer("rows")));
         Expr g = c.load("grad", i);
         SymInt padding = c.integer("padding_idx");
-        if (padding >= SymInt(int64_t(0))) g = select(eq(row, loop::size(padding)), zero(g.dtype()), g);
+        if (padding >= SymInt(int64_t(0))) g = select(eq(row, loop::size(padding)), zero_of(g.dtype()), g);
         s.target = {row, i.back()};
         s.value = g;
         def.scatter = s;

@@ -10,7 +10,7 @@ using namespace facula::op;
 
 namespace {
 
-Expr zero(Expr like) { return constant(Scalar(int64_t(0)), like.dtype()); }
+Expr zero_of(Expr like) { return constant(Scalar(int64_t(0)), like.dtype()); }
 
 Dims joined_sizes(const Call& c) {
   auto tensors = c.tensors("tensors");
@@ -192,7 +192,7 @@ FACULA_FAMILY(shape) {
       .shape([](const Call& c) { check_triangle(c); return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c, Index i) {
         Expr x = c.load("self", i);
-        return select(i[i.size() - 1] - i[i.size() - 2] <= loop::size(c.integer("diagonal")), x, zero(x));
+        return select(i[i.size() - 1] - i[i.size() - 2] <= loop::size(c.integer("diagonal")), x, zero_of(x));
       })
       .vjp([](const Vjp& v) { return grads(tril(v.grad(), v.call().integer("diagonal"))); });
   define("triu(Tensor self, SymInt diagonal=0) -> Tensor")
@@ -200,7 +200,7 @@ FACULA_FAMILY(shape) {
       .shape([](const Call& c) { check_triangle(c); return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c, Index i) {
         Expr x = c.load("self", i);
-        return select(i[i.size() - 1] - i[i.size() - 2] >= loop::size(c.integer("diagonal")), x, zero(x));
+        return select(i[i.size() - 1] - i[i.size() - 2] >= loop::size(c.integer("diagonal")), x, zero_of(x));
       })
       .vjp([](const Vjp& v) { return grads(triu(v.grad(), v.call().integer("diagonal"))); });
   define("constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor")

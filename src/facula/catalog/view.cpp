@@ -53,6 +53,10 @@ FACULA_FAMILY(view) {
       .doc("The same elements under another shape, without copying. One size may be -1.")
       .bind(method)
       .view([](const Call& c, Geometry g) { g.reshape(infer_shape("view", c.ints("size"), c.tensor("self").numel())); return g; });
+  define("detach(Tensor(a) self) -> Tensor(a)")
+      .doc("self cut off from the graph of gradients; shares storage and version.")
+      .non_differentiable()
+      .view([](const Call&, Geometry g) { return g; });
   define("reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)")
       .doc("The same elements under another shape: a view where possible, else a copy.")
       .unfused([](const Tensor& self, SymSpan shape) {

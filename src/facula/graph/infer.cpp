@@ -7,7 +7,7 @@ namespace facula::graph {
 using op::OpKind;
 using op::Tag;
 using op::Type;
-using op::Value;
+using Argument = op::Value;
 
 namespace {
 
@@ -37,7 +37,7 @@ DType result_dtype(const op::Operator& o, DType computing) {
   }
 }
 
-std::vector<op::Meta> infer_pointwise(const op::Operator& o, std::span<const Value> args) {
+std::vector<op::Meta> infer_pointwise(const op::Operator& o, std::span<const Argument> args) {
   std::vector<Tensor> operands;
   for (auto& v : args) {
     if (v.tag == Tag::tensor) operands.push_back(Tensor(Ref<TensorImpl>::share(v.tensor)));
@@ -68,8 +68,8 @@ std::vector<op::Meta> infer_pointwise(const op::Operator& o, std::span<const Val
 
 }  // namespace
 
-DType compute_dtype(const op::Operator& o, std::span<const Value> args) {
-  const Value* first = nullptr;
+DType compute_dtype(const op::Operator& o, std::span<const Argument> args) {
+  const Argument* first = nullptr;
   Promotion p;
   for (size_t i = 0; i < args.size(); ++i) {
     auto& v = args[i];
@@ -94,7 +94,7 @@ DType compute_dtype(const op::Operator& o, std::span<const Value> args) {
   return d;
 }
 
-std::vector<op::Meta> infer(const op::Operator& o, std::span<const Value> args) {
+std::vector<op::Meta> infer(const op::Operator& o, std::span<const Argument> args) {
   op::Call c(o, args);
   if (o.kind == OpKind::pointwise) return infer_pointwise(o, args);
   std::vector<op::Meta> metas;

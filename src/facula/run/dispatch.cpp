@@ -267,11 +267,21 @@ Results run_view(const Operator& o, std::span<const Value> args, bool recording)
   auto views = o.view(op::Call(o, args), op::Geometry(o.name(), base));
   for (auto& g : views) {
     Tensor view = g.apply(base);
-    autograd::track_view(view, base, views.size() > 1 || o.schema.returns[0].list);
+    if (o.differentiable) autograd::track_view(view, base, views.size() > 1 || o.schema.returns[0].list);
     results.push_back(std::move(view));
   }
-  if (recording) autograd::record(o, args, Form::functional, results);
+  if (recording && o.differentiable) autograd::record(o, args, Form::functional, results);
   return results;
+}
+
+// Counts the write for every argument that the schema says is written.
+void bump_written(const Operator& o, std::span<const Value> args) {
+  for (size_t k = 0; k < args.size(); ++k) {
+    if (!o.schema.parameters[k].written) continue;
+    if (args[k].tag == Tag::tensor) Tensor(Ref<TensorImpl>::share(args[k].tensor)).bump_version();
+    if (args[k].tag == Tag::tensors)
+      for (auto* t : args[k].tensors()) if (t) Tensor(Ref<TensorImpl>::share(t)).bump_version();
+  }
 }
 
 // The functional result copied to where it was wanted.
@@ -314,10 +324,15 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
     std::lock_guard lock(mutex);
     auto& d = derived[&o];
     if (!d) {
-      d = std::make_unique<Operator>(o);
+      d = std::make_unique<Operator>();
+      d->schema = op::parse_schema(o.schema.text);
       d->kind = OpKind::loop;
       d->loop = o.reference;
-      d->cache = nullptr;
+      d->dtypes = o.dtypes;
+      d->promote = o.promote;
+      d->result_type = o.result_type;
+      d->dtype_rule = o.dtype_rule;
+      d->shape_rule = o.shape_rule;
       d->parent = &o;
     }
     loop = d.get();
@@ -373,6 +388,7 @@ Results call(const Operator& o, std::span<const Value> args, Form form, std::spa
     case OpKind::view: break;
   }
   if (form != Form::functional) for (auto& t : out) t.bump_version();
+  if (o.schema.mutates()) bump_written(o, args);
   if (recording && o.differentiable) autograd::record(o, args, form, results);
   return results;
 }
