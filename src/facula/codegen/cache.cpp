@@ -18,11 +18,6 @@
 #include "facula/codegen/kernel.h"
 #include "facula/codegen/object.h"
 
-// A digest of the generator's sources, given by the build, so that changed code never meets old objects.
-#ifndef FACULA_GENERATOR_VERSION
-#define FACULA_GENERATOR_VERSION "development"
-#endif
-
 namespace facula::codegen {
 namespace {
 
@@ -133,11 +128,28 @@ std::string shipped_folder() {
 
 // ---- the compiler
 
+std::string compiler_path() { return folder_of_this_library() + "/libfacula_llvm.so"; }
+
+// So that changed code never meets old objects: a digest of the generator's sources, given by the build; without one,
+// the file of the generator itself.
+const std::string& generator_version() {
+  static const std::string version = [] {
+#ifdef FACULA_GENERATOR_VERSION
+    return std::string(FACULA_GENERATOR_VERSION);
+#else
+    struct stat s{};
+    stat(compiler_path().c_str(), &s);
+    return "file of " + std::to_string(s.st_size) + " bytes, " + std::to_string(s.st_mtim.tv_sec) + "." + std::to_string(s.st_mtim.tv_nsec);
+#endif
+  }();
+  return version;
+}
+
 using Compile = bool (*)(const loop::Nest*, std::string*, std::string*);
 
 Compile compiler() {
   static const Compile f = [] {
-    std::string path = folder_of_this_library() + "/libfacula_llvm.so";
+    std::string path = compiler_path();
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     runtime_check(library, "codegen") << "the code generator could not be loaded: " << dlerror()
                                       << hint("libfacula_llvm.so belongs beside libfacula.so");
@@ -218,6 +230,7 @@ void make(Entry& e, const loop::Nest& n, const std::string& digest) {
   e.kernel.cost = n.cost;
   e.kernel.name = n.name;
   e.kernel.random_id = hash_of(digest);
+  if (log_enabled("kernels")) log_line("kernels", loop::print(n));
   if (log_enabled("cache")) log_line("cache", std::string(from) + " " + digest + " " + n.name);
   if (std::string to = recording_to(); !to.empty()) {
     write_object(to, digest, object);
@@ -228,7 +241,7 @@ void make(Entry& e, const loop::Nest& n, const std::string& digest) {
 }  // namespace
 
 const Kernel* kernel(const loop::Nest& n) {
-  std::string name = digest(identity(n) + "\n" + target_features() + "\n" FACULA_GENERATOR_VERSION);
+  std::string name = digest(identity(n) + "\n" + target_features() + "\n" + generator_version());
   Entry* e;
   {
     Shard& shard = shards()[hash_of(name) % shards().size()];

@@ -150,6 +150,8 @@ class Emitter {
         default: break;
       }
     });
+    for (size_t k = 0; k < nest_.buffers.size(); ++k)  // may overlap one that is
+      if (!nest_.buffers[k].unique) written_.insert(int(k));
   }
 
   bool is_volatile(Expr e) {

@@ -309,10 +309,7 @@ V ScalarMath::floating(Fn f, V x) {
   switch (f) {
     case Fn::neg: return b_.CreateFNeg(x);
     case Fn::abs: return fabs(x);
-    case Fn::sign: {
-      V r = select(b_.CreateFCmpOGT(x, zero), one, select(b_.CreateFCmpOLT(x, zero), real(-1, x), zero));
-      return select(b_.CreateFCmpUNO(x, x), x, r);
-    }
+    case Fn::sign: return select(b_.CreateFCmpOGT(x, zero), one, select(b_.CreateFCmpOLT(x, zero), real(-1, x), zero));
     case Fn::floor: return b_.CreateUnaryIntrinsic(Intrinsic::floor, x);
     case Fn::ceil: return b_.CreateUnaryIntrinsic(Intrinsic::ceil, x);
     case Fn::trunc: return b_.CreateUnaryIntrinsic(Intrinsic::trunc, x);
@@ -320,7 +317,7 @@ V ScalarMath::floating(Fn f, V x) {
     case Fn::sqrt: return b_.CreateUnaryIntrinsic(Intrinsic::sqrt, x);
     case Fn::rsqrt: return b_.CreateFDiv(one, b_.CreateUnaryIntrinsic(Intrinsic::sqrt, x));
     case Fn::reciprocal: return b_.CreateFDiv(one, x);
-    case Fn::relu: return select(b_.CreateFCmpOLT(x, zero), zero, x);
+    case Fn::relu: return select(b_.CreateFCmpOLE(x, zero), zero, x);
     case Fn::isnan: return b_.CreateFCmpUNO(x, x);
     case Fn::isinf: return b_.CreateFCmpOEQ(fabs(x), real(kInf, x));
     case Fn::real: case Fn::conj: return x;
@@ -502,7 +499,6 @@ V ScalarMath::integral(Fn f, DType d, std::span<llvm::Value* const> a) {
     case Fn::add: return is_bool ? b_.CreateOr(x, y) : b_.CreateAdd(x, y);
     case Fn::sub: return is_bool ? b_.CreateXor(x, y) : b_.CreateSub(x, y);
     case Fn::mul: return is_bool ? b_.CreateAnd(x, y) : b_.CreateMul(x, y);
-    case Fn::div: return is_bool ? b_.CreateAnd(x, y) : int_divide(Fn::truncdiv, is_signed, x, y);
     case Fn::floordiv: case Fn::truncdiv: return is_bool ? b_.CreateAnd(x, y) : int_divide(f, is_signed, x, y);
     case Fn::remainder: case Fn::fmod: return is_bool ? whole(0, x) : int_divide(f, is_signed, x, y);
     case Fn::pow: return is_bool ? b_.CreateOr(x, b_.CreateNot(y)) : int_pow(x, y, is_signed);
@@ -525,7 +521,6 @@ V ScalarMath::integral(Fn f, DType d, std::span<llvm::Value* const> a) {
       if (!is_signed) return select(in_range, b_.CreateLShr(x, by), zero);
       return b_.CreateAShr(x, select(in_range, y, whole(int64_t(width(x)) - 1, x)));
     }
-    case Fn::copysign: return b_.CreateXor(x, y);
     case Fn::fma: return is_bool ? b_.CreateOr(b_.CreateAnd(x, y), a[2]) : b_.CreateAdd(b_.CreateMul(x, y), a[2]);
     default: break;
   }

@@ -57,7 +57,8 @@ class Arena {
     std::lock_guard lock(mutex_);
     bytes = (bytes + 63) / 64 * 64;
     if (bytes > kRegion) return alone(bytes);
-    if (used_ + bytes > size_ && !grow()) return alone(bytes);
+    // The region is shared memory: a forked child must not write into its parent's.
+    if ((owner_ != getpid() || used_ + bytes > size_) && !grow()) return alone(bytes);
     Piece p{write_ + used_, run_ + used_};
     used_ += bytes;
     return p;
@@ -83,6 +84,7 @@ class Arena {
     run_ = static_cast<char*>(x);
     size_ = kRegion;
     used_ = 0;
+    owner_ = getpid();
     return true;
   }
   static std::optional<Piece> alone(size_t bytes) {
@@ -93,6 +95,7 @@ class Arena {
   std::mutex mutex_;
   char *write_ = nullptr, *run_ = nullptr;
   size_t used_ = 0, size_ = 0;
+  pid_t owner_ = 0;
 };
 
 Arena& arena() {
