@@ -17,3 +17,22 @@ if(bind_sources)
   add_dependencies(_C facula_generated facula_package)
   set_target_properties(_C PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${FACULA_PACKAGE_DIR})
 endif()
+
+# The shipped kernel cache: the kernels of common calls, compiled when Facula is built.
+file(GLOB warm CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/python/facula/warm.py)
+if(TARGET _C AND warm)
+  set(kernels_stamp ${PROJECT_BINARY_DIR}/kernels.stamp)
+  add_custom_command(
+    OUTPUT ${kernels_stamp}
+    COMMAND ${CMAKE_COMMAND} -E rm -rf ${FACULA_PACKAGE_DIR}/kernels
+    COMMAND ${CMAKE_COMMAND} -E env PYTHONPATH=${PROJECT_BINARY_DIR}/python
+            ${Python_EXECUTABLE} -m facula.warm --out ${FACULA_PACKAGE_DIR}/kernels
+    COMMAND ${CMAKE_COMMAND} -E touch ${kernels_stamp}
+    DEPENDS ${warm} facula facula_llvm _C facula_package
+    COMMENT "Compiling the kernels that are shipped" VERBATIM)
+endif()
+if(FACULA_KERNELS)
+  add_custom_target(kernels ALL DEPENDS ${kernels_stamp})
+else()
+  add_custom_target(kernels DEPENDS ${kernels_stamp})
+endif()

@@ -1,0 +1,56 @@
+# The commands of a user and of CI. Each installs and builds what it needs first.
+BUILD ?= build
+TYPE ?= Release
+JOBS ?= $(shell nproc)
+CMAKE_ARGS ?=
+ARGS ?=
+PYTHON_ENV = .venv/bin/python
+RUN = PYTHONPATH=$(BUILD)/python $(PYTHON_ENV)
+TEST_RUN = FACULA_CACHE_DIR=$(abspath $(BUILD))/kernel-cache
+
+.PHONY: help setup build train test bench wheel clean
+
+help:
+	@echo "make train   install, build, train a network on Fashion-MNIST; results in runs/fashion_mnist (ARGS='--epochs 1')"
+	@echo "make test    install, build, run all tests"
+	@echo "make bench   install, build, compare speed with PyTorch; results in bench/results.md (ARGS=...)"
+	@echo "make setup   install what is needed"
+	@echo "make build   setup, and build into $(BUILD)/; PYTHONPATH=$(BUILD)/python finds the package"
+	@echo "make wheel   setup, and make an installable package in dist/"
+	@echo "make clean   remove what was built (.venv, .peer and runs/ stay)"
+
+setup:
+	@setup/setup.sh
+
+# A build folder keeps its generator: Ninja where there is one.
+build: setup
+	@test -f $(BUILD)/CMakeCache.txt || cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=$(TYPE) \
+	    -DPython_EXECUTABLE=$(abspath $(PYTHON_ENV)) $(shell command -v ninja >/dev/null && echo -G Ninja) $(CMAKE_ARGS) \
+	    > $(BUILD).log 2>&1 || { cat $(BUILD).log; rm -rf $(BUILD)/CMakeCache.txt $(BUILD).log; exit 1; }
+	@rm -f $(BUILD).log
+	@cmake --build $(BUILD) --parallel $(JOBS)
+	@cmake --build $(BUILD) --target kernels
+
+train: build
+	$(RUN) examples/fashion_mnist/train.py $(ARGS)
+
+# Both suites always run, each leaves its output in a file, and their closing lines stand together at the end.
+test: build
+	@failed=0; \
+	( $(TEST_RUN) ctest --test-dir $(BUILD) --parallel $(JOBS) --output-on-failure; echo $$? > $(BUILD)/test-cpp.status ) 2>&1 \
+	    | tee $(BUILD)/test-cpp.log; \
+	( $(TEST_RUN) $(RUN) -m pytest -q -p no:cacheprovider --durations=10 tests/python $(ARGS); \
+	    echo $$? > $(BUILD)/test-python.status ) 2>&1 | tee $(BUILD)/test-python.log; \
+	for suite in cpp python; do [ "$$(cat $(BUILD)/test-$$suite.status)" = 0 ] || failed=1; done; \
+	echo; echo "C++:    $$(grep 'tests passed' $(BUILD)/test-cpp.log || tail -n 1 $(BUILD)/test-cpp.log)"; \
+	echo "Python: $$(tail -n 1 $(BUILD)/test-python.log)"; exit $$failed
+
+bench: build
+	@setup/peer.sh
+	FACULA_PEER=.peer/bin/python $(RUN) bench/run.py $(ARGS)
+
+wheel: setup
+	$(PYTHON_ENV) -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation -w dist .
+
+clean:
+	rm -rf $(BUILD) dist bench/out

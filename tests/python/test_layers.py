@@ -1,0 +1,62 @@
+"""A room includes only itself and rooms above it in src/facula/rooms.txt."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).resolve().parents[2] / "src" / "facula"
+ROOMS = [line for line in (SOURCES / "rooms.txt").read_text().split("\n") if line and not line.startswith("#")]
+# What the generator writes, and the room it belongs to.
+GENERATED = {"ops.h": "run", "families.h": "catalog", "schemas.h": "catalog"}
+# LLVM is a library of its own, and other libraries are called through the backend.
+CONFINED = {"llvm/": "codegen", "oneapi/": "backend", "dnnl": "backend", "ducc0/": "backend", "hwy/": "backend", "Python.h": ""}
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
+
+
+def sources(room):
+    return sorted(p for p in (SOURCES / room).rglob("*") if p.suffix in (".h", ".cpp"))
+
+
+def includes(path):
+    return [name for _, name in INCLUDE.findall(path.read_text())]
+
+
+def test_every_folder_is_a_room():
+    assert sorted(p.name for p in SOURCES.iterdir() if p.is_dir() and any(p.rglob("*.*"))) == sorted(
+        room for room in ROOMS if (SOURCES / room).is_dir() and sources(room)
+    )
+    assert len(set(ROOMS)) == len(ROOMS)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_room_includes_only_rooms_above_it(room):
+    wrong = []
+    for path in sources(room):
+        for name in includes(path):
+            if not name.startswith("facula/"):
+                continue
+            target = GENERATED.get(name.removeprefix("facula/")) or name.split("/")[1]
+            assert target in ROOMS, f"{path}: {name} is in no room"
+            if ROOMS.index(target) > ROOMS.index(room):
+                wrong.append(f"{path.relative_to(SOURCES)} includes {name}, which is in a room below {room}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_third_parties_stay_in_their_room(room):
+    wrong = []
+    for path in sources(room):
+        for name in includes(path):
+            for prefix, home in CONFINED.items():
+                if name.startswith(prefix) and room != home:
+                    wrong.append(f"{path.relative_to(SOURCES)} includes {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_headers_open_with_what_lives_there():
+    silent = [
+        str(p.relative_to(SOURCES)) for room in ROOMS for p in sources(room)
+        if p.suffix == ".h" and not p.read_text().startswith("//")
+    ]
+    assert not silent, f"headers without an opening comment: {silent}"
