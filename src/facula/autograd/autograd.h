@@ -74,6 +74,8 @@ Tensor original_of(const op::Operator& op, std::span<const op::Value> args);
 void check_in_place(const char* op, const Tensor& target, bool recording);
 // After a view was made: remembers its base. `multi`: one of several outputs of one call of `maker`.
 void track_view(const Tensor& view, const Tensor& base, bool multi, const char* maker = "", int number = 0);
+// The node of one call: edges to its operands' nodes and what its gradient reads, saved. Results are not attached yet.
+Ref<Node> make_node(const op::Operator& op, std::span<const op::Value> args, std::span<const Tensor> results, const Tensor& original = {});
 // Attaches `node`, whose first edge leads to the target, after an in-place write to `target`: directly, or to the
 // base through the written part if the target is a view.
 void rebase_history(const Tensor& target, const Ref<Node>& node);

@@ -101,7 +101,7 @@ void set_history(const Tensor& t, const Ref<Node>& node, int k) {
   m.node = node;
   m.result = k;
   if (m.base.defined()) m.seen = t.version();
-  t.impl()->requires_grad = true;
+  t.impl()->has_node = true;
   while (node->results.size() <= size_t(k)) node->results.push_back({Dims(t.sizes()), t.dtype(), t.device()});
 }
 

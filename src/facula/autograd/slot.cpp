@@ -6,15 +6,7 @@
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
 
-namespace facula {
-
-bool Tensor::requires_grad() const {
-  if (impl_->requires_grad) return true;
-  auto* m = impl_->grad_slot.get();
-  return m && m->base.defined() && m->base.impl()->requires_grad;
-}
-
-namespace autograd {
+namespace facula::autograd {
 namespace {
 
 std::mutex& accumulator_lock() {
@@ -86,7 +78,7 @@ Tensor detach(const Tensor& t) { return t.detached(); }
 void detach_(const Tensor& t) {
   Meta* m = meta_of(t);
   runtime_check(!m || !m->base.defined(), "detach_") << "Can't detach views in-place. Use detach() instead.";
-  t.impl()->requires_grad = false;
+  t.impl()->requires_grad = t.impl()->has_node = false;
   if (!m) return;
   m->node = nullptr;
   m->result = 0;
@@ -150,5 +142,4 @@ Ref<Node> accumulator_of(const Tensor& leaf) {
   return m.accumulator;
 }
 
-}  // namespace autograd
-}  // namespace facula
+}  // namespace facula::autograd

@@ -129,6 +129,9 @@ class Definer {
   Operator* op_;
 };
 
+// The dtype that a pointwise (or promoting) operator computes in.
+DType computing_dtype(const Operator& op, std::span<const Value> args);
+
 // The default shape rule of a loop: that of its first tensor. A rule shared by many families: helpers.h, `reduced`.
 std::vector<Dims> shape_of_first(const Call& c);
 

@@ -8,6 +8,7 @@
 namespace facula {
 
 void (*TensorImpl::release_py)(TensorImpl*) = nullptr;
+bool (*TensorImpl::base_requires_grad)(const TensorImpl&) = nullptr;
 
 TensorImpl::~TensorImpl() {
   if (owns_py && release_py) release_py(this);

@@ -1,0 +1,636 @@
+#include "facula/autograd/formula.h"
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+#include <unordered_map>
+
+#include "facula/autograd/calls.h"
+#include "facula/autograd/node.h"
+#include "facula/base/hash.h"
+#include "facula/loop/differentiate.h"
+
+namespace facula::autograd {
+
+using loop::Expr;
+using op::Tag;
+using op::Type;
+
+std::vector<Operand> operands_of(const op::Call& c) {
+  std::vector<Operand> out;
+  auto& parameters = c.op().schema.parameters;
+  int tensors = 0;
+  for (size_t k = 0; k < parameters.size(); ++k) {
+    auto& p = parameters[k];
+    auto& v = c.at(k);
+    auto push = [&](int item, const op::Value& value, bool tensor) {
+      out.push_back({p.name, item, int(out.size()), tensor ? tensors++ : -1, value});
+    };
+    if (p.type == Type::Tensor && p.list) {
+      if (v.tag == Tag::tensor) push(0, v, true);
+      else if (v.tag == Tag::tensors)
+        for (size_t i = 0; i < v.tensors().size(); ++i) push(int(i), op::Value(v.tensors()[i]), true);
+    } else if (p.type == Type::Tensor) {
+      push(-1, v, true);
+    } else if (p.type == Type::Scalar && !p.list) {
+      push(-1, v, false);
+    }
+  }
+  return out;
+}
+
+namespace {
+
+constexpr int kGrad = 1 << 16, kResult = 1 << 17;  // slots of placeholders beside the operands' own
+
+bool is_number(const op::Value& v) { return v.tag == Tag::scalar || v.tag == Tag::integer; }
+bool is_one(const op::Value& v) {
+  if (v.tag == Tag::integer) return !v.integer().is_symbolic() && v.integer() == 1;
+  return v.tag == Tag::scalar && v.scalar.to_complex() == 1.0;
+}
+
+std::string tensor_type(const Operand& o) { return is_number(o.value) ? "Scalar " : "Tensor "; }
+std::string unique_name(const Operand& o) { return std::string(o.name) + (o.item < 0 ? "" : "_" + std::to_string(o.item)); }
+
+// A derived operator. Never destroyed: graphs and programs refer to it.
+op::Operator* derive(const op::Operator& from, std::string name, const std::string& parameters, const std::vector<std::string>& returns) {
+  auto* o = new op::Operator;
+  std::string result = "Tensor";
+  if (returns.size() != 1) {
+    result = "(";
+    for (size_t k = 0; k < returns.size(); ++k) result += (k ? ", Tensor " : "Tensor ") + returns[k];
+    result += ")";
+  }
+  o->schema = op::parse_schema(name + "(" + parameters + ") -> " + result);
+  o->doc = "The gradient of " + from.schema.full_name() + ", derived from its definition.";
+  o->namespaces = op::hidden;
+  o->promote = op::Promote::none;
+  o->result_type = op::ResultType::custom;
+  o->parent = &from;
+  return o;
+}
+
+// ---- pointwise
+
+std::vector<const loop::Node*> loads_in(std::span<const Expr> xs) {
+  std::vector<const loop::Node*> out;
+  for (auto x : xs) {
+    if (!x) continue;
+    loop::visit(x, [&](Expr e) {
+      if (e->kind == loop::Kind::load && std::find(out.begin(), out.end(), e.get()) == out.end()) out.push_back(e.get());
+    });
+  }
+  return out;
+}
+
+std::vector<int> slots_below(const std::vector<const loop::Node*>& loads, int limit, int from = 0) {
+  std::vector<int> out;
+  for (auto* l : loads) if (l->slot >= from && l->slot < limit) out.push_back(l->slot);
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+std::shared_ptr<const Formula> pointwise_formula(const op::Call& c, const std::vector<Operand>& operands, const std::vector<bool>& wanted,
+                                                 const std::vector<std::optional<DType>>& grads) {
+  auto& o = c.op();
+  auto f = std::make_shared<Formula>();
+  f->reads.resize(wanted.size());
+  f->reads_result.resize(grads.size());
+  DType computing = compute_type(op::computing_dtype(o, c.args()));
+  std::vector<Expr> x;
+  for (auto& operand : operands) {
+    if (operand.value.is_none()) { x.push_back(Expr()); continue; }
+    DType memory = op::operand_dtype(operand.value);
+    DType own = o.promote == op::Promote::none ? compute_type(memory) : computing;
+    x.push_back(is_one(operand.value) ? loop::constant(Scalar(int64_t(1)), own) : loop::cast(loop::load(operand.slot, memory, {}), own));
+  }
+  op::LoopCall lc(o, c.args());
+  auto y = o.body(lc, x);
+
+  // Gradients by tensor, in terms of placeholders for the operands and the incoming gradients.
+  std::vector<Expr> value(wanted.size());
+  for (size_t r = 0; r < y.size() && r < grads.size(); ++r) {
+    if (!grads[r] || !is_differentiable(y[r].dtype())) continue;
+    Expr seed = loop::cast(loop::load(kGrad + int(r), *grads[r], {}), y[r].dtype());
+    for (auto& a : loop::differentiate(y[r], seed)) {
+      for (auto& operand : operands) {
+        if (operand.slot != a.load->slot || operand.tensor < 0 || !wanted[size_t(operand.tensor)]) continue;
+        Expr& sum = value[size_t(operand.tensor)];
+        sum = sum ? sum + a.value : a.value;
+      }
+    }
+  }
+  for (auto& operand : operands) {
+    if (operand.tensor < 0 || !wanted[size_t(operand.tensor)]) continue;
+    DType d = compute_type(operand.value.tensor->dtype);
+    Expr& v = value[size_t(operand.tensor)];
+    v = v ? loop::cast(v, d) : loop::constant(Scalar(int64_t(0)), d);
+  }
+
+  // The same through the results: better if that leaves fewer operands to keep.
+  std::vector<Expr> through = value;
+  for (auto& v : through) {
+    if (!v) continue;
+    v = loop::rewrite(v, [&](Expr e) {
+      for (size_t r = 0; r < y.size() && r < grads.size(); ++r)
+        if (grads[r] && loop::same(e, y[r]) && compute_type(*grads[r]) == y[r].dtype() && e->kind != loop::Kind::load && e->kind != loop::Kind::constant)
+          return loop::load(kResult + int(r), *grads[r], {});
+      return Expr();
+    });
+  }
+  auto kept = [&](const std::vector<Expr>& v) {
+    int n = 0;
+    for (int slot : slots_below(loads_in(v), kGrad)) n += operands[size_t(slot)].value.tag == Tag::tensor;
+    return n;
+  };
+  if (kept(through) < kept(value)) value = std::move(through);
+
+  // Gradients that are an incoming one as it is need no kernel.
+  std::vector<Expr> results;
+  for (auto& operand : operands) {
+    if (operand.tensor < 0 || !wanted[size_t(operand.tensor)]) continue;
+    Expr v = value[size_t(operand.tensor)];
+    if (v->kind == loop::Kind::load && v->slot >= kGrad && v->slot < kResult && v->memory == operand.value.tensor->dtype)
+      f->passed.push_back({operand.tensor, v->slot - kGrad});
+    else {
+      f->targets.push_back(operand.tensor);
+      results.push_back(v);
+    }
+  }
+  if (results.empty()) return f;
+
+  // The derived operator.
+  auto loads = loads_in(results);
+  std::string parameters;
+  std::vector<int> placeholders;
+  auto add = [&](Formula::Source source, const std::string& type, const std::string& name, int placeholder) {
+    parameters += (parameters.empty() ? "" : ", ") + type + name;
+    f->sources.push_back(source);
+    placeholders.push_back(placeholder);
+  };
+  auto used = slots_below(loads, kResult, kGrad);
+  if (used.empty())
+    for (size_t r = 0; r < grads.size(); ++r) if (grads[r]) { used.push_back(kGrad + int(r)); break; }
+  for (int slot : used) {
+    int r = slot - kGrad;
+    add({Formula::Source::grad, r}, "Tensor ", r ? "grad_" + std::to_string(r) : "grad", slot);
+  }
+  for (int slot : slots_below(loads, kGrad)) {
+    auto& operand = operands[size_t(slot)];
+    add({Formula::Source::operand, slot}, tensor_type(operand), unique_name(operand), slot);
+    if (operand.tensor >= 0 && !is_number(operand.value)) f->reads[size_t(operand.tensor)] = true;
+  }
+  for (int slot : slots_below(loads, 2 * kResult, kResult)) {
+    int r = slot - kResult;
+    add({Formula::Source::result, r}, "Tensor ", r ? "result_" + std::to_string(r) : "result", slot);
+    f->reads_result[size_t(r)] = true;
+  }
+  std::vector<std::string> returns;
+  std::vector<DType> types;
+  for (int t : f->targets)
+    for (auto& operand : operands)
+      if (operand.tensor == t) {
+        returns.push_back("grad_" + unique_name(operand));
+        types.push_back(operand.value.tensor->dtype);
+      }
+  auto* d = derive(o, o.schema.name + "_backward", parameters, returns);
+  d->kind = op::OpKind::pointwise;
+  d->dtype_rule = [types](const op::Call&) { return types; };
+  d->body = [results, placeholders](const op::LoopCall&, std::span<const Expr> given) {
+    std::vector<Expr> out;
+    for (auto v : results)
+      out.push_back(loop::rewrite(v, [&](Expr e) {
+        if (e->kind != loop::Kind::load) return Expr();
+        auto at = std::find(placeholders.begin(), placeholders.end(), e->slot) - placeholders.begin();
+        return loop::cast(given[size_t(at)], e.dtype());
+      }));
+    return out;
+  };
+  f->derived = d;
+  return f;
+}
+
+// ---- loops
+
+// A derived loop operator takes the gradient, the operands that the transposed loops read, the sizes of the others,
+// and the attributes. From its call the original call is built again, whose loops are then transposed.
+struct Transposed {
+  const op::Operator* of;
+  std::vector<Operand> operands;      // names and slots only
+  std::vector<DType> dtypes;          // by operand
+  std::vector<bool> kept, none;       // by operand
+  int result, slot;                   // the operand whose gradient this is
+  size_t piece;
+
+  static std::string sizes_name(const Operand& o) { return unique_name(o) + "_sizes"; }
+
+  // The original call, with tensors without data where only sizes are known.
+  struct Original {
+    std::vector<Tensor> made;
+    std::vector<std::vector<TensorImpl*>> lists;
+    std::vector<op::Value> args;
+  };
+  Original original(const op::Call& c) const {
+    Original out;
+    auto& parameters = of->schema.parameters;
+    out.lists.resize(parameters.size());
+    size_t k = 0;
+    auto operand_value = [&](size_t k) -> op::Value {
+      auto& o = operands[k];
+      if (none[k]) return {};
+      if (kept[k]) return c[unique_name(o)];
+      SymSpan sizes = c.ints(sizes_name(o));
+      out.made.push_back(Tensor(make_ref<TensorImpl>(Storage(), Dims(sizes), contiguous_strides(sizes), SymInt(), dtypes[k], Device{})));
+      return out.made.back();
+    };
+    for (size_t p = 0; p < parameters.size(); ++p) {
+      bool tensor = parameters[p].type == Type::Tensor, number = parameters[p].type == Type::Scalar && !parameters[p].list;
+      if (tensor && parameters[p].list) {
+        for (; k < operands.size() && operands[k].name == parameters[p].name; ++k) {
+          op::Value v = operand_value(k);
+          out.lists[p].push_back(v.is_none() ? nullptr : v.tensor);
+        }
+        out.args.push_back(op::Value(std::span<TensorImpl* const>(out.lists[p])));
+      } else if (tensor || number) {
+        out.args.push_back(operand_value(k++));
+      } else {
+        out.args.push_back(c[parameters[p].name]);
+      }
+    }
+    return out;
+  }
+
+  std::vector<loop::Definition> transpose(const op::LoopCall& original, DType grad) const {
+    auto d = of->loop(original);
+    auto result_sizes = of->shape_rule(original)[size_t(result)];
+    auto& v = operands_of(original)[size_t(slot)].value;
+    return loop::transpose(d, result, result_sizes, grad, int(operands.size()), slot, v.tensor->sizes);
+  }
+};
+
+void remap(loop::Definition& d, const std::vector<int>& to) {
+  auto moved = [&](Expr x) {
+    std::function<Expr(Expr)> f = [&](Expr e) -> Expr {
+      if (e->kind != loop::Kind::load) return Expr();
+      std::vector<Expr> at;
+      for (auto a : e->args) at.push_back(loop::rewrite(a, f));
+      return loop::load(to[size_t(e->slot)], e->memory, std::move(at), e->part);
+    };
+    return loop::rewrite(x, f);
+  };
+  for (auto& v : d.values) v = moved(v);
+  if (d.scatter) {
+    for (auto& t : d.scatter->target) t = moved(t);
+    d.scatter->value = moved(d.scatter->value);
+    if (d.scatter->base >= 0) d.scatter->base = to[size_t(d.scatter->base)];
+  }
+}
+
+void loads_of(const loop::Definition& d, std::vector<bool>& slots) {
+  std::vector<Expr> all = d.values;
+  if (d.scatter) {
+    all.insert(all.end(), d.scatter->target.begin(), d.scatter->target.end());
+    all.push_back(d.scatter->value);
+    if (d.scatter->base >= 0) slots[size_t(d.scatter->base)] = true;
+  }
+  for (auto* l : loads_in(all)) slots[size_t(l->slot)] = true;
+}
+
+std::string attribute_type(const op::Parameter& p) {
+  static const char* const names[] = {"Tensor", "Scalar", "SymInt", "float", "bool", "str", "dtype", "Device", "MemoryFormat", "Generator"};
+  return std::string(names[int(p.type)]) + (p.list ? "[]" : "") + "? ";
+}
+
+std::shared_ptr<const Formula> loop_formula(const op::Call& c, const std::vector<Operand>& operands, const std::vector<bool>& wanted,
+                                            const std::vector<std::optional<DType>>& grads) {
+  auto& o = c.op();
+  auto f = std::make_shared<Formula>();
+  f->reads.resize(wanted.size());
+  f->reads_result.resize(grads.size());
+  op::LoopCall lc(o, c.args());
+  supported_check(!o.loop(lc).scatter, o.name()) << "has no gradient: it scatters" << hint("give its definition a .vjp(...)");
+  for (auto& operand : operands) {
+    if (operand.tensor < 0 || !wanted[size_t(operand.tensor)] || operand.value.tag != Tag::tensor) continue;
+    for (size_t r = 0; r < grads.size(); ++r) {
+      if (!grads[r]) continue;
+      Transposed t{&o, operands, {}, {}, {}, int(r), operand.slot, 0};
+      auto pieces = t.transpose(lc, *grads[r]);
+      for (size_t k = 0; k < pieces.size(); ++k) {
+        t.piece = k;
+        std::vector<bool> loaded(operands.size() + 1);
+        loads_of(pieces[k], loaded);
+        t.kept.assign(operands.size(), false);
+        t.none.assign(operands.size(), false);
+        t.dtypes.assign(operands.size(), DType::Float32);
+        std::string parameters = "Tensor grad";
+        std::vector<int> to(operands.size() + 1, -1);
+        to.back() = 0;
+        int next = 1;
+        size_t at = 0;
+        auto add_operand = [&](size_t i) {
+          auto& x = operands[i];
+          bool number = is_number(x.value);
+          t.none[i] = x.value.is_none();
+          t.kept[i] = number || (loaded[i] && !t.none[i]);
+          if (t.none[i]) return;
+          t.dtypes[i] = op::operand_dtype(x.value);
+          if (t.kept[i]) {
+            parameters += ", " + tensor_type(x) + unique_name(x);
+            to[i] = next++;
+            if (!number) f->reads[size_t(x.tensor)] = true;
+          } else {
+            parameters += ", SymInt[] " + Transposed::sizes_name(x);
+          }
+        };
+        for (auto& p : o.schema.parameters) {
+          bool operand_parameter = p.type == Type::Tensor || (p.type == Type::Scalar && !p.list);
+          if (!operand_parameter) { parameters += ", " + attribute_type(p) + p.name; continue; }
+          while (at < operands.size() && operands[at].name == p.name) add_operand(at++);
+        }
+        auto* d = derive(o, o.schema.name + "_backward", parameters, {"grad_" + unique_name(operand)});
+        for (auto& x : t.operands) x.value = {};
+        d->kind = op::OpKind::loop;
+        DType type = operand.value.tensor->dtype;
+        d->dtype_rule = [type](const op::Call&) { return std::vector<DType>{type}; };
+        d->shape_rule = [t](const op::Call& c) {
+          auto original = t.original(c);
+          return std::vector<Dims>{Dims(operands_of(op::Call(*t.of, original.args))[size_t(t.slot)].value.tensor->sizes)};
+        };
+        d->loop = [t, to, grad = *grads[r]](const op::LoopCall& c) {
+          auto original = t.original(c);
+          op::LoopCall lc(*t.of, original.args);
+          auto pieces = t.transpose(lc, grad);
+          internal_check(t.piece < pieces.size()) << c.op().schema.full_name() << ": the transposed loops have another form at these sizes";
+          remap(pieces[t.piece], to);
+          return pieces[t.piece];
+        };
+        f->pieces.push_back({d, operand.tensor, int(r), t.kept});
+      }
+    }
+  }
+  return f;
+}
+
+// ---- the table
+
+using Key = SmallVector<uint64_t, 48>;
+struct KeyHash {
+  size_t operator()(const Key& k) const {
+    uint64_t h = k.size();
+    for (auto w : k) h = mix(h, w);
+    return h;
+  }
+};
+
+void append(Key& key, const Scalar& s) {
+  auto z = s.to_complex();
+  key.push_back(uint64_t(s.category()));
+  key.push_back(s.category() <= Category::integral ? uint64_t(s.to_int()) : std::bit_cast<uint64_t>(z.real()));
+  key.push_back(std::bit_cast<uint64_t>(z.imag()));
+}
+
+// `sizes` collects the distinct sizes above 1, in order of appearance: the key has only which of them are equal.
+Key key_of(const op::Call& c, const std::vector<bool>& wanted, const std::vector<std::optional<DType>>& grads, bool shapes,
+           std::vector<int64_t>& sizes) {
+  Key key;
+  key.push_back(reinterpret_cast<uint64_t>(&c.op()));
+  auto tensor = [&](const TensorImpl* t) {
+    if (!t) { key.push_back(0); return; }
+    key.push_back(1 | uint64_t(t->dtype) << 8 | uint64_t(t->wrapped_number) << 16 | uint64_t(t->sizes.size()) << 24);
+    if (!shapes) return;
+    for (auto s : t->sizes) {
+      int64_t n = s.hint();
+      if (n > 1) {
+        auto at = std::find(sizes.begin(), sizes.end(), n);
+        n = 2 + (at - sizes.begin());
+        if (at == sizes.end()) sizes.push_back(s.hint());
+      }
+      key.push_back(uint64_t(n));
+    }
+  };
+  auto& parameters = c.op().schema.parameters;
+  for (size_t k = 0; k < parameters.size(); ++k) {
+    auto& v = c.at(k);
+    auto& p = parameters[k];
+    key.push_back(uint64_t(v.tag));
+    bool operand = p.type == Type::Tensor || (p.type == Type::Scalar && !p.list);
+    switch (v.tag) {
+      case Tag::none: break;
+      case Tag::tensor: tensor(v.tensor); break;
+      case Tag::tensors:
+        key.push_back(v.list.count);
+        for (auto* t : v.tensors()) tensor(t);
+        break;
+      case Tag::scalar: case Tag::integer:
+        if (operand && !c.op().vjp) key.push_back(uint64_t(op::operand_dtype(v)) << 1 | uint64_t(is_one(v)));
+        else if (v.tag == Tag::scalar) append(key, v.scalar);
+        else key.push_back(uint64_t(v.word));
+        break;
+      case Tag::ints:
+        key.push_back(v.list.count);
+        for (auto i : v.ints()) key.push_back(i.identity());
+        break;
+      case Tag::scalars:
+        key.push_back(v.list.count);
+        for (auto& s : v.scalars()) append(key, s);
+        break;
+      case Tag::string: key.push_back(hash_of(v.string())); break;
+      case Tag::dtype: key.push_back(uint64_t(v.dtype)); break;
+      case Tag::device: key.push_back(uint64_t(v.device.type) << 8 | uint8_t(v.device.index)); break;
+      case Tag::format: key.push_back(uint64_t(v.format)); break;
+      case Tag::generator: break;
+    }
+  }
+  uint64_t word = 1;
+  for (bool w : wanted) {
+    word = word << 1 | w;
+    if (word >> 63) { key.push_back(word); word = 1; }
+  }
+  key.push_back(word);
+  for (auto& g : grads) key.push_back(g ? uint64_t(*g) + 1 : 0);
+  return key;
+}
+
+struct Entry {
+  std::shared_ptr<sym::Shapes> shapes;
+  std::shared_ptr<const Formula> formula;
+};
+constexpr size_t kMaxEntries = 1 << 16;
+
+}  // namespace
+
+std::shared_ptr<const Formula> formula_of(const op::Call& c, const std::vector<bool>& wanted,
+                                          const std::vector<std::optional<DType>>& grads) {
+  static std::mutex& mutex = *new std::mutex;
+  static auto& table = *new std::unordered_map<Key, std::vector<Entry>, KeyHash>;
+  auto& o = c.op();
+  std::vector<int64_t> sizes;
+  Key key = key_of(c, wanted, grads, o.kind != op::OpKind::pointwise, sizes);
+  {
+    std::lock_guard lock(mutex);
+    if (auto it = table.find(key); it != table.end())
+      for (auto& e : it->second)
+        if (!e.shapes || e.shapes->guards().empty() || e.shapes->hold(sizes)) return e.formula;
+  }
+  Entry entry;
+  auto operands = operands_of(c);
+  if (o.vjp) {
+    auto reads = probe(c, wanted, grads.size());
+    auto f = std::make_shared<Formula>();
+    f->reads = reads.operands;
+    f->reads_result = reads.results;
+    entry = {reads.shapes, f};
+  } else if (o.kind == op::OpKind::pointwise) {
+    entry.formula = pointwise_formula(c, operands, wanted, grads);
+  } else {
+    supported_check(o.kind == op::OpKind::loop, o.name())
+        << "has no gradient" << hint("its definition needs a .vjp(...), or .non_differentiable()");
+    entry.formula = loop_formula(c, operands, wanted, grads);
+  }
+  std::lock_guard lock(mutex);
+  if (table.size() > kMaxEntries) table.clear();
+  table[std::move(key)].push_back(entry);
+  return entry.formula;
+}
+
+namespace {
+Tensor data_of(const op::Vjp& v, const Operand& o) { return o.item < 0 ? v[o.name] : v.item(o.name, o.item); }
+
+void accumulate(Tensor& into, Tensor g) { into = into.defined() ? add(into, g) : std::move(g); }
+
+Tensor fit(Tensor g, SymSpan sizes) {
+  if (g.dim() == int(sizes.size()) && std::equal(sizes.begin(), sizes.end(), g.sizes().begin())) return g;
+  return invoke("sum_to_size", {g, sizes});
+}
+}  // namespace
+
+op::Grads apply(const Formula& f, const op::Call& c, const op::Vjp& v) {
+  auto operands = operands_of(c);
+  op::Grads out(f.reads.size());
+  auto operand_of = [&](int tensor) -> const Operand& {
+    return *std::find_if(operands.begin(), operands.end(), [&](auto& o) { return o.tensor == tensor; });
+  };
+  auto is_wanted = [&](const Operand& o) { return v.needs(o.name, std::max(o.item, 0)); };
+  for (auto& [tensor, r] : f.passed) {
+    auto& o = operand_of(tensor);
+    if (Tensor g = v.grad(r); g.defined() && is_wanted(o)) out[size_t(tensor)] = fit(g, o.value.tensor->sizes);
+  }
+  if (f.derived) {
+    std::vector<Tensor> kept;
+    std::vector<op::Value> args;
+    kept.reserve(f.sources.size());
+    for (auto& s : f.sources) {
+      if (s.kind == Formula::Source::operand && is_number(operands[size_t(s.index)].value)) {
+        args.push_back(operands[size_t(s.index)].value);
+        continue;
+      }
+      kept.push_back(s.kind == Formula::Source::grad ? v.grad(s.index)
+                     : s.kind == Formula::Source::result ? v.result(s.index) : data_of(v, operands[size_t(s.index)]));
+      internal_check(kept.back().defined()) << f.derived->schema.text << ": an argument is missing";
+      args.push_back(kept.back());
+    }
+    auto results = op::call(*f.derived, args);
+    for (size_t k = 0; k < f.targets.size(); ++k) {
+      auto& o = operand_of(f.targets[k]);
+      if (is_wanted(o)) out[size_t(f.targets[k])] = fit(results[k], o.value.tensor->sizes);
+    }
+  }
+  for (auto& piece : f.pieces) {
+    auto& target = operand_of(piece.tensor);
+    Tensor g = v.grad(piece.result);
+    if (!g.defined() || !is_wanted(target)) continue;
+    std::vector<Tensor> kept;
+    kept.reserve(operands.size());
+    std::vector<op::Value> args{g};
+    size_t at = 0;
+    auto& parameters = c.op().schema.parameters;
+    for (size_t p = 0; p < parameters.size(); ++p) {
+      if (parameters[p].type != Type::Tensor && (parameters[p].type != Type::Scalar || parameters[p].list)) {
+        args.push_back(c.at(p));
+        continue;
+      }
+      for (; at < operands.size() && operands[at].name == parameters[p].name; ++at) {
+        auto& o = operands[at];
+        if (o.value.is_none()) continue;
+        if (is_number(o.value)) args.push_back(o.value);
+        else if (piece.kept[at]) {
+          kept.push_back(data_of(v, o));
+          args.push_back(kept.back());
+        } else {
+          args.push_back(SymSpan(o.value.tensor->sizes));
+        }
+      }
+    }
+    accumulate(out[size_t(piece.tensor)], op::call(*piece.derived, args)[0]);
+  }
+  return out;
+}
+
+op::Grads view_gradient(const op::Call& c, const op::Vjp& v) {
+  auto& o = c.op();
+  Tensor base = c.tensor(o.schema.parameters[0].name);
+  auto views = o.view(c, op::Geometry(o.name(), base));
+  using Kind = op::ViewStep::Kind;
+
+  // Pieces that cover one dimension are joined; that is cheaper than a sum of padded ones.
+  if (views.size() > 1) {
+    bool slices = true, selects = true;
+    SymInt at = 0;
+    for (size_t k = 0; k < views.size(); ++k) {
+      auto& steps = views[k].steps();
+      bool one = steps.size() == 1 && steps[0].dim == views[0].steps()[0].dim;
+      slices = slices && one && steps[0].kind == Kind::slice && SymInt::surely_equal(steps[0].start, at) && SymInt::surely_equal(steps[0].step, 1);
+      selects = selects && one && steps[0].kind == Kind::select && SymInt::surely_equal(steps[0].start, int64_t(k));
+      if (slices) at += steps[0].length;
+    }
+    int dim = views[0].steps().empty() ? 0 : views[0].steps()[0].dim;
+    slices = slices && SymInt::surely_equal(at, base.size(dim));
+    selects = selects && SymInt::surely_equal(base.size(dim), int64_t(views.size()));
+    if (slices || selects) {
+      std::vector<Tensor> parts;
+      DType d = base.dtype();
+      for (size_t k = 0; k < views.size(); ++k) if (v.grad(int(k)).defined()) d = v.grad(int(k)).dtype();
+      for (size_t k = 0; k < views.size(); ++k) {
+        Tensor g = v.grad(int(k));
+        parts.push_back(g.defined() ? g : filled(0, views[k].sizes(), d, base.device()));
+      }
+      return {invoke(slices ? "cat" : "stack", {std::span<const Tensor>(parts), dim})};
+    }
+  }
+
+  Tensor sum;
+  for (size_t r = 0; r < views.size(); ++r) {
+    Tensor g = v.grad(int(r));
+    if (!g.defined()) continue;
+    auto& steps = views[r].steps();
+    for (size_t k = steps.size(); k-- > 0;) {
+      auto& s = steps[k];
+      SymSpan before = s.before;
+      switch (s.kind) {
+        case Kind::permute: {
+          Dims inverse(s.order.size());
+          for (size_t d = 0; d < s.order.size(); ++d) inverse[size_t(s.order[d])] = int64_t(d);
+          g = invoke("permute", {g, SymSpan(inverse)});
+          break;
+        }
+        case Kind::slice:
+          g = invoke("slice_backward", {g, before, s.dim, s.start, s.start + s.length * s.step, s.step});
+          break;
+        case Kind::select: g = invoke("select_backward", {g, before, s.dim, s.start}); break;
+        case Kind::expand: g = fit(g, before); break;
+        case Kind::insert: case Kind::erase: case Kind::reshape: g = invoke("reshape", {g, before}); break;
+        case Kind::diagonal: g = invoke("diagonal_backward", {g, before, s.start, s.dim, s.dim2}); break;
+        case Kind::strided: {
+          internal_check(k == 0) << o.name() << ": a strided step comes first";
+          g = invoke("as_strided_backward", {g, before, base.strides(), base.offset(), SymSpan(s.sizes), SymSpan(s.strides), s.start});
+          break;
+        }
+      }
+    }
+    accumulate(sum, g);
+  }
+  return {sum};
+}
+
+}  // namespace facula::autograd

@@ -1,0 +1,225 @@
+// The tape's node of one operator call, and how calls are put on the tape.
+#include <algorithm>
+#include <array>
+#include <mutex>
+
+#include "facula/autograd/autograd.h"
+#include "facula/autograd/calls.h"
+#include "facula/autograd/formula.h"
+
+namespace facula::autograd {
+
+namespace {
+
+// Guards what nodes saved: one backward may free it while another reads.
+std::mutex& lock_of(const void* node) {
+  static std::array<std::mutex, 64> locks;
+  return locks[reinterpret_cast<uintptr_t>(node) / 64 % locks.size()];
+}
+
+// Sizes, strides and dtype of a tensor, without its data.
+Tensor shell(const Tensor& t) {
+  Tensor s(make_ref<TensorImpl>(Storage(), Dims(t.sizes()), Dims(t.strides()), t.offset(), t.dtype(), t.device()));
+  s.impl()->wrapped_number = t.impl()->wrapped_number;
+  return s;
+}
+
+bool differentiable_result(const op::Operator& o, size_t k, const Tensor& t) {
+  return o.differentiable && t.defined() && is_differentiable(t.dtype()) &&
+         std::find(o.non_differentiable.begin(), o.non_differentiable.end(), int(k)) == o.non_differentiable.end();
+}
+
+bool wants_gradient(const TensorImpl* t) { return t && is_differentiable(t->dtype) && Tensor(Ref<TensorImpl>::share(const_cast<TensorImpl*>(t))).requires_grad(); }
+
+// By tensor: does its gradient matter?
+std::vector<bool> wanted_by(const std::vector<Operand>& operands) {
+  std::vector<bool> wanted;
+  for (auto& o : operands) if (o.tensor >= 0) wanted.push_back(o.value.tag == op::Tag::tensor && wants_gradient(o.value.tensor));
+  return wanted;
+}
+
+bool has_formula(const op::Operator& o) { return o.vjp || o.kind == op::OpKind::pointwise || o.kind == op::OpKind::loop; }
+
+class OperatorNode final : public Node {
+ public:
+  OperatorNode(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> outputs, const Tensor& original)
+      : Node(int(outputs.size())), op_(o), args_(args, o.schema) {
+    auto operands = operands_of(op::Call(o, args));
+    auto wanted = wanted_by(operands);
+    std::vector<std::optional<DType>> grads;
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      results.push_back({Dims(outputs[k].sizes()), outputs[k].dtype(), outputs[k].device()});
+      grads.push_back(differentiable_result(o, k, outputs[k]) ? std::optional(outputs[k].dtype()) : std::nullopt);
+    }
+    if (has_formula(o)) formula_ = formula_of(op::Call(o, args), wanted, grads);
+    args_.each_tensor([&](size_t slot, Tensor& t) {
+      if (slot < wanted.size() && wanted[slot]) add_edge(t);
+      else edges_.emplace_back();
+      if (!t.defined()) return;
+      if (formula_ && formula_->reads[slot]) {
+        saved_.resize(wanted.size());
+        saved_[slot] = Saved(slot == 0 && original.defined() ? original : t, false);
+      }
+      t = shell(t);
+    });
+    if (!formula_) return;
+    for (size_t k = 0; k < outputs.size(); ++k)
+      if (formula_->reads_result[k]) {
+        saved_results_.resize(outputs.size());
+        saved_results_[k] = Saved(outputs[k], differentiable_result(o, k, outputs[k]), int(k));
+      }
+  }
+
+  std::string name() const override { return node_name(op_.name()); }
+
+  std::vector<Tensor> apply(std::vector<Tensor> grads, bool) override {
+    Vjp v(*this, std::move(grads));
+    if (op_.vjp) return op_.vjp(v);
+    if (op_.kind == op::OpKind::view) return view_gradient(v.call(), v);
+    if (formula_) return autograd::apply(*formula_, v.call(), v);
+    return gradient(op_, v);
+  }
+
+  void release_saved() override {
+    std::vector<Saved> dropped, dropped_results;
+    {
+      std::lock_guard lock(lock_of(this));
+      released_ = released_ || !saved_.empty() || !saved_results_.empty();
+      dropped.swap(saved_);
+      dropped_results.swap(saved_results_);
+    }
+  }
+
+ private:
+  class Vjp final : public op::Vjp {
+   public:
+    Vjp(OperatorNode& n, std::vector<Tensor> grads) : n_(n), grads_(std::move(grads)), call_(n.op_, n.args_.values()) {}
+    // A formula that was derived for all results needs them all.
+    Tensor grad(int r) const override {
+      auto& g = grads_[size_t(r)];
+      if (g.defined() || n_.op_.vjp || grads_.size() == 1 || n_.op_.kind == op::OpKind::view) return g;
+      return zeros_of(n_.results[size_t(r)]);
+    }
+    Tensor operator[](std::string_view arg) const override { return n_.saved(call_.tensor_slot(arg)); }
+    Tensor item(std::string_view arg, int k) const override { return n_.saved(call_.tensor_slot(arg, k)); }
+    Tensor result(int k) const override { return n_.saved_result(k); }
+    bool needs(std::string_view arg, int item) const override { return n_.needs(size_t(call_.tensor_slot(arg, item))); }
+    const op::Call& call() const override { return call_; }
+
+   private:
+    OperatorNode& n_;
+    std::vector<Tensor> grads_;
+    op::Call call_;
+  };
+
+  void check_alive() const {
+    runtime_check(!released_, "backward")
+        << "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
+           "Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if "
+           "you need to backward through the graph a second time or if you need to access saved tensors after calling backward."
+        << hint("the values were saved by ", name(), " (", op_.name(), ")");
+  }
+  Tensor saved(int slot) {
+    Saved s;
+    {
+      std::lock_guard lock(lock_of(this));
+      check_alive();
+      if (size_t(slot) < saved_.size()) s = saved_[size_t(slot)];
+    }
+    // A number given for a tensor is kept in the arguments; None stays None.
+    if (!s.defined()) {
+      for (auto& o : operands_of(op::Call(op_, args_.values())))
+        if (o.tensor == slot && (o.value.tag == op::Tag::scalar || o.value.tag == op::Tag::integer)) return op::wrapped_number(o.value.number());
+      internal_check(!args_.tensors()[size_t(slot)].defined()) << op_.schema.full_name() << ": its gradient reads argument " << slot << ", which was not saved";
+      return {};
+    }
+    return s.unpack(name().c_str(), Ref<Node>::share(this));
+  }
+  Tensor saved_result(int k) {
+    Saved s;
+    {
+      std::lock_guard lock(lock_of(this));
+      check_alive();
+      if (size_t(k) < saved_results_.size()) s = saved_results_[size_t(k)];
+    }
+    internal_check(s.defined()) << op_.schema.full_name() << ": its gradient reads result " << k << ", which was not saved";
+    return s.unpack(name().c_str(), Ref<Node>::share(this));
+  }
+
+  const op::Operator& op_;
+  op::Args args_;                                // tensors without data
+  std::shared_ptr<const Formula> formula_;
+  std::vector<Saved> saved_, saved_results_;     // by tensor, by result; empty if none
+  bool released_ = false;
+};
+
+}  // namespace
+
+bool needs_record(std::span<const op::Value> args) {
+  if (!grad_enabled()) return false;
+  auto requires_gradient = [](const TensorImpl* t) {
+    if (!t) return false;
+    if (t->requires_grad || t->has_node) return true;
+    return t->grad_slot && TensorImpl::base_requires_grad && TensorImpl::base_requires_grad(*t);
+  };
+  for (auto& v : args) {
+    if (v.tag == op::Tag::tensor && requires_gradient(v.tensor)) return true;
+    if (v.tag == op::Tag::tensors)
+      for (auto* t : v.tensors()) if (requires_gradient(t)) return true;
+  }
+  return false;
+}
+
+Ref<Node> make_node(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> results, const Tensor& original) {
+  return make_ref<OperatorNode>(o, args, results, original);
+}
+
+void record(const op::Operator& o, std::span<const op::Value> args, op::Form form, op::Results& results, const Tensor& original) {
+  if (!o.differentiable) return;
+  auto outputs = results.to_vector();
+  bool any = false;
+  for (size_t k = 0; k < outputs.size(); ++k) any = any || differentiable_result(o, k, outputs[k]);
+  if (!any) return;
+  auto operands = operands_of(op::Call(o, args));
+  auto wanted = wanted_by(operands);
+  if (std::none_of(wanted.begin(), wanted.end(), [](bool w) { return w; })) return;
+  auto node = make_node(o, args, outputs, original);
+  if (form == op::Form::in_place) {
+    rebase_history(outputs[0], node);
+    return;
+  }
+  for (size_t k = 0; k < outputs.size(); ++k)
+    if (differentiable_result(o, k, outputs[k])) set_history(outputs[k], node, int(k));
+}
+
+Tensor original_of(const op::Operator& o, std::span<const op::Value> args) {
+  if (!o.differentiable || !has_formula(o) || args.empty() || args[0].tag != op::Tag::tensor) return {};
+  auto* self = args[0].tensor;
+  if (!is_differentiable(self->dtype)) return {};
+  auto operands = operands_of(op::Call(o, args));
+  auto f = formula_of(op::Call(o, args), wanted_by(operands), {self->dtype});
+  if (!f->reads[0]) return {};
+  GradMode off(false);
+  return invoke("clone", {op::Value(self)});
+}
+
+op::Grads gradient(const op::Operator& o, const op::Vjp& v) {
+  if (o.vjp) return o.vjp(v);
+  auto& c = v.call();
+  if (o.kind == op::OpKind::view) return view_gradient(c, v);
+  supported_check(has_formula(o), o.name()) << "has no gradient" << hint("its definition needs a .vjp(...), or .non_differentiable()");
+  std::vector<bool> wanted;
+  for (auto& operand : operands_of(c))
+    if (operand.tensor >= 0)
+      wanted.push_back(operand.value.tag == op::Tag::tensor && is_differentiable(operand.value.tensor->dtype) &&
+                       v.needs(operand.name, std::max(operand.item, 0)));
+  std::vector<std::optional<DType>> grads;
+  size_t count = std::max<size_t>(o.schema.returns.size(), 1);
+  for (size_t k = 0; k < count; ++k) {
+    Tensor g = v.grad(int(k));
+    grads.push_back(g.defined() ? std::optional(g.dtype()) : std::nullopt);
+  }
+  return apply(*formula_of(c, wanted, grads), c, v);
+}
+
+}  // namespace facula::autograd

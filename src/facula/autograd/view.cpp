@@ -1,0 +1,128 @@
+// Views on the tape. A view remembers its base; an in-place write through it changes the history of the base, and all
+// other views find their new history when they are next asked for it.
+#include "facula/autograd/autograd.h"
+#include "facula/autograd/calls.h"
+
+namespace facula::autograd {
+
+namespace {
+
+bool base_requires_grad(const TensorImpl& t) {
+  auto* m = t.grad_slot.get();
+  if (!m || !m->base.defined()) return false;
+  auto* base = m->base.impl();
+  return base->requires_grad || base->has_node;
+}
+
+// The history of a base after a write through a view: the written part goes through the writer's node, the rest as is.
+class CopySlices final : public Node {
+ public:
+  CopySlices(const Tensor& base, const Tensor& view, Ref<Node> writer)
+      : Node(1), base_sizes_(base.sizes()), base_strides_(base.strides()), sizes_(view.sizes()), strides_(view.strides()),
+        offset_(view.offset() - base.offset()), writer_(std::move(writer)) {
+    results.push_back({base_sizes_, base.dtype(), base.device()});
+    edges_.push_back(edge_of(base));
+    for (size_t k = 1; k < writer_->edges().size(); ++k) edges_.push_back(writer_->edges()[k]);
+  }
+  std::string name() const override { return "CopySlices"; }
+  void release_saved() override { writer_->release_saved(); }
+
+  std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) override {
+    Tensor whole = Tensor::empty_strided(base_sizes_, base_strides_, grads[0].dtype(), grads[0].device());
+    invoke("copy", {whole, grads[0]}, op::Form::in_place);
+    Tensor part = invoke("as_strided", {whole, SymSpan(sizes_), SymSpan(strides_), offset_});
+    auto out = writer_->apply({invoke("clone", {part})}, create_graph);
+    out.resize(edges_.size());
+    Tensor inner = out[0].defined() ? out[0] : filled(0, sizes_, whole.dtype(), whole.device());
+    invoke("copy", {part, inner}, op::Form::in_place);
+    out[0] = whole;
+    return out;
+  }
+
+ private:
+  Dims base_sizes_, base_strides_, sizes_, strides_;
+  SymInt offset_;
+  Ref<Node> writer_;
+};
+
+void refuse(const Meta& m, bool indirect) {
+  const char* what = indirect ? " is a view and its base or another view of its base has been modified inplace."
+                              : " is a view and is being modified inplace.";
+  runtime_check(m.made != Meta::Made::one_of_many, m.maker)
+      << "Output " << m.number << " of " << node_name(m.maker) << what
+      << " This view is the output of a function that returns multiple views. Such functions do not allow the output views to be modified "
+         "inplace. You should replace the inplace operation by an out-of-place one.";
+  runtime_check(m.made != Meta::Made::without_grad, m.maker)
+      << "A view was created in no_grad mode and "
+      << (indirect ? "its base or another view of its base has been modified inplace" : "is being modified inplace")
+      << " with grad mode enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by "
+         "moving both the view and the inplace either both inside the no_grad block (if you don't want the inplace to be tracked) or both "
+         "outside (if you want the inplace to be tracked).";
+}
+
+}  // namespace
+
+void track_view(const Tensor& view, const Tensor& base, bool multi, const char* maker, int number) {
+  if (inference_enabled() || !is_differentiable(base.dtype()) || !base.impl()->storage) return;
+  TensorImpl::base_requires_grad = &base_requires_grad;
+  Meta& m = ensure_meta(view);
+  Meta* outer = meta_of(base);
+  bool nested = outer && outer->base.defined();
+  m.base = nested ? outer->base : base;
+  m.made = !grad_enabled() ? Meta::Made::without_grad : multi ? Meta::Made::one_of_many : Meta::Made::plainly;
+  m.maker = maker;
+  m.number = number;
+  if (nested && outer->made != Meta::Made::plainly) {
+    m.made = outer->made;
+    m.maker = outer->maker;
+    m.number = outer->number;
+  }
+  m.seen = view.version();
+}
+
+Ref<Node> node_of(const Tensor& t) {
+  Meta* m = meta_of(t);
+  if (!m) return nullptr;
+  if (!m->base.defined() || m->seen == t.version() || !base_requires_grad(*t.impl())) return m->node;
+  // Written since: what the view shows now is a part of its base's new value.
+  refuse(*m, true);
+  op::Value args[] = {m->base, t.sizes(), t.strides(), t.offset()};
+  auto node = make_node(op::get("as_strided"), args, std::span(&t, 1));
+  set_history(t, node, 0);
+  return m->node;
+}
+
+void rebase_history(const Tensor& target, const Ref<Node>& node) {
+  Meta* m = meta_of(target);
+  if (!m || !m->base.defined()) {
+    set_history(target, node, 0);
+    return;
+  }
+  Tensor base = m->base;
+  set_history(base, make_ref<CopySlices>(base, target, node), 0);
+  m->seen = target.version() - 1;
+  node_of(target);
+}
+
+void check_in_place(const char* op, const Tensor& target, bool recording) {
+  auto* t = target.impl();
+  target.version_counter()->writer.store(op, std::memory_order_relaxed);
+  runtime_check(!t->inference || inference_enabled(), op)
+      << "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a normal tensor before doing "
+         "inplace update.";
+  runtime_check(target.is_contiguous() || !target.has_overlap(), op)
+      << "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() the "
+         "tensor before performing the operation."
+      << hint("the tensor has sizes ", to_string(target.sizes()), " and strides ", to_string(target.strides()));
+  if (!recording || !grad_enabled()) return;
+  Meta* m = meta_of(target);
+  if (m && m->base.defined()) {
+    refuse(*m, false);
+    runtime_check(!m->base.impl()->requires_grad || m->base.impl()->has_node, op)
+        << "a view of a leaf Variable that requires grad is being used in an in-place operation.";
+  }
+  runtime_check(!t->requires_grad || t->has_node, op) << "a leaf Variable that requires grad is being used in an in-place operation."
+                                                      << hint("write inside `with no_grad():`, or out of place");
+}
+
+}  // namespace facula::autograd
