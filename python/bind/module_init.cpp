@@ -33,3 +33,38 @@
 //                    default_generator; manual_seed(n)
 //   machine          get_num_threads(), set_num_threads(n), memory_stats() -> dict, reset_peak_memory(), settings() ->
 //                    [{name, env, type, value, doc}], set_setting(name, value)
+#include "facula/catalog/load.h"
+#include "python.h"
+
+namespace {
+
+using namespace facula::bind;
+
+PyObject* start(PyObject*) {
+  PyObject* module = nullptr;
+  return guarded([&]() -> PyObject* {
+    static PyModuleDef def = {PyModuleDef_HEAD_INIT, "facula._C", "The native part of facula.", -1, nullptr, nullptr, nullptr, nullptr, nullptr};
+    PyRef made = checked(PyModule_Create(&def));
+    module = made.get();
+    make_names();
+    facula::catalog::load();
+    add_types(module);
+    add_size(module);
+    add_tensor(module);
+    add_overrides(module);
+    add_generator(module);
+    add_autograd(module);
+    add_function(module);
+    add_construct(module);
+    add_numpy(module);
+    add_dlpack(module);
+    add_module_base(module);
+    add_machine(module);
+    add_operators(module);
+    return made.detach();
+  });
+}
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit__C() { return start(nullptr); }

@@ -17,7 +17,7 @@ namespace {
 PyObject* reduce_helper;
 
 using Fast = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
-constexpr PyMethodDef fast(const char* name, Fast f, const char* doc) {
+inline PyMethodDef fast(const char* name, Fast f, const char* doc) {
   return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)), METH_FASTCALL | METH_KEYWORDS, doc};
 }
 
@@ -160,8 +160,8 @@ PyObject* to_complex_number(PyObject* self, PyObject*) {
 
 PyObject* converted(PyObject* self, std::optional<DType> d, std::optional<Device> device, bool copy, std::optional<MemoryFormat> f) {
   Tensor t = tensor_of(self), r = t;
-  if (device && device->type != t.device().type)
-    supported_check(false, "to") << "no backend moves tensors from " << to_string(t.device()) << " to " << to_string(*device);
+  supported_check(!device || device->type == t.device().type, "to")
+      << "no backend moves tensors from " << to_string(t.device()) << " to " << to_string(*device);
   if (d && *d != t.dtype()) r = run_operator(operator_named("to_dtype"), {r, *d})[0];
   if (f && *f != MemoryFormat::preserve && !r.is_contiguous(*f)) r = run_operator(operator_named("contiguous"), {r, *f})[0];
   if (r.is_same(t)) {
@@ -200,7 +200,8 @@ PyObject* to(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwna
       bool known = true, good = true;
       if (key == "dtype" || key == "device" || key == "other") good = !PyBool_Check(o) && take(o);
       else if (key == "copy") copy = PyObject_IsTrue(o) == 1;
-      else if (key == "memory_format") { if (o != Py_None) { good = to_format(o, m); f = m; } }
+      else if (key == "memory_format" && o == Py_None) continue;
+      else if (key == "memory_format") { good = to_format(o, m); f = m; }
       else known = key == "non_blocking";
       if (!known) return PyErr_Format(PyExc_TypeError, "to() got an unexpected keyword argument '%s'", std::string(key).c_str());
       if (!good)

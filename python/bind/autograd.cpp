@@ -1,0 +1,436 @@
+// Modes, backward and grad, nodes and hook handles.
+#include "autograd.h"
+
+#include <memory>
+#include <vector>
+
+#include "facula/autograd/accumulate.h"
+#include "facula/autograd/autograd.h"
+#include "function.h"
+#include "tensor.h"
+#include "types.h"
+
+namespace facula::bind {
+
+using autograd::Node;
+
+namespace {
+
+// ---- handles of hooks
+
+struct HandleObject {
+  PyObject_HEAD
+  Tensor* tensor;
+  Ref<Node>* node;
+  int id;
+};
+PyTypeObject* HandleType;
+
+PyObject* make_handle(Tensor t, Ref<Node> node, int id) {
+  auto* h = PyObject_New(HandleObject, HandleType);
+  if (!h) throw PythonError();
+  h->tensor = t.defined() ? new Tensor(std::move(t)) : nullptr;
+  h->node = node ? new Ref<Node>(std::move(node)) : nullptr;
+  h->id = id;
+  return reinterpret_cast<PyObject*>(h);
+}
+void handle_drop(HandleObject* h) {
+  delete std::exchange(h->tensor, nullptr);
+  delete std::exchange(h->node, nullptr);
+}
+void handle_dealloc(PyObject* o) {
+  handle_drop(reinterpret_cast<HandleObject*>(o));
+  PyTypeObject* t = Py_TYPE(o);
+  PyObject_Free(o);
+  Py_DECREF(t);
+}
+PyObject* handle_remove(PyObject* o, PyObject*) {
+  return guarded([&] {
+    auto* h = reinterpret_cast<HandleObject*>(o);
+    if (h->tensor) autograd::remove_hook(*h->tensor, h->id);
+    if (h->node) autograd::remove_hook(**h->node, h->id);
+    handle_drop(h);
+    Py_RETURN_NONE;
+  });
+}
+PyObject* handle_enter(PyObject* o, PyObject*) { return Py_NewRef(o); }
+PyObject* handle_id(PyObject* o, void*) { return PyLong_FromLong(reinterpret_cast<HandleObject*>(o)->id); }
+PyMethodDef handle_methods[] = {{"remove", handle_remove, METH_NOARGS, "Takes the hook away."},
+                                {"__enter__", handle_enter, METH_NOARGS, nullptr},
+                                {"__exit__", handle_remove, METH_VARARGS, nullptr},
+                                {nullptr, nullptr, 0, nullptr}};
+PyGetSetDef handle_getset[] = {{"id", handle_id, nullptr, "The hook's number.", nullptr}, {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyType_Slot handle_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(handle_dealloc)},
+                              {Py_tp_methods, handle_methods},
+                              {Py_tp_getset, handle_getset},
+                              {0, nullptr}};
+PyType_Spec handle_spec = {"facula._C.HookHandle", sizeof(HandleObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                           handle_slots};
+
+// What a hook gives: nothing, or a tensor.
+Tensor hook_result(PyObject* result) {
+  if (!result) throw_carried();
+  PyRef r(result);
+  if (result == Py_None) return {};
+  if (!is_tensor(result)) {
+    PyErr_Format(PyExc_TypeError, "hook must return None or a Tensor, not %s", Py_TYPE(result)->tp_name);
+    throw_carried();
+  }
+  return tensor_of(result);
+}
+
+PyRef tuple_of(const std::vector<Tensor>& tensors) {
+  PyObject* t = nullptr;
+  try { t = wrap_list(tensors); } catch (const PythonError&) { throw_carried(); }
+  return PyRef(t);
+}
+
+// Replaces gradients by what a node's hook gave: None, a tensor, or a tuple of them.
+void take_replacement(std::vector<Tensor>& grads, PyObject* result) {
+  if (!result) throw_carried();
+  PyRef r(result);
+  if (result == Py_None) return;
+  if (is_tensor(result)) {
+    if (grads.size() == 1) { grads[0] = tensor_of(result); return; }
+  } else if (PyTuple_Check(result) && size_t(PyTuple_GET_SIZE(result)) == grads.size()) {
+    for (size_t i = 0; i < grads.size(); ++i) {
+      PyObject* item = PyTuple_GET_ITEM(result, Py_ssize_t(i));
+      grads[i] = item == Py_None ? Tensor() : is_tensor(item) ? tensor_of(item) : grads[i];
+    }
+    return;
+  }
+  PyErr_Format(PyExc_RuntimeError, "a hook of a node must return None or a tuple of %zd gradients", Py_ssize_t(grads.size()));
+  throw_carried();
+}
+
+// ---- nodes
+
+struct NodeObject {
+  PyObject_HEAD
+  Ref<Node>* node;
+  PyObject* metadata;
+};
+PyTypeObject* NodeType;
+Node& node(PyObject* o) { return **reinterpret_cast<NodeObject*>(o)->node; }
+
+void node_dealloc(PyObject* o) {
+  auto* n = reinterpret_cast<NodeObject*>(o);
+  (*n->node)->py_object = nullptr;
+  Py_CLEAR(n->metadata);
+  delete n->node;
+  PyTypeObject* t = Py_TYPE(o);
+  PyObject_Free(o);
+  Py_DECREF(t);
+}
+PyObject* node_name(PyObject* o, PyObject*) { return guarded([&] { return unicode(node(o).name()); }); }
+PyObject* node_repr(PyObject* o) {
+  return guarded([&] { return PyUnicode_FromFormat("<%s object at %p>", node(o).name().c_str(), static_cast<void*>(o)); });
+}
+PyObject* node_next(PyObject* o, void*) {
+  return guarded([&] {
+    auto& edges = node(o).edges();
+    PyRef tuple = checked(PyTuple_New(Py_ssize_t(edges.size())));
+    for (size_t i = 0; i < edges.size(); ++i) {
+      PyRef next = checked(wrap_node(edges[i].node));
+      PyTuple_SET_ITEM(tuple.get(), Py_ssize_t(i), checked(Py_BuildValue("Oi", next.get(), edges[i].input)).detach());
+    }
+    return tuple.detach();
+  });
+}
+PyObject* node_metadata(PyObject* o, void*) {
+  auto* n = reinterpret_cast<NodeObject*>(o);
+  if (!n->metadata) n->metadata = PyDict_New();
+  return Py_XNewRef(n->metadata);
+}
+PyObject* node_sequence(PyObject* o, PyObject*) { return PyLong_FromUnsignedLongLong(node(o).sequence()); }
+PyObject* node_created_at(PyObject* o, void*) { return guarded([&] { return unicode(node(o).created_at); }); }
+PyObject* node_variable(PyObject* o, void*) {
+  return guarded([&]() -> PyObject* {
+    if (!node(o).is_accumulator()) return PyErr_Format(PyExc_AttributeError, "%s has no variable", node(o).name().c_str());
+    return wrap(static_cast<autograd::Accumulator&>(node(o)).leaf());
+  });
+}
+PyObject* node_hook(PyObject* o, PyObject* hook) {
+  return guarded([&] {
+    Ref<Node>& n = *reinterpret_cast<NodeObject*>(o)->node;
+    std::function<void(std::vector<Tensor>&, const std::vector<Tensor>&)> after =
+        [f = AnyThreadRef(hook)](std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) {
+          WithGil gil;
+          PyRef in = tuple_of(inputs), out = tuple_of(outputs);
+          take_replacement(inputs, PyObject_CallFunctionObjArgs(f.get(), in.get(), out.get(), nullptr));
+        };
+    return make_handle({}, n, autograd::add_hook(*n, std::move(after)));
+  });
+}
+PyObject* node_prehook(PyObject* o, PyObject* hook) {
+  return guarded([&] {
+    Ref<Node>& n = *reinterpret_cast<NodeObject*>(o)->node;
+    std::function<void(std::vector<Tensor>&)> before = [f = AnyThreadRef(hook)](std::vector<Tensor>& grads) {
+      WithGil gil;
+      PyRef in = tuple_of(grads);
+      take_replacement(grads, PyObject_CallOneArg(f.get(), in.get()));
+    };
+    return make_handle({}, n, autograd::add_hook(*n, std::move(before)));
+  });
+}
+// The node of a custom function shows the attributes of its ctx.
+PyObject* node_getattr(PyObject* o, PyObject* name) {
+  PyObject* found = PyObject_GenericGetAttr(o, name);
+  if (found || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
+  PyObject* ctx = context_of(node(o));
+  if (!ctx) return nullptr;
+  PyErr_Clear();
+  return PyObject_GetAttr(ctx, name);
+}
+PyMethodDef node_methods[] = {
+    {"name", node_name, METH_NOARGS, "The node's name, as MulBackward0."},
+    {"register_hook", node_hook, METH_O, "register_hook(f) -> handle; f(grad_inputs, grad_outputs) runs after the node."},
+    {"register_prehook", node_prehook, METH_O, "register_prehook(f) -> handle; f(grad_outputs) runs before the node."},
+    {"_sequence_nr", node_sequence, METH_NOARGS, "The order in which nodes were made."},
+    {nullptr, nullptr, 0, nullptr}};
+PyGetSetDef node_getset[] = {{"next_functions", node_next, nullptr, "((node, result number), ...) that gradients go to.", nullptr},
+                             {"metadata", node_metadata, nullptr, "A dict of the user's.", nullptr},
+                             {"variable", node_variable, nullptr, "The leaf of an AccumulateGrad node.", nullptr},
+                             {"created_at", node_created_at, nullptr, "The stack of the forward call, in anomaly mode.", nullptr},
+                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyType_Slot node_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(node_dealloc)},
+                            {Py_tp_repr, reinterpret_cast<void*>(node_repr)},
+                            {Py_tp_getattro, reinterpret_cast<void*>(node_getattr)},
+                            {Py_tp_methods, node_methods},
+                            {Py_tp_getset, node_getset},
+                            {0, nullptr}};
+PyType_Spec node_spec = {"facula._C.Node", sizeof(NodeObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, node_slots};
+
+// ---- modes as context managers
+
+struct GradModeObject {
+  PyObject_HEAD
+  bool enabled;
+  std::vector<bool>* outer;
+};
+PyObject* grad_mode_new(PyTypeObject* type, PyObject*, PyObject*) {
+  PyObject* o = type->tp_alloc(type, 0);
+  if (o) reinterpret_cast<GradModeObject*>(o)->outer = new std::vector<bool>;
+  return o;
+}
+int grad_mode_init(PyObject* o, PyObject* args, PyObject*) {
+  int enabled = 0;
+  if (!PyArg_ParseTuple(args, "|p:GradMode", &enabled)) return -1;
+  reinterpret_cast<GradModeObject*>(o)->enabled = enabled;
+  return 0;
+}
+void grad_mode_dealloc(PyObject* o) {
+  delete reinterpret_cast<GradModeObject*>(o)->outer;
+  PyTypeObject* t = Py_TYPE(o);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+PyObject* grad_mode_enter(PyObject* o, PyObject*) {
+  auto* m = reinterpret_cast<GradModeObject*>(o);
+  m->outer->push_back(autograd::grad_enabled());
+  autograd::set_grad_enabled(m->enabled);
+  return Py_NewRef(o);
+}
+PyObject* grad_mode_exit(PyObject* o, PyObject*) {
+  auto* m = reinterpret_cast<GradModeObject*>(o);
+  if (!m->outer->empty()) {
+    autograd::set_grad_enabled(m->outer->back());
+    m->outer->pop_back();
+  }
+  Py_RETURN_NONE;
+}
+PyMethodDef grad_mode_methods[] = {{"__enter__", grad_mode_enter, METH_NOARGS, nullptr},
+                                   {"__exit__", grad_mode_exit, METH_VARARGS, nullptr},
+                                   {nullptr, nullptr, 0, nullptr}};
+PyType_Slot grad_mode_slots[] = {{Py_tp_new, reinterpret_cast<void*>(grad_mode_new)},
+                                 {Py_tp_init, reinterpret_cast<void*>(grad_mode_init)},
+                                 {Py_tp_dealloc, reinterpret_cast<void*>(grad_mode_dealloc)},
+                                 {Py_tp_methods, grad_mode_methods},
+                                 {0, nullptr}};
+PyType_Spec grad_mode_spec = {"facula._C.GradMode", sizeof(GradModeObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+                              grad_mode_slots};
+
+struct InferenceObject {
+  PyObject_HEAD
+  bool enabled;
+  std::vector<std::unique_ptr<autograd::InferenceMode>>* scopes;
+};
+PyObject* inference_new(PyTypeObject* type, PyObject*, PyObject*) {
+  PyObject* o = type->tp_alloc(type, 0);
+  if (o) reinterpret_cast<InferenceObject*>(o)->scopes = new std::vector<std::unique_ptr<autograd::InferenceMode>>;
+  return o;
+}
+int inference_init(PyObject* o, PyObject* args, PyObject*) {
+  int enabled = 1;
+  if (!PyArg_ParseTuple(args, "|p:InferenceMode", &enabled)) return -1;
+  reinterpret_cast<InferenceObject*>(o)->enabled = enabled;
+  return 0;
+}
+void inference_dealloc(PyObject* o) {
+  delete reinterpret_cast<InferenceObject*>(o)->scopes;
+  PyTypeObject* t = Py_TYPE(o);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+PyObject* inference_enter(PyObject* o, PyObject*) {
+  auto* m = reinterpret_cast<InferenceObject*>(o);
+  m->scopes->push_back(std::make_unique<autograd::InferenceMode>(m->enabled));
+  return Py_NewRef(o);
+}
+PyObject* inference_exit(PyObject* o, PyObject*) {
+  auto* m = reinterpret_cast<InferenceObject*>(o);
+  if (!m->scopes->empty()) m->scopes->pop_back();
+  Py_RETURN_NONE;
+}
+PyMethodDef inference_methods[] = {{"__enter__", inference_enter, METH_NOARGS, nullptr},
+                                   {"__exit__", inference_exit, METH_VARARGS, nullptr},
+                                   {nullptr, nullptr, 0, nullptr}};
+PyType_Slot inference_slots[] = {{Py_tp_new, reinterpret_cast<void*>(inference_new)},
+                                 {Py_tp_init, reinterpret_cast<void*>(inference_init)},
+                                 {Py_tp_dealloc, reinterpret_cast<void*>(inference_dealloc)},
+                                 {Py_tp_methods, inference_methods},
+                                 {0, nullptr}};
+PyType_Spec inference_spec = {"facula._C.InferenceMode", sizeof(InferenceObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+                              inference_slots};
+
+// ---- functions
+
+PyObject* is_grad_enabled(PyObject*, PyObject*) { return PyBool_FromLong(autograd::grad_enabled()); }
+PyObject* set_grad_enabled(PyObject*, PyObject* on) {
+  autograd::set_grad_enabled(PyObject_IsTrue(on) == 1);
+  Py_RETURN_NONE;
+}
+PyObject* is_inference_mode_enabled(PyObject*, PyObject*) { return PyBool_FromLong(autograd::inference_enabled()); }
+PyObject* is_anomaly_enabled(PyObject*, PyObject*) { return PyBool_FromLong(autograd::anomaly_enabled()); }
+PyObject* is_anomaly_check_nan_enabled(PyObject*, PyObject*) { return PyBool_FromLong(autograd::anomaly_checks_nan()); }
+PyObject* set_anomaly(PyObject*, PyObject* args) {
+  int on, check_nan = 1;
+  if (!PyArg_ParseTuple(args, "p|p:set_anomaly", &on, &check_nan)) return nullptr;
+  autograd::set_anomaly(on, check_nan);
+  Py_RETURN_NONE;
+}
+
+std::vector<Tensor> padded(std::vector<Tensor> grads, size_t n, const char* function) {
+  if (grads.empty()) grads.resize(n);
+  runtime_check(grads.size() == n, function) << "got " << n << " tensors and " << grads.size() << " gradients";
+  return grads;
+}
+
+PyObject* backward(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&]() -> PyObject* {
+    static const char* const spec[] = {"tensors", "grads", "retain_graph", "create_graph", "inputs", nullptr};
+    PyObject* v[5];
+    if (!take_arguments("backward", spec, 1, args, n, kwnames, v)) return nullptr;
+    auto outputs = tensor_list_argument("backward", "tensors", v[0]);
+    auto grads = padded(tensor_list_argument("backward", "grads", v[1]), outputs.size(), "backward");
+    auto inputs = tensor_list_argument("backward", "inputs", v[4]);
+    bool create = v[3] && PyObject_IsTrue(v[3]) == 1;
+    bool retain = v[2] && v[2] != Py_None ? PyObject_IsTrue(v[2]) == 1 : create;
+    {
+      WithoutGil free;
+      autograd::backward(outputs, grads, retain, create, inputs);
+    }
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* grad(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&]() -> PyObject* {
+    static const char* const spec[] = {"outputs", "inputs", "grads", "retain_graph", "create_graph", "allow_unused", nullptr};
+    PyObject* v[6];
+    if (!take_arguments("grad", spec, 2, args, n, kwnames, v)) return nullptr;
+    auto outputs = tensor_list_argument("grad", "outputs", v[0]);
+    auto inputs = tensor_list_argument("grad", "inputs", v[1]);
+    auto grads = padded(tensor_list_argument("grad", "grads", v[2]), outputs.size(), "grad");
+    bool create = v[4] && PyObject_IsTrue(v[4]) == 1;
+    bool retain = v[3] && v[3] != Py_None ? PyObject_IsTrue(v[3]) == 1 : create;
+    bool unused = v[5] && PyObject_IsTrue(v[5]) == 1;
+    std::vector<Tensor> result;
+    {
+      WithoutGil free;
+      result = autograd::grad(outputs, inputs, grads, retain, create, unused);
+    }
+    return wrap_list(result);
+  });
+}
+
+PyObject* accumulate_hook(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject *tensor, *hook;
+    if (!PyArg_ParseTuple(args, "OO:add_accumulated_hook", &tensor, &hook)) return nullptr;
+    Tensor t = tensor_argument("register_post_accumulate_grad_hook", "tensor", tensor);
+    int id = autograd::add_accumulated_hook(t, [f = AnyThreadRef(hook)](const Tensor& leaf) {
+      WithGil gil;
+      PyRef arg(wrap(leaf));
+      hook_result(PyObject_CallOneArg(f.get(), arg.get()));
+    });
+    return make_handle(t, nullptr, id);
+  });
+}
+
+// The Python stack as traceback prints it, for anomaly mode. Empty if formatting fails.
+std::string python_stack() {
+  if (!Py_IsInitialized()) return {};
+  WithGil gil;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  std::string text;
+  PyRef module(PyImport_ImportModule("traceback"));
+  PyRef lines(module ? PyObject_CallMethod(module.get(), "format_stack", nullptr) : nullptr);
+  PyRef empty(lines ? PyUnicode_FromString("") : nullptr);
+  PyRef joined(empty ? PyUnicode_Join(empty.get(), lines.get()) : nullptr);
+  const char* s = joined ? PyUnicode_AsUTF8(joined.get()) : nullptr;
+  if (s) text = s;
+  PyErr_Clear();
+  PyErr_Restore(type, value, trace);
+  return text;
+}
+
+PyMethodDef functions[] = {
+    {"is_grad_enabled", is_grad_enabled, METH_NOARGS, "Are operations recorded on this thread?"},
+    {"set_grad_enabled", set_grad_enabled, METH_O, "Switches recording on this thread."},
+    {"is_inference_mode_enabled", is_inference_mode_enabled, METH_NOARGS, "Is this thread in inference mode?"},
+    {"is_anomaly_enabled", is_anomaly_enabled, METH_NOARGS, "Is anomaly detection on?"},
+    {"is_anomaly_check_nan_enabled", is_anomaly_check_nan_enabled, METH_NOARGS, "Does anomaly detection look for NaN?"},
+    {"set_anomaly", set_anomaly, METH_VARARGS, "set_anomaly(enabled, check_nan=True)"},
+    {"backward", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(backward)), METH_FASTCALL | METH_KEYWORDS,
+     "backward(tensors, grads=None, retain_graph=None, create_graph=False, inputs=None)"},
+    {"grad", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(grad)), METH_FASTCALL | METH_KEYWORDS,
+     "grad(outputs, inputs, grads=None, retain_graph=None, create_graph=False, allow_unused=False) -> tuple"},
+    {"add_accumulated_hook", accumulate_hook, METH_VARARGS,
+     "add_accumulated_hook(leaf, f) -> handle; f(leaf) runs when .grad was accumulated."},
+    {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+PyObject* wrap_node(Ref<Node> n) {
+  if (!n) Py_RETURN_NONE;
+  if (n->py_object) return Py_NewRef(static_cast<PyObject*>(n->py_object));
+  auto* o = PyObject_New(NodeObject, NodeType);
+  if (!o) throw PythonError();
+  n->py_object = o;
+  o->metadata = nullptr;
+  o->node = new Ref<Node>(std::move(n));
+  return reinterpret_cast<PyObject*>(o);
+}
+
+PyObject* add_tensor_hook(const Tensor& t, PyObject* hook) {
+  type_check(PyCallable_Check(hook), "register_hook") << "the hook must be callable, not " << Py_TYPE(hook)->tp_name;
+  int id = autograd::add_hook(t, [f = AnyThreadRef(hook)](const Tensor& g) -> Tensor {
+    WithGil gil;
+    PyRef arg(wrap(g));
+    return hook_result(PyObject_CallOneArg(f.get(), arg.get()));
+  });
+  return make_handle(t, nullptr, id);
+}
+
+void add_autograd(PyObject* module) {
+  HandleType = add_type(module, &handle_spec);
+  NodeType = add_type(module, &node_spec);
+  add_type(module, &grad_mode_spec);
+  add_type(module, &inference_spec);
+  add_functions(module, functions);
+  autograd::set_stack_source(python_stack);
+}
+
+}  // namespace facula::bind

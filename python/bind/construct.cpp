@@ -1,0 +1,274 @@
+// Tensors from Python data: tensor(), as_tensor(), asarray(); numbers of Python and NumPy.
+#include <cmath>
+#include <cstring>
+
+#include "facula/autograd/autograd.h"
+#include "override.h"
+#include "tensor.h"
+#include "trampoline.h"
+#include "types.h"
+
+namespace facula::bind {
+
+bool to_scalar(PyObject* o, Scalar& s) {
+  PyTypeObject* t = Py_TYPE(o);
+  if (PyLong_Check(o)) {
+    if (PyBool_Check(o)) { s = Scalar(o == Py_True); return true; }
+    int overflow;
+    int64_t i = PyLong_AsLongLongAndOverflow(o, &overflow);
+    if (overflow) {
+      PyErr_SetString(PyExc_OverflowError, "Python int too large to convert to an integer of 64 bits");
+      throw PythonError();
+    }
+    s = Scalar(i);
+    return true;
+  }
+  if (PyFloat_Check(o)) { s = Scalar(PyFloat_AS_DOUBLE(o)); return true; }
+  if (PyComplex_Check(o)) {
+    s = Scalar(std::complex<double>(PyComplex_RealAsDouble(o), PyComplex_ImagAsDouble(o)));
+    return true;
+  }
+  if (o == Py_None || PyUnicode_Check(o) || PyTuple_Check(o) || PyList_Check(o) || is_tensor(o) || !is_numpy_scalar(o)) return false;
+  if (strstr(t->tp_name, "bool")) { s = Scalar(PyObject_IsTrue(o) == 1); return true; }
+  if (PyIndex_Check(o)) {
+    PyRef i = checked(PyNumber_Index(o));
+    return to_scalar(i.get(), s);
+  }
+  PyRef plain = checked(PyObject_CallMethod(o, "item", nullptr));
+  return !is_numpy_scalar(plain.get()) && to_scalar(plain.get(), s);
+}
+
+namespace {
+
+// What one element of nested data is.
+DType element_type(const char* function, PyObject* o) {
+  if (PyBool_Check(o)) return DType::Bool;
+  if (PyLong_Check(o)) return DType::Int64;
+  if (PyFloat_CheckExact(o)) return default_dtype();
+  if (is_tensor(o)) return impl_of(o)->dtype;
+  if (has_array_interface(o)) return from_array_interface(function, o).dtype();   // NumPy's scalars and arrays
+  if (PyFloat_Check(o)) return default_dtype();
+  if (PyComplex_Check(o)) return complex_of(default_dtype());
+  if (PyUnicode_Check(o)) {
+    PyErr_Format(PyExc_TypeError, "%s(): invalid data type 'str'", function);
+    throw PythonError();
+  }
+  if (PyIndex_Check(o)) return DType::Int64;
+  runtime_check(false, function) << "could not infer dtype of " << Py_TYPE(o)->tp_name;
+  __builtin_unreachable();
+}
+
+bool is_nested(PyObject* o) {
+  if (PyList_Check(o) || PyTuple_Check(o)) return true;
+  if (PyFloat_Check(o) || PyLong_Check(o) || PyUnicode_Check(o) || PyBytes_Check(o) || is_tensor(o)) return false;
+  return PySequence_Check(o) && !is_numpy_scalar(o);
+}
+
+constexpr int kMaxDepth = 64;
+
+struct Nested {
+  const char* function;
+  Ints sizes;
+  DType type{};
+  bool any = false;
+
+  explicit Nested(const char* f) : function(f) {}
+  void meet(DType d) {
+    type = any ? promote(type, d) : d;
+    any = true;
+  }
+  // Sizes along the first elements.
+  void measure(PyObject* o) {
+    while (is_nested(o) || (is_tensor(o) && impl_of(o)->sizes.size())) {
+      Py_ssize_t n = PySequence_Size(o);
+      if (n < 0) throw PythonError();
+      sizes.push_back(n);
+      value_check(sizes.size() <= kMaxDepth, function) << "too many dimensions (nested deeper than " << kMaxDepth << ")";
+      if (!n) return;
+      if (PyList_Check(o) || PyTuple_Check(o)) {
+        o = PySequence_Fast_GET_ITEM(o, 0);
+      } else {
+        holder_ = checked(PySequence_GetItem(o, 0));
+        o = holder_.get();
+      }
+    }
+  }
+  // Checks that every level has its size, and finds the common type.
+  void infer(PyObject* o, size_t level) {
+    if (level == sizes.size()) {
+      if (PyFloat_CheckExact(o)) { if (!any || type != default_dtype()) meet(default_dtype()); return; }
+      if (PyLong_CheckExact(o)) { if (!any || type == DType::Bool) meet(DType::Int64); return; }
+      value_check(!is_nested(o), function) << "expected a number at depth " << level << ", but got a sequence";
+      meet(element_type(function, o));
+      return;
+    }
+    each(o, level, [&](PyObject* item) { infer(item, level + 1); });
+  }
+  void fill(PyObject* o, size_t level, char*& to, DType d) {
+    if (level < sizes.size()) {
+      each(o, level, [&](PyObject* item) { fill(item, level + 1, to, d); });
+      return;
+    }
+    if (PyFloat_CheckExact(o) && d == DType::Float32) {
+      float f = float(PyFloat_AS_DOUBLE(o));
+      std::memcpy(to, &f, sizeof f);
+    } else {
+      Scalar s;
+      if (is_tensor(o)) s = tensor_of(o).item();
+      else if (!to_scalar(o, s)) {
+        PyRef i = checked(PyNumber_Index(o));
+        if (!to_scalar(i.get(), s)) element_type(function, o);
+      }
+      store(s, d, to);
+    }
+    to += itemsize(d);
+  }
+  void store(const Scalar& s, DType d, void* to) const {
+    if (is_integral(d) && d != DType::Int64) {
+      double v = s.to_double();
+      int bits = itemsize(d) * 8;
+      double low = d == DType::UInt8 ? 0 : -std::ldexp(1.0, bits - 1), high = d == DType::UInt8 ? 255 : std::ldexp(1.0, bits - 1) - 1;
+      runtime_check(!(v < low || v > high), function) << "value " << v << " cannot be converted to type " << name(d) << " without overflow";
+    }
+    bool loses_imaginary = s.category() == Category::complex && !is_complex(d) && s.to_complex().imag() != 0;
+    runtime_check(!loses_imaginary, function) << "value cannot be converted to type " << name(d) << " without overflow";
+    s.store(d, to);
+  }
+
+ private:
+  template <class F> void each(PyObject* o, size_t level, F&& f) {
+    Py_ssize_t n = is_nested(o) || is_tensor(o) ? PySequence_Size(o) : -1;
+    if (n < 0 && PyErr_Occurred()) throw PythonError();
+    type_check(n >= 0, function) << "not a sequence: expected a sequence of length " << sizes[level] << " at dim " << level
+                                 << ", but got " << Py_TYPE(o)->tp_name;
+    value_check(n == sizes[level], function) << "expected sequence of length " << sizes[level] << " at dim " << level << " (got " << n
+                                             << ")";
+    if (PyList_Check(o)) {   // its items may change while we look at them
+      for (Py_ssize_t i = 0; i < n && i < PyList_GET_SIZE(o); ++i) f(PyList_GET_ITEM(o, i));
+    } else if (PyTuple_Check(o)) {
+      for (Py_ssize_t i = 0; i < n; ++i) f(PyTuple_GET_ITEM(o, i));
+    } else {
+      for (Py_ssize_t i = 0; i < n; ++i) {
+        PyRef item = checked(PySequence_GetItem(o, i));
+        f(item.get());
+      }
+    }
+  }
+  PyRef holder_;
+};
+
+Tensor cast(const Tensor& t, DType d) {
+  return t.dtype() == d ? t : run_operator(operator_named("to_dtype"), {t, d})[0];
+}
+Tensor fresh_copy(const Tensor& t, const DType* d) {
+  autograd::GradMode off(false);
+  if (d && *d != t.dtype()) return cast(t, *d);
+  return run_operator(operator_named("clone"), {t})[0];
+}
+
+}  // namespace
+
+Tensor make_tensor(const char* function, PyObject* data, const DType* dtype, Device device) {
+  supported_check(device.type == DeviceType::cpu, function) << "no backend can hold tensors on " << to_string(device);
+  if (is_tensor(data)) return fresh_copy(tensor_of(data), dtype);
+  bool sequence = PyList_Check(data) || PyTuple_Check(data);
+  if (!sequence && has_array_interface(data)) return fresh_copy(from_array_interface(function, data), dtype);
+  Nested n(function);
+  n.measure(data);
+  if (!dtype || n.sizes.size()) n.infer(data, 0);   // also checks that it is no ragged list
+  DType d = dtype ? *dtype : n.any ? n.type : default_dtype();
+  Tensor t = Tensor::empty(IntSpan(n.sizes), d, device);
+  char* to = static_cast<char*>(t.data_ptr());
+  n.fill(data, 0, to, d);
+  return t;
+}
+
+Tensor as_tensor(const char* function, PyObject* data, const DType* dtype, bool copy) {
+  if (!copy && is_tensor(data)) return dtype ? cast(tensor_of(data), *dtype) : tensor_of(data);
+  if (!copy && !PyList_Check(data) && !PyTuple_Check(data) && has_array_interface(data)) {
+    Tensor t = from_array_interface(function, data);
+    return dtype ? cast(t, *dtype) : t;
+  }
+  return make_tensor(function, data, dtype, {});
+}
+
+namespace {
+
+struct Options { bool has_dtype = false; DType dtype{}; Device device{}; bool requires_grad = false, copy = false; };
+
+bool take_options(const char* function, PyObject** v, Options& o) {   // dtype, device, requires_grad
+  if (v[0] && v[0] != Py_None) {
+    o.has_dtype = to_dtype(v[0], o.dtype);
+    if (!o.has_dtype) {
+      PyErr_Format(PyExc_TypeError, "%s(): argument 'dtype' must be facula.dtype, not %s", function, Py_TYPE(v[0])->tp_name);
+      return false;
+    }
+  }
+  if (v[1] && v[1] != Py_None && !to_device(v[1], o.device)) {
+    PyErr_Format(PyExc_TypeError, "%s(): argument 'device' must be facula.device, not %s", function, Py_TYPE(v[1])->tp_name);
+    return false;
+  }
+  o.requires_grad = v[2] && PyObject_IsTrue(v[2]) == 1;
+  return true;
+}
+
+PyObject* tensor(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&]() -> PyObject* {
+    static const char* const spec[] = {"data", "dtype", "device", "requires_grad", "pin_memory", nullptr};
+    PyObject* v[5];
+    Options o;
+    if (!take_arguments("tensor", spec, 1, args, n, kwnames, v, 1) || !take_options("tensor", v + 1, o)) return nullptr;
+    Tensor t = make_tensor("tensor", v[0], o.has_dtype ? &o.dtype : nullptr, o.device);
+    if (o.requires_grad) autograd::set_requires_grad(t, true);
+    return wrap(std::move(t));
+  });
+}
+PyObject* as_tensor_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&]() -> PyObject* {
+    static const char* const spec[] = {"data", "dtype", "device", nullptr};
+    PyObject* v[4] = {};
+    Options o;
+    if (!take_arguments("as_tensor", spec, 1, args, n, kwnames, v) || !take_options("as_tensor", v + 1, o)) return nullptr;
+    if (is_tensor(v[0]) && (!o.has_dtype || o.dtype == impl_of(v[0])->dtype)) return Py_NewRef(v[0]);
+    return wrap(as_tensor("as_tensor", v[0], o.has_dtype ? &o.dtype : nullptr, false));
+  });
+}
+PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&]() -> PyObject* {
+    static const char* const spec[] = {"obj", "dtype", "device", "requires_grad", "copy", nullptr};
+    PyObject* v[5];
+    Options o;
+    if (!take_arguments("asarray", spec, 1, args, n, kwnames, v, 1) || !take_options("asarray", v + 1, o)) return nullptr;
+    bool copy = v[4] && v[4] != Py_None && PyObject_IsTrue(v[4]) == 1;
+    bool same_type = !o.has_dtype || (is_tensor(v[0]) && o.dtype == impl_of(v[0])->dtype);
+    if (!copy && is_tensor(v[0]) && same_type && !o.requires_grad) return Py_NewRef(v[0]);
+    Tensor t = as_tensor("asarray", v[0], o.has_dtype ? &o.dtype : nullptr, copy);
+    if (o.requires_grad) autograd::set_requires_grad(t = t.detached(), true);
+    return wrap(std::move(t));
+  });
+}
+PyObject* promote_types(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject *a, *b;
+    if (!PyArg_ParseTuple(args, "OO:promote_types", &a, &b)) return nullptr;
+    DType x, y;
+    type_check(to_dtype(a, x) && to_dtype(b, y), "promote_types") << "expected two dtypes";
+    return wrap(promote(x, y));
+  });
+}
+
+PyMethodDef functions[] = {
+    {"tensor", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(tensor)), METH_FASTCALL | METH_KEYWORDS,
+     "tensor(data, *, dtype=None, device=None, requires_grad=False) -> Tensor, a copy of data"},
+    {"as_tensor", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(as_tensor_function)), METH_FASTCALL | METH_KEYWORDS,
+     "as_tensor(data, dtype=None, device=None) -> Tensor, sharing memory where possible"},
+    {"asarray", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(asarray)), METH_FASTCALL | METH_KEYWORDS,
+     "asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False) -> Tensor"},
+    {"promote_types", promote_types, METH_VARARGS, "promote_types(a, b) -> dtype of a mixed result"},
+    {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+void add_construct(PyObject* module) { add_functions(module, functions); }
+
+}  // namespace facula::bind

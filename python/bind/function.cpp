@@ -1,0 +1,331 @@
+#include "function.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "facula/autograd/autograd.h"
+#include "tensor.h"
+
+namespace facula::bind {
+
+namespace {
+
+class PythonNode;
+
+struct Context {
+  std::vector<PyRef> to_save;             // what save_for_backward got, until the outputs are known
+  std::vector<autograd::Saved> saved;
+  std::vector<TensorImpl*> dirty, without_grad;   // alive while the outputs are processed
+  PyRef needs_input_grad;
+  PythonNode* node = nullptr;             // null once it is gone
+  bool materialize = true;
+  bool released = false;
+};
+struct ContextObject {
+  PyObject_HEAD
+  Context* c;
+  PyObject* dict;
+};
+PyTypeObject* ContextType;
+Context& context(PyObject* o) { return *reinterpret_cast<ContextObject*>(o)->c; }
+
+class PythonNode final : public autograd::Node {
+ public:
+  PythonNode(PyObject* ctx, std::string name) : Node(0), ctx_(ctx), name_(std::move(name)) { context(ctx).node = this; }
+  ~PythonNode() override {
+    if (!Py_IsInitialized()) return;
+    WithGil gil;
+    context(ctx_.get()).node = nullptr;
+  }
+  std::string name() const override { return name_; }
+  PyObject* ctx() const { return ctx_.get(); }
+  void release_saved() override {
+    WithGil gil;
+    Context& c = context(ctx_.get());
+    c.saved.clear();
+    c.released = true;
+  }
+  std::vector<Tensor> apply(std::vector<Tensor> grads, bool) override {
+    WithGil gil;
+    try {
+      return call_backward(grads);
+    } catch (const PythonError&) {
+      throw_carried();
+    }
+  }
+  std::vector<bool> is_tensor_input;      // of the forward arguments
+
+ private:
+  std::vector<Tensor> call_backward(std::vector<Tensor>& grads) {
+    Context& c = context(ctx_.get());
+    grads.resize(results.size());
+    if (c.materialize)
+      for (size_t i = 0; i < grads.size(); ++i) if (!grads[i].defined()) grads[i] = autograd::zeros_of(results[i]);
+    PyRef args = checked(PyTuple_New(Py_ssize_t(grads.size()) + 1));
+    PyTuple_SET_ITEM(args.get(), 0, Py_NewRef(ctx_.get()));
+    for (size_t i = 0; i < grads.size(); ++i) PyTuple_SET_ITEM(args.get(), Py_ssize_t(i) + 1, wrap(grads[i]));
+    PyRef f = checked(PyObject_GetAttr(reinterpret_cast<PyObject*>(Py_TYPE(ctx_.get())), names::backward));
+    PyRef result = checked(PyObject_Call(f.get(), args.get(), nullptr));
+    if (!PyTuple_Check(result.get())) result = checked(PyTuple_Pack(1, result.get()));
+    size_t given = size_t(PyTuple_GET_SIZE(result.get())), expected = is_tensor_input.size();
+    for (size_t i = expected; i < given; ++i)
+      runtime_check(PyTuple_GET_ITEM(result.get(), Py_ssize_t(i)) == Py_None, name_)
+          << "returned an incorrect number of gradients (expected " << expected << ", got " << given << ")";
+    runtime_check(given >= expected, name_) << "returned an incorrect number of gradients (expected " << expected << ", got " << given << ")";
+    std::vector<Tensor> wanted;
+    for (size_t i = 0; i < expected; ++i) {
+      PyObject* g = PyTuple_GET_ITEM(result.get(), Py_ssize_t(i));
+      runtime_check(is_tensor_input[i] || g == Py_None, name_)
+          << "returned a gradient different from None at position " << i + 1 << ", but the corresponding forward input was not a Tensor";
+      if (!is_tensor_input[i]) continue;
+      type_check(g == Py_None || is_tensor(g), name_) << "expected Tensor or None as a gradient, but got " << Py_TYPE(g)->tp_name;
+      wanted.push_back(g == Py_None ? Tensor() : tensor_of(g));
+    }
+    return wanted;
+  }
+  AnyThreadRef ctx_;
+  std::string name_;
+};
+
+// ---- ctx
+
+PyObject* ctx_new(PyTypeObject* type, PyObject*, PyObject*) {
+  PyObject* o = type->tp_alloc(type, 0);
+  if (o) reinterpret_cast<ContextObject*>(o)->c = new Context;
+  return o;
+}
+int ctx_traverse(PyObject* o, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(o));
+  Py_VISIT(reinterpret_cast<ContextObject*>(o)->dict);
+  for (auto& t : context(o).to_save) Py_VISIT(t.get());
+  return 0;
+}
+int ctx_clear(PyObject* o) {
+  Py_CLEAR(reinterpret_cast<ContextObject*>(o)->dict);
+  context(o).to_save.clear();
+  return 0;
+}
+void ctx_dealloc(PyObject* o) {
+  PyObject_GC_UnTrack(o);
+  ctx_clear(o);
+  delete reinterpret_cast<ContextObject*>(o)->c;
+  PyTypeObject* t = Py_TYPE(o);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+PyObject* save_for_backward(PyObject* o, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    auto& list = context(o).to_save;
+    list.clear();
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) {
+      PyObject* t = PyTuple_GET_ITEM(args, i);
+      type_check(t == Py_None || is_tensor(t), "save_for_backward")
+          << "can only save tensors, but argument " << i << " is of type " << Py_TYPE(t)->tp_name;
+      list.push_back(PyRef::share(t));
+    }
+    Py_RETURN_NONE;
+  });
+}
+PyObject* mark(PyObject* args, std::vector<TensorImpl*>& list, const char* function) {
+  return guarded([&]() -> PyObject* {
+    list.clear();
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i)
+      list.push_back(tensor_argument(function, "args", PyTuple_GET_ITEM(args, i)).impl());
+    Py_RETURN_NONE;
+  });
+}
+PyObject* mark_dirty(PyObject* o, PyObject* args) { return mark(args, context(o).dirty, "mark_dirty"); }
+PyObject* mark_non_differentiable(PyObject* o, PyObject* args) {
+  return mark(args, context(o).without_grad, "mark_non_differentiable");
+}
+PyObject* set_materialize(PyObject* o, PyObject* on) {
+  context(o).materialize = PyObject_IsTrue(on) == 1;
+  Py_RETURN_NONE;
+}
+PyObject* saved_tensors(PyObject* o, void*) {
+  return guarded([&]() -> PyObject* {
+    Context& c = context(o);
+    runtime_check(!c.released, "saved_tensors")
+        << "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed)."
+        << hint("specify retain_graph=True if you need to backward through the graph a second time");
+    if (c.saved.empty()) {   // still inside forward
+      PyRef tuple = checked(PyTuple_New(Py_ssize_t(c.to_save.size())));
+      for (size_t i = 0; i < c.to_save.size(); ++i) PyTuple_SET_ITEM(tuple.get(), Py_ssize_t(i), Py_NewRef(c.to_save[i].get()));
+      return tuple.detach();
+    }
+    std::vector<Tensor> tensors;
+    auto owner = Ref<autograd::Node>(Ref<PythonNode>::share(c.node));
+    std::string name = c.node ? c.node->name() : Py_TYPE(o)->tp_name;
+    for (auto& s : c.saved) tensors.push_back(s.defined() ? s.unpack(name.c_str(), owner) : Tensor());
+    return wrap_list(tensors);
+  });
+}
+PyObject* needs_input_grad(PyObject* o, void*) {
+  PyObject* t = context(o).needs_input_grad.get();
+  return t ? Py_NewRef(t) : PyTuple_New(0);
+}
+int set_needs_input_grad(PyObject* o, PyObject* value, void*) {
+  context(o).needs_input_grad = PyRef::share(value);
+  return 0;
+}
+PyMemberDef ctx_members[] = {{"__dictoffset__", T_PYSSIZET, offsetof(ContextObject, dict), READONLY, nullptr}, {nullptr, 0, 0, 0, nullptr}};
+PyMethodDef ctx_methods[] = {
+    {"save_for_backward", save_for_backward, METH_VARARGS, "Keeps tensors for backward, as ctx.saved_tensors."},
+    {"mark_dirty", mark_dirty, METH_VARARGS, "Names the inputs that forward wrote in place."},
+    {"mark_non_differentiable", mark_non_differentiable, METH_VARARGS, "Names outputs that carry no gradient."},
+    {"set_materialize_grads", set_materialize, METH_O, "False: missing gradients stay None."},
+    {nullptr, nullptr, 0, nullptr}};
+PyGetSetDef ctx_getset[] = {{"saved_tensors", saved_tensors, nullptr, "What save_for_backward kept.", nullptr},
+                            {"needs_input_grad", needs_input_grad, set_needs_input_grad, "Which inputs want a gradient.", nullptr},
+                            {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+                            {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyType_Slot ctx_slots[] = {{Py_tp_new, reinterpret_cast<void*>(ctx_new)},
+                           {Py_tp_dealloc, reinterpret_cast<void*>(ctx_dealloc)},
+                           {Py_tp_traverse, reinterpret_cast<void*>(ctx_traverse)},
+                           {Py_tp_clear, reinterpret_cast<void*>(ctx_clear)},
+                           {Py_tp_members, ctx_members},
+                           {Py_tp_methods, ctx_methods},
+                           {Py_tp_getset, ctx_getset},
+                           {0, nullptr}};
+PyType_Spec ctx_spec = {"facula._C.FunctionCtx", sizeof(ContextObject), 0,
+                        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, ctx_slots};
+
+// ---- apply
+
+bool contains(const std::vector<TensorImpl*>& list, const TensorImpl* t) { return std::find(list.begin(), list.end(), t) != list.end(); }
+
+// One output of forward as the caller gets it: result `k` of the node.
+PyRef attach_output(PyObject* output, int k, Context& c, const Ref<autograd::Node>& node, const std::vector<Tensor>& inputs) {
+  Tensor t = tensor_of(output);
+  bool is_input = std::any_of(inputs.begin(), inputs.end(), [&](auto& i) { return i.is_same(t); });
+  bool written = contains(c.dirty, t.impl());
+  bool differentiable = is_differentiable(t.dtype()) && !contains(c.without_grad, t.impl());
+  if (!differentiable) {
+    if (is_input && !written) t = t.detached();
+    while (node->results.size() <= size_t(k)) node->results.push_back({Dims(t.sizes()), t.dtype(), t.device()});
+    return PyRef(wrap(std::move(t)));
+  }
+  if (written) {
+    while (node->results.size() <= size_t(k)) node->results.push_back({Dims(t.sizes()), t.dtype(), t.device()});
+    if (k == 0) autograd::rebase_history(t, node);
+    else autograd::set_history(t, node, k);
+    return PyRef::share(output);
+  }
+  if (is_input || autograd::node_of(t) || t.impl()->requires_grad) t = t.detached();
+  autograd::set_history(t, node, k);
+  PyTypeObject* type = Py_TYPE(output);
+  return PyRef(is_plain(type) ? wrap(std::move(t)) : wrap_as(std::move(t), type));
+}
+
+PyObject* apply_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&]() -> PyObject* {
+    if (n < 1 || !PyType_Check(args[0]) || !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(args[0]), ContextType)) {
+      PyErr_SetString(PyExc_TypeError, "apply_function(cls, *args): cls must be a subclass of autograd.Function");
+      return nullptr;
+    }
+    type_check(!kwnames || !PyTuple_GET_SIZE(kwnames), "apply") << "takes no keyword arguments";
+    auto* cls = reinterpret_cast<PyTypeObject*>(args[0]);
+    PyObject* const* inputs = args + 1;
+    --n;
+    PyRef ctx = checked(ctx_new(cls, nullptr, nullptr));
+    Context& c = context(ctx.get());
+
+    std::vector<Tensor> tensors;
+    std::vector<bool> is_tensor_input;
+    bool any = false;
+    PyRef needs = checked(PyTuple_New(n));
+    for (Py_ssize_t i = 0; i < n; ++i) {
+      is_tensor_input.push_back(is_tensor(inputs[i]));
+      bool wants = is_tensor_input.back() && tensor_of(inputs[i]).requires_grad();
+      if (is_tensor_input.back()) tensors.push_back(tensor_of(inputs[i]));
+      any |= wants;
+      PyTuple_SET_ITEM(needs.get(), i, PyBool_FromLong(wants));
+    }
+    c.needs_input_grad = std::move(needs);
+    bool recording = any && autograd::grad_enabled();
+    Ref<PythonNode> node;
+    if (recording) {
+      const char* dot = strrchr(cls->tp_name, '.');
+      node = make_ref<PythonNode>(ctx.get(), std::string(dot ? dot + 1 : cls->tp_name) + "Backward");
+      node->is_tensor_input = is_tensor_input;
+      for (auto& t : tensors) node->add_edge(t);
+    }
+
+    PyObject* own = _PyType_Lookup(cls, names::setup_context);
+    PyObject* inherited = own;
+    for (PyTypeObject* base = cls; base && base != ContextType; base = base->tp_base) inherited = _PyType_Lookup(base, names::setup_context);
+    bool separate = own && own != inherited;   // the last class before ours is Python's Function
+    PyRef forward = checked(PyObject_GetAttr(args[0], names::forward));
+    PyRef output;
+    {
+      autograd::GradMode off(false);
+      std::vector<PyObject*> call{ctx.get()};
+      call.insert(call.end(), inputs, inputs + n);
+      output = separate ? checked(PyObject_Vectorcall(forward.get(), inputs, size_t(n), nullptr))
+                        : checked(PyObject_Vectorcall(forward.get(), call.data(), call.size(), nullptr));
+      if (separate) {
+        PyRef setup = checked(PyObject_GetAttr(args[0], names::setup_context));
+        PyRef tuple = checked(PyTuple_New(n));
+        for (Py_ssize_t i = 0; i < n; ++i) PyTuple_SET_ITEM(tuple.get(), i, Py_NewRef(inputs[i]));
+        checked(PyObject_CallFunctionObjArgs(setup.get(), ctx.get(), tuple.get(), output.get(), nullptr));
+      }
+    }
+    bool single = !PyTuple_Check(output.get());
+    if (!recording) {
+      c.to_save.clear();
+      return output.detach();
+    }
+    Py_ssize_t count = single ? 1 : PyTuple_GET_SIZE(output.get());
+    PyRef results = checked(PyTuple_New(count));
+    struct Produced { TensorImpl* before; Tensor now; int result; };
+    std::vector<Produced> produced;   // forward's own tensor, and what stands for it
+    Ref<autograd::Node> base(node);
+    int k = 0;
+    for (Py_ssize_t i = 0; i < count; ++i) {
+      PyObject* o = single ? output.get() : PyTuple_GET_ITEM(output.get(), i);
+      if (!is_tensor(o)) {
+        type_check(!single, "apply") << cls->tp_name << ".forward must return a Tensor or a tuple of Tensors, not " << Py_TYPE(o)->tp_name;
+        PyTuple_SET_ITEM(results.get(), i, Py_NewRef(o));
+        node->results.push_back({});
+        ++k;
+        continue;
+      }
+      TensorImpl* before = impl_of(o);
+      PyRef made = attach_output(o, k++, c, base, tensors);
+      produced.push_back({before, tensor_of(made.get()), k - 1});
+      PyTuple_SET_ITEM(results.get(), i, made.detach());
+    }
+    for (auto& t : c.to_save) {
+      if (t.get() == Py_None) { c.saved.emplace_back(); continue; }
+      Tensor tensor = tensor_of(t.get());
+      int result = -1;
+      bool is_input = std::any_of(tensors.begin(), tensors.end(), [&](auto& i) { return i.is_same(tensor); });
+      for (auto& p : produced)
+        if (p.before == tensor.impl() && !is_input && p.now.requires_grad()) result = p.result;
+      c.saved.emplace_back(tensor, result >= 0, std::max(result, 0));
+    }
+    c.to_save.clear();
+    c.dirty.clear();
+    c.without_grad.clear();
+    return single ? Py_NewRef(PyTuple_GET_ITEM(results.get(), 0)) : results.detach();
+  });
+}
+
+PyMethodDef functions[] = {{"apply_function", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(apply_function)),
+                            METH_FASTCALL | METH_KEYWORDS, "apply_function(cls, *args): runs cls.forward and records cls.backward."},
+                           {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+PyObject* context_of(const autograd::Node& node) {
+  auto* p = dynamic_cast<const PythonNode*>(&node);
+  return p ? p->ctx() : nullptr;
+}
+
+void add_function(PyObject* module) {
+  ContextType = add_type(module, &ctx_spec);
+  add_functions(module, functions);
+}
+
+}  // namespace facula::bind

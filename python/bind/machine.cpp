@@ -1,0 +1,99 @@
+// Threads, memory and settings.
+#include <cstring>
+
+#include "facula/base/parallel.h"
+#include "facula/base/settings.h"
+#include "facula/codegen/kernel.h"
+#include "facula/tensor/storage.h"
+#include "python.h"
+
+namespace facula::bind {
+
+namespace {
+
+PyObject* get_num_threads(PyObject*, PyObject*) { return PyLong_FromLong(num_threads()); }
+PyObject* set_threads(PyObject*, PyObject* n) {
+  return guarded([&]() -> PyObject* {
+    if (!PyLong_Check(n) || PyBool_Check(n))
+      return PyErr_Format(PyExc_TypeError, "set_num_threads expects an int, but got %s", Py_TYPE(n)->tp_name);
+    long count = PyLong_AsLong(n);
+    if (count == -1 && PyErr_Occurred()) return nullptr;
+    runtime_check(count > 0, "set_num_threads") << "expects a positive integer, but got " << count;
+    set_num_threads(int(count));
+    Py_RETURN_NONE;
+  });
+}
+PyObject* memory(PyObject*, PyObject*) {
+  MemoryStats s = memory_stats();
+  return Py_BuildValue("{s:L,s:L,s:L}", "current_bytes", (long long)s.current_bytes, "peak_bytes", (long long)s.peak_bytes,
+                       "allocations", (long long)s.allocations);
+}
+PyObject* reset_peak(PyObject*, PyObject*) {
+  reset_peak_memory();
+  Py_RETURN_NONE;
+}
+
+PyObject* to_python(const std::string& v) { return unicode(v); }
+PyObject* to_python(int64_t v) { return PyLong_FromLongLong(v); }
+PyObject* to_python(bool v) { return PyBool_FromLong(v); }
+void from_python(PyObject* o, std::string& v) { v = text_of(o); }
+void from_python(PyObject* o, int64_t& v) {
+  v = PyLong_AsLongLong(o);
+  if (v == -1 && PyErr_Occurred()) throw PythonError();
+}
+void from_python(PyObject* o, bool& v) { v = PyObject_IsTrue(o) == 1; }
+
+PyObject* get_settings(PyObject*, PyObject*) {
+  return guarded([&] {
+    PyRef list = checked(PyList_New(0));
+    auto add = [&](const char* name, const char* env, const char* type, PyObject* value, const char* doc) {
+      PyRef one = checked(Py_BuildValue("{s:s,s:s,s:s,s:N,s:s}", "name", name, "env", env, "type", type, "value", value, "doc", doc));
+      checked(PyList_Append(list.get(), one.get()));
+    };
+#define FACULA_ADD(name, env, type, def, doc) add(#name, env, #type, to_python(settings().name), doc);
+    FACULA_SETTINGS(FACULA_ADD)
+#undef FACULA_ADD
+    return list.detach();
+  });
+}
+PyObject* set_setting(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    const char* which;
+    PyObject* value;
+    if (!PyArg_ParseTuple(args, "sO:set_setting", &which, &value)) return nullptr;
+#define FACULA_SET(name, env, type, def, doc) if (!strcmp(which, #name)) { from_python(value, mutable_settings().name); Py_RETURN_NONE; }
+    FACULA_SETTINGS(FACULA_SET)
+#undef FACULA_SET
+    return PyErr_Format(PyExc_ValueError, "no setting is named '%s'", which);
+  });
+}
+
+PyObject* get_cache_stats(PyObject*, PyObject*) {
+  codegen::CacheStats s = codegen::cache_stats();
+  return Py_BuildValue("{s:L,s:L,s:L,s:L,s:d}", "memory_hits", (long long)s.memory_hits, "shipped_hits", (long long)s.shipped_hits,
+                       "disk_hits", (long long)s.disk_hits, "compiled", (long long)s.compiled, "compile_seconds", s.compile_seconds);
+}
+PyObject* record_kernels(PyObject*, PyObject* folder) {
+  return guarded([&] {
+    type_check(PyUnicode_Check(folder), "record_kernels_to") << "expected a path, not " << Py_TYPE(folder)->tp_name;
+    codegen::record_kernels_to(std::string(text_of(folder)));
+    Py_RETURN_NONE;
+  });
+}
+
+PyMethodDef functions[] = {
+    {"cache_stats", get_cache_stats, METH_NOARGS, "Where kernels came from so far."},
+    {"record_kernels_to", record_kernels, METH_O, "Copies every kernel used from now on into a folder; '' ends it."},
+    {"get_num_threads", get_num_threads, METH_NOARGS, "Threads of an operator."},
+    {"set_num_threads", set_threads, METH_O, "Sets the threads of an operator."},
+    {"memory_stats", memory, METH_NOARGS, "Bytes held by tensors now and at the peak, and allocations so far."},
+    {"reset_peak_memory", reset_peak, METH_NOARGS, "Starts a new peak."},
+    {"settings", get_settings, METH_NOARGS, "Every setting: name, environment variable, type, value, documentation."},
+    {"set_setting", set_setting, METH_VARARGS, "set_setting(name, value), for this process."},
+    {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+void add_machine(PyObject* module) { add_functions(module, functions); }
+
+}  // namespace facula::bind

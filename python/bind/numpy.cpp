@@ -1,0 +1,188 @@
+// NumPy arrays without NumPy's headers: both ways through the array interface (a dict with address, sizes, strides and type).
+#include <optional>
+
+#include "tensor.h"
+
+namespace facula::bind {
+
+namespace {
+
+std::optional<DType> from_typestr(std::string_view s) {
+  if (s.size() < 3 || s[0] == '>') return {};
+  std::string_view kind = s.substr(1);
+  constexpr std::pair<const char*, DType> table[] = {
+      {"b1", DType::Bool}, {"u1", DType::UInt8}, {"i1", DType::Int8}, {"i2", DType::Int16}, {"i4", DType::Int32}, {"i8", DType::Int64},
+      {"f2", DType::Float16}, {"f4", DType::Float32}, {"f8", DType::Float64}, {"c8", DType::Complex64}, {"c16", DType::Complex128}};
+  for (auto& [name, d] : table) if (kind == name) return d;
+  return {};
+}
+const char* typestr(DType d) {
+  switch (d) {
+    case DType::Bool: return "|b1";
+    case DType::UInt8: return "|u1";
+    case DType::Int8: return "|i1";
+    case DType::Int16: return "<i2";
+    case DType::Int32: return "<i4";
+    case DType::Int64: return "<i8";
+    case DType::Float16: return "<f2";
+    case DType::Float32: return "<f4";
+    case DType::Float64: return "<f8";
+    case DType::Complex64: return "<c8";
+    case DType::Complex128: return "<c16";
+    default: return nullptr;
+  }
+}
+
+Ints ints_of(PyObject* tuple) {
+  Ints v;
+  PyRef fast = checked(PySequence_Fast(tuple, "the array interface must have tuples"));
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast.get()); ++i) {
+    v.push_back(PyLong_AsLongLong(PySequence_Fast_GET_ITEM(fast.get(), i)));
+    if (PyErr_Occurred()) throw PythonError();
+  }
+  return v;
+}
+
+// Keeps a tensor alive for the array that looks at its memory.
+struct Holder { PyObject_HEAD Tensor* tensor; };
+PyTypeObject* HolderType;
+PyObject* numpy_asarray;
+
+PyObject* holder_interface(PyObject* self, void*) {
+  return guarded([&]() -> PyObject* {
+    const Tensor& t = *reinterpret_cast<Holder*>(self)->tensor;
+    PyRef sizes = checked(PyTuple_New(t.dim())), strides = checked(PyTuple_New(t.dim()));
+    for (int i = 0; i < t.dim(); ++i) {
+      PyTuple_SET_ITEM(sizes.get(), i, PyLong_FromLongLong(t.int_sizes()[size_t(i)]));
+      PyTuple_SET_ITEM(strides.get(), i, PyLong_FromLongLong(t.int_strides()[size_t(i)] * t.itemsize()));
+    }
+    return Py_BuildValue("{s:i,s:s,s:O,s:O,s:(NO)}", "version", 3, "typestr", typestr(t.dtype()), "shape", sizes.get(), "strides",
+                         strides.get(), "data", PyLong_FromVoidPtr(t.data_ptr()), Py_False);
+  });
+}
+void holder_dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  delete reinterpret_cast<Holder*>(self)->tensor;
+  PyObject_Free(self);
+  Py_DECREF(type);
+}
+PyGetSetDef holder_getset[] = {{"__array_interface__", holder_interface, nullptr, nullptr, nullptr},
+                               {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyType_Slot holder_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(holder_dealloc)}, {Py_tp_getset, holder_getset}, {0, nullptr}};
+PyType_Spec holder_spec = {"facula._C.ArrayHolder", sizeof(Holder), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                           holder_slots};
+
+PyObject* from_numpy(PyObject*, PyObject* array) {
+  return guarded([&]() -> PyObject* {
+    if (!has_array_interface(array)) {
+      PyErr_Format(PyExc_TypeError, "expected np.ndarray (got %s)", Py_TYPE(array)->tp_name);
+      return nullptr;
+    }
+    return wrap(from_array_interface("from_numpy", array));
+  });
+}
+
+// The memory of an object with the buffer protocol, as a 1-d tensor.
+PyObject* frombuffer(PyObject*, PyObject* args, PyObject* kwargs) {
+  return guarded([&]() -> PyObject* {
+    static const char* keywords[] = {"buffer", "dtype", "count", "offset", "requires_grad", nullptr};
+    PyObject *object, *type;
+    Py_ssize_t count = -1, offset = 0;
+    int requires_grad = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O$Onnp:frombuffer", const_cast<char**>(keywords), &object, &type, &count, &offset,
+                                     &requires_grad))
+      return nullptr;
+    PyRef size = checked(PyObject_GetAttrString(type, "itemsize"));
+    Py_ssize_t width = PyLong_AsSsize_t(size.get());
+    auto buffer = std::make_shared<Py_buffer>();
+    if (PyObject_GetBuffer(object, buffer.get(), PyBUF_WRITABLE) < 0) {
+      PyErr_Clear();
+      if (PyObject_GetBuffer(object, buffer.get(), PyBUF_SIMPLE) < 0) return nullptr;
+    }
+    std::shared_ptr<void> release(nullptr, [buffer](void*) { if (Py_IsInitialized()) { WithGil gil; PyBuffer_Release(buffer.get()); } });
+    value_check(offset >= 0 && offset < buffer->len, "frombuffer") << "offset (" << offset << ") must be within the buffer of "
+                                                                   << buffer->len << " bytes";
+    Py_ssize_t rest = buffer->len - offset;
+    if (count < 0) {
+      value_check(rest % width == 0, "frombuffer") << "buffer length (" << rest << " bytes) after offset (" << offset
+                                                   << " bytes) must be a multiple of element size (" << width << ")";
+      count = rest / width;
+    }
+    value_check(count > 0 && count <= rest / width, "frombuffer") << "requested buffer length (" << count << " elements of " << width
+                                                                 << " bytes) is outside of the buffer of " << buffer->len << " bytes";
+    PyRef name = checked(PyObject_CallMethod(type, "__reduce__", nullptr));
+    DType d = dtype_from_name(text_of(name.get()));
+    Tensor t = Tensor::from_blob(static_cast<char*>(buffer->buf) + offset, IntSpan(Ints{count}), IntSpan(Ints{1}), d, [release] {});
+    if (requires_grad) t.impl()->requires_grad = true;
+    return wrap(std::move(t));
+  });
+}
+
+PyMethodDef functions[] = {
+    {"from_numpy", from_numpy, METH_O, "from_numpy(ndarray) -> Tensor sharing the memory"},
+    {"frombuffer", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(frombuffer)), METH_VARARGS | METH_KEYWORDS,
+     "frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False) -> Tensor sharing the memory"},
+    {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+bool has_array_interface(PyObject* o) {
+  PyTypeObject* t = Py_TYPE(o);
+  if (t == &PyLong_Type || t == &PyFloat_Type || t == &PyBool_Type || t == &PyList_Type || t == &PyTuple_Type || t == &PyUnicode_Type)
+    return false;
+  return _PyType_Lookup(t, names::__array_interface__);
+}
+
+Tensor from_array_interface(const char* function, PyObject* o) {
+  PyRef dict = checked(PyObject_GetAttr(o, names::__array_interface__));
+  auto item = [&](const char* key) {
+    PyObject* v = PyDict_Check(dict.get()) ? PyDict_GetItemString(dict.get(), key) : nullptr;
+    return v == Py_None ? nullptr : v;
+  };
+  PyObject *type = item("typestr"), *shape = item("shape"), *data = item("data"), *strides = item("strides");
+  type_check(type && shape && data && PyTuple_Check(data), function) << "the array interface of " << Py_TYPE(o)->tp_name
+                                                                     << " lacks typestr, shape or data";
+  auto d = from_typestr(text_of(type));
+  type_check(d, function) << "can't convert np.ndarray of type " << text_of(type)
+                          << ". The only supported types are: float64, float32, float16, complex64, complex128, int64, int32, int16, "
+                             "int8, uint8, and bool, in the machine's byte order.";
+  Ints sizes = ints_of(shape), steps;
+  if (strides) {
+    for (int64_t bytes : ints_of(strides)) {
+      value_check(bytes >= 0, function) << "at least one stride in the given numpy array is negative, and tensors with negative strides "
+                                           "are not supported." << hint("make a copy with array.copy()");
+      value_check(bytes % itemsize(*d) == 0, function) << "given numpy array strides are not a multiple of the element byte size."
+                                                       << hint("make a copy with array.copy()");
+      steps.push_back(bytes / itemsize(*d));
+    }
+  } else {
+    int64_t step = 1;
+    steps.resize(sizes.size());
+    for (size_t i = sizes.size(); i-- > 0; step *= sizes[i]) steps[i] = step;
+  }
+  void* at = PyLong_AsVoidPtr(PyTuple_GET_ITEM(data, 0));
+  if (!at && PyErr_Occurred()) throw PythonError();
+  // A NumPy scalar's memory may be its own; the dict of a 0-d temporary owns an array then. Keep both.
+  auto kept = std::make_shared<std::pair<AnyThreadRef, AnyThreadRef>>(AnyThreadRef(o), AnyThreadRef(dict.get()));
+  return Tensor::from_blob(at, IntSpan(sizes), IntSpan(steps), *d, [kept] {});
+}
+
+PyObject* to_numpy(const Tensor& t) {
+  type_check(typestr(t.dtype()), "numpy") << "Got unsupported ScalarType " << name(t.dtype()) << hint("convert with .float() first");
+  if (!numpy_asarray) {
+    PyRef module = checked(PyImport_ImportModule("numpy"));
+    numpy_asarray = checked(PyObject_GetAttrString(module.get(), "asarray")).detach();
+  }
+  auto* h = PyObject_New(Holder, HolderType);
+  if (!h) throw PythonError();
+  h->tensor = new Tensor(t);
+  PyRef holder(reinterpret_cast<PyObject*>(h));
+  return checked(PyObject_CallOneArg(numpy_asarray, holder.get())).detach();
+}
+
+void add_numpy(PyObject* module) {
+  HolderType = add_type(module, &holder_spec);
+  add_functions(module, functions);
+}
+
+}  // namespace facula::bind
