@@ -230,6 +230,24 @@ TEST(CodegenNest, ComputesOnIntegers) {
       }
 }
 
+TEST(CodegenNest, ComputesExactlyOnSpecialFloats) {
+  const double special[] = {0.0, -0.0, 1, -1, 0.5, -0.5, 1.5, 2.5, -2.5, 3, 7, -7, 1e-40, -1e-40, 1e30, -1e30, 16777217, 0.3,
+                            NAN, INFINITY, -INFINITY};
+  for (DType d : {DType::Float32, DType::Float64})
+    for (Fn f : {Fn::sign, Fn::relu, Fn::floor, Fn::ceil, Fn::trunc, Fn::round, Fn::abs, Fn::neg, Fn::isnan, Fn::isinf, Fn::reciprocal,
+                 Fn::floordiv, Fn::truncdiv, Fn::remainder, Fn::fmod, Fn::max, Fn::min, Fn::fmax, Fn::fmin, Fn::copysign, Fn::add,
+                 Fn::div, Fn::eq, Fn::ne, Fn::lt, Fn::le, Fn::gt, Fn::ge})
+      for (auto kind : {LoopKind::vector, LoopKind::serial}) {
+        Nest n = binary(f, d, kind, {1, 1, 1});
+        Data x(d, 21 * 21), y(d, 21 * 21);
+        for (int64_t k = 0; k < 21 * 21; ++k) {
+          double a = special[k / 21], b = special[k % 21];
+          d == DType::Float32 ? (set(x, k, float(a)), set(y, k, float(b))) : (set(x, k, a), set(y, k, b));
+        }
+        expect_same(n, {21 * 21}, {x, y, Data(n.buffers[2].dtype, 21 * 21)});
+      }
+}
+
 TEST(CodegenNest, ComparesAndSelects) {
   for (DType d : {DType::Float32, DType::Float64, DType::Int32, DType::Bool}) {
     Expr x = load(0, d, {i(1)}), y = load(1, d, {i(1)});
