@@ -18,7 +18,7 @@ struct GroupInput {
 struct GroupOutput {
   DType dtype;
   loop::Expr value;         // over index(axis), load(input, ...)
-  Ints axes;                // dimension d of the output runs along axis axes[d]
+  Ints axes;                // dimension d of the output runs along axis axes[d]; -1: it has size 1
 };
 struct Group {
   std::string name;         // operators inside, joined: "sub_mean_mul"

@@ -19,6 +19,7 @@ struct Layout {
   std::vector<Ints> input_strides;         // one a dimension of the input; 0 where it broadcasts
   std::vector<Ints> input_sizes;
   std::vector<Ints> output_strides;
+  std::vector<Ints> output_sizes;          // needed for a scatter's result only
   std::vector<bool> output_overlaps;       // the output's memory is also an input's (in place): same element order only
   std::function<int64_t(SymInt)> size_of;  // value of the group's symbols
 };

@@ -1,0 +1,464 @@
+#include "facula/schedule/analysis.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "facula/schedule/complex.h"
+
+namespace facula::schedule {
+
+using loop::Expr;
+using loop::Kind;
+using loop::Monoid;
+
+namespace {
+
+bool is_one(Expr e) { return e->kind == Kind::constant && e->value.to_int() == 1; }
+bool is_zero(Expr e) { return e->kind == Kind::constant && e->value.to_int() == 0; }
+bool is_fold(Expr e) { return e->kind == Kind::reduce || e->kind == Kind::scan; }
+Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
+
+class FreeVars {
+ public:
+  const std::set<int>& of(Expr e) {
+    auto [it, fresh] = known_.try_emplace(e.get());
+    if (!fresh) return it->second;
+    std::set<int> s;
+    if (e->kind == Kind::index) s.insert(e->slot);
+    for (auto& a : e->args) { auto& inner = of(a); s.insert(inner.begin(), inner.end()); }
+    if (is_fold(e)) {
+      for (auto& b : e->bound) { auto& inner = of(b.extent); s.insert(inner.begin(), inner.end()); }
+      for (auto& b : e->bound) s.erase(b.var);
+      if (e->kind == Kind::scan) s.insert(e->slot);
+    }
+    return known_[e.get()] = std::move(s);
+  }
+
+ private:
+  std::unordered_map<const loop::Node*, std::set<int>> known_;
+};
+
+// Nodes of e, once each, into the bodies of reductions.
+void each_node(Expr e, std::unordered_set<const loop::Node*>& seen, const std::function<void(Expr)>& f) {
+  if (!seen.insert(e.get()).second) return;
+  for (auto& a : e->args) each_node(a, seen, f);
+  for (auto& b : e->bound) each_node(b.extent, seen, f);
+  f(e);
+}
+
+// The rows of all reductions that depend on axes only, and whether there are any.
+struct Rows { std::set<int> vars; bool any = false; int scan = -1; };
+Rows rows_of(const std::vector<Expr>& values, int axes) {
+  Rows r;
+  FreeVars free;
+  std::unordered_set<const loop::Node*> seen;
+  for (auto& v : values)
+    each_node(v, seen, [&](Expr e) {
+      if (e->kind == Kind::scan) {
+        internal_check(r.scan < 0 || r.scan == e->slot) << "schedule: scans along two axes in one group";
+        r.scan = e->slot;
+      }
+      if (e->kind != Kind::reduce) return;
+      bool positioned = false;
+      std::unordered_set<const loop::Node*> inside;
+      each_node(e, inside, [&](Expr x) { positioned |= x->kind == Kind::position; });
+      auto& f = free.of(e);
+      if (!f.empty() && *f.rbegin() >= axes) return;
+      r.any = true;
+      r.vars.insert(f.begin(), f.end());
+      if (positioned) for (int a = 0; a < axes; ++a) r.vars.insert(a);
+    });
+  return r;
+}
+
+// Replaces axes of extent one, gives bound variables their numbers in `vars`, drops reductions over single elements.
+class Renamer {
+ public:
+  Renamer(Analysis& a, const std::set<int>& rows, int axes) : a_(a), rows_(rows), axes_(axes) {}
+
+  Expr operator()(Expr e) { return rename(e); }
+
+ private:
+  using Memo = std::unordered_map<const loop::Node*, Expr>;
+
+  Expr rename(Expr e) {
+    if (auto it = memo_.find(e.get()); it != memo_.end()) return it->second;
+    Expr r = fresh(e);
+    memo_.emplace(e.get(), r);
+    return r;
+  }
+
+  Expr fresh(Expr e) {
+    switch (e->kind) {
+      case Kind::constant: case Kind::size: case Kind::position: case Kind::param: case Kind::local: return e;
+      case Kind::index: {
+        auto it = map_.find(e->slot);
+        if (it != map_.end()) return it->second;
+        return is_one(a_.vars[size_t(e->slot)].extent) ? integer(0) : e;
+      }
+      case Kind::reduce: return fold(e);
+      case Kind::scan: return scan(e);
+      case Kind::part:
+        if (Expr r = rename(e->args[0]); r->kind == Kind::reduce || r->kind == Kind::scan) return loop::part(r, e->slot);
+        return single_[e->args[0].get()].at(size_t(e->slot));
+      default: return with_args(e);
+    }
+  }
+
+  Expr with_args(Expr e) {
+    std::vector<Expr> args;
+    for (auto& x : e->args) args.push_back(rename(x));
+    switch (e->kind) {
+      case Kind::load: return loop::load(e->slot, e->memory, args, e->part);
+      case Kind::cast: return e->memory == e->dtype ? loop::cast(args[0], e->dtype) : loop::round_to(args[0], e->memory);
+      case Kind::call: return loop::call(e->fn, args);
+      case Kind::select: return loop::select(args[0], args[1], args[2]);
+      case Kind::random: return loop::random(args[0], args[1]);
+      case Kind::check: return loop::check(args[0], args[1]);
+      default: internal_check(false) << "schedule: no such expression in a group: " << loop::print(e);
+    }
+    return e;
+  }
+
+  // f with bound variables of `e` standing for `to`.
+  template <class F> auto scoped(Expr e, const std::vector<Expr>& to, F&& f) {
+    auto map = map_;
+    Memo memo;
+    memo.swap(memo_);
+    for (size_t k = 0; k < to.size(); ++k) map_.insert_or_assign(e->bound[k].var, to[k]);
+    auto r = f();
+    map_ = std::move(map);
+    memo_.swap(memo);
+    return r;
+  }
+
+  Expr fold(Expr e) {
+    std::vector<Expr> extents;
+    std::vector<size_t> kept;
+    for (size_t k = 0; k < e->bound.size(); ++k) {
+      extents.push_back(rename(e->bound[k].extent));
+      if (!is_one(extents[k])) kept.push_back(k);
+    }
+    auto& f = free_.of(e);
+    bool hoistable = true, ragged = false;
+    for (int v : f) hoistable &= v < axes_ && rows_.count(v);
+    std::vector<const loop::Node*> signature;
+    for (size_t k : kept) {
+      signature.push_back(extents[k].get());
+      ragged |= !free_.of(extents[k]).empty();
+    }
+    std::vector<int> vars;
+    int box = kNested;
+    if (hoistable && !ragged) {
+      box = box_of(signature);
+      vars = a_.boxes[size_t(box)].vars;
+      a_.boxes[size_t(box)].ordered |= e->monoid == Monoid::argmax || e->monoid == Monoid::argmin;
+    } else {
+      for (size_t k : kept) vars.push_back(add(extents[k], kNested));
+    }
+    std::vector<Expr> to(e->bound.size(), integer(0));
+    for (size_t k = 0; k < kept.size(); ++k) to[kept[k]] = loop::index(vars[k]);
+    auto values = scoped(e, to, [&] {
+      std::vector<Expr> v;
+      for (auto& x : e->args) v.push_back(rename(x));
+      return v;
+    });
+    if (kept.empty()) {
+      single_[e.get()] = loop::lift(e->monoid, values);
+      return single_[e.get()][0];
+    }
+    std::vector<loop::BoundVar> bound;
+    for (size_t k = 0; k < kept.size(); ++k) bound.push_back({vars[k], extents[kept[k]]});
+    return loop::reduce(e->monoid, bound, values);
+  }
+
+  Expr scan(Expr e) {
+    if (is_one(a_.vars[size_t(e->slot)].extent)) {
+      auto values = scoped(e, {integer(0)}, [&] {
+        std::vector<Expr> v;
+        for (auto& x : e->args) v.push_back(rename(x));
+        return v;
+      });
+      single_[e.get()] = loop::lift(e->monoid, values);
+      return single_[e.get()][0];
+    }
+    // The fold's variable is the axis itself: the value at `axis` is folded over the axis up to where it stands.
+    Expr extent = rename(e->bound[0].extent);
+    int var = add(extent, kNested);
+    auto values = scoped(e, {loop::index(e->slot)}, [&] {
+      std::vector<Expr> v;
+      for (auto& x : e->args) v.push_back(rename(x));
+      return v;
+    });
+    return loop::scan(e->monoid, e->slot, {var, extent}, values);
+  }
+
+  int add(Expr extent, int box) {
+    Variable v;
+    v.extent = extent;
+    v.box = box;
+    v.ragged = !free_.of(extent).empty();
+    a_.vars.push_back(v);
+    return int(a_.vars.size()) - 1;
+  }
+
+  int box_of(const std::vector<const loop::Node*>& signature) {
+    for (size_t b = 0; b < a_.boxes.size(); ++b) {
+      auto& vars = a_.boxes[b].vars;
+      bool equal = vars.size() == signature.size();
+      for (size_t k = 0; equal && k < vars.size(); ++k) equal = a_.vars[size_t(vars[k])].extent.get() == signature[k];
+      if (equal) return int(b);
+    }
+    Box b;
+    int number = int(a_.boxes.size());
+    for (auto* n : signature) b.vars.push_back(add(Expr(n), number));
+    a_.boxes.push_back(b);
+    return number;
+  }
+
+  Analysis& a_;
+  const std::set<int>& rows_;
+  int axes_;
+  FreeVars free_;
+  std::map<int, Expr> map_;
+  Memo memo_;
+  std::unordered_map<const loop::Node*, std::vector<Expr>> single_;
+};
+
+bool is_costly(loop::Fn f) { return loop::ulp(f) > 0; }
+
+// Fills `accesses` and what they say about variables.
+void collect_accesses(Analysis& a) {
+  std::unordered_set<const loop::Node*> seen;
+  FreeVars free;
+  std::vector<Expr> counted;
+  for (auto& o : a.outputs) {
+    counted.push_back(o.value);
+    Access s;
+    s.kind = Access::Kind::store;
+    s.buffer = o.buffer;
+    s.dims = o.axes;
+    s.indices = o.target;
+    s.indices.resize(s.dims.size());
+    s.bytes = itemsize(a.dtypes[size_t(o.buffer)]);
+    for (int v : o.axes) s.inner |= v >= 0 && a.vars[size_t(v)].box >= 0;
+    o.access = int(a.accesses.size());
+    a.accesses.push_back(s);
+  }
+  auto computed = [&](Expr e) { for (int v : free.of(e)) a.vars[size_t(v)].plain = false; };
+  auto visit_all = [&](auto&& self, Expr e) -> void {
+    if (!seen.insert(e.get()).second) return;
+    for (auto& b : e->bound) { self(self, b.extent); computed(b.extent); }
+    if (e->kind == Kind::load) {
+      Access s;
+      s.kind = Access::Kind::load;
+      s.buffer = e->slot;
+      s.node = e;
+      s.bytes = itemsize(e->memory);
+      for (auto& i : e->args) {
+        bool whole = i->kind == Kind::index;
+        s.dims.push_back(whole ? i->slot : is_zero(i) ? Access::kNothing : Access::kComputed);
+        s.indices.push_back(whole ? Expr() : i);
+        if (!whole) { computed(i); self(self, i); }
+        for (int v : free.of(i)) s.inner |= a.vars[size_t(v)].box != -1;
+      }
+      a.accesses.push_back(s);
+      return;
+    }
+    if (e->kind == Kind::position) {
+      Access s;
+      s.kind = Access::Kind::position;
+      s.node = e;
+      s.bytes = 1;
+      for (int v = 0; v < a.axes; ++v) {
+        s.dims.push_back((!is_one(a.vars[size_t(v)].extent)) ? v : Access::kNothing);
+        if ((!is_one(a.vars[size_t(v)].extent))) s.inner |= a.vars[size_t(v)].box >= 0;
+      }
+      s.indices.resize(s.dims.size());
+      a.accesses.push_back(s);
+      return;
+    }
+    if (e->kind == Kind::index) a.vars[size_t(e->slot)].plain = false;
+    if (e->kind == Kind::scan) a.vars[size_t(e->slot)].plain = false;
+    for (auto& x : e->args) self(self, x);
+  };
+  for (auto& o : a.outputs) {
+    visit_all(visit_all, o.value);
+    for (size_t k = 0; k < o.target.size(); ++k)
+      if (o.axes[k] == Access::kComputed) { computed(o.target[k]); visit_all(visit_all, o.target[k]); }
+  }
+  a.operations = operation_count(counted) + double(a.outputs.size());
+}
+
+}  // namespace
+
+std::vector<int> free_vars(Expr e) {
+  FreeVars f;
+  auto& s = f.of(e);
+  return {s.begin(), s.end()};
+}
+
+double operation_count(std::span<const Expr> roots) {
+  double n = 0;
+  std::unordered_set<const loop::Node*> seen;
+  for (auto& r : roots)
+    each_node(r, seen, [&](Expr e) {
+      if (e->kind == Kind::load || e->kind == Kind::select || e->kind == Kind::cast || is_fold(e)) n += 1;
+      if (e->kind == Kind::random) n += 20;
+      if (e->kind != Kind::call || e.dtype() == DType::Int64) return;
+      n += is_costly(e->fn) ? 10 : e->fn == loop::Fn::div || e->fn == loop::Fn::sqrt ? 4 : 1;
+    });
+  return std::max(n, 1.0);
+}
+
+std::vector<std::vector<int>> parts(const Group& g) {
+  std::vector<int> left;
+  for (size_t k = 0; k < g.outputs.size(); ++k) left.push_back(int(k));
+  std::vector<std::vector<int>> result;
+  auto real_axes = [&](int k) {
+    std::set<int> s;
+    for (auto a : g.outputs[size_t(k)].axes) if (a >= 0 && !is_one(loop::size(g.extents[size_t(a)]))) s.insert(int(a));
+    return s;
+  };
+  while (!left.empty()) {
+    std::vector<Expr> values;
+    for (int k : left) values.push_back(g.outputs[size_t(k)].value);
+    Rows r = rows_of(values, int(g.extents.size()));
+    std::set<int> rows = r.vars;
+    if (r.scan >= 0 || !r.any) rows = real_axes(left[0]);
+    for (auto it = rows.begin(); it != rows.end();) it = is_one(loop::size(g.extents[size_t(*it)])) ? rows.erase(it) : std::next(it);
+    std::vector<int> part, rest;
+    for (int k : left) {
+      auto axes = real_axes(k);
+      bool joins = std::includes(axes.begin(), axes.end(), rows.begin(), rows.end());
+      if (r.scan >= 0 || !r.any) joins = axes == rows;
+      (joins ? part : rest).push_back(k);
+    }
+    if (part.empty()) {  // no output runs along every row: each on its own
+      part = {left[0]};
+      rest.assign(left.begin() + 1, left.end());
+    }
+    result.push_back(part);
+    left = rest;
+  }
+  return result;
+}
+
+Analysis analyse(const Group& g, const std::vector<int>& outputs) {
+  Analysis a;
+  a.inputs = int(g.inputs.size());
+  for (auto& i : g.inputs) a.dtypes.push_back(i.dtype);
+  for (auto& o : g.outputs) a.dtypes.push_back(o.dtype);
+  int axes = a.axes = int(g.extents.size());
+  for (auto e : g.extents) {
+    Variable v;
+    v.extent = loop::size(e);
+    a.vars.push_back(v);
+  }
+
+  std::vector<std::pair<int, std::vector<Expr>>> values;  // components of each output
+  std::vector<Expr> all;
+  for (int k : outputs) {
+    auto& o = g.outputs[size_t(k)];
+    values.push_back({k, components(o.value, o.dtype)});
+    for (auto& v : values.back().second) all.push_back(v);
+  }
+  Rows r = rows_of(all, axes);
+  std::set<int> stored;
+  for (int k : outputs) for (auto x : g.outputs[size_t(k)].axes) if (x >= 0) stored.insert(int(x));
+  std::set<int> rows = r.any ? r.vars : stored;
+  if (r.scan >= 0) {
+    rows.insert(stored.begin(), stored.end());
+    if (!is_one(a.vars[size_t(r.scan)].extent)) rows.erase(r.scan), a.scan_axis = r.scan;
+  }
+  a.reduces = r.any;
+  auto wide = [&](int v) { return !is_one(a.vars[size_t(v)].extent); };
+  for (int v : rows) if (wide(v)) a.rows.push_back(v);
+  Box inner;
+  for (int v : stored) if (wide(v) && !rows.count(v)) inner.vars.push_back(v);
+  if (!inner.vars.empty()) {
+    for (int v : inner.vars) a.vars[size_t(v)].box = 0;
+    inner.ordered = a.scan_axis >= 0;
+    a.boxes.push_back(inner);
+  }
+
+  Renamer rename(a, rows, axes);
+  for (auto& [k, parts] : values) {
+    auto& o = g.outputs[size_t(k)];
+    for (size_t p = 0; p < parts.size(); ++p) {
+      Output out;
+      out.buffer = a.inputs + k;
+      out.part = parts.size() > 1 ? int(p) + 1 : 0;
+      out.value = rename(parts[p]);
+      for (auto x : o.axes) out.axes.push_back(x >= 0 && wide(int(x)) ? int(x) : Access::kNothing);
+      a.outputs.push_back(out);
+    }
+  }
+
+  collect_accesses(a);
+  return a;
+}
+
+Analysis analyse_scatter(const Group& g) {
+  Analysis a;
+  a.scatter = true;
+  a.inputs = int(g.inputs.size());
+  for (auto& i : g.inputs) a.dtypes.push_back(i.dtype);
+  DType d = g.outputs[0].dtype;
+  a.dtypes.push_back(d);
+  auto& scatter = *g.scatter;
+  int axes = a.axes = int(scatter.domain.size());
+  for (auto e : scatter.domain) {
+    Variable v;
+    v.extent = loop::size(e);
+    a.vars.push_back(v);
+  }
+  // Points that differ in an axis which alone is the index of a dimension never meet.
+  std::vector<int> uses(size_t(axes), 0);
+  FreeVars free;
+  for (auto& t : scatter.target) for (int v : free.of(t)) if (v < axes) ++uses[size_t(v)];
+  std::set<int> parallel;
+  for (auto& t : scatter.target)
+    if (t->kind == Kind::index && uses[size_t(t->slot)] == 1 && !is_one(a.vars[size_t(t->slot)].extent)) parallel.insert(t->slot);
+  Box order;
+  order.ordered = true;
+  for (int v = 0; v < axes; ++v) {
+    if (is_one(a.vars[size_t(v)].extent)) continue;
+    if (parallel.count(v)) a.rows.push_back(v);
+    else { a.vars[size_t(v)].box = 0; order.vars.push_back(v); }
+  }
+  a.boxes.push_back(order);
+
+  Expr before = loop::load(a.inputs, d, scatter.target), value = loop::cast(scatter.value, before.dtype());
+  using Combine = loop::Scatter::Combine;
+  bool truth = d == DType::Bool;
+  switch (scatter.combine) {
+    case Combine::assign: break;
+    case Combine::sum: value = truth ? before | value : before + value; break;
+    case Combine::prod: value = truth ? before & value : before * value; break;
+    case Combine::max: value = truth ? before | value : loop::max(before, value); break;
+    case Combine::min: value = truth ? before & value : loop::min(before, value); break;
+  }
+  auto parts = components(value, d);
+  std::set<int> none;
+  Renamer rename(a, none, axes);
+  std::vector<Expr> target;
+  for (auto& t : scatter.target) target.push_back(rename(components(t, DType::Int64)[0]));
+  for (size_t p = 0; p < parts.size(); ++p) {
+    Output out;
+    out.buffer = a.inputs;
+    out.part = parts.size() > 1 ? int(p) + 1 : 0;
+    out.value = rename(parts[p]);
+    for (auto& t : target)
+      out.axes.push_back(t->kind == Kind::index ? t->slot : is_zero(t) ? Access::kNothing : Access::kComputed);
+    out.target = target;
+    a.outputs.push_back(out);
+  }
+  collect_accesses(a);
+  return a;
+}
+
+}  // namespace facula::schedule

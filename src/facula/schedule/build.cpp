@@ -1,0 +1,462 @@
+#include "facula/schedule/build.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace facula::schedule {
+
+using loop::Expr;
+using loop::Kind;
+using loop::Monoid;
+
+namespace {
+
+constexpr int64_t kChunkElements = 16384;  // of a split reduction
+constexpr int64_t kLaneBlock = 64;         // lanes in a task are a multiple of this
+
+Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
+int64_t ceil_div(int64_t a, int64_t b) { return b ? (a + b - 1) / b : 0; }
+
+std::string text(const std::vector<Merged>& loops) {
+  std::string s;
+  for (auto& m : loops) { for (int v : m) s += std::to_string(v) + ","; s += ";"; }
+  return s;
+}
+
+class Builder {
+ public:
+  Builder(const std::string& name, const Analysis& a, const Decisions& d) : name_(name), a_(a), d_(d) {
+    for (size_t k = 0; k < a.accesses.size(); ++k)
+      if (a.accesses[k].node) at_[a.accesses[k].node.get()] = k;
+    bool overlap = std::find(d.overlaps.begin(), d.overlaps.end(), 1) != d.overlaps.end();
+    for (size_t k = 0; k < a.dtypes.size(); ++k) {
+      bool output = int(k) >= a.inputs;
+      size_t o = k - size_t(a.inputs);
+      bool shared = output ? o < d.overlaps.size() && d.overlaps[o] : overlap;
+      buffers_.push_back({a.dtypes[k], !shared, false});
+    }
+    next_var_ = int(a.vars.size());
+  }
+
+  Built run() {
+    size_t index = 0;
+    for (auto& access : a_.accesses) {
+      unit_at_.push_back(index);
+      for (int v : access.dims) index += v == Access::kComputed;
+    }
+    std::vector<FlatStore> stores;
+    for (auto& o : a_.outputs) {
+      FlatStore s;
+      s.buffer = o.buffer;
+      s.part = o.part;
+      s.value = flat(o.value);
+      s.offset = offset(size_t(o.access));
+      for (size_t b = 0; b < d_.boxes.size(); ++b)
+        for (auto& m : d_.boxes[b])
+          if (!a_.scatter && std::find(o.axes.begin(), o.axes.end(), m.back()) != o.axes.end()) s.sweep.push_back({m.back(), extent(m)});
+      stores.push_back(std::move(s));
+    }
+    if (a_.scatter) scatter(std::move(stores));
+    else if (d_.split >= 0) split(std::move(stores));
+    else {
+      for (auto& s : stores) s.value = in_two_sweeps(s.value);
+      rows_nest(std::move(stores));
+    }
+    return std::move(built_);
+  }
+
+ private:
+  // ---- parameters
+  Expr param(std::string key, std::function<int64_t(const Numbers&)> value) {
+    auto [it, fresh] = numbers_.try_emplace(key, int(recipes_.size()));
+    if (fresh) recipes_.push_back({std::move(key), std::move(value)});
+    return loop::param(it->second);
+  }
+  Expr extent(const Merged& m) {
+    auto& first = a_.vars[size_t(m[0])];
+    if (m.size() == 1 && (first.ragged || first.extent->kind == Kind::constant)) return flat(first.extent);
+    std::vector<Merged> loops{m};
+    return param("extent " + text(loops), [loops](const Numbers& n) { return n.count(loops); });
+  }
+  Expr stride(int buffer, const std::vector<size_t>& dims) {
+    std::string key = "stride " + std::to_string(buffer) + ":";
+    for (size_t k : dims) key += std::to_string(k) + ",";
+    return param(key, [buffer, dims](const Numbers& n) {
+      int64_t s = 0;
+      for (size_t k : dims) s += n.stride(buffer, k);
+      return s;
+    });
+  }
+
+  // How an access moves with a loop, by its number.
+  Expr coefficient(size_t k, int var) {
+    auto& access = a_.accesses[k];
+    int8_t known = d_.stride_class(k, var, a_.vars.size());
+    if (known >= 0) return integer(known);
+    std::vector<size_t> dims;
+    for (size_t i = 0; i < access.dims.size(); ++i) if (access.dims[i] == var) dims.push_back(i);
+    if (dims.empty()) return integer(0);
+    if (access.kind != Access::Kind::position) return stride(access.buffer, dims);
+    std::vector<Merged> inner;
+    for (size_t i = dims[0] + 1; i < access.dims.size(); ++i) if (access.dims[i] >= 0) inner.push_back({access.dims[i]});
+    if (inner.empty()) return integer(1);
+    return param("extent " + text(inner), [inner](const Numbers& n) { return n.count(inner); });
+  }
+
+  Expr offset(size_t k) {
+    auto& access = a_.accesses[k];
+    Expr sum = integer(0);
+    std::set<int> done;
+    for (int v : access.dims)
+      if (v >= 0 && done.insert(v).second && is_loop(v)) sum = sum + loop::index(v) * coefficient(k, v);
+    size_t computed = unit_at_[k];
+    for (size_t i = 0; i < access.dims.size(); ++i) {
+      if (access.dims[i] != Access::kComputed) continue;
+      Expr at = flat(access.indices[i]);
+      sum = sum + (d_.unit[computed++] ? at : at * stride(access.buffer, {i}));
+    }
+    return sum;
+  }
+  // Variables that stand for a merged loop; bound ones of nested reductions always do.
+  bool is_loop(int v) {
+    auto in = [&](const std::vector<Merged>& loops) {
+      for (auto& m : loops)
+        if (std::find(m.begin(), m.end(), v) != m.end()) return m.back() == v ? 1 : 0;
+      return -1;
+    };
+    if (int r = in(d_.rows); r >= 0) return r;
+    for (auto& b : d_.boxes) if (int r = in(b); r >= 0) return r;
+    return true;
+  }
+
+  // Loads at flat offsets, sizes as parameters, reductions over merged loops.
+  Expr flat(Expr e) {
+    if (auto it = flat_.find(e.get()); it != flat_.end()) return it->second;
+    Expr r;
+    switch (e->kind) {
+      case Kind::load: r = loop::load(e->slot, e->memory, {offset(at_.at(e.get()))}, e->part); break;
+      case Kind::position: r = offset(at_.at(e.get())); break;
+      case Kind::size: {
+        SymInt s = e->size;
+        r = s.is_symbolic() ? param("size " + std::to_string(s.identity()), [s](const Numbers& n) { return n.layout->size_of(s); }) : e;
+        break;
+      }
+      case Kind::reduce: {
+        std::vector<loop::BoundVar> bound;
+        int box = e->bound.empty() ? kNested : a_.vars[size_t(e->bound[0].var)].box;
+        if (box >= 0) for (auto& m : d_.boxes[size_t(box)]) bound.push_back({m.back(), extent(m)});
+        else for (auto& b : e->bound) bound.push_back({b.var, flat(b.extent)});
+        std::vector<Expr> values;
+        for (auto& x : e->args) values.push_back(flat(x));
+        r = loop::reduce(e->monoid, bound, values);
+        break;
+      }
+      case Kind::scan: {
+        std::vector<Expr> values;
+        for (auto& x : e->args) values.push_back(flat(x));
+        r = loop::scan(e->monoid, e->slot, {e->bound[0].var, flat(e->bound[0].extent)}, values);
+        break;
+      }
+      default: {
+        bool whole = false;
+        r = loop::rewrite(e, [&](Expr x) -> Expr {
+          if (same(x, e) && !whole) { whole = true; return {}; }
+          return flat(x);
+        });
+      }
+    }
+    flat_.emplace(e.get(), r);
+    return r;
+  }
+
+  // ---- nests
+  static double work_of(const std::vector<FlatStore>& stores) {
+    std::vector<Expr> values;
+    for (auto& s : stores) values.push_back(s.value);
+    return operation_count(values) + double(stores.size());
+  }
+
+  // Tasks: pieces of a vector of rows, or whole rows, about `elements` big. `inner`: elements in one row.
+  struct Shape { std::function<int64_t(const Numbers&)> lanes, rest, inner; std::string key; };
+  void tile(NestSpec& spec, const Shape& s, int64_t elements, double operations) {
+    auto lanes = s.lanes, rest = s.rest, inner = s.inner;
+    auto operation_units = int64_t(operations) + 1;
+    std::string key = s.key + " " + std::to_string(elements) + " " + std::to_string(operation_units) + (spec.chunked ? " c" : " r");
+    auto chunk = [lanes, inner, elements](const Numbers& n) {
+      int64_t wanted = ceil_div(elements / std::max<int64_t>(1, inner(n)), kLaneBlock) * kLaneBlock;
+      return std::max<int64_t>(1, std::min(std::max(wanted, kLaneBlock), std::max<int64_t>(lanes(n), 1)));
+    };
+    auto task_rows = [lanes, rest, inner, elements](const Numbers& n) {
+      int64_t one = std::max<int64_t>(1, lanes(n) * inner(n));
+      return std::max<int64_t>(1, std::min(elements / one, std::max<int64_t>(1, rest(n))));
+    };
+    if (spec.chunked) {
+      spec.chunk = param("chunk " + key, chunk);
+      spec.chunks = param("chunks " + key, [=](const Numbers& n) { return ceil_div(lanes(n), chunk(n)); });
+      spec.tasks = param("tasks " + key, [=](const Numbers& n) { return rest(n) * ceil_div(lanes(n), chunk(n)); });
+      spec.cost = param("cost " + key, [=](const Numbers& n) { return chunk(n) * std::max<int64_t>(1, inner(n)) * operation_units; });
+    } else {
+      spec.task_rows = param("task_rows " + key, task_rows);
+      spec.tasks = param("tasks " + key, [=](const Numbers& n) { return lanes(n) ? ceil_div(rest(n), task_rows(n)) : 0; });
+      spec.cost = param("cost " + key, [=](const Numbers& n) { return task_rows(n) * lanes(n) * std::max<int64_t>(1, inner(n)) * operation_units; });
+      if (spec.rows.size() == size_t(spec.row_vector)) spec.tasks = integer(1);
+    }
+  }
+
+  std::function<int64_t(const Numbers&)> counter(std::vector<Merged> loops) {
+    return [loops](const Numbers& n) { return n.count(loops); };
+  }
+  std::function<int64_t(const Numbers&)> widest_box() {
+    auto boxes = d_.boxes;
+    return [boxes](const Numbers& n) {
+      int64_t most = 1;
+      for (auto& b : boxes) most = std::max(most, n.count(b));
+      return most;
+    };
+  }
+  std::vector<Loop> loops_of(const std::vector<Merged>& merged) {
+    std::vector<Loop> l;
+    for (auto& m : merged) l.push_back({m.back(), extent(m)});
+    return l;
+  }
+
+  void rows_nest(std::vector<FlatStore> stores) {
+    NestSpec spec;
+    spec.name = name_;
+    spec.rows = loops_of(d_.rows);
+    spec.row_vector = d_.row_vector >= 0;
+    spec.chunked = d_.chunked;
+    for (int v : d_.box_vectors) if (v >= 0) spec.vectors.push_back(v);
+    double operations = work_of(stores);
+    spec.stores = std::move(stores);
+    auto rest = d_.rows;
+    std::vector<Merged> lanes;
+    if (spec.row_vector) { lanes.push_back(rest.back()); rest.pop_back(); }
+    tile(spec, {counter(lanes), counter(rest), widest_box(), "main"}, task_elements(a_), operations);
+    add(std::move(spec));
+  }
+
+  void scatter(std::vector<FlatStore> stores) {
+    NestSpec spec;
+    spec.name = name_;
+    spec.rows = loops_of(d_.rows);
+    spec.row_vector = d_.row_vector >= 0;
+    spec.chunked = d_.chunked;
+    spec.serial = loops_of(d_.boxes[0]);
+    double operations = work_of(stores);
+    for (auto& s : stores) s.value = in_two_sweeps(s.value);
+    spec.stores = std::move(stores);
+    auto rest = d_.rows;
+    std::vector<Merged> lanes;
+    if (spec.row_vector) { lanes.push_back(rest.back()); rest.pop_back(); }
+    tile(spec, {counter(lanes), counter(rest), counter(d_.boxes[0]), "scatter"}, task_elements(a_), operations);
+    add(std::move(spec));
+  }
+
+  void add(NestSpec spec) { built_.launches.push_back(finish(std::move(spec), buffers_, recipes_)); }
+
+  int temporary(DType d, std::function<int64_t(const Numbers&)> numel) {
+    built_.temporaries.push_back({d, std::move(numel)});
+    buffers_.push_back({d, true, false});
+    return int(buffers_.size()) - 1;
+  }
+
+  // ---- split reductions: partial results of chunks, then their combination, level by level; then the rest
+  struct Level { std::vector<Expr> folds; };
+
+  std::vector<Expr> ready(const std::vector<FlatStore>& stores) {
+    std::vector<Expr> found;
+    std::unordered_set<const loop::Node*> seen, blocked;
+    std::set<int> rows;
+    for (auto& m : d_.rows) rows.insert(m.back());
+    auto visit = [&](auto&& self, Expr e) -> void {
+      if (!e->has_reduce || !seen.insert(e.get()).second) return;
+      bool inside = false;
+      for (auto& a : e->args) { self(self, a); inside |= blocked.count(a.get()) > 0; }
+      if (!inside && e->kind == Kind::reduce) {
+        bool depends = false;
+        for (int v : free_vars(e)) depends |= !rows.count(v);
+        if (!depends) found.push_back(e), inside = true;
+      }
+      if (inside) blocked.insert(e.get());
+    };
+    for (auto& s : stores) visit(visit, s.value);
+    return found;
+  }
+
+  void split(std::vector<FlatStore> stores) {
+    auto& box = d_.boxes[0];
+    const Merged* cut = nullptr;
+    std::vector<Merged> others;
+    for (auto& m : box) (m.back() == d_.split ? void(cut = &m) : others.push_back(m));
+    auto cut_count = counter({*cut}), other_count = counter(others), row_count = counter(d_.rows);
+    bool lanes = d_.row_vector >= 0;
+    auto row_lanes = counter(lanes ? std::vector<Merged>{d_.rows.back()} : std::vector<Merged>{});
+    // Elements of the cut variable in one chunk.
+    auto chunk = [=](const Numbers& n) {
+      int64_t beside = std::max<int64_t>(1, other_count(n)) * (lanes ? std::clamp<int64_t>(row_lanes(n), 1, 4 * kLaneBlock) : 1);
+      int64_t per_chunk = std::max<int64_t>(1, kChunkElements / beside);
+      return std::max<int64_t>(1, std::min(per_chunk, cut_count(n)));
+    };
+    auto chunks = [=](const Numbers& n) { return ceil_div(cut_count(n), chunk(n)); };
+    Expr chunk_size = param("split", chunk), chunk_count = param("splits", chunks);
+    int c = next_var_++;
+    Expr first = loop::index(c) * chunk_size;
+
+    // Row-major position among the rows.
+    Expr row = integer(0);
+    std::vector<Loop> row_loops = loops_of(d_.rows);
+    for (auto& l : row_loops) row = row * l.extent + loop::index(l.var);
+    Expr rows = param("extent " + text(d_.rows), row_count);
+    if (d_.rows.empty()) rows = integer(1);
+
+    int merge_var = 1 << 12;
+    while (true) {
+      auto folds = ready(stores);
+      if (folds.empty()) break;
+      NestSpec partial;
+      partial.name = name_ + "_partial";
+      partial.rows.push_back({c, chunk_count});
+      for (auto& l : row_loops) partial.rows.push_back(l);
+      partial.row_vector = lanes;
+      partial.chunked = lanes;
+      for (int v : d_.box_vectors) if (v >= 0) partial.vectors.push_back(v);
+      NestSpec combine;
+      combine.name = name_ + "_combine";
+      int flat_row = next_var_++;
+      std::unordered_map<const loop::Node*, std::vector<Expr>> known;
+      Expr here = d_.rows.empty() ? integer(0) : loop::index(flat_row);
+      for (auto& f : folds) {
+        std::vector<loop::BoundVar> bound;
+        for (auto& b : f->bound)
+          bound.push_back({b.var, b.var == d_.split ? loop::min(b.extent - first, chunk_size) : b.extent});
+        std::pair<int, Expr> shift{d_.split, first + loop::index(d_.split)};
+        std::vector<Expr> values;
+        for (auto& x : f->args) values.push_back(loop::substitute(x, std::span(&shift, 1)));
+        Expr piece = loop::reduce(f->monoid, bound, values);
+        int count = loop::components(f->monoid);
+        std::vector<Expr> parts;
+        Merge merge{f->monoid, f->args[0].dtype(), merge_var, {c, chunk_count}, {}};
+        std::vector<Expr> merged;
+        for (int k = 0; k < count; ++k) {
+          Expr value = count == 1 ? piece : loop::part(piece, k);
+          DType d = value.dtype();
+          int of_chunks = temporary(d, [=](const Numbers& n) { return chunks(n) * row_count(n); });
+          FlatStore s;
+          s.buffer = of_chunks;
+          s.value = in_two_sweeps(value);
+          s.offset = loop::index(c) * rows + row;
+          partial.stores.push_back(s);
+          merge.parts.push_back(loop::load(of_chunks, d, {loop::index(c) * rows + here}));
+        }
+        bool pairwise = f->monoid == Monoid::welford || f->monoid == Monoid::logsumexp;
+        for (int k = 0; k < count; ++k) {
+          DType d = merge.parts[size_t(k)].dtype();
+          Expr value = loop::local(merge_var + k, d);
+          if (!pairwise) {
+            Expr all = loop::reduce(f->monoid, {{c, chunk_count}}, merge.parts);
+            value = count == 1 ? all : loop::part(all, k);
+          }
+          int of_rows = temporary(d, row_count);
+          FlatStore s;
+          s.buffer = of_rows;
+          s.value = value;
+          s.offset = here;
+          combine.stores.push_back(s);
+          known[f.get()].push_back(loop::load(of_rows, d, {row}));
+        }
+        if (pairwise) combine.merges.push_back(merge);
+        merge_var += 8;
+      }
+      double operations = work_of(partial.stores);
+      auto rest_rows = d_.rows;
+      if (lanes) rest_rows.pop_back();
+      auto rest_count = counter(rest_rows);
+      auto pieces = [=](const Numbers& n) { return chunks(n) * rest_count(n); };
+      auto piece_size = [=](const Numbers& n) { return std::max<int64_t>(1, chunk(n) * other_count(n)); };
+      tile(partial, {row_lanes, pieces, piece_size, "partial"}, kChunkElements, operations);
+      add(std::move(partial));
+      if (d_.rows.empty()) {
+        if (combine.merges.empty()) combine.vectors.push_back(c);
+        combine.tasks = integer(1);
+        combine.cost = chunk_count;
+      } else {
+        combine.rows.push_back({flat_row, rows});
+        combine.row_vector = combine.chunked = true;
+        tile(combine, {row_count, [](const Numbers&) { return int64_t(1); }, chunks, "combine"}, kChunkElements, 4);
+      }
+      add(std::move(combine));
+      for (auto& s : stores) s.value = replaced(s.value, known);
+    }
+
+    // What is left is pointwise: stores along the rows, then those along the box too.
+    while (!stores.empty()) {
+      std::vector<Loop> sweep = stores[0].sweep;
+      bool inner = !sweep.empty();
+      auto runs_along = [&](const std::vector<Loop>& l, int v) {
+        return std::any_of(l.begin(), l.end(), [&](const Loop& x) { return x.var == v; });
+      };
+      NestSpec map;
+      map.name = name_ + "_map";
+      std::vector<Merged> loops = d_.rows;
+      std::vector<FlatStore> chosen;
+      std::vector<FlatStore> left;
+      for (auto& s : stores) {
+        bool same_sweep = s.sweep.size() == sweep.size();
+        for (size_t k = 0; same_sweep && k < sweep.size(); ++k) same_sweep = s.sweep[k].var == sweep[k].var;
+        (same_sweep ? chosen : left).push_back(s);
+      }
+      stores = std::move(left);
+      for (auto& m : box) if (runs_along(sweep, m.back())) loops.push_back(m);
+      int vector = lanes ? d_.row_vector : inner && runs_along(sweep, d_.box_vectors[0]) ? d_.box_vectors[0] : loops.empty() ? -1 : loops.back().back();
+      for (size_t k = 0; k < loops.size(); ++k)
+        if (loops[k].back() == vector) { std::rotate(loops.begin() + long(k), loops.begin() + long(k) + 1, loops.end()); break; }
+      for (auto& s : chosen) s.sweep.clear();
+      map.rows = loops_of(loops);
+      map.row_vector = map.chunked = !loops.empty();
+      double operations = work_of(chosen);
+      map.stores = std::move(chosen);
+      if (loops.empty()) {
+        map.tasks = integer(1);
+        map.cost = integer(1);
+      } else {
+        Merged last = loops.back();
+        std::vector<Merged> rest(loops.begin(), loops.end() - 1);
+        int64_t elements = task_elements(a_);
+        tile(map, {counter({last}), counter(rest), [](const Numbers&) { return int64_t(1); }, text(loops)}, elements, operations);
+      }
+      add(std::move(map));
+    }
+  }
+
+  static Expr replaced(Expr e, const std::unordered_map<const loop::Node*, std::vector<Expr>>& known) {
+    return loop::rewrite(e, [&](Expr x) -> Expr {
+      if (!x->has_reduce) return x;
+      if (x->kind == Kind::part)
+        if (auto it = known.find(x->args[0].get()); it != known.end()) return it->second[size_t(x->slot)];
+      auto it = known.find(x.get());
+      return it == known.end() ? Expr() : it->second[0];
+    });
+  }
+
+  const std::string& name_;
+  const Analysis& a_;
+  const Decisions& d_;
+  Built built_;
+  std::vector<BufferInfo> buffers_;
+  std::vector<Recipe> recipes_;
+  std::map<std::string, int> numbers_;
+  std::unordered_map<const loop::Node*, size_t> at_;
+  std::unordered_map<const loop::Node*, Expr> flat_;
+  std::vector<size_t> unit_at_;
+  int next_var_ = 0;
+};
+
+}  // namespace
+
+Built build(const std::string& name, const Analysis& a, const Decisions& d) { return Builder(name, a, d).run(); }
+
+}  // namespace facula::schedule

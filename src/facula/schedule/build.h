@@ -1,0 +1,63 @@
+// The nests of an analysis under decisions, with the recipe of every parameter: how a call's numbers give its value.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "facula/loop/nest.h"
+#include "facula/schedule/decide.h"
+
+namespace facula::schedule {
+
+struct Recipe {
+  std::string key;                               // equal keys mean equal values
+  std::function<int64_t(const Numbers&)> value;
+};
+struct BuiltLaunch {
+  std::shared_ptr<const loop::Nest> nest;
+  std::vector<int> buffers;                      // inputs, outputs, temporaries
+  std::vector<Recipe> params;
+};
+struct Built {
+  std::vector<BuiltLaunch> launches;
+  struct Scratch { DType dtype; std::function<int64_t(const Numbers&)> numel; };
+  std::vector<Scratch> temporaries;
+};
+
+Built build(const std::string& name, const Analysis& a, const Decisions& d);
+
+// One nest, from rows, boxes and stores over flat offsets.
+struct Loop { int var; loop::Expr extent; };
+struct FlatStore {
+  int buffer, part = 0;
+  loop::Expr value, offset;
+  std::vector<Loop> sweep;                       // loops beyond the rows, outermost first
+};
+// Components of partial results, combined in order along `loop`: locals `var`... hold the result.
+struct Merge {
+  loop::Monoid monoid;
+  DType dtype;
+  int var;
+  Loop loop;
+  std::vector<loop::Expr> parts;
+};
+struct NestSpec {
+  std::string name;
+  std::vector<Loop> rows;                        // outermost first
+  bool row_vector = false;                       // the last row loop runs in lanes
+  bool chunked = false;                          // and a task is a piece of it
+  std::vector<int> vectors;                      // loops of sweeps that run in lanes
+  std::vector<Merge> merges;
+  std::vector<FlatStore> stores;
+  std::vector<Loop> serial;                      // between the rows: run in order, around the lanes (scatter)
+  loop::Expr tasks, task_rows, chunk, chunks, cost;  // whole rows in a task; lanes in a piece; pieces in a row
+};
+// Renumbers buffers, parameters, variables and locals in order of appearance, and shares equal nests.
+struct BufferInfo { DType dtype; bool unique; bool written; };
+BuiltLaunch finish(NestSpec spec, const std::vector<BufferInfo>& buffers, const std::vector<Recipe>& params);
+
+// Variance as two sums, and logsumexp as a maximum and a sum.
+loop::Expr in_two_sweeps(loop::Expr e);
+
+}  // namespace facula::schedule

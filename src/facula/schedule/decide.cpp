@@ -1,0 +1,256 @@
+#include "facula/schedule/decide.h"
+
+#include <algorithm>
+
+namespace facula::schedule {
+
+using loop::Expr;
+using loop::Fn;
+using loop::Kind;
+
+namespace {
+
+constexpr int64_t kTaskOperations = 16384;
+constexpr int64_t kFewTasks = 8;             // fewer tasks than this are not enough for many threads
+constexpr int64_t kSplitFrom = 1 << 16;      // elements that are worth two launches
+
+int64_t floor_div(int64_t a, int64_t b) {
+  if (!b) return 0;
+  int64_t q = a / b;
+  return q - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+// Largest strides first: in the stores, then in the loads.
+bool outer_first(const Numbers& n, int a, int b) {
+  for (auto kind : {Access::Kind::store, Access::Kind::load})
+    for (auto& access : n.analysis->accesses) {
+      if (access.kind != kind) continue;
+      int64_t x = std::abs(n.coefficient(access, a)), y = std::abs(n.coefficient(access, b));
+      if (x != y && x && y) return x > y;
+    }
+  return a < b;
+}
+
+std::vector<Merged> ordered(const Numbers& n, std::vector<int> vars, bool keep_order) {
+  if (!keep_order)  // insertion: the relation need not be transitive where operands disagree
+    for (size_t i = 1; i < vars.size(); ++i)
+      for (size_t j = i; j > 0 && outer_first(n, vars[j], vars[j - 1]); --j) std::swap(vars[j], vars[j - 1]);
+  std::vector<Merged> merged;
+  for (int v : vars) {
+    auto& all = n.analysis->vars;
+    bool joins = !merged.empty() && all[size_t(v)].plain && !all[size_t(v)].ragged;
+    if (joins) {
+      int u = merged.back().back();
+      joins = all[size_t(u)].plain && !all[size_t(u)].ragged;
+      for (auto& a : n.analysis->accesses)
+        joins = joins && n.coefficient(a, u) == n.coefficient(a, v) * n.extents[size_t(v)];
+    }
+    if (joins) merged.back().push_back(v);
+    else merged.push_back({v});
+  }
+  return merged;
+}
+
+// Bytes that are read or written side by side if `v` runs in lanes.
+int64_t contiguous_bytes(const Numbers& n, int v) {
+  int64_t bytes = 0;
+  for (auto& a : n.analysis->accesses) {
+    if (a.kind == Access::Kind::position) continue;
+    int64_t c = n.coefficient(a, v);
+    if (c == 1) bytes += a.bytes * (a.inner || n.analysis->boxes.empty() ? 32 : 2) + (a.kind == Access::Kind::store);
+    for (size_t d = 0; d < a.dims.size(); ++d)
+      if (a.dims[d] == Access::kComputed && n.stride(a.buffer, d) == 1) {
+        auto f = free_vars(a.indices[d]);
+        if (std::find(f.begin(), f.end(), v) != f.end()) bytes += a.bytes;
+      }
+  }
+  return bytes;
+}
+
+void move_last(std::vector<Merged>& loops, int v) {
+  for (size_t k = 0; k < loops.size(); ++k)
+    if (loops[k].back() == v) std::rotate(loops.begin() + long(k), loops.begin() + long(k) + 1, loops.end());
+}
+
+}  // namespace
+
+int64_t evaluate(Expr e, const Layout& l) {
+  switch (e->kind) {
+    case Kind::constant: return e->value.to_int();
+    case Kind::size: return e->size.is_symbolic() ? l.size_of(e->size) : e->size.concrete();
+    case Kind::cast: return evaluate(e->args[0], l);
+    case Kind::select: return evaluate(e->args[evaluate(e->args[0], l) ? 1 : 2], l);
+    case Kind::call: break;
+    default: internal_check(false) << "schedule: not an extent: " << loop::print(e);
+  }
+  int64_t a = evaluate(e->args[0], l), b = e->args.size() > 1 ? evaluate(e->args[1], l) : 0;
+  switch (e->fn) {
+    case Fn::neg: return -a;
+    case Fn::abs: return std::abs(a);
+    case Fn::add: return a + b;
+    case Fn::sub: return a - b;
+    case Fn::mul: return a * b;
+    case Fn::floordiv: return floor_div(a, b);
+    case Fn::truncdiv: return b ? a / b : 0;
+    case Fn::remainder: return b ? a - floor_div(a, b) * b : 0;
+    case Fn::max: return std::max(a, b);
+    case Fn::min: return std::min(a, b);
+    case Fn::lt: return a < b;
+    case Fn::le: return a <= b;
+    case Fn::gt: return a > b;
+    case Fn::ge: return a >= b;
+    case Fn::eq: return a == b;
+    case Fn::ne: return a != b;
+    default: internal_check(false) << "schedule: not an extent: " << loop::print(e);
+  }
+  return 0;
+}
+
+int64_t Numbers::stride(int buffer, size_t dim) const {
+  auto& s = buffer < analysis->inputs ? layout->input_strides[size_t(buffer)]
+                                      : layout->output_strides[size_t(buffer - analysis->inputs)];
+  return dim < s.size() ? s[dim] : 0;
+}
+
+int64_t Numbers::coefficient(const Access& a, int var) const {
+  int64_t c = 0;
+  for (size_t d = 0; d < a.dims.size(); ++d) {
+    if (a.dims[d] != var) continue;
+    if (a.kind == Access::Kind::position) {
+      int64_t inner = 1;
+      for (size_t k = d + 1; k < a.dims.size(); ++k) if (a.dims[k] >= 0) inner *= extents[size_t(a.dims[k])];
+      c += inner;
+    } else {
+      c += stride(a.buffer, d);
+    }
+  }
+  return c;
+}
+
+int64_t Numbers::count(const std::vector<Merged>& axes) const {
+  int64_t n = 1;
+  for (auto& m : axes) for (int v : m) n *= extents[size_t(v)];
+  return n;
+}
+
+Numbers numbers(const Analysis& a, const Layout& l) {
+  Numbers n;
+  n.analysis = &a;
+  n.layout = &l;
+  for (size_t k = 0; k < a.vars.size(); ++k)
+    n.extents.push_back(k < l.extents.size() ? l.extents[k] : a.vars[k].ragged ? 1 : evaluate(a.vars[k].extent, l));
+  return n;
+}
+
+int64_t task_elements(const Analysis& a) {
+  int64_t n = 16384;
+  while (n > 256 && double(n) * a.operations > double(kTaskOperations)) n /= 2;
+  return n;
+}
+
+Decisions decide(const Analysis& a, const Numbers& n) {
+  Decisions d;
+  d.rows = ordered(n, a.rows, false);
+  for (auto& b : a.boxes) d.boxes.push_back(ordered(n, b.vars, b.ordered));
+  d.box_vectors.assign(a.boxes.size(), -1);
+
+  auto best = [&](const std::vector<Merged>& loops, bool last_only) {
+    std::pair<int64_t, int> found{-1, -1};
+    for (size_t k = last_only && !loops.empty() ? loops.size() - 1 : 0; k < loops.size(); ++k) {
+      auto& m = loops[k];
+      if (a.vars[size_t(m.back())].ragged) continue;
+      int64_t bytes = contiguous_bytes(n, m.back());
+      if (bytes >= found.first) found = {bytes, m.back()};
+    }
+    return found;
+  };
+  auto extent = [&](const std::vector<Merged>& loops, int v) {
+    for (auto& m : loops) if (m.back() == v) return n.count({m});
+    return int64_t(0);
+  };
+  auto row = best(d.rows, false);
+  int64_t inner_bytes = -1, inner_extent = 0;
+  for (size_t b = 0; b < d.boxes.size(); ++b) {
+    bool in_scan = a.scan_axis >= 0 && std::find(a.boxes[b].vars.begin(), a.boxes[b].vars.end(), a.scan_axis) != a.boxes[b].vars.end();
+    auto v = in_scan ? std::pair<int64_t, int>{-1, -1} : best(d.boxes[b], a.boxes[b].ordered);
+    d.box_vectors[b] = v.second;
+    if (v.first > inner_bytes) inner_bytes = v.first, inner_extent = extent(d.boxes[b], v.second);
+  }
+  if (a.scatter) {
+    d.box_vectors.assign(a.boxes.size(), -1);
+    bool meets = false;  // lanes would go to computed places
+    for (auto& o : a.outputs)
+      for (auto& t : o.target)
+        if (t->kind != Kind::index)
+          for (int v : free_vars(t)) meets |= v == row.second;
+    if (!meets) d.row_vector = row.second;
+  } else if (row.second >= 0) {
+    int64_t lanes = extent(d.rows, row.second);
+    bool rows_in_lanes = a.boxes.empty() || row.first > inner_bytes || inner_bytes < 0;
+    if (!a.boxes.empty() && inner_bytes >= 0) {
+      if (!rows_in_lanes && inner_extent <= 8 && lanes >= 32) rows_in_lanes = true;
+      if (rows_in_lanes && lanes < 8 && inner_extent >= 32) rows_in_lanes = false;
+    }
+    if (rows_in_lanes) d.row_vector = row.second;
+  }
+  if (d.row_vector >= 0) {
+    move_last(d.rows, d.row_vector);
+    std::fill(d.box_vectors.begin(), d.box_vectors.end(), -1);
+  }
+  for (size_t b = 0; b < d.boxes.size(); ++b) if (d.box_vectors[b] >= 0) move_last(d.boxes[b], d.box_vectors[b]);
+
+  int64_t rows = n.count(d.rows), inner = 1;
+  for (auto& b : d.boxes) inner = std::max(inner, n.count(b));
+  int64_t lanes = d.row_vector >= 0 ? n.count({d.rows.back()}) : 1;
+  d.chunked = d.row_vector >= 0 && (d.rows.size() == 1 || lanes * inner > task_elements(a));
+
+  if (a.reduces && a.scan_axis < 0 && d.boxes.size() == 1 && rows > 0 && rows * inner >= kSplitFrom) {
+    int64_t tasks = d.row_vector >= 0 ? rows / std::max<int64_t>(lanes, 1) * ((lanes + 63) / 64) : rows;
+    if (tasks < kFewTasks) {
+      auto& loops = d.boxes[0];
+      const Merged* widest = &loops[0];
+      if (!a.boxes[0].ordered)
+        for (auto& m : loops) if (n.count({m}) > n.count({*widest})) widest = &m;
+      if (n.count({*widest}) >= 16) d.split = widest->back();
+    }
+  }
+
+  size_t vars = a.vars.size();
+  d.classes.assign(a.accesses.size() * vars, -1);
+  std::vector<int> vectors = d.box_vectors;
+  vectors.push_back(d.row_vector);
+  for (size_t k = 0; k < a.accesses.size(); ++k) {
+    auto& access = a.accesses[k];
+    for (int v : vectors) {
+      if (v < 0) continue;
+      int64_t c = n.coefficient(access, v);
+      if (c == 0 || c == 1) d.classes[k * vars + size_t(v)] = int8_t(c);
+    }
+    for (size_t i = 0; i < access.dims.size(); ++i)
+      if (access.dims[i] == Access::kComputed) d.unit.push_back(n.stride(access.buffer, i) == 1);
+  }
+  for (bool o : n.layout->output_overlaps) d.overlaps.push_back(o);
+  return d;
+}
+
+std::string Decisions::key() const {
+  std::string k;
+  auto number = [&](int64_t i) { k += std::to_string(i); k += ','; };
+  auto loops = [&](const std::vector<Merged>& l) {
+    for (auto& m : l) { for (int v : m) number(v); k += ';'; }
+    k += '|';
+  };
+  loops(rows);
+  for (auto& b : boxes) loops(b);
+  number(row_vector);
+  for (int v : box_vectors) number(v);
+  number(chunked);
+  number(split);
+  for (auto* list : {&classes, &unit, &overlaps}) {
+    for (int8_t c : *list) k += char('0' + c);
+    k += '|';
+  }
+  return k;
+}
+
+}  // namespace facula::schedule

@@ -1,0 +1,44 @@
+// The choices that make the class of a layout: how axes are ordered and merged, which are vectors, whether a reduction
+// is split. Equal decisions of one analysis give equal nests; sizes and strides are parameters.
+#pragma once
+#include <string>
+
+#include "facula/schedule/analysis.h"
+#include "facula/schedule/schedule.h"
+
+namespace facula::schedule {
+
+// The numbers of one call.
+struct Numbers {
+  const Analysis* analysis = nullptr;
+  const Layout* layout = nullptr;
+  Ints extents;                                  // by variable; 1 for ragged ones
+  int64_t coefficient(const Access& a, int var) const;  // elements that the access moves when the variable grows by one
+  int64_t stride(int buffer, size_t dim) const;
+  int64_t count(const std::vector<std::vector<int>>& axes) const;
+};
+Numbers numbers(const Analysis& a, const Layout& l);
+int64_t evaluate(loop::Expr e, const Layout& l);  // of sizes and constants
+
+// A loop of the nest: variables merged into one, outermost first. The last stands for all.
+using Merged = std::vector<int>;
+
+struct Decisions {
+  std::vector<Merged> rows;                      // outermost first; the vector, if it is one, last
+  std::vector<std::vector<Merged>> boxes;        // likewise
+  int row_vector = -1;                           // rows run in lanes; else
+  std::vector<int> box_vectors;                  // the loop of each box that does, or -1
+  bool chunked = false;                          // a task is a piece of one row of vectors (else some whole ones)
+  int split = -1;                                // the reduced variable that is cut in chunks
+  std::vector<int8_t> classes;                   // by access and variable: stride 0, 1, or -1 (a parameter)
+  std::vector<int8_t> unit;                      // computed dimensions in order: stride is one
+  std::vector<int8_t> overlaps;                  // by output
+  int8_t stride_class(size_t access, int var, size_t vars) const { return classes[access * vars + size_t(var)]; }
+  std::string key() const;
+};
+Decisions decide(const Analysis& a, const Numbers& n);
+
+// Elements of the full space that one task should compute.
+int64_t task_elements(const Analysis& a);
+
+}  // namespace facula::schedule

@@ -1,0 +1,594 @@
+// Rows, sweeps and stores as statements: see build.h.
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "facula/loop/simplify.h"
+#include "facula/schedule/build.h"
+
+namespace facula::schedule {
+
+using loop::Block;
+using loop::Expr;
+using loop::Kind;
+using loop::LoopKind;
+using loop::Monoid;
+using loop::Statement;
+
+namespace {
+
+constexpr int kFirstLocal = 1 << 12;
+
+Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
+Statement statement(Statement::Kind k) { Statement s; s.kind = k; return s; }
+bool is_fold(Expr e) { return e->kind == Kind::reduce || e->kind == Kind::scan; }
+
+class Writer {
+ public:
+  Writer(const NestSpec& spec, const std::vector<BufferInfo>& buffers) : spec_(spec), buffers_(buffers) {
+    for (auto& m : spec.merges) {
+      next_local_ = std::max(next_local_, m.var + 8);
+      for (int k = 0; k < loop::components(m.monoid); ++k) volatile_.insert(m.var + k);
+    }
+  }
+
+  Block write(int task_var) {
+    Block out;
+    std::vector<std::pair<int, Expr>> map;
+    Expr task = loop::index(task_var);
+    scope_.insert(task_var);
+    size_t whole = spec_.rows.size() - spec_.row_vector;  // rows that are not the vector
+    Block* at = &out;
+    Expr row = task, first_lane, lanes;
+    if (spec_.row_vector) lanes = spec_.rows.back().extent;
+    if (spec_.chunked) {
+      Expr piece = task;
+      if (whole) {
+        row = let(*at, loop::floordiv(task, spec_.chunks));
+        piece = let(*at, loop::remainder(task, spec_.chunks));
+      }
+      first_lane = let(*at, piece * spec_.chunk);
+      lanes = let(*at, loop::min(lanes - first_lane, spec_.chunk));
+    } else if (whole) {
+      Expr first = let(*at, task * spec_.task_rows), count = integer(1);
+      for (size_t k = 0; k < whole; ++k) count = count * spec_.rows[k].extent;
+      Statement loop = statement(Statement::Kind::loop);
+      loop.var = next_var();
+      loop.extent = let(*at, loop::min(count - first, spec_.task_rows));
+      scope_.insert(loop.var);
+      row = first + loop::index(loop.var);
+      at->push_back(std::move(loop));
+      at = &at->back().body;
+    }
+    for (size_t k = whole; k-- > 0;) {
+      auto& r = spec_.rows[k];
+      Expr i = k ? loop::remainder(row, r.extent) : row;
+      map.push_back({r.var, let(*at, i)});
+      if (k) row = let(*at, loop::floordiv(row, r.extent));
+    }
+    Expr lane;
+    if (spec_.row_vector) {
+      int v = spec_.rows.back().var;
+      lane = loop::index(v);
+      if (first_lane) map.push_back({v, first_lane + lane});
+    }
+    std::vector<FlatStore> stores = spec_.stores;
+    auto moved = [&](Expr e) { return loop::substitute(e, map); };
+    for (auto& s : stores) {
+      s.value = moved(s.value);
+      s.offset = moved(s.offset);
+      for (auto& l : s.sweep) l.extent = moved(l.extent);
+    }
+    merges_ = spec_.merges;
+    for (auto& m : merges_) for (auto& p : m.parts) p = moved(p);
+    serial(*at, 0, stores, lanes);
+    return out;
+  }
+
+ private:
+  // ---- loops in order, then the lanes, then the rows' own work
+  void serial(Block& block, size_t k, std::vector<FlatStore>& stores, Expr lanes) {
+    size_t mark = lets_.size();
+    if (k < spec_.serial.size()) {
+      hoist(block, roots_of(stores));
+      Statement loop = statement(Statement::Kind::loop);
+      loop.var = spec_.serial[k].var;
+      loop.extent = spec_.serial[k].extent;
+      scope_.insert(loop.var);
+      serial(loop.body, k + 1, stores, lanes);
+      block.push_back(std::move(loop));
+    } else if (spec_.row_vector) {
+      hoist(block, roots_of(stores));
+      Statement loop = statement(Statement::Kind::loop);
+      loop.var = spec_.rows.back().var;
+      loop.loop = LoopKind::vector;
+      loop.extent = lanes;
+      scope_.insert(loop.var);
+      in_lanes_ = true;
+      row(loop.body, stores);
+      block.push_back(std::move(loop));
+    } else {
+      row(block, stores);
+    }
+    lets_.resize(mark);
+  }
+
+  std::vector<Expr*> roots_of(std::vector<FlatStore>& stores) {
+    std::vector<Expr*> roots;
+    for (auto& s : stores) { roots.push_back(&s.value); roots.push_back(&s.offset); }
+    for (auto& m : merges_) for (auto& p : m.parts) roots.push_back(&p);
+    return roots;
+  }
+
+  void row(Block& block, std::vector<FlatStore>& stores) {
+    for (auto& m : merges_) merge(block, m);
+    for (auto& m : merges_) for (int k = 0; k < loop::components(m.monoid); ++k) volatile_.erase(m.var + k);
+    std::vector<Expr*> values;
+    for (auto& s : stores) values.push_back(&s.value);
+    resolve(block, values);
+    std::vector<bool> done(stores.size());
+    for (size_t k = 0; k < stores.size(); ++k) {
+      if (done[k]) continue;
+      std::vector<Statement> payload;
+      std::vector<Loop> sweep = stores[k].sweep;
+      for (size_t j = k; j < stores.size(); ++j) {
+        bool same_sweep = stores[j].sweep.size() == sweep.size();
+        for (size_t i = 0; same_sweep && i < sweep.size(); ++i) same_sweep = stores[j].sweep[i].var == sweep[i].var;
+        if (!same_sweep) continue;
+        done[j] = true;
+        Statement s = statement(Statement::Kind::store);
+        s.buffer = stores[j].buffer;
+        s.part = stores[j].part;
+        s.values = {stores[j].value};
+        s.offset = stores[j].offset;
+        payload.push_back(std::move(s));
+      }
+      run(block, sweep, 0, std::move(payload));
+    }
+  }
+
+  // ---- sweeps
+  void run(Block& block, const std::vector<Loop>& loops, size_t k, std::vector<Statement> payload) {
+    size_t mark = lets_.size();
+    std::vector<Expr*> roots;
+    for (auto& s : payload) {
+      for (auto& v : s.values) roots.push_back(&v);
+      if (s.offset) roots.push_back(&s.offset);
+    }
+    resolve(block, roots);
+    if (k == loops.size()) {
+      store_values(block, payload);
+      for (auto& s : payload) block.push_back(std::move(s));
+      lets_.resize(mark);
+      return;
+    }
+    hoist(block, roots);
+    auto scans = begin_scans(block, roots, loops[k].var);
+    Statement loop = statement(Statement::Kind::loop);
+    loop.var = loops[k].var;
+    loop.extent = loops[k].extent;
+    bool lanes = !in_lanes_ && std::find(spec_.vectors.begin(), spec_.vectors.end(), loop.var) != spec_.vectors.end();
+    if (lanes) loop.loop = LoopKind::vector;
+    in_lanes_ |= lanes;
+    bool fresh = scope_.insert(loop.var).second;
+    step_scans(loop.body, scans, roots);
+    run(loop.body, loops, k + 1, std::move(payload));
+    if (fresh) scope_.erase(loop.var);
+    if (lanes) in_lanes_ = false;
+    block.push_back(std::move(loop));
+    lets_.resize(mark);
+  }
+
+  // Stores of one element read what they overwrite before any of them is done.
+  void store_values(Block& block, std::vector<Statement>& payload) {
+    if (payload.size() < 2) return;
+    for (auto& s : payload)
+      if (s.kind == Statement::Kind::store && reads_written(s.values[0])) {
+        Statement l = statement(Statement::Kind::let);
+        l.var = next_local_++;
+        l.values = {s.values[0]};
+        s.values[0] = loop::local(l.var, l.values[0].dtype());
+        block.push_back(std::move(l));
+      }
+  }
+
+  struct Scan { Expr node; int var; };
+  std::vector<Scan> begin_scans(Block& block, const std::vector<Expr*>& roots, int var) {
+    std::vector<Scan> found;
+    std::unordered_set<const loop::Node*> seen;
+    for (auto* r : roots)
+      if ((*r)->has_reduce)
+        visit(*r, seen, [&](Expr e) {
+          if (e->kind == Kind::scan && e->slot == var) found.push_back({e, accumulator(block, e)});
+        });
+    for (auto& s : found) for (int k = 0; k < loop::components(s.node->monoid); ++k) volatile_.insert(s.var + k);
+    return found;
+  }
+  void step_scans(Block& block, const std::vector<Scan>& scans, const std::vector<Expr*>& roots) {
+    std::unordered_map<const loop::Node*, int> made;
+    for (auto& s : scans) {
+      std::vector<Expr> values = s.node->args;
+      for (auto& v : values) v = with_locals(v, made);
+      Statement a = statement(Statement::Kind::accumulate);
+      a.var = s.var;
+      a.monoid = s.node->monoid;
+      a.values = values;
+      block.push_back(std::move(a));
+      made[s.node.get()] = s.var;
+    }
+    for (auto* r : roots) *r = with_locals(*r, made);
+  }
+
+  int accumulator(Block& block, Expr fold) {
+    Statement s = statement(Statement::Kind::accumulator);
+    s.var = next_local_;
+    s.monoid = fold->monoid;
+    s.dtype = fold->args[0].dtype();
+    next_local_ += loop::components(fold->monoid);
+    int var = s.var;
+    block.push_back(std::move(s));
+    return var;
+  }
+
+  static DType component_type(Expr fold, int k) {
+    return loop::components(fold->monoid) == 1 ? fold.dtype() : loop::part(fold, k).dtype();
+  }
+  Expr with_locals(Expr e, const std::unordered_map<const loop::Node*, int>& made) {
+    if (made.empty() || !e->has_reduce) return e;
+    return loop::rewrite(e, [&](Expr x) -> Expr {
+      if (!x->has_reduce) return x;
+      if (x->kind == Kind::part) {
+        auto it = made.find(x->args[0].get());
+        if (it != made.end()) return loop::local(it->second + x->slot, x.dtype());
+      }
+      auto it = made.find(x.get());
+      return it == made.end() ? Expr() : loop::local(it->second, component_type(x, 0));
+    });
+  }
+
+  static void visit(Expr e, std::unordered_set<const loop::Node*>& seen, const std::function<void(Expr)>& f) {
+    if (!seen.insert(e.get()).second) return;
+    for (auto& a : e->args) visit(a, seen, f);
+    f(e);
+  }
+
+  bool is_ready(Expr e) {
+    for (int v : free_vars(e)) if (!scope_.count(v)) return false;
+    return true;
+  }
+
+  // Computes the reductions in `roots` that depend only on what is known here, level by level; equal boxes share a sweep.
+  void resolve(Block& block, const std::vector<Expr*>& roots) {
+    while (true) {
+      std::vector<Expr> ready;
+      std::unordered_set<const loop::Node*> seen, blocked;
+      auto blocked_inside = [&](Expr e) {
+        for (auto& a : e->args) if (blocked.count(a.get())) return true;
+        return false;
+      };
+      for (auto* r : roots) {
+        if (!(*r)->has_reduce) continue;
+        visit(*r, seen, [&](Expr e) {
+          if (!e->has_reduce) return;
+          if (blocked_inside(e)) { blocked.insert(e.get()); return; }
+          if (e->kind == Kind::scan) blocked.insert(e.get());
+          if (e->kind != Kind::reduce || !is_ready(e)) return;
+          ready.push_back(e);
+          blocked.insert(e.get());
+        });
+      }
+      if (ready.empty()) return;
+      std::unordered_map<const loop::Node*, int> made;
+      std::vector<bool> done(ready.size());
+      for (size_t k = 0; k < ready.size(); ++k) {
+        if (done[k]) continue;
+        std::vector<Statement> payload;
+        for (size_t j = k; j < ready.size(); ++j) {
+          if (done[j] || !same_box(ready[k], ready[j])) continue;
+          done[j] = true;
+          made[ready[j].get()] = accumulator(block, ready[j]);
+          Statement a = statement(Statement::Kind::accumulate);
+          a.var = made[ready[j].get()];
+          a.monoid = ready[j]->monoid;
+          a.values = ready[j]->args;
+          payload.push_back(std::move(a));
+        }
+        std::vector<Loop> loops;
+        for (auto& b : ready[k]->bound) loops.push_back({b.var, b.extent});
+        run(block, loops, 0, std::move(payload));
+      }
+      for (auto* r : roots) *r = with_locals(*r, made);
+    }
+  }
+  static bool same_box(Expr a, Expr b) {
+    if (a->bound.size() != b->bound.size()) return false;
+    for (size_t k = 0; k < a->bound.size(); ++k)
+      if (a->bound[k].var != b->bound[k].var || !same(a->bound[k].extent, b->bound[k].extent)) return false;
+    return true;
+  }
+
+  void merge(Block& block, const Merge& m) {
+    auto start = loop::identity(m.monoid, m.dtype);
+    std::vector<Expr> now;
+    auto assign = [&](Block& b, int var, Expr v) {
+      Statement s = statement(Statement::Kind::assign);
+      s.var = var;
+      s.values = {v};
+      b.push_back(std::move(s));
+    };
+    for (size_t k = 0; k < start.size(); ++k) {
+      assign(block, m.var + int(k), start[k]);
+      now.push_back(loop::local(m.var + int(k), start[k].dtype()));
+    }
+    Statement loop = statement(Statement::Kind::loop);
+    loop.var = m.loop.var;
+    loop.extent = m.loop.extent;
+    auto next = loop::combine(m.monoid, now, m.parts);
+    std::vector<Expr> lets;
+    for (auto& e : next) lets.push_back(let(loop.body, e, false));
+    for (size_t k = 0; k < lets.size(); ++k) assign(loop.body, m.var + int(k), lets[k]);
+    block.push_back(std::move(loop));
+  }
+
+  // ---- invariants
+  Expr let(Block& block, Expr e, bool shared = true) {
+    if (e->kind == Kind::constant || e->kind == Kind::param || e->kind == Kind::local || e->kind == Kind::index) return e;
+    Statement s = statement(Statement::Kind::let);
+    s.var = next_local_++;
+    s.values = {e};
+    Expr l = loop::local(s.var, e.dtype());
+    block.push_back(std::move(s));
+    if (shared) lets_.push_back({e.get(), l});
+    return l;
+  }
+
+  // Facts of an expression for one hoist.
+  struct Facts { bool varies = false, guarded = false, pure = true; };
+  class Survey {
+   public:
+    Survey(const std::set<int>& scope, const std::set<int>& volatile_locals, const std::vector<BufferInfo>& buffers)
+        : scope_(scope), locals_(volatile_locals), buffers_(buffers) {}
+    Facts of(Expr e) {
+      if (auto it = known_.find(e.get()); it != known_.end()) return it->second;
+      Facts f;
+      if (e->kind == Kind::index) f.varies = !scope_.count(e->slot);
+      if (e->kind == Kind::local) f.varies = locals_.count(e->slot);
+      if (is_fold(e)) f.pure = false;
+      if (e->kind == Kind::load) {
+        f.guarded = true;
+        if (e->slot < 0 || buffers_[size_t(e->slot)].written) f.pure = false;
+      }
+      if (e->kind == Kind::check) f.guarded = true;
+      for (auto& a : e->args) {
+        Facts x = of(a);
+        f.varies |= x.varies;
+        f.guarded |= x.guarded;
+        f.pure &= x.pure;
+      }
+      for (auto& b : e->bound) f.varies |= of(b.extent).varies;
+      return known_[e.get()] = f;
+    }
+
+   private:
+    const std::set<int>& scope_;
+    const std::set<int>& locals_;
+    const std::vector<BufferInfo>& buffers_;
+    std::unordered_map<const loop::Node*, Facts> known_;
+  };
+
+  bool reads_written(Expr e) { return !Survey(scope_, volatile_, buffers_).of(e).pure; }
+
+  // Whatever in `roots` depends only on loops around `block` is computed there.
+  void hoist(Block& block, const std::vector<Expr*>& roots) {
+    Survey survey(scope_, volatile_, buffers_);
+    std::unordered_map<const loop::Node*, Expr> plain, careful;
+    for (auto* r : roots) *r = hoisted(block, *r, survey, false, plain, careful);
+  }
+  using Memo = std::unordered_map<const loop::Node*, Expr>;
+
+  Expr hoisted(Block& block, Expr e, Survey& survey, bool guarded, Memo& plain, Memo& careful) {
+    if (e->kind == Kind::constant || e->kind == Kind::param || e->kind == Kind::local || e->kind == Kind::index) return e;
+    Memo& memo = guarded ? careful : plain;
+    if (auto it = memo.find(e.get()); it != memo.end()) return it->second;
+    for (size_t k = lets_.size(); k-- > 0;) if (lets_[k].first == e.get()) return lets_[k].second;
+    Facts f = survey.of(e);
+    Expr r;
+    if (!f.varies && f.pure && !(guarded && f.guarded)) r = let(block, e);
+    else if (e->kind == Kind::select) {
+      Expr c = hoisted(block, e->args[0], survey, guarded, plain, careful);
+      r = loop::select(c, hoisted(block, e->args[1], survey, true, plain, careful),
+                       hoisted(block, e->args[2], survey, true, plain, careful));
+    } else if (e->kind == Kind::call && e.dtype() == DType::Int64 && (e->fn == loop::Fn::add || e->fn == loop::Fn::sub)) {
+      r = sum(block, e, survey, guarded, plain, careful);
+    } else {
+      bool whole = false;
+      r = loop::rewrite(e, [&](Expr x) -> Expr {
+        if (same(x, e) && !whole) { whole = true; return {}; }
+        return hoisted(block, x, survey, guarded, plain, careful);
+      });
+    }
+    memo.emplace(e.get(), r);
+    return r;
+  }
+
+  // A sum of integers: the terms that do not change become one.
+  Expr sum(Block& block, Expr e, Survey& survey, bool guarded, Memo& plain, Memo& careful) {
+    loop::Linear all, fixed, rest;
+    if (!loop::linear(e, all)) return e;
+    for (auto& t : all.terms) {
+      Facts f = survey.of(t.x);
+      (f.varies || !f.pure || (guarded && f.guarded) ? rest : fixed).terms.push_back(t);
+    }
+    for (auto& t : rest.terms) t.x = same(t.x, e) ? e : hoisted(block, t.x, survey, guarded, plain, careful);
+    if (fixed.terms.empty()) rest.constant = all.constant;
+    else {
+      fixed.constant = all.constant;
+      Expr base = loop::from_linear(fixed, DType::Int64);
+      Expr known;
+      for (size_t k = lets_.size(); k-- > 0 && !known;) if (lets_[k].first == base.get()) known = lets_[k].second;
+      rest.terms.push_back({known ? known : let(block, base), 1});
+    }
+    return loop::from_linear(rest, DType::Int64);
+  }
+
+  int next_var() { return next_var_++; }
+
+  const NestSpec& spec_;
+  const std::vector<BufferInfo>& buffers_;
+  std::vector<Merge> merges_;
+  std::set<int> scope_, volatile_;
+  std::vector<std::pair<const loop::Node*, Expr>> lets_;
+  int next_local_ = kFirstLocal;
+  int next_var_ = 1 << 20;
+  bool in_lanes_ = false;
+};
+
+// Every expression of a block, in order.
+void each_expr(Block& block, const std::function<void(Expr&)>& f) {
+  for (auto& s : block) {
+    if (s.extent) f(s.extent);
+    for (auto& v : s.values) f(v);
+    if (s.offset) f(s.offset);
+    each_expr(s.body, f);
+  }
+}
+
+// Numbers in order of appearance.
+struct Renumber {
+  std::map<int, int> map;
+  int next = 0;
+  int of(int k, int count = 1) {
+    auto it = map.find(k);
+    if (it != map.end()) return it->second;
+    for (int i = 0; i < count; ++i) map[k + i] = next++;
+    return map[k];
+  }
+};
+
+std::shared_ptr<const loop::Nest> shared_nest(loop::Nest n) {
+  static std::mutex mutex;
+  static std::unordered_map<std::string, std::shared_ptr<const loop::Nest>> known;
+  std::string name = std::move(n.name);
+  n.name.clear();
+  std::string text = loop::print(n);
+  n.name = std::move(name);
+  std::lock_guard lock(mutex);
+  auto& found = known[text];
+  if (!found) found = std::make_shared<const loop::Nest>(std::move(n));
+  return found;
+}
+
+}  // namespace
+
+Expr in_two_sweeps(Expr e) {
+  if (!e->has_reduce) return e;
+  std::unordered_map<const loop::Node*, std::vector<Expr>> made;
+  auto parts_of = [&](Expr r) -> const std::vector<Expr>& {
+    auto& parts = made[r.get()];
+    if (!parts.empty()) return parts;
+    Expr x = in_two_sweeps(r->args[0]);
+    std::vector<Expr> p;
+    if (r->monoid == Monoid::welford) {
+      Expr n = integer(1);
+      for (auto& b : r->bound) n = n * b.extent;
+      n = loop::cast(n, x.dtype());
+      Expr mean = loop::reduce(Monoid::sum, r->bound, {x}) / n, d = x - mean;
+      p = {mean, loop::reduce(Monoid::sum, r->bound, {d * d}), n};
+    } else {
+      Expr m = loop::reduce(Monoid::max, r->bound, {x});
+      Expr s = loop::select(loop::eq(x, m), Scalar(1.0), loop::exp(x - m));
+      p = {m, loop::reduce(Monoid::sum, r->bound, {s})};
+    }
+    return made[r.get()] = p;
+  };
+  auto is_pair = [](Expr x) { return x->kind == Kind::reduce && (x->monoid == Monoid::welford || x->monoid == Monoid::logsumexp); };
+  return loop::rewrite(e, [&](Expr x) -> Expr {
+    if (!x->has_reduce) return x;
+    if (x->kind == Kind::part && is_pair(x->args[0])) return parts_of(x->args[0])[size_t(x->slot)];
+    return is_pair(x) ? parts_of(x)[0] : Expr();
+  });
+}
+
+BuiltLaunch finish(NestSpec spec, const std::vector<BufferInfo>& buffers, const std::vector<Recipe>& params) {
+  loop::Nest n;
+  n.name = spec.name;
+  constexpr int kTask = (1 << 20) - 1;
+  std::vector<BufferInfo> info = buffers;
+  for (auto& b : info) b.written = false;
+  for (auto& s : spec.stores) info[size_t(s.buffer)].written = true;
+  Writer writer(spec, info);
+  n.body = writer.write(kTask);
+  n.tasks = spec.tasks;
+  n.cost = spec.cost;
+
+  std::set<int> used;
+  auto note = [&](Expr e) { loop::visit(e, [&](Expr x) { if (x->kind == Kind::load) used.insert(x->slot); }); };
+  each_expr(n.body, [&](Expr& e) { note(e); });
+  for (auto& s : spec.stores) used.insert(s.buffer);
+  BuiltLaunch launch;
+  std::map<int, int> buffer_number;
+  for (int b : used) {
+    buffer_number[b] = int(launch.buffers.size());
+    launch.buffers.push_back(b);
+    loop::Buffer buffer;
+    buffer.dtype = info[size_t(b)].dtype;
+    buffer.written = info[size_t(b)].written;
+    buffer.unique = info[size_t(b)].unique;
+    buffer.name = "b" + std::to_string(n.buffers.size());
+    n.buffers.push_back(buffer);
+  }
+  Renumber vars, locals, numbers;
+  n.task_var = vars.of(kTask);
+  std::unordered_map<const loop::Node*, Expr> done;
+  auto renamed = [&](Expr e) {
+    auto go = [&](auto&& self, Expr x) -> Expr {
+      if (auto it = done.find(x.get()); it != done.end()) return it->second;
+      Expr r;
+      switch (x->kind) {
+        case Kind::index: r = loop::index(vars.of(x->slot)); break;
+        case Kind::local: r = loop::local(locals.of(x->slot), x.dtype()); break;
+        case Kind::param: {
+          bool fresh = !numbers.map.count(x->slot);
+          r = loop::param(numbers.of(x->slot));
+          if (fresh) launch.params.push_back(params[size_t(x->slot)]);
+          break;
+        }
+        case Kind::load: r = loop::load(buffer_number.at(x->slot), x->memory, {self(self, x->args[0])}, x->part); break;
+        default: {
+          bool whole = false;
+          r = loop::rewrite(x, [&](Expr y) -> Expr {
+            if (same(y, x) && !whole) { whole = true; return {}; }
+            return self(self, y);
+          });
+        }
+      }
+      done.emplace(x.get(), r);
+      return r;
+    };
+    return go(go, e);
+  };
+  auto rename_block = [&](auto&& self, Block& block) -> void {
+    for (auto& s : block) {
+      if (s.extent) s.extent = renamed(s.extent);
+      if (s.kind == Statement::Kind::loop) s.var = vars.of(s.var);
+      for (auto& v : s.values) v = renamed(v);
+      if (s.kind == Statement::Kind::let || s.kind == Statement::Kind::assign) s.var = locals.of(s.var);
+      if (s.kind == Statement::Kind::accumulator || s.kind == Statement::Kind::accumulate)
+        s.var = locals.of(s.var, loop::components(s.monoid));
+      if (s.offset) s.offset = renamed(s.offset);
+      if (s.kind == Statement::Kind::store) s.buffer = buffer_number.at(s.buffer);
+      self(self, s.body);
+    }
+  };
+  n.tasks = renamed(n.tasks);
+  n.cost = renamed(n.cost);
+  rename_block(rename_block, n.body);
+  n.params = numbers.next;
+  launch.nest = shared_nest(std::move(n));
+  return launch;
+}
+
+}  // namespace facula::schedule

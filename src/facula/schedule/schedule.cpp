@@ -1,0 +1,144 @@
+// Two caches: what a group does (by its expressions), and its nests by the class of the layout. A call then only fills
+// in numbers.
+#include "facula/schedule/schedule.h"
+
+#include <mutex>
+#include <unordered_map>
+
+#include "facula/base/settings.h"
+#include "facula/schedule/build.h"
+
+namespace facula::schedule {
+
+namespace {
+
+std::string identity(const Group& g) {
+  std::string k;
+  auto number = [&](auto i) { k += std::to_string(i); k += ','; };
+  for (auto e : g.extents) number(e.identity());
+  for (auto& i : g.inputs) { number(int(i.dtype)); number(i.rank); }
+  for (auto& o : g.outputs) {
+    number(int(o.dtype));
+    number(o.value ? o.value->id : 0);
+    for (auto x : o.axes) number(x);
+    k += ';';
+  }
+  if (g.scatter) {
+    number(int(g.scatter->combine));
+    number(g.scatter->base);
+    for (auto& t : g.scatter->target) number(t->id);
+    number(g.scatter->value->id);
+  }
+  return k;
+}
+
+struct Part {
+  Analysis analysis;
+  std::mutex mutex;
+  std::unordered_map<std::string, std::shared_ptr<const Built>> built;
+};
+struct Known { std::vector<std::unique_ptr<Part>> parts; };
+
+const Known& known(const Group& g) {
+  static std::mutex mutex;
+  static std::unordered_map<std::string, std::unique_ptr<Known>> all;
+  std::string key = identity(g);
+  {
+    std::lock_guard lock(mutex);
+    if (auto it = all.find(key); it != all.end()) return *it->second;
+  }
+  auto k = std::make_unique<Known>();
+  if (g.scatter) {
+    k->parts.push_back(std::make_unique<Part>());
+    k->parts[0]->analysis = analyse_scatter(g);
+  } else {
+    for (auto& p : parts(g)) {
+      k->parts.push_back(std::make_unique<Part>());
+      k->parts.back()->analysis = analyse(g, p);
+    }
+  }
+  std::lock_guard lock(mutex);
+  return *all.try_emplace(key, std::move(k)).first->second;
+}
+
+// The result before a scatter: its base, or zeros. In place nothing needs to be done.
+Schedule initial(const Group& g, const Layout& l) {
+  int base = g.scatter->base;
+  bool in_place = !l.output_overlaps.empty() && l.output_overlaps[0];
+  if (base >= 0 && in_place && l.input_strides[size_t(base)] == l.output_strides[0]) return {};
+  static sym::Shapes shapes;
+  static std::vector<SymInt> symbols;  // extents come with the layout; these only stand for them
+  static std::mutex mutex;
+  Group init;
+  init.name = g.name + "_base";
+  Layout layout;
+  layout.size_of = l.size_of;
+  {
+    std::lock_guard lock(mutex);
+    while (symbols.size() < l.output_sizes[0].size()) symbols.push_back(shapes.fresh("r" + std::to_string(symbols.size()), 2));
+    init.extents = Dims(SymSpan(symbols).first(l.output_sizes[0].size()));
+  }
+  layout.extents = l.output_sizes[0];
+  GroupOutput out;
+  out.dtype = g.outputs[0].dtype;
+  std::vector<loop::Expr> at;
+  for (size_t d = 0; d < layout.extents.size(); ++d) {
+    out.axes.push_back(int64_t(d));
+    at.push_back(loop::index(int(d)));
+  }
+  if (base >= 0) {
+    init.inputs.push_back(g.inputs[size_t(base)]);
+    layout.input_strides.push_back(l.input_strides[size_t(base)]);
+    out.value = loop::cast(loop::load(0, init.inputs[0].dtype, at), compute_type(out.dtype));
+  } else {
+    out.value = loop::constant(Scalar(int64_t(0)), compute_type(out.dtype));
+  }
+  init.outputs.push_back(out);
+  layout.output_strides = l.output_strides;
+  layout.output_overlaps = {false};
+  Schedule s = schedule(init, layout);
+  for (auto& launch : s.launches)
+    for (auto& b : launch.buffers) b = b < int(init.inputs.size()) ? base : int(g.inputs.size());
+  return s;
+}
+
+}  // namespace
+
+Schedule schedule(const Group& g, const Layout& l) {
+  Schedule s;
+  if (g.scatter) {
+    internal_check(l.output_sizes.size() == 1) << "schedule: the layout of a scatter needs its result's sizes";
+    s = initial(g, l);
+  }
+  int fixed = int(g.inputs.size() + g.outputs.size());
+  for (auto& p : known(g).parts) {
+    Numbers n = numbers(p->analysis, l);
+    Decisions d = decide(p->analysis, n);
+    std::string key = d.key();
+    std::shared_ptr<const Built> built;
+    {
+      std::lock_guard lock(p->mutex);
+      if (auto it = p->built.find(key); it != p->built.end()) built = it->second;
+    }
+    if (!built) {
+      built = std::make_shared<const Built>(build(g.name, p->analysis, d));
+      for (auto& b : built->launches) {
+        if (settings().verify) loop::verify(*b.nest);
+        if (log_enabled("kernels")) log_line("kernels", loop::print(*b.nest));
+      }
+      std::lock_guard lock(p->mutex);
+      p->built.try_emplace(key, built);
+    }
+    int shift = int(s.temporaries.size());
+    for (auto& t : built->temporaries) s.temporaries.push_back({t.dtype, t.numel(n)});
+    for (auto& b : built->launches) {
+      Launch launch{b.nest, b.buffers, {}};
+      for (auto& k : launch.buffers) if (k >= fixed) k += shift;
+      for (auto& r : b.params) launch.params.push_back(r.value(n));
+      s.launches.push_back(std::move(launch));
+    }
+  }
+  return s;
+}
+
+}  // namespace facula::schedule
