@@ -351,6 +351,7 @@ class Emitter {
       case Kind::load: return load(*e.get());
       case Kind::cast: {
         V x = emit(e->args[0]);
+        if (e->memory != e->dtype) return decode(encode(x, e->dtype, e->memory), e->memory);  // round_to
         return math_->cast(x, e->args[0].dtype(), e->dtype);
       }
       case Kind::call: {

@@ -125,7 +125,7 @@ Expr folded(Monoid m, int axis, std::vector<BoundVar> vars, std::vector<Expr> va
 Expr rebuilt(Expr x, std::vector<BoundVar> bound, std::vector<Expr> args) {
   switch (x->kind) {
     case Kind::load: return load(x->slot, x->memory, std::move(args), x->part);
-    case Kind::cast: return cast(args[0], x->dtype);
+    case Kind::cast: return x->memory == x->dtype ? cast(args[0], x->dtype) : round_to(args[0], x->memory);
     case Kind::call: return call(x->fn, std::move(args));
     case Kind::select: return select(args[0], args[1], args[2]);
     case Kind::reduce: return reduce(x->monoid, std::move(bound), std::move(args));
@@ -288,6 +288,20 @@ Expr cast(Expr x, DType to) {
   internal_check(bool(x)) << "cast of nothing";
   internal_check(compute_type(to) == to) << "a cast to " << to << ", which exists in memory only";
   return simplify_cast(x, to);
+}
+
+Expr round_to(Expr x, DType d) {
+  if (compute_type(d) == d) return x;
+  internal_check(x.dtype() == compute_type(d)) << "only " << compute_type(d) << " rounds to " << d << ", not " << x.dtype();
+  if ((x->kind == Kind::load || x->kind == Kind::cast) && x->memory == d) return x;
+  if (x->kind == Kind::constant) {
+    float v = float(x->value.to_double());
+    return constant(double(d == DType::Float16 ? float(Half(v)) : float(BFloat16(v))), x.dtype());
+  }
+  Node n = node(Kind::cast, x.dtype());
+  n.memory = d;
+  n.args = {x};
+  return intern(std::move(n));
 }
 
 Expr call(Fn f, std::vector<Expr> args) {

@@ -176,7 +176,7 @@ void ExprPrinter::write(Expr x, std::string& to) {
       to += "load[" + std::to_string(x->slot) + ":" + facula::name(x->memory) + (x->part == 1 ? ".re" : x->part == 2 ? ".im" : "") + "]";
       list("(");
       break;
-    case Kind::cast: to += std::string("cast[") + facula::name(x->dtype) + "]"; list("("); break;
+    case Kind::cast: to += std::string("cast[") + facula::name(x->memory) + "]"; list("("); break;
     case Kind::call: to += loop::name(x->fn); list("("); break;
     case Kind::select: to += "select"; list("("); break;
     case Kind::reduce: to += std::string("reduce[") + loop::name(x->monoid); binders(); break;

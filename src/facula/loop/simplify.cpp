@@ -273,7 +273,7 @@ Expr simplify_cast(Expr x, DType to) {
   DType from = x.dtype();
   if (from == to) return x;
   if (is_constant(x)) return constant(scalar_of(convert(number_of(x->value, from), from, to), to), to);
-  if (x->kind == Kind::cast) {
+  if (x->kind == Kind::cast && x->memory == x->dtype) {
     DType before = x->args[0].dtype();
     if (is_widening(before, from) && (before == to || is_widening(from, to) || (is_integral(from) && is_integral(to)) || to == DType::Bool))
       return cast(x->args[0], to);

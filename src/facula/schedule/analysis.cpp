@@ -6,7 +6,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "facula/schedule/complex.h"
+#include "facula/loop/complex.h"
+
 
 namespace facula::schedule {
 
@@ -18,6 +19,12 @@ namespace {
 
 bool is_one(Expr e) { return e->kind == Kind::constant && e->value.to_int() == 1; }
 bool is_zero(Expr e) { return e->kind == Kind::constant && e->value.to_int() == 0; }
+// What is stored for a result of dtype `d`: the value, or its real and imaginary parts.
+std::vector<Expr> components(Expr value, DType d) {
+  if (!is_complex(d)) return {loop::without_complex(value)};
+  auto [re, im] = loop::split_complex(value);
+  return {re, im};
+}
 bool is_fold(Expr e) { return e->kind == Kind::reduce || e->kind == Kind::scan; }
 Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
 
