@@ -1,0 +1,283 @@
+#include "facula/loop/complex.h"
+
+#include <cmath>
+#include <limits>
+#include <unordered_map>
+
+#include "facula/loop/simplify.h"
+
+namespace facula::loop {
+namespace {
+
+constexpr double kPi = 3.14159265358979323846, kLn2 = 0.69314718055994530942, kLn10 = 2.30258509299404568402;
+
+// A complex number of real expressions, with the arithmetic that rules are written in.
+struct Z {
+  Expr re, im;
+};
+Expr number(double v, Expr like) { return constant(v, like.dtype()); }
+Z operator+(Z a, Z b) { return {a.re + b.re, a.im + b.im}; }
+Z operator-(Z a, Z b) { return {a.re - b.re, a.im - b.im}; }
+Z operator-(Z a) { return {-a.re, -a.im}; }
+Z operator*(Z a, Z b) { return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re}; }
+Z operator*(Z a, Expr k) { return {a.re * k, a.im * k}; }
+Z operator*(Z a, double k) { return a * number(k, a.re); }
+Z times_i(Z a) { return {-a.im, a.re}; }
+Z over_i(Z a) { return {a.im, -a.re}; }
+Z one(Z like) { return {number(1, like.re), number(0, like.re)}; }
+Z choose(Expr c, Z a, Z b) { return {select(c, a.re, b.re), select(c, a.im, b.im)}; }
+
+// sqrt(x^2 + y^2) without overflow or underflow on the way.
+Expr hypot(Expr x, Expr y) {
+  Expr a = abs(x), b = abs(y), big = max(a, b), small = min(a, b);
+  Expr ratio = small / select(eq(big, 0), 1.0, big);
+  Expr r = big * sqrt(ratio * ratio + 1.0);
+  double inf = std::numeric_limits<double>::infinity();
+  return select(isinf(a) | isinf(b), number(inf, x), r);
+}
+Expr modulus(Z z) { return hypot(z.re, z.im); }
+
+// Smith's division: scaled by the larger part of the divisor.
+Z divide(Z a, Z b) {
+  Expr wide = abs(b.re) >= abs(b.im);
+  Expr big = select(wide, b.re, b.im), small = select(wide, b.im, b.re);
+  Expr ratio = select(eq(small, 0), small, small / big), scale = reciprocal(big + small * ratio);
+  Z x = {(a.re + a.im * ratio) * scale, (a.im - a.re * ratio) * scale};
+  Z y = {(a.re * ratio + a.im) * scale, (a.im * ratio - a.re) * scale};
+  return choose(wide, x, y);
+}
+Z inverse(Z a) { return divide(one(a), a); }
+
+Z exp(Z a) {
+  Expr r = exp(a.re), real_only = eq(a.im, 0);
+  // Of -inf the modulus is 0, whatever the angle; a zero angle stays zero.
+  Expr c = select(eq(r, 0), number(0, r), r * cos(a.im)), s = select(real_only | eq(r, 0), number(0, r) * select(real_only, a.im, number(0, r)), r * sin(a.im));
+  return {select(real_only, r, c), s};
+}
+// log |z| exact near |z| = 1, where log1p of the excess takes over.
+Expr log_modulus(Z a) {
+  Expr x = abs(a.re), y = abs(a.im), big = max(x, y), small = min(x, y);
+  Expr near = (big > 0.5) & (big < 1.5);
+  Expr exact = number(0.5, x) * log1p((big - 1.0) * (big + 1.0) + small * small);
+  return select(near, exact, log(modulus(a)));
+}
+Z log(Z a) { return {log_modulus(a), atan2(a.im, a.re)}; }
+Z sqrt(Z a) {
+  // Scaled by powers of two so that |z| + |re| neither overflows nor vanishes.
+  Expr big = max(abs(a.re), abs(a.im));
+  bool is_double = a.re.dtype() == DType::Float64;
+  Expr high = big > number(is_double ? 1e300 : 1e37, big), low = big < number(is_double ? 1e-290 : 1e-30, big);
+  Expr down = select(high, number(0.0625, big), select(low, number(is_double ? 0x1p120 : 0x1p60, big), number(1, big)));
+  Expr up = select(high, number(4, big), select(low, number(is_double ? 0x1p-60 : 0x1p-30, big), number(1, big)));
+  Z s = a * down;
+  Expr t = sqrt((modulus(s) + abs(s.re)) * 0.5), u = select(eq(t, 0), number(0, t), abs(s.im) / (t * 2.0));
+  Expr right = a.re >= 0;
+  Z r = {select(right, t, u) * up, copysign(select(right, u, t) * up, a.im)};
+  double inf = std::numeric_limits<double>::infinity();
+  Expr endless = isinf(a.im);
+  Z infinite = {number(inf, big), a.im};
+  Expr left_end = eq(a.re, -inf) & !isnan(a.im), right_end = eq(a.re, inf) & !isnan(a.im);
+  r = choose(left_end, {number(0, big), copysign(number(inf, big), a.im)}, r);
+  r = choose(right_end, {number(inf, big), copysign(number(0, big), a.im)}, r);
+  return choose(endless, infinite, r);
+}
+Z sinh(Z a) { return {sinh(a.re) * cos(a.im), cosh(a.re) * sin(a.im)}; }
+Z cosh(Z a) { return {cosh(a.re) * cos(a.im), sinh(a.re) * sin(a.im)}; }
+// (sinh 2x + i sin 2y) / (cosh 2x + cos 2y), through tan so that nothing overflows (Kahan, 1987).
+Z tanh(Z a) {
+  Expr t = tan(a.im), beta = t * t + 1.0, s = sinh(a.re), rho = sqrt(s * s + 1.0), d = beta * s * s + 1.0;
+  Z r = {beta * rho * s / d, t / d};
+  Expr far = abs(a.re) > number(a.re.dtype() == DType::Float64 ? 20 : 10, a.re);
+  Expr e = exp(abs(a.re) * -2.0) * 4.0;
+  Z limit = {copysign(number(1, s), a.re), select(isinf(a.im), copysign(number(0, s), a.im), sin(a.im) * cos(a.im) * e)};
+  return choose(far, limit, r);
+}
+// Kahan, "Branch cuts for complex elementary functions", 1987.
+Z asinh(Z a);
+Z asin(Z a) {
+  Z p = sqrt(one(a) + a), m = sqrt(one(a) - a);
+  return {atan2(a.re, p.re * m.re - p.im * m.im), asinh({m.re * p.im - m.im * p.re, number(0, a.re)}).re};
+}
+Z asinh(Z a) {
+  if (is_value(a.im, 0)) return {asinh(a.re), a.im};
+  return over_i(asin(times_i(a)));
+}
+Z acos(Z a) {
+  Z p = sqrt(one(a) + a), m = sqrt(one(a) - a);
+  return {atan2(m.re, p.re) * 2.0, asinh(p.re * m.im - p.im * m.re)};
+}
+Z acosh(Z a) {
+  Z p = sqrt(a + one(a)), m = sqrt(a - one(a));
+  return {asinh(p.re * m.re + p.im * m.im), atan2(m.im, p.re) * 2.0};
+}
+Z atanh(Z a) {
+  Expr x = a.re, y = a.im, l = number(1, x) - x, r = number(1, x) + x, yy = y * y;
+  Expr re = log1p(x * 4.0 / (l * l + yy)) * 0.25, im = atan2(y * 2.0, l * r - yy) * 0.5;
+  return {re, im};
+}
+Z pow(Z a, Z n) {
+  Z r = exp(log(a) * n);
+  if (is_value(n.im, 0)) {
+    if (is_value(n.re, 1)) return a;
+    if (is_value(n.re, 2)) return a * a;
+    if (is_value(n.re, -1)) return inverse(a);
+    if (is_value(n.re, 0.5)) return sqrt(a);
+  }
+  // 0^n: 1 for n = 0, 0 where the real part of n is positive.
+  Expr zero_base = eq(a.re, 0) & eq(a.im, 0), zero_exponent = eq(n.re, 0) & eq(n.im, 0);
+  Z zero = {number(0, a.re), number(0, a.re)};
+  r = choose(zero_base & (n.re > 0), zero, r);
+  return choose(zero_exponent, one(a), r);
+}
+
+class Splitter {
+ public:
+  Z split(Expr x) {
+    if (!is_complex(x.dtype())) return {real_form(x), constant(int64_t(0), x.dtype())};
+    if (auto it = complex_.find(x.get()); it != complex_.end()) return it->second;
+    Z z = make(x);
+    return complex_[x.get()] = z;
+  }
+
+  Expr real_form(Expr x) {
+    if (auto it = real_.find(x.get()); it != real_.end()) return it->second;
+    Expr r = rewrite(x, [&](Expr e) { return replaced(e); });
+    return real_[x.get()] = r;
+  }
+
+ private:
+  // A real node over complex operands; null for others.
+  Expr replaced(Expr e) {
+    if (e->args.empty() || !is_complex(e->args[0].dtype())) {
+      internal_check(!is_complex(e.dtype())) << "a complex expression in a real place: " << print(e);
+      return {};
+    }
+    if (e->kind == Kind::cast) {
+      Z a = split(e->args[0]);
+      return e.dtype() == DType::Bool ? ne(a.re, 0) | ne(a.im, 0) : cast(a.re, e.dtype());
+    }
+    if (e->kind != Kind::call) return {};
+    Z a = split(e->args[0]);
+    switch (e->fn) {
+      case Fn::real: return a.re;
+      case Fn::imag: return a.im;
+      case Fn::abs: return modulus(a);
+      case Fn::isnan: return isnan(a.re) | isnan(a.im);
+      case Fn::isinf: return isinf(a.re) | isinf(a.im);
+      case Fn::eq: case Fn::ne: {
+        Z b = split(e->args[1]);
+        return e->fn == Fn::eq ? eq(a.re, b.re) & eq(a.im, b.im) : ne(a.re, b.re) | ne(a.im, b.im);
+      }
+      default: break;
+    }
+    supported_check(false, name(e->fn)) << "not implemented for " << e->args[0].dtype();
+    return {};
+  }
+
+  Z make(Expr x) {
+    DType part_type = real_of(x.dtype());
+    switch (x->kind) {
+      case Kind::constant: {
+        auto v = x->value.to_complex();
+        return {constant(v.real(), part_type), constant(v.imag(), part_type)};
+      }
+      case Kind::load: {
+        std::vector<Expr> at;
+        for (auto& i : x->args) at.push_back(real_form(i));
+        return {load(x->slot, x->memory, at, 1), load(x->slot, x->memory, at, 2)};
+      }
+      case Kind::cast: {
+        Z a = split(x->args[0]);
+        return {cast(a.re, part_type), is_complex(x->args[0].dtype()) ? cast(a.im, part_type) : constant(int64_t(0), part_type)};
+      }
+      case Kind::select: return choose(real_form(x->args[0]), split(x->args[1]), split(x->args[2]));
+      case Kind::reduce: case Kind::scan: return fold(x);
+      case Kind::call: return function(x);
+      default: break;
+    }
+    internal_check(false) << "no real form of " << print(x);
+    __builtin_unreachable();
+  }
+
+  // A sum splits; a product does in polar form, as a product of moduli and a sum of angles.
+  Z fold(Expr x) {
+    std::vector<BoundVar> bound = x->bound;
+    for (auto& b : bound) b.extent = real_form(b.extent);
+    Z a = split(x->args[0]);
+    auto over = [&](Monoid m, Expr v) { return x->kind == Kind::reduce ? reduce(m, bound, {v}) : scan(m, x->slot, bound[0], {v}); };
+    if (x->monoid == Monoid::sum) return {over(Monoid::sum, a.re), over(Monoid::sum, a.im)};
+    supported_check(x->monoid == Monoid::prod, name(x->monoid)) << "not implemented for " << x.dtype();
+    Expr r = over(Monoid::prod, modulus(a)), angle = over(Monoid::sum, atan2(a.im, a.re));
+    return {r * cos(angle), r * sin(angle)};
+  }
+
+  Z function(Expr x) {
+    Z a = split(x->args[0]), b = x->args.size() > 1 ? split(x->args[1]) : Z(), d = x->args.size() > 2 ? split(x->args[2]) : Z();
+    switch (x->fn) {
+      case Fn::neg: return -a;
+      case Fn::conj: return {a.re, -a.im};
+      case Fn::sign: {
+        Expr r = modulus(a), zero = eq(r, 0), safe = select(zero, 1.0, r);
+        return choose(zero, {number(0, r), number(0, r)}, {a.re / safe, a.im / safe});
+      }
+      case Fn::add: return a + b;
+      case Fn::sub: return a - b;
+      case Fn::mul:
+        if (is_value(b.im, 0)) return a * b.re;
+        if (is_value(a.im, 0)) return b * a.re;
+        return a * b;
+      case Fn::div:
+        if (is_value(b.im, 0)) return {a.re / b.re, a.im / b.re};
+        return divide(a, b);
+      case Fn::fma: return a * b + d;
+      case Fn::pow: return pow(a, b);
+      case Fn::sqrt: return sqrt(a);
+      case Fn::rsqrt: return inverse(sqrt(a));
+      case Fn::reciprocal: return inverse(a);
+      case Fn::exp: return exp(a);
+      case Fn::exp2: return exp(a * kLn2);
+      case Fn::expm1: {
+        Expr s = sin(a.im * 0.5), e = expm1(a.re);
+        return {e * cos(a.im) - s * s * 2.0, (e + 1.0) * sin(a.im)};
+      }
+      case Fn::log: return log(a);
+      case Fn::log2: return log(a) * (1 / kLn2);
+      case Fn::log10: return log(a) * (1 / kLn10);
+      case Fn::log1p: {
+        Expr small = abs(a.re) + abs(a.im) < 0.5;
+        Expr near = log1p(a.re * (a.re + 2.0) + a.im * a.im) * 0.5;
+        return {select(small, near, log_modulus(a + one(a))), atan2(a.im, a.re + 1.0)};
+      }
+      case Fn::sinh: return sinh(a);
+      case Fn::cosh: return cosh(a);
+      case Fn::tanh: return tanh(a);
+      case Fn::sin: return over_i(sinh(times_i(a)));
+      case Fn::cos: return cosh(times_i(a));
+      case Fn::tan: return over_i(tanh(times_i(a)));
+      case Fn::asin: return asin(a);
+      case Fn::acos: return acos(a);
+      case Fn::asinh: return asinh(a);
+      case Fn::acosh: return acosh(a);
+      case Fn::atanh: return atanh(a);
+      case Fn::atan: return over_i(atanh(times_i(a)));
+      case Fn::sigmoid: return inverse(one(a) + exp(-a));
+      default: break;
+    }
+    supported_check(false, name(x->fn)) << "not implemented for " << x.dtype();
+    __builtin_unreachable();
+  }
+
+  std::unordered_map<const Node*, Z> complex_;
+  std::unordered_map<const Node*, Expr> real_;
+};
+
+}  // namespace
+
+std::pair<Expr, Expr> split_complex(Expr x) {
+  Z z = Splitter().split(x);
+  return {z.re, z.im};
+}
+
+Expr without_complex(Expr x) { return Splitter().real_form(x); }
+
+}  // namespace facula::loop

@@ -1,0 +1,455 @@
+#include "facula/loop/interpret.h"
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <unordered_map>
+
+#include "facula/base/random.h"
+#include "facula/loop/monoid.h"
+#include "facula/loop/number.h"
+
+namespace facula::loop {
+namespace {
+
+using Complex = std::complex<double>;
+using Components = std::array<Number, 3>;
+
+Number read(DType d, const void* at, int part) {
+  return dispatch(d, [&](auto t) -> Number {
+    using T = decltype(t);
+    T v;
+    std::memcpy(&v, at, sizeof v);
+    if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>)
+      return part ? Number::real(part == 1 ? v.real() : v.imag()) : Number{0, Complex(v)};
+    else if constexpr (std::is_integral_v<T>) return Number::integer(int64_t(v));
+    else return Number::real(double(v));
+  });
+}
+
+void write(DType d, void* at, const Number& x, int part = 0) {
+  dispatch(d, [&](auto t) {
+    using T = decltype(t);
+    if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>) {
+      using R = typename T::value_type;
+      R re = R(x.z.real()), im = R(x.z.imag());
+      if (part == 0) std::memcpy(at, &re, sizeof re);
+      std::memcpy(static_cast<char*>(at) + (part == 1 ? 0 : sizeof(R)), part == 1 ? &re : part == 2 ? &re : &im, sizeof(R));
+    } else {
+      T v;
+      if constexpr (std::is_integral_v<T>) v = T(x.i);
+      else if constexpr (sizeof(T) == 2) v = T(float(x.z.real()));
+      else v = T(x.z.real());
+      std::memcpy(at, &v, sizeof v);
+    }
+  });
+}
+
+// Values are kept until something they depend on changes: an index variable, a local, a written buffer. A source is
+// such a thing; `changed` is the time of its last change.
+class Machine {
+ public:
+  explicit Machine(bool exact) : exact_(exact) {}
+  std::function<Number(Expr load, std::span<const int64_t> indices)> load;
+  std::function<int64_t(SymInt)> size_value;
+  std::vector<int64_t> params;
+
+  enum class Source : uint8_t { index, local, buffer, position };
+  void mark_volatile(int buffer) { volatile_[buffer] = true; }
+
+  int add(Expr root) {
+    visit(root, [&](Expr x) {
+      if (id_.count(x.get())) return;
+      Cell c;
+      c.x = x;
+      std::map<int, bool> sources;
+      auto take = [&](int k) { for (int s : cells_[size_t(k)].sources) sources[s] = true; };
+      if (x->kind == Kind::index) sources[source(Source::index, x->slot)] = true;
+      if (x->kind == Kind::local) sources[source(Source::local, x->slot)] = true;
+      if (x->kind == Kind::position) sources[source(Source::position, 0)] = true;
+      if (x->kind == Kind::load && volatile_.count(x->slot)) sources[source(Source::buffer, x->slot)] = true;
+      for (auto& a : x->args) { c.args.push_back(id_[a.get()]); take(c.args.back()); }
+      for (auto& b : x->bound) { c.vars.push_back(source(Source::index, b.var)); sources.erase(c.vars.back()); }
+      for (auto& b : x->bound) { c.extents.push_back(id_[b.extent.get()]); take(c.extents.back()); }
+      if (x->kind == Kind::scan) { c.axis = source(Source::index, x->slot); sources[c.axis] = true; }
+      for (auto& [s, yes] : sources) c.sources.push_back(s);
+      id_[x.get()] = int(cells_.size());
+      cells_.push_back(std::move(c));
+    });
+    return id_[root.get()];
+  }
+
+  int source(Source kind, int k) {
+    auto [it, fresh] = source_id_.try_emplace({int(kind), k}, int(values_.size()));
+    if (fresh) { values_.emplace_back(); changed_.push_back(++now_); }
+    return it->second;
+  }
+  void set(int source, const Number& v) {
+    values_[size_t(source)] = v;
+    changed_[size_t(source)] = ++now_;
+  }
+  void touch(int source) { changed_[size_t(source)] = ++now_; }
+  const Number& get(int source) const { return values_[size_t(source)]; }
+
+  const Number& value(int k) { return components_of(k)[0]; }
+  const Components& components_of(int k) {
+    Cell& c = cells_[size_t(k)];
+    bool valid = c.computed != 0;
+    for (int s : c.sources) valid = valid && changed_[size_t(s)] < c.computed;
+    if (!valid) {
+      Components r = compute(c);
+      Cell& again = cells_[size_t(k)];
+      again.values = r;
+      again.computed = ++now_;
+    }
+    return cells_[size_t(k)].values;
+  }
+
+  // a and b combined, with the rounding of the machine.
+  Components combined(Monoid m, DType d, const Components& a, const Components& b) const {
+    auto binary = [&](Fn f) {
+      Number x[2] = {a[0], b[0]};
+      return Components{evaluate(f, d, x, exact_)};
+    };
+    auto r = [&](double v) { return exact_ ? Number::real(v) : Number::real(rounded(v, d)); };
+    auto part = [](const Components& c, int k) { return c[size_t(k)].z.real(); };
+    switch (m) {
+      case Monoid::sum: return binary(Fn::add);
+      case Monoid::prod: return binary(Fn::mul);
+      case Monoid::max: return binary(Fn::max);
+      case Monoid::min: return binary(Fn::min);
+      case Monoid::any: return binary(Fn::bit_or);
+      case Monoid::all: return binary(Fn::bit_and);
+      case Monoid::argmax: case Monoid::argmin: {
+        bool largest = m == Monoid::argmax, whole = category(d) <= Category::integral;
+        double x = whole ? 0 : part(a, 0), y = whole ? 0 : part(b, 0);
+        bool better = whole ? (largest ? b[0].i > a[0].i : b[0].i < a[0].i)
+                            : std::isnan(y) ? !std::isnan(x) : largest ? y > x : y < x;
+        bool equal = whole ? a[0].i == b[0].i : x == y || (std::isnan(x) && std::isnan(y));
+        return better || (equal && b[1].i < a[1].i) ? b : a;
+      }
+      case Monoid::logsumexp: {
+        double x = part(a, 0), y = part(b, 0), top = std::isnan(x) || std::isnan(y) ? NAN : std::max(x, y);
+        double f = x == y ? 1 : std::exp(-std::fabs(x - y));
+        return {r(top), r(x >= y ? part(a, 1) + part(b, 1) * f : part(a, 1) * f + part(b, 1))};
+      }
+      case Monoid::welford: {
+        double n = part(a, 2) + part(b, 2), delta = part(b, 0) - part(a, 0), share = part(b, 2) / std::max(n, 1.0);
+        return {r(part(a, 0) + delta * share), r(part(a, 1) + part(b, 1) + delta * delta * part(a, 2) * share), r(n)};
+      }
+    }
+    __builtin_unreachable();
+  }
+  Components lifted(Monoid m, std::span<const Number> x) const {
+    Components c;
+    for (size_t k = 0; k < x.size(); ++k) c[k] = x[k];
+    if (m == Monoid::logsumexp) c[1] = Number::real(1);
+    if (m == Monoid::welford) c[2] = Number::real(1);
+    return c;
+  }
+  static Components neutral(Monoid m, DType d) {
+    Components c;
+    auto e = identity(m, d);
+    for (size_t k = 0; k < e.size(); ++k) c[k] = number_of(e[k]->value, e[k].dtype());
+    return c;
+  }
+
+ private:
+  struct Cell {
+    Expr x;
+    std::vector<int> args, extents, vars, sources;
+    int axis = -1;
+    uint64_t computed = 0;
+    Components values;
+  };
+
+  Components compute(const Cell& c) {
+    const Node& n = *c.x;
+    auto arg = [&](size_t k) -> Number { return value(c.args[k]); };
+    switch (n.kind) {
+      case Kind::constant: return {number_of(n.value, n.dtype)};
+      case Kind::index: case Kind::local: case Kind::position: return {get(c.sources[0])};
+      case Kind::size: return {Number::integer(size_value ? size_value(n.size) : n.size.concrete())};
+      case Kind::param: return {Number::integer(params.at(size_t(n.slot)))};
+      case Kind::load: {
+        std::vector<int64_t> at;
+        for (int a : c.args) at.push_back(value(a).i);
+        return {load(c.x, at)};
+      }
+      case Kind::cast: {
+        if (n.memory == n.dtype) return {convert(arg(0), n.args[0].dtype(), n.dtype, exact_)};
+        auto v = float(arg(0).z.real());  // round_to
+        return {Number::real(n.memory == DType::Float16 ? float(Half(v)) : float(BFloat16(v)))};
+      }
+      case Kind::call: {
+        std::array<Number, 3> x;
+        for (size_t k = 0; k < c.args.size(); ++k) x[k] = arg(k);
+        return {evaluate(n.fn, n.args[0].dtype(), std::span(x.data(), c.args.size()), exact_)};
+      }
+      case Kind::select: return {value(arg(0).i ? c.args[1] : c.args[2])};
+      case Kind::reduce: case Kind::scan: return fold(Cell(c));
+      case Kind::part: return {components_of(c.args[0])[size_t(n.slot)]};
+      case Kind::random: return {Number::integer(random_bits(uint64_t(arg(0).i), uint64_t(arg(1).i)))};
+      case Kind::check: {
+        int64_t i = arg(0).i, size = arg(1).i;
+        index_check(i >= -size && i < size, "index") << "index " << i << " is out of bounds for dimension with size " << size;
+        return {Number::integer(i < 0 ? i + size : i)};
+      }
+    }
+    __builtin_unreachable();
+  }
+
+  Components fold(const Cell& c) {
+    Components total = neutral(c.x->monoid, c.x->dtype);
+    std::vector<int64_t> extents;
+    if (c.axis >= 0) extents = {get(c.axis).i + 1};
+    else for (int e : c.extents) extents.push_back(value(e).i);
+    std::vector<Number> outer;  // an enclosing fold may run over the same variables
+    for (int v : c.vars) outer.push_back(get(v));
+    auto loop = [&](size_t k, auto& self) -> void {
+      if (k == extents.size()) {
+        std::array<Number, 2> x;
+        for (size_t a = 0; a < c.args.size(); ++a) x[a] = value(c.args[a]);
+        total = combined(c.x->monoid, c.x->dtype, total, lifted(c.x->monoid, std::span(x.data(), c.args.size())));
+        return;
+      }
+      for (int64_t i = 0; i < extents[k]; ++i) {
+        set(c.vars[k], Number::integer(i));
+        self(k + 1, self);
+      }
+    };
+    loop(0, loop);
+    for (size_t k = 0; k < outer.size(); ++k) set(c.vars[k], outer[k]);
+    return total;
+  }
+
+  bool exact_;
+  std::vector<Cell> cells_;
+  std::unordered_map<const Node*, int> id_;
+  std::map<std::pair<int, int>, int> source_id_;
+  std::map<int, bool> volatile_;
+  std::vector<Number> values_;
+  std::vector<uint64_t> changed_;
+  uint64_t now_ = 0;
+};
+
+// Every point of a box, in row-major order.
+template <class F> void each(IntSpan sizes, F&& f) {
+  for (int64_t n : sizes) if (n == 0) return;
+  std::vector<int64_t> at(sizes.size(), 0);
+  for (int64_t position = 0;; ++position) {
+    f(std::span<const int64_t>(at), position);
+    size_t d = sizes.size();
+    while (d > 0 && ++at[d - 1] == sizes[d - 1]) at[--d] = 0;
+    if (d == 0) return;
+  }
+}
+
+int64_t row_major(std::span<const int64_t> at, IntSpan sizes) {
+  int64_t p = 0;
+  for (size_t d = 0; d < sizes.size(); ++d) p = p * sizes[d] + at[d];
+  return p;
+}
+
+std::string text(std::span<const int64_t> v) { return to_string(symbolic(IntSpan(v))); }
+
+struct Axes {
+  Machine& m;
+  std::vector<int> sources;
+  int position;
+  Axes(Machine& machine, size_t rank) : m(machine), position(machine.source(Machine::Source::position, 0)) {
+    for (size_t d = 0; d < rank; ++d) sources.push_back(m.source(Machine::Source::index, int(d)));
+  }
+  void move_to(std::span<const int64_t> at, int64_t p) {
+    for (size_t d = 0; d < at.size(); ++d)
+      if (p == 0 || m.get(sources[d]).i != at[d]) m.set(sources[d], Number::integer(at[d]));
+    m.set(position, Number::integer(p));
+  }
+};
+
+// The storage-order elements of an operand.
+Number element(const Tensor& t, std::span<const int64_t> at, int part, const char* what) {
+  auto sizes = t.int_sizes(), strides = t.int_strides();
+  internal_check(at.size() == sizes.size()) << what << " with " << at.size() << " indices of a tensor of sizes " << to_string(symbolic(sizes));
+  int64_t offset = 0;
+  for (size_t d = 0; d < at.size(); ++d) {
+    internal_check(at[d] >= 0 && at[d] < sizes[d]) << what << " at " << text(at) << " of a tensor of sizes " << to_string(symbolic(sizes));
+    offset += at[d] * strides[d];
+  }
+  return read(t.dtype(), static_cast<const char*>(t.data_ptr()) + offset * t.itemsize(), part);
+}
+
+Number narrowed(const Number& v, DType from, DType memory, bool exact) {
+  return convert(v, from, compute_type(memory), exact);
+}
+
+Tensor scattered(const Definition& d, Machine& m, std::span<const Tensor> operands, SymSpan sizes, DType dtype,
+                 bool exact, const std::function<int64_t(SymInt)>& size_value) {
+  const Scatter& s = *d.scatter;
+  DType compute = compute_type(dtype);
+  IntSpan to = concrete(sizes);
+  std::vector<Number> result(size_t(product(sizes).concrete()));
+  if (s.base >= 0)
+    each(to, [&](auto at, int64_t p) {
+      result[size_t(p)] = narrowed(element(operands[size_t(s.base)], at, 0, "base"), compute_type(operands[size_t(s.base)].dtype()), dtype, exact);
+    });
+  Ints domain;
+  for (SymInt n : s.domain) domain.push_back(n.is_symbolic() ? size_value(n) : n.concrete());
+  std::vector<int> target;
+  for (auto& t : s.target) target.push_back(m.add(t));
+  int value = m.add(s.value);
+  Axes axes(m, domain.size());
+  Tensor out = Tensor::empty(sizes, dtype);
+  char* data = static_cast<char*>(out.data_ptr());
+  std::vector<int64_t> where(target.size());
+  constexpr Fn kCombine[] = {Fn::add, Fn::add, Fn::mul, Fn::max, Fn::min};
+  each(domain, [&](auto at, int64_t p) {
+    axes.move_to(at, p);
+    for (size_t k = 0; k < target.size(); ++k) {
+      where[k] = m.value(target[k]).i;
+      internal_check(where[k] >= 0 && where[k] < to[k]) << "scatter to " << where[k] << " in dimension " << k << " of " << to_string(sizes);
+    }
+    Number& r = result[size_t(row_major(where, to))];
+    Number v = narrowed(m.value(value), s.value.dtype(), dtype, exact);
+    if (s.combine == Scatter::Combine::assign) r = v;
+    else {
+      Number x[2] = {r, v};
+      r = evaluate(compute == DType::Bool && s.combine == Scatter::Combine::sum ? Fn::bit_or : kCombine[int(s.combine)], compute, x, exact);
+    }
+    if (!exact) {  // what memory would hold
+      write(dtype, data, r);
+      r = read(dtype, data, 0);
+    }
+  });
+  for (size_t p = 0; p < result.size(); ++p) write(dtype, data + p * size_t(itemsize(dtype)), result[p]);
+  return out;
+}
+
+class NestRunner {
+ public:
+  NestRunner(const Nest& n, std::span<void* const> buffers, IntSpan params) : n_(n), buffers_(buffers), m_(false) {
+    m_.params.assign(params.begin(), params.end());
+    collect(n.body);
+    m_.load = [this](Expr e, std::span<const int64_t> at) { return read(e->memory, address(e->slot, e->memory, at[0]), e->part); };
+  }
+  void run() {
+    int task = m_.source(Machine::Source::index, n_.task_var);
+    int64_t tasks = value(n_.tasks).i;
+    for (int64_t t = 0; t < tasks; ++t) {
+      m_.set(task, Number::integer(t));
+      block(n_.body);
+    }
+  }
+
+ private:
+  void collect(const Block& b) {
+    for (auto& s : b) {
+      if (s.kind == Statement::Kind::store) m_.mark_volatile(s.buffer);
+      collect(s.body);
+    }
+    for (size_t k = 0; k < n_.buffers.size(); ++k) if (!n_.buffers[k].unique) m_.mark_volatile(int(k));
+  }
+  const Number& value(Expr e) { return m_.value(m_.add(e)); }
+  int local(int v) { return m_.source(Machine::Source::local, v); }
+
+  char* address(int slot, DType d, int64_t at) {
+    if (slot >= 0) return static_cast<char*>(buffers_[size_t(slot)]) + at * itemsize(d);
+    auto& a = arrays_.at(-1 - slot);
+    internal_check(at >= 0 && (at + 1) * itemsize(d) <= int64_t(a.size())) << n_.name << ": element " << at << " of array v" << -1 - slot;
+    return a.data() + at * itemsize(d);
+  }
+
+  void block(const Block& b) { for (auto& s : b) statement(s); }
+
+  void statement(const Statement& s) {
+    using Kind = Statement::Kind;
+    switch (s.kind) {
+      case Kind::loop: {
+        int64_t extent = value(s.extent).i;
+        int var = m_.source(Machine::Source::index, s.var);
+        for (int64_t i = 0; i < extent; ++i) {
+          m_.set(var, Number::integer(i));
+          block(s.body);
+        }
+        break;
+      }
+      case Kind::condition: if (value(s.values[0]).i) block(s.body); break;
+      case Kind::let: case Kind::assign: {
+        Number v = value(s.values[0]);
+        m_.set(local(s.var), v);
+        break;
+      }
+      case Kind::accumulator: {
+        Components c = Machine::neutral(s.monoid, s.dtype);
+        for (int k = 0; k < components(s.monoid); ++k) m_.set(local(s.var + k), c[size_t(k)]);
+        break;
+      }
+      case Kind::accumulate: {
+        Components now;
+        for (int k = 0; k < components(s.monoid); ++k) now[size_t(k)] = m_.get(local(s.var + k));
+        std::vector<Number> x;
+        for (auto& e : s.values) x.push_back(value(e));
+        now = m_.combined(s.monoid, s.values[0].dtype(), now, m_.lifted(s.monoid, x));
+        for (int k = 0; k < components(s.monoid); ++k) m_.set(local(s.var + k), now[size_t(k)]);
+        break;
+      }
+      case Kind::array:
+        arrays_[s.var].assign(size_t(value(s.extent).i * itemsize(s.dtype)), 0);
+        dtypes_[s.var] = s.dtype;
+        m_.touch(m_.source(Machine::Source::buffer, -1 - s.var));
+        break;
+      case Kind::store: {
+        DType d = s.buffer >= 0 ? n_.buffers[size_t(s.buffer)].dtype : dtypes_.at(-1 - s.buffer);
+        int64_t at = value(s.offset).i;
+        write(d, address(s.buffer, d, at), value(s.values[0]), s.part);
+        m_.touch(m_.source(Machine::Source::buffer, s.buffer));
+        if (s.buffer >= 0 && !n_.buffers[size_t(s.buffer)].unique)
+          for (size_t k = 0; k < n_.buffers.size(); ++k)
+            if (!n_.buffers[k].unique) m_.touch(m_.source(Machine::Source::buffer, int(k)));
+        break;
+      }
+    }
+  }
+
+  const Nest& n_;
+  std::span<void* const> buffers_;
+  Machine m_;
+  std::map<int, std::vector<char>> arrays_;
+  std::map<int, DType> dtypes_;
+};
+
+}  // namespace
+
+std::vector<Tensor> interpret(const Definition& d, std::span<const Tensor> operands, std::span<const Dims> result_sizes,
+                              std::span<const DType> result_dtypes, Precision p, std::function<int64_t(SymInt)> size_value) {
+  bool exact = p == Precision::wide;
+  Machine m(exact);
+  m.size_value = size_value;
+  m.load = [&](Expr e, std::span<const int64_t> at) {
+    internal_check(size_t(e->slot) < operands.size()) << print(e) << ": there are " << operands.size() << " operands";
+    const Tensor& t = operands[size_t(e->slot)];
+    internal_check(t.dtype() == e->memory) << print(e) << ": operand " << e->slot << " is " << t.dtype();
+    return element(t, at, e->part, "load");
+  };
+  if (d.scatter) return {scattered(d, m, operands, result_sizes[0], result_dtypes[0], exact, size_value)};
+  std::vector<Tensor> results;
+  for (size_t k = 0; k < d.values.size(); ++k) {
+    DType dtype = result_dtypes[k];
+    Tensor out = Tensor::empty(result_sizes[k], dtype);
+    char* data = static_cast<char*>(out.data_ptr());
+    int value = m.add(d.values[k]);
+    Axes axes(m, size_t(d.rank));
+    each(concrete(result_sizes[k]), [&](auto at, int64_t position) {
+      axes.move_to(at, position);
+      write(dtype, data + position * itemsize(dtype), narrowed(m.value(value), d.values[k].dtype(), dtype, exact));
+    });
+    results.push_back(std::move(out));
+  }
+  return results;
+}
+
+void interpret(const Nest& n, std::span<void* const> buffers, IntSpan params) { NestRunner(n, buffers, params).run(); }
+
+}  // namespace facula::loop

@@ -1,0 +1,344 @@
+// A definition says result[i...] = f(..., x[T(i, k)], ...), k being variables of a reduction. The gradient of x is
+//   dx[j] = sum over the points (i, k) with T(i, k) = j of d(i, k).
+// Where T can be solved for its variables, that is a gather over the variables that remain; else it is a scatter-sum
+// over all points.
+#include <algorithm>
+#include <map>
+
+#include "facula/loop/definition.h"
+#include "facula/loop/derivative.h"
+#include "facula/loop/simplify.h"
+
+namespace facula::loop {
+namespace {
+
+struct Axis {
+  int var;
+  Expr extent;
+  bool reduction;  // of a reduction inside the value, not an axis of the result
+};
+// d(load) = value at every point of `domain`.
+struct Contribution {
+  Expr load, value;
+  std::vector<Axis> domain;
+};
+using Map = std::vector<std::pair<int, Expr>>;
+
+Expr zero(DType d) { return constant(int64_t(0), d); }
+Expr both(Expr a, Expr b) { return a.get() ? b.get() ? a & b : a : b; }
+bool equal_sizes(Expr a, Expr b) {
+  return same(a, b) || (a->kind == Kind::size && b->kind == Kind::size && SymInt::surely_equal(a->size, b->size));
+}
+
+class Transposer {
+ public:
+  Transposer(int slot, SymSpan sizes, int first_fresh) : slot_(slot), sizes_(sizes), next_(first_fresh) {}
+
+  // Follows y, with gradient g at every point of the domain, down to the loads of the slot.
+  void follow(Expr y, Expr g, std::vector<Axis> domain) {
+    std::map<const Node*, std::vector<Adjoint>> parts;
+    for (auto& a : sweep(y, g)) {
+      if (a.load->kind == Kind::load) {
+        if (a.load->slot == slot_) found_.push_back({a.load, a.value, domain});
+      } else if (touches(a.load)) {
+        fold(a.load, a.value, domain);
+      }
+    }
+  }
+
+  std::vector<Definition> definitions() {
+    std::vector<Definition> r;
+    Expr gathered;
+    for (auto& c : found_) {
+      if (Expr g = gather(c); g.get()) gathered = gathered.get() ? gathered + g : g;
+      else r.push_back(scatter(c));
+    }
+    if (gathered.get()) {
+      Definition d;
+      d.rank = int(sizes_.size());
+      d.values = {gathered};
+      r.insert(r.begin(), std::move(d));
+    }
+    return r;
+  }
+
+ private:
+  bool touches(Expr x) const {
+    bool yes = false;
+    visit(x, [&](Expr e) { yes = yes || (e->kind == Kind::load && e->slot == slot_); });
+    return yes;
+  }
+
+  void fold(Expr leaf, Expr g, std::vector<Axis> domain) {
+    int component = leaf->kind == Kind::part ? leaf->slot : 0;
+    Expr r = leaf->kind == Kind::part ? leaf->args[0] : leaf;
+    // The bound variables become axes of the domain, under new names.
+    Map names;
+    Expr inside;  // a scan: which points count
+    std::vector<BoundVar> bound;
+    for (auto& b : r->bound) {
+      int v = next_++;
+      names.push_back({b.var, index(v)});
+      Expr extent = b.extent;
+      if (r->kind == Kind::scan) inside = index(v) <= index(r->slot);
+      domain.push_back({v, extent, true});
+      bound.push_back({v, extent});
+    }
+    std::vector<Expr> x;
+    for (auto& a : r->args) x.push_back(substitute(a, names));
+    DType d = x[0].dtype();
+    bool scan = r->kind == Kind::scan;
+    auto unsupported = [&] {
+      supported_check(false, name(r->monoid)) << "the gradient of " << (scan ? "a scan" : "a reduction") << " with " << name(r->monoid)
+                                              << " is not derived" << hint("define a vjp for the operator");
+    };
+    switch (r->monoid) {
+      case Monoid::sum: break;
+      case Monoid::max: case Monoid::min: {  // even over ties
+        if (scan) unsupported();
+        Expr ties = reduce(Monoid::sum, r->bound, {cast(eq(r->args[0], r), d)});
+        g = select(eq(x[0], r), g / ties, zero(d));
+        break;
+      }
+      case Monoid::argmax: case Monoid::argmin:
+        g = select(eq(x[1], part(r, 1)), g, zero(d));
+        break;
+      case Monoid::welford:
+        if (component == 2) return;
+        if (scan) unsupported();
+        g = component == 0 ? g / part(r, 2) : g * ((x[0] - part(r, 0)) * 2.0);
+        break;
+      default: unsupported();
+    }
+    if (inside.get()) g = select(inside, g, zero(d));
+    follow(x[0], g, std::move(domain));
+  }
+
+  // The gradient with respect to the element as the buffer holds it.
+  static Expr whole(const Contribution& c) {
+    if (c.load->part == 0) return c.value;
+    DType d = c.load->memory;
+    return cast(c.value, d) * constant(c.load->part == 1 ? std::complex<double>(1, 0) : std::complex<double>(0, 1), d);
+  }
+
+  const Axis* axis_of(const Contribution& c, Expr x) const {
+    if (x->kind != Kind::index) return nullptr;
+    for (auto& a : c.domain) if (a.var == x->slot) return &a;
+    return nullptr;
+  }
+  bool depends(const Contribution& c, Expr x) const {
+    bool yes = false;
+    visit(x, [&](Expr e) { yes = yes || axis_of(c, e); });
+    return yes;
+  }
+
+  // Null if T cannot be solved.
+  Expr gather(const Contribution& c) {
+    std::map<int, Expr> solved;
+    Expr outside, inside;  // conditions without and with remaining variables
+    std::vector<std::pair<Expr, bool>> conditions;
+    Map so_far;
+    auto require = [&](Expr e) { conditions.push_back({e, true}); };
+    for (size_t k = 0; k < c.load->args.size(); ++k) {
+      Expr t = c.load->args[k], j = index(int(k)), n = size(sizes_[k]);
+      if (!depends(c, t)) {
+        if (!(is_constant(t) && t->value.to_int() == 0 && is_constant(n) && n->value.to_int() == 1)) require(eq(j, t));
+        continue;
+      }
+      Linear l;
+      if (!linear(t, l)) return {};
+      const Axis* pick = nullptr;
+      int64_t factor = 0;
+      size_t open_axes = 0, open = 0;
+      Linear rest;
+      rest.constant = l.constant;
+      for (auto& term : l.terms) {
+        const Axis* a = axis_of(c, term.x);
+        if (!a && depends(c, term.x)) return {};
+        bool is_open = a && !solved.count(a->var);
+        open += is_open;
+        open_axes += is_open && !a->reduction;
+        if (is_open && (!pick || (pick->reduction && !a->reduction))) { pick = a; factor = term.coefficient; }
+      }
+      if (!pick) {
+        require(eq(j, substitute(t, so_far)));
+        continue;
+      }
+      if (open > 1 && open_axes != 1) return {};  // too many points would be tried
+      for (auto& term : l.terms) if (!(term.x->kind == Kind::index && term.x->slot == pick->var)) rest.terms.push_back(term);
+      Expr difference = j - substitute(from_linear(rest, DType::Int64), so_far);
+      if (factor < 0) difference = -difference;
+      int64_t step = factor < 0 ? -factor : factor;
+      Expr v = difference;
+      if (step != 1) {
+        require(eq(remainder(difference, step), 0));
+        v = floordiv(difference, step);
+      }
+      bool plain = factor == 1 && rest.terms.empty();
+      bool from_zero = plain && rest.constant <= 0;
+      bool to_end = plain && ((rest.constant == 0 && equal_sizes(pick->extent, n)) ||
+                              (is_constant(n) && is_constant(pick->extent) && n->value.to_int() - rest.constant <= pick->extent->value.to_int()));
+      if (!from_zero) require(v >= 0);
+      if (!to_end) require(v < pick->extent);
+      // Earlier solutions may mention this variable.
+      Map now{{pick->var, v}};
+      for (auto& [var, e] : solved) e = substitute(e, now);
+      for (auto& [e, yes] : conditions) e = substitute(e, now);
+      solved[pick->var] = v;
+      so_far.assign(solved.begin(), solved.end());
+    }
+    std::vector<BoundVar> remaining;
+    for (auto& a : c.domain) if (!solved.count(a.var)) remaining.push_back({a.var, a.extent});
+    for (auto& r : remaining) {
+      for (auto& a : c.domain) {
+        bool uses = false;
+        visit(r.extent, [&](Expr e) { uses = uses || (e->kind == Kind::index && e->slot == a.var); });
+        if (uses) return {};
+      }
+    }
+    for (auto& [e, yes] : conditions) {
+      bool uses = false;
+      visit(e, [&](Expr x) { for (auto& r : remaining) uses = uses || (x->kind == Kind::index && x->slot == r.var); });
+      (uses ? inside : outside) = both(uses ? inside : outside, e);
+    }
+    Expr v = substitute(whole(c), so_far);
+    if (inside.get()) v = select(inside, v, zero(v.dtype()));
+    if (!remaining.empty()) v = reduce(Monoid::sum, remaining, {v});
+    return outside.get() ? select(outside, v, zero(v.dtype())) : v;
+  }
+
+  static SymInt extent_of(Expr e) {
+    if (is_constant(e)) return e->value.to_int();
+    if (e->kind == Kind::size) return e->size;
+    if (e->kind == Kind::call && e->args.size() == 2) {
+      SymInt a = extent_of(e->args[0]), b = extent_of(e->args[1]);
+      switch (e->fn) {
+        case Fn::add: return a + b;
+        case Fn::sub: return a - b;
+        case Fn::mul: return a * b;
+        case Fn::floordiv: return a / b;
+        case Fn::remainder: return a % b;
+        case Fn::max: return max(a, b);
+        case Fn::min: return min(a, b);
+        default: break;
+      }
+    }
+    supported_check(false, "transpose") << "a reduction over " << print(e) << " elements" << hint("define a vjp for the operator");
+    __builtin_unreachable();
+  }
+
+  // Targets that might lie outside of the operand (reads that a select hides) add 0 to its first element.
+  Definition scatter(const Contribution& c) {
+    Scatter s;
+    Map names;
+    for (auto& a : c.domain) {
+      names.push_back({a.var, index(int(s.domain.size()))});
+      s.domain.push_back(extent_of(a.extent));
+    }
+    Expr valid;
+    for (size_t k = 0; k < c.load->args.size(); ++k) {
+      Expr t = c.load->args[k], n = size(sizes_[k]);
+      const Axis* a = axis_of(c, t);
+      bool sure = t->kind == Kind::check || (a && equal_sizes(a->extent, n)) ||
+                  (is_constant(t) && is_constant(n) && t->value.to_int() >= 0 && t->value.to_int() < n->value.to_int());
+      t = substitute(t, names);
+      if (!sure) {
+        Expr ok = (t >= 0) & (t < n);
+        valid = both(valid, ok);
+        t = select(ok, t, 0);
+      }
+      s.target.push_back(t);
+    }
+    s.value = substitute(whole(c), names);
+    if (valid.get()) s.value = select(valid, s.value, zero(s.value.dtype()));
+    Definition d;
+    d.rank = int(sizes_.size());
+    d.scatter = std::move(s);
+    return d;
+  }
+
+  int slot_;
+  SymSpan sizes_;
+  int next_;
+  std::vector<Contribution> found_;
+};
+
+int fresh_among(std::vector<Expr> xs) { return fresh_var(xs); }
+
+Expr row_major(std::span<const Expr> at, SymSpan sizes) {
+  Expr p = constant(int64_t(0), DType::Int64);
+  for (size_t k = 0; k < at.size(); ++k) p = k == 0 ? at[0] : p * size(sizes[k]) + at[k];
+  return p;
+}
+
+// The definition's axes under names that no axis of the gradient has; `position` written out.
+struct Renamed {
+  Map names;
+  std::vector<Axis> domain;
+  std::vector<Expr> at;
+  Expr position_;
+  Renamed(SymSpan sizes, int first) {
+    for (size_t k = 0; k < sizes.size(); ++k) {
+      int v = first + int(k);
+      names.push_back({int(k), index(v)});
+      domain.push_back({v, size(sizes[k]), false});
+      at.push_back(index(v));
+    }
+    position_ = row_major(at, sizes);
+  }
+  Expr operator()(Expr x) const {
+    x = substitute(x, names);
+    return rewrite(x, [&](Expr e) { return e->kind == Kind::position ? position_ : Expr(); });
+  }
+};
+
+std::vector<Definition> transpose_scatter(const Scatter& s, DType grad_dtype, int grad_slot, int slot, SymSpan slot_sizes) {
+  using Combine = Scatter::Combine;
+  supported_check(s.combine == Combine::sum || s.combine == Combine::assign, "scatter")
+      << "the gradient of this combination is not derived" << hint("define a vjp for the operator");
+  std::vector<Definition> r;
+  if (s.base == slot) {
+    Definition d;
+    d.rank = int(slot_sizes.size());
+    if (s.combine == Combine::sum) {
+      std::vector<Expr> at;
+      for (int k = 0; k < d.rank; ++k) at.push_back(index(k));
+      d.values = {load(grad_slot, grad_dtype, at)};
+    } else {  // what was overwritten has no influence
+      Scatter masked = s;
+      masked.base = grad_slot;
+      masked.value = zero(s.value.dtype());
+      d.scatter = std::move(masked);
+    }
+    r.push_back(std::move(d));
+  }
+  std::vector<Expr> all = s.target;
+  all.push_back(s.value);
+  int first = fresh_among(all);
+  Renamed renamed(s.domain, first);
+  std::vector<Expr> target;
+  for (auto& t : s.target) target.push_back(renamed(t));
+  Expr seed = cast(load(grad_slot, grad_dtype, target), s.value.dtype());
+  Transposer t(slot, slot_sizes, first + int(s.domain.size()));
+  t.follow(renamed(s.value), seed, renamed.domain);
+  for (auto& d : t.definitions()) r.push_back(std::move(d));
+  return r;
+}
+
+}  // namespace
+
+std::vector<Definition> transpose(const Definition& d, int result, SymSpan result_sizes, DType grad_dtype, int grad_slot,
+                                  int slot, SymSpan slot_sizes) {
+  if (d.scatter) return transpose_scatter(*d.scatter, grad_dtype, grad_slot, slot, slot_sizes);
+  Expr y = d.values[size_t(result)];
+  if (!is_differentiable(y.dtype())) return {};
+  int first = fresh_among({y});
+  Renamed renamed(result_sizes, first);
+  Expr seed = load(grad_slot, grad_dtype, renamed.at);
+  if (is_complex(seed.dtype()) && !is_complex(y.dtype())) seed = real(seed);
+  Transposer t(slot, slot_sizes, first + int(result_sizes.size()));
+  t.follow(renamed(y), cast(seed, y.dtype()), renamed.domain);
+  return t.definitions();
+}
+
+}  // namespace facula::loop
