@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -114,12 +115,16 @@ bool make_folders(const std::string& path) {
   return mkdir(path.c_str(), 0700) == 0 || errno == EEXIST;
 }
 
-std::string folder_of_this_library() {
-  Dl_info info;
-  if (!dladdr(reinterpret_cast<const void*>(&vector_lanes), &info) || !info.dli_fname) return ".";
-  std::string path = info.dli_fname;
-  size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash);
+const std::string& folder_of_this_library() {
+  static const std::string folder = [] {
+    Dl_info info;
+    std::string path = dladdr(reinterpret_cast<const void*>(&vector_lanes), &info) && info.dli_fname ? info.dli_fname : "";
+    if (path.find('/') == std::string::npos) path = "/proc/self/exe";  // a program found through PATH
+    char whole[PATH_MAX];
+    if (realpath(path.c_str(), whole)) path = whole;
+    return path.substr(0, path.rfind('/'));
+  }();
+  return folder;
 }
 
 std::string shipped_folder() {
