@@ -98,6 +98,10 @@ Meta& ensure_meta(const Tensor& t) {
 
 void set_history(const Tensor& t, const Ref<Node>& node, int k) {
   Meta& m = ensure_meta(t);
+  if (m.retained && m.node != node) {  // an in-place write: the gradient kept is that of the new value
+    if (m.node) std::erase_if(m.node->retained, [&](auto& r) { return r.second == m.retained; });
+    node->retained.push_back({k, m.retained});
+  }
   m.node = node;
   m.result = k;
   if (m.base.defined()) m.seen = t.version();

@@ -1,0 +1,135 @@
+// Inverses of views: a gradient of the view's shape put where the view lies in a tensor of zeros. The tape calls them;
+// each is the transpose of its view, so the gradient of each is the view again.
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+
+using namespace facula;
+using namespace facula::loop;
+using namespace facula::op;
+
+namespace {
+
+Dims input_sizes(const Call& c) { return Dims(c.ints("input_sizes")); }
+Expr number(SymInt s) { return size(s); }
+Expr zero_of(const LoopCall& c) { return constant(Scalar(int64_t(0)), compute_type(c.dtype("grad"))); }
+
+// Elements of storage, from `offset` on, that a geometry reaches.
+SymInt reach(SymSpan sizes, SymSpan strides, SymInt offset) {
+  SymInt last = offset;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] == SymInt(int64_t(0))) return int64_t(0);
+    last += (sizes[d] - SymInt(int64_t(1))) * strides[d];
+  }
+  return last + SymInt(int64_t(1));
+}
+
+// May two indices of a geometry reach the same element?
+bool may_overlap(SymSpan sizes, SymSpan strides) {
+  Ints order;
+  for (size_t d = 0; d < sizes.size(); ++d) if (sizes[d] != SymInt(int64_t(1))) order.push_back(int64_t(d));
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return strides[size_t(a)].hint() < strides[size_t(b)].hint(); });
+  SymInt extent = int64_t(1);
+  for (auto d : order) {
+    if (strides[size_t(d)] < extent) return true;
+    extent += (sizes[size_t(d)] - SymInt(int64_t(1))) * strides[size_t(d)];
+  }
+  return false;
+}
+
+}  // namespace
+
+FACULA_FAMILY(view_backward) {
+  define("slice_backward(Tensor grad, SymInt[] input_sizes, int dim, SymInt start, SymInt end, SymInt step) -> Tensor")
+      .doc("Zeros of input_sizes with grad at start, start + step, ... of `dim`.")
+      .bind(hidden).no_in_place()
+      .shape(input_sizes)
+      .loop([](const LoopCall& c, Index i) {
+        auto d = size_t(c.integer("dim").guard_int());
+        SymInt start = c.integer("start"), step = c.integer("step"), length = c.size("grad", int(d));
+        if (SymInt::surely_equal(length, c.ints("input_sizes")[d])) return c.load("grad", i);
+        Expr at = i[d] - number(start);
+        Expr inside = ge(at, integer(0)) & lt(at, number(length * step));
+        if (!SymInt::surely_equal(step, 1)) {
+          inside = inside & eq(remainder(at, number(step)), integer(0));
+          at = floordiv(at, number(step));
+        }
+        return select(inside, c.load("grad", with(i, int(d), at)), zero_of(c));
+      })
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        int d = int(c.integer("dim").guard_int());
+        SymInt step = c.integer("step"), start = c.integer("start"), n = c.size("grad", d);
+        if (n == SymInt(int64_t(0))) return grads(slice(v.grad(), d, start, start, step));
+        return grads(slice(v.grad(), d, start, start + (n - SymInt(int64_t(1))) * step + SymInt(int64_t(1)), step));
+      });
+  define("select_backward(Tensor grad, SymInt[] input_sizes, int dim, SymInt index) -> Tensor")
+      .doc("Zeros of input_sizes with grad at `index` of `dim`.")
+      .bind(hidden).no_in_place()
+      .shape(input_sizes)
+      .loop([](const LoopCall& c, Index i) {
+        int d = int(c.integer("dim").guard_int());
+        return select(eq(i[size_t(d)], number(c.integer("index"))), c.load("grad", without(i, d)), zero_of(c));
+      })
+      .vjp([](const Vjp& v) { return grads(select(v.grad(), v.call().integer("dim").guard_int(), v.call().integer("index"))); });
+  define("diagonal_backward(Tensor grad, SymInt[] input_sizes, SymInt offset, int dim1, int dim2) -> Tensor")
+      .doc("Zeros of input_sizes with grad on the diagonal of dim1 and dim2.")
+      .bind(hidden).no_in_place()
+      .shape(input_sizes)
+      .loop([](const LoopCall& c, Index i) {
+        int a = int(c.integer("dim1").guard_int()), b = int(c.integer("dim2").guard_int());
+        SymInt offset = c.integer("offset");
+        Expr row = i[size_t(a)], column = i[size_t(b)];
+        Expr on = eq(column - row, number(offset));
+        Expr along = offset >= SymInt(int64_t(0)) ? row : column;
+        Index at = without(without(i, std::max(a, b)), std::min(a, b));
+        at.push_back(along);
+        return select(on, c.load("grad", at), zero_of(c));
+      })
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        return grads(diagonal(v.grad(), c.integer("offset"), c.integer("dim1").guard_int(), c.integer("dim2").guard_int()));
+      });
+  define("_strided_scatter(Tensor grad, SymInt[] stride, SymInt offset, SymInt numel) -> Tensor")
+      .doc("A vector of numel zeros to which each element of grad is added at its place under `stride` and `offset`.")
+      .bind(hidden).no_in_place()
+      .shape([](const Call& c) { return Dims{c.integer("numel")}; })
+      .loop([](const LoopCall& c) {
+        Definition d;
+        d.rank = 1;
+        Scatter s;
+        s.domain = Dims(c.sizes("grad"));
+        Index at;
+        Expr place = number(c.integer("offset"));
+        auto strides = c.ints("stride");
+        for (size_t k = 0; k < s.domain.size(); ++k) {
+          at.push_back(index(int(k)));
+          place = place + at.back() * number(strides[k]);
+        }
+        s.target = {place};
+        s.value = c.load("grad", at);
+        d.scatter = s;
+        return d;
+      })
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        Tensor flat = contiguous(v.grad(), MemoryFormat::contiguous);
+        return grads(as_strided(flat, c.sizes("grad"), c.ints("stride"), c.integer("offset")));
+      });
+  define("as_strided_backward(Tensor grad, SymInt[] input_sizes, SymInt[] input_strides, SymInt input_offset, SymInt[] size, SymInt[] stride, "
+         "SymInt offset) -> Tensor")
+      .doc("The gradient of as_strided: grad at the elements that the view shares with its input, summed where it shares them twice.")
+      .bind(hidden).no_in_place()
+      .unfused([](const Tensor& grad, SymSpan input_sizes, SymSpan input_strides, SymInt input_offset, SymSpan, SymSpan stride, SymInt offset) {
+        // Both geometries over one stretch of storage, which starts at the lower offset.
+        SymInt start = min(input_offset, offset);
+        SymInt in = input_offset - start, out = offset - start;
+        SymInt numel = max(reach(input_sizes, input_strides, in), reach(grad.sizes(), stride, out));
+        Tensor flat = _strided_scatter(grad, stride, out, numel);
+        if (may_overlap(input_sizes, input_strides)) {  // elements that the input holds several times share the gradient
+          Tensor count = _strided_scatter(full(input_sizes, 1.0, grad.dtype()), input_strides, in, numel);
+          flat = div(flat, clamp(count, 1.0));
+        }
+        return _row_major(as_strided(flat, input_sizes, input_strides, in));
+      });
+}

@@ -1,0 +1,309 @@
+// What to save and what to compute again: a minimum cut between what the forward pass makes and what the backward pass
+// reads. Every value that does not depend on a tangent is an edge in -> out whose capacity is the cost of saving it;
+// a value that may not be computed again hangs on the source, one that the backward reads on the sink. The cut's edges
+// are the saved values. Graphs have a few hundred values, so Dinic's algorithm is fast enough.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <queue>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "facula/graph/passes.h"
+#include "facula/op/registry.h"
+
+namespace facula::graph {
+
+namespace {
+
+constexpr double kUncut = 1e30;
+
+class Flow {
+ public:
+  explicit Flow(int nodes) : first_(size_t(nodes), -1), level_(size_t(nodes)), next_(size_t(nodes)) {}
+  void edge(int from, int to, double capacity) {
+    arcs_.push_back({to, first_[size_t(from)], capacity});
+    first_[size_t(from)] = int(arcs_.size()) - 1;
+    arcs_.push_back({from, first_[size_t(to)], 0});
+    first_[size_t(to)] = int(arcs_.size()) - 1;
+  }
+  // Nodes on the source's side of a minimum cut.
+  std::vector<bool> cut(int source, int sink) {
+    while (layer(source, sink)) {
+      next_ = first_;
+      while (push(source, sink, kUncut) > 0) {}
+    }
+    std::vector<bool> side(level_.size());
+    for (size_t n = 0; n < side.size(); ++n) side[n] = level_[n] >= 0;
+    return side;
+  }
+
+ private:
+  struct Arc { int to, next; double left; };
+  bool layer(int source, int sink) {
+    std::fill(level_.begin(), level_.end(), -1);
+    std::queue<int> ready;
+    ready.push(source);
+    level_[size_t(source)] = 0;
+    while (!ready.empty()) {
+      int n = ready.front();
+      ready.pop();
+      for (int a = first_[size_t(n)]; a >= 0; a = arcs_[size_t(a)].next) {
+        auto& arc = arcs_[size_t(a)];
+        if (arc.left <= 0 || level_[size_t(arc.to)] >= 0) continue;
+        level_[size_t(arc.to)] = level_[size_t(n)] + 1;
+        ready.push(arc.to);
+      }
+    }
+    return level_[size_t(sink)] >= 0;
+  }
+  // One augmenting path of the layered network, found with an explicit stack.
+  double push(int source, int sink, double limit) {
+    std::vector<int> path;
+    int n = source;
+    while (n != sink) {
+      int& a = next_[size_t(n)];
+      while (a >= 0 && (arcs_[size_t(a)].left <= 0 || level_[size_t(arcs_[size_t(a)].to)] != level_[size_t(n)] + 1)) a = arcs_[size_t(a)].next;
+      if (a >= 0) {
+        path.push_back(a);
+        n = arcs_[size_t(a)].to;
+        continue;
+      }
+      if (path.empty()) return 0;
+      level_[size_t(n)] = -1;
+      n = arcs_[size_t(path.back() ^ 1)].to;
+      path.pop_back();
+    }
+    for (int a : path) limit = std::min(limit, arcs_[size_t(a)].left);
+    for (int a : path) {
+      arcs_[size_t(a)].left -= limit;
+      arcs_[size_t(a ^ 1)].left += limit;
+    }
+    return limit;
+  }
+  std::vector<Arc> arcs_;
+  std::vector<int> first_, level_, next_;
+};
+
+bool is_free(const Node& n) { return n.op->kind == op::OpKind::view; }
+
+// May the backward compute it again? Element-wise work and views; not what is random, heavy, or reduces.
+bool recomputable(const Node& n) {
+  if (n.op->random || n.op->schema.mutates()) return false;
+  if (n.op->kind == op::OpKind::pointwise || is_free(n)) return true;
+  auto args = operands(n);
+  return std::all_of(args.begin(), args.end(), [](Value* v) { return !v; });  // constants: zeros, ranges
+}
+
+double bytes(const Value& v) {
+  double n = itemsize(v.tensor.dtype());
+  for (auto s : v.tensor.sizes()) n *= double(std::max<int64_t>(s.hint(), 1));
+  return n;
+}
+
+// Copies parts of a graph into another.
+class Copier {
+ public:
+  explicit Copier(const Graph& from) : from_(from) { to.shapes = from.shapes; }
+  Value* input(const Value* v) {
+    auto* mine = copy(v);
+    to.inputs.push_back(mine);
+    return mine;
+  }
+  void node(const Node& n) {
+    op::Args args = n.args.clone();
+    args.each_tensor([&](size_t, Tensor& t) { if (t.defined()) t = value(value_of(t))->tensor; });
+    std::vector<Value*> results;
+    for (auto* r : n.results) results.push_back(copy(r));
+    to.add_node(*n.op, args.values(), results);
+  }
+  Value* value(const Value* v) {
+    auto it = at_.find(v);
+    if (it != at_.end()) return it->second;
+    internal_check(v->constant.defined()) << "partition: %" << v->id << " is used before it is made\n" << print(from_);
+    return at_[v] = to.add_constant(v->constant);
+  }
+  bool has(const Value* v) const { return at_.count(v) > 0; }
+  Graph to;
+
+ private:
+  Value* copy(const Value* v) {
+    auto& t = v->tensor;
+    auto* mine = to.add_value(t.sizes(), t.strides(), t.dtype(), t.device());
+    mine->tensor.impl()->wrapped_number = t.impl()->wrapped_number;
+    return at_[v] = mine;
+  }
+  const Graph& from_;
+  std::unordered_map<const Value*, Value*> at_;
+};
+
+// Nodes that `targets` need, not looking beyond `given`.
+std::unordered_set<const Node*> needed(const std::vector<const Value*>& targets, const std::unordered_set<const Value*>& given) {
+  std::unordered_set<const Node*> found;
+  std::vector<const Value*> todo = targets;
+  while (!todo.empty()) {
+    auto* v = todo.back();
+    todo.pop_back();
+    if (!v || given.count(v) || !v->producer || !found.insert(v->producer).second) continue;
+    for (auto* a : operands(*v->producer)) todo.push_back(a);
+  }
+  return found;
+}
+
+void symbols_in(SymInt s, std::unordered_set<int64_t>& found) {
+  if (!s.is_symbolic()) return;
+  std::vector<const sym::Node*> todo{s.node()};
+  while (!todo.empty()) {
+    auto* n = todo.back();
+    todo.pop_back();
+    if (n->kind == sym::Kind::symbol) found.insert(n->value);
+    if (n->a) todo.push_back(n->a);
+    if (n->b) todo.push_back(n->b);
+  }
+}
+
+}  // namespace
+
+Partition partition(const Joint& j) {
+  auto& g = j.graph;
+  size_t count = g.values().size(), tangents = j.tangent_of.size(), inputs = g.inputs.size() - tangents;
+  auto id = [](const Value* v) { return size_t(v->id); };
+
+  // What depends on a tangent belongs to the backward.
+  std::vector<bool> behind(count);
+  for (size_t k = inputs; k < g.inputs.size(); ++k) behind[id(g.inputs[k])] = true;
+  for (auto& n : g.nodes) {
+    auto args = operands(*n);
+    if (std::any_of(args.begin(), args.end(), [&](Value* v) { return v && behind[id(v)]; }))
+      for (auto* r : n->results) behind[id(r)] = true;
+  }
+  std::vector<const Value*> forward_targets(g.outputs.begin(), g.outputs.begin() + j.forward_outputs);
+  for (auto& [i, v] : g.mutated) forward_targets.push_back(v);
+  std::vector<const Value*> gradients(g.outputs.begin() + j.forward_outputs, g.outputs.end());
+
+  // What the backward reads of the rest.
+  std::vector<bool> wanted(count);
+  for (auto* v : gradients) if (v && !behind[id(v)]) wanted[id(v)] = true;
+  for (auto& n : g.nodes) {
+    if (n->results.empty() || !behind[id(n->results[0])]) continue;
+    for (auto* v : operands(*n)) if (v && !behind[id(v)]) wanted[id(v)] = true;
+  }
+
+  // Distance from the backward: among equals, save what is near.
+  std::vector<int> distance(count, 100);
+  for (size_t v = 0; v < count; ++v) if (wanted[v]) distance[v] = 0;
+  for (size_t k = g.nodes.size(); k-- > 0;) {
+    auto& n = *g.nodes[k];
+    int nearest = 100;
+    for (auto* r : n.results) if (!behind[id(r)]) nearest = std::min(nearest, distance[id(r)] + 1);
+    for (auto* v : operands(n)) if (v) distance[id(v)] = std::min(distance[id(v)], nearest);
+  }
+
+  std::unordered_set<const Value*> function_inputs(g.inputs.begin(), g.inputs.begin() + std::ptrdiff_t(inputs)), written;
+  for (auto& [i, v] : g.mutated) written.insert(g.inputs[size_t(i)]);
+  std::unordered_set<const Value*> outputs(forward_targets.begin(), forward_targets.begin() + j.forward_outputs);
+
+  int source = int(2 * count), sink = source + 1;
+  Flow flow(sink + 1);
+  for (auto& value : g.values()) {
+    const Value* v = value.get();
+    if (behind[id(v)] || v->constant.defined()) continue;
+    bool input = function_inputs.count(v) > 0, kept_anyway = (input && !written.count(v)) || outputs.count(v);
+    bool made_anyway = kept_anyway || (v->producer && !recomputable(*v->producer));
+    double cost = bytes(*v) * std::pow(1.1, std::clamp(distance[id(v)], 1, 100));
+    if (kept_anyway) cost *= 0.5;       // alive already: only a reference is kept
+    else if (!made_anyway) cost *= 2;   // writing it is extra work
+    flow.edge(2 * v->id, 2 * v->id + 1, cost);
+    if (input || (v->producer && !recomputable(*v->producer))) flow.edge(source, 2 * v->id, kUncut);
+    if (wanted[id(v)]) flow.edge(2 * v->id + 1, sink, kUncut);
+  }
+  for (auto& n : g.nodes) {
+    if (n->results.empty() || behind[id(n->results[0])] || !recomputable(*n)) continue;
+    for (auto* v : operands(*n)) {
+      if (!v || v->constant.defined()) continue;
+      for (auto* r : n->results) flow.edge(2 * v->id + 1, 2 * r->id, kUncut);
+    }
+  }
+  auto side = flow.cut(source, sink);
+  std::vector<const Value*> saved;
+  for (auto& v : g.values())
+    if (!behind[id(v.get())] && !v->constant.defined() && side[2 * id(v.get())] && !side[2 * id(v.get()) + 1]) saved.push_back(v.get());
+
+  std::unordered_set<const Value*> given(saved.begin(), saved.end());
+  for (size_t k = inputs; k < g.inputs.size(); ++k) given.insert(g.inputs[k]);
+  auto backward_nodes = needed(gradients, given);
+  // Saved only if something still reads it.
+  std::erase_if(saved, [&](const Value* v) {
+    if (std::find(gradients.begin(), gradients.end(), v) != gradients.end()) return false;
+    for (auto* n : backward_nodes)
+      for (auto* a : operands(*n)) if (a == v) return false;
+    return true;
+  });
+
+  // Sizes that the backward mentions but cannot read off its inputs travel as an empty-handed value of that size.
+  std::unordered_set<int64_t> known, mentioned;
+  auto read_off = [&](const Value* v) {
+    for (auto s : v->tensor.sizes()) if (s.is_symbolic() && s.node()->kind == sym::Kind::symbol) known.insert(s.node()->value);
+  };
+  for (auto* v : saved) read_off(v);
+  for (size_t k = inputs; k < g.inputs.size(); ++k) read_off(g.inputs[k]);
+  for (auto& n : g.nodes) {
+    if (!backward_nodes.count(n.get())) continue;
+    op::Args args = n->args.clone();
+    args.each_size([&](SymInt& s) { symbols_in(s, mentioned); });
+    for (auto* v : operands(*n)) if (v) for (auto s : v->tensor.sizes()) symbols_in(s, mentioned);
+    for (auto* v : n->results) for (auto s : v->tensor.sizes()) symbols_in(s, mentioned);
+  }
+  std::vector<SymInt> carried;
+  for (int64_t s : mentioned) if (!known.count(s)) carried.push_back(g.shapes->symbol(int(s)));
+  std::sort(carried.begin(), carried.end(), [](SymInt a, SymInt b) { return a.node()->value < b.node()->value; });
+
+  Partition p;
+  p.outputs = j.forward_outputs;
+  Copier forward(g), backward(g);
+  for (size_t k = 0; k < inputs; ++k) forward.input(g.inputs[k]);
+  std::vector<const Value*> targets = forward_targets;
+  targets.insert(targets.end(), saved.begin(), saved.end());
+  auto forward_nodes = needed(targets, {});
+  for (auto& n : g.nodes) if (forward_nodes.count(n.get())) forward.node(*n);
+  for (int k = 0; k < j.forward_outputs; ++k) forward.to.outputs.push_back(g.outputs[size_t(k)] ? forward.value(g.outputs[size_t(k)]) : nullptr);
+  for (auto& [i, v] : g.mutated) forward.to.mutated.push_back({i, forward.value(v)});
+  for (auto* v : saved) {
+    auto input = std::find(g.inputs.begin(), g.inputs.end(), v) - g.inputs.begin();
+    auto output = std::find(g.outputs.begin(), g.outputs.begin() + j.forward_outputs, v) - g.outputs.begin();
+    bool is_input = input < std::ptrdiff_t(inputs), is_written = written.count(v) > 0;
+    p.saved_inputs.push_back(is_input && !is_written ? int(input) : -1);
+    p.saved_outputs.push_back(output < j.forward_outputs && !is_input ? int(output) : -1);
+    Value* mine = forward.value(v);
+    if (is_written) {  // the function writes over it: keep a copy
+      op::Value args[] = {mine->tensor};
+      auto* copy = forward.to.add_value(v->tensor.sizes(), v->tensor.strides(), v->tensor.dtype(), v->tensor.device());
+      forward.to.add_node(op::get("_copied"), args, {copy});
+      mine = copy;
+    }
+    forward.to.outputs.push_back(mine);
+    backward.input(v);
+  }
+  for (SymInt s : carried) {
+    auto* one = forward.to.add_constant(Tensor::empty(IntSpan(), DType::Bool));
+    Dims sizes{s}, strides{SymInt(int64_t(0))};
+    auto* wide = forward.to.add_value(sizes, strides, DType::Bool);
+    auto& expand = op::get("expand");
+    std::vector<op::Value> args(expand.schema.parameters.size());
+    args[0] = one->tensor;
+    args[1] = SymSpan(sizes);
+    forward.to.add_node(expand, args, {wide});
+    forward.to.outputs.push_back(wide);
+    p.saved_inputs.push_back(-1);
+    p.saved_outputs.push_back(-1);
+    backward.to.inputs.push_back(backward.to.add_value(sizes, strides, DType::Bool));
+  }
+  for (size_t k = inputs; k < g.inputs.size(); ++k) backward.input(g.inputs[k]);
+  for (auto& n : g.nodes) if (backward_nodes.count(n.get())) backward.node(*n);
+  for (auto* v : gradients) backward.to.outputs.push_back(v ? backward.value(v) : nullptr);
+  p.forward = std::move(forward.to);
+  p.backward = std::move(backward.to);
+  return p;
+}
+
+}  // namespace facula::graph
