@@ -1,0 +1,644 @@
+"""Module: the base of everything that has parameters."""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict, namedtuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from ... import _C
+from ..parameter import Buffer, Parameter
+
+Tensor = _C.Tensor
+T = TypeVar("T", bound="Module")
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_global_hooks: dict[str, OrderedDict] = {name: OrderedDict() for name in _HOOKS}
+
+
+class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<All keys matched successfully>" if not self.missing_keys and not self.unexpected_keys else super().__repr__()
+
+
+class RemovableHandle:
+    """Removes a hook: ``handle.remove()``, or at the end of a ``with`` block."""
+
+    _next_id = 0
+
+    def __init__(self, hooks: OrderedDict, on_change: Callable[[], None] | None = None) -> None:
+        self.id = RemovableHandle._next_id
+        RemovableHandle._next_id += 1
+        self._hooks = weakref.ref(hooks)
+        self._on_change = on_change
+
+    def remove(self) -> None:
+        hooks = self._hooks()
+        if hooks is not None and self.id in hooks:
+            del hooks[self.id]
+            if self._on_change:
+                self._on_change()
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+
+def _tell_core() -> None:
+    _C.set_global_hooks(any(_global_hooks.values()))
+
+
+def register_module_forward_hook(hook: Callable) -> RemovableHandle:
+    """Calls ``hook(module, args, output)`` after the forward of every module."""
+    return _add_global("_forward_hooks", hook)
+
+
+def register_module_forward_pre_hook(hook: Callable) -> RemovableHandle:
+    """Calls ``hook(module, args)`` before the forward of every module."""
+    return _add_global("_forward_pre_hooks", hook)
+
+
+def _add_global(kind: str, hook: Callable) -> RemovableHandle:
+    handle = RemovableHandle(_global_hooks[kind], _tell_core)
+    _global_hooks[kind][handle.id] = hook
+    _tell_core()
+    return handle
+
+
+def _tensors_in(x: Any) -> list[Tensor]:
+    if isinstance(x, Tensor):
+        return [x]
+    if isinstance(x, (tuple, list)):
+        return [t for item in x for t in _tensors_in(item)]
+    if isinstance(x, dict):
+        return [t for item in x.values() for t in _tensors_in(item)]
+    return []
+
+
+def _replace_tensors(x: Any, new: Iterator[Tensor]) -> Any:
+    if isinstance(x, Tensor):
+        return next(new)
+    if isinstance(x, tuple):
+        items = [_replace_tensors(item, new) for item in x]
+        return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
+    if isinstance(x, list):
+        return [_replace_tensors(item, new) for item in x]
+    if isinstance(x, dict):
+        return type(x)((k, _replace_tensors(v, new)) for k, v in x.items())
+    return x
+
+
+class Module(_C.ModuleBase):
+    """Base of all neural network modules; a submodule, parameter or buffer is registered by assigning it.
+
+    Subclasses define ``forward``; calling the module runs it with its hooks.
+    """
+
+    training: bool
+    dump_patches = False
+    _version = 1
+    call_super_init = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if not self.call_super_init and (args or kwargs):
+            raise TypeError(f"{type(self).__name__}.__init__() got unexpected arguments: {args} {kwargs}")
+        d = self.__dict__
+        d["training"] = True
+        d["_parameters"] = {}
+        d["_buffers"] = {}
+        d["_non_persistent_buffers_set"] = set()
+        d["_modules"] = {}
+        for kind in _HOOKS:
+            d[kind] = OrderedDict()
+        for kind in ("_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs", "_forward_hooks_always_called",
+                     "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"):
+            d[kind] = OrderedDict()
+
+    def forward(self, *input: Any) -> Any:
+        raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+
+    # ---- attributes
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        parameters = self.__dict__.get("_parameters")
+        if isinstance(value, Parameter):
+            if parameters is None:
+                raise AttributeError("cannot assign parameters before Module.__init__() call")
+            self._forget(name)
+            self.register_parameter(name, value)
+        elif parameters is not None and name in parameters:
+            if value is not None:
+                raise TypeError(f"cannot assign '{type(value).__name__}' as parameter '{name}' (facula.nn.Parameter or None expected)")
+            self.register_parameter(name, None)
+        elif isinstance(value, Module):
+            if parameters is None:
+                raise AttributeError("cannot assign module before Module.__init__() call")
+            self._forget(name)
+            self._modules[name] = value
+        elif parameters is not None and name in self._modules:
+            if value is not None:
+                raise TypeError(f"cannot assign '{type(value).__name__}' as child module '{name}' (facula.nn.Module or None expected)")
+            self._modules[name] = None
+        elif isinstance(value, Buffer):
+            self._forget(name)
+            self.register_buffer(name, value, getattr(value, "persistent", True))
+        elif parameters is not None and name in self._buffers:
+            if value is not None and not isinstance(value, Tensor):
+                raise TypeError(f"cannot assign '{type(value).__name__}' as buffer '{name}' (facula.Tensor or None expected)")
+            self._buffers[name] = value
+        else:
+            super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        for kind in ("_parameters", "_buffers", "_modules"):
+            if name in self.__dict__.get(kind, ()):
+                del self.__dict__[kind][name]
+                self._non_persistent_buffers_set.discard(name)
+                return
+        super().__delattr__(name)
+
+    def _forget(self, name: str) -> None:
+        for place in (self.__dict__, self._parameters, self._buffers, self._modules):
+            place.pop(name, None)
+        self._non_persistent_buffers_set.discard(name)
+
+    def __dir__(self) -> list[str]:
+        names = set(super().__dir__()) | set(self._parameters) | set(self._buffers) | set(self._modules)
+        return sorted(n for n in names if n.isidentifier())
+
+    def _check_name(self, what: str, name: str, places: tuple[str, ...]) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"{what} name should be a string. Got {type(name).__name__}")
+        if "." in name:
+            raise KeyError(f'{what} name can\'t contain ".", got: {name}')
+        if name == "":
+            raise KeyError(f'{what} name can\'t be empty string ""')
+        if hasattr(self, name) and not any(name in self.__dict__[p] for p in places):
+            raise KeyError(f"attribute '{name}' already exists")
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Adds a parameter; it is then an attribute of this name."""
+        if "_parameters" not in self.__dict__:
+            raise AttributeError("cannot assign parameter before Module.__init__() call")
+        self._check_name("parameter", name, ("_parameters",))
+        if param is not None and not isinstance(param, Parameter):
+            raise TypeError(f"cannot assign '{type(param).__name__}' object to parameter '{name}' (facula.nn.Parameter or None required)")
+        if param is not None and not param.is_leaf:
+            raise ValueError(f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created explicitly. "
+                             f"To express '{name}' as a function of another Tensor, compute the value in the forward() method.")
+        self._parameters[name] = param
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Adds a tensor that is part of the state but is not trained."""
+        if "_buffers" not in self.__dict__:
+            raise AttributeError("cannot assign buffer before Module.__init__() call")
+        self._check_name("buffer", name, ("_buffers",))
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' (facula Tensor or None required)")
+        self._buffers[name] = tensor
+        (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(name)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Adds a child module; it is then an attribute of this name."""
+        if module is not None and not isinstance(module, Module):
+            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+        self._check_name("module", name, ("_modules",))
+        self._modules[name] = module
+
+    register_module = add_module
+
+    def get_submodule(self, target: str) -> Module:
+        """The submodule at a dotted path."""
+        module: Module = self
+        for part in target.split(".") if target else []:
+            if not hasattr(module, part):
+                raise AttributeError(f"{type(module).__name__} has no attribute `{part}`")
+            module = getattr(module, part)
+            if not isinstance(module, Module):
+                raise AttributeError(f"`{part}` is not an nn.Module")
+        return module
+
+    def _get_tensor(self, target: str, places: str, kind: str) -> Tensor:
+        path, _, name = target.rpartition(".")
+        module = self.get_submodule(path)
+        if name not in module.__dict__[places]:
+            raise AttributeError(f"`{name}` is not {kind} of {type(module).__name__}")
+        return module.__dict__[places][name]
+
+    def get_parameter(self, target: str) -> Parameter:
+        return self._get_tensor(target, "_parameters", "a parameter")  # type: ignore[return-value]
+
+    def get_buffer(self, target: str) -> Tensor:
+        return self._get_tensor(target, "_buffers", "a buffer")
+
+    # ---- walking
+
+    def named_modules(self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
+        memo = set() if memo is None else memo
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self
+        for name, module in self._modules.items():
+            if module is not None:
+                yield from module.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+
+    def modules(self) -> Iterator[Module]:
+        for _, module in self.named_modules():
+            yield module
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        seen = set()
+        for name, module in self._modules.items():
+            if module is not None and module not in seen:
+                seen.add(module)
+                yield name, module
+
+    def children(self) -> Iterator[Module]:
+        for _, module in self.named_children():
+            yield module
+
+    def _named_members(self, get: Callable[[Module], Any], prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
+        seen: set[int] = set()
+        modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
+        for path, module in modules:
+            for name, value in get(module):
+                if value is None or (remove_duplicate and id(value) in seen):
+                    continue
+                seen.add(id(value))
+                yield f"{path}.{name}" if path else name, value
+
+    def named_parameters(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Parameter]]:
+        return self._named_members(lambda m: m._parameters.items(), prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        for _, p in self.named_parameters(recurse=recurse):
+            yield p
+
+    def named_buffers(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
+        return self._named_members(lambda m: m._buffers.items(), prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        for _, b in self.named_buffers(recurse=recurse):
+            yield b
+
+    # ---- changing
+
+    def apply(self: T, fn: Callable[[Module], None]) -> T:
+        """Calls fn on every submodule, children first, then on this module."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)
+        return self
+
+    def _apply(self: T, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> T:
+        if recurse:
+            for module in self.children():
+                module._apply(fn)
+        for name, p in self._parameters.items():
+            if p is None:
+                continue
+            with _C.GradMode(False):
+                new = fn(p)
+                if new is not p:
+                    p.data = new
+                if p.grad is not None:
+                    grad = fn(p.grad)
+                    if grad is not p.grad:
+                        p.grad = grad.requires_grad_(p.grad.requires_grad)
+        for name, b in self._buffers.items():
+            if b is not None:
+                self._buffers[name] = fn(b)
+        return self
+
+    def to(self: T, *args: Any, **kwargs: Any) -> T:
+        """Moves floating and complex parameters and buffers to a dtype, or all to a device or memory format."""
+        dtype = kwargs.pop("dtype", None)
+        device = kwargs.pop("device", None)
+        memory_format = kwargs.pop("memory_format", None)
+        kwargs.pop("non_blocking", None)
+        if kwargs:
+            raise TypeError(f"to() got unexpected keyword arguments {sorted(kwargs)}")
+        for a in args:
+            if isinstance(a, _C.dtype):
+                dtype = a
+            elif isinstance(a, Tensor):
+                dtype, device = a.dtype, a.device
+            elif not isinstance(a, bool):
+                device = a
+        if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
+            raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}")
+
+        def convert(t: Tensor) -> Tensor:
+            if dtype is not None and (t.is_floating_point() or t.is_complex()):
+                t = t.to(dtype)
+            if device is not None:
+                t = t.to(device)
+            if memory_format is not None and t.dim() == 4:
+                t = t.contiguous(memory_format=memory_format)
+            return t
+
+        return self._apply(convert)
+
+    def _to_floating(self: T, dtype: Any) -> T:
+        return self._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
+
+    def float(self: T) -> T:
+        return self._to_floating(_C.float32)
+
+    def double(self: T) -> T:
+        return self._to_floating(_C.float64)
+
+    def half(self: T) -> T:
+        return self._to_floating(_C.float16)
+
+    def bfloat16(self: T) -> T:
+        return self._to_floating(_C.bfloat16)
+
+    def cpu(self: T) -> T:
+        return self._apply(lambda t: t.cpu())
+
+    def type(self: T, dst_type: Any) -> T:
+        return self._apply(lambda t: t.to(dst_type))
+
+    def train(self: T, mode: bool = True) -> T:
+        """Sets training mode here and below."""
+        if not isinstance(mode, bool):
+            raise ValueError("training mode is expected to be boolean")
+        self.training = mode
+        for module in self.children():
+            module.train(mode)
+        return self
+
+    def eval(self: T) -> T:
+        """Sets evaluation mode: train(False)."""
+        return self.train(False)
+
+    def requires_grad_(self: T, requires_grad: bool = True) -> T:
+        for p in self.parameters():
+            p.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for p in self.parameters():
+            if p.grad is None:
+                continue
+            if set_to_none:
+                p.grad = None
+            else:
+                p.grad = p.grad.detach()
+                p.grad.zero_()
+
+    # ---- hooks and calls
+
+    def _add_hook(self, kind: str, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        hooks = self.__dict__[kind]
+        handle = RemovableHandle(hooks)
+        hooks[handle.id] = hook
+        if prepend:
+            hooks.move_to_end(handle.id, last=False)
+        return handle
+
+    def register_forward_pre_hook(self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False) -> RemovableHandle:
+        """Calls ``hook(module, args)`` before forward; a result that is not None replaces the arguments."""
+        handle = self._add_hook("_forward_pre_hooks", hook, prepend)
+        if with_kwargs:
+            self._forward_pre_hooks_with_kwargs[handle.id] = True
+        return handle
+
+    def register_forward_hook(self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False) -> RemovableHandle:
+        """Calls ``hook(module, args, output)`` after forward; a result that is not None replaces the output."""
+        handle = self._add_hook("_forward_hooks", hook, prepend)
+        if with_kwargs:
+            self._forward_hooks_with_kwargs[handle.id] = True
+        if always_call:
+            self._forward_hooks_always_called[handle.id] = True
+        return handle
+
+    def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        """Calls ``hook(module, grad_input, grad_output)`` once the gradients of the inputs are known."""
+        return self._add_hook("_backward_hooks", hook, prepend)
+
+    register_backward_hook = register_full_backward_hook
+
+    def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        """Calls ``hook(module, grad_output)`` before the gradients of this module are computed."""
+        return self._add_hook("_backward_pre_hooks", hook, prepend)
+
+    def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+        for hooks, own in ((_global_hooks["_forward_pre_hooks"], False), (self._forward_pre_hooks, True)):
+            for key, hook in list(hooks.items()):
+                if own and key in self._forward_pre_hooks_with_kwargs:
+                    result = hook(self, args, kwargs)
+                    if result is not None:
+                        args, kwargs = result
+                else:
+                    result = hook(self, args)
+                    if result is not None:
+                        args = result if isinstance(result, tuple) else (result,)
+        backward = self._backward_hooks or self._backward_pre_hooks
+        record = _BackwardRecord(self) if backward and _C.is_grad_enabled() else None
+        if record:
+            args = record.watch_inputs(args)
+        called: set[int] = set()
+        try:
+            output = self.forward(*args, **kwargs)
+            for hooks, own in ((_global_hooks["_forward_hooks"], False), (self._forward_hooks, True)):
+                for key, hook in list(hooks.items()):
+                    called.add(key)
+                    result = hook(self, args, kwargs, output) if own and key in self._forward_hooks_with_kwargs else hook(self, args, output)
+                    if result is not None:
+                        output = result
+        except Exception:
+            for key, hook in list(self._forward_hooks.items()):
+                if key in self._forward_hooks_always_called and key not in called:
+                    hook(self, args, None)
+            raise
+        return record.watch_outputs(output) if record else output
+
+    # ---- state
+
+    def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
+        for name, p in self._parameters.items():
+            if p is not None:
+                destination[prefix + name] = p if keep_vars else p.detach()
+        for name, b in self._buffers.items():
+            if b is not None and name not in self._non_persistent_buffers_set:
+                destination[prefix + name] = b if keep_vars else b.detach()
+        if type(self).get_extra_state is not Module.get_extra_state:
+            destination[prefix + "_extra_state"] = self.get_extra_state()
+
+    def get_extra_state(self) -> Any:
+        raise RuntimeError("define get_extra_state and set_extra_state together")
+
+    def set_extra_state(self, state: Any) -> None:
+        raise RuntimeError("define get_extra_state and set_extra_state together")
+
+    def state_dict(self, *args: Any, destination: dict | None = None, prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
+        """Parameters and persistent buffers by dotted name; tensors share storage with the module's."""
+        if args:
+            destination = args[0]
+            prefix = args[1] if len(args) > 1 else prefix
+            keep_vars = args[2] if len(args) > 2 else keep_vars
+        if destination is None:
+            destination = OrderedDict()
+            destination._metadata = OrderedDict()
+        if hasattr(destination, "_metadata"):
+            destination._metadata[prefix[:-1]] = {"version": self._version}
+        for hook in self._state_dict_pre_hooks.values():
+            hook(self, prefix, keep_vars)
+        self._save_to_state_dict(destination, prefix, keep_vars)
+        for name, module in self._modules.items():
+            if module is not None:
+                module.state_dict(destination=destination, prefix=prefix + name + ".", keep_vars=keep_vars)
+        for hook in self._state_dict_hooks.values():
+            result = hook(self, destination, prefix, {"version": self._version})
+            if result is not None:
+                destination = result
+        return destination
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, local_metadata: dict, strict: bool,
+                              missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str]) -> None:
+        for hook in self._load_state_dict_pre_hooks.values():
+            hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        own = {n: p for n, p in self._parameters.items() if p is not None}
+        own.update((n, b) for n, b in self._buffers.items() if b is not None and n not in self._non_persistent_buffers_set)
+        for name, mine in own.items():
+            key = prefix + name
+            if key not in state_dict:
+                if strict:
+                    missing_keys.append(key)
+                continue
+            given = state_dict[key]
+            if not isinstance(given, Tensor):
+                error_msgs.append(f'While copying the parameter named "{key}", expected a Tensor from the checkpoint but received {type(given).__name__}')
+            elif given.shape != mine.shape:
+                error_msgs.append(f"size mismatch for {key}: copying a param with shape {tuple(given.shape)} from checkpoint, "
+                                  f"the shape in current model is {tuple(mine.shape)}.")
+            else:
+                with _C.GradMode(False):
+                    mine.copy_(given)
+        extra = prefix + "_extra_state"
+        if type(self).set_extra_state is not Module.set_extra_state:
+            if extra in state_dict:
+                self.set_extra_state(state_dict[extra])
+            elif strict:
+                missing_keys.append(extra)
+        if strict:
+            for key in state_dict:
+                if key.startswith(prefix) and key != extra:
+                    rest = key[len(prefix):].split(".", 1)
+                    if (len(rest) > 1 and rest[0] not in self._modules) or (len(rest) == 1 and rest[0] not in own):
+                        unexpected_keys.append(key)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> _IncompatibleKeys:
+        """Copies tensors by name into parameters and buffers; with ``strict`` names must match exactly."""
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
+        missing: list[str] = []
+        unexpected: list[str] = []
+        errors: list[str] = []
+        metadata = getattr(state_dict, "_metadata", {})
+
+        def load(module: Module, prefix: str) -> None:
+            module._load_from_state_dict(state_dict, prefix, metadata.get(prefix[:-1], {}), True, missing, unexpected, errors)
+            for name, child in module._modules.items():
+                if child is not None:
+                    load(child, prefix + name + ".")
+
+        load(self, "")
+        if strict:
+            if unexpected:
+                errors.insert(0, "Unexpected key(s) in state_dict: " + ", ".join(f'"{k}"' for k in unexpected) + ". ")
+            if missing:
+                errors.insert(0, "Missing key(s) in state_dict: " + ", ".join(f'"{k}"' for k in missing) + ". ")
+        if errors:
+            raise RuntimeError(f"Error(s) in loading state_dict for {type(self).__name__}:\n\t" + "\n\t".join(errors))
+        return _IncompatibleKeys(missing, unexpected)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    # ---- text
+
+    def extra_repr(self) -> str:
+        return ""
+
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        children = []
+        for name, module in self._modules.items():
+            text = repr(module).replace("\n", "\n  ")
+            children.append(f"({name}): {text}")
+        if not children and "\n" not in extra:
+            return f"{self._get_name()}({extra})"
+        lines = (extra.split("\n") if extra else []) + children
+        return f"{self._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
+
+
+class _BackwardRecord:
+    """Calls a module's backward hooks: with the gradients of its outputs, then of its inputs."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.grad_outputs: tuple | None = None
+
+    def _pass_through(self, tensors: list[Tensor], on_grads: Callable[[tuple], tuple | None]) -> list[Tensor]:
+        from ...autograd import Function
+
+        class PassThrough(Function):
+            @staticmethod
+            def forward(ctx: Any, *xs: Tensor) -> tuple:
+                return tuple(x.view_as(x) for x in xs)
+
+            @staticmethod
+            def backward(ctx: Any, *grads: Tensor) -> tuple:
+                return on_grads(grads) or grads
+
+        result = PassThrough.apply(*tensors)
+        return list(result) if isinstance(result, tuple) else [result]
+
+    def watch_inputs(self, args: tuple) -> tuple:
+        tensors = _tensors_in(args)
+        if not any(t.requires_grad for t in tensors):
+            self.has_inputs = False
+            return args
+        self.has_inputs = True
+
+        def done(grads: tuple) -> tuple | None:
+            for hook in list(self.module._backward_hooks.values()):
+                result = hook(self.module, grads, self.grad_outputs)
+                if result is not None:
+                    grads = result if isinstance(result, tuple) else (result,)
+            return grads
+
+        return _replace_tensors(args, iter(self._pass_through(tensors, done)))
+
+    def watch_outputs(self, output: Any) -> Any:
+        tensors = _tensors_in(output)
+        if not any(t.requires_grad for t in tensors):
+            return output
+
+        def arrived(grads: tuple) -> tuple | None:
+            for hook in list(self.module._backward_pre_hooks.values()):
+                result = hook(self.module, grads)
+                if result is not None:
+                    grads = result if isinstance(result, tuple) else (result,)
+            self.grad_outputs = grads
+            if not self.has_inputs:
+                for hook in list(self.module._backward_hooks.values()):
+                    hook(self.module, (None,), grads)
+            return grads
+
+        return _replace_tensors(output, iter(self._pass_through(tensors, arrived)))
