@@ -1,12 +1,15 @@
-# What a wheel holds beside the .py files: both libraries, the module, stubs and the shipped kernels, all in one folder.
-# The libraries of oneDNN and OpenBLAS come as packages of their own, found relative to that folder.
-include(GNUInstallDirs)
+# What a wheel holds beside the .py files, all in one folder: the libraries, the module, stubs and the shipped kernels.
+# oneDNN comes as a package of its own, which puts it into lib/ of the environment. OpenBLAS and Highway are taken in: the
+# packages of the one are not meant to be required by others, and the other is Debian's.
 set(package facula)
-set_target_properties(facula facula_llvm PROPERTIES
-  BUILD_RPATH_USE_ORIGIN ON INSTALL_RPATH "$ORIGIN;$ORIGIN/../../..;$ORIGIN/../scipy_openblas32/lib")
+set_target_properties(facula facula_llvm PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../../..")
 install(TARGETS facula facula_llvm LIBRARY DESTINATION ${package})
+install(FILES ${FACULA_TAKEN_IN} DESTINATION ${package})
+if(TARGET hwy::hwy)
+  install(IMPORTED_RUNTIME_ARTIFACTS hwy::hwy hwy::hwy_contrib LIBRARY DESTINATION ${package})
+endif()
 if(TARGET _C)
-  set_target_properties(_C PROPERTIES BUILD_RPATH_USE_ORIGIN ON INSTALL_RPATH "$ORIGIN")
+  set_target_properties(_C PROPERTIES INSTALL_RPATH "$ORIGIN")
   install(TARGETS _C LIBRARY DESTINATION ${package})
   install(DIRECTORY ${FACULA_GENERATED}/facula/ DESTINATION ${package} FILES_MATCHING PATTERN "*.pyi")
   install(DIRECTORY ${FACULA_PACKAGE_DIR}/kernels DESTINATION ${package} OPTIONAL)
