@@ -500,7 +500,8 @@ def cpp_parameters(op: Operator, defaults: bool, in_place: bool = False) -> str:
     out, may_default = [], True
     for p in reversed(op.parameters):
         kind = "const Tensor&" if in_place and p is op.parameters[0] else cpp_type(op, p)
-        default = cpp_default(p)
+        # An overload that is told apart by a string must be given one, or calls would be ambiguous.
+        default = None if op.overload and p.type == "str" else cpp_default(p)
         may_default = may_default and default is not None
         out.append(f"{kind} {cpp_name(p.name)}" + (f" = {default}" if defaults and may_default else ""))
     return ", ".join(reversed(out))

@@ -1,0 +1,311 @@
+// Convolutions (cross-correlations, as the field calls them): forward and the two gradients, each an operator.
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+
+using namespace facula;
+using namespace facula::loop;
+using namespace facula::op;
+namespace d = facula::dtypes;
+
+namespace {
+
+struct Window {
+  int64_t stride[2], padding[2], dilation[2], groups;
+};
+
+Window window(const Call& c) {
+  Window w;
+  auto pair = [&](const char* arg, int64_t* to) {
+    Dims p = c.ints(arg, 2);
+    for (size_t k = 0; k < 2; ++k) to[k] = p[k].guard_int();
+  };
+  pair("stride", w.stride);
+  pair("padding", w.padding);
+  pair("dilation", w.dilation);
+  w.groups = c.integer("groups").guard_int();
+  for (int k = 0; k < 2; ++k) {
+    runtime_check(w.stride[k] > 0, c.name()) << "non-positive stride is not supported, got " << to_string(c.ints("stride"));
+    runtime_check(w.dilation[k] > 0, c.name()) << "dilation should be greater than zero, got " << to_string(c.ints("dilation"));
+    runtime_check(w.padding[k] >= 0, c.name()) << "negative padding is not supported, got " << to_string(c.ints("padding"));
+  }
+  runtime_check(w.groups > 0, c.name()) << "non-positive groups is not supported, got " << w.groups;
+  return w;
+}
+
+Dims conv_sizes(const char* name, SymSpan input, SymSpan weight, const Window& w) {
+  runtime_check(input.size() == 3 || input.size() == 4, name) << "expected 3D (unbatched) or 4D (batched) input [N, C, H, W], but got input of size " << to_string(input);
+  runtime_check(weight.size() == 4, name) << "weight must be 4D [out_channels, in_channels / groups, kH, kW], got shape " << to_string(weight);
+  SymInt channels = input[input.size() - 3];
+  runtime_check(channels == weight[1] * SymInt(w.groups), name) << "given groups=" << w.groups << ", weight of size " << to_string(weight) << ", expected input"
+      << to_string(input) << " to have " << weight[1] * SymInt(w.groups) << " channels, but got " << channels << " channels instead";
+  runtime_check(weight[0] % SymInt(w.groups) == SymInt(int64_t(0)), name) << "given groups=" << w.groups << ", expected weight to be divisible by " << w.groups
+      << " at dimension 0, but got weight of size " << to_string(weight) << " instead";
+  Dims out(input);
+  size_t r = input.size() - 2;
+  out[r - 1] = weight[0];
+  for (size_t k = 0; k < 2; ++k) {
+    SymInt padded = input[r + k] + SymInt(2 * w.padding[k]), kernel = SymInt(w.dilation[k]) * (weight[2 + k] - SymInt(int64_t(1))) + SymInt(int64_t(1));
+    runtime_check(weight[2 + k] > SymInt(int64_t(0)) && !(kernel > padded), name) << "kernel size can't be greater than actual input size: padded input "
+        << padded << ", kernel " << kernel << " at dimension " << r + k << " of input " << to_string(input) << ", weight " << to_string(weight);
+    out[r + k] = (padded - kernel) / SymInt(w.stride[k]) + SymInt(int64_t(1));
+  }
+  return out;
+}
+
+void check_dtypes(const char* name, const Tensor& a, const char* what_a, const Tensor& b, const char* what_b) {
+  runtime_check(a.dtype() == b.dtype(), name) << what_a << " type (" << a.dtype() << ") and " << what_b << " type (" << b.dtype() << ") should be the same";
+}
+
+// A gradient's sizes must be those of the forward result.
+void check_gradient(const Call& c, SymSpan input, SymSpan weight) {
+  Dims expected = conv_sizes(c.name(), input, weight, window(c));
+  auto given = c.sizes("grad");
+  runtime_check(given.size() == expected.size() && std::equal(given.begin(), given.end(), expected.begin()), c.name())
+      << "expected grad of shape " << to_string(SymSpan(expected)) << " for input " << to_string(input) << " and weight " << to_string(weight) << ", got " << to_string(given);
+}
+
+Expr n_of(SymInt n) { return loop::size(n); }
+Expr inside(Expr at, Expr n) { return (at >= Scalar(int64_t(0))) & (at < n); }
+Expr clipped(Expr at, Expr n) { return max(min(at, n - Scalar(int64_t(1))), Scalar(int64_t(0))); }
+Expr zero_of(Expr x) { return constant(Scalar(int64_t(0)), x.dtype()); }
+
+// The index [n?, channel, y, x].
+Index pixel(const Index& batch, Expr channel, Expr y, Expr x) {
+  Index j = batch;
+  j.push_back(channel);
+  j.push_back(y);
+  j.push_back(x);
+  return j;
+}
+
+// Where window (y, x) with tap (ky, kx) reads the input, and whether that is inside.
+struct Tap { Expr y, x, valid; };
+Tap read_at(const Window& w, Expr y, Expr x, Expr ky, Expr kx, SymInt height, SymInt width) {
+  auto along = [&](int k, Expr o, Expr tap) { return o * Scalar(w.stride[k]) + tap * Scalar(w.dilation[k]) - Scalar(w.padding[k]); };
+  Expr row = along(0, y, ky), column = along(1, x, kx), h = n_of(height), l = n_of(width);
+  return {clipped(row, h), clipped(column, l), inside(row, h) & inside(column, l)};
+}
+// Which window reads pixel (y, x) with tap (ky, kx), and whether there is one.
+Tap written_by(const Window& w, Expr y, Expr x, Expr ky, Expr kx, SymInt height, SymInt width) {
+  Expr valid = constant(true, DType::Bool), o[2], n[2] = {n_of(height), n_of(width)}, at[2] = {y, x}, tap[2] = {ky, kx};
+  for (int k = 0; k < 2; ++k) {
+    Expr start = at[k] + Scalar(w.padding[k]) - tap[k] * Scalar(w.dilation[k]);
+    o[k] = floordiv(start, Scalar(w.stride[k]));
+    valid = valid & eq(o[k] * Scalar(w.stride[k]), start) & inside(o[k], n[k]);
+    o[k] = clipped(o[k], n[k]);
+  }
+  return {o[0], o[1], valid};
+}
+
+Expr conv_element(const LoopCall& c, Index i) {
+  Window w = window(c);
+  auto input = c.sizes("input"), weight = c.sizes("weight");
+  size_t r = i.size() - 3;
+  Index batch(i.begin(), i.begin() + std::ptrdiff_t(r));
+  Expr group = floordiv(i[r], n_of(weight[0] / SymInt(w.groups)));
+  Expr y = reduce(c, monoid::sum, {weight[1], weight[2], weight[3]}, [&](Index k) {
+    Tap t = read_at(w, i[r + 1], i[r + 2], k[1], k[2], input[r + 1], input[r + 2]);
+    Expr x = c.load("input", pixel(batch, group * n_of(weight[1]) + k[0], t.y, t.x));
+    return select(t.valid, x * c.load("weight", {i[r], k[0], k[1], k[2]}), zero_of(x));
+  });
+  return c.has("bias") ? y + c.load("bias", {i[r]}) : y;
+}
+
+Expr input_gradient_element(const LoopCall& c, Index i) {
+  Window w = window(c);
+  auto grad = c.sizes("grad"), weight = c.sizes("weight");
+  size_t r = i.size() - 3;
+  Index batch(i.begin(), i.begin() + std::ptrdiff_t(r));
+  SymInt per_group = weight[0] / SymInt(w.groups);
+  Expr group = floordiv(i[r], n_of(weight[1])), channel = i[r] - group * n_of(weight[1]);
+  return reduce(c, monoid::sum, {per_group, weight[2], weight[3]}, [&](Index k) {
+    Tap t = written_by(w, i[r + 1], i[r + 2], k[1], k[2], grad[r + 1], grad[r + 2]);
+    Expr out = group * n_of(per_group) + k[0];
+    Expr g = c.load("grad", pixel(batch, out, t.y, t.x));
+    return select(t.valid, g * c.load("weight", {out, channel, k[1], k[2]}), zero_of(g));
+  });
+}
+
+Expr weight_gradient_element(const LoopCall& c, Index i) {
+  Window w = window(c);
+  auto grad = c.sizes("grad"), input = c.sizes("input"), weight = c.ints("weight_size");
+  bool batched = grad.size() == 4;
+  size_t r = batched ? 1 : 0;
+  Expr group = floordiv(i[0], n_of(weight[0] / SymInt(w.groups)));
+  SymInt images = batched ? grad[0] : SymInt(int64_t(1));
+  return reduce(c, monoid::sum, {images, grad[r + 1], grad[r + 2]}, [&](Index k) {
+    Tap t = read_at(w, k[1], k[2], i[2], i[3], input[r + 1], input[r + 2]);
+    Index batch;
+    if (batched) batch.push_back(k[0]);
+    Expr x = c.load("input", pixel(batch, group * n_of(weight[1]) + i[1], t.y, t.x));
+    return select(t.valid, x * c.load("grad", pixel(batch, i[0], k[1], k[2])), zero_of(x));
+  });
+}
+
+Expr bias_gradient_element(const LoopCall& c, Expr channel) {
+  auto grad = c.sizes("grad");
+  bool batched = grad.size() == 4;
+  size_t r = batched ? 1 : 0;
+  return reduce(c, monoid::sum, {batched ? grad[0] : SymInt(int64_t(1)), grad[r + 1], grad[r + 2]}, [&](Index k) {
+    Index batch;
+    if (batched) batch.push_back(k[0]);
+    return c.load("grad", pixel(batch, channel, k[1], k[2]));
+  });
+}
+
+Tensor conjugate(const Tensor& x) { return is_complex(x.dtype()) ? conj_physical(x) : x; }
+
+Tensor input_gradient(const Tensor& grad, const Tensor& weight, SymSpan size, const Call& c) {
+  return convolution_backward_input(grad, conjugate(weight), size, c.ints("stride"), c.ints("padding"), c.ints("dilation"), c.integer("groups").guard_int());
+}
+Tensor weight_gradient(const Tensor& grad, const Tensor& input, SymSpan size, const Call& c) {
+  return convolution_backward_weight(grad, conjugate(input), size, c.ints("stride"), c.ints("padding"), c.ints("dilation"), c.integer("groups").guard_int());
+}
+Tensor forward(const Tensor& input, const Tensor& weight, MaybeTensor bias, const Call& c) {
+  return conv2d(input, weight, bias, c.ints("stride"), c.ints("padding"), c.ints("dilation"), c.integer("groups").guard_int());
+}
+
+Dims weight_gradient_sizes(const Call& c) {
+  check_dtypes(c.name(), c.tensor("grad"), "Gradient", c.tensor("input"), "input");
+  check_gradient(c, c.sizes("input"), c.ints("weight_size"));
+  return Dims(c.ints("weight_size"));
+}
+
+// Gradients of the pair (weight, bias) gradient or of the weight gradient alone.
+Grads second_weight_gradients(const Vjp& v, const Tensor& grad_bias) {
+  auto& c = v.call();
+  Grads out(2);
+  Tensor gw = v.grad(0);
+  if (v.needs("grad")) {
+    if (gw.defined()) out[0] = forward(conjugate(v["input"]), gw, grad_bias.defined() ? MaybeTensor(grad_bias) : MaybeTensor(), c);
+    else if (grad_bias.defined()) {
+      Dims sizes{c.size("grad", -3), SymInt(int64_t(1)), SymInt(int64_t(1))};
+      out[0] = expand(view(grad_bias, sizes), c.sizes("grad"));
+    }
+  }
+  if (v.needs("input") && gw.defined()) out[1] = input_gradient(v["grad"], gw, c.sizes("input"), c);
+  return out;
+}
+
+Sample conv_sample(std::vector<int64_t> input, std::vector<int64_t> weight, bool bias, const char* stride = "1", const char* padding = "0",
+                   const char* dilation = "1", const char* groups = "1") {
+  Sample s{{{"input", op::tensor(std::move(input))}, {"weight", op::tensor(weight)}}};
+  if (bias) s.args.push_back({"bias", op::tensor({weight[0]})});
+  for (auto [name, text] : {std::pair("stride", stride), std::pair("padding", padding), std::pair("dilation", dilation), std::pair("groups", groups)})
+    s.args.push_back({name, op::literal(text)});
+  return s;
+}
+
+}  // namespace
+
+FACULA_FAMILY(conv) {
+  define("conv2d(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] dilation=1, int groups=1) -> Tensor")
+      .doc("Cross-correlation of input [N, C, H, W] with weight [out, C / groups, kH, kW], plus bias [out].")
+      .bind(function | nn_functional)
+      .dtypes(d::numeric)
+      .no_in_place()
+      .shape([](const Call& c) {
+        check_dtypes("conv2d", c.tensor("input"), "Input", c.tensor("weight"), "weight");
+        Dims sizes = conv_sizes("conv2d", c.sizes("input"), c.sizes("weight"), window(c));
+        if (c.has("bias")) {
+          check_dtypes("conv2d", c.tensor("input"), "Input", c.tensor("bias"), "bias");
+          runtime_check(c.rank("bias") == 1 && c.size("bias", 0) == c.size("weight", 0), "conv2d") << "given weight of size " << to_string(c.sizes("weight"))
+              << ", expected bias to be 1-dimensional with " << c.size("weight", 0) << " elements, but got bias of size " << to_string(c.sizes("bias")) << " instead";
+        }
+        return sizes;
+      })
+      .library("conv2d")
+      .reference(conv_element)
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        Grads out(3);
+        if (v.needs("input")) out[0] = input_gradient(v.grad(), v["weight"], c.sizes("input"), c);
+        if (v.needs("bias") && v.needs("weight")) {
+          auto [w, b] = convolution_backward_weight_bias(v.grad(), conjugate(v["input"]), c.sizes("weight"), c.ints("stride"), c.ints("padding"), c.ints("dilation"),
+                                                         c.integer("groups").guard_int());
+          out[1] = w;
+          out[2] = b;
+        } else if (v.needs("weight")) {
+          out[1] = weight_gradient(v.grad(), v["input"], c.sizes("weight"), c);
+        } else if (v.needs("bias")) {
+          out[2] = sum(v.grad(), c.rank("input") == 4 ? Sizes{0, 2, 3} : Sizes{1, 2});
+        }
+        return out;
+      })
+      .samples(op::samples({conv_sample({2, 3, 7, 6}, {4, 3, 3, 3}, true, "1", "1"), conv_sample({3, 7, 6}, {4, 3, 3, 2}, false, "[2, 1]"),
+                            conv_sample({2, 4, 9, 9}, {6, 2, 3, 3}, true, "2", "[1, 2]", "2", "2")}));
+  define("convolution_backward_input(Tensor grad, Tensor weight, SymInt[] input_size, int[2] stride, int[2] padding, int[2] dilation, int groups) -> Tensor")
+      .doc("The gradient of conv2d for its input: the transposed convolution of grad.")
+      .bind(hidden)
+      .dtypes(d::numeric)
+      .no_in_place()
+      .shape([](const Call& c) {
+        check_dtypes(c.name(), c.tensor("grad"), "Gradient", c.tensor("weight"), "weight");
+        check_gradient(c, c.ints("input_size"), c.sizes("weight"));
+        return Dims(c.ints("input_size"));
+      })
+      .library("conv2d_backward_input")
+      .reference(input_gradient_element)
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        return grads(v.needs("grad") ? forward(v.grad(), conjugate(v["weight"]), nullopt, c) : Tensor(),
+                     v.needs("weight") ? weight_gradient(conjugate(v["grad"]), conjugate(v.grad()), c.sizes("weight"), c) : Tensor());
+      });
+  define("convolution_backward_weight(Tensor grad, Tensor input, SymInt[] weight_size, int[2] stride, int[2] padding, int[2] dilation, int groups) -> Tensor")
+      .doc("The gradient of conv2d for its weight.")
+      .bind(hidden)
+      .dtypes(d::numeric)
+      .no_in_place()
+      .shape(weight_gradient_sizes)
+      .library("conv2d_backward_weight")
+      .reference(weight_gradient_element)
+      .vjp([](const Vjp& v) { return second_weight_gradients(v, Tensor()); });
+  define("convolution_backward_weight_bias(Tensor grad, Tensor input, SymInt[] weight_size, int[2] stride, int[2] padding, int[2] dilation, int groups) "
+         "-> (Tensor grad_weight, Tensor grad_bias)")
+      .doc("The gradients of conv2d for its weight and bias.")
+      .bind(hidden)
+      .dtypes(d::numeric)
+      .shapes([](const Call& c) {
+        Dims w = weight_gradient_sizes(c), b{w[0]};
+        return std::vector<Dims>{w, b};
+      })
+      .library("conv2d_backward_weight")
+      .vjp([](const Vjp& v) { return second_weight_gradients(v, v.grad(1)); });
+  define("conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, str padding='valid', int[2] dilation=1, int groups=1) -> Tensor")
+      .doc("conv2d with padding 'valid' (none) or 'same' (the result has the input's size; stride 1).")
+      .bind(function | nn_functional)
+      .no_in_place()
+      .unfused([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride, std::string_view padding, SymSpan dilation, int64_t groups) {
+        runtime_check(padding == "same" || padding == "valid", "conv2d") << "padding must be 'same', 'valid' or numbers, got '" << std::string(padding) << "'";
+        MaybeTensor b = bias ? MaybeTensor(*bias) : MaybeTensor();
+        if (padding == "valid") return conv2d(input, weight, b, stride, Sizes{0, 0}, dilation, groups);
+        for (auto s : c.ints("stride", 2)) runtime_check(s == SymInt(int64_t(1)), "conv2d") << "padding='same' is not supported for strided convolutions";
+        runtime_check(weight.dim() == 4, "conv2d") << "weight must be 4D [out_channels, in_channels / groups, kH, kW], got shape " << to_string(weight.sizes());
+        Dims gap = c.ints("dilation", 2), pad;
+        bool even = true;
+        SymInt before[2], total[2];
+        for (int k = 0; k < 2; ++k) {
+          total[k] = gap[size_t(k)] * (weight.size(2 + k) - SymInt(int64_t(1)));
+          before[k] = total[k] / SymInt(int64_t(2));
+          even = even && before[k] * SymInt(int64_t(2)) == total[k];
+        }
+        if (even) return conv2d(input, weight, b, stride, {before[0], before[1]}, dilation, groups);
+        for (int k = 1; k >= 0; --k) {
+          pad.push_back(before[k]);
+          pad.push_back(total[k] - before[k]);
+        }
+        return conv2d(constant_pad_nd(input, pad, 0), weight, b, stride, Sizes{0, 0}, dilation, groups);
+      });
+  define("conv1d(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] dilation=1, int groups=1) -> Tensor")
+      .doc("Cross-correlation of input [N, C, L] with weight [out, C / groups, k], plus bias [out].")
+      .bind(function | nn_functional)
+      .no_in_place()
+      .unfused([](const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride, SymSpan padding, SymSpan dilation, int64_t groups) {
+        runtime_check(input.dim() == 2 || input.dim() == 3, "conv1d") << "expected 2D (unbatched) or 3D (batched) input [N, C, L], but got input of size " << to_string(input.sizes());
+        runtime_check(weight.dim() == 3, "conv1d") << "weight must be 3D [out_channels, in_channels / groups, k], got shape " << to_string(weight.sizes());
+        auto row = [](SymSpan s, int64_t neutral) { return Dims{SymInt(neutral), s.empty() ? SymInt(neutral) : s[0]}; };
+        Tensor y = conv2d(unsqueeze(input, -2), unsqueeze(weight, -2), bias ? MaybeTensor(*bias) : MaybeTensor(), row(stride, 1), row(padding, 0), row(dilation, 1), groups);
+        return squeeze(y, -2);
+      });
+}
