@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 namespace facula {
 
@@ -18,8 +19,11 @@ template <class T, size_t N> class SmallVector {
   explicit SmallVector(size_t n, T fill = T{}) { resize(n, fill); }
   SmallVector(std::initializer_list<T> l) { assign(l.begin(), l.size()); }
   template <class U> requires std::is_convertible_v<U, T> explicit SmallVector(std::span<U> s) {
-    reserve(s.size());
-    for (auto& x : s) push_back(T(x));
+    if constexpr (std::is_same_v<std::remove_const_t<U>, T>) assign(s.data(), s.size());
+    else {
+      reserve(s.size());
+      for (auto& x : s) push_back(T(x));
+    }
   }
   SmallVector(const SmallVector& o) { assign(o.data(), o.size()); }
   SmallVector(SmallVector&& o) noexcept { take(o); }
@@ -57,7 +61,8 @@ template <class T, size_t N> class SmallVector {
   void erase(size_t at) { std::copy(data_ + at + 1, data_ + size_, data_ + at); --size_; }
   void assign(const T* from, size_t n) {
     reserve(n);
-    if (n) std::memmove(static_cast<void*>(data_), from, n * sizeof(T));
+    if (N <= 8 && n <= N) copy_few(from, n, std::make_index_sequence<N>());
+    else std::memmove(static_cast<void*>(data_), from, n * sizeof(T));
     size_ = uint32_t(n);
   }
   operator std::span<const T>() const { return {data_, size_}; }
@@ -65,11 +70,15 @@ template <class T, size_t N> class SmallVector {
   friend bool operator==(const SmallVector& a, const SmallVector& b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
 
  private:
+  // Without a loop, which the compiler would turn into a call of memmove.
+  template <size_t... I> void copy_few(const T* from, size_t n, std::index_sequence<I...>) {
+    (void)((I < n && (data_[I] = from[I], true)) && ...);
+  }
   T* inline_data() { return reinterpret_cast<T*>(inline_); }
   bool is_inline() const { return data_ == reinterpret_cast<const T*>(inline_); }
   void release() { if (!is_inline()) ::operator delete(data_); }
   void take(SmallVector& o) {
-    if (o.is_inline()) { data_ = inline_data(); std::memcpy(inline_, o.inline_, o.size_ * sizeof(T)); capacity_ = N; }
+    if (o.is_inline()) { data_ = inline_data(); std::memcpy(inline_, o.inline_, sizeof inline_); capacity_ = N; }
     else { data_ = o.data_; capacity_ = o.capacity_; }
     size_ = o.size_;
     o.data_ = o.inline_data(); o.size_ = 0; o.capacity_ = N;

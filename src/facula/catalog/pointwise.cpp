@@ -12,7 +12,6 @@ constexpr auto floats = d::floating | d::complex;
 constexpr auto bits = d::integral | d::boolean;
 
 Expr zero_like(Expr x) { return constant(Scalar(int64_t(0)), x.dtype()); }
-Expr one_like(Expr x) { return constant(Scalar(int64_t(1)), x.dtype()); }
 Expr truth(Expr x) { return cast(x, DType::Bool); }
 
 // A function of one floating argument; integers become the default floating dtype, as PyTorch's.
@@ -26,7 +25,8 @@ FACULA_FAMILY(pointwise) {
   define("add(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor")
       .doc("self + alpha * other. For bool: logical or.")
       .pointwise([](const LoopCall& c, Expr a, Expr b, Expr alpha) {
-        value_check(a.dtype() != DType::Bool || category(operand_dtype(c["alpha"])) == Category::boolean || true, "add");
+        runtime_check(is_differentiable(a.dtype()) || category(operand_dtype(c["alpha"])) <= Category::integral, "add")
+            << "for integral input tensors, argument alpha must not be a floating point number";
         if (a.dtype() == DType::Bool) return a | (b & alpha);
         return a + alpha * b;
       })
@@ -113,8 +113,6 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](Expr a, Expr b) { return copysign(a, b); })
       .samples(binary_samples(0.5, 2));
 
-  struct Comparison { const char* name; const char* alias; const char* doc; Expr (*f)(Expr, Expr); DTypeSet set; };
-  for (auto& k : std::initializer_list<Comparison>{}) (void)k;
   define("eq(Tensor self, Tensor other) -> Tensor").doc("self == other.").result(ResultType::boolean)
       .pointwise([](Expr a, Expr b) { return eq(a, b); }).samples(binary_samples());
   define("ne(Tensor self, Tensor other) -> Tensor").doc("self != other.").alias("not_equal").result(ResultType::boolean)
@@ -135,7 +133,7 @@ FACULA_FAMILY(pointwise) {
   define("logical_xor(Tensor self, Tensor other) -> Tensor").doc("Exactly one is non-zero.").result(ResultType::boolean)
       .pointwise([](Expr a, Expr b) { return truth(a) ^ truth(b); }).samples(binary_samples());
   define("logical_not(Tensor self) -> Tensor").doc("self is zero.").result(ResultType::boolean)
-      .pointwise([](Expr a) { return !truth(a); }).samples(unary_samples());
+      .pointwise([](Expr a) { return bit_not(truth(a)); }).samples(unary_samples());
   define("bitwise_and(Tensor self, Tensor other) -> Tensor").doc("Bitwise and; logical for bool.").dtypes(bits)
       .pointwise([](Expr a, Expr b) { return a & b; }).samples(binary_samples());
   define("bitwise_or(Tensor self, Tensor other) -> Tensor").doc("Bitwise or; logical for bool.").dtypes(bits)
@@ -197,7 +195,7 @@ FACULA_FAMILY(pointwise) {
   define("isinf(Tensor self) -> Tensor").doc("Is the element infinite?").result(ResultType::boolean)
       .pointwise([](Expr x) { return is_differentiable(x.dtype()) ? isinf(x) : constant(false, DType::Bool); }).samples(unary_samples());
   define("isfinite(Tensor self) -> Tensor").doc("Is the element neither infinite nor NaN?").result(ResultType::boolean)
-      .pointwise([](Expr x) { return is_differentiable(x.dtype()) ? !(isnan(x) | isinf(x)) : constant(true, DType::Bool); }).samples(unary_samples());
+      .pointwise([](Expr x) { return is_differentiable(x.dtype()) ? bit_not(isnan(x) | isinf(x)) : constant(true, DType::Bool); }).samples(unary_samples());
 
   define("where(Tensor condition, Tensor self, Tensor other) -> Tensor")
       .doc("self where condition, else other.")

@@ -307,10 +307,11 @@ FACULA_FAMILY(view) {
           empty |= size[k] == SymInt(int64_t(0));
           last += (size[k] - SymInt(int64_t(1))) * stride[k];
         }
-        if (!empty && self.impl()->storage)
+        if (!empty && self.impl()->storage) {
           runtime_check((last.concrete() + 1) * self.itemsize() <= int64_t(self.impl()->storage->bytes()) && offset.concrete() >= 0, "as_strided")
               << "size " << to_string(size) << ", stride " << to_string(stride) << " and storage offset " << offset
               << " are out of bounds for storage of " << self.impl()->storage->bytes() << " bytes";
+        }
         g.strided(size, stride, offset);
         return g;
       });

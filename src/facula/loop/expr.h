@@ -162,7 +162,7 @@ FACULA_UNARY(sigmoid) FACULA_UNARY(relu) FACULA_UNARY(isnan) FACULA_UNARY(isinf)
 FACULA_UNARY(conj) FACULA_UNARY(bit_not)
 #undef FACULA_UNARY
 inline Expr operator-(Expr x) { return call(Fn::neg, {x}); }
-inline Expr operator!(Expr x) { return call(Fn::bit_not, {x}); }  // of Bool
+Expr operator!(Expr x) = delete;  // bit_not of Bool; `!x` would also catch tests for an empty Expr
 #define FACULA_BINARY(spelled, f)                                                                            \
   inline Expr spelled(Expr a, Expr b) { return call(Fn::f, {a, b}); }                                        \
   inline Expr spelled(Expr a, const Scalar& b) { return call(Fn::f, {a, constant(b, a.dtype())}); }          \

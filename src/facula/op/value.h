@@ -1,6 +1,7 @@
 // Value: one argument of an operator call. Borrowed (it owns nothing) and trivially copyable, so a call from Python
 // or C++ costs no allocation. `Args` is what a node keeps: values with everything they point to.
 #pragma once
+#include <concepts>
 #include <deque>
 #include <span>
 #include <string>
@@ -32,7 +33,7 @@ struct Value {
   Value(const Tensor& t) : tag(t.defined() ? Tag::tensor : Tag::none), tensor(t.impl()) {}
   Value(TensorImpl* t) : tag(t ? Tag::tensor : Tag::none), tensor(t) {}
   Value(const Scalar& s) : tag(Tag::scalar), word(0), scalar(s) {}
-  Value(bool b) : Value(Scalar(b)) {}
+  template <std::same_as<bool> B> Value(B b) : Value(Scalar(b)) {}  // not from pointers
   Value(double d) : Value(Scalar(d)) {}
   Value(int i) : Value(SymInt(int64_t(i))) {}
   Value(int64_t i) : Value(SymInt(i)) {}

@@ -101,7 +101,8 @@ void key_of(const Operator& o, std::span<const Value> args, Key& key, Operands& 
   }
 }
 
-// What a trace of this call depends on: the key without sizes and strides.
+}  // namespace
+
 Key trace_key(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
   Key key;
   for (size_t k = 0; k < args.size(); ++k) {
@@ -125,13 +126,11 @@ Key trace_key(const Operator& o, std::span<const Value> args, std::span<const Te
   return key;
 }
 
-}  // namespace
-
 std::vector<Value> operands_of(const Operator& o, std::span<const Value> args) {
   Key key;
   Operands operands;
   key_of(o, args, key, operands);
-  return {operands.values.begin(), operands.values.end()};
+  return std::vector<Value>(operands.values.begin(), operands.values.end());
 }
 
 graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
@@ -358,9 +357,10 @@ Results call(const Operator& o, std::span<const Value> args, Form form, std::spa
     out = std::span<const Tensor>(&self, 1);
   }
   if (form == Form::out && autograd::grad_enabled())
-    for (auto& t : out)
+    for (auto& t : out) {
       runtime_check(!recording && !t.requires_grad(), o.name())
           << "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad";
+    }
 
   Results results;
   switch (o.kind) {

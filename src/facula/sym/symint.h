@@ -37,6 +37,8 @@ class SymInt {
   constexpr SymInt(int64_t v = 0) : bits_(v) {}
   static SymInt of(const sym::Node* n) { SymInt s; s.bits_ = int64_t(reinterpret_cast<uint64_t>(n) | kTag); return s; }
   bool is_symbolic() const { return (uint64_t(bits_) & kTagMask) == kTag; }
+  // A number from outside, moved into the range that a SymInt can hold (x[1:sys.maxsize]).
+  static constexpr SymInt saturated(int64_t v) { return v >= kLimit ? kLimit - 1 : v < -kLimit ? -kLimit : v; }
   // The value; InternalError if symbolic.
   int64_t concrete() const { if (is_symbolic()) [[unlikely]] fail(); return bits_; }
   // The value under the hints.
@@ -52,8 +54,8 @@ class SymInt {
   friend SymInt operator*(SymInt a, SymInt b) { return both(a, b) ? SymInt(a.bits_ * b.bits_) : binary(sym::Kind::mul, a, b); }
   friend SymInt operator/(SymInt a, SymInt b) { return binary(sym::Kind::floordiv, a, b); }  // floor
   friend SymInt operator%(SymInt a, SymInt b) { return binary(sym::Kind::mod, a, b); }       // sign of the divisor
-  friend SymInt min(SymInt a, SymInt b) { return binary(sym::Kind::min, a, b); }
-  friend SymInt max(SymInt a, SymInt b) { return binary(sym::Kind::max, a, b); }
+  friend SymInt min(SymInt a, SymInt b) { return both(a, b) ? (a.bits_ < b.bits_ ? a : b) : binary(sym::Kind::min, a, b); }
+  friend SymInt max(SymInt a, SymInt b) { return both(a, b) ? (a.bits_ > b.bits_ ? a : b) : binary(sym::Kind::max, a, b); }
   SymInt operator-() const { return SymInt(int64_t(0)) - *this; }
   SymInt& operator+=(SymInt o) { return *this = *this + o; }
   SymInt& operator-=(SymInt o) { return *this = *this - o; }
@@ -71,6 +73,7 @@ class SymInt {
 
  private:
   // Concrete values lie in [-2^61, 2^61); the top three bits of a pointer's word are 0b011.
+  static constexpr int64_t kLimit = int64_t(1) << 61;
   static constexpr uint64_t kTagMask = 0xE000000000000000ull, kTag = 0x6000000000000000ull;
   static bool both(SymInt a, SymInt b) { return !a.is_symbolic() && !b.is_symbolic(); }
   static SymInt binary(sym::Kind k, SymInt a, SymInt b);

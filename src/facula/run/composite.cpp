@@ -1,0 +1,164 @@
+#include "facula/run/composite.h"
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+
+#include "facula/autograd/autograd.h"
+#include "facula/base/settings.h"
+#include "facula/graph/passes.h"
+#include "facula/op/registry.h"
+#include "facula/run/key.h"
+#include "facula/run/program.h"
+
+namespace facula::run {
+
+using op::Operator;
+using op::Results;
+using op::Tag;
+using op::Value;
+
+namespace {
+
+// A composite with its gradient, for one class of calls.
+struct Compiled {
+  Compiled(graph::Joint j, graph::Partition p, const char* name)
+      : joint(std::move(j)), outputs(p.outputs), saved_inputs(p.saved_inputs), saved_outputs(p.saved_outputs),
+        forward(std::move(p.forward), name), backward(std::move(p.backward), name) {}
+  graph::Joint joint;             // for gradients of gradients: interpreted on the tape
+  int outputs;
+  std::vector<int> saved_inputs, saved_outputs;
+  Program forward, backward;
+};
+
+class CompositeNode final : public autograd::Node {
+ public:
+  CompositeNode(const Operator& o, std::shared_ptr<const Compiled> c, std::span<const Value> operands, const Results& all)
+      : Node(c->outputs), op_(o), compiled_(std::move(c)) {
+    for (int i : compiled_->joint.wrt) add_edge(Tensor(Ref<TensorImpl>::share(operands[size_t(i)].tensor)));
+    for (auto& v : operands) {
+      inputs_.emplace_back();
+      if (v.tag == Tag::tensor) inputs_.back().tensor = autograd::Saved(Tensor(Ref<TensorImpl>::share(v.tensor)), false);
+      else inputs_.back().number = v.number();
+    }
+    for (size_t k = 0; k < compiled_->saved_inputs.size(); ++k) {
+      int input = compiled_->saved_inputs[k], output = compiled_->saved_outputs[k];
+      Kept kept;
+      if (input >= 0) kept = inputs_[size_t(input)];
+      else if (output >= 0) kept.tensor = autograd::Saved(all[size_t(output)], true, output);
+      else kept.tensor = autograd::Saved(all[size_t(compiled_->outputs) + k], false);
+      saved_.push_back(std::move(kept));
+    }
+    for (int k = 0; k < compiled_->outputs; ++k)
+      results.push_back({Dims(all[size_t(k)].sizes()), all[size_t(k)].dtype(), all[size_t(k)].device()});
+  }
+
+  std::string name() const override { return autograd::node_name(op_.name()); }
+
+  std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) override {
+    runtime_check(!released_, "backward")
+        << "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
+           "Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if "
+           "you need to backward through the graph a second time or if you need to access saved tensors after calling backward."
+        << hint("the values were saved by ", name());
+    std::vector<Tensor> tangents;
+    for (int k : compiled_->joint.tangent_of)
+      tangents.push_back(grads[size_t(k)].defined() ? grads[size_t(k)] : autograd::zeros_of(results[size_t(k)]));
+    if (create_graph) return differentiable(tangents);
+    std::vector<Tensor> alive;
+    std::vector<Value> values;
+    for (auto& k : saved_) values.push_back(k.unpack(*this, alive));
+    for (auto& t : tangents) values.push_back(t);
+    if (!compiled_->backward.accepts(values)) {
+      // The trace took the incoming gradients to be contiguous.
+      for (size_t k = 0; k < tangents.size(); ++k) {
+        Value args[] = {tangents[k], MemoryFormat::contiguous};
+        tangents[k] = op::call(op::get("contiguous"), args)[0];
+        values[saved_.size() + k] = tangents[k];
+      }
+    }
+    return compiled_->backward.run(values).to_vector();
+  }
+
+  void release_saved() override {
+    inputs_.clear();
+    saved_.clear();
+    released_ = true;
+  }
+
+ private:
+  struct Kept {
+    autograd::Saved tensor;
+    Scalar number;
+    Value unpack(const CompositeNode& n, std::vector<Tensor>& alive) const {
+      if (!tensor.defined()) return Value(number);
+      alive.push_back(tensor.unpack(n.name().c_str(), Ref<Node>::share(const_cast<CompositeNode*>(&n))));
+      return Value(alive.back());
+    }
+  };
+
+  // The joint graph call by call, so that the tape records what the gradient does.
+  std::vector<Tensor> differentiable(const std::vector<Tensor>& tangents) {
+    std::vector<Tensor> given;
+    for (auto& k : inputs_) {
+      std::vector<Tensor> alive;
+      Value v = k.unpack(*this, alive);
+      given.push_back(v.tag == Tag::tensor ? alive[0] : op::wrapped_number(v.number()));
+    }
+    given.insert(given.end(), tangents.begin(), tangents.end());
+    auto all = graph::interpret(compiled_->joint.graph, given);
+    return {all.begin() + compiled_->joint.forward_outputs, all.end()};
+  }
+
+  const Operator& op_;
+  std::shared_ptr<const Compiled> compiled_;
+  std::vector<Kept> inputs_, saved_;
+  bool released_ = false;
+};
+
+bool wants_gradient(const Value& v) {
+  return v.tag == Tag::tensor && is_differentiable(v.tensor->dtype) && (v.tensor->requires_grad || Tensor(Ref<TensorImpl>::share(v.tensor)).requires_grad());
+}
+
+std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const Value> args, std::span<const Value> operands, Key key) {
+  static std::mutex mutex;
+  static std::unordered_map<Key, std::vector<std::shared_ptr<const Compiled>>, KeyHash> known;
+  key.push_back(reinterpret_cast<uint64_t>(&o));
+  std::vector<int> wrt;
+  for (size_t i = 0; i < operands.size(); ++i)
+    if (wants_gradient(operands[i])) {
+      wrt.push_back(int(i));
+      key.push_back(i);
+    }
+  {
+    std::lock_guard lock(mutex);
+    if (auto it = known.find(key); it != known.end())
+      for (auto& c : it->second) if (c->forward.accepts(operands)) return c;
+  }
+  auto joint = graph::differentiate(trace_call(o, args, {}), wrt);
+  auto parts = graph::partition(joint);
+  auto made = std::make_shared<const Compiled>(std::move(joint), std::move(parts), o.name());
+  std::lock_guard lock(mutex);
+  if (known.size() > kMaxPlans) known.clear();
+  known[key].push_back(made);
+  return made;
+}
+
+}  // namespace
+
+Results run_composite(const Operator& o, std::span<const Value> args) {
+  auto operands = operands_of(o, args);
+  auto compiled = compiled_of(o, args, operands, trace_key(o, args, {}));
+  auto all = compiled->forward.run(operands);
+  auto node = make_ref<CompositeNode>(o, compiled, operands, all);
+  Results results;
+  for (int k = 0; k < compiled->outputs; ++k) {
+    Tensor t = all[size_t(k)];
+    auto& tangents = compiled->joint.tangent_of;
+    if (std::find(tangents.begin(), tangents.end(), k) != tangents.end()) autograd::set_history(t, node, k);
+    results.push_back(std::move(t));
+  }
+  return results;
+}
+
+}  // namespace facula::run
