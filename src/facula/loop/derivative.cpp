@@ -28,6 +28,22 @@ Expr pow_exponent(Expr x, Expr n, Expr y, Expr g) {
   return select(eq(x, 0) & (real(n) >= 0), zero(x), g * conj(y * log(x)));
 }
 
+// Of y = x / r, r = |x|: the part of the gradient across the direction y.
+Expr turned(Expr y, Expr r, Expr g) {
+  Expr safe = select(eq(r, 0), constant(1.0, r.dtype()), r);
+  return select(eq(r, 0), zero(g), (g - y * cast(real(conj(y) * g), y.dtype())) / cast(safe, y.dtype()));
+}
+// The integer q of x = q * z + remainder(x, z); x / z rounded down may be one too large.
+Expr floor_quotient(Expr x, Expr z) {
+  Expr m = fmod(x, z), q = round((x - m) / z);
+  return select(eq(z, 0), x / z, select(ne(m, 0) & ((z < 0) ^ (m < 0)), q - 1, q));
+}
+// 1 / (x^2 + z^2), 0 at the origin.
+Expr inverse_square(Expr x, Expr z) {
+  Expr d = x * x + z * z;
+  return select(eq(d, 0), zero(d), reciprocal(d));
+}
+
 template <Fn f> Grads rule(const Step&) = delete;
 #define RULE(f, ...)                                                                                        \
   template <> Grads rule<Fn::f>([[maybe_unused]] const Step& s) {                                           \
@@ -37,7 +53,7 @@ template <Fn f> Grads rule(const Step&) = delete;
 
 RULE(neg, -g)
 RULE(abs, is_complex(x.dtype()) ? cast(g, x.dtype()) * direction(x) : g * sign(x))
-RULE(sign)
+RULE(sign, is_complex(x.dtype()) ? turned(y, abs(x), g) : Expr())
 RULE(floor)
 RULE(ceil)
 RULE(trunc)
@@ -62,7 +78,7 @@ RULE(sinh, g * conj(cosh(x)))
 RULE(cosh, g * conj(sinh(x)))
 RULE(tanh, g * conj(c(1, y) - y * y))
 RULE(asinh, g * conj(rsqrt(x * x + c(1, x))))
-RULE(acosh, g * conj(rsqrt(x - c(1, x)) * rsqrt(x + c(1, x))))
+RULE(acosh, g * (is_complex(x.dtype()) ? conj(rsqrt(x - c(1, x)) * rsqrt(x + c(1, x))) : rsqrt(x * x - c(1, x))))
 RULE(atanh, g / conj(c(1, x) - x * x))
 RULE(erf, g * c(kTwoOverRootPi, x) * exp(-(x * x)))
 RULE(erfc, g * c(-kTwoOverRootPi, x) * exp(-(x * x)))
@@ -80,10 +96,10 @@ RULE(mul, g * conj(z), g * conj(x))
 RULE(div, g / conj(z), -g * conj(y / z))
 RULE(floordiv)
 RULE(truncdiv)
-RULE(remainder, g, -g * floordiv(x, z))
+RULE(remainder, g, -g * floor_quotient(x, z))
 RULE(fmod, g, -g * truncdiv(x, z))
 RULE(pow, pow_base(x, z, g), pow_exponent(x, z, y, g))
-RULE(atan2, g * (z / (x * x + z * z)), g * (-x / (x * x + z * z)))
+RULE(atan2, g * z * inverse_square(x, z), g * -x * inverse_square(x, z))
 RULE(max, select(x < z, zero(g), select(eq(x, z), g * c(0.5, g), g)), select(x > z, zero(g), select(eq(x, z), g * c(0.5, g), g)))
 RULE(min, select(x > z, zero(g), select(eq(x, z), g * c(0.5, g), g)), select(x < z, zero(g), select(eq(x, z), g * c(0.5, g), g)))
 RULE(fmax, select((x >= z) | isnan(z), g, zero(g)), select((x >= z) | isnan(z), zero(g), g))
@@ -146,6 +162,13 @@ struct Reach {
   }
 };
 
+// A component of a complex load: the gradient of the whole element.
+Adjoint of_whole(Expr x, Expr g) {
+  if (x->kind != Kind::load || x->part == 0) return {x, g};
+  Expr whole = load(x->slot, x->memory, x->args), z = cast(g, whole.dtype());
+  return {whole, x->part == 1 ? z : z * constant(std::complex<double>(0, 1), whole.dtype())};
+}
+
 }  // namespace
 
 std::vector<Adjoint> sweep(Expr y, Expr seed) {
@@ -175,7 +198,7 @@ std::vector<Adjoint> sweep(Expr y, Expr seed) {
   }
   std::vector<Adjoint> r;
   for (auto& x : reach.order)
-    if (auto it = adjoint.find(x.get()); is_leaf(x) && it != adjoint.end()) r.push_back({x, it->second});
+    if (auto it = adjoint.find(x.get()); is_leaf(x) && it != adjoint.end()) r.push_back(of_whole(x, it->second));
   return r;
 }
 

@@ -36,7 +36,6 @@ class Transposer {
 
   // Follows y, with gradient g at every point of the domain, down to the loads of the slot.
   void follow(Expr y, Expr g, std::vector<Axis> domain) {
-    std::map<const Node*, std::vector<Adjoint>> parts;
     for (auto& a : sweep(y, g)) {
       if (a.load->kind == Kind::load) {
         if (a.load->slot == slot_) found_.push_back({a.load, a.value, domain});
@@ -72,30 +71,32 @@ class Transposer {
   void fold(Expr leaf, Expr g, std::vector<Axis> domain) {
     int component = leaf->kind == Kind::part ? leaf->slot : 0;
     Expr r = leaf->kind == Kind::part ? leaf->args[0] : leaf;
-    // The bound variables become axes of the domain, under new names.
+    // The bound variables become axes of the domain, under new names. A scan is by now a reduction that ends at an axis
+    // of the result; it runs over the whole axis, and a condition says which points count.
     Map names;
-    Expr inside;  // a scan: which points count
-    std::vector<BoundVar> bound;
+    Expr inside;
     for (auto& b : r->bound) {
       int v = next_++;
       names.push_back({b.var, index(v)});
       Expr extent = b.extent;
-      if (r->kind == Kind::scan) inside = index(v) <= index(r->slot);
+      for (auto& a : domain) {
+        if (!same(extent, index(a.var) + 1)) continue;
+        inside = both(inside, index(v) <= index(a.var));
+        extent = a.extent;
+        break;
+      }
       domain.push_back({v, extent, true});
-      bound.push_back({v, extent});
     }
     std::vector<Expr> x;
     for (auto& a : r->args) x.push_back(substitute(a, names));
     DType d = x[0].dtype();
-    bool scan = r->kind == Kind::scan;
     auto unsupported = [&] {
-      supported_check(false, name(r->monoid)) << "the gradient of " << (scan ? "a scan" : "a reduction") << " with " << name(r->monoid)
-                                              << " is not derived" << hint("define a vjp for the operator");
+      supported_check(false, name(r->monoid)) << "the gradient of a reduction or scan with " << name(r->monoid) << " is not derived"
+                                              << hint("define a vjp for the operator");
     };
     switch (r->monoid) {
       case Monoid::sum: break;
       case Monoid::max: case Monoid::min: {  // even over ties
-        if (scan) unsupported();
         Expr ties = reduce(Monoid::sum, r->bound, {cast(eq(r->args[0], r), d)});
         g = select(eq(x[0], r), g / ties, zero(d));
         break;
@@ -105,20 +106,12 @@ class Transposer {
         break;
       case Monoid::welford:
         if (component == 2) return;
-        if (scan) unsupported();
         g = component == 0 ? g / part(r, 2) : g * ((x[0] - part(r, 0)) * 2.0);
         break;
       default: unsupported();
     }
     if (inside.get()) g = select(inside, g, zero(d));
     follow(x[0], g, std::move(domain));
-  }
-
-  // The gradient with respect to the element as the buffer holds it.
-  static Expr whole(const Contribution& c) {
-    if (c.load->part == 0) return c.value;
-    DType d = c.load->memory;
-    return cast(c.value, d) * constant(c.load->part == 1 ? std::complex<double>(1, 0) : std::complex<double>(0, 1), d);
   }
 
   const Axis* axis_of(const Contribution& c, Expr x) const {
@@ -201,7 +194,7 @@ class Transposer {
       visit(e, [&](Expr x) { for (auto& r : remaining) uses = uses || (x->kind == Kind::index && x->slot == r.var); });
       (uses ? inside : outside) = both(uses ? inside : outside, e);
     }
-    Expr v = substitute(whole(c), so_far);
+    Expr v = substitute(c.value, so_far);
     if (inside.get()) v = select(inside, v, zero(v.dtype()));
     if (!remaining.empty()) v = reduce(Monoid::sum, remaining, {v});
     return outside.get() ? select(outside, v, zero(v.dtype())) : v;
@@ -249,7 +242,7 @@ class Transposer {
       }
       s.target.push_back(t);
     }
-    s.value = substitute(whole(c), names);
+    s.value = substitute(c.value, names);
     if (valid.get()) s.value = select(valid, s.value, zero(s.value.dtype()));
     Definition d;
     d.rank = int(sizes_.size());
