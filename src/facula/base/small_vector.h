@@ -62,7 +62,7 @@ template <class T, size_t N> class SmallVector {
   void assign(const T* from, size_t n) {
     reserve(n);
     if (N <= 8 && n <= N) copy_few(from, n, std::make_index_sequence<N>());
-    else std::memmove(static_cast<void*>(data_), from, n * sizeof(T));
+    else if (n) std::memmove(static_cast<void*>(data_), from, n * sizeof(T));
     size_ = uint32_t(n);
   }
   operator std::span<const T>() const { return {data_, size_}; }

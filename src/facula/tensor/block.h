@@ -1,47 +1,65 @@
-// A per-thread free list of small memory blocks of one size; bounded, and safe for blocks freed by another thread.
+// Per-thread free lists of small memory blocks: bounded, and safe for blocks freed by another thread.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <new>
 
 namespace facula::detail {
 
-template <size_t Bytes, size_t Align, size_t Limit> class FreeList {
+// State of a thread that every allocation touches. Shared libraries reach it without a call, so keep it few and small;
+// it is trivially destructible, and Closer empties the lists when the thread ends.
+#define FACULA_FAST_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) thread_local
+
+// Free blocks of one size. `limit` bounds their number; a thread's lists are closed by its end (limit 0 from then on).
+struct BlockList {
+  struct Block { Block* next; };
+  Block* head;
+  uint32_t count;
+  bool armed, closed;
+
+  void* pop() {
+    auto* b = head;
+    if (b) {
+      head = b->next;
+      --count;
+    }
+    return b;
+  }
+  bool push(void* p, uint32_t limit) {
+    if (count >= limit || closed) return false;
+    auto* b = static_cast<Block*>(p);
+    b->next = head;
+    head = b;
+    ++count;
+    return true;
+  }
+  void close(size_t align) {
+    closed = true;
+    while (void* p = pop()) ::operator delete(p, std::align_val_t(align));
+  }
+};
+
+// The blocks of a class of objects: what its operator new and delete call.
+template <size_t Bytes, size_t Align, uint32_t Limit> class FreeList {
  public:
   static void* take() {
-    auto& l = list_;
-    if (l.head) {
-      auto* b = l.head;
-      l.head = b->next;
-      --l.count;
-      return b;
-    }
+    if (void* p = list_.pop()) return p;
+    arm();
     return ::operator new(Bytes, std::align_val_t(Align));
   }
   static void give(void* p) {
-    auto& l = list_;
-    if (l.count >= Limit || l.closed) return ::operator delete(p, std::align_val_t(Align));
-    auto* b = static_cast<Block*>(p);
-    b->next = l.head;
-    l.head = b;
-    ++l.count;
+    if (!list_.armed) [[unlikely]] arm();
+    if (!list_.push(p, Limit)) ::operator delete(p, std::align_val_t(Align));
   }
 
  private:
-  struct Block { Block* next; };
-  struct List {
-    Block* head = nullptr;
-    size_t count = 0;
-    bool closed = false;  // the thread is ending: its list is gone
-    ~List() {
-      closed = true;
-      while (head) {
-        auto* b = head;
-        head = b->next;
-        ::operator delete(b, std::align_val_t(Align));
-      }
-    }
-  };
-  static inline thread_local List list_;
+  struct Closer { ~Closer() { list_.close(Align); } };
+  static void arm() {
+    if (list_.armed) return;
+    static thread_local Closer closer;
+    list_.armed = (void(&closer), true);
+  }
+  static inline constinit FACULA_FAST_THREAD_LOCAL BlockList list_{};
 };
 
 }  // namespace facula::detail

@@ -2,20 +2,20 @@
 
 namespace facula {
 
+namespace {
+// A lower rank matters only if it brings a higher category. A complex one then takes the precision of what outranks it.
+DType outrank(DType high, DType low) {
+  if (category(low) <= category(high)) return high;
+  return is_floating(high) ? complex_of(high) : promote(high, low);
+}
+}  // namespace
+
 DType Promotion::result() const {
   DType r{};
   bool any = false;
-  for (int p = 0; p < 3; ++p) {
+  for (int p = 2; p >= 0; --p) {
     if (!any_[p]) continue;
-    if (!any) r = types_[p];
-    else if (category(types_[p]) > category(r)) {
-      // A lower rank brings a higher category. A number or 0-d tensor of a floating or complex kind keeps the
-      // precision of what outranks it.
-      if (p == 2 && is_complex(types_[p]) && is_floating(r)) r = complex_of(r);
-      else if (p == 2 && is_floating(types_[p])) r = default_dtype();
-      else if (p == 2 && is_complex(types_[p])) r = complex_of(default_dtype());
-      else r = promote(r, types_[p]);
-    }
+    r = any ? outrank(types_[p], r) : types_[p];
     any = true;
   }
   return r;

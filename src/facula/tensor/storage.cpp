@@ -1,5 +1,7 @@
 #include "facula/tensor/storage.h"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstring>
@@ -7,6 +9,7 @@
 #include <vector>
 
 #include "facula/base/error.h"
+#include "facula/base/parallel.h"
 #include "facula/tensor/block.h"
 
 namespace facula {
@@ -15,31 +18,57 @@ namespace {
 
 std::atomic<int64_t> current_bytes{0}, peak_bytes{0}, allocation_count{0};
 
-void count(int64_t bytes) {
-  int64_t now = current_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  if (bytes < 0) return;
-  allocation_count.fetch_add(1, std::memory_order_relaxed);
+constexpr size_t kAlign = 64;
+// Small blocks: powers of two from 64 bytes to 64 KiB, each with its own list in every thread.
+constexpr int kClasses = 11;
+constexpr size_t kSmall = size_t(64) << (kClasses - 1);
+constexpr int class_of(size_t bytes) { return std::bit_width((bytes - 1) | 63) - 6; }
+constexpr size_t class_bytes(int k) { return size_t(64) << k; }
+constexpr uint32_t class_limit(int k) { return uint32_t((size_t(1) << 20) >> (k + 6)); }
+
+// What a thread keeps: its small blocks, and the counts that it has not passed on.
+struct Local {
+  detail::BlockList blocks[kClasses];
+  int64_t bytes, highest, allocations;  // changes since the last flush
+  bool armed;
+};
+constinit FACULA_FAST_THREAD_LOCAL Local local{};
+
+void flush_counts() {
+  int64_t before = current_bytes.fetch_add(local.bytes, std::memory_order_relaxed), top = before + local.highest;
+  allocation_count.fetch_add(local.allocations, std::memory_order_relaxed);
   int64_t peak = peak_bytes.load(std::memory_order_relaxed);
-  while (now > peak && !peak_bytes.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {}
+  while (top > peak && !peak_bytes.compare_exchange_weak(peak, top, std::memory_order_relaxed)) {}
+  local.bytes = local.highest = local.allocations = 0;
 }
 
-constexpr size_t kAlign = 64;
-// Small blocks: powers of two from 64 bytes to 16 KiB, each with its own list in every thread.
-template <size_t Bytes> using Small = detail::FreeList<Bytes, kAlign, (size_t(1) << 20) / Bytes>;
-template <class F> auto with_class(size_t bytes, F&& f) {
-  switch (std::bit_width((bytes - 1) | 63)) {
-    case 6: return f(Small<64>());
-    case 7: return f(Small<128>());
-    case 8: return f(Small<256>());
-    case 9: return f(Small<512>());
-    case 10: return f(Small<1024>());
-    case 11: return f(Small<2048>());
-    case 12: return f(Small<4096>());
-    case 13: return f(Small<8192>());
-    default: return f(Small<16384>());
+struct Closer {
+  ~Closer() {
+    flush_counts();
+    for (auto& list : local.blocks) list.close(kAlign);
   }
+};
+void arm() {
+  if (local.armed) return;
+  static thread_local Closer closer;
+  local.armed = (void(&closer), true);
 }
-constexpr size_t kSmall = 16384;
+
+constexpr int64_t kCounted = 65536;
+void count(int64_t bytes) {
+  local.bytes += bytes;
+  if (bytes > 0) {
+    ++local.allocations;
+    local.highest = std::max(local.highest, local.bytes);
+  }
+  if (local.bytes > kCounted || local.bytes < -kCounted) [[unlikely]] flush_counts();
+}
+
+void* system_block(size_t bytes) { return ::operator new(bytes, std::align_val_t(kAlign), std::nothrow); }
+[[noreturn]] void out_of_memory(size_t bytes) {
+  runtime_check(false, "allocate") << "not enough memory: tried to allocate " << bytes << " bytes";
+  __builtin_unreachable();
+}
 
 // Large blocks wait here for a request of about their size, so that a training loop does not return its pages to the
 // system and fault them in again in every step.
@@ -60,12 +89,12 @@ class Pool {
         return b.data;
       }
     }
-    void* p = ::operator new(got, std::align_val_t(kAlign), std::nothrow);
+    void* p = system_block(got);
     if (!p) {
       release_all();
-      p = ::operator new(got, std::align_val_t(kAlign), std::nothrow);
+      p = system_block(got);
     }
-    runtime_check(p, "allocate") << "not enough memory: tried to allocate " << bytes << " bytes";
+    if (!p) out_of_memory(bytes);
     return p;
   }
   void give(void* p, size_t bytes) {
@@ -100,9 +129,19 @@ Pool& pool() {
 }  // namespace
 
 StorageImpl::StorageImpl(size_t bytes, Device device) : bytes_(bytes), device_(device) {
-  if (!bytes) return;
-  if (bytes <= kSmall) data_ = with_class(bytes, [](auto list) { return list.take(); });
-  else data_ = pool().take(bytes, capacity_);
+  if (!bytes || device.type == DeviceType::meta) return;
+  supported_check(device.type == DeviceType::cpu, "allocate") << "memory of device '" << to_string(device) << "' is not available in this build";
+  if (bytes <= kSmall) {
+    int k = class_of(bytes);
+    data_ = local.blocks[k].pop();
+    if (!data_) {
+      arm();
+      data_ = system_block(class_bytes(k));
+      if (!data_) out_of_memory(bytes);
+    }
+  } else {
+    data_ = pool().take(bytes, capacity_);
+  }
   count(int64_t(bytes));
 }
 
@@ -116,35 +155,79 @@ StorageImpl::~StorageImpl() {
   }
   if (!data_) return;
   count(-int64_t(bytes_));
-  if (bytes_ <= kSmall) with_class(bytes_, [&](auto list) { list.give(data_); });
-  else pool().give(data_, capacity_);
+  if (bytes_ > kSmall) {
+    pool().give(data_, capacity_);
+    return;
+  }
+  if (!local.armed) [[unlikely]] arm();
+  int k = class_of(bytes_);
+  if (!local.blocks[k].push(data_, class_limit(k))) ::operator delete(data_, std::align_val_t(kAlign));
 }
 
-void* StorageImpl::operator new(size_t) { return detail::FreeList<sizeof(StorageImpl), alignof(std::max_align_t), 1024>::take(); }
-void StorageImpl::operator delete(void* p) { detail::FreeList<sizeof(StorageImpl), alignof(std::max_align_t), 1024>::give(p); }
+using Recycled = detail::FreeList<sizeof(StorageImpl), alignof(std::max_align_t), 1024>;
+void* StorageImpl::operator new(size_t) { return Recycled::take(); }
+void StorageImpl::operator delete(void* p) { Recycled::give(p); }
+
+void StorageImpl::set_order(const PhysicalOrder& o) { order_ = o.is_plain() ? nullptr : std::make_unique<PhysicalOrder>(o); }
+
+namespace {
+
+// Copies rows of n elements, `stride` elements apart, one after the other.
+template <class T> void gather_row(std::byte* to, const std::byte* from, int64_t n, int64_t stride) {
+  for (int64_t k = 0; k < n; ++k) std::memcpy(to + k * int64_t(sizeof(T)), from + k * stride * int64_t(sizeof(T)), sizeof(T));
+}
+using GatherRow = void (*)(std::byte*, const std::byte*, int64_t, int64_t);
+GatherRow gather_row_of(int itemsize) {
+  switch (itemsize) {
+    case 1: return gather_row<uint8_t>;
+    case 2: return gather_row<uint16_t>;
+    case 4: return gather_row<uint32_t>;
+    case 8: return gather_row<uint64_t>;
+    default: internal_check(itemsize == 16) << "itemsize " << itemsize; return gather_row<std::array<uint64_t, 2>>;
+  }
+}
+
+}  // namespace
 
 void StorageImpl::restore_plain(int itemsize) {
-  if (order_.is_plain()) return;
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  if (is_plain()) return;
   // Element (i0, i1, ...) lies at its row-major position in the permuted sizes; move it to the plain one.
-  int rank = order_.rank;
-  int64_t stride[8], next = 1;
-  for (int k = rank - 1; k >= 0; --k) {
-    stride[order_.order[k]] = next;
-    next *= order_.sizes[order_.order[k]];
+  const PhysicalOrder& o = *order_;
+  int rank = o.rank, last = rank - 1;
+  int64_t stride[8], numel = 1;
+  for (int k = last; k >= 0; --k) {
+    stride[o.order[k]] = numel;
+    numel *= o.sizes[o.order[k]];
   }
-  std::vector<std::byte> plain(size_t(next) * size_t(itemsize));
-  int64_t at[8] = {};
-  for (int64_t n = 0; n < next; ++n) {
-    int64_t from = 0;
-    for (int k = 0; k < rank; ++k) from += at[k] * stride[k];
-    std::memcpy(plain.data() + n * itemsize, static_cast<std::byte*>(data_) + from * itemsize, size_t(itemsize));
-    for (int k = rank - 1; k >= 0 && ++at[k] == order_.sizes[k]; --k) at[k] = 0;
+  if (numel) {
+    std::vector<std::byte> plain(size_t(numel) * size_t(itemsize));
+    auto gather = gather_row_of(itemsize);
+    auto* base = static_cast<std::byte*>(data_);
+    int64_t row = o.sizes[last], rows = numel / row;
+    parallel_for(rows, std::max<int64_t>(1, 65536 / row), [&](int64_t begin, int64_t end) {
+      for (int64_t n = begin; n < end; ++n) {
+        int64_t from = 0;
+        for (int64_t k = last - 1, rest = n; k >= 0; --k) {
+          from += rest % o.sizes[k] * stride[k];
+          rest /= o.sizes[k];
+        }
+        gather(plain.data() + n * row * itemsize, base + from * itemsize, row, stride[last]);
+      }
+    });
+    std::memcpy(data_, plain.data(), plain.size());
   }
-  std::memcpy(data_, plain.data(), plain.size());
-  order_ = {};
+  order_ = nullptr;
 }
 
-MemoryStats memory_stats() { return {current_bytes, peak_bytes, allocation_count}; }
-void reset_peak_memory() { peak_bytes = current_bytes.load(); }
+MemoryStats memory_stats() {
+  flush_counts();
+  return {current_bytes, peak_bytes, allocation_count};
+}
+void reset_peak_memory() {
+  flush_counts();
+  peak_bytes = current_bytes.load();
+}
 
 }  // namespace facula

@@ -18,55 +18,78 @@ void TensorImpl::operator delete(void* p) { detail::FreeList<sizeof(TensorImpl),
 
 namespace {
 
-// Bytes that a tensor needs; negative sizes and overflow are the user's errors.
-size_t bytes_for(SymSpan sizes, int itemsize) {
-  size_t n = size_t(itemsize);
-  bool overflow = false, empty = false;
-  for (auto s : sizes) {
-    int64_t k = s.concrete();
-    runtime_check(k >= 0, "empty") << "trying to create a tensor with negative dimension " << k << ": " << to_string(sizes);
-    empty |= k == 0;
-    overflow |= __builtin_mul_overflow(n, size_t(std::max<int64_t>(k, 1)), &n) || n > size_t(1) << 60;
+// Sizes and strides above this have no meaning; far below what a SymInt holds.
+constexpr int64_t kMaxElements = int64_t(1) << 60;
+
+// Row-major strides; the number of elements with empty dimensions counted as 1, negative if it overflows.
+int64_t row_major(SymSpan sizes, Dims& strides) {
+  int64_t n = 1;
+  for (size_t k = sizes.size(); k-- > 0;) {
+    strides[k] = n;
+    if (__builtin_mul_overflow(n, std::max<int64_t>(sizes[k].concrete(), 1), &n) || n > kMaxElements) return -1;
   }
-  runtime_check(!overflow || empty, "empty") << "a tensor of shape " << to_string(sizes) << " does not fit into memory: its size overflows";
-  return empty ? 0 : n;
+  return n;
+}
+
+void check_sizes(SymSpan sizes) {
+  for (auto s : sizes) runtime_check(s.concrete() >= 0, "empty") << "trying to create a tensor with negative dimension " << s << ": " << to_string(sizes);
+}
+
+[[noreturn]] void overflows(SymSpan sizes) {
+  check_sizes(sizes);
+  runtime_check(false, "empty") << "a tensor of shape " << to_string(sizes) << " does not fit into memory: its size overflows";
+  __builtin_unreachable();
 }
 
 }  // namespace
 
 Tensor Tensor::empty(SymSpan sizes, DType dtype, Device device) {
-  auto storage = make_ref<StorageImpl>(bytes_for(sizes, facula::itemsize(dtype)), device);
-  return Tensor(make_ref<TensorImpl>(std::move(storage), Dims(sizes), contiguous_strides(sizes), SymInt(), dtype, device));
+  Dims strides(sizes.size());
+  int64_t n = row_major(sizes, strides);
+  if (n < 0 || n > kMaxElements / facula::itemsize(dtype)) [[unlikely]] overflows(sizes);
+  for (auto s : sizes) {
+    if (s.concrete() > 0) continue;
+    check_sizes(sizes);
+    n = 0;
+  }
+  auto storage = make_ref<StorageImpl>(size_t(n) * size_t(facula::itemsize(dtype)), device);
+  return Tensor(make_ref<TensorImpl>(std::move(storage), Dims(sizes), std::move(strides), SymInt(), dtype, device));
 }
 
-Tensor Tensor::empty_strided(SymSpan sizes, SymSpan strides, DType dtype, Device device) {
-  bytes_for(sizes, facula::itemsize(dtype));
+namespace {
+// Elements from the first to the last one that sizes and strides reach; the distance may not overflow.
+int64_t reach(const char* op, SymSpan sizes, SymSpan strides) {
+  internal_check(sizes.size() == strides.size()) << to_string(sizes) << " and " << to_string(strides);
+  check_sizes(sizes);
   int64_t last = 0;
   bool none = false, overflow = false;
   for (size_t k = 0; k < sizes.size(); ++k) {
-    int64_t reach = 0;
-    none |= sizes[k].concrete() == 0;
-    overflow |= __builtin_mul_overflow(std::max<int64_t>(sizes[k].concrete() - 1, 0), strides[k].concrete(), &reach) || __builtin_add_overflow(last, reach, &last);
+    int64_t step = 0, n = sizes[k].concrete(), stride = strides[k].concrete();
+    runtime_check(stride >= 0, op) << "negative strides are not supported: " << to_string(strides) << hint("copy the data into a contiguous array first");
+    none |= n == 0;
+    overflow |= n > kMaxElements || stride > kMaxElements || __builtin_mul_overflow(std::max<int64_t>(n - 1, 0), stride, &step) ||
+                __builtin_add_overflow(last, step, &last);
   }
-  runtime_check(!overflow && last >= 0 && last < int64_t(1) << 56, "empty_strided") << "sizes " << to_string(sizes) << " and strides " << to_string(strides) << " overflow";
-  auto storage = make_ref<StorageImpl>(none ? 0 : size_t(last + 1) * size_t(facula::itemsize(dtype)), device);
+  runtime_check(none || (!overflow && last < kMaxElements / 16), op)
+      << "sizes " << to_string(sizes) << " and strides " << to_string(strides) << " do not fit into memory: the size overflows";
+  return none ? 0 : last + 1;
+}
+}  // namespace
+
+Tensor Tensor::empty_strided(SymSpan sizes, SymSpan strides, DType dtype, Device device) {
+  auto storage = make_ref<StorageImpl>(size_t(reach("empty_strided", sizes, strides)) * size_t(facula::itemsize(dtype)), device);
   return Tensor(make_ref<TensorImpl>(std::move(storage), Dims(sizes), Dims(strides), SymInt(), dtype, device));
 }
 
 Tensor Tensor::scalar(const Scalar& value, DType dtype, Device device) {
   Tensor t = empty(SymSpan{}, dtype, device);
-  value.store(dtype, t.impl()->storage->data());
+  if (void* to = t.impl()->storage->data()) value.store(dtype, to);
   return t;
 }
 
 Tensor Tensor::from_blob(void* data, IntSpan sizes, IntSpan strides, DType dtype, std::function<void()> release) {
-  int64_t last = 0;
-  bool none = false;
-  for (size_t k = 0; k < sizes.size(); ++k) {
-    none |= sizes[k] == 0;
-    last += (sizes[k] - 1) * strides[k];
-  }
-  auto storage = make_ref<StorageImpl>(data, none ? 0 : size_t(last + 1) * size_t(facula::itemsize(dtype)), Device{}, std::move(release));
+  auto bytes = size_t(reach("from_blob", symbolic(sizes), symbolic(strides))) * size_t(facula::itemsize(dtype));
+  auto storage = make_ref<StorageImpl>(data, bytes, Device{}, std::move(release));
   return Tensor(make_ref<TensorImpl>(std::move(storage), Dims(symbolic(sizes)), Dims(symbolic(strides)), SymInt(), dtype, Device{}));
 }
 
@@ -118,7 +141,8 @@ void* Tensor::data_ptr() const {
   runtime_check(impl_->storage, "data_ptr") << "this tensor has no data: it stands for a value being traced"
       << hint("reading data (item, tolist, numpy, if tensor:) is not possible inside a composite or a compiled function");
   auto* s = impl_->storage.get();
-  if (!s->order().is_plain()) [[unlikely]] s->restore_plain(itemsize());
+  runtime_check(impl_->device.type != DeviceType::meta, "data_ptr") << "a tensor on device 'meta' has no data";
+  if (!s->is_plain()) [[unlikely]] s->restore_plain(itemsize());
   return static_cast<char*>(s->data()) + impl_->offset.concrete() * itemsize();
 }
 

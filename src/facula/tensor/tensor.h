@@ -59,6 +59,9 @@ class TensorImpl final : public RefCounted {
 
   static void* operator new(size_t bytes);   // blocks are recycled by a per-thread free list
   static void operator delete(void* p);
+
+ protected:
+  void destroy() override { delete this; }
 };
 
 class Tensor {
