@@ -1,0 +1,801 @@
+#include "facula/schedule/fuse.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "facula/base/settings.h"
+#include "facula/op/helpers.h"
+#include "facula/schedule/analysis.h"
+
+namespace facula::schedule {
+
+using graph::Graph;
+using graph::Node;
+using graph::Value;
+using loop::Expr;
+using loop::Kind;
+using op::OpKind;
+using op::Tag;
+using op::Type;
+
+namespace {
+
+constexpr int kFirstBound = 64, kFresh = 1 << 20;
+constexpr double kCheap = 24;        // operations that may be done more than once rather than stored
+constexpr size_t kMaxBuffers = 32;   // of a kernel
+constexpr double kMaxOperations = 2000;
+
+Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
+bool is_one(SymInt s) { return SymInt::surely_equal(s, 1); }
+bool is_fold(Expr e) { return e->kind == Kind::reduce || e->kind == Kind::scan; }
+void each_node(Expr e, std::unordered_set<const loop::Node*>& seen, const std::function<void(Expr)>& f) {
+  if (!seen.insert(e.get()).second) return;
+  for (auto& a : e->args) each_node(a, seen, f);
+  for (auto& b : e->bound) each_node(b.extent, seen, f);
+  f(e);
+}
+bool contains(Expr e, Kind k) {
+  bool found = false;
+  std::unordered_set<const loop::Node*> seen;
+  each_node(e, seen, [&](Expr x) { found |= x->kind == k; });
+  return found;
+}
+// Operations to compute e, its reductions not counted: they are computed once a row.
+double pointwise_cost(Expr e) {
+  std::vector<Expr> top{loop::rewrite(e, [](Expr x) { return is_fold(x) ? loop::constant(Scalar(int64_t(0)), x.dtype()) : Expr(); })};
+  return operation_count(top);
+}
+
+// Equal reductions become equal expressions: bound variables are numbered from the innermost outwards.
+class Canonical {
+ public:
+  Expr operator()(Expr e) {
+    if (!e->has_reduce) return e;
+    if (auto it = done_.find(e.get()); it != done_.end()) return it->second;
+    Expr r = loop::rewrite(e, [&](Expr x) -> Expr {
+      if (!x->has_reduce) return x;
+      return is_fold(x) ? fold(x) : Expr();
+    });
+    done_[e.get()] = r;
+    return r;
+  }
+
+ private:
+  int height(Expr e) {
+    if (!e->has_reduce) return 0;
+    if (auto it = heights_.find(e.get()); it != heights_.end()) return it->second;
+    int h = 0;
+    for (auto& a : e->args) h = std::max(h, height(a));
+    if (is_fold(e)) h += int(e->bound.size());
+    return heights_[e.get()] = h;
+  }
+  Expr fold(Expr e) {
+    if (auto it = done_.find(e.get()); it != done_.end()) return it->second;
+    int inner = 0;
+    for (auto& a : e->args) inner = std::max(inner, height(a));
+    std::vector<std::pair<int, Expr>> map;
+    auto bound = e->bound;
+    for (size_t k = 0; k < bound.size(); ++k) {
+      int to = kFirstBound + inner + int(k);
+      map.push_back({bound[k].var, loop::index(to)});
+      bound[k].var = to;
+    }
+    std::vector<Expr> args;
+    for (auto& a : e->args) args.push_back(loop::substitute((*this)(a), map));
+    Expr r = e->kind == Kind::scan ? loop::scan(e->monoid, e->slot, bound[0], args) : loop::reduce(e->monoid, bound, args);
+    return done_[e.get()] = r;
+  }
+  std::unordered_map<const loop::Node*, Expr> done_;
+  std::unordered_map<const loop::Node*, int> heights_;
+};
+
+// An operand of a node by slot: a value, a number, or None.
+struct Operand { Value* value = nullptr; std::optional<Scalar> number; };
+std::vector<Operand> operands_by_slot(const Node& n) {
+  std::vector<Operand> slots;
+  op::Call c(*n.op, n.args.values());
+  auto tensor = [](TensorImpl* t) { Operand o; if (t) o.value = t->traced; return o; };
+  for (size_t k = 0; k < n.op->schema.parameters.size(); ++k) {
+    auto& p = n.op->schema.parameters[k];
+    auto& v = c.at(k);
+    if (p.type != Type::Tensor && !(p.type == Type::Scalar && !p.list)) continue;
+    if (v.tag == Tag::tensors) for (auto* t : v.tensors()) slots.push_back(tensor(t));
+    else if (p.list) continue;
+    else if (v.tag == Tag::tensor) slots.push_back(tensor(v.tensor));
+    else if (v.is_none()) slots.push_back({});
+    else { Operand o; o.number = v.number(); slots.push_back(o); }
+  }
+  return slots;
+}
+
+// The definition of a node, over values: slots are value numbers, numbers are constants, bound variables are unique.
+struct Body {
+  std::vector<Expr> values;
+  std::optional<loop::Scatter> scatter;
+  int rank = 0;
+};
+
+struct Member {
+  Expr value;              // over the cluster's axes
+  std::vector<int> axes;   // by dimension; -1: size 1
+};
+struct Cluster {
+  Dims extents;
+  std::map<int, Member> members;            // by value number
+  std::vector<const Node*> nodes;
+  std::optional<loop::Scatter> scatter;
+  bool positioned = false;                  // some value depends on the position in exactly this space
+  bool scans = false;
+  std::set<int> outputs;
+  std::set<int> loads;                      // values read from memory
+};
+// Something that runs: a cluster, a library call, or the making of views.
+struct Unit {
+  std::optional<Cluster> cluster;
+  const Node* node = nullptr;
+  std::set<int> needs;                      // units
+  bool gone = false;                        // merged into another
+};
+
+class Fuser {
+ public:
+  explicit Fuser(const Graph& g) : g_(g), unit_(g.values().size(), -1) {}
+
+  std::vector<Step> run() {
+    std::optional<sym::Shapes::With> with;
+    if (g_.shapes) with.emplace(*g_.shapes);
+    find_required();
+    for (auto& n : g_.nodes) {
+      switch (n->op->kind) {
+        case OpKind::view: break;            // made where somebody needs the alias itself
+        case OpKind::pointwise: case OpKind::loop: kernel(*n); break;
+        default: library(*n); break;
+      }
+    }
+    for (auto& v : g_.values()) if (required_.count(v->id) && is_view(v.get())) need(v.get());
+    for (auto& v : g_.values()) if (required_.count(v->id) && in_cluster(v->id)) cluster_of(v->id).outputs.insert(v->id);
+    return steps();
+  }
+
+ private:
+  // ---- values
+  static bool is_view(const Value* v) { return v->producer && v->producer->op->kind == OpKind::view; }
+  Value* base_of(const Value* v) { return graph::value_of(v->producer->args.tensors().at(0)); }
+  Value* root(Value* v) { while (is_view(v)) v = base_of(v); return v; }
+  Value* value(int id) { return g_.values()[size_t(id)].get(); }
+  bool in_cluster(int id) { return unit_[size_t(id)] >= 0 && units_[size_t(unit_[size_t(id)])].cluster; }
+  Cluster& cluster_of(int id) { return *units_[size_t(unit_[size_t(id)])].cluster; }
+
+  op::Geometry geometry(const Value* v) {
+    auto& n = *v->producer;
+    op::Call c(*n.op, n.args.values());
+    auto views = n.op->view(c, op::Geometry(n.op->name(), n.args.tensors().at(0)));
+    return views.at(size_t(v->result));
+  }
+  bool composes(const Value* v) {
+    auto [it, fresh] = composes_.try_emplace(v->id, true);
+    if (fresh) {
+      op::Geometry view = geometry(v);
+      for (auto& s : view.steps()) it->second &= s.kind != op::ViewStep::Kind::strided;
+    }
+    return it->second;
+  }
+
+  // Values that must exist in memory whatever is fused.
+  void find_required() {
+    auto require = [&](Value* v) {
+      while (v && required_.insert(v->id).second && is_view(v)) v = base_of(v);
+    };
+    for (auto* o : g_.outputs) if (o) require(o);
+    for (auto& [i, v] : g_.mutated) require(v);
+    for (auto& n : g_.nodes) {
+      auto values = graph::operands(*n);
+      for (auto* v : values) if (v) ++uses_[v->id];
+      if (n->op->kind == OpKind::library || n->op->kind == OpKind::data_dependent || n->op->kind == OpKind::composite)
+        for (auto* v : values) if (v) require(v);
+      if (n->op->kind == OpKind::view && !n->results.empty() && !composes(n->results[0])) require(values.at(0));
+    }
+  }
+
+  // Makes v available in memory to unit `by`: marks outputs, adds the steps that make views.
+  int need(Value* v) {
+    if (is_view(v)) {
+      int at = unit_[size_t(v->id)];
+      if (at >= 0) return at;
+      int from = need(base_of(v));
+      Unit u;
+      u.node = v->producer;
+      if (from >= 0) u.needs.insert(from);
+      units_.push_back(std::move(u));
+      for (auto* r : v->producer->results) unit_[size_t(r->id)] = int(units_.size()) - 1;
+      return int(units_.size()) - 1;
+    }
+    if (in_cluster(v->id)) cluster_of(v->id).outputs.insert(v->id);
+    else if (auto it = virtual_.find(v->id); it != virtual_.end()) make_real(v);
+    return unit_[size_t(v->id)];
+  }
+
+  void library(const Node& n) {
+    Unit u;
+    u.node = &n;
+    for (auto* v : graph::operands(n)) if (v) if (int at = need(v); at >= 0) u.needs.insert(at);
+    units_.push_back(std::move(u));
+    for (auto* r : n.results) unit_[size_t(r->id)] = int(units_.size()) - 1;
+  }
+
+  // ---- kernels
+  Body body_of(const Node& n) {
+    auto def = lower(*n.op, n.args.values());
+    auto slots = operands_by_slot(n);
+    auto over_values = [&](Expr e) -> Expr {
+      auto go = [&](auto&& self, Expr x) -> Expr {
+        return loop::rewrite(x, [&](Expr y) -> Expr {
+          if (y->kind != Kind::load) return {};
+          auto& o = slots.at(size_t(y->slot));
+          if (o.number) return loop::constant(*o.number, y.dtype());
+          internal_check(o.value) << n.op->name() << ": slot " << y->slot << " is None but loaded";
+          std::vector<Expr> at;
+          for (auto& i : y->args) at.push_back(self(self, i));
+          return loop::load(o.value->id, y->memory, at, y->part);
+        });
+      };
+      return unique_bound(go(go, e));
+    };
+    Body b;
+    b.rank = def.rank;
+    for (auto& v : def.values) b.values.push_back(over_values(v));
+    if (def.scatter) {
+      b.scatter = *def.scatter;
+      b.scatter->value = over_values(b.scatter->value);
+      for (auto& t : b.scatter->target) t = over_values(t);
+    }
+    if (b.scatter && b.scatter->base >= 0) {
+      auto* base = slots.at(size_t(b.scatter->base)).value;
+      internal_check(base) << n.op->name() << ": the base of a scatter is no tensor";
+      b.scatter->base = base->id;
+    }
+    return b;
+  }
+  Expr unique_bound(Expr e) {
+    if (!e->has_reduce) return e;
+    return loop::rewrite(e, [&](Expr x) -> Expr {
+      if (!x->has_reduce) return x;
+      if (!is_fold(x)) return {};
+      auto bound = x->bound;
+      std::vector<std::pair<int, Expr>> map;
+      for (auto& b : bound) {
+        map.push_back({b.var, loop::index(next_var_)});
+        b.var = next_var_++;
+      }
+      std::vector<Expr> args;
+      for (auto& a : x->args) args.push_back(loop::substitute(unique_bound(a), map));
+      return x->kind == Kind::scan ? loop::scan(x->monoid, x->slot, bound[0], args) : loop::reduce(x->monoid, bound, args);
+    });
+  }
+
+  // Where the elements of u (maybe through views) that an access reads lie in its root.
+  std::vector<Expr> root_index(Value* u, std::vector<Expr> at) {
+    while (is_view(u)) {
+      at = geometry(u).base_index(std::move(at));
+      u = base_of(u);
+    }
+    return at;
+  }
+
+  static bool is_identity(const Member& m, const std::vector<Expr>& at) {
+    for (size_t d = 0; d < at.size(); ++d)
+      if (m.axes[d] >= 0 && !(at[d]->kind == Kind::index && at[d]->slot == m.axes[d])) return false;
+    return true;
+  }
+  // A member read at an index of its own.
+  Expr member_at(const Member& m, const std::vector<Expr>& at, const Dims& sizes, DType d) {
+    Expr e = m.value;
+    if (!is_identity(m, at)) {
+      if (contains(e, Kind::position)) {
+        std::vector<Expr> own;
+        for (size_t k = 0; k < m.axes.size(); ++k) own.push_back(m.axes[k] >= 0 ? loop::index(m.axes[k]) : integer(0));
+        Expr linear = op::linear_index(own, sizes);
+        e = loop::rewrite(e, [&](Expr x) { return x->kind == Kind::position ? linear : Expr(); });
+      }
+      std::vector<std::pair<int, Expr>> map;
+      for (size_t k = 0; k < at.size(); ++k) if (m.axes[k] >= 0) map.push_back({m.axes[k], at[k]});
+      e = loop::substitute(e, map);
+    }
+    return loop::round_to(e, d);
+  }
+
+  // Loads of virtual values and of members of `k` replaced by what they are.
+  Expr expanded(Expr e, const Cluster* k) {
+    auto go = [&](auto&& self, Expr x) -> Expr {
+      return loop::rewrite(x, [&](Expr y) -> Expr {
+        if (y->kind != Kind::load || y->part) return {};
+        Value* v = value(y->slot);
+        Value* r = root(v);
+        std::vector<Expr> at;
+        for (auto& i : y->args) at.push_back(self(self, i));
+        auto vt = virtual_.find(r->id);
+        auto mt = k ? k->members.find(r->id) : std::map<int, Member>::const_iterator();
+        bool member = k && mt != k->members.end();
+        if (vt == virtual_.end() && !member) return loop::load(y->slot, y->memory, at);
+        at = root_index(v, std::move(at));
+        return member_at(member ? mt->second : vt->second, at, Dims(r->tensor.sizes()), r->tensor.dtype());
+      });
+    };
+    return go(go, e);
+  }
+
+  struct Read { Value* root; std::vector<Expr> at; };
+  std::vector<Read> reads_of(const std::vector<Expr>& values) {
+    std::vector<Read> found;
+    std::unordered_set<const loop::Node*> seen;
+    for (auto& e : values)
+      each_node(e, seen, [&](Expr x) {
+        if (x->kind != Kind::load) return;
+        Value* v = value(x->slot);
+        if (in_cluster(root(v)->id)) found.push_back({root(v), root_index(v, x->args)});
+      });
+    return found;
+  }
+
+  // ---- legality
+  struct Rows { std::set<int> vars; std::vector<const loop::Node*> box; bool any = false, legal = true; };
+  void add_rows(Rows& r, Expr e) {
+    if (!e->has_reduce) return;
+    std::unordered_set<const loop::Node*> seen;
+    each_node(e, seen, [&](Expr x) {
+      if (x->kind != Kind::reduce) return;
+      std::set<int> free;
+      for (int v : free_vars(x)) free.insert(v);
+      if (!free.empty() && *free.rbegin() >= kFirstBound) { r.legal = false; return; }
+      std::vector<const loop::Node*> box;
+      for (auto& b : x->bound) {
+        bool one = b.extent->kind == Kind::constant && b.extent->value.to_int() == 1;
+        if (!one) box.push_back(b.extent.get());
+        if (!free_vars(b.extent).empty()) r.legal = false;
+      }
+      if (box.empty()) return;
+      if (!r.any) { r.any = true; r.vars = free; r.box = box; }
+      else if (r.vars != free || r.box != box) r.legal = false;
+    });
+  }
+  Rows rows_of(const Cluster& k) {
+    Rows r;
+    for (auto& [id, m] : k.members) add_rows(r, m.value);
+    return r;
+  }
+
+  bool depends(int unit, int on) {
+    std::set<int> seen;
+    std::vector<int> stack{unit};
+    while (!stack.empty()) {
+      int u = stack.back();
+      stack.pop_back();
+      if (u == on) return true;
+      if (!seen.insert(u).second) continue;
+      for (int x : units_[size_t(u)].needs) stack.push_back(x);
+    }
+    return false;
+  }
+
+  // Units whose results the loads of these expressions need, apart from `self`.
+  std::set<int> units_read(const std::vector<Expr>& values, int self) {
+    std::set<int> found;
+    std::unordered_set<const loop::Node*> seen;
+    for (auto& e : values)
+      each_node(e, seen, [&](Expr x) {
+        if (x->kind != Kind::load) return;
+        int u = unit_[size_t(root(value(x->slot))->id)];
+        if (u >= 0 && u != self) found.insert(u);
+      });
+    return found;
+  }
+
+  struct Join { std::vector<int> axes; Dims extents; std::vector<Expr> values; };
+
+  // The values of a node in the coordinates of cluster `at`, if it may join it.
+  std::optional<Join> try_join(const Node& n, const Body& b, int at) {
+    Cluster& k = *units_[size_t(at)].cluster;
+    if (k.scatter || b.scatter) return {};
+    SymSpan sizes = n.results[0]->tensor.sizes();
+    for (auto* r : n.results) if (r->tensor.sizes().size() != sizes.size()) return {};
+    bool node_scans = false, node_positioned = false, node_reduces = false;
+    for (auto& v : b.values) {
+      node_scans |= contains(v, Kind::scan);
+      node_positioned |= contains(v, Kind::position);
+      node_reduces |= v->has_reduce;
+    }
+    if (node_scans && (k.scans || !k.members.empty())) return {};
+
+    Join j;
+    j.extents = k.extents;
+    j.axes.assign(sizes.size(), -1);
+    std::vector<Read> reads;
+    for (auto& r : reads_of(b.values)) if (unit_[size_t(r.root->id)] == at) reads.push_back(r);
+    for (auto& r : reads) {
+      auto& m = k.members.at(r.root->id);
+      for (size_t d = 0; d < r.at.size(); ++d) {
+        if (m.axes[d] < 0 || r.at[d]->kind != Kind::index || r.at[d]->slot >= kFirstBound) continue;
+        auto dim = size_t(r.at[d]->slot);
+        if (j.axes[dim] >= 0 && j.axes[dim] != m.axes[d]) return {};
+        j.axes[dim] = m.axes[d];
+      }
+    }
+    std::set<int> taken(j.axes.begin(), j.axes.end());
+    taken.erase(-1);
+    if (taken.size() != size_t(std::count_if(j.axes.begin(), j.axes.end(), [](int a) { return a >= 0; }))) return {};
+    Rows before = rows_of(k);
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      if (is_one(sizes[d])) { j.axes[d] = -1; continue; }
+      if (j.axes[d] >= 0) {
+        if (!SymInt::surely_equal(sizes[d], j.extents[size_t(j.axes[d])])) return {};
+        continue;
+      }
+      for (size_t a = 0; a < j.extents.size() && j.axes[d] < 0; ++a) {
+        bool row = before.vars.count(int(a));
+        if (!taken.count(int(a)) && SymInt::surely_equal(sizes[d], j.extents[a]) && (reads.empty() || !row)) j.axes[d] = int(a);
+      }
+      if (j.axes[d] < 0) {
+        j.axes[d] = int(j.extents.size());
+        j.extents.push_back(sizes[d]);
+      }
+      taken.insert(j.axes[d]);
+    }
+    if (j.extents.size() > size_t(kFirstBound) / 2) return {};
+    bool grows = j.extents.size() != k.extents.size(), same_space = !grows;
+    for (size_t d = 0; d < j.axes.size(); ++d) same_space &= j.axes[d] == int(d) || (j.axes[d] < 0);
+    same_space &= j.axes.size() == j.extents.size();
+    if ((k.positioned && grows) || (node_positioned && !same_space)) return {};
+    if (k.scans && !(same_space && !node_reduces)) return {};
+    if (reads.empty() && !same_space && !(node_reduces && !grows)) return {};
+
+    std::vector<std::pair<int, Expr>> map;
+    for (size_t d = 0; d < j.axes.size(); ++d) map.push_back({int(d), j.axes[d] >= 0 ? loop::index(j.axes[d]) : integer(0)});
+    std::vector<Expr> moved;
+    for (auto& v : b.values) moved.push_back(loop::substitute(v, map));
+    for (auto& v : moved) j.values.push_back(canonical_(expanded(v, &k)));
+
+    Rows rows = before;
+    for (auto& v : j.values) add_rows(rows, v);
+    if (!rows.legal) return {};
+    bool maps_only = !rows.any;
+    if (maps_only && grows && !k.members.empty()) return {};  // what a map over more axes reads, it would compute again
+    std::set<int> space(j.axes.begin(), j.axes.end());
+    for (auto& r : reads_of(moved)) {
+      if (unit_[size_t(r.root->id)] != at) continue;
+      auto& m = k.members.at(r.root->id);
+      std::set<int> plain;
+      bool computed = false;
+      for (size_t d = 0; d < r.at.size(); ++d) {
+        if (m.axes[d] < 0) continue;
+        if (r.at[d]->kind == Kind::index) plain.insert(r.at[d]->slot);
+        else computed = true;
+      }
+      if (k.scans && !is_identity(m, r.at)) return {};
+      std::set<int> own(m.axes.begin(), m.axes.end());
+      own.erase(-1);
+      bool row_value = rows.any && std::includes(rows.vars.begin(), rows.vars.end(), own.begin(), own.end());
+      bool repeated = computed;
+      for (int a : space) if (a >= 0 && !plain.count(a)) repeated = true;
+      if (repeated && !row_value && pointwise_cost(m.value) > kCheap) return {};
+      if (repeated && !row_value && contains(m.value, Kind::random)) return {};
+    }
+    if (operation_count(j.values) > kMaxOperations) return {};
+
+    auto needs = units_read(j.values, at);
+    for (int u : needs) if (depends(u, at)) return {};
+    std::set<int> buffers = k.loads;
+    for (auto& v : j.values) add_loads(v, buffers);
+    if (buffers.size() + k.outputs.size() + n.results.size() > kMaxBuffers && !k.members.empty()) return {};
+    return j;
+  }
+
+  void add_loads(Expr e, std::set<int>& to) {
+    std::unordered_set<const loop::Node*> seen;
+    each_node(e, seen, [&](Expr x) { if (x->kind == Kind::load) to.insert(x->slot); });
+  }
+
+  void join(const Node& n, int at, Join j) {
+    Cluster& k = *units_[size_t(at)].cluster;
+    k.extents = j.extents;
+    k.nodes.push_back(&n);
+    for (size_t r = 0; r < n.results.size(); ++r) {
+      k.members[n.results[r]->id] = {j.values[r], j.axes};
+      unit_[size_t(n.results[r]->id)] = at;
+      k.positioned |= contains(j.values[r], Kind::position);
+      k.scans |= contains(j.values[r], Kind::scan);
+      add_loads(j.values[r], k.loads);
+    }
+  }
+
+  // What these expressions load must be in memory before unit `at` runs.
+  void read_from_memory(const std::vector<Expr>& values, int at) {
+    std::set<int> loads;
+    for (auto& v : values) add_loads(v, loads);
+    for (int id : loads) {
+      int u = need(value(id));
+      if (u >= 0 && u != at) units_[size_t(at)].needs.insert(u);
+    }
+  }
+
+  int new_cluster(const Node& n, const Body& b) {
+    Unit u;
+    u.cluster.emplace();
+    units_.push_back(std::move(u));
+    int at = int(units_.size()) - 1;
+    if (b.scatter) {
+      loop::Scatter s = *b.scatter;
+      s.value = canonical_(expanded(s.value, nullptr));
+      std::vector<Expr> all{s.value};
+      for (auto& t : s.target) all.push_back(t = canonical_(expanded(t, nullptr)));
+      if (s.base >= 0) {
+        std::vector<Expr> at_zero(value(s.base)->tensor.sizes().size(), integer(0));
+        all.push_back(loop::load(s.base, value(s.base)->tensor.dtype(), at_zero));
+      }
+      auto& k = *units_[size_t(at)].cluster;
+      k.extents = s.domain;
+      k.scatter = s;
+      k.nodes.push_back(&n);
+      k.members[n.results[0]->id] = {};
+      k.outputs.insert(n.results[0]->id);
+      for (auto& e : all) add_loads(e, k.loads);
+      read_from_memory(all, at);
+      unit_[size_t(n.results[0]->id)] = at;
+      return at;
+    }
+    auto& k = *units_[size_t(at)].cluster;
+    Join j;
+    std::vector<std::pair<int, Expr>> map;
+    for (SymInt s : n.results[0]->tensor.sizes()) k.extents.push_back(s);
+    j.extents = k.extents;
+    for (size_t d = 0; d < j.extents.size(); ++d) j.axes.push_back(is_one(j.extents[d]) ? -1 : int(d));
+    for (auto& v : b.values) j.values.push_back(canonical_(expanded(v, nullptr)));
+    bool same_sizes = true;
+    for (auto* r : n.results) same_sizes &= r->tensor.sizes().size() == j.extents.size();
+    internal_check(same_sizes) << n.op->name() << ": results of different ranks in one loop";
+    join(n, at, j);
+    read_from_memory(j.values, at);
+    return at;
+  }
+
+  // ---- values that exist only inside their readers
+  bool may_be_virtual(const Node& n, const Body& b) {
+    if (b.scatter || n.results.size() != 1 || required_.count(n.results[0]->id)) return false;
+    Expr e = b.values[0];
+    if (e->has_reduce || contains(e, Kind::random) || contains(e, Kind::position) || contains(e, Kind::check)) return false;
+    std::set<int> loads;
+    add_loads(e, loads);
+    size_t large = 0;
+    for (int id : loads) {
+      Value* r = root(value(id));
+      if (in_cluster(r->id)) return false;
+      large += value(id)->tensor.dim() > 0;
+    }
+    Expr full = expanded(e, nullptr);
+    if (pointwise_cost(full) > kCheap) return false;
+    int uses = uses_[n.results[0]->id];
+    return uses <= 1 || large <= 2;
+  }
+  void make_real(Value* v) {
+    const Node& n = *v->producer;
+    virtual_.erase(v->id);
+    new_cluster(n, body_of(n));
+  }
+
+  void kernel(const Node& n) {
+    Body b = body_of(n);
+    if (may_be_virtual(n, b)) {
+      Member m{expanded(b.values[0], nullptr), {}};
+      for (size_t d = 0; d < n.results[0]->tensor.sizes().size(); ++d)
+        m.axes.push_back(is_one(n.results[0]->tensor.sizes()[d]) ? -1 : int(d));
+      virtual_[n.results[0]->id] = m;
+      return;
+    }
+    std::vector<int> candidates;
+    auto add = [&](int u) { if (std::find(candidates.begin(), candidates.end(), u) == candidates.end()) candidates.push_back(u); };
+    std::vector<Expr> full;
+    for (auto& v : b.values) full.push_back(expanded(v, nullptr));
+    if (b.scatter) full.push_back(expanded(b.scatter->value, nullptr));
+    std::vector<int> vertical;
+    for (auto& r : reads_of(full)) vertical.push_back(unit_[size_t(r.root->id)]);
+    std::sort(vertical.rbegin(), vertical.rend());
+    for (int u : vertical) add(u);
+    std::set<int> loads;
+    for (auto& v : full) add_loads(v, loads);
+    for (size_t u = units_.size(), tried = 0; u-- > 0 && tried < 16; ++tried) {
+      if (!units_[u].cluster || units_[u].gone) continue;
+      for (int id : loads)
+        if (value(id)->tensor.dim() > 0 && units_[u].cluster->loads.count(id)) { add(int(u)); break; }
+    }
+    int joined = -1;
+    for (int u : candidates) {
+      auto j = try_join(n, b, u);
+      if (!j) continue;
+      join(n, u, *j);
+      joined = u;
+      break;
+    }
+    if (joined < 0) { new_cluster(n, b); return; }
+    for (int u : vertical) if (u != joined && !units_[size_t(u)].gone) merge(u, joined, n, b);
+    std::vector<Expr> values;
+    for (auto* r : n.results) values.push_back(units_[size_t(joined)].cluster->members.at(r->id).value);
+    read_from_memory(values, joined);
+  }
+
+  // Brings cluster `from` into `to`, whose node n reads a member of it.
+  void merge(int from, int to, const Node& n, const Body& b) {
+    Cluster &k = *units_[size_t(to)].cluster, &other = *units_[size_t(from)].cluster;
+    if (other.scatter || other.scans || k.scans || other.positioned || k.positioned) return;
+    auto& own = k.members.at(n.results[0]->id);
+    std::vector<std::pair<int, Expr>> coordinates;
+    for (size_t d = 0; d < own.axes.size(); ++d)
+      coordinates.push_back({int(d), own.axes[d] >= 0 ? loop::index(own.axes[d]) : integer(0)});
+    std::vector<int> axes(other.extents.size(), -1);
+    std::vector<Expr> moved;
+    for (auto& v : b.values) moved.push_back(loop::substitute(v, coordinates));
+    for (auto& r : reads_of(moved)) {
+      if (unit_[size_t(r.root->id)] != from) continue;
+      auto& m = other.members.at(r.root->id);
+      for (size_t d = 0; d < r.at.size(); ++d) {
+        if (m.axes[d] < 0) continue;
+        if (r.at[d]->kind != Kind::index || r.at[d]->slot >= kFirstBound) return;
+        int& a = axes[size_t(m.axes[d])];
+        if (a >= 0 && a != r.at[d]->slot) return;
+        a = r.at[d]->slot;
+      }
+    }
+    for (size_t a = 0; a < axes.size(); ++a)
+      if (!is_one(other.extents[a]) && (axes[a] < 0 || !SymInt::surely_equal(other.extents[a], k.extents[size_t(axes[a])]))) return;
+    bool maps = !rows_of(k).any && !rows_of(other).any;
+    if (maps) {
+      size_t wide = 0, wide_other = 0;
+      for (auto e : k.extents) wide += !is_one(e);
+      for (auto e : other.extents) wide_other += !is_one(e);
+      if (wide != wide_other) return;
+    }
+    for (int u : units_[size_t(to)].needs) if (u != from && depends(u, from)) return;
+    for (auto* r : n.results)
+      for (int u : units_read({k.members.at(r->id).value}, to)) if (u != from && (depends(u, from) || depends(u, to))) return;
+    for (int u : units_[size_t(from)].needs) if (depends(u, to)) return;
+    if (k.loads.size() + other.loads.size() + k.outputs.size() + other.outputs.size() > kMaxBuffers) return;
+
+    Cluster merged = k;
+    std::vector<std::pair<int, Expr>> map;
+    for (size_t a = 0; a < axes.size(); ++a) map.push_back({int(a), axes[a] >= 0 ? loop::index(axes[a]) : integer(0)});
+    for (auto& [id, m] : other.members) {
+      Member x{canonical_(loop::substitute(m.value, map)), m.axes};
+      for (auto& a : x.axes) if (a >= 0) a = axes[size_t(a)];
+      merged.members[id] = x;
+    }
+    // Members that loaded what is now inside read it directly, in the order they were made.
+    for (auto* node : k.nodes)
+      for (auto* r : node->results) {
+        auto& m = merged.members.at(r->id);
+        m.value = canonical_(expanded(m.value, &merged));
+      }
+    Rows rows = rows_of(merged);
+    if (!rows.legal) return;
+    merged.loads.clear();
+    for (auto& [id, m] : merged.members) add_loads(m.value, merged.loads);
+    merged.outputs.insert(other.outputs.begin(), other.outputs.end());
+    std::vector<const Node*> nodes = other.nodes;
+    nodes.insert(nodes.end(), k.nodes.begin(), k.nodes.end());
+    std::sort(nodes.begin(), nodes.end(), [](auto* a, auto* b) { return a->id < b->id; });
+    merged.nodes = nodes;
+    for (auto& [id, m] : other.members) unit_[size_t(id)] = to;
+    for (int u : units_[size_t(from)].needs) units_[size_t(to)].needs.insert(u);
+    units_[size_t(to)].needs.erase(from);
+    for (auto& u : units_) if (u.needs.erase(from)) u.needs.insert(to);
+    units_[size_t(to)].needs.erase(to);
+    k = std::move(merged);
+    units_[size_t(from)].gone = true;
+    units_[size_t(from)].cluster.reset();
+    units_[size_t(from)].needs.clear();
+    recount(to);
+  }
+
+  // Outputs of a cluster that only it read are none any more.
+  void recount(int at) {
+    auto& k = *units_[size_t(at)].cluster;
+    std::set<int> kept;
+    for (int id : k.outputs) {
+      bool outside = required_.count(id);
+      for (size_t u = 0; u < units_.size() && !outside; ++u) {
+        if (int(u) == at || units_[u].gone) continue;
+        if (units_[u].cluster) outside = units_[u].cluster->loads.count(id);
+        else for (auto* v : graph::operands(*units_[u].node)) outside |= v && v->id == id;
+      }
+      if (outside) kept.insert(id);
+    }
+    k.outputs = kept;
+  }
+
+  // ---- result
+  Step kernel_step(const Cluster& k) {
+    Step s{Step::Kind::kernel, {}, nullptr, {}, {}};
+    auto& g = s.group;
+    std::set<std::string> used;
+    for (auto* n : k.nodes)
+      if (g.name.size() < 60) g.name += (g.name.empty() ? "" : "_") + n->op->schema.name;
+    g.extents = k.extents;
+    std::map<int, int> number;
+    auto input = [&](int id) {
+      auto [it, fresh] = number.try_emplace(id, int(g.inputs.size()));
+      if (fresh) {
+        g.inputs.push_back({value(id)->tensor.dtype(), value(id)->tensor.dim()});
+        s.inputs.push_back(value(id));
+      }
+      return it->second;
+    };
+    auto numbered = [&](Expr e) {
+      auto go = [&](auto&& self, Expr x) -> Expr {
+        return loop::rewrite(x, [&](Expr y) -> Expr {
+          if (y->kind != Kind::load) return {};
+          std::vector<Expr> at;
+          for (auto& i : y->args) at.push_back(self(self, i));
+          return loop::load(input(y->slot), y->memory, at, y->part);
+        });
+      };
+      return go(go, e);
+    };
+    for (int id : k.outputs) {
+      auto* v = value(id);
+      GroupOutput o;
+      o.dtype = v->tensor.dtype();
+      if (!k.scatter) {
+        auto& m = k.members.at(id);
+        o.value = numbered(m.value);
+        for (int a : m.axes) o.axes.push_back(a);
+      }
+      g.outputs.push_back(o);
+      s.outputs.push_back(v);
+    }
+    if (k.scatter) {
+      loop::Scatter x = *k.scatter;
+      x.value = numbered(x.value);
+      for (auto& t : x.target) t = numbered(t);
+      if (x.base >= 0) x.base = input(x.base);
+      g.scatter = x;
+    }
+    return s;
+  }
+
+  std::vector<Step> steps() {
+    std::vector<Step> result;
+    std::vector<int> state(units_.size(), 0);
+    auto visit = [&](auto&& self, int u) -> void {
+      if (state[size_t(u)]) return;
+      state[size_t(u)] = 1;
+      auto& unit = units_[size_t(u)];
+      for (int x : unit.needs) self(self, x);
+      if (unit.gone) return;
+      if (unit.cluster) {
+        if (!unit.cluster->outputs.empty()) result.push_back(kernel_step(*unit.cluster));
+      } else {
+        result.push_back({unit.node->op->kind == OpKind::view ? Step::Kind::view : Step::Kind::library, {}, unit.node, {}, {}});
+      }
+    };
+    for (size_t u = 0; u < units_.size(); ++u) visit(visit, int(u));
+    return result;
+  }
+
+  const Graph& g_;
+  std::deque<Unit> units_;
+  std::vector<int> unit_;                       // by value: what makes it; -1: given
+  std::unordered_map<int, Member> virtual_;
+  std::set<int> required_;
+  std::unordered_map<int, int> uses_;
+  std::unordered_map<int, bool> composes_;
+  Canonical canonical_;
+  int next_var_ = kFresh;
+};
+
+}  // namespace
+
+std::vector<Step> fuse(const Graph& g) { return Fuser(g).run(); }
+
+}  // namespace facula::schedule
