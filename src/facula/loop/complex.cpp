@@ -76,7 +76,7 @@ Z sqrt(Z a) {
   double inf = std::numeric_limits<double>::infinity();
   Expr endless = isinf(a.im);
   Z infinite = {number(inf, big), a.im};
-  Expr left_end = eq(a.re, -inf) & !isnan(a.im), right_end = eq(a.re, inf) & !isnan(a.im);
+  Expr left_end = eq(a.re, -inf) & bit_not(isnan(a.im)), right_end = eq(a.re, inf) & bit_not(isnan(a.im));
   r = choose(left_end, {number(0, big), copysign(number(inf, big), a.im)}, r);
   r = choose(right_end, {number(inf, big), copysign(number(0, big), a.im)}, r);
   return choose(endless, infinite, r);

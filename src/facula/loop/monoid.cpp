@@ -26,7 +26,7 @@ Expr highest(DType d) {
 std::vector<Expr> first_extremum(bool largest, std::span<const Expr> a, std::span<const Expr> b) {
   Expr better = largest ? b[0] > a[0] : b[0] < a[0], equal = eq(a[0], b[0]);
   if (is_floating(a[0].dtype())) {
-    better = better | (isnan(b[0]) & !isnan(a[0]));
+    better = better | (isnan(b[0]) & bit_not(isnan(a[0])));
     equal = equal | (isnan(b[0]) & isnan(a[0]));
   }
   Expr take = better | (equal & (b[1] < a[1]));

@@ -165,13 +165,13 @@ Expr integer_binary(Fn f, const std::vector<Expr>& args) {
     case Fn::bit_xor:
       if (same(x, y)) return constant(int64_t(0), d);
       if (is_int(y, 0)) return x;
-      if (is_bool && is_int(y, 1)) return !x;
+      if (is_bool && is_int(y, 1)) return bit_not(x);
       break;
     case Fn::shl: case Fn::shr: if (is_int(y, 0)) return x; break;
     case Fn::eq: case Fn::le: case Fn::ge: case Fn::ne: case Fn::lt: case Fn::gt: {
       bool holds = f == Fn::eq || f == Fn::le || f == Fn::ge;
       if (same(x, y)) return constant(holds, DType::Bool);
-      if (is_bool && (f == Fn::eq || f == Fn::ne) && is_constant(y)) return is_int(y, f == Fn::eq) ? x : !x;
+      if (is_bool && (f == Fn::eq || f == Fn::ne) && is_constant(y)) return is_int(y, f == Fn::eq) ? x : bit_not(x);
       break;
     }
     default: break;
@@ -292,7 +292,7 @@ Expr simplify_select(Expr c, Expr a, Expr b) {
   if (is_call(c, Fn::bit_not)) return select(c->args[0], b, a);
   if (a.dtype() == DType::Bool) {
     if (is_int(a, 1) && is_int(b, 0)) return c;
-    if (is_int(a, 0) && is_int(b, 1)) return !c;
+    if (is_int(a, 0) && is_int(b, 1)) return bit_not(c);
   }
   Node n;
   n.kind = Kind::select;

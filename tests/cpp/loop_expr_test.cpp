@@ -1,0 +1,324 @@
+// Hash-consing, exact simplification, text form, verification and derivatives of scalar expressions.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <random>
+#include <thread>
+
+#include "facula/loop/differentiate.h"
+#include "facula/loop/interpret.h"
+#include "facula/loop/monoid.h"
+
+using namespace facula;
+using namespace facula::loop;
+
+namespace {
+
+constexpr DType kF32 = DType::Float32, kF64 = DType::Float64, kI64 = DType::Int64;
+Expr x32(int slot = 0) { return load(slot, kF32, {}); }
+Expr x64(int slot = 0) { return load(slot, kF64, {}); }
+Expr i(int k) { return index(k); }
+
+Scalar evaluated(Expr e, const std::vector<Tensor>& operands, Precision p = Precision::faithful) {
+  Definition d;
+  d.values = {e};
+  Dims sizes[] = {{}};
+  DType types[] = {e.dtype()};
+  return interpret(d, operands, sizes, types, p)[0].item();
+}
+
+}  // namespace
+
+TEST(LoopExpr, EqualExpressionsAreOneNode) {
+  EXPECT_TRUE(same(x32() * 2.0 + exp(x32(1)), x32() * 2.0 + exp(x32(1))));
+  EXPECT_FALSE(same(constant(0.0, kF32), constant(-0.0, kF32)));
+  EXPECT_TRUE(same(constant(std::nan(""), kF32), constant(-std::nan("1"), kF32)));
+  EXPECT_FALSE(same(constant(1.0, kF32), constant(1.0, kF64)));
+}
+
+TEST(LoopExpr, TheTableTakesManyThreads) {
+  std::vector<Expr> made(4);
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < made.size(); ++t)
+    threads.emplace_back([&, t] {
+      Expr e = x32(77);
+      for (int k = 0; k < 2000; ++k) e = sin(e) + double(k % 50);
+      made[t] = e;
+    });
+  for (auto& t : threads) t.join();
+  for (auto& e : made) EXPECT_TRUE(same(e, made[0]));
+  EXPECT_FALSE(print(made[0]).empty());  // a deep expression needs no deep stack
+}
+
+TEST(LoopExpr, ConstantsTakeTheValuesOfTheirDType) {
+  EXPECT_EQ(constant(300, DType::UInt8)->value.to_int(), 44);
+  EXPECT_EQ(constant(-1, DType::UInt8)->value.to_int(), 255);
+  EXPECT_EQ(constant(0.1, kF32)->value.to_double(), double(0.1f));
+  EXPECT_EQ(constant(2.9, kI64)->value.to_int(), 2);
+  EXPECT_EQ(cast(constant(1e30, kF64), DType::Int32)->value.to_int(), 2147483647);
+  EXPECT_EQ(cast(constant(std::nan(""), kF64), kI64)->value.to_int(), 0);
+  EXPECT_TRUE(cast(constant(0.5, kF64), DType::Bool)->value.to_bool());
+  EXPECT_THROW(constant(1.0, DType::Float16), Error);
+}
+
+TEST(LoopExpr, IntegersFoldAndGatherIntoLinearForms) {
+  auto text = [](Expr e) { return print(e); };
+  EXPECT_EQ(text((i(0) * 4 + i(1)) * 3 - i(0) * 12 + 5), "add(mul(i1, 3), 5)");
+  EXPECT_EQ(text(i(0) + size(7) - i(0)), "7");
+  EXPECT_EQ(text((i(0) + 3) + (2 - i(0))), "5");
+  EXPECT_EQ(text(floordiv(i(0) * 8 + i(1) + 16, 4)), "add(add(mul(i0, 2), floordiv(i1, 4)), 4)");
+  EXPECT_EQ(text(remainder(i(0) * 8 + i(1) + 16, 4)), "remainder(i1, 4)");
+  EXPECT_EQ(text(floordiv(floordiv(i(0), 3), 5)), "floordiv(i0, 15)");
+  EXPECT_EQ(text(floordiv(i(0), 1)), "i0");
+  EXPECT_EQ(text(remainder(i(0), 1)), "0");
+  EXPECT_EQ(text(max(i(0), i(0))), "i0");
+  EXPECT_EQ(text(i(0) < i(0)), "false");
+  EXPECT_EQ(text(param(0) * 1 + 0), "p0");
+  EXPECT_EQ(text(i(0) * 0), "0");
+}
+
+TEST(LoopExpr, FloatingIdentitiesKeepEveryBit) {
+  Expr x = x32();
+  EXPECT_TRUE(same(x * 1.0, x));
+  EXPECT_TRUE(same(x + -0.0, x));
+  EXPECT_FALSE(same(x + 0.0, x));  // -0 + 0 is 0
+  EXPECT_TRUE(same(x - 0.0, x));
+  EXPECT_FALSE(is_bool((x * 0.0).dtype()) || (x * 0.0)->kind == Kind::constant);
+  EXPECT_FALSE((x - x)->kind == Kind::constant);
+  EXPECT_FALSE(eq(x, x)->kind == Kind::constant);
+  EXPECT_TRUE(same(-(-x), x));
+  EXPECT_TRUE(same(cast(cast(x, kF64), kF32), x));
+  EXPECT_FALSE(same(cast(cast(x64(), kF32), kF64), x64()));
+  EXPECT_TRUE(same(select(constant(true, DType::Bool), x, 0.0), x));
+  EXPECT_TRUE(same(bit_not(bit_not(x < 0.0)), x < 0.0));
+  EXPECT_FALSE(same(bit_not(x < 0.0), x >= 0.0));  // NaN
+  EXPECT_EQ((constant(1.0, kF32) / constant(3.0, kF32))->value.to_double(), double(1.0f / 3.0f));
+}
+
+// Expressions of random operators over constants: folding as they are built against running them over loads.
+TEST(LoopExpr, FoldingAgreesWithTheInterpreter) {
+  std::mt19937 rng(5);
+  const double interesting[] = {0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -3.0, 7.25, INFINITY, -INFINITY, NAN, 100.0, -128.0};
+  std::vector<Fn> fns;
+#define FACULA_FN(n, a, r, u) if (u == 0 && Fn::n != Fn::copysign) fns.push_back(Fn::n);  /* the sign of a NaN is free */
+  FACULA_SCALAR_FUNCTIONS(FACULA_FN)
+#undef FACULA_FN
+  int checked = 0;
+  for (int round = 0; round < 4000; ++round) {
+    DType d = std::array{kF32, kF64, DType::Int32, kI64, DType::UInt8, DType::Int8, DType::Bool}[rng() % 7];
+    std::vector<Tensor> operands;
+    std::vector<Expr> constants, loads;
+    for (int k = 0; k < 6; ++k) {
+      double v = interesting[rng() % std::size(interesting)];
+      Scalar s = is_floating(d) ? Scalar(v) : Scalar(std::isfinite(v) ? int64_t(v) : 3);
+      Expr c = constant(s, d);
+      operands.push_back(Tensor::scalar(c->value, d));
+      constants.push_back(c);
+      loads.push_back(load(k, d, {}));
+    }
+    try {
+      for (int step = 0; step < 4; ++step) {
+        Fn f = fns[rng() % fns.size()];
+        size_t to = rng() % 6;
+        std::vector<Expr> a, b;
+        for (int k = 0; k < arity(f); ++k) {
+          size_t from = rng() % 6;
+          a.push_back(constants[from]);
+          b.push_back(loads[from]);
+        }
+        Expr folded = call(f, a), run = call(f, b);
+        if (folded.dtype() != d) { folded = cast(folded, d); run = cast(run, d); }
+        constants[to] = folded;
+        loads[to] = run;
+        Scalar p = evaluated(folded, operands), q = evaluated(run, operands);
+        bool equal = p == q || (std::isnan(p.to_double()) && std::isnan(q.to_double()));
+        if (is_floating(d) && equal && !std::isnan(p.to_double())) equal = std::signbit(p.to_double()) == std::signbit(q.to_double());
+        ASSERT_TRUE(equal) << print(folded) << " against " << print(run) << ": " << p.to_double() << ", " << q.to_double();
+        ++checked;
+      }
+    } catch (const Error&) {  // not defined for the dtype
+    }
+  }
+  EXPECT_GT(checked, 3000);
+}
+
+TEST(LoopExpr, MixedDTypesAreRefused) {
+  EXPECT_THROW(x32() + x64(), Error);
+  EXPECT_THROW(call(Fn::exp, {i(0)}), Error);
+  EXPECT_THROW(call(Fn::add, {x32()}), Error);
+  EXPECT_THROW(select(x32(), x32(), x32()), Error);
+  EXPECT_THROW(load(0, kF32, {x32()}), Error);
+}
+
+TEST(LoopExpr, PrintingNamesSharedPartsOnceAndParsesBack) {
+  Expr x = load(0, kF32, {i(0), i(1)});
+  EXPECT_EQ(print(x + 2.0), "add(load[0:float32](i0, i1), 2:float32)");
+  EXPECT_EQ(print(tanh(x) * tanh(x)), "%0 = tanh(load[0:float32](i0, i1))\nmul(%0, %0)");
+  Expr doubling = x;
+  for (int k = 0; k < 60; ++k) doubling = doubling * doubling;  // 2^60 as a tree
+  EXPECT_LT(print(doubling).size(), 3000u);
+
+  Expr m = reduce(monoid::argmax, {{64, size(5)}, {65, i(0) + 1}}, {load(0, kF32, {i(64), i(65)}), i(64) * 7 + i(65)});
+  for (Expr e : {x + 2.0, doubling, constant(0.1, kF32), constant(-0.0, kF64), constant(INFINITY, kF32), constant(NAN, kF64),
+                 constant(-7, kI64), constant(200, DType::UInt8), constant(true, DType::Bool),
+                 constant(std::complex<double>(1.5, -0.25), DType::Complex64), load(3, DType::Complex64, {i(0)}, 2),
+                 load(-2, DType::BFloat16, {param(1)}), part(m, 1), cast(part(m, 1), kF32) + part(m, 0), position() * 3 + param(2),
+                 scan(monoid::sum, 1, {64, size(5)}, {load(0, kF64, {i(64)})}), random(constant(1, kI64), position()),
+                 check(load(1, kI64, {i(0)}), size(9)), local(4, kF32) + local(5, kF32), select(x < 1.0, exp(x), x)})
+    EXPECT_TRUE(same(parse_expr(print(e)), e)) << print(e);
+}
+
+TEST(LoopExpr, SymbolicSizesParseBackWithinTheirTrace) {
+  sym::Shapes shapes;
+  sym::Shapes::With with(shapes);
+  SymInt n = shapes.fresh("s0", 8);
+  Expr e = i(0) * size(n * 3 + 1);
+  EXPECT_TRUE(same(parse_expr(print(e)), e)) << print(e);
+}
+
+TEST(LoopExpr, MistakesInATextAreLocated) {
+  auto message = [](const char* text) -> std::string {
+    try {
+      parse_expr(text);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.type(), ErrorType::ValueError);
+      return e.message();
+    }
+    return "accepted";
+  };
+  EXPECT_NE(message("add(i0,\n  oops(i1))").find("line 2, column 3"), std::string::npos) << message("add(i0,\n  oops(i1))");
+  EXPECT_NE(message("add(i0, 1:float32)").find("line 1, column 1"), std::string::npos);
+  for (const char* bad : {"", "add(i0", "add(i0, 1) 2", "%3", "load[0:float33](i0)", "1.5", "select(true, 1)", "(1, 2):float32", "size[s9]"})
+    EXPECT_NE(message(bad), "accepted") << bad;
+}
+
+TEST(LoopExpr, VerifyFindsVariablesOutOfScope) {
+  Expr r = reduce(monoid::sum, {{64, size(5)}}, {load(0, kF32, {i(0), i(64)})});
+  int zero[] = {0};
+  EXPECT_NO_THROW(verify(r, zero));
+  EXPECT_THROW(verify(r, {}), Error);
+  EXPECT_THROW(verify(r + load(0, kF32, {i(64), i(0)}), zero), Error);
+}
+
+TEST(LoopExpr, SubstitutionAvoidsCapture) {
+  Expr r = reduce(monoid::sum, {{64, size(5)}}, {load(0, kF32, {i(0), i(64)})});
+  std::pair<int, Expr> map[] = {{0, i(64)}};
+  EXPECT_EQ(print(substitute(r, map)), "reduce[sum](i65 < 5; load[0:float32](i64, i65))");
+  std::pair<int, Expr> bound[] = {{64, i(3)}};
+  EXPECT_TRUE(same(substitute(r, bound), r));
+  Expr s = scan(monoid::sum, 0, {64, size(5)}, {load(0, kF32, {i(64)})});
+  std::pair<int, Expr> axis[] = {{0, i(2)}};
+  EXPECT_EQ(print(substitute(s, axis)), "scan[sum, 2](i64 < 5; load[0:float32](i64))");
+  std::pair<int, Expr> flip[] = {{0, 4 - i(0)}};
+  EXPECT_EQ(print(substitute(s, flip)), "reduce[sum](i64 < add(neg(i0), 5); load[0:float32](i64))");
+  EXPECT_GE(fresh_var(std::array{r}), 65);
+}
+
+// d f / d operand of every function by central differences, at random points away from kinks.
+TEST(LoopDerivative, AgreesWithFiniteDifferencesForEveryFunction) {
+  std::mt19937 rng(3);
+  std::uniform_real_distribution<double> u(0.2, 0.9);
+  for (Fn f :
+#define FACULA_FN(n, a, r, u) Fn::n,
+       {FACULA_SCALAR_FUNCTIONS(FACULA_FN)}
+#undef FACULA_FN
+  ) {
+    std::vector<Expr> x;
+    for (int k = 0; k < arity(f); ++k) x.push_back(x64(k));
+    Expr y;
+    try {
+      y = call(f, x);
+    } catch (const Error&) {
+      continue;  // integers only
+    }
+    if (y.dtype() != kF64) continue;
+    for (int round = 0; round < 5; ++round) {
+      std::vector<double> at;
+      for (size_t k = 0; k < x.size(); ++k) at.push_back(f == Fn::acosh ? 1 + u(rng) : round % 2 && k == 0 && f != Fn::pow && f != Fn::sqrt && f != Fn::rsqrt && name(f)[0] != 'l' ? -u(rng) : u(rng));
+      auto run = [&](Expr e, std::vector<double> v) {
+        std::vector<Tensor> operands;
+        for (double w : v) operands.push_back(Tensor::scalar(w, kF64));
+        return evaluated(e, operands).to_double();
+      };
+      std::vector<double> g(x.size(), 0.0);
+      for (auto& a : differentiate(y, constant(1.0, kF64))) g[size_t(a.load->slot)] += run(a.value, at);
+      for (size_t k = 0; k < x.size(); ++k) {
+        auto up = at, down = at;
+        up[k] += 1e-6;
+        down[k] -= 1e-6;
+        EXPECT_NEAR(g[k], (run(y, up) - run(y, down)) / 2e-6, 1e-6 * std::max(1.0, std::fabs(g[k]))) << name(f) << " operand " << k << " at " << at[0];
+      }
+    }
+  }
+}
+
+TEST(LoopDerivative, WritesExpTanhSigmoidThroughTheirOwnValue) {
+  Expr x = x32(), g = x32(1);
+  for (Fn f : {Fn::exp, Fn::tanh, Fn::sigmoid, Fn::sqrt, Fn::relu, Fn::reciprocal, Fn::rsqrt}) {
+    Expr y = call(f, {x}), saved = x32(2);
+    Expr d = differentiate(y, g)[0].value;
+    Expr through = rewrite(d, [&](Expr e) { return same(e, y) ? saved : Expr(); });
+    visit(through, [&](Expr e) { EXPECT_FALSE(same(e, x)) << name(f) << ": " << print(through); });
+  }
+}
+
+TEST(LoopDerivative, ReachesThroughCastsAndSelects) {
+  Expr x = load(0, DType::BFloat16, {}), b = load(1, DType::Bool, {});
+  auto a = differentiate(select(b, cast(x, kF64) * 3.0, 0.0), x64(2));
+  ASSERT_EQ(a.size(), 1u);
+  EXPECT_EQ(print(a[0].value), "cast[float32](mul(select(load[1:bool](), load[2:float64](), 0:float64), 3:float64))");
+  EXPECT_TRUE(differentiate(floor(x32()), x32(1)).empty());
+  EXPECT_TRUE(differentiate(cast(load(0, kI64, {}), kF32), x32(1)).empty());
+}
+
+TEST(LoopMonoid, CombinationIsAssociativeEnoughForPartialResults) {
+  std::mt19937 rng(11);
+  std::uniform_real_distribution<double> u(-3, 3);
+  std::vector<double> x(9);
+  for (auto& v : x) v = u(rng);
+  for (Monoid m : {Monoid::sum, Monoid::prod, Monoid::max, Monoid::min, Monoid::argmax, Monoid::argmin, Monoid::logsumexp, Monoid::welford}) {
+    auto element = [&](size_t k) {
+      std::vector<Expr> v{constant(x[k], kF64)};
+      if (m == Monoid::argmax || m == Monoid::argmin) v.push_back(constant(int64_t(k), kI64));
+      return lift(m, v);
+    };
+    auto run = [&](size_t from, size_t to) {
+      auto acc = identity(m, kF64);
+      for (size_t k = from; k < to; ++k) acc = combine(m, acc, element(k));
+      return acc;
+    };
+    auto all = run(0, 9), halves = combine(m, run(4, 9), run(0, 4));
+    for (int k = 0; k < components(m); ++k)
+      EXPECT_NEAR(evaluated(all[size_t(k)], {}).to_double(), evaluated(halves[size_t(k)], {}).to_double(), 1e-12) << name(m) << " " << k;
+    std::vector<Expr> values{load(0, kF64, {i(64)})};
+    if (m == Monoid::argmax || m == Monoid::argmin) values.push_back(i(64));
+    Expr r = reduce(m, {{64, size(9)}}, values);
+    Tensor t = Tensor::empty(Ints{9}, kF64);
+    std::copy(x.begin(), x.end(), t.data<double>());
+    for (int k = 0; k < components(m); ++k)
+      EXPECT_NEAR(evaluated(part(r, k), {t}).to_double(), evaluated(all[size_t(k)], {}).to_double(), 1e-12) << name(m) << " " << k;
+  }
+}
+
+TEST(LoopMonoid, ExtremaAndLogsumexpTreatNanInfinitiesAndTies) {
+  double inf = INFINITY;
+  auto argmax = [&](std::vector<double> v) {
+    auto acc = identity(Monoid::argmax, kF64);
+    for (size_t k = 0; k < v.size(); ++k) acc = combine(Monoid::argmax, acc, std::array{constant(v[k], kF64), constant(int64_t(k), kI64)});
+    return evaluated(acc[1], {}).to_int();
+  };
+  EXPECT_EQ(argmax({1, 3, 3}), 1);
+  EXPECT_EQ(argmax({-inf, -inf}), 0);
+  EXPECT_EQ(argmax({1, NAN, 5, NAN}), 1);
+  auto logsumexp = [&](std::vector<double> v) {
+    auto acc = identity(Monoid::logsumexp, kF64);
+    for (double x : v) acc = combine(Monoid::logsumexp, acc, lift(Monoid::logsumexp, std::array{constant(x, kF64)}));
+    return evaluated(acc[0] + log(acc[1]), {}).to_double();
+  };
+  EXPECT_EQ(logsumexp({-inf, -inf}), -inf);
+  EXPECT_EQ(logsumexp({-inf, 0}), 0);
+  EXPECT_EQ(logsumexp({inf, 0, inf}), inf);
+  EXPECT_TRUE(std::isnan(logsumexp({0, NAN})));
+  EXPECT_NEAR(logsumexp({1000, 1000}), 1000 + std::log(2), 1e-12);
+}
