@@ -75,7 +75,7 @@ op::Operator* derive(const op::Operator& from, std::string name, const std::stri
 std::vector<const loop::Node*> loads_in(std::span<const Expr> xs) {
   std::vector<const loop::Node*> out;
   for (auto x : xs) {
-    if (!x) continue;
+    if (!x.get()) continue;
     loop::visit(x, [&](Expr e) {
       if (e->kind == loop::Kind::load && std::find(out.begin(), out.end(), e.get()) == out.end()) out.push_back(e.get());
     });
@@ -131,7 +131,7 @@ std::shared_ptr<const Formula> pointwise_formula(const op::Call& c, const std::v
   // The same through the results: better if that leaves fewer operands to keep.
   std::vector<Expr> through = value;
   for (auto& v : through) {
-    if (!v) continue;
+    if (!v.get()) continue;
     v = loop::rewrite(v, [&](Expr e) {
       for (size_t r = 0; r < y.size() && r < grads.size(); ++r)
         if (grads[r] && loop::same(e, y[r]) && compute_type(*grads[r]) == y[r].dtype() && e->kind != loop::Kind::load && e->kind != loop::Kind::constant)

@@ -49,7 +49,7 @@ FACULA_FAMILY(view_backward) {
         SymInt start = c.integer("start"), step = c.integer("step"), length = c.size("grad", int(d));
         if (SymInt::surely_equal(length, c.ints("input_sizes")[d])) return c.load("grad", i);
         Expr at = i[d] - number(start);
-        Expr inside = ge(at, integer(0)) & lt(at, number(length * step));
+        Expr inside = (at >= integer(0)) & (at < number(length * step));
         if (!SymInt::surely_equal(step, 1)) {
           inside = inside & eq(remainder(at, number(step)), integer(0));
           at = floordiv(at, number(step));
