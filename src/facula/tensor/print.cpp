@@ -1,4 +1,4 @@
-// Text of tensors as PyTorch prints them: 4 digits, columns aligned, summarised above 1000 elements.
+// Text of tensors as PyTorch prints them: four digits, columns aligned, only the edges above 1000 elements.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -10,159 +10,158 @@ namespace facula {
 
 namespace {
 
-constexpr int kPrecision = 4, kThreshold = 1000, kEdge = 3, kLine = 80;
+constexpr int kDigits = 4, kThreshold = 1000, kEdge = 3, kLine = 80;
 
-std::string format(const char* pattern, double v) {
-  char text[512];
-  std::snprintf(text, sizeof text, pattern, kPrecision, v);
+std::string digits(double v, char kind, int precision) {
+  char text[400];  // the largest double has 309 digits
+  std::snprintf(text, sizeof text, kind == 'e' ? "%.*e" : "%.*f", precision, v);
   return text;
 }
-std::string fixed(double v, int digits) {
-  char text[512];
-  std::snprintf(text, sizeof text, "%.*f", digits, v);
-  return text;
-}
-std::string padded(std::string s, size_t width) { return s.size() >= width ? s : std::string(width - s.size(), ' ') + s; }
 
-// How the numbers of one tensor are written: chosen from all that are shown.
-class Formatter {
+// How the shown numbers of one tensor are written, so that columns align.
+class Style {
  public:
-  Formatter(const std::vector<double>& values, bool floating) : floating_(floating) {
-    if (!floating) {
-      for (double v : values) width_ = std::max(width_, fixed(v, 0).size());
+  Style(const std::vector<Scalar>& values, DType dtype) : dtype_(dtype) {
+    if (!is_floating(dtype)) {
+      for (auto& v : values) width_ = std::max(width_, text(v).size());
       return;
     }
-    std::vector<double> finite;
-    for (double v : values) if (std::isfinite(v) && v != 0) finite.push_back(std::fabs(v));
-    if (!finite.empty()) {
-      double low = *std::min_element(finite.begin(), finite.end()), high = *std::max_element(finite.begin(), finite.end());
-      whole_ = std::all_of(finite.begin(), finite.end(), [](double v) { return v == std::ceil(v); });
-      scientific_ = high / low > 1000 || high > 1e8 || (!whole_ && low < 1e-4);
-    } else {
-      whole_ = true;
-      width_ = 1;
-      for (double v : values) width_ = std::max(width_, write(v).size());
-      return;
+    // Zero, infinity and NaN take part neither in the choice nor in the width.
+    std::vector<double> numbers;
+    for (auto& v : values)
+      if (double x = v.to_double(); std::isfinite(x) && x != 0) numbers.push_back(x);
+    if (numbers.empty()) return;
+    double low = INFINITY, high = 0;
+    for (double x : numbers) {
+      low = std::min(low, std::fabs(x));
+      high = std::max(high, std::fabs(x));
+      whole_ &= x == std::ceil(x);
     }
-    for (double v : values) if (std::isfinite(v) || true) width_ = std::max(width_, write(v).size());
+    scientific_ = high / low > 1000 || high > 1e8 || low < 1e-4;
+    for (double x : numbers) width_ = std::max(width_, text(Scalar(x)).size());
   }
   size_t width() const { return width_; }
-  std::string operator()(double v) const { return padded(write(v), width_); }
-  std::string write(double v) const {
-    if (!floating_) return fixed(v, 0);
-    if (std::isnan(v)) return "nan";
-    if (std::isinf(v)) return v > 0 ? "inf" : "-inf";
-    if (scientific_) return format("%.*e", v);
-    if (whole_) return fixed(v, 0) + ".";
-    return format("%.*f", v);
+  std::string operator()(const Scalar& v) const {
+    std::string s = text(v);
+    return s.size() < width_ ? std::string(width_ - s.size(), ' ') + s : s;
+  }
+  std::string text(const Scalar& v) const {
+    if (is_bool(dtype_)) return v.to_bool() ? "True" : "False";
+    if (!is_floating(dtype_)) return std::to_string(v.to_int());
+    double x = v.to_double();
+    if (std::isnan(x)) return "nan";
+    if (std::isinf(x)) return x > 0 ? "inf" : "-inf";
+    if (scientific_) return digits(x, 'e', kDigits);
+    return whole_ ? digits(x, 'f', 0) + "." : digits(x, 'f', kDigits);
   }
 
  private:
-  bool floating_, whole_ = false, scientific_ = false;
+  DType dtype_;
+  bool whole_ = true, scientific_ = false;
   size_t width_ = 1;
 };
 
 class Printer {
  public:
-  explicit Printer(const Tensor& t) : t_(t), summarise_(t.numel().concrete() > kThreshold) {
-    std::vector<double> re, im;
-    int64_t at = 0;
-    collect(0, at, re, im);
-    bool floating = is_differentiable(t.dtype());
-    real_ = std::make_unique<Formatter>(re, floating);
-    if (is_complex(t.dtype())) imag_ = std::make_unique<Formatter>(im, true);
-    if (is_bool(t.dtype())) {
-      bool any_false = std::any_of(re.begin(), re.end(), [](double v) { return v == 0; });
-      bool_width_ = any_false ? 5 : 4;
-    }
-  }
-  std::string text(size_t indent) const { return dimension(0, 0, indent); }
-
- private:
-  Scalar load(int64_t at) const { return Scalar::load(t_.dtype(), static_cast<const char*>(t_.data_ptr()) + at * t_.itemsize()); }
-  // Calls f(index) on the shown indices of a dimension; f(-1) for the gap.
-  template <class F> void shown(int d, F&& f) const {
-    int64_t n = t_.int_sizes()[size_t(d)];
-    if (!summarise_ || n <= 2 * kEdge) for (int64_t i = 0; i < n; ++i) f(i);
-    else {
-      for (int64_t i = 0; i < kEdge; ++i) f(i);
-      f(-1);
-      for (int64_t i = n - kEdge; i < n; ++i) f(i);
-    }
-  }
-  void collect(int d, int64_t at, std::vector<double>& re, std::vector<double>& im) const {
-    if (d == t_.dim()) {
-      auto v = load(at).to_complex();
-      re.push_back(v.real());
-      im.push_back(v.imag());
+  explicit Printer(const Tensor& t)
+      : sizes_(t.int_sizes()), strides_(t.int_strides()), dtype_(t.dtype()), data_(static_cast<const char*>(t.data_ptr())),
+        summarise_(t.numel().concrete() > kThreshold), complex_(is_complex(dtype_)), first_({}, dtype_), second_({}, dtype_) {
+    std::vector<Scalar> values;
+    collect(0, 0, values);
+    if (!complex_) {
+      first_ = Style(values, dtype_);
       return;
     }
-    shown(d, [&](int64_t i) { if (i >= 0) collect(d + 1, at + i * t_.int_strides()[size_t(d)], re, im); });
+    std::vector<Scalar> real, imaginary;
+    for (auto& v : values) {
+      real.push_back(v.to_complex().real());
+      imaginary.push_back(v.to_complex().imag());
+    }
+    first_ = Style(real, real_of(dtype_));
+    second_ = Style(imaginary, real_of(dtype_));
+  }
+  std::string text(size_t indent) const { return sizes_.empty() ? element(0) : dimension(0, 0, indent); }
+
+ private:
+  // Calls f(index) on the shown indices of a dimension, f(-1) for the gap.
+  template <class F> void shown(size_t d, F&& f) const {
+    int64_t n = sizes_[d];
+    bool gap = summarise_ && n > 2 * kEdge;
+    for (int64_t i = 0; i < (gap ? kEdge : n); ++i) f(i);
+    if (!gap) return;
+    f(-1);
+    for (int64_t i = n - kEdge; i < n; ++i) f(i);
+  }
+  Scalar load(int64_t at) const { return Scalar::load(dtype_, data_ + at * itemsize(dtype_)); }
+  void collect(size_t d, int64_t at, std::vector<Scalar>& to) const {
+    if (d == sizes_.size()) to.push_back(load(at));
+    else shown(d, [&](int64_t i) { if (i >= 0) collect(d + 1, at + i * strides_[d], to); });
   }
   std::string element(int64_t at) const {
     Scalar v = load(at);
-    if (is_bool(t_.dtype())) return padded(v.to_bool() ? "True" : "False", bool_width_);
-    if (is_integral(t_.dtype())) return padded(std::to_string(v.to_int()), real_->width());
-    if (!imag_) return (*real_)(v.to_double());
+    if (!complex_) return first_(v);
     auto z = v.to_complex();
-    std::string im = imag_->write(z.imag());
-    // PyTorch writes the real part padded, the imaginary part with its sign and j.
-    return (*real_)(z.real()) + (im[0] == '-' ? "" : "+") + padded(im, im[0] == '-' ? 0 : 0) + "j";
+    std::string imaginary = second_.text(z.imag());
+    return first_(z.real()) + (imaginary[0] == '-' ? "" : "+") + imaginary + "j";
   }
-  std::string dimension(int d, int64_t at, size_t indent) const {
-    if (t_.dim() == 0) return element(at);
-    int64_t stride = t_.int_strides()[size_t(d)];
-    if (d == t_.dim() - 1) {
-      size_t width = is_bool(t_.dtype()) ? bool_width_ : real_->width() + (imag_ ? imag_->width() + 2 : 0);
-      size_t per_line = std::max<size_t>(1, size_t(std::max<long>(0, (kLine - long(indent)))) / (width + 2));
-      std::string out = "[";
-      size_t count = 0;
-      bool first = true;
-      shown(d, [&](int64_t i) {
-        if (!first) {
-          out += ",";
-          out += count % per_line == 0 ? "\n" + std::string(indent + 1, ' ') : " ";
-        }
-        first = false;
-        ++count;
-        out += i < 0 ? "..." : element(at + i * stride);
-      });
-      return out + "]";
-    }
-    std::string out = "[", gap = "," + std::string(size_t(t_.dim() - d - 1), '\n') + std::string(indent + 1, ' ');
-    bool first = true;
+  std::string dimension(size_t d, int64_t at, size_t indent) const {
+    bool innermost = d + 1 == sizes_.size();
+    size_t width = first_.width() + 2 + (complex_ ? second_.width() + 1 : 0);
+    size_t per_line = indent < kLine ? std::max<size_t>(1, (kLine - indent) / width) : 1, count = 0;
+    std::string out = "[", margin(indent + 1, ' '), gap = "," + std::string(sizes_.size() - d - 1, '\n') + margin;
     shown(d, [&](int64_t i) {
-      if (!first) out += gap;
-      first = false;
-      out += i < 0 ? "..." : dimension(d + 1, at + i * stride, indent + 1);
+      if (count && innermost) out += count % per_line ? ", " : ",\n" + margin;
+      else if (count) out += gap;
+      ++count;
+      if (i < 0) out += innermost ? " ..." : "...";
+      else out += innermost ? element(at + i * strides_[d]) : dimension(d + 1, at + i * strides_[d], indent + 1);
     });
     return out + "]";
   }
 
-  const Tensor& t_;
-  bool summarise_;
-  std::unique_ptr<Formatter> real_, imag_;
-  size_t bool_width_ = 5;
+  IntSpan sizes_, strides_;
+  DType dtype_;
+  const char* data_;
+  bool summarise_, complex_;
+  Style first_, second_;  // of all elements, or of their real and imaginary parts
 };
+
+std::string tuple(SymSpan sizes) {
+  std::string s = to_string(sizes);
+  return "(" + s.substr(1, s.size() - 2) + (sizes.size() == 1 ? ",)" : ")");
+}
 
 }  // namespace
 
 std::string to_string(const Tensor& t, std::string_view suffix) {
   if (!t.defined()) return "None";
-  if (t.is_traced() && !t.impl()->storage) return std::string("tensor(..., size=") + to_string(t.sizes()) + ", dtype=" + name(t.dtype()) + ")";
   std::string out = "tensor(";
-  bool implied = t.dtype() == default_dtype() || t.dtype() == DType::Bool || t.dtype() == DType::Int64 ||
-                 (is_complex(t.dtype()) && t.dtype() == complex_of(default_dtype()));
-  std::string tail;
-  if (t.numel() == SymInt(int64_t(0))) {
-    out += "[]";
-    if (t.dim() != 1) tail += ", size=(" + [&] { auto s = to_string(t.sizes()); return s.substr(1, s.size() - 2) + (t.dim() == 1 ? "," : ""); }() + ")";
-    implied = t.dtype() == default_dtype();
-  } else {
-    out += Printer(t).text(out.size());
+  const size_t indent = out.size();
+  bool unknown = t.device().type == DeviceType::meta || (t.is_traced() && !t.impl()->storage);
+  bool empty = !unknown && t.numel() == SymInt(int64_t(0));
+  // The dtype is left out where the numbers tell it.
+  bool told = t.dtype() == default_dtype();
+  if (unknown) out += "...";
+  else if (empty) out += "[]";
+  else {
+    out += Printer(t).text(indent);
+    told = told || t.dtype() == DType::Int64 || is_bool(t.dtype()) || t.dtype() == complex_of(default_dtype());
   }
-  if (!implied) tail += std::string(", dtype=facula.") + name(t.dtype());
-  return out + tail + std::string(suffix) + ")";
+  std::vector<std::string> notes;
+  if (t.device().type != DeviceType::cpu) notes.push_back("device='" + to_string(t.device()) + "'");
+  if (unknown || (empty && t.dim() != 1)) notes.push_back("size=" + tuple(t.sizes()));
+  if (!told) notes.push_back(std::string("dtype=facula.") + name(t.dtype()));
+  if (suffix.starts_with(", ")) suffix.remove_prefix(2);
+  if (!suffix.empty()) notes.emplace_back(suffix);
+
+  size_t line = out.size() - (out.rfind('\n') + 1) + 2;  // PyTorch counts two more; npos + 1 is 0
+  for (auto& note : notes) {
+    bool fits = line + note.size() + 2 <= kLine;
+    out += fits ? ", " : ",\n" + std::string(indent, ' ');
+    out += note;
+    line = (fits ? line + 2 : indent) + note.size();
+  }
+  return out + ")";
 }
 
 }  // namespace facula

@@ -97,17 +97,23 @@ SymInt Tensor::size(int d) const { return impl_->sizes[size_t(wrap_dim("size", d
 SymInt Tensor::stride(int d) const { return impl_->strides[size_t(wrap_dim("stride", d, dim()))]; }
 
 bool Tensor::is_contiguous(MemoryFormat f) const {
-  if (f == MemoryFormat::channels_last && dim() != 4) return false;
   auto &n = impl_->sizes, &s = impl_->strides;
+  int rank = dim();
   SymInt expected = int64_t(1);
-  int order[4] = {1, 3, 2, 0};
-  for (int k = 0; k < dim(); ++k) {
-    auto d = size_t(f == MemoryFormat::channels_last ? order[k] : dim() - 1 - k);
-    if (n[d] == SymInt(int64_t(0))) return true;
-    if (n[d] == SymInt(int64_t(1))) continue;
+  auto fits = [&](size_t d) {
+    if (n[d] == SymInt(int64_t(1))) return true;
     if (s[d] != expected) return false;
     expected *= n[d];
+    return true;
+  };
+  if (f == MemoryFormat::channels_last) {
+    if (rank != 4 && rank != 5) return false;
+    bool ok = fits(1);
+    for (int d = rank - 1; ok && d >= 2; --d) ok = fits(size_t(d));
+    return ok && fits(0);
   }
+  for (int d = rank - 1; d >= 0; --d)
+    if (!fits(size_t(d))) return std::ranges::find(n, SymInt(int64_t(0))) != n.end();  // nothing is in any order
   return true;
 }
 
@@ -197,32 +203,42 @@ Dims channels_last_strides(SymSpan sizes) {
 Dims strides_for(SymSpan sizes, MemoryFormat f) { return f == MemoryFormat::channels_last ? channels_last_strides(sizes) : contiguous_strides(sizes); }
 
 Dims dense_strides_like(SymSpan sizes, std::span<const Tensor> operands) {
-  size_t rank = sizes.size();
-  // Strides of each operand over the result's dimensions, 0 where it broadcasts.
-  std::vector<Dims> strides;
+  // Operands that agree hand their strides on.
+  bool same = !operands.empty(), contiguous = same, channels_last = same;
+  for (auto& t : operands) same = same && std::ranges::equal(t.sizes(), sizes);
   for (auto& t : operands) {
-    Dims s(rank);
-    size_t lead = rank - size_t(t.dim());
-    for (size_t k = 0; k < size_t(t.dim()); ++k)
-      if (t.sizes()[k].hint() != 1 || sizes[lead + k].hint() == 1) s[lead + k] = t.strides()[k];
-    strides.push_back(std::move(s));
+    contiguous = same && contiguous && t.is_contiguous();
+    channels_last = same && channels_last && sizes.size() == 4 && t.is_contiguous(MemoryFormat::channels_last);
   }
-  // order[0] is the innermost dimension. 1: a goes outside of b; -1: inside; 0: no operand can tell.
+  if (operands.empty() || contiguous) return contiguous_strides(sizes);
+  if (channels_last) return channels_last_strides(sizes);
+  for (auto& t : operands) same = same && std::ranges::equal(t.strides(), operands[0].strides()) && t.is_non_overlapping_and_dense();
+  if (same) return Dims(operands[0].strides());
+
+  size_t rank = sizes.size();
+  // Stride of an operand along a dimension of the result, 0 where it broadcasts.
+  auto stride = [&](const Tensor& t, size_t d) -> int64_t {
+    size_t lead = rank - size_t(t.dim());
+    if (d < lead || (t.sizes()[d - lead].hint() == 1 && sizes[d].hint() != 1)) return 0;
+    return t.strides()[d - lead].hint();
+  };
+  // 1: a goes outside of b; -1: inside; 0: no operand can tell.
   auto compare = [&](size_t a, size_t b) {
-    for (auto& s : strides) {
-      int64_t x = s[a].hint(), y = s[b].hint();
+    for (auto& t : operands) {
+      int64_t x = stride(t, a), y = stride(t, b);
       if (x == 0 || y == 0) continue;
       if (x != y) return x < y ? -1 : 1;
       if (sizes[a].hint() > sizes[b].hint()) return 1;
     }
     return 0;
   };
-  SmallVector<size_t, 8> order;
-  for (size_t k = rank; k-- > 0;) order.push_back(k);
+  // An insertion sort that passes over what cannot be told. order[0] is the innermost dimension.
+  Ints order;
+  for (size_t k = rank; k-- > 0;) order.push_back(int64_t(k));
   for (size_t i = 1; i < rank; ++i) {
     size_t moving = i;
     for (size_t j = i; j-- > 0;) {
-      int c = compare(order[j], order[moving]);
+      int c = compare(size_t(order[j]), size_t(order[moving]));
       if (c > 0) {
         std::swap(order[j], order[moving]);
         moving = j;
@@ -231,11 +247,12 @@ Dims dense_strides_like(SymSpan sizes, std::span<const Tensor> operands) {
       }
     }
   }
+  if (std::ranges::is_sorted(order, std::ranges::greater())) return contiguous_strides(sizes);
   Dims result(rank);
   SymInt next = int64_t(1);
   for (auto d : order) {
-    result[d] = next;
-    next *= max(sizes[d], SymInt(int64_t(1)));
+    result[size_t(d)] = next;
+    next *= sizes[size_t(d)];
   }
   return result;
 }
