@@ -37,14 +37,13 @@ Expr hypot(Expr x, Expr y) {
 }
 Expr modulus(Z z) { return hypot(z.re, z.im); }
 
-// Smith's division: scaled by the larger part of the divisor.
+// Smith's division, both sides scaled by the larger part of the divisor so that nothing overflows on the way.
 Z divide(Z a, Z b) {
   Expr wide = abs(b.re) >= abs(b.im);
   Expr big = select(wide, b.re, b.im), small = select(wide, b.im, b.re);
-  Expr ratio = select(eq(small, 0), small, small / big), scale = reciprocal(big + small * ratio);
-  Z x = {(a.re + a.im * ratio) * scale, (a.im - a.re * ratio) * scale};
-  Z y = {(a.re * ratio + a.im) * scale, (a.im * ratio - a.re) * scale};
-  return choose(wide, x, y);
+  Expr ratio = select(eq(small, 0), small, small / big), weight = reciprocal(ratio * ratio + 1.0);
+  Expr p = a.re / big, q = a.im / big;
+  return choose(wide, {(p + q * ratio) * weight, (q - p * ratio) * weight}, {(p * ratio + q) * weight, (q * ratio - p) * weight});
 }
 Z inverse(Z a) { return divide(one(a), a); }
 
