@@ -52,6 +52,12 @@ bool is_one(const op::Value& v) {
 std::string tensor_type(const Operand& o) { return is_number(o.value) ? "Scalar " : "Tensor "; }
 std::string unique_name(const Operand& o) { return std::string(o.name) + (o.item < 0 ? "" : "_" + std::to_string(o.item)); }
 
+// `name`, or with underscores after it, so that no operand has it.
+std::string free_name(std::string name, const std::vector<Operand>& operands) {
+  while (std::any_of(operands.begin(), operands.end(), [&](auto& o) { return unique_name(o) == name; })) name += '_';
+  return name;
+}
+
 // A derived operator. Never destroyed: graphs and programs refer to it.
 op::Operator* derive(const op::Operator& from, std::string name, const std::string& parameters, const std::vector<std::string>& returns) {
   auto* o = new op::Operator;
@@ -174,7 +180,7 @@ std::shared_ptr<const Formula> pointwise_formula(const op::Call& c, const std::v
     for (size_t r = 0; r < grads.size(); ++r) if (grads[r]) { used.push_back(kGrad + int(r)); break; }
   for (int slot : used) {
     int r = slot - kGrad;
-    add({Formula::Source::grad, r}, "Tensor ", r ? "grad_" + std::to_string(r) : "grad", slot);
+    add({Formula::Source::grad, r}, "Tensor ", free_name(r ? "grad_" + std::to_string(r) : "grad", operands), slot);
   }
   for (int slot : slots_below(loads, kGrad)) {
     auto& operand = operands[size_t(slot)];
@@ -183,7 +189,7 @@ std::shared_ptr<const Formula> pointwise_formula(const op::Call& c, const std::v
   }
   for (int slot : slots_below(loads, 2 * kResult, kResult)) {
     int r = slot - kResult;
-    add({Formula::Source::result, r}, "Tensor ", r ? "result_" + std::to_string(r) : "result", slot);
+    add({Formula::Source::result, r}, "Tensor ", free_name(r ? "result_" + std::to_string(r) : "result", operands), slot);
     f->reads_result[size_t(r)] = true;
   }
   std::vector<std::string> returns;
@@ -323,7 +329,7 @@ std::shared_ptr<const Formula> loop_formula(const op::Call& c, const std::vector
         t.kept.assign(operands.size(), false);
         t.none.assign(operands.size(), false);
         t.dtypes.assign(operands.size(), DType::Float32);
-        std::string parameters = "Tensor grad";
+        std::string parameters = "Tensor " + free_name("grad", operands);
         std::vector<int> to(operands.size() + 1, -1);
         to.back() = 0;
         int next = 1;

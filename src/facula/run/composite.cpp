@@ -155,6 +155,8 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
   for (int k = 0; k < compiled->outputs; ++k) {
     Tensor t = all[size_t(k)];
     auto& tangents = compiled->joint.tangent_of;
+    // An input handed back as it came keeps its own history: the result is another tensor over the same memory.
+    for (auto& v : operands) if (v.tag == Tag::tensor && v.tensor == t.impl()) { t = t.detached(); break; }
     if (std::find(tangents.begin(), tangents.end(), k) != tangents.end()) autograd::set_history(t, node, k);
     results.push_back(std::move(t));
   }

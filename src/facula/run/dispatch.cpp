@@ -350,10 +350,11 @@ Results call(const Operator& o, std::span<const Value> args, Form form, std::spa
   bool recording = autograd::needs_record(args);
   if (o.kind == OpKind::view) return run_view(o, args, recording);
 
-  Tensor self;
+  Tensor self, original;  // original: the old value, if the gradient needs it
   if (form == Form::in_place) {
     self = Tensor(Ref<TensorImpl>::share(args[0].tensor));
     autograd::check_in_place(o.name(), self, recording);
+    if (recording) original = autograd::original_of(o, args);
     out = std::span<const Tensor>(&self, 1);
   }
   if (form == Form::out && autograd::grad_enabled())
@@ -382,14 +383,17 @@ Results call(const Operator& o, std::span<const Value> args, Form form, std::spa
     case OpKind::library:
     case OpKind::data_dependent: {
       results = run_library(o, args, {});
-      if (form != Form::functional) results = deliver(o, std::move(results), out, form);
+      if (form != Form::functional) {
+        autograd::GradMode off(false);  // the write is part of this call
+        results = deliver(o, std::move(results), out, form);
+      }
       break;
     }
     case OpKind::view: break;
   }
   if (form != Form::functional) for (auto& t : out) t.bump_version();
   if (o.schema.mutates()) bump_written(o, args);
-  if (recording && o.differentiable) autograd::record(o, args, form, results);
+  if (recording && o.differentiable) autograd::record(o, args, form, results, original);
   return results;
 }
 
