@@ -1,7 +1,9 @@
 #include "facula/tensor/scalar.h"
 
+#include <charconv>
 #include <cmath>
 #include <ostream>
+#include <string_view>
 #include <type_traits>
 
 namespace facula {
@@ -13,8 +15,10 @@ void Scalar::store(DType d, void* to) const {
     if constexpr (std::is_same_v<T, bool>) v = to_bool();
     else if constexpr (std::is_integral_v<T>) v = T(to_int());
     else if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>) v = T(to_complex());
-    else if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) v = T(float(to_double()));
-    else v = T(to_double());
+    else {
+      using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+      v = T(category_ <= Category::integral ? Wide(i_) : Wide(re_));  // an integer is rounded once
+    }
     std::memcpy(to, &v, sizeof v);
   });
 }
@@ -31,17 +35,34 @@ Scalar Scalar::load(DType d, const void* from) {
   });
 }
 
+namespace {
+// The shortest text that reads back as `v`, as Python writes it.
+void write(std::ostream& s, double v) {
+  if (std::isnan(v)) {
+    s << "nan";
+    return;
+  }
+  char text[32];
+  auto end = std::to_chars(text, text + sizeof text, v).ptr;
+  std::string_view written(text, size_t(end - text));
+  s << written;
+  if (written.find_first_of(".en") == written.npos) s << ".0";  // neither 1e+22 nor inf
+}
+}  // namespace
+
 std::ostream& operator<<(std::ostream& s, const Scalar& v) {
   switch (v.category()) {
     case Category::boolean: return s << (v.to_bool() ? "True" : "False");
     case Category::integral: return s << v.to_int();
-    case Category::floating: {
-      auto precision = s.precision(17);
-      s << v.to_double();
-      s.precision(precision);
-      return s;
+    case Category::floating: write(s, v.to_double()); return s;
+    default: {
+      auto z = v.to_complex();
+      s << "(";
+      write(s, z.real());
+      if (!std::signbit(z.imag())) s << "+";
+      write(s, z.imag());
+      return s << "j)";
     }
-    default: return s << v.to_complex();
   }
 }
 
