@@ -143,17 +143,6 @@ Expr weight_gradient_element(const LoopCall& c, Index i) {
   });
 }
 
-Expr bias_gradient_element(const LoopCall& c, Expr channel) {
-  auto grad = c.sizes("grad");
-  bool batched = grad.size() == 4;
-  size_t r = batched ? 1 : 0;
-  return reduce(c, monoid::sum, {batched ? grad[0] : SymInt(int64_t(1)), grad[r + 1], grad[r + 2]}, [&](Index k) {
-    Index batch;
-    if (batched) batch.push_back(k[0]);
-    return c.load("grad", pixel(batch, channel, k[1], k[2]));
-  });
-}
-
 Tensor conjugate(const Tensor& x) { return is_complex(x.dtype()) ? conj_physical(x) : x; }
 
 Tensor input_gradient(const Tensor& grad, const Tensor& weight, SymSpan size, const Call& c) {

@@ -18,7 +18,7 @@ Expr comes_before(Expr a, Expr i, Expr b, Expr j, bool descending) {
   Expr less = descending ? a > b : a < b, equal = eq(a, b);
   if (is_floating(a.dtype())) {
     Expr nan_a = isnan(a), nan_b = isnan(b);
-    less = descending ? (nan_a & !nan_b) | less : (less | (nan_b & !nan_a));
+    less = descending ? (nan_a & bit_not(nan_b)) | less : (less | (nan_b & bit_not(nan_a)));
     equal = equal | (nan_a & nan_b);
   }
   return less | (equal & (i < j));

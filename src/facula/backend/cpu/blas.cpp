@@ -1,0 +1,56 @@
+#include <cblas.h>
+
+#include <algorithm>
+#include <complex>
+
+#include "facula/backend/cpu/cpu.h"
+
+namespace facula::backend::cpu {
+
+#define FACULA_BLAS_NAME2(prefix, name) prefix##name
+#define FACULA_BLAS_NAME1(prefix, name) FACULA_BLAS_NAME2(prefix, name)
+#define FACULA_BLAS(name) FACULA_BLAS_NAME1(FACULA_LAPACK_PREFIX, name)
+
+namespace {
+
+struct Operand { CBLAS_TRANSPOSE transposed; int ld; };
+
+// Row-major with leading dimension rs, or its transpose with cs.
+Operand operand(int64_t rows, int64_t cols, int64_t rs, int64_t cs) {
+  if (cs == 1 && rs >= cols) return {CblasNoTrans, int(std::max<int64_t>(rs, 1))};
+  internal_check(rs == 1 && cs >= rows) << "strides [" << rs << ", " << cs << "]";
+  return {CblasTrans, int(std::max<int64_t>(cs, 1))};
+}
+
+}  // namespace
+
+void blas_gemm(DType d, int64_t m, int64_t n, int64_t k, const Scalar& alpha, const void* a, int64_t a_rs, int64_t a_cs, const void* b, int64_t b_rs,
+               int64_t b_cs, const Scalar& beta, void* c, int64_t ldc) {
+  // The library's own threads would compete with OpenMP's.
+  static const bool single = (FACULA_BLAS(openblas_set_num_threads)(1), true);
+  (void)single;
+  constexpr int64_t kMost = 2147483647;
+  runtime_check(m <= kMost && n <= kMost && k <= kMost && std::max(a_rs, a_cs) <= kMost && std::max(b_rs, b_cs) <= kMost, "matmul") << "matrices are too large for BLAS: "
+      << m << " x " << k << " @ " << k << " x " << n;
+  auto A = operand(m, k, a_rs, a_cs), B = operand(k, n, b_rs, b_cs);
+  auto run = [&](auto gemm, auto one, auto zero, auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    gemm(CblasRowMajor, A.transposed, B.transposed, int(m), int(n), int(k), one, static_cast<const T*>(a), A.ld, static_cast<const T*>(b), B.ld, zero, static_cast<T*>(c), int(ldc));
+  };
+  std::complex<double> x = alpha.to_complex(), y = beta.to_complex();
+  std::complex<float> xf(x), yf(y);
+  switch (d) {
+    case DType::Float32: return run(FACULA_BLAS(cblas_sgemm), float(x.real()), float(y.real()), static_cast<float*>(nullptr));
+    case DType::Float64: return run(FACULA_BLAS(cblas_dgemm), x.real(), y.real(), static_cast<double*>(nullptr));
+    case DType::Complex64: return run(FACULA_BLAS(cblas_cgemm), static_cast<const void*>(&xf), static_cast<const void*>(&yf), static_cast<float*>(nullptr));
+    case DType::Complex128: return run(FACULA_BLAS(cblas_zgemm), static_cast<const void*>(&x), static_cast<const void*>(&y), static_cast<double*>(nullptr));
+    default: internal_check(false) << "BLAS has no " << d;
+  }
+}
+
+std::string openblas_version() {
+  std::string config = FACULA_BLAS(openblas_get_config)();
+  return config.substr(0, config.find(' ', config.find(' ') + 1)) + " (" + FACULA_BLAS(openblas_get_corename)() + ")";
+}
+
+}  // namespace facula::backend::cpu

@@ -1,0 +1,321 @@
+// Convolutions. oneDNN computes float32 and bfloat16 in the layout it likes best; what users see is reordered on the
+// way in and out. Other dtypes unfold their windows into a matrix and multiply.
+#include <algorithm>
+
+#include "facula/backend/cpu/cpu.h"
+#include "facula/backend/cpu/onednn.h"
+#include "facula/base/parallel.h"
+#include "facula/op/registry.h"
+
+namespace facula::backend::cpu {
+
+namespace {
+
+using dims = dnnl::memory::dims;
+using desc = dnnl::memory::desc;
+
+struct Shape {
+  int64_t n, c, h, w, o, kh, kw, oh, ow, groups;
+  int64_t stride[2], padding[2], dilation[2];
+  int64_t padding_after(int k) const {
+    int64_t in = k ? w : h, out = k ? ow : oh, kernel = k ? kw : kh;
+    return (out - 1) * stride[k] + (kernel - 1) * dilation[k] + 1 - in - padding[k];
+  }
+};
+
+Shape shape_of(const Call& call, SymSpan input, SymSpan weight, SymSpan output) {
+  auto in = concrete(input), ker = concrete(weight), out = concrete(output);
+  size_t r = in.size() - 3;
+  Shape s{r ? in[0] : 1, in[r], in[r + 1], in[r + 2], ker[0], ker[2], ker[3], out[r + 1], out[r + 2], call.integer("groups").concrete(), {}, {}, {}};
+  auto pair = [&](const char* arg, int64_t* to) {
+    Dims d = call.ints(arg, 2);
+    for (size_t k = 0; k < 2; ++k) to[k] = d[k].concrete();
+  };
+  pair("stride", s.stride);
+  pair("padding", s.padding);
+  pair("dilation", s.dilation);
+  return s;
+}
+
+// A tensor of images as [N, C, H, W], plain or NHWC in memory.
+Tensor images(const Tensor& t, DType d) {
+  Tensor x = t;
+  if (t.dim() == 3) {
+    Dims sizes(t.sizes()), strides(t.strides());
+    sizes.insert(0, SymInt(int64_t(1)));
+    strides.insert(0, product(t.sizes()));
+    x = t.alias(sizes, strides, t.offset());
+  }
+  if (x.dtype() == d && (x.is_contiguous() || x.is_contiguous(MemoryFormat::channels_last))) return x;
+  return dense(x, d);
+}
+
+// ---- oneDNN
+enum class Pass { forward, input, weight };
+
+desc plain(dims sizes, dnnl::memory::data_type type) {
+  dims strides(sizes.size(), 1);
+  for (size_t k = sizes.size(); k-- > 1;) strides[k - 1] = strides[k] * std::max<int64_t>(sizes[k], 1);
+  return desc(sizes, type, strides);
+}
+
+struct Plan {
+  Bound conv;
+  bool refused = false;
+  // What oneDNN reads and writes, in the order input, weight, output; a reorder where it differs from the user's layout.
+  struct Side { bool reordered = false; size_t bytes = 0; Bound reorder; } sides[3];
+};
+
+Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& input, const Tensor& output) {
+  auto type = onednn_type(dtype);
+  dims in{s.n, s.c, s.h, s.w}, out{s.n, s.o, s.oh, s.ow};
+  dims ker = s.groups == 1 ? dims{s.o, s.c, s.kh, s.kw} : dims{s.groups, s.o / s.groups, s.c / s.groups, s.kh, s.kw};
+  dims strides{s.stride[0], s.stride[1]}, dilation{s.dilation[0] - 1, s.dilation[1] - 1}, before{s.padding[0], s.padding[1]}, after{s.padding_after(0), s.padding_after(1)};
+  auto user = [&](const dims& sizes, const Tensor& t) {
+    if (!t.defined() || t.is_contiguous()) return plain(sizes, type);
+    return desc(sizes, type, dnnl::memory::format_tag::nhwc);
+  };
+  desc users[3] = {user(in, input), plain(ker, type), user(out, output)};
+  desc bias_desc = plain({s.o}, type);
+  auto any = [&](const dims& sizes) { return desc(sizes, type, dnnl::memory::format_tag::any); };
+  auto algorithm = dnnl::algorithm::convolution_direct;
+  auto attributes = onednn_attributes();
+  auto& engine = onednn_engine();
+  Plan plan;
+  desc chosen[3];
+  auto fwd = dnnl::convolution_forward::primitive_desc(engine, dnnl::prop_kind::forward_training, algorithm, any(in), any(ker), bias ? bias_desc : desc(), any(out), strides,
+                                                       dilation, before, after, attributes, true);
+  auto note = [&](const auto& pd, const desc& i, const desc& k, const desc& o) {
+    const char* names[] = {"convolution forward", "convolution backward data", "convolution backward weights"};
+    plan.refused = is_reference(names[int(pass)], pd.impl_info_str());
+    chosen[0] = i;
+    chosen[1] = k;
+    chosen[2] = o;
+  };
+  plan.refused = !fwd;
+  if (plan.refused) return plan;
+  if (pass == Pass::forward) {
+    note(fwd, fwd.src_desc(), fwd.weights_desc(), fwd.dst_desc());
+    if (plan.refused) return plan;
+    plan.conv = Bound::of<dnnl::convolution_forward>(fwd);
+    plan.conv.add(DNNL_ARG_SRC, chosen[0]);
+    plan.conv.add(DNNL_ARG_WEIGHTS, chosen[1]);
+    plan.conv.add(DNNL_ARG_DST, chosen[2]);
+  } else if (pass == Pass::input) {
+    dnnl::convolution_backward_data::primitive_desc pd(engine, algorithm, any(in), any(ker), any(out), strides, dilation, before, after, fwd, attributes, true);
+    plan.refused = !pd;
+    if (!plan.refused) note(pd, pd.diff_src_desc(), pd.weights_desc(), pd.diff_dst_desc());
+    if (plan.refused) return plan;
+    plan.conv = Bound::of<dnnl::convolution_backward_data>(pd);
+    plan.conv.add(DNNL_ARG_DIFF_SRC, chosen[0]);
+    plan.conv.add(DNNL_ARG_WEIGHTS, chosen[1]);
+    plan.conv.add(DNNL_ARG_DIFF_DST, chosen[2]);
+  } else {
+    dnnl::convolution_backward_weights::primitive_desc pd(engine, algorithm, any(in), any(ker), bias ? bias_desc : desc(), any(out), strides, dilation, before, after, fwd,
+                                                          attributes, true);
+    plan.refused = !pd;
+    if (!plan.refused) note(pd, pd.src_desc(), pd.diff_weights_desc(), pd.diff_dst_desc());
+    if (plan.refused) return plan;
+    plan.conv = Bound::of<dnnl::convolution_backward_weights>(pd);
+    plan.conv.add(DNNL_ARG_SRC, chosen[0]);
+    plan.conv.add(DNNL_ARG_DIFF_WEIGHTS, chosen[1]);
+    plan.conv.add(DNNL_ARG_DIFF_DST, chosen[2]);
+  }
+  if (bias) plan.conv.add(pass == Pass::forward ? DNNL_ARG_BIAS : DNNL_ARG_DIFF_BIAS, bias_desc);
+  int result = pass == Pass::forward ? 2 : pass == Pass::input ? 0 : 1;
+  for (int k = 0; k < 3; ++k) {
+    auto& side = plan.sides[k];
+    side.reordered = users[k] != chosen[k];
+    if (!side.reordered) continue;
+    side.bytes = chosen[k].get_size();
+    side.reorder = k == result ? Bound::reorder(chosen[k], users[k]) : Bound::reorder(users[k], chosen[k]);
+  }
+  return plan;
+}
+
+// Runs a pass on input, weight and output (one of which it writes). False if oneDNN has no good implementation.
+bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& weight, const Tensor& output, const Tensor& bias) {
+  Key key{int64_t(input.dtype()), int64_t(pass), onednn_threads(), bias.defined(), input.is_contiguous(), output.is_contiguous(), s.n, s.c, s.h, s.w, s.o, s.kh, s.kw,
+          s.groups, s.stride[0], s.stride[1], s.padding[0], s.padding[1], s.dilation[0], s.dilation[1]};
+  auto& plan = planned<Plan>(key, [&] { return make_plan(s, pass, input.dtype(), bias.defined(), input, output); });
+  if (plan.refused) return false;
+  int result = pass == Pass::forward ? 2 : pass == Pass::input ? 0 : 1;
+  const Tensor* tensors[3] = {&input, &weight, &output};
+  const Scratch uses[3] = {Scratch::source, Scratch::weights, Scratch::destination};
+  const void* at[3];
+  for (int k = 0; k < 3; ++k) {
+    at[k] = tensors[k]->data_ptr();
+    if (!plan.sides[k].reordered) continue;
+    void* own = scratch(uses[k], plan.sides[k].bytes);
+    if (k != result) plan.sides[k].reorder.run({at[k], own});
+    at[k] = own;
+  }
+  if (bias.defined()) plan.conv.run({at[0], at[1], at[2], bias.data_ptr()});
+  else plan.conv.run({at[0], at[1], at[2]});
+  if (plan.sides[result].reordered) plan.sides[result].reorder.run({at[result], tensors[result]->data_ptr()});
+  return true;
+}
+
+// ---- unfolding: columns[c * kh * kw, oh * ow] of one image and group
+template <class T> void unfold(const Shape& s, int64_t channels, const T* image, T* columns) {
+  for (int64_t c = 0; c < channels; ++c)
+    for (int64_t ky = 0; ky < s.kh; ++ky)
+      for (int64_t kx = 0; kx < s.kw; ++kx)
+        for (int64_t y = 0; y < s.oh; ++y) {
+          int64_t row = y * s.stride[0] + ky * s.dilation[0] - s.padding[0];
+          for (int64_t x = 0; x < s.ow; ++x) {
+            int64_t column = x * s.stride[1] + kx * s.dilation[1] - s.padding[1];
+            bool inside = row >= 0 && row < s.h && column >= 0 && column < s.w;
+            *columns++ = inside ? image[(c * s.h + row) * s.w + column] : T(0);
+          }
+        }
+}
+template <class T> void fold(const Shape& s, int64_t channels, const T* columns, T* image) {
+  for (int64_t c = 0; c < channels; ++c)
+    for (int64_t ky = 0; ky < s.kh; ++ky)
+      for (int64_t kx = 0; kx < s.kw; ++kx)
+        for (int64_t y = 0; y < s.oh; ++y) {
+          int64_t row = y * s.stride[0] + ky * s.dilation[0] - s.padding[0];
+          for (int64_t x = 0; x < s.ow; ++x, ++columns) {
+            int64_t column = x * s.stride[1] + kx * s.dilation[1] - s.padding[1];
+            if (row >= 0 && row < s.h && column >= 0 && column < s.w) {
+              auto& to = image[(c * s.h + row) * s.w + column];
+              to = T(to + *columns);
+            }
+          }
+        }
+}
+
+template <class F> void of_element_type(DType d, F&& f) {
+  dispatch(d, [&](auto x) {
+    using T = decltype(x);
+    if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) internal_check(false) << "convolution of " << d;
+    else f(x);
+  });
+}
+
+// All are plain and of one dtype; the one that `pass` gives is written.
+void by_unfolding(const Shape& s, Pass pass, const Tensor& input, const Tensor& weight, const Tensor& output) {
+  DType d = input.dtype();
+  int64_t channels = s.c / s.groups, outputs = s.o / s.groups, taps = channels * s.kh * s.kw, places = s.oh * s.ow;
+  auto matrix = [&](const Tensor& t, int64_t offset, int64_t rows, int64_t cols, bool transposed = false) {
+    Dims sizes{SymInt(rows), SymInt(cols)}, strides{SymInt(cols), SymInt(int64_t(1))};
+    if (transposed) {
+      std::swap(sizes[0], sizes[1]);
+      std::swap(strides[0], strides[1]);
+    }
+    return t.alias(sizes, strides, t.offset() + SymInt(offset));
+  };
+  Tensor columns = Tensor::empty(IntSpan(Ints{taps, places}), d);
+  if (pass != Pass::forward) fill_zero(pass == Pass::input ? input : weight);
+  for (int64_t n = 0; n < s.n; ++n)
+    for (int64_t g = 0; g < s.groups; ++g) {
+      int64_t in_at = (n * s.c + g * channels) * s.h * s.w, out_at = (n * s.o + g * outputs) * places;
+      Tensor k = matrix(weight, g * outputs * taps, outputs, taps), y = matrix(output, out_at, outputs, places);
+      of_element_type(d, [&](auto x) {
+        using T = decltype(x);
+        if (pass == Pass::input) {
+          product(matrix(k, 0, outputs, taps, true), y, columns);
+          fold<T>(s, channels, columns.data<T>(), input.data<T>() + in_at);
+          return;
+        }
+        unfold<T>(s, channels, input.data<T>() + in_at, columns.data<T>());
+        if (pass == Pass::forward) product(k, columns, y);
+        else product(y, matrix(columns, 0, taps, places, true), k, {}, 1.0, 1.0);
+      });
+    }
+}
+
+// The dtype in which a convolution of `d` is computed.
+DType computed_in(DType d) { return d == DType::Float16 ? DType::Float32 : d; }
+
+bool empty(const Tensor& t) { return t.numel() == SymInt(int64_t(0)); }
+
+Tensor as_images(const Tensor& t) {
+  Dims sizes(t.sizes());
+  if (sizes.size() == 3) sizes.insert(0, SymInt(int64_t(1)));
+  return t.alias(sizes, contiguous_strides(sizes), t.offset());
+}
+
+bool has_onednn(DType d) { return d == DType::Float32 || d == DType::BFloat16; }
+
+// Without oneDNN bfloat16 is computed as float32.
+DType without_onednn(DType d) { return d == DType::BFloat16 ? DType::Float32 : d; }
+
+}  // namespace
+
+Results conv2d(const Call& c, Out out) {
+  Tensor input = c.tensor("input"), weight = c.tensor("weight"), bias = c.tensor("bias");
+  if (empty(out[0])) return Results(out[0]);
+  Shape s = shape_of(c, input.sizes(), weight.sizes(), out[0].sizes());
+  auto run = [&](DType d, bool library) {
+    Destination to(out[0], d);
+    Tensor x = images(input, d), k = dense(weight, d), y = as_images(to.tensor()), b = bias.defined() ? dense(bias, d) : bias;
+    bool done = true;
+    if (s.c == 0) fill_zero(y);
+    else if (library) done = by_onednn(s, Pass::forward, x, k, y, b);
+    else by_unfolding(s, Pass::forward, dense(x), k, y);
+    if (done && b.defined() && (!library || s.c == 0)) {
+      static const op::Operator& add = op::get("add");
+      op::Value args[] = {y, b.alias(Dims{b.size(0), SymInt(int64_t(1)), SymInt(int64_t(1))}, Dims{b.stride(0), SymInt(int64_t(1)), SymInt(int64_t(1))}, b.offset()), Scalar(int64_t(1))};
+      op::call(add, args, op::Form::in_place);
+    }
+    if (done) to.finish();
+    return done;
+  };
+  DType d = computed_in(input.dtype());
+  if (!has_onednn(d) || !run(d, true)) run(without_onednn(d), false);
+  return Results(out[0]);
+}
+
+Results conv2d_backward_input(const Call& c, Out out) {
+  Tensor grad = c.tensor("grad"), weight = c.tensor("weight");
+  if (empty(out[0])) return Results(out[0]);
+  Shape s = shape_of(c, out[0].sizes(), weight.sizes(), grad.sizes());
+  auto run = [&](DType d, bool library) {
+    Destination to(out[0], d);
+    Tensor y = images(grad, d), k = dense(weight, d), x = as_images(to.tensor());
+    bool done = true;
+    if (empty(y)) fill_zero(x);
+    else if (library) done = by_onednn(s, Pass::input, x, k, y, {});
+    else by_unfolding(s, Pass::input, x, k, dense(y));
+    if (done) to.finish();
+    return done;
+  };
+  DType d = computed_in(grad.dtype());
+  if (!has_onednn(d) || !run(d, true)) run(without_onednn(d), false);
+  return Results(out[0]);
+}
+
+// Gradients of the weight and, with two results, of the bias.
+Results conv2d_backward_weight(const Call& c, Out out) {
+  Tensor grad = c.tensor("grad"), input = c.tensor("input");
+  bool with_bias = out.size() > 1;
+  auto results = [&] { return with_bias ? Results{out[0], out[1]} : Results(out[0]); };
+  Shape s = shape_of(c, input.sizes(), out[0].sizes(), grad.sizes());
+  auto run = [&](DType d, bool library) {
+    Destination to(out[0], d);
+    Destination to_bias(with_bias ? out[1] : Tensor::empty(IntSpan(Ints{0}), d), d);
+    Tensor x = images(input, d), y = images(grad, d), k = to.tensor(), b = with_bias ? to_bias.tensor() : Tensor();
+    bool nothing = empty(k) || empty(y) || empty(x), done = true;
+    if (nothing) fill_zero(k);
+    else if (library) done = by_onednn(s, Pass::weight, x, k, y, b);
+    else by_unfolding(s, Pass::weight, dense(x), k, dense(y));
+    if (done && with_bias && (!library || nothing)) {
+      static const op::Operator& sum = op::get("sum");
+      SymInt over[] = {int64_t(0), int64_t(2), int64_t(3)};
+      Tensor plain = y.alias(y.sizes(), y.strides(), y.offset());
+      op::Value args[] = {plain, SymSpan(over), false, d};
+      copy(b, op::call(sum, args)[0]);
+    }
+    if (!done) return false;
+    to.finish();
+    if (with_bias) to_bias.finish();
+    return true;
+  };
+  DType d = computed_in(grad.dtype());
+  if (!has_onednn(d) || !run(d, true)) run(without_onednn(d), false);
+  return results();
+}
+
+}  // namespace facula::backend::cpu

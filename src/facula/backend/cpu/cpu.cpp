@@ -1,0 +1,66 @@
+#include "facula/backend/cpu/cpu.h"
+
+#include <cstring>
+#include <unordered_map>
+
+#include "facula/base/parallel.h"
+#include "facula/op/registry.h"
+
+namespace facula::backend {
+
+namespace {
+
+class CpuBackend final : public Backend {
+ public:
+  LibraryFn find(std::string_view name) const override {
+    static const std::unordered_map<std::string_view, LibraryFn> table{
+        {"mm", cpu::mm}, {"bmm", cpu::bmm}, {"addmm", cpu::addmm}, {"baddbmm", cpu::baddbmm}, {"linear", cpu::linear},
+        {"conv2d", cpu::conv2d}, {"conv2d_backward_input", cpu::conv2d_backward_input}, {"conv2d_backward_weight", cpu::conv2d_backward_weight},
+        {"cat", cpu::cat}, {"nonzero", cpu::nonzero}, {"rng_take", cpu::rng_take},
+        {"sort", cpu::sort}, {"topk", cpu::topk},
+    };
+    auto it = table.find(name);
+    return it == table.end() ? nullptr : it->second;
+  }
+  std::string describe() const override {
+    std::string features;
+    auto note = [&](bool has, const char* name) { if (has) features += std::string(features.empty() ? "" : " ") + name; };
+    note(__builtin_cpu_supports("avx2"), "avx2");
+    note(__builtin_cpu_supports("fma"), "fma");
+    note(__builtin_cpu_supports("avx512f"), "avx512f");
+    note(__builtin_cpu_supports("avx512bf16"), "avx512_bf16");
+    return "cpu: " + std::to_string(num_threads()) + " threads, " + features + "; " + cpu::onednn_version() + "; " + cpu::openblas_version() + "; ducc0; Highway";
+  }
+};
+
+}  // namespace
+
+const Backend& cpu_backend() {
+  static const CpuBackend backend;
+  return backend;
+}
+
+}  // namespace facula::backend
+
+namespace facula::backend::cpu {
+
+void copy(const Tensor& dst, const Tensor& src) {
+  static const op::Operator& copy = op::get("copy");
+  Tensor to = dst.alias(dst.sizes(), dst.strides(), dst.offset()), from = src.alias(src.sizes(), src.strides(), src.offset());
+  op::Value args[] = {to, from};
+  op::call(copy, args, op::Form::in_place);
+}
+
+Tensor dense(const Tensor& t, DType d) {
+  if (t.dtype() == d && t.is_contiguous()) return t;
+  Tensor to = Tensor::empty(t.sizes(), d, t.device());
+  copy(to, t);
+  return to;
+}
+
+void fill_zero(const Tensor& t) { std::memset(t.data_ptr(), 0, size_t(t.numel().concrete()) * size_t(t.itemsize())); }
+
+Destination::Destination(const Tensor& out, DType d)
+    : out_(out), tensor_(out.dtype() == d && out.is_contiguous() ? out : Tensor::empty(out.sizes(), d, out.device())) {}
+
+}  // namespace facula::backend::cpu

@@ -1,0 +1,365 @@
+// Matrix products. Batch dimensions of equal layout are merged first; then oneDNN for float32 and bfloat16, BLAS for
+// float64 and complex numbers, plain loops for integers. Very small float32 products are cheaper than a library's call.
+#include <algorithm>
+#include <cstring>
+
+#include "facula/backend/cpu/cpu.h"
+#include "facula/backend/cpu/onednn.h"
+#include "facula/base/parallel.h"
+#include "facula/op/registry.h"
+
+namespace facula::backend::cpu {
+
+namespace {
+
+struct Batch { int64_t size, a, b, out; };  // a dimension and its strides
+
+struct Problem {
+  DType dtype;
+  int64_t m, n, k;
+  int64_t a_rs, a_cs, b_rs, b_cs;  // strides of rows and columns
+  SmallVector<Batch, 4> batch;
+  const char *a, *b;
+  char* out;                       // row-major matrices
+  const void* bias = nullptr;      // [n]
+  Scalar alpha, beta;
+  int64_t count() const { int64_t c = 1; for (auto& d : batch) c *= d.size; return c; }
+};
+
+bool is(const Scalar& s, double x) { return s.to_complex() == std::complex<double>(x); }
+
+// Can a library read a matrix with these strides: rows or columns one after the other, apart?
+bool readable(int64_t rows, int64_t cols, int64_t rs, int64_t cs) {
+  bool row_major = (cs == 1 || cols == 1) && (rs >= cols || rows == 1), column_major = (rs == 1 || rows == 1) && (cs >= rows || cols == 1);
+  return row_major || column_major;
+}
+
+// Strides of dimensions of size 1 are free: choose those of a plain matrix.
+void settle(int64_t rows, int64_t cols, int64_t& rs, int64_t& cs) {
+  if (cols == 1 && rows == 1) { rs = cs = 1; return; }
+  if (cols == 1) { if (rs == 1) cs = rows; else cs = 1; }
+  else if (rows == 1) { if (cs == 1) rs = cols; else rs = 1; }
+}
+
+void merge_batch(Problem& p, std::span<const Batch> dims) {
+  for (auto& d : dims) {
+    if (d.size == 1) continue;
+    if (!p.batch.empty()) {
+      auto& last = p.batch.back();
+      if (last.a == d.a * d.size && last.b == d.b * d.size && last.out == d.out * d.size) {
+        last = {last.size * d.size, d.a, d.b, d.out};
+        continue;
+      }
+    }
+    p.batch.push_back(d);
+  }
+  // One right-hand matrix for all: more rows of one product.
+  if (p.batch.size() == 1 && p.batch[0].b == 0 && p.batch[0].a == p.m * p.a_rs && p.batch[0].out == p.m * p.n) {
+    p.m *= p.batch[0].size;
+    p.batch.clear();
+  }
+}
+
+// f(a, b, out) for every matrix of the batch between begin and end.
+template <class F> void each_matrix(const Problem& p, int64_t begin, int64_t end, F&& f) {
+  int64_t size = itemsize(p.dtype);
+  for (int64_t k = begin; k < end; ++k) {
+    int64_t rest = k, a = 0, b = 0, out = 0;
+    for (size_t d = p.batch.size(); d-- > 0;) {
+      int64_t i = rest % p.batch[d].size;
+      rest /= p.batch[d].size;
+      a += i * p.batch[d].a;
+      b += i * p.batch[d].b;
+      out += i * p.batch[d].out;
+    }
+    f(p.a + a * size, p.b + b * size, p.out + out * size);
+  }
+}
+
+// ---- tiny float32 products: rows of eight columns, which a register holds
+constexpr int64_t kTiny = 4096;  // multiplications; elements of the packed right-hand matrix
+using Eight = float __attribute__((vector_size(32), aligned(4)));
+
+__attribute__((target_clones("fma", "default")))
+void tiny_rows(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t a_rs, int64_t a_cs, const float* b, int64_t ldb, float beta,
+               const float* bias, float* out) {
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; j += 8) {
+      Eight sum{};
+      for (int64_t q = 0; q < k; ++q) sum += a[i * a_rs + q * a_cs] * *reinterpret_cast<const Eight*>(b + q * ldb + j);
+      float part[8];
+      std::memcpy(part, &sum, sizeof part);
+      float* to = out + i * n + j;
+      for (int64_t l = 0; l < std::min<int64_t>(8, n - j); ++l) {
+        float y = alpha * part[l];
+        if (beta != 0) y += beta * to[l];
+        to[l] = bias ? y + bias[j + l] : y;
+      }
+    }
+}
+
+bool fits_tiny(const Problem& p) {
+  int64_t padded = (p.n + 7) / 8 * 8;
+  return p.dtype == DType::Float32 && p.k <= kTiny && p.n <= kTiny && p.m <= kTiny && p.k * padded <= kTiny && p.m * p.k * p.n * p.count() <= kTiny;
+}
+
+void tiny(const Problem& p) {
+  float packed[kTiny];
+  int64_t padded = (p.n + 7) / 8 * 8;
+  each_matrix(p, 0, p.count(), [&](const char* a, const char* b_bytes, char* out) {
+    auto* b = reinterpret_cast<const float*>(b_bytes);
+    int64_t ldb = p.b_rs;
+    if (p.b_cs != 1 || padded != p.n) {
+      for (int64_t k = 0; k < p.k; ++k)
+        for (int64_t j = 0; j < padded; ++j) packed[k * padded + j] = j < p.n ? b[k * p.b_rs + j * p.b_cs] : 0;
+      b = packed;
+      ldb = padded;
+    }
+    tiny_rows(p.m, p.n, p.k, float(p.alpha.to_double()), reinterpret_cast<const float*>(a), p.a_rs, p.a_cs, b, ldb, float(p.beta.to_double()),
+              static_cast<const float*>(p.bias), reinterpret_cast<float*>(out));
+  });
+}
+
+// ---- oneDNN
+struct OneDnnPlan {
+  Bound bound;
+  bool refused = false;
+};
+
+OneDnnPlan make_plan(const Problem& p) {
+  using dims = dnnl::memory::dims;
+  auto type = onednn_type(p.dtype);
+  auto desc = [&](int64_t Batch::*stride, int64_t rows, int64_t cols, int64_t rs, int64_t cs) {
+    dims sizes, strides;
+    int64_t whole = rows == 1 ? cs * cols : cs == 1 ? rs * rows : std::max(rs * rows, cs * cols);
+    for (auto& d : p.batch) {
+      bool one = d.*stride == 0;  // broadcast
+      sizes.push_back(one ? 1 : d.size);
+      strides.push_back(one ? whole : d.*stride);
+    }
+    sizes.insert(sizes.end(), {rows, cols});
+    strides.insert(strides.end(), {rs, cs});
+    return dnnl::memory::desc(sizes, type, strides);
+  };
+  auto a = desc(&Batch::a, p.m, p.k, p.a_rs, p.a_cs), b = desc(&Batch::b, p.k, p.n, p.b_rs, p.b_cs), out = desc(&Batch::out, p.m, p.n, p.n, 1);
+  auto attributes = onednn_attributes();
+  dnnl::post_ops after;
+  if (!is(p.alpha, 1)) after.append_eltwise(dnnl::algorithm::eltwise_linear, float(p.alpha.to_double()), 0);
+  if (!is(p.beta, 0)) after.append_sum(float(p.beta.to_double()));
+  if (after.len()) attributes.set_post_ops(after);
+  dims bias_sizes(p.batch.size() + 2, 1), bias_strides(p.batch.size() + 2, p.n);
+  bias_sizes.back() = p.n;
+  bias_strides.back() = 1;
+  dnnl::memory::desc bias(bias_sizes, type, bias_strides);
+  OneDnnPlan plan;
+  auto pd = p.bias ? dnnl::matmul::primitive_desc(onednn_engine(), a, b, bias, out, attributes, true)
+                   : dnnl::matmul::primitive_desc(onednn_engine(), a, b, out, attributes, true);
+  plan.refused = !pd || is_reference("matmul", pd.impl_info_str());
+  if (plan.refused) return plan;
+  plan.bound = Bound::of<dnnl::matmul>(pd);
+  plan.bound.add(DNNL_ARG_SRC, a);
+  plan.bound.add(DNNL_ARG_WEIGHTS, b);
+  plan.bound.add(DNNL_ARG_DST, out);
+  if (p.bias) plan.bound.add(DNNL_ARG_BIAS, bias);
+  return plan;
+}
+
+bool by_onednn(const Problem& p) {
+  Key key{int64_t(p.dtype), onednn_threads(), p.m, p.n, p.k, p.a_rs, p.a_cs, p.b_rs, p.b_cs, p.bias != nullptr};
+  for (auto& d : p.batch) for (int64_t w : {d.size, d.a, d.b, d.out}) key.push_back(w);
+  key.push_back(std::bit_cast<int64_t>(p.alpha.to_double()));
+  key.push_back(std::bit_cast<int64_t>(p.beta.to_double()));
+  auto& plan = planned<OneDnnPlan>(key, [&] { return make_plan(p); });
+  if (plan.refused) return false;
+  if (p.bias) plan.bound.run({p.a, p.b, p.out, p.bias});
+  else plan.bound.run({p.a, p.b, p.out});
+  return true;
+}
+
+// ---- BLAS: one thread a piece, pieces of the batch or of the longer side
+void by_blas(const Problem& p) {
+  int64_t count = p.count(), size = itemsize(p.dtype);
+  constexpr double kWork = 65536;  // multiplications worth a thread
+  if (count >= num_threads() || count > 1) {
+    auto grain = int64_t(std::max(1.0, kWork / (double(p.m) * double(p.n) * double(p.k))));
+    parallel_for(count, grain, [&](int64_t begin, int64_t end) {
+      each_matrix(p, begin, end, [&](const char* a, const char* b, char* out) {
+        blas_gemm(p.dtype, p.m, p.n, p.k, p.alpha, a, p.a_rs, p.a_cs, b, p.b_rs, p.b_cs, p.beta, out, p.n);
+      });
+    });
+    return;
+  }
+  bool rows = p.m >= p.n;
+  constexpr int64_t kStrip = 32;  // rows or columns that stay together
+  int64_t side = rows ? p.m : p.n, strips = (side + kStrip - 1) / kStrip;
+  auto grain = int64_t(std::max(1.0, kWork / (double(kStrip) * double(rows ? p.n : p.m) * double(p.k))));
+  parallel_for(strips, grain, [&](int64_t begin, int64_t end) {
+    int64_t from = begin * kStrip, to = std::min(end * kStrip, side);
+    if (rows) blas_gemm(p.dtype, to - from, p.n, p.k, p.alpha, p.a + from * p.a_rs * size, p.a_rs, p.a_cs, p.b, p.b_rs, p.b_cs, p.beta, p.out + from * p.n * size, p.n);
+    else blas_gemm(p.dtype, p.m, to - from, p.k, p.alpha, p.a, p.a_rs, p.a_cs, p.b + from * p.b_cs * size, p.b_rs, p.b_cs, p.beta, p.out + from * size, p.n);
+  });
+}
+
+// ---- integers, modulo 2^bits
+template <class T> void by_loops(const Problem& p) {
+  using U = std::make_unsigned_t<T>;
+  auto alpha = U(p.alpha.to_int()), beta = U(p.beta.to_int());
+  each_matrix(p, 0, p.count(), [&](const char* a_bytes, const char* b_bytes, char* out_bytes) {
+    auto *a = reinterpret_cast<const U*>(a_bytes), *b = reinterpret_cast<const U*>(b_bytes);
+    auto* out = reinterpret_cast<U*>(out_bytes);
+    auto grain = std::max<int64_t>(1, 32768 / std::max<int64_t>(1, p.n * p.k));
+    parallel_for(p.m, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        U* row = out + i * p.n;
+        for (int64_t j = 0; j < p.n; ++j) row[j] = beta ? U(beta * row[j]) : U(0);
+        for (int64_t k = 0; k < p.k; ++k) {
+          U x = U(alpha * a[i * p.a_rs + k * p.a_cs]);
+          const U* from = b + k * p.b_rs;
+          if (p.b_cs == 1) for (int64_t j = 0; j < p.n; ++j) row[j] = U(row[j] + x * from[j]);
+          else for (int64_t j = 0; j < p.n; ++j) row[j] = U(row[j] + x * from[j * p.b_cs]);
+        }
+      }
+    });
+  });
+}
+
+// The batch of `out` seen over an operand: missing dimensions and those of size 1 have stride 0.
+int64_t batch_stride(const Tensor& t, size_t d, size_t batch) {
+  size_t own = size_t(t.dim()) - 2;
+  if (d + own < batch) return 0;
+  size_t at = d + own - batch;
+  return t.int_sizes()[at] == 1 ? 0 : t.int_strides()[at];
+}
+
+void scale(const Tensor& out, const Scalar& beta, const Tensor& bias) {
+  Tensor bias_or_zero = bias.defined() ? bias : Tensor::scalar(Scalar(int64_t(0)), out.dtype());
+  if (is(beta, 0)) return copy(out, bias_or_zero);
+  static const op::Operator &mul = op::get("mul"), &add = op::get("add");
+  Tensor to = out.alias(out.sizes(), out.strides(), out.offset());
+  op::Value scaled[] = {to, beta};
+  op::call(mul, scaled, op::Form::in_place);
+  if (bias.defined()) {
+    op::Value sum[] = {to, bias, Scalar(int64_t(1))};
+    op::call(add, sum, op::Form::in_place);
+  }
+}
+
+}  // namespace
+
+void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, const Tensor& bias_given, const Scalar& alpha, const Scalar& beta) {
+  if (out.numel() == SymInt(int64_t(0))) return;
+  Tensor a = a_given, b = b_given, bias = bias_given;
+  auto sizes = out.int_sizes();
+  size_t batch = sizes.size() - 2;
+  Problem p{out.dtype(), sizes[batch], sizes[batch + 1], a.int_sizes().back(), 0, 0, 0, 0, {}, nullptr, nullptr, nullptr, nullptr, alpha, beta};
+  if (p.k == 0) return scale(out, beta, bias);
+  if (p.dtype == DType::Float16) {  // by way of float32, rounded once
+    Tensor wide = Tensor::empty(out.sizes(), DType::Float32);
+    if (!is(beta, 0)) copy(wide, out);
+    auto widened = [](const Tensor& t) { return t.defined() ? dense(t, DType::Float32) : t; };
+    product(widened(a), widened(b), wide, widened(bias), alpha, beta);
+    return copy(out, wide);
+  }
+  auto take = [&](Tensor& t, int64_t rows, int64_t cols, int64_t& rs, int64_t& cs) {
+    auto look = [&] { auto s = t.int_strides(); rs = s[s.size() - 2]; cs = s[s.size() - 1]; };
+    look();
+    if (!readable(rows, cols, rs, cs)) {
+      t = dense(t);
+      look();
+    }
+    settle(rows, cols, rs, cs);
+  };
+  take(a, p.m, p.k, p.a_rs, p.a_cs);
+  take(b, p.k, p.n, p.b_rs, p.b_cs);
+  SmallVector<Batch, 6> dims;
+  int64_t step = p.m * p.n;
+  for (size_t d = batch; d-- > 0;) {
+    dims.push_back({sizes[d], batch_stride(a, d, batch), batch_stride(b, d, batch), step});
+    step *= sizes[d];
+  }
+  std::reverse(dims.begin(), dims.end());
+  p.a = a.data<char>();
+  p.b = b.data<char>();
+  p.out = out.data<char>();
+  if (bias.defined()) {
+    bias = dense(bias);
+    p.bias = bias.data_ptr();
+  }
+  merge_batch(p, dims);
+  if (p.dtype == DType::Float32 || p.dtype == DType::BFloat16) {
+    if (fits_tiny(p)) return tiny(p);
+    if (by_onednn(p)) return;
+    if (p.dtype == DType::BFloat16) {
+      Tensor wide = Tensor::empty(out.sizes(), DType::Float32);
+      if (!is(beta, 0)) copy(wide, out);
+      product(dense(a, DType::Float32), dense(b, DType::Float32), wide, bias.defined() ? dense(bias, DType::Float32) : bias, alpha, beta);
+      return copy(out, wide);
+    }
+  }
+  if (p.bias) {  // the rest adds onto what is there
+    scale(out, beta, bias);
+    p.beta = Scalar(1.0);
+  }
+  if (is_differentiable(p.dtype)) return by_blas(p);
+  dispatch(p.dtype, [&](auto x) {
+    using T = decltype(x);
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) by_loops<T>(p);
+    else internal_check(false) << "product of " << p.dtype;
+  });
+}
+
+namespace {
+
+Results simple(const Call& c, Out out, const char* left, const char* right) {
+  Destination to(out[0]);
+  product(c.tensor(left), c.tensor(right), to.tensor());
+  to.finish();
+  return Results(out[0]);
+}
+
+Results with_addend(const Call& c, Out out, const char* left, const char* right) {
+  Destination to(out[0]);
+  Tensor self = c.tensor("self");
+  Scalar alpha = c.number("alpha"), beta = c.number("beta");
+  auto sizes = self.sizes();
+  bool as_bias = self.dim() >= 1 && is(alpha, 1) && is(beta, 1) && sizes.back() == out[0].sizes().back() &&
+                 std::all_of(sizes.begin(), sizes.end() - 1, [](SymInt s) { return s == SymInt(int64_t(1)); });
+  if (as_bias) {
+    product(c.tensor(left), c.tensor(right), to.tensor(), self.alias(sizes.last(1), self.strides().last(1), self.offset()));
+  } else {
+    if (!is(beta, 0)) copy(to.tensor(), self);
+    product(c.tensor(left), c.tensor(right), to.tensor(), {}, alpha, beta);
+  }
+  to.finish();
+  return Results(out[0]);
+}
+
+}  // namespace
+
+Results mm(const Call& c, Out out) { return simple(c, out, "self", "mat2"); }
+Results bmm(const Call& c, Out out) { return simple(c, out, "self", c.op().schema.index_of("mat2") >= 0 ? "mat2" : "other"); }
+Results addmm(const Call& c, Out out) { return with_addend(c, out, "mat1", "mat2"); }
+Results baddbmm(const Call& c, Out out) { return with_addend(c, out, "batch1", "batch2"); }
+
+Results linear(const Call& c, Out out) {
+  Destination to(out[0]);
+  Tensor x = c.tensor("input"), w = c.tensor("weight");
+  auto sizes = x.sizes();
+  Dims flat{product(sizes.first(sizes.size() - 1)), sizes.back()};
+  if (x.dim() != 2) {
+    auto strides = op::view_strides(sizes, x.strides(), flat);
+    if (!strides) {
+      x = dense(x);
+      strides = contiguous_strides(flat);
+    }
+    x = x.alias(flat, *strides, x.offset());
+  }
+  Tensor transposed = w.alias(Dims{w.size(1), w.size(0)}, Dims{w.stride(1), w.stride(0)}, w.offset());
+  Dims matrix{flat[0], w.size(0)};
+  Tensor y = to.tensor().dim() == 2 ? to.tensor() : to.tensor().alias(matrix, contiguous_strides(matrix), to.tensor().offset());
+  product(x, transposed, y, c.tensor("bias"));
+  to.finish();
+  return Results(out[0]);
+}
+
+}  // namespace facula::backend::cpu
