@@ -14,7 +14,6 @@ namespace {
 using Function = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
 using V = std::vector<double>;
 
-Tensor add(const Tensor& a, const Tensor& b) { return call("add", {a, b}); }
 Tensor mul(const Tensor& a, const Tensor& b) { return call("mul", {a, b}); }
 
 Graph traced(const Function& f, std::span<const Tensor> inputs) {

@@ -74,7 +74,11 @@ class OperatorNode final : public Node {
 
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool) override {
     Vjp v(*this, std::move(grads));
-    if (op_.vjp) return op_.vjp(v);
+    if (op_.vjp) {
+      auto out = op_.vjp(v);
+      if (out.size() < edges_.size()) out.resize(edges_.size());  // a rule may leave out trailing ones
+      return out;
+    }
     if (op_.kind == op::OpKind::view) return view_gradient(v.call(), v);
     if (formula_) return autograd::apply(*formula_, v.call(), v);
     return gradient(op_, v);

@@ -1,0 +1,192 @@
+// The gradient of every differentiable operator on its samples against central differences in float64, and the
+// gradient of the gradient likewise.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "facula/autograd/autograd.h"
+#include "facula/autograd/calls.h"
+#include "facula/catalog/catalog.h"
+#include "facula/op/registry.h"
+
+using namespace facula;
+using op::SampleArg;
+
+namespace {
+
+constexpr int64_t kLargest = 40;  // elements of one tensor
+
+std::mt19937 engine(7);
+
+Tensor filled(const SampleArg& a, const std::vector<int64_t>& sizes) {
+  DType d = a.index ? DType::Int64 : a.boolean ? DType::Bool : DType::Float64;
+  Tensor t = Tensor::empty(IntSpan(sizes), d);
+  int64_t n = t.numel().concrete();
+  std::vector<double> values;
+  std::uniform_real_distribution<double> uniform(a.low, a.high);
+  for (int64_t i = 0; i < n; ++i) {
+    double x = a.distinct ? a.low + (a.high - a.low) * (double(i) + 0.5) / double(n) : uniform(engine);
+    values.push_back(a.index ? std::floor(x) : a.boolean ? double(engine() & 1) : x);
+  }
+  if (a.distinct) std::shuffle(values.begin(), values.end(), engine);
+  for (int64_t i = 0; i < n; ++i) Scalar(values[size_t(i)]).store(d, static_cast<char*>(t.data_ptr()) + i * itemsize(d));
+  if (a.positive_definite && sizes.size() >= 2) {
+    int64_t k = sizes.back();
+    for (int64_t i = 0; i < n; ++i) if (i / k % k == i % k) t.data<double>()[i] += 4 * double(k);
+  }
+  return t;
+}
+
+// One call made of a sample: arguments by parameter, and the tensors to differentiate.
+struct Instance {
+  std::vector<std::vector<Tensor>> tensors;
+  std::vector<op::Schema> literals;
+  std::vector<op::Value> args;
+  std::vector<Tensor> inputs;
+};
+
+bool instantiate(const op::Operator& o, const op::Sample& sample, Instance& x) {
+  auto& parameters = o.schema.parameters;
+  x.tensors.resize(parameters.size());
+  x.literals.reserve(parameters.size());
+  x.args.resize(parameters.size());
+  for (auto& [name, a] : sample.args) {
+    auto k = size_t(o.schema.index_of(name));
+    if (a.kind == SampleArg::Kind::literal) {
+      static const char* const names[] = {"Tensor", "Scalar", "SymInt", "float", "bool", "str", "dtype", "Device", "MemoryFormat", "Generator"};
+      auto& p = parameters[k];
+      bool number = p.type == op::Type::Tensor && !p.list && a.literal != "None";
+      std::string text = "f(" + std::string(number ? "Scalar" : names[int(p.type)]) + (p.list ? "[]" : "") + "? x=" + a.literal + ") -> Tensor";
+      x.literals.push_back(op::parse_schema(text));
+      x.args[k] = x.literals.back().parameters[0].fallback[0];
+      continue;
+    }
+    for (auto& sizes : a.sizes) {
+      Tensor t = filled(a, sizes);
+      if (t.numel().concrete() > kLargest) return false;
+      if (t.dtype() == DType::Float64) x.inputs.push_back(t);
+      x.tensors[k].push_back(t);
+    }
+    if (a.kind == SampleArg::Kind::tensor) x.args[k] = op::Value(x.tensors[k][0]);
+    else x.args[k] = op::Value(std::span<const Tensor>(x.tensors[k]));
+  }
+  return true;
+}
+
+using Function = std::function<std::vector<Tensor>()>;
+
+// <outputs, directions> as a number.
+double projected(const std::vector<Tensor>& outputs, const std::vector<Tensor>& directions) {
+  double sum = 0;
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    Tensor p = autograd::invoke("sum", {autograd::invoke("mul", {outputs[k], directions[k]})});
+    sum += p.item().to_double();
+  }
+  return sum;
+}
+
+std::vector<Tensor> directions_like(const std::vector<Tensor>& outputs) {
+  std::vector<Tensor> out;
+  for (auto& t : outputs) {
+    auto s = t.int_sizes();
+    out.push_back(filled({.kind = SampleArg::Kind::tensor, .sizes = {}, .low = 0.5, .high = 1.5}, {s.begin(), s.end()}));
+  }
+  return out;
+}
+
+// Differentiable results of f, whose gradients along random directions are compared with central differences.
+void compare(const std::string& what, const Function& f, const std::vector<Tensor>& inputs, const std::vector<Tensor>& directions,
+             const std::vector<Tensor>& gradients) {
+  autograd::GradMode off(false);
+  const double h = 1e-5;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    auto* x = inputs[i].data<double>();
+    Tensor g = gradients[i].defined() ? autograd::invoke("contiguous", {gradients[i], MemoryFormat::contiguous}) : Tensor();
+    if (g.defined()) {
+      ASSERT_EQ(to_string(g.sizes()), to_string(inputs[i].sizes())) << what;
+      ASSERT_EQ(g.dtype(), inputs[i].dtype()) << what;
+    }
+    for (int64_t k = 0; k < inputs[i].numel().concrete(); ++k) {
+      double at = x[k];
+      x[k] = at + h;
+      double above = projected(f(), directions);
+      x[k] = at - h;
+      double below = projected(f(), directions);
+      x[k] = at;
+      double numeric = (above - below) / (2 * h), analytic = g.defined() ? g.data<double>()[k] : 0;
+      ASSERT_NEAR(analytic, numeric, 1e-5 * (1 + std::abs(numeric))) << what << ": input " << i << ", element " << k;
+    }
+  }
+}
+
+void check(const op::Operator& o, Instance& x, const std::string& what) {
+  for (auto& t : x.inputs) autograd::set_requires_grad(t, true);
+  auto outputs_of = [&] {
+    std::vector<Tensor> out;
+    auto all = op::call(o, x.args).to_vector();
+    for (size_t k = 0; k < all.size(); ++k)
+      if (all[k].dtype() == DType::Float64 && std::find(o.non_differentiable.begin(), o.non_differentiable.end(), int(k)) == o.non_differentiable.end())
+        out.push_back(all[k]);
+    return out;
+  };
+  auto outputs = outputs_of();
+  std::erase_if(outputs, [](auto& t) { return !t.requires_grad(); });
+  if (outputs.empty()) return;
+  auto directions = directions_like(outputs);
+  auto gradients = [&](bool create) { return autograd::grad(outputs_of(), x.inputs, directions, true, create, true); };
+  compare(what, outputs_of, x.inputs, directions, gradients(false));
+  if (testing::Test::HasFatalFailure()) return;
+
+  // The gradient as a function, along directions of its own.
+  std::vector<size_t> smooth;
+  auto first = gradients(true);
+  for (size_t i = 0; i < first.size(); ++i) if (first[i].defined() && first[i].requires_grad()) smooth.push_back(i);
+  if (smooth.empty()) return;
+  auto chosen = [&](bool create) {
+    auto all = gradients(create);
+    std::vector<Tensor> out;
+    for (size_t i : smooth) out.push_back(all[i]);
+    return out;
+  };
+  auto again = chosen(true);
+  auto along = directions_like(again);
+  auto second = autograd::grad(again, x.inputs, along, false, false, true);
+  compare(what + ", second order", [&] {
+    autograd::GradMode on(true);
+    return chosen(false);
+  }, x.inputs, along, second);
+}
+
+class Gradients : public testing::TestWithParam<std::string> {};
+
+TEST_P(Gradients, AgreeWithFiniteDifferences) {
+  auto& o = op::get(GetParam());
+  int number = 0;
+  for (auto& sample : o.samples.list) {
+    Instance x;
+    ++number;
+    if (!instantiate(o, sample, x) || x.inputs.empty()) continue;
+    try {
+      check(o, x, o.schema.full_name() + ", sample " + std::to_string(number));
+    } catch (const std::exception& e) {
+      FAIL() << o.schema.full_name() << ", sample " << number << ": " << e.what();
+    }
+    if (HasFatalFailure()) return;
+  }
+}
+
+std::vector<std::string> names() {
+  catalog::load();
+  std::vector<std::string> out;
+  for (auto* o : op::all())
+    if (o->differentiable && !o->random && !o->samples.list.empty() && !o->schema.mutates()) out.push_back(o->schema.full_name());
+  return out;
+}
+INSTANTIATE_TEST_SUITE_P(Catalog, Gradients, testing::ValuesIn(names()), [](auto& info) {
+  std::string name = info.param;
+  for (char& c : name) if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return name + "_" + std::to_string(info.index);
+});
+
+}  // namespace
