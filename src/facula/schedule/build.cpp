@@ -15,6 +15,7 @@ using loop::Monoid;
 namespace {
 
 constexpr int64_t kChunkElements = 16384;  // of a split reduction
+constexpr int64_t kWindow = 16;            // constant extents up to this are part of the kernel
 constexpr int64_t kLaneBlock = 64;         // lanes in a task are a multiple of this
 
 Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
@@ -77,7 +78,9 @@ class Builder {
   }
   Expr extent(const Merged& m) {
     auto& first = a_.vars[size_t(m[0])];
-    if (m.size() == 1 && (first.ragged || first.extent->kind == Kind::constant)) return flat(first.extent);
+    // Windows are small constants; everything else is a parameter, so that sizes share a kernel.
+    bool window = m[0] >= a_.axes && first.extent->kind == Kind::constant && first.extent->value.to_int() <= kWindow;
+    if (m.size() == 1 && (first.ragged || window)) return flat(first.extent);
     std::vector<Merged> loops{m};
     return param("extent " + text(loops), [loops](const Numbers& n) { return n.count(loops); });
   }

@@ -428,7 +428,7 @@ class Writer {
       fixed.constant = all.constant;
       Expr base = loop::from_linear(fixed, DType::Int64);
       Expr known;
-      for (size_t k = lets_.size(); k-- > 0 && !known;) if (lets_[k].first == base.get()) known = lets_[k].second;
+      for (size_t k = lets_.size(); k-- > 0 && !known.get();) if (lets_[k].first == base.get()) known = lets_[k].second;
       rest.terms.push_back({known ? known : let(block, base), 1});
     }
     return loop::from_linear(rest, DType::Int64);
