@@ -23,13 +23,21 @@ if(NOT EXISTS ${FACULA_DUCC0}/src/ducc0/fft/fft.h)
   file(REMOVE_RECURSE ${scratch})
 endif()
 
+# Only files that are under the 3-clause BSD license too; the rest of ducc0 is under the GPL alone.
 set(ducc0_source ${FACULA_DUCC0}/src)
-add_library(ducc0_objects OBJECT
-  ${ducc0_source}/ducc0/infra/mav.cc ${ducc0_source}/ducc0/infra/string_utils.cc ${ducc0_source}/ducc0/infra/threading.cc
-  ${ducc0_source}/ducc0/fft/fft_inst1.cc ${ducc0_source}/ducc0/fft/fft_inst2.cc)
-target_include_directories(ducc0_objects SYSTEM PUBLIC ${ducc0_source})
-target_compile_options(ducc0_objects PRIVATE -w)
-target_link_libraries(ducc0_objects PUBLIC Threads::Threads)
 add_library(facula_ducc0 INTERFACE)
 target_include_directories(facula_ducc0 SYSTEM INTERFACE ${ducc0_source})
-target_link_libraries(facula_ducc0 INTERFACE ducc0_objects)
+target_link_libraries(facula_ducc0 INTERFACE Threads::Threads)
+
+add_library(ducc0_infra OBJECT ${ducc0_source}/ducc0/infra/mav.cc ${ducc0_source}/ducc0/infra/string_utils.cc
+                               ${ducc0_source}/ducc0/infra/threading.cc)
+add_library(ducc0_float OBJECT ${PROJECT_SOURCE_DIR}/cmake/ducc0_fft.cpp)
+add_library(ducc0_double OBJECT ${PROJECT_SOURCE_DIR}/cmake/ducc0_fft.cpp)
+target_compile_definitions(ducc0_float PRIVATE FACULA_FFT_TYPE=float)
+target_compile_definitions(ducc0_double PRIVATE FACULA_FFT_TYPE=double)
+foreach(part infra float double)
+  target_include_directories(ducc0_${part} SYSTEM PRIVATE ${ducc0_source})
+  target_compile_options(ducc0_${part} PRIVATE -w)
+  target_link_libraries(ducc0_${part} PRIVATE Threads::Threads)
+  list(APPEND FACULA_DUCC0_OBJECTS ducc0_${part})
+endforeach()
