@@ -33,7 +33,7 @@
 //                    default_generator; manual_seed(n)
 //   machine          get_num_threads(), set_num_threads(n), memory_stats() -> dict, reset_peak_memory(), settings() ->
 //                    [{name, env, type, value, doc}], set_setting(name, value)
-#include "facula/catalog/load.h"
+#include "facula/catalog/catalog.h"
 #include "python.h"
 
 namespace {

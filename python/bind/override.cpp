@@ -18,8 +18,6 @@ bool is_basic(PyTypeObject* t) {
          t == &PyUnicode_Type || t == Py_TYPE(Py_None) || t == &PyComplex_Type || t == &PyDict_Type || t == &PyType_Type;
 }
 
-bool takes(PyObject* o) { return override_of(Py_TYPE(o)) == Override::taken; }
-
 struct Overriding {
   std::vector<PyObject*> objects;   // in PyTorch's order: subclasses before superclasses, else left to right
   PyRef types;
