@@ -171,6 +171,13 @@ thread_local Shapes* current_shapes = nullptr;
 
 SymInt Shapes::fresh(std::string name, int64_t hint, int64_t low, int64_t high) {
   auto* n = new Node{Kind::symbol, int64_t(symbols_.size()), nullptr, nullptr, hint, low, high, std::move(name)};
+  // Symbols are immortal too; kept in a list because a tagged pointer looks like a leak.
+  static std::mutex mutex;
+  static auto* kept = new std::vector<const Node*>;
+  {
+    std::lock_guard lock(mutex);
+    kept->push_back(n);
+  }
   symbols_.push_back(SymInt::of(n));
   return symbols_.back();
 }
