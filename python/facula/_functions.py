@@ -1,0 +1,213 @@
+"""Functions on tensors that are no operators: questions, comparisons, conveniences over operators, random state."""
+
+from __future__ import annotations
+
+from . import _C
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+Tensor = _C.Tensor
+_f = _C.functions
+
+
+def is_tensor(obj: object) -> bool:
+    return isinstance(obj, Tensor)
+
+
+def is_storage(obj: object) -> bool:
+    return False
+
+
+def is_floating_point(input: Tensor) -> bool:
+    return input.is_floating_point()
+
+
+def is_complex(input: Tensor) -> bool:
+    return input.is_complex()
+
+
+def is_nonzero(input: Tensor) -> bool:
+    """Is the only element non-zero?"""
+    if input.numel() != 1:
+        raise RuntimeError(f"is_nonzero: expected one element, got shape {list(input.shape)}")
+    return bool(input.item())
+
+
+def numel(input: Tensor) -> int:
+    return input.numel()
+
+
+def typename(obj: Any) -> str:
+    """The name of an object's type; of a tensor, its dtype's as well: facula.FloatTensor."""
+    return obj.type() if isinstance(obj, Tensor) else f"{type(obj).__module__}.{type(obj).__qualname__}"
+
+
+class _TypeFacts:
+    _read: Any
+    _shown: tuple[str, ...]
+
+    def __init__(self, type: Any = None) -> None:
+        facts = self._read(_C.get_default_dtype() if type is None else type)
+        for name, value in facts.items():
+            setattr(self, name, value)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(" + ", ".join(f"{n}={getattr(self, n)}" for n in self._shown) + ")"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash(self.dtype)
+
+
+class finfo(_TypeFacts):
+    """Limits of a floating type: bits, eps, min, max, tiny, resolution."""
+
+    _read = staticmethod(_C.finfo_of)
+    _shown = ("resolution", "min", "max", "eps", "smallest_normal", "tiny", "dtype")
+
+
+class iinfo(_TypeFacts):
+    """Limits of an integer type: bits, min, max."""
+
+    _read = staticmethod(_C.iinfo_of)
+    _shown = ("min", "max", "dtype")
+
+
+# ---- comparing
+
+
+def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+    """|input - other| <= atol + rtol * |other|, element by element."""
+    if input.dtype != other.dtype:
+        raise RuntimeError(f"isclose: {input.dtype} and {other.dtype} did not match; convert one with .to()")
+    if rtol < 0 or atol < 0:
+        raise RuntimeError(f"isclose: rtol and atol must not be negative, got {rtol} and {atol}")
+    close = input == other
+    if equal_nan and (input.is_floating_point() or input.is_complex()):
+        close = close | ((input != input) & (other != other))
+    if rtol == 0 and atol == 0:
+        return close
+    if not (input.is_floating_point() or input.is_complex()):
+        input, other = input.to(_C.float64), other.to(_C.float64)
+    error = (input - other).abs()
+    return close | (_f.isfinite(error) & (error <= atol + (rtol * other).abs()))
+
+
+def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+    """Is every element close (isclose)?"""
+    return bool(isclose(input, other, rtol, atol, equal_nan).all())
+
+
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Have both the same shape and elements?"""
+    return input.shape == other.shape and bool((input == other).all())
+
+
+# ---- shapes
+
+
+def broadcast_shapes(*shapes: Any) -> Any:
+    """The common shape that these broadcast to."""
+    sizes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
+    result = [1] * max((len(s) for s in sizes), default=0)
+    for s in sizes:
+        for k in range(1, len(s) + 1):
+            if s[-k] != 1 and result[-k] != 1 and s[-k] != result[-k]:
+                raise RuntimeError(f"broadcast_shapes: shapes {[list(s) for s in sizes]} don't broadcast: {result[-k]} and {s[-k]} "
+                                   f"at dimension -{k}")
+            result[-k] = s[-k] if result[-k] == 1 else result[-k]
+    return _C.Size(result)
+
+
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+    """Views of all tensors with their common shape."""
+    if len(tensors) == 1 and not isinstance(tensors[0], Tensor):
+        tensors = tuple(tensors[0])
+    shape = broadcast_shapes(*(t.shape for t in tensors))
+    return tuple(t.expand(shape) for t in tensors)
+
+
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+    """Coordinates of a grid from one vector for each dimension; 'xy' exchanges the first two dimensions."""
+    if len(tensors) == 1 and not isinstance(tensors[0], Tensor):
+        tensors = tuple(tensors[0])
+    if not tensors:
+        raise ValueError("meshgrid expects at least one tensor")
+    if indexing not in ("ij", "xy"):
+        raise RuntimeError(f"meshgrid: indexing must be 'ij' or 'xy', not '{indexing}'")
+    for t in tensors:
+        if t.dim() > 1:
+            raise RuntimeError(f"meshgrid: expected vectors or 0-d tensors, got shape {list(t.shape)}")
+    swap = indexing == "xy" and len(tensors) > 1
+    vectors = [t.reshape(-1) for t in tensors]
+    if swap:
+        vectors[:2] = vectors[1::-1]
+    shape = [v.shape[0] for v in vectors]
+    grids = [v.view([-1 if k == i else 1 for k in range(len(vectors))]).expand(shape) for i, v in enumerate(vectors)]
+    if swap:
+        grids = [g.transpose(0, 1) for g in (grids[1], grids[0], *grids[2:])]
+    return tuple(grids)
+
+
+def cartesian_prod(*tensors: Tensor) -> Tensor:
+    """All combinations of the elements of vectors, one a row."""
+    if len(tensors) == 1:
+        return tensors[0]
+    return _f.stack([g.reshape(-1) for g in meshgrid(*tensors)], 1)
+
+
+def _at_least(rank: int, tensors: tuple, grow: Any) -> Any:
+    if len(tensors) == 1:
+        return grow(tensors[0]) if isinstance(tensors[0], Tensor) else tuple(map(grow, tensors[0]))
+    return tuple(map(grow, tensors))
+
+
+def atleast_1d(*tensors: Any) -> Any:
+    return _at_least(1, tensors, lambda t: t.reshape(1) if t.dim() == 0 else t)
+
+
+def atleast_2d(*tensors: Any) -> Any:
+    return _at_least(2, tensors, lambda t: t.reshape(1, 1) if t.dim() == 0 else t.unsqueeze(0) if t.dim() == 1 else t)
+
+
+def atleast_3d(*tensors: Any) -> Any:
+    def grow(t: Tensor) -> Tensor:
+        if t.dim() == 0:
+            return t.reshape(1, 1, 1)
+        return t.unsqueeze(0).unsqueeze(-1) if t.dim() == 1 else t.unsqueeze(-1) if t.dim() == 2 else t
+
+    return _at_least(3, tensors, grow)
+
+
+def result_type(tensor1: Any, tensor2: Any) -> Any:
+    """The dtype of an arithmetic result of both: tensors with dimensions before 0-d ones before numbers."""
+    a, b = (x.flatten()[:0] if isinstance(x, Tensor) and x.dim() else x for x in (tensor1, tensor2))
+    if not isinstance(a, Tensor) and not isinstance(b, Tensor):
+        a, b = _C.tensor(a), _C.tensor(b)
+    return (a * b).dtype
+
+
+# ---- random state
+
+
+def initial_seed() -> int:
+    """The seed of the default generator."""
+    return _C.default_generator.initial_seed()
+
+
+def seed() -> int:
+    """Seeds the default generator from the machine's entropy."""
+    return _C.default_generator.seed()
+
+
+def get_rng_state() -> Tensor:
+    """The state of the default generator, a uint8 tensor."""
+    return _C.default_generator.get_state()
+
+
+def set_rng_state(new_state: Tensor) -> None:
+    _C.default_generator.set_state(new_state)

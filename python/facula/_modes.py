@@ -1,0 +1,126 @@
+"""Grad modes: context managers that are decorators too, of functions and of generators."""
+
+from __future__ import annotations
+
+from functools import wraps
+
+from . import _C
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from typing import Any
+
+_GENERATOR = 0x20  # inspect.CO_GENERATOR; inspect is slow to import
+
+
+class _Decorator:
+    """Calls of what it decorates run in a fresh instance of the mode."""
+
+    def __call__(self, f: Callable) -> Callable:
+        if isinstance(f, type):
+            raise TypeError(f"{type(self).__name__} decorates functions, not classes; decorate the methods of {f.__name__}")
+        if getattr(getattr(f, "__code__", None), "co_flags", 0) & _GENERATOR:
+            return self._wrap_generator(f)
+
+        @wraps(f)
+        def in_mode(*args: Any, **kwargs: Any) -> Any:
+            with self._again():
+                return f(*args, **kwargs)
+
+        return in_mode
+
+    def _again(self) -> Any:
+        return type(self)()
+
+    def _wrap_generator(self, f: Callable) -> Callable:
+        @wraps(f)
+        def in_mode(*args: Any, **kwargs: Any) -> Generator:
+            """The mode holds while the generator runs, not while its user does."""
+            generator = f(*args, **kwargs)
+            try:
+                with self._again():
+                    value = next(generator)
+                while True:
+                    try:
+                        sent = yield value
+                    except GeneratorExit:
+                        with self._again():
+                            generator.close()
+                        raise
+                    except BaseException as error:
+                        with self._again():
+                            value = generator.throw(error)
+                    else:
+                        with self._again():
+                            value = generator.send(sent)
+            except StopIteration as stop:
+                return stop.value
+
+        return in_mode
+
+
+class _GradMode(_Decorator, _C.GradMode):
+    _on: bool
+
+    def __new__(cls, orig_func: Callable | None = None) -> Any:
+        self = super().__new__(cls)
+        if orig_func is None:
+            return self
+        self.__init__()
+        return self(orig_func)
+
+    def __init__(self, orig_func: Callable | None = None) -> None:
+        super().__init__(self._on)
+
+
+class no_grad(_GradMode):
+    """Operations inside are not recorded."""
+
+    _on = False
+
+
+class enable_grad(_GradMode):
+    """Operations inside are recorded, also within no_grad."""
+
+    _on = True
+
+
+class set_grad_enabled(_Decorator):
+    """Switches recording at once; as a context manager, until its end."""
+
+    def __init__(self, mode: bool) -> None:
+        self.prev = _C.is_grad_enabled()
+        self.mode = mode
+        _C.set_grad_enabled(mode)
+
+    def __call__(self, f: Callable) -> Callable:
+        _C.set_grad_enabled(self.prev)
+        return super().__call__(f)
+
+    def _again(self) -> set_grad_enabled:
+        return type(self)(self.mode)
+
+    def __enter__(self) -> None:
+        _C.set_grad_enabled(self.mode)
+
+    def __exit__(self, *exc: object) -> None:
+        _C.set_grad_enabled(self.prev)
+
+
+class inference_mode(_Decorator, _C.InferenceMode):
+    """As no_grad, and results carry no version counter or views: faster, but never part of a later recording."""
+
+    def __new__(cls, mode: bool | Callable = True) -> Any:
+        self = super().__new__(cls)
+        if isinstance(mode, bool):
+            return self
+        self.__init__()
+        return self(mode)
+
+    def __init__(self, mode: bool = True) -> None:
+        super().__init__(mode)
+        self.mode = mode
+
+    def _again(self) -> inference_mode:
+        return type(self)(self.mode)

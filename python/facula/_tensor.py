@@ -1,0 +1,120 @@
+"""What Tensor gets from Python: copying and pickling, and methods that only arrange others."""
+
+from __future__ import annotations
+
+from . import _C
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+Tensor = _C.Tensor
+_f = _C.functions
+
+
+# ---- pickling: elements in row-major order, then what makes them this tensor
+
+
+def element_bytes(t: Tensor) -> bytes:
+    """The elements in row-major order."""
+    import ctypes
+
+    t = t.detach().contiguous()
+    return ctypes.string_at(t.data_ptr(), t.numel() * t.element_size()) if t.numel() else b""
+
+
+def from_elements(data: Any, dtype: _C.dtype, sizes: Any) -> Tensor:
+    """A tensor over a writable buffer of elements in row-major order."""
+    if len(data) == 0:
+        return _f.empty(list(sizes), dtype=dtype)
+    return _C.frombuffer(data, dtype=dtype).view(list(sizes))
+
+
+def rebuild_tensor(cls: type, data: bytes, dtype: str, sizes: tuple, requires_grad: bool, grad: Tensor | None, state: dict | None) -> Tensor:
+    t = from_elements(bytearray(data), getattr(_C, dtype), sizes)
+    if cls is not Tensor:
+        t = _C.make_subclass(cls, t, requires_grad)
+    elif requires_grad:
+        t.requires_grad_()
+    if grad is not None:
+        t.grad = grad
+    if state:
+        t.__dict__.update(state)
+    return t
+
+
+def rebuild_parameter(data: Tensor, requires_grad: bool) -> Tensor:
+    from .nn.parameter import Parameter
+
+    return Parameter(data, requires_grad)
+
+
+def _reduce(t: Tensor, protocol: int) -> tuple:
+    if not t.is_leaf:
+        raise RuntimeError("pickle: only tensors without a history can be pickled; detach() it first")
+    state = t.__dict__ or None
+    return rebuild_tensor, (type(t), element_bytes(t), str(t.dtype).rpartition(".")[2], tuple(t.shape), t.requires_grad, t.grad, state)
+
+
+_C.set_reduce_helper(_reduce)
+
+
+# ---- methods
+
+
+def __copy__(self: Tensor) -> Tensor:
+    t = self.detach() if type(self) is Tensor else _C.make_subclass(type(self), self, False)
+    return t.requires_grad_(self.requires_grad) if self.is_leaf else self.view_as(self)
+
+
+def _like(fill: Callable) -> Callable:
+    def f(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
+        sizes = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
+        return fill(list(sizes), dtype=self.dtype if dtype is None else dtype, device=device, requires_grad=requires_grad)
+
+    return f
+
+
+def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    return _f.full(list(size), fill_value, dtype=self.dtype if dtype is None else dtype, device=device, requires_grad=requires_grad)
+
+
+def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    return _C.tensor(data, dtype=self.dtype if dtype is None else dtype, device=device, requires_grad=requires_grad)
+
+
+def register_post_accumulate_grad_hook(self: Tensor, hook: Callable) -> Any:
+    """Calls ``hook(self)`` after a gradient was added to ``.grad``."""
+    return _C.add_accumulated_hook(self, hook)
+
+
+def _from_functions(name: str) -> Callable:
+    def f(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        from . import _functions
+
+        return getattr(_functions, name)(self, *args, **kwargs)
+
+    return f
+
+
+def __contains__(self: Tensor, element: Any) -> bool:
+    return bool((self == element).any())
+
+
+def __reversed__(self: Tensor) -> Tensor:
+    return self.flip([0]) if self.dim() else self
+
+
+def _add(name: str, f: Callable) -> None:
+    if name not in vars(Tensor) or name == "__contains__":
+        f.__name__ = f.__qualname__ = name
+        setattr(Tensor, name, f)
+
+
+for _g in (__copy__, new_full, new_tensor, register_post_accumulate_grad_hook, __contains__, __reversed__):
+    _add(_g.__name__, _g)
+for _n in ("zeros", "ones", "empty"):
+    _add("new_" + _n, _like(getattr(_f, _n)))
+for _n in ("isclose", "allclose", "equal", "is_nonzero"):
+    _add(_n, _from_functions(_n))

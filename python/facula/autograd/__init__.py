@@ -1,0 +1,55 @@
+"""Gradients: backward, grad, functions with gradients of their own, checks, anomaly detection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import _C
+from .._modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+from .anomaly_mode import detect_anomaly, set_detect_anomaly
+from .function import Function, FunctionCtx
+from .gradcheck import GradcheckError, gradcheck, gradgradcheck
+
+__all__ = ["Function", "FunctionCtx", "GradcheckError", "Variable", "backward", "detect_anomaly", "enable_grad", "grad", "gradcheck",
+           "gradgradcheck", "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled"]
+
+Tensor = _C.Tensor
+Variable = Tensor
+
+
+def _list(x: Any) -> list:
+    return [x] if x is None or isinstance(x, Tensor) else list(x)
+
+
+def _or_none(x: Any, n: int) -> list | None:
+    if x is None:
+        return None
+    x = _list(x)
+    return None if not x or (len(x) == n and all(g is None for g in x)) else x
+
+
+def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False, *,
+             inputs: Any = None) -> None:
+    """Adds the gradients of ``tensors``, weighted by ``grad_tensors``, to ``.grad`` of the leaves, or of ``inputs`` alone."""
+    tensors = _list(tensors)
+    if inputs is not None:
+        inputs = _list(inputs)
+        if not inputs:
+            raise RuntimeError("'inputs' argument to backward() cannot be empty.")
+    _C.backward(tensors, _or_none(grad_tensors, len(tensors)), retain_graph, create_graph, inputs)
+
+
+def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+         allow_unused: bool | None = None, is_grads_batched: bool = False, materialize_grads: bool = False) -> tuple[Tensor, ...]:
+    """The gradients of ``outputs``, weighted by ``grad_outputs``, for ``inputs``; nothing is accumulated."""
+    if is_grads_batched:
+        raise NotImplementedError("grad: is_grads_batched=True is not supported; call grad once for each of the batch")
+    if materialize_grads and allow_unused is False:
+        raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
+    outputs, inputs = _list(outputs), _list(inputs)
+    unused = materialize_grads if allow_unused is None else allow_unused
+    result = _C.grad(outputs, inputs, _or_none(grad_outputs, len(outputs)), retain_graph, create_graph, unused)
+    if materialize_grads and any(g is None for g in result):
+        result = tuple(_C.functions.zeros_like(x, requires_grad=True) if g is None else g for g, x in zip(result, inputs))
+    return result

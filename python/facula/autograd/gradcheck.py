@@ -1,0 +1,184 @@
+"""Gradients against finite differences.
+
+Both are written as real matrices: each real number of an input (a complex one has two) by each real number of an output. With a
+cotangent g, a gradient is d Re(conj(g) * output) / d Re(input) + i d Re(conj(g) * output) / d Im(input).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .. import _C
+
+Tensor = _C.Tensor
+
+
+class GradcheckError(RuntimeError):
+    """A gradient does not agree with finite differences."""
+
+
+def _differentiable(x: Any) -> bool:
+    return isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())
+
+
+def _tensors(x: Any) -> tuple:
+    return (x,) if isinstance(x, Tensor) else tuple(x)
+
+
+def _reals(t: Tensor) -> list[float]:
+    """The real numbers of a tensor, in row-major order."""
+    flat = t.detach().reshape(-1).tolist()
+    return [part for z in flat for part in (z.real, z.imag)] if t.is_complex() else flat
+
+
+def _positions(t: Tensor) -> Any:
+    return itertools.product(*(range(n) for n in t.shape))
+
+
+def _numerical(f: Callable[[], tuple], x: Tensor, eps: float) -> list[list[list[float]]]:
+    """rows[real number of x][output] = derivatives of its real numbers."""
+    rows = []
+    data = x.data
+    for at in _positions(x):
+        for direction in (1.0, 1.0j) if x.is_complex() else (1.0,):
+            before = data[at].item()
+            data[at] = before + eps * direction
+            above = [_reals(y) for y in f()]
+            data[at] = before - eps * direction
+            below = [_reals(y) for y in f()]
+            data[at] = before
+            rows.append([[(a - b) / (2 * eps) for a, b in zip(up, down)] for up, down in zip(above, below)])
+    return rows
+
+
+def _analytical(y: Tensor, inputs: list[Tensor]) -> list[list[list[float]]]:
+    """columns[real number of y][input] = gradient's real numbers."""
+    columns = []
+    for at in _positions(y):
+        for direction in (1.0, 1.0j) if y.is_complex() else (1.0,):
+            cotangent = _C.functions.zeros_like(y.detach())
+            cotangent[at] = direction
+            grads = _C.grad([y], inputs, [cotangent], True, False, True)
+            for g, x in zip(grads, inputs):
+                if g is not None and (g.shape != x.shape or g.dtype != x.dtype):
+                    raise GradcheckError(f"the gradient has shape {list(g.shape)} and {g.dtype}, its input {list(x.shape)} and {x.dtype}")
+            columns.append([[0.0] * (x.numel() * (2 if x.is_complex() else 1)) if g is None else _reals(g) for g, x in zip(grads, inputs)])
+    return columns
+
+
+def _place(t: Tensor, real: int) -> str:
+    part = ""
+    if t.is_complex():
+        part, real = (" (imaginary part)" if real % 2 else " (real part)"), real // 2
+    index = []
+    for n in reversed(t.shape):
+        index.append(real % n)
+        real //= n
+    return f"{index[::-1]}{part}"
+
+
+def _table(m: list[list[float]]) -> str:
+    shown = [" ".join(f"{v: .6g}" for v in row[:8]) + (" ..." if len(row) > 8 else "") for row in m[:8]]
+    return "\n    ".join(shown + (["..."] if len(m) > 8 else []))
+
+
+def _compare(numerical: list[list[float]], analytical: list[list[float]], x: Tensor, y: Tensor, k: int, n: int, atol: float, rtol: float) -> None:
+    worst, at = -1.0, (0, 0)
+    for i, (row_n, row_a) in enumerate(zip(numerical, analytical)):
+        for j, (a, b) in enumerate(zip(row_n, row_a)):
+            excess = abs(a - b) - (atol + rtol * abs(a))
+            if not excess <= 0 and not (a == b) and (excess != excess or excess > worst):
+                worst, at = (float("inf") if excess != excess else excess), (i, j)
+    if worst < 0:
+        return
+    i, j = at
+    raise GradcheckError(
+        f"Jacobian mismatch for output {n} with respect to input {k}: d output{_place(y, j)} / d input{_place(x, i)} is "
+        f"{numerical[i][j]:.8g} by finite differences and {analytical[i][j]:.8g} by backward.\n"
+        f"  input {k}: shape {list(x.shape)}, {x.dtype}; output {n}: shape {list(y.shape)}, {y.dtype}; atol {atol}, rtol {rtol}\n"
+        f"  numerical (a row for each number of the input):\n    {_table(numerical)}\n  analytical:\n    {_table(analytical)}")
+
+
+def gradcheck(func: Callable, inputs: Any, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3, raise_exception: bool = True,
+              nondet_tol: float = 0.0, check_undefined_grad: bool = True, check_grad_dtypes: bool = False, check_batched_grad: bool = False,
+              check_forward_ad: bool = False, check_backward_ad: bool = True, fast_mode: bool = False, masked: bool | None = None) -> bool:
+    """Do the gradients of ``func(*inputs)`` agree with central differences?
+
+    Inputs that require gradients should be float64 or complex128. Every element is checked, also with ``fast_mode``; gradients
+    must be the same (up to ``nondet_tol``) when computed twice.
+    """
+    try:
+        return _gradcheck(func, inputs, eps, atol, rtol, nondet_tol)
+    except GradcheckError:
+        if raise_exception:
+            raise
+        return False
+
+
+def _gradcheck(func: Callable, inputs: Any, eps: float, atol: float, rtol: float, nondet_tol: float) -> bool:
+    inputs = _tensors(inputs)
+    checked = [x for x in inputs if _differentiable(x) and x.requires_grad]
+    if not checked:
+        raise ValueError("gradcheck expects at least one input tensor that requires gradient, but none of them have requires_grad=True.")
+    for k, x in enumerate(checked):
+        if x.dtype not in (_C.float64, _C.complex128):
+            import warnings
+
+            warnings.warn(f"Input #{k} requires gradient and is not a double precision floating point or complex. This check will likely "
+                          "fail if all the inputs are not of double precision floating point or complex.", stacklevel=4)
+        if any(s == 0 and n > 1 for s, n in zip(x.stride(), x.shape)):
+            raise RuntimeError(f"gradcheck: input {k} has overlapping memory (a stride of 0); give a contiguous copy")
+
+    def outputs() -> tuple:
+        return tuple(y for y in _tensors(func(*inputs)) if _differentiable(y))
+
+    ys = outputs()
+    if not ys:
+        raise ValueError("gradcheck expects func to give at least one floating point or complex tensor")
+    numerical = [_numerical(outputs, x, eps) for x in checked]
+    for n, y in enumerate(ys):
+        columns = _analytical(y, checked) if y.requires_grad else None
+        if columns is not None:
+            again = _analytical(y, checked)
+            for k in range(len(checked)):
+                for a, b in zip((v for c in columns for v in c[k]), (v for c in again for v in c[k])):
+                    if not (abs(a - b) <= nondet_tol or (a != a and b != b)):
+                        raise GradcheckError(f"Backward is not reentrant: the gradient of output {n} for input {k} was {a:.8g}, then {b:.8g}")
+        for k, x in enumerate(checked):
+            by_input = [row[n] for row in numerical[k]]
+            if columns is None:
+                backward = [[0.0] * len(row) for row in by_input]
+            else:
+                backward = [[c[k][i] for c in columns] for i in range(len(by_input))]
+            _compare(by_input, backward, x, y, k, n, atol, rtol)
+    return True
+
+
+def gradgradcheck(func: Callable, inputs: Any, grad_outputs: Any = None, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3,
+                  gen_non_contig_grad_outputs: bool = False, raise_exception: bool = True, nondet_tol: float = 0.0, **_: Any) -> bool:
+    """Do the gradients of the gradients agree with finite differences?"""
+    inputs = _tensors(inputs)
+    ys = [y for y in _tensors(func(*inputs)) if _differentiable(y) and y.requires_grad]
+    if grad_outputs is None:
+        cotangents = []
+        for y in ys:
+            g = _C.functions.randn(list(y.shape), dtype=_C.float64)
+            if y.is_complex():
+                g = g + _C.functions.randn(list(y.shape), dtype=_C.float64) * 1j
+            if gen_non_contig_grad_outputs and y.dim():
+                g = _C.functions.stack([g, g], -1)[..., 0]
+            cotangents.append(g.to(y.dtype).detach().requires_grad_())
+    else:
+        cotangents = list(_tensors(grad_outputs))
+    count = len(cotangents)
+
+    def first_gradients(*args: Any) -> tuple:
+        given, weights = args[:-count], args[-count:]
+        outputs = [y for y in _tensors(func(*given)) if _differentiable(y) and y.requires_grad]
+        wanted = [x for x in given if _differentiable(x) and x.requires_grad]
+        return tuple(g for g in _C.grad(outputs, wanted, list(weights), True, True, True) if g is not None)
+
+    return gradcheck(first_gradients, (*inputs, *cotangents), eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception,
+                     nondet_tol=nondet_tol)

@@ -1,0 +1,405 @@
+"""Schedules of learning rates. Call ``step()`` after each optimizer step, or each epoch, as the schedule counts.
+
+Every schedule sets ``lr`` of its optimizer's groups from the current ``lr`` or from ``initial_lr``, the rate at its start.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from .optimizer import Optimizer
+
+__all__ = ["LRScheduler", "LambdaLR", "StepLR", "MultiStepLR", "ExponentialLR", "CosineAnnealingLR", "LinearLR", "ConstantLR",
+           "SequentialLR", "OneCycleLR", "ReduceLROnPlateau"]
+
+
+def _for_groups(value: Any, optimizer: Optimizer, name: str) -> list:
+    """One value for each group."""
+    if not isinstance(value, (list, tuple)):
+        return [value] * len(optimizer.param_groups)
+    if len(value) != len(optimizer.param_groups):
+        raise ValueError(f"expected {len(optimizer.param_groups)} values for {name}, one for each parameter group, got {len(value)}")
+    return list(value)
+
+
+class LRScheduler:
+    """Base: subclasses define ``get_lr``, which gives the rates of all groups at ``last_epoch``."""
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        self.optimizer = optimizer
+        for k, group in enumerate(optimizer.param_groups):
+            if last_epoch == -1:
+                group.setdefault("initial_lr", group["lr"])
+            elif "initial_lr" not in group:
+                raise KeyError(f"param 'initial_lr' is not specified in param_groups[{k}] when resuming an optimizer")
+        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+        self.last_epoch = last_epoch
+        self._step_count = 0
+        self._warned = False
+        optimizer._opt_called = False
+        self.step()
+
+    def get_lr(self) -> list[float]:
+        raise NotImplementedError(f"{type(self).__name__} must define get_lr()")
+
+    def _current(self) -> list[float]:
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def get_last_lr(self) -> list[float]:
+        """The rates that the last step set."""
+        return self._last_lr
+
+    def step(self, epoch: int | None = None) -> None:
+        """Moves on by one, or to ``epoch``."""
+        self._step_count += 1
+        if self._step_count == 2 and not self.optimizer._opt_called and not self._warned:
+            import warnings
+
+            self._warned = True
+            warnings.warn("Detected call of `lr_scheduler.step()` before `optimizer.step()`. You should call them in the opposite order; "
+                          "otherwise the first value of the learning rate schedule is skipped.", UserWarning, stacklevel=2)
+        if epoch is None:
+            self.last_epoch += 1
+            rates = self.get_lr()
+        else:
+            self.last_epoch = epoch
+            closed_form = getattr(self, "_get_closed_form_lr", None)
+            rates = closed_form() if closed_form else self.get_lr()
+        for group, lr in zip(self.optimizer.param_groups, rates):
+            group["lr"] = lr
+        self._last_lr = self._current()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the optimizer."""
+        return {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "_warned")}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.__dict__.update(state_dict)
+
+
+_LRScheduler = LRScheduler
+
+
+class LambdaLR(LRScheduler):
+    """initial_lr * lr_lambda(epoch)."""
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Any, last_epoch: int = -1) -> None:
+        self.lr_lambdas: list[Callable[[int], float]] = _for_groups(lr_lambda, optimizer, "lr_lambda")
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        return [base * f(self.last_epoch) for base, f in zip(self.base_lrs, self.lr_lambdas)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Without functions; the attributes of callable objects are kept."""
+        state = super().state_dict()
+        state["lr_lambdas"] = [None if isinstance(f, types.FunctionType) else f.__dict__.copy() for f in self.lr_lambdas]
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        state = dict(state_dict)
+        saved = state.pop("lr_lambdas")
+        super().load_state_dict(state)
+        for f, attributes in zip(self.lr_lambdas, saved):
+            if attributes is not None:
+                f.__dict__.update(attributes)
+
+
+class StepLR(LRScheduler):
+    """Times ``gamma`` every ``step_size`` epochs."""
+
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        if self.last_epoch == 0 or self.last_epoch % self.step_size:
+            return self._current()
+        return [lr * self.gamma for lr in self._current()]
+
+    def _get_closed_form_lr(self) -> list[float]:
+        return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
+
+
+class MultiStepLR(LRScheduler):
+    """Times ``gamma`` at each of the milestones."""
+
+    def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1) -> None:
+        self.milestones, self.gamma = Counter(milestones), gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        if self.last_epoch not in self.milestones:
+            return self._current()
+        return [lr * self.gamma ** self.milestones[self.last_epoch] for lr in self._current()]
+
+    def _get_closed_form_lr(self) -> list[float]:
+        passed = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
+        return [base * self.gamma**passed for base in self.base_lrs]
+
+
+class ExponentialLR(LRScheduler):
+    """Times ``gamma`` every epoch."""
+
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        return self._current() if self.last_epoch == 0 else [lr * self.gamma for lr in self._current()]
+
+    def _get_closed_form_lr(self) -> list[float]:
+        return [base * self.gamma**self.last_epoch for base in self.base_lrs]
+
+
+class CosineAnnealingLR(LRScheduler):
+    """Half a cosine from the initial rate to ``eta_min`` in ``T_max`` epochs, then up again.  Loshchilov and Hutter, 2016."""
+
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
+        self.T_max, self.eta_min = T_max, eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        if self.last_epoch == 0:
+            return self._current()
+        if self._step_count == 1:
+            return self._get_closed_form_lr()
+        if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # the previous rate was eta_min: no ratio to it
+            rise = (1 - math.cos(math.pi / self.T_max)) / 2
+            return [lr + (base - self.eta_min) * rise for base, lr in zip(self.base_lrs, self._current())]
+        ratio = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / (1 + math.cos(math.pi * (self.last_epoch - 1) / self.T_max))
+        return [ratio * (lr - self.eta_min) + self.eta_min for lr in self._current()]
+
+    def _get_closed_form_lr(self) -> list[float]:
+        part = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
+        return [self.eta_min + (base - self.eta_min) * part for base in self.base_lrs]
+
+
+class LinearLR(LRScheduler):
+    """A factor that goes from ``start_factor`` to ``end_factor`` in ``total_iters`` epochs, and stays."""
+
+    def __init__(self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5,
+                 last_epoch: int = -1) -> None:
+        if not 0 < start_factor <= 1.0:
+            raise ValueError("Starting multiplicative factor expected to be greater than 0 and less or equal to 1.")
+        if not 0 <= end_factor <= 1.0:
+            raise ValueError("Ending multiplicative factor expected to be between 0 and 1.")
+        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        if self.last_epoch == 0:
+            return [lr * self.start_factor for lr in self._current()]
+        if self.last_epoch > self.total_iters:
+            return self._current()
+        rise = self.end_factor - self.start_factor
+        factor = 1.0 + rise / (self.total_iters * self.start_factor + (self.last_epoch - 1) * rise)
+        return [lr * factor for lr in self._current()]
+
+    def _get_closed_form_lr(self) -> list[float]:
+        done = min(self.total_iters, self.last_epoch) / self.total_iters
+        return [base * (self.start_factor + (self.end_factor - self.start_factor) * done) for base in self.base_lrs]
+
+
+class ConstantLR(LRScheduler):
+    """Times ``factor`` for the first ``total_iters`` epochs."""
+
+    def __init__(self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
+        if not 0 <= factor <= 1.0:
+            raise ValueError("Constant multiplicative factor expected to be between 0 and 1.")
+        self.factor, self.total_iters = factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        if self.last_epoch == 0:
+            return [lr * self.factor for lr in self._current()]
+        return [lr / self.factor for lr in self._current()] if self.last_epoch == self.total_iters else self._current()
+
+    def _get_closed_form_lr(self) -> list[float]:
+        return [base * (self.factor if self.last_epoch < self.total_iters else 1) for base in self.base_lrs]
+
+
+class SequentialLR(LRScheduler):
+    """One schedule after the other; the next begins, from its own epoch 0, at each of the milestones."""
+
+    def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_epoch: int = -1) -> None:
+        if not schedulers:
+            raise ValueError("SequentialLR expects at least one scheduler to be chained, but got no scheduler.")
+        for k, s in enumerate(schedulers):
+            if s.optimizer is not optimizer:
+                raise ValueError(f"SequentialLR expects all schedulers to belong to its optimizer, but scheduler {k} does not")
+        if len(milestones) != len(schedulers) - 1:
+            raise ValueError(f"SequentialLR expects one milestone less than schedulers, but got {len(schedulers)} schedulers and "
+                             f"{len(milestones)} milestones")
+        self.optimizer = optimizer
+        self._schedulers, self._milestones = list(schedulers), list(milestones)
+        self.last_epoch = last_epoch + 1
+        # Making the schedules has stepped each of them once: back to the initial rates, and step the first alone.
+        for group in optimizer.param_groups:
+            group["lr"] = group["initial_lr"]
+        for s in self._schedulers:
+            s.last_epoch -= 1
+            s._step_count -= 1
+        self._schedulers[0].step()
+        self._last_lr = self._schedulers[0].get_last_lr()
+
+    def step(self) -> None:  # type: ignore[override]
+        self.last_epoch += 1
+        at = bisect_right(self._milestones, self.last_epoch)
+        if at > 0 and self._milestones[at - 1] == self.last_epoch:
+            self._schedulers[at].step(0)
+        else:
+            self._schedulers[at].step()
+        self._last_lr = self._schedulers[at].get_last_lr()
+
+    def state_dict(self) -> dict[str, Any]:
+        state = {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "_schedulers")}
+        state["_schedulers"] = [s.state_dict() for s in self._schedulers]
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        state = dict(state_dict)
+        for s, saved in zip(self._schedulers, state.pop("_schedulers")):
+            s.load_state_dict(saved)
+        self.__dict__.update(state)
+
+
+class OneCycleLR(LRScheduler):
+    """Up from max_lr / div_factor to ``max_lr``, then down to max_lr / (div_factor * final_div_factor); momentum the other way.
+
+    Steps count batches. Source: Smith and Topin, "Super-Convergence", 2017.
+    """
+
+    def __init__(self, optimizer: Optimizer, max_lr: Any, total_steps: int | None = None, epochs: int | None = None,
+                 steps_per_epoch: int | None = None, pct_start: float = 0.3, anneal_strategy: str = "cos", cycle_momentum: bool = True,
+                 base_momentum: Any = 0.85, max_momentum: Any = 0.95, div_factor: float = 25.0, final_div_factor: float = 1e4,
+                 three_phase: bool = False, last_epoch: int = -1) -> None:
+        if total_steps is None:
+            if epochs is None or steps_per_epoch is None:
+                raise ValueError("You must define either total_steps OR (epochs AND steps_per_epoch)")
+            for name, value in (("epochs", epochs), ("steps_per_epoch", steps_per_epoch)):
+                if not isinstance(value, int) or value <= 0:
+                    raise ValueError(f"Expected positive integer {name}, but got {value}")
+            total_steps = epochs * steps_per_epoch
+        elif not isinstance(total_steps, int) or total_steps <= 0:
+            raise ValueError(f"Expected positive integer total_steps, but got {total_steps}")
+        if not isinstance(pct_start, float) or not 0 <= pct_start <= 1:
+            raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
+        if anneal_strategy not in ("cos", "linear"):
+            raise ValueError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
+        self.total_steps, self._anneal_func_type = total_steps, anneal_strategy
+        peak = float(pct_start * total_steps) - 1
+        ends = [(peak, "initial_lr", "max_lr", "max_momentum", "base_momentum")]
+        if three_phase:
+            ends.append((float(2 * pct_start * total_steps) - 2, "max_lr", "initial_lr", "base_momentum", "max_momentum"))
+            ends.append((total_steps - 1, "initial_lr", "min_lr", "max_momentum", "max_momentum"))
+        else:
+            ends.append((total_steps - 1, "max_lr", "min_lr", "base_momentum", "max_momentum"))
+        keys = ("end_step", "start_lr", "end_lr", "start_momentum", "end_momentum")
+        self._schedule_phases = [dict(zip(keys, end)) for end in ends]
+        if last_epoch == -1:
+            for group, top in zip(optimizer.param_groups, _for_groups(max_lr, optimizer, "max_lr")):
+                group["initial_lr"] = top / div_factor
+                group["max_lr"] = top
+                group["min_lr"] = group["initial_lr"] / final_div_factor
+        self.cycle_momentum = cycle_momentum
+        self.use_beta1 = "betas" in optimizer.defaults
+        if cycle_momentum:
+            if not self.use_beta1 and "momentum" not in optimizer.defaults:
+                raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
+            if last_epoch == -1:
+                for group, low, high in zip(optimizer.param_groups, _for_groups(base_momentum, optimizer, "base_momentum"),
+                                            _for_groups(max_momentum, optimizer, "max_momentum")):
+                    self._set_momentum(group, high)
+                    group["max_momentum"], group["base_momentum"] = high, low
+        super().__init__(optimizer, last_epoch)
+
+    def _set_momentum(self, group: dict[str, Any], momentum: float) -> None:
+        if self.use_beta1:
+            group["betas"] = (momentum, *group["betas"][1:])
+        else:
+            group["momentum"] = momentum
+
+    def _anneal(self, start: float, end: float, part: float) -> float:
+        if self._anneal_func_type == "cos":
+            return end + (start - end) / 2.0 * (math.cos(math.pi * part) + 1)
+        return (end - start) * part + start
+
+    def get_lr(self) -> list[float]:
+        at = self.last_epoch
+        if at > self.total_steps:
+            raise ValueError(f"Tried to step {at} times. The specified number of total steps is {self.total_steps}")
+        begin = 0.0
+        for phase in self._schedule_phases:
+            if at <= phase["end_step"] or phase is self._schedule_phases[-1]:
+                break
+            begin = phase["end_step"]
+        part = (at - begin) / (phase["end_step"] - begin) if phase["end_step"] != begin else 1.0
+        rates = []
+        for group in self.optimizer.param_groups:
+            rates.append(self._anneal(group[phase["start_lr"]], group[phase["end_lr"]], part))
+            if self.cycle_momentum:
+                self._set_momentum(group, self._anneal(group[phase["start_momentum"]], group[phase["end_momentum"]], part))
+        return rates
+
+
+class ReduceLROnPlateau(LRScheduler):
+    """Times ``factor`` when a metric, given to ``step(metric)``, has not improved for more than ``patience`` epochs."""
+
+    def __init__(self, optimizer: Optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10, threshold: float = 1e-4,
+                 threshold_mode: str = "rel", cooldown: int = 0, min_lr: Any = 0, eps: float = 1e-8) -> None:
+        if factor >= 1.0:
+            raise ValueError("Factor should be < 1.0.")
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        if mode not in ("min", "max"):
+            raise ValueError(f"mode {mode} is unknown!")
+        if threshold_mode not in ("rel", "abs"):
+            raise ValueError(f"threshold mode {threshold_mode} is unknown!")
+        self.optimizer = optimizer
+        self.mode, self.factor, self.patience = mode, factor, patience
+        self.threshold, self.threshold_mode, self.cooldown, self.eps = threshold, threshold_mode, cooldown, eps
+        self.min_lrs = _for_groups(min_lr, optimizer, "min_lr")
+        self.default_min_lr = self.min_lrs[0]
+        self.last_epoch = 0
+        self._last_lr = self._current()
+        self._reset()
+
+    def _reset(self) -> None:
+        self.best = math.inf if self.mode == "min" else -math.inf
+        self.cooldown_counter = self.num_bad_epochs = 0
+
+    @property
+    def in_cooldown(self) -> bool:
+        return self.cooldown_counter > 0
+
+    def is_better(self, a: float, best: float) -> bool:
+        sign = 1 if self.mode == "min" else -1
+        if self.threshold_mode == "rel":
+            return sign * a < sign * best * (1 - sign * self.threshold)
+        return sign * a < sign * best - self.threshold
+
+    def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
+        value = float(metrics)
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        if self.is_better(value, self.best):
+            self.best, self.num_bad_epochs = value, 0
+        else:
+            self.num_bad_epochs += 1
+        if self.in_cooldown:
+            self.cooldown_counter -= 1
+            self.num_bad_epochs = 0
+        if self.num_bad_epochs > self.patience:
+            for group, low in zip(self.optimizer.param_groups, self.min_lrs):
+                lr = max(group["lr"] * self.factor, low)
+                if group["lr"] - lr > self.eps:
+                    group["lr"] = lr
+            self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
+        self._last_lr = self._current()

@@ -1,0 +1,224 @@
+"""Optimizer: the base of what updates parameters from their gradients."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from functools import wraps
+from itertools import chain
+from typing import Any
+
+from .. import _C
+
+Tensor = _C.Tensor
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = _Required()
+
+
+def _with_hooks(step: Callable) -> Callable:
+    @wraps(step)
+    def f(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        for hook in list(self._step_pre_hooks.values()):
+            changed = hook(self, args, kwargs)
+            if changed is not None:
+                args, kwargs = changed
+        result = step(self, *args, **kwargs)
+        self._opt_called = True
+        for hook in list(self._step_post_hooks.values()):
+            hook(self, args, kwargs)
+        return result
+
+    return f
+
+
+class Optimizer:
+    """Holds parameters in groups, each with its options, and a state for each parameter.
+
+    Subclasses define ``step(closure=None)``. ``params`` is an iterable of tensors, of (name, tensor), or of dicts with
+    "params" and options that differ from ``defaults``.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "step" in cls.__dict__:
+            cls.step = _with_hooks(cls.__dict__["step"])  # type: ignore[method-assign]
+
+    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+        if isinstance(params, Tensor):
+            raise TypeError(f"params argument given to the optimizer should be an iterable of Tensors or dicts, but got {type(params).__name__}")
+        self.defaults = defaults
+        self.state: defaultdict[Tensor, Any] = defaultdict(dict)
+        self.param_groups: list[dict[str, Any]] = []
+        self._make_transient()
+        groups = list(params)
+        if not groups:
+            raise ValueError("optimizer got an empty parameter list")
+        for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
+            self.add_param_group(group)
+
+    def _make_transient(self) -> None:
+        """What is not part of the state: hooks."""
+        self._opt_called = False
+        self._step_pre_hooks: OrderedDict[int, Callable] = OrderedDict()
+        self._step_post_hooks: OrderedDict[int, Callable] = OrderedDict()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_transient()
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for k, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {k}")
+            lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
+        return "\n".join([*lines, ")"])
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds parameters with options of their own."""
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        params = param_group["params"]
+        if isinstance(params, Tensor):
+            params = [params]
+        elif isinstance(params, (set, frozenset)):
+            raise TypeError("optimizer parameters need to be organized in ordered collections, but the ordering of tensors in sets "
+                            "will change between runs. Please use a list instead.")
+        params = list(params)
+        names = [p[0] for p in params if isinstance(p, tuple)]
+        if names:
+            if len(names) != len(params):
+                raise ValueError("all optimizer params should be with/without names. Some param names are missing")
+            params = [p[1] for p in params]
+        group = {**param_group, "params": params}
+        if names:
+            group["param_names"] = names
+        for p in params:
+            if not isinstance(p, Tensor):
+                raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}")
+            if not p.is_leaf and not getattr(p, "retains_grad", False):
+                raise ValueError("can't optimize a non-leaf Tensor")
+        for key, default in self.defaults.items():
+            if default is required and key not in group:
+                raise ValueError(f"parameter group didn't specify a value of required optimization parameter {key}")
+            group.setdefault(key, default)
+        if len({id(p) for p in params}) != len(params):
+            import warnings
+
+            warnings.warn("optimizer contains a parameter group with duplicate parameters; in future, this will cause an error", stacklevel=3)
+        seen = {id(p) for g in self.param_groups for p in g["params"]}
+        if any(id(p) in seen for p in params):
+            raise ValueError("some parameters appear in more than one parameter group")
+        self.param_groups.append(group)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forgets the gradients of all parameters, or fills them with zeros."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if set_to_none:
+                    p.grad = None
+                elif p.grad is not None:
+                    p.grad = p.grad.detach()
+                    p.grad.zero_()
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must define step()")
+
+    def _loss_of(self, closure: Callable[[], Any] | None) -> Any:
+        if closure is None:
+            return None
+        with _C.GradMode(True):
+            return closure()
+
+    # ---- hooks
+
+    def _hook(self, hooks: OrderedDict[int, Callable], hook: Callable) -> Any:
+        from ..nn.modules.module import RemovableHandle
+
+        handle = RemovableHandle(hooks)
+        hooks[handle.id] = hook
+        return handle
+
+    def register_step_pre_hook(self, hook: Callable) -> Any:
+        """Calls ``hook(optimizer, args, kwargs)`` before every step; it may return new (args, kwargs)."""
+        return self._hook(self._step_pre_hooks, hook)
+
+    def register_step_post_hook(self, hook: Callable) -> Any:
+        """Calls ``hook(optimizer, args, kwargs)`` after every step."""
+        return self._hook(self._step_post_hooks, hook)
+
+    # ---- state, in PyTorch's format: parameters are numbered in the order of the groups
+
+    def state_dict(self) -> dict[str, Any]:
+        """{"state": {number: state of a parameter}, "param_groups": [options, with "params" as numbers]}."""
+        numbers: dict[int, int] = {}
+        groups = []
+        for group in self.param_groups:
+            for p in group["params"]:
+                numbers.setdefault(id(p), len(numbers))
+            groups.append({**{k: v for k, v in group.items() if k != "params"}, "params": [numbers[id(p)] for p in group["params"]]})
+        state = {numbers[id(p)]: self._export_state(s) for p, s in self.state.items() if id(p) in numbers}
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes over a state_dict of an optimizer over parameters of the same number and order."""
+        groups, saved_groups = self.param_groups, deepcopy(state_dict["param_groups"])
+        if len(groups) != len(saved_groups):
+            raise ValueError(f"loaded state dict has a different number of parameter groups: {len(saved_groups)}, but the optimizer has {len(groups)}")
+        for k, (group, saved) in enumerate(zip(groups, saved_groups)):
+            if len(group["params"]) != len(saved["params"]):
+                raise ValueError(f"loaded state dict contains a parameter group that doesn't match the size of optimizer's group: group {k} has "
+                                 f"{len(saved['params'])} parameters, the optimizer's has {len(group['params'])}")
+        numbers = chain.from_iterable(g["params"] for g in saved_groups)
+        by_number = dict(zip(numbers, chain.from_iterable(g["params"] for g in groups)))
+        state: defaultdict[Any, Any] = defaultdict(dict)
+        for number, saved in state_dict["state"].items():
+            if number in by_number:
+                p = by_number[number]
+                state[p] = self._import_state({k: self._like_parameter(k, v, p) for k, v in saved.items()})
+            else:
+                state[number] = saved
+        self.state = state
+        self.param_groups = [{**saved, "params": group["params"]} for group, saved in zip(groups, saved_groups)]
+        for group in self.param_groups:
+            for key, default in self.defaults.items():
+                group.setdefault(key, default)
+
+    @staticmethod
+    def _like_parameter(key: str, value: Any, p: Tensor) -> Any:
+        """A copy of a loaded value; tensors in the parameter's dtype, but for counters."""
+        if not isinstance(value, Tensor):
+            return deepcopy(value)
+        value = value.detach()
+        keep = key == "step" or not (p.is_floating_point() and value.is_floating_point())
+        return value.clone() if keep or value.dtype == p.dtype else value.to(p.dtype)
+
+    def _export_state(self, state: Any) -> Any:
+        return dict(state) if isinstance(state, dict) else state
+
+    def _import_state(self, state: dict[str, Any]) -> dict[str, Any]:
+        return state
+
+
+def check_options(**options: tuple[Any, bool]) -> None:
+    """Raises ValueError at the first option whose condition does not hold: name=(value, condition)."""
+    for name, (value, valid) in options.items():
+        if not valid:
+            raise ValueError(f"Invalid {name.replace('_', ' ')} value: {value}")
+
+
+def parameters_with_grad(group: dict[str, Any], optimizer: str) -> Iterable[Tensor]:
+    params = [p for p in group["params"] if p.grad is not None]
+    for p in params:
+        if p.grad.shape != p.shape:
+            raise RuntimeError(f"{optimizer}: the gradient of a parameter of shape {list(p.shape)} has shape {list(p.grad.shape)}")
+    return params

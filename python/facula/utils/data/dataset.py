@@ -1,0 +1,112 @@
+"""Data sets: by index, or as a stream."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, Generic, TypeVar
+
+from ... import _C
+
+Tensor = _C.Tensor
+T = TypeVar("T", covariant=True)
+
+
+class Dataset(Generic[T]):
+    """Gives samples by index: subclasses define ``__getitem__`` and usually ``__len__``.
+
+    ``__getitems__(indices)``, if defined, gives a list of samples at once.
+    """
+
+    def __getitem__(self, index: Any) -> T:
+        raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
+
+    def __add__(self, other: Dataset) -> ConcatDataset:
+        return ConcatDataset([self, other])
+
+
+class IterableDataset(Dataset[T]):
+    """A stream of samples: subclasses define ``__iter__``."""
+
+    def __iter__(self) -> Iterator[T]:
+        raise NotImplementedError("Subclasses of IterableDataset should implement __iter__.")
+
+
+class TensorDataset(Dataset):
+    """Sample k is the k-th slice of each tensor."""
+
+    def __init__(self, *tensors: Tensor) -> None:
+        if any(tensors[0].shape[0] != t.shape[0] for t in tensors):
+            raise ValueError(f"TensorDataset: tensors must have equally many samples, got {[t.shape[0] for t in tensors]}")
+        self.tensors = tensors
+
+    def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
+        return tuple(t[index] for t in self.tensors)
+
+    def __len__(self) -> int:
+        return self.tensors[0].shape[0]
+
+
+class Subset(Dataset[T]):
+    """The samples of another data set at ``indices``."""
+
+    def __init__(self, dataset: Dataset[T], indices: Sequence[int]) -> None:
+        self.dataset, self.indices = dataset, indices
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, list):
+            return self.dataset[[self.indices[i] for i in index]]
+        return self.dataset[self.indices[index]]
+
+    def __getitems__(self, indices: list[int]) -> list:
+        wanted = [self.indices[i] for i in indices]
+        many = getattr(self.dataset, "__getitems__", None)
+        return many(wanted) if callable(many) else [self.dataset[i] for i in wanted]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class ConcatDataset(Dataset[T]):
+    """Data sets one after the other."""
+
+    def __init__(self, datasets: Iterable[Dataset]) -> None:
+        self.datasets = list(datasets)
+        if not self.datasets:
+            raise ValueError("datasets should not be an empty iterable")
+        if any(isinstance(d, IterableDataset) for d in self.datasets):
+            raise TypeError("ConcatDataset does not support IterableDataset")
+        self.cumulative_sizes = list(accumulate(len(d) for d in self.datasets))  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return self.cumulative_sizes[-1]
+
+    def __getitem__(self, index: int) -> Any:
+        if index < 0:
+            if -index > len(self):
+                raise ValueError("absolute value of index should not exceed dataset length")
+            index += len(self)
+        k = bisect_right(self.cumulative_sizes, index)
+        if k == len(self.datasets):
+            raise IndexError(f"index {index} is out of range for a ConcatDataset of {len(self)} samples")
+        return self.datasets[k][index - (self.cumulative_sizes[k - 1] if k else 0)]
+
+
+def random_split(dataset: Dataset[T], lengths: Sequence[float], generator: Any = None) -> list[Subset[T]]:
+    """Parts of these sizes, or fractions that add up to 1, chosen at random and without overlap."""
+    n = len(dataset)  # type: ignore[arg-type]
+    if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
+        for k, part in enumerate(lengths):
+            if part < 0 or part > 1:
+                raise ValueError(f"Fraction at index {k} is not between 0 and 1")
+        sizes = [math.floor(n * part) for part in lengths]
+        for k in range(n - sum(sizes)):
+            sizes[k % len(sizes)] += 1
+    else:
+        sizes = [int(length) for length in lengths]
+    if sum(sizes) != n:
+        raise ValueError("Sum of input lengths does not equal the length of the input dataset!")
+    order = _C.functions.randperm(n, generator=generator).tolist()
+    return [Subset(dataset, order[end - size : end]) for end, size in zip(accumulate(sizes), sizes)]

@@ -1,0 +1,146 @@
+"""Samplers: the order of indices, and their batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from typing import Any, Generic, TypeVar
+
+from ... import _C
+
+Tensor = _C.Tensor
+T = TypeVar("T", covariant=True)
+
+
+class Sampler(Generic[T]):
+    """Iterates over indices; subclasses define ``__iter__``."""
+
+    def __iter__(self) -> Iterator[T]:
+        raise NotImplementedError
+
+
+class SequentialSampler(Sampler[int]):
+    """0, 1, 2, ..."""
+
+    def __init__(self, data_source: Sized) -> None:
+        self.data_source = data_source
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.data_source)))
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+
+class RandomSampler(Sampler[int]):
+    """A random order, or with ``replacement`` random picks. Without ``generator``, one seeded from the default generator."""
+
+    def __init__(self, data_source: Sized, replacement: bool = False, num_samples: int | None = None, generator: Any = None) -> None:
+        if not isinstance(replacement, bool):
+            raise TypeError(f"replacement should be a boolean value, but got replacement={replacement}")
+        if num_samples is not None and (not isinstance(num_samples, int) or num_samples <= 0):
+            raise ValueError(f"num_samples should be a positive integer value, but got num_samples={num_samples}")
+        self.data_source, self.replacement, self._num_samples, self.generator = data_source, replacement, num_samples, generator
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.data_source) if self._num_samples is None else self._num_samples
+
+    def order(self) -> Tensor:
+        """All indices of one pass."""
+        n, count = len(self.data_source), self.num_samples
+        generator = self.generator
+        if generator is None:
+            generator = _C.Generator().manual_seed(draw_seed())
+        if self.replacement:
+            return _C.functions.randint(0, n, [count], generator=generator)
+        passes = [_C.functions.randperm(n, generator=generator) for _ in range(-(-count // n) if n else 0)]
+        if len(passes) == 1:
+            return passes[0][:count]
+        return _C.functions.cat(passes)[:count] if passes else _C.functions.empty([0], dtype=_C.int64)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.order().tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class SubsetRandomSampler(Sampler[int]):
+    """The given indices in a random order."""
+
+    def __init__(self, indices: Sequence[int], generator: Any = None) -> None:
+        self.indices, self.generator = indices, generator
+
+    def __iter__(self) -> Iterator[int]:
+        for k in _C.functions.randperm(len(self.indices), generator=self.generator).tolist():
+            yield self.indices[k]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class WeightedRandomSampler(Sampler[int]):
+    """Indices picked with probabilities in proportion to ``weights``."""
+
+    def __init__(self, weights: Sequence[float], num_samples: int, replacement: bool = True, generator: Any = None) -> None:
+        if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples <= 0:
+            raise ValueError(f"num_samples should be a positive integer value, but got num_samples={num_samples}")
+        if not isinstance(replacement, bool):
+            raise ValueError(f"replacement should be a boolean value, but got replacement={replacement}")
+        self.weights = _C.as_tensor(weights, dtype=_C.float64)
+        if self.weights.dim() != 1:
+            raise ValueError(f"weights should be a 1d sequence but given weights have shape {tuple(self.weights.shape)}")
+        if bool((self.weights < 0).any()) or not float(self.weights.sum()) > 0:
+            raise ValueError("weights must not be negative, and not all zero")
+        if not replacement and num_samples > int((self.weights > 0).sum()):
+            raise ValueError(f"cannot pick {num_samples} different samples of {int((self.weights > 0).sum())} with a weight")
+        self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
+
+    def __iter__(self) -> Iterator[int]:
+        f = _C.functions
+        if self.replacement:
+            # Inverse of the cumulative distribution, in Python: weights are few beside the samples they pick.
+            from bisect import bisect_right
+
+            sums = f.cumsum(self.weights, 0).tolist()
+            draws = (f.rand([self.num_samples], dtype=_C.float64, generator=self.generator) * sums[-1]).tolist()
+            last = max(k for k, w in enumerate(self.weights.tolist()) if w > 0)
+            yield from (min(bisect_right(sums, u), last) for u in draws)
+        else:
+            # The smallest of exponential arrival times come in the order of weighted picks (Efraimidis and Spirakis, 2006).
+            u = f.rand([len(self.weights)], dtype=_C.float64, generator=self.generator)
+            arrival = -f.log(1 - u) / self.weights
+            yield from f.argsort(arrival)[: self.num_samples].tolist()
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class BatchSampler(Sampler[list]):
+    """Lists of ``batch_size`` indices of another sampler."""
+
+    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
+        if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
+            raise ValueError(f"batch_size should be a positive integer value, but got batch_size={batch_size}")
+        if not isinstance(drop_last, bool):
+            raise ValueError(f"drop_last should be a boolean value, but got drop_last={drop_last}")
+        self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        batch: list[int] = []
+        for index in self.sampler:
+            batch.append(index)
+            if len(batch) == self.batch_size:
+                yield batch
+                batch = []
+        if batch and not self.drop_last:
+            yield batch
+
+    def __len__(self) -> int:
+        n = len(self.sampler)  # type: ignore[arg-type]
+        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+
+
+def draw_seed(generator: Any = None) -> int:
+    """A seed for another generator."""
+    return int(_C.functions.randint(0, 2**63 - 1, [1], generator=generator).item())

@@ -1,0 +1,322 @@
+"""Worker processes of a DataLoader.
+
+Each has a socket pair: indices go one way, batches come back. The tensors of a batch lie in one block of anonymous shared
+memory, whose descriptor travels with the message; nothing has a name, so nothing is left behind however a process ends.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import pickle
+import sys
+import traceback
+from collections.abc import Iterator
+from multiprocessing import connection, get_context, parent_process, reduction
+from typing import Any, NamedTuple
+
+from ... import _C
+from ..._tensor import from_elements
+
+Tensor = _C.Tensor
+_ALIGN = 64
+
+
+class WorkerInfo(NamedTuple):
+    """What a worker knows of itself."""
+
+    id: int
+    num_workers: int
+    seed: int
+    dataset: Any
+
+
+_info: WorkerInfo | None = None
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """In a worker: its id, num_workers, seed and data set; elsewhere None."""
+    return _info
+
+
+# ---- messages
+
+
+class _Pickler(pickle.Pickler):
+    """Leaves the elements of plain tensors out, in ``tensors``."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self.tensors: list[tuple[int, Tensor]] = []
+        self.bytes = 0
+
+    def persistent_id(self, o: Any) -> Any:
+        if type(o) is not Tensor or not o.is_leaf:
+            return None
+        t = o.detach().contiguous()
+        at = self.bytes
+        self.tensors.append((at, t))
+        self.bytes += -(-t.numel() * t.element_size() // _ALIGN) * _ALIGN
+        return at, str(t.dtype).rpartition(".")[2], tuple(t.shape), o.requires_grad
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: Any, block: memoryview) -> None:
+        super().__init__(file)
+        self._block = block
+
+    def persistent_load(self, pid: Any) -> Tensor:
+        at, dtype, sizes, requires_grad = pid
+        d = getattr(_C, dtype)
+        count = 1
+        for n in sizes:
+            count *= n
+        t = from_elements(self._block[at : at + count * d.itemsize], d, sizes)
+        return t.requires_grad_() if requires_grad else t
+
+
+def _send(conn: connection.Connection, message: Any) -> None:
+    import ctypes
+
+    file = io.BytesIO()
+    pickler = _Pickler(file)
+    pickler.dump(message)
+    if not pickler.bytes:
+        conn.send_bytes(b"p" + file.getbuffer())
+        return
+    fd = os.memfd_create("facula-batch", os.MFD_CLOEXEC)
+    try:
+        os.ftruncate(fd, pickler.bytes)
+        with mmap.mmap(fd, pickler.bytes) as block:
+            for at, t in pickler.tensors:
+                if n := t.numel() * t.element_size():
+                    block[at : at + n] = (ctypes.c_char * n).from_address(t.data_ptr()).raw
+        conn.send_bytes(b"s" + file.getbuffer())
+        reduction.send_handle(conn, fd, os.getppid())
+    finally:
+        os.close(fd)
+
+
+def _receive(conn: connection.Connection) -> Any:
+    data = conn.recv_bytes()
+    block = memoryview(b"")
+    if data[:1] == b"s":
+        fd = reduction.recv_handle(conn)
+        try:
+            block = memoryview(mmap.mmap(fd, 0))  # stays while a tensor looks at it
+        finally:
+            os.close(fd)
+    return _Unpickler(io.BytesIO(memoryview(data)[1:]), block).load()
+
+
+class _Failure:
+    """An exception of a worker, with the text of its traceback."""
+
+    def __init__(self, worker: int) -> None:
+        kind, error, _ = sys.exc_info()
+        try:
+            pickle.loads(pickle.dumps(kind))
+            self.kind: Any = kind
+        except Exception:
+            self.kind = RuntimeError
+        self.text = (f"Caught {kind.__name__ if kind else 'exception'} in DataLoader worker process {worker}.\nOriginal "
+                     + traceback.format_exc())
+
+    def reraise(self) -> None:
+        try:
+            error = self.kind(self.text)
+        except Exception:
+            error = RuntimeError(self.text)
+        if isinstance(error, KeyError):  # shows its argument by repr
+            error = type("KeyError", (KeyError,), {"__str__": lambda e: e.args[0], "__module__": "builtins"})(self.text)
+        raise error
+
+
+# ---- in the worker
+
+
+def _main(conn: connection.Connection, worker: int, count: int, setup: dict[str, Any]) -> None:
+    global _info
+    from .loader import batches_of_stream, fetch
+
+    _C.set_num_threads(1)
+    dataset, collate = setup["dataset"], setup["collate_fn"]
+    stream: Iterator | None = None
+    parent = parent_process()
+    try:
+        while True:
+            while not conn.poll(5.0):
+                if parent is not None and not parent.is_alive():
+                    return
+            task = conn.recv()
+            if task is None:
+                return
+            kind, number, payload = task
+            try:
+                if kind == "epoch":
+                    import random
+
+                    seed = payload + worker
+                    _info = WorkerInfo(worker, count, seed, dataset)
+                    _C.manual_seed(seed)
+                    random.seed(seed)
+                    if "numpy" in sys.modules:
+                        sys.modules["numpy"].random.seed(seed % 2**32)
+                    if number == 0 and setup["worker_init_fn"] is not None:
+                        setup["worker_init_fn"](worker)
+                    if setup["stream"]:
+                        stream = batches_of_stream(_Stream(setup))
+                    continue
+                if stream is not None:
+                    try:
+                        answer: Any = ("batch", next(stream))
+                    except StopIteration:
+                        answer = ("end", None)
+                else:
+                    answer = ("batch", fetch(dataset, payload, setup["batched"], collate))
+                packed = (number, *answer)
+            except Exception:
+                packed = (number, "error", _Failure(worker))
+            try:
+                _send(conn, packed)
+            except (BrokenPipeError, ConnectionResetError):
+                return
+            except Exception:
+                _send(conn, (number, "error", _Failure(worker)))
+    except (EOFError, ConnectionResetError, KeyboardInterrupt):
+        return
+
+
+class _Stream:
+    """What batches_of_stream asks of a loader."""
+
+    def __init__(self, setup: dict[str, Any]) -> None:
+        self.dataset, self.collate_fn = setup["dataset"], setup["collate_fn"]
+        self.batch_size, self.drop_last = setup["batch_size"], setup["drop_last"]
+
+
+# ---- in the process of the loader
+
+
+class Pool:
+    """The workers of a loader; one pass at a time."""
+
+    def __init__(self, loader: Any) -> None:
+        given = loader.multiprocessing_context
+        context = get_context(given) if given is None or isinstance(given, str) else given
+        setup = {"dataset": loader.dataset, "collate_fn": loader.collate_fn, "worker_init_fn": loader.worker_init_fn,
+                 "batched": loader._batched, "stream": loader._stream, "batch_size": loader.batch_size, "drop_last": loader.drop_last}
+        self._connections: list[connection.Connection] = []
+        self._processes: list[Any] = []
+        self._passes = 0
+        self.alive = True
+        for k in range(loader.num_workers):
+            ours, theirs = context.Pipe(duplex=True)
+            process = context.Process(target=_main, args=(theirs, k, loader.num_workers, setup), daemon=True)
+            process.start()
+            theirs.close()
+            self._connections.append(ours)
+            self._processes.append(process)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if not self.alive:
+            return
+        self.alive = False
+        for conn in self._connections:
+            try:
+                conn.send(None)
+            except OSError:
+                pass
+            conn.close()
+        for process in self._processes:
+            process.join(timeout=2.0)
+            if process.is_alive():
+                process.terminate()
+                process.join(timeout=2.0)
+                if process.is_alive():
+                    process.kill()
+                    process.join()
+
+    def run(self, loader: Any, seed: int) -> Iterator:
+        """Batches in order. Ends the workers when done, on an error, or when given up, unless they persist."""
+        finished = False
+        try:
+            yield from self._pass(loader, seed)
+            finished = True
+        finally:
+            if not (finished and loader.persistent_workers):
+                self.close()
+
+    def _fail(self, worker: int) -> None:
+        process = self._processes[worker]
+        process.join(timeout=1.0)
+        raise RuntimeError(f"DataLoader worker {worker} (pid {process.pid}) exited unexpectedly with exit code {process.exitcode}. "
+                           "A batch may need more memory than there is; num_workers=0 shows errors of the data set directly.")
+
+    def _tell(self, worker: int, message: Any) -> None:
+        try:
+            self._connections[worker].send(message)
+        except OSError:
+            self._fail(worker)
+
+    def _pass(self, loader: Any, seed: int) -> Iterator:
+        n = len(self._connections)
+        for worker in range(n):
+            self._tell(worker, ("epoch", self._passes, seed))
+        self._passes += 1
+        endless = loader._stream
+        indices: Iterator = iter(loader._indices()) if not endless else iter(int, 1)
+        owner: dict[int, int] = {}  # of tasks that were given out and not received
+        ready: dict[int, tuple[str, Any]] = {}
+        open_workers = list(range(n))
+        sent = wanted = 0
+
+        def give_next(worker: int | None = None) -> None:
+            nonlocal sent
+            if not open_workers:
+                return
+            if worker is None:
+                worker = open_workers[sent % len(open_workers)]
+            for index in indices:
+                owner[sent] = worker
+                self._tell(worker, ("batch", sent, index))
+                sent += 1
+                return
+
+        for _ in range(max(1, loader.prefetch_factor) * n):
+            give_next()
+        while wanted < sent:
+            while wanted not in ready:
+                self._collect(owner, ready, loader.timeout)
+            kind, value = ready.pop(wanted)
+            wanted += 1
+            if kind == "error":
+                value.reraise()
+            worker = self._last_owner.pop(wanted - 1)
+            if kind == "end":
+                if worker in open_workers:
+                    open_workers.remove(worker)
+                continue
+            if not endless or worker in open_workers:
+                give_next(worker)
+            yield value
+
+    def _collect(self, owner: dict[int, int], ready: dict[int, tuple[str, Any]], timeout: float) -> None:
+        if not hasattr(self, "_last_owner"):
+            self._last_owner: dict[int, int] = {}
+        busy = {self._connections[w]: w for w in set(owner.values())}
+        found = connection.wait(list(busy), timeout or None)
+        if not found:
+            raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
+        for conn in found:
+            worker = busy[conn]
+            try:
+                number, kind, value = _receive(conn)
+            except (EOFError, ConnectionResetError):
+                self._fail(worker)
+            self._last_owner[number] = owner.pop(number)
+            ready[number] = (kind, value)
