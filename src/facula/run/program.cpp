@@ -215,6 +215,7 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs, std
       for (int v : exec.outputs) {
         auto& t = at[size_t(v)];
         layout.output_strides.emplace_back(t.int_strides());
+        layout.output_sizes.emplace_back(t.int_sizes());
         bool overlaps = plan->written_to[size_t(v)] >= 0;
         for (size_t j = 0; j < out.size(); ++j)
           if (t.impl()->storage && s.output_values[j] == v && out[j].defined())
