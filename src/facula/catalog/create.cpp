@@ -39,11 +39,11 @@ FACULA_FAMILY(create) {
       .unfused([](const Call& c, SymSpan size) { return full(size, 1, c.maybe_dtype("dtype").value_or(default_dtype())); });
   define("empty(SymInt[] size, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Uninitialised memory.").bind(function).no_in_place().non_differentiable()
-      .unfused([](const Call& c, std::optional<MemoryFormat> format) {
+      .unfused([](const Call& c) {
         Dims size = checked_size(c);
         DType t = c.maybe_dtype("dtype").value_or(default_dtype());
         if (Mode::current()) return full(size, 0, t);
-        return Tensor::empty_strided(size, strides_for(size, format.value_or(MemoryFormat::contiguous)), t);
+        return Tensor::empty_strided(size, strides_for(size, c.has("memory_format") ? c["memory_format"].format : MemoryFormat::contiguous), t);
       });
   define("full_like(Tensor self, Scalar fill_value, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Shaped like self, filled with fill_value.").bind(function).no_in_place().non_differentiable()

@@ -82,9 +82,9 @@ FACULA_FAMILY(view) {
       });
   define("unflatten(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)")
       .doc("Dimension `dim` split into `sizes`.")
-      .unfused([](const Call& c, const Tensor& self, SymSpan sizes) {
+      .unfused([](const Call& c, const Tensor& self) {
         int d = c.dim("dim");
-        Dims part = infer_shape("unflatten", sizes, self.size(d)), to;
+        Dims part = infer_shape("unflatten", c.ints("sizes"), self.size(d)), to;
         for (int k = 0; k < self.dim(); ++k) {
           if (k != d) to.push_back(self.size(k));
           else for (auto s : part) to.push_back(s);

@@ -103,7 +103,7 @@ FACULA_FAMILY(view_backward) {
         Expr place = number(c.integer("offset"));
         auto strides = c.ints("stride");
         for (size_t k = 0; k < s.domain.size(); ++k) {
-          at.push_back(index(int(k)));
+          at.push_back(loop::index(int(k)));
           place = place + at.back() * number(strides[k]);
         }
         s.target = {place};
