@@ -176,9 +176,9 @@ PyMemberDef members[] = {{"__dictoffset__", T_PYSSIZET, offsetof(ModuleObject, d
                          {"__weaklistoffset__", T_PYSSIZET, offsetof(ModuleObject, weakrefs), READONLY, nullptr},
                          {"__vectorcalloffset__", T_PYSSIZET, offsetof(ModuleObject, call), READONLY, nullptr},
                          {nullptr, 0, 0, 0, nullptr}};
+PyMethodDef call_def = {"__call__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_method)),
+                        METH_FASTCALL | METH_KEYWORDS, "Runs forward, and the hooks around it."};
 PyMethodDef methods[] = {
-    {"__call__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_method)), METH_FASTCALL | METH_KEYWORDS,
-     "Runs forward, and the hooks around it."},
     {"__getattr__", module_getattr, METH_O, nullptr},
     {"__init_subclass__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(init_subclass)),
      METH_VARARGS | METH_KEYWORDS | METH_CLASS, nullptr},
@@ -204,10 +204,10 @@ PyMethodDef functions[] = {{"set_global_hooks", set_global_hooks, METH_O, "True:
 
 void add_module_base(PyObject* module) {
   ModuleType = add_type(module, &spec);
-  // The methods stand for the slots; the slots themselves stay as given.
-  ModuleType->tp_getattro = module_getattro;
-  ModuleType->tp_call = PyVectorcall_Call;
-  inherited_call = Py_NewRef(_PyType_Lookup(ModuleType, names::__call__));
+  // A method in place of the slot's wrapper, which would come back to the class's own __call__ from super().__call__.
+  inherited_call = checked(PyDescr_NewMethod(ModuleType, &call_def)).detach();
+  checked(PyDict_SetItem(ModuleType->tp_dict, names::__call__, inherited_call));
+  PyType_Modified(ModuleType);
   inherited_getattr = Py_NewRef(_PyType_Lookup(ModuleType, names::__getattr__));
   add_functions(module, functions);
 }

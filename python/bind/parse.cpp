@@ -46,6 +46,7 @@ Overload make_overload(const op::Operator& op) {
     q.number = p.type == Type::Tensor && !p.list &&
                ((op.kind == op::OpKind::pointwise && tensors >= 2) || p.name == "other" || p.name == "exponent");
     if (q.is_self) o.self_at = int(i);
+    if (o.factory && p.name == "requires_grad") o.requires_grad = int(i);
     if (!p.keyword_only) ++o.positional;
     o.params.push_back(q);
   }

@@ -31,6 +31,7 @@ struct Overload {
   int self_at = 0;             // where a method puts its object
   int varargs = -1;            // the int[] that takes x.view(2, 3), or -1
   bool factory = false;        // makes a tensor: knows requires_grad=, layout=, pin_memory=
+  int requires_grad = -1;      // that parameter of a factory
   mutable PyTypeObject* result_type = nullptr;   // named results, made on first use
 };
 Overload make_overload(const op::Operator& op);

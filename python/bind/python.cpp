@@ -1,5 +1,6 @@
 #include "python.h"
 
+#include <cstring>
 #include <memory>
 #include <new>
 #include <stdexcept>
@@ -88,6 +89,7 @@ PyTypeObject* add_type(PyObject* module, PyType_Spec* spec, PyTypeObject* base, 
     type = checked(PyType_FromModuleAndSpec(module, spec, bases.get()));
   }
   auto* t = reinterpret_cast<PyTypeObject*>(type.get());
+  if (const char* dot = strrchr(spec->name, '.')) t->tp_name = dot + 1;   // messages say Tensor, not facula.Tensor
   checked(PyModule_AddType(module, t));
   return reinterpret_cast<PyTypeObject*>(type.detach());
 }

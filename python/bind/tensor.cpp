@@ -187,7 +187,7 @@ Py_ssize_t tensor_len(PyObject* o) {
 // Is `o` an operand of an arithmetic operator? Everything else gets its chance to handle the operation.
 bool is_operand(PyObject* o) {
   if (is_plain(Py_TYPE(o)) || PyFloat_Check(o) || PyLong_Check(o)) return true;
-  if (is_tensor(o) || PyComplex_Check(o) || is_numpy_scalar(o)) return true;
+  if (is_tensor(o) || PyComplex_Check(o) || has_array_interface(o)) return true;   // NumPy's arrays and scalars
   return has_torch_function(o);
 }
 
@@ -202,6 +202,11 @@ template <int I> PyObject* binary_in_place(PyObject* a, PyObject* b) {
 template <int I> PyObject* unary(PyObject* a) { return call_slot(Slot(I), a, nullptr, op::Form::functional); }
 PyObject* power(PyObject* a, PyObject* b, PyObject*) { return binary<int(Slot::pow)>(a, b); }
 PyObject* power_in_place(PyObject* a, PyObject* b, PyObject*) { return binary_in_place<int(Slot::pow)>(a, b); }
+PyObject* matrix_product(PyObject* a, PyObject* b) {
+  auto fits = [](PyObject* o) { return is_tensor(o) || has_torch_function(o) || has_array_interface(o); };
+  if (!fits(a) || !fits(b)) Py_RETURN_NOTIMPLEMENTED;
+  return call_slot(Slot::matmul, a, b, op::Form::functional);
+}
 PyObject* positive(PyObject* a) { return Py_NewRef(a); }
 
 PyObject* compare(PyObject* a, PyObject* b, int how) {
@@ -234,8 +239,8 @@ PyObject* tensor_index(PyObject* o) {
 }
 Scalar single(PyObject* o) {
   Tensor t = tensor_of(o);
-  runtime_check(t.numel() == 1, "item") << "a Tensor with " << to_string(t.numel())
-                                        << " elements cannot be converted to Scalar";
+  value_check(t.numel() == 1, "item") << "only one element tensors can be converted to Python scalars, not "
+                                      << to_string(t.sizes());
   return t.item();
 }
 PyObject* tensor_int(PyObject* o) {
@@ -326,7 +331,7 @@ PyType_Slot slots[] = {
     FACULA_BOTH(true_divide, div),
     FACULA_BOTH(floor_divide, floor_divide),
     FACULA_BOTH(remainder, remainder),
-    FACULA_BINARY(matrix_multiply, matmul),
+    FACULA_SLOT(Py_nb_matrix_multiply, matrix_product),
     FACULA_BOTH(and, bitwise_and),
     FACULA_BOTH(or, bitwise_or),
     FACULA_BOTH(xor, bitwise_xor),

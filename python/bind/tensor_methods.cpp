@@ -279,7 +279,8 @@ PyObject* requires_grad_(PyObject* self, PyObject* const* args, Py_ssize_t n, Py
     static const char* const spec[] = {"requires_grad", nullptr};
     PyObject* value;
     if (!take_arguments("requires_grad_", spec, 0, args, n, kwnames, &value)) return nullptr;
-    autograd::set_requires_grad(tensor_of(self), !value || PyObject_IsTrue(value));
+    type_check(!value || PyBool_Check(value), "requires_grad_") << "requires_grad must be bool, not " << Py_TYPE(value)->tp_name;
+    autograd::set_requires_grad(tensor_of(self), value != Py_False);
     return Py_NewRef(self);
   });
 }

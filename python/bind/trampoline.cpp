@@ -115,7 +115,8 @@ PyObject* run(const Entry& e, const Overload& o, PyObject* self, Frame& f) {
   }
   Results r = call_freely(*o.op, args, e.form, {});
   if (e.form == Form::in_place) return self ? Py_NewRef(self) : wrap(Tensor(Ref<TensorImpl>::share(args[0].tensor)));
-  if (f.requires_grad) for (size_t i = 0; i < r.size(); ++i) autograd::set_requires_grad(r[i], true);
+  bool grad = f.requires_grad || (o.requires_grad >= 0 && args[size_t(o.requires_grad)].number().to_bool());
+  if (grad) for (size_t i = 0; i < r.size(); ++i) autograd::set_requires_grad(r[i], true);
   return wrap_results(o, r, f.sub);
 }
 
@@ -271,12 +272,12 @@ PyObject* dispatch(const Entry& e, PyObject* self, PyObject* const* args, Py_ssi
     Frame f;
     for (int pass = e.two_passes ? 0 : 1; pass < 2; ++pass)
       for (auto& o : e.overloads) {
-        if (!parse(o, self, args, n, kwnames, pass, e.out && o.op->out_form, f)) continue;
+        if (!parse(o, self, args, n, kwnames, pass, e.out && !self && o.op->out_form, f)) continue;
         if (f.override_ && !overrides_disabled())
           return call_override(self && e.method ? e.method : e.function, self, args, n, kwnames);
         return run(e, o, self, f);
       }
-    raise_mismatch(e.name.c_str(), e.overloads, self, args, n, kwnames, e.out);
+    raise_mismatch(e.name.c_str(), e.overloads, self, args, n, kwnames, e.out && !self);
     return nullptr;
   });
 }
@@ -293,7 +294,13 @@ PyObject* call_slot(Slot s, PyObject* a, PyObject* b, Form form) noexcept {
       Results r = call_freely(*o.op, {values, count}, form, {});
       return form == Form::in_place ? Py_NewRef(a) : wrap(std::move(r[0]));
     }
+    PyRef converted[2];   // NumPy's arrays become tensors that share their memory
     PyObject* args[] = {a, b};
+    for (size_t i = 0; i < operands; ++i)
+      if (!is_tensor(args[i]) && has_array_interface(args[i]) && !is_numpy_scalar(args[i])) {
+        converted[i] = PyRef(wrap(from_array_interface(e.name.c_str(), args[i])));
+        args[i] = converted[i].get();
+      }
     if (form == Form::functional) return dispatch(e, nullptr, args, Py_ssize_t(operands), nullptr);
     auto it = by_name.find(e.name + "_");
     supported_check(it != by_name.end(), e.name) << "has no in-place form";
