@@ -10,8 +10,8 @@ if(NOT EXISTS ${FACULA_DUCC0}/src/ducc0/fft/fft.h)
   file(MAKE_DIRECTORY ${scratch})
   # pip asks ducc0's build system for the package's requirements, and that asks for a newer CMake than it needs to answer.
   execute_process(
-    COMMAND ${CMAKE_COMMAND} -E env SKBUILD_CMAKE_VERSION=>=3.15 ${Python_EXECUTABLE} -m pip --disable-pip-version-check download -q --no-deps --no-build-isolation --no-binary ducc0 -d ${scratch}
-            ducc0==${FACULA_DUCC0_VERSION}
+    COMMAND ${CMAKE_COMMAND} -E env SKBUILD_CMAKE_VERSION=>=3.15 ${Python_EXECUTABLE} -m pip --disable-pip-version-check
+            download -q --no-deps --no-build-isolation --no-binary ducc0 -d ${scratch} ducc0==${FACULA_DUCC0_VERSION}
     ERROR_VARIABLE trouble)
   file(GLOB package ${scratch}/ducc0-*.tar.gz)
   if(NOT package)
