@@ -233,7 +233,7 @@ FACULA_FAMILY(reduce) {
       .samples(reduction_samples());
   define("var.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor").doc("Variance over `dim`, unbiased or not.")
       .no_in_place()
-      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) { return var(self, dim, unbiased ? 1.0 : 0.0, keepdim); });
+      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) { return var(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim); });
   define("std(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
       .doc("Standard deviation over `dim`.")
       .dtypes(d::floating)
@@ -243,7 +243,7 @@ FACULA_FAMILY(reduce) {
       });
   define("std.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor").doc("Standard deviation over `dim`, unbiased or not.")
       .no_in_place()
-      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) { return sqrt(var(self, dim, unbiased ? 1.0 : 0.0, keepdim)); });
+      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) { return sqrt(var(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim)); });
   define("var_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
       .doc("Variance and mean over `dim`.")
       .dtypes(d::floating)
