@@ -7,19 +7,19 @@ rest follow at their first use.
 from __future__ import annotations
 
 from . import _C
-from ._C import (Generator, Size, Tensor, as_tensor, asarray, can_cast, channels_last, contiguous_format, default_generator,
+from ._C import (Generator, Size, Tensor, as_tensor, asarray, channels_last, contiguous_format, default_generator,
                  device, dtype, frombuffer, from_dlpack, from_numpy, get_default_dtype, get_num_threads, is_grad_enabled,
                  is_inference_mode_enabled, layout, manual_seed, memory_format, memory_stats, preserve_format, promote_types,
-                 reset_peak_memory, set_default_dtype, set_num_threads, strided, tensor, to_dlpack)
+                 reset_peak_memory, set_default_dtype, set_num_threads, strided, tensor)
 
 __version__ = "0.1.0"
 
 globals().update((_name, _f) for _name, _f in vars(_C.functions).items() if not _name.startswith("_"))
 
 # After the operators: what is written in Python, and the grad modes.
-from ._functions import (allclose, atleast_1d, atleast_2d, atleast_3d, broadcast_shapes, broadcast_tensors, cartesian_prod, equal,
+from ._functions import (allclose, atleast_1d, atleast_2d, atleast_3d, broadcast_shapes, broadcast_tensors, can_cast, cartesian_prod, equal,
                          finfo, get_rng_state, iinfo, initial_seed, is_complex, is_floating_point, is_nonzero, is_storage, is_tensor,
-                         isclose, meshgrid, numel, result_type, seed, set_rng_state, typename)
+                         isclose, meshgrid, numel, result_type, seed, set_rng_state, to_dlpack, typename)
 from ._modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 from . import _tensor  # noqa: E402  (completes Tensor)
 
@@ -58,4 +58,4 @@ def __dir__() -> list[str]:
 half, float, double, cfloat, cdouble = _C.float16, _C.float32, _C.float64, _C.complex64, _C.complex128
 short, int, long = _C.int16, _C.int32, _C.int64
 __all__ += ["half", "float", "double", "cfloat", "cdouble", "short", "int", "long", *_SUBMODULES, *_OPERATOR_MODULES, *_ELSEWHERE]
-del _name, _d, _f
+del _name, _d

@@ -191,6 +191,20 @@ def result_type(tensor1: Any, tensor2: Any) -> Any:
     return (a * b).dtype
 
 
+def can_cast(from_: Any, to: Any) -> bool:
+    """May a value of one dtype become another without losing its kind (bool, integer, real, complex)?"""
+
+    def kind(d: Any) -> int:
+        return 3 if d.is_complex else 2 if d.is_floating_point else 0 if d == _C.bool else 1
+
+    return kind(from_) <= kind(to)
+
+
+def to_dlpack(tensor: Tensor) -> Any:
+    """A DLPack capsule over the tensor's memory."""
+    return tensor.__dlpack__()
+
+
 # ---- random state
 
 

@@ -1,0 +1,297 @@
+"""save and load, in PyTorch's file format: a zip archive with a pickle of the structure and a record for each storage.
+
+Loading is safe by default: what is no tensor, container or number is refused by its name and nothing of the file is run.
+Files are written beside their target and renamed, so an interrupted save leaves the old file.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import struct
+import zipfile
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from . import _C
+from ._tensor import from_elements
+
+Tensor = _C.Tensor
+
+_STORAGES = {"FloatStorage": _C.float32, "DoubleStorage": _C.float64, "HalfStorage": _C.float16, "BFloat16Storage": _C.bfloat16,
+             "ComplexFloatStorage": _C.complex64, "ComplexDoubleStorage": _C.complex128, "LongStorage": _C.int64,
+             "IntStorage": _C.int32, "ShortStorage": _C.int16, "CharStorage": _C.int8, "ByteStorage": _C.uint8, "BoolStorage": _C.bool}
+_STORAGE_OF = {d: name for name, d in _STORAGES.items()}
+_ALIGN = 64
+
+
+class _Global:
+    """Stands for a name of PyTorch's in a pickle that is being written."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
+
+    def __call__(self) -> None:
+        raise TypeError("stands for a name")
+
+
+# ---- writing
+
+
+class _Pickler(pickle._Pickler):  # the one in Python: its dispatch can be extended
+    """Writes facula's objects under PyTorch's names; storages go to ``storages``."""
+
+    dispatch = dict(pickle._Pickler.dispatch)
+
+    def __init__(self, file: Any) -> None:
+        super().__init__(file, 2)
+        self.storages: list[tuple[Tensor, int, int]] = []  # a tensor that holds it, its address and bytes
+        self._keys: dict[Any, int] = {}
+
+    def _save_global(self, o: _Global) -> None:
+        self.write(pickle.GLOBAL + f"{o.module}\n{o.name}\n".encode())
+        self.memoize(o)
+
+    dispatch[_Global] = _save_global
+    _names: dict[tuple[str, str], _Global] = {}
+
+    def _torch(self, module: str, name: str) -> _Global:
+        return self._names.setdefault((module, name), _Global(module, name))
+
+    def persistent_id(self, o: Any) -> Any:
+        return o.pid if isinstance(o, _Storage) else None
+
+    def _storage(self, t: Tensor) -> _Storage:
+        info = t._storage_info()
+        if info is None:
+            raise RuntimeError(f"save: a tensor on {t.device} has no elements to save")
+        address, size = info
+        size -= size % t.element_size()
+        known = address if size else ("empty", id(t))
+        if known not in self._keys:
+            self._keys[known] = len(self.storages)
+            self.storages.append((t, address, size))
+        kind = self._torch("torch", _STORAGE_OF[t.dtype])
+        return _Storage(("storage", kind, str(self._keys[known]), "cpu", size // t.element_size()))
+
+    def reducer_override(self, o: Any) -> Any:
+        if isinstance(o, Tensor):
+            from .nn.parameter import Parameter
+
+            if type(o) is Parameter:
+                return self._torch("torch._utils", "_rebuild_parameter"), (o.data, o.requires_grad, OrderedDict())
+            if not o.is_leaf and type(o) is not Tensor:
+                return NotImplemented
+            args = (self._storage(o), o.storage_offset(), tuple(o.shape), tuple(o.stride()), o.requires_grad, OrderedDict())
+            return self._torch("torch._utils", "_rebuild_tensor_v2"), args
+        if isinstance(o, _C.Size):
+            return self._torch("torch", "Size"), (tuple(o),)
+        if isinstance(o, _C.device):
+            return self._torch("torch", "device"), (str(o),)
+        return NotImplemented
+
+    def save(self, obj: Any, save_persistent_id: bool = True) -> None:
+        if isinstance(obj, _C.dtype):
+            obj = self._torch("torch", str(obj).rpartition(".")[2])
+        super().save(obj, save_persistent_id)
+
+
+class _Storage:
+    def __init__(self, pid: tuple) -> None:
+        self.pid = pid
+
+
+def _write_record(archive: zipfile.ZipFile, path: str, data: Any) -> None:
+    """Stored without compression, its data at a multiple of 64 bytes, as readers that map files want."""
+    info = zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0))
+    start = archive.fp.tell() + 30 + len(path.encode())
+    padding = -(start + 4) % _ALIGN
+    info.extra = struct.pack("<HH", 0x4246, padding) + b"Z" * padding
+    archive.writestr(info, data)
+
+
+def _write(obj: Any, file: Any, name: str) -> None:
+    import ctypes
+
+    pickled = io.BytesIO()
+    pickler = _Pickler(pickled)
+    pickler.dump(obj)
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        _write_record(archive, f"{name}/data.pkl", pickled.getvalue())
+        _write_record(archive, f"{name}/byteorder", b"little")
+        for key, (_, address, size) in enumerate(pickler.storages):
+            data = memoryview((ctypes.c_char * size).from_address(address)).cast("B") if size else b""
+            _write_record(archive, f"{name}/data/{key}", data)
+        _write_record(archive, f"{name}/version", b"3\n")
+
+
+def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2, _use_new_zipfile_serialization: bool = True) -> None:
+    """Writes ``obj`` (tensors, containers, numbers, strings; other objects by pickle) to a path or a binary file."""
+    if not isinstance(f, (str, os.PathLike)):
+        if not hasattr(f, "write"):
+            raise TypeError(f"save: expected a path or a binary file to write to, not {type(f).__name__}")
+        _write(obj, f, "archive")
+        return
+    path = os.fspath(f)
+    beside = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.getpid()}.tmp")
+    try:
+        with open(beside, "wb") as file:
+            _write(obj, file, os.path.splitext(os.path.basename(path))[0] or "archive")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        if os.path.exists(beside):
+            os.unlink(beside)
+        raise
+
+
+# ---- reading
+
+
+class UnpicklingError(pickle.UnpicklingError, RuntimeError):
+    """A file that is not what load() reads, or holds what it refuses."""
+
+
+class _StorageType:
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = dtype
+
+
+def _rebuild_tensor(storage: Tensor, offset: int, size: tuple, stride: tuple, requires_grad: bool = False, hooks: Any = None,
+                    metadata: Any = None) -> Tensor:
+    needed = offset + sum((n - 1) * s for n, s in zip(size, stride)) + 1 if all(size) else 0
+    if offset < 0 or any(n < 0 for n in size) or any(s < 0 for s in stride) or needed > storage.numel():
+        raise UnpicklingError(f"load: a tensor of size {list(size)}, stride {list(stride)} and offset {offset} lies outside of its storage of "
+                              f"{storage.numel()} elements")
+    t = _C.functions.as_strided(storage, list(size), list(stride), offset)
+    return t.requires_grad_() if requires_grad else t
+
+
+def _rebuild_parameter(data: Tensor, requires_grad: bool, hooks: Any = None, state: Any = None) -> Tensor:
+    from .nn.parameter import Parameter
+
+    return Parameter(data, requires_grad)
+
+
+def _allowed() -> dict[tuple[str, str], Any]:
+    table: dict[tuple[str, str], Any] = {
+        ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
+        ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
+        ("torch._utils", "_rebuild_parameter_with_state"): _rebuild_parameter,
+        ("torch", "Size"): _C.Size,
+        ("torch", "device"): _C.device,
+        ("torch", "Tensor"): Tensor,
+        ("collections", "OrderedDict"): OrderedDict,
+        ("collections", "Counter"): Counter,
+        ("collections", "defaultdict"): defaultdict,
+        ("builtins", "dict"): dict,
+        ("builtins", "list"): list,
+        ("builtins", "set"): set,
+        ("builtins", "frozenset"): frozenset,
+        ("builtins", "complex"): complex,
+        ("builtins", "slice"): slice,
+        ("builtins", "bytearray"): bytearray,
+        ("__builtin__", "set"): set,
+        ("__builtin__", "complex"): complex,
+        ("__builtin__", "bytearray"): bytearray,
+        ("_codecs", "encode"): _encode,
+    }
+    for name, dtype in _STORAGES.items():
+        table["torch", name] = _StorageType(dtype)
+    for name, value in vars(_C).items():
+        if type(value) is _C.dtype:
+            table["torch", name] = value
+    return table
+
+
+def _encode(text: str, encoding: str = "latin1") -> bytes:
+    """How protocol 2 writes bytes."""
+    return text.encode("latin1")
+
+
+_safe_globals: list[Any] = []
+
+
+def add_safe_globals(safe_globals: list[Any]) -> None:
+    """Lets load() make objects of these classes and call these functions."""
+    _safe_globals.extend(safe_globals)
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, where: str, storage: Callable[[str, Any, int], Tensor], trusted: bool) -> None:
+        super().__init__(io.BytesIO(data))
+        self._where, self._storage, self._trusted = where, storage, trusted
+        self._table = _allowed()
+        self._table.update({(o.__module__, o.__qualname__): o for o in _safe_globals})
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = self._table.get((module, name))
+        if found is not None:
+            return found
+        if not self._trusted:
+            raise UnpicklingError(f"load: {self._where} holds a {module}.{name}, which is neither tensor, container nor number.\n  hint: if you "
+                                  f"trust the file, allow it with facula.serialization.add_safe_globals([{name}]), or read it with "
+                                  "weights_only=False, which can run code of the file.")
+        if module == "torch" or module.startswith("torch."):
+            module = "facula" + module[5:]
+        return super().find_class(module, name)
+
+    def persistent_load(self, pid: Any) -> Any:
+        if not (isinstance(pid, tuple) and len(pid) == 5 and pid[0] == "storage" and isinstance(pid[1], _StorageType)):
+            raise UnpicklingError(f"load: {self._where} refers to something that is no storage: {pid!r}")
+        _, kind, key, _, numel = pid
+        return self._storage(str(key), kind.dtype, numel)
+
+
+def _check_location(map_location: Any) -> None:
+    if map_location is None or callable(map_location) or isinstance(map_location, dict):
+        return
+    if _C.device(str(map_location)).type != "cpu":
+        raise RuntimeError(f"load: map_location='{map_location}': this build keeps tensors on the CPU")
+
+
+def load(f: Any, map_location: Any = None, pickle_module: Any = None, *, weights_only: bool = True, mmap: bool | None = None,
+         **pickle_load_args: Any) -> Any:
+    """Reads what save() of facula or PyTorch wrote. ``weights_only=False`` also makes other objects: for trusted files only."""
+    _check_location(map_location)
+    where = os.fspath(f) if isinstance(f, (str, os.PathLike)) else getattr(f, "name", "the file")
+    try:
+        with zipfile.ZipFile(f) as archive:
+            return _read(archive, str(where), not weights_only)
+    except zipfile.BadZipFile as error:
+        raise UnpicklingError(f"load: {where} is damaged, or no file of save(): {error}") from None
+    except (EOFError, struct.error, KeyError, pickle.UnpicklingError, UnicodeDecodeError) as error:
+        if isinstance(error, UnpicklingError):
+            raise
+        raise UnpicklingError(f"load: {where} is damaged: {type(error).__name__}: {error}") from error
+
+
+def _read(archive: zipfile.ZipFile, where: str, trusted: bool) -> Any:
+    names = archive.namelist()
+    pickled = next((n for n in names if n.endswith("/data.pkl") and n.count("/") == 1), None)
+    if pickled is None:
+        raise UnpicklingError(f"load: {where} is a zip file, but not of save(): it has no data.pkl")
+    folder = pickled[: -len("data.pkl")]
+    if folder + "byteorder" in names and archive.read(folder + "byteorder") != b"little":
+        raise UnpicklingError(f"load: {where} was saved on a big-endian machine; its numbers can't be read")
+    if folder + "constants.pkl" in names:
+        raise UnpicklingError(f"load: {where} is a TorchScript program, not saved tensors")
+    storages: dict[str, Tensor] = {}
+
+    def storage(key: str, dtype: Any, numel: int) -> Tensor:
+        if key not in storages:
+            try:
+                data = bytearray(archive.read(f"{folder}data/{key}"))
+            except KeyError:
+                raise UnpicklingError(f"load: {where} is damaged: record data/{key} is missing") from None
+            if len(data) != numel * dtype.itemsize:
+                raise UnpicklingError(f"load: {where} is damaged: record data/{key} has {len(data)} bytes, {numel * dtype.itemsize} are expected")
+            storages[key] = from_elements(data, dtype, [numel])
+        if storages[key].dtype != dtype:
+            raise UnpicklingError(f"load: {where} views storage {key} as {storages[key].dtype} and as {dtype}")
+        return storages[key]
+
+    return _Unpickler(archive.read(pickled), where, storage, trusted).load()
