@@ -204,7 +204,9 @@ Tensor original_of(const op::Operator& o, std::span<const op::Value> args) {
   auto f = formula_of(op::Call(o, args), wanted_by(operands), {self->dtype});
   if (!f->reads[0]) return {};
   GradMode off(false);
-  return invoke("clone", {op::Value(self)});
+  Tensor target(Ref<TensorImpl>::share(self)), copy = invoke("clone", {target});
+  if (auto node = node_of(target)) set_history(copy, node, meta_of(target)->result);  // the same value, for higher derivatives
+  return copy;
 }
 
 op::Grads gradient(const op::Operator& o, const op::Vjp& v) {
