@@ -86,12 +86,13 @@ PyObject* from_numpy(PyObject*, PyObject* array) {
 PyObject* frombuffer(PyObject*, PyObject* args, PyObject* kwargs) {
   return guarded([&]() -> PyObject* {
     static const char* keywords[] = {"buffer", "dtype", "count", "offset", "requires_grad", nullptr};
-    PyObject *object, *type;
+    PyObject *object, *type = nullptr;
     Py_ssize_t count = -1, offset = 0;
     int requires_grad = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O$Onnp:frombuffer", const_cast<char**>(keywords), &object, &type, &count, &offset,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$Onnp:frombuffer", const_cast<char**>(keywords), &object, &type, &count, &offset,
                                      &requires_grad))
       return nullptr;
+    type_check(type, "frombuffer") << "missing required keyword argument 'dtype'";
     PyRef size = checked(PyObject_GetAttrString(type, "itemsize"));
     Py_ssize_t width = PyLong_AsSsize_t(size.get());
     auto buffer = std::make_shared<Py_buffer>();
