@@ -12,6 +12,8 @@ void check_lists(const char* name, std::initializer_list<const std::vector<Tenso
   for (auto* l : lists)
     runtime_check(l->size() == n, name) << "expects as many gradients and states as parameters: " << n << " and " << l->size();
 }
+// A run-time number in double: 1 - beta in float32 would lose most of its digits.
+Tensor exact(const Tensor& number) { return to_dtype(number, DType::Float64); }
 }  // namespace
 
 FACULA_FAMILY(optimizer) {
@@ -27,7 +29,7 @@ FACULA_FAMILY(optimizer) {
           Tensor g = c.flag("maximize") ? neg(gradients[k]) : gradients[k];
           g = add(g, mul(p, decay));
           if (!buffers.empty()) {
-            Tensor b = c.flag("first") ? g : add(mul(buffers[k], momentum), mul(g, sub(1, dampening)));
+            Tensor b = c.flag("first") ? g : add(mul(buffers[k], momentum), mul(g, sub(1, exact(dampening))));
             copy_(buffers[k], b);
             g = c.flag("nesterov") ? add(g, mul(b, momentum)) : b;
           }
@@ -47,18 +49,18 @@ FACULA_FAMILY(optimizer) {
         for (size_t k = 0; k < params.size(); ++k) {
           Tensor p = params[k], g = c.flag("maximize") ? neg(gradients[k]) : gradients[k];
           Tensor value = p;
-          if (c.flag("decoupled")) value = mul(p, sub(1, mul(lr, decay)));
+          if (c.flag("decoupled")) value = mul(p, sub(1, mul(exact(lr), exact(decay))));
           else g = add(g, mul(p, decay));
-          Tensor m = add(means[k], mul(sub(g, means[k]), sub(1, beta1)));
-          Tensor v = add(mul(squares[k], beta2), mul(mul(g, g), sub(1, beta2)));
+          Tensor m = add(means[k], mul(sub(g, means[k]), sub(1, exact(beta1))));
+          Tensor v = add(mul(squares[k], beta2), mul(mul(g, g), sub(1, exact(beta2))));
           copy_(means[k], m);
           copy_(squares[k], v);
           if (!maxima.empty()) {
             v = maximum(maxima[k], v);
             copy_(maxima[k], v);
           }
-          Tensor denominator = add(div(sqrt(v), sqrt(correction2)), eps);
-          copy_(p, sub(value, mul(div(m, denominator), div(lr, correction1))));
+          Tensor denominator = add(div(sqrt(v), sqrt(exact(correction2))), eps);
+          copy_(p, sub(value, mul(div(m, denominator), div(exact(lr), exact(correction1)))));
         }
         return Results();
       });

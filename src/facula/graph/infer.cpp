@@ -68,31 +68,7 @@ std::vector<op::Meta> infer_pointwise(const op::Operator& o, std::span<const Arg
 
 }  // namespace
 
-DType compute_dtype(const op::Operator& o, std::span<const Argument> args) {
-  const Argument* first = nullptr;
-  Promotion p;
-  for (size_t i = 0; i < args.size(); ++i) {
-    auto& v = args[i];
-    auto& parameter = o.schema.parameters[i];
-    if (parameter.type == Type::Tensor || parameter.type == Type::Scalar) {
-      bool counts = parameter.type == Type::Tensor || !parameter.keyword_only;
-      if (v.tag == Tag::tensor && !first) first = &v;
-      if (!counts) continue;
-      if (v.tag == Tag::tensor) p.add(Tensor(Ref<TensorImpl>::share(v.tensor)));
-      else if (v.tag == Tag::scalar) p.add(v.scalar);
-      else if (v.tag == Tag::integer) p.add(Scalar(int64_t(0)));
-      else if (v.tag == Tag::tensors)
-        for (auto* t : v.tensors()) if (t) p.add(Tensor(Ref<TensorImpl>::share(t)));
-    }
-  }
-  if (o.promote == op::Promote::none) {
-    if (first) return first->tensor->dtype;
-    return p.result();
-  }
-  DType d = p.result();
-  if (o.promote == op::Promote::int_to_float && !is_differentiable(d)) return default_dtype();
-  return d;
-}
+DType compute_dtype(const op::Operator& o, std::span<const Argument> args) { return op::computing_dtype(o, args); }
 
 std::vector<op::Meta> infer(const op::Operator& o, std::span<const Argument> args) {
   op::Call c(o, args);

@@ -260,7 +260,7 @@ Results Program::execute(const Plan& plan, std::span<const op::Value> inputs, st
     if (out[k].defined() && s.output_values[k] >= 0) at[size_t(s.output_values[k])] = out[k];
   auto allocate = [&](int v) {
     auto& t = at[size_t(v)];
-    if (int input = plan.written_to[size_t(v)]; input >= 0) t = at[size_t(g.inputs[size_t(input)]->id)];
+    if (int input = plan.written_to[size_t(v)]; input >= 0) t = Tensor(Ref<TensorImpl>::share(inputs[size_t(input)].tensor));
     else if (!t.defined()) {
       auto& m = plan.metas[size_t(v)];
       t = Tensor::empty_strided(m.sizes, m.strides, m.dtype, m.device);
@@ -317,7 +317,7 @@ Results Program::execute(const Plan& plan, std::span<const op::Value> inputs, st
     op::call(op::get("copy"), args, op::Form::in_place);
   };
   for (auto& [i, v] : g.mutated)
-    if (plan.written_to[size_t(v->id)] < 0) copy(at[size_t(v->id)], at[size_t(g.inputs[size_t(i)]->id)]);
+    if (plan.written_to[size_t(v->id)] < 0) copy(at[size_t(v->id)], Tensor(Ref<TensorImpl>::share(inputs[size_t(i)].tensor)));
   Results results;
   for (size_t k = 0; k < s.output_values.size(); ++k) {
     Tensor t = s.output_values[k] < 0 ? Tensor() : at[size_t(s.output_values[k])];
