@@ -1,6 +1,7 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <atomic>
 #include <complex>
 
 #include "facula/backend/cpu/cpu.h"
@@ -26,9 +27,7 @@ Operand operand(int64_t rows, int64_t cols, int64_t rs, int64_t cs) {
 
 void blas_gemm(DType d, int64_t m, int64_t n, int64_t k, const Scalar& alpha, const void* a, int64_t a_rs, int64_t a_cs, const void* b, int64_t b_rs,
                int64_t b_cs, const Scalar& beta, void* c, int64_t ldc) {
-  // The library's own threads would compete with OpenMP's.
-  static const bool single = (FACULA_BLAS(openblas_set_num_threads)(1), true);
-  (void)single;
+  blas_threads(1);  // the library's own threads would compete with OpenMP's
   constexpr int64_t kMost = 2147483647;
   runtime_check(m <= kMost && n <= kMost && k <= kMost && std::max(a_rs, a_cs) <= kMost && std::max(b_rs, b_cs) <= kMost, "matmul") << "matrices are too large for BLAS: "
       << m << " x " << k << " @ " << k << " x " << n;
@@ -46,6 +45,13 @@ void blas_gemm(DType d, int64_t m, int64_t n, int64_t k, const Scalar& alpha, co
     case DType::Complex128: return run(FACULA_BLAS(cblas_zgemm), static_cast<const void*>(&x), static_cast<const void*>(&y), static_cast<double*>(nullptr));
     default: internal_check(false) << "BLAS has no " << d;
   }
+}
+
+void blas_threads(int n) {
+  static std::atomic<int> now{0};
+  if (now.load(std::memory_order_relaxed) == n) return;
+  FACULA_BLAS(openblas_set_num_threads)(n);
+  now.store(n, std::memory_order_relaxed);
 }
 
 std::string openblas_version() {

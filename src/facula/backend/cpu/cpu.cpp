@@ -18,6 +18,9 @@ class CpuBackend final : public Backend {
         {"conv2d", cpu::conv2d}, {"conv2d_backward_input", cpu::conv2d_backward_input}, {"conv2d_backward_weight", cpu::conv2d_backward_weight},
         {"cat", cpu::cat}, {"nonzero", cpu::nonzero}, {"rng_take", cpu::rng_take},
         {"sort", cpu::sort}, {"topk", cpu::topk},
+        {"linalg_lu_solve", cpu::linalg_lu_solve}, {"linalg_inv", cpu::linalg_inv}, {"linalg_cofactor", cpu::linalg_cofactor}, {"linalg_det", cpu::linalg_det}, {"linalg_slogdet", cpu::linalg_slogdet},
+        {"linalg_cholesky", cpu::linalg_cholesky}, {"linalg_triangular", cpu::linalg_triangular},
+        {"fft_r2c", cpu::fft_r2c}, {"fft_c2r", cpu::fft_c2r}, {"fft_c2c", cpu::fft_c2c},
     };
     auto it = table.find(name);
     return it == table.end() ? nullptr : it->second;

@@ -29,6 +29,7 @@ Results topk(const Call& c, Out out);
 // linalg.cpp: LAPACK
 Results linalg_lu_solve(const Call& c, Out out);
 Results linalg_inv(const Call& c, Out out);
+Results linalg_cofactor(const Call& c, Out out);
 Results linalg_det(const Call& c, Out out);
 Results linalg_slogdet(const Call& c, Out out);
 Results linalg_cholesky(const Call& c, Out out);
@@ -69,5 +70,8 @@ void product(const Tensor& a, const Tensor& b, const Tensor& out, const Tensor& 
 // and cs are strides of rows and columns, one of which is 1 for each operand. One thread.
 void blas_gemm(DType d, int64_t m, int64_t n, int64_t k, const Scalar& alpha, const void* a, int64_t a_rs, int64_t a_cs, const void* b, int64_t b_rs,
                int64_t b_cs, const Scalar& beta, void* c, int64_t ldc);
+
+// Threads of BLAS and LAPACK themselves: 1 unless one large call may have all. Only calls if that changes.
+void blas_threads(int n);
 
 }  // namespace facula::backend::cpu

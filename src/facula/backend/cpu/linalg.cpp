@@ -1,0 +1,284 @@
+// Linear algebra by LAPACK, matrix by matrix; a batch is shared out among threads. LAPACK stores columns: a row-major
+// matrix is its transpose, so operands are transposed on the way in and out.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "facula/backend/cpu/cpu.h"
+#include "facula/base/parallel.h"
+
+#define FACULA_LAPACK_NAME2(prefix, name) prefix##name##_
+#define FACULA_LAPACK_NAME1(prefix, name) FACULA_LAPACK_NAME2(prefix, name)
+#define FACULA_LAPACK(name) FACULA_LAPACK_NAME1(FACULA_LAPACK_PREFIX, name)
+
+// (letter, element type) of each precision; the routines declared and named alike for all.
+#define FACULA_LAPACK_TYPES(_) _(s, float) _(d, double) _(c, std::complex<float>) _(z, std::complex<double>)
+
+extern "C" {
+#define FACULA_DECLARE(p, T)                                                                                              \
+  void FACULA_LAPACK(p##getrf)(const int* m, const int* n, T* a, const int* lda, int* pivots, int* info);                 \
+  void FACULA_LAPACK(p##getrs)(const char* trans, const int* n, const int* k, const T* a, const int* lda, const int* pivots, \
+                               T* b, const int* ldb, int* info, size_t);                                                  \
+  void FACULA_LAPACK(p##getri)(const int* n, T* a, const int* lda, const int* pivots, T* work, const int* size, int* info); \
+  void FACULA_LAPACK(p##potrf)(const char* uplo, const int* n, T* a, const int* lda, int* info, size_t);                  \
+  void FACULA_LAPACK(p##trtrs)(const char* uplo, const char* trans, const char* diag, const int* n, const int* k, const T* a, \
+                               const int* lda, T* b, const int* ldb, int* info, size_t, size_t, size_t);
+FACULA_LAPACK_TYPES(FACULA_DECLARE)
+#undef FACULA_DECLARE
+}
+
+namespace facula::backend::cpu {
+
+namespace {
+
+template <class T> struct Lapack;
+#define FACULA_ROUTINES(p, T)                                    \
+  template <> struct Lapack<T> {                                 \
+    static constexpr auto getrf = FACULA_LAPACK(p##getrf);       \
+    static constexpr auto getrs = FACULA_LAPACK(p##getrs);       \
+    static constexpr auto getri = FACULA_LAPACK(p##getri);       \
+    static constexpr auto potrf = FACULA_LAPACK(p##potrf);       \
+    static constexpr auto trtrs = FACULA_LAPACK(p##trtrs);       \
+  };
+FACULA_LAPACK_TYPES(FACULA_ROUTINES)
+#undef FACULA_ROUTINES
+
+template <class F> void of_type(DType d, F&& f) {
+  switch (d) {
+    case DType::Float32: return f(float{});
+    case DType::Float64: return f(double{});
+    case DType::Complex64: return f(std::complex<float>{});
+    case DType::Complex128: return f(std::complex<double>{});
+    default: internal_check(false) << "LAPACK has no " << d;
+  }
+}
+
+template <class T> void transpose_into(const T* from, int64_t rows, int64_t cols, T* to) {
+  constexpr int64_t kTile = 32;
+  for (int64_t i = 0; i < rows; i += kTile)
+    for (int64_t j = 0; j < cols; j += kTile)
+      for (int64_t r = i; r < std::min(rows, i + kTile); ++r)
+        for (int64_t c = j; c < std::min(cols, j + kTile); ++c) to[c * rows + r] = from[r * cols + c];
+}
+
+int order_of(const char* name, const Tensor& a) {
+  int64_t n = a.int_sizes().back();
+  runtime_check(n <= 46340, name) << "matrices of " << n << " rows are too large for LAPACK's 32-bit integers";
+  return int(n);
+}
+
+int64_t matrices(const Tensor& a) { return product(a.sizes().first(size_t(a.dim() - 2))).concrete(); }
+
+// Which matrix failed and how; the first one of a batch, whatever the number of threads.
+class Failure {
+ public:
+  void note(int64_t matrix, int info) {
+    int64_t word = matrix << 32 | info, seen = first_.load();
+    while (word < seen && !first_.compare_exchange_weak(seen, word)) {}
+  }
+  bool any() const { return first_.load() != kNone; }
+  std::string where(const Tensor& a) const { return a.dim() > 2 ? "(Batch element " + std::to_string(first_.load() >> 32) + "): " : ""; }
+  int info() const { return int(first_.load() & 0x7fffffff); }
+
+ private:
+  static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  std::atomic<int64_t> first_{kNone};
+};
+
+// f(matrix number, buffer of `elements`) for each matrix; the threads of one large matrix are the library's own.
+template <class T, class F> void each(int64_t count, int n, size_t elements, F&& f) {
+  blas_threads(count == 1 && n >= 384 && !in_parallel() ? num_threads() : 1);
+  auto grain = int64_t(std::max(1.0, 20000.0 / (double(n) * n * n + 1)));
+  parallel_for(count, grain, [&](int64_t begin, int64_t end) {
+    std::vector<T> buffer(elements);
+    for (int64_t k = begin; k < end; ++k) f(k, buffer.data());
+  });
+  blas_threads(1);
+}
+
+// Factors a copy of each matrix; f(matrix number, LU, pivots, info).
+template <class T, class F> void each_lu(const Tensor& a, int n, size_t extra, F&& f) {
+  const T* from = a.data<T>();
+  size_t square = size_t(n) * size_t(n);
+  each<T>(matrices(a), n, square + extra, [&](int64_t k, T* lu) {
+    transpose_into(from + k * int64_t(square), n, n, lu);
+    std::vector<int> pivots(size_t(std::max(n, 1)));
+    int info = 0, ld = std::max(n, 1);
+    if (n) Lapack<T>::getrf(&n, &n, lu, &ld, pivots.data(), &info);
+    f(k, lu, pivots, info, lu + square);
+  });
+}
+
+template <class T> T determinant(const T* lu, const std::vector<int>& pivots, int n) {
+  T det(1);
+  for (int i = 0; i < n; ++i) {
+    det *= lu[size_t(i) * size_t(n) + size_t(i)];
+    if (pivots[size_t(i)] != i + 1) det = -det;
+  }
+  return det;
+}
+
+}  // namespace
+
+Results linalg_lu_solve(const Call& c, Out out) {
+  Tensor a = dense(c.tensor("A")), b = dense(c.tensor("B"));
+  Destination to(out[0]);
+  int n = order_of("linalg.solve", a);
+  int64_t columns = b.int_sizes().back();
+  Failure failure;
+  of_type(a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    size_t block = size_t(n) * size_t(columns);
+    each_lu<T>(a, n, block, [&](int64_t k, T* lu, const std::vector<int>& pivots, int info, T* rhs) {
+      if (info > 0) return failure.note(k, info);
+      if (!block) return;
+      transpose_into(b.data<T>() + k * int64_t(block), n, columns, rhs);
+      int cols = int(columns), ok = 0;
+      Lapack<T>::getrs("N", &n, &cols, lu, &n, pivots.data(), rhs, &n, &ok, 1);
+      transpose_into(rhs, columns, n, to.data<T>() + k * int64_t(block));
+    });
+  });
+  runtime_check(!failure.any(), "linalg.solve") << failure.where(a) << "the solver failed because the input matrix is singular.";
+  to.finish();
+  return Results(out[0]);
+}
+
+Results linalg_inv(const Call& c, Out out) {
+  Tensor a = dense(c.tensor("A"));
+  Destination to(out[0]);
+  int n = order_of("linalg.inv", a);
+  Failure failure;
+  of_type(a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    each_lu<T>(a, n, size_t(n) * 64, [&](int64_t k, T* lu, const std::vector<int>& pivots, int info, T* work) {
+      if (info > 0) return failure.note(k, info);
+      if (!n) return;
+      int size = n * 64, ok = 0;
+      Lapack<T>::getri(&n, lu, &n, pivots.data(), work, &size, &ok);
+      transpose_into(lu, n, n, to.data<T>() + k * int64_t(n) * n);
+    });
+  });
+  runtime_check(!failure.any(), "linalg.inv") << failure.where(a) << "the diagonal element " << failure.info() << " is zero, the inversion could not be completed because the input matrix is singular.";
+  to.finish();
+  return Results(out[0]);
+}
+
+// conj(det) inv^H. A zero pivot is replaced by a tiny one: the product of determinant and inverse tends to the cofactors.
+Results linalg_cofactor(const Call& c, Out out) {
+  Tensor a = dense(c.tensor("A"));
+  Destination to(out[0]);
+  int n = order_of("linalg.det", a);
+  of_type(a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    using R = decltype(std::abs(T{}));
+    each_lu<T>(a, n, size_t(n) * 64, [&](int64_t k, T* lu, const std::vector<int>& pivots, int, T* work) {
+      if (!n) return;
+      R largest = 0;
+      for (int i = 0; i < n; ++i) largest = std::max(largest, std::abs(lu[size_t(i) * size_t(n) + size_t(i)]));
+      R tiny = std::sqrt(std::numeric_limits<R>::epsilon()) * std::numeric_limits<R>::epsilon() * (largest > 0 ? largest : R(1));
+      for (int i = 0; i < n; ++i)
+        if (auto& pivot = lu[size_t(i) * size_t(n) + size_t(i)]; std::abs(pivot) < tiny) pivot = T(tiny);
+      T det = determinant(lu, pivots, n);
+      int size = n * 64, ok = 0;
+      Lapack<T>::getri(&n, lu, &n, pivots.data(), work, &size, &ok);
+      // The buffer holds inv in columns: read as rows it is inv^T.
+      T* y = to.data<T>() + k * int64_t(n) * n;
+      for (int64_t i = 0; i < int64_t(n) * n; ++i) {
+        T x = det * lu[i];
+        if constexpr (std::is_floating_point_v<T>) y[i] = x;
+        else y[i] = std::conj(x);
+      }
+    });
+  });
+  to.finish();
+  return Results(out[0]);
+}
+
+Results linalg_det(const Call& c, Out out) {
+  Tensor a = dense(c.tensor("A"));
+  Destination to(out[0]);
+  int n = order_of("linalg.det", a);
+  of_type(a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    each_lu<T>(a, n, 0, [&](int64_t k, T* lu, const std::vector<int>& pivots, int, T*) { to.data<T>()[k] = determinant(lu, pivots, n); });
+  });
+  to.finish();
+  return Results(out[0]);
+}
+
+Results linalg_slogdet(const Call& c, Out out) {
+  Tensor a = dense(c.tensor("A"));
+  Destination to_sign(out[0]), to_log(out[1]);
+  int n = order_of("linalg.slogdet", a);
+  of_type(a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    using R = decltype(std::abs(T{}));
+    each_lu<T>(a, n, 0, [&](int64_t k, T* lu, const std::vector<int>& pivots, int, T*) {
+      T sign(1);
+      R log_size = 0;
+      for (int i = 0; i < n; ++i) {
+        T pivot = lu[size_t(i) * size_t(n) + size_t(i)];
+        R size = std::abs(pivot);
+        log_size += std::log(size);
+        sign *= size == 0 ? T(0) : pivot / size;
+        if (pivots[size_t(i)] != i + 1) sign = -sign;
+      }
+      to_sign.data<T>()[k] = sign;
+      to_log.data<R>()[k] = log_size;
+    });
+  });
+  to_sign.finish();
+  to_log.finish();
+  return Results{out[0], out[1]};
+}
+
+Results linalg_cholesky(const Call& c, Out out) {
+  Tensor a = dense(c.tensor("A"));
+  Destination to(out[0]);
+  int n = order_of("linalg.cholesky", a);
+  Failure failure;
+  of_type(a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    int64_t square = int64_t(n) * n;
+    each<T>(matrices(a), n, size_t(square), [&](int64_t k, T* l) {
+      transpose_into(a.data<T>() + k * square, n, n, l);
+      int info = 0;
+      if (n) Lapack<T>::potrf("L", &n, l, &n, &info, 1);
+      if (info > 0) return failure.note(k, info);
+      T* y = to.data<T>() + k * square;
+      transpose_into(l, n, n, y);
+      for (int i = 0; i < n; ++i) std::fill(y + int64_t(i) * n + i + 1, y + int64_t(i + 1) * n, T(0));
+    });
+  });
+  runtime_check(!failure.any(), "linalg.cholesky") << failure.where(a) << "the factorization could not be completed because the input is not positive-definite (the leading minor of order "
+      << failure.info() << " is not positive-definite).";
+  to.finish();
+  return Results(out[0]);
+}
+
+Results linalg_triangular(const Call& c, Out out) {
+  Tensor a = dense(c.tensor("A")), b = dense(c.tensor("B"));
+  Destination to(out[0]);
+  int n = order_of("linalg.solve_triangular", a);
+  int64_t columns = b.int_sizes().back();
+  // Row-major A is A^T in columns: the other triangle, to be transposed back.
+  const char *uplo = c.flag("upper") ? "L" : "U", *diag = c.flag("unit") ? "U" : "N";
+  of_type(a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    size_t block = size_t(n) * size_t(columns);
+    if (!block) return;
+    each<T>(matrices(a), n, block, [&](int64_t k, T* rhs) {
+      transpose_into(b.data<T>() + k * int64_t(block), n, columns, rhs);
+      int cols = int(columns), info = 0;
+      Lapack<T>::trtrs(uplo, "T", diag, &n, &cols, a.data<T>() + k * int64_t(n) * n, &n, rhs, &n, &info, 1, 1, 1);
+      if (info > 0) std::fill(rhs, rhs + block, T(std::numeric_limits<double>::infinity()));  // a zero on the diagonal
+      transpose_into(rhs, columns, n, to.data<T>() + k * int64_t(block));
+    });
+  });
+  to.finish();
+  return Results(out[0]);
+}
+
+}  // namespace facula::backend::cpu

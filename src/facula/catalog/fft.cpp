@@ -1,0 +1,220 @@
+// Discrete Fourier transforms: three library operators, and the names that users know.
+#include <algorithm>
+#include <numeric>
+
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+
+using namespace facula;
+using namespace facula::loop;
+using namespace facula::op;
+
+namespace {
+
+constexpr DTypeSet kReal = dtypes_where([](DType t) { return t == DType::Float32 || t == DType::Float64; });
+
+// How a transform is scaled: not, by 1/sqrt(n), by 1/n.
+enum Scaling : int64_t { none, root, whole };
+
+Scaling scaling(const char* name, std::optional<std::string_view> norm, bool forward) {
+  std::string_view mode = norm.value_or("backward");
+  if (mode == "ortho") return root;
+  value_check(mode == "backward" || mode == "forward", name) << "invalid normalization mode: \"" << std::string(mode) << "\"" << hint("norm is 'backward', 'forward' or 'ortho'");
+  return (mode == "forward") == forward ? whole : none;
+}
+
+const char* shown(const char* name) {  // fft_rfft as fft.rfft
+  thread_local std::string text;
+  text = name;
+  if (text.rfind("fft_", 0) == 0) text[3] = '.';
+  return text.c_str();
+}
+
+Tensor floating_of(const Tensor& x) {
+  return is_differentiable(x.dtype()) ? x : to_dtype(x, default_dtype());
+}
+Tensor complex_input(const Tensor& x) { return is_complex(x.dtype()) ? x : to_dtype(x, complex_of(floating_of(x).dtype())); }
+Tensor real_input(const char* name, const Tensor& x) {
+  runtime_check(!is_complex(x.dtype()), shown(name)) << "expects a real input tensor, but got " << x.dtype() << hint("fft.fft takes complex input");
+  return floating_of(x);
+}
+
+// x cropped or padded with zeros to n along dimension d.
+Tensor resized(const char* name, const Tensor& x, int d, SymInt n) {
+  runtime_check(n > SymInt(int64_t(0)), shown(name)) << "invalid number of data points (" << n << ") specified";
+  if (x.size(d) == n) return x;
+  Dims pad(size_t(2 * (x.dim() - d)), SymInt(int64_t(0)));
+  pad.back() = n - x.size(d);
+  return constant_pad_nd(x, pad, 0);
+}
+
+int one_dim(const char* name, const Tensor& x, int64_t dim) {
+  runtime_check(x.dim() > 0, shown(name)) << "a 0-d tensor has no dimension to transform";
+  return wrap_dim(shown(name), dim, x.dim());
+}
+
+// The dimensions and sizes of an n-dimensional transform.
+struct Plan { Ints dims; Dims sizes; };
+Plan plan(const char* name, const Tensor& x, Sizes s, Sizes dim, bool of_half) {
+  Plan p;
+  if (!dim.is_none()) for (auto k : dim) p.dims.push_back(wrap_dim(shown(name), k.guard_int(), x.dim()));
+  else {
+    int64_t n = s.is_none() ? x.dim() : int64_t(s.size());
+    runtime_check(n <= x.dim(), shown(name)) << "got shape with " << n << " values but input tensor only has " << x.dim() << " dimensions";
+    for (int64_t k = x.dim() - n; k < x.dim(); ++k) p.dims.push_back(k);
+  }
+  for (size_t k = 0; k < p.dims.size(); ++k)
+    runtime_check(std::count(p.dims.begin(), p.dims.end(), p.dims[k]) == 1, shown(name)) << "FFT dims must be unique";
+  runtime_check(s.is_none() || s.size() == p.dims.size(), shown(name)) << "when given, dim and shape arguments must have the same length";
+  for (size_t k = 0; k < p.dims.size(); ++k) {
+    SymInt n = x.size(int(p.dims[k]));
+    if (of_half && k + 1 == p.dims.size()) n = (n - SymInt(int64_t(1))) * SymInt(int64_t(2));
+    p.sizes.push_back(s.is_none() || s[k] == SymInt(int64_t(-1)) ? n : s[k]);
+  }
+  return p;
+}
+
+Tensor complex_transform(const char* name, const Tensor& self, const Plan& p, std::optional<std::string_view> norm, bool forward) {
+  Tensor x = complex_input(self);
+  if (p.dims.empty()) return x;
+  for (size_t k = 0; k < p.dims.size(); ++k) x = resized(name, x, int(p.dims[k]), p.sizes[k]);
+  return _fft_c2c(x, p.dims, scaling(shown(name), norm, forward), forward);
+}
+Tensor to_half(const char* name, const Tensor& self, const Plan& p, std::optional<std::string_view> norm) {
+  Tensor x = real_input(name, self);
+  runtime_check(!p.dims.empty(), shown(name)) << "must transform at least one axis";
+  for (size_t k = 0; k < p.dims.size(); ++k) x = resized(name, x, int(p.dims[k]), p.sizes[k]);
+  return _fft_r2c(x, p.dims, scaling(shown(name), norm, true));
+}
+Tensor from_half(const char* name, const Tensor& self, const Plan& p, std::optional<std::string_view> norm) {
+  Tensor x = complex_input(self);
+  runtime_check(!p.dims.empty(), shown(name)) << "must transform at least one axis";
+  SymInt last = p.sizes[p.sizes.size() - 1];
+  runtime_check(last > SymInt(int64_t(0)), shown(name)) << "invalid number of data points (" << last << ") specified";
+  for (size_t k = 0; k + 1 < p.dims.size(); ++k) x = resized(name, x, int(p.dims[k]), p.sizes[k]);
+  x = resized(name, x, int(p.dims.back()), last / SymInt(int64_t(2)) + SymInt(int64_t(1)));
+  return _fft_c2r(x, p.dims, scaling(shown(name), norm, false), last);
+}
+
+Plan along(const char* name, const Tensor& self, std::optional<SymInt> n, int64_t dim, bool of_half = false) {
+  int d = one_dim(name, self, dim);
+  SymInt own = of_half ? (self.size(d) - SymInt(int64_t(1))) * SymInt(int64_t(2)) : self.size(d);
+  return {Ints{d}, Dims{n.value_or(own)}};
+}
+
+Tensor shifted(const Tensor& self, Sizes dim, bool back) {
+  Ints dims;
+  Dims by;
+  if (dim.is_none()) for (int k = 0; k < self.dim(); ++k) dims.push_back(k);
+  else for (auto k : dim) dims.push_back(wrap_dim("fft.fftshift", k.guard_int(), self.dim()));
+  for (int64_t k : dims) by.push_back(back ? (self.size(int(k)) + SymInt(int64_t(1))) / SymInt(int64_t(2)) : self.size(int(k)) / SymInt(int64_t(2)));
+  return dims.empty() ? self : roll(self, by, dims);
+}
+
+std::vector<DType> complex_result(const Call& c) { return {complex_of(c.dtype("self"))}; }
+Sizes last_two() { return Sizes{-2, -1}; }
+
+}  // namespace
+
+FACULA_FAMILY(fft) {
+  define("_fft_c2c(Tensor self, int[] dim, int normalization, bool forward) -> Tensor")
+      .doc("Complex transform over `dim`.")
+      .bind(hidden).dtypes(dtypes::complex).no_in_place()
+      .shape([](const Call& c) { return Dims(c.sizes("self")); })
+      .library("fft_c2c")
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        return grads(_fft_c2c(v.grad(), c.ints("dim"), c.integer("normalization").guard_int(), !c.flag("forward")));
+      });
+  define("_fft_r2c(Tensor self, int[] dim, int normalization) -> Tensor")
+      .doc("Transform of real numbers over `dim`; the last one keeps its n / 2 + 1 distinct frequencies.")
+      .bind(hidden).dtypes(kReal).no_in_place()
+      .result(complex_result)
+      .shape([](const Call& c) {
+        Dims sizes(c.sizes("self"));
+        auto& n = sizes[size_t(c.ints("dim").back().guard_int())];
+        n = n / SymInt(int64_t(2)) + SymInt(int64_t(1));
+        return sizes;
+      })
+      .library("fft_r2c")
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        int last = int(c.ints("dim").back().guard_int());
+        Tensor g = resized("fft_rfft", v.grad(), last, c.size("self", last));
+        return grads(real(_fft_c2c(g, c.ints("dim"), c.integer("normalization").guard_int(), false)));
+      });
+  define("_fft_c2r(Tensor self, int[] dim, int normalization, SymInt last_dim_size) -> Tensor")
+      .doc("The real numbers whose distinct frequencies (of the last of `dim`) are given: inverse transform.")
+      .bind(hidden).dtypes(dtypes::complex).no_in_place()
+      .result([](const Call& c) { return std::vector<DType>{real_of(c.dtype("self"))}; })
+      .shape([](const Call& c) { return with(c.sizes("self"), int(c.ints("dim").back().guard_int()), c.integer("last_dim_size")); })
+      .library("fft_c2r")
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        int last = int(c.ints("dim").back().guard_int());
+        Tensor g = _fft_r2c(v.grad(), c.ints("dim"), c.integer("normalization").guard_int());
+        // Frequencies that stand for their mirror image too count twice.
+        SymInt doubled = v.grad().size(last) - g.size(last);
+        if (!(doubled > SymInt(int64_t(0)))) return grads(g);
+        Tensor rest = narrow(g, last, doubled + SymInt(int64_t(1)), g.size(last) - doubled - SymInt(int64_t(1)));
+        return grads(cat(std::vector<Tensor>{narrow(g, last, int64_t(0), int64_t(1)), mul(narrow(g, last, int64_t(1), doubled), 2.0), rest}, last));
+      });
+
+  define("fft_fft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
+      .doc("Discrete Fourier transform along `dim`, cropped or padded to n.").bind(fft).no_in_place()
+      .unfused([](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
+        return complex_transform("fft_fft", self, along("fft_fft", self, n, dim), norm, true);
+      });
+  define("fft_ifft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
+      .doc("Inverse discrete Fourier transform along `dim`.").bind(fft).no_in_place()
+      .unfused([](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
+        return complex_transform("fft_ifft", self, along("fft_ifft", self, n, dim), norm, false);
+      });
+  define("fft_rfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
+      .doc("The n / 2 + 1 distinct frequencies of a real signal along `dim`.").bind(fft).no_in_place()
+      .unfused([](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
+        return to_half("fft_rfft", self, along("fft_rfft", self, n, dim), norm);
+      });
+  define("fft_irfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
+      .doc("The real signal of n points (default 2 (m - 1)) with these m frequencies along `dim`.").bind(fft).no_in_place()
+      .unfused([](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
+        return from_half("fft_irfft", self, along("fft_irfft", self, n, dim, true), norm);
+      });
+  define("fft_fftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+      .doc("Discrete Fourier transform over several dimensions.").bind(fft).no_in_place()
+      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
+        return complex_transform("fft_fftn", self, plan("fft_fftn", self, s, dim, false), norm, true);
+      });
+  define("fft_ifftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+      .doc("Inverse discrete Fourier transform over several dimensions.").bind(fft).no_in_place()
+      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
+        return complex_transform("fft_ifftn", self, plan("fft_ifftn", self, s, dim, false), norm, false);
+      });
+  define("fft_rfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+      .doc("Transform of a real signal over several dimensions; the last one keeps its distinct frequencies.").bind(fft).no_in_place()
+      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
+        return to_half("fft_rfftn", self, plan("fft_rfftn", self, s, dim, false), norm);
+      });
+  define("fft_irfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+      .doc("The real signal of which rfftn gives these frequencies.").bind(fft).no_in_place()
+      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
+        return from_half("fft_irfftn", self, plan("fft_irfftn", self, s, dim, true), norm);
+      });
+  define("fft_fft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+      .doc("fftn over two dimensions, by default the last ones.").bind(fft).no_in_place()
+      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) { return fft_fftn(self, s, dim.is_none() ? last_two() : dim, norm); });
+  define("fft_ifft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+      .doc("ifftn over two dimensions, by default the last ones.").bind(fft).no_in_place()
+      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) { return fft_ifftn(self, s, dim.is_none() ? last_two() : dim, norm); });
+  define("fft_rfft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+      .doc("rfftn over two dimensions, by default the last ones.").bind(fft).no_in_place()
+      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) { return fft_rfftn(self, s, dim.is_none() ? last_two() : dim, norm); });
+  define("fft_irfft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+      .doc("irfftn over two dimensions, by default the last ones.").bind(fft).no_in_place()
+      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) { return fft_irfftn(self, s, dim.is_none() ? last_two() : dim, norm); });
+  define("fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor").doc("Frequency 0 moved to the middle.").bind(fft).no_in_place()
+      .unfused([](const Tensor& self, Sizes dim) { return shifted(self, dim, false); });
+  define("fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor").doc("Frequency 0 moved from the middle to the front.").bind(fft).no_in_place()
+      .unfused([](const Tensor& self, Sizes dim) { return shifted(self, dim, true); });
+}

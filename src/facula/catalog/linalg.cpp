@@ -1,0 +1,217 @@
+// Linear algebra on (batches of) matrices.
+#include <algorithm>
+
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+
+using namespace facula;
+using namespace facula::op;
+
+namespace {
+
+constexpr DTypeSet kExact = dtypes_where([](DType t) { return t == DType::Float32 || t == DType::Float64 || is_complex(t); });
+
+const char* shown(const char* name) {  // linalg_solve as linalg.solve
+  thread_local std::string text;
+  text = name;
+  if (text.rfind("linalg_", 0) == 0) text[6] = '.';
+  return text.c_str();
+}
+
+Dims batch_of(SymSpan sizes) { return Dims(sizes.first(sizes.size() - 2)); }
+
+void check_square(const char* name, const char* arg, const Tensor& t) {
+  runtime_check(t.dim() >= 2, shown(name)) << "`" << arg << "` must have at least 2 dimensions, got shape " << to_string(t.sizes());
+  runtime_check(t.size(-1) == t.size(-2), shown(name)) << "`" << arg << "` must be batches of square matrices, but they are " << t.size(-2) << " by " << t.size(-1)
+      << " matrices (shape " << to_string(t.sizes()) << ")";
+}
+
+std::function<Dims(const Call&)> square_sizes(const char* arg = "A") {
+  return [arg](const Call& c) {
+    check_square(c.name(), arg, c.tensor(arg));
+    return Dims(c.sizes(arg));
+  };
+}
+std::function<Dims(const Call&)> one_for_each(const char* arg = "A") {
+  return [arg](const Call& c) {
+    check_square(c.name(), arg, c.tensor(arg));
+    return batch_of(c.sizes(arg));
+  };
+}
+
+Tensor conjugate(const Tensor& x) { return is_complex(x.dtype()) ? conj_physical(x) : x; }
+Tensor adjoint_of(const Tensor& x) { return conjugate(transpose(x, -2, -1)); }
+Tensor as_matrices(const Tensor& t) { return unsqueeze(unsqueeze(t, -1), -1); }
+
+// The system's sizes: `B` [..., n, k] beside `A` [..., n, n], of equal batch.
+Dims system_sizes(const Call& c) {
+  Tensor a = c.tensor("A"), b = c.tensor("B");
+  check_square(c.name(), "A", a);
+  runtime_check(a.dtype() == b.dtype(), shown(c.name())) << "expected A and B to have the same dtype, but found " << a.dtype() << " and " << b.dtype();
+  bool fits = b.dim() == a.dim() && b.size(-2) == a.size(-1) && std::equal(a.sizes().begin(), a.sizes().end() - 2, b.sizes().begin());
+  runtime_check(fits, shown(c.name())) << "incompatible shapes of A and B for the equation AX = B: A " << to_string(a.sizes()) << ", B " << to_string(b.sizes());
+  return Dims(b.sizes());
+}
+
+// A and B with one batch shape.
+std::pair<Tensor, Tensor> broadcast_system(const char* name, const Tensor& a, const Tensor& b) {
+  check_square(name, "A", a);
+  runtime_check(b.dim() >= 2, shown(name)) << "`B` must have at least 2 dimensions, got shape " << to_string(b.sizes());
+  runtime_check(a.size(-1) == b.size(-2), shown(name)) << "incompatible shapes of A and B for the equation AX = B: A " << to_string(a.sizes()) << ", B " << to_string(b.sizes());
+  Dims batch_a = batch_of(a.sizes()), batch_b = batch_of(b.sizes());
+  Dims batch = broadcast_sizes(shown(name), std::vector<SymSpan>{batch_a, batch_b});
+  auto expanded = [&](const Tensor& t) {
+    Dims to(batch);
+    to.push_back(t.size(-2));
+    to.push_back(t.size(-1));
+    return std::equal(to.begin(), to.end(), t.sizes().begin(), t.sizes().end()) ? t : expand(t, to);
+  };
+  return {expanded(a), expanded(b)};
+}
+
+SampleArg definite(std::vector<int64_t> sizes) {
+  SampleArg a = op::tensor(std::move(sizes));
+  a.positive_definite = true;
+  return a;
+}
+Samples square_samples() { return op::samples({{{{"A", definite({4, 4})}}}, {{{"A", definite({2, 3, 3})}}}, {{{"A", definite({0, 3, 3})}}}}); }
+
+}  // namespace
+
+FACULA_FAMILY(linalg) {
+  define("_linalg_solve(Tensor A, Tensor B) -> Tensor")
+      .doc("X of A X = B for [..., n, n] and [..., n, k] of equal batch.")
+      .bind(hidden).dtypes(kExact).no_in_place()
+      .shape(system_sizes)
+      .library("linalg_lu_solve")
+      .vjp([](const Vjp& v) {
+        Tensor b = _linalg_solve(adjoint_of(v["A"]), v.grad());
+        return grads(v.needs("A") ? neg(matmul(b, adjoint_of(v.result()))) : Tensor(), b);
+      })
+      .samples(op::samples({{{{"A", definite({4, 4})}, {"B", op::tensor({4, 2})}}}, {{{"A", definite({2, 3, 3})}, {"B", op::tensor({2, 3, 3})}}}}));
+  define("linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor")
+      .doc("X of A X = B (of X A = B if not `left`); B holds vectors or matrices, batches broadcast.")
+      .bind(linalg).no_in_place()
+      .unfused([](const Tensor& A, const Tensor& B, bool left) {
+        check_square("linalg_solve", "A", A);
+        runtime_check(A.dtype() == B.dtype(), "linalg.solve") << "expected A and B to have the same dtype, but found A of type " << A.dtype() << " and B of type " << B.dtype() << " instead";
+        bool vector = B.dim() == 1 || (B.dim() == A.dim() - 1 && std::equal(B.sizes().begin(), B.sizes().end(), A.sizes().begin()));
+        Tensor b = vector ? unsqueeze(B, -1) : B;
+        runtime_check(left || !vector, "linalg.solve") << "left=False needs a matrix B, got a vector of shape " << to_string(B.sizes());
+        auto [a, rhs] = broadcast_system("linalg_solve", left ? A : transpose(A, -2, -1), left ? b : transpose(b, -2, -1));
+        Tensor x = _linalg_solve(a, rhs);
+        if (!left) x = transpose(x, -2, -1);
+        return vector ? squeeze(x, -1) : x;
+      })
+      .samples(op::samples({{{{"A", definite({4, 4})}, {"B", op::tensor({4, 2})}}}, {{{"A", definite({2, 3, 3})}, {"B", op::tensor({3, 2})}}}, {{{"A", definite({4, 4})}, {"B", op::tensor({4})}}}}));
+  define("linalg_inv(Tensor A) -> Tensor")
+      .doc("The inverse of each square matrix.")
+      .bind(linalg).dtypes(kExact).no_in_place()
+      .shape(square_sizes())
+      .library("linalg_inv")
+      .vjp([](const Vjp& v) {
+        Tensor y = adjoint_of(v.result());
+        return grads(neg(matmul(y, matmul(v.grad(), y))));
+      })
+      .samples(square_samples());
+  define("inverse(Tensor self) -> Tensor").doc("The inverse of each square matrix.").no_in_place()
+      .unfused([](const Tensor& self) { return linalg_inv(self); });
+  define("_linalg_cofactor(Tensor A) -> Tensor")
+      .doc("conj(det(A)) inv(A)^H, the gradient of the determinant; for singular matrices its limit.")
+      .bind(hidden).dtypes(kExact).no_in_place()
+      .shape(square_sizes())
+      .library("linalg_cofactor")
+      .vjp([](const Vjp& v) {
+        Tensor f = conjugate(v.result()), m = transpose(linalg_inv(v["A"]), -2, -1), g = v.grad();
+        Tensor inner = sum(mul(g, f), {-2, -1}, true);
+        return grads(conjugate(sub(mul(inner, m), matmul(f, matmul(transpose(g, -2, -1), m)))));
+      });
+  define("linalg_det(Tensor A) -> Tensor")
+      .doc("The determinant of each square matrix.")
+      .bind(linalg).dtypes(kExact).no_in_place()
+      .shape(one_for_each())
+      .library("linalg_det")
+      .vjp([](const Vjp& v) { return grads(mul(as_matrices(v.grad()), _linalg_cofactor(v["A"]))); })
+      .samples(square_samples());
+  define("det(Tensor self) -> Tensor").doc("The determinant of each square matrix.").no_in_place()
+      .unfused([](const Tensor& self) { return linalg_det(self); });
+  define("linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)")
+      .doc("Sign (phase) and logarithm of the absolute value of the determinant of each square matrix.")
+      .bind(linalg).dtypes(kExact)
+      .result([](const Call& c) { return std::vector<DType>{c.dtype("A"), real_of(c.dtype("A"))}; })
+      .shapes([](const Call& c) { return std::vector<Dims>(2, one_for_each()(c)); })
+      .library("linalg_slogdet")
+      .vjp([](const Vjp& v) {
+        bool phase = is_complex(v.call().dtype("A")) && v.grad(0).defined();
+        Tensor w = v.grad(1);
+        if (phase) {
+          Tensor turned = mul(imag(mul(conj_physical(v.grad(0)), v.result(0))), Scalar(std::complex<double>(0, -1)));
+          w = w.defined() ? add(turned, w) : turned;
+        }
+        if (!w.defined()) return grads(Tensor());
+        return grads(mul(as_matrices(w), adjoint_of(linalg_inv(v["A"]))));
+      })
+      .samples(square_samples());
+  define("slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)").doc("Sign and logarithm of the absolute value of the determinant.")
+      .unfused([](const Tensor& self) { return linalg_slogdet(self); });
+  define("logdet(Tensor self) -> Tensor").doc("Logarithm of the determinant; NaN if it is negative.").no_in_place()
+      .unfused([](const Tensor& self) {
+        auto [sign, log_size] = linalg_slogdet(self);
+        return is_complex(self.dtype()) ? add(log(sign), log_size) : add(log_size, log(sign));
+      });
+  define("_linalg_cholesky(Tensor A) -> Tensor")
+      .doc("The lower triangular L with A = L L^H; reads the lower triangle.")
+      .bind(hidden).dtypes(kExact).no_in_place()
+      .shape(square_sizes())
+      .library("linalg_cholesky")
+      .vjp([](const Vjp& v) {
+        Tensor l = v.result(), lh = adjoint_of(l);
+        Tensor p = tril(matmul(lh, tril(v.grad())));
+        p = sub(p, mul(tril(triu(p)), 0.5));  // half of the diagonal
+        Tensor half = _linalg_triangular(lh, p, true);                          // L^-H P
+        Tensor s = adjoint_of(_linalg_triangular(lh, adjoint_of(half), true));  // L^-H P L^-1
+        return grads(mul(add(s, adjoint_of(s)), 0.5));
+      })
+      .samples(square_samples());
+  define("linalg_cholesky(Tensor A, *, bool upper=False) -> Tensor")
+      .doc("L with A = L L^H (or U with A = U^H U) of each Hermitian positive-definite matrix.")
+      .bind(linalg).no_in_place()
+      .unfused([](const Tensor& A, bool upper) {
+        check_square("linalg_cholesky", "A", A);
+        if (!upper) return _linalg_cholesky(A);
+        return adjoint_of(_linalg_cholesky(adjoint_of(A)));
+      })
+      .samples(square_samples());
+  define("cholesky(Tensor self, bool upper=False) -> Tensor").doc("linalg.cholesky.").no_in_place()
+      .unfused([](const Tensor& self, bool upper) { return linalg_cholesky(self, upper); });
+  define("_linalg_triangular(Tensor A, Tensor B, bool upper, bool unit=False) -> Tensor")
+      .doc("X of A X = B for triangular A, of equal batch.")
+      .bind(hidden).dtypes(kExact).no_in_place()
+      .shape(system_sizes)
+      .library("linalg_triangular")
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        bool upper = c.flag("upper"), unit = c.flag("unit");
+        Tensor b = _linalg_triangular(adjoint_of(v["A"]), v.grad(), !upper, unit), a;
+        if (v.needs("A")) {
+          a = neg(matmul(b, adjoint_of(v.result())));
+          a = upper ? triu(a, unit ? 1 : 0) : tril(a, unit ? -1 : 0);
+        }
+        return grads(a, b);
+      });
+  define("linalg_solve_triangular(Tensor A, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor")
+      .doc("X of A X = B (of X A = B if not `left`) for triangular A; batches broadcast.")
+      .bind(linalg).no_in_place()
+      .unfused([](const Tensor& A, const Tensor& B, bool upper, bool left, bool unitriangular) {
+        auto [a, b] = broadcast_system("linalg_solve_triangular", left ? A : transpose(A, -2, -1), left ? B : transpose(B, -2, -1));
+        Tensor x = _linalg_triangular(a, b, left ? upper : !upper, unitriangular);
+        return left ? x : transpose(x, -2, -1);
+      });
+  define("linalg_matmul(Tensor self, Tensor other) -> Tensor").doc("matmul.").bind(linalg).no_in_place()
+      .unfused([](const Tensor& self, const Tensor& other) { return matmul(self, other); });
+  define("linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+      .doc("The norm of order `ord` over `dim`, all elements taken as one vector.")
+      .bind(linalg).no_in_place()
+      .unfused([](const Tensor& self, const Scalar& ord, Sizes dim, bool keepdim, std::optional<DType> dtype) { return norm(self, ord, dim, keepdim, dtype); });
+}
