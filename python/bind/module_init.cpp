@@ -11,7 +11,7 @@
 //                    keepdims= are understood.
 //                    operators() -> [{name, overload, schema, doc, kind, namespaces, aliases, in_place, out}]
 //   making tensors   tensor(data, dtype, device, requires_grad), as_tensor, asarray, from_numpy, frombuffer, from_dlpack,
-//                    to_dlpack (tensor.__dlpack__), make_subclass(cls, data, requires_grad=False) -> alias of data
+//                    make_subclass(cls, data, requires_grad=False) -> alias of data
 //                    without its history, made without calling __init__
 //   defaults         get_default_dtype(), set_default_dtype(d), promote_types(a, b), can_cast(a, b), finfo_of(d) ->
 //                    dict, iinfo_of(d) -> dict
@@ -20,19 +20,21 @@
 //                    retain_graph, create_graph, inputs), grad(outputs, inputs, grads, retain_graph, create_graph,
 //                    allow_unused) -> tuple, apply_function(cls, *args) for autograd.Function: FunctionCtx is the base of
 //                    autograd.Function, cls.forward(ctx, *args) or cls.forward(*args) + cls.setup_context(ctx, inputs,
-//                    output), cls.backward(ctx, *grads); set_multithreading has no equivalent
+//                    output), cls.backward(ctx, *grads); add_accumulated_hook(leaf, f)
 //   modules          ModuleBase: instance dict with _parameters, _buffers, _modules; attributes found there; a call goes
 //                    straight to forward unless one of the hook dicts of the instance (_forward_hooks,
 //                    _forward_pre_hooks, _backward_hooks, _backward_pre_hooks) is not empty or global hooks are on
 //                    (set_global_hooks(bool)); then `_call_impl` of the class is called. Module.__init__ puts the dicts in
 //                    place (object.__setattr__ or self.__dict__)
 //   registration     set_parameter_class(cls): an exact cls counts as a plain Tensor (no __torch_function__ look-up)
-//                    set_reduce_helper(f): Tensor.__reduce_ex__(p) -> f(tensor, p); set_deepcopy_helper(f): __deepcopy__
-//                    -> f(tensor, memo); set_convert_helper not needed: default __torch_function__ is in C
+//                    set_reduce_helper(f): Tensor.__reduce_ex__(p) -> f(tensor, p)
+//                    _disabled_torch_function_impl: as a class's __torch_function__, results are plain Tensors
 //   random           Generator(device="cpu"): manual_seed, initial_seed, seed, get_state, set_state, offset;
 //                    default_generator; manual_seed(n)
+//   looking inside   inspect_operator, inspect_meta, inspect_interpret: inspect.cpp
 //   machine          get_num_threads(), set_num_threads(n), memory_stats() -> dict, reset_peak_memory(), settings() ->
-//                    [{name, env, type, value, doc}], set_setting(name, value)
+//                    [{name, env, type, value, doc}], set_setting(name, value), cache_stats() -> dict,
+//                    record_kernels_to(folder)
 #include "facula/catalog/catalog.h"
 #include "python.h"
 
@@ -61,6 +63,7 @@ PyObject* start(PyObject*) {
     add_module_base(module);
     add_machine(module);
     add_operators(module);
+    add_inspect(module);
     return made.detach();
   });
 }

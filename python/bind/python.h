@@ -131,5 +131,6 @@ void add_dlpack(PyObject* module);       // dlpack.cpp
 void add_module_base(PyObject* module);  // module.cpp
 void add_machine(PyObject* module);      // machine.cpp
 void add_operators(PyObject* module);    // trampoline.cpp
+void add_inspect(PyObject* module);      // inspect.cpp
 
 }  // namespace facula::bind

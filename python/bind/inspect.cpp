@@ -1,0 +1,139 @@
+// What the definition of an operator says about a call, without running its kernel: for tests, documentation and the
+// curious. Operators by full name ("max.dim"), arguments as in facula.ops.
+#include "facula/graph/trace.h"
+#include "facula/loop/interpret.h"
+#include "facula/op/registry.h"
+#include "facula/schedule/fuse.h"
+#include "parse.h"
+#include "tensor.h"
+#include "types.h"
+
+namespace facula::bind {
+
+namespace {
+
+const op::Operator& operator_argument(PyObject* name) {
+  const op::Operator* o = op::find(text_of(name));
+  runtime_check(o, "inspect") << "no operator is named '" << text_of(name) << "'";
+  return *o;
+}
+
+PyObject* wrap_sample_argument(const op::SampleArg& a) {
+  using Kind = op::SampleArg::Kind;
+  if (a.kind == Kind::literal) return Py_BuildValue("{s:s,s:s}", "kind", "literal", "literal", a.literal.c_str());
+  PyRef shapes = checked(PyList_New(0));
+  for (auto& sizes : a.sizes) {
+    checked(PyList_Append(shapes.get(), checked(wrap_ints(Dims(std::span(sizes)))).get()));
+  }
+  auto flag = [](bool b) { return b ? Py_True : Py_False; };
+  return Py_BuildValue("{s:s,s:O,s:d,s:d,s:O,s:O,s:O,s:O}", "kind", a.kind == Kind::tensor ? "tensor" : "tensors", "sizes", shapes.get(),
+                       "low", a.low, "high", a.high, "index", flag(a.index), "boolean", flag(a.boolean), "distinct",
+                       flag(a.distinct), "positive_definite", flag(a.positive_definite));
+}
+
+PyObject* inspect_operator(PyObject*, PyObject* name) {
+  return guarded([&] {
+    auto& o = operator_argument(name);
+    PyRef samples = checked(PyList_New(0)), dtypes = checked(PyList_New(0)), fixed = checked(PyList_New(0));
+    for (auto& sample : o.samples.list) {
+      PyRef one = checked(PyDict_New());
+      for (auto& [argument, a] : sample.args)
+        checked(PyDict_SetItemString(one.get(), argument.c_str(), checked(wrap_sample_argument(a)).get()));
+      checked(PyList_Append(samples.get(), one.get()));
+    }
+    for (int k = 0; k < kDTypeCount; ++k)
+      if (o.dtypes.has(DType(k))) checked(PyList_Append(dtypes.get(), checked(wrap(DType(k))).get()));
+    for (int k : o.non_differentiable) checked(PyList_Append(fixed.get(), checked(PyLong_FromLong(k)).get()));
+    return Py_BuildValue("{s:O,s:O,s:O,s:O,s:O,s:O}", "samples", samples.get(), "dtypes", dtypes.get(), "differentiable",
+                         o.differentiable ? Py_True : Py_False, "non_differentiable", fixed.get(), "random",
+                         o.random ? Py_True : Py_False, "fused", o.fused ? Py_True : Py_False);
+  });
+}
+
+// Calls f(operator, values) with what Python gave.
+template <class F> PyObject* with_call(PyObject* const* args, Py_ssize_t n, PyObject* kwnames, F f) {
+  return guarded([&]() -> PyObject* {
+    type_check(n > 0 && PyUnicode_Check(args[0]), "inspect") << "expected the name of an operator first";
+    auto& o = operator_argument(args[0]);
+    Overload overload = make_overload(o);
+    Frame frame;
+    if (!parse(overload, nullptr, args + 1, n - 1, kwnames, true, false, frame)) {
+      raise_mismatch(o.name(), {&overload, 1}, nullptr, args + 1, n - 1, kwnames, false);
+      return nullptr;
+    }
+    return f(o, std::span<const op::Value>(frame.values(), o.schema.parameters.size()));
+  });
+}
+
+PyObject* inspect_meta(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return with_call(args, n, kwnames, [](const op::Operator& o, std::span<const op::Value> values) {
+    PyRef list = checked(PyList_New(0));
+    for (auto& m : graph::infer(o, values)) {
+      PyRef sizes = checked(wrap_ints(m.sizes)), dtype = checked(wrap(m.dtype));
+      checked(PyList_Append(list.get(), checked(PyTuple_Pack(2, sizes.get(), dtype.get())).get()));
+    }
+    return list.detach();
+  });
+}
+
+bool has_definition(const op::Operator& o) { return o.kind == op::OpKind::pointwise || o.loop || o.reference; }
+
+loop::Definition definition_of(const op::Operator& o, std::span<const op::Value> values) {
+  runtime_check(has_definition(o), o.name()) << "has no scalar definition: it is made of other operators, or only moves what it is given";
+  if (o.kind == op::OpKind::pointwise || o.loop) return schedule::lower(o, values);
+  loop::Definition d = o.reference(op::LoopCall(o, values));
+  auto metas = graph::infer(o, values);
+  if (!d.scatter) d.rank = int(metas.at(0).sizes.size());
+  return d;
+}
+
+PyObject* inspect_interpret(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return with_call(args, n, kwnames, [](const op::Operator& o, std::span<const op::Value> values) {
+    loop::Definition d = definition_of(o, values);
+    auto metas = graph::infer(o, values);
+    std::vector<Tensor> operands;   // by slot; one that is absent is never loaded
+    auto none = [&] { operands.push_back(Tensor::scalar(Scalar(int64_t(0)), DType::Int64)); };
+    op::Call call(o, values);
+    for (size_t k = 0; k < o.schema.parameters.size(); ++k) {
+      auto& p = o.schema.parameters[k];
+      auto& v = call.at(k);
+      if (p.type != op::Type::Tensor && !(p.type == op::Type::Scalar && !p.list)) continue;
+      if (v.tag == op::Tag::tensors) {
+        for (auto* t : v.tensors()) {
+          if (t) operands.push_back(Tensor(Ref<TensorImpl>::share(t)));
+          else none();
+        }
+      } else if (p.list) {
+        continue;
+      } else if (v.tag == op::Tag::tensor) {
+        operands.push_back(Tensor(Ref<TensorImpl>::share(v.tensor)));
+      } else if (v.is_none()) {
+        none();
+      } else {
+        operands.push_back(Tensor::scalar(v.number(), op::operand_dtype(v)));
+      }
+    }
+    std::vector<Dims> sizes;
+    std::vector<DType> dtypes;
+    for (auto& m : metas) {
+      sizes.push_back(m.sizes);
+      dtypes.push_back(m.dtype);
+    }
+    std::vector<Tensor> results = loop::interpret(d, operands, sizes, dtypes);
+    return wrap_list(results);
+  });
+}
+
+#define FACULA_FAST(f) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)), METH_FASTCALL | METH_KEYWORDS
+PyMethodDef functions[] = {
+    {"inspect_operator", inspect_operator, METH_O, "inspect_operator(full_name) -> dict: samples, dtypes, differentiable, random ..."},
+    {"inspect_meta", FACULA_FAST(inspect_meta), "inspect_meta(full_name, *args, **kwargs) -> [(sizes, dtype)] by the operator's rules."},
+    {"inspect_interpret", FACULA_FAST(inspect_interpret), "The results of a call by the loop interpreter: slow, in double."},
+    {nullptr, nullptr, 0, nullptr}};
+#undef FACULA_FAST
+
+}  // namespace
+
+void add_inspect(PyObject* module) { add_functions(module, functions); }
+
+}  // namespace facula::bind
