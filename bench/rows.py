@@ -1,0 +1,127 @@
+"""What is measured: small programs written once, with `torch` standing for the library under test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PROLOGUE = """
+nn, F = torch.nn, torch.nn.functional
+
+def values(*shape):
+    count = 1
+    for n in shape:
+        count *= n
+    return ((torch.arange(count) * 7919 % 1009).float() / 250 - 2).reshape(*shape)
+"""
+
+CNN = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2))
+        self.classifier = nn.Sequential(
+            nn.Flatten(), nn.Linear(64 * 7 * 7, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 10))
+
+    def forward(self, images):
+        return self.classifier(self.features(images))
+
+torch.manual_seed(0)
+model = Net()
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+images, labels = values(64, 1, 28, 28), torch.arange(64) % 10
+
+def step():
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(images), labels)
+    loss.backward()
+    optimizer.step()
+    return loss
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    A warm row times `statement` in a running process after `setup`; a cold row times its first run, together
+    with `setup`, in a fresh process. `check` is a number that both libraries must agree on.
+    """
+
+    name: str
+    statement: str
+    setup: str = ""
+    check: str | None = None
+    cold: bool = False
+    cache: str = "own"  # kernels of a cold row: "own" (as installed), "empty", "filled" (by the run before)
+    imports: bool = False  # a cold row: the import is what is timed
+    reach: float | None = None  # of this row alone; else its group's
+    reach_seconds: float | None = None  # a bound on Facula's own time
+    unit: str | None = None  # else its group's
+
+
+@dataclass(frozen=True)
+class Group:
+    name: str
+    title: str
+    rows: list[Row]
+    threads: int
+    unit: str
+    reach: float | None = None  # of each row, and of their geometric mean, which is what the project promises
+    note: str = ""
+
+
+def overhead(name: str, statement: str, setup: str = "", check: str | None = None) -> Row:
+    return Row(name, statement, "a, b = values(8, 8), values(8, 8) + 0.5\n" + setup, check)
+
+
+def kernel(name: str, statement: str, setup: str = "", check: str | None = None) -> Row:
+    return Row(name, statement, "x, y = values(1024, 1024), values(1024, 1024) + 0.5\n" + setup, check)
+
+
+LAYER_NORM = """
+w, b = (values(1024) * 0.1 + 1).requires_grad_(), values(1024).requires_grad_()
+x.requires_grad_()
+g = y
+out = F.layer_norm(x, (1024,), w, b)
+"""
+
+GROUPS = [
+    Group("overhead", "Calls from Python (8x8 float32)", threads=1, unit="ns", reach=0.3, rows=[
+        overhead("a + b", "a + b", check="(a + b).sum()"),
+        overhead("a * 2", "a * 2.0", check="(a * 2.0).sum()"),
+        overhead("a.view(64)", "a.view(64)", check="a.view(64)[9]"),
+        overhead("a[1:3]", "a[1:3]", check="a[1:3].sum()"),
+        overhead("a.sum()", "a.sum()", check="a.sum()"),
+        overhead("a @ b", "a @ b", check="(a @ b).abs().sum()"),
+        overhead("nn.Linear(8, 8)(a)", "m(a)", "m = nn.Linear(8, 8)"),
+        overhead("nn.LayerNorm(8)(a)", "m(a)", "m = nn.LayerNorm(8)", check="m(a).abs().sum()"),
+        overhead("relu(a).sum().backward()", "torch.relu(a).sum().backward()", "a.requires_grad_()",
+                 check="a.grad.sum() / a.grad.max()"),
+    ]),
+    Group("kernels", "Kernels (1024x1024 float32)", threads=2, unit="us", reach=0.9, rows=[
+        kernel("add", "x + y", check="(x + y).abs().sum()"),
+        kernel("exp", "torch.exp(x)", check="torch.exp(x).sum()"),
+        kernel("sum", "x.sum()", check="x.sum()"),
+        kernel("softmax", "F.softmax(x, -1)", check="F.softmax(x, -1).square().sum()"),
+        kernel("layer_norm forward", "F.layer_norm(x, (1024,), w, b)",
+               "w, b = values(1024) * 0.1 + 1, values(1024)",
+               check="F.layer_norm(x, (1024,), w, b).abs().sum()"),
+        kernel("layer_norm backward", "torch.autograd.grad(out, (x, w, b), g, retain_graph=True)", LAYER_NORM,
+               check="torch.autograd.grad(out, (x, w, b), g, retain_graph=True)[0].abs().sum()"),
+        kernel("cross_entropy forward and backward", "torch.autograd.grad(F.cross_entropy(x, t), x)",
+               "x.requires_grad_()\nt = torch.arange(1024) * 7 % 1024",
+               check="torch.autograd.grad(F.cross_entropy(x, t), x)[0].abs().sum()"),
+    ]),
+    Group("training", "Training", threads=2, unit="ms", reach=1.0, rows=[
+        Row("CNN step, batch 64", "step()", CNN),
+    ]),
+    Group("start", "Start of a process", threads=2, unit="s", rows=[
+        Row("import", "", cold=True, imports=True, reach=0.15),
+        Row("first CNN step, empty kernel cache", "step().item()", CNN, cold=True, cache="empty",
+            reach_seconds=3.0),
+        Row("first CNN step, filled kernel cache", "step().item()", CNN, cold=True, cache="filled",
+            reach_seconds=0.5),
+    ], note="The first step is timed with the making of the network and its optimizer, after the import."),
+]

@@ -1,0 +1,310 @@
+"""Times Facula and PyTorch on the same work, side by side.
+
+    make bench                                   everything, into bench/results.md and bench/results.json
+    make bench ARGS="--quick --only 'softmax'"   a look at some rows, printed only
+
+Each library lives in a process of its own; the two take turns round by round, so that what else happens on
+the machine meets both. A ratio is the median over rounds of Facula's time by PyTorch's in the same round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from rows import GROUPS, Group, Row  # noqa: E402
+
+HERE = Path(__file__).parent
+SCALE = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
+
+
+class Failure(Exception):
+    """A row that a library could not run."""
+
+
+class Worker:
+    """A process with one library."""
+
+    def __init__(self, library: str, python: str, cold: bool = False, **environment: str):
+        env = dict(os.environ, OMP_NUM_THREADS="2", **environment)
+        if library == "torch":
+            env.pop("PYTHONPATH", None)
+        command = [python, str(HERE / "worker.py"), library] + ["--cold"] * cold
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, text=True)
+        self.library = library
+        self.about = {} if cold else self.read()
+
+    def read(self) -> dict:
+        line = self.process.stdout.readline()
+        if not line:
+            raise Failure(f"{self.library} ended with status {self.process.wait()}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise Failure(f"{self.library}: {answer['error']}")
+        return answer
+
+    def ask(self, **task: object) -> dict:
+        try:
+            self.process.stdin.write(json.dumps(task) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass
+        return self.read()
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+
+class Pair:
+    """Both libraries, started when first needed and again after one of them died."""
+
+    def __init__(self, pythons: dict[str, str]):
+        self.pythons = pythons
+        self.workers: dict[str, Worker] = {}
+
+    def both(self) -> list[Worker]:
+        for library, python in self.pythons.items():
+            worker = self.workers.get(library)
+            if worker is None or worker.process.poll() is not None:
+                self.workers[library] = Worker(library, python)
+        return list(self.workers.values())
+
+    def close(self) -> None:
+        for worker in self.workers.values():
+            worker.close()
+
+
+@dataclass
+class Result:
+    row: Row
+    group: Group
+    facula: float | None = None  # seconds, medians
+    peer: float | None = None
+    ratio: float | None = None
+    spread: float | None = None  # half the distance between the quartiles of the ratio, relative
+    failure: str | None = None
+
+    @property
+    def unit(self) -> str:
+        return self.row.unit or self.group.unit
+
+    @property
+    def reach(self) -> float | None:
+        return self.row.reach_seconds or self.row.reach or self.group.reach
+
+    @property
+    def passes(self) -> bool | None:
+        if self.failure:
+            return False
+        if self.reach is None:
+            return None
+        return (self.facula if self.row.reach_seconds else self.ratio) <= self.reach
+
+    def record(self) -> dict:
+        scale = SCALE[self.unit]
+        entry = {"name": self.row.name, "group": self.group.name, "facula": rounded(self.facula, scale),
+                 "peer": rounded(self.peer, scale), "ratio": rounded(self.ratio), "reach": self.reach,
+                 "unit": self.unit, "threads": self.group.threads, "spread": rounded(self.spread),
+                 "reach_of": "facula" if self.row.reach_seconds else "ratio", "passes": self.passes}
+        return entry | ({"failure": self.failure} if self.failure else {})
+
+
+def rounded(value: float | None, scale: float = 1.0) -> float | None:
+    return None if value is None else float(f"{value * scale:.4g}")
+
+
+def summarize(result: Result, facula: list[float], peer: list[float]) -> Result:
+    ratios = [f / p for f, p in zip(facula, peer, strict=True)]
+    result.facula, result.peer, result.ratio = map(statistics.median, (facula, peer, ratios))
+    low, _, high = statistics.quantiles(ratios, n=4) if len(ratios) > 2 else (min(ratios), 0, max(ratios))
+    result.spread = (high - low) / 2 / result.ratio
+    return result
+
+
+def measure_warm(row: Row, group: Group, pair: Pair, rounds: int, seconds: float) -> Result:
+    program = {"setup": row.setup, "statement": row.statement, "check": row.check, "threads": group.threads}
+    workers = pair.both()
+    checks = [w.ask(prepare=program)["check"] for w in workers]
+    if row.check and not math.isclose(*checks, rel_tol=1e-3):
+        raise Failure(f"the results differ: {checks[0]:.6g} against {checks[1]:.6g}")
+    times: list[list[float]] = [[], []]
+    for i in range(rounds):
+        for k in (0, 1) if i % 2 == 0 else (1, 0):
+            times[k].append(workers[k].ask(round=seconds)["seconds"])
+    return summarize(Result(row, group), *times)
+
+
+def measure_cold(row: Row, group: Group, pair: Pair, rounds: int) -> Result:
+    program = {"setup": row.setup, "statement": row.statement, "imports": row.imports,
+               "threads": group.threads}
+    times: dict[str, list[float]] = {library: [] for library in pair.pythons}
+    with tempfile.TemporaryDirectory() as scratch:
+        empty = Path(scratch) / "none"
+        empty.mkdir(mode=0o700)
+        # A round more than counted: it brings the files into memory, and fills the cache that is to be full.
+        for i in range(rounds + 1):
+            for library, python in pair.pythons.items():
+                environment = {}
+                if row.cache != "own" and library == "facula":
+                    folder = Path(scratch) / ("filled" if row.cache == "filled" else f"empty{i}")
+                    folder.mkdir(mode=0o700, exist_ok=True)
+                    environment = {"FACULA_CACHE_DIR": str(folder), "FACULA_SHIPPED_CACHE": str(empty)}
+                worker = Worker(library, python, cold=True, **environment)
+                try:
+                    answer = worker.ask(prepare=program)
+                finally:
+                    worker.close()
+                if i:
+                    times[library].append(answer["seconds"])
+    return summarize(Result(row, group), *times.values())
+
+
+def measure(row: Row, group: Group, pair: Pair, quick: bool) -> Result:
+    try:
+        if row.cold:
+            return measure_cold(row, group, pair, rounds=3 if quick else 7)
+        return measure_warm(row, group, pair, rounds=5 if quick else 15, seconds=0.03 if quick else 0.1)
+    except Failure as failure:
+        return Result(row, group, failure=str(failure))
+
+
+def geometric_mean(values: list[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def mean_record(group: Group, results: list[Result]) -> dict | None:
+    """The line of a whole group: what the project promises. A row that failed is a miss of its group."""
+    if group.reach is None or len(group.rows) == 1 or len(results) < len(group.rows):
+        return None
+    ratios = [r.ratio for r in results if r.ratio is not None]
+    mean = geometric_mean(ratios) if ratios else None
+    complete = len(ratios) == len(results)
+    return {"name": "geometric mean", "group": group.name, "facula": None, "peer": None,
+            "ratio": rounded(mean), "reach": group.reach, "unit": "", "threads": group.threads,
+            "passes": complete and mean <= group.reach}
+
+
+def mark(passes: bool | None) -> str:
+    return {True: "reached", False: "**missed**", None: ""}[passes]
+
+
+def show(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def table(group: Group, results: list[Result]) -> list[str]:
+    threads = f"{group.threads} thread{'s' if group.threads > 1 else ''}."
+    lines = [f"## {group.title}", "", f"{threads} {group.note}".rstrip(), "",
+             "| | Facula | PyTorch | ratio | spread | reach | |", "|---|---:|---:|---:|---:|---:|---|"]
+    for r in results:
+        if r.failure:
+            lines.append(f"| {r.row.name} | - | - | - | - | | **missed**: {r.failure.replace('|', '/')} |")
+            continue
+        scale = SCALE[r.unit]
+        reach = "" if r.reach is None else f"{r.reach:g} s" if r.row.reach_seconds else f"{r.reach:g}x"
+        lines.append(f"| {r.row.name} | {show(r.facula * scale)} {r.unit} | {show(r.peer * scale)} {r.unit} "
+                     f"| {r.ratio:.3f}x | ±{r.spread:.0%} | {reach} | {mark(r.passes)} |")
+    if mean := mean_record(group, results):
+        ratio = "-" if mean["ratio"] is None else f"**{mean['ratio']:.3f}x**"
+        lines.append(f"| **geometric mean** | | | {ratio} | | {group.reach:g}x | {mark(mean['passes'])} |")
+    return lines + [""]
+
+
+def machine() -> list[str]:
+    """What the numbers depend on, without naming the machine."""
+    lines = [f"{platform.machine()}, {os.cpu_count()} cores"]
+    try:
+        info = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return lines
+    flags = re.search(r"^flags\s*:(.*)$", info, re.M)
+    flags = set(flags.group(1).split()) if flags else set()
+    known = ["avx2", "fma", "avx512f", "avx512bw", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8"]
+    model = re.search(r"^model name\s*:\s*(.*)$", info, re.M)
+    lines[0] += (f", {model.group(1)}" if model else "") + "; " + " ".join(f for f in known if f in flags)
+    caches = {}
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        if (index / "type").read_text().strip() != "Instruction":
+            caches["L" + (index / "level").read_text().strip()] = (index / "size").read_text().strip()
+    memory = re.search(r"MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text())
+    sizes = [f"{level} {size}" for level, size in caches.items()]
+    if memory:
+        sizes.append(f"memory {int(memory.group(1)) / 2**20:.0f} GiB")
+    return lines + [", ".join(sizes)] * bool(sizes)
+
+
+def report(by_group: list[tuple[Group, list[Result]]], pair: Pair, load: float) -> str:
+    versions = [f"{w.about['name']} {w.about['version']} (Python {w.about['python']})"
+                for w in pair.workers.values()]
+    lines = ["# Facula beside PyTorch", "",
+             "Written by `make bench`. Both libraries run the same programs (`bench/rows.py`), each in a process of "
+             "its own, in turns; times are medians, a ratio is Facula's time by PyTorch's in the same round (below "
+             "1: Facula is faster), the spread is half the distance between its quartiles.", "",
+             *(f"- {line}" for line in [*machine(), ", ".join(versions)])]
+    if load > 0.5:
+        lines.append(f"- **The machine was busy** (load {load:.1f} before the run): the times say little, the "
+                     "ratios something.")
+    lines.append("")
+    for group, results in by_group:
+        lines += table(group, results)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds; prints only")
+    parser.add_argument("--only", metavar="PATTERN",
+                        help="only rows whose 'group name' matches this regular expression; prints only")
+    peer = os.environ.get("FACULA_PEER", str(HERE.parent / ".peer/bin/python"))
+    parser.add_argument("--peer", default=peer, metavar="PYTHON",
+                        help="an interpreter that has PyTorch (default: FACULA_PEER, else .peer)")
+    args = parser.parse_args()
+    pair = Pair({"facula": sys.executable, "torch": args.peer})
+    load = os.getloadavg()[0]
+    by_group = []
+    try:
+        pair.both()
+        for group in GROUPS:
+            rows = [r for r in group.rows if not args.only or re.search(args.only, f"{group.name} {r.name}")]
+            results = []
+            for row in rows:
+                r = measure(row, group, pair, args.quick)
+                results.append(r)
+                outcome = r.failure or f"{r.ratio:.3f}x ±{r.spread:.0%}"
+                print(f"{group.name}: {row.name}: {outcome}", file=sys.stderr, flush=True)
+            if rows:
+                by_group.append((group, results))
+    except FileNotFoundError as missing:
+        sys.exit(f"error: {missing}; `make bench` installs the peer; --peer names another interpreter")
+    except Failure as failure:
+        sys.exit(f"error: {failure}")
+    finally:
+        pair.close()
+    text = report(by_group, pair, load)
+    print("\n" + text)
+    if not (args.quick or args.only):
+        records = [r.record() for _, results in by_group for r in results]
+        records += [m for group, results in by_group if (m := mean_record(group, results))]
+        (HERE / "results.md").write_text(text)
+        (HERE / "results.json").write_text(json.dumps(records, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""A process that times programs with one library, told over its standard input what to do by JSON objects.
+
+    python worker.py LIBRARY          serve: {"prepare": {...}}, then {"round": seconds} as often as wanted
+    python worker.py LIBRARY --cold   one {"prepare": {...}}; answers with the seconds of its first run
+"""
+
+import importlib
+import json
+import os
+import sys
+import time
+
+from rows import PROLOGUE
+
+clock = time.perf_counter
+
+
+class Program:
+    """A statement in a loop, compiled once."""
+
+    def __init__(self, library, setup: str, statement: str):
+        self.names = {"torch": library}
+        exec(PROLOGUE + setup, self.names)
+        # A function, as timeit makes: its variables, and the names that the statement uses, are read fast.
+        used = [n for n in self.names if not n.startswith("__") and n.isidentifier()]
+        head = f"def run(_count, {', '.join(f'{n}={n}' for n in used)}):\n    for _ in range(_count):\n"
+        exec(head + "        " + statement, self.names)
+        self.run = self.names["run"]
+
+    def seconds(self, count: int) -> float:
+        start = clock()
+        self.run(count)
+        return clock() - start
+
+    def rate(self, seconds: float) -> tuple[float, int]:
+        """Seconds of one statement, measured over about that long, and how often it ran."""
+        count, spent = 1, self.seconds(1)
+        while spent < seconds / 10 and spent * 10 < seconds:
+            count *= 4
+            spent = self.seconds(count)
+        count = max(1, int(count * seconds / max(spent, 1e-9)))
+        return self.seconds(count) / count, count
+
+
+def versions(library) -> dict:
+    names = {"torch": "PyTorch", "facula": "Facula"}
+    version = library.__version__.split("+")[0]
+    return {"name": names[library.__name__], "version": version, "python": sys.version.split()[0]}
+
+
+def serve(library, ask, answer) -> None:
+    program = None
+    for task in ask:
+        try:
+            if "prepare" in task:
+                p, program = task["prepare"], None
+                library.set_num_threads(p["threads"])
+                program = Program(library, p["setup"], p["statement"])
+                program.run(3)
+                check = p["check"] and float(eval(p["check"], program.names))
+                answer({"check": check})
+            else:
+                program.run(1)  # the other process ran meanwhile: wake the threads, warm the caches
+                seconds, count = program.rate(task["round"])
+                answer({"seconds": seconds, "count": count})
+        except Exception as error:  # noqa: BLE001  (reported as the row's result)
+            answer({"error": f"{type(error).__name__}: {error}".splitlines()[0]})
+
+
+def cold(name: str, task: dict, answer) -> None:
+    p = task["prepare"]
+    start = clock()
+    library = importlib.import_module(name)
+    if not p["imports"]:
+        library.set_num_threads(p["threads"])
+        names = {"torch": library}
+        start = clock()
+        exec(PROLOGUE + p["setup"] + "\n" + p["statement"], names)
+    answer({"seconds": clock() - start, "count": 1})
+
+
+def main() -> None:
+    name = sys.argv[1]
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a library prints is no answer
+
+    def answer(value: dict) -> None:
+        out.write(json.dumps(value) + "\n")
+        out.flush()
+
+    tasks = (json.loads(line) for line in sys.stdin)
+    if "--cold" in sys.argv:
+        try:
+            cold(name, next(tasks), answer)
+        except Exception as error:  # noqa: BLE001
+            answer({"error": f"{type(error).__name__}: {error}".splitlines()[0]})
+        return
+    try:
+        library = importlib.import_module(name)
+    except ImportError as error:
+        answer({"error": f"{type(error).__name__}: {error}"})
+        return
+    answer(versions(library))
+    serve(library, tasks, answer)
+
+
+if __name__ == "__main__":
+    main()
