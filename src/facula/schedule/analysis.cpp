@@ -108,9 +108,11 @@ class Renamer {
       }
       case Kind::reduce: return fold(e);
       case Kind::scan: return scan(e);
-      case Kind::part:
-        if (Expr r = rename(e->args[0]); r->kind == Kind::reduce || r->kind == Kind::scan) return loop::part(r, e->slot);
-        return single_[e->args[0].get()].at(size_t(e->slot));
+      case Kind::part: {
+        Expr r = rename(e->args[0]);
+        auto it = single_.find(e->args[0].get());
+        return it == single_.end() ? loop::part(r, e->slot) : it->second.at(size_t(e->slot));
+      }
       default: return with_args(e);
     }
   }
@@ -135,10 +137,13 @@ class Renamer {
     auto map = map_;
     Memo memo;
     memo.swap(memo_);
+    decltype(single_) single;
+    single.swap(single_);
     for (size_t k = 0; k < to.size(); ++k) map_.insert_or_assign(e->bound[k].var, to[k]);
     auto r = f();
     map_ = std::move(map);
     memo_.swap(memo);
+    single_.swap(single);
     return r;
   }
 

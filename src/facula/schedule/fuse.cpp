@@ -25,8 +25,8 @@ using op::Type;
 
 namespace {
 
-constexpr int kFirstBound = 64, kFresh = 1 << 20;
-constexpr double kCheap = 24;        // operations that may be done more than once rather than stored
+constexpr int kFirstBound = 64, kFresh = 1 << 20, kAside = 1 << 28;
+constexpr double kCheap = 9;         // operations that may be done more than once rather than stored: no transcendental
 constexpr size_t kMaxBuffers = 32;   // of a kernel
 constexpr double kMaxOperations = 2000;
 
@@ -47,7 +47,7 @@ bool contains(Expr e, Kind k) {
 }
 // Operations to compute e, its reductions not counted: they are computed once a row.
 double pointwise_cost(Expr e) {
-  std::vector<Expr> top{loop::rewrite(e, [](Expr x) { return is_fold(x) ? loop::constant(Scalar(int64_t(0)), x.dtype()) : Expr(); })};
+  std::vector<Expr> top{loop::rewrite(e, [](Expr x) { return is_fold(x) || x->kind == Kind::part ? loop::constant(Scalar(int64_t(0)), x.dtype()) : Expr(); })};
   return operation_count(top);
 }
 
@@ -78,15 +78,17 @@ class Canonical {
     if (auto it = done_.find(e.get()); it != done_.end()) return it->second;
     int inner = 0;
     for (auto& a : e->args) inner = std::max(inner, height(a));
-    std::vector<std::pair<int, Expr>> map;
+    // By way of names that nothing inside has, so that the reductions inside cannot take hold of these variables.
+    std::vector<std::pair<int, Expr>> aside, map;
     auto bound = e->bound;
     for (size_t k = 0; k < bound.size(); ++k) {
-      int to = kFirstBound + inner + int(k);
-      map.push_back({bound[k].var, loop::index(to)});
+      int to = kFirstBound + inner + int(k), between = kAside + to;
+      aside.push_back({bound[k].var, loop::index(between)});
+      map.push_back({between, loop::index(to)});
       bound[k].var = to;
     }
     std::vector<Expr> args;
-    for (auto& a : e->args) args.push_back(loop::substitute((*this)(a), map));
+    for (auto& a : e->args) args.push_back(loop::substitute((*this)(loop::substitute(a, aside)), map));
     Expr r = e->kind == Kind::scan ? loop::scan(e->monoid, e->slot, bound[0], args) : loop::reduce(e->monoid, bound, args);
     return done_[e.get()] = r;
   }
@@ -117,7 +119,6 @@ std::vector<Operand> operands_by_slot(const Node& n) {
 struct Body {
   std::vector<Expr> values;
   std::optional<loop::Scatter> scatter;
-  int rank = 0;
 };
 
 struct Member {
@@ -215,8 +216,8 @@ class Fuser {
       for (auto* r : v->producer->results) unit_[size_t(r->id)] = int(units_.size()) - 1;
       return int(units_.size()) - 1;
     }
+    if (virtual_.count(v->id)) make_real(v);
     if (in_cluster(v->id)) cluster_of(v->id).outputs.insert(v->id);
-    else if (auto it = virtual_.find(v->id); it != virtual_.end()) make_real(v);
     return unit_[size_t(v->id)];
   }
 
@@ -247,8 +248,12 @@ class Fuser {
       return unique_bound(go(go, e));
     };
     Body b;
-    b.rank = def.rank;
-    for (auto& v : def.values) b.values.push_back(over_values(v));
+    std::vector<std::pair<int, Expr>> ones;  // dimensions of size 1 have one index
+    if (!def.scatter) {
+      SymSpan sizes = n.results[0]->tensor.sizes();
+      for (size_t d = 0; d < sizes.size(); ++d) if (is_one(sizes[d])) ones.push_back({int(d), integer(0)});
+    }
+    for (auto& v : def.values) b.values.push_back(loop::substitute(over_values(v), ones));
     if (def.scatter) {
       b.scatter = *def.scatter;
       b.scatter->value = over_values(b.scatter->value);
@@ -447,8 +452,9 @@ class Fuser {
     }
     if (j.extents.size() > size_t(kFirstBound) / 2) return {};
     bool grows = j.extents.size() != k.extents.size(), same_space = !grows;
-    for (size_t d = 0; d < j.axes.size(); ++d) same_space &= j.axes[d] == int(d) || (j.axes[d] < 0);
     same_space &= j.axes.size() == j.extents.size();
+    for (size_t d = 0; same_space && d < j.axes.size(); ++d)
+      same_space = j.axes[d] == int(d) || (j.axes[d] < 0 && is_one(j.extents[d]));
     if ((k.positioned && grows) || (node_positioned && !same_space)) return {};
     if (k.scans && !(same_space && !node_reduces)) return {};
     if (reads.empty() && !same_space && !(node_reduces && !grows)) return {};

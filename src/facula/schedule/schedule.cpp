@@ -123,8 +123,8 @@ Schedule schedule(const Group& g, const Layout& l) {
     if (!built) {
       built = std::make_shared<const Built>(build(g.name, p->analysis, d));
       for (auto& b : built->launches) {
-        if (settings().verify) loop::verify(*b.nest);
         if (log_enabled("kernels")) log_line("kernels", loop::print(*b.nest));
+        if (settings().verify) loop::verify(*b.nest);
       }
       std::lock_guard lock(p->mutex);
       p->built.try_emplace(key, built);
