@@ -184,10 +184,9 @@ void record(const op::Operator& o, std::span<const op::Value> args, op::Form for
   bool any = false;
   for (size_t k = 0; k < outputs.size(); ++k) any = any || differentiable_result(o, k, outputs[k]);
   if (!any) return;
-  auto operands = operands_of(op::Call(o, args));
-  auto wanted = wanted_by(operands);
-  if (std::none_of(wanted.begin(), wanted.end(), [](bool w) { return w; })) return;
   auto node = make_node(o, args, outputs, original);
+  auto& edges = node->edges();
+  if (std::none_of(edges.begin(), edges.end(), [](auto& e) { return bool(e); })) return;
   if (form == op::Form::in_place) {
     rebase_history(outputs[0], node);
     return;

@@ -63,7 +63,7 @@ void Args::take(const Value& v, bool tensor_slot) {
   switch (v.tag) {
     case Tag::tensors: {
       auto from = v.tensors();
-      auto& kept = lists_.emplace_back(from.begin(), from.end());
+      auto& kept = lists().tensors.emplace_back(from.begin(), from.end());
       for (uint32_t k = 0; k < from.size(); ++k) {
         tensors_.push_back(Tensor(Ref<TensorImpl>::share(from[k])));
         at_.push_back({argument, k});
@@ -73,18 +73,18 @@ void Args::take(const Value& v, bool tensor_slot) {
     }
     case Tag::ints: {
       auto from = v.ints();
-      auto& kept = ints_.emplace_back(from.begin(), from.end());
+      auto& kept = lists().ints.emplace_back(from.begin(), from.end());
       mine.list = {kept.data(), kept.size()};
       break;
     }
     case Tag::scalars: {
       auto from = v.scalars();
-      auto& kept = scalars_.emplace_back(from.begin(), from.end());
+      auto& kept = lists().scalars.emplace_back(from.begin(), from.end());
       mine.list = {kept.data(), kept.size()};
       break;
     }
     case Tag::string: {
-      auto& kept = strings_.emplace_back(v.string());
+      auto& kept = lists().strings.emplace_back(v.string());
       mine.list = {kept.data(), kept.size()};
       break;
     }

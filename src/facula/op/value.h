@@ -3,6 +3,7 @@
 #pragma once
 #include <concepts>
 #include <deque>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -86,7 +87,7 @@ class Args {
       f(s);
       v.word = int64_t(s.identity());
     }
-    for (auto& l : ints_) for (auto& s : l) f(s);
+    if (lists_) for (auto& l : lists_->ints) for (auto& s : l) f(s);
   }
   const std::vector<Tensor>& tensors() const { return tensors_; }
 
@@ -96,10 +97,15 @@ class Args {
   std::vector<Value> values_;
   std::vector<Tensor> tensors_;                   // in order of slots
   std::vector<std::pair<uint32_t, uint32_t>> at_;  // argument, item of each tensor
-  std::deque<std::vector<SymInt>> ints_;
-  std::deque<std::vector<TensorImpl*>> lists_;
-  std::deque<std::vector<Scalar>> scalars_;
-  std::deque<std::string> strings_;
+  // What list and string values point to; most calls have none.
+  struct Lists {
+    std::deque<std::vector<SymInt>> ints;
+    std::deque<std::vector<TensorImpl*>> tensors;
+    std::deque<std::vector<Scalar>> scalars;
+    std::deque<std::string> strings;
+  };
+  Lists& lists() { if (!lists_) lists_ = std::make_unique<Lists>(); return *lists_; }
+  std::unique_ptr<Lists> lists_;
   std::vector<Ref<Generator>> generators_;
 };
 
