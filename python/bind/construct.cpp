@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "facula/autograd/autograd.h"
+#include "facula/tensor/promotion.h"
 #include "override.h"
 #include "tensor.h"
 #include "trampoline.h"
@@ -256,6 +257,15 @@ PyObject* promote_types(PyObject*, PyObject* args) {
     return wrap(promote(x, y));
   });
 }
+PyObject* can_cast_function(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject *a, *b;
+    if (!PyArg_ParseTuple(args, "OO:can_cast", &a, &b)) return nullptr;
+    DType x, y;
+    type_check(to_dtype(a, x) && to_dtype(b, y), "can_cast") << "expected two dtypes";
+    return PyBool_FromLong(can_cast(x, y));
+  });
+}
 
 PyMethodDef functions[] = {
     {"tensor", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(tensor)), METH_FASTCALL | METH_KEYWORDS,
@@ -264,6 +274,7 @@ PyMethodDef functions[] = {
      "as_tensor(data, dtype=None, device=None) -> Tensor, sharing memory where possible"},
     {"asarray", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(asarray)), METH_FASTCALL | METH_KEYWORDS,
      "asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False) -> Tensor"},
+    {"can_cast", can_cast_function, METH_VARARGS, "can_cast(from, to): may results of type from be written to type to?"},
     {"promote_types", promote_types, METH_VARARGS, "promote_types(a, b) -> dtype of a mixed result"},
     {nullptr, nullptr, 0, nullptr}};
 

@@ -1,0 +1,108 @@
+"""tensor[...] and tensor[...] = value, against NumPy."""
+
+import numpy as np
+import pytest
+
+from facula import _C
+
+F = _C.functions
+ARRAY = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
+MASK = (ARRAY % 3 == 0)
+
+
+def tensor():
+    return _C.tensor(ARRAY.tolist())
+
+
+def as_index(i):
+    """The same index with tensors in place of arrays."""
+    if isinstance(i, tuple):
+        return tuple(as_index(k) for k in i)
+    return _C.from_numpy(i) if isinstance(i, np.ndarray) else i
+
+
+
+
+class Index:
+    def __getitem__(self, i):
+        return i
+
+
+I = Index()
+BASIC = [I[1], I[-1], I[1:], I[:, 1:3], I[::2], I[:, :, ::3], I[..., 0], I[0, ..., 1], I[None], I[:, None, 1], I[..., None], I[()],
+         I[1, 2, 3], I[5:], I[-2:], I[:-1, 1], I[...], I[1, None, 2:], I[np.int64(2)], I[:, 3:1]]
+ADVANCED = [I[np.array([0, 2])], I[np.array([0, 2]), np.array([1, 3])], I[:, np.array([1, -1])], I[np.array([[0, 1], [2, 0]])],
+            I[np.array([0, 1]), :, np.array([1, 2])], I[1, np.array([0, 1])], I[..., np.array([0, 4])], I[MASK],
+            I[MASK[:, 0, 0]], I[:, MASK[0, :, 0]], I[np.array([0, 1]), None, np.array([1, 2])], I[[0, 1]], I[[0, 1], [1, 2]],
+            I[True], I[None, np.array([1])], I[np.array([], dtype=np.int64)], I[1:, np.array([0, 1]), 2:4], I[0, :, np.array([1, 2])]]
+
+
+@pytest.mark.parametrize("i", BASIC + ADVANCED, ids=repr)
+def test_reading(i):
+    expected = ARRAY[i]
+    for index in (i, as_index(i)):
+        got = tensor()[index]
+        assert got.shape == expected.shape and got.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("i", BASIC + [i for i in ADVANCED if i is not True], ids=repr)
+def test_writing_a_number_and_a_tensor(i):
+    expected, t = ARRAY.copy(), tensor()
+    expected[i] = -1
+    t[as_index(i)] = -1
+    assert t.tolist() == expected.tolist()
+    shape = ARRAY[i].shape
+    value = np.arange(int(np.prod(shape)), dtype=np.float32).reshape(shape) + 100
+    expected[i] = value
+    t[i] = _C.from_numpy(value)
+    assert t.tolist() == expected.tolist()
+
+
+def test_basic_indexing_is_a_view():
+    t = tensor()
+    assert t[1:, 2].data_ptr() == t.data_ptr() + 4 * (20 + 10) and t[:].data_ptr() == t.data_ptr() and t[:] is not t
+
+
+def test_writing_broadcasts_and_drops_leading_ones():
+    t = F.zeros(2, 3)
+    t[0] = _C.tensor([[[1.0, 2.0, 3.0]]])
+    t[:, 0] = 9
+    t[1] = _C.tensor(5, dtype=_C.float64)
+    assert t.tolist() == [[9, 2, 3], [5, 5, 5]]
+    with pytest.raises(RuntimeError):
+        t[0] = _C.tensor([1.0, 2.0])
+
+
+def test_a_zero_dimensional_integer_selects():
+    t = tensor()
+    assert t[_C.tensor(1)].tolist() == ARRAY[1].tolist() and t[_C.tensor(1), 2].data_ptr() == t[1, 2].data_ptr()
+
+
+@pytest.mark.parametrize("call, kind, text", [
+    (lambda t: t[3], IndexError, "index 3 is out of bounds for dimension 0 with size 3"),
+    (lambda t: t[0, 0, 0, 0], IndexError, "too many indices for tensor of dimension 3"),
+    (lambda t: t["a"], IndexError, "only integers, slices"),
+    (lambda t: t[1.5], IndexError, "only integers, slices"),
+    (lambda t: t[::-1], ValueError, "step must be greater than zero"),
+    (lambda t: t[..., ...], IndexError, "single ellipsis"),
+    (lambda t: t[_C.tensor(1.5)], IndexError, "must be long, int, byte or bool"),
+    (lambda t: t[_C.tensor([True, False])], IndexError, "does not match the shape"),
+    (lambda t: t[_C.tensor([7])], IndexError, "out of bounds"),
+    (lambda t: _C.tensor(1.0)[0], IndexError, "invalid index of a 0-dim tensor"),
+    (lambda t: t.__setitem__(0, [1, 2]), TypeError, "can't assign a list"),
+    (lambda t: t.__delitem__(0), TypeError, "delet"),
+])
+def test_bad_indices(call, kind, text):
+    with pytest.raises(kind, match=text.replace("(", r"\(")):
+        call(tensor())
+
+
+def test_gradients_go_through_reading_and_writing():
+    x = _C.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    (x[1:] * 2).sum().backward()
+    assert x.grad.tolist() == [0, 2, 2]
+    x.grad = None
+    y = x * 1
+    y[0] = 5.0
+    (y[_C.tensor([0, 1, 1])]).sum().backward()
+    assert x.grad.tolist() == [0, 2, 0]
