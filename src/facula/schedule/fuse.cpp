@@ -297,14 +297,14 @@ class Fuser {
       if (m.axes[d] >= 0 && !(at[d]->kind == Kind::index && at[d]->slot == m.axes[d])) return false;
     return true;
   }
-  // A member read at an index of its own.
-  Expr member_at(const Member& m, const std::vector<Expr>& at, const Dims& sizes, DType d) {
+  // A member read at an index of its own; `space` are the extents of its axes.
+  Expr member_at(const Member& m, const std::vector<Expr>& at, const Dims& space, DType d) {
     Expr e = m.value;
     if (!is_identity(m, at)) {
       if (contains(e, Kind::position)) {
         std::vector<Expr> own;
-        for (size_t k = 0; k < m.axes.size(); ++k) own.push_back(m.axes[k] >= 0 ? loop::index(m.axes[k]) : integer(0));
-        Expr linear = op::linear_index(own, sizes);
+        for (size_t k = 0; k < space.size(); ++k) own.push_back(is_one(space[k]) ? integer(0) : loop::index(int(k)));
+        Expr linear = op::linear_index(own, space);
         e = loop::rewrite(e, [&](Expr x) { return x->kind == Kind::position ? linear : Expr(); });
       }
       std::vector<std::pair<int, Expr>> map;
@@ -328,7 +328,7 @@ class Fuser {
         bool member = k && mt != k->members.end();
         if (vt == virtual_.end() && !member) return loop::load(y->slot, y->memory, at);
         at = root_index(v, std::move(at));
-        return member_at(member ? mt->second : vt->second, at, Dims(r->tensor.sizes()), r->tensor.dtype());
+        return member_at(member ? mt->second : vt->second, at, member ? k->extents : Dims(r->tensor.sizes()), r->tensor.dtype());
       });
     };
     return go(go, e);
