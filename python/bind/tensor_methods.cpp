@@ -318,7 +318,9 @@ PyObject* get_data(PyObject* self, void*) {
   return guarded([&] {
     // Shares storage but not the version: a write through .data is the user's own responsibility.
     Tensor t = tensor_of(self);
-    return wrap(t.alias(t.sizes(), t.strides(), t.offset()));
+    Tensor data = t.alias(t.sizes(), t.strides(), t.offset());
+    data.impl()->version = nullptr;
+    return wrap(std::move(data));
   });
 }
 int set_data(PyObject* self, PyObject* value, void*) {

@@ -394,6 +394,8 @@ Results call(const Operator& o, std::span<const Value> args, Form form, std::spa
   if (form != Form::functional) for (auto& t : out) t.bump_version();
   if (o.schema.mutates()) bump_written(o, args);
   if (recording && o.differentiable) autograd::record(o, args, form, results, original);
+  if (form == Form::functional && autograd::inference_enabled()) [[unlikely]]
+    for (size_t k = 0; k < results.size(); ++k) if (results[k].defined()) results[k].impl()->inference = true;
   return results;
 }
 
