@@ -81,7 +81,12 @@ PyObject* record_kernels(PyObject*, PyObject* folder) {
   });
 }
 
+PyObject* get_cache_folder(PyObject*, PyObject*) { return guarded([] { return unicode(codegen::cache_folder()); }); }
+PyObject* get_target_features(PyObject*, PyObject*) { return guarded([] { return unicode(codegen::target_features()); }); }
+
 PyMethodDef functions[] = {
+    {"cache_folder", get_cache_folder, METH_NOARGS, "The folder of the user's kernel cache; '' if none can be used."},
+    {"target_features", get_target_features, METH_NOARGS, "What kernels are compiled for."},
     {"cache_stats", get_cache_stats, METH_NOARGS, "Where kernels came from so far."},
     {"record_kernels_to", record_kernels, METH_O, "Copies every kernel used from now on into a folder; '' ends it."},
     {"get_num_threads", get_num_threads, METH_NOARGS, "Threads of an operator."},
