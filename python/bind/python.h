@@ -92,14 +92,11 @@ inline std::string_view text_of(PyObject* unicode) {
 inline PyObject* unicode(std::string_view s) { return PyUnicode_FromStringAndSize(s.data(), Py_ssize_t(s.size())); }
 
 // Names that are looked up often, interned.
-#define FACULA_NAMES(_)                                                                                              \
-  _(__torch_function__) _(__dict__) _(__call__) _(__getattr__) _(__array_interface__) _(__array__) _(__dlpack__)       \
-  _(__dlpack_device__) _(_parameters) _(_buffers) _(_modules) _(_forward_hooks) _(_forward_pre_hooks)   \
-  _(_backward_hooks) _(_backward_pre_hooks) _(_call_impl) _(forward) _(backward) _(setup_context) _(self) _(input)     \
-  _(out) _(requires_grad) _(dtype) _(device) _(layout) _(pin_memory) _(memory_format) _(names) _(dim) _(axis)          \
-  _(keepdim) _(keepdims) _(other) _(x) _(a) _(x1) _(x2) _(__module__) _(__name__) _(data) _(copy) _(non_blocking)     \
-  _(gradient) _(retain_graph) _(create_graph) _(inputs) _(force) _(version_) _(stream) _(max_version) _(dl_device)    \
-  _(size) _(stride) _(name) _(vmap)
+#define FACULA_NAMES(_) \
+  _(__torch_function__) _(__dict__) _(__call__) _(__getattr__) _(__array_interface__) _(__dlpack__) \
+  _(_parameters) _(_buffers) _(_modules) _(_forward_hooks) _(_forward_pre_hooks) _(_backward_hooks) \
+  _(_backward_pre_hooks) _(_call_impl) _(forward) _(backward) _(setup_context) _(self) _(input) _(out) \
+  _(requires_grad) _(layout) _(pin_memory) _(memory_format) _(names) _(axis) _(keepdims) _(x) _(a) _(x2)
 namespace names {
 #define FACULA_NAME(n) extern PyObject* n;
 FACULA_NAMES(FACULA_NAME)
