@@ -57,7 +57,7 @@ def serve(library, ask, answer) -> None:
                 library.set_num_threads(p["threads"])
                 program = Program(library, p["setup"], p["statement"])
                 program.run(3)
-                check = p["check"] and float(eval(p["check"], program.names))
+                check = p["check"] and eval(p["check"], program.names).detach().item()
                 answer({"check": check})
             else:
                 program.run(1)  # the other process ran meanwhile: wake the threads, warm the caches
