@@ -257,7 +257,9 @@ Results conv2d(const Call& c, Out out) {
     else by_unfolding(s, Pass::forward, dense(x), k, y);
     if (done && b.defined() && (!library || s.c == 0)) {
       static const op::Operator& add = op::get("add");
-      op::Value args[] = {y, b.alias(Dims{b.size(0), SymInt(int64_t(1)), SymInt(int64_t(1))}, Dims{b.stride(0), SymInt(int64_t(1)), SymInt(int64_t(1))}, b.offset()), Scalar(int64_t(1))};
+      SymInt one = int64_t(1);
+      Tensor column = b.alias(Dims{b.size(0), one, one}, Dims{b.stride(0), one, one}, b.offset());
+      op::Value args[] = {y, column, Scalar(int64_t(1))};
       op::call(add, args, op::Form::in_place);
     }
     if (done) to.finish();
