@@ -270,7 +270,7 @@ class Pool:
         self._passes += 1
         endless = loader._stream
         indices: Iterator = iter(loader._indices()) if not endless else iter(int, 1)
-        owner: dict[int, int] = {}  # of tasks that were given out and not received
+        owner: dict[int, int] = {}  # task: the worker it was given to
         ready: dict[int, tuple[str, Any]] = {}
         open_workers = list(range(n))
         sent = wanted = 0
@@ -292,11 +292,10 @@ class Pool:
         while wanted < sent:
             while wanted not in ready:
                 self._collect(owner, ready, loader.timeout)
-            kind, value = ready.pop(wanted)
+            (kind, value), worker = ready.pop(wanted), owner.pop(wanted)
             wanted += 1
             if kind == "error":
                 value.reraise()
-            worker = self._last_owner.pop(wanted - 1)
             if kind == "end":
                 if worker in open_workers:
                     open_workers.remove(worker)
@@ -306,17 +305,13 @@ class Pool:
             yield value
 
     def _collect(self, owner: dict[int, int], ready: dict[int, tuple[str, Any]], timeout: float) -> None:
-        if not hasattr(self, "_last_owner"):
-            self._last_owner: dict[int, int] = {}
-        busy = {self._connections[w]: w for w in set(owner.values())}
+        busy = {self._connections[worker]: worker for task, worker in owner.items() if task not in ready}
         found = connection.wait(list(busy), timeout or None)
         if not found:
             raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
         for conn in found:
-            worker = busy[conn]
             try:
-                number, kind, value = _receive(conn)
+                task, kind, value = _receive(conn)  # type: ignore[arg-type]
             except (EOFError, ConnectionResetError):
-                self._fail(worker)
-            self._last_owner[number] = owner.pop(number)
-            ready[number] = (kind, value)
+                self._fail(busy[conn])
+            ready[task] = (kind, value)
