@@ -1,0 +1,260 @@
+"""Data sets, samplers, collation and loading, in this process and by workers."""
+
+import collections
+import os
+import random
+import signal
+import time
+
+import numpy as np
+import pytest
+
+import facula as torch
+from facula.utils import data
+
+N = 37
+
+
+class Squares(data.Dataset):
+    def __len__(self):
+        return N
+
+    def __getitem__(self, k):
+        return {"x": torch.tensor([float(k), float(k * k)]), "k": k, "name": f"item {k}"}
+
+
+class Failing(data.Dataset):
+    def __len__(self):
+        return N
+
+    def __getitem__(self, k):
+        if k == 20:
+            raise KeyError("sample 20 is broken")
+        return torch.tensor(k)
+
+
+class Dying(Failing):
+    def __getitem__(self, k):
+        if k == 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return torch.tensor(k)
+
+
+class Stream(data.IterableDataset):
+    def __iter__(self):
+        info = data.get_worker_info()
+        first, step = (info.id, info.num_workers) if info else (0, 1)
+        return iter(range(first, N, step))
+
+
+class Seeds(data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, k):
+        info = data.get_worker_info()
+        return torch.tensor([info.id, info.seed % 1000, int(torch.initial_seed() == info.seed)]), random.random()
+
+
+def tensors():
+    return data.TensorDataset(torch.arange(N * 6).view(N, 2, 3).float(), torch.arange(N))
+
+
+class AsOther(data.Dataset):
+    """The same samples through the general path."""
+
+    def __init__(self, of):
+        self.of = of
+
+    def __len__(self):
+        return len(self.of)
+
+    def __getitem__(self, k):
+        return self.of[k]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_whole_batches_equal_collated_samples(shuffle, drop_last):
+    options = {"batch_size": 8, "shuffle": shuffle, "drop_last": drop_last}
+    torch.manual_seed(3)
+    fast = list(data.DataLoader(tensors(), **options))
+    torch.manual_seed(3)
+    slow = list(data.DataLoader(AsOther(tensors()), **options))
+    assert len(fast) == len(slow) == len(data.DataLoader(tensors(), **options)) == (4 if drop_last else 5)
+    for a, b in zip(fast, slow):
+        assert type(a) is type(b) is list
+        assert all(x.tolist() == y.tolist() and x.dtype == y.dtype and x.shape == y.shape for x, y in zip(a, b))
+    if not drop_last:
+        assert sorted(k for _, y in fast for k in y.tolist()) == list(range(N))
+
+
+def test_batches_do_not_alias_the_data():
+    d = tensors()
+    for x, _ in data.DataLoader(d, batch_size=8):
+        x.zero_()
+    assert d.tensors[0].sum().item() == sum(range(N * 6))
+
+
+def test_an_epoch_is_reproducible_and_epochs_differ():
+    torch.manual_seed(5)
+    loader = data.DataLoader(tensors(), batch_size=N, shuffle=True)
+    one, two = (next(iter(loader))[1].tolist() for _ in range(2))
+    torch.manual_seed(5)
+    again = next(iter(data.DataLoader(tensors(), batch_size=N, shuffle=True)))[1].tolist()
+    assert one == again and one != two
+    g = torch.Generator().manual_seed(1)
+    a = [y.tolist() for _, y in data.DataLoader(tensors(), batch_size=5, shuffle=True, generator=g)]
+    g.manual_seed(1)
+    assert a == [y.tolist() for _, y in data.DataLoader(tensors(), batch_size=5, shuffle=True, generator=g)]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_workers_give_the_same_batches_in_order(workers):
+    torch.manual_seed(1)
+    got = list(data.DataLoader(Squares(), batch_size=4, shuffle=True, num_workers=workers))
+    torch.manual_seed(1)
+    expected = list(data.DataLoader(Squares(), batch_size=4, shuffle=True))
+    assert len(got) == len(expected)
+    for a, b in zip(got, expected):
+        assert a["x"].tolist() == b["x"].tolist() and a["k"].tolist() == b["k"].tolist() and a["name"] == b["name"]
+    got[0]["x"].mul_(2)  # memory of a batch is the caller's
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_exception_keeps_its_type_and_traceback(workers):
+    with pytest.raises(KeyError, match="sample 20 is broken") as caught:
+        list(data.DataLoader(Failing(), batch_size=4, num_workers=workers))
+    if workers:
+        assert "DataLoader worker process" in str(caught.value) and "__getitem__" in str(caught.value)
+
+
+def test_a_killed_worker_is_reported():
+    with pytest.raises(RuntimeError, match="exited unexpectedly with exit code -9"):
+        list(data.DataLoader(Dying(), batch_size=4, num_workers=2))
+
+
+def test_workers_end_with_the_loop():
+    loader = data.DataLoader(Squares(), batch_size=2, num_workers=2)
+    it = iter(loader)
+    next(it)
+    children = {p for p in os.listdir("/proc") if p.isdigit() and _parent(p) == os.getpid()}
+    assert children
+    it.close()
+    deadline = time.time() + 5
+    while time.time() < deadline and any(_parent(p) == os.getpid() for p in children):
+        time.sleep(0.05)
+    assert not any(_parent(p) == os.getpid() for p in children)
+    assert len(list(loader)) == 19  # and the loader works again
+
+
+def _parent(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return int(f.read().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
+def test_persistent_workers_serve_several_epochs():
+    loader = data.DataLoader(Squares(), batch_size=8, num_workers=2, persistent_workers=True)
+    epochs = [[b["k"].tolist() for b in loader] for _ in range(3)]
+    assert epochs[0] == epochs[1] == epochs[2]
+    loader._pool.close()
+
+
+def test_every_worker_has_its_own_seed():
+    torch.manual_seed(0)
+    batches = list(data.DataLoader(Seeds(), batch_size=2, num_workers=2))
+    ids = {row[0] for b, _ in batches for row in b.tolist()}
+    seeds = {row[1] for b, _ in batches for row in b.tolist()}
+    assert ids == {0, 1} and len(seeds) == 2
+    assert all(row[2] == 1 for b, _ in batches for row in b.tolist())
+    assert len({v for _, r in batches for v in r.tolist()}) == 8
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_streams(workers):
+    loader = data.DataLoader(Stream(), batch_size=5, num_workers=workers)
+    assert sorted(k for b in loader for k in b.tolist()) == list(range(N))
+    if not workers:
+        assert [len(b) for b in loader] == [5] * 7 + [2]
+        assert list(data.DataLoader(Stream(), batch_size=None)) == list(range(N))
+
+
+def test_samples_without_batches():
+    assert [int(x) for x in data.DataLoader(Failing(), batch_size=None, sampler=[3, 1, 2])] == [3, 1, 2]
+
+
+def test_samplers():
+    assert list(data.SequentialSampler(range(4))) == [0, 1, 2, 3]
+    torch.manual_seed(0)
+    assert sorted(data.RandomSampler(range(9))) == list(range(9))
+    assert len(list(data.RandomSampler(range(3), num_samples=8))) == 8
+    assert set(data.RandomSampler(range(3), replacement=True, num_samples=50)) == {0, 1, 2}
+    assert sorted(data.SubsetRandomSampler([4, 7, 9])) == [4, 7, 9]
+    assert list(data.BatchSampler(range(7), 3, False)) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert list(data.BatchSampler(range(7), 3, True)) == [[0, 1, 2], [3, 4, 5]]
+    counts = collections.Counter(data.WeightedRandomSampler([1, 0, 3], 8000))
+    assert counts[1] == 0 and abs(counts[2] / 8000 - 0.75) < 0.03
+    assert sorted(data.WeightedRandomSampler([1, 2, 0, 5], 3, replacement=False)) == [0, 1, 3]
+
+
+def test_datasets():
+    d = tensors()
+    both = d + data.TensorDataset(d.tensors[0] + 1000, d.tensors[1] + 1000)
+    assert len(both) == 2 * N and both[N][1].item() == 1000 and both[-1][1].item() == 1000 + N - 1
+    assert data.Subset(d, [5, 2])[1][1].item() == 2
+    torch.manual_seed(0)
+    parts = data.random_split(d, [30, 7])
+    assert sorted(k for p in parts for k in p.indices) == list(range(N))
+    assert [len(p) for p in data.random_split(d, [0.5, 0.3, 0.2])] == [19, 11, 7]
+    with pytest.raises(ValueError, match="Sum of input lengths"):
+        data.random_split(d, [1, 2])
+    with pytest.raises(ValueError, match="equally many samples"):
+        data.TensorDataset(torch.ones(2), torch.ones(3))
+
+
+def test_collation():
+    Point = collections.namedtuple("Point", "x y")
+    c = data.default_collate
+    assert c([1, 2]).dtype == torch.int64 and c([1.0, 2.0]).dtype == torch.float64
+    assert c(["a", "b"]) == ["a", "b"]
+    assert c([np.float32(1), np.float32(2)]).dtype == torch.float32
+    assert c([np.ones((2, 3), np.int16)] * 4).shape == (4, 2, 3)
+    p = c([Point(1, torch.ones(2)), Point(2, torch.ones(2))])
+    assert isinstance(p, Point) and p.x.tolist() == [1, 2] and p.y.shape == (2, 2)
+    assert [t.tolist() for t in c([(1, 2), (3, 4)])] == [[1, 3], [2, 4]]
+    with pytest.raises(TypeError, match="found builtins.object"):
+        c([object()])
+    with pytest.raises(RuntimeError, match=r"equal size.*\[2\] at entry 0 and \[3\] at entry 1"):
+        c([torch.ones(2), torch.ones(3)])
+    with pytest.raises(RuntimeError, match="equal size"):
+        c([[1, 2], [1]])
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"num_workers": -1}, "non-negative"),
+    ({"batch_size": 0}, "positive integer"),
+    ({"shuffle": True, "sampler": [1]}, "mutually exclusive"),
+    ({"batch_sampler": [[1]], "batch_size": 2}, "mutually exclusive"),
+    ({"batch_size": None, "drop_last": True}, "mutually exclusive"),
+    ({"prefetch_factor": 2}, "prefetch_factor"),
+    ({"persistent_workers": True}, "num_workers"),
+])
+def test_contradicting_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        data.DataLoader(tensors(), **options)
+
+
+def test_a_worker_that_takes_too_long_is_reported():
+    class Slow(data.Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, k):
+            time.sleep(3)
+            return k
+
+    with pytest.raises(RuntimeError, match="timed out after 0.2"):
+        next(iter(data.DataLoader(Slow(), num_workers=1, timeout=0.2)))
