@@ -222,7 +222,8 @@ FACULA_FAMILY(conv) {
         }
         return out;
       })
-      .samples(op::samples({conv_sample({2, 3, 7, 6}, {4, 3, 3, 3}, true, "1", "1"), conv_sample({3, 7, 6}, {4, 3, 3, 2}, false, "[2, 1]"),
+      .samples(op::samples({conv_sample({1, 2, 4, 4}, {2, 2, 3, 3}, true, "1", "1"), conv_sample({2, 4, 4}, {4, 1, 2, 3}, false, "2", "[0, 1]", "1", "2"),
+                            conv_sample({2, 3, 7, 6}, {4, 3, 3, 3}, true, "1", "1"), conv_sample({3, 7, 6}, {4, 3, 3, 2}, false, "[2, 1]"),
                             conv_sample({2, 4, 9, 9}, {6, 2, 3, 3}, true, "2", "[1, 2]", "2", "2")}));
   define("convolution_backward_input(Tensor grad, Tensor weight, SymInt[] input_size, int[2] stride, int[2] padding, int[2] dilation, int groups) -> Tensor")
       .doc("The gradient of conv2d for its input: the transposed convolution of grad.")
@@ -240,7 +241,8 @@ FACULA_FAMILY(conv) {
         auto& c = v.call();
         return grads(v.needs("grad") ? forward(v.grad(), conjugate(v["weight"]), nullopt, c) : Tensor(),
                      v.needs("weight") ? weight_gradient(conjugate(v["grad"]), conjugate(v.grad()), c.sizes("weight"), c) : Tensor());
-      });
+      })
+      .samples({"grad[1, 2, 3, 3], weight[2, 2, 2, 2], input_size=[1, 2, 4, 4], stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1"});
   define("convolution_backward_weight(Tensor grad, Tensor input, SymInt[] weight_size, int[2] stride, int[2] padding, int[2] dilation, int groups) -> Tensor")
       .doc("The gradient of conv2d for its weight.")
       .bind(hidden)
@@ -249,7 +251,8 @@ FACULA_FAMILY(conv) {
       .shape(weight_gradient_sizes)
       .library("conv2d_backward_weight")
       .reference(weight_gradient_element)
-      .vjp([](const Vjp& v) { return second_weight_gradients(v, Tensor()); });
+      .vjp([](const Vjp& v) { return second_weight_gradients(v, Tensor()); })
+      .samples({"grad[1, 2, 3, 3], input[1, 2, 4, 4], weight_size=[2, 2, 2, 2], stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1"});
   define("convolution_backward_weight_bias(Tensor grad, Tensor input, SymInt[] weight_size, int[2] stride, int[2] padding, int[2] dilation, int groups) "
          "-> (Tensor grad_weight, Tensor grad_bias)")
       .doc("The gradients of conv2d for its weight and bias.")
@@ -260,7 +263,8 @@ FACULA_FAMILY(conv) {
         return std::vector<Dims>{w, b};
       })
       .library("conv2d_backward_weight")
-      .vjp([](const Vjp& v) { return second_weight_gradients(v, v.grad(1)); });
+      .vjp([](const Vjp& v) { return second_weight_gradients(v, v.grad(1)); })
+      .samples({"grad[1, 2, 3, 3], input[1, 2, 4, 4], weight_size=[2, 2, 2, 2], stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1"});
   define("conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, str padding='valid', int[2] dilation=1, int groups=1) -> Tensor")
       .doc("conv2d with padding 'valid' (none) or 'same' (the result has the input's size; stride 1).")
       .bind(function | nn_functional)
@@ -285,7 +289,9 @@ FACULA_FAMILY(conv) {
           pad.push_back(total[k] - before[k]);
         }
         return conv2d(constant_pad_nd(input, pad, 0), weight, b, stride, Sizes{0, 0}, dilation, groups);
-      });
+      })
+      .samples({"input[2, 2, 5, 4], weight[3, 2, 3, 3], bias[3], padding='same'",
+                "input[2, 2, 5, 4], weight[3, 2, 3, 2], padding='valid'"});
   define("conv1d(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] dilation=1, int groups=1) -> Tensor")
       .doc("Cross-correlation of input [N, C, L] with weight [out, C / groups, k], plus bias [out].")
       .bind(function | nn_functional)
@@ -296,5 +302,7 @@ FACULA_FAMILY(conv) {
         auto row = [](SymSpan s, int64_t neutral) { return Dims{SymInt(neutral), s.empty() ? SymInt(neutral) : s[0]}; };
         Tensor y = conv2d(unsqueeze(input, -2), unsqueeze(weight, -2), bias ? MaybeTensor(*bias) : MaybeTensor(), row(stride, 1), row(padding, 0), row(dilation, 1), groups);
         return squeeze(y, -2);
-      });
+      })
+      .samples({"input[2, 3, 9], weight[4, 3, 3], bias[4], stride=[2], padding=[1]",
+                "input[3, 9], weight[4, 3, 3]"});
 }
