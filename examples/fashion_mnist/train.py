@@ -14,6 +14,7 @@ import os
 import struct
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import facula as torch
@@ -37,7 +38,7 @@ def read_idx(path: Path) -> torch.Tensor:
     except FileNotFoundError:
         sys.exit(f"error: {path} is missing.\n  hint: install Debian's package dataset-fashion-mnist, or give the folder of the "
                  "four *-ubyte.gz files with --data DIR")
-    except (OSError, EOFError, ValueError, struct.error) as error:
+    except (OSError, EOFError, ValueError, struct.error, zlib.error) as error:
         sys.exit(f"error: {path} is damaged or no file of this data set: {error}\n  hint: reinstall Debian's package "
                  "dataset-fashion-mnist, or fetch the file again")
     return torch.frombuffer(data, dtype=torch.uint8, offset=4 + 4 * rank).view(sizes)
