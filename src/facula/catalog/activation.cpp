@@ -57,7 +57,8 @@ FACULA_FAMILY(activation) {
         Tensor gy = mul(g, y);
         if (y.dim() == 0) return to_dtype(sub(gy, mul(y, gy)), *c.maybe_dtype("input_dtype"));
         return to_dtype(sub(gy, mul(y, sum(gy, c.dim("dim", "output"), true))), *c.maybe_dtype("input_dtype"));
-      });
+      })
+      .samples({"grad_output[3, 4], output[3, 4], dim=1, input_dtype=float32"});
   define("_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, dtype input_dtype) -> Tensor")
       .doc("Gradient of log_softmax from its output: g - exp(y) * sum(g).")
       .bind(function)
@@ -65,7 +66,8 @@ FACULA_FAMILY(activation) {
       .composite([](const Call& c, const Tensor& g, const Tensor& y) {
         Tensor total = y.dim() ? sum(g, c.dim("dim", "output"), true) : g;
         return to_dtype(sub(g, mul(exp(y), total)), *c.maybe_dtype("input_dtype"));
-      });
+      })
+      .samples({"grad_output[3, 4], output[3, 4], dim=1, input_dtype=float32"});
   define("softmax(Tensor self, int dim, dtype? dtype=None) -> Tensor")
       .doc("exp(self) / sum(exp(self)) along `dim`, without overflow.")
       .bind(function | method | nn_functional)
@@ -80,7 +82,9 @@ FACULA_FAMILY(activation) {
       })
       .vjp([](const Vjp& v) {
         return grads(_softmax_backward_data(v.grad(), v.result(), v.call().dim("dim"), v.call().dtype("self")));
-      });
+      })
+      .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=-2", "self[0, 3], dim=1",
+                "self[33, 129], dim=1", "self[129, 33], dim=0"});
   define("log_softmax(Tensor self, int dim, dtype? dtype=None) -> Tensor")
       .doc("log(softmax(self)) along `dim`, computed stably.")
       .bind(function | method | nn_functional)
@@ -95,10 +99,13 @@ FACULA_FAMILY(activation) {
       })
       .vjp([](const Vjp& v) {
         return grads(_log_softmax_backward_data(v.grad(), v.result(), v.call().dim("dim"), v.call().dtype("self")));
-      });
+      })
+      .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=-2", "self[0, 3], dim=1",
+                "self[33, 129], dim=1", "self[129, 33], dim=0"});
   define("dropout(Tensor input, float p=0.5, bool train=True) -> Tensor")
       .doc("In training, each element is zero with probability p, the others are scaled by 1 / (1 - p).  Srivastava et al., 2014.")
       .bind(function)
+      .random()
       .dtypes(d::floating)
       .composite([](const Tensor& input, double p, bool train) {
         value_check(p >= 0 && p <= 1, "dropout") << "dropout probability has to be between 0 and 1, but got " << p;
@@ -106,5 +113,6 @@ FACULA_FAMILY(activation) {
         if (p == 1) return mul(input, 0);
         Tensor noise = _uniform(_rng_take(input.numel()), input.sizes(), DType::Float32);
         return where(ge(noise, p), mul(input, 1 / (1 - p)), zeros_like(input));
-      });
+      })
+      .samples({"input[3, 4], p=0.5", "input[3, 4], p=0.3, train=False", "input[5], p=1.0"});
 }

@@ -30,13 +30,16 @@ FACULA_FAMILY(create) {
       .bind(function).no_in_place().non_differentiable()
       .result([](const Call& c) { return std::vector<DType>{c.maybe_dtype("dtype").value_or(number_dtype(c, "fill_value"))}; })
       .shape(checked_size)
-      .loop([](const LoopCall& c, Index) { return c.scalar("fill_value", compute_type(c.maybe_dtype("dtype").value_or(number_dtype(c, "fill_value")))); });
+      .loop([](const LoopCall& c, Index) { return c.scalar("fill_value", compute_type(c.maybe_dtype("dtype").value_or(number_dtype(c, "fill_value")))); })
+      .samples({"size=[2, 3], fill_value=1.5", "size=[], fill_value=2", "size=[0, 3], fill_value=True"});
   define("zeros(SymInt[] size, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Zeros.").bind(function).no_in_place().non_differentiable()
-      .unfused([](const Call& c, SymSpan size) { return full(size, 0, c.maybe_dtype("dtype").value_or(default_dtype())); });
+      .unfused([](const Call& c, SymSpan size) { return full(size, 0, c.maybe_dtype("dtype").value_or(default_dtype())); })
+      .samples({"size=[2, 3]", "size=[]", "size=[2, 0]"});
   define("ones(SymInt[] size, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Ones.").bind(function).no_in_place().non_differentiable()
-      .unfused([](const Call& c, SymSpan size) { return full(size, 1, c.maybe_dtype("dtype").value_or(default_dtype())); });
+      .unfused([](const Call& c, SymSpan size) { return full(size, 1, c.maybe_dtype("dtype").value_or(default_dtype())); })
+      .samples({"size=[2, 3]", "size=[]", "size=[2, 0]"});
   define("empty(SymInt[] size, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Uninitialised memory.").bind(function).no_in_place().non_differentiable()
       .unfused([](const Call& c) {
@@ -44,25 +47,30 @@ FACULA_FAMILY(create) {
         DType t = c.maybe_dtype("dtype").value_or(default_dtype());
         if (Mode::current()) return full(size, 0, t);
         return Tensor::empty_strided(size, strides_for(size, c.has("memory_format") ? c["memory_format"].format : MemoryFormat::contiguous), t);
-      });
+      })
+      .samples({"size=[2, 3]"});
   define("full_like(Tensor self, Scalar fill_value, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Shaped like self, filled with fill_value.").bind(function).no_in_place().non_differentiable()
       .unfused([](const Call& c, const Tensor& self, const Tensor& value) {
         return fill(c.maybe_dtype("dtype") ? to_dtype(detach(self), *c.maybe_dtype("dtype")) : detach(self), value);
-      });
+      })
+      .samples({"self[2, 3], fill_value=7", "self[], fill_value=1.5"});
   define("zeros_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Zeros shaped like self.").bind(function).no_in_place().non_differentiable()
-      .unfused([](const Call& c, const Tensor& self) { return full_like(self, 0, c.maybe_dtype("dtype")); });
+      .unfused([](const Call& c, const Tensor& self) { return full_like(self, 0, c.maybe_dtype("dtype")); })
+      .samples({"self[2, 3]", "self[]", "self[0, 2]"});
   define("ones_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Ones shaped like self.").bind(function).no_in_place().non_differentiable()
-      .unfused([](const Call& c, const Tensor& self) { return full_like(self, 1, c.maybe_dtype("dtype")); });
+      .unfused([](const Call& c, const Tensor& self) { return full_like(self, 1, c.maybe_dtype("dtype")); })
+      .samples({"self[2, 3]", "self[]", "self[0, 2]"});
   define("empty_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Uninitialised memory shaped like self.").bind(function).no_in_place().non_differentiable()
       .unfused([](const Call& c, const Tensor& self) {
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
         if (Mode::current()) return full_like(self, 0, t);
         return Tensor::empty_strided(self.sizes(), dense_strides_like(self.sizes(), std::span(&self, 1)), t, self.device());
-      });
+      })
+      .samples({"self[2, 3]"});
   define("_arange(Scalar start, Scalar step, SymInt n, dtype dtype) -> Tensor")
       .doc("start + k * step for k below n.").bind(hidden).no_in_place().non_differentiable()
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
@@ -71,7 +79,8 @@ FACULA_FAMILY(create) {
         DType t = compute_type(*c.maybe_dtype("dtype"));
         DType wide = is_floating(t) ? DType::Float64 : DType::Int64;
         return cast(c.scalar("start", wide) + cast(i[0], wide) * c.scalar("step", wide), t);
-      });
+      })
+      .samples({"start=0, step=2, n=5, dtype=int64"});
   define("arange.step(Scalar start, Scalar end, Scalar step=1, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("start, start + step, ... below end; int64 if all are integers.").bind(function).no_in_place().non_differentiable()
       .unfused([](const Call& c, Scalar start, Scalar end, Scalar step) {
@@ -89,13 +98,15 @@ FACULA_FAMILY(create) {
           n = int64_t(std::ceil((b - a) / s));
         }
         return _arange(start, step, n, t);
-      });
+      })
+      .samples({"start=1, end=10, step=3", "start=10, end=1, step=-4", "start=0, end=1, step=0.125"});
   define("arange(Scalar end, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("0, 1, ... below end.").bind(function).no_in_place().non_differentiable()
       .unfused([](const Call& c, Scalar end) {
         return arange(end.category() <= Category::integral ? Scalar(int64_t(0)) : Scalar(0.0), end,
                       end.category() <= Category::integral ? Scalar(int64_t(1)) : Scalar(1.0), c.maybe_dtype("dtype"));
-      });
+      })
+      .samples({"end=5", "end=5.5", "end=0"});
   define("linspace(Scalar start, Scalar end, SymInt steps, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("`steps` numbers from start to end, evenly spaced, both included.").bind(function).no_in_place().non_differentiable()
       .result([](const Call& c) { return std::vector<DType>{c.maybe_dtype("dtype").value_or(default_dtype())}; })
@@ -111,10 +122,12 @@ FACULA_FAMILY(create) {
         // From both ends, so that the last value is exact.
         Expr from_start = a + cast(i[0], DType::Float64) * step, from_end = b - cast(last - i[0], DType::Float64) * step;
         return cast(select(i[0] * Scalar(int64_t(2)) < n, from_start, from_end), t);
-      });
+      })
+      .samples({"start=0, end=1, steps=7", "start=-3, end=5, steps=1", "start=2, end=2, steps=0"});
   define("eye(SymInt n, SymInt? m=None, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Ones on the diagonal, zeros elsewhere: [n, m].").bind(function).no_in_place().non_differentiable()
       .result([](const Call& c) { return std::vector<DType>{c.maybe_dtype("dtype").value_or(default_dtype())}; })
       .shape([](const Call& c) { return Dims{c.integer("n"), c.has("m") ? c.integer("m") : c.integer("n")}; })
-      .loop([](const LoopCall& c, Index i) { return cast(eq(i[0], i[1]), compute_type(c.maybe_dtype("dtype").value_or(default_dtype()))); });
+      .loop([](const LoopCall& c, Index i) { return cast(eq(i[0], i[1]), compute_type(c.maybe_dtype("dtype").value_or(default_dtype()))); })
+      .samples({"n=3", "n=2, m=4"});
 }

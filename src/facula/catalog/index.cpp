@@ -160,7 +160,9 @@ FACULA_FAMILY(index) {
         Index j = i;
         j[k] = c.index_load("index", at, c.sizes("self")[k]);
         return c.load("self", j);
-      });
+      })
+      .samples({"self[3, 4], dim=1, index<4>[5]", "self[3, 4], dim=0, index<3>[0]",
+                "self[2, 3, 4], dim=-2, index<3>[2]", "self[65, 33], dim=0, index<65>[129]"});
   define("gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor")
       .doc("out[i][j][k] = self[index[i][j][k]][j][k] for dim 0, and likewise for the others.")
       .no_in_place()
@@ -172,12 +174,17 @@ FACULA_FAMILY(index) {
         auto k = size_t(c.dim("dim"));
         j[k] = c.index_load("index", i, c.sizes("self")[k]);
         return c.load("self", j);
-      });
+      })
+      .samples({"self[3, 4], dim=1, index<4>[3, 2]", "self[3, 4], dim=0, index<3>[2, 4]",
+                "self[5], dim=0, index<5>[7]", "self[33, 65], dim=1, index<65>[33, 129]"});
   define("scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor")
       .doc("self with src added at index along `dim`; in a fixed order, so sums are the same in every run.")
       .shape([](const Call& c) { check_gather(c); return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c) { return scatter_along(c, Scatter::Combine::sum, [&](const Index& i) { return c.load("src", i); }); })
-      .vjp([](const Vjp& v) { return grads(v.grad(), Tensor(), gather(v.grad(), v.call().dim("dim"), v["index"])); });
+      .vjp([](const Vjp& v) { return grads(v.grad(), Tensor(), gather(v.grad(), v.call().dim("dim"), v["index"])); })
+      .samples({"self[3, 4], dim=1, index<4>[3, 4], src[3, 4]",
+                "self[3, 4], dim=0, index<3>[2, 3], src[3, 4]", "self[5], dim=0, index<5>[5], src[5]",
+                "self[17, 33], dim=0, index<17>[17, 33], src[17, 33]"});
   define("scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor")
       .doc("self with src written at index along `dim`; the last of several writes wins.")
       .shape([](const Call& c) { check_gather(c); return Dims(c.sizes("self")); })
@@ -185,14 +192,17 @@ FACULA_FAMILY(index) {
       .vjp([](const Vjp& v) {
         int k = v.call().dim("dim");
         return grads(scatter(v.grad(), k, v["index"], Scalar(0.0)), Tensor(), gather(v.grad(), k, v["index"]));
-      });
+      })
+      .samples({"self[5, 3], dim=0, index<1>[1, 3], src[2, 3]",
+                "self[3, 4], dim=1, index<1>[3, 1], src[3, 1]"});
   define("scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor")
       .doc("self with value written at index along `dim`.")
       .shape([](const Call& c) { check_gather(c); return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c) {
         return scatter_along(c, Scatter::Combine::assign, [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); });
       })
-      .vjp([](const Vjp& v) { return grads(scatter(v.grad(), v.call().dim("dim"), v["index"], Scalar(0.0)), Tensor()); });
+      .vjp([](const Vjp& v) { return grads(scatter(v.grad(), v.call().dim("dim"), v["index"], Scalar(0.0)), Tensor()); })
+      .samples({"self[3, 4], dim=1, index<4>[3, 2], value=2.5"});
   define("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor")
       .doc("self with alpha * source added to the slices that the 1-D `index` names.")
       .shape([](const Call& c) { check_index_dtype("index_add", "index", c.tensor("index")); c.dim("dim"); return Dims(c.sizes("self")); })
@@ -215,7 +225,9 @@ FACULA_FAMILY(index) {
       .vjp([](const Vjp& v) {
         int k = v.call().dim("dim");
         return grads(v.grad(), Tensor(), mul(index_select(v.grad(), k, v["index"]), v.call().number("alpha")));
-      });
+      })
+      .samples({"self[3, 4], dim=1, index<4>[5], source[3, 5]",
+                "self[3, 4], dim=0, index<3>[2], source[2, 4], alpha=2"});
 
   define("_index(Tensor self, Tensor?[] indices) -> Tensor")
       .doc("Elements of self at integer indices, one tensor (or None) a dimension, as NumPy's.")
@@ -228,13 +240,16 @@ FACULA_FAMILY(index) {
         Grads out{_index_put(full(v.call().sizes("self"), 0, v.grad().dtype()), indices, v.grad(), true)};
         out.resize(1 + indices.size());
         return out;
-      });
+      })
+      .samples({"self[3, 4], indices{<3>[5]}", "self[3, 4, 2], indices{<3>[2, 1], <3>[2]}"});
   define("index(Tensor self, Tensor?[] indices) -> Tensor")
       .doc("Advanced indexing, self[indices]: integer tensors, boolean masks and None, one a dimension.")
       .bind(hidden).no_in_place()
       .unfused([](const Tensor& self, const std::vector<Tensor>& indices) {
         return _index(self, has_mask(indices) ? expanded_masks("index", self, indices) : indices);
-      });
+      })
+      .samples({"self[3, 4], indices{<3>[5]}", "self[3, 4, 2], indices{<3>[2, 1], <3>[2]}",
+                "self[3, 4], indices{<3>[0]}"});
   define("_index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor")
       .doc("self with values written (or added) at integer indices.")
       .bind(hidden)
@@ -273,12 +288,16 @@ FACULA_FAMILY(index) {
         if (v.needs("self")) out[0] = accumulate ? v.grad() : _index_put(v.grad(), indices, full(Dims{}, 0, v.grad().dtype()), false);
         if (v.needs("values")) out.back() = sum_to_size(_index(v.grad(), indices), v.call().sizes("values"));
         return out;
-      });
+      })
+      .samples({"self[3, 4], indices{<3>[5]}, values[5, 4], accumulate=True",
+                "self[4, 3], indices{<1>[1], <3>[1]}, values[1]"});
   define("index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor")
       .doc("self with values at `indices` (integer tensors, masks, None).")
       .unfused([](const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
         return _index_put(self, has_mask(indices) ? expanded_masks("index_put_", self, indices) : indices, values, accumulate);
-      });
+      })
+      .samples({"self[3, 4], indices{<3>[5]}, values[5, 4], accumulate=True",
+                "self[4, 3], indices{<1>[1], <3>[1]}, values[1]", "self[3, 4], indices{<1>[1]}, values[4]"});
   define("masked_select(Tensor self, Tensor mask) -> Tensor")
       .doc("The elements of self where mask is true, as a vector.")
       .no_in_place()
@@ -286,13 +305,15 @@ FACULA_FAMILY(index) {
         runtime_check(mask.dtype() == DType::Bool, "masked_select") << "expected BoolTensor for mask, got " << mask.dtype();
         Dims sizes = broadcast_sizes("masked_select", std::vector<SymSpan>{self.sizes(), mask.sizes()});
         return index(expand(self, sizes), std::vector<Tensor>{expand(mask, sizes)});
-      });
+      })
+      .samples({"self[3, 4], mask?[3, 4]", "self[3, 4], mask?[4]", "self[33, 65], mask?[33, 65]"});
   define("nonzero(Tensor self) -> Tensor")
       .doc("Positions of the non-zero elements: int64 [count, rank], in row-major order.")
       .no_in_place().non_differentiable()
       .result(ResultType::int64)
       .shape([](const Call& c) { return Dims{product(c.sizes("self")), SymInt(int64_t(c.rank("self")))}; })
-      .data_dependent("nonzero");
+      .data_dependent("nonzero")
+      .samples({"self[3, 4]", "self[]", "self[0, 3]", "self[33, 65]"});
   define("embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False) -> Tensor")
       .doc("Rows of weight [count, width] picked by indices [*]: [*, width].")
       .bind(function).no_in_place()
@@ -315,7 +336,9 @@ FACULA_FAMILY(index) {
       })
       .vjp([](const Vjp& v) {
         return grads(_embedding_backward(v.grad(), v["indices"], v.call().size("weight", 0), v.call().integer("padding_idx")), Tensor());
-      });
+      })
+      .samples({"weight[4, 5], indices<4>[3, 2]", "weight[4, 5], indices<4>[7], padding_idx=1",
+                "weight[4, 5], indices<4>[0]", "weight[65, 17], indices<65>[129]"});
   define("_embedding_backward(Tensor grad, Tensor indices, SymInt rows, SymInt padding_idx) -> Tensor")
       .doc("Rows of grad added up by index; padding_idx gets none.")
       .bind(hidden).no_in_place()
@@ -337,7 +360,8 @@ FACULA_FAMILY(index) {
         def.scatter = s;
         return def;
       })
-      .vjp([](const Vjp& v) { return grads(embedding(v.grad(), v["indices"], v.call().integer("padding_idx")), Tensor()); });
+      .vjp([](const Vjp& v) { return grads(embedding(v.grad(), v["indices"], v.call().integer("padding_idx")), Tensor()); })
+      .samples({"grad[3, 2, 5], indices<4>[3, 2], rows=4, padding_idx=-1"});
   define("one_hot(Tensor self, SymInt num_classes=-1) -> Tensor")
       .doc("int64 [*, num_classes]: 1 at the class, else 0.")
       .bind(nn_functional).no_in_place().non_differentiable()
@@ -346,5 +370,6 @@ FACULA_FAMILY(index) {
         if (classes < SymInt(int64_t(0))) classes = amax(self).item().to_int() + 1;
         Tensor k = arange(Scalar(classes.guard_int()));
         return to_dtype(eq(unsqueeze(self, -1), k), DType::Int64);
-      });
+      })
+      .samples({"self<3>[3, 2], num_classes=4", "self<5>[7]"});
 }

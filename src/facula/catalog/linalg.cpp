@@ -116,7 +116,8 @@ FACULA_FAMILY(linalg) {
       })
       .samples(square_samples());
   define("inverse(Tensor self) -> Tensor").doc("The inverse of each square matrix.").no_in_place()
-      .unfused([](const Tensor& self) { return linalg_inv(self); });
+      .unfused([](const Tensor& self) { return linalg_inv(self); })
+      .samples({"self+[3, 3]", "self+[2, 4, 4]"});
   define("_linalg_cofactor(Tensor A) -> Tensor")
       .doc("conj(det(A)) inv(A)^H, the gradient of the determinant; for singular matrices its limit.")
       .bind(hidden).dtypes(kExact).no_in_place()
@@ -126,7 +127,8 @@ FACULA_FAMILY(linalg) {
         Tensor f = conjugate(v.result()), m = transpose(linalg_inv(v["A"]), -2, -1), g = v.grad();
         Tensor inner = sum(mul(g, f), {-2, -1}, true);
         return grads(conjugate(sub(mul(inner, m), matmul(f, matmul(transpose(g, -2, -1), m)))));
-      });
+      })
+      .samples({"A+[3, 3]"});
   define("linalg_det(Tensor A) -> Tensor")
       .doc("The determinant of each square matrix.")
       .bind(linalg).dtypes(kExact).no_in_place()
@@ -135,7 +137,8 @@ FACULA_FAMILY(linalg) {
       .vjp([](const Vjp& v) { return grads(mul(as_matrices(v.grad()), _linalg_cofactor(v["A"]))); })
       .samples(square_samples());
   define("det(Tensor self) -> Tensor").doc("The determinant of each square matrix.").no_in_place()
-      .unfused([](const Tensor& self) { return linalg_det(self); });
+      .unfused([](const Tensor& self) { return linalg_det(self); })
+      .samples({"self+[3, 3]", "self[2, 2, 2]", "self[0, 0]"});
   define("linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)")
       .doc("Sign (phase) and logarithm of the absolute value of the determinant of each square matrix.")
       .bind(linalg).dtypes(kExact)
@@ -154,12 +157,14 @@ FACULA_FAMILY(linalg) {
       })
       .samples(square_samples());
   define("slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)").doc("Sign and logarithm of the absolute value of the determinant.")
-      .unfused([](const Tensor& self) { return linalg_slogdet(self); });
+      .unfused([](const Tensor& self) { return linalg_slogdet(self); })
+      .samples({"self+[3, 3]"});
   define("logdet(Tensor self) -> Tensor").doc("Logarithm of the determinant; NaN if it is negative.").no_in_place()
       .unfused([](const Tensor& self) {
         auto [sign, log_size] = linalg_slogdet(self);
         return is_complex(self.dtype()) ? add(log(sign), log_size) : add(log_size, log(sign));
-      });
+      })
+      .samples({"self+[2, 3, 3]"});
   define("_linalg_cholesky(Tensor A) -> Tensor")
       .doc("The lower triangular L with A = L L^H; reads the lower triangle.")
       .bind(hidden).dtypes(kExact).no_in_place()
@@ -182,7 +187,8 @@ FACULA_FAMILY(linalg) {
         return adjoint_of(_linalg_cholesky(adjoint_of(A)));
       });
   define("cholesky(Tensor self, bool upper=False) -> Tensor").doc("linalg.cholesky.").no_in_place()
-      .unfused([](const Tensor& self, bool upper) { return linalg_cholesky(self, upper); });
+      .unfused([](const Tensor& self, bool upper) { return linalg_cholesky(self, upper); })
+      .samples({"self+[3, 3](0, 0)"});
   define("_linalg_triangular(Tensor A, Tensor B, bool upper, bool unit=False) -> Tensor")
       .doc("X of A X = B for triangular A, of equal batch.")
       .bind(hidden).dtypes(kExact).no_in_place()
@@ -197,7 +203,8 @@ FACULA_FAMILY(linalg) {
           a = upper ? triu(a, unit ? 1 : 0) : tril(a, unit ? -1 : 0);
         }
         return grads(a, b);
-      });
+      })
+      .samples({"A+[3, 3], B[3, 2], upper=True", "A+[3, 3], B[3, 2], upper=False, unit=True"});
   define("linalg_solve_triangular(Tensor A, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor")
       .doc("X of A X = B (of X A = B if not `left`) for triangular A; batches broadcast.")
       .bind(linalg).no_in_place()
@@ -205,11 +212,16 @@ FACULA_FAMILY(linalg) {
         auto [a, b] = broadcast_system("linalg_solve_triangular", left ? A : transpose(A, -2, -1), left ? B : transpose(B, -2, -1));
         Tensor x = _linalg_triangular(a, b, left ? upper : !upper, unitriangular);
         return left ? x : transpose(x, -2, -1);
-      });
+      })
+      .samples({"A+[3, 3], B[3, 2], upper=True", "A+[2, 3, 3], B[3, 2], upper=False, unitriangular=True",
+                "A+[2, 2], B[3, 2], upper=True, left=False"});
   define("linalg_matmul(Tensor self, Tensor other) -> Tensor").doc("matmul.").bind(linalg).no_in_place()
-      .unfused([](const Tensor& self, const Tensor& other) { return matmul(self, other); });
+      .unfused([](const Tensor& self, const Tensor& other) { return matmul(self, other); })
+      .samples({"self[3, 2], other[2, 3]"});
   define("linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .doc("The norm of order `ord` over `dim`, all elements taken as one vector.")
       .bind(linalg).no_in_place()
-      .unfused([](const Tensor& self, const Scalar& ord, Sizes dim, bool keepdim, std::optional<DType> dtype) { return norm(self, ord, dim, keepdim, dtype); });
+      .unfused([](const Tensor& self, const Scalar& ord, Sizes dim, bool keepdim, std::optional<DType> dtype) { return norm(self, ord, dim, keepdim, dtype); })
+      .samples({"self[3, 4]", "self[3, 4], ord=3, dim=[1]",
+                "self[3, 4], ord=inf, dim=[0, 1], keepdim=True"});
 }

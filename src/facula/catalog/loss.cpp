@@ -49,7 +49,9 @@ FACULA_FAMILY(loss) {
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         return grads(_spread(v.grad(), v["target"], c.sizes("self"), c.integer("ignore_index")), Tensor());
-      });
+      })
+      .samples({"self[4, 3], target<3>[4], ignore_index=-100",
+                "self[4, 3, 2], target<3>[4, 2], ignore_index=1"});
   define("_spread(Tensor grad, Tensor target, SymInt[] size, SymInt ignore_index) -> Tensor")
       .doc("Zeros of `size` with grad at the class target[...]: the transpose of _pick.")
       .bind(hidden)
@@ -61,7 +63,8 @@ FACULA_FAMILY(loss) {
         Expr t = cast(c.load("target", j), DType::Int64), g = c.load("grad", j);
         return select(eq(t, i[size_t(axis)]) & ne(t, size(c.integer("ignore_index"))), g, 0.0);
       })
-      .vjp([](const Vjp& v) { return grads(_pick(v.grad(), v["target"], v.call().integer("ignore_index")), Tensor()); });
+      .vjp([](const Vjp& v) { return grads(_pick(v.grad(), v["target"], v.call().integer("ignore_index")), Tensor()); })
+      .samples({"grad[4], target<3>[4], size=[4, 3], ignore_index=-100"});
 
   define("nll_loss(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean', SymInt ignore_index=-100) -> Tensor")
       .doc("-self[n, target[n]], averaged over the targets that are not ignored, by class weight.")
@@ -81,7 +84,9 @@ FACULA_FAMILY(loss) {
         }
         if (reduction == "mean") return div(sum(loss), sum(counted));
         return reduced_loss("nll_loss", loss, reduction);
-      });
+      })
+      .samples({"self[4, 3], target<3>[4]", "self[4, 3], target<3>[4], weight[3](0.1, 2), reduction='sum'",
+                "self[4, 3, 2], target<3>[4, 2], ignore_index=1, reduction='none'", "self[3], target<3>[]"});
   define("cross_entropy(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean', SymInt ignore_index=-100, float label_smoothing=0.0) -> Tensor")
       .doc("Negative log-likelihood of softmax(self) for class indices or class probabilities `target`; the class axis is 0 for [C], else 1.")
       .bind(function)
@@ -130,20 +135,26 @@ FACULA_FAMILY(loss) {
         }
         if (reduction == "mean") return div(sum(loss), sum(counted));
         return reduced_loss("cross_entropy", loss, reduction);
-      });
+      })
+      .samples({"self[4, 3], target<3>[4]",
+                "self[4, 3], target<3>[4], weight[3](0.1, 2), label_smoothing=0.1",
+                "self[4, 3, 2], target<3>[4, 2], ignore_index=1, reduction='none'", "self[3], target<3>[]",
+                "self[4, 3], target[4, 3](0, 1)", "self[33, 65], target<65>[33], reduction='sum'"});
   define("mse_loss(Tensor self, Tensor target, str reduction='mean') -> Tensor")
       .doc("Squared error.")
       .bind(function).dtypes(d::floating).no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction) {
         Tensor e = sub(self, target);
         return reduced_loss("mse_loss", mul(e, e), reduction);
-      });
+      })
+      .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='none'"});
   define("l1_loss(Tensor self, Tensor target, str reduction='mean') -> Tensor")
       .doc("Absolute error.")
       .bind(function).dtypes(d::floating).no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction) {
         return reduced_loss("l1_loss", abs(sub(self, target)), reduction);
-      });
+      })
+      .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='sum'"});
   define("binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean', Tensor? pos_weight=None) -> Tensor")
       .doc("Binary cross-entropy of sigmoid(self), computed stably.")
       .bind(function).dtypes(d::floating).no_in_place()
@@ -161,5 +172,7 @@ FACULA_FAMILY(loss) {
         }
         if (weight) loss = mul(loss, *weight);
         return reduced_loss("binary_cross_entropy_with_logits", loss, reduction);
-      });
+      })
+      .samples({"self[3, 2], target[3, 2](0, 1)",
+                "self[3, 2], target[3, 2](0, 1), weight[2], pos_weight[2](0.1, 2), reduction='none'"});
 }

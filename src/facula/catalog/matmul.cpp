@@ -332,7 +332,8 @@ FACULA_FAMILY(matmul) {
         check_rank("mv", "vec", vec, 1, "a vector");
         check_product("mv", "self", "vec", self, vec);
         return squeeze(mm(self, unsqueeze(vec, 1)), 1);
-      });
+      })
+      .samples({"self[3, 4], vec[4]", "self[0, 4], vec[4]", "self[3, 0], vec[0]"});
   define("outer(Tensor self, Tensor vec2) -> Tensor")
       .doc("All products of the elements of two vectors, [n] x [m] -> [n, m].")
       .alias("ger")
@@ -341,7 +342,8 @@ FACULA_FAMILY(matmul) {
         check_rank("outer", "self", self, 1, "a vector");
         check_rank("outer", "vec2", vec2, 1, "a vector");
         return mul(unsqueeze(self, 1), vec2);
-      });
+      })
+      .samples({"self[3], vec2[4]", "self[0], vec2[4]"});
   define("matmul(Tensor self, Tensor other) -> Tensor")
       .doc("Product of vectors, matrices, or batches of matrices whose batch dimensions broadcast.")
       .no_in_place()
@@ -361,7 +363,10 @@ FACULA_FAMILY(matmul) {
           return reshape(mm(reshape(self, {rows, self.size(-1)}), other), sizes);
         }
         return _matmul(self, other);
-      });
+      })
+      .samples({"self[3], other[3]", "self[2, 3], other[3]", "self[3], other[3, 2]",
+                "self[2, 3], other[3, 4]", "self[5, 2, 3], other[3]", "self[5, 1, 2, 3], other[4, 3, 2]",
+                "self[0, 3], other[3, 4]", "self[2, 0], other[0, 4]", "self[33, 65], other[65, 17]"});
   define("addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .doc("beta * self + alpha * (mat1 @ mat2); self broadcasts; beta = 0 ignores it.")
       .dtypes(d::numeric)
@@ -375,7 +380,8 @@ FACULA_FAMILY(matmul) {
       .reference([](const LoopCall& c, Index i) {
         return with_addend(c, i, inner_product(c, c.size("mat1", 1), [&](Expr k) { return c.load("mat1", {i[0], k}); }, [&](Expr k) { return c.load("mat2", {k, i[1]}); }));
       })
-      .vjp([](const Vjp& v) { return addend_gradients(v, "mat1", "mat2"); });
+      .vjp([](const Vjp& v) { return addend_gradients(v, "mat1", "mat2"); })
+      .samples({"self[4], mat1[3, 2], mat2[2, 4], beta=0.5, alpha=2", "self[3, 4], mat1[3, 2], mat2[2, 4]"});
   define("baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .doc("beta * self + alpha * bmm(batch1, batch2); self broadcasts; beta = 0 ignores it.")
       .dtypes(d::numeric)
@@ -390,7 +396,9 @@ FACULA_FAMILY(matmul) {
         return with_addend(c, i, inner_product(c, c.size("batch1", 2), [&](Expr k) { return c.load("batch1", {i[0], i[1], k}); },
                                                [&](Expr k) { return c.load("batch2", {i[0], k, i[2]}); }));
       })
-      .vjp([](const Vjp& v) { return addend_gradients(v, "batch1", "batch2"); });
+      .vjp([](const Vjp& v) { return addend_gradients(v, "batch1", "batch2"); })
+      .samples({"self[4], batch1[5, 3, 2], batch2[5, 2, 4], alpha=2",
+                "self[5, 3, 4], batch1[5, 3, 2], batch2[5, 2, 4]"});
   define("addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .doc("beta * self + alpha * (mat @ vec); beta = 0 ignores self.")
       .no_in_place()
@@ -399,7 +407,8 @@ FACULA_FAMILY(matmul) {
         check_rank("addmv", "vec", vec, 1, "a vector");
         check_product("addmv", "mat", "vec", mat, vec);
         return squeeze(addmm(self.dim() ? unsqueeze(self, 1) : self, mat, unsqueeze(vec, 1), beta, alpha), 1);
-      });
+      })
+      .samples({"self[3], mat[3, 4], vec[4], beta=2"});
   define("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor")
       .doc("input [*, in] times the transpose of weight [out, in], plus bias [out].")
       .bind(nn_functional)
@@ -447,5 +456,10 @@ FACULA_FAMILY(matmul) {
       .doc("Sums of products over named dimensions, for example einsum('bij,bjk->bik', [a, b]).")
       .bind(function)
       .no_in_place()
-      .unfused([](std::string_view equation, const std::vector<Tensor>& tensors) { return einsum_of(equation, tensors); });
+      .unfused([](std::string_view equation, const std::vector<Tensor>& tensors) { return einsum_of(equation, tensors); })
+      .samples({"equation='ij,jk->ik', tensors{[2, 3], [3, 4]}",
+                "equation='bij,bjk->bik', tensors{[5, 2, 3], [5, 3, 4]}",
+                "equation='ii->i', tensors{[3, 3]}", "equation='ij->', tensors{[3, 3]}",
+                "equation='i,j', tensors{[3], [4]}",
+                "equation='...ij,jk->...ik', tensors{[2, 2, 3], [3, 4]}"});
 }

@@ -43,7 +43,11 @@ FACULA_FAMILY(norm) {
         if (weight) y = mul(y, wide(*weight));
         if (bias) y = add(y, wide(*bias));
         return narrowed(y, input.dtype());
-      });
+      })
+      .samples({"input[2, 3, 4], normalized_shape=[4]",
+                "input[2, 3, 4], normalized_shape=[3, 4], weight[3, 4], bias[3, 4]",
+                "input[0, 4], normalized_shape=[4]",
+                "input[33, 129], normalized_shape=[129], weight[129], bias[129]"});
   define("rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor")
       .doc("x / sqrt(mean(x^2) + eps) over the last dimensions, scaled.  Zhang and Sennrich, 2019.")
       .bind(function | nn_functional)
@@ -56,7 +60,8 @@ FACULA_FAMILY(norm) {
         Tensor y = mul(x, rsqrt(add(mean(mul(x, x), dims, true), e)));
         if (weight) y = mul(y, wide(*weight));
         return narrowed(y, input.dtype());
-      });
+      })
+      .samples({"input[2, 3, 4], normalized_shape=[4]", "input[2, 3, 4], normalized_shape=[4], weight[4]"});
   define("_batch_norm_train(Tensor input, Tensor? weight, Tensor? bias, float eps) -> (Tensor output, Tensor mean, Tensor var)")
       .doc("Normalisation by the batch's own statistics, which it returns too (var without correction).")
       .bind(hidden)
@@ -71,7 +76,9 @@ FACULA_FAMILY(norm) {
         if (bias) y = add(y, wide(per_channel(*bias, x)));
         Dims channels{x.size(1)};
         return std::tuple(narrowed(y, input.dtype()), view(m, channels), view(v, channels));
-      });
+      })
+      .samples({"input[4, 3, 2], weight[3], bias[3], eps=1e-05",
+                "input[4, 3], weight=None, bias=None, eps=1e-05"});
   define("_batch_norm_eval(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, float eps) -> Tensor")
       .doc("Normalisation by given statistics.")
       .bind(hidden)
@@ -83,13 +90,15 @@ FACULA_FAMILY(norm) {
         if (weight) y = mul(y, wide(per_channel(*weight, x)));
         if (bias) y = add(y, wide(per_channel(*bias, x)));
         return narrowed(y, input.dtype());
-      });
+      })
+      .samples({"input[4, 3, 2], weight[3], bias[3], running_mean[3], running_var[3](0.1, 2), eps=1e-05"});
   define("_update_running(Tensor running, Tensor batch, float momentum, float scale) -> Tensor")
       .doc("(1 - momentum) * running + momentum * scale * batch.")
       .bind(hidden)
       .composite([](const Tensor& running, const Tensor& batch, double momentum, double scale) {
         return add(mul(running, 1 - momentum), mul(batch, momentum * scale));
-      });
+      })
+      .samples({"running[3], batch[3], momentum=0.1, scale=1.5"});
   define("batch_norm(Tensor input, Tensor? running_mean, Tensor? running_var, Tensor? weight=None, Tensor? bias=None, "
          "bool training=False, float momentum=0.1, float eps=1e-05) -> Tensor")
       .doc("Normalisation of each channel (dimension 1) over all others; in training by the batch's statistics, which then "
@@ -115,5 +124,8 @@ FACULA_FAMILY(norm) {
         if (running_mean) copy_(*running_mean, _update_running(detach(*running_mean), detach(mean), momentum, 1.0));
         if (running_var) copy_(*running_var, _update_running(detach(*running_var), detach(var), momentum, n / (n - 1)));
         return y;
-      });
+      })
+      .samples({"input[4, 3, 2], running_mean[3], running_var[3](0.1, 2)",
+                "input[4, 3, 2, 5], running_mean=None, running_var=None, weight[3], bias[3], training=True",
+                "input[4, 3], running_mean=None, running_var=None, training=True"});
 }

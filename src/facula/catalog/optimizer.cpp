@@ -36,7 +36,8 @@ FACULA_FAMILY(optimizer) {
           sub_(p, mul(g, lr));
         }
         return Results();
-      });
+      })
+      .samples({"params{[3, 2], [4]}, grads{[3, 2], [4]}, momentum_buffers{[3, 2], [4]}, lr=0.1, weight_decay=0.01, momentum=0.9, dampening=0.0, nesterov=False, maximize=False, first=False"});
   define("_adam_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[] exp_avg_sqs, Tensor(d!)[] max_exp_avg_sqs, Scalar lr, "
          "Scalar beta1, Scalar beta2, Scalar eps, Scalar weight_decay, Scalar bias_correction1, Scalar bias_correction2, bool decoupled, bool maximize) -> ()")
       .doc("Adam (Kingma and Ba, 2014); `decoupled`: AdamW (Loshchilov and Hutter, 2017). max_exp_avg_sqs is empty without amsgrad. "
@@ -63,5 +64,6 @@ FACULA_FAMILY(optimizer) {
           copy_(p, sub(value, mul(div(m, denominator), div(exact(lr), exact(correction1)))));
         }
         return Results();
-      });
+      })
+      .samples({"params{[3, 2], [4]}, grads{[3, 2], [4]}, exp_avgs{[3, 2], [4]}, exp_avg_sqs{[3, 2](0.1, 2), [4](0.1, 2)}, max_exp_avg_sqs{}, lr=0.1, beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0.01, bias_correction1=0.1, bias_correction2=0.01, decoupled=True, maximize=False"});
 }

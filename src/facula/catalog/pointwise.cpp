@@ -213,7 +213,10 @@ FACULA_FAMILY(pointwise) {
         p.add(c.all_tensors()[2]);
         DType t = compute_type(p.result());
         return select(truth(cond), cast(a, t), cast(b, t));
-      });
+      })
+      .samples({"condition?[3, 4], self[3, 4], other[4]", "condition?[5], self[5], other[5]",
+                "condition?[], self[], other[]", "condition?[2, 0], self[2, 0], other[1]",
+                "condition?[33, 65], self[33, 65], other[33, 1]"});
   define("clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor")
       .doc("self limited to [min, max]; NaN stays. The gradient passes at the limits.")
       .alias("clip")
@@ -226,18 +229,36 @@ FACULA_FAMILY(pointwise) {
         return y;
       })
       .samples(unary_samples().with("min", {"-0.5"}).with("max", {"0.75"}));
+  define("clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor")
+      .doc("self limited element by element to [min, max]; NaN stays.")
+      .alias("clip")
+      .dtypes(d::integral | d::floating)
+      .pointwise([](const LoopCall& c, Expr x, Expr low, Expr high) {
+        runtime_check(c.has("min") || c.has("max"), "clamp") << "at least one of 'min' or 'max' must not be None";
+        Expr y = x;
+        if (c.has("min")) y = max(y, low);
+        if (c.has("max")) y = min(y, high);
+        return y;
+      })
+      .samples({"self[3, 4], min[4](-1, 0), max[3, 1](0, 1)", "self[5], min=None, max[5]", "self[5], min[]"});
   define("lerp(Tensor self, Tensor end, Tensor weight) -> Tensor")
       .doc("self + weight * (end - self).")
       .dtypes(floats)
-      .pointwise([](Expr a, Expr b, Expr w) { return a + w * (b - a); });
+      .pointwise([](Expr a, Expr b, Expr w) { return a + w * (b - a); })
+      .samples({"self[3, 4], end[4], weight[3, 1]", "self[], end[], weight[]",
+                "self[5], end[5], weight=0.3"});
   define("addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor")
       .doc("self + value * tensor1 * tensor2.")
       .dtypes(d::numeric)
-      .pointwise([](Expr a, Expr b, Expr c, Expr v) { return a + v * b * c; });
+      .pointwise([](Expr a, Expr b, Expr c, Expr v) { return a + v * b * c; })
+      .samples({"self[3, 4], tensor1[4], tensor2[3, 1]", "self[5], tensor1[5], tensor2[5], value=2",
+                "self[0], tensor1[0], tensor2[0]"});
   define("addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor")
       .doc("self + value * tensor1 / tensor2.")
       .dtypes(floats)
-      .pointwise([](Expr a, Expr b, Expr c, Expr v) { return a + v * b / c; });
+      .pointwise([](Expr a, Expr b, Expr c, Expr v) { return a + v * b / c; })
+      .samples({"self[3, 4], tensor1[4], tensor2[3, 1](0.5, 2)",
+                "self[5], tensor1[5], tensor2[5](0.5, 2), value=2"});
 
   // Conversions and copies.
   define("to_dtype(Tensor self, dtype dtype) -> Tensor")
@@ -246,25 +267,32 @@ FACULA_FAMILY(pointwise) {
       .promote(Promote::none)
       .no_in_place()
       .result([](const Call& c) { return std::vector<DType>{c["dtype"].dtype}; })
-      .pointwise([](const LoopCall& c, Expr x) { return cast(x, compute_type(c["dtype"].dtype)); });
+      .pointwise([](const LoopCall& c, Expr x) { return cast(x, compute_type(c["dtype"].dtype)); })
+      .samples({"self[3, 4], dtype=int32", "self[5], dtype=float64", "self[], dtype=float16",
+                "self[0], dtype=complex64"});
   define("copy(Tensor self, Tensor src) -> Tensor")
       .doc("The elements of src, broadcast to self's shape and converted to its dtype.")
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{c.tensor("self").dtype()}; })
-      .pointwise([](Expr a, Expr b) { return cast(b, a.dtype()); });
+      .pointwise([](Expr a, Expr b) { return cast(b, a.dtype()); })
+      .samples({"self[3, 4], src[4]", "self[], src[]", "self[2, 0], src[1, 1]"});
   define("fill(Tensor self, Tensor value) -> Tensor")
       .doc("A tensor like self with every element set to value.")
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{c.tensor("self").dtype()}; })
-      .pointwise([](Expr a, Expr v) { return cast(v, a.dtype()); });
+      .pointwise([](Expr a, Expr v) { return cast(v, a.dtype()); })
+      .samples({"self[3, 4], value=2", "self[3, 4], value[]"});
   define("zero(Tensor self) -> Tensor")
       .doc("A tensor like self full of zeros.")
-      .pointwise([](Expr a) { return zero_like(a); });
+      .pointwise([](Expr a) { return zero_like(a); })
+      .samples({"self[]", "self[5]", "self[2, 3, 4]", "self[2, 0, 3]"});
   define("masked_fill(Tensor self, Tensor mask, Tensor value) -> Tensor")
       .doc("value where mask, else self.")
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{c.tensor("self").dtype()}; })
-      .pointwise([](Expr a, Expr m, Expr v) { return select(truth(m), cast(v, a.dtype()), a); });
+      .pointwise([](Expr a, Expr m, Expr v) { return select(truth(m), cast(v, a.dtype()), a); })
+      .samples({"self[3, 4], mask?[4], value=1.5", "self[3, 4], mask?[3, 4], value[]",
+                "self[0], mask?[0], value=1"});
 
   define("real(Tensor self) -> Tensor").doc("The real part.").result(ResultType::real).no_in_place()
       .pointwise([](Expr x) { return is_complex(x.dtype()) ? real(x) : x; }).samples(unary_samples());

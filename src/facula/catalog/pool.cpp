@@ -113,7 +113,11 @@ FACULA_FAMILY(pool) {
         auto& c = v.call();
         return grads(max_pool2d_backward(v.grad(0), v.result(1), c.sizes("self"), c.ints("kernel_size"), c.ints("stride"), c.ints("padding"),
                                          c.ints("dilation"), c.flag("ceil_mode")));
-      });
+      })
+      .samples({"self![2, 3, 6, 7], kernel_size=[2]",
+                "self![2, 1, 6, 7], kernel_size=[3], stride=[2], padding=[1]",
+                "self![3, 5, 4], kernel_size=[2, 3], stride=[1]",
+                "self![1, 1, 8, 7], kernel_size=[3], stride=[1], padding=[0], dilation=[2]"});
   define("max_pool2d_backward(Tensor grad, Tensor indices, SymInt[] size, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode) -> Tensor")
       .doc("Each gradient at the position that was the largest.")
       .bind(hidden).no_in_place()
@@ -146,13 +150,17 @@ FACULA_FAMILY(pool) {
         flat.pop_back();
         flat.back() = int64_t(-1);
         return grads(reshape(gather(g, -1, reshape(at, flat)), at.sizes()), Tensor());
-      });
+      })
+      .samples({"grad[1, 1, 2, 2], indices<1>[1, 1, 2, 2], size=[1, 1, 4, 4], kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=False"});
   define("max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor")
       .doc("Largest value of each window [..., H, W]; stride defaults to the kernel's size.")
       .bind(function).no_in_place()
       .unfused([](const Call& c, const Tensor& self) {
         return std::get<0>(max_pool2d_with_indices(self, c.ints("kernel_size"), c.ints("stride"), c.ints("padding"), c.ints("dilation"), c.flag("ceil_mode")));
-      });
+      })
+      .samples({"self![2, 3, 6, 7], kernel_size=[2]",
+                "self![2, 1, 6, 7], kernel_size=[3], stride=[2], padding=[1], ceil_mode=True",
+                "self![1, 2, 4, 4], kernel_size=[2]"});
   define("avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor")
       .doc("Mean of each window [..., H, W].")
       .bind(nn_functional).no_in_place()
@@ -183,7 +191,11 @@ FACULA_FAMILY(pool) {
         auto& c = v.call();
         return grads(avg_pool2d_backward(v.grad(), c.sizes("self"), c.ints("kernel_size"), c.ints("stride"), c.ints("padding"), c.flag("ceil_mode"),
                                          c.flag("count_include_pad"), c.has("divisor_override") ? std::optional(c.integer("divisor_override")) : std::nullopt));
-      });
+      })
+      .samples({"self[2, 3, 6, 7], kernel_size=[2]",
+                "self[1, 1, 6, 5], kernel_size=[3], stride=[2], padding=[1]",
+                "self[2, 3, 6, 7], kernel_size=[3], stride=[2], padding=[1], ceil_mode=True, count_include_pad=False",
+                "self[1, 4, 4], kernel_size=[2], divisor_override=3"});
   define("avg_pool2d_backward(Tensor grad, SymInt[] size, int[2] kernel_size, int[2] stride, int[2] padding, bool ceil_mode, bool count_include_pad, int? divisor_override) -> Tensor")
       .doc("Each gradient spread over its window.")
       .bind(hidden).no_in_place()
@@ -216,5 +228,6 @@ FACULA_FAMILY(pool) {
         auto& c = v.call();
         return grads(avg_pool2d(v.grad(), c.ints("kernel_size"), c.ints("stride"), c.ints("padding"), c.flag("ceil_mode"), c.flag("count_include_pad"),
                                 c.has("divisor_override") ? std::optional(c.integer("divisor_override")) : std::nullopt));
-      });
+      })
+      .samples({"grad[1, 1, 2, 2], size=[1, 1, 4, 4], kernel_size=[2], stride=[2], padding=[0], ceil_mode=False, count_include_pad=True, divisor_override=None"});
 }

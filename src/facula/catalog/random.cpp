@@ -28,7 +28,7 @@ Expr uniform(const LoopCall& c, DType t, int64_t word, int64_t words) {
 }
 int64_t words_for(DType t) { return t == DType::Float64 ? 2 : 1; }
 
-Definer in_place_fill(const char* schema, const char* doc) { return std::move(define(schema).doc(doc).bind(method).no_in_place().non_differentiable()); }
+Definer in_place_fill(const char* schema, const char* doc) { return std::move(define(schema).doc(doc).bind(method).random().no_in_place().non_differentiable()); }
 
 Tensor take(SymInt n, std::optional<Generator*> g) { return _rng_take(n, g ? *g : nullptr); }
 
@@ -42,7 +42,8 @@ FACULA_FAMILY(random) {
       .bind(hidden).random().no_in_place().non_differentiable()
       .result(ResultType::int64)
       .shape([](const Call&) { return Dims{SymInt(int64_t(2))}; })
-      .library("rng_take");
+      .library("rng_take")
+      .samples({"n=5"});
   define("_uniform(Tensor state, SymInt[] size, dtype dtype) -> Tensor")
       .doc("Uniform numbers in [0, 1).")
       .bind(hidden).no_in_place().non_differentiable()
@@ -51,7 +52,8 @@ FACULA_FAMILY(random) {
       .loop([](const LoopCall& c, Index) {
         DType t = compute_type(*c.maybe_dtype("dtype"));
         return uniform(c, t, 0, words_for(t));
-      });
+      })
+      .samples({"state<9>[2], size=[3, 4], dtype=float32", "state<9>[2], size=[3], dtype=float64"});
   define("_normal(Tensor state, SymInt[] size, dtype dtype) -> Tensor")
       .doc("Standard normal numbers, by the transform of Box and Muller, 1958.")
       .bind(hidden).no_in_place().non_differentiable()
@@ -62,7 +64,8 @@ FACULA_FAMILY(random) {
         int64_t w = words_for(t);
         Expr u = 1.0 - uniform(c, t, 0, 2 * w), v = uniform(c, t, w, 2 * w);  // u in (0, 1]
         return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
-      });
+      })
+      .samples({"state<9>[2], size=[3, 4], dtype=float32", "state<9>[2], size=[3], dtype=float64"});
   define("_randint(Tensor state, SymInt[] size, SymInt low, SymInt high, dtype dtype) -> Tensor")
       .doc("Uniform integers in [low, high).")
       .bind(hidden).no_in_place().non_differentiable()
@@ -73,62 +76,74 @@ FACULA_FAMILY(random) {
         Expr bits = random_word(c, 0, 2);
         if (range > SymInt(int64_t(1) << 32)) bits = (shl(random_word(c, 1, 2), Scalar(int64_t(31)))) ^ bits;
         return cast(remainder(bits, size(range)) + size(c.integer("low")), compute_type(*c.maybe_dtype("dtype")));
-      });
+      })
+      .samples({"state<9>[2], size=[3, 4], low=2, high=9, dtype=int64"});
 
   define("rand(SymInt[] size, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
-      .doc("Uniform numbers in [0, 1).").bind(function)
+      .doc("Uniform numbers in [0, 1).").bind(function).random()
       .unfused([](const Call& c, SymSpan size, std::optional<Generator*> g) {
         DType t = float_or_default(c.maybe_dtype("dtype"));
         return _uniform(take(product(size) * SymInt(words_for(t)), g), size, t);
-      });
+      })
+      .samples({"size=[3, 4]", "size=[]", "size=[0]"});
   define("randn(SymInt[] size, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
-      .doc("Standard normal numbers.").bind(function)
+      .doc("Standard normal numbers.").bind(function).random()
       .unfused([](const Call& c, SymSpan size, std::optional<Generator*> g) {
         DType t = float_or_default(c.maybe_dtype("dtype"));
         return _normal(take(product(size) * SymInt(2 * words_for(t)), g), size, t);
-      });
+      })
+      .samples({"size=[3, 4]", "size=[]", "size=[0]"});
   define("randint(SymInt low, SymInt high, SymInt[] size, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
-      .doc("Uniform integers in [low, high).").bind(function)
+      .doc("Uniform integers in [low, high).").bind(function).random()
       .unfused([](const Call& c, SymInt low, SymInt high, SymSpan size, std::optional<Generator*> g) {
         runtime_check(low < high, "randint") << "expects 'from' to be less than 'to', got " << low << " >= " << high;
         return _randint(take(product(size) * SymInt(int64_t(2)), g), size, low, high, c.maybe_dtype("dtype").value_or(DType::Int64));
-      });
+      })
+      .samples({"low=2, high=9, size=[3, 4]"});
   define("randint.high(SymInt high, SymInt[] size, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
-      .doc("Uniform integers in [0, high).").bind(function)
+      .doc("Uniform integers in [0, high).").bind(function).random()
       .unfused([](const Call& c, SymInt high, SymSpan size, std::optional<Generator*> g) {
         return randint(SymInt(int64_t(0)), high, size, g ? *g : nullptr, c.maybe_dtype("dtype"));
-      });
+      })
+      .samples({"high=9, size=[3, 4]"});
   define("rand_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
-      .doc("Uniform numbers in [0, 1), shaped like self.").bind(function)
-      .unfused([](const Call& c, const Tensor& self) { return rand(self.sizes(), nullptr, c.maybe_dtype("dtype").value_or(self.dtype())); });
+      .doc("Uniform numbers in [0, 1), shaped like self.").bind(function).random()
+      .unfused([](const Call& c, const Tensor& self) { return rand(self.sizes(), nullptr, c.maybe_dtype("dtype").value_or(self.dtype())); })
+      .samples({"self[3, 4]"});
   define("randn_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
-      .doc("Standard normal numbers, shaped like self.").bind(function)
-      .unfused([](const Call& c, const Tensor& self) { return randn(self.sizes(), nullptr, c.maybe_dtype("dtype").value_or(self.dtype())); });
+      .doc("Standard normal numbers, shaped like self.").bind(function).random()
+      .unfused([](const Call& c, const Tensor& self) { return randn(self.sizes(), nullptr, c.maybe_dtype("dtype").value_or(self.dtype())); })
+      .samples({"self[3, 4]"});
   define("randperm(SymInt n, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
-      .doc("A random permutation of 0 .. n - 1.").bind(function)
+      .doc("A random permutation of 0 .. n - 1.").bind(function).random()
       .unfused([](const Call& c, SymInt n, std::optional<Generator*> g) {
         runtime_check(!(n < SymInt(int64_t(0))), "randperm") << "n must be non-negative, got " << n;
         return to_dtype(argsort(_uniform(take(n * SymInt(int64_t(2)), g), n, DType::Float64)), c.maybe_dtype("dtype").value_or(DType::Int64));
-      });
+      })
+      .samples({"n=7", "n=0"});
   define("bernoulli(Tensor self, *, Generator? generator=None) -> Tensor")
-      .doc("1 with probability self, else 0.").dtypes(d::floating).no_in_place().non_differentiable()
+      .doc("1 with probability self, else 0.").random().dtypes(d::floating).no_in_place().non_differentiable()
       .unfused([](const Tensor& self, std::optional<Generator*> g) {
         DType t = compute_type(self.dtype());
         return to_dtype(lt(_uniform(take(self.numel() * SymInt(words_for(t)), g), self.sizes(), t), self), self.dtype());
-      });
+      })
+      .samples({"self[3, 4](0, 1)"});
   in_place_fill("uniform_(Tensor(a!) self, float from=0, float to=1, *, Generator? generator=None) -> Tensor(a!)", "Filled with uniform numbers in [from, to).")
       .unfused([](const Tensor& self, double from, double to, std::optional<Generator*> g) {
         runtime_check(from <= to, "uniform_") << "expects to return a [from, to) range, but found from=" << from << " > to=" << to;
         return copy_(self, add(mul(rand(self.sizes(), g ? *g : nullptr, compute_type(self.dtype())), to - from), from));
-      });
+      })
+      .samples({"self[3, 4], from=1.0, to=2.0"});
   in_place_fill("normal_(Tensor(a!) self, float mean=0, float std=1, *, Generator? generator=None) -> Tensor(a!)", "Filled with normal numbers.")
       .unfused([](const Tensor& self, double mean, double std, std::optional<Generator*> g) {
         runtime_check(std >= 0, "normal_") << "expects std >= 0.0, but found std " << std;
         return copy_(self, add(mul(randn(self.sizes(), g ? *g : nullptr, compute_type(self.dtype())), std), mean));
-      });
+      })
+      .samples({"self[3, 4], mean=1.0, std=2.0"});
   in_place_fill("bernoulli_(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> Tensor(a!)", "Filled with 1 (probability p) and 0.")
       .unfused([](const Tensor& self, double p, std::optional<Generator*> g) {
         runtime_check(p >= 0 && p <= 1, "bernoulli_") << "expects p to be in [0, 1], but got p=" << p;
         return copy_(self, lt(rand(self.sizes(), g ? *g : nullptr, DType::Float32), p));
-      });
+      })
+      .samples({"self[3, 4], p=0.25"});
 }

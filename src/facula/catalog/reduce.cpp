@@ -53,6 +53,9 @@ Grads even_over_ties(const Vjp& v) {
   return grads(where(mask, div(put_back(v, v.grad()), to_dtype(count, v.grad().dtype())), zeros_like(v.grad().dim() == x.dim() ? v.grad() : put_back(v, v.grad()))));
 }
 
+// any and all give bool; of uint8 they give uint8.
+std::vector<DType> truth_dtype(const Call& c) { return {c.dtype("self") == DType::UInt8 ? DType::UInt8 : DType::Bool}; }
+
 Expr extremum(const LoopCall& c, Monoid m, Index i, int part_number) {
   Axes axes(c);
   return part(axes.reduce(m, i, [&](Index j) { return std::vector<Expr>{c.load("self", j), axes.position()}; }), part_number);
@@ -135,7 +138,8 @@ FACULA_FAMILY(reduce) {
       })
       .samples(reduction_samples());
   define("prod_over(Tensor self, int[] dim) -> Tensor").doc("Product over `dim`, kept as size 1.").bind(hidden)
-      .unfused([](const Tensor& self, SymSpan dim) { return prod(self, dim, true); });
+      .unfused([](const Tensor& self, SymSpan dim) { return prod(self, dim, true); })
+      .samples({"self[3, 4], dim=[1]"});
   define("amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor")
       .doc("Largest value over `dim`; gradients are spread evenly over ties; NaN wins.")
       .dtypes(d::real)
@@ -153,13 +157,17 @@ FACULA_FAMILY(reduce) {
       .vjp(even_over_ties)
       .samples(reduction_samples());
   define("max(Tensor self) -> Tensor").doc("Largest element; its gradient is spread evenly over ties.")
-      .unfused([](const Tensor& self) { return amax(self); });
+      .unfused([](const Tensor& self) { return amax(self); })
+      .samples({"self[]", "self![5]", "self![2, 3, 4]", "self![33, 65]"});
   define("min(Tensor self) -> Tensor").doc("Smallest element; its gradient is spread evenly over ties.")
-      .unfused([](const Tensor& self) { return amin(self); });
+      .unfused([](const Tensor& self) { return amin(self); })
+      .samples({"self[]", "self![5]", "self![2, 3, 4]", "self![33, 65]"});
   define("max.other(Tensor self, Tensor other) -> Tensor").doc("The larger of both, element by element.")
-      .unfused([](const Tensor& self, const Tensor& other) { return maximum(self, other); });
+      .unfused([](const Tensor& self, const Tensor& other) { return maximum(self, other); })
+      .samples({"self![3, 4], other[4]"});
   define("min.other(Tensor self, Tensor other) -> Tensor").doc("The smaller of both, element by element.")
-      .unfused([](const Tensor& self, const Tensor& other) { return minimum(self, other); });
+      .unfused([](const Tensor& self, const Tensor& other) { return minimum(self, other); })
+      .samples({"self![3, 4], other[4]"});
   define("max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
       .doc("Largest values along `dim` and their first positions.")
       .dtypes(d::real)
@@ -167,7 +175,9 @@ FACULA_FAMILY(reduce) {
       .shapes(twice)
       .non_differentiable({1})
       .loop([](const LoopCall& c, Index i) { return std::vector<Expr>{extremum(c, monoid::argmax, i, 0), extremum(c, monoid::argmax, i, 1)}; })
-      .vjp(selected);
+      .vjp(selected)
+      .samples({"self[], dim=0", "self![3, 4], dim=1", "self![2, 3, 4], dim=0, keepdim=True",
+                "self![33, 65], dim=1"});
   define("min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
       .doc("Smallest values along `dim` and their first positions.")
       .dtypes(d::real)
@@ -175,7 +185,9 @@ FACULA_FAMILY(reduce) {
       .shapes(twice)
       .non_differentiable({1})
       .loop([](const LoopCall& c, Index i) { return std::vector<Expr>{extremum(c, monoid::argmin, i, 0), extremum(c, monoid::argmin, i, 1)}; })
-      .vjp(selected);
+      .vjp(selected)
+      .samples({"self[], dim=0", "self![3, 4], dim=1", "self![2, 3, 4], dim=0, keepdim=True",
+                "self![33, 65], dim=0"});
   define("put_along(Tensor grad, Tensor indices, SymInt[] size, int dim, bool keepdim) -> Tensor")
       .doc("Zeros of `size` with grad at `indices` along `dim`: the gradient of operators that pick one value.")
       .bind(hidden)
@@ -199,29 +211,40 @@ FACULA_FAMILY(reduce) {
         Tensor at = c.flag("keepdim") ? v["indices"] : unsqueeze(v["indices"], k);
         Tensor g = gather(v.grad(), k, at);
         return grads(c.flag("keepdim") ? g : squeeze(g, k), Tensor());
-      });
+      })
+      .samples({"grad[3], indices<4>[3], size=[3, 4], dim=1, keepdim=False",
+                "grad[3, 1], indices<4>[3, 1], size=[3, 4], dim=1, keepdim=True"});
   define("argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor")
       .doc("Position of the first largest value along `dim` (of the flattened tensor if None).")
       .dtypes(d::real).result(ResultType::int64).no_in_place().non_differentiable()
       .shape(reduced_not_empty("the position of the maximum"))
-      .loop([](const LoopCall& c, Index i) { return extremum(c, monoid::argmax, i, 1); });
+      .loop([](const LoopCall& c, Index i) { return extremum(c, monoid::argmax, i, 1); })
+      .samples({"self[]", "self![2, 3, 4]", "self![3, 4], dim=1", "self![3, 4], dim=0, keepdim=True",
+                "self![33, 65], dim=1"});
   define("argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor")
       .doc("Position of the first smallest value along `dim` (of the flattened tensor if None).")
       .dtypes(d::real).result(ResultType::int64).no_in_place().non_differentiable()
       .shape(reduced_not_empty("the position of the minimum"))
-      .loop([](const LoopCall& c, Index i) { return extremum(c, monoid::argmin, i, 1); });
+      .loop([](const LoopCall& c, Index i) { return extremum(c, monoid::argmin, i, 1); })
+      .samples({"self[]", "self![2, 3, 4]", "self![3, 4], dim=1", "self![3, 4], dim=0, keepdim=True",
+                "self![33, 65], dim=0"});
   define("any(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor")
       .doc("Is any element over `dim` non-zero?")
-      .result(ResultType::boolean).no_in_place()
+      .result(truth_dtype).non_differentiable().no_in_place()
       .shape(reduced())
-      .loop([](const LoopCall& c, Index i) { return reduce_over(c, monoid::any, i, [&](Index j) { return cast(c.load("self", j), DType::Bool); }); });
+      .loop([](const LoopCall& c, Index i) { return reduce_over(c, monoid::any, i, [&](Index j) { return cast(c.load("self", j), DType::Bool); }); })
+      .samples({"self[]", "self[2, 3, 4]", "self[3, 4], dim=[1]", "self[3, 4], dim=[0], keepdim=True",
+                "self[0, 3], dim=[0]"});
   define("all(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor")
       .doc("Are all elements over `dim` non-zero?")
-      .result(ResultType::boolean).no_in_place()
+      .result(truth_dtype).non_differentiable().no_in_place()
       .shape(reduced())
-      .loop([](const LoopCall& c, Index i) { return reduce_over(c, monoid::all, i, [&](Index j) { return cast(c.load("self", j), DType::Bool); }); });
+      .loop([](const LoopCall& c, Index i) { return reduce_over(c, monoid::all, i, [&](Index j) { return cast(c.load("self", j), DType::Bool); }); })
+      .samples({"self[]", "self[2, 3, 4]", "self[3, 4], dim=[1]", "self[3, 4], dim=[0], keepdim=True",
+                "self[0, 3], dim=[0]"});
   define("count_nonzero(Tensor self, int[1]? dim=None) -> Tensor").doc("How many elements over `dim` are non-zero.").no_in_place()
-      .unfused([](const Tensor& self, Sizes dim) { return sum(ne(self, 0), dim); });
+      .unfused([](const Tensor& self, Sizes dim) { return sum(ne(self, 0), dim); })
+      .samples({"self[3, 4]", "self[3, 4], dim=[1]", "self[0]"});
 
   define("var(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
       .doc("Variance over `dim`: mean squared deviation, with `correction` subtracted from the count.")
@@ -233,24 +256,36 @@ FACULA_FAMILY(reduce) {
       .samples(reduction_samples());
   define("var.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor").doc("Variance over `dim`, unbiased or not.")
       .no_in_place()
-      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) { return var(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim); });
+      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) { return var(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim); })
+      .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
   define("std(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
       .doc("Standard deviation over `dim`.")
       .dtypes(d::floating)
       .no_in_place()
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
         return sqrt(mean_and_var(self, dim, correction, keepdim).second);
-      });
+      })
+      .samples({"self[3, 4], dim=[1]", "self[3, 4]",
+                "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True", "self[33, 129], dim=[1]"});
   define("std.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor").doc("Standard deviation over `dim`, unbiased or not.")
       .no_in_place()
-      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) { return sqrt(var(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim)); });
+      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) { return sqrt(var(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim)); })
+      .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
+  define("var.all(Tensor self, bool unbiased) -> Tensor").doc("Variance of all elements, unbiased or not.").no_in_place()
+      .unfused([](const Tensor& self, bool unbiased) { return var(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0)); })
+      .samples({"self[3, 4], unbiased=False", "self[5], unbiased=True"});
+  define("std.all(Tensor self, bool unbiased) -> Tensor").doc("Standard deviation of all elements, unbiased or not.").no_in_place()
+      .unfused([](const Tensor& self, bool unbiased) { return sqrt(var(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0))); })
+      .samples({"self[3, 4], unbiased=False", "self[5], unbiased=True"});
   define("var_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
       .doc("Variance and mean over `dim`.")
       .dtypes(d::floating)
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
         auto [mean, var] = mean_and_var(self, dim, correction, keepdim);
         return std::tuple(var, mean);
-      });
+      })
+      .samples({"self[3, 4], dim=[1]", "self[3, 4]",
+                "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"});
   define("norm(Tensor self, Scalar? p=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .doc("The p-norm over `dim`: (sum |x|^p)^(1/p); p = inf, -inf and 0 are the limits.")
       .no_in_place()
@@ -296,7 +331,8 @@ FACULA_FAMILY(reduce) {
         Tensor y = add(log(sum(exp(sub(self, shift)), dim, true)), shift);
         return keepdim ? y : squeeze(y, dim);
       })
-      .vjp([](const Vjp& v) { return grads(mul(put_back(v, v.grad()), exp(sub(v["self"], put_back(v, v.result()))))); });
+      .vjp([](const Vjp& v) { return grads(mul(put_back(v, v.grad()), exp(sub(v["self"], put_back(v, v.result()))))); })
+      .samples({"self[3, 4], dim=[1]", "self[2, 3, 4], dim=[0, 2], keepdim=True", "self[33, 129], dim=[1]"});
 
   define("cumsum(Tensor self, int dim, *, dtype? dtype=None) -> Tensor")
       .doc("Running sums along `dim`.")
@@ -312,7 +348,9 @@ FACULA_FAMILY(reduce) {
         if (v.call().rank("self") == 0) return grads(v.grad());
         int k = v.call().dim("dim");
         return grads(flip(cumsum(flip(v.grad(), k), k), k));
-      });
+      })
+      .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=0", "self[0, 3], dim=1",
+                "self[3, 1025], dim=1"});
   define("cumprod(Tensor self, int dim, *, dtype? dtype=None) -> Tensor")
       .doc("Running products along `dim`.")
       .result(accumulated)
@@ -328,7 +366,9 @@ FACULA_FAMILY(reduce) {
         int k = v.call().dim("dim");
         Tensor weighted = mul(v.grad(), v.result());
         return grads(div(flip(cumsum(flip(weighted, k), k), k), v["self"]));
-      });
+      })
+      .samples({"self[](0.5, 1.5), dim=0", "self[3, 4](0.5, 1.5), dim=1", "self[2, 3, 4](0.5, 1.5), dim=0",
+                "self[0, 3], dim=1"});
   define("sum_to_size(Tensor self, SymInt[] size) -> Tensor")
       .doc("self summed over the dimensions in which `size` is smaller: the inverse of broadcasting.")
       .bind(method)
@@ -342,5 +382,6 @@ FACULA_FAMILY(reduce) {
         if (over.empty()) return self;
         Tensor t = sum(self, over, true);
         return leading ? view(t, size) : t;
-      });
+      })
+      .samples({"self[2, 3, 4], size=[3, 1]", "self[3, 4], size=[3, 4]"});
 }

@@ -63,7 +63,9 @@ FACULA_FAMILY(shape) {
           at += t.size(d);
         }
         return out;
-      });
+      })
+      .samples({"tensors{[2, 3], [4, 3]}", "tensors{[2, 3], [2, 1]}, dim=-1",
+                "tensors{[2, 3], [0], [1, 3]}", "tensors{[5]}", "tensors{[17, 33], [17, 65]}, dim=1"});
   define("stack(Tensor[] tensors, int dim=0) -> Tensor")
       .doc("Tensors of one shape joined along a new dimension.")
       .bind(function).no_in_place()
@@ -77,31 +79,37 @@ FACULA_FAMILY(shape) {
           raised.push_back(unsqueeze(t, d));
         }
         return cat(raised, d);
-      });
+      })
+      .samples({"tensors{[2, 3], [2, 3]}, dim=1", "tensors{[], []}", "tensors{[0, 2]}, dim=-1"});
   define("hstack(Tensor[] tensors) -> Tensor").doc("Joined along dimension 1 (0 for vectors).").bind(function).no_in_place()
       .unfused([](const std::vector<Tensor>& tensors) {
         std::vector<Tensor> raised;
         for (auto& t : tensors) raised.push_back(t.dim() ? t : view(t, 1));
         return cat(raised, raised.empty() || raised[0].dim() == 1 ? 0 : 1);
-      });
+      })
+      .samples({"tensors{[2], [3]}", "tensors{[2, 3], [2, 1]}"});
   define("vstack(Tensor[] tensors) -> Tensor").doc("Joined along dimension 0, vectors as rows.").bind(function).no_in_place()
       .unfused([](const std::vector<Tensor>& tensors) {
         std::vector<Tensor> raised;
         for (auto& t : tensors) raised.push_back(t.dim() >= 2 ? t : t.dim() == 1 ? unsqueeze(t, 0) : view(t, {1, 1}));
         return cat(raised, 0);
-      });
+      })
+      .samples({"tensors{[3], [2, 3]}", "tensors{[], [2, 1]}"});
   define("contiguous(Tensor(a) self, *, MemoryFormat memory_format=contiguous_format) -> Tensor(a)")
       .doc("self if its memory is already in that order, else a copy that is.")
       .bind(method)
       .unfused([](const Tensor& self, MemoryFormat format) {
         if (format == MemoryFormat::preserve || self.is_contiguous(format)) return self;
         return clone(self, format);
-      });
+      })
+      .samples({"self[]", "self[5]", "self[2, 3, 4]", "self[2, 0, 3]"});
   define("_row_major(Tensor self) -> Tensor").doc("A copy of self in row-major order.").bind(hidden).no_in_place()
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
-      .loop([](const LoopCall& c, Index i) { return c.load("self", i); });
+      .loop([](const LoopCall& c, Index i) { return c.load("self", i); })
+      .samples({"self[]", "self[5]", "self[2, 3, 4]", "self[2, 0, 3]"});
   define("_copied(Tensor self) -> Tensor").doc("A copy of self with its dimensions in the same order of memory.").bind(hidden).no_in_place()
-      .pointwise([](Expr x) { return x; });
+      .pointwise([](Expr x) { return x; })
+      .samples({"self[]", "self[5]", "self[2, 3, 4]", "self[2, 0, 3]"});
   define("clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor")
       .doc("A copy of self, by default in the same memory order.")
       .no_in_place()
@@ -152,7 +160,8 @@ FACULA_FAMILY(shape) {
         }
         if (over.empty()) return grads(v.grad());
         return grads(reshape(sum(reshape(v.grad(), split), over), sizes));
-      });
+      })
+      .samples({"self[2, 3], repeats=[2, 1, 3]", "self[2, 3], repeats=[2, 0]", "self[], repeats=[3]"});
   define("flip(Tensor self, int[] dims) -> Tensor")
       .doc("Order reversed along `dims`.")
       .no_in_place()
@@ -166,7 +175,9 @@ FACULA_FAMILY(shape) {
         }
         return c.load("self", j);
       })
-      .vjp([](const Vjp& v) { return grads(flip(v.grad(), v.call().ints("dims"))); });
+      .vjp([](const Vjp& v) { return grads(flip(v.grad(), v.call().ints("dims"))); })
+      .samples({"self[2, 3], dims=[0, 1]", "self[5], dims=[-1]", "self[0, 3], dims=[0]",
+                "self[2, 3], dims=[]"});
   define("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor")
       .doc("Elements moved by `shifts` along `dims`, those that leave come in on the other side.")
       .no_in_place()
@@ -186,7 +197,8 @@ FACULA_FAMILY(shape) {
           if (s != SymInt(int64_t(0))) t = cat(std::vector<Tensor>{narrow(t, d, n - s, s), narrow(t, d, int64_t(0), n - s)}, d);
         }
         return t.is_same(self) ? clone(self) : t;
-      });
+      })
+      .samples({"self[2, 3], shifts=[1]", "self[3, 4], shifts=[1, -2], dims=[0, 1]", "self[0], shifts=[1]"});
   define("tril(Tensor self, SymInt diagonal=0) -> Tensor")
       .doc("The lower triangle of the last two dimensions, up to `diagonal`; the rest is 0.")
       .shape([](const Call& c) { check_triangle(c); return Dims(c.sizes("self")); })
@@ -194,7 +206,8 @@ FACULA_FAMILY(shape) {
         Expr x = c.load("self", i);
         return select(i[i.size() - 1] - i[i.size() - 2] <= loop::size(c.integer("diagonal")), x, zero_of(x));
       })
-      .vjp([](const Vjp& v) { return grads(tril(v.grad(), v.call().integer("diagonal"))); });
+      .vjp([](const Vjp& v) { return grads(tril(v.grad(), v.call().integer("diagonal"))); })
+      .samples({"self[3, 4]", "self[2, 3, 4], diagonal=1", "self[3, 4], diagonal=-1"});
   define("triu(Tensor self, SymInt diagonal=0) -> Tensor")
       .doc("The upper triangle of the last two dimensions, from `diagonal`; the rest is 0.")
       .shape([](const Call& c) { check_triangle(c); return Dims(c.sizes("self")); })
@@ -202,7 +215,8 @@ FACULA_FAMILY(shape) {
         Expr x = c.load("self", i);
         return select(i[i.size() - 1] - i[i.size() - 2] >= loop::size(c.integer("diagonal")), x, zero_of(x));
       })
-      .vjp([](const Vjp& v) { return grads(triu(v.grad(), v.call().integer("diagonal"))); });
+      .vjp([](const Vjp& v) { return grads(triu(v.grad(), v.call().integer("diagonal"))); })
+      .samples({"self[3, 4]", "self[2, 3, 4], diagonal=1", "self[3, 4], diagonal=-1"});
   define("constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor")
       .doc("`pad` = (before, after) of the last dimension, then of the one before, ...; negative amounts crop.")
       .bind(function).no_in_place()
@@ -238,7 +252,9 @@ FACULA_FAMILY(shape) {
         Dims crop;
         for (auto p : v.call().ints("pad")) crop.push_back(-p);
         return grads(constant_pad_nd(v.grad(), crop, 0));
-      });
+      })
+      .samples({"self[2, 3], pad=[1, 2]", "self[2, 3], pad=[1, 2, 0, -1], value=3",
+                "self[0, 3], pad=[1, 1, 1, 1], value=0.5"});
   define("to(Tensor(a) self, dtype dtype, bool non_blocking=False, bool copy=False) -> Tensor(a)")
       .doc("self converted to `dtype`; itself if nothing changes and copy is False.")
       .bind(method).no_in_place()
@@ -246,5 +262,6 @@ FACULA_FAMILY(shape) {
         DType t = *c.maybe_dtype("dtype");
         if (t == self.dtype()) return c.flag("copy") ? clone(self) : self;
         return to_dtype(self, t);
-      });
+      })
+      .samples({"self[3, 4], dtype=int32", "self[3, 4], dtype=float64, copy=True"});
 }

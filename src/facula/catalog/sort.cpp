@@ -72,9 +72,11 @@ FACULA_FAMILY(sort) {
   define("argsort(Tensor self, int dim=-1, bool descending=False, bool stable=False) -> Tensor")
       .doc("The indices that sort along `dim`.")
       .no_in_place().non_differentiable()
-      .unfused([](const Tensor& self, int64_t dim, bool descending, bool) { return std::get<1>(sort(self, dim, descending, true)); });
+      .unfused([](const Tensor& self, int64_t dim, bool descending, bool) { return std::get<1>(sort(self, dim, descending, true)); })
+      .samples({"self![3, 4]", "self![3, 4], dim=0, descending=True", "self[0]"});
   define("msort(Tensor self) -> Tensor").doc("Sorted along the first dimension.").no_in_place()
-      .unfused([](const Tensor& self) { return std::get<0>(sort(self, 0)); });
+      .unfused([](const Tensor& self) { return std::get<0>(sort(self, 0)); })
+      .samples({"self![3, 4]", "self![5]"});
   define("topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)")
       .doc("The k largest (or smallest) elements along `dim` in order, and where they were.")
       .dtypes(d::real)
@@ -99,7 +101,8 @@ FACULA_FAMILY(sort) {
         SymInt at = k - SymInt(int64_t(1));
         if (keepdim) return std::tuple(narrow(values, dim, at, int64_t(1)), narrow(indices, dim, at, int64_t(1)));
         return std::tuple(select(values, dim, at), select(indices, dim, at));
-      });
+      })
+      .samples({"self![3, 5], k=2", "self![5, 3], k=1, dim=0, keepdim=True"});
   define("median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
       .doc("The middle element along `dim` (the lower one of two; NaN if there is one), and where it is.")
       .unfused([](const Tensor& self, int64_t dim, bool keepdim) {
@@ -110,9 +113,11 @@ FACULA_FAMILY(sort) {
         auto [top, at] = kthvalue(self, n, dim, keepdim);
         Tensor nan = isnan(top);
         return std::tuple(where(nan, top, values), where(nan, at, indices));
-      });
+      })
+      .samples({"self![3, 5], dim=1", "self![4, 3], dim=0, keepdim=True"});
   define("median(Tensor self) -> Tensor")
       .doc("The middle element (the lower one of two; NaN if there is one).")
       .no_in_place()
-      .unfused([](const Tensor& self) { return std::get<0>(median(reshape(self, -1), 0)); });
+      .unfused([](const Tensor& self) { return std::get<0>(median(reshape(self, -1), 0)); })
+      .samples({"self![3, 5]", "self![4]"});
 }

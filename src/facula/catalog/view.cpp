@@ -52,17 +52,24 @@ FACULA_FAMILY(view) {
   define("view(Tensor(a) self, SymInt[] size) -> Tensor(a)")
       .doc("The same elements under another shape, without copying. One size may be -1.")
       .bind(method)
-      .view([](const Call& c, Geometry g) { g.reshape(infer_shape("view", c.ints("size"), c.tensor("self").numel())); return g; });
+      .view([](const Call& c, Geometry g) { g.reshape(infer_shape("view", c.ints("size"), c.tensor("self").numel())); return g; })
+      .samples({"self[2, 6], size=[3, 4]", "self[2, 6], size=[-1]", "self[], size=[1, 1]",
+                "self[0, 3], size=[3, 0]"});
   define("detach(Tensor(a) self) -> Tensor(a)")
       .doc("self cut off from the graph of gradients; shares storage and version.")
       .non_differentiable()
-      .view([](const Call&, Geometry g) { return g; });
+      .view([](const Call&, Geometry g) { return g; })
+      .samples({"self[2, 3]"});
+  define("conj(Tensor(a) self) -> Tensor(a)").doc("The complex conjugate; a real tensor itself.")
+      .unfused([](const Tensor& self) { return is_complex(self.dtype()) ? conj_physical(self) : self; })
+      .samples(unary_samples());
   define("reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)")
       .doc("The same elements under another shape: a view where possible, else a copy.")
       .unfused([](const Tensor& self, SymSpan shape) {
         Dims to = infer_shape("reshape", shape, self.numel());
         return Geometry("reshape", self).can_view(to) ? view(self, to) : view(contiguous(self), to);
-      });
+      })
+      .samples({"self[2, 6], shape=[3, -1]", "self[], shape=[1]", "self[0, 3], shape=[0]"});
   define("flatten(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)")
       .doc("Dimensions start_dim to end_dim merged into one.")
       .unfused([](const Call& c, const Tensor& self) {
@@ -79,7 +86,8 @@ FACULA_FAMILY(view) {
           }
         }
         return reshape(self, to);
-      });
+      })
+      .samples({"self[2, 3, 4], start_dim=1", "self[2, 3, 4], end_dim=1", "self[]"});
   define("unflatten(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)")
       .doc("Dimension `dim` split into `sizes`.")
       .unfused([](const Call& c, const Tensor& self) {
@@ -90,11 +98,14 @@ FACULA_FAMILY(view) {
           else for (auto s : part) to.push_back(s);
         }
         return view(self, to);
-      });
+      })
+      .samples({"self[2, 6], dim=1, sizes=[2, -1]"});
   define("view_as(Tensor(a) self, Tensor other) -> Tensor(a)").doc("self viewed with the shape of other.").bind(method)
-      .unfused([](const Tensor& self, const Tensor& other) { return view(self, other.sizes()); });
+      .unfused([](const Tensor& self, const Tensor& other) { return view(self, other.sizes()); })
+      .samples({"self[2, 6], other[3, 4]"});
   define("reshape_as(Tensor(a) self, Tensor other) -> Tensor(a)").doc("self reshaped to the shape of other.").bind(method)
-      .unfused([](const Tensor& self, const Tensor& other) { return reshape(self, other.sizes()); });
+      .unfused([](const Tensor& self, const Tensor& other) { return reshape(self, other.sizes()); })
+      .samples({"self[2, 6], other[3, 4]"});
   define("permute(Tensor(a) self, int[] dims) -> Tensor(a)")
       .doc("Dimensions reordered: dimension k of the result is dims[k] of self.")
       .view([](const Call& c, Geometry g) {
@@ -108,11 +119,13 @@ FACULA_FAMILY(view) {
         runtime_check(sorted == all_dims(g.dim()), "permute") << "duplicate dims are not allowed: " << to_string(dims);
         g.permute(order);
         return g;
-      });
+      })
+      .samples({"self[2, 3, 4], dims=[2, 0, 1]", "self[2, 3, 4], dims=[-1, 0, -2]", "self[], dims=[]"});
   define("transpose(Tensor(a) self, int dim0, int dim1) -> Tensor(a)")
       .doc("`self` with two dimensions exchanged; shares storage.")
       .alias("swapaxes").alias("swapdims")
-      .view([](const Call& c, Geometry g) { if (g.dim()) g.swap(c.dim("dim0"), c.dim("dim1")); return g; });
+      .view([](const Call& c, Geometry g) { if (g.dim()) g.swap(c.dim("dim0"), c.dim("dim1")); return g; })
+      .samples({"self[2, 3, 4], dim0=0, dim1=-1", "self[5], dim0=0, dim1=0"});
   define("t(Tensor(a) self) -> Tensor(a)")
       .doc("The transpose of a matrix; vectors and scalars stay.")
       .view([](const Call&, Geometry g) {
@@ -120,20 +133,23 @@ FACULA_FAMILY(view) {
             << hint("x.mT transposes the last two dimensions");
         if (g.dim() == 2) g.swap(0, 1);
         return g;
-      });
+      })
+      .samples({"self[2, 3]", "self[5]", "self[]"});
   define("mT(Tensor(a) self) -> Tensor(a)").doc("The last two dimensions exchanged.").bind(property)
       .view([](const Call&, Geometry g) {
         runtime_check(g.dim() >= 2, "mT") << "needs a matrix or a batch of matrices, got shape " << to_string(g.sizes());
         g.swap(g.dim() - 2, g.dim() - 1);
         return g;
-      });
+      })
+      .samples({"self[2, 3, 4]"});
   define("T(Tensor(a) self) -> Tensor(a)").doc("All dimensions reversed.").bind(property)
       .view([](const Call&, Geometry g) {
         Ints order = all_dims(g.dim());
         std::reverse(order.begin(), order.end());
         g.permute(order);
         return g;
-      });
+      })
+      .samples({"self[2, 3]"});
   define("movedim(Tensor(a) self, int[] source, int[] destination) -> Tensor(a)")
       .doc("Dimensions `source` moved to the positions `destination`.")
       .alias("moveaxis")
@@ -156,24 +172,32 @@ FACULA_FAMILY(view) {
         }
         g.permute(order);
         return g;
-      });
+      })
+      .samples({"self[2, 3, 4], source=[0], destination=[2]",
+                "self[2, 3, 4], source=[0, 1], destination=[2, 0]"});
   define("expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)")
       .doc("Dimensions of size 1 repeated without copying; -1 keeps a size; new dimensions go in front.")
       .bind(method)
-      .view([](const Call& c, Geometry g) { g.expand(c.ints("size")); return g; });
+      .view([](const Call& c, Geometry g) { g.expand(c.ints("size")); return g; })
+      .samples({"self[3, 1], size=[3, 4]", "self[3, 1], size=[2, -1, 4]", "self[], size=[2, 2]",
+                "self[1], size=[0]"});
   define("expand_as(Tensor(a) self, Tensor other) -> Tensor(a)").doc("self expanded to the shape of other.").bind(method)
-      .unfused([](const Tensor& self, const Tensor& other) { return expand(self, other.sizes()); });
+      .unfused([](const Tensor& self, const Tensor& other) { return expand(self, other.sizes()); })
+      .samples({"self[4], other[3, 4]"});
   define("broadcast_to(Tensor(a) self, SymInt[] size) -> Tensor(a)").doc("self expanded to `size`.")
-      .unfused([](const Tensor& self, SymSpan size) { return expand(self, size); });
+      .unfused([](const Tensor& self, SymSpan size) { return expand(self, size); })
+      .samples({"self[4], size=[3, 4]"});
   define("unsqueeze(Tensor(a) self, int dim) -> Tensor(a)")
       .doc("A dimension of size 1 inserted before `dim`.")
-      .view([](const Call& c, Geometry g) { g.insert(wrap_dim("unsqueeze", c.integer("dim").guard_int(), g.dim() + 1)); return g; });
+      .view([](const Call& c, Geometry g) { g.insert(wrap_dim("unsqueeze", c.integer("dim").guard_int(), g.dim() + 1)); return g; })
+      .samples({"self[3], dim=0", "self[2, 3], dim=-1", "self[], dim=0"});
   define("squeeze(Tensor(a) self) -> Tensor(a)")
       .doc("All dimensions of size 1 removed.")
       .view([](const Call&, Geometry g) {
         for (int k = g.dim() - 1; k >= 0; --k) if (g.size(k) == SymInt(int64_t(1))) g.erase(k);
         return g;
-      });
+      })
+      .samples({"self[1, 3, 1]", "self[]"});
   define("squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)")
       .doc("The given dimensions removed where their size is 1.")
       .view([](const Call& c, Geometry g) {
@@ -183,7 +207,8 @@ FACULA_FAMILY(view) {
         for (size_t k = dims.size(); k-- > 0;)
           if (g.dim() && (k + 1 == dims.size() || dims[k] != dims[k + 1]) && g.size(int(dims[k])) == SymInt(int64_t(1))) g.erase(int(dims[k]));
         return g;
-      });
+      })
+      .samples({"self[1, 3, 1], dim=[0]", "self[1, 3, 1], dim=[0, -1]", "self[2, 3], dim=[0]"});
   define("select(Tensor(a) self, int dim, SymInt index) -> Tensor(a)")
       .doc("The slice of self at `index` of `dim`, without that dimension.")
       .view([](const Call& c, Geometry g) {
@@ -191,7 +216,8 @@ FACULA_FAMILY(view) {
         int d = c.dim("dim");
         g.select(d, wrapped_index("select", c.integer("index"), g.size(d), d, g.sizes()));
         return g;
-      });
+      })
+      .samples({"self[2, 3], dim=1, index=-1", "self[5], dim=0, index=2"});
   define("slice(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor(a)")
       .doc("Elements start, start + step, ... below end of `dim`, as Python's slices.")
       .bind(hidden)
@@ -201,7 +227,9 @@ FACULA_FAMILY(view) {
         auto [start, length] = slice_range("slice", n, c.has("start") ? c.integer("start") : SymInt(int64_t(0)), c.has("end") ? c.integer("end") : n, step);
         g.slice(d, start, length, step);
         return g;
-      });
+      })
+      .samples({"self[5, 3], dim=0, start=1, end=4, step=2", "self[5, 3], dim=1, start=-2",
+                "self[5], start=3, end=1"});
   define("narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)")
       .doc("Elements start to start + length - 1 of `dim`.")
       .view([](const Call& c, Geometry g) {
@@ -213,7 +241,9 @@ FACULA_FAMILY(view) {
         runtime_check(!(start + length > n), "narrow") << "start (" << start << ") + length (" << length << ") exceeds dimension size (" << n << ")";
         g.slice(d, start, length, int64_t(1));
         return g;
-      });
+      })
+      .samples({"self[4, 3], dim=0, start=1, length=2", "self[4, 3], dim=1, start=-2, length=1",
+                "self[4], dim=0, start=4, length=0"});
   define("split(Tensor(a) self, SymInt split_size, int dim=0) -> Tensor(a)[]")
       .doc("Pieces of `split_size` elements along `dim`; the last may be smaller. All share self's storage.")
       .view([](const Call& c, Geometry g) {
@@ -224,7 +254,8 @@ FACULA_FAMILY(view) {
         for (int64_t at = 0; at < n; at += size) lengths.push_back(std::min(size, n - at));
         if (lengths.empty()) lengths.push_back(int64_t(0));
         return pieces(g, d, lengths);
-      });
+      })
+      .samples({"self[5, 3], split_size=2", "self[3, 4], split_size=4, dim=1"});
   define("split.sizes(Tensor(a) self, SymInt[] split_size, int dim=0) -> Tensor(a)[]")
       .doc("Pieces of the given sizes along `dim`.")
       .alias("split_with_sizes")
@@ -239,7 +270,8 @@ FACULA_FAMILY(view) {
         runtime_check(sum == g.size(d), "split") << "expects split_sizes to sum exactly to " << g.size(d) << " (the size of dimension " << d
             << " of shape " << to_string(g.sizes()) << "), but got " << to_string(lengths);
         return pieces(g, d, lengths);
-      });
+      })
+      .samples({"self[5, 3], split_size=[1, 4]", "self[3, 4], split_size=[1, 0, 3], dim=-1"});
   define("chunk(Tensor(a) self, int chunks, int dim=0) -> Tensor(a)[]")
       .doc("At most `chunks` pieces of equal size along `dim`, the last possibly smaller.")
       .view([](const Call& c, Geometry g) {
@@ -251,7 +283,8 @@ FACULA_FAMILY(view) {
         if (n == 0) lengths.assign(size_t(count), int64_t(0));
         for (int64_t at = 0; at < n; at += size) lengths.push_back(std::min(size, n - at));
         return pieces(g, d, lengths);
-      });
+      })
+      .samples({"self[5, 3], chunks=3", "self[7], chunks=4"});
   define("unbind(Tensor(a) self, int dim=0) -> Tensor(a)[]")
       .doc("All slices along `dim`, each without that dimension.")
       .view([](const Call& c, Geometry g) {
@@ -263,7 +296,8 @@ FACULA_FAMILY(view) {
           out.push_back(std::move(piece));
         }
         return out;
-      });
+      })
+      .samples({"self[3, 2], dim=1", "self[2, 3]"});
   define("diagonal(Tensor(a) self, SymInt offset=0, int dim1=0, int dim2=1) -> Tensor(a)")
       .doc("The diagonal of dimensions dim1 and dim2 as the last dimension.")
       .view([](const Call& c, Geometry g) {
@@ -271,7 +305,8 @@ FACULA_FAMILY(view) {
         runtime_check(a != b, "diagonal") << "dimensions cannot be identical " << a << ", " << b;
         g.diagonal(a, b, c.integer("offset"));
         return g;
-      });
+      })
+      .samples({"self[3, 4]", "self[2, 3, 4], offset=1, dim1=1, dim2=2", "self[3, 4], offset=-1"});
   define("unfold(Tensor(a) self, int dimension, SymInt size, SymInt step) -> Tensor(a)")
       .doc("Windows of `size` elements every `step` along `dimension`, as a new last dimension.")
       .bind(method)
@@ -291,7 +326,8 @@ FACULA_FAMILY(view) {
         strides.push_back(stride);
         g.strided(sizes, strides, g.offset());
         return g;
-      });
+      })
+      .samples({"self[7], dimension=0, size=3, step=2", "self[2, 7], dimension=1, size=3, step=1"});
   define("as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a)")
       .doc("A view of self's storage with the given sizes, strides and offset, in elements.")
       .view([](const Call& c, Geometry g) {
@@ -314,5 +350,7 @@ FACULA_FAMILY(view) {
         }
         g.strided(size, stride, offset);
         return g;
-      });
+      })
+      .samples({"self[12], size=[3, 2], stride=[2, 1], storage_offset=1",
+                "self[12], size=[3, 3], stride=[1, 1]"});
 }

@@ -62,7 +62,8 @@ FACULA_FAMILY(view_backward) {
         SymInt step = c.integer("step"), start = c.integer("start"), n = c.size("grad", d);
         if (n == SymInt(int64_t(0))) return grads(slice(v.grad(), d, start, start, step));
         return grads(slice(v.grad(), d, start, start + (n - SymInt(int64_t(1))) * step + SymInt(int64_t(1)), step));
-      });
+      })
+      .samples({"grad[2, 3], input_sizes=[5, 3], dim=0, start=1, end=4, step=2"});
   define("select_backward(Tensor grad, SymInt[] input_sizes, int dim, SymInt index) -> Tensor")
       .doc("Zeros of input_sizes with grad at `index` of `dim`.")
       .bind(hidden).no_in_place()
@@ -71,7 +72,8 @@ FACULA_FAMILY(view_backward) {
         int d = int(c.integer("dim").guard_int());
         return select(eq(i[size_t(d)], number(c.integer("index"))), c.load("grad", without(i, d)), zero_of(c));
       })
-      .vjp([](const Vjp& v) { return grads(select(v.grad(), v.call().integer("dim").guard_int(), v.call().integer("index"))); });
+      .vjp([](const Vjp& v) { return grads(select(v.grad(), v.call().integer("dim").guard_int(), v.call().integer("index"))); })
+      .samples({"grad[2], input_sizes=[2, 3], dim=1, index=2"});
   define("diagonal_backward(Tensor grad, SymInt[] input_sizes, SymInt offset, int dim1, int dim2) -> Tensor")
       .doc("Zeros of input_sizes with grad on the diagonal of dim1 and dim2.")
       .bind(hidden).no_in_place()
@@ -89,7 +91,9 @@ FACULA_FAMILY(view_backward) {
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         return grads(diagonal(v.grad(), c.integer("offset"), c.integer("dim1").guard_int(), c.integer("dim2").guard_int()));
-      });
+      })
+      .samples({"grad[3], input_sizes=[3, 4], offset=0, dim1=0, dim2=1",
+                "grad[2], input_sizes=[3, 4], offset=-1, dim1=0, dim2=1"});
   define("_strided_scatter(Tensor grad, SymInt[] stride, SymInt offset, SymInt numel) -> Tensor")
       .doc("A vector of numel zeros to which each element of grad is added at its place under `stride` and `offset`.")
       .bind(hidden).no_in_place()
@@ -115,7 +119,8 @@ FACULA_FAMILY(view_backward) {
         auto& c = v.call();
         Tensor flat = contiguous(v.grad(), MemoryFormat::contiguous);
         return grads(as_strided(flat, c.sizes("grad"), c.ints("stride"), c.integer("offset")));
-      });
+      })
+      .samples({"grad[3, 3], stride=[1, 1], offset=0, numel=12"});
   define("as_strided_backward(Tensor grad, SymInt[] input_sizes, SymInt[] input_strides, SymInt input_offset, SymInt[] size, SymInt[] stride, "
          "SymInt offset) -> Tensor")
       .doc("The gradient of as_strided: grad at the elements that the view shares with its input, summed where it shares them twice.")
@@ -131,5 +136,6 @@ FACULA_FAMILY(view_backward) {
           flat = div(flat, clamp(count, 1.0));
         }
         return _row_major(as_strided(flat, input_sizes, input_strides, in));
-      });
+      })
+      .samples({"grad[3, 3], input_sizes=[12], input_strides=[1], input_offset=0, size=[3, 3], stride=[1, 1], offset=0"});
 }

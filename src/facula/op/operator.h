@@ -107,6 +107,7 @@ class Definer {
   Definer& non_differentiable();                 // no result does
   Definer& non_differentiable(std::vector<int> results);
   Definer& samples(Samples s);
+  Definer& samples(std::initializer_list<const char*> lines) { return samples(op::samples(lines)); }
   Definer& shape(std::function<Dims(const Call&)> rule);                 // one result, or all alike
   Definer& shapes(ShapeRule rule);
   // Bodies: f(Expr...) or f(const LoopCall&, Expr...), giving Expr or std::vector<Expr>. Run-time Scalars are operands

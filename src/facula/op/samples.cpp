@@ -1,6 +1,103 @@
 #include "facula/op/samples.h"
 
+#include <string_view>
+
+#include "facula/base/error.h"
+
 namespace facula::op {
+
+namespace {
+
+constexpr std::string_view kOpen = "[({", kClose = "])}";
+
+std::string_view trimmed(std::string_view s) {
+  while (!s.empty() && s.front() == ' ') s.remove_prefix(1);
+  while (!s.empty() && s.back() == ' ') s.remove_suffix(1);
+  return s;
+}
+
+// Parts between commas that stand outside of brackets and quotes.
+std::vector<std::string_view> parts(std::string_view s) {
+  std::vector<std::string_view> out;
+  size_t start = 0;
+  int depth = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < s.size(); ++i) {
+    if (s[i] == '\'') quoted = !quoted;
+    if (quoted) continue;
+    if (kOpen.find(s[i]) != s.npos) ++depth;
+    if (kClose.find(s[i]) != s.npos) --depth;
+    if (s[i] != ',' || depth) continue;
+    out.push_back(trimmed(s.substr(start, i - start)));
+    start = i + 1;
+  }
+  if (!trimmed(s.substr(start)).empty()) out.push_back(trimmed(s.substr(start)));
+  return out;
+}
+
+// What stands between the bracket that s opens with and the one that closes it; s goes on behind.
+std::string_view bracketed(std::string_view& s, char close) {
+  size_t end = s.find(close);
+  internal_check(end != s.npos) << "samples: '" << close << "' is missing in \"" << s << '"';
+  auto inside = s.substr(1, end - 1);
+  s.remove_prefix(end + 1);
+  return inside;
+}
+
+// "<4>[3, 2](0, 1)"
+void parse_tensor(std::string_view s, SampleArg& a) {
+  if (s.starts_with("<")) {
+    a.index = true;
+    a.low = 0;
+    a.high = std::stod(std::string(bracketed(s, '>')));
+  } else if (s.starts_with("?")) {
+    a.boolean = true;
+    a.low = 0;
+    a.high = 1;
+    s.remove_prefix(1);
+  } else if (s.starts_with("+")) {
+    a.positive_definite = true;
+    s.remove_prefix(1);
+  } else if (s.starts_with("!")) {
+    a.distinct = true;
+    s.remove_prefix(1);
+  }
+  internal_check(s.starts_with("[")) << "samples: expected sizes in brackets, not \"" << s << '"';
+  auto& sizes = a.sizes.emplace_back();
+  for (auto n : parts(bracketed(s, ']'))) sizes.push_back(std::stoll(std::string(n)));
+  if (s.starts_with("(")) {
+    auto range = parts(bracketed(s, ')'));
+    a.low = std::stod(std::string(range.at(0)));
+    a.high = std::stod(std::string(range.at(1)));
+  }
+}
+
+}  // namespace
+
+Samples samples(std::initializer_list<const char*> lines) {
+  Samples out;
+  for (auto* line : lines) {
+    Sample sample;
+    for (auto part : parts(line)) {
+      size_t end = part.find_first_of("=<?!+[{");
+      internal_check(end != part.npos) << "samples: expected name=literal or name[sizes], not \"" << part << '"';
+      std::string_view rest = part.substr(end);
+      SampleArg a;
+      if (rest.starts_with("=")) {
+        a.literal = rest.substr(1);
+      } else if (rest.starts_with("{")) {
+        a.kind = SampleArg::Kind::tensors;
+        for (auto one : parts(bracketed(rest, '}'))) parse_tensor(one, a);
+      } else {
+        a.kind = SampleArg::Kind::tensor;
+        parse_tensor(rest, a);
+      }
+      sample.args.emplace_back(part.substr(0, end), std::move(a));
+    }
+    out.list.push_back(std::move(sample));
+  }
+  return out;
+}
 
 Samples Samples::with(std::string arg, std::vector<std::string> literals) const {
   Samples out;

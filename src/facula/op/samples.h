@@ -2,6 +2,7 @@
 // shapes, ranges and attributes; the tester instantiates it for each dtype and layout.
 #pragma once
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +31,10 @@ class Samples {
   Samples range(double low, double high) const;   // of every tensor
   friend Samples operator+(Samples a, const Samples& b) { a.list.insert(a.list.end(), b.list.begin(), b.list.end()); return a; }
 };
+// From text, one line a sample: "self[3, 4], dim=1". An argument is name=literal, or a tensor: name, then what it holds
+// (nothing: reals, <n>: indices below n, ?: booleans, !: reals of which no two are equal, +: matrices that can be inverted safely), its sizes, and perhaps the
+// range of its values: "input[2, 0](0.1, 1)", "index<4>[5]", "mask?[3]", "self![5]". A list: "tensors{[2, 3], [4, 3]}".
+Samples samples(std::initializer_list<const char*> lines);
 SampleArg tensor(std::vector<int64_t> sizes, double low = -2, double high = 2);
 SampleArg index(std::vector<int64_t> sizes, int64_t limit);
 SampleArg tensors(std::vector<std::vector<int64_t>> sizes, double low = -2, double high = 2);  // a list
