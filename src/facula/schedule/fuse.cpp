@@ -27,6 +27,7 @@ namespace {
 
 constexpr int kFirstBound = 64, kFresh = 1 << 20, kAside = 1 << 28;
 constexpr double kCheap = 9;         // operations that may be done more than once rather than stored: no transcendental
+constexpr double kCopied = 32;       // operations that a reduction does again rather than bind a cluster of maps to its rows
 constexpr size_t kMaxBuffers = 32;   // of a kernel
 constexpr double kMaxOperations = 2000;
 
@@ -334,6 +335,33 @@ class Fuser {
     return go(go, e);
   }
 
+  // Members of clusters of maps alone, computed again in place of loads, if they are cheap enough; else null.
+  std::optional<std::vector<Expr>> with_maps(const std::vector<Expr>& values, const Node& n) {
+    std::set<int> clusters;
+    for (auto& r : reads_of(values)) {
+      Cluster& k = cluster_of(r.root->id);
+      if (k.scatter || k.scans || k.positioned || rows_of(k).any) return {};
+      if (pointwise_cost(k.members.at(r.root->id).value) > kCopied) return {};
+      clusters.insert(unit_[size_t(r.root->id)]);
+    }
+    bool shared = false;  // somebody else reads what this node would bind to its rows
+    for (int u : clusters)
+      for (auto& [id, m] : units_[size_t(u)].cluster->members) {
+        int inside = 0;
+        for (auto* node : units_[size_t(u)].cluster->nodes) for (auto* v : graph::operands(*node)) inside += v && root(v)->id == id;
+        for (auto* v : graph::operands(n)) inside += v && root(v)->id == id;
+        shared |= uses_[id] > inside || required_.count(id);
+      }
+    if (!shared || clusters.empty()) return {};
+    std::vector<Expr> out;
+    for (auto& v : values) {
+      Expr e = v;
+      for (int u : clusters) e = expanded(e, &*units_[size_t(u)].cluster);
+      out.push_back(e);
+    }
+    return out;
+  }
+
   struct Read { Value* root; std::vector<Expr> at; };
   std::vector<Read> reads_of(const std::vector<Expr>& values) {
     std::vector<Read> found;
@@ -601,6 +629,10 @@ class Fuser {
       virtual_[n.results[0]->id] = m;
       return;
     }
+    bool reduces = false;
+    for (auto& v : b.values) reduces |= v->has_reduce && !contains(v, Kind::scan);
+    if (reduces)
+      if (auto copied = with_maps(b.values, n)) b.values = *copied;
     std::vector<int> candidates;
     auto add = [&](int u) { if (std::find(candidates.begin(), candidates.end(), u) == candidates.end()) candidates.push_back(u); };
     std::vector<Expr> full;

@@ -379,7 +379,12 @@ class Writer {
     std::unordered_map<const loop::Node*, Facts> known_;
   };
 
-  bool reads_written(Expr e) { return !Survey(scope_, volatile_, buffers_).of(e).pure; }
+  // An input that shares memory with some output counts as written: a store may be to it under another number.
+  bool reads_written(Expr e) {
+    bool shared = false;
+    loop::visit(e, [&](Expr x) { shared |= x->kind == Kind::load && x->slot >= 0 && !buffers_[size_t(x->slot)].unique; });
+    return shared || !Survey(scope_, volatile_, buffers_).of(e).pure;
+  }
 
   // Whatever in `roots` depends only on loops around `block` is computed there.
   void hoist(Block& block, const std::vector<Expr*>& roots) {
