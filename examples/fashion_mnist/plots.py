@@ -16,8 +16,15 @@ def save_curves(history, path):
         for key, label, color in ((name, "training", TRAIN), ("test_" + name, "test", TEST)):
             values = [scale * h[key] for h in history]
             axis.plot(epochs, values, marker="o", markersize=4, color=color, label=label)
-            axis.annotate(f"{values[-1]:.3f}" if scale == 1 else f"{values[-1]:.1f} %", (epochs[-1], values[-1]), xytext=(6, 0),
-                          textcoords="offset points", va="center", color=color, fontsize=9)
+            axis.annotate(
+                f"{values[-1]:.3f}" if scale == 1 else f"{values[-1]:.1f} %",
+                (epochs[-1], values[-1]),
+                xytext=(6, 0),
+                textcoords="offset points",
+                va="center",
+                color=color,
+                fontsize=9,
+            )
         axis.set_title(name if scale == 1 else "accuracy, %", loc="left", fontsize=10, color=INK)
         axis.set_xticks(epochs)
         axis.set_xlabel("epoch", fontsize=9)
@@ -30,11 +37,19 @@ def save_curves(history, path):
 
 
 def save_predictions(images, labels, predicted, classes, path, rows=5, columns=10):
-    """The first test images with the predicted class; a mistake is framed, and its true class stands below."""
-    figure, axes = plt.subplots(rows, columns, figsize=(columns * 1.05, rows * 1.35), layout="constrained", squeeze=False)
+    """The first test images with the predicted class; a mistake is framed, and its true class stands
+    below.
+    """
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(columns * 1.05, rows * 1.35), layout="constrained", squeeze=False
+    )
     accuracy = (predicted == labels).sum().item() / len(labels)
-    figure.suptitle(f"Test images and predicted class (mistakes framed, with the true class); {accuracy:.1%} right of {len(labels):,}",
-                    fontsize=10, color=INK)
+    figure.suptitle(
+        f"Test images and predicted class (mistakes framed, with the true class); {accuracy:.1%} right of "
+        f"{len(labels):,}",
+        fontsize=10,
+        color=INK,
+    )
     for k, axis in enumerate(axes.flat):
         axis.set_xticks([])
         axis.set_yticks([])

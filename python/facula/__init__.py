@@ -1,27 +1,78 @@
 """Facula: tensors, gradients and training, with PyTorch's names and meanings.
 
-``import facula as torch`` is enough for most programs. Importing it loads the native module only: nn, optim, autograd and the
-rest follow at their first use.
+``import facula as torch`` is enough for most programs. Importing it loads the native module only: nn,
+optim, autograd and the rest follow at their first use.
 """
 
 from __future__ import annotations
 
 from . import _C
-from ._C import (Generator, Size, Tensor, as_tensor, asarray, channels_last, contiguous_format, default_generator,
-                 device, dtype, frombuffer, from_dlpack, from_numpy, get_default_dtype, get_num_threads, is_grad_enabled,
-                 is_inference_mode_enabled, layout, manual_seed, memory_format, memory_stats, preserve_format, promote_types,
-                 reset_peak_memory, set_default_dtype, set_num_threads, strided, tensor)
+from ._C import (
+    Generator,
+    Size,
+    Tensor,
+    as_tensor,
+    asarray,
+    channels_last,
+    contiguous_format,
+    default_generator,
+    device,
+    dtype,
+    from_dlpack,
+    from_numpy,
+    frombuffer,
+    get_default_dtype,
+    get_num_threads,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    layout,
+    manual_seed,
+    memory_format,
+    memory_stats,
+    preserve_format,
+    promote_types,
+    reset_peak_memory,
+    set_default_dtype,
+    set_num_threads,
+    strided,
+    tensor,
+)
 
 __version__ = "0.1.0"
 
 globals().update((_name, _f) for _name, _f in vars(_C.functions).items() if not _name.startswith("_"))
 
 # After the operators: what is written in Python, and the grad modes.
-from ._functions import (allclose, atleast_1d, atleast_2d, atleast_3d, broadcast_shapes, broadcast_tensors, can_cast, cartesian_prod, equal,
-                         finfo, get_rng_state, iinfo, initial_seed, is_complex, is_floating_point, is_nonzero, is_storage, is_tensor,
-                         isclose, meshgrid, numel, result_type, seed, set_rng_state, to_dlpack, typename)
-from ._modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 from . import _tensor  # noqa: E402  (completes Tensor)
+from ._functions import (
+    allclose,
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    broadcast_shapes,
+    broadcast_tensors,
+    can_cast,
+    cartesian_prod,
+    equal,
+    finfo,
+    get_rng_state,
+    iinfo,
+    initial_seed,
+    is_complex,
+    is_floating_point,
+    is_nonzero,
+    is_storage,
+    is_tensor,
+    isclose,
+    meshgrid,
+    numel,
+    result_type,
+    seed,
+    set_rng_state,
+    to_dlpack,
+    typename,
+)
+from ._modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 
 for _name, _d in vars(_C).items():
     if type(_d) is dtype:
@@ -57,5 +108,17 @@ def __dir__() -> list[str]:
 # PyTorch's short names of dtypes; last, because some hide builtins of Python.
 half, float, double, cfloat, cdouble = _C.float16, _C.float32, _C.float64, _C.complex64, _C.complex128
 short, int, long = _C.int16, _C.int32, _C.int64
-__all__ += ["half", "float", "double", "cfloat", "cdouble", "short", "int", "long", *_SUBMODULES, *_OPERATOR_MODULES, *_ELSEWHERE]
+__all__ += [
+    "half",
+    "float",
+    "double",
+    "cfloat",
+    "cdouble",
+    "short",
+    "int",
+    "long",
+    *_SUBMODULES,
+    *_OPERATOR_MODULES,
+    *_ELSEWHERE,
+]
 del _name, _d

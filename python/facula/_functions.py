@@ -1,4 +1,6 @@
-"""Functions on tensors that are no operators: questions, comparisons, conveniences over operators, random state."""
+"""Functions on tensors that are no operators: questions, comparisons, conveniences over operators, random
+state.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ class iinfo(_TypeFacts):
 # ---- comparing
 
 
-def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+def isclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Tensor:
     """|input - other| <= atol + rtol * |other|, element by element."""
     if input.dtype != other.dtype:
         raise RuntimeError(f"isclose: {input.dtype} and {other.dtype} did not match; convert one with .to()")
@@ -97,7 +101,9 @@ def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-
     return close | (_f.isfinite(error) & (error <= atol + (rtol * other).abs()))
 
 
-def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+def allclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> bool:
     """Is every element close (isclose)?"""
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
@@ -117,8 +123,11 @@ def broadcast_shapes(*shapes: Any) -> Any:
     for s in sizes:
         for k in range(1, len(s) + 1):
             if s[-k] != 1 and result[-k] != 1 and s[-k] != result[-k]:
-                raise RuntimeError(f"broadcast_shapes: shapes {[list(s) for s in sizes]} don't broadcast: {result[-k]} and {s[-k]} "
-                                   f"at dimension -{k}")
+                raise RuntimeError(
+                    f"broadcast_shapes: shapes {[list(s) for s in sizes]} don't broadcast: {result[-k]} "
+                    f"and {s[-k]} "
+                    f"at dimension -{k}"
+                )
             result[-k] = s[-k] if result[-k] == 1 else result[-k]
     return _C.Size(result)
 
@@ -147,7 +156,10 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     if swap:
         vectors[:2] = vectors[1::-1]
     shape = [v.shape[0] for v in vectors]
-    grids = [v.view([-1 if k == i else 1 for k in range(len(vectors))]).expand(shape) for i, v in enumerate(vectors)]
+    grids = [
+        v.view([-1 if k == i else 1 for k in range(len(vectors))]).expand(shape)
+        for i, v in enumerate(vectors)
+    ]
     if swap:
         grids = [g.transpose(0, 1) for g in (grids[1], grids[0], *grids[2:])]
     return tuple(grids)
@@ -171,7 +183,9 @@ def atleast_1d(*tensors: Any) -> Any:
 
 
 def atleast_2d(*tensors: Any) -> Any:
-    return _at_least(2, tensors, lambda t: t.reshape(1, 1) if t.dim() == 0 else t.unsqueeze(0) if t.dim() == 1 else t)
+    return _at_least(
+        2, tensors, lambda t: t.reshape(1, 1) if t.dim() == 0 else t.unsqueeze(0) if t.dim() == 1 else t
+    )
 
 
 def atleast_3d(*tensors: Any) -> Any:

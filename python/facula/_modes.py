@@ -19,7 +19,10 @@ class _Decorator:
 
     def __call__(self, f: Callable) -> Callable:
         if isinstance(f, type):
-            raise TypeError(f"{type(self).__name__} decorates functions, not classes; decorate the methods of {f.__name__}")
+            raise TypeError(
+                f"{type(self).__name__} decorates functions, not classes; decorate the methods of "
+                f"{f.__name__}"
+            )
         if getattr(getattr(f, "__code__", None), "co_flags", 0) & _GENERATOR:
             return self._wrap_generator(f)
 
@@ -109,7 +112,9 @@ class set_grad_enabled(_Decorator):
 
 
 class inference_mode(_Decorator, _C.InferenceMode):
-    """As no_grad, and results carry no version counter or views: faster, but never part of a later recording."""
+    """As no_grad, and results carry no version counter or views: faster, but never part of a later
+    recording.
+    """
 
     def __new__(cls, mode: bool | Callable = True) -> Any:
         self = super().__new__(cls)

@@ -31,7 +31,15 @@ def from_elements(data: Any, dtype: _C.dtype, sizes: Any) -> Tensor:
     return _C.frombuffer(data, dtype=dtype).view(list(sizes))
 
 
-def rebuild_tensor(cls: type, data: bytes, dtype: str, sizes: tuple, requires_grad: bool, grad: Tensor | None, state: dict | None) -> Tensor:
+def rebuild_tensor(
+    cls: type,
+    data: bytes,
+    dtype: str,
+    sizes: tuple,
+    requires_grad: bool,
+    grad: Tensor | None,
+    state: dict | None,
+) -> Tensor:
     t = from_elements(bytearray(data), getattr(_C, dtype), sizes)
     if cls is not Tensor:
         t = _C.make_subclass(cls, t, requires_grad)
@@ -54,7 +62,15 @@ def _reduce(t: Tensor, protocol: int) -> tuple:
     if not t.is_leaf:
         raise RuntimeError("pickle: only tensors without a history can be pickled; detach() it first")
     state = t.__dict__ or None
-    return rebuild_tensor, (type(t), element_bytes(t), str(t.dtype).rpartition(".")[2], tuple(t.shape), t.requires_grad, t.grad, state)
+    return rebuild_tensor, (
+        type(t),
+        element_bytes(t),
+        str(t.dtype).rpartition(".")[2],
+        tuple(t.shape),
+        t.requires_grad,
+        t.grad,
+        state,
+    )
 
 
 _C.set_reduce_helper(_reduce)
@@ -69,19 +85,44 @@ def __copy__(self: Tensor) -> Tensor:
 
 
 def _like(fill: Callable) -> Callable:
-    def f(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
+    def f(
+        self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any
+    ) -> Tensor:
         sizes = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
-        return fill(list(sizes), dtype=self.dtype if dtype is None else dtype, device=device, requires_grad=requires_grad)
+        return fill(
+            list(sizes),
+            dtype=self.dtype if dtype is None else dtype,
+            device=device,
+            requires_grad=requires_grad,
+        )
 
     return f
 
 
-def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    return _f.full(list(size), fill_value, dtype=self.dtype if dtype is None else dtype, device=device, requires_grad=requires_grad)
+def new_full(
+    self: Tensor,
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    return _f.full(
+        list(size),
+        fill_value,
+        dtype=self.dtype if dtype is None else dtype,
+        device=device,
+        requires_grad=requires_grad,
+    )
 
 
-def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    return _C.tensor(data, dtype=self.dtype if dtype is None else dtype, device=device, requires_grad=requires_grad)
+def new_tensor(
+    self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    return _C.tensor(
+        data, dtype=self.dtype if dtype is None else dtype, device=device, requires_grad=requires_grad
+    )
 
 
 def register_post_accumulate_grad_hook(self: Tensor, hook: Callable) -> Any:

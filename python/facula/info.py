@@ -24,7 +24,18 @@ def processor() -> str:
                 break
     except OSError:
         pass
-    known = ["avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"]
+    known = [
+        "avx2",
+        "fma",
+        "f16c",
+        "avx512f",
+        "avx512bw",
+        "avx512_bf16",
+        "avx512_fp16",
+        "amx_tile",
+        "amx_bf16",
+        "amx_int8",
+    ]
     return f"{name}, {os.cpu_count()} logical cores\n{'':15}{' '.join(f for f in known if f in flags)}"
 
 
@@ -35,7 +46,11 @@ def size_of(folder: Path) -> str:
 
 def libraries() -> str:
     names = []
-    for package, shown in (("onednn-cpu-gomp", "oneDNN"), ("scipy-openblas32", "OpenBLAS"), ("numpy", "NumPy")):
+    for package, shown in (
+        ("onednn-cpu-gomp", "oneDNN"),
+        ("scipy-openblas32", "OpenBLAS"),
+        ("numpy", "NumPy"),
+    ):
         try:
             names.append(f"{shown} {metadata.version(package)}")
         except metadata.PackageNotFoundError:
@@ -46,11 +61,19 @@ def libraries() -> str:
 def main() -> None:
     package = Path(facula.__file__).parent
     settings = {s["name"]: s for s in _C.settings()}
-    rows = [("facula", f"{facula.__version__}, in {package}"), ("Python", platform.python_version()), ("processor", processor())]
+    rows = [
+        ("facula", f"{facula.__version__}, in {package}"),
+        ("Python", platform.python_version()),
+        ("processor", processor()),
+    ]
     features = getattr(_C, "target_features", None)
     if features:
         rows.append(("kernels for", features()))
-    rows += [("libraries", libraries()), ("threads", str(_C.get_num_threads())), ("operators", str(len(_C.operators())))]
+    rows += [
+        ("libraries", libraries()),
+        ("threads", str(_C.get_num_threads())),
+        ("operators", str(len(_C.operators()))),
+    ]
     folder = _C.cache_folder() if hasattr(_C, "cache_folder") else settings["cache_dir"]["value"]
     rows.append(("kernel cache", f"{folder}: {size_of(Path(folder))}" if folder else "none can be used"))
     shipped = Path(settings["shipped_cache"]["value"] or package / "kernels")

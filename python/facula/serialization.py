@@ -1,7 +1,9 @@
-"""save and load, in PyTorch's file format: a zip archive with a pickle of the structure and a record for each storage.
+"""save and load, in PyTorch's file format: a zip archive with a pickle of the structure and a record for
+each storage.
 
-Loading is safe by default: what is no tensor, container or number is refused by its name and nothing of the file is run.
-Files are written beside their target and renamed, so an interrupted save leaves the old file.
+Loading is safe by default: what is no tensor, container or number is refused by its name and nothing of
+the file is run. Files are written beside their target and renamed, so an interrupted save leaves the old
+file.
 """
 
 from __future__ import annotations
@@ -20,9 +22,20 @@ from ._tensor import from_elements
 
 Tensor = _C.Tensor
 
-_STORAGES = {"FloatStorage": _C.float32, "DoubleStorage": _C.float64, "HalfStorage": _C.float16, "BFloat16Storage": _C.bfloat16,
-             "ComplexFloatStorage": _C.complex64, "ComplexDoubleStorage": _C.complex128, "LongStorage": _C.int64,
-             "IntStorage": _C.int32, "ShortStorage": _C.int16, "CharStorage": _C.int8, "ByteStorage": _C.uint8, "BoolStorage": _C.bool}
+_STORAGES = {
+    "FloatStorage": _C.float32,
+    "DoubleStorage": _C.float64,
+    "HalfStorage": _C.float16,
+    "BFloat16Storage": _C.bfloat16,
+    "ComplexFloatStorage": _C.complex64,
+    "ComplexDoubleStorage": _C.complex128,
+    "LongStorage": _C.int64,
+    "IntStorage": _C.int32,
+    "ShortStorage": _C.int16,
+    "CharStorage": _C.int8,
+    "ByteStorage": _C.uint8,
+    "BoolStorage": _C.bool,
+}
 _STORAGE_OF = {d: name for name, d in _STORAGES.items()}
 _ALIGN = 64
 
@@ -81,10 +94,21 @@ class _Pickler(pickle._Pickler):  # the one in Python: its dispatch can be exten
             from .nn.parameter import Parameter
 
             if type(o) is Parameter:
-                return self._torch("torch._utils", "_rebuild_parameter"), (o.data, o.requires_grad, OrderedDict())
+                return self._torch("torch._utils", "_rebuild_parameter"), (
+                    o.data,
+                    o.requires_grad,
+                    OrderedDict(),
+                )
             if not o.is_leaf and type(o) is not Tensor:
                 return NotImplemented
-            args = (self._storage(o), o.storage_offset(), tuple(o.shape), tuple(o.stride()), o.requires_grad, OrderedDict())
+            args = (
+                self._storage(o),
+                o.storage_offset(),
+                tuple(o.shape),
+                tuple(o.stride()),
+                o.requires_grad,
+                OrderedDict(),
+            )
             return self._torch("torch._utils", "_rebuild_tensor_v2"), args
         if isinstance(o, _C.Size):
             return self._torch("torch", "Size"), (tuple(o),)
@@ -127,8 +151,16 @@ def _write(obj: Any, file: Any, name: str) -> None:
         _write_record(archive, f"{name}/version", b"3\n")
 
 
-def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2, _use_new_zipfile_serialization: bool = True) -> None:
-    """Writes ``obj`` (tensors, containers, numbers, strings; other objects by pickle) to a path or a binary file."""
+def save(
+    obj: Any,
+    f: Any,
+    pickle_module: Any = None,
+    pickle_protocol: int = 2,
+    _use_new_zipfile_serialization: bool = True,
+) -> None:
+    """Writes ``obj`` (tensors, containers, numbers, strings; other objects by pickle) to a path or a
+    binary file.
+    """
     if not isinstance(f, (str, os.PathLike)):
         if not hasattr(f, "write"):
             raise TypeError(f"save: expected a path or a binary file to write to, not {type(f).__name__}")
@@ -160,12 +192,22 @@ class _StorageType:
         self.dtype = dtype
 
 
-def _rebuild_tensor(storage: Tensor, offset: int, size: tuple, stride: tuple, requires_grad: bool = False, hooks: Any = None,
-                    metadata: Any = None) -> Tensor:
+def _rebuild_tensor(
+    storage: Tensor,
+    offset: int,
+    size: tuple,
+    stride: tuple,
+    requires_grad: bool = False,
+    hooks: Any = None,
+    metadata: Any = None,
+) -> Tensor:
     needed = offset + sum((n - 1) * s for n, s in zip(size, stride)) + 1 if all(size) else 0
     if offset < 0 or any(n < 0 for n in size) or any(s < 0 for s in stride) or needed > storage.numel():
-        raise UnpicklingError(f"load: a tensor of size {list(size)}, stride {list(stride)} and offset {offset} lies outside of its storage of "
-                              f"{storage.numel()} elements")
+        raise UnpicklingError(
+            f"load: a tensor of size {list(size)}, stride {list(stride)} and offset {offset} lies outside "
+            f"of its storage of "
+            f"{storage.numel()} elements"
+        )
     t = _C.functions.as_strided(storage, list(size), list(stride), offset)
     return t.requires_grad_() if requires_grad else t
 
@@ -221,7 +263,9 @@ def add_safe_globals(safe_globals: list[Any]) -> None:
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, data: bytes, where: str, storage: Callable[[str, Any, int], Tensor], trusted: bool) -> None:
+    def __init__(
+        self, data: bytes, where: str, storage: Callable[[str, Any, int], Tensor], trusted: bool
+    ) -> None:
         super().__init__(io.BytesIO(data))
         self._where, self._storage, self._trusted = where, storage, trusted
         self._table = _allowed()
@@ -232,15 +276,24 @@ class _Unpickler(pickle.Unpickler):
         if found is not None:
             return found
         if not self._trusted:
-            raise UnpicklingError(f"load: {self._where} holds a {module}.{name}, which is neither tensor, container nor number.\n  hint: if you "
-                                  f"trust the file, allow it with facula.serialization.add_safe_globals([{name}]), or read it with "
-                                  "weights_only=False, which can run code of the file.")
+            raise UnpicklingError(
+                f"load: {self._where} holds a {module}.{name}, which is neither tensor, container nor "
+                f"number.\n  hint: if you "
+                f"trust the file, allow it with facula.serialization.add_safe_globals([{name}]), or read "
+                f"it with "
+                "weights_only=False, which can run code of the file."
+            )
         if module == "torch" or module.startswith("torch."):
             module = "facula" + module[5:]
         return super().find_class(module, name)
 
     def persistent_load(self, pid: Any) -> Any:
-        if not (isinstance(pid, tuple) and len(pid) == 5 and pid[0] == "storage" and isinstance(pid[1], _StorageType)):
+        if not (
+            isinstance(pid, tuple)
+            and len(pid) == 5
+            and pid[0] == "storage"
+            and isinstance(pid[1], _StorageType)
+        ):
             raise UnpicklingError(f"load: {self._where} refers to something that is no storage: {pid!r}")
         _, kind, key, _, numel = pid
         return self._storage(str(key), kind.dtype, numel)
@@ -253,9 +306,18 @@ def _check_location(map_location: Any) -> None:
         raise RuntimeError(f"load: map_location='{map_location}': this build keeps tensors on the CPU")
 
 
-def load(f: Any, map_location: Any = None, pickle_module: Any = None, *, weights_only: bool = True, mmap: bool | None = None,
-         **pickle_load_args: Any) -> Any:
-    """Reads what save() of facula or PyTorch wrote. ``weights_only=False`` also makes other objects: for trusted files only."""
+def load(
+    f: Any,
+    map_location: Any = None,
+    pickle_module: Any = None,
+    *,
+    weights_only: bool = True,
+    mmap: bool | None = None,
+    **pickle_load_args: Any,
+) -> Any:
+    """Reads what save() of facula or PyTorch wrote. ``weights_only=False`` also makes other objects: for
+    trusted files only.
+    """
     _check_location(map_location)
     where = os.fspath(f) if isinstance(f, (str, os.PathLike)) else getattr(f, "name", "the file")
     try:
@@ -288,10 +350,15 @@ def _read(archive: zipfile.ZipFile, where: str, trusted: bool) -> Any:
             except KeyError:
                 raise UnpicklingError(f"load: {where} is damaged: record data/{key} is missing") from None
             if len(data) != numel * dtype.itemsize:
-                raise UnpicklingError(f"load: {where} is damaged: record data/{key} has {len(data)} bytes, {numel * dtype.itemsize} are expected")
+                raise UnpicklingError(
+                    f"load: {where} is damaged: record data/{key} has {len(data)} bytes, "
+                    f"{numel * dtype.itemsize} are expected"
+                )
             storages[key] = from_elements(data, dtype, [numel])
         if storages[key].dtype != dtype:
-            raise UnpicklingError(f"load: {where} views storage {key} as {storages[key].dtype} and as {dtype}")
+            raise UnpicklingError(
+                f"load: {where} views storage {key} as {storages[key].dtype} and as {dtype}"
+            )
         return storages[key]
 
     return _Unpickler(archive.read(pickled), where, storage, trusted).load()

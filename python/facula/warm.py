@@ -1,4 +1,6 @@
-"""Runs common programs so that their kernels are compiled: `python -m facula.warm --out DIR` fills the cache that is shipped."""
+"""Runs common programs so that their kernels are compiled: `python -m facula.warm --out DIR` fills the
+cache that is shipped.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,14 @@ def cnn() -> None:
         nn.Conv2d(32, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2),
         nn.Flatten(), nn.Linear(64 * 7 * 7, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 10))  # fmt: skip
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    images = torch.randint(0, 256, [192, 28, 28], dtype=torch.uint8).float().div_(255).sub_(0.286).div_(0.353).unsqueeze(1)
+    images = (
+        torch.randint(0, 256, [192, 28, 28], dtype=torch.uint8)
+        .float()
+        .div_(255)
+        .sub_(0.286)
+        .div_(0.353)
+        .unsqueeze(1)
+    )
     data = torch.utils.data.TensorDataset(images, torch.arange(192) % 10)
     for x, y in torch.utils.data.DataLoader(data, batch_size=64, shuffle=True):
         train(model, optimizer, x, y)
@@ -64,7 +73,10 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         n, length, width = x.shape
-        q, k, v = (t.view(n, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm1(x)).split(width, -1))
+        q, k, v = (
+            t.view(n, length, self.heads, -1).transpose(1, 2)
+            for t in self.qkv(self.norm1(x)).split(width, -1)
+        )
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(attended.transpose(1, 2).reshape(n, length, width))
         return x + self.down(F.gelu(self.up(self.norm2(x))))
@@ -84,11 +96,48 @@ def transformer() -> None:
 
 
 def operators() -> None:
-    """Arithmetic, functions and reductions by dtype, and with gradients, for small and large contiguous tensors."""
-    binary: list[Callable] = [torch.add, torch.sub, torch.mul, torch.div, torch.maximum, torch.minimum, torch.eq, torch.lt, torch.gt]
-    unary: list[Callable] = [torch.neg, torch.abs, torch.exp, torch.log, torch.sqrt, torch.rsqrt, torch.tanh, torch.sigmoid, torch.erf,
-                             torch.relu, F.gelu, F.silu, torch.sin, torch.cos, torch.square, torch.reciprocal]
-    reductions: list[Callable] = [torch.sum, torch.mean, torch.amax, torch.amin, torch.argmax, torch.var, torch.all, torch.any]
+    """Arithmetic, functions and reductions by dtype, and with gradients, for small and large contiguous
+    tensors.
+    """
+    binary: list[Callable] = [
+        torch.add,
+        torch.sub,
+        torch.mul,
+        torch.div,
+        torch.maximum,
+        torch.minimum,
+        torch.eq,
+        torch.lt,
+        torch.gt,
+    ]
+    unary: list[Callable] = [
+        torch.neg,
+        torch.abs,
+        torch.exp,
+        torch.log,
+        torch.sqrt,
+        torch.rsqrt,
+        torch.tanh,
+        torch.sigmoid,
+        torch.erf,
+        torch.relu,
+        F.gelu,
+        F.silu,
+        torch.sin,
+        torch.cos,
+        torch.square,
+        torch.reciprocal,
+    ]
+    reductions: list[Callable] = [
+        torch.sum,
+        torch.mean,
+        torch.amax,
+        torch.amin,
+        torch.argmax,
+        torch.var,
+        torch.all,
+        torch.any,
+    ]
     for dtype in (torch.float32, torch.float64, torch.int64):
         for shape in ([8, 8], [512, 1024]):
             a, b = (torch.ones(shape, dtype=dtype) for _ in range(2))
@@ -97,7 +146,15 @@ def operators() -> None:
                 f(a, 2)
             a += b
             a *= 2
-            a.clone(), a.fill_(1), a.zero_(), a[1:3].clone(), a.t().contiguous(), (a > 0), torch.where(a > 0, a, b), a.cumsum(0)
+            for result in (
+                a.clone(),
+                a[1:3].clone(),
+                a.t().contiguous(),
+                a > 0,
+                torch.where(a > 0, a, b),
+                a.cumsum(0),
+            ):
+                result.fill_(1).zero_()
             for f in [torch.sum, torch.amax, torch.argmax, torch.any] if dtype == torch.int64 else reductions:
                 f(a)
                 f(a, dim=-1)
@@ -105,17 +162,30 @@ def operators() -> None:
             for to in (torch.float32, torch.float64, torch.int64, torch.bool):
                 a.to(to)
     for shape in ([8, 8], [512, 1024]):
-        a, b = (torch.ones(shape, requires_grad=True) for _ in range(2))
-        for f in (*unary, lambda x: x + b, lambda x: x * b, lambda x: x / b, lambda x: x - b, lambda x: x * 2, lambda x: x.softmax(-1),
-                  lambda x: x.log_softmax(-1), lambda x: F.layer_norm(x, shape[1:]), lambda x: x @ b.t(), lambda x: x.mean(-1)):
-            f(a).sum().backward()
+        gradients(unary, torch.ones(shape, requires_grad=True), torch.ones(shape, requires_grad=True))
     torch.sort(torch.randn(8, 8))
-    torch.stack([a.detach(), b.detach()])
+    torch.stack([torch.ones(8), torch.ones(8)])
+
+
+def gradients(unary: list[Callable], a: torch.Tensor, b: torch.Tensor) -> None:
+    mixed: list[Callable] = [
+        lambda x: x + b,
+        lambda x: x * b,
+        lambda x: x / b,
+        lambda x: x - b,
+        lambda x: x * 2,
+    ]
+    rows: list[Callable] = [lambda x: x.softmax(-1), lambda x: x.log_softmax(-1), lambda x: x.mean(-1)]
+    rows += [lambda x: F.layer_norm(x, x.shape[-1:]), lambda x: x @ b.t()]
+    for f in unary + mixed + rows:
+        f(a).sum().backward()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder that receives the kernels")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="folder that receives the kernels"
+    )
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     torch._C.record_kernels_to(str(args.out))

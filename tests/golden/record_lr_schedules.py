@@ -5,7 +5,28 @@ import warnings
 from pathlib import Path
 
 GOLDEN = Path(__file__).resolve().with_suffix("").with_name("lr_schedules.json")
-METRICS = [1.0, 0.9, 0.95, 0.91, 0.905, 0.92, 0.5, 0.6, 0.6, 0.6, 0.6, 0.55, 0.7, 0.49999, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8]
+METRICS = [
+    1.0,
+    0.9,
+    0.95,
+    0.91,
+    0.905,
+    0.92,
+    0.5,
+    0.6,
+    0.6,
+    0.6,
+    0.6,
+    0.55,
+    0.7,
+    0.49999,
+    0.8,
+    0.8,
+    0.8,
+    0.8,
+    0.8,
+    0.8,
+]
 CASES = {
     "lambda": lambda s, o: s.LambdaLR(o, lambda e: 0.95**e / (1 + e)),
     "lambda_each_group": lambda s, o: s.LambdaLR(o, [lambda e: 0.9**e, lambda e: 1 / (e + 1)]),
@@ -18,13 +39,20 @@ CASES = {
     "linear_down": lambda s, o: s.LinearLR(o, 1.0, 0.1, 7),
     "constant": lambda s, o: s.ConstantLR(o, 0.5, 4),
     "warm_up_then_cosine": lambda s, o: s.SequentialLR(
-        o, [s.LinearLR(o, 0.1, 1.0, 4), s.CosineAnnealingLR(o, 10), s.ExponentialLR(o, 0.5)], [4, 12]),
+        o, [s.LinearLR(o, 0.1, 1.0, 4), s.CosineAnnealingLR(o, 10), s.ExponentialLR(o, 0.5)], [4, 12]
+    ),
     "one_cycle": lambda s, o: s.OneCycleLR(o, 3e-3, total_steps=20),
-    "one_cycle_linear": lambda s, o: s.OneCycleLR(o, [0.1, 0.2], epochs=4, steps_per_epoch=5, anneal_strategy="linear", pct_start=0.4),
-    "one_cycle_three_phases": lambda s, o: s.OneCycleLR(o, 0.1, total_steps=20, three_phase=True, pct_start=0.3, div_factor=10.0),
+    "one_cycle_linear": lambda s, o: s.OneCycleLR(
+        o, [0.1, 0.2], epochs=4, steps_per_epoch=5, anneal_strategy="linear", pct_start=0.4
+    ),
+    "one_cycle_three_phases": lambda s, o: s.OneCycleLR(
+        o, 0.1, total_steps=20, three_phase=True, pct_start=0.3, div_factor=10.0
+    ),
     "one_cycle_fixed_momentum": lambda s, o: s.OneCycleLR(o, 0.1, total_steps=20, cycle_momentum=False),
     "plateau": lambda s, o: s.ReduceLROnPlateau(o, factor=0.5, patience=2, cooldown=1, min_lr=1e-3),
-    "plateau_max": lambda s, o: s.ReduceLROnPlateau(o, "max", 0.3, 1, threshold=0.1, threshold_mode="abs", min_lr=[1e-3, 1e-4]),
+    "plateau_max": lambda s, o: s.ReduceLROnPlateau(
+        o, "max", 0.3, 1, threshold=0.1, threshold_mode="abs", min_lr=[1e-3, 1e-4]
+    ),
 }
 OPTIMIZERS = {
     "adamw": lambda torch, groups: torch.optim.AdamW(groups, lr=0.1),
@@ -62,5 +90,7 @@ def sequence(torch, optimizer, case, steps=19):
 if __name__ == "__main__":
     import torch
 
-    recorded = {f"{case}/{optimizer}": sequence(torch, optimizer, case) for case in CASES for optimizer in OPTIMIZERS}
+    recorded = {
+        f"{case}/{optimizer}": sequence(torch, optimizer, case) for case in CASES for optimizer in OPTIMIZERS
+    }
     GOLDEN.write_text("{\n" + ",\n".join(f'"{k}": {json.dumps(v)}' for k, v in recorded.items()) + "\n}\n")

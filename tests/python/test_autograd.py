@@ -126,7 +126,11 @@ def test_higher_derivatives():
 
 def test_backward_with_weights_and_chosen_inputs():
     x, y = leaf(2), leaf(2)
-    autograd.backward([x * y, x * 3], [torch.tensor([1.0, 2.0], dtype=torch.float64), torch.ones(2, dtype=torch.float64)], inputs=[x])
+    autograd.backward(
+        [x * y, x * 3],
+        [torch.tensor([1.0, 2.0], dtype=torch.float64), torch.ones(2, dtype=torch.float64)],
+        inputs=[x],
+    )
     assert y.grad is None
     assert torch.allclose(x.grad, y.detach() * torch.tensor([1.0, 2.0], dtype=torch.float64) + 3)
     with pytest.raises(RuntimeError, match="cannot be empty"):
@@ -222,14 +226,17 @@ def test_a_function_without_backward_says_so():
 # ---- checks
 
 
-@pytest.mark.parametrize("f, shapes", [
-    (lambda x: x.tanh(), [(3,)]),
-    (lambda x, y: x @ y, [(2, 3), (3, 2)]),
-    (lambda x: torch.softmax(x, -1), [(2, 3)]),
-    (lambda x, y: (x * y, x.sum(), y.exp()), [(2, 3), (3,)]),
-    (lambda x: x.t()[1:].contiguous(), [(2, 3)]),
-    (lambda x: x.sum(), [()]),
-])
+@pytest.mark.parametrize(
+    "f, shapes",
+    [
+        (lambda x: x.tanh(), [(3,)]),
+        (lambda x, y: x @ y, [(2, 3), (3, 2)]),
+        (lambda x: torch.softmax(x, -1), [(2, 3)]),
+        (lambda x, y: (x * y, x.sum(), y.exp()), [(2, 3), (3,)]),
+        (lambda x: x.t()[1:].contiguous(), [(2, 3)]),
+        (lambda x: x.sum(), [()]),
+    ],
+)
 def test_gradcheck_accepts_right_gradients(f, shapes):
     inputs = [leaf(*s) for s in shapes]
     assert autograd.gradcheck(f, inputs) and autograd.gradgradcheck(f, inputs)
@@ -251,7 +258,10 @@ def test_gradcheck_names_the_element_that_is_wrong():
         def backward(ctx, g):
             return g
 
-    with pytest.raises(autograd.GradcheckError, match=r"d output\[1\] / d input\[1\] is 2 by finite differences and 1 by backward") as e:
+    with pytest.raises(
+        autograd.GradcheckError,
+        match=r"d output\[1\] / d input\[1\] is 2 by finite differences and 1 by backward",
+    ) as e:
         autograd.gradcheck(Wrong.apply, leaf(2))
     assert "numerical" in str(e.value) and "analytical" in str(e.value)
     assert autograd.gradcheck(Wrong.apply, leaf(2), raise_exception=False) is False

@@ -8,9 +8,9 @@ import time
 
 import numpy as np
 import pytest
+from facula.utils import data
 
 import facula as torch
-from facula.utils import data
 
 N = 37
 
@@ -53,7 +53,9 @@ class Seeds(data.Dataset):
 
     def __getitem__(self, k):
         info = data.get_worker_info()
-        return torch.tensor([info.id, info.seed % 1000, int(torch.initial_seed() == info.seed)]), random.random()
+        return torch.tensor(
+            [info.id, info.seed % 1000, int(torch.initial_seed() == info.seed)]
+        ), random.random()
 
 
 def tensors():
@@ -84,7 +86,9 @@ def test_whole_batches_equal_collated_samples(shuffle, drop_last):
     assert len(fast) == len(slow) == len(data.DataLoader(tensors(), **options)) == (4 if drop_last else 5)
     for a, b in zip(fast, slow):
         assert type(a) is type(b) is list
-        assert all(x.tolist() == y.tolist() and x.dtype == y.dtype and x.shape == y.shape for x, y in zip(a, b))
+        assert all(
+            x.tolist() == y.tolist() and x.dtype == y.dtype and x.shape == y.shape for x, y in zip(a, b)
+        )
     if not drop_last:
         assert sorted(k for _, y in fast for k in y.tolist()) == list(range(N))
 
@@ -117,7 +121,11 @@ def test_workers_give_the_same_batches_in_order(workers):
     expected = list(data.DataLoader(Squares(), batch_size=4, shuffle=True))
     assert len(got) == len(expected)
     for a, b in zip(got, expected):
-        assert a["x"].tolist() == b["x"].tolist() and a["k"].tolist() == b["k"].tolist() and a["name"] == b["name"]
+        assert (
+            a["x"].tolist() == b["x"].tolist()
+            and a["k"].tolist() == b["k"].tolist()
+            and a["name"] == b["name"]
+        )
     got[0]["x"].mul_(2)  # memory of a batch is the caller's
 
 
@@ -233,15 +241,18 @@ def test_collation():
         c([[1, 2], [1]])
 
 
-@pytest.mark.parametrize("options, message", [
-    ({"num_workers": -1}, "non-negative"),
-    ({"batch_size": 0}, "positive integer"),
-    ({"shuffle": True, "sampler": [1]}, "mutually exclusive"),
-    ({"batch_sampler": [[1]], "batch_size": 2}, "mutually exclusive"),
-    ({"batch_size": None, "drop_last": True}, "mutually exclusive"),
-    ({"prefetch_factor": 2}, "prefetch_factor"),
-    ({"persistent_workers": True}, "num_workers"),
-])
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"num_workers": -1}, "non-negative"),
+        ({"batch_size": 0}, "positive integer"),
+        ({"shuffle": True, "sampler": [1]}, "mutually exclusive"),
+        ({"batch_sampler": [[1]], "batch_size": 2}, "mutually exclusive"),
+        ({"batch_size": None, "drop_last": True}, "mutually exclusive"),
+        ({"prefetch_factor": 2}, "prefetch_factor"),
+        ({"persistent_workers": True}, "num_workers"),
+    ],
+)
 def test_contradicting_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         data.DataLoader(tensors(), **options)

@@ -24,7 +24,11 @@ def images(tmp_path_factory):
         pixels = bytearray()
         for k in labels:
             size = 4 + 2 * k
-            pixels += bytes(min(255, r.randrange(40) + 200 * (y < size and x < size)) for y in range(28) for x in range(28))
+            pixels += bytes(
+                min(255, r.randrange(40) + 200 * (y < size and x < size))
+                for y in range(28)
+                for x in range(28)
+            )
         with gzip.open(folder / f"{name}-images-idx3-ubyte.gz", "wb", 1) as f:
             f.write(struct.pack(">4I", 0x803, n, 28, 28) + pixels)
         with gzip.open(folder / f"{name}-labels-idx1-ubyte.gz", "wb", 1) as f:
@@ -33,11 +37,15 @@ def images(tmp_path_factory):
 
 
 def train(images, out, *options):
-    return subprocess.run([sys.executable, EXAMPLE, "--data", images, "--out", out, *options], capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, EXAMPLE, "--data", images, "--out", out, *options], capture_output=True, text=True
+    )
 
 
 def metrics(out):
-    return [{k: v for k, v in h.items() if k != "seconds"} for h in json.loads((out / "metrics.json").read_text())]
+    return [
+        {k: v for k, v in h.items() if k != "seconds"} for h in json.loads((out / "metrics.json").read_text())
+    ]
 
 
 def test_it_learns_and_leaves_its_results(images, tmp_path):
@@ -53,13 +61,17 @@ def test_it_learns_and_leaves_its_results(images, tmp_path):
 
 def test_resuming_gives_the_same_numbers(images, tmp_path):
     assert train(images, tmp_path / "whole", "--epochs", "3", "--seed", "7").returncode == 0
-    assert train(images, tmp_path / "parts", "--epochs", "3", "--seed", "7", "--stop-after", "1").returncode == 0
+    assert (
+        train(images, tmp_path / "parts", "--epochs", "3", "--seed", "7", "--stop-after", "1").returncode == 0
+    )
     assert len(metrics(tmp_path / "parts")) == 1
     run = train(images, tmp_path / "parts", "--epochs", "3", "--seed", "7", "--resume")
     assert run.returncode == 0, run.stderr
     assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
     other = train(images, tmp_path / "parts", "--epochs", "3", "--seed", "8", "--resume")
-    assert other.returncode == 1 and "belongs to a run with" in other.stderr and "Traceback" not in other.stderr
+    assert (
+        other.returncode == 1 and "belongs to a run with" in other.stderr and "Traceback" not in other.stderr
+    )
 
 
 def damaged(images, tmp_path, change):
@@ -75,16 +87,24 @@ def damaged(images, tmp_path, change):
 
 def test_a_missing_file_is_named_with_what_to_do(images, tmp_path):
     error = damaged(images, tmp_path, lambda f: f.unlink())
-    assert "train-images-idx3-ubyte.gz is missing" in error and "dataset-fashion-mnist" in error and "--data DIR" in error
+    assert (
+        "train-images-idx3-ubyte.gz is missing" in error
+        and "dataset-fashion-mnist" in error
+        and "--data DIR" in error
+    )
 
 
-@pytest.mark.parametrize("change", [
-    lambda f: f.write_bytes(f.read_bytes()[:-200]),
-    lambda f: f.write_bytes(b"something else"),
-    lambda f: f.write_bytes(b""),
-    lambda f: f.write_bytes(gzip.compress(b"\0\0\x08\x03" + bytes(20))),
-    lambda f: f.write_bytes(f.read_bytes()[:2000] + bytes(50) + f.read_bytes()[2050:]),
-], ids=["truncated", "foreign", "empty", "short", "corrupt"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda f: f.write_bytes(f.read_bytes()[:-200]),
+        lambda f: f.write_bytes(b"something else"),
+        lambda f: f.write_bytes(b""),
+        lambda f: f.write_bytes(gzip.compress(b"\0\0\x08\x03" + bytes(20))),
+        lambda f: f.write_bytes(f.read_bytes()[:2000] + bytes(50) + f.read_bytes()[2050:]),
+    ],
+    ids=["truncated", "foreign", "empty", "short", "corrupt"],
+)
 def test_a_damaged_file_is_named(images, tmp_path, change):
     error = damaged(images, tmp_path, change)
     assert "train-images-idx3-ubyte.gz is damaged" in error and error.count("\n") <= 3
@@ -97,6 +117,12 @@ def test_resuming_without_a_checkpoint_says_so(images, tmp_path):
 
 def test_it_is_written_as_for_pytorch():
     lines = EXAMPLE.read_text().splitlines()
-    assert [line for line in lines if "facula" in line and not line.startswith((" ", '"')) and "python examples" not in line
-            and not line.startswith("Nothing")] == ["import facula as torch"]
+    assert [
+        line
+        for line in lines
+        if "facula" in line
+        and not line.startswith((" ", '"'))
+        and "python examples" not in line
+        and not line.startswith("Nothing")
+    ] == ["import facula as torch"]
     assert os.path.exists(EXAMPLE.with_name("plots.py"))

@@ -57,7 +57,9 @@ def test_conv2d(stride, padding, dilation):
     np.testing.assert_allclose(m(tensor(x)).detach().numpy(), expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("shape, make", [((6, 5), nn.BatchNorm1d), ((6, 5, 4), nn.BatchNorm1d), ((3, 5, 4, 2), nn.BatchNorm2d)])
+@pytest.mark.parametrize(
+    "shape, make", [((6, 5), nn.BatchNorm1d), ((6, 5, 4), nn.BatchNorm1d), ((3, 5, 4, 2), nn.BatchNorm2d)]
+)
 def test_batch_norm_trains_and_evaluates(shape, make):
     m = make(5).double()
     axes = (0, *range(2, len(shape)))
@@ -67,21 +69,27 @@ def test_batch_norm_trains_and_evaluates(shape, make):
         x = array(*shape, seed=step) * 3 + 1
         y = m(tensor(x)).detach().numpy()
         mu, sigma = x.mean(axes), x.var(axes)
-        np.testing.assert_allclose(y, (x - mu.reshape(wide)) / np.sqrt(sigma.reshape(wide) + 1e-5), rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(
+            y, (x - mu.reshape(wide)) / np.sqrt(sigma.reshape(wide) + 1e-5), rtol=1e-10, atol=1e-12
+        )
         count = x.size / 5
         mean, var = 0.9 * mean + 0.1 * mu, 0.9 * var + 0.1 * sigma * count / (count - 1)
     np.testing.assert_allclose(m.running_mean.numpy(), mean, rtol=1e-12)
     np.testing.assert_allclose(m.running_var.numpy(), var, rtol=1e-12)
     assert m.num_batches_tracked.item() == 3
     y = m.eval()(tensor(x)).detach().numpy()
-    np.testing.assert_allclose(y, (x - mean.reshape(wide)) / np.sqrt(var.reshape(wide) + 1e-5), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        y, (x - mean.reshape(wide)) / np.sqrt(var.reshape(wide) + 1e-5), rtol=1e-10, atol=1e-12
+    )
     assert m.num_batches_tracked.item() == 3
 
 
 def test_linear_layer_norm_embedding_and_pools():
     x = array(2, 3, 4)
     m = nn.Linear(4, 5).double()
-    np.testing.assert_allclose(m(tensor(x)).detach().numpy(), x @ m.weight.detach().numpy().T + m.bias.detach().numpy(), rtol=1e-12)
+    np.testing.assert_allclose(
+        m(tensor(x)).detach().numpy(), x @ m.weight.detach().numpy().T + m.bias.detach().numpy(), rtol=1e-12
+    )
     m = nn.LayerNorm((3, 4)).double()
     mu, var = x.mean((1, 2), keepdims=True), x.var((1, 2), keepdims=True)
     np.testing.assert_allclose(m(tensor(x)).detach().numpy(), (x - mu) / np.sqrt(var + 1e-5), rtol=1e-10)
@@ -113,13 +121,17 @@ def test_losses(reduction):
     x, t = array(4, 3), np.array([0, 2, 1, 2])
     finish = {"none": lambda v: v, "mean": np.mean, "sum": np.sum}[reduction]
     log_p = x - np.log(np.exp(x).sum(1, keepdims=True))
-    checks = [(nn.CrossEntropyLoss, (tensor(x), torch.tensor(t.tolist())), -log_p[range(4), t]),
-              (nn.NLLLoss, (tensor(log_p), torch.tensor(t.tolist())), -log_p[range(4), t]),
-              (nn.MSELoss, (tensor(x), tensor(x[::-1])), (x - x[::-1]) ** 2),
-              (nn.L1Loss, (tensor(x), tensor(x[::-1])), abs(x - x[::-1])),
-              (nn.BCEWithLogitsLoss, (tensor(x), tensor(x > 0)), np.log1p(np.exp(-x)) + (1 - (x > 0)) * x)]
+    checks = [
+        (nn.CrossEntropyLoss, (tensor(x), torch.tensor(t.tolist())), -log_p[range(4), t]),
+        (nn.NLLLoss, (tensor(log_p), torch.tensor(t.tolist())), -log_p[range(4), t]),
+        (nn.MSELoss, (tensor(x), tensor(x[::-1])), (x - x[::-1]) ** 2),
+        (nn.L1Loss, (tensor(x), tensor(x[::-1])), abs(x - x[::-1])),
+        (nn.BCEWithLogitsLoss, (tensor(x), tensor(x > 0)), np.log1p(np.exp(-x)) + (1 - (x > 0)) * x),
+    ]
     for make, args, expected in checks:
-        np.testing.assert_allclose(make(reduction=reduction)(*args).numpy(), finish(expected), rtol=1e-10, err_msg=make.__name__)
+        np.testing.assert_allclose(
+            make(reduction=reduction)(*args).numpy(), finish(expected), rtol=1e-10, err_msg=make.__name__
+        )
 
 
 def test_dropout():
@@ -134,10 +146,18 @@ def test_dropout():
         nn.Dropout(1.5)
 
 
-@pytest.mark.parametrize("make, reference", [
-    (nn.ReLU, lambda x: np.maximum(x, 0)), (nn.Tanh, np.tanh), (nn.Sigmoid, lambda x: 1 / (1 + np.exp(-x))),
-    (nn.SiLU, lambda x: x / (1 + np.exp(-x))), (nn.GELU, lambda x: x * np.vectorize(lambda v: 0.5 * math.erfc(-v / math.sqrt(2)))(x)),
-    (nn.LeakyReLU, lambda x: np.where(x > 0, x, 0.01 * x)), (nn.ELU, lambda x: np.where(x > 0, x, np.expm1(x)))])
+@pytest.mark.parametrize(
+    "make, reference",
+    [
+        (nn.ReLU, lambda x: np.maximum(x, 0)),
+        (nn.Tanh, np.tanh),
+        (nn.Sigmoid, lambda x: 1 / (1 + np.exp(-x))),
+        (nn.SiLU, lambda x: x / (1 + np.exp(-x))),
+        (nn.GELU, lambda x: x * np.vectorize(lambda v: 0.5 * math.erfc(-v / math.sqrt(2)))(x)),
+        (nn.LeakyReLU, lambda x: np.where(x > 0, x, 0.01 * x)),
+        (nn.ELU, lambda x: np.where(x > 0, x, np.expm1(x))),
+    ],
+)
 def test_activations(make, reference):
     x = array(50) * 3
     np.testing.assert_allclose(make()(tensor(x)).numpy(), reference(x), rtol=1e-12, atol=1e-15)
@@ -148,11 +168,34 @@ def test_activations(make, reference):
 
 def test_names_and_order():
     m = Net()
-    assert [n for n, _ in m.named_parameters()] == ["scale", "body.0.weight", "body.0.bias", "body.2.weight", "body.2.bias", "head.weight"]
-    assert [n for n, _ in m.named_buffers()] == ["offset", "scratch", "body.2.running_mean", "body.2.running_var", "body.2.num_batches_tracked"]
+    assert [n for n, _ in m.named_parameters()] == [
+        "scale",
+        "body.0.weight",
+        "body.0.bias",
+        "body.2.weight",
+        "body.2.bias",
+        "head.weight",
+    ]
+    assert [n for n, _ in m.named_buffers()] == [
+        "offset",
+        "scratch",
+        "body.2.running_mean",
+        "body.2.running_var",
+        "body.2.num_batches_tracked",
+    ]
     assert [n for n, _ in m.named_modules()] == ["", "body", "body.0", "body.1", "body.2", "head"]
-    assert list(m.state_dict()) == ["scale", "offset", "body.0.weight", "body.0.bias", "body.2.weight", "body.2.bias",
-                                    "body.2.running_mean", "body.2.running_var", "body.2.num_batches_tracked", "head.weight"]
+    assert list(m.state_dict()) == [
+        "scale",
+        "offset",
+        "body.0.weight",
+        "body.0.bias",
+        "body.2.weight",
+        "body.2.bias",
+        "body.2.running_mean",
+        "body.2.running_var",
+        "body.2.num_batches_tracked",
+        "head.weight",
+    ]
     assert m.get_parameter("body.0.bias") is m.body[0].bias and m.get_submodule("body.2") is m.body[2]
     assert dict(m.named_parameters())["scale"] is m.scale
 
@@ -169,8 +212,13 @@ def test_state_dict_round_trip_and_its_errors():
     wrong["scale"] = torch.ones(4)
     with pytest.raises(RuntimeError) as e:
         b.load_state_dict(wrong)
-    for part in ("Net", 'Missing key(s) in state_dict: "head.weight"', 'Unexpected key(s) in state_dict: "extra"',
-                 "size mismatch for scale", "[4]" if "[4]" in str(e.value) else "(4,)"):
+    for part in (
+        "Net",
+        'Missing key(s) in state_dict: "head.weight"',
+        'Unexpected key(s) in state_dict: "extra"',
+        "size mismatch for scale",
+        "[4]" if "[4]" in str(e.value) else "(4,)",
+    ):
         assert part in str(e.value)
     del wrong["scale"]
     keys = b.load_state_dict(wrong, strict=False)
@@ -193,7 +241,9 @@ def test_conversion_keeps_parameters_and_integers():
     m = Net()
     weight = m.head.weight
     m.double()
-    assert m.head.weight is weight and weight.dtype == torch.float64 and weight.is_leaf and weight.requires_grad
+    assert (
+        m.head.weight is weight and weight.dtype == torch.float64 and weight.is_leaf and weight.requires_grad
+    )
     assert m.body[2].num_batches_tracked.dtype == torch.int64
     assert m.to(torch.float32).scale.dtype == torch.float32
     with pytest.raises(TypeError, match="floating point"):
@@ -205,7 +255,9 @@ def test_deepcopy_is_independent():
     c = copy.deepcopy(m)
     with torch.no_grad():
         c.scale.fill_(5)
-    assert m.scale.tolist() == [1, 1, 1] and [n for n, _ in c.named_parameters()] == [n for n, _ in m.named_parameters()]
+    assert m.scale.tolist() == [1, 1, 1] and [n for n, _ in c.named_parameters()] == [
+        n for n, _ in m.named_parameters()
+    ]
     assert isinstance(c.scale, nn.Parameter) and c(torch.randn(4, 4)).shape == (4, 3)
 
 
@@ -218,7 +270,9 @@ def test_assignments_are_checked():
     m.head = None
     assert m.head is None
     with pytest.raises(AttributeError, match="before Module.__init__"):
-        type("Early", (nn.Module,), {"__init__": lambda self: setattr(self, "p", nn.Parameter(torch.ones(1)))})()
+        type(
+            "Early", (nn.Module,), {"__init__": lambda self: setattr(self, "p", nn.Parameter(torch.ones(1)))}
+        )()
     with pytest.raises(AttributeError, match="'Net' object has no attribute 'nothing'"):
         m.nothing
     with pytest.raises(KeyError, match="already exists"):
@@ -240,7 +294,9 @@ def test_containers():
 
 def test_text():
     assert repr(nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.ReLU())) == (
-        "Sequential(\n  (0): Conv2d(1, 2, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))\n  (1): ReLU()\n)")
+        "Sequential(\n  (0): Conv2d(1, 2, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))\n  (1): "
+        "ReLU()\n)"
+    )
     assert repr(nn.Linear(2, 3)) == "Linear(in_features=2, out_features=3, bias=True)"
     assert repr(nn.Parameter(torch.ones(2))).startswith("Parameter containing:\ntensor([1., 1.]")
 

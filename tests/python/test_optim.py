@@ -29,7 +29,18 @@ def sgd_rule(p, g, s, lr, momentum=0, dampening=0, weight_decay=0, nesterov=Fals
     return p - lr * g
 
 
-def adam_rule(p, g, s, lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, amsgrad=False, maximize=False, decoupled=False):
+def adam_rule(
+    p,
+    g,
+    s,
+    lr,
+    betas=(0.9, 0.999),
+    eps=1e-8,
+    weight_decay=0.0,
+    amsgrad=False,
+    maximize=False,
+    decoupled=False,
+):
     g = -g if maximize else g
     if decoupled:
         p = p * (1 - lr * weight_decay)
@@ -184,15 +195,22 @@ def test_deep_copies_are_independent():
     assert p.tolist() != q.tolist()
 
 
-@pytest.mark.parametrize("make, error, message", [
-    (lambda: torch.optim.SGD([], lr=0.1), ValueError, "empty parameter list"),
-    (lambda: torch.optim.SGD(torch.ones(1), lr=0.1), TypeError, "iterable of Tensors"),
-    (lambda: torch.optim.SGD([1.0], lr=0.1), TypeError, "can only optimize Tensors"),
-    (lambda: torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=-1), ValueError, "Invalid learning rate"),
-    (lambda: torch.optim.Adam([nn.Parameter(torch.ones(1))], betas=(1.0, 0.9)), ValueError, "beta parameter at index 0"),
-    (lambda: torch.optim.SGD([nn.Parameter(torch.ones(1))], nesterov=True), ValueError, "Nesterov"),
-    (lambda: torch.optim.SGD([nn.Parameter(torch.ones(1)) * 2]), ValueError, "non-leaf"),
-])
+@pytest.mark.parametrize(
+    "make, error, message",
+    [
+        (lambda: torch.optim.SGD([], lr=0.1), ValueError, "empty parameter list"),
+        (lambda: torch.optim.SGD(torch.ones(1), lr=0.1), TypeError, "iterable of Tensors"),
+        (lambda: torch.optim.SGD([1.0], lr=0.1), TypeError, "can only optimize Tensors"),
+        (lambda: torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=-1), ValueError, "Invalid learning rate"),
+        (
+            lambda: torch.optim.Adam([nn.Parameter(torch.ones(1))], betas=(1.0, 0.9)),
+            ValueError,
+            "beta parameter at index 0",
+        ),
+        (lambda: torch.optim.SGD([nn.Parameter(torch.ones(1))], nesterov=True), ValueError, "Nesterov"),
+        (lambda: torch.optim.SGD([nn.Parameter(torch.ones(1)) * 2]), ValueError, "non-leaf"),
+    ],
+)
 def test_wrong_arguments_are_refused(make, error, message):
     with pytest.raises(error, match=message):
         make()

@@ -67,16 +67,19 @@ def test_scheduler_before_optimizer_warns():
         s.step()
 
 
-@pytest.mark.parametrize("make, message", [
-    (lambda s, o: s.OneCycleLR(o, 0.1), "total_steps OR"),
-    (lambda s, o: s.OneCycleLR(o, 0.1, total_steps=0), "positive integer total_steps"),
-    (lambda s, o: s.OneCycleLR(o, [0.1, 0.2], total_steps=5), "for max_lr"),
-    (lambda s, o: s.OneCycleLR(o, 0.1, total_steps=5, anneal_strategy="no"), "anneal_strategy"),
-    (lambda s, o: s.LinearLR(o, 0.0), "Starting multiplicative"),
-    (lambda s, o: s.ReduceLROnPlateau(o, "mini"), "mode mini"),
-    (lambda s, o: s.ReduceLROnPlateau(o, factor=1.0), "Factor"),
-    (lambda s, o: s.SequentialLR(o, [s.StepLR(o, 1)], [1]), "milestone"),
-])
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda s, o: s.OneCycleLR(o, 0.1), "total_steps OR"),
+        (lambda s, o: s.OneCycleLR(o, 0.1, total_steps=0), "positive integer total_steps"),
+        (lambda s, o: s.OneCycleLR(o, [0.1, 0.2], total_steps=5), "for max_lr"),
+        (lambda s, o: s.OneCycleLR(o, 0.1, total_steps=5, anneal_strategy="no"), "anneal_strategy"),
+        (lambda s, o: s.LinearLR(o, 0.0), "Starting multiplicative"),
+        (lambda s, o: s.ReduceLROnPlateau(o, "mini"), "mode mini"),
+        (lambda s, o: s.ReduceLROnPlateau(o, factor=1.0), "Factor"),
+        (lambda s, o: s.SequentialLR(o, [s.StepLR(o, 1)], [1]), "milestone"),
+    ],
+)
 def test_wrong_options_are_refused(make, message):
     import facula
 

@@ -15,16 +15,39 @@ import pytest
 import facula as torch
 
 nn = torch.nn
-DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.int8, torch.int16,
-          torch.int32, torch.int64, torch.uint8, torch.bool]
+DTYPES = [
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.complex64,
+    torch.complex128,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+    torch.bool,
+]
 PEER = os.environ.get("FACULA_PEER") or next(
-    (str(p) for p in (Path(__file__).resolve().parents[2] / ".peer/bin/python", Path("/opt/torchenv/bin/python")) if p.exists()), None)
+    (
+        str(p)
+        for p in (Path(__file__).resolve().parents[2] / ".peer/bin/python", Path("/opt/torchenv/bin/python"))
+        if p.exists()
+    ),
+    None,
+)
 needs_peer = pytest.mark.skipif(PEER is None, reason="PyTorch is not installed (make bench installs it)")
 
 
 def same(a, b):
     if torch.is_tensor(a):
-        assert type(a) is type(b) and a.dtype == b.dtype and a.shape == b.shape and a.requires_grad == b.requires_grad
+        assert (
+            type(a) is type(b)
+            and a.dtype == b.dtype
+            and a.shape == b.shape
+            and a.requires_grad == b.requires_grad
+        )
         assert a.tolist() == b.tolist()
     elif isinstance(a, dict):
         assert type(a) is type(b) and list(a) == list(b)
@@ -48,16 +71,34 @@ def round_trip(x):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_dtype_and_layout(dtype):
     base = (torch.arange(24) % 2 if dtype == torch.bool else torch.arange(24)).to(dtype).view(4, 6)
-    for t in (base, base.t(), base[1:3, ::2], base[0, 0], base[:0], torch.empty(0, dtype=dtype), base[:1].expand(5, 6)):
+    for t in (
+        base,
+        base.t(),
+        base[1:3, ::2],
+        base[0, 0],
+        base[:0],
+        torch.empty(0, dtype=dtype),
+        base[:1].expand(5, 6),
+    ):
         same(t.detach(), round_trip(t.detach()))
         assert round_trip(t).stride() == t.stride()
 
 
 def test_containers_numbers_and_parameters():
     ordered = collections.OrderedDict(b=torch.ones(2), a=[1, 2.5, None, True, "text", b"bytes", 1 + 2j])
-    x = {"o": ordered, 3: (torch.zeros(1), {"s": {1, 2}}), "size": torch.Size([2, 3]), "dtype": torch.bfloat16, "big": 2**80,
-         "p": nn.Parameter(torch.ones(3)), "frozen": nn.Parameter(torch.ones(3), requires_grad=False), "rng": torch.get_rng_state(),
-         "count": collections.Counter([1, 1, 2]), "device": torch.device("cpu"), "inf": float("inf")}
+    x = {
+        "o": ordered,
+        3: (torch.zeros(1), {"s": {1, 2}}),
+        "size": torch.Size([2, 3]),
+        "dtype": torch.bfloat16,
+        "big": 2**80,
+        "p": nn.Parameter(torch.ones(3)),
+        "frozen": nn.Parameter(torch.ones(3), requires_grad=False),
+        "rng": torch.get_rng_state(),
+        "count": collections.Counter([1, 1, 2]),
+        "device": torch.device("cpu"),
+        "inf": float("inf"),
+    }
     same(x, round_trip(x))
 
 
@@ -104,7 +145,9 @@ class Custom:
 def test_other_objects_are_refused_by_name(tmp_path):
     path = tmp_path / "c.pt"
     torch.save({"x": Custom()}, path)
-    with pytest.raises(pickle.UnpicklingError, match=r"holds a .*test_serialization\.Custom, which is neither tensor"):
+    with pytest.raises(
+        pickle.UnpicklingError, match=r"holds a .*test_serialization\.Custom, which is neither tensor"
+    ):
         torch.load(path)
     assert isinstance(torch.load(path, weights_only=False)["x"], Custom)
 
@@ -149,7 +192,12 @@ def test_a_tensor_outside_of_its_storage_is_refused(tmp_path):
     with zipfile.ZipFile(path, "w") as z:
         for n, d in records.items():
             # The size: a 1-tuple of the small integer 8, twice (storage and shape); the last is the shape's.
-            z.writestr(n, d[: d.rindex(b"K\x08\x85")] + b"K\x50\x85" + d[d.rindex(b"K\x08\x85") + 3 :] if n.endswith("data.pkl") else d)
+            z.writestr(
+                n,
+                d[: d.rindex(b"K\x08\x85")] + b"K\x50\x85" + d[d.rindex(b"K\x08\x85") + 3 :]
+                if n.endswith("data.pkl")
+                else d,
+            )
     with pytest.raises(pickle.UnpicklingError, match="outside of its storage of 8 elements"):
         torch.load(path)
 
@@ -181,19 +229,22 @@ def content(torch):
     with torch.no_grad():
         for k, p in enumerate(model.parameters()):
             p.copy_(torch.arange(p.numel(), dtype=torch.float32).view(p.shape) + k)
-    optimizer = torch.optim.AdamW([{"params": model[0].parameters()}, {"params": model[1].parameters(), "lr": 0.5}], lr=0.25)
-    for p in model.parameters():
+    optimizer = torch.optim.AdamW([{"params": model[0].parameters()}, {"params": model[1].parameters(),
+    "lr": 0.5}], lr=0.25) for p in model.parameters():
         p.grad = torch.ones_like(p)
     optimizer.step()
     sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     sgd.step()
-    dtypes = [torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.int8, torch.int64, torch.uint8, torch.bool]
-    return {"view": f.t()[1:], "all": [torch.arange(4).to(d) for d in dtypes], "model": model.state_dict(), "o": optimizer.state_dict(),
-            "sgd": sgd.state_dict(), "p": torch.nn.Parameter(torch.ones(2)), "n": [1, 2.5, None, "s", (1,)], "size": f.shape,
-            "t": torch.float16, "od": collections.OrderedDict(a=1)}
+    dtypes = [torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.int8, torch.int64,
+    torch.uint8, torch.bool] return {"view": f.t()[1:], "all": [torch.arange(4).to(d) for d in dtypes],
+    "model": model.state_dict(), "o": optimizer.state_dict(), "sgd": sgd.state_dict(), "p":
+    torch.nn.Parameter(torch.ones(2)), "n": [1, 2.5, None, "s", (1,)], "size": f.shape, "t": torch.float16,
+    "od": collections.OrderedDict(a=1)}
 def facts(torch, x):
     if isinstance(x, torch.Tensor):
-        return [type(x).__name__, str(x.dtype).split(".")[1], list(x.shape), [str(v) for v in x.detach().to(torch.complex128).reshape(-1).tolist()] if x.dtype != torch.bfloat16 else x.float().tolist(), x.requires_grad]
+        return [type(x).__name__, str(x.dtype).split(".")[1], list(x.shape), [str(v) for v in
+        x.detach().to(torch.complex128).reshape(-1).tolist()] if x.dtype != torch.bfloat16 else
+        x.float().tolist(), x.requires_grad]
     if isinstance(x, dict):
         return [[str(k), facts(torch, v)] for k, v in x.items()]
     if isinstance(x, (list, tuple)):
@@ -215,7 +266,9 @@ def into_optimizer(torch, x):
 
 
 def peer(script):
-    return subprocess.run([PEER, "-W", "ignore", "-c", CONTENT + script], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        [PEER, "-W", "ignore", "-c", CONTENT + script], capture_output=True, text=True, check=True
+    ).stdout
 
 
 @needs_peer
@@ -224,7 +277,10 @@ def test_pytorch_reads_our_files_and_goes_on_from_them(tmp_path):
     exec(CONTENT, here)
     mine = here["content"](torch)
     torch.save(mine, tmp_path / "ours.pt")
-    printed = peer(f"import torch; x = torch.load({str(tmp_path / 'ours.pt')!r}); print(facts(torch, x)); print(into_optimizer(torch, x))")
+    printed = peer(
+        f"import torch; x = torch.load({str(tmp_path / 'ours.pt')!r}); print(facts(torch, x)); "
+        f"print(into_optimizer(torch, x))"
+    )
     expected = [str(here["facts"](torch, mine)), str(here["into_optimizer"](torch, mine))]
     assert printed.replace("torch.", "facula.").splitlines() == expected
 
@@ -234,9 +290,15 @@ def test_we_read_pytorchs_files_and_go_on_from_them(tmp_path):
     here = {}
     exec(CONTENT, here)
     path = str(tmp_path / "theirs.pt")
-    printed = peer(f"import torch; x = content(torch); torch.save(x, {path!r}); print(facts(torch, x)); print(into_optimizer(torch, x))")
+    printed = peer(
+        f"import torch; x = content(torch); torch.save(x, {path!r}); print(facts(torch, x)); "
+        f"print(into_optimizer(torch, x))"
+    )
     loaded = torch.load(path)
-    assert printed.replace("torch.", "facula.").splitlines() == [str(here["facts"](torch, loaded)), str(here["into_optimizer"](torch, loaded))]
+    assert printed.replace("torch.", "facula.").splitlines() == [
+        str(here["facts"](torch, loaded)),
+        str(here["into_optimizer"](torch, loaded)),
+    ]
 
 
 def test_disk_space_is_that_of_the_elements(tmp_path):

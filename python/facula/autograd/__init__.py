@@ -11,8 +11,22 @@ from .anomaly_mode import detect_anomaly, set_detect_anomaly
 from .function import Function, FunctionCtx
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 
-__all__ = ["Function", "FunctionCtx", "GradcheckError", "Variable", "backward", "detect_anomaly", "enable_grad", "grad", "gradcheck",
-           "gradgradcheck", "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled"]
+__all__ = [
+    "Function",
+    "FunctionCtx",
+    "GradcheckError",
+    "Variable",
+    "backward",
+    "detect_anomaly",
+    "enable_grad",
+    "grad",
+    "gradcheck",
+    "gradgradcheck",
+    "inference_mode",
+    "no_grad",
+    "set_detect_anomaly",
+    "set_grad_enabled",
+]
 
 Tensor = _C.Tensor
 Variable = Tensor
@@ -29,9 +43,17 @@ def _or_none(x: Any, n: int) -> list | None:
     return None if not x or (len(x) == n and all(g is None for g in x)) else x
 
 
-def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False, *,
-             inputs: Any = None) -> None:
-    """Adds the gradients of ``tensors``, weighted by ``grad_tensors``, to ``.grad`` of the leaves, or of ``inputs`` alone."""
+def backward(
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    *,
+    inputs: Any = None,
+) -> None:
+    """Adds the gradients of ``tensors``, weighted by ``grad_tensors``, to ``.grad`` of the leaves, or of
+    ``inputs`` alone.
+    """
     tensors = _list(tensors)
     if inputs is not None:
         inputs = _list(inputs)
@@ -40,16 +62,33 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
     _C.backward(tensors, _or_none(grad_tensors, len(tensors)), retain_graph, create_graph, inputs)
 
 
-def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
-         allow_unused: bool | None = None, is_grads_batched: bool = False, materialize_grads: bool = False) -> tuple[Tensor, ...]:
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Tensor, ...]:
     """The gradients of ``outputs``, weighted by ``grad_outputs``, for ``inputs``; nothing is accumulated."""
     if is_grads_batched:
-        raise NotImplementedError("grad: is_grads_batched=True is not supported; call grad once for each of the batch")
+        raise NotImplementedError(
+            "grad: is_grads_batched=True is not supported; call grad once for each of the batch"
+        )
     if materialize_grads and allow_unused is False:
-        raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
+        raise ValueError(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
+            "allow_unused=False."
+        )
     outputs, inputs = _list(outputs), _list(inputs)
     unused = materialize_grads if allow_unused is None else allow_unused
-    result = _C.grad(outputs, inputs, _or_none(grad_outputs, len(outputs)), retain_graph, create_graph, unused)
+    result = _C.grad(
+        outputs, inputs, _or_none(grad_outputs, len(outputs)), retain_graph, create_graph, unused
+    )
     if materialize_grads and any(g is None for g in result):
-        result = tuple(_C.functions.zeros_like(x, requires_grad=True) if g is None else g for g, x in zip(result, inputs))
+        result = tuple(
+            _C.functions.zeros_like(x, requires_grad=True) if g is None else g for g, x in zip(result, inputs)
+        )
     return result

@@ -1,4 +1,6 @@
-"""Anomaly detection: an error of backward, or a NaN it makes, is reported with the line of the forward call."""
+"""Anomaly detection: an error of backward, or a NaN it makes, is reported with the line of the forward
+call.
+"""
 
 from __future__ import annotations
 

@@ -29,8 +29,11 @@ class Function(FunctionCtx):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        raise NotImplementedError("You must implement either the backward or vjp method for your custom autograd.Function to use it "
-                                  "with backward mode AD.")
+        raise NotImplementedError(
+            "You must implement either the backward or vjp method for your custom autograd.Function to "
+            "use it "
+            "with backward mode AD."
+        )
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
@@ -44,7 +47,9 @@ class _Once(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable")
+        raise RuntimeError(
+            "trying to differentiate twice a function that was marked with @once_differentiable"
+        )
 
 
 def once_differentiable(backward: Callable) -> Callable:
@@ -57,7 +62,11 @@ def once_differentiable(backward: Callable) -> Callable:
         if not _C.is_grad_enabled() or not any(isinstance(g, Tensor) and g.requires_grad for g in grads):
             return result
         items = result if isinstance(result, tuple) else (result,)
-        at = [k for k, g in enumerate(items) if isinstance(g, Tensor) and (g.is_floating_point() or g.is_complex())]
+        at = [
+            k
+            for k, g in enumerate(items)
+            if isinstance(g, Tensor) and (g.is_floating_point() or g.is_complex())
+        ]
         guarded = _Once.apply(*(items[k].detach().requires_grad_() for k in at)) if at else ()
         replaced = dict(zip(at, guarded))
         items = tuple(replaced.get(k, g) for k, g in enumerate(items))

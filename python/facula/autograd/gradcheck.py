@@ -1,13 +1,14 @@
 """Gradients against finite differences.
 
-Both are written as real matrices: each real number of an input (a complex one has two) by each real number of an output. With a
-cotangent g, a gradient is d Re(conj(g) * output) / d Re(input) + i d Re(conj(g) * output) / d Im(input).
+Both are written as real matrices: each real number of an input (a complex one has two) by each real number
+of an output. With a cotangent g, a gradient is d Re(conj(g) * output) / d Re(input) + i d Re(conj(g) *
+output) / d Im(input).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from .. import _C
@@ -63,8 +64,16 @@ def _analytical(y: Tensor, inputs: list[Tensor]) -> list[list[list[float]]]:
             grads = _C.grad([y], inputs, [cotangent], True, False, True)
             for g, x in zip(grads, inputs):
                 if g is not None and (g.shape != x.shape or g.dtype != x.dtype):
-                    raise GradcheckError(f"the gradient has shape {list(g.shape)} and {g.dtype}, its input {list(x.shape)} and {x.dtype}")
-            columns.append([[0.0] * (x.numel() * (2 if x.is_complex() else 1)) if g is None else _reals(g) for g, x in zip(grads, inputs)])
+                    raise GradcheckError(
+                        f"the gradient has shape {list(g.shape)} and {g.dtype}, its input {list(x.shape)} "
+                        f"and {x.dtype}"
+                    )
+            columns.append(
+                [
+                    [0.0] * (x.numel() * (2 if x.is_complex() else 1)) if g is None else _reals(g)
+                    for g, x in zip(grads, inputs)
+                ]
+            )
     return columns
 
 
@@ -84,7 +93,16 @@ def _table(m: list[list[float]]) -> str:
     return "\n    ".join(shown + (["..."] if len(m) > 8 else []))
 
 
-def _compare(numerical: list[list[float]], analytical: list[list[float]], x: Tensor, y: Tensor, k: int, n: int, atol: float, rtol: float) -> None:
+def _compare(
+    numerical: list[list[float]],
+    analytical: list[list[float]],
+    x: Tensor,
+    y: Tensor,
+    k: int,
+    n: int,
+    atol: float,
+    rtol: float,
+) -> None:
     worst, at = -1.0, (0, 0)
     for i, (row_n, row_a) in enumerate(zip(numerical, analytical)):
         for j, (a, b) in enumerate(zip(row_n, row_a)):
@@ -95,19 +113,37 @@ def _compare(numerical: list[list[float]], analytical: list[list[float]], x: Ten
         return
     i, j = at
     raise GradcheckError(
-        f"Jacobian mismatch for output {n} with respect to input {k}: d output{_place(y, j)} / d input{_place(x, i)} is "
+        f"Jacobian mismatch for output {n} with respect to input {k}: d output{_place(y, j)} / d "
+        f"input{_place(x, i)} is "
         f"{numerical[i][j]:.8g} by finite differences and {analytical[i][j]:.8g} by backward.\n"
-        f"  input {k}: shape {list(x.shape)}, {x.dtype}; output {n}: shape {list(y.shape)}, {y.dtype}; atol {atol}, rtol {rtol}\n"
-        f"  numerical (a row for each number of the input):\n    {_table(numerical)}\n  analytical:\n    {_table(analytical)}")
+        f"  input {k}: shape {list(x.shape)}, {x.dtype}; output {n}: shape {list(y.shape)}, {y.dtype}; "
+        f"atol {atol}, rtol {rtol}\n"
+        f"  numerical (a row for each number of the input):\n    {_table(numerical)}\n  analytical:\n    "
+        f"{_table(analytical)}"
+    )
 
 
-def gradcheck(func: Callable, inputs: Any, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3, raise_exception: bool = True,
-              nondet_tol: float = 0.0, check_undefined_grad: bool = True, check_grad_dtypes: bool = False, check_batched_grad: bool = False,
-              check_forward_ad: bool = False, check_backward_ad: bool = True, fast_mode: bool = False, masked: bool | None = None) -> bool:
+def gradcheck(
+    func: Callable,
+    inputs: Any,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_forward_ad: bool = False,
+    check_backward_ad: bool = True,
+    fast_mode: bool = False,
+    masked: bool | None = None,
+) -> bool:
     """Do the gradients of ``func(*inputs)`` agree with central differences?
 
-    Inputs that require gradients should be float64 or complex128. Every element is checked, also with ``fast_mode``; gradients
-    must be the same (up to ``nondet_tol``) when computed twice.
+    Inputs that require gradients should be float64 or complex128. Every element is checked, also with
+    ``fast_mode``; gradients must be the same (up to ``nondet_tol``) when computed twice.
     """
     try:
         return _gradcheck(func, inputs, eps, atol, rtol, nondet_tol)
@@ -121,15 +157,24 @@ def _gradcheck(func: Callable, inputs: Any, eps: float, atol: float, rtol: float
     inputs = _tensors(inputs)
     checked = [x for x in inputs if _differentiable(x) and x.requires_grad]
     if not checked:
-        raise ValueError("gradcheck expects at least one input tensor that requires gradient, but none of them have requires_grad=True.")
+        raise ValueError(
+            "gradcheck expects at least one input tensor that requires gradient, but none of them have "
+            "requires_grad=True."
+        )
     for k, x in enumerate(checked):
         if x.dtype not in (_C.float64, _C.complex128):
             import warnings
 
-            warnings.warn(f"Input #{k} requires gradient and is not a double precision floating point or complex. This check will likely "
-                          "fail if all the inputs are not of double precision floating point or complex.", stacklevel=4)
+            warnings.warn(
+                f"Input #{k} requires gradient and is not a double precision floating point or complex. "
+                f"This check will likely "
+                "fail if all the inputs are not of double precision floating point or complex.",
+                stacklevel=4,
+            )
         if any(s == 0 and n > 1 for s, n in zip(x.stride(), x.shape)):
-            raise RuntimeError(f"gradcheck: input {k} has overlapping memory (a stride of 0); give a contiguous copy")
+            raise RuntimeError(
+                f"gradcheck: input {k} has overlapping memory (a stride of 0); give a contiguous copy"
+            )
 
     def outputs() -> tuple:
         return tuple(y for y in _tensors(func(*inputs)) if _differentiable(y))
@@ -145,7 +190,10 @@ def _gradcheck(func: Callable, inputs: Any, eps: float, atol: float, rtol: float
             for k in range(len(checked)):
                 for a, b in zip((v for c in columns for v in c[k]), (v for c in again for v in c[k])):
                     if not (abs(a - b) <= nondet_tol or (a != a and b != b)):
-                        raise GradcheckError(f"Backward is not reentrant: the gradient of output {n} for input {k} was {a:.8g}, then {b:.8g}")
+                        raise GradcheckError(
+                            f"Backward is not reentrant: the gradient of output {n} for input {k} was "
+                            f"{a:.8g}, then {b:.8g}"
+                        )
         for k, x in enumerate(checked):
             by_input = [row[n] for row in numerical[k]]
             if columns is None:
@@ -156,8 +204,19 @@ def _gradcheck(func: Callable, inputs: Any, eps: float, atol: float, rtol: float
     return True
 
 
-def gradgradcheck(func: Callable, inputs: Any, grad_outputs: Any = None, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3,
-                  gen_non_contig_grad_outputs: bool = False, raise_exception: bool = True, nondet_tol: float = 0.0, **_: Any) -> bool:
+def gradgradcheck(
+    func: Callable,
+    inputs: Any,
+    grad_outputs: Any = None,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    gen_non_contig_grad_outputs: bool = False,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    **_: Any,
+) -> bool:
     """Do the gradients of the gradients agree with finite differences?"""
     inputs = _tensors(inputs)
     ys = [y for y in _tensors(func(*inputs)) if _differentiable(y) and y.requires_grad]
@@ -180,5 +239,12 @@ def gradgradcheck(func: Callable, inputs: Any, grad_outputs: Any = None, *, eps:
         wanted = [x for x in given if _differentiable(x) and x.requires_grad]
         return tuple(g for g in _C.grad(outputs, wanted, list(weights), True, True, True) if g is not None)
 
-    return gradcheck(first_gradients, (*inputs, *cotangents), eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception,
-                     nondet_tol=nondet_tol)
+    return gradcheck(
+        first_gradients,
+        (*inputs, *cotangents),
+        eps=eps,
+        atol=atol,
+        rtol=rtol,
+        raise_exception=raise_exception,
+        nondet_tol=nondet_tol,
+    )

@@ -12,7 +12,9 @@ Tensor = _C.Tensor
 _f = _C.functions
 
 # Every operator bound to nn.functional is found here under its own name.
-globals().update({name: getattr(_C.nn_functional, name) for name in dir(_C.nn_functional) if not name.startswith("__")})
+globals().update(
+    {name: getattr(_C.nn_functional, name) for name in dir(_C.nn_functional) if not name.startswith("__")}
+)
 
 
 for _name in ("conv1d", "conv2d"):
@@ -65,7 +67,11 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
 def _last_dim(name: str, ndim: int) -> int:
     import warnings
 
-    warnings.warn(f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.", stacklevel=3)
+    warnings.warn(
+        f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as "
+        f"an argument.",
+        stacklevel=3,
+    )
     return 0 if ndim in (0, 1, 3) else 1
 
 
@@ -97,49 +103,110 @@ def _reduction(size_average: Any, reduce: Any, reduction: str) -> str:
     return "sum" if size_average is False else "mean"
 
 
-def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None, ignore_index: int = -100,
-                  reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0) -> Tensor:
-    """Cross-entropy of ``softmax(input)`` with class indices or probabilities ``target``. Input ``[C]`` or ``[N, C, ...]``."""
-    return _f.cross_entropy(input, target, weight, _reduction(size_average, reduce, reduction), ignore_index, label_smoothing)
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Cross-entropy of ``softmax(input)`` with class indices or probabilities ``target``. Input ``[C]`` or
+    ``[N, C, ...]``.
+    """
+    return _f.cross_entropy(
+        input, target, weight, _reduction(size_average, reduce, reduction), ignore_index, label_smoothing
+    )
 
 
-def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None, ignore_index: int = -100,
-             reduce: Any = None, reduction: str = "mean") -> Tensor:
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
     """Negative log-likelihood of log-probabilities ``input``."""
     return _f.nll_loss(input, target, weight, _reduction(size_average, reduce, reduction), ignore_index)
 
 
-def mse_loss(input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> Tensor:
+def mse_loss(
+    input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+) -> Tensor:
     """Mean squared error."""
     return _f.mse_loss(input, target, _reduction(size_average, reduce, reduction))
 
 
-def l1_loss(input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> Tensor:
+def l1_loss(
+    input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+) -> Tensor:
     """Mean absolute error."""
     return _f.l1_loss(input, target, _reduction(size_average, reduce, reduction))
 
 
-def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None,
-                                     reduce: Any = None, reduction: str = "mean", pos_weight: Tensor | None = None) -> Tensor:
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
     """Binary cross-entropy of ``sigmoid(input)``."""
-    return _f.binary_cross_entropy_with_logits(input, target, weight, _reduction(size_average, reduce, reduction), pos_weight)
+    return _f.binary_cross_entropy_with_logits(
+        input, target, weight, _reduction(size_average, reduce, reduction), pos_weight
+    )
 
 
-def max_pool2d(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
-               return_indices: bool = False) -> Any:
+def max_pool2d(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
     """Largest value of each window of ``[N, C, H, W]`` or ``[C, H, W]``."""
     f = _f.max_pool2d_with_indices if return_indices else _f.max_pool2d
     return f(input, kernel_size, [] if stride is None else stride, padding, dilation, ceil_mode)
 
 
-def avg_pool2d(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
-               divisor_override: int | None = None) -> Tensor:
+def avg_pool2d(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
     """Mean of each window of ``[N, C, H, W]`` or ``[C, H, W]``."""
-    return _C.nn_functional.avg_pool2d(input, kernel_size, [] if stride is None else stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return _C.nn_functional.avg_pool2d(
+        input,
+        kernel_size,
+        [] if stride is None else stride,
+        padding,
+        ceil_mode,
+        count_include_pad,
+        divisor_override,
+    )
 
 
-def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
-              scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
+def embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
     """Rows of ``weight`` picked by the integers of ``input``."""
     if max_norm is not None:
         raise NotImplementedError("embedding: max_norm is not supported; renormalise the weight yourself")
@@ -162,22 +229,37 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     return _C.nn_functional.one_hot(tensor, num_classes)
 
 
-def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None) -> Tensor:
+def normalize(
+    input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None
+) -> Tensor:
     """input divided by its p-norm along ``dim``."""
     return input / input.norm(p, dim, keepdim=True).clamp(min=eps).expand_as(input)
 
 
-def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-                                 is_causal: bool = False, scale: float | None = None) -> Tensor:
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
     """softmax(query key^T * scale + mask) value, over the last two dimensions.  Vaswani et al., 2017."""
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = (query * scale) @ key.transpose(-2, -1)
     if is_causal:
         if attn_mask is not None:
-            raise RuntimeError("scaled_dot_product_attention: explicit attn_mask should not be set when is_causal=True")
+            raise RuntimeError(
+                "scaled_dot_product_attention: explicit attn_mask should not be set when is_causal=True"
+            )
         keep = _f.ones([query.shape[-2], key.shape[-2]], dtype=_C.bool).tril()
         scores = scores.masked_fill(~keep, float("-inf"))
     elif attn_mask is not None:
-        scores = scores.masked_fill(~attn_mask, float("-inf")) if attn_mask.dtype == _C.bool else scores + attn_mask
+        scores = (
+            scores.masked_fill(~attn_mask, float("-inf"))
+            if attn_mask.dtype == _C.bool
+            else scores + attn_mask
+        )
     weights = softmax(scores, -1)
     return (dropout(weights, dropout_p) if dropout_p > 0 else weights) @ value

@@ -11,7 +11,16 @@ Tensor = _C.Tensor
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The factor that keeps the variance of activations after this nonlinearity."""
-    if nonlinearity in ("linear", "conv1d", "conv2d", "conv3d", "sigmoid", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"):
+    if nonlinearity in (
+        "linear",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "sigmoid",
+        "conv_transpose1d",
+        "conv_transpose2d",
+        "conv_transpose3d",
+    ):
         return 1.0
     if nonlinearity == "tanh":
         return 5.0 / 3
@@ -49,7 +58,14 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: obje
         return tensor.normal_(mean, std, generator=generator)
 
 
-def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: object = None) -> Tensor:
+def trunc_normal_(
+    tensor: Tensor,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    generator: object = None,
+) -> Tensor:
     """Normal numbers; those outside [a, b] are drawn again."""
     with _C.GradMode(False):
         tensor.normal_(mean, std, generator=generator)
@@ -57,7 +73,9 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
             outside = (tensor < a) | (tensor > b)
             if not bool(outside.any()):
                 return tensor
-            again = _C.functions.empty(list(tensor.shape), dtype=tensor.dtype).normal_(mean, std, generator=generator)
+            again = _C.functions.empty(list(tensor.shape), dtype=tensor.dtype).normal_(
+                mean, std, generator=generator
+            )
             tensor.copy_(_C.functions.where(outside, again, tensor))
 
 
@@ -94,7 +112,13 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: object = None) 
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / (fan_in + fan_out)), generator)
 
 
-def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: object = None) -> Tensor:
+def kaiming_uniform_(
+    tensor: Tensor,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: object = None,
+) -> Tensor:
     """He et al., 2015, uniform."""
     if 0 in tensor.shape:
         return tensor
@@ -102,8 +126,19 @@ def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonline
     return uniform_(tensor, -bound, bound, generator)
 
 
-def kaiming_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: object = None) -> Tensor:
+def kaiming_normal_(
+    tensor: Tensor,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: object = None,
+) -> Tensor:
     """He et al., 2015, normal."""
     if 0 in tensor.shape:
         return tensor
-    return normal_(tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(_calculate_correct_fan(tensor, mode)), generator)
+    return normal_(
+        tensor,
+        0.0,
+        calculate_gain(nonlinearity, a) / math.sqrt(_calculate_correct_fan(tensor, mode)),
+        generator,
+    )

@@ -14,21 +14,54 @@ _adam = _C.ops._adam_
 class Adam(Optimizer):
     """Steps scaled by running means of gradients and of their squares. ``weight_decay`` adds to the gradient.
 
-    Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014; ``amsgrad``: Reddi et al., 2018.
+    Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014; ``amsgrad``: Reddi et al.,
+    2018.
     """
 
-    def __init__(self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0,
-                 amsgrad: bool = False, *, foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
-                 differentiable: bool = False, fused: bool | None = None, decoupled_weight_decay: bool = False) -> None:
-        check_options(learning_rate=(lr, float(lr) >= 0), epsilon=(eps, eps >= 0), weight_decay=(weight_decay, weight_decay >= 0))
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
+    ) -> None:
+        check_options(
+            learning_rate=(lr, float(lr) >= 0),
+            epsilon=(eps, eps >= 0),
+            weight_decay=(weight_decay, weight_decay >= 0),
+        )
         for k, beta in enumerate(betas):
             if not 0.0 <= beta < 1.0:
                 raise ValueError(f"Invalid beta parameter at index {k}: {beta}")
         if differentiable:
-            raise NotImplementedError(f"{type(self).__name__}: differentiable=True is not supported; steps are not recorded")
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
-                                  "maximize": maximize, "foreach": foreach, "capturable": capturable, "differentiable": False,
-                                  "fused": fused, "decoupled_weight_decay": decoupled_weight_decay})
+            raise NotImplementedError(
+                f"{type(self).__name__}: differentiable=True is not supported; steps are not recorded"
+            )
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "betas": betas,
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "amsgrad": amsgrad,
+                "maximize": maximize,
+                "foreach": foreach,
+                "capturable": capturable,
+                "differentiable": False,
+                "fused": fused,
+                "decoupled_weight_decay": decoupled_weight_decay,
+            },
+        )
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = self._loss_of(closure)
@@ -38,7 +71,9 @@ class Adam(Optimizer):
         return loss
 
     def _step_group(self, group: dict[str, Any]) -> None:
-        """One call for all parameters that have done equally many steps, which is nearly always all of them."""
+        """One call for all parameters that have done equally many steps, which is nearly always all of
+        them.
+        """
         by_step: dict[float, tuple[list, list, list, list, list]] = {}
         amsgrad = group["amsgrad"]
         for p in parameters_with_grad(group, type(self).__name__):
@@ -59,8 +94,18 @@ class Adam(Optimizer):
                 lists[4].append(s["max_exp_avg_sq"])
         beta1, beta2 = (float(b) for b in group["betas"])
         for step, lists in by_step.items():
-            _adam(*lists, float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"], 1 - beta1**step, 1 - beta2**step,
-                  group["decoupled_weight_decay"], group["maximize"])
+            _adam(
+                *lists,
+                float(group["lr"]),
+                beta1,
+                beta2,
+                group["eps"],
+                group["weight_decay"],
+                1 - beta1**step,
+                1 - beta2**step,
+                group["decoupled_weight_decay"],
+                group["maximize"],
+            )
 
     # The number of steps is a float here and, as in PyTorch, a tensor in a state_dict.
 
@@ -77,8 +122,32 @@ class AdamW(Adam):
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2017.
     """
 
-    def __init__(self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-                 weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None,
-                 capturable: bool = False, differentiable: bool = False, fused: bool | None = None) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize, capturable=capturable,
-                         differentiable=differentiable, fused=fused, decoupled_weight_decay=True)
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            foreach=foreach,
+            maximize=maximize,
+            capturable=capturable,
+            differentiable=differentiable,
+            fused=fused,
+            decoupled_weight_decay=True,
+        )

@@ -1,6 +1,8 @@
-"""Schedules of learning rates. Call ``step()`` after each optimizer step, or each epoch, as the schedule counts.
+"""Schedules of learning rates. Call ``step()`` after each optimizer step, or each epoch, as the schedule
+counts.
 
-Every schedule sets ``lr`` of its optimizer's groups from the current ``lr`` or from ``initial_lr``, the rate at its start.
+Every schedule sets ``lr`` of its optimizer's groups from the current ``lr`` or from ``initial_lr``, the
+rate at its start.
 """
 
 from __future__ import annotations
@@ -14,8 +16,19 @@ from typing import Any
 
 from .optimizer import Optimizer
 
-__all__ = ["LRScheduler", "LambdaLR", "StepLR", "MultiStepLR", "ExponentialLR", "CosineAnnealingLR", "LinearLR", "ConstantLR",
-           "SequentialLR", "OneCycleLR", "ReduceLROnPlateau"]
+__all__ = [
+    "LRScheduler",
+    "LambdaLR",
+    "StepLR",
+    "MultiStepLR",
+    "ExponentialLR",
+    "CosineAnnealingLR",
+    "LinearLR",
+    "ConstantLR",
+    "SequentialLR",
+    "OneCycleLR",
+    "ReduceLROnPlateau",
+]
 
 
 def _for_groups(value: Any, optimizer: Optimizer, name: str) -> list:
@@ -23,7 +36,10 @@ def _for_groups(value: Any, optimizer: Optimizer, name: str) -> list:
     if not isinstance(value, (list, tuple)):
         return [value] * len(optimizer.param_groups)
     if len(value) != len(optimizer.param_groups):
-        raise ValueError(f"expected {len(optimizer.param_groups)} values for {name}, one for each parameter group, got {len(value)}")
+        raise ValueError(
+            f"expected {len(optimizer.param_groups)} values for {name}, one for each parameter group, got "
+            f"{len(value)}"
+        )
     return list(value)
 
 
@@ -38,7 +54,9 @@ class LRScheduler:
             if last_epoch == -1:
                 group.setdefault("initial_lr", group["lr"])
             elif "initial_lr" not in group:
-                raise KeyError(f"param 'initial_lr' is not specified in param_groups[{k}] when resuming an optimizer")
+                raise KeyError(
+                    f"param 'initial_lr' is not specified in param_groups[{k}] when resuming an optimizer"
+                )
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self.last_epoch = last_epoch
         self._step_count = 0
@@ -63,8 +81,13 @@ class LRScheduler:
             import warnings
 
             self._warned = True
-            warnings.warn("Detected call of `lr_scheduler.step()` before `optimizer.step()`. You should call them in the opposite order; "
-                          "otherwise the first value of the learning rate schedule is skipped.", UserWarning, stacklevel=2)
+            warnings.warn(
+                "Detected call of `lr_scheduler.step()` before `optimizer.step()`. You should call them "
+                "in the opposite order; "
+                "otherwise the first value of the learning rate schedule is skipped.",
+                UserWarning,
+                stacklevel=2,
+            )
         if epoch is None:
             self.last_epoch += 1
             rates = self.get_lr()
@@ -100,7 +123,9 @@ class LambdaLR(LRScheduler):
     def state_dict(self) -> dict[str, Any]:
         """Without functions; the attributes of callable objects are kept."""
         state = super().state_dict()
-        state["lr_lambdas"] = [None if isinstance(f, types.FunctionType) else f.__dict__.copy() for f in self.lr_lambdas]
+        state["lr_lambdas"] = [
+            None if isinstance(f, types.FunctionType) else f.__dict__.copy() for f in self.lr_lambdas
+        ]
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -115,7 +140,9 @@ class LambdaLR(LRScheduler):
 class StepLR(LRScheduler):
     """Times ``gamma`` every ``step_size`` epochs."""
 
-    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
+    def __init__(
+        self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
@@ -131,7 +158,9 @@ class StepLR(LRScheduler):
 class MultiStepLR(LRScheduler):
     """Times ``gamma`` at each of the milestones."""
 
-    def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1) -> None:
+    def __init__(
+        self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
         self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
@@ -160,7 +189,9 @@ class ExponentialLR(LRScheduler):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """Half a cosine from the initial rate to ``eta_min`` in ``T_max`` epochs, then up again.  Loshchilov and Hutter, 2016."""
+    """Half a cosine from the initial rate to ``eta_min`` in ``T_max`` epochs, then up again.  Loshchilov
+    and Hutter, 2016.
+    """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
         self.T_max, self.eta_min = T_max, eta_min
@@ -171,10 +202,14 @@ class CosineAnnealingLR(LRScheduler):
             return self._current()
         if self._step_count == 1:
             return self._get_closed_form_lr()
-        if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # the previous rate was eta_min: no ratio to it
+        if (self.last_epoch - 1 - self.T_max) % (
+            2 * self.T_max
+        ) == 0:  # the previous rate was eta_min: no ratio to it
             rise = (1 - math.cos(math.pi / self.T_max)) / 2
             return [lr + (base - self.eta_min) * rise for base, lr in zip(self.base_lrs, self._current())]
-        ratio = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / (1 + math.cos(math.pi * (self.last_epoch - 1) / self.T_max))
+        ratio = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / (
+            1 + math.cos(math.pi * (self.last_epoch - 1) / self.T_max)
+        )
         return [ratio * (lr - self.eta_min) + self.eta_min for lr in self._current()]
 
     def _get_closed_form_lr(self) -> list[float]:
@@ -185,10 +220,18 @@ class CosineAnnealingLR(LRScheduler):
 class LinearLR(LRScheduler):
     """A factor that goes from ``start_factor`` to ``end_factor`` in ``total_iters`` epochs, and stays."""
 
-    def __init__(self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5,
-                 last_epoch: int = -1) -> None:
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        start_factor: float = 1.0 / 3,
+        end_factor: float = 1.0,
+        total_iters: int = 5,
+        last_epoch: int = -1,
+    ) -> None:
         if not 0 < start_factor <= 1.0:
-            raise ValueError("Starting multiplicative factor expected to be greater than 0 and less or equal to 1.")
+            raise ValueError(
+                "Starting multiplicative factor expected to be greater than 0 and less or equal to 1."
+            )
         if not 0 <= end_factor <= 1.0:
             raise ValueError("Ending multiplicative factor expected to be between 0 and 1.")
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
@@ -205,13 +248,18 @@ class LinearLR(LRScheduler):
 
     def _get_closed_form_lr(self) -> list[float]:
         done = min(self.total_iters, self.last_epoch) / self.total_iters
-        return [base * (self.start_factor + (self.end_factor - self.start_factor) * done) for base in self.base_lrs]
+        return [
+            base * (self.start_factor + (self.end_factor - self.start_factor) * done)
+            for base in self.base_lrs
+        ]
 
 
 class ConstantLR(LRScheduler):
     """Times ``factor`` for the first ``total_iters`` epochs."""
 
-    def __init__(self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
+    def __init__(
+        self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1
+    ) -> None:
         if not 0 <= factor <= 1.0:
             raise ValueError("Constant multiplicative factor expected to be between 0 and 1.")
         self.factor, self.total_iters = factor, total_iters
@@ -220,7 +268,11 @@ class ConstantLR(LRScheduler):
     def get_lr(self) -> list[float]:
         if self.last_epoch == 0:
             return [lr * self.factor for lr in self._current()]
-        return [lr / self.factor for lr in self._current()] if self.last_epoch == self.total_iters else self._current()
+        return (
+            [lr / self.factor for lr in self._current()]
+            if self.last_epoch == self.total_iters
+            else self._current()
+        )
 
     def _get_closed_form_lr(self) -> list[float]:
         return [base * (self.factor if self.last_epoch < self.total_iters else 1) for base in self.base_lrs]
@@ -229,19 +281,34 @@ class ConstantLR(LRScheduler):
 class SequentialLR(LRScheduler):
     """One schedule after the other; the next begins, from its own epoch 0, at each of the milestones."""
 
-    def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_epoch: int = -1) -> None:
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        schedulers: Sequence[LRScheduler],
+        milestones: Sequence[int],
+        last_epoch: int = -1,
+    ) -> None:
         if not schedulers:
-            raise ValueError("SequentialLR expects at least one scheduler to be chained, but got no scheduler.")
+            raise ValueError(
+                "SequentialLR expects at least one scheduler to be chained, but got no scheduler."
+            )
         for k, s in enumerate(schedulers):
             if s.optimizer is not optimizer:
-                raise ValueError(f"SequentialLR expects all schedulers to belong to its optimizer, but scheduler {k} does not")
+                raise ValueError(
+                    f"SequentialLR expects all schedulers to belong to its optimizer, but scheduler {k} "
+                    f"does not"
+                )
         if len(milestones) != len(schedulers) - 1:
-            raise ValueError(f"SequentialLR expects one milestone less than schedulers, but got {len(schedulers)} schedulers and "
-                             f"{len(milestones)} milestones")
+            raise ValueError(
+                f"SequentialLR expects one milestone less than schedulers, but got {len(schedulers)} "
+                f"schedulers and "
+                f"{len(milestones)} milestones"
+            )
         self.optimizer = optimizer
         self._schedulers, self._milestones = list(schedulers), list(milestones)
         self.last_epoch = last_epoch + 1
-        # Making the schedules has stepped each of them once: back to the initial rates, and step the first alone.
+        # Making the schedules has stepped each of them once: back to the initial rates, and step the first
+        # alone.
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"]
         for s in self._schedulers:
@@ -272,15 +339,29 @@ class SequentialLR(LRScheduler):
 
 
 class OneCycleLR(LRScheduler):
-    """Up from max_lr / div_factor to ``max_lr``, then down to max_lr / (div_factor * final_div_factor); momentum the other way.
+    """Up from max_lr / div_factor to ``max_lr``, then down to max_lr / (div_factor * final_div_factor);
+    momentum the other way.
 
     Steps count batches. Source: Smith and Topin, "Super-Convergence", 2017.
     """
 
-    def __init__(self, optimizer: Optimizer, max_lr: Any, total_steps: int | None = None, epochs: int | None = None,
-                 steps_per_epoch: int | None = None, pct_start: float = 0.3, anneal_strategy: str = "cos", cycle_momentum: bool = True,
-                 base_momentum: Any = 0.85, max_momentum: Any = 0.95, div_factor: float = 25.0, final_div_factor: float = 1e4,
-                 three_phase: bool = False, last_epoch: int = -1) -> None:
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        max_lr: Any,
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: Any = 0.85,
+        max_momentum: Any = 0.95,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
+        last_epoch: int = -1,
+    ) -> None:
         if total_steps is None:
             if epochs is None or steps_per_epoch is None:
                 raise ValueError("You must define either total_steps OR (epochs AND steps_per_epoch)")
@@ -293,12 +374,22 @@ class OneCycleLR(LRScheduler):
         if not isinstance(pct_start, float) or not 0 <= pct_start <= 1:
             raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
         if anneal_strategy not in ("cos", "linear"):
-            raise ValueError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
+            raise ValueError(
+                f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
+            )
         self.total_steps, self._anneal_func_type = total_steps, anneal_strategy
         peak = float(pct_start * total_steps) - 1
         ends = [(peak, "initial_lr", "max_lr", "max_momentum", "base_momentum")]
         if three_phase:
-            ends.append((float(2 * pct_start * total_steps) - 2, "max_lr", "initial_lr", "base_momentum", "max_momentum"))
+            ends.append(
+                (
+                    float(2 * pct_start * total_steps) - 2,
+                    "max_lr",
+                    "initial_lr",
+                    "base_momentum",
+                    "max_momentum",
+                )
+            )
             ends.append((total_steps - 1, "initial_lr", "min_lr", "max_momentum", "max_momentum"))
         else:
             ends.append((total_steps - 1, "max_lr", "min_lr", "base_momentum", "max_momentum"))
@@ -313,10 +404,15 @@ class OneCycleLR(LRScheduler):
         self.use_beta1 = "betas" in optimizer.defaults
         if cycle_momentum:
             if not self.use_beta1 and "momentum" not in optimizer.defaults:
-                raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
+                raise ValueError(
+                    "optimizer must support momentum or beta1 with `cycle_momentum` option enabled"
+                )
             if last_epoch == -1:
-                for group, low, high in zip(optimizer.param_groups, _for_groups(base_momentum, optimizer, "base_momentum"),
-                                            _for_groups(max_momentum, optimizer, "max_momentum")):
+                for group, low, high in zip(
+                    optimizer.param_groups,
+                    _for_groups(base_momentum, optimizer, "base_momentum"),
+                    _for_groups(max_momentum, optimizer, "max_momentum"),
+                ):
                     self._set_momentum(group, high)
                     group["max_momentum"], group["base_momentum"] = high, low
         super().__init__(optimizer, last_epoch)
@@ -335,7 +431,9 @@ class OneCycleLR(LRScheduler):
     def get_lr(self) -> list[float]:
         at = self.last_epoch
         if at > self.total_steps:
-            raise ValueError(f"Tried to step {at} times. The specified number of total steps is {self.total_steps}")
+            raise ValueError(
+                f"Tried to step {at} times. The specified number of total steps is {self.total_steps}"
+            )
         begin = 0.0
         for phase in self._schedule_phases:
             if at <= phase["end_step"] or phase is self._schedule_phases[-1]:
@@ -346,15 +444,29 @@ class OneCycleLR(LRScheduler):
         for group in self.optimizer.param_groups:
             rates.append(self._anneal(group[phase["start_lr"]], group[phase["end_lr"]], part))
             if self.cycle_momentum:
-                self._set_momentum(group, self._anneal(group[phase["start_momentum"]], group[phase["end_momentum"]], part))
+                self._set_momentum(
+                    group, self._anneal(group[phase["start_momentum"]], group[phase["end_momentum"]], part)
+                )
         return rates
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """Times ``factor`` when a metric, given to ``step(metric)``, has not improved for more than ``patience`` epochs."""
+    """Times ``factor`` when a metric, given to ``step(metric)``, has not improved for more than
+    ``patience`` epochs.
+    """
 
-    def __init__(self, optimizer: Optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10, threshold: float = 1e-4,
-                 threshold_mode: str = "rel", cooldown: int = 0, min_lr: Any = 0, eps: float = 1e-8) -> None:
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: Any = 0,
+        eps: float = 1e-8,
+    ) -> None:
         if factor >= 1.0:
             raise ValueError("Factor should be < 1.0.")
         if not isinstance(optimizer, Optimizer):
@@ -365,7 +477,12 @@ class ReduceLROnPlateau(LRScheduler):
             raise ValueError(f"threshold mode {threshold_mode} is unknown!")
         self.optimizer = optimizer
         self.mode, self.factor, self.patience = mode, factor, patience
-        self.threshold, self.threshold_mode, self.cooldown, self.eps = threshold, threshold_mode, cooldown, eps
+        self.threshold, self.threshold_mode, self.cooldown, self.eps = (
+            threshold,
+            threshold_mode,
+            cooldown,
+            eps,
+        )
         self.min_lrs = _for_groups(min_lr, optimizer, "min_lr")
         self.default_min_lr = self.min_lrs[0]
         self.last_epoch = 0

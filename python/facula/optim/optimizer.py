@@ -41,8 +41,8 @@ def _with_hooks(step: Callable) -> Callable:
 class Optimizer:
     """Holds parameters in groups, each with its options, and a state for each parameter.
 
-    Subclasses define ``step(closure=None)``. ``params`` is an iterable of tensors, of (name, tensor), or of dicts with
-    "params" and options that differ from ``defaults``.
+    Subclasses define ``step(closure=None)``. ``params`` is an iterable of tensors, of (name, tensor), or
+    of dicts with "params" and options that differ from ``defaults``.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -52,7 +52,10 @@ class Optimizer:
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
-            raise TypeError(f"params argument given to the optimizer should be an iterable of Tensors or dicts, but got {type(params).__name__}")
+            raise TypeError(
+                f"params argument given to the optimizer should be an iterable of Tensors or dicts, but "
+                f"got {type(params).__name__}"
+            )
         self.defaults = defaults
         self.state: defaultdict[Tensor, Any] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
@@ -91,30 +94,43 @@ class Optimizer:
         if isinstance(params, Tensor):
             params = [params]
         elif isinstance(params, (set, frozenset)):
-            raise TypeError("optimizer parameters need to be organized in ordered collections, but the ordering of tensors in sets "
-                            "will change between runs. Please use a list instead.")
+            raise TypeError(
+                "optimizer parameters need to be organized in ordered collections, but the ordering of "
+                "tensors in sets "
+                "will change between runs. Please use a list instead."
+            )
         params = list(params)
         names = [p[0] for p in params if isinstance(p, tuple)]
         if names:
             if len(names) != len(params):
-                raise ValueError("all optimizer params should be with/without names. Some param names are missing")
+                raise ValueError(
+                    "all optimizer params should be with/without names. Some param names are missing"
+                )
             params = [p[1] for p in params]
         group = {**param_group, "params": params}
         if names:
             group["param_names"] = names
         for p in params:
             if not isinstance(p, Tensor):
-                raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}")
+                raise TypeError(
+                    f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}"
+                )
             if not p.is_leaf and not getattr(p, "retains_grad", False):
                 raise ValueError("can't optimize a non-leaf Tensor")
         for key, default in self.defaults.items():
             if default is required and key not in group:
-                raise ValueError(f"parameter group didn't specify a value of required optimization parameter {key}")
+                raise ValueError(
+                    f"parameter group didn't specify a value of required optimization parameter {key}"
+                )
             group.setdefault(key, default)
         if len({id(p) for p in params}) != len(params):
             import warnings
 
-            warnings.warn("optimizer contains a parameter group with duplicate parameters; in future, this will cause an error", stacklevel=3)
+            warnings.warn(
+                "optimizer contains a parameter group with duplicate parameters; in future, this will "
+                "cause an error",
+                stacklevel=3,
+            )
         seen = {id(p) for g in self.param_groups for p in g["params"]}
         if any(id(p) in seen for p in params):
             raise ValueError("some parameters appear in more than one parameter group")
@@ -165,7 +181,12 @@ class Optimizer:
         for group in self.param_groups:
             for p in group["params"]:
                 numbers.setdefault(id(p), len(numbers))
-            groups.append({**{k: v for k, v in group.items() if k != "params"}, "params": [numbers[id(p)] for p in group["params"]]})
+            groups.append(
+                {
+                    **{k: v for k, v in group.items() if k != "params"},
+                    "params": [numbers[id(p)] for p in group["params"]],
+                }
+            )
         state = {numbers[id(p)]: self._export_state(s) for p, s in self.state.items() if id(p) in numbers}
         return {"state": state, "param_groups": groups}
 
@@ -173,11 +194,17 @@ class Optimizer:
         """Takes over a state_dict of an optimizer over parameters of the same number and order."""
         groups, saved_groups = self.param_groups, deepcopy(state_dict["param_groups"])
         if len(groups) != len(saved_groups):
-            raise ValueError(f"loaded state dict has a different number of parameter groups: {len(saved_groups)}, but the optimizer has {len(groups)}")
+            raise ValueError(
+                f"loaded state dict has a different number of parameter groups: {len(saved_groups)}, but "
+                f"the optimizer has {len(groups)}"
+            )
         for k, (group, saved) in enumerate(zip(groups, saved_groups)):
             if len(group["params"]) != len(saved["params"]):
-                raise ValueError(f"loaded state dict contains a parameter group that doesn't match the size of optimizer's group: group {k} has "
-                                 f"{len(saved['params'])} parameters, the optimizer's has {len(group['params'])}")
+                raise ValueError(
+                    f"loaded state dict contains a parameter group that doesn't match the size of "
+                    f"optimizer's group: group {k} has "
+                    f"{len(saved['params'])} parameters, the optimizer's has {len(group['params'])}"
+                )
         numbers = chain.from_iterable(g["params"] for g in saved_groups)
         by_number = dict(zip(numbers, chain.from_iterable(g["params"] for g in groups)))
         state: defaultdict[Any, Any] = defaultdict(dict)
@@ -188,7 +215,9 @@ class Optimizer:
             else:
                 state[number] = saved
         self.state = state
-        self.param_groups = [{**saved, "params": group["params"]} for group, saved in zip(groups, saved_groups)]
+        self.param_groups = [
+            {**saved, "params": group["params"]} for group, saved in zip(groups, saved_groups)
+        ]
         for group in self.param_groups:
             for key, default in self.defaults.items():
                 group.setdefault(key, default)
@@ -220,5 +249,8 @@ def parameters_with_grad(group: dict[str, Any], optimizer: str) -> Iterable[Tens
     params = [p for p in group["params"] if p.grad is not None]
     for p in params:
         if p.grad.shape != p.shape:
-            raise RuntimeError(f"{optimizer}: the gradient of a parameter of shape {list(p.shape)} has shape {list(p.grad.shape)}")
+            raise RuntimeError(
+                f"{optimizer}: the gradient of a parameter of shape {list(p.shape)} has shape "
+                f"{list(p.grad.shape)}"
+            )
     return params

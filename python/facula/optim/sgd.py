@@ -17,16 +17,43 @@ class SGD(Optimizer):
     Source: Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013.
     """
 
-    def __init__(self, params: Any, lr: Any = 1e-3, momentum: float = 0, dampening: float = 0, weight_decay: float = 0,
-                 nesterov: bool = False, *, maximize: bool = False, foreach: bool | None = None, differentiable: bool = False,
-                 fused: bool | None = None) -> None:
-        check_options(learning_rate=(lr, float(lr) >= 0), momentum=(momentum, momentum >= 0), weight_decay=(weight_decay, weight_decay >= 0))
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        check_options(
+            learning_rate=(lr, float(lr) >= 0),
+            momentum=(momentum, momentum >= 0),
+            weight_decay=(weight_decay, weight_decay >= 0),
+        )
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
         if differentiable:
             raise NotImplementedError("SGD: differentiable=True is not supported; steps are not recorded")
-        super().__init__(params, {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
-                                  "nesterov": nesterov, "maximize": maximize, "foreach": foreach, "differentiable": False, "fused": fused})
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "momentum": momentum,
+                "dampening": dampening,
+                "weight_decay": weight_decay,
+                "nesterov": nesterov,
+                "maximize": maximize,
+                "foreach": foreach,
+                "differentiable": False,
+                "fused": fused,
+            },
+        )
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = self._loss_of(closure)
@@ -38,7 +65,14 @@ class SGD(Optimizer):
     def _step_group(self, group: dict[str, Any]) -> None:
         params = parameters_with_grad(group, "SGD")
         momentum = group["momentum"]
-        options = (float(group["lr"]), group["weight_decay"], momentum, group["dampening"], group["nesterov"], group["maximize"])
+        options = (
+            float(group["lr"]),
+            group["weight_decay"],
+            momentum,
+            group["dampening"],
+            group["nesterov"],
+            group["maximize"],
+        )
         if not momentum:
             if params:
                 _sgd(params, [p.grad for p in params], [], *options, False)
@@ -49,4 +83,10 @@ class SGD(Optimizer):
             self.state[p]["momentum_buffer"] = _C.functions.zeros_like(p)
         for chosen, first in ((known, False), (new, True)):
             if chosen:
-                _sgd(chosen, [p.grad for p in chosen], [self.state[p]["momentum_buffer"] for p in chosen], *options, first)
+                _sgd(
+                    chosen,
+                    [p.grad for p in chosen],
+                    [self.state[p]["momentum_buffer"] for p in chosen],
+                    *options,
+                    first,
+                )

@@ -17,7 +17,11 @@ class Sequential(Module):
 
     def __init__(self, *args: Any) -> None:
         super().__init__()
-        named = args[0].items() if len(args) == 1 and isinstance(args[0], OrderedDict) else ((str(k), m) for k, m in enumerate(args))
+        named = (
+            args[0].items()
+            if len(args) == 1 and isinstance(args[0], OrderedDict)
+            else ((str(k), m) for k, m in enumerate(args))
+        )
         for name, module in named:
             self.add_module(name, module)
 
@@ -150,7 +154,9 @@ class ModuleDict(Module):
         return self._modules.values()
 
     def update(self, modules: Any) -> None:
-        for key, module in modules.items() if isinstance(modules, Mapping) or hasattr(modules, "items") else modules:
+        for key, module in (
+            modules.items() if isinstance(modules, Mapping) or hasattr(modules, "items") else modules
+        ):
             self[key] = module
 
 

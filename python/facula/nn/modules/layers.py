@@ -15,7 +15,6 @@ Tensor = _C.Tensor
 _empty = _C.functions.empty
 
 
-
 class Identity(Module):
     """Gives back its input; takes and ignores any arguments."""
 
@@ -57,7 +56,9 @@ class Linear(Module):
     Shape: ``[*, in_features]`` to ``[*, out_features]``; weight ``[out_features, in_features]``.
     """
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         self.weight = Parameter(_empty([out_features, in_features], dtype=dtype, device=device))
@@ -77,14 +78,28 @@ class Linear(Module):
         return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        )
 
 
 class _ConvNd(Module):
     _rank: int
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-                 groups: int = 1, bias: bool = True, padding_mode: str = "zeros", device: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
         if groups <= 0:
             raise ValueError("groups must be a positive integer")
@@ -93,13 +108,24 @@ class _ConvNd(Module):
         if out_channels % groups:
             raise ValueError("out_channels must be divisible by groups")
         if padding_mode != "zeros":
-            raise NotImplementedError(f"{type(self).__name__}: padding_mode '{padding_mode}' is not supported; 'zeros' is")
+            raise NotImplementedError(
+                f"{type(self).__name__}: padding_mode '{padding_mode}' is not supported; 'zeros' is"
+            )
 
         def tuple_of(x: Any) -> tuple[int, ...]:
             return (x,) * self._rank if isinstance(x, int) else tuple(x)
 
-        self.in_channels, self.out_channels, self.groups, self.padding_mode = in_channels, out_channels, groups, padding_mode
-        self.kernel_size, self.stride, self.dilation = tuple_of(kernel_size), tuple_of(stride), tuple_of(dilation)
+        self.in_channels, self.out_channels, self.groups, self.padding_mode = (
+            in_channels,
+            out_channels,
+            groups,
+            padding_mode,
+        )
+        self.kernel_size, self.stride, self.dilation = (
+            tuple_of(kernel_size),
+            tuple_of(stride),
+            tuple_of(dilation),
+        )
         if isinstance(padding, str):
             if padding not in ("same", "valid"):
                 raise ValueError(f"Invalid padding string '{padding}', should be one of 'valid', 'same'")
@@ -107,11 +133,16 @@ class _ConvNd(Module):
                 raise ValueError("padding='same' is not supported for strided convolutions")
             total = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size)]
             if padding == "same" and any(t % 2 for t in total):
-                raise NotImplementedError(f"{type(self).__name__}: padding='same' needs odd effective kernel sizes, got {self.kernel_size}")
+                raise NotImplementedError(
+                    f"{type(self).__name__}: padding='same' needs odd effective kernel sizes, "
+                    f"got {self.kernel_size}"
+                )
             self.padding = tuple(t // 2 for t in total) if padding == "same" else (0,) * self._rank
         else:
             self.padding = tuple_of(padding)
-        self.weight = Parameter(_empty([out_channels, in_channels // groups, *self.kernel_size], dtype=dtype, device=device))
+        self.weight = Parameter(
+            _empty([out_channels, in_channels // groups, *self.kernel_size], dtype=dtype, device=device)
+        )
         if bias:
             self.bias = Parameter(_empty([out_channels], dtype=dtype, device=device))
         else:
@@ -127,7 +158,9 @@ class _ConvNd(Module):
                 init.uniform_(self.bias, -bound, bound)
 
     def extra_repr(self) -> str:
-        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        text = (
+            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        )
         if any(self.padding):
             text += f", padding={self.padding}"
         if any(d != 1 for d in self.dilation):
@@ -159,16 +192,30 @@ class _BatchNorm(Module):
     _version = 2
     _ranks: tuple[int, ...]
 
-    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-                 track_running_stats: bool = True, device: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         for name in ("weight", "bias"):
-            self.register_parameter(name, Parameter(_empty([num_features], dtype=dtype, device=device)) if affine else None)
+            self.register_parameter(
+                name, Parameter(_empty([num_features], dtype=dtype, device=device)) if affine else None
+            )
         for name, fill in (("running_mean", _C.functions.zeros), ("running_var", _C.functions.ones)):
-            self.register_buffer(name, fill([num_features], dtype=dtype, device=device) if track_running_stats else None)
-        self.register_buffer("num_batches_tracked", _C.tensor(0, dtype=_C.int64) if track_running_stats else None)
+            self.register_buffer(
+                name, fill([num_features], dtype=dtype, device=device) if track_running_stats else None
+            )
+        self.register_buffer(
+            "num_batches_tracked", _C.tensor(0, dtype=_C.int64) if track_running_stats else None
+        )
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:
@@ -194,12 +241,22 @@ class _BatchNorm(Module):
                 momentum = 1.0 / float(self.num_batches_tracked)
         use_batch = self.training or self.running_mean is None
         update = not self.training or self.track_running_stats
-        return F.batch_norm(input, self.running_mean if update else None, self.running_var if update else None, self.weight, self.bias,
-                            use_batch, momentum, self.eps)
+        return F.batch_norm(
+            input,
+            self.running_mean if update else None,
+            self.running_var if update else None,
+            self.weight,
+            self.bias,
+            use_batch,
+            momentum,
+            self.eps,
+        )
 
     def extra_repr(self) -> str:
-        return (f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-                f"track_running_stats={self.track_running_stats}")
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
 
 
 class BatchNorm1d(_BatchNorm):
@@ -221,13 +278,27 @@ class LayerNorm(Module):
     Source: Ba, Kiros, Hinton, "Layer Normalization", 2016.
     """
 
-    def __init__(self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
-                 device: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self,
+        normalized_shape: Any,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = (
+            (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        )
         self.eps, self.elementwise_affine = eps, elementwise_affine
         for name, present in (("weight", elementwise_affine), ("bias", elementwise_affine and bias)):
-            self.register_parameter(name, Parameter(_empty(list(self.normalized_shape), dtype=dtype, device=device)) if present else None)
+            self.register_parameter(
+                name,
+                Parameter(_empty(list(self.normalized_shape), dtype=dtype, device=device))
+                if present
+                else None,
+            )
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -244,20 +315,41 @@ class LayerNorm(Module):
 
 
 class Embedding(Module):
-    """Rows of a table ``[num_embeddings, embedding_dim]`` by integer index: ``[*]`` to ``[*, embedding_dim]``."""
+    """Rows of a table ``[num_embeddings, embedding_dim]`` by integer index.
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, max_norm: float | None = None,
-                 norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False, _weight: Tensor | None = None,
-                 _freeze: bool = False, device: Any = None, dtype: Any = None) -> None:
+    Shape: ``[*]`` to ``[*, embedding_dim]``.
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        _freeze: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise ValueError("Padding_idx must be within num_embeddings")
             padding_idx %= num_embeddings
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
-        self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse = max_norm, norm_type, scale_grad_by_freq, sparse
+        self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse = (
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            sparse,
+        )
         if _weight is None:
-            self.weight = Parameter(_empty([num_embeddings, embedding_dim], dtype=dtype, device=device), not _freeze)
+            self.weight = Parameter(
+                _empty([num_embeddings, embedding_dim], dtype=dtype, device=device), not _freeze
+            )
             self.reset_parameters()
         else:
             if tuple(_weight.shape) != (num_embeddings, embedding_dim):
@@ -271,14 +363,26 @@ class Embedding(Module):
                 self.weight[self.padding_idx].fill_(0)
 
     @classmethod
-    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None) -> Embedding:
+    def from_pretrained(
+        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None
+    ) -> Embedding:
         return cls(*embeddings.shape, padding_idx=padding_idx, _weight=embeddings, _freeze=freeze)
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse)
+        return F.embedding(
+            input,
+            self.weight,
+            self.padding_idx,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            self.sparse,
+        )
 
     def extra_repr(self) -> str:
-        return f"{self.num_embeddings}, {self.embedding_dim}" + ("" if self.padding_idx is None else f", padding_idx={self.padding_idx}")
+        return f"{self.num_embeddings}, {self.embedding_dim}" + (
+            "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        )
 
 
 class Dropout(Module):
@@ -300,30 +404,76 @@ class Dropout(Module):
 class MaxPool2d(Module):
     """Largest value of each window of ``[N, C, H, W]`` or ``[C, H, W]``."""
 
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, return_indices: bool = False,
-                 ceil_mode: bool = False) -> None:
+    def __init__(
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
         super().__init__()
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
-        self.padding, self.dilation, self.return_indices, self.ceil_mode = padding, dilation, return_indices, ceil_mode
+        self.padding, self.dilation, self.return_indices, self.ceil_mode = (
+            padding,
+            dilation,
+            return_indices,
+            ceil_mode,
+        )
 
     def forward(self, input: Tensor) -> Any:
-        return F.max_pool2d(input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices)
+        return F.max_pool2d(
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.ceil_mode,
+            self.return_indices,
+        )
 
     def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}, ceil_mode={self.ceil_mode}"
+        return (
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
+            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
+        )
 
 
 class AvgPool2d(Module):
     """Mean of each window of ``[N, C, H, W]`` or ``[C, H, W]``."""
 
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
-                 divisor_override: int | None = None) -> None:
+    def __init__(
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
         super().__init__()
-        self.kernel_size, self.stride, self.padding = kernel_size, kernel_size if stride is None else stride, padding
-        self.ceil_mode, self.count_include_pad, self.divisor_override = ceil_mode, count_include_pad, divisor_override
+        self.kernel_size, self.stride, self.padding = (
+            kernel_size,
+            kernel_size if stride is None else stride,
+            padding,
+        )
+        self.ceil_mode, self.count_include_pad, self.divisor_override = (
+            ceil_mode,
+            count_include_pad,
+            divisor_override,
+        )
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.avg_pool2d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad, self.divisor_override)
+        return F.avg_pool2d(
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.ceil_mode,
+            self.count_include_pad,
+            self.divisor_override,
+        )
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"

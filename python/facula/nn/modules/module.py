@@ -20,7 +20,11 @@ class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpec
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return "<All keys matched successfully>" if not self.missing_keys and not self.unexpected_keys else super().__repr__()
+        return (
+            "<All keys matched successfully>"
+            if not self.missing_keys and not self.unexpected_keys
+            else super().__repr__()
+        )
 
 
 class RemovableHandle:
@@ -114,12 +118,21 @@ class Module(_C.ModuleBase):
         d["_modules"] = {}
         for kind in _HOOKS:
             d[kind] = OrderedDict()
-        for kind in ("_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs", "_forward_hooks_always_called",
-                     "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"):
+        for kind in (
+            "_forward_hooks_with_kwargs",
+            "_forward_pre_hooks_with_kwargs",
+            "_forward_hooks_always_called",
+            "_state_dict_hooks",
+            "_state_dict_pre_hooks",
+            "_load_state_dict_pre_hooks",
+            "_load_state_dict_post_hooks",
+        ):
             d[kind] = OrderedDict()
 
     def forward(self, *input: Any) -> Any:
-        raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+        raise NotImplementedError(
+            f'Module [{type(self).__name__}] is missing the required "forward" function'
+        )
 
     # ---- attributes
 
@@ -132,7 +145,10 @@ class Module(_C.ModuleBase):
             self.register_parameter(name, value)
         elif parameters is not None and name in parameters:
             if value is not None:
-                raise TypeError(f"cannot assign '{type(value).__name__}' as parameter '{name}' (facula.nn.Parameter or None expected)")
+                raise TypeError(
+                    f"cannot assign '{type(value).__name__}' as parameter '{name}' (facula.nn.Parameter "
+                    f"or None expected)"
+                )
             self.register_parameter(name, None)
         elif isinstance(value, Module):
             if parameters is None:
@@ -141,14 +157,20 @@ class Module(_C.ModuleBase):
             self._modules[name] = value
         elif parameters is not None and name in self._modules:
             if value is not None:
-                raise TypeError(f"cannot assign '{type(value).__name__}' as child module '{name}' (facula.nn.Module or None expected)")
+                raise TypeError(
+                    f"cannot assign '{type(value).__name__}' as child module '{name}' (facula.nn.Module "
+                    f"or None expected)"
+                )
             self._modules[name] = None
         elif isinstance(value, Buffer):
             self._forget(name)
             self.register_buffer(name, value, getattr(value, "persistent", True))
         elif parameters is not None and name in self._buffers:
             if value is not None and not isinstance(value, Tensor):
-                raise TypeError(f"cannot assign '{type(value).__name__}' as buffer '{name}' (facula.Tensor or None expected)")
+                raise TypeError(
+                    f"cannot assign '{type(value).__name__}' as buffer '{name}' (facula.Tensor or None "
+                    f"expected)"
+                )
             self._buffers[name] = value
         else:
             super().__setattr__(name, value)
@@ -186,10 +208,17 @@ class Module(_C.ModuleBase):
             raise AttributeError("cannot assign parameter before Module.__init__() call")
         self._check_name("parameter", name, ("_parameters",))
         if param is not None and not isinstance(param, Parameter):
-            raise TypeError(f"cannot assign '{type(param).__name__}' object to parameter '{name}' (facula.nn.Parameter or None required)")
+            raise TypeError(
+                f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
+                f"(facula.nn.Parameter or None required)"
+            )
         if param is not None and not param.is_leaf:
-            raise ValueError(f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created explicitly. "
-                             f"To express '{name}' as a function of another Tensor, compute the value in the forward() method.")
+            raise ValueError(
+                f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created "
+                f"explicitly. "
+                f"To express '{name}' as a function of another Tensor, compute the value in the forward() "
+                f"method."
+            )
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
@@ -198,9 +227,14 @@ class Module(_C.ModuleBase):
             raise AttributeError("cannot assign buffer before Module.__init__() call")
         self._check_name("buffer", name, ("_buffers",))
         if tensor is not None and not isinstance(tensor, Tensor):
-            raise TypeError(f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' (facula Tensor or None required)")
+            raise TypeError(
+                f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' (facula Tensor or "
+                f"None required)"
+            )
         self._buffers[name] = tensor
-        (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(name)
+        (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(
+            name
+        )
 
     def add_module(self, name: str, module: Module | None) -> None:
         """Adds a child module; it is then an attribute of this name."""
@@ -237,7 +271,9 @@ class Module(_C.ModuleBase):
 
     # ---- walking
 
-    def named_modules(self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
         memo = set() if memo is None else memo
         if self in memo:
             return
@@ -246,7 +282,9 @@ class Module(_C.ModuleBase):
         yield prefix, self
         for name, module in self._modules.items():
             if module is not None:
-                yield from module.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+                yield from module.named_modules(
+                    memo, f"{prefix}.{name}" if prefix else name, remove_duplicate
+                )
 
     def modules(self) -> Iterator[Module]:
         for _, module in self.named_modules():
@@ -263,9 +301,15 @@ class Module(_C.ModuleBase):
         for _, module in self.named_children():
             yield module
 
-    def _named_members(self, get: Callable[[Module], Any], prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
+    def _named_members(
+        self, get: Callable[[Module], Any], prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
         seen: set[int] = set()
-        modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
+        modules = (
+            self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
+            if recurse
+            else [(prefix, self)]
+        )
         for path, module in modules:
             for name, value in get(module):
                 if value is None or (remove_duplicate and id(value) in seen):
@@ -273,14 +317,18 @@ class Module(_C.ModuleBase):
                 seen.add(id(value))
                 yield f"{path}.{name}" if path else name, value
 
-    def named_parameters(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Parameter]]:
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
         return self._named_members(lambda m: m._parameters.items(), prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         for _, p in self.named_parameters(recurse=recurse):
             yield p
 
-    def named_buffers(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
         return self._named_members(lambda m: m._buffers.items(), prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
@@ -300,7 +348,7 @@ class Module(_C.ModuleBase):
         if recurse:
             for module in self.children():
                 module._apply(fn)
-        for name, p in self._parameters.items():
+        for p in self._parameters.values():
             if p is None:
                 continue
             with _C.GradMode(False):
@@ -317,7 +365,9 @@ class Module(_C.ModuleBase):
         return self
 
     def to(self: T, *args: Any, **kwargs: Any) -> T:
-        """Moves floating and complex parameters and buffers to a dtype, or all to a device or memory format."""
+        """Moves floating and complex parameters and buffers to a dtype, or all to a device or memory
+        format.
+        """
         dtype = kwargs.pop("dtype", None)
         device = kwargs.pop("device", None)
         memory_format = kwargs.pop("memory_format", None)
@@ -332,7 +382,9 @@ class Module(_C.ModuleBase):
             elif not isinstance(a, bool):
                 device = a
         if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
-            raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}")
+            raise TypeError(
+                f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}"
+            )
 
         def convert(t: Tensor) -> Tensor:
             if dtype is not None and (t.is_floating_point() or t.is_complex()):
@@ -404,15 +456,21 @@ class Module(_C.ModuleBase):
             hooks.move_to_end(handle.id, last=False)
         return handle
 
-    def register_forward_pre_hook(self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False) -> RemovableHandle:
+    def register_forward_pre_hook(
+        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
         """Calls ``hook(module, args)`` before forward; a result that is not None replaces the arguments."""
         handle = self._add_hook("_forward_pre_hooks", hook, prepend)
         if with_kwargs:
             self._forward_pre_hooks_with_kwargs[handle.id] = True
         return handle
 
-    def register_forward_hook(self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False) -> RemovableHandle:
-        """Calls ``hook(module, args, output)`` after forward; a result that is not None replaces the output."""
+    def register_forward_hook(
+        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
+    ) -> RemovableHandle:
+        """Calls ``hook(module, args, output)`` after forward; a result that is not None replaces the
+        output.
+        """
         handle = self._add_hook("_forward_hooks", hook, prepend)
         if with_kwargs:
             self._forward_hooks_with_kwargs[handle.id] = True
@@ -451,7 +509,11 @@ class Module(_C.ModuleBase):
             for hooks, own in ((_global_hooks["_forward_hooks"], False), (self._forward_hooks, True)):
                 for key, hook in list(hooks.items()):
                     called.add(key)
-                    result = hook(self, args, kwargs, output) if own and key in self._forward_hooks_with_kwargs else hook(self, args, output)
+                    result = (
+                        hook(self, args, kwargs, output)
+                        if own and key in self._forward_hooks_with_kwargs
+                        else hook(self, args, output)
+                    )
                     if result is not None:
                         output = result
         except Exception:
@@ -479,7 +541,9 @@ class Module(_C.ModuleBase):
     def set_extra_state(self, state: Any) -> None:
         raise RuntimeError("define get_extra_state and set_extra_state together")
 
-    def state_dict(self, *args: Any, destination: dict | None = None, prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
+    def state_dict(
+        self, *args: Any, destination: dict | None = None, prefix: str = "", keep_vars: bool = False
+    ) -> dict[str, Any]:
         """Parameters and persistent buffers by dotted name; tensors share storage with the module's."""
         if args:
             destination = args[0]
@@ -502,12 +566,24 @@ class Module(_C.ModuleBase):
                 destination = result
         return destination
 
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, local_metadata: dict, strict: bool,
-                              missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str]) -> None:
+    def _load_from_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: dict,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         for hook in self._load_state_dict_pre_hooks.values():
             hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         own = {n: p for n, p in self._parameters.items() if p is not None}
-        own.update((n, b) for n, b in self._buffers.items() if b is not None and n not in self._non_persistent_buffers_set)
+        own.update(
+            (n, b)
+            for n, b in self._buffers.items()
+            if b is not None and n not in self._non_persistent_buffers_set
+        )
         for name, mine in own.items():
             key = prefix + name
             if key not in state_dict:
@@ -516,10 +592,16 @@ class Module(_C.ModuleBase):
                 continue
             given = state_dict[key]
             if not isinstance(given, Tensor):
-                error_msgs.append(f'While copying the parameter named "{key}", expected a Tensor from the checkpoint but received {type(given).__name__}')
+                error_msgs.append(
+                    f'While copying the parameter named "{key}", expected a Tensor from the checkpoint '
+                    f"but received {type(given).__name__}"
+                )
             elif given.shape != mine.shape:
-                error_msgs.append(f"size mismatch for {key}: copying a param with shape {tuple(given.shape)} from checkpoint, "
-                                  f"the shape in current model is {tuple(mine.shape)}.")
+                error_msgs.append(
+                    f"size mismatch for {key}: copying a param with shape {tuple(given.shape)} from "
+                    f"checkpoint, "
+                    f"the shape in current model is {tuple(mine.shape)}."
+                )
             else:
                 with _C.GradMode(False):
                     mine.copy_(given)
@@ -532,11 +614,15 @@ class Module(_C.ModuleBase):
         if strict:
             for key in state_dict:
                 if key.startswith(prefix) and key != extra:
-                    rest = key[len(prefix):].split(".", 1)
-                    if (len(rest) > 1 and rest[0] not in self._modules) or (len(rest) == 1 and rest[0] not in own):
+                    rest = key[len(prefix) :].split(".", 1)
+                    if (len(rest) > 1 and rest[0] not in self._modules) or (
+                        len(rest) == 1 and rest[0] not in own
+                    ):
                         unexpected_keys.append(key)
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> _IncompatibleKeys:
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> _IncompatibleKeys:
         """Copies tensors by name into parameters and buffers; with ``strict`` names must match exactly."""
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
@@ -546,7 +632,9 @@ class Module(_C.ModuleBase):
         metadata = getattr(state_dict, "_metadata", {})
 
         def load(module: Module, prefix: str) -> None:
-            module._load_from_state_dict(state_dict, prefix, metadata.get(prefix[:-1], {}), True, missing, unexpected, errors)
+            module._load_from_state_dict(
+                state_dict, prefix, metadata.get(prefix[:-1], {}), True, missing, unexpected, errors
+            )
             for name, child in module._modules.items():
                 if child is not None:
                     load(child, prefix + name + ".")
@@ -554,11 +642,17 @@ class Module(_C.ModuleBase):
         load(self, "")
         if strict:
             if unexpected:
-                errors.insert(0, "Unexpected key(s) in state_dict: " + ", ".join(f'"{k}"' for k in unexpected) + ". ")
+                errors.insert(
+                    0, "Unexpected key(s) in state_dict: " + ", ".join(f'"{k}"' for k in unexpected) + ". "
+                )
             if missing:
-                errors.insert(0, "Missing key(s) in state_dict: " + ", ".join(f'"{k}"' for k in missing) + ". ")
+                errors.insert(
+                    0, "Missing key(s) in state_dict: " + ", ".join(f'"{k}"' for k in missing) + ". "
+                )
         if errors:
-            raise RuntimeError(f"Error(s) in loading state_dict for {type(self).__name__}:\n\t" + "\n\t".join(errors))
+            raise RuntimeError(
+                f"Error(s) in loading state_dict for {type(self).__name__}:\n\t" + "\n\t".join(errors)
+            )
         return _IncompatibleKeys(missing, unexpected)
 
     def __getstate__(self) -> dict[str, Any]:

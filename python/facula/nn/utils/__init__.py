@@ -9,15 +9,25 @@ from ... import _C
 Tensor = _C.Tensor
 
 
-def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Tensor:
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+) -> Tensor:
     """Scales gradients in place so that their total norm is at most ``max_norm``; returns the norm before."""
-    grads = [p.grad for p in ([parameters] if isinstance(parameters, Tensor) else parameters) if p.grad is not None]
+    grads = [
+        p.grad for p in ([parameters] if isinstance(parameters, Tensor) else parameters) if p.grad is not None
+    ]
     if not grads:
         return _C.tensor(0.0)
     with _C.GradMode(False):
         total = _C.functions.stack([g.norm(norm_type) for g in grads]).norm(norm_type)
         if error_if_nonfinite and not bool(total.isfinite()):
-            raise RuntimeError(f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be clipped.")
+            raise RuntimeError(
+                f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so "
+                f"it cannot be clipped."
+            )
         scale = (max_norm / (total + 1e-6)).clamp(max=1.0)
         for g in grads:
             g.mul_(scale)

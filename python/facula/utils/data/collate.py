@@ -52,12 +52,19 @@ def default_collate(batch: Sequence) -> Any:
     if isinstance(first, Tensor):
         for t in batch:
             if t.shape != first.shape:
-                raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(first.shape)} at entry 0 and {list(t.shape)} "
-                                   f"at entry {[x is t for x in batch].index(True)}; give the loader a collate_fn that pads or crops")
+                raise RuntimeError(
+                    f"stack expects each tensor to be equal size, but got {list(first.shape)} at entry 0 "
+                    f"and {list(t.shape)} "
+                    f"at entry {[x is t for x in batch].index(True)}; give the loader a collate_fn that "
+                    f"pads or crops"
+                )
         return _C.functions.stack(list(batch), 0)
     if _is_numpy(first):
         if first.dtype.kind in "SUO":
-            raise TypeError(f"default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {first.dtype}")
+            raise TypeError(
+                f"default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
+                f"found {first.dtype}"
+            )
         if first.shape == ():
             return _C.as_tensor(list(batch), dtype=_C.as_tensor(first).dtype)
         return default_collate([_C.as_tensor(a) for a in batch])
@@ -68,11 +75,15 @@ def default_collate(batch: Sequence) -> Any:
     if isinstance(first, (str, bytes)):
         return list(batch)
     if isinstance(first, Mapping):
-        return _like_mapping(first, {key: default_collate([sample[key] for sample in batch]) for key in first})
+        return _like_mapping(
+            first, {key: default_collate([sample[key] for sample in batch]) for key in first}
+        )
     if isinstance(first, Sequence):
         if any(len(sample) != len(first) for sample in batch):
             raise RuntimeError("each element in list of batch should be of equal size")
         items = [default_collate(column) for column in zip(*batch)]
         return items if isinstance(first, tuple) and not hasattr(first, "_fields") else _like(first, items)
-    raise TypeError("default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
-                    f"found {type(first).__module__}.{type(first).__qualname__}")
+    raise TypeError(
+        "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
+        f"found {type(first).__module__}.{type(first).__qualname__}"
+    )

@@ -39,7 +39,9 @@ class TensorDataset(Dataset):
 
     def __init__(self, *tensors: Tensor) -> None:
         if any(tensors[0].shape[0] != t.shape[0] for t in tensors):
-            raise ValueError(f"TensorDataset: tensors must have equally many samples, got {[t.shape[0] for t in tensors]}")
+            raise ValueError(
+                f"TensorDataset: tensors must have equally many samples, got {[t.shape[0] for t in tensors]}"
+            )
         self.tensors = tensors
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:

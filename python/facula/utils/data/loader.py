@@ -16,22 +16,43 @@ Tensor = _C.Tensor
 class DataLoader:
     """Iterates over batches of ``dataset``.
 
-    With ``num_workers``, that many processes prepare batches ahead; tensors come through shared memory and batches in the
-    same order. ``batch_size=None`` gives samples as they are.
+    With ``num_workers``, that many processes prepare batches ahead; tensors come through shared memory and
+    batches in the same order. ``batch_size=None`` gives samples as they are.
     """
 
-    def __init__(self, dataset: Dataset, batch_size: int | None = 1, shuffle: bool | None = None, sampler: Sampler | Iterable | None = None,
-                 batch_sampler: Sampler | Iterable | None = None, num_workers: int = 0, collate_fn: Callable | None = None,
-                 pin_memory: bool = False, drop_last: bool = False, timeout: float = 0, worker_init_fn: Callable | None = None,
-                 multiprocessing_context: Any = None, generator: Any = None, *, prefetch_factor: int | None = None,
-                 persistent_workers: bool = False, pin_memory_device: str = "", in_order: bool = True) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Sampler | Iterable | None = None,
+        batch_sampler: Sampler | Iterable | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable | None = None,
+        multiprocessing_context: Any = None,
+        generator: Any = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+    ) -> None:
         if num_workers < 0:
-            raise ValueError("num_workers option should be non-negative; use num_workers=0 to disable multiprocessing.")
+            raise ValueError(
+                "num_workers option should be non-negative; use num_workers=0 to disable multiprocessing."
+            )
         if timeout < 0:
             raise ValueError("timeout option should be non-negative")
         if num_workers == 0 and prefetch_factor is not None:
-            raise ValueError("prefetch_factor option could only be specified in multiprocessing. let num_workers > 0 to enable "
-                             "multiprocessing, otherwise set prefetch_factor to None.")
+            raise ValueError(
+                "prefetch_factor option could only be specified in multiprocessing. let num_workers > 0 "
+                "to enable "
+                "multiprocessing, otherwise set prefetch_factor to None."
+            )
         if prefetch_factor is not None and prefetch_factor < 0:
             raise ValueError("prefetch_factor option should be non-negative")
         if persistent_workers and num_workers == 0:
@@ -40,15 +61,23 @@ class DataLoader:
         if self._stream:
             for name, value in (("shuffle", shuffle), ("sampler", sampler), ("batch_sampler", batch_sampler)):
                 if value not in (None, False):
-                    raise ValueError(f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={value}")
+                    raise ValueError(
+                        f"DataLoader with IterableDataset: expected unspecified {name} option, but got "
+                        f"{name}={value}"
+                    )
         if sampler is not None and shuffle:
             raise ValueError("sampler option is mutually exclusive with shuffle")
         if batch_sampler is not None:
             if batch_size != 1 or shuffle or sampler is not None or drop_last:
-                raise ValueError("batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last")
+                raise ValueError(
+                    "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and "
+                    "drop_last"
+                )
             batch_size, drop_last = None, False
         elif batch_size is None and drop_last:
-            raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
+            raise ValueError(
+                "batch_size=None option disables auto-batching and is mutually exclusive with drop_last"
+            )
         if sampler is None and not self._stream:
             sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)  # type: ignore[arg-type]
         if batch_size is not None and batch_sampler is None and not self._stream:
@@ -60,7 +89,9 @@ class DataLoader:
         self.persistent_workers, self.multiprocessing_context = persistent_workers, multiprocessing_context
         self.pin_memory, self.pin_memory_device, self.in_order = pin_memory, pin_memory_device, in_order
         self._batched = batch_size is not None or batch_sampler is not None
-        self.collate_fn = collate_fn if collate_fn is not None else default_collate if self._batched else default_convert
+        self.collate_fn = (
+            collate_fn if collate_fn is not None else default_collate if self._batched else default_convert
+        )
         self._pool: Any = None
 
     def __len__(self) -> int:
@@ -95,9 +126,15 @@ class DataLoader:
             yield fetch(self.dataset, index, self._batched, self.collate_fn)
 
     def _whole_batches(self) -> Iterator | None:
-        """Batches of a TensorDataset under the standard samplers: one indexing of each tensor, no sample is ever made."""
+        """Batches of a TensorDataset under the standard samplers: one indexing of each tensor, no sample
+        is ever made.
+        """
         dataset, batches = self.dataset, self.batch_sampler
-        if not (type(dataset) is TensorDataset and self.collate_fn is default_collate and type(batches) is BatchSampler):
+        if not (
+            type(dataset) is TensorDataset
+            and self.collate_fn is default_collate
+            and type(batches) is BatchSampler
+        ):
             return None
         sampler, size = batches.sampler, batches.batch_size
         if type(sampler) not in (RandomSampler, SequentialSampler) or sampler.data_source is not dataset:  # type: ignore[attr-defined]

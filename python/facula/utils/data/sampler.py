@@ -32,14 +32,29 @@ class SequentialSampler(Sampler[int]):
 
 
 class RandomSampler(Sampler[int]):
-    """A random order, or with ``replacement`` random picks. Without ``generator``, one seeded from the default generator."""
+    """A random order, or with ``replacement`` random picks. Without ``generator``, one seeded from the
+    default generator.
+    """
 
-    def __init__(self, data_source: Sized, replacement: bool = False, num_samples: int | None = None, generator: Any = None) -> None:
+    def __init__(
+        self,
+        data_source: Sized,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: Any = None,
+    ) -> None:
         if not isinstance(replacement, bool):
             raise TypeError(f"replacement should be a boolean value, but got replacement={replacement}")
         if num_samples is not None and (not isinstance(num_samples, int) or num_samples <= 0):
-            raise ValueError(f"num_samples should be a positive integer value, but got num_samples={num_samples}")
-        self.data_source, self.replacement, self._num_samples, self.generator = data_source, replacement, num_samples, generator
+            raise ValueError(
+                f"num_samples should be a positive integer value, but got num_samples={num_samples}"
+            )
+        self.data_source, self.replacement, self._num_samples, self.generator = (
+            data_source,
+            replacement,
+            num_samples,
+            generator,
+        )
 
     @property
     def num_samples(self) -> int:
@@ -82,18 +97,27 @@ class SubsetRandomSampler(Sampler[int]):
 class WeightedRandomSampler(Sampler[int]):
     """Indices picked with probabilities in proportion to ``weights``."""
 
-    def __init__(self, weights: Sequence[float], num_samples: int, replacement: bool = True, generator: Any = None) -> None:
+    def __init__(
+        self, weights: Sequence[float], num_samples: int, replacement: bool = True, generator: Any = None
+    ) -> None:
         if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples <= 0:
-            raise ValueError(f"num_samples should be a positive integer value, but got num_samples={num_samples}")
+            raise ValueError(
+                f"num_samples should be a positive integer value, but got num_samples={num_samples}"
+            )
         if not isinstance(replacement, bool):
             raise ValueError(f"replacement should be a boolean value, but got replacement={replacement}")
         self.weights = _C.as_tensor(weights, dtype=_C.float64)
         if self.weights.dim() != 1:
-            raise ValueError(f"weights should be a 1d sequence but given weights have shape {tuple(self.weights.shape)}")
+            raise ValueError(
+                f"weights should be a 1d sequence but given weights have shape {tuple(self.weights.shape)}"
+            )
         if bool((self.weights < 0).any()) or not float(self.weights.sum()) > 0:
             raise ValueError("weights must not be negative, and not all zero")
         if not replacement and num_samples > int((self.weights > 0).sum()):
-            raise ValueError(f"cannot pick {num_samples} different samples of {int((self.weights > 0).sum())} with a weight")
+            raise ValueError(
+                f"cannot pick {num_samples} different samples of {int((self.weights > 0).sum())} with a "
+                f"weight"
+            )
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
 
     def __iter__(self) -> Iterator[int]:
@@ -103,11 +127,14 @@ class WeightedRandomSampler(Sampler[int]):
             from bisect import bisect_right
 
             sums = f.cumsum(self.weights, 0).tolist()
-            draws = (f.rand([self.num_samples], dtype=_C.float64, generator=self.generator) * sums[-1]).tolist()
+            draws = (
+                f.rand([self.num_samples], dtype=_C.float64, generator=self.generator) * sums[-1]
+            ).tolist()
             last = max(k for k, w in enumerate(self.weights.tolist()) if w > 0)
             yield from (min(bisect_right(sums, u), last) for u in draws)
         else:
-            # The smallest of exponential arrival times come in the order of weighted picks (Efraimidis and Spirakis, 2006).
+            # The smallest of exponential arrival times come in the order of weighted picks (Efraimidis and
+            # Spirakis, 2006).
             u = f.rand([len(self.weights)], dtype=_C.float64, generator=self.generator)
             arrival = -f.log(1 - u) / self.weights
             yield from f.argsort(arrival)[: self.num_samples].tolist()
@@ -121,7 +148,9 @@ class BatchSampler(Sampler[list]):
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
         if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
-            raise ValueError(f"batch_size should be a positive integer value, but got batch_size={batch_size}")
+            raise ValueError(
+                f"batch_size should be a positive integer value, but got batch_size={batch_size}"
+            )
         if not isinstance(drop_last, bool):
             raise ValueError(f"drop_last should be a boolean value, but got drop_last={drop_last}")
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last

@@ -1,7 +1,8 @@
 """Worker processes of a DataLoader.
 
-Each has a socket pair: indices go one way, batches come back. The tensors of a batch lie in one block of anonymous shared
-memory, whose descriptor travels with the message; nothing has a name, so nothing is left behind however a process ends.
+Each has a socket pair: indices go one way, batches come back. The tensors of a batch lie in one block of
+anonymous shared memory, whose descriptor travels with the message; nothing has a name, so nothing is left
+behind however a process ends.
 """
 
 from __future__ import annotations
@@ -120,8 +121,10 @@ class _Failure:
             self.kind: Any = kind
         except Exception:
             self.kind = RuntimeError
-        self.text = (f"Caught {kind.__name__ if kind else 'exception'} in DataLoader worker process {worker}.\nOriginal "
-                     + traceback.format_exc())
+        self.text = (
+            f"Caught {kind.__name__ if kind else 'exception'} in DataLoader worker process "
+            f"{worker}.\nOriginal " + traceback.format_exc()
+        )
 
     def reraise(self) -> None:
         try:
@@ -129,7 +132,9 @@ class _Failure:
         except Exception:
             error = RuntimeError(self.text)
         if isinstance(error, KeyError):  # shows its argument by repr
-            error = type("KeyError", (KeyError,), {"__str__": lambda e: e.args[0], "__module__": "builtins"})(self.text)
+            error = type("KeyError", (KeyError,), {"__str__": lambda e: e.args[0], "__module__": "builtins"})(
+                self.text
+            )
         raise error
 
 
@@ -205,8 +210,15 @@ class Pool:
     def __init__(self, loader: Any) -> None:
         given = loader.multiprocessing_context
         context = get_context(given) if given is None or isinstance(given, str) else given
-        setup = {"dataset": loader.dataset, "collate_fn": loader.collate_fn, "worker_init_fn": loader.worker_init_fn,
-                 "batched": loader._batched, "stream": loader._stream, "batch_size": loader.batch_size, "drop_last": loader.drop_last}
+        setup = {
+            "dataset": loader.dataset,
+            "collate_fn": loader.collate_fn,
+            "worker_init_fn": loader.worker_init_fn,
+            "batched": loader._batched,
+            "stream": loader._stream,
+            "batch_size": loader.batch_size,
+            "drop_last": loader.drop_last,
+        }
         self._connections: list[connection.Connection] = []
         self._processes: list[Any] = []
         self._passes = 0
@@ -242,7 +254,9 @@ class Pool:
                     process.join()
 
     def run(self, loader: Any, seed: int) -> Iterator:
-        """Batches in order. Ends the workers when done, on an error, or when given up, unless they persist."""
+        """Batches in order. Ends the workers when done, on an error, or when given up, unless they
+        persist.
+        """
         finished = False
         try:
             yield from self._pass(loader, seed)
@@ -254,8 +268,11 @@ class Pool:
     def _fail(self, worker: int) -> None:
         process = self._processes[worker]
         process.join(timeout=1.0)
-        raise RuntimeError(f"DataLoader worker {worker} (pid {process.pid}) exited unexpectedly with exit code {process.exitcode}. "
-                           "A batch may need more memory than there is; num_workers=0 shows errors of the data set directly.")
+        raise RuntimeError(
+            f"DataLoader worker {worker} (pid {process.pid}) exited unexpectedly with exit code "
+            f"{process.exitcode}. "
+            "A batch may need more memory than there is; num_workers=0 shows errors of the data set directly."
+        )
 
     def _tell(self, worker: int, message: Any) -> None:
         try:
