@@ -5,6 +5,7 @@
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "facula/loop/simplify.h"
 #include "facula/schedule/build.h"
@@ -52,8 +53,9 @@ class Writer {
       }
       first_lane = let(*at, piece * spec_.chunk);
       lanes = let(*at, loop::min(lanes - first_lane, spec_.chunk));
-    } else if (whole) {
-      Expr first = let(*at, task * spec_.task_rows), count = integer(1);
+    }
+    if (whole && spec_.task_rows) {
+      Expr first = let(*at, row * spec_.task_rows), count = integer(1);
       for (size_t k = 0; k < whole; ++k) count = count * spec_.rows[k].extent;
       Statement loop = statement(Statement::Kind::loop);
       loop.var = next_var();
@@ -128,7 +130,9 @@ class Writer {
     for (auto& m : merges_) for (int k = 0; k < loop::components(m.monoid); ++k) volatile_.erase(m.var + k);
     std::vector<Expr*> values;
     for (auto& s : stores) values.push_back(&s.value);
+    stores_ = &stores;
     resolve(block, values);
+    stores_ = nullptr;
     std::vector<bool> done(stores.size());
     for (size_t k = 0; k < stores.size(); ++k) {
       if (done[k]) continue;
@@ -282,6 +286,8 @@ class Writer {
       }
       if (ready.empty()) return;
       std::unordered_map<const loop::Node*, int> made;
+      std::vector<Kept> kept;
+      auto* stores = std::exchange(stores_, nullptr);  // reductions inside this sweep are not along the stores' sweeps
       std::vector<bool> done(ready.size());
       for (size_t k = 0; k < ready.size(); ++k) {
         if (done[k]) continue;
@@ -298,11 +304,51 @@ class Writer {
         }
         std::vector<Loop> loops;
         for (auto& b : ready[k]->bound) loops.push_back({b.var, b.extent});
+        if (stores) keep(*stores, loops, payload, kept);
         run(block, loops, 0, std::move(payload));
       }
+      stores_ = stores;
       for (auto* r : roots) *r = with_locals(*r, made);
+      for (auto& k : kept)
+        k.store->value = loop::rewrite(k.store->value, [&](Expr x) { return same(x, k.value) ? k.load : Expr(); });
     }
   }
+  // An expensive value that a reduction needs and a store needs again (the exp of softmax) waits in the store's own
+  // place meanwhile.
+  struct Kept { FlatStore* store; Expr value, load; };
+  void keep(std::vector<FlatStore>& stores, const std::vector<Loop>& loops, std::vector<Statement>& payload, std::vector<Kept>& kept) {
+    std::unordered_set<const loop::Node*> used;
+    for (auto& p : payload) for (auto& v : p.values) visit(v, used, [](Expr) {});
+    for (auto& s : stores) {
+      auto& buffer = buffers_[size_t(s.buffer)];
+      bool fits = !loops.empty() && s.sweep.size() == loops.size() && buffer.unique && !s.part && !kept_.count(s.buffer);
+      for (size_t k = 0; fits && k < loops.size(); ++k) fits = s.sweep[k].var == loops[k].var;
+      if (!fits) continue;
+      Expr best;
+      double most = 9;
+      auto search = [&](auto&& self, Expr e) -> void {
+        if (is_fold(e) || e->kind == Kind::part) return;
+        bool varies = false;
+        if (used.count(e.get()) && e->kind == Kind::call && !e->has_reduce && e.dtype() == buffer.dtype) {
+          for (int v : free_vars(e)) varies |= !scope_.count(v);
+          double cost = operation_count(std::span(&e, 1));
+          if (varies && cost > most) best = e, most = cost;
+        }
+        for (auto& a : e->args) self(self, a);
+      };
+      search(search, s.value);
+      if (!best.get()) continue;
+      Statement now = statement(Statement::Kind::store);
+      now.buffer = s.buffer;
+      now.values = {best};
+      now.offset = s.offset;
+      payload.push_back(std::move(now));
+      kept.push_back({&s, best, loop::load(s.buffer, buffer.dtype, {s.offset})});
+      kept_.insert(s.buffer);
+      return;
+    }
+  }
+
   static bool same_box(Expr a, Expr b) {
     if (a->bound.size() != b->bound.size()) return false;
     for (size_t k = 0; k < a->bound.size(); ++k)
@@ -444,6 +490,8 @@ class Writer {
   const NestSpec& spec_;
   const std::vector<BufferInfo>& buffers_;
   std::vector<Merge> merges_;
+  std::vector<FlatStore>* stores_ = nullptr;  // of the row, while its own reductions are resolved
+  std::set<int> kept_;                        // buffers that hold a value for later
   std::set<int> scope_, volatile_;
   std::vector<std::pair<const loop::Node*, Expr>> lets_;
   int next_local_ = kFirstLocal;
