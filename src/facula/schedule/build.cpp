@@ -196,7 +196,15 @@ class Builder {
       int64_t one = std::max<int64_t>(1, lanes(n) * inner(n));
       return std::max<int64_t>(1, std::min(elements / one, std::max<int64_t>(1, rest(n))));
     };
-    if (spec.chunked) {
+    if (spec.chunked && spec.task_rows) {
+      // Tiles: both sides are short enough for the cache, whichever way an operand lies.
+      auto side = [](int64_t n) { return std::clamp<int64_t>(n, 1, kLaneBlock); };
+      spec.chunk = param("tile " + key, [=](const Numbers& n) { return side(lanes(n)); });
+      spec.chunks = param("tiles " + key, [=](const Numbers& n) { return ceil_div(lanes(n), side(lanes(n))); });
+      spec.task_rows = param("tile_rows " + key, [=](const Numbers& n) { return side(rest(n)); });
+      spec.tasks = param("tasks " + key, [=](const Numbers& n) { return ceil_div(rest(n), side(rest(n))) * ceil_div(lanes(n), side(lanes(n))); });
+      spec.cost = param("cost " + key, [=](const Numbers& n) { return side(rest(n)) * side(lanes(n)) * operation_units; });
+    } else if (spec.chunked) {
       spec.chunk = param("chunk " + key, chunk);
       spec.chunks = param("chunks " + key, [=](const Numbers& n) { return ceil_div(lanes(n), chunk(n)); });
       spec.tasks = param("tasks " + key, [=](const Numbers& n) { return rest(n) * ceil_div(lanes(n), chunk(n)); });
@@ -232,6 +240,7 @@ class Builder {
     spec.rows = loops_of(d_.rows);
     spec.row_vector = d_.row_vector >= 0;
     spec.chunked = d_.chunked;
+    if (d_.tiled) spec.task_rows = integer(1);
     for (int v : d_.box_vectors) if (v >= 0) spec.vectors.push_back(v);
     double operations = work_of(stores);
     spec.stores = std::move(stores);

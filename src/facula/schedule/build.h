@@ -51,7 +51,7 @@ struct NestSpec {
   std::vector<Merge> merges;
   std::vector<FlatStore> stores;
   std::vector<Loop> serial;                      // between the rows: run in order, around the lanes (scatter)
-  loop::Expr tasks, task_rows, chunk, chunks, cost;  // whole rows in a task; lanes in a piece; pieces in a row
+  loop::Expr tasks, task_rows, chunk, chunks, cost;  // rows in a task; lanes in a piece; pieces in a row
 };
 // Renumbers buffers, parameters, variables and locals in order of appearance, and shares equal nests.
 struct BufferInfo { DType dtype; bool unique; bool written; };

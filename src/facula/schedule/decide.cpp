@@ -173,6 +173,7 @@ Decisions decide(const Analysis& a, const Numbers& n) {
   for (size_t b = 0; b < d.boxes.size(); ++b) {
     bool in_scan = a.scan_axis >= 0 && std::find(a.boxes[b].vars.begin(), a.boxes[b].vars.end(), a.scan_axis) != a.boxes[b].vars.end();
     auto v = in_scan ? std::pair<int64_t, int>{-1, -1} : best(d.boxes[b], a.boxes[b].ordered);
+    if (in_scan) inner_bytes = contiguous_bytes(n, a.scan_axis), inner_extent = n.extents[size_t(a.scan_axis)];
     d.box_vectors[b] = v.second;
     if (v.first > inner_bytes) inner_bytes = v.first, inner_extent = extent(d.boxes[b], v.second);
   }
@@ -199,10 +200,24 @@ Decisions decide(const Analysis& a, const Numbers& n) {
   }
   for (size_t b = 0; b < d.boxes.size(); ++b) if (d.box_vectors[b] >= 0) move_last(d.boxes[b], d.box_vectors[b]);
 
+  if (a.boxes.empty() && d.row_vector >= 0 && d.rows.size() > 1) {
+    auto lies_along = [&](const Access& x, int v) {
+      return x.kind != Access::Kind::position && n.coefficient(x, v) == 1 && std::abs(n.coefficient(x, d.row_vector)) > 1;
+    };
+    for (auto& x : a.accesses)
+      for (auto& m : d.rows)
+        if (!d.tiled && m.back() != d.row_vector && n.count({m}) >= 4 && lies_along(x, m.back())) {
+          int v = m.back();
+          move_last(d.rows, v);
+          move_last(d.rows, d.row_vector);
+          d.tiled = true;
+        }
+  }
+
   int64_t rows = n.count(d.rows), inner = 1;
   for (auto& b : d.boxes) inner = std::max(inner, n.count(b));
   int64_t lanes = d.row_vector >= 0 ? n.count({d.rows.back()}) : 1;
-  d.chunked = d.row_vector >= 0 && (d.rows.size() == 1 || lanes * inner > task_elements(a));
+  d.chunked = d.row_vector >= 0 && (d.rows.size() == 1 || d.tiled || lanes * inner > task_elements(a));
 
   if (a.reduces && a.scan_axis < 0 && d.boxes.size() == 1 && rows > 0 && rows * inner >= kSplitFrom) {
     int64_t tasks = d.row_vector >= 0 ? rows / std::max<int64_t>(lanes, 1) * ((lanes + 63) / 64) : rows;
@@ -245,6 +260,7 @@ std::string Decisions::key() const {
   number(row_vector);
   for (int v : box_vectors) number(v);
   number(chunked);
+  number(tiled);
   number(split);
   for (auto* list : {&classes, &unit, &overlaps}) {
     for (int8_t c : *list) k += char('0' + c);

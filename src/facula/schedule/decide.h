@@ -29,6 +29,7 @@ struct Decisions {
   int row_vector = -1;                           // rows run in lanes; else
   std::vector<int> box_vectors;                  // the loop of each box that does, or -1
   bool chunked = false;                          // a task is a piece of one row of vectors (else some whole ones)
+  bool tiled = false;                            // a task is a tile of rows and lanes: some operand lies the other way
   int split = -1;                                // the reduced variable that is cut in chunks
   std::vector<int8_t> classes;                   // by access and variable: stride 0, 1, or -1 (a parameter)
   std::vector<int8_t> unit;                      // computed dimensions in order: stride is one
