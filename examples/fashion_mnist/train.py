@@ -1,5 +1,4 @@
-"""Trains a small convolutional network on the 60,000 images of Fashion-MNIST: 92 % of the test images in 4
-epochs.
+"""Trains a small convolutional network on the 60,000 images of Fashion-MNIST: 92 % in 4 epochs.
 
     python examples/fashion_mnist/train.py            # results in runs/fashion_mnist
     python examples/fashion_mnist/train.py --resume   # continue after an interruption, with the same numbers

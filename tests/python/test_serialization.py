@@ -223,33 +223,45 @@ def test_pickle_and_deepcopy():
 
 CONTENT = """
 import collections
+
 def content(torch):
     f = torch.arange(12, dtype=torch.float32).view(3, 4) / 7
     model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
     with torch.no_grad():
         for k, p in enumerate(model.parameters()):
             p.copy_(torch.arange(p.numel(), dtype=torch.float32).view(p.shape) + k)
-    optimizer = torch.optim.AdamW([{"params": model[0].parameters()}, {"params": model[1].parameters(),
-    "lr": 0.5}], lr=0.25) for p in model.parameters():
+    groups = [{"params": model[0].parameters()}, {"params": model[1].parameters(), "lr": 0.5}]
+    optimizer = torch.optim.AdamW(groups, lr=0.25)
+    for p in model.parameters():
         p.grad = torch.ones_like(p)
     optimizer.step()
     sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     sgd.step()
-    dtypes = [torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.int8, torch.int64,
-    torch.uint8, torch.bool] return {"view": f.t()[1:], "all": [torch.arange(4).to(d) for d in dtypes],
-    "model": model.state_dict(), "o": optimizer.state_dict(), "sgd": sgd.state_dict(), "p":
-    torch.nn.Parameter(torch.ones(2)), "n": [1, 2.5, None, "s", (1,)], "size": f.shape, "t": torch.float16,
-    "od": collections.OrderedDict(a=1)}
+    dtypes = [torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.int8, torch.int64, torch.uint8, torch.bool]
+    return {
+        "view": f.t()[1:],
+        "all": [torch.arange(4).to(d) for d in dtypes],
+        "model": model.state_dict(),
+        "o": optimizer.state_dict(),
+        "sgd": sgd.state_dict(),
+        "p": torch.nn.Parameter(torch.ones(2)),
+        "n": [1, 2.5, None, "s", (1,)],
+        "size": f.shape,
+        "t": torch.float16,
+        "od": collections.OrderedDict(a=1),
+    }
+
 def facts(torch, x):
     if isinstance(x, torch.Tensor):
-        return [type(x).__name__, str(x.dtype).split(".")[1], list(x.shape), [str(v) for v in
-        x.detach().to(torch.complex128).reshape(-1).tolist()] if x.dtype != torch.bfloat16 else
-        x.float().tolist(), x.requires_grad]
+        kind = [type(x).__name__, str(x.dtype).split(".")[1], list(x.shape), x.requires_grad]
+        exact = x.detach().float() if x.dtype == torch.bfloat16 else x.detach().to(torch.complex128)
+        return [*kind, [str(v) for v in exact.reshape(-1).tolist()]]
     if isinstance(x, dict):
         return [[str(k), facts(torch, v)] for k, v in x.items()]
     if isinstance(x, (list, tuple)):
         return [facts(torch, v) for v in x]
     return str(x).split(".")[-1] if isinstance(x, torch.dtype) else repr(x)
+
 def into_optimizer(torch, x):
     model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
     model.load_state_dict(x["model"])
@@ -262,7 +274,7 @@ def into_optimizer(torch, x):
     s.load_state_dict(x["sgd"])
     s.step()
     return [[round(v, 4) for v in p.detach().reshape(-1).tolist()] for p in model.parameters()]
-"""
+"""  # noqa: E501
 
 
 def peer(script):
