@@ -162,6 +162,26 @@ TEST(Nests, ContiguousMapsCollapseToOneLoop) {
   EXPECT_EQ(make(3, 4, 5), make(7, 11, 130));
 }
 
+TEST(Nests, TurnedOperandsGoThroughTiles) {
+  for (auto d : {DType::Float32, DType::Float64, DType::BFloat16, DType::Complex64}) {
+    for (auto [r, c] : {std::pair{70, 130}, {64, 64}, {5, 200}, {129, 3}}) {
+      Group g;
+      g.extents = {3, r, c};
+      Expr x = ld(0, {i(0), i(1), i(2)}, d), y = ld(1, {i(0), i(1), i(2)}, d);
+      g.outputs = {out(x * y + y, {0, 1, 2}, d)};
+      Tensor turned = filled({3, c, r}, d, 2).alias(Dims{3, r, c}, Dims{r * c, 1, r}, 0);
+      Schedule s = check(g, {filled({3, r, c}, d, 1), turned});
+      EXPECT_NE(text(s).find("array"), std::string::npos);
+      check(g, {turned, turned});
+    }
+  }
+  Group guarded;  // what only some elements may read is not staged
+  guarded.extents = {70, 80};
+  Expr inside = i(1) < number(40);
+  guarded.outputs = {out(ld(0, {i(0), i(1)}) + select(inside, ld(1, {i(0), i(1)}), Scalar(0.0)), {0, 1})};
+  check(guarded, {filled({70, 80}, DType::Float32, 1), transposed(filled({80, 70}, DType::Float32, 2))});
+}
+
 TEST(Nests, ZeroDimensionalAndSingleElements) {
   Group g;
   g.outputs = {out(ld(0, {}) * ld(1, {}), {})};

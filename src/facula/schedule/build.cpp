@@ -196,14 +196,20 @@ class Builder {
       int64_t one = std::max<int64_t>(1, lanes(n) * inner(n));
       return std::max<int64_t>(1, std::min(elements / one, std::max<int64_t>(1, rest(n))));
     };
-    if (spec.chunked && spec.task_rows) {
+    if (spec.tiled) {
       // Tiles: both sides are short enough for the cache, whichever way an operand lies.
-      auto side = [](int64_t n) { return std::clamp<int64_t>(n, 1, kLaneBlock); };
+      auto side = [most = spec.tile](int64_t n) { return std::clamp<int64_t>(n, 1, most); };
+      std::vector<Merged> outer(d_.rows.begin(), d_.rows.end() - 2);
+      auto others = counter(outer), turned = counter({d_.rows[d_.rows.size() - 2]});
+      key += " " + std::to_string(spec.tile);
       spec.chunk = param("tile " + key, [=](const Numbers& n) { return side(lanes(n)); });
       spec.chunks = param("tiles " + key, [=](const Numbers& n) { return ceil_div(lanes(n), side(lanes(n))); });
-      spec.task_rows = param("tile_rows " + key, [=](const Numbers& n) { return side(rest(n)); });
-      spec.tasks = param("tasks " + key, [=](const Numbers& n) { return ceil_div(rest(n), side(rest(n))) * ceil_div(lanes(n), side(lanes(n))); });
-      spec.cost = param("cost " + key, [=](const Numbers& n) { return side(rest(n)) * side(lanes(n)) * operation_units; });
+      spec.task_rows = param("tile_rows " + key, [=](const Numbers& n) { return side(turned(n)); });
+      spec.row_chunks = param("row_tiles " + key, [=](const Numbers& n) { return ceil_div(turned(n), side(turned(n))); });
+      spec.tasks = param("tasks " + key, [=](const Numbers& n) {
+        return others(n) * ceil_div(turned(n), side(turned(n))) * ceil_div(lanes(n), side(lanes(n)));
+      });
+      spec.cost = param("cost " + key, [=](const Numbers& n) { return side(turned(n)) * side(lanes(n)) * operation_units; });
     } else if (spec.chunked) {
       spec.chunk = param("chunk " + key, chunk);
       spec.chunks = param("chunks " + key, [=](const Numbers& n) { return ceil_div(lanes(n), chunk(n)); });
@@ -234,13 +240,44 @@ class Builder {
     return l;
   }
 
+  // Loads that lie along the last whole row loop and are read for every element.
+  void stage(NestSpec& spec, const std::vector<FlatStore>& stores) {
+    constexpr size_t kArrays = 4;
+    int turned = d_.rows[d_.rows.size() - 2].back();
+    std::unordered_set<const loop::Node*> plain;
+    auto unguarded = [&](auto&& self, Expr e) -> void {
+      if (!plain.insert(e.get()).second) return;
+      size_t sides = e->kind == Kind::select ? 1 : e->args.size();
+      for (size_t k = 0; k < sides; ++k) self(self, e->args[k]);
+    };
+    for (auto& s : stores) unguarded(unguarded, s.value);
+    int bytes = 1;
+    for (auto& [node, k] : ordered_loads()) {
+      auto& access = a_.accesses[k];
+      Expr l = flat_.at(node);
+      int8_t lanes = d_.stride_class(k, d_.row_vector, a_.vars.size()), across = d_.stride_class(k, turned, a_.vars.size());
+      bool computed = std::count(access.dims.begin(), access.dims.end(), Access::kComputed) > 0;
+      if (lanes >= 0 || across != 1 || computed || !plain.count(l.get()) || spec.staged.size() == kArrays) continue;
+      spec.staged.push_back(l);
+      bytes = std::max(bytes, l->part ? itemsize(real_of(l->memory)) : itemsize(l->memory));
+    }
+    spec.tile = bytes > 4 ? kLaneBlock / 2 : kLaneBlock;
+  }
+  std::vector<std::pair<const loop::Node*, size_t>> ordered_loads() {
+    std::vector<std::pair<const loop::Node*, size_t>> loads;
+    for (size_t k = 0; k < a_.accesses.size(); ++k)
+      if (a_.accesses[k].kind == Access::Kind::load) loads.push_back({a_.accesses[k].node.get(), k});
+    return loads;
+  }
+
   void rows_nest(std::vector<FlatStore> stores) {
     NestSpec spec;
     spec.name = name_;
     spec.rows = loops_of(d_.rows);
     spec.row_vector = d_.row_vector >= 0;
     spec.chunked = d_.chunked;
-    if (d_.tiled) spec.task_rows = integer(1);
+    spec.tiled = d_.tiled;
+    if (d_.tiled) stage(spec, stores);
     for (int v : d_.box_vectors) if (v >= 0) spec.vectors.push_back(v);
     double operations = work_of(stores);
     spec.stores = std::move(stores);

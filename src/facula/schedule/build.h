@@ -51,6 +51,12 @@ struct NestSpec {
   std::vector<Merge> merges;
   std::vector<FlatStore> stores;
   std::vector<Loop> serial;                      // between the rows: run in order, around the lanes (scatter)
+  // Tiles: a task is `task_rows` of the last whole row loop (in `row_chunks` pieces) by `chunk` lanes. What lies along
+  // that loop in memory (`staged`: loads) is turned in a local array first.
+  bool tiled = false;
+  std::vector<loop::Expr> staged;
+  int64_t tile = 0;
+  loop::Expr row_chunks;
   loop::Expr tasks, task_rows, chunk, chunks, cost;  // rows in a task; lanes in a piece; pieces in a row
 };
 // Renumbers buffers, parameters, variables and locals in order of appearance, and shares equal nests.

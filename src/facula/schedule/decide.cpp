@@ -234,6 +234,7 @@ Decisions decide(const Analysis& a, const Numbers& n) {
   d.classes.assign(a.accesses.size() * vars, -1);
   std::vector<int> vectors = d.box_vectors;
   vectors.push_back(d.row_vector);
+  if (d.tiled) vectors.push_back(d.rows[d.rows.size() - 2].back());
   for (size_t k = 0; k < a.accesses.size(); ++k) {
     auto& access = a.accesses[k];
     for (int v : vectors) {

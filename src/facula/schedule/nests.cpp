@@ -45,7 +45,16 @@ class Writer {
     Block* at = &out;
     Expr row = task, first_lane, lanes;
     if (spec_.row_vector) lanes = spec_.rows.back().extent;
-    if (spec_.chunked) {
+    Expr first_row, tile_rows;
+    if (spec_.tiled) {
+      Expr rest = let(*at, loop::floordiv(task, spec_.chunks));
+      first_lane = let(*at, loop::remainder(task, spec_.chunks) * spec_.chunk);
+      lanes = let(*at, loop::min(lanes - first_lane, spec_.chunk));
+      first_row = let(*at, loop::remainder(rest, spec_.row_chunks) * spec_.task_rows);
+      tile_rows = let(*at, loop::min(spec_.rows[whole - 1].extent - first_row, spec_.task_rows));
+      row = let(*at, loop::floordiv(rest, spec_.row_chunks));
+      whole -= 1;
+    } else if (spec_.chunked) {
       Expr piece = task;
       if (whole) {
         row = let(*at, loop::floordiv(task, spec_.chunks));
@@ -54,7 +63,7 @@ class Writer {
       first_lane = let(*at, piece * spec_.chunk);
       lanes = let(*at, loop::min(lanes - first_lane, spec_.chunk));
     }
-    if (whole && spec_.task_rows) {
+    if (whole && spec_.task_rows && !spec_.tiled) {
       Expr first = let(*at, row * spec_.task_rows), count = integer(1);
       for (size_t k = 0; k < whole; ++k) count = count * spec_.rows[k].extent;
       Statement loop = statement(Statement::Kind::loop);
@@ -84,6 +93,7 @@ class Writer {
       s.offset = moved(s.offset);
       for (auto& l : s.sweep) l.extent = moved(l.extent);
     }
+    if (spec_.tiled) at = tile(*at, map, stores, first_row, tile_rows, first_lane, lanes);
     merges_ = spec_.merges;
     for (auto& m : merges_) for (auto& p : m.parts) p = moved(p);
     serial(*at, 0, stores, lanes);
@@ -91,6 +101,51 @@ class Writer {
   }
 
  private:
+  // Fills the arrays of staged loads, opens the loop over the tile's rows, and makes `stores` read the arrays.
+  Block* tile(Block& block, const std::vector<std::pair<int, Expr>>& map, std::vector<FlatStore>& stores, Expr first_row,
+              Expr rows, Expr first_lane, Expr lanes) {
+    int across = spec_.rows[spec_.rows.size() - 2].var, along = spec_.rows.back().var;
+    std::vector<std::pair<int, Expr>> tile_row{{across, first_row + loop::index(across)}};
+    std::unordered_map<const loop::Node*, Expr> arrays;
+    for (auto& l : spec_.staged) {
+      Expr here = loop::substitute(loop::substitute(l, map), tile_row);
+      Statement array = statement(Statement::Kind::array);
+      array.var = next_local_++;
+      array.dtype = l->part ? real_of(l->memory) : l->memory;
+      array.extent = integer(spec_.tile * (spec_.tile + 1));
+      Expr place = loop::index(across) * integer(spec_.tile + 1) + loop::index(along);
+      Statement lane = statement(Statement::Kind::loop), column = statement(Statement::Kind::loop);
+      lane.var = along;
+      lane.extent = lanes;
+      column.var = across;
+      column.loop = LoopKind::vector;
+      column.extent = rows;
+      Statement put = statement(Statement::Kind::store);
+      put.buffer = -1 - array.var;
+      put.values = {here};
+      put.offset = place;
+      column.body.push_back(std::move(put));
+      lane.body.push_back(std::move(column));
+      arrays[here.get()] = loop::load(-1 - array.var, array.dtype, {place});
+      block.push_back(std::move(array));
+      block.push_back(std::move(lane));
+    }
+    for (auto& s : stores) {
+      s.value = loop::substitute(s.value, tile_row);
+      s.offset = loop::substitute(s.offset, tile_row);
+      s.value = loop::rewrite(s.value, [&](Expr x) {
+        auto it = arrays.find(x.get());
+        return it == arrays.end() ? Expr() : it->second;
+      });
+    }
+    Statement loop = statement(Statement::Kind::loop);
+    loop.var = across;
+    loop.extent = rows;
+    scope_.insert(across);
+    block.push_back(std::move(loop));
+    return &block.back().body;
+  }
+
   // ---- loops in order, then the lanes, then the rows' own work
   void serial(Block& block, size_t k, std::vector<FlatStore>& stores, Expr lanes) {
     size_t mark = lets_.size();
@@ -578,7 +633,7 @@ BuiltLaunch finish(NestSpec spec, const std::vector<BufferInfo>& buffers, const 
   n.cost = spec.cost;
 
   std::set<int> used;
-  auto note = [&](Expr e) { loop::visit(e, [&](Expr x) { if (x->kind == Kind::load) used.insert(x->slot); }); };
+  auto note = [&](Expr e) { loop::visit(e, [&](Expr x) { if (x->kind == Kind::load && x->slot >= 0) used.insert(x->slot); }); };
   each_expr(n.body, [&](Expr& e) { note(e); });
   for (auto& s : spec.stores) used.insert(s.buffer);
   BuiltLaunch launch;
@@ -609,7 +664,11 @@ BuiltLaunch finish(NestSpec spec, const std::vector<BufferInfo>& buffers, const 
           if (fresh) launch.params.push_back(params[size_t(x->slot)]);
           break;
         }
-        case Kind::load: r = loop::load(buffer_number.at(x->slot), x->memory, {self(self, x->args[0])}, x->part); break;
+        case Kind::load: {
+          int slot = x->slot < 0 ? -1 - locals.of(-1 - x->slot) : buffer_number.at(x->slot);
+          r = loop::load(slot, x->memory, {self(self, x->args[0])}, x->part);
+          break;
+        }
         default: {
           bool whole = false;
           r = loop::rewrite(x, [&](Expr y) -> Expr {
@@ -628,11 +687,11 @@ BuiltLaunch finish(NestSpec spec, const std::vector<BufferInfo>& buffers, const 
       if (s.extent) s.extent = renamed(s.extent);
       if (s.kind == Statement::Kind::loop) s.var = vars.of(s.var);
       for (auto& v : s.values) v = renamed(v);
-      if (s.kind == Statement::Kind::let || s.kind == Statement::Kind::assign) s.var = locals.of(s.var);
+      if (s.kind == Statement::Kind::let || s.kind == Statement::Kind::assign || s.kind == Statement::Kind::array) s.var = locals.of(s.var);
       if (s.kind == Statement::Kind::accumulator || s.kind == Statement::Kind::accumulate)
         s.var = locals.of(s.var, loop::components(s.monoid));
       if (s.offset) s.offset = renamed(s.offset);
-      if (s.kind == Statement::Kind::store) s.buffer = buffer_number.at(s.buffer);
+      if (s.kind == Statement::Kind::store) s.buffer = s.buffer < 0 ? -1 - locals.of(-1 - s.buffer) : buffer_number.at(s.buffer);
       self(self, s.body);
     }
   };
