@@ -7,7 +7,7 @@
 
 namespace facula::autograd {
 
-class Accumulator final : public Node {
+class Accumulator final : public Node, public detail::Recycled<Accumulator> {
  public:
   explicit Accumulator(const Tensor& leaf);
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) override;

@@ -19,6 +19,7 @@ using op::Type;
 std::vector<Operand> operands_of(const op::Call& c) {
   std::vector<Operand> out;
   auto& parameters = c.op().schema.parameters;
+  out.reserve(parameters.size());
   int tensors = 0;
   for (size_t k = 0; k < parameters.size(); ++k) {
     auto& p = parameters[k];

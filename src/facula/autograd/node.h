@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "facula/op/operator.h"
+#include "facula/tensor/block.h"
 
 namespace facula::autograd {
 
@@ -72,7 +73,7 @@ class Node : public RefCounted {
 };
 
 // The autograd slot of a tensor (TensorImpl::grad_slot).
-struct Meta {
+struct Meta final : detail::Recycled<Meta> {
   ~Meta();
   Tensor grad;                                   // of a leaf
   Ref<RetainedGrad> retained;                    // of another, after retain_grad()

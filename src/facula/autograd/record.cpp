@@ -40,18 +40,20 @@ std::vector<bool> wanted_by(const std::vector<Operand>& operands) {
 
 bool has_formula(const op::Operator& o) { return o.vjp || o.kind == op::OpKind::pointwise || o.kind == op::OpKind::loop; }
 
-class OperatorNode final : public Node {
+class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
  public:
   OperatorNode(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> outputs, const Tensor& original)
       : Node(int(outputs.size())), op_(o), args_(args, o.schema) {
     auto operands = operands_of(op::Call(o, args));
     auto wanted = wanted_by(operands);
     std::vector<std::optional<DType>> grads;
+    grads.reserve(outputs.size());
     for (size_t k = 0; k < outputs.size(); ++k) {
       results.push_back({Dims(outputs[k].sizes()), outputs[k].dtype(), outputs[k].device()});
       grads.push_back(differentiable_result(o, k, outputs[k]) ? std::optional(outputs[k].dtype()) : std::nullopt);
     }
     if (has_formula(o)) formula_ = formula_of(op::Call(o, args), wanted, grads);
+    edges_.reserve(wanted.size());
     args_.each_tensor([&](size_t slot, Tensor& t) {
       if (slot < wanted.size() && wanted[slot]) add_edge(t);
       else edges_.emplace_back();
@@ -180,7 +182,7 @@ Ref<Node> make_node(const op::Operator& o, std::span<const op::Value> args, std:
 
 void record(const op::Operator& o, std::span<const op::Value> args, op::Form form, op::Results& results, const Tensor& original) {
   if (!o.differentiable) return;
-  auto outputs = results.to_vector();
+  auto outputs = results.all();
   bool any = false;
   for (size_t k = 0; k < outputs.size(); ++k) any = any || differentiable_result(o, k, outputs[k]);
   if (!any) return;

@@ -31,9 +31,15 @@ struct Kernel {
 // The kernel of a verified nest. Thread-safe; the result lives for ever.
 const Kernel* kernel(const loop::Nest& n);
 
-// Runs all tasks on the process's threads, in pieces of about `grain_cost` scalar operations; raises IndexError if a
-// check failed (`op` is named in it).
-void launch(const Kernel& k, void* const* buffers, const int64_t* params, const char* op);
+// How a kernel's tasks are shared among threads: in pieces of `grain` tasks, which make it worth a thread.
+struct Work { int64_t tasks = 0, grain = 1; };
+Work work_of(const Kernel& k, const int64_t* params);
+
+// Runs all tasks on the process's threads; raises IndexError if a check failed (`op` is named in it).
+void launch(const Kernel& k, Work work, void* const* buffers, const int64_t* params, const char* op);
+inline void launch(const Kernel& k, void* const* buffers, const int64_t* params, const char* op) {
+  launch(k, work_of(k, params), buffers, params, op);
+}
 
 // An expression of constants, params and integer functions.
 int64_t eval_params(loop::Expr e, const int64_t* params);

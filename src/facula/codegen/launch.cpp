@@ -76,15 +76,17 @@ int64_t eval_params(loop::Expr e, const int64_t* p) {
   __builtin_unreachable();
 }
 
-void launch(const Kernel& k, void* const* buffers, const int64_t* params, const char* op) {
-  int64_t tasks = eval_params(k.tasks, params);
-  if (tasks <= 0) return;
-  if (tasks > 1) {
-    int64_t grain = std::max<int64_t>(1, kGrainCost / std::max<int64_t>(1, eval_params(k.cost, params)));
-    if (tasks > grain) return launch_parallel(k, buffers, params, tasks, grain, op);
-  }
+Work work_of(const Kernel& k, const int64_t* params) {
+  Work w{eval_params(k.tasks, params), 1};
+  if (w.tasks > 0) w.grain = std::max<int64_t>(1, kGrainCost / std::max<int64_t>(1, eval_params(k.cost, params)));
+  return w;
+}
+
+void launch(const Kernel& k, Work work, void* const* buffers, const int64_t* params, const char* op) {
+  if (work.tasks <= 0) return;
+  if (work.tasks > 1 && work.tasks > work.grain) return launch_parallel(k, buffers, params, work.tasks, work.grain, op);
   Status status;
-  k.fn(buffers, params, 0, tasks, &status);
+  k.fn(buffers, params, 0, work.tasks, &status);
   if (status.failed) [[unlikely]] raise(status, op);
 }
 

@@ -4,7 +4,7 @@
 
 namespace facula::graph {
 namespace {
-void append(std::vector<uint64_t>& key, const Scalar& s) {
+void append(Words& key, const Scalar& s) {
   auto c = s.to_complex();
   key.push_back(uint64_t(s.category()));
   key.push_back(s.category() <= Category::integral ? uint64_t(s.to_int()) : std::bit_cast<uint64_t>(c.real()));
@@ -12,7 +12,7 @@ void append(std::vector<uint64_t>& key, const Scalar& s) {
 }
 }  // namespace
 
-void append_attributes(std::vector<uint64_t>& key, std::span<const op::Value> args) {
+void append_attributes(Words& key, std::span<const op::Value> args) {
   using op::Tag;
   for (auto& v : args) {
     key.push_back(uint64_t(v.tag));

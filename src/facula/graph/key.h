@@ -1,10 +1,11 @@
 // The attributes of a call (everything but its tensors) as words: equal words mean equal attributes.
 #pragma once
 #include <span>
-#include <vector>
 
+#include "facula/base/small_vector.h"
 #include "facula/op/value.h"
 
 namespace facula::graph {
-void append_attributes(std::vector<uint64_t>& key, std::span<const op::Value> args);
+using Words = SmallVector<uint64_t, 48>;
+void append_attributes(Words& key, std::span<const op::Value> args);
 }  // namespace facula::graph

@@ -45,24 +45,24 @@ std::vector<loop::Expr> before_reshape(SymSpan before, SymSpan after, std::span<
   return out;
 }
 
-ViewStep step_of(ViewStep::Kind kind, const Dims& before) {
-  ViewStep s;
-  s.kind = kind;
-  s.before = before;
-  return s;
-}
-
 }  // namespace
 
-Geometry::Geometry(const char* op, SymSpan sizes, SymSpan strides, SymInt offset)
-    : op_(op), sizes_(sizes), strides_(strides), offset_(offset) {}
+Geometry::Geometry(const char* op, SymSpan sizes, SymSpan strides, SymInt offset, bool keeps_steps)
+    : op_(op), sizes_(sizes), strides_(strides), offset_(offset), keeps_steps_(keeps_steps) {}
+
+ViewStep* Geometry::begin(ViewStep::Kind kind) {
+  if (!keeps_steps_) return nullptr;
+  auto& s = steps_.emplace_back();
+  s.kind = kind;
+  s.before = sizes_;
+  return &s;
+}
 
 Geometry& Geometry::permute(IntSpan order) & {
   user_check(int(order.size()) == dim(), op_)
       << "number of dimensions in the tensor input does not match the length of the desired ordering of dimensions "
       << "i.e. input.dim() = " << dim() << " is not equal to len(dims) = " << order.size();
-  ViewStep s = step_of(ViewStep::Kind::permute, sizes_);
-  s.order = Ints(order);
+  if (auto* s = begin(ViewStep::Kind::permute)) s->order = Ints(order);
   Ints seen(order.size(), 0);
   Dims sizes, strides;
   for (int64_t d : order) {
@@ -72,7 +72,6 @@ Geometry& Geometry::permute(IntSpan order) & {
   }
   sizes_ = sizes;
   strides_ = strides;
-  steps_.push_back(std::move(s));
   return *this;
 }
 
@@ -86,15 +85,15 @@ Geometry& Geometry::swap(int a, int b) & {
 Geometry& Geometry::slice(int d, SymInt start, SymInt length, SymInt step) & {
   auto k = size_t(d);
   internal_check(start >= 0 && length >= 0 && step > 0) << op_ << ": slice " << start << ", " << length << ", " << step;
-  ViewStep s = step_of(ViewStep::Kind::slice, sizes_);
-  s.dim = d;
-  s.start = start;
-  s.length = length;
-  s.step = step;
+  if (auto* s = begin(ViewStep::Kind::slice)) {
+    s->dim = d;
+    s->start = start;
+    s->length = length;
+    s->step = step;
+  }
   offset_ += start * strides_[k];
   sizes_[k] = length;
   strides_[k] *= step;
-  steps_.push_back(std::move(s));
   return *this;
 }
 
@@ -103,13 +102,13 @@ Geometry& Geometry::select(int d, SymInt index) & {
   index_check(k < sizes_.size(), op_) << "select() cannot be applied to a 0-dim tensor.";
   index_check(index >= 0 && index < sizes_[k], op_)
       << "index " << index << " out of range for tensor of size " << to_string(SymSpan(sizes_)) << " at dimension " << d;
-  ViewStep s = step_of(ViewStep::Kind::select, sizes_);
-  s.dim = d;
-  s.start = index;
+  if (auto* s = begin(ViewStep::Kind::select)) {
+    s->dim = d;
+    s->start = index;
+  }
   offset_ += index * strides_[k];
   sizes_.erase(k);
   strides_.erase(k);
-  steps_.push_back(std::move(s));
   return *this;
 }
 
@@ -117,7 +116,6 @@ Geometry& Geometry::expand(SymSpan to) & {
   user_check(to.size() >= sizes_.size(), op_)
       << "the number of sizes provided (" << to.size() << ") must be greater or equal to the number of dimensions in the tensor ("
       << dim() << ")";
-  ViewStep s = step_of(ViewStep::Kind::expand, sizes_);
   size_t added = to.size() - sizes_.size();
   Dims sizes, strides;
   for (size_t d = 0; d < to.size(); ++d) {
@@ -146,32 +144,27 @@ Geometry& Geometry::expand(SymSpan to) & {
       strides.push_back(stride);
     }
   }
-  s.sizes = sizes;
+  if (auto* s = begin(ViewStep::Kind::expand)) s->sizes = sizes;
   sizes_ = sizes;
   strides_ = strides;
-  steps_.push_back(std::move(s));
   return *this;
 }
 
 Geometry& Geometry::insert(int d) & {
   auto k = size_t(d);
-  ViewStep s = step_of(ViewStep::Kind::insert, sizes_);
-  s.dim = d;
+  if (auto* s = begin(ViewStep::Kind::insert)) s->dim = d;
   SymInt stride = k < sizes_.size() ? sizes_[k] * strides_[k] : SymInt(1);
   sizes_.insert(k, 1);
   strides_.insert(k, stride);
-  steps_.push_back(std::move(s));
   return *this;
 }
 
 Geometry& Geometry::erase(int d) & {
   auto k = size_t(d);
   internal_check(sizes_[k] == 1) << op_ << ": dimension " << d << " of " << to_string(SymSpan(sizes_)) << " is erased";
-  ViewStep s = step_of(ViewStep::Kind::erase, sizes_);
-  s.dim = d;
+  if (auto* s = begin(ViewStep::Kind::erase)) s->dim = d;
   sizes_.erase(k);
   strides_.erase(k);
-  steps_.push_back(std::move(s));
   return *this;
 }
 
@@ -183,11 +176,9 @@ Geometry& Geometry::reshape(SymSpan to) & {
                               "across two contiguous subspaces). Use .reshape(...) instead."
                            << hint("the tensor has sizes ", to_string(SymSpan(sizes_)), " and strides ",
                                    to_string(SymSpan(strides_)), "; the view would be ", to_string(to));
-  ViewStep s = step_of(ViewStep::Kind::reshape, sizes_);
-  s.sizes = Dims(to);
+  if (auto* s = begin(ViewStep::Kind::reshape)) s->sizes = Dims(to);
   sizes_ = Dims(to);
   strides_ = *strides;
-  steps_.push_back(std::move(s));
   return *this;
 }
 
@@ -197,24 +188,21 @@ Geometry& Geometry::strided(SymSpan sizes, SymSpan strides, SymInt offset) & {
   for (SymInt n : sizes) user_check(n >= 0, op_) << "negative size in " << to_string(sizes);
   for (SymInt n : strides) user_check(n >= 0, op_) << "Negative strides are not supported at the moment, got strides: " << to_string(strides);
   user_check(offset >= 0, op_) << "invalid storage offset " << offset;
-  ViewStep s = step_of(ViewStep::Kind::strided, sizes_);
-  s.sizes = Dims(sizes);
-  s.strides = Dims(strides);
-  s.start = offset;
-  sizes_ = s.sizes;
-  strides_ = s.strides;
+  if (auto* s = begin(ViewStep::Kind::strided)) {
+    s->sizes = Dims(sizes);
+    s->strides = Dims(strides);
+    s->start = offset;
+  }
+  sizes_ = Dims(sizes);
+  strides_ = Dims(strides);
   offset_ = offset;
-  steps_.push_back(std::move(s));
   return *this;
 }
 
 Geometry& Geometry::diagonal(int dim1, int dim2, SymInt offset) & {
   user_check(dim1 != dim2, op_) << "diagonal dimensions cannot be identical " << dim1 << ", " << dim2;
   auto a = size_t(dim1), b = size_t(dim2);
-  ViewStep s = step_of(ViewStep::Kind::diagonal, sizes_);
-  s.dim = dim1;
-  s.dim2 = dim2;
-  s.start = offset;
+  auto* s = begin(ViewStep::Kind::diagonal);
   bool above = offset >= 0;
   SymInt length = above ? min(sizes_[a], sizes_[b] - offset) : min(sizes_[a] + offset, sizes_[b]);
   if (length <= 0) length = 0;
@@ -226,8 +214,12 @@ Geometry& Geometry::diagonal(int dim1, int dim2, SymInt offset) & {
   }
   sizes_.push_back(length);
   strides_.push_back(stride);
-  s.length = length;
-  steps_.push_back(std::move(s));
+  if (s) {
+    s->dim = dim1;
+    s->dim2 = dim2;
+    s->start = offset;
+    s->length = length;
+  }
   return *this;
 }
 

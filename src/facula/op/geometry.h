@@ -21,8 +21,9 @@ struct ViewStep {
 
 class Geometry {
  public:
-  Geometry(const char* op, SymSpan sizes, SymSpan strides, SymInt offset);
-  Geometry(const char* op, const Tensor& t) : Geometry(op, t.sizes(), t.strides(), t.offset()) {}
+  // `keeps_steps`: false for those who want the result only.
+  Geometry(const char* op, SymSpan sizes, SymSpan strides, SymInt offset, bool keeps_steps = true);
+  Geometry(const char* op, const Tensor& t, bool keeps_steps = true) : Geometry(op, t.sizes(), t.strides(), t.offset(), keeps_steps) {}
 
   int dim() const { return int(sizes_.size()); }
   SymSpan sizes() const { return sizes_; }
@@ -50,9 +51,11 @@ class Geometry {
   Tensor apply(const Tensor& base) const { return base.alias(sizes_, strides_, offset_); }
 
  private:
+  ViewStep* begin(ViewStep::Kind kind);   // a step from the present sizes; null if none are kept
   const char* op_;
   Dims sizes_, strides_;
   SymInt offset_;
+  bool keeps_steps_;
   std::vector<ViewStep> steps_;
 };
 

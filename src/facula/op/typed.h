@@ -89,8 +89,10 @@ template <class F> LoopBody loop_body(F f) {
 template <class F> ViewRule view_rule(F f) {
   return [f](const Call& c, const Geometry& g) {
     using R = std::decay_t<decltype(f(c, Geometry(g)))>;
-    if constexpr (std::is_same_v<R, Geometry>) return std::vector<Geometry>{f(c, Geometry(g))};
-    else return std::vector<Geometry>(f(c, Geometry(g)));
+    std::vector<Geometry> views;
+    if constexpr (std::is_same_v<R, Geometry>) views.push_back(f(c, Geometry(g)));
+    else views = f(c, Geometry(g));
+    return views;
   };
 }
 

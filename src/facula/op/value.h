@@ -116,23 +116,30 @@ DType operand_dtype(const Value& v);
 // A 0-d tensor of a Python number, of its operand_dtype: lowest promotion priority.
 Tensor wrapped_number(const Scalar& number);
 
-// Results of a call: inline up to three.
+// Results of a call: inline up to three, then all in the vector.
 class Results {
  public:
   Results() = default;
   Results(Tensor t) { push_back(std::move(t)); }
   Results(std::initializer_list<Tensor> l) { for (auto& t : l) push_back(t); }
   void push_back(Tensor t) {
-    if (size_ < 3) few_[size_] = std::move(t); else more_.push_back(std::move(t));
+    if (size_ < kFew) {
+      few_[size_++] = std::move(t);
+      return;
+    }
+    if (size_ == kFew) for (auto& x : few_) more_.push_back(std::move(x));
+    more_.push_back(std::move(t));
     ++size_;
   }
   size_t size() const { return size_; }
-  Tensor& operator[](size_t i) { return i < 3 ? few_[i] : more_[i - 3]; }
-  const Tensor& operator[](size_t i) const { return i < 3 ? few_[i] : more_[i - 3]; }
-  std::vector<Tensor> to_vector() const { std::vector<Tensor> v; for (size_t i = 0; i < size_; ++i) v.push_back((*this)[i]); return v; }
+  Tensor& operator[](size_t i) { return size_ <= kFew ? few_[i] : more_[i]; }
+  const Tensor& operator[](size_t i) const { return size_ <= kFew ? few_[i] : more_[i]; }
+  std::span<const Tensor> all() const { return {size_ <= kFew ? few_ : more_.data(), size_}; }
+  std::vector<Tensor> to_vector() const { auto a = all(); return {a.begin(), a.end()}; }
 
  private:
-  Tensor few_[3];
+  static constexpr size_t kFew = 3;
+  Tensor few_[kFew];
   std::vector<Tensor> more_;
   size_t size_ = 0;
 };

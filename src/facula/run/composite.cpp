@@ -8,8 +8,7 @@
 #include "facula/base/settings.h"
 #include "facula/graph/passes.h"
 #include "facula/op/registry.h"
-#include "facula/run/key.h"
-#include "facula/run/program.h"
+#include "facula/run/entry.h"
 
 namespace facula::run {
 
@@ -31,10 +30,13 @@ struct Compiled {
   Program forward, backward;
 };
 
-class CompositeNode final : public autograd::Node {
+class CompositeNode final : public autograd::Node, public detail::Recycled<CompositeNode> {
  public:
   CompositeNode(const Operator& o, std::shared_ptr<const Compiled> c, std::span<const Value> operands, const Results& all)
       : Node(c->outputs), op_(o), compiled_(std::move(c)) {
+    edges_.reserve(compiled_->joint.wrt.size());
+    inputs_.reserve(operands.size());
+    saved_.reserve(compiled_->saved_inputs.size());
     for (int i : compiled_->joint.wrt) add_edge(Tensor(Ref<TensorImpl>::share(operands[size_t(i)].tensor)));
     for (auto& v : operands) {
       inputs_.emplace_back();
@@ -147,9 +149,27 @@ std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const V
 }  // namespace
 
 Results run_composite(const Operator& o, std::span<const Value> args) {
-  auto operands = operands_of(o, args);
-  auto compiled = compiled_of(o, args, operands, trace_key(o, args, {}));
-  auto all = compiled->forward.run(operands);
+  Key key;
+  Operands found_operands;
+  key_of(o, args, Purpose::recorded, key, found_operands);
+  std::span<const Value> operands = found_operands.values;
+  uint64_t wanted = 1;
+  for (auto& v : operands) {
+    wanted = wanted << 1 | uint64_t(wants_gradient(v));
+    if (wanted >> 63) {
+      key.push_back(wanted);
+      wanted = 1;
+    }
+  }
+  key.push_back(wanted);
+  Found found(o, key, [&](Entry& entry) {
+    auto compiled = compiled_of(o, args, operands, trace_key(o, args, {}));
+    entry.plan = compiled->forward.plan(operands, {});
+    entry.recorded = std::move(compiled);
+    return true;
+  });
+  auto compiled = std::static_pointer_cast<const Compiled>(found->recorded);
+  auto all = compiled->forward.execute(*found->plan, operands, {});
   auto node = make_ref<CompositeNode>(o, compiled, operands, all);
   Results results;
   for (int k = 0; k < compiled->outputs; ++k) {

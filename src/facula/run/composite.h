@@ -6,8 +6,6 @@
 
 namespace facula::run {
 
-// Operands of a call in program order: tensors, and numbers that stay run-time values.
-std::vector<op::Value> operands_of(const op::Operator& o, std::span<const op::Value> args);
 // What a trace of a call depends on besides sizes and strides: attributes, dtypes, ranks, dtypes of destinations.
 Key trace_key(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> out);
 // The graph of one call with symbolic sizes; results cast to the dtypes of `out`.

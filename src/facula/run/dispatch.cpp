@@ -4,15 +4,13 @@
 #include <unordered_map>
 
 #include "facula/autograd/autograd.h"
-#include "facula/backend/backend.h"
 #include "facula/base/settings.h"
 #include "facula/graph/key.h"
 #include "facula/graph/trace.h"
 #include "facula/op/call.h"
 #include "facula/op/registry.h"
 #include "facula/run/composite.h"
-#include "facula/run/key.h"
-#include "facula/run/program.h"
+#include "facula/run/entry.h"
 #include "facula/tensor/promotion.h"
 
 namespace facula::run {
@@ -25,86 +23,8 @@ using op::Tag;
 using op::Type;
 using op::Value;
 
-namespace {
-
-struct Entry {
-  std::shared_ptr<const Program> program;
-  std::shared_ptr<const Plan> plan;
-};
-
-struct Traced {
-  Key key;  // operator attributes, dtypes, ranks
-  std::shared_ptr<const Program> program;
-};
-
-// Caches of one operator. Entries are immutable; the lock is held for a look-up only.
-struct Cache {
-  std::mutex mutex;
-  std::unordered_map<Key, Entry, KeyHash> entries;
-  std::vector<Traced> traced;
-};
-
-Cache& cache_of(const Operator& o) {
-  static std::mutex mutex;
-  if (!o.cache) {
-    std::lock_guard lock(mutex);
-    if (!o.cache) o.cache = std::make_shared<Cache>();
-  }
-  return *static_cast<Cache*>(o.cache.get());
-}
-
-// Arguments that are operands of the program: tensors, and numbers that stay run-time values.
-struct Operands {
-  SmallVector<Value, 8> values;       // in program order
-  SmallVector<uint32_t, 8> position;  // argument << 16 | item
-};
-
-bool is_run_time_number(const Operator& o, size_t k, const Value& v) {
-  if (v.tag != Tag::scalar && v.tag != Tag::integer) return false;
-  auto& p = o.schema.parameters[k];
-  if (p.type == Type::Tensor) return true;
-  return p.type == Type::Scalar && !p.list && !(k < 64 && o.baked_numbers >> k & 1);
-}
-
-Value as_number(const Value& v) { return v.tag == Tag::integer ? Value(Scalar(v.integer().concrete())) : v; }
-
-// The complete key of a call, and its operands.
-void key_of(const Operator& o, std::span<const Value> args, Key& key, Operands& operands) {
-  for (size_t k = 0; k < args.size(); ++k) {
-    auto& v = args[k];
-    if (v.tag == Tag::tensor) {
-      append(key, v);
-      operands.values.push_back(v);
-      operands.position.push_back(uint32_t(k) << 16);
-    } else if (v.tag == Tag::tensors) {
-      key.push_back(uint64_t(v.tag) | v.list.count << 8);
-      auto items = v.tensors();
-      for (size_t i = 0; i < items.size(); ++i) {
-        Value item(items[i]);
-        append(key, item);
-        if (!items[i]) continue;
-        operands.values.push_back(item);
-        operands.position.push_back(uint32_t(k) << 16 | uint32_t(i));
-      }
-    } else if (is_run_time_number(o, k, v)) {
-      Value number = as_number(v);
-      append(key, number);
-      operands.values.push_back(number);
-      operands.position.push_back(uint32_t(k) << 16);
-    } else if (v.tag != Tag::none) {
-      std::vector<uint64_t> words;
-      graph::append_attributes(words, args.subspan(k, 1));
-      for (auto w : words) key.push_back(w);
-    } else {
-      key.push_back(0);
-    }
-  }
-}
-
-}  // namespace
-
 Key trace_key(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
-  Key key;
+  Key key{uint64_t(default_dtype())};
   for (size_t k = 0; k < args.size(); ++k) {
     auto& v = args[k];
     auto of_tensor = [&](const TensorImpl* t) {
@@ -117,26 +37,17 @@ Key trace_key(const Operator& o, std::span<const Value> args, std::span<const Te
       for (auto* t : v.tensors()) of_tensor(t);
     } else if (is_run_time_number(o, k, v)) key.push_back(uint64_t(op::operand_dtype(v)));
     else {
-      std::vector<uint64_t> words;
-      graph::append_attributes(words, args.subspan(k, 1));
-      for (auto w : words) key.push_back(w);
+      graph::append_attributes(key, args.subspan(k, 1));
     }
   }
   for (auto& t : out) key.push_back(t.defined() ? uint64_t(t.dtype()) + 1 : 0);
   return key;
 }
 
-std::vector<Value> operands_of(const Operator& o, std::span<const Value> args) {
-  Key key;
-  Operands operands;
-  key_of(o, args, key, operands);
-  return std::vector<Value>(operands.values.begin(), operands.values.end());
-}
-
 graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
   Key key;
   Operands operands;
-  key_of(o, args, key, operands);
+  key_of(o, args, Purpose::functional, key, operands);
   auto shapes = std::make_shared<sym::Shapes>();
   std::vector<graph::InputSpec> specs;
   for (auto& v : operands.values) {
@@ -187,8 +98,8 @@ std::shared_ptr<const Program> program_of(const Operator& o, std::span<const Val
   return program;
 }
 
-// Checks that results of these metas can be written into `out`; gives it storage if it is an empty out= tensor.
-void check_destination(const Operator& o, const op::Meta& m, const Tensor& out, Form form) {
+// Checks that results of these metas can be written into `out`; an out= tensor of other sizes is resized: true.
+bool check_destination(const Operator& o, const op::Meta& m, const Tensor& out, Form form) {
   bool same_size = m.sizes.size() == out.sizes().size() && std::equal(m.sizes.begin(), m.sizes.end(), out.sizes().begin());
   if (form == Form::in_place) {
     runtime_check(same_size, o.name()) << "output with shape " << to_string(out.sizes()) << " doesn't match the broadcast shape "
@@ -203,6 +114,7 @@ void check_destination(const Operator& o, const op::Meta& m, const Tensor& out, 
   }
   runtime_check(can_cast(m.dtype, out.dtype()), o.name())
       << "result type " << m.dtype << " can't be cast to the desired output type " << out.dtype();
+  return !same_size;
 }
 
 // Inputs that overlap a destination at other elements are copied first, so that results are as if computed apart.
@@ -221,8 +133,7 @@ bool same_geometry(const TensorImpl& a, const TensorImpl& b) {
 Results run_compiled(const Operator& o, std::span<const Value> args, std::span<const Tensor> out, Form form) {
   Key key;
   Operands operands;
-  key.push_back(uint64_t(form));
-  key_of(o, args, key, operands);
+  key_of(o, args, Purpose(form), key, operands);
   SmallVector<Value, 8>& values = operands.values;
   std::vector<Tensor> shadows;
   bool elementwise = o.kind == OpKind::pointwise;
@@ -233,16 +144,11 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
         v = Value(shadows.back());
       }
   for (auto& t : out) append(key, t, values);
-  auto& cache = cache_of(o);
-  Entry entry;
-  {
-    std::lock_guard lock(cache.mutex);
-    if (auto it = cache.entries.find(key); it != cache.entries.end()) entry = it->second;
-  }
-  if (!entry.program) {
+  Found found(o, key, [&](Entry& entry) {
+    bool resized = false;
     if (o.kind != OpKind::composite) {
       auto metas = graph::infer(o, args);
-      for (size_t k = 0; k < out.size(); ++k) check_destination(o, metas[k], out[k], form);
+      for (size_t k = 0; k < out.size(); ++k) resized |= check_destination(o, metas[k], out[k], form);
     }
     entry.program = program_of(o, args, out, values);
     if (o.kind == OpKind::composite)
@@ -250,20 +156,18 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
         auto& meta = entry.program->graph().outputs[k]->tensor;
         Dims sizes(meta.sizes());
         for (auto& s : sizes) s = s.hint();
-        check_destination(o, {sizes, meta.dtype()}, out[k], form);
+        resized |= check_destination(o, {sizes, meta.dtype()}, out[k], form);
       }
     entry.plan = entry.program->plan(values, out);
-    std::lock_guard lock(cache.mutex);
-    if (cache.entries.size() > kMaxPlans) cache.entries.clear();
-    cache.entries.emplace(std::move(key), entry);
-  }
-  return entry.program->execute(*entry.plan, values, out);
+    return !resized;
+  });
+  return found->program->execute(*found->plan, values, out);
 }
 
 Results run_view(const Operator& o, std::span<const Value> args, bool recording) {
   Tensor base(Ref<TensorImpl>::share(args[0].tensor));
   Results results;
-  auto views = o.view(op::Call(o, args), op::Geometry(o.name(), base));
+  auto views = o.view(op::Call(o, args), op::Geometry(o.name(), base, false));
   for (auto& g : views) {
     Tensor view = g.apply(base);
     if (o.differentiable) autograd::track_view(view, base, views.size() > 1 || o.schema.returns[0].list);
@@ -302,17 +206,24 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   Device device{};
   for (auto& v : args) if (v.tag == Tag::tensor) { device = v.tensor->device; break; }
   op::Call c(o, args);
-  auto fn = backend::backend_of(device.type).find(o.library);
   if (o.kind == OpKind::data_dependent) {
+    auto fn = backend::backend_of(device.type).find(o.library);
     supported_check(fn, o.name()) << "is not implemented on device " << device;
     return fn(c, {});
   }
+  Key key;
+  Operands operands;
+  key_of(o, args, Purpose::functional, key, operands);
+  Found found(o, key, [&](Entry& entry) {
+    entry.library = backend::backend_of(device.type).find(o.library);
+    entry.metas = graph::infer(o, args);
+    return true;
+  });
   Results results;
-  if (out.empty()) for (auto& m : graph::infer(o, args)) results.push_back(Tensor::empty(m.sizes, m.dtype, m.device));
+  if (out.empty()) for (auto& m : found->metas) results.push_back(Tensor::empty(m.sizes, m.dtype, m.device));
   else for (auto& t : out) results.push_back(t);
-  auto destinations = results.to_vector();
-  if (fn) {
-    fn(c, destinations);
+  if (found->library) {
+    found->library(c, results.all());
     return results;
   }
   supported_check(o.reference, o.name()) << "is not implemented on device " << device;
@@ -336,7 +247,7 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
     }
     loop = d.get();
   }
-  return run_compiled(*loop, args, destinations, Form::out);
+  return run_compiled(*loop, args, results.all(), Form::out);
 }
 
 }  // namespace facula::run
@@ -363,33 +274,19 @@ Results call(const Operator& o, std::span<const Value> args, Form form, std::spa
           << "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad";
     }
 
-  Results results;
-  switch (o.kind) {
-    case OpKind::pointwise:
-      results = run_compiled(o, args, out, form);
-      break;
-    case OpKind::loop:
-      results = run_compiled(o, args, out, form);
-      break;
-    case OpKind::composite:
-      if (!o.fused || !settings().fuse || (recording && form != Form::functional && !o.vjp)) {
-        results = deliver(o, o.composite(Call(o, args)), out, form);
-        if (form != Form::functional) for (auto& t : out) t.bump_version();
-        return results;  // its calls were recorded one by one
-      }
-      if (recording && !o.vjp) return run_composite(o, args);
-      results = run_compiled(o, args, out, form);
-      break;
-    case OpKind::library:
-    case OpKind::data_dependent: {
-      results = run_library(o, args, {});
-      if (form != Form::functional) {
-        autograd::GradMode off(false);  // the write is part of this call
-        results = deliver(o, std::move(results), out, form);
-      }
-      break;
+  if (o.kind == OpKind::composite) {
+    if (!o.fused || !settings().fuse || (recording && form != Form::functional && !o.vjp)) {
+      Results results = deliver(o, o.composite(Call(o, args)), out, form);
+      if (form != Form::functional) for (auto& t : out) t.bump_version();
+      return results;  // its calls were recorded one by one
     }
-    case OpKind::view: break;
+    if (recording && !o.vjp) return run_composite(o, args);
+  }
+  bool library = o.kind == OpKind::library || o.kind == OpKind::data_dependent;
+  Results results = library ? run_library(o, args, {}) : run_compiled(o, args, out, form);
+  if (library && form != Form::functional) {
+    autograd::GradMode off(false);  // the write is part of this call
+    results = deliver(o, std::move(results), out, form);
   }
   if (form != Form::functional) for (auto& t : out) t.bump_version();
   if (o.schema.mutates()) bump_written(o, args);

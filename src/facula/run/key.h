@@ -3,13 +3,14 @@
 #include <vector>
 
 #include "facula/base/hash.h"
+#include "facula/graph/key.h"
 #include "facula/op/value.h"
 
 namespace facula::run {
 
 inline constexpr size_t kMaxPlans = 4096;  // plans kept for one operator or program; then it starts afresh
 
-using Key = SmallVector<uint64_t, 48>;
+using Key = graph::Words;
 struct KeyHash {
   size_t operator()(const Key& k) const {
     uint64_t h = k.size();

@@ -65,6 +65,8 @@ class Plan {
  public:
   struct KernelLaunch {
     const codegen::Kernel* kernel;
+    codegen::Work work;
+    bool all_in_order;                                // buffers: those of the step as they are
     std::vector<int> buffers;
     std::vector<int64_t> params;
   };
@@ -76,7 +78,8 @@ class Plan {
     std::vector<int> inputs, outputs;                 // value numbers
     std::vector<int> dead;                            // values that no later step reads
   };
-  std::vector<op::Meta> metas;                        // by value number: what a step allocates
+  struct Result { op::Meta meta; size_t bytes = 0; };
+  std::vector<Result> results;                        // by value number: what a step allocates
   std::vector<Exec> execs;
   std::vector<int> written_to;                        // by value number: input it is written to in place, or -1
 };
@@ -86,6 +89,8 @@ struct Program::State {
   std::string name;
   std::vector<Step> steps;
   std::vector<int> input_values, output_values;       // numbers; -1: none
+  std::vector<graph::Value*> constants;
+  bool output_repeats = false;                        // is a value the output twice?
   std::mutex mutex;
   std::unordered_map<Key, std::shared_ptr<const Plan>, KeyHash> plans;
 };
@@ -99,7 +104,12 @@ Program::Program(Graph g, std::string name) : state_(std::make_unique<State>()) 
   if (log_enabled("passes")) log_line("passes", s.name + "\n" + graph::print(s.graph));
   s.steps = schedule::fuse(s.graph);
   for (auto* v : s.graph.inputs) s.input_values.push_back(v->id);
-  for (auto* v : s.graph.outputs) s.output_values.push_back(v ? v->id : -1);
+  for (auto* v : s.graph.outputs) {
+    int id = v ? v->id : -1;
+    s.output_repeats |= std::find(s.output_values.begin(), s.output_values.end(), id) != s.output_values.end();
+    s.output_values.push_back(id);
+  }
+  for (auto& v : s.graph.values()) if (v->constant.defined()) s.constants.push_back(v.get());
 }
 
 Program::~Program() = default;
@@ -165,7 +175,7 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs, std
     args.each_size([&](SymInt& x) { if (x.is_symbolic()) x = SymInt(sym::evaluate(x, symbols)); });
     return args;
   };
-  plan->metas.resize(g.values().size());
+  plan->results.resize(g.values().size());
   for (auto& n : g.nodes) {
     auto args = concrete_args(*n);
     auto metas = graph::infer(*n->op, args.values());
@@ -173,7 +183,7 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs, std
       auto id = size_t(n->results[k]->id);
       at[id] = fake(metas[k]);
       metas[k].strides = Dims(at[id].strides());
-      plan->metas[id] = metas[k];
+      plan->results[id].meta = metas[k];
     }
   }
   // Destinations: given ones, and inputs that a mutation replaces where the writing kernel allows it.
@@ -201,9 +211,11 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs, std
   }
   for (size_t k = 0; k < s.steps.size(); ++k) {
     auto& step = s.steps[k];
-    Plan::Exec exec{&step, {}, {}, {}, {}, {}, {}};
+    Plan::Exec exec;
+    exec.step = &step;
     for (auto* v : step.inputs) exec.inputs.push_back(v->id);
     for (auto* v : step.outputs) exec.outputs.push_back(v->id);
+    bool allocates = step.kind == Step::Kind::kernel;
     if (step.kind == Step::Kind::kernel) {
       schedule::Layout layout;
       layout.size_of = [&](SymInt e) { return e.is_symbolic() ? sym::evaluate(e, symbols) : e.concrete(); };
@@ -224,12 +236,23 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs, std
       }
       auto schedule = schedule::schedule(step.group, layout);
       exec.temporaries = schedule.temporaries;
-      for (auto& l : schedule.launches) exec.launches.push_back({kernel_of(l.nest), l.buffers, l.params});
+      size_t buffers = exec.inputs.size() + exec.outputs.size() + exec.temporaries.size();
+      for (auto& l : schedule.launches) {
+        bool all = l.buffers.size() == buffers;
+        for (size_t b = 0; b < l.buffers.size(); ++b) all &= l.buffers[b] == int(b);
+        auto* kernel = kernel_of(l.nest);
+        exec.launches.push_back({kernel, codegen::work_of(*kernel, l.params.data()), all, l.buffers, l.params});
+      }
     } else {
       exec.args = concrete_args(*step.node);
       for (auto* v : graph::operands(*step.node)) exec.inputs.push_back(v ? v->id : -1);
       for (auto* v : step.node->results) exec.outputs.push_back(v->id);
       exec.args.each_tensor([](size_t, Tensor& t) { t = {}; });  // bound at each run
+      allocates = step.node->op->kind == op::OpKind::library;
+    }
+    for (int v : exec.outputs) {
+      auto& r = plan->results[size_t(v)];
+      if (allocates) r.bytes = storage_bytes(s.name.c_str(), r.meta.sizes, r.meta.strides, r.meta.dtype);
     }
     for (auto& [v, step_number] : last_read)
       if (step_number == k && !kept.count(v)) exec.dead.push_back(v);
@@ -239,42 +262,64 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs, std
   return plan;
 }
 
+namespace {
+
+// Tensors by value number, on the stack where they are few.
+class Made {
+ public:
+  explicit Made(size_t n) : many_(n > kFew ? new Tensor[n] : nullptr), all_(many_ ? many_.get() : few_) {}
+  Tensor& operator[](int v) { return all_[v]; }
+
+ private:
+  static constexpr size_t kFew = 12;
+  Tensor few_[kFew];
+  std::unique_ptr<Tensor[]> many_;
+  Tensor* all_;
+};
+
+struct Number { alignas(16) std::byte bytes[16]; };
+
+}  // namespace
+
 Results Program::execute(const Plan& plan, std::span<const op::Value> inputs, std::span<const Tensor> out) const {
   auto& s = *state_;
   auto& g = s.graph;
-  std::vector<Tensor> at(g.values().size());
-  struct Number { alignas(16) std::byte bytes[16]; };
+  // By value number: a tensor, or the memory of a number. Inputs are borrowed; `made` owns what is made here.
+  struct Operand { TensorImpl* tensor = nullptr; void* number = nullptr; };
+  SmallVector<Operand, 16> at(g.values().size());
+  Made made(g.values().size());
   SmallVector<Number, 4> numbers(inputs.size());
-  std::vector<void*> number_at(g.values().size(), nullptr);
+  auto set = [&](int v, Tensor t) {
+    at[size_t(v)].tensor = t.impl();
+    made[v] = std::move(t);
+  };
   for (size_t i = 0; i < inputs.size(); ++i) {
-    auto id = size_t(g.inputs[i]->id);
+    auto& to = at[size_t(s.input_values[i])];
     if (inputs[i].tag == Tag::tensor) {
-      at[id] = Tensor(Ref<TensorImpl>::share(inputs[i].tensor));
+      to.tensor = inputs[i].tensor;
     } else {
       inputs[i].number().store(op::operand_dtype(inputs[i]), numbers[i].bytes);
-      number_at[id] = numbers[i].bytes;
+      to.number = numbers[i].bytes;
     }
   }
-  for (auto& v : g.values()) if (v->constant.defined()) at[size_t(v->id)] = v->constant;
+  for (auto* v : s.constants) at[size_t(v->id)].tensor = v->constant.impl();
   for (size_t k = 0; k < out.size() && k < s.output_values.size(); ++k)
-    if (out[k].defined() && s.output_values[k] >= 0) at[size_t(s.output_values[k])] = out[k];
+    if (out[k].defined() && s.output_values[k] >= 0) at[size_t(s.output_values[k])].tensor = out[k].impl();
   auto allocate = [&](int v) {
-    auto& t = at[size_t(v)];
-    if (int input = plan.written_to[size_t(v)]; input >= 0) t = Tensor(Ref<TensorImpl>::share(inputs[size_t(input)].tensor));
-    else if (!t.defined()) {
-      auto& m = plan.metas[size_t(v)];
-      t = Tensor::empty_strided(m.sizes, m.strides, m.dtype, m.device);
+    if (int input = plan.written_to[size_t(v)]; input >= 0) at[size_t(v)].tensor = inputs[size_t(input)].tensor;
+    else if (!at[size_t(v)].tensor) {
+      auto& [m, bytes] = plan.results[size_t(v)];
+      set(v, Tensor(make_ref<TensorImpl>(make_ref<StorageImpl>(bytes, m.device), m.sizes, m.strides, SymInt(), m.dtype, m.device)));
     }
+    return at[size_t(v)].tensor;
   };
+  auto tensor_at = [&](int v) { return Tensor(Ref<TensorImpl>::share(at[size_t(v)].tensor)); };
   for (auto& exec : plan.execs) {
     switch (exec.step->kind) {
       case Step::Kind::kernel: {
         SmallVector<void*, 12> pointers;
-        for (int v : exec.inputs) pointers.push_back(number_at[size_t(v)] ? number_at[size_t(v)] : at[size_t(v)].data_ptr());
-        for (int v : exec.outputs) {
-          allocate(v);
-          pointers.push_back(at[size_t(v)].data_ptr());
-        }
+        for (int v : exec.inputs) pointers.push_back(at[size_t(v)].number ? at[size_t(v)].number : at[size_t(v)].tensor->data_ptr());
+        for (int v : exec.outputs) pointers.push_back(allocate(v)->data_ptr());
         std::vector<Storage> scratch;
         for (auto& t : exec.temporaries) {
           scratch.push_back(make_ref<StorageImpl>(size_t(t.numel) * size_t(itemsize(t.dtype)), Device{}));
@@ -282,8 +327,8 @@ Results Program::execute(const Plan& plan, std::span<const op::Value> inputs, st
         }
         for (auto& l : exec.launches) {
           SmallVector<void*, 12> buffers;
-          for (int b : l.buffers) buffers.push_back(pointers[size_t(b)]);
-          codegen::launch(*l.kernel, buffers.data(), l.params.data(), s.name.c_str());
+          if (!l.all_in_order) for (int b : l.buffers) buffers.push_back(pointers[size_t(b)]);
+          codegen::launch(*l.kernel, l.work, l.all_in_order ? pointers.data() : buffers.data(), l.params.data(), s.name.c_str());
         }
         break;
       }
@@ -294,33 +339,38 @@ Results Program::execute(const Plan& plan, std::span<const op::Value> inputs, st
         args.each_tensor([&](size_t slot, Tensor& t) {
           int v = exec.inputs[slot];
           if (v < 0) return;
-          t = number_at[size_t(v)] ? op::wrapped_number(Scalar::load(g.values()[size_t(v)]->tensor.dtype(), number_at[size_t(v)])) : at[size_t(v)];
+          void* number = at[size_t(v)].number;
+          t = number ? op::wrapped_number(Scalar::load(g.values()[size_t(v)]->tensor.dtype(), number)) : tensor_at(v);
         });
         if (exec.step->kind == Step::Kind::view) {
           Tensor base = args.tensors()[0];
-          auto views = node.op->view(op::Call(*node.op, args.values()), op::Geometry(node.op->name(), base));
-          for (size_t k = 0; k < views.size(); ++k) at[size_t(exec.outputs[k])] = views[k].apply(base);
+          auto views = node.op->view(op::Call(*node.op, args.values()), op::Geometry(node.op->name(), base, false));
+          for (size_t k = 0; k < views.size(); ++k) set(exec.outputs[k], views[k].apply(base));
         } else {
           std::vector<Tensor> destinations;
           if (node.op->kind == op::OpKind::library)
-            for (int v : exec.outputs) { allocate(v); destinations.push_back(at[size_t(v)]); }
+            for (int v : exec.outputs) destinations.push_back(Tensor(Ref<TensorImpl>::share(allocate(v))));
           auto results = run_library(*node.op, args.values(), destinations);
-          for (size_t k = 0; k < exec.outputs.size(); ++k) at[size_t(exec.outputs[k])] = results[k];
+          for (size_t k = 0; k < exec.outputs.size(); ++k) set(exec.outputs[k], std::move(results[k]));
         }
         break;
       }
     }
-    for (int v : exec.dead) at[size_t(v)] = {};
+    for (int v : exec.dead) {
+      at[size_t(v)].tensor = nullptr;
+      made[v] = {};
+    }
   }
   auto copy = [](const Tensor& from, const Tensor& to) {
     op::Value args[] = {to, from};
     op::call(op::get("copy"), args, op::Form::in_place);
   };
   for (auto& [i, v] : g.mutated)
-    if (plan.written_to[size_t(v->id)] < 0) copy(at[size_t(v->id)], Tensor(Ref<TensorImpl>::share(inputs[size_t(i)].tensor)));
+    if (plan.written_to[size_t(v->id)] < 0) copy(tensor_at(v->id), Tensor(Ref<TensorImpl>::share(inputs[size_t(i)].tensor)));
   Results results;
   for (size_t k = 0; k < s.output_values.size(); ++k) {
-    Tensor t = s.output_values[k] < 0 ? Tensor() : at[size_t(s.output_values[k])];
+    int v = s.output_values[k];
+    Tensor t = v < 0 ? Tensor() : made[v].defined() && !s.output_repeats ? std::move(made[v]) : tensor_at(v);
     if (k < out.size() && out[k].defined() && !t.is_same(out[k])) {
       copy(t, out[k]);
       t = out[k];

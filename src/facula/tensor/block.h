@@ -62,4 +62,10 @@ template <size_t Bytes, size_t Align, uint32_t Limit> class FreeList {
   static inline constinit FACULA_FAST_THREAD_LOCAL BlockList list_{};
 };
 
+// Objects of a final class T : Recycled<T> come from such a list.
+template <class T> struct Recycled {
+  static void* operator new(size_t) { return FreeList<sizeof(T), alignof(std::max_align_t), 1024>::take(); }
+  static void operator delete(void* p) { FreeList<sizeof(T), alignof(std::max_align_t), 1024>::give(p); }
+};
+
 }  // namespace facula::detail

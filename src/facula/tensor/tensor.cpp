@@ -76,8 +76,12 @@ int64_t reach(const char* op, SymSpan sizes, SymSpan strides) {
 }
 }  // namespace
 
+size_t storage_bytes(const char* op, SymSpan sizes, SymSpan strides, DType dtype) {
+  return size_t(reach(op, sizes, strides)) * size_t(itemsize(dtype));
+}
+
 Tensor Tensor::empty_strided(SymSpan sizes, SymSpan strides, DType dtype, Device device) {
-  auto storage = make_ref<StorageImpl>(size_t(reach("empty_strided", sizes, strides)) * size_t(facula::itemsize(dtype)), device);
+  auto storage = make_ref<StorageImpl>(storage_bytes("empty_strided", sizes, strides, dtype), device);
   return Tensor(make_ref<TensorImpl>(std::move(storage), Dims(sizes), Dims(strides), SymInt(), dtype, device));
 }
 
@@ -88,7 +92,7 @@ Tensor Tensor::scalar(const Scalar& value, DType dtype, Device device) {
 }
 
 Tensor Tensor::from_blob(void* data, IntSpan sizes, IntSpan strides, DType dtype, std::function<void()> release) {
-  auto bytes = size_t(reach("from_blob", symbolic(sizes), symbolic(strides))) * size_t(facula::itemsize(dtype));
+  auto bytes = storage_bytes("from_blob", symbolic(sizes), symbolic(strides), dtype);
   auto storage = make_ref<StorageImpl>(data, bytes, Device{}, std::move(release));
   return Tensor(make_ref<TensorImpl>(std::move(storage), Dims(symbolic(sizes)), Dims(symbolic(strides)), SymInt(), dtype, Device{}));
 }
@@ -143,13 +147,11 @@ bool nested(const Tensor& t, bool dense) {
 bool Tensor::is_non_overlapping_and_dense() const { return is_contiguous() || nested(*this, true); }
 bool Tensor::has_overlap() const { return !is_contiguous() && !nested(*this, false); }
 
-void* Tensor::data_ptr() const {
-  runtime_check(impl_->storage, "data_ptr") << "this tensor has no data: it stands for a value being traced"
+void TensorImpl::prepare_data() {
+  runtime_check(storage, "data_ptr") << "this tensor has no data: it stands for a value being traced"
       << hint("reading data (item, tolist, numpy, if tensor:) is not possible inside a composite or a compiled function");
-  auto* s = impl_->storage.get();
-  runtime_check(impl_->device.type != DeviceType::meta, "data_ptr") << "a tensor on device 'meta' has no data";
-  if (!s->is_plain()) [[unlikely]] s->restore_plain(itemsize());
-  return static_cast<char*>(s->data()) + impl_->offset.concrete() * itemsize();
+  runtime_check(device.type != DeviceType::meta, "data_ptr") << "a tensor on device 'meta' has no data";
+  storage->restore_plain(itemsize(dtype));
 }
 
 Scalar Tensor::item() const {

@@ -57,11 +57,20 @@ class TensorImpl final : public RefCounted {
   static void (*release_py)(TensorImpl*);  // set by the binding: drops an owned Python object
   static bool (*base_requires_grad)(const TensorImpl&);  // set by autograd: does the base of a view require a gradient?
 
+  void* data_ptr() {                  // of the first element; see Tensor::data
+    auto* s = storage.get();
+    if (!s || !s->is_plain() || device.type == DeviceType::meta) [[unlikely]] prepare_data();
+    return static_cast<char*>(storage->data()) + offset.concrete() * itemsize(dtype);
+  }
+
   static void* operator new(size_t bytes);   // blocks are recycled by a per-thread free list
   static void operator delete(void* p);
 
  protected:
   void destroy() override { delete this; }
+
+ private:
+  void prepare_data();                // restores the plain order; RuntimeError if there are no data
 };
 
 class Tensor {
@@ -103,7 +112,7 @@ class Tensor {
 
   // The first element, in plain order (restores it if need be). Eager only.
   template <class T> T* data() const { return static_cast<T*>(data_ptr()); }
-  void* data_ptr() const;
+  void* data_ptr() const { return impl_->data_ptr(); }
   Scalar item() const;                 // the only element; RuntimeError otherwise
 
   // The same storage under another geometry. Not differentiable and not tracked: operators build on it.
@@ -124,6 +133,8 @@ class Tensor {
 
 // Row-major strides; the NHWC strides of a 4-d (5-d) tensor.
 Dims contiguous_strides(SymSpan sizes);
+// Bytes from the first to the last element that sizes and strides reach; RuntimeError if that overflows.
+size_t storage_bytes(const char* op, SymSpan sizes, SymSpan strides, DType dtype);
 Dims channels_last_strides(SymSpan sizes);
 Dims strides_for(SymSpan sizes, MemoryFormat f);
 // Strides of a dense tensor of `sizes` whose dimensions are ordered in memory as `like`'s are; PyTorch's rule for

@@ -1,0 +1,77 @@
+#include "facula/run/entry.h"
+
+#include <utility>
+
+#include "facula/base/dtype.h"
+#include "facula/graph/key.h"
+#include "facula/tensor/block.h"
+
+namespace facula::run {
+
+bool is_run_time_number(const op::Operator& o, size_t k, const op::Value& v) {
+  if (v.tag != op::Tag::scalar && v.tag != op::Tag::integer) return false;
+  auto& p = o.schema.parameters[k];
+  if (p.type == op::Type::Tensor) return true;
+  return p.type == op::Type::Scalar && !p.list && !(k < 64 && o.baked_numbers >> k & 1);
+}
+
+namespace {
+op::Value as_number(const op::Value& v) { return v.tag == op::Tag::integer ? op::Value(Scalar(v.integer().concrete())) : v; }
+}  // namespace
+
+void key_of(const op::Operator& o, std::span<const op::Value> args, Purpose purpose, Key& key, Operands& operands) {
+  key.push_back(reinterpret_cast<uint64_t>(&o));
+  key.push_back(uint64_t(purpose) | uint64_t(default_dtype()) << 8);
+  for (size_t k = 0; k < args.size(); ++k) {
+    auto& v = args[k];
+    if (v.tag == op::Tag::tensor) {
+      append(key, v);
+      operands.values.push_back(v);
+      operands.position.push_back(uint32_t(k) << 16);
+    } else if (v.tag == op::Tag::tensors) {
+      key.push_back(uint64_t(v.tag) | v.list.count << 8);
+      auto items = v.tensors();
+      for (size_t i = 0; i < items.size(); ++i) {
+        op::Value item(items[i]);
+        append(key, item);
+        if (!items[i]) continue;
+        operands.values.push_back(item);
+        operands.position.push_back(uint32_t(k) << 16 | uint32_t(i));
+      }
+    } else if (is_run_time_number(o, k, v)) {
+      op::Value number = as_number(v);
+      append(key, number);
+      operands.values.push_back(number);
+      operands.position.push_back(uint32_t(k) << 16);
+    } else if (v.tag != op::Tag::none) {
+      graph::append_attributes(key, args.subspan(k, 1));
+    } else {
+      key.push_back(0);
+    }
+  }
+}
+
+Cache& cache_of(const op::Operator& o) {
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  if (!o.cache) o.cache = std::make_shared<Cache>();
+  return *static_cast<Cache*>(o.cache.get());
+}
+
+namespace {
+constexpr size_t kRecent = 256;
+constinit FACULA_FAST_THREAD_LOCAL Recent* recent = nullptr;
+struct Closer {
+  ~Closer() { delete[] std::exchange(recent, nullptr); }
+};
+}  // namespace
+
+Recent& recent_of(uint64_t hash) {
+  if (!recent) [[unlikely]] {
+    static thread_local Closer closer;
+    recent = (void(&closer), new Recent[kRecent]);
+  }
+  return recent[hash % kRecent];
+}
+
+}  // namespace facula::run

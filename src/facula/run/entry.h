@@ -1,0 +1,100 @@
+// What a call found before is found again by: the complete key of a call, and for each key an entry with the kernels,
+// programs and sizes that serve it. A thread finds what it used last without a lock.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "facula/backend/backend.h"
+#include "facula/run/key.h"
+#include "facula/run/program.h"
+
+namespace facula::run {
+
+// Arguments that are operands of the program: tensors, and numbers that stay run-time values.
+struct Operands {
+  SmallVector<op::Value, 8> values;       // in program order
+  SmallVector<uint32_t, 8> position;  // argument << 16 | item
+};
+bool is_run_time_number(const op::Operator& o, size_t parameter, const op::Value& v);
+
+// What a call is made for: its form, or recording a composite with its gradient.
+enum class Purpose : uint8_t { functional, in_place, out, recorded };
+// The complete key of a call, and its operands.
+void key_of(const op::Operator& o, std::span<const op::Value> args, Purpose purpose, Key& key, Operands& operands);
+
+// What serves all calls of one layout.
+struct Entry {
+  std::shared_ptr<const Program> program;
+  std::shared_ptr<const Plan> plan;
+  backend::LibraryFn library = nullptr;    // kind library, with what it allocates for the results
+  std::vector<op::Meta> metas;
+  std::shared_ptr<const void> recorded;    // a composite with its gradient (composite.cpp); then `plan` is its forward's
+};
+
+struct Traced {
+  Key key;  // operator attributes, dtypes, ranks
+  std::shared_ptr<const Program> program;
+};
+
+// Caches of one operator. Entries do not change; the lock is held for a look-up only.
+struct Cache {
+  std::mutex mutex;
+  std::unordered_map<Key, std::shared_ptr<const Entry>, KeyHash> entries;
+  std::vector<Traced> traced;
+};
+Cache& cache_of(const op::Operator& o);
+
+// The entries that a thread used last, in front of the locked tables.
+struct Recent {
+  Key key;
+  std::shared_ptr<const Entry> entry;
+  int users = 0;                           // calls that are running with it: it stays until they return
+};
+Recent& recent_of(uint64_t hash);          // of this thread
+
+// The entry of a key for the length of a call. If there is none, `make` fills it; false: it serves this call only.
+class Found {
+ public:
+  template <class F> Found(const op::Operator& o, Key& key, F&& make) {
+    Recent& r = recent_of(KeyHash()(key));
+    if (!(r.entry && r.key == key)) [[unlikely]] {
+      bool keep = true;
+      auto entry = shared(o, key, make, keep);
+      if (!keep || r.users) {              // by another call
+        own_ = std::move(entry);
+        entry_ = own_.get();
+        return;
+      }
+      r.key = std::move(key);
+      r.entry = std::move(entry);
+    }
+    entry_ = r.entry.get();
+    users_ = &r.users;
+    ++*users_;
+  }
+  ~Found() { if (users_) --*users_; }
+  Found(const Found&) = delete;
+  const Entry* operator->() const { return entry_; }
+
+ private:
+  template <class F> static std::shared_ptr<const Entry> shared(const op::Operator& o, const Key& key, F&& make, bool& keep) {
+    auto& cache = cache_of(o);
+    {
+      std::lock_guard lock(cache.mutex);
+      if (auto it = cache.entries.find(key); it != cache.entries.end()) return it->second;
+    }
+    auto entry = std::make_shared<Entry>();
+    keep = make(*entry);
+    if (!keep) return entry;
+    std::lock_guard lock(cache.mutex);
+    if (cache.entries.size() > kMaxPlans) cache.entries.clear();
+    return cache.entries.emplace(key, std::move(entry)).first->second;
+  }
+  const Entry* entry_;
+  int* users_ = nullptr;
+  std::shared_ptr<const Entry> own_;
+};
+
+}  // namespace facula::run
