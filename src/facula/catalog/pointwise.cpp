@@ -62,6 +62,7 @@ FACULA_FAMILY(pointwise) {
         if (!c.has("rounding_mode")) return cast(a, is_differentiable(a.dtype()) ? a.dtype() : default_dtype()) / cast(b, is_differentiable(b.dtype()) ? b.dtype() : default_dtype());
         auto mode = c.str("rounding_mode");
         runtime_check(mode == "floor" || mode == "trunc", "div") << "rounding_mode must be None, 'trunc' or 'floor', not '" << mode << "'";
+        supported_check(!is_complex(a.dtype()), "div") << "rounding_mode='" << mode << "' is not defined for " << a.dtype();
         return mode == "floor" ? floordiv(a, b) : truncdiv(a, b);
       })
       .result([](const Call& c) {

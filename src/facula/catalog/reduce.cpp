@@ -134,7 +134,7 @@ FACULA_FAMILY(reduce) {
         Tensor zero = eq(x, 0), zeros = sum(zero, dims, true);
         Tensor rest = prod_over(where(zero, ones_like(x), x), dims);
         Tensor others = where(zero, where(le(zeros, 1), rest, zeros_like(rest)), where(eq(zeros, 0), div(rest, where(zero, ones_like(x), x)), zeros_like(x)));
-        return grads(mul(put_back(v, v.grad()), others));
+        return grads(mul(put_back(v, v.grad()), conj(others)));
       })
       .samples(reduction_samples());
   define("prod_over(Tensor self, int[] dim) -> Tensor").doc("Product over `dim`, kept as size 1.").bind(hidden)
@@ -156,16 +156,16 @@ FACULA_FAMILY(reduce) {
       .loop([](const LoopCall& c, Index i) { return reduce_over(c, monoid::min, i, [&](Index j) { return c.load("self", j); }); })
       .vjp(even_over_ties)
       .samples(reduction_samples());
-  define("max(Tensor self) -> Tensor").doc("Largest element; its gradient is spread evenly over ties.")
+  define("max(Tensor self) -> Tensor").doc("Largest element; its gradient is spread evenly over ties.").no_in_place()
       .unfused([](const Tensor& self) { return amax(self); })
       .samples({"self[]", "self![5]", "self![2, 3, 4]", "self![33, 65]"});
-  define("min(Tensor self) -> Tensor").doc("Smallest element; its gradient is spread evenly over ties.")
+  define("min(Tensor self) -> Tensor").doc("Smallest element; its gradient is spread evenly over ties.").no_in_place()
       .unfused([](const Tensor& self) { return amin(self); })
       .samples({"self[]", "self![5]", "self![2, 3, 4]", "self![33, 65]"});
-  define("max.other(Tensor self, Tensor other) -> Tensor").doc("The larger of both, element by element.")
+  define("max.other(Tensor self, Tensor other) -> Tensor").doc("The larger of both, element by element.").no_in_place()
       .unfused([](const Tensor& self, const Tensor& other) { return maximum(self, other); })
       .samples({"self![3, 4], other[4]"});
-  define("min.other(Tensor self, Tensor other) -> Tensor").doc("The smaller of both, element by element.")
+  define("min.other(Tensor self, Tensor other) -> Tensor").doc("The smaller of both, element by element.").no_in_place()
       .unfused([](const Tensor& self, const Tensor& other) { return minimum(self, other); })
       .samples({"self![3, 4], other[4]"});
   define("max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
@@ -364,8 +364,12 @@ FACULA_FAMILY(reduce) {
       .vjp([](const Vjp& v) {
         if (v.call().rank("self") == 0) return grads(v.grad());
         int k = v.call().dim("dim");
-        Tensor weighted = mul(v.grad(), v.result());
-        return grads(div(flip(cumsum(flip(weighted, k), k), k), v["self"]));
+        // By division, except at the first zero; behind it everything is zero.
+        Tensor x = v["self"], zero = eq(x, 0);
+        Tensor first = logical_and(zero, eq(cumsum(zero, k), 1));
+        auto later = [&](const Tensor& y) { return flip(cumsum(flip(mul(v.grad(), conj(y)), k), k), k); };
+        Tensor divisor = where(zero, ones_like(x), x);
+        return grads(where(first, later(cumprod(where(first, ones_like(x), x), k)), div(later(v.result()), conj(divisor))));
       })
       .samples({"self[](0.5, 1.5), dim=0", "self[3, 4](0.5, 1.5), dim=1", "self[2, 3, 4](0.5, 1.5), dim=0",
                 "self[0, 3], dim=1"});
