@@ -173,7 +173,7 @@ Grads second_weight_gradients(const Vjp& v, const Tensor& grad_bias) {
       out[0] = expand(view(grad_bias, sizes), c.sizes("grad"));
     }
   }
-  if (v.needs("input") && gw.defined()) out[1] = input_gradient(v["grad"], gw, c.sizes("input"), c);
+  if (v.needs("input") && gw.defined()) out[1] = input_gradient(conjugate(v["grad"]), conjugate(gw), c.sizes("input"), c);
   return out;
 }
 
