@@ -1,0 +1,75 @@
+"""Records what PyTorch gives for the small samples of every operator that it has too, for tests/python/test_operators.py.
+
+Run where PyTorch and Facula can both be imported: python tests/golden/record_operators.py
+Each line: {"op", "sample", "results": [{"shape", "dtype", "values"}]}, inputs in float64.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "python"))
+from support.operators import SMALL, cases, largest, literal, numpy_arguments  # noqa: E402
+
+
+def functions(base):
+    """What PyTorch may call it, best guess first."""
+    for module, prefix in ((torch, ""), (torch.nn.functional, ""), (torch.linalg, "linalg_"), (torch.fft, "fft_"),
+                           (torch.special, "special_"), (torch.Tensor, "")):
+        if base.startswith(prefix) and hasattr(module, base[len(prefix):]):
+            yield getattr(module, base[len(prefix):])
+
+
+def attempt(f, args):
+    """By name where the names agree: `input` is PyTorch's other name of self."""
+    renamed = {"input" if k == "self" else k: v for k, v in args.items()}
+    first = list(args.values())[:1]
+    for make in (lambda: f(**renamed), lambda: f(**args), lambda: f(*first, **dict(list(args.items())[1:])), lambda: f(*args.values())):
+        try:
+            return make()
+        except (TypeError, AttributeError):
+            continue
+    raise TypeError
+
+
+def record():
+    for case in cases():
+        if case.random or case.writes or case.base.startswith("empty") or case.base in ("T", "mT", "real", "detach"):
+            continue
+        for number, sample in enumerate(case.samples):
+            if largest(sample) > SMALL:
+                continue
+            dtype = "float64" if "float64" in case.dtypes else case.dtypes[-1]
+            args = {}
+            for name, x in numpy_arguments(case, number, dtype).items():
+                if sample[name]["kind"] == "literal":
+                    args[name] = literal(x, torch)
+                elif sample[name]["kind"] == "tensor":
+                    args[name] = torch.tensor(x)
+                else:
+                    args[name] = [torch.tensor(y) for y in x]
+            for f in functions(case.base):
+                try:
+                    r = attempt(f, args)
+                except (TypeError, RuntimeError, IndexError, ValueError):
+                    continue
+                r = list(r) if isinstance(r, (tuple, list)) else [r]
+                if not all(isinstance(t, torch.Tensor) for t in r):
+                    continue
+                results = []
+                for t in r:
+                    t = t.detach().resolve_conj()
+                    flat = torch.view_as_real(t).reshape(-1) if t.is_complex() else t.reshape(-1)
+                    results.append({"shape": list(t.shape), "dtype": str(t.dtype).split(".")[1],
+                                    "values": flat.tolist()})
+                yield {"op": case.name, "sample": number, "results": results}
+                break
+
+
+if __name__ == "__main__":
+    with open(HERE / "operators.jsonl", "w") as file:
+        for line in record():
+            file.write(json.dumps(line, separators=(",", ":")) + "\n")

@@ -1,0 +1,587 @@
+"""What users of PyTorch depend on without thinking of it: ties, aliasing, versions, promotion, indexing, sharing, copies, threads."""
+
+import copy
+import pickle
+import threading
+from pathlib import Path
+
+import facula as F
+import numpy as np
+import pytest
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+
+def leaf(x, dtype=None):
+    return F.tensor(x, dtype=dtype or F.float64, requires_grad=True)
+
+
+# ---- ties, first positions, norms, conjugates
+
+
+@pytest.mark.parametrize("f", [lambda x: x.max(), lambda x: x.amax(), lambda x: (-x).min().neg(), lambda x: -(-x).amin()])
+def test_a_full_extremum_spreads_its_gradient_evenly_over_ties(f):
+    x = leaf([1.0, 3.0, 3.0, 3.0])
+    f(x).backward()
+    np.testing.assert_allclose(x.grad.numpy(), [0, 1 / 3, 1 / 3, 1 / 3])
+
+
+def test_an_extremum_along_a_dimension_gives_its_gradient_to_the_index_it_returns():
+    x = leaf([[1.0, 3.0, 3.0], [2.0, 2.0, 0.0]])
+    values, indices = x.max(1)
+    values.sum().backward()
+    assert indices.tolist() == [1, 0]
+    assert x.grad.tolist() == [[0, 1, 0], [1, 0, 0]]
+
+
+def test_amax_along_a_dimension_spreads_over_ties():
+    x = leaf([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]])
+    x.amax(1).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), [[0, 0.5, 0.5], [1 / 3] * 3])
+
+
+@pytest.mark.parametrize("n", [3, 17, 100, 5000])
+def test_argmax_and_argmin_return_the_first_index(n):
+    x = F.zeros(n)
+    x[n // 2] = x[n - 1] = 5
+    assert x.argmax().item() == n // 2
+    assert (-x).argmin().item() == n // 2
+    assert F.zeros(n).argmax().item() == 0
+    assert x.reshape(1, n).max(1).indices.tolist() == [n // 2]
+
+
+def test_nan_is_the_extremum():
+    x = F.tensor([1.0, float("nan"), 3.0, float("nan")])
+    assert x.max().isnan() and x.min().isnan()
+    assert x.argmax().item() == 1 and x.argmin().item() == 1
+    assert x.max(0).indices.item() == 1
+
+
+@pytest.mark.parametrize("p", [0, 0.5, 1, 1.5, 2, 3, float("inf"), -float("inf"), -1])
+@pytest.mark.parametrize("dim", [None, 0, 1, (0, 1), -1])
+def test_norm_keeps_dimensions_for_every_order(p, dim):
+    x = F.tensor(np.random.default_rng(1).normal(size=(3, 4)))
+    kept = x.norm(p, dim=dim, keepdim=True)
+    axes = {None: (0, 1), 0: (0,), 1: (1,), (0, 1): (0, 1), -1: (1,)}[dim]
+    assert tuple(kept.shape) == tuple(1 if k in axes else n for k, n in enumerate((3, 4)))
+    assert kept.dim() == 2
+    flat = x.numpy().reshape(-1) if len(axes) == 2 else x.numpy()
+    want = np.linalg.norm(flat, p, axis=None if flat.ndim == 1 else axes[0])
+    np.testing.assert_allclose(kept.numpy().reshape(-1), np.ravel(want), rtol=1e-12)
+    assert x.norm(p, dim=dim).shape == np.shape(want)
+
+
+def test_conj_of_a_real_tensor_is_itself():
+    x = F.tensor([1.0, 2.0])
+    assert x.conj() is x
+    z = F.tensor([1 + 2j])
+    assert z.conj().item() == 1 - 2j
+
+
+def test_a_gradient_at_the_corner_of_relu_and_abs_is_zero():
+    x = leaf([-1.0, 0.0, 2.0])
+    (F.relu(x) + x.abs()).sum().backward()
+    assert x.grad.tolist() == [-1.0, 0.0, 2.0]
+
+
+def test_clamp_passes_the_gradient_at_its_limits():
+    x = leaf([-2.0, -1.0, 0.0, 1.0, 2.0])
+    x.clamp(-1, 1).sum().backward()
+    assert x.grad.tolist() == [0, 1, 1, 1, 0]
+
+
+def test_norm_of_zeros_has_a_gradient_of_zeros():
+    x = leaf([0.0, 0.0])
+    x.norm().backward()
+    assert x.grad.tolist() == [0, 0]
+
+
+# ---- views and versions
+
+
+@pytest.mark.parametrize("pieces", [lambda x: x.split(2), lambda x: x.chunk(2), lambda x: x.unbind(0), lambda x: x.split([1, 3])])
+def test_outputs_of_split_are_views_that_refuse_writing(pieces):
+    x = leaf([[1.0, 2], [3, 4], [5, 6], [7, 8]])
+    y = x * 1
+    piece = pieces(y)[0]
+    assert piece.data_ptr() == y.data_ptr()
+    with pytest.raises(RuntimeError, match="(Split|Chunk|Unbind)Backward0 is a view and is being modified inplace"):
+        piece.mul_(2)
+
+
+def test_a_write_to_a_saved_tensor_names_both_operators():
+    x = leaf([1.0, 2.0])
+    y = x.exp()
+    z = y * y
+    y.add_(1)
+    with pytest.raises(RuntimeError) as e:
+        z.sum().backward()
+    assert "MulBackward0" in str(e.value) and "add_" in str(e.value) and "version" in str(e.value)
+
+
+def test_a_write_through_a_view_is_seen_too():
+    x = leaf([1.0, 2.0])
+    y = x * 2
+    z = y.exp().sum() + (y * y).sum()
+    y[0] = 5
+    with pytest.raises(RuntimeError, match="version"):
+        z.backward()
+
+
+def test_integer_results_that_backward_needs_are_watched():
+    x = leaf([[1.0, 3.0], [5.0, 2.0]])
+    values, indices = x.max(1)
+    indices.add_(1)
+    with pytest.raises(RuntimeError) as e:
+        values.sum().backward()
+    assert "MaxBackward0" in str(e.value) and "add_" in str(e.value)
+
+
+def test_index_tensors_that_backward_needs_are_watched():
+    x, i = leaf([1.0, 2.0, 3.0]), F.tensor([0, 2])
+    y = x[i]
+    i.fill_(1)
+    with pytest.raises(RuntimeError, match="fill_"):
+        y.sum().backward()
+
+
+def test_a_leaf_that_needs_a_gradient_is_not_written():
+    x = leaf([1.0])
+    with pytest.raises(RuntimeError, match="leaf"):
+        x.add_(1)
+    with F.no_grad():
+        x.add_(1)
+    assert x.item() == 2 and x._version == 1
+
+
+def test_writing_to_an_expanded_tensor_raises():
+    x = F.zeros(3).expand(2, 3)
+    with pytest.raises(RuntimeError, match="clone"):
+        x.add_(1)
+
+
+def test_views_alias_and_share_a_version():
+    x = F.arange(12.0).reshape(3, 4)
+    for v in (x.view(-1), x.t(), x[1:, ::2], x.unsqueeze(0), x.narrow(1, 1, 2), x.diagonal(), x.as_strided((2, 2), (4, 1)), x.detach()):
+        before = x._version
+        v.fill_(7)
+        assert x._version == v._version == before + 1
+        assert (x == 7).any()
+        x.copy_(F.arange(12.0).reshape(3, 4))
+        assert v.data_ptr() - x.data_ptr() == (v.storage_offset() - x.storage_offset()) * 4
+
+
+def test_gradients_go_through_writes_into_views():
+    x = leaf([1.0, 2.0, 3.0])
+    y = x * 2
+    y[1:].mul_(x[:2])
+    y[0] = 5
+    y.sum().backward()
+    assert x.grad.tolist() == [4.0, 8.0, 4.0]
+
+
+def test_reshape_is_a_view_where_it_can_be():
+    x = F.arange(6.0).reshape(2, 3)
+    assert x.reshape(3, 2).data_ptr() == x.data_ptr()
+    assert x.t().reshape(6).data_ptr() != x.data_ptr()
+    with pytest.raises(RuntimeError, match="reshape"):
+        x.t().view(6)
+
+
+def test_overlapping_operands_of_a_write():
+    x = F.arange(6.0)
+    x[1:].copy_(x[:-1].clone())
+    assert x.tolist() == [0, 0, 1, 2, 3, 4]
+    y = F.arange(9.0).reshape(3, 3)
+    y.mul_(y)
+    assert y.tolist() == [[0, 1, 4], [9, 16, 25], [36, 49, 64]]
+    for write in (lambda: y.copy_(y.t()), lambda: y.add_(y.t()), lambda: x[1:].add_(x[:-1])):
+        with pytest.raises(RuntimeError, match="single memory location"):
+            write()
+
+
+# ---- promotion
+
+
+PROMOTIONS = [line.split("\t") for line in (GOLDEN / "mixed_operands.txt").read_text().splitlines()]
+NUMBERS = ["True", "2", "1.5", "(1+2j)"]
+
+
+def operand(text, value):
+    if text in NUMBERS:
+        return eval(text)
+    t = F.tensor(value).to(getattr(F, text.removesuffix("()")))
+    return t if text.endswith("()") else t.reshape(1)
+
+
+def apply(name, a, b):
+    if name == "where":
+        return F.where(F.tensor([True]), a, b)
+    if name == "lerp":
+        return F.lerp(a, b, 0.5)
+    return getattr(F, name)(a, b)
+
+
+@pytest.mark.parametrize("name", sorted({row[0] for row in PROMOTIONS}))
+def test_mixed_operands_give_what_pytorch_gave(name):
+    for _, a, b, dtype, value in (row for row in PROMOTIONS if row[0] == name):
+        what = f"{name}({a}, {b})"
+        if dtype == "error":
+            try:
+                apply(name, operand(a, 3), operand(b, 2))
+            except (RuntimeError, TypeError, NotImplementedError):
+                continue
+            continue  # what PyTorch lacks may exist here
+        r = apply(name, operand(a, 3), operand(b, 2))
+        assert str(r.dtype).split(".")[-1] == dtype, what
+        assert r.reshape(-1)[0].item() == pytest.approx(eval(value), rel=1e-2 if dtype == "bfloat16" else 2e-3 if dtype == "float16" else 1e-6), what
+
+
+def test_numbers_do_not_widen_tensors():
+    assert (F.ones(2, dtype=F.int8) * 3).dtype == F.int8
+    assert (F.ones(2, dtype=F.float16) * 3.5).dtype == F.float16
+    assert (F.ones(2, dtype=F.int64) * 3.5).dtype == F.float32
+    assert (F.ones(2, dtype=F.float32) + F.ones((), dtype=F.float64)).dtype == F.float32
+    assert (F.ones(2, dtype=F.int32) + F.ones((), dtype=F.float64)).dtype == F.float64
+    assert (F.ones(2) * 1j).dtype == F.complex64
+
+
+# ---- indexing against NumPy
+
+
+def random_index(rng, shape, assign=False):
+    """An index into `shape` that NumPy and Facula read alike, as a pair."""
+    items, theirs, k, arrays = [], [], 0, False
+    common = [(), (3,), (2, 3), (1,)][rng.integers(4)]
+    while k < len(shape):
+        choice = rng.integers(8)
+        n = shape[k]
+        if choice == 0:
+            break
+        if choice == 1:
+            i = int(rng.integers(-n, n))
+            items.append(i)
+            theirs.append(i)
+        elif choice in (2, 3):
+            s = slice(*(None if rng.random() < 0.3 else int(rng.integers(-n - 1, n + 2)) for _ in range(2)), int(rng.integers(1, 4)))
+            items.append(s)
+            theirs.append(s)
+        elif choice == 4:
+            items.append(None)
+            theirs.append(None)
+            continue
+        elif choice == 5 and Ellipsis not in items:
+            items.append(Ellipsis)
+            theirs.append(Ellipsis)
+            break
+        elif choice == 6 and common:
+            i = rng.integers(-n, n, common) if not assign else rng.permutation(n)[: max(1, n // 2)]
+            if assign and arrays:
+                continue
+            arrays = True
+            items.append(F.tensor(i))
+            theirs.append(i)
+        elif choice == 7 and not arrays:
+            mask = rng.random(n) < 0.5
+            arrays = True
+            items.append(F.tensor(mask))
+            theirs.append(mask)
+            if not assign and common != () and rng.random() < 0.9:
+                common = ()
+        else:
+            continue
+        k += 1
+    return tuple(items), tuple(theirs)
+
+
+def mixes_integer_and_array(index):
+    return any(isinstance(i, np.ndarray) for i in index) and any(isinstance(i, int) for i in index)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_reading_by_random_indices_agrees_with_numpy(seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(20):
+        shape = tuple(rng.integers(1, 6, rng.integers(1, 5)))
+        x = rng.normal(size=shape)
+        ours, theirs = random_index(rng, shape)
+        if mixes_integer_and_array(theirs):  # NumPy counts the integer as an array: dimensions may go elsewhere
+            continue
+        np.testing.assert_array_equal(F.tensor(x)[ours].numpy(), x[theirs], err_msg=f"{shape} {theirs}")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_writing_by_random_indices_agrees_with_numpy(seed):
+    rng = np.random.default_rng(1000 + seed)
+    for _ in range(20):
+        shape = tuple(rng.integers(1, 6, rng.integers(1, 5)))
+        x = rng.normal(size=shape)
+        ours, theirs = random_index(rng, shape, assign=True)
+        if mixes_integer_and_array(theirs):
+            continue
+        t = F.tensor(x.copy())
+        value = rng.normal(size=x[theirs].shape) if rng.random() < 0.7 else 2.5
+        x[theirs] = value
+        t[ours] = F.tensor(value) if isinstance(value, np.ndarray) else value
+        np.testing.assert_array_equal(t.numpy(), x, err_msg=f"{shape} {theirs}")
+
+
+# ---- memory formats
+
+
+def test_channels_last_stays_through_elementwise_operators():
+    x = F.randn(2, 3, 4, 5).contiguous(memory_format=F.channels_last)
+    assert x.stride() == (60, 1, 15, 3)
+    assert x.is_contiguous(memory_format=F.channels_last) and not x.is_contiguous()
+    assert (x * 2 + 1).stride() == x.stride() == x.relu().stride() == x.clone().stride() == F.empty_like(x).stride()
+    assert x.contiguous().stride() == (60, 20, 5, 1)
+    np.testing.assert_array_equal(x.contiguous().numpy(), x.numpy())
+
+
+def test_channels_last_gives_the_same_numbers():
+    x, w = F.randn(2, 3, 8, 8), F.randn(4, 3, 3, 3)
+    y = F.nn.functional.conv2d(x, w, padding=1)
+    z = F.nn.functional.conv2d(x.contiguous(memory_format=F.channels_last), w.contiguous(memory_format=F.channels_last), padding=1)
+    np.testing.assert_allclose(z.contiguous().numpy(), y.numpy(), atol=1e-4)
+
+
+# ---- sharing with NumPy and DLPack
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64", "complex128"])
+def test_numpy_and_dlpack_share_memory(dtype):
+    a = np.ones((3, 4), dtype=dtype)
+    t = F.from_numpy(a[:, ::2])
+    assert t.stride() == (4, 2)
+    a[0, 0] = 0
+    assert t[0, 0].item() == 0
+    t[1, 1] = 0
+    assert a[1, 2] == 0
+    back = t.numpy()
+    assert back.base is not None and back.dtype == a.dtype and np.shares_memory(back, a)
+    u = F.from_dlpack(t)
+    assert u.data_ptr() == t.data_ptr() and u.stride() == t.stride() and u.dtype == t.dtype
+    if dtype != "bool":
+        v = np.from_dlpack(t)
+        assert np.shares_memory(v, a)
+
+
+def test_memory_outlives_whoever_made_it():
+    view = F.arange(5.0).numpy()[1:]
+    assert view.tolist() == [1, 2, 3, 4]
+    t = F.from_numpy(np.arange(5.0))[2:]
+    assert t.tolist() == [2, 3, 4]
+
+
+def test_numpy_of_a_tensor_that_needs_a_gradient_is_refused():
+    with pytest.raises(RuntimeError, match="detach"):
+        leaf([1.0]).numpy()
+    assert leaf([1.0]).detach().numpy()[0] == 1
+
+
+# ---- printing (the table of PyTorch's texts is tested in C++), copies
+
+
+def test_printing_says_dtype_gradient_and_shape():
+    assert repr(F.tensor([1, 2])) == "tensor([1, 2])"
+    assert repr(F.tensor([1.0, 2.5], dtype=F.float64)) in ("tensor([1.0000, 2.5000], dtype=facula.float64)", "tensor([1.0000, 2.5000], dtype=torch.float64)")
+    assert repr(F.tensor([1.5], requires_grad=True)) == "tensor([1.5000], requires_grad=True)"
+    assert "grad_fn=<MulBackward" in repr(F.tensor([1.5], requires_grad=True) * 2)
+    assert repr(F.zeros(0, 3)) == "tensor([], size=(0, 3))"
+    assert f"{F.tensor(2.5):.3f}" == "2.500"
+    assert str(F.zeros(2000)).count("...") == 1
+
+
+def test_deepcopy_copies_memory_once_and_keeps_sharing():
+    x = F.arange(6.0)
+    both = copy.deepcopy([x, x.view(2, 3), x])
+    assert both[0] is both[2] and both[0].data_ptr() == both[1].data_ptr() != x.data_ptr()
+    p = leaf([1.0])
+    q = copy.deepcopy(p)
+    assert q.requires_grad and q.is_leaf and q is not p
+    with pytest.raises(RuntimeError, match="leaf|leaves|graph"):
+        copy.deepcopy(p * 2)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "bfloat16", "float16", "float32", "complex64"])
+def test_pickle_keeps_values_dtype_strides_and_gradient(dtype):
+    x = F.tensor([[1, 0, 1], [0, 1, 1]]).to(getattr(F, dtype)).t()
+    y = pickle.loads(pickle.dumps(x))
+    assert y.dtype == x.dtype and y.stride() == x.stride() and y.tolist() == x.tolist()
+    assert pickle.loads(pickle.dumps(leaf([1.0]))).requires_grad
+
+
+# ---- autograd
+
+
+def test_none_from_a_custom_function_stays_none():
+    class Half(F.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            return a * b
+
+        @staticmethod
+        def backward(ctx, g):
+            return g, None
+
+    a, b = leaf([1.0]), leaf([2.0])
+    Half.apply(a, b).backward()
+    assert a.grad.item() == 1 and b.grad is None
+    assert F.autograd.grad(Half.apply(a, b), b, allow_unused=True) == (None,)
+
+
+def test_threads_running_backward_at_once():
+    w = leaf(np.ones(1000))
+    failures = []
+
+    def work(k):
+        try:
+            for _ in range(20):
+                x = leaf(np.full(1000, float(k)))
+                (x * x).sum().backward()
+                assert x.grad[0].item() == 2 * k
+                F.autograd.grad((w * k).sum(), w)
+        except BaseException as e:  # shown by the main thread
+            failures.append(e)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failures
+
+
+def test_threads_add_to_one_gradient():
+    w = leaf(np.zeros(500))
+
+    def work():
+        for _ in range(50):
+            (w * 1).sum().backward()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert w.grad.tolist() == [200.0] * 500
+
+
+def test_modes_belong_to_their_thread():
+    seen = []
+    with F.no_grad():
+        t = threading.Thread(target=lambda: seen.append(F.is_grad_enabled()))
+        t.start()
+        t.join()
+    assert seen == [True]
+
+
+def test_a_graph_is_used_once_unless_kept():
+    x = leaf([2.0])
+    y = (x * x).exp()
+    y.backward(retain_graph=True)
+    y.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        y.backward()
+
+
+def test_double_backward_of_a_small_network():
+    F.manual_seed(0)
+    x, w, b = F.randn(3, 4, dtype=F.float64, requires_grad=True), F.randn(4, 2, dtype=F.float64, requires_grad=True), F.randn(2, dtype=F.float64, requires_grad=True)
+
+    def f(x, w, b):
+        h = F.nn.functional.layer_norm((x @ w + b).tanh(), (2,))
+        return F.nn.functional.cross_entropy(h, F.tensor([0, 1, 1]))
+
+    assert F.autograd.gradcheck(f, (x, w, b))
+    assert F.autograd.gradgradcheck(f, (x, w, b))
+
+
+def test_a_gradient_penalty_trains():
+    x, w = leaf(np.linspace(-1, 1, 5)), leaf(np.full(5, 0.5))
+    (g,) = F.autograd.grad(((w * x) ** 2).sum(), x, create_graph=True)
+    (g**2).sum().backward()
+    np.testing.assert_allclose(w.grad.numpy(), 16 * w.detach().numpy() ** 3 * x.detach().numpy() ** 2)
+
+
+def test_hooks_see_and_replace_gradients():
+    x = leaf([1.0, 2.0])
+    y = x * 3
+    seen = []
+    h = y.register_hook(lambda g: seen.append(g.tolist()))
+    z = y.register_hook(lambda g: g * 2)
+    y.retain_grad()
+    y.sum().backward()
+    assert seen == [[1, 1]] and x.grad.tolist() == [6, 6]
+    assert y.grad.tolist() == [2, 2]
+    h.remove()
+    z.remove()
+
+
+def test_anomaly_mode_names_the_forward_line_and_finds_nan():
+    x = leaf([-1.0])
+    with F.autograd.detect_anomaly(), pytest.raises(RuntimeError, match="nan|NaN"):
+        F.sqrt(x).sum().backward()
+
+
+def test_gradients_accumulate_and_keep_identity():
+    x = leaf([1.0])
+    (x * 2).backward()
+    g = x.grad
+    (x * 3).backward()
+    assert x.grad is g and g.item() == 5
+    x.grad = None
+    assert x.grad is None
+
+
+def test_broadcast_operands_get_summed_gradients():
+    a, b = leaf(np.ones((3, 1))), leaf(np.ones(4))
+    (a * b).sum().backward()
+    assert a.grad.tolist() == [[4.0]] * 3 and b.grad.tolist() == [3.0] * 4
+
+
+def test_inplace_on_a_result_keeps_its_history():
+    x = leaf([2.0])
+    y = x * 3
+    y += 1
+    y *= 4
+    y.backward()
+    assert x.grad.item() == 12
+
+
+@pytest.mark.parametrize("other", [lambda y: y, lambda y: y.detach(), lambda y: y.view(1)])
+def test_a_write_over_what_its_own_gradient_needs_raises(other):
+    x = leaf([2.0])
+    y = x * 3
+    y.mul_(other(y))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.backward()
+
+
+# ---- random numbers
+
+
+def test_the_same_seed_gives_the_same_numbers_and_states_can_be_kept():
+    F.manual_seed(3)
+    a = F.randn(5)
+    state = F.get_rng_state()
+    b = F.randn(5)
+    F.set_rng_state(state)
+    assert F.randn(5).tolist() == b.tolist() != a.tolist()
+    F.manual_seed(3)
+    assert F.randn(5).tolist() == a.tolist()
+    g = F.Generator().manual_seed(3)
+    assert F.randn(5, generator=g).tolist() == a.tolist()
+
+
+def test_random_numbers_have_their_moments():
+    F.manual_seed(1)
+    u, n = F.rand(100_000, dtype=F.float64), F.randn(100_000, dtype=F.float64)
+    assert 0 <= u.min() and u.max() < 1
+    assert abs(u.mean().item() - 0.5) < 5e-3 and abs(u.var().item() - 1 / 12) < 2e-3
+    assert abs(n.mean().item()) < 1.5e-2 and abs(n.std().item() - 1) < 1e-2
+    assert sorted(F.randperm(100).tolist()) == list(range(100))
+    k = F.randint(3, 9, (10_000,))
+    assert k.min() == 3 and k.max() == 8
+    d = F.nn.functional.dropout(F.ones(100_000), 0.25)
+    assert abs((d == 0).float().mean().item() - 0.25) < 1e-2 and d.max().item() == pytest.approx(4 / 3)
