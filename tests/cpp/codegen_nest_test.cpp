@@ -253,7 +253,7 @@ TEST(CodegenNest, ComparesAndSelects) {
     Expr x = load(0, d, {i(1)}), y = load(1, d, {i(1)});
     Nest n = nest("where", {{d}, {d}, {d, true}, {DType::Bool, true}}, 1, integer(1),
                   {loop_over(1, param(0), LoopKind::vector,
-                             {store(2, i(1), select((x < y) | eq(x, y), y, x)), store(3, i(1), (!(x < y)) & (!call(Fn::isnan, {x})))})});
+                             {store(2, i(1), select((x < y) | eq(x, y), y, x)), store(3, i(1), bit_not(x < y) & bit_not(call(Fn::isnan, {x})))})});
     Data a = noise(d, 61, 3, 3), b = noise(d, 61, 4, 3);
     if (d == DType::Float32) set(a, 5, float(NAN)), set(b, 7, float(NAN));
     expect_same(n, {61}, {a, b, Data(d, 61), Data(DType::Bool, 61)});
