@@ -272,14 +272,20 @@ class Fuser {
     return loop::rewrite(e, [&](Expr x) -> Expr {
       if (!x->has_reduce) return x;
       if (!is_fold(x)) return {};
-      auto bound = x->bound;
+      std::vector<loop::BoundVar> bound;  // extents of one go, but one stays where there are components to read
       std::vector<std::pair<int, Expr>> map;
-      for (auto& b : bound) {
+      for (auto& b : x->bound) {
+        bool one = x->kind == Kind::reduce && b.extent->kind == Kind::constant && b.extent->value.to_int() == 1;
+        if (one && (loop::components(x->monoid) == 1 || (x->bound.size() > 1 && (!bound.empty() || &b != &x->bound.back())))) {
+          map.push_back({b.var, integer(0)});
+          continue;
+        }
         map.push_back({b.var, loop::index(next_var_)});
-        b.var = next_var_++;
+        bound.push_back({next_var_++, b.extent});
       }
       std::vector<Expr> args;
       for (auto& a : x->args) args.push_back(loop::substitute(unique_bound(a), map));
+      if (bound.empty()) return args[0];
       return x->kind == Kind::scan ? loop::scan(x->monoid, x->slot, bound[0], args) : loop::reduce(x->monoid, bound, args);
     });
   }
@@ -402,6 +408,24 @@ class Fuser {
     return r;
   }
 
+  // How values are read: which axis, or that it is some inner one, in each dimension.
+  std::set<std::string> patterns(const std::vector<Expr>& values, const Rows& rows) {
+    std::set<std::string> found;
+    std::unordered_set<const loop::Node*> seen;
+    for (auto& e : values)
+      each_node(e, seen, [&](Expr x) {
+        if (x->kind != Kind::load || x->args.empty()) return;
+        std::string p = std::to_string(x->slot) + ":";
+        for (auto& i : x->args) {
+          if (i->kind != Kind::index) p += i->kind == Kind::constant ? "0," : "c,";
+          else if (!rows.any || rows.vars.count(i->slot)) p += std::to_string(i->slot) + ",";
+          else p += "i,";
+        }
+        found.insert(p);
+      });
+    return found;
+  }
+
   bool depends(int unit, int on) {
     std::set<int> seen;
     std::vector<int> stack{unit};
@@ -460,6 +484,10 @@ class Fuser {
     }
     std::set<int> taken(j.axes.begin(), j.axes.end());
     taken.erase(-1);
+    std::set<int> swept;  // axes that this node runs along with variables of its own
+    for (auto& r : reads)
+      for (size_t d = 0; d < r.at.size(); ++d)
+        if (int a = k.members.at(r.root->id).axes[d]; a >= 0 && !taken.count(a)) swept.insert(a);
     if (taken.size() != size_t(std::count_if(j.axes.begin(), j.axes.end(), [](int a) { return a >= 0; }))) return {};
     Rows before = rows_of(k);
     for (size_t d = 0; d < sizes.size(); ++d) {
@@ -468,9 +496,10 @@ class Fuser {
         if (!SymInt::surely_equal(sizes[d], j.extents[size_t(j.axes[d])])) return {};
         continue;
       }
-      for (size_t a = 0; a < j.extents.size() && j.axes[d] < 0; ++a) {
-        bool row = before.vars.count(int(a));
-        if (!taken.count(int(a)) && SymInt::surely_equal(sizes[d], j.extents[a]) && (reads.empty() || !row)) j.axes[d] = int(a);
+      for (size_t k = 0; k <= j.extents.size() && j.axes[d] < 0; ++k) {
+        size_t a = k ? k - 1 : d;  // the axis of the same number, if it fits
+        if (a >= j.extents.size() || taken.count(int(a)) || swept.count(int(a)) || !SymInt::surely_equal(sizes[d], j.extents[a])) continue;
+        if (reads.empty() || !before.vars.count(int(a))) j.axes[d] = int(a);
       }
       if (j.axes[d] < 0) {
         j.axes[d] = int(j.extents.size());
@@ -496,6 +525,16 @@ class Fuser {
     Rows rows = before;
     for (auto& v : j.values) add_rows(rows, v);
     if (!rows.legal) return {};
+    if (reads.empty()) {
+      // Side by side only for the sake of something that both read alike; a reduction does not bind a cluster of maps.
+      if (node_reduces && !before.any) return {};
+      std::vector<Expr> members;
+      for (auto& [id, m] : k.members) members.push_back(m.value);
+      auto here = patterns(members, rows), there = patterns(j.values, rows);
+      std::vector<std::string> both;
+      std::set_intersection(here.begin(), here.end(), there.begin(), there.end(), std::back_inserter(both));
+      if (both.empty()) return {};
+    }
     bool maps_only = !rows.any;
     if (maps_only && grows && !k.members.empty()) return {};  // what a map over more axes reads, it would compute again
     std::set<int> space(j.axes.begin(), j.axes.end());
@@ -512,7 +551,7 @@ class Fuser {
       if (k.scans && !is_identity(m, r.at)) return {};
       std::set<int> own(m.axes.begin(), m.axes.end());
       own.erase(-1);
-      bool row_value = rows.any && std::includes(rows.vars.begin(), rows.vars.end(), own.begin(), own.end());
+      bool row_value = rows.any && is_identity(m, r.at) && std::includes(rows.vars.begin(), rows.vars.end(), own.begin(), own.end());
       bool repeated = computed;
       for (int a : space) if (a >= 0 && !plain.count(a)) repeated = true;
       if (repeated && !row_value && pointwise_cost(m.value) > kCheap) return {};
