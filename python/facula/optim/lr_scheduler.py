@@ -1,5 +1,4 @@
-"""Schedules of learning rates. Call ``step()`` after each optimizer step, or each epoch, as the schedule
-counts.
+"""Schedules of learning rates. Call ``step()`` after each optimizer step or epoch, as the schedule counts.
 
 Every schedule sets ``lr`` of its optimizer's groups from the current ``lr`` or from ``initial_lr``, the
 rate at its start.
