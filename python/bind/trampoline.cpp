@@ -260,11 +260,18 @@ PyMethodDef functions[] = {{"operators", operators, METH_NOARGS, "Facts of every
 }  // namespace
 
 Results call_freely(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
-  if (!is_big(o, args, out) || op::Mode::current()) return op::call(o, args, form, out);
-  // Another thread may drop what a list holds: keep the operands.
-  op::Args kept(args);
-  WithoutGil free;
-  return op::call(o, args, form, out);
+  try {
+    if (!is_big(o, args, out) || op::Mode::current()) return op::call(o, args, form, out);
+    // Another thread may drop what a list holds: keep the operands.
+    op::Args kept(args);
+    WithoutGil free;
+    return op::call(o, args, form, out);
+  } catch (const Error& e) {
+    // Users called this operator, perhaps in place, and not the one inside that found the fault.
+    std::string called = o.schema.name + (form == Form::in_place && !o.schema.name.ends_with('_') ? "_" : "");
+    if (e.kind() == ErrorKind::internal || e.op() == called || !op::find(e.op())) throw;
+    throw e.from(called);
+  }
 }
 
 PyObject* dispatch(const Entry& e, PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) noexcept {

@@ -8,6 +8,13 @@ Error::Error(ErrorKind kind, ErrorType type, std::string op, std::string message
   if (!hint.empty()) text_ += "\n  hint: " + hint;
 }
 
+Error Error::from(std::string op) const {
+  Error e = *this;
+  e.text_ = op + text_.substr(op_.size());
+  e.op_ = std::move(op);
+  return e;
+}
+
 namespace detail {
 void Thrower::raise() { throw Error(kind_, type_, std::move(op_), text_.str(), std::move(hint_)); }
 }  // namespace detail

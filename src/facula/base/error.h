@@ -22,6 +22,7 @@ class Error : public std::exception {
   ErrorType type() const { return type_; }
   const std::string& op() const { return op_; }
   const std::string& message() const { return message_; }
+  Error from(std::string op) const;   // the same, said by the operator that the user called
 
  private:
   ErrorKind kind_;

@@ -20,7 +20,7 @@ enum Scaling : int64_t { none, root, whole };
 Scaling scaling(const char* name, std::optional<std::string_view> norm, bool forward) {
   std::string_view mode = norm.value_or("backward");
   if (mode == "ortho") return root;
-  value_check(mode == "backward" || mode == "forward", name) << "invalid normalization mode: \"" << std::string(mode) << "\"" << hint("norm is 'backward', 'forward' or 'ortho'");
+  runtime_check(mode == "backward" || mode == "forward", name) << "invalid normalization mode: \"" << std::string(mode) << "\"" << hint("norm is 'backward', 'forward' or 'ortho'");
   return (mode == "forward") == forward ? whole : none;
 }
 
@@ -50,7 +50,7 @@ Tensor resized(const char* name, const Tensor& x, int d, SymInt n) {
 }
 
 int one_dim(const char* name, const Tensor& x, int64_t dim) {
-  runtime_check(x.dim() > 0, shown(name)) << "a 0-d tensor has no dimension to transform";
+  index_check(x.dim() > 0, shown(name)) << "a 0-d tensor has no dimension to transform";
   return wrap_dim(shown(name), dim, x.dim());
 }
 

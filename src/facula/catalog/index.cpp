@@ -381,7 +381,13 @@ FACULA_FAMILY(index) {
       .bind(nn_functional).no_in_place().non_differentiable()
       .unfused([](const Tensor& self, SymInt classes) {
         runtime_check(self.dtype() == DType::Int64, "one_hot") << "is only applicable to index tensors of dtype int64, got " << self.dtype();
-        if (classes < SymInt(int64_t(0))) classes = amax(self).item().to_int() + 1;
+        if (self.numel() > SymInt(int64_t(0))) {
+          int64_t low = amin(self).item().to_int(), high = amax(self).item().to_int();
+          runtime_check(low >= 0, "one_hot") << "class values must be non-negative, got " << low;
+          if (classes < SymInt(int64_t(0))) classes = high + 1;
+          runtime_check(SymInt(high) < classes, "one_hot") << "class values must be smaller than num_classes, got " << high << " for " << classes;
+        }
+        runtime_check(classes > SymInt(int64_t(0)), "one_hot") << "num_classes must be positive where there are no values to infer it from";
         Tensor k = arange(Scalar(classes.guard_int()));
         return to_dtype(eq(unsqueeze(self, -1), k), DType::Int64);
       })

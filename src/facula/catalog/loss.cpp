@@ -78,6 +78,9 @@ FACULA_FAMILY(loss) {
         Tensor loss = neg(_pick(self, target, ignored));
         Tensor counted = to_dtype(ne(target, ignored), self.dtype());
         if (weight) {
+          SymInt classes = self.size(class_axis(self.dim()));
+          runtime_check(weight->dim() == 1 && weight->size(0) == classes, "nll_loss") << "weight must hold one number for each of the " << classes
+              << " classes of input " << to_string(self.sizes()) << ", got shape " << to_string(weight->sizes());
           Tensor w = _pick(expand(*weight, Sizes(self.dim() == 1 ? Dims{self.size(0)} : Dims{target.size(0), self.size(1)})), target, ignored);
           loss = mul(loss, w);
           counted = w;
@@ -100,13 +103,15 @@ FACULA_FAMILY(loss) {
         runtime_check(smoothing >= 0 && smoothing <= 1, "cross_entropy") << "label_smoothing must be between 0.0 and 1.0, got " << smoothing;
         bool probabilities = is_floating(target.dtype());
         if (!probabilities) check_classes("cross_entropy", self, target);
-        Tensor top = amax(self, axis, true);
+        Tensor top = detach(amax(self, axis, true));  // it cancels: no gradient need go that way
         Tensor shifted = sub(self, top);
         Tensor log_total = log(sum(exp(shifted), axis, true));
         Tensor class_weight;
         if (weight) {
           Dims sizes(size_t(self.dim()), SymInt(int64_t(1)));
           sizes[size_t(axis)] = self.size(axis);
+          runtime_check(weight->dim() == 1 && weight->size(0) == self.size(axis), "cross_entropy") << "weight must hold one number for each of the "
+              << self.size(axis) << " classes of input " << to_string(self.sizes()) << ", got shape " << to_string(weight->sizes());
           class_weight = view(*weight, sizes);
         }
         if (probabilities) {

@@ -12,6 +12,10 @@ constexpr auto floats = d::floating | d::complex;
 constexpr auto bits = d::integral | d::boolean;
 
 Expr zero_like(Expr x) { return constant(Scalar(int64_t(0)), x.dtype()); }
+// Of two bools PyTorch has no difference; what was meant is one of these.
+void no_bools(const char* name, Expr x) {
+  runtime_check(x.dtype() != DType::Bool, name) << "not supported for two bool tensors" << hint("^ or logical_xor() tells where they differ");
+}
 Expr truth(Expr x) { return cast(x, DType::Bool); }
 
 // A function of one floating argument; integers become the default floating dtype, as PyTorch's.
@@ -34,14 +38,12 @@ FACULA_FAMILY(pointwise) {
   define("sub(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor")
       .doc("self - alpha * other.")
       .alias("subtract")
-      .dtypes(d::numeric)
-      .pointwise([](Expr a, Expr b, Expr alpha) { return a - alpha * b; })
+      .pointwise([](Expr a, Expr b, Expr alpha) { no_bools("sub", a); return a - alpha * b; })
       .samples(binary_samples());
   define("rsub(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor")
       .doc("other - alpha * self.")
-      .dtypes(d::numeric)
       .no_in_place()
-      .pointwise([](Expr a, Expr b, Expr alpha) { return b - alpha * a; })
+      .pointwise([](Expr a, Expr b, Expr alpha) { no_bools("rsub", a); return b - alpha * a; })
       .samples(binary_samples());
   define("mul(Tensor self, Tensor other) -> Tensor")
       .doc("self * other. For bool: logical and.")
@@ -174,8 +176,11 @@ FACULA_FAMILY(pointwise) {
   elementary("erfc", "Complementary error function, 1 - erf(self).", erfc).bind(function | method | special).dtypes(d::floating);
   elementary("sigmoid", "1 / (1 + exp(-self)).", sigmoid).bind(function | method | nn_functional);
 
-  define("neg(Tensor self) -> Tensor").doc("-self.").alias("negative").dtypes(d::numeric)
-      .pointwise([](Expr x) { return -x; }).samples(unary_samples());
+  define("neg(Tensor self) -> Tensor").doc("-self.").alias("negative")
+      .pointwise([](Expr x) {
+        runtime_check(x.dtype() != DType::Bool, "neg") << "not supported for bool" << hint("~ or logical_not() inverts a mask");
+        return -x;
+      }).samples(unary_samples());
   define("abs(Tensor self) -> Tensor").doc("Absolute value; the modulus of complex numbers.").alias("absolute").dtypes(d::numeric)
       .result(ResultType::real).pointwise([](Expr x) { return abs(x); }).samples(unary_samples());
   define("sign(Tensor self) -> Tensor").doc("-1, 0 or 1.").dtypes(d::real)

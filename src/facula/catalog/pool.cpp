@@ -127,21 +127,27 @@ FACULA_FAMILY(pool) {
         size_t r = i.size() - 2;
         SymInt width = c.ints("size")[r + 1];
         Expr own = i[r] * loop::size(width) + i[r + 1];
-        auto at_window = [&](Expr by, Expr bx) {
-          Cover y = cover(w, 0, i[r], by, c.sizes("grad")[r]), x = cover(w, 1, i[r + 1], bx, c.sizes("grad")[r + 1]);
+        auto from = [&](const Cover& y, const Cover& x) {
           Index j = i;
           j[r] = y.window;
           j[r + 1] = x.window;
           Expr g = c.load("grad", j);
           return select(y.valid & x.valid & eq(c.load("indices", j), own), g, constant(0.0, g.dtype()));
         };
+        auto outputs = c.sizes("grad");
         bool apart = w.stride[0] >= w.kernel[0] && w.stride[1] >= w.kernel[1] && w.dilation[0] == 1 && w.dilation[1] == 1;
-        if (apart) {  // at most one window holds the element: the one it falls into
-          Window whole = w;
-          auto step = [&](int k, Expr at) { return at + Scalar(whole.padding[k]) - floordiv(at + Scalar(whole.padding[k]), Scalar(whole.stride[k])) * Scalar(whole.stride[k]); };
-          return at_window(step(0, i[r]), step(1, i[r + 1]));
+        if (apart) {  // at most one window holds the element
+          auto only = [&](size_t k) {
+            Expr start = i[r + k] + Scalar(w.padding[k]), o = floordiv(start, Scalar(w.stride[k])), limit = loop::size(outputs[r + k]);
+            Expr valid = o < limit;
+            if (w.stride[k] > w.kernel[k]) valid = valid & (start - o * Scalar(w.stride[k]) < Scalar(w.kernel[k]));
+            return Cover{min(o, limit - Scalar(int64_t(1))), valid};
+          };
+          return from(only(0), only(1));
         }
-        return reduce(c, monoid::sum, {SymInt(w.kernel[0]), SymInt(w.kernel[1])}, [&](Index b) { return at_window(b[0], b[1]); });
+        return reduce(c, monoid::sum, {SymInt(w.kernel[0]), SymInt(w.kernel[1])}, [&](Index b) {
+          return from(cover(w, 0, i[r], b[0], outputs[r]), cover(w, 1, i[r + 1], b[1], outputs[r + 1]));
+        });
       })
       .vjp([](const Vjp& v) {
         Tensor at = v["indices"];
@@ -151,7 +157,7 @@ FACULA_FAMILY(pool) {
         flat.back() = int64_t(-1);
         return grads(reshape(gather(g, -1, reshape(at, flat)), at.sizes()), Tensor());
       })
-      .samples({"grad[1, 1, 2, 2], indices<1>[1, 1, 2, 2], size=[1, 1, 4, 4], kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=False"});
+      .samples({"grad[2, 3, 1, 1], indices<4>[2, 3, 1, 1], size=[2, 3, 2, 2], kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=False"});
   define("max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor")
       .doc("Largest value of each window [..., H, W]; stride defaults to the kernel's size.")
       .bind(function).no_in_place()
@@ -199,6 +205,7 @@ FACULA_FAMILY(pool) {
   define("avg_pool2d_backward(Tensor grad, SymInt[] size, int[2] kernel_size, int[2] stride, int[2] padding, bool ceil_mode, bool count_include_pad, int? divisor_override) -> Tensor")
       .doc("Each gradient spread over its window.")
       .bind(hidden).no_in_place()
+      .dtypes(d::floating)
       .shape([](const Call& c) { return Dims(c.ints("size")); })
       .loop([](const LoopCall& c, Index i) {
         Window w = window(c);

@@ -28,6 +28,11 @@ void check_not_empty(const Call& c, const char* what) {
         << "expected reduction dim " << k << " to have non-zero size (shape " << to_string(sizes) << "): " << what << " of no elements is undefined";
 }
 
+void check_any(const char* name, const Tensor& self) {
+  runtime_check(self.numel() != SymInt(int64_t(0)), name) << "expected at least one element, but the shape is " << to_string(self.sizes())
+      << hint("with `dim` the other dimensions may be empty");
+}
+
 std::function<Dims(const Call&)> reduced_not_empty(const char* what) {
   return [what](const Call& c) {
     check_not_empty(c, what);
@@ -157,10 +162,10 @@ FACULA_FAMILY(reduce) {
       .vjp(even_over_ties)
       .samples(reduction_samples());
   define("max(Tensor self) -> Tensor").doc("Largest element; its gradient is spread evenly over ties.").no_in_place()
-      .unfused([](const Tensor& self) { return amax(self); })
+      .unfused([](const Tensor& self) { check_any("max", self); return amax(self); })
       .samples({"self[]", "self![5]", "self![2, 3, 4]", "self![33, 65]"});
   define("min(Tensor self) -> Tensor").doc("Smallest element; its gradient is spread evenly over ties.").no_in_place()
-      .unfused([](const Tensor& self) { return amin(self); })
+      .unfused([](const Tensor& self) { check_any("min", self); return amin(self); })
       .samples({"self[]", "self![5]", "self![2, 3, 4]", "self![33, 65]"});
   define("max.other(Tensor self, Tensor other) -> Tensor").doc("The larger of both, element by element.").no_in_place()
       .unfused([](const Tensor& self, const Tensor& other) { return maximum(self, other); })

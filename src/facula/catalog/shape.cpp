@@ -181,13 +181,9 @@ FACULA_FAMILY(shape) {
   define("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor")
       .doc("Elements moved by `shifts` along `dims`, those that leave come in on the other side.")
       .no_in_place()
-      .shape([](const Call& c) {
-        auto shifts = c.ints("shifts"), dims = c.ints("dims");
-        runtime_check(dims.empty() ? shifts.size() == 1 : shifts.size() == dims.size(), "roll") << "shifts and dimensions must align: " << to_string(shifts) << ", " << to_string(dims);
-        return Dims(c.sizes("self"));
-      })
       .unfused([](const Call& c, const Tensor& self) {
         auto shifts = c.ints("shifts"), dims = c.ints("dims");
+        runtime_check(dims.empty() ? shifts.size() == 1 : shifts.size() == dims.size(), "roll") << "shifts and dimensions must align: " << to_string(shifts) << ", " << to_string(dims);
         if (self.numel() == SymInt(int64_t(0))) return clone(self);
         if (dims.empty()) return reshape(roll(reshape(self, -1), shifts, 0), self.sizes());
         Tensor t = self;

@@ -54,31 +54,40 @@ graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::spa
     if (v.tag == Tag::tensor) specs.push_back(graph::symbolic_spec(Tensor(Ref<TensorImpl>::share(v.tensor)), *shapes));
     else specs.push_back({op::operand_dtype(v), {}, {}, true});
   }
-  return graph::trace(shapes, specs, [&](std::span<const Tensor> inputs) {
-    std::vector<Value> given(args.begin(), args.end());
-    std::vector<std::vector<TensorImpl*>> lists(args.size());
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      size_t k = operands.position[i] >> 16, item = operands.position[i] & 0xffff;
-      if (args[k].tag == Tag::tensors) {
-        auto& l = lists[k];
-        if (l.empty()) {
-          auto items = args[k].tensors();
-          l.assign(items.begin(), items.end());
-          given[k] = Value(std::span<TensorImpl* const>(l));
+  try {
+    return graph::trace(shapes, specs, [&](std::span<const Tensor> inputs) {
+      std::vector<Value> given(args.begin(), args.end());
+      std::vector<std::vector<TensorImpl*>> lists(args.size());
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        size_t k = operands.position[i] >> 16, item = operands.position[i] & 0xffff;
+        if (args[k].tag == Tag::tensors) {
+          auto& l = lists[k];
+          if (l.empty()) {
+            auto items = args[k].tensors();
+            l.assign(items.begin(), items.end());
+            given[k] = Value(std::span<TensorImpl* const>(l));
+          }
+          l[item] = inputs[i].impl();
+        } else {
+          given[k] = Value(inputs[i]);
         }
-        l[item] = inputs[i].impl();
-      } else {
-        given[k] = Value(inputs[i]);
       }
+      auto results = op::call(o, given).to_vector();
+      for (size_t k = 0; k < results.size() && k < out.size(); ++k) {
+        if (!out[k].defined() || out[k].dtype() == results[k].dtype()) continue;
+        Value cast[] = {results[k], out[k].dtype()};
+        results[k] = op::call(op::get("to_dtype"), cast)[0];
+      }
+      return results;
+    }, o.name());
+  } catch (const Error& e) {
+    // A trace knows sizes by name; the call itself, operator by operator, says which they are.
+    if (o.kind == OpKind::composite && e.kind() != ErrorKind::internal && !o.schema.mutates()) {
+      autograd::GradMode off(false);
+      o.composite(op::Call(o, args));
     }
-    auto results = op::call(o, given).to_vector();
-    for (size_t k = 0; k < results.size() && k < out.size(); ++k) {
-      if (!out[k].defined() || out[k].dtype() == results[k].dtype()) continue;
-      Value cast[] = {results[k], out[k].dtype()};
-      results[k] = op::call(op::get("to_dtype"), cast)[0];
-    }
-    return results;
-  }, o.name());
+    throw;
+  }
 }
 
 namespace {
