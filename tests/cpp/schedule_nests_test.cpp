@@ -162,6 +162,16 @@ TEST(Nests, ContiguousMapsCollapseToOneLoop) {
   EXPECT_EQ(make(3, 4, 5), make(7, 11, 130));
 }
 
+TEST(Nests, ValuesForEachRowDoNotTurnTheLanes) {
+  Group g;  // three contiguous values a row weigh less than one an element
+  g.extents = {200, 100};
+  Expr rows = cast(ld(1, {i(0)}, DType::Int64), DType::Float32) * ld(2, {i(0)}) * ld(3, {i(0)});
+  g.outputs = {out(ld(0, {i(0), i(1)}) * rows, {0, 1})};
+  Schedule s = check(g, {filled({200, 100}, DType::Float32, 1), filled({200}, DType::Int64, 2),
+                         filled({200}, DType::Float32, 3), filled({200}, DType::Float32, 4)});
+  EXPECT_EQ(text(s).find("array"), std::string::npos);
+}
+
 TEST(Nests, TurnedOperandsGoThroughTiles) {
   for (auto d : {DType::Float32, DType::Float64, DType::BFloat16, DType::Complex64}) {
     for (auto [r, c] : {std::pair{70, 130}, {64, 64}, {5, 200}, {129, 3}}) {

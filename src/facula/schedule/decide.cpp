@@ -1,6 +1,7 @@
 #include "facula/schedule/decide.h"
 
 #include <algorithm>
+#include <set>
 
 namespace facula::schedule {
 
@@ -51,18 +52,25 @@ std::vector<Merged> ordered(const Numbers& n, std::vector<int> vars, bool keep_o
   return merged;
 }
 
-// Bytes that are read or written side by side if `v` runs in lanes.
-int64_t contiguous_bytes(const Numbers& n, int v) {
-  int64_t bytes = 0;
+// Bytes that are read or written side by side if `v` runs in lanes: over all that an access covers, so that a value
+// for each row counts little beside one for each element.
+double contiguous_bytes(const Numbers& n, int v) {
+  double bytes = 0;
   for (auto& a : n.analysis->accesses) {
     if (a.kind == Access::Kind::position) continue;
-    int64_t c = n.coefficient(a, v);
-    if (c == 1) bytes += a.bytes * (a.inner || n.analysis->boxes.empty() ? 32 : 2) + (a.kind == Access::Kind::store);
-    for (size_t d = 0; d < a.dims.size(); ++d)
-      if (a.dims[d] == Access::kComputed && n.stride(a.buffer, d) == 1) {
-        auto f = free_vars(a.indices[d]);
-        if (std::find(f.begin(), f.end(), v) != f.end()) bytes += a.bytes;
-      }
+    bool contiguous = n.coefficient(a, v) == 1, computed = false;
+    std::set<int> covered;
+    for (size_t d = 0; d < a.dims.size(); ++d) {
+      if (a.dims[d] >= 0 && n.stride(a.buffer, d)) covered.insert(a.dims[d]);
+      if (a.dims[d] != Access::kComputed) continue;
+      auto f = free_vars(a.indices[d]);
+      covered.insert(f.begin(), f.end());
+      computed |= n.stride(a.buffer, d) == 1 && std::find(f.begin(), f.end(), v) != f.end();
+    }
+    if (!contiguous && !computed) continue;
+    double volume = 1;
+    for (int u : covered) if (size_t(u) < n.extents.size()) volume *= double(n.extents[size_t(u)]);
+    bytes += volume * a.bytes * (contiguous ? a.kind == Access::Kind::store ? 1.01 : 1 : 0.25);
   }
   return bytes;
 }
@@ -155,11 +163,11 @@ Decisions decide(const Analysis& a, const Numbers& n) {
   d.box_vectors.assign(a.boxes.size(), -1);
 
   auto best = [&](const std::vector<Merged>& loops, bool last_only) {
-    std::pair<int64_t, int> found{-1, -1};
+    std::pair<double, int> found{-1, -1};
     for (size_t k = last_only && !loops.empty() ? loops.size() - 1 : 0; k < loops.size(); ++k) {
       auto& m = loops[k];
       if (a.vars[size_t(m.back())].ragged) continue;
-      int64_t bytes = contiguous_bytes(n, m.back());
+      double bytes = contiguous_bytes(n, m.back());
       if (bytes >= found.first) found = {bytes, m.back()};
     }
     return found;
@@ -169,10 +177,11 @@ Decisions decide(const Analysis& a, const Numbers& n) {
     return int64_t(0);
   };
   auto row = best(d.rows, false);
-  int64_t inner_bytes = -1, inner_extent = 0;
+  double inner_bytes = -1;
+  int64_t inner_extent = 0;
   for (size_t b = 0; b < d.boxes.size(); ++b) {
     bool in_scan = a.scan_axis >= 0 && std::find(a.boxes[b].vars.begin(), a.boxes[b].vars.end(), a.scan_axis) != a.boxes[b].vars.end();
-    auto v = in_scan ? std::pair<int64_t, int>{-1, -1} : best(d.boxes[b], a.boxes[b].ordered);
+    auto v = in_scan ? std::pair<double, int>{-1, -1} : best(d.boxes[b], a.boxes[b].ordered);
     if (in_scan) inner_bytes = contiguous_bytes(n, a.scan_axis), inner_extent = n.extents[size_t(a.scan_axis)];
     d.box_vectors[b] = v.second;
     if (v.first > inner_bytes) inner_bytes = v.first, inner_extent = extent(d.boxes[b], v.second);
