@@ -253,9 +253,10 @@ def report(by_group: list[tuple[Group, list[Result]]], pair: Pair, load: float) 
     versions = [f"{w.about['name']} {w.about['version']} (Python {w.about['python']})"
                 for w in pair.workers.values()]
     lines = ["# Facula beside PyTorch", "",
-             "Written by `make bench`. Both libraries run the same programs (`bench/rows.py`), each in a process "
-             "of its own, in turns; times are medians, a ratio is Facula's time by PyTorch's in the same round "
-             "(below 1: Facula is faster), the spread is half the distance between its quartiles.", "",
+             "Written by `make bench`. Both libraries run the same programs (`bench/rows.py`), each in a "
+             "process of its own, in turns; times are medians, a ratio is Facula's time by PyTorch's in the "
+             "same round (below 1: Facula is faster), the spread is half the distance between its quartiles.",
+             "",
              *(f"- {line}" for line in [*machine(), ", ".join(versions)])]
     if load > 0.5:
         lines.append(f"- **The machine was busy** (load {load:.1f} before the run): the times say little, "

@@ -7,12 +7,14 @@
 import importlib
 import json
 import os
+import statistics
 import sys
 import time
 
 from rows import PROLOGUE
 
 clock = time.perf_counter
+BATCHES = 9  # of a round: a short disturbance falls into one or two
 
 
 class Program:
@@ -33,13 +35,15 @@ class Program:
         return clock() - start
 
     def rate(self, seconds: float) -> tuple[float, int]:
-        """Seconds of one statement, measured over about that long, and how often it ran."""
+        """Seconds of one statement, the median of batches over about that long, and how often it ran."""
         count, spent = 1, self.seconds(1)
         while spent < seconds / 10 and spent * 10 < seconds:
             count *= 4
             spent = self.seconds(count)
-        count = max(1, int(count * seconds / max(spent, 1e-9)))
-        return self.seconds(count) / count, count
+        total = max(1, int(count * seconds / max(spent, 1e-9)))
+        batches = min(BATCHES, total)
+        count = total // batches
+        return statistics.median(self.seconds(count) for _ in range(batches)) / count, count * batches
 
 
 def versions(library) -> dict:
