@@ -62,7 +62,9 @@ Grads even_over_ties(const Vjp& v) {
 std::vector<DType> truth_dtype(const Call& c) { return {c.dtype("self") == DType::UInt8 ? DType::UInt8 : DType::Bool}; }
 
 Expr extremum(const LoopCall& c, Monoid m, Index i, int part_number) {
+  if (c.rank("self") == 0) return part_number ? integer(0) : c.load("self", i);
   Axes axes(c);
+  if (axes.box().vars.empty()) return part_number ? integer(0) : c.load("self", axes.join(i));  // of a 0-d tensor
   return part(axes.reduce(m, i, [&](Index j) { return std::vector<Expr>{c.load("self", j), axes.position()}; }), part_number);
 }
 

@@ -177,9 +177,9 @@ Results run_view(const Operator& o, std::span<const Value> args, bool recording)
   Tensor base(Ref<TensorImpl>::share(args[0].tensor));
   Results results;
   auto views = o.view(op::Call(o, args), op::Geometry(o.name(), base, false));
-  for (auto& g : views) {
-    Tensor view = g.apply(base);
-    if (o.differentiable) autograd::track_view(view, base, views.size() > 1 || o.schema.returns[0].list);
+  for (size_t k = 0; k < views.size(); ++k) {
+    Tensor view = views[k].apply(base);
+    if (o.differentiable) autograd::track_view(view, base, o.schema.returns[0].list, o.name(), int(k));
     results.push_back(std::move(view));
   }
   if (recording && o.differentiable) autograd::record(o, args, Form::functional, results);
