@@ -27,6 +27,12 @@ class Saved {
   Saved(const Tensor& t, bool is_output_of_node, int result = 0);
   // `owner`: the node that saved it, to which an output is attached again.
   Tensor unpack(const char* saved_by, const Ref<Node>& owner) const;
+  // For a value that the call which saves it has just overwritten: reading it raises.
+  static Saved overwritten(const Tensor& t) {
+    Saved s(t, false);
+    --s.version_;
+    return s;
+  }
   bool defined() const { return bool(tensor_); }
   void release() { tensor_ = {}; }
 

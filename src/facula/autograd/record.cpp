@@ -54,13 +54,16 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
     }
     if (has_formula(o)) formula_ = formula_of(op::Call(o, args), wanted, grads);
     edges_.reserve(wanted.size());
+    bool in_place = !outputs.empty() && args[0].tag == op::Tag::tensor && outputs[0].impl() == args[0].tensor;
+    Tensor written = in_place ? outputs[0] : Tensor();
     args_.each_tensor([&](size_t slot, Tensor& t) {
       if (slot < wanted.size() && wanted[slot]) add_edge(t);
       else edges_.emplace_back();
       if (!t.defined()) return;
       if (formula_ && formula_->reads[slot]) {
         saved_.resize(wanted.size());
-        saved_[slot] = Saved(slot == 0 && original.defined() ? original : t, false);
+        if (slot == 0 && original.defined()) saved_[slot] = Saved(original, false);
+        else saved_[slot] = written.defined() && t.impl()->storage == written.impl()->storage ? Saved::overwritten(t) : Saved(t, false);
       }
       t = shell(t);
     });

@@ -59,7 +59,7 @@ FACULA_FAMILY(pointwise) {
       .samples(binary_samples(0.5, 3));
   define("div.mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor")
       .doc("self / other, rounded: rounding_mode None (true division), 'floor' or 'trunc'.")
-      .dtypes(d::numeric)
+      .dtypes(d::integral | d::floating)
       .pointwise([](const LoopCall& c, Expr a, Expr b) {
         if (!c.has("rounding_mode")) return cast(a, is_differentiable(a.dtype()) ? a.dtype() : default_dtype()) / cast(b, is_differentiable(b.dtype()) ? b.dtype() : default_dtype());
         auto mode = c.str("rounding_mode");

@@ -120,6 +120,7 @@ FACULA_FAMILY(pool) {
                 "self![1, 1, 8, 7], kernel_size=[3], stride=[1], padding=[0], dilation=[2]"});
   define("max_pool2d_backward(Tensor grad, Tensor indices, SymInt[] size, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode) -> Tensor")
       .doc("Each gradient at the position that was the largest.")
+      .dtypes(d::floating)
       .bind(hidden).no_in_place()
       .shape([](const Call& c) { return Dims(c.ints("size")); })
       .loop([](const LoopCall& c, Index i) {
