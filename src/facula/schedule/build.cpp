@@ -314,8 +314,6 @@ class Builder {
   }
 
   // ---- split reductions: partial results of chunks, then their combination, level by level; then the rest
-  struct Level { std::vector<Expr> folds; };
-
   std::vector<Expr> ready(const std::vector<FlatStore>& stores) {
     std::vector<Expr> found;
     std::unordered_set<const loop::Node*> seen, blocked;

@@ -795,7 +795,6 @@ class Fuser {
   Step kernel_step(const Cluster& k) {
     Step s{Step::Kind::kernel, {}, nullptr, {}, {}};
     auto& g = s.group;
-    std::set<std::string> used;
     for (auto* n : k.nodes)
       if (g.name.size() < 60) g.name += (g.name.empty() ? "" : "_") + n->op->schema.name;
     g.extents = k.extents;

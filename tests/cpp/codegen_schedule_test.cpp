@@ -1,0 +1,154 @@
+// Scheduled groups as machine code: the same results as the interpreter of the nests, and the same bits for any number
+// of threads.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "facula/base/parallel.h"
+#include "facula/codegen/kernel.h"
+#include "facula/loop/interpret.h"
+#include "facula/schedule/schedule.h"
+
+using namespace facula;
+using namespace facula::loop;
+using namespace facula::schedule;
+
+namespace {
+
+Expr i(int v) { return loop::index(v); }
+Expr n(SymInt s) { return loop::size(s); }
+Expr ld(int slot, std::vector<Expr> at, DType d = DType::Float32) { return loop::load(slot, d, std::move(at)); }
+Expr sum(std::vector<BoundVar> v, Expr x) { return loop::reduce(Monoid::sum, std::move(v), {x}); }
+
+Tensor filled(const Ints& sizes, DType d, unsigned seed) {
+  Tensor t = Tensor::empty(sizes, d);
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<double> real(-2, 2);
+  for (int64_t k = 0, count = t.numel().concrete(); k < count; ++k) {
+    auto* at = static_cast<char*>(t.data_ptr()) + k * itemsize(d);
+    if (is_floating(d)) Scalar(real(random)).store(d, at);
+    else Scalar(int64_t(random() % 7)).store(d, at);
+  }
+  return t;
+}
+
+struct Case {
+  std::string name;
+  Group group;
+  std::vector<Tensor> inputs;
+};
+Case make(std::string name, Dims extents, std::vector<Tensor> inputs, std::vector<GroupOutput> outputs) {
+  Case c{std::move(name), {}, std::move(inputs)};
+  c.group.name = c.name;
+  c.group.extents = std::move(extents);
+  for (auto& t : c.inputs) c.group.inputs.push_back({t.dtype(), t.dim()});
+  c.group.outputs = std::move(outputs);
+  return c;
+}
+GroupOutput out(Expr value, Ints axes, DType d = DType::Float32) { return {d, value, axes}; }
+
+std::vector<Tensor> run(const Case& c, bool compiled) {
+  auto& g = c.group;
+  Layout l;
+  std::vector<void*> pointers;
+  std::vector<Tensor> results, scratch;
+  for (auto e : g.extents) l.extents.push_back(e.concrete());
+  for (auto& t : c.inputs) {
+    l.input_strides.emplace_back(t.int_strides());
+    l.input_sizes.emplace_back(t.int_sizes());
+    pointers.push_back(t.data_ptr());
+  }
+  for (auto& o : g.outputs) {
+    Ints sizes;
+    if (g.scatter) sizes = Ints(c.inputs[0].int_sizes());
+    else for (auto a : o.axes) sizes.push_back(l.extents[size_t(a)]);
+    results.push_back(Tensor::empty(sizes, o.dtype));
+    l.output_strides.emplace_back(results.back().int_strides());
+    l.output_sizes.push_back(sizes);
+    l.output_overlaps.push_back(false);
+    pointers.push_back(results.back().data_ptr());
+  }
+  l.size_of = [](SymInt s) { return s.concrete(); };
+  Schedule s = schedule::schedule(g, l);
+  for (auto& t : s.temporaries) {
+    scratch.push_back(Tensor::empty(Ints{t.numel}, t.dtype));
+    pointers.push_back(scratch.back().data_ptr());
+  }
+  for (auto& launch : s.launches) {
+    std::vector<void*> buffers;
+    for (int b : launch.buffers) buffers.push_back(pointers[size_t(b)]);
+    if (compiled) codegen::launch(*codegen::kernel(*launch.nest), buffers.data(), launch.params.data(), "test");
+    else loop::interpret(*launch.nest, buffers, launch.params);
+  }
+  return results;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  Tensor x = filled({70, 130}, DType::Float32, 1), y = filled({70, 130}, DType::Float32, 2);
+  Expr at = ld(0, {i(0), i(1)}), inner = ld(0, {i(0), i(64)});
+  Expr top = loop::reduce(Monoid::max, {{64, n(130)}}, {inner});
+  all.push_back(make("softmax", {70, 130}, {x}, {out(exp(at - top) / sum({{64, n(130)}}, exp(inner - top)), {0, 1})}));
+  all.push_back(make("columns", {130}, {x}, {out(sum({{64, n(70)}}, ld(0, {i(64), i(0)})), {0})}));
+  Expr mean = loop::reduce(Monoid::welford, {{64, n(130)}}, {inner});
+  all.push_back(make("normal", {70, 130}, {x}, {out((at - part(mean, 0)) * rsqrt(part(mean, 1) / part(mean, 2)), {0, 1}), out(part(mean, 0), {0})}));
+  Tensor across = filled({130, 70}, DType::Float32, 3).alias(Dims{70, 130}, Dims{1, 70}, 0);
+  all.push_back(make("turned", {70, 130}, {x, across}, {out(at + ld(1, {i(0), i(1)}), {0, 1})}));
+  all.push_back(make("scan", {70, 130}, {x}, {out(loop::scan(Monoid::sum, 1, {64, n(130)}, {inner}), {0, 1})}));
+  Tensor big = filled({300000}, DType::Float32, 4);
+  Expr all_of = sum({{64, n(300000)}}, ld(0, {i(64)}));
+  all.push_back(make("whole", {300000}, {big}, {out(ld(0, {i(0)}) / all_of, {0}), out(all_of, {})}));
+  Expr pair = loop::reduce(Monoid::welford, {{64, n(300000)}}, {ld(0, {i(64)})});
+  Expr best = loop::reduce(Monoid::argmax, {{64, n(300000)}}, {ld(0, {i(64)}), i(64)});
+  all.push_back(make("pairs", {}, {big}, {out(part(pair, 1), {}), out(part(best, 1), {}, DType::Int64)}));
+  Tensor tall = filled({40000, 6}, DType::Float32, 5);
+  all.push_back(make("tall", {6}, {tall}, {out(sum({{64, n(40000)}}, ld(0, {i(64), i(0)})), {0})}));
+  Tensor half = filled({70, 130}, DType::BFloat16, 6);
+  Expr h = ld(0, {i(0), i(1)}, DType::BFloat16);
+  all.push_back(make("rounded", {70, 130}, {half}, {out(round_to(h * h, DType::BFloat16) + h, {0, 1}, DType::BFloat16)}));
+  Case scatter = make("scatter", {500, 40}, {filled({9, 40}, DType::Float32, 7), filled({500}, DType::Int64, 8), filled({500, 40}, DType::Float32, 9)},
+                      {out(Expr(), {})});
+  loop::Scatter s;
+  s.base = 0;
+  s.domain = {500, 40};
+  s.target = {loop::check(ld(1, {i(0)}, DType::Int64), n(9)), i(1)};
+  s.value = ld(2, {i(0), i(1)});
+  scatter.group.scatter = s;
+  all.push_back(scatter);
+  return all;
+}
+
+double at(const Tensor& t, int64_t k) {
+  return Scalar::load(t.dtype(), static_cast<char*>(t.data_ptr()) + k * itemsize(t.dtype())).to_double();
+}
+
+}  // namespace
+
+TEST(Schedules, ComputeWhatTheInterpreterSays) {
+  for (auto& c : cases()) {
+    auto got = run(c, true), expected = run(c, false);
+    for (size_t k = 0; k < got.size(); ++k)
+      for (int64_t e = 0, count = got[k].numel().concrete(); e < count; ++e) {
+        double x = at(got[k], e), y = at(expected[k], e);
+        ASSERT_LE(std::abs(x - y), 2e-4 * std::max(1.0, std::abs(y))) << c.name << " output " << k << " element " << e;
+      }
+  }
+}
+
+TEST(Schedules, GiveTheSameBitsForAnyNumberOfThreads) {
+  int before = num_threads();
+  for (auto& c : cases()) {
+    set_num_threads(1);
+    auto expected = run(c, true);
+    for (int threads : {2, 3, 7}) {
+      set_num_threads(threads);
+      auto got = run(c, true);
+      for (size_t k = 0; k < got.size(); ++k)
+        EXPECT_EQ(std::memcmp(got[k].data_ptr(), expected[k].data_ptr(), size_t(got[k].numel().concrete()) * size_t(got[k].itemsize())), 0)
+            << c.name << " output " << k << " with " << threads << " threads";
+    }
+  }
+  set_num_threads(before);
+}
