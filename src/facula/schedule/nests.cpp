@@ -93,7 +93,7 @@ class Writer {
       s.offset = moved(s.offset);
       for (auto& l : s.sweep) l.extent = moved(l.extent);
     }
-    if (spec_.tiled) at = tile(*at, map, stores, first_row, tile_rows, first_lane, lanes);
+    if (spec_.tiled) at = tile(*at, map, stores, first_row, tile_rows, lanes);
     merges_ = spec_.merges;
     for (auto& m : merges_) for (auto& p : m.parts) p = moved(p);
     serial(*at, 0, stores, lanes);
@@ -103,7 +103,7 @@ class Writer {
  private:
   // Fills the arrays of staged loads, opens the loop over the tile's rows, and makes `stores` read the arrays.
   Block* tile(Block& block, const std::vector<std::pair<int, Expr>>& map, std::vector<FlatStore>& stores, Expr first_row,
-              Expr rows, Expr first_lane, Expr lanes) {
+              Expr rows, Expr lanes) {
     int across = spec_.rows[spec_.rows.size() - 2].var, along = spec_.rows.back().var;
     std::vector<std::pair<int, Expr>> tile_row{{across, first_row + loop::index(across)}};
     std::unordered_map<const loop::Node*, Expr> arrays;
