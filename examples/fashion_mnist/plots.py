@@ -13,6 +13,7 @@ def save_curves(history, path):
     epochs = [h["epoch"] for h in history]
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
     for axis, name, scale in ((axes[0], "loss", 1), (axes[1], "accuracy", 100)):
+        higher = name if history[-1][name] > history[-1]["test_" + name] else "test_" + name
         for key, label, color in ((name, "training", TRAIN), ("test_" + name, "test", TEST)):
             values = [scale * h[key] for h in history]
             axis.plot(epochs, values, marker="o", markersize=4, color=color, label=label)
@@ -21,7 +22,7 @@ def save_curves(history, path):
                 (epochs[-1], values[-1]),
                 xytext=(6, 0),
                 textcoords="offset points",
-                va="center",
+                va="bottom" if key == higher else "top",
                 color=color,
                 fontsize=9,
             )
