@@ -31,6 +31,12 @@ def from_elements(data: Any, dtype: _C.dtype, sizes: Any) -> Tensor:
     return _C.frombuffer(data, dtype=dtype).view(list(sizes))
 
 
+def memory_order(t: Tensor) -> tuple[int, ...]:
+    """The dimensions from the outermost in memory to the innermost; as they are if the tensor has gaps."""
+    order = tuple(sorted(range(t.dim()), key=lambda d: -t.stride(d)))
+    return order if t.permute(order).is_contiguous() else tuple(range(t.dim()))
+
+
 def rebuild_tensor(
     cls: type,
     data: bytes,
@@ -39,8 +45,12 @@ def rebuild_tensor(
     requires_grad: bool,
     grad: Tensor | None,
     state: dict | None,
+    order: tuple[int, ...] | None = None,
 ) -> Tensor:
-    t = from_elements(bytearray(data), getattr(_C, dtype), sizes)
+    if order is None:
+        order = tuple(range(len(sizes)))
+    t = from_elements(bytearray(data), getattr(_C, dtype), [sizes[d] for d in order])
+    t = t.permute(sorted(range(len(order)), key=order.__getitem__))
     if cls is not Tensor:
         t = _C.make_subclass(cls, t, requires_grad)
     elif requires_grad:
@@ -62,14 +72,16 @@ def _reduce(t: Tensor, protocol: int) -> tuple:
     if not t.is_leaf:
         raise RuntimeError("pickle: only tensors without a history can be pickled; detach() it first")
     state = t.__dict__ or None
+    order = memory_order(t)
     return rebuild_tensor, (
         type(t),
-        element_bytes(t),
+        element_bytes(t.detach().permute(order)),
         str(t.dtype).rpartition(".")[2],
         tuple(t.shape),
         t.requires_grad,
         t.grad,
         state,
+        order,
     )
 
 
