@@ -17,7 +17,7 @@ from support.operators import SMALL, cases, largest, literal, numpy_arguments  #
 
 def functions(base):
     """What PyTorch may call it, best guess first."""
-    for module, prefix in ((torch, ""), (torch.nn.functional, ""), (torch.linalg, "linalg_"), (torch.fft, "fft_"),
+    for module, prefix in ((torch.nn.functional, ""), (torch, ""), (torch.linalg, "linalg_"), (torch.fft, "fft_"),
                            (torch.special, "special_"), (torch.Tensor, "")):
         if base.startswith(prefix) and hasattr(module, base[len(prefix):]):
             yield getattr(module, base[len(prefix):])
