@@ -29,14 +29,8 @@ DTYPES = [
     torch.uint8,
     torch.bool,
 ]
-PEER = os.environ.get("FACULA_PEER") or next(
-    (
-        str(p)
-        for p in (Path(__file__).resolve().parents[2] / ".peer/bin/python", Path("/opt/torchenv/bin/python"))
-        if p.exists()
-    ),
-    None,
-)
+INSTALLED = Path(__file__).resolve().parents[2] / ".peer/bin/python"
+PEER = os.environ.get("FACULA_PEER") or (str(INSTALLED) if INSTALLED.exists() else None)
 needs_peer = pytest.mark.skipif(PEER is None, reason="PyTorch is not installed (make bench installs it)")
 
 
