@@ -53,6 +53,7 @@ from ._functions import (
     broadcast_tensors,
     can_cast,
     cartesian_prod,
+    einsum,
     equal,
     finfo,
     get_rng_state,

@@ -140,6 +140,13 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     return tuple(t.expand(shape) for t in tensors)
 
 
+def einsum(equation: str, *operands: Any) -> Tensor:
+    """Sum of products in Einstein's notation, e.g. ``einsum("ij,jk->ik", a, b)``; operands also as one list."""
+    if len(operands) == 1 and not isinstance(operands[0], Tensor):
+        operands = tuple(operands[0])
+    return _f.einsum(equation, list(operands))
+
+
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """Coordinates of a grid from one vector for each dimension; 'xy' exchanges the first two dimensions."""
     if len(tensors) == 1 and not isinstance(tensors[0], Tensor):

@@ -589,3 +589,10 @@ def test_random_numbers_have_their_moments():
     assert k.min() == 3 and k.max() == 8
     d = F.nn.functional.dropout(F.ones(100_000), 0.25)
     assert abs((d == 0).float().mean().item() - 0.25) < 1e-2 and d.max().item() == pytest.approx(4 / 3)
+
+
+def test_einsum_takes_its_operands_one_by_one_or_as_a_list():
+    a, b = F.arange(6.0).view(2, 3), F.arange(12.0).view(3, 4)
+    for c in (F.einsum("ij,jk->ik", a, b), F.einsum("ij,jk->ik", [a, b])):
+        assert np.array_equal(c.numpy(), a.numpy() @ b.numpy())
+    assert F.einsum("ij->", a).item() == 15
