@@ -49,6 +49,74 @@ FACULA_FAMILY(activation) {
   activation("hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor", "self limited to [min_val, max_val].")
       .pointwise([](Expr x, Expr low, Expr high) { return select(x > low, select(x < high, x, high), low); });
 
+  define("selu(Tensor self) -> Tensor")
+      .doc("scale * elu(x, alpha) with the constants that keep mean 0 and variance 1.  Klambauer et al., 2017.")
+      .dtypes(d::floating)
+      .bind(function | nn_functional)
+      .pointwise([](Expr x) {
+        constexpr double alpha = 1.6732632423543772848170429916717, scale = 1.0507009873554804934193349852946;
+        return select(x > 0.0, x * scale, (alpha * scale) * expm1(x));
+      })
+      .samples(unary_samples(-4, 4));
+  define("celu(Tensor self, Scalar alpha=1.0) -> Tensor")
+      .doc("x where positive, else alpha * (exp(x / alpha) - 1).  Barron, 2017.")
+      .dtypes(d::floating)
+      .bind(function | nn_functional)
+      .pointwise([](Expr x, Expr alpha) { return select(x > 0.0, x, alpha * expm1(x / alpha)); })
+      .samples(unary_samples(-4, 4) + samples({"self[3, 4], alpha=0.5"}));
+  activation("mish(Tensor self) -> Tensor", "x * tanh(softplus(x)).  Misra, 2019.")
+      .pointwise([](Expr x) { return x * tanh(max(x, 0.0) + log1p(exp(-abs(x)))); });
+  activation("hardswish(Tensor self) -> Tensor", "x * min(max(x + 3, 0), 6) / 6.  Howard et al., 2019.")
+      .pointwise([](Expr x) { return select(x <= -3.0, 0.0, select(x < 3.0, x * (x + 3.0) * (1.0 / 6), x)); });
+  activation("hardsigmoid(Tensor self) -> Tensor", "min(max(x + 3, 0), 6) / 6.")
+      .pointwise([](Expr x) { return select(x <= -3.0, 0.0, select(x < 3.0, (x + 3.0) * (1.0 / 6), 1.0 + 0.0 * x)); });
+  activation("log_sigmoid(Tensor self) -> Tensor", "log(1 / (1 + exp(-x))), without overflow.")
+      .pointwise([](Expr x) { return min(x, 0.0) - log1p(exp(-abs(x))); });
+  define("threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor")
+      .doc("x where greater than the threshold, else `value`.")
+      .dtypes(d::integral | d::floating)
+      .bind(function | nn_functional)
+      .pointwise([](Expr x, Expr threshold, Expr value) { return select(x <= threshold, value, x); })
+      .samples({"self[3, 4], threshold=0.5, value=2", "self[], threshold=0, value=0"});
+  activation("softshrink(Tensor self, Scalar lambd=0.5) -> Tensor", "x moved towards 0 by lambd; 0 within [-lambd, lambd].")
+      .pointwise([](Expr x, Expr lambd) { return select(abs(x) <= lambd, 0.0 * lambd, select(x > 0.0, x - lambd, x + lambd)); });
+  define("hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor")
+      .doc("x, but 0 within [-lambd, lambd].")
+      .dtypes(d::floating)
+      .bind(function | method | nn_functional)
+      .no_in_place()
+      .pointwise([](Expr x, Expr lambd) { return select(abs(x) <= lambd, 0.0 * lambd, x); })
+      .samples(unary_samples(-4, 4));
+  define("prelu(Tensor self, Tensor weight) -> Tensor")
+      .doc("x where positive, else weight * x, with one weight or one for each channel (dimension 1).  He et al., 2015.")
+      .dtypes(d::floating)
+      .bind(function | method | nn_functional)
+      .no_in_place()
+      .composite([](const Tensor& x, const Tensor& weight) {
+        SymInt n = weight.numel(), channels = x.dim() >= 2 ? x.size(1) : SymInt(int64_t(1));
+        runtime_check(weight.dim() <= 1, "prelu") << "weight must have 0 or 1 dimensions, got shape " << to_string(weight.sizes());
+        runtime_check(n == SymInt(int64_t(1)) || n == channels, "prelu") << "weight must hold 1 number, or one for each of the " << channels
+            << " channels of the input " << to_string(x.sizes()) << ", got " << n;
+        Dims sizes(size_t(std::max(x.dim(), 1)), SymInt(int64_t(1)));
+        if (x.dim() >= 2 && n == channels) sizes[1] = n;
+        if (x.dim() == 0) sizes.clear();
+        return where(gt(x, 0), x, mul(x, view(weight, sizes)));
+      })
+      .samples({"self[2, 3, 4], weight[3]", "self[2, 3], weight[1]", "self[], weight[1]", "self[5], weight[]"});
+  define("glu(Tensor self, int dim=-1) -> Tensor")
+      .doc("a * sigmoid(b) for the halves a, b of self along `dim`.  Dauphin et al., 2016.")
+      .dtypes(d::floating)
+      .bind(nn_functional)
+      .no_in_place()
+      .composite([](const Call& c, const Tensor& self) {
+        runtime_check(self.dim() > 0, "glu") << "self must have at least one dimension";
+        int k = c.dim("dim");
+        int64_t n = self.size(k).guard_int();
+        runtime_check(n % 2 == 0, "glu") << "Halving dimension must be even, but dimension " << k << " is size " << n;
+        return mul(narrow(self, k, 0, n / 2), sigmoid(narrow(self, k, n / 2, n / 2)));
+      })
+      .samples({"self[3, 4]", "self[4, 3, 2], dim=0", "self[2, 6, 3], dim=1"});
+
   define("_softmax_backward_data(Tensor grad_output, Tensor output, int dim, dtype input_dtype) -> Tensor")
       .doc("Gradient of softmax from its output: y * (g - sum(g * y)).")
       .bind(function)

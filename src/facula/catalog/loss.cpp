@@ -30,6 +30,11 @@ void check_classes(const char* name, const Tensor& input, const Tensor& target) 
                                                   << hint("target.long(), or a target of the input's shape for class probabilities");
 }
 
+void check_same_size(const char* name, const Tensor& input, const Tensor& target) {
+  bool same = input.dim() == target.dim() && std::equal(input.sizes().begin(), input.sizes().end(), target.sizes().begin());
+  value_check(same, name) << "target size " << to_string(target.sizes()) << " must be the same as input size " << to_string(input.sizes());
+}
+
 }  // namespace
 
 FACULA_FAMILY(loss) {
@@ -164,8 +169,7 @@ FACULA_FAMILY(loss) {
       .doc("Binary cross-entropy of sigmoid(self), computed stably.")
       .bind(function).dtypes(d::floating).no_in_place()
       .composite([](const Tensor& x, const Tensor& target, std::optional<Tensor> weight, std::string_view reduction, std::optional<Tensor> pos_weight) {
-        bool same = x.dim() == target.dim() && std::equal(x.sizes().begin(), x.sizes().end(), target.sizes().begin());
-        value_check(same, "binary_cross_entropy_with_logits") << "target size " << to_string(target.sizes()) << " must be the same as input size " << to_string(x.sizes());
+        check_same_size("binary_cross_entropy_with_logits", x, target);
         Tensor log_sigmoid = sub(minimum(x, zeros_like(x)), log1p(exp(neg(abs(x)))));
         Tensor rest = mul(sub(1, target), x);
         Tensor loss;
@@ -180,4 +184,42 @@ FACULA_FAMILY(loss) {
       })
       .samples({"self[3, 2], target[3, 2](0, 1)",
                 "self[3, 2], target[3, 2](0, 1), weight[2], pos_weight[2](0.1, 2), reduction='none'"});
+  define("smooth_l1_loss(Tensor self, Tensor target, str reduction='mean', float beta=1.0) -> Tensor")
+      .doc("Half the squared error over beta where the error is below beta, else the absolute error less beta / 2.  Girshick, 2015.")
+      .bind(function).dtypes(d::floating).no_in_place()
+      .composite([](const Tensor& self, const Tensor& target, std::string_view reduction, double beta) {
+        runtime_check(beta >= 0, "smooth_l1_loss") << "smooth_l1_loss does not support negative values for beta, got " << beta;
+        Tensor e = abs(sub(self, target));
+        if (beta == 0) return reduced_loss("smooth_l1_loss", e, reduction);
+        return reduced_loss("smooth_l1_loss", where(lt(e, beta), mul(mul(e, e), 0.5 / beta), sub(e, 0.5 * beta)), reduction);
+      })
+      .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='none', beta=0.3", "self[4], target[4], beta=0.0"});
+  define("huber_loss(Tensor self, Tensor target, str reduction='mean', float delta=1.0) -> Tensor")
+      .doc("Half the squared error where the error is at most delta, else delta * (|error| - delta / 2).  Huber, 1964.")
+      .bind(function).dtypes(d::floating).no_in_place()
+      .composite([](const Tensor& self, const Tensor& target, std::string_view reduction, double delta) {
+        runtime_check(delta > 0, "huber_loss") << "huber_loss does not support non-positive values for delta, got " << delta;
+        Tensor e = abs(sub(self, target));
+        return reduced_loss("huber_loss", where(le(e, delta), mul(mul(e, e), 0.5), mul(sub(e, 0.5 * delta), delta)), reduction);
+      })
+      .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='none', delta=0.3"});
+  define("kl_div(Tensor self, Tensor target, str reduction='mean', *, bool log_target=False) -> Tensor")
+      .doc("target * (log(target) - self): the divergence of log-probabilities `self` from `target`, which log_target says to be logarithms too.")
+      .bind(function).dtypes(d::floating).no_in_place()
+      .composite([](const Tensor& self, const Tensor& target, std::string_view reduction, bool log_target) {
+        Tensor loss = log_target ? mul(exp(target), sub(target, self))
+                                 : sub(where(eq(target, 0), zeros_like(target), mul(target, log(target))), mul(target, self));
+        return reduced_loss("kl_div", loss, reduction);
+      })
+      .samples({"self[3, 2](-3, -0.1), target[3, 2](0.1, 1)", "self[3, 2](-3, -0.1), target[3, 2](-3, -0.1), reduction='sum', log_target=True"});
+  define("binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean') -> Tensor")
+      .doc("-(target * log(self) + (1 - target) * log(1 - self)), with logarithms of at least -100.")
+      .bind(function).dtypes(d::floating).no_in_place()
+      .composite([](const Tensor& x, const Tensor& target, std::optional<Tensor> weight, std::string_view reduction) {
+        check_same_size("binary_cross_entropy", x, target);
+        Tensor loss = sub(mul(sub(target, 1), clamp(log1p(neg(x)), -100.0)), mul(target, clamp(log(x), -100.0)));
+        if (weight) loss = mul(loss, *weight);
+        return reduced_loss("binary_cross_entropy", loss, reduction);
+      })
+      .samples({"self[3, 2](0.1, 0.9), target[3, 2](0, 1)", "self[3, 2](0.1, 0.9), target[3, 2](0, 1), weight[2], reduction='none'"});
 }

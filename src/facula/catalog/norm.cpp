@@ -62,6 +62,38 @@ FACULA_FAMILY(norm) {
         return narrowed(y, input.dtype());
       })
       .samples({"input[2, 3, 4], normalized_shape=[4]", "input[2, 3, 4], normalized_shape=[4], weight[4]"});
+  define("group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, bool cudnn_enabled=True) -> Tensor")
+      .doc("Normalisation of each of `num_groups` groups of channels (dimension 1), scaled and shifted by channel.  Wu and He, 2018.")
+      .bind(function)
+      .dtypes(d::floating)
+      .no_in_place()
+      .composite([](const Tensor& input, int64_t groups, std::optional<Tensor> weight, std::optional<Tensor> bias, double eps, bool) {
+        runtime_check(input.dim() >= 2, "group_norm") << "expected an input of at least 2 dimensions [N, C, ...], got " << to_string(input.sizes());
+        runtime_check(groups > 0, "group_norm") << "num_groups must be positive, got " << groups;
+        int64_t channels = input.size(1).guard_int();
+        runtime_check(channels % groups == 0, "group_norm") << "Expected number of channels in input to be divisible by num_groups, but got input of shape "
+            << to_string(input.sizes()) << " and num_groups=" << groups;
+        for (auto& t : {weight, bias})
+          runtime_check(!t || (t->dim() == 1 && t->size(0) == input.size(1)), "group_norm")
+              << "weight and bias must have one element for each of the " << channels << " channels of the input "
+              << to_string(input.sizes()) << ", got " << (t ? to_string(t->sizes()) : "");
+        // [N, C, ...] as [N, groups, C / groups, ...]: everything happens there, so that it is one fused program.
+        Dims split{input.size(0), SymInt(groups), SymInt(channels / groups)};
+        Dims scale{SymInt(int64_t(1)), SymInt(groups), SymInt(channels / groups)};
+        Ints dims{2};
+        for (int k = 2; k < input.dim(); ++k) {
+          split.push_back(input.size(k));
+          scale.push_back(SymInt(int64_t(1)));
+          dims.push_back(k + 1);
+        }
+        Tensor x = wide(reshape(input, split));
+        Tensor centred = sub(x, mean(x, dims, true));
+        Tensor y = mul(centred, rsqrt(add(mean(mul(centred, centred), dims, true), eps)));
+        if (weight) y = mul(y, wide(view(*weight, scale)));
+        if (bias) y = add(y, wide(view(*bias, scale)));
+        return view(narrowed(y, input.dtype()), input.sizes());
+      })
+      .samples({"input[2, 4, 3], num_groups=2", "input[2, 4], num_groups=4, weight[4], bias[4]", "input[2, 6, 3, 2], num_groups=3, weight[6], bias[6]"});
   define("_batch_norm_train(Tensor input, Tensor? weight, Tensor? bias, float eps) -> (Tensor output, Tensor mean, Tensor var)")
       .doc("Normalisation by the batch's own statistics, which it returns too (var without correction).")
       .bind(hidden)
