@@ -428,6 +428,25 @@ def test_composite_gives_the_same_fused_and_unfused(name):
                 close(got, to_numpy(want), dtype, terms_of(sample) * 16, f"{name}, sample {number}, {dtype}")
 
 
+@names(lambda c: c.samples and c.kind in ("library", "data_dependent") and not c.random)
+def test_library_gives_what_its_slow_reference_gives(name):
+    case = BY_NAME[name]
+    for number in range(len(case.samples)):
+        for dtype in ("float32", "float64", "complex128", "int64"):
+            if dtype not in case.dtypes:
+                continue
+            args = arguments(case, number, dtype)
+            got = call(case, args)
+            C.set_setting("libraries", False)
+            try:
+                want = call(case, args)
+            finally:
+                C.set_setting("libraries", True)
+            for k, (a, b) in enumerate(zip(got, want, strict=True)):
+                assert a.dtype == b.dtype
+                close(a, to_numpy(b), dtype_of(a), 1e3, f"{name}, sample {number}, {dtype}, result {k}")
+
+
 @names(lambda c: c.samples and c.kind == "view")
 def test_view_shares_the_memory_of_its_input(name):
     case = BY_NAME[name]

@@ -18,6 +18,7 @@ namespace facula {
   _(num_threads, "FACULA_NUM_THREADS", int64_t, 0, "threads of an operator (0: OMP_NUM_THREADS, else all cores)")    \
   _(verify, "FACULA_VERIFY", bool, FACULA_VERIFY_DEFAULT, "verify every intermediate representation between passes") \
   _(fuse, "FACULA_FUSE", bool, true, "run composites as fused programs (false: operator by operator)")              \
+  _(libraries, "FACULA_LIBRARIES", bool, true, "run library operators by libraries (false: by their slow references)") \
   _(shipped_cache, "FACULA_SHIPPED_CACHE", std::string, "", "folder of the kernel cache filled at build time")
 
 struct Settings {

@@ -263,6 +263,10 @@ FACULA_FAMILY(conv) {
         return std::vector<Dims>{w, b};
       })
       .library("conv2d_backward_weight")
+      .reference([](const Tensor& grad, const Tensor& input, Sizes weight_size, Sizes stride, Sizes padding, Sizes dilation, int64_t groups) {
+        return std::tuple(convolution_backward_weight(grad, input, weight_size, stride, padding, dilation, groups),
+                          sum(grad, grad.dim() == 4 ? Sizes{0, 2, 3} : Sizes{1, 2}, false, grad.dtype()));
+      })
       .vjp([](const Vjp& v) { return second_weight_gradients(v, v.grad(1)); })
       .samples({"grad[1, 2, 3, 3], input[1, 2, 4, 4], weight_size=[2, 2, 2, 2], stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1"});
   define("conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, str padding='valid', int[2] dilation=1, int groups=1) -> Tensor")

@@ -1,5 +1,8 @@
 // Discrete Fourier transforms: three library operators, and the names that users know.
 #include <algorithm>
+#include <cmath>
+#include <complex>
+#include <numbers>
 #include <numeric>
 
 #include "facula/op/helpers.h"
@@ -112,6 +115,36 @@ Tensor shifted(const Tensor& self, Sizes dim, bool back) {
   return dims.empty() ? self : roll(self, by, dims);
 }
 
+// ---- Slow references: the definition, one dimension after the other.
+Tensor transformed(Tensor x, Sizes dim, int64_t normalization, bool forward) {
+  double scale = 1;
+  for (auto d : dim) {
+    int64_t at = d.guard_int(), n = x.size(int(at)).guard_int();
+    DType real = real_of(x.dtype());
+    Tensor k = arange(n), turn = remainder(mul(unsqueeze(k, -1), k), n);  // j k mod n: exact angles
+    Tensor angle = mul(to_dtype(turn, DType::Float64), (forward ? -2 : 2) * std::numbers::pi / double(n));
+    Tensor factor = to_dtype(exp(mul(angle, Scalar(std::complex<double>(0, 1)))), complex_of(real));  // [n, n]
+    x = movedim(sum(mul(unsqueeze(movedim(x, at, -1), -2), factor), -1), -1, at);
+    scale /= normalization == 0 ? 1.0 : normalization == 1 ? std::sqrt(double(n)) : double(n);
+  }
+  return mul(x, scale);
+}
+Tensor half_spectrum(const Tensor& self, Sizes dim, int64_t normalization) {
+  int last = int(dim[dim.size() - 1].guard_int());
+  Tensor all = transformed(to_dtype(self, complex_of(self.dtype())), dim, normalization, true);
+  return narrow(all, last, int64_t(0), self.size(last) / SymInt(int64_t(2)) + SymInt(int64_t(1)));
+}
+// Frequency k above n / 2 is the conjugate of frequency -k in all of `dim`.
+Tensor of_half_spectrum(const Tensor& self, Sizes dim, int64_t normalization, SymInt last_dim_size) {
+  int last = int(dim[dim.size() - 1].guard_int());
+  int64_t n = last_dim_size.guard_int();
+  Tensor x = self;
+  for (size_t k = 0; k + 1 < dim.size(); ++k) x = transformed(x, Sizes{dim[k]}, normalization, false);  // leaves the last one Hermitian
+  Tensor k = arange(n), mirrored = gt(k, n / 2), low = index_select(x, last, where(mirrored, sub(n, k), k));
+  Tensor full = movedim(where(mirrored, conj_physical(movedim(low, last, -1)), movedim(low, last, -1)), -1, last);
+  return real(transformed(full, Sizes{dim[dim.size() - 1]}, normalization, false));
+}
+
 std::vector<DType> complex_result(const Call& c) { return {complex_of(c.dtype("self"))}; }
 Sizes last_two() { return Sizes{-2, -1}; }
 
@@ -123,6 +156,7 @@ FACULA_FAMILY(fft) {
       .bind(hidden).dtypes(dtypes::complex).no_in_place()
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
       .library("fft_c2c")
+      .reference([](const Tensor& self, Sizes dim, int64_t normalization, bool forward) { return transformed(self, dim, normalization, forward); })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         return grads(_fft_c2c(v.grad(), c.ints("dim"), c.integer("normalization").guard_int(), !c.flag("forward")));
@@ -140,6 +174,7 @@ FACULA_FAMILY(fft) {
         return sizes;
       })
       .library("fft_r2c")
+      .reference([](const Tensor& self, Sizes dim, int64_t normalization) { return half_spectrum(self, dim, normalization); })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         int last = int(c.ints("dim").back().guard_int());
@@ -153,6 +188,7 @@ FACULA_FAMILY(fft) {
       .result([](const Call& c) { return std::vector<DType>{real_of(c.dtype("self"))}; })
       .shape([](const Call& c) { return with(c.sizes("self"), int(c.ints("dim").back().guard_int()), c.integer("last_dim_size")); })
       .library("fft_c2r")
+      .reference([](const Tensor& self, Sizes dim, int64_t normalization, SymInt last_dim_size) { return of_half_spectrum(self, dim, normalization, last_dim_size); })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         int last = int(c.ints("dim").back().guard_int());

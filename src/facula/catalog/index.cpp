@@ -327,6 +327,15 @@ FACULA_FAMILY(index) {
       .result(ResultType::int64)
       .shape([](const Call& c) { return Dims{product(c.sizes("self")), SymInt(int64_t(c.rank("self")))}; })
       .data_dependent("nonzero")
+      .reference([](const Tensor& self) {
+        Tensor found = reshape(ne(self, 0), Sizes{int64_t(-1)});
+        Tensor at = narrow(argsort(found, 0, true, true), 0, int64_t(0), sum(found).item().to_int());
+        std::vector<Tensor> columns;
+        int64_t stride = 1;
+        for (int k = self.dim(); k-- > 0; stride *= self.size(k).guard_int())
+          columns.insert(columns.begin(), remainder(floor_divide(at, stride), self.size(k).guard_int()));
+        return columns.empty() ? empty(Sizes{at.size(0), SymInt(int64_t(0))}, DType::Int64) : stack(columns, 1);
+      })
       .samples({"self[3, 4]", "self[]", "self[0, 3]", "self[33, 65]"});
   define("embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False) -> Tensor")
       .doc("Rows of weight [count, width] picked by indices [*]: [*, width].")

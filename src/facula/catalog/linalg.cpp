@@ -70,6 +70,90 @@ std::pair<Tensor, Tensor> broadcast_system(const char* name, const Tensor& a, co
   return {expanded(a), expanded(b)};
 }
 
+// ---- Slow references, by operators on whole batches (Golub, Van Loan, "Matrix Computations").
+
+// Element k along the last dimension but one (a row) or the last (a column), which stays as a dimension of size 1.
+Tensor row_of(const Tensor& m, int64_t k) { return narrow(m, -2, k, int64_t(1)); }
+Tensor column_of(const Tensor& m, int64_t k) { return narrow(m, -1, k, int64_t(1)); }
+Tensor dot(const Tensor& a, const Tensor& b, int64_t dim) { return sum(mul(a, b), dim, true); }
+Tensor identity(const Tensor& like) { return expand(eye(like.size(-1), nullopt, like.dtype()), like.sizes()); }
+
+// Gauss-Jordan elimination with row pivoting: A^-1 B, and the pivots [..., n] whose product, but for the sign of the
+// exchanges, is the determinant. Where a pivot is 0 what follows it means nothing but its own column's 0.
+struct Eliminated { Tensor solution, pivots, exchanges; };
+Eliminated eliminate(const Tensor& A, const Tensor& B) {
+  int64_t n = A.size(-1).guard_int();
+  Tensor m = cat(std::vector<Tensor>{A, B}, -1), row = arange(n), exchanges = ones(batch_of(A.sizes()), A.dtype());
+  std::vector<Tensor> pivots;
+  for (int64_t k = 0; k < n; ++k) {
+    Tensor pick = add(argmax(abs(squeeze(narrow(column_of(m, k), -2, k, n - k), -1)), -1, true), k);  // [..., 1]
+    Tensor order = where(eq(row, k), pick, where(eq(row, pick), k, row));
+    m = gather(m, -2, expand(unsqueeze(order, -1), m.sizes()));
+    Tensor pivot = column_of(row_of(m, k), k);
+    pivots.push_back(squeeze(pivot, -1));
+    exchanges = where(eq(squeeze(pick, -1), k), exchanges, neg(exchanges));
+    Tensor top = div(row_of(m, k), where(eq(pivot, 0), ones_like(pivot), pivot));
+    m = where(unsqueeze(eq(row, k), -1), top, sub(m, mul(column_of(m, k), top)));
+  }
+  Tensor all = pivots.empty() ? ones(with(A.sizes(), A.dim() - 1, int64_t(0)), A.dtype()) : cat(pivots, -1);
+  if (A.dim() && pivots.empty()) all = select(all, -2, int64_t(0));
+  return {narrow(m, -1, n, B.size(-1)), all, exchanges};
+}
+
+Tensor determinant(const Tensor& A) {
+  if (A.size(-1) == SymInt(int64_t(0))) return ones(batch_of(A.sizes()), A.dtype());
+  auto [x, pivots, det] = eliminate(A, narrow(A, -1, int64_t(0), int64_t(0)));
+  for (int64_t k = 0, n = A.size(-1).guard_int(); k < n; ++k) det = mul(det, select(pivots, -1, k));
+  return det;
+}
+
+Tensor solution(const Tensor& A, const Tensor& B) {
+  if (A.size(-1) == SymInt(int64_t(0))) return zeros_like(B);
+  Eliminated e = eliminate(A, B);
+  runtime_check(!any(eq(e.pivots, 0)).item().to_bool(), "linalg") << "the input matrix is singular, of shape " << to_string(A.sizes());
+  return e.solution;
+}
+
+// conj((-1)^(i + j) det of A without row i and column j)
+Tensor cofactors(const Tensor& A) {
+  int64_t n = A.size(-1).guard_int();
+  if (n == 0) return zeros_like(A);
+  auto without = [n](const Tensor& m, int64_t k, int64_t dim) { return cat(std::vector<Tensor>{narrow(m, dim, int64_t(0), k), narrow(m, dim, k + 1, n - k - 1)}, dim); };
+  std::vector<Tensor> rows;
+  for (int64_t i = 0; i < n; ++i) {
+    std::vector<Tensor> row;
+    for (int64_t j = 0; j < n; ++j) row.push_back(mul(determinant(without(without(A, i, -2), j, -1)), (i + j) % 2 ? -1 : 1));
+    rows.push_back(stack(row, -1));
+  }
+  return conjugate(stack(rows, -2));
+}
+
+Tensor lower_factor(const Tensor& A) {
+  int64_t n = A.size(-1).guard_int();
+  Tensor l = zeros_like(A), row = unsqueeze(arange(n), -1);
+  for (int64_t k = 0; k < n; ++k) {
+    Tensor v = sub(column_of(A, k), dot(l, conjugate(row_of(l, k)), -1)), pivot = row_of(v, k);
+    if (is_complex(A.dtype())) pivot = real(pivot);
+    runtime_check(all(gt(pivot, 0)).item().to_bool(), "linalg.cholesky") << "the input of shape " << to_string(A.sizes())
+        << " is not positive-definite (the leading minor of order " << k + 1 << ")";
+    Tensor column = where(ge(row, k), div(v, sqrt(pivot)), zeros_like(v));
+    l = where(eq(transpose(row, 0, 1), k), column, l);
+  }
+  return l;
+}
+
+Tensor triangular_solution(const Tensor& A, const Tensor& B, bool upper, bool unit) {
+  int64_t n = A.size(-1).guard_int();
+  Tensor x = zeros_like(B), row = unsqueeze(arange(n), -1);
+  for (int64_t step = 0; step < n; ++step) {
+    int64_t k = upper ? n - 1 - step : step;
+    Tensor known = where(upper ? gt(row, k) : lt(row, k), x, zeros_like(x));
+    Tensor v = sub(row_of(B, k), dot(transpose(row_of(A, k), -2, -1), known, -2));
+    x = where(eq(row, k), unit ? v : div(v, column_of(row_of(A, k), k)), x);
+  }
+  return x;
+}
+
 SampleArg definite(std::vector<int64_t> sizes) {
   SampleArg a = op::tensor(std::move(sizes));
   a.positive_definite = true;
@@ -85,6 +169,7 @@ FACULA_FAMILY(linalg) {
       .bind(hidden).dtypes(kExact).no_in_place()
       .shape(system_sizes)
       .library("linalg_lu_solve")
+      .reference([](const Tensor& A, const Tensor& B) { return solution(A, B); })
       .vjp([](const Vjp& v) {
         Tensor b = _linalg_solve(adjoint_of(v["A"]), v.grad());
         return grads(v.needs("A") ? neg(matmul(b, adjoint_of(v.result()))) : Tensor(), b);
@@ -110,6 +195,7 @@ FACULA_FAMILY(linalg) {
       .bind(linalg).dtypes(kExact).no_in_place()
       .shape(square_sizes())
       .library("linalg_inv")
+      .reference([](const Tensor& A) { return solution(A, identity(A)); })
       .vjp([](const Vjp& v) {
         Tensor y = adjoint_of(v.result());
         return grads(neg(matmul(y, matmul(v.grad(), y))));
@@ -123,6 +209,7 @@ FACULA_FAMILY(linalg) {
       .bind(hidden).dtypes(kExact).no_in_place()
       .shape(square_sizes())
       .library("linalg_cofactor")
+      .reference([](const Tensor& A) { return cofactors(A); })
       .vjp([](const Vjp& v) {
         Tensor f = conjugate(v.result()), m = transpose(linalg_inv(v["A"]), -2, -1), g = v.grad();
         Tensor inner = sum(mul(g, f), {-2, -1}, true);
@@ -134,6 +221,7 @@ FACULA_FAMILY(linalg) {
       .bind(linalg).dtypes(kExact).no_in_place()
       .shape(one_for_each())
       .library("linalg_det")
+      .reference([](const Tensor& A) { return determinant(A); })
       .vjp([](const Vjp& v) { return grads(mul(as_matrices(v.grad()), _linalg_cofactor(v["A"]))); })
       .samples(square_samples());
   define("det(Tensor self) -> Tensor").doc("The determinant of each square matrix.").no_in_place()
@@ -145,6 +233,10 @@ FACULA_FAMILY(linalg) {
       .result([](const Call& c) { return std::vector<DType>{c.dtype("A"), real_of(c.dtype("A"))}; })
       .shapes([](const Call& c) { return std::vector<Dims>(2, one_for_each()(c)); })
       .library("linalg_slogdet")
+      .reference([](const Tensor& A) {
+        Tensor det = determinant(A), size = abs(det);
+        return std::tuple(is_complex(A.dtype()) ? div(det, where(eq(size, 0), ones_like(size), size)) : sign(det), log(size));
+      })
       .vjp([](const Vjp& v) {
         bool phase = is_complex(v.call().dtype("A")) && v.grad(0).defined();
         Tensor w = v.grad(1);
@@ -170,6 +262,7 @@ FACULA_FAMILY(linalg) {
       .bind(hidden).dtypes(kExact).no_in_place()
       .shape(square_sizes())
       .library("linalg_cholesky")
+      .reference([](const Tensor& A) { return lower_factor(A); })
       .vjp([](const Vjp& v) {
         Tensor l = v.result(), lh = adjoint_of(l);
         Tensor p = tril(matmul(lh, tril(v.grad())));
@@ -196,6 +289,7 @@ FACULA_FAMILY(linalg) {
       .bind(hidden).dtypes(kExact).no_in_place()
       .shape(system_sizes)
       .library("linalg_triangular")
+      .reference([](const Tensor& A, const Tensor& B, bool upper, bool unit) { return triangular_solution(A, B, upper, unit); })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         bool upper = c.flag("upper"), unit = c.flag("unit");

@@ -48,6 +48,16 @@ FACULA_FAMILY(shape) {
       })
       .shape(joined_sizes)
       .library("cat")
+      .reference([](const Call& c, const std::vector<Tensor>& tensors, int64_t dim) {
+        Tensor joined = empty(joined_sizes(c), c.op().dtype_rule(c)[0]);
+        SymInt at = int64_t(0);
+        for (auto& t : tensors) {
+          if (t.dim() == 1 && joined.dim() != 1) continue;  // of no elements
+          copy_(narrow(joined, dim, at, t.size(int(dim))), t);
+          at = at + t.size(int(dim));
+        }
+        return joined;
+      })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         auto tensors = c.tensors("tensors");

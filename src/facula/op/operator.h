@@ -69,7 +69,10 @@ class Operator {
   CompositeBody composite;
   bool fused = true;                       // composite: run as a fused program
   std::string library;                     // name in the backend's table; also data-dependent operators'
-  LoopBody reference;                      // library: the slow definition tests compare with
+  // Library: the slow definition, by one element or by calls of other operators. Tests compare with it, and a backend
+  // without the library runs it.
+  LoopBody reference;
+  CompositeBody composed_reference;
   VjpRule vjp;
   bool differentiable = true;              // results carry gradients (per result: see non_differentiable)
   std::vector<int> non_differentiable;     // results that never do (indices)
@@ -123,7 +126,7 @@ class Definer {
   template <class F> Definer& unfused(F f);      // a composite that is never fused: it writes, or reads data
   Definer& library(std::string name);
   Definer& data_dependent(std::string name);
-  template <class F> Definer& reference(F f);    // as loop
+  template <class F> Definer& reference(F f);    // as loop, or as unfused
   Definer& vjp(VjpRule rule);
 
  private:

@@ -52,6 +52,7 @@ void check(const Operator& op) {
     case OpKind::composite: internal_check(op.composite) << n << " has no body: end the definition with one of the six kinds"; break;
     case OpKind::library: case OpKind::data_dependent:
       internal_check(op.shape_rule) << n << " needs a shape rule: .shape(...) or .shapes(...)";
+      internal_check(op.reference || op.composed_reference || op.random) << n << " needs its slow definition: .reference(...)";
       break;
   }
   internal_check(op.result_type != ResultType::custom || op.dtype_rule) << n << " needs .result(rule)";

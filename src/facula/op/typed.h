@@ -235,7 +235,14 @@ template <class F> Definer& Definer::unfused(F f) {
   return composite(std::move(f));
 }
 template <class F> Definer& Definer::reference(F f) {
-  op_->reference = typed::loop_body(std::move(f));
+  using Arguments = typename typed::Signature<F>::Arguments;
+  if constexpr (std::is_same_v<std::decay_t<std::tuple_element_t<0, Arguments>>, LoopCall>) {
+    op_->reference = typed::loop_body(std::move(f));
+  } else {
+    uint64_t baked = op_->baked_numbers;  // says how composites are fused
+    op_->composed_reference = typed::composite(*op_, std::move(f), static_cast<Arguments*>(nullptr));
+    op_->baked_numbers = baked;
+  }
   return *this;
 }
 

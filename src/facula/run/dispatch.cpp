@@ -209,6 +209,13 @@ Results deliver(const Operator& o, Results results, std::span<const Tensor> out,
   return delivered;
 }
 
+// The composed reference of a library operator: its gradient is the operator's, not that of these calls.
+Results by_operators(const Operator& o, const op::Call& c, Device device) {
+  supported_check(o.composed_reference, o.name()) << "is not implemented on device " << device;
+  autograd::GradMode off(false);
+  return o.composed_reference(c);
+}
+
 }  // namespace
 
 Results run_library(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
@@ -217,8 +224,8 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   op::Call c(o, args);
   if (o.kind == OpKind::data_dependent) {
     auto fn = backend::backend_of(device.type).find(o.library);
-    supported_check(fn, o.name()) << "is not implemented on device " << device;
-    return fn(c, {});
+    if (fn && settings().libraries) return fn(c, {});
+    return by_operators(o, c, device);
   }
   Key key;
   Operands operands;
@@ -231,11 +238,11 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   Results results;
   if (out.empty()) for (auto& m : found->metas) results.push_back(Tensor::empty(m.sizes, m.dtype, m.device));
   else for (auto& t : out) results.push_back(t);
-  if (found->library) {
+  if (found->library && settings().libraries) {
     found->library(c, results.all());
     return results;
   }
-  supported_check(o.reference, o.name()) << "is not implemented on device " << device;
+  if (!o.reference) return deliver(o, by_operators(o, c, device), results.all(), Form::out);
   static std::mutex mutex;
   static std::unordered_map<const Operator*, std::unique_ptr<Operator>> derived;
   const Operator* loop = nullptr;
