@@ -596,3 +596,20 @@ def test_einsum_takes_its_operands_one_by_one_or_as_a_list():
     for c in (F.einsum("ij,jk->ik", a, b), F.einsum("ij,jk->ik", [a, b])):
         assert np.array_equal(c.numpy(), a.numpy() @ b.numpy())
     assert F.einsum("ij->", a).item() == 15
+
+
+@pytest.mark.parametrize("dtype", [F.uint8, F.int8, F.int16, F.int32, F.int64])
+@pytest.mark.parametrize("divide", [F.floor_divide, F.remainder, F.fmod, lambda a, b: F.div(a, b, rounding_mode="floor"),
+                                    lambda a, b: F.div(a, b, rounding_mode="trunc")])
+def test_an_integer_divided_by_zero_raises(dtype, divide):
+    a = F.arange(1, 1001).to(dtype)
+    zero = F.ones(1000, dtype=dtype)
+    zero[777] = 0
+    for divisor in (zero, 0, zero[777]):
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            divide(a, divisor)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        divide(7, zero) if divide in (F.remainder,) else divide(a[:1], zero)
+    assert divide(a[:0], 0).shape == (0,)
+    assert divide(a[:777], zero[:777]).tolist() == divide(a[:777].double(), 1).tolist()
+    assert F.isinf(F.floor_divide(F.tensor([1.0]), 0)).all()

@@ -12,6 +12,7 @@ constexpr auto floats = d::floating | d::complex;
 constexpr auto bits = d::integral | d::boolean;
 
 Expr zero_like(Expr x) { return constant(Scalar(int64_t(0)), x.dtype()); }
+Expr checked(Expr divisor) { return is_integral(divisor.dtype()) ? loop::divisor(divisor) : divisor; }
 // Of two bools PyTorch has no difference; what was meant is one of these.
 void no_bools(const char* name, Expr x) {
   runtime_check(x.dtype() != DType::Bool, name) << "not supported for two bool tensors" << hint("^ or logical_xor() tells where they differ");
@@ -65,7 +66,7 @@ FACULA_FAMILY(pointwise) {
         auto mode = c.str("rounding_mode");
         runtime_check(mode == "floor" || mode == "trunc", "div") << "rounding_mode must be None, 'trunc' or 'floor', not '" << mode << "'";
         supported_check(!is_complex(a.dtype()), "div") << "rounding_mode='" << mode << "' is not defined for " << a.dtype();
-        return mode == "floor" ? floordiv(a, b) : truncdiv(a, b);
+        return mode == "floor" ? floordiv(a, checked(b)) : truncdiv(a, checked(b));
       })
       .result([](const Call& c) {
         Promotion p;
@@ -77,17 +78,17 @@ FACULA_FAMILY(pointwise) {
   define("floor_divide(Tensor self, Tensor other) -> Tensor")
       .doc("floor(self / other).")
       .dtypes(d::integral | d::floating)
-      .pointwise([](Expr a, Expr b) { return floordiv(a, b); })
+      .pointwise([](Expr a, Expr b) { return floordiv(a, checked(b)); })
       .samples(binary_samples(0.5, 3));
   define("remainder(Tensor self, Tensor other) -> Tensor")
       .doc("self - other * floor(self / other): the sign of the divisor, as Python's %.")
       .dtypes(d::integral | d::floating)
-      .pointwise([](Expr a, Expr b) { return remainder(a, b); })
+      .pointwise([](Expr a, Expr b) { return remainder(a, checked(b)); })
       .samples(binary_samples(0.5, 3));
   define("fmod(Tensor self, Tensor other) -> Tensor")
       .doc("C's fmod: the sign of the dividend.")
       .dtypes(d::integral | d::floating)
-      .pointwise([](Expr a, Expr b) { return fmod(a, b); })
+      .pointwise([](Expr a, Expr b) { return fmod(a, checked(b)); })
       .samples(binary_samples(0.5, 3));
   define("pow(Tensor self, Tensor exponent) -> Tensor")
       .doc("self to the power of exponent.")

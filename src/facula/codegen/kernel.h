@@ -12,7 +12,7 @@
 
 namespace facula::codegen {
 
-// Set by a kernel whose `check` failed; the smallest failing task wins, so the report does not depend on threads.
+// Set by a kernel whose `check` (failed = 1) or `divisor` (2) failed; the smallest failing task wins, so the report does not depend on threads.
 struct Status {
   int64_t failed = 0;
   int64_t index = 0, size = 0;
@@ -35,7 +35,7 @@ const Kernel* kernel(const loop::Nest& n);
 struct Work { int64_t tasks = 0, grain = 1; };
 Work work_of(const Kernel& k, const int64_t* params);
 
-// Runs all tasks on the process's threads; raises IndexError if a check failed (`op` is named in it).
+// Runs all tasks on the process's threads; raises IndexError if a check failed, RuntimeError after a division by zero (`op` is named in it).
 void launch(const Kernel& k, Work work, void* const* buffers, const int64_t* params, const char* op);
 inline void launch(const Kernel& k, void* const* buffers, const int64_t* params, const char* op) {
   launch(k, work_of(k, params), buffers, params, op);

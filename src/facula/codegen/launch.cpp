@@ -15,6 +15,7 @@ int64_t floor_div(int64_t a, int64_t b) {
 }
 
 [[noreturn, gnu::cold]] void raise(const Status& s, const char* op) {
+  runtime_check(s.failed != 2, op) << "ZeroDivisionError: an integer is divided by zero" << hint("replace zeros first: where(other == 0, 1, other)");
   index_check(false, op) << "index " << s.index << " is out of bounds for dimension with size " << s.size;
   __builtin_unreachable();
 }

@@ -367,6 +367,7 @@ class Emitter {
         return math_->random(a[0], a[1]);
       }
       case Kind::check: return check(emit(e->args[0]), emit(e->args[1]));
+      case Kind::divisor: return divisor(emit(e->args[0]));
       default: break;
     }
     internal_check(false) << "codegen: no such expression in a nest: " << loop::print(e);
@@ -388,7 +389,7 @@ class Emitter {
   bool is_guarded(Expr e, bool data_condition) {
     switch (e->kind) {
       case Kind::constant: case Kind::param: case Kind::index: case Kind::local: return false;
-      case Kind::check: return true;
+      case Kind::check: case Kind::divisor: return true;
       case Kind::load:
         if (!first_ && lookup(e, false)) return false;
         if (!(data_condition && !has_data(e->args[0]))) return true;
@@ -461,6 +462,19 @@ class Emitter {
     V zero = llvm::Constant::getNullValue(i->getType());
     V j = b_.CreateSelect(b_.CreateICmpSLT(i, zero), b_.CreateAdd(i, n), i);
     V bad = b_.CreateICmpUGE(j, n), result = b_.CreateSelect(bad, zero, j);
+    flag(bad, 1, i, n);
+    return result;
+  }
+
+  V divisor(V y) {
+    V zero = llvm::Constant::getNullValue(y->getType());
+    V bad = b_.CreateICmpEQ(y, zero);
+    flag(bad, 2, nullptr, nullptr);
+    return b_.CreateSelect(bad, llvm::ConstantInt::get(y->getType(), 1), y);
+  }
+
+  // Notes the first failure: its kind (Status::failed), and the index and size of a failed check.
+  void flag(V bad, int64_t kind, V i, V n) {
     V hit = bad;
     if (mask_ && !first_) {
       if (is_vector(bad)) hit = b_.CreateAnd(bad, mask_);
@@ -474,16 +488,15 @@ class Emitter {
         V bits = b_.CreateBitCast(hit, b_.getIntNTy(unsigned(lanes_)));
         lane = b_.CreateIntrinsic(llvm::Intrinsic::cttz, {bits->getType()}, {bits, b_.getTrue()});
       }
-      auto pick = [&](V v) { return lane ? b_.CreateExtractElement(v, lane) : v; };
+      auto pick = [&](V v) { return !v ? b_.getInt64(0) : lane ? b_.CreateExtractElement(v, lane) : v; };
       V index = pick(i), size = pick(n);
       V before = b_.CreateLoad(i64, status_);
       when(b_.CreateICmpEQ(before, b_.getInt64(0)), [&] {
-        b_.CreateStore(b_.getInt64(1), status_);
+        b_.CreateStore(b_.getInt64(uint64_t(kind)), status_);
         b_.CreateStore(index, b_.CreateConstInBoundsGEP1_64(i64, status_, 1));
         b_.CreateStore(size, b_.CreateConstInBoundsGEP1_64(i64, status_, 2));
       });
     });
-    return result;
   }
 
   // ---- memory

@@ -133,6 +133,7 @@ Expr rebuilt(Expr x, std::vector<BoundVar> bound, std::vector<Expr> args) {
     case Kind::part: return part(args[0], x->slot);
     case Kind::random: return random(args[0], args[1]);
     case Kind::check: return check(args[0], args[1]);
+    case Kind::divisor: return divisor(args[0]);
     default: return x;
   }
 }
@@ -358,6 +359,14 @@ Expr check(Expr i, Expr size) {
   }
   Node n = node(Kind::check, DType::Int64);
   n.args = {i, size};
+  return intern(std::move(n));
+}
+
+Expr divisor(Expr y) {
+  internal_check(is_integral(y.dtype())) << "a divisor that is checked must be an integer, got " << y.dtype();
+  if (is_constant(y) && y->value.to_int() != 0) return y;
+  Node n = node(Kind::divisor, y.dtype());
+  n.args = {y};
   return intern(std::move(n));
 }
 

@@ -21,6 +21,7 @@
 //   part k (r)          component k of a reduce or scan over a monoid with several components
 //   random (seed, counter)   facula::random_bits, as Int64 in [0, 2^32)
 //   check (i, n)        i, or i + n if negative; flags an IndexError of the kernel and yields 0 if out of [-n, n)
+//   divisor (y)         the integer y; flags a division by zero of the kernel and yields 1 if y is 0
 //   local v             value of a nest's local or let variable v
 #pragma once
 #include <cstdint>
@@ -83,7 +84,7 @@ FACULA_MONOIDS(FACULA_M)
 const char* name(Monoid m);
 int components(Monoid m);
 
-enum class Kind : uint8_t { constant, index, position, size, param, load, cast, call, select, reduce, scan, part, random, check, local };
+enum class Kind : uint8_t { constant, index, position, size, param, load, cast, call, select, reduce, scan, part, random, check, divisor, local };
 
 struct Node;
 
@@ -141,6 +142,7 @@ Expr scan(Monoid m, int axis, BoundVar var, std::vector<Expr> values);
 Expr part(Expr reduction, int k);
 Expr random(Expr seed, Expr counter);
 Expr check(Expr i, Expr n);
+Expr divisor(Expr y);
 Expr local(int var, DType d);
 
 // x with f(n) in place of every node for which f yields an expression (outermost first; the rest is rebuilt).

@@ -192,6 +192,9 @@ class Machine {
       case Kind::reduce: case Kind::scan: return fold(Cell(c));
       case Kind::part: return {components_of(c.args[0])[size_t(n.slot)]};
       case Kind::random: return {Number::integer(random_bits(uint64_t(arg(0).i), uint64_t(arg(1).i)))};
+      case Kind::divisor:
+        runtime_check(arg(0).i != 0, "index") << "ZeroDivisionError: an integer is divided by zero";
+        return {arg(0)};
       case Kind::check: {
         int64_t i = arg(0).i, size = arg(1).i;
         index_check(i >= -size && i < size, "index") << "index " << i << " is out of bounds for dimension with size " << size;

@@ -184,6 +184,7 @@ void ExprPrinter::write(Expr x, std::string& to) {
     case Kind::part: to += "part[" + std::to_string(x->slot) + "]"; list("("); break;
     case Kind::random: to += "random"; list("("); break;
     case Kind::check: to += "check"; list("("); break;
+    case Kind::divisor: to += "divisor"; list("("); break;
   }
 }
 

@@ -40,6 +40,7 @@ DType type_of(Expr x) {
       internal_check((a[0]->kind == Kind::reduce || a[0]->kind == Kind::scan) && x->slot < components(a[0]->monoid)) << print(x);
       return x->slot == 1 && a[0]->monoid != Monoid::logsumexp && a[0]->monoid != Monoid::welford ? DType::Int64 : a[0].dtype();
     case Kind::random: case Kind::check: operands(2); indices(); return DType::Int64;
+    case Kind::divisor: operands(1); internal_check(is_integral(a[0].dtype())) << print(x) << ": not an integer"; return a[0].dtype();
   }
   __builtin_unreachable();
 }

@@ -639,7 +639,7 @@ class Fuser {
   bool may_be_virtual(const Node& n, const Body& b) {
     if (b.scatter || n.results.size() != 1 || required_.count(n.results[0]->id)) return false;
     Expr e = b.values[0];
-    if (e->has_reduce || contains(e, Kind::random) || contains(e, Kind::position) || contains(e, Kind::check)) return false;
+    if (e->has_reduce || contains(e, Kind::random) || contains(e, Kind::position) || contains(e, Kind::check) || contains(e, Kind::divisor)) return false;
     std::set<int> loads;
     add_loads(e, loads);
     size_t large = 0;

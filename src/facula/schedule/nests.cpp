@@ -462,7 +462,7 @@ class Writer {
         f.guarded = true;
         if (e->slot < 0 || buffers_[size_t(e->slot)].written) f.pure = false;
       }
-      if (e->kind == Kind::check) f.guarded = true;
+      if (e->kind == Kind::check || e->kind == Kind::divisor) f.guarded = true;
       for (auto& a : e->args) {
         Facts x = of(a);
         f.varies |= x.varies;
