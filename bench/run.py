@@ -191,11 +191,11 @@ def mean_record(group: Group, results: list[Result]) -> dict | None:
     if group.reach is None or len(group.rows) == 1 or len(results) < len(group.rows):
         return None
     ratios = [r.ratio for r in results if r.ratio is not None]
-    mean = geometric_mean(ratios) if ratios else None
+    mean, reach = geometric_mean(ratios) if ratios else None, group.mean or group.reach
     complete = len(ratios) == len(results)
     return {"name": "geometric mean", "group": group.name, "facula": None, "peer": None,
-            "ratio": rounded(mean), "reach": group.reach, "unit": "", "threads": group.threads,
-            "passes": complete and mean <= group.reach}
+            "ratio": rounded(mean), "reach": reach, "unit": "", "threads": group.threads,
+            "passes": complete and mean <= reach}
 
 
 def mark(passes: bool | None) -> str:
@@ -222,7 +222,7 @@ def table(group: Group, results: list[Result]) -> list[str]:
                      f"| {r.ratio:.3f}x | ±{r.spread:.0%} | {reach} | {mark(r.passes)} |")
     if mean := mean_record(group, results):
         ratio = "-" if mean["ratio"] is None else f"**{mean['ratio']:.3f}x**"
-        lines.append(f"| **geometric mean** | | | {ratio} | | {group.reach:g}x | {mark(mean['passes'])} |")
+        lines.append(f"| **geometric mean** | | | {ratio} | | {mean['reach']:g}x | {mark(mean['passes'])} |")
     return lines + [""]
 
 
