@@ -16,6 +16,23 @@ add_custom_command(
   COMMENT "Generating ops.h, stubs and reference pages from the catalog" VERBATIM)
 add_custom_target(facula_generated DEPENDS ${generated_files})
 
+# The version of generated code is what it is made by: the generator's sources, those of the loop IR that it expands, and
+# LLVM. So a kernel is found as long as nothing of that changed, wherever and whenever it was built.
+file(GLOB generator_sources CONFIGURE_DEPENDS ${FACULA_SOURCES}/codegen/llvm*.* ${FACULA_SOURCES}/codegen/object.cpp
+     ${FACULA_SOURCES}/codegen/kernel.h ${FACULA_SOURCES}/loop/expr.* ${FACULA_SOURCES}/loop/monoid.*
+     ${FACULA_SOURCES}/loop/simplify.*)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${generator_sources})
+facula_llvm_config(llvm_version --version)
+set(digests "LLVM ${llvm_version}")
+foreach(source IN LISTS generator_sources)
+  file(SHA256 ${source} digest)
+  string(APPEND digests " ${digest}")
+endforeach()
+string(SHA256 generator_version "${digests}")
+string(SUBSTRING ${generator_version} 0 32 generator_version)
+set_source_files_properties(${FACULA_SOURCES}/codegen/cache.cpp PROPERTIES
+                            COMPILE_DEFINITIONS FACULA_GENERATOR_VERSION="${generator_version}")
+
 # facula_room(NAME): object library facula_NAME of the room's sources, if it has any yet.
 function(facula_room room)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${FACULA_SOURCES}/${room}/*.cpp)

@@ -135,21 +135,6 @@ std::string shipped_folder() {
 
 std::string compiler_path() { return folder_of_this_library() + "/libfacula_llvm.so"; }
 
-// So that changed code never meets old objects: a digest of the generator's sources, given by the build; without one,
-// the file of the generator itself.
-const std::string& generator_version() {
-  static const std::string version = [] {
-#ifdef FACULA_GENERATOR_VERSION
-    return std::string(FACULA_GENERATOR_VERSION);
-#else
-    struct stat s{};
-    stat(compiler_path().c_str(), &s);
-    return "file of " + std::to_string(s.st_size) + " bytes, " + std::to_string(s.st_mtim.tv_sec) + "." + std::to_string(s.st_mtim.tv_nsec);
-#endif
-  }();
-  return version;
-}
-
 using Compile = bool (*)(const loop::Nest*, std::string*, std::string*);
 
 Compile compiler() {
@@ -246,7 +231,7 @@ void make(Entry& e, const loop::Nest& n, const std::string& digest) {
 }  // namespace
 
 const Kernel* kernel(const loop::Nest& n) {
-  std::string name = digest(identity(n) + "\n" + target_features() + "\n" + generator_version());
+  std::string name = digest(identity(n) + "\n" + target_features() + "\n" + FACULA_GENERATOR_VERSION);
   Entry* e;
   {
     Shard& shard = shards()[hash_of(name) % shards().size()];
