@@ -141,7 +141,9 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
 
 
 def einsum(equation: str, *operands: Any) -> Tensor:
-    """Sum of products in Einstein's notation, e.g. ``einsum("ij,jk->ik", a, b)``; operands also as one list."""
+    """Sum of products in Einstein's notation, e.g. ``einsum("ij,jk->ik", a, b)``; operands also as one
+    list.
+    """
     if len(operands) == 1 and not isinstance(operands[0], Tensor):
         operands = tuple(operands[0])
     return _f.einsum(equation, list(operands))

@@ -15,53 +15,121 @@ _f = _C.functions
 globals().update(
     {name: getattr(_C.nn_functional, name) for name in dir(_C.nn_functional) if not name.startswith("__")}
 )
+from ._losses import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    cosine_embedding_loss,
+    cosine_similarity,
+    cross_entropy,
+    gaussian_nll_loss,
+    hinge_embedding_loss,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    margin_ranking_loss,
+    mse_loss,
+    multi_margin_loss,
+    multilabel_margin_loss,
+    multilabel_soft_margin_loss,
+    nll_loss,
+    pairwise_distance,
+    poisson_nll_loss,
+    smooth_l1_loss,
+    soft_margin_loss,
+    triplet_margin_loss,
+    triplet_margin_with_distance_loss,
+)
+from ._padding import channel_shuffle, pad, pixel_shuffle, pixel_unshuffle
+
+tanh, sigmoid = _f.tanh, _f.sigmoid
+logsigmoid = _C.nn_functional.log_sigmoid
+_op = _C.nn_functional
+
+# ---- activations
 
 
-for _name in ("conv1d", "conv2d"):
-    globals()[_name] = getattr(_f, _name)
-tanh = _f.tanh
-sigmoid = _f.sigmoid
+def _in_place(name: str) -> Any:
+    """An operator of one tensor with PyTorch's argument ``inplace``."""
+    function, in_place_function = getattr(_op, name), getattr(_op, name + "_")
 
-
-def _in_place(function: Any, in_place_function: Any) -> Any:
     def f(input: Tensor, inplace: bool = False) -> Tensor:
         return in_place_function(input) if inplace else function(input)
 
-    f.__name__ = f.__qualname__ = function.__name__
+    f.__name__ = f.__qualname__ = name
     f.__doc__ = function.__doc__
     return f
 
 
-relu = _in_place(_f.relu, _f.relu_)
-relu_ = _f.relu_
-
-
-def silu(input: Tensor, inplace: bool = False) -> Tensor:
-    """input * sigmoid(input)."""
-    result = _C.nn_functional.silu(input)
-    return input.copy_(result) if inplace else result
+relu, selu, silu, mish = _in_place("relu"), _in_place("selu"), _in_place("silu"), _in_place("mish")
+hardswish, hardsigmoid = _in_place("hardswish"), _in_place("hardsigmoid")
+relu_, selu_ = _op.relu_, _op.selu_
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    """min(max(input, 0), 6)."""
-    return input.clamp_(0, 6) if inplace else input.clamp(0, 6)
+    """min(max(input, 0), 6).
+
+    >>> F.relu6(facula.tensor([-1.0, 3.0, 9.0]))
+    tensor([0., 3., 6.])
+    """
+    return hardtanh(input, 0.0, 6.0, inplace)
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
-    """input where positive, else negative_slope * input."""
-    result = _C.nn_functional.leaky_relu(input, negative_slope)
-    return input.copy_(result) if inplace else result
+    """input where positive, else negative_slope * input.
+
+    >>> F.leaky_relu(facula.tensor([-1.0, 3.0]), 0.1)
+    tensor([-0.1000,  3.0000])
+    """
+    return (_op.leaky_relu_ if inplace else _op.leaky_relu)(input, negative_slope)
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where positive, else alpha * (exp(input) - 1)."""
-    result = _C.nn_functional.elu(input, alpha)
-    return input.copy_(result) if inplace else result
+    return (_op.elu_ if inplace else _op.elu)(input, alpha)
+
+
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """input where positive, else alpha * (exp(input / alpha) - 1)."""
+    return (_op.celu_ if inplace else _op.celu)(input, alpha)
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """input limited to [min_val, max_val]."""
-    return input.clamp_(min_val, max_val) if inplace else _C.nn_functional.hardtanh(input, min_val, max_val)
+    if min_val > max_val:
+        raise ValueError("min_val cannot be greater than max_val")
+    return (_op.hardtanh_ if inplace else _op.hardtanh)(input, min_val, max_val)
+
+
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    """input where greater than ``threshold``, else ``value``."""
+    return (_op.threshold_ if inplace else _op.threshold)(input, threshold, value)
+
+
+def rrelu(
+    input: Tensor,
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
+    inplace: bool = False,
+) -> Tensor:
+    """leaky_relu with slopes drawn from [lower, upper] in training, their mean otherwise.  Xu et al.,
+    2015.
+    """
+    if not training:
+        return leaky_relu(input, (lower + upper) / 2, inplace)
+    slope = _f.empty_like(input).uniform_(lower, upper)
+    result = _f.where(input >= 0, input, input * slope)
+    return input.copy_(result) if inplace else result
+
+
+def softsign(input: Tensor) -> Tensor:
+    """input / (1 + |input|)."""
+    return input / (input.abs() + 1)
+
+
+def tanhshrink(input: Tensor) -> Tensor:
+    """input - tanh(input)."""
+    return input - input.tanh()
 
 
 def _last_dim(name: str, ndim: int) -> int:
@@ -85,82 +153,207 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
     return _f.log_softmax(input, _last_dim("log_softmax", input.dim()) if dim is None else dim, dtype=dtype)
 
 
-def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """In training, zeroes each element with probability ``p`` and scales the others by 1 / (1 - p)."""
+def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+    """softmax(-input) along ``dim``."""
+    return _f.softmax(-input, _last_dim("softmin", input.dim()) if dim is None else dim, dtype=dtype)
+
+
+def gumbel_softmax(
+    logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Tensor:
+    """A random pick in proportion to softmax(logits), relaxed by temperature ``tau``.  Jang et al., 2016.
+
+    ``hard`` gives one-hot vectors whose gradient is that of the relaxed pick.
+    """
+    noise = _f.empty_like(logits).uniform_(_C.finfo_of(logits.dtype)["tiny"], 1)
+    soft = ((logits - (-noise.log()).log()) / tau).softmax(dim)
+    if not hard:
+        return soft
+    picked = soft.detach().argmax(dim, keepdim=True)
+    return _f.zeros_like(logits).scatter(dim, picked, 1.0) - soft.detach() + soft
+
+
+# ---- dropout
+
+
+def _check_probability(p: float) -> None:
     if p < 0.0 or p > 1.0:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """In training, zeroes each element with probability ``p`` and scales the others by 1 / (1 - p)."""
+    _check_probability(p)
     if not training or p == 0:
         return input
     result = _f.dropout(input, p, training)
     return input.copy_(result) if inplace else result
 
 
-def _reduction(size_average: Any, reduce: Any, reduction: str) -> str:
-    if size_average is None and reduce is None:
-        return reduction
-    if reduce is False:
-        return "none"
-    return "sum" if size_average is False else "mean"
+def _channel_dropout(input: Tensor, p: float, training: bool, inplace: bool, channels: int) -> Tensor:
+    _check_probability(p)
+    if not training or p == 0:
+        return input
+    sizes = [n if k <= channels else 1 for k, n in enumerate(input.shape)]
+    keep = _f.dropout(_f.ones(sizes, dtype=input.dtype), p, True)
+    return input.mul_(keep) if inplace else input * keep
 
 
-def cross_entropy(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: Any = None,
-    ignore_index: int = -100,
-    reduce: Any = None,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
+def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Zeroes whole channels of ``[N, C, L]`` or ``[C, L]``.  Tompson et al., 2015."""
+    if input.dim() not in (2, 3):
+        raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {input.dim()}D input.")
+    return _channel_dropout(input, p, training, inplace, input.dim() - 2)
+
+
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Zeroes whole channels of ``[N, C, H, W]``.  Tompson et al., 2015."""
+    if input.dim() not in (3, 4):
+        import warnings
+
+        warnings.warn(f"dropout2d: Received a {input.dim()}-D input to dropout2d.", stacklevel=2)
+    return _channel_dropout(input, p, training, inplace, 1)
+
+
+def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Zeroes whole channels of ``[N, C, D, H, W]``.  Tompson et al., 2015."""
+    if input.dim() not in (4, 5):
+        import warnings
+
+        warnings.warn(f"dropout3d: Received a {input.dim()}-D input to dropout3d.", stacklevel=2)
+    return _channel_dropout(input, p, training, inplace, 1)
+
+
+def _alpha_dropout(input: Tensor, p: float, training: bool, inplace: bool, sizes: list[int]) -> Tensor:
+    _check_probability(p)
+    if not training or p == 0:
+        return input
+    if p == 1:
+        return input.zero_() if inplace else input * 0
+    low = -1.7580993408473766  # selu at minus infinity
+    scale = (1 - p) ** -0.5 * (1 + p * low * low) ** -0.5
+    keep = _f.bernoulli(_f.full(sizes, 1 - p, dtype=input.dtype))
+    result = input * (keep * scale) + ((1 - keep) * (low * scale) - scale * p * low)
+    return input.copy_(result) if inplace else result
+
+
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """Dropout that keeps mean and variance of the output of selu.  Klambauer et al., 2017."""
+    return _alpha_dropout(input, p, training, inplace, list(input.shape))
+
+
+def feature_alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
-    """Cross-entropy of ``softmax(input)`` with class indices or probabilities ``target``. Input ``[C]`` or
-    ``[N, C, ...]``.
+    """alpha_dropout of whole channels."""
+    sizes = [n if k <= 1 else 1 for k, n in enumerate(input.shape)]
+    return _alpha_dropout(input, p, training, inplace, sizes)
+
+
+# ---- linear maps and normalisation
+
+
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """input1 ``[*, in1]``, weight ``[out, in1, in2]``, input2 ``[*, in2]``: ``[*, out]``, plus bias."""
+    if weight.dim() != 3 or input1.shape[-1] != weight.shape[1] or input2.shape[-1] != weight.shape[2]:
+        raise RuntimeError(
+            f"bilinear: weight must be [out, in1, in2] for inputs [*, in1] and [*, in2], got inputs "
+            f"{list(input1.shape)} and {list(input2.shape)} and weight {list(weight.shape)}"
+        )
+    if input1.shape[:-1] != input2.shape[:-1]:
+        raise RuntimeError(
+            f"bilinear: inputs must agree in all but the last dimension, got {list(input1.shape)} and "
+            f"{list(input2.shape)}"
+        )
+    out, n1, n2 = weight.shape
+    rows = input1.reshape(-1, n1) @ weight.permute(1, 0, 2).reshape(n1, out * n2)
+    y = (rows.view(-1, out, n2) * input2.reshape(-1, 1, n2)).sum(-1)
+    if bias is not None:
+        y = y + bias
+    return y.view([*input1.shape[:-1], out])
+
+
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalises each of ``num_groups`` groups of channels of ``[N, C, ...]``.  Wu and He, 2018."""
+    if input.dim() < 2:
+        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.dim()}")
+    if num_groups > 0 and _one_value(input.shape[0] * input.shape[1] // num_groups, *input.shape[2:]):
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {input.shape}"
+        )
+    return _f.group_norm(input, num_groups, weight, bias, eps)
+
+
+def _one_value(*sizes: int) -> bool:
+    return math.prod(sizes) == 1
+
+
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalises each channel of each sample of ``[N, C, ...]``, or all by the running statistics.
+
+    Source: Ulyanov et al., "Instance Normalization", 2016.
     """
-    return _f.cross_entropy(
-        input, target, weight, _reduction(size_average, reduce, reduction), ignore_index, label_smoothing
-    )
+    if not use_input_stats:
+        return _op.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    if input.dim() < 2 or _one_value(*input.shape[2:]):
+        raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
+    n, c = input.shape[:2]
+    stats = [None if t is None else t.repeat(n) for t in (running_mean, running_var)]
+    y = _op.batch_norm(input.reshape([1, n * c, *input.shape[2:]]), *stats, None, None, True, momentum, eps)
+    y = y.view(input.shape)
+    with _C.GradMode(False):
+        for running, all_samples in zip((running_mean, running_var), stats):
+            if running is not None:
+                running.copy_(all_samples.view(n, c).mean(0))
+    channels = [1, c] + [1] * (input.dim() - 2)
+    if weight is not None:
+        y = y * weight.view(channels)
+    return y if bias is None else y + bias.view(channels)
 
 
-def nll_loss(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: Any = None,
-    ignore_index: int = -100,
-    reduce: Any = None,
-    reduction: str = "mean",
+def local_response_norm(
+    input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
-    """Negative log-likelihood of log-probabilities ``input``."""
-    return _f.nll_loss(input, target, weight, _reduction(size_average, reduce, reduction), ignore_index)
+    """input / (k + alpha * mean of squares over ``size`` neighbouring channels) ** beta.  Krizhevsky et
+    al., 2012.
+    """
+    if input.dim() < 3:
+        raise ValueError(f"Expected 3D or higher dimensionality input (got {input.dim()} dimensions)")
+    if input.numel() == 0:
+        return input
+    squares = pad(input * input, [0, 0] * (input.dim() - 2) + [size // 2, (size - 1) // 2])
+    means = squares.unfold(1, size, 1).mean(-1)
+    return input / (means * alpha + k) ** beta
 
 
-def mse_loss(
-    input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+def normalize(
+    input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None
 ) -> Tensor:
-    """Mean squared error."""
-    return _f.mse_loss(input, target, _reduction(size_average, reduce, reduction))
+    """input divided by its p-norm (at least ``eps``) along ``dim``.
+
+    >>> F.normalize(facula.tensor([[3.0, 4.0]]))
+    tensor([[0.6000, 0.8000]])
+    """
+    lengths = input.norm(p, dim, keepdim=True).clamp(min=eps)
+    return input / lengths if out is None else _f.div(input, lengths, out=out)
 
 
-def l1_loss(
-    input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-) -> Tensor:
-    """Mean absolute error."""
-    return _f.l1_loss(input, target, _reduction(size_average, reduce, reduction))
-
-
-def binary_cross_entropy_with_logits(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-    pos_weight: Tensor | None = None,
-) -> Tensor:
-    """Binary cross-entropy of ``sigmoid(input)``."""
-    return _f.binary_cross_entropy_with_logits(
-        input, target, weight, _reduction(size_average, reduce, reduction), pos_weight
-    )
+# ---- pooling
 
 
 def max_pool2d(
@@ -198,6 +391,80 @@ def avg_pool2d(
     )
 
 
+def max_pool1d(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """Largest value of each window of ``[N, C, L]`` or ``[C, L]``."""
+    _check_rank("max_pool1d", input, (2, 3))
+    k, p, d = _one(kernel_size), _one(padding), _one(dilation)
+    s = k if stride is None else _one(stride)
+    r = max_pool2d(input.unsqueeze(-2), (1, k), (1, s), (0, p), (1, d), ceil_mode, return_indices)
+    return tuple(t.squeeze(-2) for t in r) if return_indices else r.squeeze(-2)
+
+
+def avg_pool1d(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """Mean of each window of ``[N, C, L]`` or ``[C, L]``."""
+    _check_rank("avg_pool1d", input, (2, 3))
+    k, p = _one(kernel_size), _one(padding)
+    s = k if stride is None else _one(stride)
+    return avg_pool2d(input.unsqueeze(-2), (1, k), (1, s), (0, p), ceil_mode, count_include_pad).squeeze(-2)
+
+
+def _one(x: Any) -> int:
+    """The number of a setting of one dimension: 3, (3,)."""
+    return x if isinstance(x, int) else x[0]
+
+
+def _check_rank(name: str, input: Tensor, ranks: tuple[int, ...]) -> None:
+    if input.dim() not in ranks:
+        raise RuntimeError(
+            f"{name}: Expected {' or '.join(f'{r}D' for r in ranks)} input, got {list(input.shape)}"
+        )
+
+
+def lp_pool1d(
+    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """p-norm of each window of ``[N, C, L]`` or ``[C, L]``."""
+    return _lp(
+        avg_pool1d(input.pow(norm_type), kernel_size, stride, 0, ceil_mode), norm_type, _one(kernel_size)
+    )
+
+
+def lp_pool2d(
+    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """p-norm of each window of ``[N, C, H, W]`` or ``[C, H, W]``."""
+    count = kernel_size**2 if isinstance(kernel_size, int) else math.prod(kernel_size)
+    return _lp(avg_pool2d(input.pow(norm_type), kernel_size, stride, 0, ceil_mode), norm_type, count)
+
+
+def _lp(means: Tensor, norm_type: float, count: int) -> Tensor:
+    return (means.sign() * relu(means.abs()) * count).pow(1.0 / norm_type)
+
+
+def _limit_rows(weight: Tensor, used: Tensor, max_norm: float, norm_type: float) -> None:
+    """Scales the rows that are used, in place, to a norm of at most ``max_norm``."""
+    with _C.GradMode(False):
+        index = _C.tensor(sorted(set(used.reshape(-1).tolist())), dtype=_C.int64)
+        rows = weight[index]
+        norms = rows.norm(norm_type, 1, keepdim=True)
+        weight[index] = rows * _f.where(norms > max_norm, max_norm / (norms + 1e-7), _f.ones_like(norms))
+
+
 def embedding(
     input: Tensor,
     weight: Tensor,
@@ -208,32 +475,20 @@ def embedding(
     sparse: bool = False,
 ) -> Tensor:
     """Rows of ``weight`` picked by the integers of ``input``."""
-    if max_norm is not None:
-        raise NotImplementedError("embedding: max_norm is not supported; renormalise the weight yourself")
     if padding_idx is None:
         padding_idx = -1
-    elif padding_idx < 0:
-        padding_idx += weight.shape[0]
+    else:
+        if not -weight.shape[0] <= padding_idx < weight.shape[0]:
+            raise AssertionError("Padding_idx must be within num_embeddings")
+        padding_idx %= weight.shape[0]
+    if max_norm is not None:
+        _limit_rows(weight, input, max_norm, norm_type)
     return _f.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)
-
-
-def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
-    """Pads the last dimensions; ``pad`` = (before, after) of the last one, then of the one before, ..."""
-    if mode != "constant":
-        raise NotImplementedError(f"pad: mode '{mode}' is not supported; 'constant' is")
-    return _f.constant_pad_nd(input, list(pad), 0 if value is None else value)
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """int64 ``[*, num_classes]``: 1 at the class, else 0."""
     return _C.nn_functional.one_hot(tensor, num_classes)
-
-
-def normalize(
-    input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None
-) -> Tensor:
-    """input divided by its p-norm along ``dim``."""
-    return input / input.norm(p, dim, keepdim=True).clamp(min=eps).expand_as(input)
 
 
 def scaled_dot_product_attention(
@@ -263,3 +518,98 @@ def scaled_dot_product_attention(
         )
     weights = softmax(scores, -1)
     return (dropout(weights, dropout_p) if dropout_p > 0 else weights) @ value
+
+
+# ---- pooling to a given size: window i of n over m elements goes from floor(i m / n) to ceil((i + 1) m / n)
+
+
+def _windows(m: int, n: int) -> tuple[list[int], list[int]]:
+    return [i * m // n for i in range(n)], [-(-(i + 1) * m // n) for i in range(n)]
+
+
+def _target_sizes(name: str, input: Tensor, output_size: Any, dims: int) -> list[int]:
+    """The sizes to reach, the last ``dims`` ones; None keeps a size."""
+    _check_rank(name, input, (dims + 1, dims + 2))
+    given = [output_size] * dims if output_size is None or isinstance(output_size, int) else list(output_size)
+    if len(given) != dims:
+        raise RuntimeError(f"{name}: output_size must be {dims}, got {given}")
+    sizes = [m if n is None else n for m, n in zip(input.shape[-dims:], given)]
+    if any(n < 0 for n in sizes):
+        raise RuntimeError(
+            f"{name}: elements of output_size must be greater than or equal to 0 but received {given}"
+        )
+    if any(m == 0 for m in input.shape[-dims:]):
+        raise RuntimeError(
+            f"{name}: Expected input to have non-zero size for non-batch dimensions, but input has "
+            f"sizes {list(input.shape)}"
+        )
+    return sizes
+
+
+def _averages(m: int, n: int, dtype: Any) -> Tensor:
+    """[m, n]: what maps a dimension to the means of its windows."""
+    starts, ends = (_C.tensor(bounds) for bounds in _windows(m, n))
+    at = _f.arange(m).unsqueeze(1)
+    return ((at >= starts) & (at < ends)).to(dtype) / (ends - starts).to(dtype)
+
+
+def _adaptive_avg(input: Tensor, sizes: list[int]) -> Tensor:
+    dims = len(sizes)
+    if all(n == 1 for n in sizes):
+        return input.mean(list(range(-dims, 0)), keepdim=True)
+    for k, n in enumerate(sizes):
+        d = k - dims
+        m = input.shape[d]
+        if m == n:
+            continue
+        averages = _averages(m, n, input.dtype)
+        input = input @ averages if d == -1 else (input.transpose(d, -1) @ averages).transpose(d, -1)
+    return input
+
+
+def adaptive_avg_pool1d(input: Tensor, output_size: Any) -> Tensor:
+    """Means of ``output_size`` windows that cover ``[N, C, L]`` or ``[C, L]`` evenly."""
+    return _adaptive_avg(input, _target_sizes("adaptive_avg_pool1d", input, output_size, 1))
+
+
+def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
+    """Means of ``output_size`` windows that cover ``[N, C, H, W]`` or ``[C, H, W]`` evenly."""
+    return _adaptive_avg(input, _target_sizes("adaptive_avg_pool2d", input, output_size, 2))
+
+
+def _adaptive_max(name: str, input: Tensor, output_size: Any, dims: int, return_indices: bool) -> Any:
+    sizes = _target_sizes(name, input, output_size, dims)
+    at = _f.arange(math.prod(input.shape[-dims:])).view(input.shape[-dims:])
+    places = []  # of each dimension, [n, widest window]; shorter windows repeat their last place
+    for m, n in zip(input.shape[-dims:], sizes):
+        starts, ends = _windows(m, n)
+        width = max((e - s for s, e in zip(starts, ends)), default=1)
+        places.append(
+            _C.tensor([[min(s + k, e - 1) for k in range(width)] for s, e in zip(starts, ends)]).view(
+                n, width
+            )
+        )
+    first = input.dim() - dims
+    for d, p in enumerate(places):  # each dimension d becomes [n, width]
+        k = first + 2 * d
+        input = _f.index_select(input, k, p.reshape(-1)).unflatten(k, tuple(p.shape))
+        at = _f.index_select(at, 2 * d, p.reshape(-1)).unflatten(2 * d, tuple(p.shape))
+    rank = input.dim()
+    outer = [*range(rank - 2 * dims), *range(rank - 2 * dims, rank, 2)]
+    inner = [*range(rank - 2 * dims + 1, rank, 2)]
+    windows = input.permute(outer + inner).flatten(-dims)
+    values, picked = windows.max(-1)
+    if not return_indices:
+        return values
+    at = at.permute([*range(0, 2 * dims, 2), *range(1, 2 * dims, 2)]).flatten(-dims)
+    return values, at.expand(windows.shape).gather(-1, picked.unsqueeze(-1)).squeeze(-1)
+
+
+def adaptive_max_pool1d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """Largest values of ``output_size`` windows that cover ``[N, C, L]`` or ``[C, L]`` evenly."""
+    return _adaptive_max("adaptive_max_pool1d", input, output_size, 1, return_indices)
+
+
+def adaptive_max_pool2d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """Largest values of ``output_size`` windows that cover ``[N, C, H, W]`` or ``[C, H, W]`` evenly."""
+    return _adaptive_max("adaptive_max_pool2d", input, output_size, 2, return_indices)

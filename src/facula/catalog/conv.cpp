@@ -309,4 +309,16 @@ FACULA_FAMILY(conv) {
       })
       .samples({"input[2, 3, 9], weight[4, 3, 3], bias[4], stride=[2], padding=[1]",
                 "input[3, 9], weight[4, 3, 3]"});
+  define("conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, str padding='valid', int[1] dilation=1, int groups=1) -> Tensor")
+      .doc("conv1d with padding 'valid' (none) or 'same' (the result has the input's size; stride 1).")
+      .bind(function | nn_functional)
+      .no_in_place()
+      .unfused([](const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride, std::string_view padding, SymSpan dilation, int64_t groups) {
+        runtime_check(input.dim() == 2 || input.dim() == 3, "conv1d") << "expected 2D (unbatched) or 3D (batched) input [N, C, L], but got input of size " << to_string(input.sizes());
+        runtime_check(weight.dim() == 3, "conv1d") << "weight must be 3D [out_channels, in_channels / groups, k], got shape " << to_string(weight.sizes());
+        auto row = [](SymSpan s) { return Dims{SymInt(int64_t(1)), s.empty() ? SymInt(int64_t(1)) : s[0]}; };
+        Tensor y = conv2d(unsqueeze(input, -2), unsqueeze(weight, -2), bias ? MaybeTensor(*bias) : MaybeTensor(), row(stride), padding, row(dilation), groups);
+        return squeeze(y, -2);
+      })
+      .samples({"input[2, 3, 9], weight[4, 3, 3], bias[4], padding='same'", "input[3, 9], weight[4, 3, 2], padding='valid'"});
 }

@@ -1,4 +1,4 @@
-"""Activations and losses: modules around the functions of the same name."""
+"""Activations: modules around the functions of the same name."""
 
 from __future__ import annotations
 
@@ -6,34 +6,118 @@ from typing import Any
 
 from ... import _C
 from .. import functional as F
+from ..parameter import Parameter
 from .module import Module
 
 Tensor = _C.Tensor
 
 
-class ReLU(Module):
-    """max(input, 0)."""
+class _InPlace(Module):
+    """An activation whose only option is to write over its input."""
+
+    __constants__ = ["inplace"]
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
         self.inplace = inplace
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.relu(input, self.inplace)
-
     def extra_repr(self) -> str:
         return "inplace=True" if self.inplace else ""
 
 
-class SiLU(ReLU):
-    """input * sigmoid(input)."""
+class ReLU(_InPlace):
+    """max(input, 0).
+
+    >>> nn.ReLU()(facula.tensor([-1.0, 2.0]))
+    tensor([0., 2.])
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.relu_(input) if self.inplace else _relu(input)
+
+
+_relu = _C.functions.relu
+
+
+class SiLU(_InPlace):
+    """input * sigmoid(input).  Elfwing et al., 2017."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.silu(input, self.inplace)
 
 
+class SELU(_InPlace):
+    """scale * elu(input) with the constants of self-normalising networks.  Klambauer et al., 2017."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.selu(input, self.inplace)
+
+
+class Mish(_InPlace):
+    """input * tanh(softplus(input)).  Misra, 2019."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.mish(input, self.inplace)
+
+
+class Hardswish(_InPlace):
+    """input * min(max(input + 3, 0), 6) / 6.  Howard et al., 2019."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.hardswish(input, self.inplace)
+
+
+class Hardsigmoid(_InPlace):
+    """min(max(input + 3, 0), 6) / 6."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.hardsigmoid(input, self.inplace)
+
+
+class Hardtanh(Module):
+    """input limited to [min_val, max_val]."""
+
+    __constants__ = ["min_val", "max_val", "inplace"]
+
+    def __init__(
+        self,
+        min_val: float = -1.0,
+        max_val: float = 1.0,
+        inplace: bool = False,
+        min_value: float | None = None,
+        max_value: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.min_val = min_val if min_value is None else min_value
+        self.max_val = max_val if max_value is None else max_value
+        self.inplace = inplace
+        if self.max_val <= self.min_val:
+            raise AssertionError(
+                f"max_val must be greater than min_val, but got max_val={self.max_val} and "
+                f"min_val={self.min_val}"
+            )
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.hardtanh(input, self.min_val, self.max_val, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"min_val={self.min_val}, max_val={self.max_val}" + (", inplace=True" if self.inplace else "")
+
+
+class ReLU6(Hardtanh):
+    """min(max(input, 0), 6)."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(0.0, 6.0, inplace)
+
+    def extra_repr(self) -> str:
+        return "inplace=True" if self.inplace else ""
+
+
 class LeakyReLU(Module):
     """input where positive, else negative_slope * input."""
+
+    __constants__ = ["inplace", "negative_slope"]
 
     def __init__(self, negative_slope: float = 1e-2, inplace: bool = False) -> None:
         super().__init__()
@@ -47,7 +131,9 @@ class LeakyReLU(Module):
 
 
 class ELU(Module):
-    """input where positive, else alpha * (exp(input) - 1)."""
+    """input where positive, else alpha * (exp(input) - 1).  Clevert et al., 2015."""
+
+    __constants__ = ["alpha", "inplace"]
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
@@ -56,9 +142,82 @@ class ELU(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.elu(input, self.alpha, self.inplace)
 
+    def extra_repr(self) -> str:
+        return f"alpha={self.alpha}" + (", inplace=True" if self.inplace else "")
+
+
+class CELU(ELU):
+    """input where positive, else alpha * (exp(input / alpha) - 1).  Barron, 2017."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.celu(input, self.alpha, self.inplace)
+
+
+class RReLU(Module):
+    """LeakyReLU with slopes drawn from [lower, upper] in training, their mean otherwise.  Xu et al., 2015."""
+
+    __constants__ = ["lower", "upper", "inplace"]
+
+    def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False) -> None:
+        super().__init__()
+        self.lower, self.upper, self.inplace = lower, upper, inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"lower={self.lower}, upper={self.upper}" + (", inplace=True" if self.inplace else "")
+
+
+class PReLU(Module):
+    """input where positive, else weight * input, with one learnt weight or one for each channel.  He et
+    al., 2015.
+
+    >>> nn.PReLU()(facula.tensor([-2.0])).item()
+    -0.5
+    """
+
+    __constants__ = ["num_parameters"]
+
+    def __init__(
+        self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__()
+        self.num_parameters, self.init = num_parameters, init
+        self.weight = Parameter(_C.functions.empty([num_parameters], dtype=dtype, device=device))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        with _C.GradMode(False):
+            self.weight.fill_(self.init)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.prelu(input, self.weight)
+
+    def extra_repr(self) -> str:
+        return f"num_parameters={self.num_parameters}"
+
+
+class Threshold(Module):
+    """input where greater than ``threshold``, else ``value``."""
+
+    __constants__ = ["threshold", "value", "inplace"]
+
+    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
+        super().__init__()
+        self.threshold, self.value, self.inplace = threshold, value, inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.threshold(input, self.threshold, self.value, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"threshold={self.threshold}, value={self.value}" + (", inplace=True" if self.inplace else "")
+
 
 class GELU(Module):
     """input * Phi(input).  Hendrycks and Gimpel, 2016."""
+
+    __constants__ = ["approximate"]
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__()
@@ -69,6 +228,61 @@ class GELU(Module):
 
     def extra_repr(self) -> str:
         return f"approximate={self.approximate!r}"
+
+
+class Softplus(Module):
+    """log(1 + exp(beta * input)) / beta; linear above the threshold."""
+
+    __constants__ = ["beta", "threshold"]
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        super().__init__()
+        self.beta, self.threshold = beta, threshold
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.softplus(input, self.beta, self.threshold)
+
+    def extra_repr(self) -> str:
+        return f"beta={self.beta}, threshold={self.threshold}"
+
+
+class Softshrink(Module):
+    """input moved towards 0 by ``lambd``; 0 within [-lambd, lambd]."""
+
+    __constants__ = ["lambd"]
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__()
+        self.lambd = lambd
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.softshrink(input, self.lambd)
+
+    def extra_repr(self) -> str:
+        return str(self.lambd)
+
+
+class Hardshrink(Softshrink):
+    """input, but 0 within [-lambd, lambd]."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.hardshrink(input, self.lambd)
+
+
+class GLU(Module):
+    """a * sigmoid(b) for the halves a, b of the input along ``dim``.  Dauphin et al., 2016."""
+
+    __constants__ = ["dim"]
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.glu(input, self.dim)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}"
 
 
 class Tanh(Module):
@@ -85,8 +299,35 @@ class Sigmoid(Module):
         return F.sigmoid(input)
 
 
+class LogSigmoid(Module):
+    """log(sigmoid(input)), without overflow."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.logsigmoid(input)
+
+
+class Softsign(Module):
+    """input / (1 + |input|)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.softsign(input)
+
+
+class Tanhshrink(Module):
+    """input - tanh(input)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.tanhshrink(input)
+
+
 class Softmax(Module):
-    """exp(input) / sum(exp(input)) along ``dim``."""
+    """exp(input) / sum(exp(input)) along ``dim``.
+
+    >>> nn.Softmax(dim=1)(facula.tensor([[0.0, 0.0]]))
+    tensor([[0.5000, 0.5000]])
+    """
+
+    __constants__ = ["dim"]
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()
@@ -99,6 +340,22 @@ class Softmax(Module):
         return f"dim={self.dim}"
 
 
+class Softmin(Module):
+    """Softmax of -input along ``dim``."""
+
+    __constants__ = ["dim"]
+
+    def __init__(self, dim: int | None = None) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.softmin(input, self.dim)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}"
+
+
 class LogSoftmax(Softmax):
     """log(softmax(input)) along ``dim``."""
 
@@ -106,89 +363,10 @@ class LogSoftmax(Softmax):
         return F.log_softmax(input, self.dim)
 
 
-class _Loss(Module):
-    def __init__(self, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> None:
-        super().__init__()
-        self.reduction = F._reduction(size_average, reduce, reduction)
+class Softmax2d(Module):
+    """Softmax over the channels of ``[N, C, H, W]`` or ``[C, H, W]``."""
 
-
-class MSELoss(_Loss):
-    """Mean squared error."""
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.mse_loss(input, target, reduction=self.reduction)
-
-
-class L1Loss(_Loss):
-    """Mean absolute error."""
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.l1_loss(input, target, reduction=self.reduction)
-
-
-class NLLLoss(_Loss):
-    """Negative log-likelihood of log-probabilities."""
-
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        size_average: Any = None,
-        ignore_index: int = -100,
-        reduce: Any = None,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(size_average, reduce, reduction)
-        self.register_buffer("weight", weight)
-        self.ignore_index = ignore_index
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.nll_loss(
-            input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction
-        )
-
-
-class CrossEntropyLoss(NLLLoss):
-    """Cross-entropy of softmax(input) with class indices or probabilities."""
-
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        size_average: Any = None,
-        ignore_index: int = -100,
-        reduce: Any = None,
-        reduction: str = "mean",
-        label_smoothing: float = 0.0,
-    ) -> None:
-        super().__init__(weight, size_average, ignore_index, reduce, reduction)
-        self.label_smoothing = label_smoothing
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.cross_entropy(
-            input,
-            target,
-            self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            label_smoothing=self.label_smoothing,
-        )
-
-
-class BCEWithLogitsLoss(_Loss):
-    """Binary cross-entropy of sigmoid(input)."""
-
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        size_average: Any = None,
-        reduce: Any = None,
-        reduction: str = "mean",
-        pos_weight: Tensor | None = None,
-    ) -> None:
-        super().__init__(size_average, reduce, reduction)
-        self.register_buffer("weight", weight)
-        self.register_buffer("pos_weight", pos_weight)
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.binary_cross_entropy_with_logits(
-            input, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight
-        )
+    def forward(self, input: Tensor) -> Tensor:
+        if input.dim() not in (3, 4):
+            raise ValueError(f"Softmax2d: expected input to be 3D or 4D, got {input.dim()}D instead")
+        return F.softmax(input, -3)

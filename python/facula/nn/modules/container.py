@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
+from ... import _C
 from ..parameter import Parameter
-from .module import Module
+from .module import Module, indented
+
+Tensor = _C.Tensor
 
 
 class Sequential(Module):
-    """Modules applied one after the other."""
+    """Modules applied one after the other.
+
+    >>> nn.Sequential(nn.Linear(4, 3), nn.ReLU())(facula.randn(2, 4)).shape
+    facula.Size([2, 3])
+    """
 
     def __init__(self, *args: Any) -> None:
         super().__init__()
@@ -55,6 +62,38 @@ class Sequential(Module):
     def __iter__(self) -> Iterator[Module]:
         return iter(self._modules.values())
 
+    def __add__(self, other: Sequential) -> Sequential:
+        if not isinstance(other, Sequential):
+            raise ValueError(
+                f"add operator supports only objects of Sequential class, but {type(other)} is given."
+            )
+        return Sequential(*self, *other)
+
+    def __iadd__(self, other: Sequential) -> Sequential:
+        if not isinstance(other, Sequential):
+            raise ValueError(
+                f"add operator supports only objects of Sequential class, but {type(other)} is given."
+            )
+        return self.extend(other)
+
+    def __mul__(self, times: int) -> Sequential:
+        if not isinstance(times, int):
+            raise TypeError(f"unsupported operand type(s) for *: {type(self)} and {type(times)}")
+        if times <= 0:
+            raise ValueError(f"Non-positive multiplication factor {times} for {type(self)}")
+        return Sequential(*[module for _ in range(times) for module in self])
+
+    __rmul__ = __mul__
+
+    def __imul__(self, times: int) -> Sequential:
+        if not isinstance(times, int):
+            raise TypeError(f"unsupported operand type(s) for *: {type(self)} and {type(times)}")
+        if times <= 0:
+            raise ValueError(f"Non-positive multiplication factor {times} for {type(self)}")
+        for module in list(self) * (times - 1):
+            self.append(module)
+        return self
+
     def append(self, module: Module) -> Sequential:
         self.add_module(str(len(self)), module)
         return self
@@ -65,6 +104,10 @@ class Sequential(Module):
         return self
 
     def insert(self, index: int, module: Module) -> Sequential:
+        if not isinstance(module, Module):
+            raise AssertionError(f"module should be of type: {Module}")
+        if not -len(self) <= index <= len(self):
+            raise IndexError(f"Index out of range: {index}")
         modules = list(self._modules.values())
         modules.insert(index, module)
         self.__dict__["_modules"] = {str(k): m for k, m in enumerate(modules)}
@@ -77,12 +120,16 @@ class Sequential(Module):
 
 
 class ModuleList(Module):
-    """A list of modules."""
+    """A list of modules.
+
+    >>> len(nn.ModuleList([nn.Linear(10, 10) for i in range(3)]))
+    3
+    """
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
         if modules is not None:
-            self.extend(modules)
+            self += modules
 
     _key = Sequential._key
     __setitem__ = Sequential.__setitem__
@@ -98,9 +145,15 @@ class ModuleList(Module):
         return self._modules[self._key(index)]
 
     def insert(self, index: int, module: Module) -> None:
-        Sequential.insert(self, index, module)  # type: ignore[arg-type]
+        modules = list(self._modules.values())
+        modules.insert(index, module)
+        self.__dict__["_modules"] = {str(k): m for k, m in enumerate(modules)}
 
     def extend(self, modules: Iterable[Module]) -> ModuleList:
+        if not isinstance(modules, Iterable):
+            raise TypeError(
+                f"ModuleList.extend should be called with an iterable, but got {type(modules).__name__}"
+            )
         for module in modules:
             self.append(module)
         return self
@@ -111,9 +164,30 @@ class ModuleList(Module):
     def __add__(self, other: Iterable[Module]) -> ModuleList:
         return type(self)(chain(self, other))
 
+    def __repr__(self) -> str:
+        """Equal neighbours stand on one line: (0-3): 4 x Linear(...)."""
+        runs: list[tuple[int, int, str]] = []  # first, last, text
+        for k, module in enumerate(self):
+            text = repr(module)
+            if runs and runs[-1][2] == text:
+                runs[-1] = (runs[-1][0], k, text)
+            else:
+                runs.append((k, k, text))
+        if not runs:
+            return self._get_name() + "()"
+        lines = [
+            f"({first}): {text}" if first == last else f"({first}-{last}): {last - first + 1} x {text}"
+            for first, last, text in runs
+        ]
+        return f"{self._get_name()}(\n  " + "\n  ".join(map(indented, lines)) + "\n)"
+
 
 class ModuleDict(Module):
-    """A dictionary of modules."""
+    """A dictionary of modules.
+
+    >>> list(nn.ModuleDict({"conv": nn.Conv2d(1, 2, 3), "pool": nn.MaxPool2d(3)}).keys())
+    ['conv', 'pool']
+    """
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
         super().__init__()
@@ -142,7 +216,9 @@ class ModuleDict(Module):
         self._modules.clear()
 
     def pop(self, key: str) -> Module:
-        return self._modules.pop(key)
+        module = self[key]
+        del self[key]
+        return module
 
     def keys(self) -> Any:
         return self._modules.keys()
@@ -154,38 +230,197 @@ class ModuleDict(Module):
         return self._modules.values()
 
     def update(self, modules: Any) -> None:
-        for key, module in (
-            modules.items() if isinstance(modules, Mapping) or hasattr(modules, "items") else modules
-        ):
+        """Adds the modules of a mapping or of an iterable of (name, module)."""
+        for key, module in _pairs(modules, "ModuleDict"):
             self[key] = module
 
 
+def _pairs(given: Any, name: str) -> Iterable[tuple[str, Any]]:
+    if hasattr(given, "items"):
+        return given.items()
+    if not isinstance(given, Iterable):
+        raise TypeError(
+            f"{name}.update should be called with an iterable of key/value pairs, but got "
+            f"{type(given).__name__}"
+        )
+    pairs = list(given)
+    for k, pair in enumerate(pairs):
+        if not isinstance(pair, Iterable):
+            raise TypeError(
+                f"{name} update sequence element #{k} should be Iterable; is {type(pair).__name__}"
+            )
+        if len(list(pair)) != 2:
+            raise ValueError(
+                f"{name} update sequence element #{k} has length {len(list(pair))}; 2 is required"
+            )
+    return pairs
+
+
+def _described(value: Any, type_of: Callable[[Tensor], Any]) -> str:
+    if not isinstance(value, Tensor):
+        return f"Object of type: {type(value).__name__}"
+    kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
+    return f"{kind} containing: [{type_of(value)} of size {'x'.join(map(str, value.shape))}]"
+
+
 class ParameterList(Module):
-    """A list of parameters."""
+    """A list of parameters, and of other values, which it keeps; tensors become parameters.
+
+    >>> len(nn.ParameterList([facula.zeros(2), facula.ones(3)]))
+    2
+    """
 
     def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
         self._size = 0
-        for value in values or ():
-            self.append(value)
+        if values is not None:
+            self += values
 
-    def append(self, value: Any) -> ParameterList:
-        setattr(self, str(self._size), value if isinstance(value, Parameter) else Parameter(value))
-        self._size += 1
-        return self
-
-    def extend(self, values: Iterable[Any]) -> ParameterList:
-        for value in values:
-            self.append(value)
-        return self
-
-    def __getitem__(self, index: int) -> Any:
+    def _key(self, index: int) -> str:
+        index = operator.index(index)
         if not -self._size <= index < self._size:
             raise IndexError(f"index {index} is out of range")
-        return getattr(self, str(index % self._size))
+        return str(index % self._size)
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            result = type(self)()
+            for k in range(*index.indices(self._size)):
+                result.append(self[k])
+            return result
+        return getattr(self, self._key(index))
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        wrap = isinstance(value, Tensor) and not isinstance(value, Parameter)
+        setattr(self, self._key(index), Parameter(value) if wrap else value)
 
     def __len__(self) -> int:
         return self._size
 
     def __iter__(self) -> Iterator[Any]:
         return (self[k] for k in range(self._size))
+
+    def append(self, value: Any) -> ParameterList:
+        self._size += 1
+        self[self._size - 1] = value
+        return self
+
+    def extend(self, values: Iterable[Any]) -> ParameterList:
+        if not isinstance(values, Iterable) or isinstance(values, Tensor):
+            raise TypeError(
+                f"ParameterList.extend should be called with an iterable, but got {type(values).__name__}"
+            )
+        for value in values:
+            self.append(value)
+        return self
+
+    def __iadd__(self, values: Iterable[Any]) -> ParameterList:
+        return self.extend(values)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("ParameterList should not be called.")
+
+    def extra_repr(self) -> str:
+        return "\n".join(f"  ({k}): {_described(value, lambda t: t.dtype)}" for k, value in enumerate(self))
+
+
+class ParameterDict(Module):
+    """A dictionary of parameters, and of other values, which it keeps; tensors become parameters.
+
+    >>> list(nn.ParameterDict({"left": facula.zeros(2)}).keys())
+    ['left']
+    """
+
+    def __init__(self, parameters: Any = None) -> None:
+        super().__init__()
+        self._keys: dict[str, None] = {}
+        if parameters is not None:
+            self.update(parameters)
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._keys:
+            raise KeyError(key)
+        return getattr(self, key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if not isinstance(key, str):
+            raise TypeError(
+                f"Index given to ParameterDict cannot be used as a key as it is not a string (type is "
+                f"'{type(key).__name__}')."
+            )
+        self._keys[key] = None
+        wrap = isinstance(value, Tensor) and not isinstance(value, Parameter)
+        setattr(self, key, Parameter(value) if wrap else value)
+
+    def __delitem__(self, key: str) -> None:
+        del self._keys[key]
+        delattr(self, key)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self._keys)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    def __or__(self, other: ParameterDict) -> ParameterDict:
+        copy = self.copy()
+        copy.update(other)
+        return copy
+
+    def __ior__(self, other: ParameterDict) -> ParameterDict:
+        self.update(other)
+        return self
+
+    def copy(self) -> ParameterDict:
+        return ParameterDict(OrderedDict(self.items()))
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def clear(self) -> None:
+        for key in list(self._keys):
+            del self[key]
+
+    def pop(self, key: str) -> Any:
+        value = self[key]
+        del self[key]
+        return value
+
+    def popitem(self) -> tuple[str, Any]:
+        key = next(reversed(self._keys))
+        return key, self.pop(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self[key] if key in self else default
+
+    @staticmethod
+    def fromkeys(keys: Iterable[str], default: Any = None) -> ParameterDict:
+        return ParameterDict((key, default) for key in keys)
+
+    def keys(self) -> Iterable[str]:
+        return self._keys.keys()
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        return [(key, self[key]) for key in self._keys]
+
+    def values(self) -> Iterable[Any]:
+        return [self[key] for key in self._keys]
+
+    def update(self, parameters: Any) -> None:
+        """Adds the values of a mapping or of an iterable of (name, value)."""
+        for key, value in _pairs(parameters, "ParameterDict"):
+            self[key] = value
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("ParameterDict should not be called.")
+
+    def extra_repr(self) -> str:
+        return "\n".join(f"  ({key}): {_described(value, Tensor.type)}" for key, value in self.items())

@@ -671,14 +671,16 @@ class Module(_C.ModuleBase):
 
     def __repr__(self) -> str:
         extra = self.extra_repr()
-        children = []
-        for name, module in self._modules.items():
-            text = repr(module).replace("\n", "\n  ")
-            children.append(f"({name}): {text}")
+        children = [indented(f"({name}): {module!r}") for name, module in self._modules.items()]
         if not children and "\n" not in extra:
             return f"{self._get_name()}({extra})"
         lines = (extra.split("\n") if extra else []) + children
         return f"{self._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
+
+
+def indented(text: str) -> str:
+    """All lines but the first two places further right."""
+    return text.replace("\n", "\n  ")
 
 
 class _BackwardRecord:

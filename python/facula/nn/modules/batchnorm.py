@@ -1,0 +1,135 @@
+"""Batch normalisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import _C
+from .. import functional as F
+from .. import init
+from ..parameter import Parameter
+from .module import Module
+
+Tensor = _C.Tensor
+_f = _C.functions
+
+
+class _NormBase(Module):
+    """Statistics and scale of channels, of batch and of instance normalisation."""
+
+    _version = 2
+    __constants__ = ["track_running_stats", "momentum", "eps", "num_features", "affine"]
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        for name, present in (("weight", affine), ("bias", affine and bias)):
+            self.register_parameter(
+                name, Parameter(_f.empty([num_features], dtype=dtype, device=device)) if present else None
+            )
+        for name, fill in (("running_mean", _f.zeros), ("running_var", _f.ones)):
+            self.register_buffer(
+                name, fill([num_features], dtype=dtype, device=device) if track_running_stats else None
+            )
+        self.register_buffer(
+            "num_batches_tracked", _C.tensor(0, dtype=_C.int64) if track_running_stats else None
+        )
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        if self.track_running_stats:
+            self.running_mean.zero_()
+            self.running_var.fill_(1)
+            self.num_batches_tracked.zero_()
+
+    def reset_parameters(self) -> None:
+        self.reset_running_stats()
+        if self.affine:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
+        )
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: dict, *rest: Any) -> None:
+        # Before version 2 batches were not counted.
+        if (local_metadata.get("version") or 1) < 2 and self.track_running_stats:
+            key = prefix + "num_batches_tracked"
+            if key not in state_dict:
+                state_dict[key] = self.num_batches_tracked
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
+
+class _BatchNorm(_NormBase):
+    _ranks: tuple[int, ...] = ()
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.dim() not in self._ranks:
+            expected = " or ".join(f"{r}D" for r in self._ranks)
+            raise ValueError(f"expected {expected} input (got {input.dim()}D input)")
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check_input_dim(input)
+        momentum = 0.0 if self.momentum is None else self.momentum
+        count = self.num_batches_tracked
+        if self.training and self.track_running_stats and count is not None:
+            count.add_(1)
+            if self.momentum is None:
+                momentum = 1.0 / float(count)
+        mean, var = self.running_mean, self.running_var
+        keep = not self.training or self.track_running_stats
+        return F.batch_norm(
+            input,
+            mean if keep else None,
+            var if keep else None,
+            self.weight,
+            self.bias,
+            self.training or (mean is None and var is None),
+            momentum,
+            self.eps,
+        )
+
+
+class BatchNorm1d(_BatchNorm):
+    """Normalises channels of ``[N, C]`` or ``[N, C, L]``.  Ioffe and Szegedy, 2015.
+
+    >>> nn.BatchNorm1d(100)(facula.randn(20, 100)).shape
+    facula.Size([20, 100])
+    """
+
+    _ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Normalises channels of ``[N, C, H, W]``.  Ioffe and Szegedy, 2015.
+
+    >>> nn.BatchNorm2d(3)(facula.randn(20, 3, 8, 8)).shape
+    facula.Size([20, 3, 8, 8])
+    """
+
+    _ranks = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Normalises channels of ``[N, C, D, H, W]``.  Ioffe and Szegedy, 2015."""
+
+    _ranks = (5,)

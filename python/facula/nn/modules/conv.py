@@ -1,0 +1,139 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ... import _C
+from .. import functional as F
+from .. import init
+from ..parameter import Parameter
+from .module import Module
+from .utils import _ntuple, _reverse_repeat_tuple
+
+Tensor = _C.Tensor
+_empty = _C.functions.empty
+
+
+class _ConvNd(Module):
+    _rank: int
+    __constants__ = [
+        "stride", "padding", "dilation", "groups", "padding_mode",
+        "in_channels", "out_channels", "kernel_size",
+    ]  # fmt: skip
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if groups <= 0:
+            raise ValueError("groups must be a positive integer")
+        if in_channels % groups:
+            raise ValueError("in_channels must be divisible by groups")
+        if out_channels % groups:
+            raise ValueError("out_channels must be divisible by groups")
+        modes = ("zeros", "reflect", "replicate", "circular")
+        if padding_mode not in modes:
+            raise ValueError(f"padding_mode must be one of {modes}, but got padding_mode='{padding_mode}'")
+        tuple_of = _ntuple(self._rank)
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.kernel_size, self.stride = tuple_of(kernel_size), tuple_of(stride)
+        self.padding = padding if isinstance(padding, str) else tuple_of(padding)
+        self.dilation, self.groups, self.padding_mode = tuple_of(dilation), groups, padding_mode
+        # What F.pad takes, for the modes that the operator does not know.
+        if not isinstance(self.padding, str):
+            self._reversed_padding_repeated_twice = list(_reverse_repeat_tuple(self.padding, 2))
+        elif self.padding == "valid":
+            self._reversed_padding_repeated_twice = [0] * (2 * self._rank)
+        elif self.padding != "same":
+            raise ValueError(f"Invalid padding string '{padding}', should be one of ('valid', 'same')")
+        elif any(s != 1 for s in self.stride):
+            raise ValueError("padding='same' is not supported for strided convolutions")
+        else:
+            totals = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size)]
+            self._reversed_padding_repeated_twice = [
+                n for t in reversed(totals) for n in (t // 2, t - t // 2)
+            ]
+        self.weight = Parameter(
+            _empty([out_channels, in_channels // groups, *self.kernel_size], dtype=dtype, device=device)
+        )
+        if bias:
+            self.bias = Parameter(_empty([out_channels], dtype=dtype, device=device))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            fan_in, _ = init._calculate_fan_in_and_fan_out(self.weight)
+            if fan_in:
+                bound = 1 / math.sqrt(fan_in)
+                init.uniform_(self.bias, -bound, bound)
+
+    def _padded(self, input: Tensor) -> tuple[Tensor, Any]:
+        """The input, and the padding that is left to the operator."""
+        if self.padding_mode == "zeros":
+            return input, self.padding
+        return F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode), 0
+
+    def extra_repr(self) -> str:
+        text = (
+            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        )
+        if self.padding != (0,) * self._rank:
+            text += f", padding={self.padding}"
+        if self.dilation != (1,) * self._rank:
+            text += f", dilation={self.dilation}"
+        if self.groups != 1:
+            text += f", groups={self.groups}"
+        if self.bias is None:
+            text += ", bias=False"
+        return text + ("" if self.padding_mode == "zeros" else f", padding_mode={self.padding_mode}")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.__dict__.setdefault("padding_mode", "zeros")
+
+
+class Conv1d(_ConvNd):
+    """Cross-correlation over ``[N, C, L]`` or ``[C, L]``; weight ``[out, in / groups, k]``.
+
+    >>> nn.Conv1d(16, 33, 3, stride=2)(facula.randn(20, 16, 50)).shape
+    facula.Size([20, 33, 24])
+    """
+
+    _rank = 1
+
+    def forward(self, input: Tensor) -> Tensor:
+        input, padding = self._padded(input)
+        return F.conv1d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+
+
+class Conv2d(_ConvNd):
+    """Cross-correlation over ``[N, C, H, W]`` or ``[C, H, W]``; weight ``[out, in / groups, kh, kw]``.
+
+    >>> nn.Conv2d(16, 33, (3, 5), stride=(2, 1), padding="valid")(facula.randn(2, 16, 50, 100)).shape
+    facula.Size([2, 33, 24, 96])
+    """
+
+    _rank = 2
+
+    def forward(self, input: Tensor) -> Tensor:
+        if self.padding_mode == "zeros":
+            padding = self.padding
+        else:
+            input, padding = self._padded(input)
+        return F.conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)

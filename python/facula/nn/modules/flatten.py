@@ -1,0 +1,111 @@
+"""Changes of shape, and rearrangements of channels and pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import _C
+from .. import functional as F
+from .module import Module
+
+Tensor = _C.Tensor
+
+
+class Flatten(Module):
+    """Merges dimensions ``start_dim`` to ``end_dim``.
+
+    >>> nn.Flatten()(facula.randn(32, 1, 5, 5)).shape
+    facula.Size([32, 25])
+    """
+
+    __constants__ = ["start_dim", "end_dim"]
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input.flatten(self.start_dim, self.end_dim)
+
+    def extra_repr(self) -> str:
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Unflatten(Module):
+    """Splits dimension ``dim`` into ``unflattened_size``.
+
+    >>> nn.Unflatten(1, (2, 5))(facula.randn(3, 10)).shape
+    facula.Size([3, 2, 5])
+    """
+
+    __constants__ = ["dim", "unflattened_size"]
+
+    def __init__(self, dim: int, unflattened_size: Any) -> None:
+        super().__init__()
+        if not isinstance(dim, int):
+            raise TypeError("invalid argument: `dim` must be an int")
+        if not isinstance(unflattened_size, (tuple, list)) or not all(
+            isinstance(n, int) for n in unflattened_size
+        ):
+            raise TypeError(
+                f"unflattened_size must be a tuple of ints, but found {type(unflattened_size).__name__}"
+            )
+        self.dim, self.unflattened_size = dim, unflattened_size
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input.unflatten(self.dim, self.unflattened_size)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
+
+
+class PixelShuffle(Module):
+    """``[*, C r^2, H, W]`` to ``[*, C, H r, W r]``.  Shi et al., 2016.
+
+    >>> nn.PixelShuffle(3)(facula.randn(1, 9, 4, 4)).shape
+    facula.Size([1, 1, 12, 12])
+    """
+
+    __constants__ = ["upscale_factor"]
+
+    def __init__(self, upscale_factor: int) -> None:
+        super().__init__()
+        self.upscale_factor = upscale_factor
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.pixel_shuffle(input, self.upscale_factor)
+
+    def extra_repr(self) -> str:
+        return f"upscale_factor={self.upscale_factor}"
+
+
+class PixelUnshuffle(Module):
+    """``[*, C, H r, W r]`` to ``[*, C r^2, H, W]``: the inverse of PixelShuffle."""
+
+    __constants__ = ["downscale_factor"]
+
+    def __init__(self, downscale_factor: int) -> None:
+        super().__init__()
+        self.downscale_factor = downscale_factor
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.pixel_unshuffle(input, self.downscale_factor)
+
+    def extra_repr(self) -> str:
+        return f"downscale_factor={self.downscale_factor}"
+
+
+class ChannelShuffle(Module):
+    """Channels in groups, dealt out one of each group in turn.  Zhang et al., 2018."""
+
+    __constants__ = ["groups"]
+
+    def __init__(self, groups: int) -> None:
+        super().__init__()
+        self.groups = groups
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.channel_shuffle(input, self.groups)
+
+    def extra_repr(self) -> str:
+        return f"groups={self.groups}"
