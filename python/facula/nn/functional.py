@@ -491,35 +491,6 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     return _C.nn_functional.one_hot(tensor, num_classes)
 
 
-def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-) -> Tensor:
-    """softmax(query key^T * scale + mask) value, over the last two dimensions.  Vaswani et al., 2017."""
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = (query * scale) @ key.transpose(-2, -1)
-    if is_causal:
-        if attn_mask is not None:
-            raise RuntimeError(
-                "scaled_dot_product_attention: explicit attn_mask should not be set when is_causal=True"
-            )
-        keep = _f.ones([query.shape[-2], key.shape[-2]], dtype=_C.bool).tril()
-        scores = scores.masked_fill(~keep, float("-inf"))
-    elif attn_mask is not None:
-        scores = (
-            scores.masked_fill(~attn_mask, float("-inf"))
-            if attn_mask.dtype == _C.bool
-            else scores + attn_mask
-        )
-    weights = softmax(scores, -1)
-    return (dropout(weights, dropout_p) if dropout_p > 0 else weights) @ value
-
-
 # ---- pooling to a given size: window i of n over m elements goes from floor(i m / n) to ceil((i + 1) m / n)
 
 

@@ -16,6 +16,7 @@ class CpuBackend final : public Backend {
     static const std::unordered_map<std::string_view, LibraryFn> table{
         {"mm", cpu::mm}, {"bmm", cpu::bmm}, {"addmm", cpu::addmm}, {"baddbmm", cpu::baddbmm}, {"linear", cpu::linear},
         {"conv2d", cpu::conv2d}, {"conv2d_backward_input", cpu::conv2d_backward_input}, {"conv2d_backward_weight", cpu::conv2d_backward_weight},
+        {"attention", cpu::attention}, {"attention_backward", cpu::attention_backward},
         {"cat", cpu::cat}, {"nonzero", cpu::nonzero}, {"rng_take", cpu::rng_take},
         {"sort", cpu::sort}, {"topk", cpu::topk},
         {"linalg_lu_solve", cpu::linalg_lu_solve}, {"linalg_inv", cpu::linalg_inv}, {"linalg_cofactor", cpu::linalg_cofactor}, {"linalg_det", cpu::linalg_det}, {"linalg_slogdet", cpu::linalg_slogdet},

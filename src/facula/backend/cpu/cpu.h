@@ -19,6 +19,9 @@ Results linear(const Call& c, Out out);
 Results conv2d(const Call& c, Out out);
 Results conv2d_backward_input(const Call& c, Out out);
 Results conv2d_backward_weight(const Call& c, Out out);
+// attention.cpp: kernels generated for tiles
+Results attention(const Call& c, Out out);
+Results attention_backward(const Call& c, Out out);
 // move.cpp
 Results cat(const Call& c, Out out);
 Results nonzero(const Call& c, Out out);
