@@ -43,14 +43,14 @@ struct Arguments {
 // derivatives and of the gradient of a mask.
 struct Full {
   Tensor p, lse, factor;  // probabilities, logarithms of their sums, and what dropout multiplies them by (undefined: nothing)
-  explicit Full(const Arguments& a) {
+  explicit Full(const Arguments& a, const Tensor& lse_given = {}) {
     Tensor s = mul(matmul(a.q, transpose(a.spread(a.k), -2, -1)), a.scale);
     double none = -std::numeric_limits<double>::infinity();
     if (a.mask.defined()) s = a.mask.dtype() == DType::Bool ? masked_fill(s, logical_not(a.mask), none) : add(s, a.mask);
     if (a.causal) s = masked_fill(s, logical_not(tril(ones({s.size(-2), s.size(-1)}, DType::Bool))), none);
     Tensor dead = eq(amax(s, -1, true), none);
-    p = masked_fill(softmax(s, -1), dead, 0);
-    lse = logsumexp(s, -1);
+    lse = lse_given.defined() ? lse_given : logsumexp(s, -1);
+    p = masked_fill(lse_given.defined() ? exp(sub(s, unsqueeze(lse, -1))) : softmax(s, -1), dead, 0);
     if (a.p > 0) {
       Tensor noise = _uniform(a.state, p.sizes(), DType::Float32);
       factor = to_dtype(mul(to_dtype(ge(noise, a.p), DType::Float32), a.p < 1 ? 1 / (1 - a.p) : 0), p.dtype());
@@ -255,8 +255,9 @@ FACULA_FAMILY(attention) {
       .library("attention_backward")
       .reference([](const Call& c) {
         Arguments a(c);
-        Full f(a);
-        Tensor g = c.tensor("grad"), ds = mul(score_gradient(a, f, g), a.scale);
+        Full f(a, c.tensor("lse"));
+        Tensor g = c.tensor("grad"), dp = f.dropped(matmul(g, transpose(a.spread(a.v), -2, -1)));
+        Tensor ds = mul(mul(f.p, sub(dp, unsqueeze(c.tensor("delta"), -1))), a.scale);
         auto last = [&](const Tensor& t) { return contiguous(exchanged(t)); };
         return Results{last(matmul(ds, a.spread(a.k))), last(a.gathered(matmul(transpose(ds, -2, -1), a.q))),
                        last(a.gathered(matmul(transpose(f.dropped(f.p), -2, -1), g)))};
