@@ -6,6 +6,7 @@
 
 #include "facula/autograd/accumulate.h"
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/forward.h"
 #include "function.h"
 #include "tensor.h"
 #include "types.h"
@@ -386,6 +387,39 @@ std::string python_stack() {
   return text;
 }
 
+// ---- forward mode
+
+PyObject* enter_forward_level(PyObject*, PyObject*) {
+  return guarded([]() -> PyObject* { autograd::enter_forward_level(); Py_RETURN_NONE; });
+}
+PyObject* exit_forward_level(PyObject*, PyObject*) {
+  return guarded([]() -> PyObject* { autograd::exit_forward_level(); Py_RETURN_NONE; });
+}
+PyObject* forward_level(PyObject*, PyObject*) { return PyBool_FromLong(autograd::forward_level()); }
+PyObject* pause_forward(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    type_check(PyTuple_GET_SIZE(args) > 0, "pause_forward") << "expected a function";
+    PyRef rest = checked(PyTuple_GetSlice(args, 1, PyTuple_GET_SIZE(args)));
+    autograd::ForwardPaused paused;
+    return PyObject_Call(PyTuple_GET_ITEM(args, 0), rest.get(), nullptr);
+  });
+}
+PyObject* tangent_of(PyObject*, PyObject* t) {
+  return guarded([&]() -> PyObject* {
+    Tensor v = autograd::tangent_of(tensor_argument("tangent_of", "tensor", t));
+    if (!v.defined()) Py_RETURN_NONE;
+    return wrap(std::move(v));
+  });
+}
+PyObject* set_tangent(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject *t, *v;
+    if (!PyArg_ParseTuple(args, "OO", &t, &v)) return nullptr;
+    autograd::set_tangent(tensor_argument("make_dual", "tensor", t), v == Py_None ? Tensor() : tensor_argument("make_dual", "tangent", v));
+    Py_RETURN_NONE;
+  });
+}
+
 PyMethodDef functions[] = {
     {"is_grad_enabled", is_grad_enabled, METH_NOARGS, "Are operations recorded on this thread?"},
     {"set_grad_enabled", set_grad_enabled, METH_O, "Switches recording on this thread."},
@@ -397,6 +431,12 @@ PyMethodDef functions[] = {
      "backward(tensors, grads=None, retain_graph=None, create_graph=False, inputs=None)"},
     {"grad", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(grad)), METH_FASTCALL | METH_KEYWORDS,
      "grad(outputs, inputs, grads=None, retain_graph=None, create_graph=False, allow_unused=False) -> tuple"},
+    {"enter_forward_level", enter_forward_level, METH_NOARGS, "Tensors of this thread may carry tangents from now on."},
+    {"exit_forward_level", exit_forward_level, METH_NOARGS, "Ends them."},
+    {"forward_level", forward_level, METH_NOARGS, "May tensors of this thread carry tangents?"},
+    {"pause_forward", pause_forward, METH_VARARGS, "pause_forward(f, *args): f(*args), whose operators see no tangents."},
+    {"tangent_of", tangent_of, METH_O, "The tangent of a tensor, or None."},
+    {"set_tangent", set_tangent, METH_VARARGS, "set_tangent(tensor, tangent)"},
     {"add_accumulated_hook", accumulate_hook, METH_VARARGS,
      "add_accumulated_hook(leaf, f) -> handle; f(leaf) runs when .grad was accumulated."},
     {nullptr, nullptr, 0, nullptr}};

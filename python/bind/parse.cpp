@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "facula/autograd/forward.h"
 #include "generator.h"
 #include "override.h"
 #include "tensor.h"
@@ -78,6 +79,12 @@ void Frame::keep(PyRef o) {
 
 namespace {
 
+// Is its value more than a number: on the tape, or with a tangent?
+bool is_differentiated(TensorImpl& t) {
+  Tensor x(Ref<TensorImpl>::share(&t));
+  return x.requires_grad() || (autograd::forward_level() && autograd::tangent_of(x).defined());
+}
+
 int64_t long_of(PyObject* o) {
   int overflow;
   int64_t i = PyLong_AsLongLongAndOverflow(o, &overflow);
@@ -98,7 +105,7 @@ bool to_int(PyObject* o, int64_t& i) {
   }
   if (is_tensor(o)) {
     TensorImpl* t = impl_of(o);
-    if (!is_integral(t->dtype) || !t->sizes.empty() || t->requires_grad) return false;
+    if (!is_integral(t->dtype) || !t->sizes.empty() || is_differentiated(*t)) return false;
     i = tensor_of(o).item().to_int();
     return true;
   }
@@ -114,7 +121,7 @@ bool to_float(PyObject* o, double& d) {
   Scalar s;
   if (is_tensor(o)) {
     TensorImpl* t = impl_of(o);
-    if (!t->sizes.empty() || is_complex(t->dtype) || t->requires_grad) return false;
+    if (!t->sizes.empty() || is_complex(t->dtype) || is_differentiated(*t)) return false;
     s = tensor_of(o).item();
   } else if (!to_scalar(o, s)) {
     return false;
@@ -260,7 +267,7 @@ bool convert(const Param& p, PyObject* o, bool numbers, Value& v, Frame& f) {
       Scalar s;
       if (is_tensor(o)) {
         TensorImpl* t = impl_of(o);
-        if (!t->sizes.empty() || t->requires_grad) return false;
+        if (!t->sizes.empty() || is_differentiated(*t)) return false;
         s = tensor_of(o).item();
       } else if (!to_scalar(o, s)) {
         return false;

@@ -81,7 +81,7 @@ for _name, _d in vars(_C).items():
 
 __all__ = [_name for _name in globals() if not _name.startswith("_") and _name != "annotations"]
 
-_SUBMODULES = frozenset(["autograd", "nn", "optim", "serialization", "utils"])
+_SUBMODULES = frozenset(["autograd", "func", "nn", "optim", "serialization", "utils"])
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])
 _ELSEWHERE = {"save": "serialization", "load": "serialization"}
 

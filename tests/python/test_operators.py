@@ -355,6 +355,53 @@ def check_direction(case, args, inputs, what):
     assert analytic == pytest.approx(numeric, rel=2e-5, abs=2e-6, nan_ok=True), what
 
 
+@names(differentiable)
+def test_tangent_agrees_with_finite_differences(name):
+    """What forward mode gives along a direction against the central difference along it."""
+    case = BY_NAME[name]
+    for number, sample in enumerate(case.samples):
+        if largest(sample) > SMALL or sample.get("dtype", {}).get("literal") in ("float16", "int32"):
+            continue
+        for dtype in ("float64", "complex128"):
+            if dtype in case.dtypes:
+                check_tangent(case, arguments(case, number, dtype), dtype, f"{name}, sample {number}, {dtype}")
+
+
+def check_tangent(case, args, dtype, what):
+    rng = np.random.default_rng(zlib.crc32(what.encode()))
+    directions = {}
+
+    def moved(v, f):
+        if isinstance(v, list):
+            return [moved(x, f) for x in v]
+        if not isinstance(v, F.Tensor) or dtype_of(v) != dtype:
+            return v
+        return f(v, directions.setdefault(id(v), random_like(v, rng)))
+
+    def outputs(f):
+        return [r for k, r in enumerate(call(case, {k: moved(v, f) for k, v in args.items()})) if k not in case.non_differentiable]
+
+    with F.autograd.forward_ad.dual_level():
+        try:
+            duals = outputs(F.autograd.forward_ad.make_dual)
+        except RuntimeError as e:
+            if dtype == "complex128" and ("not implemented" in str(e) or "complex" in str(e)):
+                return
+            raise
+        tangents = [F.autograd.forward_ad.unpack_dual(r).tangent for r in duals]
+    if not any(d.numel() for d in directions.values()):
+        return
+    h = 1e-6
+    for tangent, above, below in zip(tangents, outputs(lambda v, d: v + d * h), outputs(lambda v, d: v - d * h), strict=True):
+        if not (above.is_floating_point() or above.is_complex()):
+            assert tangent is None, what
+            continue
+        numeric = (to_numpy(above) - to_numpy(below)) / (2 * h)
+        tangent = np.zeros_like(numeric) if tangent is None else to_numpy(tangent)
+        assert tangent.dtype == numeric.dtype, what
+        np.testing.assert_allclose(tangent, numeric, rtol=2e-5, atol=1e-6 * (1 + np.abs(numeric).max(initial=0)), err_msg=what)
+
+
 @names(lambda c: c.samples and not c.writes and c.base not in UNDEFINED and c.kind not in ("library", "view"))
 def test_bits_do_not_depend_on_the_number_of_threads(name):
     case = BY_NAME[name]

@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import _C
 from .._modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+from . import forward_ad
 from .anomaly_mode import detect_anomaly, set_detect_anomaly
 from .function import Function, FunctionCtx
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
@@ -19,6 +20,7 @@ __all__ = [
     "backward",
     "detect_anomaly",
     "enable_grad",
+    "forward_ad",
     "grad",
     "gradcheck",
     "gradgradcheck",

@@ -35,9 +35,82 @@ class Function(FunctionCtx):
             "with backward mode AD."
         )
 
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        raise NotImplementedError(
+            "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
+        )
+
+    vjp = backward
+
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        """Keeps tensors for jvp, as ctx.saved_tensors."""
+        self._saved_for_forward = tensors
+
     @classmethod
     def apply(cls, *args: Any) -> Any:
+        if _C.forward_level():
+            return _apply_forward(cls, args)
         return _C.apply_function(cls, *args)
+
+
+class _ForwardContext:
+    """The ctx of jvp: forward's, with what it saved for jvp."""
+
+    def __init__(self, ctx: Any) -> None:
+        self.__dict__["_ctx"] = ctx
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "saved_tensors":
+            return getattr(self._ctx, "_saved_for_forward", ())
+        return getattr(self._ctx, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._ctx, name, value)
+
+
+def _apply_forward(cls: Any, args: tuple) -> Any:
+    """apply within a forward level: forward's operators see no tangents, jvp gives those of the results."""
+    tangents = [_C.tangent_of(x) if isinstance(x, Tensor) else None for x in args]
+    if all(t is None for t in tangents):
+        return _C.apply_function(cls, *args)
+    made: list = []
+    outputs = _C.pause_forward(_C.apply_function, _noting_context(cls, made), *args)
+    given = cls.jvp(_ForwardContext(made[0]), *tangents)
+    single = not isinstance(outputs, tuple)
+    results = (outputs,) if single else outputs
+    given = given if isinstance(given, tuple) else (given,)
+    if len(given) != len(results):
+        raise RuntimeError(
+            f"{cls.__name__}.jvp gave {len(given)} tangents, but forward gave {len(results)} results"
+        )
+    for r, t in zip(results, given):
+        if t is not None:
+            _C.set_tangent(r, t)
+    return outputs
+
+
+def _noting_context(cls: Any, made: list) -> Any:
+    """``cls``, whose forward (or setup_context) puts its ctx into ``made``."""
+    separate = cls.setup_context is not Function.setup_context
+
+    class Noting(cls):
+        if separate:
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: tuple, output: Any) -> Any:
+                made.append(ctx)
+                return cls.setup_context(ctx, inputs, output)
+
+        else:
+
+            @staticmethod
+            def forward(ctx: Any, *args: Any) -> Any:
+                made.append(ctx)
+                return cls.forward(ctx, *args)
+
+    Noting.__name__, Noting.__qualname__ = cls.__name__, cls.__qualname__
+    return Noting
 
 
 class _Once(Function):

@@ -316,7 +316,9 @@ std::shared_ptr<const Formula> loop_formula(const op::Call& c, const std::vector
   f->reads.resize(wanted.size());
   f->reads_result.resize(grads.size());
   op::LoopCall lc(o, c.args());
-  supported_check(!o.loop(lc).scatter, o.name()) << "has no gradient: it scatters" << hint("give its definition a .vjp(...)");
+  auto scatter = o.loop(lc).scatter;
+  supported_check(!scatter || scatter->combine == loop::Scatter::Combine::sum, o.name())
+      << "has no gradient: it scatters, and not by summing" << hint("give its definition a .vjp(...)");
   for (auto& operand : operands) {
     if (operand.tensor < 0 || !wanted[size_t(operand.tensor)] || operand.value.tag != Tag::tensor) continue;
     for (size_t r = 0; r < grads.size(); ++r) {

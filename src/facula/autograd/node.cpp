@@ -6,6 +6,7 @@
 #include "facula/autograd/accumulate.h"
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
+#include "facula/autograd/forward.h"
 
 namespace facula::autograd {
 
@@ -81,6 +82,7 @@ Tensor Saved::unpack(const char* saved_by, const Ref<Node>& owner) const {
   if (!output_) return tensor_;
   Tensor t = tensor_.detached();
   set_history(t, owner, result_);
+  if (forward_level()) [[unlikely]] restore_tangent(t, *owner, result_);
   return t;
 }
 

@@ -93,6 +93,8 @@ struct Meta final : detail::Recycled<Meta> {
   const char* maker = "";                        // operator that made one of many
   int number = 0;                                // which of many
   uint32_t seen = 0;
+  Tensor tangent;                                // forward mode: of this level (forward.h)
+  uint64_t level = 0;
 };
 Meta* meta_of(const Tensor& t);                  // null if there is none
 Meta& ensure_meta(const Tensor& t);

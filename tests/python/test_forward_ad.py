@@ -1,0 +1,246 @@
+"""Forward mode: tangents through views, in-place writes, modules, custom functions, and over reverse mode. That every
+operator's tangent is right is test_operators.py's; Jacobians are held against those in closed form or against reverse mode.
+"""
+
+import threading
+
+import facula as F
+import pytest
+from facula import func, nn
+from facula.autograd import forward_ad as fw
+
+
+def push(f, *pairs):
+    with fw.dual_level():
+        y = f(*(fw.make_dual(x, t) for x, t in pairs))
+        return fw.unpack_dual(y).tangent
+
+
+def double(*sizes):
+    F.manual_seed(sum(sizes) + 1)
+    return F.randn(*sizes, dtype=F.float64)
+
+
+def test_unpack_gives_the_tensor_and_its_tangent():
+    x, t = double(3), double(3)
+    with fw.dual_level():
+        dual = fw.make_dual(x, t)
+        value, tangent = fw.unpack_dual(dual)
+        assert tangent is not None and F.equal(tangent, t) and F.equal(value, x)
+        assert value.data_ptr() == x.data_ptr()
+        assert fw.unpack_dual(value).tangent is None
+        assert fw.unpack_dual(x).tangent is None
+        assert fw.unpack_dual(dual.detach()).tangent is None
+    assert fw.unpack_dual(dual).tangent is None
+
+
+def test_a_tangent_ends_with_its_level():
+    x = double(3)
+    with fw.dual_level():
+        old = fw.make_dual(x, x)
+    with fw.dual_level():
+        assert fw.unpack_dual(old * 2).tangent is None
+
+
+@pytest.mark.parametrize("make, error, text", [
+    (lambda x: fw.make_dual(x, x), RuntimeError, "not inside of a dual level"),
+    (lambda x: push(lambda y: y, (x, x[:1])), RuntimeError, "different size"),
+    (lambda x: push(lambda y: y, (x, x.float())), RuntimeError, "dtype"),
+    (lambda x: push(lambda y: y, (x.long(), x.long())), RuntimeError, "floating point or complex"),
+    (lambda x: push(lambda y: y, (x, 1.0)), ValueError, "expected tangent to be a tensor"),
+    (lambda x: push(lambda y: F.add(y, y, out=F.empty(3, dtype=F.float64)), (x, x)), RuntimeError, "out="),
+])
+def test_wrong_use_says_so(make, error, text):
+    with pytest.raises(error, match=text):
+        make(double(3))
+
+
+def test_levels_do_not_nest():
+    with fw.dual_level(), pytest.raises(RuntimeError, match="Nested forward mode"):
+        fw.enter_dual_level()
+    with pytest.raises(RuntimeError, match="no level is entered"):
+        fw.exit_dual_level()
+
+
+def test_views_and_writes_share_tangents():
+    x, t, v = double(4, 3), double(4, 3), double(3)
+
+    def f(x):
+        y = x * 1
+        y[1] = y[0] * y[2]          # a write through a view
+        y.t()[0].mul_(2)
+        return y
+
+    want = t.clone()
+    want[1] = t[0] * x[2] + x[0] * t[2]
+    want[:, 0] *= 2
+    assert F.allclose(push(f, (x, t)), want)
+
+    def into_a_constant(v):         # the written tensor, and views of it, had no tangent before
+        y = F.zeros(2, 3, dtype=F.float64)
+        y[1].copy_(v.exp())
+        return y
+
+    got = push(into_a_constant, (v, v))
+    assert F.allclose(got[1], v * v.exp()) and not got[0].any()
+
+
+def test_a_write_of_a_constant_ends_the_tangent_there():
+    x = double(3)
+    assert push(lambda x: (x * 2).zero_() + x, (x, x)).equal(x)
+    assert push(lambda x: (x * 2).fill_(1.0), (x, x)).equal(F.zeros(3, dtype=F.float64))
+
+
+def test_no_grad_does_not_stop_tangents():
+    x = double(3)
+    with F.no_grad():
+        assert F.allclose(push(lambda x: x.sin(), (x, x)), x * x.cos())
+
+
+def test_results_are_not_on_the_tape_unless_inputs_are():
+    x, t = double(3), double(3)
+    with fw.dual_level():
+        y = fw.make_dual(x, t).exp()
+        assert not y.requires_grad and not fw.unpack_dual(y).tangent.requires_grad
+        z = fw.make_dual(x.requires_grad_(), t).exp()
+        tangent = fw.unpack_dual(z).tangent
+        assert z.requires_grad and tangent.requires_grad
+        # reverse over forward
+        assert F.allclose(F.autograd.grad(tangent.sum(), x)[0], t * x.exp())
+
+
+def test_forward_over_reverse_gives_hessian_products():
+    x, t = double(5), double(5)
+    f = lambda x: (x.exp() * x.sin()).sum() + (x[:2] * x[1:3]).prod()  # noqa: E731
+    product = push(func.grad(f), (x, t))
+    assert F.allclose(product, func.hessian(f)(x) @ t)
+    x.requires_grad_()
+    g, = F.autograd.grad(f(x), x, create_graph=True)
+    assert F.allclose(product, F.autograd.grad(g, x, t)[0])
+
+
+def test_a_module_with_normalisation_and_loss():
+    F.manual_seed(3)
+    net = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.GELU(), nn.LayerNorm(5), nn.Linear(5, 4)).double()
+    x, t = double(7, 6), double(7, 6)
+    target = F.arange(7) % 4
+    loss = lambda x: nn.functional.cross_entropy(net(x), target)  # noqa: E731
+    got = push(loss, (x, t))
+    x.requires_grad_()
+    want = (F.autograd.grad(loss(x), x)[0] * t).sum()
+    assert F.allclose(got, want)
+
+
+def test_dropout_draws_one_mask_for_value_and_tangent():
+    x = F.ones(1000, dtype=F.float64)
+    with fw.dual_level():
+        y = nn.functional.dropout(fw.make_dual(x, x * 3), 0.5)
+        value, tangent = fw.unpack_dual(y)
+    assert 0 < value.count_nonzero() < 1000 and F.equal(tangent, value * 3)
+
+
+def test_a_custom_function_uses_its_jvp():
+    class Cube(F.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, power):
+            ctx.save_for_forward(x)
+            ctx.save_for_backward(x)
+            ctx.power = power
+            return x.detach() ** power
+
+        @staticmethod
+        def jvp(ctx, t, _):
+            x, = ctx.saved_tensors
+            return t * ctx.power * x ** (ctx.power - 1)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, = ctx.saved_tensors
+            return g * ctx.power * x ** (ctx.power - 1), None
+
+    x, t = double(4), double(4)
+    assert F.allclose(push(lambda x: Cube.apply(x, 3) * 2, (x, t)), 6 * t * x**2)
+
+    class Without(F.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.detach().round()
+
+    with pytest.raises(NotImplementedError, match="implement the jvp"):
+        push(Without.apply, (x, t))
+
+
+def test_a_number_with_a_tangent_is_no_constant():
+    x, m, t = double(3), F.tensor(0.1, dtype=F.float64), F.tensor(5.0, dtype=F.float64)
+    assert push(lambda m: F.clamp(x, m), (m, t)).tolist() == [5.0 if v < 0.1 else 0.0 for v in x.tolist()]
+    m = m.requires_grad_() * 1  # nor is one on the tape
+    F.clamp(x, m).sum().backward()
+
+
+def test_levels_belong_to_their_thread():
+    seen = []
+    with fw.dual_level():
+        thread = threading.Thread(target=lambda: seen.append(F._C.forward_level()))
+        thread.start()
+        thread.join()
+    assert seen == [False]
+
+
+# ---- facula.func
+
+def test_jacobians_by_both_modes_agree():
+    a, b = double(2, 3), double(3)
+
+    def f(a, b):
+        return {"product": a @ b, "both": (a.sin() * b, b.prod())}
+
+    for argnums in (0, 1, (0, 1)):
+        forward, backward = func.jacfwd(f, argnums)(a, b), func.jacrev(f, argnums)(a, b)
+        for x, y in zip(func._leaves(forward), func._leaves(backward), strict=True):
+            assert x.shape == y.shape and F.allclose(x, y)
+    assert F.allclose(func.jacfwd(f, 1)(a, b)["product"], a)
+
+
+def test_hessian_of_a_quadratic_form_is_its_matrix():
+    m, x = double(4, 4), double(4)
+    assert F.allclose(func.hessian(lambda x: x @ m @ x)(x), m + m.t())
+
+
+def test_vjp_pulls_trees_back():
+    x = {"a": double(3), "b": (double(2),)}
+    value, pull, aux = func.vjp(lambda x: ((x["a"].sum(), x["b"][0] * 2), "kept"), x, has_aux=True)
+    g, = pull((F.tensor(3.0, dtype=F.float64), F.ones(2, dtype=F.float64)))
+    assert aux == "kept" and not value[0].requires_grad
+    assert g["a"].tolist() == [3.0] * 3 and g["b"][0].tolist() == [2.0, 2.0]
+    assert len(pull((value[0], value[1]))) == 1  # again
+
+
+def test_grad_and_value_with_aux():
+    x = double(3)
+    g, (value, aux) = func.grad_and_value(lambda x: ((x**2).sum(), x.shape), has_aux=True)(x)
+    assert F.allclose(g, 2 * x) and F.allclose(value, (x**2).sum()) and aux == (3,)
+    assert F.allclose(func.grad(lambda a, b: (a * b).sum(), argnums=(0, 1))(x, x + 1)[1], x)
+    assert F.allclose(func.grad(lambda x: func.grad(lambda y: (y**3).sum())(x).sum())(x), 6 * x)
+    with pytest.raises(RuntimeError, match="scalar tensor"):
+        func.grad(lambda x: x)(x)
+
+
+def test_functional_call_replaces_parameters_for_one_call():
+    F.manual_seed(1)
+    net = nn.Linear(3, 2)
+    x, w = F.randn(4, 3), F.zeros(2, 3)
+    got = func.functional_call(net, {"weight": w}, (x,))
+    assert F.equal(got, net.bias.expand(4, 2)) and net.weight.any()
+    with pytest.raises(KeyError, match="no parameter or buffer 'nothing'"):
+        func.functional_call(net, {"nothing": w}, (x,))
+    params = {n: p.detach() for n, p in net.named_parameters()}
+    grads = func.grad(lambda p: func.functional_call(net, p, (x,)).pow(2).sum())(params)
+    net(x).pow(2).sum().backward()
+    assert all(F.allclose(grads[n], p.grad) for n, p in net.named_parameters())
+
+
+def test_second_derivatives_of_gathers_and_scatters():
+    index = F.tensor([[0, 2], [1, 1]])
+    x = double(2, 3).requires_grad_()
+    for f in (lambda x: x.gather(1, index), lambda x: x.index_select(1, index[0]), lambda x: x[:, index[0]]):
+        assert F.autograd.gradgradcheck(lambda x: f(x) ** 3, (x,))
