@@ -43,7 +43,10 @@ def numel(input: Tensor) -> int:
 
 def typename(obj: Any) -> str:
     """The name of an object's type; of a tensor, its dtype's as well: facula.FloatTensor."""
-    return obj.type() if isinstance(obj, Tensor) else f"{type(obj).__module__}.{type(obj).__qualname__}"
+    if isinstance(obj, Tensor):
+        return obj.type()
+    kind = type(obj)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 class _TypeFacts:

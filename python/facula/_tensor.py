@@ -151,6 +151,20 @@ def _from_functions(name: str) -> Callable:
     return f
 
 
+def is_shared(self: Tensor) -> bool:
+    """Does the tensor lie in memory that child processes share?"""
+    from . import _shared
+
+    return _shared.is_shared(self)
+
+
+def share_memory_(self: Tensor) -> Tensor:
+    """Moves the tensor to memory that child processes share."""
+    from . import _shared
+
+    return _shared.share_memory_(self)
+
+
 def __contains__(self: Tensor, element: Any) -> bool:
     return bool((self == element).any())
 
@@ -165,7 +179,16 @@ def _add(name: str, f: Callable) -> None:
         setattr(Tensor, name, f)
 
 
-for _g in (__copy__, new_full, new_tensor, register_post_accumulate_grad_hook, __contains__, __reversed__):
+for _g in (
+    __copy__,
+    new_full,
+    new_tensor,
+    register_post_accumulate_grad_hook,
+    is_shared,
+    share_memory_,
+    __contains__,
+    __reversed__,
+):
     _add(_g.__name__, _g)
 for _n in ("zeros", "ones", "empty"):
     _add("new_" + _n, _like(getattr(_f, _n)))

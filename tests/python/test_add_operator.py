@@ -1,4 +1,6 @@
-"""An operator defined in one file is complete: the promise of docs/adding_an_operator.md, kept on tests/cpp/added_operators.cpp."""
+"""An operator defined in one file is complete: the promise of docs/adding_an_operator.md, kept on
+tests/cpp/added_operators.cpp.
+"""
 
 import ctypes
 import os

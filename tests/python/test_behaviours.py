@@ -1,4 +1,6 @@
-"""What users of PyTorch depend on without thinking of it: ties, aliasing, versions, promotion, indexing, sharing, copies, threads."""
+"""What users of PyTorch depend on without thinking of it: ties, aliasing, versions, promotion, indexing,
+sharing, copies, threads.
+"""
 
 import copy
 import pickle

@@ -1,4 +1,6 @@
-"""How calls from Python find their operator: arguments, keywords, overloads, numbers, errors, __torch_function__."""
+"""How calls from Python find their operator: arguments, keywords, overloads, numbers, errors,
+__torch_function__.
+"""
 
 import numpy as np
 import pytest

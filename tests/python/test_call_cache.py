@@ -1,4 +1,6 @@
-"""A call that was made before finds its kernels again: only where everything that they depend on is the same."""
+"""A call that was made before finds its kernels again: only where everything that they depend on is the
+same.
+"""
 
 import threading
 

@@ -73,10 +73,12 @@ def test_functions(out):
         "Tensor add(const Operand& self, const Operand& other, const Scalar& alpha = 1);",
         "Tensor add_(const Tensor& self, const Operand& other, const Scalar& alpha = 1);",
         "Tensor plus(const Operand& self, const Operand& other, const Scalar& alpha = 1);",
-        "Tensor sum(const Tensor& self, const Sizes& dim = std::nullopt, bool keepdim = false, std::optional<DType> dtype = std::nullopt);",
+        "Tensor sum(const Tensor& self, const Sizes& dim = std::nullopt, bool keepdim = false, "
+        "std::optional<DType> dtype = std::nullopt);",
         "std::tuple<Tensor, Tensor> max(const Tensor& self, int64_t dim, bool keepdim = false);",
         "std::vector<Tensor> split(const Tensor& self, int64_t n = -1, std::string_view mode = \"it\");",
-        "void step_(const std::vector<Tensor>& params, const std::vector<Scalar>& betas = {Scalar(0.9), Scalar(0.999)}, Generator* generator = nullptr);",
+        "void step_(const std::vector<Tensor>& params, const std::vector<Scalar>& betas = "
+        "{Scalar(0.9), Scalar(0.999)}, Generator* generator = nullptr);",
         "inline Tensor operator+(const Operand& a, const Tensor& b) { return add(a, b); }",
     ):
         assert line in text.splitlines(), line

@@ -63,7 +63,9 @@ def largest(sample: dict) -> int:
 
 
 def values(case_name: str, number: int, argument_name: str, item: int, a: dict, dtype: str) -> np.ndarray:
-    """What a sample's tensor holds, as float64 (complex128) rounded to `dtype`: the same on every run and machine."""
+    """What a sample's tensor holds, as float64 (complex128) rounded to `dtype`: the same on every run and
+    machine.
+    """
     seed = zlib.crc32(f"{case_name}/{number}/{argument_name}/{item}".encode())
     rng = np.random.Generator(np.random.PCG64(seed))
     sizes = a["sizes"][item]

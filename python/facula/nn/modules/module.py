@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from ... import _C
+from ..._functions import typename
 from ..parameter import Buffer, Parameter
 
 Tensor = _C.Tensor
 T = TypeVar("T", bound="Module")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_global_hooks: dict[str, OrderedDict] = {name: OrderedDict() for name in _HOOKS}
+_REGISTRATION = ("_parameters", "_buffers", "_modules")
+_global_hooks: dict[str, OrderedDict] = {name: OrderedDict() for name in (*_HOOKS, *_REGISTRATION)}
+_global_always_called: set[int] = set()
 
 
 class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
@@ -53,17 +58,7 @@ class RemovableHandle:
 
 
 def _tell_core() -> None:
-    _C.set_global_hooks(any(_global_hooks.values()))
-
-
-def register_module_forward_hook(hook: Callable) -> RemovableHandle:
-    """Calls ``hook(module, args, output)`` after the forward of every module."""
-    return _add_global("_forward_hooks", hook)
-
-
-def register_module_forward_pre_hook(hook: Callable) -> RemovableHandle:
-    """Calls ``hook(module, args)`` before the forward of every module."""
-    return _add_global("_forward_pre_hooks", hook)
+    _C.set_global_hooks(any(_global_hooks[kind] for kind in _HOOKS))
 
 
 def _add_global(kind: str, hook: Callable) -> RemovableHandle:
@@ -73,27 +68,54 @@ def _add_global(kind: str, hook: Callable) -> RemovableHandle:
     return handle
 
 
-def _tensors_in(x: Any) -> list[Tensor]:
-    if isinstance(x, Tensor):
-        return [x]
-    if isinstance(x, (tuple, list)):
-        return [t for item in x for t in _tensors_in(item)]
-    if isinstance(x, dict):
-        return [t for item in x.values() for t in _tensors_in(item)]
-    return []
+def register_module_forward_hook(hook: Callable, *, always_call: bool = False) -> RemovableHandle:
+    """Calls ``hook(module, args, output)`` after the forward of every module."""
+    handle = _add_global("_forward_hooks", hook)
+    if always_call:
+        _global_always_called.add(handle.id)
+    return handle
 
 
-def _replace_tensors(x: Any, new: Iterator[Tensor]) -> Any:
-    if isinstance(x, Tensor):
-        return next(new)
-    if isinstance(x, tuple):
-        items = [_replace_tensors(item, new) for item in x]
-        return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
-    if isinstance(x, list):
-        return [_replace_tensors(item, new) for item in x]
-    if isinstance(x, dict):
-        return type(x)((k, _replace_tensors(v, new)) for k, v in x.items())
-    return x
+def register_module_forward_pre_hook(hook: Callable) -> RemovableHandle:
+    """Calls ``hook(module, args)`` before the forward of every module."""
+    return _add_global("_forward_pre_hooks", hook)
+
+
+def register_module_full_backward_hook(hook: Callable) -> RemovableHandle:
+    """Calls ``hook(module, grad_input, grad_output)`` in the backward of every module."""
+    return _add_global("_backward_hooks", hook)
+
+
+register_module_backward_hook = register_module_full_backward_hook
+
+
+def register_module_full_backward_pre_hook(hook: Callable) -> RemovableHandle:
+    """Calls ``hook(module, grad_output)`` before the backward of every module."""
+    return _add_global("_backward_pre_hooks", hook)
+
+
+def register_module_parameter_registration_hook(hook: Callable) -> RemovableHandle:
+    """Calls ``hook(module, name, parameter)`` when a parameter is added; a result replaces it."""
+    return _add_global("_parameters", hook)
+
+
+def register_module_buffer_registration_hook(hook: Callable) -> RemovableHandle:
+    """Calls ``hook(module, name, buffer)`` when a buffer is added; a result replaces it."""
+    return _add_global("_buffers", hook)
+
+
+def register_module_module_registration_hook(hook: Callable) -> RemovableHandle:
+    """Calls ``hook(module, name, submodule)`` when a submodule is added; a result replaces it."""
+    return _add_global("_modules", hook)
+
+
+def _registered(kind: str, module: Any, name: str, value: Any) -> Any:
+    """What the global hooks make of a value that is being added."""
+    for hook in list(_global_hooks[kind].values()):
+        result = hook(module, name, value)
+        if result is not None:
+            value = result
+    return value
 
 
 class Module(_C.ModuleBase):
@@ -109,7 +131,14 @@ class Module(_C.ModuleBase):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if not self.call_super_init and (args or kwargs):
-            raise TypeError(f"{type(self).__name__}.__init__() got unexpected arguments: {args} {kwargs}")
+            if kwargs:
+                raise TypeError(
+                    f"{type(self).__name__}.__init__() got an unexpected keyword argument "
+                    f"'{next(iter(kwargs))}'"
+                )
+            raise TypeError(
+                f"{type(self).__name__}.__init__() takes 1 positional argument but {len(args) + 1} were given"
+            )
         d = self.__dict__
         d["training"] = True
         d["_parameters"] = {}
@@ -128,6 +157,9 @@ class Module(_C.ModuleBase):
             "_load_state_dict_post_hooks",
         ):
             d[kind] = OrderedDict()
+        d["_is_full_backward_hook"] = None
+        if self.call_super_init:
+            super().__init__(*args, **kwargs)
 
     def forward(self, *input: Any) -> Any:
         raise NotImplementedError(
@@ -146,7 +178,7 @@ class Module(_C.ModuleBase):
         elif parameters is not None and name in parameters:
             if value is not None:
                 raise TypeError(
-                    f"cannot assign '{type(value).__name__}' as parameter '{name}' (facula.nn.Parameter "
+                    f"cannot assign '{typename(value)}' as parameter '{name}' (facula.nn.Parameter "
                     f"or None expected)"
                 )
             self.register_parameter(name, None)
@@ -154,11 +186,13 @@ class Module(_C.ModuleBase):
             if parameters is None:
                 raise AttributeError("cannot assign module before Module.__init__() call")
             self._forget(name)
-            self._modules[name] = value
+            self._modules[name] = (
+                _registered("_modules", self, name, value) if _global_hooks["_modules"] else value
+            )
         elif parameters is not None and name in self._modules:
             if value is not None:
                 raise TypeError(
-                    f"cannot assign '{type(value).__name__}' as child module '{name}' (facula.nn.Module "
+                    f"cannot assign '{typename(value)}' as child module '{name}' (facula.nn.Module "
                     f"or None expected)"
                 )
             self._modules[name] = None
@@ -168,8 +202,8 @@ class Module(_C.ModuleBase):
         elif parameters is not None and name in self._buffers:
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(
-                    f"cannot assign '{type(value).__name__}' as buffer '{name}' (facula.Tensor or None "
-                    f"expected)"
+                    f"cannot assign '{typename(value)}' as buffer '{name}' (facula.nn.Buffer, facula.Tensor "
+                    f"or None expected)"
                 )
             self._buffers[name] = value
         else:
@@ -194,9 +228,9 @@ class Module(_C.ModuleBase):
 
     def _check_name(self, what: str, name: str, places: tuple[str, ...]) -> None:
         if not isinstance(name, str):
-            raise TypeError(f"{what} name should be a string. Got {type(name).__name__}")
+            raise TypeError(f"{what} name should be a string. Got {typename(name)}")
         if "." in name:
-            raise KeyError(f'{what} name can\'t contain ".", got: {name}')
+            raise KeyError(f'{what} name can\'t contain "."' + (f", got: {name}" if what == "module" else ""))
         if name == "":
             raise KeyError(f'{what} name can\'t be empty string ""')
         if hasattr(self, name) and not any(name in self.__dict__[p] for p in places):
@@ -209,7 +243,7 @@ class Module(_C.ModuleBase):
         self._check_name("parameter", name, ("_parameters",))
         if param is not None and not isinstance(param, Parameter):
             raise TypeError(
-                f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
+                f"cannot assign '{typename(param)}' object to parameter '{name}' "
                 f"(facula.nn.Parameter or None required)"
             )
         if param is not None and not param.is_leaf:
@@ -219,7 +253,7 @@ class Module(_C.ModuleBase):
                 f"To express '{name}' as a function of another Tensor, compute the value in the forward() "
                 f"method."
             )
-        self._parameters[name] = param
+        self._parameters[name] = param if param is None else _registered("_parameters", self, name, param)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Adds a tensor that is part of the state but is not trained."""
@@ -228,10 +262,10 @@ class Module(_C.ModuleBase):
         self._check_name("buffer", name, ("_buffers",))
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(
-                f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' (facula Tensor or "
+                f"cannot assign '{typename(tensor)}' object to buffer '{name}' (facula Tensor or "
                 f"None required)"
             )
-        self._buffers[name] = tensor
+        self._buffers[name] = _registered("_buffers", self, name, tensor)
         (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(
             name
         )
@@ -239,9 +273,9 @@ class Module(_C.ModuleBase):
     def add_module(self, name: str, module: Module | None) -> None:
         """Adds a child module; it is then an attribute of this name."""
         if module is not None and not isinstance(module, Module):
-            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+            raise TypeError(f"{typename(module)} is not a Module subclass")
         self._check_name("module", name, ("_modules",))
-        self._modules[name] = module
+        self._modules[name] = _registered("_modules", self, name, module)
 
     register_module = add_module
 
@@ -256,18 +290,43 @@ class Module(_C.ModuleBase):
                 raise AttributeError(f"`{part}` is not an nn.Module")
         return module
 
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Puts a module at a dotted path; with ``strict`` only where there is one already."""
+        if not target:
+            raise ValueError("Cannot set the submodule without a target name!")
+        path, _, name = target.rpartition(".")
+        if not isinstance(module, Module):
+            raise ValueError(f"`module` is not an nn.Module, found {type(module)}")
+        parent = self.get_submodule(path)
+        if strict and not hasattr(parent, name):
+            raise AttributeError(f"{parent._get_name()} has no attribute `{name}`")
+        if hasattr(parent, name) and not isinstance(getattr(parent, name), Module):
+            raise AttributeError(f"`{name}` is not an nn.Module")
+        setattr(parent, name, module)
+
     def _get_tensor(self, target: str, places: str, kind: str) -> Tensor:
         path, _, name = target.rpartition(".")
         module = self.get_submodule(path)
+        if not hasattr(module, name):
+            raise AttributeError(f"{module._get_name()} has no attribute `{name}`")
         if name not in module.__dict__[places]:
-            raise AttributeError(f"`{name}` is not {kind} of {type(module).__name__}")
+            raise AttributeError(f"`{name}` is not {kind}")
         return module.__dict__[places][name]
 
     def get_parameter(self, target: str) -> Parameter:
-        return self._get_tensor(target, "_parameters", "a parameter")  # type: ignore[return-value]
+        """The parameter at a dotted path."""
+        return self._get_tensor(target, "_parameters", "an nn.Parameter")  # type: ignore[return-value]
 
     def get_buffer(self, target: str) -> Tensor:
+        """The buffer at a dotted path."""
         return self._get_tensor(target, "_buffers", "a buffer")
+
+    def get_extra_state(self) -> Any:
+        """What state_dict keeps beside tensors; define it together with set_extra_state."""
+        raise RuntimeError("define get_extra_state and set_extra_state together")
+
+    def set_extra_state(self, state: Any) -> None:
+        raise RuntimeError("define get_extra_state and set_extra_state together")
 
     # ---- walking
 
@@ -373,7 +432,7 @@ class Module(_C.ModuleBase):
         memory_format = kwargs.pop("memory_format", None)
         kwargs.pop("non_blocking", None)
         if kwargs:
-            raise TypeError(f"to() got unexpected keyword arguments {sorted(kwargs)}")
+            raise TypeError(f"to() received an invalid combination of arguments: {sorted(kwargs)}")
         for a in args:
             if isinstance(a, _C.dtype):
                 dtype = a
@@ -411,6 +470,14 @@ class Module(_C.ModuleBase):
 
     def bfloat16(self: T) -> T:
         return self._to_floating(_C.bfloat16)
+
+    def to_empty(self: T, *, device: Any, recurse: bool = True) -> T:
+        """Gives every parameter and buffer new memory on a device, with no particular values."""
+        return self._apply(lambda t: _C.functions.empty_like(t, device=device), recurse)
+
+    def share_memory(self: T) -> T:
+        """Moves all parameters and buffers to memory that child processes share."""
+        return self._apply(lambda t: t.share_memory_())
 
     def cpu(self: T) -> T:
         return self._apply(lambda t: t.cpu())
@@ -478,48 +545,82 @@ class Module(_C.ModuleBase):
             self._forward_hooks_always_called[handle.id] = True
         return handle
 
-    def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
-        """Calls ``hook(module, grad_input, grad_output)`` once the gradients of the inputs are known."""
+    def _add_backward_hook(self, hook: Callable, full: bool, prepend: bool = False) -> RemovableHandle:
+        if self._is_full_backward_hook is (not full):
+            raise RuntimeError(
+                "Cannot use both regular backward hooks and full backward hooks on a single Module. "
+                "Please use only one of them."
+            )
+        self._is_full_backward_hook = full
         return self._add_hook("_backward_hooks", hook, prepend)
 
-    register_backward_hook = register_full_backward_hook
+    def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        """Calls ``hook(module, grad_input, grad_output)`` once the gradients of the inputs are known.
+
+        A result that is not None replaces ``grad_input``.
+        """
+        return self._add_backward_hook(hook, True, prepend)
+
+    def register_backward_hook(self, hook: Callable) -> RemovableHandle:
+        """As register_full_backward_hook, which is to be preferred."""
+        return self._add_backward_hook(hook, False)
 
     def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
         """Calls ``hook(module, grad_output)`` before the gradients of this module are computed."""
         return self._add_hook("_backward_pre_hooks", hook, prepend)
 
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
-        for hooks, own in ((_global_hooks["_forward_pre_hooks"], False), (self._forward_pre_hooks, True)):
-            for key, hook in list(hooks.items()):
-                if own and key in self._forward_pre_hooks_with_kwargs:
-                    result = hook(self, args, kwargs)
-                    if result is not None:
-                        args, kwargs = result
-                else:
-                    result = hook(self, args)
-                    if result is not None:
-                        args = result if isinstance(result, tuple) else (result,)
-        backward = self._backward_hooks or self._backward_pre_hooks
-        record = _BackwardRecord(self) if backward and _C.is_grad_enabled() else None
-        if record:
+        """Forward, with the hooks around it: only a module that has some comes here."""
+        for hook in list(_global_hooks["_forward_pre_hooks"].values()):
+            result = hook(self, args)
+            if result is not None:
+                args = result if isinstance(result, tuple) else (result,)
+        for key, hook in list(self._forward_pre_hooks.items()):
+            if key in self._forward_pre_hooks_with_kwargs:
+                result = hook(self, args, kwargs)
+                if result is not None:
+                    if not (isinstance(result, tuple) and len(result) == 2):
+                        raise RuntimeError(
+                            "forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got "
+                            f"{result}."
+                        )
+                    args, kwargs = result
+            else:
+                result = hook(self, args)
+                if result is not None:
+                    args = result if isinstance(result, tuple) else (result,)
+        backward = [*self._backward_hooks.values(), *_global_hooks["_backward_hooks"].values()]
+        backward_pre = [*_global_hooks["_backward_pre_hooks"].values(), *self._backward_pre_hooks.values()]
+        record = None
+        if (backward or backward_pre) and _C.is_grad_enabled():
+            record = _BackwardRecord(self, backward, backward_pre)
             args = record.watch_inputs(args)
-        called: set[int] = set()
+        pending = [
+            (hook, False, key in _global_always_called)
+            for key, hook in _global_hooks["_forward_hooks"].items()
+        ] + [
+            (hook, key in self._forward_hooks_with_kwargs, key in self._forward_hooks_always_called)
+            for key, hook in self._forward_hooks.items()
+        ]
+        output = None
         try:
             output = self.forward(*args, **kwargs)
-            for hooks, own in ((_global_hooks["_forward_hooks"], False), (self._forward_hooks, True)):
-                for key, hook in list(hooks.items()):
-                    called.add(key)
-                    result = (
-                        hook(self, args, kwargs, output)
-                        if own and key in self._forward_hooks_with_kwargs
-                        else hook(self, args, output)
-                    )
-                    if result is not None:
-                        output = result
+            while pending:
+                hook, with_kwargs, _ = pending.pop(0)
+                result = hook(self, args, kwargs, output) if with_kwargs else hook(self, args, output)
+                if result is not None:
+                    output = result
         except Exception:
-            for key, hook in list(self._forward_hooks.items()):
-                if key in self._forward_hooks_always_called and key not in called:
-                    hook(self, args, None)
+            for hook, with_kwargs, always in pending:
+                if always:
+                    try:
+                        hook(self, args, kwargs, output) if with_kwargs else hook(self, args, output)
+                    except Exception as error:  # the first failure is the one to report
+                        warnings.warn(
+                            f"forward hook with ``always_call=True`` raised an exception that was "
+                            f"silenced: {error}",
+                            stacklevel=2,
+                        )
             raise
         return record.watch_outputs(output) if record else output
 
@@ -535,12 +636,6 @@ class Module(_C.ModuleBase):
         if type(self).get_extra_state is not Module.get_extra_state:
             destination[prefix + "_extra_state"] = self.get_extra_state()
 
-    def get_extra_state(self) -> Any:
-        raise RuntimeError("define get_extra_state and set_extra_state together")
-
-    def set_extra_state(self, state: Any) -> None:
-        raise RuntimeError("define get_extra_state and set_extra_state together")
-
     def state_dict(
         self, *args: Any, destination: dict | None = None, prefix: str = "", keep_vars: bool = False
     ) -> dict[str, Any]:
@@ -552,8 +647,9 @@ class Module(_C.ModuleBase):
         if destination is None:
             destination = OrderedDict()
             destination._metadata = OrderedDict()
+        version = {"version": self._version}
         if hasattr(destination, "_metadata"):
-            destination._metadata[prefix[:-1]] = {"version": self._version}
+            destination._metadata[prefix[:-1]] = version
         for hook in self._state_dict_pre_hooks.values():
             hook(self, prefix, keep_vars)
         self._save_to_state_dict(destination, prefix, keep_vars)
@@ -561,10 +657,37 @@ class Module(_C.ModuleBase):
             if module is not None:
                 module.state_dict(destination=destination, prefix=prefix + name + ".", keep_vars=keep_vars)
         for hook in self._state_dict_hooks.values():
-            result = hook(self, destination, prefix, {"version": self._version})
+            result = hook(self, destination, prefix, version)
             if result is not None:
                 destination = result
         return destination
+
+    def register_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
+        """Calls ``hook(module, prefix, keep_vars)`` before state_dict is taken."""
+        return self._add_hook("_state_dict_pre_hooks", hook)
+
+    def register_state_dict_post_hook(self, hook: Callable) -> RemovableHandle:
+        """Calls ``hook(module, state_dict, prefix, local_metadata)`` after; it changes the dict in place."""
+        return self._add_hook("_state_dict_hooks", hook)
+
+    _register_state_dict_hook = register_state_dict_post_hook
+
+    def _register_load_state_dict_pre_hook(
+        self, hook: Callable, with_module: bool = False
+    ) -> RemovableHandle:
+        return self._add_hook("_load_state_dict_pre_hooks", partial(hook, self) if with_module else hook)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
+        """Calls ``hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
+        error_msgs)`` before this module's part is loaded.
+        """
+        return self._register_load_state_dict_pre_hook(hook, with_module=True)
+
+    def register_load_state_dict_post_hook(self, hook: Callable) -> RemovableHandle:
+        """Calls ``hook(module, incompatible_keys)`` after loading; it may change the lists of keys in
+        place.
+        """
+        return self._add_hook("_load_state_dict_post_hooks", hook)
 
     def _load_from_state_dict(
         self,
@@ -578,6 +701,7 @@ class Module(_C.ModuleBase):
     ) -> None:
         for hook in self._load_state_dict_pre_hooks.values():
             hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        assign = local_metadata.get("assign_to_params_buffers", False)
         own = {n: p for n, p in self._parameters.items() if p is not None}
         own.update(
             (n, b)
@@ -591,6 +715,8 @@ class Module(_C.ModuleBase):
                     missing_keys.append(key)
                 continue
             given = state_dict[key]
+            if isinstance(given, Tensor) and mine.dim() == 0 and given.shape == (1,):
+                given = given[0]  # how numbers were saved once
             if not isinstance(given, Tensor):
                 error_msgs.append(
                     f'While copying the parameter named "{key}", expected a Tensor from the checkpoint '
@@ -602,6 +728,15 @@ class Module(_C.ModuleBase):
                     f"checkpoint, "
                     f"the shape in current model is {tuple(mine.shape)}."
                 )
+            elif assign:
+                if name in self._parameters:
+                    if not isinstance(given, Parameter):
+                        given = Parameter(given, mine.requires_grad)
+                    else:
+                        given.requires_grad_(mine.requires_grad)
+                    self._parameters[name] = given
+                else:
+                    self._buffers[name] = given
             else:
                 with _C.GradMode(False):
                     mine.copy_(given)
@@ -623,23 +758,39 @@ class Module(_C.ModuleBase):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> _IncompatibleKeys:
-        """Copies tensors by name into parameters and buffers; with ``strict`` names must match exactly."""
+        """Copies tensors by name into parameters and buffers; with ``strict`` names must match exactly.
+
+        ``assign`` makes the given tensors parameters and buffers themselves, in their own dtype.
+        """
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
         missing: list[str] = []
         unexpected: list[str] = []
         errors: list[str] = []
-        metadata = getattr(state_dict, "_metadata", {})
+        metadata = getattr(state_dict, "_metadata", None)
+        state_dict = OrderedDict(state_dict)  # hooks may change it
+        if metadata is not None:
+            state_dict._metadata = metadata  # type: ignore[attr-defined]
 
-        def load(module: Module, prefix: str) -> None:
-            module._load_from_state_dict(
-                state_dict, prefix, metadata.get(prefix[:-1], {}), True, missing, unexpected, errors
-            )
+        def load(module: Module, state: Any, prefix: str) -> None:
+            local = dict((metadata or {}).get(prefix[:-1], {}))
+            if assign:
+                local["assign_to_params_buffers"] = True
+            module._load_from_state_dict(state, prefix, local, True, missing, unexpected, errors)
             for name, child in module._modules.items():
                 if child is not None:
-                    load(child, prefix + name + ".")
+                    start = prefix + name + "."
+                    load(child, {k: v for k, v in state.items() if k.startswith(start)}, start)
+            keys = _IncompatibleKeys(missing, unexpected)
+            for hook in module._load_state_dict_post_hooks.values():
+                if hook(module, keys) is not None:
+                    raise AssertionError(
+                        "Hooks registered with ``register_load_state_dict_post_hook`` are not expected "
+                        "to return "
+                        "new values; change incompatible_keys in place."
+                    )
 
-        load(self, "")
+        load(self, state_dict, "")
         if strict:
             if unexpected:
                 errors.insert(
@@ -686,55 +837,83 @@ def indented(text: str) -> str:
 class _BackwardRecord:
     """Calls a module's backward hooks: with the gradients of its outputs, then of its inputs."""
 
-    def __init__(self, module: Module) -> None:
-        self.module = module
+    def __init__(self, module: Module, hooks: list[Callable], pre_hooks: list[Callable]) -> None:
+        self.module, self.hooks, self.pre_hooks = module, hooks, pre_hooks
         self.grad_outputs: tuple | None = None
+        self.has_inputs, self.inputs = False, 0
 
-    def _pass_through(self, tensors: list[Tensor], on_grads: Callable[[tuple], tuple | None]) -> list[Tensor]:
+    def _pass_through(
+        self, items: tuple, materialize: bool, on_grads: Callable[[tuple], tuple | None]
+    ) -> tuple:
+        """The items, tensors through a node of the tape; ``on_grads`` gets and gives a gradient or None
+        for each.
+        """
         from ...autograd import Function
 
-        class PassThrough(Function):
+        places = [k for k, item in enumerate(items) if isinstance(item, Tensor)]
+
+        class BackwardHookFunction(Function):
             @staticmethod
-            def forward(ctx: Any, *xs: Tensor) -> tuple:
-                return tuple(x.view_as(x) for x in xs)
+            def forward(ctx: Any, *tensors: Tensor) -> tuple:
+                ctx.set_materialize_grads(materialize)
+                views = tuple(t.view_as(t) for t in tensors)
+                ctx.mark_non_differentiable(*(v for t, v in zip(tensors, views) if not t.requires_grad))
+                return views
 
             @staticmethod
             def backward(ctx: Any, *grads: Tensor) -> tuple:
-                return on_grads(grads) or grads
+                packed: list[Any] = [None] * len(items)
+                for k, g in zip(places, grads):
+                    packed[k] = g
+                new = on_grads(tuple(packed))
+                return grads if new is None else tuple(new[k] for k in places)
 
-        result = PassThrough.apply(*tensors)
-        return list(result) if isinstance(result, tuple) else [result]
+        passed = BackwardHookFunction.apply(*(items[k] for k in places))
+        result = list(items)
+        for k, t in zip(places, passed if isinstance(passed, tuple) else (passed,)):
+            result[k] = t
+        return tuple(result)
+
+    def _call(self, hooks: list[Callable], grads: tuple, what: str, *more: Any) -> tuple | None:
+        """What the hooks make of the gradients; None if they leave them."""
+        changed = None
+        for hook in hooks:
+            result = hook(self.module, grads, *more)
+            if result is None:
+                continue
+            result = result if isinstance(result, tuple) else (result,)
+            if len(result) != len(grads):
+                raise RuntimeError(
+                    f"Backward hook returned an invalid number of {what}, got {len(result)}, but "
+                    f"expected {len(grads)}"
+                )
+            grads = changed = result
+        return changed
 
     def watch_inputs(self, args: tuple) -> tuple:
-        tensors = _tensors_in(args)
-        if not any(t.requires_grad for t in tensors):
-            self.has_inputs = False
+        self.inputs = len(args)
+        if not any(isinstance(a, Tensor) and a.requires_grad for a in args):
             return args
         self.has_inputs = True
 
         def done(grads: tuple) -> tuple | None:
-            for hook in list(self.module._backward_hooks.values()):
-                result = hook(self.module, grads, self.grad_outputs)
-                if result is not None:
-                    grads = result if isinstance(result, tuple) else (result,)
-            return grads
+            return self._call(self.hooks, grads, "grad_input", self.grad_outputs)
 
-        return _replace_tensors(args, iter(self._pass_through(tensors, done)))
+        return self._pass_through(args, True, done)
 
     def watch_outputs(self, output: Any) -> Any:
-        tensors = _tensors_in(output)
-        if not any(t.requires_grad for t in tensors):
+        items = output if isinstance(output, tuple) else (output,)
+        if not any(isinstance(t, Tensor) and t.requires_grad for t in items):
             return output
 
         def arrived(grads: tuple) -> tuple | None:
-            for hook in list(self.module._backward_pre_hooks.values()):
-                result = hook(self.module, grads)
-                if result is not None:
-                    grads = result if isinstance(result, tuple) else (result,)
-            self.grad_outputs = grads
+            changed = self._call(self.pre_hooks, grads, "grad_output")
+            self.grad_outputs = grads if changed is None else changed
             if not self.has_inputs:
-                for hook in list(self.module._backward_hooks.values()):
-                    hook(self.module, (None,), grads)
-            return grads
+                self._call(self.hooks, (None,) * self.inputs, "grad_input", self.grad_outputs)
+            return changed
 
-        return _replace_tensors(output, iter(self._pass_through(tensors, arrived)))
+        watched = self._pass_through(items, False, arrived)
+        if not isinstance(output, tuple):
+            return watched[0]
+        return type(output)(*watched) if hasattr(output, "_fields") else watched

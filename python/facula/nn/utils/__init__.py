@@ -3,10 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from ... import _C
 
 Tensor = _C.Tensor
+
+
+def _tensors(x: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    return [x] if isinstance(x, Tensor) else list(x)
+
+
+def get_total_norm(
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """The norm of all tensors as if they were one vector."""
+    norms = [t.norm(float(norm_type)) for t in _tensors(tensors)]
+    if not norms:
+        return _C.tensor(0.0)
+    total = _C.functions.stack(norms).norm(float(norm_type))
+    if error_if_nonfinite and not bool(total.isfinite()):
+        raise RuntimeError(
+            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it "
+            f"cannot "
+            "be clipped. To disable this error and scale the gradients by the non-finite norm anyway, set "
+            "`error_if_nonfinite=False`"
+        )
+    return total
+
+
+def clip_grads_with_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
+    """Scales gradients in place by max_norm / total_norm, if that is below 1."""
+    with _C.GradMode(False):
+        scale = (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0)
+        for p in _tensors(parameters):
+            if p.grad is not None:
+                p.grad.mul_(scale)
 
 
 def clip_grad_norm_(
@@ -14,30 +51,32 @@ def clip_grad_norm_(
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
 ) -> Tensor:
-    """Scales gradients in place so that their total norm is at most ``max_norm``; returns the norm before."""
-    grads = [
-        p.grad for p in ([parameters] if isinstance(parameters, Tensor) else parameters) if p.grad is not None
-    ]
-    if not grads:
-        return _C.tensor(0.0)
+    """Scales gradients in place so that their total norm is at most ``max_norm``; returns the norm before.
+
+    >>> w = facula.zeros(2, requires_grad=True)
+    >>> w.grad = facula.tensor([3.0, 4.0])
+    >>> nn.utils.clip_grad_norm_([w], 1.0)
+    tensor(5.)
+    >>> w.grad
+    tensor([0.6000, 0.8000])
+    """
+    parameters = _tensors(parameters)
     with _C.GradMode(False):
-        total = _C.functions.stack([g.norm(norm_type) for g in grads]).norm(norm_type)
-        if error_if_nonfinite and not bool(total.isfinite()):
-            raise RuntimeError(
-                f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so "
-                f"it cannot be clipped."
-            )
-        scale = (max_norm / (total + 1e-6)).clamp(max=1.0)
-        for g in grads:
-            g.mul_(scale)
+        grads = [p.grad for p in parameters if p.grad is not None]
+        total = get_total_norm(grads, norm_type, error_if_nonfinite)
+        clip_grads_with_norm_(parameters, max_norm, total)
     return total
 
 
-def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+) -> None:
     """Limits every gradient to [-clip_value, clip_value] in place."""
+    clip_value = float(clip_value)
     with _C.GradMode(False):
-        for p in [parameters] if isinstance(parameters, Tensor) else parameters:
+        for p in _tensors(parameters):
             if p.grad is not None:
                 p.grad.clamp_(-clip_value, clip_value)
 
@@ -54,3 +93,94 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
         for p in parameters:
             p.copy_(vec[at : at + p.numel()].view_as(p))
             at += p.numel()
+
+
+def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """A module whose parameters have no particular values."""
+    return module_cls(*args, **kwargs)
+
+
+def fuse_conv_bn_weights(
+    conv_w: Tensor,
+    conv_b: Tensor | None,
+    bn_rm: Tensor,
+    bn_rv: Tensor,
+    bn_eps: float,
+    bn_w: Tensor | None,
+    bn_b: Tensor | None,
+    transpose: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Weight and bias of one convolution that does what a convolution and a batch norm in evaluation do."""
+    from ..parameter import Parameter
+
+    scale = (bn_rv + bn_eps).rsqrt() * (1 if bn_w is None else bn_w)
+    shape = [1, -1] if transpose else [-1, 1]
+    weight = conv_w * scale.reshape(shape + [1] * (conv_w.dim() - 2))
+    bias = ((0 if conv_b is None else conv_b) - bn_rm) * scale + (0 if bn_b is None else bn_b)
+    return Parameter(weight.detach(), conv_w.requires_grad), Parameter(bias.detach(), conv_w.requires_grad)
+
+
+def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
+    """One convolution that does what ``conv`` and then ``bn`` do in evaluation."""
+    from copy import deepcopy
+
+    if conv.training or bn.training:
+        raise AssertionError("Fusion only for eval!")
+    fused = deepcopy(conv)
+    weight, bias = fuse_conv_bn_weights(
+        fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias, transpose
+    )
+    fused.weight, fused.bias = weight, bias
+    return fused
+
+
+class _WeightNorm:
+    """A hook that makes a weight from its direction and its length before every forward."""
+
+    def __init__(self, name: str, dim: int | None) -> None:
+        self.name, self.dim = name, dim
+
+    def lengths(self, v: Tensor) -> Tensor:
+        if self.dim is None:
+            return v.norm()
+        return v.norm(2, [d for d in range(v.dim()) if d != self.dim % v.dim()], keepdim=True)
+
+    def weight(self, module: Any) -> Tensor:
+        v, g = getattr(module, self.name + "_v"), getattr(module, self.name + "_g")
+        return v * (g / self.lengths(v))
+
+    def __call__(self, module: Any, args: Any) -> None:
+        setattr(module, self.name, self.weight(module))
+
+
+def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
+    """Trains the direction ``name_v`` and the length ``name_g`` of a weight apart.  Salimans and Kingma,
+    2016.
+    """
+    from ..parameter import Parameter
+
+    if any(isinstance(h, _WeightNorm) and h.name == name for h in module._forward_pre_hooks.values()):
+        raise RuntimeError(f"Cannot register two weight_norm hooks on the same parameter {name}")
+    hook = _WeightNorm(name, dim)
+    weight = getattr(module, name)
+    del module._parameters[name]
+    module.register_parameter(name + "_g", Parameter(hook.lengths(weight.detach())))
+    module.register_parameter(name + "_v", Parameter(weight.detach()))
+    setattr(module, name, hook.weight(module))
+    module.register_forward_pre_hook(hook)
+    return module
+
+
+def remove_weight_norm(module: Any, name: str = "weight") -> Any:
+    """Makes a weight of weight_norm a parameter again."""
+    from ..parameter import Parameter
+
+    for key, hook in module._forward_pre_hooks.items():
+        if isinstance(hook, _WeightNorm) and hook.name == name:
+            weight = hook.weight(module).detach()
+            delattr(module, name)
+            del module._parameters[name + "_g"], module._parameters[name + "_v"]
+            del module._forward_pre_hooks[key]
+            setattr(module, name, Parameter(weight))
+            return module
+    raise ValueError(f"weight_norm of '{name}' not found in {module}")
