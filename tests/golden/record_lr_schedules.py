@@ -41,6 +41,15 @@ CASES = {
     "warm_up_then_cosine": lambda s, o: s.SequentialLR(
         o, [s.LinearLR(o, 0.1, 1.0, 4), s.CosineAnnealingLR(o, 10), s.ExponentialLR(o, 0.5)], [4, 12]
     ),
+    "lambda_multiplied": lambda s, o: s.MultiplicativeLR(o, lambda e: 0.95 if e % 2 else 1.02),
+    "cosine_restarts": lambda s, o: s.CosineAnnealingWarmRestarts(o, 5, eta_min=1e-4),
+    "cosine_longer_restarts": lambda s, o: s.CosineAnnealingWarmRestarts(o, 3, 2),
+    "polynomial": lambda s, o: s.PolynomialLR(o, 7, 2.0),
+    "chained": lambda s, o: s.ChainedScheduler([s.ConstantLR(o, 0.1, 4), s.ExponentialLR(o, 0.9)]),
+    "cyclic": lambda s, o: s.CyclicLR(o, 0.01, 0.1, 3),
+    "cyclic_halved": lambda s, o: s.CyclicLR(o, 0.01, [0.1, 0.2], 3, 2, "triangular2", base_momentum=0.7),
+    "cyclic_decaying": lambda s, o: s.CyclicLR(o, 0.01, 0.1, 4, mode="exp_range", gamma=0.9, cycle_momentum=False),
+    "lambda_cyclic": lambda s, o: s.CyclicLR(o, 0.01, 0.1, 3, scale_fn=lambda x: 0.9**x, scale_mode="iterations"),
     "one_cycle": lambda s, o: s.OneCycleLR(o, 3e-3, total_steps=20),
     "one_cycle_linear": lambda s, o: s.OneCycleLR(
         o, [0.1, 0.2], epochs=4, steps_per_epoch=5, anneal_strategy="linear", pct_start=0.4

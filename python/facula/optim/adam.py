@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _C
-from .optimizer import Optimizer, check_options, parameters_with_grad
+from .optimizer import Optimizer, check_implementation, check_options, parameters_with_grad, rate
 
 _adam = _C.ops._adam_
 
@@ -35,17 +35,13 @@ class Adam(Optimizer):
         decoupled_weight_decay: bool = False,
     ) -> None:
         check_options(
-            learning_rate=(lr, float(lr) >= 0),
+            lr=(lr, rate(lr) >= 0),
             epsilon=(eps, eps >= 0),
             weight_decay=(weight_decay, weight_decay >= 0),
         )
         for k, beta in enumerate(betas):
             if not 0.0 <= beta < 1.0:
                 raise ValueError(f"Invalid beta parameter at index {k}: {beta}")
-        if differentiable:
-            raise NotImplementedError(
-                f"{type(self).__name__}: differentiable=True is not supported; steps are not recorded"
-            )
         super().__init__(
             params,
             {
@@ -57,11 +53,12 @@ class Adam(Optimizer):
                 "maximize": maximize,
                 "foreach": foreach,
                 "capturable": capturable,
-                "differentiable": False,
+                "differentiable": differentiable,
                 "fused": fused,
                 "decoupled_weight_decay": decoupled_weight_decay,
             },
         )
+        check_implementation(type(self).__name__, self.defaults)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = self._loss_of(closure)
@@ -96,7 +93,7 @@ class Adam(Optimizer):
         for step, lists in by_step.items():
             _adam(
                 *lists,
-                float(group["lr"]),
+                rate(group["lr"]),
                 beta1,
                 beta2,
                 group["eps"],

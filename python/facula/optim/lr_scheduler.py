@@ -18,13 +18,18 @@ from .optimizer import Optimizer
 __all__ = [
     "LRScheduler",
     "LambdaLR",
+    "MultiplicativeLR",
     "StepLR",
     "MultiStepLR",
     "ExponentialLR",
     "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts",
     "LinearLR",
     "ConstantLR",
+    "PolynomialLR",
     "SequentialLR",
+    "ChainedScheduler",
+    "CyclicLR",
     "OneCycleLR",
     "ReduceLROnPlateau",
 ]
@@ -54,7 +59,8 @@ class LRScheduler:
                 group.setdefault("initial_lr", group["lr"])
             elif "initial_lr" not in group:
                 raise KeyError(
-                    f"param 'initial_lr' is not specified in param_groups[{k}] when resuming an optimizer"
+                    f"param 'initial_lr' is not specified in param_groups[{k}] when resuming scheduler with "
+                    "last_epoch >= 0; load the optimizer's state_dict first"
                 )
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self.last_epoch = last_epoch
@@ -134,6 +140,15 @@ class LambdaLR(LRScheduler):
         for f, attributes in zip(self.lr_lambdas, saved):
             if attributes is not None:
                 f.__dict__.update(attributes)
+
+
+class MultiplicativeLR(LambdaLR):
+    """Times lr_lambda(epoch) at every step."""
+
+    def get_lr(self) -> list[float]:
+        if self._step_count == 1:
+            return self._current()
+        return [lr * f(self.last_epoch) for lr, f in zip(self._current(), self.lr_lambdas)]
 
 
 class StepLR(LRScheduler):
@@ -216,6 +231,55 @@ class CosineAnnealingLR(LRScheduler):
         return [self.eta_min + (base - self.eta_min) * part for base in self.base_lrs]
 
 
+class CosineAnnealingWarmRestarts(LRScheduler):
+    """Half a cosine from the initial rate to ``eta_min`` in ``T_0`` epochs, then again in ``T_mult`` times
+    as many.
+
+    ``step(epoch)`` takes fractions of epochs.  Loshchilov and Hutter, 2016.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
+    ) -> None:
+        if not isinstance(T_0, int) or T_0 <= 0:
+            raise ValueError(f"Expected positive integer T_0, but got {T_0}")
+        if not isinstance(T_mult, int) or T_mult < 1:
+            raise ValueError(f"Expected integer T_mult >= 1, but got {T_mult}")
+        if not isinstance(eta_min, (float, int)):
+            raise ValueError(f"Expected float or int eta_min, but got {eta_min} of type {type(eta_min)}")
+        self.T_0 = self.T_i = T_0
+        self.T_mult, self.eta_min = T_mult, eta_min
+        self.T_cur: float = last_epoch
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        part = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
+        return [self.eta_min + (base - self.eta_min) * part for base in self.base_lrs]
+
+    def step(self, epoch: float | None = None) -> None:  # type: ignore[override]
+        if epoch is None and self.last_epoch >= 0:
+            epoch = self.last_epoch + 1
+            self.T_cur += 1
+            if self.T_cur >= self.T_i:
+                self.T_cur -= self.T_i
+                self.T_i *= self.T_mult
+        else:
+            epoch = 0 if epoch is None else epoch
+            if epoch < 0:
+                raise ValueError(f"Expected non-negative epoch, but got {epoch}")
+            self.T_cur, self.T_i = epoch, self.T_0
+            if self.T_mult == 1:
+                self.T_cur %= self.T_0
+            while self.T_cur >= self.T_i:
+                self.T_cur -= self.T_i
+                self.T_i *= self.T_mult
+        self._step_count += 1
+        self.last_epoch = math.floor(epoch)
+        for group, lr in zip(self.optimizer.param_groups, self.get_lr()):
+            group["lr"] = lr
+        self._last_lr = self._current()
+
+
 class LinearLR(LRScheduler):
     """A factor that goes from ``start_factor`` to ``end_factor`` in ``total_iters`` epochs, and stays."""
 
@@ -277,7 +341,76 @@ class ConstantLR(LRScheduler):
         return [base * (self.factor if self.last_epoch < self.total_iters else 1) for base in self.base_lrs]
 
 
-class SequentialLR(LRScheduler):
+class PolynomialLR(LRScheduler):
+    """initial_lr * (1 - epoch / total_iters) ** power, 0 after."""
+
+    def __init__(
+        self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1
+    ) -> None:
+        self.total_iters, self.power = total_iters, power
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        if self._step_count == 1 or self.last_epoch > self.total_iters:
+            return self._current()
+        left = (1.0 - self.last_epoch / self.total_iters) / (1.0 - (self.last_epoch - 1) / self.total_iters)
+        return [lr * left**self.power for lr in self._current()]
+
+    def _get_closed_form_lr(self) -> list[float]:
+        left = 1.0 - min(self.total_iters, self.last_epoch) / self.total_iters
+        return [base * left**self.power for base in self.base_lrs]
+
+
+class _Several(LRScheduler):
+    """Schedules of one optimizer."""
+
+    _schedulers: list[LRScheduler]
+
+    def state_dict(self) -> dict[str, Any]:
+        state = {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "_schedulers")}
+        state["_schedulers"] = [s.state_dict() for s in self._schedulers]
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        state = dict(state_dict)
+        for s, saved in zip(self._schedulers, state.pop("_schedulers")):
+            s.load_state_dict(saved)
+        self.__dict__.update(state)
+
+
+class ChainedScheduler(_Several):
+    """Several schedules at once: each multiplies what the ones before it left."""
+
+    def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
+        if len(schedulers) < 1:
+            raise ValueError(
+                "ChainedScheduler expects at least one scheduler to be chained, but got no scheduler."
+            )
+        optimizer = optimizer or schedulers[0].optimizer
+        for k, s in enumerate(schedulers):
+            if isinstance(s, ReduceLROnPlateau):
+                raise ValueError(
+                    "ChainedScheduler does not support `ReduceLROnPlateau` scheduler as it requires "
+                    "additional "
+                    "kwargs to be specified when calling `step`, but got one at index "
+                    f"{k} in the given schedulers sequence."
+                )
+            if s.optimizer is not optimizer:
+                raise ValueError(
+                    f"ChainedScheduler expects all schedulers to belong to the same optimizer, but got "
+                    f"scheduler "
+                    f"{type(s).__name__} at index {k} has another one."
+                )
+        self._schedulers, self.optimizer = list(schedulers), optimizer
+        self._last_lr = self._current()
+
+    def step(self) -> None:  # type: ignore[override]
+        for s in self._schedulers:
+            s.step()
+        self._last_lr = self._current()
+
+
+class SequentialLR(_Several):
     """One schedule after the other; the next begins, from its own epoch 0, at each of the milestones."""
 
     def __init__(
@@ -325,19 +458,109 @@ class SequentialLR(LRScheduler):
             self._schedulers[at].step()
         self._last_lr = self._schedulers[at].get_last_lr()
 
+
+class _WithMomentum(LRScheduler):
+    """Schedules that also set the momentum, or Adam's first beta."""
+
+    use_beta1: bool
+
+    def _begin_momentum(self, optimizer: Optimizer, low: Any, high: Any, fresh: bool) -> None:
+        self.use_beta1 = "betas" in optimizer.defaults
+        if not self.use_beta1 and "momentum" not in optimizer.defaults:
+            raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
+        if fresh:
+            lows = _for_groups(low, optimizer, "base_momentum")
+            highs = _for_groups(high, optimizer, "max_momentum")
+            for group, base, top in zip(optimizer.param_groups, lows, highs):
+                self._set_momentum(group, top)
+                group["max_momentum"], group["base_momentum"] = top, base
+
+    def _set_momentum(self, group: dict[str, Any], momentum: float) -> None:
+        if self.use_beta1:
+            group["betas"] = (momentum, *group["betas"][1:])
+        else:
+            group["momentum"] = momentum
+
+
+class CyclicLR(_WithMomentum):
+    """Up from ``base_lr`` to ``max_lr`` in ``step_size_up`` batches and down again, over and over.
+
+    ``mode``: "triangular"; "triangular2" halves the height every cycle; "exp_range" scales it by
+    gamma ** batch; or ``scale_fn`` of the cycle or batch (``scale_mode``).  Smith, 2015.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        base_lr: Any,
+        max_lr: Any,
+        step_size_up: int = 2000,
+        step_size_down: int | None = None,
+        mode: str = "triangular",
+        gamma: float = 1.0,
+        scale_fn: Callable[[float], float] | None = None,
+        scale_mode: str = "cycle",
+        cycle_momentum: bool = True,
+        base_momentum: Any = 0.8,
+        max_momentum: Any = 0.9,
+        last_epoch: int = -1,
+    ) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
+            raise ValueError("mode is invalid and scale_fn is None")
+        base_lrs = _for_groups(base_lr, optimizer, "base_lr")
+        if last_epoch == -1:
+            for group, lr in zip(optimizer.param_groups, base_lrs):
+                group["lr"] = lr
+        self.max_lrs = _for_groups(max_lr, optimizer, "max_lr")
+        up = float(step_size_up)
+        self.total_size = up + (up if step_size_down is None else float(step_size_down))
+        self.step_ratio = up / self.total_size
+        self.mode, self.gamma, self._scale_fn_custom = mode, gamma, scale_fn
+        if scale_fn is None:
+            scale_mode = "iterations" if mode == "exp_range" else "cycle"
+        self.scale_mode, self.cycle_momentum = scale_mode, cycle_momentum
+        if cycle_momentum:
+            self._begin_momentum(optimizer, base_momentum, max_momentum, last_epoch == -1)
+        super().__init__(optimizer, last_epoch)
+        self.base_lrs = base_lrs
+
+    def scale_fn(self, x: float) -> float:
+        if self._scale_fn_custom is not None:
+            return self._scale_fn_custom(x)
+        if self.mode == "triangular":
+            return 1.0
+        return 0.5 ** (x - 1) if self.mode == "triangular2" else self.gamma**x
+
+    def get_lr(self) -> list[float]:
+        cycle = math.floor(1 + self.last_epoch / self.total_size)
+        x = 1.0 + self.last_epoch / self.total_size - cycle
+        height = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
+        height *= self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
+        if self.cycle_momentum:
+            for group in self.optimizer.param_groups:
+                top = group["max_momentum"]
+                self._set_momentum(group, top - (top - group["base_momentum"]) * height)
+        return [base + (top - base) * height for base, top in zip(self.base_lrs, self.max_lrs)]
+
     def state_dict(self) -> dict[str, Any]:
-        state = {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "_schedulers")}
-        state["_schedulers"] = [s.state_dict() for s in self._schedulers]
+        """Without the function; the attributes of a callable object are kept."""
+        state = super().state_dict()
+        f = state["_scale_fn_custom"]
+        keep = f is not None and not isinstance(f, types.FunctionType)
+        state["_scale_fn_custom"] = f.__dict__.copy() if keep else None
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         state = dict(state_dict)
-        for s, saved in zip(self._schedulers, state.pop("_schedulers")):
-            s.load_state_dict(saved)
-        self.__dict__.update(state)
+        saved = state.pop("_scale_fn_custom")
+        super().load_state_dict(state)
+        if saved is not None:
+            self._scale_fn_custom.__dict__.update(saved)
 
 
-class OneCycleLR(LRScheduler):
+class OneCycleLR(_WithMomentum):
     """Up from max_lr / div_factor to ``max_lr``, then down to max_lr / (div_factor * final_div_factor);
     momentum the other way.
 
@@ -400,27 +623,9 @@ class OneCycleLR(LRScheduler):
                 group["max_lr"] = top
                 group["min_lr"] = group["initial_lr"] / final_div_factor
         self.cycle_momentum = cycle_momentum
-        self.use_beta1 = "betas" in optimizer.defaults
         if cycle_momentum:
-            if not self.use_beta1 and "momentum" not in optimizer.defaults:
-                raise ValueError(
-                    "optimizer must support momentum or beta1 with `cycle_momentum` option enabled"
-                )
-            if last_epoch == -1:
-                for group, low, high in zip(
-                    optimizer.param_groups,
-                    _for_groups(base_momentum, optimizer, "base_momentum"),
-                    _for_groups(max_momentum, optimizer, "max_momentum"),
-                ):
-                    self._set_momentum(group, high)
-                    group["max_momentum"], group["base_momentum"] = high, low
+            self._begin_momentum(optimizer, base_momentum, max_momentum, last_epoch == -1)
         super().__init__(optimizer, last_epoch)
-
-    def _set_momentum(self, group: dict[str, Any], momentum: float) -> None:
-        if self.use_beta1:
-            group["betas"] = (momentum, *group["betas"][1:])
-        else:
-            group["momentum"] = momentum
 
     def _anneal(self, start: float, end: float, part: float) -> float:
         if self._anneal_func_type == "cos":

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 from .. import _C
+from .._functions import typename
 
 Tensor = _C.Tensor
 
@@ -54,7 +55,7 @@ class Optimizer:
         if isinstance(params, Tensor):
             raise TypeError(
                 f"params argument given to the optimizer should be an iterable of Tensors or dicts, but "
-                f"got {type(params).__name__}"
+                f"got {typename(params)}"
             )
         self.defaults = defaults
         self.state: defaultdict[Tensor, Any] = defaultdict(dict)
@@ -71,6 +72,10 @@ class Optimizer:
         self._opt_called = False
         self._step_pre_hooks: OrderedDict[int, Callable] = OrderedDict()
         self._step_post_hooks: OrderedDict[int, Callable] = OrderedDict()
+        self._state_dict_pre_hooks: OrderedDict[int, Callable] = OrderedDict()
+        self._state_dict_post_hooks: OrderedDict[int, Callable] = OrderedDict()
+        self._load_state_dict_pre_hooks: OrderedDict[int, Callable] = OrderedDict()
+        self._load_state_dict_post_hooks: OrderedDict[int, Callable] = OrderedDict()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
@@ -113,7 +118,7 @@ class Optimizer:
         for p in params:
             if not isinstance(p, Tensor):
                 raise TypeError(
-                    f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}"
+                    f"optimizer can only optimize Tensors, but one of the params is {typename(p)}"
                 )
             if not p.is_leaf and not getattr(p, "retains_grad", False):
                 raise ValueError("can't optimize a non-leaf Tensor")
@@ -157,11 +162,13 @@ class Optimizer:
 
     # ---- hooks
 
-    def _hook(self, hooks: OrderedDict[int, Callable], hook: Callable) -> Any:
+    def _hook(self, hooks: OrderedDict[int, Callable], hook: Callable, prepend: bool = False) -> Any:
         from ..nn.modules.module import RemovableHandle
 
         handle = RemovableHandle(hooks)
         hooks[handle.id] = hook
+        if prepend:
+            hooks.move_to_end(handle.id, last=False)
         return handle
 
     def register_step_pre_hook(self, hook: Callable) -> Any:
@@ -172,10 +179,30 @@ class Optimizer:
         """Calls ``hook(optimizer, args, kwargs)`` after every step."""
         return self._hook(self._step_post_hooks, hook)
 
+    def register_state_dict_pre_hook(self, hook: Callable, prepend: bool = False) -> Any:
+        """Calls ``hook(optimizer)`` before state_dict is taken."""
+        return self._hook(self._state_dict_pre_hooks, hook, prepend)
+
+    def register_state_dict_post_hook(self, hook: Callable, prepend: bool = False) -> Any:
+        """Calls ``hook(optimizer, state_dict)`` after; a result that is not None replaces the dict."""
+        return self._hook(self._state_dict_post_hooks, hook, prepend)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable, prepend: bool = False) -> Any:
+        """Calls ``hook(optimizer, state_dict)`` before loading; a result that is not None replaces the
+        dict.
+        """
+        return self._hook(self._load_state_dict_pre_hooks, hook, prepend)
+
+    def register_load_state_dict_post_hook(self, hook: Callable, prepend: bool = False) -> Any:
+        """Calls ``hook(optimizer)`` after loading."""
+        return self._hook(self._load_state_dict_post_hooks, hook, prepend)
+
     # ---- state, in PyTorch's format: parameters are numbered in the order of the groups
 
     def state_dict(self) -> dict[str, Any]:
         """{"state": {number: state of a parameter}, "param_groups": [options, with "params" as numbers]}."""
+        for hook in list(self._state_dict_pre_hooks.values()):
+            hook(self)
         numbers: dict[int, int] = {}
         groups = []
         for group in self.param_groups:
@@ -188,10 +215,20 @@ class Optimizer:
                 }
             )
         state = {numbers[id(p)]: self._export_state(s) for p, s in self.state.items() if id(p) in numbers}
-        return {"state": state, "param_groups": groups}
+        result: dict[str, Any] = {"state": state, "param_groups": groups}
+        for hook in list(self._state_dict_post_hooks.values()):
+            changed = hook(self, result)
+            if changed is not None:
+                result = changed
+        return result
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes over a state_dict of an optimizer over parameters of the same number and order."""
+        state_dict = dict(state_dict)
+        for hook in list(self._load_state_dict_pre_hooks.values()):
+            changed = hook(self, state_dict)
+            if changed is not None:
+                state_dict = changed
         groups, saved_groups = self.param_groups, deepcopy(state_dict["param_groups"])
         if len(groups) != len(saved_groups):
             raise ValueError(
@@ -221,6 +258,8 @@ class Optimizer:
         for group in self.param_groups:
             for key, default in self.defaults.items():
                 group.setdefault(key, default)
+        for hook in list(self._load_state_dict_post_hooks.values()):
+            hook(self)
 
     @staticmethod
     def _like_parameter(key: str, value: Any, p: Tensor) -> Any:
@@ -242,7 +281,28 @@ def check_options(**options: tuple[Any, bool]) -> None:
     """Raises ValueError at the first option whose condition does not hold: name=(value, condition)."""
     for name, (value, valid) in options.items():
         if not valid:
-            raise ValueError(f"Invalid {name.replace('_', ' ')} value: {value}")
+            what = "learning rate" if name == "lr" else f"{name} value"
+            raise ValueError(f"Invalid {what}: {value}")
+
+
+def check_implementation(optimizer: str, options: dict[str, Any]) -> None:
+    """PyTorch's choices of an implementation are accepted: here there is one, and it is fused."""
+    if options["differentiable"]:
+        if options["fused"]:
+            raise RuntimeError("`fused` does not support `differentiable`")
+        raise NotImplementedError(
+            f"{optimizer}: differentiable=True is not supported: steps are not recorded\n"
+            "  hint: compute the updated values yourself, from parameters and facula.autograd.grad"
+        )
+    if options["fused"] and options["foreach"]:
+        raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+
+
+def rate(lr: Any) -> float:
+    """A learning rate as a number; it may be a tensor of one element."""
+    if isinstance(lr, Tensor) and lr.numel() != 1:
+        raise ValueError("Tensor lr must be 1-element")
+    return float(lr)
 
 
 def parameters_with_grad(group: dict[str, Any], optimizer: str) -> Iterable[Tensor]:

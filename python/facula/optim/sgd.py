@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _C
-from .optimizer import Optimizer, check_options, parameters_with_grad
+from .optimizer import Optimizer, check_implementation, check_options, parameters_with_grad, rate
 
 _sgd = _C.ops._sgd_
 
@@ -32,14 +32,12 @@ class SGD(Optimizer):
         fused: bool | None = None,
     ) -> None:
         check_options(
-            learning_rate=(lr, float(lr) >= 0),
+            lr=(lr, rate(lr) >= 0),
             momentum=(momentum, momentum >= 0),
             weight_decay=(weight_decay, weight_decay >= 0),
         )
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-        if differentiable:
-            raise NotImplementedError("SGD: differentiable=True is not supported; steps are not recorded")
         super().__init__(
             params,
             {
@@ -50,10 +48,11 @@ class SGD(Optimizer):
                 "nesterov": nesterov,
                 "maximize": maximize,
                 "foreach": foreach,
-                "differentiable": False,
+                "differentiable": differentiable,
                 "fused": fused,
             },
         )
+        check_implementation(type(self).__name__, self.defaults)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = self._loss_of(closure)
@@ -66,7 +65,7 @@ class SGD(Optimizer):
         params = parameters_with_grad(group, "SGD")
         momentum = group["momentum"]
         options = (
-            float(group["lr"]),
+            rate(group["lr"]),
             group["weight_decay"],
             momentum,
             group["dampening"],

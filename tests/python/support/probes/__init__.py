@@ -22,6 +22,10 @@ def norm(x):
     return x
 
 
+def anonymous(text: str) -> str:
+    return re.sub(r"\b(torch|facula)\b", "LIB", text)
+
+
 def results(torch, probe) -> dict[str, str]:
     """Name of each inner function of a probe: the text of its value, or of its error."""
     found = {}
@@ -32,9 +36,10 @@ def results(torch, probe) -> dict[str, str]:
                 warnings.simplefilter("ignore")
                 text = str(norm(f()))
         except Exception as e:
-            text = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
+            message = str(e).splitlines()[0] if str(e) else ""
+            text = f"{type(e).__name__}: {anonymous(message)[:60]}"  # how it goes on may differ
         assert f.__name__ not in found, f.__name__
-        found[f.__name__] = re.sub(r"\b(torch|facula)\b", "LIB", text).replace("\n", "|")
+        found[f.__name__] = anonymous(text).replace("\n", "|")
 
     probe(torch, P)
     return found
