@@ -263,7 +263,7 @@ def test_deepcopy_is_independent():
 
 def test_assignments_are_checked():
     m = Net()
-    with pytest.raises(TypeError, match="cannot assign 'Tensor' as parameter 'scale'"):
+    with pytest.raises(TypeError, match="cannot assign 'facula.FloatTensor' as parameter 'scale'"):
         m.scale = torch.ones(3)
     with pytest.raises(TypeError, match="child module 'head'"):
         m.head = 3
