@@ -1,5 +1,7 @@
 // What the definition of an operator says about a call, without running its kernel: for tests, documentation and the
 // curious. Operators by full name ("max.dim"), arguments as in facula.ops.
+#include <algorithm>
+
 #include "facula/graph/trace.h"
 #include "facula/loop/interpret.h"
 #include "facula/op/registry.h"
@@ -124,11 +126,51 @@ PyObject* inspect_interpret(PyObject*, PyObject* const* args, Py_ssize_t n, PyOb
   });
 }
 
+// ---- hidden layouts (docs/layouts.md)
+PyObject* in_physical_order(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject *object, *list;
+    if (!PyArg_ParseTuple(args, "OO:in_physical_order", &object, &list)) return nullptr;
+    Tensor t = tensor_of(object).detached();
+    PyRef order = checked(PySequence_Tuple(list));
+    Dims strides(size_t(t.dim()), SymInt(int64_t(0)));
+    SymInt next = int64_t(1);
+    for (Py_ssize_t k = PyTuple_GET_SIZE(order.get()); k-- > 0;) {
+      int d = wrap_dim("in_physical_order", PyLong_AsLongLong(PyTuple_GET_ITEM(order.get(), k)), t.dim());
+      strides[size_t(d)] = next;
+      next *= max(t.sizes()[size_t(d)], SymInt(int64_t(1)));
+    }
+    value_check(PyTuple_GET_SIZE(order.get()) == t.dim() && std::find(strides.begin(), strides.end(), SymInt(int64_t(0))) == strides.end(),
+                "in_physical_order") << "expected every dimension of " << to_string(t.sizes()) << " once";
+    Tensor copy = Tensor::empty_strided(t.sizes(), strides, t.dtype(), t.device());
+    op::Value values[] = {copy, t};
+    op::call(op::get("copy"), values, op::Form::in_place);
+    value_check(hide(copy), "in_physical_order") << "a tensor of shape " << to_string(t.sizes()) << " has no such order";
+    return wrap(std::move(copy));
+  });
+}
+PyObject* physical_order(PyObject*, PyObject* object) {
+  return guarded([&]() -> PyObject* {
+    StorageImpl::Hidden h;
+    if (!tensor_of(object).impl()->storage->hidden(h)) Py_RETURN_NONE;
+    PyRef order = checked(PyTuple_New(h.order.rank));
+    for (int k = 0; k < h.order.rank; ++k) PyTuple_SET_ITEM(order.get(), k, PyLong_FromLong(h.order.order[k]));
+    return order.detach();
+  });
+}
+PyObject* layout_counts_(PyObject*, PyObject*) {
+  auto& c = layout_counts();
+  return Py_BuildValue("{s:L,s:L,s:L}", "hidden", (long long)c.hidden, "restored", (long long)c.restored, "reordered", (long long)c.reordered);
+}
+
 #define FACULA_FAST(f) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)), METH_FASTCALL | METH_KEYWORDS
 PyMethodDef functions[] = {
     {"inspect_operator", inspect_operator, METH_O, "inspect_operator(full_name) -> dict: samples, dtypes, differentiable, random ..."},
     {"inspect_meta", FACULA_FAST(inspect_meta), "inspect_meta(full_name, *args, **kwargs) -> [(sizes, dtype)] by the operator's rules."},
     {"inspect_interpret", FACULA_FAST(inspect_interpret), "The results of a call by the loop interpreter: slow, in double."},
+    {"in_physical_order", in_physical_order, METH_VARARGS, "in_physical_order(tensor, order): a copy whose elements lie in memory with dimension order[0] outermost."},
+    {"physical_order", physical_order, METH_O, "The order that a tensor's elements lie in, or None: as its strides say."},
+    {"layout_counts", layout_counts_, METH_NOARGS, "How many tensors were hidden in another order, restored, and copied into another order for a library."},
     {nullptr, nullptr, 0, nullptr}};
 #undef FACULA_FAST
 

@@ -86,21 +86,65 @@ TEST(Storage, ForeignMemoryIsReleasedOnce) {
   EXPECT_EQ(released, 1);
 }
 
+// [n, c, h, w] as NHWC in memory, element k (in plain order) made of bytes k.
+Tensor hidden_images(int64_t n, int64_t c, int64_t h, int64_t w, DType d) {
+  Tensor t = Tensor::empty_strided(symbolic(ints({n, c, h, w})), channels_last_strides(symbolic(ints({n, c, h, w}))), d);
+  auto size = size_t(t.itemsize());
+  auto* bytes = t.data<unsigned char>();
+  for (int64_t i = 0; i < n; ++i) for (int64_t j = 0; j < c; ++j) for (int64_t y = 0; y < h; ++y) for (int64_t x = 0; x < w; ++x)
+    std::memset(bytes + size_t(((i * h + y) * w + x) * c + j) * size, int(((i * c + j) * h + y) * w + x), size);
+  EXPECT_TRUE(hide(t));
+  return t;
+}
+
 TEST(Storage, RestoresThePlainOrder) {
   for (DType d : {DType::UInt8, DType::BFloat16, DType::Float32, DType::Int64, DType::Complex128}) {
-    const int64_t n = 2, c = 3, h = 4, w = 5;
-    auto t = empty({n, c, h, w}, d);
-    auto size = size_t(t.itemsize());
-    auto* bytes = t.data<unsigned char>();
-    PhysicalOrder nhwc{4, {0, 2, 3, 1}, {n, c, h, w}};
-    for (int64_t i = 0; i < n; ++i) for (int64_t j = 0; j < c; ++j) for (int64_t y = 0; y < h; ++y) for (int64_t x = 0; x < w; ++x)
-      std::memset(bytes + size_t(((i * h + y) * w + x) * c + j) * size, int(((i * c + j) * h + y) * w + x), size);
-    t.impl()->storage->set_order(nhwc);
-    EXPECT_FALSE(t.impl()->storage->is_plain());
-    EXPECT_EQ(t.data<unsigned char>(), bytes);
-    EXPECT_TRUE(t.impl()->storage->is_plain());
-    for (int64_t k = 0; k < n * c * h * w; ++k)
-      for (size_t b = 0; b < size; ++b) ASSERT_EQ(bytes[size_t(k) * size + b], k);
+    for (int64_t c : {3, 17}) {
+      const int64_t n = 2, h = c == 3 ? 4 : 1, w = 5;
+      Tensor t = hidden_images(n, c, h, w, d);
+      auto size = size_t(t.itemsize());
+      EXPECT_FALSE(t.impl()->storage->is_plain());
+      EXPECT_TRUE(t.is_contiguous());
+      auto* bytes = t.data<unsigned char>();
+      EXPECT_TRUE(t.impl()->storage->is_plain());
+      EXPECT_EQ(t.data<unsigned char>(), bytes);
+      for (int64_t k = 0; k < n * c * h * w; ++k)
+        for (size_t b = 0; b < size; ++b) ASSERT_EQ(bytes[size_t(k) * size + b], (unsigned char)k);
+    }
+  }
+}
+
+TEST(Storage, ViewsOfHiddenMemoryAreReadWhereTheyLie) {
+  const int64_t n = 2, c = 3, h = 4, w = 5;
+  struct View { std::vector<int64_t> sizes, strides; int64_t offset; bool possible; };
+  for (auto& v : std::vector<View>{{{n, c, h, w}, {60, 20, 5, 1}, 0, true},    // itself
+                                   {{c, n, w}, {20, 60, 1}, 10, true},         // a row of every plane, permuted
+                                   {{n, c, h * w}, {60, 20, 1}, 0, true},      // planes flattened
+                                   {{n, 2, 2, 3}, {60, 20, 10, 2}, 20, true},  // slices with steps
+                                   {{n, 4, h, w}, {60, 0, 5, 1}, 20, true},    // expanded
+                                   {{n, c * h * w}, {60, 1}, 0, false},        // channels and planes flattened
+                                   {{4}, {1}, 18, false}}) {                   // over the end of a plane
+    Tensor t = hidden_images(n, c, h, w, DType::UInt8);
+    Tensor view = t.alias(symbolic(v.sizes), symbolic(v.strides), SymInt(v.offset));
+    Tensor there = in_memory(*view.impl());
+    EXPECT_EQ(there.defined(), v.possible);
+    EXPECT_EQ(t.impl()->storage->is_plain(), !v.possible);
+    if (!there.defined()) continue;
+    std::vector<int64_t> at(v.sizes.size());
+    for (;;) {
+      int64_t here = there.offset().concrete(), plain = v.offset;
+      for (size_t d = 0; d < at.size(); ++d) {
+        here += at[d] * there.int_strides()[d];
+        plain += at[d] * v.strides[d];
+      }
+      ASSERT_EQ(static_cast<unsigned char*>(there.impl()->storage->data())[here], (unsigned char)plain);
+      size_t d = at.size();
+      while (d-- > 0) {
+        if (++at[d] < v.sizes[d]) break;
+        at[d] = 0;
+      }
+      if (d == size_t(-1)) break;
+    }
   }
 }
 

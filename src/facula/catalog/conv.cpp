@@ -204,6 +204,8 @@ FACULA_FAMILY(conv) {
         }
         return sizes;
       })
+      .format_of({"input", "weight"})
+      .channels_last(ChannelsLast::chooses)
       .library("conv2d")
       .reference(conv_element)
       .vjp([](const Vjp& v) {
@@ -235,6 +237,8 @@ FACULA_FAMILY(conv) {
         check_gradient(c, c.ints("input_size"), c.sizes("weight"));
         return Dims(c.ints("input_size"));
       })
+      .format_of({"grad", "weight"})
+      .channels_last(ChannelsLast::chooses)
       .library("conv2d_backward_input")
       .reference(input_gradient_element)
       .vjp([](const Vjp& v) {
@@ -249,6 +253,7 @@ FACULA_FAMILY(conv) {
       .dtypes(d::numeric)
       .no_in_place()
       .shape(weight_gradient_sizes)
+      .channels_last(ChannelsLast::reads)
       .library("conv2d_backward_weight")
       .reference(weight_gradient_element)
       .vjp([](const Vjp& v) { return second_weight_gradients(v, Tensor()); })
@@ -262,6 +267,7 @@ FACULA_FAMILY(conv) {
         Dims w = weight_gradient_sizes(c), b{w[0]};
         return std::vector<Dims>{w, b};
       })
+      .channels_last(ChannelsLast::reads)
       .library("conv2d_backward_weight")
       .reference([](const Tensor& grad, const Tensor& input, Sizes weight_size, Sizes stride, Sizes padding, Sizes dilation, int64_t groups) {
         return std::tuple(convolution_backward_weight(grad, input, weight_size, stride, padding, dilation, groups),

@@ -105,6 +105,7 @@ FACULA_FAMILY(pool) {
       .result([](const Call& c) { return std::vector<DType>{c.dtype("self"), DType::Int64}; })
       .shapes([](const Call& c) { Dims s = pooled_sizes(c); return std::vector<Dims>{s, s}; })
       .non_differentiable({1})
+      .format_of({"self"})
       .loop([](const LoopCall& c, Index i) {
         Expr r = best(c, i);
         return std::vector<Expr>{part(r, 0), part(r, 1)};
@@ -123,6 +124,7 @@ FACULA_FAMILY(pool) {
       .dtypes(d::floating)
       .bind(hidden).no_in_place()
       .shape([](const Call& c) { return Dims(c.ints("size")); })
+      .format_of({"grad", "indices"})
       .loop([](const LoopCall& c, Index i) {
         Window w = window(c);
         size_t r = i.size() - 2;
@@ -173,6 +175,7 @@ FACULA_FAMILY(pool) {
       .bind(nn_functional).no_in_place()
       .dtypes(d::floating)
       .shape([](const Call& c) { return pooled_sizes(c); })
+      .format_of({"self"})
       .loop([](const LoopCall& c, Index i) {
         Window w = window(c);
         auto sizes = c.sizes("self");
@@ -208,6 +211,7 @@ FACULA_FAMILY(pool) {
       .bind(hidden).no_in_place()
       .dtypes(d::floating)
       .shape([](const Call& c) { return Dims(c.ints("size")); })
+      .format_of({"grad"})
       .loop([](const LoopCall& c, Index i) {
         Window w = window(c);
         auto sizes = c.ints("size");

@@ -97,7 +97,16 @@ std::vector<op::Meta> infer(const op::Operator& o, std::span<const Argument> arg
   if (o.promote == op::Promote::int_to_float && !is_differentiable(first)) first = default_dtype();
   auto types = o.dtype_rule ? o.dtype_rule(c) : std::vector<DType>(shapes.size(), result_dtype(o, first));
   internal_check(types.size() == shapes.size()) << o.schema.full_name() << ": " << types.size() << " dtypes for " << shapes.size() << " shapes";
-  for (size_t i = 0; i < shapes.size(); ++i) metas.push_back({shapes[i], types[i], device, {}});
+  size_t channels_last = 0;  // rank of an argument that is; none has rank 0
+  for (auto& name : o.format_of) {
+    Tensor t = c.has(name) ? c.tensor(name) : Tensor();
+    if (t.defined() && !t.is_contiguous() && t.is_contiguous(MemoryFormat::channels_last)) channels_last = size_t(t.dim());
+  }
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    Dims strides;
+    if (channels_last && shapes[i].size() == channels_last) strides = channels_last_strides(shapes[i]);
+    metas.push_back({shapes[i], types[i], device, std::move(strides)});
+  }
   return metas;
 }
 

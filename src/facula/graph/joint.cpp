@@ -95,7 +95,9 @@ Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
     auto* v = forward.outputs[k];
     if (!v || !active[size_t(v->id)]) continue;
     joint.tangent_of.push_back(int(k));
-    specs.push_back({v->tensor.dtype(), Dims(v->tensor.sizes()), {}});
+    // A gradient lies as its result does, if that is dense.
+    bool dense = !v->tensor.is_contiguous() && v->tensor.is_non_overlapping_and_dense();
+    specs.push_back({v->tensor.dtype(), Dims(v->tensor.sizes()), dense ? Dims(v->tensor.strides()) : Dims()});
   }
 
   joint.graph = trace(forward.shapes, specs, [&](std::span<const Tensor> given) {

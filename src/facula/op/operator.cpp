@@ -51,6 +51,8 @@ Definer& Definer::shape(std::function<Dims(const Call&)> rule) {
   };
   return *this;
 }
+Definer& Definer::format_of(std::vector<std::string> arguments) { op_->format_of = std::move(arguments); return *this; }
+Definer& Definer::channels_last(ChannelsLast use) { op_->channels_last = use; return *this; }
 Definer& Definer::shapes(ShapeRule rule) { op_->shape_rule = std::move(rule); return *this; }
 Definer& Definer::library(std::string name) {
   op_->kind = OpKind::library;

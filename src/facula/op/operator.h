@@ -43,6 +43,10 @@ class Vjp {
 using Grads = std::vector<Tensor>;
 template <class... T> Grads grads(T... t) { return Grads{std::move(t)...}; }
 
+// Whether a library operator works on memory in another order than users see (docs/layouts.md): not at all, as it finds
+// it, or at its best in channels_last, so that its results lie so whatever they show.
+enum class ChannelsLast : uint8_t { no, reads, chooses };
+
 using PointwiseBody = std::function<std::vector<loop::Expr>(const LoopCall&, std::span<const loop::Expr>)>;
 using ShapeRule = std::function<std::vector<Dims>(const Call&)>;
 using DTypeRule = std::function<std::vector<DType>(const Call&)>;
@@ -63,6 +67,8 @@ class Operator {
   ResultType result_type = ResultType::same;
   DTypeRule dtype_rule;                    // ResultType::custom
   ShapeRule shape_rule;                    // loop, library, data-dependent (upper bound)
+  std::vector<std::string> format_of;      // loop, library: results are channels_last if one of these arguments is
+  ChannelsLast channels_last = ChannelsLast::no;
   PointwiseBody body;
   LoopBody loop;
   ViewRule view;
@@ -113,6 +119,9 @@ class Definer {
   Definer& samples(std::initializer_list<const char*> lines) { return samples(op::samples(lines)); }
   Definer& shape(std::function<Dims(const Call&)> rule);                 // one result, or all alike
   Definer& shapes(ShapeRule rule);
+  // Results with the rank of one of these arguments are channels_last in memory if that argument is.
+  Definer& format_of(std::vector<std::string> arguments);
+  Definer& channels_last(ChannelsLast use);
   // Bodies: f(Expr...) or f(const LoopCall&, Expr...), giving Expr or std::vector<Expr>. Run-time Scalars are operands
   // too, in the computing dtype.
   template <class F> Definer& pointwise(F f);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 #include "facula/autograd/autograd.h"
@@ -9,6 +10,7 @@
 #include "facula/graph/passes.h"
 #include "facula/op/registry.h"
 #include "facula/run/entry.h"
+#include "facula/run/layout.h"
 
 namespace facula::run {
 
@@ -53,6 +55,7 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
     }
     for (int k = 0; k < compiled_->outputs; ++k)
       results.push_back({Dims(all[size_t(k)].sizes()), all[size_t(k)].dtype(), all[size_t(k)].device()});
+    for (int i : compiled_->joint.wrt) shows_plain_.push_back(Tensor(Ref<TensorImpl>::share(operands[size_t(i)].tensor)).is_contiguous());
   }
 
   std::string name() const override { return autograd::node_name(op_.name()); }
@@ -71,15 +74,30 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
     std::vector<Value> values;
     for (auto& k : saved_) values.push_back(k.unpack(*this, alive));
     for (auto& t : tangents) values.push_back(t);
+    InMemory memory(values);
+    values.assign(memory.args().begin(), memory.args().end());
+    std::vector<Tensor> copies;
     if (!compiled_->backward.accepts(values)) {
-      // The trace took the incoming gradients to be contiguous.
-      for (size_t k = 0; k < tangents.size(); ++k) {
-        Value args[] = {tangents[k], MemoryFormat::contiguous};
-        tangents[k] = op::call(op::get("contiguous"), args)[0];
-        values[saved_.size() + k] = tangents[k];
+      // The trace took gradients to lie as the results do, and saved values as they did.
+      for (size_t k = 0; k < values.size(); ++k) {
+        if (values[k].tag != Tag::tensor) continue;
+        copies.push_back(laid_out(Tensor(Ref<TensorImpl>::share(values[k].tensor)), compiled_->backward.graph().inputs[k]->tensor));
+        values[k] = Value(copies.back());
       }
     }
-    return compiled_->backward.run(values).to_vector();
+    auto all = compiled_->backward.run(values).to_vector();
+    for (size_t k = 0; k < all.size() && k < shows_plain_.size(); ++k) {
+      if (!all[k].defined()) continue;
+      for (auto& v : values)
+        if (v.tag == Tag::tensor && v.tensor == all[k].impl()) {  // an operand handed back
+          auto* original = memory.original(v.tensor);
+          if (original) all[k] = Tensor(Ref<TensorImpl>::share(original));
+          break;
+        }
+      if (shows_plain_[k] && all[k].impl()->use_count() == 1 && all[k].is_non_overlapping_and_dense())
+        all[k] = shown(std::move(all[k]), contiguous_strides(all[k].sizes()));
+    }
+    return all;
   }
 
   void release_saved() override {
@@ -89,6 +107,24 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
   }
 
  private:
+  // t with the strides that a trace expects, copied if need be.
+  static Tensor laid_out(const Tensor& t, const Tensor& expected) {
+    Dims sizes(t.sizes()), strides(t.sizes().size());
+    Ints order;
+    for (int d = 0; d < t.dim(); ++d) order.push_back(d);
+    auto hints = expected.strides();
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return hints[size_t(a)].hint() > hints[size_t(b)].hint(); });
+    SymInt next = int64_t(1);
+    for (int k = t.dim(); k-- > 0; next *= max(sizes[size_t(order[size_t(k)])], SymInt(int64_t(1)))) strides[size_t(order[size_t(k)])] = next;
+    bool same = true;
+    for (size_t d = 0; d < strides.size(); ++d) same &= sizes[d].concrete() == 1 || strides[d] == t.strides()[d];
+    if (same) return t;
+    Tensor copy = Tensor::empty_strided(t.sizes(), strides, t.dtype(), t.device());
+    Value args[] = {copy, t};
+    op::call(op::get("copy"), args, op::Form::in_place);
+    return copy;
+  }
+
   struct Kept {
     autograd::Saved tensor;
     Scalar number;
@@ -115,6 +151,7 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
   const Operator& op_;
   std::shared_ptr<const Compiled> compiled_;
   std::vector<Kept> inputs_, saved_;
+  std::vector<bool> shows_plain_;  // by operand with a gradient
   bool released_ = false;
 };
 
@@ -122,16 +159,12 @@ bool wants_gradient(const Value& v) {
   return v.tag == Tag::tensor && is_differentiable(v.tensor->dtype) && (v.tensor->requires_grad || Tensor(Ref<TensorImpl>::share(v.tensor)).requires_grad());
 }
 
-std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const Value> args, std::span<const Value> operands, Key key) {
+// `wrt`: the operands that get a gradient.
+std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const Value> args, std::span<const Value> operands, const std::vector<int>& wrt, Key key) {
   static std::mutex mutex;
   static std::unordered_map<Key, std::vector<std::shared_ptr<const Compiled>>, KeyHash> known;
   key.push_back(reinterpret_cast<uint64_t>(&o));
-  std::vector<int> wrt;
-  for (size_t i = 0; i < operands.size(); ++i)
-    if (wants_gradient(operands[i])) {
-      wrt.push_back(int(i));
-      key.push_back(i);
-    }
+  for (int i : wrt) key.push_back(uint64_t(i));
   {
     std::lock_guard lock(mutex);
     if (auto it = known.find(key); it != known.end())
@@ -152,9 +185,9 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
   Key key;
   Operands found_operands;
   key_of(o, args, Purpose::recorded, key, found_operands);
-  std::span<const Value> operands = found_operands.values;
+  std::span<const Value> given = found_operands.values, operands = given;
   uint64_t wanted = 1;
-  for (auto& v : operands) {
+  for (auto& v : given) {
     wanted = wanted << 1 | uint64_t(wants_gradient(v));
     if (wanted >> 63) {
       key.push_back(wanted);
@@ -162,21 +195,58 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
     }
   }
   key.push_back(wanted);
+  // Operands that are hidden, as they lie in memory.
+  std::optional<InMemory> hidden;
+  Operands in_memory;
+  std::span<const Value> call_args = args;
+  if (any_hidden(args)) [[unlikely]] {
+    hidden.emplace(args);
+    if (hidden->any()) {
+      call_args = hidden->args();
+      key_of(o, call_args, Purpose::recorded, key, in_memory);
+      operands = in_memory.values;
+    } else {
+      hidden.reset();
+    }
+  }
   Found found(o, key, [&](Entry& entry) {
-    auto compiled = compiled_of(o, args, operands, trace_key(o, args, {}));
-    entry.plan = compiled->forward.plan(operands, {});
-    entry.recorded = std::move(compiled);
+    std::vector<int> wrt;
+    for (size_t i = 0; i < given.size(); ++i) if (wants_gradient(given[i])) wrt.push_back(int(i));
+    try {
+      auto compiled = compiled_of(o, call_args, operands, wrt, trace_key(o, call_args, {}));
+      if (hidden && needs_plain_inputs(compiled->forward.graph())) entry.needs_plain = true;
+      else entry.plan = compiled->forward.plan(operands, {});
+      entry.recorded = std::move(compiled);
+      if (hidden) entry.shown = shown_strides(trace_call(o, args, {}));
+    } catch (const Error&) {
+      if (!hidden) throw;
+      entry.needs_plain = true;
+    }
     return true;
   });
+  if (found->needs_plain) {
+    hidden->restore();
+    return run_composite(o, args);
+  }
   auto compiled = std::static_pointer_cast<const Compiled>(found->recorded);
   auto all = compiled->forward.execute(*found->plan, operands, {});
-  auto node = make_ref<CompositeNode>(o, compiled, operands, all);
+  // An input handed back as it came keeps its own history: the result is another tensor over the same memory.
+  for (int k = 0; k < compiled->outputs; ++k) {
+    auto& t = all[size_t(k)];
+    bool is_input = false;
+    for (size_t i = 0; i < given.size(); ++i)
+      if (operands[i].tag == Tag::tensor && operands[i].tensor == t.impl()) {
+        t = Tensor(Ref<TensorImpl>::share(given[i].tensor)).detached();
+        is_input = true;
+        break;
+      }
+    if (hidden && !is_input) t = shown(std::move(t), found->shown[size_t(k)]);
+  }
+  auto node = make_ref<CompositeNode>(o, compiled, given, all);
   Results results;
   for (int k = 0; k < compiled->outputs; ++k) {
     Tensor t = all[size_t(k)];
     auto& tangents = compiled->joint.tangent_of;
-    // An input handed back as it came keeps its own history: the result is another tensor over the same memory.
-    for (auto& v : operands) if (v.tag == Tag::tensor && v.tensor == t.impl()) { t = t.detached(); break; }
     if (std::find(tangents.begin(), tangents.end(), k) != tangents.end()) autograd::set_history(t, node, k);
     results.push_back(std::move(t));
   }

@@ -1,6 +1,7 @@
 // How a call travels: mode, then by kind. Kernels, composites and their programs are cached on the operator by the
 // layout of the call (entry), and below that by what was traced (program), so new sizes plan but do not re-trace.
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 #include "facula/autograd/autograd.h"
@@ -11,6 +12,7 @@
 #include "facula/op/registry.h"
 #include "facula/run/composite.h"
 #include "facula/run/entry.h"
+#include "facula/run/layout.h"
 #include "facula/tensor/promotion.h"
 
 namespace facula::run {
@@ -134,12 +136,40 @@ Tensor shadow(const Tensor& t) {
   return copy;
 }
 
+std::vector<Tensor> originals_of(std::span<const Tensor> out, const InMemory& hidden) {
+  std::vector<Tensor> all;
+  for (auto& t : out) {
+    auto* original = hidden.original(t.impl());
+    all.push_back(original ? Tensor(Ref<TensorImpl>::share(original)) : t);
+  }
+  return all;
+}
+
 bool same_geometry(const TensorImpl& a, const TensorImpl& b) {
   return a.offset == b.offset && a.sizes == b.sizes && a.strides == b.strides && a.dtype == b.dtype;
 }
 
-// A pointwise or loop operator, or a composite as a fused program, without recording.
-Results run_compiled(const Operator& o, std::span<const Value> args, std::span<const Tensor> out, Form form) {
+// What users see of the strides of a functional call.
+std::vector<Dims> shown_by(const Operator& o, std::span<const Value> args) {
+  if (o.kind == OpKind::composite) return shown_strides(trace_call(o, args, {}));
+  std::vector<Dims> all;
+  for (auto& m : graph::infer(o, args)) all.push_back(m.strides.size() == m.sizes.size() ? m.strides : contiguous_strides(m.sizes));
+  return all;
+}
+
+// A pointwise or loop operator, or a composite as a fused program, without recording. `hidden`: what `args` and `out`
+// replace, where they lie otherwise than `given` shows.
+Results run_compiled(const Operator& o, std::span<const Value> args, std::span<const Tensor> out, Form form, const InMemory* hidden = nullptr,
+                     std::span<const Value> given = {}) {
+  if (!hidden && (any_hidden(args) || any_hidden(out))) [[unlikely]] {
+    if (form == Form::out) for (auto& t : out) if (is_hidden(t.impl())) t.impl()->storage->restore_plain();  // may be resized
+    InMemory m(args, out);
+    if (m.any()) {
+      Results results = run_compiled(o, m.args(), m.out(), form, &m, args);
+      for (size_t k = 0; k < out.size() && k < results.size(); ++k) results[k] = out[k];
+      return results;
+    }
+  }
   Key key;
   Operands operands;
   key_of(o, args, Purpose(form), key, operands);
@@ -153,24 +183,43 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
         v = Value(shadows.back());
       }
   for (auto& t : out) append(key, t, values);
+  if (hidden) hidden->append(key);
   Found found(o, key, [&](Entry& entry) {
     bool resized = false;
-    if (o.kind != OpKind::composite) {
-      auto metas = graph::infer(o, args);
-      for (size_t k = 0; k < out.size(); ++k) resized |= check_destination(o, metas[k], out[k], form);
-    }
-    entry.program = program_of(o, args, out, values);
-    if (o.kind == OpKind::composite)
-      for (size_t k = 0; k < out.size(); ++k) {
-        auto& meta = entry.program->graph().outputs[k]->tensor;
-        Dims sizes(meta.sizes());
-        for (auto& s : sizes) s = s.hint();
-        resized |= check_destination(o, {sizes, meta.dtype()}, out[k], form);
+    try {
+      if (o.kind != OpKind::composite) {
+        auto metas = graph::infer(o, args);
+        for (size_t k = 0; k < out.size(); ++k) resized |= check_destination(o, metas[k], out[k], form);
       }
-    entry.plan = entry.program->plan(values, out);
+      entry.program = program_of(o, args, out, values);
+      if (o.kind == OpKind::composite)
+        for (size_t k = 0; k < out.size(); ++k) {
+          auto& meta = entry.program->graph().outputs[k]->tensor;
+          Dims sizes(meta.sizes());
+          for (auto& s : sizes) s = s.hint();
+          resized |= check_destination(o, {sizes, meta.dtype()}, out[k], form);
+        }
+      if (hidden && needs_plain_inputs(entry.program->graph())) entry.needs_plain = true;
+      else entry.plan = entry.program->plan(values, out);
+      if (hidden && form == Form::functional) entry.shown = shown_by(o, given);
+    } catch (const Error&) {  // of a view that only plain memory has, or of the call itself, which then says so
+      if (!hidden) throw;
+      entry = {};
+      entry.needs_plain = true;
+    }
     return !resized;
   });
-  return found->program->execute(*found->plan, values, out);
+  if (found->needs_plain) {
+    hidden->restore();
+    return run_compiled(o, given, originals_of(out, *hidden), form);
+  }
+  Results results = found->program->execute(*found->plan, values, out);
+  if (hidden && form == Form::functional)
+    for (size_t k = 0; k < results.size(); ++k) {
+      auto* input = hidden->original(results[k].impl());
+      results[k] = input ? Tensor(Ref<TensorImpl>::share(input)) : shown(std::move(results[k]), found->shown[k]);
+    }
+  return results;
 }
 
 Results run_view(const Operator& o, std::span<const Value> args, bool recording) {
@@ -227,19 +276,40 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
     if (fn && settings().libraries) return fn(c, {});
     return by_operators(o, c, device);
   }
+  // Hidden operands as they lie in memory, for a library that reads them so; others restore the plain order on access.
+  std::optional<InMemory> hidden;
+  if (o.channels_last != op::ChannelsLast::no && settings().libraries && any_hidden(args)) {
+    hidden.emplace(args);
+    args = hidden->args();
+  }
   Key key;
   Operands operands;
   key_of(o, args, Purpose::functional, key, operands);
+  if (hidden) hidden->append(key);
   Found found(o, key, [&](Entry& entry) {
     entry.library = backend::backend_of(device.type).find(o.library);
-    entry.metas = graph::infer(o, args);
+    entry.metas = graph::infer(o, c.args());
+    for (auto& m : entry.metas) {
+      if (m.strides.size() != m.sizes.size()) m.strides = contiguous_strides(m.sizes);
+      bool chooses = o.channels_last == op::ChannelsLast::chooses && m.sizes.size() == 4 && is_floating(m.dtype) && itemsize(m.dtype) <= 4;
+      entry.shown.push_back(m.strides);
+      Dims plain = contiguous_strides(m.sizes);
+      entry.in_memory.push_back(chooses ? channels_last_strides(m.sizes) : m.strides == plain ? Dims() : m.strides);
+    }
     return true;
   });
+  bool by_library = found->library && settings().libraries;
   Results results;
-  if (out.empty()) for (auto& m : found->metas) results.push_back(Tensor::empty(m.sizes, m.dtype, m.device));
-  else for (auto& t : out) results.push_back(t);
-  if (found->library && settings().libraries) {
-    found->library(c, results.all());
+  if (!out.empty()) for (auto& t : out) results.push_back(t);
+  else for (size_t k = 0; k < found->metas.size(); ++k) {
+    auto& m = found->metas[k];
+    const Dims& strides = by_library ? found->in_memory[k] : m.strides;
+    results.push_back(strides.empty() ? Tensor::empty(m.sizes, m.dtype, m.device) : Tensor::empty_strided(m.sizes, strides, m.dtype, m.device));
+  }
+  if (by_library) {
+    found->library(op::Call(o, args), results.all());
+    if (out.empty() && o.channels_last != op::ChannelsLast::no)
+      for (size_t k = 0; k < results.size(); ++k) results[k] = shown(std::move(results[k]), found->shown[k]);
     return results;
   }
   if (!o.reference) return deliver(o, by_operators(o, c, device), results.all(), Form::out);

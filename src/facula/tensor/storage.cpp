@@ -128,27 +128,35 @@ Pool& pool() {
 
 }  // namespace
 
-StorageImpl::StorageImpl(size_t bytes, Device device) : bytes_(bytes), device_(device) {
-  if (!bytes || device.type == DeviceType::meta) return;
-  supported_check(device.type == DeviceType::cpu, "allocate") << "memory of device '" << to_string(device) << "' is not available in this build";
-  if (bytes <= kSmall) {
-    int k = class_of(bytes);
+StorageImpl::StorageImpl(size_t bytes, Device device) : bytes_(bytes), device_(device) { allocate(); }
+
+void StorageImpl::allocate() {
+  if (!bytes_ || device_.type == DeviceType::meta) return;
+  supported_check(device_.type == DeviceType::cpu, "allocate") << "memory of device '" << to_string(device_) << "' is not available in this build";
+  if (bytes_ <= kSmall) {
+    int k = class_of(bytes_);
     data_ = local.blocks[k].pop();
     if (!data_) {
       arm();
       data_ = system_block(class_bytes(k));
-      if (!data_) out_of_memory(bytes);
+      if (!data_) out_of_memory(bytes_);
     }
   } else {
-    data_ = pool().take(bytes, capacity_);
+    data_ = pool().take(bytes_, capacity_);
   }
-  count(int64_t(bytes));
+  count(int64_t(bytes_));
 }
 
 StorageImpl::StorageImpl(void* data, size_t bytes, Device device, std::function<void()> release)
     : data_(data), bytes_(bytes), device_(device), foreign_(std::make_unique<std::function<void()>>(std::move(release))) {}
 
+StorageImpl::StorageImpl(Ref<StorageImpl> memory, const PhysicalOrder& order)
+    : bytes_(memory->bytes()), device_(memory->device()), hidden_(new Hidden{order, std::move(memory)}) {
+  layout_counts().hidden.fetch_add(1, std::memory_order_relaxed);
+}
+
 StorageImpl::~StorageImpl() {
+  delete hidden_.load(std::memory_order_relaxed);
   if (foreign_) {
     if (*foreign_) (*foreign_)();
     return;
@@ -168,57 +176,75 @@ using Recycled = detail::FreeList<sizeof(StorageImpl), alignof(std::max_align_t)
 void* StorageImpl::operator new(size_t) { return Recycled::take(); }
 void StorageImpl::operator delete(void* p) { Recycled::give(p); }
 
-void StorageImpl::set_order(const PhysicalOrder& o) { order_ = o.is_plain() ? nullptr : std::make_unique<PhysicalOrder>(o); }
+LayoutCounts& layout_counts() {
+  static LayoutCounts counts;
+  return counts;
+}
 
 namespace {
 
-// Copies rows of n elements, `stride` elements apart, one after the other.
-template <class T> void gather_row(std::byte* to, const std::byte* from, int64_t n, int64_t stride) {
-  for (int64_t k = 0; k < n; ++k) std::memcpy(to + k * int64_t(sizeof(T)), from + k * stride * int64_t(sizeof(T)), sizeof(T));
-}
-using GatherRow = void (*)(std::byte*, const std::byte*, int64_t, int64_t);
-GatherRow gather_row_of(int itemsize) {
-  switch (itemsize) {
-    case 1: return gather_row<uint8_t>;
-    case 2: return gather_row<uint16_t>;
-    case 4: return gather_row<uint32_t>;
-    case 8: return gather_row<uint64_t>;
-    default: internal_check(itemsize == 16) << "itemsize " << itemsize; return gather_row<std::array<uint64_t, 2>>;
-  }
+constinit std::mutex hidden_mutex;
+
+// Elements of type T from their order in memory to the plain one. `from` are the strides in memory. Columns of 16
+// elements that are neighbours in memory go to as many rows.
+template <class T> void put_in_order(const PhysicalOrder& o, const int64_t* from, const T* source, T* target) {
+  int rank = o.rank, row = rank - 1, column = o.order[rank - 1];
+  int64_t to[8], numel = 1;
+  for (int d = rank; d-- > 0; numel *= o.sizes[d]) to[d] = numel;
+  if (column == row) column = -1;
+  int64_t columns = column < 0 ? 1 : o.sizes[column], column_step = column < 0 ? 0 : to[column], n = o.sizes[row], step = from[row];
+  int64_t outer = numel / (columns * n);
+  parallel_for(outer, std::max<int64_t>(1, 65536 / (columns * n)), [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) {
+      int64_t rest = k;
+      const T* s = source;
+      T* t = target;
+      for (int d = rank; d-- > 0;) {
+        if (d == row || d == column) continue;
+        int64_t i = rest % o.sizes[d];
+        rest /= o.sizes[d];
+        s += i * from[d];
+        t += i * to[d];
+      }
+      for (int64_t c = 0; c < columns; c += 16) {
+        int64_t many = std::min<int64_t>(16, columns - c);
+        for (int64_t i = 0; i < n; ++i)
+          for (int64_t j = 0; j < many; ++j) t[(c + j) * column_step + i] = s[i * step + c + j];
+      }
+    }
+  });
 }
 
 }  // namespace
 
-void StorageImpl::restore_plain(int itemsize) {
-  static std::mutex mutex;
-  std::lock_guard lock(mutex);
-  if (is_plain()) return;
-  // Element (i0, i1, ...) lies at its row-major position in the permuted sizes; move it to the plain one.
-  const PhysicalOrder& o = *order_;
-  int rank = o.rank, last = rank - 1;
-  int64_t stride[8], numel = 1;
-  for (int k = last; k >= 0; --k) {
-    stride[o.order[k]] = numel;
-    numel *= o.sizes[o.order[k]];
+bool StorageImpl::hidden(Hidden& to) const {
+  std::lock_guard lock(hidden_mutex);
+  auto* h = hidden_.load(std::memory_order_relaxed);
+  if (h) to = *h;
+  return h;
+}
+
+void StorageImpl::restore_plain() {
+  std::unique_ptr<Hidden> done;  // dropped after the lock
+  std::lock_guard lock(hidden_mutex);
+  Hidden* old = hidden_.load(std::memory_order_relaxed);
+  if (!old) return;
+  allocate();
+  const PhysicalOrder& o = old->order;
+  int64_t from[8], numel = 1;
+  for (int k = o.rank; k-- > 0; numel *= o.sizes[o.order[k]]) from[o.order[k]] = numel;
+  auto move = [&]<class T>(T) { put_in_order<T>(o, from, static_cast<const T*>(old->memory->data()), static_cast<T*>(data_)); };
+  switch (numel ? o.itemsize : 0) {
+    case 0: break;
+    case 1: move(uint8_t()); break;
+    case 2: move(uint16_t()); break;
+    case 4: move(uint32_t()); break;
+    case 8: move(uint64_t()); break;
+    default: internal_check(o.itemsize == 16) << "itemsize " << int(o.itemsize); move(std::array<uint64_t, 2>());
   }
-  if (numel) {
-    std::vector<std::byte> plain(size_t(numel) * size_t(itemsize));
-    auto gather = gather_row_of(itemsize);
-    auto* base = static_cast<std::byte*>(data_);
-    int64_t row = o.sizes[last], rows = numel / row;
-    parallel_for(rows, std::max<int64_t>(1, 65536 / row), [&](int64_t begin, int64_t end) {
-      for (int64_t n = begin; n < end; ++n) {
-        int64_t from = 0;
-        for (int64_t k = last - 1, rest = n; k >= 0; --k) {
-          from += rest % o.sizes[k] * stride[k];
-          rest /= o.sizes[k];
-        }
-        gather(plain.data() + n * row * itemsize, base + from * itemsize, row, stride[last]);
-      }
-    });
-    std::memcpy(data_, plain.data(), plain.size());
-  }
-  order_ = nullptr;
+  layout_counts().restored.fetch_add(1, std::memory_order_relaxed);
+  hidden_.store(nullptr, std::memory_order_release);
+  done.reset(old);
 }
 
 MemoryStats memory_stats() {

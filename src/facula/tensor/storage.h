@@ -1,7 +1,8 @@
 // Storage: a block of memory on a device, shared by views. Small blocks come from per-thread free lists, large ones
-// from a bounded pool; all are 64-byte aligned. On the meta device there is no memory. Storage carries a physical order (see "Hidden layouts" in docs/architecture.md): whoever
-// wants plain memory asks `Tensor::data`, which restores the plain order once.
+// from a bounded pool; all are 64-byte aligned. On the meta device there is no memory. The elements of a storage may be
+// hidden in another order (docs/layouts.md): whoever wants plain memory asks `Tensor::data`, which restores it once.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -11,30 +12,31 @@
 
 namespace facula {
 
-// Element order of a dense storage: plain, or the permutation that the elements of its owning tensor are stored in.
+// The order in which the elements of a dense tensor lie in memory, where it is not the plain (row-major) one.
 struct PhysicalOrder {
   uint8_t rank = 0;          // 0: plain
+  uint8_t itemsize = 0;
   uint8_t order[8] = {};     // order[k]: the logical dimension stored k-th from outside
-  int64_t sizes[8] = {};     // the logical sizes that the order refers to
+  int64_t sizes[8] = {};     // the logical sizes
   bool is_plain() const { return rank == 0; }
 };
-
-inline constexpr PhysicalOrder kPlainOrder{};
 
 class StorageImpl final : public RefCounted {
  public:
   StorageImpl(size_t bytes, Device device);                                             // uninitialised
   StorageImpl(void* data, size_t bytes, Device device, std::function<void()> release);  // foreign memory
+  StorageImpl(Ref<StorageImpl> memory, const PhysicalOrder& order);                     // hidden: elements lie in `memory`
   ~StorageImpl() override;
   void* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
-  const PhysicalOrder& order() const { return order_ ? *order_ : kPlainOrder; }
-  bool is_plain() const { return !order_; }
-  void set_order(const PhysicalOrder& o);
-  // Brings the elements (of `itemsize` bytes) into the plain order, in place. The only function that does. Threads may
-  // ask at the same time.
-  void restore_plain(int itemsize);
+  // Hidden: the elements lie in another storage, in another order than users see, until someone wants plain memory.
+  bool is_plain() const { return !hidden_.load(std::memory_order_acquire); }
+  struct Hidden { PhysicalOrder order; Ref<StorageImpl> memory; };
+  // What is hidden now, kept alive for the reader; false if nothing is. Threads may ask and restore at the same time.
+  bool hidden(Hidden& to) const;
+  // Makes the plain memory and copies the elements into it. The only function that does.
+  void restore_plain();
 
   static void* operator new(size_t bytes);  // recycled like the blocks
   static void operator delete(void* p);
@@ -43,14 +45,20 @@ class StorageImpl final : public RefCounted {
   void destroy() override { delete this; }
 
  private:
+  void allocate();
   void* data_ = nullptr;
   size_t bytes_ = 0;
   size_t capacity_ = 0;   // of a pooled block
   Device device_;
-  std::unique_ptr<PhysicalOrder> order_;  // null: plain
+  std::atomic<Hidden*> hidden_{nullptr};  // null: plain
   std::unique_ptr<std::function<void()>> foreign_;
 };
 using Storage = Ref<StorageImpl>;
+
+// How often layouts changed hands in this process: hidden tensors made, plain order restored, and copies into another
+// order that a library needed of what it read or wrote.
+struct LayoutCounts { std::atomic<int64_t> hidden{0}, restored{0}, reordered{0}; };
+LayoutCounts& layout_counts();
 
 // Memory of this process's storages; blocks waiting to be used again do not count. Threads count for themselves and
 // pass on what exceeds 64 KiB: of another running thread, so much may be missing.

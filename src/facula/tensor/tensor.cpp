@@ -1,6 +1,7 @@
 #include "facula/tensor/tensor.h"
 
 #include <algorithm>
+#include <limits>
 #include <sstream>
 
 #include "facula/tensor/block.h"
@@ -151,7 +152,86 @@ void TensorImpl::prepare_data() {
   runtime_check(storage, "data_ptr") << "this tensor has no data: it stands for a value being traced"
       << hint("reading data (item, tolist, numpy, if tensor:) is not possible inside a composite or a compiled function");
   runtime_check(device.type != DeviceType::meta, "data_ptr") << "a tensor on device 'meta' has no data";
-  storage->restore_plain(itemsize(dtype));
+  storage->restore_plain();
+}
+
+namespace {
+
+// Strides and offset in memory of a tensor over a hidden storage. False if no strides can say it.
+bool strides_in_memory(const PhysicalOrder& o, const TensorImpl& t, Dims& strides, int64_t& offset) {
+  // Dimensions that are neighbours in both orders are one; innermost first.
+  struct Group { int64_t size, plain, memory, first = 0, reach = 0; };
+  SmallVector<Group, 8> groups;
+  int64_t memory[8], next = 1;
+  for (int k = o.rank; k-- > 0; next *= o.sizes[o.order[k]]) memory[o.order[k]] = next;
+  next = 1;
+  for (int d = o.rank; d-- > 0; next *= o.sizes[d]) {
+    if (o.sizes[d] == 1) continue;
+    if (!groups.empty() && memory[d] == groups.back().memory * groups.back().size) groups.back().size *= o.sizes[d];
+    else groups.push_back({o.sizes[d], next, memory[d]});
+  }
+  int64_t rest = t.offset.concrete();
+  offset = 0;
+  for (size_t g = groups.size(); g-- > 0;) {
+    groups[g].first = rest / groups[g].plain;
+    rest %= groups[g].plain;
+    offset += groups[g].first * groups[g].memory;
+  }
+  strides = Dims(t.sizes.size());
+  bool none = rest != 0;
+  for (size_t d = 0; d < t.sizes.size(); ++d) {
+    int64_t n = t.sizes[d].concrete(), s = t.strides[d].concrete();
+    strides[d] = n > 1 ? 0 : 1;
+    none |= n == 0;
+    if (n <= 1 || s == 0) continue;
+    size_t g = groups.size();
+    while (g > 0 && groups[g - 1].plain > s) --g;
+    if (!g || s % groups[g - 1].plain) return false;
+    Group& at = groups[g - 1];
+    int64_t step = s / at.plain;
+    at.reach += (n - 1) * step;
+    strides[d] = step * at.memory;
+  }
+  for (auto& g : groups) none |= g.first + g.reach >= g.size;
+  return !none;
+}
+
+}  // namespace
+
+Tensor in_memory(const TensorImpl& t) {
+  StorageImpl::Hidden h;
+  if (!t.storage->hidden(h)) return {};
+  Dims strides;
+  int64_t offset;
+  if (h.order.itemsize != itemsize(t.dtype) || !strides_in_memory(h.order, t, strides, offset)) {
+    t.storage->restore_plain();
+    return {};
+  }
+  auto r = make_ref<TensorImpl>(std::move(h.memory), Dims(t.sizes), std::move(strides), SymInt(offset), t.dtype, t.device);
+  r->wrapped_number = t.wrapped_number;
+  return Tensor(std::move(r));
+}
+
+bool hide(const Tensor& fresh) {
+  TensorImpl& t = *fresh.impl();
+  Dims plain = contiguous_strides(t.sizes);
+  if (!fresh.is_contiguous()) {
+    size_t rank = t.sizes.size();
+    if (rank > 8 || t.offset.concrete() != 0 || t.storage->use_count() != 1 || !t.storage->is_plain() || !fresh.is_non_overlapping_and_dense() ||
+        int64_t(t.storage->bytes()) != product(t.sizes).concrete() * itemsize(t.dtype)) return false;
+    PhysicalOrder o;
+    o.rank = uint8_t(rank);
+    o.itemsize = uint8_t(itemsize(t.dtype));
+    for (size_t d = 0; d < rank; ++d) {
+      o.order[d] = uint8_t(d);
+      o.sizes[d] = t.sizes[d].concrete();
+    }
+    auto stride = [&](uint8_t d) { return o.sizes[d] > 1 ? t.strides[d].concrete() : std::numeric_limits<int64_t>::max(); };
+    std::stable_sort(o.order, o.order + rank, [&](uint8_t a, uint8_t b) { return stride(a) > stride(b); });
+    t.storage = make_ref<StorageImpl>(std::move(t.storage), o);
+  }
+  t.strides = std::move(plain);
+  return true;
 }
 
 Scalar Tensor::item() const {

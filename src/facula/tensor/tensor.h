@@ -131,6 +131,13 @@ class Tensor {
   Ref<TensorImpl> impl_;
 };
 
+// The elements of a tensor whose storage is hidden, as they lie in memory: another tensor over that memory. Undefined
+// if the storage is plain (now): also where strides cannot say it, which restores the plain order. Keep it for one call.
+Tensor in_memory(const TensorImpl& t);
+// Shows a tensor that nobody else holds with contiguous strides: where its own are others, its storage becomes hidden.
+// False if it cannot: it is not dense, or not alone in its storage.
+bool hide(const Tensor& fresh);
+
 // Row-major strides; the NHWC strides of a 4-d (5-d) tensor.
 Dims contiguous_strides(SymSpan sizes);
 // Bytes from the first to the last element that sizes and strides reach; RuntimeError if that overflows.

@@ -140,6 +140,11 @@ def laid_out(t, layout: str, lib):
         return v
     if layout == "expanded":  # other values: every slice is the first
         return t[:1].expand(t.shape) if t.shape[0] else t
+    if layout.startswith("hidden "):  # "hidden 0231": the order of the dimensions in memory, outermost first
+        import facula._C as C
+
+        order = layout.split()[1]
+        return C.in_physical_order(t, [int(d) for d in order]) if len(order) == t.dim() else t
     raise ValueError(layout)
 
 

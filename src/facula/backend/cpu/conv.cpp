@@ -59,6 +59,9 @@ desc plain(dims sizes, dnnl::memory::data_type type) {
   return desc(sizes, type, strides);
 }
 
+// Also where it is plain as well, having one channel or one pixel.
+bool is_channels_last(const Tensor& t) { return t.is_contiguous(MemoryFormat::channels_last); }
+
 struct Plan {
   Bound conv;
   bool refused = false;
@@ -72,18 +75,22 @@ Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& 
   dims ker = s.groups == 1 ? dims{s.o, s.c, s.kh, s.kw} : dims{s.groups, s.o / s.groups, s.c / s.groups, s.kh, s.kw};
   dims strides{s.stride[0], s.stride[1]}, dilation{s.dilation[0] - 1, s.dilation[1] - 1}, before{s.padding[0], s.padding[1]}, after{s.padding_after(0), s.padding_after(1)};
   auto user = [&](const dims& sizes, const Tensor& t) {
-    if (!t.defined() || t.is_contiguous()) return plain(sizes, type);
+    if (!is_channels_last(t)) return plain(sizes, type);
     return desc(sizes, type, dnnl::memory::format_tag::nhwc);
   };
   desc users[3] = {user(in, input), plain(ker, type), user(out, output)};
   desc bias_desc = plain({s.o}, type);
-  auto any = [&](const dims& sizes) { return desc(sizes, type, dnnl::memory::format_tag::any); };
+  using tag = dnnl::memory::format_tag;
+  // A plain source with a channels_last destination would select a reference kernel: both lie alike.
+  bool channels_last = is_channels_last(input) || is_channels_last(output);
+  auto any = [&](const dims& sizes) { return desc(sizes, type, tag::any); };
+  auto image = [&](const dims& sizes) { return desc(sizes, type, channels_last ? tag::nhwc : tag::any); };
   auto algorithm = dnnl::algorithm::convolution_direct;
   auto attributes = onednn_attributes();
   auto& engine = onednn_engine();
   Plan plan;
   desc chosen[3];
-  auto fwd = dnnl::convolution_forward::primitive_desc(engine, dnnl::prop_kind::forward_training, algorithm, any(in), any(ker), bias ? bias_desc : desc(), any(out), strides,
+  auto fwd = dnnl::convolution_forward::primitive_desc(engine, dnnl::prop_kind::forward_training, algorithm, image(in), any(ker), bias ? bias_desc : desc(), image(out), strides,
                                                        dilation, before, after, attributes, true);
   auto note = [&](const auto& pd, const desc& i, const desc& k, const desc& o) {
     const char* names[] = {"convolution forward", "convolution backward data", "convolution backward weights"};
@@ -102,7 +109,7 @@ Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& 
     plan.conv.add(DNNL_ARG_WEIGHTS, chosen[1]);
     plan.conv.add(DNNL_ARG_DST, chosen[2]);
   } else if (pass == Pass::input) {
-    dnnl::convolution_backward_data::primitive_desc pd(engine, algorithm, any(in), any(ker), any(out), strides, dilation, before, after, fwd, attributes, true);
+    dnnl::convolution_backward_data::primitive_desc pd(engine, algorithm, image(in), any(ker), image(out), strides, dilation, before, after, fwd, attributes, true);
     plan.refused = !pd;
     if (!plan.refused) note(pd, pd.diff_src_desc(), pd.weights_desc(), pd.diff_dst_desc());
     if (plan.refused) return plan;
@@ -111,7 +118,7 @@ Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& 
     plan.conv.add(DNNL_ARG_WEIGHTS, chosen[1]);
     plan.conv.add(DNNL_ARG_DIFF_DST, chosen[2]);
   } else {
-    dnnl::convolution_backward_weights::primitive_desc pd(engine, algorithm, any(in), any(ker), bias ? bias_desc : desc(), any(out), strides, dilation, before, after, fwd,
+    dnnl::convolution_backward_weights::primitive_desc pd(engine, algorithm, image(in), any(ker), bias ? bias_desc : desc(), image(out), strides, dilation, before, after, fwd,
                                                           attributes, true);
     plan.refused = !pd;
     if (!plan.refused) note(pd, pd.src_desc(), pd.diff_weights_desc(), pd.diff_dst_desc());
@@ -135,7 +142,7 @@ Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& 
 
 // Runs a pass on input, weight and output (one of which it writes). False if oneDNN has no good implementation.
 bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& weight, const Tensor& output, const Tensor& bias) {
-  Key key{int64_t(input.dtype()), int64_t(pass), onednn_threads(), bias.defined(), input.is_contiguous(), output.is_contiguous(), s.n, s.c, s.h, s.w, s.o, s.kh, s.kw,
+  Key key{int64_t(input.dtype()), int64_t(pass), onednn_threads(), bias.defined(), is_channels_last(input), is_channels_last(output), s.n, s.c, s.h, s.w, s.o, s.kh, s.kw,
           s.groups, s.stride[0], s.stride[1], s.padding[0], s.padding[1], s.dilation[0], s.dilation[1]};
   auto& plan = planned<Plan>(key, [&] { return make_plan(s, pass, input.dtype(), bias.defined(), input, output); });
   if (plan.refused) return false;
@@ -150,6 +157,7 @@ bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& wei
     if (k != result) plan.sides[k].reorder.run({at[k], own});
     at[k] = own;
   }
+  for (auto& side : plan.sides) if (side.reordered) layout_counts().reordered.fetch_add(1, std::memory_order_relaxed);
   if (bias.defined()) plan.conv.run({at[0], at[1], at[2], bias.data_ptr()});
   else plan.conv.run({at[0], at[1], at[2]});
   if (plan.sides[result].reordered) plan.sides[result].reorder.run({at[result], tensors[result]->data_ptr()});
@@ -231,11 +239,26 @@ DType computed_in(DType d) { return d == DType::Float16 ? DType::Float32 : d; }
 
 bool empty(const Tensor& t) { return t.numel() == SymInt(int64_t(0)); }
 
-Tensor as_images(const Tensor& t) {
-  Dims sizes(t.sizes());
-  if (sizes.size() == 3) sizes.insert(0, SymInt(int64_t(1)));
-  return t.alias(sizes, contiguous_strides(sizes), t.offset());
-}
+// A destination as images of dtype d that are row-major or, for oneDNN, channels_last.
+class Images {
+ public:
+  Images(const Tensor& out, DType d, bool library) : out_(out), own_(out.dtype() != d || !(out.is_contiguous() || (library && is_channels_last(out)))) {
+    if (own_) tensor_ = Tensor::empty(out.sizes(), d);
+    Tensor t = own_ ? tensor_ : out;
+    Dims sizes(t.sizes()), strides(t.strides());
+    if (sizes.size() == 3) {
+      sizes.insert(0, SymInt(int64_t(1)));
+      strides.insert(0, product(t.sizes()));
+    }
+    images_ = t.alias(sizes, strides, t.offset());
+  }
+  const Tensor& tensor() const { return images_; }  // [N, C, H, W]
+  void finish() const { if (own_) copy(out_, tensor_); }
+
+ private:
+  Tensor out_, tensor_, images_;
+  bool own_;
+};
 
 bool has_onednn(DType d) { return d == DType::Float32 || d == DType::BFloat16; }
 
@@ -249,8 +272,8 @@ Results conv2d(const Call& c, Out out) {
   if (empty(out[0])) return Results(out[0]);
   Shape s = shape_of(c, input.sizes(), weight.sizes(), out[0].sizes());
   auto run = [&](DType d, bool library) {
-    Destination to(out[0], d);
-    Tensor x = images(input, d), k = dense(weight, d), y = as_images(to.tensor()), b = bias.defined() ? dense(bias, d) : bias;
+    Images to(out[0], d, library);
+    Tensor x = images(input, d), k = dense(weight, d), y = to.tensor(), b = bias.defined() ? dense(bias, d) : bias;
     bool done = true;
     if (s.c == 0) fill_zero(y);
     else if (library) done = by_onednn(s, Pass::forward, x, k, y, b);
@@ -275,8 +298,8 @@ Results conv2d_backward_input(const Call& c, Out out) {
   if (empty(out[0])) return Results(out[0]);
   Shape s = shape_of(c, out[0].sizes(), weight.sizes(), grad.sizes());
   auto run = [&](DType d, bool library) {
-    Destination to(out[0], d);
-    Tensor y = images(grad, d), k = dense(weight, d), x = as_images(to.tensor());
+    Images to(out[0], d, library);
+    Tensor y = images(grad, d), k = dense(weight, d), x = to.tensor();
     bool done = true;
     if (empty(y)) fill_zero(x);
     else if (library) done = by_onednn(s, Pass::input, x, k, y, {});

@@ -1,0 +1,57 @@
+// Hidden layouts at the border of a call (docs/layouts.md): operands whose elements lie in another order than users see
+// are replaced by tensors over that memory, so that programs and libraries find plain strides, and results that come
+// out in another order than they should show are hidden in turn.
+#pragma once
+#include <deque>
+#include <vector>
+
+#include "facula/graph/graph.h"
+#include "facula/run/key.h"
+
+namespace facula::run {
+
+inline bool is_hidden(const TensorImpl* t) { return t && t->storage && !t->storage->is_plain(); }
+inline bool any_hidden(std::span<const op::Value> args) {
+  for (auto& v : args) {
+    if (v.tag == op::Tag::tensor) {
+      if (is_hidden(v.tensor)) [[unlikely]] return true;
+    } else if (v.tag == op::Tag::tensors) {
+      for (auto* t : v.tensors()) if (is_hidden(t)) [[unlikely]] return true;
+    }
+  }
+  return false;
+}
+inline bool any_hidden(std::span<const Tensor> tensors) {
+  for (auto& t : tensors) if (is_hidden(t.impl())) [[unlikely]] return true;
+  return false;
+}
+
+// The arguments and destinations of a call as they lie in memory, for the length of the call.
+class InMemory {
+ public:
+  InMemory(std::span<const op::Value> args, std::span<const Tensor> out = {});
+  bool any() const { return !originals_.empty(); }   // else nothing is hidden (any more)
+  std::span<const op::Value> args() const { return args_; }
+  std::span<const Tensor> out() const { return out_; }
+  void append(Key& key) const;                       // how the replaced tensors show themselves
+  // What the caller gave for a tensor of args(); null if it is not a replacement.
+  TensorImpl* original(const TensorImpl* t) const;
+  void restore() const;                              // brings all that was replaced into plain order
+
+ private:
+  bool replace(std::span<const op::Value> args, std::span<const Tensor> out);
+  SmallVector<op::Value, 8> args_;
+  std::vector<Tensor> out_;
+  std::deque<std::vector<TensorImpl*>> lists_;
+  std::vector<std::pair<Tensor, TensorImpl*>> originals_;
+};
+
+// Could the results depend on how the inputs lie in memory, or be views of them? Then they have to be plain.
+bool needs_plain_inputs(const graph::Graph& g);
+
+// `t`, made by a program or library, shown with `strides`.
+Tensor shown(Tensor t, SymSpan strides);
+// Strides that the outputs of a graph show.
+std::vector<Dims> shown_strides(const graph::Graph& g);
+
+}  // namespace facula::run

@@ -1,0 +1,271 @@
+"""Hidden layouts: elements may lie in memory in another order than strides say, and nobody can tell."""
+
+import copy
+import pickle
+import threading
+from itertools import permutations
+
+import facula as F
+import facula._C as C
+import numpy as np
+import pytest
+from facula import nn
+
+from support.operators import arguments, bits, call, cases, to_numpy
+
+NHWC = (0, 2, 3, 1)
+ALL = cases()
+BY_NAME = {c.name: c for c in ALL}
+RANDOM_MEMORY = {"empty", "empty_like"}
+
+
+def images(*sizes, order=NHWC):
+    n = 1
+    for s in sizes:
+        n *= s
+    return C.in_physical_order(F.arange(n, dtype=F.float32).reshape(*sizes), order)
+
+
+def ranks_of(sample):
+    return {len(s) for a in sample.values() if a["kind"] != "literal" for s in a["sizes"] if len(s) > 1}
+
+
+def orders(rank):
+    """Every order of few dimensions; of many the ones that occur, and the reverse."""
+    everything = [p for p in permutations(range(rank)) if p != tuple(range(rank))]
+    if rank <= 3:
+        return everything
+    return [(0, *range(2, rank), 1), tuple(reversed(range(rank))), (1, 0, *range(2, rank))]
+
+
+@pytest.mark.parametrize("name", [c.name for c in ALL if c.samples and not c.random and c.base not in RANDOM_MEMORY])
+def test_operators_give_the_same_in_every_physical_order(name):
+    case = BY_NAME[name]
+    dtype = next(d for d in ("float32", "int64", "bool", *case.dtypes) if d in case.dtypes)
+    for number, sample in enumerate(case.samples):
+        for rank in ranks_of(sample):
+            for order in orders(rank):
+                layout = "hidden " + "".join(map(str, order))
+                plain, hidden = arguments(case, number, dtype), arguments(case, number, dtype, layout)
+                wanted, got = call(case, plain), call(case, hidden)
+                if case.writes:  # what it wrote
+                    wanted, got = wanted + tensors_of(plain), got + tensors_of(hidden)
+                for w, g in zip(wanted, got, strict=True):
+                    what = f"{name}, sample {number}, {layout}"
+                    assert w.shape == g.shape and w.dtype == g.dtype and w.stride() == g.stride(), what
+                    if case.kind in ("pointwise", "view") or not w.dtype.is_floating_point:
+                        assert bits(w) == bits(g), what
+                    else:
+                        scale = max(1.0, float(np.abs(to_numpy(w)).max())) if w.numel() else 1.0
+                        np.testing.assert_allclose(to_numpy(g), to_numpy(w), rtol=2e-5, atol=2e-6 * scale, err_msg=what)
+
+
+def tensors_of(args):
+    out = []
+    for a in args.values():
+        out += [a] if isinstance(a, F.Tensor) else [t for t in a if isinstance(t, F.Tensor)] if isinstance(a, list) else []
+    return out
+
+
+@pytest.mark.parametrize("name", [c.name for c in ALL if c.samples and c.in_place and not c.random and hasattr(F.Tensor, c.base + "_")])
+def test_in_place_forms_write_into_hidden_memory(name):
+    case = BY_NAME[name]
+    dtype = "float32" if "float32" in case.dtypes else case.dtypes[0]
+    for number, sample in enumerate(case.samples):
+        for rank in ranks_of(sample):
+            if "self" not in sample or len(sample["self"]["sizes"][0]) != rank:
+                continue
+            args = arguments(case, number, dtype), arguments(case, number, dtype, "hidden " + "".join(map(str, orders(rank)[0])))
+            plain, target = (a.pop("self") for a in args)
+            try:
+                wanted = getattr(plain, case.base + "_")(**args[0])
+            except RuntimeError:
+                continue  # results of another dtype or shape than self
+            alias = target.view(target.shape)
+            assert getattr(target, case.base + "_")(**args[1]) is target
+            assert bits(wanted) == bits(target) == bits(alias)
+            assert target._version == plain._version
+
+
+def test_strides_show_the_plain_order():
+    x = images(2, 3, 4, 5)
+    assert C.physical_order(x) == NHWC
+    assert x.stride() == (60, 20, 5, 1) and x.is_contiguous() and not x.is_contiguous(memory_format=F.channels_last)
+    assert x.contiguous() is x and C.physical_order(x) == NHWC
+
+
+def test_pointwise_results_lie_as_their_operands():
+    y = F.relu(images(2, 3, 4, 5) - 7) * 2
+    assert C.physical_order(y) == NHWC and y.is_contiguous()
+    assert y.tolist() == (F.relu(F.arange(120).reshape(2, 3, 4, 5).float() - 7) * 2).tolist()
+
+
+def test_memory_is_restored_once_and_shared_with_numpy():
+    x = images(2, 3, 4, 5)
+    before = C.layout_counts()["restored"]
+    a, address = x.numpy(), x.data_ptr()
+    assert (a == np.arange(120).reshape(2, 3, 4, 5)).all()
+    assert C.layout_counts()["restored"] == before + 1 and C.physical_order(x) is None
+    x[0, 1, 2, 3] = -1
+    assert a[0, 1, 2, 3] == -1
+    a[1, 2, 3, 4] = -2
+    F.conv2d(x, F.ones(1, 3, 1, 1))
+    assert x[1, 2, 3, 4].item() == -2 and x.data_ptr() == address
+    y = images(2, 3, 4, 5)
+    b = np.from_dlpack(y)
+    y.mul_(2)
+    assert (b == 2 * np.arange(120).reshape(2, 3, 4, 5)).all()
+
+
+def test_views_made_before_and_after_restoring_share_memory():
+    x = images(2, 3, 4, 5)
+    before = [x[0], x.permute(3, 1, 0, 2), x.view(2, 3, 20), x[:, 1:, ::2], x.flatten(), x.as_strided((4,), (7,), 3)]
+    x.neg_()
+    after = [x[0], x.permute(3, 1, 0, 2), x.view(2, 3, 20), x[:, 1:, ::2], x.flatten(), x.as_strided((4,), (7,), 3)]
+    plain = -np.arange(120.0).reshape(2, 3, 4, 5)
+    wanted = [plain[0], plain.transpose(3, 1, 0, 2), plain.reshape(2, 3, 20), plain[:, 1:, ::2], plain.ravel(), plain.ravel()[[3, 10, 17, 24]]]
+    for a, b, w in zip(before, after, wanted, strict=True):
+        assert (a + 0).tolist() == (b + 0).tolist() == w.tolist()
+    before[0].zero_()
+    before[4][1] = 5
+    assert x[0].tolist() == after[0].tolist() and x[0, 0, 0, 1].item() == 5 and x[0].sum().item() == 5
+
+
+def test_writes_through_views_reach_hidden_memory():
+    x = images(2, 3, 4, 5)
+    x[:, 1].fill_(-3)
+    x.permute(0, 2, 3, 1)[0, 0, 0].mul_(10)
+    assert C.physical_order(x) == NHWC
+    plain = np.arange(120.0).reshape(2, 3, 4, 5)
+    plain[:, 1] = -3
+    plain.transpose(0, 2, 3, 1)[0, 0, 0] *= 10
+    assert x.tolist() == plain.tolist()
+
+
+def test_operands_in_different_orders_meet():
+    x, y, z = images(2, 3, 4, 5), images(2, 3, 4, 5, order=(3, 2, 1, 0)), F.arange(120.0).reshape(2, 3, 4, 5)
+    assert (x + y + z).tolist() == (z * 3).tolist()
+    x += y
+    assert x.tolist() == (z * 2).tolist()
+    x.add_(x[:1])
+    assert x.tolist() == (z * 2 + (z * 2)[:1]).tolist()
+
+
+def test_out_and_copies():
+    x, z = images(2, 3, 4, 5), F.arange(120.0).reshape(2, 3, 4, 5)
+    F.add(z, 1, out=x)
+    assert x.tolist() == (z + 1).tolist()
+    small = images(1, 2, 2, 2)
+    F.add(z, 1, out=small)
+    assert small.shape == z.shape and small.tolist() == (z + 1).tolist()
+    y = images(2, 3, 4, 5)
+    for other in (y.clone(), copy.deepcopy(y), pickle.loads(pickle.dumps(y)), y.detach(), y.to(F.float64), F.tensor(y.tolist())):
+        assert other.tolist() == z.tolist() and other.is_contiguous()
+    w = F.zeros(2, 3, 4, 5)
+    w.data = images(2, 3, 4, 5)
+    w.add_(1)
+    assert w.tolist() == (z + 1).tolist()
+
+
+def test_bits_seen_as_another_dtype():
+    x = images(2, 3, 4, 5)
+    if hasattr(x, "view") and "view.dtype" in BY_NAME:
+        assert x.view(F.int32).tolist() == np.arange(120, dtype=np.float32).view(np.int32).reshape(2, 3, 4, 5).tolist()
+        assert x.tolist() == F.arange(120.0).reshape(2, 3, 4, 5).tolist()
+
+
+def test_versions_guard_hidden_values_that_were_saved():
+    x = images(2, 3, 4, 5).requires_grad_()
+    y = (x * 1).relu()
+    z = y * y
+    y.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.sum().backward()
+
+
+def test_gradients_of_views_of_hidden_memory():
+    x = F.randn(2, 3, 6, 6).requires_grad_()
+    w = F.randn(4, 3, 3, 3).requires_grad_()
+    y = F.conv2d(x, w, padding=1)
+    assert C.physical_order(y) == NHWC
+    (y[:, 1:3, ::2] * F.relu(y).flatten(1).sum(1).reshape(2, 1, 1, 1)).sum().backward()
+    got = x.grad.clone(), w.grad.clone()
+    x.grad = w.grad = None
+    y = F.conv2d(x.double(), w.double(), padding=1)  # float64: computed in the plain order
+    assert C.physical_order(y) is None
+    (y[:, 1:3, ::2] * F.relu(y).flatten(1).sum(1).reshape(2, 1, 1, 1)).sum().backward()
+    for g, t in zip(got, (x, w), strict=True):
+        np.testing.assert_allclose(g.numpy(), t.grad.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_threads_restore_and_read_at_the_same_time():
+    plain = F.arange(2 * 32 * 16 * 16).reshape(2, 32, 16, 16).float()
+    for _ in range(20):
+        x = C.in_physical_order(plain, NHWC)
+        wrong = []
+
+        def read(k, x=x, wrong=wrong):
+            got = [lambda: (x * 2).numpy(), lambda: x.numpy() * 2, lambda: x.flatten().numpy().reshape(x.shape) * 2][k % 3]()
+            if not (got == plain.numpy() * 2).all():
+                wrong.append(k)
+
+        threads = [threading.Thread(target=read, args=(k,)) for k in range(6)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert not wrong
+
+
+def test_explicit_channels_last_stays_visible():
+    x = F.randn(2, 3, 8, 8).contiguous(memory_format=F.channels_last)
+    y = F.max_pool2d(F.relu(F.conv2d(x, F.randn(4, 3, 3, 3))), 2)
+    assert y.is_contiguous(memory_format=F.channels_last) and C.physical_order(y) is None
+    x = x.contiguous()
+    y = F.max_pool2d(F.relu(F.conv2d(x, F.randn(4, 3, 3, 3))), 2)
+    assert y.is_contiguous() and C.physical_order(y) == NHWC
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
+                                      nn.Conv2d(16, 32, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU())
+        self.head = nn.Linear(32, 5)
+
+    def forward(self, x):
+        return self.head(self.features(x).mean((2, 3)))
+
+
+def train(dtype, steps):
+    F.manual_seed(0)
+    net = Net()
+    net.to(dtype)
+    optimizer = F.optim.AdamW(net.parameters(), lr=1e-2)
+    x = (F.arange(8 * 3 * 16 * 16) * 7919 % 1009).reshape(8, 3, 16, 16).to(dtype) / 500 - 1
+    t = F.arange(8) % 5
+    losses, counts = [], []
+    for _ in range(steps):
+        before = C.layout_counts()
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(x), t)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        after = C.layout_counts()
+        counts.append({k: after[k] - before[k] for k in after})
+    return losses, counts, net
+
+
+def test_a_network_learns_the_same_in_hidden_layouts():
+    hidden, counts, net = train(F.float32, 12)
+    plain, no_counts, _ = train(F.float64, 12)
+    assert counts[-1]["hidden"] > 5 and no_counts[-1] == {"hidden": 0, "restored": 0, "reordered": 0}
+    np.testing.assert_allclose(hidden, plain, rtol=2e-3)
+    assert train(F.float32, 12)[0] == hidden  # bit for bit
+    assert all(p.is_contiguous() and p.grad.is_contiguous() for p in net.parameters())
+
+
+def test_activations_are_never_restored_in_a_training_step():
+    _, counts, _ = train(F.float32, 3)
+    assert counts[-1]["restored"] == 0
