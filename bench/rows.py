@@ -14,6 +14,29 @@ def values(*shape):
     return ((torch.arange(count) * 7919 % 1009).float() / 250 - 2).reshape(*shape)
 """
 
+MLP = """
+torch.manual_seed(0)
+model = nn.Sequential(
+    nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+images, labels = values(64, 784), torch.arange(64) % 10
+
+def step():
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(images), labels)
+    loss.backward()
+    optimizer.step()
+    return loss
+"""
+
+INFERENCE = """
+model.eval()
+
+@torch.no_grad()
+def infer():
+    return model(images)
+"""
+
 CNN = """
 class Net(nn.Module):
     def __init__(self):
@@ -134,7 +157,11 @@ GROUPS = [
         Row("AdamW step, 10 M parameters", "optimizer.step()", ADAMW, check="parameters[0].sum()", reach=0.6),
     ]),
     Group("training", "Training", threads=2, unit="ms", reach=1.0, rows=[
+        Row("MLP step, batch 64", "step()", MLP, reach=0.7),
         Row("CNN step, batch 64", "step()", CNN),
+    ]),
+    Group("inference", "Inference", threads=2, unit="ms", reach=1.0, rows=[
+        Row("MLP, batch 64", "infer()", MLP + INFERENCE, reach=0.8),
     ]),
     Group("start", "Start of a process", threads=2, unit="s", rows=[
         Row("import", "", cold=True, imports=True, reach=0.15),
