@@ -14,7 +14,8 @@ import pickle
 import struct
 import zipfile
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from . import _C
@@ -130,8 +131,10 @@ class _Storage:
 def _write_record(archive: zipfile.ZipFile, path: str, data: Any) -> None:
     """Stored without compression, its data at a multiple of 64 bytes, as readers that map files want."""
     info = zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0))
-    start = archive.fp.tell() + 30 + len(path.encode())
-    padding = -(start + 4) % _ALIGN
+    start = archive.fp.tell() + 30 + len(path.encode()) + 4
+    if len(data) * 1.05 > zipfile.ZIP64_LIMIT:
+        start += 20  # the header then has a field for larger sizes
+    padding = -start % _ALIGN
     info.extra = struct.pack("<HH", 0x4246, padding) + b"Z" * padding
     archive.writestr(info, data)
 
@@ -167,10 +170,17 @@ def save(
         _write(obj, f, "archive")
         return
     path = os.fspath(f)
+    with replacing(path) as file:
+        _write(obj, file, os.path.splitext(os.path.basename(path))[0] or "archive")
+
+
+@contextmanager
+def replacing(path: str) -> Iterator[Any]:
+    """A file to write that takes the place of ``path`` once it is complete and on the disk."""
     beside = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.getpid()}.tmp")
     try:
         with open(beside, "wb") as file:
-            _write(obj, file, os.path.splitext(os.path.basename(path))[0] or "archive")
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
@@ -185,6 +195,10 @@ def save(
 
 class UnpicklingError(pickle.UnpicklingError, RuntimeError):
     """A file that is not what load() reads, or holds what it refuses."""
+
+
+# How a file of PyTorch before 1.6 begins: a pickle of a magic number.
+_LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 
 
 class _StorageType:
@@ -262,6 +276,30 @@ def add_safe_globals(safe_globals: list[Any]) -> None:
     _safe_globals.extend(safe_globals)
 
 
+def get_safe_globals() -> list[Any]:
+    """What add_safe_globals allowed."""
+    return list(_safe_globals)
+
+
+def clear_safe_globals() -> None:
+    """Takes back what add_safe_globals allowed."""
+    _safe_globals.clear()
+
+
+class safe_globals:
+    """add_safe_globals for a ``with`` block."""
+
+    def __init__(self, safe_globals: list[Any]) -> None:
+        self._added = safe_globals
+
+    def __enter__(self) -> None:
+        self._before = list(_safe_globals)
+        _safe_globals.extend(self._added)
+
+    def __exit__(self, *exc: object) -> None:
+        _safe_globals[:] = self._before
+
+
 class _Unpickler(pickle.Unpickler):
     def __init__(
         self, data: bytes, where: str, storage: Callable[[str, Any, int], Tensor], trusted: bool
@@ -315,14 +353,35 @@ def load(
     mmap: bool | None = None,
     **pickle_load_args: Any,
 ) -> Any:
-    """Reads what save() of facula or PyTorch wrote. ``weights_only=False`` also makes other objects: for
-    trusted files only.
+    """Reads what save() of facula or PyTorch wrote, from a path or a binary file.
+
+    ``weights_only=False`` also makes other objects, which can run code: for trusted files only. ``mmap=True``
+    leaves elements in the file until they are used; changes of tensors don't reach it.
+
+    >>> facula.save({"w": facula.ones(2)}, path := tempfile.mktemp())
+    >>> facula.load(path)
+    {'w': tensor([1., 1.])}
     """
     _check_location(map_location)
-    where = os.fspath(f) if isinstance(f, (str, os.PathLike)) else getattr(f, "name", "the file")
+    is_path = isinstance(f, (str, os.PathLike))
+    if not is_path and not (hasattr(f, "read") and hasattr(f, "seek")):
+        raise AttributeError(f"load: expected a path or a binary file that can seek, not {type(f).__name__}")
+    if mmap and not is_path:
+        raise ValueError("f must be a string filename in order to use mmap argument")
+    where = os.fspath(f) if is_path else getattr(f, "name", "the file")
     try:
-        with zipfile.ZipFile(f) as archive:
-            return _read(archive, str(where), not weights_only)
+        with open(f, "rb") if is_path else nullcontext(f) as file:
+            start = file.tell()
+            magic = file.read(len(_LEGACY))
+            file.seek(start)
+            if magic == _LEGACY or magic[:2] in (b"\x80\x02", b"\x80\x04"):
+                raise UnpicklingError(
+                    f"load: {where} is in a format from before PyTorch 1.6, or a plain pickle, which is "
+                    f"not read.\n"
+                    "  hint: load and save it once with PyTorch, or with pickle if you trust it"
+                )
+            with zipfile.ZipFile(file) as archive:
+                return _read(archive, str(where), not weights_only, file if mmap else None)
     except zipfile.BadZipFile as error:
         raise UnpicklingError(f"load: {where} is damaged, or no file of save(): {error}") from None
     except (EOFError, struct.error, KeyError, pickle.UnpicklingError, UnicodeDecodeError) as error:
@@ -331,7 +390,33 @@ def load(
         raise UnpicklingError(f"load: {where} is damaged: {type(error).__name__}: {error}") from error
 
 
-def _read(archive: zipfile.ZipFile, where: str, trusted: bool) -> Any:
+def _record(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytearray:
+    """A record's bytes, read once into their place; the archive checks their sum."""
+    if info.compress_type == zipfile.ZIP_STORED and info.file_size != info.compress_size:
+        raise zipfile.BadZipFile(f"sizes of {info.filename} disagree")
+    data = bytearray(info.file_size)
+    view, at = memoryview(data), 0
+    with archive.open(info) as file:
+        while part := file.read(1 << 24):
+            view[at : at + len(part)] = part
+            at += len(part)
+    if at != len(data):
+        raise EOFError(f"record {info.filename} ends early")
+    return data
+
+
+def _mapped_record(mapped: memoryview, info: zipfile.ZipInfo) -> memoryview | None:
+    """A record where it lies in the file; None if it is compressed or not aligned."""
+    at = info.header_offset
+    if info.compress_type != zipfile.ZIP_STORED or at + 30 > len(mapped):
+        return None
+    begin = at + 30 + sum(struct.unpack_from("<HH", mapped, at + 26))
+    if begin % 16 or begin + info.file_size > len(mapped):
+        return None
+    return mapped[begin : begin + info.file_size]
+
+
+def _read(archive: zipfile.ZipFile, where: str, trusted: bool, mapped_file: Any = None) -> Any:
     names = archive.namelist()
     pickled = next((n for n in names if n.endswith("/data.pkl") and n.count("/") == 1), None)
     if pickled is None:
@@ -342,18 +427,26 @@ def _read(archive: zipfile.ZipFile, where: str, trusted: bool) -> Any:
     if folder + "constants.pkl" in names:
         raise UnpicklingError(f"load: {where} is a TorchScript program, not saved tensors")
     storages: dict[str, Tensor] = {}
+    mapped = None
+    if mapped_file is not None:
+        from mmap import ACCESS_COPY, mmap
+
+        mapped = memoryview(mmap(mapped_file.fileno(), 0, access=ACCESS_COPY))  # changes stay in memory
 
     def storage(key: str, dtype: Any, numel: int) -> Tensor:
         if key not in storages:
             try:
-                data = bytearray(archive.read(f"{folder}data/{key}"))
+                info = archive.getinfo(f"{folder}data/{key}")
+                if info.file_size != numel * dtype.itemsize:
+                    raise UnpicklingError(
+                        f"load: {where} is damaged: record data/{key} has {info.file_size} bytes, "
+                        f"{numel * dtype.itemsize} are expected"
+                    )
+                data: Any = None if mapped is None else _mapped_record(mapped, info)
+                if data is None:
+                    data = _record(archive, info)
             except KeyError:
                 raise UnpicklingError(f"load: {where} is damaged: record data/{key} is missing") from None
-            if len(data) != numel * dtype.itemsize:
-                raise UnpicklingError(
-                    f"load: {where} is damaged: record data/{key} has {len(data)} bytes, "
-                    f"{numel * dtype.itemsize} are expected"
-                )
             storages[key] = from_elements(data, dtype, [numel])
         if storages[key].dtype != dtype:
             raise UnpicklingError(

@@ -2,11 +2,13 @@
 
 import collections
 import copy
+import fractions
 import io
 import os
 import pickle
 import shutil
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -312,3 +314,46 @@ def test_disk_space_is_that_of_the_elements(tmp_path):
     assert 4000 <= (tmp_path / "a.pt").stat().st_size < 6000
     shutil.copy(tmp_path / "a.pt", tmp_path / "b.pt")
     assert torch.load(tmp_path / "b.pt").shape == (1000,)
+
+
+def test_a_mapped_file_gives_tensors_whose_changes_stay_in_memory(tmp_path):
+    path = str(tmp_path / "x.pt")
+    torch.save({"a": torch.arange(5), "b": torch.ones(3)}, path)
+    mapped = torch.load(path, mmap=True)
+    assert mapped["a"].tolist() == [0, 1, 2, 3, 4]
+    mapped["a"].zero_()
+    os.unlink(path)
+    assert mapped["b"].tolist() == [1, 1, 1] and mapped["a"].tolist() == [0] * 5
+    with pytest.raises(ValueError, match="string filename"):
+        torch.load(io.BytesIO(), mmap=True)
+
+
+def test_formats_of_old_are_refused_with_a_way_out():
+    legacy = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03."
+    for data in (legacy, pickle.dumps({"a": 1})):
+        with pytest.raises(pickle.UnpicklingError, match="before PyTorch 1.6.*\n.*hint"):
+            torch.load(io.BytesIO(data))
+
+
+def test_loading_needs_memory_for_the_elements_once(tmp_path):
+    path = tmp_path / "x.pt"
+    torch.save(torch.zeros(32 * 2**20), path)  # 128 MB
+    program = (
+        "import facula, resource, sys\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024\n"
+        "facula.serialization, before = facula.serialization, peak()\n"
+        "x = facula.load(sys.argv[1]); print(peak() - before)"
+    )
+    used = int(subprocess.check_output([sys.executable, "-c", program, str(path)]))
+    assert used < 128 + 60
+
+
+def test_safe_globals_count_within_their_block():
+    file = io.BytesIO()
+    torch.save(fractions.Fraction(1, 3), file)
+    with torch.serialization.safe_globals([fractions.Fraction]):
+        file.seek(0)
+        assert torch.load(file) == fractions.Fraction(1, 3)
+    file.seek(0)
+    with pytest.raises(pickle.UnpicklingError, match="Fraction"):
+        torch.load(file)
