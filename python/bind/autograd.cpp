@@ -7,6 +7,7 @@
 #include "facula/autograd/accumulate.h"
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/forward.h"
+#include "facula/run/autocast.h"
 #include "function.h"
 #include "tensor.h"
 #include "types.h"
@@ -301,6 +302,28 @@ PyObject* set_grad_enabled(PyObject*, PyObject* on) {
   autograd::set_grad_enabled(PyObject_IsTrue(on) == 1);
   Py_RETURN_NONE;
 }
+PyObject* autocast_state(PyObject*, PyObject*) {
+  auto& s = run::autocast_state();
+  PyRef dtype(wrap(s.dtype));
+  return Py_BuildValue("(NON)", PyBool_FromLong(s.enabled), dtype.get(), PyBool_FromLong(s.cache));
+}
+PyObject* set_autocast(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    int enabled, cache;
+    PyObject* dtype;
+    run::AutocastState s;
+    if (!PyArg_ParseTuple(args, "pOp:set_autocast", &enabled, &dtype, &cache)) return nullptr;
+    type_check(to_dtype(dtype, s.dtype), "set_autocast") << "expected a dtype, not " << Py_TYPE(dtype)->tp_name;
+    s.enabled = enabled;
+    s.cache = cache;
+    run::set_autocast(s);
+    Py_RETURN_NONE;
+  });
+}
+template <void (*f)()> PyObject* calls(PyObject*, PyObject*) {
+  f();
+  Py_RETURN_NONE;
+}
 PyObject* is_inference_mode_enabled(PyObject*, PyObject*) { return PyBool_FromLong(autograd::inference_enabled()); }
 PyObject* is_anomaly_enabled(PyObject*, PyObject*) { return PyBool_FromLong(autograd::anomaly_enabled()); }
 PyObject* is_anomaly_check_nan_enabled(PyObject*, PyObject*) { return PyBool_FromLong(autograd::anomaly_checks_nan()); }
@@ -424,6 +447,11 @@ PyMethodDef functions[] = {
     {"is_grad_enabled", is_grad_enabled, METH_NOARGS, "Are operations recorded on this thread?"},
     {"set_grad_enabled", set_grad_enabled, METH_O, "Switches recording on this thread."},
     {"is_inference_mode_enabled", is_inference_mode_enabled, METH_NOARGS, "Is this thread in inference mode?"},
+    {"autocast_state", autocast_state, METH_NOARGS, "(enabled, dtype, cache) of autocast on this thread."},
+    {"set_autocast", set_autocast, METH_VARARGS, "set_autocast(enabled, dtype, cache), on this thread."},
+    {"enter_autocast", calls<run::enter_autocast_region>, METH_NOARGS, "A region of autocast begins."},
+    {"exit_autocast", calls<run::exit_autocast_region>, METH_NOARGS, "A region of autocast ends; the outermost forgets the casts that it kept."},
+    {"clear_autocast_cache", calls<run::clear_autocast_cache>, METH_NOARGS, "Forgets the casts of parameters that are kept."},
     {"is_anomaly_enabled", is_anomaly_enabled, METH_NOARGS, "Is anomaly detection on?"},
     {"is_anomaly_check_nan_enabled", is_anomaly_check_nan_enabled, METH_NOARGS, "Does anomaly detection look for NaN?"},
     {"set_anomaly", set_anomaly, METH_VARARGS, "set_anomaly(enabled, check_nan=True)"},

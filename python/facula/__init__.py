@@ -81,9 +81,21 @@ for _name, _d in vars(_C).items():
 
 __all__ = [_name for _name in globals() if not _name.startswith("_") and _name != "annotations"]
 
-_SUBMODULES = frozenset(["autograd", "func", "nn", "optim", "serialization", "utils"])
+_SUBMODULES = frozenset(["amp", "autograd", "cpu", "func", "nn", "optim", "serialization", "utils"])
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])
-_ELSEWHERE = {"save": "serialization", "load": "serialization"}
+_AMP = [
+    "autocast",
+    "clear_autocast_cache",
+    "get_autocast_cpu_dtype",
+    "get_autocast_dtype",
+    "is_autocast_cache_enabled",
+    "is_autocast_cpu_enabled",
+    "is_autocast_enabled",
+    "set_autocast_cache_enabled",
+    "set_autocast_dtype",
+    "set_autocast_enabled",
+]
+_ELSEWHERE = {"save": "serialization", "load": "serialization", **dict.fromkeys(_AMP, "amp")}
 
 
 def __getattr__(name: str) -> object:

@@ -113,7 +113,9 @@ def test_operands_of_any_strides_give_the_same():
 def test_any_number_of_batch_dimensions_broadcasts(rank):
     rng = np.random.default_rng(0)
     batch = (2, 1, 3)[: rank - 2]
-    q, k, v = (facula.tensor(rng.standard_normal((*b, n, 4))) for b, n in (((batch), 5), (batch, 6), (batch[1:], 6)))
+    q, k, v = (
+        facula.tensor(rng.standard_normal((*b, n, 4))) for b, n in (((batch), 5), (batch, 6), (batch[1:], 6))
+    )
     y = F.scaled_dot_product_attention(q, k, v)
     p = facula.softmax(q @ k.transpose(-1, -2) / 2, -1)
     np.testing.assert_allclose(np.asarray(y), np.asarray(p @ v), atol=1e-14)
@@ -140,7 +142,9 @@ def test_dropout_drops_the_share_it_was_told_and_the_same_in_backward():
     v = facula.eye(160).expand(1, 2, 160, 160).contiguous().requires_grad_()
     k = facula.zeros(1, 2, 160, 8)
     facula.manual_seed(3)
-    kept = F.scaled_dot_product_attention(q, k, v, dropout_p=0.25) * 160  # the dropped probabilities themselves
+    kept = (
+        F.scaled_dot_product_attention(q, k, v, dropout_p=0.25) * 160
+    )  # the dropped probabilities themselves
     values = set(np.round(np.asarray(kept.detach().double()).ravel(), 4).tolist())
     assert values == {0.0, round(4 / 3, 4)}
     assert abs((kept == 0).float().mean().item() - 0.25) < 0.01
@@ -209,4 +213,6 @@ def test_errors_name_what_was_given():
     with pytest.raises(RuntimeError, match="broadcast"):
         F.scaled_dot_product_attention(q, q, q, facula.ones(4, 4))
     with pytest.raises(RuntimeError, match="multiple"):
-        F.scaled_dot_product_attention(facula.ones(1, 3, 2, 4), *[facula.ones(1, 2, 2, 4)] * 2, enable_gqa=True)
+        F.scaled_dot_product_attention(
+            facula.ones(1, 3, 2, 4), *[facula.ones(1, 2, 2, 4)] * 2, enable_gqa=True
+        )

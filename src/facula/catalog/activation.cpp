@@ -89,6 +89,7 @@ FACULA_FAMILY(activation) {
       .samples(unary_samples(-4, 4));
   define("prelu(Tensor self, Tensor weight) -> Tensor")
       .doc("x where positive, else weight * x, with one weight or one for each channel (dimension 1).  He et al., 2015.")
+      .autocast(Autocast::lower)
       .dtypes(d::floating)
       .bind(function | method | nn_functional)
       .no_in_place()

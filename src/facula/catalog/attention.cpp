@@ -194,6 +194,7 @@ FACULA_FAMILY(attention) {
       .doc("softmax(query @ key^T * scale + attn_mask) @ value over [..., heads, positions, width], in tiles; scale defaults to 1 / sqrt(width). A boolean "
            "mask says which keys take part; is_causal hides those after the query; enable_gqa shares each head of keys among several of queries. "
            "Dao et al., 2022.")
+      .autocast(Autocast::lower)
       .bind(nn_functional)
       .no_in_place()
       .random()

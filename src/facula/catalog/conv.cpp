@@ -191,6 +191,7 @@ Sample conv_sample(std::vector<int64_t> input, std::vector<int64_t> weight, bool
 FACULA_FAMILY(conv) {
   define("conv2d(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] dilation=1, int groups=1) -> Tensor")
       .doc("Cross-correlation of input [N, C, H, W] with weight [out, C / groups, kH, kW], plus bias [out].")
+      .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .dtypes(d::numeric)
       .no_in_place()
@@ -277,6 +278,7 @@ FACULA_FAMILY(conv) {
       .samples({"grad[1, 2, 3, 3], input[1, 2, 4, 4], weight_size=[2, 2, 2, 2], stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1"});
   define("conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, str padding='valid', int[2] dilation=1, int groups=1) -> Tensor")
       .doc("conv2d with padding 'valid' (none) or 'same' (the result has the input's size; stride 1).")
+      .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .no_in_place()
       .unfused([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride, std::string_view padding, SymSpan dilation, int64_t groups) {
@@ -304,6 +306,7 @@ FACULA_FAMILY(conv) {
                 "input[2, 2, 5, 4], weight[3, 2, 3, 2], padding='valid'"});
   define("conv1d(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] dilation=1, int groups=1) -> Tensor")
       .doc("Cross-correlation of input [N, C, L] with weight [out, C / groups, k], plus bias [out].")
+      .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .no_in_place()
       .unfused([](const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride, SymSpan padding, SymSpan dilation, int64_t groups) {
@@ -317,6 +320,7 @@ FACULA_FAMILY(conv) {
                 "input[3, 9], weight[4, 3, 3]"});
   define("conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, str padding='valid', int[1] dilation=1, int groups=1) -> Tensor")
       .doc("conv1d with padding 'valid' (none) or 'same' (the result has the input's size; stride 1).")
+      .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .no_in_place()
       .unfused([](const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride, std::string_view padding, SymSpan dilation, int64_t groups) {

@@ -204,66 +204,78 @@ FACULA_FAMILY(fft) {
 
   define("fft_fft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
       .doc("Discrete Fourier transform along `dim`, cropped or padded to n.").bind(fft).no_in_place()
+      .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
         return complex_transform("fft_fft", self, along("fft_fft", self, n, dim), norm, true);
       })
       .samples({"self[5]", "self[3, 8], n=6, dim=0", "self[3, 4], norm='ortho'", "self[17, 97]"});
   define("fft_ifft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
       .doc("Inverse discrete Fourier transform along `dim`.").bind(fft).no_in_place()
+      .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
         return complex_transform("fft_ifft", self, along("fft_ifft", self, n, dim), norm, false);
       })
       .samples({"self[5]", "self[3, 8], n=6, dim=0", "self[3, 4], norm='forward'"});
   define("fft_rfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
       .doc("The n / 2 + 1 distinct frequencies of a real signal along `dim`.").bind(fft).no_in_place()
+      .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
         return to_half("fft_rfft", self, along("fft_rfft", self, n, dim), norm);
       })
       .samples({"self[8]", "self[3, 7], n=9", "self[4, 3], dim=0, norm='ortho'", "self[17, 97]"});
   define("fft_irfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
       .doc("The real signal of n points (default 2 (m - 1)) with these m frequencies along `dim`.").bind(fft).no_in_place()
+      .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
         return from_half("fft_irfft", self, along("fft_irfft", self, n, dim, true), norm);
       })
       .samples({"self[5]", "self[3, 5], n=7", "self[3, 5], n=2, norm='ortho'"});
   define("fft_fftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
       .doc("Discrete Fourier transform over several dimensions.").bind(fft).no_in_place()
+      .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return complex_transform("fft_fftn", self, plan("fft_fftn", self, s, dim, false), norm, true);
       })
       .samples({"self[2, 3, 4]", "self[2, 3, 4], dim=[0, 2]", "self[2, 3, 4], s=[2, 5]"});
   define("fft_ifftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
       .doc("Inverse discrete Fourier transform over several dimensions.").bind(fft).no_in_place()
+      .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return complex_transform("fft_ifftn", self, plan("fft_ifftn", self, s, dim, false), norm, false);
       })
       .samples({"self[2, 3, 4]", "self[2, 3, 4], s=[2, 2]"});
   define("fft_rfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
       .doc("Transform of a real signal over several dimensions; the last one keeps its distinct frequencies.").bind(fft).no_in_place()
+      .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return to_half("fft_rfftn", self, plan("fft_rfftn", self, s, dim, false), norm);
       })
       .samples({"self[2, 3, 4]", "self[2, 3, 4], dim=[0, 1]"});
   define("fft_irfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
       .doc("The real signal of which rfftn gives these frequencies.").bind(fft).no_in_place()
+      .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return from_half("fft_irfftn", self, plan("fft_irfftn", self, s, dim, true), norm);
       })
       .samples({"self[2, 3, 3]", "self[2, 3, 3], s=[3, 5]"});
   define("fft_fft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
       .doc("fftn over two dimensions, by default the last ones.").bind(fft).no_in_place()
+      .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) { return fft_fftn(self, s, dim.is_none() ? last_two() : dim, norm); })
       .samples({"self[2, 4, 5]"});
   define("fft_ifft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
       .doc("ifftn over two dimensions, by default the last ones.").bind(fft).no_in_place()
+      .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) { return fft_ifftn(self, s, dim.is_none() ? last_two() : dim, norm); })
       .samples({"self[2, 4, 5], norm='ortho'"});
   define("fft_rfft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
       .doc("rfftn over two dimensions, by default the last ones.").bind(fft).no_in_place()
+      .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) { return fft_rfftn(self, s, dim.is_none() ? last_two() : dim, norm); })
       .samples({"self[2, 4, 5]"});
   define("fft_irfft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
       .doc("irfftn over two dimensions, by default the last ones.").bind(fft).no_in_place()
+      .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) { return fft_irfftn(self, s, dim.is_none() ? last_two() : dim, norm); })
       .samples({"self[2, 4, 3]"});
   define("fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor").doc("Frequency 0 moved to the middle.").bind(fft).no_in_place()

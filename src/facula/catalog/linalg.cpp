@@ -177,6 +177,7 @@ FACULA_FAMILY(linalg) {
       .samples(op::samples({{{{"A", definite({4, 4})}, {"B", op::tensor({4, 2})}}}, {{{"A", definite({2, 3, 3})}, {"B", op::tensor({2, 3, 3})}}}}));
   define("linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor")
       .doc("X of A X = B (of X A = B if not `left`); B holds vectors or matrices, batches broadcast.")
+      .autocast(Autocast::fp32)
       .bind(linalg).no_in_place()
       .unfused([](const Tensor& A, const Tensor& B, bool left) {
         check_square("linalg_solve", "A", A);
@@ -192,6 +193,7 @@ FACULA_FAMILY(linalg) {
       .samples(op::samples({{{{"A", definite({4, 4})}, {"B", op::tensor({4, 2})}}}, {{{"A", definite({2, 3, 3})}, {"B", op::tensor({3, 2})}}}, {{{"A", definite({4, 4})}, {"B", op::tensor({4})}}}}));
   define("linalg_inv(Tensor A) -> Tensor")
       .doc("The inverse of each square matrix.")
+      .autocast(Autocast::fp32)
       .bind(linalg).dtypes(kExact).no_in_place()
       .shape(square_sizes())
       .library("linalg_inv")
@@ -202,6 +204,7 @@ FACULA_FAMILY(linalg) {
       })
       .samples(square_samples());
   define("inverse(Tensor self) -> Tensor").doc("The inverse of each square matrix.").no_in_place()
+      .autocast(Autocast::fp32)
       .unfused([](const Tensor& self) { return linalg_inv(self); })
       .samples({"self+[3, 3]", "self+[2, 4, 4]"});
   define("_linalg_cofactor(Tensor A) -> Tensor")
@@ -274,6 +277,7 @@ FACULA_FAMILY(linalg) {
       .samples({"A+[1, 1]"});  // as for cholesky
   define("linalg_cholesky(Tensor A, *, bool upper=False) -> Tensor")
       .doc("L with A = L L^H (or U with A = U^H U) of each Hermitian positive-definite matrix.")
+      .autocast(Autocast::fp32)
       .bind(linalg).no_in_place()
       .unfused([](const Tensor& A, bool upper) {
         check_square("linalg_cholesky", "A", A);
@@ -282,6 +286,7 @@ FACULA_FAMILY(linalg) {
       })
       .samples({"A+[1, 1]"});  // as for cholesky
   define("cholesky(Tensor self, bool upper=False) -> Tensor").doc("linalg.cholesky.").no_in_place()
+      .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, bool upper) { return linalg_cholesky(self, upper); })
       .samples({"self+[1, 1]"});  // larger ones: not symmetric when one element moves
   define("_linalg_triangular(Tensor A, Tensor B, bool upper, bool unit=False) -> Tensor")

@@ -73,6 +73,7 @@ FACULA_FAMILY(loss) {
 
   define("nll_loss(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean', SymInt ignore_index=-100) -> Tensor")
       .doc("-self[n, target[n]], averaged over the targets that are not ignored, by class weight.")
+      .autocast(Autocast::fp32)
       .bind(function)
       .dtypes(d::floating)
       .no_in_place()
@@ -97,6 +98,7 @@ FACULA_FAMILY(loss) {
                 "self[4, 3, 2], target<3>[4, 2], ignore_index=1, reduction='none'", "self[3], target<3>[]"});
   define("cross_entropy(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean', SymInt ignore_index=-100, float label_smoothing=0.0) -> Tensor")
       .doc("Negative log-likelihood of softmax(self) for class indices or class probabilities `target`; the class axis is 0 for [C], else 1.")
+      .autocast(Autocast::fp32)
       .bind(function)
       .dtypes(d::floating)
       .no_in_place()
@@ -152,6 +154,7 @@ FACULA_FAMILY(loss) {
                 "self[4, 3], target[4, 3](0, 1)", "self[33, 65], target<65>[33], reduction='sum'"});
   define("mse_loss(Tensor self, Tensor target, str reduction='mean') -> Tensor")
       .doc("Squared error.")
+      .autocast(Autocast::fp32)
       .bind(function).dtypes(d::floating).no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction) {
         Tensor e = sub(self, target);
@@ -160,6 +163,7 @@ FACULA_FAMILY(loss) {
       .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='none'"});
   define("l1_loss(Tensor self, Tensor target, str reduction='mean') -> Tensor")
       .doc("Absolute error.")
+      .autocast(Autocast::fp32)
       .bind(function).dtypes(d::floating).no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction) {
         return reduced_loss("l1_loss", abs(sub(self, target)), reduction);
@@ -167,6 +171,7 @@ FACULA_FAMILY(loss) {
       .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='sum'"});
   define("binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean', Tensor? pos_weight=None) -> Tensor")
       .doc("Binary cross-entropy of sigmoid(self), computed stably.")
+      .autocast(Autocast::fp32)
       .bind(function).dtypes(d::floating).no_in_place()
       .composite([](const Tensor& x, const Tensor& target, std::optional<Tensor> weight, std::string_view reduction, std::optional<Tensor> pos_weight) {
         check_same_size("binary_cross_entropy_with_logits", x, target);
@@ -186,6 +191,7 @@ FACULA_FAMILY(loss) {
                 "self[3, 2], target[3, 2](0, 1), weight[2], pos_weight[2](0.1, 2), reduction='none'"});
   define("smooth_l1_loss(Tensor self, Tensor target, str reduction='mean', float beta=1.0) -> Tensor")
       .doc("Half the squared error over beta where the error is below beta, else the absolute error less beta / 2.  Girshick, 2015.")
+      .autocast(Autocast::fp32)
       .bind(function).dtypes(d::floating).no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction, double beta) {
         runtime_check(beta >= 0, "smooth_l1_loss") << "smooth_l1_loss does not support negative values for beta, got " << beta;
@@ -196,6 +202,7 @@ FACULA_FAMILY(loss) {
       .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='none', beta=0.3", "self[4], target[4], beta=0.0"});
   define("huber_loss(Tensor self, Tensor target, str reduction='mean', float delta=1.0) -> Tensor")
       .doc("Half the squared error where the error is at most delta, else delta * (|error| - delta / 2).  Huber, 1964.")
+      .autocast(Autocast::fp32)
       .bind(function).dtypes(d::floating).no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction, double delta) {
         runtime_check(delta > 0, "huber_loss") << "huber_loss does not support non-positive values for delta, got " << delta;
@@ -205,6 +212,7 @@ FACULA_FAMILY(loss) {
       .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='none', delta=0.3"});
   define("kl_div(Tensor self, Tensor target, str reduction='mean', *, bool log_target=False) -> Tensor")
       .doc("target * (log(target) - self): the divergence of log-probabilities `self` from `target`, which log_target says to be logarithms too.")
+      .autocast(Autocast::fp32)
       .bind(function).dtypes(d::floating).no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction, bool log_target) {
         Tensor loss = log_target ? mul(exp(target), sub(target, self))
@@ -214,6 +222,7 @@ FACULA_FAMILY(loss) {
       .samples({"self[3, 2](-3, -0.1), target[3, 2](0.1, 1)", "self[3, 2](-3, -0.1), target[3, 2](-3, -0.1), reduction='sum', log_target=True"});
   define("binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean') -> Tensor")
       .doc("-(target * log(self) + (1 - target) * log(1 - self)), with logarithms of at least -100.")
+      .autocast(Autocast::fp32)
       .bind(function).dtypes(d::floating).no_in_place()
       .composite([](const Tensor& x, const Tensor& target, std::optional<Tensor> weight, std::string_view reduction) {
         check_same_size("binary_cross_entropy", x, target);

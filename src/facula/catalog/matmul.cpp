@@ -254,6 +254,7 @@ Tensor einsum_of(std::string_view equation, const std::vector<Tensor>& operands)
 FACULA_FAMILY(matmul) {
   define("mm(Tensor self, Tensor mat2) -> Tensor")
       .doc("Product of two matrices, [n, k] x [k, m] -> [n, m].")
+      .autocast(Autocast::lower)
       .dtypes(d::numeric)
       .no_in_place()
       .shape([](const Call& c) { return matrix_product(c, "self", "mat2"); })
@@ -268,6 +269,7 @@ FACULA_FAMILY(matmul) {
                             product_sample("self", {4, 0}, "mat2", {0, 3})}));
   define("bmm(Tensor self, Tensor mat2) -> Tensor")
       .doc("Products of matrices pair by pair, [b, n, k] x [b, k, m] -> [b, n, m].")
+      .autocast(Autocast::lower)
       .dtypes(d::numeric)
       .no_in_place()
       .shape([](const Call& c) { return batch_product(c, "self", "mat2"); })
@@ -326,6 +328,7 @@ FACULA_FAMILY(matmul) {
       .samples(op::samples({product_sample("self", {11}, "tensor", {11})}));
   define("mv(Tensor self, Tensor vec) -> Tensor")
       .doc("Matrix times vector, [n, k] x [k] -> [n].")
+      .autocast(Autocast::as_is)
       .no_in_place()
       .unfused([](const Tensor& self, const Tensor& vec) {
         check_rank("mv", "self", self, 2, "a matrix");
@@ -346,6 +349,7 @@ FACULA_FAMILY(matmul) {
       .samples({"self[3], vec2[4]", "self[0], vec2[4]"});
   define("matmul(Tensor self, Tensor other) -> Tensor")
       .doc("Product of vectors, matrices, or batches of matrices whose batch dimensions broadcast.")
+      .autocast(Autocast::lower)
       .no_in_place()
       .unfused([](const Tensor& self, const Tensor& other) {
         int a = self.dim(), b = other.dim();
@@ -369,6 +373,7 @@ FACULA_FAMILY(matmul) {
                 "self[0, 3], other[3, 4]", "self[2, 0], other[0, 4]", "self[33, 65], other[65, 17]"});
   define("addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .doc("beta * self + alpha * (mat1 @ mat2); self broadcasts; beta = 0 ignores it.")
+      .autocast(Autocast::lower)
       .dtypes(d::numeric)
       .no_in_place()
       .shape([](const Call& c) {
@@ -384,6 +389,7 @@ FACULA_FAMILY(matmul) {
       .samples({"self[4], mat1[3, 2], mat2[2, 4], beta=0.5, alpha=2", "self[3, 4], mat1[3, 2], mat2[2, 4]"});
   define("baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .doc("beta * self + alpha * bmm(batch1, batch2); self broadcasts; beta = 0 ignores it.")
+      .autocast(Autocast::lower)
       .dtypes(d::numeric)
       .no_in_place()
       .shape([](const Call& c) {
@@ -401,6 +407,7 @@ FACULA_FAMILY(matmul) {
                 "self[5, 3, 4], batch1[5, 3, 2], batch2[5, 2, 4]"});
   define("addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .doc("beta * self + alpha * (mat @ vec); beta = 0 ignores self.")
+      .autocast(Autocast::as_is)
       .no_in_place()
       .unfused([](const Tensor& self, const Tensor& mat, const Tensor& vec, const Scalar& beta, const Scalar& alpha) {
         check_rank("addmv", "mat", mat, 2, "a matrix");
@@ -411,6 +418,7 @@ FACULA_FAMILY(matmul) {
       .samples({"self[3], mat[3, 4], vec[4], beta=2"});
   define("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor")
       .doc("input [*, in] times the transpose of weight [out, in], plus bias [out].")
+      .autocast(Autocast::lower)
       .bind(nn_functional)
       .dtypes(d::numeric)
       .no_in_place()

@@ -127,6 +127,7 @@ FACULA_FAMILY(reduce) {
       .samples(reduction_samples());
   define("prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .doc("Product over `dim` (all dimensions if None). Integers and bool give int64.")
+      .autocast(Autocast::fp32)
       .no_in_place()
       .result(accumulated)
       .shape(reduced())

@@ -39,6 +39,7 @@ void check_triangle(const Call& c) { runtime_check(c.rank("self") >= 2, c.name()
 FACULA_FAMILY(shape) {
   define("cat(Tensor[] tensors, int dim=0) -> Tensor")
       .doc("Tensors joined along `dim`.")
+      .autocast(Autocast::promote)
       .alias("concat").alias("concatenate")
       .bind(function).no_in_place()
       .result([](const Call& c) {
@@ -78,6 +79,7 @@ FACULA_FAMILY(shape) {
                 "tensors{[2, 3], [0], [1, 3]}", "tensors{[5]}", "tensors{[17, 33], [17, 65]}, dim=1"});
   define("stack(Tensor[] tensors, int dim=0) -> Tensor")
       .doc("Tensors of one shape joined along a new dimension.")
+      .autocast(Autocast::promote)
       .bind(function).no_in_place()
       .unfused([](const std::vector<Tensor>& tensors, int64_t dim) {
         runtime_check(!tensors.empty(), "stack") << "expects a non-empty list of tensors";

@@ -85,6 +85,9 @@ enum class Form : uint8_t { functional, in_place, out };
 Results call(const Operator& op, std::span<const Value> args, Form form = Form::functional,
              std::span<const Tensor> out = {});
 
+// The call itself, past the mode of its thread; calls that it makes are seen by the mode again.
+Results perform(const Operator& op, std::span<const Value> args, Form form, std::span<const Tensor> out);
+
 // A mode may take calls on its thread (tracing). Modes nest; the innermost sees the call first and runs with itself
 // switched off.
 class Mode {

@@ -36,6 +36,7 @@ Definer& Definer::result(DTypeRule rule) {
   op_->dtype_rule = std::move(rule);
   return *this;
 }
+Definer& Definer::autocast(Autocast a) { op_->autocast = a; return *this; }
 Definer& Definer::random() { op_->random = true; return *this; }
 Definer& Definer::in_place() { op_->wants_in_place = true; return *this; }
 Definer& Definer::no_in_place() { op_->wants_in_place = false; return *this; }

@@ -27,6 +27,14 @@ enum class Promote : uint8_t {
   none,          // operands keep their dtypes (bodies cast)
 };
 enum class ResultType : uint8_t { same, boolean, real, int64, custom };
+// What autocast makes of an operator's floating operands (run/autocast.h); float64 is left alone.
+enum class Autocast : uint8_t {
+  inherit,  // nothing; calls that an unfused composite makes are looked at one by one
+  lower,    // float32 becomes the lower dtype: products, convolutions
+  fp32,     // 16-bit floats become float32: losses, decompositions, transforms
+  promote,  // 16-bit floats become float32 if another operand is float32
+  as_is,    // nothing, and neither in what it calls
+};
 
 // What a gradient formula sees. Reading a tensor through [] or result() means it is saved; sizes and dtypes are free.
 class Vjp {
@@ -66,6 +74,7 @@ class Operator {
   Promote promote = Promote::same;
   ResultType result_type = ResultType::same;
   DTypeRule dtype_rule;                    // ResultType::custom
+  Autocast autocast = Autocast::inherit;
   ShapeRule shape_rule;                    // loop, library, data-dependent (upper bound)
   std::vector<std::string> format_of;      // loop, library: results are channels_last if one of these arguments is
   ChannelsLast channels_last = ChannelsLast::no;
@@ -110,6 +119,7 @@ class Definer {
   Definer& promote(Promote p);
   Definer& result(ResultType t);
   Definer& result(DTypeRule rule);
+  Definer& autocast(Autocast a);
   Definer& random();
   Definer& in_place();
   Definer& no_in_place();

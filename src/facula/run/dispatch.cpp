@@ -341,8 +341,12 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
 namespace facula::op {
 
 Results call(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
-  using namespace facula::run;
   if (auto* mode = Mode::current()) return mode->take(o, args, form, out);
+  return perform(o, args, form, out);
+}
+
+Results perform(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
+  using namespace facula::run;
   internal_check(args.size() == o.schema.parameters.size()) << o.schema.full_name() << ": " << args.size() << " arguments";
   bool recording = autograd::needs_record(args);
   if (o.kind == OpKind::view) return run_view(o, args, recording);
