@@ -29,44 +29,28 @@ for line in (Path(__file__).parent.parent / "golden" / "operators.jsonl").read_t
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 NUMPY = {
-    "sub": "subtract", "mul": "multiply", "div": "true_divide", "neg": "negative", "pow": "power", "
-    ""asin": "arcsin", "acos": "arccos",
-    "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh", "atan2": "arctan2", "
-    ""eq": "equal", "ne": "not_equal",
-    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "bitwise_left_shift": "
-    ""left_shift",
-    "bitwise_right_shift": "right_shift", "amax": "max", "amin": "min", "t": "transpose", "erf": lambda "
-    "self: _erf(self),
-    "erfc": lambda self: _erfc(self), "sigmoid": lambda self: 1 / (1 + np.exp(-self)), "rsqrt": lambda "
-    "self: 1 / np.sqrt(self),
-    "reciprocal": lambda self: 1 / self, "relu": lambda self: np.maximum(self, 0), "rsub": lambda self, "
-    "other: other - self,
-    "round": lambda self: np.round(self), "add": lambda self, other: self + other, "lerp": lambda self, "
-    "end, weight: self + weight * (end - self),
-    "clone": lambda self: self, "silu": lambda self: self / (1 + np.exp(-self)), "where": lambda "
-    "condition, self, other: np.where(condition, self, other),
-    "gather": lambda self, dim, index: np.take_along_axis(self, index, dim), "index_select": lambda "
-    "self, dim, index: np.take(self, index, dim),
+    "sub": "subtract", "mul": "multiply", "div": "true_divide", "neg": "negative", "pow": "power", "asin": "arcsin", "acos": "arccos",
+    "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh", "atan2": "arctan2", "eq": "equal", "ne": "not_equal",
+    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "bitwise_left_shift": "left_shift",
+    "bitwise_right_shift": "right_shift", "amax": "max", "amin": "min", "t": "transpose", "erf": lambda self: _erf(self),
+    "erfc": lambda self: _erfc(self), "sigmoid": lambda self: 1 / (1 + np.exp(-self)), "rsqrt": lambda self: 1 / np.sqrt(self),
+    "reciprocal": lambda self: 1 / self, "relu": lambda self: np.maximum(self, 0), "rsub": lambda self, other: other - self,
+    "round": lambda self: np.round(self), "add": lambda self, other: self + other, "lerp": lambda self, end, weight: self + weight * (end - self),
+    "clone": lambda self: self, "silu": lambda self: self / (1 + np.exp(-self)), "where": lambda condition, self, other: np.where(condition, self, other),
+    "gather": lambda self, dim, index: np.take_along_axis(self, index, dim), "index_select": lambda self, dim, index: np.take(self, index, dim),
     "cat": lambda tensors, dim=0: np.concatenate([t for t in tensors if t.shape != (0,)], dim),
-    "stack": lambda tensors, dim=0: np.stack(tensors, dim), "flip": lambda self, dims: np.flip(self, "
-    "tuple(dims)),
-    "mm": lambda self, mat2: self @ mat2, "bmm": lambda self, mat2: self @ mat2, "matmul": lambda self, "
-    "other: self @ other,
-    "nonzero": lambda self: np.argwhere(self), "softmax": lambda self, dim: np.exp(self) / "
-    "np.exp(self).sum(dim, keepdims=True),
-    "cumsum": lambda self, dim: np.cumsum(self, dim) if self.ndim else self, "cumprod": lambda self, "
-    "dim: np.cumprod(self, dim) if self.ndim else self,
-    "sort": lambda self, dim=-1, descending=False, stable=False: np.sort(self, dim)[(slice(None),) * "
-    "(dim % self.ndim) + (slice(None, None, -1 if descending else 1),)] if self.ndim else self,
+    "stack": lambda tensors, dim=0: np.stack(tensors, dim), "flip": lambda self, dims: np.flip(self, tuple(dims)),
+    "mm": lambda self, mat2: self @ mat2, "bmm": lambda self, mat2: self @ mat2, "matmul": lambda self, other: self @ other,
+    "nonzero": lambda self: np.argwhere(self), "softmax": lambda self, dim: np.exp(self) / np.exp(self).sum(dim, keepdims=True),
+    "cumsum": lambda self, dim: np.cumsum(self, dim) if self.ndim else self, "cumprod": lambda self, dim: np.cumprod(self, dim) if self.ndim else self,
+    "sort": lambda self, dim=-1, descending=False, stable=False: np.sort(self, dim)[(slice(None),) * (dim % self.ndim) + (slice(None, None, -1 if descending else 1),)] if self.ndim else self,
     "fft_fft": lambda self, n=None, dim=-1, norm=None: np.fft.fft(self, n, dim, norm),
     "fft_ifft": lambda self, n=None, dim=-1, norm=None: np.fft.ifft(self, n, dim, norm),
     "fft_rfft": lambda self, n=None, dim=-1, norm=None: np.fft.rfft(self, n, dim, norm),
 }
 ELEMENTWISE = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "abs", "sign",
-               "square", "floor", "ceil", "trunc", "round", "isnan", "isinf", "isfinite", "maximum", "
-               ""minimum", "copysign", "remainder",
-               "fmod", "logical_and", "logical_or", "logical_xor", "logical_not", "bitwise_and", "
-               ""bitwise_or", "bitwise_xor", "floor_divide"}
+               "square", "floor", "ceil", "trunc", "round", "isnan", "isinf", "isfinite", "maximum", "minimum", "copysign", "remainder",
+               "fmod", "logical_and", "logical_or", "logical_xor", "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor", "floor_divide"}
 
 # Outputs that nothing pins: uninitialised memory.
 UNDEFINED = {"empty", "empty_like"}
@@ -212,9 +196,7 @@ def coarser(a, b):
 
 @names(lambda c: c.samples and not c.random and not c.writes and c.base not in UNDEFINED and c.base not in ("as_strided", "view", "view_as"))
 def test_values_in_every_layout(name):
-    """Strides are nobody's business but the kernel's: the same numbers in any memory give the same
-    results.
-    """
+    """Strides are nobody's business but the kernel's: the same numbers in any memory give the same results."""
     case = BY_NAME[name]
     for number, sample in enumerate(case.samples):
         if not any(a["kind"] != "literal" for a in sample.values()):
@@ -309,9 +291,7 @@ def differentiable(c):
 
 @names(differentiable)
 def test_gradient_agrees_with_finite_differences(name):
-    """<gradient, direction> against the central difference along that direction, in float64 and
-    complex128.
-    """
+    """<gradient, direction> against the central difference along that direction, in float64 and complex128."""
     case = BY_NAME[name]
     for number, sample in enumerate(case.samples):
         if largest(sample) > SMALL or sample.get("dtype", {}).get("literal") in ("float16", "int32"):  # rounding is no slope
@@ -441,20 +421,13 @@ def test_bits_do_not_depend_on_the_number_of_threads(name):
 
 
 LARGE = {
-    "sum": lambda x: x.sum(), "sum_rows": lambda x: x.sum(1), "sum_columns": lambda x: x.sum(0), "
-    ""mean": lambda x: x.mean(), "prod": lambda x: x.prod(0),
-    "max": lambda x: x.max(), "argmax": lambda x: x.argmax(), "var": lambda x: x.var(), "norm": lambda "
-    "x: x.norm(), "cumsum": lambda x: x.cumsum(0),
-    "cumsum_long": lambda x: x.view(-1).cumsum(0), "softmax": lambda x: x.softmax(1), "logsumexp": "
-    "lambda x: x.logsumexp(0),
-    "layer_norm": lambda x: F.nn.functional.layer_norm(x, (x.shape[1],)), "exp": lambda x: x.exp(), "
-    ""transposed": lambda x: (x.t() * 2).contiguous(),
-    "index_add": lambda x: F.zeros(7, x.shape[1]).index_add(0, F.arange(x.shape[0]) % 7, x), "dropout": "
-    "lambda x: F.nn.functional.dropout(x, 0.5),
-    "scatter_add": lambda x: F.zeros(x.shape[0], 5).scatter_add(1, F.arange(x.numel()).view(x.shape) % "
-    "5, x), "randn": lambda x: F.randn(x.shape),
-    "cross_entropy": lambda x: F.nn.functional.cross_entropy(x, F.arange(x.shape[0]) % x.shape[1]), "
-    ""sort": lambda x: x.sort(1)[0],
+    "sum": lambda x: x.sum(), "sum_rows": lambda x: x.sum(1), "sum_columns": lambda x: x.sum(0), "mean": lambda x: x.mean(), "prod": lambda x: x.prod(0),
+    "max": lambda x: x.max(), "argmax": lambda x: x.argmax(), "var": lambda x: x.var(), "norm": lambda x: x.norm(), "cumsum": lambda x: x.cumsum(0),
+    "cumsum_long": lambda x: x.view(-1).cumsum(0), "softmax": lambda x: x.softmax(1), "logsumexp": lambda x: x.logsumexp(0),
+    "layer_norm": lambda x: F.nn.functional.layer_norm(x, (x.shape[1],)), "exp": lambda x: x.exp(), "transposed": lambda x: (x.t() * 2).contiguous(),
+    "index_add": lambda x: F.zeros(7, x.shape[1]).index_add(0, F.arange(x.shape[0]) % 7, x), "dropout": lambda x: F.nn.functional.dropout(x, 0.5),
+    "scatter_add": lambda x: F.zeros(x.shape[0], 5).scatter_add(1, F.arange(x.numel()).view(x.shape) % 5, x), "randn": lambda x: F.randn(x.shape),
+    "cross_entropy": lambda x: F.nn.functional.cross_entropy(x, F.arange(x.shape[0]) % x.shape[1]), "sort": lambda x: x.sort(1)[0],
 }
 
 
