@@ -4,6 +4,7 @@
 #include "facula/base/parallel.h"
 #include "facula/base/settings.h"
 #include "facula/codegen/kernel.h"
+#include "facula/tensor/print.h"
 #include "facula/tensor/storage.h"
 #include "python.h"
 
@@ -31,6 +32,26 @@ PyObject* memory(PyObject*, PyObject*) {
 PyObject* reset_peak(PyObject*, PyObject*) {
   reset_peak_memory();
   Py_RETURN_NONE;
+}
+
+PyObject* get_print_options(PyObject*, PyObject*) {
+  auto& o = print_options();
+  PyRef scientific(o.scientific ? PyBool_FromLong(*o.scientific) : Py_NewRef(Py_None));
+  return Py_BuildValue("{s:i,s:L,s:L,s:L,s:O}", "precision", o.precision, "threshold", (long long)o.threshold, "edgeitems", (long long)o.edge_items,
+                       "linewidth", (long long)o.line_width, "sci_mode", scientific.get());
+}
+PyObject* set_print_options(PyObject*, PyObject* args) {
+  long long precision, threshold, edge, line;
+  PyObject* scientific;
+  if (!PyArg_ParseTuple(args, "LLLLO", &precision, &threshold, &edge, &line, &scientific)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    value_check(precision >= 0 && precision <= 300 && threshold >= 0 && edge >= 0 && line >= 0, "set_printoptions")
+        << "precision (up to 300), threshold, edgeitems and linewidth must not be negative, got " << precision << ", " << threshold << ", " << edge
+        << " and " << line;
+    print_options() = {int(precision), threshold, edge, line, std::nullopt};
+    if (scientific != Py_None) print_options().scientific = PyObject_IsTrue(scientific) == 1;
+    Py_RETURN_NONE;
+  });
 }
 
 PyObject* to_python(const std::string& v) { return unicode(v); }
@@ -93,6 +114,8 @@ PyMethodDef functions[] = {
     {"set_num_threads", set_threads, METH_O, "Sets the threads of an operator."},
     {"memory_stats", memory, METH_NOARGS, "Bytes held by tensors now and at the peak, and allocations so far."},
     {"reset_peak_memory", reset_peak, METH_NOARGS, "Starts a new peak."},
+    {"get_print_options", get_print_options, METH_NOARGS, "How tensors are shown."},
+    {"set_print_options", set_print_options, METH_VARARGS, "set_print_options(precision, threshold, edgeitems, linewidth, sci_mode)"},
     {"settings", get_settings, METH_NOARGS, "Every setting: name, environment variable, type, value, documentation."},
     {"set_setting", set_setting, METH_VARARGS, "set_setting(name, value), for this process."},
     {nullptr, nullptr, 0, nullptr}};

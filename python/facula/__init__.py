@@ -79,23 +79,39 @@ for _name, _d in vars(_C).items():
     if type(_d) is dtype:
         globals()[_name] = _d
 
+e, pi, inf, nan = 2.718281828459045, 3.141592653589793, float("inf"), float("nan")
+newaxis = None
+
 __all__ = [_name for _name in globals() if not _name.startswith("_") and _name != "annotations"]
 
-_SUBMODULES = frozenset(["amp", "autograd", "cpu", "func", "nn", "optim", "serialization", "utils"])
+_SUBMODULES = frozenset(
+    """
+    amp autograd backends cpu cuda distributed func jit multiprocessing nn optim safetensors serialization
+    testing types utils
+    """.split()
+)
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])
-_AMP = [
-    "autocast",
-    "clear_autocast_cache",
-    "get_autocast_cpu_dtype",
-    "get_autocast_dtype",
-    "is_autocast_cache_enabled",
-    "is_autocast_cpu_enabled",
-    "is_autocast_enabled",
-    "set_autocast_cache_enabled",
-    "set_autocast_dtype",
-    "set_autocast_enabled",
-]
-_ELSEWHERE = {"save": "serialization", "load": "serialization", **dict.fromkeys(_AMP, "amp")}
+# Names that follow at their first use, by the module that has them.
+_ELSEWHERE = {
+    _name: _module
+    for _module, _names in {
+        "serialization": "save load",
+        "amp": """
+            autocast clear_autocast_cache get_autocast_cpu_dtype get_autocast_dtype is_autocast_cache_enabled
+            is_autocast_cpu_enabled is_autocast_enabled set_autocast_cache_enabled set_autocast_dtype
+            set_autocast_enabled
+        """,
+        "_more": """
+            _assert diag diff multinomial nansum normal ravel repeat_interleave scalar_tensor set_printoptions
+            take_along_dim tensor_split tile trace unique unique_consecutive
+        """,
+        "_legacy": """
+            BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor
+            LongTensor ShortTensor
+        """,
+    }.items()
+    for _name in _names.split()
+}
 
 
 def __getattr__(name: str) -> object:

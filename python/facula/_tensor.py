@@ -142,13 +142,66 @@ def register_post_accumulate_grad_hook(self: Tensor, hook: Callable) -> Any:
     return _C.add_accumulated_hook(self, hook)
 
 
-def _from_functions(name: str) -> Callable:
+def _from_functions(name: str, module: str = "_functions") -> Callable:
     def f(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        from . import _functions
+        from importlib import import_module
 
-        return getattr(_functions, name)(self, *args, **kwargs)
+        return getattr(import_module("facula." + module), name)(self, *args, **kwargs)
 
     return f
+
+
+def _in_place(name: str) -> Callable:
+    """The in-place form of a method whose result has the tensor's own shape."""
+    method = getattr(Tensor, name)
+
+    def f(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return self.copy_(method(self, *args, **kwargs))
+
+    return f
+
+
+def scatter_(
+    self: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
+) -> Tensor:
+    """Writes ``src`` at ``index`` along ``dim`` in place; ``reduce="add"`` adds it."""
+    given = value if src is None else src
+    if reduce is None:
+        return self.copy_(self.scatter(dim, index, given))
+    if reduce != "add":
+        raise NotImplementedError(f"scatter_: reduce='{reduce}' is not supported; 'add' is")
+    full = given if isinstance(given, Tensor) else _f.full(list(index.shape), given, dtype=self.dtype)
+    return self.copy_(self.scatter_add(dim, index, full))
+
+
+def random_(self: Tensor, low: int = 0, high: int | None = None, *, generator: Any = None) -> Tensor:
+    """Fills with random integers: random_(), random_(high), random_(low, high)."""
+    if high is None and low:
+        low, high = 0, low
+    if high is None:
+        if self.is_floating_point():
+            high = 2 ** {_C.float16: 11, _C.bfloat16: 8, _C.float32: 24}.get(self.dtype, 53) + 1
+        else:
+            high = 2 if self.dtype == _C.bool else _C.iinfo_of(self.dtype)["max"]
+    return self.copy_(_f.randint(low, high, list(self.shape), generator=generator))
+
+
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Fills with random waiting times of rate ``lambd``."""
+    if lambd <= 0:
+        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
+    return self.copy_(-_f.rand(list(self.shape), dtype=_C.float64, generator=generator).neg().log1p() / lambd)
+
+
+def new(self: Tensor, *args: Any) -> Tensor:
+    """A tensor of the same dtype: of sizes, of the elements of a sequence, or empty."""
+    from . import _legacy
+
+    return _legacy.maker_of(self.dtype)(*args)
+
+
+def cuda(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    raise AssertionError("Facula not compiled with CUDA enabled")
 
 
 def is_shared(self: Tensor) -> bool:
@@ -188,9 +241,22 @@ for _g in (
     share_memory_,
     __contains__,
     __reversed__,
+    scatter_,
+    random_,
+    exponential_,
+    new,
+    cuda,
 ):
     _add(_g.__name__, _g)
 for _n in ("zeros", "ones", "empty"):
     _add("new_" + _n, _like(getattr(_f, _n)))
 for _n in ("isclose", "allclose", "equal", "is_nonzero"):
     _add(_n, _from_functions(_n))
+for _n in (
+    "tile", "repeat_interleave", "unique", "unique_consecutive", "multinomial", "take_along_dim",
+    "tensor_split", "diff", "diag", "trace", "ravel", "nansum",
+):  # fmt: skip
+    _add(_n, _from_functions(_n, "_more"))
+for _n in ("scatter_add", "index_add", "tril", "triu", "cumsum", "cumprod"):
+    if hasattr(Tensor, _n):
+        _add(_n + "_", _in_place(_n))

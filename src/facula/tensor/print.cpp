@@ -1,20 +1,25 @@
-// Text of tensors as PyTorch prints them: four digits, columns aligned, only the edges above 1000 elements.
+// Text of tensors as PyTorch prints them: columns aligned, only the edges of large ones.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <vector>
 
+#include "facula/tensor/print.h"
 #include "facula/tensor/tensor.h"
 
 namespace facula {
 
+PrintOptions& print_options() {
+  static PrintOptions options;
+  return options;
+}
+
 namespace {
 
-constexpr int kDigits = 4, kThreshold = 1000, kEdge = 3, kLine = 80;
-
 std::string digits(double v, char kind, int precision) {
-  char text[400];  // the largest double has 309 digits
-  std::snprintf(text, sizeof text, kind == 'e' ? "%.*e" : "%.*f", precision, v);
+  const char* format = kind == 'e' ? "%.*e" : "%.*f";
+  std::string text(size_t(std::snprintf(nullptr, 0, format, precision, v)), '\0');
+  std::snprintf(text.data(), text.size() + 1, format, precision, v);
   return text;
 }
 
@@ -37,7 +42,7 @@ class Style {
       high = std::max(high, std::fabs(x));
       whole_ &= x == std::ceil(x);
     }
-    scientific_ = high / low > 1000 || high > 1e8 || low < 1e-4;
+    scientific_ = print_options().scientific.value_or(high / low > 1000 || high > 1e8 || low < 1e-4);
     for (double x : numbers) width_ = std::max(width_, text(Scalar(x)).size());
   }
   size_t width() const { return width_; }
@@ -51,8 +56,8 @@ class Style {
     double x = v.to_double();
     if (std::isnan(x)) return "nan";
     if (std::isinf(x)) return x > 0 ? "inf" : "-inf";
-    if (scientific_) return digits(x, 'e', kDigits);
-    return whole_ ? digits(x, 'f', 0) + "." : digits(x, 'f', kDigits);
+    if (scientific_) return digits(x, 'e', print_options().precision);
+    return whole_ ? digits(x, 'f', 0) + "." : digits(x, 'f', print_options().precision);
   }
 
  private:
@@ -65,7 +70,7 @@ class Printer {
  public:
   explicit Printer(const Tensor& t)
       : sizes_(t.int_sizes()), strides_(t.int_strides()), dtype_(t.dtype()), data_(static_cast<const char*>(t.data_ptr())),
-        summarise_(t.numel().concrete() > kThreshold), complex_(is_complex(dtype_)), first_({}, dtype_), second_({}, dtype_) {
+        summarise_(t.numel().concrete() > print_options().threshold), complex_(is_complex(dtype_)), first_({}, dtype_), second_({}, dtype_) {
     std::vector<Scalar> values;
     collect(0, 0, values);
     if (!complex_) {
@@ -85,12 +90,12 @@ class Printer {
  private:
   // Calls f(index) on the shown indices of a dimension, f(-1) for the gap.
   template <class F> void shown(size_t d, F&& f) const {
-    int64_t n = sizes_[d];
-    bool gap = summarise_ && n > 2 * kEdge;
-    for (int64_t i = 0; i < (gap ? kEdge : n); ++i) f(i);
+    int64_t n = sizes_[d], edge = print_options().edge_items;
+    bool gap = summarise_ && n > 2 * edge;
+    for (int64_t i = 0; i < (gap ? edge : n); ++i) f(i);
     if (!gap) return;
     f(-1);
-    for (int64_t i = n - kEdge; i < n; ++i) f(i);
+    for (int64_t i = n - edge; i < n; ++i) f(i);
   }
   Scalar load(int64_t at) const { return Scalar::load(dtype_, data_ + at * itemsize(dtype_)); }
   void collect(size_t d, int64_t at, std::vector<Scalar>& to) const {
@@ -107,7 +112,8 @@ class Printer {
   std::string dimension(size_t d, int64_t at, size_t indent) const {
     bool innermost = d + 1 == sizes_.size();
     size_t width = first_.width() + 2 + (complex_ ? second_.width() + 1 : 0);
-    size_t per_line = indent < kLine ? std::max<size_t>(1, (kLine - indent) / width) : 1, count = 0;
+    const size_t line = size_t(print_options().line_width);
+    size_t per_line = indent < line ? std::max<size_t>(1, (line - indent) / width) : 1, count = 0;
     std::string out = "[", margin(indent + 1, ' '), gap = "," + std::string(sizes_.size() - d - 1, '\n') + margin;
     shown(d, [&](int64_t i) {
       if (count && innermost) out += count % per_line ? ", " : ",\n" + margin;
@@ -156,7 +162,7 @@ std::string to_string(const Tensor& t, std::string_view suffix) {
 
   size_t line = out.size() - (out.rfind('\n') + 1) + 2;  // PyTorch counts two more; npos + 1 is 0
   for (auto& note : notes) {
-    bool fits = line + note.size() + 2 <= kLine;
+    bool fits = line + note.size() + 2 <= size_t(print_options().line_width);
     out += fits ? ", " : ",\n" + std::string(indent, ' ');
     out += note;
     line = (fits ? line + 2 : indent) + note.size();

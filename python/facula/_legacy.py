@@ -1,0 +1,57 @@
+"""torch.FloatTensor and its like: makers of tensors of one dtype, and what isinstance asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _C
+
+Tensor = _C.Tensor
+
+
+class _Maker(type):
+    dtype: Any
+
+    def __call__(cls, *args: Any) -> Tensor:
+        if not args:
+            return _C.functions.empty([0], dtype=cls.dtype)
+        if all(isinstance(a, int) and not isinstance(a, bool) for a in args):
+            return _C.functions.empty(list(args), dtype=cls.dtype)
+        if len(args) == 1 and isinstance(args[0], _C.Size):
+            return _C.functions.empty(list(args[0]), dtype=cls.dtype)
+        if len(args) != 1:
+            raise TypeError(
+                f"{cls.__name__}() takes sizes, a sequence or a tensor, got {len(args)} arguments"
+            )
+        if isinstance(args[0], Tensor):
+            if args[0].dtype != cls.dtype:
+                raise TypeError(f"expected {cls.dtype} (got {args[0].dtype}); convert it with .to()")
+            return args[0].detach()
+        return _C.tensor(args[0], dtype=cls.dtype)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, Tensor) and instance.dtype == cls.dtype
+
+
+_KINDS = {
+    "FloatTensor": _C.float32,
+    "DoubleTensor": _C.float64,
+    "HalfTensor": _C.float16,
+    "BFloat16Tensor": _C.bfloat16,
+    "LongTensor": _C.int64,
+    "IntTensor": _C.int32,
+    "ShortTensor": _C.int16,
+    "CharTensor": _C.int8,
+    "ByteTensor": _C.uint8,
+    "BoolTensor": _C.bool,
+}
+for _name, _dtype in _KINDS.items():
+    globals()[_name] = _Maker(_name, (), {"dtype": _dtype, "__module__": "facula"})
+
+
+def maker_of(dtype: Any) -> Any:
+    """The maker of tensors of a dtype."""
+    for name, d in _KINDS.items():
+        if d == dtype:
+            return globals()[name]
+    raise TypeError(f"new: {dtype} has no maker; use facula.tensor or facula.empty with dtype=")

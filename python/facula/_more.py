@@ -1,0 +1,368 @@
+"""Functions made of operators, under PyTorch's names: repetition, unique elements, random picks; how
+tensors print.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from . import _C
+
+Tensor = _C.Tensor
+_f = _C.functions
+
+# ---- printing
+
+_PROFILES = {
+    "default": (4, 1000, 3, 80),
+    "short": (2, 1000, 2, 80),
+    "full": (4, 2**62, 3, 80),
+}
+
+
+def set_printoptions(
+    precision: int | None = None,
+    threshold: float | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: str | None = None,
+    sci_mode: bool | None = None,
+) -> None:
+    """How tensors are shown: digits, elements before only edges are, elements of an edge, columns of a line.
+
+    ``profile`` "default", "short" or "full" sets all at once; ``sci_mode`` forces or forbids exponents.
+
+    >>> facula.set_printoptions(precision=2)
+    >>> facula.tensor([1.12345])
+    tensor([1.12])
+    >>> facula.set_printoptions(profile="default")
+    """
+    now = _C.get_print_options()
+    values = [now["precision"], now["threshold"], now["edgeitems"], now["linewidth"]]
+    if profile is not None:
+        if profile not in _PROFILES:
+            raise ValueError(f"set_printoptions: profile must be one of {list(_PROFILES)}, not {profile!r}")
+        values = list(_PROFILES[profile])
+    for k, given in enumerate((precision, threshold, edgeitems, linewidth)):
+        if given is not None:
+            values[k] = 2**62 if given == math.inf else int(given)
+    _C.set_print_options(*values, sci_mode)
+
+
+# ---- repetition
+
+
+def tile(input: Tensor, *dims: Any) -> Tensor:
+    """``input`` repeated along each dimension; missing counts are 1.
+
+    >>> facula.tile(facula.tensor([1, 2]), (2,))
+    tensor([1, 2, 1, 2])
+    """
+    counts = list(dims[0]) if len(dims) == 1 and not isinstance(dims[0], int) else list(dims)
+    return input.repeat([1] * (input.dim() - len(counts)) + counts)
+
+
+def repeat_interleave(
+    input: Tensor,
+    repeats: Tensor | int | None = None,
+    dim: int | None = None,
+    *,
+    output_size: int | None = None,
+) -> Tensor:
+    """Each slice along ``dim`` (each element without) ``repeats`` times, one after the other.
+
+    ``repeat_interleave(repeats)`` gives the index of the slice that each place repeats.
+
+    >>> facula.repeat_interleave(facula.tensor([1, 2, 3]), facula.tensor([1, 0, 2]))
+    tensor([1, 3, 3])
+    """
+    if repeats is None:
+        counts = input
+        if counts.dim() != 1 or counts.dtype not in (_C.int64, _C.int32):
+            raise RuntimeError("repeat_interleave only accept 1D vector as repeat, of int32 or int64")
+        return _places(counts)
+    if dim is None:
+        input, dim = input.reshape(-1), 0
+    n = input.shape[dim]
+    if isinstance(repeats, int):
+        if repeats < 0:
+            raise RuntimeError("Repeats must be non-negative")
+        at = _f.arange(n).unsqueeze(1).expand(n, repeats).reshape(-1)
+    else:
+        if repeats.dim() > 1 or repeats.dtype not in (_C.int64, _C.int32):
+            raise RuntimeError("repeats must be 0-dim or 1-dim tensor of int32 or int64")
+        counts = repeats.reshape(-1)
+        if counts.shape[0] == 1:
+            counts = counts.expand(n)
+        if counts.shape[0] != n:
+            raise RuntimeError(
+                f"repeats must have the same size as input along dim, but got repeats.size(0) = "
+                f"{counts.shape[0]} "
+                f"and input.size({dim}) = {n}"
+            )
+        at = _places(counts)
+    return _f.index_select(input, dim, at)
+
+
+def _places(counts: Tensor) -> Tensor:
+    """k repeated counts[k] times, for all k."""
+    if bool((counts < 0).any()):
+        raise RuntimeError("repeats can not be negative")
+    ends = counts.long().cumsum(0)
+    total = int(ends[-1]) if len(ends) else 0
+    # A place is the number of ends at or before it.
+    marks = _f.zeros([total + 1], dtype=_C.int64).scatter_add(0, ends, _f.ones_like(ends))
+    return marks.cumsum(0)[:total]
+
+
+# ---- unique elements
+
+
+def _runs(first: Tensor, inverse: bool, counts: bool, order: Tensor | None, shape: Any) -> tuple[Any, Any]:
+    """Of a sequence whose runs begin where ``first`` is true: the run of each place, and the runs'
+    lengths.
+    """
+    run = first.long().cumsum(0) - 1
+    lengths = None
+    if counts:
+        starts = first.nonzero().reshape(-1)
+        ends = _f.cat([starts[1:], _C.tensor([first.shape[0]])]) if len(starts) else starts
+        lengths = ends - starts
+    if not inverse:
+        return None, lengths
+    if order is not None:  # back to where the elements came from
+        run = _f.zeros_like(run).scatter(0, order, run)
+    return run.view(shape), lengths
+
+
+def _begins(rows: Tensor) -> Tensor:
+    """Where a row differs from the one before it."""
+    n = rows.shape[0]
+    if n == 0:
+        return _f.zeros([0], dtype=_C.bool)
+    changed = rows[1:] != rows[:-1]
+    if changed.dim() > 1:
+        changed = changed.reshape([n - 1, -1]).any(1)
+    return _f.cat([_f.ones([1], dtype=_C.bool), changed])
+
+
+def _answer(values: Tensor, inverse: Any, counts: Any) -> Any:
+    extra = [x for x in (inverse, counts) if x is not None]
+    return (values, *extra) if extra else values
+
+
+def unique_consecutive(
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """The first of every run of equal elements, or of equal slices along ``dim``.
+
+    >>> facula.unique_consecutive(facula.tensor([1, 1, 2, 2, 1]), return_counts=True)
+    (tensor([1, 2, 1]), tensor([2, 2, 1]))
+    """
+    with _C.GradMode(False):
+        rows = input.reshape(-1) if dim is None else input.movedim(dim, 0)
+        first = _begins(rows)
+        shape = input.shape if dim is None else [rows.shape[0]]
+        inverse, counts = _runs(first, return_inverse, return_counts, None, shape)
+        values = rows[first]
+    return _answer(values if dim is None else values.movedim(0, dim), inverse, counts)
+
+
+def unique(
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The different elements in ascending order, or the different slices along ``dim``.
+
+    >>> facula.unique(facula.tensor([3, 1, 3]), return_inverse=True)
+    (tensor([1, 3]), tensor([1, 0, 1]))
+    """
+    with _C.GradMode(False):
+        if dim is None:
+            rows, order = input.reshape(-1).sort(stable=True)
+        else:
+            rows = input.movedim(dim, 0)
+            flat = rows.reshape([rows.shape[0], -1])
+            order = _f.arange(rows.shape[0])
+            for k in range(
+                flat.shape[1] - 1, -1, -1
+            ):  # the last column first: a stable sort keeps what is below
+                order = order[flat[order, k].sort(stable=True)[1]]
+            rows = rows[order]
+        first = _begins(rows)
+        shape = input.shape if dim is None else [rows.shape[0]]
+        inverse, counts = _runs(first, return_inverse, return_counts, order, shape)
+        values = rows[first]
+    return _answer(values if dim is None else values.movedim(0, dim), inverse, counts)
+
+
+# ---- random picks
+
+
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None, out: Any = None
+) -> Tensor:
+    """Indices picked in proportion to the weights ``[n]`` or ``[rows, n]``.
+
+    >>> facula.multinomial(facula.tensor([0.0, 3.0, 0.0]), 2, replacement=True)
+    tensor([1, 1])
+    """
+    if input.dim() not in (1, 2):
+        raise RuntimeError("prob_dist must be 1 or 2 dim")
+    if not input.is_floating_point():
+        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {input.dtype}")
+    if num_samples <= 0:
+        raise RuntimeError("cannot sample n_sample <= 0 samples")
+    n = input.shape[-1]
+    if not replacement and num_samples > n:
+        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+    with _C.GradMode(False):
+        weights = input.double()
+        if not bool((weights.isfinite() & (weights >= 0)).all()):
+            raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+        if bool((weights.sum(-1) <= 0).any()):
+            raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+        rows = [*input.shape[:-1]]
+        if replacement:
+            sums = weights.cumsum(-1)
+            u = _f.rand([*rows, num_samples], dtype=_C.float64, generator=generator) * sums[..., -1:]
+            picked = (sums.unsqueeze(-2) <= u.unsqueeze(-1)).sum(-1).clamp(max=n - 1)
+        else:
+            # The earliest of arrivals at these rates come as picks do (Efraimidis and Spirakis, 2006).
+            u = _f.rand([*rows, n], dtype=_C.float64, generator=generator)
+            picked = (-(1 - u).log() / weights).argsort(-1)[..., :num_samples]
+    return picked if out is None else out.copy_(picked)
+
+
+# ---- others
+
+
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """``input`` at ``indices`` along ``dim``, other dimensions broadcast; of the flat input without.
+
+    >>> facula.take_along_dim(facula.tensor([[10, 30, 20]]), facula.tensor([[2]]), dim=1)
+    tensor([[20]])
+    """
+    if dim is None:
+        return input.reshape(-1).gather(0, indices.reshape(-1))
+    if input.dim() != indices.dim():
+        raise RuntimeError(
+            f"torch.take_along_dim(): input and indices should have the same number of dimensions, but got "
+            f"{input.dim()} dimensions for input, and {indices.dim()} dimensions for indices"
+        )
+    from ._functions import broadcast_shapes
+
+    d = dim % input.dim()
+    common = list(
+        broadcast_shapes(*([1 if k == d else n for k, n in enumerate(t.shape)] for t in (input, indices)))
+    )
+    sizes = [[t.shape[d] if k == d else n for k, n in enumerate(common)] for t in (input, indices)]
+    return input.expand(sizes[0]).gather(d, indices.expand(sizes[1]))
+
+
+def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of parts along ``dim``: of nearly equal size, or cut at the given places.
+
+    >>> [len(t) for t in facula.tensor_split(facula.arange(7), 3)]
+    [3, 2, 2]
+    """
+    n = input.shape[dim]
+    at = indices_or_sections.tolist() if isinstance(indices_or_sections, Tensor) else indices_or_sections
+    if isinstance(at, int):
+        if at <= 0:
+            raise RuntimeError(f"number of sections must be larger than 0, got {at}")
+        cuts = [k * (n // at) + min(k, n % at) for k in range(at + 1)]
+    else:
+        cuts = [0, *(max(0, min(n, i + n if i < 0 else i)) for i in at), n]
+    return tuple(input.narrow(dim, a, max(0, b - a)) for a, b in zip(cuts, cuts[1:]))
+
+
+def diff(
+    input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None
+) -> Tensor:
+    """Differences of neighbours along ``dim``, ``n`` times.
+
+    >>> facula.diff(facula.tensor([1, 3, 2]))
+    tensor([ 2, -1])
+    """
+    if input.dim() == 0:
+        raise RuntimeError("diff expects input to be at least one-dimensional")
+    parts = [t for t in (prepend, input, append) if t is not None]
+    x = _f.cat(parts, dim) if len(parts) > 1 else input
+    for _ in range(min(n, x.shape[dim])):
+        m = x.shape[dim]
+        a, b = x.narrow(dim, 0, m - 1), x.narrow(dim, 1, m - 1)
+        x = a.logical_xor(b) if x.dtype == _C.bool else b - a
+    return x
+
+
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The matrix with these elements on a diagonal, or a matrix's diagonal.
+
+    >>> facula.diag(facula.tensor([1, 2]))
+    tensor([[1, 0],
+            [0, 2]])
+    """
+    if input.dim() == 2:
+        return input.diagonal(diagonal).clone()
+    if input.dim() != 1:
+        raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.dim()}D")
+    n = input.shape[0] + abs(diagonal)
+    at = _f.arange(input.shape[0])
+    place = (at + max(-diagonal, 0)) * n + at + max(diagonal, 0)
+    return _f.zeros([n * n], dtype=input.dtype).scatter(0, place, input).view(n, n)
+
+
+def trace(input: Tensor) -> Tensor:
+    """The sum of a matrix's diagonal."""
+    if input.dim() != 2:
+        raise RuntimeError("trace: expected a matrix")
+    return input.diagonal().sum()
+
+
+def ravel(input: Tensor) -> Tensor:
+    """All elements as one vector; a view where possible."""
+    return input.reshape(-1)
+
+
+def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The sum of the elements that are not NaN."""
+    kept = input.masked_fill(input.isnan(), 0) if input.is_floating_point() else input
+    return kept.sum(dtype=dtype) if dim is None else kept.sum(dim, keepdim, dtype=dtype)
+
+
+def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A 0-d tensor of a number, in the default dtype."""
+    return _C.tensor(
+        s,
+        dtype=_C.get_default_dtype() if dtype is None else dtype,
+        device=device,
+        requires_grad=requires_grad,
+    )
+
+
+def normal(
+    mean: Any, std: Any = 1.0, size: Sequence[int] | None = None, *, generator: Any = None, **options: Any
+) -> Tensor:
+    """Normal numbers of the given mean and deviation: tensors, or numbers with a ``size``."""
+    if size is not None:
+        return _f.randn(list(size), generator=generator, **options) * std + mean
+    if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
+        raise TypeError("normal() of two numbers needs a size")
+    from ._functions import broadcast_shapes
+
+    like = mean if isinstance(mean, Tensor) else std
+    shape = broadcast_shapes(*(t.shape for t in (mean, std) if isinstance(t, Tensor)))
+    if isinstance(std, Tensor) and bool((std < 0).any()) or not isinstance(std, Tensor) and std < 0:
+        raise RuntimeError("normal expects all elements of std >= 0.0")
+    return _f.randn(list(shape), dtype=like.dtype, generator=generator) * std + mean
+
+
+def _assert(condition: Any, message: str) -> None:
+    if not bool(condition):
+        raise AssertionError(message)

@@ -1,0 +1,175 @@
+"""Comparison of tensors in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from . import _C
+
+Tensor = _C.Tensor
+
+# (rtol, atol) by dtype; all others are compared exactly.
+_TOLERANCES = {
+    _C.float16: (1e-3, 1e-5),
+    _C.bfloat16: (1.6e-2, 1e-5),
+    _C.float32: (1.3e-6, 1e-5),
+    _C.float64: (1e-7, 1e-7),
+    _C.complex64: (1.3e-6, 1e-5),
+    _C.complex128: (1e-7, 1e-7),
+}
+
+
+def _tolerances(a: Tensor, b: Tensor) -> tuple[float, float]:
+    pairs = [_TOLERANCES.get(t.dtype, (0.0, 0.0)) for t in (a, b)]
+    return max(p[0] for p in pairs), max(p[1] for p in pairs)
+
+
+def _is_numpy(x: Any) -> bool:
+    return type(x).__module__ == "numpy"
+
+
+class _Comparison:
+    def __init__(self, **options: Any) -> None:
+        self.__dict__.update(options)
+
+    def fail(self, text: str, at: str) -> None:
+        if at:
+            text += f"\n\nThe failure occurred for item {at}"
+        if callable(self.msg):
+            text = self.msg(text)
+        elif self.msg is not None:
+            text = self.msg
+        raise AssertionError(text)
+
+    def items(self, a: Any, b: Any, at: str) -> None:
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            if a.keys() != b.keys():
+                self.fail(
+                    f"The keys of the mappings do not match: {sorted(map(str, a))} and {sorted(map(str, b))}",
+                    at,
+                )
+            for k in a:
+                self.items(a[k], b[k], f"{at}[{k!r}]")
+        elif all(isinstance(x, Sequence) and not isinstance(x, (str, bytes)) for x in (a, b)):
+            if len(a) != len(b):
+                self.fail(f"The length of the sequences mismatch: {len(a)} != {len(b)}", at)
+            for k, (x, y) in enumerate(zip(a, b)):
+                self.items(x, y, f"{at}[{k}]")
+        else:
+            self.leaves(a, b, at)
+
+    def leaves(self, a: Any, b: Any, at: str) -> None:
+        if a is None or b is None:
+            if not (a is None and b is None):
+                self.fail(f"None mismatch: {a!r} is not {b!r}", at)
+            return
+        numbers = (bool, int, float, complex)
+        kinds = [
+            "number" if isinstance(x, numbers) else "array" if _is_numpy(x) else "tensor" for x in (a, b)
+        ]
+        for x, kind in zip((a, b), kinds):
+            if kind == "tensor" and not isinstance(x, Tensor):
+                raise TypeError(
+                    f"No comparison pair was able to handle inputs of type {type(a)} and {type(b)}; "
+                    "tensors, arrays, numbers and containers of them can be compared"
+                )
+        related = self.allow_subclasses and isinstance(a, Tensor) and isinstance(b, Tensor)
+        if kinds[0] != kinds[1] or (kinds[0] == "tensor" and not related and type(a) is not type(b)):
+            raise TypeError(f"No comparison pair was able to handle inputs of type {type(a)} and {type(b)}.")
+        x, y = (v.detach() if isinstance(v, Tensor) else _C.as_tensor(v) for v in (a, b))
+        if kinds[0] == "number":
+            if type(a) is not type(b) and self.check_dtype and isinstance(a, bool) != isinstance(b, bool):
+                self.fail(f"The (d)types do not match: {type(a)} != {type(b)}.", at)
+            kind = complex if complex in (type(a), type(b)) else float if float in (type(a), type(b)) else int
+            wide = {complex: _C.complex128, float: _C.float64, int: _C.int64}[kind]
+            x, y = _C.tensor(a, dtype=wide), _C.tensor(b, dtype=wide)
+        self.tensors(x, y, at, x.dim() == 0 and y.dim() == 0, kinds[0] == "number")
+
+    def tensors(self, a: Tensor, b: Tensor, at: str, scalar: bool, number: bool) -> None:
+        if a.shape != b.shape:
+            self.fail(f"The values for attribute 'shape' do not match: {a.shape} != {b.shape}.", at)
+        if self.check_dtype and not number and a.dtype != b.dtype:
+            self.fail(f"The values for attribute 'dtype' do not match: {a.dtype} != {b.dtype}.", at)
+        if self.check_stride and a.stride() != b.stride():
+            self.fail(f"The values for attribute 'stride()' do not match: {a.stride()} != {b.stride()}.", at)
+        rtol, atol = (self.rtol, self.atol) if self.rtol is not None else _tolerances(a, b)
+        exact = rtol == 0 and atol == 0
+        wide = _C.promote_types(a.dtype, b.dtype)
+        if wide in (_C.float16, _C.bfloat16, _C.float32):
+            wide = _C.float64
+        elif wide == _C.complex64:
+            wide = _C.complex128
+        a, b = a.to(wide), b.to(wide)
+        close = a == b
+        real = wide.is_floating_point or wide.is_complex
+        if self.equal_nan and real:
+            close = close | ((a != a) & (b != b))
+        if wide == _C.bool:
+            a, b = a.long(), b.long()
+        error = (a - b).abs()
+        if not exact:
+            close = close | (error.isfinite() & (error <= atol + rtol * b.abs()))
+        if bool(close.all()):
+            return
+        what = "Scalars" if scalar else "Tensor-likes"
+        lines = [f"{what} are not {'equal' if exact else 'close'}!", ""]
+        count, total = int((~close).sum()), close.numel()
+        if scalar:
+            lines = [
+                f"{what} are not {'equal' if exact else 'close'}!",
+                "",
+                f"Expected {b.item()} but got {a.item()}.",
+            ]
+        else:
+            lines.append(f"Mismatched elements: {count} / {total} ({count / total:.1%})")
+        relative = error / b.abs()
+        for name, values, limit in (("absolute", error, atol), ("relative", relative, rtol)):
+            flat = values.masked_fill(close, 0).reshape(-1)
+            k = int(flat.argmax())
+            place, rest = [], k
+            for n in reversed(values.shape):
+                place.insert(0, rest % n)
+                rest //= n
+            largest = flat[k]
+            if name == "relative" and largest.is_floating_point():
+                largest = largest.to(_C.float32)  # as many digits as there are
+            where = "" if scalar else f" at index {tuple(place)}"
+            allowed = "" if exact else f" (up to {limit} allowed)"
+            lines.append(
+                f"{name.capitalize()} difference: {largest.item()}{allowed}"
+                if scalar
+                else f"Greatest {name} difference: {largest.item()}{where}{allowed}"
+            )
+        self.fail("\n".join(lines), at)
+
+
+def assert_close(
+    actual: Any,
+    expected: Any,
+    *,
+    allow_subclasses: bool = True,
+    rtol: float | None = None,
+    atol: float | None = None,
+    equal_nan: bool = False,
+    check_device: bool = True,
+    check_dtype: bool = True,
+    check_layout: bool = True,
+    check_stride: bool = False,
+    msg: str | Callable[[str], str] | None = None,
+) -> None:
+    """Raises AssertionError unless |actual - expected| <= atol + rtol * |expected| everywhere.
+
+    Takes tensors, arrays, numbers, and sequences and mappings of them. Without rtol and atol they follow from
+    the dtypes; integers and booleans are then compared exactly.
+
+    >>> facula.testing.assert_close(facula.tensor([1.0, 2.0]), facula.tensor([1.0, 2.0000001]))
+    """
+    if (rtol is None) != (atol is None):
+        raise ValueError(
+            f"Both 'rtol' and 'atol' must be either specified or omitted, but got rtol={rtol} and atol={atol}"
+        )
+    _Comparison(
+        allow_subclasses=allow_subclasses, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=check_dtype,
+        check_stride=check_stride, msg=msg,
+    ).items(actual, expected, "")  # fmt: skip

@@ -1,0 +1,68 @@
+"""Containers as trees: their leaves, and the same containers with other leaves."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+
+def _children(x: Any) -> tuple[list[Any], Callable[[list[Any]], Any]] | None:
+    """A container's items, and what makes the like of it from others; None for a leaf."""
+    kind = type(x)
+    if kind in (dict, OrderedDict):
+        return list(x.values()), lambda items: kind(zip(x.keys(), items))
+    if kind in (list, tuple):
+        return list(x), kind
+    if isinstance(x, tuple) and hasattr(x, "_fields"):
+        return list(x), lambda items: kind(*items)
+    return None
+
+
+def tree_flatten(tree: Any) -> tuple[list[Any], Any]:
+    """The leaves, and the structure that tree_unflatten takes."""
+    return tree_leaves(tree), tree
+
+
+def tree_unflatten(leaves: list[Any], treespec: Any) -> Any:
+    """A tree of this structure with these leaves."""
+    rest = iter(leaves)
+    return tree_map(lambda _: next(rest), treespec)
+
+
+def tree_leaves(tree: Any) -> list[Any]:
+    """The leaves from left to right."""
+    found = _children(tree)
+    return [tree] if found is None else [leaf for item in found[0] for leaf in tree_leaves(item)]
+
+
+def tree_map(func: Callable, tree: Any, *rests: Any) -> Any:
+    """The tree with func(leaf), or func of the leaves at one place of several trees.
+
+    >>> from facula.utils._pytree import tree_map
+    >>> tree_map(lambda x: x + 1, {"a": [1, 2], "b": (3,)})
+    {'a': [2, 3], 'b': (4,)}
+    """
+    found = _children(tree)
+    if found is None:
+        return func(tree, *rests)
+    others = [_children(r) for r in rests]
+    if any(o is None or len(o[0]) != len(found[0]) for o in others):
+        raise ValueError("tree_map: the trees have different structures")
+    columns = zip(found[0], *(o[0] for o in others if o is not None))
+    return found[1]([tree_map(func, *column) for column in columns])
+
+
+def tree_map_only(kind: Any, func: Callable, tree: Any) -> Any:
+    """tree_map on the leaves of a type; others stay."""
+    return tree_map(lambda x: func(x) if isinstance(x, kind) else x, tree)
+
+
+def tree_any(pred: Callable, tree: Any) -> bool:
+    """Does the condition hold for a leaf?"""
+    return any(map(pred, tree_leaves(tree)))
+
+
+def tree_all(pred: Callable, tree: Any) -> bool:
+    """Does the condition hold for every leaf?"""
+    return all(map(pred, tree_leaves(tree)))

@@ -1,0 +1,18 @@
+// How tensors are shown as text. One set of options for the process, changed by set_printoptions.
+#pragma once
+#include <cstdint>
+#include <optional>
+
+namespace facula {
+
+struct PrintOptions {
+  int precision = 4;               // digits after the point
+  int64_t threshold = 1000;        // tensors of more elements show their edges only
+  int64_t edge_items = 3;          // of each dimension, at each end
+  int64_t line_width = 80;         // columns
+  std::optional<bool> scientific;  // unset: where the numbers differ much in size
+};
+
+PrintOptions& print_options();
+
+}  // namespace facula
