@@ -18,7 +18,7 @@ add_custom_target(facula_generated DEPENDS ${generated_files})
 
 # The version of generated code is what it is made by: the generator's sources, those of the loop IR that it expands, and
 # LLVM. So a kernel is found as long as nothing of that changed, wherever and whenever it was built.
-file(GLOB generator_sources CONFIGURE_DEPENDS ${FACULA_SOURCES}/codegen/llvm*.* ${FACULA_SOURCES}/codegen/object.cpp
+file(GLOB generator_sources CONFIGURE_DEPENDS ${FACULA_SOURCES}/codegen/llvm*.* ${FACULA_SOURCES}/codegen/object.cpp ${FACULA_SOURCES}/codegen/maps.cpp
      ${FACULA_SOURCES}/codegen/kernel.h ${FACULA_SOURCES}/loop/expr.* ${FACULA_SOURCES}/loop/monoid.*
      ${FACULA_SOURCES}/loop/simplify.*)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${generator_sources})
@@ -52,7 +52,9 @@ function(facula_room room)
     add_dependencies(facula_${room} facula_generated)
     target_include_directories(facula_${room} PUBLIC ${FACULA_GENERATED})
   endif()
-  if(room STREQUAL "backend")
+  if(room STREQUAL "codegen")
+    target_link_libraries(facula_${room} PUBLIC ${FACULA_SLEEF})
+  elseif(room STREQUAL "backend")
     target_link_libraries(facula_${room} PUBLIC facula_onednn facula_openblas facula_highway facula_ducc0)
   endif()
 endfunction()

@@ -54,6 +54,12 @@ find_package(hwy CONFIG REQUIRED)
 add_library(facula_highway INTERFACE)
 target_link_libraries(facula_highway INTERFACE hwy::hwy_contrib hwy::hwy)
 
+# Sleef: rare float64 functions of generated kernels.
+find_library(FACULA_SLEEF sleef)
+if(NOT FACULA_SLEEF)
+  message(FATAL_ERROR "Sleef was not found. `make setup` installs it (Debian: libsleef-dev); or give -DFACULA_SLEEF=FILE.")
+endif()
+
 include(ducc0)
 
 # LLVM 19, static, for libfacula_llvm alone.

@@ -32,7 +32,7 @@ FACULA_FAMILY(activation) {
         auto form = c.str("approximate");
         runtime_check(form == "none" || form == "tanh", "gelu") << "approximate must be 'none' or 'tanh', got '" << form << "'";
         if (form == "tanh") return 0.5 * x * (1.0 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
-        return 0.5 * x * erfc(-x * 0.7071067811865476);
+        return x * ndtr(x);
       })
       .samples(unary_samples(-4, 4).with("approximate", {"'none'", "'tanh'"}));
   activation("silu(Tensor self) -> Tensor", "Sigmoid-weighted linear unit, x * sigmoid(x).  Elfwing et al., 2017.")

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "facula/codegen/llvm_tables.h"
+
 namespace facula::codegen {
 using loop::Fn;
 using namespace llvm;
@@ -78,14 +80,13 @@ V ScalarMath::map(const char* helper, V x, V y) {
   return wide ? r : narrow(r);
 }
 
-V ScalarMath::unless(V hard, V easy, const char* helper, V x, V y) {
+// Lanes that are easy keep their value, so that it does not depend on their neighbours.
+template <class F> V ScalarMath::unless(V hard, V easy, F&& compute) {
   auto& context = f_.getContext();
   auto *from = b_.GetInsertBlock(), *slow = BasicBlock::Create(context, "slow", &f_), *next = BasicBlock::Create(context, "next", &f_);
   b_.CreateCondBr(any(hard), slow, next);
   b_.SetInsertPoint(slow);
-  V r = map(helper, x, y);
-  // Lanes that are easy keep their value, so that it does not depend on their neighbours.
-  r = select(hard, r, easy);
+  V r = select(hard, compute(), easy);
   auto* end = b_.GetInsertBlock();
   b_.CreateBr(next);
   b_.SetInsertPoint(next);
@@ -94,21 +95,53 @@ V ScalarMath::unless(V hard, V easy, const char* helper, V x, V y) {
   phi->addIncoming(r, end);
   return phi;
 }
+V ScalarMath::unless(V hard, V easy, const char* helper, V x, V y) {
+  return unless(hard, easy, [&] { return map(helper, x, y); });
+}
 
-// exp(x) = 2^n exp(r), |r| <= ln2/2; n comes out of the low bits of a sum with 1.5 * 2^(mantissa bits).
-V ScalarMath::exp_parts(V x, V& n) {
+// exp(x) = 2^k exp(r), |r| <= ln2/2. Adding 1.5 * 2^(mantissa bits) rounds to a whole number.
+V ScalarMath::exp_reduced(V x, V& k, V& low) {
   bool d = is_double(x);
   V magic = real(d ? 6755399441055744.0 : 12582912.0, x);
   V t = fma(x, real(1.4426950408889634, x), magic);
-  V k = b_.CreateFSub(t, magic);
-  n = b_.CreateSub(int_bits(t), int_bits(magic));
-  V r = d ? fma(k, real(-0.6931471787393093, x), x) : fma(k, real(-0.693359375, x), x);
-  r = d ? fma(k, real(-1.8206359985041462e-09, x), r) : fma(k, real(2.1219444170128554e-4, x), r);
-  V q = d ? poly(r, {0.5, 0.16666666666666671, 0.041666666666666671, 0.0083333333333258826, 0.0013888888888883568,
-                     0.00019841269875696825, 2.4801587326173443e-05, 2.7557254293597988e-06, 2.755727285287255e-07,
-                     2.5105675595007107e-08, 2.0915014450265146e-09})
-          : poly(r, {0.5, 0.166665748, 0.0416665524, 0.00836343691, 0.00139265053});
-  return b_.CreateFAdd(fma(b_.CreateFMul(r, r), q, r), real(1, x));
+  k = b_.CreateFSub(t, magic);
+  V high = d ? fma(k, real(-0.6931471787393093, x), x) : fma(k, real(-0.693359375, x), x);  // exact
+  V rest = real(d ? -1.8206359985041462e-09 : 2.1219444170128554e-4, x);
+  V r = fma(k, rest, high);
+  low = fma(k, rest, b_.CreateFSub(high, r));
+  return r;
+}
+
+V ScalarMath::exp_curve(V r, V low) {
+  V q = is_double(r) ? poly(r, {0.5, 0.16666666666666671, 0.041666666666666671, 0.0083333333333258826, 0.0013888888888883568,
+                                0.00019841269875696825, 2.4801587326173443e-05, 2.7557254293597988e-06, 2.755727285287255e-07,
+                                2.5105675595007107e-08, 2.0915014450265146e-09})
+                     : poly(r, {0.5, 0.166665748, 0.0416665524, 0.00836343691, 0.00139265053});
+  return fma(b_.CreateFMul(r, r), q, low);
+}
+
+V ScalarMath::exp_parts(V x, V& k) {
+  V low;
+  V r = exp_reduced(x, k, low);
+  return b_.CreateFAdd(b_.CreateFAdd(r, exp_curve(r, low)), real(1, x));
+}
+
+// AVX-512 has an instruction; else two factors, each a normal number, so that a denormal result rounds once all the same.
+V ScalarMath::scaled(V x, V k) {
+  bool d = is_double(x);
+  auto* v = dyn_cast<FixedVectorType>(x->getType());
+  unsigned bits = v ? v->getNumElements() * width(x) : 0;
+  if (avx512_ && (bits == 512 || bits == 256)) {
+    V all = ConstantInt::getAllOnesValue(b_.getIntNTy(std::max(8u, v->getNumElements())));
+    if (bits == 256)
+      return b_.CreateIntrinsic(d ? Intrinsic::x86_avx512_mask_scalef_pd_256 : Intrinsic::x86_avx512_mask_scalef_ps_256, {}, {x, k, x, all});
+    return b_.CreateIntrinsic(d ? Intrinsic::x86_avx512_mask_scalef_pd_512 : Intrinsic::x86_avx512_mask_scalef_ps_512, {},
+                              {x, k, x, all, b_.getInt32(4)});  // rounding as set
+  }
+  V magic = real(d ? 6755399441055744.0 : 12582912.0, x);
+  V n = b_.CreateSub(int_bits(b_.CreateFAdd(k, magic)), int_bits(magic)), half = b_.CreateAShr(n, whole(1, x));
+  auto power = [&](V p) { return float_bits(b_.CreateShl(b_.CreateAdd(p, whole(d ? 1023 : 127, x)), whole(d ? 52 : 23, x))); };
+  return b_.CreateFMul(b_.CreateFMul(x, power(half)), power(b_.CreateSub(n, half)));
 }
 
 V ScalarMath::exp(V x) {
@@ -118,11 +151,7 @@ V ScalarMath::exp(V x) {
   x = select(b_.CreateFCmpOLT(x, real(low, x)), real(low, x), x);
   V n;
   V p = exp_parts(x, n);
-  // Two factors: each is a normal number, and a denormal result rounds once.
-  V half = b_.CreateAShr(n, whole(1, x));
-  V rest = b_.CreateSub(n, half);
-  auto power = [&](V k) { return float_bits(b_.CreateShl(b_.CreateAdd(k, whole(d ? 1023 : 127, x)), whole(d ? 52 : 23, x))); };
-  return b_.CreateFMul(b_.CreateFMul(p, power(half)), power(rest));
+  return scaled(p, n);
 }
 
 V ScalarMath::log(V x) {
@@ -177,29 +206,126 @@ V ScalarMath::tanh(V x) {
   V bounded = select(b_.CreateFCmpOGT(a, real(most, x)), real(most, x), a);
   V n;
   V e = exp_parts(b_.CreateFAdd(bounded, bounded), n);
-  e = float_bits(b_.CreateAdd(int_bits(e), b_.CreateShl(n, whole(d ? 52 : 23, x))));
+  e = scaled(e, n);
   V large = b_.CreateFSub(real(1, x), b_.CreateFDiv(real(2, x), b_.CreateFAdd(e, real(1, x))));
   V r = copysign(select(b_.CreateFCmpOLT(a, real(d ? 0.6 : 0.62, x)), small, large), x);
   return select(b_.CreateFCmpUNO(x, x), x, r);
 }
 
-V ScalarMath::sigmoid(V x) {
-  V e = exp(b_.CreateFNeg(fabs(x)));
-  return b_.CreateFDiv(select(b_.CreateFCmpOGE(x, real(0, x)), real(1, x), e), b_.CreateFAdd(e, real(1, x)));
+// exp(-|x|) / (1 + exp(-|x|)) or 1 / (1 + exp(-|x|)), where the quotient is corrected by its remainder and by what
+// the exponential and the sum lost in rounding.
+V ScalarMath::sigmoid_exact(V x) {
+  V one = real(1, x), a = fabs(x), most = real(is_double(x) ? 746 : 104.5, x), n;
+  a = select(b_.CreateFCmpOGT(a, most), most, a);
+  V spare;
+  V r = exp_reduced(b_.CreateFNeg(a), n, spare);
+  V t = b_.CreateFAdd(r, exp_curve(r, spare));
+  V p = b_.CreateFAdd(t, one);
+  V e = scaled(p, n), lost = scaled(b_.CreateFSub(t, b_.CreateFSub(p, one)), n);
+  V sum = b_.CreateFAdd(e, one);
+  V low = b_.CreateFAdd(b_.CreateFSub(e, b_.CreateFSub(sum, one)), lost);
+  V inverse = b_.CreateFDiv(one, sum);
+  V positive = b_.CreateFCmpOGE(x, real(0, x));
+  V top = select(positive, one, e);
+  V q = b_.CreateFMul(top, inverse);
+  V left = b_.CreateFAdd(fma(b_.CreateFNeg(q), sum, top), select(positive, real(0, x), lost));
+  return fma(fma(b_.CreateFNeg(q), low, left), inverse, q);
 }
 
-// Odd polynomial near zero; beyond, 1 - exp(-q(|x|)) with q = -log(erfc).
-V ScalarMath::erf(V x) {  // float32
+// row[index]: out of registers where 32 entries fit two of them (the instruction reads five bits of the index).
+template <class T> V ScalarMath::looked_up(const char* name, std::span<const T> row, V index) {
+  auto& context = f_.getContext();
+  V like = index;
+  if (avx512_ && sizeof(T) == 4 && row.size() == 32)
+    if (auto* v = dyn_cast<FixedVectorType>(like->getType()); v && v->getNumElements() == 16) {
+      V low = ConstantDataVector::get(context, ArrayRef<T>(row.data(), 16)), high = ConstantDataVector::get(context, ArrayRef<T>(row.data() + 16, 16));
+      return b_.CreateIntrinsic(Intrinsic::x86_avx512_vpermi2var_ps_512, {}, {low, index, high});
+    }
+  auto& module = *f_.getParent();
+  auto* table = module.getGlobalVariable(name, true);
+  if (!table) {
+    auto* values = ConstantDataArray::get(context, ArrayRef<T>(row.data(), row.size()));
+    table = new GlobalVariable(module, values->getType(), true, GlobalValue::PrivateLinkage, values, name);
+    table->setAlignment(Align(64));
+  }
+  Type* element = sizeof(T) == 4 ? b_.getFloatTy() : b_.getDoubleTy();
+  index = row.size() == 32 ? b_.CreateAnd(index, whole(31, index))
+                           : b_.CreateBinaryIntrinsic(Intrinsic::umin, index, whole(int64_t(row.size()) - 1, index));
+  V at = b_.CreateGEP(element, table, b_.CreateZExt(index, shaped(b_.getInt64Ty(), like->getType())));
+  auto* v = dyn_cast<FixedVectorType>(like->getType());
+  if (!v) return b_.CreateAlignedLoad(element, at, Align(sizeof(T)));
+  return b_.CreateMaskedGather(FixedVectorType::get(element, v->getNumElements()), at, Align(sizeof(T)));
+}
+V ScalarMath::entry(const char* name, std::span<const float> row, V index) { return looked_up(name, row, index); }
+V ScalarMath::entry(const char* name, std::span<const double> row, V index) { return looked_up(name, row, index); }
+
+// exp(-a^2 / 2) g(a) with g from a table of polynomials (llvm_tables.py), so that neither factor cancels. The square is
+// exact: what its rounding loses goes into the exponential's reduced argument.
+V ScalarMath::normal_tail(V a, bool of_erfc) {
+  bool d = is_double(a);
+  V most = real(d ? (of_erfc ? 28 : 40) : (of_erfc ? 10.6 : 14.99), a);
+  a = select(b_.CreateFCmpOLT(a, most), a, most);
+  V square = b_.CreateFMul(a, a), low = fma(a, a, b_.CreateFNeg(square)), n;
+  double half = of_erfc ? 1 : 0.5;
+  V spare;
+  V r = exp_reduced(b_.CreateFMul(square, real(-half, a)), n, spare);
+  low = b_.CreateFMul(low, real(-half, a));
+  V moved = b_.CreateFAdd(r, low);
+  V curve = exp_curve(moved, b_.CreateFAdd(spare, b_.CreateFSub(low, b_.CreateFSub(moved, r))));
+  r = moved;
+  // g's argument: a, or a sqrt 2 as the sum of two products.
+  constexpr double kRoot = 1.4142135623730951, kRootRest = -9.667293313452913e-17;
+  double high = of_erfc ? (d ? kRoot : double(float(kRoot))) : 1, rest = of_erfc ? (d ? kRootRest : kRoot - double(float(kRoot))) : 0;
+  V u = fma(a, real(high, a), real(1, a));
+  V index = b_.CreateSub(b_.CreateLShr(int_bits(u), whole(d ? 48 : 20, a)), whole(d ? 1023 * 16 : 127 * 8, a));
+  auto row = [&](int k) {
+    std::string name = "tail" + std::to_string(k);
+    return d ? entry((name + "_64").c_str(), kTail64[k], index) : entry(name.c_str(), kTail32[k], index);
+  };
+  V x = of_erfc ? fma(a, real(high, a), b_.CreateFNeg(row(0))) : b_.CreateFSub(a, row(0));
+  if (of_erfc) x = fma(a, real(rest, a), x);
+  int degree = int(d ? std::size(kTail64) : std::size(kTail32)) - 2;
+  V s = row(degree + 1);
+  for (int k = degree; k >= 2; --k) s = fma(s, x, row(k));
+  s = b_.CreateFMul(s, x);
+  V g0 = row(1), g = b_.CreateFAdd(s, g0);
+  // (1 + r + curve) (g0 + s), the largest term last.
+  if (of_erfc) n = b_.CreateFAdd(n, real(1, a));
+  return scaled(b_.CreateFAdd(g0, fma(g0, r, fma(g, curve, fma(s, r, s)))), n);
+}
+
+V ScalarMath::ndtr(V x) {
+  V tail = normal_tail(fabs(x), false);
+  V r = select(b_.CreateFCmpOLT(x, real(0, x)), tail, b_.CreateFSub(real(1, x), tail));
+  return select(b_.CreateFCmpUNO(x, x), x, r);
+}
+
+// In float32 f(x) = 1 - f(-x), f(-|x|) by a polynomial of the interval where |x| is; far out by the longer way.
+V ScalarMath::reflected(V x, bool of_sigmoid) {
+  auto exact = [&] { return of_sigmoid ? sigmoid_exact(x) : ndtr(x); };
+  if (is_double(x)) return exact();
+  double scale = of_sigmoid ? 3 : 7;
+  V a = fabs(x), index = int_bits(fma(a, real(scale, x), real(12582912.0, x)));
+  size_t rows = of_sigmoid ? std::size(kSigmoid32) : std::size(kNormal32);
+  auto row = [&](size_t k) {
+    std::string name = (of_sigmoid ? "sigmoid" : "normal") + std::to_string(k);
+    return entry(name.c_str(), of_sigmoid ? kSigmoid32[k] : kNormal32[k], index);
+  };
+  V d = b_.CreateFSub(a, row(0)), r = row(rows - 1);
+  for (size_t k = rows - 2; k >= 1; --k) r = fma(r, d, row(k));
+  r = select(b_.CreateFCmpOLT(x, real(0, x)), r, b_.CreateFSub(real(1, x), r));
+  return unless(b_.CreateNot(b_.CreateFCmpOLT(a, real(31.4 / scale, x))), r, exact);
+}
+V ScalarMath::sigmoid(V x) { return reflected(x, true); }
+
+// Odd polynomial near zero; beyond, 1 - erfc(|x|).
+V ScalarMath::erf(V x) {
+  bool d = is_double(x);
   V a = fabs(x), z = b_.CreateFMul(x, x);
-  V small = poly(z, {0.128379166, -0.376126319, 0.11283689, -0.0268589966, 0.0051999893, -0.000813044491, 8.31687939e-05});
+  V small = d ? poly(z, {0.12837916709551256, -0.376126389031837, 0.11283791670952163, -0.02686617064450143, 0.005223977618518444, -0.0008548326573774525, 0.00012055314433966687, -1.4925145390958083e-05, 1.645290414111257e-06, -1.6254062150097748e-07, 1.3934080735960997e-08, -8.229485118103348e-10})
+              : poly(z, {0.128379166, -0.376126319, 0.11283689, -0.0268589966, 0.0051999893, -0.000813044491, 8.31687939e-05});
   small = fma(small, a, a);
-  V t = select(b_.CreateFCmpOGT(a, real(4, x)), real(4, x), a);
-  V q = poly(t, {1.12873423, 0.634838641, 0.106669024, -0.024020303, 0.00366869732, -0.000276244828, -1.27936819e-05,
-                 4.49995514e-06, -2.77485299e-07});
-  V n;
-  V p = exp_parts(b_.CreateFMul(b_.CreateFNeg(t), q), n);
-  V e = float_bits(b_.CreateAdd(int_bits(p), b_.CreateShl(n, whole(23, x))));
-  V large = b_.CreateFSub(real(1, x), e);
+  V large = b_.CreateFSub(real(1, x), normal_tail(a, true));
   V r = copysign(select(b_.CreateFCmpOLT(a, real(0.93, x)), small, large), x);
   return select(b_.CreateFCmpUNO(x, x), x, r);
 }
@@ -240,21 +366,6 @@ V ScalarMath::atan64(V x) {  // 1e-12: for float32 results
       -0.042324616793255394, 0.028410612112699588, -0.01523249190907656, 0.0059363765964521222, -0.0014666686334116588,
       0.00017046040466188239}));
   return copysign(select(big, b_.CreateFSub(real(1.5707963267948966, x), p), p), x);
-}
-
-V ScalarMath::erfc64(V x) {  // 1e-9: for float32 results
-  V a = fabs(x);
-  a = select(b_.CreateFCmpOGT(a, real(10.25, x)), real(10.25, x), a);
-  V t = b_.CreateFDiv(real(2, x), b_.CreateFAdd(a, real(2, x)));
-  V p = poly(t, {0.28209812612675872, 0.28198907434906367, 0.24831342136180234, 0.16421872227576451, 0.14770343144723966,
-                 -0.23404895868711675, 0.51096777325470333, -1.0049379194987562, 1.0128766007379861, -0.52807414022275356,
-                 0.11944434586181331, 0.0045071880386300285, -0.0050576651078056744});
-  V n;
-  V e = exp_parts(b_.CreateFNeg(b_.CreateFMul(a, a)), n);
-  e = float_bits(b_.CreateAdd(int_bits(e), b_.CreateShl(n, whole(52, x))));
-  V r = b_.CreateFMul(b_.CreateFMul(t, p), e);
-  r = select(b_.CreateFCmpOLT(x, real(0, x)), b_.CreateFSub(real(2, x), r), r);
-  return select(b_.CreateFCmpUNO(x, x), x, r);
 }
 
 V ScalarMath::max(V a, V b) {
@@ -326,7 +437,13 @@ V ScalarMath::floating(Fn f, V x) {
     case Fn::log: return log(x);
     case Fn::sigmoid: return sigmoid(x);
     case Fn::tanh: return tanh(x);
-    case Fn::erf: return d ? map("facula_map_erf", x) : erf(x);
+    case Fn::erf: return erf(x);
+    case Fn::ndtr: return reflected(x, false);
+    case Fn::erfc: {
+      V tail = normal_tail(fabs(x), true);
+      V r = select(b_.CreateFCmpOGE(x, zero), tail, b_.CreateFSub(real(2, x), tail));
+      return select(b_.CreateFCmpUNO(x, x), x, r);
+    }
     default: break;
   }
   if (d) {
@@ -335,7 +452,7 @@ V ScalarMath::floating(Fn f, V x) {
       FACULA_HELPER(exp2) FACULA_HELPER(expm1) FACULA_HELPER(log2) FACULA_HELPER(log10) FACULA_HELPER(log1p)
       FACULA_HELPER(sin) FACULA_HELPER(cos) FACULA_HELPER(tan) FACULA_HELPER(asin) FACULA_HELPER(acos)
       FACULA_HELPER(atan) FACULA_HELPER(sinh) FACULA_HELPER(cosh) FACULA_HELPER(asinh) FACULA_HELPER(acosh)
-      FACULA_HELPER(atanh) FACULA_HELPER(erfc)
+      FACULA_HELPER(atanh)
 #undef FACULA_HELPER
       default: break;
     }
@@ -375,7 +492,6 @@ V ScalarMath::floating(Fn f, V x) {
       case Fn::atanh:
         return series(w, 1e-3, b_.CreateFMul(real(0.5, w), log64(b_.CreateFDiv(b_.CreateFAdd(w1, w), b_.CreateFSub(w1, w)))),
                       b_.CreateFMul(w, poly(z, {1, 1.0 / 3, 0.2})));
-      case Fn::erfc: return narrow(erfc64(w));
       default: break;
     }
   }

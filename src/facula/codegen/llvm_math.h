@@ -39,6 +39,7 @@ class ScalarMath {
   V map(const char* helper, V x, V y = nullptr);       // lane by lane through a helper of object.cpp, in float64
   // x where `hard` is false; else what the helper says, for the whole vector. `x` is computed by `easy`.
   V unless(V hard, V easy, const char* helper, V x, V y = nullptr);
+  template <class F> V unless(V hard, V easy, F&& slow);
 
   V floating(loop::Fn f, V x);
   V floating(loop::Fn f, V x, V y);
@@ -46,13 +47,21 @@ class ScalarMath {
   V int_divide(loop::Fn f, bool is_signed, V x, V y);
   V int_pow(V x, V y, bool is_signed);
 
-  V exp_parts(V x, V& n);                              // exp(r) and the bits of n, x = n ln2 + r
+  V exp_reduced(V x, V& k, V& low);                    // r and the whole number k, x = k ln2 + r + low
+  V exp_curve(V r, V low);                             // exp(r + low) - 1 - r
+  V exp_parts(V x, V& k);                              // exp(r + low)
+  V scaled(V x, V k);                                  // x 2^k, rounding once
   V exp(V x), log(V x), tanh(V x), erf(V x), sigmoid(V x);
+  V normal_tail(V a, bool of_erfc);                    // ndtr(-a), or erfc(a); a >= 0
+  V ndtr(V x), reflected(V x, bool of_sigmoid), sigmoid_exact(V x);
+  V entry(const char* name, std::span<const float> row, V index);
+  V entry(const char* name, std::span<const double> row, V index);
+  template <class T> V looked_up(const char* name, std::span<const T> row, V index);
   V exp64(V x) { return exp(x); }
   V log64(V x) { return log(x); }
   V reduce_pi(V x, V& quadrant);
   V sin_cos(V x, int shift), tan(V x);                 // float64 in, |x| <= 2^30
-  V atan64(V x), erfc64(V x), pow_positive64(V x, V y);
+  V atan64(V x);
   V pow(V x, V y), atan2(V y, V x), fmod(V x, V y);
   V max(V a, V b), min(V a, V b);
 

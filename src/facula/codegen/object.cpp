@@ -4,41 +4,21 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <cstring>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "facula/codegen/maps.h"
+
 namespace facula::codegen {
 namespace {
 
-// What generated code may call. Functions over lanes: x[i] := f(x[i], y[i]).
-using Map = void(double*, const double*, int64_t);
-#define FACULA_MAPS(_)                                                                                            \
-  _(exp2, std::exp2(x)) _(expm1, std::expm1(x)) _(log2, std::log2(x)) _(log10, std::log10(x)) _(log1p, std::log1p(x)) \
-  _(sin, std::sin(x)) _(cos, std::cos(x)) _(tan, std::tan(x)) _(asin, std::asin(x)) _(acos, std::acos(x))         \
-  _(atan, std::atan(x)) _(sinh, std::sinh(x)) _(cosh, std::cosh(x)) _(asinh, std::asinh(x)) \
-  _(acosh, std::acosh(x)) _(atanh, std::atanh(x)) _(erf, std::erf(x)) _(erfc, std::erfc(x))                       \
-  _(pow, std::pow(x, y)) _(atan2, std::atan2(x, y)) _(fmod, std::fmod(x, y))
-#define FACULA_MAP(name, value)                                                        \
-  void map_##name(double* xs, const double* ys, int64_t n) {                           \
-    for (int64_t i = 0; i < n; ++i) {                                                  \
-      const double x = xs[i];                                                          \
-      [[maybe_unused]] const double y = ys[i];                                         \
-      xs[i] = value;                                                                   \
-    }                                                                                  \
-  }
-FACULA_MAPS(FACULA_MAP)
-#undef FACULA_MAP
-
 const void* resolve(std::string_view symbol) {
   struct Entry { std::string_view name; const void* address; };
+  if (const void* map = map_named(symbol)) return map;
   static const Entry table[] = {
-#define FACULA_MAP(name, value) {"facula_map_" #name, reinterpret_cast<const void*>(static_cast<Map*>(map_##name))},
-      FACULA_MAPS(FACULA_MAP)
-#undef FACULA_MAP
       {"memcpy", reinterpret_cast<const void*>(static_cast<void* (*)(void*, const void*, size_t)>(std::memcpy))},
       {"memset", reinterpret_cast<const void*>(static_cast<void* (*)(void*, int, size_t)>(std::memset))},
       {"memmove", reinterpret_cast<const void*>(static_cast<void* (*)(void*, const void*, size_t)>(std::memmove))},

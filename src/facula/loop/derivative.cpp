@@ -15,7 +15,8 @@ using Rule = Grads (*)(const Step&);
 
 Expr zero(Expr like) { return constant(int64_t(0), like.dtype()); }
 Expr c(double v, Expr like) { return constant(v, like.dtype()); }
-constexpr double kLn2 = 0.69314718055994530942, kLn10 = 2.30258509299404568402, kTwoOverRootPi = 1.12837916709551257390;
+constexpr double kLn2 = 0.69314718055994530942, kLn10 = 2.30258509299404568402, kTwoOverRootPi = 1.12837916709551257390,
+                 kOneOverRootTwoPi = 0.39894228040143267794;
 
 // z / |z|, 0 at 0.
 Expr direction(Expr z) {
@@ -82,6 +83,7 @@ RULE(acosh, g * (is_complex(x.dtype()) ? conj(rsqrt(x - c(1, x)) * rsqrt(x + c(1
 RULE(atanh, g / conj(c(1, x) - x * x))
 RULE(erf, g * c(kTwoOverRootPi, x) * exp(-(x * x)))
 RULE(erfc, g * c(-kTwoOverRootPi, x) * exp(-(x * x)))
+RULE(ndtr, g * c(kOneOverRootTwoPi, x) * exp((x * x) * c(-0.5, x)))
 RULE(sigmoid, g * conj((c(1, y) - y) * y))
 RULE(relu, select(y <= zero(y), zero(g), g))
 RULE(isnan)

@@ -91,7 +91,7 @@ bool allowed(Fn f, DType d) {
     case Fn::log2: case Fn::log10: case Fn::log1p: case Fn::sin: case Fn::cos: case Fn::tan: case Fn::asin: case Fn::acos:
     case Fn::atan: case Fn::sinh: case Fn::cosh: case Fn::tanh: case Fn::asinh: case Fn::acosh: case Fn::atanh:
     case Fn::sigmoid: case Fn::div: return is_differentiable(d);
-    case Fn::erf: case Fn::erfc: case Fn::atan2: case Fn::copysign: return is_floating(d);
+    case Fn::erf: case Fn::erfc: case Fn::ndtr: case Fn::atan2: case Fn::copysign: return is_floating(d);
     case Fn::floor: case Fn::ceil: case Fn::trunc: case Fn::round: case Fn::relu: case Fn::max: case Fn::min:
     case Fn::fmax: case Fn::fmin: case Fn::lt: case Fn::le: case Fn::gt: case Fn::ge: return !is_complex(d);
     case Fn::floordiv: case Fn::truncdiv: case Fn::remainder: case Fn::fmod: return is_integral(d) || is_floating(d);

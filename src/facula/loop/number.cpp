@@ -100,6 +100,7 @@ double on_reals(Fn f, DType d, double x, double y, double z) {
     case Fn::atanh: return std::atanh(x);
     case Fn::erf: return std::erf(x);
     case Fn::erfc: return std::erfc(x);
+    case Fn::ndtr: return double(0.5L * std::erfc(-static_cast<long double>(x) / std::sqrt(2.0L)));
     case Fn::sigmoid: return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x));
     case Fn::relu: return x <= 0 ? 0.0 : x;
     case Fn::isnan: return std::isnan(x);
