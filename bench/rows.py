@@ -63,6 +63,54 @@ def step():
     return loss
 """
 
+RESNET18 = """
+class Block(nn.Module):
+    def __init__(self, channels, out, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, out, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(out)
+        self.conv2 = nn.Conv2d(out, out, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(out)
+        self.relu = nn.ReLU(inplace=True)
+        self.shortcut = nn.Identity()
+        if stride > 1:
+            self.shortcut = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+
+    def forward(self, x):
+        y = self.relu(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(y))
+        y += self.shortcut(x)
+        return self.relu(y)
+
+class ResNet18(nn.Module):
+    def __init__(self, classes=1000):
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1))
+        blocks, channels = [], 64
+        for out, stride in ((64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1)):
+            blocks.append(Block(channels, out, stride))
+            channels = out
+        self.blocks = nn.Sequential(*blocks)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(512, classes)
+
+    def forward(self, images):
+        return self.fc(torch.flatten(self.pool(self.blocks(self.stem(images))), 1))
+
+torch.manual_seed(0)
+model = ResNet18()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+images, labels = values(4, 3, 224, 224), torch.arange(4) * 7 % 1000
+
+def step():
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(images), labels)
+    loss.backward()
+    optimizer.step()
+    return loss
+"""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -158,10 +206,13 @@ GROUPS = [
     ]),
     Group("training", "Training", threads=2, unit="ms", reach=1.0, rows=[
         Row("MLP step, batch 64", "step()", MLP, reach=0.7),
-        Row("CNN step, batch 64", "step()", CNN),
+        Row("CNN step, batch 64", "step()", CNN, reach=0.5),
+        Row("ResNet-18 step, batch 4 at 224x224", "step()", RESNET18, reach=0.8),
     ]),
     Group("inference", "Inference", threads=2, unit="ms", reach=1.0, rows=[
         Row("MLP, batch 64", "infer()", MLP + INFERENCE, reach=0.8),
+        Row("CNN, batch 64", "infer()", CNN + INFERENCE, reach=0.4),
+        Row("ResNet-18, batch 4 at 224x224", "infer()", RESNET18 + INFERENCE, reach=0.8),
     ]),
     Group("start", "Start of a process", threads=2, unit="s", rows=[
         Row("import", "", cold=True, imports=True, reach=0.15),
