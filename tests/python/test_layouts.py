@@ -185,6 +185,7 @@ def test_versions_guard_hidden_values_that_were_saved():
 
 
 def test_gradients_of_views_of_hidden_memory():
+    F.manual_seed(0)
     x = F.randn(2, 3, 6, 6).requires_grad_()
     w = F.randn(4, 3, 3, 3).requires_grad_()
     y = F.conv2d(x, w, padding=1)
@@ -196,7 +197,7 @@ def test_gradients_of_views_of_hidden_memory():
     assert C.physical_order(y) is None
     (y[:, 1:3, ::2] * F.relu(y).flatten(1).sum(1).reshape(2, 1, 1, 1)).sum().backward()
     for g, t in zip(got, (x, w), strict=True):
-        np.testing.assert_allclose(g.numpy(), t.grad.numpy(), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(g.numpy(), t.grad.numpy(), rtol=1e-4, atol=1e-5 * t.grad.abs().max().item())
 
 
 def test_threads_restore_and_read_at_the_same_time():

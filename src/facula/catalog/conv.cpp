@@ -186,6 +186,58 @@ Sample conv_sample(std::vector<int64_t> input, std::vector<int64_t> weight, bool
   return s;
 }
 
+// A transposed convolution over `rank` dimensions; one dimension is a row of images of height 1.
+Tensor transposed(const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, int rank) {
+  const char* name = c.name();
+  int64_t groups = c.integer("groups").guard_int();
+  runtime_check(input.dim() == rank + 1 || input.dim() == rank + 2, name)
+      << "expected " << rank + 1 << "D (unbatched) or " << rank + 2 << "D (batched) input, but got input of size " << to_string(input.sizes());
+  runtime_check(weight.dim() == rank + 2, name) << "weight must be " << rank + 2 << "D [in_channels, out_channels / groups, ...], got shape " << to_string(weight.sizes());
+  runtime_check(groups > 0, name) << "non-positive groups is not supported, got " << groups;
+  SymInt channels = input.size(-rank - 1), outputs = weight.size(1) * SymInt(groups);
+  runtime_check(channels == weight.size(0), name) << "given transposed=1, weight of size " << to_string(weight.sizes()) << ", expected input "
+      << to_string(input.sizes()) << " to have " << weight.size(0) << " channels, but got " << channels << " channels instead";
+  runtime_check(channels % SymInt(groups) == SymInt(int64_t(0)), name) << "given groups=" << groups << ", expected weight to be divisible by " << groups
+      << " at dimension 0, but got weight of size " << to_string(weight.sizes()) << " instead";
+  runtime_check(!bias || (bias->dim() == 1 && bias->size(0) == outputs), name) << "given transposed=1, weight of size " << to_string(weight.sizes())
+      << ", expected bias to be 1-dimensional with " << outputs << " elements, but got bias of size " << (bias ? to_string(bias->sizes()) : "") << " instead";
+  Dims stride = c.ints("stride", rank), padding = c.ints("padding", rank), extra = c.ints("output_padding", rank), dilation = c.ints("dilation", rank);
+  Tensor x = input, w = weight;
+  if (rank == 1) {
+    x = unsqueeze(x, -2);
+    w = unsqueeze(w, -2);
+    for (auto* d : {&stride, &dilation}) d->insert(0, SymInt(int64_t(1)));
+    for (auto* d : {&padding, &extra}) d->insert(0, SymInt(int64_t(0)));
+  }
+  Dims size(x.sizes());
+  size_t r = size.size() - 2;
+  size[r - 1] = outputs;
+  for (size_t k = 0; k < 2; ++k) {
+    bool in_use = rank == 2 || k == 1;
+    runtime_check(!in_use || extra[k] < stride[k] || extra[k] < dilation[k], name)
+        << "output padding must be smaller than either stride or dilation, but got output_padding " << to_string(SymSpan(extra)) << ", stride "
+        << to_string(SymSpan(stride)) << ", dilation " << to_string(SymSpan(dilation));
+    SymInt one = int64_t(1);
+    size[r + k] = (size[r + k] - one) * stride[k] - SymInt(int64_t(2)) * padding[k] + dilation[k] * (w.size(int(k) + 2) - one) + extra[k] + one;
+    runtime_check(size[r + k] > SymInt(int64_t(0)), name) << "given input size " << to_string(input.sizes()) << ", the output size is too small: " << to_string(SymSpan(size));
+  }
+  Tensor y;
+  if (extra[0] < stride[0] && extra[1] < stride[1]) {
+    y = convolution_backward_input(x, w, size, stride, padding, dilation, groups);
+  } else {  // no convolution of that size gives this input: all that is written, cut and padded
+    Dims whole(size), crop;
+    for (size_t k = 0; k < 2; ++k) whole[r + k] = size[r + k] + SymInt(int64_t(2)) * padding[k] - extra[k];
+    y = convolution_backward_input(x, w, whole, stride, Sizes{0, 0}, dilation, groups);
+    for (size_t k = 2; k-- > 0;) {
+      crop.push_back(-padding[k]);
+      crop.push_back(extra[k] - padding[k]);
+    }
+    y = constant_pad_nd(y, crop, 0);
+  }
+  if (bias) y = add(y, view(*bias, Dims{outputs, SymInt(int64_t(1)), SymInt(int64_t(1))}));
+  return rank == 1 ? squeeze(y, -2) : y;
+}
+
 }  // namespace
 
 FACULA_FAMILY(conv) {
@@ -331,4 +383,17 @@ FACULA_FAMILY(conv) {
         return squeeze(y, -2);
       })
       .samples({"input[2, 3, 9], weight[4, 3, 3], bias[4], padding='same'", "input[3, 9], weight[4, 3, 2], padding='valid'"});
+  define("conv_transpose2d(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] output_padding=0, int groups=1, int[2] dilation=1) -> Tensor")
+      .doc("Transposed convolution, the gradient of conv2d for its input: input [N, C, H, W] with weight [C, out / groups, kH, kW], plus bias [out].")
+      .bind(function | nn_functional)
+      .no_in_place()
+      .unfused([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) { return transposed(c, input, weight, bias, 2); })
+      .samples({"input[1, 2, 4, 4], weight[2, 3, 3, 3], bias[3]", "input[2, 3, 5], weight[2, 1, 2, 3], stride=2, padding=[0, 1], output_padding=1, groups=2",
+                "input[1, 2, 3, 4], weight[2, 2, 2, 2], dilation=[2, 1]"});
+  define("conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] output_padding=0, int groups=1, int[1] dilation=1) -> Tensor")
+      .doc("Transposed convolution, the gradient of conv1d for its input: input [N, C, L] with weight [C, out / groups, k], plus bias [out].")
+      .bind(function | nn_functional)
+      .no_in_place()
+      .unfused([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) { return transposed(c, input, weight, bias, 1); })
+      .samples({"input[2, 2, 5], weight[2, 3, 3], bias[3], stride=2", "input[2, 4], weight[2, 2, 3], padding=1, dilation=2"});
 }

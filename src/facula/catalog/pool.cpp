@@ -85,13 +85,37 @@ Expr best(const LoopCall& c, const Index& i) {
   });
 }
 
-// For element (y, x) of the input, the windows that contain it: step b of the window whose origin it then is.
+// Windows that hold an element at `at` of dimension k: candidates of number b < reach(w, k), and whether they do.
 struct Cover { Expr window, valid; };
+int64_t reach(const Window& w, int k) { return w.dilation[k] == 1 ? (w.kernel[k] + w.stride[k] - 1) / w.stride[k] : w.kernel[k]; }
 Cover cover(const Window& w, int k, Expr at, Expr b, SymInt outputs) {
-  Expr start = at + Scalar(w.padding[k]) - b * Scalar(w.dilation[k]);
-  Expr o = floordiv(start, Scalar(w.stride[k])), limit = loop::size(outputs);
-  Expr valid = eq(o * Scalar(w.stride[k]), start) & (o >= Scalar(int64_t(0))) & (o < limit);
-  return {max(min(o, limit - Scalar(int64_t(1))), Scalar(int64_t(0))), valid};
+  Expr padded = at + Scalar(w.padding[k]), limit = loop::size(outputs), o, valid;
+  auto within = [&](Expr x) { return max(min(x, limit - Scalar(int64_t(1))), Scalar(int64_t(0))); };
+  if (w.dilation[k] == 1) {  // the last window that begins before the element, and those before it
+    o = floordiv(padded, Scalar(w.stride[k])) - b;
+    valid = (o >= Scalar(int64_t(0))) & (o < limit);
+    if (w.kernel[k] % w.stride[k]) valid = valid & (padded - o * Scalar(w.stride[k]) < Scalar(w.kernel[k]));
+  } else {                   // the window that has the element as its step b
+    Expr start = padded - b * Scalar(w.dilation[k]);
+    o = floordiv(start, Scalar(w.stride[k]));
+    valid = eq(o * Scalar(w.stride[k]), start) & (o >= Scalar(int64_t(0))) & (o < limit);
+  }
+  return {within(o), valid};
+}
+// The only one, where windows do not overlap.
+Cover only_cover(const Window& w, int k, Expr at, SymInt outputs) {
+  Expr start = at + Scalar(w.padding[k]), o = floordiv(start, Scalar(w.stride[k])), limit = loop::size(outputs);
+  Expr valid = o < limit;
+  if (w.stride[k] > w.kernel[k]) valid = valid & (start - o * Scalar(w.stride[k]) < Scalar(w.kernel[k]));
+  return {min(o, limit - Scalar(int64_t(1))), valid};
+}
+// Sum of f(Cover, Cover) over the windows that hold element i; r: the first of its two last dimensions.
+template <class F> Expr over_windows(const LoopCall& c, const Window& w, const Index& i, size_t r, SymSpan outputs, F&& f) {
+  bool apart = w.stride[0] >= w.kernel[0] && w.stride[1] >= w.kernel[1] && w.dilation[0] == 1 && w.dilation[1] == 1;
+  if (apart) return f(only_cover(w, 0, i[r], outputs[r]), only_cover(w, 1, i[r + 1], outputs[r + 1]));
+  return reduce(c, monoid::sum, {SymInt(reach(w, 0)), SymInt(reach(w, 1))}, [&](Index b) {
+    return f(cover(w, 0, i[r], b[0], outputs[r]), cover(w, 1, i[r + 1], b[1], outputs[r + 1]));
+  });
 }
 
 }  // namespace
@@ -137,20 +161,7 @@ FACULA_FAMILY(pool) {
           Expr g = c.load("grad", j);
           return select(y.valid & x.valid & eq(c.load("indices", j), own), g, constant(0.0, g.dtype()));
         };
-        auto outputs = c.sizes("grad");
-        bool apart = w.stride[0] >= w.kernel[0] && w.stride[1] >= w.kernel[1] && w.dilation[0] == 1 && w.dilation[1] == 1;
-        if (apart) {  // at most one window holds the element
-          auto only = [&](size_t k) {
-            Expr start = i[r + k] + Scalar(w.padding[k]), o = floordiv(start, Scalar(w.stride[k])), limit = loop::size(outputs[r + k]);
-            Expr valid = o < limit;
-            if (w.stride[k] > w.kernel[k]) valid = valid & (start - o * Scalar(w.stride[k]) < Scalar(w.kernel[k]));
-            return Cover{min(o, limit - Scalar(int64_t(1))), valid};
-          };
-          return from(only(0), only(1));
-        }
-        return reduce(c, monoid::sum, {SymInt(w.kernel[0]), SymInt(w.kernel[1])}, [&](Index b) {
-          return from(cover(w, 0, i[r], b[0], outputs[r]), cover(w, 1, i[r + 1], b[1], outputs[r + 1]));
-        });
+        return over_windows(c, w, i, r, c.sizes("grad"), from);
       })
       .vjp([](const Vjp& v) {
         Tensor at = v["indices"];
@@ -216,8 +227,7 @@ FACULA_FAMILY(pool) {
         Window w = window(c);
         auto sizes = c.ints("size");
         size_t r = i.size() - 2;
-        return reduce(c, monoid::sum, {SymInt(w.kernel[0]), SymInt(w.kernel[1])}, [&](Index b) {
-          Cover y = cover(w, 0, i[r], b[0], c.sizes("grad")[r]), x = cover(w, 1, i[r + 1], b[1], c.sizes("grad")[r + 1]);
+        return over_windows(c, w, i, r, c.sizes("grad"), [&](const Cover& y, const Cover& x) {
           Index j = i;
           j[r] = y.window;
           j[r + 1] = x.window;

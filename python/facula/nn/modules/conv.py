@@ -18,6 +18,8 @@ _empty = _C.functions.empty
 
 class _ConvNd(Module):
     _rank: int
+    _transposed = False
+    output_padding: tuple[int, ...] = ()
     __constants__ = [
         "stride", "padding", "dilation", "groups", "padding_mode",
         "in_channels", "out_channels", "kernel_size",
@@ -66,8 +68,9 @@ class _ConvNd(Module):
             self._reversed_padding_repeated_twice = [
                 n for t in reversed(totals) for n in (t // 2, t - t // 2)
             ]
+        first, second = (in_channels, out_channels) if self._transposed else (out_channels, in_channels)
         self.weight = Parameter(
-            _empty([out_channels, in_channels // groups, *self.kernel_size], dtype=dtype, device=device)
+            _empty([first, second // groups, *self.kernel_size], dtype=dtype, device=device)
         )
         if bias:
             self.bias = Parameter(_empty([out_channels], dtype=dtype, device=device))
@@ -97,6 +100,8 @@ class _ConvNd(Module):
             text += f", padding={self.padding}"
         if self.dilation != (1,) * self._rank:
             text += f", dilation={self.dilation}"
+        if any(self.output_padding):
+            text += f", output_padding={self.output_padding}"
         if self.groups != 1:
             text += f", groups={self.groups}"
         if self.bias is None:
@@ -137,3 +142,88 @@ class Conv2d(_ConvNd):
         else:
             input, padding = self._padded(input)
         return F.conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+
+
+class _ConvTransposeNd(_ConvNd):
+    _transposed = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Any = 1,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        if padding_mode != "zeros":
+            raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype
+        )  # fmt: skip
+        self.output_padding = _ntuple(self._rank)(output_padding)
+
+    def _extra(self, input: Tensor, output_size: Any) -> tuple[int, ...]:
+        """The output padding that gives results of ``output_size``, which may include batch and channels."""
+        if output_size is None:
+            return self.output_padding
+        batched = input.dim() == self._rank + 2
+        sizes = tuple(output_size)[-self._rank :]
+        if len(output_size) not in (self._rank, self._rank + 1 + batched):
+            raise ValueError(
+                f"{type(self).__name__}: for a {input.dim()}D input, output_size must have {self._rank} or "
+                f"{self._rank + 1 + batched} elements (got {len(output_size)})"
+            )
+        extra = []
+        for k, n in enumerate(sizes):
+            least = (
+                (input.shape[k - self._rank] - 1) * self.stride[k]
+                - 2 * self.padding[k]
+                + self.dilation[k] * (self.kernel_size[k] - 1)
+                + 1
+            )
+            if not least <= n < least + self.stride[k]:
+                raise ValueError(
+                    f"requested an output size of {sizes}, but valid sizes of dimension {k} range from {least} "
+                    f"to {least + self.stride[k] - 1} (for an input of {tuple(input.shape)})"
+                )
+            extra.append(n - least)
+        return tuple(extra)
+
+
+class ConvTranspose1d(_ConvTransposeNd):
+    """Transposed convolution over ``[N, C, L]`` or ``[C, L]``; weight ``[in, out / groups, k]``.
+
+    >>> nn.ConvTranspose1d(16, 33, 3, stride=2)(facula.randn(20, 16, 50)).shape
+    facula.Size([20, 33, 101])
+    """
+
+    _rank = 1
+
+    def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
+        extra = self._extra(input, output_size)
+        return F.conv_transpose1d(
+            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
+        )
+
+
+class ConvTranspose2d(_ConvTransposeNd):
+    """Transposed convolution over ``[N, C, H, W]`` or ``[C, H, W]``; weight ``[in, out / groups, kh, kw]``.
+
+    >>> nn.ConvTranspose2d(16, 33, 3, stride=2, padding=1, output_padding=1)(facula.randn(2, 16, 5, 6)).shape
+    facula.Size([2, 33, 10, 12])
+    """
+
+    _rank = 2
+
+    def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
+        extra = self._extra(input, output_size)
+        return F.conv_transpose2d(
+            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
+        )
