@@ -216,3 +216,98 @@ def test_errors_name_what_was_given():
         F.scaled_dot_product_attention(
             facula.ones(1, 3, 2, 4), *[facula.ones(1, 2, 2, 4)] * 2, enable_gqa=True
         )
+
+
+# ---- modules
+
+
+def whole(module, x, y, mask=None):
+    """Multi-head attention of [L, N, E] and [S, N, E] from its definition, in float64."""
+    w, b = (np.asarray(t.detach()) for t in (module.in_proj_weight, module.in_proj_bias))
+    h, e = module.num_heads, module.embed_dim
+    parts = [
+        (t @ w[k * e : (k + 1) * e].T + b[k * e : (k + 1) * e])
+        .reshape(*t.shape[:2], h, e // h)
+        .transpose(1, 2, 0, 3)
+        for k, t in enumerate((x, y, y))
+    ]
+    s = parts[0] @ parts[1].swapaxes(-1, -2) / math.sqrt(e // h)
+    s = s if mask is None else s + mask
+    p = np.exp(s - s.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    o = (p @ parts[2]).transpose(2, 0, 1, 3).reshape(x.shape)
+    return o @ np.asarray(module.out_proj.weight.detach()).T + np.asarray(module.out_proj.bias.detach()), p
+
+
+def test_multihead_attention_is_its_definition_with_and_without_weights():
+    facula.manual_seed(0)
+    m = facula.nn.MultiheadAttention(12, 3, dtype=facula.float64)
+    assert [n for n, _ in m.named_parameters()] == [
+        "in_proj_weight",
+        "in_proj_bias",
+        "out_proj.weight",
+        "out_proj.bias",
+    ]
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((5, 2, 12)), rng.standard_normal((7, 2, 12))
+    left_out, padding = rng.random((5, 7)) < 0.3, rng.random((2, 7)) < 0.3
+    left_out[:, 0], padding[:, 0] = False, False
+    both = np.where(left_out, -np.inf, 0) + np.where(padding, -np.inf, 0)[:, None, None]
+    for given, mask in (({}, None), ({"attn_mask": left_out, "key_padding_mask": padding}, both)):
+        given = {k: facula.tensor(v) for k, v in given.items()}
+        expected, weights = whole(m, x, y, mask)
+        tx, ty = facula.tensor(x), facula.tensor(y)
+        a, w = m(tx, ty, ty, **given)
+        b, none = m(tx, ty, ty, need_weights=False, **given)
+        assert none is None
+        np.testing.assert_allclose(np.asarray(a.detach()), expected, atol=1e-13)
+        np.testing.assert_allclose(np.asarray(b.detach()), expected, atol=1e-13)
+        np.testing.assert_allclose(np.asarray(w.detach()), weights.mean(1), atol=1e-14)
+        _, each = m(tx, ty, ty, average_attn_weights=False, **given)
+        np.testing.assert_allclose(np.asarray(each.detach()), weights, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"kdim": 4, "vdim": 6}, {"add_bias_kv": True}, {"add_zero_attn": True}, {"bias": False}]
+)
+def test_the_path_without_weights_agrees_for_every_option(options):
+    m = facula.nn.MultiheadAttention(8, 2, batch_first=True, dtype=facula.float64, **options)
+    for p in m.parameters():
+        facula.nn.init.normal_(p)
+    x = facula.randn(3, 5, 8, dtype=facula.float64)
+    k, v = (facula.randn(3, 6, n, dtype=facula.float64) for n in (m.kdim, m.vdim))
+    mask = facula.randn(6, 5, 6, dtype=facula.float64)
+    padding = facula.zeros(3, 6, dtype=facula.float64)
+    padding[0, 4:] = -math.inf
+    a, _ = m(x, k, v, attn_mask=mask, key_padding_mask=padding)
+    b, _ = m(x, k, v, attn_mask=mask, key_padding_mask=padding, need_weights=False)
+    np.testing.assert_allclose(np.asarray(a.detach()), np.asarray(b.detach()), atol=1e-13)
+    one, _ = m(x[0], k[0], v[0])
+    np.testing.assert_allclose(np.asarray(one.detach()), np.asarray(m(x, k, v)[0][0].detach()), atol=1e-13)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_a_transformer_layer_is_made_of_its_parts(norm_first):
+    layer = facula.nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", norm_first=norm_first).eval()
+    x = facula.randn(5, 3, 8)
+    mask = facula.full([5, 5], -math.inf).triu(1)
+
+    def attended(t):
+        return layer.self_attn(t, t, t, attn_mask=mask)[0]
+
+    def network(t):
+        return layer.linear2(F.gelu(layer.linear1(t)))
+
+    if norm_first:
+        h = x + attended(layer.norm1(x))
+        expected = h + network(layer.norm2(h))
+    else:
+        h = layer.norm1(x + attended(x))
+        expected = layer.norm2(h + network(h))
+    for causal in (False, True):
+        y = layer(x, mask, is_causal=causal)
+        np.testing.assert_allclose(np.asarray(y.detach()), np.asarray(expected.detach()), atol=1e-5)
+    stack = facula.nn.TransformerEncoder(layer, 2, facula.nn.LayerNorm(8)).eval()
+    twice = stack.norm(layer(layer(x, mask), mask))
+    np.testing.assert_allclose(np.asarray(stack(x, mask).detach()), np.asarray(twice.detach()), atol=1e-5)
+    assert "layers.1.self_attn.in_proj_weight" in stack.state_dict()

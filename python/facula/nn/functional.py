@@ -15,6 +15,7 @@ _f = _C.functions
 globals().update(
     {name: getattr(_C.nn_functional, name) for name in dir(_C.nn_functional) if not name.startswith("__")}
 )
+from ._attention import multi_head_attention_forward
 from ._losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,

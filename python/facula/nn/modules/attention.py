@@ -1,0 +1,277 @@
+"""Attention and transformers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from ... import _C
+from .. import functional as F
+from .. import init
+from ..parameter import Parameter
+from .container import ModuleList
+from .dropout import Dropout
+from .linear import Linear
+from .module import Module
+from .normalization import LayerNorm
+
+Tensor = _C.Tensor
+_f = _C.functions
+
+
+class NonDynamicallyQuantizableLinear(Linear):
+    """A Linear, under the name that MultiheadAttention prints in PyTorch."""
+
+
+class MultiheadAttention(Module):
+    """``num_heads`` attentions over parts of the width, side by side, between learned projections.
+
+    Shape: query ``[L, N, E]``, key ``[S, N, kdim]``, value ``[S, N, vdim]`` (``[N, L, E]`` and so on with
+    ``batch_first``; without ``N`` for one sequence) to ``[L, N, E]`` and, with ``need_weights``, the weights
+    ``[N, L, S]``. Masks: boolean, True leaves a key out, or numbers that are added to the scores.
+    Source: Vaswani et al., "Attention is all you need", 2017.
+
+    >>> x = facula.randn(2, 5, 8)
+    >>> nn.MultiheadAttention(8, 2, batch_first=True)(x, x, x, need_weights=False)[0].shape
+    facula.Size([2, 5, 8])
+    """
+
+    __constants__ = ["batch_first"]
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        if embed_dim <= 0 or num_heads <= 0:
+            raise ValueError(
+                f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} and "
+                f"num_heads={num_heads} instead"
+            )
+        super().__init__()
+        made = {"device": device, "dtype": dtype}
+        self.embed_dim, self.num_heads, self.dropout, self.batch_first = (
+            embed_dim,
+            num_heads,
+            dropout,
+            batch_first,
+        )
+        self.kdim = embed_dim if kdim is None else kdim
+        self.vdim = embed_dim if vdim is None else vdim
+        self._qkv_same_embed_dim = self.kdim == embed_dim and self.vdim == embed_dim
+        self.head_dim = embed_dim // num_heads
+        if self.head_dim * num_heads != embed_dim:
+            raise AssertionError("embed_dim must be divisible by num_heads")
+        sizes = {"q": embed_dim, "k": self.kdim, "v": self.vdim}
+        for name, size in sizes.items():
+            weight = None if self._qkv_same_embed_dim else Parameter(_f.empty([embed_dim, size], **made))
+            self.register_parameter(f"{name}_proj_weight", weight)
+        same = Parameter(_f.empty([3 * embed_dim, embed_dim], **made)) if self._qkv_same_embed_dim else None
+        self.register_parameter("in_proj_weight", same)
+        self.register_parameter(
+            "in_proj_bias", Parameter(_f.empty([3 * embed_dim], **made)) if bias else None
+        )
+        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias=bias, **made)
+        for name in ("bias_k", "bias_v"):
+            self.register_parameter(
+                name, Parameter(_f.empty([1, 1, embed_dim], **made)) if add_bias_kv else None
+            )
+        self.add_zero_attn = add_zero_attn
+        self._reset_parameters()
+
+    def _reset_parameters(self) -> None:
+        for name in ("in", "q", "k", "v"):
+            weight = getattr(self, f"{name}_proj_weight")
+            if weight is not None:
+                init.xavier_uniform_(weight)
+        if self.in_proj_bias is not None:
+            init.constant_(self.in_proj_bias, 0.0)
+            init.constant_(self.out_proj.bias, 0.0)
+        for bias in (self.bias_k, self.bias_v):
+            if bias is not None:
+                init.xavier_normal_(bias)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        turned = self.batch_first and query.dim() == 3
+        if turned:
+            same_key, same_value = key is query, value is key
+            query = query.transpose(0, 1)
+            key = query if same_key else key.transpose(0, 1)
+            value = key if same_value else value.transpose(0, 1)
+        y, weights = F.multi_head_attention_forward(
+            query,
+            key,
+            value,
+            self.embed_dim,
+            self.num_heads,
+            self.in_proj_weight,
+            self.in_proj_bias,
+            self.bias_k,
+            self.bias_v,
+            self.add_zero_attn,
+            self.dropout,
+            self.out_proj.weight,
+            self.out_proj.bias,
+            training=self.training,
+            key_padding_mask=key_padding_mask,
+            need_weights=need_weights,
+            attn_mask=attn_mask,
+            use_separate_proj_weight=not self._qkv_same_embed_dim,
+            q_proj_weight=self.q_proj_weight,
+            k_proj_weight=self.k_proj_weight,
+            v_proj_weight=self.v_proj_weight,
+            average_attn_weights=average_attn_weights,
+            is_causal=is_causal,
+        )
+        return (y.transpose(0, 1) if turned else y), weights
+
+
+def _activation(given: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    if not isinstance(given, str):
+        return given
+    if given not in ("relu", "gelu"):
+        raise RuntimeError(f"activation should be relu/gelu, not {given}")
+    return getattr(F, given)
+
+
+class TransformerEncoderLayer(Module):
+    """Self-attention and a feed-forward network, each with dropout, a residual connection and a norm.
+
+    Shape: ``[L, N, d_model]`` (``[N, L, d_model]`` with ``batch_first``) to the same.
+    Source: Vaswani et al., 2017; ``norm_first``: Xiong et al., 2020.
+
+    >>> nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)(facula.randn(2, 5, 8)).shape
+    facula.Size([2, 5, 8])
+    """
+
+    __constants__ = ["norm_first"]
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        made = {"device": device, "dtype": dtype}
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **made)
+        self.linear1 = Linear(d_model, dim_feedforward, bias, **made)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, **made)
+        self.norm_first = norm_first
+        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **made)
+        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **made)
+        self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
+        self.activation = _activation(activation)
+
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        masks = (src_mask, src_key_padding_mask, is_causal)
+        if self.norm_first:
+            src = src + self._sa_block(self.norm1(src), *masks)
+            return src + self._ff_block(self.norm2(src))
+        src = self.norm1(src + self._sa_block(src, *masks))
+        return self.norm2(src + self._ff_block(src))
+
+    def _sa_block(
+        self, x: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool = False
+    ) -> Tensor:
+        y, _ = self.self_attn(
+            x, x, x, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=is_causal
+        )
+        return self.dropout1(y)
+
+    def _ff_block(self, x: Tensor) -> Tensor:
+        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+
+
+def _clones(layer: Module, count: int) -> ModuleList:
+    return ModuleList([copy.deepcopy(layer) for _ in range(count)])
+
+
+def _is_causal(mask: Tensor | None, given: bool | None, size: int) -> bool:
+    """Is this the mask of generate_square_subsequent_mask?"""
+    if given is not None:
+        return given
+    if mask is None or mask.shape[-2:] != (size, size) or mask.dim() != 2:
+        return False
+    causal = _f.full(
+        [size, size], float("-inf"), dtype=mask.dtype if mask.is_floating_point() else None
+    ).triu(1)
+    return bool(
+        (
+            (mask if mask.is_floating_point() else _f.zeros_like(causal).masked_fill(mask, float("-inf")))
+            == causal
+        ).all()
+    )
+
+
+class TransformerEncoder(Module):
+    """``num_layers`` copies of a layer, one after the other, and a norm if one is given.
+
+    >>> layer = nn.TransformerEncoderLayer(8, 2, 16)
+    >>> nn.TransformerEncoder(layer, 2)(facula.randn(5, 3, 8)).shape
+    facula.Size([5, 3, 8])
+    """
+
+    __constants__ = ["norm"]
+
+    def __init__(
+        self,
+        encoder_layer: TransformerEncoderLayer,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ) -> None:
+        super().__init__()
+        self.layers = _clones(encoder_layer, num_layers)
+        self.num_layers = num_layers
+        self.norm = norm
+        self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
+
+    def forward(
+        self,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
+    ) -> Tensor:
+        batch_first = self.layers[0].self_attn.batch_first if self.num_layers else False
+        causal = _is_causal(mask, is_causal, src.shape[1 if src.dim() == 3 and batch_first else 0])
+        for layer in self.layers:
+            src = layer(src, mask, src_key_padding_mask, causal)
+        return src if self.norm is None else self.norm(src)
