@@ -1,5 +1,8 @@
 """Pictures of a run: how it went, and what the network makes of test images."""
 
+from pathlib import Path
+from typing import Any
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -8,7 +11,7 @@ import matplotlib.pyplot as plt  # noqa: E402
 INK, TRAIN, TEST, WRONG = "#333333", "#8899aa", "#1f77b4", "#c0392b"
 
 
-def save_curves(history, path):
+def save_curves(history: list[dict[str, Any]], path: Path) -> None:
     """Loss and accuracy by epoch, training beside test."""
     epochs = [h["epoch"] for h in history]
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
@@ -37,7 +40,9 @@ def save_curves(history, path):
     plt.close(figure)
 
 
-def save_predictions(images, labels, predicted, classes, path, rows=5, columns=10):
+def save_predictions(
+    images: Any, labels: Any, predicted: Any, classes: list[str], path: Path, rows: int = 5, columns: int = 10
+) -> None:
     """The first test images with the predicted class; a mistake is framed, and its true class stands
     below.
     """

@@ -17,10 +17,11 @@ import time
 import zlib
 from pathlib import Path
 
-import facula as torch
+import facula.nn as nn
+import facula.nn.functional as F
+from facula.utils.data import DataLoader, TensorDataset
 
-nn, F = torch.nn, torch.nn.functional
-DataLoader, TensorDataset = torch.utils.data.DataLoader, torch.utils.data.TensorDataset
+import facula as torch
 
 CLASSES = [
     "T-shirt",
@@ -120,7 +121,11 @@ class Progress:
 
 
 def train_epoch(
-    model: nn.Module, loader: DataLoader, optimizer, scheduler, progress: Progress
+    model: nn.Module,
+    loader: DataLoader,
+    optimizer: torch.optim.Optimizer,
+    scheduler: torch.optim.lr_scheduler.LRScheduler,
+    progress: Progress,
 ) -> tuple[float, float]:
     model.train()
     total, correct, seen = 0.0, 0, 0
@@ -142,16 +147,15 @@ def train_epoch(
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, loader: DataLoader) -> tuple[float, float, torch.Tensor]:
+def evaluate(model: nn.Module, data: TensorDataset) -> tuple[float, float, torch.Tensor]:
     """Mean loss, accuracy and the predicted classes."""
     model.eval()
-    total, predicted = 0.0, []
-    for images, labels in loader:
+    total, parts = 0.0, []
+    for images, labels in DataLoader(data, batch_size=500):
         logits = model(images)
         total += F.cross_entropy(logits, labels, reduction="sum").item()
-        predicted.append(logits.argmax(1))
-    predicted = torch.cat(predicted)
-    labels = loader.dataset.tensors[1]
+        parts.append(logits.argmax(1))
+    predicted, labels = torch.cat(parts), data.tensors[1]
     return total / len(labels), (predicted == labels).float().mean().item(), predicted
 
 
@@ -199,7 +203,6 @@ def main() -> None:
     torch.manual_seed(args.seed)
     train, test = load(args.data, "train", args.limit), load(args.data, "t10k", args.limit)
     train_loader = DataLoader(train, batch_size=64, shuffle=True, drop_last=len(train) % 64 == 1)
-    test_loader = DataLoader(test, batch_size=500)
     model = Net()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(
@@ -230,7 +233,7 @@ def main() -> None:
             model, train_loader, optimizer, scheduler, Progress(epoch, args.epochs, len(train))
         )
         seconds = time.perf_counter() - started
-        test_loss, test_accuracy, _ = evaluate(model, test_loader)
+        test_loss, test_accuracy, _ = evaluate(model, test)
         print(
             f"epoch {epoch}/{args.epochs}: test loss {test_loss:.4f}, test accuracy {test_accuracy:.2%}, "
             f"{seconds:.1f} s",
@@ -259,7 +262,7 @@ def main() -> None:
         )
         write_json(args.out / "metrics.json", history)
 
-    _, test_accuracy, predicted = evaluate(model, test_loader)
+    _, test_accuracy, predicted = evaluate(model, test)
     print(f"test accuracy {test_accuracy:.2%}; results in {args.out}/")
     try:
         from plots import save_curves, save_predictions

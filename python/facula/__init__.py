@@ -7,36 +7,80 @@ optim, autograd and the rest follow at their first use.
 from __future__ import annotations
 
 from . import _C
-from ._C import (
-    Generator,
-    Size,
-    Tensor,
-    as_tensor,
-    asarray,
-    channels_last,
-    contiguous_format,
-    default_generator,
-    device,
-    dtype,
-    from_dlpack,
-    from_numpy,
-    frombuffer,
-    get_default_dtype,
-    get_num_threads,
-    is_grad_enabled,
-    is_inference_mode_enabled,
-    layout,
-    manual_seed,
-    memory_format,
-    memory_stats,
-    preserve_format,
-    promote_types,
-    reset_peak_memory,
-    set_default_dtype,
-    set_num_threads,
-    strided,
-    tensor,
-)
+
+TYPE_CHECKING = False
+if (
+    TYPE_CHECKING
+):  # for tools that read: all names, also those that follow at their first use; the first one counts
+    from . import amp as amp
+    from . import autograd as autograd
+    from . import backends as backends
+    from . import cpu as cpu
+    from . import cuda as cuda
+    from . import distributed as distributed
+    from . import fft as fft
+    from . import func as func
+    from . import jit as jit
+    from . import linalg as linalg
+    from . import multiprocessing as multiprocessing
+    from . import nn as nn
+    from . import optim as optim
+    from . import safetensors as safetensors
+    from . import serialization as serialization
+    from . import special as special
+    from . import testing as testing
+    from . import types as types
+    from . import utils as utils
+    from ._functions import *
+    from ._legacy import *
+    from ._modes import *
+    from ._more import *
+    from ._more import _assert as _assert
+    from .amp import autocast as autocast
+    from .amp import clear_autocast_cache as clear_autocast_cache
+    from .amp import get_autocast_cpu_dtype as get_autocast_cpu_dtype
+    from .amp import get_autocast_dtype as get_autocast_dtype
+    from .amp import is_autocast_cache_enabled as is_autocast_cache_enabled
+    from .amp import is_autocast_cpu_enabled as is_autocast_cpu_enabled
+    from .amp import is_autocast_enabled as is_autocast_enabled
+    from .amp import set_autocast_cache_enabled as set_autocast_cache_enabled
+    from .amp import set_autocast_dtype as set_autocast_dtype
+    from .amp import set_autocast_enabled as set_autocast_enabled
+    from .serialization import load as load
+    from .serialization import save as save
+    from ._C import *
+    from ._C.ops import *
+else:
+    from ._C import (
+        Generator,
+        Size,
+        Tensor,
+        as_tensor,
+        asarray,
+        channels_last,
+        contiguous_format,
+        default_generator,
+        device,
+        dtype,
+        from_dlpack,
+        from_numpy,
+        frombuffer,
+        get_default_dtype,
+        get_num_threads,
+        is_grad_enabled,
+        is_inference_mode_enabled,
+        layout,
+        manual_seed,
+        memory_format,
+        memory_stats,
+        preserve_format,
+        promote_types,
+        reset_peak_memory,
+        set_default_dtype,
+        set_num_threads,
+        strided,
+        tensor,
+    )
 
 __version__ = "0.1.0"
 
@@ -44,36 +88,38 @@ globals().update((_name, _f) for _name, _f in vars(_C.functions).items() if not 
 
 # After the operators: what is written in Python, and the grad modes.
 from . import _tensor  # noqa: E402  (completes Tensor)
-from ._functions import (
-    allclose,
-    atleast_1d,
-    atleast_2d,
-    atleast_3d,
-    broadcast_shapes,
-    broadcast_tensors,
-    can_cast,
-    cartesian_prod,
-    einsum,
-    equal,
-    finfo,
-    get_rng_state,
-    iinfo,
-    initial_seed,
-    is_complex,
-    is_floating_point,
-    is_nonzero,
-    is_storage,
-    is_tensor,
-    isclose,
-    meshgrid,
-    numel,
-    result_type,
-    seed,
-    set_rng_state,
-    to_dlpack,
-    typename,
-)
-from ._modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+
+if not TYPE_CHECKING:
+    from ._functions import (
+        allclose,
+        atleast_1d,
+        atleast_2d,
+        atleast_3d,
+        broadcast_shapes,
+        broadcast_tensors,
+        can_cast,
+        cartesian_prod,
+        einsum,
+        equal,
+        finfo,
+        get_rng_state,
+        iinfo,
+        initial_seed,
+        is_complex,
+        is_floating_point,
+        is_nonzero,
+        is_storage,
+        is_tensor,
+        isclose,
+        meshgrid,
+        numel,
+        result_type,
+        seed,
+        set_rng_state,
+        to_dlpack,
+        typename,
+    )
+    from ._modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 
 for _name, _d in vars(_C).items():
     if type(_d) is dtype:
@@ -82,7 +128,11 @@ for _name, _d in vars(_C).items():
 e, pi, inf, nan = 2.718281828459045, 3.141592653589793, float("inf"), float("nan")
 newaxis = None
 
-__all__ = [_name for _name in globals() if not _name.startswith("_") and _name != "annotations"]
+__all__ = [
+    _name
+    for _name in globals()
+    if not _name.startswith("_") and _name not in ("annotations", "TYPE_CHECKING")
+]
 
 _SUBMODULES = frozenset(
     """
@@ -114,20 +164,22 @@ _ELSEWHERE = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name in _SUBMODULES or name in _OPERATOR_MODULES:
-        import importlib
+if not TYPE_CHECKING:
 
-        return importlib.import_module("." + name, __name__)
-    if name in _ELSEWHERE:
-        import importlib
+    def __getattr__(name: str) -> object:
+        if name in _SUBMODULES or name in _OPERATOR_MODULES:
+            import importlib
 
-        value = getattr(importlib.import_module("." + _ELSEWHERE[name], __name__), name)
-        globals()[name] = value
-        return value
-    if not name.startswith("_") and name in vars(_C.functions):  # defined after the import
-        return getattr(_C.functions, name)
-    raise AttributeError(f"module 'facula' has no attribute '{name}'")
+            return importlib.import_module("." + name, __name__)
+        if name in _ELSEWHERE:
+            import importlib
+
+            value = getattr(importlib.import_module("." + _ELSEWHERE[name], __name__), name)
+            globals()[name] = value
+            return value
+        if not name.startswith("_") and name in vars(_C.functions):  # defined after the import
+            return getattr(_C.functions, name)
+        raise AttributeError(f"module 'facula' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:

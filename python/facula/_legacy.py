@@ -33,6 +33,11 @@ class _Maker(type):
         return isinstance(instance, Tensor) and instance.dtype == cls.dtype
 
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    BFloat16Tensor = BoolTensor = ByteTensor = CharTensor = DoubleTensor = FloatTensor = Tensor
+    HalfTensor = IntTensor = LongTensor = ShortTensor = Tensor
+
 _KINDS = {
     "FloatTensor": _C.float32,
     "DoubleTensor": _C.float64,

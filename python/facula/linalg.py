@@ -9,6 +9,10 @@ def _public() -> dict[str, object]:
 
 globals().update(_public())
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._C.linalg import *  # noqa: F403
+
 
 def __getattr__(name: str) -> object:
     if name in _public():  # defined after the import

@@ -1,5 +1,9 @@
 """Neural networks: modules, parameters, functions, initial values."""
 
-from . import functional, init, modules, utils
-from .modules import *  # noqa: F403
-from .parameter import Buffer, Parameter
+from . import functional as functional
+from . import init as init
+from . import modules as modules
+from . import utils as utils
+from .modules import *
+from .parameter import Buffer as Buffer
+from .parameter import Parameter as Parameter

@@ -4,7 +4,8 @@ argument conventions."""
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from .. import _C
 
@@ -15,32 +16,37 @@ _f = _C.functions
 globals().update(
     {name: getattr(_C.nn_functional, name) for name in dir(_C.nn_functional) if not name.startswith("__")}
 )
-from ._attention import multi_head_attention_forward
-from ._losses import (
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
-    cosine_embedding_loss,
-    cosine_similarity,
-    cross_entropy,
-    gaussian_nll_loss,
-    hinge_embedding_loss,
-    huber_loss,
-    kl_div,
-    l1_loss,
-    margin_ranking_loss,
-    mse_loss,
-    multi_margin_loss,
-    multilabel_margin_loss,
-    multilabel_soft_margin_loss,
-    nll_loss,
-    pairwise_distance,
-    poisson_nll_loss,
-    smooth_l1_loss,
-    soft_margin_loss,
-    triplet_margin_loss,
-    triplet_margin_with_distance_loss,
-)
-from ._padding import channel_shuffle, pad, pixel_shuffle, pixel_unshuffle
+if TYPE_CHECKING:
+    from ._attention import multi_head_attention_forward as multi_head_attention_forward
+    from ._losses import *
+    from ._padding import *
+else:
+    from ._attention import multi_head_attention_forward
+    from ._losses import (
+        binary_cross_entropy,
+        binary_cross_entropy_with_logits,
+        cosine_embedding_loss,
+        cosine_similarity,
+        cross_entropy,
+        gaussian_nll_loss,
+        hinge_embedding_loss,
+        huber_loss,
+        kl_div,
+        l1_loss,
+        margin_ranking_loss,
+        mse_loss,
+        multi_margin_loss,
+        multilabel_margin_loss,
+        multilabel_soft_margin_loss,
+        nll_loss,
+        pairwise_distance,
+        poisson_nll_loss,
+        smooth_l1_loss,
+        soft_margin_loss,
+        triplet_margin_loss,
+        triplet_margin_with_distance_loss,
+    )
+    from ._padding import channel_shuffle, pad, pixel_shuffle, pixel_unshuffle
 
 tanh, sigmoid = _f.tanh, _f.sigmoid
 logsigmoid = _C.nn_functional.log_sigmoid
@@ -49,7 +55,7 @@ _op = _C.nn_functional
 # ---- activations
 
 
-def _in_place(name: str) -> Any:
+def _in_place(name: str) -> Callable[..., Tensor]:
     """An operator of one tensor with PyTorch's argument ``inplace``."""
     function, in_place_function = getattr(_op, name), getattr(_op, name + "_")
 
@@ -365,7 +371,7 @@ def max_pool2d(
     dilation: Any = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Any:
+) -> Tensor:
     """Largest value of each window of ``[N, C, H, W]`` or ``[C, H, W]``."""
     f = _f.max_pool2d_with_indices if return_indices else _f.max_pool2d
     return f(input, kernel_size, [] if stride is None else stride, padding, dilation, ceil_mode)
@@ -400,7 +406,7 @@ def max_pool1d(
     dilation: Any = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Any:
+) -> Tensor:
     """Largest value of each window of ``[N, C, L]`` or ``[C, L]``."""
     _check_rank("max_pool1d", input, (2, 3))
     k, p, d = _one(kernel_size), _one(padding), _one(dilation)
@@ -585,3 +591,7 @@ def adaptive_max_pool1d(input: Tensor, output_size: Any, return_indices: bool = 
 def adaptive_max_pool2d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
     """Largest values of ``output_size`` windows that cover ``[N, C, H, W]`` or ``[C, H, W]`` evenly."""
     return _adaptive_max("adaptive_max_pool2d", input, output_size, 2, return_indices)
+
+
+if TYPE_CHECKING:  # the operators that are found here under their own names
+    from .._C.nn_functional import *  # noqa: F403

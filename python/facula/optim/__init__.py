@@ -6,6 +6,10 @@ from .sgd import SGD
 
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "lr_scheduler"]
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import lr_scheduler as lr_scheduler
+
 
 def __getattr__(name: str) -> object:
     if name == "lr_scheduler":

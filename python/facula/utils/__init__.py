@@ -1,5 +1,9 @@
 """Helpers around training: ``data``."""
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import data as data
+
 
 def __getattr__(name: str) -> object:
     if name == "data":

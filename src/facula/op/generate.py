@@ -7,7 +7,7 @@ Reads every `define("schema")` in the catalog with the calls chained to it, and 
                                  arithmetic operators of Tensor
   OUT/facula/families.h          FACULA_FAMILIES(_): the functions that define the operators
   OUT/facula/schemas.h           what was read, which a test holds against the running registry
-  OUT/facula/_C/NAMESPACE.pyi    stubs: ops (facula.x), tensor (methods), nn_functional, fft, linalg, special
+  OUT/facula/_C/NAMESPACE.pyi    stubs: ops (facula.x), methods, nn_functional, fft, linalg, special
   DOCS/FAMILY.md                 reference pages
 
 A helper function may call `define` with a schema made of its arguments and literals, `define(std::string(name) + "(Tensor
@@ -719,11 +719,11 @@ def stubs(operators: List[Operator]) -> Dict[str, str]:
     texts = {}
     for stub, names in found.items():
         lines = [f"# {BANNER}", "from collections.abc import Sequence", "from typing import overload", ""]
-        lines += ["from facula import Generator, Tensor, device, dtype, memory_format", "", "Number = bool | int | float | complex", ""]
+        lines += ["from . import Generator, Tensor, device, dtype, memory_format", "", "Number = bool | int | float | complex", ""]
         # A method called `float` hides the type of that name from the annotations beside it.
         hidden = [t for t in ("bool", "int", "float", "complex", "str", "dtype", "device") if t in names]
         for t in hidden:
-            lines.insert(3, f"from {'facula' if t in ('dtype', 'device') else 'builtins'} import {t} as _{t}")
+            lines.insert(3, f"from {'.' if t in ('dtype', 'device') else 'builtins'} import {t} as _{t}")
         hides = re.compile(r"(?<=[:|>] |.\[)(" + "|".join(hidden) + r")\b") if hidden else None
         indent = ""
         if stub == "tensor":
@@ -792,7 +792,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
             out / "families.h": families_h(families),
             out / "schemas.h": schemas_h(operators),
         }
-        texts.update({out / "_C" / f"{name}.pyi": text for name, text in stubs(operators).items()})
+        names = {"tensor": "methods"}  # _C.tensor is a function
+        texts.update({out / "_C" / f"{names.get(name, name)}.pyi": text for name, text in stubs(operators).items()})
         docs = given.docs or given.out / "docs" / "reference"
         for family in families:
             of_family = [op for op in operators if op.family == family and "hidden" not in op.namespaces]

@@ -7,12 +7,12 @@ from typing import Any
 from ... import _C
 from .. import functional as F
 from ..parameter import Parameter
-from .module import Module
+from .module import TensorModule
 
 Tensor = _C.Tensor
 
 
-class _InPlace(Module):
+class _InPlace(TensorModule):
     """An activation whose only option is to write over its input."""
 
     __constants__ = ["inplace"]
@@ -74,7 +74,7 @@ class Hardsigmoid(_InPlace):
         return F.hardsigmoid(input, self.inplace)
 
 
-class Hardtanh(Module):
+class Hardtanh(TensorModule):
     """input limited to [min_val, max_val]."""
 
     __constants__ = ["min_val", "max_val", "inplace"]
@@ -114,7 +114,7 @@ class ReLU6(Hardtanh):
         return "inplace=True" if self.inplace else ""
 
 
-class LeakyReLU(Module):
+class LeakyReLU(TensorModule):
     """input where positive, else negative_slope * input."""
 
     __constants__ = ["inplace", "negative_slope"]
@@ -130,7 +130,7 @@ class LeakyReLU(Module):
         return f"negative_slope={self.negative_slope}" + (", inplace=True" if self.inplace else "")
 
 
-class ELU(Module):
+class ELU(TensorModule):
     """input where positive, else alpha * (exp(input) - 1).  Clevert et al., 2015."""
 
     __constants__ = ["alpha", "inplace"]
@@ -153,7 +153,7 @@ class CELU(ELU):
         return F.celu(input, self.alpha, self.inplace)
 
 
-class RReLU(Module):
+class RReLU(TensorModule):
     """LeakyReLU with slopes drawn from [lower, upper] in training, their mean otherwise.  Xu et al., 2015."""
 
     __constants__ = ["lower", "upper", "inplace"]
@@ -169,7 +169,7 @@ class RReLU(Module):
         return f"lower={self.lower}, upper={self.upper}" + (", inplace=True" if self.inplace else "")
 
 
-class PReLU(Module):
+class PReLU(TensorModule):
     """input where positive, else weight * input, with one learnt weight or one for each channel.  He et
     al., 2015.
 
@@ -198,7 +198,7 @@ class PReLU(Module):
         return f"num_parameters={self.num_parameters}"
 
 
-class Threshold(Module):
+class Threshold(TensorModule):
     """input where greater than ``threshold``, else ``value``."""
 
     __constants__ = ["threshold", "value", "inplace"]
@@ -214,7 +214,7 @@ class Threshold(Module):
         return f"threshold={self.threshold}, value={self.value}" + (", inplace=True" if self.inplace else "")
 
 
-class GELU(Module):
+class GELU(TensorModule):
     """input * Phi(input).  Hendrycks and Gimpel, 2016."""
 
     __constants__ = ["approximate"]
@@ -230,7 +230,7 @@ class GELU(Module):
         return f"approximate={self.approximate!r}"
 
 
-class Softplus(Module):
+class Softplus(TensorModule):
     """log(1 + exp(beta * input)) / beta; linear above the threshold."""
 
     __constants__ = ["beta", "threshold"]
@@ -246,7 +246,7 @@ class Softplus(Module):
         return f"beta={self.beta}, threshold={self.threshold}"
 
 
-class Softshrink(Module):
+class Softshrink(TensorModule):
     """input moved towards 0 by ``lambd``; 0 within [-lambd, lambd]."""
 
     __constants__ = ["lambd"]
@@ -269,7 +269,7 @@ class Hardshrink(Softshrink):
         return F.hardshrink(input, self.lambd)
 
 
-class GLU(Module):
+class GLU(TensorModule):
     """a * sigmoid(b) for the halves a, b of the input along ``dim``.  Dauphin et al., 2016."""
 
     __constants__ = ["dim"]
@@ -285,42 +285,42 @@ class GLU(Module):
         return f"dim={self.dim}"
 
 
-class Tanh(Module):
+class Tanh(TensorModule):
     """Hyperbolic tangent."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.tanh(input)
 
 
-class Sigmoid(Module):
+class Sigmoid(TensorModule):
     """1 / (1 + exp(-input))."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.sigmoid(input)
 
 
-class LogSigmoid(Module):
+class LogSigmoid(TensorModule):
     """log(sigmoid(input)), without overflow."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.logsigmoid(input)
 
 
-class Softsign(Module):
+class Softsign(TensorModule):
     """input / (1 + |input|)."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.softsign(input)
 
 
-class Tanhshrink(Module):
+class Tanhshrink(TensorModule):
     """input - tanh(input)."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.tanhshrink(input)
 
 
-class Softmax(Module):
+class Softmax(TensorModule):
     """exp(input) / sum(exp(input)) along ``dim``.
 
     >>> nn.Softmax(dim=1)(facula.tensor([[0.0, 0.0]]))
@@ -340,7 +340,7 @@ class Softmax(Module):
         return f"dim={self.dim}"
 
 
-class Softmin(Module):
+class Softmin(TensorModule):
     """Softmax of -input along ``dim``."""
 
     __constants__ = ["dim"]
@@ -363,7 +363,7 @@ class LogSoftmax(Softmax):
         return F.log_softmax(input, self.dim)
 
 
-class Softmax2d(Module):
+class Softmax2d(TensorModule):
     """Softmax over the channels of ``[N, C, H, W]`` or ``[C, H, W]``."""
 
     def forward(self, input: Tensor) -> Tensor:

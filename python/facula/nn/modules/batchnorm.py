@@ -8,13 +8,13 @@ from ... import _C
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter
-from .module import Module
+from .module import TensorModule
 
 Tensor = _C.Tensor
 _f = _C.functions
 
 
-class _NormBase(Module):
+class _NormBase(TensorModule):
     """Statistics and scale of channels, of batch and of instance normalisation."""
 
     _version = 2

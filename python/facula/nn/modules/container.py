@@ -6,16 +6,53 @@ import operator
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from ... import _C
 from ..parameter import Parameter
-from .module import Module, indented
+from .module import Module, TensorModule, indented
 
 Tensor = _C.Tensor
+T = TypeVar("T", bound="_Numbered")
 
 
-class Sequential(Module):
+class _Numbered(Module):
+    """Modules under the names "0", "1", ..."""
+
+    def __getitem__(self, index: Any) -> Any:
+        raise NotImplementedError
+
+    def _key(self, index: int) -> str:
+        n, index = len(self), operator.index(index)
+        if not -n <= index < n:
+            raise IndexError(f"index {index} is out of range")
+        return list(self._modules)[index]
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        setattr(self, self._key(index), module)
+
+    def __delitem__(self, index: int | slice) -> None:
+        for key in list(self._modules)[index] if isinstance(index, slice) else [self._key(index)]:
+            delattr(self, key)
+        self.__dict__["_modules"] = {str(k): m for k, m in enumerate(self._modules.values())}
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._modules.values())
+
+    def append(self: T, module: Module) -> T:
+        self.add_module(str(len(self)), module)
+        return self
+
+    def pop(self, key: int) -> Module:
+        module = self[key]
+        del self[key]
+        return module
+
+
+class Sequential(_Numbered, TensorModule):
     """Modules applied one after the other.
 
     >>> nn.Sequential(nn.Linear(4, 3), nn.ReLU())(facula.randn(2, 4)).shape
@@ -37,30 +74,10 @@ class Sequential(Module):
             input = module(input)
         return input
 
-    def _key(self, index: int) -> str:
-        n, index = len(self), operator.index(index)
-        if not -n <= index < n:
-            raise IndexError(f"index {index} is out of range")
-        return list(self._modules)[index]
-
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return type(self)(OrderedDict(list(self._modules.items())[index]))
         return self._modules[self._key(index)]
-
-    def __setitem__(self, index: int, module: Module) -> None:
-        setattr(self, self._key(index), module)
-
-    def __delitem__(self, index: int | slice) -> None:
-        for key in list(self._modules)[index] if isinstance(index, slice) else [self._key(index)]:
-            delattr(self, key)
-        self.__dict__["_modules"] = {str(k): m for k, m in enumerate(self._modules.values())}
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Module]:
-        return iter(self._modules.values())
 
     def __add__(self, other: Sequential) -> Sequential:
         if not isinstance(other, Sequential):
@@ -94,10 +111,6 @@ class Sequential(Module):
             self.append(module)
         return self
 
-    def append(self, module: Module) -> Sequential:
-        self.add_module(str(len(self)), module)
-        return self
-
     def extend(self, modules: Iterable[Module]) -> Sequential:
         for module in modules:
             self.append(module)
@@ -113,13 +126,8 @@ class Sequential(Module):
         self.__dict__["_modules"] = {str(k): m for k, m in enumerate(modules)}
         return self
 
-    def pop(self, key: int) -> Module:
-        module = self[key]
-        del self[key]
-        return module
 
-
-class ModuleList(Module):
+class ModuleList(_Numbered):
     """A list of modules.
 
     >>> len(nn.ModuleList([nn.Linear(10, 10) for i in range(3)]))
@@ -130,14 +138,6 @@ class ModuleList(Module):
         super().__init__()
         if modules is not None:
             self += modules
-
-    _key = Sequential._key
-    __setitem__ = Sequential.__setitem__
-    __delitem__ = Sequential.__delitem__
-    __len__ = Sequential.__len__
-    __iter__ = Sequential.__iter__
-    append = Sequential.append
-    pop = Sequential.pop
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):

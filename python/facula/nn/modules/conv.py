@@ -9,14 +9,14 @@ from ... import _C
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter
-from .module import Module
+from .module import TensorModule
 from .utils import _ntuple, _reverse_repeat_tuple
 
 Tensor = _C.Tensor
 _empty = _C.functions.empty
 
 
-class _ConvNd(Module):
+class _ConvNd(TensorModule):
     _rank: int
     _transposed = False
     output_padding: tuple[int, ...] = ()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ... import _C
 from .. import functional as F
-from .module import Module
+from .module import TensorModule
 
 Tensor = _C.Tensor
 
 
-class PairwiseDistance(Module):
+class PairwiseDistance(TensorModule):
     """p-norm of ``x1 - x2`` along the last dimension."""
 
     __constants__ = ["norm", "eps", "keepdim"]
@@ -22,7 +22,7 @@ class PairwiseDistance(Module):
         return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
 
 
-class CosineSimilarity(Module):
+class CosineSimilarity(TensorModule):
     """Cosine of the angle between vectors along ``dim``."""
 
     __constants__ = ["dim", "eps"]

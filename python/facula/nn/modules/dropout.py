@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ... import _C
 from .. import functional as F
-from .module import Module
+from .module import TensorModule
 
 Tensor = _C.Tensor
 
 
-class _DropoutNd(Module):
+class _DropoutNd(TensorModule):
     __constants__ = ["p", "inplace"]
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:

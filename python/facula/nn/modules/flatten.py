@@ -6,12 +6,12 @@ from typing import Any
 
 from ... import _C
 from .. import functional as F
-from .module import Module
+from .module import TensorModule
 
 Tensor = _C.Tensor
 
 
-class Flatten(Module):
+class Flatten(TensorModule):
     """Merges dimensions ``start_dim`` to ``end_dim``.
 
     >>> nn.Flatten()(facula.randn(32, 1, 5, 5)).shape
@@ -31,7 +31,7 @@ class Flatten(Module):
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
 
-class Unflatten(Module):
+class Unflatten(TensorModule):
     """Splits dimension ``dim`` into ``unflattened_size``.
 
     >>> nn.Unflatten(1, (2, 5))(facula.randn(3, 10)).shape
@@ -59,7 +59,7 @@ class Unflatten(Module):
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
 
 
-class PixelShuffle(Module):
+class PixelShuffle(TensorModule):
     """``[*, C r^2, H, W]`` to ``[*, C, H r, W r]``.  Shi et al., 2016.
 
     >>> nn.PixelShuffle(3)(facula.randn(1, 9, 4, 4)).shape
@@ -79,7 +79,7 @@ class PixelShuffle(Module):
         return f"upscale_factor={self.upscale_factor}"
 
 
-class PixelUnshuffle(Module):
+class PixelUnshuffle(TensorModule):
     """``[*, C, H r, W r]`` to ``[*, C r^2, H, W]``: the inverse of PixelShuffle."""
 
     __constants__ = ["downscale_factor"]
@@ -95,7 +95,7 @@ class PixelUnshuffle(Module):
         return f"downscale_factor={self.downscale_factor}"
 
 
-class ChannelShuffle(Module):
+class ChannelShuffle(TensorModule):
     """Channels in groups, dealt out one of each group in turn.  Zhang et al., 2018."""
 
     __constants__ = ["groups"]

@@ -9,13 +9,13 @@ from ... import _C
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter
-from .module import Module
+from .module import TensorModule
 
 Tensor = _C.Tensor
 _empty = _C.functions.empty
 
 
-class Identity(Module):
+class Identity(TensorModule):
     """Gives back its input; takes and ignores any arguments."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -25,7 +25,7 @@ class Identity(Module):
         return input
 
 
-class Linear(Module):
+class Linear(TensorModule):
     """``input @ weight.T + bias``.
 
     Shape: ``[*, in_features]`` to ``[*, out_features]``; weight ``[out_features, in_features]``.
@@ -66,7 +66,7 @@ class Linear(Module):
         )
 
 
-class Bilinear(Module):
+class Bilinear(TensorModule):
     """``input1 @ weight @ input2 + bias``.
 
     Shape: ``[*, in1_features]`` and ``[*, in2_features]`` to ``[*, out_features]``; weight

@@ -9,12 +9,12 @@ from ... import _C
 from .. import functional as F
 from .._losses import reduction_of
 from .distance import PairwiseDistance
-from .module import Module
+from .module import TensorModule
 
 Tensor = _C.Tensor
 
 
-class _Loss(Module):
+class _Loss(TensorModule):
     reduction: str
     __constants__ = ["reduction"]
 

@@ -7,7 +7,7 @@ import weakref
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ... import _C
 from ..._functions import typename
@@ -827,6 +827,14 @@ class Module(_C.ModuleBase):
             return f"{self._get_name()}({extra})"
         lines = (extra.split("\n") if extra else []) + children
         return f"{self._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
+
+
+class TensorModule(Module):
+    """A module that gives one tensor: for tools that read annotations the same as Module."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Tensor: ...
 
 
 def indented(text: str) -> str:

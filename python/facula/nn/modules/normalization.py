@@ -8,13 +8,13 @@ from ... import _C
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter
-from .module import Module
+from .module import TensorModule
 
 Tensor = _C.Tensor
 _empty = _C.functions.empty
 
 
-class _Scaled(Module):
+class _Scaled(TensorModule):
     """A weight, and perhaps a bias, that start at one and zero."""
 
     def _add_scale(self, sizes: list[int], weight: bool, bias: bool, dtype: Any, device: Any) -> None:
@@ -145,7 +145,7 @@ class GroupNorm(_Scaled):
         )
 
 
-class LocalResponseNorm(Module):
+class LocalResponseNorm(TensorModule):
     """Divides by a power of the mean of squares over neighbouring channels.  Krizhevsky et al., 2012."""
 
     __constants__ = ["size", "alpha", "beta", "k"]

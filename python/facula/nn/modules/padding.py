@@ -6,13 +6,13 @@ from typing import Any
 
 from ... import _C
 from .. import functional as F
-from .module import Module
+from .module import TensorModule
 from .utils import _ntuple
 
 Tensor = _C.Tensor
 
 
-class _Pad(Module):
+class _Pad(TensorModule):
     _rank: int
     _mode: str
     __constants__ = ["padding"]

@@ -6,13 +6,13 @@ from typing import Any
 
 from ... import _C
 from .. import functional as F
-from .module import Module
+from .module import TensorModule
 from .utils import _single
 
 Tensor = _C.Tensor
 
 
-class _MaxPool(Module):
+class _MaxPool(TensorModule):
     __constants__ = ["kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode"]
 
     def __init__(
@@ -70,7 +70,7 @@ class MaxPool2d(_MaxPool):
         )
 
 
-class AvgPool1d(Module):
+class AvgPool1d(TensorModule):
     """Mean of each window of ``[N, C, L]`` or ``[C, L]``."""
 
     __constants__ = ["kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"]
@@ -97,7 +97,7 @@ class AvgPool1d(Module):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class AvgPool2d(Module):
+class AvgPool2d(TensorModule):
     """Mean of each window of ``[N, C, H, W]`` or ``[C, H, W]``.
 
     >>> nn.AvgPool2d(2)(facula.arange(4.0).view(1, 1, 2, 2))
@@ -136,7 +136,7 @@ class AvgPool2d(Module):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class _LPPool(Module):
+class _LPPool(TensorModule):
     __constants__ = ["norm_type", "kernel_size", "stride", "ceil_mode"]
 
     def __init__(
@@ -171,7 +171,7 @@ class LPPool2d(_LPPool):
         return F.lp_pool2d(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
 
 
-class _AdaptiveAvgPool(Module):
+class _AdaptiveAvgPool(TensorModule):
     __constants__ = ["output_size"]
 
     def __init__(self, output_size: Any) -> None:
@@ -201,7 +201,7 @@ class AdaptiveAvgPool2d(_AdaptiveAvgPool):
         return F.adaptive_avg_pool2d(input, self.output_size)
 
 
-class _AdaptiveMaxPool(Module):
+class _AdaptiveMaxPool(TensorModule):
     __constants__ = ["output_size", "return_indices"]
 
     def __init__(self, output_size: Any, return_indices: bool = False) -> None:

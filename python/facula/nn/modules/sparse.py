@@ -8,12 +8,12 @@ from ... import _C
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter
-from .module import Module
+from .module import TensorModule
 
 Tensor = _C.Tensor
 
 
-class Embedding(Module):
+class Embedding(TensorModule):
     """Rows of a table ``[num_embeddings, embedding_dim]`` by integer index.
 
     The row ``padding_idx`` starts at zero and gets no gradient; ``max_norm`` limits the rows that are used.
