@@ -70,7 +70,8 @@ class CharGPT(nn.Module):
             p = F.softmax(self(text)[:, -1].float() / temperature, -1)
             pick = (p.cumsum(-1) < torch.rand([lines, 1])).sum(-1, keepdim=True)
             text = torch.cat([text, pick.clamp(max=len(ALPHABET) - 1)], 1)
-        return text.tolist()
+        letters: list[list[int]] = text.tolist()
+        return letters
 
 
 def read_words(path: Path) -> list[str]:
@@ -193,7 +194,8 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     torch.save(model.state_dict(), args.out / "model.pt")
     model.eval()
-    known, invented = set(words), {}
+    known = set(words)
+    invented: dict[str, None] = {}
     for _ in range(10):
         for text in model.write(8, temperature=0.8):
             for word in "".join(ALPHABET[k] for k in text).split("\n")[1:-1]:

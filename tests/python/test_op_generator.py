@@ -95,8 +95,8 @@ def test_stubs_are_python_and_stand_where_users_look(out):
     assert "def erfz(input: Tensor, *, out: Tensor | None = None) -> Tensor:" in stubs["special"]
     assert "def solve(A: Tensor, B: Tensor) -> Tensor:" in stubs["linalg"]
     assert "linalg_solve" not in stubs["ops"]
-    assert "def view(self, *size: int) -> Tensor:" in stubs["tensor"]
-    assert "step_" not in stubs["ops"] + stubs["tensor"]
+    assert "def view(self, *size: int) -> Tensor:" in stubs["methods"]
+    assert "step_" not in stubs["ops"] + stubs["methods"]
     assert stubs["ops"].count("def max(") == 2 and stubs["ops"].count("@overload") >= 2
 
 

@@ -1,6 +1,7 @@
 """What tools see of the package: mypy --strict over the examples and over a usual program, and no name left out."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -99,7 +100,7 @@ def test_a_usual_program_passes_mypy_strict_and_runs(tmp_path):
     file.write_text(PROGRAM)
     r = mypy(tmp_path, file)
     assert r.returncode == 0, r.stdout + r.stderr
-    subprocess.run([sys.executable, str(file)], check=True, cwd=tmp_path)
+    subprocess.run([sys.executable, str(file)], check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)})
 
 
 def test_mistakes_are_found(tmp_path):

@@ -24,7 +24,7 @@ from typing import Dict, List, Optional, Tuple
 NAMESPACES = ("function", "method", "nn_functional", "fft", "linalg", "special", "property", "hidden")
 PREFIXED = ("fft", "linalg", "special")  # operator linalg_solve is facula.linalg.solve
 KINDS = ("pointwise", "loop", "view", "composite", "unfused", "library", "data_dependent")
-STUBS = ("ops", "tensor", "nn_functional", "fft", "linalg", "special")
+STUBS = ("ops", "methods", "nn_functional", "fft", "linalg", "special")
 BANNER = "Written by src/facula/op/generate.py from the catalog."
 
 CPP_KEYWORDS = set(
@@ -691,9 +691,9 @@ def py_places(op: Operator) -> List[Tuple[str, str]]:
         if not prefix:
             places.append(("ops", name))
         if "method" in op.namespaces and self_parameter(op):
-            places.append(("tensor", name))
+            places.append(("methods", name))
         if "property" in op.namespaces:
-            places.append(("tensor", name))
+            places.append(("methods", name))
         for n in op.namespaces:
             if n == "nn_functional":
                 places.append((n, name))
@@ -707,7 +707,7 @@ def stubs(operators: List[Operator]) -> Dict[str, str]:
     found: Dict[str, Dict[str, List[Tuple[str, str, bool]]]] = {s: {} for s in STUBS}
     for op in operators:
         for stub, name in py_places(op):
-            method = stub == "tensor"
+            method = stub == "methods"
             is_property = method and "property" in op.namespaces
             entries = found[stub].setdefault(name, [])
             entries.append((py_signature(op, method, not method and op.out_form, False), op.doc, is_property))
@@ -726,7 +726,7 @@ def stubs(operators: List[Operator]) -> Dict[str, str]:
             lines.insert(3, f"from {'.' if t in ('dtype', 'device') else 'builtins'} import {t} as _{t}")
         hides = re.compile(r"(?<=[:|>] |.\[)(" + "|".join(hidden) + r")\b") if hidden else None
         indent = ""
-        if stub == "tensor":
+        if stub == "methods":
             lines += ["class TensorOperators:"] + ([] if names else ["    pass"])
             indent = "    "
         for name in sorted(names):
@@ -750,7 +750,7 @@ def stubs(operators: List[Operator]) -> Dict[str, str]:
 
 def page(family: str, operators: List[Operator]) -> str:
     lines = [f"# {family}", "", f"<!-- {BANNER} -->", ""]
-    modules = {"ops": "facula.", "tensor": "Tensor.", "nn_functional": "facula.nn.functional.", "fft": "facula.fft.",
+    modules = {"ops": "facula.", "methods": "Tensor.", "nn_functional": "facula.nn.functional.", "fft": "facula.fft.",
                "linalg": "facula.linalg.", "special": "facula.special."}
     for op in sorted(operators, key=lambda o: o.name):
         lines += [f"## {op.full_name}", "", "```", op.schema, "```", ""]
@@ -792,8 +792,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
             out / "families.h": families_h(families),
             out / "schemas.h": schemas_h(operators),
         }
-        names = {"tensor": "methods"}  # _C.tensor is a function
-        texts.update({out / "_C" / f"{names.get(name, name)}.pyi": text for name, text in stubs(operators).items()})
+        texts.update({out / "_C" / f"{name}.pyi": text for name, text in stubs(operators).items()})
         docs = given.docs or given.out / "docs" / "reference"
         for family in families:
             of_family = [op for op in operators if op.family == family and "hidden" not in op.namespaces]
