@@ -56,6 +56,8 @@ function(facula_room room)
     target_link_libraries(facula_${room} PUBLIC ${FACULA_SLEEF})
   elseif(room STREQUAL "backend")
     target_link_libraries(facula_${room} PUBLIC facula_onednn facula_openblas facula_highway facula_ducc0)
+  elseif(room STREQUAL "io")
+    target_link_libraries(facula_${room} PUBLIC facula_minizip)
   endif()
 endfunction()
 

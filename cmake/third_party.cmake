@@ -60,6 +60,17 @@ if(NOT FACULA_SLEEF)
   message(FATAL_ERROR "Sleef was not found. `make setup` installs it (Debian: libsleef-dev); or give -DFACULA_SLEEF=FILE.")
 endif()
 
+# minizip and zlib: checkpoints and compressed data sets.
+find_package(ZLIB REQUIRED)
+find_path(FACULA_MINIZIP_INCLUDE minizip/zip.h)
+find_library(FACULA_MINIZIP_LIBRARY NAMES libminizip.a minizip)  # linked in where that can be: it is small
+if(NOT FACULA_MINIZIP_INCLUDE OR NOT FACULA_MINIZIP_LIBRARY)
+  message(FATAL_ERROR "minizip was not found: install libminizip-dev.")
+endif()
+add_library(facula_minizip INTERFACE)
+target_include_directories(facula_minizip SYSTEM INTERFACE ${FACULA_MINIZIP_INCLUDE})
+target_link_libraries(facula_minizip INTERFACE ${FACULA_MINIZIP_LIBRARY} ZLIB::ZLIB)
+
 include(ducc0)
 
 # LLVM 19, static, for libfacula_llvm alone.

@@ -10,7 +10,8 @@ ROOMS = [line for line in (SOURCES / "rooms.txt").read_text().split("\n") if lin
 # What the generator writes, and the room it belongs to.
 GENERATED = {"ops.h": "run", "families.h": "catalog", "schemas.h": "catalog"}
 # LLVM is a library of its own, and other libraries are called through the backend.
-CONFINED = {"llvm/": "codegen", "oneapi/": "backend", "dnnl": "backend", "ducc0/": "backend", "hwy/": "backend", "Python.h": ""}
+CONFINED = {"llvm/": "codegen", "oneapi/": "backend", "dnnl": "backend", "ducc0/": "backend", "hwy/": "backend", "Python.h": "",
+            "minizip/": "io", "zlib.h": "io"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 
 

@@ -1,0 +1,197 @@
+#include "facula/optim/optimizer.h"
+
+#include <cmath>
+#include <map>
+#include <unordered_set>
+
+#include "facula/autograd/autograd.h"
+#include "facula/ops.h"
+
+namespace facula::optim {
+
+namespace {
+void check_option(const char* name, double value, bool valid) { value_check(valid, "") << "Invalid " << name << " value: " << value; }
+}  // namespace
+
+Optimizer::Optimizer(const char* kind, std::vector<ParamGroup> groups, io::Dict defaults) : kind_(kind), defaults_(std::move(defaults)) {
+  bool any = false;
+  for (auto& g : groups) any = any || !g.params.empty();
+  value_check(any, kind) << "optimizer got an empty parameter list";
+  for (auto& g : groups) add_param_group(std::move(g));
+}
+
+void Optimizer::add_param_group(ParamGroup group) {
+  std::unordered_set<const TensorImpl*> seen;
+  for (auto& g : groups_) for (auto& p : g.params) seen.insert(p.impl());
+  for (auto& p : group.params) {
+    type_check(p.defined(), kind_) << "optimizer can only optimize Tensors, but one of the params is undefined";
+    value_check(autograd::is_leaf(p) || autograd::retains_grad(p), kind_) << "can't optimize a non-leaf Tensor";
+    value_check(seen.insert(p.impl()).second, kind_) << "some parameters appear in more than one parameter group, or twice";
+  }
+  for (auto& [key, value] : defaults_) if (!group.options.contains(key)) group.options.set(key, value);
+  groups_.push_back(std::move(group));
+}
+
+void Optimizer::zero_grad(bool set_to_none) {
+  for (auto& g : groups_)
+    for (auto& p : g.params) {
+      Tensor grad = autograd::grad_of(p);
+      if (grad.defined()) autograd::set_grad(p, set_to_none ? Tensor() : zeros_like(grad.detached()));
+    }
+}
+
+std::vector<Tensor> Optimizer::with_grad(const ParamGroup& group) const {
+  std::vector<Tensor> chosen;
+  for (auto& p : group.params) {
+    Tensor g = autograd::grad_of(p);
+    if (!g.defined()) continue;
+    user_check(Dims(g.sizes()) == Dims(p.sizes()), kind_) << "the gradient of a parameter of shape " << facula::to_string(p.sizes()) << " has shape " << facula::to_string(g.sizes());
+    chosen.push_back(p);
+  }
+  return chosen;
+}
+
+io::Dict Optimizer::state_dict() const {
+  std::unordered_map<const TensorImpl*, int64_t> numbers;
+  io::List groups;
+  io::Dict state;
+  for (auto& g : groups_) {
+    io::List ids;
+    for (auto& p : g.params) {
+      int64_t k = int64_t(numbers.size());
+      numbers[p.impl()] = k;
+      ids.push_back(k);
+      auto it = state_.find(p.impl());
+      if (it == state_.end() || it->second.second.empty()) continue;
+      io::Dict saved = it->second.second;
+      if (counts_steps()) saved.set("step", Tensor::scalar(saved.at("step").number(), DType::Float32));
+      state.set(k, std::move(saved));
+    }
+    io::Dict options = g.options;
+    options.set("params", std::move(ids));
+    groups.push_back(std::move(options));
+  }
+  return {{"state", std::move(state)}, {"param_groups", std::move(groups)}};
+}
+
+void Optimizer::load_state_dict(const io::Value& given) {
+  const io::List& saved = given["param_groups"].list();
+  value_check(saved.size() == groups_.size(), kind_) << "loaded state dict has a different number of parameter groups: " << saved.size()
+                                                     << ", but the optimizer has " << groups_.size();
+  std::vector<std::pair<io::Value, Tensor>> numbered;
+  for (size_t k = 0; k < saved.size(); ++k) {
+    const io::List& ids = saved[k]["params"].list();
+    value_check(ids.size() == groups_[k].params.size(), kind_)
+        << "loaded state dict contains a parameter group that doesn't match the size of optimizer's group: group " << k << " has " << ids.size()
+        << " parameters, the optimizer's has " << groups_[k].params.size();
+    for (size_t i = 0; i < ids.size(); ++i) numbered.emplace_back(ids[i], groups_[k].params[i]);
+  }
+  decltype(state_) state;
+  for (auto& [id, p] : numbered) {
+    const io::Value* of = given["state"].dict().find(id);
+    if (!of) continue;
+    io::Dict mine;
+    for (auto& [key, value] : of->dict()) {
+      if (!value.is_tensor()) mine.set(key, value);
+      else if (key == io::Value("step")) mine.set(key, value.number());
+      else {
+        value_check(Dims(value.tensor().sizes()) == Dims(p.sizes()), kind_)
+            << "the loaded state " << io::to_string(key) << " of parameter " << io::to_string(id) << " has shape "
+            << facula::to_string(value.tensor().sizes()) << ", the parameter " << facula::to_string(p.sizes());
+        Tensor t = empty_like(p.detached());
+        mine.set(key, copy_(t, value.tensor().detached()));
+      }
+    }
+    state[p.impl()] = {p, std::move(mine)};
+  }
+  state_ = std::move(state);
+  for (size_t k = 0; k < saved.size(); ++k) {
+    io::Dict options = saved[k].dict();
+    options.erase("params");
+    for (auto& [key, value] : defaults_) if (!options.contains(key)) options.set(key, value);
+    groups_[k].options = std::move(options);
+  }
+}
+
+// ---- SGD
+
+SGD::SGD(std::vector<ParamGroup> groups, Options o)
+    : Optimizer("SGD", std::move(groups), {{"lr", o.lr}, {"momentum", o.momentum}, {"dampening", o.dampening}, {"weight_decay", o.weight_decay},
+                                           {"nesterov", o.nesterov}, {"maximize", o.maximize}, {"foreach", nullopt}, {"differentiable", false}, {"fused", nullopt}}) {
+  check_option("learning rate", o.lr, o.lr >= 0);
+  check_option("momentum", o.momentum, o.momentum >= 0);
+  check_option("weight_decay", o.weight_decay, o.weight_decay >= 0);
+  value_check(!o.nesterov || (o.momentum > 0 && o.dampening == 0), "SGD") << "Nesterov momentum requires a momentum and zero dampening";
+}
+
+void SGD::step() {
+  autograd::GradMode off(false);
+  for (auto& group : param_groups()) {
+    auto number = [&](const char* name) { return Scalar(group.options.at(name).number()); };
+    double momentum = group.options.at("momentum").number();
+    std::vector<Tensor> known, fresh;
+    for (auto& p : with_grad(group)) {
+      const io::Value* buffer = state_of(p).find("momentum_buffer");
+      bool is_known = !momentum || (buffer && buffer->is_tensor());
+      if (!is_known) state_of(p).set("momentum_buffer", zeros_like(p));
+      (is_known ? known : fresh).push_back(p);
+    }
+    for (bool first : {false, true}) {
+      auto& params = first ? fresh : known;
+      if (params.empty()) continue;
+      std::vector<Tensor> grads, buffers;
+      for (auto& p : params) {
+        grads.push_back(autograd::grad_of(p));
+        if (momentum) buffers.push_back(state_of(p).at("momentum_buffer").tensor());
+      }
+      _sgd_(params, grads, buffers, number("lr"), number("weight_decay"), momentum, number("dampening"), group.options.at("nesterov").boolean(),
+            group.options.at("maximize").boolean(), first);
+    }
+  }
+}
+
+// ---- Adam
+
+Adam::Adam(const char* kind, std::vector<ParamGroup> groups, const Options& o, bool decoupled)
+    : Optimizer(kind, std::move(groups), {{"lr", o.lr}, {"betas", io::Tuple{{o.betas.first, o.betas.second}}}, {"eps", o.eps}, {"weight_decay", o.weight_decay},
+                                          {"amsgrad", o.amsgrad}, {"maximize", o.maximize}, {"foreach", nullopt}, {"capturable", false},
+                                          {"differentiable", false}, {"fused", nullopt}, {"decoupled_weight_decay", decoupled}}) {
+  check_option("learning rate", o.lr, o.lr >= 0);
+  check_option("epsilon", o.eps, o.eps >= 0);
+  check_option("weight_decay", o.weight_decay, o.weight_decay >= 0);
+  value_check(o.betas.first >= 0 && o.betas.first < 1, "") << "Invalid beta parameter at index 0: " << o.betas.first;
+  value_check(o.betas.second >= 0 && o.betas.second < 1, "") << "Invalid beta parameter at index 1: " << o.betas.second;
+}
+
+void Adam::step() {
+  autograd::GradMode off(false);
+  struct Lists { std::vector<Tensor> params, grads, means, squares, maxima; };
+  for (auto& group : param_groups()) {
+    bool amsgrad = group.options.at("amsgrad").boolean();
+    std::map<double, Lists> by_step;
+    for (auto& p : with_grad(group)) {
+      io::Dict& s = state_of(p);
+      if (s.empty()) {
+        s.set("step", 0.0);
+        s.set("exp_avg", zeros_like(p));
+        s.set("exp_avg_sq", zeros_like(p));
+        if (amsgrad) s.set("max_exp_avg_sq", zeros_like(p));
+      }
+      double step = s.at("step").number() + 1;
+      s.set("step", step);
+      Lists& l = by_step[step];
+      l.params.push_back(p);
+      l.grads.push_back(autograd::grad_of(p));
+      l.means.push_back(s.at("exp_avg").tensor());
+      l.squares.push_back(s.at("exp_avg_sq").tensor());
+      if (amsgrad) l.maxima.push_back(s.at("max_exp_avg_sq").tensor());
+    }
+    auto number = [&](const char* name) { return Scalar(group.options.at(name).number()); };
+    double beta1 = group.options.at("betas")[0].number(), beta2 = group.options.at("betas")[1].number();
+    for (auto& [step, l] : by_step)
+      _adam_(l.params, l.grads, l.means, l.squares, l.maxima, number("lr"), beta1, beta2, number("eps"), number("weight_decay"), 1 - std::pow(beta1, step),
+             1 - std::pow(beta2, step), group.options.at("decoupled_weight_decay").boolean(), group.options.at("maximize").boolean());
+  }
+}
+
+}  // namespace facula::optim
