@@ -219,7 +219,7 @@ def test_datasets():
     assert [len(p) for p in data.random_split(d, [0.5, 0.3, 0.2])] == [19, 11, 7]
     with pytest.raises(ValueError, match="Sum of input lengths"):
         data.random_split(d, [1, 2])
-    with pytest.raises(ValueError, match="equally many samples"):
+    with pytest.raises(AssertionError, match="Size mismatch"):
         data.TensorDataset(torch.ones(2), torch.ones(3))
 
 

@@ -27,7 +27,9 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     if nonlinearity == "relu":
         return math.sqrt(2.0)
     if nonlinearity == "leaky_relu":
-        slope = 0.01 if param is None else float(param)
+        if param is not None and (isinstance(param, bool) or not isinstance(param, (int, float))):
+            raise ValueError(f"negative_slope {param} not a valid number")
+        slope = 0.01 if param is None else param
         return math.sqrt(2.0 / (1 + slope**2))
     if nonlinearity == "selu":
         return 3.0 / 4
@@ -120,7 +122,7 @@ def kaiming_uniform_(
     generator: object = None,
 ) -> Tensor:
     """He et al., 2015, uniform."""
-    if 0 in tensor.shape:
+    if _no_elements(tensor):
         return tensor
     bound = math.sqrt(3.0) * calculate_gain(nonlinearity, a) / math.sqrt(_calculate_correct_fan(tensor, mode))
     return uniform_(tensor, -bound, bound, generator)
@@ -134,7 +136,7 @@ def kaiming_normal_(
     generator: object = None,
 ) -> Tensor:
     """He et al., 2015, normal."""
-    if 0 in tensor.shape:
+    if _no_elements(tensor):
         return tensor
     return normal_(
         tensor,
@@ -142,3 +144,91 @@ def kaiming_normal_(
         calculate_gain(nonlinearity, a) / math.sqrt(_calculate_correct_fan(tensor, mode)),
         generator,
     )
+
+
+def _no_elements(tensor: Tensor) -> bool:
+    if 0 in tensor.shape:
+        import warnings
+
+        warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=3)
+        return True
+    return False
+
+
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """A convolution's weight that passes its input on, channel by channel, in each of the groups.
+
+    >>> nn.init.dirac_(facula.empty(2, 2, 3))
+    tensor([[[0., 1., 0.],
+             [0., 0., 0.]],
+    <BLANKLINE>
+            [[0., 0., 0.],
+             [0., 1., 0.]]])
+    """
+    if tensor.dim() not in (3, 4, 5):
+        raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
+    if tensor.shape[0] % groups:
+        raise ValueError("dim 0 must be divisible by groups")
+    per_group = tensor.shape[0] // groups
+    centre = tuple(n // 2 for n in tensor.shape[2:])
+    with _C.GradMode(False):
+        tensor.zero_()
+        for g in range(groups):
+            for k in range(min(per_group, tensor.shape[1])):
+                tensor[(g * per_group + k, k, *centre)] = 1
+    return tensor
+
+
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: object = None) -> Tensor:
+    """A random matrix with orthogonal rows or columns, of ``[rows, ...]`` flattened to two dimensions.
+
+    Source: Saxe et al., "Exact solutions to the nonlinear dynamics of learning", 2013.
+    """
+    if tensor.dim() < 2:
+        raise ValueError("Only tensors with 2 or more dimensions are supported")
+    if tensor.numel() == 0:
+        return tensor
+    f = _C.functions
+    rows = tensor.shape[0]
+    columns = tensor.numel() // rows
+    with _C.GradMode(False):
+        q = f.randn([max(rows, columns), min(rows, columns)], dtype=_C.float64, generator=generator)
+        for _ in range(3):  # Cholesky QR: each pass squares the distance from orthogonality
+            factor = _C.linalg.cholesky(q.t() @ q)
+            q = _C.linalg.solve_triangular(factor, q.t(), upper=False).t()
+        if rows < columns:
+            q = q.t()
+        return tensor.copy_((q * gain).reshape(tensor.shape))
+
+
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: object = None) -> Tensor:
+    """Normal numbers, and this part of each column zero.  Martens, 2010."""
+    if tensor.dim() != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    rows, columns = tensor.shape
+    zeros = math.ceil(sparsity * rows)
+    with _C.GradMode(False):
+        tensor.normal_(0, std, generator=generator)
+        for k in range(columns):
+            tensor[_C.functions.randperm(rows, generator=generator)[:zeros], k] = 0
+    return tensor
+
+
+def _former(name: str) -> object:
+    def f(*args: object, **kwargs: object) -> Tensor:
+        import warnings
+
+        warnings.warn(
+            f"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`.", FutureWarning, stacklevel=2
+        )
+        return globals()[name + "_"](*args, **kwargs)
+
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = f"The former name of {name}_."
+    return f
+
+
+uniform, normal, constant, eye = _former("uniform"), _former("normal"), _former("constant"), _former("eye")
+dirac, orthogonal, sparse = _former("dirac"), _former("orthogonal"), _former("sparse")
+xavier_uniform, xavier_normal = _former("xavier_uniform"), _former("xavier_normal")
+kaiming_uniform, kaiming_normal = _former("kaiming_uniform"), _former("kaiming_normal")

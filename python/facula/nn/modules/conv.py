@@ -190,7 +190,8 @@ class _ConvTransposeNd(_ConvNd):
             )
             if not least <= n < least + self.stride[k]:
                 raise ValueError(
-                    f"requested an output size of {sizes}, but valid sizes of dimension {k} range from {least} "
+                    f"requested an output size of {sizes}, but valid sizes of dimension {k} range from "
+                    f"{least} "
                     f"to {least + self.stride[k] - 1} (for an input of {tuple(input.shape)})"
                 )
             extra.append(n - least)
