@@ -111,6 +111,66 @@ def step():
     return loss
 """
 
+GPT = """
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        n, length, width = x.shape
+        q, k, v = (
+            t.view(n, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm1(x)).split(width, -1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(n, length, width))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+class GPT(nn.Module):
+    def __init__(self, symbols=27, width=128, layers=4, heads=4, context=128):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(symbols, width), nn.Embedding(context, width)
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, symbols)
+
+    def forward(self, x):
+        h = self.tokens(x) + self.positions(torch.arange(x.shape[1]))
+        return self.head(self.norm(self.blocks(h)))
+
+torch.manual_seed(0)
+model = GPT()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+images = (torch.arange(8 * 128) * 7919 % 27).view(8, 128)
+labels = (torch.arange(8 * 128) * 104729 % 27)
+
+def loss_of():
+    return F.cross_entropy(model(images).view(-1, 27), labels)
+
+def step():
+    optimizer.zero_grad()
+    loss = loss_of()
+    loss.backward()
+    optimizer.step()
+    return loss
+"""
+
+GPT_BFLOAT16 = GPT + """
+def loss_of():
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return F.cross_entropy(model(images).view(-1, 27), labels)
+"""
+
+ATTENTION = """
+q, k, v = (values(1, 25, 1024, 64)[..., p].requires_grad_() for p in
+           (torch.arange(64), torch.arange(64) * 7 % 64, torch.arange(64) * 11 % 64))
+g = values(1, 25, 1024, 64)
+
+def gradients(causal):
+    return torch.autograd.grad(F.scaled_dot_product_attention(q, k, v, is_causal=causal), (q, k, v), g)
+"""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -129,6 +189,7 @@ class Row:
     imports: bool = False  # a cold row: the import is what is timed
     reach: float | None = None  # of this row alone; else its group's
     reach_seconds: float | None = None  # a bound on Facula's own time
+    own: str | None = None  # an earlier row of the group, by whose Facula time the reach is meant
     unit: str | None = None  # else its group's
 
 
@@ -204,15 +265,23 @@ GROUPS = [
         kernel("sort rows", "x.sort(-1)", check="x.sort(-1)[0][:, 7].sum()"),
         Row("AdamW step, 10 M parameters", "optimizer.step()", ADAMW, check="parameters[0].sum()", reach=0.6),
     ]),
+    Group("attention", "scaled_dot_product_attention, 1x25x1024x64, forward and backward", threads=2, unit="ms", reach=1.0, rows=[
+        Row("full", "gradients(False)", ATTENTION, check="gradients(False)[0].abs().sum()"),
+        Row("causal", "gradients(True)", ATTENTION, check="gradients(True)[0].abs().sum()", reach=0.9),
+    ]),
     Group("training", "Training", threads=2, unit="ms", reach=1.0, rows=[
         Row("MLP step, batch 64", "step()", MLP, reach=0.7),
         Row("CNN step, batch 64", "step()", CNN, reach=0.5),
         Row("ResNet-18 step, batch 4 at 224x224", "step()", RESNET18, reach=0.8),
+        Row("GPT 4x128 step, batch 8x128", "step()", GPT, reach=0.8),
+        Row("GPT 4x128 step, batch 8x128, bfloat16 autocast", "step()", GPT_BFLOAT16, reach=0.7,
+            own="GPT 4x128 step, batch 8x128"),
     ]),
     Group("inference", "Inference", threads=2, unit="ms", reach=1.0, rows=[
         Row("MLP, batch 64", "infer()", MLP + INFERENCE, reach=0.8),
         Row("CNN, batch 64", "infer()", CNN + INFERENCE, reach=0.4),
         Row("ResNet-18, batch 4 at 224x224", "infer()", RESNET18 + INFERENCE, reach=0.8),
+        Row("GPT 4x128, batch 8x128", "infer()", GPT + INFERENCE, reach=0.9),
     ]),
     Group("start", "Start of a process", threads=2, unit="s", rows=[
         Row("import", "", cold=True, imports=True, reach=0.15),

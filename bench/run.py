@@ -97,6 +97,7 @@ class Result:
     ratio: float | None = None
     spread: float | None = None  # half the distance between the quartiles of the ratio, relative
     failure: str | None = None
+    own_ratio: float | None = None  # Facula's time by its time of the row that row.own names
 
     @property
     def unit(self) -> str:
@@ -112,14 +113,21 @@ class Result:
             return False
         if self.reach is None:
             return None
-        return (self.facula if self.row.reach_seconds else self.ratio) <= self.reach
+        value = {"facula": self.facula, "own": self.own_ratio, "ratio": self.ratio}[self.reach_of]
+        return None if value is None else value <= self.reach
+
+    @property
+    def reach_of(self) -> str:
+        return "facula" if self.row.reach_seconds else "own" if self.row.own else "ratio"
 
     def record(self) -> dict:
         scale = SCALE[self.unit]
         entry = {"name": self.row.name, "group": self.group.name, "facula": rounded(self.facula, scale),
                  "peer": rounded(self.peer, scale), "ratio": rounded(self.ratio), "reach": self.reach,
                  "unit": self.unit, "threads": self.group.threads, "spread": rounded(self.spread),
-                 "reach_of": "facula" if self.row.reach_seconds else "ratio", "passes": self.passes}
+                 "reach_of": self.reach_of, "passes": self.passes}
+        if self.own_ratio is not None:
+            entry["own_ratio"] = rounded(self.own_ratio)
         return entry | ({"failure": self.failure} if self.failure else {})
 
 
@@ -218,6 +226,8 @@ def table(group: Group, results: list[Result]) -> list[str]:
             continue
         scale = SCALE[r.unit]
         reach = "" if r.reach is None else f"{r.reach:g} s" if r.row.reach_seconds else f"{r.reach:g}x"
+        if r.own_ratio is not None:
+            reach += f" of {r.row.own}: {r.own_ratio:.3f}x"
         lines.append(f"| {r.row.name} | {show(r.facula * scale)} {r.unit} | {show(r.peer * scale)} {r.unit} "
                      f"| {r.ratio:.3f}x | ±{r.spread:.0%} | {reach} | {mark(r.passes)} |")
     if mean := mean_record(group, results):
@@ -287,6 +297,9 @@ def main() -> None:
             results = []
             for row in rows:
                 r = measure(row, group, pair, args.quick)
+                base = next((b for b in results if b.row.name == row.own), None)
+                if base and base.facula and r.facula:
+                    r.own_ratio = r.facula / base.facula
                 results.append(r)
                 outcome = r.failure or f"{r.ratio:.3f}x ±{r.spread:.0%}"
                 print(f"{group.name}: {row.name}: {outcome}", file=sys.stderr, flush=True)

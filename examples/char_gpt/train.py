@@ -1,4 +1,4 @@
-"""Trains a small transformer, letter by letter, on the word list of Debian's package wamerican; then it invents words.
+"""Trains a small transformer, letter by letter, on Debian's word list (wamerican); then it invents words.
 
     python examples/char_gpt/train.py                 # 4 layers of width 128, 128 letters at a time
     python examples/char_gpt/train.py --bfloat16      # the same with products in bfloat16
@@ -85,8 +85,8 @@ def read_words(path: Path) -> list[str]:
     words = sorted({w for w in lines if w.isascii() and w.isalpha() and w.islower()})
     if len(words) < 100:
         sys.exit(
-            f"error: {path} has only {len(words)} words of the letters a to z\n  hint: install Debian's package "
-            "wamerican, or give a longer list with --words FILE"
+            f"error: {path} has only {len(words)} words of the letters a to z\n  hint: install Debian's "
+            "package wamerican, or give a longer list with --words FILE"
         )
     return words
 

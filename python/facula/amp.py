@@ -20,13 +20,13 @@ def _check_device(device_type: str) -> None:
         raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
     if device_type != "cpu":
         raise RuntimeError(
-            f"User specified an unsupported autocast device_type '{device_type}': this build computes on 'cpu'"
+            f"User specified an unsupported autocast device_type '{device_type}': only 'cpu' is supported"
         )
 
 
 class autocast(_Decorator):
-    """Inside, products and convolutions compute in ``dtype``; losses, decompositions and transforms in float32;
-    everything else in the dtype of its operands. Gradients have the dtype of what they belong to.
+    """Inside, products and convolutions compute in ``dtype``; losses, decompositions and transforms in
+    float32; everything else in the dtype of its operands. Gradients have the dtype of what they belong to.
 
     A context manager and a decorator. Regions nest; ``enabled=False`` leaves it for a while.
     """
@@ -137,8 +137,8 @@ def _cast(value: Any, dtype: Any) -> Any:
 
 
 def custom_fwd(fwd: Callable | None = None, *, device_type: str = "cpu", cast_inputs: Any = None) -> Any:
-    """For ``forward`` of an autograd.Function: with ``cast_inputs``, inside a region its tensors are cast to that
-    dtype and it runs with autocast off; else it runs as it is called. Its ``custom_bwd`` does the same.
+    """For ``forward`` of an autograd.Function: with ``cast_inputs``, inside a region its tensors are cast to
+    that dtype and it runs with autocast off; else it runs as it is called. Its ``custom_bwd`` does the same.
     """
     _check_device(device_type)
     if fwd is None:
@@ -159,8 +159,8 @@ def custom_fwd(fwd: Callable | None = None, *, device_type: str = "cpu", cast_in
 
 
 def custom_bwd(bwd: Callable | None = None, *, device_type: str = "cpu") -> Any:
-    """For ``backward`` of an autograd.Function whose ``forward`` is decorated with ``custom_fwd``: it runs with
-    autocast as ``forward`` did.
+    """For ``backward`` of an autograd.Function whose ``forward`` is decorated with ``custom_fwd``: it runs
+    with autocast as ``forward`` did.
     """
     _check_device(device_type)
     if bwd is None:
