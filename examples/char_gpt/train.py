@@ -54,9 +54,8 @@ class CharGPT(nn.Module):
         self.letters, self.places = nn.Embedding(len(ALPHABET), width), nn.Embedding(context, width)
         self.blocks = nn.Sequential(*(Block(width, heads, dropout) for _ in range(layers)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, len(ALPHABET))
-        for p in self.parameters():
-            if p.dim() == 2:
-                nn.init.normal_(p, std=0.02)
+        for embedding in (self.letters, self.places):
+            nn.init.normal_(embedding.weight, std=0.1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = self.letters(x) + self.places(torch.arange(x.shape[1]))
@@ -133,7 +132,7 @@ def main() -> None:
     add("--width", type=int, default=128)
     add("--layers", type=int, default=4)
     add("--heads", type=int, default=4)
-    add("--rate", type=float, default=2e-3, help="the largest learning rate")
+    add("--rate", type=float, default=4e-3, help="the largest learning rate")
     add("--seed", type=int, default=0)
     add("--count", type=int, default=20, help="words to invent")
     add("--bfloat16", action="store_true", help="compute products in bfloat16")
