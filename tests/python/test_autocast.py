@@ -27,6 +27,8 @@ LOWER = {
     "linear": lambda a, b, x, w: F.linear(a, b, b[0]),
     "conv2d": lambda a, b, x, w: F.conv2d(x, w),
     "conv1d": lambda a, b, x, w: F.conv1d(x[:, :, 0], w[:, :, 0]),
+    "conv_transpose2d": lambda a, b, x, w: F.conv_transpose2d(x, w.transpose(0, 1)),
+    "conv_transpose1d": lambda a, b, x, w: F.conv_transpose1d(x[:, :, 0], w[:, :, 0].transpose(0, 1)),
     "attention": lambda a, b, x, w: F.scaled_dot_product_attention(a, b, b),
 }
 AS_THEY_ARE = {

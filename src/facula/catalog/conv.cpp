@@ -385,6 +385,7 @@ FACULA_FAMILY(conv) {
       .samples({"input[2, 3, 9], weight[4, 3, 3], bias[4], padding='same'", "input[3, 9], weight[4, 3, 2], padding='valid'"});
   define("conv_transpose2d(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] output_padding=0, int groups=1, int[2] dilation=1) -> Tensor")
       .doc("Transposed convolution, the gradient of conv2d for its input: input [N, C, H, W] with weight [C, out / groups, kH, kW], plus bias [out].")
+      .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .no_in_place()
       .unfused([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) { return transposed(c, input, weight, bias, 2); })
@@ -392,6 +393,7 @@ FACULA_FAMILY(conv) {
                 "input[1, 2, 3, 4], weight[2, 2, 2, 2], dilation=[2, 1]"});
   define("conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] output_padding=0, int groups=1, int[1] dilation=1) -> Tensor")
       .doc("Transposed convolution, the gradient of conv1d for its input: input [N, C, L] with weight [C, out / groups, k], plus bias [out].")
+      .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .no_in_place()
       .unfused([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) { return transposed(c, input, weight, bias, 1); })
