@@ -8,12 +8,13 @@ PYTHON_ENV = .venv/bin/python
 RUN = PYTHONPATH=$(BUILD)/python $(PYTHON_ENV)
 TEST_RUN = FACULA_CACHE_DIR=$(abspath $(BUILD))/kernel-cache
 
-.PHONY: help setup build train test bench wheel clean
+.PHONY: help setup build train test conformance bench wheel clean
 
 help:
 	@echo "make train   install, build, train a network on Fashion-MNIST; results in runs/fashion_mnist (ARGS='--epochs 1')"
 	@echo "make test    install, build, run all tests"
 	@echo "make bench   install, build, compare speed with PyTorch; results in bench/results.md (ARGS=...)"
+	@echo "make conformance   install, build, answer the calls of PyTorch's database of operators; results in docs/conformance.md"
 	@echo "make setup   install what is needed"
 	@echo "make build   setup, and build into $(BUILD)/; PYTHONPATH=$(BUILD)/python finds the package"
 	@echo "make wheel   setup, and make an installable package in dist/"
@@ -48,6 +49,11 @@ test: build
 bench: build
 	@setup/peer.sh
 	FACULA_PEER=.peer/bin/python $(RUN) bench/run.py $(ARGS)
+
+conformance: build
+	@setup/peer.sh
+	.peer/bin/python tests/conformance/dump.py $(BUILD)/conformance.zip
+	$(TEST_RUN) $(RUN) tests/conformance/replay.py $(BUILD)/conformance.zip --report docs/conformance.md $(ARGS)
 
 wheel: setup
 	$(PYTHON_ENV) -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation -w dist .
