@@ -806,6 +806,8 @@ class Emitter {
     std::map<int, Statement> outer;    // accumulators made outside and updated inside
     int operations = 0;
     bool ok = true;
+    bool plain = true;                 // every access moves with the lane by a stride or not at all, none is guarded
+    int inner = 0;                     // accumulators that loops inside update
   };
 
   // How many lanes suit the loop; 0: it must run serially.
@@ -866,6 +868,8 @@ class Emitter {
           if (!seen.insert(e.get()).second) return;
           ++survey.operations;
           if (e->kind == Kind::call && is_floating(e.dtype()) && loop::ulp(e->fn) > 0) survey.operations += 12;
+          if (e->kind == Kind::select || e->kind == Kind::check || e->kind == Kind::divisor) survey.plain = false;
+          if (e->kind == Kind::load && (e->slot < 0 || !affine(e->args[0], affine))) survey.plain = false;
           if (e->kind == Kind::load && !arrays.count(-1 - e->slot)) {
             loads[{e->slot, e->part}].insert(e->args[0].get());
             if (in_lane(e->args[0], in_lane)) (itemsize(real_of(e->memory)) == 8 ? widest_only : others)++;
@@ -893,6 +897,15 @@ class Emitter {
       if (!same_place || (wild.count(key.first) && offsets.size() > 1)) survey.ok = false;
     }
     if (!survey.ok) return 0;
+    for (auto& t : s.body) {
+      if (t.kind == StatementKind::loop)
+        each_statement(t.body, [&](const Statement& u) {
+          survey.inner += u.kind == StatementKind::accumulate ? loop::components(u.monoid) : 0;
+          if (u.kind == StatementKind::loop) survey.plain = false;
+        });
+      if (t.kind == StatementKind::array || t.kind == StatementKind::condition) survey.plain = false;
+    }
+    survey.plain &= wild.empty() && arrays.empty();
     survey_ = survey;
     if (others == 0 && widest_only == 0)
       for (auto& [m, t] : survey.outer) (itemsize(t.values[0].dtype()) == 8 ? widest_only : others)++;
@@ -951,6 +964,15 @@ class Emitter {
       mask_ = nullptr;
     };
     V done = b_.getInt64(0);
+    // Lanes that a loop inside goes through together (the columns of a sum over rows): several vectors beside each other,
+    // their accumulators in registers, so that each visit of a row reads a stretch of it.
+    if (survey.plain && survey.inner && survey.inner <= 4 && survey.operations <= 40 && !fixed && survey.outer.empty()) {
+      lanes_ = lanes * (survey.inner == 1 ? kStrip : survey.inner == 2 ? kStrip / 2 : kStrip / 4);
+      V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-lanes_)));
+      count_loop(done, whole, lanes_, [&](V i) { body(i, nullptr); });
+      done = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, done);
+      lanes_ = lanes;
+    }
     if (!fixed || fixed->getSExtValue() >= step) {
       V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-step)));
       count_loop(done, whole, step, [&](V i) {
@@ -1007,6 +1029,8 @@ class Emitter {
     auto r = combined(m, types, before, x);
     for (size_t k = 0; k < types.size(); ++k) b_.CreateStore(r[k], local(var + int(k)).value);
   }
+
+  static constexpr int kStrip = 8;  // vectors
 
   const Nest& nest_;
   llvm::Module& module_;

@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kChunkElements = 16384;  // of a split reduction
 constexpr int64_t kWindow = 16;            // constant extents up to this are part of the kernel
 constexpr int64_t kLaneBlock = 64;         // lanes in a task are a multiple of this
+constexpr int64_t kStripBlock = 128;       // where each lane reduces: what the generator has in registers together
 
 Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
 int64_t ceil_div(int64_t a, int64_t b) { return b ? (a + b - 1) / b : 0; }
@@ -189,8 +190,9 @@ class Builder {
     auto operation_units = int64_t(operations) + 1;
     std::string key = s.key + " " + std::to_string(elements) + " " + std::to_string(operation_units) + (spec.chunked ? " c" : " r");
     auto chunk = [lanes, inner, elements](const Numbers& n) {
-      int64_t wanted = ceil_div(elements / std::max<int64_t>(1, inner(n)), kLaneBlock) * kLaneBlock;
-      return std::max<int64_t>(1, std::min(std::max(wanted, kLaneBlock), std::max<int64_t>(lanes(n), 1)));
+      int64_t block = inner(n) > 1 ? kStripBlock : kLaneBlock;
+      int64_t wanted = ceil_div(elements / std::max<int64_t>(1, inner(n)), block) * block;
+      return std::max<int64_t>(1, std::min(std::max(wanted, block), std::max<int64_t>(lanes(n), 1)));
     };
     auto task_rows = [lanes, rest, inner, elements](const Numbers& n) {
       int64_t one = std::max<int64_t>(1, lanes(n) * inner(n));
