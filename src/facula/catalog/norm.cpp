@@ -39,7 +39,9 @@ FACULA_FAMILY(norm) {
         Ints dims;
         for (int k = 0; k < n; ++k) dims.push_back(input.dim() - n + k);
         Tensor centred = sub(x, mean(x, dims, true));
-        Tensor y = mul(centred, rsqrt(add(mean(mul(centred, centred), dims, true), eps)));
+        SymInt count = int64_t(1);
+        for (int64_t k : dims) count *= x.size(k);
+        Tensor y = mul(centred, rsqrt(add(div(_square_deviation(x, dims, true), count), eps)));
         if (weight) y = mul(y, wide(*weight));
         if (bias) y = add(y, wide(*bias));
         return narrowed(y, input.dtype());

@@ -254,6 +254,21 @@ FACULA_FAMILY(reduce) {
       .unfused([](const Tensor& self, Sizes dim) { return sum(ne(self, 0), dim); })
       .samples({"self[3, 4]", "self[3, 4], dim=[1]", "self[0]"});
 
+  define("_square_deviation(Tensor self, int[] dim, bool keepdim) -> Tensor")
+      .doc("Sum of squared distances from the mean over `dim`. Its gradient knows that the mean adds nothing to it.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .no_in_place()
+      .shape(reduced())
+      .loop([](const LoopCall& c, Index i) {
+        return part(Axes(c).reduce(monoid::welford, i, [&](Index j) { return c.load("self", j); }), 1);
+      })
+      .vjp([](const Vjp& v) {
+        Tensor x = v["self"];
+        return grads(mul(mul(put_back(v, v.grad()), 2), sub(x, mean(x, v.call().dims("dim"), true))));
+      })
+      .samples({"self[3, 4], dim=[1], keepdim=True", "self[2, 3, 4], dim=[0, 2], keepdim=False",
+                "self[33, 129], dim=[1], keepdim=True", "self[129, 33], dim=[0], keepdim=False"});
   define("var(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
       .doc("Variance over `dim`: mean squared deviation, with `correction` subtracted from the count.")
       .dtypes(d::floating)
