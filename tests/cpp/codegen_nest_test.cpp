@@ -194,6 +194,51 @@ TEST(CodegenNest, AddsEveryDtypeAtEveryLengthAndStride) {
       }
 }
 
+// Windows and complex components: lanes a few elements apart come out of whole vectors, which end where the data ends.
+TEST(CodegenNest, ReadsEverySecondToFourthElementToTheLastOne) {
+  for (DType d : kMemory)
+    for (int64_t apart : {2, 3, 4, 5}) {
+      Nest n = nest("every", {{d}, {d, true}}, 1, integer(1),
+                    {loop_over(1, param(0), LoopKind::vector, {store(1, i(1), load(0, d, {i(1) * integer(apart)}))})});
+      for (int64_t length : kLengths) expect_same(n, {length}, {noise(d, std::max<int64_t>(1, (length - 1) * apart + 1), 1), noise(d, length + 1, 2)});
+    }
+}
+
+TEST(CodegenNest, DividesByPowersOfTwo) {
+  for (DType d : {DType::UInt8, DType::Int8, DType::Int16, DType::Int32, DType::Int64})
+    for (Fn f : {Fn::floordiv, Fn::truncdiv, Fn::remainder, Fn::fmod})
+      for (int64_t by : {1, 2, 8, 64})
+        for (auto kind : {LoopKind::vector, LoopKind::serial}) {
+          Nest n = nest("divide", {{d}, {d, true}}, 1, integer(1),
+                        {loop_over(1, param(0), kind, {store(1, i(1), call(f, {load(0, d, {i(1)}), constant(by, d)}))})});
+          for (int64_t length : {0, 5, 16, 100}) expect_same(n, {length}, {noise(d, length + 1, 1, 100), noise(d, length + 1, 2)});
+        }
+}
+
+// Strips of columns go down the rows together; what no strip fills goes vector by vector.
+TEST(CodegenNest, SumsColumnsAtEveryWidth) {
+  for (int sums : {1, 2, 3}) {
+    Block body, inner, stores;
+    std::vector<Buffer> buffers{{DType::Float32}};
+    Expr x = load(0, DType::Float32, {i(2) * param(0) + i(1)});
+    for (int k = 0; k < sums; ++k) {
+      body.push_back(accumulator(10 + k, monoid::sum, DType::Float32));
+      inner.push_back(accumulate(10 + k, monoid::sum, {k == 0 ? x : k == 1 ? x * x : x * x * x}));
+      buffers.push_back({DType::Float32, true});
+      stores.push_back(store(1 + k, i(1), local(10 + k, DType::Float32)));
+    }
+    body.push_back(loop_over(2, param(1), LoopKind::serial, inner));
+    body.insert(body.end(), stores.begin(), stores.end());
+    Nest n = nest("columns", buffers, 2, integer(1), {loop_over(1, param(0), LoopKind::vector, body)});
+    for (int64_t width : {0, 1, 16, 63, 64, 100, 127, 128, 129, 259, 400})
+      for (int64_t rows : {0, 1, 5}) {
+        std::vector<Data> data{noise(DType::Float32, width * rows + 1, 1)};
+        for (int k = 0; k < sums; ++k) data.push_back(noise(DType::Float32, width + 1, 2));
+        expect_same(n, {width, rows}, data);
+      }
+  }
+}
+
 TEST(CodegenNest, ReversesWithANegativeStride) {
   Expr from = param(0) - integer(1) - i(1);
   Nest n = nest("flip", {{DType::Float32}, {DType::Float32, true}}, 1, integer(1),

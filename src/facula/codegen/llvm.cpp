@@ -593,6 +593,22 @@ class Emitter {
   }
   V all_lanes() { return llvm::ConstantInt::getTrue(FixedVectorType::get(b_.getInt1Ty(), unsigned(lanes_))); }
 
+  // Every `apart`-th element, out of whole vectors side by side. The last one ends with the last element that is wanted.
+  V every(int64_t apart, FixedVectorType* t, V pointer, llvm::Align align) {
+    V r = nullptr;
+    for (int64_t k = 0; k < apart; ++k) {
+      int64_t from = k * lanes_ - (k + 1 == apart ? apart - 1 : 0);
+      V piece = b_.CreateAlignedLoad(t, b_.CreateConstGEP1_64(t->getElementType(), pointer, uint64_t(from)), align);
+      std::vector<int> mask;
+      for (int64_t j = 0; j < lanes_; ++j) {
+        int64_t at = j * apart, in = std::min(at / lanes_, apart - 1);
+        mask.push_back(in < k ? int(j) : in == k ? int(lanes_ + at - from) : -1);
+      }
+      r = b_.CreateShuffleVector(r ? r : piece, piece, mask);
+    }
+    return r;
+  }
+
   V load(const Node& n) {
     Place p = place(n.slot, n.part);
     Access a = access(p, n.args[0]);
@@ -613,7 +629,12 @@ class Emitter {
     }
     auto* t = FixedVectorType::get(a.element, unsigned(lanes_));
     V v;
-    if (a.kind == Access::contiguous)
+    int64_t apart = 0;
+    if (a.kind == Access::strided && !mask_)
+      if (auto* c = llvm::dyn_cast<llvm::ConstantInt>(a.stride)) apart = c->getSExtValue();
+    if (apart >= 2 && apart <= 4)
+      v = every(apart, t, a.pointer, align);
+    else if (a.kind == Access::contiguous)
       v = mask_ && !p.lanes ? V(b_.CreateMaskedLoad(t, a.pointer, align, mask_, llvm::Constant::getNullValue(t)))
                             : V(b_.CreateAlignedLoad(t, a.pointer, align));
     else
@@ -967,7 +988,7 @@ class Emitter {
     // Lanes that a loop inside goes through together (the columns of a sum over rows): several vectors beside each other,
     // their accumulators in registers, so that each visit of a row reads a stretch of it.
     if (survey.plain && survey.inner && survey.inner <= 4 && survey.operations <= 40 && !fixed && survey.outer.empty()) {
-      lanes_ = lanes * (survey.inner == 1 ? kStrip : survey.inner == 2 ? kStrip / 2 : kStrip / 4);
+      lanes_ = lanes * (survey.inner <= 2 ? kStrip : kStrip / 2);
       V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-lanes_)));
       count_loop(done, whole, lanes_, [&](V i) { body(i, nullptr); });
       done = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, done);

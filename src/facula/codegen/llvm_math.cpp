@@ -535,8 +535,17 @@ V ScalarMath::floating(Fn f, V x, V y) {
   return nullptr;
 }
 
-// Division by zero gives 0; the smallest number divided by -1 wraps.
+// Division by zero gives 0; the smallest number divided by -1 wraps. By a constant power of two: bits.
 V ScalarMath::int_divide(Fn f, bool is_signed, V x, V y) {
+  if (auto* c = dyn_cast<Constant>(y)) {
+    auto* number = dyn_cast_or_null<ConstantInt>(c->getType()->isVectorTy() ? c->getSplatValue() : c);
+    bool down = !is_signed || f == Fn::floordiv || f == Fn::remainder;
+    if (number && down && number->getValue().isPowerOf2() && !(is_signed && number->isNegative())) {
+      if (f == Fn::remainder || f == Fn::fmod) return b_.CreateAnd(x, b_.CreateSub(y, whole(1, x)));
+      V by = whole(number->getValue().logBase2(), x);
+      return is_signed ? b_.CreateAShr(x, by) : b_.CreateLShr(x, by);
+    }
+  }
   bool small = width(x) <= 32;
   V zero = whole(0, x), by_zero = b_.CreateICmpEQ(y, zero);
   V q, r;
