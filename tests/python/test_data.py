@@ -4,6 +4,8 @@ import collections
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -269,3 +271,59 @@ def test_a_worker_that_takes_too_long_is_reported():
 
     with pytest.raises(RuntimeError, match="timed out after 0.2"):
         next(iter(data.DataLoader(Slow(), num_workers=1, timeout=0.2)))
+
+
+def test_control_c_ends_an_epoch_and_its_workers(tmp_path):
+    program = tmp_path / "endless.py"
+    program.write_text(
+        "import time, facula\n"
+        "from facula.utils.data import DataLoader, Dataset\n"
+        "class Slow(Dataset):\n"
+        "    def __len__(self): return 1000\n"
+        "    def __getitem__(self, k):\n"
+        "        time.sleep(0.05)\n"
+        "        return facula.full((8,), k)\n"
+        "if __name__ == '__main__':\n"
+        "    loader = DataLoader(Slow(), batch_size=4, num_workers=2)\n"
+        "    batches = iter(loader)\n"
+        "    next(batches)\n"
+        "    print(*(p.pid for p in __import__('multiprocessing').active_children()), flush=True)\n"
+        "    for batch in batches: pass\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(torch.__file__))}
+    process = subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=environment, start_new_session=True)  # fmt: skip
+    workers = [int(pid) for pid in process.stdout.readline().split()]
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert len(workers) == 2 and "KeyboardInterrupt" in errors and process.returncode != 0
+    assert errors.count("Traceback") == 1  # the workers end silently
+    for pid in workers:
+        assert not os.path.exists(f"/proc/{pid}")
+
+
+class Wide(data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, k):
+        return torch.full((1 << 18,), float(k))
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="reads the process's memory map")
+def test_the_tensors_of_workers_lie_in_shared_memory():
+    for batch in data.DataLoader(Wide(), batch_size=2, num_workers=1):
+        at = batch.data_ptr()
+        ranges = [line.split() for line in open("/proc/self/maps")]
+        (place,) = [r for r in ranges if int(r[0].split("-")[0], 16) <= at < int(r[0].split("-")[1], 16)]
+        assert "s" in place[1] and "memfd" in place[-2]
+
+
+def test_shared_tensors_are_the_same_in_a_child():
+    x = torch.zeros(3).share_memory_()
+    pid = os.fork()
+    if pid == 0:
+        x[1] = 7
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert x.tolist() == [0, 7, 0] and x.is_shared() and not torch.zeros(3).is_shared()

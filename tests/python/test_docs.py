@@ -5,6 +5,7 @@ import importlib
 import pkgutil
 import re
 import tempfile
+from pathlib import Path
 
 import facula
 import pytest
@@ -39,6 +40,21 @@ def test_a_docstrings_example_gives_what_it_shows(test):
     facula.manual_seed(0)
     runner.run(test, out=out.append)
     assert runner.failures == 0, "".join(out)
+
+
+def reference_examples():
+    pages = next((p / "generated" / "docs" / "reference" for p in Path(facula.__file__).parents if (p / "generated").is_dir()), None)
+    for page in sorted(pages.glob("*.md")) if pages else ():
+        yield from re.findall(r"^- example: `(.*)`$", page.read_text(), re.M)
+
+
+def test_the_examples_of_the_reference_pages_run():
+    examples = list(reference_examples())
+    if not examples:
+        pytest.skip("the package was not built here: no reference pages")
+    assert len(examples) > 200
+    for text in examples:
+        assert eval(text, {"facula": facula}) is not None, text
 
 
 def test_the_layers_have_examples():

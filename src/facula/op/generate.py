@@ -91,6 +91,7 @@ class Operator:
     no_in_place: bool = False
     force_in_place: bool = False
     own_shape: bool = False
+    sample: str = ""
 
     @property
     def full_name(self) -> str:
@@ -257,7 +258,7 @@ def apply_chain(op: Operator, calls: List[Tuple[str, str]]) -> None:
         if name == "doc" and literal is not None:
             op.doc = re.sub(r"[ \t]*\n[ \t]*", "\n", literal).strip()
         elif name == "dtypes":
-            op.dtypes = re.sub(r"\b(?:dtypes|facula)::", "", arguments.strip())
+            op.dtypes = re.sub(r"\b(?:dtypes|facula|d)::", "", arguments.strip())
         elif name == "bind":
             op.namespaces = re.findall(r"\w+", re.sub(r"\w+\s*::", "", arguments))
             for n in op.namespaces:
@@ -271,6 +272,10 @@ def apply_chain(op: Operator, calls: List[Tuple[str, str]]) -> None:
             op.force_in_place = True
         elif name in ("shape", "shapes"):
             op.own_shape = True
+        elif name == "samples" and '"' in arguments:
+            op.sample = literals(arguments, arguments.index('"'))[0] or ""
+        elif name == "samples":  # one of the helpers
+            op.sample = {"unary_samples": "self[3]", "binary_samples": "self[3], other[3]"}.get(arguments.split("(")[0].strip(), "")
         elif name in KINDS:
             op.kind = name
 
@@ -748,6 +753,57 @@ def stubs(operators: List[Operator]) -> Dict[str, str]:
 
 # ---- reference pages
 
+SAMPLE_TENSOR = re.compile(r"(?P<name>\w+)(?P<below><\d+>)?(?P<mark>[?!]?)(?P<sizes>\[[^\]]*\])(?:\((?P<low>[^,]*),\s*(?P<high>[^)]*)\))?$")
+SAMPLE_LIST = re.compile(r"(?P<name>\w+)\{(?P<items>.*)\}$")
+
+
+def py_value(op: Operator, text: str) -> Optional[str]:
+    """A tensor of a sample as Python; None for what only tests can make."""
+    m = SAMPLE_TENSOR.match(text)
+    if not m:
+        return None
+    if m["below"]:
+        return f"facula.randint({m['below'][1:-1]}, {m['sizes']})"
+    if m["mark"] == "?":
+        return f"facula.rand({m['sizes']}) < 0.5"
+    if m["low"] is not None:
+        return f"facula.empty({m['sizes']}).uniform_({m['low']}, {m['high']})"
+    if re.search(r"\b(integral|bits)\b", op.dtypes) and "floating" not in op.dtypes:
+        return f"facula.randint(8, {m['sizes']})"
+    if op.dtypes.endswith("complex") and "|" not in op.dtypes:
+        return f"facula.randn({m['sizes']}, dtype=facula.complex64)"
+    return f"facula.randn({m['sizes']})"
+
+
+def py_example(op: Operator) -> Optional[str]:
+    """A call on the operator's first sample."""
+    place = next(((s, n) for s, n in py_places(op) if s != "methods"), None)
+    if not place or op.name.startswith("_") or not op.sample or any(p.written for p in op.parameters):
+        return None
+    arguments, by_name = [], False
+    for k, part in enumerate(split_top(op.sample)):
+        part = part.strip()
+        name, equals, literal = part.partition("=")
+        many = SAMPLE_LIST.match(part)
+        if equals and re.fullmatch(r"\w+", name):
+            value = re.sub(r"\b(inf|nan)\b", r"facula.\1", literal)
+            parameter = next((p for p in op.parameters if p.name == name), None)
+            if parameter is not None and parameter.type == "dtype":
+                value = "facula." + literal
+        elif many:
+            name = many["name"]
+            values = [py_value(op, "x" + item.strip()) for item in split_top(many["items"])]
+            value = None if None in values else "[" + ", ".join(values) + "]"
+        else:
+            value, name = py_value(op, part), (re.match(r"\w*", part) or [""])[0]
+        if value is None:
+            return None
+        by_name = by_name or k >= len(op.parameters) or op.parameters[k].name != name or op.parameters[k].type != "Tensor"
+        arguments.append(f"{name}={value}" if by_name else value)
+    modules = {"ops": "facula", "nn_functional": "facula.nn.functional"}
+    return f"{modules.get(place[0], 'facula.' + place[0])}.{place[1]}({', '.join(arguments)})"
+
+
 def page(family: str, operators: List[Operator]) -> str:
     lines = [f"# {family}", "", f"<!-- {BANNER} -->", ""]
     modules = {"ops": "facula.", "methods": "Tensor.", "nn_functional": "facula.nn.functional.", "fft": "facula.fft.",
@@ -765,6 +821,9 @@ def page(family: str, operators: List[Operator]) -> str:
         forms = [f for f, there in (("in place", op.in_place_form), ("`out=`", op.out_form)) if there]
         if forms:
             rows.append(("further forms", ", ".join(forms)))
+        example = py_example(op)
+        if example:
+            rows.append(("example", f"`{example}`"))
         lines += [f"- {k}: {v}" for k, v in rows] + [""]
     return "\n".join(lines)
 

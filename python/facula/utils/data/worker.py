@@ -92,7 +92,7 @@ def _send(conn: connection.Connection, message: Any) -> None:
         with mmap.mmap(fd, pickler.bytes) as block:
             for at, t in pickler.tensors:
                 if n := t.numel() * t.element_size():
-                    block[at : at + n] = (ctypes.c_char * n).from_address(t.data_ptr()).raw
+                    block[at : at + n] = memoryview((ctypes.c_char * n).from_address(t.data_ptr())).cast("B")
         conn.send_bytes(b"s" + file.getbuffer())
         reduction.send_handle(conn, fd, os.getppid())
     finally:
