@@ -271,3 +271,95 @@ def test_a_network_learns_the_same_in_hidden_layouts():
 def test_activations_are_never_restored_in_a_training_step():
     _, counts, _ = train(F.float32, 3)
     assert counts[-1]["restored"] == 0
+
+
+def packed(step=True):
+    """A convolution that was trained one step: weight, gradient and state lie in a library's packed form."""
+    F.manual_seed(0)
+    conv = nn.Conv2d(16, 32, 3, padding=1)
+    optimizer = F.optim.AdamW(conv.parameters(), lr=1e-2)
+    before = conv.weight.detach().clone()
+    conv(F.randn(2, 16, 8, 8)).square().mean().backward()
+    if step:
+        optimizer.step()
+    return conv, optimizer, before
+
+
+def test_weights_gradients_and_state_stay_packed():
+    conv, optimizer, _ = packed()
+    state = optimizer.state[conv.weight]
+    values = [conv.weight, conv.weight.grad, state["exp_avg"], state["exp_avg_sq"]]
+    if C.physical_order(conv.weight.grad) is None:
+        pytest.skip("the library chose no packed form on this processor")
+    x = C.in_physical_order(F.randn(2, 16, 8, 8), NHWC)
+    for _ in range(3):
+        orders = {C.physical_order(v) for v in values}
+        assert len(orders) == 1 and None not in orders and all(v.is_contiguous() for v in values)
+        before = C.layout_counts()
+        optimizer.zero_grad(set_to_none=False)
+        y = conv(x)
+        (y * y).backward(y.detach())
+        optimizer.step()
+        after = C.layout_counts()
+        assert (after["restored"], after["reordered"]) == (before["restored"], before["reordered"])
+
+
+def test_a_packed_step_is_that_of_plain_memory():
+    conv, optimizer, before = packed(step=False)
+    g = F.tensor(conv.weight.grad.tolist())  # restores
+    bias_gradient = conv.bias.grad.clone()
+    plain = nn.Conv2d(16, 32, 3, padding=1)
+    plain.weight.data.copy_(before)
+    plain.bias.data.copy_(conv.bias.detach())
+    plain.weight.grad, plain.bias.grad = g, bias_gradient
+    again, other, _ = packed(step=False)  # not restored
+    other.step()
+    F.optim.AdamW(plain.parameters(), lr=1e-2).step()
+    assert again.weight.tolist() == plain.weight.tolist()
+
+
+def test_elementwise_operators_work_on_packed_memory():
+    conv, _, _ = packed()
+    w = conv.weight.detach()
+    order = C.physical_order(w)
+    a = [F.relu(w) * 2 + w, w.double(), w > 0, w.clone().add_(1), F.zeros_like(w), F.where(w > 0, w, -w)]
+    b = np.array(copy.deepcopy(w).tolist(), dtype=np.float32)
+    assert [C.physical_order(t) for t in a[:3]] == [order] * 3 or order is None
+    for got, want in zip(a, [np.maximum(b, 0) * 2 + b, b.astype(np.float64), b > 0, b + 1, b * 0, np.abs(b)], strict=True):
+        np.testing.assert_array_equal(np.array(got.tolist(), dtype=want.dtype), want)
+
+
+def test_other_operators_see_packed_memory_as_plain():
+    conv, _, _ = packed()
+    w = conv.weight.detach()
+    copies = [w.sum(), w[3:5, 1].flatten(), w + w[:1], w.permute(2, 3, 1, 0).reshape(-1), w.view(32, 144) @ F.ones(144), w.amax((1, 2, 3))]
+    b = np.array(w.tolist())
+    wanted = [b.sum(), b[3:5, 1].ravel(), b + b[:1], b.transpose(2, 3, 1, 0).ravel(), b.reshape(32, 144).sum(1), b.max((1, 2, 3))]
+    for got, want in zip(copies, wanted, strict=True):
+        np.testing.assert_allclose(np.array(got.tolist()), want, rtol=1e-5, atol=1e-5)
+
+
+def test_memory_whose_address_is_known_is_never_moved():
+    conv, optimizer, _ = packed(step=False)
+    a = conv.weight.detach().numpy()
+    for _ in range(3):
+        optimizer.step()
+        assert C.physical_order(conv.weight) is None and (a == conv.weight.detach().numpy()).all()
+    a[:] = 1
+    assert (conv.weight == 1).all().item()
+
+
+def test_state_dicts_and_optimizers_survive_packed_weights():
+    conv, optimizer, _ = packed()
+    saved = pickle.loads(pickle.dumps((conv.state_dict(), optimizer.state_dict())))
+    fresh = nn.Conv2d(16, 32, 3, padding=1)
+    fresh.load_state_dict(saved[0])
+    other = F.optim.AdamW(fresh.parameters(), lr=1e-2)
+    other.load_state_dict(saved[1])
+    x = F.randn(2, 16, 8, 8)
+    for net, opt in ((conv, optimizer), (fresh, other)):
+        opt.zero_grad()
+        net(x).square().mean().backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+        opt.step()
+    np.testing.assert_allclose(conv.weight.detach().numpy(), fresh.weight.detach().numpy(), rtol=1e-6)

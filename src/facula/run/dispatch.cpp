@@ -163,7 +163,9 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
                      std::span<const Value> given = {}) {
   if (!hidden && (any_hidden(args) || any_hidden(out))) [[unlikely]] {
     if (form == Form::out) for (auto& t : out) if (is_hidden(t.impl())) t.impl()->storage->restore_plain();  // may be resized
-    InMemory m(args, out);
+    bool writes = o.kind == OpKind::composite && o.schema.mutates();
+    if (writes) unite_orders(args);
+    InMemory m(args, out, writes || o.kind == OpKind::pointwise ? Packed::flat : Packed::restored);
     if (m.any()) {
       Results results = run_compiled(o, m.args(), m.out(), form, &m, args);
       for (size_t k = 0; k < out.size() && k < results.size(); ++k) results[k] = out[k];
@@ -199,8 +201,9 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
           for (auto& s : sizes) s = s.hint();
           resized |= check_destination(o, {sizes, meta.dtype()}, out[k], form);
         }
-      if (hidden && needs_plain_inputs(entry.program->graph())) entry.needs_plain = true;
-      else entry.plan = entry.program->plan(values, out);
+      entry.needs_plain = hidden && (needs_plain_inputs(entry.program->graph()) ||
+                                     (hidden->any_flat() && !is_elementwise(entry.program->graph(), values, out, *hidden, entry.orders)));
+      if (!entry.needs_plain) entry.plan = entry.program->plan(values, out);
       if (hidden && form == Form::functional) entry.shown = shown_by(o, given);
     } catch (const Error&) {  // of a view that only plain memory has, or of the call itself, which then says so
       if (!hidden) throw;
@@ -217,6 +220,7 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
   if (hidden && form == Form::functional)
     for (size_t k = 0; k < results.size(); ++k) {
       auto* input = hidden->original(results[k].impl());
+      if (!input && !is_hidden(results[k].impl()) && k < found->orders.size() && !found->orders[k].is_plain()) hide_in_order(results[k], found->orders[k]);
       results[k] = input ? Tensor(Ref<TensorImpl>::share(input)) : shown(std::move(results[k]), found->shown[k]);
     }
   return results;
@@ -279,7 +283,7 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   // Hidden operands as they lie in memory, for a library that reads them so; others restore the plain order on access.
   std::optional<InMemory> hidden;
   if (o.channels_last != op::ChannelsLast::no && settings().libraries && any_hidden(args)) {
-    hidden.emplace(args);
+    hidden.emplace(args, std::span<const Tensor>(), Packed::kept);
     args = hidden->args();
   }
   Key key;

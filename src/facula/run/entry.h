@@ -32,6 +32,7 @@ struct Entry {
   std::vector<op::Meta> metas;
   std::vector<Dims> shown;                 // strides of results that users see, where those in memory may be others
   std::vector<Dims> in_memory;             // kind library: the latter; empty: contiguous
+  std::vector<PhysicalOrder> orders;       // of results whose operands were taken flat
   bool needs_plain = false;                // hidden operands have to be restored: nothing else is set
   std::shared_ptr<const void> recorded;    // a composite with its gradient (composite.cpp); then `plan` is its forward's
 };

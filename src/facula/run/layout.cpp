@@ -15,10 +15,20 @@ bool InMemory::replace(std::span<const Value> args, std::span<const Tensor> out)
   out_.clear();
   lists_.clear();
   originals_.clear();
+  flat_.clear();
   auto of = [&](TensorImpl* t) {
     if (!is_hidden(t)) return t;
-    Tensor there = in_memory(*t);
-    if (!there.defined()) return static_cast<TensorImpl*>(nullptr);
+    Tensor there = in_memory(*t, packed_ == Packed::restored);
+    if (!there.defined()) {
+      if (packed_ == Packed::kept) return t;
+      PhysicalOrder order;
+      if (packed_ == Packed::flat) there = flat_in_memory(*t, order);
+      if (!there.defined()) {
+        t->storage->restore_plain();
+        return static_cast<TensorImpl*>(nullptr);
+      }
+      flat_.push_back({there.impl(), order});
+    }
     originals_.push_back({there, t});
     return there.impl();
   };
@@ -46,7 +56,7 @@ bool InMemory::replace(std::span<const Value> args, std::span<const Tensor> out)
 }
 
 // Where one operand had to be restored, others may have been read from memory that is no longer theirs: once more.
-InMemory::InMemory(std::span<const Value> args, std::span<const Tensor> out) {
+InMemory::InMemory(std::span<const Value> args, std::span<const Tensor> out, Packed packed) : packed_(packed) {
   while (!replace(args, out)) {}
 }
 
@@ -54,6 +64,15 @@ void InMemory::append(Key& key) const {
   key.push_back(~uint64_t(0));
   for (auto& [t, original] : originals_)
     for (auto s : original->strides) key.push_back(s.identity());
+  for (auto& [t, o] : flat_) {
+    key.push_back(o.rank | uint64_t(o.itemsize) << 8);
+    for (int k = 0; k < o.rank; ++k) key.push_back(uint64_t(o.sizes[k]) << 8 | o.order[k]);
+  }
+}
+
+const PhysicalOrder* InMemory::order(const TensorImpl* t) const {
+  for (auto& [there, order] : flat_) if (there == t) return &order;
+  return nullptr;
 }
 
 TensorImpl* InMemory::original(const TensorImpl* t) const {
@@ -63,6 +82,84 @@ TensorImpl* InMemory::original(const TensorImpl* t) const {
 
 void InMemory::restore() const {
   for (auto& [there, original] : originals_) original->storage->restore_plain();
+}
+
+namespace {
+
+// The order of a tensor that fills a hidden storage and that strides cannot say.
+bool is_packed(const TensorImpl* t, PhysicalOrder& order) {
+  return is_hidden(t) && !in_memory(*t, false).defined() && flat_in_memory(*t, order).defined();
+}
+
+// Item k of every list.
+std::vector<TensorImpl*> items_at(std::span<const Value> args, size_t k) {
+  std::vector<TensorImpl*> items;
+  for (auto& v : args)
+    if (v.tag == Tag::tensors && k < v.list.count && v.tensors()[k]) items.push_back(v.tensors()[k]);
+  return items;
+}
+
+}  // namespace
+
+void unite_orders(std::span<const Value> args) {
+  size_t most = 0;
+  for (auto& v : args) if (v.tag == Tag::tensors) most = std::max(most, v.list.count);
+  for (size_t k = 0; k < most; ++k) {
+    auto items = items_at(args, k);
+    PhysicalOrder order, other;
+    TensorImpl* packed = nullptr;
+    for (auto* t : items) if (!packed && is_packed(t, order)) packed = t;
+    if (!packed) continue;
+    bool united = true;
+    for (auto* t : items) {
+      if (is_packed(t, other)) united &= other == order && t->sizes == packed->sizes;
+      else united &= t->sizes == packed->sizes && itemsize(t->dtype) == order.itemsize && fills_storage(*t) && t->storage->reorder(order);
+    }
+    if (!united) for (auto* t : items) t->storage->restore_plain();
+  }
+}
+
+bool is_elementwise(const graph::Graph& g, std::span<const Value> inputs, std::span<const Tensor> out, const InMemory& hidden,
+                    std::vector<PhysicalOrder>& orders) {
+  // Of each value the order, numbered from 1; 0: plain; -1: one element, which fits every order.
+  std::vector<const PhysicalOrder*> known{nullptr};
+  std::vector<int> of(g.values().size(), 0);
+  auto number = [&](const PhysicalOrder* o) {
+    if (!o) return 0;
+    for (size_t k = 1; k < known.size(); ++k) if (*known[k] == *o) return int(k);
+    known.push_back(o);
+    return int(known.size()) - 1;
+  };
+  auto single = [](const Tensor& t) {
+    for (auto s : t.sizes()) if (s.hint() != 1) return false;
+    return true;
+  };
+  for (size_t i = 0; i < inputs.size(); ++i)
+    of[size_t(g.inputs[i]->id)] = inputs[i].tag != Tag::tensor || single(g.inputs[i]->tensor) ? -1 : number(hidden.order(inputs[i].tensor));
+  for (auto& v : g.values()) if (v->constant.defined() && single(v->constant)) of[size_t(v->id)] = -1;
+  for (auto& n : g.nodes) {
+    int order = -1;
+    bool same_sizes = true;
+    for (auto* v : graph::operands(*n)) {
+      if (!v || of[size_t(v->id)] < 0) continue;
+      if (order >= 0 && of[size_t(v->id)] != order) return false;
+      order = of[size_t(v->id)];
+      same_sizes &= std::ranges::equal(v->tensor.sizes(), n->results[0]->tensor.sizes());
+    }
+    if (order > 0 && (n->op->kind != op::OpKind::pointwise || !same_sizes)) return false;
+    for (auto* v : n->results) of[size_t(v->id)] = single(v->tensor) ? -1 : std::max(order, 0);
+  }
+  for (auto& [i, v] : g.mutated) if (of[size_t(g.inputs[size_t(i)]->id)] != of[size_t(v->id)]) return false;
+  for (size_t k = 0; k < g.outputs.size(); ++k) {
+    int order = g.outputs[k] ? of[size_t(g.outputs[k]->id)] : -1;
+    if (k < out.size() && out[k].defined()) {
+      if (order >= 0 && order != number(hidden.order(out[k].impl()))) return false;
+      if (order < 0 && hidden.order(out[k].impl())) order = 0;  // one value for all elements
+    }
+    orders.push_back(order > 0 ? *known[size_t(order)] : PhysicalOrder());
+    if (order > 0) orders.back().itemsize = uint8_t(itemsize(g.outputs[k]->tensor.dtype()));
+  }
+  return true;
 }
 
 bool needs_plain_inputs(const graph::Graph& g) {

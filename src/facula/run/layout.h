@@ -26,10 +26,17 @@ inline bool any_hidden(std::span<const Tensor> tensors) {
   return false;
 }
 
+// What becomes of an operand whose order in memory no strides can say: it is restored; or taken as if its memory were
+// plain, for operators that treat each element alone (flat); or left to a library that knows such orders.
+enum class Packed : uint8_t { restored, flat, kept };
+
 // The arguments and destinations of a call as they lie in memory, for the length of the call.
 class InMemory {
  public:
-  InMemory(std::span<const op::Value> args, std::span<const Tensor> out = {});
+  InMemory(std::span<const op::Value> args, std::span<const Tensor> out = {}, Packed packed = Packed::restored);
+  // The order of a tensor that was taken flat, else null.
+  const PhysicalOrder* order(const TensorImpl* t) const;
+  bool any_flat() const { return !flat_.empty(); }
   bool any() const { return !originals_.empty(); }   // else nothing is hidden (any more)
   std::span<const op::Value> args() const { return args_; }
   std::span<const Tensor> out() const { return out_; }
@@ -44,7 +51,17 @@ class InMemory {
   std::vector<Tensor> out_;
   std::deque<std::vector<TensorImpl*>> lists_;
   std::vector<std::pair<Tensor, TensorImpl*>> originals_;
+  std::vector<std::pair<TensorImpl*, PhysicalOrder>> flat_;
+  Packed packed_;
 };
+
+// May a program run on inputs that were taken flat? Only if each element of a value depends on the same element of
+// values in the same order. `orders`: those of the results then, by number (plain: none).
+bool is_elementwise(const graph::Graph& g, std::span<const op::Value> inputs, std::span<const Tensor> out, const InMemory& hidden,
+                    std::vector<PhysicalOrder>& orders);
+// Brings what an optimizer's step treats together (item k of each list) into one order, that of a packed item, so that it
+// stays there from then on; where that is not possible, into the plain one.
+void unite_orders(std::span<const op::Value> args);
 
 // Could the results depend on how the inputs lie in memory, or be views of them? Then they have to be plain.
 bool needs_plain_inputs(const graph::Graph& g);

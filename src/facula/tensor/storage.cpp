@@ -161,7 +161,10 @@ StorageImpl::~StorageImpl() {
     if (*foreign_) (*foreign_)();
     return;
   }
-  if (!data_) return;
+  if (data_) deallocate();
+}
+
+void StorageImpl::deallocate() {
   count(-int64_t(bytes_));
   if (bytes_ > kSmall) {
     pool().give(data_, capacity_);
@@ -185,16 +188,16 @@ namespace {
 
 constinit std::mutex hidden_mutex;
 
-// Elements of type T from their order in memory to the plain one. `from` are the strides in memory. Columns of 16
-// elements that are neighbours in memory go to as many rows.
-template <class T> void put_in_order(const PhysicalOrder& o, const int64_t* from, const T* source, T* target) {
+// Copies elements of type T from the strides `from` to the strides `to`, of which one has dimension `row` as its
+// innermost, the other dimension `column`: 16 columns at a time.
+template <class T> void put_in_order(const PhysicalOrder& o, const int64_t* from, const T* source, const int64_t* to, T* target) {
   int rank = o.rank, row = rank - 1, column = o.order[rank - 1];
-  int64_t to[8], numel = 1;
-  for (int d = rank; d-- > 0; numel *= o.sizes[d]) to[d] = numel;
+  int64_t numel = 1;
+  for (int d = 0; d < rank; ++d) numel *= o.sizes[d];
   if (column == row) column = -1;
-  int64_t columns = column < 0 ? 1 : o.sizes[column], column_step = column < 0 ? 0 : to[column], n = o.sizes[row], step = from[row];
-  int64_t outer = numel / (columns * n);
-  parallel_for(outer, std::max<int64_t>(1, 65536 / (columns * n)), [&](int64_t begin, int64_t end) {
+  int64_t columns = column < 0 ? 1 : o.sizes[column], n = o.sizes[row];
+  int64_t row_from = from[row], row_to = to[row], column_from = column < 0 ? 0 : from[column], column_to = column < 0 ? 0 : to[column];
+  parallel_for(numel / (columns * n), std::max<int64_t>(1, 65536 / (columns * n)), [&](int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) {
       int64_t rest = k;
       const T* s = source;
@@ -209,10 +212,30 @@ template <class T> void put_in_order(const PhysicalOrder& o, const int64_t* from
       for (int64_t c = 0; c < columns; c += 16) {
         int64_t many = std::min<int64_t>(16, columns - c);
         for (int64_t i = 0; i < n; ++i)
-          for (int64_t j = 0; j < many; ++j) t[(c + j) * column_step + i] = s[i * step + c + j];
+          for (int64_t j = 0; j < many; ++j) t[(c + j) * column_to + i * row_to] = s[i * row_from + (c + j) * column_from];
       }
     }
   });
+}
+
+// Elements between plain memory and memory in order `o`.
+void move_elements(const PhysicalOrder& o, const void* source, void* target, bool to_plain) {
+  int64_t plain[8], memory[8], numel = 1, next = 1;
+  for (int d = o.rank; d-- > 0; numel *= o.sizes[d]) plain[d] = numel;
+  for (int k = o.rank; k-- > 0; next *= o.sizes[o.order[k]]) memory[o.order[k]] = next;
+  auto move = [&]<class T>(T) {
+    auto* s = static_cast<const T*>(source);
+    auto* t = static_cast<T*>(target);
+    to_plain ? put_in_order<T>(o, memory, s, plain, t) : put_in_order<T>(o, plain, s, memory, t);
+  };
+  switch (numel ? o.itemsize : 0) {
+    case 0: break;
+    case 1: move(uint8_t()); break;
+    case 2: move(uint16_t()); break;
+    case 4: move(uint32_t()); break;
+    case 8: move(uint64_t()); break;
+    default: internal_check(o.itemsize == 16) << "itemsize " << int(o.itemsize); move(std::array<uint64_t, 2>());
+  }
 }
 
 }  // namespace
@@ -230,21 +253,22 @@ void StorageImpl::restore_plain() {
   Hidden* old = hidden_.load(std::memory_order_relaxed);
   if (!old) return;
   allocate();
-  const PhysicalOrder& o = old->order;
-  int64_t from[8], numel = 1;
-  for (int k = o.rank; k-- > 0; numel *= o.sizes[o.order[k]]) from[o.order[k]] = numel;
-  auto move = [&]<class T>(T) { put_in_order<T>(o, from, static_cast<const T*>(old->memory->data()), static_cast<T*>(data_)); };
-  switch (numel ? o.itemsize : 0) {
-    case 0: break;
-    case 1: move(uint8_t()); break;
-    case 2: move(uint16_t()); break;
-    case 4: move(uint32_t()); break;
-    case 8: move(uint64_t()); break;
-    default: internal_check(o.itemsize == 16) << "itemsize " << int(o.itemsize); move(std::array<uint64_t, 2>());
-  }
+  move_elements(old->order, old->memory->data(), data_, true);
   layout_counts().restored.fetch_add(1, std::memory_order_relaxed);
   hidden_.store(nullptr, std::memory_order_release);
   done.reset(old);
+}
+
+bool StorageImpl::reorder(const PhysicalOrder& order) {
+  if (foreign_ || pinned_.load(std::memory_order_relaxed) || !is_plain() || !data_) return false;
+  auto memory = make_ref<StorageImpl>(bytes_, device_);
+  move_elements(order, data_, memory->data(), false);
+  layout_counts().reordered.fetch_add(1, std::memory_order_relaxed);
+  std::lock_guard lock(hidden_mutex);
+  deallocate();
+  data_ = nullptr;
+  hidden_.store(new Hidden{order, std::move(memory)}, std::memory_order_release);
+  return true;
 }
 
 MemoryStats memory_stats() {

@@ -12,13 +12,15 @@
 
 namespace facula {
 
-// The order in which the elements of a dense tensor lie in memory, where it is not the plain (row-major) one.
+// The order in which the elements of a dense tensor lie in memory, where it is not the plain (row-major) one. The packed
+// form of a library splits dimensions: [64, 32] in blocks of 16 by 16 has the sizes [4, 16, 2, 16].
 struct PhysicalOrder {
   uint8_t rank = 0;          // 0: plain
   uint8_t itemsize = 0;
   uint8_t order[8] = {};     // order[k]: the logical dimension stored k-th from outside
   int64_t sizes[8] = {};     // the logical sizes
   bool is_plain() const { return rank == 0; }
+  bool operator==(const PhysicalOrder&) const = default;
 };
 
 class StorageImpl final : public RefCounted {
@@ -37,6 +39,10 @@ class StorageImpl final : public RefCounted {
   bool hidden(Hidden& to) const;
   // Makes the plain memory and copies the elements into it. The only function that does.
   void restore_plain();
+  // Moves plain elements into another order. Only for writers; false where someone may know the address of the elements.
+  bool reorder(const PhysicalOrder& order);
+  // From now on someone outside knows where the elements lie.
+  void pin() { if (!pinned_.load(std::memory_order_relaxed)) pinned_.store(true, std::memory_order_relaxed); }
 
   static void* operator new(size_t bytes);  // recycled like the blocks
   static void operator delete(void* p);
@@ -46,11 +52,13 @@ class StorageImpl final : public RefCounted {
 
  private:
   void allocate();
+  void deallocate();
   void* data_ = nullptr;
   size_t bytes_ = 0;
   size_t capacity_ = 0;   // of a pooled block
   Device device_;
   std::atomic<Hidden*> hidden_{nullptr};  // null: plain
+  std::atomic<bool> pinned_{false};
   std::unique_ptr<std::function<void()>> foreign_;
 };
 using Storage = Ref<StorageImpl>;

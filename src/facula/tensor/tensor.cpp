@@ -198,18 +198,38 @@ bool strides_in_memory(const PhysicalOrder& o, const TensorImpl& t, Dims& stride
 
 }  // namespace
 
-Tensor in_memory(const TensorImpl& t) {
+Tensor in_memory(const TensorImpl& t, bool restore) {
   StorageImpl::Hidden h;
   if (!t.storage->hidden(h)) return {};
   Dims strides;
   int64_t offset;
   if (h.order.itemsize != itemsize(t.dtype) || !strides_in_memory(h.order, t, strides, offset)) {
-    t.storage->restore_plain();
+    if (restore) t.storage->restore_plain();
     return {};
   }
   auto r = make_ref<TensorImpl>(std::move(h.memory), Dims(t.sizes), std::move(strides), SymInt(offset), t.dtype, t.device);
   r->wrapped_number = t.wrapped_number;
   return Tensor(std::move(r));
+}
+
+bool fills_storage(const TensorImpl& t) {
+  int64_t n = 1;
+  for (size_t d = t.sizes.size(); d-- > 0; n *= t.sizes[d].concrete())
+    if (t.sizes[d].concrete() != 1 && t.strides[d].concrete() != n) return false;
+  return t.offset.concrete() == 0 && int64_t(t.storage->bytes()) == n * itemsize(t.dtype);
+}
+
+Tensor flat_in_memory(const TensorImpl& t, PhysicalOrder& order) {
+  StorageImpl::Hidden h;
+  if (!t.storage->hidden(h) || h.order.itemsize != itemsize(t.dtype) || !fills_storage(t)) return {};
+  order = h.order;
+  return Tensor(make_ref<TensorImpl>(std::move(h.memory), Dims(t.sizes), Dims(t.strides), SymInt(), t.dtype, t.device));
+}
+
+void hide_in_order(const Tensor& fresh, const PhysicalOrder& order) {
+  TensorImpl& t = *fresh.impl();
+  internal_check(fills_storage(t) && t.storage->is_plain()) << "hide_in_order: " << to_string(SymSpan(t.sizes));
+  t.storage = make_ref<StorageImpl>(std::move(t.storage), order);
 }
 
 bool hide(const Tensor& fresh) {

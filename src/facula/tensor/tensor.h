@@ -112,7 +112,10 @@ class Tensor {
 
   // The first element, in plain order (restores it if need be). Eager only.
   template <class T> T* data() const { return static_cast<T*>(data_ptr()); }
-  void* data_ptr() const { return impl_->data_ptr(); }
+  void* data_ptr() const {            // it stays there; TensorImpl::data_ptr serves for one call
+    if (impl_->storage) impl_->storage->pin();
+    return impl_->data_ptr();
+  }
   Scalar item() const;                 // the only element; RuntimeError otherwise
 
   // The same storage under another geometry. Not differentiable and not tracked: operators build on it.
@@ -133,7 +136,15 @@ class Tensor {
 
 // The elements of a tensor whose storage is hidden, as they lie in memory: another tensor over that memory. Undefined
 // if the storage is plain (now): also where strides cannot say it, which restores the plain order. Keep it for one call.
-Tensor in_memory(const TensorImpl& t);
+// With `restore` false nothing is restored then.
+Tensor in_memory(const TensorImpl& t, bool restore = true);
+// A tensor that fills a hidden storage, as if its memory were plain: what is done with each element alone may be done
+// with these, of one order. Undefined if `t` is not such a tensor.
+Tensor flat_in_memory(const TensorImpl& t, PhysicalOrder& order);
+// Does t show all elements of its storage, in plain order?
+bool fills_storage(const TensorImpl& t);
+// Declares that the memory of a contiguous tensor that nobody else holds is in `order`.
+void hide_in_order(const Tensor& fresh, const PhysicalOrder& order);
 // Shows a tensor that nobody else holds with contiguous strides: where its own are others, its storage becomes hidden.
 // False if it cannot: it is not dense, or not alone in its storage.
 bool hide(const Tensor& fresh);

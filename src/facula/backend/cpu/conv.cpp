@@ -1,6 +1,8 @@
 // Convolutions. oneDNN computes float32 and bfloat16 in the layout it likes best; what users see is reordered on the
 // way in and out. Other dtypes unfold their windows into a matrix and multiply.
 #include <algorithm>
+#include <deque>
+#include <mutex>
 
 #include "facula/backend/cpu/cpu.h"
 #include "facula/backend/cpu/onednn.h"
@@ -62,14 +64,70 @@ desc plain(dims sizes, dnnl::memory::data_type type) {
 // Also where it is plain as well, having one channel or one pixel.
 bool is_channels_last(const Tensor& t) { return t.is_contiguous(MemoryFormat::channels_last); }
 
+// ---- packed weights: what oneDNN chooses for the gradient of a weight becomes the order of gradient, weight and
+// optimizer state (docs/layouts.md). A number of such a layout stands for it in keys; 0 is the plain one.
+struct PackedLayout { PhysicalOrder order; dnnl::memory::desc desc; };
+constinit std::mutex packed_mutex;
+std::deque<PackedLayout>& packed_layouts() {
+  static auto* all = new std::deque<PackedLayout>;
+  return *all;
+}
+int packed_number(const PhysicalOrder& order) {
+  std::lock_guard lock(packed_mutex);
+  auto& all = packed_layouts();
+  for (size_t k = 0; k < all.size(); ++k) if (all[k].order == order) return int(k) + 1;
+  return 0;
+}
+PackedLayout packed_layout(int number) {
+  std::lock_guard lock(packed_mutex);
+  return packed_layouts()[size_t(number) - 1];
+}
+
+// The number of a layout of [out, in, h, w], 0 if it is no permutation of split dimensions: padded, or blocked twice.
+int packed_number(const desc& d, int itemsize) {
+  auto sizes = d.get_dims(), strides = d.get_strides(), blocks = d.get_inner_blks(), of = d.get_inner_idxs();
+  if (d.get_format_kind() != dnnl::memory::format_kind::blocked || sizes.size() != 4 || d.get_padded_dims() != sizes) return 0;
+  int64_t block[4] = {1, 1, 1, 1}, inner[4] = {}, next = 1;
+  for (size_t k = blocks.size(); k-- > 0; next *= blocks[k]) {
+    auto dim = size_t(of[k]);
+    if (block[dim] != 1) return 0;
+    block[dim] = blocks[k];
+    inner[dim] = next;
+  }
+  PhysicalOrder o;
+  o.itemsize = uint8_t(itemsize);
+  int64_t stride[8], numel = 1;
+  auto part = [&](int64_t n, int64_t step) {
+    if (n == 1) return;
+    o.sizes[o.rank] = n;
+    o.order[o.rank] = o.rank;
+    stride[o.rank++] = step;
+    numel *= n;
+  };
+  for (size_t k = 0; k < 4; ++k) {
+    part(sizes[k] / block[k], strides[k]);
+    part(block[k], inner[k]);
+  }
+  std::sort(o.order, o.order + o.rank, [&](uint8_t a, uint8_t b) { return stride[a] > stride[b]; });
+  next = 1;
+  for (int k = o.rank; k-- > 0; next *= o.sizes[o.order[k]]) if (stride[o.order[k]] != next) return 0;
+  if (std::is_sorted(o.order, o.order + o.rank)) return 0;
+  if (int known = packed_number(o)) return known;
+  std::lock_guard lock(packed_mutex);
+  packed_layouts().push_back({o, d});
+  return int(packed_layouts().size());
+}
+
 struct Plan {
   Bound conv;
   bool refused = false;
+  int packed = 0;      // the number of the layout in which the gradient of the weight is left
   // What oneDNN reads and writes, in the order input, weight, output; a reorder where it differs from the user's layout.
   struct Side { bool reordered = false; size_t bytes = 0; Bound reorder; } sides[3];
 };
 
-Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& input, const Tensor& output) {
+// `packed`: the layout of the weight; of its gradient, not 0: whatever oneDNN likes best.
+Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& input, const Tensor& output, int packed) {
   auto type = onednn_type(dtype);
   dims in{s.n, s.c, s.h, s.w}, out{s.n, s.o, s.oh, s.ow};
   dims ker = s.groups == 1 ? dims{s.o, s.c, s.kh, s.kw} : dims{s.groups, s.o / s.groups, s.c / s.groups, s.kh, s.kw};
@@ -78,7 +136,7 @@ Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& 
     if (!is_channels_last(t)) return plain(sizes, type);
     return desc(sizes, type, dnnl::memory::format_tag::nhwc);
   };
-  desc users[3] = {user(in, input), plain(ker, type), user(out, output)};
+  desc users[3] = {user(in, input), packed && pass != Pass::weight ? packed_layout(packed).desc : plain(ker, type), user(out, output)};
   desc bias_desc = plain({s.o}, type);
   using tag = dnnl::memory::format_tag;
   // A plain source with a channels_last destination would select a reference kernel: both lie alike.
@@ -90,8 +148,20 @@ Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& 
   auto& engine = onednn_engine();
   Plan plan;
   desc chosen[3];
-  auto fwd = dnnl::convolution_forward::primitive_desc(engine, dnnl::prop_kind::forward_training, algorithm, image(in), any(ker), bias ? bias_desc : desc(), image(out), strides,
-                                                       dilation, before, after, attributes, true);
+  auto forward = [&](const desc& weight) {
+    return dnnl::convolution_forward::primitive_desc(engine, dnnl::prop_kind::forward_training, algorithm, image(in), weight, bias ? bias_desc : desc(), image(out), strides,
+                                                     dilation, before, after, attributes, true);
+  };
+  auto fwd = forward(any(ker));
+  plan.refused = !fwd;
+  if (plan.refused) return plan;
+  if (pass == Pass::forward && s.groups == 1 && channels_last) {
+    // In the form of the weight's gradient, also where the weight is plain: the same kernel, hence the same bits.
+    dnnl::convolution_backward_weights::primitive_desc gradient(engine, algorithm, image(in), any(ker), desc(), image(out), strides, dilation, before, after, fwd,
+                                                                attributes, true);
+    if (gradient && packed_number(gradient.diff_weights_desc(), itemsize(dtype)))
+      if (auto same = forward(gradient.diff_weights_desc()); same && !is_reference("convolution forward", same.impl_info_str())) fwd = same;
+  }
   auto note = [&](const auto& pd, const desc& i, const desc& k, const desc& o) {
     const char* names[] = {"convolution forward", "convolution backward data", "convolution backward weights"};
     plan.refused = is_reference(names[int(pass)], pd.impl_info_str());
@@ -99,8 +169,6 @@ Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& 
     chosen[1] = k;
     chosen[2] = o;
   };
-  plan.refused = !fwd;
-  if (plan.refused) return plan;
   if (pass == Pass::forward) {
     note(fwd, fwd.src_desc(), fwd.weights_desc(), fwd.dst_desc());
     if (plan.refused) return plan;
@@ -130,6 +198,7 @@ Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& 
   }
   if (bias) plan.conv.add(pass == Pass::forward ? DNNL_ARG_BIAS : DNNL_ARG_DIFF_BIAS, bias_desc);
   int result = pass == Pass::forward ? 2 : pass == Pass::input ? 0 : 1;
+  if (pass == Pass::weight && packed && (plan.packed = packed_number(chosen[1], itemsize(dtype)))) users[1] = chosen[1];
   for (int k = 0; k < 3; ++k) {
     auto& side = plan.sides[k];
     side.reordered = users[k] != chosen[k];
@@ -141,17 +210,22 @@ Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& 
 }
 
 // Runs a pass on input, weight and output (one of which it writes). False if oneDNN has no good implementation.
-bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& weight, const Tensor& output, const Tensor& bias) {
-  Key key{int64_t(input.dtype()), int64_t(pass), onednn_threads(), bias.defined(), is_channels_last(input), is_channels_last(output), s.n, s.c, s.h, s.w, s.o, s.kh, s.kw,
+// `may_pack`: nobody but the caller holds the gradient of the weight.
+bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& weight, const Tensor& output, const Tensor& bias, bool may_pack = false) {
+  // A weight that is packed is read so; its gradient may be left as oneDNN makes it.
+  StorageImpl::Hidden hidden;
+  int packed = pass == Pass::weight && may_pack && s.groups == 1 && fills_storage(*weight.impl());
+  if (pass != Pass::weight && s.groups == 1 && weight.impl()->storage->hidden(hidden)) packed = fills_storage(*weight.impl()) ? packed_number(hidden.order) : 0;
+  Key key{int64_t(input.dtype()), int64_t(pass), packed, onednn_threads(), bias.defined(), is_channels_last(input), is_channels_last(output), s.n, s.c, s.h, s.w, s.o, s.kh, s.kw,
           s.groups, s.stride[0], s.stride[1], s.padding[0], s.padding[1], s.dilation[0], s.dilation[1]};
-  auto& plan = planned<Plan>(key, [&] { return make_plan(s, pass, input.dtype(), bias.defined(), input, output); });
+  auto& plan = planned<Plan>(key, [&] { return make_plan(s, pass, input.dtype(), bias.defined(), input, output, packed); });
   if (plan.refused) return false;
   int result = pass == Pass::forward ? 2 : pass == Pass::input ? 0 : 1;
   const Tensor* tensors[3] = {&input, &weight, &output};
   const Scratch uses[3] = {Scratch::source, Scratch::weights, Scratch::destination};
   const void* at[3];
   for (int k = 0; k < 3; ++k) {
-    at[k] = tensors[k]->data_ptr();
+    at[k] = k == 1 && packed && pass != Pass::weight ? hidden.memory->data() : tensors[k]->impl()->data_ptr();
     if (!plan.sides[k].reordered) continue;
     void* own = scratch(uses[k], plan.sides[k].bytes);
     if (k != result) plan.sides[k].reorder.run({at[k], own});
@@ -160,7 +234,8 @@ bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& wei
   for (auto& side : plan.sides) if (side.reordered) layout_counts().reordered.fetch_add(1, std::memory_order_relaxed);
   if (bias.defined()) plan.conv.run({at[0], at[1], at[2], bias.data_ptr()});
   else plan.conv.run({at[0], at[1], at[2]});
-  if (plan.sides[result].reordered) plan.sides[result].reorder.run({at[result], tensors[result]->data_ptr()});
+  if (plan.sides[result].reordered) plan.sides[result].reorder.run({at[result], tensors[result]->impl()->data_ptr()});
+  if (plan.packed) hide_in_order(weight, packed_layout(plan.packed).order);
   return true;
 }
 
@@ -315,7 +390,7 @@ Results conv2d_backward_input(const Call& c, Out out) {
 // Gradients of the weight and, with two results, of the bias.
 Results conv2d_backward_weight(const Call& c, Out out) {
   Tensor grad = c.tensor("grad"), input = c.tensor("input");
-  bool with_bias = out.size() > 1;
+  bool with_bias = out.size() > 1, own = out[0].impl()->use_count() == 1 && out[0].impl()->storage->use_count() == 1;
   auto results = [&] { return with_bias ? Results{out[0], out[1]} : Results(out[0]); };
   Shape s = shape_of(c, input.sizes(), out[0].sizes(), grad.sizes());
   auto run = [&](DType d, bool library) {
@@ -324,7 +399,7 @@ Results conv2d_backward_weight(const Call& c, Out out) {
     Tensor x = images(input, d), y = images(grad, d), k = to.tensor(), b = with_bias ? to_bias.tensor() : Tensor();
     bool nothing = empty(k) || empty(y) || empty(x), done = true;
     if (nothing) fill_zero(k);
-    else if (library) done = by_onednn(s, Pass::weight, x, k, y, b);
+    else if (library) done = by_onednn(s, Pass::weight, x, k, y, b, own && k.is_same(out[0]));
     else by_unfolding(s, Pass::weight, dense(x), k, dense(y));
     if (done && with_bias && (!library || nothing)) {
       static const op::Operator& sum = op::get("sum");
