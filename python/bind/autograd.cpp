@@ -1,12 +1,14 @@
 // Modes, backward and grad, nodes and hook handles.
 #include "autograd.h"
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
 #include "facula/autograd/accumulate.h"
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/forward.h"
+#include "facula/base/deterministic.h"
 #include "facula/run/autocast.h"
 #include "function.h"
 #include "tensor.h"
@@ -161,7 +163,7 @@ PyObject* node_hook(PyObject* o, PyObject* hook) {
           PyRef in = tuple_of(inputs), out = tuple_of(outputs);
           take_replacement(inputs, PyObject_CallFunctionObjArgs(f.get(), in.get(), out.get(), nullptr));
         };
-    return make_handle({}, n, autograd::add_hook(*n, std::move(after)));
+    return make_handle({}, n, autograd::add_hook(*n, std::move(after), hook));
   });
 }
 PyObject* node_prehook(PyObject* o, PyObject* hook) {
@@ -172,15 +174,80 @@ PyObject* node_prehook(PyObject* o, PyObject* hook) {
       PyRef in = tuple_of(grads);
       take_replacement(grads, PyObject_CallOneArg(f.get(), in.get()));
     };
-    return make_handle({}, n, autograd::add_hook(*n, std::move(before)));
+    return make_handle({}, n, autograd::add_hook(*n, std::move(before), hook));
   });
+}
+
+// A saved tensor of a node, by the name of the argument.
+struct SavedObject {
+  PyObject_HEAD
+  Ref<Node>* node;
+  std::string* name;
+};
+PyTypeObject* SavedType;
+PyObject* make_saved(const Ref<Node>& n, std::string_view name) {
+  auto* s = PyObject_New(SavedObject, SavedType);
+  if (!s) throw PythonError();
+  s->node = new Ref<Node>(n);
+  s->name = new std::string(name);
+  return reinterpret_cast<PyObject*>(s);
+}
+void saved_dealloc(PyObject* o) {
+  delete reinterpret_cast<SavedObject*>(o)->node;
+  delete reinterpret_cast<SavedObject*>(o)->name;
+  PyTypeObject* t = Py_TYPE(o);
+  PyObject_Free(o);
+  Py_DECREF(t);
+}
+autograd::PackHook pack_hook(PyObject* pack, PyObject* unpack);
+PyObject* saved_register(PyObject* o, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject *pack, *unpack;
+    if (!PyArg_ParseTuple(args, "OO:register_hooks", &pack, &unpack)) return nullptr;
+    auto* s = reinterpret_cast<SavedObject*>(o);
+    runtime_check((*s->node)->pack_saved(*s->name, pack_hook(pack, unpack)), "register_hooks")
+        << "Calling register_hooks on a saved tensor with value None is forbidden" << hint((*s->node)->name(), " saved nothing as '", *s->name, "'");
+    Py_RETURN_NONE;
+  });
+}
+PyObject* saved_data(PyObject* o, void*) {
+  return guarded([&] {
+    auto* s = reinterpret_cast<SavedObject*>(o);
+    return wrap((*s->node)->saved_named(*s->name));
+  });
+}
+PyMethodDef saved_methods[] = {{"register_hooks", saved_register, METH_VARARGS, "register_hooks(pack, unpack): puts the tensor away."},
+                               {nullptr, nullptr, 0, nullptr}};
+PyGetSetDef saved_getset[] = {{"data", saved_data, nullptr, "The tensor.", nullptr}, {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyType_Slot saved_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(saved_dealloc)},
+                             {Py_tp_methods, saved_methods},
+                             {Py_tp_getset, saved_getset},
+                             {0, nullptr}};
+PyType_Spec saved_spec = {"facula._C.SavedTensor", sizeof(SavedObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, saved_slots};
+
+std::string_view text_of_or_empty(PyObject* name) {
+  Py_ssize_t n;
+  const char* s = PyUnicode_AsUTF8AndSize(name, &n);
+  return s ? std::string_view(s, size_t(n)) : std::string_view();
 }
 // The node of a custom function shows the attributes of its ctx.
 PyObject* node_getattr(PyObject* o, PyObject* name) {
   PyObject* found = PyObject_GenericGetAttr(o, name);
   if (found || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
   PyObject* ctx = context_of(node(o));
-  if (!ctx) return nullptr;
+  if (!ctx) {
+    std::string_view wanted = text_of_or_empty(name);
+    bool raw = wanted.starts_with("_raw_saved_");
+    if (!raw && !wanted.starts_with("_saved_")) return nullptr;
+    PyErr_Clear();
+    wanted.remove_prefix(raw ? 11 : 7);
+    return guarded([&]() -> PyObject* {
+      if (raw) return make_saved(*reinterpret_cast<NodeObject*>(o)->node, wanted);
+      Tensor t = node(o).saved_named(wanted);
+      if (t.defined()) return wrap(std::move(t));
+      return PyErr_Format(PyExc_AttributeError, "%s saved nothing as '%U'", node(o).name().c_str(), name);
+    });
+  }
   PyErr_Clear();
   return PyObject_GetAttr(ctx, name);
 }
@@ -324,6 +391,10 @@ template <void (*f)()> PyObject* calls(PyObject*, PyObject*) {
   f();
   Py_RETURN_NONE;
 }
+PyObject* set_fill_uninitialized(PyObject*, PyObject* on) {
+  fill_uninitialized = PyObject_IsTrue(on) == 1;
+  Py_RETURN_NONE;
+}
 PyObject* is_inference_mode_enabled(PyObject*, PyObject*) { return PyBool_FromLong(autograd::inference_enabled()); }
 PyObject* is_anomaly_enabled(PyObject*, PyObject*) { return PyBool_FromLong(autograd::anomaly_enabled()); }
 PyObject* is_anomaly_check_nan_enabled(PyObject*, PyObject*) { return PyBool_FromLong(autograd::anomaly_checks_nan()); }
@@ -387,8 +458,109 @@ PyObject* accumulate_hook(PyObject*, PyObject* args) {
       WithGil gil;
       PyRef arg(wrap(leaf));
       hook_result(PyObject_CallOneArg(f.get(), arg.get()));
-    });
+    }, hook);
+    track(tensor);
     return make_handle(t, nullptr, id);
+  });
+}
+
+// ---- hooks on saved tensors
+
+class PyPacked final : public autograd::Packed {
+ public:
+  PyPacked(PyObject* unpack, PyObject* value) : unpack_(unpack), value_(value) {}
+  Tensor get() override {
+    WithGil gil;
+    PyRef result(PyObject_CallOneArg(unpack_.get(), value_.get()));
+    if (!result) throw_carried();
+    if (!is_tensor(result.get())) {
+      PyErr_Format(PyExc_TypeError, "Output of saved tensor unpack_hook expected to be a Tensor but got result of type %s",
+                   Py_TYPE(result.get())->tp_name);
+      throw_carried();
+    }
+    return tensor_of(result.get());
+  }
+
+ private:
+  AnyThreadRef unpack_, value_;
+};
+
+autograd::PackHook pack_hook(PyObject* pack, PyObject* unpack) {
+  type_check(PyCallable_Check(pack) && PyCallable_Check(unpack), "saved_tensors_hooks") << "expected two callables, pack and unpack";
+  return [p = AnyThreadRef(pack), u = AnyThreadRef(unpack)](const Tensor& t) -> Ref<autograd::Packed> {
+    WithGil gil;
+    PyRef arg(wrap(t));
+    PyRef value(arg ? PyObject_CallOneArg(p.get(), arg.get()) : nullptr);
+    if (!value) throw_carried();
+    return make_ref<PyPacked>(u.get(), value.get());
+  };
+}
+
+PyObject* push_saved_hooks(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject *pack, *unpack;
+    if (!PyArg_ParseTuple(args, "OO:saved_tensors_hooks", &pack, &unpack)) return nullptr;
+    autograd::push_saved_hook(pack_hook(pack, unpack));
+    Py_RETURN_NONE;
+  });
+}
+PyObject* saved_hooks_disabled(PyObject*, PyObject*) {
+  return guarded([]() -> PyObject* {
+    auto* message = autograd::saved_hooks_disabled();
+    if (!message) Py_RETURN_NONE;
+    return unicode(*message);
+  });
+}
+PyObject* set_saved_hooks_disabled(PyObject*, PyObject* message) {
+  return guarded([&]() -> PyObject* {
+    if (message == Py_None) {
+      autograd::set_saved_hooks_disabled(nullptr);
+    } else {
+      std::string text(text_of(message));
+      autograd::set_saved_hooks_disabled(&text);
+    }
+    Py_RETURN_NONE;
+  });
+}
+
+// ---- edges
+
+PyObject* gradient_edge(PyObject*, PyObject* tensor) {
+  return guarded([&]() -> PyObject* {
+    Tensor t = tensor_argument("get_gradient_edge", "tensor", tensor);
+    runtime_check(t.requires_grad(), "get_gradient_edge")
+        << "It is not possible to get the gradient edge for a Tensor that does not require gradients";
+    auto edge = autograd::edge_of(t);
+    PyRef n = checked(wrap_node(edge.node));
+    return Py_BuildValue("Oi", n.get(), edge.input);
+  });
+}
+PyObject* tensor_at_edge(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject* o;
+    int k;
+    if (!PyArg_ParseTuple(args, "O!i:tensor_at_edge", NodeType, &o, &k)) return nullptr;
+    Ref<Node>& n = *reinterpret_cast<NodeObject*>(o)->node;
+    runtime_check(k >= 0 && size_t(k) < n->results.size(), "grad") << n->name() << " has no result " << k;
+    if (n->is_accumulator()) return wrap(static_cast<autograd::Accumulator&>(*n).leaf());
+    auto& m = n->results[size_t(k)];
+    Tensor t(make_ref<TensorImpl>(Storage(), m.sizes, contiguous_strides(m.sizes), SymInt(int64_t(0)), m.dtype, m.device));
+    autograd::set_history(t, n, k);
+    return wrap(std::move(t));
+  });
+}
+PyObject* backward_number(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(autograd::backward_number()); }
+PyObject* backward_restricted(PyObject*, PyObject*) { return PyBool_FromLong(autograd::backward_restricted()); }
+PyObject* backward_runs(PyObject*, PyObject* o) {
+  return guarded([&]() -> PyObject* {
+    type_check(Py_IS_TYPE(o, NodeType), "backward_runs") << "expected a node, not " << Py_TYPE(o)->tp_name;
+    return PyBool_FromLong(autograd::backward_runs(node(o)));
+  });
+}
+PyObject* increment_version(PyObject*, PyObject* tensor) {
+  return guarded([&]() -> PyObject* {
+    tensor_argument("increment_version", "tensor", tensor).bump_version();
+    Py_RETURN_NONE;
   });
 }
 
@@ -452,6 +624,7 @@ PyMethodDef functions[] = {
     {"enter_autocast", calls<run::enter_autocast_region>, METH_NOARGS, "A region of autocast begins."},
     {"exit_autocast", calls<run::exit_autocast_region>, METH_NOARGS, "A region of autocast ends; the outermost forgets the casts that it kept."},
     {"clear_autocast_cache", calls<run::clear_autocast_cache>, METH_NOARGS, "Forgets the casts of parameters that are kept."},
+    {"set_fill_uninitialized", set_fill_uninitialized, METH_O, "Are new tensors without a value filled?"},
     {"is_anomaly_enabled", is_anomaly_enabled, METH_NOARGS, "Is anomaly detection on?"},
     {"is_anomaly_check_nan_enabled", is_anomaly_check_nan_enabled, METH_NOARGS, "Does anomaly detection look for NaN?"},
     {"set_anomaly", set_anomaly, METH_VARARGS, "set_anomaly(enabled, check_nan=True)"},
@@ -465,6 +638,16 @@ PyMethodDef functions[] = {
     {"pause_forward", pause_forward, METH_VARARGS, "pause_forward(f, *args): f(*args), whose operators see no tangents."},
     {"tangent_of", tangent_of, METH_O, "The tangent of a tensor, or None."},
     {"set_tangent", set_tangent, METH_VARARGS, "set_tangent(tensor, tangent)"},
+    {"push_saved_tensors_hooks", push_saved_hooks, METH_VARARGS, "push_saved_tensors_hooks(pack, unpack), on this thread."},
+    {"pop_saved_tensors_hooks", calls<autograd::pop_saved_hook>, METH_NOARGS, "Takes the innermost pair away."},
+    {"saved_tensors_hooks_disabled", saved_hooks_disabled, METH_NOARGS, "The message of the error that they raise, or None."},
+    {"set_saved_tensors_hooks_disabled", set_saved_hooks_disabled, METH_O, "They raise this message from now on; None: they do not."},
+    {"gradient_edge", gradient_edge, METH_O, "gradient_edge(tensor) -> (node, number of its result)"},
+    {"tensor_at_edge", tensor_at_edge, METH_VARARGS, "tensor_at_edge(node, k): a tensor without data whose gradient goes there."},
+    {"backward_number", backward_number, METH_NOARGS, "Which backward runs on this thread, from 1; 0: none."},
+    {"backward_restricted", backward_restricted, METH_NOARGS, "Is the backward on this thread for some inputs only?"},
+    {"backward_runs", backward_runs, METH_O, "Does the backward on this thread run this node?"},
+    {"increment_version", increment_version, METH_O, "Marks a tensor as written."},
     {"add_accumulated_hook", accumulate_hook, METH_VARARGS,
      "add_accumulated_hook(leaf, f) -> handle; f(leaf) runs when .grad was accumulated."},
     {nullptr, nullptr, 0, nullptr}};
@@ -488,13 +671,46 @@ PyObject* add_tensor_hook(const Tensor& t, PyObject* hook) {
     WithGil gil;
     PyRef arg(wrap(g));
     return hook_result(PyObject_CallOneArg(f.get(), arg.get()));
-  });
+  }, hook);
   return make_handle(t, nullptr, id);
+}
+
+int visit_history(const TensorImpl& t, visitproc visit, void* arg) {
+  auto* m = t.grad_slot.get();
+  if (!m) return 0;
+  if (m->accumulator && m->accumulator->use_count() == 1) {
+    for (auto& h : m->accumulator->pre_hooks) Py_VISIT(static_cast<PyObject*>(h.foreign));
+    for (auto& h : m->accumulator->post_hooks) Py_VISIT(static_cast<PyObject*>(h.foreign));
+    for (auto& h : static_cast<autograd::Accumulator&>(*m->accumulator).after) Py_VISIT(static_cast<PyObject*>(h.foreign));
+  }
+  if (!m->node) return 0;
+  auto own = 1 + std::count_if(m->hooks.begin(), m->hooks.end(), [&](auto& h) { return h.second == m->node; });
+  if (long(m->node->use_count()) != own) return 0;
+  for (auto& h : m->node->pre_hooks) Py_VISIT(static_cast<PyObject*>(h.foreign));
+  for (auto& h : m->node->post_hooks) Py_VISIT(static_cast<PyObject*>(h.foreign));
+  Py_VISIT(context_of(*m->node));
+  return 0;
+}
+
+void clear_history(const TensorImpl& t) {
+  auto* m = t.grad_slot.get();
+  if (!m) return;
+  for (auto* n : {m->accumulator.get(), m->node.get()}) {
+    if (!n) continue;
+    std::vector<autograd::PreHook> before;
+    std::vector<autograd::PostHook> after;
+    before.swap(n->pre_hooks);
+    after.swap(n->post_hooks);
+    if (!n->is_accumulator()) continue;
+    std::vector<autograd::Accumulator::AfterHook> summed;
+    summed.swap(static_cast<autograd::Accumulator*>(n)->after);
+  }
 }
 
 void add_autograd(PyObject* module) {
   HandleType = add_type(module, &handle_spec);
   NodeType = add_type(module, &node_spec);
+  SavedType = add_type(module, &saved_spec);
   add_type(module, &grad_mode_spec);
   add_type(module, &inference_spec);
   add_functions(module, functions);

@@ -215,7 +215,9 @@ PyRef attach_output(PyObject* output, int k, Context& c, const Ref<autograd::Nod
   if (is_input || autograd::node_of(t) || t.impl()->requires_grad) t = t.detached();
   autograd::set_history(t, node, k);
   PyTypeObject* type = Py_TYPE(output);
-  return PyRef(is_plain(type) ? wrap(std::move(t)) : wrap_as(std::move(t), type));
+  PyRef result = checked(is_plain(type) ? wrap(std::move(t)) : wrap_as(std::move(t), type));
+  track(result.get());   // its ctx may hold it
+  return result;
 }
 
 PyObject* apply_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {

@@ -29,6 +29,9 @@ inline bool is_tensor(PyObject* o) {
 inline TensorImpl* impl_of(PyObject* o) { return reinterpret_cast<TensorObject*>(o)->impl; }
 inline Tensor tensor_of(PyObject* o) { return Tensor(Ref<TensorImpl>::share(impl_of(o))); }
 
+// From now on the garbage collector knows the object: it may be part of a cycle.
+inline void track(PyObject* o) { if (!PyObject_GC_IsTracked(o)) PyObject_GC_Track(o); }
+
 // The Python object of a tensor, a new reference; None for an undefined one. Holds the GIL.
 PyObject* wrap(Tensor t);
 // As an object of `type` (a subclass); the impl must not have an object yet, else an alias is made.

@@ -136,8 +136,8 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     """
-    amp autograd backends cpu cuda distributed func jit multiprocessing nn optim safetensors serialization
-    testing types utils
+    amp autograd backends cpu cuda distributed func jit multiprocessing nn optim overrides safetensors
+    serialization testing types utils
     """.split()
 )
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])
@@ -154,6 +154,11 @@ _ELSEWHERE = {
         "_more": """
             _assert diag diff multinomial nansum normal ravel repeat_interleave scalar_tensor set_printoptions
             take_along_dim tensor_split tile trace unique unique_consecutive
+        """,
+        "_determinism": """
+            are_deterministic_algorithms_enabled get_deterministic_debug_mode is_deterministic
+            is_deterministic_algorithms_warn_only_enabled set_deterministic set_deterministic_debug_mode
+            use_deterministic_algorithms
         """,
         "_legacy": """
             BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor

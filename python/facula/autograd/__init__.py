@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import _C
 from .._modes import enable_grad, inference_mode, no_grad, set_grad_enabled
-from . import forward_ad
+from . import forward_ad, graph
 from .anomaly_mode import detect_anomaly, set_detect_anomaly
 from .function import Function, FunctionCtx
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
@@ -21,9 +21,11 @@ __all__ = [
     "detect_anomaly",
     "enable_grad",
     "forward_ad",
+    "functional",
     "grad",
     "gradcheck",
     "gradgradcheck",
+    "graph",
     "inference_mode",
     "no_grad",
     "set_detect_anomaly",
@@ -35,7 +37,12 @@ Variable = Tensor
 
 
 def _list(x: Any) -> list:
-    return [x] if x is None or isinstance(x, Tensor) else list(x)
+    return [x] if x is None or isinstance(x, (Tensor, graph.GradientEdge)) else list(x)
+
+
+def _tensors(x: list) -> list:
+    """With an edge of the graph as a tensor that stands for it."""
+    return [_C.tensor_at_edge(*t) if isinstance(t, graph.GradientEdge) else t for t in x]
 
 
 def _or_none(x: Any, n: int) -> list | None:
@@ -56,9 +63,9 @@ def backward(
     """Adds the gradients of ``tensors``, weighted by ``grad_tensors``, to ``.grad`` of the leaves, or of
     ``inputs`` alone.
     """
-    tensors = _list(tensors)
+    tensors = _tensors(_list(tensors))
     if inputs is not None:
-        inputs = _list(inputs)
+        inputs = _tensors(_list(inputs))
         if not inputs:
             raise RuntimeError("'inputs' argument to backward() cannot be empty.")
     _C.backward(tensors, _or_none(grad_tensors, len(tensors)), retain_graph, create_graph, inputs)
@@ -84,7 +91,7 @@ def grad(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
             "allow_unused=False."
         )
-    outputs, inputs = _list(outputs), _list(inputs)
+    outputs, inputs = _tensors(_list(outputs)), _tensors(_list(inputs))
     unused = materialize_grads if allow_unused is None else allow_unused
     result = _C.grad(
         outputs, inputs, _or_none(grad_outputs, len(outputs)), retain_graph, create_graph, unused
@@ -94,3 +101,11 @@ def grad(
             _C.functions.zeros_like(x, requires_grad=True) if g is None else g for g, x in zip(result, inputs)
         )
     return result
+
+
+def __getattr__(name: str) -> Any:
+    if name == "functional":
+        import importlib
+
+        return importlib.import_module(".functional", __name__)
+    raise AttributeError(f"module 'facula.autograd' has no attribute '{name}'")

@@ -1,4 +1,6 @@
-"""Helpers around training: ``data``."""
+"""Helpers around training: ``data``, ``checkpoint``, ``deterministic``."""
+
+_SUBMODULES = frozenset(["checkpoint", "data", "deterministic"])
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -6,8 +8,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    if name == "data":
+    if name in _SUBMODULES:
         import importlib
 
-        return importlib.import_module(".data", __name__)
+        return importlib.import_module("." + name, __name__)
     raise AttributeError(f"module 'facula.utils' has no attribute '{name}'")

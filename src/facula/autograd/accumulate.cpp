@@ -66,7 +66,10 @@ std::vector<Tensor> Accumulator::apply(std::vector<Tensor> grads, bool create_gr
       add_(m.grad, g);
     }
   }
-  for (size_t k = 0; k < after.size(); ++k) after[k].second(leaf);
+  for (size_t k = 0; k < after.size(); ++k) {
+    auto hook = after[k];  // a hook may remove itself
+    hook.run(leaf);
+  }
   return {};
 }
 

@@ -15,7 +15,8 @@ class Accumulator final : public Node, public detail::Recycled<Accumulator> {
   bool is_accumulator() const override { return true; }
   Tensor leaf() const;                 // undefined when the leaf is gone
   void forget();                       // the leaf goes
-  std::vector<std::pair<int, std::function<void(const Tensor&)>>> after;  // called with the leaf once it has its gradient
+  struct AfterHook { int id; std::function<void(const Tensor&)> run; void* foreign; };
+  std::vector<AfterHook> after;        // called with the leaf once it has its gradient
 
  private:
   mutable std::mutex mutex_;

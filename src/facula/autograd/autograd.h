@@ -43,6 +43,11 @@ void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads, bo
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs, std::span<const Tensor> grads,
                          bool retain_graph, bool create_graph, bool allow_unused);
 
+// The backward that runs on this thread, counted from 1; 0: none. And does it run this node?
+uint64_t backward_number();
+bool backward_runs(const Node& n);
+bool backward_restricted();   // is it for some inputs only?
+
 // The gradient slot of a tensor.
 Tensor grad_of(const Tensor& t);
 void set_grad(const Tensor& t, const Tensor& g);               // checks sizes, dtype and device as PyTorch
@@ -52,10 +57,10 @@ void retain_grad(const Tensor& t);
 bool retains_grad(const Tensor& t);
 Tensor detach(const Tensor& t);                                // shares storage and version
 void detach_(const Tensor& t);
-int add_hook(const Tensor& t, std::function<Tensor(const Tensor&)> hook);  // undefined: keeps the gradient; gives an id
-int add_accumulated_hook(const Tensor& leaf, std::function<void(const Tensor&)> hook);  // after .grad was summed
-int add_hook(Node& node, std::function<void(std::vector<Tensor>& grads)> before);       // of the node's results
-int add_hook(Node& node, std::function<void(std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs)> after);
+int add_hook(const Tensor& t, std::function<Tensor(const Tensor&)> hook, void* foreign = nullptr);  // undefined: keeps the gradient; gives an id
+int add_accumulated_hook(const Tensor& leaf, std::function<void(const Tensor&)> hook, void* foreign = nullptr);  // after .grad was summed
+int add_hook(Node& node, std::function<void(std::vector<Tensor>& grads)> before, void* foreign = nullptr);       // of the node's results
+int add_hook(Node& node, std::function<void(std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs)> after, void* foreign = nullptr);
 void remove_hook(const Tensor& t, int id);
 void remove_hook(Node& node, int id);
 Ref<Node> node_of(const Tensor& t);                            // null for leaves; rebuilt for views written in place

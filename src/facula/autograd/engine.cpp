@@ -2,6 +2,7 @@
 // backward has its own task on the calling thread, so several may run at once, and a node may start another (hooks,
 // custom functions): that one runs to its end before the outer goes on.
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <queue>
 #include <thread>
@@ -108,7 +109,15 @@ class Task {
     return it == index_.end() || states_[it->second].wanted;
   }
 
+  bool runs(const Node& n) const {
+    auto it = index_.find(&n);
+    return it != index_.end() && states_[it->second].wanted;
+  }
+  const uint64_t number = ++numbers;
+  bool restricted = false;         // to the inputs asked for
+
  private:
+  static inline std::atomic<uint64_t> numbers{0};
   void push(const Edge& e) { ready_.push({e.node->sequence(), index_.at(e.node.get()), e.node, e.leaf}); }
 
   void deliver(const Edge& e, Tensor g) {
@@ -227,6 +236,7 @@ std::vector<Tensor> execute(std::span<const Edge> roots, std::span<const Tensor>
   auto go = [&] {
     Task task(retain, create);
     Running now(&task);
+    task.restricted = restricted;
     task.plan(roots, asked, accumulate, restricted);
     return task.run(roots, grads, accumulate ? 0 : asked.size());
   };
@@ -283,6 +293,10 @@ bool Node::needs(size_t k) const {
   if (k >= edges_.size() || !edges_[k]) return false;
   return !running || running->needs(*this, k);
 }
+
+uint64_t backward_number() { return running ? running->number : 0; }
+bool backward_restricted() { return running && running->restricted; }
+bool backward_runs(const Node& n) { return running && running->runs(n); }
 
 void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads, bool retain_graph, bool create_graph,
               std::span<const Tensor> inputs) {

@@ -66,9 +66,40 @@ Saved::Saved(const Tensor& t, bool is_output_of_node, int result) : output_(is_o
       << "Inference tensors cannot be saved for backward. To work around you can make a clone to get a normal tensor and use it in autograd.";
   tensor_ = is_output_of_node ? t.detached() : t;
   version_ = t.version();
+  if (auto* hook = saved_hook()) [[unlikely]] pack(*hook);
+}
+
+void Saved::pack(const PackHook& hook) {
+  runtime_check(!packed_, "register_hooks") << "Calling register_hooks on a saved tensor whose hooks have already been set.";
+  runtime_check(bool(tensor_), "register_hooks") << "Calling register_hooks on a saved tensor with value None is forbidden";
+  GradMode off(false);
+  uint32_t before = tensor_.version();
+  auto packed = hook(tensor_.detached());
+  runtime_check(tensor_.version() == before, "saved_tensors_hooks")
+      << "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook can not be modified by "
+         "in-place operations as this can lead to unexpected side-effects.";
+  packed->sizes_ = Dims(tensor_.sizes());
+  packed->dtype_ = tensor_.dtype();
+  if (!output_) packed->edge_ = edge_of(tensor_);
+  packed_ = std::move(packed);
+  tensor_ = {};
 }
 
 Tensor Saved::unpack(const char* saved_by, const Ref<Node>& owner) const {
+  if (packed_) [[unlikely]] {
+    Tensor t = packed_->get();
+    SymSpan sizes = packed_->sizes_;
+    runtime_check(t.dtype() == packed_->dtype_ && t.dim() == int(sizes.size()) && std::equal(sizes.begin(), sizes.end(), t.sizes().begin()),
+                  "saved_tensors_hooks")
+        << "the unpack hook must give a tensor like the one that was packed for " << saved_by << ", " << packed_->dtype_ << " "
+        << to_string(sizes) << ", not " << described(t);
+    if (output_ || packed_->edge_) {
+      t = t.detached();
+      if (output_) set_history(t, owner, result_);
+      else set_history(t, packed_->edge_.node, packed_->edge_.input);
+    }
+    return t;
+  }
   if (!tensor_.defined()) return {};
   if (tensor_.version() != version_) {
     const char* writer = tensor_.impl()->version->writer.load();

@@ -19,6 +19,27 @@ struct Edge {
   explicit operator bool() const { return bool(node); }
 };
 
+// What a hook on saved tensors made of one. get() brings the tensor back; it is dropped on any thread.
+class Packed : public RefCounted {
+ public:
+  virtual Tensor get() = 0;
+
+ private:
+  friend class Saved;
+  Dims sizes_;
+  DType dtype_ = DType::Float32;
+  Edge edge_;          // of an input: where gradients of its gradient go
+};
+using PackHook = std::function<Ref<Packed>(const Tensor&)>;
+
+// Hooks on what is saved, of the thread: the innermost takes every tensor that is kept for backward. Raises the message
+// given while hooks are disabled.
+void push_saved_hook(PackHook hook);
+void pop_saved_hook();
+const PackHook* saved_hook();                                  // null: none
+const std::string* saved_hooks_disabled();                     // null: they are allowed
+void set_saved_hooks_disabled(const std::string* message);     // raises while hooks are in place
+
 // A tensor kept for backward. Checks on reading that nobody wrote to it since: the error names the operator that
 // saved it and the one that wrote.
 class Saved {
@@ -29,15 +50,19 @@ class Saved {
   Tensor unpack(const char* saved_by, const Ref<Node>& owner) const;
   // For a value that the call which saves it has just overwritten: reading it raises.
   static Saved overwritten(const Tensor& t) {
-    Saved s(t, false);
-    --s.version_;
+    Saved s;
+    s.tensor_ = t;
+    s.version_ = t.version() - 1;
     return s;
   }
-  bool defined() const { return bool(tensor_); }
-  void release() { tensor_ = {}; }
+  bool defined() const { return bool(tensor_) || packed_; }
+  void release() { tensor_ = {}; packed_ = {}; }
+  // Puts the tensor away by a hook of its own; raises if one has it.
+  void pack(const PackHook& hook);
 
  private:
   Tensor tensor_;      // an output is kept detached, to avoid a cycle; unpack attaches it to its node again
+  Ref<Packed> packed_; // in place of it
   uint32_t version_ = 0;
   bool output_ = false;
   int result_ = 0;
@@ -45,8 +70,9 @@ class Saved {
 
 struct ResultMeta { Dims sizes; DType dtype; Device device{}; };
 // Runs before the node, on the gradients of its results. `result`: the one a tensor hook belongs to, -1: all.
-struct PreHook { int id; int result; std::function<void(std::vector<Tensor>&)> run; };
-struct PostHook { int id; std::function<void(std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs)> run; };
+// `foreign`: what `run` owns one reference of, for a garbage collector.
+struct PreHook { int id; int result; std::function<void(std::vector<Tensor>&)> run; void* foreign = nullptr; };
+struct PostHook { int id; std::function<void(std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs)> run; void* foreign = nullptr; };
 // Where a tensor that is no leaf keeps its gradient (retain_grad); shared by the tensor and its node.
 struct RetainedGrad final : RefCounted { Tensor grad; };
 
@@ -57,6 +83,10 @@ class Node : public RefCounted {
   virtual std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) = 0;
   virtual std::string name() const = 0;          // as grad_fn prints: "MulBackward0"
   virtual void release_saved() {}
+  // What was saved of the forward call's argument or result `name` ("result" alone for the only one), or undefined.
+  virtual Tensor saved_named(std::string_view) { return {}; }
+  // Puts it away by a hook; false if nothing of that name was saved.
+  virtual bool pack_saved(std::string_view, const PackHook&) { return false; }
   virtual bool is_accumulator() const { return false; }
   const std::vector<Edge>& edges() const { return edges_; }
   void add_edge(const Tensor& input);            // to its node, its accumulator, or nothing

@@ -99,7 +99,33 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
     }
   }
 
+  Tensor saved_named(std::string_view name) override {
+    auto [slot, result] = slot_named(name);
+    if (result >= 0) return size_t(result) < saved_results_.size() && saved_results_[size_t(result)].defined() ? saved_result(result) : alive_or_nothing();
+    return slot >= 0 && size_t(slot) < saved_.size() && saved_[size_t(slot)].defined() ? saved(slot) : alive_or_nothing();
+  }
+  bool pack_saved(std::string_view name, const PackHook& hook) override {
+    check_alive();
+    auto [slot, result] = slot_named(name);
+    auto& list = result >= 0 ? saved_results_ : saved_;
+    size_t at = size_t(result >= 0 ? result : slot);
+    if ((slot < 0 && result < 0) || at >= list.size() || !list[at].defined()) return false;
+    list[at].pack(hook);
+    return true;
+  }
+
  private:
+  Tensor alive_or_nothing() const { check_alive(); return {}; }
+  // (tensor, -1) of a parameter, (-1, number) of a result.
+  std::pair<int, int> slot_named(std::string_view name) {
+    auto& returns = op_.schema.returns;
+    if (name == "result") return {-1, 0};
+    for (size_t k = 0; k < returns.size(); ++k)
+      if (returns[k].name == name || name == "result" + std::to_string(k)) return {-1, int(k)};
+    for (auto& o : operands_of(op::Call(op_, args_.values()))) if (o.name == name && o.item <= 0) return {o.tensor, -1};
+    return {-1, -1};
+  }
+
   class Vjp final : public op::Vjp {
    public:
     Vjp(OperatorNode& n, std::vector<Tensor> grads) : n_(n), grads_(std::move(grads)), call_(n.op_, n.args_.values()) {}

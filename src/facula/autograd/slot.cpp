@@ -85,7 +85,7 @@ void detach_(const Tensor& t) {
   m->retained = nullptr;
 }
 
-int add_hook(const Tensor& t, std::function<Tensor(const Tensor&)> hook) {
+int add_hook(const Tensor& t, std::function<Tensor(const Tensor&)> hook, void* foreign) {
   int result = 0;
   Node& node = node_for_hooks(t, result);
   int id = next_hook++;
@@ -98,33 +98,33 @@ int add_hook(const Tensor& t, std::function<Tensor(const Tensor&)> hook) {
     runtime_check(same, "hook") << "hook has changed the size of value: " << to_string(g.sizes()) << " became " << to_string(changed.sizes());
     runtime_check(changed.dtype() == g.dtype(), "hook") << "hook has changed the type of value: " << g.dtype() << " became " << changed.dtype();
     g = std::move(changed);
-  }});
+  }, foreign});
   if (!node.is_accumulator()) ensure_meta(t).hooks.push_back({id, Ref<Node>::share(&node)});
   return id;
 }
 
-int add_accumulated_hook(const Tensor& leaf, std::function<void(const Tensor&)> hook) {
+int add_accumulated_hook(const Tensor& leaf, std::function<void(const Tensor&)> hook, void* foreign) {
   runtime_check(leaf.requires_grad(), "register_post_accumulate_grad_hook") << "cannot register a hook on a tensor that doesn't require gradient";
   runtime_check(is_leaf(leaf), "register_post_accumulate_grad_hook") << "post accumulate grad hooks cannot be registered on non-leaf tensors";
   int id = next_hook++;
-  static_cast<Accumulator&>(*accumulator_of(leaf)).after.push_back({id, std::move(hook)});
+  static_cast<Accumulator&>(*accumulator_of(leaf)).after.push_back({id, std::move(hook), foreign});
   return id;
 }
 
-int add_hook(Node& node, std::function<void(std::vector<Tensor>&)> before) {
-  node.pre_hooks.push_back({next_hook++, -1, std::move(before)});
+int add_hook(Node& node, std::function<void(std::vector<Tensor>&)> before, void* foreign) {
+  node.pre_hooks.push_back({next_hook++, -1, std::move(before), foreign});
   return node.pre_hooks.back().id;
 }
 
-int add_hook(Node& node, std::function<void(std::vector<Tensor>&, const std::vector<Tensor>&)> after) {
-  node.post_hooks.push_back({next_hook++, std::move(after)});
+int add_hook(Node& node, std::function<void(std::vector<Tensor>&, const std::vector<Tensor>&)> after, void* foreign) {
+  node.post_hooks.push_back({next_hook++, std::move(after), foreign});
   return node.post_hooks.back().id;
 }
 
 void remove_hook(Node& node, int id) {
   std::erase_if(node.pre_hooks, [&](auto& h) { return h.id == id; });
   std::erase_if(node.post_hooks, [&](auto& h) { return h.id == id; });
-  if (node.is_accumulator()) std::erase_if(static_cast<Accumulator&>(node).after, [&](auto& h) { return h.first == id; });
+  if (node.is_accumulator()) std::erase_if(static_cast<Accumulator&>(node).after, [&](auto& h) { return h.id == id; });
 }
 
 void remove_hook(const Tensor& t, int id) {

@@ -63,7 +63,7 @@ void refuse(const Meta& m, bool indirect) {
 }  // namespace
 
 void track_view(const Tensor& view, const Tensor& base, bool multi, const char* maker, int number) {
-  if (inference_enabled() || !is_differentiable(base.dtype()) || !base.impl()->storage) return;
+  if (inference_enabled() || !base.impl()->storage) return;
   TensorImpl::base_requires_grad = &base_requires_grad;
   Meta& m = ensure_meta(view);
   Meta* outer = meta_of(base);

@@ -1,8 +1,10 @@
 // New tensors from sizes and numbers.
 #include <cmath>
 
+#include "facula/base/deterministic.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
+#include "facula/op/registry.h"
 #include "facula/ops.h"
 
 using namespace facula;
@@ -20,6 +22,15 @@ Dims checked_size(const Call& c) {
 DType number_dtype(const Call& c, std::string_view arg) {
   DType t = operand_dtype(c[arg]);
   return t == DType::Float64 ? default_dtype() : t == DType::Complex128 ? complex_of(default_dtype()) : t;
+}
+
+// Memory without a value, unless a value is asked for.
+Tensor unset(SymSpan sizes, SymSpan strides, DType d, Device device = {}) {
+  Tensor t = Tensor::empty_strided(sizes, strides, d, device);
+  if (!fill_uninitialized.load(std::memory_order_relaxed)) [[likely]] return t;
+  Scalar value = is_floating(d) || is_complex(d) ? Scalar(std::nan("")) : d == DType::Bool ? Scalar(true) : Scalar(int64_t((uint64_t(1) << (8 * itemsize(d) - (d != DType::UInt8))) - 1));
+  op::Value args[] = {t, value};
+  return op::call(op::get("fill"), args, Form::in_place)[0];
 }
 
 }  // namespace
@@ -46,7 +57,7 @@ FACULA_FAMILY(create) {
         Dims size = checked_size(c);
         DType t = c.maybe_dtype("dtype").value_or(default_dtype());
         if (Mode::current()) return full(size, 0, t);
-        return Tensor::empty_strided(size, strides_for(size, c.has("memory_format") ? c["memory_format"].format : MemoryFormat::contiguous), t);
+        return unset(size, strides_for(size, c.has("memory_format") ? c["memory_format"].format : MemoryFormat::contiguous), t);
       })
       .samples({"size=[2, 3]"});
   define("full_like(Tensor self, Scalar fill_value, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
@@ -68,7 +79,7 @@ FACULA_FAMILY(create) {
       .unfused([](const Call& c, const Tensor& self) {
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
         if (Mode::current()) return full_like(self, 0, t);
-        return Tensor::empty_strided(self.sizes(), dense_strides_like(self.sizes(), std::span(&self, 1)), t, self.device());
+        return unset(self.sizes(), dense_strides_like(self.sizes(), std::span(&self, 1)), t, self.device());
       })
       .samples({"self[2, 3]"});
   define("_arange(Scalar start, Scalar step, SymInt n, dtype dtype) -> Tensor")

@@ -1,5 +1,6 @@
 #include "facula/graph/graph.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -77,7 +78,7 @@ void verify(const Graph& g) {
   for (auto& [i, v] : g.mutated) internal_check(known.count(v)) << "graph: input " << i << " is replaced by a value never made";
 }
 
-std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs) {
+std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs, std::span<const std::pair<const Value*, Tensor>> known) {
   internal_check(inputs.size() == g.inputs.size()) << "graph: " << inputs.size() << " inputs for " << g.inputs.size();
   std::unordered_map<const Value*, Tensor> at;
   std::vector<int64_t> symbols(g.shapes ? size_t(g.shapes->symbol_count()) : 0);
@@ -91,7 +92,9 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs) {
       if (sizes[d].is_symbolic() && sizes[d].node()->kind == sym::Kind::symbol)
         symbols[size_t(sizes[d].node()->value)] = inputs[i].sizes()[d].hint();
   }
+  for (auto& [v, t] : known) at[v] = t;
   for (auto& n : g.nodes) {
+    if (!known.empty() && !n->results.empty() && std::all_of(n->results.begin(), n->results.end(), [&](auto* r) { return at.count(r) > 0; })) continue;
     op::Args args = n->args.clone();
     args.each_tensor([&](size_t, Tensor& t) {
       if (!t.defined()) return;

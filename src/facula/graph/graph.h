@@ -54,7 +54,8 @@ std::string print(const Graph& g);
 Graph parse_graph(std::string_view text);      // ValueError with line and position
 void verify(const Graph& g);                   // internal error naming the node
 
-// Graph nodes become operator calls again, under whatever mode is current (eager, or another trace).
-std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs);
+// Graph nodes become operator calls again, under whatever mode is current (eager, or another trace). `known`: values
+// that are at hand; calls that give nothing else are not made.
+std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs, std::span<const std::pair<const Value*, Tensor>> known = {});
 
 }  // namespace facula::graph

@@ -184,6 +184,8 @@ Partition partition(const Joint& j) {
   // What the backward reads of the rest.
   std::vector<bool> wanted(count);
   for (auto* v : gradients) if (v && !behind[id(v)]) wanted[id(v)] = true;
+  auto is_random = [&](const Value* v) { return v->producer && v->producer->op->random && !behind[id(v)]; };
+  for (auto& n : g.nodes) for (auto* r : n->results) if (is_random(r)) wanted[id(r)] = true;
   for (auto& n : g.nodes) {
     if (n->results.empty() || !behind[id(n->results[0])]) continue;
     for (auto* v : operands(*n)) if (v && !behind[id(v)]) wanted[id(v)] = true;
@@ -234,7 +236,7 @@ Partition partition(const Joint& j) {
   auto backward_nodes = needed(gradients, given);
   // Saved only if something still reads it.
   std::erase_if(saved, [&](const Value* v) {
-    if (std::find(gradients.begin(), gradients.end(), v) != gradients.end()) return false;
+    if (is_random(v) || std::find(gradients.begin(), gradients.end(), v) != gradients.end()) return false;
     for (auto* n : backward_nodes)
       for (auto* a : operands(*n)) if (a == v) return false;
     return true;
@@ -269,6 +271,7 @@ Partition partition(const Joint& j) {
   for (int k = 0; k < j.forward_outputs; ++k) forward.to.outputs.push_back(g.outputs[size_t(k)] ? forward.value(g.outputs[size_t(k)]) : nullptr);
   for (auto& [i, v] : g.mutated) forward.to.mutated.push_back({i, forward.value(v)});
   for (auto* v : saved) {
+    if (is_random(v)) p.random.push_back({int(p.saved_inputs.size()), v});
     auto input = std::find(g.inputs.begin(), g.inputs.end(), v) - g.inputs.begin();
     auto output = std::find(g.outputs.begin(), g.outputs.begin() + j.forward_outputs, v) - g.outputs.begin();
     bool is_input = input < std::ptrdiff_t(inputs), is_written = written.count(v) > 0;

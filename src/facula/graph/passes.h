@@ -27,6 +27,9 @@ struct Partition {
   Graph forward, backward;
   int outputs;                   // of the original function; the rest of forward's outputs are saved
   std::vector<int> saved_inputs;  // for saved values that are inputs of the function: input number, else -1
+  // What was random is always saved, so that the function can be run again with the same: which saved value is which of
+  // the joint graph.
+  std::vector<std::pair<int, const Value*>> random;
   std::vector<int> saved_outputs; // for saved values that are outputs of the function: output number, else -1
 };
 Partition partition(const Joint& j);

@@ -24,11 +24,12 @@ namespace {
 // A composite with its gradient, for one class of calls.
 struct Compiled {
   Compiled(graph::Joint j, graph::Partition p, const char* name)
-      : joint(std::move(j)), outputs(p.outputs), saved_inputs(p.saved_inputs), saved_outputs(p.saved_outputs),
+      : joint(std::move(j)), outputs(p.outputs), saved_inputs(p.saved_inputs), saved_outputs(p.saved_outputs), random(std::move(p.random)),
         forward(std::move(p.forward), name), backward(std::move(p.backward), name) {}
   graph::Joint joint;             // for gradients of gradients: interpreted on the tape
   int outputs;
   std::vector<int> saved_inputs, saved_outputs;
+  std::vector<std::pair<int, const graph::Value*>> random;   // saved value, value of the joint graph
   Program forward, backward;
 };
 
@@ -144,7 +145,13 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
       given.push_back(v.tag == Tag::tensor ? alive[0] : op::wrapped_number(v.number()));
     }
     given.insert(given.end(), tangents.begin(), tangents.end());
-    auto all = graph::interpret(compiled_->joint.graph, given);
+    std::vector<std::pair<const graph::Value*, Tensor>> drawn;
+    for (auto& [k, v] : compiled_->random) {
+      std::vector<Tensor> alive;
+      saved_[size_t(k)].unpack(*this, alive);
+      drawn.push_back({v, alive[0]});
+    }
+    auto all = graph::interpret(compiled_->joint.graph, given, drawn);
     return {all.begin() + compiled_->joint.forward_outputs, all.end()};
   }
 
