@@ -170,7 +170,7 @@ PyObject* override_item(const char* name, PyObject* self, std::initializer_list<
 
 PyObject* tensor_subscript(PyObject* self, PyObject* index) {
   return guarded([&]() -> PyObject* {
-    if (!is_plain(Py_TYPE(self)) && override_of(Py_TYPE(self)) == Override::taken) return override_item("__getitem__", self, {index});
+    if ((modes_active && !overrides_disabled()) || (!is_plain(Py_TYPE(self)) && override_of(Py_TYPE(self)) == Override::taken)) return override_item("__getitem__", self, {index});
     Tensor t = tensor_of(self);
     if (PyLong_CheckExact(index)) {
       int64_t i = PyLong_AsLongLong(index);
@@ -187,7 +187,7 @@ PyObject* tensor_subscript(PyObject* self, PyObject* index) {
 int tensor_assign_subscript(PyObject* self, PyObject* index, PyObject* value) {
   return guarded_int([&] {
     type_check(value, "index") << "Tensor does not support deleting items";
-    if (!is_plain(Py_TYPE(self)) && override_of(Py_TYPE(self)) == Override::taken) {
+    if ((modes_active && !overrides_disabled()) || (!is_plain(Py_TYPE(self)) && override_of(Py_TYPE(self)) == Override::taken)) {
       checked(override_item("__setitem__", self, {index, value}));
       return;
     }

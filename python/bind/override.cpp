@@ -10,6 +10,7 @@ namespace facula::bind {
 namespace {
 
 thread_local int disabled_depth = 0;
+thread_local std::vector<PyRef> modes;
 PyObject* default_override;    // Tensor's own __torch_function__, as it stands in its dict
 PyObject* disabled_override;   // _disabled_torch_function_impl
 
@@ -17,6 +18,10 @@ bool is_basic(PyTypeObject* t) {
   return t == &PyLong_Type || t == &PyFloat_Type || t == &PyBool_Type || t == &PyTuple_Type || t == &PyList_Type ||
          t == &PyUnicode_Type || t == Py_TYPE(Py_None) || t == &PyComplex_Type || t == &PyDict_Type || t == &PyType_Type;
 }
+
+}  // namespace
+static PyObject* call_override_of(PyObject*, PyObject*, PyObject* const*, Py_ssize_t, PyObject*, PyObject*);
+namespace {
 
 struct Overriding {
   std::vector<PyObject*> objects;   // in PyTorch's order: subclasses before superclasses, else left to right
@@ -70,6 +75,18 @@ struct Disabled {
   ~Disabled() { --disabled_depth; }
 };
 
+// Tensor.grad.__get__ and Tensor._base.__get__ give tensors of their own.
+bool gives_plain(PyObject* func) {
+  PyRef descriptor(PyObject_GetAttrString(func, "__self__"));
+  if (!descriptor) {
+    PyErr_Clear();
+    return false;
+  }
+  for (const char* name : {"grad", "_base"})
+    if (PyDict_GetItemString(TensorType->tp_dict, name) == descriptor.get()) return true;
+  return false;
+}
+
 // Tensor.__torch_function__(cls, func, types, args=(), kwargs=None): natively, then results become cls.
 PyObject* tensor_torch_function(PyObject* cls, PyObject* args) {
   return guarded([&]() -> PyObject* {
@@ -87,6 +104,7 @@ PyObject* tensor_torch_function(PyObject* cls, PyObject* args) {
       Disabled scope;
       result = checked(PyObject_Call(func, tuple.get(), kwargs == Py_None ? nullptr : kwargs));
     }
+    if (gives_plain(func)) return result.detach();
     return convert(result.detach(), reinterpret_cast<PyTypeObject*>(cls));
   });
 }
@@ -117,7 +135,214 @@ PyMethodDef scope_methods[] = {{"__enter__", enter, METH_NOARGS, nullptr},
 PyType_Slot scope_slots[] = {{Py_tp_methods, scope_methods}, {0, nullptr}};
 PyType_Spec scope_spec = {"facula._C.DisableTorchFunctionSubclass", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, scope_slots};
 
+// ---- modes
+
+PyObject* push_mode(PyObject*, PyObject* mode) {
+  modes.push_back(PyRef::share(mode));
+  modes_active = int(modes.size());
+  Py_RETURN_NONE;
+}
+PyObject* pop_mode(PyObject*, PyObject*) {
+  PyRef top;
+  if (!modes.empty()) {
+    top = std::move(modes.back());
+    modes.pop_back();
+  }
+  modes_active = int(modes.size());
+  return top ? top.detach() : Py_NewRef(Py_None);
+}
+PyObject* mode_stack(PyObject*, PyObject*) {
+  PyObject* list = PyList_New(0);
+  for (auto& m : modes) if (list && PyList_Append(list, m.get()) < 0) Py_CLEAR(list);
+  return list;
+}
+// Without the innermost mode, while that handles a call.
+struct Lowered {
+  Lowered() : top(std::move(modes.back())) { modes.pop_back(); modes_active = int(modes.size()); }
+  ~Lowered() { modes.push_back(std::move(top)); modes_active = int(modes.size()); }
+  PyRef top;
+};
+// Without any.
+struct NoModes {
+  NoModes() { kept.swap(modes); modes_active = 0; }
+  ~NoModes() { kept.swap(modes); modes_active = int(modes.size()); }
+  std::vector<PyRef> kept;
+};
+
+// ---- functions that are not operators, and know overrides
+
+struct OverridableObject {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  PyObject* function;
+  PyObject* dict;
+  bool shows_itself;       // what overrides are told: this object, or the function
+};
+PyTypeObject* OverridableType;
+
+bool any_taken(PyObject* const* args, Py_ssize_t n) {
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    PyTypeObject* t = Py_TYPE(args[i]);
+    if (is_plain(t)) continue;
+    if (t == &PyTuple_Type || t == &PyList_Type) {
+      PyObject** items = PySequence_Fast_ITEMS(args[i]);
+      for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(args[i]); ++k)
+        if (!is_plain(Py_TYPE(items[k])) && !is_basic(Py_TYPE(items[k])) && override_of(Py_TYPE(items[k])) == Override::taken) return true;
+    } else if (!is_basic(t) && override_of(t) == Override::taken) {
+      return true;
+    }
+  }
+  return false;
+}
+
+PyObject* overridable_call(PyObject* o, PyObject* const* args, size_t flags, PyObject* kwnames) {
+  auto* f = reinterpret_cast<OverridableObject*>(o);
+  Py_ssize_t n = PyVectorcall_NARGS(flags), all = n + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+  if (disabled_depth || (!modes_active && !any_taken(args, all))) return PyObject_Vectorcall(f->function, args, flags, kwnames);
+  return call_override(f->shows_itself ? o : f->function, nullptr, args, n, kwnames);
+}
+PyObject* overridable_new(PyTypeObject* type, PyObject* args, PyObject*) {
+  PyObject* function;
+  int itself = 1;
+  if (!PyArg_ParseTuple(args, "O|p:Overridable", &function, &itself)) return nullptr;
+  auto* o = reinterpret_cast<OverridableObject*>(type->tp_alloc(type, 0));
+  if (!o) return nullptr;
+  o->vectorcall = overridable_call;
+  o->function = Py_NewRef(function);
+  o->shows_itself = itself;
+  return reinterpret_cast<PyObject*>(o);
+}
+int overridable_traverse(PyObject* o, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(o));
+  Py_VISIT(reinterpret_cast<OverridableObject*>(o)->function);
+  Py_VISIT(reinterpret_cast<OverridableObject*>(o)->dict);
+  return 0;
+}
+int overridable_clear(PyObject* o) {
+  Py_CLEAR(reinterpret_cast<OverridableObject*>(o)->function);
+  Py_CLEAR(reinterpret_cast<OverridableObject*>(o)->dict);
+  return 0;
+}
+void overridable_dealloc(PyObject* o) {
+  PyObject_GC_UnTrack(o);
+  overridable_clear(o);
+  PyTypeObject* t = Py_TYPE(o);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+PyObject* overridable_bind(PyObject* o, PyObject* self, PyObject*) {
+  return self && self != Py_None ? PyMethod_New(o, self) : Py_NewRef(o);
+}
+// Everything else as the function has it.
+PyObject* overridable_getattr(PyObject* o, PyObject* name) {
+  PyObject* found = PyObject_GenericGetAttr(o, name);
+  if (found || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
+  PyErr_Clear();
+  return PyObject_GetAttr(reinterpret_cast<OverridableObject*>(o)->function, name);
+}
+PyObject* overridable_forward(PyObject* o, void* name) {
+  return PyObject_GetAttrString(reinterpret_cast<OverridableObject*>(o)->function, static_cast<const char*>(name));
+}
+PyObject* overridable_wrapped(PyObject* o, void*) { return Py_NewRef(reinterpret_cast<OverridableObject*>(o)->function); }
+PyObject* overridable_repr(PyObject* o) { return PyObject_Repr(reinterpret_cast<OverridableObject*>(o)->function); }
+PyObject* overridable_reduce(PyObject* o, PyObject*) {
+  return PyObject_GetAttrString(reinterpret_cast<OverridableObject*>(o)->function, "__qualname__");
+}
+PyMemberDef overridable_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(OverridableObject, vectorcall), READONLY, nullptr},
+    {"__dictoffset__", T_PYSSIZET, offsetof(OverridableObject, dict), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr}};
+PyMethodDef overridable_methods[] = {{"__reduce__", overridable_reduce, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+PyGetSetDef overridable_getset[] = {{"__wrapped__", overridable_wrapped, nullptr, nullptr, nullptr},
+                                    {"__doc__", overridable_forward, nullptr, nullptr, const_cast<char*>("__doc__")},
+                                    {"__module__", overridable_forward, nullptr, nullptr, const_cast<char*>("__module__")},
+                                    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyType_Slot overridable_slots[] = {{Py_tp_new, reinterpret_cast<void*>(overridable_new)},
+                                   {Py_tp_dealloc, reinterpret_cast<void*>(overridable_dealloc)},
+                                   {Py_tp_traverse, reinterpret_cast<void*>(overridable_traverse)},
+                                   {Py_tp_clear, reinterpret_cast<void*>(overridable_clear)},
+                                   {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+                                   {Py_tp_descr_get, reinterpret_cast<void*>(overridable_bind)},
+                                   {Py_tp_getattro, reinterpret_cast<void*>(overridable_getattr)},
+                                   {Py_tp_repr, reinterpret_cast<void*>(overridable_repr)},
+                                   {Py_tp_members, overridable_members},
+                                   {Py_tp_methods, overridable_methods},
+                                   {Py_tp_getset, overridable_getset},
+                                   {0, nullptr}};
+PyType_Spec overridable_spec = {"facula._C.Overridable", sizeof(OverridableObject), 0,
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, overridable_slots};
+
+PyObject* has_torch_function_of(PyObject*, PyObject* relevant) {
+  PyRef items(PySequence_Fast(relevant, "has_torch_function() takes a tuple of arguments"));
+  if (!items) return nullptr;
+  if (disabled_depth) Py_RETURN_FALSE;
+  return PyBool_FromLong(modes_active || any_taken(PySequence_Fast_ITEMS(items.get()), PySequence_Fast_GET_SIZE(items.get())));
+}
+// handle_torch_function(public function, relevant arguments, *args, **kwargs)
+PyObject* handle_torch_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  if (n < 2) {
+    PyErr_SetString(PyExc_TypeError, "handle_torch_function() needs a function and the arguments that may override it");
+    return nullptr;
+  }
+  return guarded([&]() -> PyObject* {
+    PyRef relevant = checked(PySequence_Fast(args[1], "handle_torch_function(): the relevant arguments must be a sequence"));
+    return call_override_of(args[0], nullptr, args + 2, n - 2, kwnames, relevant.get());
+  });
+}
+PyMethodDef mode_functions[] = {
+    {"push_torch_function_mode", push_mode, METH_O, "This object's __torch_function__ takes every call of this thread."},
+    {"pop_torch_function_mode", pop_mode, METH_NOARGS, "Ends the innermost; gives it."},
+    {"torch_function_modes", mode_stack, METH_NOARGS, "The modes of this thread, the innermost last."},
+    {"has_torch_function", has_torch_function_of, METH_O, "Has one of these arguments, or a mode, a __torch_function__ of its own?"},
+    {"handle_torch_function", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(handle_torch_function)), METH_FASTCALL | METH_KEYWORDS,
+     "handle_torch_function(f, relevant, *args, **kwargs): asks the overrides."},
+    {nullptr, nullptr, 0, nullptr}};
+
+struct EverythingObject {
+  PyObject_HEAD
+  std::vector<NoModes*>* paused;
+};
+PyObject* everything_new(PyTypeObject* type, PyObject*, PyObject*) {
+  PyObject* o = type->tp_alloc(type, 0);
+  if (o) reinterpret_cast<EverythingObject*>(o)->paused = new std::vector<NoModes*>;
+  return o;
+}
+void everything_dealloc(PyObject* o) {
+  delete reinterpret_cast<EverythingObject*>(o)->paused;
+  PyTypeObject* t = Py_TYPE(o);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+PyObject* everything_enter(PyObject* o, PyObject*) {
+  reinterpret_cast<EverythingObject*>(o)->paused->push_back(new NoModes);
+  ++disabled_depth;
+  return Py_NewRef(o);
+}
+PyObject* everything_leave(PyObject* o, PyObject*) {
+  auto& paused = *reinterpret_cast<EverythingObject*>(o)->paused;
+  if (!paused.empty()) {
+    delete paused.back();
+    paused.pop_back();
+    --disabled_depth;
+  }
+  Py_RETURN_NONE;
+}
+PyMethodDef everything_methods[] = {{"__enter__", everything_enter, METH_NOARGS, nullptr},
+                                    {"__exit__", everything_leave, METH_VARARGS, nullptr},
+                                    {nullptr, nullptr, 0, nullptr}};
+PyType_Slot everything_slots[] = {{Py_tp_new, reinterpret_cast<void*>(everything_new)},
+                                  {Py_tp_dealloc, reinterpret_cast<void*>(everything_dealloc)},
+                                  {Py_tp_methods, everything_methods},
+                                  {0, nullptr}};
+PyType_Spec everything_spec = {"facula._C.DisableTorchFunction", sizeof(EverythingObject), 0, Py_TPFLAGS_DEFAULT, everything_slots};
+
 }  // namespace
+
+__attribute__((tls_model("initial-exec"))) thread_local int modes_active = 0;
+
+PyObject* wrap_like(PyObject* like, Tensor t) {
+  return override_of(Py_TYPE(like)) == Override::rewrap ? wrap_as(std::move(t), Py_TYPE(like)) : wrap(std::move(t));
+}
 
 bool overrides_disabled() { return disabled_depth > 0; }
 
@@ -137,11 +362,21 @@ bool has_torch_function(PyObject* o) {
 }
 
 PyObject* call_override(PyObject* function, PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return call_override_of(function, self, args, n, kwnames, nullptr);
+}
+
+// `relevant`: only these are asked.
+static PyObject* call_override_of(PyObject* function, PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames,
+                                  PyObject* relevant) {
   return guarded([&]() -> PyObject* {
     Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
     Overriding found;
-    if (self) found.scan(self);
-    for (Py_ssize_t i = 0; i < n + keywords; ++i) found.scan(args[i]);
+    if (relevant) {
+      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(relevant); ++i) found.scan(PySequence_Fast_GET_ITEM(relevant, i));
+    } else {
+      if (self) found.scan(self);
+      for (Py_ssize_t i = 0; i < n + keywords; ++i) found.scan(args[i]);
+    }
     Py_ssize_t offset = self ? 1 : 0;
     PyRef tuple = checked(PyTuple_New(n + offset));
     if (self) PyTuple_SET_ITEM(tuple.get(), 0, Py_NewRef(self));
@@ -151,6 +386,12 @@ PyObject* call_override(PyObject* function, PyObject* self, PyObject* const* arg
     PyRef types = checked(PyTuple_New(Py_ssize_t(found.objects.size())));
     for (size_t i = 0; i < found.objects.size(); ++i)
       PyTuple_SET_ITEM(types.get(), Py_ssize_t(i), Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(found.objects[i]))));
+    if (modes_active) {
+      Lowered lowered;
+      PyRef f = checked(PyObject_GetAttr(lowered.top.get(), names::__torch_function__));
+      PyRef result = checked(PyObject_CallFunctionObjArgs(f.get(), function, types.get(), tuple.get(), kwargs.get(), nullptr));
+      if (result.get() != Py_NotImplemented) return result.detach();
+    }
     for (PyObject* o : found.objects) {
       PyRef f = checked(PyObject_GetAttr(reinterpret_cast<PyObject*>(Py_TYPE(o)), names::__torch_function__));
       PyRef result = checked(PyObject_CallFunctionObjArgs(f.get(), function, types.get(), tuple.get(), kwargs.get(), nullptr));
@@ -176,6 +417,9 @@ void add_overrides(PyObject* module) {
   checked(PyModule_AddObjectRef(module, "_disabled_torch_function_impl", disabled.get()));
   disabled_override = disabled.detach();
   add_type(module, &scope_spec);
+  add_type(module, &everything_spec);
+  OverridableType = add_type(module, &overridable_spec);
+  add_functions(module, mode_functions);
   PyType_Modified(TensorType);
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 #include "python.h"
 
+#include "facula/tensor/tensor.h"
+
 namespace facula::bind {
 
 enum class Override : uint8_t {
@@ -13,6 +15,10 @@ enum class Override : uint8_t {
 Override override_of(PyTypeObject* t);
 bool has_torch_function(PyObject* o);     // of an object that is no Tensor
 bool overrides_disabled();                // inside DisableTorchFunctionSubclass, on this thread
+// A TorchFunctionMode takes every call of this thread.
+extern __attribute__((tls_model("initial-exec"))) thread_local int modes_active;
+// A result of a call on `like` that is no operator: as its subclass, if that takes part natively.
+PyObject* wrap_like(PyObject* like, Tensor t);
 
 // Calls the overrides among the arguments in PyTorch's order (subclasses first, then left to right) until one answers.
 PyObject* call_override(PyObject* function, PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames);

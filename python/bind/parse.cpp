@@ -137,6 +137,7 @@ void note_class(PyTypeObject* t, Frame& f) {
     case Override::none: return;
     case Override::rewrap:
       if (!f.sub || PyType_IsSubtype(t, f.sub)) f.sub = t;
+      else if (!PyType_IsSubtype(f.sub, t)) f.override_ = true;   // neither can stand for the other: ask them
       return;
     case Override::taken: f.override_ = true;
   }

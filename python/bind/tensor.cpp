@@ -1,6 +1,7 @@
 #include "tensor.h"
 
 #include "facula/autograd/autograd.h"
+#include "autograd.h"
 #include "override.h"
 #include "trampoline.h"
 #include "types.h"
@@ -117,11 +118,16 @@ bool held_by_cpp(PyObject* o) { return impl_of(o) && impl_of(o)->use_count() > 1
 
 int tensor_traverse(PyObject* o, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(o));
-  if (!held_by_cpp(o)) Py_VISIT(object(o)->dict);
-  return 0;
+  if (held_by_cpp(o)) return 0;
+  Py_VISIT(object(o)->dict);
+  if (!impl_of(o) || !impl_of(o)->grad_slot) return 0;
+  // Not as a Tensor of its own: counts of references must not change while the collector looks.
+  return visit_history(*impl_of(o), visit, arg);
 }
 int tensor_clear(PyObject* o) {
-  if (!held_by_cpp(o)) Py_CLEAR(object(o)->dict);
+  if (held_by_cpp(o)) return 0;
+  Py_CLEAR(object(o)->dict);
+  if (impl_of(o) && impl_of(o)->grad_slot) clear_history(*impl_of(o));
   return 0;
 }
 
@@ -131,11 +137,20 @@ int tensor_setattr(PyObject* o, PyObject* name, PyObject* value) {
   return rc;
 }
 
+PyObject* subclass_helper;
+PyObject* set_subclass_helper(PyObject*, PyObject* f) {
+  Py_XSETREF(subclass_helper, Py_NewRef(f));
+  Py_RETURN_NONE;
+}
+
 int meta_init(PyObject* cls, PyObject* args, PyObject* kwargs) {
   if (PyType_Type.tp_init(cls, args, kwargs) < 0) return -1;
   auto* type = reinterpret_cast<PyTypeObject*>(cls);
-  if (type != TensorType) type->tp_dealloc = subclass_dealloc;
-  return 0;
+  if (type == TensorType) return 0;
+  type->tp_dealloc = subclass_dealloc;
+  if (!subclass_helper || override_of(type) != Override::taken) return 0;
+  PyRef done(PyObject_CallOneArg(subclass_helper, cls));   // what is no operator knows the override too
+  return done ? 0 : -1;
 }
 
 // Tensor(data), Tensor(2, 3), Tensor(): PyTorch's old constructors, in the default dtype.
@@ -243,14 +258,22 @@ Scalar single(PyObject* o) {
                                       << to_string(t.sizes());
   return t.item();
 }
+// Of a complex number with an imaginary part nothing but complex() is right.
+Scalar real_single(PyObject* o, const char* what) {
+  Scalar s = single(o);
+  runtime_check(s.category() != Category::complex || s.to_complex().imag() == 0, what)
+      << "value cannot be converted to type " << what << " without overflow" << hint("it has an imaginary part: use .real, .abs() or complex()");
+  return s;
+}
 PyObject* tensor_int(PyObject* o) {
   return guarded([&]() -> PyObject* {
-    Scalar s = single(o);
+    Scalar s = real_single(o, "int");
+    if (s.category() == Category::complex) return PyLong_FromDouble(s.to_complex().real());
     if (s.category() == Category::floating) return PyLong_FromDouble(s.to_double());
     return PyLong_FromLongLong(s.to_int());
   });
 }
-PyObject* tensor_float(PyObject* o) { return guarded([&] { return PyFloat_FromDouble(single(o).to_double()); }); }
+PyObject* tensor_float(PyObject* o) { return guarded([&] { return PyFloat_FromDouble(real_single(o, "double").to_double()); }); }
 
 PyObject* tensor_iter(PyObject* o) {
   return guarded([&]() -> PyObject* {
@@ -371,6 +394,7 @@ PyObject* make_subclass(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject
 }
 
 PyMethodDef functions[] = {
+    {"set_subclass_helper", set_subclass_helper, METH_O, "f(cls) completes subclasses with a __torch_function__ of their own."},
     {"set_parameter_class", set_parameter_class, METH_O, "Names the class whose exact instances count as plain tensors."},
     {"make_subclass", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(make_subclass)), METH_FASTCALL | METH_KEYWORDS,
      "make_subclass(cls, data, requires_grad=False): data as an instance of cls, without its history."},

@@ -248,7 +248,7 @@ PyObject* get_hermitian(PyObject* self, void* matrix) {
         << to_string(t.sizes());
     if (t.dim() >= 2) t = run_operator(operator_named("transpose"), {t, -2, -1})[0];
     if (is_complex(t.dtype())) t = run_operator(operator_named("conj_physical"), {t})[0];
-    return wrap(std::move(t));
+    return wrap_like(self, std::move(t));
   });
 }
 PyObject* get_part(PyObject* self, void* name) {
@@ -289,6 +289,16 @@ PyObject* get_is_leaf(PyObject* self, void*) { return guarded([&] { return PyBoo
 PyObject* get_retains_grad(PyObject* self, void*) {
   return guarded([&] { return PyBool_FromLong(autograd::retains_grad(tensor_of(self))); });
 }
+PyObject* get_base(PyObject* self, void*) {
+  return guarded([&] {
+    auto* m = autograd::meta_of(tensor_of(self));
+    return wrap(m ? m->base : Tensor());
+  });
+}
+PyObject* is_view(PyObject* self, PyObject*) {
+  auto* m = impl_of(self)->grad_slot.get();
+  return PyBool_FromLong(m && m->base.defined());
+}
 PyObject* get_version(PyObject* self, void*) {
   return guarded([&] {
     runtime_check(!impl_of(self)->inference, "_version") << "Inference tensors do not track version counter.";
@@ -320,7 +330,7 @@ PyObject* get_data(PyObject* self, void*) {
     Tensor t = tensor_of(self);
     Tensor data = t.alias(t.sizes(), t.strides(), t.offset());
     data.impl()->version = nullptr;
-    return wrap(std::move(data));
+    return wrap_like(self, std::move(data));
   });
 }
 int set_data(PyObject* self, PyObject* value, void*) {
@@ -339,7 +349,10 @@ int set_data(PyObject* self, PyObject* value, void*) {
   });
 }
 PyObject* register_hook(PyObject* self, PyObject* hook) {
-  return guarded([&] { return add_tensor_hook(tensor_of(self), hook); });
+  return guarded([&] {
+    track(self);
+    return add_tensor_hook(tensor_of(self), hook);
+  });
 }
 PyObject* backward(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   return guarded([&]() -> PyObject* {
@@ -357,6 +370,25 @@ PyObject* backward(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject
       autograd::backward({&root, 1}, {&gradient, 1}, retain, create, inputs);
     }
     Py_RETURN_NONE;
+  });
+}
+
+PyObject* as_subclass(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&]() -> PyObject* {
+    static const char* const spec[] = {"cls", nullptr};
+    PyObject* cls;
+    if (!take_arguments("as_subclass", spec, 1, args, n, kwnames, &cls)) return nullptr;
+    type_check(PyType_Check(cls) && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(cls), TensorType), "as_subclass")
+        << "cls must be a subclass of Tensor";
+    Tensor t = tensor_of(self);
+    return wrap_as(run_operator(operator_named("view_as"), {t, t})[0], reinterpret_cast<PyTypeObject*>(cls));
+  });
+}
+PyObject* rewrap(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject *like, *result;
+    if (!PyArg_ParseTuple(args, "O!O!:rewrap", TensorType, &like, TensorType, &result)) return nullptr;
+    return override_of(Py_TYPE(like)) == Override::rewrap ? wrap_as(tensor_of(result), Py_TYPE(like)) : Py_NewRef(result);
   });
 }
 
@@ -402,7 +434,16 @@ PyObject* set_reduce_helper(PyObject*, PyObject* f) {
   Py_XSETREF(reduce_helper, Py_NewRef(f));
   Py_RETURN_NONE;
 }
-PyMethodDef helpers[] = {{"set_reduce_helper", set_reduce_helper, METH_O, "f(tensor, protocol): what Tensor.__reduce_ex__ gives."},
+PyObject* own_methods(PyObject*, PyObject*) {
+  return guarded([] {
+    PyRef list = checked(PyList_New(0));
+    for (auto* m = tensor_methods; m->ml_name; ++m) checked(PyList_Append(list.get(), checked(PyUnicode_FromString(m->ml_name)).get()));
+    return list.detach();
+  });
+}
+PyMethodDef helpers[] = {{"own_methods", own_methods, METH_NOARGS, "Names of Tensor's methods that are no operators."},
+                         {"rewrap", rewrap, METH_VARARGS, "rewrap(like, result): result as the subclass that like is, if that takes part natively."},
+                         {"set_reduce_helper", set_reduce_helper, METH_O, "f(tensor, protocol): what Tensor.__reduce_ex__ gives."},
                          {nullptr, nullptr, 0, nullptr}};
 
 PyObject* is_same_storage(PyObject* self, PyObject* other) {
@@ -477,6 +518,8 @@ PyMethodDef tensor_methods[] = {
     {"detach_", detach_, METH_NOARGS, "Forgets the history."},
     {"register_hook", register_hook, METH_O, "register_hook(f) -> handle; f(grad) may return another gradient."},
     fast("backward", backward, "backward(gradient=None, retain_graph=None, create_graph=False, inputs=None)"),
+    fast("as_subclass", as_subclass, "as_subclass(cls) -> the same tensor as an instance of cls, on the tape"),
+    {"_is_view", is_view, METH_NOARGS, "Is it a view of another tensor?"},
     {"is_inference", is_inference, METH_NOARGS, "Was it made under inference_mode?"},
     {"is_set_to", is_same_storage, METH_O, "Do both have the same storage and geometry?"},
     {"_storage_info", storage_info, METH_NOARGS, "(address, bytes) of the storage."},
@@ -498,6 +541,7 @@ PyGetSetDef tensor_getset[] = {
     {"is_leaf", get_is_leaf, nullptr, "Is it no result of a recorded operator?", nullptr},
     {"retains_grad", get_retains_grad, nullptr, "Does a result keep its gradient?", nullptr},
     {"data", get_data, set_data, "The same memory, unknown to autograd.", nullptr},
+    {"_base", get_base, nullptr, "The tensor that this is a view of, or None.", nullptr},
     {"_version", get_version, nullptr, "How often it was written in place.", nullptr},
     {"H", get_hermitian, nullptr, "The conjugate transpose of a matrix.", nullptr},
     {"mH", get_hermitian, nullptr, "The conjugate transpose of the last two dimensions.", const_cast<char*>("m")},

@@ -276,6 +276,9 @@ Results call_freely(const Operator& o, std::span<const Value> args, Form form, s
 
 PyObject* dispatch(const Entry& e, PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) noexcept {
   return guarded([&]() -> PyObject* {
+    if (modes_active) [[unlikely]] {
+      if (!overrides_disabled()) return call_override(self && e.method ? e.method : e.function, self, args, n, kwnames);
+    }
     Frame f;
     for (int pass = e.two_passes ? 0 : 1; pass < 2; ++pass)
       for (auto& o : e.overloads) {
@@ -296,7 +299,7 @@ PyObject* call_slot(Slot s, PyObject* a, PyObject* b, Form form) noexcept {
     alignas(Value) char room[6 * sizeof(Value)];
     auto* values = reinterpret_cast<Value*>(room);
     size_t operands = b ? 2 : 1, count = o.params.size();
-    if (count <= 6 && slot_operand(a, values[0]) && (!b || slot_operand(b, values[1]))) {
+    if (!modes_active && count <= 6 && slot_operand(a, values[0]) && (!b || slot_operand(b, values[1]))) {
       for (size_t i = operands; i < count; ++i) std::memcpy(static_cast<void*>(values + i), &o.params[i].fallback, sizeof(Value));
       Results r = call_freely(*o.op, {values, count}, form, {});
       return form == Form::in_place ? Py_NewRef(a) : wrap(std::move(r[0]));
@@ -308,6 +311,8 @@ PyObject* call_slot(Slot s, PyObject* a, PyObject* b, Form form) noexcept {
         converted[i] = PyRef(wrap(from_array_interface(e.name.c_str(), args[i])));
         args[i] = converted[i].get();
       }
+    // As PyTorch, x + y is Tensor.add for an override.
+    if (form == Form::functional && e.method && is_tensor(args[0])) return dispatch(e, args[0], args + 1, Py_ssize_t(operands) - 1, nullptr);
     if (form == Form::functional) return dispatch(e, nullptr, args, Py_ssize_t(operands), nullptr);
     auto it = by_name.find(e.name + "_");
     supported_check(it != by_name.end(), e.name) << "has no in-place form";

@@ -251,3 +251,15 @@ def get_rng_state() -> Tensor:
 
 def set_rng_state(new_state: Tensor) -> None:
     _C.default_generator.set_state(new_state)
+
+
+# Arguments with a __torch_function__ of their own may take the functions of tensors.
+globals().update(
+    {
+        n: _C.Overridable(f)
+        for n, f in list(globals().items())
+        if hasattr(f, "__code__")
+        and not n.startswith("_")
+        and n not in ("is_tensor", "is_storage", "typename", "TYPE_CHECKING")
+    }
+)

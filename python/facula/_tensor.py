@@ -101,12 +101,13 @@ def _like(fill: Callable) -> Callable:
         self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any
     ) -> Tensor:
         sizes = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
-        return fill(
+        made = fill(
             list(sizes),
             dtype=self.dtype if dtype is None else dtype,
             device=device,
             requires_grad=requires_grad,
         )
+        return made if type(self) is Tensor else _C.rewrap(self, made)
 
     return f
 
@@ -120,21 +121,23 @@ def new_full(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    return _f.full(
+    made = _f.full(
         list(size),
         fill_value,
         dtype=self.dtype if dtype is None else dtype,
         device=device,
         requires_grad=requires_grad,
     )
+    return made if type(self) is Tensor else _C.rewrap(self, made)
 
 
 def new_tensor(
     self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    return _C.tensor(
+    made = _C.tensor(
         data, dtype=self.dtype if dtype is None else dtype, device=device, requires_grad=requires_grad
     )
+    return made if type(self) is Tensor else _C.rewrap(self, made)
 
 
 def register_post_accumulate_grad_hook(self: Tensor, hook: Callable) -> Any:
@@ -260,3 +263,45 @@ for _n in (
 for _n in ("scatter_add", "index_add", "tril", "triu", "cumsum", "cumprod"):
     if hasattr(Tensor, _n):
         _add(_n + "_", _in_place(_n))
+
+
+# ---- subclasses with a __torch_function__ of their own
+
+# Slots of Python's syntax that are no operators; arithmetic and indexing ask overrides themselves.
+_SYNTAX = frozenset("__len__ __bool__ __float__ __int__ __index__ __iter__ __contains__ __repr__".split())
+_UNTOUCHED = frozenset(["__dict__", "__weakref__", "__doc__", "__class__", "_storage_info"])
+
+
+def _natives() -> Any:
+    """What Tensor has that is no operator: name, descriptor, and is it a property?"""
+    own, slots = _C.own_methods(), type(Tensor.__len__)
+    for name, d in list(vars(Tensor).items()):
+        if name in _UNTOUCHED:
+            continue
+        if hasattr(type(d), "__set__"):
+            yield name, d, True
+        elif isinstance(d, slots):
+            if name in _SYNTAX:
+                yield name, d, False
+        elif name in own or hasattr(d, "__code__"):
+            if name not in ("__reduce_ex__", "__init_subclass__"):
+                yield name, d, False
+
+
+def _make_overridable(cls: type) -> None:
+    """Tensor's properties and methods that are no operators go to the class's ``__torch_function__`` too."""
+    before = cls.__mro__[: cls.__mro__.index(Tensor)]
+    for name, native, is_property in _natives():
+        if any(name in vars(c) for c in before):
+            continue
+        ask = _C.Overridable(native.__get__ if is_property else native, False)
+        if not is_property:
+            setattr(cls, name, ask)
+            continue
+        write = _C.Overridable(native.__set__, False)
+        setattr(
+            cls, name, property(lambda self, ask=ask: ask(self), lambda self, v, write=write: write(self, v))
+        )
+
+
+_C.set_subclass_helper(_make_overridable)

@@ -340,6 +340,23 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   return run_compiled(*loop, args, results.all(), Form::out);
 }
 
+// An operand is the written tensor, element for element, or lies elsewhere. As PyTorch, tensors with gaps are not looked at.
+static void check_partial_overlap(const Operator& o, const TensorImpl& written, std::span<const Value> args) {
+  for (auto& v : args) {
+    if (v.tag != op::Tag::tensor || !v.tensor || v.tensor == &written || v.tensor->storage != written.storage || !written.storage) continue;
+    Tensor a(Ref<TensorImpl>::share(const_cast<TensorImpl*>(&written))), b(Ref<TensorImpl>::share(v.tensor));
+    if (a.numel() == 0 || b.numel() == 0 || !a.is_non_overlapping_and_dense() || !b.is_non_overlapping_and_dense()) continue;
+    auto first = [](const Tensor& t) { return t.offset() * SymInt(int64_t(itemsize(t.dtype()))); };
+    auto last = [&](const Tensor& t) { return first(t) + t.numel() * SymInt(int64_t(itemsize(t.dtype()))); };
+    if (!(first(a) < last(b)) || !(first(b) < last(a))) continue;
+    bool same = first(a) == first(b) && last(a) == last(b) && Dims(a.strides()) == Dims(b.strides());
+    runtime_check(same, o.name())
+        << "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. Please "
+           "clone() the tensor before performing the operation."
+        << hint("it writes ", to_string(a.sizes()), " and reads ", to_string(b.sizes()), " of the same memory");
+  }
+}
+
 }  // namespace facula::run
 
 namespace facula::op {
@@ -367,6 +384,9 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
       runtime_check(!recording && !t.requires_grad(), o.name())
           << "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad";
     }
+
+  if (form != Form::functional && (o.kind == OpKind::pointwise || o.schema.name == "copy"))
+    for (auto& t : out) check_partial_overlap(o, *t.impl(), args);
 
   if (o.kind == OpKind::composite) {
     if (!o.fused || !settings().fuse || (recording && form != Form::functional && !o.vjp)) {

@@ -1,0 +1,150 @@
+"""``__torch_function__``: classes that take part in Facula's functions, whether they are subclasses of Tensor or not.
+
+>>> class Logged(facula.Tensor):
+...     @classmethod
+...     def __torch_function__(cls, func, types, args=(), kwargs=None):
+...         print(facula.overrides.resolve_name(func))
+...         return super().__torch_function__(func, types, args, kwargs or {})
+>>> _ = facula.ones(2).as_subclass(Logged).exp()
+facula.Tensor.exp
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from . import _C
+
+__all__ = [
+    "DisableTorchFunction",
+    "DisableTorchFunctionSubclass",
+    "TorchFunctionMode",
+    "get_default_nowrap_functions",
+    "get_overridable_functions",
+    "handle_torch_function",
+    "has_torch_function",
+    "has_torch_function_unary",
+    "has_torch_function_variadic",
+    "is_tensor_like",
+    "is_tensor_method_or_property",
+    "resolve_name",
+    "wrap_torch_function",
+]
+
+Tensor = _C.Tensor
+DisableTorchFunction = _C.DisableTorchFunction
+DisableTorchFunctionSubclass = _C.DisableTorchFunctionSubclass
+has_torch_function = _C.has_torch_function
+handle_torch_function = _C.handle_torch_function
+
+
+def has_torch_function_unary(tensor: object) -> bool:
+    """Has this argument, or a mode, a ``__torch_function__`` of its own?"""
+    return _C.has_torch_function((tensor,))
+
+
+def has_torch_function_variadic(*args: object) -> bool:
+    """Has one of these arguments, or a mode, a ``__torch_function__`` of its own?"""
+    return _C.has_torch_function(args)
+
+
+def is_tensor_like(inp: object) -> bool:
+    """Is it a Tensor, or of a class with ``__torch_function__``?"""
+    return isinstance(inp, Tensor) or hasattr(type(inp), "__torch_function__")
+
+
+def wrap_torch_function(dispatcher: Callable[..., Iterable]) -> Callable:
+    """Decorates a function so that arguments may override it; ``dispatcher``, called with the same arguments, gives
+    those that may.
+    """
+
+    def inner(func: Callable) -> Callable:
+        @functools.wraps(func)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            relevant = tuple(dispatcher(*args, **kwargs))
+            if _C.has_torch_function(relevant):
+                return _C.handle_torch_function(wrapped, relevant, *args, **kwargs)
+            return func(*args, **kwargs)
+
+        return wrapped
+
+    return inner
+
+
+class TorchFunctionMode:
+    """Within the ``with`` block this object's ``__torch_function__(func, types, args, kwargs)`` takes every call of an
+    operator or overridable function; calls that it makes itself go to the next mode out.
+    """
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must define __torch_function__")
+
+    def __enter__(self) -> TorchFunctionMode:
+        _C.push_torch_function_mode(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _C.pop_torch_function_mode()
+
+
+def _public(names: Iterable[str]) -> list[str]:
+    return sorted(n for n in names if not n.startswith("_"))
+
+
+@functools.cache
+def _names() -> dict[Any, str]:
+    import facula
+    from facula.nn import functional
+
+    named: dict[Any, str] = {}
+    modules = {"facula": _C.functions, "facula.fft": facula.fft, "facula.linalg": facula.linalg}
+    modules |= {"facula.special": facula.special, "facula.nn.functional": functional}
+    kinds = (type(_C.functions.add), _C.Overridable)
+    for prefix, module in modules.items():
+        for n in _public(vars(module)):
+            f = getattr(module, n)
+            if isinstance(f, kinds):
+                named.setdefault(f, f"{prefix}.{n}")
+    for n, d in vars(Tensor).items():
+        if hasattr(d, "__set__"):
+            named[d.__get__] = f"facula.Tensor.{n}.__get__"
+            named[d.__set__] = f"facula.Tensor.{n}.__set__"
+        elif callable(d):
+            named.setdefault(d, f"facula.Tensor.{n}")
+    return named
+
+
+def resolve_name(f: Callable) -> str | None:
+    """The name of an overridable function, as ``facula.Tensor.add``."""
+    try:
+        return _names().get(f)
+    except TypeError:
+        return None
+
+
+def is_tensor_method_or_property(func: Callable) -> bool:
+    """Does it belong to Tensor?"""
+    return (resolve_name(func) or "").startswith("facula.Tensor.")
+
+
+def get_overridable_functions() -> dict[Any, list[Callable]]:
+    """The functions that can be overridden, by the module or class that has them."""
+    import facula
+    from facula.nn import functional
+
+    owners = {"facula": facula, "facula.fft": facula.fft, "facula.linalg": facula.linalg}
+    owners |= {"facula.special": facula.special, "facula.nn.functional": functional, "facula.Tensor": Tensor}
+    found: dict[Any, list[Callable]] = {}
+    for f, name in _names().items():
+        owner = "facula.Tensor" if name.startswith("facula.Tensor.") else name.rpartition(".")[0]
+        found.setdefault(owners[owner], []).append(f)
+    return found
+
+
+def get_default_nowrap_functions() -> set[Callable]:
+    """Functions whose results the default ``__torch_function__`` leaves as they are."""
+    return {vars(Tensor)[n].__get__ for n in ("grad", "_base") if n in vars(Tensor)}

@@ -1,0 +1,248 @@
+"""Tensor-like objects: subclasses of Tensor, and other classes with __torch_function__."""
+
+import copy
+import pickle
+
+import pytest
+
+import facula
+from facula import nn, overrides
+from facula.nn import functional as F
+
+
+class Plain(facula.Tensor):
+    """Takes part natively."""
+
+
+def plain(*sizes):
+    facula.manual_seed(0)
+    return facula.randn(*sizes).as_subclass(Plain)
+
+
+class Unit(facula.Tensor):
+    """Carries a unit through arithmetic."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        units = [getattr(a, "unit", "") for a in args if isinstance(a, facula.Tensor)]
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        if isinstance(result, Unit) and func in (facula.Tensor.mul, facula.mul):
+            result.unit = " ".join(filter(None, units))
+        elif isinstance(result, Unit) and units:
+            result.unit = units[0]
+        return result
+
+
+class Logged(facula.Tensor):
+    calls = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.calls.append(overrides.resolve_name(func))
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+SURVIVES = {
+    "add": lambda x: x + 1,
+    "reflected": lambda x: 1 - x,
+    "power": lambda x: 2**x,
+    "negative": lambda x: -x,
+    "comparison": lambda x: x > 0,
+    "row": lambda x: x[0],
+    "mask": lambda x: x[x > 0],
+    "slice": lambda x: x[..., 1:],
+    "T": lambda x: x.T,
+    "mT": lambda x: x.mT,
+    "H": lambda x: x.H,
+    "mH": lambda x: x.mH,
+    "data": lambda x: x.data,
+    "real": lambda x: x.real,
+    "detach": lambda x: x.detach(),
+    "iteration": list,
+    "reversed": lambda x: reversed(x),
+    "dtype": lambda x: x.double(),
+    "to": lambda x: x.to(facula.float64),
+    "cpu": lambda x: x.cpu(),
+    "split": lambda x: x.split(1),
+    "named results": lambda x: tuple(x.max(0)),
+    "in place": lambda x: x.add_(1),
+    "augmented": lambda x: x.__iadd__(1),
+    "out": lambda x: facula.add(x, x, out=plain(3, 4)),
+    "list": lambda x: facula.cat([x, facula.ones(3, 4)]),
+    "module": lambda x: nn.Linear(4, 2)(x),
+    "loss": lambda x: F.cross_entropy(x, facula.tensor([0, 1, 2])),
+    "like": facula.zeros_like,
+    "new": lambda x: (x.new_zeros(3), x.new_tensor([1.0]), x.new_empty(2), x.new_full((2,), 1)),
+    "einsum": lambda x: facula.einsum("ij->i", x),
+    "requires_grad_": lambda x: x.detach().requires_grad_(),
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda x: pickle.loads(pickle.dumps(x)),
+}
+
+
+@pytest.mark.parametrize("name", SURVIVES)
+def test_a_subclass_survives(name):
+    result = SURVIVES[name](plain(3, 4))
+    for r in result if isinstance(result, (tuple, list)) else [result]:
+        assert type(r) is Plain
+
+
+def test_a_subclass_is_seen_by_every_property_and_method():
+    Logged.calls.clear()
+    x = facula.ones(2, 3).as_subclass(Logged)
+    assert x.shape == (2, 3) and x.dim() == 2 and len(x) == 2 and x.requires_grad is False
+    x.requires_grad = True
+    x.sum().backward()
+    assert type(x.grad) is facula.Tensor
+    x.size(0)
+    assert x.detach()[0, 0].item() == 1.0
+    assert Logged.calls == [
+        "facula.Tensor.shape.__get__",
+        "facula.Tensor.dim",
+        "facula.Tensor.__len__",
+        "facula.Tensor.requires_grad.__get__",
+        "facula.Tensor.requires_grad.__set__",
+        "facula.Tensor.sum",
+        "facula.Tensor.backward",
+        "facula.Tensor.grad.__get__",
+        "facula.Tensor.size",
+        "facula.Tensor.detach",
+        "facula.Tensor.__getitem__",
+        "facula.Tensor.item",
+    ]
+
+
+def test_a_unit_travels_through_arithmetic():
+    m = facula.tensor([2.0]).as_subclass(Unit)
+    s = facula.tensor([3.0]).as_subclass(Unit)
+    m.unit, s.unit = "m", "s"
+    area = m * s
+    assert type(area) is Unit and area.unit == "m s" and area.item() == 6.0
+    assert (-m).unit == "m" and (m + 1).unit == "m" and facula.mul(m, 2).unit == "m"
+
+
+def test_syntax_gives_the_function_as_pytorch_names_it():
+    Logged.calls.clear()
+    x = facula.ones(2).as_subclass(Logged)
+    y = facula.ones(2)
+    x + 1, y + x, facula.add(y, x), x.add(y), F.relu(x), F.softmax(x, 0)
+    assert Logged.calls[:4] == ["facula.Tensor.add", "facula.Tensor.add", "facula.add", "facula.Tensor.add"]
+    assert Logged.calls[4:] == ["facula.nn.functional.relu", "facula.nn.functional.softmax"]
+
+
+class Metres:
+    """No tensor at all."""
+
+    def __init__(self, value):
+        self.value = value
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if not all(issubclass(t, (facula.Tensor, Metres)) for t in types):
+            return NotImplemented
+        return func, types, args, kwargs
+
+
+class SubMetres(Metres):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return "sub"
+
+
+class Refuses:
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return NotImplemented
+
+
+def test_an_unrelated_class_takes_calls():
+    a, t = Metres(1), facula.ones(2)
+    func, types, args, kwargs = facula.add(t, a, alpha=2)
+    assert func is facula.add and types == (Metres,) and args == (t, a) and kwargs == {"alpha": 2}
+    assert (t + a)[0] is facula.Tensor.add
+    assert facula.cat([t, a])[0] is facula.cat
+    assert F.cross_entropy(a, t)[0] is F.cross_entropy
+    assert F.linear(t, a)[0] is F.linear
+    assert facula.allclose(t, a)[0] is facula.allclose
+
+
+def test_subclasses_are_asked_first_and_then_from_left_to_right():
+    assert facula.add(Metres(1), SubMetres(2)) == "sub"
+    assert facula.add(Refuses(), SubMetres(2)) == "sub"
+    with pytest.raises(TypeError, match="no implementation found for"):
+        facula.add(Refuses(), facula.ones(1))
+    with pytest.raises(TypeError, match="no implementation found for"):
+        facula.add(Metres(1), Refuses())
+
+
+def test_unrelated_subclasses_do_not_mix():
+    class Other(facula.Tensor):
+        pass
+
+    with pytest.raises(TypeError, match="no implementation found for"):
+        plain(2) + facula.ones(2).as_subclass(Other)
+
+
+def test_overrides_can_be_switched_off():
+    x = facula.ones(2).as_subclass(Logged)
+    Logged.calls.clear()
+    with overrides.DisableTorchFunctionSubclass():
+        assert type(x + 1) is facula.Tensor and x.shape == (2,)
+        assert not overrides.has_torch_function((x,))
+    assert Logged.calls == []
+
+    class Silent(facula.Tensor):
+        __torch_function__ = facula._C._disabled_torch_function_impl
+
+    assert type(facula.ones(2).as_subclass(Silent) + 1) is facula.Tensor
+
+
+def test_a_mode_takes_every_call():
+    seen = []
+
+    class Watch(overrides.TorchFunctionMode):
+        def __init__(self, name):
+            self.name = name
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append((self.name, overrides.resolve_name(func)))
+            return func(*args, **(kwargs or {}))
+
+    x = facula.ones(2)
+    with Watch("outer"), Watch("inner"):
+        y = x + 1
+        F.mse_loss(x, y)
+    x + 1
+    assert seen[:2] == [("inner", "facula.Tensor.add"), ("outer", "facula.Tensor.add")]
+    assert seen[2] == ("inner", "facula.nn.functional.mse_loss")
+    n = len(seen)
+    with Watch("again"), overrides.DisableTorchFunction():
+        x + 1
+    assert len(seen) == n
+
+    class Fails(overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            raise KeyError(func.__name__)
+
+    with pytest.raises(KeyError, match="exp"), Fails():
+        x.exp()
+    assert x.exp().shape == (2,)
+
+
+def test_helpers_for_functions_of_ones_own():
+    @overrides.wrap_torch_function(lambda a, b: (a, b))
+    def mine(a, b):
+        return "native"
+
+    assert mine(facula.ones(1), 2) == "native"
+    assert mine(SubMetres(1), 2) == "sub"
+    assert overrides.is_tensor_like(Metres(1)) and overrides.is_tensor_like(facula.ones(1))
+    assert not overrides.is_tensor_like(1)
+    assert overrides.has_torch_function_unary(Metres(1)) and not overrides.has_torch_function_unary(plain(1))
+    assert overrides.handle_torch_function(mine, (SubMetres(1),), 1) == "sub"
+    assert overrides.is_tensor_method_or_property(facula.Tensor.add)
+    assert not overrides.is_tensor_method_or_property(facula.add)
+    everything = overrides.get_overridable_functions()
+    assert facula.add in everything[facula] and F.cross_entropy in everything[F]
+    assert facula.Tensor.size in everything[facula.Tensor]
