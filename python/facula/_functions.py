@@ -258,7 +258,7 @@ globals().update(
     {
         n: _C.Overridable(f)
         for n, f in list(globals().items())
-        if hasattr(f, "__code__")
+        if type(f) is type(is_tensor)
         and not n.startswith("_")
         and n not in ("is_tensor", "is_storage", "typename", "TYPE_CHECKING")
     }

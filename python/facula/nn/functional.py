@@ -595,7 +595,7 @@ def adaptive_max_pool2d(input: Tensor, output_size: Any, return_indices: bool = 
 
 # Arguments with a __torch_function__ of their own may take these calls.
 globals().update(
-    {n: _C.Overridable(f) for n, f in list(globals().items()) if not n.startswith("_") and hasattr(f, "__code__")}
+    {n: _C.Overridable(f) for n, f in list(globals().items()) if not n.startswith("_") and type(f) is type(_in_place)}
 )
 
 if TYPE_CHECKING:  # the operators that are found here under their own names
