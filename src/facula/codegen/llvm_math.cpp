@@ -204,10 +204,15 @@ V ScalarMath::tanh(V x) {
   V small = fma(b_.CreateFMul(p, z), a, a);
   double most = d ? 20 : 10;
   V bounded = select(b_.CreateFCmpOGT(a, real(most, x)), real(most, x), a);
-  V n;
-  V e = exp_parts(b_.CreateFAdd(bounded, bounded), n);
-  e = scaled(e, n);
-  V large = b_.CreateFSub(real(1, x), b_.CreateFDiv(real(2, x), b_.CreateFAdd(e, real(1, x))));
+  // The quotient is corrected by its remainder and by what the exponential and the sum lost in rounding.
+  V one = real(1, x), two = real(2, x), n, spare;
+  V r0 = exp_reduced(b_.CreateFAdd(bounded, bounded), n, spare);
+  V t = b_.CreateFAdd(r0, exp_curve(r0, spare)), p1 = b_.CreateFAdd(t, one);
+  V e = scaled(p1, n), lost = scaled(b_.CreateFSub(t, b_.CreateFSub(p1, one)), n);
+  V sum = b_.CreateFAdd(e, one), low = b_.CreateFAdd(b_.CreateFSub(one, b_.CreateFSub(sum, e)), lost);
+  V inverse = b_.CreateFDiv(one, sum), q = b_.CreateFMul(two, inverse), back = b_.CreateFNeg(q);
+  V left = fma(back, low, fma(back, sum, two));
+  V large = b_.CreateFSub(one, fma(left, inverse, q));
   V r = copysign(select(b_.CreateFCmpOLT(a, real(d ? 0.6 : 0.62, x)), small, large), x);
   return select(b_.CreateFCmpUNO(x, x), x, r);
 }
