@@ -146,6 +146,7 @@ FACULA_FAMILY(activation) {
         Tensor x = in_dtype(self, c.maybe_dtype("dtype"));
         int k = c.dim("dim");
         if (x.dim() == 0) return exp(sub(x, x));
+        if (x.size(k) == SymInt(int64_t(0))) return mul(x, 1);
         Tensor e = exp(sub(x, amax(x, k, true)));
         return div(e, sum(e, k, true));
       })
@@ -163,6 +164,7 @@ FACULA_FAMILY(activation) {
         Tensor x = in_dtype(self, c.maybe_dtype("dtype"));
         int k = c.dim("dim");
         if (x.dim() == 0) return sub(x, x);
+        if (x.size(k) == SymInt(int64_t(0))) return mul(x, 1);
         Tensor shifted = sub(x, amax(x, k, true));
         return sub(shifted, log(sum(exp(shifted), k, true)));
       })

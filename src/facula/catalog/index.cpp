@@ -318,6 +318,7 @@ FACULA_FAMILY(index) {
       .unfused([](const Tensor& self, const Tensor& mask) {
         runtime_check(mask.dtype() == DType::Bool, "masked_select") << "expected BoolTensor for mask, got " << mask.dtype();
         Dims sizes = broadcast_sizes("masked_select", std::vector<SymSpan>{self.sizes(), mask.sizes()});
+        if (sizes.empty()) sizes = {SymInt(int64_t(1))};  // the result is a vector even of a 0-d tensor
         return index(expand(self, sizes), std::vector<Tensor>{expand(mask, sizes)});
       })
       .samples({"self[3, 4], mask?[3, 4]", "self[3, 4], mask?[4]", "self[33, 65], mask?[33, 65]"});

@@ -78,7 +78,9 @@ std::pair<Tensor, Tensor> mean_and_var(const Tensor& x, Sizes dim, std::optional
   for (int k = 0; k < x.dim(); ++k)
     if (dims.empty() || std::find(dims.begin(), dims.end(), k) != dims.end()) count *= x.size(k);
   Tensor total = sum(mul(deviation, deviation), dim, keepdim);
-  Tensor variance = div(total, max(count - SymInt(int64_t(correction.value_or(1))), SymInt(int64_t(0))));
+  double less = correction.value_or(1);
+  Tensor variance = less == std::floor(less) ? div(total, max(count - SymInt(int64_t(less)), SymInt(int64_t(0))))
+                                             : div(total, std::max(double(count.guard_int()) - less, 0.0));
   if (!keepdim && x.dim()) {
     Dims sizes(total.sizes());
     middle = view(middle, sizes);
