@@ -152,8 +152,9 @@ _ELSEWHERE = {
             set_autocast_enabled
         """,
         "_more": """
-            _assert diag diff multinomial nansum normal ravel repeat_interleave scalar_tensor set_printoptions
-            take_along_dim tensor_split tile trace unique unique_consecutive
+            _assert diag diff max_memory_allocated memory_allocated multinomial nansum normal ravel
+            repeat_interleave reset_peak_memory_stats scalar_tensor set_printoptions take_along_dim
+            tensor_split tile trace unique unique_consecutive
         """,
         "_determinism": """
             are_deterministic_algorithms_enabled get_deterministic_debug_mode is_deterministic

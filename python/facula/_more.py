@@ -366,3 +366,21 @@ def normal(
 def _assert(condition: Any, message: str) -> None:
     if not bool(condition):
         raise AssertionError(message)
+
+
+def memory_allocated() -> int:
+    """Bytes that tensors of this process hold now; blocks kept for reuse do not count."""
+    return _C.memory_stats()["current_bytes"]
+
+
+def max_memory_allocated() -> int:
+    """The most bytes that tensors held at once since the start, or since :func:`reset_peak_memory_stats`.
+
+    Threads count for themselves and pass on what exceeds 64 KiB, so the figure is that coarse.
+    """
+    return _C.memory_stats()["peak_bytes"]
+
+
+def reset_peak_memory_stats() -> None:
+    """Starts a new peak at what is held now."""
+    _C.reset_peak_memory()
