@@ -1,8 +1,19 @@
-# What a wheel holds beside the .py files, all in one folder: the libraries, the module, stubs and the shipped kernels.
+# What is installed. In a wheel everything lies in the folder of the package, beside the .py files: the libraries, the
+# module, stubs, the shipped kernels, and include/ and lib/cmake/ for C++. Elsewhere the folder is PREFIX/lib/facula, and
+# include/ and lib/cmake/ lie in PREFIX.
 # oneDNN comes as a package of its own, which puts it into lib/ of the environment. OpenBLAS, Highway and Sleef are
 # taken in: the packages of the first are not meant to be required by others, and the others are Debian's.
-set(package facula)
-set_target_properties(facula facula_llvm PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../../..")
+if(SKBUILD)
+  set(package facula)
+  set(root ${package}/)
+  set(library libfacula.so)
+  set_target_properties(facula facula_llvm PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../../..")
+else()
+  set(package lib/facula)
+  set(root "")
+  set(library ${package}/libfacula.so)
+  set_target_properties(facula facula_llvm PROPERTIES INSTALL_RPATH "$ORIGIN;$<TARGET_FILE_DIR:DNNL::dnnl>")
+endif()
 install(TARGETS facula facula_llvm LIBRARY DESTINATION ${package})
 install(FILES ${FACULA_TAKEN_IN} DESTINATION ${package})
 get_filename_component(sleef ${FACULA_SLEEF} REALPATH)
@@ -17,3 +28,12 @@ if(TARGET _C)
   install(DIRECTORY ${FACULA_GENERATED}/facula/ DESTINATION ${package} FILES_MATCHING PATTERN "*.pyi")
   install(DIRECTORY ${FACULA_PACKAGE_DIR}/kernels DESTINATION ${package} OPTIONAL)
 endif()
+
+# C++: find_package(facula).
+include(CMakePackageConfigHelpers)
+configure_file(${PROJECT_SOURCE_DIR}/cmake/facula-config.cmake.in ${PROJECT_BINARY_DIR}/facula-config.cmake @ONLY)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/facula-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/facula-config.cmake ${PROJECT_BINARY_DIR}/facula-config-version.cmake
+        DESTINATION ${root}lib/cmake/facula)
+install(CODE "set(FACULA_SOURCES ${FACULA_SOURCES})\nset(FACULA_GENERATED ${FACULA_GENERATED})\nset(FACULA_INCLUDE_TO ${root}include)")
+install(SCRIPT ${PROJECT_SOURCE_DIR}/cmake/install_headers.cmake)

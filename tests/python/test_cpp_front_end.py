@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_example_fashion_mnist import EXAMPLE, images  # noqa: F401
 
 import facula
-
-from test_example_fashion_mnist import EXAMPLE, images  # noqa: F401
 
 BUILD = Path(facula._C.__file__).resolve().parents[2]
 TWIN = BUILD / "examples" / "fashion_mnist_train"
@@ -88,5 +87,7 @@ def test_the_twin_names_what_is_wrong(images, tmp_path):  # noqa: F811
     damaged = tmp_path / "train-images-idx3-ubyte.gz"
     damaged.unlink()
     damaged.write_bytes((images / damaged.name).read_bytes()[:-200])
-    done = subprocess.run([TWIN, "--data", tmp_path, "--out", tmp_path / "out"], capture_output=True, text=True)
+    done = subprocess.run(
+        [TWIN, "--data", tmp_path, "--out", tmp_path / "out"], capture_output=True, text=True
+    )
     assert done.returncode == 1 and "train-images-idx3-ubyte.gz is damaged" in done.stderr

@@ -7,6 +7,14 @@
 
 #include "facula/autograd/node.h"
 
+namespace facula::op {   // op/operator.h; programs of users do without it
+class Operator;
+struct Value;
+class Results;
+class Vjp;
+enum class Form : uint8_t;
+}  // namespace facula::op
+
 namespace facula::autograd {
 
 // Modes of the thread.
@@ -87,6 +95,6 @@ void rebase_history(const Tensor& target, const Ref<Node>& node);
 
 // The gradient of one call in terms of operator calls, whatever the operator's kind: the derivative of the body, the
 // transposed loops, the inverse view steps, the rule given. Used by the tape and by graph/joint alike.
-op::Grads gradient(const op::Operator& op, const op::Vjp& v);
+std::vector<Tensor> gradient(const op::Operator& op, const op::Vjp& v);
 
 }  // namespace facula::autograd

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "facula/op/operator.h"
 #include "facula/tensor/block.h"
+#include "facula/tensor/tensor.h"
 
 namespace facula::autograd {
 

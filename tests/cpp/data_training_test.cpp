@@ -1,0 +1,264 @@
+// Modules, optimizers, schedules and loaders of C++: names and orders as in Python, behaviour, errors. That their numbers
+// are Python's is shown by the twins of the example (tests/python/test_cpp_front_end.py).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "facula/facula.h"
+
+namespace facula {
+namespace {
+
+struct Block : nn::Module {
+  Block() : Module("Block") {}
+  nn::Linear inner = register_module("inner", nn::Linear(4, 4));
+  Tensor scale = register_parameter("scale", ones({4}));
+  Tensor seen = register_buffer("seen", zeros({1}));
+  Tensor operator()(const Tensor& x) const { return inner(x) * scale; }
+};
+struct Net : nn::Module {
+  Net() : Module("Net") {}
+  nn::ModuleList<Block> blocks = register_module("blocks", nn::ModuleList<Block>({Block(), Block()}));
+  nn::Sequential tail = register_module("tail", nn::Sequential{nn::LayerNorm(4), nn::GELU(), nn::Linear(4, 2, false)});
+  Tensor operator()(const Tensor& x) const {
+    Tensor y = x;
+    for (auto& b : blocks) y = b(y);
+    return tail(y);
+  }
+};
+template <class T> std::vector<std::string> names(const nn::Named<T>& named) {
+  std::vector<std::string> n;
+  for (auto& [name, x] : named) n.push_back(name);
+  return n;
+}
+template <class F> std::string message(F f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+bool same(const Tensor& a, const Tensor& b) { return io::Value(a) == io::Value(b); }
+
+TEST(Module, NamesParametersBuffersAndModulesInPythonsOrder) {
+  Net net;
+  EXPECT_EQ(names(net.named_parameters()),
+            (std::vector<std::string>{"blocks.0.scale", "blocks.0.inner.weight", "blocks.0.inner.bias", "blocks.1.scale", "blocks.1.inner.weight",
+                                      "blocks.1.inner.bias", "tail.0.weight", "tail.0.bias", "tail.2.weight"}));
+  EXPECT_EQ(names(net.named_buffers()), (std::vector<std::string>{"blocks.0.seen", "blocks.1.seen"}));
+  EXPECT_EQ(names(net.named_modules()), (std::vector<std::string>{"", "blocks", "blocks.0", "blocks.0.inner", "blocks.1", "blocks.1.inner", "tail", "tail.0", "tail.1", "tail.2"}));
+  EXPECT_EQ(net.state_dict().size(), 11u);
+  EXPECT_TRUE(net.parameter("tail.2.weight").requires_grad());
+}
+TEST(Module, PrintsAsInPython) {
+  EXPECT_EQ((nn::Sequential{nn::Linear(2, 3), nn::Sequential{nn::ReLU(), nn::Dropout(0.5)}}).to_string(),
+            "Sequential(\n  (0): Linear(in_features=2, out_features=3, bias=True)\n  (1): Sequential(\n    (0): ReLU()\n    (1): Dropout(p=0.5, inplace=False)\n  )\n)");
+}
+TEST(Module, CopiesShareParametersAndModes) {
+  Net net, copy = net;
+  copy.eval();
+  EXPECT_FALSE(net.is_training());
+  EXPECT_FALSE(net.blocks[0].inner.is_training());
+  EXPECT_TRUE(net.parameters()[0].is_same(copy.parameters()[0]));
+}
+TEST(Module, EqualSeedsGiveEqualWeightsAndAStateMovesThem) {
+  manual_seed(5);
+  Net a;
+  manual_seed(5);
+  Net b;
+  Tensor x = randn({3, 4});
+  EXPECT_TRUE(same(a(x), b(x)));
+  Net c;
+  EXPECT_FALSE(same(a(x), c(x)));
+  auto result = c.load_state_dict(a.state_dict());
+  EXPECT_TRUE(result.missing_keys.empty() && result.unexpected_keys.empty());
+  EXPECT_TRUE(same(a(x), c(x)));
+}
+TEST(Module, AStateThatDoesNotFitIsRefusedWholeAndNamed) {
+  Net net;
+  Tensor before = clone(net.parameter("blocks.0.scale").detached());
+  io::Dict state = net.state_dict();
+  state.set("blocks.0.scale", zeros({4}));
+  state.set("tail.2.weight", zeros({3, 4}));
+  state.set("other", 1);
+  state.erase("blocks.1.seen");
+  std::string m = message([&] { net.load_state_dict(state); });
+  EXPECT_NE(m.find("Error(s) in loading state_dict for Net"), m.npos) << m;
+  EXPECT_NE(m.find("Missing key(s) in state_dict: \"blocks.1.seen\""), m.npos) << m;
+  EXPECT_NE(m.find("Unexpected key(s) in state_dict: \"other\""), m.npos) << m;
+  EXPECT_NE(m.find("size mismatch for tail.2.weight: copying a param with shape [3, 4]"), m.npos) << m;
+  EXPECT_TRUE(same(net.parameter("blocks.0.scale").detached(), before));
+}
+TEST(Module, ConvertsInPlaceSoThatOptimizersKeepTheirParameters) {
+  Net net;
+  auto p = net.parameters();
+  net.to(DType::Float64);
+  EXPECT_EQ(p[0].dtype(), DType::Float64);
+  EXPECT_EQ(net(randn({2, 4}, nullptr, DType::Float64)).dtype(), DType::Float64);
+}
+TEST(Module, NamesAreChecked) {
+  struct Wrong : nn::Module {
+    Wrong(const char* a, const char* b) {
+      register_parameter(a, zeros({1}));
+      register_parameter(b, zeros({1}));
+    }
+  };
+  EXPECT_THROW(Wrong("a", "a"), Error);
+  EXPECT_THROW(Wrong("a.b", "c"), Error);
+}
+TEST(Layers, EmbeddingKeepsItsPaddingRowZero) {
+  nn::Embedding e(5, 3, -1);
+  EXPECT_EQ(sum(abs(select(e.weight.detached(), 0, 4))).item().to_double(), 0);
+  backward(sum(e(to(arange(5), DType::Int64))));
+  Tensor g = grad_of(e.weight);
+  EXPECT_EQ(sum(g).item().to_double(), 12);
+}
+TEST(Layers, BatchNormUsesRunningStatisticsWhenEvaluating) {
+  nn::BatchNorm1d n(3, {.momentum = std::nullopt});
+  Tensor x = randn({10, 3});
+  n(x);
+  EXPECT_EQ(n.num_batches_tracked.item().to_int(), 1);
+  EXPECT_LT(max(abs(n.running_mean - mean(x, {0}))).item().to_double(), 1e-6);
+  n.eval();
+  Tensor y = n(zeros({2, 3})), expected = (zeros({2, 3}) - n.running_mean) * rsqrt(n.running_var + 1e-5);
+  EXPECT_LT(max(abs(y - expected)).item().to_double(), 1e-6);
+  EXPECT_EQ(message([&] { n(zeros({3})); }), "BatchNorm1d: expected 2D or 3D input (got 1D input)");
+}
+TEST(Layers, DropoutIsOffWhenEvaluating) {
+  nn::Dropout d(0.5);
+  Tensor x = ones({1000});
+  double kept = sum(d(x)).item().to_double();
+  EXPECT_GT(kept, 800);
+  EXPECT_LT(kept, 1200);
+  d.eval();
+  EXPECT_TRUE(d(x).is_same(x));
+}
+
+// Steps computed by hand for one parameter of value 1 and gradient 0.5.
+template <class O> double after_steps(O make, int n) {
+  Tensor p = requires_grad_(full({1}, 1.0, DType::Float64));
+  auto optimizer = make(std::vector<Tensor>{p});
+  for (int k = 0; k < n; ++k) {
+    optimizer->zero_grad();
+    backward(sum(p * 0.5));
+    optimizer->step();
+  }
+  return p.detached().item().to_double();
+}
+TEST(Optimizers, StepAsTheirDefinitionsSay) {
+  auto sgd = [](auto p) { return std::make_unique<optim::SGD>(p, optim::SGD::Options{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.2}); };
+  double b = 0, p = 1;
+  for (int k = 0; k < 3; ++k) {
+    double g = 0.5 + 0.2 * p;
+    b = k ? 0.9 * b + g : g;
+    p -= 0.1 * b;
+  }
+  EXPECT_NEAR(after_steps(sgd, 3), p, 1e-12);
+  auto adamw = [](auto q) { return std::make_unique<optim::AdamW>(q, optim::AdamW::Options{.lr = 0.1, .weight_decay = 0.2}); };
+  double m = 0, v = 0;
+  p = 1;
+  for (int k = 1; k <= 3; ++k) {
+    p *= 1 - 0.1 * 0.2;
+    m = 0.9 * m + 0.1 * 0.5;
+    v = 0.999 * v + 0.001 * 0.25;
+    p -= 0.1 * (m / (1 - std::pow(0.9, k))) / (std::sqrt(v / (1 - std::pow(0.999, k))) + 1e-8);
+  }
+  EXPECT_NEAR(after_steps(adamw, 3), p, 1e-12);
+}
+TEST(Optimizers, AStateGoesOnWhereItWasSaved) {
+  auto step = [](optim::Optimizer& o, const Tensor& p) {
+    o.zero_grad();
+    backward(sum(square(p - 3)));
+    o.step();
+  };
+  Tensor a = requires_grad_(ones({2})), b = requires_grad_(ones({2}));
+  optim::Adam first({a}, {.lr = 0.1, .amsgrad = true});
+  step(first, a);
+  {
+    NoGrad off;
+    copy_(b, a.detached());
+  }
+  optim::Adam second({b}, {});
+  second.load_state_dict(first.state_dict());
+  EXPECT_EQ(second.param_groups()[0].lr(), 0.1);
+  step(first, a);
+  step(second, b);
+  EXPECT_TRUE(same(a.detached(), b.detached()));
+  optim::Adam other({requires_grad_(ones({2})), requires_grad_(ones({2}))}, {});
+  EXPECT_NE(message([&] { other.load_state_dict(first.state_dict()); }).find("group 0 has 1 parameters, the optimizer's has 2"), std::string::npos);
+}
+TEST(Optimizers, RefuseWrongOptionsAndParameters) {
+  Tensor p = requires_grad_(ones({2}));
+  EXPECT_EQ(message([&] { optim::SGD({p}, {.lr = -1}); }), "Invalid learning rate value: -1");
+  EXPECT_NE(message([&] { optim::SGD(std::vector<Tensor>{}); }).find("empty parameter list"), std::string::npos);
+  EXPECT_NE(message([&] { optim::SGD({p * 2}, {}); }).find("can't optimize a non-leaf Tensor"), std::string::npos);
+}
+TEST(Schedules, FollowTheirFormulas) {
+  optim::SGD o({requires_grad_(ones({1}))}, {.lr = 1.0});
+  optim::StepLR step(o, 2, 0.5);
+  std::vector<double> lrs;
+  for (int k = 0; k < 5; ++k) {
+    lrs.push_back(o.param_groups()[0].lr());
+    step.step();
+  }
+  EXPECT_EQ(lrs, (std::vector<double>{1, 1, 0.5, 0.5, 0.25}));
+  optim::SGD q({requires_grad_(ones({1}))}, {.lr = 1.0});
+  optim::CosineAnnealingLR cosine(q, 4, 0.1);
+  for (int k = 0; k <= 6; ++k) {
+    EXPECT_NEAR(q.param_groups()[0].lr(), 0.1 + 0.9 * (1 + std::cos(M_PI * k / 4)) / 2, 1e-12) << k;
+    cosine.step();
+  }
+}
+
+struct Squares {
+  int64_t size() const { return 10; }
+  Tensor get(int64_t k) const {
+    value_check(k != bad, "Squares") << "no sample " << k;
+    return full({2}, k * k, DType::Int64);
+  }
+  int64_t bad = -1;
+};
+TEST(Loader, StacksSamplesOfADataSetOfOnesOwn) {
+  data::Loader loader(Squares(), {.batch_size = 4});
+  EXPECT_EQ(loader.size(), 3);
+  std::vector<std::string> shapes;
+  int64_t total = 0;
+  for (auto& batch : loader) {
+    shapes.push_back(to_string(batch.sizes()));
+    total += sum(batch).item().to_int();
+  }
+  EXPECT_EQ(shapes, (std::vector<std::string>{"[4, 2]", "[4, 2]", "[2, 2]"}));
+  EXPECT_EQ(total, 2 * 285);
+  EXPECT_EQ(data::Loader(Squares(), {.batch_size = 4, .drop_last = true}).size(), 2);
+}
+TEST(Loader, ShufflesEverySampleOnceAndThePrefetchedOrderIsTheSame) {
+  data::TensorDataset set(to(arange(100), DType::Int64));
+  auto order = [&](int prefetch) {
+    manual_seed(3);
+    std::vector<int64_t> seen;
+    for (auto [x] : data::Loader(set, {.batch_size = 7, .shuffle = true, .prefetch = prefetch}))
+      for (int64_t k = 0; k < x.size(0).concrete(); ++k) seen.push_back(select(x, 0, k).item().to_int());
+    return seen;
+  };
+  auto plain = order(0), ahead = order(3), sorted = plain;
+  EXPECT_EQ(plain, ahead);
+  std::sort(sorted.begin(), sorted.end());
+  for (int64_t k = 0; k < 100; ++k) EXPECT_EQ(sorted[size_t(k)], k);
+  EXPECT_NE(plain, sorted);
+}
+TEST(Loader, AnErrorOfTheDataSetArrivesAlsoFromTheThread) {
+  for (int prefetch : {0, 2}) {
+    data::Loader loader(Squares{.bad = 6}, {.batch_size = 2, .prefetch = prefetch});
+    EXPECT_EQ(message([&] { for (auto& b : loader) (void)b; }), "Squares: no sample 6");
+    for (auto& b : data::Loader(Squares(), {.prefetch = prefetch})) {
+      (void)b;
+      break;   // gives up early
+    }
+  }
+  EXPECT_EQ(message([] { data::Loader(Squares(), {.batch_size = 0}); }), "Loader: batch_size should be a positive integer value, but got batch_size=0");
+}
+
+}  // namespace
+}  // namespace facula

@@ -1,0 +1,126 @@
+"""An installed tree: a project of a user finds, builds and runs against it; public headers are cheap."""
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import facula
+
+BUILD = Path(facula._C.__file__).resolve().parents[2]
+pytestmark = pytest.mark.skipif(
+    not (BUILD / "CMakeCache.txt").exists() or not shutil.which("cmake"),
+    reason="needs the build folder and CMake",
+)
+
+PROGRAM = """
+#include <facula/facula.h>
+#include <cstdio>
+using namespace facula;
+
+struct Square {
+  static std::vector<Tensor> forward(autograd::Context& c, const Tensor& x) {
+    c.save_for_backward({x});
+    return {x * x};
+  }
+  static std::vector<Tensor> backward(autograd::Context& c, std::vector<Tensor> grads) {
+    return {grads[0] * c.saved()[0] * 2};
+  }
+};
+struct Net : nn::Module {
+  nn::Sequential body = register_module("body", nn::Sequential{nn::Linear(3, 8), nn::ReLU()});
+  nn::Linear head = register_module("head", nn::Linear(8, 1));
+  Tensor operator()(const Tensor& x) const { return head(body(x)); }
+};
+
+int main(int, char** arguments) {
+  manual_seed(0);
+  Tensor x = randn({64, 3}), y = sum(x, {1}, true);
+  Net net;
+  optim::AdamW optimizer(net.parameters(), {.lr = 1e-2});
+  double first = 0, last = 0;
+  for (int epoch = 0; epoch < 30; ++epoch)
+    for (auto [a, b] :
+         data::Loader(data::TensorDataset(x, y), {.batch_size = 16, .shuffle = true, .prefetch = 1})) {
+      optimizer.zero_grad();
+      Tensor loss = mean(autograd::run<Square>(net(a) - b)[0]);
+      backward(loss);
+      optimizer.step();
+      last = loss.item().to_double();
+      if (!first) first = last;
+    }
+  io::save(arguments[1], io::Dict{{"model", net.state_dict()}});
+  Net other;
+  other.load_state_dict(io::load(arguments[1])["model"]);
+  NoGrad off;
+  bool same = all(eq(net(x), other(x))).item().to_bool();
+  std::printf("%d %d\\n", last < 0.2 * first, same);
+}
+"""
+PROJECT = """
+cmake_minimum_required(VERSION 3.25)
+project(mine LANGUAGES CXX)
+find_package(facula 0.1 REQUIRED)
+add_executable(mine mine.cpp)
+target_link_libraries(mine PRIVATE facula::facula)
+"""
+
+
+def run(*command, **options):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prefix")
+    run("cmake", "--install", BUILD, "--prefix", folder)
+    return folder
+
+
+def test_a_project_of_a_user_builds_and_runs_against_the_installed_tree(prefix, tmp_path):
+    (tmp_path / "CMakeLists.txt").write_text(PROJECT)
+    (tmp_path / "mine.cpp").write_text(PROGRAM)
+    run("cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
+    run("cmake", "--build", tmp_path / "build")
+    assert run(tmp_path / "build" / "mine", tmp_path / "model.pt") == "1 1\n"
+    state = facula.load(tmp_path / "model.pt")["model"]
+    assert list(state) == ["body.0.weight", "body.0.bias", "head.weight", "head.bias"]
+
+
+def cpu_seconds(compiler, include, text, folder, runs=1):
+    source = folder / "header.cpp"
+    source.write_text(text)
+    best = float("inf")
+    for _ in range(runs):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        run(compiler, "-std=c++20", "-O0", f"-I{include}", "-c", source, "-o", folder / "header.o")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return best
+
+
+def test_public_headers_stand_alone_and_compile_in_a_second(prefix, tmp_path):
+    """At -O0, in units of what the standard headers <string> and <vector> take, as the machine may be busy:
+    they take 0.16 s where it is idle.
+    """
+    compiler = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.+)$", (BUILD / "CMakeCache.txt").read_text(), re.M)[1]
+    include = prefix / "include"
+    unit = cpu_seconds(compiler, include, "#include <string>\n#include <vector>\n", tmp_path, 3) / 0.16
+    headers = sorted(include.rglob("*.h"))
+    assert include / "facula/facula.h" in headers
+    times = {}
+    for header in headers:
+        name = os.path.relpath(header, include)
+        text = f'#include "{name}"\n'
+        times[name] = cpu_seconds(compiler, include, text, tmp_path) / unit
+        if times[name] > 0.8:
+            times[name] = min(times[name], cpu_seconds(compiler, include, text, tmp_path, 3) / unit)
+    for name, seconds in sorted(times.items(), key=lambda item: -item[1]):
+        print(f"{seconds:.2f} s  {name}")
+    assert max(times.values()) < 1.0
