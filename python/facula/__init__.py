@@ -25,12 +25,14 @@ if (
     from . import multiprocessing as multiprocessing
     from . import nn as nn
     from . import optim as optim
+    from . import overrides as overrides
     from . import safetensors as safetensors
     from . import serialization as serialization
     from . import special as special
     from . import testing as testing
     from . import types as types
     from . import utils as utils
+    from ._determinism import *
     from ._functions import *
     from ._legacy import *
     from ._modes import *

@@ -611,3 +611,10 @@ def test_an_integer_divided_by_zero_raises(dtype, divide):
     assert divide(a[:0], 0).shape == (0,)
     assert divide(a[:777], zero[:777]).tolist() == divide(a[:777].double(), 1).tolist()
     assert F.isinf(F.floor_divide(F.tensor([1.0]), 0)).all()
+
+
+@pytest.mark.parametrize("call", [lambda x: x.size(0), lambda x: x.stride(-1), lambda x: F.fft.fftn(x, dim=(0,)), lambda x: F.fft.irfft2(x, dim=(-1, 0)),
+                                  lambda x: F.fft.fft(x), lambda x: F.fft.fftshift(x, 0)])
+def test_a_0d_tensor_has_no_dimension(call):
+    with pytest.raises(IndexError):
+        call(F.ones(()))

@@ -2,7 +2,7 @@
 
 import builtins
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar, TypeVar, overload
 
 import numpy as np
 
@@ -20,6 +20,7 @@ _bool = builtins.bool
 _complex = builtins.complex
 _Number = _int | _float | _bool | _complex
 _Sizes = Sequence[_int]
+_T = TypeVar("_T", bound=Tensor)
 
 class dtype:
     is_complex: _bool
@@ -84,6 +85,7 @@ class Tensor(TensorOperators, metaclass=TensorMeta):
     grad: Tensor | None
     requires_grad: _bool
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    def as_subclass(self, cls: type[_T]) -> _T: ...
     @property
     def shape(self) -> Size: ...
     @property

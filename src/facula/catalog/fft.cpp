@@ -61,7 +61,7 @@ int one_dim(const char* name, const Tensor& x, int64_t dim) {
 struct Plan { Ints dims; Dims sizes; };
 Plan plan(const char* name, const Tensor& x, Sizes s, Sizes dim, bool of_half) {
   Plan p;
-  if (!dim.is_none()) for (auto k : dim) p.dims.push_back(wrap_dim(shown(name), k.guard_int(), x.dim()));
+  if (!dim.is_none()) for (auto k : dim) p.dims.push_back(one_dim(name, x, k.guard_int()));
   else {
     int64_t n = s.is_none() ? x.dim() : int64_t(s.size());
     runtime_check(n <= x.dim(), shown(name)) << "got shape with " << n << " values but input tensor only has " << x.dim() << " dimensions";

@@ -98,8 +98,12 @@ Tensor Tensor::from_blob(void* data, IntSpan sizes, IntSpan strides, DType dtype
   return Tensor(make_ref<TensorImpl>(std::move(storage), Dims(symbolic(sizes)), Dims(symbolic(strides)), SymInt(), dtype, Device{}));
 }
 
-SymInt Tensor::size(int d) const { return impl_->sizes[size_t(wrap_dim("size", d, dim()))]; }
-SymInt Tensor::stride(int d) const { return impl_->strides[size_t(wrap_dim("stride", d, dim()))]; }
+static size_t own_dim(const char* op, int d, int rank) {  // wrap_dim takes a 0-d tensor to have one
+  index_check(rank > 0, op) << "Dimension specified as " << d << " but tensor has no dimensions";
+  return size_t(wrap_dim(op, d, rank));
+}
+SymInt Tensor::size(int d) const { return impl_->sizes[own_dim("size", d, dim())]; }
+SymInt Tensor::stride(int d) const { return impl_->strides[own_dim("stride", d, dim())]; }
 
 bool Tensor::is_contiguous(MemoryFormat f) const {
   auto &n = impl_->sizes, &s = impl_->strides;
