@@ -618,3 +618,37 @@ def test_an_integer_divided_by_zero_raises(dtype, divide):
 def test_a_0d_tensor_has_no_dimension(call):
     with pytest.raises(IndexError):
         call(F.ones(()))
+
+
+@pytest.mark.parametrize("call", [lambda x: x.split(1), lambda x: x.split([1]), lambda x: x.chunk(2), lambda x: x.unbind(), lambda x: x.narrow(0, 0, 1)])
+def test_a_0d_tensor_has_no_pieces(call):
+    with pytest.raises((RuntimeError, IndexError)):
+        call(F.ones(()))
+
+
+def test_in_place_views_change_the_tensor_itself():
+    x = F.arange(6.0).reshape(1, 2, 3)
+    before = x._version
+    y = x[0]
+    assert x.squeeze_(0) is x and x.shape == (2, 3) and x._version > before
+    x.t_()
+    assert x.stride() == (1, 3) and x.tolist() == [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]
+    x.unsqueeze_(-1).transpose_(0, 1)
+    assert x.shape == (2, 3, 1) and x.data_ptr() == y.data_ptr()
+    x.mul_(2)
+    assert y.tolist() == [[0.0, 2.0, 4.0], [6.0, 8.0, 10.0]]
+    x.as_strided_((2,), (2,), 1)
+    assert x.tolist() == [2.0, 6.0]
+
+
+def test_in_place_views_are_on_the_tape():
+    w = F.arange(6.0).reshape(2, 3).requires_grad_()
+    with pytest.raises(RuntimeError, match="leaf"):
+        w.t_()
+    x = w * 2
+    x.t_()
+    assert x.grad_fn.name() == "TBackward0"
+    (x * F.arange(6.0).reshape(3, 2)).sum().backward()
+    assert F.equal(w.grad, 2 * F.arange(6.0).reshape(3, 2).t())
+    with F.no_grad():
+        assert w.t_().shape == (3, 2)

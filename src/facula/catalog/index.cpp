@@ -338,6 +338,11 @@ FACULA_FAMILY(index) {
         return columns.empty() ? empty(Sizes{at.size(0), SymInt(int64_t(0))}, DType::Int64) : stack(columns, 1);
       })
       .samples({"self[3, 4]", "self[]", "self[0, 3]", "self[33, 65]"});
+  define("argwhere(Tensor self) -> Tensor")
+      .doc("Positions of the non-zero elements: int64 [count, rank], in row-major order.")
+      .no_in_place().non_differentiable()
+      .unfused([](const Tensor& self) { return nonzero(self); })
+      .samples({"self[3, 4]", "self[0, 3]"});
   define("embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False) -> Tensor")
       .doc("Rows of weight [count, width] picked by indices [*]: [*, width].")
       .bind(function).no_in_place()

@@ -347,6 +347,19 @@ FACULA_FAMILY(matmul) {
         return mul(unsqueeze(self, 1), vec2);
       })
       .samples({"self[3], vec2[4]", "self[0], vec2[4]"});
+  define("inner(Tensor self, Tensor other) -> Tensor")
+      .doc("Sums of the products along the last dimensions: [*a, k] and [*b, k] -> [*a, *b]; with a 0-d tensor, the product.")
+      .no_in_place()
+      .unfused([](const Tensor& self, const Tensor& other) {
+        if (!self.dim() || !other.dim()) return mul(self, other);
+        runtime_check(self.size(-1) == other.size(-1), "inner") << "the last dimension must match on both input tensors but got shapes " << to_string(self.sizes()) << " and "
+            << to_string(other.sizes());
+        auto rows = [](const Tensor& t) { return reshape(t, Sizes{product(t.sizes().first(t.sizes().size() - 1)), t.size(-1)}); };
+        Dims sizes(self.sizes().first(self.sizes().size() - 1));
+        for (auto n : other.sizes().first(other.sizes().size() - 1)) sizes.push_back(n);
+        return reshape(mm(rows(self), transpose(rows(other), 0, 1)), sizes);
+      })
+      .samples({"self[3], other[3]", "self[2, 3], other[4, 3]", "self[2, 1, 3], other[3]", "self[], other[3]", "self[2, 0], other[3, 0]"});
   define("matmul(Tensor self, Tensor other) -> Tensor")
       .doc("Product of vectors, matrices, or batches of matrices whose batch dimensions broadcast.")
       .autocast(Autocast::lower)
@@ -375,7 +388,7 @@ FACULA_FAMILY(matmul) {
       .doc("beta * self + alpha * (mat1 @ mat2); self broadcasts; beta = 0 ignores it.")
       .autocast(Autocast::lower)
       .dtypes(d::numeric)
-      .no_in_place()
+      .in_place()
       .shape([](const Call& c) {
         Dims sizes = matrix_product(c, "mat1", "mat2");
         check_addend(c, sizes, "mat1");
@@ -408,7 +421,7 @@ FACULA_FAMILY(matmul) {
   define("addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .doc("beta * self + alpha * (mat @ vec); beta = 0 ignores self.")
       .autocast(Autocast::as_is)
-      .no_in_place()
+      .in_place()
       .unfused([](const Tensor& self, const Tensor& mat, const Tensor& vec, const Scalar& beta, const Scalar& alpha) {
         check_rank("addmv", "mat", mat, 2, "a matrix");
         check_rank("addmv", "vec", vec, 1, "a vector");

@@ -197,6 +197,8 @@ FACULA_FAMILY(pointwise) {
       .pointwise(std::function<Expr(Expr)>(rounded(trunc))).samples(unary_samples());
   define("round(Tensor self) -> Tensor").doc("The nearest integer; halves go to the even one.").dtypes(d::integral | d::floating)
       .pointwise(std::function<Expr(Expr)>(rounded(loop::round))).samples(unary_samples());
+  define("frac(Tensor self) -> Tensor").doc("The fraction: self - trunc(self), with the sign of self.").dtypes(d::floating)
+      .pointwise([](Expr x) { return x - trunc(x); }).samples(unary_samples());
   define("isnan(Tensor self) -> Tensor").doc("Is the element NaN?").result(ResultType::boolean)
       .pointwise([](Expr x) { return is_differentiable(x.dtype()) ? isnan(x) : constant(false, DType::Bool); }).samples(unary_samples());
   define("isinf(Tensor self) -> Tensor").doc("Is the element infinite?").result(ResultType::boolean)
@@ -248,6 +250,26 @@ FACULA_FAMILY(pointwise) {
         return y;
       })
       .samples({"self[3, 4], min[4](-1, 0), max[3, 1](0, 1)", "self[5], min=None, max[5]", "self[5], min[]"});
+  define("clamp_min(Tensor self, Scalar min) -> Tensor")
+      .doc("self, but at least `min`; NaN stays. The gradient passes at the limit.")
+      .dtypes(d::real)
+      .pointwise([](Expr x, Expr low) { return select(x < low, low, x); })
+      .samples({"self[3, 4], min=-0.5", "self[], min=0.25", "self[0], min=1", "self[33, 65], min=0"});
+  define("clamp_min.Tensor(Tensor self, Tensor min) -> Tensor")
+      .doc("self, but at least `min`, element by element; NaN wins.")
+      .dtypes(d::real)
+      .pointwise([](Expr x, Expr low) { return max(x, low); })
+      .samples({"self[3, 4], min[4]", "self[5], min[]"});
+  define("clamp_max(Tensor self, Scalar max) -> Tensor")
+      .doc("self, but at most `max`; NaN stays. The gradient passes at the limit.")
+      .dtypes(d::real)
+      .pointwise([](Expr x, Expr high) { return select(x > high, high, x); })
+      .samples({"self[3, 4], max=-0.5", "self[], max=0.25", "self[0], max=1", "self[33, 65], max=0"});
+  define("clamp_max.Tensor(Tensor self, Tensor max) -> Tensor")
+      .doc("self, but at most `max`, element by element; NaN wins.")
+      .dtypes(d::real)
+      .pointwise([](Expr x, Expr high) { return min(x, high); })
+      .samples({"self[3, 4], max[4]", "self[5], max[]"});
   define("lerp(Tensor self, Tensor end, Tensor weight) -> Tensor")
       .doc("self + weight * (end - self).")
       .dtypes(floats)

@@ -166,6 +166,14 @@ FACULA_FAMILY(reduce) {
       .loop([](const LoopCall& c, Index i) { return reduce_over(c, monoid::min, i, [&](Index j) { return c.load("self", j); }); })
       .vjp(even_over_ties)
       .samples(reduction_samples());
+  define("aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)")
+      .doc("Smallest and largest value, of all elements or along `dim`.")
+      .dtypes(d::real)
+      .composite([](const Tensor& self, std::optional<int64_t> dim, bool keepdim) {
+        Sizes over = dim ? Sizes(*dim) : Sizes();
+        return std::tuple(amin(self, over, keepdim), amax(self, over, keepdim));
+      })
+      .samples({"self![3, 4]", "self![3, 4], dim=1", "self![2, 3, 4], dim=0, keepdim=True", "self[]"});
   define("max(Tensor self) -> Tensor").doc("Largest element; its gradient is spread evenly over ties.").no_in_place()
       .unfused([](const Tensor& self) { check_any("max", self); return amax(self); })
       .samples({"self[]", "self![5]", "self![2, 3, 4]", "self![33, 65]"});

@@ -124,11 +124,11 @@ FACULA_FAMILY(view) {
   define("transpose(Tensor(a) self, int dim0, int dim1) -> Tensor(a)")
       .doc("`self` with two dimensions exchanged; shares storage.")
       .alias("swapaxes").alias("swapdims")
-      .view([](const Call& c, Geometry g) { if (g.dim()) g.swap(c.dim("dim0"), c.dim("dim1")); return g; })
+      .in_place().view([](const Call& c, Geometry g) { if (g.dim()) g.swap(c.dim("dim0"), c.dim("dim1")); return g; })
       .samples({"self[2, 3, 4], dim0=0, dim1=-1", "self[5], dim0=0, dim1=0"});
   define("t(Tensor(a) self) -> Tensor(a)")
       .doc("The transpose of a matrix; vectors and scalars stay.")
-      .view([](const Call&, Geometry g) {
+      .in_place().view([](const Call&, Geometry g) {
         runtime_check(g.dim() <= 2, "t") << "expects a tensor with <= 2 dimensions, but self is " << g.dim() << "D " << to_string(g.sizes())
             << hint("x.mT transposes the last two dimensions");
         if (g.dim() == 2) g.swap(0, 1);
@@ -189,18 +189,18 @@ FACULA_FAMILY(view) {
       .samples({"self[4], size=[3, 4]"});
   define("unsqueeze(Tensor(a) self, int dim) -> Tensor(a)")
       .doc("A dimension of size 1 inserted before `dim`.")
-      .view([](const Call& c, Geometry g) { g.insert(wrap_dim("unsqueeze", c.integer("dim").guard_int(), g.dim() + 1)); return g; })
+      .in_place().view([](const Call& c, Geometry g) { g.insert(wrap_dim("unsqueeze", c.integer("dim").guard_int(), g.dim() + 1)); return g; })
       .samples({"self[3], dim=0", "self[2, 3], dim=-1", "self[], dim=0"});
   define("squeeze(Tensor(a) self) -> Tensor(a)")
       .doc("All dimensions of size 1 removed.")
-      .view([](const Call&, Geometry g) {
+      .in_place().view([](const Call&, Geometry g) {
         for (int k = g.dim() - 1; k >= 0; --k) if (g.size(k) == SymInt(int64_t(1))) g.erase(k);
         return g;
       })
       .samples({"self[1, 3, 1]", "self[]"});
   define("squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)")
       .doc("The given dimensions removed where their size is 1.")
-      .view([](const Call& c, Geometry g) {
+      .in_place().view([](const Call& c, Geometry g) {
         Ints dims;
         for (auto i : c.ints("dim")) dims.push_back(wrap_dim("squeeze", i.guard_int(), g.dim()));
         std::sort(dims.begin(), dims.end());
@@ -233,6 +233,7 @@ FACULA_FAMILY(view) {
   define("narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)")
       .doc("Elements start to start + length - 1 of `dim`.")
       .view([](const Call& c, Geometry g) {
+        runtime_check(g.dim() > 0, "narrow") << "cannot be applied to a 0-d tensor";
         int d = c.dim("dim");
         SymInt n = g.size(d), start = c.integer("start"), length = c.integer("length");
         runtime_check(!(length < SymInt(int64_t(0))), "narrow") << "length must be non-negative, got " << length;
@@ -247,6 +248,7 @@ FACULA_FAMILY(view) {
   define("split(Tensor(a) self, SymInt split_size, int dim=0) -> Tensor(a)[]")
       .doc("Pieces of `split_size` elements along `dim`; the last may be smaller. All share self's storage.")
       .view([](const Call& c, Geometry g) {
+        runtime_check(g.dim() > 0, "split") << "expects at least a 1-dimensional tensor";
         int d = c.dim("dim");
         int64_t n = g.size(d).guard_int(), size = c.integer("split_size").guard_int();
         runtime_check(size > 0 || (size == 0 && n == 0), "split") << "split_size must be positive, got " << size << " for dimension size " << n;
@@ -260,6 +262,7 @@ FACULA_FAMILY(view) {
       .doc("Pieces of the given sizes along `dim`.")
       .alias("split_with_sizes")
       .view([](const Call& c, Geometry g) {
+        runtime_check(g.dim() > 0, "split") << "expects at least a 1-dimensional tensor";
         int d = c.dim("dim");
         auto lengths = c.ints("split_size");
         SymInt sum = int64_t(0);
@@ -275,6 +278,7 @@ FACULA_FAMILY(view) {
   define("chunk(Tensor(a) self, int chunks, int dim=0) -> Tensor(a)[]")
       .doc("At most `chunks` pieces of equal size along `dim`, the last possibly smaller.")
       .view([](const Call& c, Geometry g) {
+        runtime_check(g.dim() > 0, "chunk") << "expects at least a 1-dimensional tensor";
         int d = c.dim("dim");
         int64_t n = g.size(d).guard_int(), count = c.integer("chunks").guard_int();
         runtime_check(count > 0, "chunk") << "expects chunks to be greater than 0, got " << count;
@@ -288,6 +292,7 @@ FACULA_FAMILY(view) {
   define("unbind(Tensor(a) self, int dim=0) -> Tensor(a)[]")
       .doc("All slices along `dim`, each without that dimension.")
       .view([](const Call& c, Geometry g) {
+        index_check(g.dim() > 0, "unbind") << "Dimension specified as 0 but tensor has no dimensions";
         int d = c.dim("dim");
         std::vector<Geometry> out;
         for (int64_t i = 0; i < g.size(d).guard_int(); ++i) {
@@ -330,7 +335,7 @@ FACULA_FAMILY(view) {
       .samples({"self[7], dimension=0, size=3, step=2", "self[2, 7], dimension=1, size=3, step=1"});
   define("as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a)")
       .doc("A view of self's storage with the given sizes, strides and offset, in elements.")
-      .view([](const Call& c, Geometry g) {
+      .in_place().view([](const Call& c, Geometry g) {
         auto size = c.ints("size"), stride = c.ints("stride");
         SymInt offset = c.has("storage_offset") ? c.integer("storage_offset") : g.offset();
         runtime_check(size.size() == stride.size(), "as_strided") << "mismatch in length of strides and shape: " << to_string(stride) << " and " << to_string(size);

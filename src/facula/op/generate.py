@@ -109,6 +109,8 @@ class Operator:
 
     @property
     def in_place_form(self) -> bool:
+        if self.kind == "view":
+            return self.force_in_place
         if self.kind in ("loop", "library") and self.own_shape and not self.force_in_place:
             return False
         return self.out_form and not self.no_in_place

@@ -94,7 +94,8 @@ class Operator {
   bool random = false;
   Samples samples;
   // Derived: name_ and out= forms of an operator on `Tensor self` with one Tensor result that neither is a view nor
-  // writes. A loop or library operator with a shape rule of its own has no in-place form unless it says in_place().
+  // writes. A loop or library operator with a shape rule of its own has no in-place form unless it says in_place(); nor
+  // has a view, whose in-place form changes how the tensor lies over its memory.
   bool in_place_form = false, out_form = false;
   std::optional<bool> wants_in_place;
   // Composite: bit k is set if the body takes parameter k, a run-time Scalar, as a number and not as a Tensor. Such

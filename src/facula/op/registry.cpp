@@ -36,6 +36,7 @@ void derive(Operator& op) {
                  !s.parameters[0].list && !s.parameters[0].optional;
   op.out_form = derivable && on_self;
   op.in_place_form = derivable && on_self && op.wants_in_place.value_or(keeps_shape);
+  if (op.kind == OpKind::view) op.in_place_form = tensor_result && on_self && op.wants_in_place.value_or(false);
 }
 
 void check(const Operator& op) {

@@ -239,6 +239,21 @@ Results run_view(const Operator& o, std::span<const Value> args, bool recording)
   return results;
 }
 
+// x.t_(): the tensor takes the view's place, with its sizes, strides and, on the tape, its history. No element moves.
+Results run_view_in_place(const Operator& o, std::span<const Value> args, bool recording) {
+  Tensor self(Ref<TensorImpl>::share(args[0].tensor));
+  if (!self.has_overlap()) autograd::check_in_place(o.name(), self, recording);
+  if (is_hidden(self.impl())) self.impl()->storage->restore_plain();
+  Results views = run_view(o, args, recording);
+  TensorImpl &to = *self.impl(), &from = *views[0].impl();
+  to.sizes = from.sizes;
+  to.strides = from.strides;
+  to.offset = from.offset;
+  if (auto node = recording ? autograd::node_of(views[0]) : Ref<autograd::Node>()) autograd::set_history(self, node, autograd::meta_of(views[0])->result);
+  self.bump_version();
+  return self;
+}
+
 // Counts the write for every argument that the schema says is written.
 void bump_written(const Operator& o, std::span<const Value> args) {
   for (size_t k = 0; k < args.size(); ++k) {
@@ -370,7 +385,7 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
   using namespace facula::run;
   internal_check(args.size() == o.schema.parameters.size()) << o.schema.full_name() << ": " << args.size() << " arguments";
   bool recording = autograd::needs_record(args);
-  if (o.kind == OpKind::view) return run_view(o, args, recording);
+  if (o.kind == OpKind::view) return form == Form::in_place ? run_view_in_place(o, args, recording) : run_view(o, args, recording);
 
   Tensor self, original;  // original: the old value, if the gradient needs it
   if (form == Form::in_place) {
