@@ -1,5 +1,6 @@
 # Installs facula.h and what it reaches, so that what is internal stays so. Set before: FACULA_SOURCES, FACULA_GENERATED,
 # FACULA_INCLUDE_TO.
+cmake_policy(VERSION 3.25)  # an install script starts without
 set(open facula/facula.h)
 set(found)
 while(open)

@@ -9,7 +9,7 @@ namespace facula::bind {
 
 namespace {
 
-thread_local int disabled_depth = 0;
+__attribute__((tls_model("initial-exec"))) thread_local int disabled_depth = 0;
 thread_local std::vector<PyRef> modes;
 PyObject* default_override;    // Tensor's own __torch_function__, as it stands in its dict
 PyObject* disabled_override;   // _disabled_torch_function_impl

@@ -249,7 +249,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     tensor([[20]])
     """
     if dim is None:
-        return input.reshape(-1).gather(0, indices.reshape(-1))
+        return take_along_dim(input.reshape(-1), indices.reshape(-1), 0)
     if input.dim() != indices.dim():
         raise RuntimeError(
             f"torch.take_along_dim(): input and indices should have the same number of dimensions, but got "
@@ -262,7 +262,8 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
         broadcast_shapes(*([1 if k == d else n for k, n in enumerate(t.shape)] for t in (input, indices)))
     )
     sizes = [[t.shape[d] if k == d else n for k, n in enumerate(common)] for t in (input, indices)]
-    return input.expand(sizes[0]).gather(d, indices.expand(sizes[1]))
+    from_start = _C.functions.where(indices < 0, indices + input.shape[d], indices)
+    return input.expand(sizes[0]).gather(d, from_start.expand(sizes[1]))
 
 
 def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:

@@ -652,3 +652,26 @@ def test_in_place_views_are_on_the_tape():
     assert F.equal(w.grad, 2 * F.arange(6.0).reshape(3, 2).t())
     with F.no_grad():
         assert w.t_().shape == (3, 2)
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: x.index_add(0, F.tensor([0, 1]), F.ones(2, 9)), lambda x: x.index_add(0, F.tensor([0]), F.ones(2, 4)), lambda x: x.index_add(0, F.tensor([0, 1]), F.ones(1, 4)),
+    lambda x: x.scatter(0, F.zeros(2, 4, dtype=F.int64), F.ones(1, 4)), lambda x: x.scatter_add(0, F.zeros(2, 4, dtype=F.int64), F.ones(2, 3)),
+    lambda x: x.scatter_add(0, F.zeros(2, 4, dtype=F.int64), F.ones(2)), lambda x: x.scatter(0, F.zeros(2, 9, dtype=F.int64), 1.0),
+])
+def test_a_source_smaller_than_the_index_raises(call):
+    with pytest.raises(RuntimeError):
+        call(F.zeros(3, 4))
+
+
+@pytest.mark.parametrize("call", [
+    lambda x, i: x.gather(0, i.view(1, 1)), lambda x, i: x.index_select(0, i), lambda x, i: x.scatter(0, i.view(1, 1), 1.0), lambda x, i: x.index_add(0, i, x[:1]),
+    lambda x, i: x.scatter_add(0, i.view(1, 1), x), lambda x, i: F.nn.functional.embedding(i, x), lambda x, i: F.nn.functional.nll_loss(x[:1], i),
+    lambda x, i: F.nn.functional.cross_entropy(x[:1], i),
+])
+@pytest.mark.parametrize("index", [-1, -3, 4])
+def test_an_index_outside_raises_and_is_named(call, index):
+    with pytest.raises(IndexError, match=f"index {index} is out of bounds"):
+        call(F.zeros(3, 4), F.tensor([index]))
+    x = F.arange(3.0)
+    assert x[F.tensor([-1])].item() == 2  # only indexing counts from the end

@@ -31,6 +31,7 @@ struct Level {
   std::map<std::pair<const Node*, int>, std::pair<Ref<Node>, Tensor>> results;
 };
 thread_local std::optional<Level> current;
+__attribute__((tls_model("initial-exec"))) thread_local bool entered = false;  // asked by every node that unpacks a result
 
 Tensor share(TensorImpl* t) { return Tensor(Ref<TensorImpl>::share(t)); }
 
@@ -167,13 +168,15 @@ op::Results ForwardMode::take(const op::Operator& o, std::span<const op::Value> 
 void enter_forward_level() {
   runtime_check(!current, "forward_ad") << "Nested forward mode AD is not supported at the moment";
   current.emplace();
+  entered = true;
 }
 void exit_forward_level() {
   runtime_check(bool(current), "forward_ad") << "Trying to exit a forward AD level but no level is entered";
   auto results = std::move(current->results);
+  entered = false;
   current.reset();
 }
-bool forward_level() { return bool(current); }
+bool forward_level() { return entered; }
 
 void restore_tangent(const Tensor& t, const Node& node, int k) {
   auto it = current->results.find({&node, k});

@@ -28,6 +28,15 @@ void check_gather(const Call& c) {
     runtime_check(j == k || !(index.size(j) > self.size(j)), c.name()) << "size does not match at dimension " << j << ": expected index "
         << to_string(index.sizes()) << " to be no larger than self " << to_string(self.sizes()) << " apart from dimension " << k;
 }
+void check_scatter(const Call& c) {
+  check_gather(c);
+  Tensor index = c.tensor("index"), src = c.tensor("src");
+  runtime_check(std::max(1, src.dim()) == std::max(1, index.dim()), c.name())
+      << "index tensor must have the same number of dimensions as src: " << to_string(index.sizes()) << " and " << to_string(src.sizes());
+  for (int j = 0; j < index.dim() && j < src.dim(); ++j)
+    runtime_check(!(index.size(j) > src.size(j)), c.name()) << "size does not match at dimension " << j << ": expected index "
+        << to_string(index.sizes()) << " to be no larger than src " << to_string(src.sizes());
+}
 
 // ---- advanced indexing: which dimensions are indexed, and where the broadcast indices go in the result
 struct Advanced {
@@ -132,7 +141,7 @@ Definition scatter_along(const LoopCall& c, Scatter::Combine combine, const std:
   } else {
     if (i.empty()) s.target = {integer(0)};
     int k = c.dim("dim");
-    s.target[size_t(k)] = check(at, loop::size(self.size(k)));
+    s.target[size_t(k)] = within(at, loop::size(self.size(k)));
     s.value = value(i);
   }
   d.scatter = s;
@@ -193,7 +202,7 @@ FACULA_FAMILY(index) {
                 "self[5], dim=0, index<5>[7]", "self[33, 65], dim=1, index<65>[33, 129]"});
   define("scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor")
       .doc("self with src added at index along `dim`; in a fixed order, so sums are the same in every run.")
-      .shape([](const Call& c) { check_gather(c); return Dims(c.sizes("self")); })
+      .shape([](const Call& c) { check_scatter(c); return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c) { return scatter_along(c, Scatter::Combine::sum, [&](const Index& i) { return c.load("src", i); }); })
       .vjp([](const Vjp& v) { return grads(v.grad(), Tensor(), source_gradient(v)); })
       .samples({"self[3, 4], dim=1, index<4>[3, 4], src[3, 4]",
@@ -201,7 +210,7 @@ FACULA_FAMILY(index) {
                 "self[17, 33], dim=0, index<17>[17, 33], src[17, 33]"});
   define("scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor")
       .doc("self with src written at index along `dim`; the last of several writes wins.")
-      .shape([](const Call& c) { check_gather(c); return Dims(c.sizes("self")); })
+      .shape([](const Call& c) { check_scatter(c); return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c) { return scatter_along(c, Scatter::Combine::assign, [&](const Index& i) { return c.load("src", i); }); })
       .vjp([](const Vjp& v) {
         int k = v.call().dim("dim");
@@ -219,7 +228,19 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4], dim=1, index<4>[3, 2], value=2.5"});
   define("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor")
       .doc("self with alpha * source added to the slices that the 1-D `index` names.")
-      .shape([](const Call& c) { check_index_dtype("index_add", "index", c.tensor("index")); c.dim("dim"); return Dims(c.sizes("self")); })
+      .shape([](const Call& c) {
+        check_index_dtype("index_add", "index", c.tensor("index"));
+        auto self = c.sizes("self"), source = c.sizes("source");
+        size_t d = size_t(c.dim("dim"));
+        bool fits = self.size() == source.size();
+        for (size_t k = 0; fits && k < self.size(); ++k) fits = k == d || self[k] == source[k];
+        runtime_check(fits, "index_add") << "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
+            << to_string(self) << " source.shape = " << to_string(source);
+        SymInt count = self.empty() ? SymInt(int64_t(1)) : source[d], given = product(c.sizes("index"));
+        runtime_check(c.rank("index") <= 1, "index_add") << "Index is supposed to be 1-dimensional, got shape " << to_string(c.sizes("index"));
+        runtime_check(given == count, "index_add") << "Number of indices (" << given << ") should be equal to source.size(dim): (" << count << "), for dim: " << d;
+        return Dims(self);
+      })
       .loop([](const LoopCall& c) {
         Definition def;
         def.rank = c.rank("self");
@@ -230,7 +251,7 @@ FACULA_FAMILY(index) {
         for (size_t k = 0; k < s.domain.size(); ++k) i.push_back(loop::index(int(k)));
         s.target = i;
         int k = c.dim("dim");
-        if (!i.empty()) s.target[size_t(k)] = c.index_load("index", {i[size_t(k)]}, c.size("self", k));
+        if (!i.empty()) s.target[size_t(k)] = c.index_load("index", c.rank("index") ? Index{i[size_t(k)]} : Index{}, c.size("self", k));
         DType t = compute_type(c.dtype("self"));
         s.value = c.load("source", i) * c.scalar("alpha", t);
         def.scatter = s;
@@ -358,10 +379,7 @@ FACULA_FAMILY(index) {
       .loop([](const LoopCall& c, Index i) {
         Index at(i.begin(), i.end() - 1);
         Expr row = cast(c.load("indices", at), DType::Int64);
-        // Unlike in indexing, a negative index is an error: push it out of range.
-        Expr n = loop::size(c.size("weight", 0));
-        row = check(select(row < Scalar(int64_t(0)), n, row), n);
-        return c.load("weight", {row, i.back()});
+        return c.load("weight", {within(row, loop::size(c.size("weight", 0))), i.back()});
       })
       .vjp([](const Vjp& v) {
         return grads(_embedding_backward(v.grad(), v["indices"], v.call().size("weight", 0), v.call().integer("padding_idx")), Tensor());
@@ -380,7 +398,7 @@ FACULA_FAMILY(index) {
         Index i;
         for (size_t k = 0; k < s.domain.size(); ++k) i.push_back(loop::index(int(k)));
         Index at(i.begin(), i.end() - 1);
-        Expr row = check(cast(c.load("indices", at), DType::Int64), loop::size(c.integer("rows")));
+        Expr row = within(cast(c.load("indices", at), DType::Int64), loop::size(c.integer("rows")));
         Expr g = c.load("grad", i);
         SymInt padding = c.integer("padding_idx");
         if (padding >= SymInt(int64_t(0))) g = select(eq(row, loop::size(padding)), zero_of(g.dtype()), g);

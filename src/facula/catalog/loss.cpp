@@ -47,7 +47,7 @@ FACULA_FAMILY(loss) {
         int axis = class_axis(c.rank("self"));
         Expr t = cast(c.load("target", i), DType::Int64);
         Expr ignored = eq(t, size(c.integer("ignore_index")));
-        Expr k = check(select(ignored, integer(0), t), size(c.size("self", axis)));
+        Expr k = within(select(ignored, integer(0), t), size(c.size("self", axis)));
         Expr x = c.load("self", inserted(i, axis, k));
         return select(ignored, 0.0, x);
       })

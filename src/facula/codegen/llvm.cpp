@@ -366,7 +366,7 @@ class Emitter {
         level(a);
         return math_->random(a[0], a[1]);
       }
-      case Kind::check: return check(emit(e->args[0]), emit(e->args[1]));
+      case Kind::check: return check(emit(e->args[0]), emit(e->args[1]), !e->slot);
       case Kind::divisor: return divisor(emit(e->args[0]));
       default: break;
     }
@@ -455,12 +455,12 @@ class Emitter {
 
   // ---- checks
 
-  V check(V i, V n) {
+  V check(V i, V n, bool wraps) {
     std::vector<V> a{i, n};
     level(a);
     i = a[0], n = a[1];
     V zero = llvm::Constant::getNullValue(i->getType());
-    V j = b_.CreateSelect(b_.CreateICmpSLT(i, zero), b_.CreateAdd(i, n), i);
+    V j = wraps ? b_.CreateSelect(b_.CreateICmpSLT(i, zero), b_.CreateAdd(i, n), i) : i;
     V bad = b_.CreateICmpUGE(j, n), result = b_.CreateSelect(bad, zero, j);
     flag(bad, 1, i, n);
     return result;

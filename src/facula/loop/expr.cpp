@@ -132,7 +132,7 @@ Expr rebuilt(Expr x, std::vector<BoundVar> bound, std::vector<Expr> args) {
     case Kind::scan: return scan(x->monoid, x->slot, bound[0], std::move(args));
     case Kind::part: return part(args[0], x->slot);
     case Kind::random: return random(args[0], args[1]);
-    case Kind::check: return check(args[0], args[1]);
+    case Kind::check: return x->slot ? within(args[0], args[1]) : check(args[0], args[1]);
     case Kind::divisor: return divisor(args[0]);
     default: return x;
   }
@@ -350,17 +350,20 @@ Expr random(Expr seed, Expr counter) {
   return intern(std::move(n));
 }
 
-Expr check(Expr i, Expr size) {
+static Expr checked(Expr i, Expr size, bool wraps) {
   check_index(i, "an index");
   check_index(size, "a size");
   if (is_constant(i) && is_constant(size)) {
     int64_t v = i->value.to_int(), s = size->value.to_int();
-    if (v >= -s && v < s) return constant(v < 0 ? v + s : v, DType::Int64);
+    if (v >= (wraps ? -s : 0) && v < s) return constant(v < 0 ? v + s : v, DType::Int64);
   }
   Node n = node(Kind::check, DType::Int64);
+  n.slot = !wraps;
   n.args = {i, size};
   return intern(std::move(n));
 }
+Expr check(Expr i, Expr size) { return checked(i, size, true); }
+Expr within(Expr i, Expr size) { return checked(i, size, false); }
 
 Expr divisor(Expr y) {
   internal_check(is_integral(y.dtype())) << "a divisor that is checked must be an integer, got " << y.dtype();

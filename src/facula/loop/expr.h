@@ -21,6 +21,7 @@
 //   part k (r)          component k of a reduce or scan over a monoid with several components
 //   random (seed, counter)   facula::random_bits, as Int64 in [0, 2^32)
 //   check (i, n)        i, or i + n if negative; flags an IndexError of the kernel and yields 0 if out of [-n, n)
+//   within (i, n)       i; flags an IndexError of the kernel and yields 0 if out of [0, n). A `check` with slot 1
 //   divisor (y)         the integer y; flags a division by zero of the kernel and yields 1 if y is 0
 //   local v             value of a nest's local or let variable v
 #pragma once
@@ -142,6 +143,7 @@ Expr scan(Monoid m, int axis, BoundVar var, std::vector<Expr> values);
 Expr part(Expr reduction, int k);
 Expr random(Expr seed, Expr counter);
 Expr check(Expr i, Expr n);
+Expr within(Expr i, Expr n);
 Expr divisor(Expr y);
 Expr local(int var, DType d);
 

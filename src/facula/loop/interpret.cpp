@@ -197,7 +197,7 @@ class Machine {
         return {arg(0)};
       case Kind::check: {
         int64_t i = arg(0).i, size = arg(1).i;
-        index_check(i >= -size && i < size, "index") << "index " << i << " is out of bounds for dimension with size " << size;
+        index_check(i >= (n.slot ? 0 : -size) && i < size, "index") << "index " << i << " is out of bounds for dimension with size " << size;
         return {Number::integer(i < 0 ? i + size : i)};
       }
     }

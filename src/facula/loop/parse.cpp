@@ -255,6 +255,7 @@ class Parser {
     if (s == "select") { take("("); auto x = exactly(3); return made(from, [&] { return select(x[0], x[1], x[2]); }); }
     if (s == "random") { take("("); auto x = exactly(2); return made(from, [&] { return random(x[0], x[1]); }); }
     if (s == "check") { take("("); auto x = exactly(2); return made(from, [&] { return check(x[0], x[1]); }); }
+    if (s == "within") { take("("); auto x = exactly(2); return made(from, [&] { return within(x[0], x[1]); }); }
     if (s == "divisor") { take("("); auto x = exactly(1); return made(from, [&] { return divisor(x[0]); }); }
     if (auto f = function_named(s)) { take("("); auto x = operands(); return made(from, [&] { return call(*f, x); }); }
     at_ = from;

@@ -183,7 +183,7 @@ void ExprPrinter::write(Expr x, std::string& to) {
     case Kind::scan: to += std::string("scan[") + loop::name(x->monoid) + ", " + std::to_string(x->slot); binders(); break;
     case Kind::part: to += "part[" + std::to_string(x->slot) + "]"; list("("); break;
     case Kind::random: to += "random"; list("("); break;
-    case Kind::check: to += "check"; list("("); break;
+    case Kind::check: to += x->slot ? "within" : "check"; list("("); break;
     case Kind::divisor: to += "divisor"; list("("); break;
   }
 }

@@ -163,7 +163,7 @@ loop::Expr LoopCall::load(std::string_view arg, Index at, int item) const {
 }
 
 loop::Expr LoopCall::index_load(std::string_view arg, Index at, SymInt n) const {
-  return loop::check(loop::cast(load(arg, std::move(at)), DType::Int64), loop::size(n));
+  return loop::within(loop::cast(load(arg, std::move(at)), DType::Int64), loop::size(n));
 }
 
 loop::Expr LoopCall::scalar(std::string_view arg, DType d) const {

@@ -66,7 +66,7 @@ class LoopCall : public Call {
   using Call::Call;
   int slot(std::string_view arg, int item = 0) const;
   loop::Expr load(std::string_view arg, Index at, int item = 0) const;
-  // An element of an integer tensor, checked to lie in [-n, n) and made non-negative.
+  // An element of an integer tensor, checked to lie in [0, n).
   loop::Expr index_load(std::string_view arg, Index at, SymInt n) const;
   // A run-time number (Scalar parameter) as an expression of compute_type(d): a cast load of operand_dtype.
   loop::Expr scalar(std::string_view arg, DType d) const;

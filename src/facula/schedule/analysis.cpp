@@ -126,7 +126,7 @@ class Renamer {
       case Kind::call: return loop::call(e->fn, args);
       case Kind::select: return loop::select(args[0], args[1], args[2]);
       case Kind::random: return loop::random(args[0], args[1]);
-      case Kind::check: return loop::check(args[0], args[1]);
+      case Kind::check: return e->slot ? loop::within(args[0], args[1]) : loop::check(args[0], args[1]);
       case Kind::divisor: return loop::divisor(args[0]);
       default: internal_check(false) << "schedule: no such expression in a group: " << loop::print(e);
     }
