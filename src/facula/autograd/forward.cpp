@@ -62,10 +62,9 @@ void ensure_tangent(const Tensor& t) {
   if (!m || !m->base.defined()) return keep(t, invoke("zeros_like", {t}));
   Tensor base = m->base;
   if (!tangent_of(base).defined()) {
-    SymInt extent = base.numel() == SymInt() ? SymInt() : SymInt(1);
-    if (base.numel() != SymInt()) for (int k = 0; k < base.dim(); ++k) extent = extent + (base.size(k) - SymInt(1)) * base.stride(k);
-    SymInt memory[] = {extent};
-    keep(base, invoke("as_strided", {filled(0, memory, base.dtype(), base.device()), base.sizes(), base.strides()}));
+    Tensor zeros = Tensor::empty_strided(base.sizes(), base.strides(), base.dtype(), base.device());
+    invoke("zero", {zeros}, op::Form::in_place);
+    keep(base, zeros);
   }
   Tensor whole = tangent_of(base);
   keep(t, invoke("as_strided", {whole, t.sizes(), t.strides(), whole.offset() + t.offset() - base.offset()}));
