@@ -1,6 +1,7 @@
 // Threads, memory and settings.
 #include <cstring>
 
+#include "facula/base/interrupt.h"
 #include "facula/base/parallel.h"
 #include "facula/base/settings.h"
 #include "facula/codegen/kernel.h"
@@ -122,6 +123,12 @@ PyMethodDef functions[] = {
 
 }  // namespace
 
-void add_machine(PyObject* module) { add_functions(module, functions); }
+void add_machine(PyObject* module) {
+  add_functions(module, functions);
+  set_interrupt_check([] {
+    WithGil gil;
+    if (PyErr_CheckSignals() < 0) throw_carried();
+  });
+}
 
 }  // namespace facula::bind

@@ -11,6 +11,7 @@
 #include "facula/autograd/accumulate.h"
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
+#include "facula/base/interrupt.h"
 
 namespace facula::autograd {
 namespace {
@@ -97,6 +98,7 @@ class Task {
     while (!ready_.empty()) {
       Ready r = ready_.top();
       ready_.pop();
+      check_interrupt();
       evaluate(r);
     }
     return std::move(captured_);

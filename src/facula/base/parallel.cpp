@@ -8,11 +8,14 @@
 #include <exception>
 #include <mutex>
 
+#include "facula/base/interrupt.h"
 #include "facula/base/settings.h"
 
 namespace facula {
 
 namespace {
+
+constexpr int64_t kBetweenChecks = 1024;  // grains of a thread between two looks at whether to go on: tens of milliseconds
 
 // The pool's threads do not live on in a forked child: there, everything runs on the caller.
 std::atomic<bool> forked{false};
@@ -36,20 +39,37 @@ bool in_parallel() { return omp_in_parallel(); }
 
 void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& f) {
   if (n <= 0) return;
-  int64_t pieces = std::min<int64_t>(n / std::max<int64_t>(grain, 1), num_threads());
-  if (pieces <= 1 || in_parallel()) return f(0, n);
+  grain = std::max<int64_t>(grain, 1);
+  int64_t pieces = std::min<int64_t>(n / grain, num_threads());
+  if (in_parallel()) return f(0, n);
+  int64_t step = grain > n / kBetweenChecks ? n : grain * kBetweenChecks;
+  if (pieces <= 1) {
+    for (int64_t at = 0; at < n; at += step) {
+      if (at) check_interrupt();
+      f(at, std::min(n, at + step));
+    }
+    return;
+  }
   // The first n % pieces pieces have one item more.
   int64_t size = n / pieces, longer = n % pieces;
   std::exception_ptr failure;
+  std::atomic<bool> failed{false};
   std::mutex mutex;
 #pragma omp parallel for schedule(static, 1) num_threads(int(pieces))
   for (int64_t k = 0; k < pieces; ++k) {
     try {
-      int64_t begin = k * size + std::min(k, longer);
-      f(begin, begin + size + (k < longer));
+      int64_t begin = k * size + std::min(k, longer), end = begin + size + (k < longer);
+      for (int64_t at = begin; at < end; at += step) {
+        if (at > begin) {
+          if (failed.load(std::memory_order_relaxed)) break;
+          check_interrupt();
+        }
+        f(at, std::min(end, at + step));
+      }
     } catch (...) {
       std::lock_guard lock(mutex);
       if (!failure) failure = std::current_exception();
+      failed = true;
     }
   }
   if (failure) std::rethrow_exception(failure);

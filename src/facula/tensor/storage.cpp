@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "facula/base/error.h"
+#include "facula/base/interrupt.h"
 #include "facula/base/parallel.h"
 #include "facula/tensor/block.h"
 
@@ -197,6 +198,7 @@ template <class T> void put_in_order(const PhysicalOrder& o, const int64_t* from
   if (column == row) column = -1;
   int64_t columns = column < 0 ? 1 : o.sizes[column], n = o.sizes[row];
   int64_t row_from = from[row], row_to = to[row], column_from = column < 0 ? 0 : from[column], column_to = column < 0 ? 0 : to[column];
+  Uninterrupted whole;   // callers hold the lock of hidden layouts
   parallel_for(numel / (columns * n), std::max<int64_t>(1, 65536 / (columns * n)), [&](int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) {
       int64_t rest = k;

@@ -11,7 +11,9 @@ import io
 import mmap
 import os
 import pickle
+import signal
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from multiprocessing import connection, get_context, parent_process, reduction
@@ -145,11 +147,12 @@ def _main(conn: connection.Connection, worker: int, count: int, setup: dict[str,
     global _info
     from .loader import batches_of_stream, fetch
 
-    _C.set_num_threads(1)
     dataset, collate = setup["dataset"], setup["collate_fn"]
     stream: Iterator | None = None
     parent = parent_process()
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        _C.set_num_threads(1)
         while True:
             while not conn.poll(5.0):
                 if parent is not None and not parent.is_alive():
@@ -226,7 +229,12 @@ class Pool:
         for k in range(loader.num_workers):
             ours, theirs = context.Pipe(duplex=True)
             process = context.Process(target=_main, args=(theirs, k, loader.num_workers, setup), daemon=True)
-            process.start()
+            # A worker hears Ctrl-C from where it can end quietly; the loader's process is who reports it.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+            try:
+                process.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
             self._connections.append(ours)
             self._processes.append(process)
@@ -234,7 +242,8 @@ class Pool:
     def __del__(self) -> None:
         self.close()
 
-    def close(self) -> None:
+    def close(self, patience: float = 2.0) -> None:
+        """Ends the workers: those that don't end by themselves within ``patience`` seconds are ended."""
         if not self.alive:
             return
         self.alive = False
@@ -244,14 +253,13 @@ class Pool:
             except OSError:
                 pass
             conn.close()
-        for process in self._processes:
-            process.join(timeout=2.0)
-            if process.is_alive():
-                process.terminate()
-                process.join(timeout=2.0)
+        for end in (lambda p: None, lambda p: p.terminate(), lambda p: p.kill()):
+            deadline = time.monotonic() + patience
+            for process in self._processes:
                 if process.is_alive():
-                    process.kill()
-                    process.join()
+                    end(process)
+            for process in self._processes:
+                process.join(timeout=max(0.0, deadline - time.monotonic()))
 
     def run(self, loader: Any, seed: int) -> Iterator:
         """Batches in order. Ends the workers when done, on an error, or when given up, unless they
@@ -262,7 +270,9 @@ class Pool:
             yield from self._pass(loader, seed)
             finished = True
         finally:
-            if not (finished and loader.persistent_workers):
+            if not finished:
+                self.close(patience=0.2)  # whatever they are at, nobody waits for it
+            elif not loader.persistent_workers:
                 self.close()
 
     def _fail(self, worker: int) -> None:
