@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "facula/autograd/autograd.h"
+#include "facula/op/factory.h"
 #include "facula/tensor/promotion.h"
 #include "override.h"
 #include "tensor.h"
@@ -170,7 +171,7 @@ Tensor fresh_copy(const Tensor& t, const DType* d) {
 }  // namespace
 
 Tensor make_tensor(const char* function, PyObject* data, const DType* dtype, Device device) {
-  supported_check(device.type == DeviceType::cpu, function) << "no backend can hold tensors on " << to_string(device);
+  op::check_can_hold(function, device);
   if (is_tensor(data)) return fresh_copy(tensor_of(data), dtype);
   bool sequence = PyList_Check(data) || PyTuple_Check(data);
   if (!sequence && has_array_interface(data)) return fresh_copy(from_array_interface(function, data), dtype);

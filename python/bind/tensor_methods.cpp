@@ -394,6 +394,27 @@ PyObject* rewrap(PyObject*, PyObject* args) {
 
 // ---- copying
 
+// A copy of t in a copy of its storage. All tensors of one storage that are copied with the same memo share the copy.
+Tensor copied(const Tensor& t, PyObject* memo) {
+  autograd::GradMode off(false);
+  auto clone = [](const Tensor& of) { return run_operator(operator_named("clone"), {of})[0]; };
+  const Storage& storage = t.impl()->storage;
+  if (!storage || t.device().type == DeviceType::meta || !PyDict_Check(memo)) return clone(t);
+  PyRef key = checked(PyLong_FromVoidPtr(storage.get()));
+  PyObject* known = PyDict_GetItemWithError(memo, key.get());
+  Tensor memory;
+  if (known) {
+    memory = tensor_of(known);
+  } else {
+    bool whole = t.is_non_overlapping_and_dense() && size_t(t.numel().concrete()) * t.itemsize() == storage->bytes();
+    memory = whole ? clone(t)
+                   : clone(Tensor(make_ref<TensorImpl>(storage, Dims{int64_t(storage->bytes())}, Dims{int64_t(1)}, SymInt(int64_t(0)),
+                                                       DType::UInt8, t.device())));
+    checked(PyDict_SetItem(memo, key.get(), checked(wrap(memory)).get()));
+  }
+  return Tensor(make_ref<TensorImpl>(memory.impl()->storage, t.impl()->sizes, t.impl()->strides, t.offset(), t.dtype(), t.device()));
+}
+
 PyObject* deepcopy(PyObject* self, PyObject* memo) {
   return guarded([&]() -> PyObject* {
     PyRef key = checked(PyLong_FromVoidPtr(self));
@@ -402,11 +423,7 @@ PyObject* deepcopy(PyObject* self, PyObject* memo) {
     Tensor t = tensor_of(self);
     runtime_check(autograd::is_leaf(t), "deepcopy")
         << "only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol" << hint("detach() it first");
-    Tensor copy;
-    {
-      autograd::GradMode off(false);
-      copy = run_operator(operator_named("clone"), {t})[0];
-    }
+    Tensor copy = copied(t, memo);
     if (t.requires_grad()) autograd::set_requires_grad(copy, true);
     if (Tensor g = autograd::grad_of(t); g.defined()) {
       PyRef grad = checked(wrap(g));

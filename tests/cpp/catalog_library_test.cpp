@@ -492,3 +492,9 @@ TEST(Backend, GivesTheSameBitsOnEveryRun) {
     EXPECT_TRUE(all(eq(conv2d(x, w), image)).item().to_bool());
   }
 }
+
+TEST(Factories, TakeRequiresGradAndRefuseADeviceThatNothingServes) {
+  EXPECT_TRUE(facula::zeros({2}, DType::Float32, std::nullopt, true).requires_grad());
+  EXPECT_FALSE(facula::zeros({2}).requires_grad());
+  EXPECT_THROW(facula::zeros({2}, std::nullopt, parse_device("cuda")), facula::Error);
+}

@@ -405,6 +405,24 @@ def test_deepcopy_copies_memory_and_keeps_identity():
         copy.deepcopy(p * 2)
 
 
+def test_deepcopy_shares_storage_as_the_originals_do():
+    x = F.arange(6.0).reshape(2, 3)
+    part = x.t()[1:]
+    for first, second in (copy.deepcopy([x, part]), reversed(copy.deepcopy([part, x]))):
+        second[0, 0] = 99
+        assert first.tolist() == [[0, 99, 2], [3, 4, 5]] and x[0, 1] == 1
+        assert second.stride() == part.stride() and second.storage_offset() == part.storage_offset()
+
+
+@pytest.mark.parametrize("make", [F.zeros, F.full, F.empty, F.rand, F.zeros_like, F.arange, F.eye, F.tensor, F.randint])
+def test_a_device_that_nothing_serves_is_refused_and_not_ignored(make):
+    args = {F.full: ((2,), 1), F.zeros_like: (F.ones(2),), F.randint: (3, (2,))}.get(make, (2,))
+    for device in ("meta", "cuda", "cuda:1"):
+        with pytest.raises(NotImplementedError, match=f"no backend can hold tensors on {device}"):
+            make(*args, device=device)
+    assert make(*args, device="cpu").device.type == "cpu"
+
+
 @pytest.mark.parametrize("dtype", ["bool", "int8", "bfloat16", "float16", "float32", "complex64"])
 def test_pickle_keeps_values_dtype_strides_and_gradient(dtype):
     x = F.tensor([[1, 0, 1], [0, 1, 1]]).to(getattr(F, dtype)).t()

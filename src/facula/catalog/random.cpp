@@ -114,6 +114,18 @@ FACULA_FAMILY(random) {
       .doc("Standard normal numbers, shaped like self.").bind(function).random()
       .unfused([](const Call& c, const Tensor& self) { return randn(self.sizes(), nullptr, c.maybe_dtype("dtype").value_or(self.dtype())); })
       .samples({"self[3, 4]"});
+  define("randint_like(Tensor self, SymInt low, SymInt high, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("Uniform integers in [low, high), shaped like self and, unless told otherwise, of its dtype.").bind(function).random()
+      .unfused([](const Call& c, const Tensor& self, SymInt low, SymInt high, std::optional<Generator*> g) {
+        return randint(low, high, self.sizes(), g ? *g : nullptr, c.maybe_dtype("dtype").value_or(self.dtype()));
+      })
+      .samples({"self[3, 4], low=2, high=9"});
+  define("randint_like.high(Tensor self, SymInt high, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("Uniform integers in [0, high), shaped like self and, unless told otherwise, of its dtype.").bind(function).random()
+      .unfused([](const Call& c, const Tensor& self, SymInt high, std::optional<Generator*> g) {
+        return randint_like(self, SymInt(int64_t(0)), high, g ? *g : nullptr, c.maybe_dtype("dtype"));
+      })
+      .samples({"self[3, 4], high=9"});
   define("randperm(SymInt n, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("A random permutation of 0 .. n - 1.").bind(function).random()
       .unfused([](const Call& c, SymInt n, std::optional<Generator*> g) {

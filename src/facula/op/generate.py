@@ -564,7 +564,7 @@ def ops_cpp(operators: List[Operator]) -> str:
     lines = [
         f"// {BANNER}",
         '#include "facula/ops.h"', "",
-        '#include "facula/op/registry.h"', "",
+        '#include "facula/autograd/autograd.h"', '#include "facula/op/registry.h"', "",
         "namespace facula {",
         "namespace {",
         "",
@@ -593,6 +593,8 @@ def ops_cpp(operators: List[Operator]) -> str:
                 arguments = "args_"
             tail = {"functional": "", "in_place": ", op::Form::in_place", "out": ", op::Form::out, std::span<const Tensor>(&out, 1)"}[form]
             lines.append(f"  op::Results results_ = op::call(op_, {arguments}{tail});")
+            if any(p.name == "requires_grad" and p.keyword_only for p in op.parameters):
+                lines.append("  if (requires_grad) autograd::set_requires_grad(results_[0], true);")
             lines.append(f"  {cpp_return(op)}")
             lines += ["}", ""]
     return "\n".join(lines + ["}  // namespace facula", ""])

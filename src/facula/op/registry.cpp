@@ -5,6 +5,8 @@
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "facula/op/factory.h"
+
 namespace facula::op {
 namespace {
 
@@ -37,6 +39,23 @@ void derive(Operator& op) {
   op.out_form = derivable && on_self;
   op.in_place_form = derivable && on_self && op.wants_in_place.value_or(keeps_shape);
   if (op.kind == OpKind::view) op.in_place_form = tensor_result && on_self && op.wants_in_place.value_or(false);
+}
+
+// A factory refuses a device that nothing serves, before it makes anything.
+void check_device_first(Operator& op) {
+  auto& s = op.schema;
+  int at = s.index_of("device");
+  if (at < 0 || !s.parameters[size_t(at)].keyword_only || s.parameters[size_t(at)].type != Type::Device) return;
+  auto first = [at](auto& rule) {
+    if (!rule) return;
+    rule = [rule, at](const Call& c) {
+      const Value& device = c.at(size_t(at));
+      if (device.tag == Tag::device) check_can_hold(c.name(), device.device);
+      return rule(c);
+    };
+  };
+  first(op.composite);
+  first(op.shape_rule);
 }
 
 void check(const Operator& op) {
@@ -79,6 +98,7 @@ void finish_definitions() {
   if (!r.pending) return;
   std::unique_ptr<Operator> done = std::move(r.pending);
   derive(*done);
+  check_device_first(*done);
   check(*done);
   Operator* op = done.get();
   std::vector<std::function<void(const Operator&)>> listeners;
