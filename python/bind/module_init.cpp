@@ -32,6 +32,7 @@
 //   random           Generator(device="cpu"): manual_seed, initial_seed, seed, get_state, set_state, offset;
 //                    default_generator; manual_seed(n)
 //   looking inside   inspect_operator, inspect_meta, inspect_interpret: inspect.cpp
+//   checkpoints      check_pickle(data, where)
 //   machine          get_num_threads(), set_num_threads(n), memory_stats() -> dict, reset_peak_memory(), settings() ->
 //                    [{name, env, type, value, doc}], set_setting(name, value), cache_stats() -> dict,
 //                    record_kernels_to(folder)
@@ -62,6 +63,7 @@ PyObject* start(PyObject*) {
     add_dlpack(module);
     add_module_base(module);
     add_machine(module);
+    add_pickle(module);
     add_operators(module);
     add_inspect(module);
     return made.detach();

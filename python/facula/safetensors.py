@@ -118,7 +118,7 @@ def save_file(
     """Writes tensors by name to a file; an interruption leaves the old file."""
     _check(tensors)
     header, ordered = _header(tensors, metadata)
-    with replacing(os.fspath(filename)) as file:
+    with replacing(os.fspath(filename), "safetensors") as file:
         file.write(header)
         for t in ordered:
             data, _keep = _elements(t)

@@ -8,9 +8,12 @@ file.
 
 from __future__ import annotations
 
+import errno
 import io
+import math
 import os
 import pickle
+import reprlib
 import struct
 import zipfile
 from collections import Counter, OrderedDict, defaultdict
@@ -174,8 +177,12 @@ def save(
         _write(obj, file, os.path.splitext(os.path.basename(path))[0] or "archive")
 
 
+class WriteError(OSError, RuntimeError):
+    """A file that could not be written."""
+
+
 @contextmanager
-def replacing(path: str) -> Iterator[Any]:
+def replacing(path: str, what: str = "save") -> Iterator[Any]:
     """A file to write that takes the place of ``path`` once it is complete and on the disk."""
     beside = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.getpid()}.tmp")
     try:
@@ -184,9 +191,13 @@ def replacing(path: str) -> Iterator[Any]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-    except BaseException:
+    except BaseException as error:
         if os.path.exists(beside):
             os.unlink(beside)
+        if isinstance(error, OSError) and error.errno is not None:
+            kept = "; the file that is there stays as it was" if os.path.lexists(path) else ""
+            message = f"{what}: cannot write {path}: {os.strerror(error.errno)}{kept}"
+            raise WriteError(error.errno, message) from None
         raise
 
 
@@ -215,14 +226,22 @@ def _rebuild_tensor(
     hooks: Any = None,
     metadata: Any = None,
 ) -> Tensor:
-    needed = offset + sum((n - 1) * s for n, s in zip(size, stride)) + 1 if all(size) else 0
-    if offset < 0 or any(n < 0 for n in size) or any(s < 0 for s in stride) or needed > storage.numel():
+    def whole(*numbers: Any) -> bool:
+        return all(type(n) is int and 0 <= n < 2**60 for n in numbers)
+
+    good = type(storage) is Tensor and isinstance(size, tuple) and isinstance(stride, tuple)
+    if good and len(size) == len(stride) <= 64 and whole(offset, *size, *stride):
+        needed = offset + sum((n - 1) * s for n, s in zip(size, stride)) + 1 if all(size) else 0
+        good = needed <= storage.numel() and math.prod(n or 1 for n in size) < 2**60
+    else:
+        good = False
+    if not good:
+        held = f"{storage.numel()} elements" if isinstance(storage, Tensor) else reprlib.repr(storage)
         raise UnpicklingError(
-            f"load: a tensor of size {list(size)}, stride {list(stride)} and offset {offset} lies outside "
-            f"of its storage of "
-            f"{storage.numel()} elements"
+            f"load: a tensor of size {reprlib.repr(size)}, stride {reprlib.repr(stride)} and offset "
+            f"{reprlib.repr(offset)} lies outside of its storage of {held}"
         )
-    t = _C.functions.as_strided(storage, list(size), list(stride), offset)
+    t = _C.functions.as_strided(storage, size, stride, offset)
     return t.requires_grad_() if requires_grad else t
 
 
@@ -249,10 +268,10 @@ def _allowed() -> dict[tuple[str, str], Any]:
         ("builtins", "frozenset"): frozenset,
         ("builtins", "complex"): complex,
         ("builtins", "slice"): slice,
-        ("builtins", "bytearray"): bytearray,
+        ("builtins", "bytearray"): _bytearray,
         ("__builtin__", "set"): set,
         ("__builtin__", "complex"): complex,
-        ("__builtin__", "bytearray"): bytearray,
+        ("__builtin__", "bytearray"): _bytearray,
         ("_codecs", "encode"): _encode,
     }
     for name, dtype in _STORAGES.items():
@@ -266,6 +285,13 @@ def _allowed() -> dict[tuple[str, str], Any]:
 def _encode(text: str, encoding: str = "latin1") -> bytes:
     """How protocol 2 writes bytes."""
     return text.encode("latin1")
+
+
+def _bytearray(data: Any = b"", encoding: str = "latin1") -> bytearray:
+    """A bytearray of what is there, not of a size."""
+    if not isinstance(data, (str, bytes)):
+        raise TypeError(f"a bytearray of {reprlib.repr(data)}")
+    return bytearray(data, encoding) if isinstance(data, str) else bytearray(data)
 
 
 _safe_globals: list[Any] = []
@@ -302,8 +328,13 @@ class safe_globals:
 
 class _Unpickler(pickle.Unpickler):
     def __init__(
-        self, data: bytes, where: str, storage: Callable[[str, Any, int], Tensor], trusted: bool
+        self, data: Any, where: str, storage: Callable[[str, Any, int], Tensor], trusted: bool
     ) -> None:
+        if not trusted:
+            try:
+                _C.check_pickle(data, where)
+            except RuntimeError as error:
+                raise UnpicklingError(str(error)) from None
         super().__init__(io.BytesIO(data))
         self._where, self._storage, self._trusted = where, storage, trusted
         self._table = _allowed()
@@ -331,10 +362,14 @@ class _Unpickler(pickle.Unpickler):
             and len(pid) == 5
             and pid[0] == "storage"
             and isinstance(pid[1], _StorageType)
+            and isinstance(pid[2], str)
+            and type(pid[4]) is int
         ):
-            raise UnpicklingError(f"load: {self._where} refers to something that is no storage: {pid!r}")
+            raise UnpicklingError(
+                f"load: {self._where} refers to something that is no storage: {reprlib.repr(pid)}"
+            )
         _, kind, key, _, numel = pid
-        return self._storage(str(key), kind.dtype, numel)
+        return self._storage(key, kind.dtype, numel)
 
 
 def _check_location(map_location: Any) -> None:
@@ -382,18 +417,53 @@ def load(
                 )
             with zipfile.ZipFile(file) as archive:
                 return _read(archive, str(where), not weights_only, file if mmap else None)
+    except UnpicklingError:
+        raise
     except zipfile.BadZipFile as error:
-        raise UnpicklingError(f"load: {where} is damaged, or no file of save(): {error}") from None
-    except (EOFError, struct.error, KeyError, pickle.UnpicklingError, UnicodeDecodeError) as error:
-        if isinstance(error, UnpicklingError):
+        raise UnpicklingError(f"load: {where} is damaged, or no file of save(): {_short(error)}") from None
+    except _DAMAGE if not weights_only else Exception as error:
+        if (
+            isinstance(error, OSError) and error.errno != errno.EINVAL
+        ):  # a seek to nowhere is the file's fault
             raise
-        raise UnpicklingError(f"load: {where} is damaged: {type(error).__name__}: {error}") from error
+        raise UnpicklingError(f"load: {where} is damaged: {type(error).__name__}: {_short(error)}") from error
+
+
+def _short(error: Exception) -> str:
+    """An error's text, which may quote the file."""
+    text = str(error)
+    return text if len(text) <= 300 else text[:300] + "..."
+
+
+# What reading an archive raises; what unpickling raises besides, with weights_only=False, may be a class's own.
+_DAMAGE = (EOFError, struct.error, KeyError, pickle.UnpicklingError, UnicodeDecodeError)
+
+
+def _check_records(archive: zipfile.ZipFile, where: str, size: int) -> None:
+    """Records as save() writes them: not compressed, each name once, no larger together than the file."""
+    seen = set()
+    total = 0
+    for info in archive.infolist():
+        if info.filename in seen:
+            raise UnpicklingError(f"load: {where} is damaged: it holds record {info.filename} twice")
+        seen.add(info.filename)
+        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
+            raise UnpicklingError(
+                f"load: {where} holds the compressed or encrypted record {info.filename}; checkpoints are "
+                "archives of plain records"
+            )
+        if info.file_size != info.compress_size or info.file_size > size:
+            raise UnpicklingError(
+                f"load: {where} is damaged: record {info.filename} claims {info.file_size} bytes of a file "
+                f"of {size}"
+            )
+        total += info.file_size
+    if total > size:
+        raise UnpicklingError(f"load: {where} is damaged: its records overlap")
 
 
 def _record(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytearray:
     """A record's bytes, read once into their place; the archive checks their sum."""
-    if info.compress_type == zipfile.ZIP_STORED and info.file_size != info.compress_size:
-        raise zipfile.BadZipFile(f"sizes of {info.filename} disagree")
     data = bytearray(info.file_size)
     view, at = memoryview(data), 0
     with archive.open(info) as file:
@@ -406,9 +476,9 @@ def _record(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytearray:
 
 
 def _mapped_record(mapped: memoryview, info: zipfile.ZipInfo) -> memoryview | None:
-    """A record where it lies in the file; None if it is compressed or not aligned."""
+    """A record where it lies in the file; None if it is not aligned."""
     at = info.header_offset
-    if info.compress_type != zipfile.ZIP_STORED or at + 30 > len(mapped):
+    if at + 30 > len(mapped):
         return None
     begin = at + 30 + sum(struct.unpack_from("<HH", mapped, at + 26))
     if begin % 16 or begin + info.file_size > len(mapped):
@@ -418,6 +488,8 @@ def _mapped_record(mapped: memoryview, info: zipfile.ZipInfo) -> memoryview | No
 
 def _read(archive: zipfile.ZipFile, where: str, trusted: bool, mapped_file: Any = None) -> Any:
     names = archive.namelist()
+    archive.fp.seek(0, os.SEEK_END)  # type: ignore[union-attr]
+    _check_records(archive, where, archive.fp.tell())  # type: ignore[union-attr]
     pickled = next((n for n in names if n.endswith("/data.pkl") and n.count("/") == 1), None)
     if pickled is None:
         raise UnpicklingError(f"load: {where} is a zip file, but not of save(): it has no data.pkl")

@@ -112,7 +112,9 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("whom", [os.kill, os.killpg], ids=["only the program hears it", "the terminal tells all"])
+@pytest.mark.parametrize(
+    "whom", [os.kill, os.killpg], ids=["only the program hears it", "the terminal tells all"]
+)
 def test_an_epoch_with_workers_ends_and_leaves_no_process(whom):
     program = subprocess.Popen(
         [sys.executable, "-c", EPOCH],
