@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "facula/codegen/kernel.h"
+#include "facula/backend/cpu/nest_builder.h"
 
 namespace facula::backend::cpu {
 
@@ -13,82 +13,21 @@ using P = AttentionParam;
 
 constexpr int kRows = 4;  // rows of a product that are held in registers
 
-Expr number(int64_t i) { return constant(Scalar(i), DType::Int64); }
-Expr ceil_div(Expr a, int64_t b) { return floordiv(a + Scalar(b - 1), Scalar(b)); }
-
-// Appends statements to a block, with fresh variables.
-class Builder {
+class Builder : public NestBuilder {
  public:
-  explicit Builder(const AttentionVariant& v) : variant_(v), lanes_(codegen::vector_lanes() / (v.dtype == DType::Float64 ? 2 : 1)) {}
-  Block block;
-
-  int lanes() const { return lanes_; }
-  DType dtype() const { return variant_.dtype; }
-  int fresh() { return next_++; }
-  Expr real(double x) const { return constant(Scalar(x), dtype()); }
-  Expr minus_infinity() const { return real(-std::numeric_limits<double>::infinity()); }
-  Expr read(int buffer, Expr offset) const { return load(buffer, dtype(), {offset}); }
-
-  Expr let(Expr x) {
-    int v = fresh();
-    Statement s{Statement::Kind::let};
-    s.var = v;
-    s.values = {x};
-    block.push_back(std::move(s));
-    return local(v, x.dtype());
-  }
-  Expr variable(Expr x) {
-    int v = fresh();
-    set(local(v, x.dtype()), x);
-    return local(v, x.dtype());
-  }
-  void set(Expr variable, Expr x) {
-    Statement s{Statement::Kind::assign};
-    s.var = variable->slot;
-    s.values = {x};
-    block.push_back(std::move(s));
-  }
-  void store(int buffer, Expr offset, Expr x) {
-    Statement s{Statement::Kind::store};
-    s.buffer = buffer;
-    s.offset = offset;
-    s.values = {x};
-    block.push_back(std::move(s));
-  }
-  template <class F> void within(Statement s, F&& body) {
-    Block outer = std::move(block);
-    block.clear();
-    body();
-    s.body = std::move(block);
-    block = std::move(outer);
-    block.push_back(std::move(s));
-  }
-  template <class F> void loop_over(LoopKind kind, int var, Expr extent, F&& body) {
-    Statement s{Statement::Kind::loop};
-    s.var = var;
-    s.loop = kind;
-    s.extent = extent;
-    within(std::move(s), [&] { body(index(var)); });
-  }
-  template <class F> void each(Expr extent, F&& body) { loop_over(LoopKind::serial, fresh(), extent, body); }
-  template <class F> void vector(Expr extent, F&& body) { loop_over(LoopKind::vector, fresh(), extent, body); }
-  template <class F> void when(Expr condition, F&& body) {
-    Statement s{Statement::Kind::condition};
-    s.values = {condition};
-    within(std::move(s), body);
-  }
+  explicit Builder(const AttentionVariant& v) : NestBuilder(v.dtype) {}
 
   // For every row below `rows` and column below columns: done(row, column, start(row, column) + sum over k below `inner`
   // of left(row, k) * right(k, column)). `columns` is a multiple of vectors * lanes.
   template <class Left, class Right, class Start, class Done>
   void product(Expr rows, Expr columns, int vectors, Expr inner, Left left, Right right, Start start, Done done) {
-    int64_t width = int64_t(vectors) * lanes_;
+    int64_t width = int64_t(vectors) * lanes();
     each(ceil_div(rows, kRows), [&](Expr block_of_rows) {
       std::vector<Expr> row;  // the last rows repeat: they are computed and stored twice, alike
       for (int r = 0; r < kRows; ++r) row.push_back(let(min(block_of_rows * Scalar(int64_t(kRows)) + Scalar(int64_t(r)), rows - Scalar(int64_t(1)))));
       each(floordiv(columns, Scalar(width)), [&](Expr strip) {
-        vector(number(lanes_), [&](Expr lane) {
-          auto column = [&](int c) { return strip * Scalar(width) + Scalar(int64_t(c) * lanes_) + lane; };
+        vector(number(lanes()), [&](Expr lane) {
+          auto column = [&](int c) { return strip * Scalar(width) + Scalar(int64_t(c) * lanes()) + lane; };
           std::vector<Expr> sums;
           for (int r = 0; r < kRows; ++r)
             for (int c = 0; c < vectors; ++c) sums.push_back(variable(start(row[size_t(r)], column(c))));
@@ -109,11 +48,6 @@ class Builder {
       });
     });
   }
-
- private:
-  AttentionVariant variant_;
-  int lanes_;
-  int next_ = 1;
 };
 
 Expr stride(int base, int dimension) { return param(base + dimension); }

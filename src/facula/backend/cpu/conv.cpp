@@ -6,6 +6,7 @@
 
 #include "facula/backend/cpu/cpu.h"
 #include "facula/backend/cpu/onednn.h"
+#include "facula/backend/cpu/winograd.h"
 #include "facula/base/parallel.h"
 #include "facula/op/registry.h"
 
@@ -209,6 +210,38 @@ Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& 
   return plan;
 }
 
+// Where the elements of a weight lie; none if its channels are split in a way that Winograd's algorithm does not read.
+bool places_of(const desc& d, WeightPlaces& to) {
+  auto sizes = d.get_dims(), strides = d.get_strides(), blocks = d.get_inner_blks(), of = d.get_inner_idxs();
+  WeightPlaces::Channels* channels[] = {&to.out, &to.in};
+  for (size_t k = 0; k < 2; ++k) *channels[k] = {16, strides[k] * 16, strides[k]};
+  int64_t inner = 1;
+  for (size_t k = blocks.size(); k-- > 0; inner *= blocks[k]) {
+    if (of[k] > 1 || blocks[k] != 16) return false;
+    *channels[of[k]] = {16, strides[size_t(of[k])], inner};
+  }
+  to.y = strides[2];
+  to.x = strides[3];
+  return d.get_padded_dims() == sizes;
+}
+
+bool by_winograd(const Shape& s, Pass pass, const Tensor& input, const void* weight, const desc& layout, const Tensor& output, const Tensor& bias) {
+  WeightPlaces places;
+  if (!places_of(layout, places)) return false;
+  WinogradShape shape{s.n, s.c, s.h, s.w, s.o, s.oh, s.ow, s.padding[0], s.padding[1]};
+  auto data = [](const Tensor& t) { return static_cast<float*>(t.impl()->data_ptr()); };
+  auto* w = static_cast<const float*>(weight);
+  if (pass == Pass::forward) winograd(shape, data(input), w, places, bias.defined() ? data(bias) : nullptr, data(output));
+  else winograd_backward_input(shape, data(output), w, places, data(input));
+  return true;
+}
+bool suits_winograd(const Shape& s, Pass pass, const Tensor& input, const Tensor& output) {
+  if (pass == Pass::weight || input.dtype() != DType::Float32 || s.groups != 1 || s.kh != 3 || s.kw != 3) return false;
+  for (int k = 0; k < 2; ++k) if (s.stride[k] != 1 || s.dilation[k] != 1) return false;
+  if (!is_channels_last(input) || !is_channels_last(output)) return false;
+  return winograd_pays({s.n, s.c, s.h, s.w, s.o, s.oh, s.ow, s.padding[0], s.padding[1]});
+}
+
 // Runs a pass on input, weight and output (one of which it writes). False if oneDNN has no good implementation.
 // `may_pack`: nobody but the caller holds the gradient of the weight.
 bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& weight, const Tensor& output, const Tensor& bias, bool may_pack = false) {
@@ -216,6 +249,10 @@ bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& wei
   StorageImpl::Hidden hidden;
   int packed = pass == Pass::weight && may_pack && s.groups == 1 && fills_storage(*weight.impl());
   if (pass != Pass::weight && s.groups == 1 && weight.impl()->storage->hidden(hidden)) packed = fills_storage(*weight.impl()) ? packed_number(hidden.order) : 0;
+  if (suits_winograd(s, pass, input, output)) {
+    auto layout = packed ? packed_layout(packed).desc : plain({s.o, s.c, s.kh, s.kw}, onednn_type(DType::Float32));
+    if (by_winograd(s, pass, input, packed ? hidden.memory->data() : weight.impl()->data_ptr(), layout, output, bias)) return true;
+  }
   Key key{int64_t(input.dtype()), int64_t(pass), packed, onednn_threads(), bias.defined(), is_channels_last(input), is_channels_last(output), s.n, s.c, s.h, s.w, s.o, s.kh, s.kw,
           s.groups, s.stride[0], s.stride[1], s.padding[0], s.padding[1], s.dilation[0], s.dilation[1]};
   auto& plan = planned<Plan>(key, [&] { return make_plan(s, pass, input.dtype(), bias.defined(), input, output, packed); });

@@ -1,0 +1,103 @@
+// Writes loop nests by hand: statements appended to a block, with fresh variables.
+#pragma once
+#include <limits>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "facula/codegen/kernel.h"
+#include "facula/loop/nest.h"
+
+namespace facula::backend::cpu {
+
+inline loop::Expr number(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
+inline loop::Expr ceil_div(loop::Expr a, int64_t b) { return loop::floordiv(a + Scalar(b - 1), Scalar(b)); }
+
+class NestBuilder {
+ public:
+  using Block = loop::Block;
+  using Expr = loop::Expr;
+  using LoopKind = loop::LoopKind;
+  using Statement = loop::Statement;
+
+  explicit NestBuilder(DType d) : dtype_(d), lanes_(codegen::vector_lanes() / (d == DType::Float64 ? 2 : 1)) {}
+  Block block;
+
+  int lanes() const { return lanes_; }
+  DType dtype() const { return dtype_; }
+  int fresh() { return next_++; }
+  Expr real(double x) const { return loop::constant(Scalar(x), dtype()); }
+  Expr minus_infinity() const { return real(-std::numeric_limits<double>::infinity()); }
+  Expr read(int buffer, Expr offset) const { return loop::load(buffer, dtype(), {offset}); }
+
+  Expr let(Expr x) {
+    int v = fresh();
+    Statement s{Statement::Kind::let};
+    s.var = v;
+    s.values = {x};
+    block.push_back(std::move(s));
+    return loop::local(v, x.dtype());
+  }
+  Expr variable(Expr x) {
+    int v = fresh();
+    set(loop::local(v, x.dtype()), x);
+    return loop::local(v, x.dtype());
+  }
+  void set(Expr variable, Expr x) {
+    Statement s{Statement::Kind::assign};
+    s.var = variable->slot;
+    s.values = {x};
+    block.push_back(std::move(s));
+  }
+  void store(int buffer, Expr offset, Expr x) {
+    Statement s{Statement::Kind::store};
+    s.buffer = buffer;
+    s.offset = offset;
+    s.values = {x};
+    block.push_back(std::move(s));
+  }
+  template <class F> void within(Statement s, F&& body) {
+    Block outer = std::move(block);
+    block.clear();
+    body();
+    s.body = std::move(block);
+    block = std::move(outer);
+    block.push_back(std::move(s));
+  }
+  template <class F> void loop_over(LoopKind kind, int var, Expr extent, F&& body) {
+    Statement s{Statement::Kind::loop};
+    s.var = var;
+    s.loop = kind;
+    s.extent = extent;
+    within(std::move(s), [&] { body(loop::index(var)); });
+  }
+  template <class F> void each(Expr extent, F&& body) { loop_over(LoopKind::serial, fresh(), extent, body); }
+  template <class F> void vector(Expr extent, F&& body) { loop_over(LoopKind::vector, fresh(), extent, body); }
+  template <class F> void when(Expr condition, F&& body) {
+    Statement s{Statement::Kind::condition};
+    s.values = {condition};
+    within(std::move(s), body);
+  }
+
+ private:
+  DType dtype_;
+  int lanes_;
+  int next_ = 1;
+};
+
+// The kernel of the nest that `make` builds for a variant: made once.
+template <class Variant, class Make> const codegen::Kernel& kernel_of(const Variant& v, Make make) {
+  static std::map<Variant, const codegen::Kernel*> kernels;
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  auto& k = kernels[v];
+  if (!k) {
+    loop::Nest n = make(v);
+    loop::verify(n);
+    k = codegen::kernel(n);
+  }
+  return *k;
+}
+
+}  // namespace facula::backend::cpu

@@ -1,0 +1,265 @@
+#include "facula/backend/cpu/winograd.h"
+
+#include <array>
+
+#include "facula/backend/cpu/nest_builder.h"
+#include "facula/backend/cpu/onednn.h"
+#include "facula/base/parallel.h"
+
+namespace facula::backend::cpu {
+
+namespace {
+
+using namespace facula::loop;
+
+constexpr int kOut = 4, kTile = 6, kTaps = 3, kPlaces = kTile * kTile;
+constexpr double a = 0.75, b = 1.5, aa = a * a, bb = b * b;  // the points
+
+// The transforms of one dimension, for the polynomials x (x^2 - a^2) (x^2 - b^2) and their values at the points.
+struct Transforms : NestBuilder {
+  Transforms() : NestBuilder(DType::Float32) {}
+  using Tile = std::array<Expr, kTile>;
+
+  Expr plus(Expr x, double factor, Expr y) { return let(call(Fn::fma, {y, real(factor), x})); }
+  Tile of_image(const Tile& d) {
+    Expr even_a = plus(d[4], -bb, d[2]), odd_a = let(plus(d[3], -bb, d[1]) * real(a));
+    Expr even_b = plus(d[4], -aa, d[2]), odd_b = let(plus(d[3], -aa, d[1]) * real(b));
+    return {plus(plus(d[4], -(aa + bb), d[2]), aa * bb, d[0]), let(even_a + odd_a), let(even_a - odd_a), let(even_b + odd_b), let(even_b - odd_b),
+            plus(plus(d[5], -(aa + bb), d[3]), aa * bb, d[1])};
+  }
+  Tile of_weight(Expr g0, Expr g1, Expr g2) {
+    constexpr double na = 1 / (2 * aa * (aa - bb)), nb = 1 / (2 * bb * (bb - aa));
+    Expr even_a = let(plus(g0, aa, g2) * real(na)), odd_a = let(g1 * real(na * a)), even_b = let(plus(g0, bb, g2) * real(nb)), odd_b = let(g1 * real(nb * b));
+    return {let(g0 * real(1 / (aa * bb))), let(even_a + odd_a), let(even_a - odd_a), let(even_b + odd_b), let(even_b - odd_b), g2};
+  }
+  std::array<Expr, kOut> result(const Tile& m) {
+    Expr sum_a = let(m[1] + m[2]), sum_b = let(m[3] + m[4]), odd_a = let(m[1] - m[2]), odd_b = let(m[3] - m[4]);
+    return {let(m[0] + sum_a + sum_b), plus(let(odd_a * real(a)), b, odd_b), plus(let(sum_a * real(aa)), bb, sum_b),
+            plus(plus(m[5], aa * a, odd_a), bb * b, odd_b)};
+  }
+};
+
+Expr number_of(size_t n) { return number(int64_t(n)); }
+
+// ---- weights to [strip of results, place of a tile, channel, result in the strip]
+struct WeightParam { enum : int { result_block, result_outer, result_inner, in_block, in_outer, in_inner, y, x, channels, vectors, chunks, tasks, count }; };
+constexpr int64_t kWeightChannels = 16;  // of a task
+
+Nest weight_nest(bool contiguous) {
+  using P = WeightParam;
+  Transforms t;
+  int task_var = t.fresh();
+  int64_t lanes = t.lanes();
+  Expr part = t.let(floordiv(index(task_var), param(P::chunks))), chunk = t.let(index(task_var) - part * param(P::chunks));
+  Expr first = t.let(chunk * Scalar(lanes)), strip = t.let(floordiv(chunk, param(P::vectors))), width = t.let(param(P::vectors) * Scalar(lanes));
+  auto place = [&](Expr k, int block) { return floordiv(k, param(block)) * param(block + 1) + remainder(k, param(block)) * param(block + 2); };
+  Expr from = t.let(place(first, P::result_block)), column = t.let(first - strip * width);
+  t.each(number(kWeightChannels), [&](Expr c) {
+    Expr k = t.let(part * Scalar(kWeightChannels) + c), origin = t.let(from + place(k, P::in_block));
+    t.vector(number(lanes), [&](Expr lane) {
+      Expr g[kTaps][kTaps];
+      for (int y = 0; y < kTaps; ++y)
+        for (int x = 0; x < kTaps; ++x)
+          g[y][x] = t.let(t.read(0, origin + Scalar(int64_t(y)) * param(P::y) + Scalar(int64_t(x)) * param(P::x) + (contiguous ? lane : lane * param(P::result_inner))));
+      Transforms::Tile columns[kTaps];
+      for (int x = 0; x < kTaps; ++x) columns[x] = t.of_weight(g[0][x], g[1][x], g[2][x]);
+      for (size_t i = 0; i < kTile; ++i) {
+        auto row = t.of_weight(columns[0][i], columns[1][i], columns[2][i]);
+        for (size_t j = 0; j < kTile; ++j)
+          t.store(1, ((strip * Scalar(int64_t(kPlaces)) + number_of(i * kTile + j)) * param(P::channels) + k) * width + column + lane, row[j]);
+      }
+    });
+  });
+  Nest n;
+  n.name = "winograd_weight";
+  n.buffers = {{DType::Float32}, {DType::Float32, true}};
+  n.params = P::count;
+  n.task_var = task_var;
+  n.tasks = param(P::tasks);
+  n.cost = number(kWeightChannels * 64 * lanes);
+  n.body = std::move(t.block);
+  return n;
+}
+
+// ---- a task: the tiles of a group, and some strips of results
+struct ConvParam { enum : int { c, h, w, o, oh, ow, top, left, tiles, tiles_image, tiles_x, group, groups, strips, tasks, count }; };
+struct ConvBuffer { enum : int { input, weight, bias, output, image, product, count }; };
+struct ConvVariant {
+  int rows, vectors;  // sums of a product in registers
+  bool bias;
+  auto operator<=>(const ConvVariant&) const = default;
+};
+
+Nest conv_nest(const ConvVariant& v) {
+  using P = ConvParam;
+  using B = ConvBuffer;
+  Transforms t;
+  int task_var = t.fresh();
+  int64_t lanes = t.lanes(), width = v.vectors * lanes;
+  Expr one = number(1), zero = number(0);
+  Expr part = t.let(floordiv(index(task_var), param(P::groups))), first = t.let((index(task_var) - part * param(P::groups)) * param(P::group));
+  Expr count = t.let(min(param(P::tiles) - first, param(P::group))), results = t.let(param(P::strips) * Scalar(width));
+  Expr n, y0, x0;  // image and first row and column of the results of a tile
+  auto each_tile = [&](auto&& body) {
+    t.each(count, [&](Expr k) {
+      Expr tile = t.let(first + k);
+      n = t.let(floordiv(tile, param(P::tiles_image)));
+      Expr rest = t.let(tile - n * param(P::tiles_image)), row = t.let(floordiv(rest, param(P::tiles_x)));
+      y0 = t.let(row * Scalar(int64_t(kOut)));
+      x0 = t.let((rest - row * param(P::tiles_x)) * Scalar(int64_t(kOut)));
+      body(k);
+    });
+  };
+  each_tile([&](Expr k) {
+    Expr row[kTile], column[kTile], row_inside[kTile], column_inside[kTile];
+    for (int i = 0; i < kTile; ++i) {
+      Expr y = t.let(y0 - param(P::top) + Scalar(int64_t(i))), x = t.let(x0 - param(P::left) + Scalar(int64_t(i)));
+      row_inside[i] = t.let((y >= zero) & (y < param(P::h)));
+      column_inside[i] = t.let((x >= zero) & (x < param(P::w)));
+      row[i] = t.let((n * param(P::h) + max(min(y, param(P::h) - one), zero)) * param(P::w) * param(P::c));
+      column[i] = t.let(max(min(x, param(P::w) - one), zero) * param(P::c));
+    }
+    t.vector(param(P::c), [&](Expr lane) {
+      Transforms::Tile columns[kTile];
+      for (int j = 0; j < kTile; ++j) {
+        Transforms::Tile d;
+        for (int i = 0; i < kTile; ++i) d[size_t(i)] = t.let(select(row_inside[i] & column_inside[j], t.read(B::input, row[i] + column[j] + lane), t.real(0)));
+        columns[j] = t.of_image(d);
+      }
+      for (size_t i = 0; i < kTile; ++i) {
+        auto line = t.of_image({columns[0][i], columns[1][i], columns[2][i], columns[3][i], columns[4][i], columns[5][i]});
+        for (size_t j = 0; j < kTile; ++j) t.store(B::image, (number_of(i * kTile + j) * param(P::group) + k) * param(P::c) + lane, line[j]);
+      }
+    });
+  });
+  t.each(number(kPlaces), [&](Expr place) {
+    t.each(param(P::strips), [&](Expr strip) {
+      Expr weight = t.let(((part * param(P::strips) + strip) * Scalar(int64_t(kPlaces)) + place) * param(P::c) * Scalar(width));
+      t.each(ceil_div(count, v.rows), [&](Expr block) {
+        std::vector<Expr> left, to;  // the last rows repeat: they are computed and stored twice, alike
+        for (int r = 0; r < v.rows; ++r) {
+          Expr row = t.let(place * param(P::group) + min(block * Scalar(int64_t(v.rows)) + Scalar(int64_t(r)), count - one));
+          left.push_back(t.let(row * param(P::c)));
+          to.push_back(t.let(row * results + strip * Scalar(width)));
+        }
+        t.vector(number(lanes), [&](Expr lane) {
+          std::vector<Expr> sums;
+          for (int k = 0; k < v.rows * v.vectors; ++k) sums.push_back(t.variable(t.real(0)));
+          t.each(param(P::c), [&](Expr k) {
+            std::vector<Expr> right;
+            for (int c = 0; c < v.vectors; ++c) right.push_back(t.let(t.read(B::weight, weight + k * Scalar(width) + Scalar(c * lanes) + lane)));
+            for (int r = 0; r < v.rows; ++r) {
+              Expr x = t.let(t.read(B::image, left[size_t(r)] + k));
+              for (int c = 0; c < v.vectors; ++c) {
+                Expr sum = sums[size_t(r * v.vectors + c)];
+                t.set(sum, call(Fn::fma, {x, right[size_t(c)], sum}));
+              }
+            }
+          });
+          for (int r = 0; r < v.rows; ++r)
+            for (int c = 0; c < v.vectors; ++c) t.store(B::product, to[size_t(r)] + Scalar(c * lanes) + lane, sums[size_t(r * v.vectors + c)]);
+        });
+      });
+    });
+  });
+  each_tile([&](Expr k) {
+    // Places beyond the border fall on the last row or column, which are written after them.
+    Expr row[kOut], column[kOut];
+    for (int i = 0; i < kOut; ++i) {
+      row[i] = t.let((n * param(P::oh) + min(y0 + Scalar(int64_t(i)), param(P::oh) - one)) * param(P::ow) * param(P::o) + part * results);
+      column[i] = t.let(min(x0 + Scalar(int64_t(i)), param(P::ow) - one) * param(P::o));
+    }
+    t.vector(results, [&](Expr lane) {
+      std::array<Expr, kOut> columns[kTile];
+      for (size_t j = 0; j < kTile; ++j) {
+        Transforms::Tile m;
+        for (size_t i = 0; i < kTile; ++i) m[i] = t.let(t.read(B::product, (number_of(i * kTile + j) * param(P::group) + k) * results + lane));
+        columns[j] = t.result(m);
+      }
+      Expr bias = v.bias ? t.let(t.read(B::bias, part * results + lane)) : Expr();
+      for (size_t i = kOut; i-- > 0;) {
+        auto line = t.result({columns[0][i], columns[1][i], columns[2][i], columns[3][i], columns[4][i], columns[5][i]});
+        for (size_t j = kOut; j-- > 0;) t.store(B::output, row[i] + column[j] + lane, v.bias ? line[j] + bias : line[j]);
+      }
+    });
+  });
+  Nest nest;
+  nest.name = "winograd";
+  for (int k = 0; k < B::count; ++k) nest.buffers.push_back({DType::Float32, k >= B::output});
+  nest.params = P::count;
+  nest.task_var = task_var;
+  nest.tasks = param(P::tasks);
+  nest.cost = param(P::group) * param(P::c) * param(P::strips) * Scalar(kPlaces * width);
+  nest.body = std::move(t.block);
+  return nest;
+}
+
+// Channels in registers of a product: they divide a row of results.
+int vectors_of(int64_t o) {
+  int64_t lanes = codegen::vector_lanes();
+  for (int v : {4, 3, 2}) if (o / lanes % v == 0 && (v <= 2 || lanes == 16)) return v;
+  return 1;
+}
+
+// `from`: where the element of a result's channel and an input's channel lies.
+void run(const WinogradShape& s, const float* input, const float* weight, WeightPlaces::Channels to, WeightPlaces::Channels from, int64_t step_y, int64_t step_x,
+         const float* bias, float* output) {
+  int64_t lanes = codegen::vector_lanes();
+  int vectors = vectors_of(s.o);
+  int64_t width = vectors * lanes, all_strips = s.o / width;
+  auto* transformed = static_cast<float*>(scratch(Scratch::weights, size_t(kPlaces * s.c * s.o) * sizeof(float)));
+  {
+    using P = WeightParam;
+    std::array<int64_t, P::count> p{};
+    p[P::result_block] = to.block, p[P::result_outer] = to.outer, p[P::result_inner] = to.inner;
+    p[P::in_block] = from.block, p[P::in_outer] = from.outer, p[P::in_inner] = from.inner;
+    p[P::y] = step_y, p[P::x] = step_x, p[P::channels] = s.c, p[P::vectors] = vectors, p[P::chunks] = s.o / lanes;
+    p[P::tasks] = p[P::chunks] * (s.c / kWeightChannels);
+    void* buffers[] = {const_cast<float*>(weight), transformed};
+    codegen::launch(kernel_of(to.inner == 1, [](bool contiguous) { return weight_nest(contiguous); }), buffers, p.data(), "conv2d");
+  }
+  using P = ConvParam;
+  using B = ConvBuffer;
+  std::array<int64_t, P::count> p{};
+  p[P::c] = s.c, p[P::h] = s.h, p[P::w] = s.w, p[P::o] = s.o, p[P::oh] = s.oh, p[P::ow] = s.ow, p[P::top] = s.top, p[P::left] = s.left;
+  p[P::tiles_x] = (s.ow + kOut - 1) / kOut;
+  p[P::tiles_image] = p[P::tiles_x] * ((s.oh + kOut - 1) / kOut);
+  p[P::tiles] = p[P::tiles_image] * s.n;
+  // What a task needs should fit into a core's own cache; eight tasks or more, whatever the number of threads.
+  constexpr int64_t kMostTiles = 48, kMostResults = 128, kFewTasks = 8;
+  p[P::groups] = (p[P::tiles] + kMostTiles - 1) / kMostTiles;
+  p[P::group] = (p[P::tiles] + p[P::groups] - 1) / p[P::groups];
+  p[P::strips] = 1;
+  while (all_strips % (p[P::strips] * 2) == 0 && p[P::strips] * 2 * width <= kMostResults && p[P::groups] * (all_strips / p[P::strips] / 2) >= kFewTasks) p[P::strips] *= 2;
+  p[P::tasks] = p[P::groups] * (all_strips / p[P::strips]);
+  auto& kernel = kernel_of(ConvVariant{lanes == 16 ? 4 : 6, vectors, bias != nullptr}, [](const ConvVariant& v) { return conv_nest(v); });
+  size_t image = size_t(kPlaces * p[P::group] * s.c), product = size_t(kPlaces * p[P::group] * p[P::strips] * width);
+  parallel_for(p[P::tasks], 1, [&](int64_t begin, int64_t end) {
+    auto* room = static_cast<float*>(scratch(Scratch::other, (image + product) * sizeof(float)));
+    void* buffers[B::count] = {const_cast<float*>(input), transformed, const_cast<float*>(bias), output, room, room + image};
+    codegen::Status status;
+    kernel.fn(buffers, p.data(), begin, end, &status);
+  });
+}
+
+}  // namespace
+
+bool winograd_pays(const WinogradShape& s) {
+  if (s.c % 16 != 0 || s.o % 16 != 0 || s.c < 32 || s.o < 32) return false;
+  int64_t tiles = s.n * ((s.oh + kOut - 1) / kOut) * ((s.ow + kOut - 1) / kOut);
+  // Transforming the weight costs as much as two dozen tiles.
+  constexpr int64_t kWeight = 24;
+  return double((tiles + kWeight) * kPlaces) < 0.75 * double(kTaps * kTaps * s.n * s.oh * s.ow);
+}
+
+void winograd(const WinogradShape& s, const float* input, const float* weight, const WeightPlaces& places, const float* bias, float* output) {
+  run(s, input, weight, places.out, places.in, places.y, places.x, bias, output);
+}
+
+void winograd_backward_input(const WinogradShape& s, const float* grad, const float* weight, const WeightPlaces& places, float* input) {
+  // A convolution of the gradient with the kernel turned about.
+  WinogradShape turned{s.n, s.o, s.oh, s.ow, s.c, s.h, s.w, kTaps - 1 - s.top, kTaps - 1 - s.left};
+  run(turned, grad, weight + (kTaps - 1) * (places.y + places.x), places.in, places.out, -places.y, -places.x, nullptr, input);
+}
+
+}  // namespace facula::backend::cpu

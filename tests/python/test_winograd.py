@@ -1,0 +1,71 @@
+"""Convolutions with 3x3 kernels by Winograd's algorithm, against sums in float64."""
+
+import facula
+import numpy as np
+import pytest
+
+F = facula.nn.functional
+
+
+def convolution(x, weight, padding):
+    x = np.pad(x.astype(float), ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    h, w = x.shape[2] - 2, x.shape[3] - 2
+    taps = [(y, x) for y in range(3) for x in range(3)]
+    return sum(np.einsum("nchw,oc->nohw", x[:, :, i:i + h, j:j + w], weight[:, :, i, j].astype(float))
+               for i, j in taps)
+
+
+def operands(n, c, o, h, w):
+    rng = np.random.default_rng(c + o)
+    weight = rng.standard_normal((o, c, 3, 3)) / np.sqrt(9 * c)
+    return rng.standard_normal((n, c, h, w)).astype("f"), weight.astype("f"), rng.standard_normal(o).astype("f")
+
+
+def image(x):
+    return facula.tensor(x).contiguous(memory_format=facula.channels_last)
+
+
+# Tiles that end at the border or beyond it; strips of 4, 3, 2 and 1 vectors; few and many tasks.
+SHAPES = [(2, 64, 64, 28, 28, 1), (16, 32, 64, 14, 14, 1), (4, 256, 128, 14, 14, 1), (3, 48, 80, 17, 19, 1),
+          (3, 32, 32, 18, 21, 0), (2, 32, 96, 13, 30, 2)]
+
+
+@pytest.mark.parametrize("n, c, o, h, w, padding", SHAPES)
+def test_results_and_gradients_are_near_sums_in_float64(n, c, o, h, w, padding):
+    x, weight, bias = operands(n, c, o, h, w)
+    a, k, b = image(x).requires_grad_(), facula.tensor(weight), facula.tensor(bias)
+    y = F.conv2d(a, k, b, padding=padding)
+    expected = convolution(x, weight, padding) + bias[:, None, None]
+    np.testing.assert_allclose(y.detach().numpy(), expected, rtol=1e-6, atol=2e-5)
+    g = np.random.default_rng(1).standard_normal(y.shape).astype("f")
+    y.backward(image(g))
+    turned = weight.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
+    np.testing.assert_allclose(a.grad.numpy(), convolution(g, turned, 2 - padding), rtol=1e-6, atol=4e-5)
+
+
+def test_weights_in_the_order_of_their_gradient_give_the_same_bits():
+    x, weight, _ = operands(2, 32, 64, 28, 28)
+    k = facula.nn.Parameter(facula.tensor(weight))
+    optimizer = facula.optim.SGD([k], lr=0.5)
+    for _ in range(2):
+        y = F.conv2d(image(x).requires_grad_(), k, padding=1)
+        y.sum().backward()
+        optimizer.step()
+    assert facula._C.physical_order(k) != (0, 1, 2, 3)
+    with facula.no_grad():
+        packed = F.conv2d(image(x), k, padding=1)
+        plain = F.conv2d(image(x), facula.tensor(k.detach().numpy().copy()), padding=1)
+    assert packed.equal(plain)
+
+
+def test_bits_do_not_depend_on_threads():
+    x, weight, bias = operands(3, 64, 128, 14, 17)
+    threads = facula.get_num_threads()
+    results = []
+    try:
+        for n in (1, 2, 5):
+            facula.set_num_threads(n)
+            results.append(F.conv2d(image(x), facula.tensor(weight), facula.tensor(bias), padding=1))
+    finally:
+        facula.set_num_threads(threads)
+    assert all(r.equal(results[0]) for r in results)
