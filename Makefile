@@ -8,13 +8,15 @@ PYTHON_ENV = .venv/bin/python
 RUN = PYTHONPATH=$(BUILD)/python $(PYTHON_ENV)
 TEST_RUN = FACULA_CACHE_DIR=$(abspath $(BUILD))/kernel-cache
 
-.PHONY: help setup build train test conformance bench wheel clean
+.PHONY: help setup build train test sanitize fuzz conformance bench wheel clean
 
 help:
 	@echo "make train   install, build, train a network on Fashion-MNIST; results in runs/fashion_mnist (ARGS='--epochs 1')"
 	@echo "make test    install, build, run all tests"
 	@echo "make bench   install, build, compare speed with PyTorch; results in bench/results.md (ARGS=...)"
 	@echo "make conformance   install, build, answer the calls of PyTorch's database of operators; results in docs/conformance.md"
+	@echo "make sanitize   install, build with the address and undefined-behaviour sanitizers, run the C++ tests (ARGS='-R io')"
+	@echo "make fuzz    install clang, build and run the fuzz targets (SECONDS_EACH=60)"
 	@echo "make setup   install what is needed"
 	@echo "make build   setup, and build into $(BUILD)/; PYTHONPATH=$(BUILD)/python finds the package"
 	@echo "make wheel   setup, and make an installable package in dist/"
@@ -46,6 +48,28 @@ test: build
 	echo; echo "C++:    $$(grep 'tests passed' $(BUILD)/test-cpp.log || tail -n 1 $(BUILD)/test-cpp.log)"; \
 	echo "Python: $$(tail -n 1 $(BUILD)/test-python.log)"; exit $$failed
 
+# Both have build folders of their own; docs/robustness.md says what they cover.
+SANITIZE ?= address,undefined
+SANITIZED = $(BUILD)-sanitize$(if $(filter thread,$(SANITIZE)),-thread)
+SANITIZER_OPTIONS = ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:check_initialization_order=1 UBSAN_OPTIONS=print_stacktrace=1
+sanitize: setup
+	@test -f $(SANITIZED)/CMakeCache.txt || cmake -S . -B $(SANITIZED) $(shell command -v ninja >/dev/null && echo -G Ninja) \
+	    -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG" -DFACULA_SANITIZE=$(SANITIZE) \
+	    -DPython_EXECUTABLE=$(abspath $(PYTHON_ENV)) $(CMAKE_ARGS)
+	@cmake --build $(SANITIZED) --parallel $(JOBS)
+	$(SANITIZER_OPTIONS) FACULA_CACHE_DIR=$(abspath $(SANITIZED))/kernel-cache \
+	    ctest --test-dir $(SANITIZED) --parallel $(JOBS) --output-on-failure $(ARGS)
+
+SECONDS_EACH ?= 60
+FUZZED = $(BUILD)-fuzz
+fuzz: setup
+	@setup/clang.sh
+	@test -f $(FUZZED)/CMakeCache.txt || cmake -S . -B $(FUZZED) $(shell command -v ninja >/dev/null && echo -G Ninja) \
+	    -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG" -DFACULA_SANITIZE=address,undefined -DFACULA_FUZZ=ON \
+	    -DFACULA_PYTHON=OFF -DCMAKE_CXX_COMPILER=clang++-19 -DPython_EXECUTABLE=$(abspath $(PYTHON_ENV)) $(CMAKE_ARGS)
+	@cmake --build $(FUZZED) --parallel $(JOBS) --target fuzzers
+	tests/fuzz/run.sh $(FUZZED) $(SECONDS_EACH)
+
 bench: build
 	@setup/peer.sh
 	FACULA_PEER=.peer/bin/python $(RUN) bench/run.py $(ARGS)
@@ -59,4 +83,4 @@ wheel: setup
 	$(PYTHON_ENV) -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation -w dist .
 
 clean:
-	rm -rf $(BUILD) dist bench/out
+	rm -rf $(BUILD) $(BUILD)-sanitize* $(BUILD)-fuzz dist bench/out

@@ -33,3 +33,4 @@ foreach(room IN LISTS FACULA_ROOMS)
   set_tests_properties(${room} PROPERTIES TIMEOUT 600
     ENVIRONMENT "FACULA_GENERATED=${FACULA_GENERATED};FACULA_SOURCE=${PROJECT_SOURCE_DIR}")
 endforeach()
+include(fuzz)

@@ -11,6 +11,7 @@ namespace facula::io {
 
 namespace {
 constexpr int kDeepest = 500;   // nesting of containers
+constexpr size_t kFreeCopies = 1 << 20;   // items of containers that a pickle may copy, besides one a byte
 
 struct StorageName { const char* name; DType dtype; };
 constexpr StorageName kStorages[] = {
@@ -111,6 +112,11 @@ class Reader {
     if (it == memo_.end()) damaged("its pickle refers to what it did not keep");
     stack_.push_back(it->second);
   }
+  // Calls copy what they are given. A writer names each argument once; a few bytes that copy a large container over and
+  // over are a bomb.
+  void pay(size_t items) {
+    if ((copied_ += items) > kFreeCopies + size_) damaged("its pickle copies its containers over and over");
+  }
   void find_global(std::string_view module, std::string_view name);
   void load_storage();
   void reduce();
@@ -121,6 +127,7 @@ class Reader {
   void check_nesting(const Value& root) const;
 
   const char *p_, *end_;
+  size_t size_ = size_t(end_ - p_), copied_ = 0;
   const std::string& path_;
   const LoadStorage& storage_;
   std::vector<Item> stack_;
@@ -205,11 +212,17 @@ void Reader::reduce() {
   Value packed = pop_value();
   Item f = pop();
   if (packed.kind() != Value::Kind::tuple || f.kind != Item::Kind::global) damaged("its pickle calls what is no function");
+  pay(packed.size());
   std::vector<Item> args;
   if (auto it = tuples_.find(packed.identity()); it != tuples_.end()) args = it->second;
   else
     for (auto& v : packed.list()) args.push_back({Item::Kind::value, {}, {}, v});
-  auto argument = [&](size_t k) { return k < args.size() ? value(args[k]) : (damaged("its pickle calls with too few arguments"), Value()); };
+  auto argument = [&](size_t k) {
+    if (k >= args.size()) damaged("its pickle calls with too few arguments");
+    Value v = value(args[k]);
+    if (v.identity()) pay(v.size());
+    return v;
+  };
   switch (f.global) {
     case Global::tensor: return push(rebuild(args));
     case Global::parameter: {

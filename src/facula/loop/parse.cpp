@@ -9,6 +9,9 @@
 namespace facula::loop {
 namespace {
 
+constexpr int kDeepest = 1000;       // nesting of expressions, sizes and blocks: each level takes stack
+constexpr int kMost = 1 << 24;       // slots, variables, parameters and names are numbered below this
+
 std::optional<Fn> function_named(std::string_view s) {
   static const auto* table = [] {
     auto* t = new std::unordered_map<std::string_view, Fn>;
@@ -38,7 +41,7 @@ class Parser {
     word("nest");
     n.name = quoted();
     word("params");
-    n.params = int(integer());
+    n.params = small();
     take("{");
     while (peek_word("buffer")) {
       word("buffer");
@@ -114,6 +117,18 @@ class Parser {
     at_ = size_t(end - text_.data());
     return v;
   }
+  int small(int least = 0) {
+    size_t from = at_;
+    int64_t v = integer();
+    if (v < least || v >= kMost) { at_ = from; fail("a number from " + std::to_string(least) + " to " + std::to_string(kMost - 1)); }
+    return int(v);
+  }
+  // One level of nesting while it lives.
+  struct Level {
+    explicit Level(Parser& p) : parser(p) { if (++p.depth_ > kDeepest) p.fail("no more than " + std::to_string(kDeepest) + " levels"); }
+    ~Level() { --parser.depth_; }
+    Parser& parser;
+  };
   double number() {
     space();
     double v = 0;
@@ -139,7 +154,7 @@ class Parser {
   int variable(char letter) {
     auto s = peek_name();
     int v = 0;
-    if (s.size() < 2 || s[0] != letter || std::from_chars(s.data() + 1, s.data() + s.size(), v).ptr != s.data() + s.size())
+    if (!is_variable(s, letter) || std::from_chars(s.data() + 1, s.data() + s.size(), v).ec != std::errc() || v >= kMost)
       fail(std::string("a variable ") + letter + "<number>");
     at_ += s.size();
     return v;
@@ -152,7 +167,7 @@ class Parser {
 
   void definitions() {
     while (accept("%")) {
-      int k = int(integer());
+      int k = small();
       take("=");
       names_[k] = expression();
     }
@@ -163,7 +178,6 @@ class Parser {
     try {
       return f();
     } catch (const Error& e) {
-      if (e.kind() != ErrorKind::internal) throw;
       at_ = from;
       fail("a well-typed expression (" + e.message() + ")");
     }
@@ -178,12 +192,13 @@ class Parser {
   }
 
   Expr expression() {
+    Level level(*this);
     space();
     size_t from = at_;
     if (at_ == text_.size()) fail("an expression");
     char c = text_[at_];
     if (accept("%")) {
-      int k = int(integer());
+      int k = small();
       auto it = names_.find(k);
       if (it == names_.end()) { at_ = from; fail("a defined name"); }
       return it->second;
@@ -209,7 +224,7 @@ class Parser {
     }
     if (s == "load") {
       take("[");
-      int slot = int(integer()), part = 0;
+      int slot = small(-kMost), part = 0;
       take(":");
       DType d = dtype();
       if (accept(".re")) part = 1;
@@ -229,7 +244,7 @@ class Parser {
     }
     if (s == "part") {
       take("[");
-      int k = int(integer());
+      int k = small();
       take("]");
       take("(");
       auto x = exactly(1);
@@ -239,7 +254,7 @@ class Parser {
       take("[");
       Monoid m = monoid();
       int axis = 0;
-      if (s == "scan") { take(","); axis = int(integer()); }
+      if (s == "scan") { take(","); axis = small(); }
       take("]");
       take("(");
       std::vector<BoundVar> vars;
@@ -304,6 +319,7 @@ class Parser {
 
   // Symbols are those of the current sym::Shapes.
   SymInt symbolic_size() {
+    Level level(*this);
     space();
     size_t from = at_;
     if (at_ < text_.size() && (std::isdigit(static_cast<unsigned char>(text_[at_])) || text_[at_] == '-')) return integer();
@@ -337,6 +353,7 @@ class Parser {
   }
 
   Statement statement() {
+    Level level(*this);
     using Kind = Statement::Kind;
     Statement s{};
     size_t from = at_;
@@ -378,7 +395,7 @@ class Parser {
       s.extent = expression();
     } else if (w == "store") {
       s.kind = Kind::store;
-      s.buffer = int(integer());
+      s.buffer = small(-kMost);
       if (accept(".re")) s.part = 1;
       else if (accept(".im")) s.part = 2;
       take("[");
@@ -395,6 +412,7 @@ class Parser {
 
   std::string_view text_;
   size_t at_ = 0;
+  int depth_ = 0;
   std::unordered_map<int, Expr> names_;
 };
 

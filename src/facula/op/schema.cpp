@@ -15,6 +15,8 @@ constexpr TypeName kTypes[] = {
     {"MemoryFormat", Type::Format, false}, {"Generator", Type::Generator, false},
 };
 
+constexpr int kLongest = 64;   // n of T[n]: no tensor has more dimensions
+
 class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
@@ -108,7 +110,7 @@ class Parser {
       skip();
       if (!accept(']')) {
         auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), p.list_size);
-        if (error != std::errc() || p.list_size <= 0) fail("expected a length");
+        if (error != std::errc() || p.list_size <= 0 || p.list_size > kLongest) fail("expected a length up to " + std::to_string(kLongest));
         at_ = size_t(end - text_.data());
         expect(']');
       }
@@ -180,8 +182,8 @@ class Parser {
         at_ = end + 1;
         return keep(Value(s));
       }
-      case Type::DType: return keep(Value(dtype_from_name(word("a dtype"))));
-      case Type::Device: return keep(Value(parse_device(word("a device"))));
+      case Type::DType: return keep(named("a dtype", dtype_from_name));
+      case Type::Device: return keep(named("a device", parse_device));
       case Type::Format: {
         std::string f = word("a memory format");
         if (f == "contiguous_format") return keep(Value(MemoryFormat::contiguous));
@@ -190,6 +192,17 @@ class Parser {
         at_ = start;
         fail("expected contiguous_format, channels_last or preserve_format");
       }
+    }
+  }
+
+  // What `read` makes of the next word; what it refuses is a mistake of the schema.
+  template <class Read> Value named(const char* what, Read read) {
+    std::string w = word(what);
+    try {
+      return Value(read(w));
+    } catch (const Error& e) {
+      at_ -= w.size();
+      fail(e.message());
     }
   }
 
@@ -212,6 +225,7 @@ class Parser {
     double sign = minus ? -1 : 1;
     if (accept_word("inf")) { check(t != Type::Int, "not an integer"); return Scalar(sign * __builtin_inf()); }
     if (accept_word("nan")) { check(t != Type::Int, "not an integer"); return Scalar(__builtin_nan("")); }
+    check(at_ < text_.size() && text_[at_] != '-', "expected a number");   // from_chars takes a sign of its own
     double real = 0;
     auto parsed = std::from_chars(text_.data() + at_, text_.data() + text_.size(), real);
     check(parsed.ec == std::errc(), "expected a number");

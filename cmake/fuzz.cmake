@@ -1,0 +1,30 @@
+# tests/fuzz: every target in one program that replays it (test_fuzz), and, where FACULA_FUZZ is on (clang), each as a
+# program of libFuzzer's too. They take the rooms up to autograd, room io, and no more: what those never call is unresolved.
+file(GLOB fuzz_targets CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/*.cpp)
+set(fuzz_common ${PROJECT_SOURCE_DIR}/tests/fuzz/seeds.cpp)
+list(FILTER fuzz_targets EXCLUDE REGEX "/(seeds|replay_test)\\.cpp$")
+
+function(facula_fuzz_program name)
+  add_executable(${name} ${ARGN} ${fuzz_common})
+  facula_link_rooms(${name} autograd)
+  target_link_libraries(${name} PRIVATE facula_io)
+  facula_room_usage(${name})
+  target_link_options(${name} PRIVATE -Wl,--unresolved-symbols=ignore-all)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${FACULA_TEST_DIR})
+endfunction()
+
+facula_fuzz_program(test_fuzz ${fuzz_targets} ${PROJECT_SOURCE_DIR}/tests/fuzz/replay_test.cpp)
+target_link_libraries(test_fuzz PRIVATE GTest::gtest GTest::gtest_main)
+add_test(NAME fuzz COMMAND test_fuzz)
+set_tests_properties(fuzz PROPERTIES TIMEOUT 300 ENVIRONMENT "FACULA_SOURCE=${PROJECT_SOURCE_DIR}")
+
+if(FACULA_FUZZ)
+  add_custom_target(fuzzers DEPENDS test_fuzz)
+  foreach(source IN LISTS fuzz_targets)
+    get_filename_component(target ${source} NAME_WE)
+    facula_fuzz_program(fuzz_${target} ${source})
+    target_compile_definitions(fuzz_${target} PRIVATE FACULA_LIBFUZZER)
+    target_link_options(fuzz_${target} PRIVATE -fsanitize=fuzzer)
+    add_dependencies(fuzzers fuzz_${target})
+  endforeach()
+endif()

@@ -1,0 +1,42 @@
+// Whole checkpoint files (zip archives): RuntimeError is the only error. The pickle within has a target of its own, since
+// checksums keep mutations out of it.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "facula/io/checkpoint.h"
+#include "fuzz.h"
+
+using namespace facula;
+
+// A file of these bytes in memory, under a path.
+static const std::string& file_of(std::string_view data) {
+  static const int fd = memfd_create("checkpoint", MFD_CLOEXEC);
+  static const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  if (ftruncate(fd, 0) || pwrite(fd, data.data(), data.size(), 0) != ssize_t(data.size())) fuzz::broken("memory for a file", "");
+  return path;
+}
+
+static void run(std::string_view data) {
+  const std::string& path = file_of(data);
+  fuzz::raises_only(ErrorType::RuntimeError, [&] { io::to_string(io::load(path)); });
+}
+
+static std::vector<std::string> seeds() {
+  auto folder = std::filesystem::temp_directory_path() / ("facula_fuzz_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  Tensor w = fuzz::zeros({3, 2}, DType::Float32);
+  std::vector<std::string> all;
+  for (const io::Value& v : {io::Value(io::Dict{{"w", w}, {"shared", w}, {"step", 3}}), io::Value(io::List{}), io::Value(w)}) {
+    std::string path = folder / "seed.pt";
+    io::save(path, v);
+    std::ifstream f(path, std::ios::binary);
+    all.emplace_back(std::istreambuf_iterator<char>(f), std::istreambuf_iterator<char>());
+  }
+  std::filesystem::remove_all(folder);
+  return all;
+}
+
+FACULA_FUZZ("checkpoint", run, seeds)

@@ -1,0 +1,64 @@
+// Fuzz targets: programs' texts and files that come from elsewhere. Each source of this folder is one target: a function
+// that takes any bytes, its seeds, and the promise it checks. `make fuzz` drives them by libFuzzer; the ordinary tests
+// replay the seeds, the findings of the past in corpus/<target>/ and some thousand mutations (replay_test.cpp).
+#pragma once
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "facula/tensor/tensor.h"
+
+namespace facula::fuzz {
+
+struct Target {
+  const char* name;
+  void (*run)(std::string_view data);
+  std::vector<std::string> (*seeds)();
+};
+inline std::vector<Target>& targets() {
+  static std::vector<Target> all;
+  return all;
+}
+
+[[noreturn]] inline void broken(std::string_view promise, std::string_view detail) {
+  std::cerr << "broken promise: " << promise << "\n" << detail << std::endl;
+  std::abort();
+}
+// Runs f; the only error that it may raise is one of this type by the user's doing.
+template <class F> void raises_only(ErrorType type, F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    if (e.type() != type || e.kind() == ErrorKind::internal) broken("an error of another type", e.what());
+  }
+}
+
+inline Tensor zeros(std::initializer_list<int64_t> sizes, DType dtype) {
+  Ints n;
+  for (int64_t size : sizes) n.push_back(size);
+  Tensor t = Tensor::empty(IntSpan(n), dtype);
+  if (t.numel().concrete()) std::memset(t.data_ptr(), 0, size_t(t.numel().concrete() * itemsize(dtype)));
+  return t;
+}
+
+// What others read as text: the string literals of a source file of the project, raw ones too.
+std::vector<std::string> literals(const std::string& path);
+std::vector<std::string> sources(const std::string& folder, const std::string& suffix);  // paths below the project
+
+}  // namespace facula::fuzz
+
+#ifdef FACULA_LIBFUZZER
+#define FACULA_FUZZ_ENTRY(run)                                                             \
+  extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t n) {             \
+    run({reinterpret_cast<const char*>(data), n});                                         \
+    return 0;                                                                              \
+  }
+#else
+#define FACULA_FUZZ_ENTRY(run)
+#endif
+#define FACULA_FUZZ(name, run, seeds)                                                                     \
+  [[maybe_unused]] static const bool registered = (facula::fuzz::targets().push_back({name, run, seeds}), true); \
+  FACULA_FUZZ_ENTRY(run)
