@@ -187,6 +187,7 @@ class Row:
     cold: bool = False
     cache: str = "own"  # kernels of a cold row: "own" (as installed), "empty", "filled" (by the run before)
     imports: bool = False  # a cold row: the import is what is timed
+    memory_steps: int = 0  # a cold row: not timed; by how much this many runs after `setup` make the process larger
     reach: float | None = None  # of this row alone; else its group's
     reach_seconds: float | None = None  # a bound on Facula's own time
     own: str | None = None  # an earlier row of the group, by whose Facula time the reach is meant
@@ -229,6 +230,8 @@ for p in parameters:
     p.grad = values(*p.shape) * 0.01
 optimizer = torch.optim.AdamW(parameters, lr=1e-3)
 """
+
+MEMORY_STEPS = 5  # the peak comes with the second step, when the gradients and the optimizer's state are there
 
 GROUPS = [
     Group("overhead", "Calls from Python (8x8 float32)", threads=1, unit="ns", reach=0.4, mean=0.2, rows=[
@@ -290,4 +293,9 @@ GROUPS = [
         Row("first CNN step, filled kernel cache", "step().item()", CNN, cold=True, cache="filled",
             reach_seconds=0.3),
     ], note="The first step is timed with the making of the network and its optimizer, after the import."),
+    Group("memory", "Memory", threads=2, unit="MiB", reach=0.8, rows=[
+        Row("CNN training, batch 64", "step()", CNN, cold=True, memory_steps=MEMORY_STEPS),
+        Row("GPT 4x128 training, batch 8x128", "step()", GPT, cold=True, memory_steps=MEMORY_STEPS),
+    ], note=f"By how much {MEMORY_STEPS} steps make a fresh process larger at the peak: its resident set beyond what it had "
+            "after the import and the making of network, optimizer and data."),
 ]

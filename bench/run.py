@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from rows import GROUPS, Group, Row  # noqa: E402
 
 HERE = Path(__file__).parent
-SCALE = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
+SCALE = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0, "MiB": 2.0**-20}
 
 
 class Failure(Exception):
@@ -92,7 +92,7 @@ class Pair:
 class Result:
     row: Row
     group: Group
-    facula: float | None = None  # seconds, medians
+    facula: float | None = None  # seconds or bytes, medians
     peer: float | None = None
     ratio: float | None = None
     spread: float | None = None  # half the distance between the quartiles of the ratio, relative
@@ -158,7 +158,7 @@ def measure_warm(row: Row, group: Group, pair: Pair, rounds: int, seconds: float
 
 def measure_cold(row: Row, group: Group, pair: Pair, rounds: int) -> Result:
     program = {"setup": row.setup, "statement": row.statement, "imports": row.imports,
-               "threads": group.threads}
+               "steps": row.memory_steps, "threads": group.threads}
     times: dict[str, list[float]] = {library: [] for library in pair.pythons}
     with tempfile.TemporaryDirectory() as scratch:
         empty = Path(scratch) / "none"
@@ -177,7 +177,7 @@ def measure_cold(row: Row, group: Group, pair: Pair, rounds: int) -> Result:
                 finally:
                     worker.close()
                 if i:
-                    times[library].append(answer["seconds"])
+                    times[library].append(answer["value"])
     return summarize(Result(row, group), *times.values())
 
 
@@ -264,8 +264,8 @@ def report(by_group: list[tuple[Group, list[Result]]], pair: Pair, load: float) 
                 for w in pair.workers.values()]
     lines = ["# Facula beside PyTorch", "",
              "Written by `make bench`. Both libraries run the same programs (`bench/rows.py`), each in a "
-             "process of its own, in turns; times are medians, a ratio is Facula's time by PyTorch's in the "
-             "same round (below 1: Facula is faster), the spread is half the distance between its quartiles.",
+             "process of its own, in turns; times are medians, a ratio is Facula's figure by PyTorch's in the "
+             "same round (below 1: Facula needs less), the spread is half the distance between its quartiles.",
              "",
              *(f"- {line}" for line in [*machine(), ", ".join(versions)])]
     if load > 0.5:

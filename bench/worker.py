@@ -1,7 +1,8 @@
 """A process that times programs with one library, told over its standard input what to do by JSON objects.
 
     python worker.py LIBRARY          serve: {"prepare": {...}}, then {"round": seconds} as often as wanted
-    python worker.py LIBRARY --cold   one {"prepare": {...}}; answers with the seconds of its first run
+    python worker.py LIBRARY --cold   one {"prepare": {...}}; answers with the seconds of its first run, or
+                                      with the bytes by which its runs made the process larger
 """
 
 import importlib
@@ -71,16 +72,37 @@ def serve(library, ask, answer) -> None:
             answer({"error": f"{type(error).__name__}: {error}".splitlines()[0]})
 
 
+def resident(line: str) -> int:
+    """Bytes of this process in memory: now ("VmRSS"), or at the peak ("VmHWM")."""
+    with open("/proc/self/status") as status:
+        return next(int(text.split()[1]) * 1024 for text in status if text.startswith(line + ":"))
+
+
+def growth(run, count: int) -> int:
+    """By how much the process grows, at the most, while `run` runs `count` times."""
+    with open("/proc/self/clear_refs", "w") as control:
+        control.write("5")  # the peak starts again from what is resident now
+    before = resident("VmRSS")
+    for _ in range(count):
+        run()
+    return resident("VmHWM") - before
+
+
 def cold(name: str, task: dict, answer) -> None:
     p = task["prepare"]
     start = clock()
     library = importlib.import_module(name)
+    if p["steps"]:
+        library.set_num_threads(p["threads"])
+        program = Program(library, p["setup"], p["statement"])
+        answer({"value": growth(lambda: program.run(1), p["steps"])})
+        return
     if not p["imports"]:
         library.set_num_threads(p["threads"])
         names = {"torch": library}
         start = clock()
         exec(PROLOGUE + p["setup"] + "\n" + p["statement"], names)
-    answer({"seconds": clock() - start, "count": 1})
+    answer({"value": clock() - start})
 
 
 def main() -> None:
