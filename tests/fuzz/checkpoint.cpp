@@ -1,6 +1,5 @@
 // Whole checkpoint files (zip archives): RuntimeError is the only error. The pickle within has a target of its own, since
 // checksums keep mutations out of it.
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -11,16 +10,8 @@
 
 using namespace facula;
 
-// A file of these bytes in memory, under a path.
-static const std::string& file_of(std::string_view data) {
-  static const int fd = memfd_create("checkpoint", MFD_CLOEXEC);
-  static const std::string path = "/proc/self/fd/" + std::to_string(fd);
-  if (ftruncate(fd, 0) || pwrite(fd, data.data(), data.size(), 0) != ssize_t(data.size())) fuzz::broken("memory for a file", "");
-  return path;
-}
-
 static void run(std::string_view data) {
-  const std::string& path = file_of(data);
+  const std::string& path = fuzz::file_of(data);
   fuzz::raises_only(ErrorType::RuntimeError, [&] { io::to_string(io::load(path)); });
 }
 

@@ -44,6 +44,9 @@ inline Tensor zeros(std::initializer_list<int64_t> sizes, DType dtype) {
   return t;
 }
 
+// The path of a file in memory with these bytes, until the next call.
+const std::string& file_of(std::string_view data);
+
 // What others read as text: the string literals of a source file of the project, raw ones too.
 std::vector<std::string> literals(const std::string& path);
 std::vector<std::string> sources(const std::string& folder, const std::string& suffix);  // paths below the project

@@ -14,7 +14,10 @@ namespace facula::fuzz {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr int kMutations = 2000;
+int mutations() {
+  const char* n = std::getenv("FACULA_FUZZ_MUTATIONS");
+  return n ? std::atoi(n) : 2000;
+}
 constexpr size_t kLongest = 4096;
 
 std::vector<std::string> findings(const char* name) {
@@ -68,7 +71,8 @@ TEST_P(Fuzz, KeepsItsPromiseOnSeedsFindingsAndMutations) {
   for (auto& input : all) target.run(input);
   std::erase_if(all, [](const std::string& s) { return s.size() > kLongest; });
   std::mt19937 random(1);
-  for (int k = 0; k < kMutations; ++k) target.run(mutated(all, random));
+  const int n = mutations();
+  for (int k = 0; k < n; ++k) target.run(mutated(all, random));
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, Fuzz, testing::ValuesIn(targets()), [](auto& info) { return std::string(info.param.name); });

@@ -1,3 +1,6 @@
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -5,6 +8,13 @@
 #include "fuzz.h"
 
 namespace facula::fuzz {
+
+const std::string& file_of(std::string_view data) {
+  static const int fd = memfd_create("fuzz", MFD_CLOEXEC);
+  static const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  if (ftruncate(fd, 0) || pwrite(fd, data.data(), data.size(), 0) != ssize_t(data.size())) broken("memory for a file", "");
+  return path;
+}
 
 static std::string project() {
   const char* source = std::getenv("FACULA_SOURCE");
