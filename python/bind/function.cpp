@@ -230,6 +230,9 @@ PyObject* apply_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyObjec
     auto* cls = reinterpret_cast<PyTypeObject*>(args[0]);
     PyObject* const* inputs = args + 1;
     --n;
+    const char* dot = strrchr(cls->tp_name, '.');
+    const char* name = dot ? dot + 1 : cls->tp_name;
+    profile::Scope scope(profile::Category::user, name);
     PyRef ctx = checked(ctx_new(cls, nullptr, nullptr));
     Context& c = context(ctx.get());
 
@@ -248,8 +251,7 @@ PyObject* apply_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyObjec
     bool recording = any && autograd::grad_enabled();
     Ref<PythonNode> node;
     if (recording) {
-      const char* dot = strrchr(cls->tp_name, '.');
-      node = make_ref<PythonNode>(ctx.get(), std::string(dot ? dot + 1 : cls->tp_name) + "Backward");
+      node = make_ref<PythonNode>(ctx.get(), std::string(name) + "Backward");
       node->is_tensor_input = is_tensor_input;
       for (auto& t : tensors) node->add_edge(t);
     }

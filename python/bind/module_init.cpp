@@ -36,6 +36,8 @@
 //   machine          get_num_threads(), set_num_threads(n), memory_stats() -> dict, reset_peak_memory(), settings() ->
 //                    [{name, env, type, value, doc}], set_setting(name, value), cache_stats() -> dict,
 //                    record_kernels_to(folder)
+//   profiler         profile_start(shapes, memory, stacks), profile_stop(session), profile_enter(name), profile_leave(id),
+//                    profile_enabled(): profile.cpp
 #include "facula/catalog/catalog.h"
 #include "python.h"
 
@@ -64,6 +66,7 @@ PyObject* start(PyObject*) {
     add_module_base(module);
     add_machine(module);
     add_pickle(module);
+    add_profile(module);
     add_operators(module);
     add_inspect(module);
     return made.detach();

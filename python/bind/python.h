@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "facula/base/error.h"
+#include "facula/profile/profile.h"
 
 namespace facula::bind {
 
@@ -67,6 +68,7 @@ class WithoutGil {
   WithoutGil() : state_(PyEval_SaveThread()) {}
   ~WithoutGil() { PyEval_RestoreThread(state_); }
  private:
+  profile::KeepLocation location_;   // before the interpreter is let go
   PyThreadState* state_;
 };
 // A Python object that C++ may copy and drop on any thread, with or without the GIL.
@@ -129,6 +131,7 @@ void add_module_base(PyObject* module);  // module.cpp
 void add_machine(PyObject* module);      // machine.cpp
 void add_pickle(PyObject* module);       // pickle.cpp
 void add_operators(PyObject* module);    // trampoline.cpp
+void add_profile(PyObject* module);      // profile.cpp
 void add_inspect(PyObject* module);      // inspect.cpp
 
 }  // namespace facula::bind

@@ -26,6 +26,7 @@ if (
     from . import nn as nn
     from . import optim as optim
     from . import overrides as overrides
+    from . import profiler as profiler
     from . import safetensors as safetensors
     from . import serialization as serialization
     from . import special as special
@@ -138,7 +139,7 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     """
-    amp autograd backends cpu cuda distributed func jit multiprocessing nn optim overrides safetensors
+    amp autograd backends cpu cuda distributed func jit multiprocessing nn optim overrides profiler safetensors
     serialization testing types utils
     """.split()
 )
@@ -154,8 +155,8 @@ _ELSEWHERE = {
             set_autocast_enabled
         """,
         "_more": """
-            _assert diag diff max_memory_allocated memory_allocated multinomial nansum normal ravel
-            repeat_interleave reset_peak_memory_stats scalar_tensor set_printoptions take_along_dim
+            _assert diag diff max_memory_allocated memory_allocated multinomial nansum normal profile
+            ravel repeat_interleave reset_peak_memory_stats scalar_tensor set_printoptions take_along_dim
             tensor_split tile trace unique unique_consecutive
         """,
         "_determinism": """

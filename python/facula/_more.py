@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _C
+
+if TYPE_CHECKING:
+    from . import profiler
 
 Tensor = _C.Tensor
 _f = _C.functions
@@ -49,6 +52,25 @@ def set_printoptions(
         if given is not None:
             values[k] = 2**62 if given == math.inf else int(given)
     _C.set_print_options(*values, sci_mode)
+
+
+# ---- the profiler
+
+
+def profile(
+    *, record_shapes: bool = True, profile_memory: bool = True, with_stack: bool = False
+) -> profiler.profile:
+    """Records what runs in a ``with`` block: a :class:`facula.profiler.profile` with shapes and memory.
+
+    >>> with facula.profile() as prof:
+    ...     y = facula.ones(100, 100).exp().sum()
+    >>> print(prof)  # doctest: +ELLIPSIS
+    ---...
+    >>> prof.export_chrome_trace(tempfile.mkdtemp() + "/trace.json")
+    """
+    from . import profiler
+
+    return profiler.profile(record_shapes=record_shapes, profile_memory=profile_memory, with_stack=with_stack)
 
 
 # ---- repetition

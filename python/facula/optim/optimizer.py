@@ -30,7 +30,13 @@ def _with_hooks(step: Callable) -> Callable:
             changed = hook(self, args, kwargs)
             if changed is not None:
                 args, kwargs = changed
-        result = step(self, *args, **kwargs)
+        if _C.profile_enabled():
+            from ..autograd.profiler import record_function
+
+            with record_function(f"Optimizer.step#{type(self).__name__}.step"):
+                result = step(self, *args, **kwargs)
+        else:
+            result = step(self, *args, **kwargs)
         self._opt_called = True
         for hook in list(self._step_post_hooks.values()):
             hook(self, args, kwargs)

@@ -12,6 +12,8 @@
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
 #include "facula/base/interrupt.h"
+#include "facula/op/describe.h"
+#include "facula/profile/profile.h"
 
 namespace facula::autograd {
 namespace {
@@ -154,7 +156,7 @@ class Task {
         if (states_[r.state].runs && any) {
           bool keep_inputs = !node.post_hooks.empty();
           auto inputs = keep_inputs ? grads : std::vector<Tensor>();
-          outputs = node.apply(std::move(grads), create_);
+          outputs = profile::on() ? apply_profiled(node, std::move(grads)) : node.apply(std::move(grads), create_);
           validate(node, outputs);
           for (size_t k = 0; k < node.post_hooks.size(); ++k) {
             auto hook = node.post_hooks[k];
@@ -176,6 +178,15 @@ class Task {
       deliver(e, std::move(outputs[k]));
       if (--states_[index_.at(e.node.get())].waiting == 0) push(e);
     }
+  }
+
+  [[gnu::noinline, gnu::cold]] std::vector<Tensor> apply_profiled(Node& node, std::vector<Tensor> grads) {
+    profile::Scope scope(node.name(), node.sequence());
+    if (profile::wants_shapes()) {
+      std::vector<op::Value> given(grads.begin(), grads.end());
+      scope.describe(op::shapes_text(given), op::dtypes_text(given));
+    }
+    return node.apply(std::move(grads), create_);
   }
 
   // Gradients have the sizes and dtype of what they belong to.

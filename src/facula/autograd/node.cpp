@@ -7,6 +7,7 @@
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
 #include "facula/autograd/forward.h"
+#include "facula/profile/profile.h"
 
 namespace facula::autograd {
 
@@ -25,6 +26,7 @@ std::string described(const Tensor& t) {
 Node::Node(int count) : sequence_(next_sequence.fetch_add(1, std::memory_order_relaxed)) {
   results.reserve(size_t(count));
   if (anomaly_enabled()) [[unlikely]] created_at = captured_stack();
+  if (profile::on()) [[unlikely]] profile::made_node(sequence_);
 }
 
 void Node::add_edge(const Tensor& input) { edges_.push_back(edge_of(input)); }

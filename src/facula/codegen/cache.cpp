@@ -18,6 +18,7 @@
 #include "facula/codegen/compiler.h"
 #include "facula/codegen/kernel.h"
 #include "facula/codegen/object.h"
+#include "facula/profile/profile.h"
 
 namespace facula::codegen {
 namespace {
@@ -153,6 +154,7 @@ Compile compiler() {
 std::atomic<int64_t> memory_hits{0}, shipped_hits{0}, disk_hits{0}, compiled{0}, compile_nanoseconds{0};
 
 std::string compile(const loop::Nest& n) {
+  profile::Scope scope(profile::Category::compile, "compile ", n.name);
   auto start = std::chrono::steady_clock::now();
   std::string object, error;
   bool ok = compiler()(&n, &object, &error);
@@ -198,6 +200,7 @@ std::string identity(const loop::Nest& n) {
 }
 
 void make(Entry& e, const loop::Nest& n, const std::string& digest) {
+  profile::Scope scope(profile::Category::compile, "kernel ", n.name);
   const char* from = "shipped";
   std::string object = read_object(shipped_folder(), digest, false);
   if (!object.empty() && (e.kernel.fn = load_object(object))) {

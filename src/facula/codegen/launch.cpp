@@ -2,6 +2,7 @@
 
 #include "facula/base/parallel.h"
 #include "facula/codegen/kernel.h"
+#include "facula/profile/profile.h"
 
 namespace facula::codegen {
 namespace {
@@ -35,6 +36,18 @@ int64_t floor_div(int64_t a, int64_t b) {
     __atomic_clear(&busy, __ATOMIC_RELEASE);
   });
   if (first.status.failed) raise(first.status, op);
+}
+
+inline void launch_now(const Kernel& k, Work work, void* const* buffers, const int64_t* params, const char* op) {
+  if (work.tasks > 1 && work.tasks > work.grain) return launch_parallel(k, buffers, params, work.tasks, work.grain, op);
+  Status status;
+  k.fn(buffers, params, 0, work.tasks, &status);
+  if (status.failed) [[unlikely]] raise(status, op);
+}
+
+[[gnu::noinline, gnu::cold]] void launch_profiled(const Kernel& k, Work work, void* const* buffers, const int64_t* params, const char* op) {
+  profile::Scope scope(profile::Category::kernel, k.name);
+  launch_now(k, work, buffers, params, op);
 }
 
 }  // namespace
@@ -85,10 +98,8 @@ Work work_of(const Kernel& k, const int64_t* params) {
 
 void launch(const Kernel& k, Work work, void* const* buffers, const int64_t* params, const char* op) {
   if (work.tasks <= 0) return;
-  if (work.tasks > 1 && work.tasks > work.grain) return launch_parallel(k, buffers, params, work.tasks, work.grain, op);
-  Status status;
-  k.fn(buffers, params, 0, work.tasks, &status);
-  if (status.failed) [[unlikely]] raise(status, op);
+  if (profile::on()) [[unlikely]] return launch_profiled(k, work, buffers, params, op);
+  launch_now(k, work, buffers, params, op);
 }
 
 }  // namespace facula::codegen

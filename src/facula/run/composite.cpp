@@ -9,6 +9,7 @@
 #include "facula/base/settings.h"
 #include "facula/graph/passes.h"
 #include "facula/op/registry.h"
+#include "facula/profile/profile.h"
 #include "facula/run/entry.h"
 #include "facula/run/layout.h"
 
@@ -217,6 +218,7 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
     }
   }
   Found found(o, key, [&](Entry& entry) {
+    profile::Scope scope(profile::Category::compile, "plan ", o.name());
     std::vector<int> wrt;
     for (size_t i = 0; i < given.size(); ++i) if (wants_gradient(given[i])) wrt.push_back(int(i));
     try {

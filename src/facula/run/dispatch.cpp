@@ -10,9 +10,11 @@
 #include "facula/graph/trace.h"
 #include "facula/op/call.h"
 #include "facula/op/registry.h"
+#include "facula/profile/profile.h"
 #include "facula/run/composite.h"
 #include "facula/run/entry.h"
 #include "facula/run/layout.h"
+#include "facula/run/profiled.h"
 #include "facula/tensor/promotion.h"
 
 namespace facula::run {
@@ -187,6 +189,7 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
   for (auto& t : out) append(key, t, values);
   if (hidden) hidden->append(key);
   Found found(o, key, [&](Entry& entry) {
+    profile::Scope scope(profile::Category::compile, "plan ", o.name());
     bool resized = false;
     try {
       if (o.kind != OpKind::composite) {
@@ -284,6 +287,11 @@ Results by_operators(const Operator& o, const op::Call& c, Device device) {
   return o.composed_reference(c);
 }
 
+inline Results run_function(backend::LibraryFn fn, const op::Call& c, std::span<const Tensor> out) {
+  if (profile::on()) [[unlikely]] return run_function_profiled(fn, c, out);
+  return fn(c, out);
+}
+
 }  // namespace
 
 Results run_library(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
@@ -292,7 +300,7 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   op::Call c(o, args);
   if (o.kind == OpKind::data_dependent) {
     auto fn = backend::backend_of(device.type).find(o.library);
-    if (fn && settings().libraries) return fn(c, {});
+    if (fn && settings().libraries) return run_function(fn, c, {});
     return by_operators(o, c, device);
   }
   // Hidden operands as they lie in memory, for a library that reads them so; others restore the plain order on access.
@@ -306,6 +314,7 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   key_of(o, args, Purpose::functional, key, operands);
   if (hidden) hidden->append(key);
   Found found(o, key, [&](Entry& entry) {
+    profile::Scope scope(profile::Category::compile, "plan ", o.name());
     entry.library = backend::backend_of(device.type).find(o.library);
     entry.metas = graph::infer(o, c.args());
     for (auto& m : entry.metas) {
@@ -326,7 +335,7 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
     results.push_back(strides.empty() ? Tensor::empty(m.sizes, m.dtype, m.device) : Tensor::empty_strided(m.sizes, strides, m.dtype, m.device));
   }
   if (by_library) {
-    found->library(op::Call(o, args), results.all());
+    run_function(found->library, op::Call(o, args), results.all());
     if (out.empty() && o.channels_last != op::ChannelsLast::no)
       for (size_t k = 0; k < results.size(); ++k) results[k] = shown(std::move(results[k]), found->shown[k]);
     return results;
@@ -383,6 +392,7 @@ Results call(const Operator& o, std::span<const Value> args, Form form, std::spa
 
 Results perform(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
   using namespace facula::run;
+  if (profile::on() && !is_inside_profiled()) [[unlikely]] return perform_profiled(o, args, form, out);
   internal_check(args.size() == o.schema.parameters.size()) << o.schema.full_name() << ": " << args.size() << " arguments";
   bool recording = autograd::needs_record(args);
   if (o.kind == OpKind::view) return form == Form::in_place ? run_view_in_place(o, args, recording) : run_view(o, args, recording);

@@ -11,6 +11,7 @@
 #include "facula/base/error.h"
 #include "facula/base/interrupt.h"
 #include "facula/base/parallel.h"
+#include "facula/profile/profile.h"
 #include "facula/tensor/block.h"
 
 namespace facula {
@@ -56,13 +57,18 @@ void arm() {
 }
 
 constexpr int64_t kCounted = 65536;
+bool is_much() { return local.bytes > kCounted || local.bytes < -kCounted; }
+[[gnu::noinline, gnu::cold]] void pass_on(int64_t bytes) {
+  if (is_much()) flush_counts();
+  if (profile::on()) profile::count_bytes(bytes);
+}
 void count(int64_t bytes) {
   local.bytes += bytes;
   if (bytes > 0) {
     ++local.allocations;
     local.highest = std::max(local.highest, local.bytes);
   }
-  if (local.bytes > kCounted || local.bytes < -kCounted) [[unlikely]] flush_counts();
+  if (is_much() || profile::on()) [[unlikely]] pass_on(bytes);
 }
 
 void* system_block(size_t bytes) { return ::operator new(bytes, std::align_val_t(kAlign), std::nothrow); }

@@ -1,0 +1,165 @@
+"""Profiles a block: every operator, kernel, library call and compilation, with time, memory and line."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ContextDecorator
+from types import TracebackType
+from typing import Any
+
+from .. import _C
+from .profiler_util import EventList, FunctionEvent, FunctionEventAvg, parse
+
+__all__ = ["EventList", "FunctionEvent", "FunctionEventAvg", "profile", "record_function"]
+
+
+class record_function(ContextDecorator):
+    """Names a part of the program in profiles; as context manager or decorator. Costs next to nothing while
+    no profile is recorded.
+
+    >>> with facula.profile() as prof:
+    ...     with facula.profiler.record_function("normalise"):
+    ...         x = facula.ones(3) / 3
+    >>> prof.events()[0].name
+    'normalise'
+    """
+
+    def __init__(self, name: str, args: str | None = None) -> None:
+        self.name = name
+        self.args = args
+        self._open: list[int] = []
+
+    def __enter__(self) -> record_function:
+        self._open.append(_C.profile_enter(self.name if self.args is None else f"{self.name}: {self.args}"))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._open:
+            _C.profile_leave(self._open.pop())
+
+    def _recreate_cm(
+        self,
+    ) -> record_function:  # a decorated function may call itself, and run on several threads
+        return record_function(self.name, self.args)
+
+
+class profile:
+    """Records what runs inside the block.
+
+    Arguments:
+        enabled: nothing is recorded if false.
+        record_shapes: sizes and dtypes of operands.
+        profile_memory: memory that tensors take and give back.
+        with_stack: all lines of the program that led to a call; without it, the innermost.
+
+    >>> with facula.autograd.profiler.profile() as prof:
+    ...     y = facula.ones(10).exp()
+    >>> print(prof.key_averages().table(sort_by="self_cpu_time_total"))  # doctest: +ELLIPSIS
+    ---...
+    """
+
+    def __init__(
+        self,
+        enabled: bool = True,
+        *,
+        use_device: str | None = None,
+        record_shapes: bool = False,
+        with_flops: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        with_modules: bool = False,
+        use_kineto: bool = False,
+        use_cpu: bool = True,
+        acc_events: bool = False,
+    ) -> None:
+        if with_flops:
+            raise NotImplementedError("profile: with_flops is not supported; operations are not counted")
+        if use_device not in (None, "cpu"):
+            raise NotImplementedError(
+                f"profile: there is no device {use_device!r} in this build; leave out use_device"
+            )
+        self.enabled = enabled
+        self.record_shapes = record_shapes
+        self.profile_memory = profile_memory
+        self.with_stack = with_stack
+        self.acc_events = acc_events
+        self._session: int | None = None
+        self._pid = 0
+        self._events: EventList | None = None
+
+    def __enter__(self) -> profile:
+        if self.enabled:
+            self._start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        value: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        self._stop()
+
+    def _start(self) -> None:
+        self._session = _C.profile_start(self.record_shapes, self.profile_memory, self.with_stack)
+        self._pid = os.getpid()
+
+    def _stop(self) -> None:
+        session, self._session = self._session, None
+        if session is None or self._pid != os.getpid():  # a forked child records nothing
+            return
+        recorded = _C.profile_stop(session)
+        held = _C.memory_stats()["current_bytes"] if self.profile_memory else 0
+        before = self._events if self.acc_events else None
+        self._events = parse(recorded, self.profile_memory, held)
+        if before is not None:
+            self._events[:0] = before
+
+    def _recorded(self) -> EventList:
+        if self._events is None:
+            raise RuntimeError("the profile has not ended: nothing was recorded yet")
+        return self._events
+
+    def events(self) -> EventList:
+        """Every event, in order of their beginnings."""
+        return self._recorded()
+
+    @property
+    def function_events(self) -> EventList:
+        return self._recorded()
+
+    def key_averages(self, group_by_input_shape: bool = False, group_by_stack_n: int = 0) -> EventList:
+        """Sums by name; told apart by shapes and lines where asked."""
+        return self._recorded().key_averages(group_by_input_shape, group_by_stack_n)
+
+    def total_average(self) -> FunctionEventAvg:
+        """Everything in one sum."""
+        return self._recorded().total_average()
+
+    @property
+    def self_cpu_time_total(self) -> float:
+        """Time of all events in microseconds, each moment of a thread counted once."""
+        return self._recorded().self_cpu_time_total
+
+    def table(self, *args: Any, **kwargs: Any) -> str:
+        """The table of all events, see :meth:`EventList.table`."""
+        return self._recorded().table(*args, **kwargs)
+
+    def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
+        """Writes a trace for Perfetto or chrome://tracing; compressed if the name ends in ``.gz``."""
+        self._recorded().export_chrome_trace(path)
+
+    def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
+        """Writes stacks with their times, for flame graphs. Needs ``with_stack=True``."""
+        if not self.with_stack:
+            raise ValueError("export_stacks: profile with with_stack=True")
+        self._recorded().export_stacks(path, metric)
+
+    def __str__(self) -> str:
+        if self._events is None:
+            return "<unfinished profile>"
+        return self.key_averages(self.record_shapes, 1).table(sort_by="self_cpu_time_total", row_limit=40)
+
+    def __repr__(self) -> str:
+        n = "unfinished" if self._events is None else f"{len(self._events)} events"
+        return f"<facula profile: {n}>"

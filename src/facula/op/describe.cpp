@@ -1,0 +1,35 @@
+#include "facula/op/describe.h"
+
+namespace facula::op {
+
+namespace {
+template <class F> std::string joined(std::span<const Value> args, F&& f) {
+  std::string out = "[";
+  for (auto& v : args) {
+    if (out.size() > 1) out += ", ";
+    out += f(v);
+  }
+  return out + "]";
+}
+}  // namespace
+
+std::string shapes_text(std::span<const Value> args) {
+  return joined(args, [](const Value& v) {
+    if (v.tag == Tag::tensor) return to_string(SymSpan(v.tensor->sizes));
+    std::string out = "[";
+    if (v.tag == Tag::tensors)
+      for (auto* t : v.tensors()) out += (out.size() > 1 ? ", " : "") + (t ? to_string(SymSpan(t->sizes)) : "[]");
+    return out + "]";
+  });
+}
+
+std::string dtypes_text(std::span<const Value> args) {
+  return joined(args, [](const Value& v) -> std::string {
+    const TensorImpl* t = v.tag == Tag::tensor ? v.tensor : nullptr;
+    if (v.tag == Tag::tensors) for (auto* item : v.tensors()) if (item && !t) t = item;
+    if (t) return std::string("\"") + name(t->dtype) + "\"";
+    return v.tag == Tag::scalar || v.tag == Tag::integer ? "\"Scalar\"" : "\"\"";
+  });
+}
+
+}  // namespace facula::op

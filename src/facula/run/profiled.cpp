@@ -1,0 +1,35 @@
+#include "facula/run/profiled.h"
+
+#include <utility>
+
+#include "facula/op/describe.h"
+#include "facula/op/operator.h"
+#include "facula/profile/profile.h"
+#include "facula/tensor/block.h"
+
+namespace facula::run {
+
+namespace {
+constinit FACULA_FAST_THREAD_LOCAL bool inside = false;
+}  // namespace
+
+bool is_inside_profiled() { return std::exchange(inside, false); }
+
+op::Results perform_profiled(const op::Operator& o, std::span<const op::Value> args, op::Form form, std::span<const Tensor> out) {
+  std::string name = o.schema.name;
+  if (form == op::Form::in_place && !name.ends_with('_')) name += '_';
+  profile::Scope scope(profile::Category::operation, name);
+  if (profile::wants_shapes()) scope.describe(op::shapes_text(args), op::dtypes_text(args));
+  struct Inside {
+    Inside() { inside = true; }
+    ~Inside() { inside = false; }   // the session may have ended meanwhile
+  } now;
+  return op::perform(o, args, form, out);
+}
+
+op::Results run_function_profiled(backend::LibraryFn fn, const op::Call& c, std::span<const Tensor> out) {
+  profile::Scope scope(profile::Category::library, c.op().library);
+  return fn(c, out);
+}
+
+}  // namespace facula::run
