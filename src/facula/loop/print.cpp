@@ -7,6 +7,8 @@
 namespace facula::loop {
 namespace {
 
+constexpr size_t kDeepest = 200;   // nesting within one line
+
 template <class T> std::string shortest(T v) {
   if (v != v) return "nan";
   char text[40];
@@ -131,8 +133,19 @@ void ExprPrinter::count(Expr x) {
 }
 
 std::string ExprPrinter::print(Expr x, std::string& lines, const std::string& indent) {
+  // A deep expression is cut by names, so that neither printing nor reading it takes more stack than that.
+  std::unordered_map<const Node*, int> heights;
+  const bool may_be_deep = uses_.size() >= kDeepest;
+  auto is_deep = [&](Expr e) {
+    int height = 0;
+    auto over = [&](Expr child) { if (!names_.count(child.get())) height = std::max(height, heights[child.get()]); };
+    for (auto& b : e->bound) over(b.extent);
+    for (auto& a : e->args) over(a);
+    return (heights[e.get()] = height + 1) >= int(kDeepest);
+  };
   visit(x, [&](Expr e) {
-    if (e->args.empty() || uses_[e.get()] < 2 || names_.count(e.get())) return;
+    if (e->args.empty() || names_.count(e.get())) return;
+    if (!(may_be_deep && e.get() != x.get() && is_deep(e)) && uses_[e.get()] < 2) return;
     std::string definition;
     write(e, definition);
     int id = int(names_.size());
