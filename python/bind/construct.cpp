@@ -177,6 +177,13 @@ Tensor make_tensor(const char* function, PyObject* data, const DType* dtype, Dev
   if (!sequence && has_array_interface(data)) return fresh_copy(from_array_interface(function, data), dtype);
   Nested n(function);
   n.measure(data);
+  struct Overflow {   // of an element is a ValueError, as in PyTorch, of an operand an OverflowError
+    ~Overflow() {
+      if (!PyErr_Occurred() || !PyErr_ExceptionMatches(PyExc_OverflowError)) return;
+      PyErr_Clear();
+      PyErr_SetString(PyExc_ValueError, "tensor: a Python int does not fit into 64 bits");
+    }
+  } overflow;
   if (!dtype || n.sizes.size()) n.infer(data, 0);   // also checks that it is no ragged list
   DType d = dtype ? *dtype : n.any ? n.type : default_dtype();
   Tensor t = Tensor::empty(IntSpan(n.sizes), d, device);

@@ -1,5 +1,7 @@
 // tensor[...] and tensor[...] = value. Integers, slices, None and Ellipsis make views, one operator each; tensors, lists and
 // masks are collected by dimension and read through `index`, written through `index_put`.
+#include <algorithm>
+
 #include "override.h"
 #include "tensor.h"
 #include "trampoline.h"
@@ -30,7 +32,7 @@ Tensor slice(const Tensor& t, int dim, PyObject* s, bool& changed) {
   auto clip = [](Py_ssize_t i) { return int64_t(i > far ? far : i < -far ? -far : i); };
   changed = true;
   op::Value to = py->stop == Py_None ? op::Value() : op::Value(clip(stop));
-  return run_operator(slice_op(), {t, dim, py->start == Py_None ? op::Value() : op::Value(clip(start)), to, int64_t(step)})[0];
+  return run_operator(slice_op(), {t, dim, py->start == Py_None ? op::Value() : op::Value(clip(start)), to, clip(step)})[0];
 }
 
 // The result of the views, and an index tensor (or nothing) for each of its dimensions.
@@ -93,8 +95,9 @@ void apply_one(Applied& a, int& dim, PyObject* o, int64_t skipped) {
     add_bool(a, dim, o == Py_True);
   } else if (PyLong_Check(o)) {
     int64_t i = PyLong_AsLongLong(o);
-    if (i == -1 && PyErr_Occurred()) { PyErr_Clear(); index_check(false, "index") << "index does not fit in 64 bits"; }
-    a.view = select(a.view, dim, i);
+    if (i == -1 && PyErr_Occurred()) { PyErr_Clear(); value_check(false, "index") << "index does not fit in 64 bits"; }
+    constexpr int64_t far = int64_t(1) << 60;
+    a.view = select(a.view, dim, std::clamp(i, -far, far));
     a.changed = true;
   } else if (PySlice_Check(o)) {
     index_check(a.view.dim() > 0, "index") << "slice() cannot be applied to a 0-dim tensor.";

@@ -44,8 +44,9 @@ Overload make_overload(const op::Operator& op) {
     else if (p.name == "keepdim") q.also[0] = names::keepdims;
     else if (p.name == "other") q.also[0] = names::x2;
     else if (p.name == "input") q.also[0] = names::self;
+    // Not in max.other and min.other: there a number is a dimension, or a mistake.
     q.number = p.type == Type::Tensor && !p.list &&
-               ((op.kind == op::OpKind::pointwise && tensors >= 2) || p.name == "other" || p.name == "exponent");
+               ((op.kind == op::OpKind::pointwise && tensors >= 2) || (p.name == "other" && op.schema.overload != "other") || p.name == "exponent");
     if (q.is_self) o.self_at = int(i);
     if (o.factory && p.name == "requires_grad") o.requires_grad = int(i);
     if (!p.keyword_only) ++o.positional;
@@ -85,22 +86,22 @@ bool is_differentiated(TensorImpl& t) {
   return x.requires_grad() || (autograd::forward_level() && autograd::tangent_of(x).defined());
 }
 
-int64_t long_of(PyObject* o) {
+int64_t long_of(PyObject* o, PyObject* error) {
   int overflow;
   int64_t i = PyLong_AsLongLongAndOverflow(o, &overflow);
   if (overflow || i >= int64_t(1) << 61 || i < -(int64_t(1) << 61)) {
     if (!overflow) return i > 0 ? (int64_t(1) << 61) - 1 : -(int64_t(1) << 61);   // sys.maxsize means "to the end"
-    PyErr_SetString(PyExc_OverflowError, "Python int too large to convert to an integer of 64 bits");
+    PyErr_SetString(error, "a Python int does not fit into 64 bits");
     throw PythonError();
   }
   return i;
 }
 
-// A whole number that is no bool: int, NumPy's integers, 0-d integer tensors.
-bool to_int(PyObject* o, int64_t& i) {
+// A whole number that is no bool: int, NumPy's integers, 0-d integer tensors. `error`: raised if it is too large.
+bool to_int(PyObject* o, int64_t& i, PyObject* error = PyExc_ValueError) {
   if (PyLong_Check(o)) {
     if (PyBool_Check(o)) return false;
-    i = long_of(o);
+    i = long_of(o, error);
     return true;
   }
   if (is_tensor(o)) {
@@ -112,7 +113,7 @@ bool to_int(PyObject* o, int64_t& i) {
   if (!PyIndex_Check(o) || PyUnicode_Check(o)) return false;
   PyRef whole(PyNumber_Index(o));
   if (!whole) { PyErr_Clear(); return false; }
-  i = long_of(whole.get());
+  i = long_of(whole.get(), error);
   return true;
 }
 
@@ -184,7 +185,7 @@ bool to_tensors(const Param& p, PyObject* o, Value& v, Frame& f) {
 bool to_ints(const Param& p, PyObject* o, Value& v, Frame& f) {
   if (!PyTuple_Check(o) && !PyList_Check(o)) {
     int64_t i;
-    if (!to_int(o, i)) {
+    if (!to_int(o, i, PyExc_TypeError)) {
       if (is_tensor(o) && impl_of(o)->sizes.size() == 1 && is_integral(impl_of(o)->dtype)) {
         PyRef items = checked(PyObject_CallMethod(o, "tolist", nullptr));
         PyObject* held = items.get();
@@ -202,7 +203,7 @@ bool to_ints(const Param& p, PyObject* o, Value& v, Frame& f) {
   auto* list = f.room<SymInt>(size_t(n));
   for (Py_ssize_t k = 0; k < n; ++k) {
     int64_t i;
-    if (!to_int(PySequence_Fast_GET_ITEM(o, k), i)) {
+    if (!to_int(PySequence_Fast_GET_ITEM(o, k), i, PyExc_TypeError)) {
       f.failure = Frame::Failure::wrong_item;
       f.item = k;
       return false;
@@ -367,12 +368,12 @@ bool parse(const Overload& o, PyObject* self, PyObject* const* args, Py_ssize_t 
   if (o.varargs >= 0 && n > 0) {
     Py_ssize_t first = self ? 0 : o.varargs;
     int64_t ignored;
-    if (n > first && !PyTuple_Check(args[first]) && !PyList_Check(args[first]) && to_int(args[first], ignored)) {
+    if (n > first && !PyTuple_Check(args[first]) && !PyList_Check(args[first]) && to_int(args[first], ignored, PyExc_TypeError)) {
       if (first && !put(0, args[0])) return false;
       auto* list = f.room<SymInt>(size_t(n - first));
       for (Py_ssize_t k = first; k < n; ++k) {
         int64_t i;
-        if (!to_int(args[k], i)) {
+        if (!to_int(args[k], i, PyExc_TypeError)) {
           f.failure = Frame::Failure::wrong_item;
           f.at = o.varargs;
           f.item = k - first;

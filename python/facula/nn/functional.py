@@ -516,6 +516,8 @@ def _target_sizes(name: str, input: Tensor, output_size: Any, dims: int) -> list
         raise RuntimeError(
             f"{name}: elements of output_size must be greater than or equal to 0 but received {given}"
         )
+    if math.prod(sizes) >= 2**40:
+        raise RuntimeError(f"{name}: a result of {given} windows does not fit into memory")
     if any(m == 0 for m in input.shape[-dims:]):
         raise RuntimeError(
             f"{name}: Expected input to have non-zero size for non-batch dimensions, but input has "
@@ -526,7 +528,8 @@ def _target_sizes(name: str, input: Tensor, output_size: Any, dims: int) -> list
 
 def _averages(m: int, n: int, dtype: Any) -> Tensor:
     """[m, n]: what maps a dimension to the means of its windows."""
-    starts, ends = (_C.tensor(bounds) for bounds in _windows(m, n))
+    i = _f.arange(n)
+    starts, ends = i * m // n, -(-(i + 1) * m // n)
     at = _f.arange(m).unsqueeze(1)
     return ((at >= starts) & (at < ends)).to(dtype) / (ends - starts).to(dtype)
 
@@ -595,7 +598,11 @@ def adaptive_max_pool2d(input: Tensor, output_size: Any, return_indices: bool = 
 
 # Arguments with a __torch_function__ of their own may take these calls.
 globals().update(
-    {n: _C.Overridable(f) for n, f in list(globals().items()) if not n.startswith("_") and type(f) is type(_in_place)}
+    {
+        n: _C.Overridable(f)
+        for n, f in list(globals().items())
+        if not n.startswith("_") and type(f) is type(_in_place)
+    }
 )
 
 if TYPE_CHECKING:  # the operators that are found here under their own names

@@ -102,6 +102,7 @@ FACULA_FAMILY(create) {
         runtime_check(std::isfinite(a) && std::isfinite(b), "arange") << "unsupported range: " << a << " -> " << b;
         runtime_check((s > 0 && b >= a) || (s < 0 && b <= a), "arange") << "upper bound and lower bound inconsistent with step sign: start " << a << ", end " << b << ", step " << s;
         int64_t n = 0;
+        runtime_check(std::ceil((b - a) / s) < 0x1p60, "arange") << "a range of " << std::ceil((b - a) / s) << " numbers does not fit into memory";
         if (integers) {
           int64_t span = end.to_int() - start.to_int(), by = step.to_int();
           n = (span + by - (by > 0 ? 1 : -1)) / by;

@@ -340,16 +340,19 @@ FACULA_FAMILY(view) {
         SymInt offset = c.has("storage_offset") ? c.integer("storage_offset") : g.offset();
         runtime_check(size.size() == stride.size(), "as_strided") << "mismatch in length of strides and shape: " << to_string(stride) << " and " << to_string(size);
         Tensor self = c.tensor("self");
-        SymInt last = offset;
-        bool empty = false;
+        int64_t last = any_symbolic(size) || any_symbolic(stride) || offset.is_symbolic() ? 0 : offset.concrete();
+        bool empty = false, overflow = false;
         for (size_t k = 0; k < size.size(); ++k) {
           runtime_check(!(size[k] < SymInt(int64_t(0))) && !(stride[k] < SymInt(int64_t(0))), "as_strided")
               << "negative sizes and strides are not supported: " << to_string(size) << ", " << to_string(stride);
           empty |= size[k] == SymInt(int64_t(0));
-          last += (size[k] - SymInt(int64_t(1))) * stride[k];
+          int64_t step = 0;
+          if (!size[k].is_symbolic() && !stride[k].is_symbolic())
+            overflow |= __builtin_mul_overflow(size[k].concrete() - 1, stride[k].concrete(), &step) || __builtin_add_overflow(last, step, &last);
         }
         if (!empty && self.impl()->storage) {
-          runtime_check((last.concrete() + 1) * self.itemsize() <= int64_t(self.impl()->storage->bytes()) && offset.concrete() >= 0, "as_strided")
+          int64_t held = int64_t(self.impl()->storage->bytes()) / self.itemsize();
+          runtime_check(!overflow && last < held && offset >= SymInt(int64_t(0)), "as_strided")
               << "size " << to_string(size) << ", stride " << to_string(stride) << " and storage offset " << offset
               << " are out of bounds for storage of " << self.impl()->storage->bytes() << " bytes";
         }

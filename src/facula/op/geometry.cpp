@@ -93,7 +93,10 @@ Geometry& Geometry::slice(int d, SymInt start, SymInt length, SymInt step) & {
   }
   offset_ += start * strides_[k];
   sizes_[k] = length;
-  strides_[k] *= step;
+  // A step far beyond the size reaches one element only: its stride must stay countable.
+  constexpr int64_t kFar = 1 << 20;
+  bool far = !step.is_symbolic() && !length.is_symbolic() && step > kFar && length <= 1;
+  strides_[k] *= far ? SymInt(kFar) : step;
   return *this;
 }
 
@@ -110,6 +113,19 @@ Geometry& Geometry::select(int d, SymInt index) & {
   sizes_.erase(k);
   strides_.erase(k);
   return *this;
+}
+
+// Views take no memory, so nothing else keeps their numbers of elements countable.
+static void check_countable(SymSpan sizes, const char* op) {
+  if (any_symbolic(sizes)) return;
+  constexpr int64_t kMost = int64_t(1) << 60;
+  int64_t n = 1;
+  bool overflow = false;
+  for (int64_t size : concrete(sizes)) {
+    if (size == 0) return;
+    overflow |= __builtin_mul_overflow(n, size, &n) || n > kMost;
+  }
+  user_check(!overflow, op) << "a tensor of shape " << to_string(sizes) << " has too many elements: their number overflows";
 }
 
 Geometry& Geometry::expand(SymSpan to) & {
@@ -144,6 +160,7 @@ Geometry& Geometry::expand(SymSpan to) & {
       strides.push_back(stride);
     }
   }
+  check_countable(sizes, op_);
   if (auto* s = begin(ViewStep::Kind::expand)) s->sizes = sizes;
   sizes_ = sizes;
   strides_ = strides;
@@ -188,6 +205,7 @@ Geometry& Geometry::strided(SymSpan sizes, SymSpan strides, SymInt offset) & {
   for (SymInt n : sizes) user_check(n >= 0, op_) << "negative size in " << to_string(sizes);
   for (SymInt n : strides) user_check(n >= 0, op_) << "Negative strides are not supported at the moment, got strides: " << to_string(strides);
   user_check(offset >= 0, op_) << "invalid storage offset " << offset;
+  check_countable(sizes, op_);
   if (auto* s = begin(ViewStep::Kind::strided)) {
     s->sizes = Dims(sizes);
     s->strides = Dims(strides);

@@ -76,6 +76,7 @@ class Plan {
     std::vector<schedule::Temporary> temporaries;
     op::Args args;                                    // view, library: sizes are concrete
     std::vector<int> inputs, outputs;                 // value numbers
+    std::vector<int> empty;             // inputs and outputs without elements, in the order of the pointers
     std::vector<int> dead;                            // values that no later step reads
   };
   struct Result { op::Meta meta; size_t bytes = 0; };
@@ -220,13 +221,24 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs, std
       schedule::Layout layout;
       layout.size_of = [&](SymInt e) { return e.is_symbolic() ? sym::evaluate(e, symbols) : e.concrete(); };
       for (auto e : step.group.extents) layout.extents.push_back(layout.size_of(e));
+      // Where there are no elements, kernels that read or write at computed positions do so at `nothing`: an index is
+      // pulled into range before it is reported, and no range has room for it.
+      auto strides_of = [&](const Tensor& t, int position) {
+        Ints strides(t.int_strides());
+        if (t.numel() == SymInt(int64_t(0))) {
+          std::fill(strides.begin(), strides.end(), 0);
+          exec.empty.push_back(position);
+        }
+        return strides;
+      };
+      int position = 0;
       for (int v : exec.inputs) {
         layout.input_sizes.emplace_back(at[size_t(v)].int_sizes());
-        layout.input_strides.emplace_back(at[size_t(v)].int_strides());
+        layout.input_strides.emplace_back(strides_of(at[size_t(v)], position++));
       }
       for (int v : exec.outputs) {
         auto& t = at[size_t(v)];
-        layout.output_strides.emplace_back(t.int_strides());
+        layout.output_strides.emplace_back(strides_of(t, position++));
         layout.output_sizes.emplace_back(t.int_sizes());
         bool overlaps = plan->written_to[size_t(v)] >= 0;
         for (size_t j = 0; j < out.size(); ++j)
@@ -263,6 +275,8 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs, std
 }
 
 namespace {
+
+alignas(64) thread_local char nothing[64];  // what stands for a tensor without elements
 
 // Tensors by value number, on the stack where they are few.
 class Made {
@@ -320,6 +334,7 @@ Results Program::execute(const Plan& plan, std::span<const op::Value> inputs, st
         SmallVector<void*, 12> pointers;
         for (int v : exec.inputs) pointers.push_back(at[size_t(v)].number ? at[size_t(v)].number : at[size_t(v)].tensor->data_ptr());
         for (int v : exec.outputs) pointers.push_back(allocate(v)->data_ptr());
+        for (int b : exec.empty) pointers[size_t(b)] = nothing;
         std::vector<Storage> scratch;
         for (auto& t : exec.temporaries) {
           scratch.push_back(make_ref<StorageImpl>(size_t(t.numel) * size_t(itemsize(t.dtype)), Device{}));
