@@ -2,14 +2,18 @@
 
     python tests/python/test_errors.py --write    records the texts anew; read the difference before keeping it
     python tests/python/test_errors.py --peer     lists types that differ from PyTorch's (where it is installed)
+
+Besides the calls below, every operator is called wrongly as its schema and samples suggest (support/bad_calls.py).
 """
 
+import re
 import sys
 from pathlib import Path
 
 import numpy as np
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "errors.txt"
+CALLS_FILE = GOLDEN.with_name("operator_errors.txt")
 
 # A blank line between subjects. `F` is facula, `fn` its nn.functional, `np` NumPy, `x` the float32 matrix [2, 3].
 SNIPPETS = """
@@ -229,14 +233,46 @@ def outcome(snippet, library):
     return "no error\n"
 
 
-def recorded():
-    blocks = GOLDEN.read_text().split("\n>>> ")
+def recorded(path=GOLDEN):
+    blocks = path.read_text().split("\n>>> ")
     return dict(b.removeprefix(">>> ").rstrip("\n").split("\n", 1) for b in blocks if b.strip())
+
+
+def operators():
+    """Operators that users call, by name, with their overloads."""
+    from facula import _C
+
+    found = {}
+    for o in _C.operators():
+        if not o["namespaces"] & 128 and not o["name"].startswith("_"):
+            found.setdefault(o["name"], []).append(o)
+    return found
+
+
+def outcomes(name):
+    """The errors of an operator's wrong calls, one of those that differ in numbers only."""
+    from support.bad_calls import environment, wrong_calls
+
+    names, found, seen = environment(), {}, set()
+    for overload in operators()[name]:
+        for call in wrong_calls(overload):
+            try:
+                eval(call, names)
+            except Exception as e:
+                text = f"{type(e).__name__}\n{e}".rstrip("\n")
+                kind = re.sub(r"\d+|got .*|\w+ (!=|and) \w+", "", text.split("\n")[1][:60]) if "\n" in text else ""
+                if isinstance(e, SyntaxError) or kind in seen:
+                    continue
+                seen.add(kind)
+                found[call] = text
+    return found
 
 
 def pytest_generate_tests(metafunc):
     if "snippet" in metafunc.fixturenames:
         metafunc.parametrize("snippet", SNIPPETS)
+    if "name" in metafunc.fixturenames:
+        metafunc.parametrize("name", operators())
 
 
 def test_an_error_says_what_it_always_said(snippet):
@@ -250,10 +286,25 @@ def test_the_golden_file_holds_these_snippets_and_no_others():
 
 
 def test_every_snippet_fails_with_a_type_that_python_users_expect():
-    kinds = {"RuntimeError", "IndexError", "TypeError", "ValueError", "NotImplementedError", "AttributeError", "OverflowError", "FileNotFoundError"}
     for snippet, text in recorded().items():
-        assert text.split("\n")[0] in kinds, snippet
+        assert text.split("\n")[0] in KINDS, snippet
         assert "internal" not in text, snippet
+
+
+def test_wrong_calls_of_an_operator_say_what_they_always_said(name):
+    found = outcomes(name)
+    said = {call: text for call, text in CALLS.items() if call.startswith(f"ops.{name}(")}
+    for call, text in found.items():
+        kind, message = (text + "\n").split("\n", 1)
+        assert kind in KINDS and "internal" not in message, call
+        if said:  # a new operator's are recorded when someone reads them
+            assert said.get(call) == text, call
+    if said:
+        assert said.keys() <= found.keys()
+
+
+CALLS = recorded(CALLS_FILE) if CALLS_FILE.exists() else {}
+KINDS = {"RuntimeError", "IndexError", "TypeError", "ValueError", "NotImplementedError", "AttributeError", "OverflowError", "FileNotFoundError"}
 
 
 def main():
@@ -261,6 +312,8 @@ def main():
         import facula
 
         GOLDEN.write_text("\n".join(f">>> {s}\n{outcome(s, facula)}".rstrip("\n") for s in SNIPPETS) + "\n")
+        calls = [f">>> {call}\n{text}" for name in operators() for call, text in outcomes(name).items()]
+        CALLS_FILE.write_text("\n".join(calls) + "\n")
     if "--peer" in sys.argv:
         import warnings
 

@@ -230,6 +230,7 @@ FACULA_FAMILY(index) {
       .doc("self with alpha * source added to the slices that the 1-D `index` names.")
       .shape([](const Call& c) {
         check_index_dtype("index_add", "index", c.tensor("index"));
+        runtime_check(c.dtype("self") == c.dtype("source"), "index_add") << "self (" << c.dtype("self") << ") and source (" << c.dtype("source") << ") must have the same scalar type";
         auto self = c.sizes("self"), source = c.sizes("source");
         size_t d = size_t(c.dim("dim"));
         bool fits = self.size() == source.size();

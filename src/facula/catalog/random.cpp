@@ -90,6 +90,7 @@ FACULA_FAMILY(random) {
       .doc("Standard normal numbers.").bind(function).random()
       .unfused([](const Call& c, SymSpan size, std::optional<Generator*> g) {
         DType t = float_or_default(c.maybe_dtype("dtype"));
+        supported_check(is_differentiable(t), "randn") << "normal numbers are floating point, but the dtype is " << t;
         return _normal(take(product(size) * SymInt(2 * words_for(t)), g), size, t);
       })
       .samples({"size=[3, 4]", "size=[]", "size=[0]"});
