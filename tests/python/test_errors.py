@@ -260,7 +260,11 @@ def outcomes(name):
                 eval(call, names)
             except Exception as e:
                 text = f"{type(e).__name__}\n{e}".rstrip("\n")
-                kind = re.sub(r"\d+|got .*|\w+ (!=|and) \w+", "", text.split("\n")[1][:60]) if "\n" in text else ""
+                kind = (
+                    re.sub(r"\d+|got .*|\w+ (!=|and) \w+", "", text.split("\n")[1][:60])
+                    if "\n" in text
+                    else ""
+                )
                 if isinstance(e, SyntaxError) or kind in seen:
                     continue
                 seen.add(kind)
@@ -304,7 +308,31 @@ def test_wrong_calls_of_an_operator_say_what_they_always_said(name):
 
 
 CALLS = recorded(CALLS_FILE) if CALLS_FILE.exists() else {}
-KINDS = {"RuntimeError", "IndexError", "TypeError", "ValueError", "NotImplementedError", "AttributeError", "OverflowError", "FileNotFoundError"}
+KINDS = {
+    "RuntimeError",
+    "IndexError",
+    "TypeError",
+    "ValueError",
+    "NotImplementedError",
+    "AttributeError",
+    "OverflowError",
+    "FileNotFoundError",
+}
+
+
+def test_the_table_of_types_in_the_documentation_is_complete():
+    root = GOLDEN.parent.parent.parent
+    table = [
+        line for line in (root / "docs" / "errors.md").read_text().splitlines() if line.startswith("| `")
+    ]
+    told = set(re.findall(r"`(\w+(?:Error|Interrupt))`", "\n".join(line.split("|")[1] for line in table)))
+    header = (root / "src" / "facula" / "base" / "error.h").read_text()
+    declared = set(
+        re.search(r"enum class ErrorType : uint8_t \{([^}]*)\}", header)[1].replace(",", " ").split()
+    )
+    assert told == declared | KINDS | {"MemoryError"}
+    checks = set(re.findall(r"#define (\w+_check)\(", header)) - {"internal_check"}
+    assert checks == set(re.findall(r"\w+_check", "\n".join(line.split("|")[3] for line in table)))
 
 
 def main():
