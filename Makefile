@@ -49,12 +49,11 @@ test: build
 	echo "Python: $$(tail -n 1 $(BUILD)/test-python.log)"; exit $$failed
 
 # Both have build folders of their own; docs/robustness.md says what they cover.
-SANITIZE ?= address,undefined
-SANITIZED = $(BUILD)-sanitize$(if $(filter thread,$(SANITIZE)),-thread)
+SANITIZED = $(BUILD)-sanitize
 SANITIZER_OPTIONS = ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:check_initialization_order=1 UBSAN_OPTIONS=print_stacktrace=1
 sanitize: setup
 	@test -f $(SANITIZED)/CMakeCache.txt || cmake -S . -B $(SANITIZED) $(shell command -v ninja >/dev/null && echo -G Ninja) \
-	    -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG" -DFACULA_SANITIZE=$(SANITIZE) \
+	    -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG" -DFACULA_SANITIZE=address,undefined \
 	    -DPython_EXECUTABLE=$(abspath $(PYTHON_ENV)) $(CMAKE_ARGS)
 	@cmake --build $(SANITIZED) --parallel $(JOBS)
 	$(SANITIZER_OPTIONS) FACULA_CACHE_DIR=$(abspath $(SANITIZED))/kernel-cache \
@@ -83,4 +82,4 @@ wheel: setup
 	$(PYTHON_ENV) -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation -w dist .
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-sanitize* $(BUILD)-fuzz dist bench/out
+	rm -rf $(BUILD) $(BUILD)-sanitize $(BUILD)-fuzz dist bench/out
