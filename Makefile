@@ -50,7 +50,7 @@ test: build
 
 # Both have build folders of their own; docs/robustness.md says what they cover.
 SANITIZED = $(BUILD)-sanitize
-SANITIZER_OPTIONS = ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:check_initialization_order=1 UBSAN_OPTIONS=print_stacktrace=1
+SANITIZER_OPTIONS = ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:check_initialization_order=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 sanitize: setup
 	@test -f $(SANITIZED)/CMakeCache.txt || cmake -S . -B $(SANITIZED) $(shell command -v ninja >/dev/null && echo -G Ninja) \
 	    -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG" -DFACULA_SANITIZE=address,undefined \
