@@ -173,7 +173,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
         for i, v in enumerate(vectors)
     ]
     if swap:
-        grids = [g.transpose(0, 1) for g in (grids[1], grids[0], *grids[2:])]
+        grids = [grids[1], grids[0], *grids[2:]]
     return tuple(grids)
 
 

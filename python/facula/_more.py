@@ -166,7 +166,7 @@ def _begins(rows: Tensor) -> Tensor:
         return _f.zeros([0], dtype=_C.bool)
     changed = rows[1:] != rows[:-1]
     if changed.dim() > 1:
-        changed = changed.reshape([n - 1, -1]).any(1)
+        changed = changed.flatten(1).any(1)
     return _f.cat([_f.ones([1], dtype=_C.bool), changed])
 
 
@@ -209,7 +209,7 @@ def unique(
             rows, order = input.reshape(-1).sort(stable=True)
         else:
             rows = input.movedim(dim, 0)
-            flat = rows.reshape([rows.shape[0], -1])
+            flat = rows.unsqueeze(-1).flatten(1)
             order = _f.arange(rows.shape[0])
             for k in range(
                 flat.shape[1] - 1, -1, -1
@@ -238,6 +238,8 @@ def multinomial(
         raise RuntimeError("prob_dist must be 1 or 2 dim")
     if not input.is_floating_point():
         raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {input.dtype}")
+    if out is not None and out.dtype != _C.int64:
+        raise RuntimeError(f"multinomial expects an int64 tensor for out, got: {out.dtype}")
     if num_samples <= 0:
         raise RuntimeError("cannot sample n_sample <= 0 samples")
     n = input.shape[-1]
@@ -315,6 +317,10 @@ def diff(
     """
     if input.dim() == 0:
         raise RuntimeError("diff expects input to be at least one-dimensional")
+    if n < 0:
+        raise RuntimeError(f"diff: order must be non-negative but got {n}")
+    if n == 0:
+        return input.clone()
     parts = [t for t in (prepend, input, append) if t is not None]
     x = _f.cat(parts, dim) if len(parts) > 1 else input
     for _ in range(min(n, x.shape[dim])):

@@ -693,3 +693,20 @@ def test_an_index_outside_raises_and_is_named(call, index):
         call(F.zeros(3, 4), F.tensor([index]))
     x = F.arange(3.0)
     assert x[F.tensor([-1])].item() == 2  # only indexing counts from the end
+
+
+def test_grids_and_crops_are_as_numpys():
+    xs, ys = F.meshgrid(F.arange(2), F.arange(3), indexing="xy")
+    for got, want in zip((xs, ys), np.meshgrid(np.arange(2), np.arange(3))):
+        np.testing.assert_array_equal(got.numpy(), want)
+    row = F.arange(4).reshape(1, 4)
+    assert F.nn.functional.pad(row, (-1, 1), mode="circular").tolist() == [[1, 2, 3, 1]]
+    assert F.nn.functional.pad(row, (2, 1), mode="circular").tolist() == [[2, 3, 0, 1, 2, 3, 0]]
+    assert F.unique(F.zeros(0, 3), dim=0).shape == (0, 3)
+
+
+def test_cosine_similarity_broadcasts_before_it_measures():
+    p, q = F.rand(1, 2, 3), F.rand(2, 1, 3)
+    a, b = np.broadcast_arrays(p.numpy(), q.numpy())
+    want = (a * b).sum(-2) / np.sqrt((a * a).sum(-2) * (b * b).sum(-2))
+    np.testing.assert_allclose(F.nn.functional.cosine_similarity(p, q, -2).numpy(), want, rtol=1e-5)

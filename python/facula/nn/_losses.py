@@ -194,7 +194,7 @@ def multilabel_margin_loss(
     first -1.
     """
     reduction = reduction_of(size_average, reduce, reduction)
-    if input.shape != target.shape or not 1 <= input.dim() <= 2:
+    if input.shape != target.shape or not 1 <= input.dim() <= 2 or input.shape[-1] == 0:
         raise RuntimeError(
             f"multilabel_margin_loss: expected input and target of one shape [C] or [N, C], got "
             f"{list(input.shape)} and {list(target.shape)}"
@@ -383,6 +383,9 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
             f"cosine_similarity: expected common dtype to be floating point, yet common dtype is "
             f"{_C.promote_types(x1.dtype, x2.dtype)}"
         )
+    from .._functions import broadcast_tensors
+
+    x1, x2 = broadcast_tensors(x1, x2)
     lengths = [(x * x).sum(dim).sqrt().clamp(min=eps) for x in (x1, x2)]
     return (x1 * x2).sum(dim) / (lengths[0] * lengths[1])
 

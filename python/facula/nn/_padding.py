@@ -12,11 +12,12 @@ _f = _C.functions
 
 def _sources(n: int, before: int, after: int, mode: str) -> Tensor:
     """The index in [0, n) that each place of the padded dimension copies."""
+    if mode == "circular":  # negative padding crops first
+        low, high = max(-before, 0), n - max(-after, 0)
+        return _f.arange(-max(before, 0), high - low + max(after, 0)) % (high - low) + low
     at = _f.arange(-before, n + after)
     if mode == "replicate":
         return at.clamp(0, n - 1)
-    if mode == "circular":
-        return at % n
     return (n - 1) - ((at.abs() - (n - 1)).abs())  # reflect: the edge itself is not repeated
 
 

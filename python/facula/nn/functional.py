@@ -122,6 +122,8 @@ def rrelu(
     """leaky_relu with slopes drawn from [lower, upper] in training, their mean otherwise.  Xu et al.,
     2015.
     """
+    if lower > upper:
+        raise RuntimeError(f"rrelu: lower bound {lower} should be less than or equal to the upper bound {upper}")
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
     slope = _f.empty_like(input).uniform_(lower, upper)
@@ -507,6 +509,8 @@ def _windows(m: int, n: int) -> tuple[list[int], list[int]]:
 
 def _target_sizes(name: str, input: Tensor, output_size: Any, dims: int) -> list[int]:
     """The sizes to reach, the last ``dims`` ones; None keeps a size."""
+    if input.dim() <= dims and isinstance(output_size, (tuple, list)):
+        raise ValueError(f"{name}: Input dimension should be at least {dims + 1}, got {list(input.shape)}")
     _check_rank(name, input, (dims + 1, dims + 2))
     given = [output_size] * dims if output_size is None or isinstance(output_size, int) else list(output_size)
     if len(given) != dims:
