@@ -111,6 +111,21 @@ def step():
     return loss
 """
 
+RESNET18_BFLOAT16 = RESNET18 + """
+def step():
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = F.cross_entropy(model(images), labels)
+    loss.backward()
+    optimizer.step()
+    return loss
+"""
+
+CHANNELS_LAST = """
+model = model.to(memory_format=torch.channels_last)
+images = images.contiguous(memory_format=torch.channels_last)
+"""
+
 GPT = """
 class Block(nn.Module):
     def __init__(self, width, heads):
@@ -183,6 +198,7 @@ class Row:
     name: str
     statement: str
     setup: str = ""
+    peer_setup: str | None = None  # PyTorch's program, where it is to run another
     check: str | None = None
     cold: bool = False
     cache: str = "own"  # kernels of a cold row: "own" (as installed), "empty", "filled" (by the run before)
@@ -207,13 +223,13 @@ class Group:
 
 
 def overhead(name: str, statement: str, setup: str = "", check: str | None = None) -> Row:
-    return Row(name, statement, "a, b = values(8, 8), values(8, 8) + 0.5\n" + setup, check)
+    return Row(name, statement, "a, b = values(8, 8), values(8, 8) + 0.5\n" + setup, check=check)
 
 
 def kernel(name: str, statement: str, setup: str = "", check: str | None = None,
            reach: float | None = None) -> Row:
     setup = "x, y = values(1024, 1024), values(1024, 1024) + 0.5\n" + setup
-    return Row(name, statement, setup, check, reach=reach)
+    return Row(name, statement, setup, check=check, reach=reach)
 
 
 LAYER_NORM = """
@@ -276,6 +292,10 @@ GROUPS = [
         Row("MLP step, batch 64", "step()", MLP, reach=0.7),
         Row("CNN step, batch 64", "step()", CNN, reach=0.5),
         Row("ResNet-18 step, batch 4 at 224x224", "step()", RESNET18, reach=0.8),
+        Row("ResNet-18 step, bfloat16 autocast, by float32", "step()", RESNET18_BFLOAT16, peer_setup=RESNET18,
+            reach=0.35),
+        Row("ResNet-18 step, bfloat16 autocast, by channels_last and autocast", "step()", RESNET18_BFLOAT16,
+            peer_setup=RESNET18_BFLOAT16 + CHANNELS_LAST, reach=0.85),
         Row("GPT 4x128 step, batch 8x128", "step()", GPT, reach=0.8),
         Row("GPT 4x128 step, batch 8x128, bfloat16 autocast", "step()", GPT_BFLOAT16, reach=0.7,
             own="GPT 4x128 step, batch 8x128"),
