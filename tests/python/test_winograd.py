@@ -33,7 +33,7 @@ SHAPES = [(2, 64, 64, 28, 28, 1), (16, 32, 64, 14, 14, 1), (4, 256, 128, 14, 14,
 @pytest.mark.parametrize("n, c, o, h, w, padding", SHAPES)
 def test_results_and_gradients_are_near_sums_in_float64(n, c, o, h, w, padding):
     x, weight, bias = operands(n, c, o, h, w)
-    a, k, b = image(x).requires_grad_(), facula.tensor(weight), facula.tensor(bias)
+    a, k, b = image(x).requires_grad_(), facula.tensor(weight).requires_grad_(), facula.tensor(bias).requires_grad_()
     y = F.conv2d(a, k, b, padding=padding)
     expected = convolution(x, weight, padding) + bias[:, None, None]
     np.testing.assert_allclose(y.detach().numpy(), expected, rtol=1e-6, atol=2e-5)
@@ -41,6 +41,11 @@ def test_results_and_gradients_are_near_sums_in_float64(n, c, o, h, w, padding):
     y.backward(image(g))
     turned = weight.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
     np.testing.assert_allclose(a.grad.numpy(), convolution(g, turned, 2 - padding), rtol=1e-6, atol=4e-5)
+    padded = np.pad(x.astype(float), ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    taps = np.stack([[np.einsum("nchw,nohw->oc", padded[:, :, i:i + g.shape[2], j:j + g.shape[3]], g)
+                      for j in range(3)] for i in range(3)]).transpose(2, 3, 0, 1)
+    np.testing.assert_allclose(k.grad.numpy(), taps, rtol=1e-5, atol=6e-6 * np.sqrt(g[:, 0].size))
+    np.testing.assert_allclose(b.grad.numpy(), g.sum((0, 2, 3), dtype=float), rtol=1e-5, atol=1e-3)
 
 
 def test_weights_in_the_order_of_their_gradient_give_the_same_bits():
@@ -65,7 +70,10 @@ def test_bits_do_not_depend_on_threads():
     try:
         for n in (1, 2, 5):
             facula.set_num_threads(n)
-            results.append(F.conv2d(image(x), facula.tensor(weight), facula.tensor(bias), padding=1))
+            k = facula.tensor(weight).requires_grad_()
+            y = F.conv2d(image(x), k, facula.tensor(bias), padding=1)
+            y.square().mean().backward()
+            results.append((y.detach(), k.grad))
     finally:
         facula.set_num_threads(threads)
-    assert all(r.equal(results[0]) for r in results)
+    assert all(r.equal(first) for pair in results for r, first in zip(pair, results[0], strict=True))

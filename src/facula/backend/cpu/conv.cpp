@@ -225,6 +225,14 @@ bool places_of(const desc& d, WeightPlaces& to) {
   return d.get_padded_dims() == sizes;
 }
 
+// The gradient of a bias.
+void sum_of_channels(const Tensor& grad, const Tensor& to) {
+  static const op::Operator& sum = op::get("sum");
+  SymInt over[] = {int64_t(0), int64_t(2), int64_t(3)};
+  op::Value args[] = {grad, SymSpan(over), false, grad.dtype()};
+  copy(to, op::call(sum, args)[0]);
+}
+
 bool by_winograd(const Shape& s, Pass pass, const Tensor& input, const void* weight, const desc& layout, const Tensor& output, const Tensor& bias) {
   WeightPlaces places;
   if (!places_of(layout, places)) return false;
@@ -232,11 +240,13 @@ bool by_winograd(const Shape& s, Pass pass, const Tensor& input, const void* wei
   auto data = [](const Tensor& t) { return static_cast<float*>(t.impl()->data_ptr()); };
   auto* w = static_cast<const float*>(weight);
   if (pass == Pass::forward) winograd(shape, data(input), w, places, bias.defined() ? data(bias) : nullptr, data(output));
-  else winograd_backward_input(shape, data(output), w, places, data(input));
+  else if (pass == Pass::input) winograd_backward_input(shape, data(output), w, places, data(input));
+  else winograd_backward_weight(shape, data(input), data(output), places, const_cast<float*>(w));
+  if (pass == Pass::weight && bias.defined()) sum_of_channels(output, bias);
   return true;
 }
-bool suits_winograd(const Shape& s, Pass pass, const Tensor& input, const Tensor& output) {
-  if (pass == Pass::weight || input.dtype() != DType::Float32 || s.groups != 1 || s.kh != 3 || s.kw != 3) return false;
+bool suits_winograd(const Shape& s, const Tensor& input, const Tensor& output) {
+  if (input.dtype() != DType::Float32 || s.groups != 1 || s.kh != 3 || s.kw != 3) return false;
   for (int k = 0; k < 2; ++k) if (s.stride[k] != 1 || s.dilation[k] != 1) return false;
   if (!is_channels_last(input) || !is_channels_last(output)) return false;
   return winograd_pays({s.n, s.c, s.h, s.w, s.o, s.oh, s.ow, s.padding[0], s.padding[1]});
@@ -249,7 +259,8 @@ bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& wei
   StorageImpl::Hidden hidden;
   int packed = pass == Pass::weight && may_pack && s.groups == 1 && fills_storage(*weight.impl());
   if (pass != Pass::weight && s.groups == 1 && weight.impl()->storage->hidden(hidden)) packed = fills_storage(*weight.impl()) ? packed_number(hidden.order) : 0;
-  if (suits_winograd(s, pass, input, output)) {
+  bool fast = suits_winograd(s, input, output);
+  if (fast && pass != Pass::weight) {
     auto layout = packed ? packed_layout(packed).desc : plain({s.o, s.c, s.kh, s.kw}, onednn_type(DType::Float32));
     if (by_winograd(s, pass, input, packed ? hidden.memory->data() : weight.impl()->data_ptr(), layout, output, bias)) return true;
   }
@@ -257,6 +268,13 @@ bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& wei
           s.groups, s.stride[0], s.stride[1], s.padding[0], s.padding[1], s.dilation[0], s.dilation[1]};
   auto& plan = planned<Plan>(key, [&] { return make_plan(s, pass, input.dtype(), bias.defined(), input, output, packed); });
   if (plan.refused) return false;
+  if (fast && pass == Pass::weight) {
+    auto layout = plan.packed ? packed_layout(plan.packed).desc : plain({s.o, s.c, s.kh, s.kw}, onednn_type(DType::Float32));
+    if (by_winograd(s, pass, input, weight.impl()->data_ptr(), layout, output, bias)) {
+      if (plan.packed) hide_in_order(weight, packed_layout(plan.packed).order);
+      return true;
+    }
+  }
   int result = pass == Pass::forward ? 2 : pass == Pass::input ? 0 : 1;
   const Tensor* tensors[3] = {&input, &weight, &output};
   const Scratch uses[3] = {Scratch::source, Scratch::weights, Scratch::destination};
@@ -438,13 +456,7 @@ Results conv2d_backward_weight(const Call& c, Out out) {
     if (nothing) fill_zero(k);
     else if (library) done = by_onednn(s, Pass::weight, x, k, y, b, own && k.is_same(out[0]));
     else by_unfolding(s, Pass::weight, dense(x), k, dense(y));
-    if (done && with_bias && (!library || nothing)) {
-      static const op::Operator& sum = op::get("sum");
-      SymInt over[] = {int64_t(0), int64_t(2), int64_t(3)};
-      Tensor plain = y.alias(y.sizes(), y.strides(), y.offset());
-      op::Value args[] = {plain, SymSpan(over), false, d};
-      copy(b, op::call(sum, args)[0]);
-    }
+    if (done && with_bias && (!library || nothing)) sum_of_channels(y, b);
     if (!done) return false;
     to.finish();
     if (with_bias) to_bias.finish();

@@ -1,5 +1,6 @@
 #include "facula/backend/cpu/winograd.h"
 
+#include <algorithm>
 #include <array>
 
 #include "facula/backend/cpu/nest_builder.h"
@@ -32,6 +33,17 @@ struct Transforms : NestBuilder {
     Expr even_a = let(plus(g0, aa, g2) * real(na)), odd_a = let(g1 * real(na * a)), even_b = let(plus(g0, bb, g2) * real(nb)), odd_b = let(g1 * real(nb * b));
     return {let(g0 * real(1 / (aa * bb))), let(even_a + odd_a), let(even_a - odd_a), let(even_b + odd_b), let(even_b - odd_b), g2};
   }
+  // Of four values of a result's gradient, which take the part of a kernel where a weight's gradient is computed.
+  Tile of_gradient(const Tile& g) {
+    constexpr double na = 1 / (2 * aa * (aa - bb)), nb = 1 / (2 * bb * (bb - aa));
+    Expr even_a = let(plus(g[0], aa, g[2]) * real(na)), odd_a = let(plus(g[1], aa, g[3]) * real(na * a));
+    Expr even_b = let(plus(g[0], bb, g[2]) * real(nb)), odd_b = let(plus(g[1], bb, g[3]) * real(nb * b));
+    return {let(g[0] * real(1 / (aa * bb))), let(even_a + odd_a), let(even_a - odd_a), let(even_b + odd_b), let(even_b - odd_b), g[3]};
+  }
+  std::array<Expr, kTaps> taps(const Tile& m) {
+    Expr sum_a = let(m[1] + m[2]), sum_b = let(m[3] + m[4]), odd_a = let(m[1] - m[2]), odd_b = let(m[3] - m[4]);
+    return {let(m[0] + sum_a + sum_b), plus(let(odd_a * real(a)), b, odd_b), plus(plus(m[5], aa, sum_a), bb, sum_b)};
+  }
   std::array<Expr, kOut> result(const Tile& m) {
     Expr sum_a = let(m[1] + m[2]), sum_b = let(m[3] + m[4]), odd_a = let(m[1] - m[2]), odd_b = let(m[3] - m[4]);
     return {let(m[0] + sum_a + sum_b), plus(let(odd_a * real(a)), b, odd_b), plus(let(sum_a * real(aa)), bb, sum_b),
@@ -42,7 +54,7 @@ struct Transforms : NestBuilder {
 Expr number_of(size_t n) { return number(int64_t(n)); }
 
 // ---- weights to [strip of results, place of a tile, channel, result in the strip]
-struct WeightParam { enum : int { result_block, result_outer, result_inner, in_block, in_outer, in_inner, y, x, channels, vectors, chunks, tasks, count }; };
+struct WeightParam { enum : int { result_block, result_outer, result_inner, in_block, in_outer, in_inner, y, x, channels, vectors, chunks, results, sums, tasks, count }; };
 constexpr int64_t kWeightChannels = 16;  // of a task
 
 Nest weight_nest(bool contiguous) {
@@ -81,8 +93,57 @@ Nest weight_nest(bool contiguous) {
   return n;
 }
 
+// ---- tiles
+struct ConvParam { enum : int { c, h, w, o, oh, ow, top, left, tiles, tiles_image, tiles_x, group, groups, strips, channels, chunks, tasks, count }; };
+
+// What nests over tiles say about a group of them, from `first`.
+struct Tiles : Transforms {
+  using P = ConvParam;
+  Expr first, count;
+  Expr n, y0, x0;  // of a tile: image, first row and column of its results
+  Expr one = number(1), zero = number(0);
+
+  template <class F> void each_tile(F&& body) {
+    each(count, [&](Expr k) {
+      Expr tile = let(first + k);
+      n = let(floordiv(tile, param(P::tiles_image)));
+      Expr rest = let(tile - n * param(P::tiles_image)), row = let(floordiv(rest, param(P::tiles_x)));
+      y0 = let(row * Scalar(int64_t(kOut)));
+      x0 = let((rest - row * param(P::tiles_x)) * Scalar(int64_t(kOut)));
+      body(k);
+    });
+  }
+  // to[place, tile, channel] = transformed pieces of size x size of `channels` from `channel` of a buffer
+  // [n, h, w, all]; zero outside.
+  template <class F> void transform(int to, int from, int size, Expr h, Expr w, Expr top, Expr left, Expr all, Expr channel, Expr channels, F&& of) {
+    each_tile([&](Expr k) {
+      std::vector<Expr> row, column, row_inside, column_inside;
+      for (int i = 0; i < size; ++i) {
+        Expr y = let(y0 - top + Scalar(int64_t(i))), x = let(x0 - left + Scalar(int64_t(i)));
+        row_inside.push_back(let((y >= zero) & (y < h)));
+        column_inside.push_back(let((x >= zero) & (x < w)));
+        row.push_back(let((n * h + max(min(y, h - one), zero)) * w * all + channel));
+        column.push_back(let(max(min(x, w - one), zero) * all));
+      }
+      vector(channels, [&](Expr lane) {
+        std::vector<Tile> columns;
+        for (size_t j = 0; j < size_t(size); ++j) {
+          Tile d;
+          for (size_t i = 0; i < size_t(size); ++i) d[i] = let(select(row_inside[i] & column_inside[j], read(from, row[i] + column[j] + lane), real(0)));
+          columns.push_back(of(d));
+        }
+        for (size_t i = 0; i < kTile; ++i) {
+          Tile line;
+          for (size_t j = 0; j < size_t(size); ++j) line[j] = columns[j][i];
+          line = of(line);
+          for (size_t j = 0; j < kTile; ++j) store(to, (number_of(i * kTile + j) * param(P::group) + k) * channels + lane, line[j]);
+        }
+      });
+    });
+  }
+};
+
 // ---- a task: the tiles of a group, and some strips of results
-struct ConvParam { enum : int { c, h, w, o, oh, ow, top, left, tiles, tiles_image, tiles_x, group, groups, strips, tasks, count }; };
 struct ConvBuffer { enum : int { input, weight, bias, output, image, product, count }; };
 struct ConvVariant {
   int rows, vectors;  // sums of a product in registers
@@ -93,52 +154,21 @@ struct ConvVariant {
 Nest conv_nest(const ConvVariant& v) {
   using P = ConvParam;
   using B = ConvBuffer;
-  Transforms t;
+  Tiles t;
   int task_var = t.fresh();
   int64_t lanes = t.lanes(), width = v.vectors * lanes;
-  Expr one = number(1), zero = number(0);
-  Expr part = t.let(floordiv(index(task_var), param(P::groups))), first = t.let((index(task_var) - part * param(P::groups)) * param(P::group));
-  Expr count = t.let(min(param(P::tiles) - first, param(P::group))), results = t.let(param(P::strips) * Scalar(width));
-  Expr n, y0, x0;  // image and first row and column of the results of a tile
-  auto each_tile = [&](auto&& body) {
-    t.each(count, [&](Expr k) {
-      Expr tile = t.let(first + k);
-      n = t.let(floordiv(tile, param(P::tiles_image)));
-      Expr rest = t.let(tile - n * param(P::tiles_image)), row = t.let(floordiv(rest, param(P::tiles_x)));
-      y0 = t.let(row * Scalar(int64_t(kOut)));
-      x0 = t.let((rest - row * param(P::tiles_x)) * Scalar(int64_t(kOut)));
-      body(k);
-    });
-  };
-  each_tile([&](Expr k) {
-    Expr row[kTile], column[kTile], row_inside[kTile], column_inside[kTile];
-    for (int i = 0; i < kTile; ++i) {
-      Expr y = t.let(y0 - param(P::top) + Scalar(int64_t(i))), x = t.let(x0 - param(P::left) + Scalar(int64_t(i)));
-      row_inside[i] = t.let((y >= zero) & (y < param(P::h)));
-      column_inside[i] = t.let((x >= zero) & (x < param(P::w)));
-      row[i] = t.let((n * param(P::h) + max(min(y, param(P::h) - one), zero)) * param(P::w) * param(P::c));
-      column[i] = t.let(max(min(x, param(P::w) - one), zero) * param(P::c));
-    }
-    t.vector(param(P::c), [&](Expr lane) {
-      Transforms::Tile columns[kTile];
-      for (int j = 0; j < kTile; ++j) {
-        Transforms::Tile d;
-        for (int i = 0; i < kTile; ++i) d[size_t(i)] = t.let(select(row_inside[i] & column_inside[j], t.read(B::input, row[i] + column[j] + lane), t.real(0)));
-        columns[j] = t.of_image(d);
-      }
-      for (size_t i = 0; i < kTile; ++i) {
-        auto line = t.of_image({columns[0][i], columns[1][i], columns[2][i], columns[3][i], columns[4][i], columns[5][i]});
-        for (size_t j = 0; j < kTile; ++j) t.store(B::image, (number_of(i * kTile + j) * param(P::group) + k) * param(P::c) + lane, line[j]);
-      }
-    });
-  });
+  Expr part = t.let(floordiv(index(task_var), param(P::groups)));
+  t.first = t.let((index(task_var) - part * param(P::groups)) * param(P::group));
+  t.count = t.let(min(param(P::tiles) - t.first, param(P::group)));
+  Expr results = t.let(param(P::strips) * Scalar(width));
+  t.transform(B::image, B::input, kTile, param(P::h), param(P::w), param(P::top), param(P::left), param(P::c), t.zero, param(P::c), [&](auto& d) { return t.of_image(d); });
   t.each(number(kPlaces), [&](Expr place) {
     t.each(param(P::strips), [&](Expr strip) {
       Expr weight = t.let(((part * param(P::strips) + strip) * Scalar(int64_t(kPlaces)) + place) * param(P::c) * Scalar(width));
-      t.each(ceil_div(count, v.rows), [&](Expr block) {
+      t.each(ceil_div(t.count, v.rows), [&](Expr block) {
         std::vector<Expr> left, to;  // the last rows repeat: they are computed and stored twice, alike
         for (int r = 0; r < v.rows; ++r) {
-          Expr row = t.let(place * param(P::group) + min(block * Scalar(int64_t(v.rows)) + Scalar(int64_t(r)), count - one));
+          Expr row = t.let(place * param(P::group) + min(block * Scalar(int64_t(v.rows)) + Scalar(int64_t(r)), t.count - t.one));
           left.push_back(t.let(row * param(P::c)));
           to.push_back(t.let(row * results + strip * Scalar(width)));
         }
@@ -162,12 +192,12 @@ Nest conv_nest(const ConvVariant& v) {
       });
     });
   });
-  each_tile([&](Expr k) {
+  t.each_tile([&](Expr k) {
     // Places beyond the border fall on the last row or column, which are written after them.
     Expr row[kOut], column[kOut];
     for (int i = 0; i < kOut; ++i) {
-      row[i] = t.let((n * param(P::oh) + min(y0 + Scalar(int64_t(i)), param(P::oh) - one)) * param(P::ow) * param(P::o) + part * results);
-      column[i] = t.let(min(x0 + Scalar(int64_t(i)), param(P::ow) - one) * param(P::o));
+      row[i] = t.let((t.n * param(P::oh) + min(t.y0 + Scalar(int64_t(i)), param(P::oh) - t.one)) * param(P::ow) * param(P::o) + part * results);
+      column[i] = t.let(min(t.x0 + Scalar(int64_t(i)), param(P::ow) - t.one) * param(P::o));
     }
     t.vector(results, [&](Expr lane) {
       std::array<Expr, kOut> columns[kTile];
@@ -194,11 +224,136 @@ Nest conv_nest(const ConvVariant& v) {
   return nest;
 }
 
+// ---- gradient of the weight: a task adds up what a chunk of the groups gives for some channels and results
+struct SumBuffer { enum : int { input, grad, sums, sums_in, image, gradient, count }; };
+
+Nest sum_nest(int vectors) {
+  using P = ConvParam;
+  using B = SumBuffer;
+  constexpr int kRows = 4;
+  Tiles t;
+  int task_var = t.fresh();
+  int64_t lanes = t.lanes(), width = vectors * lanes;
+  Expr results = t.let(param(P::strips) * Scalar(width)), channels = param(P::channels);
+  Expr part = t.let(floordiv(index(task_var), param(P::chunks))), chunk = t.let(index(task_var) - part * param(P::chunks));
+  Expr parts = t.let(floordiv(param(P::o), results)), c0 = t.let(floordiv(part, parts) * channels), o0 = t.let(remainder(part, parts) * results);
+  Expr from = t.let(floordiv(chunk * param(P::groups), param(P::chunks))), to = t.let(floordiv((chunk + t.one) * param(P::groups), param(P::chunks)));
+  t.each(to - from, [&](Expr turn) {
+    t.first = t.let((from + turn) * param(P::group));
+    t.count = t.let(min(param(P::tiles) - t.first, param(P::group)));
+    t.transform(B::image, B::input, kTile, param(P::h), param(P::w), param(P::top), param(P::left), param(P::c), c0, channels, [&](auto& d) { return t.of_image(d); });
+    t.transform(B::gradient, B::grad, kOut, param(P::oh), param(P::ow), t.zero, t.zero, param(P::o), o0, results, [&](auto& g) { return t.of_gradient(g); });
+    t.each(number(kPlaces), [&](Expr place) {
+      Expr row0 = t.let(place * param(P::group)), sums0 = t.let((chunk * Scalar(int64_t(kPlaces)) + place) * param(P::c) + c0);
+      t.each(param(P::strips), [&](Expr strip) {
+        t.each(floordiv(channels, Scalar(int64_t(kRows))), [&](Expr block) {
+          Expr c = t.let(block * Scalar(int64_t(kRows)));
+          t.vector(number(lanes), [&](Expr lane) {
+            auto at = [&](int r, int k) { return (sums0 + c + Scalar(int64_t(r))) * param(P::o) + o0 + strip * Scalar(width) + Scalar(k * lanes) + lane; };
+            std::vector<Expr> sums;
+            for (int r = 0; r < kRows; ++r)
+              for (int k = 0; k < vectors; ++k) sums.push_back(t.variable(select(eq(turn, t.zero), t.real(0), t.read(B::sums_in, at(r, k)))));
+            t.each(t.count, [&](Expr tile) {
+              std::vector<Expr> right;
+              for (int k = 0; k < vectors; ++k) right.push_back(t.let(t.read(B::gradient, (row0 + tile) * results + strip * Scalar(width) + Scalar(k * lanes) + lane)));
+              for (int r = 0; r < kRows; ++r) {
+                Expr x = t.let(t.read(B::image, (row0 + tile) * channels + c + Scalar(int64_t(r))));
+                for (int k = 0; k < vectors; ++k) {
+                  Expr sum = sums[size_t(r * vectors + k)];
+                  t.set(sum, call(Fn::fma, {x, right[size_t(k)], sum}));
+                }
+              }
+            });
+            for (int r = 0; r < kRows; ++r)
+              for (int k = 0; k < vectors; ++k) t.store(B::sums, at(r, k), sums[size_t(r * vectors + k)]);
+          });
+        });
+      });
+    });
+  });
+  Nest nest;
+  nest.name = "winograd_sums";
+  for (int k = 0; k < B::count; ++k) nest.buffers.push_back({DType::Float32, k == B::sums || k >= B::image, "", k != B::sums && k != B::sums_in});
+  nest.params = P::count;
+  nest.task_var = task_var;
+  nest.tasks = param(P::tasks);
+  nest.cost = param(P::group) * channels * param(P::strips) * Scalar(kPlaces * width);
+  nest.body = std::move(t.block);
+  return nest;
+}
+
+// The sums of all chunks, in order, to the weight's gradient.
+Nest gradient_nest(bool contiguous) {
+  using P = WeightParam;
+  Transforms t;
+  int task_var = t.fresh();
+  int64_t lanes = t.lanes();
+  Expr part = t.let(floordiv(index(task_var), param(P::chunks))), first = t.let((index(task_var) - part * param(P::chunks)) * Scalar(lanes));
+  auto place = [&](Expr k, int block) { return floordiv(k, param(block)) * param(block + 1) + remainder(k, param(block)) * param(block + 2); };
+  Expr to = t.let(place(first, P::result_block));
+  t.each(number(kWeightChannels), [&](Expr c) {
+    Expr k = t.let(part * Scalar(kWeightChannels) + c), origin = t.let(to + place(k, P::in_block));
+    t.vector(number(lanes), [&](Expr lane) {
+      std::vector<Expr> sums;
+      for (int i = 0; i < kPlaces; ++i) sums.push_back(t.variable(t.real(0)));
+      t.each(param(P::sums), [&](Expr chunk) {
+        for (int i = 0; i < kPlaces; ++i)
+          t.set(sums[size_t(i)], sums[size_t(i)] + t.read(0, ((chunk * Scalar(int64_t(kPlaces)) + Scalar(int64_t(i))) * param(P::channels) + k) * param(P::results) + first + lane));
+      });
+      std::array<Expr, kTaps> columns[kTile];
+      for (size_t j = 0; j < kTile; ++j) {
+        Transforms::Tile m;
+        for (size_t i = 0; i < kTile; ++i) m[i] = sums[i * kTile + j];
+        columns[j] = t.taps(m);
+      }
+      for (size_t y = 0; y < kTaps; ++y) {
+        auto row = t.taps({columns[0][y], columns[1][y], columns[2][y], columns[3][y], columns[4][y], columns[5][y]});
+        for (size_t x = 0; x < kTaps; ++x)
+          t.store(1, origin + Scalar(int64_t(y)) * param(P::y) + Scalar(int64_t(x)) * param(P::x) + (contiguous ? lane : lane * param(P::result_inner)), row[x]);
+      }
+    });
+  });
+  Nest n;
+  n.name = "winograd_gradient";
+  n.buffers = {{DType::Float32}, {DType::Float32, true}};
+  n.params = P::count;
+  n.task_var = task_var;
+  n.tasks = param(P::tasks);
+  n.cost = param(P::sums) * Scalar(kWeightChannels * kPlaces * lanes);
+  n.body = std::move(t.block);
+  return n;
+}
+
 // Channels in registers of a product: they divide a row of results.
 int vectors_of(int64_t o) {
   int64_t lanes = codegen::vector_lanes();
   for (int v : {4, 3, 2}) if (o / lanes % v == 0 && (v <= 2 || lanes == 16)) return v;
   return 1;
+}
+
+constexpr int64_t kFewTasks = 8;  // at least so many, where possible, whatever the number of threads
+
+std::array<int64_t, WeightParam::count> weight_params(const WinogradShape& s, WeightPlaces::Channels to, WeightPlaces::Channels from, int64_t step_y, int64_t step_x) {
+  using P = WeightParam;
+  std::array<int64_t, P::count> p{};
+  p[P::result_block] = to.block, p[P::result_outer] = to.outer, p[P::result_inner] = to.inner;
+  p[P::in_block] = from.block, p[P::in_outer] = from.outer, p[P::in_inner] = from.inner;
+  p[P::y] = step_y, p[P::x] = step_x, p[P::channels] = s.c, p[P::results] = s.o, p[P::vectors] = vectors_of(s.o), p[P::chunks] = s.o / codegen::vector_lanes();
+  p[P::tasks] = p[P::chunks] * (s.c / kWeightChannels);
+  return p;
+}
+
+std::array<int64_t, ConvParam::count> tile_params(const WinogradShape& s, int64_t most) {
+  using P = ConvParam;
+  std::array<int64_t, P::count> p{};
+  p[P::c] = s.c, p[P::h] = s.h, p[P::w] = s.w, p[P::o] = s.o, p[P::oh] = s.oh, p[P::ow] = s.ow, p[P::top] = s.top, p[P::left] = s.left;
+  p[P::tiles_x] = (s.ow + kOut - 1) / kOut;
+  p[P::tiles_image] = p[P::tiles_x] * ((s.oh + kOut - 1) / kOut);
+  p[P::tiles] = p[P::tiles_image] * s.n;
+  p[P::groups] = (p[P::tiles] + most - 1) / most;
+  p[P::group] = (p[P::tiles] + p[P::groups] - 1) / p[P::groups];
+  p[P::strips] = 1;
+  return p;
 }
 
 // `from`: where the element of a result's channel and an input's channel lies.
@@ -208,28 +363,14 @@ void run(const WinogradShape& s, const float* input, const float* weight, Weight
   int vectors = vectors_of(s.o);
   int64_t width = vectors * lanes, all_strips = s.o / width;
   auto* transformed = static_cast<float*>(scratch(Scratch::weights, size_t(kPlaces * s.c * s.o) * sizeof(float)));
-  {
-    using P = WeightParam;
-    std::array<int64_t, P::count> p{};
-    p[P::result_block] = to.block, p[P::result_outer] = to.outer, p[P::result_inner] = to.inner;
-    p[P::in_block] = from.block, p[P::in_outer] = from.outer, p[P::in_inner] = from.inner;
-    p[P::y] = step_y, p[P::x] = step_x, p[P::channels] = s.c, p[P::vectors] = vectors, p[P::chunks] = s.o / lanes;
-    p[P::tasks] = p[P::chunks] * (s.c / kWeightChannels);
-    void* buffers[] = {const_cast<float*>(weight), transformed};
-    codegen::launch(kernel_of(to.inner == 1, [](bool contiguous) { return weight_nest(contiguous); }), buffers, p.data(), "conv2d");
-  }
+  auto places = weight_params(s, to, from, step_y, step_x);
+  void* weights[] = {const_cast<float*>(weight), transformed};
+  codegen::launch(kernel_of(to.inner == 1, [](bool contiguous) { return weight_nest(contiguous); }), weights, places.data(), "conv2d");
   using P = ConvParam;
   using B = ConvBuffer;
-  std::array<int64_t, P::count> p{};
-  p[P::c] = s.c, p[P::h] = s.h, p[P::w] = s.w, p[P::o] = s.o, p[P::oh] = s.oh, p[P::ow] = s.ow, p[P::top] = s.top, p[P::left] = s.left;
-  p[P::tiles_x] = (s.ow + kOut - 1) / kOut;
-  p[P::tiles_image] = p[P::tiles_x] * ((s.oh + kOut - 1) / kOut);
-  p[P::tiles] = p[P::tiles_image] * s.n;
-  // What a task needs should fit into a core's own cache; eight tasks or more, whatever the number of threads.
-  constexpr int64_t kMostTiles = 48, kMostResults = 128, kFewTasks = 8;
-  p[P::groups] = (p[P::tiles] + kMostTiles - 1) / kMostTiles;
-  p[P::group] = (p[P::tiles] + p[P::groups] - 1) / p[P::groups];
-  p[P::strips] = 1;
+  // What a task needs should fit into a core's own cache.
+  constexpr int64_t kMostTiles = 48, kMostResults = 128;
+  auto p = tile_params(s, kMostTiles);
   while (all_strips % (p[P::strips] * 2) == 0 && p[P::strips] * 2 * width <= kMostResults && p[P::groups] * (all_strips / p[P::strips] / 2) >= kFewTasks) p[P::strips] *= 2;
   p[P::tasks] = p[P::groups] * (all_strips / p[P::strips]);
   auto& kernel = kernel_of(ConvVariant{lanes == 16 ? 4 : 6, vectors, bias != nullptr}, [](const ConvVariant& v) { return conv_nest(v); });
@@ -260,6 +401,34 @@ void winograd_backward_input(const WinogradShape& s, const float* grad, const fl
   // A convolution of the gradient with the kernel turned about.
   WinogradShape turned{s.n, s.o, s.oh, s.ow, s.c, s.h, s.w, kTaps - 1 - s.top, kTaps - 1 - s.left};
   run(turned, grad, weight + (kTaps - 1) * (places.y + places.x), places.in, places.out, -places.y, -places.x, nullptr, input);
+}
+
+void winograd_backward_weight(const WinogradShape& s, const float* input, const float* grad, const WeightPlaces& places, float* weight) {
+  using P = ConvParam;
+  using B = SumBuffer;
+  constexpr int64_t kMostTiles = 32, kMost = 64;  // channels and results of a task
+  int vectors = vectors_of(s.o);
+  int64_t width = vectors * codegen::vector_lanes();
+  auto p = tile_params(s, kMostTiles);
+  while (s.o % (p[P::strips] * 2 * width) == 0 && p[P::strips] * 2 * width <= kMost) p[P::strips] *= 2;
+  p[P::channels] = s.c;
+  while (p[P::channels] > kMost && p[P::channels] % 8 == 0) p[P::channels] /= 2;
+  int64_t results = p[P::strips] * width, parts = (s.c / p[P::channels]) * (s.o / results);
+  p[P::chunks] = std::min(p[P::groups], (kFewTasks + parts - 1) / parts);
+  p[P::tasks] = parts * p[P::chunks];
+  auto* sums = static_cast<float*>(scratch(Scratch::weights, size_t(p[P::chunks] * kPlaces * s.c * s.o) * sizeof(float)));
+  auto& kernel = kernel_of(vectors, [](int v) { return sum_nest(v); });
+  size_t image = size_t(kPlaces * p[P::group] * p[P::channels]), gradient = size_t(kPlaces * p[P::group] * results);
+  parallel_for(p[P::tasks], 1, [&](int64_t begin, int64_t end) {
+    auto* room = static_cast<float*>(scratch(Scratch::other, (image + gradient) * sizeof(float)));
+    void* buffers[B::count] = {const_cast<float*>(input), const_cast<float*>(grad), sums, sums, room, room + image};
+    codegen::Status status;
+    kernel.fn(buffers, p.data(), begin, end, &status);
+  });
+  auto q = weight_params(s, places.out, places.in, places.y, places.x);
+  q[WeightParam::sums] = p[P::chunks];
+  void* buffers[] = {sums, weight};
+  codegen::launch(kernel_of(places.out.inner == 1, [](bool contiguous) { return gradient_nest(contiguous); }), buffers, q.data(), "conv2d");
 }
 
 }  // namespace facula::backend::cpu

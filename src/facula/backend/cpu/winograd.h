@@ -25,5 +25,7 @@ bool winograd_pays(const WinogradShape& s);
 void winograd(const WinogradShape& s, const float* input, const float* weight, const WeightPlaces& places, const float* bias, float* output);
 // The gradient of the input of a convolution s: `grad` is [n, oh, ow, o], `input` [n, h, w, c] is written.
 void winograd_backward_input(const WinogradShape& s, const float* grad, const float* weight, const WeightPlaces& places, float* input);
+// The gradient of the weight, which is written as `places` says.
+void winograd_backward_weight(const WinogradShape& s, const float* input, const float* grad, const WeightPlaces& places, float* weight);
 
 }  // namespace facula::backend::cpu
