@@ -2,9 +2,11 @@
 #include <cstring>
 
 #include "facula/base/interrupt.h"
+#include "facula/base/log.h"
 #include "facula/base/parallel.h"
 #include "facula/base/settings.h"
 #include "facula/codegen/kernel.h"
+#include "facula/tensor/memory.h"
 #include "facula/tensor/print.h"
 #include "facula/tensor/storage.h"
 #include "python.h"
@@ -26,9 +28,37 @@ PyObject* set_threads(PyObject*, PyObject* n) {
   });
 }
 PyObject* memory(PyObject*, PyObject*) {
-  MemoryStats s = memory_stats();
-  return Py_BuildValue("{s:L,s:L,s:L}", "current_bytes", (long long)s.current_bytes, "peak_bytes", (long long)s.peak_bytes,
-                       "allocations", (long long)s.allocations);
+  return guarded([&] {
+    AllocatorStats s = allocator_stats();
+    PyRef stats = checked(PyDict_New());
+    auto add = [&](const std::string& name, int64_t v) {
+      PyRef number = checked(PyLong_FromLongLong(v));
+      checked(PyDict_SetItemString(stats.get(), name.c_str(), number.get()));
+    };
+    auto amount = [&](const std::string& name, const AllocatorStats::Amount& a) {
+      add(name + ".all.current", a.current);
+      add(name + ".all.peak", a.peak);
+      add(name + ".all.allocated", a.allocated);
+      add(name + ".all.freed", a.freed);
+    };
+    amount("allocated_bytes", s.allocated_bytes);
+    amount("reserved_bytes", s.reserved_bytes);
+    add("allocation.all.allocated", s.allocations);
+    add("inactive_bytes.large_pool.current", s.waiting_bytes);
+    add("inactive.large_pool.current", s.waiting_blocks);
+    add("num_alloc_retries", s.retries);
+    add("num_ooms", s.failures);
+    add("current_bytes", s.allocated_bytes.current);   // short names of the most used
+    add("peak_bytes", s.allocated_bytes.peak);
+    add("allocations", s.allocations);
+    return stats.detach();
+  });
+}
+PyObject* empty(PyObject*, PyObject*) {
+  return guarded([]() -> PyObject* {
+    empty_cache();
+    Py_RETURN_NONE;
+  });
 }
 PyObject* reset_peak(PyObject*, PyObject*) {
   reset_peak_memory();
@@ -83,6 +113,7 @@ PyObject* set_setting(PyObject*, PyObject* args) {
     const char* which;
     PyObject* value;
     if (!PyArg_ParseTuple(args, "sO:set_setting", &which, &value)) return nullptr;
+    if (!strcmp(which, "log")) set_logs("-all," + std::string(text_of(value)));
 #define FACULA_SET(name, env, type, def, doc) if (!strcmp(which, #name)) { from_python(value, mutable_settings().name); Py_RETURN_NONE; }
     FACULA_SETTINGS(FACULA_SET)
 #undef FACULA_SET
@@ -106,7 +137,23 @@ PyObject* record_kernels(PyObject*, PyObject* folder) {
 PyObject* get_cache_folder(PyObject*, PyObject*) { return guarded([] { return unicode(codegen::cache_folder()); }); }
 PyObject* get_target_features(PyObject*, PyObject*) { return guarded([] { return unicode(codegen::target_features()); }); }
 
+PyObject* set_log_areas(PyObject*, PyObject* areas) {
+  return guarded([&]() -> PyObject* {
+    type_check(PyUnicode_Check(areas), "set_logs") << "expected a string, not " << Py_TYPE(areas)->tp_name;
+    set_logs(text_of(areas));
+    Py_RETURN_NONE;
+  });
+}
+PyObject* get_log_help(PyObject*, PyObject*) { return guarded([] { return unicode(log_help()); }); }
+
+PyObject* get_build(PyObject*, PyObject*) {
+  return Py_BuildValue("{s:s,s:s,s:s}", "compiler", FACULA_COMPILER, "type", FACULA_BUILD_TYPE, "libraries", FACULA_BUILT_WITH);
+}
+
 PyMethodDef functions[] = {
+    {"_build", get_build, METH_NOARGS, "The compiler, the build type, and the libraries that were found then."},
+    {"_set_logs", set_log_areas, METH_O, "Turns areas of the log on and off, in the language of FACULA_LOG."},
+    {"_log_help", get_log_help, METH_NOARGS, "The areas of the log, a line each."},
     {"cache_folder", get_cache_folder, METH_NOARGS, "The folder of the user's kernel cache; '' if none can be used."},
     {"target_features", get_target_features, METH_NOARGS, "What kernels are compiled for."},
     {"cache_stats", get_cache_stats, METH_NOARGS, "Where kernels came from so far."},
@@ -114,6 +161,7 @@ PyMethodDef functions[] = {
     {"get_num_threads", get_num_threads, METH_NOARGS, "Threads of an operator."},
     {"set_num_threads", set_threads, METH_O, "Sets the threads of an operator."},
     {"memory_stats", memory, METH_NOARGS, "Bytes held by tensors now and at the peak, and allocations so far."},
+    {"empty_cache", empty, METH_NOARGS, "Gives memory that waits for new tensors back to the system."},
     {"reset_peak_memory", reset_peak, METH_NOARGS, "Starts a new peak."},
     {"get_print_options", get_print_options, METH_NOARGS, "How tensors are shown."},
     {"set_print_options", set_print_options, METH_VARARGS, "set_print_options(precision, threshold, edgeitems, linewidth, sci_mode)"},

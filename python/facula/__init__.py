@@ -65,6 +65,7 @@ else:
         default_generator,
         device,
         dtype,
+        empty_cache,
         from_dlpack,
         from_numpy,
         frombuffer,
@@ -155,10 +156,12 @@ _ELSEWHERE = {
             set_autocast_enabled
         """,
         "_more": """
-            _assert diag diff max_memory_allocated memory_allocated multinomial nansum normal profile
-            ravel repeat_interleave reset_peak_memory_stats scalar_tensor set_printoptions take_along_dim
+            _assert diag diff max_memory_allocated max_memory_reserved memory_allocated memory_reserved
+            memory_summary multinomial nansum normal profile ravel repeat_interleave reset_peak_memory_stats
+            scalar_tensor set_printoptions take_along_dim
             tensor_split tile trace unique unique_consecutive
         """,
+        "_logging": "set_logs",
         "_determinism": """
             are_deterministic_algorithms_enabled get_deterministic_debug_mode is_deterministic
             is_deterministic_algorithms_warn_only_enabled set_deterministic set_deterministic_debug_mode

@@ -410,6 +410,32 @@ def max_memory_allocated() -> int:
     return _C.memory_stats()["peak_bytes"]
 
 
+def memory_reserved() -> int:
+    """Bytes taken from the system for tensors: those that tensors hold, and those that wait to be used again."""
+    return _C.memory_stats()["reserved_bytes.all.current"]
+
+
+def max_memory_reserved() -> int:
+    """The most bytes taken from the system at once since the start, or since :func:`reset_peak_memory_stats`."""
+    return _C.memory_stats()["reserved_bytes.all.peak"]
+
+
+def memory_summary() -> str:
+    """A table of :func:`memory_stats`, for people."""
+    stats = _C.memory_stats()
+    columns = ("current", "peak", "allocated", "freed")
+    lines = [f"{'MiB':24}" + "".join(f"{c:>12}" for c in columns)]
+    for name, shown in (("allocated_bytes", "held by tensors"), ("reserved_bytes", "taken from the system")):
+        lines.append(f"{shown:24}" + "".join(f"{stats[f'{name}.all.{c}'] / 2**20:12.2f}" for c in columns))
+    lines += [
+        f"{'storages made':24}{stats['allocation.all.allocated']:12}",
+        f"{'large blocks waiting':24}{stats['inactive.large_pool.current']:12}",
+        f"{'requests tried again':24}{stats['num_alloc_retries']:12}",
+        f"{'requests that failed':24}{stats['num_ooms']:12}",
+    ]
+    return "\n".join(lines)
+
+
 def reset_peak_memory_stats() -> None:
     """Starts a new peak at what is held now."""
     _C.reset_peak_memory()

@@ -1,4 +1,4 @@
-"""`python -m facula.info`: version, processor, libraries, threads, kernel cache, settings."""
+"""`python -m facula.info`: version, processor, build, libraries, threads, memory, kernel cache, settings."""
 
 from __future__ import annotations
 
@@ -44,18 +44,21 @@ def size_of(folder: Path) -> str:
     return f"{len(files)} files, {sum(f.stat().st_size for f in files) / 1e6:.1f} MB"
 
 
+def memory() -> str:
+    """Of the machine, and of this process."""
+    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    reserved = _C.memory_stats()["reserved_bytes.all.current"]
+    return f"{pages * size / 2**30:.1f} GiB, of which tensors of this process reserve {reserved / 2**20:.1f} MiB"
+
+
 def libraries() -> str:
-    names = []
-    for package, shown in (
-        ("onednn-cpu-gomp", "oneDNN"),
-        ("scipy-openblas32", "OpenBLAS"),
-        ("numpy", "NumPy"),
-    ):
+    names = [_C._build()["libraries"]]
+    for package, shown in (("scipy-openblas32", "OpenBLAS"), ("numpy", "NumPy")):
         try:
             names.append(f"{shown} {metadata.version(package)}")
         except metadata.PackageNotFoundError:
             pass
-    return ", ".join(names) or "unknown"
+    return ", ".join(names)
 
 
 def main() -> None:
@@ -71,7 +74,9 @@ def main() -> None:
         rows.append(("kernels for", features()))
     rows += [
         ("libraries", libraries()),
+        ("build", "{type}, {compiler}".format(**_C._build())),
         ("threads", str(_C.get_num_threads())),
+        ("memory", memory()),
         ("operators", str(len(_C.operators()))),
     ]
     folder = _C.cache_folder() if hasattr(_C, "cache_folder") else settings["cache_dir"]["value"]
@@ -80,6 +85,9 @@ def main() -> None:
     rows.append(("shipped cache", f"{shipped}: {size_of(shipped)}"))
     for name, value in rows:
         print(f"{name:15}{value}")
+    print("\nAreas of FACULA_LOG:")
+    for line in _C._log_help().splitlines():
+        print(f"  {line}")
     print("\nSettings, read from the environment at the start:")
     width = max(len(s["env"]) for s in settings.values())
     for s in settings.values():

@@ -12,6 +12,7 @@
 #include "facula/base/hash.h"
 #include "facula/base/parallel.h"
 #include "facula/base/random.h"
+#include "facula/base/log.h"
 #include "facula/base/settings.h"
 #include "facula/base/small_vector.h"
 
@@ -82,14 +83,28 @@ TEST(SmallVector, BehavesAsAVector) {
   }
 }
 
-TEST(Settings, LogAreasAreMatchedWhole) {
-  mutable_settings().log = "passes,cache";
-  EXPECT_TRUE(log_enabled("passes"));
-  EXPECT_TRUE(log_enabled("cache"));
-  EXPECT_FALSE(log_enabled("pass"));
-  EXPECT_FALSE(log_enabled(""));
-  mutable_settings().log = "";
-  EXPECT_FALSE(log_enabled("passes"));
+TEST(Log, AreasAreTurnedOnAndOffByName) {
+  set_logs("passes, +cache");
+  EXPECT_TRUE(log_on(Log::passes));
+  EXPECT_TRUE(log_on(Log::cache));
+  EXPECT_FALSE(log_on(Log::ops));
+  set_logs("all,-cache");
+  EXPECT_TRUE(log_on(Log::ops));
+  EXPECT_FALSE(log_on(Log::cache));
+  set_logs("-all");
+  EXPECT_EQ(log_mask.load(), 0u);
+}
+
+TEST(Log, AnUnknownAreaIsRefusedWithTheKnownOnesAndChangesNothing) {
+  try {
+    set_logs("ops,pass");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.type(), ErrorType::ValueError);
+    for (auto word : {"'pass'", "ops", "kernels", "cache", "layouts", "passes", "llvm", "help"})
+      EXPECT_NE(std::string(e.what()).find(word), std::string::npos) << e.what();
+  }
+  EXPECT_EQ(log_mask.load(), 0u);
 }
 
 class Threads : public ::testing::Test {

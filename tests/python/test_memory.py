@@ -1,6 +1,9 @@
 """What the allocator reports."""
 
+import threading
+
 import facula
+import pytest
 
 MIB = 1 << 20
 
@@ -31,3 +34,77 @@ def test_a_chain_without_gradients_holds_two_tensors_at_its_peak():
     for _ in range(10):
         x = x + 1
     assert facula.max_memory_allocated() - before <= 4 * MIB + 65536
+
+
+def test_statistics_agree_with_each_other():
+    facula.ones(MIB)
+    stats = facula.memory_stats()
+    for kind in ("allocated_bytes", "reserved_bytes"):
+        current, peak, allocated, freed = (
+            stats[f"{kind}.all.{what}"] for what in ("current", "peak", "allocated", "freed")
+        )
+        assert allocated - freed == current <= peak
+    assert stats["reserved_bytes.all.current"] >= stats["inactive_bytes.large_pool.current"] >= 4 * MIB
+    assert "held by tensors" in facula.memory_summary()
+
+
+def test_an_emptied_cache_holds_no_large_block_and_tensors_stay():
+    kept, dropped = facula.ones(MIB), facula.ones(MIB)
+    del dropped
+    before = facula.memory_reserved()
+    facula.empty_cache()
+    assert facula.memory_stats()["inactive.large_pool.current"] == 0
+    assert before - facula.memory_reserved() >= 4 * MIB
+    assert kept.sum().item() == MIB
+
+
+def test_a_request_that_no_machine_can_serve_fails_with_its_size_after_a_retry():
+    before = facula.memory_stats()
+    with pytest.raises(RuntimeError, match="not enough memory: tried to allocate 281474976710656 bytes"):
+        facula.empty(1 << 46)
+    after = facula.memory_stats()
+    assert after["num_ooms"] == before["num_ooms"] + 1
+    assert after["num_alloc_retries"] == before["num_alloc_retries"] + 1
+    assert facula.ones(4).sum().item() == 4
+
+
+def test_blocks_made_by_one_thread_and_freed_by_another_come_back_when_both_have_ended():
+    facula.empty_cache()
+    held, reserved = facula.memory_allocated(), facula.memory_reserved()
+    shelf: list[facula.Tensor] = []
+
+    def make() -> None:
+        shelf.extend(facula.full((16,), float(i)) for i in range(20000))
+
+    def drop() -> None:
+        while shelf:
+            shelf.pop()
+
+    for work in (make, drop, make, drop):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert abs(facula.memory_allocated() - held) <= 65536
+    assert facula.memory_reserved() - reserved <= 65536
+
+
+def test_threads_that_pass_tensors_on_never_share_a_block():
+    shelf: list[tuple[int, facula.Tensor]] = []
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        for i in range(2000):
+            shelf.append((seed + i, facula.full((8,), float(seed + i))))
+            try:
+                value, t = shelf.pop(0)
+            except IndexError:
+                continue
+            if t.tolist() != [float(value)] * 8:
+                wrong.append(value)
+
+    threads = [threading.Thread(target=work, args=(k * 10000,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong

@@ -1,6 +1,5 @@
 #include "facula/base/settings.h"
 
-#include <cstdio>
 #include <cstdlib>
 
 #include "facula/base/error.h"
@@ -36,21 +35,5 @@ Settings& mutable_settings() {
   return s;
 }
 const Settings& settings() { return mutable_settings(); }
-
-bool log_enabled(std::string_view area) {
-  std::string_view areas = settings().log;
-  while (!areas.empty()) {
-    auto comma = areas.find(',');
-    if (areas.substr(0, comma) == area) return true;
-    if (comma == std::string_view::npos) return false;
-    areas.remove_prefix(comma + 1);
-  }
-  return false;
-}
-
-void log_line(std::string_view area, std::string_view text) {
-  std::string line = "facula " + std::string(area) + ": " + std::string(text) + "\n";
-  std::fwrite(line.data(), 1, line.size(), stderr);
-}
 
 }  // namespace facula

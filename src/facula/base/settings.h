@@ -12,7 +12,7 @@
 namespace facula {
 
 #define FACULA_SETTINGS(_)                                                                                          \
-  _(log, "FACULA_LOG", std::string, "", "comma-separated areas to log: passes, kernels, cache, ops")                \
+  _(log, "FACULA_LOG", std::string, "", "areas to log, with commas between; 'help' lists them")                      \
   _(cache_dir, "FACULA_CACHE_DIR", std::string, "", "folder of the kernel cache (default: the user's cache folder)") \
   _(cpu_capability, "FACULA_CPU_CAPABILITY", std::string, "", "highest instruction set to use: avx2 or avx512")     \
   _(num_threads, "FACULA_NUM_THREADS", int64_t, 0, "threads of an operator (0: OMP_NUM_THREADS, else all cores)")    \
@@ -29,7 +29,8 @@ struct Settings {
 const Settings& settings();
 Settings& mutable_settings();  // for tests
 
+// base/log.h by name, for the code generator: a change of its files makes every kernel in every cache a new one.
 bool log_enabled(std::string_view area);
-void log_line(std::string_view area, std::string_view text);  // one line on standard error
+void log_line(std::string_view area, std::string_view text);
 
 }  // namespace facula

@@ -14,6 +14,7 @@
 #include <unordered_map>
 
 #include "facula/base/hash.h"
+#include "facula/base/log.h"
 #include "facula/base/settings.h"
 #include "facula/codegen/compiler.h"
 #include "facula/codegen/kernel.h"
@@ -71,6 +72,10 @@ bool is_trusted(const struct stat& s, bool ours) {
   return (!ours || s.st_uid == geteuid()) && !(s.st_mode & (S_IWGRP | S_IWOTH));
 }
 
+void log_cache(const char* what, const std::string& where, const std::string& name) {
+  if (log_on(Log::cache)) log_line(Log::cache, std::string(what) + " " + where + (name.empty() ? "" : " (" + name + ")"));
+}
+
 // The object of that name, or "" if there is none that can be trusted and is whole.
 std::string read_object(const std::string& folder, const std::string& digest, bool ours) {
   File f(path_of(folder, digest), O_RDONLY);
@@ -98,7 +103,8 @@ void write_object(const std::string& folder, const std::string& digest, const st
     if (!f) return;
     whole = f.write(&h, sizeof h) && f.write(object.data(), object.size());
   }
-  if (!whole || rename(beside.c_str(), path.c_str())) unlink(beside.c_str());
+  if (whole && !rename(beside.c_str(), path.c_str())) log_cache("stored", path, "");
+  else unlink(beside.c_str());
 }
 
 // ---- folders
@@ -159,9 +165,11 @@ std::string compile(const loop::Nest& n) {
   std::string object, error;
   bool ok = compiler()(&n, &object, &error);
   runtime_check(ok, "codegen") << "kernel " << n.name << ": " << error;
-  auto spent = std::chrono::steady_clock::now() - start;
+  auto spent = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
   ++compiled;
-  compile_nanoseconds += std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count();
+  compile_nanoseconds += spent;
+  if (log_on(Log::kernels))
+    log_line(Log::kernels, n.name + " compiled in " + std::to_string(spent / 1000) + " us\n" + loop::print(n));
   return object;
 }
 
@@ -201,30 +209,28 @@ std::string identity(const loop::Nest& n) {
 
 void make(Entry& e, const loop::Nest& n, const std::string& digest) {
   profile::Scope scope(profile::Category::compile, "kernel ", n.name);
-  const char* from = "shipped";
-  std::string object = read_object(shipped_folder(), digest, false);
+  std::string shipped = shipped_folder(), object = read_object(shipped, digest, false);
   if (!object.empty() && (e.kernel.fn = load_object(object))) {
     ++shipped_hits;
+    log_cache("hit", path_of(shipped, digest), n.name);
   } else {
     std::string folder = cache_folder();
     object = folder.empty() ? "" : read_object(folder, digest, true);
     if (!object.empty() && (e.kernel.fn = load_object(object))) {
       ++disk_hits;
-      from = "disk";
+      log_cache("hit", path_of(folder, digest), n.name);
     } else {
+      log_cache("miss", digest, n.name);
       object = compile(n);
       e.kernel.fn = load_object(object);
       internal_check(e.kernel.fn) << "the object of kernel " << n.name << " could not be loaded";
       if (!folder.empty()) write_object(folder, digest, object);
-      from = "compiled";
     }
   }
   e.kernel.tasks = n.tasks;
   e.kernel.cost = n.cost;
   e.kernel.name = n.name;
   e.kernel.random_id = hash_of(digest);
-  if (log_enabled("kernels")) log_line("kernels", loop::print(n));
-  if (log_enabled("cache")) log_line("cache", std::string(from) + " " + digest + " " + n.name);
   if (std::string to = recording_to(); !to.empty()) {
     write_object(to, digest, object);
     e.recorded = to;

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "facula/autograd/autograd.h"
+#include "facula/base/log.h"
 #include "facula/base/settings.h"
 #include "facula/graph/key.h"
 #include "facula/graph/trace.h"
@@ -385,6 +386,26 @@ static void check_partial_overlap(const Operator& o, const TensorImpl& written, 
 
 namespace facula::op {
 
+// add(float32[8, 8], float32[8, 8], 1)
+[[gnu::cold, gnu::noinline]] static void log_call(const Operator& o, std::span<const Value> args, Form form) {
+  auto tensor = [](const TensorImpl* t) { return t ? std::string(name(t->dtype)) + to_string(SymSpan(t->sizes)) : "None"; };
+  std::string text = o.schema.full_name() + (form == Form::in_place ? " in place" : form == Form::out ? " into out" : "") + "(";
+  for (size_t k = 0; k < args.size(); ++k) {
+    auto& v = args[k];
+    if (k) text += ", ";
+    if (v.tag == Tag::tensor) {
+      text += tensor(v.tensor);
+    } else if (v.tag == Tag::tensors) {
+      text += "[";
+      for (auto* t : v.tensors()) text += (text.back() == '[' ? "" : ", ") + tensor(t);
+      text += "]";
+    } else {
+      text += o.schema.parameters[k].name;
+    }
+  }
+  log_line(Log::ops, text + ")");
+}
+
 Results call(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
   if (auto* mode = Mode::current()) return mode->take(o, args, form, out);
   return perform(o, args, form, out);
@@ -393,6 +414,7 @@ Results call(const Operator& o, std::span<const Value> args, Form form, std::spa
 Results perform(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
   using namespace facula::run;
   if (profile::on() && !is_inside_profiled()) [[unlikely]] return perform_profiled(o, args, form, out);
+  if (log_on(Log::ops)) [[unlikely]] log_call(o, args, form);
   internal_check(args.size() == o.schema.parameters.size()) << o.schema.full_name() << ": " << args.size() << " arguments";
   bool recording = autograd::needs_record(args);
   if (o.kind == OpKind::view) return form == Form::in_place ? run_view_in_place(o, args, recording) : run_view(o, args, recording);

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "facula/base/hash.h"
+#include "facula/base/log.h"
 #include "facula/base/settings.h"
 #include "facula/codegen/kernel.h"
 #include "facula/graph/passes.h"
@@ -102,7 +103,7 @@ Program::Program(Graph g, std::string name) : state_(std::make_unique<State>()) 
   s.name = std::move(name);
   graph::merge_equal(s.graph);
   if (settings().verify) graph::verify(s.graph);
-  if (log_enabled("passes")) log_line("passes", s.name + "\n" + graph::print(s.graph));
+  if (log_on(Log::passes)) log_line(Log::passes, s.name + "\n" + graph::print(s.graph));
   s.steps = schedule::fuse(s.graph);
   for (auto* v : s.graph.inputs) s.input_values.push_back(v->id);
   for (auto* v : s.graph.outputs) {

@@ -279,4 +279,16 @@ std::string Decisions::key() const {
   return k;
 }
 
+std::string Decisions::text() const {
+  auto lanes = [](const std::vector<Merged>& loops, int vector) {
+    return std::to_string(loops.size()) + (vector < 0 ? " loops, none in lanes" : " loops, " + std::to_string(vector) + " in lanes");
+  };
+  std::string s = "rows of " + lanes(rows, row_vector);
+  for (size_t k = 0; k < boxes.size(); ++k) s += "; box " + std::to_string(k) + " of " + lanes(boxes[k], box_vectors[k]);
+  if (chunked) s += "; one row of vectors in pieces";
+  if (tiled) s += "; in tiles, for an operand lies the other way";
+  if (split >= 0) s += "; variable " + std::to_string(split) + " reduced in fixed chunks, for there are few rows";
+  return s;
+}
+
 }  // namespace facula::schedule

@@ -36,6 +36,7 @@ struct Decisions {
   std::vector<int8_t> overlaps;                  // by output
   int8_t stride_class(size_t access, int var, size_t vars) const { return classes[access * vars + size_t(var)]; }
   std::string key() const;
+  std::string text() const;                      // what was decided, for people
 };
 Decisions decide(const Analysis& a, const Numbers& n);
 

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "facula/base/log.h"
 #include "facula/base/settings.h"
 #include "facula/schedule/build.h"
 
@@ -122,10 +123,8 @@ Schedule schedule(const Group& g, const Layout& l) {
     }
     if (!built) {
       built = std::make_shared<const Built>(build(g.name, p->analysis, d));
-      for (auto& b : built->launches) {
-        if (log_enabled("kernels")) log_line("kernels", loop::print(*b.nest));
-        if (settings().verify) loop::verify(*b.nest);
-      }
+      if (log_on(Log::kernels)) log_line(Log::kernels, g.name + " is arranged as " + d.text());
+      if (settings().verify) for (auto& b : built->launches) loop::verify(*b.nest);
       std::lock_guard lock(p->mutex);
       p->built.try_emplace(key, built);
     }

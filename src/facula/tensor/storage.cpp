@@ -1,5 +1,7 @@
 #include "facula/tensor/storage.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -10,15 +12,23 @@
 
 #include "facula/base/error.h"
 #include "facula/base/interrupt.h"
+#include "facula/base/log.h"
 #include "facula/base/parallel.h"
 #include "facula/profile/profile.h"
 #include "facula/tensor/block.h"
+#include "facula/tensor/memory.h"
 
 namespace facula {
 
 namespace {
 
-std::atomic<int64_t> current_bytes{0}, peak_bytes{0}, allocation_count{0};
+std::atomic<int64_t> current_bytes{0}, peak_bytes{0}, allocation_count{0}, total_bytes{0};
+std::atomic<int64_t> reserved_bytes{0}, reserved_peak{0}, reserved_total{0}, retries{0}, failures{0};
+
+void raise_to(std::atomic<int64_t>& peak, int64_t top) {
+  int64_t known = peak.load(std::memory_order_relaxed);
+  while (top > known && !peak.compare_exchange_weak(known, top, std::memory_order_relaxed)) {}
+}
 
 constexpr size_t kAlign = 64;
 // Small blocks: powers of two from 64 bytes to 64 KiB, each with its own list in every thread.
@@ -31,7 +41,7 @@ constexpr uint32_t class_limit(int k) { return uint32_t((size_t(1) << 20) >> (k 
 // What a thread keeps: its small blocks, and the counts that it has not passed on.
 struct Local {
   detail::BlockList blocks[kClasses];
-  int64_t bytes, highest, allocations;  // changes since the last flush
+  int64_t bytes, highest, allocations, total;  // changes since the last flush
   bool armed;
 };
 constinit FACULA_FAST_THREAD_LOCAL Local local{};
@@ -39,15 +49,18 @@ constinit FACULA_FAST_THREAD_LOCAL Local local{};
 void flush_counts() {
   int64_t before = current_bytes.fetch_add(local.bytes, std::memory_order_relaxed), top = before + local.highest;
   allocation_count.fetch_add(local.allocations, std::memory_order_relaxed);
-  int64_t peak = peak_bytes.load(std::memory_order_relaxed);
-  while (top > peak && !peak_bytes.compare_exchange_weak(peak, top, std::memory_order_relaxed)) {}
-  local.bytes = local.highest = local.allocations = 0;
+  total_bytes.fetch_add(local.total, std::memory_order_relaxed);
+  raise_to(peak_bytes, top);
+  local.bytes = local.highest = local.allocations = local.total = 0;
 }
 
 struct Closer {
   ~Closer() {
     flush_counts();
-    for (auto& list : local.blocks) list.close(kAlign);
+    for (int k = 0; k < kClasses; ++k) {
+      reserved_bytes.fetch_sub(int64_t(local.blocks[k].count * class_bytes(k)), std::memory_order_relaxed);
+      local.blocks[k].close(kAlign);
+    }
   }
 };
 void arm() {
@@ -66,15 +79,34 @@ void count(int64_t bytes) {
   local.bytes += bytes;
   if (bytes > 0) {
     ++local.allocations;
+    local.total += bytes;
     local.highest = std::max(local.highest, local.bytes);
   }
   if (is_much() || profile::on()) [[unlikely]] pass_on(bytes);
 }
 
-void* system_block(size_t bytes) { return ::operator new(bytes, std::align_val_t(kAlign), std::nothrow); }
 [[noreturn]] void out_of_memory(size_t bytes) {
-  runtime_check(false, "allocate") << "not enough memory: tried to allocate " << bytes << " bytes";
+  failures.fetch_add(1, std::memory_order_relaxed);
+  runtime_check(false, "allocate") << "not enough memory: tried to allocate " << bytes << " bytes"
+                                   << hint("tensors hold ", current_bytes.load(std::memory_order_relaxed), " bytes now");
   __builtin_unreachable();
+}
+void* system_block(size_t bytes) {
+  auto make = [&] { return ::operator new(bytes, std::align_val_t(kAlign), std::nothrow); };
+  void* p = make();
+  if (!p) [[unlikely]] {
+    retries.fetch_add(1, std::memory_order_relaxed);
+    empty_cache();
+    p = make();
+    if (!p) out_of_memory(bytes);
+  }
+  reserved_total.fetch_add(int64_t(bytes), std::memory_order_relaxed);
+  raise_to(reserved_peak, reserved_bytes.fetch_add(int64_t(bytes), std::memory_order_relaxed) + int64_t(bytes));
+  return p;
+}
+void give_to_system(void* p, size_t bytes) {
+  ::operator delete(p, std::align_val_t(kAlign));
+  reserved_bytes.fetch_sub(int64_t(bytes), std::memory_order_relaxed);
 }
 
 // Large blocks wait here for a request of about their size, so that a training loop does not return its pages to the
@@ -96,13 +128,7 @@ class Pool {
         return b.data;
       }
     }
-    void* p = system_block(got);
-    if (!p) {
-      release_all();
-      p = system_block(got);
-    }
-    if (!p) out_of_memory(bytes);
-    return p;
+    return system_block(got);
   }
   void give(void* p, size_t bytes) {
     std::lock_guard lock(mutex_);
@@ -110,20 +136,25 @@ class Pool {
     held_ += bytes;
     while (held_ > kHeld || free_.size() > 256) {
       held_ -= free_.front().bytes;
-      ::operator delete(free_.front().data, std::align_val_t(kAlign));
+      give_to_system(free_.front().data, free_.front().bytes);
       free_.erase(free_.begin());
     }
+  }
+
+  void release_all() {
+    std::lock_guard lock(mutex_);
+    for (auto& b : free_) give_to_system(b.data, b.bytes);
+    free_.clear();
+    held_ = 0;
+  }
+  std::pair<int64_t, int64_t> waiting() {
+    std::lock_guard lock(mutex_);
+    return {int64_t(held_), int64_t(free_.size())};
   }
 
  private:
   static constexpr size_t kHeld = size_t(1) << 30;
   struct Block { void* data; size_t bytes; };
-  void release_all() {
-    std::lock_guard lock(mutex_);
-    for (auto& b : free_) ::operator delete(b.data, std::align_val_t(kAlign));
-    free_.clear();
-    held_ = 0;
-  }
   std::mutex mutex_;
   std::vector<Block> free_;
   size_t held_ = 0;
@@ -131,6 +162,15 @@ class Pool {
 Pool& pool() {
   static Pool* p = new Pool;
   return *p;
+}
+
+[[gnu::cold]] void log_order(const char* what, const PhysicalOrder& o) {
+  std::string sizes, order;
+  for (int k = 0; k < o.rank; ++k) {
+    sizes += (k ? ", " : "") + std::to_string(o.sizes[k]);
+    order += (k ? ", " : "") + std::to_string(o.order[k]);
+  }
+  log_line(Log::layouts, "[" + sizes + "] of " + std::to_string(o.itemsize) + " bytes each " + what + ": dimensions from outside are [" + order + "]");
 }
 
 }  // namespace
@@ -146,7 +186,6 @@ void StorageImpl::allocate() {
     if (!data_) {
       arm();
       data_ = system_block(class_bytes(k));
-      if (!data_) out_of_memory(bytes_);
     }
   } else {
     data_ = pool().take(bytes_, capacity_);
@@ -160,6 +199,7 @@ StorageImpl::StorageImpl(void* data, size_t bytes, Device device, std::function<
 StorageImpl::StorageImpl(Ref<StorageImpl> memory, const PhysicalOrder& order)
     : bytes_(memory->bytes()), device_(memory->device()), hidden_(new Hidden{order, std::move(memory)}) {
   layout_counts().hidden.fetch_add(1, std::memory_order_relaxed);
+  if (log_on(Log::layouts)) [[unlikely]] log_order("made in another order", order);
 }
 
 StorageImpl::~StorageImpl() {
@@ -179,7 +219,7 @@ void StorageImpl::deallocate() {
   }
   if (!local.armed) [[unlikely]] arm();
   int k = class_of(bytes_);
-  if (!local.blocks[k].push(data_, class_limit(k))) ::operator delete(data_, std::align_val_t(kAlign));
+  if (!local.blocks[k].push(data_, class_limit(k))) give_to_system(data_, class_bytes(k));
 }
 
 using Recycled = detail::FreeList<sizeof(StorageImpl), alignof(std::max_align_t), 1024>;
@@ -263,6 +303,7 @@ void StorageImpl::restore_plain() {
   allocate();
   move_elements(old->order, old->memory->data(), data_, true);
   layout_counts().restored.fetch_add(1, std::memory_order_relaxed);
+  if (log_on(Log::layouts)) [[unlikely]] log_order("restored to plain order", old->order);
   hidden_.store(nullptr, std::memory_order_release);
   done.reset(old);
 }
@@ -272,6 +313,7 @@ bool StorageImpl::reorder(const PhysicalOrder& order) {
   auto memory = make_ref<StorageImpl>(bytes_, device_);
   move_elements(order, data_, memory->data(), false);
   layout_counts().reordered.fetch_add(1, std::memory_order_relaxed);
+  if (log_on(Log::layouts)) [[unlikely]] log_order("copied into another order", order);
   std::lock_guard lock(hidden_mutex);
   deallocate();
   data_ = nullptr;
@@ -286,6 +328,22 @@ MemoryStats memory_stats() {
 void reset_peak_memory() {
   flush_counts();
   peak_bytes = current_bytes.load();
+  reserved_peak = reserved_bytes.load();
+}
+
+AllocatorStats allocator_stats() {
+  flush_counts();
+  int64_t now = current_bytes, total = total_bytes, reserved = reserved_bytes, reserved_ever = reserved_total;
+  auto [bytes, blocks] = pool().waiting();
+  return {{now, peak_bytes, total, total - now}, {reserved, reserved_peak, reserved_ever, reserved_ever - reserved}, allocation_count, bytes, blocks,
+          retries, failures};
+}
+
+void empty_cache() {
+  for (int k = 0; k < kClasses; ++k)
+    while (void* p = local.blocks[k].pop()) give_to_system(p, class_bytes(k));
+  pool().release_all();
+  malloc_trim(0);
 }
 
 }  // namespace facula

@@ -8,6 +8,7 @@
 
 #include "facula/backend/cpu/cpu.h"
 #include "facula/base/parallel.h"
+#include "facula/base/log.h"
 #include "facula/base/settings.h"
 
 namespace facula::backend::cpu {
@@ -56,9 +57,9 @@ int onednn_threads() {
 
 bool is_reference(const char* what, const char* implementation) {
   bool reference = std::string_view(implementation).find("ref") != std::string_view::npos;
-  if (log_enabled("ops")) {
-    if (reference) log_line("ops", std::string("oneDNN offers only a reference implementation for ") + what + " (" + implementation + "): not used");
-    else log_line("ops", std::string("oneDNN ") + what + ": " + implementation);
+  if (log_on(Log::kernels)) {
+    if (reference) log_line(Log::kernels, std::string("oneDNN offers only a reference implementation for ") + what + " (" + implementation + "): not used");
+    else log_line(Log::kernels, std::string("oneDNN ") + what + ": " + implementation);
   }
   return reference;
 }

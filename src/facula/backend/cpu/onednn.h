@@ -27,7 +27,7 @@ dnnl::memory::data_type onednn_type(DType d);
 dnnl::primitive_attr onednn_attributes();   // scratchpad mode: user
 // Threads that a primitive made now will use; part of every key. Also tells OpenMP on this thread.
 int onednn_threads();
-// Is this a reference implementation? If so it is reported (FACULA_LOG=ops), to be refused.
+// Is this a reference implementation? If so it is reported (FACULA_LOG=kernels), to be refused.
 bool is_reference(const char* what, const char* implementation);
 
 // A buffer of this thread that lives until the next request for the same use.
