@@ -37,6 +37,7 @@ if (
     from ._functions import *
     from ._legacy import *
     from ._modes import *
+    from ._logging import set_logs as set_logs
     from ._more import *
     from ._more import _assert as _assert
     from .amp import autocast as autocast
