@@ -210,7 +210,8 @@ std::shared_ptr<const Formula> pointwise_formula(const op::Call& c, const std::v
       out.push_back(loop::rewrite(v, [&](Expr e) {
         if (e->kind != loop::Kind::load) return Expr();
         auto at = std::find(placeholders.begin(), placeholders.end(), e->slot) - placeholders.begin();
-        return loop::cast(given[size_t(at)], e.dtype());
+        Expr x = given[size_t(at)];
+        return e->part == 2 ? loop::imag(x) : e->part == 1 ? loop::real(x) : loop::cast(x, e.dtype());
       }));
     return out;
   };

@@ -36,6 +36,7 @@ FACULA_FAMILY(activation) {
       })
       .samples(unary_samples(-4, 4).with("approximate", {"'none'", "'tanh'"}));
   activation("silu(Tensor self) -> Tensor", "Sigmoid-weighted linear unit, x * sigmoid(x).  Elfwing et al., 2017.")
+      .dtypes(d::floating | d::complex)
       .pointwise([](Expr x) { return x * sigmoid(x); });
   activation("leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor", "x where positive, else negative_slope * x.")
       .pointwise([](Expr x, Expr slope) { return select(x > 0.0, x, x * slope); });

@@ -268,11 +268,12 @@ FACULA_FAMILY(linalg) {
       .reference([](const Tensor& A) { return lower_factor(A); })
       .vjp([](const Vjp& v) {
         Tensor l = v.result(), lh = adjoint_of(l);
+        // Murray, "Differentiation of the Cholesky decomposition", 2016; of the diagonal the imaginary part, which a
+        // Hermitian matrix does not have, goes on as PyTorch's does.
         Tensor p = tril(matmul(lh, tril(v.grad())));
-        p = sub(p, mul(tril(triu(p)), 0.5));  // half of the diagonal
-        Tensor half = _linalg_triangular(lh, p, true);                          // L^-H P
-        Tensor s = adjoint_of(_linalg_triangular(lh, adjoint_of(half), true));  // L^-H P L^-1
-        return grads(mul(add(s, adjoint_of(s)), 0.5));
+        p = mul(add(p, adjoint_of(tril(p, -1))), 0.5);
+        Tensor half = _linalg_triangular(lh, p, true);                                     // L^-H P
+        return grads(adjoint_of(_linalg_triangular(lh, adjoint_of(half), true)));          // L^-H P L^-1
       })
       .samples({"A+[1, 1]"});  // as for cholesky
   define("linalg_cholesky(Tensor A, *, bool upper=False) -> Tensor")

@@ -152,27 +152,27 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](Expr a, Expr b) { return shr(a, b); }).samples(binary_samples(0, 3));
 
   elementary("exp", "e to the power of self.", exp);
-  elementary("exp2", "2 to the power of self.", exp2).dtypes(d::floating);
-  elementary("expm1", "exp(self) - 1, exact near 0.", expm1).dtypes(d::floating);
+  elementary("exp2", "2 to the power of self.", exp2);
+  elementary("expm1", "exp(self) - 1, exact near 0.", expm1);
   elementary("log", "Natural logarithm.", log, 0.1, 3);
-  elementary("log2", "Logarithm to base 2.", log2, 0.1, 3).dtypes(d::floating);
-  elementary("log10", "Logarithm to base 10.", log10, 0.1, 3).dtypes(d::floating);
-  elementary("log1p", "log(1 + self), exact near 0.", log1p, -0.5, 3).dtypes(d::floating);
+  elementary("log2", "Logarithm to base 2.", log2, 0.1, 3);
+  elementary("log10", "Logarithm to base 10.", log10, 0.1, 3);
+  elementary("log1p", "log(1 + self), exact near 0.", log1p, -0.5, 3);
   elementary("sqrt", "Square root.", sqrt, 0.1, 3);
   elementary("rsqrt", "1 / sqrt(self).", rsqrt, 0.1, 3);
   elementary("reciprocal", "1 / self.", reciprocal, 0.5, 3);
   elementary("sin", "Sine.", sin);
   elementary("cos", "Cosine.", cos);
-  elementary("tan", "Tangent.", tan, -1, 1).dtypes(d::floating);
-  elementary("asin", "Arc sine.", asin, -0.9, 0.9).alias("arcsin").dtypes(d::floating);
-  elementary("acos", "Arc cosine.", acos, -0.9, 0.9).alias("arccos").dtypes(d::floating);
-  elementary("atan", "Arc tangent.", atan).alias("arctan").dtypes(d::floating);
-  elementary("sinh", "Hyperbolic sine.", sinh).dtypes(d::floating);
-  elementary("cosh", "Hyperbolic cosine.", cosh).dtypes(d::floating);
+  elementary("tan", "Tangent.", tan, -1, 1);
+  elementary("asin", "Arc sine.", asin, -0.9, 0.9).alias("arcsin");
+  elementary("acos", "Arc cosine.", acos, -0.9, 0.9).alias("arccos");
+  elementary("atan", "Arc tangent.", atan).alias("arctan");
+  elementary("sinh", "Hyperbolic sine.", sinh);
+  elementary("cosh", "Hyperbolic cosine.", cosh);
   elementary("tanh", "Hyperbolic tangent.", tanh);
-  elementary("asinh", "Inverse hyperbolic sine.", asinh).alias("arcsinh").dtypes(d::floating);
-  elementary("acosh", "Inverse hyperbolic cosine.", acosh, 1.1, 3).alias("arccosh").dtypes(d::floating);
-  elementary("atanh", "Inverse hyperbolic tangent.", atanh, -0.9, 0.9).alias("arctanh").dtypes(d::floating);
+  elementary("asinh", "Inverse hyperbolic sine.", asinh).alias("arcsinh");
+  elementary("acosh", "Inverse hyperbolic cosine.", acosh, 1.1, 3).alias("arccosh");
+  elementary("atanh", "Inverse hyperbolic tangent.", atanh, -0.9, 0.9).alias("arctanh");
   elementary("erf", "Error function.", erf).bind(function | method | special).dtypes(d::floating);
   elementary("erfc", "Complementary error function, 1 - erf(self).", erfc).bind(function | method | special).dtypes(d::floating);
   elementary("sigmoid", "1 / (1 + exp(-self)).", sigmoid).bind(function | method | nn_functional);
@@ -186,6 +186,22 @@ FACULA_FAMILY(pointwise) {
       .result(ResultType::real).pointwise([](Expr x) { return abs(x); }).samples(unary_samples());
   define("sign(Tensor self) -> Tensor").doc("-1, 0 or 1.").dtypes(d::real)
       .pointwise([](Expr x) { return x.dtype() == DType::Bool ? x : sign(x); }).samples(unary_samples());
+  define("sgn(Tensor self) -> Tensor").doc("sign(self); of complex numbers z / |z|, 0 at 0.")
+      .pointwise([](Expr x) { return x.dtype() == DType::Bool ? x : sign(x); }).samples(unary_samples());
+  define("angle(Tensor self) -> Tensor").doc("The angle of complex numbers in (-pi, pi]; of real ones 0, or pi where negative. NaN stays.")
+      .result([](const Call& c) {
+        DType t = c.dtype("self");
+        return std::vector<DType>{is_differentiable(t) ? real_of(t) : default_dtype()};
+      })
+      .no_in_place()
+      .pointwise([](Expr x) {
+        if (is_complex(x.dtype())) return atan2(imag(x), real(x));
+        if (!is_floating(x.dtype())) {
+          if (x.dtype() == DType::Bool) return constant(0.0, default_dtype());
+          return select(x < 0, constant(3.14159265358979323846, default_dtype()), 0.0);
+        }
+        return select(isnan(x), x, select(x < 0.0, 3.14159265358979323846, zero_like(x)));
+      }).samples(unary_samples());
   define("square(Tensor self) -> Tensor").doc("self * self.").dtypes(d::numeric)
       .pointwise([](Expr x) { return x * x; }).samples(unary_samples());
   auto rounded = [](Expr (*f)(Expr)) { return [f](Expr x) { return is_floating(x.dtype()) ? f(x) : x; }; };

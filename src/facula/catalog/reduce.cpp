@@ -68,6 +68,10 @@ Expr extremum(const LoopCall& c, Monoid m, Index i, int part_number) {
   return part(axes.reduce(m, i, [&](Index j) { return std::vector<Expr>{c.load("self", j), axes.position()}; }), part_number);
 }
 
+Tensor squared_modulus(const Tensor& x) {
+  return is_complex(x.dtype()) ? add(square(real(x)), square(imag(x))) : mul(x, x);
+}
+
 // Mean and variance over `dim` in two passes over the data: exact to rounding, where one pass cancels.
 std::pair<Tensor, Tensor> mean_and_var(const Tensor& x, Sizes dim, std::optional<double> correction, bool keepdim) {
   Tensor middle = mean(x, dim, true);
@@ -77,7 +81,7 @@ std::pair<Tensor, Tensor> mean_and_var(const Tensor& x, Sizes dim, std::optional
   for (auto k : dim) dims.push_back(wrap_dim("var", k.guard_int(), x.dim()));
   for (int k = 0; k < x.dim(); ++k)
     if (dims.empty() || std::find(dims.begin(), dims.end(), k) != dims.end()) count *= x.size(k);
-  Tensor total = sum(mul(deviation, deviation), dim, keepdim);
+  Tensor total = sum(squared_modulus(deviation), dim, keepdim);
   double less = correction.value_or(1);
   Tensor variance = less == std::floor(less) ? div(total, max(count - SymInt(int64_t(less)), SymInt(int64_t(0))))
                                              : div(total, std::max(double(count.guard_int()) - less, 0.0));
@@ -281,7 +285,7 @@ FACULA_FAMILY(reduce) {
                 "self[33, 129], dim=[1], keepdim=True", "self[129, 33], dim=[0], keepdim=False"});
   define("var(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
       .doc("Variance over `dim`: mean squared deviation, with `correction` subtracted from the count.")
-      .dtypes(d::floating)
+      .dtypes(d::floating | d::complex)
       .no_in_place()
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
         return mean_and_var(self, dim, correction, keepdim).second;
@@ -293,7 +297,7 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
   define("std(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
       .doc("Standard deviation over `dim`.")
-      .dtypes(d::floating)
+      .dtypes(d::floating | d::complex)
       .no_in_place()
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
         return sqrt(mean_and_var(self, dim, correction, keepdim).second);
@@ -312,7 +316,7 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], unbiased=False", "self[5], unbiased=True"});
   define("var_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
       .doc("Variance and mean over `dim`.")
-      .dtypes(d::floating)
+      .dtypes(d::floating | d::complex)
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
         auto [mean, var] = mean_and_var(self, dim, correction, keepdim);
         return std::tuple(var, mean);
@@ -344,11 +348,11 @@ FACULA_FAMILY(reduce) {
         Tensor x = v["self"], y = put_back(v, v.result()), g = put_back(v, v.grad());
         double order = c.has("p") ? c.real("p") : 2;
         if (order == 0) return grads(zeros_like(x));
-        if (order == 1) return grads(mul(g, sign(x)));
+        if (order == 1) return grads(mul(g, sgn(x)));
         if (order == 2) return grads(mul(x, where(eq(y, 0), zeros_like(y), div(g, y))));
         if (std::isinf(order)) {
           Tensor mask = eq(abs(x), y);
-          return grads(mul(sign(x), where(mask, div(g, to_dtype(sum(mask, c.dims("dim"), true), g.dtype())), zeros_like(g))));
+          return grads(mul(sgn(x), where(mask, div(g, to_dtype(sum(mask, c.dims("dim"), true), g.dtype())), zeros_like(g))));
         }
         Tensor scaled = mul(mul(x, pow(abs(x), order - 2)), div(g, pow(y, order - 1)));
         return grads(where(eq(x, 0), zeros_like(x), scaled));
@@ -356,15 +360,15 @@ FACULA_FAMILY(reduce) {
       .samples(reduction_samples());
   define("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor")
       .doc("log(sum(exp(self))) over `dim`, without overflow.")
-      .dtypes(d::floating)
+      .dtypes(d::floating | d::complex)
       .no_in_place()
       .composite([](const Tensor& self, SymSpan dim, bool keepdim) {
-        Tensor top = amax(self, dim, true);
+        Tensor top = amax(is_complex(self.dtype()) ? real(self) : self, dim, true);
         Tensor shift = where(isinf(top), zeros_like(top), top);
         Tensor y = add(log(sum(exp(sub(self, shift)), dim, true)), shift);
         return keepdim ? y : squeeze(y, dim);
       })
-      .vjp([](const Vjp& v) { return grads(mul(put_back(v, v.grad()), exp(sub(v["self"], put_back(v, v.result()))))); })
+      .vjp([](const Vjp& v) { return grads(mul(put_back(v, v.grad()), conj(exp(sub(v["self"], put_back(v, v.result())))))); })
       .samples({"self[3, 4], dim=[1]", "self[2, 3, 4], dim=[0, 2], keepdim=True", "self[33, 129], dim=[1]"});
 
   define("cumsum(Tensor self, int dim, *, dtype? dtype=None) -> Tensor")

@@ -25,6 +25,9 @@ Z operator*(Z a, double k) { return a * number(k, a.re); }
 Z times_i(Z a) { return {-a.im, a.re}; }
 Z over_i(Z a) { return {a.im, -a.re}; }
 Z one(Z like) { return {number(1, like.re), number(0, like.re)}; }
+// 1 + a and 1 - a with the sign of a zero imaginary part, which tells the sides of a branch cut.
+Z one_plus(Z a) { return {a.re + 1.0, a.im}; }
+Z one_minus(Z a) { return {1.0 - a.re, -a.im}; }
 Z choose(Expr c, Z a, Z b) { return {select(c, a.re, b.re), select(c, a.im, b.im)}; }
 
 // sqrt(x^2 + y^2) without overflow or underflow on the way.
@@ -32,8 +35,7 @@ Expr hypot(Expr x, Expr y) {
   Expr a = abs(x), b = abs(y), big = max(a, b), small = min(a, b);
   Expr ratio = small / select(eq(big, 0), 1.0, big);
   Expr r = big * sqrt(ratio * ratio + 1.0);
-  double inf = std::numeric_limits<double>::infinity();
-  return select(isinf(a) | isinf(b), number(inf, x), r);
+  return select(isinf(a) | isinf(b), number(std::numeric_limits<double>::infinity(), x), r);
 }
 Expr modulus(Z z) { return hypot(z.re, z.im); }
 
@@ -43,14 +45,23 @@ Z divide(Z a, Z b) {
   Expr big = select(wide, b.re, b.im), small = select(wide, b.im, b.re);
   Expr ratio = select(eq(small, 0), small, small / big), weight = reciprocal(ratio * ratio + 1.0);
   Expr p = a.re / big, q = a.im / big;
-  return choose(wide, {(p + q * ratio) * weight, (q - p * ratio) * weight}, {(p * ratio + q) * weight, (q * ratio - p) * weight});
+  Z r = choose(wide, {(p + q * ratio) * weight, (q - p * ratio) * weight}, {(p * ratio + q) * weight, (q * ratio - p) * weight});
+  return choose(eq(big, 0), {a.re / abs(b.re), a.im / abs(b.re)}, r);
 }
 Z inverse(Z a) { return divide(one(a), a); }
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+Expr endless(Z a) { return isinf(a.re) | isinf(a.im); }
+// a * s, 0 where either is 0, whatever the other: the signed zeros that C99's annex G asks for beside infinity and NaN.
+Expr times(Expr a, Expr s) { return select(eq(a, 0), a * copysign(number(1, a), s), select(eq(s, 0), s * copysign(number(1, a), a), a * s)); }
+// a * s of an infinite a, whose angle s is undefined: infinite of some sign.
+Expr times_angle(Expr a, Expr s) { return select(isinf(a) & isnan(s), a, a * s); }
 
 Z exp(Z a) {
   Expr r = exp(a.re), real_only = eq(a.im, 0);
   // Of -inf the modulus is 0, whatever the angle; a zero angle stays zero.
   Expr c = select(eq(r, 0), number(0, r), r * cos(a.im)), s = select(real_only | eq(r, 0), number(0, r) * select(real_only, a.im, number(0, r)), r * sin(a.im));
+  c = select(isinf(r) & isnan(c), r, c);
   return {select(real_only, r, c), s};
 }
 // log |z| exact near |z| = 1, where log1p of the excess takes over.
@@ -72,47 +83,56 @@ Z sqrt(Z a) {
   Expr t = sqrt((modulus(s) + abs(s.re)) * 0.5), u = select(eq(t, 0), number(0, t), abs(s.im) / (t * 2.0));
   Expr right = a.re >= 0;
   Z r = {select(right, t, u) * up, copysign(select(right, u, t) * up, a.im)};
-  double inf = std::numeric_limits<double>::infinity();
-  Expr endless = isinf(a.im);
-  Z infinite = {number(inf, big), a.im};
-  Expr left_end = eq(a.re, -inf) & bit_not(isnan(a.im)), right_end = eq(a.re, inf) & bit_not(isnan(a.im));
-  r = choose(left_end, {number(0, big), copysign(number(inf, big), a.im)}, r);
-  r = choose(right_end, {number(inf, big), copysign(number(0, big), a.im)}, r);
-  return choose(endless, infinite, r);
+  Z infinite = {number(kInf, big), a.im};
+  Expr left_end = eq(a.re, -kInf) & bit_not(isnan(a.im)), right_end = eq(a.re, kInf) & bit_not(isnan(a.im));
+  r = choose(left_end, {number(0, big), copysign(number(kInf, big), a.im)}, r);
+  r = choose(right_end, {number(kInf, big), copysign(number(0, big), a.im)}, r);
+  return choose(isinf(a.im), infinite, r);
 }
-Z sinh(Z a) { return {sinh(a.re) * cos(a.im), cosh(a.re) * sin(a.im)}; }
-Z cosh(Z a) { return {cosh(a.re) * cos(a.im), sinh(a.re) * sin(a.im)}; }
+Z sinh(Z a) {
+  Expr s = sinh(a.re);
+  return {select(eq(a.re, 0), a.re, times_angle(s, cos(a.im))), select(eq(a.im, 0), a.im, cosh(a.re) * sin(a.im))};
+}
+Z cosh(Z a) { return {times_angle(cosh(a.re), cos(a.im)), times(sinh(a.re), sin(a.im))}; }
 // (sinh 2x + i sin 2y) / (cosh 2x + cos 2y), through tan so that nothing overflows (Kahan, 1987).
 Z tanh(Z a) {
   Expr t = tan(a.im), beta = t * t + 1.0, s = sinh(a.re), rho = sqrt(s * s + 1.0), d = beta * s * s + 1.0;
   Z r = {beta * rho * s / d, t / d};
   Expr far = abs(a.re) > number(a.re.dtype() == DType::Float64 ? 20 : 10, a.re);
   Expr e = exp(abs(a.re) * -2.0) * 4.0;
-  Z limit = {copysign(number(1, s), a.re), select(isinf(a.im), copysign(number(0, s), a.im), sin(a.im) * cos(a.im) * e)};
-  return choose(far, limit, r);
+  Expr twist = select(isinf(a.im) | (isinf(a.re) & isnan(a.im)), copysign(number(0, s), a.im), sin(a.im) * cos(a.im) * e);
+  Z limit = {copysign(number(1, s), a.re), twist};
+  r = choose(far, limit, r);
+  return {select(eq(a.re, 0), a.re, r.re), select(eq(a.im, 0), a.im, r.im)};
 }
-// Kahan, "Branch cuts for complex elementary functions", 1987.
-Z asinh(Z a);
+// Kahan, "Branch cuts for complex elementary functions", 1987; infinite arguments as limits along their direction.
 Z asin(Z a) {
-  Z p = sqrt(one(a) + a), m = sqrt(one(a) - a);
-  return {atan2(a.re, p.re * m.re - p.im * m.im), asinh({m.re * p.im - m.im * p.re, number(0, a.re)}).re};
+  Z p = sqrt(one_plus(a)), m = sqrt(one_minus(a));
+  Z r = {atan2(a.re, p.re * m.re - p.im * m.im), asinh(m.re * p.im - m.im * p.re)};
+  r = choose(endless(a), {atan2(a.re, abs(a.im)), copysign(number(kInf, a.re), a.im)}, r);
+  return {select(eq(a.re, 0), a.re, r.re), select(eq(a.re, 0), asinh(a.im), r.im)};
 }
-Z asinh(Z a) {
-  if (is_value(a.im, 0)) return {asinh(a.re), a.im};
-  return over_i(asin(times_i(a)));
-}
+Z asinh(Z a) { return over_i(asin(times_i(a))); }
 Z acos(Z a) {
-  Z p = sqrt(one(a) + a), m = sqrt(one(a) - a);
-  return {atan2(m.re, p.re) * 2.0, asinh(p.re * m.im - p.im * m.re)};
+  Z p = sqrt(one_plus(a)), m = sqrt(one_minus(a));
+  Z r = {atan2(m.re, p.re) * 2.0, asinh(p.re * m.im - p.im * m.re)};
+  r = choose(endless(a), {atan2(abs(a.im), a.re), -copysign(number(kInf, a.re), a.im)}, r);
+  return {select(eq(a.re, 0), kPi / 2, r.re), r.im};
 }
 Z acosh(Z a) {
-  Z p = sqrt(a + one(a)), m = sqrt(a - one(a));
-  return {asinh(p.re * m.re + p.im * m.im), atan2(m.im, p.re) * 2.0};
+  Z p = sqrt(one_plus(a)), m = sqrt(Z{a.re - 1.0, a.im});
+  Z r = {asinh(p.re * m.re + p.im * m.im), atan2(m.im, p.re) * 2.0};
+  return choose(endless(a), {number(kInf, a.re), atan2(a.im, a.re)}, r);
 }
 Z atanh(Z a) {
-  Expr x = a.re, y = a.im, l = number(1, x) - x, r = number(1, x) + x, yy = y * y;
-  Expr re = log1p(x * 4.0 / (l * l + yy)) * 0.25, im = atan2(y * 2.0, l * r - yy) * 0.5;
-  return {re, im};
+  Expr x = a.re, y = a.im, l = number(1, x) - x, far_side = number(1, x) + x, yy = y * y;
+  Expr re = log1p(x * 4.0 / (l * l + yy)) * 0.25, im = atan2(y * 2.0, l * far_side - yy) * 0.5;
+  // Far out 1 / z and a right angle; on the imaginary axis a real function.
+  Expr far = max(abs(x), abs(y)) > number(x.dtype() == DType::Float64 ? 1e150 : 1e18, x);
+  Expr right = copysign(number(kPi / 2, y), y);
+  Z r = choose(far, {inverse(a).re, right}, {re, im});
+  r = choose(endless(a), {copysign(number(0, x), x), select(isnan(y), y, right)}, r);
+  return {select(eq(x, 0), x, r.re), r.im};
 }
 Z pow(Z a, Z n) {
   Z r = exp(log(a) * n);

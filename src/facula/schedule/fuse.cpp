@@ -239,6 +239,7 @@ class Fuser {
         return loop::rewrite(x, [&](Expr y) -> Expr {
           if (y->kind != Kind::load) return {};
           auto& o = slots.at(size_t(y->slot));
+          if (o.number && y->part == 2) return loop::imag(loop::constant(*o.number, compute_type(y->memory)));
           if (o.number) return loop::constant(*o.number, y.dtype());
           internal_check(o.value) << n.op->name() << ": slot " << y->slot << " is None but loaded";
           std::vector<Expr> at;
@@ -325,7 +326,7 @@ class Fuser {
   Expr expanded(Expr e, const Cluster* k) {
     auto go = [&](auto&& self, Expr x) -> Expr {
       return loop::rewrite(x, [&](Expr y) -> Expr {
-        if (y->kind != Kind::load || y->part) return {};
+        if (y->kind != Kind::load) return {};
         Value* v = value(y->slot);
         Value* r = root(v);
         std::vector<Expr> at;
@@ -333,9 +334,10 @@ class Fuser {
         auto vt = virtual_.find(r->id);
         auto mt = k ? k->members.find(r->id) : std::map<int, Member>::const_iterator();
         bool member = k && mt != k->members.end();
-        if (vt == virtual_.end() && !member) return loop::load(y->slot, y->memory, at);
+        if (vt == virtual_.end() && !member) return loop::load(y->slot, y->memory, at, y->part);
         at = root_index(v, std::move(at));
-        return member_at(member ? mt->second : vt->second, at, member ? k->extents : Dims(r->tensor.sizes()), r->tensor.dtype());
+        Expr whole = member_at(member ? mt->second : vt->second, at, member ? k->extents : Dims(r->tensor.sizes()), r->tensor.dtype());
+        return y->part == 1 ? loop::real(whole) : y->part == 2 ? loop::imag(whole) : whole;
       });
     };
     return go(go, e);
