@@ -241,7 +241,7 @@ TEST(CodegenMath, TheDocumentationShowsWhatIsMeasured) {
     if (ulp(f) > 0) line(name(f), measure<float>(f).worst, measure<double>(f).worst);
   auto product = [&](const char* label, Fn f) {
     double single = measure_product<float>(f).worst, wide = measure_product<double>(f).worst;
-    EXPECT_LE(std::max(single, wide), 2) << label;
+    EXPECT_LE(std::max(single, wide), 1.5) << label;
     line(label, single, wide);
   };
   product("gelu", Fn::ndtr);

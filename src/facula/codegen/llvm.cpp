@@ -355,6 +355,11 @@ class Emitter {
         return math_->cast(x, e->args[0].dtype(), e->dtype);
       }
       case Kind::call: {
+        if (e->fn == loop::Fn::mul && is_floating(e.dtype()))
+          for (size_t k : {0, 1}) {
+            Expr f = e->args[k], x = e->args[1 - k];
+            if (f->kind == Kind::call && (f->fn == loop::Fn::ndtr || f->fn == loop::Fn::sigmoid) && same(f->args[0], x)) return math_->times_own(f->fn, emit(x));
+          }
         std::vector<V> a;
         for (auto& x : e->args) a.push_back(emit(x));
         level(a);

@@ -219,7 +219,7 @@ V ScalarMath::tanh(V x) {
 
 // exp(-|x|) / (1 + exp(-|x|)) or 1 / (1 + exp(-|x|)), where the quotient is corrected by its remainder and by what
 // the exponential and the sum lost in rounding.
-V ScalarMath::sigmoid_exact(V x) {
+ScalarMath::Sum ScalarMath::sigmoid_exact(V x) {
   V one = real(1, x), a = fabs(x), most = real(is_double(x) ? 746 : 104.5, x), n;
   a = select(b_.CreateFCmpOGT(a, most), most, a);
   V spare;
@@ -234,7 +234,7 @@ V ScalarMath::sigmoid_exact(V x) {
   V top = select(positive, one, e);
   V q = b_.CreateFMul(top, inverse);
   V left = b_.CreateFAdd(fma(b_.CreateFNeg(q), sum, top), select(positive, real(0, x), lost));
-  return fma(fma(b_.CreateFNeg(q), low, left), inverse, q);
+  return {q, b_.CreateFMul(fma(b_.CreateFNeg(q), low, left), inverse)};
 }
 
 // row[index]: out of registers where 32 entries fit two of them (the instruction reads five bits of the index).
@@ -266,7 +266,7 @@ V ScalarMath::entry(const char* name, std::span<const double> row, V index) { re
 
 // exp(-a^2 / 2) g(a) with g from a table of polynomials (llvm_tables.py), so that neither factor cancels. The square is
 // exact: what its rounding loses goes into the exponential's reduced argument.
-V ScalarMath::normal_tail(V a, bool of_erfc) {
+ScalarMath::Sum ScalarMath::normal_tail_sum(V a, bool of_erfc) {
   bool d = is_double(a);
   V most = real(d ? (of_erfc ? 28 : 40) : (of_erfc ? 10.6 : 14.99), a);
   a = select(b_.CreateFCmpOLT(a, most), a, most);
@@ -296,18 +296,35 @@ V ScalarMath::normal_tail(V a, bool of_erfc) {
   V g0 = row(1), g = b_.CreateFAdd(s, g0);
   // (1 + r + curve) (g0 + s), the largest term last.
   if (of_erfc) n = b_.CreateFAdd(n, real(1, a));
-  return scaled(b_.CreateFAdd(g0, fma(g0, r, fma(g, curve, fma(s, r, s)))), n);
+  V add = fma(g0, r, fma(g, curve, fma(s, r, s))), sum = b_.CreateFAdd(g0, add);
+  return {scaled(sum, n), scaled(b_.CreateFSub(add, b_.CreateFSub(sum, g0)), n)};
+}
+V ScalarMath::normal_tail(V a, bool of_erfc) { return normal_tail_sum(a, of_erfc).high; }
+
+// 1 - f where x is not negative, else f. |f| <= 1/2, so that what the difference loses is known exactly.
+ScalarMath::Sum ScalarMath::complement(V x, Sum f) {
+  V one = real(1, x), negative = b_.CreateFCmpOLT(x, real(0, x)), high = b_.CreateFSub(one, f.high);
+  V low = b_.CreateFSub(b_.CreateFSub(b_.CreateFSub(one, high), f.high), f.low);
+  return {select(negative, f.high, high), select(negative, f.low, low)};
+}
+ScalarMath::Sum ScalarMath::ndtr(V x) {
+  Sum r = complement(x, normal_tail_sum(fabs(x), false));
+  return {select(b_.CreateFCmpUNO(x, x), x, r.high), r.low};
 }
 
-V ScalarMath::ndtr(V x) {
-  V tail = normal_tail(fabs(x), false);
-  V r = select(b_.CreateFCmpOLT(x, real(0, x)), tail, b_.CreateFSub(real(1, x), tail));
-  return select(b_.CreateFCmpUNO(x, x), x, r);
+// x (high + low), rounding once; infinite and NaN as x * high is.
+V ScalarMath::times(V x, Sum f) {
+  V product = b_.CreateFMul(x, f.high), lost = fma(x, f.high, b_.CreateFNeg(product));
+  V r = b_.CreateFAdd(product, fma(x, f.low, lost));
+  return select(b_.CreateFCmpOLT(fabs(product), real(kInf, x)), r, product);
 }
 
 // In float32 f(x) = 1 - f(-x), f(-|x|) by a polynomial of the interval where |x| is; far out by the longer way.
-V ScalarMath::reflected(V x, bool of_sigmoid) {
-  auto exact = [&] { return of_sigmoid ? sigmoid_exact(x) : ndtr(x); };
+V ScalarMath::reflected(V x, bool of_sigmoid, bool times_x) {
+  auto exact = [&] {
+    Sum r = of_sigmoid ? sigmoid_exact(x) : ndtr(x);
+    return times_x ? times(x, r) : b_.CreateFAdd(r.high, r.low);
+  };
   if (is_double(x)) return exact();
   double scale = of_sigmoid ? 3 : 7;
   V a = fabs(x), index = int_bits(fma(a, real(scale, x), real(12582912.0, x)));
@@ -317,11 +334,17 @@ V ScalarMath::reflected(V x, bool of_sigmoid) {
     return entry(name.c_str(), of_sigmoid ? kSigmoid32[k] : kNormal32[k], index);
   };
   V d = b_.CreateFSub(a, row(0)), r = row(rows - 1);
-  for (size_t k = rows - 2; k >= 1; --k) r = fma(r, d, row(k));
-  r = select(b_.CreateFCmpOLT(x, real(0, x)), r, b_.CreateFSub(real(1, x), r));
+  for (size_t k = rows - 2; k > 1; --k) r = fma(r, d, row(k));
+  if (times_x) {
+    r = times(x, complement(x, {row(1), b_.CreateFMul(r, d)}));
+  } else {
+    r = fma(r, d, row(1));
+    r = select(b_.CreateFCmpOLT(x, real(0, x)), r, b_.CreateFSub(real(1, x), r));
+  }
   return unless(b_.CreateNot(b_.CreateFCmpOLT(a, real(31.4 / scale, x))), r, exact);
 }
-V ScalarMath::sigmoid(V x) { return reflected(x, true); }
+V ScalarMath::sigmoid(V x) { return reflected(x, true, false); }
+V ScalarMath::times_own(Fn f, V x) { return reflected(x, f == Fn::sigmoid, true); }
 
 // Odd polynomial near zero; beyond, 1 - erfc(|x|).
 V ScalarMath::erf(V x) {
@@ -443,7 +466,7 @@ V ScalarMath::floating(Fn f, V x) {
     case Fn::sigmoid: return sigmoid(x);
     case Fn::tanh: return tanh(x);
     case Fn::erf: return erf(x);
-    case Fn::ndtr: return reflected(x, false);
+    case Fn::ndtr: return reflected(x, false, false);
     case Fn::erfc: {
       V tail = normal_tail(fabs(x), true);
       V r = select(b_.CreateFCmpOGE(x, zero), tail, b_.CreateFSub(real(2, x), tail));

@@ -16,6 +16,8 @@ class ScalarMath {
 
   // f of arguments of one shape, all of dtype `d`.
   llvm::Value* call(loop::Fn f, DType d, std::span<llvm::Value* const> args);
+  // x f(x) for ndtr and sigmoid, rounding once: gelu and silu.
+  llvm::Value* times_own(loop::Fn f, llvm::Value* x);
   llvm::Value* cast(llvm::Value* x, DType from, DType to);
   // facula::random_bits of two Int64 as Int64.
   llvm::Value* random(llvm::Value* seed, llvm::Value* counter);
@@ -52,8 +54,12 @@ class ScalarMath {
   V exp_parts(V x, V& k);                              // exp(r + low)
   V scaled(V x, V k);                                  // x 2^k, rounding once
   V exp(V x), log(V x), tanh(V x), erf(V x), sigmoid(V x);
+  struct Sum { V high, low; };                         // high + low, to more digits than one has
+  Sum normal_tail_sum(V a, bool of_erfc);
   V normal_tail(V a, bool of_erfc);                    // ndtr(-a), or erfc(a); a >= 0
-  V ndtr(V x), reflected(V x, bool of_sigmoid), sigmoid_exact(V x);
+  Sum ndtr(V x), sigmoid_exact(V x), complement(V x, Sum f);
+  V times(V x, Sum f);
+  V reflected(V x, bool of_sigmoid, bool times_x);
   V entry(const char* name, std::span<const float> row, V index);
   V entry(const char* name, std::span<const double> row, V index);
   template <class T> V looked_up(const char* name, std::span<const T> row, V index);
