@@ -18,10 +18,8 @@ Overload make_overload(const op::Operator& op) {
   o.op = &op;
   auto& parameters = op.schema.parameters;
   internal_check(parameters.size() <= kMaxParameters) << op.schema.full_name() << " has more than " << kMaxParameters << " parameters";
-  int tensors = 0;
   bool has_dtype = false, has_device = false;
   for (auto& p : parameters) {
-    tensors += p.type == Type::Tensor && !p.list;
     has_dtype |= p.name == "dtype" && p.type == Type::DType;
     has_device |= p.name == "device" && p.type == Type::Device;
   }
@@ -44,10 +42,10 @@ Overload make_overload(const op::Operator& op) {
     else if (p.name == "keepdim") q.also[0] = names::keepdims;
     else if (p.name == "other") q.also[0] = names::x2;
     else if (p.name == "input") q.also[0] = names::self;
-    // Not in max.other and min.other: there a number is a dimension, or a mistake.
-    q.number = p.type == Type::Tensor && !p.list &&
-               ((op.kind == op::OpKind::pointwise && tensors >= 2) || (p.name == "other" && op.schema.overload != "other") || p.name == "exponent");
+    q.number = p.number;
+    o.numbers_alone |= p.number_alone;
     if (q.is_self) o.self_at = int(i);
+    if (p.name == "dtype" && p.type == Type::DType && p.optional) o.dtype = int(i);
     if (o.factory && p.name == "requires_grad") o.requires_grad = int(i);
     if (!p.keyword_only) ++o.positional;
     o.params.push_back(q);
@@ -154,7 +152,11 @@ bool to_tensor(const Param& p, PyObject* o, bool numbers, Value& v, Frame& f) {
   }
   if (p.number && numbers) {
     Scalar s;
-    if (to_scalar(o, s)) { v = Value(s); return true; }
+    if (to_scalar(o, s)) {
+      f.number_first |= p.is_self;
+      v = Value(s);
+      return true;
+    }
   }
   if (!has_torch_function(o)) return false;
   f.override_ = true;
@@ -426,6 +428,10 @@ keywords:
     }
     std::memcpy(static_cast<void*>(values + i), &params[i].fallback, sizeof(Value));
   }
+  if (f.number_first && !o.numbers_alone && !f.override_) {   // no operand is a tensor
+    for (int i = 0; i < count; ++i) if (values[i].tag == op::Tag::tensor) { f.number_first = false; break; }
+    if (f.number_first) return false;
+  }
   f.failure = Frame::Failure::none;
   return true;
 }
@@ -514,7 +520,7 @@ std::string signature_of(const Overload& o, bool method, bool out) {
     if (p.has_default) text += "=" + parameters[i].default_text;
     first = false;
   }
-  if (out) text += std::string(first ? "*" : star ? "" : ", *") + ", Tensor out=None";
+  if (out) text += std::string(first ? "*" : star ? "" : ", *") + (o.op->schema.returns.size() > 1 ? ", tuple of Tensors out=None" : ", Tensor out=None");
   return text + ")";
 }
 

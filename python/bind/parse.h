@@ -30,8 +30,10 @@ struct Overload {
   int positional = 0;          // parameters that may be given by position
   int self_at = 0;             // where a method puts its object
   int varargs = -1;            // the int[] that takes x.view(2, 3), or -1
+  bool numbers_alone = false;  // takes numbers even where none of its operands is a tensor
   bool factory = false;        // makes a tensor: knows requires_grad=, layout=, pin_memory=
   int requires_grad = -1;      // that parameter of a factory
+  int dtype = -1;              // the dtype? parameter that names the result's
   mutable PyTypeObject* result_type = nullptr;   // named results, made on first use
 };
 Overload make_overload(const op::Operator& op);
@@ -49,7 +51,7 @@ class Frame {
     used_ += bytes;
     return static_cast<T*>(at);
   }
-  void reset() { used_ = 0; override_ = false; sub = nullptr; out = nullptr; requires_grad = false; }
+  void reset() { used_ = 0; override_ = false; number_first = false; sub = nullptr; out = nullptr; requires_grad = false; }
   void keep(Tensor t);
   void keep(PyRef o);
 
@@ -57,6 +59,7 @@ class Frame {
   PyTypeObject* sub = nullptr;      // results become this subclass
   bool override_ = false;           // an argument has a __torch_function__ of its own
   PyObject* out = nullptr;          // out=
+  bool number_first = false;        // a number was given for self
   bool requires_grad = false;       // of a factory
 
   // Why the last parse failed.

@@ -108,6 +108,8 @@ PyObject* run(const Entry& e, const Overload& o, PyObject* self, Frame& f) {
   std::span<const Value> args(f.values(), o.params.size());
   if (f.out) {
     std::vector<Tensor> out = tensor_list_argument(e.name.c_str(), "out", f.out);
+    // A result's dtype that nobody asked for is that of the memory for it.
+    if (o.dtype >= 0 && out.size() == 1 && args[size_t(o.dtype)].tag == Tag::none) f.values()[o.dtype] = Value(out[0].dtype());
     type_check(out.size() == o.op->schema.returns.size(), e.name) << "expected " << o.op->schema.returns.size()
                                                                   << " tensors in out, but got " << out.size();
     Results r = call_freely(*o.op, args, Form::out, out);
@@ -181,7 +183,7 @@ void attach_name(const Operator& o, const std::string& base, Form form) {
   }
   attach(operator_modules[5], name, e.function);
   if (!hidden) {
-    attach(operator_modules[0], name, e.function);
+    if (bits != op::method) attach(operator_modules[0], name, e.function);
     for (int i = 1; i < 5; ++i) if (bits & module_bits[i]) attach(operator_modules[i], public_name(name, module_bits[i]), e.function);
   }
   bool takes_tensor = !overload.params.empty() && overload.params[size_t(overload.self_at)].type == op::Type::Tensor &&

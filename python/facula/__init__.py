@@ -117,6 +117,7 @@ if not TYPE_CHECKING:
         is_tensor,
         isclose,
         meshgrid,
+        nonzero,
         numel,
         result_type,
         seed,

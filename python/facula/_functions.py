@@ -89,6 +89,9 @@ def isclose(
     input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> Tensor:
     """|input - other| <= atol + rtol * |other|, element by element."""
+    for name, x in (("input", input), ("other", other)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"isclose(): argument '{name}' must be Tensor, not {type(x).__name__}")
     if input.dtype != other.dtype:
         raise RuntimeError(f"isclose: {input.dtype} and {other.dtype} did not match; convert one with .to()")
     if rtol < 0 or atol < 0:
@@ -114,6 +117,24 @@ def allclose(
 def equal(input: Tensor, other: Tensor) -> bool:
     """Have both the same shape and elements?"""
     return input.shape == other.shape and bool((input == other).all())
+
+
+# ---- positions
+
+
+def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None) -> Any:
+    """Positions of the non-zero elements: int64 ``[count, rank]``, or with ``as_tuple`` a vector for each
+    dimension.
+
+    >>> facula.nonzero(facula.tensor([0, 5, 3]))
+    tensor([[1],
+            [2]])
+    >>> facula.nonzero(facula.tensor([0, 5, 3]), as_tuple=True)
+    (tensor([1, 2]),)
+    """
+    if as_tuple:
+        return _f.where(input)
+    return _C.ops.nonzero(input) if out is None else _C.ops.nonzero(input, out=out)
 
 
 # ---- shapes

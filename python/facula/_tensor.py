@@ -167,14 +167,10 @@ def _in_place(name: str) -> Callable:
 def scatter_(
     self: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
 ) -> Tensor:
-    """Writes ``src`` at ``index`` along ``dim`` in place; ``reduce="add"`` adds it."""
+    """Writes ``src`` at ``index`` along ``dim`` in place; ``reduce`` "add" or "multiply" combines it."""
     given = value if src is None else src
-    if reduce is None:
-        return self.copy_(self.scatter(dim, index, given))
-    if reduce != "add":
-        raise NotImplementedError(f"scatter_: reduce='{reduce}' is not supported; 'add' is")
-    full = given if isinstance(given, Tensor) else _f.full(list(index.shape), given, dtype=self.dtype)
-    return self.copy_(self.scatter_add(dim, index, full))
+    options = {} if reduce is None else {"reduce": reduce}
+    return self.copy_(self.scatter(dim, index, given, **options))
 
 
 def random_(self: Tensor, low: int = 0, high: int | None = None, *, generator: Any = None) -> Tensor:
@@ -225,6 +221,10 @@ def __contains__(self: Tensor, element: Any) -> bool:
     return bool((self == element).any())
 
 
+def __rdiv__(self: Tensor, other: Any) -> Tensor:
+    return self.reciprocal() * other
+
+
 def __reversed__(self: Tensor) -> Tensor:
     return self.flip([0]) if self.dim() else self
 
@@ -244,6 +244,7 @@ for _g in (
     share_memory_,
     __contains__,
     __reversed__,
+    __rdiv__,
     scatter_,
     random_,
     exponential_,
@@ -253,7 +254,7 @@ for _g in (
     _add(_g.__name__, _g)
 for _n in ("zeros", "ones", "empty"):
     _add("new_" + _n, _like(getattr(_f, _n)))
-for _n in ("isclose", "allclose", "equal", "is_nonzero"):
+for _n in ("isclose", "allclose", "equal", "is_nonzero", "nonzero"):
     _add(_n, _from_functions(_n))
 for _n in (
     "tile", "repeat_interleave", "unique", "unique_consecutive", "multinomial", "take_along_dim",

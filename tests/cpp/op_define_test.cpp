@@ -147,7 +147,7 @@ TEST(Define, CompositesTakeCppTypes) {
         });
   });
   EXPECT_EQ(op.baked_numbers, uint64_t(1) << 10);
-  EXPECT_FALSE(op.in_place_form || op.out_form);
+  EXPECT_TRUE(!op.in_place_form && op.out_form);
   Tensor t = zeros({2});
   std::vector<Tensor> list{t, t, t};
   Value v[] = {t, Value(), std::span<const Tensor>(list), 7};

@@ -48,7 +48,14 @@ FACULA_FAMILY(activation) {
         return select(bx > threshold, x, log1p(exp(min(bx, threshold))) / beta);
       });
   activation("hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor", "self limited to [min_val, max_val].")
-      .pointwise([](Expr x, Expr low, Expr high) { return select(x > low, select(x < high, x, high), low); });
+      .dtypes(d::integral | d::floating)
+      .promote(Promote::none)
+      .result([](const Call& c) { return std::vector<DType>{c.dtype("self")}; })
+      .pointwise([](Expr x, Expr low, Expr high) {
+        low = cast(low, x.dtype());
+        high = cast(high, x.dtype());
+        return select(x > low, select(x < high, x, high), low);
+      });
 
   define("selu(Tensor self) -> Tensor")
       .doc("scale * elu(x, alpha) with the constants that keep mean 0 and variance 1.  Klambauer et al., 2017.")

@@ -97,6 +97,13 @@ FACULA_FAMILY(create) {
       .unfused([](const Call& c, Scalar start, Scalar end, Scalar step) {
         bool integers = start.category() <= Category::integral && end.category() <= Category::integral && step.category() <= Category::integral;
         DType t = c.maybe_dtype("dtype").value_or(integers ? DType::Int64 : default_dtype());
+        if (t == DType::Int64 && !integers) {  // as PyTorch: int64 numbers from the start
+          start = Scalar(int64_t(start.to_double()));
+          end = Scalar(int64_t(end.to_double()));
+          step = Scalar(int64_t(step.to_double()));
+          value_check(step.to_int() != 0, "arange") << "step must be nonzero, also as an integer";
+          integers = true;
+        }
         double a = start.to_double(), b = end.to_double(), s = step.to_double();
         runtime_check(s != 0, "arange") << "step must be nonzero";
         runtime_check(std::isfinite(a) && std::isfinite(b), "arange") << "unsupported range: " << a << " -> " << b;
@@ -129,6 +136,7 @@ FACULA_FAMILY(create) {
       .loop([](const LoopCall& c, Index i) {
         DType t = compute_type(c.maybe_dtype("dtype").value_or(default_dtype()));
         Expr n = size(c.integer("steps")), a = c.scalar("start", DType::Float64), b = c.scalar("end", DType::Float64);
+        if (is_integral(t)) a = cast(cast(a, t), DType::Float64), b = cast(cast(b, t), DType::Float64);
         Expr last = max(n - Scalar(int64_t(1)), Scalar(int64_t(1)));
         Expr step = (b - a) / cast(last, DType::Float64);
         // From both ends, so that the last value is exact.
@@ -136,6 +144,14 @@ FACULA_FAMILY(create) {
         return cast(select(i[0] * Scalar(int64_t(2)) < n, from_start, from_end), t);
       })
       .samples({"start=0, end=1, steps=7", "start=-3, end=5, steps=1", "start=2, end=2, steps=0"});
+  define("linspace.Tensor(Tensor start, Tensor end, SymInt steps, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("`steps` numbers between two 0-d tensors.").bind(function).no_in_place().non_differentiable()
+      .unfused([](const Call& c, const Tensor& start, const Tensor& end, SymInt steps) {
+        runtime_check(start.dim() == 0 && end.dim() == 0, "linspace") << "only supports 0-dimensional start and end tensors, but got start of shape "
+            << to_string(start.sizes()) << " and end of shape " << to_string(end.sizes());
+        return linspace(start.item(), end.item(), steps, c.maybe_dtype("dtype"));
+      })
+      .samples({"start[], end[], steps=5"});
   define("eye(SymInt n, SymInt? m=None, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Ones on the diagonal, zeros elsewhere: [n, m].").bind(function).no_in_place().non_differentiable()
       .result([](const Call& c) { return std::vector<DType>{c.maybe_dtype("dtype").value_or(default_dtype())}; })

@@ -14,7 +14,7 @@ namespace {
 Expr zero_of(DType t) { return constant(Scalar(int64_t(0)), t); }
 
 void check_index_dtype(const char* name, const char* arg, const Tensor& index) {
-  runtime_check(is_integral(index.dtype()) && itemsize(index.dtype()) >= 4, name)
+  runtime_check((is_integral(index.dtype()) && itemsize(index.dtype()) >= 4) || index.numel() == SymInt(int64_t(0)), name)
       << "expected dtype int32 or int64 for `" << arg << "`, got " << index.dtype() << hint(arg, ".long() converts");
 }
 
@@ -31,6 +31,8 @@ void check_gather(const Call& c) {
 void check_scatter(const Call& c) {
   check_gather(c);
   Tensor index = c.tensor("index"), src = c.tensor("src");
+  runtime_check(c.dtype("self") == src.dtype(), c.name()) << "expected self.dtype to be equal to src.dtype, got " << c.dtype("self") << " and " << src.dtype()
+                                                          << hint("src.to(", name(c.dtype("self")), ")");
   runtime_check(std::max(1, src.dim()) == std::max(1, index.dim()), c.name())
       << "index tensor must have the same number of dimensions as src: " << to_string(index.sizes()) << " and " << to_string(src.sizes());
   for (int j = 0; j < index.dim() && j < src.dim(); ++j)
@@ -148,6 +150,34 @@ Definition scatter_along(const LoopCall& c, Scatter::Combine combine, const std:
   return d;
 }
 
+Scatter::Combine combination(const Call& c) {
+  auto reduce = c.str("reduce");
+  runtime_check(reduce == "add" || reduce == "multiply", c.name()) << "reduce argument must be either add or multiply, got '" << reduce << "'";
+  return reduce == "add" ? Scatter::Combine::sum : Scatter::Combine::prod;
+}
+
+// self with `value` written to the slices along `dim` that the vector `index` names; `domain` is what is written.
+Definition write_slices(const LoopCall& c, const Dims& domain, const std::function<Expr(const Index&)>& value) {
+  Definition def;
+  def.rank = c.rank("self");
+  Scatter s;
+  s.combine = Scatter::Combine::assign;
+  s.base = c.slot("self");
+  s.domain = domain;
+  Index i;
+  for (size_t k = 0; k < s.domain.size(); ++k) i.push_back(loop::index(int(k)));
+  s.target = i;
+  int k = c.dim("dim");
+  if (!i.empty()) s.target[size_t(k)] = c.index_load("index", c.rank("index") ? Index{i[size_t(k)]} : Index{}, c.size("self", k));
+  s.value = value(i);
+  def.scatter = s;
+  return def;
+}
+void check_slices(const Call& c) {
+  check_index_dtype(c.name(), "index", c.tensor("index"));
+  index_check(c.rank("index") <= 1, c.name()) << "index is supposed to be a vector, got shape " << to_string(c.sizes("index"));
+}
+
 // The gradient of a scatter's `src`, which may be larger than `index`: the rest was not read.
 Tensor source_gradient(const Vjp& v) {
   Tensor g = gather(v.grad(), v.call().dim("dim"), v["index"]);
@@ -226,6 +256,113 @@ FACULA_FAMILY(index) {
       })
       .vjp([](const Vjp& v) { return grads(scatter(v.grad(), v.call().dim("dim"), v["index"], Scalar(0.0)), Tensor()); })
       .samples({"self[3, 4], dim=1, index<4>[3, 2], value=2.5"});
+  define("scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor")
+      .doc("self with src combined in at index along `dim`: reduce is 'add' or 'multiply'.")
+      .shape([](const Call& c) { check_scatter(c); combination(c); return Dims(c.sizes("self")); })
+      .loop([](const LoopCall& c) { return scatter_along(c, combination(c), [&](const Index& i) { return c.load("src", i); }); })
+      .vjp([](const Vjp& v) {
+        supported_check(v.call().str("reduce") == "add", "scatter") << "has no gradient for reduce='multiply'" << hint("index_put and prod have one");
+        return grads(v.grad(), Tensor(), source_gradient(v));
+      })
+      .samples({"self[5, 3], dim=0, index<5>[2, 3], src[2, 3], reduce='add'"});
+  define("scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor")
+      .doc("self with value combined in at index along `dim`: reduce is 'add' or 'multiply'.")
+      .shape([](const Call& c) { check_gather(c); combination(c); return Dims(c.sizes("self")); })
+      .loop([](const LoopCall& c) {
+        return scatter_along(c, combination(c), [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); });
+      })
+      .vjp([](const Vjp& v) {
+        supported_check(v.call().str("reduce") == "add", "scatter") << "has no gradient for reduce='multiply'" << hint("index_put and prod have one");
+        return grads(v.grad(), Tensor());
+      })
+      .samples({"self[3, 4], dim=1, index<4>[3, 2], value=2.5, reduce='add'"});
+  define("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor")
+      .doc("self with the slices of source written to those along `dim` that the 1-D `index` names.")
+      .in_place()
+      .shape([](const Call& c) {
+        check_slices(c);
+        auto self = c.sizes("self"), source = c.sizes("source");
+        runtime_check(c.dtype("self") == c.dtype("source"), "index_copy") << "self and source expected to have the same dtype, but got (self) "
+            << c.dtype("self") << " and (source) " << c.dtype("source");
+        auto d = size_t(c.dim("dim"));
+        SymInt given = product(c.sizes("index"));
+        bool fits = self.size() == source.size() || source.empty();
+        for (size_t k = 0; fits && k < source.size(); ++k) fits = k == d ? source[k] == given : source[k] == self[k];
+        index_check(fits && (!source.empty() || given == SymInt(int64_t(1))), "index_copy")
+            << "source must have the shape of self but for dimension " << d << ", where it has one slice an index: self " << to_string(self) << ", index "
+            << to_string(c.sizes("index")) << ", source " << to_string(source);
+        return Dims(self);
+      })
+      .loop([](const LoopCall& c) {
+        bool scalar = c.rank("source") == 0;
+        return write_slices(c, scalar && c.rank("self") ? Dims(c.rank("self"), SymInt(int64_t(1))) : Dims(c.sizes("source")),
+                            [&](const Index& i) { return c.load("source", scalar ? Index{} : i); });
+      })
+      .vjp([](const Vjp& v) {
+        int k = v.call().dim("dim");
+        Tensor g = index_select(v.grad(), k, v["index"]);
+        return grads(index_fill(v.grad(), k, v["index"], Scalar(0.0)), Tensor(), v.call().rank("source") ? g : reshape(g, Sizes(Dims{})));
+      })
+      .samples({"self[4, 3], dim=0, index<1>[1], source[1, 3]", "self[3, 4], dim=-1, index<1>[1], source[3, 1]", "self[], dim=0, index<1>[1], source[]"});
+  define("index_fill(Tensor self, int dim, Tensor index, Scalar value) -> Tensor")
+      .doc("self with value written to the slices along `dim` that the 1-D `index` names.")
+      .in_place()
+      .shape([](const Call& c) { check_slices(c); return Dims(c.sizes("self")); })
+      .loop([](const LoopCall& c) {
+        Dims domain(c.sizes("self"));
+        if (!domain.empty()) domain[size_t(c.dim("dim"))] = product(c.sizes("index"));
+        return write_slices(c, domain, [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); });
+      })
+      .vjp([](const Vjp& v) { return grads(index_fill(v.grad(), v.call().dim("dim"), v["index"], Scalar(0.0)), Tensor()); })
+      .samples({"self[3, 4], dim=1, index<4>[2], value=2.5", "self[], dim=0, index<1>[1], value=1", "self[5], dim=0, index<5>[0], value=1"});
+  define("index_fill.Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor")
+      .doc("self with the 0-d tensor value written to the slices along `dim` that the 1-D `index` names.")
+      .in_place()
+      .shape([](const Call& c) {
+        check_slices(c);
+        runtime_check(c.rank("value") == 0, "index_fill") << "only supports a 0-dimensional value tensor, but got shape " << to_string(c.sizes("value"));
+        return Dims(c.sizes("self"));
+      })
+      .result([](const Call& c) { return std::vector<DType>{c.dtype("self")}; })
+      .promote(Promote::none)
+      .loop([](const LoopCall& c) {
+        Dims domain(c.sizes("self"));
+        if (!domain.empty()) domain[size_t(c.dim("dim"))] = product(c.sizes("index"));
+        return write_slices(c, domain, [&](const Index&) { return cast(c.load("value", {}), compute_type(c.dtype("self"))); });
+      })
+      .vjp([](const Vjp& v) {
+        int k = v.call().dim("dim");
+        Tensor g = index_fill(v.grad(), k, v["index"], Scalar(0.0));
+        return grads(g, Tensor(), sum(sub(v.grad(), g)));
+      })
+      .samples({"self[3, 4], dim=1, index<4>[2], value[]"});
+  define("take(Tensor self, Tensor index) -> Tensor")
+      .doc("Elements of self, taken as one vector, at `index`; shaped like index.")
+      .no_in_place()
+      .unfused([](const Tensor& self, const Tensor& index) {
+        index_check(index.dtype() == DType::Int64, "take") << "expected dtype int64 for index, got " << index.dtype() << hint("index.long() converts");
+        index_check(self.numel() != SymInt(int64_t(0)) || index.numel() == SymInt(int64_t(0)), "take") << "tried to take from an empty tensor";
+        Tensor at = reshape(where(lt(index, 0), add(index, self.numel()), index), Sizes{index.numel()});
+        return view(index_select(reshape(self, Sizes{self.numel()}), 0, at), index.sizes());
+      })
+      .samples({"self[3, 4], index<12>[5]", "self[], index<1>[]", "self[5], index<5>[2, 3]"});
+  define("masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor")
+      .doc("self with the elements of source, in order, where mask is true.")
+      .unfused([](const Tensor& self, const Tensor& mask, const Tensor& source) {
+        runtime_check(mask.dtype() == DType::Bool, "masked_scatter") << "only supports boolean masks, but got mask with dtype " << mask.dtype();
+        runtime_check(self.dtype() == source.dtype(), "masked_scatter") << "expected self and source to have same dtypes but got " << self.dtype() << " and "
+                                                                        << source.dtype();
+        SymSpan shapes[] = {self.sizes(), mask.sizes()};
+        Dims sizes = broadcast_sizes("masked_scatter", shapes);
+        Tensor m = reshape(expand(mask, sizes), Sizes{int64_t(-1)}), from = reshape(source, Sizes{source.numel()});
+        if (m.numel() == SymInt(int64_t(0))) return expand(self, sizes);
+        int64_t wanted = sum(m).item().to_int();
+        runtime_check(SymInt(wanted) <= from.numel(), "masked_scatter") << "number of elements of source, " << from.numel() << ", is smaller than the number of ones in mask, " << wanted;
+        if (wanted == 0) return clone(expand(self, sizes));
+        Tensor at = clamp_min(sub(cumsum(m, 0), 1), 0);
+        return where(view(m, sizes), view(index_select(from, 0, at), sizes), self);
+      })
+      .samples({"self[3, 4], mask?[4], source[12]", "self[5], mask?[5], source[5]"});
   define("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor")
       .doc("self with alpha * source added to the slices that the 1-D `index` names.")
       .shape([](const Call& c) {
@@ -346,7 +483,7 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4], mask?[3, 4]", "self[3, 4], mask?[4]", "self[33, 65], mask?[33, 65]"});
   define("nonzero(Tensor self) -> Tensor")
       .doc("Positions of the non-zero elements: int64 [count, rank], in row-major order.")
-      .no_in_place().non_differentiable()
+      .bind(hidden).no_in_place().non_differentiable()
       .result(ResultType::int64)
       .shape([](const Call& c) { return Dims{product(c.sizes("self")), SymInt(int64_t(c.rank("self")))}; })
       .data_dependent("nonzero")
@@ -360,6 +497,10 @@ FACULA_FAMILY(index) {
         return columns.empty() ? empty(Sizes{at.size(0), SymInt(int64_t(0))}, DType::Int64) : stack(columns, 1);
       })
       .samples({"self[3, 4]", "self[]", "self[0, 3]", "self[33, 65]"});
+  define("where.positions(Tensor condition) -> Tensor[]")
+      .doc("The positions where condition is true, a vector for each dimension.").bind(function).no_in_place()
+      .unfused([](const Tensor& condition) { return unbind(nonzero(condition.dim() ? condition : view(condition, 1)), 1); })
+      .samples({"condition?[3, 4]"});
   define("argwhere(Tensor self) -> Tensor")
       .doc("Positions of the non-zero elements: int64 [count, rank], in row-major order.")
       .no_in_place().non_differentiable()

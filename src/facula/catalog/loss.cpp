@@ -87,7 +87,9 @@ FACULA_FAMILY(loss) {
           SymInt classes = self.size(class_axis(self.dim()));
           runtime_check(weight->dim() == 1 && weight->size(0) == classes, "nll_loss") << "weight must hold one number for each of the " << classes
               << " classes of input " << to_string(self.sizes()) << ", got shape " << to_string(weight->sizes());
-          Tensor w = _pick(expand(*weight, Sizes(self.dim() == 1 ? Dims{self.size(0)} : Dims{target.size(0), self.size(1)})), target, ignored);
+          Dims along(size_t(self.dim()), SymInt(int64_t(1)));
+          along[size_t(class_axis(self.dim()))] = classes;
+          Tensor w = _pick(expand(view(*weight, along), self.sizes()), target, ignored);
           loss = mul(loss, w);
           counted = w;
         }

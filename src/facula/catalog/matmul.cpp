@@ -404,7 +404,7 @@ FACULA_FAMILY(matmul) {
       .doc("beta * self + alpha * bmm(batch1, batch2); self broadcasts; beta = 0 ignores it.")
       .autocast(Autocast::lower)
       .dtypes(d::numeric)
-      .no_in_place()
+      .in_place()
       .shape([](const Call& c) {
         Dims sizes = batch_product(c, "batch1", "batch2");
         check_addend(c, sizes, "batch1");
@@ -418,6 +418,27 @@ FACULA_FAMILY(matmul) {
       .vjp([](const Vjp& v) { return addend_gradients(v, "batch1", "batch2"); })
       .samples({"self[4], batch1[5, 3, 2], batch2[5, 2, 4], alpha=2",
                 "self[5, 3, 4], batch1[5, 3, 2], batch2[5, 2, 4]"});
+  define("addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
+      .doc("beta * self + alpha * the sum of bmm(batch1, batch2) over the batch; self broadcasts; beta = 0 ignores it.")
+      .autocast(Autocast::lower)
+      .dtypes(d::numeric)
+      .in_place()
+      .unfused([](const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta, const Scalar& alpha) {
+        check_rank("addbmm", "batch1", batch1, 3, "a batch of matrices");
+        check_rank("addbmm", "batch2", batch2, 3, "a batch of matrices");
+        runtime_check(batch1.size(0) == batch2.size(0) && batch1.size(2) == batch2.size(1), "addbmm")
+            << "batch1 and batch2 must be batches of matrices that can be multiplied, got " << to_string(batch1.sizes()) << " and " << to_string(batch2.sizes());
+        // The batch becomes part of the inner dimension: one product of [n, b k] and [b k, m].
+        SymInt inner = batch1.size(0) * batch1.size(2);
+        Tensor left = reshape(transpose(batch1, 0, 1), Sizes{batch1.size(1), inner}), right = reshape(batch2, Sizes{inner, batch2.size(2)});
+        return addmm(self, left, right, beta, alpha);
+      })
+      .samples({"self[4], batch1[5, 3, 2], batch2[5, 2, 4], alpha=2", "self[3, 4], batch1[5, 3, 2], batch2[5, 2, 4], beta=0.5"});
+  define("vdot(Tensor self, Tensor other) -> Tensor")
+      .doc("Sum of the products of two vectors, the first conjugated.")
+      .no_in_place()
+      .unfused([](const Tensor& self, const Tensor& other) { return dot(is_complex(self.dtype()) ? conj_physical(self) : self, other); })
+      .samples({"self[5], other[5]"});
   define("addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .doc("beta * self + alpha * (mat @ vec); beta = 0 ignores self.")
       .autocast(Autocast::as_is)

@@ -142,6 +142,7 @@ FACULA_FAMILY(norm) {
       .no_in_place()
       .unfused([](const Tensor& input, std::optional<Tensor> running_mean, std::optional<Tensor> running_var, std::optional<Tensor> weight,
                   std::optional<Tensor> bias, bool training, double momentum, double eps) {
+        if (input.dim() == 1 && input.numel() == SymInt(int64_t(0))) return clone(input);
         runtime_check(input.dim() >= 2, "batch_norm") << "expected an input of at least 2 dimensions [N, C, ...], got " << to_string(input.sizes());
         for (auto& t : {running_mean, running_var, weight, bias})
           runtime_check(!t || (t->dim() == 1 && t->size(0) == input.size(1)), "batch_norm")

@@ -1,4 +1,6 @@
 // Arithmetic, comparison, logic and elementary functions, element by element.
+#include <cmath>
+
 #include "facula/op/operator.h"
 #include "facula/tensor/promotion.h"
 
@@ -27,7 +29,7 @@ Definer elementary(const char* name, const char* doc, Expr (*f)(Expr), double lo
 }  // namespace
 
 FACULA_FAMILY(pointwise) {
-  define("add(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor")
+  define("add(Scalar|Tensor self, Scalar|Tensor other, *, Scalar alpha=1) -> Tensor")
       .doc("self + alpha * other. For bool: logical or.")
       .pointwise([](const LoopCall& c, Expr a, Expr b, Expr alpha) {
         runtime_check(is_differentiable(a.dtype()) || category(operand_dtype(c["alpha"])) <= Category::integral, "add")
@@ -36,29 +38,29 @@ FACULA_FAMILY(pointwise) {
         return a + alpha * b;
       })
       .samples(binary_samples());
-  define("sub(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor")
+  define("sub(Scalar|Tensor self, Scalar|Tensor other, *, Scalar alpha=1) -> Tensor")
       .doc("self - alpha * other.")
       .alias("subtract")
       .pointwise([](Expr a, Expr b, Expr alpha) { no_bools("sub", a); return a - alpha * b; })
       .samples(binary_samples());
-  define("rsub(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor")
+  define("rsub(Tensor self, Tensor|Scalar other, *, Scalar alpha=1) -> Tensor")
       .doc("other - alpha * self.")
       .no_in_place()
       .pointwise([](Expr a, Expr b, Expr alpha) { no_bools("rsub", a); return b - alpha * a; })
       .samples(binary_samples());
-  define("mul(Tensor self, Tensor other) -> Tensor")
+  define("mul(Scalar|Tensor self, Scalar|Tensor other) -> Tensor")
       .doc("self * other. For bool: logical and.")
       .alias("multiply")
       .pointwise([](Expr a, Expr b) { return a.dtype() == DType::Bool ? a & b : a * b; })
       .samples(binary_samples());
-  define("div(Tensor self, Tensor other) -> Tensor")
+  define("div(Scalar|Tensor self, Scalar|Tensor other) -> Tensor")
       .doc("self / other, true division: integers give the default floating dtype.")
       .alias("divide").alias("true_divide")
       .dtypes(floats)
       .promote(Promote::int_to_float)
       .pointwise([](Expr a, Expr b) { return a / b; })
       .samples(binary_samples(0.5, 3));
-  define("div.mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor")
+  define("div.mode(Scalar|Tensor self, Scalar|Tensor other, *, str? rounding_mode) -> Tensor")
       .doc("self / other, rounded: rounding_mode None (true division), 'floor' or 'trunc'.")
       .dtypes(d::integral | d::floating)
       .pointwise([](const LoopCall& c, Expr a, Expr b) {
@@ -75,26 +77,39 @@ FACULA_FAMILY(pointwise) {
         return std::vector<DType>{c.has("rounding_mode") || is_differentiable(r) ? r : default_dtype()};
       })
       .samples(binary_samples(0.5, 3).with("rounding_mode", {"'floor'", "'trunc'"}));
-  define("floor_divide(Tensor self, Tensor other) -> Tensor")
+  define("floor_divide(Scalar|Tensor self, Scalar|Tensor other) -> Tensor")
       .doc("floor(self / other).")
       .dtypes(d::integral | d::floating)
       .pointwise([](Expr a, Expr b) { return floordiv(a, checked(b)); })
       .samples(binary_samples(0.5, 3));
-  define("remainder(Tensor self, Tensor other) -> Tensor")
+  define("remainder(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
       .doc("self - other * floor(self / other): the sign of the divisor, as Python's %.")
       .dtypes(d::integral | d::floating)
       .pointwise([](Expr a, Expr b) { return remainder(a, checked(b)); })
       .samples(binary_samples(0.5, 3));
-  define("fmod(Tensor self, Tensor other) -> Tensor")
+  define("fmod(Tensor self, Tensor|Scalar other) -> Tensor")
       .doc("C's fmod: the sign of the dividend.")
       .dtypes(d::integral | d::floating)
       .pointwise([](Expr a, Expr b) { return fmod(a, checked(b)); })
       .samples(binary_samples(0.5, 3));
-  define("pow(Tensor self, Tensor exponent) -> Tensor")
+  define("pow(Tensor|Scalar self, Tensor|Scalar exponent) -> Tensor")
       .doc("self to the power of exponent.")
       .dtypes(d::numeric)
       .pointwise([](Expr a, Expr b) { return pow(a, b); })
       .samples(samples({{{{"self", tensor({3, 4}, 0.5, 2)}, {"exponent", tensor({3, 4})}}}, {{{"self", tensor({2, 3}, 0.5, 2)}, {"exponent", tensor({3})}}}}));
+  define("float_power(Tensor|Scalar self, Tensor|Scalar exponent) -> Tensor")
+      .doc("self to the power of exponent in double precision.")
+      .result([](const Call& c) {
+        bool complex = false;
+        for (auto name : {"self", "exponent"}) complex |= is_complex(operand_dtype(c[name]));
+        return std::vector<DType>{complex ? DType::Complex128 : DType::Float64};
+      })
+      .promote(Promote::none)
+      .pointwise([](Expr a, Expr b) {
+        DType t = is_complex(a.dtype()) || is_complex(b.dtype()) ? DType::Complex128 : DType::Float64;
+        return pow(cast(a, t), cast(b, t));
+      })
+      .samples({"self[3, 4](0.5, 2), exponent[4]", "self[](0.5, 2), exponent[]", "self[5](0.5, 2), exponent=2"});
   define("atan2(Tensor self, Tensor other) -> Tensor")
       .doc("Angle of the point (other, self), in radians.")
       .alias("arctan2")
@@ -111,23 +126,23 @@ FACULA_FAMILY(pointwise) {
       .dtypes(d::real)
       .pointwise([](Expr a, Expr b) { return min(a, b); })
       .samples(binary_samples());
-  define("copysign(Tensor self, Tensor other) -> Tensor")
+  define("copysign(Tensor self, Tensor|Scalar other) -> Tensor")
       .doc("|self| with the sign of other.")
       .dtypes(d::floating).promote(Promote::int_to_float)
       .pointwise([](Expr a, Expr b) { return copysign(a, b); })
       .samples(binary_samples(0.5, 2));
 
-  define("eq(Tensor self, Tensor other) -> Tensor").doc("self == other.").result(ResultType::boolean)
+  define("eq(Tensor self, Tensor|Scalar other) -> Tensor").doc("self == other.").result(ResultType::boolean)
       .pointwise([](Expr a, Expr b) { return eq(a, b); }).samples(binary_samples());
-  define("ne(Tensor self, Tensor other) -> Tensor").doc("self != other.").alias("not_equal").result(ResultType::boolean)
+  define("ne(Tensor self, Tensor|Scalar other) -> Tensor").doc("self != other.").alias("not_equal").result(ResultType::boolean)
       .pointwise([](Expr a, Expr b) { return ne(a, b); }).samples(binary_samples());
-  define("lt(Tensor self, Tensor other) -> Tensor").doc("self < other.").alias("less").dtypes(d::real).result(ResultType::boolean)
+  define("lt(Tensor self, Tensor|Scalar other) -> Tensor").doc("self < other.").alias("less").dtypes(d::real).result(ResultType::boolean)
       .pointwise([](Expr a, Expr b) { return a < b; }).samples(binary_samples());
-  define("le(Tensor self, Tensor other) -> Tensor").doc("self <= other.").alias("less_equal").dtypes(d::real).result(ResultType::boolean)
+  define("le(Tensor self, Tensor|Scalar other) -> Tensor").doc("self <= other.").alias("less_equal").dtypes(d::real).result(ResultType::boolean)
       .pointwise([](Expr a, Expr b) { return a <= b; }).samples(binary_samples());
-  define("gt(Tensor self, Tensor other) -> Tensor").doc("self > other.").alias("greater").dtypes(d::real).result(ResultType::boolean)
+  define("gt(Tensor self, Tensor|Scalar other) -> Tensor").doc("self > other.").alias("greater").dtypes(d::real).result(ResultType::boolean)
       .pointwise([](Expr a, Expr b) { return a > b; }).samples(binary_samples());
-  define("ge(Tensor self, Tensor other) -> Tensor").doc("self >= other.").alias("greater_equal").dtypes(d::real).result(ResultType::boolean)
+  define("ge(Tensor self, Tensor|Scalar other) -> Tensor").doc("self >= other.").alias("greater_equal").dtypes(d::real).result(ResultType::boolean)
       .pointwise([](Expr a, Expr b) { return a >= b; }).samples(binary_samples());
 
   define("logical_and(Tensor self, Tensor other) -> Tensor").doc("Both are non-zero.").result(ResultType::boolean)
@@ -138,17 +153,17 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](Expr a, Expr b) { return truth(a) ^ truth(b); }).samples(binary_samples());
   define("logical_not(Tensor self) -> Tensor").doc("self is zero.").result(ResultType::boolean)
       .pointwise([](Expr a) { return bit_not(truth(a)); }).samples(unary_samples());
-  define("bitwise_and(Tensor self, Tensor other) -> Tensor").doc("Bitwise and; logical for bool.").dtypes(bits)
+  define("bitwise_and(Tensor|Scalar self, Tensor|Scalar other) -> Tensor").doc("Bitwise and; logical for bool.").dtypes(bits)
       .pointwise([](Expr a, Expr b) { return a & b; }).samples(binary_samples());
-  define("bitwise_or(Tensor self, Tensor other) -> Tensor").doc("Bitwise or; logical for bool.").dtypes(bits)
+  define("bitwise_or(Tensor|Scalar self, Tensor|Scalar other) -> Tensor").doc("Bitwise or; logical for bool.").dtypes(bits)
       .pointwise([](Expr a, Expr b) { return a | b; }).samples(binary_samples());
-  define("bitwise_xor(Tensor self, Tensor other) -> Tensor").doc("Bitwise exclusive or; logical for bool.").dtypes(bits)
+  define("bitwise_xor(Tensor|Scalar self, Tensor|Scalar other) -> Tensor").doc("Bitwise exclusive or; logical for bool.").dtypes(bits)
       .pointwise([](Expr a, Expr b) { return a ^ b; }).samples(binary_samples());
   define("bitwise_not(Tensor self) -> Tensor").doc("Bitwise complement; logical for bool.").dtypes(bits)
       .pointwise([](Expr a) { return bit_not(a); }).samples(unary_samples());
-  define("bitwise_left_shift(Tensor self, Tensor other) -> Tensor").doc("self << other.").dtypes(d::integral)
+  define("bitwise_left_shift(Tensor|Scalar self, Tensor|Scalar other) -> Tensor").doc("self << other.").dtypes(d::integral)
       .pointwise([](Expr a, Expr b) { return shl(a, b); }).samples(binary_samples(0, 3));
-  define("bitwise_right_shift(Tensor self, Tensor other) -> Tensor").doc("self >> other, arithmetic.").dtypes(d::integral)
+  define("bitwise_right_shift(Tensor|Scalar self, Tensor|Scalar other) -> Tensor").doc("self >> other, arithmetic.").dtypes(d::integral)
       .pointwise([](Expr a, Expr b) { return shr(a, b); }).samples(binary_samples(0, 3));
 
   elementary("exp", "e to the power of self.", exp);
@@ -202,8 +217,9 @@ FACULA_FAMILY(pointwise) {
         }
         return select(isnan(x), x, select(x < 0.0, 3.14159265358979323846, zero_like(x)));
       }).samples(unary_samples());
-  define("square(Tensor self) -> Tensor").doc("self * self.").dtypes(d::numeric)
-      .pointwise([](Expr x) { return x * x; }).samples(unary_samples());
+  define("square(Tensor self) -> Tensor").doc("self * self; of bool int64.")
+      .result([](const Call& c) { return std::vector<DType>{c.dtype("self") == DType::Bool ? DType::Int64 : c.dtype("self")}; })
+      .pointwise([](Expr x) { return x.dtype() == DType::Bool ? cast(x, DType::Int64) : x * x; }).samples(unary_samples());
   auto rounded = [](Expr (*f)(Expr)) { return [f](Expr x) { return is_floating(x.dtype()) ? f(x) : x; }; };
   define("floor(Tensor self) -> Tensor").doc("The largest integer not above self.").dtypes(d::integral | d::floating)
       .pointwise(std::function<Expr(Expr)>(rounded(floor))).samples(unary_samples());
@@ -213,6 +229,16 @@ FACULA_FAMILY(pointwise) {
       .pointwise(std::function<Expr(Expr)>(rounded(trunc))).samples(unary_samples());
   define("round(Tensor self) -> Tensor").doc("The nearest integer; halves go to the even one.").dtypes(d::integral | d::floating)
       .pointwise(std::function<Expr(Expr)>(rounded(loop::round))).samples(unary_samples());
+  define("round.decimals(Tensor self, *, int decimals) -> Tensor")
+      .doc("The nearest number with `decimals` digits behind the point; negative ones round tens, hundreds, ...")
+      .dtypes(d::floating)
+      .pointwise([](const LoopCall& c, Expr x) {
+        int64_t digits = c.integer("decimals").guard_int();
+        double scale = std::pow(10.0, double(std::abs(digits)));
+        if (digits == 0) return loop::round(x);
+        return digits > 0 ? loop::round(x * scale) / scale : loop::round(x / scale) * scale;
+      })
+      .samples({"self[3, 4], decimals=2", "self[5], decimals=0", "self[](-900, 900), decimals=-2"});
   define("frac(Tensor self) -> Tensor").doc("The fraction: self - trunc(self), with the sign of self.").dtypes(d::floating)
       .pointwise([](Expr x) { return x - trunc(x); }).samples(unary_samples());
   define("isnan(Tensor self) -> Tensor").doc("Is the element NaN?").result(ResultType::boolean)
@@ -222,7 +248,7 @@ FACULA_FAMILY(pointwise) {
   define("isfinite(Tensor self) -> Tensor").doc("Is the element neither infinite nor NaN?").result(ResultType::boolean)
       .pointwise([](Expr x) { return is_differentiable(x.dtype()) ? bit_not(isnan(x) | isinf(x)) : constant(true, DType::Bool); }).samples(unary_samples());
 
-  define("where(Tensor condition, Tensor self, Tensor other) -> Tensor")
+  define("where(Tensor condition, Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
       .doc("self where condition, else other.")
       .promote(Promote::none)
       .no_in_place()
@@ -286,7 +312,7 @@ FACULA_FAMILY(pointwise) {
       .dtypes(d::real)
       .pointwise([](Expr x, Expr high) { return min(x, high); })
       .samples({"self[3, 4], max[4]", "self[5], max[]"});
-  define("lerp(Tensor self, Tensor end, Tensor weight) -> Tensor")
+  define("lerp(Tensor self, Tensor end, Tensor|Scalar weight) -> Tensor")
       .doc("self + weight * (end - self).")
       .dtypes(floats)
       .pointwise([](Expr a, Expr b, Expr w) { return a + w * (b - a); })
@@ -315,13 +341,13 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](const LoopCall& c, Expr x) { return cast(x, compute_type(c["dtype"].dtype)); })
       .samples({"self[3, 4], dtype=int32", "self[5], dtype=float64", "self[], dtype=float16",
                 "self[0], dtype=complex64"});
-  define("copy(Tensor self, Tensor src) -> Tensor")
+  define("copy(Tensor self, Tensor|Scalar src) -> Tensor")
       .doc("The elements of src, broadcast to self's shape and converted to its dtype.")
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{c.tensor("self").dtype()}; })
       .pointwise([](Expr a, Expr b) { return cast(b, a.dtype()); })
       .samples({"self[3, 4], src[4]", "self[], src[]", "self[2, 0], src[1, 1]"});
-  define("fill(Tensor self, Tensor value) -> Tensor")
+  define("fill(Tensor self, Tensor|Scalar value) -> Tensor")
       .doc("A tensor like self with every element set to value.")
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{c.tensor("self").dtype()}; })
@@ -331,10 +357,16 @@ FACULA_FAMILY(pointwise) {
       .doc("A tensor like self full of zeros.")
       .pointwise([](Expr a) { return zero_like(a); })
       .samples({"self[]", "self[5]", "self[2, 3, 4]", "self[2, 0, 3]"});
-  define("masked_fill(Tensor self, Tensor mask, Tensor value) -> Tensor")
+  define("masked_fill(Tensor self, Tensor mask, Tensor|Scalar value) -> Tensor")
       .doc("value where mask, else self.")
       .promote(Promote::none)
-      .result([](const Call& c) { return std::vector<DType>{c.tensor("self").dtype()}; })
+      .result([](const Call& c) {
+        bool tensor = c["value"].tag == Tag::tensor;
+        runtime_check(!tensor || c.rank("value") == 0, "masked_fill") << "only supports a 0-dimensional value tensor, but got tensor with " << c.rank("value") << " dimension(s)";
+        runtime_check(is_complex(c.dtype("self")) || !is_complex(operand_dtype(c["value"])), "masked_fill")
+            << "value of dtype " << operand_dtype(c["value"]) << " cannot be converted to type " << c.dtype("self") << " without overflow";
+        return std::vector<DType>{c.tensor("self").dtype()};
+      })
       .pointwise([](Expr a, Expr m, Expr v) { return select(truth(m), cast(v, a.dtype()), a); })
       .samples({"self[3, 4], mask?[4], value=1.5", "self[3, 4], mask?[3, 4], value[]",
                 "self[0], mask?[0], value=1"});

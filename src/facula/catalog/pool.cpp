@@ -184,8 +184,11 @@ FACULA_FAMILY(pool) {
   define("avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor")
       .doc("Mean of each window [..., H, W].")
       .bind(nn_functional).no_in_place()
-      .dtypes(d::floating)
-      .shape([](const Call& c) { return pooled_sizes(c); })
+      .dtypes(d::integral | d::floating)
+      .shape([](const Call& c) {
+        runtime_check(!c.has("divisor_override") || c.integer("divisor_override") != SymInt(int64_t(0)), "avg_pool2d") << "divisor must be not zero";
+        return pooled_sizes(c);
+      })
       .format_of({"self"})
       .loop([](const LoopCall& c, Index i) {
         Window w = window(c);
@@ -199,14 +202,15 @@ FACULA_FAMILY(pool) {
           Expr value = c.load("self", j);
           return select(y.inside & x.inside, value, constant(0.0, value.dtype()));
         });
-        if (c.has("divisor_override")) return total / double(c.integer("divisor_override").guard_int());
+        auto over = [&](Expr count) { return is_integral(total.dtype()) ? truncdiv(total, loop::divisor(count)) : total / count; };
+        if (c.has("divisor_override")) return over(constant(Scalar(c.integer("divisor_override").guard_int()), total.dtype()));
         auto extent = [&](int k) {  // elements of the window along dimension k that count
           Expr start = i[r + size_t(k)] * Scalar(w.stride[k]) - Scalar(w.padding[k]), n = loop::size(sizes[r + size_t(k)]);
           Expr end = min(start + Scalar(w.kernel[k]), n + Scalar(w.padding[k]));
           if (c.flag("count_include_pad")) return end - start;
           return min(end, n) - max(start, Scalar(int64_t(0)));
         };
-        return total / cast(extent(0) * extent(1), total.dtype());
+        return over(cast(extent(0) * extent(1), total.dtype()));
       })
       .vjp([](const Vjp& v) {
         auto& c = v.call();

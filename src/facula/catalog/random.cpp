@@ -30,7 +30,7 @@ int64_t words_for(DType t) { return t == DType::Float64 ? 2 : 1; }
 
 Definer in_place_fill(const char* schema, const char* doc) { return std::move(define(schema).doc(doc).bind(method).random().no_in_place().non_differentiable()); }
 
-Tensor take(SymInt n, std::optional<Generator*> g) { return _rng_take(n, g ? *g : nullptr); }
+Tensor numbers(SymInt n, std::optional<Generator*> g) { return _rng_take(n, g ? *g : nullptr); }
 
 DType float_or_default(std::optional<DType> t) { return t.value_or(default_dtype()); }
 
@@ -83,7 +83,7 @@ FACULA_FAMILY(random) {
       .doc("Uniform numbers in [0, 1).").bind(function).random()
       .unfused([](const Call& c, SymSpan size, std::optional<Generator*> g) {
         DType t = float_or_default(c.maybe_dtype("dtype"));
-        return _uniform(take(product(size) * SymInt(words_for(t)), g), size, t);
+        return _uniform(numbers(product(size) * SymInt(words_for(t)), g), size, t);
       })
       .samples({"size=[3, 4]", "size=[]", "size=[0]"});
   define("randn(SymInt[] size, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
@@ -91,14 +91,14 @@ FACULA_FAMILY(random) {
       .unfused([](const Call& c, SymSpan size, std::optional<Generator*> g) {
         DType t = float_or_default(c.maybe_dtype("dtype"));
         supported_check(is_differentiable(t), "randn") << "normal numbers are floating point, but the dtype is " << t;
-        return _normal(take(product(size) * SymInt(2 * words_for(t)), g), size, t);
+        return _normal(numbers(product(size) * SymInt(2 * words_for(t)), g), size, t);
       })
       .samples({"size=[3, 4]", "size=[]", "size=[0]"});
   define("randint(SymInt low, SymInt high, SymInt[] size, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Uniform integers in [low, high).").bind(function).random()
       .unfused([](const Call& c, SymInt low, SymInt high, SymSpan size, std::optional<Generator*> g) {
         runtime_check(low < high, "randint") << "expects 'from' to be less than 'to', got " << low << " >= " << high;
-        return _randint(take(product(size) * SymInt(int64_t(2)), g), size, low, high, c.maybe_dtype("dtype").value_or(DType::Int64));
+        return _randint(numbers(product(size) * SymInt(int64_t(2)), g), size, low, high, c.maybe_dtype("dtype").value_or(DType::Int64));
       })
       .samples({"low=2, high=9, size=[3, 4]"});
   define("randint.high(SymInt high, SymInt[] size, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
@@ -131,14 +131,14 @@ FACULA_FAMILY(random) {
       .doc("A random permutation of 0 .. n - 1.").bind(function).random()
       .unfused([](const Call& c, SymInt n, std::optional<Generator*> g) {
         runtime_check(!(n < SymInt(int64_t(0))), "randperm") << "n must be non-negative, got " << n;
-        return to_dtype(argsort(_uniform(take(n * SymInt(int64_t(2)), g), n, DType::Float64)), c.maybe_dtype("dtype").value_or(DType::Int64));
+        return to_dtype(argsort(_uniform(numbers(n * SymInt(int64_t(2)), g), n, DType::Float64)), c.maybe_dtype("dtype").value_or(DType::Int64));
       })
       .samples({"n=7", "n=0"});
   define("bernoulli(Tensor self, *, Generator? generator=None) -> Tensor")
       .doc("1 with probability self, else 0.").random().dtypes(d::floating).no_in_place().non_differentiable()
       .unfused([](const Tensor& self, std::optional<Generator*> g) {
         DType t = compute_type(self.dtype());
-        return to_dtype(lt(_uniform(take(self.numel() * SymInt(words_for(t)), g), self.sizes(), t), self), self.dtype());
+        return to_dtype(lt(_uniform(numbers(self.numel() * SymInt(words_for(t)), g), self.sizes(), t), self), self.dtype());
       })
       .samples({"self[3, 4](0, 1)"});
   in_place_fill("uniform_(Tensor(a!) self, float from=0, float to=1, *, Generator? generator=None) -> Tensor(a!)", "Filled with uniform numbers in [from, to).")

@@ -35,8 +35,9 @@ void check_any(const char* name, const Tensor& self) {
 
 std::function<Dims(const Call&)> reduced_not_empty(const char* what) {
   return [what](const Call& c) {
+    Dims sizes = reduced()(c);
     check_not_empty(c, what);
-    return reduced()(c);
+    return sizes;
   };
 }
 
@@ -112,7 +113,7 @@ FACULA_FAMILY(reduce) {
       .shape(reduced())
       .loop([](const LoopCall& c, Index i) {
         DType t = compute_type(accumulated(c)[0]);
-        return reduce_over(c, monoid::sum, i, [&](Index j) { return cast(c.load("self", j), t); });
+        return reduce_over(c, t == DType::Bool ? monoid::any : monoid::sum, i, [&](Index j) { return cast(c.load("self", j), t); });
       })
       .samples(reduction_samples());
   define("mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
@@ -139,7 +140,7 @@ FACULA_FAMILY(reduce) {
       .shape(reduced())
       .loop([](const LoopCall& c, Index i) {
         DType t = compute_type(accumulated(c)[0]);
-        return reduce_over(c, monoid::prod, i, [&](Index j) { return cast(c.load("self", j), t); });
+        return reduce_over(c, t == DType::Bool ? monoid::all : monoid::prod, i, [&](Index j) { return cast(c.load("self", j), t); });
       })
       .vjp([](const Vjp& v) {
         // Products of all others: the result over the element, or, at zeros, the product of the rest.
@@ -323,6 +324,36 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"self[3, 4], dim=[1]", "self[3, 4]",
                 "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"});
+  define("var_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
+      .doc("Variance and mean over `dim`, unbiased or not.")
+      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) { return var_mean(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim); })
+      .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
+  define("var_mean.all(Tensor self, bool unbiased) -> (Tensor, Tensor)").doc("Variance and mean of all elements, unbiased or not.")
+      .unfused([](const Tensor& self, bool unbiased) { return var_mean(self, Sizes(nullopt), std::optional<double>(unbiased ? 1.0 : 0.0)); })
+      .samples({"self[3, 4], unbiased=False"});
+  define("std_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
+      .doc("Standard deviation and mean over `dim`.")
+      .unfused([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
+        auto [variance, middle] = var_mean(self, dim, std::optional<double>(correction.value_or(1)), keepdim);
+        return std::tuple(sqrt(variance), middle);
+      })
+      .samples({"self[3, 4], dim=[1]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"});
+  define("std_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
+      .doc("Standard deviation and mean over `dim`, unbiased or not.")
+      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) { return std_mean(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim); })
+      .samples({"self[3, 4], dim=[1], unbiased=False"});
+  define("std_mean.all(Tensor self, bool unbiased) -> (Tensor, Tensor)").doc("Standard deviation and mean of all elements, unbiased or not.")
+      .unfused([](const Tensor& self, bool unbiased) { return std_mean(self, Sizes(nullopt), std::optional<double>(unbiased ? 1.0 : 0.0)); })
+      .samples({"self[3, 4], unbiased=False"});
+  define("norm.str(Tensor self, str p, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+      .doc("p = 'fro': the 2-norm over `dim`.")
+      .no_in_place()
+      .unfused([](const Call& c, const Tensor& self, std::string_view p, Sizes dim, bool keepdim) {
+        supported_check(p != "nuc", "norm") << "p='nuc' needs singular values, which there is no decomposition for";
+        runtime_check(p == "fro", "norm") << "p must be a number or 'fro', got '" << p << "'";
+        return norm(self, std::optional<Scalar>(Scalar(2.0)), dim, keepdim, c.maybe_dtype("dtype"));
+      })
+      .samples({"self[3, 4], p='fro'", "self[3, 4], p='fro', dim=[1]"});
   define("norm(Tensor self, Scalar? p=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .doc("The p-norm over `dim`: (sum |x|^p)^(1/p); p = inf, -inf and 0 are the limits.")
       .no_in_place()
@@ -362,7 +393,8 @@ FACULA_FAMILY(reduce) {
       .doc("log(sum(exp(self))) over `dim`, without overflow.")
       .dtypes(d::floating | d::complex)
       .no_in_place()
-      .composite([](const Tensor& self, SymSpan dim, bool keepdim) {
+      .composite([](const Tensor& given, SymSpan dim, bool keepdim) {
+        Tensor self = given.dtype() == DType::Bool ? to_dtype(given, default_dtype()) : given;
         Tensor top = amax(is_complex(self.dtype()) ? real(self) : self, dim, true);
         Tensor shift = where(isinf(top), zeros_like(top), top);
         Tensor y = add(log(sum(exp(sub(self, shift)), dim, true)), shift);

@@ -95,6 +95,7 @@ FACULA_FAMILY(shape) {
       .samples({"tensors{[2, 3], [2, 3]}, dim=1", "tensors{[], []}", "tensors{[0, 2]}, dim=-1"});
   define("hstack(Tensor[] tensors) -> Tensor").doc("Joined along dimension 1 (0 for vectors).").bind(function).no_in_place()
       .unfused([](const std::vector<Tensor>& tensors) {
+        runtime_check(!tensors.empty(), "hstack") << "expects a non-empty list of tensors";
         std::vector<Tensor> raised;
         for (auto& t : tensors) raised.push_back(t.dim() ? t : view(t, 1));
         return cat(raised, raised.empty() || raised[0].dim() == 1 ? 0 : 1);
@@ -102,11 +103,17 @@ FACULA_FAMILY(shape) {
       .samples({"tensors{[2], [3]}", "tensors{[2, 3], [2, 1]}"});
   define("vstack(Tensor[] tensors) -> Tensor").doc("Joined along dimension 0, vectors as rows.").bind(function).no_in_place()
       .unfused([](const std::vector<Tensor>& tensors) {
+        runtime_check(!tensors.empty(), "vstack") << "expects a non-empty list of tensors";
         std::vector<Tensor> raised;
         for (auto& t : tensors) raised.push_back(t.dim() >= 2 ? t : t.dim() == 1 ? unsqueeze(t, 0) : view(t, {1, 1}));
         return cat(raised, 0);
       })
       .samples({"tensors{[3], [2, 3]}", "tensors{[], [2, 1]}"});
+  define("positive(Tensor(a) self) -> Tensor(a)").doc("self.")
+      .unfused([](const Tensor& self) {
+        runtime_check(self.dtype() != DType::Bool, "positive") << "the + operator on bool tensors is not supported";
+        return self;
+      }).samples({"self[3, 4]", "self[]"});
   define("contiguous(Tensor(a) self, *, MemoryFormat memory_format=contiguous_format) -> Tensor(a)")
       .doc("self if its memory is already in that order, else a copy that is.")
       .bind(method)

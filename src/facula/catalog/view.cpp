@@ -245,6 +245,14 @@ FACULA_FAMILY(view) {
       })
       .samples({"self[4, 3], dim=0, start=1, length=2", "self[4, 3], dim=1, start=-2, length=1",
                 "self[4], dim=0, start=4, length=0"});
+  define("narrow.Tensor(Tensor(a) self, int dim, Tensor start, SymInt length) -> Tensor(a)")
+      .doc("Elements start to start + length - 1 of `dim`; start is a 0-d tensor of integers.")
+      .unfused([](const Tensor& self, int64_t dim, const Tensor& start, SymInt length) {
+        runtime_check(start.dim() == 0 && is_integral(start.dtype()), "narrow") << "start must be a 0-dim integral tensor, got " << start.dtype() << " of shape "
+                                                                                << to_string(start.sizes());
+        return narrow(self, dim, SymInt(start.item().to_int()), length);
+      })
+      .samples({"self[4, 3], dim=0, start<2>[], length=2"});
   define("split(Tensor(a) self, SymInt split_size, int dim=0) -> Tensor(a)[]")
       .doc("Pieces of `split_size` elements along `dim`; the last may be smaller. All share self's storage.")
       .view([](const Call& c, Geometry g) {

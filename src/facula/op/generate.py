@@ -64,6 +64,7 @@ class Parameter:
     alias: str = ""
     written: bool = False
     default: Optional[str] = None
+    number: bool = False  # Tensor|Scalar
 
 
 @dataclass
@@ -100,12 +101,9 @@ class Operator:
     @property
     def out_form(self) -> bool:
         """As registry.cpp derives it."""
-        if len(self.results) != 1 or self.results[0].type != "Tensor" or self.results[0].list or self.results[0].alias:
+        if not self.results or any(r.type != "Tensor" or r.list or r.alias for r in self.results):
             return False
-        if self.kind not in ("pointwise", "loop", "composite", "unfused", "library") or any(p.written for p in self.parameters):
-            return False
-        first = self.parameters[0] if self.parameters else None
-        return bool(first and first.name == "self" and first.type == "Tensor" and not first.list and not first.optional)
+        return self.kind != "view" and not any(p.written for p in self.parameters)
 
     @property
     def in_place_form(self) -> bool:
@@ -113,10 +111,12 @@ class Operator:
             return self.force_in_place
         if self.kind in ("loop", "library") and self.own_shape and not self.force_in_place:
             return False
-        return self.out_form and not self.no_in_place
+        first = self.parameters[0] if self.parameters else None
+        on_self = bool(first and first.name == "self" and first.type == "Tensor" and not first.list and not first.optional)
+        return self.out_form and on_self and len(self.results) == 1 and self.kind != "data_dependent" and not self.no_in_place
 
     def takes_number(self, p: Parameter) -> bool:
-        """May a number stand for this tensor?"""
+        """May a number stand for this tensor in C++?"""
         if p.type != "Tensor" or p.list or p.optional or p.written or p.alias:
             return False
         tensors = [q for q in self.parameters if q.type == "Tensor" and not q.optional]
@@ -126,7 +126,7 @@ class Operator:
 # ---- reading schemas
 
 PARAMETER = re.compile(
-    r"(?P<type>\w+)(?:\((?P<alias>\w)(?P<written>!?)\))?(?P<mark>\??)(?P<list>\[(?P<size>\d*)\](?P<list_mark>\??))?"
+    r"(?P<type>\w+(?:\|\w+)?)(?:\((?P<alias>\w)(?P<written>!?)\))?(?P<mark>\??)(?P<list>\[(?P<size>\d*)\](?P<list_mark>\??))?"
     r"\s+(?P<name>\w+)(?:\s*=\s*(?P<default>.+))?$", re.S)
 RESULT = re.compile(r"(?P<type>\w+)(?:\((?P<alias>\w)!?\))?(?P<list>\[\])?(?:\s+(?P<name>\w+))?$")
 TYPES = ("Tensor", "Scalar", "int", "SymInt", "float", "bool", "str", "dtype", "Device", "MemoryFormat", "Generator")
@@ -166,13 +166,14 @@ def parse_schema(schema: str, where: str) -> Operator:
             keyword_only = True
             continue
         m = PARAMETER.match(text)
-        if not m or m["type"] not in TYPES:
+        number = bool(m and m["type"] in ("Tensor|Scalar", "Scalar|Tensor"))
+        if not m or (m["type"] not in TYPES and not number):
             raise Mistake(f"{where}: cannot read parameter `{text}` of {schema}")
         is_list = m["list"] is not None
         parameters.append(Parameter(
-            m["name"], m["type"], is_list, int(m["size"] or 0) if is_list else 0,
+            m["name"], "Tensor" if number else m["type"], is_list, int(m["size"] or 0) if is_list else 0,
             bool(m["list_mark"]) if is_list else bool(m["mark"]), is_list and bool(m["mark"]), keyword_only,
-            m["alias"] or "", bool(m["written"]), m["default"].strip() if m["default"] else None))
+            m["alias"] or "", bool(m["written"]), m["default"].strip() if m["default"] else None, number))
     returned = arrow[1].strip()
     results = []
     for text in split_top(returned[1:-1] if returned.startswith("(") else returned):
@@ -521,7 +522,7 @@ def cpp_forms(op: Operator) -> List[Tuple[str, str, str]]:
         forms.append((name, "", "functional"))
         if op.in_place_form:
             forms.append((name + "_", "", "in_place"))
-        if op.out_form:
+        if op.out_form and len(op.results) == 1:
             forms.append((name + "_out", "const Tensor& out, ", "out"))
     return forms
 
@@ -630,7 +631,7 @@ def py_type(op: Operator, p: Parameter) -> str:
         plain = f"Sequence[{item}]"
         if p.list_size:
             plain = f"{item} | {plain}"
-    elif op.takes_number(p):
+    elif p.number:
         plain = "Tensor | Number"
     optional = p.optional or (p.default == "None")
     return plain + " | None" if optional else plain
@@ -672,7 +673,7 @@ def py_signature(op: Operator, method: bool, out: bool, variadic: bool, in_place
     if out:
         if not star:
             parts.append("*")
-        parts.append("out: Tensor | None = None")
+        parts.append("out: Tensor | None = None" if len(op.results) == 1 else "out: Sequence[Tensor] | None = None")
     return "(" + ", ".join(parts) + f") -> {py_result(op)}"
 
 
@@ -697,7 +698,7 @@ def py_places(op: Operator) -> List[Tuple[str, str]]:
     places = []
     for name in [op.name] + op.aliases:
         prefix = next((n for n in PREFIXED if n in op.namespaces and name.startswith(n + "_")), None)
-        if not prefix:
+        if not prefix and op.namespaces != ["method"]:
             places.append(("ops", name))
         if "method" in op.namespaces and self_parameter(op):
             places.append(("methods", name))

@@ -20,7 +20,10 @@ Dims reduced_sizes(SymSpan sizes, IntSpan dims, bool keepdim) {
 }
 
 std::function<Dims(const Call&)> reduced(std::string dim, std::string keepdim, std::string of) {
-  return [=](const Call& c) { return reduced_sizes(c.sizes(of), dim.empty() ? c.every_dim(of) : c.dims(dim, of), keeps(c, keepdim)); };
+  return [=](const Call& c) {
+    runtime_check(c.rank(of) <= 64, c.name()) << "only tensors with up to 64 dims are supported, got " << c.rank(of);
+    return reduced_sizes(c.sizes(of), dim.empty() ? c.every_dim(of) : c.dims(dim, of), keeps(c, keepdim));
+  };
 }
 
 loop::Expr Box::position() const {

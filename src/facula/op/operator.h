@@ -15,7 +15,7 @@ namespace facula::op {
 
 enum class OpKind : uint8_t { pointwise, loop, view, composite, library, data_dependent };
 
-// Where users find an operator. `function` (facula.x) is always bound unless hidden.
+// Where users find an operator. `function` (facula.x) is bound unless it is hidden or a method alone.
 enum Namespace : uint32_t {
   function = 1, method = 2, nn_functional = 4, fft = 8, linalg = 16, special = 32, property = 64, hidden = 128,
 };
@@ -93,8 +93,8 @@ class Operator {
   std::vector<int> non_differentiable;     // results that never do (indices)
   bool random = false;
   Samples samples;
-  // Derived: name_ and out= forms of an operator on `Tensor self` with one Tensor result that neither is a view nor
-  // writes. A loop or library operator with a shape rule of its own has no in-place form unless it says in_place(); nor
+  // Derived: the out= form of an operator whose results are Tensors, and the form name_ of one on `Tensor self` with one
+  // Tensor result; neither of an operator that is a view or writes. A loop or library operator with a shape rule of its own has no in-place form unless it says in_place(); nor
   // has a view, whose in-place form changes how the tensor lies over its memory.
   bool in_place_form = false, out_form = false;
   std::optional<bool> wants_in_place;

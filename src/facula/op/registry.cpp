@@ -36,7 +36,9 @@ void derive(Operator& op) {
   bool derivable = tensor_result && computed && !aliases && !s.mutates();
   bool on_self = !s.parameters.empty() && s.parameters[0].name == "self" && s.parameters[0].type == Type::Tensor &&
                  !s.parameters[0].list && !s.parameters[0].optional;
-  op.out_form = derivable && on_self;
+  bool all_tensors = !s.returns.empty();
+  for (auto& r : s.returns) all_tensors &= r.type == Type::Tensor && !r.list && !r.alias;
+  op.out_form = all_tensors && op.kind != OpKind::view && !s.mutates();
   op.in_place_form = derivable && on_self && op.wants_in_place.value_or(keeps_shape);
   if (op.kind == OpKind::view) op.in_place_form = tensor_result && on_self && op.wants_in_place.value_or(false);
 }

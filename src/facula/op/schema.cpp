@@ -102,6 +102,14 @@ class Parser {
     p.type = t.type;
     p.symbolic = t.symbolic;
     p.keyword_only = keyword_only;
+    if (accept('|')) {
+      auto& second = type();
+      if (!(t.type == Type::Tensor && second.type == Type::Scalar) && !(t.type == Type::Scalar && second.type == Type::Tensor))
+        fail("two types other than Tensor and Scalar");
+      p.type = Type::Tensor;
+      p.number = true;
+      p.number_alone = t.type == Type::Scalar;
+    }
     alias(p);
     bool marked = accept('?');
     if (accept('[')) {

@@ -2,6 +2,7 @@
 //   name[.overload](Type[(alias)] arg[=default], ..., *, keyword-only...) -> Type | (Type name, ...)
 // Types: Tensor Scalar int SymInt float bool str dtype Device MemoryFormat Generator, each with ? for optional;
 // T[] and T[n] for lists (int[2] takes one int for all); Tensor?[] for index lists. Aliases: (a) shares, (a!) writes.
+// Tensor|Scalar: Python users may give a number beside a tensor; Scalar|Tensor: also where all operands are numbers.
 #pragma once
 #include <string>
 #include <string_view>
@@ -24,6 +25,8 @@ struct Parameter {
   bool keyword_only = false;
   char alias = 0;               // 'a' in (a), (a!)
   bool written = false;         // (a!)
+  bool number = false;          // Tensor|Scalar, Scalar|Tensor
+  bool number_alone = false;    // Scalar|Tensor
   bool has_default = false;
   Args fallback;                // the default's value, one
   std::string default_text;     // as written

@@ -49,6 +49,14 @@ Key trace_key(const Operator& o, std::span<const Value> args, std::span<const Te
   return key;
 }
 
+// A result of dtype `from` is written to memory of dtype `to`. As with PyTorch's structured kernels, what a loop picks and
+// several results are not converted on the way to out=.
+static void check_conversion(const Operator& o, DType from, DType to, bool out) {
+  bool exact = out && (o.schema.returns.size() > 1 || (o.kind == OpKind::loop && o.schema.index_of("dtype") < 0));
+  runtime_check(!exact || from == to, o.name()) << "expected out tensor to have dtype " << from << ", but got " << to << " instead";
+  runtime_check(can_cast(from, to), o.name()) << "result type " << from << " can't be cast to the desired output type " << to;
+}
+
 graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
   Key key;
   Operands operands;
@@ -80,6 +88,7 @@ graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::spa
       auto results = op::call(o, given).to_vector();
       for (size_t k = 0; k < results.size() && k < out.size(); ++k) {
         if (!out[k].defined() || out[k].dtype() == results[k].dtype()) continue;
+        check_conversion(o, results[k].dtype(), out[k].dtype(), results.size() > 1);
         Value cast[] = {results[k], out[k].dtype()};
         results[k] = op::call(op::get("to_dtype"), cast)[0];
       }
@@ -122,12 +131,15 @@ bool check_destination(const Operator& o, const op::Meta& m, const Tensor& out, 
     auto* t = out.impl();
     int64_t bytes = product(m.sizes).concrete() * itemsize(t->dtype);
     runtime_check(t->offset == 0, o.name()) << "out= has shape " << to_string(out.sizes()) << " but the result has " << to_string(SymSpan(m.sizes));
-    if (int64_t(t->storage->bytes()) < bytes) t->storage = make_ref<StorageImpl>(size_t(bytes), t->device);
+    bool fits = int64_t(t->storage->bytes()) >= bytes;
+    runtime_check(fits || !t->storage->is_foreign(), o.name())
+        << "trying to resize storage that is not resizable: out= has shape " << to_string(out.sizes()) << " over memory that is not the library's own, and the result has "
+        << to_string(SymSpan(m.sizes)) << hint("give out= a tensor of the result's shape");
+    if (!fits) t->storage = make_ref<StorageImpl>(size_t(bytes), t->device);
     t->sizes = m.sizes;
     t->strides = contiguous_strides(m.sizes);
   }
-  runtime_check(can_cast(m.dtype, out.dtype()), o.name())
-      << "result type " << m.dtype << " can't be cast to the desired output type " << out.dtype();
+  check_conversion(o, m.dtype, out.dtype(), form == Form::out);
   return !same_size;
 }
 
@@ -432,6 +444,10 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
           << "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad";
     }
 
+  if (form == Form::out)
+    for (auto& t : out)
+      runtime_check(t.is_contiguous() || !t.has_overlap(), o.name())
+          << "unsupported operation: more than one element of the written-to tensor refers to a single memory location" << hint("clone() it first");
   if (form != Form::functional && (o.kind == OpKind::pointwise || o.schema.name == "copy"))
     for (auto& t : out) check_partial_overlap(o, *t.impl(), args);
 

@@ -32,6 +32,7 @@ class StorageImpl final : public RefCounted {
   void* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
+  bool is_foreign() const { return foreign_ != nullptr; }   // over memory that someone else gave
   // Hidden: the elements lie in another storage, in another order than users see, until someone wants plain memory.
   bool is_plain() const { return !hidden_.load(std::memory_order_acquire); }
   struct Hidden { PhysicalOrder order; Ref<StorageImpl> memory; };
