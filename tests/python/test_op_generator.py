@@ -93,7 +93,7 @@ def test_stubs_are_python_and_stand_where_users_look(out):
     for text in stubs.values():
         ast.parse(text)
     assert "def erfz(input: Tensor, *, out: Tensor | None = None) -> Tensor:" in stubs["special"]
-    assert "def solve(A: Tensor, B: Tensor) -> Tensor:" in stubs["linalg"]
+    assert "def solve(A: Tensor, B: Tensor, *, out: Tensor | None = None) -> Tensor:" in stubs["linalg"]
     assert "linalg_solve" not in stubs["ops"]
     assert "def view(self, *size: int) -> Tensor:" in stubs["methods"]
     assert "step_" not in stubs["ops"] + stubs["methods"]

@@ -18,10 +18,11 @@ void check_index_dtype(const char* name, const char* arg, const Tensor& index) {
       << "expected dtype int32 or int64 for `" << arg << "`, got " << index.dtype() << hint(arg, ".long() converts");
 }
 
-void check_gather(const Call& c) {
+void check_gather(const Call& c, bool writes = true) {
   Tensor self = c.tensor("self"), index = c.tensor("index");
   check_index_dtype(c.name(), "index", index);
   int k = c.dim("dim");
+  if (!writes && std::max(1, self.dim()) != std::max(1, index.dim()) && index.numel() == SymInt(int64_t(0))) return;  // of no elements: any shape
   runtime_check(std::max(1, self.dim()) == std::max(1, index.dim()), c.name())
       << "index tensor must have the same number of dimensions as self: " << to_string(self.sizes()) << " and " << to_string(index.sizes());
   for (int j = 0; j < index.dim() && j < self.dim(); ++j)
@@ -219,10 +220,11 @@ FACULA_FAMILY(index) {
   define("gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor")
       .doc("out[i][j][k] = self[index[i][j][k]][j][k] for dim 0, and likewise for the others.")
       .no_in_place()
-      .shape([](const Call& c) { check_gather(c); return Dims(c.sizes("index")); })
+      .shape([](const Call& c) { check_gather(c, false); return Dims(c.sizes("index")); })
       .loop([](const LoopCall& c, Index i) {
         Index j = i;
         if (c.rank("self") == 0) return c.load("self", {});
+        if (std::max(size_t(1), i.size()) != c.sizes("self").size()) return zero_of(compute_type(c.dtype("self")));  // of no elements
         if (i.empty()) j = {integer(0)};
         auto k = size_t(c.dim("dim"));
         j[k] = c.index_load("index", i, c.sizes("self")[k]);
