@@ -444,10 +444,11 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
           << "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad";
     }
 
-  if (form == Form::out)
+  if (form == Form::out) {
     for (auto& t : out)
       runtime_check(t.is_contiguous() || !t.has_overlap(), o.name())
           << "unsupported operation: more than one element of the written-to tensor refers to a single memory location" << hint("clone() it first");
+  }
   if (form != Form::functional && (o.kind == OpKind::pointwise || o.schema.name == "copy"))
     for (auto& t : out) check_partial_overlap(o, *t.impl(), args);
 
