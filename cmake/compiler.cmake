@@ -9,6 +9,9 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g0 -DNDEBUG -mtune=generic")
 add_compile_options(-Wall -Wextra -Wno-missing-field-initializers)  # fields that are not named keep their defaults
 add_link_options(-Wl,--as-needed)
+# Calls within a library need no table of addresses and may be inlined: nobody replaces our functions from outside.
+add_compile_options(-fno-semantic-interposition -fvisibility-inlines-hidden)
+add_link_options(-Wl,-Bsymbolic-functions)
 
 find_program(CCACHE ccache)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)

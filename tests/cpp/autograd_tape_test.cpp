@@ -12,7 +12,7 @@ using namespace facula::test;
 using namespace facula::autograd;
 
 // graph/ finds what a .vjp rule reads; here, everything.
-facula::autograd::Reads facula::autograd::probe(const op::Call& c, const std::vector<bool>& wanted, size_t results) {
+facula::autograd::Reads facula::autograd::probe(const op::Call& c, const Flags& wanted, size_t results) {
   (void)c;
   return {std::vector<bool>(wanted.size(), true), std::vector<bool>(results, true), nullptr};
 }
@@ -329,7 +329,7 @@ TEST_F(Tape, NothingIsRecordedWithoutGradMode) {
 
 TEST_F(Tape, FormulasKeepOnlyWhatTheyRead) {
   Tensor x = make({1, 2}, {2}), y = make({3, 4}, {2});
-  auto reads = [](std::string_view name, std::vector<op::Value> args, std::vector<bool> wanted) {
+  auto reads = [](std::string_view name, std::vector<op::Value> args, facula::autograd::Flags wanted) {
     auto& o = op::get(name);
     args.resize(o.schema.parameters.size());
     return formula_of(op::Call(o, args), wanted, {DType::Float64});

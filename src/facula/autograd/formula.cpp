@@ -98,8 +98,8 @@ std::vector<int> slots_below(const std::vector<const loop::Node*>& loads, int li
   return out;
 }
 
-std::shared_ptr<const Formula> pointwise_formula(const op::Call& c, const std::vector<Operand>& operands, const std::vector<bool>& wanted,
-                                                 const std::vector<std::optional<DType>>& grads) {
+std::shared_ptr<const Formula> pointwise_formula(const op::Call& c, const std::vector<Operand>& operands, const Flags& wanted,
+                                                 const GradTypes& grads) {
   auto& o = c.op();
   auto f = std::make_shared<Formula>();
   f->reads.resize(wanted.size());
@@ -310,8 +310,8 @@ std::string attribute_type(const op::Parameter& p) {
   return std::string(names[int(p.type)]) + (p.list ? "[]" : "") + "? ";
 }
 
-std::shared_ptr<const Formula> loop_formula(const op::Call& c, const std::vector<Operand>& operands, const std::vector<bool>& wanted,
-                                            const std::vector<std::optional<DType>>& grads) {
+std::shared_ptr<const Formula> loop_formula(const op::Call& c, const std::vector<Operand>& operands, const Flags& wanted,
+                                            const GradTypes& grads) {
   auto& o = c.op();
   auto f = std::make_shared<Formula>();
   f->reads.resize(wanted.size());
@@ -401,8 +401,8 @@ void append(Key& key, const Scalar& s) {
 }
 
 // `sizes` collects the distinct sizes above 1, in order of appearance: the key has only which of them are equal.
-Key key_of(const op::Call& c, const std::vector<bool>& wanted, const std::vector<std::optional<DType>>& grads, bool shapes,
-           std::vector<int64_t>& sizes) {
+Key key_of(const op::Call& c, const Flags& wanted, const GradTypes& grads, bool shapes,
+           Ints& sizes) {
   Key key;
   key.push_back(reinterpret_cast<uint64_t>(&c.op()));
   auto tensor = [&](const TensorImpl* t) {
@@ -470,12 +470,12 @@ constexpr size_t kMaxEntries = 1 << 16;
 
 }  // namespace
 
-std::shared_ptr<const Formula> formula_of(const op::Call& c, const std::vector<bool>& wanted,
-                                          const std::vector<std::optional<DType>>& grads) {
+std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted,
+                                          const GradTypes& grads) {
   static std::mutex& mutex = *new std::mutex;
   static auto& table = *new std::unordered_map<Key, std::vector<Entry>, KeyHash>;
   auto& o = c.op();
-  std::vector<int64_t> sizes;
+  Ints sizes;
   Key key = key_of(c, wanted, grads, o.kind != op::OpKind::pointwise, sizes);
   {
     std::lock_guard lock(mutex);

@@ -37,9 +37,10 @@ struct Formula {
   std::vector<Piece> pieces;                      // loop
 };
 
+using Flags = SmallVector<bool, 16>;
+using GradTypes = SmallVector<std::optional<DType>, 8>;
 // `wanted`: by tensor. `grads`: dtypes of the gradients that arrive, by result.
-std::shared_ptr<const Formula> formula_of(const op::Call& c, const std::vector<bool>& wanted,
-                                          const std::vector<std::optional<DType>>& grads);
+std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted, const GradTypes& grads);
 // Gradients by tensor.
 op::Grads apply(const Formula& f, const op::Call& c, const op::Vjp& v);
 
@@ -51,6 +52,6 @@ struct Reads {
   std::vector<bool> operands, results;
   std::shared_ptr<sym::Shapes> shapes;            // guards under which this holds
 };
-Reads probe(const op::Call& c, const std::vector<bool>& wanted, size_t results);
+Reads probe(const op::Call& c, const Flags& wanted, size_t results);
 
 }  // namespace facula::autograd

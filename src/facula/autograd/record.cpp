@@ -29,12 +29,23 @@ bool differentiable_result(const op::Operator& o, size_t k, const Tensor& t) {
          std::find(o.non_differentiable.begin(), o.non_differentiable.end(), int(k)) == o.non_differentiable.end();
 }
 
-bool wants_gradient(const TensorImpl* t) { return t && is_differentiable(t->dtype) && Tensor(Ref<TensorImpl>::share(const_cast<TensorImpl*>(t))).requires_grad(); }
+bool requires_gradient(const TensorImpl* t) {
+  if (!t) return false;
+  return t->requires_grad || t->has_node || (t->grad_slot && TensorImpl::base_requires_grad && TensorImpl::base_requires_grad(*t));
+}
+bool wants_gradient(const TensorImpl* t) { return t && is_differentiable(t->dtype) && requires_gradient(t); }
 
-// By tensor: does its gradient matter?
-std::vector<bool> wanted_by(const std::vector<Operand>& operands) {
-  std::vector<bool> wanted;
-  for (auto& o : operands) if (o.tensor >= 0) wanted.push_back(o.value.tag == op::Tag::tensor && wants_gradient(o.value.tensor));
+// By tensor, as operands_of counts them: does its gradient matter?
+Flags wanted_by(const op::Operator& o, std::span<const op::Value> args) {
+  Flags wanted;
+  op::Call c(o, args);
+  auto& parameters = o.schema.parameters;
+  for (size_t k = 0; k < parameters.size(); ++k) {
+    if (parameters[k].type != op::Type::Tensor) continue;
+    auto& v = c.at(k);
+    if (v.tag == op::Tag::tensors) for (auto* t : v.tensors()) wanted.push_back(wants_gradient(t));
+    else if (!parameters[k].list || v.tag == op::Tag::tensor) wanted.push_back(v.tag == op::Tag::tensor && wants_gradient(v.tensor));
+  }
   return wanted;
 }
 
@@ -44,10 +55,8 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
  public:
   OperatorNode(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> outputs, const Tensor& original)
       : Node(int(outputs.size())), op_(o), args_(args, o.schema) {
-    auto operands = operands_of(op::Call(o, args));
-    auto wanted = wanted_by(operands);
-    std::vector<std::optional<DType>> grads;
-    grads.reserve(outputs.size());
+    Flags wanted = wanted_by(o, args);
+    GradTypes grads;
     for (size_t k = 0; k < outputs.size(); ++k) {
       results.push_back({Dims(outputs[k].sizes()), outputs[k].dtype(), outputs[k].device()});
       grads.push_back(differentiable_result(o, k, outputs[k]) ? std::optional(outputs[k].dtype()) : std::nullopt);
@@ -135,10 +144,10 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
       if (g.defined() || n_.op_.vjp || grads_.size() == 1 || n_.op_.kind == op::OpKind::view) return g;
       return zeros_of(n_.results[size_t(r)]);
     }
-    Tensor operator[](std::string_view arg) const override { return n_.saved(call_.tensor_slot(arg)); }
-    Tensor item(std::string_view arg, int k) const override { return n_.saved(call_.tensor_slot(arg, k)); }
+    Tensor operator[](op::ParameterName arg) const override { return n_.saved(call_.tensor_slot(arg)); }
+    Tensor item(op::ParameterName arg, int k) const override { return n_.saved(call_.tensor_slot(arg, k)); }
     Tensor result(int k) const override { return n_.saved_result(k); }
-    bool needs(std::string_view arg, int item) const override { return n_.needs(size_t(call_.tensor_slot(arg, item))); }
+    bool needs(op::ParameterName arg, int item) const override { return n_.needs(size_t(call_.tensor_slot(arg, item))); }
     const op::Call& call() const override { return call_; }
 
    private:
@@ -192,11 +201,6 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
 
 bool needs_record(std::span<const op::Value> args) {
   if (!grad_enabled()) return false;
-  auto requires_gradient = [](const TensorImpl* t) {
-    if (!t) return false;
-    if (t->requires_grad || t->has_node) return true;
-    return t->grad_slot && TensorImpl::base_requires_grad && TensorImpl::base_requires_grad(*t);
-  };
   for (auto& v : args) {
     if (v.tag == op::Tag::tensor && requires_gradient(v.tensor)) return true;
     if (v.tag == op::Tag::tensors)
@@ -230,8 +234,7 @@ Tensor original_of(const op::Operator& o, std::span<const op::Value> args) {
   if (!o.differentiable || !has_formula(o) || args.empty() || args[0].tag != op::Tag::tensor) return {};
   auto* self = args[0].tensor;
   if (!is_differentiable(self->dtype)) return {};
-  auto operands = operands_of(op::Call(o, args));
-  auto f = formula_of(op::Call(o, args), wanted_by(operands), {self->dtype});
+  auto f = formula_of(op::Call(o, args), wanted_by(o, args), {self->dtype});
   if (!f->reads[0]) return {};
   GradMode off(false);
   Tensor target(Ref<TensorImpl>::share(self)), copy = invoke("clone", {target});
@@ -244,12 +247,12 @@ op::Grads gradient(const op::Operator& o, const op::Vjp& v) {
   auto& c = v.call();
   if (o.kind == op::OpKind::view) return view_gradient(c, v);
   supported_check(has_formula(o), o.name()) << "has no gradient" << hint("its definition needs a .vjp(...), or .non_differentiable()");
-  std::vector<bool> wanted;
+  Flags wanted;
   for (auto& operand : operands_of(c))
     if (operand.tensor >= 0)
       wanted.push_back(operand.value.tag == op::Tag::tensor && is_differentiable(operand.value.tensor->dtype) &&
                        v.needs(operand.name, std::max(operand.item, 0)));
-  std::vector<std::optional<DType>> grads;
+  GradTypes grads;
   size_t count = std::max<size_t>(o.schema.returns.size(), 1);
   for (size_t k = 0; k < count; ++k) {
     Tensor g = v.grad(int(k));

@@ -53,6 +53,11 @@ template <class T, size_t N> class SmallVector {
     size_ = uint32_t(n);
   }
   void push_back(T x) { if (size_ == capacity_) grow(size_t(capacity_) * 2); data_[size_++] = x; }
+  T* append(size_t n) {               // n elements to be written
+    reserve(size_ + n);
+    size_ += uint32_t(n);
+    return data_ + size_ - n;
+  }
   void pop_back() { --size_; }
   void insert(size_t at, T x) {
     push_back(x);

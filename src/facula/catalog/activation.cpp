@@ -156,7 +156,9 @@ FACULA_FAMILY(activation) {
         if (x.dim() == 0) return exp(sub(x, x));
         if (x.size(k) == SymInt(int64_t(0))) return mul(x, 1);
         Tensor e = exp(sub(x, amax(x, k, true)));
-        return div(e, sum(e, k, true));
+        Tensor total = sum(e, k, true);
+        if (itemsize(x.dtype()) < 4) return div(e, total);
+        return mul(e, reciprocal(total));  // total >= 1: a division for each row instead of each element
       })
       .vjp([](const Vjp& v) {
         return grads(_softmax_backward_data(v.grad(), v.result(), v.call().dim("dim"), v.call().dtype("self")));

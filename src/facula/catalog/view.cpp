@@ -52,7 +52,7 @@ FACULA_FAMILY(view) {
   define("view(Tensor(a) self, SymInt[] size) -> Tensor(a)")
       .doc("The same elements under another shape, without copying. One size may be -1.")
       .bind(method)
-      .view([](const Call& c, Geometry g) { g.reshape(infer_shape("view", c.ints("size"), c.tensor("self").numel())); return g; })
+      .view([](const Call& c, Geometry g) { g.reshape(infer_shape("view", c.ints("size"), product(g.sizes()))); return g; })
       .samples({"self[2, 6], size=[3, 4]", "self[2, 6], size=[-1]", "self[], size=[1, 1]",
                 "self[0, 3], size=[3, 0]"});
   define("detach(Tensor(a) self) -> Tensor(a)")

@@ -21,17 +21,17 @@ bool carries_gradient(const op::Operator& o, size_t result, DType d) {
 // What a gradient formula sees while it is traced: everything is at hand.
 class TracedVjp final : public op::Vjp {
  public:
-  TracedVjp(const op::Operator& o, std::span<const op::Value> args, std::vector<Tensor> results, std::vector<Tensor> grads, std::vector<bool> wanted)
+  TracedVjp(const op::Operator& o, std::span<const op::Value> args, std::vector<Tensor> results, std::vector<Tensor> grads, autograd::Flags wanted)
       : call_(o, args), results_(std::move(results)), grads_(std::move(grads)), wanted_(std::move(wanted)) {}
   Tensor grad(int r) const override { return grads_[size_t(r)]; }
-  Tensor operator[](std::string_view arg) const override { return read(call_.tensor_slot(arg), call_.tensor(arg)); }
-  Tensor item(std::string_view arg, int k) const override { return read(call_.tensor_slot(arg, k), call_.tensors(arg)[size_t(k)]); }
+  Tensor operator[](op::ParameterName arg) const override { return read(call_.tensor_slot(arg), call_.tensor(arg)); }
+  Tensor item(op::ParameterName arg, int k) const override { return read(call_.tensor_slot(arg, k), call_.tensors(arg)[size_t(k)]); }
   Tensor result(int k) const override {
     if (read_results.size() <= size_t(k)) read_results.resize(size_t(k) + 1);
     read_results[size_t(k)] = true;
     return results_[size_t(k)];
   }
-  bool needs(std::string_view arg, int item) const override {
+  bool needs(op::ParameterName arg, int item) const override {
     auto slot = size_t(call_.tensor_slot(arg, item));
     return slot < wanted_.size() && wanted_[slot];
   }
@@ -46,7 +46,7 @@ class TracedVjp final : public op::Vjp {
   }
   op::Call call_;
   std::vector<Tensor> results_, grads_;
-  std::vector<bool> wanted_;
+  autograd::Flags wanted_;
 };
 
 void accumulate(Tensor& into, const Tensor& g) {
@@ -126,7 +126,7 @@ Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
         results.push_back(at.at(r));
       }
       auto args = operands(n);
-      std::vector<bool> wanted;
+      autograd::Flags wanted;
       for (auto* v : args) wanted.push_back(v && active[size_t(v->id)]);
       if (!any || std::find(wanted.begin(), wanted.end(), true) == wanted.end()) continue;
       TracedVjp v(*n.op, calls[i].values(), results, incoming, wanted);
@@ -160,7 +160,7 @@ Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
 
 namespace facula::autograd {
 
-Reads probe(const op::Call& c, const std::vector<bool>& wanted, size_t results) {
+Reads probe(const op::Call& c, const Flags& wanted, size_t results) {
   Reads reads;
   reads.shapes = std::make_shared<sym::Shapes>();
   auto& o = c.op();

@@ -16,9 +16,9 @@ bool has_number_slot(const Parameter& p) { return p.type == Type::Scalar && !p.l
 
 const char* Call::name() const { return op_->name(); }
 
-size_t Call::index_of(std::string_view arg) const {
+size_t Call::index_of(ParameterName arg) const {
   int i = op_->schema.index_of(arg);
-  internal_check(i >= 0) << op_->schema.full_name() << " has no parameter " << arg;
+  internal_check(i >= 0) << op_->schema.full_name() << " has no parameter " << arg.text();
   return size_t(i);
 }
 
@@ -30,22 +30,22 @@ const Value& Call::at(size_t i) const {
   return p.has_default ? p.fallback[0] : none;
 }
 
-const Value& Call::operator[](std::string_view arg) const { return at(index_of(arg)); }
+const Value& Call::operator[](ParameterName arg) const { return at(index_of(arg)); }
 
-Tensor Call::tensor(std::string_view arg) const {
+Tensor Call::tensor(ParameterName arg) const {
   const Value& v = (*this)[arg];
   if (v.is_none()) return {};
   if (is_number(v)) return wrapped_number(v.number());
-  internal_check(v.tag == Tag::tensor) << op_->schema.full_name() << ": " << arg << " is no tensor";
+  internal_check(v.tag == Tag::tensor) << op_->schema.full_name() << ": " << arg.text() << " is no tensor";
   return Tensor(Ref<TensorImpl>::share(v.tensor));
 }
 
-std::vector<Tensor> Call::tensors(std::string_view arg) const {
+std::vector<Tensor> Call::tensors(ParameterName arg) const {
   const Value& v = (*this)[arg];
   std::vector<Tensor> out;
   if (v.is_none()) return out;
   if (v.tag == Tag::tensor) return {Tensor(Ref<TensorImpl>::share(v.tensor))};
-  internal_check(v.tag == Tag::tensors) << op_->schema.full_name() << ": " << arg << " is no list of tensors";
+  internal_check(v.tag == Tag::tensors) << op_->schema.full_name() << ": " << arg.text() << " is no list of tensors";
   out.reserve(v.list.count);
   for (TensorImpl* t : v.tensors()) out.push_back(Tensor(Ref<TensorImpl>::share(t)));
   return out;
@@ -61,7 +61,7 @@ std::vector<Tensor> Call::all_tensors() const {
   return out;
 }
 
-int Call::tensor_slot(std::string_view arg, int item) const {
+int Call::tensor_slot(ParameterName arg, int item) const {
   int slot = 0;
   for (size_t i = 0, end = index_of(arg); i < end; ++i) {
     const Parameter& p = op_->schema.parameters[i];
@@ -70,46 +70,46 @@ int Call::tensor_slot(std::string_view arg, int item) const {
   return slot + item;
 }
 
-SymSpan Call::sizes(std::string_view arg) const {
+SymSpan Call::sizes(ParameterName arg) const {
   const Value& v = (*this)[arg];
   if (is_number(v)) return {};
-  internal_check(v.tag == Tag::tensor) << op_->schema.full_name() << ": " << arg << " is no tensor";
+  internal_check(v.tag == Tag::tensor) << op_->schema.full_name() << ": " << arg.text() << " is no tensor";
   return v.tensor->sizes;
 }
 
-SymInt Call::size(std::string_view arg, int d) const {
+SymInt Call::size(ParameterName arg, int d) const {
   SymSpan s = sizes(arg);
   int wrapped = wrap_dim(name(), d, int(s.size()));
   index_check(size_t(wrapped) < s.size(), name()) << "Dimension specified as " << d << " but tensor has no dimensions";
   return s[size_t(wrapped)];
 }
 
-DType Call::dtype(std::string_view arg) const {
+DType Call::dtype(ParameterName arg) const {
   const Value& v = (*this)[arg];
   if (v.tag == Tag::dtype) return v.dtype;
   if (v.tag == Tag::tensor) return v.tensor->wrapped_number ? Promotion::number_dtype(v.tensor->dtype) : v.tensor->dtype;
-  internal_check(is_number(v)) << op_->schema.full_name() << ": " << arg << " has no dtype";
+  internal_check(is_number(v)) << op_->schema.full_name() << ": " << arg.text() << " has no dtype";
   return v.tag == Tag::integer ? DType::Int64 : v.scalar.dtype();
 }
 
-std::optional<DType> Call::maybe_dtype(std::string_view arg) const {
+std::optional<DType> Call::maybe_dtype(ParameterName arg) const {
   if (!has(arg)) return std::nullopt;
   return dtype(arg);
 }
 
 // The tensor that dimensions refer to: `of`, or the first tensor where an operator has no parameter of that name.
-static int rank_for_dims(const Call& c, std::string_view of) {
+static int rank_for_dims(const Call& c, ParameterName of) {
   auto& parameters = c.op().schema.parameters;
   if (c.op().schema.index_of(of) < 0)
     for (auto& p : parameters) if (has_tensor_slot(p)) return c.rank(p.name);
   return c.rank(of);
 }
 
-int Call::dim(std::string_view arg, std::string_view of) const {
+int Call::dim(ParameterName arg, ParameterName of) const {
   return wrap_dim(name(), integer(arg).guard_int(), rank_for_dims(*this, of));
 }
 
-Ints Call::dims(std::string_view arg, std::string_view of) const {
+Ints Call::dims(ParameterName arg, ParameterName of) const {
   int rank = rank_for_dims(*this, of);
   SymSpan given = ints(arg);
   if (given.empty()) return every_dim(of);
@@ -125,50 +125,50 @@ Ints Call::dims(std::string_view arg, std::string_view of) const {
   return out;
 }
 
-Ints Call::every_dim(std::string_view of) const {
+Ints Call::every_dim(ParameterName of) const {
   Ints out;
   for (int d = 0, rank = rank_for_dims(*this, of); d < rank; ++d) out.push_back(d);
   return out;
 }
 
-Dims Call::ints(std::string_view arg, int n) const {
+Dims Call::ints(ParameterName arg, int n) const {
   SymSpan given = ints(arg);
   if (given.size() == 1) return Dims(size_t(n), given[0]);
   user_check(given.size() == size_t(n), name())
-      << "expected `" << arg << "` to be one integer or " << n << " of them, but got " << to_string(given);
+      << "expected `" << arg.text() << "` to be one integer or " << n << " of them, but got " << to_string(given);
   return Dims(given);
 }
 
-int LoopCall::slot(std::string_view arg, int item) const {
+int LoopCall::slot(ParameterName arg, int item) const {
   auto& parameters = op().schema.parameters;
   int slot = 0;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& p = parameters[i];
-    if (p.name == arg) return slot + item;
+    if (p.name == arg.text()) return slot + item;
     if (has_tensor_slot(p) || has_number_slot(p)) ++slot;
     else if (p.type == Type::Tensor) slot += int(at(i).tensors().size());
   }
-  internal_check(false) << op().schema.full_name() << " has no parameter " << arg;
+  internal_check(false) << op().schema.full_name() << " has no parameter " << arg.text();
   __builtin_unreachable();
 }
 
-loop::Expr LoopCall::load(std::string_view arg, Index at, int item) const {
+loop::Expr LoopCall::load(ParameterName arg, Index at, int item) const {
   const Value& v = (*this)[arg];
   if (is_number(v)) return loop::load(slot(arg), operand_dtype(v), {});
   TensorImpl* t = v.tag == Tag::tensors ? v.tensors()[size_t(item)] : v.tag == Tag::tensor ? v.tensor : nullptr;
-  internal_check(t) << op().schema.full_name() << ": " << arg << " is no tensor and cannot be loaded";
+  internal_check(t) << op().schema.full_name() << ": " << arg.text() << " is no tensor and cannot be loaded";
   internal_check(at.size() == t->sizes.size())
-      << op().schema.full_name() << ": " << arg << " has " << t->sizes.size() << " dimensions, loaded at " << at.size() << " indices";
+      << op().schema.full_name() << ": " << arg.text() << " has " << t->sizes.size() << " dimensions, loaded at " << at.size() << " indices";
   return loop::load(slot(arg, item), t->dtype, std::move(at));
 }
 
-loop::Expr LoopCall::index_load(std::string_view arg, Index at, SymInt n) const {
+loop::Expr LoopCall::index_load(ParameterName arg, Index at, SymInt n) const {
   return loop::within(loop::cast(load(arg, std::move(at)), DType::Int64), loop::size(n));
 }
 
-loop::Expr LoopCall::scalar(std::string_view arg, DType d) const {
+loop::Expr LoopCall::scalar(ParameterName arg, DType d) const {
   const Value& v = (*this)[arg];
-  internal_check(!v.is_none()) << op().schema.full_name() << ": " << arg << " is None";
+  internal_check(!v.is_none()) << op().schema.full_name() << ": " << arg.text() << " is None";
   return loop::cast(loop::load(slot(arg), operand_dtype(v), {}), compute_type(d));
 }
 

@@ -29,31 +29,31 @@ class Call {
   const Operator& op() const { return *op_; }
   const char* name() const;                                 // as the user wrote it
   std::span<const Value> args() const { return args_; }
-  const Value& operator[](std::string_view arg) const;      // the value, its default when absent
+  const Value& operator[](ParameterName arg) const;      // the value, its default when absent
   const Value& at(size_t parameter) const;                  // the same by position
-  bool has(std::string_view arg) const { return !(*this)[arg].is_none(); }
-  Tensor tensor(std::string_view arg) const;                // undefined if None
-  std::vector<Tensor> tensors(std::string_view arg) const;  // of a list; None items are undefined
+  bool has(ParameterName arg) const { return !(*this)[arg].is_none(); }
+  Tensor tensor(ParameterName arg) const;                // undefined if None
+  std::vector<Tensor> tensors(ParameterName arg) const;  // of a list; None items are undefined
   std::vector<Tensor> all_tensors() const;                  // by tensor slot; numbers become 0-d wrapped tensors
-  int tensor_slot(std::string_view arg, int item = 0) const;
-  SymSpan sizes(std::string_view arg) const;                // of a tensor; a number has none
-  SymInt size(std::string_view arg, int d) const;           // d may be negative
-  int rank(std::string_view arg) const { return int(sizes(arg).size()); }
-  DType dtype(std::string_view arg) const;                  // of a tensor, or the value of a dtype argument
-  std::optional<DType> maybe_dtype(std::string_view arg) const;
-  int dim(std::string_view arg, std::string_view of = "self") const;     // wrapped; IndexError
-  Ints dims(std::string_view arg, std::string_view of = "self") const;   // wrapped, unique, sorted; empty or None: all
-  Ints every_dim(std::string_view of = "self") const;
-  SymSpan ints(std::string_view arg) const { return (*this)[arg].ints(); }
-  Dims ints(std::string_view arg, int n) const;             // n of them: one given serves all; RuntimeError otherwise
-  SymInt integer(std::string_view arg) const { return (*this)[arg].integer(); }
-  bool flag(std::string_view arg) const { return (*this)[arg].number().to_bool(); }
-  double real(std::string_view arg) const { return (*this)[arg].number().to_double(); }
-  Scalar number(std::string_view arg) const { return (*this)[arg].number(); }
-  std::string_view str(std::string_view arg) const { return (*this)[arg].string(); }
+  int tensor_slot(ParameterName arg, int item = 0) const;
+  SymSpan sizes(ParameterName arg) const;                // of a tensor; a number has none
+  SymInt size(ParameterName arg, int d) const;           // d may be negative
+  int rank(ParameterName arg) const { return int(sizes(arg).size()); }
+  DType dtype(ParameterName arg) const;                  // of a tensor, or the value of a dtype argument
+  std::optional<DType> maybe_dtype(ParameterName arg) const;
+  int dim(ParameterName arg, ParameterName of = "self") const;     // wrapped; IndexError
+  Ints dims(ParameterName arg, ParameterName of = "self") const;   // wrapped, unique, sorted; empty or None: all
+  Ints every_dim(ParameterName of = "self") const;
+  SymSpan ints(ParameterName arg) const { return (*this)[arg].ints(); }
+  Dims ints(ParameterName arg, int n) const;             // n of them: one given serves all; RuntimeError otherwise
+  SymInt integer(ParameterName arg) const { return (*this)[arg].integer(); }
+  bool flag(ParameterName arg) const { return (*this)[arg].number().to_bool(); }
+  double real(ParameterName arg) const { return (*this)[arg].number().to_double(); }
+  Scalar number(ParameterName arg) const { return (*this)[arg].number(); }
+  std::string_view str(ParameterName arg) const { return (*this)[arg].string(); }
 
  private:
-  size_t index_of(std::string_view arg) const;
+  size_t index_of(ParameterName arg) const;
   const Operator* op_;
   std::span<const Value> args_;
 };
@@ -64,12 +64,12 @@ using Index = std::vector<loop::Expr>;
 class LoopCall : public Call {
  public:
   using Call::Call;
-  int slot(std::string_view arg, int item = 0) const;
-  loop::Expr load(std::string_view arg, Index at, int item = 0) const;
+  int slot(ParameterName arg, int item = 0) const;
+  loop::Expr load(ParameterName arg, Index at, int item = 0) const;
   // An element of an integer tensor, checked to lie in [0, n).
-  loop::Expr index_load(std::string_view arg, Index at, SymInt n) const;
+  loop::Expr index_load(ParameterName arg, Index at, SymInt n) const;
   // A run-time number (Scalar parameter) as an expression of compute_type(d): a cast load of operand_dtype.
-  loop::Expr scalar(std::string_view arg, DType d) const;
+  loop::Expr scalar(ParameterName arg, DType d) const;
   // A loop variable that no other fresh() of this call gave; for reductions and scans.
   int fresh() const { return next_var_++; }
 

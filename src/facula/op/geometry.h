@@ -59,6 +59,21 @@ class Geometry {
   std::vector<ViewStep> steps_;
 };
 
+// What a view rule gives: mostly one, which costs no allocation.
+class Views {
+ public:
+  explicit Views(Geometry g) : one_(std::move(g)) {}
+  explicit Views(std::vector<Geometry> all) : all_(std::move(all)) {}
+  size_t size() const { return one_ ? 1 : all_.size(); }
+  const Geometry* begin() const { return one_ ? &*one_ : all_.data(); }
+  const Geometry* end() const { return begin() + size(); }
+  const Geometry& operator[](size_t k) const { return begin()[k]; }
+
+ private:
+  std::optional<Geometry> one_;
+  std::vector<Geometry> all_;
+};
+
 // Fills the -1 in a requested shape; RuntimeError as PyTorch's if it cannot.
 Dims infer_shape(const char* op, SymSpan requested, SymInt numel);
 // Strides under which a tensor can be seen as `to` without copying, or none.

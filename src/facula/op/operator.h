@@ -41,10 +41,10 @@ class Vjp {
  public:
   virtual ~Vjp() = default;
   virtual Tensor grad(int result = 0) const = 0;             // undefined if no gradient arrived
-  virtual Tensor operator[](std::string_view arg) const = 0;
-  virtual Tensor item(std::string_view arg, int k) const = 0;  // of a list
+  virtual Tensor operator[](ParameterName arg) const = 0;
+  virtual Tensor item(ParameterName arg, int k) const = 0;  // of a list
   virtual Tensor result(int k = 0) const = 0;
-  virtual bool needs(std::string_view arg, int item = 0) const = 0;
+  virtual bool needs(ParameterName arg, int item = 0) const = 0;
   virtual const Call& call() const = 0;                      // attributes, sizes and dtypes; its tensors hold no data
 };
 // Gradients by slot (tensors and list items in order); undefined: none.
@@ -59,7 +59,7 @@ using PointwiseBody = std::function<std::vector<loop::Expr>(const LoopCall&, std
 using ShapeRule = std::function<std::vector<Dims>(const Call&)>;
 using DTypeRule = std::function<std::vector<DType>(const Call&)>;
 using LoopBody = std::function<loop::Definition(const LoopCall&)>;
-using ViewRule = std::function<std::vector<Geometry>(const Call&, const Geometry&)>;
+using ViewRule = std::function<Views(const Call&, Geometry&&)>;
 using CompositeBody = std::function<Results(const Call&)>;
 using VjpRule = std::function<Grads(const Vjp&)>;
 

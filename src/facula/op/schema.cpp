@@ -36,6 +36,7 @@ class Parser {
           continue;
         }
         s.parameters.push_back(parameter(keyword_only));
+        s.hashes.push_back(ParameterName(s.parameters.back().name).hash());
         for (size_t i = 0; i + 1 < s.parameters.size(); ++i)
           if (s.parameters[i].name == s.parameters.back().name) fail("a second parameter of this name");
       } while (accept(','));
@@ -253,11 +254,6 @@ class Parser {
 };
 
 }  // namespace
-
-int Schema::index_of(std::string_view parameter) const {
-  for (size_t i = 0; i < parameters.size(); ++i) if (parameters[i].name == parameter) return int(i);
-  return -1;
-}
 
 bool Schema::mutates() const {
   for (auto& p : parameters) if (p.written) return true;

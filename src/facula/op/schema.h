@@ -6,6 +6,7 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "facula/op/value.h"
@@ -40,12 +41,35 @@ struct Return {
   bool written = false;
 };
 
+// The name of a parameter with its hash, which the compiler works out where the name is a literal.
+class ParameterName {
+ public:
+  template <size_t N> consteval ParameterName(const char (&literal)[N]) : text_(literal, N - 1), hash_(hash_of(text_)) {}
+  template <class T> requires(std::is_convertible_v<const T&, std::string_view> && !std::is_array_v<T>)
+  constexpr ParameterName(const T& text) : text_(text), hash_(hash_of(text_)) {}
+  constexpr std::string_view text() const { return text_; }
+  constexpr uint64_t hash() const { return hash_; }
+
+ private:
+  static constexpr uint64_t hash_of(std::string_view s) {  // FNV-1a
+    uint64_t h = 0xcbf29ce484222325ull;
+    for (char c : s) h = (h ^ uint8_t(c)) * 0x100000001b3ull;
+    return h;
+  }
+  std::string_view text_;
+  uint64_t hash_;
+};
+
 struct Schema {
   std::string text, name, overload;   // full name: name.overload
   std::vector<Parameter> parameters;
   std::vector<Return> returns;
   std::string full_name() const { return overload.empty() ? name : name + "." + overload; }
-  int index_of(std::string_view parameter) const;  // -1 if absent
+  std::vector<uint64_t> hashes;       // of the parameters' names
+  int index_of(ParameterName p) const {  // -1 if absent
+    for (size_t i = 0; i < hashes.size(); ++i) if (hashes[i] == p.hash()) return int(i);
+    return -1;
+  }
   bool mutates() const;
 };
 

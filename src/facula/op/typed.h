@@ -87,13 +87,7 @@ template <class F> LoopBody loop_body(F f) {
 }
 
 template <class F> ViewRule view_rule(F f) {
-  return [f](const Call& c, const Geometry& g) {
-    using R = std::decay_t<decltype(f(c, Geometry(g)))>;
-    std::vector<Geometry> views;
-    if constexpr (std::is_same_v<R, Geometry>) views.push_back(f(c, Geometry(g)));
-    else views = f(c, Geometry(g));
-    return views;
-  };
+  return [f](const Call& c, Geometry&& g) { return Views(f(c, std::move(g))); };
 }
 
 // ---- composites
@@ -188,8 +182,21 @@ template <class T> BodyParameter body_parameter() {
   if constexpr (std::is_same_v<T, Call>) return {true, false, nullptr};
   else return {false, !std::is_same_v<T, Tensor> && !std::is_same_v<T, std::optional<Tensor>>, &Read<T>::fits};
 }
+// A Tensor for a body: the caller's, which is not counted, or one made of a number.
+class TensorArgument {
+ public:
+  TensorArgument(const Call& c, size_t k) : given_(c.at(k).tag == Tag::tensor), tensor_(given_ ? Tensor(Ref<TensorImpl>::adopt(c.at(k).tensor)) : read_tensor(c, k)) {}
+  TensorArgument(const TensorArgument&) = delete;
+  ~TensorArgument() { if (given_) tensor_.detach_ref().detach(); }
+  operator const Tensor&() const { return tensor_; }
+
+ private:
+  bool given_;
+  Tensor tensor_;
+};
 template <class T> decltype(auto) body_argument(const Call& c, size_t k) {
   if constexpr (std::is_same_v<T, Call>) return static_cast<const Call&>(c);
+  else if constexpr (std::is_same_v<T, Tensor>) return TensorArgument(c, k);
   else return Read<T>::get(c, k);
 }
 

@@ -45,6 +45,7 @@ Args::Args(std::span<const Value> values) {
 
 Args::Args(std::span<const Value> values, const Schema& schema) {
   values_.reserve(values.size());
+  tensors_.reserve(values.size());
   for (size_t i = 0; i < values.size(); ++i) {
     auto& p = schema.parameters[i];
     take(values[i], p.type == Type::Tensor && !p.list);

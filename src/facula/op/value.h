@@ -94,9 +94,10 @@ class Args {
  private:
   void take(const Value& v, bool tensor_slot);
   void rebind();
-  std::vector<Value> values_;
+  struct Place { uint32_t argument, item; };
+  SmallVector<Value, 6> values_;
   std::vector<Tensor> tensors_;                   // in order of slots
-  std::vector<std::pair<uint32_t, uint32_t>> at_;  // argument, item of each tensor
+  SmallVector<Place, 6> at_;                      // of each tensor
   // What list and string values point to; most calls have none.
   struct Lists {
     std::deque<std::vector<SymInt>> ints;

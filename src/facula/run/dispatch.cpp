@@ -243,7 +243,7 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
 }
 
 Results run_view(const Operator& o, std::span<const Value> args, bool recording) {
-  Tensor base(Ref<TensorImpl>::share(args[0].tensor));
+  Borrowed base(args[0].tensor);
   Results results;
   auto views = o.view(op::Call(o, args), op::Geometry(o.name(), base, false));
   for (size_t k = 0; k < views.size(); ++k) {
@@ -334,8 +334,8 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
       if (m.strides.size() != m.sizes.size()) m.strides = contiguous_strides(m.sizes);
       bool chooses = o.channels_last == op::ChannelsLast::chooses && m.sizes.size() == 4 && is_floating(m.dtype) && itemsize(m.dtype) <= 4;
       entry.shown.push_back(m.strides);
-      Dims plain = contiguous_strides(m.sizes);
-      entry.in_memory.push_back(chooses ? channels_last_strides(m.sizes) : m.strides == plain ? Dims() : m.strides);
+      entry.in_memory.push_back(chooses ? channels_last_strides(m.sizes) : m.strides);
+      entry.bytes.push_back(storage_bytes(o.name(), m.sizes, m.strides, m.dtype));
     }
     return true;
   });
@@ -345,7 +345,7 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   else for (size_t k = 0; k < found->metas.size(); ++k) {
     auto& m = found->metas[k];
     const Dims& strides = by_library ? found->in_memory[k] : m.strides;
-    results.push_back(strides.empty() ? Tensor::empty(m.sizes, m.dtype, m.device) : Tensor::empty_strided(m.sizes, strides, m.dtype, m.device));
+    results.push_back(Tensor(make_ref<TensorImpl>(make_ref<StorageImpl>(found->bytes[k], m.device), m.sizes, strides, SymInt(), m.dtype, m.device)));
   }
   if (by_library) {
     run_function(found->library, op::Call(o, args), results.all());

@@ -31,7 +31,8 @@ struct Entry {
   backend::LibraryFn library = nullptr;    // kind library, with what it allocates for the results
   std::vector<op::Meta> metas;
   std::vector<Dims> shown;                 // strides of results that users see, where those in memory may be others
-  std::vector<Dims> in_memory;             // kind library: the latter; empty: contiguous
+  std::vector<Dims> in_memory;             // kind library: the latter
+  std::vector<size_t> bytes;               // kind library: of the results
   std::vector<PhysicalOrder> orders;       // of results whose operands were taken flat
   bool needs_plain = false;                // hidden operands have to be restored: nothing else is set
   std::shared_ptr<const void> recorded;    // a composite with its gradient (composite.cpp); then `plan` is its forward's

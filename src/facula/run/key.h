@@ -20,17 +20,19 @@ struct KeyHash {
 };
 
 inline void append(Key& key, const TensorImpl& t) {
-  key.push_back(uint64_t(t.dtype) | uint64_t(t.device.type) << 8 | uint64_t(uint8_t(t.device.index)) << 16 |
-                uint64_t(t.wrapped_number) << 24 | uint64_t(t.sizes.size()) << 32);
-  for (size_t d = 0; d < t.sizes.size(); ++d) {
-    key.push_back(t.sizes[d].identity());
-    key.push_back(t.strides[d].identity());
+  size_t rank = t.sizes.size();
+  uint64_t* to = key.append(1 + 2 * rank);
+  *to++ = uint64_t(op::Tag::tensor) | uint64_t(t.dtype) << 8 | uint64_t(t.device.type) << 16 | uint64_t(uint8_t(t.device.index)) << 24 |
+          uint64_t(t.wrapped_number) << 32 | uint64_t(rank) << 40;
+  for (size_t d = 0; d < rank; ++d) {
+    *to++ = t.sizes[d].identity();
+    *to++ = t.strides[d].identity();
   }
 }
 // An input of a program: layout of a tensor; of a number only its dtype.
 inline void append(Key& key, const op::Value& v) {
-  key.push_back(uint64_t(v.tag) | uint64_t(v.tag == op::Tag::scalar ? int(v.scalar.category()) : 0) << 8);
   if (v.tag == op::Tag::tensor) append(key, *v.tensor);
+  else key.push_back(uint64_t(v.tag) | uint64_t(v.tag == op::Tag::scalar ? int(v.scalar.category()) : 0) << 8);
 }
 // A destination: its layout, and which inputs it is the same memory as.
 inline void append(Key& key, const Tensor& out, std::span<const op::Value> inputs) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -84,6 +85,14 @@ class Plan {
   std::vector<Result> results;                        // by value number: what a step allocates
   std::vector<Exec> execs;
   std::vector<int> written_to;                        // by value number: input it is written to in place, or -1
+  // A single kernel whose operands are the program's inputs and whose results are its outputs, as calls of one operator
+  // mostly are: execute() then needs no table of values.
+  struct Direct {
+    std::vector<int> inputs;                          // of the kernel: number of the program's input
+    std::vector<int> buffers;                         // of the program's outputs: number of the kernel's buffer
+  };
+  std::optional<Direct> direct;
+  static constexpr size_t kDirect = 12;               // buffers at most
 };
 
 struct Program::State {
@@ -272,6 +281,28 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs, std
     for (int v : exec.outputs) if (!last_read.count(v) && !kept.count(v)) exec.dead.push_back(v);
     plan->execs.push_back(std::move(exec));
   }
+  auto is_direct = [&] {
+    if (plan->execs.size() != 1 || s.output_repeats || !g.mutated.empty()) return false;
+    auto& exec = plan->execs[0];
+    if (exec.step->kind != Step::Kind::kernel || !exec.temporaries.empty() || !exec.dead.empty()) return false;
+    if (exec.inputs.size() + exec.outputs.size() > Plan::kDirect || exec.outputs.size() != s.output_values.size()) return false;
+    Plan::Direct d;
+    auto number_in = [](const std::vector<int>& list, int v) {
+      auto it = std::find(list.begin(), list.end(), v);
+      return it == list.end() ? -1 : int(it - list.begin());
+    };
+    for (int v : exec.inputs) d.inputs.push_back(number_in(s.input_values, v));
+    for (int v : s.output_values) d.buffers.push_back(number_in(exec.outputs, v));
+    for (int i : d.inputs) if (i < 0) return false;
+    for (int& j : d.buffers) {
+      if (j < 0) return false;
+      j += int(exec.inputs.size());
+    }
+    for (auto& l : exec.launches) if (!l.all_in_order) return false;
+    plan->direct = std::move(d);
+    return true;
+  };
+  is_direct();
   return plan;
 }
 
@@ -298,6 +329,32 @@ struct Number { alignas(16) std::byte bytes[16]; };
 
 Results Program::execute(const Plan& plan, std::span<const op::Value> inputs, std::span<const Tensor> out) const {
   auto& s = *state_;
+  auto fresh = [](const Plan::Result& r) {
+    auto& m = r.meta;
+    return Tensor(make_ref<TensorImpl>(make_ref<StorageImpl>(r.bytes, m.device), m.sizes, m.strides, SymInt(), m.dtype, m.device));
+  };
+  if (plan.direct) {
+    auto& d = *plan.direct;
+    void* buffers[Plan::kDirect];
+    Number numbers[Plan::kDirect];
+    Results results;
+    for (size_t k = 0; k < d.inputs.size(); ++k) {
+      auto& v = inputs[size_t(d.inputs[k])];
+      if (v.tag == Tag::tensor) {
+        buffers[k] = v.tensor->data_ptr();
+      } else {
+        v.number().store(op::operand_dtype(v), numbers[k].bytes);
+        buffers[k] = numbers[k].bytes;
+      }
+    }
+    for (size_t k = 0; k < d.buffers.size(); ++k) {
+      Tensor t = k < out.size() && out[k].defined() ? out[k] : fresh(plan.results[size_t(s.output_values[k])]);
+      buffers[d.buffers[k]] = t.impl()->data_ptr();
+      results.push_back(std::move(t));
+    }
+    for (auto& l : plan.execs[0].launches) codegen::launch(*l.kernel, l.work, buffers, l.params.data(), s.name.c_str());
+    return results;
+  }
   auto& g = s.graph;
   // By value number: a tensor, or the memory of a number. Inputs are borrowed; `made` owns what is made here.
   struct Operand { TensorImpl* tensor = nullptr; void* number = nullptr; };
@@ -323,8 +380,7 @@ Results Program::execute(const Plan& plan, std::span<const op::Value> inputs, st
   auto allocate = [&](int v) {
     if (int input = plan.written_to[size_t(v)]; input >= 0) at[size_t(v)].tensor = inputs[size_t(input)].tensor;
     else if (!at[size_t(v)].tensor) {
-      auto& [m, bytes] = plan.results[size_t(v)];
-      set(v, Tensor(make_ref<TensorImpl>(make_ref<StorageImpl>(bytes, m.device), m.sizes, m.strides, SymInt(), m.dtype, m.device)));
+      set(v, fresh(plan.results[size_t(v)]));
     }
     return at[size_t(v)].tensor;
   };

@@ -177,7 +177,7 @@ class Fuser {
     auto& n = *v->producer;
     op::Call c(*n.op, n.args.values());
     auto views = n.op->view(c, op::Geometry(n.op->name(), n.args.tensors().at(0)));
-    return views.at(size_t(v->result));
+    return views[size_t(v->result)];
   }
   bool composes(const Value* v) {
     auto [it, fresh] = composes_.try_emplace(v->id, true);

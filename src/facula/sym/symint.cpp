@@ -318,12 +318,6 @@ void SymInt::fail() const {
 
 bool any_symbolic(SymSpan s) { return std::any_of(s.begin(), s.end(), [](SymInt x) { return x.is_symbolic(); }); }
 
-SymInt product(SymSpan s) {
-  SymInt p = int64_t(1);
-  for (auto x : s) p *= x;
-  return p;
-}
-
 std::string to_string(SymInt s) { return s.is_symbolic() ? text(s.node()) : std::to_string(s.concrete()); }
 
 std::string to_string(SymSpan s) {

@@ -52,7 +52,9 @@ class SymInt {
   friend SymInt operator+(SymInt a, SymInt b) { return both(a, b) ? SymInt(a.bits_ + b.bits_) : binary(sym::Kind::add, a, b); }
   friend SymInt operator-(SymInt a, SymInt b) { return both(a, b) ? SymInt(a.bits_ - b.bits_) : binary(sym::Kind::add, a, binary(sym::Kind::mul, b, SymInt(int64_t(-1)))); }
   friend SymInt operator*(SymInt a, SymInt b) { return both(a, b) ? SymInt(a.bits_ * b.bits_) : binary(sym::Kind::mul, a, b); }
-  friend SymInt operator/(SymInt a, SymInt b) { return binary(sym::Kind::floordiv, a, b); }  // floor
+  friend SymInt operator/(SymInt a, SymInt b) {  // floor
+    return both(a, b) && a.bits_ >= 0 && b.bits_ > 0 ? SymInt(a.bits_ / b.bits_) : binary(sym::Kind::floordiv, a, b);
+  }
   friend SymInt operator%(SymInt a, SymInt b) { return binary(sym::Kind::mod, a, b); }       // sign of the divisor
   friend SymInt min(SymInt a, SymInt b) { return both(a, b) ? (a.bits_ < b.bits_ ? a : b) : binary(sym::Kind::min, a, b); }
   friend SymInt max(SymInt a, SymInt b) { return both(a, b) ? (a.bits_ > b.bits_ ? a : b) : binary(sym::Kind::max, a, b); }
@@ -94,7 +96,11 @@ bool any_symbolic(SymSpan s);
 // The same memory as integers; all must be concrete.
 inline IntSpan concrete(SymSpan s) { return {reinterpret_cast<const int64_t*>(s.data()), s.size()}; }
 inline SymSpan symbolic(IntSpan s) { return {reinterpret_cast<const SymInt*>(s.data()), s.size()}; }
-SymInt product(SymSpan s);
+inline SymInt product(SymSpan s) {
+  SymInt p = int64_t(1);
+  for (auto x : s) p *= x;
+  return p;
+}
 std::string to_string(SymInt s);
 std::string to_string(SymSpan s);  // "[2, s0*3]"
 inline std::ostream& operator<<(std::ostream& o, SymInt s) { return o << to_string(s); }

@@ -54,7 +54,7 @@ Tensor Tensor::empty(SymSpan sizes, DType dtype, Device device) {
     n = 0;
   }
   auto storage = make_ref<StorageImpl>(size_t(n) * size_t(facula::itemsize(dtype)), device);
-  return Tensor(make_ref<TensorImpl>(std::move(storage), Dims(sizes), std::move(strides), SymInt(), dtype, device));
+  return Tensor(make_ref<TensorImpl>(std::move(storage), sizes, strides, SymInt(), dtype, device));
 }
 
 namespace {
@@ -83,7 +83,7 @@ size_t storage_bytes(const char* op, SymSpan sizes, SymSpan strides, DType dtype
 
 Tensor Tensor::empty_strided(SymSpan sizes, SymSpan strides, DType dtype, Device device) {
   auto storage = make_ref<StorageImpl>(storage_bytes("empty_strided", sizes, strides, dtype), device);
-  return Tensor(make_ref<TensorImpl>(std::move(storage), Dims(sizes), Dims(strides), SymInt(), dtype, device));
+  return Tensor(make_ref<TensorImpl>(std::move(storage), sizes, strides, SymInt(), dtype, device));
 }
 
 Tensor Tensor::scalar(const Scalar& value, DType dtype, Device device) {
@@ -264,7 +264,7 @@ Scalar Tensor::item() const {
 }
 
 Tensor Tensor::alias(SymSpan sizes, SymSpan strides, SymInt offset) const {
-  auto r = make_ref<TensorImpl>(impl_->storage, Dims(sizes), Dims(strides), offset, dtype(), device());
+  auto r = make_ref<TensorImpl>(impl_->storage, sizes, strides, offset, dtype(), device());
   if (!is_traced()) r->version = version_counter();
   r->inference = impl_->inference;
   return Tensor(std::move(r));

@@ -35,8 +35,8 @@ struct VersionCounter final : RefCounted {
 
 class TensorImpl final : public RefCounted {
  public:
-  TensorImpl(Storage s, Dims sizes_, Dims strides_, SymInt offset_, DType d, Device dev)
-      : storage(std::move(s)), sizes(std::move(sizes_)), strides(std::move(strides_)), offset(offset_), dtype(d), device(dev) {}
+  TensorImpl(Storage s, SymSpan sizes_, SymSpan strides_, SymInt offset_, DType d, Device dev)
+      : storage(std::move(s)), sizes(sizes_), strides(strides_), offset(offset_), dtype(d), device(dev) {}
   ~TensorImpl() override;
 
   Storage storage;                    // null while traced
@@ -90,7 +90,7 @@ class Tensor {
   explicit operator bool() const { return defined(); }
   TensorImpl* impl() const { return impl_.get(); }
   const Ref<TensorImpl>& ref() const { return impl_; }
-  Ref<TensorImpl> detach_ref() { return std::move(impl_); }
+  Ref<TensorImpl> detach_ref() { return std::move(impl_); }   // nothing is left
 
   int dim() const { return int(impl_->sizes.size()); }
   SymSpan sizes() const { return impl_->sizes; }
@@ -132,6 +132,20 @@ class Tensor {
 
  private:
   Ref<TensorImpl> impl_;
+};
+
+// A tensor that someone else keeps for as long: it does not count, which takes a locked instruction.
+class Borrowed {
+ public:
+  explicit Borrowed(TensorImpl* t) : tensor_(Ref<TensorImpl>::adopt(t)) {}
+  Borrowed(const Borrowed&) = delete;
+  ~Borrowed() { tensor_.detach_ref().detach(); }
+  const Tensor& operator*() const { return tensor_; }
+  const Tensor* operator->() const { return &tensor_; }
+  operator const Tensor&() const { return tensor_; }
+
+ private:
+  Tensor tensor_;
 };
 
 // The elements of a tensor whose storage is hidden, as they lie in memory: another tensor over that memory. Undefined

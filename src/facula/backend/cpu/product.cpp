@@ -83,19 +83,37 @@ using Eight = float __attribute__((vector_size(32), aligned(4)));
 __attribute__((target_clones("fma", "default")))
 void tiny_rows(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t a_rs, int64_t a_cs, const float* b, int64_t ldb, float beta,
                const float* bias, float* out) {
-  for (int64_t i = 0; i < m; ++i)
+  constexpr int64_t kRows = 4;  // at once; where fewer are left, the last one again
+  for (int64_t i = 0; i < m; i += kRows) {
+    int64_t rows = std::min(kRows, m - i);
+    const float* from[kRows];
+    for (int64_t r = 0; r < kRows; ++r) from[r] = a + (i + std::min(r, rows - 1)) * a_rs;
     for (int64_t j = 0; j < n; j += 8) {
-      Eight sum{};
-      for (int64_t q = 0; q < k; ++q) sum += a[i * a_rs + q * a_cs] * *reinterpret_cast<const Eight*>(b + q * ldb + j);
-      float part[8];
-      std::memcpy(part, &sum, sizeof part);
-      float* to = out + i * n + j;
-      for (int64_t l = 0; l < std::min<int64_t>(8, n - j); ++l) {
-        float y = alpha * part[l];
-        if (beta != 0) y += beta * to[l];
-        to[l] = bias ? y + bias[j + l] : y;
+      Eight sum[kRows] = {};
+      const float* right = b + j;
+      for (int64_t q = 0; q < k; ++q, right += ldb) {
+        Eight x = *reinterpret_cast<const Eight*>(right);
+        for (int64_t r = 0; r < kRows; ++r) sum[r] += from[r][q * a_cs] * x;
+      }
+      for (int64_t r = 0; r < rows; ++r) {
+        float* to = out + (i + r) * n + j;
+        if (n - j >= 8) {
+          Eight y = alpha * sum[r];
+          if (beta != 0) y += beta * *reinterpret_cast<const Eight*>(to);
+          if (bias) y += *reinterpret_cast<const Eight*>(bias + j);
+          std::memcpy(to, &y, sizeof y);
+          continue;
+        }
+        float part[8];
+        std::memcpy(part, &sum[r], sizeof part);
+        for (int64_t l = 0; l < n - j; ++l) {
+          float y = alpha * part[l];
+          if (beta != 0) y += beta * to[l];
+          to[l] = bias ? y + bias[j + l] : y;
+        }
       }
     }
+  }
 }
 
 bool fits_tiny(const Problem& p) {
