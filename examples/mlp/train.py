@@ -1,4 +1,4 @@
-"""The simplest program: a network of three layers learns Fashion-MNIST, 88 % in 5 epochs.
+"""The simplest program: a network of three layers learns Fashion-MNIST, 87.6 % in 5 epochs.
 
     python examples/mlp/train.py
 

@@ -158,20 +158,6 @@ Definer special_function(const char* schema, const char* doc, Expr (*f)(Expr), d
 }  // namespace
 
 FACULA_FAMILY(special) {
-  define("sgn(Tensor self) -> Tensor").doc("sign; for complex numbers self / |self|, and 0 at 0.")
-      .pointwise([](Expr x) {
-        if (!is_complex(x.dtype())) return x.dtype() == DType::Bool ? x : sign(x);
-        Expr size = cast(abs(x), x.dtype());
-        return select(eq(x, constant(0.0, x.dtype())), constant(0.0, x.dtype()), x / size);
-      })
-      .vjp([](const Vjp& v) {
-        if (!is_complex(v.grad().dtype())) return grads(zeros_like(v.grad()));
-        // The part of the gradient across the direction of self, over its size.
-        Tensor x = v["self"], y = sgn(x), size = abs(x);
-        Tensor along = real(mul(v.grad(), conj_physical(y)));
-        return grads(where(eq(size, 0), zeros_like(x), div(sub(v.grad(), mul(y, along)), size)));
-      })
-      .samples(unary_samples());
   special_function("lgamma(Tensor self) -> Tensor", "Logarithm of the absolute value of the gamma function.", log_gamma, 0.2, 12)
       .vjp([](const Vjp& v) { return grads(mul(v.grad(), digamma(v["self"]))); });
   special_function("digamma(Tensor self) -> Tensor", "Derivative of the logarithm of the gamma function.", digamma_of, 0.2, 12)

@@ -29,23 +29,23 @@ class Call {
   const Operator& op() const { return *op_; }
   const char* name() const;                                 // as the user wrote it
   std::span<const Value> args() const { return args_; }
-  const Value& operator[](ParameterName arg) const;      // the value, its default when absent
+  const Value& operator[](ParameterName arg) const;         // the value, its default when absent
   const Value& at(size_t parameter) const;                  // the same by position
   bool has(ParameterName arg) const { return !(*this)[arg].is_none(); }
-  Tensor tensor(ParameterName arg) const;                // undefined if None
-  std::vector<Tensor> tensors(ParameterName arg) const;  // of a list; None items are undefined
+  Tensor tensor(ParameterName arg) const;                   // undefined if None
+  std::vector<Tensor> tensors(ParameterName arg) const;     // of a list; None items are undefined
   std::vector<Tensor> all_tensors() const;                  // by tensor slot; numbers become 0-d wrapped tensors
   int tensor_slot(ParameterName arg, int item = 0) const;
-  SymSpan sizes(ParameterName arg) const;                // of a tensor; a number has none
-  SymInt size(ParameterName arg, int d) const;           // d may be negative
+  SymSpan sizes(ParameterName arg) const;                   // of a tensor; a number has none
+  SymInt size(ParameterName arg, int d) const;              // d may be negative
   int rank(ParameterName arg) const { return int(sizes(arg).size()); }
-  DType dtype(ParameterName arg) const;                  // of a tensor, or the value of a dtype argument
+  DType dtype(ParameterName arg) const;                     // of a tensor, or the value of a dtype argument
   std::optional<DType> maybe_dtype(ParameterName arg) const;
-  int dim(ParameterName arg, ParameterName of = "self") const;     // wrapped; IndexError
-  Ints dims(ParameterName arg, ParameterName of = "self") const;   // wrapped, unique, sorted; empty or None: all
+  int dim(ParameterName arg, ParameterName of = "self") const;           // wrapped; IndexError
+  Ints dims(ParameterName arg, ParameterName of = "self") const;         // wrapped, unique, sorted; empty or None: all
   Ints every_dim(ParameterName of = "self") const;
   SymSpan ints(ParameterName arg) const { return (*this)[arg].ints(); }
-  Dims ints(ParameterName arg, int n) const;             // n of them: one given serves all; RuntimeError otherwise
+  Dims ints(ParameterName arg, int n) const;                // n of them: one given serves all; RuntimeError otherwise
   SymInt integer(ParameterName arg) const { return (*this)[arg].integer(); }
   bool flag(ParameterName arg) const { return (*this)[arg].number().to_bool(); }
   double real(ParameterName arg) const { return (*this)[arg].number().to_double(); }

@@ -34,11 +34,11 @@ struct Node {
 
 class SymInt {
  public:
-  constexpr SymInt(int64_t v = 0) : bits_(v) {}
+  // Numbers and results of arithmetic beyond +-2^61 become the last one in range: no size is valid that large, and
+  // x[1:sys.maxsize] means the rest.
+  constexpr SymInt(int64_t v = 0) : bits_(v >= kLimit ? kLimit - 1 : v < -kLimit ? -kLimit : v) {}
   static SymInt of(const sym::Node* n) { SymInt s; s.bits_ = int64_t(reinterpret_cast<uint64_t>(n) | kTag); return s; }
   bool is_symbolic() const { return (uint64_t(bits_) & kTagMask) == kTag; }
-  // A number from outside, moved into the range that a SymInt can hold (x[1:sys.maxsize]).
-  static constexpr SymInt saturated(int64_t v) { return v >= kLimit ? kLimit - 1 : v < -kLimit ? -kLimit : v; }
   // The value; InternalError if symbolic.
   int64_t concrete() const { if (is_symbolic()) [[unlikely]] fail(); return bits_; }
   // The value under the hints.
@@ -51,7 +51,7 @@ class SymInt {
 
   friend SymInt operator+(SymInt a, SymInt b) { return both(a, b) ? SymInt(a.bits_ + b.bits_) : binary(sym::Kind::add, a, b); }
   friend SymInt operator-(SymInt a, SymInt b) { return both(a, b) ? SymInt(a.bits_ - b.bits_) : binary(sym::Kind::add, a, binary(sym::Kind::mul, b, SymInt(int64_t(-1)))); }
-  friend SymInt operator*(SymInt a, SymInt b) { return both(a, b) ? SymInt(a.bits_ * b.bits_) : binary(sym::Kind::mul, a, b); }
+  friend SymInt operator*(SymInt a, SymInt b) { return both(a, b) ? SymInt(times(a.bits_, b.bits_)) : binary(sym::Kind::mul, a, b); }
   friend SymInt operator/(SymInt a, SymInt b) {  // floor
     return both(a, b) && a.bits_ >= 0 && b.bits_ > 0 ? SymInt(a.bits_ / b.bits_) : binary(sym::Kind::floordiv, a, b);
   }
@@ -78,6 +78,10 @@ class SymInt {
   static constexpr int64_t kLimit = int64_t(1) << 61;
   static constexpr uint64_t kTagMask = 0xE000000000000000ull, kTag = 0x6000000000000000ull;
   static bool both(SymInt a, SymInt b) { return !a.is_symbolic() && !b.is_symbolic(); }
+  static constexpr int64_t times(int64_t a, int64_t b) {
+    int64_t p = 0;
+    return __builtin_mul_overflow(a, b, &p) ? (a < 0) != (b < 0) ? INT64_MIN : INT64_MAX : p;
+  }
   static SymInt binary(sym::Kind k, SymInt a, SymInt b);
   static bool equal(SymInt a, SymInt b);
   static bool less(SymInt a, SymInt b);
