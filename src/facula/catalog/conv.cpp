@@ -28,6 +28,8 @@ Window window(const Call& c) {
     runtime_check(w.stride[k] > 0, c.name()) << "non-positive stride is not supported, got " << to_string(c.ints("stride"));
     runtime_check(w.dilation[k] > 0, c.name()) << "dilation should be greater than zero, got " << to_string(c.ints("dilation"));
     runtime_check(w.padding[k] >= 0, c.name()) << "negative padding is not supported, got " << to_string(c.ints("padding"));
+    for (auto [given, arg] : {std::pair(w.stride[k], "stride"), std::pair(w.padding[k], "padding"), std::pair(w.dilation[k], "dilation")})
+      runtime_check(given < int64_t(1) << 31, c.name()) << arg << " must be below 2^31, got " << to_string(c.ints(arg));
   }
   runtime_check(w.groups > 0, c.name()) << "non-positive groups is not supported, got " << w.groups;
   return w;

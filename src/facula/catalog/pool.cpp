@@ -33,7 +33,9 @@ Window window(const Call& c) {
   w.ceil = c.flag("ceil_mode");
   for (int k = 0; k < 2; ++k) {
     runtime_check(w.kernel[k] > 0 && w.stride[k] > 0 && w.dilation[k] > 0, c.name()) << "kernel size, stride and dilation must be greater than zero";
-    runtime_check(w.padding[k] >= 0 && w.padding[k] * 2 <= w.kernel[k], c.name()) << "pad should be at most half of kernel size, but got pad="
+    for (int64_t given : {w.kernel[k], w.stride[k], w.dilation[k]})
+      runtime_check(given < int64_t(1) << 31, c.name()) << "kernel size, stride and dilation must be below 2^31, got " << given;
+    runtime_check(w.padding[k] >= 0 && w.padding[k] <= w.kernel[k] / 2, c.name()) << "pad should be at most half of kernel size, but got pad="
         << w.padding[k] << " and kernel_size=" << w.kernel[k];
   }
   return w;

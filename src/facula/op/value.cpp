@@ -8,13 +8,13 @@ Value::Value(std::span<const Tensor> t)
     : tag(Tag::tensors), list{reinterpret_cast<TensorImpl* const*>(t.data()), t.size()} {}
 
 SymInt Value::integer() const {
-  if (tag == Tag::integer) return SymInt(word);
+  if (tag == Tag::integer) return SymInt::from_identity(uint64_t(word));
   internal_check(tag == Tag::scalar && scalar.category() <= Category::integral) << "the value is not an integer";
   return scalar.to_int();
 }
 
 Scalar Value::number() const {
-  if (tag == Tag::integer) return Scalar(SymInt(word).guard_int());
+  if (tag == Tag::integer) return Scalar(SymInt::from_identity(uint64_t(word)).guard_int());
   internal_check(tag == Tag::scalar) << "the value is not a number";
   return scalar;
 }

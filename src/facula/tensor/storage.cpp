@@ -87,8 +87,10 @@ void count(int64_t bytes) {
 
 [[noreturn]] void out_of_memory(size_t bytes) {
   failures.fetch_add(1, std::memory_order_relaxed);
-  runtime_check(false, "allocate") << "not enough memory: tried to allocate " << bytes << " bytes"
-                                   << hint("tensors hold ", current_bytes.load(std::memory_order_relaxed), " bytes now");
+  size_t held = size_t(current_bytes.load(std::memory_order_relaxed));
+  auto text = "not enough memory: tried to allocate " + std::to_string(bytes) + " bytes";
+  if (held / 8 < bytes / 64) runtime_check(false, "allocate") << text;  // what is held does not matter then
+  runtime_check(false, "allocate") << text << hint("tensors hold ", held, " bytes now");
   __builtin_unreachable();
 }
 void* system_block(size_t bytes) {
