@@ -2,6 +2,8 @@
 
 #include <malloc.h>
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -85,6 +87,22 @@ void count(int64_t bytes) {
   if (is_much() || profile::on()) [[unlikely]] pass_on(bytes);
 }
 
+// Blocks from here on begin in a huge page of their own (where the system gives such pages on request): streams of several
+// arrays miss the TLB less, which is 6 % of an addition of 4 MB. They are shifted against each other within the first page, as
+// equal low bits of addresses compete for the same sets of the caches.
+constexpr size_t kHuge = size_t(2) << 20, kShift = 4096 + 256;
+void* huge_block(size_t bytes) {
+  static std::atomic<unsigned> made{0};
+  size_t shift = made.fetch_add(1, std::memory_order_relaxed) % 16 * kShift;
+  auto* base = static_cast<std::byte*>(::operator new(bytes + shift, std::align_val_t(kHuge), std::nothrow));
+  if (!base) return nullptr;
+  madvise(base, bytes + shift, MADV_HUGEPAGE);  // a wish: nothing depends on the answer
+  return base + shift;
+}
+void free_huge_block(void* p) {
+  ::operator delete(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(p) / kHuge * kHuge), std::align_val_t(kHuge));
+}
+
 [[noreturn]] void out_of_memory(size_t bytes) {
   failures.fetch_add(1, std::memory_order_relaxed);
   size_t held = size_t(current_bytes.load(std::memory_order_relaxed));
@@ -93,21 +111,22 @@ void count(int64_t bytes) {
   runtime_check(false, "allocate") << text << hint("tensors hold ", held, " bytes now");
   __builtin_unreachable();
 }
-void* system_block(size_t bytes) {
-  auto make = [&] { return ::operator new(bytes, std::align_val_t(kAlign), std::nothrow); };
+// `wanted`: what was asked for, where the block is rounded up.
+void* system_block(size_t bytes, size_t wanted) {
+  auto make = [&] { return bytes < kHuge ? ::operator new(bytes, std::align_val_t(kAlign), std::nothrow) : huge_block(bytes); };
   void* p = make();
   if (!p) [[unlikely]] {
     retries.fetch_add(1, std::memory_order_relaxed);
     empty_cache();
     p = make();
-    if (!p) out_of_memory(bytes);
+    if (!p) out_of_memory(wanted);
   }
   reserved_total.fetch_add(int64_t(bytes), std::memory_order_relaxed);
   raise_to(reserved_peak, reserved_bytes.fetch_add(int64_t(bytes), std::memory_order_relaxed) + int64_t(bytes));
   return p;
 }
 void give_to_system(void* p, size_t bytes) {
-  ::operator delete(p, std::align_val_t(kAlign));
+  bytes < kHuge ? ::operator delete(p, std::align_val_t(kAlign)) : free_huge_block(p);
   reserved_bytes.fetch_sub(int64_t(bytes), std::memory_order_relaxed);
 }
 
@@ -130,7 +149,7 @@ class Pool {
         return b.data;
       }
     }
-    return system_block(got);
+    return system_block(got, bytes);
   }
   void give(void* p, size_t bytes) {
     std::lock_guard lock(mutex_);
@@ -187,7 +206,7 @@ void StorageImpl::allocate() {
     data_ = local.blocks[k].pop();
     if (!data_) {
       arm();
-      data_ = system_block(class_bytes(k));
+      data_ = system_block(class_bytes(k), bytes_);
     }
   } else {
     data_ = pool().take(bytes_, capacity_);
