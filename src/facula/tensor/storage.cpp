@@ -2,8 +2,6 @@
 
 #include <malloc.h>
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -87,22 +85,6 @@ void count(int64_t bytes) {
   if (is_much() || profile::on()) [[unlikely]] pass_on(bytes);
 }
 
-// Blocks from here on begin in a huge page of their own (where the system gives such pages on request): streams of several
-// arrays miss the TLB less, which is 6 % of an addition of 4 MB. They are shifted against each other within the first page, as
-// equal low bits of addresses compete for the same sets of the caches.
-constexpr size_t kHuge = size_t(2) << 20, kShift = 4096 + 256;
-void* huge_block(size_t bytes) {
-  static std::atomic<unsigned> made{0};
-  size_t shift = made.fetch_add(1, std::memory_order_relaxed) % 16 * kShift;
-  auto* base = static_cast<std::byte*>(::operator new(bytes + shift, std::align_val_t(kHuge), std::nothrow));
-  if (!base) return nullptr;
-  madvise(base, bytes + shift, MADV_HUGEPAGE);  // a wish: nothing depends on the answer
-  return base + shift;
-}
-void free_huge_block(void* p) {
-  ::operator delete(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(p) / kHuge * kHuge), std::align_val_t(kHuge));
-}
-
 [[noreturn]] void out_of_memory(size_t bytes) {
   failures.fetch_add(1, std::memory_order_relaxed);
   size_t held = size_t(current_bytes.load(std::memory_order_relaxed));
@@ -113,7 +95,7 @@ void free_huge_block(void* p) {
 }
 // `wanted`: what was asked for, where the block is rounded up.
 void* system_block(size_t bytes, size_t wanted) {
-  auto make = [&] { return bytes < kHuge ? ::operator new(bytes, std::align_val_t(kAlign), std::nothrow) : huge_block(bytes); };
+  auto make = [&] { return ::operator new(bytes, std::align_val_t(kAlign), std::nothrow); };
   void* p = make();
   if (!p) [[unlikely]] {
     retries.fetch_add(1, std::memory_order_relaxed);
@@ -126,7 +108,7 @@ void* system_block(size_t bytes, size_t wanted) {
   return p;
 }
 void give_to_system(void* p, size_t bytes) {
-  bytes < kHuge ? ::operator delete(p, std::align_val_t(kAlign)) : free_huge_block(p);
+  ::operator delete(p, std::align_val_t(kAlign));
   reserved_bytes.fetch_sub(int64_t(bytes), std::memory_order_relaxed);
 }
 
