@@ -27,14 +27,19 @@ def reduction_of(size_average: Any, reduce: Any, reduction: str) -> str:
     return name
 
 
+def _check_reduction(reduction: str) -> str:
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+    return reduction
+
+
 def _reduced(loss: Tensor, reduction: str) -> Tensor:
     if reduction == "mean":
         return loss.mean()
     if reduction == "sum":
         return loss.sum()
-    if reduction == "none":
-        return loss
-    raise ValueError(f"{reduction} is not a valid value for reduction")
+    _check_reduction(reduction)
+    return loss
 
 
 def _warn_of_broadcast(name: str, input: Tensor, target: Tensor) -> None:
@@ -167,10 +172,12 @@ def multi_margin_loss(
     """max(0, margin - input[target] + input[k]) ** p, averaged over the classes k; input ``[C]`` or ``[N,
     C]``.
     """
-    reduction = reduction_of(size_average, reduce, reduction)
+    reduction = _check_reduction(reduction_of(size_average, reduce, reduction))
     if p not in (1, 2):
         raise ValueError("only p == 1 and p == 2 supported")
-    rows = input if input.dim() == 2 else input.unsqueeze(0)
+    if weight is not None and weight.dim() != 1:
+        raise ValueError("weight must be one-dimensional")
+    rows = input if input.dim() == 2 else input.reshape(1, -1) if input.dim() == 0 else input.unsqueeze(0)
     index = target.reshape(-1, 1)
     if rows.dim() != 2 or index.shape[0] != rows.shape[0]:
         raise RuntimeError(
@@ -193,13 +200,13 @@ def multilabel_margin_loss(
     """max(0, 1 - input[target] + input[other]) over all targets and others; a row's targets end at the
     first -1.
     """
-    reduction = reduction_of(size_average, reduce, reduction)
-    if input.shape != target.shape or not 1 <= input.dim() <= 2 or input.shape[-1] == 0:
+    reduction = _check_reduction(reduction_of(size_average, reduce, reduction))
+    if input.shape != target.shape or input.dim() > 2 or 0 in input.shape[-1:]:
         raise RuntimeError(
-            f"multilabel_margin_loss: expected input and target of one shape [C] or [N, C], got "
+            f"multilabel_margin_loss: expected input and target of one shape [], [C] or [N, C], got "
             f"{list(input.shape)} and {list(target.shape)}"
         )
-    rows, labels = (t if t.dim() == 2 else t.unsqueeze(0) for t in (input, target))
+    rows, labels = (t if t.dim() == 2 else t.reshape(1, -1) for t in (input, target))
     counted = (labels < 0).long().cumsum(1) == 0
     index = _f.where(counted, labels, _f.zeros_like(labels))
     hits = _f.zeros_like(rows).scatter_add(1, index, counted.to(rows.dtype))

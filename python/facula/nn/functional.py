@@ -322,17 +322,14 @@ def instance_norm(
     if input.dim() < 2 or _one_value(*input.shape[2:]):
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
     n, c = input.shape[:2]
-    stats = [None if t is None else t.repeat(n) for t in (running_mean, running_var)]
-    y = _op.batch_norm(input.reshape([1, n * c, *input.shape[2:]]), *stats, None, None, True, momentum, eps)
-    y = y.view(input.shape)
+    each = [None if t is None else t.repeat(n) for t in (running_mean, running_var, weight, bias)]
+    stats = each[:2]
+    y = _op.batch_norm(input.reshape([1, n * c, *input.shape[2:]]), *each, True, momentum, eps)
     with _C.GradMode(False):
         for running, all_samples in zip((running_mean, running_var), stats):
             if running is not None:
                 running.copy_(all_samples.view(n, c).mean(0))
-    channels = [1, c] + [1] * (input.dim() - 2)
-    if weight is not None:
-        y = y * weight.view(channels)
-    return y if bias is None else y + bias.view(channels)
+    return y.view(input.shape)
 
 
 def local_response_norm(
@@ -346,7 +343,8 @@ def local_response_norm(
     if input.numel() == 0:
         return input
     squares = pad(input * input, [0, 0] * (input.dim() - 2) + [size // 2, (size - 1) // 2])
-    means = squares.unfold(1, size, 1).mean(-1)
+    windows = squares.unfold(1, size, 1)
+    means = windows.mean(-1) if input.is_floating_point() else windows.sum(-1) // size
     return input / (means * alpha + k) ** beta
 
 
@@ -411,6 +409,8 @@ def max_pool1d(
 ) -> Tensor:
     """Largest value of each window of ``[N, C, L]`` or ``[C, L]``."""
     _check_rank("max_pool1d", input, (2, 3))
+    if 0 in input.shape[-2:]:
+        raise RuntimeError(f"max_pool1d: only the batch may be empty, got {list(input.shape)}")
     k, p, d = _one(kernel_size), _one(padding), _one(dilation)
     s = k if stride is None else _one(stride)
     r = max_pool2d(input.unsqueeze(-2), (1, k), (1, s), (0, p), (1, d), ceil_mode, return_indices)

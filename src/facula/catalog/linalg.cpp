@@ -260,18 +260,18 @@ FACULA_FAMILY(linalg) {
         return is_complex(self.dtype()) ? add(log(sign), log_size) : add(log_size, log(sign));
       })
       .samples({"self+[2, 3, 3]"});
-  define("_linalg_cholesky(Tensor A) -> Tensor")
-      .doc("The lower triangular L with A = L L^H; reads the lower triangle.")
+  define("_linalg_cholesky(Tensor A, bool adjoint=False) -> Tensor")
+      .doc("The lower triangular L with A = L L^H; reads the lower triangle. `adjoint`: A is that of the user's.")
       .bind(hidden).dtypes(kExact).no_in_place()
       .shape(square_sizes())
       .library("linalg_cholesky")
-      .reference([](const Tensor& A) { return lower_factor(A); })
+      .reference([](const Tensor& A, bool) { return lower_factor(A); })
       .vjp([](const Vjp& v) {
         Tensor l = v.result(), lh = adjoint_of(l);
         // Murray, "Differentiation of the Cholesky decomposition", 2016; of the diagonal the imaginary part, which a
-        // Hermitian matrix does not have, goes on as PyTorch's does.
+        // Hermitian matrix does not have, goes on as PyTorch's does, of either triangle.
         Tensor p = tril(matmul(lh, tril(v.grad())));
-        p = mul(add(p, adjoint_of(tril(p, -1))), 0.5);
+        p = mul(v.call().flag("adjoint") ? add(adjoint_of(p), tril(p, -1)) : add(p, adjoint_of(tril(p, -1))), 0.5);
         Tensor half = _linalg_triangular(lh, p, true);                                     // L^-H P
         return grads(adjoint_of(_linalg_triangular(lh, adjoint_of(half), true)));          // L^-H P L^-1
       })
@@ -283,7 +283,7 @@ FACULA_FAMILY(linalg) {
       .unfused([](const Tensor& A, bool upper) {
         check_square("linalg_cholesky", "A", A);
         if (!upper) return _linalg_cholesky(A);
-        return adjoint_of(_linalg_cholesky(adjoint_of(A)));
+        return adjoint_of(_linalg_cholesky(adjoint_of(A), true));
       })
       .samples({"A+[1, 1]"});  // as for cholesky
   define("cholesky(Tensor self, bool upper=False) -> Tensor").doc("linalg.cholesky.").no_in_place()

@@ -19,6 +19,17 @@ Ints all_but_channels(const Tensor& x) {
   for (int k = 0; k < x.dim(); ++k) if (k != 1) dims.push_back(k);
   return dims;
 }
+void check_normalized(const char* name, const Tensor& input, SymSpan shape, const std::optional<Tensor>& weight) {
+  int n = int(shape.size());
+  runtime_check(n > 0, name) << "expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got []";
+  bool fits = n <= input.dim();
+  for (int k = 0; fits && k < n; ++k) fits = input.size(input.dim() - n + k) == shape[size_t(k)];
+  runtime_check(fits, name) << "given normalized_shape=" << to_string(shape) << ", expected input with shape [*, " << to_string(shape).substr(1)
+                            << ", but got input of size " << to_string(input.sizes());
+  runtime_check(!weight || Dims(weight->sizes()) == Dims(shape), name)
+      << "expected weight to be of same shape as normalized_shape, but got weight of shape " << to_string(weight ? weight->sizes() : SymSpan())
+      << " and normalized_shape = " << to_string(shape);
+}
 Tensor wide(const Tensor& x) { return compute_type(x.dtype()) == x.dtype() ? x : to_dtype(x, compute_type(x.dtype())); }
 Tensor narrowed(const Tensor& y, DType to) { return y.dtype() == to ? y : to_dtype(y, to); }
 
@@ -31,10 +42,7 @@ FACULA_FAMILY(norm) {
       .dtypes(d::floating)
       .composite([](const Tensor& input, SymSpan shape, std::optional<Tensor> weight, std::optional<Tensor> bias, double eps) {
         int n = int(shape.size());
-        bool fits = n > 0 && n <= input.dim();
-        for (int k = 0; fits && k < n; ++k) fits = input.size(input.dim() - n + k) == shape[size_t(k)];
-        runtime_check(fits, "layer_norm") << "given normalized_shape=" << to_string(shape) << ", expected input with shape [*, "
-            << to_string(shape).substr(1) << ", but got input of size " << to_string(input.sizes());
+        check_normalized("layer_norm", input, shape, weight);
         Tensor x = wide(input);
         Ints dims;
         for (int k = 0; k < n; ++k) dims.push_back(input.dim() - n + k);
@@ -55,6 +63,7 @@ FACULA_FAMILY(norm) {
       .bind(function | nn_functional)
       .dtypes(d::floating)
       .composite([](const Tensor& input, SymSpan shape, std::optional<Tensor> weight, std::optional<double> eps) {
+        check_normalized("rms_norm", input, shape, weight);
         Tensor x = wide(input);
         Ints dims;
         for (int k = 0; k < int(shape.size()); ++k) dims.push_back(input.dim() - int(shape.size()) + k);

@@ -26,7 +26,7 @@ Expr uniform(const LoopCall& c, DType t, int64_t word, int64_t words) {
   }
   return cast(shr(random_word(c, word, words), Scalar(int64_t(8))), t) * (1.0 / 16777216.0);
 }
-int64_t words_for(DType t) { return t == DType::Float64 ? 2 : 1; }
+int64_t words_for(DType t) { return t == DType::Float64 || t == DType::Complex128 ? 2 : 1; }
 
 Definer in_place_fill(const char* schema, const char* doc) { return std::move(define(schema).doc(doc).bind(method).random().no_in_place().non_differentiable()); }
 
@@ -60,12 +60,17 @@ FACULA_FAMILY(random) {
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
       .shape(size_argument)
       .loop([](const LoopCall& c, Index) {
-        DType t = compute_type(*c.maybe_dtype("dtype"));
+        DType t = compute_type(*c.maybe_dtype("dtype")), part = is_complex(t) ? real_of(t) : t;
         int64_t w = words_for(t);
-        Expr u = 1.0 - uniform(c, t, 0, 2 * w), v = uniform(c, t, w, 2 * w);  // u in (0, 1]
+        Expr u = 1.0 - uniform(c, part, 0, 2 * w), v = uniform(c, part, w, 2 * w);  // u in (0, 1]
+        // Of a complex number both parts of the transform, of variance 1/2 each.
+        if (is_complex(t)) {
+          Expr r = sqrt(-log(u)), angle = 6.283185307179586 * v;
+          return cast(r * cos(angle), t) + cast(r * sin(angle), t) * Scalar(std::complex<double>(0, 1));
+        }
         return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
       })
-      .samples({"state<9>[2], size=[3, 4], dtype=float32", "state<9>[2], size=[3], dtype=float64"});
+      .samples({"state<9>[2], size=[3, 4], dtype=float32", "state<9>[2], size=[3], dtype=float64", "state<9>[2], size=[3], dtype=complex64"});
   define("_randint(Tensor state, SymInt[] size, SymInt low, SymInt high, dtype dtype) -> Tensor")
       .doc("Uniform integers in [low, high).")
       .bind(hidden).no_in_place().non_differentiable()

@@ -125,8 +125,9 @@ Z acosh(Z a) {
   return choose(endless(a), {number(kInf, a.re), atan2(a.im, a.re)}, r);
 }
 Z atanh(Z a) {
-  Expr x = a.re, y = a.im, l = number(1, x) - x, far_side = number(1, x) + x, yy = y * y;
-  Expr re = log1p(x * 4.0 / (l * l + yy)) * 0.25, im = atan2(y * 2.0, l * far_side - yy) * 0.5;
+  // The real part is odd in x; on the positive side the logarithm loses nothing.
+  Expr x = a.re, y = a.im, p = abs(x), l = number(1, x) - p, far_side = number(1, x) + p, yy = y * y;
+  Expr re = copysign(log1p(p * 4.0 / (l * l + yy)) * 0.25, x), im = atan2(y * 2.0, l * far_side - yy) * 0.5;
   // Far out 1 / z and a right angle; on the imaginary axis a real function.
   Expr far = max(abs(x), abs(y)) > number(x.dtype() == DType::Float64 ? 1e150 : 1e18, x);
   Expr right = copysign(number(kPi / 2, y), y);
