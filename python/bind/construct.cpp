@@ -126,14 +126,10 @@ struct Nested {
     to += itemsize(d);
   }
   void store(const Scalar& s, DType d, void* to) const {
-    if (is_integral(d) && d != DType::Int64) {
-      double v = s.to_double();
-      int bits = itemsize(d) * 8;
-      double low = d == DType::UInt8 ? 0 : -std::ldexp(1.0, bits - 1), high = d == DType::UInt8 ? 255 : std::ldexp(1.0, bits - 1) - 1;
-      runtime_check(!(v < low || v > high), function) << "value " << v << " cannot be converted to type " << name(d) << " without overflow";
-    }
-    bool loses_imaginary = s.category() == Category::complex && !is_complex(d) && s.to_complex().imag() != 0;
-    runtime_check(!loses_imaginary, function) << "value cannot be converted to type " << name(d) << " without overflow";
+    type_check(s.category() != Category::complex || is_complex(d) || d == DType::Bool, function)
+        << "must be a real number for dtype " << name(d) << ", not the complex " << s;
+    runtime_check(!is_integral(d) || !overflows(s, d), function)  // too large for a float: infinite
+        << "value " << s << " cannot be converted to type " << name(d) << " without overflow";
     s.store(d, to);
   }
 

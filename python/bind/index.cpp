@@ -1,7 +1,10 @@
 // tensor[...] and tensor[...] = value. Integers, slices, None and Ellipsis make views, one operator each; tensors, lists and
 // masks are collected by dimension and read through `index`, written through `index_put`.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
+#include "facula/tensor/promotion.h"
 #include "override.h"
 #include "tensor.h"
 #include "trampoline.h"
@@ -169,6 +172,14 @@ PyObject* override_item(const char* name, PyObject* self, std::initializer_list<
   return call_override(method.get(), self, args.begin(), Py_ssize_t(args.size()), nullptr);
 }
 
+// A number as it is assigned to elements of dtype `d`. As in PyTorch, what is too large for a 16-bit float is infinite.
+Scalar assignable(const Scalar& s, DType d) {
+  if (!overflows(s, d)) return s;
+  bool real = s.category() != Category::complex || s.to_complex().imag() == 0;
+  runtime_check(real && is_floating(d) && itemsize(d) == 2, "index_put_") << "value cannot be converted to type " << name(d) << " without overflow: it is " << s;
+  return Scalar(std::copysign(std::numeric_limits<double>::infinity(), s.to_complex().real()));
+}
+
 }  // namespace
 
 PyObject* tensor_subscript(PyObject* self, PyObject* index) {
@@ -201,6 +212,7 @@ int tensor_assign_subscript(PyObject* self, PyObject* index, PyObject* value) {
       PyErr_Format(PyExc_TypeError, "can't assign a %s to a facula.Tensor", Py_TYPE(value)->tp_name);
       throw PythonError();
     }
+    if (is_number) number = assignable(number, t.dtype());
     Applied a = apply(t, index);
     if (!a.advanced) {
       if (is_number) run_operator(operator_named("fill"), {a.view, number}, op::Form::in_place);

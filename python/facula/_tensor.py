@@ -154,25 +154,6 @@ def _from_functions(name: str, module: str = "_functions") -> Callable:
     return f
 
 
-def _in_place(name: str) -> Callable:
-    """The in-place form of a method whose result has the tensor's own shape."""
-    method = getattr(Tensor, name)
-
-    def f(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return self.copy_(method(self, *args, **kwargs))
-
-    return f
-
-
-def scatter_(
-    self: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
-) -> Tensor:
-    """Writes ``src`` at ``index`` along ``dim`` in place; ``reduce`` "add" or "multiply" combines it."""
-    given = value if src is None else src
-    options = {} if reduce is None else {"reduce": reduce}
-    return self.copy_(self.scatter(dim, index, given, **options))
-
-
 def random_(self: Tensor, low: int = 0, high: int | None = None, *, generator: Any = None) -> Tensor:
     """Fills with random integers: random_(), random_(high), random_(low, high)."""
     if high is None and low:
@@ -245,7 +226,6 @@ for _g in (
     __contains__,
     __reversed__,
     __rdiv__,
-    scatter_,
     random_,
     exponential_,
     new,
@@ -261,9 +241,6 @@ for _n in (
     "tensor_split", "diff", "diag", "trace", "ravel", "nansum",
 ):  # fmt: skip
     _add(_n, _from_functions(_n, "_more"))
-for _n in ("scatter_add", "index_add", "tril", "triu", "cumsum", "cumprod"):
-    if hasattr(Tensor, _n):
-        _add(_n + "_", _in_place(_n))
 
 
 # ---- subclasses with a __torch_function__ of their own

@@ -710,3 +710,109 @@ def test_cosine_similarity_broadcasts_before_it_measures():
     a, b = np.broadcast_arrays(p.numpy(), q.numpy())
     want = (a * b).sum(-2) / np.sqrt((a * a).sum(-2) * (b * b).sum(-2))
     np.testing.assert_allclose(F.nn.functional.cosine_similarity(p, q, -2).numpy(), want, rtol=1e-5)
+
+
+# ---- writing in place
+
+
+def _in_place_writes():
+    i, two = F.tensor([1, 3]), F.ones(2)
+    return {
+        "scatter_": lambda x: x.scatter_(0, i, 2.0),
+        "scatter_src": lambda x: x.scatter_(0, i, two),
+        "scatter_add_": lambda x: x.scatter_add_(0, i, two),
+        "index_put_": lambda x: x.index_put_((i,), two, accumulate=True),
+        "assignment": lambda x: x.__setitem__(i, 5.0),
+        "index_add_": lambda x: x.index_add_(0, i, two),
+        "index_fill_": lambda x: x.index_fill_(0, i, 1.0),
+        "index_copy_": lambda x: x.index_copy_(0, i, two),
+    }
+
+
+@pytest.mark.parametrize("name", _in_place_writes())
+def test_a_few_elements_are_written_without_a_copy_of_the_tensor(name):
+    x, write = F.zeros(1 << 20), _in_place_writes()[name]
+    write(x)
+    F.reset_peak_memory_stats()
+    before = F.memory_stats()["current_bytes"]
+    write(x)
+    assert F.memory_stats()["peak_bytes"] - before < 1 << 16
+    assert x.count_nonzero().item() == 2
+
+
+@pytest.mark.parametrize("bad", [5, -6, 1 << 40])
+def test_a_wrong_index_raises_before_anything_is_written(bad):
+    x, i = F.arange(5.0), F.tensor([1, bad])
+    calls = [lambda: x.index_put_((i,), F.ones(2)), lambda: x.index_add_(0, i, F.ones(2)), lambda: x.index_fill_(0, i, 1.0)]
+    calls += [lambda: x.scatter_(0, i, 9.0), lambda: x.scatter_add_(0, i, F.ones(2))]
+    for call in calls:
+        with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+            call()
+    assert x.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_write_that_reads_its_own_tensor_reads_the_old_values():
+    x = F.arange(4)
+    assert x.scatter_(0, x, x + 1).tolist() == [1, 2, 3, 4]
+    x = F.arange(4.0)
+    x.index_add_(0, F.tensor([3, 2, 1, 0]), x)
+    assert x.tolist() == [3, 3, 3, 3]
+    assert F.arange(4.0).cumsum_(0).tolist() == [0, 1, 3, 6]
+    assert F.ones(3, 3).T.tril_().sum().item() == 6
+
+
+def test_a_number_fills_a_tensor_that_shares_elements():
+    assert F.zeros(1).expand(3).fill_(2).tolist() == [2, 2, 2]
+    x = F.ones(2, 1)
+    assert x.expand(2, 3).zero_().sum().item() == 0
+    assert x.tolist() == [[0], [0]]
+    a = F.ones(1, requires_grad=True)
+    b = (a * 2).expand(3)
+    b.fill_(4.0).sum().backward()
+    assert a.grad.tolist() == [0]
+    for call in (lambda t: t.add_(1), lambda t: t.fill_(F.tensor(2.0)), lambda t: t.copy_(F.ones(3))):
+        with pytest.raises(RuntimeError, match="single memory location"):
+            call(F.zeros(1).expand(3))
+
+
+# ---- numbers that do not fit
+
+
+@pytest.mark.parametrize(
+    "dtype, value",
+    [("int32", 1 << 40), ("uint8", 256), ("uint8", -256), ("int8", 128), ("int64", float("nan")), ("int16", 1e9),
+     ("float16", 7e4), ("float32", 1e39), ("float32", 1j), ("complex64", 1e39)],
+)  # fmt: skip
+def test_a_number_that_its_dtype_cannot_hold_raises(dtype, value):
+    d = getattr(F, dtype)
+    x, i = F.zeros(2, dtype=d), F.tensor([0])
+    calls = [lambda: x.fill_(value), lambda: F.full((2,), value, dtype=d), lambda: x.index_fill(0, i, value),
+             lambda: x.masked_fill(x == 0, value), lambda: x.scatter(0, i, value)]  # fmt: skip
+    for call in calls:
+        with pytest.raises(RuntimeError, match="cannot be converted to type"):
+            call()
+
+
+def test_negative_numbers_wrap_in_unsigned_bytes_and_infinity_fits_floats():
+    assert F.zeros(1, dtype=F.uint8).fill_(-1).item() == 255
+    assert F.tensor([-1, -255], dtype=F.uint8).tolist() == [255, 1]
+    assert F.zeros(1, dtype=F.float16).fill_(float("inf")).item() == float("inf")
+    x = F.zeros(3, dtype=F.float16)
+    x[0], x[F.tensor([1])] = 1e9, -1e9  # as masks of attention are often written
+    assert x.tolist() == [float("inf"), float("-inf"), 0]
+    with pytest.raises(RuntimeError, match="cannot be converted"):
+        F.zeros(2)[0] = 1e39
+
+
+def test_equal_bounds_leave_the_gradient_to_the_tensor_and_nan_bounds_win():
+    x, low = leaf([1.0, 2.0]), leaf([2.0, 2.0])
+    F.clamp_min(x, low).sum().backward()
+    assert x.grad.tolist() == [0, 1] and low.grad.tolist() == [1, 0]
+    assert F.clamp(F.ones(1), min=float("nan")).isnan().item()
+    assert F.clamp(F.ones(1), max=F.tensor([float("nan")])).isnan().item()
+
+
+def test_complex_normal_numbers_have_variance_one_half_in_each_part():
+    z = F.randn(40000, dtype=F.complex64, generator=F.Generator().manual_seed(3)).numpy()
+    assert abs(z.real.var() - 0.5) < 0.02 and abs(z.imag.var() - 0.5) < 0.02
+    assert abs((z.real * z.imag).mean()) < 0.02

@@ -87,6 +87,10 @@ FACULA_FAMILY(activation) {
       .pointwise([](Expr x, Expr threshold, Expr value) { return select(x <= threshold, value, x); })
       .samples({"self[3, 4], threshold=0.5, value=2", "self[], threshold=0, value=0"});
   activation("softshrink(Tensor self, Scalar lambd=0.5) -> Tensor", "x moved towards 0 by lambd; 0 within [-lambd, lambd].")
+      .check([](const Call& c) {
+        double lambd = c.number("lambd").to_double();
+        runtime_check(lambd >= 0 && std::isfinite(lambd), "softshrink") << "lambda must be in range [0, 3.40282e+38], but found " << c.number("lambd");
+      })
       .pointwise([](Expr x, Expr lambd) { return select(abs(x) <= lambd, 0.0 * lambd, select(x > 0.0, x - lambd, x + lambd)); });
   define("hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor")
       .doc("x, but 0 within [-lambd, lambd].")

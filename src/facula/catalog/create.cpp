@@ -39,6 +39,7 @@ FACULA_FAMILY(create) {
   define("full(SymInt[] size, Scalar fill_value, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("A tensor of `size` filled with fill_value; without dtype, the number's own.")
       .bind(function).no_in_place().non_differentiable()
+      .check(fitting({"fill_value"}))
       .result([](const Call& c) { return std::vector<DType>{c.maybe_dtype("dtype").value_or(number_dtype(c, "fill_value"))}; })
       .shape(checked_size)
       .loop([](const LoopCall& c, Index) { return c.scalar("fill_value", compute_type(c.maybe_dtype("dtype").value_or(number_dtype(c, "fill_value")))); })

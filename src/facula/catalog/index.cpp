@@ -234,6 +234,7 @@ FACULA_FAMILY(index) {
                 "self[5], dim=0, index<5>[7]", "self[33, 65], dim=1, index<65>[33, 129]"});
   define("scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor")
       .doc("self with src added at index along `dim`; in a fixed order, so sums are the same in every run.")
+      .in_place()
       .shape([](const Call& c) { check_scatter(c); return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c) { return scatter_along(c, Scatter::Combine::sum, [&](const Index& i) { return c.load("src", i); }); })
       .vjp([](const Vjp& v) { return grads(v.grad(), Tensor(), source_gradient(v)); })
@@ -242,6 +243,7 @@ FACULA_FAMILY(index) {
                 "self[17, 33], dim=0, index<17>[17, 33], src[17, 33]"});
   define("scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor")
       .doc("self with src written at index along `dim`; the last of several writes wins.")
+      .in_place()
       .shape([](const Call& c) { check_scatter(c); return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c) { return scatter_along(c, Scatter::Combine::assign, [&](const Index& i) { return c.load("src", i); }); })
       .vjp([](const Vjp& v) {
@@ -252,6 +254,8 @@ FACULA_FAMILY(index) {
                 "self[3, 4], dim=1, index<1>[3, 1], src[3, 1]"});
   define("scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor")
       .doc("self with value written at index along `dim`.")
+      .check(fitting({"value"}))
+      .in_place()
       .shape([](const Call& c) { check_gather(c); return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c) {
         return scatter_along(c, Scatter::Combine::assign, [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); });
@@ -260,6 +264,7 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4], dim=1, index<4>[3, 2], value=2.5"});
   define("scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor")
       .doc("self with src combined in at index along `dim`: reduce is 'add' or 'multiply'.")
+      .in_place()
       .shape([](const Call& c) { check_scatter(c); combination(c); return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c) { return scatter_along(c, combination(c), [&](const Index& i) { return c.load("src", i); }); })
       .vjp([](const Vjp& v) {
@@ -269,6 +274,8 @@ FACULA_FAMILY(index) {
       .samples({"self[5, 3], dim=0, index<5>[2, 3], src[2, 3], reduce='add'"});
   define("scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor")
       .doc("self with value combined in at index along `dim`: reduce is 'add' or 'multiply'.")
+      .check(fitting({"value"}))
+      .in_place()
       .shape([](const Call& c) { check_gather(c); combination(c); return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c) {
         return scatter_along(c, combination(c), [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); });
@@ -308,6 +315,7 @@ FACULA_FAMILY(index) {
       .samples({"self[4, 3], dim=0, index<1>[1], source[1, 3]", "self[3, 4], dim=-1, index<1>[1], source[3, 1]", "self[], dim=0, index<1>[1], source[]"});
   define("index_fill(Tensor self, int dim, Tensor index, Scalar value) -> Tensor")
       .doc("self with value written to the slices along `dim` that the 1-D `index` names.")
+      .check(fitting({"value"}))
       .in_place()
       .shape([](const Call& c) { check_slices(c); return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c) {
@@ -367,6 +375,7 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4], mask?[4], source[12]", "self[5], mask?[5], source[5]"});
   define("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor")
       .doc("self with alpha * source added to the slices that the 1-D `index` names.")
+      .in_place()
       .shape([](const Call& c) {
         check_index_dtype("index_add", "index", c.tensor("index"));
         runtime_check(c.dtype("self") == c.dtype("source"), "index_add") << "self (" << c.dtype("self") << ") and source (" << c.dtype("source") << ") must have the same scalar type";
@@ -428,6 +437,7 @@ FACULA_FAMILY(index) {
   define("_index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor")
       .doc("self with values written (or added) at integer indices.")
       .bind(hidden)
+      .in_place()
       .shape([](const Call& c) {
         auto a = advanced(c);
         Tensor self = c.tensor("self"), values = c.tensor("values");
@@ -470,6 +480,9 @@ FACULA_FAMILY(index) {
       .doc("self with values at `indices` (integer tensors, masks, None).")
       .unfused([](const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
         return _index_put(self, has_mask(indices) ? expanded_masks("index_put_", self, indices) : indices, values, accumulate);
+      })
+      .in_place([](const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
+        return _index_put_(self, has_mask(indices) ? expanded_masks("index_put_", self, indices) : indices, values, accumulate);
       })
       .samples({"self[3, 4], indices{<3>[5]}, values[5, 4], accumulate=True",
                 "self[4, 3], indices{<1>[1], <3>[1]}, values[1]", "self[3, 4], indices{<1>[1]}, values[4]"});

@@ -1,6 +1,7 @@
 // Arithmetic, comparison, logic and elementary functions, element by element.
 #include <cmath>
 
+#include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/tensor/promotion.h"
 
@@ -19,6 +20,9 @@ Expr checked(Expr divisor) { return is_integral(divisor.dtype()) ? loop::divisor
 void no_bools(const char* name, Expr x) {
   runtime_check(x.dtype() != DType::Bool, name) << "not supported for two bool tensors" << hint("^ or logical_xor() tells where they differ");
 }
+// x limited by a bound, NaN of either stays; equal ones give x, and x the gradient.
+Expr below(Expr x, Expr low) { return select((x < low) | isnan(low), low, x); }
+Expr above(Expr x, Expr high) { return select((x > high) | isnan(high), high, x); }
 Expr truth(Expr x) { return cast(x, DType::Bool); }
 
 // A function of one floating argument; integers become the default floating dtype, as PyTorch's.
@@ -275,10 +279,11 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](const LoopCall& c, Expr x, Expr low, Expr high) {
         runtime_check(c.has("min") || c.has("max"), "clamp") << "at least one of 'min' or 'max' must not be None";
         Expr y = x;
-        if (c.has("min")) y = select(x < low, low, y);
-        if (c.has("max")) y = select(y > high, high, y);
+        if (c.has("min")) y = below(y, low);
+        if (c.has("max")) y = above(y, high);
         return y;
       })
+      .check(fitting({"min", "max"}))
       .samples(unary_samples().with("min", {"-0.5"}).with("max", {"0.75"}));
   define("clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor")
       .doc("self limited element by element to [min, max]; NaN stays.")
@@ -287,30 +292,32 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](const LoopCall& c, Expr x, Expr low, Expr high) {
         runtime_check(c.has("min") || c.has("max"), "clamp") << "at least one of 'min' or 'max' must not be None";
         Expr y = x;
-        if (c.has("min")) y = max(y, low);
-        if (c.has("max")) y = min(y, high);
+        if (c.has("min")) y = below(y, low);
+        if (c.has("max")) y = above(y, high);
         return y;
       })
       .samples({"self[3, 4], min[4](-1, 0), max[3, 1](0, 1)", "self[5], min=None, max[5]", "self[5], min[]"});
   define("clamp_min(Tensor self, Scalar min) -> Tensor")
       .doc("self, but at least `min`; NaN stays. The gradient passes at the limit.")
       .dtypes(d::real)
-      .pointwise([](Expr x, Expr low) { return select(x < low, low, x); })
+      .check(fitting({"min"}))
+      .pointwise(below)
       .samples({"self[3, 4], min=-0.5", "self[], min=0.25", "self[0], min=1", "self[33, 65], min=0"});
   define("clamp_min.Tensor(Tensor self, Tensor min) -> Tensor")
       .doc("self, but at least `min`, element by element; NaN wins.")
       .dtypes(d::real)
-      .pointwise([](Expr x, Expr low) { return max(x, low); })
+      .pointwise(below)
       .samples({"self[3, 4], min[4]", "self[5], min[]"});
   define("clamp_max(Tensor self, Scalar max) -> Tensor")
       .doc("self, but at most `max`; NaN stays. The gradient passes at the limit.")
       .dtypes(d::real)
-      .pointwise([](Expr x, Expr high) { return select(x > high, high, x); })
+      .check(fitting({"max"}))
+      .pointwise(above)
       .samples({"self[3, 4], max=-0.5", "self[], max=0.25", "self[0], max=1", "self[33, 65], max=0"});
   define("clamp_max.Tensor(Tensor self, Tensor max) -> Tensor")
       .doc("self, but at most `max`, element by element; NaN wins.")
       .dtypes(d::real)
-      .pointwise([](Expr x, Expr high) { return min(x, high); })
+      .pointwise(above)
       .samples({"self[3, 4], max[4]", "self[5], max[]"});
   define("lerp(Tensor self, Tensor end, Tensor|Scalar weight) -> Tensor")
       .doc("self + weight * (end - self).")
@@ -349,16 +356,19 @@ FACULA_FAMILY(pointwise) {
       .samples({"self[3, 4], src[4]", "self[], src[]", "self[2, 0], src[1, 1]"});
   define("fill(Tensor self, Tensor|Scalar value) -> Tensor")
       .doc("A tensor like self with every element set to value.")
+      .uniform().check(fitting({"value"}))
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{c.tensor("self").dtype()}; })
       .pointwise([](Expr a, Expr v) { return cast(v, a.dtype()); })
       .samples({"self[3, 4], value=2", "self[3, 4], value[]"});
   define("zero(Tensor self) -> Tensor")
       .doc("A tensor like self full of zeros.")
+      .uniform()
       .pointwise([](Expr a) { return zero_like(a); })
       .samples({"self[]", "self[5]", "self[2, 3, 4]", "self[2, 0, 3]"});
   define("masked_fill(Tensor self, Tensor mask, Tensor|Scalar value) -> Tensor")
       .doc("value where mask, else self.")
+      .check(fitting({"value"}))
       .promote(Promote::none)
       .result([](const Call& c) {
         bool tensor = c["value"].tag == Tag::tensor;

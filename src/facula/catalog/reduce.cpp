@@ -406,6 +406,7 @@ FACULA_FAMILY(reduce) {
   define("cumsum(Tensor self, int dim, *, dtype? dtype=None) -> Tensor")
       .doc("Running sums along `dim`.")
       .result(accumulated)
+      .in_place()
       .shape([](const Call& c) { c.dim("dim"); return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c, Index i) {
         DType t = compute_type(accumulated(c)[0]);
@@ -423,6 +424,7 @@ FACULA_FAMILY(reduce) {
   define("cumprod(Tensor self, int dim, *, dtype? dtype=None) -> Tensor")
       .doc("Running products along `dim`.")
       .result(accumulated)
+      .in_place()
       .shape([](const Call& c) { c.dim("dim"); return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c, Index i) {
         DType t = compute_type(accumulated(c)[0]);
@@ -452,7 +454,7 @@ FACULA_FAMILY(reduce) {
         int leading = self.dim() - int(size.size());
         for (int k = 0; k < self.dim(); ++k)
           if (k < leading || (size[size_t(k - leading)] == SymInt(int64_t(1)) && self.size(k) != SymInt(int64_t(1)))) over.push_back(k);
-        if (over.empty()) return self;
+        if (over.empty()) return !is_differentiable(self.dtype()) && size.empty() ? sum(self) : self;  // as PyTorch: bool becomes int64
         Tensor t = sum(self, over, true);
         return leading ? view(t, size) : t;
       })

@@ -216,6 +216,7 @@ FACULA_FAMILY(shape) {
       .samples({"self[2, 3], shifts=[1]", "self[3, 4], shifts=[1, -2], dims=[0, 1]", "self[0], shifts=[1]"});
   define("tril(Tensor self, SymInt diagonal=0) -> Tensor")
       .doc("The lower triangle of the last two dimensions, up to `diagonal`; the rest is 0.")
+      .in_place()
       .shape([](const Call& c) { check_triangle(c); return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c, Index i) {
         Expr x = c.load("self", i);
@@ -225,6 +226,7 @@ FACULA_FAMILY(shape) {
       .samples({"self[3, 4]", "self[2, 3, 4], diagonal=1", "self[3, 4], diagonal=-1"});
   define("triu(Tensor self, SymInt diagonal=0) -> Tensor")
       .doc("The upper triangle of the last two dimensions, from `diagonal`; the rest is 0.")
+      .in_place()
       .shape([](const Call& c) { check_triangle(c); return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c, Index i) {
         Expr x = c.load("self", i);

@@ -1,6 +1,9 @@
 #include "facula/op/helpers.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "facula/tensor/promotion.h"
 
 namespace facula::op {
 namespace {
@@ -17,6 +20,17 @@ Dims reduced_sizes(SymSpan sizes, IntSpan dims, bool keepdim) {
     else if (keepdim) out.push_back(1);
   }
   return out;
+}
+
+void must_fit(const Call& c, ParameterName number) {
+  auto& v = c[number];
+  if (v.tag != Tag::scalar) return;
+  const Scalar& s = v.scalar;
+  if (s.category() <= Category::integral ? uint64_t(s.to_int() + 127) <= 254 : s.category() == Category::floating && std::abs(s.to_double()) <= 127) return;
+  auto& o = c.op();
+  DType d = o.dtype_rule ? o.dtype_rule(c).at(0) : o.kind == OpKind::pointwise ? computing_dtype(o, c.args()) : c.all_tensors().at(0).dtype();
+  runtime_check(!overflows(s, d), c.name()) << "value cannot be converted to type " << name(d) << " without overflow: `" << number.text() << "` is " << s
+      << hint("a tensor of a wider dtype holds it");
 }
 
 std::function<Dims(const Call&)> reduced(std::string dim, std::string keepdim, std::string of) {

@@ -17,6 +17,13 @@
 
 namespace facula::op {
 
+// RuntimeError if this number, where one is given, cannot be converted to the dtype that the call computes in.
+void must_fit(const Call& c, ParameterName number);
+// The same for several, as a `check`.
+inline std::function<void(const Call&)> fitting(std::vector<const char*> numbers) {
+  return [numbers = std::move(numbers)](const Call& c) { for (auto* n : numbers) must_fit(c, n); };
+}
+
 // Sizes of the operand `of` with the dimensions named by `dim` removed, or 1 where `keepdim` says so. `dim` may be an
 // int, a list or None; an empty list and None mean all. An empty `keepdim` stands for False.
 std::function<Dims(const Call&)> reduced(std::string dim = "dim", std::string keepdim = "keepdim", std::string of = "self");

@@ -92,12 +92,17 @@ class Operator {
   bool differentiable = true;              // results carry gradients (per result: see non_differentiable)
   std::vector<int> non_differentiable;     // results that never do (indices)
   bool random = false;
+  // Looks at the values of numbers before each call (other rules see types and sizes, and are not asked again for equal
+  // ones); raises what is wrong with them.
+  std::function<void(const Call&)> check;
+  bool uniform = false;                    // self gets one number everywhere: in place it may overlap itself
   Samples samples;
   // Derived: the out= form of an operator whose results are Tensors, and the form name_ of one on `Tensor self` with one
   // Tensor result; neither of an operator that is a view or writes. A loop or library operator with a shape rule of its own has no in-place form unless it says in_place(); nor
   // has a view, whose in-place form changes how the tensor lies over its memory.
   bool in_place_form = false, out_form = false;
   std::optional<bool> wants_in_place;
+  CompositeBody in_place_body;             // unfused composite: its in-place form, where that is more than a copy of the result
   // Composite: bit k is set if the body takes parameter k, a run-time Scalar, as a number and not as a Tensor. Such
   // numbers are baked into the fused program.
   uint64_t baked_numbers = 0;
@@ -122,7 +127,10 @@ class Definer {
   Definer& result(DTypeRule rule);
   Definer& autocast(Autocast a);
   Definer& random();
+  Definer& check(std::function<void(const Call&)> rule);
+  Definer& uniform();
   Definer& in_place();
+  template <class F> Definer& in_place(F body);  // as unfused, writing into self
   Definer& no_in_place();
   Definer& non_differentiable();                 // no result does
   Definer& non_differentiable(std::vector<int> results);

@@ -241,6 +241,10 @@ template <class F> Definer& Definer::unfused(F f) {
   op_->fused = false;
   return composite(std::move(f));
 }
+template <class F> Definer& Definer::in_place(F f) {
+  op_->in_place_body = typed::composite(*op_, std::move(f), static_cast<typename typed::Signature<F>::Arguments*>(nullptr));
+  return in_place();
+}
 template <class F> Definer& Definer::reference(F f) {
   using Arguments = typename typed::Signature<F>::Arguments;
   if constexpr (std::is_same_v<std::decay_t<std::tuple_element_t<0, Arguments>>, LoopCall>) {

@@ -173,9 +173,9 @@ std::vector<Dims> shown_by(const Operator& o, std::span<const Value> args) {
 }
 
 // A pointwise or loop operator, or a composite as a fused program, without recording. `hidden`: what `args` and `out`
-// replace, where they lie otherwise than `given` shows.
+// replace, where they lie otherwise than `given` shows. `apart`: a loop reads a copy of what it writes in place.
 Results run_compiled(const Operator& o, std::span<const Value> args, std::span<const Tensor> out, Form form, const InMemory* hidden = nullptr,
-                     std::span<const Value> given = {}) {
+                     std::span<const Value> given = {}, bool apart = false) {
   if (!hidden && (any_hidden(args) || any_hidden(out))) [[unlikely]] {
     if (form == Form::out) for (auto& t : out) if (is_hidden(t.impl())) t.impl()->storage->restore_plain();  // may be resized
     bool writes = o.kind == OpKind::composite && o.schema.mutates();
@@ -192,10 +192,14 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
   key_of(o, args, Purpose(form), key, operands);
   SmallVector<Value, 8>& values = operands.values;
   std::vector<Tensor> shadows;
-  bool elementwise = o.kind == OpKind::pointwise;
+  bool elementwise = o.kind == OpKind::pointwise, onto = false;
   for (auto& t : out)
     for (auto& v : values)
       if (v.tag == Tag::tensor && v.tensor->storage == t.impl()->storage && !(elementwise && same_geometry(*v.tensor, *t.impl()))) {
+        if (!apart && form == Form::in_place && o.kind == OpKind::loop && &v == values.begin() && same_geometry(*v.tensor, *t.impl())) {
+          onto = true;
+          continue;
+        }
         shadows.push_back(shadow(Tensor(Ref<TensorImpl>::share(v.tensor))));
         v = Value(shadows.back());
       }
@@ -210,6 +214,11 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
         for (size_t k = 0; k < out.size(); ++k) resized |= check_destination(o, metas[k], out[k], form);
       }
       entry.program = program_of(o, args, out, values);
+      if (onto && !entry.program->writes_onto(0)) {
+        entry = {};
+        entry.needs_copy = true;
+        return !resized;
+      }
       if (o.kind == OpKind::composite)
         for (size_t k = 0; k < out.size(); ++k) {
           auto& meta = entry.program->graph().outputs[k]->tensor;
@@ -232,6 +241,7 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
     hidden->restore();
     return run_compiled(o, given, originals_of(out, *hidden), form);
   }
+  if (found->needs_copy) return run_compiled(o, args, out, form, hidden, given, true);
   Results results = found->program->execute(*found->plan, values, out);
   if (hidden && form == Form::functional)
     for (size_t k = 0; k < results.size(); ++k) {
@@ -394,6 +404,17 @@ static void check_partial_overlap(const Operator& o, const TensorImpl& written, 
   }
 }
 
+// A view of self in which no element is there twice by a stride of 0; undefined if self is that already.
+static Tensor without_repeats(const Tensor& self) {
+  Tensor t;
+  for (int d = 0; d < self.dim(); ++d)
+    if (self.stride(d) == SymInt(int64_t(0)) && self.size(d) > SymInt(int64_t(1))) {
+      Value args[] = {t.defined() ? t : self, int64_t(d), int64_t(0), int64_t(1)};
+      t = op::call(op::get("narrow"), args)[0];
+    }
+  return t;
+}
+
 }  // namespace facula::run
 
 namespace facula::op {
@@ -428,13 +449,25 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
   if (profile::on() && !is_inside_profiled()) [[unlikely]] return perform_profiled(o, args, form, out);
   if (log_on(Log::ops)) [[unlikely]] log_call(o, args, form);
   internal_check(args.size() == o.schema.parameters.size()) << o.schema.full_name() << ": " << args.size() << " arguments";
+  if (o.check) o.check(Call(o, args));
   bool recording = autograd::needs_record(args);
   if (o.kind == OpKind::view) return form == Form::in_place ? run_view_in_place(o, args, recording) : run_view(o, args, recording);
 
   Tensor self, original;  // original: the old value, if the gradient needs it
   if (form == Form::in_place) {
     self = Tensor(Ref<TensorImpl>::share(args[0].tensor));
+    if (o.uniform && (args.size() < 2 || args[1].tag != Tag::tensor) && !self.is_contiguous())
+      if (Tensor once = without_repeats(self); once.defined()) {
+        std::vector<Value> all(args.begin(), args.end());
+        all[0] = Value(once);
+        op::call(o, all, form);
+        return self;
+      }
     autograd::check_in_place(o.name(), self, recording);
+    if (o.in_place_body) {
+      o.in_place_body(Call(o, args));
+      return self;
+    }
     if (recording) original = autograd::original_of(o, args);
     out = std::span<const Tensor>(&self, 1);
   }

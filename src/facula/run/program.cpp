@@ -127,6 +127,27 @@ Program::~Program() = default;
 
 const Graph& Program::graph() const { return state_->graph; }
 
+bool Program::writes_onto(size_t i) const {
+  auto& s = *state_;
+  if (s.steps.size() != 1 || s.steps[0].kind != Step::Kind::kernel || s.graph.outputs.size() != 1) return false;
+  auto& step = s.steps[0];
+  if (step.outputs.size() != 1 || step.outputs[0] != s.graph.outputs[0]) return false;
+  bool safe = true;
+  for (size_t b = 0; b < step.inputs.size(); ++b) {
+    if (step.inputs[b] != s.graph.inputs[i]) continue;
+    if (!step.group.scatter) {
+      safe &= reads_only_own_element(step.group, int(b));
+      continue;
+    }
+    auto& scatter = *step.group.scatter;
+    auto look = [&](loop::Expr e) { safe &= e->kind != loop::Kind::load || e->slot != int(b); };
+    safe &= scatter.base == int(b);
+    for (auto& t : scatter.target) loop::visit(t, look);
+    loop::visit(scatter.value, look);
+  }
+  return safe;
+}
+
 bool Program::accepts(std::span<const op::Value> inputs) const {
   auto& g = state_->graph;
   if (inputs.size() != g.inputs.size()) return false;

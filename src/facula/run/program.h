@@ -24,6 +24,8 @@ class Program {
   std::shared_ptr<const Plan> plan(std::span<const op::Value> inputs, std::span<const Tensor> out) const;
   op::Results execute(const Plan& plan, std::span<const op::Value> inputs, std::span<const Tensor> out) const;
   const graph::Graph& graph() const;
+  // May its only result be written over input `i`? If one kernel reads of that what it writes next, or scatters onto it.
+  bool writes_onto(size_t i) const;
 
  private:
   struct State;

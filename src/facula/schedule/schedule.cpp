@@ -2,8 +2,10 @@
 // in numbers.
 #include "facula/schedule/schedule.h"
 
+#include <algorithm>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "facula/base/log.h"
 #include "facula/base/settings.h"
@@ -62,11 +64,56 @@ const Known& known(const Group& g) {
   return *all.try_emplace(key, std::move(k)).first->second;
 }
 
-// The result before a scatter: its base, or zeros. In place nothing needs to be done.
+// Before a scatter writes onto its base: its indices are looked at all, so that one out of range raises before anything
+// is written.
+Schedule checked(const Group& g, const Layout& l) {
+  Schedule s;
+  loop::Expr all;
+  std::vector<loop::Expr> roots(g.scatter->target);
+  roots.push_back(g.scatter->value);
+  std::unordered_set<uint32_t> seen;
+  for (auto& root : roots)
+    loop::visit(root, [&](loop::Expr e) {
+      if (e->kind != loop::Kind::check || !seen.insert(e->id).second) return;
+      loop::Expr i = loop::cast(e, DType::Int64);
+      all = all.get() ? loop::max(all, i) : i;
+    });
+  if (!all.get() || std::count(l.extents.begin(), l.extents.end(), 0)) return s;
+  constexpr int kBound = 1 << 10;  // names for the scatter's axes once they are reduced over
+  std::vector<loop::BoundVar> vars;
+  std::vector<std::pair<int, loop::Expr>> renamed;
+  loop::visit(all, [&](loop::Expr e) {
+    if (e->kind != loop::Kind::index || size_t(e->slot) >= g.scatter->domain.size()) return;
+    vars.push_back({kBound + e->slot, loop::size(g.scatter->domain[size_t(e->slot)])});
+    renamed.push_back({e->slot, loop::index(kBound + e->slot)});
+  });
+  Group test;
+  test.name = g.name + "_indices";
+  test.inputs = g.inputs;
+  GroupOutput out;
+  out.dtype = DType::Int64;
+  out.value = vars.empty() ? all : loop::reduce(loop::Monoid::max, vars, {loop::substitute(all, renamed)});
+  test.outputs.push_back(out);
+  Layout layout;
+  layout.size_of = l.size_of;
+  layout.input_strides = l.input_strides;
+  layout.input_sizes = l.input_sizes;
+  layout.output_strides = layout.output_sizes = {Ints()};
+  layout.output_overlaps = {false};
+  s = schedule(test, layout);
+  // What it gives is of no use: it becomes the first temporary.
+  int output = int(g.inputs.size());
+  for (auto& launch : s.launches)
+    for (auto& b : launch.buffers) if (b >= output) b += 1;
+  s.temporaries.insert(s.temporaries.begin(), Temporary{DType::Int64, 1});
+  return s;
+}
+
+// The result before a scatter: its base, or zeros. In place it is there already.
 Schedule initial(const Group& g, const Layout& l) {
   int base = g.scatter->base;
   bool in_place = !l.output_overlaps.empty() && l.output_overlaps[0];
-  if (base >= 0 && in_place && l.input_strides[size_t(base)] == l.output_strides[0]) return {};
+  if (base >= 0 && in_place && l.input_strides[size_t(base)] == l.output_strides[0]) return checked(g, l);
   static sym::Shapes shapes;
   static std::vector<SymInt> symbols;  // extents come with the layout; these only stand for them
   static std::mutex mutex;

@@ -1,5 +1,8 @@
 #include "facula/tensor/promotion.h"
 
+#include <cmath>
+#include <limits>
+
 namespace facula {
 
 namespace {
@@ -25,6 +28,30 @@ bool can_cast(DType from, DType to) {
   if (is_complex(from) && !is_complex(to)) return false;
   if (is_floating(from) && !is_differentiable(to)) return false;
   return is_bool(from) || !is_bool(to);
+}
+
+bool overflows(const Scalar& value, DType d) {
+  if (d == DType::Bool) return false;
+  auto z = value.to_complex();
+  if (value.category() == Category::complex && !is_complex(d)) return z.imag() != 0 || overflows(Scalar(z.real()), d);
+  if (is_integral(d)) {
+    int bits = itemsize(d) * 8 - (d != DType::UInt8);
+    if (value.category() <= Category::integral) {
+      int64_t v = value.to_int(), high = int64_t((uint64_t(1) << bits) - 1);
+      return v > high || (d == DType::UInt8 ? v < -high : v < -high - 1);
+    }
+    double v = z.real(), high = std::ldexp(1.0, bits);  // the first that is too large
+    return !(v < high && v >= (d == DType::UInt8 ? 0 : -high));
+  }
+  double largest;
+  switch (is_complex(d) ? real_of(d) : d) {
+    case DType::Float16: largest = 65504; break;
+    case DType::BFloat16: largest = 3.3895313892515355e38; break;
+    case DType::Float32: largest = std::numeric_limits<float>::max(); break;
+    default: return false;
+  }
+  auto beyond = [&](double v) { return std::isfinite(v) && std::abs(v) > largest; };
+  return beyond(z.real()) || beyond(z.imag());
 }
 
 }  // namespace facula

@@ -27,4 +27,7 @@ class Promotion {
 };
 // May a result of type `from` be written into a tensor of type `to` (out=, in place)? Categories may not go down.
 bool can_cast(DType from, DType to);
+// Is `value` out of the range of `d`? As in PyTorch an unsigned dtype takes negative numbers that fit its bits, bool
+// takes all, infinities fit floating dtypes, and NaN as well.
+bool overflows(const Scalar& value, DType d);
 }  // namespace facula
