@@ -272,7 +272,7 @@ struct Transposed {
   std::vector<loop::Definition> transpose(const op::LoopCall& original, DType grad) const {
     auto d = of->loop(original);
     auto result_sizes = of->shape_rule(original)[size_t(result)];
-    auto& v = operands_of(original)[size_t(slot)].value;
+    auto v = operands_of(original)[size_t(slot)].value;  // a copy: the operands are temporary
     return loop::transpose(d, result, result_sizes, grad, int(operands.size()), slot, v.tensor->sizes);
   }
 };
