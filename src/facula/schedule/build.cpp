@@ -195,7 +195,7 @@ class Builder {
       return std::max<int64_t>(1, std::min(std::max(wanted, block), std::max<int64_t>(lanes(n), 1)));
     };
     auto task_rows = [lanes, rest, inner, elements](const Numbers& n) {
-      int64_t one = std::max<int64_t>(1, lanes(n) * inner(n));
+      int64_t one = std::max<int64_t>(1, times(lanes(n), inner(n)));
       return std::max<int64_t>(1, std::min(elements / one, std::max<int64_t>(1, rest(n))));
     };
     if (spec.tiled) {
@@ -209,18 +209,18 @@ class Builder {
       spec.task_rows = param("tile_rows " + key, [=](const Numbers& n) { return side(turned(n)); });
       spec.row_chunks = param("row_tiles " + key, [=](const Numbers& n) { return ceil_div(turned(n), side(turned(n))); });
       spec.tasks = param("tasks " + key, [=](const Numbers& n) {
-        return others(n) * ceil_div(turned(n), side(turned(n))) * ceil_div(lanes(n), side(lanes(n)));
+        return times(times(others(n), ceil_div(turned(n), side(turned(n)))), ceil_div(lanes(n), side(lanes(n))));
       });
       spec.cost = param("cost " + key, [=](const Numbers& n) { return side(turned(n)) * side(lanes(n)) * operation_units; });
     } else if (spec.chunked) {
       spec.chunk = param("chunk " + key, chunk);
       spec.chunks = param("chunks " + key, [=](const Numbers& n) { return ceil_div(lanes(n), chunk(n)); });
-      spec.tasks = param("tasks " + key, [=](const Numbers& n) { return rest(n) * ceil_div(lanes(n), chunk(n)); });
-      spec.cost = param("cost " + key, [=](const Numbers& n) { return chunk(n) * std::max<int64_t>(1, inner(n)) * operation_units; });
+      spec.tasks = param("tasks " + key, [=](const Numbers& n) { return times(rest(n), ceil_div(lanes(n), chunk(n))); });
+      spec.cost = param("cost " + key, [=](const Numbers& n) { return times(times(chunk(n), std::max<int64_t>(1, inner(n))), operation_units); });
     } else {
       spec.task_rows = param("task_rows " + key, task_rows);
       spec.tasks = param("tasks " + key, [=](const Numbers& n) { return lanes(n) ? ceil_div(rest(n), task_rows(n)) : 0; });
-      spec.cost = param("cost " + key, [=](const Numbers& n) { return task_rows(n) * lanes(n) * std::max<int64_t>(1, inner(n)) * operation_units; });
+      spec.cost = param("cost " + key, [=](const Numbers& n) { return times(times(times(task_rows(n), lanes(n)), std::max<int64_t>(1, inner(n))), operation_units); });
       if (spec.rows.size() == size_t(spec.row_vector)) spec.tasks = integer(1);
     }
   }
@@ -393,7 +393,7 @@ class Builder {
         for (int k = 0; k < count; ++k) {
           Expr value = count == 1 ? piece : loop::part(piece, k);
           DType d = value.dtype();
-          int of_chunks = temporary(d, [=](const Numbers& n) { return chunks(n) * row_count(n); });
+          int of_chunks = temporary(d, [=](const Numbers& n) { return times(chunks(n), row_count(n)); });
           FlatStore s;
           s.buffer = of_chunks;
           s.value = in_two_sweeps(value);
@@ -424,8 +424,8 @@ class Builder {
       auto rest_rows = d_.rows;
       if (lanes) rest_rows.pop_back();
       auto rest_count = counter(rest_rows);
-      auto pieces = [=](const Numbers& n) { return chunks(n) * rest_count(n); };
-      auto piece_size = [=](const Numbers& n) { return std::max<int64_t>(1, chunk(n) * other_count(n)); };
+      auto pieces = [=](const Numbers& n) { return times(chunks(n), rest_count(n)); };
+      auto piece_size = [=](const Numbers& n) { return std::max<int64_t>(1, times(chunk(n), other_count(n))); };
       tile(partial, {row_lanes, pieces, piece_size, "partial"}, kChunkElements, operations);
       add(std::move(partial));
       if (d_.rows.empty()) {

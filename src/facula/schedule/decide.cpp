@@ -82,6 +82,12 @@ void move_last(std::vector<Merged>& loops, int v) {
 
 }  // namespace
 
+int64_t times(int64_t a, int64_t b) {
+  constexpr int64_t kMost = int64_t(1) << 61;
+  int64_t n;
+  return __builtin_mul_overflow(a, b, &n) || n > kMost ? kMost : n;
+}
+
 int64_t evaluate(Expr e, const Layout& l) {
   switch (e->kind) {
     case Kind::constant: return e->value.to_int();
@@ -126,7 +132,7 @@ int64_t Numbers::coefficient(const Access& a, int var) const {
     if (a.dims[d] != var) continue;
     if (a.kind == Access::Kind::position) {
       int64_t inner = 1;
-      for (size_t k = d + 1; k < a.dims.size(); ++k) if (a.dims[k] >= 0) inner *= extents[size_t(a.dims[k])];
+      for (size_t k = d + 1; k < a.dims.size(); ++k) if (a.dims[k] >= 0) inner = times(inner, extents[size_t(a.dims[k])]);
       c += inner;
     } else {
       c += stride(a.buffer, d);
@@ -137,7 +143,7 @@ int64_t Numbers::coefficient(const Access& a, int var) const {
 
 int64_t Numbers::count(const std::vector<Merged>& axes) const {
   int64_t n = 1;
-  for (auto& m : axes) for (int v : m) n *= extents[size_t(v)];
+  for (auto& m : axes) for (int v : m) n = times(n, extents[size_t(v)]);
   return n;
 }
 
@@ -226,9 +232,9 @@ Decisions decide(const Analysis& a, const Numbers& n) {
   int64_t rows = n.count(d.rows), inner = 1;
   for (auto& b : d.boxes) inner = std::max(inner, n.count(b));
   int64_t lanes = d.row_vector >= 0 ? n.count({d.rows.back()}) : 1;
-  d.chunked = d.row_vector >= 0 && (d.rows.size() == 1 || d.tiled || lanes * inner > task_elements(a));
+  d.chunked = d.row_vector >= 0 && (d.rows.size() == 1 || d.tiled || times(lanes, inner) > task_elements(a));
 
-  if (a.reduces && a.scan_axis < 0 && d.boxes.size() == 1 && rows > 0 && rows * inner >= kSplitFrom) {
+  if (a.reduces && a.scan_axis < 0 && d.boxes.size() == 1 && rows > 0 && times(rows, inner) >= kSplitFrom) {
     int64_t tasks = d.row_vector >= 0 ? rows / std::max<int64_t>(lanes, 1) * ((lanes + 63) / 64) : rows;
     if (tasks < kFewTasks) {
       auto& loops = d.boxes[0];

@@ -9,6 +9,9 @@
 namespace facula::schedule {
 
 // The numbers of one call.
+// Of two sizes, each of which may be near 2^61 beside one of 0 (an expanded empty tensor): what is larger is 2^61.
+int64_t times(int64_t a, int64_t b);
+
 struct Numbers {
   const Analysis* analysis = nullptr;
   const Layout* layout = nullptr;

@@ -15,6 +15,12 @@ namespace {
 constexpr int64_t kLow = -(int64_t(1) << 60), kHigh = int64_t(1) << 60;
 int64_t clip(__int128 x) { return int64_t(std::clamp<__int128>(x, kLow, kHigh)); }
 
+// Of concrete numbers, see SymInt.
+int64_t within_limits(__int128 x) {
+  constexpr int64_t kLimit = int64_t(1) << 61;
+  return int64_t(std::clamp<__int128>(x, -kLimit, kLimit - 1));
+}
+
 int64_t floor_div(int64_t a, int64_t b) {
   if (b == 0) return 0;
   int64_t q = a / b;
@@ -24,8 +30,8 @@ int64_t floor_mod(int64_t a, int64_t b) { return b == 0 ? 0 : a - floor_div(a, b
 
 int64_t apply(Kind k, int64_t a, int64_t b) {
   switch (k) {
-    case Kind::add: return a + b;
-    case Kind::mul: return a * b;
+    case Kind::add: return within_limits(__int128(a) + b);
+    case Kind::mul: return within_limits(__int128(a) * b);
     case Kind::floordiv: return floor_div(a, b);
     case Kind::mod: return floor_mod(a, b);
     case Kind::min: return std::min(a, b);
@@ -104,7 +110,7 @@ using Polynomial = std::map<std::vector<const Node*>, int64_t, Before>;
 
 void add_to(Polynomial& p, const std::vector<const Node*>& monomial, int64_t c) {
   auto& slot = p[monomial];
-  slot += c;
+  slot = within_limits(__int128(slot) + c);
   if (!slot) p.erase(monomial);
 }
 
@@ -122,7 +128,7 @@ Polynomial polynomial(const Node* n) {
         auto product = m;
         product.insert(product.end(), k.begin(), k.end());
         std::sort(product.begin(), product.end(), before);
-        add_to(p, product, c * e);
+        add_to(p, product, within_limits(__int128(c) * e));
       }
   } else {
     p[{n}] = 1;
