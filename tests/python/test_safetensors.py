@@ -1,6 +1,8 @@
 """safetensors files: bytes made by hand, as the format says, and hostile headers."""
 
 import json
+import os
+import random
 import struct
 
 import facula
@@ -84,6 +86,69 @@ def test_a_hostile_file_gives_one_clear_error(data, tmp_path):
     path.write_bytes(data)
     with pytest.raises(safetensors.SafetensorError, match="x.safetensors"):
         safetensors.load_file(path)
+
+
+def test_every_byte_of_a_bool_but_zero_is_true():
+    header = {"a": {"dtype": "BOOL", "shape": [4], "data_offsets": [0, 4]}}
+    t = safetensors.load(made(header, bytes([0, 1, 54, 255])))["a"]
+    assert t.tolist() == [False, True, True, True] and t[2].item() is True
+    assert t.to(facula.int32).tolist() == [0, 1, 1, 1] and (~t).tolist() == [True, False, False, False]
+
+
+def mutated(data, others, chance):
+    """`data` with one to three bytes, bits or pieces changed, as tests/fuzz does it."""
+    data = bytearray(data)
+    for _ in range(chance.randint(1, 3)):
+        at = chance.randint(0, len(data))
+        piece = chance.choice(others)
+        where = chance.randint(0, len(piece))
+        piece = piece[where : where + chance.randint(1, 24)]
+        match chance.randint(0, 5):
+            case 0:
+                data[at : at + 1] = bytes([chance.randint(0, 255)])
+            case 1 if at < len(data):
+                data[at] ^= 1 << chance.randint(0, 7)
+            case 2:
+                del data[at : at + chance.randint(1, 16)]
+            case 3:
+                data[at:at] = piece
+            case 4:
+                data[at : at + len(piece)] = piece
+            case _:
+                del data[at:]
+    return bytes(data)
+
+
+def test_a_mutated_file_gives_its_error_or_tensors_of_its_own_bytes(tmp_path):
+    """No other error, and nothing that lies outside of the file; FACULA_FUZZ_MUTATIONS takes more than 2,000."""
+    chance = random.Random(1)
+    tensors = {"a": facula.tensor(A), "none": facula.empty(0, 4), "flag": facula.tensor(True), "z": facula.zeros(2, 2, dtype=facula.complex64)}
+    seeds = [
+        made({**GOOD, "__metadata__": {"format": "pt"}}, np.int16(7).tobytes() + A.tobytes()),
+        safetensors.save(tensors),
+        safetensors.save({"h": facula.ones(5, dtype=facula.bfloat16)}, {"k": "\u00e9\\\""}), made({}),
+    ]  # fmt: skip
+    digits = [b"0", b"-1", b"9" * 30, b"1e9", b"[]", b"null", b'"F64"', b"[4294967296,4294967296]", b"{", b'"a":', b",", b"\xff\x00"]
+    path = tmp_path / "x.safetensors"
+    read = 0
+    for k in range(int(os.environ.get("FACULA_FUZZ_MUTATIONS", 2000))):
+        data = mutated(chance.choice(seeds), seeds + digits, chance)
+        if k % 2:  # the header's size right again: mutations of the header itself
+            data = struct.pack("<Q", max(0, data.rfind(b"}") - 7)) + data[8:]
+        try:
+            if k % 8:
+                found = safetensors.load(data)
+            else:
+                path.write_bytes(data)
+                found = safetensors.load_file(path)
+        except safetensors.SafetensorError:
+            continue
+        read += 1
+        assert sum(t.numel() * t.element_size() for t in found.values()) <= len(data)
+        for t in found.values():
+            t.tolist()
+        safetensors.load(safetensors.save(found))
+    assert read > 0
 
 
 def test_what_the_format_cannot_hold_is_refused(tmp_path):

@@ -26,9 +26,10 @@ void Scalar::store(DType d, void* to) const {
 Scalar Scalar::load(DType d, const void* from) {
   return dispatch(d, [&](auto zero) -> Scalar {
     using T = decltype(zero);
-    T v;
+    // A byte of a bool is true unless it is 0, as in kernels: files and views may hold others than 1, which C++ forbids.
+    std::conditional_t<std::is_same_v<T, bool>, unsigned char, T> v;
     std::memcpy(&v, from, sizeof v);
-    if constexpr (std::is_same_v<T, bool>) return Scalar(v);
+    if constexpr (std::is_same_v<T, bool>) return Scalar(v != 0);
     else if constexpr (std::is_integral_v<T>) return Scalar(int64_t(v));
     else if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>) return Scalar(std::complex<double>(v));
     else return Scalar(double(v));
