@@ -53,7 +53,7 @@ SANITIZED = $(BUILD)-sanitize
 SANITIZER_OPTIONS = ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:check_initialization_order=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 sanitize: setup
 	@test -f $(SANITIZED)/CMakeCache.txt || cmake -S . -B $(SANITIZED) $(shell command -v ninja >/dev/null && echo -G Ninja) \
-	    -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG" -DFACULA_SANITIZE=address,undefined \
+	    -DCMAKE_BUILD_TYPE=Release -DFACULA_SANITIZE=address,undefined \
 	    -DPython_EXECUTABLE=$(abspath $(PYTHON_ENV)) $(CMAKE_ARGS)
 	@cmake --build $(SANITIZED) --parallel $(JOBS)
 	$(SANITIZER_OPTIONS) FACULA_CACHE_DIR=$(abspath $(SANITIZED))/kernel-cache \
@@ -64,7 +64,7 @@ FUZZED = $(BUILD)-fuzz
 fuzz: setup
 	@setup/clang.sh
 	@test -f $(FUZZED)/CMakeCache.txt || cmake -S . -B $(FUZZED) $(shell command -v ninja >/dev/null && echo -G Ninja) \
-	    -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG" -DFACULA_SANITIZE=address,undefined -DFACULA_FUZZ=ON \
+	    -DCMAKE_BUILD_TYPE=Release -DFACULA_SANITIZE=address,undefined -DFACULA_FUZZ=ON \
 	    -DFACULA_PYTHON=OFF -DCMAKE_CXX_COMPILER=clang++-19 -DPython_EXECUTABLE=$(abspath $(PYTHON_ENV)) $(CMAKE_ARGS)
 	@cmake --build $(FUZZED) --parallel $(JOBS) --target fuzzers
 	tests/fuzz/run.sh $(FUZZED) $(SECONDS_EACH)

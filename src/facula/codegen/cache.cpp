@@ -78,15 +78,13 @@ void log_cache(const char* what, const std::string& where, const std::string& na
 
 // The object of that name, or "" if there is none that can be trusted and is whole.
 std::string read_object(const std::string& folder, const std::string& digest, bool ours) {
-  File f(path_of(folder, digest), O_RDONLY);
+  File f(path_of(folder, digest), O_RDONLY | O_NONBLOCK);  // opening a pipe would wait for its other end
   struct stat s;
-  Header h;
-  if (!f || fstat(f.fd(), &s) || !S_ISREG(s.st_mode) || !is_trusted(s, ours) || !f.read(&h, sizeof h)) return "";
-  if (std::memcmp(h.magic, kMagic, sizeof kMagic) || std::string_view(h.digest, 32) != digest) return "";
-  if (h.length != uint64_t(s.st_size) - sizeof h) return "";
-  std::string object(h.length, '\0');
-  if (!f.read(object.data(), object.size()) || hash_of(object) != h.checksum) return "";
-  return object;
+  if (!f || fstat(f.fd(), &s) || !S_ISREG(s.st_mode) || !is_trusted(s, ours) ||
+      uint64_t(s.st_size) > sizeof(Header) + kLargestObject)
+    return "";
+  std::string file(size_t(s.st_size), '\0');
+  return f.read(file.data(), file.size()) ? std::string(object_in(file, digest)) : "";
 }
 
 void write_object(const std::string& folder, const std::string& digest, const std::string& object) {
@@ -238,6 +236,16 @@ void make(Entry& e, const loop::Nest& n, const std::string& digest) {
 }
 
 }  // namespace
+
+std::string_view object_in(std::string_view file, std::string_view digest) {
+  Header h;
+  if (file.size() < sizeof h) return "";
+  std::memcpy(&h, file.data(), sizeof h);
+  file.remove_prefix(sizeof h);
+  bool whole = !std::memcmp(h.magic, kMagic, sizeof kMagic) && std::string_view(h.digest, 32) == digest &&
+               h.length == file.size() && hash_of(file) == h.checksum;
+  return whole ? file : "";
+}
 
 const Kernel* kernel(const loop::Nest& n) {
   std::string name = digest(identity(n) + "\n" + target_features() + "\n" + FACULA_GENERATOR_VERSION);

@@ -17,12 +17,19 @@
   _(atanh, kNever, 1e300)
 #define FACULA_BINARY_MAPS(_) _(pow) _(atan2)
 
+#define FACULA_AVX2 __attribute__((target("avx2,fma")))
+#define FACULA_AVX512 __attribute__((target("avx512f")))
+
 // As sleef.h declares them where the compiler may use these vectors everywhere.
 extern "C" {
-#define FACULA_MAP(name, near, far) __m256d Sleef_##name##d4_u10avx2(__m256d); __m512d Sleef_##name##d8_u10avx512f(__m512d);
+#define FACULA_MAP(name, near, far)                      \
+  FACULA_AVX2 __m256d Sleef_##name##d4_u10avx2(__m256d); \
+  FACULA_AVX512 __m512d Sleef_##name##d8_u10avx512f(__m512d);
 FACULA_UNARY_MAPS(FACULA_MAP)
 #undef FACULA_MAP
-#define FACULA_MAP(name) __m256d Sleef_##name##d4_u10avx2(__m256d, __m256d); __m512d Sleef_##name##d8_u10avx512f(__m512d, __m512d);
+#define FACULA_MAP(name)                                          \
+  FACULA_AVX2 __m256d Sleef_##name##d4_u10avx2(__m256d, __m256d); \
+  FACULA_AVX512 __m512d Sleef_##name##d8_u10avx512f(__m512d, __m512d);
 FACULA_BINARY_MAPS(FACULA_MAP)
 #undef FACULA_MAP
 }
@@ -33,9 +40,6 @@ namespace {
 constexpr double kNever = 1e308;
 
 using Map = void(double*, const double*, int64_t);
-
-#define FACULA_AVX2 __attribute__((target("avx2,fma")))
-#define FACULA_AVX512 __attribute__((target("avx512f")))
 
 // Pieces of `lanes`; the last is padded with ones.
 template <int lanes, class F> inline void pieces(double* x, const double* y, int64_t n, F&& f) {

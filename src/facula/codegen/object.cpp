@@ -29,7 +29,7 @@ const void* resolve(std::string_view symbol) {
 
 // Executable memory: one region mapped twice, writable here and executable there, so that no page is ever both; where
 // the system refuses that, pages of their own for each kernel, made executable when they are complete.
-struct Piece { char* write; char* run; bool own = false; };
+struct Piece { char* write; char* run; size_t bytes; bool own = false; };
 
 class Arena {
  public:
@@ -39,9 +39,15 @@ class Arena {
     if (bytes > kRegion) return alone(bytes);
     // The region is shared memory: a forked child must not write into its parent's.
     if ((owner_ != getpid() || used_ + bytes > size_) && !grow()) return alone(bytes);
-    Piece p{write_ + used_, run_ + used_};
+    Piece p{write_ + used_, run_ + used_, bytes};
     used_ += bytes;
     return p;
+  }
+  // Of an object that was refused; what lies between others stays unused.
+  void give_back(const Piece& p) {
+    std::lock_guard lock(mutex_);
+    if (p.own) munmap(p.write, p.bytes);
+    else if (owner_ == getpid() && p.write + p.bytes == write_ + used_) used_ -= p.bytes;
   }
 
  private:
@@ -70,7 +76,7 @@ class Arena {
   static std::optional<Piece> alone(size_t bytes) {
     void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return std::nullopt;
-    return Piece{static_cast<char*>(p), static_cast<char*>(p), true};
+    return Piece{static_cast<char*>(p), static_cast<char*>(p), bytes, true};
   }
   std::mutex mutex_;
   char *write_ = nullptr, *run_ = nullptr;
@@ -83,8 +89,6 @@ Arena& arena() {
   return *a;
 }
 
-constexpr size_t kMost = size_t(64) << 20;
-
 class Loader {
  public:
   explicit Loader(std::string_view bytes) : bytes_(bytes) {}
@@ -93,7 +97,7 @@ class Loader {
     Elf64_Ehdr h;
     if (!get(0, h) || std::memcmp(h.e_ident, ELFMAG, SELFMAG) || h.e_ident[EI_CLASS] != ELFCLASS64 ||
         h.e_ident[EI_DATA] != ELFDATA2LSB || h.e_type != ET_REL || h.e_machine != EM_X86_64 ||
-        h.e_shentsize != sizeof(Elf64_Shdr) || h.e_shnum > 1024 || bytes_.size() > kMost)
+        h.e_shentsize != sizeof(Elf64_Shdr) || h.e_shnum > 1024 || bytes_.size() > kLargestObject)
       return nullptr;
     sections_.resize(h.e_shnum);
     for (size_t i = 0; i < sections_.size(); ++i)
@@ -102,6 +106,16 @@ class Loader {
     auto piece = arena().take(total_);
     if (!piece) return nullptr;
     piece_ = *piece;
+    KernelFn f = place();
+    if (!f) arena().give_back(piece_);
+    return f;
+  }
+
+ private:
+  static constexpr size_t kAbsent = ~size_t(0);
+  static constexpr size_t kStub = 16;  // jmp *[rip + 2]; 2 bytes; address
+
+  KernelFn place() {
     for (size_t i = 0; i < sections_.size(); ++i)
       if (place_[i] != kAbsent && sections_[i].sh_type == SHT_PROGBITS && sections_[i].sh_size)
         std::memcpy(piece_.write + place_[i], bytes_.data() + sections_[i].sh_offset, sections_[i].sh_size);
@@ -114,10 +128,6 @@ class Loader {
     if (piece_.own && mprotect(piece_.run, total_, PROT_READ | PROT_EXEC)) return nullptr;
     return reinterpret_cast<KernelFn>(*entry);
   }
-
- private:
-  static constexpr size_t kAbsent = ~size_t(0);
-  static constexpr size_t kStub = 16;  // jmp *[rip + 2]; 2 bytes; address
 
   bool inside(uint64_t offset, uint64_t size) const { return offset <= bytes_.size() && size <= bytes_.size() - offset; }
   template <class T> bool get(uint64_t offset, T& to) const {
@@ -142,7 +152,7 @@ class Loader {
       place_[i] = total_;
       total_ += s.sh_size;
     }
-    return total_ < kMost;
+    return total_ < kLargestObject;
   }
 
   bool read_symbols() {

@@ -6,5 +6,11 @@
 #include "facula/codegen/kernel.h"
 
 namespace facula::codegen {
+
 KernelFn load_object(std::string_view object);
+constexpr size_t kLargestObject = size_t(64) << 20;
+
+// The object in the bytes of a cache file; "" if they are not the whole file of that name.
+std::string_view object_in(std::string_view file, std::string_view digest);
+
 }  // namespace facula::codegen
