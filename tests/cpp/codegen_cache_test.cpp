@@ -147,6 +147,13 @@ TEST_F(CodegenCache, ReplacesDamagedTruncatedAndForeignFiles) {
   fs::create_symlink(elsewhere, file);
   EXPECT_EQ(source_of(3), compiled) << "a link was followed";
   EXPECT_EQ(source_of(3), disk);
+  fs::remove(file);
+  ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+  EXPECT_EQ(source_of(3), compiled) << "a pipe was read";
+  EXPECT_EQ(source_of(3), disk);
+  fs::resize_file(file, uint64_t(1) << 40);
+  EXPECT_EQ(source_of(3), compiled) << "a file larger than any kernel was read";
+  EXPECT_EQ(source_of(3), disk);
 }
 
 TEST_F(CodegenCache, RefusesAFolderThatOthersCanWrite) {
