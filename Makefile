@@ -8,7 +8,7 @@ PYTHON_ENV = .venv/bin/python
 RUN = PYTHONPATH=$(BUILD)/python $(PYTHON_ENV)
 TEST_RUN = FACULA_CACHE_DIR=$(abspath $(BUILD))/kernel-cache
 
-.PHONY: help setup build train test sanitize fuzz conformance bench wheel clean
+.PHONY: help setup build train test sanitize sanitize-python fuzz conformance bench wheel clean
 
 help:
 	@echo "make train   install, build, train a network on Fashion-MNIST; results in runs/fashion_mnist (ARGS='--epochs 1')"
@@ -16,6 +16,7 @@ help:
 	@echo "make bench   install, build, compare speed with PyTorch; results in bench/results.md (ARGS=...)"
 	@echo "make conformance   install, build, answer the calls of PyTorch's database of operators; results in docs/conformance.md"
 	@echo "make sanitize   install, build with the address and undefined-behaviour sanitizers, run the C++ tests (ARGS='-R io')"
+	@echo "make sanitize-python   the same for Python tests (ARGS=tests/python/test_sizes.py)"
 	@echo "make fuzz    install clang, build and run the fuzz targets (SECONDS_EACH=60)"
 	@echo "make setup   install what is needed"
 	@echo "make build   setup, and build into $(BUILD)/; PYTHONPATH=$(BUILD)/python finds the package"
@@ -50,14 +51,24 @@ test: build
 
 # Both have build folders of their own; docs/robustness.md says what they cover.
 SANITIZED = $(BUILD)-sanitize
-SANITIZER_OPTIONS = ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:check_initialization_order=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
-sanitize: setup
+SANITIZER_OPTIONS = ASAN_OPTIONS=strict_string_checks=1:check_initialization_order=1:allocator_may_return_null=1:detect_leaks
+SANITIZER_TRACE = UBSAN_OPTIONS=print_stacktrace=1 FACULA_CACHE_DIR=$(abspath $(SANITIZED))/kernel-cache
+.PHONY: build-sanitized
+build-sanitized: setup
 	@test -f $(SANITIZED)/CMakeCache.txt || cmake -S . -B $(SANITIZED) $(shell command -v ninja >/dev/null && echo -G Ninja) \
-	    -DCMAKE_BUILD_TYPE=Release -DFACULA_SANITIZE=address,undefined \
-	    -DPython_EXECUTABLE=$(abspath $(PYTHON_ENV)) $(CMAKE_ARGS)
+	    -DCMAKE_BUILD_TYPE=Release -DFACULA_SANITIZE=address,undefined -DPython_EXECUTABLE=$(abspath $(PYTHON_ENV)) $(CMAKE_ARGS)
 	@cmake --build $(SANITIZED) --parallel $(JOBS)
-	$(SANITIZER_OPTIONS) FACULA_CACHE_DIR=$(abspath $(SANITIZED))/kernel-cache \
+
+# Frames are several times larger under the sanitizers, which is why the stack is.
+sanitize: build-sanitized
+	@ulimit -s 65536; $(SANITIZER_OPTIONS)=1 $(SANITIZER_TRACE) \
 	    ctest --test-dir $(SANITIZED) --parallel $(JOBS) --output-on-failure $(ARGS)
+
+# Python itself is not instrumented: the sanitizers' libraries go first, and what it keeps until its end is no leak.
+sanitize-python: build-sanitized
+	@ulimit -s 65536; $(SANITIZER_OPTIONS)=0 $(SANITIZER_TRACE) PYTHONPATH=$(SANITIZED)/python \
+	    LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so) $$(g++ -print-file-name=libstdc++.so)" \
+	    $(PYTHON_ENV) -m pytest -q -s -p no:cacheprovider -p no:faulthandler $(or $(ARGS),tests/python)
 
 SECONDS_EACH ?= 60
 FUZZED = $(BUILD)-fuzz
