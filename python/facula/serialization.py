@@ -90,6 +90,8 @@ class _Pickler(pickle._Pickler):  # the one in Python: its dispatch can be exten
         if known not in self._keys:
             self._keys[known] = len(self.storages)
             self.storages.append((t, address, size))
+        elif self.storages[self._keys[known]][0].dtype != t.dtype:
+            raise RuntimeError("save: cannot save several tensors that view the same data as different types")
         kind = self._torch("torch", _STORAGE_OF[t.dtype])
         return _Storage(("storage", kind, str(self._keys[known]), "cpu", size // t.element_size()))
 

@@ -816,3 +816,37 @@ def test_complex_normal_numbers_have_variance_one_half_in_each_part():
     z = F.randn(40000, dtype=F.complex64, generator=F.Generator().manual_seed(3)).numpy()
     assert abs(z.real.var() - 0.5) < 0.02 and abs(z.imag.var() - 0.5) < 0.02
     assert abs((z.real * z.imag).mean()) < 0.02
+
+
+# ---- parts of complex numbers
+
+
+def test_parts_of_complex_numbers_share_their_memory():
+    z = F.zeros(2, 3, dtype=F.complex64)
+    z.real.fill_(1)
+    z.T.imag.add_(2)
+    assert (z == 1 + 2j).all() and z.real.stride() == (6, 2)
+    F.view_as_real(z)[..., 1] = 0
+    assert (z == 1).all()
+    x = F.ones(3, 2)
+    F.view_as_complex(x).mul_(1j)
+    assert x.tolist() == [[-1, 1]] * 3
+    assert F.ones(2).real.tolist() == [1, 1]
+    with pytest.raises(RuntimeError):
+        F.ones(2).imag  # noqa: B018
+    for wrong in (F.ones(3, 3), F.ones(2, 4)[:, ::2], F.ones(6, 2)[::3].T):
+        with pytest.raises(RuntimeError, match="last dimension"):
+            F.view_as_complex(wrong)
+
+
+def test_writes_through_parts_are_on_the_tape():
+    a = F.tensor([1 + 2j, 3 - 1j], requires_grad=True)
+    b = a * 1
+    b.real.mul_(5)
+    (b.real + 2 * b.imag).sum().backward()
+    assert a.grad.tolist() == [5 + 2j] * 2
+    c = F.ones(3, 2, requires_grad=True)
+    d = c * 1
+    F.view_as_complex(d).mul_(1j)
+    (d * F.tensor([1.0, 10.0])).sum().backward()
+    assert c.grad.tolist() == [[10, -1]] * 3

@@ -14,12 +14,28 @@ bool base_requires_grad(const TensorImpl& t) {
   return base->requires_grad || base->has_node;
 }
 
+// The part of `base` that a view over its memory shows: sizes, strides and offset as the view counts them, in elements of
+// its dtype, which may be of the parts of complex numbers, or complex over such parts.
+Tensor part_of(const Tensor& base, SymSpan sizes, SymSpan strides, SymInt offset, DType d) {
+  if (is_complex(base.dtype()) == is_complex(d)) return invoke("as_strided", {base, sizes, strides, offset});
+  if (is_complex(base.dtype())) return invoke("as_strided", {invoke("view_as_real", {base}), sizes, strides, offset});
+  Dims pairs(sizes), steps(strides);
+  for (auto& s : steps) s *= 2;
+  pairs.push_back(2);
+  steps.push_back(1);
+  return invoke("view_as_complex", {invoke("as_strided", {base, SymSpan(pairs), SymSpan(steps), offset * SymInt(2)})});
+}
+// An offset in elements of `from`, in elements of `to`.
+SymInt recounted(SymInt offset, DType from, DType to) {
+  return is_complex(from) == is_complex(to) ? offset : is_complex(from) ? offset * SymInt(2) : offset / SymInt(2);
+}
+
 // The history of a base after a write through a view: the written part goes through the writer's node, the rest as is.
 class CopySlices final : public Node {
  public:
   CopySlices(const Tensor& base, const Tensor& view, Ref<Node> writer)
       : Node(1), base_sizes_(base.sizes()), base_strides_(base.strides()), sizes_(view.sizes()), strides_(view.strides()),
-        offset_(view.offset() - base.offset()), writer_(std::move(writer)) {
+        offset_(view.offset() - recounted(base.offset(), base.dtype(), view.dtype())), dtype_(view.dtype()), writer_(std::move(writer)) {
     results.push_back({base_sizes_, base.dtype(), base.device()});
     edges_.push_back(edge_of(base));
     for (size_t k = 1; k < writer_->edges().size(); ++k) edges_.push_back(writer_->edges()[k]);
@@ -30,10 +46,10 @@ class CopySlices final : public Node {
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) override {
     Tensor whole = Tensor::empty_strided(base_sizes_, base_strides_, grads[0].dtype(), grads[0].device());
     invoke("copy", {whole, grads[0]}, op::Form::in_place);
-    Tensor part = invoke("as_strided", {whole, SymSpan(sizes_), SymSpan(strides_), offset_});
+    Tensor part = part_of(whole, sizes_, strides_, offset_, is_complex(dtype_) ? complex_of(whole.dtype()) : real_of(whole.dtype()));
     auto out = writer_->apply({invoke("clone", {part})}, create_graph);
     out.resize(edges_.size());
-    Tensor inner = out[0].defined() ? out[0] : filled(0, sizes_, whole.dtype(), whole.device());
+    Tensor inner = out[0].defined() ? out[0] : filled(0, sizes_, part.dtype(), whole.device());
     invoke("copy", {part, inner}, op::Form::in_place);
     out[0] = whole;
     return out;
@@ -42,6 +58,7 @@ class CopySlices final : public Node {
  private:
   Dims base_sizes_, base_strides_, sizes_, strides_;
   SymInt offset_;
+  DType dtype_;
   Ref<Node> writer_;
 };
 
@@ -86,6 +103,12 @@ Ref<Node> node_of(const Tensor& t) {
   if (!m->base.defined() || m->seen == t.version() || !base_requires_grad(*t.impl())) return m->node;
   // Written since: what the view shows now is a part of its base's new value.
   refuse(*m, true);
+  if (t.dtype() != m->base.dtype()) {
+    GradMode on(true);
+    Tensor again = part_of(m->base, t.sizes(), t.strides(), t.offset(), t.dtype());
+    if (auto node = node_of(again)) set_history(t, node, 0);
+    return m->node;
+  }
   op::Value args[] = {m->base, t.sizes(), t.strides(), t.offset()};
   auto node = make_node(op::get("as_strided"), args, std::span(&t, 1));
   set_history(t, node, 0);

@@ -142,7 +142,7 @@ Tensor of_half_spectrum(const Tensor& self, Sizes dim, int64_t normalization, Sy
   for (size_t k = 0; k + 1 < dim.size(); ++k) x = transformed(x, Sizes{dim[k]}, normalization, false);  // leaves the last one Hermitian
   Tensor k = arange(n), mirrored = gt(k, n / 2), low = index_select(x, last, where(mirrored, sub(n, k), k));
   Tensor full = movedim(where(mirrored, conj_physical(movedim(low, last, -1)), movedim(low, last, -1)), -1, last);
-  return real(transformed(full, Sizes{dim[dim.size() - 1]}, normalization, false));
+  return _real(transformed(full, Sizes{dim[dim.size() - 1]}, normalization, false));
 }
 
 std::vector<DType> complex_result(const Call& c) { return {complex_of(c.dtype("self"))}; }
@@ -179,7 +179,7 @@ FACULA_FAMILY(fft) {
         auto& c = v.call();
         int last = int(c.ints("dim").back().guard_int());
         Tensor g = resized("fft_rfft", v.grad(), last, c.size("self", last));
-        return grads(real(_fft_c2c(g, c.ints("dim"), c.integer("normalization").guard_int(), false)));
+        return grads(_real(_fft_c2c(g, c.ints("dim"), c.integer("normalization").guard_int(), false)));
       })
       .samples({"self[3, 4], dim=[1], normalization=0", "self[3, 5], dim=[0, 1], normalization=2"});
   define("_fft_c2r(Tensor self, int[] dim, int normalization, SymInt last_dim_size) -> Tensor")

@@ -133,7 +133,7 @@ Tensor lower_factor(const Tensor& A) {
   Tensor l = zeros_like(A), row = unsqueeze(arange(n), -1);
   for (int64_t k = 0; k < n; ++k) {
     Tensor v = sub(column_of(A, k), dot(l, conjugate(row_of(l, k)), -1)), pivot = row_of(v, k);
-    if (is_complex(A.dtype())) pivot = real(pivot);
+    if (is_complex(A.dtype())) pivot = _real(pivot);
     runtime_check(all(gt(pivot, 0)).item().to_bool(), "linalg.cholesky") << "the input of shape " << to_string(A.sizes())
         << " is not positive-definite (the leading minor of order " << k + 1 << ")";
     Tensor column = where(ge(row, k), div(v, sqrt(pivot)), zeros_like(v));
@@ -244,7 +244,7 @@ FACULA_FAMILY(linalg) {
         bool phase = is_complex(v.call().dtype("A")) && v.grad(0).defined();
         Tensor w = v.grad(1);
         if (phase) {
-          Tensor turned = mul(imag(mul(conj_physical(v.grad(0)), v.result(0))), Scalar(std::complex<double>(0, -1)));
+          Tensor turned = mul(_imag(mul(conj_physical(v.grad(0)), v.result(0))), Scalar(std::complex<double>(0, -1)));
           w = w.defined() ? add(turned, w) : turned;
         }
         if (!w.defined()) return grads(Tensor());

@@ -381,9 +381,9 @@ FACULA_FAMILY(pointwise) {
       .samples({"self[3, 4], mask?[4], value=1.5", "self[3, 4], mask?[3, 4], value[]",
                 "self[0], mask?[0], value=1"});
 
-  define("real(Tensor self) -> Tensor").doc("The real part.").result(ResultType::real).no_in_place()
-      .pointwise([](Expr x) { return is_complex(x.dtype()) ? real(x) : x; }).samples(unary_samples());
-  define("imag(Tensor self) -> Tensor").doc("The imaginary part of a complex tensor.").dtypes(d::complex).result(ResultType::real).no_in_place()
+  define("_real(Tensor self) -> Tensor").doc("The real part.").bind(hidden).dtypes(d::complex).result(ResultType::real).no_in_place()
+      .pointwise([](Expr x) { return real(x); }).samples(unary_samples());
+  define("_imag(Tensor self) -> Tensor").doc("The imaginary part.").bind(hidden).dtypes(d::complex).result(ResultType::real).no_in_place()
       .pointwise([](Expr x) { return imag(x); }).samples(unary_samples());
   define("conj_physical(Tensor self) -> Tensor").doc("The complex conjugate, computed.")
       .pointwise([](Expr x) { return is_complex(x.dtype()) ? conj(x) : x; }).samples(unary_samples());

@@ -70,7 +70,7 @@ Expr extremum(const LoopCall& c, Monoid m, Index i, int part_number) {
 }
 
 Tensor squared_modulus(const Tensor& x) {
-  return is_complex(x.dtype()) ? add(square(real(x)), square(imag(x))) : mul(x, x);
+  return is_complex(x.dtype()) ? add(square(_real(x)), square(_imag(x))) : mul(x, x);
 }
 
 // Mean and variance over `dim` in two passes over the data: exact to rounding, where one pass cancels.
@@ -395,7 +395,7 @@ FACULA_FAMILY(reduce) {
       .no_in_place()
       .composite([](const Tensor& given, SymSpan dim, bool keepdim) {
         Tensor self = given.dtype() == DType::Bool ? to_dtype(given, default_dtype()) : given;
-        Tensor top = amax(is_complex(self.dtype()) ? real(self) : self, dim, true);
+        Tensor top = amax(is_complex(self.dtype()) ? _real(self) : self, dim, true);
         Tensor shift = where(isinf(top), zeros_like(top), top);
         Tensor y = add(log(sum(exp(sub(self, shift)), dim, true)), shift);
         return keepdim ? y : squeeze(y, dim);

@@ -5,8 +5,11 @@
 
 using namespace facula;
 using namespace facula::op;
+namespace d = facula::dtypes;
 
 namespace {
+
+constexpr DTypeSet kParts = dtypes_where([](DType t) { return t == DType::Float32 || t == DType::Float64; });  // of complex numbers
 
 // Start and length of a slice along a dimension of `n` elements, Python's rules.
 std::pair<SymInt, SymInt> slice_range(const char* name, SymInt n, SymInt start, SymInt end, SymInt step) {
@@ -62,6 +65,27 @@ FACULA_FAMILY(view) {
       .samples({"self[2, 3]"});
   define("conj(Tensor(a) self) -> Tensor(a)").doc("The complex conjugate; a real tensor itself.")
       .unfused([](const Tensor& self) { return is_complex(self.dtype()) ? conj_physical(self) : self; })
+      .samples(unary_samples());
+  define("view_as_real(Tensor(a) self) -> Tensor(a)")
+      .doc("Complex numbers as pairs of real ones along a new last dimension; shares memory.")
+      .bind(function).dtypes(d::complex)
+      .view([](const Call& c, Geometry g) { g.as_real(c.dtype("self")); return g; })
+      .samples({"self[3, 4]", "self[]", "self[2, 0]"});
+  define("view_as_complex(Tensor(a) self) -> Tensor(a)")
+      .doc("Pairs of real numbers along the last dimension, which has size 2, as complex ones; shares memory.")
+      .bind(function).dtypes(kParts)
+      .view([](const Call& c, Geometry g) { g.as_complex(c.dtype("self")); return g; })
+      .samples({"self[3, 4, 2]", "self[2]", "self[0, 2]"});
+  define("real(Tensor(a) self) -> Tensor(a)").doc("The real part of complex numbers, sharing their memory; a real tensor itself.")
+      .bind(function | property)
+      .unfused([](const Tensor& self) { return is_complex(self.dtype()) ? select(view_as_real(self), -1, int64_t(0)) : self; })
+      .samples(unary_samples());
+  define("imag(Tensor(a) self) -> Tensor(a)").doc("The imaginary part of complex numbers, sharing their memory.").dtypes(d::complex)
+      .bind(function | property)
+      .unfused([](const Tensor& self) {
+        runtime_check(is_complex(self.dtype()), "imag") << "is not implemented for tensors with non-complex dtypes, got " << self.dtype();
+        return select(view_as_real(self), -1, int64_t(1));
+      })
       .samples(unary_samples());
   define("reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)")
       .doc("The same elements under another shape: a view where possible, else a copy.")

@@ -88,7 +88,7 @@ std::vector<op::Meta> infer(const op::Operator& o, std::span<const Argument> arg
   if (o.kind == OpKind::view) {
     Tensor base = c.tensor(o.schema.parameters[0].name);
     for (auto& g : o.view(c, op::Geometry(o.name(), base)))
-      metas.push_back({Dims(g.sizes()), base.dtype(), base.device(), Dims(g.strides())});
+      metas.push_back({Dims(g.sizes()), g.dtype(base.dtype()), base.device(), Dims(g.strides())});
     return metas;
   }
   internal_check(o.shape_rule) << o.schema.full_name() << " has no shape rule";

@@ -199,6 +199,50 @@ Geometry& Geometry::reshape(SymSpan to) & {
   return *this;
 }
 
+Geometry& Geometry::as_real(DType d) & {
+  user_check(is_complex(d), op_) << "is only supported for complex tensors, got " << d;
+  begin(ViewStep::Kind::as_real);
+  for (auto& s : strides_) s *= 2;
+  sizes_.push_back(2);
+  strides_.push_back(1);
+  offset_ *= 2;
+  dtype_ = real_of(d);
+  return *this;
+}
+
+Geometry& Geometry::as_complex(DType d) & {
+  user_check(d == DType::Float32 || d == DType::Float64, op_) << "is only supported for float32 and float64 tensors, got " << d;
+  user_check(dim() > 0 && sizes_.back() == SymInt(2), op_) << "Tensor must have a last dimension of size 2, got shape " << to_string(SymSpan(sizes_));
+  user_check(strides_.back() == SymInt(1), op_) << "Tensor must have a last dimension with stride 1, got strides " << to_string(SymSpan(strides_));
+  bool even = offset_ % SymInt(2) == SymInt(0);
+  for (int k = 0; k + 1 < dim(); ++k) even &= strides_[size_t(k)] % SymInt(2) == SymInt(0);
+  user_check(even, op_) << "Tensor must have a stride divisible by 2 for all but last dimension, and such an offset, got strides "
+                        << to_string(SymSpan(strides_)) << " and offset " << offset_;
+  begin(ViewStep::Kind::as_complex);
+  sizes_.pop_back();
+  strides_.pop_back();
+  for (auto& s : strides_) s = s / SymInt(2);
+  offset_ = offset_ / SymInt(2);
+  dtype_ = complex_of(d);
+  return *this;
+}
+
+bool Geometry::has_base_index() const {
+  for (auto& s : steps_)
+    if (s.kind == ViewStep::Kind::strided || s.kind == ViewStep::Kind::as_real || s.kind == ViewStep::Kind::as_complex) return false;
+  return true;
+}
+
+Tensor Geometry::apply(const Tensor& base) const {
+  Tensor t = base.alias(sizes_, strides_, offset_);
+  if (dtype_) {
+    auto* storage = base.impl()->storage.get();
+    if (storage && !storage->is_plain()) storage->restore_plain();  // an order counts elements
+    t.impl()->dtype = *dtype_;
+  }
+  return t;
+}
+
 Geometry& Geometry::strided(SymSpan sizes, SymSpan strides, SymInt offset) & {
   user_check(sizes.size() == strides.size(), op_) << "mismatch in length of strides and shape: sizes " << to_string(sizes)
                                                   << ", strides " << to_string(strides);
@@ -274,7 +318,7 @@ std::vector<loop::Expr> Geometry::base_index(std::vector<loop::Expr> at) const {
         at.insert(at.begin() + std::max(s.dim, s.dim2), row_first ? column : row);
         break;
       }
-      case Kind::strided: internal_check(false) << op_ << ": a strided view has no index map";
+      case Kind::strided: case Kind::as_real: case Kind::as_complex: internal_check(false) << op_ << ": this view has no index map";
     }
   }
   return at;

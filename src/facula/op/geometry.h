@@ -11,7 +11,7 @@
 namespace facula::op {
 
 struct ViewStep {
-  enum class Kind : uint8_t { permute, slice, select, expand, insert, erase, reshape, strided, diagonal } kind;
+  enum class Kind : uint8_t { permute, slice, select, expand, insert, erase, reshape, strided, diagonal, as_real, as_complex } kind;
   int dim = 0, dim2 = 0;
   SymInt start, step, length;   // slice; select: start; diagonal: start = offset
   Dims sizes, strides;          // reshape, expand: new sizes; strided: both and start = offset
@@ -43,18 +43,24 @@ class Geometry {
   Geometry& reshape(SymSpan sizes) &;                                     // no -1; needs can_view(sizes)
   Geometry& strided(SymSpan sizes, SymSpan strides, SymInt offset) &;
   Geometry& diagonal(int dim1, int dim2, SymInt offset) &;
+  // Complex numbers of `d` as pairs of real ones, along a new last dimension; and the inverse, of real numbers of `d`.
+  Geometry& as_real(DType d) &;
+  Geometry& as_complex(DType d) &;
   bool can_view(SymSpan sizes) const;
+  DType dtype(DType base) const { return dtype_.value_or(base); }
 
-  // For an element of the view at `at`, its index in a base of sizes steps().front().before. Not for `strided`.
+  // For an element of the view at `at`, its index in a base of sizes steps().front().before. Only if it has one.
+  bool has_base_index() const;
   std::vector<loop::Expr> base_index(std::vector<loop::Expr> at) const;
 
-  Tensor apply(const Tensor& base) const { return base.alias(sizes_, strides_, offset_); }
+  Tensor apply(const Tensor& base) const;
 
  private:
   ViewStep* begin(ViewStep::Kind kind);   // a step from the present sizes; null if none are kept
   const char* op_;
   Dims sizes_, strides_;
   SymInt offset_;
+  std::optional<DType> dtype_;   // where it is not the base's; strides and offset count its elements
   bool keeps_steps_;
   std::vector<ViewStep> steps_;
 };

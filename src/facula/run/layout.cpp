@@ -163,7 +163,10 @@ bool is_elementwise(const graph::Graph& g, std::span<const Value> inputs, std::s
 }
 
 bool needs_plain_inputs(const graph::Graph& g) {
-  for (auto& n : g.nodes) if (n->op->kind == op::OpKind::view && n->op->schema.name == "as_strided") return true;
+  for (auto& n : g.nodes) {
+    if (n->op->kind != op::OpKind::view) continue;
+    if (n->op->schema.name == "as_strided" || n->results[0]->tensor.dtype() != n->args.tensors()[0].dtype()) return true;
+  }
   for (auto* v : g.outputs) {
     if (!v || !v->producer || v->producer->op->kind != op::OpKind::view) continue;
     while (v->producer && v->producer->op->kind == op::OpKind::view) v = graph::operands(*v->producer)[0];

@@ -183,7 +183,7 @@ class Fuser {
     auto [it, fresh] = composes_.try_emplace(v->id, true);
     if (fresh) {
       op::Geometry view = geometry(v);
-      for (auto& s : view.steps()) it->second &= s.kind != op::ViewStep::Kind::strided;
+      it->second = view.has_base_index();
     }
     return it->second;
   }
