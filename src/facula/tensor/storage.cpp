@@ -89,7 +89,8 @@ void count(int64_t bytes) {
   failures.fetch_add(1, std::memory_order_relaxed);
   size_t held = size_t(current_bytes.load(std::memory_order_relaxed));
   auto text = "not enough memory: tried to allocate " + std::to_string(bytes) + " bytes";
-  if (held / 8 < bytes / 64) runtime_check(false, "allocate") << text;  // what is held does not matter then
+  bool matters = held / 8 >= bytes / 64;
+  runtime_check(matters, "allocate") << text;
   runtime_check(false, "allocate") << text << hint("tensors hold ", held, " bytes now");
   __builtin_unreachable();
 }

@@ -233,23 +233,27 @@ void sum_of_channels(const Tensor& grad, const Tensor& to) {
   copy(to, op::call(sum, args)[0]);
 }
 
-bool by_winograd(const Shape& s, Pass pass, const Tensor& input, const void* weight, const desc& layout, const Tensor& output, const Tensor& bias) {
+WinogradShape winograd_shape(const Shape& s, DType d) {
+  return {d, s.n, s.c, s.h, s.w, s.o, s.oh, s.ow, s.padding[0], s.padding[1]};
+}
+bool by_winograd(const Shape& s, Pass pass, const Tensor& input, const void* weight, const desc& layout,
+                 const Tensor& output, const Tensor& bias) {
   WeightPlaces places;
   if (!places_of(layout, places)) return false;
-  WinogradShape shape{s.n, s.c, s.h, s.w, s.o, s.oh, s.ow, s.padding[0], s.padding[1]};
-  auto data = [](const Tensor& t) { return static_cast<float*>(t.impl()->data_ptr()); };
-  auto* w = static_cast<const float*>(weight);
-  if (pass == Pass::forward) winograd(shape, data(input), w, places, bias.defined() ? data(bias) : nullptr, data(output));
-  else if (pass == Pass::input) winograd_backward_input(shape, data(output), w, places, data(input));
-  else winograd_backward_weight(shape, data(input), data(output), places, const_cast<float*>(w));
+  auto shape = winograd_shape(s, input.dtype());
+  auto data = [](const Tensor& t) { return t.impl()->data_ptr(); };
+  if (pass == Pass::forward)
+    winograd(shape, data(input), weight, places, bias.defined() ? data(bias) : nullptr, data(output));
+  else if (pass == Pass::input) winograd_backward_input(shape, data(output), weight, places, data(input));
+  else winograd_backward_weight(shape, data(input), data(output), places, const_cast<void*>(weight));
   if (pass == Pass::weight && bias.defined()) sum_of_channels(output, bias);
   return true;
 }
 bool suits_winograd(const Shape& s, const Tensor& input, const Tensor& output) {
-  if (input.dtype() != DType::Float32 || s.groups != 1 || s.kh != 3 || s.kw != 3) return false;
+  if (s.groups != 1 || s.kh != 3 || s.kw != 3) return false;
   for (int k = 0; k < 2; ++k) if (s.stride[k] != 1 || s.dilation[k] != 1) return false;
   if (!is_channels_last(input) || !is_channels_last(output)) return false;
-  return winograd_pays({s.n, s.c, s.h, s.w, s.o, s.oh, s.ow, s.padding[0], s.padding[1]});
+  return winograd_pays(winograd_shape(s, input.dtype()));
 }
 
 // Runs a pass on input, weight and output (one of which it writes). False if oneDNN has no good implementation.
@@ -261,7 +265,7 @@ bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& wei
   if (pass != Pass::weight && s.groups == 1 && weight.impl()->storage->hidden(hidden)) packed = fills_storage(*weight.impl()) ? packed_number(hidden.order) : 0;
   bool fast = suits_winograd(s, input, output);
   if (fast && pass != Pass::weight) {
-    auto layout = packed ? packed_layout(packed).desc : plain({s.o, s.c, s.kh, s.kw}, onednn_type(DType::Float32));
+    auto layout = packed ? packed_layout(packed).desc : plain({s.o, s.c, s.kh, s.kw}, onednn_type(input.dtype()));
     if (by_winograd(s, pass, input, packed ? hidden.memory->data() : weight.impl()->data_ptr(), layout, output, bias)) return true;
   }
   Key key{int64_t(input.dtype()), int64_t(pass), packed, onednn_threads(), bias.defined(), is_channels_last(input), is_channels_last(output), s.n, s.c, s.h, s.w, s.o, s.kh, s.kw,
@@ -269,7 +273,7 @@ bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& wei
   auto& plan = planned<Plan>(key, [&] { return make_plan(s, pass, input.dtype(), bias.defined(), input, output, packed); });
   if (plan.refused) return false;
   if (fast && pass == Pass::weight) {
-    auto layout = plan.packed ? packed_layout(plan.packed).desc : plain({s.o, s.c, s.kh, s.kw}, onednn_type(DType::Float32));
+    auto layout = plan.packed ? packed_layout(plan.packed).desc : plain({s.o, s.c, s.kh, s.kw}, onednn_type(input.dtype()));
     if (by_winograd(s, pass, input, weight.impl()->data_ptr(), layout, output, bias)) {
       if (plan.packed) hide_in_order(weight, packed_layout(plan.packed).order);
       return true;

@@ -3,6 +3,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -29,7 +30,8 @@ class NestBuilder {
   int fresh() { return next_++; }
   Expr real(double x) const { return loop::constant(Scalar(x), dtype()); }
   Expr minus_infinity() const { return real(-std::numeric_limits<double>::infinity()); }
-  Expr read(int buffer, Expr offset) const { return loop::load(buffer, dtype(), {offset}); }
+  Expr read(int buffer, Expr offset) const { return read(buffer, offset, dtype()); }
+  Expr read(int buffer, Expr offset, DType d) const { return loop::load(buffer, d, {offset}); }
 
   Expr let(Expr x) {
     int v = fresh();
@@ -86,8 +88,10 @@ class NestBuilder {
   int next_ = 1;
 };
 
-// The kernel of the nest that `make` builds for a variant: made once.
+// The kernel of the nest that `make` builds for a variant: made once. `make` is a lambda: kernels are kept by its type,
+// which functions of one signature share.
 template <class Variant, class Make> const codegen::Kernel& kernel_of(const Variant& v, Make make) {
+  static_assert(std::is_class_v<Make>);
   static std::map<Variant, const codegen::Kernel*> kernels;
   static std::mutex mutex;
   std::lock_guard lock(mutex);

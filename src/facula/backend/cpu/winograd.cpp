@@ -25,20 +25,24 @@ struct Transforms : NestBuilder {
   Tile of_image(const Tile& d) {
     Expr even_a = plus(d[4], -bb, d[2]), odd_a = let(plus(d[3], -bb, d[1]) * real(a));
     Expr even_b = plus(d[4], -aa, d[2]), odd_b = let(plus(d[3], -aa, d[1]) * real(b));
-    return {plus(plus(d[4], -(aa + bb), d[2]), aa * bb, d[0]), let(even_a + odd_a), let(even_a - odd_a), let(even_b + odd_b), let(even_b - odd_b),
+    return {plus(plus(d[4], -(aa + bb), d[2]), aa * bb, d[0]),
+            let(even_a + odd_a), let(even_a - odd_a), let(even_b + odd_b), let(even_b - odd_b),
             plus(plus(d[5], -(aa + bb), d[3]), aa * bb, d[1])};
   }
   Tile of_weight(Expr g0, Expr g1, Expr g2) {
     constexpr double na = 1 / (2 * aa * (aa - bb)), nb = 1 / (2 * bb * (bb - aa));
-    Expr even_a = let(plus(g0, aa, g2) * real(na)), odd_a = let(g1 * real(na * a)), even_b = let(plus(g0, bb, g2) * real(nb)), odd_b = let(g1 * real(nb * b));
-    return {let(g0 * real(1 / (aa * bb))), let(even_a + odd_a), let(even_a - odd_a), let(even_b + odd_b), let(even_b - odd_b), g2};
+    Expr even_a = let(plus(g0, aa, g2) * real(na)), odd_a = let(g1 * real(na * a));
+    Expr even_b = let(plus(g0, bb, g2) * real(nb)), odd_b = let(g1 * real(nb * b));
+    return {let(g0 * real(1 / (aa * bb))),
+            let(even_a + odd_a), let(even_a - odd_a), let(even_b + odd_b), let(even_b - odd_b), g2};
   }
   // Of four values of a result's gradient, which take the part of a kernel where a weight's gradient is computed.
   Tile of_gradient(const Tile& g) {
     constexpr double na = 1 / (2 * aa * (aa - bb)), nb = 1 / (2 * bb * (bb - aa));
     Expr even_a = let(plus(g[0], aa, g[2]) * real(na)), odd_a = let(plus(g[1], aa, g[3]) * real(na * a));
     Expr even_b = let(plus(g[0], bb, g[2]) * real(nb)), odd_b = let(plus(g[1], bb, g[3]) * real(nb * b));
-    return {let(g[0] * real(1 / (aa * bb))), let(even_a + odd_a), let(even_a - odd_a), let(even_b + odd_b), let(even_b - odd_b), g[3]};
+    return {let(g[0] * real(1 / (aa * bb))),
+            let(even_a + odd_a), let(even_a - odd_a), let(even_b + odd_b), let(even_b - odd_b), g[3]};
   }
   std::array<Expr, kTaps> taps(const Tile& m) {
     Expr sum_a = let(m[1] + m[2]), sum_b = let(m[3] + m[4]), odd_a = let(m[1] - m[2]), odd_b = let(m[3] - m[4]);
@@ -54,17 +58,35 @@ struct Transforms : NestBuilder {
 Expr number_of(size_t n) { return number(int64_t(n)); }
 
 // ---- weights to [strip of results, place of a tile, channel, result in the strip]
-struct WeightParam { enum : int { result_block, result_outer, result_inner, in_block, in_outer, in_inner, y, x, channels, vectors, chunks, results, sums, tasks, count }; };
+struct WeightParam {
+  enum : int {
+    result_block, result_outer, result_inner, in_block, in_outer, in_inner, y, x, channels, vectors, chunks, results,
+    sums, tasks, count
+  };
+};
 constexpr int64_t kWeightChannels = 16;  // of a task
 
-Nest weight_nest(bool contiguous) {
+// Where channel k lies, whose block's size, outer and inner step are the parameters from `block` on.
+Expr place(Expr k, int block) {
+  return floordiv(k, param(block)) * param(block + 1) + remainder(k, param(block)) * param(block + 2);
+}
+
+// What kernels that read or write users' tensors depend on.
+struct UserVariant {
+  DType dtype;
+  bool contiguous;  // are the results of a block of the weight neighbours?
+  auto operator<=>(const UserVariant&) const = default;
+};
+
+Nest weight_nest(const UserVariant& v) {
   using P = WeightParam;
   Transforms t;
   int task_var = t.fresh();
   int64_t lanes = t.lanes();
-  Expr part = t.let(floordiv(index(task_var), param(P::chunks))), chunk = t.let(index(task_var) - part * param(P::chunks));
-  Expr first = t.let(chunk * Scalar(lanes)), strip = t.let(floordiv(chunk, param(P::vectors))), width = t.let(param(P::vectors) * Scalar(lanes));
-  auto place = [&](Expr k, int block) { return floordiv(k, param(block)) * param(block + 1) + remainder(k, param(block)) * param(block + 2); };
+  Expr part = t.let(floordiv(index(task_var), param(P::chunks)));
+  Expr chunk = t.let(index(task_var) - part * param(P::chunks)), first = t.let(chunk * Scalar(lanes));
+  Expr strip = t.let(floordiv(chunk, param(P::vectors))), width = t.let(param(P::vectors) * Scalar(lanes));
+  auto tap = [](int y, int x) { return Scalar(int64_t(y)) * param(P::y) + Scalar(int64_t(x)) * param(P::x); };
   Expr from = t.let(place(first, P::result_block)), column = t.let(first - strip * width);
   t.each(number(kWeightChannels), [&](Expr c) {
     Expr k = t.let(part * Scalar(kWeightChannels) + c), origin = t.let(from + place(k, P::in_block));
@@ -72,19 +94,20 @@ Nest weight_nest(bool contiguous) {
       Expr g[kTaps][kTaps];
       for (int y = 0; y < kTaps; ++y)
         for (int x = 0; x < kTaps; ++x)
-          g[y][x] = t.let(t.read(0, origin + Scalar(int64_t(y)) * param(P::y) + Scalar(int64_t(x)) * param(P::x) + (contiguous ? lane : lane * param(P::result_inner))));
+          g[y][x] = t.let(t.read(0, origin + tap(y, x) + (v.contiguous ? lane : lane * param(P::result_inner)), v.dtype));
       Transforms::Tile columns[kTaps];
       for (int x = 0; x < kTaps; ++x) columns[x] = t.of_weight(g[0][x], g[1][x], g[2][x]);
       for (size_t i = 0; i < kTile; ++i) {
         auto row = t.of_weight(columns[0][i], columns[1][i], columns[2][i]);
         for (size_t j = 0; j < kTile; ++j)
-          t.store(1, ((strip * Scalar(int64_t(kPlaces)) + number_of(i * kTile + j)) * param(P::channels) + k) * width + column + lane, row[j]);
+          t.store(1, ((strip * Scalar(int64_t(kPlaces)) + number_of(i * kTile + j)) * param(P::channels) + k) * width
+                         + column + lane, row[j]);
       }
     });
   });
   Nest n;
   n.name = "winograd_weight";
-  n.buffers = {{DType::Float32}, {DType::Float32, true}};
+  n.buffers = {{v.dtype}, {DType::Float32, true}};
   n.params = P::count;
   n.task_var = task_var;
   n.tasks = param(P::tasks);
@@ -94,11 +117,17 @@ Nest weight_nest(bool contiguous) {
 }
 
 // ---- tiles
-struct ConvParam { enum : int { c, h, w, o, oh, ow, top, left, tiles, tiles_image, tiles_x, group, groups, strips, channels, chunks, tasks, count }; };
+struct ConvParam {
+  enum : int {
+    c, h, w, o, oh, ow, top, left, tiles, tiles_image, tiles_x, group, groups, strips, channels, chunks, tasks, count
+  };
+};
 
 // What nests over tiles say about a group of them, from `first`.
 struct Tiles : Transforms {
   using P = ConvParam;
+  explicit Tiles(DType d) : user(d) {}
+  DType user;  // of images
   Expr first, count;
   Expr n, y0, x0;  // of a tile: image, first row and column of its results
   Expr one = number(1), zero = number(0);
@@ -115,7 +144,9 @@ struct Tiles : Transforms {
   }
   // to[place, tile, channel] = transformed pieces of size x size of `channels` from `channel` of a buffer
   // [n, h, w, all]; zero outside.
-  template <class F> void transform(int to, int from, int size, Expr h, Expr w, Expr top, Expr left, Expr all, Expr channel, Expr channels, F&& of) {
+  template <class F>
+  void transform(int to, int from, int size, Expr h, Expr w, Expr top, Expr left, Expr all, Expr channel, Expr channels,
+                 F&& of) {
     each_tile([&](Expr k) {
       std::vector<Expr> row, column, row_inside, column_inside;
       for (int i = 0; i < size; ++i) {
@@ -129,14 +160,18 @@ struct Tiles : Transforms {
         std::vector<Tile> columns;
         for (size_t j = 0; j < size_t(size); ++j) {
           Tile d;
-          for (size_t i = 0; i < size_t(size); ++i) d[i] = let(select(row_inside[i] & column_inside[j], read(from, row[i] + column[j] + lane), real(0)));
+          for (size_t i = 0; i < size_t(size); ++i) {
+            Expr x = read(from, row[i] + column[j] + lane, user);
+            d[i] = let(select(row_inside[i] & column_inside[j], x, real(0)));
+          }
           columns.push_back(of(d));
         }
         for (size_t i = 0; i < kTile; ++i) {
           Tile line;
           for (size_t j = 0; j < size_t(size); ++j) line[j] = columns[j][i];
           line = of(line);
-          for (size_t j = 0; j < kTile; ++j) store(to, (number_of(i * kTile + j) * param(P::group) + k) * channels + lane, line[j]);
+          for (size_t j = 0; j < kTile; ++j)
+            store(to, (number_of(i * kTile + j) * param(P::group) + k) * channels + lane, line[j]);
         }
       });
     });
@@ -146,6 +181,7 @@ struct Tiles : Transforms {
 // ---- a task: the tiles of a group, and some strips of results
 struct ConvBuffer { enum : int { input, weight, bias, output, image, product, count }; };
 struct ConvVariant {
+  DType dtype;  // of users' tensors
   int rows, vectors;  // sums of a product in registers
   bool bias;
   auto operator<=>(const ConvVariant&) const = default;
@@ -154,14 +190,15 @@ struct ConvVariant {
 Nest conv_nest(const ConvVariant& v) {
   using P = ConvParam;
   using B = ConvBuffer;
-  Tiles t;
+  Tiles t(v.dtype);
   int task_var = t.fresh();
   int64_t lanes = t.lanes(), width = v.vectors * lanes;
   Expr part = t.let(floordiv(index(task_var), param(P::groups)));
   t.first = t.let((index(task_var) - part * param(P::groups)) * param(P::group));
   t.count = t.let(min(param(P::tiles) - t.first, param(P::group)));
   Expr results = t.let(param(P::strips) * Scalar(width));
-  t.transform(B::image, B::input, kTile, param(P::h), param(P::w), param(P::top), param(P::left), param(P::c), t.zero, param(P::c), [&](auto& d) { return t.of_image(d); });
+  t.transform(B::image, B::input, kTile, param(P::h), param(P::w), param(P::top), param(P::left), param(P::c), t.zero,
+              param(P::c), [&](auto& d) { return t.of_image(d); });
   t.each(number(kPlaces), [&](Expr place) {
     t.each(param(P::strips), [&](Expr strip) {
       Expr weight = t.let(((part * param(P::strips) + strip) * Scalar(int64_t(kPlaces)) + place) * param(P::c) * Scalar(width));
@@ -177,7 +214,8 @@ Nest conv_nest(const ConvVariant& v) {
           for (int k = 0; k < v.rows * v.vectors; ++k) sums.push_back(t.variable(t.real(0)));
           t.each(param(P::c), [&](Expr k) {
             std::vector<Expr> right;
-            for (int c = 0; c < v.vectors; ++c) right.push_back(t.let(t.read(B::weight, weight + k * Scalar(width) + Scalar(c * lanes) + lane)));
+            for (int c = 0; c < v.vectors; ++c)
+              right.push_back(t.let(t.read(B::weight, weight + k * Scalar(width) + Scalar(c * lanes) + lane)));
             for (int r = 0; r < v.rows; ++r) {
               Expr x = t.let(t.read(B::image, left[size_t(r)] + k));
               for (int c = 0; c < v.vectors; ++c) {
@@ -187,7 +225,8 @@ Nest conv_nest(const ConvVariant& v) {
             }
           });
           for (int r = 0; r < v.rows; ++r)
-            for (int c = 0; c < v.vectors; ++c) t.store(B::product, to[size_t(r)] + Scalar(c * lanes) + lane, sums[size_t(r * v.vectors + c)]);
+            for (int c = 0; c < v.vectors; ++c)
+              t.store(B::product, to[size_t(r)] + Scalar(c * lanes) + lane, sums[size_t(r * v.vectors + c)]);
         });
       });
     });
@@ -196,26 +235,32 @@ Nest conv_nest(const ConvVariant& v) {
     // Places beyond the border fall on the last row or column, which are written after them.
     Expr row[kOut], column[kOut];
     for (int i = 0; i < kOut; ++i) {
-      row[i] = t.let((t.n * param(P::oh) + min(t.y0 + Scalar(int64_t(i)), param(P::oh) - t.one)) * param(P::ow) * param(P::o) + part * results);
+      Expr y = min(t.y0 + Scalar(int64_t(i)), param(P::oh) - t.one);
+      row[i] = t.let((t.n * param(P::oh) + y) * param(P::ow) * param(P::o) + part * results);
       column[i] = t.let(min(t.x0 + Scalar(int64_t(i)), param(P::ow) - t.one) * param(P::o));
     }
     t.vector(results, [&](Expr lane) {
       std::array<Expr, kOut> columns[kTile];
       for (size_t j = 0; j < kTile; ++j) {
         Transforms::Tile m;
-        for (size_t i = 0; i < kTile; ++i) m[i] = t.let(t.read(B::product, (number_of(i * kTile + j) * param(P::group) + k) * results + lane));
+        for (size_t i = 0; i < kTile; ++i)
+          m[i] = t.let(t.read(B::product, (number_of(i * kTile + j) * param(P::group) + k) * results + lane));
         columns[j] = t.result(m);
       }
-      Expr bias = v.bias ? t.let(t.read(B::bias, part * results + lane)) : Expr();
+      Expr bias = v.bias ? t.let(t.read(B::bias, part * results + lane, v.dtype)) : Expr();
       for (size_t i = kOut; i-- > 0;) {
         auto line = t.result({columns[0][i], columns[1][i], columns[2][i], columns[3][i], columns[4][i], columns[5][i]});
-        for (size_t j = kOut; j-- > 0;) t.store(B::output, row[i] + column[j] + lane, v.bias ? line[j] + bias : line[j]);
+        for (size_t j = kOut; j-- > 0;)
+          t.store(B::output, row[i] + column[j] + lane, v.bias ? line[j] + bias : line[j]);
       }
     });
   });
   Nest nest;
   nest.name = "winograd";
-  for (int k = 0; k < B::count; ++k) nest.buffers.push_back({DType::Float32, k >= B::output});
+  for (int k = 0; k < B::count; ++k) {
+    bool user = k == B::input || k == B::bias || k == B::output;
+    nest.buffers.push_back({user ? v.dtype : DType::Float32, k >= B::output});
+  }
   nest.params = P::count;
   nest.task_var = task_var;
   nest.tasks = param(P::tasks);
@@ -227,35 +272,50 @@ Nest conv_nest(const ConvVariant& v) {
 // ---- gradient of the weight: a task adds up what a chunk of the groups gives for some channels and results
 struct SumBuffer { enum : int { input, grad, sums, sums_in, image, gradient, count }; };
 
-Nest sum_nest(int vectors) {
+struct SumVariant {
+  DType dtype;
+  int vectors;
+  auto operator<=>(const SumVariant&) const = default;
+};
+
+Nest sum_nest(const SumVariant& v) {
   using P = ConvParam;
   using B = SumBuffer;
   constexpr int kRows = 4;
-  Tiles t;
+  const int vectors = v.vectors;
+  Tiles t(v.dtype);
   int task_var = t.fresh();
   int64_t lanes = t.lanes(), width = vectors * lanes;
   Expr results = t.let(param(P::strips) * Scalar(width)), channels = param(P::channels);
-  Expr part = t.let(floordiv(index(task_var), param(P::chunks))), chunk = t.let(index(task_var) - part * param(P::chunks));
-  Expr parts = t.let(floordiv(param(P::o), results)), c0 = t.let(floordiv(part, parts) * channels), o0 = t.let(remainder(part, parts) * results);
-  Expr from = t.let(floordiv(chunk * param(P::groups), param(P::chunks))), to = t.let(floordiv((chunk + t.one) * param(P::groups), param(P::chunks)));
+  Expr part = t.let(floordiv(index(task_var), param(P::chunks)));
+  Expr chunk = t.let(index(task_var) - part * param(P::chunks)), parts = t.let(floordiv(param(P::o), results));
+  Expr c0 = t.let(floordiv(part, parts) * channels), o0 = t.let(remainder(part, parts) * results);
+  auto begin = [&](Expr k) { return t.let(floordiv(k * param(P::groups), param(P::chunks))); };
+  Expr from = begin(chunk), to = begin(chunk + t.one);
   t.each(to - from, [&](Expr turn) {
     t.first = t.let((from + turn) * param(P::group));
     t.count = t.let(min(param(P::tiles) - t.first, param(P::group)));
-    t.transform(B::image, B::input, kTile, param(P::h), param(P::w), param(P::top), param(P::left), param(P::c), c0, channels, [&](auto& d) { return t.of_image(d); });
-    t.transform(B::gradient, B::grad, kOut, param(P::oh), param(P::ow), t.zero, t.zero, param(P::o), o0, results, [&](auto& g) { return t.of_gradient(g); });
+    t.transform(B::image, B::input, kTile, param(P::h), param(P::w), param(P::top), param(P::left), param(P::c), c0,
+                channels, [&](auto& d) { return t.of_image(d); });
+    t.transform(B::gradient, B::grad, kOut, param(P::oh), param(P::ow), t.zero, t.zero, param(P::o), o0, results,
+                [&](auto& g) { return t.of_gradient(g); });
     t.each(number(kPlaces), [&](Expr place) {
       Expr row0 = t.let(place * param(P::group)), sums0 = t.let((chunk * Scalar(int64_t(kPlaces)) + place) * param(P::c) + c0);
       t.each(param(P::strips), [&](Expr strip) {
         t.each(floordiv(channels, Scalar(int64_t(kRows))), [&](Expr block) {
           Expr c = t.let(block * Scalar(int64_t(kRows)));
           t.vector(number(lanes), [&](Expr lane) {
-            auto at = [&](int r, int k) { return (sums0 + c + Scalar(int64_t(r))) * param(P::o) + o0 + strip * Scalar(width) + Scalar(k * lanes) + lane; };
+            auto at = [&](int r, int k) {
+              return (sums0 + c + Scalar(int64_t(r))) * param(P::o) + o0 + strip * Scalar(width) + Scalar(k * lanes) + lane;
+            };
             std::vector<Expr> sums;
             for (int r = 0; r < kRows; ++r)
-              for (int k = 0; k < vectors; ++k) sums.push_back(t.variable(select(eq(turn, t.zero), t.real(0), t.read(B::sums_in, at(r, k)))));
+              for (int k = 0; k < vectors; ++k)
+                sums.push_back(t.variable(select(eq(turn, t.zero), t.real(0), t.read(B::sums_in, at(r, k)))));
             t.each(t.count, [&](Expr tile) {
               std::vector<Expr> right;
-              for (int k = 0; k < vectors; ++k) right.push_back(t.let(t.read(B::gradient, (row0 + tile) * results + strip * Scalar(width) + Scalar(k * lanes) + lane)));
+              Expr g0 = (row0 + tile) * results + strip * Scalar(width) + lane;
+              for (int k = 0; k < vectors; ++k) right.push_back(t.let(t.read(B::gradient, g0 + Scalar(k * lanes))));
               for (int r = 0; r < kRows; ++r) {
                 Expr x = t.let(t.read(B::image, (row0 + tile) * channels + c + Scalar(int64_t(r))));
                 for (int k = 0; k < vectors; ++k) {
@@ -273,7 +333,9 @@ Nest sum_nest(int vectors) {
   });
   Nest nest;
   nest.name = "winograd_sums";
-  for (int k = 0; k < B::count; ++k) nest.buffers.push_back({DType::Float32, k == B::sums || k >= B::image, "", k != B::sums && k != B::sums_in});
+  for (int k = 0; k < B::count; ++k)
+    nest.buffers.push_back({k == B::input || k == B::grad ? v.dtype : DType::Float32, k == B::sums || k >= B::image, "",
+                            k != B::sums && k != B::sums_in});
   nest.params = P::count;
   nest.task_var = task_var;
   nest.tasks = param(P::tasks);
@@ -283,13 +345,13 @@ Nest sum_nest(int vectors) {
 }
 
 // The sums of all chunks, in order, to the weight's gradient.
-Nest gradient_nest(bool contiguous) {
+Nest gradient_nest(const UserVariant& v) {
   using P = WeightParam;
   Transforms t;
   int task_var = t.fresh();
   int64_t lanes = t.lanes();
-  Expr part = t.let(floordiv(index(task_var), param(P::chunks))), first = t.let((index(task_var) - part * param(P::chunks)) * Scalar(lanes));
-  auto place = [&](Expr k, int block) { return floordiv(k, param(block)) * param(block + 1) + remainder(k, param(block)) * param(block + 2); };
+  Expr part = t.let(floordiv(index(task_var), param(P::chunks)));
+  Expr first = t.let((index(task_var) - part * param(P::chunks)) * Scalar(lanes));
   Expr to = t.let(place(first, P::result_block));
   t.each(number(kWeightChannels), [&](Expr c) {
     Expr k = t.let(part * Scalar(kWeightChannels) + c), origin = t.let(to + place(k, P::in_block));
@@ -297,8 +359,10 @@ Nest gradient_nest(bool contiguous) {
       std::vector<Expr> sums;
       for (int i = 0; i < kPlaces; ++i) sums.push_back(t.variable(t.real(0)));
       t.each(param(P::sums), [&](Expr chunk) {
-        for (int i = 0; i < kPlaces; ++i)
-          t.set(sums[size_t(i)], sums[size_t(i)] + t.read(0, ((chunk * Scalar(int64_t(kPlaces)) + Scalar(int64_t(i))) * param(P::channels) + k) * param(P::results) + first + lane));
+        for (int i = 0; i < kPlaces; ++i) {
+          Expr row = (chunk * Scalar(int64_t(kPlaces)) + Scalar(int64_t(i))) * param(P::channels) + k;
+          t.set(sums[size_t(i)], sums[size_t(i)] + t.read(0, row * param(P::results) + first + lane));
+        }
       });
       std::array<Expr, kTaps> columns[kTile];
       for (size_t j = 0; j < kTile; ++j) {
@@ -308,14 +372,16 @@ Nest gradient_nest(bool contiguous) {
       }
       for (size_t y = 0; y < kTaps; ++y) {
         auto row = t.taps({columns[0][y], columns[1][y], columns[2][y], columns[3][y], columns[4][y], columns[5][y]});
-        for (size_t x = 0; x < kTaps; ++x)
-          t.store(1, origin + Scalar(int64_t(y)) * param(P::y) + Scalar(int64_t(x)) * param(P::x) + (contiguous ? lane : lane * param(P::result_inner)), row[x]);
+        for (size_t x = 0; x < kTaps; ++x) {
+          Expr tap = Scalar(int64_t(y)) * param(P::y) + Scalar(int64_t(x)) * param(P::x);
+          t.store(1, origin + tap + (v.contiguous ? lane : lane * param(P::result_inner)), row[x]);
+        }
       }
     });
   });
   Nest n;
   n.name = "winograd_gradient";
-  n.buffers = {{DType::Float32}, {DType::Float32, true}};
+  n.buffers = {{DType::Float32}, {v.dtype, true}};
   n.params = P::count;
   n.task_var = task_var;
   n.tasks = param(P::tasks);
@@ -333,12 +399,13 @@ int vectors_of(int64_t o) {
 
 constexpr int64_t kFewTasks = 8;  // at least so many, where possible, whatever the number of threads
 
-std::array<int64_t, WeightParam::count> weight_params(const WinogradShape& s, WeightPlaces::Channels to, WeightPlaces::Channels from, int64_t step_y, int64_t step_x) {
+std::array<int64_t, WeightParam::count> weight_params(const WinogradShape& s, const WeightPlaces& places) {
   using P = WeightParam;
   std::array<int64_t, P::count> p{};
-  p[P::result_block] = to.block, p[P::result_outer] = to.outer, p[P::result_inner] = to.inner;
-  p[P::in_block] = from.block, p[P::in_outer] = from.outer, p[P::in_inner] = from.inner;
-  p[P::y] = step_y, p[P::x] = step_x, p[P::channels] = s.c, p[P::results] = s.o, p[P::vectors] = vectors_of(s.o), p[P::chunks] = s.o / codegen::vector_lanes();
+  p[P::result_block] = places.out.block, p[P::result_outer] = places.out.outer, p[P::result_inner] = places.out.inner;
+  p[P::in_block] = places.in.block, p[P::in_outer] = places.in.outer, p[P::in_inner] = places.in.inner;
+  p[P::y] = places.y, p[P::x] = places.x, p[P::channels] = s.c, p[P::results] = s.o;
+  p[P::vectors] = vectors_of(s.o), p[P::chunks] = s.o / codegen::vector_lanes();
   p[P::tasks] = p[P::chunks] * (s.c / kWeightChannels);
   return p;
 }
@@ -346,7 +413,8 @@ std::array<int64_t, WeightParam::count> weight_params(const WinogradShape& s, We
 std::array<int64_t, ConvParam::count> tile_params(const WinogradShape& s, int64_t most) {
   using P = ConvParam;
   std::array<int64_t, P::count> p{};
-  p[P::c] = s.c, p[P::h] = s.h, p[P::w] = s.w, p[P::o] = s.o, p[P::oh] = s.oh, p[P::ow] = s.ow, p[P::top] = s.top, p[P::left] = s.left;
+  p[P::c] = s.c, p[P::h] = s.h, p[P::w] = s.w, p[P::o] = s.o, p[P::oh] = s.oh, p[P::ow] = s.ow;
+  p[P::top] = s.top, p[P::left] = s.left;
   p[P::tiles_x] = (s.ow + kOut - 1) / kOut;
   p[P::tiles_image] = p[P::tiles_x] * ((s.oh + kOut - 1) / kOut);
   p[P::tiles] = p[P::tiles_image] * s.n;
@@ -356,31 +424,43 @@ std::array<int64_t, ConvParam::count> tile_params(const WinogradShape& s, int64_
   return p;
 }
 
-// `from`: where the element of a result's channel and an input's channel lies.
-void run(const WinogradShape& s, const float* input, const float* weight, WeightPlaces::Channels to, WeightPlaces::Channels from, int64_t step_y, int64_t step_x,
-         const float* bias, float* output) {
+void run(const WinogradShape& s, const void* input, const void* weight, const WeightPlaces& places, const void* bias,
+         void* output) {
   int64_t lanes = codegen::vector_lanes();
   int vectors = vectors_of(s.o);
   int64_t width = vectors * lanes, all_strips = s.o / width;
   auto* transformed = static_cast<float*>(scratch(Scratch::weights, size_t(kPlaces * s.c * s.o) * sizeof(float)));
-  auto places = weight_params(s, to, from, step_y, step_x);
-  void* weights[] = {const_cast<float*>(weight), transformed};
-  codegen::launch(kernel_of(to.inner == 1, [](bool contiguous) { return weight_nest(contiguous); }), weights, places.data(), "conv2d");
+  auto weights = weight_params(s, places);
+  void* of_weights[] = {const_cast<void*>(weight), transformed};
+  auto& of_weight = kernel_of(UserVariant{s.dtype, places.out.inner == 1}, [](auto& v) { return weight_nest(v); });
+  codegen::launch(of_weight, of_weights, weights.data(), "conv2d");
   using P = ConvParam;
   using B = ConvBuffer;
   // What a task needs should fit into a core's own cache.
   constexpr int64_t kMostTiles = 48, kMostResults = 128;
   auto p = tile_params(s, kMostTiles);
-  while (all_strips % (p[P::strips] * 2) == 0 && p[P::strips] * 2 * width <= kMostResults && p[P::groups] * (all_strips / p[P::strips] / 2) >= kFewTasks) p[P::strips] *= 2;
+  while (all_strips % (p[P::strips] * 2) == 0 && p[P::strips] * 2 * width <= kMostResults &&
+         p[P::groups] * (all_strips / p[P::strips] / 2) >= kFewTasks)
+    p[P::strips] *= 2;
   p[P::tasks] = p[P::groups] * (all_strips / p[P::strips]);
-  auto& kernel = kernel_of(ConvVariant{lanes == 16 ? 4 : 6, vectors, bias != nullptr}, [](const ConvVariant& v) { return conv_nest(v); });
+  auto& kernel = kernel_of(ConvVariant{s.dtype, lanes == 16 ? 4 : 6, vectors, bias != nullptr},
+                           [](auto& v) { return conv_nest(v); });
   size_t image = size_t(kPlaces * p[P::group] * s.c), product = size_t(kPlaces * p[P::group] * p[P::strips] * width);
   parallel_for(p[P::tasks], 1, [&](int64_t begin, int64_t end) {
     auto* room = static_cast<float*>(scratch(Scratch::other, (image + product) * sizeof(float)));
-    void* buffers[B::count] = {const_cast<float*>(input), transformed, const_cast<float*>(bias), output, room, room + image};
+    void* buffers[B::count] = {const_cast<void*>(input), transformed, const_cast<void*>(bias), output, room, room + image};
     codegen::Status status;
     kernel.fn(buffers, p.data(), begin, end, &status);
   });
+}
+
+// The part of the definition's products up to which it pays: measured (docs/layouts.md) for float32, and for bfloat16
+// where the processor multiplies pairs of it. Where it multiplies tiles, the definition is faster by far.
+double most_work(DType d) {
+  if (d == DType::Float32) return 0.75;
+  auto isa = unsigned(dnnl::get_effective_cpu_isa());
+  auto has = [&](dnnl::cpu_isa x) { return (isa & unsigned(x)) == unsigned(x); };
+  return has(dnnl::cpu_isa::avx512_core_amx) ? 0 : has(dnnl::cpu_isa::avx512_core_bf16) ? 0.32 : 0.75;
 }
 
 }  // namespace
@@ -390,20 +470,24 @@ bool winograd_pays(const WinogradShape& s) {
   int64_t tiles = s.n * ((s.oh + kOut - 1) / kOut) * ((s.ow + kOut - 1) / kOut);
   // Transforming the weight costs as much as two dozen tiles.
   constexpr int64_t kWeight = 24;
-  return double((tiles + kWeight) * kPlaces) < 0.75 * double(kTaps * kTaps * s.n * s.oh * s.ow);
+  return double((tiles + kWeight) * kPlaces) < most_work(s.dtype) * double(kTaps * kTaps * s.n * s.oh * s.ow);
 }
 
-void winograd(const WinogradShape& s, const float* input, const float* weight, const WeightPlaces& places, const float* bias, float* output) {
-  run(s, input, weight, places.out, places.in, places.y, places.x, bias, output);
+void winograd(const WinogradShape& s, const void* input, const void* weight, const WeightPlaces& places,
+              const void* bias, void* output) {
+  run(s, input, weight, places, bias, output);
 }
 
-void winograd_backward_input(const WinogradShape& s, const float* grad, const float* weight, const WeightPlaces& places, float* input) {
+void winograd_backward_input(const WinogradShape& s, const void* grad, const void* weight, const WeightPlaces& places,
+                             void* input) {
   // A convolution of the gradient with the kernel turned about.
-  WinogradShape turned{s.n, s.o, s.oh, s.ow, s.c, s.h, s.w, kTaps - 1 - s.top, kTaps - 1 - s.left};
-  run(turned, grad, weight + (kTaps - 1) * (places.y + places.x), places.in, places.out, -places.y, -places.x, nullptr, input);
+  WinogradShape turned{s.dtype, s.n, s.o, s.oh, s.ow, s.c, s.h, s.w, kTaps - 1 - s.top, kTaps - 1 - s.left};
+  auto* last = static_cast<const char*>(weight) + (kTaps - 1) * (places.y + places.x) * itemsize(s.dtype);
+  run(turned, grad, last, {places.in, places.out, -places.y, -places.x}, nullptr, input);
 }
 
-void winograd_backward_weight(const WinogradShape& s, const float* input, const float* grad, const WeightPlaces& places, float* weight) {
+void winograd_backward_weight(const WinogradShape& s, const void* input, const void* grad, const WeightPlaces& places,
+                              void* weight) {
   using P = ConvParam;
   using B = SumBuffer;
   constexpr int64_t kMostTiles = 32, kMost = 64;  // channels and results of a task
@@ -417,18 +501,19 @@ void winograd_backward_weight(const WinogradShape& s, const float* input, const 
   p[P::chunks] = std::min(p[P::groups], (kFewTasks + parts - 1) / parts);
   p[P::tasks] = parts * p[P::chunks];
   auto* sums = static_cast<float*>(scratch(Scratch::weights, size_t(p[P::chunks] * kPlaces * s.c * s.o) * sizeof(float)));
-  auto& kernel = kernel_of(vectors, [](int v) { return sum_nest(v); });
+  auto& kernel = kernel_of(SumVariant{s.dtype, vectors}, [](auto& v) { return sum_nest(v); });
   size_t image = size_t(kPlaces * p[P::group] * p[P::channels]), gradient = size_t(kPlaces * p[P::group] * results);
   parallel_for(p[P::tasks], 1, [&](int64_t begin, int64_t end) {
     auto* room = static_cast<float*>(scratch(Scratch::other, (image + gradient) * sizeof(float)));
-    void* buffers[B::count] = {const_cast<float*>(input), const_cast<float*>(grad), sums, sums, room, room + image};
+    void* buffers[B::count] = {const_cast<void*>(input), const_cast<void*>(grad), sums, sums, room, room + image};
     codegen::Status status;
     kernel.fn(buffers, p.data(), begin, end, &status);
   });
-  auto q = weight_params(s, places.out, places.in, places.y, places.x);
+  auto q = weight_params(s, places);
   q[WeightParam::sums] = p[P::chunks];
   void* buffers[] = {sums, weight};
-  codegen::launch(kernel_of(places.out.inner == 1, [](bool contiguous) { return gradient_nest(contiguous); }), buffers, q.data(), "conv2d");
+  auto& of_sums = kernel_of(UserVariant{s.dtype, places.out.inner == 1}, [](auto& v) { return gradient_nest(v); });
+  codegen::launch(of_sums, buffers, q.data(), "conv2d");
 }
 
 }  // namespace facula::backend::cpu
