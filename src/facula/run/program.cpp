@@ -85,8 +85,8 @@ class Plan {
   std::vector<Result> results;                        // by value number: what a step allocates
   std::vector<Exec> execs;
   std::vector<int> written_to;                        // by value number: input it is written to in place, or -1
-  // A single kernel whose operands are the program's inputs and whose results are its outputs, as calls of one operator
-  // mostly are: execute() then needs no table of values.
+  // A single kernel whose operands are the program's inputs and whose results are its outputs, none of them without elements,
+  // as calls of one operator mostly are: execute() then needs no table of values.
   struct Direct {
     std::vector<int> inputs;                          // of the kernel: number of the program's input
     std::vector<int> buffers;                         // of the program's outputs: number of the kernel's buffer
@@ -302,28 +302,26 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs, std
     for (int v : exec.outputs) if (!last_read.count(v) && !kept.count(v)) exec.dead.push_back(v);
     plan->execs.push_back(std::move(exec));
   }
-  auto is_direct = [&] {
-    if (plan->execs.size() != 1 || s.output_repeats || !g.mutated.empty()) return false;
+  auto directly = [&]() -> std::optional<Plan::Direct> {
+    if (plan->execs.size() != 1 || s.output_repeats || !g.mutated.empty()) return {};
     auto& exec = plan->execs[0];
-    if (exec.step->kind != Step::Kind::kernel || !exec.temporaries.empty() || !exec.dead.empty()) return false;
-    if (exec.inputs.size() + exec.outputs.size() > Plan::kDirect || exec.outputs.size() != s.output_values.size()) return false;
+    if (exec.step->kind != Step::Kind::kernel || !exec.temporaries.empty() || !exec.dead.empty() || !exec.empty.empty()) return {};
+    if (exec.inputs.size() + exec.outputs.size() > Plan::kDirect || exec.outputs.size() != s.output_values.size()) return {};
+    for (auto& l : exec.launches) if (!l.all_in_order) return {};
     Plan::Direct d;
-    auto number_in = [](const std::vector<int>& list, int v) {
-      auto it = std::find(list.begin(), list.end(), v);
-      return it == list.end() ? -1 : int(it - list.begin());
-    };
-    for (int v : exec.inputs) d.inputs.push_back(number_in(s.input_values, v));
-    for (int v : s.output_values) d.buffers.push_back(number_in(exec.outputs, v));
-    for (int i : d.inputs) if (i < 0) return false;
-    for (int& j : d.buffers) {
-      if (j < 0) return false;
-      j += int(exec.inputs.size());
+    for (int v : exec.inputs) {
+      auto it = std::find(s.input_values.begin(), s.input_values.end(), v);
+      if (it == s.input_values.end()) return {};
+      d.inputs.push_back(int(it - s.input_values.begin()));
     }
-    for (auto& l : exec.launches) if (!l.all_in_order) return false;
-    plan->direct = std::move(d);
-    return true;
+    for (int v : s.output_values) {
+      auto it = std::find(exec.outputs.begin(), exec.outputs.end(), v);
+      if (it == exec.outputs.end()) return {};
+      d.buffers.push_back(int(exec.inputs.size()) + int(it - exec.outputs.begin()));
+    }
+    return d;
   };
-  is_direct();
+  plan->direct = directly();
   return plan;
 }
 
