@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
+#include "facula/io/pickle_machine.h"
 #include "python.h"
 
 namespace facula::bind {
@@ -23,36 +23,16 @@ struct Item {
   bool global = false;    // a class or function found by name
 };
 
-class Walk {
+class Walk : io::PickleMachine<Item> {
  public:
-  Walk(std::string_view data, const char* op, const std::string& where)
-      : p_(data.data()), end_(p_ + data.size()), size_(data.size()), op_(op), where_(where) {}
+  using PickleMachine::PickleMachine;
 
   void run() {
     while (step(static_cast<unsigned char>(*take(1)))) {}
   }
 
  private:
-  [[noreturn]] void damaged(const std::string& why) const {
-    user_check(false, op_) << where_ << " is damaged: its pickle " << why;
-    __builtin_unreachable();
-  }
-  const char* take(uint64_t n) {
-    if (n > uint64_t(end_ - p_)) damaged("ends too early");
-    return std::exchange(p_, p_ + n);
-  }
-  template <class T> uint64_t number() {
-    T x;
-    std::memcpy(&x, take(sizeof x), sizeof x);
-    return x;
-  }
-  std::string_view line() {
-    auto* nl = static_cast<const char*>(std::memchr(p_, '\n', size_t(end_ - p_)));
-    if (!nl) damaged("ends too early");
-    std::string_view s(p_, size_t(nl - p_));
-    p_ = nl + 1;
-    return s;
-  }
+  [[noreturn]] void damaged(const std::string& why) const { PickleMachine::damaged("its pickle " + why); }
   uint64_t decimal() {
     std::string_view s = line();
     uint64_t x = 0;
@@ -60,25 +40,7 @@ class Walk {
     if (error != std::errc() || end != s.data() + s.size()) damaged("names no place to keep a value");
     return x;
   }
-  size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
-  Item& top() {
-    if (stack_.size() <= floor()) damaged("takes from an empty stack");
-    return stack_.back();
-  }
-  Item pop() {
-    Item i = top();
-    stack_.pop_back();
-    return i;
-  }
   void push(Item i = {}) { stack_.push_back(i); }
-  std::vector<Item> pop_mark() {
-    if (marks_.empty()) damaged("lacks a mark");
-    size_t from = marks_.back();
-    marks_.pop_back();
-    std::vector<Item> items(stack_.begin() + long(from), stack_.end());
-    stack_.resize(from);
-    return items;
-  }
   void keep(uint64_t k) {
     if (k > size_) damaged("keeps a value at place " + std::to_string(k) + " of " + std::to_string(size_) + " bytes");
     Item i = top();
@@ -139,9 +101,9 @@ class Walk {
       case 'M': take(2); push(); break;
       case 'G': take(8); push(); break;
       case 'F': case 'I': case 'L': case 'S': case 'V': line(); push(); break;
-      case 'T': case 'X': case 'B': case 0x8b: take(number<uint32_t>()); push(); break;
-      case 'U': case 'C': case 0x8c: case 0x8a: take(number<uint8_t>()); push(); break;
-      case 0x8d: case 0x8e: case 0x96: take(number<uint64_t>()); push(); break;
+      case 'T': case 'X': case 'B': case 0x8b: take(take<uint32_t>()); push(); break;
+      case 'U': case 'C': case 0x8c: case 0x8a: take(take<uint8_t>()); push(); break;
+      case 0x8d: case 0x8e: case 0x96: take(take<uint64_t>()); push(); break;
       case 'c': line(); line(); push({0, 1, true}); break;
       case 0x93: pop(); pop(); push({0, 1, true}); break;
       case 't': push(frozen(pop_mark())); break;
@@ -172,25 +134,21 @@ class Walk {
         if (top().global) damaged("sets attributes of a class or function");
         break;
       case 'p': keep(decimal()); break;
-      case 'q': keep(number<uint8_t>()); break;
-      case 'r': keep(number<uint32_t>()); break;
+      case 'q': keep(take<uint8_t>()); break;
+      case 'r': keep(take<uint32_t>()); break;
       case 0x94: keep(kept_); break;
       case 'g': recall(decimal()); break;
-      case 'h': recall(number<uint8_t>()); break;
-      case 'j': recall(number<uint32_t>()); break;
-      case 0x80: if (number<uint8_t>() > 5) damaged("has a newer protocol than 5"); break;
+      case 'h': recall(take<uint8_t>()); break;
+      case 'j': recall(take<uint32_t>()); break;
+      case 0x80: if (take<uint8_t>() > 5) damaged("has a newer protocol than 5"); break;
       case 0x95: take(8); break;
       default: damaged("has the instruction " + std::to_string(code) + ", which no checkpoint needs");
     }
     return true;
   }
 
-  const char *p_, *end_;
-  uint64_t size_, visits_ = 0, kept_ = 0;
-  const char* op_;
-  const std::string& where_;
-  std::vector<Item> stack_, memo_;
-  std::vector<size_t> marks_;
+  uint64_t visits_ = 0, kept_ = 0;
+  std::vector<Item> memo_;
 };
 
 PyObject* check_pickle(PyObject*, PyObject* args) {

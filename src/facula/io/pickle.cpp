@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <unordered_map>
 
 #include "facula/autograd/autograd.h"
+#include "facula/io/pickle_machine.h"
 
 namespace facula::io {
 
@@ -37,9 +37,9 @@ struct Item {
   Value value;        // a storage: its elements
 };
 
-class Reader {
+class Reader : PickleMachine<Item> {
  public:
-  Reader(std::string_view data, const std::string& path, const LoadStorage& storage) : p_(data.data()), end_(p_ + data.size()), path_(path), storage_(storage) {}
+  Reader(std::string_view data, const std::string& path, const LoadStorage& storage) : PickleMachine(data, "load", path), storage_(storage) {}
   Value run();
   // Empties every container, so that none keeps itself alive and none is freed recursively.
   void take_apart() {
@@ -50,54 +50,16 @@ class Reader {
   }
 
  private:
-  [[noreturn]] void damaged(const std::string& why) const {
-    user_check(false, "load") << path_ << " is damaged: " << why;
-    __builtin_unreachable();
-  }
   [[noreturn]] void refuse(const std::string& what) const {
-    user_check(false, "load") << path_ << " holds a " << what << ", which is neither tensor, container nor number"
+    user_check(false, op_) << where_ << " holds a " << what << ", which is neither tensor, container nor number"
                               << hint("read the file in Python, and save the tensors in it");
     __builtin_unreachable();
-  }
-  const char* take(uint64_t n) {
-    if (n > uint64_t(end_ - p_)) damaged("its pickle ends too early");
-    return std::exchange(p_, p_ + n);
-  }
-  template <class T> T take() {
-    T x;
-    std::memcpy(&x, take(sizeof x), sizeof x);
-    return x;
-  }
-  std::string_view line() {
-    auto* nl = static_cast<const char*>(std::memchr(p_, '\n', size_t(end_ - p_)));
-    if (!nl) damaged("its pickle ends too early");
-    std::string_view s(p_, size_t(nl - p_));
-    p_ = nl + 1;
-    return s;
-  }
-  Item pop() {
-    if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) damaged("its pickle takes from an empty stack");
-    Item i = std::move(stack_.back());
-    stack_.pop_back();
-    return i;
-  }
-  Item& top() {
-    if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) damaged("its pickle takes from an empty stack");
-    return stack_.back();
   }
   Value value(Item i) const {
     if (i.kind != Item::Kind::value) damaged("its pickle uses a class or storage as a value");
     return std::move(i.value);
   }
   Value pop_value() { return value(pop()); }
-  std::vector<Item> pop_mark() {
-    if (marks_.empty()) damaged("its pickle lacks a mark");
-    size_t from = marks_.back();
-    marks_.pop_back();
-    std::vector<Item> items(std::make_move_iterator(stack_.begin() + long(from)), std::make_move_iterator(stack_.end()));
-    stack_.resize(from);
-    return items;
-  }
   void push(Value v) { stack_.push_back({Item::Kind::value, {}, {}, std::move(v)}); }
   void push_container(Value v) {
     made_.push_back(v);
@@ -126,12 +88,8 @@ class Reader {
   int64_t whole(const Item& i) const { return value(i).integer(); }
   void check_nesting(const Value& root) const;
 
-  const char *p_, *end_;
-  size_t size_ = size_t(end_ - p_), copied_ = 0;
-  const std::string& path_;
+  size_t copied_ = 0;
   const LoadStorage& storage_;
-  std::vector<Item> stack_;
-  std::vector<size_t> marks_;
   std::unordered_map<uint32_t, Item> memo_;
   std::unordered_map<const void*, std::vector<Item>> tuples_;   // with storages or classes inside: arguments of calls
   std::vector<Value> made_;                                      // every container, to take cycles apart
