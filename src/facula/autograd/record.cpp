@@ -29,11 +29,8 @@ bool differentiable_result(const op::Operator& o, size_t k, const Tensor& t) {
          std::find(o.non_differentiable.begin(), o.non_differentiable.end(), int(k)) == o.non_differentiable.end();
 }
 
-bool requires_gradient(const TensorImpl* t) {
-  if (!t) return false;
-  return t->requires_grad || t->has_node || (t->grad_slot && TensorImpl::base_requires_grad && TensorImpl::base_requires_grad(*t));
-}
-bool wants_gradient(const TensorImpl* t) { return t && is_differentiable(t->dtype) && requires_gradient(t); }
+bool requires_gradient(TensorImpl* t) { return t && Borrowed(t)->requires_grad(); }
+bool wants_gradient(TensorImpl* t) { return t && is_differentiable(t->dtype) && requires_gradient(t); }
 
 // By tensor, as operands_of counts them: does its gradient matter?
 Flags wanted_by(const op::Operator& o, std::span<const op::Value> args) {

@@ -1,6 +1,5 @@
 #include "facula/base/log.h"
 
-#include <bit>
 #include <cstdio>
 
 #include "facula/base/error.h"
@@ -50,9 +49,6 @@ constinit std::atomic<uint32_t> log_mask{0};
 void log_line(Log area, std::string_view text) {
   write("facula " + std::string(kAreas[size_t(area)].name) + ": " + std::string(text) + "\n");
 }
-
-bool log_enabled(std::string_view area) { return log_mask.load(std::memory_order_relaxed) & bits_of(area); }
-void log_line(std::string_view area, std::string_view text) { log_line(Log(std::countr_zero(bits_of(area))), text); }
 
 std::string log_help() {
   std::string text;

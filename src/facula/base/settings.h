@@ -3,7 +3,6 @@
 #pragma once
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #ifndef FACULA_VERIFY_DEFAULT  // set by the build: on in debug builds
 #define FACULA_VERIFY_DEFAULT false
@@ -28,9 +27,5 @@ struct Settings {
 };
 const Settings& settings();
 Settings& mutable_settings();  // for tests
-
-// base/log.h by name, for the code generator: a change of its files makes every kernel in every cache a new one.
-bool log_enabled(std::string_view area);
-void log_line(std::string_view area, std::string_view text);
 
 }  // namespace facula

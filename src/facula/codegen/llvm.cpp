@@ -19,6 +19,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "facula/base/log.h"
 #include "facula/base/settings.h"
 #include "facula/codegen/compiler.h"
 #include "facula/codegen/kernel.h"
@@ -1118,12 +1119,12 @@ void compile(const Nest& nest, std::string& object) {
   module.setPICLevel(llvm::PICLevel::SmallPIC);
 
   Emitter(nest, module, vector_lanes(), features).run();
-  if (log_enabled("llvm")) {
+  if (log_on(Log::llvm)) {
     std::string text;
     llvm::raw_string_ostream(text) << module;
-    log_line("llvm", text);
+    log_line(Log::llvm, text);
   }
-  if (settings().verify || log_enabled("llvm")) {
+  if (settings().verify || log_on(Log::llvm)) {
     std::string problem;
     llvm::raw_string_ostream stream(problem);
     internal_check(!llvm::verifyModule(module, &stream)) << "the generated module is not valid: " << problem;

@@ -185,14 +185,13 @@ template <class T> BodyParameter body_parameter() {
 // A Tensor for a body: the caller's, which is not counted, or one made of a number.
 class TensorArgument {
  public:
-  TensorArgument(const Call& c, size_t k) : given_(c.at(k).tag == Tag::tensor), tensor_(given_ ? Tensor(Ref<TensorImpl>::adopt(c.at(k).tensor)) : read_tensor(c, k)) {}
-  TensorArgument(const TensorArgument&) = delete;
-  ~TensorArgument() { if (given_) tensor_.detach_ref().detach(); }
+  TensorArgument(const Call& c, size_t k) : TensorArgument(c.at(k).tag == Tag::tensor ? Tensor() : read_tensor(c, k), c.at(k)) {}
   operator const Tensor&() const { return tensor_; }
 
  private:
-  bool given_;
-  Tensor tensor_;
+  TensorArgument(Tensor made, const Value& v) : made_(std::move(made)), tensor_(v.tag == Tag::tensor ? v.tensor : made_.impl()) {}
+  Tensor made_;
+  Borrowed tensor_;
 };
 template <class T> decltype(auto) body_argument(const Call& c, size_t k) {
   if constexpr (std::is_same_v<T, Call>) return static_cast<const Call&>(c);
