@@ -30,6 +30,11 @@ void check_normalized(const char* name, const Tensor& input, SymSpan shape, cons
       << "expected weight to be of same shape as normalized_shape, but got weight of shape " << to_string(weight ? weight->sizes() : SymSpan())
       << " and normalized_shape = " << to_string(shape);
 }
+SymInt elements(const Tensor& x, const Ints& dims) {
+  SymInt n = int64_t(1);
+  for (int64_t k : dims) n *= x.size(k);
+  return n;
+}
 Tensor wide(const Tensor& x) { return compute_type(x.dtype()) == x.dtype() ? x : to_dtype(x, compute_type(x.dtype())); }
 Tensor narrowed(const Tensor& y, DType to) { return y.dtype() == to ? y : to_dtype(y, to); }
 
@@ -46,10 +51,7 @@ FACULA_FAMILY(norm) {
         Tensor x = wide(input);
         Ints dims;
         for (int k = 0; k < n; ++k) dims.push_back(input.dim() - n + k);
-        Tensor centred = sub(x, mean(x, dims, true));
-        SymInt count = int64_t(1);
-        for (int64_t k : dims) count *= x.size(k);
-        Tensor y = mul(centred, rsqrt(add(div(_square_deviation(x, dims, true), count), eps)));
+        Tensor y = mul(sub(x, mean(x, dims, true)), rsqrt(add(div(_square_deviation(x, dims, true), elements(x, dims)), eps)));
         if (weight) y = mul(y, wide(*weight));
         if (bias) y = add(y, wide(*bias));
         return narrowed(y, input.dtype());
@@ -98,8 +100,7 @@ FACULA_FAMILY(norm) {
           dims.push_back(k + 1);
         }
         Tensor x = wide(reshape(input, split));
-        Tensor centred = sub(x, mean(x, dims, true));
-        Tensor y = mul(centred, rsqrt(add(mean(mul(centred, centred), dims, true), eps)));
+        Tensor y = mul(sub(x, mean(x, dims, true)), rsqrt(add(div(_square_deviation(x, dims, true), elements(x, dims)), eps)));
         if (weight) y = mul(y, wide(view(*weight, scale)));
         if (bias) y = add(y, wide(view(*bias, scale)));
         return view(narrowed(y, input.dtype()), input.sizes());
@@ -112,9 +113,8 @@ FACULA_FAMILY(norm) {
       .composite([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias, double eps) {
         Tensor x = wide(input);
         auto dims = all_but_channels(x);
-        Tensor m = mean(x, dims, true), centred = sub(x, m);
-        Tensor v = mean(mul(centred, centred), dims, true);
-        Tensor y = mul(centred, rsqrt(add(v, eps)));
+        Tensor m = mean(x, dims, true), v = div(_square_deviation(x, dims, true), elements(x, dims));
+        Tensor y = mul(sub(x, m), rsqrt(add(v, eps)));
         if (weight) y = mul(y, wide(per_channel(*weight, x)));
         if (bias) y = add(y, wide(per_channel(*bias, x)));
         Dims channels{x.size(1)};

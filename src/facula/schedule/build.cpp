@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kChunkElements = 16384;  // of a split reduction
 constexpr int64_t kWindow = 16;            // constant extents up to this are part of the kernel
 constexpr int64_t kLaneBlock = 64;         // lanes in a task are a multiple of this
+constexpr double kPrecomputed = 5;         // operations of a row's value that is stored rather than computed for each element
 constexpr int64_t kStripBlock = 128;       // where each lane reduces: what the generator has in registers together
 
 Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
@@ -442,6 +443,7 @@ class Builder {
     }
 
     // What is left is pointwise: stores along the rows, then those along the box too.
+    if (lanes) precompute(stores, row, row_count);
     while (!stores.empty()) {
       std::vector<Loop> sweep = stores[0].sweep;
       bool inner = !sweep.empty();
@@ -479,6 +481,37 @@ class Builder {
       }
       add(std::move(map));
     }
+  }
+
+  // Values of rows that run in lanes would be computed again for every element along the box, since lanes are inside
+  // there (the reciprocal of a channel's deviation in batch_norm): they are stored once, before.
+  void precompute(std::vector<FlatStore>& stores, Expr row, std::function<int64_t(const Numbers&)> row_count) {
+    for (auto& b : buffers_) if (!b.unique) return;
+    std::set<int> rows;
+    for (auto& m : d_.rows) rows.insert(m.back());
+    std::unordered_map<const loop::Node*, Expr> known;
+    std::vector<FlatStore> first;
+    auto worth = [&](Expr e) {
+      if (e->kind != Kind::call || !is_floating(e.dtype()) || operation_count(std::span(&e, 1)) < kPrecomputed) return false;
+      for (int v : free_vars(e)) if (!rows.count(v)) return false;
+      bool pure = true;
+      loop::visit(e, [&](Expr x) { pure &= x->kind != Kind::random && x->kind != Kind::check && x->kind != Kind::divisor; });
+      return pure;
+    };
+    for (auto& s : stores) {
+      if (s.sweep.empty()) continue;
+      s.value = loop::rewrite(s.value, [&](Expr x) -> Expr {
+        if (auto it = known.find(x.get()); it != known.end()) return it->second;
+        if (!worth(x)) return {};
+        FlatStore f;
+        f.buffer = temporary(x.dtype(), row_count);
+        f.value = x;
+        f.offset = row;
+        first.push_back(f);
+        return known[x.get()] = loop::load(f.buffer, x.dtype(), {row});
+      });
+    }
+    stores.insert(stores.begin(), first.begin(), first.end());
   }
 
   static Expr replaced(Expr e, const std::unordered_map<const loop::Node*, std::vector<Expr>>& known) {

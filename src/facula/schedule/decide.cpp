@@ -236,7 +236,12 @@ Decisions decide(const Analysis& a, const Numbers& n) {
 
   if (a.reduces && a.scan_axis < 0 && d.boxes.size() == 1 && rows > 0 && times(rows, inner) >= kSplitFrom) {
     int64_t tasks = d.row_vector >= 0 ? rows / std::max<int64_t>(lanes, 1) * ((lanes + 63) / 64) : rows;
-    if (tasks < kFewTasks) {
+    // Lanes that walk down the box and write what lies along it come back to the same few sets of the cache; a map in
+    // the order of memory does not.
+    bool writes_inside = d.row_vector >= 0 && std::any_of(a.outputs.begin(), a.outputs.end(), [&](const Output& o) {
+      return a.accesses[size_t(o.access)].inner;
+    });
+    if (tasks < kFewTasks || writes_inside) {
       auto& loops = d.boxes[0];
       const Merged* widest = &loops[0];
       if (!a.boxes[0].ordered)

@@ -359,7 +359,7 @@ class Writer {
         }
         std::vector<Loop> loops;
         for (auto& b : ready[k]->bound) loops.push_back({b.var, b.extent});
-        if (stores) keep(*stores, loops, payload, kept);
+        if (stores && !spec_.row_vector) keep(*stores, loops, payload, kept);
         run(block, loops, 0, std::move(payload));
       }
       stores_ = stores;
@@ -369,7 +369,7 @@ class Writer {
     }
   }
   // An expensive value that a reduction needs and a store needs again (the exp of softmax) waits in the store's own
-  // place meanwhile.
+  // place meanwhile. Not where rows run in lanes: that place is far from the last one, and computing again is quicker.
   struct Kept { FlatStore* store; Expr value, load; };
   void keep(std::vector<FlatStore>& stores, const std::vector<Loop>& loops, std::vector<Statement>& payload, std::vector<Kept>& kept) {
     std::unordered_set<const loop::Node*> used;
