@@ -161,7 +161,6 @@ FACULA_FAMILY(activation) {
         if (x.size(k) == SymInt(int64_t(0))) return mul(x, 1);
         Tensor e = exp(sub(x, amax(x, k, true)));
         Tensor total = sum(e, k, true);
-        if (itemsize(x.dtype()) < 4) return div(e, total);
         return mul(e, reciprocal(total));  // total >= 1: a division for each row instead of each element
       })
       .vjp([](const Vjp& v) {

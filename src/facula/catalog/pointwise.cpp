@@ -23,6 +23,8 @@ void no_bools(const char* name, Expr x) {
 // x limited by a bound, NaN of either stays; equal ones give x, and x the gradient.
 Expr below(Expr x, Expr low) { return select((x < low) | isnan(low), low, x); }
 Expr above(Expr x, Expr high) { return select((x > high) | isnan(high), high, x); }
+// What a program writes as `d` is that precise, also where it isn't stored in between.
+Expr converted(Expr x, DType d) { return round_to(cast(x, compute_type(d)), d); }
 Expr truth(Expr x) { return cast(x, DType::Bool); }
 
 // A function of one floating argument; integers become the default floating dtype, as PyTorch's.
@@ -345,14 +347,14 @@ FACULA_FAMILY(pointwise) {
       .promote(Promote::none)
       .no_in_place()
       .result([](const Call& c) { return std::vector<DType>{c["dtype"].dtype}; })
-      .pointwise([](const LoopCall& c, Expr x) { return cast(x, compute_type(c["dtype"].dtype)); })
+      .pointwise([](const LoopCall& c, Expr x) { return converted(x, c["dtype"].dtype); })
       .samples({"self[3, 4], dtype=int32", "self[5], dtype=float64", "self[], dtype=float16",
                 "self[0], dtype=complex64"});
   define("copy(Tensor self, Tensor|Scalar src) -> Tensor")
       .doc("The elements of src, broadcast to self's shape and converted to its dtype.")
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{c.tensor("self").dtype()}; })
-      .pointwise([](Expr a, Expr b) { return cast(b, a.dtype()); })
+      .pointwise([](const LoopCall& c, Expr, Expr b) { return converted(b, c.dtype("self")); })
       .samples({"self[3, 4], src[4]", "self[], src[]", "self[2, 0], src[1, 1]"});
   define("fill(Tensor self, Tensor|Scalar value) -> Tensor")
       .doc("A tensor like self with every element set to value.")

@@ -113,7 +113,7 @@ Program::Program(Graph g, std::string name) : state_(std::make_unique<State>()) 
   graph::merge_equal(s.graph);
   if (settings().verify) graph::verify(s.graph);
   if (log_on(Log::passes)) log_line(Log::passes, s.name + "\n" + graph::print(s.graph));
-  s.steps = schedule::fuse(s.graph);
+  s.steps = schedule::fuse(s.graph, schedule::Between::exact);
   for (auto* v : s.graph.inputs) s.input_values.push_back(v->id);
   for (auto* v : s.graph.outputs) {
     int id = v ? v->id : -1;

@@ -56,6 +56,8 @@ class Builder {
       s.buffer = o.buffer;
       s.part = o.part;
       s.value = flat(o.value);
+      DType memory = a_.dtypes[size_t(o.buffer)];
+      if (s.value->kind == Kind::cast && s.value->memory == memory && s.value.dtype() != memory) s.value = s.value->args[0];  // storing rounds
       s.offset = offset(size_t(o.access));
       for (size_t b = 0; b < d_.boxes.size(); ++b)
         for (auto& m : d_.boxes[b])

@@ -146,7 +146,7 @@ struct Unit {
 
 class Fuser {
  public:
-  explicit Fuser(const Graph& g) : g_(g), unit_(g.values().size(), -1) {}
+  Fuser(const Graph& g, Between between) : g_(g), between_(between), unit_(g.values().size(), -1) {}
 
   std::vector<Step> run() {
     std::optional<sym::Shapes::With> with;
@@ -319,7 +319,7 @@ class Fuser {
       for (size_t k = 0; k < at.size(); ++k) if (m.axes[k] >= 0) map.push_back({m.axes[k], at[k]});
       e = loop::substitute(e, map);
     }
-    return loop::round_to(e, d);
+    return between_ == Between::rounded ? loop::round_to(e, d) : e;
   }
 
   // Loads of virtual values and of members of `k` replaced by what they are.
@@ -862,6 +862,7 @@ class Fuser {
   }
 
   const Graph& g_;
+  Between between_;
   std::deque<Unit> units_;
   std::vector<int> unit_;                       // by value: what makes it; -1: given
   std::unordered_map<int, Member> virtual_;
@@ -874,6 +875,6 @@ class Fuser {
 
 }  // namespace
 
-std::vector<Step> fuse(const Graph& g) { return Fuser(g).run(); }
+std::vector<Step> fuse(const Graph& g, Between between) { return Fuser(g, between).run(); }
 
 }  // namespace facula::schedule

@@ -18,7 +18,10 @@ struct Step {
   std::vector<graph::Value*> outputs;     // kernel: by group output
 };
 
-std::vector<Step> fuse(const graph::Graph& g);
+// What a value between two operators is: rounded to its tensor's dtype, as calls one by one round it, or as precise as
+// it is computed, float32 for float16 and bfloat16 (the inside of one operator).
+enum class Between : uint8_t { rounded, exact };
+std::vector<Step> fuse(const graph::Graph& g, Between between = Between::rounded);
 
 // The definition of one call (kinds pointwise and loop), with the operands as slots and sizes as in the traced
 // arguments. Broadcasting and promotion casts are made explicit.
