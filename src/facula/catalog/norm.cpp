@@ -4,6 +4,7 @@
 
 using namespace facula;
 using namespace facula::op;
+using facula::loop::Expr;
 namespace d = facula::dtypes;
 
 namespace {
@@ -30,10 +31,11 @@ void check_normalized(const char* name, const Tensor& input, SymSpan shape, cons
       << "expected weight to be of same shape as normalized_shape, but got weight of shape " << to_string(weight ? weight->sizes() : SymSpan())
       << " and normalized_shape = " << to_string(shape);
 }
-SymInt elements(const Tensor& x, const Ints& dims) {
+// Mean squared deviation from the mean, whose gradient needs no sum of its own.
+Tensor variance(const Tensor& x, const Ints& dims) {
   SymInt n = int64_t(1);
   for (int64_t k : dims) n *= x.size(k);
-  return n;
+  return div(_square_deviation(x, dims, true), n);
 }
 Tensor wide(const Tensor& x) { return compute_type(x.dtype()) == x.dtype() ? x : to_dtype(x, compute_type(x.dtype())); }
 Tensor narrowed(const Tensor& y, DType to) { return y.dtype() == to ? y : to_dtype(y, to); }
@@ -51,7 +53,7 @@ FACULA_FAMILY(norm) {
         Tensor x = wide(input);
         Ints dims;
         for (int k = 0; k < n; ++k) dims.push_back(input.dim() - n + k);
-        Tensor y = mul(sub(x, mean(x, dims, true)), rsqrt(add(div(_square_deviation(x, dims, true), elements(x, dims)), eps)));
+        Tensor v = variance(x, dims), y = mul(sub(x, mean(x, dims, true)), rsqrt(add(v, eps)));
         if (weight) y = mul(y, wide(*weight));
         if (bias) y = add(y, wide(*bias));
         return narrowed(y, input.dtype());
@@ -100,7 +102,7 @@ FACULA_FAMILY(norm) {
           dims.push_back(k + 1);
         }
         Tensor x = wide(reshape(input, split));
-        Tensor y = mul(sub(x, mean(x, dims, true)), rsqrt(add(div(_square_deviation(x, dims, true), elements(x, dims)), eps)));
+        Tensor v = variance(x, dims), y = mul(sub(x, mean(x, dims, true)), rsqrt(add(v, eps)));
         if (weight) y = mul(y, wide(view(*weight, scale)));
         if (bias) y = add(y, wide(view(*bias, scale)));
         return view(narrowed(y, input.dtype()), input.sizes());
@@ -113,7 +115,7 @@ FACULA_FAMILY(norm) {
       .composite([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias, double eps) {
         Tensor x = wide(input);
         auto dims = all_but_channels(x);
-        Tensor m = mean(x, dims, true), v = div(_square_deviation(x, dims, true), elements(x, dims));
+        Tensor v = variance(x, dims), m = mean(x, dims, true);
         Tensor y = mul(sub(x, m), rsqrt(add(v, eps)));
         if (weight) y = mul(y, wide(per_channel(*weight, x)));
         if (bias) y = add(y, wide(per_channel(*bias, x)));
@@ -135,13 +137,11 @@ FACULA_FAMILY(norm) {
         return narrowed(y, input.dtype());
       })
       .samples({"input[4, 3, 2], weight[3], bias[3], running_mean[3], running_var[3](0.1, 2), eps=1e-05"});
-  define("_update_running(Tensor running, Tensor batch, float momentum, float scale) -> Tensor")
-      .doc("(1 - momentum) * running + momentum * scale * batch.")
+  define("_update_running(Tensor self, Tensor batch, Scalar momentum, Scalar scale) -> Tensor")
+      .doc("(1 - momentum) * self + momentum * scale * batch.")
       .bind(hidden)
-      .composite([](const Tensor& running, const Tensor& batch, double momentum, double scale) {
-        return add(mul(running, 1 - momentum), mul(batch, momentum * scale));
-      })
-      .samples({"running[3], batch[3], momentum=0.1, scale=1.5"});
+      .pointwise([](Expr running, Expr batch, Expr momentum, Expr scale) { return (1 - momentum) * running + momentum * scale * batch; })
+      .samples({"self[3], batch[3], momentum=0.1, scale=1.5"});
   define("batch_norm(Tensor input, Tensor? running_mean, Tensor? running_var, Tensor? weight=None, Tensor? bias=None, "
          "bool training=False, float momentum=0.1, float eps=1e-05) -> Tensor")
       .doc("Normalisation of each channel (dimension 1) over all others; in training by the batch's statistics, which then "
@@ -165,8 +165,8 @@ FACULA_FAMILY(norm) {
         value_check(count > SymInt(int64_t(1)), "batch_norm") << "expected more than 1 value per channel when training, got input size " << to_string(input.sizes());
         auto [y, mean, var] = _batch_norm_train(input, weight, bias, eps);
         double n = double(count.guard_int());
-        if (running_mean) copy_(*running_mean, _update_running(detach(*running_mean), detach(mean), momentum, 1.0));
-        if (running_var) copy_(*running_var, _update_running(detach(*running_var), detach(var), momentum, n / (n - 1)));
+        if (running_mean) _update_running_(detach(*running_mean), detach(mean), momentum, 1.0);
+        if (running_var) _update_running_(detach(*running_var), detach(var), momentum, n / (n - 1));
         return y;
       })
       .samples({"input[4, 3, 2], running_mean[3], running_var[3](0.1, 2)",

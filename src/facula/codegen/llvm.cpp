@@ -615,6 +615,13 @@ class Emitter {
     return r;
   }
 
+  // Elements from the last lane's to the first's, which is at `pointer`.
+  V backwards(FixedVectorType* t, V pointer, llvm::Align align) {
+    V first = b_.CreateConstGEP1_64(t->getElementType(), pointer, uint64_t(1 - lanes_));
+    if (!mask_) return b_.CreateVectorReverse(b_.CreateAlignedLoad(t, first, align));
+    return b_.CreateVectorReverse(b_.CreateMaskedLoad(t, first, align, b_.CreateVectorReverse(mask_), llvm::Constant::getNullValue(t)));
+  }
+
   V load(const Node& n) {
     Place p = place(n.slot, n.part);
     Access a = access(p, n.args[0]);
@@ -636,10 +643,12 @@ class Emitter {
     auto* t = FixedVectorType::get(a.element, unsigned(lanes_));
     V v;
     int64_t apart = 0;
-    if (a.kind == Access::strided && !mask_)
+    if (a.kind == Access::strided)
       if (auto* c = llvm::dyn_cast<llvm::ConstantInt>(a.stride)) apart = c->getSExtValue();
-    if (apart >= 2 && apart <= 4)
+    if (apart >= 2 && apart <= 4 && !mask_)
       v = every(apart, t, a.pointer, align);
+    else if (apart == -1)
+      v = backwards(t, a.pointer, align);
     else if (a.kind == Access::contiguous)
       v = mask_ && !p.lanes ? V(b_.CreateMaskedLoad(t, a.pointer, align, mask_, llvm::Constant::getNullValue(t)))
                             : V(b_.CreateAlignedLoad(t, a.pointer, align));

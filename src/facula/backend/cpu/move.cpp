@@ -20,25 +20,30 @@ Results cat(const Call& c, Out out) {
   for (int k = 0; k < d; ++k) outer *= sizes[size_t(k)];
   for (int k = d + 1; k < rank; ++k) inner *= sizes[size_t(k)];
   int64_t row = sizes[size_t(d)] * inner * item, at = 0;
+  struct Piece { const char* from; int64_t bytes, at; };
+  std::vector<Piece> plain;
   for (auto& t : c.tensors("tensors")) {
     if (t.numel() == SymInt(int64_t(0))) continue;
     int64_t n = t.int_sizes()[size_t(d)], bytes = n * inner * item;
-    if (t.dtype() == whole.dtype() && t.is_contiguous()) {
-      auto* from = t.data<char>();
-      auto* dst = whole.data<char>() + at * inner * item;
-      if (outer == 1) {
-        parallel_for(bytes, 1 << 17, [&](int64_t begin, int64_t end) { std::memcpy(dst + begin, from + begin, size_t(end - begin)); });
-      } else {
-        parallel_for(outer, std::max<int64_t>(1, (1 << 17) / std::max<int64_t>(1, bytes)), [&](int64_t begin, int64_t end) {
-          for (int64_t k = begin; k < end; ++k) std::memcpy(dst + k * row, from + k * bytes, size_t(bytes));
-        });
-      }
+    // Shorter rows are quicker by strides.
+    if (t.dtype() == whole.dtype() && t.is_contiguous() && (outer == 1 || bytes >= 64)) {
+      plain.push_back({t.data<char>(), bytes, at * inner * item});
     } else {
       Dims part(whole.sizes());
       part[size_t(d)] = n;
       copy(whole.alias(part, whole.strides(), whole.offset() + whole.stride(d) * SymInt(at)), t);
     }
     at += n;
+  }
+  auto* dst = whole.data<char>();
+  if (outer == 1) {
+    for (auto& p : plain)
+      parallel_for(p.bytes, 1 << 17, [&](int64_t begin, int64_t end) { std::memcpy(dst + p.at + begin, p.from + begin, size_t(end - begin)); });
+  } else {
+    parallel_for(outer, std::max<int64_t>(1, (1 << 17) / row), [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k)
+        for (auto& p : plain) std::memcpy(dst + k * row + p.at, p.from + k * p.bytes, size_t(p.bytes));
+    });
   }
   to.finish();
   return Results(out[0]);

@@ -28,11 +28,11 @@ template <class T> typename Bits<T>::type key_of(T value) {
   std::memcpy(&bits, &value, sizeof bits);
   if constexpr (std::is_same_v<T, bool> || std::is_unsigned_v<T>) return bits;
   else if constexpr (std::is_integral_v<T>) return U(bits ^ top);
-  else {
+  else {  // without branches, for vectors
     auto f = [&] { if constexpr (std::is_same_v<T, double>) return value; else return float(value); }();
-    if (f != f) return U(~U(0));
-    if (f == 0) bits = 0;
-    return U(bits & top ? U(~bits) : U(bits | top));
+    bits = f == 0 ? U(0) : bits;
+    U negative = U(-U(bits >> (8 * sizeof(U) - 1)));
+    return f != f ? U(~U(0)) : U(bits ^ (negative | top));
   }
 }
 
@@ -41,46 +41,80 @@ const hwy::Sorter& sorter() {
   return s;
 }
 
-// Sorts one line of n values; order[k] is the position of the k-th. `small` and `wide` are buffers of the thread.
-struct Buffers {
-  std::vector<uint64_t> small;
-  std::vector<hwy::uint128_t> wide;
+// Keys with their positions, in one number that orders by both.
+struct Narrow {
+  using Entry = uint64_t;
+  static Entry entry(uint64_t key, int64_t i) { return key << 32 | uint64_t(i); }
+  static uint64_t key(Entry e) { return e >> 32; }
+  static int64_t position(Entry e) { return int64_t(e & 0xffffffffu); }
+  static bool before(Entry a, Entry b) { return a < b; }
 };
+struct Wide {
+  using Entry = hwy::uint128_t;
+  static Entry entry(uint64_t key, int64_t i) { Entry e; e.lo = uint64_t(i); e.hi = key; return e; }
+  static uint64_t key(Entry e) { return e.hi; }
+  static int64_t position(Entry e) { return int64_t(e.lo); }
+  static bool before(Entry a, Entry b) { return a.hi != b.hi ? a.hi < b.hi : a.lo < b.lo; }
+};
+struct Buffers { std::vector<Narrow::Entry> narrow; std::vector<Wide::Entry> wide; };  // of a thread
 
-template <class T> void order_line(const T* x, int64_t stride, int64_t n, int64_t wanted, bool descending, int64_t* order, Buffers& buffers) {
-  using U = typename Bits<T>::type;
-  auto key = [&](int64_t i) { U k = key_of(x[i * stride]); return descending ? U(~k) : k; };
-  if (sizeof(U) <= 4 && n <= (int64_t(1) << 32)) {
-    auto& b = buffers.small;
+// The first `wanted` of n values in order, with few wanted: most are passed over in blocks, none of which comes before
+// the last one that counts so far.
+template <class E, class Key> void select(Key key, int64_t n, int64_t wanted, std::vector<typename E::Entry>& found) {
+  constexpr int64_t kBlock = 64;
+  found.clear();
+  size_t room = size_t(2 * wanted + kBlock);
+  uint64_t limit = ~uint64_t(0);
+  auto shrink = [&] {
+    std::nth_element(found.begin(), found.begin() + wanted - 1, found.end(), E::before);
+    found.resize(size_t(wanted));
+    limit = E::key(found.back());
+  };
+  using K = decltype(key(0));
+  K keys[kBlock];
+  for (int64_t from = 0; from < n; from += kBlock) {
+    int64_t count = std::min(kBlock, n - from);
+    K least = K(~K(0));
+    for (int64_t k = 0; k < count; ++k) {
+      keys[k] = key(from + k);
+      least = std::min(least, keys[k]);
+    }
+    bool full = int64_t(found.size()) >= wanted;
+    if (full && uint64_t(least) >= limit) continue;
+    for (int64_t k = 0; k < count; ++k)
+      if (!full || uint64_t(keys[k]) < limit) found.push_back(E::entry(keys[k], from + k));
+    if (int64_t(found.size()) >= wanted && (!full || found.size() + kBlock > room)) shrink();
+  }
+  if (int64_t(found.size()) > wanted) shrink();
+  std::sort(found.begin(), found.end(), E::before);
+}
+
+// The first `wanted` of one line of n values: order[k] is the position of the k-th.
+template <class E, class Key> void order_line(Key key, int64_t n, int64_t wanted, int64_t* order, std::vector<typename E::Entry>& b) {
+  if (wanted <= n / 8) {
+    if (wanted) select<E>(key, n, wanted, b);
+  } else {
     b.resize(size_t(n));
-    for (int64_t i = 0; i < n; ++i) b[size_t(i)] = uint64_t(key(i)) << 32 | uint64_t(i);
+    for (int64_t i = 0; i < n; ++i) b[size_t(i)] = E::entry(key(i), i);
     if (wanted < n) {
-      std::nth_element(b.begin(), b.begin() + wanted, b.end());
-      std::sort(b.begin(), b.begin() + wanted);
+      std::nth_element(b.begin(), b.begin() + wanted, b.end(), E::before);
+      std::sort(b.begin(), b.begin() + wanted, E::before);
     } else if (n < 64) {
-      std::sort(b.begin(), b.end());
+      std::sort(b.begin(), b.end(), E::before);
     } else {
       sorter()(b.data(), size_t(n), hwy::SortAscending());
     }
-    for (int64_t k = 0; k < wanted; ++k) order[k] = int64_t(b[size_t(k)] & 0xffffffffu);
-    return;
   }
-  auto& b = buffers.wide;
-  b.resize(size_t(n));
-  for (int64_t i = 0; i < n; ++i) {
-    b[size_t(i)].lo = uint64_t(i);
-    b[size_t(i)].hi = uint64_t(key(i));
-  }
-  auto before = [](const hwy::uint128_t& p, const hwy::uint128_t& q) { return p.hi != q.hi ? p.hi < q.hi : p.lo < q.lo; };
-  if (wanted < n) {
-    std::nth_element(b.begin(), b.begin() + wanted, b.end(), before);
-    std::sort(b.begin(), b.begin() + wanted, before);
-  } else if (n < 64) {
-    std::sort(b.begin(), b.end(), before);
-  } else {
-    sorter()(b.data(), size_t(n), hwy::SortAscending());
-  }
-  for (int64_t k = 0; k < wanted; ++k) order[k] = int64_t(b[size_t(k)].lo);
+  for (int64_t k = 0; k < wanted; ++k) order[k] = E::position(b[size_t(k)]);
+}
+template <class T> void order_line(const T* x, int64_t stride, int64_t n, int64_t wanted, bool descending, int64_t* order, Buffers& buffers) {
+  using U = typename Bits<T>::type;
+  bool narrow = sizeof(U) <= 4 && n <= (int64_t(1) << 32);
+  auto run = [&](auto key) { narrow ? order_line<Narrow>(key, n, wanted, order, buffers.narrow) : order_line<Wide>(key, n, wanted, order, buffers.wide); };
+  auto ascending = [=](int64_t i) { return key_of(x[i * stride]); };
+  auto falling = [=](int64_t i) { return U(~key_of(x[i * stride])); };
+  if (descending) run(falling);
+  else run(ascending);
 }
 
 // The first `wanted` along dimension `dim`: values and positions, into plain tensors.
