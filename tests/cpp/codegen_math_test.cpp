@@ -7,10 +7,14 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <optional>
 #include <random>
+#include <sstream>
+#include <string>
 
 #include "facula/codegen/kernel.h"
 
@@ -61,6 +65,10 @@ template <class T> std::vector<T> samples(bool second) {
     for (int i = 0; i < 30000; ++i) v.push_back(T(range * unit(random)));
   std::normal_distribution<double> spread(0, 8);
   for (int i = 0; i < 30000; ++i) v.push_back(T((unit(random) < 0 ? -1 : 1) * std::exp(spread(random))));
+  for (int i = 0; i < 5000; ++i) {  // where angles and logarithms cancel
+    v.push_back(T(std::floor(std::exp2(40 * std::fabs(unit(random)))) * 1.57079632679489662L));
+    v.push_back(T(1 + std::ldexp(unit(random), -i % 50)));
+  }
   if (second) std::shuffle(v.begin(), v.end(), random);
   return v;
 }
@@ -163,7 +171,10 @@ template <class T> Result measure(Fn f) {
       ++failures;
       ADD_FAILURE() << name(f) << "(" << x[k] << ", " << y[k] << "): " << vector[k] << " in a vector, " << serial[k] << " alone";
     }
-    double e = ulps(vector[k], reference(f, x[k], y[k]));
+    Wide want = reference(f, x[k], y[k]);
+    if (arity(f) == 1 && f != Fn::relu && x[k] == 0 && !std::isnan(want))
+      EXPECT_EQ(std::signbit(want), std::signbit(vector[k])) << name(f) << "(" << x[k] << ")";
+    double e = ulps(vector[k], want);
     if (e > r.worst) r = {e, double(x[k]), double(y[k]), double(vector[k])};
   }
   EXPECT_EQ(vector[size_t(n)], T(-7)) << name(f) << " wrote behind its end";
@@ -171,6 +182,11 @@ template <class T> Result measure(Fn f) {
 }
 
 // What is built of a function in a single expression: gelu(x) = x ndtr(x), silu(x) = x sigmoid(x).
+template <class T> double product_ulps(Fn f, T x, T got) {
+  // A denormal factor has few digits, which the product can't have more of.
+  if (!std::isfinite(x) || std::fabs(reference(f, x, 0)) < std::numeric_limits<T>::min()) return 0;
+  return ulps(got, x * reference(f, x, 0));
+}
 template <class T> Result measure_product(Fn f) {
   auto x = samples<T>(false);
   std::vector<T> out(x.size());
@@ -181,14 +197,49 @@ template <class T> Result measure_product(Fn f) {
   std::vector<void*> buffers{x.data(), out.data()};
   codegen::launch(*codegen::kernel(nest), buffers.data(), &n, "product");
   Result r;
-  for (size_t k = 0; k < x.size(); ++k) {
-    // A denormal factor has few digits, which the product can't have more of.
-    if (!std::isfinite(x[k]) || std::fabs(reference(f, x[k], 0)) < std::numeric_limits<T>::min()) continue;
-    double e = ulps(out[k], x[k] * reference(f, x[k], 0));
-    if (e > r.worst) r = {e, double(x[k]), 0, double(out[k])};
-  }
+  for (size_t k = 0; k < x.size(); ++k)
+    if (double e = product_ulps(f, x[k], out[k]); e > r.worst) r = {e, double(x[k]), 0, double(out[k])};
   return r;
 }
+
+// PyTorch on the same arguments (peer_functions.py).
+class Peer {
+ public:
+  Peer(const std::string& python, const std::string& script, const std::vector<std::string>& names) {
+    char folder[] = "/tmp/facula_peer_XXXXXX";
+    folder_ = mkdtemp(folder);
+    write<float>("float32");
+    write<double>("float64");
+    std::string command = python + " " + script + " " + folder_;
+    for (auto& n : names) command += " " + n;
+    EXPECT_EQ(std::system(command.c_str()), 0) << command;
+  }
+  ~Peer() { std::filesystem::remove_all(folder_); }
+  template <class T> Result measure(const std::string& label, Fn f, bool product) {
+    auto x = samples<T>(false), y = samples<T>(true);
+    std::vector<T> got(x.size());
+    std::ifstream file(folder_ + "/" + label + "." + name(dtype_of<T>()));
+    file.read(reinterpret_cast<char*>(got.data()), long(got.size() * sizeof(T)));
+    EXPECT_TRUE(file) << label;
+    Result r;
+    for (size_t k = 0; k < x.size(); ++k) {
+      double e = product ? product_ulps(f, x[k], got[k]) : ulps(got[k], reference(f, x[k], y[k]));
+      if (e > r.worst) r = {e, double(x[k]), double(y[k]), double(got[k])};
+    }
+    std::printf("peer %-11s %s  %.3f  at %.9g\n", label.c_str(), name(dtype_of<T>()), r.worst, r.x);
+    return r;
+  }
+
+ private:
+  template <class T> void write(const std::string& end) {
+    for (bool second : {false, true}) {
+      auto v = samples<T>(second);
+      std::ofstream file(folder_ + (second ? "/y." : "/x.") + end);
+      file.write(reinterpret_cast<const char*>(v.data()), long(v.size() * sizeof(T)));
+    }
+  }
+  std::string folder_;
+};
 
 template <class T> void check_all(std::initializer_list<Fn> functions) {
   for (Fn f : functions) {
@@ -209,44 +260,65 @@ constexpr std::initializer_list<Fn> kFunctions = {
 TEST(CodegenMath, Float32KeepsItsBounds) { check_all<float>(kFunctions); }
 TEST(CodegenMath, Float64KeepsItsBounds) { check_all<double>(kFunctions); }
 
-// docs/codegen.md shows what is measured here, with vectors of 16 lanes; FACULA_RECORD=1 writes it there.
+// docs/codegen.md shows what is measured here, with vectors of 16 lanes, beside what PyTorch reaches with the same
+// arguments; FACULA_RECORD=1 with FACULA_PEER, a Python that has PyTorch, writes it there.
 TEST(CodegenMath, TheDocumentationShowsWhatIsMeasured) {
-  const char* source = std::getenv("FACULA_SOURCE");
+  const char *source = std::getenv("FACULA_SOURCE"), *python = std::getenv("FACULA_PEER");
   if (!source || codegen::vector_lanes() != 16) GTEST_SKIP() << "needs FACULA_SOURCE and AVX-512";
+  bool record = std::getenv("FACULA_RECORD");
+  ASSERT_TRUE(!record || python) << "FACULA_PEER tells the Python that has PyTorch";
   std::string path = std::string(source) + "/docs/codegen.md", text, table;
   {
     std::ifstream in(path);
     text.assign(std::istreambuf_iterator<char>(in), {});
   }
-  const std::string head = "| function | float32 | float64 |\n|---|---:|---:|\n";
+  const std::string head = "| function | float32 | PyTorch | float64 | PyTorch |\n|---|---:|---:|---:|---:|\n";
   size_t at = text.find(head);
   ASSERT_NE(at, std::string::npos) << path << " has no table";
   at += head.size();
-  size_t end = text.find("\n\n", at) + 1;
-  auto line = [&](const std::string& label, double single, double wide) {
-    char numbers[64], shown[64];
-    std::snprintf(numbers, sizeof numbers, "%.2f | %.2f", single, wide);
-    table += "| " + label + " | " + numbers + " |\n";
-    size_t row = text.find("| " + label + " |", at);
-    double a = -1, b = -1;
-    if (row < end) {
-      std::snprintf(shown, sizeof shown, "%s", text.substr(row + label.size() + 5, 40).c_str());
-      std::sscanf(shown, "%lf | %lf", &a, &b);
+  size_t end = std::min(text.find("\n\n", at), text.size() - 1) + 1;
+  struct Line { std::string label; Fn f; bool product; };
+  std::vector<Line> lines;
+  for (Fn f : kFunctions) if (ulp(f) > 0) lines.push_back({name(f), f, false});
+  lines.insert(lines.end(), {{"gelu", Fn::ndtr, true}, {"silu", Fn::sigmoid, true}});
+  std::optional<Peer> peer;
+  if (record) {
+    std::vector<std::string> names;
+    for (auto& l : lines) names.push_back(l.label);
+    peer.emplace(python, std::string(source) + "/tests/cpp/peer_functions.py", names);
+  }
+  for (auto& l : lines) {
+    double single = (l.product ? measure_product<float>(l.f) : measure<float>(l.f)).worst;
+    double wide = (l.product ? measure_product<double>(l.f) : measure<double>(l.f)).worst;
+    EXPECT_LE(std::max(single, wide), 1.5) << l.label;
+    double shown[4] = {-1, -1, -1, -1};
+    if (peer) {
+      auto number = [](double v) {
+        char digits[32];
+        std::snprintf(digits, sizeof digits, v < 100 ? "%.2f" : "> 100", v);
+        return std::string(digits);
+      };
+      double peer_single = peer->measure<float>(l.label, l.f, l.product).worst;
+      double peer_wide = peer->measure<double>(l.label, l.f, l.product).worst;
+      table += "| " + l.label + " | " + number(single) + " | " + number(peer_single) + " | " + number(wide) + " | " +
+               number(peer_wide) + " |\n";
+      continue;
     }
-    if (std::getenv("FACULA_RECORD")) return;
-    EXPECT_NEAR(a, single, 0.02) << label << ": FACULA_RECORD=1 brings the table up to date";
-    EXPECT_NEAR(b, wide, 0.02) << label;
-  };
-  for (Fn f : kFunctions)
-    if (ulp(f) > 0) line(name(f), measure<float>(f).worst, measure<double>(f).worst);
-  auto product = [&](const char* label, Fn f) {
-    double single = measure_product<float>(f).worst, wide = measure_product<double>(f).worst;
-    EXPECT_LE(std::max(single, wide), 1.5) << label;
-    line(label, single, wide);
-  };
-  product("gelu", Fn::ndtr);
-  product("silu", Fn::sigmoid);
-  if (std::getenv("FACULA_RECORD")) std::ofstream(path) << text.substr(0, at) + table + text.substr(end);
+    size_t row = text.find("| " + l.label + " |", at);
+    ASSERT_LT(row, end) << l.label << " is not in the table";
+    size_t from = row + l.label.size() + 5;
+    std::stringstream cells(text.substr(from, text.find('\n', from) - from));
+    std::string cell;
+    for (double& v : shown) {
+      std::getline(cells, cell, '|');
+      v = cell.find('>') != std::string::npos ? INFINITY : std::atof(cell.c_str());
+    }
+    EXPECT_NEAR(shown[0], single, 0.02) << l.label << ": FACULA_RECORD=1 brings the table up to date";
+    EXPECT_NEAR(shown[2], wide, 0.02) << l.label;
+    EXPECT_LE(shown[0], shown[1]) << l.label << " of float32 has a larger error than PyTorch's";
+    EXPECT_LE(shown[2], shown[3]) << l.label << " of float64 has a larger error than PyTorch's";
+  }
+  if (record) std::ofstream(path) << text.substr(0, at) + table + text.substr(end);
 }
 
 TEST(CodegenMath, BoundsHoldOnAvx2Too) {

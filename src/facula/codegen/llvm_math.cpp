@@ -51,11 +51,49 @@ V ScalarMath::float_bits(V x) {
   return b_.CreateBitCast(x, shaped(width(x) == 64 ? b_.getDoubleTy() : b_.getFloatTy(), x->getType()));
 }
 
-V ScalarMath::poly(V x, std::initializer_list<double> c) {
-  const double* p = c.end();
+template <class C> V ScalarMath::poly(V x, const C& c) {
+  auto p = std::end(c);
   V r = real(*--p, x);
-  while (p != c.begin()) r = fma(r, x, real(*--p, x));
+  while (p != std::begin(c)) r = fma(r, x, real(*--p, x));
   return r;
+}
+
+V ScalarMath::bounded(V x, double low, double high) {  // NaN stays
+  x = select(b_.CreateFCmpOGT(x, real(high, x)), real(high, x), x);
+  return select(b_.CreateFCmpOLT(x, real(low, x)), real(low, x), x);
+}
+
+// Both halves of what fills two registers, as float64 for float32 does.
+template <class F> V ScalarMath::by_halves(V x, V y, F&& f) {
+  int n = int(llvm::cast<FixedVectorType>(x->getType())->getNumElements());
+  llvm::SmallVector<int, 16> low, high, all;
+  for (int i = 0; i < n; ++i) (i < n / 2 ? low : high).push_back(i), all.push_back(i);
+  auto half = [&](V v, ArrayRef<int> mask) { return v ? b_.CreateShuffleVector(v, mask) : nullptr; };
+  V a = f(half(x, low), half(y, low)), b = f(half(x, high), half(y, high));
+  return b_.CreateShuffleVector(a, b, all);
+}
+
+// Knuth, Dekker: what a sum or a product loses in rounding is a number.
+ScalarMath::Sum ScalarMath::fast_sum(V a, V b) {
+  V s = b_.CreateFAdd(a, b);
+  return {s, b_.CreateFSub(b, b_.CreateFSub(s, a))};
+}
+ScalarMath::Sum ScalarMath::exact_sum(V a, V b) {
+  V s = b_.CreateFAdd(a, b), c = b_.CreateFSub(s, a);
+  return {s, b_.CreateFAdd(b_.CreateFSub(a, b_.CreateFSub(s, c)), b_.CreateFSub(b, c))};
+}
+ScalarMath::Sum ScalarMath::exact_product(V a, V b) {
+  V p = b_.CreateFMul(a, b);
+  return {p, fma(a, b, b_.CreateFNeg(p))};
+}
+ScalarMath::Sum ScalarMath::product(Sum a, Sum b) {
+  Sum p = exact_product(a.high, b.high);
+  return {p.high, fma(a.high, b.low, fma(a.low, b.high, p.low))};
+}
+ScalarMath::Sum ScalarMath::quotient(Sum a, Sum b) {
+  V inverse = b_.CreateFDiv(real(1, b.high), b.high), q = b_.CreateFMul(a.high, inverse), back = b_.CreateFNeg(q);
+  V left = b_.CreateFAdd(fma(back, b.high, a.high), fma(back, b.low, a.low));
+  return {q, b_.CreateFMul(left, inverse)};
 }
 
 V ScalarMath::map(const char* helper, V x, V y) {
@@ -99,38 +137,51 @@ V ScalarMath::unless(V hard, V easy, const char* helper, V x, V y) {
   return unless(hard, easy, [&] { return map(helper, x, y); });
 }
 
-// exp(x) = 2^k exp(r), |r| <= ln2/2. Adding 1.5 * 2^(mantissa bits) rounds to a whole number.
-V ScalarMath::exp_reduced(V x, V& k, V& low) {
+// 2^k with k by steps of 1/16 is a power of two and an entry of a table: r is at most ln2/32, and what rounding
+// loses in the polynomial is far below the result's last place.
+ScalarMath::Power ScalarMath::power(V r, V low, V k, V index) {
+  bool d = is_double(r);
+  V point = d ? entry("power0_64", kPower64[0], index) : entry("power0", kPower32[0], index);
+  V beyond = d ? entry("power1_64", kPower64[1], index) : entry("power1", kPower32[1], index);
+  V z = b_.CreateFMul(r, r), c = d ? poly(r, kExp64) : poly(r, kExp32);
+  if (!low) return {point, fma(z, c, r), beyond, k};
+  return {point, r, fma(point, fma(z, c, low), fma(beyond, r, beyond)), k};
+}
+
+// Adding 1.5 * 2^(mantissa bits - 4) rounds to a multiple of 1/16, which is found in the sum's last bits.
+ScalarMath::Power ScalarMath::exp_power(V x, V more, bool exact) {
   bool d = is_double(x);
-  V magic = real(d ? 6755399441055744.0 : 12582912.0, x);
-  V t = fma(x, real(1.4426950408889634, x), magic);
-  k = b_.CreateFSub(t, magic);
-  V high = d ? fma(k, real(-0.6931471787393093, x), x) : fma(k, real(-0.693359375, x), x);  // exact
+  V magic = real(d ? 422212465065984.0 : 786432.0, x);
+  V t = fma(x, real(1.4426950408889634, x), magic), k = b_.CreateFSub(t, magic);
+  V high = fma(k, real(d ? -0.6931471787393093 : -0.693359375, x), x);  // exact
   V rest = real(d ? -1.8206359985041462e-09 : 2.1219444170128554e-4, x);
-  V r = fma(k, rest, high);
-  low = fma(k, rest, b_.CreateFSub(high, r));
-  return r;
+  V r = fma(k, rest, high), low = exact ? fma(k, rest, b_.CreateFSub(high, r)) : nullptr;
+  if (more) {
+    Sum moved = fast_sum(r, more);
+    r = moved.high;
+    low = low ? b_.CreateFAdd(low, moved.low) : moved.low;
+  }
+  return power(r, low, k, int_bits(t));
 }
 
-V ScalarMath::exp_curve(V r, V low) {
-  V q = is_double(r) ? poly(r, {0.5, 0.16666666666666671, 0.041666666666666671, 0.0083333333333258826, 0.0013888888888883568,
-                                0.00019841269875696825, 2.4801587326173443e-05, 2.7557254293597988e-06, 2.755727285287255e-07,
-                                2.5105675595007107e-08, 2.0915014450265146e-09})
-                     : poly(r, {0.5, 0.166665748, 0.0416665524, 0.00836343691, 0.00139265053});
-  return fma(b_.CreateFMul(r, r), q, low);
+ScalarMath::Power ScalarMath::exp2_power(V x) {
+  bool d = is_double(x);
+  V magic = real(d ? 422212465065984.0 : 786432.0, x);
+  V t = b_.CreateFAdd(x, magic), k = b_.CreateFSub(t, magic), rest = b_.CreateFSub(x, k);
+  V ln2 = real(0.6931471805599453, x);
+  if (!d) return power(b_.CreateFMul(rest, ln2), nullptr, k, int_bits(t));
+  Sum r = exact_product(rest, ln2);
+  return power(r.high, fma(rest, real(2.3190468138462996e-17, x), r.low), k, int_bits(t));
 }
 
-V ScalarMath::exp_parts(V x, V& k) {
-  V low;
-  V r = exp_reduced(x, k, low);
-  return b_.CreateFAdd(b_.CreateFAdd(r, exp_curve(r, low)), real(1, x));
-}
+ScalarMath::Sum ScalarMath::sum(const Power& p) { return fast_sum(p.point, fma(p.point, p.r, p.rest)); }
 
 // AVX-512 has an instruction; else two factors, each a normal number, so that a denormal result rounds once all the same.
 V ScalarMath::scaled(V x, V k) {
   bool d = is_double(x);
   auto* v = dyn_cast<FixedVectorType>(x->getType());
   unsigned bits = v ? v->getNumElements() * width(x) : 0;
+  if (avx512_ && bits == 1024) return by_halves(x, k, [&](V a, V b) { return scaled(a, b); });
   if (avx512_ && (bits == 512 || bits == 256)) {
     V all = ConstantInt::getAllOnesValue(b_.getIntNTy(std::max(8u, v->getNumElements())));
     if (bits == 256)
@@ -138,39 +189,92 @@ V ScalarMath::scaled(V x, V k) {
     return b_.CreateIntrinsic(d ? Intrinsic::x86_avx512_mask_scalef_pd_512 : Intrinsic::x86_avx512_mask_scalef_ps_512, {},
                               {x, k, x, all, b_.getInt32(4)});  // rounding as set
   }
-  V magic = real(d ? 6755399441055744.0 : 12582912.0, x);
-  V n = b_.CreateSub(int_bits(b_.CreateFAdd(k, magic)), int_bits(magic)), half = b_.CreateAShr(n, whole(1, x));
+  V magic = real(d ? 422212465065984.0 : 786432.0, x);
+  V n = b_.CreateSub(int_bits(b_.CreateFAdd(k, magic)), int_bits(magic));  // sixteenths
+  V half = b_.CreateAShr(n, whole(5, x)), rest = b_.CreateSub(b_.CreateAShr(n, whole(4, x)), half);
   auto power = [&](V p) { return float_bits(b_.CreateShl(b_.CreateAdd(p, whole(d ? 1023 : 127, x)), whole(d ? 52 : 23, x))); };
-  return b_.CreateFMul(b_.CreateFMul(x, power(half)), power(b_.CreateSub(n, half)));
+  return b_.CreateFMul(b_.CreateFMul(x, power(half)), power(rest));
+}
+
+// A denormal result has fewer digits: there the sum is rounded, 2^64 higher, by adding a number with that last place.
+V ScalarMath::scaled_once(Sum s, V k) {
+  bool d = is_double(s.high);
+  V x = s.high, v = scaled(rounded(s), k);
+  V denormal;
+  if (auto* vector = dyn_cast<FixedVectorType>(x->getType()); avx512_ && vector && vector->getNumElements() * width(x) == 512) {
+    auto classes = d ? Intrinsic::x86_avx512_fpclass_pd_512 : Intrinsic::x86_avx512_fpclass_ps_512;
+    denormal = b_.CreateIntrinsic(classes, {}, {v, b_.getInt32(32)});
+  } else {
+    V a = fabs(v);
+    V least = real(d ? 2.2250738585072014e-308 : 1.17549435e-38, x);
+    denormal = b_.CreateAnd(b_.CreateFCmpOLT(a, least), b_.CreateFCmpOGT(a, real(0, x)));
+  }
+  return unless(denormal, v, [&] {
+    V up = b_.CreateFAdd(k, real(64, x)), last = real(std::ldexp(1.0, d ? -1074 + 64 + 52 : -149 + 64 + 23), x);
+    Sum t = fast_sum(last, scaled(s.high, up));
+    V r = b_.CreateFSub(b_.CreateFAdd(t.high, b_.CreateFAdd(t.low, scaled(s.low, up))), last);
+    return b_.CreateFMul(r, real(std::ldexp(1.0, -64), x));
+  });
 }
 
 V ScalarMath::exp(V x) {
   bool d = is_double(x);
-  double high = d ? 710 : 89, low = d ? -746 : -104.5;
-  x = select(b_.CreateFCmpOGT(x, real(high, x)), real(high, x), x);
-  x = select(b_.CreateFCmpOLT(x, real(low, x)), real(low, x), x);
-  V n;
-  V p = exp_parts(x, n);
-  return scaled(p, n);
+  Power p = exp_power(bounded(x, d ? -746 : -104.5, d ? 710 : 89), nullptr, d);
+  return scaled_once({p.point, fma(p.point, p.r, p.rest)}, p.k);
+}
+V ScalarMath::exp_short(V x) {
+  bool d = is_double(x);
+  Power p = exp_power(bounded(x, d ? -746 : -104.5, d ? 710 : 89), nullptr, false);
+  return scaled(b_.CreateFAdd(p.point, fma(p.point, p.r, p.rest)), p.k);
+}
+V ScalarMath::exp2(V x) {
+  bool d = is_double(x);
+  Power p = exp2_power(bounded(x, d ? -1080 : -155, d ? 1025 : 129));
+  return scaled_once({p.point, fma(p.point, p.r, p.rest)}, p.k);
 }
 
-V ScalarMath::log(V x) {
+ScalarMath::Sum ScalarMath::half_expm1(V x) {
+  Power p = exp_power(x);
+  V k = b_.CreateFSub(p.k, real(1, x));
+  Sum step = exact_product(p.point, p.r), from = exact_sum(scaled(p.point, k), real(-0.5, x));
+  Sum s = fast_sum(from.high, scaled(step.high, k));
+  V low = scaled(b_.CreateFAdd(step.low, p.rest), k);
+  return fast_sum(s.high, b_.CreateFAdd(s.low, b_.CreateFAdd(from.low, low)));
+}
+
+V ScalarMath::expm1(V x) {  // float64
+  V half = half_expm1(bounded(x, -746, 709.9)).high, r = b_.CreateFAdd(half, half);
+  return select(b_.CreateFCmpOLT(fabs(x), real(1e-20, x)), x, r);
+}
+
+V ScalarMath::log_special(V x, V r) {
+  r = select(b_.CreateFCmpOEQ(x, real(kInf, x)), x, r);
+  r = select(b_.CreateFCmpOEQ(x, real(0, x)), real(-kInf, x), r);
+  return select(b_.CreateFCmpULT(x, real(0, x)), select(b_.CreateFCmpUNO(x, x), x, real(kNan, x)), r);
+}
+
+// x = 2^k m, m in [sqrt(1/2), sqrt(2)).
+V ScalarMath::mantissa(V x, V& k) {
   bool d = is_double(x);
-  int mantissa = d ? 52 : 23;
+  int digits = d ? 52 : 23;
   double tiny = d ? 2.2250738585072014e-308 : 1.17549435e-38;
   int lift = d ? 54 : 25;
   V denormal = b_.CreateFCmpOLT(x, real(tiny, x));
   V y = select(denormal, b_.CreateFMul(x, real(std::ldexp(1.0, lift), x)), x);
   int64_t root = d ? 0x3fe6a09e667f3bcd : 0x3f3504f3;  // sqrt(1/2)
   V bits = b_.CreateSub(int_bits(y), whole(root, x));
-  V e = b_.CreateAShr(bits, whole(mantissa, x));
-  V m = float_bits(b_.CreateAdd(b_.CreateAnd(bits, whole((int64_t(1) << mantissa) - 1, x)), whole(root, x)));
+  V e = b_.CreateAShr(bits, whole(digits, x));
+  V m = float_bits(b_.CreateAdd(b_.CreateAnd(bits, whole((int64_t(1) << digits) - 1, x)), whole(root, x)));
   // The exponent as a floating number without a conversion (AVX2 has none from 64-bit integers).
   V magic = real(d ? 6755399441055744.0 : 12582912.0, x);
-  V k = b_.CreateFSub(float_bits(b_.CreateAdd(e, int_bits(magic))), magic);
+  k = b_.CreateFSub(float_bits(b_.CreateAdd(e, int_bits(magic))), magic);
   k = select(denormal, b_.CreateFSub(k, real(lift, x)), k);
-  V f = b_.CreateFSub(m, real(1, x));
-  V r;
+  return m;
+}
+
+V ScalarMath::log_short(V x) {
+  bool d = is_double(x);
+  V k, f = b_.CreateFSub(mantissa(x, k), real(1, x)), r;
   if (d) {
     V s = b_.CreateFDiv(f, b_.CreateFAdd(f, real(2, x)));
     V z = b_.CreateFMul(s, s);
@@ -187,48 +291,52 @@ V ScalarMath::log(V x) {
     low = fma(z, real(-0.5, x), low);
     r = fma(k, real(0.693359375, x), b_.CreateFAdd(f, low));
   }
-  r = select(b_.CreateFCmpOEQ(x, real(kInf, x)), x, r);
-  r = select(b_.CreateFCmpOEQ(x, real(0, x)), real(-kInf, x), r);
-  return select(b_.CreateFCmpULT(x, real(0, x)), select(b_.CreateFCmpUNO(x, x), x, real(kNan, x)), r);
+  return log_special(x, r);
 }
 
-// Odd polynomial near zero; beyond, 1 - 2 / (exp(2|x|) + 1).
+// m by the reciprocal of the nearest j/16 is 1 + f; near 1 it is m itself. Then log(1 + f) = f - f^2 / 2 + f^3 (...),
+// where only the first two terms' rounding would be seen.
+ScalarMath::Sum ScalarMath::log_sum(V x) {
+  V k, m = mantissa(x, k), index = int_bits(b_.CreateFAdd(m, real(422212465065984.0, x)));
+  Sum p = exact_product(m, entry("logarithm0_64", kLogarithm64[0], index));
+  Sum f = fast_sum(b_.CreateFSub(p.high, real(1, x)), p.low);
+  Sum square = exact_product(b_.CreateFMul(f.high, real(-0.5, x)), f.high);
+  V point = fma(k, real(0.6931471787393093, x), entry("logarithm1_64", kLogarithm64[1], index));  // exact
+  Sum s = fast_sum(point, f.high), t = fast_sum(s.high, square.high);
+  V low = fma(k, real(1.8206359985041462e-09, x), entry("logarithm2_64", kLogarithm64[2], index));
+  low = b_.CreateFAdd(low, fma(b_.CreateFNeg(f.low), f.high, f.low));
+  low = b_.CreateFAdd(low, b_.CreateFAdd(square.low, b_.CreateFAdd(s.low, t.low)));
+  V cube = b_.CreateFMul(b_.CreateFMul(square.high, real(-2, x)), f.high);
+  return fast_sum(t.high, fma(cube, poly(f.high, kLog64), low));
+}
+V ScalarMath::log(V x) { return is_double(x) ? log_special(x, rounded(log_sum(x))) : log_short(x); }
+V ScalarMath::log_to(V x, double factor, double rest) {
+  return log_special(x, rounded(product(log_sum(x), {real(factor, x), real(rest, x)})));
+}
+
+// (exp(2a) - 1) / (exp(2a) + 1). Float32 by a rational function in float64.
 V ScalarMath::tanh(V x) {
-  bool d = is_double(x);
-  V a = fabs(x), z = b_.CreateFMul(x, x);
-  V p = d ? poly(z, {-0.33333333333333331, 0.13333333333333328, -0.053968253968243528, 0.02186948853553165,
-                     -0.0088632355105199238, 0.0035921276771469211, -0.0014558300950989207, 0.00058999294498741635,
-                     -0.00023893807142110632, 9.6181124551826473e-05, -3.7336335034073065e-05, 1.247678524507138e-05,
-                     -2.5607056948477322e-06})
-          : poly(z, {-0.333333343, 0.133333042, -0.0539592616, 0.021768935, -0.00834400021, 0.00229280721});
-  V small = fma(b_.CreateFMul(p, z), a, a);
-  double most = d ? 20 : 10;
-  V bounded = select(b_.CreateFCmpOGT(a, real(most, x)), real(most, x), a);
-  // The quotient is corrected by its remainder and by what the exponential and the sum lost in rounding.
-  V one = real(1, x), two = real(2, x), n, spare;
-  V r0 = exp_reduced(b_.CreateFAdd(bounded, bounded), n, spare);
-  V t = b_.CreateFAdd(r0, exp_curve(r0, spare)), p1 = b_.CreateFAdd(t, one);
-  V e = scaled(p1, n), lost = scaled(b_.CreateFSub(t, b_.CreateFSub(p1, one)), n);
-  V sum = b_.CreateFAdd(e, one), low = b_.CreateFAdd(b_.CreateFSub(one, b_.CreateFSub(sum, e)), lost);
-  V inverse = b_.CreateFDiv(one, sum), q = b_.CreateFMul(two, inverse), back = b_.CreateFNeg(q);
-  V left = fma(back, low, fma(back, sum, two));
-  V large = b_.CreateFSub(one, fma(left, inverse, q));
-  V r = copysign(select(b_.CreateFCmpOLT(a, real(d ? 0.6 : 0.62, x)), small, large), x);
-  return select(b_.CreateFCmpUNO(x, x), x, r);
+  V a = bounded(fabs(x), 0, is_double(x) ? 20 : 9.02), r;
+  if (is_double(x)) {
+    Sum top = half_expm1(b_.CreateFAdd(a, a)), bottom = exact_sum(top.high, real(1, x));
+    r = rounded(quotient(top, {bottom.high, b_.CreateFAdd(bottom.low, top.low)}));
+    r = select(b_.CreateFCmpOLT(a, real(1e-20, x)), a, r);
+  } else {
+    V w = widen(a), z = b_.CreateFMul(w, w);
+    r = narrow(b_.CreateFDiv(b_.CreateFMul(w, poly(z, kTanhTop)), poly(z, kTanhBottom)));
+  }
+  return copysign(r, x);
 }
 
 // exp(-|x|) / (1 + exp(-|x|)) or 1 / (1 + exp(-|x|)), where the quotient is corrected by its remainder and by what
 // the exponential and the sum lost in rounding.
 ScalarMath::Sum ScalarMath::sigmoid_exact(V x) {
-  V one = real(1, x), a = fabs(x), most = real(is_double(x) ? 746 : 104.5, x), n;
+  V one = real(1, x), a = fabs(x), most = real(is_double(x) ? 746 : 104.5, x);
   a = select(b_.CreateFCmpOGT(a, most), most, a);
-  V spare;
-  V r = exp_reduced(b_.CreateFNeg(a), n, spare);
-  V t = b_.CreateFAdd(r, exp_curve(r, spare));
-  V p = b_.CreateFAdd(t, one);
-  V e = scaled(p, n), lost = scaled(b_.CreateFSub(t, b_.CreateFSub(p, one)), n);
-  V sum = b_.CreateFAdd(e, one);
-  V low = b_.CreateFAdd(b_.CreateFSub(e, b_.CreateFSub(sum, one)), lost);
+  Power power = exp_power(b_.CreateFNeg(a));
+  Sum p = sum(power);
+  V e = scaled(p.high, power.k), lost = scaled(p.low, power.k);
+  V sum = b_.CreateFAdd(e, one), low = b_.CreateFAdd(b_.CreateFSub(e, b_.CreateFSub(sum, one)), lost);
   V inverse = b_.CreateFDiv(one, sum);
   V positive = b_.CreateFCmpOGE(x, real(0, x));
   V top = select(positive, one, e);
@@ -237,15 +345,26 @@ ScalarMath::Sum ScalarMath::sigmoid_exact(V x) {
   return {q, b_.CreateFMul(fma(b_.CreateFNeg(q), low, left), inverse)};
 }
 
-// row[index]: out of registers where 32 entries fit two of them (the instruction reads five bits of the index).
+// row[index], by the index's low bits in a row of 16 or 32: out of registers where they hold the row.
 template <class T> V ScalarMath::looked_up(const char* name, std::span<const T> row, V index) {
   auto& context = f_.getContext();
   V like = index;
-  if (avx512_ && sizeof(T) == 4 && row.size() == 32)
-    if (auto* v = dyn_cast<FixedVectorType>(like->getType()); v && v->getNumElements() == 16) {
-      V low = ConstantDataVector::get(context, ArrayRef<T>(row.data(), 16)), high = ConstantDataVector::get(context, ArrayRef<T>(row.data() + 16, 16));
-      return b_.CreateIntrinsic(Intrinsic::x86_avx512_vpermi2var_ps_512, {}, {low, index, high});
-    }
+  auto* lanes = dyn_cast<FixedVectorType>(like->getType());
+  unsigned bits = lanes ? lanes->getNumElements() * unsigned(sizeof(T)) * 8 : 0;
+  auto part = [&](size_t from, size_t count) { return ConstantDataVector::get(context, ArrayRef<T>(row.data() + from, count)); };
+  if (avx512_ && bits == 1024 && row.size() == 16)
+    return by_halves(index, nullptr, [&](V half, V) { return looked_up(name, row, half); });
+  if (avx512_ && bits == 512 && sizeof(T) == 4 && row.size() == 16)
+    return b_.CreateIntrinsic(Intrinsic::x86_avx512_permvar_sf_512, {}, {part(0, 16), index});
+  if (avx512_ && bits == 512 && sizeof(T) == 4 && row.size() == 32)
+    return b_.CreateIntrinsic(Intrinsic::x86_avx512_vpermi2var_ps_512, {}, {part(0, 16), index, part(16, 16)});
+  if (avx512_ && bits == 512 && sizeof(T) == 8 && row.size() == 16)
+    return b_.CreateIntrinsic(Intrinsic::x86_avx512_vpermi2var_pd_512, {}, {part(0, 8), index, part(8, 8)});
+  if (bits == 256 && sizeof(T) == 4 && row.size() == 16) {
+    auto pick = [&](size_t from) { return b_.CreateIntrinsic(Intrinsic::x86_avx2_permps, {}, {part(from, 8), index}); };
+    V upper = b_.CreateICmpSLT(b_.CreateShl(index, whole(28, index)), whole(0, index));
+    return select(upper, pick(8), pick(0));
+  }
   auto& module = *f_.getParent();
   auto* table = module.getGlobalVariable(name, true);
   if (!table) {
@@ -254,7 +373,7 @@ template <class T> V ScalarMath::looked_up(const char* name, std::span<const T> 
     table->setAlignment(Align(64));
   }
   Type* element = sizeof(T) == 4 ? b_.getFloatTy() : b_.getDoubleTy();
-  index = row.size() == 32 ? b_.CreateAnd(index, whole(31, index))
+  index = row.size() <= 32 ? b_.CreateAnd(index, whole(int64_t(row.size()) - 1, index))
                            : b_.CreateBinaryIntrinsic(Intrinsic::umin, index, whole(int64_t(row.size()) - 1, index));
   V at = b_.CreateGEP(element, table, b_.CreateZExt(index, shaped(b_.getInt64Ty(), like->getType())));
   auto* v = dyn_cast<FixedVectorType>(like->getType());
@@ -266,18 +385,13 @@ V ScalarMath::entry(const char* name, std::span<const double> row, V index) { re
 
 // exp(-a^2 / 2) g(a) with g from a table of polynomials (llvm_tables.py), so that neither factor cancels. The square is
 // exact: what its rounding loses goes into the exponential's reduced argument.
-ScalarMath::Sum ScalarMath::normal_tail_sum(V a, bool of_erfc) {
+ScalarMath::Sum ScalarMath::normal_tail_sum(V a, bool of_erfc, V& k) {
   bool d = is_double(a);
   V most = real(d ? (of_erfc ? 28 : 40) : (of_erfc ? 10.6 : 14.99), a);
   a = select(b_.CreateFCmpOLT(a, most), a, most);
-  V square = b_.CreateFMul(a, a), low = fma(a, a, b_.CreateFNeg(square)), n;
+  Sum square = exact_product(a, a);
   double half = of_erfc ? 1 : 0.5;
-  V spare;
-  V r = exp_reduced(b_.CreateFMul(square, real(-half, a)), n, spare);
-  low = b_.CreateFMul(low, real(-half, a));
-  V moved = b_.CreateFAdd(r, low);
-  V curve = exp_curve(moved, b_.CreateFAdd(spare, b_.CreateFSub(low, b_.CreateFSub(moved, r))));
-  r = moved;
+  Power p = exp_power(b_.CreateFMul(square.high, real(-half, a)), b_.CreateFMul(square.low, real(-half, a)));
   // g's argument: a, or a sqrt 2 as the sum of two products.
   constexpr double kRoot = 1.4142135623730951, kRootRest = -9.667293313452913e-17;
   double high = of_erfc ? (d ? kRoot : double(float(kRoot))) : 1, rest = of_erfc ? (d ? kRootRest : kRoot - double(float(kRoot))) : 0;
@@ -294,12 +408,17 @@ ScalarMath::Sum ScalarMath::normal_tail_sum(V a, bool of_erfc) {
   for (int k = degree; k >= 2; --k) s = fma(s, x, row(k));
   s = b_.CreateFMul(s, x);
   V g0 = row(1), g = b_.CreateFAdd(s, g0);
-  // (1 + r + curve) (g0 + s), the largest term last.
-  if (of_erfc) n = b_.CreateFAdd(n, real(1, a));
-  V add = fma(g0, r, fma(g, curve, fma(s, r, s))), sum = b_.CreateFAdd(g0, add);
-  return {scaled(sum, n), scaled(b_.CreateFSub(add, b_.CreateFSub(sum, g0)), n)};
+  // (point + q) (g0 + s), the largest term last.
+  k = of_erfc ? b_.CreateFAdd(p.k, real(1, a)) : p.k;
+  V q = fma(p.point, p.r, p.rest);
+  Sum first = exact_product(p.point, g0);
+  return fast_sum(first.high, fma(p.point, s, fma(q, g, first.low)));
 }
-V ScalarMath::normal_tail(V a, bool of_erfc) { return normal_tail_sum(a, of_erfc).high; }
+ScalarMath::Sum ScalarMath::normal_tail(V a, bool of_erfc) {
+  V k;
+  Sum s = normal_tail_sum(a, of_erfc, k);
+  return {scaled(s.high, k), scaled(s.low, k)};
+}
 
 // 1 - f where x is not negative, else f. |f| <= 1/2, so that what the difference loses is known exactly.
 ScalarMath::Sum ScalarMath::complement(V x, Sum f) {
@@ -308,7 +427,7 @@ ScalarMath::Sum ScalarMath::complement(V x, Sum f) {
   return {select(negative, f.high, high), select(negative, f.low, low)};
 }
 ScalarMath::Sum ScalarMath::ndtr(V x) {
-  Sum r = complement(x, normal_tail_sum(fabs(x), false));
+  Sum r = complement(x, normal_tail(fabs(x), false));
   return {select(b_.CreateFCmpUNO(x, x), x, r.high), r.low};
 }
 
@@ -350,11 +469,10 @@ V ScalarMath::times_own(Fn f, V x) { return reflected(x, f == Fn::sigmoid, true)
 V ScalarMath::erf(V x) {
   bool d = is_double(x);
   V a = fabs(x), z = b_.CreateFMul(x, x);
-  V small = d ? poly(z, {0.12837916709551256, -0.376126389031837, 0.11283791670952163, -0.02686617064450143, 0.005223977618518444, -0.0008548326573774525, 0.00012055314433966687, -1.4925145390958083e-05, 1.645290414111257e-06, -1.6254062150097748e-07, 1.3934080735960997e-08, -8.229485118103348e-10})
-              : poly(z, {0.128379166, -0.376126319, 0.11283689, -0.0268589966, 0.0051999893, -0.000813044491, 8.31687939e-05});
+  V small = d ? poly(z, kErf64) : poly(z, kErf32);
   small = fma(small, a, a);
-  V large = b_.CreateFSub(real(1, x), normal_tail(a, true));
-  V r = copysign(select(b_.CreateFCmpOLT(a, real(0.93, x)), small, large), x);
+  V large = rounded(complement(a, normal_tail(a, true)));
+  V r = copysign(select(b_.CreateFCmpOLT(a, real(0.45, x)), small, large), x);
   return select(b_.CreateFCmpUNO(x, x), x, r);
 }
 
@@ -371,8 +489,8 @@ V ScalarMath::sin_cos(V x, int shift) {
   V quadrant;
   V r = reduce_pi(x, quadrant);
   V z = b_.CreateFMul(r, r);
-  V s = fma(b_.CreateFMul(z, r), poly(z, {-0.16666666666666666, 0.0083333333333333315, -0.00019841269841264941,
-            2.7557319219243677e-06, -2.5052106199361816e-08, 1.6058526388141905e-10, -7.5863895546954418e-13}), r);
+  V s = b_.CreateFMul(r, poly(z, {1, -0.16666666666666666, 0.0083333333333333315, -0.00019841269841264941,
+            2.7557319219243677e-06, -2.5052106199361816e-08, 1.6058526388141905e-10, -7.5863895546954418e-13}));
   V c = fma(b_.CreateFMul(z, z), poly(z, {0.041666666666666664, -0.0013888888888888887, 2.4801587301584578e-05,
             -2.7557319221349705e-07, 2.0876755772676989e-09, -1.1470457978267159e-11, 4.7457008479358709e-14}),
             fma(z, real(-0.5, x), real(1, x)));
@@ -380,6 +498,70 @@ V ScalarMath::sin_cos(V x, int shift) {
   V odd = b_.CreateICmpNE(b_.CreateAnd(quadrant, whole(1, x)), whole(0, x));
   V sign = b_.CreateShl(b_.CreateAnd(quadrant, whole(2, x)), whole(62, x));
   return float_bits(b_.CreateXor(int_bits(select(odd, c, s)), sign));
+}
+
+// x - n pi/2, n < 2^40. The first product cancels exactly; pi/2 is known to 160 bits.
+ScalarMath::Angle ScalarMath::reduce_pi_exactly(V x) {
+  V magic = real(6755399441055744.0, x), t = fma(x, real(0.63661977236758134, x), magic);
+  V k = b_.CreateFSub(t, magic);
+  V first = fma(k, real(-1.5707963267948966, x), x);
+  Sum second = exact_product(k, real(-6.123233995736766e-17, x)), r = exact_sum(first, second.high);
+  V low = fma(k, real(1.4973849048591698e-33, x), b_.CreateFAdd(r.low, second.low));
+  return {fast_sum(r.high, low), int_bits(t)};
+}
+
+// sin of the angle, or of that many quarters more: the nearest j/16 is c, d the distance. sin(c + d) =
+// sin c + cos c d + sin c (cos d - 1) + cos c (sin d - d), and cos(c + d) likewise with -sin c for cos c.
+ScalarMath::Sum ScalarMath::sin_cos(const Angle& angle, int shift) {
+  V r = angle.rest.high, quadrant = b_.CreateAdd(angle.quadrant, whole(shift, r));
+  V odd = b_.CreateICmpNE(b_.CreateAnd(quadrant, whole(1, r)), whole(0, r));
+  V sign = b_.CreateAnd(int_bits(r), whole(std::numeric_limits<int64_t>::min(), r));
+  auto flipped = [&](V v, V bits) { return float_bits(b_.CreateXor(int_bits(v), bits)); };
+  V magic = real(422212465065984.0, r), a = fabs(r), t = b_.CreateFAdd(a, magic), index = int_bits(t);
+  Sum d = fast_sum(b_.CreateFSub(a, b_.CreateFSub(t, magic)), flipped(angle.rest.low, sign));
+  V s = entry("sine0_64", kSine64[0], index), sl = entry("sine1_64", kSine64[1], index);
+  V c = entry("cosine0_64", kCosine64[0], index), cl = entry("cosine1_64", kCosine64[1], index);
+  V f = select(odd, c, s), fl = select(odd, cl, sl);
+  V g = select(odd, b_.CreateFNeg(s), c), gl = select(odd, b_.CreateFNeg(sl), cl);
+  V z = b_.CreateFMul(d.high, d.high), cube = b_.CreateFMul(z, d.high);
+  Sum step = exact_product(g, d.high), top = fast_sum(f, step.high);
+  V curved = fma(g, fma(cube, poly(z, kSin64), d.low), fma(gl, d.high, fl));
+  V low = fma(f, b_.CreateFMul(z, poly(z, kCos64)), b_.CreateFAdd(curved, b_.CreateFAdd(step.low, top.low)));
+  V turned = b_.CreateShl(b_.CreateAnd(quadrant, whole(2, r)), whole(62, r));
+  sign = b_.CreateXor(turned, select(odd, whole(0, r), sign));
+  return {flipped(top.high, sign), flipped(low, sign)};
+}
+
+V ScalarMath::trigonometric(Fn f, V x) {
+  V hard = b_.CreateNot(b_.CreateFCmpOLT(fabs(x), real(1099511627776.0, x)));
+  Angle a = reduce_pi_exactly(x);
+  V r;
+  if (f == Fn::tan) {
+    Sum top = sin_cos(a, 0), bottom = sin_cos(a, 1);
+    r = rounded(quotient(fast_sum(top.high, top.low), fast_sum(bottom.high, bottom.low)));
+  } else {
+    r = rounded(sin_cos(a, f == Fn::cos));
+  }
+  if (f != Fn::cos) r = select(b_.CreateFCmpOEQ(x, real(0, x)), x, r);  // -0
+  return unless(hard, r, ("facula_map_" + std::string(loop::name(f))).c_str(), x);
+}
+
+// t = |x| or 1 / |x|, the nearest j/16 is c: atan t = atan c + atan((t - c) / (1 + c t)).
+V ScalarMath::atan(V x) {
+  V a = bounded(fabs(x), 0, 1e18), one = real(1, x), big = b_.CreateFCmpOGT(a, one);
+  V longer = select(big, a, one), shorter = select(big, one, a);
+  V near = bounded(b_.CreateFDiv(shorter, longer), 0, 0.9375), magic = real(422212465065984.0, x);
+  V t = b_.CreateFAdd(near, magic), c = b_.CreateFSub(t, magic), index = int_bits(t);
+  Sum top = exact_product(c, longer), across = exact_product(c, shorter), bottom = fast_sum(longer, across.high);
+  Sum q = quotient({b_.CreateFSub(shorter, top.high), b_.CreateFNeg(top.low)},
+                   {bottom.high, b_.CreateFAdd(bottom.low, across.low)});
+  V z = b_.CreateFMul(q.high, q.high);
+  V low = fma(b_.CreateFMul(z, q.high), poly(z, kAtan64), b_.CreateFAdd(q.low, entry("arc1_64", kArc64[1], index)));
+  Sum s = fast_sum(entry("arc0_64", kArc64[0], index), q.high);
+  low = b_.CreateFAdd(low, s.low);
+  Sum rest = fast_sum(real(1.5707963267948966, x), b_.CreateFNeg(s.high));
+  V beyond = b_.CreateFAdd(rest.low, b_.CreateFSub(real(6.123233995736766e-17, x), low));
+  return copysign(b_.CreateFAdd(select(big, rest.high, s.high), select(big, beyond, low)), x);
 }
 
 V ScalarMath::tan(V x) { return b_.CreateFDiv(sin_cos(x, 0), sin_cos(x, 1)); }
@@ -421,7 +603,7 @@ V ScalarMath::fmod(V x, V y) {
 V ScalarMath::pow(V x, V y) {
   if (is_double(x)) return map("facula_map_pow", x, y);
   V a = widen(fabs(x)), w = widen(y);
-  V p = narrow(exp64(b_.CreateFMul(w, log64(a))));
+  V p = narrow(exp_short(b_.CreateFMul(w, log_short(a))));
   // Easy: a positive finite base and a finite exponent; the rest has many special cases.
   V easy = b_.CreateAnd(b_.CreateFCmpOGT(x, real(0, x)), b_.CreateFCmpOLT(x, real(kInf, x)));
   easy = b_.CreateAnd(easy, b_.CreateFCmpOLT(fabs(y), real(kInf, y)));
@@ -462,14 +644,17 @@ V ScalarMath::floating(Fn f, V x) {
     case Fn::real: case Fn::conj: return x;
     case Fn::imag: return zero;
     case Fn::exp: return exp(x);
+    case Fn::exp2: return exp2(x);
     case Fn::log: return log(x);
     case Fn::sigmoid: return sigmoid(x);
     case Fn::tanh: return tanh(x);
     case Fn::erf: return erf(x);
     case Fn::ndtr: return reflected(x, false, false);
     case Fn::erfc: {
-      V tail = normal_tail(fabs(x), true);
-      V r = select(b_.CreateFCmpOGE(x, zero), tail, b_.CreateFSub(real(2, x), tail));
+      V k;
+      Sum tail = normal_tail_sum(fabs(x), true, k);
+      Sum rest = fast_sum(real(2, x), b_.CreateFNeg(scaled(tail.high, k)));
+      V r = select(b_.CreateFCmpOGE(x, zero), scaled_once(tail, k), b_.CreateFAdd(rest.high, b_.CreateFSub(rest.low, scaled(tail.low, k))));
       return select(b_.CreateFCmpUNO(x, x), x, r);
     }
     default: break;
@@ -477,23 +662,25 @@ V ScalarMath::floating(Fn f, V x) {
   if (d) {
     switch (f) {
 #define FACULA_HELPER(n) case Fn::n: return map("facula_map_" #n, x);
-      FACULA_HELPER(exp2) FACULA_HELPER(expm1) FACULA_HELPER(log2) FACULA_HELPER(log10) FACULA_HELPER(log1p)
-      FACULA_HELPER(sin) FACULA_HELPER(cos) FACULA_HELPER(tan) FACULA_HELPER(asin) FACULA_HELPER(acos)
-      FACULA_HELPER(atan) FACULA_HELPER(sinh) FACULA_HELPER(cosh) FACULA_HELPER(asinh) FACULA_HELPER(acosh)
-      FACULA_HELPER(atanh)
+      FACULA_HELPER(log1p) FACULA_HELPER(asin) FACULA_HELPER(acos) FACULA_HELPER(sinh) FACULA_HELPER(cosh)
+      FACULA_HELPER(asinh) FACULA_HELPER(acosh) FACULA_HELPER(atanh)
 #undef FACULA_HELPER
+      case Fn::expm1: return expm1(x);
+      case Fn::log2: return log_to(x, 1.4426950408889634, 2.0355273740931033e-17);
+      case Fn::log10: return log_to(x, 0.4342944819032518, 1.098319650216765e-17);
+      case Fn::sin: case Fn::cos: case Fn::tan: return trigonometric(f, x);
+      case Fn::atan: return atan(x);
       default: break;
     }
   } else {
     V w = widen(x), a = fabs(w), w1 = real(1, w), z = b_.CreateFMul(w, w);
     auto root = [&](V v) { return b_.CreateUnaryIntrinsic(Intrinsic::sqrt, v); };
     switch (f) {
-      case Fn::exp2: return narrow(exp64(b_.CreateFMul(w, real(0.6931471805599453, w))));
-      case Fn::expm1: return series(w, 1e-5, b_.CreateFSub(exp64(w), w1), fma(z, real(0.5, w), w));
-      case Fn::log2: return narrow(b_.CreateFMul(log64(w), real(1.4426950408889634, w)));
-      case Fn::log10: return narrow(b_.CreateFMul(log64(w), real(0.4342944819032518, w)));
+      case Fn::expm1: return series(w, 1e-5, b_.CreateFSub(exp_short(w), w1), b_.CreateFMul(w, poly(w, {1, 0.5})));
+      case Fn::log2: return narrow(b_.CreateFMul(log_short(w), real(1.4426950408889634, w)));
+      case Fn::log10: return narrow(b_.CreateFMul(log_short(w), real(0.4342944819032518, w)));
       case Fn::log1p:
-        return series(w, 1e-4, log64(b_.CreateFAdd(w, w1)), b_.CreateFMul(w, poly(w, {1, -0.5, 1.0 / 3, -0.25})));
+        return series(w, 1e-4, log_short(b_.CreateFAdd(w, w1)), b_.CreateFMul(w, poly(w, {1, -0.5, 1.0 / 3, -0.25})));
       case Fn::sin: return unless(hard_angle(x), narrow(sin_cos(w, 0)), "facula_map_sin", x);
       case Fn::cos: return unless(hard_angle(x), narrow(sin_cos(w, 1)), "facula_map_cos", x);
       case Fn::tan: return unless(hard_angle(x), narrow(tan(w)), "facula_map_tan", x);
@@ -502,23 +689,23 @@ V ScalarMath::floating(Fn f, V x) {
         return narrow(b_.CreateFMul(real(2, w), atan64(root(b_.CreateFDiv(b_.CreateFSub(w1, w), b_.CreateFAdd(w1, w))))));
       case Fn::atan: return narrow(atan64(w));
       case Fn::sinh: {
-        V e = exp64(a);
+        V e = exp_short(a);
         V big = copysign(b_.CreateFMul(real(0.5, w), b_.CreateFSub(e, b_.CreateFDiv(w1, e))), w);
         return series(w, 0.1, big, b_.CreateFMul(w, poly(z, {1, 1.0 / 6, 1.0 / 120, 1.0 / 5040})));
       }
       case Fn::cosh: {
-        V e = exp64(a);
+        V e = exp_short(a);
         return narrow(b_.CreateFMul(real(0.5, w), b_.CreateFAdd(e, b_.CreateFDiv(w1, e))));
       }
       case Fn::asinh:
-        return series(w, 1e-3, copysign(log64(b_.CreateFAdd(a, root(b_.CreateFAdd(z, w1)))), w),
+        return series(w, 1e-3, copysign(log_short(b_.CreateFAdd(a, root(b_.CreateFAdd(z, w1)))), w),
                       b_.CreateFMul(w, poly(z, {1, -1.0 / 6, 3.0 / 40})));
       case Fn::acosh: {
-        V r = narrow(log64(b_.CreateFAdd(w, root(b_.CreateFSub(z, w1)))));
+        V r = narrow(log_short(b_.CreateFAdd(w, root(b_.CreateFSub(z, w1)))));
         return select(b_.CreateFCmpOLT(x, one), real(kNan, x), r);
       }
       case Fn::atanh:
-        return series(w, 1e-3, b_.CreateFMul(real(0.5, w), log64(b_.CreateFDiv(b_.CreateFAdd(w1, w), b_.CreateFSub(w1, w)))),
+        return series(w, 1e-3, b_.CreateFMul(real(0.5, w), log_short(b_.CreateFDiv(b_.CreateFAdd(w1, w), b_.CreateFSub(w1, w)))),
                       b_.CreateFMul(w, poly(z, {1, 1.0 / 3, 0.2})));
       default: break;
     }

@@ -361,4 +361,109 @@ constexpr float kSigmoid32[7][32] = {
      -1.43186901e-06, -1.02494539e-06, -7.34794241e-07, -5.26506653e-07, -3.79017848e-07, -2.70680005e-07},
 };
 
+// 2^(j/16): highs, lows.
+constexpr float kPower32[2][16] = {
+    {1.0, 1.04427373, 1.09050775, 1.13878858, 1.18920708, 1.24185777, 1.29683959, 1.35425556, 1.41421354, 1.47682619,
+     1.54221082, 1.61049032, 1.68179286, 1.75625217, 1.8340081, 1.91520655},
+    {0.0, 4.83347016e-08, -1.30775399e-08, 5.38622231e-08, 3.79763527e-08, 4.4968381e-08, -4.01899953e-08,
+     -1.01233493e-08, 2.4203235e-08, -4.50089885e-08, 8.07090483e-09, 9.83621717e-09, -2.47553267e-08, -9.23577037e-09,
+     -1.1239278e-08, 9.84532811e-09},
+};
+constexpr double kPower64[2][16] = {
+    {0x1.0000000000000p+0, 0x1.0b5586cf9890fp+0, 0x1.172b83c7d517bp+0, 0x1.2387a6e756238p+0, 0x1.306fe0a31b715p+0,
+     0x1.3dea64c123422p+0, 0x1.4bfdad5362a27p+0, 0x1.5ab07dd485429p+0, 0x1.6a09e667f3bcdp+0, 0x1.7a11473eb0187p+0,
+     0x1.8ace5422aa0dbp+0, 0x1.9c49182a3f090p+0, 0x1.ae89f995ad3adp+0, 0x1.c199bdd85529cp+0, 0x1.d5818dcfba487p+0,
+     0x1.ea4afa2a490dap+0},
+    {0x0.0p+0, 0x1.8a62e4adc610bp-54, -0x1.19041b9d78a76p-55, 0x1.9b07eb6c70573p-54, 0x1.6f46ad23182e4p-55,
+     0x1.ada0911f09ebcp-55, 0x1.d4397afec42e2p-56, 0x1.6324c054647adp-54, -0x1.bdd3413b26456p-54,
+     -0x1.41577ee04992fp-55, 0x1.6e9f156864b27p-54, 0x1.c7c46b071f2bep-56, 0x1.7a1cd345dcc81p-54,
+     0x1.11065895048ddp-55, 0x1.2ed02d75b3707p-55, -0x1.e9c23179c2893p-54},
+};
+// (exp(r) - 1 - r) / r^2 for |r| <= ln2 / 32.
+constexpr float kExp32[2] = {
+    0.50001672, 0.166670011};
+constexpr double kExp64[7] = {
+    0x1.0000000000000p-1, 0x1.5555555555558p-3, 0x1.55555555551afp-5, 0x1.1111111095cd0p-7,
+     0x1.6c16c1c5c4b3ap-10, 0x1.a01b7d6eedbf5p-13, 0x1.9fc37c2ddcf7ap-16};
+
+// By j mod 16, for 11 <= j <= 23: 16 / j, and its negative logarithm, whose highs end at 2^-42.
+constexpr double kLogarithm64[3][16] = {
+    {0x1.0000000000000p+0, 0x1.e1e1e1e1e1e1ep-1, 0x1.c71c71c71c71cp-1, 0x1.af286bca1af28p-1, 0x1.999999999999ap-1,
+     0x1.8618618618618p-1, 0x1.745d1745d1746p-1, 0x1.642c8590b2164p-1, 0x1.5555555555555p-1, 0x1.c71c71c71c71cp+0,
+     0x1.999999999999ap+0, 0x1.745d1745d1746p+0, 0x1.5555555555555p+0, 0x1.3b13b13b13b14p+0, 0x1.2492492492492p+0,
+     0x1.1111111111111p+0},
+    {0x0.0p+0, 0x1.f0a30c0118000p-5, 0x1.e27076e2b0000p-4, 0x1.5ff3070a7a000p-3, 0x1.c8ff7c79aa000p-3,
+     0x1.1675cababa000p-2, 0x1.4618bc21c6000p-2, 0x1.739d7f6bbd000p-2, 0x1.9f323ecbfa000p-2, -0x1.269621134d800p-1,
+     -0x1.e148a1a272000p-2, -0x1.7fafa3bd81000p-2, -0x1.269621134e000p-2, -0x1.a93ed3c8ae000p-3, -0x1.1178e8227e000p-3,
+     -0x1.08598b59e4000p-4},
+    {0x0.0p+0, -0x1.d579e83368e91p-45, -0x1.a2c2c2af0003cp-45, -0x1.8546f183bebf2p-44, -0x1.7814f689f8434p-45,
+     0x1.83c0e731f55c4p-44, -0x1.3e02f484c84ccp-46, 0x1.c7389314feb50p-52, -0x1.ecc3525ca2643p-44,
+     -0x1.c8fc1df5bb3b6p-44, -0x1.b3a537e3375b2p-44, -0x1.471b79bf6d4cbp-44, 0x1.1ba1f10522625p-44,
+     0x1.86a4350562169p-45, -0x1.1e778ce2d07f2p-45, 0x1.7e9dd7009902cp-46},
+};
+// (log(1 + f) - f + f^2 / 2) / f^3 for |f| <= 1 / 22.
+constexpr double kLog64[10] = {
+    0x1.5555555555555p-2, -0x1.0000000000000p-2, 0x1.9999999998588p-3, -0x1.55555555542b2p-3,
+     0x1.249249375e69ap-3, -0x1.0000001174969p-3, 0x1.c71baca602695p-4, -0x1.9998e28b66e20p-4,
+     0x1.7602c5d2b8515p-4, -0x1.56dce7f6eb906p-4};
+
+// sin(j/16), cos(j/16): highs, lows.
+constexpr double kSine64[2][16] = {
+    {0x0.0p+0, 0x1.ffaaaeeed4edbp-5, 0x1.feaaeee86ee36p-4, 0x1.7dc102fbaf2b5p-3, 0x1.faaeed4f31577p-3,
+     0x1.3ad129769d3d8p-2, 0x1.7710255764214p-2, 0x1.b1d8305321617p-2, 0x1.eaee8744b05f0p-2, 0x1.110d0c4b69c3bp-1,
+     0x1.2b91dea88421ep-1, 0x1.44eb381cf386bp-1, 0x1.5cffc16bf8f0dp-1, 0x1.73b7680dea578p-1, 0x1.88fb7640b8da2p-1,
+     0x1.9cb6a9bbce64bp-1},
+    {0x0.0p+0, -0x1.2d16d32684b69p-59, -0x1.afcb2bcc6f03bp-59, 0x1.5ab50e23c97c3p-59, -0x1.15d88508e32b8p-57,
+     0x1.03d550487839ap-63, -0x1.6ead7314bb6cep-57, -0x1.ae242cb99f519p-56, -0x1.789b43c9b027dp-58,
+     0x1.d918998809981p-55, -0x1.fa371db216ab0p-55, -0x1.3ed6c1e6a5505p-55, 0x1.96cb370eb578ap-55,
+     -0x1.2248306dc12a2p-56, -0x1.49987c11efaa3p-55, -0x1.4f3e7a32f8d0cp-56},
+};
+constexpr double kCosine64[2][16] = {
+    {0x1.0000000000000p+0, 0x1.ff0015549f4d3p-1, 0x1.fc015527d5bd3p-1, 0x1.f706bdf9ece1cp-1, 0x1.f01549f7deea1p-1,
+     0x1.e733ea0193d40p-1, 0x1.dc6b7eb995912p-1, 0x1.cfc6cfa52ad9fp-1, 0x1.c1528065b7d50p-1, 0x1.b11d04162a4c6p-1,
+     0x1.9f368ed912f85p-1, 0x1.8bb105a5dc900p-1, 0x1.769fec655211fp-1, 0x1.6018526f563dfp-1, 0x1.4830bd7d4ceb3p-1,
+     0x1.2f011326420e4p-1},
+    {0x0.0p+0, 0x1.328387b99426fp-55, 0x1.b68f35094efb8p-55, -0x1.698c80c36dcb4p-55, 0x1.d3c1e99e5cafdp-55,
+     -0x1.6428b3546ce13p-55, 0x1.4b364776dcd35p-58, 0x1.8b5b5508f2a0dp-55, -0x1.892111312e828p-55,
+     0x1.1dd561efbc0c2p-56, -0x1.1d200c5791606p-55, 0x1.863e03e9474c1p-55, -0x1.827d5cf8c68c5p-57,
+     0x1.46ca5e0e432d0p-55, 0x1.df77ff20d5448p-55, 0x1.8e30efe9e96c2p-56},
+};
+// (sin(d) - d) / d^3 and (cos(d) - 1) / d^2 by d^2, for |d| <= 1 / 32.
+constexpr double kSin64[4] = {
+    -0x1.5555555555555p-3, 0x1.111111111110dp-7, -0x1.a01a019efff2bp-13, 0x1.71dc819dc088cp-19};
+constexpr double kCos64[4] = {
+    -0x1.0000000000000p-1, 0x1.555555555554bp-5, -0x1.6c16c16a92ed1p-10, 0x1.a017a3a3cd441p-16};
+
+// atan(j/16): highs, lows.
+constexpr double kArc64[2][16] = {
+    {0x0.0p+0, 0x1.ff55bb72cfdeap-5, 0x1.fd5ba9aac2f6ep-4, 0x1.7b97b4bce5b02p-3, 0x1.f5b75f92c80ddp-3,
+     0x1.362773707ebccp-2, 0x1.6f61941e4def1p-2, 0x1.a64eec3cc23fdp-2, 0x1.dac670561bb4fp-2, 0x1.0657e94db30d0p-1,
+     0x1.1e00babdefeb4p-1, 0x1.345f01cce37bbp-1, 0x1.4978fa3269ee1p-1, 0x1.5d58987169b18p-1, 0x1.700a7c5784634p-1,
+     0x1.819d0b7158a4dp-1},
+    {0x0.0p+0, -0x1.c934d86d23f1dp-60, -0x1.cd37686760c17p-59, 0x1.347b0b4f881cap-58, 0x1.8ab6e3cf7afbdp-57,
+     -0x1.963a544b672d8p-57, -0x1.c63aae6f6e918p-56, -0x1.24dec1b50b7ffp-56, 0x1.a2b7f222f65e2p-56,
+     -0x1.d5b495f6349e6p-56, -0x1.928df287a668fp-58, 0x1.1021137c71102p-55, 0x1.2419a87f2a458p-56,
+     0x1.0028e4bc5e7cap-57, -0x1.8c34d25aadef6p-56, -0x1.bf76229d3b917p-56},
+};
+// (atan(q) - q) / q^3 by q^2, for |q| <= 0.033.
+constexpr double kAtan64[6] = {
+    -0x1.5555555555555p-2, 0x1.9999999999999p-3, -0x1.2492492491f2dp-3, 0x1.c71c71bcc8d6dp-4,
+     -0x1.745ccfd0e5bb6p-4, 0x1.3a2fb92af01c0p-4};
+
+// erf(a) / a - 1 by a^2, for a <= 0.45.
+constexpr float kErf32[5] = {
+    0.128379167, -0.376126258, 0.112832733, -0.026794012, 0.00481064147};
+constexpr double kErf64[11] = {
+    0x1.06eba8214db69p-3, -0x1.812746b0379e7p-2, 0x1.ce2f21a042be1p-4, -0x1.b82ce31288b0fp-6,
+     0x1.565bcd0e67c48p-8, -0x1.c02db3fe68079p-11, 0x1.f9a3262515a09p-14, -0x1.f4d21ec1ca5c6p-17,
+     0x1.b9db595eb2980p-20, -0x1.5e20c2903b666p-23, 0x1.cff1c54258bb6p-27};
+
+// tanh(x) / x by x^2, for |x| <= 9.02: numerator, denominator.
+constexpr double kTanhTop[7] = {
+    0x1.ffffffffba76cp-1, 0x1.29538ca79aebdp-3, 0x1.48225b9969b30p-8, 0x1.f3bc295135043p-15,
+     0x1.14565ff6cffa3p-22, 0x1.709fc3c51cad2p-32, 0x1.05ff0dbc96e93p-44};
+constexpr double kTanhBottom[7] = {
+    0x1.0000000000000p+0, 0x1.e9ff1ba6a283bp-2, 0x1.fed0a20202585p-6, 0x1.4467d28c31954p-11,
+     0x1.2bbffef81b674p-18, 0x1.7c13fb7ddfc9bp-27, 0x1.c2e6d968441ecp-38};
+
 }  // namespace facula::codegen

@@ -2,10 +2,12 @@
 
     python llvm_tables.py > llvm_tables.h
 
-A polynomial is in the distance to a centre, chosen so that its constant, the function's value there, is a float as it
-stands. kTail: erfcx(a / sqrt 2) / 2, the normal distribution's tail by exp(-a^2 / 2); the interval is told by the bits of
-a + 1, its exponent and the first bits of its mantissa. kNormal and kSigmoid: the functions at -a; the interval is the
-integer nearest to a multiple of a.
+A polynomial is in the distance to a centre, chosen so that its constant, the function's value there, is a
+float as it stands. kTail: erfcx(a / sqrt 2) / 2, the normal distribution's tail by exp(-a^2 / 2); the
+interval is told by the bits of a + 1, its exponent and the first bits of its mantissa. kNormal and
+kSigmoid: the functions at -a; the interval is the integer nearest to a multiple of a.
+
+The rest serves functions whose argument is brought near one of 16 points, with values to twice the digits.
 """
 
 import struct
@@ -52,9 +54,7 @@ def centre(value, low, high, nearest, bits, tries):
 def coefficients(value, low, high, c, constant, degree, nearest):
     """`constant`, and what interpolates the slope from the centre at Chebyshev nodes."""
     n = degree
-    nodes = [
-        (low + high) / 2 + (high - low) / 2 * mpmath.cos(mpmath.pi * (2 * k + 1) / (2 * n)) - c for k in range(n)
-    ]
+    nodes = [x - c for x in chebyshev(low, high, n)]
     matrix, right = mpmath.matrix(n, n), mpmath.matrix(n, 1)
     for i, d in enumerate(nodes):
         d = d if abs(d) > 1e-12 else mpmath.mpf(1e-12)  # the function's slope there
@@ -70,26 +70,83 @@ def table(name, value, intervals, degree, nearest, step, tries):
         bits = int(mpmath.ceil(-mpmath.log(high - low, 2))) + step
         c, constant = centre(value, low, high, nearest, bits, tries)
         rows.append([c] + coefficients(value, low, high, c, constant, degree, nearest))
-    element = "double" if nearest is double else "float"
     print("// By row: the centres, then the coefficients of each power.")
-    print(f"constexpr {element} {name}[{degree + 2}][{len(rows)}] = {{")
-    for j in range(degree + 2):
-        line = "    {"
-        for k, row in enumerate(rows):
-            text = float(row[j]).hex() if element == "double" else f"{float(row[j]):.9g}"
+    show(name, [[row[j] for row in rows] for j in range(degree + 2)], nearest)
+
+
+def show(name, rows, nearest):
+    element = "double" if nearest is double else "float"
+    size = f"[{len(rows)}]" if len(rows) > 1 else ""
+    print(
+        f"constexpr {element} {name}{size}[{len(rows[0])}] = {{" + ("" if size else "\n    "),
+        end="\n" if size else "",
+    )
+    for row in rows:
+        line = "    {" if size else ""
+        for k, value in enumerate(row):
+            text = float(value).hex() if element == "double" else f"{float(value):.9g}"
             if "." not in text and "e" not in text and element == "float":
                 text += ".0"
-            text += "," if k + 1 < len(rows) else "},"
-            if len(line) + len(text) > 118:
+            text += "," if k + 1 < len(row) else "}," if size else "};"
+            if len(line) + len(text) > (118 if size else 106):
                 print(line)
-                line = "     "
-            line += ("" if line.endswith(("{", "     ")) else " ") + text
+                line = "     " if size else "    "
+            line += ("" if line.endswith(("{", "     ")) or not line else " ") + text
         print(line)
-    print("};")
+    if size:
+        print("};")
+
+
+def pair(x, nearest):
+    """x as a sum of two numbers."""
+    high = nearest(x)
+    return [high, nearest(x - high)]
+
+
+def columns(values, nearest):
+    """Rows of highs and lows, 16 entries."""
+    pairs = [pair(v, nearest) for v in values]
+    pairs += [[0, 0]] * (16 - len(pairs))
+    return [list(row) for row in zip(*pairs)]
+
+
+def chebyshev(low, high, n):
+    return [
+        (low + high) / 2 + (high - low) / 2 * mpmath.cos(mpmath.pi * (2 * k + 1) / (2 * n)) for k in range(n)
+    ]
+
+
+def near_best(value, low, high, count, power=0):
+    """Coefficients of what interpolates at Chebyshev nodes; errors count times x^power (then low = -high)."""
+    nodes = sorted(chebyshev(low, high, count + power), key=abs)[power:]
+    matrix, right = mpmath.matrix(count, count), mpmath.matrix(count, 1)
+    for i, x in enumerate(nodes):
+        x = x if abs(x) > 1e-12 else mpmath.mpf(1e-12)
+        right[i] = value(x)
+        for j in range(count):
+            matrix[i, j] = x**j
+    return list(mpmath.lu_solve(matrix, right))
+
+
+def quotient(value, low, high, count):
+    """Numerator and denominator of degree `count`, which interpolate at Chebyshev nodes."""
+    n = 2 * count + 1
+    nodes = chebyshev(low, high, n)
+    matrix, right = mpmath.matrix(n, n), mpmath.matrix(n, 1)
+    for i, x in enumerate(nodes):
+        right[i] = value(x)
+        for j in range(count + 1):
+            matrix[i, j] = x**j
+        for j in range(1, count + 1):
+            matrix[i, count + j] = -right[i] * x**j
+    c = list(mpmath.lu_solve(matrix, right))
+    return c[: count + 1], [1] + c[count + 1 :]
 
 
 def by_exponent(octaves, pieces):
-    ends = [mpmath.mpf(2) ** k * (1 + mpmath.mpf(p) / pieces) - 1 for k in range(octaves) for p in range(pieces)]
+    ends = [
+        mpmath.mpf(2) ** k * (1 + mpmath.mpf(p) / pieces) - 1 for k in range(octaves) for p in range(pieces)
+    ]
     ends.append(mpmath.mpf(2) ** octaves - 1)
     return list(zip(ends, ends[1:]))
 
@@ -108,4 +165,72 @@ print()
 table("kNormal32", normal, by_nearest(32, 7), 6, single, 10, 60)
 print()
 table("kSigmoid32", sigmoid, by_nearest(32, 3), 5, single, 10, 60)
+
+print("\n// 2^(j/16): highs, lows.")
+powers = [mpmath.mpf(2) ** (mpmath.mpf(j) / 16) for j in range(16)]
+show("kPower32", columns(powers, single), single)
+show("kPower64", columns(powers, double), double)
+print("// (exp(r) - 1 - r) / r^2 for |r| <= ln2 / 32.")
+reach = mpmath.log(2) / 32 * 1.001
+show("kExp32", [near_best(lambda r: (mpmath.exp(r) - 1 - r) / r**2, -reach, reach, 2, 2)], single)
+show("kExp64", [near_best(lambda r: (mpmath.exp(r) - 1 - r) / r**2, -reach, reach, 7, 2)], double)
+
+print("\n// By j mod 16, for 11 <= j <= 23: 16 / j, and its negative logarithm, whose highs end at 2^-42.")
+reciprocals = [double(mpmath.mpf(16) / (j if j > 8 else j + 16)) for j in range(16)]
+logarithms = [-mpmath.log(r) for r in reciprocals]
+highs = [mpmath.nint(v * 2**42) / 2**42 for v in logarithms]
+show("kLogarithm64", [reciprocals, highs, [double(v - h) for v, h in zip(logarithms, highs)]], double)
+print("// (log(1 + f) - f + f^2 / 2) / f^3 for |f| <= 1 / 22.")
+show(
+    "kLog64",
+    [
+        near_best(
+            lambda f: (mpmath.log1p(f) - f + f * f / 2) / f**3,
+            -mpmath.mpf(1) / 21.9,
+            mpmath.mpf(1) / 21.9,
+            10,
+        )
+    ],
+    double,
+)
+
+print("\n// sin(j/16), cos(j/16): highs, lows.")
+angles = [mpmath.mpf(j) / 16 for j in range(16)]
+show("kSine64", columns(map(mpmath.sin, angles), double), double)
+show("kCosine64", columns(map(mpmath.cos, angles), double), double)
+print("// (sin(d) - d) / d^3 and (cos(d) - 1) / d^2 by d^2, for |d| <= 1 / 32.")
+reach = mpmath.mpf(1) / 1000
+show(
+    "kSin64",
+    [near_best(lambda z: (mpmath.sin(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1) / z, 0, reach, 4)],
+    double,
+)
+show("kCos64", [near_best(lambda z: (mpmath.cos(mpmath.sqrt(z)) - 1) / z, 0, reach, 4)], double)
+
+print("\n// atan(j/16): highs, lows.")
+show("kArc64", columns(map(mpmath.atan, angles), double), double)
+print("// (atan(q) - q) / q^3 by q^2, for |q| <= 0.033.")
+show(
+    "kAtan64",
+    [
+        near_best(
+            lambda z: (mpmath.atan(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1) / z, 0, mpmath.mpf(0.033) ** 2, 6
+        )
+    ],
+    double,
+)
+
+print("\n// erf(a) / a - 1 by a^2, for a <= 0.45.")
+for name, count, nearest in (("kErf32", 5, single), ("kErf64", 11, double)):
+    value = near_best(
+        lambda z: mpmath.erf(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1, 0, mpmath.mpf(0.45) ** 2, count
+    )
+    show(name, [value], nearest)
+
+print("\n// tanh(x) / x by x^2, for |x| <= 9.02: numerator, denominator.")
+top, bottom = quotient(
+    lambda z: mpmath.tanh(mpmath.sqrt(z)) / mpmath.sqrt(z), mpmath.mpf(0), mpmath.mpf(82), 6
+)
+show("kTanhTop", [top], double)
+show("kTanhBottom", [bottom], double)
 print("\n}  // namespace facula::codegen")

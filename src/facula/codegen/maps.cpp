@@ -8,13 +8,12 @@
 
 #include "facula/codegen/kernel.h"
 
-// (name, from where on angles are reduced another way, and from where on Sleef promises less, so that libm's wider form
-// is taken, as for arguments that are no numbers)
-#define FACULA_UNARY_MAPS(_)                                                                                            \
-  _(exp2, kNever, 1e300) _(expm1, kNever, 1e300) _(log2, kNever, 1e300) _(log10, kNever, 1e300) _(log1p, kNever, 1e300) \
-  _(sin, 15, 1e14) _(cos, 15, 1e14) _(tan, 15, 1e14) _(asin, kNever, 1e300) _(acos, kNever, 1e300)                      \
-  _(atan, kNever, 1e300) _(sinh, kNever, 709) _(cosh, kNever, 709) _(asinh, kNever, 1e150) _(acosh, kNever, 1e150)      \
-  _(atanh, kNever, 1e300)
+// (name, from where on Sleef promises less, so that libm's wider form is taken, as for arguments that are no numbers)
+#define FACULA_UNARY_MAPS(_)                                                                                    \
+  _(log1p, 1e300) _(asin, 1e300) _(acos, 1e300) _(sinh, 709) _(cosh, 709) _(asinh, 1e150) _(acosh, 1e150)       \
+  _(atanh, 1e300)
+// Of huge angles only.
+#define FACULA_LIBM_MAPS(_) _(sin) _(cos) _(tan)
 #define FACULA_BINARY_MAPS(_) _(pow) _(atan2)
 
 #define FACULA_AVX2 __attribute__((target("avx2,fma")))
@@ -22,7 +21,7 @@
 
 // As sleef.h declares them where the compiler may use these vectors everywhere.
 extern "C" {
-#define FACULA_MAP(name, near, far)                      \
+#define FACULA_MAP(name, far)                            \
   FACULA_AVX2 __m256d Sleef_##name##d4_u10avx2(__m256d); \
   FACULA_AVX512 __m512d Sleef_##name##d8_u10avx512f(__m512d);
 FACULA_UNARY_MAPS(FACULA_MAP)
@@ -36,8 +35,6 @@ FACULA_BINARY_MAPS(FACULA_MAP)
 
 namespace facula::codegen {
 namespace {
-
-constexpr double kNever = 1e308;
 
 using Map = void(double*, const double*, int64_t);
 
@@ -55,43 +52,24 @@ template <int lanes, class F> inline void pieces(double* x, const double* y, int
   std::copy(a, a + (n - i), x + i);
 }
 
-// The vectors for |x| in [0, far), libm beyond. Sleef reduces angles in one of two ways for all lanes of a vector, by the
-// largest (from `near` on), which is why those meet only their like.
-template <class Vector, class Libm> inline void with_libm(double* x, int64_t n, double near, double far, Vector&& vector, Libm&& libm) {
+// The vectors for |x| in [0, far), libm beyond.
+template <class Vector, class Libm> inline void with_libm(double* x, int64_t n, double far, Vector&& vector, Libm&& libm) {
   constexpr int64_t kMost = 64;
-  double kept[kMost], large[kMost];
+  double kept[kMost];
   for (int64_t from = 0; from < n; from += kMost) {
     int64_t count = std::min<int64_t>(kMost, n - from);
     double* v = x + from;
-    bool any_large = false, any_far = false;
-    for (int64_t i = 0; i < count; ++i) {
-      double a = std::fabs(kept[i] = v[i]);
-      any_large |= a >= near && a < far;
-      any_far |= !(a < far);
-    }
-    if (any_large) {
-      for (int64_t i = 0; i < count; ++i) {
-        bool is_large = std::fabs(v[i]) >= near && std::fabs(v[i]) < far;
-        large[i] = is_large ? v[i] : near + 1;
-        if (is_large) v[i] = 0;
-      }
-      // Whole vectors of large numbers: the padding of a short one is small.
-      std::fill(large + count, large + kMost, near + 1);
-      vector(large, (count + 7) / 8 * 8);
-    }
+    bool any_far = false;
+    for (int64_t i = 0; i < count; ++i) any_far |= !(std::fabs(kept[i] = v[i]) < far);
     if (any_far)
       for (int64_t i = 0; i < count; ++i) if (!(std::fabs(v[i]) < far)) v[i] = 0;
     vector(v, count);
-    if (any_large || any_far)
-      for (int64_t i = 0; i < count; ++i) {
-        double a = std::fabs(kept[i]);
-        if (!(a < far)) v[i] = libm(kept[i]);
-        else if (a >= near) v[i] = large[i];
-      }
+    if (any_far)
+      for (int64_t i = 0; i < count; ++i) if (!(std::fabs(kept[i]) < far)) v[i] = libm(kept[i]);
   }
 }
 
-#define FACULA_MAP(name, near, far)                                                                                             \
+#define FACULA_MAP(name, far)                                                                                                   \
   FACULA_AVX2 void name##_avx2(double* x, int64_t n) {                                                                    \
     auto f = [](double* a, const double*) FACULA_AVX2 { _mm256_storeu_pd(a, Sleef_##name##d4_u10avx2(_mm256_loadu_pd(a))); };      \
     pieces<4>(x, x, n, f);                                                                                                \
@@ -102,7 +80,7 @@ template <class Vector, class Libm> inline void with_libm(double* x, int64_t n, 
   }                                                                                                                       \
   void map_##name(double* x, const double*, int64_t n) {                                                                  \
     static const auto vector = vector_lanes() == 16 ? name##_avx512 : name##_avx2;                                        \
-    with_libm(x, n, near, far, vector, [](double v) { return double(std::name(static_cast<long double>(v))); });                                                  \
+    with_libm(x, n, far, vector, [](double v) { return double(std::name(static_cast<long double>(v))); });                                                  \
   }
 FACULA_UNARY_MAPS(FACULA_MAP)
 #undef FACULA_MAP
@@ -127,6 +105,13 @@ FACULA_UNARY_MAPS(FACULA_MAP)
 FACULA_BINARY_MAPS(FACULA_MAP)
 #undef FACULA_MAP
 
+#define FACULA_MAP(name)                                                                          \
+  void map_##name(double* x, const double*, int64_t n) {                                          \
+    for (int64_t i = 0; i < n; ++i) x[i] = double(std::name(static_cast<long double>(x[i])));     \
+  }
+FACULA_LIBM_MAPS(FACULA_MAP)
+#undef FACULA_MAP
+
 void map_fmod(double* x, const double* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] = std::fmod(x[i], y[i]);
 }
@@ -137,7 +122,7 @@ const void* map_named(std::string_view symbol) {
   struct Entry { std::string_view name; Map* map; };
   static const Entry table[] = {
 #define FACULA_MAP(name, ...) {"facula_map_" #name, map_##name},
-      FACULA_UNARY_MAPS(FACULA_MAP) FACULA_BINARY_MAPS(FACULA_MAP) FACULA_MAP(fmod)
+      FACULA_UNARY_MAPS(FACULA_MAP) FACULA_LIBM_MAPS(FACULA_MAP) FACULA_BINARY_MAPS(FACULA_MAP) FACULA_MAP(fmod)
 #undef FACULA_MAP
   };
   for (auto& e : table) if (e.name == symbol) return reinterpret_cast<const void*>(e.map);

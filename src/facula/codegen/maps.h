@@ -1,6 +1,7 @@
 // Functions over lanes in float64 that generated code calls where an expansion would be long and is seldom needed:
 // `void facula_map_<name>(double* x, const double* y, int64_t n)`, x[i] := f(x[i], y[i]). The bits of a lane depend neither
-// on its place nor on its neighbours. Errors at most 1 ULP (Sleef), fmod exact (libm).
+// on its place nor on its neighbours. Errors at most 1 ULP (Sleef); sines, cosines
+// and tangents rounded from libm's wider form, fmod exact.
 #pragma once
 #include <string_view>
 
