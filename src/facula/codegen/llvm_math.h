@@ -65,7 +65,7 @@ class ScalarMath {
   Power power(V r, V low, V k, V index);               // exp(r + low) 2^k, k by steps of 1/16, which `index` ends with
   Sum sum(const Power& p);                             // the sum, without 2^k
   V scaled(V x, V k);                                  // x 2^floor(k)
-  V scaled_once(Sum s, V k);                           // (high + low) 2^floor(k), rounding once
+  V scaled_once(Sum s, V k);                           // (high + low) 2^floor(k), rounding once (AVX2: denormals twice)
   Sum half_expm1(V x);                                 // float64: (exp(x) - 1) / 2
   V exp(V x), exp2(V x), expm1(V x), log(V x), tanh(V x), erf(V x), sigmoid(V x);
   V exp_short(V x), log_short(V x);                    // 0.8 ULP, for float32 results by way of float64
