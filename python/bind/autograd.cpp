@@ -2,6 +2,7 @@
 #include "autograd.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -675,36 +676,45 @@ PyObject* add_tensor_hook(const Tensor& t, PyObject* hook) {
   return make_handle(t, nullptr, id);
 }
 
-int visit_history(const TensorImpl& t, visitproc visit, void* arg) {
+// The nodes that nothing but `t` holds: only their hooks die with it.
+static std::array<Node*, 2> own_nodes(const TensorImpl& t) {
   auto* m = t.grad_slot.get();
-  if (!m) return 0;
-  if (m->accumulator && m->accumulator->use_count() == 1) {
-    for (auto& h : m->accumulator->pre_hooks) Py_VISIT(static_cast<PyObject*>(h.foreign));
-    for (auto& h : m->accumulator->post_hooks) Py_VISIT(static_cast<PyObject*>(h.foreign));
-    for (auto& h : static_cast<autograd::Accumulator&>(*m->accumulator).after) Py_VISIT(static_cast<PyObject*>(h.foreign));
+  if (!m) return {};
+  std::array<Node*, 2> own{};
+  if (m->accumulator && m->accumulator->use_count() == 1) own[0] = m->accumulator.get();
+  if (!m->node) return own;
+  auto held = 1 + std::count_if(m->hooks.begin(), m->hooks.end(), [&](auto& h) { return h.second == m->node; });
+  if (long(m->node->use_count()) == held) own[1] = m->node.get();
+  return own;
+}
+
+int visit_history(const TensorImpl& t, visitproc visit, void* arg) {
+  auto [leaf, node] = own_nodes(t);
+  if (leaf) {
+    for (auto& h : leaf->pre_hooks) Py_VISIT(static_cast<PyObject*>(h.foreign));
+    for (auto& h : leaf->post_hooks) Py_VISIT(static_cast<PyObject*>(h.foreign));
+    for (auto& h : static_cast<autograd::Accumulator&>(*leaf).after) Py_VISIT(static_cast<PyObject*>(h.foreign));
   }
-  if (!m->node) return 0;
-  auto own = 1 + std::count_if(m->hooks.begin(), m->hooks.end(), [&](auto& h) { return h.second == m->node; });
-  if (long(m->node->use_count()) != own) return 0;
-  for (auto& h : m->node->pre_hooks) Py_VISIT(static_cast<PyObject*>(h.foreign));
-  for (auto& h : m->node->post_hooks) Py_VISIT(static_cast<PyObject*>(h.foreign));
-  Py_VISIT(context_of(*m->node));
+  if (!node) return 0;
+  for (auto& h : node->pre_hooks) Py_VISIT(static_cast<PyObject*>(h.foreign));
+  for (auto& h : node->post_hooks) Py_VISIT(static_cast<PyObject*>(h.foreign));
+  Py_VISIT(context_of(*node));
   return 0;
 }
 
+// What a hook closes over may go with it, the tensor's other node included: all are held until the last is cleared.
 void clear_history(const TensorImpl& t) {
-  auto* m = t.grad_slot.get();
-  if (!m) return;
-  for (auto* n : {m->accumulator.get(), m->node.get()}) {
-    if (!n) continue;
-    std::vector<autograd::PreHook> before;
-    std::vector<autograd::PostHook> after;
-    before.swap(n->pre_hooks);
-    after.swap(n->post_hooks);
-    if (!n->is_accumulator()) continue;
-    std::vector<autograd::Accumulator::AfterHook> summed;
-    summed.swap(static_cast<autograd::Accumulator*>(n)->after);
+  auto nodes = own_nodes(t);
+  Ref<Node> own[2] = {Ref<Node>::share(nodes[0]), Ref<Node>::share(nodes[1])};
+  std::vector<autograd::PreHook> before[2];
+  std::vector<autograd::PostHook> after[2];
+  std::vector<autograd::Accumulator::AfterHook> summed;
+  for (int k : {0, 1}) {
+    if (!own[k]) continue;
+    before[k].swap(own[k]->pre_hooks);
+    after[k].swap(own[k]->post_hooks);
   }
+  if (own[0]) summed.swap(static_cast<autograd::Accumulator&>(*own[0]).after);
 }
 
 void add_autograd(PyObject* module) {

@@ -613,3 +613,17 @@ def test_a_complex_number_is_no_float():
     for kind in (float, int):
         with pytest.raises(RuntimeError, match="without overflow"):
             kind(facula.tensor(1 + 2j))
+
+
+def test_hooks_of_a_node_outlive_the_tensor_that_a_collection_takes():
+    import gc
+
+    x = facula.ones(1, requires_grad=True)
+    y, seen = x * 2, []
+    y.register_hook(lambda g: seen.append(g.item()))
+    y.me = y  # a cycle, so that the collector finds it
+    z = y * 3
+    del y
+    gc.collect()
+    z.backward()
+    assert seen == [3.0]
