@@ -244,13 +244,19 @@ def _rebuild_tensor(
             f"{reprlib.repr(offset)} lies outside of its storage of {held}"
         )
     t = _C.functions.as_strided(storage, size, stride, offset)
+    if isinstance(metadata, dict):  # what PyTorch puts off until the elements are read
+        t = t.conj() if metadata.get("conj") is True else t
+        t = t.neg() if metadata.get("neg") is True else t
     return t.requires_grad_() if requires_grad else t
 
 
 def _rebuild_parameter(data: Tensor, requires_grad: bool, hooks: Any = None, state: Any = None) -> Tensor:
     from .nn.parameter import Parameter
 
-    return Parameter(data, requires_grad)
+    p = Parameter(data, requires_grad)
+    if isinstance(state, dict):  # attributes of the parameter
+        p.__dict__.update(state)
+    return p
 
 
 def _allowed() -> dict[tuple[str, str], Any]:

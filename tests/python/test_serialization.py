@@ -357,3 +357,12 @@ def test_safe_globals_count_within_their_block():
     file.seek(0)
     with pytest.raises(pickle.UnpicklingError, match="Fraction"):
         torch.load(file)
+
+
+def test_what_pytorch_puts_off_is_done_when_a_tensor_is_rebuilt():
+    from facula.serialization import _rebuild_tensor
+
+    z = torch.tensor([1 + 2j, 3 - 1j])
+    rebuilt = [_rebuild_tensor(z, 0, (2,), (1,), False, {}, {k: True}).tolist() for k in ("conj", "neg")]
+    assert rebuilt == [[1 - 2j, 3 + 1j], [-1 - 2j, -3 + 1j]]
+    assert _rebuild_tensor(z, 0, (2,), (1,), False, {}, {}).tolist() == z.tolist()

@@ -6,6 +6,7 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/io/pickle_machine.h"
+#include "facula/ops.h"
 
 namespace facula::io {
 
@@ -159,6 +160,11 @@ Tensor Reader::rebuild(const std::vector<Item>& args) {
     damaged("a tensor of size " + to_string(value(args[2]), 200) + ", stride " + to_string(value(args[3]), 200) + " and offset " +
             std::to_string(offset) + " lies outside of its storage of " + to_string(all.numel()) + " elements");
   Tensor t(make_ref<TensorImpl>(all.impl()->storage, std::move(sizes), std::move(strides), SymInt(offset), args[0].dtype, Device{}));
+  if (args.size() > 6 && value(args[6]).is_dict()) {   // what PyTorch puts off until the elements are read
+    auto is_put_off = [&](const char* what) { const Value* v = value(args[6]).dict().find(what); return v && v->kind() == Value::Kind::boolean && v->boolean(); };
+    if (is_put_off("conj")) t = conj(t);
+    if (is_put_off("neg")) t = neg(t);
+  }
   if (args.size() > 4 && value(args[4]).boolean()) autograd::set_requires_grad(t, true);
   return t;
 }
