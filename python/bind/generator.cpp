@@ -42,7 +42,7 @@ void dealloc(PyObject* o) {
 
 // A seed of Python's: any 64 bits, negative ones as their complement.
 uint64_t seed_of(PyObject* o) {
-  PyRef whole = checked(PyNumber_Index(o));
+  PyRef whole = checked(PyFloat_Check(o) ? PyNumber_Long(o) : PyNumber_Index(o));   // as PyTorch, int(seed)
   int overflow;
   long long value = PyLong_AsLongLongAndOverflow(whole.get(), &overflow);
   if (!overflow) return uint64_t(value);

@@ -129,9 +129,23 @@ void apply_one(Applied& a, int& dim, PyObject* o, int64_t skipped) {
   }
 }
 
+// NumPy's old rule, which PyTorch keeps: a short list that holds sequences, tensors, slices, None or Ellipsis is a tuple.
+bool is_tuple_like(PyObject* index) {
+  if (!PyList_Check(index) || PyList_GET_SIZE(index) >= 32) return false;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(index); ++i) {
+    PyObject* o = PyList_GET_ITEM(index, i);
+    if (is_tensor(o) || PySequence_Check(o) || PySlice_Check(o) || o == Py_Ellipsis || o == Py_None) return true;
+  }
+  return false;
+}
+
 Applied apply(const Tensor& self, PyObject* index) {
   Applied a{self, {}};
   int dim = 0;
+  if (is_tuple_like(index)) {
+    PyRef items = checked(PyList_AsTuple(index));
+    return apply(self, items.get());
+  }
   if (!PyTuple_Check(index)) {
     bool fits = dims_used(index) <= self.dim();
     index_check(fits || self.dim() > 0, "index") << "invalid index of a 0-dim tensor." << hint("use tensor.item() to convert it to a number");
@@ -142,12 +156,10 @@ Applied apply(const Tensor& self, PyObject* index) {
   int64_t used = 0;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(index); ++i) used += dims_used(PyTuple_GET_ITEM(index, i));
   index_check(used <= self.dim(), "index") << "too many indices for tensor of dimension " << self.dim();
-  bool ellipsis = false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(index); ++i) {
     PyObject* o = PyTuple_GET_ITEM(index, i);
-    index_check(o != Py_Ellipsis || !ellipsis, "index") << "an index can only have a single ellipsis ('...')";
-    ellipsis |= o == Py_Ellipsis;
     apply_one(a, dim, o, self.dim() - used);
+    if (o == Py_Ellipsis) used = self.dim();   // another one takes no dimensions
   }
   return a;
 }

@@ -144,6 +144,10 @@ Tensor from_array_interface(const char* function, PyObject* o) {
   type_check(type && shape && data && PyTuple_Check(data), function) << "the array interface of " << Py_TYPE(o)->tp_name
                                                                      << " lacks typestr, shape or data";
   auto d = from_typestr(text_of(type));
+  std::string_view typestr = text_of(type);
+  value_check(d || !typestr.starts_with('>') || typestr.ends_with('1'), function)
+      << "given numpy array has byte order different from the native byte order. Conversion between byte orders is currently not supported."
+      << hint("a.astype(a.dtype.newbyteorder('=')) converts");
   type_check(d, function) << "can't convert np.ndarray of type " << text_of(type)
                           << ". The only supported types are: float64, float32, float16, complex64, complex128, int64, int32, int16, "
                              "int8, uint8, and bool, in the machine's byte order.";

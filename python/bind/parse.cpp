@@ -41,6 +41,7 @@ Overload make_overload(const op::Operator& op) {
     else if (p.name == "dim") q.also[0] = names::axis;
     else if (p.name == "keepdim") q.also[0] = names::keepdims;
     else if (p.name == "other") q.also[0] = names::x2;
+    else if (p.name == "split_size") q.also[0] = names::split_size_or_sections;
     else if (p.name == "input") q.also[0] = names::self;
     q.number = p.number;
     o.numbers_alone |= p.number_alone;
@@ -187,7 +188,7 @@ bool to_tensors(const Param& p, PyObject* o, Value& v, Frame& f) {
 bool to_ints(const Param& p, PyObject* o, Value& v, Frame& f) {
   if (!PyTuple_Check(o) && !PyList_Check(o)) {
     int64_t i;
-    if (!to_int(o, i, PyExc_TypeError)) {
+    if (!p.list_size || !to_int(o, i, PyExc_TypeError)) {   // one number stands for a list of a known length only
       if (is_tensor(o) && impl_of(o)->sizes.size() == 1 && is_integral(impl_of(o)->dtype)) {
         PyRef items = checked(PyObject_CallMethod(o, "tolist", nullptr));
         PyObject* held = items.get();
@@ -348,6 +349,7 @@ bool take_extra(const Overload& o, PyObject* key, PyObject* value, bool out_ok, 
 
 bool parse_ints(PyObject* o, Frame& f, Value& v) {
   Param p{};
+  p.list_size = 1;
   return to_ints(p, o, v, f);
 }
 

@@ -235,6 +235,9 @@ PyObject* type(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kw
       for (int i = 0; i < kDTypeCount; ++i)
         if (text.ends_with(std::string(".") + names[i] + "Tensor")) return converted(self, DType(i), {}, false, {});
     }
+    if (PyRef kind{PyType_Check(v[0]) ? PyObject_GetAttrString(v[0], "dtype") : nullptr}; kind && to_dtype(kind.get(), d))   // facula.FloatTensor
+      return converted(self, d, {}, false, {});
+    PyErr_Clear();
     return PyErr_Format(PyExc_TypeError, "type(): dtype must be a dtype or a name as 'facula.FloatTensor', not %R", v[0]);
   });
 }

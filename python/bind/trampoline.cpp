@@ -68,6 +68,20 @@ bool is_big(const Operator& o, std::span<const Value> args, std::span<const Tens
   return false;
 }
 
+// torch.return_types.max(
+// values=...,
+// indices=...)
+PyObject* named_repr(PyObject* o) {
+  PyRef lines = checked(PyUnicode_FromFormat("%s(\n", Py_TYPE(o)->tp_name));
+  Py_ssize_t n = PyTuple_GET_SIZE(o);
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    PyRef value = checked(PyObject_Repr(PyTuple_GET_ITEM(o, i)));
+    const char* name = Py_TYPE(o)->tp_members[i].name;
+    lines = checked(PyUnicode_FromFormat("%U%s=%U%s", lines.get(), name, value.get(), i + 1 < n ? ",\n" : ")"));
+  }
+  return lines.detach();
+}
+
 PyObject* named_results(const Overload& o, const Results& r) {
   auto& returns = o.op->schema.returns;
   if (!o.result_type) {
@@ -79,6 +93,7 @@ PyObject* named_results(const Overload& o, const Results& r) {
                                int(returns.size())};
     o.result_type = PyStructSequence_NewType(&desc);
     if (!o.result_type) throw PythonError();
+    o.result_type->tp_repr = [](PyObject* o) { return guarded([&] { return named_repr(o); }); };
   }
   PyRef tuple = checked(PyStructSequence_New(o.result_type));
   for (size_t i = 0; i < r.size(); ++i) PyStructSequence_SetItem(tuple.get(), Py_ssize_t(i), wrap(r[i]));

@@ -28,11 +28,18 @@ bool to_dtype(PyObject* o, DType& d) {
   return true;
 }
 
-bool to_device(PyObject* o, Device& d) {
+static bool device_of(PyObject* o, Device& d) {
   if (Py_TYPE(o) == DeviceType_) { d = reinterpret_cast<DeviceObject*>(o)->value; return true; }
   if (PyUnicode_Check(o)) { d = parse_device(text_of(o)); return true; }
   if (PyLong_CheckExact(o)) { d = parse_device("cuda:" + std::to_string(PyLong_AsLong(o))); return true; }
   return false;
+}
+
+// Tensors have no use for the number of the CPU: there is one.
+bool to_device(PyObject* o, Device& d) {
+  if (!device_of(o, d)) return false;
+  if (d.type == DeviceType::cpu) d.index = -1;
+  return true;
 }
 
 bool to_format(PyObject* o, MemoryFormat& f) {
@@ -87,7 +94,7 @@ PyObject* device_new(PyTypeObject*, PyObject* args, PyObject* kwargs) {
     PyObject *type, *index = nullptr;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:device", const_cast<char**>(keywords), &type, &index)) return nullptr;
     Device d;
-    if (!to_device(type, d)) {
+    if (!device_of(type, d)) {
       PyErr_Format(PyExc_TypeError, "device(): argument 'type' (position 1) must be str or device, not %s", Py_TYPE(type)->tp_name);
       return nullptr;
     }

@@ -89,7 +89,6 @@ def test_a_zero_dimensional_integer_selects():
     (lambda t: t["a"], IndexError, "only integers, slices"),
     (lambda t: t[1.5], IndexError, "only integers, slices"),
     (lambda t: t[::-1], ValueError, "step must be greater than zero"),
-    (lambda t: t[..., ...], IndexError, "single ellipsis"),
     (lambda t: t[_C.tensor(1.5)], IndexError, "must be long, int, byte or bool"),
     (lambda t: t[_C.tensor([True, False])], IndexError, "does not match the shape"),
     (lambda t: t[_C.tensor([7])], IndexError, "out of bounds"),

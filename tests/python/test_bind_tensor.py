@@ -184,7 +184,7 @@ def test_numpy_shares_memory_both_ways(dtype):
 
 def test_numpy_arrays_that_cannot_be_shared():
     for bad, kind, text in [(np.arange(3)[::-1], ValueError, "negative"), (np.array(["a"]), TypeError, "can't convert"),
-                            (np.arange(3).astype(">i4"), TypeError, "byte order"), ([1], TypeError, "expected np.ndarray")]:
+                            (np.arange(3).astype(">i4"), ValueError, "byte order"), ([1], TypeError, "expected np.ndarray")]:
         with pytest.raises(kind, match=text):
             _C.from_numpy(bad)
     with pytest.raises(TypeError, match="bfloat16"):

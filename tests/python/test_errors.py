@@ -112,7 +112,6 @@ x[F.tensor([0, 1]), F.tensor([0, 1, 2])]
 x[::-1]
 x['a']
 x[1.5]
-x[..., ..., 0]
 x.__setitem__(5, 1.0)
 x.__setitem__(0, F.ones(4))
 x.__setitem__(F.tensor([7]), 1.0)

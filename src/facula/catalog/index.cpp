@@ -314,6 +314,7 @@ FACULA_FAMILY(index) {
       })
       .samples({"self[4, 3], dim=0, index<1>[1], source[1, 3]", "self[3, 4], dim=-1, index<1>[1], source[3, 1]", "self[], dim=0, index<1>[1], source[]"});
   define("index_fill(Tensor self, int dim, Tensor index, Scalar value) -> Tensor")
+      .overwrites()
       .doc("self with value written to the slices along `dim` that the 1-D `index` names.")
       .check(fitting({"value"}))
       .in_place()
@@ -326,6 +327,7 @@ FACULA_FAMILY(index) {
       .vjp([](const Vjp& v) { return grads(index_fill(v.grad(), v.call().dim("dim"), v["index"], Scalar(0.0)), Tensor()); })
       .samples({"self[3, 4], dim=1, index<4>[2], value=2.5", "self[], dim=0, index<1>[1], value=1", "self[5], dim=0, index<5>[0], value=1"});
   define("index_fill.Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor")
+      .overwrites()
       .doc("self with the 0-d tensor value written to the slices along `dim` that the 1-D `index` names.")
       .in_place()
       .shape([](const Call& c) {
@@ -477,6 +479,7 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4], indices{<3>[5]}, values[5, 4], accumulate=True",
                 "self[4, 3], indices{<1>[1], <3>[1]}, values[1]"});
   define("index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor")
+      .overwrites()
       .doc("self with values at `indices` (integer tensors, masks, None).")
       .unfused([](const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
         return _index_put(self, has_mask(indices) ? expanded_masks("index_put_", self, indices) : indices, values, accumulate);

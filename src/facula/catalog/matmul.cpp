@@ -128,7 +128,7 @@ Subscripts parse_equation(std::string_view text, const std::vector<Tensor>& oper
     if (ch == ',') { s.inputs.push_back(current); current.clear(); }
     else current += ch;
   }
-  value_check(s.inputs.size() == operands.size(), "einsum") << "the equation \"" << std::string(text) << "\" has " << s.inputs.size() << " operands, but "
+  runtime_check(s.inputs.size() == operands.size(), "einsum") << "the equation \"" << std::string(text) << "\" has " << s.inputs.size() << " operands, but "
       << operands.size() << " tensors were given";
   // "..." becomes digits, aligned at the right.
   size_t most = 0;
@@ -141,7 +141,7 @@ Subscripts parse_equation(std::string_view text, const std::vector<Tensor>& oper
     dots[k] = size_t(operands[k].dim()) - named;
     most = std::max(most, dots[k]);
   }
-  value_check(most <= 9, "einsum") << "at most 9 dimensions can stand for \"...\"";
+  runtime_check(most <= 9, "einsum") << "at most 9 dimensions can stand for \"...\"";
   auto digits = [&](size_t n) { std::string t; for (size_t i = most - n; i < most; ++i) t += char('0' + i); return t; };
   for (size_t k = 0; k < s.inputs.size(); ++k)
     if (size_t at = s.inputs[k].find("..."); at != std::string::npos) s.inputs[k].replace(at, 3, digits(dots[k]));
@@ -155,13 +155,13 @@ Subscripts parse_equation(std::string_view text, const std::vector<Tensor>& oper
     for (auto [ch, n] : count) if (n == 1 && std::isalpha(static_cast<unsigned char>(ch))) s.output += ch;
   }
   for (size_t k = 0; k < s.inputs.size(); ++k) {
-    for (char ch : s.inputs[k]) value_check(std::isalnum(static_cast<unsigned char>(ch)), "einsum") << "invalid subscript '" << ch << "' in \"" << std::string(text) << "\": letters and \"...\" are allowed";
+    for (char ch : s.inputs[k]) runtime_check(std::isalnum(static_cast<unsigned char>(ch)), "einsum") << "invalid subscript '" << ch << "' in \"" << std::string(text) << "\": letters and \"...\" are allowed";
     runtime_check(int(s.inputs[k].size()) == operands[k].dim(), "einsum") << "the number of subscripts \"" << s.inputs[k] << "\" does not match operand " << k
         << " of shape " << to_string(operands[k].sizes());
   }
   for (char ch : s.output) {
     bool known = std::any_of(s.inputs.begin(), s.inputs.end(), [&](auto& in) { return in.find(ch) != std::string::npos; });
-    value_check(known && std::count(s.output.begin(), s.output.end(), ch) == 1, "einsum") << "output subscript '" << ch << "' must appear in an input, and once in the output";
+    runtime_check(known && std::count(s.output.begin(), s.output.end(), ch) == 1, "einsum") << "output subscript '" << ch << "' must appear in an input, and once in the output";
   }
   return s;
 }

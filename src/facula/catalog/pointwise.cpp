@@ -101,6 +101,12 @@ FACULA_FAMILY(pointwise) {
   define("pow(Tensor|Scalar self, Tensor|Scalar exponent) -> Tensor")
       .doc("self to the power of exponent.")
       .dtypes(d::numeric)
+      .check([](const Call& c) {
+        auto& e = c["exponent"];
+        runtime_check(e.tag != Tag::scalar || e.scalar.category() != Category::integral || e.scalar.to_int() >= 0 ||
+                      !is_integral(computing_dtype(c.op(), c.args())), c.name())
+            << "Integers to negative integer powers are not allowed." << hint("x.float() ** ", e.scalar);
+      })
       .pointwise([](Expr a, Expr b) { return pow(a, b); })
       .samples(samples({{{{"self", tensor({3, 4}, 0.5, 2)}, {"exponent", tensor({3, 4})}}}, {{{"self", tensor({2, 3}, 0.5, 2)}, {"exponent", tensor({3})}}}}));
   define("float_power(Tensor|Scalar self, Tensor|Scalar exponent) -> Tensor")
@@ -259,6 +265,8 @@ FACULA_FAMILY(pointwise) {
       .promote(Promote::none)
       .no_in_place()
       .result([](const Call& c) {
+        runtime_check(c.dtype("condition") == DType::Bool || c.dtype("condition") == DType::UInt8, "where")
+            << "expected condition to be a boolean tensor, but got a tensor with dtype " << c.dtype("condition") << hint("condition != 0 is one");
         Promotion p;
         p.add(c.all_tensors()[1]);
         p.add(c.all_tensors()[2]);
@@ -369,6 +377,7 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](Expr a) { return zero_like(a); })
       .samples({"self[]", "self[5]", "self[2, 3, 4]", "self[2, 0, 3]"});
   define("masked_fill(Tensor self, Tensor mask, Tensor|Scalar value) -> Tensor")
+      .overwrites()
       .doc("value where mask, else self.")
       .check(fitting({"value"}))
       .promote(Promote::none)
@@ -377,6 +386,8 @@ FACULA_FAMILY(pointwise) {
         runtime_check(!tensor || c.rank("value") == 0, "masked_fill") << "only supports a 0-dimensional value tensor, but got tensor with " << c.rank("value") << " dimension(s)";
         runtime_check(is_complex(c.dtype("self")) || !is_complex(operand_dtype(c["value"])), "masked_fill")
             << "value of dtype " << operand_dtype(c["value"]) << " cannot be converted to type " << c.dtype("self") << " without overflow";
+        runtime_check(c.dtype("mask") == DType::Bool || c.dtype("mask") == DType::UInt8, "masked_fill")
+            << "only supports boolean masks, but got mask with dtype " << c.dtype("mask") << hint("mask != 0 is one");
         return std::vector<DType>{c.tensor("self").dtype()};
       })
       .pointwise([](Expr a, Expr m, Expr v) { return select(truth(m), cast(v, a.dtype()), a); })

@@ -3,6 +3,7 @@
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
+#include "facula/tensor/promotion.h"
 
 using namespace facula;
 using namespace facula::loop;
@@ -88,6 +89,12 @@ FACULA_FAMILY(random) {
       .doc("Uniform numbers in [0, 1).").bind(function).random()
       .unfused([](const Call& c, SymSpan size, std::optional<Generator*> g) {
         DType t = float_or_default(c.maybe_dtype("dtype"));
+        supported_check(is_differentiable(t), "rand") << "uniform numbers are floating point, but the dtype is " << t << hint("randint(low, high, size) gives whole ones");
+        if (is_complex(t)) {
+          Dims parts(size);
+          parts.push_back(SymInt(int64_t(2)));
+          return view_as_complex(rand(parts, g ? *g : nullptr, real_of(t)));
+        }
         return _uniform(numbers(product(size) * SymInt(words_for(t)), g), size, t);
       })
       .samples({"size=[3, 4]", "size=[]", "size=[0]"});
@@ -103,7 +110,11 @@ FACULA_FAMILY(random) {
       .doc("Uniform integers in [low, high).").bind(function).random()
       .unfused([](const Call& c, SymInt low, SymInt high, SymSpan size, std::optional<Generator*> g) {
         runtime_check(low < high, "randint") << "expects 'from' to be less than 'to', got " << low << " >= " << high;
-        return _randint(numbers(product(size) * SymInt(int64_t(2)), g), size, low, high, c.maybe_dtype("dtype").value_or(DType::Int64));
+        DType t = c.maybe_dtype("dtype").value_or(DType::Int64);
+        Scalar least(low.hint()), most(high.hint() - 1);
+        runtime_check(!is_integral(t) || (!overflows(least, t) && !overflows(most, t)), "randint")
+            << "numbers from " << low << " to " << high - SymInt(int64_t(1)) << " are out of bounds for " << t;
+        return _randint(numbers(product(size) * SymInt(int64_t(2)), g), size, low, high, t);
       })
       .samples({"low=2, high=9, size=[3, 4]"});
   define("randint.high(SymInt high, SymInt[] size, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
@@ -143,9 +154,16 @@ FACULA_FAMILY(random) {
       .doc("1 with probability self, else 0.").random().dtypes(d::floating).no_in_place().non_differentiable()
       .unfused([](const Tensor& self, std::optional<Generator*> g) {
         DType t = compute_type(self.dtype());
+        supported_check(is_floating(t), "bernoulli") << "not implemented for '" << self.dtype() << "'" << hint("it takes probabilities: x.float() converts");
         return to_dtype(lt(_uniform(numbers(self.numel() * SymInt(words_for(t)), g), self.sizes(), t), self), self.dtype());
       })
       .samples({"self[3, 4](0, 1)"});
+  define("bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor")
+      .doc("1 with probability p, else 0, shaped like self.").random().no_in_place().non_differentiable()
+      .unfused([](const Tensor& self, double p, std::optional<Generator*> g) {
+        return bernoulli_(empty_like(self), p, g ? *g : nullptr);
+      })
+      .samples({"self[3, 4], p=0.5"});
   in_place_fill("uniform_(Tensor(a!) self, float from=0, float to=1, *, Generator? generator=None) -> Tensor(a!)", "Filled with uniform numbers in [from, to).")
       .unfused([](const Tensor& self, double from, double to, std::optional<Generator*> g) {
         runtime_check(from <= to, "uniform_") << "expects to return a [from, to) range, but found from=" << from << " > to=" << to;

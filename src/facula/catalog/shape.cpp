@@ -184,7 +184,15 @@ FACULA_FAMILY(shape) {
   define("flip(Tensor self, int[] dims) -> Tensor")
       .doc("Order reversed along `dims`.")
       .no_in_place()
-      .shape([](const Call& c) { for (auto k : c.ints("dims")) wrap_dim("flip", k.guard_int(), c.rank("self")); return Dims(c.sizes("self")); })
+      .shape([](const Call& c) {
+        std::vector<bool> seen(size_t(c.rank("self")) + 1);
+        for (auto k : c.ints("dims")) {
+          auto d = size_t(wrap_dim("flip", k.guard_int(), c.rank("self")));
+          runtime_check(!seen[d], "flip") << "dim " << d << " appears multiple times in the list of dims";
+          seen[d] = true;
+        }
+        return Dims(c.sizes("self"));
+      })
       .loop([](const LoopCall& c, Index i) {
         Index j = i;
         for (auto k : c.ints("dims")) {
@@ -215,6 +223,7 @@ FACULA_FAMILY(shape) {
       })
       .samples({"self[2, 3], shifts=[1]", "self[3, 4], shifts=[1, -2], dims=[0, 1]", "self[0], shifts=[1]"});
   define("tril(Tensor self, SymInt diagonal=0) -> Tensor")
+      .overwrites()
       .doc("The lower triangle of the last two dimensions, up to `diagonal`; the rest is 0.")
       .in_place()
       .shape([](const Call& c) { check_triangle(c); return Dims(c.sizes("self")); })
@@ -225,6 +234,7 @@ FACULA_FAMILY(shape) {
       .vjp([](const Vjp& v) { return grads(tril(v.grad(), v.call().integer("diagonal"))); })
       .samples({"self[3, 4]", "self[2, 3, 4], diagonal=1", "self[3, 4], diagonal=-1"});
   define("triu(Tensor self, SymInt diagonal=0) -> Tensor")
+      .overwrites()
       .doc("The upper triangle of the last two dimensions, from `diagonal`; the rest is 0.")
       .in_place()
       .shape([](const Call& c) { check_triangle(c); return Dims(c.sizes("self")); })

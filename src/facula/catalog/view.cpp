@@ -58,6 +58,19 @@ FACULA_FAMILY(view) {
       .view([](const Call& c, Geometry g) { g.reshape(infer_shape("view", c.ints("size"), product(g.sizes()))); return g; })
       .samples({"self[2, 6], size=[3, 4]", "self[2, 6], size=[-1]", "self[], size=[1, 1]",
                 "self[0, 3], size=[3, 0]"});
+  define("_view_dtype(Tensor(a) self, dtype dtype) -> Tensor(a)")
+      .doc("The same bytes as elements of another dtype.")
+      .bind(hidden).non_differentiable()
+      .view([](const Call& c, Geometry g) { g.as_dtype(c.dtype("self"), *c.maybe_dtype("dtype")); return g; })
+      .samples({"self[3, 4], dtype=int32"});
+  define("view.dtype(Tensor(a) self, dtype dtype) -> Tensor(a)")
+      .doc("The same bytes as elements of another dtype; the last dimension grows or shrinks as they do.")
+      .bind(method)
+      .unfused([](const Call& c, const Tensor& self) {
+        DType to = *c.maybe_dtype("dtype");
+        return to == self.dtype() ? view(self, self.sizes()) : _view_dtype(self, to);
+      })
+      .samples({"self[3, 4], dtype=int32"});
   define("detach(Tensor(a) self) -> Tensor(a)")
       .doc("self cut off from the graph of gradients; shares storage and version.")
       .non_differentiable()
@@ -174,7 +187,7 @@ FACULA_FAMILY(view) {
         return g;
       })
       .samples({"self[2, 3]"});
-  define("movedim(Tensor(a) self, int[] source, int[] destination) -> Tensor(a)")
+  define("movedim(Tensor(a) self, int[1] source, int[1] destination) -> Tensor(a)")
       .doc("Dimensions `source` moved to the positions `destination`.")
       .alias("moveaxis")
       .view([](const Call& c, Geometry g) {
@@ -222,7 +235,7 @@ FACULA_FAMILY(view) {
         return g;
       })
       .samples({"self[1, 3, 1]", "self[]"});
-  define("squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)")
+  define("squeeze.dims(Tensor(a) self, int[1] dim) -> Tensor(a)")
       .doc("The given dimensions removed where their size is 1.")
       .in_place().view([](const Call& c, Geometry g) {
         Ints dims;

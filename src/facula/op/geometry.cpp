@@ -227,9 +227,35 @@ Geometry& Geometry::as_complex(DType d) & {
   return *this;
 }
 
+Geometry& Geometry::as_dtype(DType from, DType to) & {
+  int64_t a = itemsize(from), b = itemsize(to);
+  user_check(dim() > 0 || a == b, op_) << "self.dim() cannot be 0 to view " << from << " as " << to << " (different element sizes)";
+  user_check(a == b || strides_.back() == SymInt(1), op_)
+      << "self.stride(-1) must be 1 to view " << from << " as " << to << " (different element sizes), but got strides " << to_string(SymSpan(strides_));
+  if (a < b) {
+    SymInt ratio = b / a;
+    bool fits = sizes_.back() % ratio == SymInt(0) && offset_ % ratio == SymInt(0);
+    for (int k = 0; k + 1 < dim(); ++k) fits &= strides_[size_t(k)] % ratio == SymInt(0);
+    user_check(fits, op_) << "self.size(-1), self.storage_offset() and all strides but the last must be divisible by " << ratio << " to view "
+                          << from << " as " << to << ", got shape " << to_string(SymSpan(sizes_)) << ", strides " << to_string(SymSpan(strides_))
+                          << " and offset " << offset_;
+  }
+  begin(ViewStep::Kind::as_dtype);
+  if (a != b) {
+    auto scaled = [&](const SymInt& n) { return a > b ? n * SymInt(a / b) : n / SymInt(b / a); };
+    for (int k = 0; k + 1 < dim(); ++k) strides_[size_t(k)] = scaled(strides_[size_t(k)]);
+    sizes_.back() = scaled(sizes_.back());
+    strides_.back() = 1;
+    offset_ = scaled(offset_);
+  }
+  dtype_ = to;
+  return *this;
+}
+
 bool Geometry::has_base_index() const {
   for (auto& s : steps_)
-    if (s.kind == ViewStep::Kind::strided || s.kind == ViewStep::Kind::as_real || s.kind == ViewStep::Kind::as_complex) return false;
+    if (s.kind == ViewStep::Kind::strided || s.kind == ViewStep::Kind::as_real || s.kind == ViewStep::Kind::as_complex ||
+        s.kind == ViewStep::Kind::as_dtype) return false;
   return true;
 }
 
@@ -318,7 +344,8 @@ std::vector<loop::Expr> Geometry::base_index(std::vector<loop::Expr> at) const {
         at.insert(at.begin() + std::max(s.dim, s.dim2), row_first ? column : row);
         break;
       }
-      case Kind::strided: case Kind::as_real: case Kind::as_complex: internal_check(false) << op_ << ": this view has no index map";
+      case Kind::strided: case Kind::as_real: case Kind::as_complex: case Kind::as_dtype:
+        internal_check(false) << op_ << ": this view has no index map";
     }
   }
   return at;

@@ -11,7 +11,7 @@
 namespace facula::op {
 
 struct ViewStep {
-  enum class Kind : uint8_t { permute, slice, select, expand, insert, erase, reshape, strided, diagonal, as_real, as_complex } kind;
+  enum class Kind : uint8_t { permute, slice, select, expand, insert, erase, reshape, strided, diagonal, as_real, as_complex, as_dtype } kind;
   int dim = 0, dim2 = 0;
   SymInt start, step, length;   // slice; select: start; diagonal: start = offset
   Dims sizes, strides;          // reshape, expand: new sizes; strided: both and start = offset
@@ -46,6 +46,8 @@ class Geometry {
   // Complex numbers of `d` as pairs of real ones, along a new last dimension; and the inverse, of real numbers of `d`.
   Geometry& as_real(DType d) &;
   Geometry& as_complex(DType d) &;
+  // The bytes of elements of `from` as elements of `to`: the last dimension is longer or shorter by the ratio of sizes.
+  Geometry& as_dtype(DType from, DType to) &;
   bool can_view(SymSpan sizes) const;
   DType dtype(DType base) const { return dtype_.value_or(base); }
 

@@ -40,6 +40,7 @@ Definer& Definer::autocast(Autocast a) { op_->autocast = a; return *this; }
 Definer& Definer::random() { op_->random = true; return *this; }
 Definer& Definer::check(std::function<void(const Call&)> rule) { op_->check = std::move(rule); return *this; }
 Definer& Definer::uniform() { op_->uniform = true; return *this; }
+Definer& Definer::overwrites() { op_->overwrites = true; return *this; }
 Definer& Definer::in_place() { op_->wants_in_place = true; return *this; }
 Definer& Definer::no_in_place() { op_->wants_in_place = false; return *this; }
 Definer& Definer::non_differentiable() { op_->differentiable = false; return *this; }

@@ -96,6 +96,7 @@ class Operator {
   // ones); raises what is wrong with them.
   std::function<void(const Call&)> check;
   bool uniform = false;                    // self gets one number everywhere: in place it may overlap itself
+  bool overwrites = false;                 // elements of self become others or stay: in place self may be expanded
   Samples samples;
   // Derived: the out= form of an operator whose results are Tensors, and the form name_ of one on `Tensor self` with one
   // Tensor result; neither of an operator that is a view or writes. A loop or library operator with a shape rule of its own has no in-place form unless it says in_place(); nor
@@ -129,6 +130,7 @@ class Definer {
   Definer& random();
   Definer& check(std::function<void(const Call&)> rule);
   Definer& uniform();
+  Definer& overwrites();
   Definer& in_place();
   template <class F> Definer& in_place(F body);  // as unfused, writing into self
   Definer& no_in_place();

@@ -4,6 +4,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "facula/autograd/calls.h"
 #include "facula/autograd/autograd.h"
 #include "facula/base/log.h"
 #include "facula/base/settings.h"
@@ -415,6 +416,22 @@ static Tensor without_repeats(const Tensor& self) {
   return t;
 }
 
+// What is left when an operator that overwrites elements runs over an expanded tensor in order: of what is there several
+// times, the last that was changed.
+static Results overwrite_expanded(const Operator& o, const Tensor& self, const Tensor& once, std::span<const Value> args) {
+  using autograd::invoke;
+  Tensor result = op::call(o, args)[0], changed = invoke("ne", {result, self});
+  for (int d = 0; d < self.dim(); ++d) {
+    if (self.stride(d) != SymInt(int64_t(0)) || !(self.size(d) > SymInt(int64_t(1)))) continue;
+    Tensor at = invoke("cumsum", {invoke("ones_like", {changed, DType::Int64}), int64_t(d)});   // 1, 2, ...
+    Tensor last = invoke("amax", {invoke("mul", {changed, at}), SymSpan(Dims{SymInt(int64_t(d))}), true});
+    result = invoke("gather", {result, int64_t(d), invoke("clamp_min", {invoke("sub", {last, Scalar(int64_t(1)), Scalar(int64_t(1))}), Scalar(int64_t(0))})});
+    changed = invoke("ne", {last, Scalar(int64_t(0))});
+  }
+  invoke("copy", {once, result}, Form::in_place);
+  return self;
+}
+
 }  // namespace facula::run
 
 namespace facula::op {
@@ -463,6 +480,8 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
         op::call(o, all, form);
         return self;
       }
+    if (o.overwrites && !self.is_contiguous())
+      if (Tensor once = without_repeats(self); once.defined()) return overwrite_expanded(o, self, once, args);
     autograd::check_in_place(o.name(), self, recording);
     if (o.in_place_body) {
       o.in_place_body(Call(o, args));
