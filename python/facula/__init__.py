@@ -15,6 +15,7 @@ if (
     from . import amp as amp
     from . import autograd as autograd
     from . import backends as backends
+    from . import compiler as compiler
     from . import cpu as cpu
     from . import cuda as cuda
     from . import distributed as distributed
@@ -27,9 +28,11 @@ if (
     from . import optim as optim
     from . import overrides as overrides
     from . import profiler as profiler
+    from . import random as random
     from . import safetensors as safetensors
     from . import serialization as serialization
     from . import special as special
+    from . import storage as storage
     from . import testing as testing
     from . import types as types
     from . import utils as utils
@@ -40,6 +43,7 @@ if (
     from ._logging import set_logs as set_logs
     from ._more import *
     from ._more import _assert as _assert
+    from .amp import GradScaler as GradScaler
     from .amp import autocast as autocast
     from .amp import clear_autocast_cache as clear_autocast_cache
     from .amp import get_autocast_cpu_dtype as get_autocast_cpu_dtype
@@ -50,6 +54,9 @@ if (
     from .amp import set_autocast_cache_enabled as set_autocast_cache_enabled
     from .amp import set_autocast_dtype as set_autocast_dtype
     from .amp import set_autocast_enabled as set_autocast_enabled
+    from .autograd.anomaly_mode import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
+    from .autograd.anomaly_mode import is_anomaly_enabled as is_anomaly_enabled
+    from .compiler import compile as compile
     from .serialization import load as load
     from .serialization import save as save
     from ._C import *
@@ -125,7 +132,14 @@ if not TYPE_CHECKING:
         to_dlpack,
         typename,
     )
-    from ._modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+    from ._modes import (
+        enable_grad,
+        get_default_device,
+        inference_mode,
+        no_grad,
+        set_default_device,
+        set_grad_enabled,
+    )
 
 for _name, _d in vars(_C).items():
     if type(_d) is dtype:
@@ -142,8 +156,8 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     """
-    amp autograd backends cpu cuda distributed func jit multiprocessing nn optim overrides profiler safetensors
-    serialization testing types utils
+    amp autograd backends compiler cpu cuda distributed func jit multiprocessing nn optim overrides profiler random
+    safetensors serialization storage testing types utils
     """.split()
 )
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])
@@ -151,9 +165,11 @@ _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])
 _ELSEWHERE = {
     _name: _module
     for _module, _names in {
+        "autograd.anomaly_mode": "is_anomaly_check_nan_enabled is_anomaly_enabled",
+        "compiler": "compile",
         "serialization": "save load",
         "amp": """
-            autocast clear_autocast_cache get_autocast_cpu_dtype get_autocast_dtype is_autocast_cache_enabled
+            GradScaler autocast clear_autocast_cache get_autocast_cpu_dtype get_autocast_dtype is_autocast_cache_enabled
             is_autocast_cpu_enabled is_autocast_enabled set_autocast_cache_enabled set_autocast_dtype
             set_autocast_enabled
         """,
@@ -171,7 +187,7 @@ _ELSEWHERE = {
         """,
         "_legacy": """
             BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor
-            LongTensor ShortTensor
+            LongTensor ShortTensor set_default_tensor_type
         """,
     }.items()
     for _name in _names.split()

@@ -59,7 +59,12 @@ class _TypeFacts:
             setattr(self, name, value)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(" + ", ".join(f"{n}={getattr(self, n)}" for n in self._shown) + ")"
+        facts = ((n, getattr(self, n)) for n in self._shown)
+        return (
+            f"{type(self).__name__}("
+            + ", ".join(f"{n}={v:g}" if isinstance(v, float) else f"{n}={v}" for n, v in facts)
+            + ")"
+        )
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self.__dict__ == other.__dict__
@@ -164,10 +169,31 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     return tuple(t.expand(shape) for t in tensors)
 
 
-def einsum(equation: str, *operands: Any) -> Tensor:
+def _as_equation(given: tuple) -> tuple[str, tuple]:
+    """Of einsum(a, [0, 1], b, [1, 2], [0, 2]): numbers and Ellipsis name dimensions."""
+    if not all(isinstance(t, Tensor) for t in given[: len(given) // 2 * 2 : 2]):
+        raise TypeError("einsum(): operands and lists of their dimensions must come in turn")
+
+    def text(dims: Any) -> str:
+        for d in dims:
+            if d is not Ellipsis and not 0 <= d < 52:
+                raise RuntimeError(f"einsum(): subscripts must be in the range [0, 52), but got {d}")
+        return "".join(
+            "..." if d is Ellipsis else "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"[d]
+            for d in dims
+        )
+
+    n = len(given) // 2
+    equation = ",".join(text(given[2 * k + 1]) for k in range(n))
+    return equation + ("->" + text(given[-1]) if len(given) % 2 else ""), given[: 2 * n : 2]
+
+
+def einsum(equation: Any, *operands: Any) -> Tensor:
     """Sum of products in Einstein's notation, e.g. ``einsum("ij,jk->ik", a, b)``; operands also as one
-    list.
+    list, or in turn with lists of numbers of their dimensions.
     """
+    if isinstance(equation, Tensor):
+        equation, operands = _as_equation((equation, *operands))
     if len(operands) == 1 and not isinstance(operands[0], Tensor):
         operands = tuple(operands[0])
     return _f.einsum(equation, list(operands))

@@ -60,3 +60,12 @@ def maker_of(dtype: Any) -> Any:
         if d == dtype:
             return globals()[name]
     raise TypeError(f"new: {dtype} has no maker; use facula.tensor or facula.empty with dtype=")
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """The dtype of new floating tensors, by the name or the maker of its tensors: ``facula.DoubleTensor``."""
+    if isinstance(t, str):
+        t = globals().get(t.rpartition(".")[2])
+    if not isinstance(t, _Maker):
+        raise TypeError("invalid type object: expected a maker as facula.FloatTensor, or its name")
+    _C.set_default_dtype(t.dtype)

@@ -19,10 +19,16 @@ class _Decorator:
 
     def __call__(self, f: Callable) -> Callable:
         if isinstance(f, type):
-            raise TypeError(
-                f"{type(self).__name__} decorates functions, not classes; decorate the methods of "
-                f"{f.__name__}"
+            import warnings
+
+            warnings.warn(
+                f"Decorating classes is deprecated; {type(self).__name__} decorates the methods of {f.__name__} "
+                "that need it. Its __init__ alone runs in the mode now.",
+                FutureWarning,
+                stacklevel=2,
             )
+            f.__init__ = self(f.__init__)  # type: ignore[misc]
+            return f
         if getattr(getattr(f, "__code__", None), "co_flags", 0) & _GENERATOR:
             return self._wrap_generator(f)
 
@@ -129,3 +135,26 @@ class inference_mode(_Decorator, _C.InferenceMode):
 
     def _again(self) -> inference_mode:
         return type(self)(self.mode)
+
+
+# ---- the device of new tensors: there is one
+
+
+def get_default_device() -> Any:
+    """The device that new tensors are on."""
+    return _C.device("cpu")
+
+
+def set_default_device(device: Any) -> None:
+    """Accepts the device that is there."""
+    if device is not None:
+        _C.functions.empty([0], device=device)
+
+
+def _enter_device(self: Any) -> Any:
+    set_default_device(self)
+    return self
+
+
+_C.device.__enter__ = _enter_device  # with facula.device("cpu"): ...
+_C.device.__exit__ = lambda self, *exc: None

@@ -379,6 +379,8 @@ def normal(
     mean: Any, std: Any = 1.0, size: Sequence[int] | None = None, *, generator: Any = None, **options: Any
 ) -> Tensor:
     """Normal numbers of the given mean and deviation: tensors, or numbers with a ``size``."""
+    if not isinstance(std, Tensor) and std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
     if size is not None:
         return _f.randn(list(size), generator=generator, **options) * std + mean
     if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
@@ -387,7 +389,7 @@ def normal(
 
     like = mean if isinstance(mean, Tensor) else std
     shape = broadcast_shapes(*(t.shape for t in (mean, std) if isinstance(t, Tensor)))
-    if isinstance(std, Tensor) and bool((std < 0).any()) or not isinstance(std, Tensor) and std < 0:
+    if isinstance(std, Tensor) and bool((std < 0).any()):
         raise RuntimeError("normal expects all elements of std >= 0.0")
     return _f.randn(list(shape), dtype=like.dtype, generator=generator) * std + mean
 

@@ -199,7 +199,76 @@ def share_memory_(self: Tensor) -> Tensor:
 
 
 def __contains__(self: Tensor, element: Any) -> bool:
+    if not isinstance(element, (Tensor, int, float, complex)):
+        from numbers import Number
+
+        if not isinstance(element, Number):
+            raise RuntimeError(
+                f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}."
+            )
     return bool((self == element).any())
+
+
+def __array_wrap__(self: Tensor, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+    """What NumPy's functions of a tensor give: a tensor."""
+    return _C.from_numpy(array)
+
+
+@staticmethod
+def _make_subclass(cls: type, data: Tensor, require_grad: bool = False, **_: Any) -> Tensor:
+    """A tensor of the class over the memory of ``data``."""
+    return _C.make_subclass(cls, data.detach(), require_grad)
+
+
+def is_conj(self: Tensor) -> bool:
+    """Is conjugation put off? Never: conj() computes."""
+    return False
+
+
+def is_neg(self: Tensor) -> bool:
+    """Is negation put off? Never."""
+    return False
+
+
+def resolve_conj(self: Tensor) -> Tensor:
+    return self
+
+
+def resolve_neg(self: Tensor) -> Tensor:
+    return self
+
+
+def is_pinned(self: Tensor, device: Any = None) -> bool:
+    """Is the memory pinned for transfers? There is no device to transfer to."""
+    return False
+
+
+def pin_memory(self: Tensor, device: Any = None) -> Tensor:
+    raise RuntimeError("pin_memory: Cannot access accelerator device when none is available.")
+
+
+def is_same_size(self: Tensor, other: Tensor) -> bool:
+    """Have both the same shape?"""
+    return self.shape == other.shape
+
+
+def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
+    """The dimensions from the outermost in memory to the innermost."""
+    return tuple(sorted(range(self.dim()), key=lambda d: -self.stride(d)))
+
+
+def untyped_storage(self: Tensor) -> Any:
+    """The memory that the tensor and its views share, as bytes."""
+    from .storage import UntypedStorage
+
+    return UntypedStorage(self)
+
+
+def storage(self: Tensor) -> Any:
+    """The memory that the tensor and its views share, as elements of its dtype."""
+    from .storage import TypedStorage
+
+    return TypedStorage(self)
 
 
 def __rdiv__(self: Tensor, other: Any) -> Tensor:
@@ -224,7 +293,19 @@ for _g in (
     is_shared,
     share_memory_,
     __contains__,
+    __array_wrap__,
     __reversed__,
+    _make_subclass,
+    is_conj,
+    is_neg,
+    resolve_conj,
+    resolve_neg,
+    is_pinned,
+    pin_memory,
+    is_same_size,
+    dim_order,
+    untyped_storage,
+    storage,
     __rdiv__,
     random_,
     exponential_,

@@ -16,12 +16,16 @@ _LOWER = (_C.bfloat16, _C.float16)
 
 
 def _check_device(device_type: str) -> None:
+    """That a device of this type exists, if not here."""
     if not isinstance(device_type, str):
         raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
-    if device_type != "cpu":
-        raise RuntimeError(
-            f"User specified an unsupported autocast device_type '{device_type}': only 'cpu' is supported"
-        )
+    _C.device(device_type)
+
+
+def _warn(text: str) -> None:
+    import warnings
+
+    warnings.warn(text, UserWarning, stacklevel=3)
 
 
 class autocast(_Decorator):
@@ -40,26 +44,34 @@ class autocast(_Decorator):
     ) -> None:
         _check_device(device_type)
         _, current, caches = _C.autocast_state()
+        if device_type != "cpu":
+            if enabled:
+                _warn(
+                    f"User provided device_type of '{device_type}', but it is not available. Disabling autocast."
+                )
+            enabled, dtype = False, current if dtype is None else dtype
         self.device = device_type
         self.fast_dtype = current if dtype is None else dtype
         self._cache_enabled = caches if cache_enabled is None else cache_enabled
         self._enabled = enabled
         if enabled and self.fast_dtype not in _LOWER:
-            import warnings
-
-            warnings.warn(
+            _warn(
                 "In CPU autocast, but the target dtype is not supported. Disabling autocast.\n"
-                "CPU Autocast only supports dtype of facula.bfloat16, facula.float16 currently.",
-                stacklevel=2,
+                "CPU Autocast only supports dtype of facula.bfloat16, facula.float16 currently."
             )
             self._enabled, self.fast_dtype = False, current
         self._outer: list[tuple] = []
 
     def _again(self) -> autocast:
-        return autocast(self.device, self.fast_dtype, self._enabled, self._cache_enabled)
+        other = _autocast.__new__(_autocast)
+        other.__dict__.update(self.__dict__, _outer=[])
+        return other
 
     def __enter__(self) -> autocast:
         self._outer.append(_C.autocast_state())
+        if self.device != "cpu":  # what runs on the CPU is not its business
+            _C.enter_autocast()
+            return self
         _C.set_autocast(bool(self._enabled), self.fast_dtype, bool(self._cache_enabled))
         _C.enter_autocast()
         return self
@@ -67,6 +79,9 @@ class autocast(_Decorator):
     def __exit__(self, *exc: object) -> None:
         _C.exit_autocast()
         _C.set_autocast(*self._outer.pop())
+
+
+_autocast = autocast
 
 
 def is_autocast_available(device_type: str) -> bool:
@@ -174,4 +189,149 @@ def custom_bwd(bwd: Callable | None = None, *, device_type: str = "cpu") -> Any:
     return decorated
 
 
-__all__ = ["autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
+class GradScaler:
+    """Scales losses so that gradients in float16 do not vanish, and steps only where they are finite.
+
+    ``scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()``: the scale grows by
+    ``growth_factor`` after ``growth_interval`` finite steps and shrinks by ``backoff_factor`` after one that is not.
+    Micikevicius et al., "Mixed Precision Training", 2018. With ``enabled=False`` all of it does nothing.
+    """
+
+    def __init__(
+        self,
+        device: str = "cuda",
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
+        _check_device(device)
+        self._device, self._enabled = device, enabled
+        if enabled and device != "cpu":
+            _warn(f"GradScaler is enabled, but {device} is not available.  Disabling.")
+            self._enabled = False
+        if self._enabled and growth_factor <= 1.0:
+            raise AssertionError("The growth factor must be > 1.0.")
+        if self._enabled and backoff_factor >= 1.0:
+            raise AssertionError("The backoff factor must be < 1.0.")
+        self._scale, self._growth_tracker = float(init_scale), 0
+        self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
+        self._growth_interval = growth_interval
+        self._optimizers: dict[int, dict[str, Any]] = {}
+
+    def is_enabled(self) -> bool:
+        return self._enabled
+
+    def scale(self, outputs: Any) -> Any:
+        """A tensor, or tensors in nested lists and tuples, times the scale."""
+        if not self._enabled:
+            return outputs
+        if isinstance(outputs, _C.Tensor):
+            return outputs * self._scale
+        if isinstance(outputs, (list, tuple)):
+            return type(outputs)(self.scale(x) for x in outputs)
+        raise ValueError("outputs must be a Tensor or an iterable of Tensors")
+
+    def _of(self, optimizer: Any) -> dict[str, Any]:
+        return self._optimizers.setdefault(id(optimizer), {"stage": "ready", "finite": True})
+
+    def unscale_(self, optimizer: Any) -> None:
+        """Divides the gradients of an optimizer's parameters by the scale; step() does it otherwise."""
+        if not self._enabled:
+            return
+        of = self._of(optimizer)
+        if of["stage"] == "unscaled":
+            raise RuntimeError(
+                "unscale_() has already been called on this optimizer since the last update()."
+            )
+        if of["stage"] == "stepped":
+            raise RuntimeError("unscale_() is being called after step().")
+        grads = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+        if not grads:
+            raise AssertionError("No inf checks were recorded for this optimizer.")
+        with _C.GradMode(False):
+            for g in grads:
+                if g.dtype == _C.float16:
+                    raise ValueError("Attempting to unscale FP16 gradients.")
+                g.mul_(1.0 / self._scale)
+            of["finite"] = all(bool(g.isfinite().all()) for g in grads)
+        of["stage"] = "unscaled"
+
+    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        """``optimizer.step(*args, **kwargs)`` if the gradients are finite."""
+        if not self._enabled:
+            return optimizer.step(*args, **kwargs)
+        if "closure" in kwargs:
+            raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
+        of = self._of(optimizer)
+        if of["stage"] == "stepped":
+            raise RuntimeError("step() has already been called since the last update().")
+        if of["stage"] == "ready":
+            self.unscale_(optimizer)
+        result = optimizer.step(*args, **kwargs) if of["finite"] else None
+        of["stage"] = "stepped"
+        return result
+
+    def update(self, new_scale: Any = None) -> None:
+        """Adapts the scale, or sets it."""
+        if not self._enabled:
+            return
+        if new_scale is not None:
+            self._scale = float(new_scale)
+        elif not self._optimizers:
+            raise AssertionError("No inf checks were recorded prior to update.")
+        elif not all(of["finite"] for of in self._optimizers.values()):
+            self._scale, self._growth_tracker = self._scale * self._backoff_factor, 0
+        else:
+            self._growth_tracker += 1
+            if self._growth_tracker == self._growth_interval:
+                self._scale, self._growth_tracker = self._scale * self._growth_factor, 0
+        self._optimizers.clear()
+
+    def get_scale(self) -> float:
+        return self._scale if self._enabled else 1.0
+
+    def get_growth_factor(self) -> float:
+        return self._growth_factor
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        self._growth_factor = new_factor
+
+    def get_backoff_factor(self) -> float:
+        return self._backoff_factor
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        self._backoff_factor = new_factor
+
+    def get_growth_interval(self) -> int:
+        return self._growth_interval
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        self._growth_interval = new_interval
+
+    def state_dict(self) -> dict[str, Any]:
+        """Empty if it is not enabled."""
+        if not self._enabled:
+            return {}
+        return {
+            "scale": self._scale,
+            "growth_factor": self._growth_factor,
+            "backoff_factor": self._backoff_factor,
+            "growth_interval": self._growth_interval,
+            "_growth_tracker": self._growth_tracker,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if not self._enabled:
+            return
+        if not state_dict:
+            raise RuntimeError(
+                "The source state dict is empty, possibly because it was saved from a disabled GradScaler."
+            )
+        self._scale, self._growth_tracker = float(state_dict["scale"]), int(state_dict["_growth_tracker"])
+        self._growth_factor, self._backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]
+        self._growth_interval = state_dict["growth_interval"]
+
+
+__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]

@@ -4,8 +4,11 @@ always there.
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 from typing import Any
+
+__path__: list[str] = []  # import facula.backends.cudnn as cudnn
 
 
 class _Backend(ModuleType):
@@ -13,6 +16,7 @@ class _Backend(ModuleType):
 
     def __init__(self, name: str, available: bool, **switches: Any) -> None:
         super().__init__(f"facula.backends.{name}")
+        sys.modules[self.__name__] = self
         self.__dict__.update(switches)
         self._available = available
 

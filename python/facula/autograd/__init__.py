@@ -82,10 +82,6 @@ def grad(
     materialize_grads: bool = False,
 ) -> tuple[Tensor, ...]:
     """The gradients of ``outputs``, weighted by ``grad_outputs``, for ``inputs``; nothing is accumulated."""
-    if is_grads_batched:
-        raise NotImplementedError(
-            "grad: is_grads_batched=True is not supported; call grad once for each of the batch"
-        )
     if materialize_grads and allow_unused is False:
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
@@ -93,14 +89,47 @@ def grad(
         )
     outputs, inputs = _tensors(_list(outputs)), _tensors(_list(inputs))
     unused = materialize_grads if allow_unused is None else allow_unused
-    result = _C.grad(
-        outputs, inputs, _or_none(grad_outputs, len(outputs)), retain_graph, create_graph, unused
-    )
+    given = _or_none(grad_outputs, len(outputs))
+    if is_grads_batched:
+        result = _batched_grad(outputs, inputs, given, retain_graph, create_graph, unused)
+    else:
+        result = _C.grad(outputs, inputs, given, retain_graph, create_graph, unused)
     if materialize_grads and any(g is None for g in result):
         result = tuple(
-            _C.functions.zeros_like(x, requires_grad=True) if g is None else g for g, x in zip(result, inputs)
+            _C.functions.zeros_like(x, requires_grad=create_graph) if g is None else g
+            for g, x in zip(result, inputs)
         )
     return result
+
+
+def _batched_grad(
+    outputs: list,
+    inputs: list,
+    given: list | None,
+    retain_graph: bool | None,
+    create_graph: bool,
+    unused: bool,
+) -> tuple:
+    """A gradient for each slice of ``given`` along its first dimension, stacked."""
+    if given is None:
+        raise RuntimeError("grad: is_grads_batched=True needs grad_outputs, one slice for each of the batch")
+    sizes = {g.shape[0] for g in given if g is not None}
+    if len(sizes) != 1:
+        raise RuntimeError(f"grad: grad_outputs must have the same first dimension, got {sorted(sizes)}")
+    n = sizes.pop()
+    keep = create_graph if retain_graph is None else retain_graph
+    rows = [
+        _C.grad(
+            outputs,
+            inputs,
+            [None if g is None else g[k] for g in given],
+            keep or k + 1 < n,
+            create_graph,
+            unused,
+        )
+        for k in range(n)
+    ]
+    return tuple(None if g[0] is None else _C.functions.stack(list(g)) for g in zip(*rows))
 
 
 def __getattr__(name: str) -> Any:

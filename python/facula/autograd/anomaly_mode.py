@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from .. import _C
 
+is_anomaly_enabled = _C.is_anomaly_enabled
+is_anomaly_check_nan_enabled = _C.is_anomaly_check_nan_enabled
+
 
 class set_detect_anomaly:
     """Switches anomaly detection at once; as a context manager, until its end."""

@@ -43,15 +43,47 @@ class Function(FunctionCtx):
 
     vjp = backward
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(
+            "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
+            f"function with static forward method: {type(self).__name__}.apply(...)"
+        )
+
     def save_for_forward(self, *tensors: Tensor | None) -> None:
         """Keeps tensors for jvp, as ctx.saved_tensors."""
         self._saved_for_forward = tensors
 
     @classmethod
-    def apply(cls, *args: Any) -> Any:
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        if cls.setup_context is not Function.setup_context:
+            if kwargs or getattr(cls.forward, "__defaults__", None):
+                args, kwargs = _with_defaults(cls.forward, args, kwargs)
+        if kwargs:
+            cls = _given(cls, kwargs)
         if _C.forward_level():
             return _apply_forward(cls, args)
         return _C.apply_function(cls, *args)
+
+
+def _with_defaults(f: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """All arguments, so that setup_context sees them and backward gives a gradient for each."""
+    import inspect
+
+    bound = inspect.signature(f).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound.args, bound.kwargs
+
+
+def _given(cls: Any, kwargs: dict) -> Any:
+    """``cls`` whose forward gets these keyword arguments: backward gives no gradients for them."""
+
+    class Given(cls):
+        @staticmethod
+        def forward(*args: Any) -> Any:
+            return cls.forward(*args, **kwargs)
+
+    Given.__name__, Given.__qualname__ = cls.__name__, cls.__qualname__
+    return Given
 
 
 class _ForwardContext:

@@ -12,6 +12,7 @@ from .. import _C
 __all__ = [
     "GradientEdge",
     "Node",
+    "allow_mutation_on_saved_tensors",
     "disable_saved_tensors_hooks",
     "get_gradient_edge",
     "increment_version",
@@ -73,6 +74,23 @@ class save_on_cpu(saved_tensors_hooks):
             return t.to(device, non_blocking=pin_memory)
 
         super().__init__(pack, unpack)
+
+
+@contextlib.contextmanager
+def allow_mutation_on_saved_tensors() -> Iterator[None]:
+    """Within the ``with`` block what is kept for backward is a copy, so that tensors may be written in place after.
+
+    >>> with facula.autograd.graph.allow_mutation_on_saved_tensors():
+    ...     x = facula.ones(2, requires_grad=True)
+    ...     y = x.clone()
+    ...     z = (y * y).sum()
+    ...     _ = y.mul_(3)
+    ...     z.backward()
+    >>> x.grad
+    tensor([2., 2.])
+    """
+    with saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
+        yield
 
 
 @contextlib.contextmanager

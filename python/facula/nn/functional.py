@@ -123,7 +123,9 @@ def rrelu(
     2015.
     """
     if lower > upper:
-        raise RuntimeError(f"rrelu: lower bound {lower} should be less than or equal to the upper bound {upper}")
+        raise RuntimeError(
+            f"rrelu: lower bound {lower} should be less than or equal to the upper bound {upper}"
+        )
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
     slope = _f.empty_like(input).uniform_(lower, upper)
@@ -373,8 +375,8 @@ def max_pool2d(
     return_indices: bool = False,
 ) -> Tensor:
     """Largest value of each window of ``[N, C, H, W]`` or ``[C, H, W]``."""
-    f = _f.max_pool2d_with_indices if return_indices else _f.max_pool2d
-    return f(input, kernel_size, [] if stride is None else stride, padding, dilation, ceil_mode)
+    given = (input, kernel_size, [] if stride is None else stride, padding, dilation, ceil_mode)
+    return tuple(_f.max_pool2d_with_indices(*given)) if return_indices else _f.max_pool2d(*given)  # type: ignore[return-value]
 
 
 def avg_pool2d(

@@ -50,6 +50,9 @@ def _for_groups(value: Any, optimizer: Optimizer, name: str) -> list:
 class LRScheduler:
     """Base: subclasses define ``get_lr``, which gives the rates of all groups at ``last_epoch``."""
 
+    _get_lr_called_within_step = False
+    _is_initial = False
+
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
@@ -66,11 +69,33 @@ class LRScheduler:
         self.last_epoch = last_epoch
         self._step_count = 0
         self._warned = False
+        self._get_lr_called_within_step = False
         optimizer._opt_called = False
+        # A schedule that is resumed finds the rates where the one before it left them.
+        self._is_initial = True
         self.step()
+        self._is_initial = False
 
     def get_lr(self) -> list[float]:
         raise NotImplementedError(f"{type(self).__name__} must define get_lr()")
+
+    def _next(self) -> list[float]:
+        """get_lr as a step calls it; a call by the user gets a warning instead, since it may move on."""
+        self._get_lr_called_within_step = True
+        try:
+            return self.get_lr()
+        finally:
+            self._get_lr_called_within_step = False
+
+    def _warn_outside_step(self) -> None:
+        if not self._get_lr_called_within_step:
+            import warnings
+
+            warnings.warn(
+                "To get the last learning rate computed by the scheduler, please use `get_last_lr()`.",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def _current(self) -> list[float]:
         return [group["lr"] for group in self.optimizer.param_groups]
@@ -95,11 +120,11 @@ class LRScheduler:
             )
         if epoch is None:
             self.last_epoch += 1
-            rates = self.get_lr()
+            rates = self._next()
         else:
             self.last_epoch = epoch
             closed_form = getattr(self, "_get_closed_form_lr", None)
-            rates = closed_form() if closed_form else self.get_lr()
+            rates = closed_form() if closed_form else self._next()
         for group, lr in zip(self.optimizer.param_groups, rates):
             group["lr"] = lr
         self._last_lr = self._current()
@@ -123,6 +148,7 @@ class LambdaLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
+        self._warn_outside_step()
         return [base * f(self.last_epoch) for base, f in zip(self.base_lrs, self.lr_lambdas)]
 
     def state_dict(self) -> dict[str, Any]:
@@ -146,7 +172,8 @@ class MultiplicativeLR(LambdaLR):
     """Times lr_lambda(epoch) at every step."""
 
     def get_lr(self) -> list[float]:
-        if self._step_count == 1:
+        self._warn_outside_step()
+        if self._is_initial:
             return self._current()
         return [lr * f(self.last_epoch) for lr, f in zip(self._current(), self.lr_lambdas)]
 
@@ -161,6 +188,7 @@ class StepLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
+        self._warn_outside_step()
         if self.last_epoch == 0 or self.last_epoch % self.step_size:
             return self._current()
         return [lr * self.gamma for lr in self._current()]
@@ -179,6 +207,7 @@ class MultiStepLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
+        self._warn_outside_step()
         if self.last_epoch not in self.milestones:
             return self._current()
         return [lr * self.gamma ** self.milestones[self.last_epoch] for lr in self._current()]
@@ -196,7 +225,8 @@ class ExponentialLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        return self._current() if self.last_epoch == 0 else [lr * self.gamma for lr in self._current()]
+        self._warn_outside_step()
+        return self._current() if self._is_initial else [lr * self.gamma for lr in self._current()]
 
     def _get_closed_form_lr(self) -> list[float]:
         return [base * self.gamma**self.last_epoch for base in self.base_lrs]
@@ -212,9 +242,10 @@ class CosineAnnealingLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        if self.last_epoch == 0:
+        self._warn_outside_step()
+        if self._is_initial:
             return self._current()
-        if self._step_count == 1:
+        if self._step_count == 1 and self.last_epoch > 0:
             return self._get_closed_form_lr()
         if (self.last_epoch - 1 - self.T_max) % (
             2 * self.T_max
@@ -253,6 +284,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
+        self._warn_outside_step()
         part = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (base - self.eta_min) * part for base in self.base_lrs]
 
@@ -275,7 +307,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
                 self.T_i *= self.T_mult
         self._step_count += 1
         self.last_epoch = math.floor(epoch)
-        for group, lr in zip(self.optimizer.param_groups, self.get_lr()):
+        for group, lr in zip(self.optimizer.param_groups, self._next()):
             group["lr"] = lr
         self._last_lr = self._current()
 
@@ -301,9 +333,10 @@ class LinearLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
+        self._warn_outside_step()
         if self.last_epoch == 0:
             return [lr * self.start_factor for lr in self._current()]
-        if self.last_epoch > self.total_iters:
+        if self._is_initial or self.last_epoch > self.total_iters:
             return self._current()
         rise = self.end_factor - self.start_factor
         factor = 1.0 + rise / (self.total_iters * self.start_factor + (self.last_epoch - 1) * rise)
@@ -329,6 +362,7 @@ class ConstantLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
+        self._warn_outside_step()
         if self.last_epoch == 0:
             return [lr * self.factor for lr in self._current()]
         return (
@@ -351,7 +385,8 @@ class PolynomialLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        if self._step_count == 1 or self.last_epoch > self.total_iters:
+        self._warn_outside_step()
+        if self._is_initial or self.last_epoch > self.total_iters:
             return self._current()
         left = (1.0 - self.last_epoch / self.total_iters) / (1.0 - (self.last_epoch - 1) / self.total_iters)
         return [lr * left**self.power for lr in self._current()]
@@ -534,6 +569,7 @@ class CyclicLR(_WithMomentum):
         return 0.5 ** (x - 1) if self.mode == "triangular2" else self.gamma**x
 
     def get_lr(self) -> list[float]:
+        self._warn_outside_step()
         cycle = math.floor(1 + self.last_epoch / self.total_size)
         x = 1.0 + self.last_epoch / self.total_size - cycle
         height = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
@@ -633,6 +669,7 @@ class OneCycleLR(_WithMomentum):
         return (end - start) * part + start
 
     def get_lr(self) -> list[float]:
+        self._warn_outside_step()
         at = self.last_epoch
         if at > self.total_steps:
             raise ValueError(

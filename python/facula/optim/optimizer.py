@@ -23,13 +23,37 @@ class _Required:
 required = _Required()
 
 
+_global_pre_hooks: OrderedDict[int, Callable] = OrderedDict()
+_global_post_hooks: OrderedDict[int, Callable] = OrderedDict()
+
+
+def _register(hooks: OrderedDict[int, Callable], hook: Callable, prepend: bool = False) -> Any:
+    from ..nn.modules.module import RemovableHandle
+
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    if prepend:
+        hooks.move_to_end(handle.id, last=False)
+    return handle
+
+
+def register_optimizer_step_pre_hook(hook: Callable) -> Any:
+    """Calls ``hook(optimizer, args, kwargs)`` before every step of every optimizer."""
+    return _register(_global_pre_hooks, hook)
+
+
+def register_optimizer_step_post_hook(hook: Callable) -> Any:
+    """Calls ``hook(optimizer, args, kwargs)`` after every step of every optimizer."""
+    return _register(_global_post_hooks, hook)
+
+
 def _with_hooks(step: Callable) -> Callable:
     @wraps(step)
     def f(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        for hook in list(self._step_pre_hooks.values()):
-            changed = hook(self, args, kwargs)
+        for hook in [*_global_pre_hooks.values(), *self._step_pre_hooks.values()]:
+            changed = hook(self, (self, *args), kwargs)
             if changed is not None:
-                args, kwargs = changed
+                (_, *args), kwargs = changed  # type: ignore[assignment]
         if _C.profile_enabled():
             from ..autograd.profiler import record_function
 
@@ -38,8 +62,8 @@ def _with_hooks(step: Callable) -> Callable:
         else:
             result = step(self, *args, **kwargs)
         self._opt_called = True
-        for hook in list(self._step_post_hooks.values()):
-            hook(self, args, kwargs)
+        for hook in [*self._step_post_hooks.values(), *_global_post_hooks.values()]:
+            hook(self, (self, *args), kwargs)
         return result
 
     return f
@@ -168,17 +192,12 @@ class Optimizer:
 
     # ---- hooks
 
-    def _hook(self, hooks: OrderedDict[int, Callable], hook: Callable, prepend: bool = False) -> Any:
-        from ..nn.modules.module import RemovableHandle
-
-        handle = RemovableHandle(hooks)
-        hooks[handle.id] = hook
-        if prepend:
-            hooks.move_to_end(handle.id, last=False)
-        return handle
+    _hook = staticmethod(_register)
 
     def register_step_pre_hook(self, hook: Callable) -> Any:
-        """Calls ``hook(optimizer, args, kwargs)`` before every step; it may return new (args, kwargs)."""
+        """Calls ``hook(optimizer, args, kwargs)`` before every step; it may return new (args, kwargs). The
+        first of ``args`` is the optimizer.
+        """
         return self._hook(self._step_pre_hooks, hook)
 
     def register_step_post_hook(self, hook: Callable) -> Any:

@@ -1,6 +1,6 @@
-"""Helpers around training: ``data``, ``checkpoint``, ``deterministic``."""
+"""Helpers around training: ``data``, ``checkpoint``, ``deterministic``, ``dlpack``."""
 
-_SUBMODULES = frozenset(["checkpoint", "data", "deterministic"])
+_SUBMODULES = frozenset(["checkpoint", "data", "deterministic", "dlpack"])
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -78,6 +78,10 @@ class _ConvNd(TensorModule):
             self.register_parameter("bias", None)
         self.reset_parameters()
 
+    @property
+    def transposed(self) -> bool:
+        return self._transposed
+
     def reset_parameters(self) -> None:
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:

@@ -482,6 +482,9 @@ class Module(_C.ModuleBase):
     def cpu(self: T) -> T:
         return self._apply(lambda t: t.cpu())
 
+    def cuda(self: T, device: Any = None) -> T:
+        return self._apply(lambda t: t.cuda(device))
+
     def type(self: T, dst_type: Any) -> T:
         return self._apply(lambda t: t.to(dst_type))
 

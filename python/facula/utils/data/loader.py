@@ -13,6 +13,9 @@ from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, dr
 Tensor = _C.Tensor
 
 
+_FIXED = frozenset("batch_size batch_sampler sampler drop_last dataset persistent_workers".split())
+
+
 class DataLoader:
     """Iterates over batches of ``dataset``.
 
@@ -93,6 +96,21 @@ class DataLoader:
             collate_fn if collate_fn is not None else default_collate if self._batched else default_convert
         )
         self._pool: Any = None
+        if pin_memory:
+            import warnings
+
+            warnings.warn(
+                "'pin_memory' argument is set as true but no accelerator is found, then device pinned memory won't be "
+                "used.",
+                UserWarning,
+                stacklevel=2,
+            )
+        self._made = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _FIXED and getattr(self, "_made", False):
+            raise ValueError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
+        super().__setattr__(name, value)
 
     def __len__(self) -> int:
         if self._stream:
@@ -118,11 +136,12 @@ class DataLoader:
         tensors = self._whole_batches()
         return tensors if tensors is not None else self._batches()
 
-    def _indices(self) -> Iterable:
+    @property
+    def _index_sampler(self) -> Iterable:
         return self.batch_sampler if self._batched else self.sampler  # type: ignore[return-value]
 
     def _batches(self) -> Iterator:
-        for index in self._indices():
+        for index in self._index_sampler:
             yield fetch(self.dataset, index, self._batched, self.collate_fn)
 
     def _whole_batches(self) -> Iterator | None:

@@ -296,7 +296,7 @@ class Pool:
             self._tell(worker, ("epoch", self._passes, seed))
         self._passes += 1
         endless = loader._stream
-        indices: Iterator = iter(loader._indices()) if not endless else iter(int, 1)
+        indices: Iterator = iter(loader._index_sampler) if not endless else iter(int, 1)
         owner: dict[int, int] = {}  # task: the worker it was given to
         ready: dict[int, tuple[str, Any]] = {}
         open_workers = list(range(n))

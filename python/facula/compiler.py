@@ -1,0 +1,40 @@
+"""``facula.compile`` and what programs ask about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def compile(model: Any = None, **options: Any) -> Any:
+    """The function or module itself, as a decorator with or without options: every operator is compiled in eager
+    already, and there is one way to run a program.
+
+    >>> facula.compile(facula.nn.ReLU())(facula.tensor([-1.0, 2.0]))
+    tensor([0., 2.])
+    """
+    if model is None:
+        return lambda f: f
+    if not callable(model):
+        raise TypeError(f"compile: expected a function or a module, not {type(model).__name__}")
+    return model
+
+
+def is_compiling() -> bool:
+    return False
+
+
+def is_dynamo_compiling() -> bool:
+    return False
+
+
+def is_exporting() -> bool:
+    return False
+
+
+def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    """The function itself, as a decorator with or without arguments."""
+    return fn if callable(fn) else lambda f: f
+
+
+def reset() -> None:
+    """Nothing to forget."""

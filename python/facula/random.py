@@ -1,0 +1,39 @@
+"""The default generator of random numbers, and its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ._C import default_generator, manual_seed
+from ._functions import get_rng_state, initial_seed, seed, set_rng_state
+
+__all__ = [
+    "default_generator",
+    "fork_rng",
+    "get_rng_state",
+    "initial_seed",
+    "manual_seed",
+    "seed",
+    "set_rng_state",
+]
+
+
+@contextmanager
+def fork_rng(
+    devices: Iterable[Any] | None = None, enabled: bool = True, *_: Any, **__: Any
+) -> Iterator[None]:
+    """The default generator's state is afterwards as before the ``with`` block.
+
+    >>> with facula.random.fork_rng():
+    ...     x = facula.rand(3)
+    """
+    if not enabled:
+        yield
+        return
+    state = get_rng_state()
+    try:
+        yield
+    finally:
+        set_rng_state(state)

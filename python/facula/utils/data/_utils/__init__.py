@@ -1,0 +1,3 @@
+"""PyTorch's place of the collate functions."""
+
+from .. import collate as collate
