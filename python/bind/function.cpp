@@ -207,6 +207,8 @@ PyRef attach_output(PyObject* output, int k, Context& c, const Ref<autograd::Nod
     return PyRef(wrap(std::move(t)));
   }
   if (written) {
+    runtime_check(!t.impl()->requires_grad || autograd::node_of(t), "mark_dirty")
+        << "a leaf Variable that requires grad has been used in an in-place operation." << hint("clone() it first");
     while (node->results.size() <= size_t(k)) node->results.push_back({Dims(t.sizes()), t.dtype(), t.device()});
     if (k == 0) autograd::rebase_history(t, node);
     else autograd::set_history(t, node, k);

@@ -9,10 +9,6 @@ from . import _C
 Tensor = _C.Tensor
 
 
-class LinAlgError(RuntimeError):
-    """A matrix has no decomposition of the kind asked for."""
-
-
 def matrix_norm(
     A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:

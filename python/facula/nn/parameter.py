@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .. import _C
 
 Tensor = _C.Tensor
@@ -16,6 +18,18 @@ class _ParameterMeta(type(Tensor)):
         return self is Parameter and isinstance(instance, Tensor) and getattr(instance, "_is_param", False)
 
 
+def _marked(data: Tensor, requires_grad: bool) -> Any:
+    """A tensor of the same class over the same memory, marked as a parameter."""
+    t = data.detach().requires_grad_(requires_grad)
+    if type(t) is not type(data):
+        raise RuntimeError(
+            f"Creating a Parameter from an instance of type {type(data).__name__} requires that detach() returns "
+            f"an instance of the same type, but return type {type(t).__name__} was found instead."
+        )
+    t._is_param = True
+    return t
+
+
 class Parameter(Tensor, metaclass=_ParameterMeta):
     """A tensor that a module registers when it is assigned as an attribute.
 
@@ -25,6 +39,8 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
         if data is None:
             data = _C.functions.empty(0)
+        if cls is Parameter and isinstance(data, Tensor) and type(data) not in (Tensor, Parameter):
+            return _marked(data, requires_grad)
         return _C.make_subclass(cls, data, requires_grad)
 
     def __repr__(self, *, tensor_contents: str | None = None) -> str:

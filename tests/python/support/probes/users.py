@@ -218,7 +218,35 @@ def probe(torch, P):
             inside = torch.is_anomaly_enabled()
         return inside, torch.is_anomaly_enabled()
 
+    @P
+    def a_leaf_is_not_written_by_a_function():
+        class Written(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                x.add_(1)
+                ctx.mark_dirty(x)
+                return x
+
+            @staticmethod
+            def backward(ctx, g):
+                return g * 2
+
+        x = t([1.0], requires_grad=True)
+        y = x * 1
+        Written.apply(y).sum().backward()
+        return x.grad, error(lambda: Written.apply(x))
+
     # ---- training
+
+    @P
+    def parameters_keep_their_class():
+        class Mine(torch.Tensor):
+            pass
+
+        p = nn.Parameter(torch.ones(2).as_subclass(Mine), requires_grad=False)
+        m = nn.Module()
+        m.p = p
+        return type(p).__name__, isinstance(p, nn.Parameter), p.requires_grad, [n for n, _ in m.named_parameters()], type(p + 1).__name__
 
     @P
     def autocast_of_a_missing_device_changes_nothing():
