@@ -262,7 +262,16 @@ PyObject* get_part(PyObject* self, void* name) {
 
 // ---- gradients
 
-PyObject* get_grad(PyObject* self, void*) { return guarded([&] { return wrap(autograd::grad_of(tensor_of(self))); }); }
+PyObject* get_grad(PyObject* self, void*) {
+  return guarded([&] {
+    Tensor t = tensor_of(self), g = autograd::grad_of(t);
+    if (!g.defined() && autograd::node_of(t) && !autograd::retains_grad(t) &&
+        PyErr_WarnEx(PyExc_UserWarning, "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed: backward() fills that of "
+                                        "leaves only. Call .retain_grad() on it before backward(), or access the leaf instead.", 1) < 0)
+      throw PythonError();
+    return wrap(std::move(g));
+  });
+}
 int set_grad(PyObject* self, PyObject* value, void*) {
   return guarded_int([&] {
     Tensor g = !value || value == Py_None ? Tensor() : tensor_argument("grad", "grad", value);

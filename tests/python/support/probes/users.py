@@ -118,6 +118,10 @@ def probe(torch, P):
         return t([0.3, 0.3]).bernoulli(1.0), torch.bernoulli(t([0.3, 0.3]), 0.0), t([0.0]).bernoulli(p=1.0)
 
     @P
+    def probabilities_lie_between_0_and_1():
+        return [error(lambda x=x: torch.bernoulli(t([0.5, x]))) for x in (2.0, -1.0, float("nan"))], torch.bernoulli(torch.zeros(0)).shape
+
+    @P
     def flip_refuses_a_dimension_twice():
         return error(lambda: a.flip(0, 0))
 
@@ -217,6 +221,16 @@ def probe(torch, P):
         with torch.autograd.set_detect_anomaly(True):
             inside = torch.is_anomaly_enabled()
         return inside, torch.is_anomaly_enabled()
+
+    @P
+    def the_gradient_of_a_result_is_not_kept():
+        y = t([1.0], requires_grad=True) * 2
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            first = y.grad
+            y.retain_grad()
+            y.sum().backward()
+        return first, [w.category.__name__ for w in seen], y.grad
 
     @P
     def a_leaf_is_not_written_by_a_function():
