@@ -38,6 +38,8 @@ io::Dict LRScheduler::state_dict() const {
   state.set("base_lrs", list_of(base_lrs_));
   state.set("last_epoch", last_epoch_);
   state.set("_step_count", step_count_);
+  state.set("_get_lr_called_within_step", false);   // what Python's schedules keep beside
+  state.set("_is_initial", false);
   state.set("_last_lr", list_of(last_lr_));
   return state;
 }
