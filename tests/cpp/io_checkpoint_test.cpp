@@ -157,6 +157,22 @@ TEST_F(Checkpoint, RefusesCyclesDepthAndTensorsOutsideOfTheirStorage) {
   EXPECT_NE(error_of(tensor("J\xff\xff\xff\xff", std::string("K\0", 2), "K\4")).find("elements"), std::string::npos);
 }
 
+// What a pickle makes and drops again: a list in a list in ..., innermost first, and one that holds itself and a tensor.
+TEST_F(Checkpoint, WhatAPickleDropsIsFreedHoweverItHangsTogether) {
+  using namespace std::string_literals;
+  std::string deep = "\x80\x02]q\0000"s;
+  for (int k = 0; k < 300000; ++k) deep += "]h\0aq\0000"s;
+  EXPECT_EQ(error_of(pickled(deep + "h\0000N."s)), "");
+  std::string cycle =
+      "\x80\x02]q\1h\1ah\1ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0"
+      "0X\3\0\0\0cpuK\4tQK\0(K\4t(K\1t\x89}tRa0N."s;
+  load(pickled(cycle));
+  auto before = memory_stats();
+  for (int k = 0; k < 10; ++k) load(path());
+  EXPECT_EQ(memory_stats().current_bytes, before.current_bytes);
+  EXPECT_GT(memory_stats().allocations, before.allocations);
+}
+
 TEST_F(Checkpoint, MissingAndForeignFilesAreNamed) {
   EXPECT_NE(error_of(path("none")).find("cannot open " + path("none")), std::string::npos);
   write(path("text"), "no archive");

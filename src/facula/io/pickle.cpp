@@ -42,9 +42,11 @@ class Reader : PickleMachine<Item> {
  public:
   Reader(std::string_view data, const std::string& path, const LoadStorage& storage) : PickleMachine(data, "load", path), storage_(storage) {}
   Value run();
-  // Empties every container, so that none keeps itself alive and none is freed recursively.
-  void take_apart() {
+  using Heights = std::unordered_map<const void*, int>;
+  // Empties every container but those of the result, so that none keeps itself alive and none is freed recursively.
+  void take_apart(const Heights& result = {}) {
     for (auto& v : made_) {
+      if (result.count(v.identity())) continue;
       if (v.is_dict()) v.dict().clear();
       else v.list().clear();
     }
@@ -87,7 +89,7 @@ class Reader : PickleMachine<Item> {
   void set_items(Value dict, const std::vector<Item>& items);
   Tensor rebuild(const std::vector<Item>& args);
   int64_t whole(const Item& i) const { return value(i).integer(); }
-  void check_nesting(const Value& root) const;
+  Heights check_nesting(const Value& root) const;
 
   size_t copied_ = 0;
   const LoadStorage& storage_;
@@ -224,7 +226,7 @@ Value Reader::run() {
       case 0x95: take<uint64_t>(); break;                                 // frame
       case '.': {
         Value v = pop_value();
-        check_nesting(v);
+        take_apart(check_nesting(v));   // what the pickle made and dropped again
         return v;
       }
       case '(': marks_.push_back(stack_.size()); break;
@@ -291,13 +293,13 @@ Value Reader::run() {
   }
 }
 
-// Refuses containers that hold themselves, or are nested too deep for those who walk them.
-void Reader::check_nesting(const Value& root) const {
+// Refuses containers that hold themselves, or are nested too deep for those who walk them. Gives those that there are.
+Reader::Heights Reader::check_nesting(const Value& root) const {
   struct Visit { Value v; size_t next = 0; int height = 1; };
-  std::unordered_map<const void*, int> heights;   // 0: being visited
+  Heights heights;   // 0: being visited
   auto child = [](const Value& v, size_t k) { return v.is_dict() ? (v.dict().begin() + long(k))->second : v.list()[k]; };
   std::vector<Visit> path;
-  if (!root.identity()) return;
+  if (!root.identity()) return heights;
   path.push_back({root});
   heights[root.identity()] = 0;
   while (!path.empty()) {
@@ -317,6 +319,7 @@ void Reader::check_nesting(const Value& root) const {
     else if (!it->second) damaged("a container holds itself");
     else at.height = std::max(at.height, it->second + 1);
   }
+  return heights;
 }
 
 // ---- writing
@@ -471,6 +474,9 @@ Value read_pickle(std::string_view data, const std::string& path, const LoadStor
   } catch (const Error& e) {
     r.take_apart();
     user_check(!e.op().empty(), "load") << path << " is damaged: " << e.message();
+    throw;
+  } catch (...) {
+    r.take_apart();
     throw;
   }
 }
