@@ -4,12 +4,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
+#include "facula/base/interrupt.h"
 #include "facula/base/settings.h"
 #include "facula/codegen/kernel.h"
 #include "facula/codegen/object.h"
@@ -119,6 +121,18 @@ TEST_F(CodegenCache, KeepsKernelsInMemory) {
   Nest renamed = add_constant(1001);
   renamed.name = "another name";
   EXPECT_EQ(codegen::kernel(renamed), first) << "names are not part of the identity";
+}
+
+TEST_F(CodegenCache, HearsCtrlCBeforeAKernelIsMade) {
+  struct Interrupted {};
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));   // it is asked for every 20 ms
+  auto before = codegen::cache_stats().compiled;
+  set_interrupt_check([] { throw Interrupted(); });
+  EXPECT_THROW(codegen::kernel(add_constant(1002)), Interrupted);
+  set_interrupt_check(nullptr);
+  EXPECT_EQ(codegen::cache_stats().compiled, before);
+  EXPECT_TRUE(works(1002));
+  EXPECT_EQ(codegen::cache_stats().compiled, before + 1);
 }
 
 TEST_F(CodegenCache, ReplacesDamagedTruncatedAndForeignFiles) {

@@ -93,6 +93,42 @@ def test_an_interrupted_save_leaves_the_file_that_was_there(interrupt, tmp_path)
     assert os.listdir(tmp_path) == ["a.pt"]
 
 
+COMPILES = """
+import sys, facula as F
+x, target = F.arange(32.0).reshape(4, 8), F.arange(4)
+print("ready", file=sys.stderr, flush=True)
+try:
+    F.nn.functional.cross_entropy(x, target)
+except KeyboardInterrupt:
+    print("interrupted")
+for _ in range(2):
+    print(round(F.nn.functional.cross_entropy(x, target).item(), 4))
+"""
+
+
+def test_control_c_while_a_kernel_is_compiled_arrives_and_leaves_a_cache_that_works(tmp_path):
+    env = dict(os.environ, FACULA_CACHE_DIR=str(tmp_path), FACULA_SHIPPED_CACHE="/nowhere", FACULA_LOG="cache")
+    program = subprocess.Popen(
+        [sys.executable, "-c", COMPILES], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        while program.stderr.readline() != "ready\n":
+            pass
+        assert program.stderr.readline().startswith("facula cache: miss ")  # now it compiles
+        program.send_signal(signal.SIGINT)
+        start = time.monotonic()
+        out, err = program.communicate(timeout=30)
+        assert time.monotonic() - start < 10.0
+    finally:
+        program.kill()
+    assert program.returncode == 0, err
+    assert out.splitlines() == ["interrupted"] + ["5.9583"] * 2
+    assert {path.suffix for path in tmp_path.iterdir()} == {".o"}
+    again = subprocess.run([sys.executable, "-c", COMPILES], env=env, capture_output=True, text=True)
+    assert again.stdout.splitlines() == ["5.9583"] * 2
+    assert "miss" not in again.stderr and "hit" in again.stderr
+
+
 EPOCH = """
 import multiprocessing, sys, time
 import facula as F

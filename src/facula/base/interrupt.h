@@ -1,7 +1,7 @@
 // Ctrl-C. Facula handles no signal itself: a front end that does installs a check, which throws when the user wants the
 // running operation to end (Python's raises KeyboardInterrupt, or whatever a handler of the user's raises). It is
-// consulted on the main thread between the nodes of a backward pass and between the pieces of long loops, at most every
-// 20 ms. A call into a library (oneDNN, BLAS, a sort of one line) and the kernel of a single row run to their end.
+// consulted on the main thread between the nodes of a backward pass, between the pieces of long loops and before a kernel
+// is made, at most every 20 ms. A call into a library (oneDNN, BLAS, a sort of one line) and the kernel of a single row run to their end.
 // Operations that a check ends leave operands written in place partly written, and everything else as it was.
 #pragma once
 

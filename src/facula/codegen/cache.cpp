@@ -14,6 +14,7 @@
 #include <unordered_map>
 
 #include "facula/base/hash.h"
+#include "facula/base/interrupt.h"
 #include "facula/base/log.h"
 #include "facula/base/settings.h"
 #include "facula/codegen/compiler.h"
@@ -208,20 +209,21 @@ std::string identity(const loop::Nest& n) {
 void make(Entry& e, const loop::Nest& n, const std::string& digest) {
   profile::Scope scope(profile::Category::compile, "kernel ", n.name);
   std::string shipped = shipped_folder(), object = read_object(shipped, digest, false);
-  if (!object.empty() && (e.kernel.fn = load_object(object))) {
+  KernelFn fn = nullptr;
+  if (!object.empty() && (fn = load_object(object))) {
     ++shipped_hits;
     log_cache("hit", path_of(shipped, digest), n.name);
   } else {
     std::string folder = cache_folder();
     object = folder.empty() ? "" : read_object(folder, digest, true);
-    if (!object.empty() && (e.kernel.fn = load_object(object))) {
+    if (!object.empty() && (fn = load_object(object))) {
       ++disk_hits;
       log_cache("hit", path_of(folder, digest), n.name);
     } else {
       log_cache("miss", digest, n.name);
       object = compile(n);
-      e.kernel.fn = load_object(object);
-      internal_check(e.kernel.fn) << "the object of kernel " << n.name << " could not be loaded";
+      fn = load_object(object);
+      internal_check(fn) << "the object of kernel " << n.name << " could not be loaded";
       if (!folder.empty()) write_object(folder, digest, object);
     }
   }
@@ -233,6 +235,7 @@ void make(Entry& e, const loop::Nest& n, const std::string& digest) {
     write_object(to, digest, object);
     e.recorded = to;
   }
+  e.kernel.fn = fn;   // last: the entry counts as made from here on, whatever ran out of memory before
 }
 
 }  // namespace
@@ -248,6 +251,7 @@ std::string_view object_in(std::string_view file, std::string_view digest) {
 }
 
 const Kernel* kernel(const loop::Nest& n) {
+  check_interrupt();   // what is being made is finished and stored: another call, or process, may want it
   std::string name = digest(identity(n) + "\n" + target_features() + "\n" + FACULA_GENERATOR_VERSION);
   Entry* e;
   {

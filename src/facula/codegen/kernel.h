@@ -28,7 +28,7 @@ struct Kernel {
   uint64_t random_id = 0;   // for the profiler
 };
 
-// The kernel of a verified nest. Thread-safe; the result lives for ever.
+// The kernel of a verified nest. Thread-safe; the result lives for ever. Hears Ctrl-C before it begins: callers hold no lock.
 const Kernel* kernel(const loop::Nest& n);
 
 // How a kernel's tasks are shared among threads: in pieces of `grain` tasks, which make it worth a thread.

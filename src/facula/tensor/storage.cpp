@@ -117,6 +117,7 @@ void give_to_system(void* p, size_t bytes) {
 // system and fault them in again in every step.
 class Pool {
  public:
+  Pool() { free_.reserve(kMost + 1); }  // a block is given back where nothing may throw
   void* take(size_t bytes, size_t& got) {
     got = (bytes + 4095) / 4096 * 4096;
     {
@@ -138,7 +139,7 @@ class Pool {
     std::lock_guard lock(mutex_);
     free_.push_back({p, bytes});
     held_ += bytes;
-    while (held_ > kHeld || free_.size() > 256) {
+    while (held_ > kHeld || free_.size() > kMost) {
       held_ -= free_.front().bytes;
       give_to_system(free_.front().data, free_.front().bytes);
       free_.erase(free_.begin());
@@ -157,7 +158,7 @@ class Pool {
   }
 
  private:
-  static constexpr size_t kHeld = size_t(1) << 30;
+  static constexpr size_t kHeld = size_t(1) << 30, kMost = 256;
   struct Block { void* data; size_t bytes; };
   std::mutex mutex_;
   std::vector<Block> free_;
@@ -318,10 +319,11 @@ bool StorageImpl::reorder(const PhysicalOrder& order) {
   move_elements(order, data_, memory->data(), false);
   layout_counts().reordered.fetch_add(1, std::memory_order_relaxed);
   if (log_on(Log::layouts)) [[unlikely]] log_order("copied into another order", order);
+  auto made = std::make_unique<Hidden>(Hidden{order, std::move(memory)});
   std::lock_guard lock(hidden_mutex);
   deallocate();
   data_ = nullptr;
-  hidden_.store(new Hidden{order, std::move(memory)}, std::memory_order_release);
+  hidden_.store(made.release(), std::memory_order_release);
   return true;
 }
 

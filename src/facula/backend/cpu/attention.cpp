@@ -22,13 +22,16 @@ const codegen::Kernel& kernel_of(bool backward, const AttentionVariant& v) {
   using Key = std::tuple<bool, DType, int, bool, int, int, int>;
   static std::map<Key, const codegen::Kernel*> kernels;
   static std::mutex mutex;
-  std::lock_guard lock(mutex);
-  auto& k = kernels[{backward, v.dtype, v.mask, v.dropout, v.queries, v.key_vectors, v.value_vectors}];
-  if (!k) {
-    loop::Nest n = backward ? attention_backward_nest(v) : attention_forward_nest(v);
-    loop::verify(n);
-    k = codegen::kernel(n);
+  Key key{backward, v.dtype, v.mask, v.dropout, v.queries, v.key_vectors, v.value_vectors};
+  {
+    std::lock_guard lock(mutex);
+    if (auto it = kernels.find(key); it != kernels.end()) return *it->second;
   }
+  loop::Nest n = backward ? attention_backward_nest(v) : attention_forward_nest(v);
+  loop::verify(n);
+  auto* k = codegen::kernel(n);   // without the lock: it takes long, and Ctrl-C is heard
+  std::lock_guard lock(mutex);
+  kernels[key] = k;
   return *k;
 }
 

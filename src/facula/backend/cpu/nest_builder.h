@@ -94,13 +94,15 @@ template <class Variant, class Make> const codegen::Kernel& kernel_of(const Vari
   static_assert(std::is_class_v<Make>);
   static std::map<Variant, const codegen::Kernel*> kernels;
   static std::mutex mutex;
-  std::lock_guard lock(mutex);
-  auto& k = kernels[v];
-  if (!k) {
-    loop::Nest n = make(v);
-    loop::verify(n);
-    k = codegen::kernel(n);
+  {
+    std::lock_guard lock(mutex);
+    if (auto it = kernels.find(v); it != kernels.end()) return *it->second;
   }
+  loop::Nest n = make(v);
+  loop::verify(n);
+  auto* k = codegen::kernel(n);   // without the lock: it takes long, and Ctrl-C is heard
+  std::lock_guard lock(mutex);
+  kernels[v] = k;
   return *k;
 }
 
