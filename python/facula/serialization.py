@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import math
 import os
 import pickle
@@ -183,24 +184,40 @@ class WriteError(OSError, RuntimeError):
     """A file that could not be written."""
 
 
+_numbers = itertools.count()
+
+
+def _beside(path: str) -> tuple[str, Any]:
+    """A new file next to ``path``, of this writer alone: threads may save to one path at the same time."""
+    folder, name = os.path.split(path)
+    while True:
+        beside = os.path.join(folder, f".{name}.{os.getpid()}-{next(_numbers)}.tmp")
+        try:
+            return beside, open(beside, "xb")
+        except FileExistsError:  # left by a process that was killed
+            continue
+
+
 @contextmanager
 def replacing(path: str, what: str = "save") -> Iterator[Any]:
     """A file to write that takes the place of ``path`` once it is complete and on the disk."""
-    beside = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.getpid()}.tmp")
     try:
-        with open(beside, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException as error:
-        if os.path.exists(beside):
+        beside, file = _beside(path)
+        try:
+            with file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, path)
+        except BaseException:
             os.unlink(beside)
-        if isinstance(error, OSError) and error.errno is not None:
-            kept = "; the file that is there stays as it was" if os.path.lexists(path) else ""
-            message = f"{what}: cannot write {path}: {os.strerror(error.errno)}{kept}"
-            raise WriteError(error.errno, message) from None
-        raise
+            raise
+    except OSError as error:
+        if error.errno is None:
+            raise
+        kept = "; the file that is there stays as it was" if os.path.lexists(path) else ""
+        message = f"{what}: cannot write {path}: {os.strerror(error.errno)}{kept}"
+        raise WriteError(error.errno, message) from None
 
 
 # ---- reading

@@ -8,6 +8,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 import warnings
 import zipfile
@@ -297,6 +298,39 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, write):
         assert isinstance(e.value, OSError) and e.value.errno
         assert e.value.__context__ is None or e.value.__suppress_context__
         assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["a.pt"]
+
+
+def test_threads_that_save_to_one_path_leave_the_file_of_one_of_them(tmp_path):
+    path = tmp_path / "a.pt"
+    values = [F.full((50_000,), float(k)) for k in range(4)]
+    errors = []
+
+    def work(value):
+        try:
+            for _ in range(10):
+                F.save(value, path)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(v,)) for v in values]
+    for t in threads:
+        t.start()
+    while any(t.is_alive() for t in threads):
+        if path.exists():
+            found = F.load(path)
+            assert any(F.equal(found, v) for v in values)
+    for t in threads:
+        t.join()
+    assert not errors and os.listdir(tmp_path) == ["a.pt"]
+
+
+def test_what_a_killed_process_left_beside_a_path_is_in_nobodys_way(tmp_path):
+    path = tmp_path / "a.pt"
+    number = next(F.serialization._numbers)
+    for k in (number + 1, number + 2):
+        (tmp_path / f".a.pt.{os.getpid()}-{k}.tmp").write_bytes(b"half")
+    F.save(F.ones(3), path)
+    assert F.equal(F.load(path), F.ones(3)) and len(os.listdir(tmp_path)) == 3
 
 
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
