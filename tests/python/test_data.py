@@ -1,6 +1,7 @@
 """Data sets, samplers, collation and loading, in this process and by workers."""
 
 import collections
+import gc
 import os
 import random
 import signal
@@ -258,6 +259,14 @@ def test_collation():
 def test_contradicting_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         data.DataLoader(tensors(), **options)
+
+
+@pytest.mark.filterwarnings("error")  # nothing is left to fail when the half-made pool goes
+def test_an_unknown_way_to_start_workers_is_refused():
+    loader = data.DataLoader(tensors(), num_workers=1, multiprocessing_context="nonsense")
+    with pytest.raises(ValueError, match="cannot find context for 'nonsense'"):
+        next(iter(loader))
+    gc.collect()
 
 
 def test_a_worker_that_takes_too_long_is_reported():

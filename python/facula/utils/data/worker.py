@@ -210,6 +210,8 @@ class _Stream:
 class Pool:
     """The workers of a loader; one pass at a time."""
 
+    alive = False
+
     def __init__(self, loader: Any) -> None:
         given = loader.multiprocessing_context
         context = get_context(given) if given is None or isinstance(given, str) else given
