@@ -7,8 +7,10 @@
 #include <numeric>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "facula/base/error.h"
+#include "facula/base/fork.h"
 #include "facula/base/hash.h"
 #include "facula/base/parallel.h"
 #include "facula/base/random.h"
@@ -178,6 +180,63 @@ TEST(Random, IsPhilox) {
     EXPECT_EQ(philox(seed, counter), reference_philox({uint32_t(counter), uint32_t(counter >> 32), 0, 0}, {uint32_t(seed), uint32_t(seed >> 32)}));
     EXPECT_EQ(random_bits(seed, counter), philox(seed, counter / 4)[counter % 4]);
   }
+}
+
+// In a child: 0 if both can be locked.
+int locked_in_child(TableMutex& a, TableMutex& b) {
+  pid_t child = fork();
+  if (!child) {
+    alarm(10);
+    a.lock();
+    b.lock();
+    _exit(0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+TEST(Fork, LocksThatAnotherThreadHoldsAreFreeInTheChild) {
+  TableMutex a, b;
+  std::atomic<bool> done{false};
+  std::thread thread([&] {
+    while (!done) {
+      {
+        std::lock_guard first(a);
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        std::lock_guard second(b);   // held one by one: a fork that took b first and waited for a would wait for ever
+        TableMutex one_more;
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      }
+      std::this_thread::yield();
+    }
+  });
+  std::thread other([&] { for (int k = 0; k < 20; ++k) EXPECT_EQ(locked_in_child(a, b), 0); });   // two fork at once
+  for (int k = 0; k < 20; ++k) EXPECT_EQ(locked_in_child(a, b), 0);
+  other.join();
+  done = true;
+  thread.join();
+  EXPECT_EQ(locked_in_child(a, b), 0);
+}
+
+TEST(Fork, DoesNotWaitForEverForAThreadThatWaitsForIt) {
+  TableMutex a;
+  std::atomic<bool> taken{false}, forked{false};
+  std::thread thread([&] {
+    std::lock_guard lock(a);
+    taken = true;
+    while (!forked) std::this_thread::yield();
+  });
+  while (!taken) std::this_thread::yield();
+  pid_t child = fork();
+  if (!child) _exit(0);
+  forked = true;
+  thread.join();
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(a.try_lock());
+  a.unlock();
 }
 
 TEST(Random, OffsetsAreTakenInWholeBlocks) {

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -223,6 +224,21 @@ TEST_F(CodegenCache, ServesManyProcessesAndThreadsAtOnce) {
   for (auto& e : fs::directory_iterator(folder())) files += e.path().extension() == ".o" ? 1 : 100;
   EXPECT_EQ(files, 4u) << "or something was left beside the objects";
   EXPECT_EQ(source_of(10), disk);
+}
+
+TEST_F(CodegenCache, AChildForkedWhileAThreadCompilesCanDoTheSame) {
+  std::atomic<int> newest{3000};
+  std::atomic<bool> done{false};
+  std::thread thread([&] { while (!done) codegen::kernel(add_constant(++newest)); });
+  for (int k = 0; k < 10; ++k) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(in_child([&] {
+      alarm(20);
+      return works(newest) ? 0 : 1;
+    }), 0);
+  }
+  done = true;
+  thread.join();
 }
 
 TEST_F(CodegenCache, ShipsWhatWasRecorded) {

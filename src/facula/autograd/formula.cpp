@@ -7,6 +7,7 @@
 
 #include "facula/autograd/calls.h"
 #include "facula/autograd/node.h"
+#include "facula/base/fork.h"
 #include "facula/base/hash.h"
 #include "facula/loop/differentiate.h"
 
@@ -472,7 +473,7 @@ constexpr size_t kMaxEntries = 1 << 16;
 
 std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted,
                                           const GradTypes& grads) {
-  static std::mutex& mutex = *new std::mutex;
+  static TableMutex& mutex = *new TableMutex;
   static auto& table = *new std::unordered_map<Key, std::vector<Entry>, KeyHash>;
   auto& o = c.op();
   Ints sizes;

@@ -6,14 +6,15 @@
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
 #include "facula/autograd/formula.h"
+#include "facula/base/fork.h"
 
 namespace facula::autograd {
 
 namespace {
 
 // Guards what nodes saved: one backward may free it while another reads.
-std::mutex& lock_of(const void* node) {
-  static std::array<std::mutex, 64> locks;
+TableMutex& lock_of(const void* node) {
+  static std::array<TableMutex, 64> locks;
   return locks[reinterpret_cast<uintptr_t>(node) / 64 % locks.size()];
 }
 

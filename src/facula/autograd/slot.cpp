@@ -5,12 +5,13 @@
 #include "facula/autograd/accumulate.h"
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
+#include "facula/base/fork.h"
 
 namespace facula::autograd {
 namespace {
 
-std::mutex& accumulator_lock() {
-  static std::mutex m;
+TableMutex& accumulator_lock() {
+  static TableMutex m;
   return m;
 }
 std::atomic<int> next_hook{0};

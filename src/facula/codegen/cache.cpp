@@ -13,6 +13,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "facula/base/fork.h"
 #include "facula/base/hash.h"
 #include "facula/base/interrupt.h"
 #include "facula/base/log.h"
@@ -175,12 +176,12 @@ std::string compile(const loop::Nest& n) {
 // ---- the table in memory
 
 struct Entry {
-  std::mutex mutex;  // held while the kernel is made, so that each is made once
+  TableMutex mutex;  // held while the kernel is made, so that each is made once
   Kernel kernel;
   std::string recorded;
 };
 struct Shard {
-  std::mutex mutex;
+  TableMutex mutex;
   std::unordered_map<std::string, std::unique_ptr<Entry>> entries;
 };
 std::array<Shard, 16>& shards() {
@@ -188,7 +189,7 @@ std::array<Shard, 16>& shards() {
   return *s;
 }
 
-std::mutex record_mutex;
+TableMutex record_mutex;
 std::string& record_folder() {
   static auto* s = new std::string;
   return *s;

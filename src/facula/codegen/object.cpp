@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "facula/base/fork.h"
 #include "facula/codegen/maps.h"
 
 namespace facula::codegen {
@@ -78,7 +79,7 @@ class Arena {
     if (p == MAP_FAILED) return std::nullopt;
     return Piece{static_cast<char*>(p), static_cast<char*>(p), bytes, true};
   }
-  std::mutex mutex_;
+  TableMutex mutex_;
   char *write_ = nullptr, *run_ = nullptr;
   size_t used_ = 0, size_ = 0;
   pid_t owner_ = 0;

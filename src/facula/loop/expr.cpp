@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "facula/base/fork.h"
 #include "facula/base/hash.h"
 #include "facula/loop/number.h"
 #include "facula/loop/simplify.h"
@@ -61,7 +62,7 @@ bool equal(const Node& a, const Node& b) {
 struct ByHash { size_t operator()(const Node* n) const { return n->hash; } };
 struct ByValue { bool operator()(const Node* a, const Node* b) const { return a->hash == b->hash && equal(*a, *b); } };
 struct Table {
-  std::mutex mutex;
+  TableMutex mutex;
   std::unordered_set<const Node*, ByHash, ByValue> nodes;
 };
 Table& table() {

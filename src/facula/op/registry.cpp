@@ -5,6 +5,7 @@
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "facula/base/fork.h"
 #include "facula/op/factory.h"
 
 namespace facula::op {
@@ -121,7 +122,7 @@ void finish_definitions() {
 }
 
 void define_late(const std::function<void()>& family) {
-  static std::mutex one_at_a_time;
+  static TableMutex one_at_a_time;
   std::lock_guard guard(one_at_a_time);
   finish_definitions();
   try {

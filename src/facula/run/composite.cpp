@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "facula/autograd/autograd.h"
+#include "facula/base/fork.h"
 #include "facula/base/settings.h"
 #include "facula/graph/passes.h"
 #include "facula/op/registry.h"
@@ -169,7 +170,7 @@ bool wants_gradient(const Value& v) {
 
 // `wrt`: the operands that get a gradient.
 std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const Value> args, std::span<const Value> operands, const std::vector<int>& wrt, Key key) {
-  static std::mutex mutex;
+  static TableMutex mutex;
   static std::unordered_map<Key, std::vector<std::shared_ptr<const Compiled>>, KeyHash> known;
   key.push_back(reinterpret_cast<uint64_t>(&o));
   for (int i : wrt) key.push_back(uint64_t(i));

@@ -6,6 +6,7 @@
 
 #include "facula/autograd/calls.h"
 #include "facula/autograd/autograd.h"
+#include "facula/base/fork.h"
 #include "facula/base/log.h"
 #include "facula/base/settings.h"
 #include "facula/graph/key.h"
@@ -365,7 +366,7 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
     return results;
   }
   if (!o.reference) return deliver(o, by_operators(o, c, device), results.all(), Form::out);
-  static std::mutex mutex;
+  static TableMutex mutex;
   static std::unordered_map<const Operator*, std::unique_ptr<Operator>> derived;
   const Operator* loop = nullptr;
   {

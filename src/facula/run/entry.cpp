@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "facula/base/dtype.h"
+#include "facula/base/fork.h"
 #include "facula/graph/key.h"
 #include "facula/tensor/block.h"
 
@@ -52,7 +53,7 @@ void key_of(const op::Operator& o, std::span<const op::Value> args, Purpose purp
 }
 
 Cache& cache_of(const op::Operator& o) {
-  static std::mutex mutex;
+  static TableMutex mutex;
   std::lock_guard lock(mutex);
   if (!o.cache) o.cache = std::make_shared<Cache>();
   return *static_cast<Cache*>(o.cache.get());

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "facula/backend/backend.h"
+#include "facula/base/fork.h"
 #include "facula/run/key.h"
 #include "facula/run/program.h"
 
@@ -46,7 +47,7 @@ struct Traced {
 
 // Caches of one operator. Entries do not change; the lock is held for a look-up only.
 struct Cache {
-  std::mutex mutex;
+  TableMutex mutex;
   std::unordered_map<Key, std::shared_ptr<const Entry>, KeyHash> entries;
   std::vector<Traced> traced;
 };

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "facula/base/fork.h"
 #include "facula/base/hash.h"
 #include "facula/base/log.h"
 #include "facula/base/settings.h"
@@ -35,7 +36,7 @@ Tensor fake(const op::Meta& m) {
 
 // The kernel of a nest. Nests are shared by the scheduler's cache, so a pointer identifies one as long as it lives.
 const codegen::Kernel* kernel_of(const std::shared_ptr<const loop::Nest>& nest) {
-  static std::mutex mutex;
+  static TableMutex mutex;
   static std::unordered_map<const loop::Nest*, std::pair<std::shared_ptr<const loop::Nest>, const codegen::Kernel*>> known;
   {
     std::lock_guard lock(mutex);
@@ -102,7 +103,7 @@ struct Program::State {
   std::vector<int> input_values, output_values;       // numbers; -1: none
   std::vector<graph::Value*> constants;
   bool output_repeats = false;                        // is a value the output twice?
-  std::mutex mutex;
+  TableMutex mutex;
   std::unordered_map<Key, std::shared_ptr<const Plan>, KeyHash> plans;
 };
 

@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "facula/base/fork.h"
 #include "facula/loop/simplify.h"
 #include "facula/schedule/build.h"
 
@@ -577,7 +578,7 @@ struct Renumber {
 };
 
 std::shared_ptr<const loop::Nest> shared_nest(loop::Nest n) {
-  static std::mutex mutex;
+  static TableMutex mutex;
   static std::unordered_map<std::string, std::shared_ptr<const loop::Nest>> known;
   std::string name = std::move(n.name);
   n.name.clear();

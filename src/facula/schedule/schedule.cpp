@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "facula/base/fork.h"
 #include "facula/base/log.h"
 #include "facula/base/settings.h"
 #include "facula/schedule/build.h"
@@ -37,13 +38,13 @@ std::string identity(const Group& g) {
 
 struct Part {
   Analysis analysis;
-  std::mutex mutex;
+  TableMutex mutex;
   std::unordered_map<std::string, std::shared_ptr<const Built>> built;
 };
 struct Known { std::vector<std::unique_ptr<Part>> parts; };
 
 const Known& known(const Group& g) {
-  static std::mutex mutex;
+  static TableMutex mutex;
   static std::unordered_map<std::string, std::unique_ptr<Known>> all;
   std::string key = identity(g);
   {
@@ -116,7 +117,7 @@ Schedule initial(const Group& g, const Layout& l) {
   if (base >= 0 && in_place && l.input_strides[size_t(base)] == l.output_strides[0]) return checked(g, l);
   static sym::Shapes shapes;
   static std::vector<SymInt> symbols;  // extents come with the layout; these only stand for them
-  static std::mutex mutex;
+  static TableMutex mutex;
   Group init;
   init.name = g.name + "_base";
   Layout layout;

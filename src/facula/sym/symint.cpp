@@ -6,6 +6,7 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "facula/base/fork.h"
 #include "facula/base/hash.h"
 
 namespace facula {
@@ -71,7 +72,7 @@ struct IdentityHash {
   }
 };
 const Node* intern(Kind k, int64_t value, const Node* a = nullptr, const Node* b = nullptr) {
-  static std::mutex mutex;
+  static TableMutex mutex;
   static auto* known = new std::unordered_map<Identity, const Node*, IdentityHash>;
   std::lock_guard lock(mutex);
   auto& n = (*known)[{k, value, a, b}];
@@ -178,7 +179,7 @@ thread_local Shapes* current_shapes = nullptr;
 SymInt Shapes::fresh(std::string name, int64_t hint, int64_t low, int64_t high) {
   auto* n = new Node{Kind::symbol, int64_t(symbols_.size()), nullptr, nullptr, hint, low, high, std::move(name)};
   // Symbols are immortal too; kept in a list because a tagged pointer looks like a leak.
-  static std::mutex mutex;
+  static TableMutex mutex;
   static auto* kept = new std::vector<const Node*>;
   {
     std::lock_guard lock(mutex);

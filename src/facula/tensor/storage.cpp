@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "facula/base/error.h"
+#include "facula/base/fork.h"
 #include "facula/base/interrupt.h"
 #include "facula/base/log.h"
 #include "facula/base/parallel.h"
@@ -160,7 +161,7 @@ class Pool {
  private:
   static constexpr size_t kHeld = size_t(1) << 30, kMost = 256;
   struct Block { void* data; size_t bytes; };
-  std::mutex mutex_;
+  TableMutex mutex_;
   std::vector<Block> free_;
   size_t held_ = 0;
 };
@@ -238,7 +239,10 @@ LayoutCounts& layout_counts() {
 
 namespace {
 
-constinit std::mutex hidden_mutex;
+TableMutex& hidden_mutex() {
+  static auto* m = new TableMutex;
+  return *m;
+}
 
 // Copies elements of type T from the strides `from` to the strides `to`, of which one has dimension `row` as its
 // innermost, the other dimension `column`: 16 columns at a time.
@@ -294,7 +298,7 @@ void move_elements(const PhysicalOrder& o, const void* source, void* target, boo
 }  // namespace
 
 bool StorageImpl::hidden(Hidden& to) const {
-  std::lock_guard lock(hidden_mutex);
+  std::lock_guard lock(hidden_mutex());
   auto* h = hidden_.load(std::memory_order_relaxed);
   if (h) to = *h;
   return h;
@@ -302,7 +306,7 @@ bool StorageImpl::hidden(Hidden& to) const {
 
 void StorageImpl::restore_plain() {
   std::unique_ptr<Hidden> done;  // dropped after the lock
-  std::lock_guard lock(hidden_mutex);
+  std::lock_guard lock(hidden_mutex());
   Hidden* old = hidden_.load(std::memory_order_relaxed);
   if (!old) return;
   allocate();
@@ -320,7 +324,7 @@ bool StorageImpl::reorder(const PhysicalOrder& order) {
   layout_counts().reordered.fetch_add(1, std::memory_order_relaxed);
   if (log_on(Log::layouts)) [[unlikely]] log_order("copied into another order", order);
   auto made = std::make_unique<Hidden>(Hidden{order, std::move(memory)});
-  std::lock_guard lock(hidden_mutex);
+  std::lock_guard lock(hidden_mutex());
   deallocate();
   data_ = nullptr;
   hidden_.store(made.release(), std::memory_order_release);

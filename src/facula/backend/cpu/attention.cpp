@@ -8,6 +8,7 @@
 #include "facula/backend/cpu/attention_nest.h"
 #include "facula/backend/cpu/cpu.h"
 #include "facula/backend/cpu/onednn.h"
+#include "facula/base/fork.h"
 #include "facula/base/parallel.h"
 #include "facula/codegen/kernel.h"
 #include "facula/op/registry.h"
@@ -21,7 +22,7 @@ using P = AttentionParam;
 const codegen::Kernel& kernel_of(bool backward, const AttentionVariant& v) {
   using Key = std::tuple<bool, DType, int, bool, int, int, int>;
   static std::map<Key, const codegen::Kernel*> kernels;
-  static std::mutex mutex;
+  static TableMutex mutex;
   Key key{backward, v.dtype, v.mask, v.dropout, v.queries, v.key_vectors, v.value_vectors};
   {
     std::lock_guard lock(mutex);

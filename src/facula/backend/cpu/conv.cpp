@@ -7,6 +7,7 @@
 #include "facula/backend/cpu/cpu.h"
 #include "facula/backend/cpu/onednn.h"
 #include "facula/backend/cpu/winograd.h"
+#include "facula/base/fork.h"
 #include "facula/base/parallel.h"
 #include "facula/op/registry.h"
 
@@ -68,19 +69,22 @@ bool is_channels_last(const Tensor& t) { return t.is_contiguous(MemoryFormat::ch
 // ---- packed weights: what oneDNN chooses for the gradient of a weight becomes the order of gradient, weight and
 // optimizer state (docs/layouts.md). A number of such a layout stands for it in keys; 0 is the plain one.
 struct PackedLayout { PhysicalOrder order; dnnl::memory::desc desc; };
-constinit std::mutex packed_mutex;
+TableMutex& packed_mutex() {
+  static auto* m = new TableMutex;
+  return *m;
+}
 std::deque<PackedLayout>& packed_layouts() {
   static auto* all = new std::deque<PackedLayout>;
   return *all;
 }
 int packed_number(const PhysicalOrder& order) {
-  std::lock_guard lock(packed_mutex);
+  std::lock_guard lock(packed_mutex());
   auto& all = packed_layouts();
   for (size_t k = 0; k < all.size(); ++k) if (all[k].order == order) return int(k) + 1;
   return 0;
 }
 PackedLayout packed_layout(int number) {
-  std::lock_guard lock(packed_mutex);
+  std::lock_guard lock(packed_mutex());
   return packed_layouts()[size_t(number) - 1];
 }
 
@@ -114,7 +118,7 @@ int packed_number(const desc& d, int itemsize) {
   for (int k = o.rank; k-- > 0; next *= o.sizes[o.order[k]]) if (stride[o.order[k]] != next) return 0;
   if (std::is_sorted(o.order, o.order + o.rank)) return 0;
   if (int known = packed_number(o)) return known;
-  std::lock_guard lock(packed_mutex);
+  std::lock_guard lock(packed_mutex());
   packed_layouts().push_back({o, d});
   return int(packed_layouts().size());
 }

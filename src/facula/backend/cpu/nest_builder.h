@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "facula/base/fork.h"
 #include "facula/codegen/kernel.h"
 #include "facula/loop/nest.h"
 
@@ -93,7 +94,7 @@ class NestBuilder {
 template <class Variant, class Make> const codegen::Kernel& kernel_of(const Variant& v, Make make) {
   static_assert(std::is_class_v<Make>);
   static std::map<Variant, const codegen::Kernel*> kernels;
-  static std::mutex mutex;
+  static TableMutex mutex;
   {
     std::lock_guard lock(mutex);
     if (auto it = kernels.find(v); it != kernels.end()) return *it->second;

@@ -1,0 +1,77 @@
+#include "facula/base/fork.h"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <thread>
+
+namespace facula {
+
+constinit std::atomic<bool> TableMutex::fork_waits_{false};
+constinit thread_local int TableMutex::held_ = 0;
+
+struct TableMutexes {
+  std::mutex gate;      // of a fork, from its beginning to its end
+  std::mutex list;      // guards `first`
+  TableMutex* first = nullptr;
+  bool taken = false;   // all of them and the list, by the fork
+
+  TableMutexes() {
+    pthread_atfork([] { all().take(); }, [] { all().release(); }, [] { all().release(); });
+  }
+  static TableMutexes& all() {
+    static auto* t = new TableMutexes;
+    return *t;
+  }
+
+  // All or none at a time, so that no order among them matters: who holds one may wait for another.
+  void take() {
+    gate.lock();
+    TableMutex::fork_waits_ = true;
+    auto start = std::chrono::steady_clock::now();
+    while (!(taken = take_all()) && std::chrono::steady_clock::now() - start < std::chrono::seconds(1))
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  void release() {
+    if (taken) give_back();
+    TableMutex::fork_waits_ = false;
+    gate.unlock();
+  }
+
+ private:
+  bool take_all() {
+    if (!list.try_lock()) return false;
+    for (auto* m = first; m; m = m->next_)
+      if (!(m->taken_ = m->mutex_.try_lock())) {
+        give_back();
+        return false;
+      }
+    return true;
+  }
+  void give_back() {
+    for (auto* m = first; m && m->taken_; m = m->next_) {
+      m->taken_ = false;
+      m->mutex_.unlock();
+    }
+    list.unlock();
+  }
+};
+
+void TableMutex::wait_for_fork() { std::lock_guard over(TableMutexes::all().gate); }
+
+TableMutex::TableMutex() : before_(nullptr) {
+  auto& all = TableMutexes::all();
+  std::lock_guard lock(all.list);
+  next_ = all.first;
+  if (next_) next_->before_ = this;
+  all.first = this;
+}
+
+TableMutex::~TableMutex() {
+  auto& all = TableMutexes::all();
+  std::lock_guard lock(all.list);
+  (before_ ? before_->next_ : all.first) = next_;
+  if (next_) next_->before_ = before_;
+}
+
+}  // namespace facula

@@ -1,0 +1,43 @@
+// Locks that a fork takes. A forked child is a copy of the process with one thread: a lock that another thread held would
+// stay locked in it for ever, and who makes children (the workers of a DataLoader) cannot know what other threads are at.
+// So the locks of tables that every operator may need are taken by the fork itself, all of them, and are free in the child.
+// While it waits for who holds one, as for a kernel that is being compiled, threads that hold none take none. It waits a
+// second at most: a thread may wait in turn for what the forking thread holds, and then the child is as it would have been.
+#pragma once
+#include <atomic>
+#include <mutex>
+
+namespace facula {
+
+// A std::mutex of the process's tables. Making one costs a lock of the list of all.
+class TableMutex {
+ public:
+  TableMutex();
+  ~TableMutex();
+  TableMutex(const TableMutex&) = delete;
+  void lock() {
+    if (fork_waits_.load(std::memory_order_relaxed) && !held_) [[unlikely]] wait_for_fork();
+    mutex_.lock();
+    ++held_;
+  }
+  bool try_lock() {
+    bool got = mutex_.try_lock();
+    held_ += got;
+    return got;
+  }
+  void unlock() {
+    --held_;
+    mutex_.unlock();
+  }
+
+ private:
+  friend struct TableMutexes;
+  static void wait_for_fork();
+  static constinit std::atomic<bool> fork_waits_;
+  __attribute__((tls_model("initial-exec"))) static constinit thread_local int held_;   // by this thread
+  std::mutex mutex_;
+  TableMutex *next_, *before_;
+  bool taken_ = false;   // by the fork
+};
+
+}  // namespace facula
