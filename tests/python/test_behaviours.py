@@ -850,3 +850,11 @@ def test_writes_through_parts_are_on_the_tape():
     F.view_as_complex(d).mul_(1j)
     (d * F.tensor([1.0, 10.0])).sum().backward()
     assert c.grad.tolist() == [[10, -1]] * 3
+
+
+def test_the_ends_of_64_bits_are_numbers_like_others():
+    for n in (2**63 - 1, 2**63 - 127, -(2**63)):
+        assert F.full((2,), n).tolist() == [n, n]
+        assert F.zeros(2, dtype=F.int64).fill_(n).tolist() == [n, n]
+        with pytest.raises(RuntimeError, match="without overflow"):
+            F.full((2,), n, dtype=F.int8)

@@ -26,7 +26,7 @@ void must_fit(const Call& c, ParameterName number) {
   auto& v = c[number];
   if (v.tag != Tag::scalar) return;
   const Scalar& s = v.scalar;
-  if (s.category() <= Category::integral ? uint64_t(s.to_int() + 127) <= 254 : s.category() == Category::floating && std::abs(s.to_double()) <= 127) return;
+  if (s.category() <= Category::integral ? uint64_t(s.to_int()) + 127 <= 254 : s.category() == Category::floating && std::abs(s.to_double()) <= 127) return;
   auto& o = c.op();
   DType d = o.dtype_rule ? o.dtype_rule(c).at(0) : o.kind == OpKind::pointwise ? computing_dtype(o, c.args()) : c.all_tensors().at(0).dtype();
   runtime_check(!overflows(s, d), c.name()) << "value cannot be converted to type " << name(d) << " without overflow: `" << number.text() << "` is " << s
