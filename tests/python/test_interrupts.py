@@ -11,6 +11,11 @@ import pytest
 import facula as F
 
 
+def hear_control_c():
+    """In a child that is to hear it: who runs the tests in the background may ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def interrupt():
     """interrupt(f) runs f, sends the signal after 0.1 s, and tells how many seconds later f ended with it."""
@@ -109,7 +114,12 @@ for _ in range(2):
 def test_control_c_while_a_kernel_is_compiled_arrives_and_leaves_a_cache_that_works(tmp_path):
     env = dict(os.environ, FACULA_CACHE_DIR=str(tmp_path), FACULA_SHIPPED_CACHE="/nowhere", FACULA_LOG="cache")
     program = subprocess.Popen(
-        [sys.executable, "-c", COMPILES], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", COMPILES],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_control_c,
     )
     try:
         while program.stderr.readline() != "ready\n":
@@ -158,6 +168,7 @@ def test_an_epoch_with_workers_ends_and_leaves_no_process(whom):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=hear_control_c,
     )
     try:
         assert program.stdout.readline() == "0\n"
