@@ -353,6 +353,48 @@ def test_a_file_object_that_fails_says_why():
         F.save({"x": F.zeros(1000)}, Failing())
 
 
+FULL = """
+import os, sys, facula as F
+from facula import safetensors
+folder, what = sys.argv[1:]
+if what == "kernels":
+    x = F.arange(6.0).reshape(2, 3)
+    with open(folder + "/filler", "wb") as f:
+        f.write(bytes(170_000))
+    for k in range(2, 14):  # a kernel each, more than there is room for
+        assert F.nn.functional.layer_norm(x, [3], eps=k * 1e-5).shape == (2, 3)
+    names = os.listdir(folder + "/kernels")
+    assert 0 < len(names) < F._C.cache_stats()["compiled"] and all(n.endswith(".o") for n in names), names
+else:
+    write = F.save if what == "save" else safetensors.save_file
+    path = folder + "/a.pt"
+    write({"x": F.ones(10)}, path)
+    try:
+        write({"x": F.zeros(1_000_000)}, path)
+    except RuntimeError as error:
+        assert f"cannot write {path}: No space left on device; the file that is there stays" in str(error), error
+    read = F.load if what == "save" else safetensors.load_file
+    assert set(os.listdir(folder)) - {"kernels"} == {"a.pt"} and read(path)["x"].tolist() == [1.0] * 10
+"""
+
+
+@pytest.mark.parametrize("what", ["save", "safetensors", "kernels"])
+def test_a_disk_without_room_is_survived(tmp_path, what):
+    def on_a_small_disk(*command, **how):
+        mount = 'mount -t tmpfs -o size=200k none "$0" && exec "$@"'
+        alone = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, tmp_path]
+        return subprocess.run([*alone, *command], capture_output=True, text=True, **how)
+
+    try:
+        if on_a_small_disk("true").returncode:
+            pytest.skip("may not mount a disk")
+    except FileNotFoundError:
+        pytest.skip("has no unshare")
+    env = dict(os.environ, FACULA_CACHE_DIR=str(tmp_path / "kernels"), FACULA_SHIPPED_CACHE="/nowhere")
+    done = on_a_small_disk(sys.executable, "-c", FULL, tmp_path, what, env=env)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+
+
 USES_KERNELS = """
 import sys, facula as F
 before = F._C.cache_stats()["compiled"]
