@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 
 #include "facula/facula.h"
 
@@ -258,6 +259,37 @@ TEST(Loader, AnErrorOfTheDataSetArrivesAlsoFromTheThread) {
     }
   }
   EXPECT_EQ(message([] { data::Loader(Squares(), {.batch_size = 0}); }), "Loader: batch_size should be a positive integer value, but got batch_size=0");
+}
+
+struct Images : nn::Module {
+  nn::Sequential layers = nn::Sequential{nn::Conv2d(1, 8, 3, {.padding = 1}), nn::BatchNorm2d(8), nn::ReLU(), nn::MaxPool2d(2), nn::Flatten(), nn::Linear(8 * 16, 4)};
+  Images() : Module("Images") { register_module("layers", layers); }
+};
+
+// Everything that threads share is behind it: kernels that are made, plans, tables of expressions, the pool of memory.
+TEST(Training, ThreadsTrainEachAModelOfTheirOwnAsOneAlone) {
+  manual_seed(1);
+  data::TensorDataset set(randn({24, 1, 8, 8}), randint(0, 4, {24}));
+  auto train = [&](const Images& model) {
+    optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
+    for (auto& [x, y] : data::Loader(set, {.batch_size = 8, .prefetch = 2})) {
+      optimizer.zero_grad();
+      backward(cross_entropy(model.layers(x), y));
+      optimizer.step();
+    }
+  };
+  std::vector<Images> models;
+  for (int k = 0; k < 4; ++k) {
+    manual_seed(2);
+    models.emplace_back();
+  }
+  std::vector<std::thread> threads;
+  for (int k = 1; k < 4; ++k) threads.emplace_back([&, k] { train(models[size_t(k)]); });
+  for (auto& t : threads) t.join();
+  train(models[0]);
+  auto alone = models[0].state_dict();
+  for (int k = 1; k < 4; ++k)
+    for (auto& [name, value] : models[size_t(k)].state_dict()) EXPECT_TRUE(value == alone.at(name)) << io::to_string(name);
 }
 
 }  // namespace

@@ -14,6 +14,8 @@ bool base_requires_grad(const TensorImpl& t) {
   return base->requires_grad || base->has_node;
 }
 
+[[maybe_unused]] const bool asked_by_tensors = (TensorImpl::base_requires_grad = &base_requires_grad, true);
+
 // The part of `base` that a view over its memory shows: sizes, strides and offset as the view counts them, in elements of
 // its dtype, which may be of the parts of complex numbers, or complex over such parts.
 Tensor part_of(const Tensor& base, SymSpan sizes, SymSpan strides, SymInt offset, DType d) {
@@ -81,7 +83,6 @@ void refuse(const Meta& m, bool indirect) {
 
 void track_view(const Tensor& view, const Tensor& base, bool multi, const char* maker, int number) {
   if (inference_enabled() || !base.impl()->storage) return;
-  TensorImpl::base_requires_grad = &base_requires_grad;
   Meta& m = ensure_meta(view);
   Meta* outer = meta_of(base);
   bool nested = outer && outer->base.defined();

@@ -80,7 +80,9 @@ template <class F> void each_matrix(const Problem& p, int64_t begin, int64_t end
 constexpr int64_t kTiny = 4096;  // multiplications; elements of the packed right-hand matrix
 using Eight = float __attribute__((vector_size(32), aligned(4)));
 
+#ifndef __SANITIZE_THREAD__  // whose code cannot run where one is chosen, before the program starts
 __attribute__((target_clones("fma", "default")))
+#endif
 void tiny_rows(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t a_rs, int64_t a_cs, const float* b, int64_t ldb, float beta,
                const float* bias, float* out) {
   constexpr int64_t kRows = 4;  // at once; where fewer are left, the last one again
