@@ -78,3 +78,65 @@ def test_running_statistics_need_one_kernel_for_every_batch_size():
         expected = [0.7 * expected[0] + 0.3 * x.mean((0, 2)), 0.7 * expected[1] + 0.3 * x.var((0, 2), ddof=0) * n * 5 / (n * 5 - 1)]
     np.testing.assert_allclose(mean.numpy(), expected[0], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(var.numpy(), expected[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 70])
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_complex_results_are_written_in_pairs(n, dtype):
+    r = np.random.default_rng(n)
+    x, y = ((r.standard_normal((3, n)) + 1j * r.standard_normal((3, n))).astype(dtype) for _ in range(2))
+    a, b = facula.from_numpy(x), facula.from_numpy(y)
+    tolerance = 1e-6 if dtype == "complex64" else 1e-14
+    np.testing.assert_allclose((a * b - a.conj()).numpy(), x * y - x.conj(), rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose((a.t() + b.t()).numpy(), (x + y).T, rtol=tolerance)
+    out = facula.zeros(3, 2 * n, dtype=a.dtype)
+    facula.add(a, b, out=out[:, ::2])
+    np.testing.assert_allclose(out.numpy()[:, ::2], x + y, rtol=tolerance)
+    assert not out.numpy()[:, 1::2].any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("exponent", [-3.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 2.5, 3.0, 4.0, 7.0, np.inf, -np.inf, np.nan])
+def test_powers_of_every_base(dtype, exponent):
+    special = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-30, -1e-30, 3e8, -3e8]
+    x = np.concatenate([special, np.random.default_rng(0).standard_normal(50) * 3]).astype(dtype)
+    with np.errstate(all="ignore"):
+        want = np.power(x, np.asarray(exponent, dtype))
+    t = facula.from_numpy(x)
+    for got in (t**exponent, t ** facula.full_like(t, exponent)):
+        got = got.numpy()
+        if abs(exponent) == 0.5:  # a root: of -0 and -inf IEEE's, as PyTorch's
+            got, expected = got[x > 0], want[x > 0]
+        else:
+            expected = want
+        np.testing.assert_allclose(got, expected, rtol=3e-7 if dtype == "float32" else 5e-16)
+        assert np.array_equal(np.signbit(got[got == 0]), np.signbit(expected[expected == 0]))
+    mixed = np.resize([2.0, 0.5, -1.0, 3.0, 1.7, -0.5, 1.0], x.shape).astype(dtype)
+    alone = [float(facula.from_numpy(x[k : k + 1]).pow(float(e)).numpy()[0]) for k, e in enumerate(mixed)]
+    assert np.array_equal(facula.pow(t, facula.from_numpy(mixed)).numpy(), np.array(alone, dtype), equal_nan=True)
+
+
+@pytest.mark.parametrize("layout", ["channels_last", "contiguous_format"])
+def test_padding_keeps_the_layout(layout):
+    x = np.random.default_rng(0).standard_normal((2, 5, 6, 7)).astype(np.float32)
+    t = facula.from_numpy(x).contiguous(memory_format=getattr(facula, layout))
+    for pad in ([1, 2], [1, 2, 3, 0], [-1, 2, 0, -3], [1, 1, 1, 1, -2, 4]):
+        widths = [(max(0, a), max(0, b)) for a, b in zip(pad[::2], pad[1::2])][::-1]
+        crop = [slice(max(0, -a), None if b >= 0 else b) for a, b in zip(pad[::2], pad[1::2])][::-1]
+        full = 4 - len(widths)
+        want = np.pad(x, [(0, 0)] * full + widths, constant_values=1.5)[(slice(None),) * full + tuple(crop)]
+        got = F.pad(t, pad, value=1.5)
+        assert np.array_equal(got.numpy(), want)
+        assert got.is_contiguous(memory_format=getattr(facula, layout))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
+@pytest.mark.parametrize("rows, columns", [(1, 300), (300, 1), (70, 200), (129, 65)])
+def test_products_with_vectors(dtype, rows, columns):
+    r = np.random.default_rng(0)
+    m, v, w = (r.standard_normal(s).astype(dtype) for s in ((rows, columns), columns, 2 * rows))
+    a, b, c = facula.from_numpy(m), facula.from_numpy(v), facula.from_numpy(w)[::2]
+    tolerance = 1e-12 if dtype == "float64" else 2e-4
+    for got, want in ((a @ b, m @ v), (c @ a, w[::2] @ m), (a.t() @ c, m.T @ w[::2]), (b[None] @ a.t(), v[None] @ m.T),
+                      (facula.addmm(facula.from_numpy(m[:, :1]), a, b[:, None], beta=2, alpha=0.5), 2 * m[:, :1] + 0.5 * (m @ v[:, None]))):
+        np.testing.assert_allclose(got.numpy(), want, rtol=tolerance, atol=tolerance)

@@ -259,6 +259,7 @@ FACULA_FAMILY(shape) {
         }
         return sizes;
       })
+      .format_of({"self"})
       .loop([](const LoopCall& c, Index i) {
         auto pad = c.ints("pad");
         auto sizes = c.sizes("self");
@@ -271,7 +272,7 @@ FACULA_FAMILY(shape) {
           if (sizes[d] == SymInt(int64_t(0))) return value;
           Expr at = i[d] - loop::size(pad[2 * k]), n = loop::size(sizes[d]);
           inside = inside & (at >= Scalar(int64_t(0))) & (at < n);
-          j[d] = max(min(at, n - Scalar(int64_t(1))), Scalar(int64_t(0)));
+          j[d] = at;  // read only where it lies inside
         }
         return select(inside, c.load("self", j), value);
       })

@@ -676,11 +676,36 @@ class Emitter {
     }
   }
 
+  // Real and imaginary parts that lie side by side are written as whole vectors; false if these are none.
+  bool store_pair(const Statement& re, const Statement& im) {
+    bool pair = in_lanes() && !first_ && re.kind == StatementKind::store && im.kind == StatementKind::store && re.buffer >= 0 &&
+                re.buffer == im.buffer && re.part == 1 && im.part == 2 && same(re.offset, im.offset);
+    if (!pair) return false;
+    Motion m = motion(re.offset);
+    if (!m.simple || !m.stride.get() || m.stride->kind != Kind::constant || m.stride->value.to_int() != 1) return false;
+    Push layer(*this, true);
+    Place p = place(re.buffer, 1);
+    auto value = [&](const Statement& s) { return spread(encode(emit(s.values[0]), s.values[0].dtype(), p.d)); };
+    V parts[] = {value(re), value(im)};
+    auto woven = [&](V a, V b) {
+      std::vector<int> order;
+      for (int k = 0; k < lanes_; ++k) { order.push_back(k); order.push_back(int(lanes_) + k); }
+      return b_.CreateShuffleVector(a, b, order);
+    };
+    V v = woven(parts[0], parts[1]), pointer = access(p, re.offset).pointer;
+    llvm::Align align(uint64_t(itemsize(p.d)));
+    if (mask_) b_.CreateMaskedStore(v, pointer, align, woven(mask_, mask_));
+    else b_.CreateAlignedStore(v, pointer, align);
+    return true;
+  }
+
   // ---- statements
 
   void emit_block(const loop::Block& block) {
     Push layer(*this, false);
-    for (auto& s : block) emit_statement(s);
+    for (size_t k = 0; k < block.size(); ++k)
+      if (k + 1 < block.size() && store_pair(block[k], block[k + 1])) ++k;
+      else emit_statement(block[k]);
   }
 
   void emit_statement(const Statement& s) {

@@ -602,12 +602,37 @@ V ScalarMath::fmod(V x, V y) {
   return unless(b_.CreateNot(easy), r, "facula_map_fmod", x, y);
 }
 
+// Small exponents, which most programs have, are products, quotients and roots; each lane goes by its own.
 V ScalarMath::pow(V x, V y) {
+  V square = b_.CreateFMul(x, x), one = real(1, x);
+  auto is = [&](double exponent) { return b_.CreateFCmpOEQ(y, real(exponent, y)); };
+  auto otherwise = [&](V easy, V value, auto&& next) { return unless(b_.CreateNot(easy), value, next); };
+  V positive = b_.CreateFCmpOGT(x, real(0, x));
+  auto root = [&] { return b_.CreateUnaryIntrinsic(Intrinsic::sqrt, x); };
+  return otherwise(is(2), square, [&] {
+    return otherwise(is(1), x, [&] {
+      return otherwise(is(3), b_.CreateFMul(square, x), [&] {
+        return otherwise(is(-1), b_.CreateFDiv(one, x), [&] {
+          return otherwise(b_.CreateAnd(is(0.5), positive), root(), [&] {
+            return otherwise(b_.CreateAnd(is(-0.5), positive), b_.CreateFDiv(one, root()), [&] { return any_pow(x, y); });
+          });
+        });
+      });
+    });
+  });
+}
+
+V ScalarMath::any_pow(V x, V y) {
   if (is_double(x)) return map("facula_map_pow", x, y);
-  V a = widen(fabs(x)), w = widen(y);
-  V p = narrow(exp_short(b_.CreateFMul(w, log_short(a))));
-  // Easy: a positive finite base and a finite exponent; the rest has many special cases.
-  V easy = b_.CreateAnd(b_.CreateFCmpOGT(x, real(0, x)), b_.CreateFCmpOLT(x, real(kInf, x)));
+  V a = fabs(x), w = widen(y);
+  V p = narrow(exp_short(b_.CreateFMul(w, log_short(widen(a)))));
+  // A negative base has whole exponents only; its odd powers are negative.
+  auto whole = [&](V e) { return b_.CreateFCmpOEQ(b_.CreateUnaryIntrinsic(Intrinsic::trunc, e), e); };
+  V odd = b_.CreateNot(whole(b_.CreateFMul(y, real(0.5, y))));
+  V signed_power = select(whole(y), select(odd, b_.CreateFNeg(p), p), real(kNan, x));
+  p = select(b_.CreateFCmpOLT(x, real(0, x)), signed_power, p);
+  // Easy: a finite base other than zero and a finite exponent; the rest has many special cases.
+  V easy = b_.CreateAnd(b_.CreateFCmpOGT(a, real(0, x)), b_.CreateFCmpOLT(a, real(kInf, x)));
   easy = b_.CreateAnd(easy, b_.CreateFCmpOLT(fabs(y), real(kInf, y)));
   return unless(b_.CreateNot(easy), p, "facula_map_pow", x, y);
 }

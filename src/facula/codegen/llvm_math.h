@@ -90,7 +90,7 @@ class ScalarMath {
   V trigonometric(loop::Fn f, V x);
   V atan(V x);                                         // float64
   V atan64(V x);
-  V pow(V x, V y), atan2(V y, V x), fmod(V x, V y);
+  V pow(V x, V y), any_pow(V x, V y), atan2(V y, V x), fmod(V x, V y);
   V max(V a, V b), min(V a, V b);
 
   llvm::IRBuilder<>& b_;

@@ -31,18 +31,27 @@ void blas_gemm(DType d, int64_t m, int64_t n, int64_t k, const Scalar& alpha, co
   constexpr int64_t kMost = 2147483647;
   runtime_check(m <= kMost && n <= kMost && k <= kMost && std::max(a_rs, a_cs) <= kMost && std::max(b_rs, b_cs) <= kMost, "matmul") << "matrices are too large for BLAS: "
       << m << " x " << k << " @ " << k << " x " << n;
-  auto A = operand(m, k, a_rs, a_cs), B = operand(k, n, b_rs, b_cs);
-  auto run = [&](auto gemm, auto one, auto zero, auto* type) {
+  auto run = [&](auto gemm, auto gemv, auto one, auto zero, auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
+    // One matrix is a vector: y = M x, or y = M^T x.
+    auto vector = [&](int64_t rows, int64_t cols, const void* matrix, int64_t rs, int64_t cs, const void* x, int64_t step, int64_t step_out) {
+      auto M = operand(rows, cols, rs, cs);
+      bool plain = M.transposed == CblasNoTrans;
+      gemv(CblasRowMajor, M.transposed, int(plain ? rows : cols), int(plain ? cols : rows), one, static_cast<const T*>(matrix), M.ld,
+           static_cast<const T*>(x), int(step), zero, static_cast<T*>(c), int(step_out));
+    };
+    if (n == 1) return vector(m, k, a, a_rs, a_cs, b, b_rs, ldc);
+    if (m == 1) return vector(n, k, b, b_cs, b_rs, a, a_cs, 1);
+    auto A = operand(m, k, a_rs, a_cs), B = operand(k, n, b_rs, b_cs);
     gemm(CblasRowMajor, A.transposed, B.transposed, int(m), int(n), int(k), one, static_cast<const T*>(a), A.ld, static_cast<const T*>(b), B.ld, zero, static_cast<T*>(c), int(ldc));
   };
   std::complex<double> x = alpha.to_complex(), y = beta.to_complex();
   std::complex<float> xf(x), yf(y);
   switch (d) {
-    case DType::Float32: return run(FACULA_BLAS(cblas_sgemm), float(x.real()), float(y.real()), static_cast<float*>(nullptr));
-    case DType::Float64: return run(FACULA_BLAS(cblas_dgemm), x.real(), y.real(), static_cast<double*>(nullptr));
-    case DType::Complex64: return run(FACULA_BLAS(cblas_cgemm), static_cast<const void*>(&xf), static_cast<const void*>(&yf), static_cast<float*>(nullptr));
-    case DType::Complex128: return run(FACULA_BLAS(cblas_zgemm), static_cast<const void*>(&x), static_cast<const void*>(&y), static_cast<double*>(nullptr));
+    case DType::Float32: return run(FACULA_BLAS(cblas_sgemm), FACULA_BLAS(cblas_sgemv), float(x.real()), float(y.real()), static_cast<float*>(nullptr));
+    case DType::Float64: return run(FACULA_BLAS(cblas_dgemm), FACULA_BLAS(cblas_dgemv), x.real(), y.real(), static_cast<double*>(nullptr));
+    case DType::Complex64: return run(FACULA_BLAS(cblas_cgemm), FACULA_BLAS(cblas_cgemv), static_cast<const void*>(&xf), static_cast<const void*>(&yf), static_cast<float*>(nullptr));
+    case DType::Complex128: return run(FACULA_BLAS(cblas_zgemm), FACULA_BLAS(cblas_zgemv), static_cast<const void*>(&x), static_cast<const void*>(&y), static_cast<double*>(nullptr));
     default: internal_check(false) << "BLAS has no " << d;
   }
 }

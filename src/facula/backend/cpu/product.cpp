@@ -1,5 +1,5 @@
 // Matrix products. Batch dimensions of equal layout are merged first; then oneDNN for float32 and bfloat16, BLAS for
-// float64 and complex numbers, plain loops for integers. Very small float32 products are cheaper than a library's call.
+// vectors, float64 and complex numbers, plain loops for integers. Very small float32 products are cheaper than a library's call.
 #include <algorithm>
 #include <cstring>
 
@@ -308,7 +308,8 @@ void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, co
   merge_batch(p, dims);
   if (p.dtype == DType::Float32 || p.dtype == DType::BFloat16) {
     if (fits_tiny(p)) return tiny(p);
-    if (by_onednn(p)) return;
+    bool vector = p.dtype == DType::Float32 && (p.m == 1 || p.n == 1) && p.count() == 1;  // twice as fast by BLAS
+    if (!vector && by_onednn(p)) return;
     if (p.dtype == DType::BFloat16) {
       Tensor wide = Tensor::empty(out.sizes(), DType::Float32);
       if (!is(beta, 0)) copy(wide, out);
