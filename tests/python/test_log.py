@@ -69,3 +69,18 @@ def test_set_logs_changes_what_is_logged(capfd):
 def test_set_logs_refuses_an_unknown_area():
     with pytest.raises(ValueError, match="no area 'opps'.*\n.*ops, kernels"):
         facula.set_logs(opps=True)
+
+
+def test_other_sizes_take_the_kernels_that_are_there(tmp_path):
+    program = """
+import sys, facula.nn.functional as F
+for n in (4, 5, 6):
+    x = facula.randn(n, 8, 7, 7).requires_grad_()
+    F.batch_norm(x, facula.zeros(8), facula.ones(8), training=True).sum().backward()
+    y = facula.randn(3, n * 10).requires_grad_()
+    (F.layer_norm(y, (n * 10,)).sum() + y.var(0).sum() + y.std(1).sum() + F.mse_loss(y, y * 2)).backward()
+    print("batch", file=sys.stderr, flush=True)
+"""
+    first, *rest, _ = logged(program, "kernels", FACULA_CACHE_DIR=str(tmp_path), FACULA_SHIPPED_CACHE=str(tmp_path)).split("batch\n")
+    assert " compiled in " in first
+    assert len(rest) == 2 and not any(" compiled in " in x for x in rest)

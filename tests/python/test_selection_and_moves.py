@@ -70,7 +70,7 @@ def test_columns_are_normalised_as_rows_are(rows, columns):
     np.testing.assert_allclose(F.batch_norm(down, None, None, training=True).numpy(), want, rtol=1e-4, atol=1e-5)
 
 
-def test_running_statistics_need_one_kernel_for_every_batch_size():
+def test_running_statistics_follow_batches_of_every_size():
     mean, var, expected = facula.zeros(4), facula.ones(4), [np.zeros(4), np.ones(4)]
     for n in (2, 3, 11):
         x = np.random.default_rng(n).standard_normal((n, 4, 5))

@@ -97,8 +97,8 @@ class Canonical {
   std::unordered_map<const loop::Node*, int> heights_;
 };
 
-// An operand of a node by slot: a value, a number, or None.
-struct Operand { Value* value = nullptr; std::optional<Scalar> number; };
+// An operand of a node by slot: a value, a number (a size that the call has is one, by its name), or None.
+struct Operand { Value* value = nullptr; std::optional<Scalar> number; std::optional<SymInt> size; };
 std::vector<Operand> operands_by_slot(const Node& n) {
   std::vector<Operand> slots;
   op::Call c(*n.op, n.args.values());
@@ -111,7 +111,8 @@ std::vector<Operand> operands_by_slot(const Node& n) {
     else if (p.list) continue;
     else if (v.tag == Tag::tensor) slots.push_back(tensor(v.tensor));
     else if (v.is_none()) slots.push_back({});
-    else { Operand o; o.number = v.number(); slots.push_back(o); }
+    else if (Operand o; v.tag == Tag::integer && v.integer().is_symbolic()) { o.size = v.integer(); slots.push_back(o); }
+    else { o.number = v.number(); slots.push_back(o); }
   }
   return slots;
 }
@@ -241,6 +242,8 @@ class Fuser {
           auto& o = slots.at(size_t(y->slot));
           if (o.number && y->part == 2) return loop::imag(loop::constant(*o.number, compute_type(y->memory)));
           if (o.number) return loop::constant(*o.number, y.dtype());
+          if (o.size && y->part == 2) return loop::constant(0.0, y.dtype());
+          if (o.size) return loop::cast(loop::size(*o.size), y.dtype());
           internal_check(o.value) << n.op->name() << ": slot " << y->slot << " is None but loaded";
           std::vector<Expr> at;
           for (auto& i : y->args) at.push_back(self(self, i));
