@@ -1,0 +1,188 @@
+"""Looks for calls that are slower than PyTorch's, beyond the rows of `make bench`.
+
+    FACULA_PEER=.peer/bin/python python bench/sweep.py [--only PATTERN] [--above 1.3]
+
+Some 2,000 calls, each library in a process of its own on one thread, processor time, the least of some runs: that
+is good enough on a busy machine to tell what is several times slower, and no more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+REAL = ("float32", "bfloat16", "float64", "int64", "int32", "uint8", "bool")
+HALF = ("float32", "bfloat16")
+Case = tuple[str, Callable[[], object]]
+
+
+def gradient(torch, f, *inputs):
+    inputs = [x.detach().requires_grad_() for x in inputs]
+    seed = torch.ones_like(f(*inputs))
+    return lambda: torch.autograd.grad(f(*inputs), inputs, seed)
+
+
+def numbers(torch, shape, dtype):
+    if dtype in ("float32", "bfloat16", "float64"):
+        return torch.randn(*shape).to(getattr(torch, dtype))
+    x = torch.randint(0, 100, shape)
+    return x > 50 if dtype == "bool" else x.to(getattr(torch, dtype))
+
+
+def along_dimensions(torch) -> Iterator[Case]:
+    any_dtype = ("sum", "amax", "argmax", "any", "cumsum")
+    floating = ("max", "mean", "var", "softmax", "log_softmax", "logsumexp")
+    for dtype in REAL:
+        for shape in ((1024, 1024), (64, 64, 16, 16), (100000, 8), (8, 100000), (32, 4096)):
+            x = numbers(torch, shape, dtype)
+            for d, n in enumerate(shape):
+                tag = f"{dtype} {shape} dim {d}"
+                for name in any_dtype + floating * x.is_floating_point():
+                    if (name, dtype) != ("argmax", "bool"):
+                        yield f"{name} {tag}", lambda: getattr(x, name)(d)
+                yield f"flip {tag}", lambda: x.flip(d)
+                yield f"roll {tag}", lambda: x.roll(3, d)
+                yield f"cat {tag}", lambda: torch.cat([x, x], d)
+                yield f"stack {tag}", lambda: torch.stack([x, x], d)
+                index = torch.randint(0, n, (n,))
+                yield f"index_select {tag}", lambda: x.index_select(d, index)
+                if dtype in ("float32", "int64"):
+                    places = torch.randint(0, n, shape)
+                    yield f"gather {tag}", lambda: x.gather(d, places)
+                    yield f"scatter_add {tag}", lambda: torch.zeros_like(x).scatter_add(d, places, x)
+                    yield f"sort {tag}", lambda: x.sort(d)
+                    yield f"topk {tag}", lambda: x.topk(5, d)
+            yield f"transposed copy {dtype} {shape}", lambda: x.transpose(0, -1).contiguous()
+
+
+def element_by_element(torch) -> Iterator[Case]:
+    a, row, column = torch.randn(1024, 1024), torch.randn(1024), torch.randn(1024, 1)
+    for dtype in REAL[:-1] + ("complex64",):
+        x, y, z = ((t * 50).to(getattr(torch, dtype)) for t in (a, row, column))
+        calls = {
+            "add": lambda: x + x, "add row": lambda: x + y, "add column": lambda: x + z, "add transposed": lambda: x + x.t(),
+            "mul": lambda: x * x, "mul number": lambda: x * 3, "div": lambda: x / (y + 1), "abs": lambda: x.abs(),
+            "pow 2": lambda: x**2, "pow 3": lambda: x**3, "where": lambda: torch.where(x == 0, x, y),
+            "slice copy": lambda: x[:, ::3].contiguous(), "slice add": lambda: x[::2, ::2] + x[1::2, 1::2],
+            "masked_fill": lambda: x.masked_fill(x == 0, 0), "masked_select": lambda: x[x != 0], "nonzero": lambda: x.nonzero(),
+            "tril": lambda: x.tril(), "repeat": lambda: x[:512].repeat(2, 1), "unfold": lambda: x.unfold(1, 8, 4).contiguous(),
+            "permute": lambda: x.view(32, 32, 32, 32).permute(3, 1, 2, 0).contiguous(),
+            "sum all": lambda: x.sum(), "sum outer": lambda: x.view(32, 32, 32, 32).sum((0, 2)),
+            "pad": lambda: torch.nn.functional.pad(x, (1, 1, 1, 1)), "to float64": lambda: x.abs().to(torch.float64),
+        }
+        yield from ((f"{name} {dtype}", f) for name, f in calls.items())
+    names = ("exp log log1p expm1 sqrt rsqrt sin cos tan tanh sigmoid erf erfc asin acos atan sinh cosh asinh acosh atanh exp2 "
+             "log2 log10 floor round trunc sign reciprocal")
+    for name in names.split():
+        for dtype in ("float32", "float64", "bfloat16"):
+            most = 0.95 if name in ("asin", "acos", "atanh") else 9
+            x = (a.abs() * 0.3 + (1.2 if name == "acosh" else 0.05)).clamp(0.01, most).to(getattr(torch, dtype))
+            yield f"{name} {dtype}", lambda: getattr(torch, name)(x)
+    for name in ("gelu", "silu", "softplus", "relu"):
+        for dtype in HALF:
+            x, f = a.to(getattr(torch, dtype)), getattr(torch.nn.functional, name)
+            yield f"{name} {dtype}", lambda: f(x)
+            yield f"{name} backward {dtype}", gradient(torch, f, x)
+
+
+def layers(torch) -> Iterator[Case]:
+    F, randn = torch.nn.functional, torch.randn
+    for dtype in HALF:
+        t = getattr(torch, dtype)
+        for shape in ((64, 32, 28, 28), (4, 64, 56, 56), (4, 512, 7, 7), (128, 100), (4096, 64)):
+            x, tag = randn(*shape).to(t), f"{dtype} {shape}"
+            calls = {"batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
+                     "layer_norm": lambda x: F.layer_norm(x, shape[-1:]), "softmax": lambda x: x.softmax(-1)}
+            if len(shape) == 4:
+                for kernel, stride, padding in ((2, 2, 0), (3, 2, 1)):
+                    pool = (kernel, stride, padding)
+                    calls[f"max_pool2d {pool}"] = lambda x, pool=pool: F.max_pool2d(x, *pool)
+                    calls[f"avg_pool2d {pool}"] = lambda x, pool=pool: F.avg_pool2d(x, *pool)
+                calls["adaptive_avg_pool2d"] = lambda x: F.adaptive_avg_pool2d(x, 1)
+                calls["pad"] = lambda x: F.pad(x, (1, 1, 1, 1))
+            for name, f in calls.items():
+                yield f"{name} {tag}", lambda: f(x)
+                yield f"{name} backward {tag}", gradient(torch, f, x)
+        convolutions = {"1x1": ((8, 64, 28, 28), (128, 64, 1, 1), {}), "3x3": ((8, 32, 28, 28), (64, 32, 3, 3), {"padding": 1}),
+                        "depthwise": ((8, 64, 28, 28), (64, 1, 3, 3), {"groups": 64}), "5x5": ((8, 16, 28, 28), (32, 16, 5, 5), {}),
+                        "stride 2": ((8, 32, 28, 28), (64, 32, 3, 3), {"stride": 2}), "odd": ((4, 5, 17, 19), (7, 5, 3, 3), {})}
+        for name, (image, weight, options) in convolutions.items():
+            x, w = randn(*image).to(t), randn(*weight).to(t)
+            yield f"conv2d {name} {dtype}", lambda: F.conv2d(x, w, **options)
+            yield f"conv2d backward {name} {dtype}", gradient(torch, lambda x, w: F.conv2d(x, w, **options), x, w)
+        for m, k, n in ((1024, 1024, 1024), (1, 1024, 1024), (1024, 1024, 1), (64, 784, 256), (10000, 8, 8), (8, 10000, 8)):
+            x, y = randn(m, k).to(t), randn(k, n).to(t)
+            yield f"mm {m}x{k}x{n} {dtype}", lambda: x @ y
+            yield f"mm backward {m}x{k}x{n} {dtype}", gradient(torch, lambda x, y: x @ y, x, y)
+        for b, m, k, n in ((64, 32, 32, 32), (1000, 4, 4, 4), (8, 128, 64, 128)):
+            x, y = randn(b, m, k).to(t), randn(b, k, n).to(t)
+            yield f"bmm {b}x{m}x{k}x{n} {dtype}", lambda: x @ y
+    table, index, labels = randn(10000, 128), torch.randint(0, 10000, (64, 128)), torch.randint(0, 1000, (1024,))
+    scores = randn(1024, 1000)
+    yield "embedding", lambda: F.embedding(index, table)
+    yield "embedding backward", gradient(torch, lambda w: F.embedding(index, w), table)
+    yield "cross_entropy", lambda: F.cross_entropy(scores, labels)
+    yield "cross_entropy backward", gradient(torch, lambda x: F.cross_entropy(x, labels), scores)
+
+
+def measured(library: str, only: str | None) -> dict[str, float | str]:
+    torch = importlib.import_module(library)
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    clock, results = time.thread_time, {}
+    for family in (along_dimensions, element_by_element, layers):
+        for name, f in family(torch):
+            if only and not re.search(only, name):
+                continue
+            try:
+                f()
+                times, begin = [], time.perf_counter()
+                while len(times) < 4 or (len(times) < 30 and time.perf_counter() - begin < 0.2):
+                    start = clock()
+                    f()
+                    times.append(clock() - start)
+                results[name] = min(times)
+            except Exception as error:  # noqa: BLE001  (reported)
+                results[name] = f"{type(error).__name__}: {error}".splitlines()[0]
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", metavar="PATTERN", help="only calls whose name matches this regular expression")
+    parser.add_argument("--above", type=float, default=1.3, help="the ratio from which on a call is shown")
+    parser.add_argument("--peer", default=os.environ.get("FACULA_PEER", ".peer/bin/python"), metavar="PYTHON")
+    parser.add_argument("--library", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.library:
+        print(json.dumps(measured(args.library, args.only)))
+        return
+    both = []
+    for library, python in (("facula", sys.executable), ("torch", args.peer)):
+        env = dict(os.environ, OMP_NUM_THREADS="1")
+        if library == "torch":
+            env.pop("PYTHONPATH", None)
+        command = [python, __file__, "--library", library] + (["--only", args.only] if args.only else [])
+        both.append(json.loads(subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout))
+    ours, theirs = both
+    ratios = {n: ours[n] / theirs[n] for n in ours if not isinstance(ours[n], str) and not isinstance(theirs[n], str)}
+    mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+    print(f"{len(ratios)} calls, geometric mean {mean:.2f}x; above {args.above}x:")
+    for name, ratio in sorted(ratios.items(), key=lambda x: -x[1]):
+        if ratio > args.above:
+            print(f"{ratio:7.2f}x {ours[name] * 1e6:9.0f} us for {theirs[name] * 1e6:9.0f}  {name}")
+    for name in ours:
+        if isinstance(ours[name], str) and not isinstance(theirs[name], str):
+            print(f"error   {name}: {ours[name]}")
+
+
+if __name__ == "__main__":
+    main()
