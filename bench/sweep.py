@@ -68,23 +68,44 @@ def element_by_element(torch) -> Iterator[Case]:
     for dtype in REAL[:-1] + ("complex64",):
         x, y, z = ((t * 50).to(getattr(torch, dtype)) for t in (a, row, column))
         calls = {
-            "add": lambda: x + x, "add row": lambda: x + y, "add column": lambda: x + z, "add transposed": lambda: x + x.t(),
-            "mul": lambda: x * x, "mul number": lambda: x * 3, "div": lambda: x / (y + 1), "abs": lambda: x.abs(),
-            "pow 2": lambda: x**2, "pow 3": lambda: x**3, "where": lambda: torch.where(x == 0, x, y),
-            "slice copy": lambda: x[:, ::3].contiguous(), "slice add": lambda: x[::2, ::2] + x[1::2, 1::2],
-            "masked_fill": lambda: x.masked_fill(x == 0, 0), "masked_select": lambda: x[x != 0], "nonzero": lambda: x.nonzero(),
-            "tril": lambda: x.tril(), "repeat": lambda: x[:512].repeat(2, 1), "unfold": lambda: x.unfold(1, 8, 4).contiguous(),
+            "add": lambda: x + x,
+            "add row": lambda: x + y,
+            "add column": lambda: x + z,
+            "add transposed": lambda: x + x.t(),
+            "mul": lambda: x * x,
+            "mul number": lambda: x * 3,
+            "div": lambda: x / (y + 1),
+            "abs": lambda: x.abs(),
+            "pow 2": lambda: x**2,
+            "pow 3": lambda: x**3,
+            "where": lambda: torch.where(x == 0, x, y),
+            "slice copy": lambda: x[:, ::3].contiguous(),
+            "slice add": lambda: x[::2, ::2] + x[1::2, 1::2],
+            "masked_fill": lambda: x.masked_fill(x == 0, 0),
+            "masked_select": lambda: x[x != 0],
+            "nonzero": lambda: x.nonzero(),
+            "tril": lambda: x.tril(),
+            "repeat": lambda: x[:512].repeat(2, 1),
+            "unfold": lambda: x.unfold(1, 8, 4).contiguous(),
             "permute": lambda: x.view(32, 32, 32, 32).permute(3, 1, 2, 0).contiguous(),
-            "sum all": lambda: x.sum(), "sum outer": lambda: x.view(32, 32, 32, 32).sum((0, 2)),
-            "pad": lambda: torch.nn.functional.pad(x, (1, 1, 1, 1)), "to float64": lambda: x.abs().to(torch.float64),
+            "sum all": lambda: x.sum(),
+            "sum outer": lambda: x.view(32, 32, 32, 32).sum((0, 2)),
+            "pad": lambda: torch.nn.functional.pad(x, (1, 1, 1, 1)),
+            "to float64": lambda: x.abs().to(torch.float64),
         }
         yield from ((f"{name} {dtype}", f) for name, f in calls.items())
-    names = ("exp log log1p expm1 sqrt rsqrt sin cos tan tanh sigmoid erf erfc asin acos atan sinh cosh asinh acosh atanh exp2 "
-             "log2 log10 floor round trunc sign reciprocal")
+    names = (
+        "exp log log1p expm1 sqrt rsqrt sin cos tan tanh sigmoid erf erfc asin acos atan sinh cosh asinh acosh atanh exp2 "
+        "log2 log10 floor round trunc sign reciprocal"
+    )
     for name in names.split():
         for dtype in ("float32", "float64", "bfloat16"):
             most = 0.95 if name in ("asin", "acos", "atanh") else 9
-            x = (a.abs() * 0.3 + (1.2 if name == "acosh" else 0.05)).clamp(0.01, most).to(getattr(torch, dtype))
+            x = (
+                (a.abs() * 0.3 + (1.2 if name == "acosh" else 0.05))
+                .clamp(0.01, most)
+                .to(getattr(torch, dtype))
+            )
             yield f"{name} {dtype}", lambda: getattr(torch, name)(x)
     for name in ("gelu", "silu", "softplus", "relu"):
         for dtype in HALF:
@@ -99,8 +120,11 @@ def layers(torch) -> Iterator[Case]:
         t = getattr(torch, dtype)
         for shape in ((64, 32, 28, 28), (4, 64, 56, 56), (4, 512, 7, 7), (128, 100), (4096, 64)):
             x, tag = randn(*shape).to(t), f"{dtype} {shape}"
-            calls = {"batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
-                     "layer_norm": lambda x: F.layer_norm(x, shape[-1:]), "softmax": lambda x: x.softmax(-1)}
+            calls = {
+                "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
+                "layer_norm": lambda x: F.layer_norm(x, shape[-1:]),
+                "softmax": lambda x: x.softmax(-1),
+            }
             if len(shape) == 4:
                 for kernel, stride, padding in ((2, 2, 0), (3, 2, 1)):
                     pool = (kernel, stride, padding)
@@ -111,21 +135,40 @@ def layers(torch) -> Iterator[Case]:
             for name, f in calls.items():
                 yield f"{name} {tag}", lambda: f(x)
                 yield f"{name} backward {tag}", gradient(torch, f, x)
-        convolutions = {"1x1": ((8, 64, 28, 28), (128, 64, 1, 1), {}), "3x3": ((8, 32, 28, 28), (64, 32, 3, 3), {"padding": 1}),
-                        "depthwise": ((8, 64, 28, 28), (64, 1, 3, 3), {"groups": 64}), "5x5": ((8, 16, 28, 28), (32, 16, 5, 5), {}),
-                        "stride 2": ((8, 32, 28, 28), (64, 32, 3, 3), {"stride": 2}), "odd": ((4, 5, 17, 19), (7, 5, 3, 3), {})}
+        convolutions = {
+            "1x1": ((8, 64, 28, 28), (128, 64, 1, 1), {}),
+            "3x3": ((8, 32, 28, 28), (64, 32, 3, 3), {"padding": 1}),
+            "depthwise": ((8, 64, 28, 28), (64, 1, 3, 3), {"groups": 64}),
+            "5x5": ((8, 16, 28, 28), (32, 16, 5, 5), {}),
+            "stride 2": ((8, 32, 28, 28), (64, 32, 3, 3), {"stride": 2}),
+            "odd": ((4, 5, 17, 19), (7, 5, 3, 3), {}),
+        }
         for name, (image, weight, options) in convolutions.items():
             x, w = randn(*image).to(t), randn(*weight).to(t)
             yield f"conv2d {name} {dtype}", lambda: F.conv2d(x, w, **options)
-            yield f"conv2d backward {name} {dtype}", gradient(torch, lambda x, w: F.conv2d(x, w, **options), x, w)
-        for m, k, n in ((1024, 1024, 1024), (1, 1024, 1024), (1024, 1024, 1), (64, 784, 256), (10000, 8, 8), (8, 10000, 8)):
+            yield (
+                f"conv2d backward {name} {dtype}",
+                gradient(torch, lambda x, w: F.conv2d(x, w, **options), x, w),
+            )
+        for m, k, n in (
+            (1024, 1024, 1024),
+            (1, 1024, 1024),
+            (1024, 1024, 1),
+            (64, 784, 256),
+            (10000, 8, 8),
+            (8, 10000, 8),
+        ):
             x, y = randn(m, k).to(t), randn(k, n).to(t)
             yield f"mm {m}x{k}x{n} {dtype}", lambda: x @ y
             yield f"mm backward {m}x{k}x{n} {dtype}", gradient(torch, lambda x, y: x @ y, x, y)
         for b, m, k, n in ((64, 32, 32, 32), (1000, 4, 4, 4), (8, 128, 64, 128)):
             x, y = randn(b, m, k).to(t), randn(b, k, n).to(t)
             yield f"bmm {b}x{m}x{k}x{n} {dtype}", lambda: x @ y
-    table, index, labels = randn(10000, 128), torch.randint(0, 10000, (64, 128)), torch.randint(0, 1000, (1024,))
+    table, index, labels = (
+        randn(10000, 128),
+        torch.randint(0, 10000, (64, 128)),
+        torch.randint(0, 1000, (1024,)),
+    )
     scores = randn(1024, 1000)
     yield "embedding", lambda: F.embedding(index, table)
     yield "embedding backward", gradient(torch, lambda w: F.embedding(index, w), table)
@@ -156,8 +199,12 @@ def measured(library: str, only: str | None) -> dict[str, float | str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", metavar="PATTERN", help="only calls whose name matches this regular expression")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", metavar="PATTERN", help="only calls whose name matches this regular expression"
+    )
     parser.add_argument("--above", type=float, default=1.3, help="the ratio from which on a call is shown")
     parser.add_argument("--peer", default=os.environ.get("FACULA_PEER", ".peer/bin/python"), metavar="PYTHON")
     parser.add_argument("--library", help=argparse.SUPPRESS)
@@ -171,9 +218,15 @@ def main() -> None:
         if library == "torch":
             env.pop("PYTHONPATH", None)
         command = [python, __file__, "--library", library] + (["--only", args.only] if args.only else [])
-        both.append(json.loads(subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout))
+        both.append(
+            json.loads(subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout)
+        )
     ours, theirs = both
-    ratios = {n: ours[n] / theirs[n] for n in ours if not isinstance(ours[n], str) and not isinstance(theirs[n], str)}
+    ratios = {
+        n: ours[n] / theirs[n]
+        for n in ours
+        if not isinstance(ours[n], str) and not isinstance(theirs[n], str)
+    }
     mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
     print(f"{len(ratios)} calls, geometric mean {mean:.2f}x; above {args.above}x:")
     for name, ratio in sorted(ratios.items(), key=lambda x: -x[1]):

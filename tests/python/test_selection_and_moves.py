@@ -49,25 +49,40 @@ def test_topk_takes_the_first_of_equal_ones(dtype, n, largest):
         x[3, : n // 2] = np.inf
     order = np.argsort(-x.astype(np.float64) if largest else x.astype(np.float64), axis=1, kind="stable")
     if largest and dtype.startswith("float"):  # NaN counts as the largest, NumPy puts it last
-        order = np.stack([np.concatenate([np.flatnonzero(np.isnan(r)), [i for i in o if not np.isnan(r[i])]]) for r, o in zip(x, order)]).astype(np.int64)
+        order = np.stack(
+            [
+                np.concatenate([np.flatnonzero(np.isnan(r)), [i for i in o if not np.isnan(r[i])]])
+                for r, o in zip(x, order)
+            ]
+        ).astype(np.int64)
     for k in {0, 1, min(5, n), n // 9, n // 2, n}:
         values, indices = facula.from_numpy(x).topk(k, 1, largest)
         assert np.array_equal(indices.numpy(), order[:, :k])
-        assert np.array_equal(values.numpy(), np.take_along_axis(x, order[:, :k], 1), equal_nan=dtype.startswith("float"))
+        assert np.array_equal(
+            values.numpy(), np.take_along_axis(x, order[:, :k], 1), equal_nan=dtype.startswith("float")
+        )
 
 
-@pytest.mark.parametrize("rows, columns", [(3, 5), (100, 512), (196, 512), (300, 1000), (1024, 64), (70000, 3)])
+@pytest.mark.parametrize(
+    "rows, columns", [(3, 5), (100, 512), (196, 512), (300, 1000), (1024, 64), (70000, 3)]
+)
 def test_columns_are_normalised_as_rows_are(rows, columns):
     x = np.random.default_rng(1).standard_normal((rows, columns)).astype(np.float32)
     down, along = facula.from_numpy(x), facula.from_numpy(np.ascontiguousarray(x.T)).t()
-    for f in (lambda t: facula.softmax(t, 0), lambda t: facula.log_softmax(t, 0), lambda t: t - t.mean(0),
-              lambda t: F.batch_norm(t, None, None, training=True)):
+    for f in (
+        lambda t: facula.softmax(t, 0),
+        lambda t: facula.log_softmax(t, 0),
+        lambda t: t - t.mean(0),
+        lambda t: F.batch_norm(t, None, None, training=True),
+    ):
         np.testing.assert_allclose(f(down).numpy(), f(along).numpy(), rtol=2e-5, atol=1e-6)
     wide = x.astype(np.float64)
     e = np.exp(wide - wide.max(0))
     np.testing.assert_allclose(facula.softmax(down, 0).numpy(), e / e.sum(0), rtol=1e-5, atol=1e-9)
     want = (wide - wide.mean(0)) / np.sqrt(wide.var(0) + 1e-5)
-    np.testing.assert_allclose(F.batch_norm(down, None, None, training=True).numpy(), want, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        F.batch_norm(down, None, None, training=True).numpy(), want, rtol=1e-4, atol=1e-5
+    )
 
 
 def test_running_statistics_follow_batches_of_every_size():
@@ -75,7 +90,10 @@ def test_running_statistics_follow_batches_of_every_size():
     for n in (2, 3, 11):
         x = np.random.default_rng(n).standard_normal((n, 4, 5))
         F.batch_norm(facula.tensor(x, dtype=facula.float32), mean, var, training=True, momentum=0.3)
-        expected = [0.7 * expected[0] + 0.3 * x.mean((0, 2)), 0.7 * expected[1] + 0.3 * x.var((0, 2), ddof=0) * n * 5 / (n * 5 - 1)]
+        expected = [
+            0.7 * expected[0] + 0.3 * x.mean((0, 2)),
+            0.7 * expected[1] + 0.3 * x.var((0, 2), ddof=0) * n * 5 / (n * 5 - 1),
+        ]
     np.testing.assert_allclose(mean.numpy(), expected[0], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(var.numpy(), expected[1], rtol=1e-5)
 
@@ -96,7 +114,9 @@ def test_complex_results_are_written_in_pairs(n, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("exponent", [-3.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 2.5, 3.0, 4.0, 7.0, np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize(
+    "exponent", [-3.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 2.5, 3.0, 4.0, 7.0, np.inf, -np.inf, np.nan]
+)
 def test_powers_of_every_base(dtype, exponent):
     special = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-30, -1e-30, 3e8, -3e8]
     x = np.concatenate([special, np.random.default_rng(0).standard_normal(50) * 3]).astype(dtype)
@@ -113,7 +133,9 @@ def test_powers_of_every_base(dtype, exponent):
         assert np.array_equal(np.signbit(got[got == 0]), np.signbit(expected[expected == 0]))
     mixed = np.resize([2.0, 0.5, -1.0, 3.0, 1.7, -0.5, 1.0], x.shape).astype(dtype)
     alone = [float(facula.from_numpy(x[k : k + 1]).pow(float(e)).numpy()[0]) for k, e in enumerate(mixed)]
-    assert np.array_equal(facula.pow(t, facula.from_numpy(mixed)).numpy(), np.array(alone, dtype), equal_nan=True)
+    assert np.array_equal(
+        facula.pow(t, facula.from_numpy(mixed)).numpy(), np.array(alone, dtype), equal_nan=True
+    )
 
 
 @pytest.mark.parametrize("layout", ["channels_last", "contiguous_format"])
@@ -137,6 +159,14 @@ def test_products_with_vectors(dtype, rows, columns):
     m, v, w = (r.standard_normal(s).astype(dtype) for s in ((rows, columns), columns, 2 * rows))
     a, b, c = facula.from_numpy(m), facula.from_numpy(v), facula.from_numpy(w)[::2]
     tolerance = 1e-12 if dtype == "float64" else 2e-4
-    for got, want in ((a @ b, m @ v), (c @ a, w[::2] @ m), (a.t() @ c, m.T @ w[::2]), (b[None] @ a.t(), v[None] @ m.T),
-                      (facula.addmm(facula.from_numpy(m[:, :1]), a, b[:, None], beta=2, alpha=0.5), 2 * m[:, :1] + 0.5 * (m @ v[:, None]))):
+    for got, want in (
+        (a @ b, m @ v),
+        (c @ a, w[::2] @ m),
+        (a.t() @ c, m.T @ w[::2]),
+        (b[None] @ a.t(), v[None] @ m.T),
+        (
+            facula.addmm(facula.from_numpy(m[:, :1]), a, b[:, None], beta=2, alpha=0.5),
+            2 * m[:, :1] + 0.5 * (m @ v[:, None]),
+        ),
+    ):
         np.testing.assert_allclose(got.numpy(), want, rtol=tolerance, atol=tolerance)
