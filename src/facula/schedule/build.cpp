@@ -504,6 +504,7 @@ class Builder {
       if (s.sweep.empty()) continue;
       s.value = loop::rewrite(s.value, [&](Expr x) -> Expr {
         if (auto it = known.find(x.get()); it != known.end()) return it->second;
+        if (x->kind == Kind::select) return x;  // what one of its sides loads may be nowhere in the other case
         if (!worth(x)) return {};
         FlatStore f;
         f.buffer = temporary(x.dtype(), row_count);
