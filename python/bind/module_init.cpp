@@ -52,6 +52,7 @@ PyObject* start(PyObject*) {
     PyRef made = checked(PyModule_Create(&def));
     module = made.get();
     make_names();
+    add_errors(module);
     facula::catalog::load();
     add_types(module);
     add_size(module);

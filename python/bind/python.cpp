@@ -45,12 +45,21 @@ void throw_carried() {
   throw CarriedError(v.get());
 }
 
+static PyObject* linalg_error() {
+  static PyObject* type = PyErr_NewException("facula.linalg.LinAlgError", PyExc_RuntimeError, nullptr);
+  return type;
+}
+void add_errors(PyObject* module) {
+  checked(PyModule_AddObjectRef(module, "LinAlgError", linalg_error()));
+}
+
 static PyObject* python_type(ErrorType t) {
   switch (t) {
     case ErrorType::IndexError: return PyExc_IndexError;
     case ErrorType::TypeError: return PyExc_TypeError;
     case ErrorType::ValueError: return PyExc_ValueError;
     case ErrorType::NotImplementedError: return PyExc_NotImplementedError;
+    case ErrorType::LinAlgError: return linalg_error();
     case ErrorType::KeyboardInterrupt: return PyExc_KeyboardInterrupt;
     default: return PyExc_RuntimeError;
   }

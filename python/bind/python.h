@@ -122,6 +122,7 @@ void add_size(PyObject* module);         // size.cpp
 void add_tensor(PyObject* module);       // tensor.cpp and tensor_methods.cpp
 void add_overrides(PyObject* module);    // override.cpp
 void add_generator(PyObject* module);    // generator.cpp
+void add_errors(PyObject* module);       // python.cpp
 void add_autograd(PyObject* module);     // autograd.cpp
 void add_function(PyObject* module);     // function.cpp
 void add_construct(PyObject* module);    // construct.cpp

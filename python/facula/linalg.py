@@ -7,6 +7,7 @@ from typing import Any
 from . import _C
 
 Tensor = _C.Tensor
+LinAlgError = _C.LinAlgError  # a RuntimeError
 
 
 def matrix_norm(

@@ -22,6 +22,8 @@ _Number = _int | _float | _bool | _complex
 _Sizes = Sequence[_int]
 _T = TypeVar("_T", bound=Tensor)
 
+class LinAlgError(RuntimeError): ...
+
 class dtype:
     is_complex: _bool
     is_floating_point: _bool

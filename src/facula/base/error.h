@@ -12,7 +12,7 @@
 namespace facula {
 
 enum class ErrorKind : uint8_t { user, runtime, internal };
-enum class ErrorType : uint8_t { RuntimeError, IndexError, TypeError, ValueError, NotImplementedError, KeyboardInterrupt };
+enum class ErrorType : uint8_t { RuntimeError, IndexError, TypeError, ValueError, NotImplementedError, LinAlgError, KeyboardInterrupt };
 
 class Error : public std::exception {
  public:
@@ -67,6 +67,7 @@ struct Raise { [[noreturn]] void operator&&(Thrower& t) const { t.raise(); } [[n
 #define value_check(cond, op) FACULA_CHECK_AS(cond, user, ValueError, op)
 #define supported_check(cond, op) FACULA_CHECK_AS(cond, user, NotImplementedError, op)
 #define runtime_check(cond, op) FACULA_CHECK_AS(cond, runtime, RuntimeError, op)
+#define linalg_check(cond, op) FACULA_CHECK_AS(cond, runtime, LinAlgError, op)   // a RuntimeError too
 #define internal_check(cond) \
   FACULA_CHECK_AS(cond, internal, RuntimeError, "internal") << __FILE__ << ":" << __LINE__ << ": " #cond " "
 

@@ -140,7 +140,7 @@ Results linalg_lu_solve(const Call& c, Out out) {
       transpose_into(rhs, columns, n, to.data<T>() + k * int64_t(block));
     });
   });
-  runtime_check(!failure.any(), "linalg.solve") << failure.where(a) << "the solver failed because the input matrix is singular.";
+  linalg_check(!failure.any(), "linalg.solve") << failure.where(a) << "the solver failed because the input matrix is singular.";
   to.finish();
   return Results(out[0]);
 }
@@ -160,7 +160,7 @@ Results linalg_inv(const Call& c, Out out) {
       transpose_into(lu, n, n, to.data<T>() + k * int64_t(n) * n);
     });
   });
-  runtime_check(!failure.any(), "linalg.inv") << failure.where(a) << "the diagonal element " << failure.info() << " is zero, the inversion could not be completed because the input matrix is singular.";
+  linalg_check(!failure.any(), "linalg.inv") << failure.where(a) << "the diagonal element " << failure.info() << " is zero, the inversion could not be completed because the input matrix is singular.";
   to.finish();
   return Results(out[0]);
 }
@@ -252,7 +252,7 @@ Results linalg_cholesky(const Call& c, Out out) {
       for (int i = 0; i < n; ++i) std::fill(y + int64_t(i) * n + i + 1, y + int64_t(i + 1) * n, T(0));
     });
   });
-  runtime_check(!failure.any(), "linalg.cholesky") << failure.where(a) << "the factorization could not be completed because the input is not positive-definite (the leading minor of order "
+  linalg_check(!failure.any(), "linalg.cholesky") << failure.where(a) << "the factorization could not be completed because the input is not positive-definite (the leading minor of order "
       << failure.info() << " is not positive-definite).";
   to.finish();
   return Results(out[0]);
