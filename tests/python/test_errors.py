@@ -334,6 +334,7 @@ KINDS = {
     "TypeError",
     "ValueError",
     "NotImplementedError",
+    "LinAlgError",
     "AttributeError",
     "OverflowError",
     "FileNotFoundError",
