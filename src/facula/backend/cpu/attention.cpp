@@ -1,14 +1,11 @@
 // Attention: the generated kernels of attention_nest.h, tile by tile over all heads. 16-bit floats go by way of float32.
 #include <array>
 #include <cstring>
-#include <map>
-#include <mutex>
-#include <tuple>
 
 #include "facula/backend/cpu/attention_nest.h"
 #include "facula/backend/cpu/cpu.h"
+#include "facula/backend/cpu/nest_builder.h"
 #include "facula/backend/cpu/onednn.h"
-#include "facula/base/fork.h"
 #include "facula/base/parallel.h"
 #include "facula/codegen/kernel.h"
 #include "facula/op/registry.h"
@@ -18,23 +15,6 @@ namespace facula::backend::cpu {
 namespace {
 
 using P = AttentionParam;
-
-const codegen::Kernel& kernel_of(bool backward, const AttentionVariant& v) {
-  using Key = std::tuple<bool, DType, int, bool, int, int, int>;
-  static std::map<Key, const codegen::Kernel*> kernels;
-  static TableMutex mutex;
-  Key key{backward, v.dtype, v.mask, v.dropout, v.queries, v.key_vectors, v.value_vectors};
-  {
-    std::lock_guard lock(mutex);
-    if (auto it = kernels.find(key); it != kernels.end()) return *it->second;
-  }
-  loop::Nest n = backward ? attention_backward_nest(v) : attention_forward_nest(v);
-  loop::verify(n);
-  auto* k = codegen::kernel(n);   // without the lock: it takes long, and Ctrl-C is heard
-  std::lock_guard lock(mutex);
-  kernels[key] = k;
-  return *k;
-}
 
 int64_t rounded_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -84,7 +64,9 @@ struct Problem {
   void run(bool backward, int64_t tasks, std::span<void*> buffers, std::initializer_list<std::pair<int, int64_t>> rooms,
            std::initializer_list<std::pair<int, int>> shared) {
     params[P::tasks] = tasks;
-    auto& kernel = kernel_of(backward, variant);
+    auto forward_nest = [](const AttentionVariant& v) { return attention_forward_nest(v); };
+    auto backward_nest = [](const AttentionVariant& v) { return attention_backward_nest(v); };
+    auto& kernel = backward ? kernel_of(variant, backward_nest) : kernel_of(variant, forward_nest);
     int64_t size = itemsize(dtype), bytes = 0;
     for (auto [b, n] : rooms) bytes += rounded_up(n * size, 64);
     // A tile's products decide whether a task is worth a thread.

@@ -17,6 +17,7 @@ struct AttentionVariant {
   bool dropout = false;
   int queries = 64;                 // of a tile: a multiple of the vector's lanes
   int key_vectors = 1, value_vectors = 1;  // backward: vectors in a register row of the gradients of keys and values
+  auto operator<=>(const AttentionVariant&) const = default;
 };
 constexpr int kAttentionKeys = 128;  // of a tile
 
