@@ -57,7 +57,8 @@ class Builder {
       s.part = o.part;
       s.value = flat(o.value);
       DType memory = a_.dtypes[size_t(o.buffer)];
-      if (s.value->kind == Kind::cast && s.value->memory == memory && s.value.dtype() != memory) s.value = s.value->args[0];  // storing rounds
+      bool rounds_twice = s.value->kind == Kind::cast && s.value->memory == memory && s.value.dtype() != memory;
+      if (rounds_twice) s.value = s.value->args[0];  // storing rounds
       s.offset = offset(size_t(o.access));
       for (size_t b = 0; b < d_.boxes.size(); ++b)
         for (auto& m : d_.boxes[b])
@@ -318,21 +319,22 @@ class Builder {
     return int(buffers_.size()) - 1;
   }
 
+  // Does e depend on nothing but the row?
+  bool of_rows(Expr e) {
+    for (int v : free_vars(e))
+      if (std::none_of(d_.rows.begin(), d_.rows.end(), [&](const Merged& m) { return m.back() == v; })) return false;
+    return true;
+  }
+
   // ---- split reductions: partial results of chunks, then their combination, level by level; then the rest
   std::vector<Expr> ready(const std::vector<FlatStore>& stores) {
     std::vector<Expr> found;
     std::unordered_set<const loop::Node*> seen, blocked;
-    std::set<int> rows;
-    for (auto& m : d_.rows) rows.insert(m.back());
     auto visit = [&](auto&& self, Expr e) -> void {
       if (!e->has_reduce || !seen.insert(e.get()).second) return;
       bool inside = false;
       for (auto& a : e->args) { self(self, a); inside |= blocked.count(a.get()) > 0; }
-      if (!inside && e->kind == Kind::reduce) {
-        bool depends = false;
-        for (int v : free_vars(e)) depends |= !rows.count(v);
-        if (!depends) found.push_back(e), inside = true;
-      }
+      if (!inside && e->kind == Kind::reduce && of_rows(e)) found.push_back(e), inside = true;
       if (inside) blocked.insert(e.get());
     };
     for (auto& s : stores) visit(visit, s.value);
@@ -489,13 +491,11 @@ class Builder {
   // there (the reciprocal of a channel's deviation in batch_norm): they are stored once, before.
   void precompute(std::vector<FlatStore>& stores, Expr row, std::function<int64_t(const Numbers&)> row_count) {
     for (auto& b : buffers_) if (!b.unique) return;
-    std::set<int> rows;
-    for (auto& m : d_.rows) rows.insert(m.back());
     std::unordered_map<const loop::Node*, Expr> known;
     std::vector<FlatStore> first;
     auto worth = [&](Expr e) {
       if (e->kind != Kind::call || !is_floating(e.dtype()) || operation_count(std::span(&e, 1)) < kPrecomputed) return false;
-      for (int v : free_vars(e)) if (!rows.count(v)) return false;
+      if (!of_rows(e)) return false;
       bool pure = true;
       loop::visit(e, [&](Expr x) { pure &= x->kind != Kind::random && x->kind != Kind::check && x->kind != Kind::divisor; });
       return pure;

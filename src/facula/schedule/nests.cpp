@@ -382,19 +382,17 @@ class Writer {
       if (!fits) continue;
       Expr best;
       double most = 9;
+      Survey survey(scope_, volatile_, buffers_);
       auto search = [&](auto&& self, Expr e) -> void {
         if (is_fold(e) || e->kind == Kind::part) return;
-        bool varies = false;
         if (used.count(e.get()) && e->kind == Kind::call && !e->has_reduce && e.dtype() == buffer.dtype) {
-          auto moves = [&](Expr x) {
-            auto vars = free_vars(x);
-            return std::any_of(vars.begin(), vars.end(), [&](int v) { return !scope_.count(v); });
-          };
-          varies = moves(e);
           // What belongs to the row is computed once anyway.
-          Expr own = loop::rewrite(e, [&](Expr x) { return x->kind == Kind::call && !moves(x) ? loop::constant(Scalar(int64_t(0)), x.dtype()) : Expr(); });
+          Expr own = loop::rewrite(e, [&](Expr x) {
+            bool once = x->kind == Kind::call && !survey.of(x).varies;
+            return once ? loop::constant(Scalar(int64_t(0)), x.dtype()) : Expr();
+          });
           double cost = operation_count(std::span(&own, 1));
-          if (varies && cost > most) best = e, most = cost;
+          if (survey.of(e).varies && cost > most) best = e, most = cost;
         }
         for (auto& a : e->args) self(self, a);
       };
