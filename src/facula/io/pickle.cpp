@@ -41,6 +41,7 @@ struct Item {
 class Reader : PickleMachine<Item> {
  public:
   Reader(std::string_view data, const std::string& path, const LoadStorage& storage) : PickleMachine(data, "load", path), storage_(storage) {}
+  ~Reader() { take_apart(); }
   Value run();
   using Heights = std::unordered_map<const void*, int>;
   // Empties every container but those of the result, so that none keeps itself alive and none is freed recursively.
@@ -227,6 +228,7 @@ Value Reader::run() {
       case '.': {
         Value v = pop_value();
         take_apart(check_nesting(v));   // what the pickle made and dropped again
+        made_.clear();
         return v;
       }
       case '(': marks_.push_back(stack_.size()); break;
@@ -472,11 +474,7 @@ Value read_pickle(std::string_view data, const std::string& path, const LoadStor
   try {
     return r.run();
   } catch (const Error& e) {
-    r.take_apart();
     user_check(!e.op().empty(), "load") << path << " is damaged: " << e.message();
-    throw;
-  } catch (...) {
-    r.take_apart();
     throw;
   }
 }
