@@ -207,7 +207,7 @@ class GradScaler:
         enabled: bool = True,
     ) -> None:
         _check_device(device)
-        self._device, self._enabled = device, enabled
+        self._enabled = enabled
         if enabled and device != "cpu":
             _warn(f"GradScaler is enabled, but {device} is not available.  Disabling.")
             self._enabled = False

@@ -206,8 +206,8 @@ template <class T> Result measure_product(Fn f) {
 class Peer {
  public:
   Peer(const std::string& python, const std::string& script, const std::vector<std::string>& names) {
-    char folder[] = "/tmp/facula_peer_XXXXXX";
-    folder_ = mkdtemp(folder);
+    folder_ = (std::filesystem::temp_directory_path() / "facula-peer-XXXXXX").string();
+    EXPECT_TRUE(mkdtemp(folder_.data()));
     write<float>("float32");
     write<double>("float64");
     std::string command = python + " " + script + " " + folder_;

@@ -21,12 +21,5 @@ class autocast(_autocast):
 class GradScaler(_GradScaler):
     """``facula.amp.GradScaler("cuda", ...)``: warns that it changes nothing."""
 
-    def __init__(
-        self,
-        init_scale: float = 2.0**16,
-        growth_factor: float = 2.0,
-        backoff_factor: float = 0.5,
-        growth_interval: int = 2000,
-        enabled: bool = True,
-    ) -> None:
-        super().__init__("cuda", init_scale, growth_factor, backoff_factor, growth_interval, enabled)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__("cuda", *args, **kwargs)
