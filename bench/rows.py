@@ -221,6 +221,7 @@ class Group:
     mean: float | None = None  # of the geometric mean, where that differs
     note: str = ""
     processes: int = 1  # in turn, of each library: where pages lie in physical memory stays so for a process
+    neighbours: int = 0  # processes of others that compute all the while
 
 
 def overhead(name: str, statement: str, setup: str = "", check: str | None = None) -> Row:
@@ -302,6 +303,11 @@ GROUPS = [
         Row("GPT 4x128 step, batch 8x128, bfloat16 autocast", "step()", GPT_BFLOAT16, reach=0.7,
             own="GPT 4x128 step, batch 8x128"),
     ]),
+    Group("busy", "Training beside a process that computes", threads=2, unit="ms", neighbours=1, rows=[
+        Row("MLP step, batch 64", "step()", MLP),
+        Row("CNN step, batch 64", "step()", CNN),
+        Row("GPT 4x128 step, batch 8x128", "step()", GPT),
+    ], note="As with workers that prepare data, or somebody else's program."),
     Group("inference", "Inference", threads=2, unit="ms", reach=1.0, rows=[
         Row("MLP, batch 64", "infer()", MLP + INFERENCE, reach=0.8),
         Row("CNN, batch 64", "infer()", CNN + INFERENCE, reach=0.4),

@@ -10,6 +10,7 @@ the machine meets both. A ratio is the median over rounds of Facula's time by Py
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -19,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -195,6 +197,17 @@ def measure(row: Row, group: Group, pair: Pair, quick: bool) -> Result:
         return Result(row, group, failure=str(failure))
 
 
+@contextlib.contextmanager
+def neighbours(count: int) -> Iterator[None]:
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
 def geometric_mean(values: list[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))
 
@@ -301,7 +314,8 @@ def main() -> None:
             rows = [r for r in group.rows if not args.only or re.search(args.only, f"{group.name} {r.name}")]
             results = []
             for row in rows:
-                r = measure(row, group, pair, args.quick)
+                with neighbours(group.neighbours):
+                    r = measure(row, group, pair, args.quick)
                 base = next((b for b in results if b.row.name == row.own), None)
                 if base and base.facula and r.facula:
                     r.own_ratio = r.facula / base.facula

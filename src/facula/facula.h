@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "facula/autograd/function.h"   // gradients, modes, custom functions
+#include "facula/base/parallel.h"       // set_num_threads
 #include "facula/base/random.h"
 #include "facula/data/loader.h"         // data sets and batches
 #include "facula/io/checkpoint.h"       // save, load (.pt)

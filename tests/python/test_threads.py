@@ -1,0 +1,28 @@
+"""How threads wait for work is settled before the OpenMP library is loaded, and leaves no trace."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+
+def imported(**environment):
+    inherited = {k: v for k, v in os.environ.items() if k not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    return subprocess.run(
+        [sys.executable, "-c", "import facula, os; print(sorted(k for k in os.environ if 'SPIN' in k))"],
+        env=inherited | {"OMP_DISPLAY_ENV": "verbose"} | environment, capture_output=True, text=True, check=True)
+
+
+def test_threads_that_wait_soon_sleep_and_other_programs_are_not_told():
+    run = imported()
+    assert re.search(r"GOMP_SPINCOUNT = '2000'", run.stderr)
+    assert run.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("chosen, spins", [({"GOMP_SPINCOUNT": "77"}, "77"), ({"OMP_WAIT_POLICY": "passive"}, "0")])
+def test_who_chose_otherwise_is_obeyed(chosen, spins):
+    run = imported(**chosen)
+    assert re.search(rf"GOMP_SPINCOUNT = '{spins}'", run.stderr)
+    assert run.stdout == ("['GOMP_SPINCOUNT']\n" if "GOMP_SPINCOUNT" in chosen else "[]\n")
