@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "facula/codegen/llvm_tables.h"
+#include "facula/codegen/maps.h"
 
 namespace facula::codegen {
 using loop::Fn;
@@ -688,10 +689,9 @@ V ScalarMath::floating(Fn f, V x) {
   }
   if (d) {
     switch (f) {
-#define FACULA_HELPER(n) case Fn::n: return map("facula_map_" #n, x);
-      FACULA_HELPER(log1p) FACULA_HELPER(asin) FACULA_HELPER(acos) FACULA_HELPER(sinh) FACULA_HELPER(cosh)
-      FACULA_HELPER(asinh) FACULA_HELPER(acosh) FACULA_HELPER(atanh)
-#undef FACULA_HELPER
+#define FACULA_MAP(n, far) case Fn::n: return map("facula_map_" #n, x);
+      FACULA_UNARY_MAPS(FACULA_MAP)
+#undef FACULA_MAP
       case Fn::expm1: return expm1(x);
       case Fn::log2: return log_to(x, 1.4426950408889634, 2.0355273740931033e-17);
       case Fn::log10: return log_to(x, 0.4342944819032518, 1.098319650216765e-17);

@@ -8,10 +8,6 @@
 
 #include "facula/codegen/kernel.h"
 
-// (name, from where on Sleef promises less, so that libm's wider form is taken, as for arguments that are no numbers)
-#define FACULA_UNARY_MAPS(_)                                                                                    \
-  _(log1p, 1e300) _(asin, 1e300) _(acos, 1e300) _(sinh, 709) _(cosh, 709) _(asinh, 1e150) _(acosh, 1e150)       \
-  _(atanh, 1e300)
 // Of huge angles only.
 #define FACULA_LIBM_MAPS(_) _(sin) _(cos) _(tan)
 #define FACULA_BINARY_MAPS(_) _(pow) _(atan2)

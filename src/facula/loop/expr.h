@@ -155,30 +155,35 @@ Expr substitute(Expr x, std::span<const std::pair<int, Expr>> map);
 void visit(Expr x, const std::function<void(Expr)>& f);  // every distinct node once, operands first
 int fresh_var(std::span<const Expr> xs);                 // a variable none of them uses (>= 64)
 
-// Arithmetic as bodies write it. A number takes the dtype of the expression beside it.
-#define FACULA_UNARY(n) inline Expr n(Expr x) { return call(Fn::n, {x}); }
-FACULA_UNARY(abs) FACULA_UNARY(sign) FACULA_UNARY(floor) FACULA_UNARY(ceil) FACULA_UNARY(trunc) FACULA_UNARY(round)
-FACULA_UNARY(sqrt) FACULA_UNARY(rsqrt) FACULA_UNARY(reciprocal) FACULA_UNARY(exp) FACULA_UNARY(exp2) FACULA_UNARY(expm1)
-FACULA_UNARY(log) FACULA_UNARY(log2) FACULA_UNARY(log10) FACULA_UNARY(log1p) FACULA_UNARY(sin) FACULA_UNARY(cos)
-FACULA_UNARY(tan) FACULA_UNARY(asin) FACULA_UNARY(acos) FACULA_UNARY(atan) FACULA_UNARY(sinh) FACULA_UNARY(cosh)
-FACULA_UNARY(tanh) FACULA_UNARY(asinh) FACULA_UNARY(acosh) FACULA_UNARY(atanh) FACULA_UNARY(erf) FACULA_UNARY(erfc)
-FACULA_UNARY(ndtr) FACULA_UNARY(sigmoid) FACULA_UNARY(relu) FACULA_UNARY(isnan) FACULA_UNARY(isinf) FACULA_UNARY(real) FACULA_UNARY(imag)
-FACULA_UNARY(conj) FACULA_UNARY(bit_not)
-#undef FACULA_UNARY
-inline Expr operator-(Expr x) { return call(Fn::neg, {x}); }
-Expr operator!(Expr x) = delete;  // bit_not of Bool; `!x` would also catch tests for an empty Expr
-#define FACULA_BINARY(spelled, f)                                                                            \
-  inline Expr spelled(Expr a, Expr b) { return call(Fn::f, {a, b}); }                                        \
-  inline Expr spelled(Expr a, const Scalar& b) { return call(Fn::f, {a, constant(b, a.dtype())}); }          \
+// Arithmetic as bodies write it: each function of the table by its name, and those that C++ spells by an operator. A
+// number takes the dtype of the expression beside it.
+#define FACULA_BINARY(spelled, f)                                                                   \
+  inline Expr spelled(Expr a, Expr b) { return call(Fn::f, {a, b}); }                               \
+  inline Expr spelled(Expr a, const Scalar& b) { return call(Fn::f, {a, constant(b, a.dtype())}); } \
   inline Expr spelled(const Scalar& a, Expr b) { return call(Fn::f, {constant(a, b.dtype()), b}); }
-FACULA_BINARY(operator+, add) FACULA_BINARY(operator-, sub) FACULA_BINARY(operator*, mul) FACULA_BINARY(operator/, div)
-FACULA_BINARY(operator<, lt) FACULA_BINARY(operator<=, le) FACULA_BINARY(operator>, gt) FACULA_BINARY(operator>=, ge)
-FACULA_BINARY(operator&, bit_and) FACULA_BINARY(operator|, bit_or) FACULA_BINARY(operator^, bit_xor)
-FACULA_BINARY(eq, eq) FACULA_BINARY(ne, ne) FACULA_BINARY(max, max) FACULA_BINARY(min, min) FACULA_BINARY(fmax, fmax)
-FACULA_BINARY(fmin, fmin) FACULA_BINARY(pow, pow) FACULA_BINARY(atan2, atan2) FACULA_BINARY(floordiv, floordiv)
-FACULA_BINARY(truncdiv, truncdiv) FACULA_BINARY(remainder, remainder) FACULA_BINARY(fmod, fmod)
-FACULA_BINARY(copysign, copysign) FACULA_BINARY(shl, shl) FACULA_BINARY(shr, shr)
+#define FACULA_FUNCTION_1(n) inline Expr n(Expr x) { return call(Fn::n, {x}); }
+#define FACULA_FUNCTION_2(n) FACULA_BINARY(n, n)
+#define FACULA_FUNCTION_3(n) inline Expr n(Expr x, Expr y, Expr z) { return call(Fn::n, {x, y, z}); }
+#define FACULA_FUNCTION(n, arity, r, u) FACULA_FUNCTION_##arity(n)
+FACULA_SCALAR_FUNCTIONS(FACULA_FUNCTION)
+#undef FACULA_FUNCTION
+#undef FACULA_FUNCTION_1
+#undef FACULA_FUNCTION_2
+#undef FACULA_FUNCTION_3
+FACULA_BINARY(operator+, add)
+FACULA_BINARY(operator-, sub)
+FACULA_BINARY(operator*, mul)
+FACULA_BINARY(operator/, div)
+FACULA_BINARY(operator<, lt)
+FACULA_BINARY(operator<=, le)
+FACULA_BINARY(operator>, gt)
+FACULA_BINARY(operator>=, ge)
+FACULA_BINARY(operator&, bit_and)
+FACULA_BINARY(operator|, bit_or)
+FACULA_BINARY(operator^, bit_xor)
 #undef FACULA_BINARY
+inline Expr operator-(Expr x) { return neg(x); }
+Expr operator!(Expr x) = delete;  // bit_not of Bool; `!x` would also catch tests for an empty Expr
 inline Expr select(Expr c, Expr a, const Scalar& b) { return select(c, a, constant(b, a.dtype())); }
 inline Expr select(Expr c, const Scalar& a, Expr b) { return select(c, constant(a, b.dtype()), b); }
 
