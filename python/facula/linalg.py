@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _C
+from . import _C, _namespace
 
 Tensor = _C.Tensor
 LinAlgError = _C.LinAlgError  # a RuntimeError
@@ -55,18 +55,8 @@ def norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, 
     return _C.linalg.vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype=dtype)
 
 
-def _public() -> dict[str, object]:
-    return {name: f for name, f in vars(_C.linalg).items() if not name.startswith("_")}
-
-
-globals().update(_public())
+__getattr__ = _namespace.fill(globals(), _C.linalg)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._C.linalg import *  # noqa: F403
-
-
-def __getattr__(name: str) -> object:
-    if name in _public():  # defined after the import
-        return _public()[name]
-    raise AttributeError(f"module 'facula.linalg' has no attribute '{name}'")

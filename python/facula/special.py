@@ -1,20 +1,9 @@
 """Special functions. All are operators of the registry."""
 
-from . import _C
+from . import _C, _namespace
 
-
-def _public() -> dict[str, object]:
-    return {name: f for name, f in vars(_C.special).items() if not name.startswith("_")}
-
-
-globals().update(_public())
+__getattr__ = _namespace.fill(globals(), _C.special)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._C.special import *  # noqa: F403
-
-
-def __getattr__(name: str) -> object:
-    if name in _public():  # defined after the import
-        return _public()[name]
-    raise AttributeError(f"module 'facula.special' has no attribute '{name}'")
