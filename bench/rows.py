@@ -74,7 +74,8 @@ class Block(nn.Module):
         self.relu = nn.ReLU(inplace=True)
         self.shortcut = nn.Identity()
         if stride > 1:
-            self.shortcut = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+            projection = nn.Conv2d(channels, out, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(out))
 
     def forward(self, x):
         y = self.relu(self.bn1(self.conv1(x)))
@@ -86,7 +87,8 @@ class ResNet18(nn.Module):
     def __init__(self, classes=1000):
         super().__init__()
         self.stem = nn.Sequential(
-            nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1))
+            nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64),
+            nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1))
         blocks, channels = [], 64
         for out, stride in ((64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1)):
             blocks.append(Block(channels, out, stride))
@@ -138,7 +140,8 @@ class Block(nn.Module):
     def forward(self, x):
         n, length, width = x.shape
         q, k, v = (
-            t.view(n, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm1(x)).split(width, -1))
+            t.view(n, length, self.heads, -1).transpose(1, 2)
+            for t in self.qkv(self.norm1(x)).split(width, -1))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(n, length, width))
         return x + self.down(F.gelu(self.up(self.norm2(x))))
@@ -324,6 +327,6 @@ GROUPS = [
     Group("memory", "Memory", threads=2, unit="MiB", reach=0.8, rows=[
         Row("CNN training, batch 64", "step()", CNN, cold=True, memory_steps=MEMORY_STEPS),
         Row("GPT 4x128 training, batch 8x128", "step()", GPT, cold=True, memory_steps=MEMORY_STEPS),
-    ], note=f"By how much {MEMORY_STEPS} steps make a fresh process larger at the peak: its resident set beyond what it had "
-            "after the import and the making of network, optimizer and data."),
+    ], note=f"By how much {MEMORY_STEPS} steps make a fresh process larger at the peak: its resident set beyond "
+            "what it had after the import and the making of network, optimizer and data."),
 ]

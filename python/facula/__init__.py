@@ -166,8 +166,8 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     """
-    amp autograd backends compiler cpu cuda distributed func jit multiprocessing nn optim overrides profiler random
-    safetensors serialization storage testing types utils
+    amp autograd backends compiler cpu cuda distributed func jit multiprocessing nn optim overrides profiler
+    random safetensors serialization storage testing types utils
     """.split()
 )
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])
@@ -179,8 +179,8 @@ _ELSEWHERE = {
         "compiler": "compile",
         "serialization": "save load",
         "amp": """
-            GradScaler autocast clear_autocast_cache get_autocast_cpu_dtype get_autocast_dtype is_autocast_cache_enabled
-            is_autocast_cpu_enabled is_autocast_enabled set_autocast_cache_enabled set_autocast_dtype
+            GradScaler autocast clear_autocast_cache get_autocast_cpu_dtype get_autocast_dtype
+            is_autocast_cache_enabled is_autocast_cpu_enabled is_autocast_enabled set_autocast_cache_enabled set_autocast_dtype
             set_autocast_enabled
         """,
         "_more": """

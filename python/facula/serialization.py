@@ -446,7 +446,7 @@ def load(
         raise
     except zipfile.BadZipFile as error:
         raise UnpicklingError(f"load: {where} is damaged, or no file of save(): {_short(error)}") from None
-    except _DAMAGE if not weights_only else Exception as error:
+    except (Exception if weights_only else _DAMAGE) as error:  # noqa: B030
         if (
             isinstance(error, OSError) and error.errno != errno.EINVAL
         ):  # a seek to nowhere is the file's fault

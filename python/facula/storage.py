@@ -67,7 +67,8 @@ class _Storage:
 
     def __repr__(self) -> str:
         lines = "\n".join(f" {x}" for x in self.tolist())
-        return f"{lines}\n[facula.storage.{type(self).__name__}({self._facts()}device={self.device}) of size {len(self)}]"
+        facts = f"{self._facts()}device={self.device}"
+        return f"{lines}\n[facula.storage.{type(self).__name__}({facts}) of size {len(self)}]"
 
     def _facts(self) -> str:
         return ""

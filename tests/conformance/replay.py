@@ -95,7 +95,8 @@ def check(f, case, data, tolerances):
                 if t is None or g is None:
                     zero = t is None or not expected(t, r).any()
                     if not (zero and (g is None or not numpy(g).any())):
-                        return f"gradient: {'none' if g is None else 'one'} where PyTorch has {'none' if t is None else 'one'}"
+                        given, theirs = ("none" if x is None else "one" for x in (g, t))
+                        return f"gradient: {given} where PyTorch has {theirs}"
                 elif (line := compare(what, g, t, r, tolerances, 10)) is not None:
                     return line
         for what in (case.get("method"), case.get("inplace")):
@@ -228,7 +229,8 @@ def required_line(results):
     wanted = [n for n in results if base(n) in REQUIRED]
     good = sum(1 for n in wanted if results[n] and not results[n]["failures"])
     but = sum(1 for n in explanations(results) if n in wanted)
-    return f"Of the {len(wanted)} that every sample should pass {good} pass, {but} more but for differences that stay."
+    wished = f"Of the {len(wanted)} that every sample should pass"
+    return f"{wished} {good} pass, {but} more but for differences that stay."
 
 
 def report(results):

@@ -1,6 +1,8 @@
 """Records values and gradients of scalar functions as PyTorch gives them, for tests/cpp/loop_golden_test.cpp.
 
-    python tests/golden/record_loop_functions.py > tests/golden/loop_functions.txt    (in an environment with PyTorch)
+    python tests/golden/record_loop_functions.py > tests/golden/loop_functions.txt
+
+in an environment with PyTorch.
 
 Lines: function, dtype, operands, value, gradients of the operands for the seed 1 (complex: 0.5 + 2i).
 """

@@ -10,7 +10,9 @@ from pathlib import Path
 import torch
 
 DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128".split()
-OPERATORS = "add sub mul div floor_divide remainder pow maximum atan2 eq lt where bitwise_and lerp fmod copysign".split()
+OPERATORS = """
+    add sub mul div floor_divide remainder pow maximum atan2 eq lt where bitwise_and lerp fmod copysign
+""".split()
 NUMBERS = ["True", "2", "1.5", "(1+2j)"]
 
 

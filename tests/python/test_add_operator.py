@@ -146,7 +146,9 @@ def test_a_faulty_definition_is_refused_and_leaves_no_trace(tmp_path):
 using namespace facula; using namespace facula::op;
 static std::string text;
 extern "C" const char* define_faulty() {
-  try { define_late([] { define("half_done(Tensor self) -> Tensor").doc("No body."); }); } catch (const std::exception& e) { text = e.what(); }
+  try {
+    define_late([] { define("half_done(Tensor self) -> Tensor").doc("No body."); });
+  } catch (const std::exception& e) { text = e.what(); }
   return text.c_str();
 }
 ''')

@@ -780,8 +780,8 @@ def test_a_number_fills_a_tensor_that_shares_elements():
 
 @pytest.mark.parametrize(
     "dtype, value",
-    [("int32", 1 << 40), ("uint8", 256), ("uint8", -256), ("int8", 128), ("int64", float("nan")), ("int16", 1e9),
-     ("float16", 7e4), ("float32", 1e39), ("float32", 1j), ("complex64", 1e39)],
+    [("int32", 1 << 40), ("uint8", 256), ("uint8", -256), ("int8", 128), ("int64", float("nan")),
+     ("int16", 1e9), ("float16", 7e4), ("float32", 1e39), ("float32", 1j), ("complex64", 1e39)],
 )  # fmt: skip
 def test_a_number_that_its_dtype_cannot_hold_raises(dtype, value):
     d = getattr(F, dtype)

@@ -40,7 +40,7 @@ def test_in_place_operators_keep_the_object(a):
 def test_comparison_with_something_else_is_python_s(a):
     assert (a == None) is False and (a != "x") is True  # noqa: E711
     with pytest.raises(TypeError, match="not supported between instances of 'Tensor' and 'str'"):
-        a < "x"
+        assert a < "x"
 
 
 def test_sizes_come_as_arguments_tuple_list_or_size(a):

@@ -28,13 +28,13 @@ class Index:
         return i
 
 
-I = Index()
-BASIC = [I[1], I[-1], I[1:], I[:, 1:3], I[::2], I[:, :, ::3], I[..., 0], I[0, ..., 1], I[None], I[:, None, 1], I[..., None], I[()],
-         I[1, 2, 3], I[5:], I[-2:], I[:-1, 1], I[...], I[1, None, 2:], I[np.int64(2)], I[:, 3:1]]
-ADVANCED = [I[np.array([0, 2])], I[np.array([0, 2]), np.array([1, 3])], I[:, np.array([1, -1])], I[np.array([[0, 1], [2, 0]])],
-            I[np.array([0, 1]), :, np.array([1, 2])], I[1, np.array([0, 1])], I[..., np.array([0, 4])], I[MASK],
-            I[MASK[:, 0, 0]], I[:, MASK[0, :, 0]], I[np.array([0, 1]), None, np.array([1, 2])], I[[0, 1]], I[[0, 1], [1, 2]],
-            I[True], I[None, np.array([1])], I[np.array([], dtype=np.int64)], I[1:, np.array([0, 1]), 2:4]]
+INDEX = Index()
+BASIC = [INDEX[1], INDEX[-1], INDEX[1:], INDEX[:, 1:3], INDEX[::2], INDEX[:, :, ::3], INDEX[..., 0], INDEX[0, ..., 1], INDEX[None], INDEX[:, None, 1], INDEX[..., None], INDEX[()],
+         INDEX[1, 2, 3], INDEX[5:], INDEX[-2:], INDEX[:-1, 1], INDEX[...], INDEX[1, None, 2:], INDEX[np.int64(2)], INDEX[:, 3:1]]
+ADVANCED = [INDEX[np.array([0, 2])], INDEX[np.array([0, 2]), np.array([1, 3])], INDEX[:, np.array([1, -1])], INDEX[np.array([[0, 1], [2, 0]])],
+            INDEX[np.array([0, 1]), :, np.array([1, 2])], INDEX[1, np.array([0, 1])], INDEX[..., np.array([0, 4])], INDEX[MASK],
+            INDEX[MASK[:, 0, 0]], INDEX[:, MASK[0, :, 0]], INDEX[np.array([0, 1]), None, np.array([1, 2])], INDEX[[0, 1]], INDEX[[0, 1], [1, 2]],
+            INDEX[True], INDEX[None, np.array([1])], INDEX[np.array([], dtype=np.int64)], INDEX[1:, np.array([0, 1]), 2:4]]
 
 
 @pytest.mark.parametrize("i", BASIC + ADVANCED, ids=repr)

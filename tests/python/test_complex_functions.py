@@ -8,12 +8,13 @@ import pytest
 import facula
 
 NUMPY = {
-    "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan, "atanh": np.arctanh,
-    "cos": np.cos, "cosh": np.cosh, "sin": np.sin, "sinh": np.sinh, "tan": np.tan, "tanh": np.tanh, "exp": np.exp,
+    "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan,
+    "atanh": np.arctanh, "cos": np.cos, "cosh": np.cosh, "sin": np.sin, "sinh": np.sinh, "tan": np.tan,
+    "tanh": np.tanh, "exp": np.exp,
     "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p,
     "sqrt": np.sqrt, "square": np.square, "abs": np.abs, "angle": np.angle,
-    "reciprocal": lambda z: 1 / z, "rsqrt": lambda z: 1 / np.sqrt(z), "sigmoid": lambda z: 1 / (1 + np.exp(-z)),
-    "sgn": lambda z: z / np.where(z == 0, 1, np.abs(z)),
+    "reciprocal": lambda z: 1 / z, "rsqrt": lambda z: 1 / np.sqrt(z),
+    "sigmoid": lambda z: 1 / (1 + np.exp(-z)), "sgn": lambda z: z / np.where(z == 0, 1, np.abs(z)),
 }  # fmt: skip
 
 

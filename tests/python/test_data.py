@@ -300,9 +300,10 @@ def test_control_c_ends_an_epoch_and_its_workers(tmp_path):
         "    for batch in batches: pass\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(torch.__file__))}
-    process = subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env=environment, start_new_session=True,
-                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     workers = [int(pid) for pid in process.stdout.readline().split()]
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=30)

@@ -194,7 +194,8 @@ PICKLES = {
     + b"Q.",
     "no storage": b"\x80\x02K\x01Q.",
     "a storage without a key": b"\x80\x02(X\x07\0\0\0storagectorch\nFloatStorage\nNX\x03\0\0\0cpuK\x04tQ.",
-    "a storage that is not there": b"\x80\x02(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x009X\x03\0\0\0cpuK\x04tQ.",
+    "a storage that is not there": b"\x80\x02(X\x07\0\0\0storagectorch\nFloatStorage\n"
+    b"X\x01\0\0\x009X\x03\0\0\0cpuK\x04tQ.",
     "a wrong operand": b"\x80\x02ctorch\ndevice\nX\x04\0\0\0moon\x85R.",
     "too few operands": b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n)R.",
     "a tensor of a wish": b"\x80\x02ctorch\nTensor\n\x8a\x06\0\0\0\0\0\x40\x85R.",
@@ -224,8 +225,9 @@ def test_what_python_pickles_passes_the_check():
     shared = [t] * 100
     values = [
         None, True, -(2**70), 1e300, "é" * 300, b"bytes" * 100, bytearray(b"a"), [], {}, (), set(range(300)),
-        t, shared, {t: shared, "k": {1: [2, {3: 4}]}}, OrderedDict(a=1), list(range(70000)), 3 + 4j, slice(1, 2),
-        {i: (i, str(i)) for i in range(70000)}, [bytes([i % 256]) * i for i in range(300)], (1, 2, 3, 4, 5),
+        t, shared, {t: shared, "k": {1: [2, {3: 4}]}}, OrderedDict(a=1), list(range(70000)), 3 + 4j,
+        slice(1, 2), {i: (i, str(i)) for i in range(70000)}, [bytes([i % 256]) * i for i in range(300)],
+        (1, 2, 3, 4, 5),
     ]  # fmt: skip
     for protocol in range(6):
         for v in values:
@@ -372,7 +374,8 @@ else:
     try:
         write({"x": F.zeros(1_000_000)}, path)
     except RuntimeError as error:
-        assert f"cannot write {path}: No space left on device; the file that is there stays" in str(error), error
+        told = f"cannot write {path}: No space left on device; the file that is there stays"
+        assert told in str(error), error
     read = F.load if what == "save" else safetensors.load_file
     assert set(os.listdir(folder)) - {"kernels"} == {"a.pt"} and read(path)["x"].tolist() == [1.0] * 10
 """

@@ -18,7 +18,8 @@ CATALOG = r'''
 #include "facula/op/operator.h"
 // define("commented_out(Tensor self) -> Tensor")
 template <class F> Definer unary(const char* name, const char* doc, F f) {
-  return define(std::string(name) + "(Tensor self) -> Tensor").doc(doc).bind(function | method | special).pointwise(f);
+  return define(std::string(name) + "(Tensor self) -> Tensor").doc(doc)
+      .bind(function | method | special).pointwise(f);
 }
 FACULA_FAMILY(sample) {
   /* define("also_commented(Tensor self) -> Tensor") */
@@ -29,12 +30,14 @@ FACULA_FAMILY(sample) {
       .pointwise([](Expr a, Expr b, Expr s) { return a + s * b; });
   unary("special_erfz", "Error (function).", [](Expr x) { return f(x, ')'); }).no_in_place();
   define(R"(sum(Tensor self, int[1]? dim=None,
-              bool keepdim=False, *, dtype? dtype=None) -> Tensor)").doc(R"x(Total "of" (all).)x").shape(reduced()).loop(body);
+              bool keepdim=False, *, dtype? dtype=None) -> Tensor)").doc(R"x(Total "of" (all).)x")
+      .shape(reduced()).loop(body);
   define("view(Tensor(a) self, SymInt[] size) -> Tensor(a)").bind(Namespace::method).view(rule);
   define("max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)").loop(body);
   define("max(Tensor self) -> Tensor").loop(body);
   define("linalg_solve(Tensor A, Tensor B) -> Tensor").bind(linalg).shape(s).library("solve");
-  define("step_(Tensor(a!)[] params, float[] betas=(0.9, 0.999), Generator? generator=None) -> ()").bind(hidden).unfused(f);
+  define("step_(Tensor(a!)[] params, float[] betas=(0.9, 0.999), Generator? generator=None) -> ()")
+      .bind(hidden).unfused(f);
   define("split(Tensor(a) self, int n=-1, str mode='it') -> Tensor(a)[]").view(rule);
 }
 '''
@@ -62,7 +65,7 @@ def test_reads_every_definition_and_nothing_else(tmp_path, out):
     assert by_name["sum"].doc == 'Total "of" (all).'
     assert by_name["special_erfz"].doc == "Error (function)."
     assert by_name["special_erfz"].schema == "special_erfz(Tensor self) -> Tensor"
-    assert by_name["special_erfz"].where == "sample.cpp:14"
+    assert by_name["special_erfz"].where == "sample.cpp:15"
     assert [by_name[n].kind for n in ("add", "sum", "view", "linalg_solve", "step_")] == [
         "pointwise", "loop", "view", "library", "unfused"]
 

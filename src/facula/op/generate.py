@@ -3,8 +3,8 @@
 
 Reads every `define("schema")` in the catalog with the calls chained to it, and writes, only where something changed:
 
-  OUT/facula/ops.h, ops.cpp      a C++ function for every operator: name, name_ (in place) and name_out forms, and the
-                                 arithmetic operators of Tensor
+  OUT/facula/ops.h, ops.cpp      a C++ function for every operator: name, name_ (in place) and name_out forms,
+                                 and the arithmetic operators of Tensor
   OUT/facula/families.h          FACULA_FAMILIES(_): the functions that define the operators
   OUT/facula/schemas.h           what was read, which a test holds against the running registry
   OUT/facula/_C/NAMESPACE.pyi    stubs: ops (facula.x), methods, nn_functional, fft, linalg, special
@@ -28,8 +28,9 @@ STUBS = ("ops", "methods", "nn_functional", "fft", "linalg", "special")
 BANNER = "Written by src/facula/op/generate.py from the catalog."
 
 CPP_KEYWORDS = set(
-    "and or not xor default float double int bool new delete union export register this auto long short char class "
-    "static switch case typename template namespace operator private public signed unsigned void while for".split()
+    "and or not xor default float double int bool new delete union export register this auto long short char "
+    "class static switch case typename template namespace operator private public signed unsigned void while "
+    "for".split()
 )
 PY_KEYWORDS = set("from in is lambda not and or def del pass class import global with as for while return".split())
 
@@ -610,7 +611,9 @@ def families_h(families: List[str]) -> str:
 
 
 def schemas_h(operators: List[Operator]) -> str:
-    quote = lambda s: '"' + s.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    def quote(text: str) -> str:
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
     rows = ",\n".join(
         f"    {{{quote(op.full_name)}, {quote(op.schema)}, {quote(op.family)}, {str(op.in_place_form).lower()}, "
         f"{str(op.out_form).lower()}}}" for op in operators)

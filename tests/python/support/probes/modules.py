@@ -354,8 +354,8 @@ def probe(torch, P):
 
     @P
     def named_dup():
-        l = lin()
-        m = nn.Sequential(l, l)
+        linear = lin()
+        m = nn.Sequential(linear, linear)
         return (
             [k for k, _ in m.named_parameters()],
             [k for k, _ in m.named_parameters(remove_duplicate=False)],

@@ -318,11 +318,17 @@ def probe(torch, P):
 
     s = torch.optim.lr_scheduler
     schedules = [
-        lambda o: s.StepLR(o, 2, last_epoch=2), lambda o: s.MultiStepLR(o, [3, 5], last_epoch=2), lambda o: s.ExponentialLR(o, 0.9, last_epoch=2),
-        lambda o: s.CosineAnnealingLR(o, 8, last_epoch=2), lambda o: s.LinearLR(o, 0.5, last_epoch=2), lambda o: s.ConstantLR(o, 0.5, 4, last_epoch=2),
-        lambda o: s.PolynomialLR(o, 6, last_epoch=2), lambda o: s.LambdaLR(o, lambda e: 0.9**e, last_epoch=2), lambda o: s.MultiplicativeLR(o, lambda e: 0.9, last_epoch=2),
+        lambda o: s.StepLR(o, 2, last_epoch=2),
+        lambda o: s.MultiStepLR(o, [3, 5], last_epoch=2),
+        lambda o: s.ExponentialLR(o, 0.9, last_epoch=2),
+        lambda o: s.CosineAnnealingLR(o, 8, last_epoch=2),
+        lambda o: s.LinearLR(o, 0.5, last_epoch=2),
+        lambda o: s.ConstantLR(o, 0.5, 4, last_epoch=2),
+        lambda o: s.PolynomialLR(o, 6, last_epoch=2),
+        lambda o: s.LambdaLR(o, lambda e: 0.9**e, last_epoch=2),
+        lambda o: s.MultiplicativeLR(o, lambda e: 0.9, last_epoch=2),
         lambda o: s.CosineAnnealingWarmRestarts(o, 4, last_epoch=2),
-    ]  # fmt: skip
+    ]
 
     @P
     def schedules_resume_where_the_rates_are():
@@ -400,8 +406,12 @@ def probe(torch, P):
         from importlib import import_module
 
         found = []
-        for name in ("random.fork_rng", "utils.dlpack.from_dlpack", "utils.data.dataloader.default_collate", "utils.data._utils.collate.default_collate", "nn.common_types._size_2_t",
-                     "compiler.is_compiling", "get_default_device", "set_default_device", "set_default_tensor_type", "Tensor._make_subclass", "cuda.amp.autocast"):  # fmt: skip
+        names = """
+            random.fork_rng utils.dlpack.from_dlpack utils.data.dataloader.default_collate
+            utils.data._utils.collate.default_collate nn.common_types._size_2_t compiler.is_compiling
+            get_default_device set_default_device set_default_tensor_type Tensor._make_subclass cuda.amp.autocast
+        """
+        for name in names.split():
             module, _, what = f"{torch.__name__}.{name}".rpartition(".")
             owner = torch.Tensor if name.startswith("Tensor.") else import_module(module)
             found.append(hasattr(owner, what))
