@@ -327,6 +327,6 @@ GROUPS = [
     Group("memory", "Memory", threads=2, unit="MiB", reach=0.8, rows=[
         Row("CNN training, batch 64", "step()", CNN, cold=True, memory_steps=MEMORY_STEPS),
         Row("GPT 4x128 training, batch 8x128", "step()", GPT, cold=True, memory_steps=MEMORY_STEPS),
-    ], note=f"By how much {MEMORY_STEPS} steps make a fresh process larger at the peak: its resident set beyond "
-            "what it had after the import and the making of network, optimizer and data."),
+    ], note=f"By how much {MEMORY_STEPS} steps make a fresh process larger at the peak: its resident set "
+            "beyond what it had after the import and the making of network, optimizer and data."),
 ]

@@ -180,8 +180,8 @@ _ELSEWHERE = {
         "serialization": "save load",
         "amp": """
             GradScaler autocast clear_autocast_cache get_autocast_cpu_dtype get_autocast_dtype
-            is_autocast_cache_enabled is_autocast_cpu_enabled is_autocast_enabled set_autocast_cache_enabled set_autocast_dtype
-            set_autocast_enabled
+            is_autocast_cache_enabled is_autocast_cpu_enabled is_autocast_enabled set_autocast_cache_enabled
+            set_autocast_dtype set_autocast_enabled
         """,
         "_more": """
             _assert diag diff max_memory_allocated max_memory_reserved memory_allocated memory_reserved

@@ -1,7 +1,7 @@
 """What users read when a call is wrong: type and exact text of the error, kept in tests/golden/errors.txt.
 
     python tests/python/test_errors.py --write   records the texts anew; read the difference first
-    python tests/python/test_errors.py --peer    lists types that differ from PyTorch's (where it is installed)
+    python tests/python/test_errors.py --peer    lists types that differ from PyTorch's (if installed)
 
 Besides the calls below, every operator is called wrongly as its schema and samples suggest (support/bad_calls.py).
 """

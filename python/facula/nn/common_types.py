@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TypeVar, Union
+from typing import TypeVar
 
 from .._C import Tensor
 
 T = TypeVar("T")
-_scalar_or_tuple_any_t = Union[T, tuple[T, ...]]
-_scalar_or_tuple_1_t = Union[T, tuple[T]]
-_scalar_or_tuple_2_t = Union[T, tuple[T, T]]
-_scalar_or_tuple_3_t = Union[T, tuple[T, T, T]]
-_scalar_or_tuple_4_t = Union[T, tuple[T, T, T, T]]
+_scalar_or_tuple_any_t = T | tuple[T, ...]
+_scalar_or_tuple_1_t = T | tuple[T]
+_scalar_or_tuple_2_t = T | tuple[T, T]
+_scalar_or_tuple_3_t = T | tuple[T, T, T]
+_scalar_or_tuple_4_t = T | tuple[T, T, T, T]
 _size_any_t = _scalar_or_tuple_any_t[int]
 _size_1_t = _scalar_or_tuple_1_t[int]
 _size_2_t = _scalar_or_tuple_2_t[int]
 _size_3_t = _scalar_or_tuple_3_t[int]
 _size_4_t = _scalar_or_tuple_4_t[int]
-_size_any_opt_t = tuple[Union[int, None], ...]
-_size_2_opt_t = tuple[Union[int, None], Union[int, None]]
+_size_any_opt_t = tuple[int | None, ...]
+_size_2_opt_t = tuple[int | None, int | None]
 _ratio_2_t = _scalar_or_tuple_2_t[float]
 _ratio_any_t = _scalar_or_tuple_any_t[float]
 _tensor_list_t = _scalar_or_tuple_any_t[Tensor]

@@ -409,7 +409,8 @@ def probe(torch, P):
         names = """
             random.fork_rng utils.dlpack.from_dlpack utils.data.dataloader.default_collate
             utils.data._utils.collate.default_collate nn.common_types._size_2_t compiler.is_compiling
-            get_default_device set_default_device set_default_tensor_type Tensor._make_subclass cuda.amp.autocast
+            get_default_device set_default_device set_default_tensor_type Tensor._make_subclass
+            cuda.amp.autocast
         """
         for name in names.split():
             module, _, what = f"{torch.__name__}.{name}".rpartition(".")
