@@ -170,3 +170,80 @@ def test_products_with_vectors(dtype, rows, columns):
         ),
     ):
         np.testing.assert_allclose(got.numpy(), want, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int32", "uint8", "bfloat16"])
+@pytest.mark.parametrize("shape", [(5, 40), (40, 5), (3, 300000), (17, 33)])
+def test_the_first_of_equal_extrema_is_found_even_at_the_least_number(dtype, shape):
+    x = numbers(shape, "int64", most=4)
+    if dtype in ("float32", "float64", "bfloat16"):
+        x = np.array([-np.inf, 0, 1, np.nan])[x]
+    x[1] = x[:, 2] = x.min(where=x == x, initial=255)  # only the lowest
+    x[:, 0] = x[:, 1]
+    given = facula.from_numpy(x).to(getattr(facula, dtype))
+    for dim in (0, 1):
+        assert np.array_equal(given.argmax(dim).numpy(), x.argmax(dim))
+        assert np.array_equal(given.max(dim).indices.numpy(), x.argmax(dim))
+        if dtype != "uint8":
+            assert np.array_equal((-given).argmin(dim).numpy(), (-x).argmin(dim))
+    assert given.argmax().item() == x.argmax()
+
+
+def pooled(x, kernel, stride, padding, dilation):
+    """Largest values and their positions, window by window; and where each goes back to."""
+    n, c, h, w = x.shape
+    sizes = [
+        (m + 2 * p - d * (k - 1) - 1) // s + 1
+        for m, k, s, p, d in zip((h, w), kernel, stride, padding, dilation)
+    ]
+    values, indices = np.empty((n, c, *sizes), x.dtype), np.empty((n, c, *sizes), np.int64)
+    for at in np.ndindex(n, c, *sizes):
+        best = None
+        for tap in np.ndindex(*kernel):
+            y, z = (at[2 + k] * stride[k] - padding[k] + tap[k] * dilation[k] for k in (0, 1))
+            if 0 <= y < h and 0 <= z < w and (best is None or x[at[0], at[1], y, z] > best[0]):
+                best = x[at[0], at[1], y, z], y * w + z
+        values[at], indices[at] = best
+    return values, indices
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "dilation"),
+    [
+        ((2, 2), (2, 2), (0, 0), (1, 1)),
+        ((3, 3), (2, 2), (1, 1), (1, 1)),
+        ((3, 2), (1, 3), (1, 0), (1, 1)),
+        ((1, 4), (1, 1), (0, 2), (1, 1)),
+        ((3, 3), (2, 1), (1, 1), (2, 2)),
+        ((16, 17), (3, 3), (8, 4), (1, 1)),  # taps beyond a byte
+    ],
+)
+def test_max_pools_remember_the_element_of_each_window(kernel, stride, padding, dilation, last):
+    options = (kernel, stride, padding, dilation)
+    for dtype in ("float32", "bfloat16", "int32", "uint8"):
+        x = numbers((2, 19, 9, 14), "int64", most=7)  # many ties
+        if dtype in ("float32", "bfloat16"):
+            x = np.where(x < 2, -np.inf, x)
+            x[0, 3], x[1, :, 0:4] = -np.inf, -np.inf
+        given = facula.from_numpy(x).to(getattr(facula, dtype))
+        given = given.contiguous(memory_format=facula.channels_last) if last else given
+        values, indices = pooled(x, *options)
+        result, found = F.max_pool2d(given, *options, return_indices=True)
+        assert np.array_equal(result.double().numpy(), values.astype(float))
+        assert np.array_equal(F.max_pool2d(given, *options).double().numpy(), values.astype(float))
+        assert np.array_equal(found.numpy(), indices)
+        if given.is_floating_point():
+            given.requires_grad_()
+            weight = np.arange(values.size, dtype=float).reshape(values.shape) % 8
+            weights = facula.from_numpy(weight).to(given.dtype).requires_grad_()
+            (back,) = facula.autograd.grad(F.max_pool2d(given, *options), given, weights, create_graph=True)
+            expected = np.zeros((2, 19, 9 * 14))
+            for n, c in np.ndindex(2, 19):
+                np.add.at(expected[n, c], indices[n, c].ravel(), weight[n, c].ravel())
+            close = dict(rtol=0.01, atol=0) if dtype == "bfloat16" else dict(rtol=0, atol=0)
+            np.testing.assert_allclose(back.detach().double().numpy().reshape(2, 19, -1), expected, **close)
+            upwards = numbers((2, 19, 9, 14), "int64")
+            (picked,) = facula.autograd.grad(back, weights, facula.from_numpy(upwards).to(given.dtype))
+            flat = np.take_along_axis(upwards.reshape(2, 19, -1), indices.reshape(2, 19, -1), 2)
+            assert np.array_equal(picked.double().numpy(), flat.reshape(values.shape))

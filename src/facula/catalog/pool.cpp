@@ -1,6 +1,5 @@
 // Pooling over windows.
-#include <limits>
-
+#include "facula/loop/monoid.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -70,46 +69,63 @@ Tap tap(const Window& w, int k, Expr o, Expr b, SymInt n) {
   return {max(min(at, limit - Scalar(int64_t(1))), Scalar(int64_t(0))), (at >= Scalar(int64_t(0))) & (at < limit)};
 }
 
-// Reduction over a window that tells value and position within the input plane.
-Expr best(const LoopCall& c, const Index& i) {
+// Steps of the window are numbered row by row: their number is what is remembered of the largest element. A byte does
+// for most windows.
+DType tap_type(const Window& w) { return w.kernel[0] < 256 && w.kernel[0] * w.kernel[1] < 256 ? DType::UInt8 : DType::Int64; }
+// The step b of dimension k of a tap.
+Expr step(const Window& w, int k, Expr tap) { return k ? remainder(tap, Scalar(w.kernel[1])) : floordiv(tap, Scalar(w.kernel[1])); }
+
+// Reduction over a window that tells value and tap.
+std::vector<Expr> best(const LoopCall& c, const Index& i) {
   Window w = window(c);
   auto sizes = c.sizes("self");
   size_t r = sizes.size() - 2;
-  return reduce(c, monoid::argmax, {SymInt(w.kernel[0]), SymInt(w.kernel[1])}, [&](Index b) {
+  DType t = compute_type(c.dtype("self"));
+  Expr lowest = identity(monoid::argmax, t)[0];
+  Box steps = box(c, Dims{SymInt(w.kernel[0]), SymInt(w.kernel[1])});
+  Expr found = reduce(monoid::argmax, steps, [&](const Index& b) {
     Tap y = tap(w, 0, i[r], b[0], sizes[r]), x = tap(w, 1, i[r + 1], b[1], sizes[r + 1]);
     Index j = i;
     j[r] = y.at;
     j[r + 1] = x.at;
-    Expr value = c.load("self", j);
-    DType t = value.dtype();
-    Scalar lowest = is_floating(t) ? Scalar(-std::numeric_limits<double>::infinity()) : Scalar(std::numeric_limits<int64_t>::min() >> (64 - 8 * itemsize(t)));
-    return std::vector<Expr>{select(y.inside & x.inside, value, constant(lowest, t)), y.at * loop::size(sizes[r + 1]) + x.at};
+    return std::vector<Expr>{select(y.inside & x.inside, c.load("self", j), lowest), cast(steps.position(), tap_type(w))};
   });
+  Expr value = part(found, 0), at = part(found, 1);
+  if (w.padding[0] || w.padding[1]) {  // of a window where nothing is above the padding, the first element that is none
+    auto first = [&](int k) {
+      Expr before = Scalar(w.padding[k]) - i[r + size_t(k)] * Scalar(w.stride[k]);
+      return floordiv(max(before, Scalar(int64_t(0))) + Scalar(w.dilation[k] - 1), Scalar(w.dilation[k]));
+    };
+    at = select(eq(value, lowest), cast(first(0) * Scalar(w.kernel[1]) + first(1), tap_type(w)), at);
+  }
+  return {value, at};
 }
 
 // Windows that hold an element at `at` of dimension k: candidates of number b < reach(w, k), and whether they do.
-struct Cover { Expr window, valid; };
+struct Cover { Expr window, valid, step; };  // and as which of its steps
 int64_t reach(const Window& w, int k) { return w.dilation[k] == 1 ? (w.kernel[k] + w.stride[k] - 1) / w.stride[k] : w.kernel[k]; }
 Cover cover(const Window& w, int k, Expr at, Expr b, SymInt outputs) {
-  Expr padded = at + Scalar(w.padding[k]), limit = loop::size(outputs), o, valid;
+  Expr padded = at + Scalar(w.padding[k]), limit = loop::size(outputs), o, valid, step;
   auto within = [&](Expr x) { return max(min(x, limit - Scalar(int64_t(1))), Scalar(int64_t(0))); };
   if (w.dilation[k] == 1) {  // the last window that begins before the element, and those before it
     o = floordiv(padded, Scalar(w.stride[k])) - b;
     valid = (o >= Scalar(int64_t(0))) & (o < limit);
-    if (w.kernel[k] % w.stride[k]) valid = valid & (padded - o * Scalar(w.stride[k]) < Scalar(w.kernel[k]));
+    step = padded - o * Scalar(w.stride[k]);
+    if (w.kernel[k] % w.stride[k]) valid = valid & (step < Scalar(w.kernel[k]));
   } else {                   // the window that has the element as its step b
     Expr start = padded - b * Scalar(w.dilation[k]);
     o = floordiv(start, Scalar(w.stride[k]));
     valid = eq(o * Scalar(w.stride[k]), start) & (o >= Scalar(int64_t(0))) & (o < limit);
+    step = b;
   }
-  return {within(o), valid};
+  return {within(o), valid, step};
 }
 // The only one, where windows do not overlap.
 Cover only_cover(const Window& w, int k, Expr at, SymInt outputs) {
   Expr start = at + Scalar(w.padding[k]), o = floordiv(start, Scalar(w.stride[k])), limit = loop::size(outputs);
-  Expr valid = o < limit;
-  if (w.stride[k] > w.kernel[k]) valid = valid & (start - o * Scalar(w.stride[k]) < Scalar(w.kernel[k]));
-  return {min(o, limit - Scalar(int64_t(1))), valid};
+  Expr valid = o < limit, step = start - o * Scalar(w.stride[k]);
+  if (w.stride[k] > w.kernel[k]) valid = valid & (step < Scalar(w.kernel[k]));
+  return {min(o, limit - Scalar(int64_t(1))), valid, step};
 }
 // Sum of f(Cover, Cover) over the windows that hold element i; r: the first of its two last dimensions.
 template <class F> Expr over_windows(const LoopCall& c, const Window& w, const Index& i, size_t r, SymSpan outputs, F&& f) {
@@ -120,65 +136,112 @@ template <class F> Expr over_windows(const LoopCall& c, const Window& w, const I
   });
 }
 
+Samples pool_samples() {
+  return samples({"self![2, 3, 6, 7], kernel_size=[2]",
+                  "self![2, 1, 6, 7], kernel_size=[3], stride=[2], padding=[1]",
+                  "self![3, 5, 4], kernel_size=[2, 3], stride=[1]",
+                  "self![1, 1, 8, 7], kernel_size=[3], stride=[1], padding=[0], dilation=[2]"});
+}
+
 }  // namespace
 
 FACULA_FAMILY(pool) {
-  define("max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) "
-         "-> (Tensor output, Tensor indices)")
-      .doc("Largest value of each window [..., H, W], and its position in the H x W plane.")
-      .bind(function)
+  define("max_pool2d_taps(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) "
+         "-> (Tensor output, Tensor taps)")
+      .doc("Largest value of each window, and the number of its element in the window, counted row by row.")
+      .bind(hidden)
       .dtypes(d::integral | d::floating)
-      .result([](const Call& c) { return std::vector<DType>{c.dtype("self"), DType::Int64}; })
+      .result([](const Call& c) { return std::vector<DType>{c.dtype("self"), tap_type(window(c))}; })
       .shapes([](const Call& c) { Dims s = pooled_sizes(c); return std::vector<Dims>{s, s}; })
       .non_differentiable({1})
       .format_of({"self"})
-      .loop([](const LoopCall& c, Index i) {
-        Expr r = best(c, i);
-        return std::vector<Expr>{part(r, 0), part(r, 1)};
-      })
+      .loop([](const LoopCall& c, Index i) { return best(c, i); })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         return grads(max_pool2d_backward(v.grad(0), v.result(1), c.sizes("self"), c.ints("kernel_size"), c.ints("stride"), c.ints("padding"),
                                          c.ints("dilation"), c.flag("ceil_mode")));
       })
-      .samples({"self![2, 3, 6, 7], kernel_size=[2]",
-                "self![2, 1, 6, 7], kernel_size=[3], stride=[2], padding=[1]",
-                "self![3, 5, 4], kernel_size=[2, 3], stride=[1]",
-                "self![1, 1, 8, 7], kernel_size=[3], stride=[1], padding=[0], dilation=[2]"});
-  define("max_pool2d_backward(Tensor grad, Tensor indices, SymInt[] size, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode) -> Tensor")
-      .doc("Each gradient at the position that was the largest.")
-      .dtypes(d::floating)
+      .samples(pool_samples());
+  define("max_pool2d_positions(Tensor taps, SymInt[] size, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode) -> Tensor")
+      .doc("Where each tap lies in the H x W plane of an input of that size.")
       .bind(hidden).no_in_place()
-      .shape([](const Call& c) { return Dims(c.ints("size")); })
-      .format_of({"grad", "indices"})
+      .dtypes(d::integral)
+      .result(ResultType::int64)
+      .shape([](const Call& c) { return Dims(c.sizes("taps")); })
+      .non_differentiable()
+      .format_of({"taps"})
       .loop([](const LoopCall& c, Index i) {
         Window w = window(c);
         size_t r = i.size() - 2;
-        SymInt width = c.ints("size")[r + 1];
-        Expr own = i[r] * loop::size(width) + i[r + 1];
-        auto from = [&](const Cover& y, const Cover& x) {
-          Index j = i;
-          j[r] = y.window;
-          j[r + 1] = x.window;
-          Expr g = c.load("grad", j);
-          return select(y.valid & x.valid & eq(c.load("indices", j), own), g, constant(0.0, g.dtype()));
+        Expr tap = c.load("taps", i);
+        if (tap_type(w) != DType::Int64) tap = cast(tap, DType::Int32);  // whose division is quick
+        auto at = [&](int k) {
+          return i[r + size_t(k)] * Scalar(w.stride[k]) + cast(step(w, k, tap), DType::Int64) * Scalar(w.dilation[k]) - Scalar(w.padding[k]);
         };
-        return over_windows(c, w, i, r, c.sizes("grad"), from);
+        return at(0) * loop::size(c.ints("size")[r + 1]) + at(1);
+      })
+      .samples({"taps<4>[2, 3, 1, 2], size=[2, 3, 2, 4], kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=False"});
+  define("max_pool2d_backward(Tensor grad, Tensor taps, SymInt[] size, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode) -> Tensor")
+      .doc("Each gradient at the element of its window that was the largest.")
+      .dtypes(d::floating)
+      .bind(hidden).no_in_place()
+      .shape([](const Call& c) { return Dims(c.ints("size")); })
+      .format_of({"grad", "taps"})
+      .loop([](const LoopCall& c, Index i) {
+        Window w = window(c);
+        return over_windows(c, w, i, i.size() - 2, c.sizes("grad"), [&](const Cover& y, const Cover& x) {
+          Index j = i;
+          j[i.size() - 2] = y.window;
+          j[i.size() - 1] = x.window;
+          Expr g = c.load("grad", j), tap = c.load("taps", j);
+          Expr own = cast(y.step * Scalar(w.kernel[1]) + x.step, tap.dtype());
+          return select(y.valid & x.valid & eq(tap, own), g, constant(0.0, g.dtype()));
+        });
       })
       .vjp([](const Vjp& v) {
-        Tensor at = v["indices"];
-        Tensor g = reshape(v.grad(), [&] { Dims s(v.grad().sizes()); s.pop_back(); s.back() = int64_t(-1); return s; }());
-        Dims flat(at.sizes());
-        flat.pop_back();
-        flat.back() = int64_t(-1);
-        return grads(reshape(gather(g, -1, reshape(at, flat)), at.sizes()), Tensor());
+        auto& c = v.call();
+        return grads(max_pool2d_pick(v.grad(), v["taps"], c.ints("kernel_size"), c.ints("stride"), c.ints("padding"), c.ints("dilation"), c.flag("ceil_mode")), Tensor());
       })
-      .samples({"grad[2, 3, 1, 1], indices<4>[2, 3, 1, 1], size=[2, 3, 2, 2], kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=False"});
+      .samples({"grad[2, 3, 1, 1], taps<4>[2, 3, 1, 1], size=[2, 3, 2, 2], kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=False"});
+  define("max_pool2d_pick(Tensor self, Tensor taps, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode) -> Tensor")
+      .doc("The element of each window that a tap says.")
+      .dtypes(d::floating)
+      .bind(hidden).no_in_place()
+      .shape([](const Call& c) { return Dims(c.sizes("taps")); })
+      .format_of({"self", "taps"})
+      .loop([](const LoopCall& c, Index i) {
+        Window w = window(c);
+        auto sizes = c.sizes("self");
+        size_t r = i.size() - 2;
+        Expr at = cast(c.load("taps", i), DType::Int64);
+        Tap y = tap(w, 0, i[r], step(w, 0, at), sizes[r]), x = tap(w, 1, i[r + 1], step(w, 1, at), sizes[r + 1]);
+        Index j = i;
+        j[r] = y.at;
+        j[r + 1] = x.at;
+        Expr value = c.load("self", j);
+        return select(y.inside & x.inside, value, constant(0.0, value.dtype()));
+      })
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        return grads(max_pool2d_backward(v.grad(), v["taps"], c.sizes("self"), c.ints("kernel_size"), c.ints("stride"), c.ints("padding"), c.ints("dilation"),
+                                         c.flag("ceil_mode")), Tensor());
+      })
+      .samples({"self[2, 3, 2, 2], taps<4>[2, 3, 1, 1], kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=False"});
+  define("max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) "
+         "-> (Tensor output, Tensor indices)")
+      .doc("Largest value of each window [..., H, W], and its position in the H x W plane.")
+      .bind(function)
+      .dtypes(d::integral | d::floating)
+      .unfused([](const Tensor& self, SymSpan kernel, SymSpan stride, SymSpan padding, SymSpan dilation, bool ceil) {
+        auto [output, taps] = max_pool2d_taps(self, kernel, stride, padding, dilation, ceil);
+        return std::tuple(output, max_pool2d_positions(taps, self.sizes(), kernel, stride, padding, dilation, ceil));
+      })
+      .samples(pool_samples());
   define("max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor")
       .doc("Largest value of each window [..., H, W]; stride defaults to the kernel's size.")
       .bind(function).no_in_place()
-      .unfused([](const Call& c, const Tensor& self) {
-        return std::get<0>(max_pool2d_with_indices(self, c.ints("kernel_size"), c.ints("stride"), c.ints("padding"), c.ints("dilation"), c.flag("ceil_mode")));
+      .unfused([](const Tensor& self, SymSpan kernel, SymSpan stride, SymSpan padding, SymSpan dilation, bool ceil) {
+        return std::get<0>(max_pool2d_taps(self, kernel, stride, padding, dilation, ceil));
       })
       .samples({"self![2, 3, 6, 7], kernel_size=[2]",
                 "self![2, 1, 6, 7], kernel_size=[3], stride=[2], padding=[1], ceil_mode=True",

@@ -728,7 +728,7 @@ class Emitter {
       }
       case StatementKind::array: return make_array(s);
       case StatementKind::accumulator: {
-        auto start = loop::identity(s.monoid, s.dtype);
+        auto start = loop::identity(s.monoid, s.dtype, s.position);
         for (size_t k = 0; k < start.size(); ++k) {
           auto* t = math_->type(start[k].dtype());
           if (in_lanes()) t = FixedVectorType::get(t, unsigned(lanes_));
@@ -794,7 +794,8 @@ class Emitter {
     size_t count = size_t(loop::components(s.monoid));
     std::vector<Expr> current;
     for (size_t k = 0; k < count; ++k) current.push_back(loop::local(s.var + int(k), local(s.var + int(k)).dtype));
-    auto next = loop::combine(s.monoid, current, loop::lift(s.monoid, s.values));
+    auto one = loop::lift(s.monoid, s.values);
+    auto next = s.rising ? loop::combine_rising(s.monoid, current, one) : loop::combine(s.monoid, current, one);
     std::vector<V> v;
     for (auto& e : next) v.push_back(emit(e));
     for (size_t k = 0; k < count; ++k) write(local(s.var + int(k)), v[k]);
@@ -995,7 +996,7 @@ class Emitter {
         outer[var + int(k)] = local(var + int(k));
         types[var].push_back(local(var + int(k)).dtype);
       }
-      auto start = loop::identity(t.monoid, t.values[0].dtype());
+      auto start = loop::identity(t.monoid, t.values[0].dtype(), t.values.back().dtype());
       auto& list = copies[var];
       for (int u = 0; u < unroll; ++u) {
         auto& copy = list.emplace_back();

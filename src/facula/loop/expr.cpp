@@ -82,9 +82,6 @@ void check_index(Expr x, const char* what) {
   internal_check(x && x.dtype() == DType::Int64) << what << " is " << (x ? name(x.dtype()) : "missing") << ", not int64";
 }
 
-DType component_type(Monoid m, int k, DType d) {
-  return (m == Monoid::argmax || m == Monoid::argmin) && k == 1 ? DType::Int64 : d;
-}
 
 bool allowed(Fn f, DType d) {
   switch (f) {
@@ -112,7 +109,7 @@ Expr folded(Monoid m, int axis, std::vector<BoundVar> vars, std::vector<Expr> va
       << name(m) << " of " << d;
   internal_check(!is_complex(d) || m == Monoid::sum || m == Monoid::prod) << name(m) << " of " << d;
   internal_check((m != Monoid::logsumexp && m != Monoid::welford) || is_floating(d)) << name(m) << " of " << d;
-  if (wanted == 2) check_index(values[1], "the position of an extremum");
+  internal_check(wanted == 1 || is_integral(values[1].dtype())) << "the position of an extremum is " << values[1].dtype() << ", no integer";
   for (auto& v : vars) check_index(v.extent, "an extent");
   Node n = node(kind, d);
   n.monoid = m;
@@ -337,7 +334,8 @@ Expr part(Expr r, int k) {
   internal_check(r && (r->kind == Kind::reduce || r->kind == Kind::scan)) << "part of what is no reduction";
   internal_check(k >= 0 && k < components(r->monoid)) << "component " << k << " of " << name(r->monoid);
   if (components(r->monoid) == 1) return r;
-  Node n = node(Kind::part, component_type(r->monoid, k, r.dtype()));
+  bool position = k == 1 && r->args.size() == 2;
+  Node n = node(Kind::part, position ? r->args[1].dtype() : r.dtype());
   n.slot = k;
   n.args = {r};
   return intern(std::move(n));

@@ -68,7 +68,8 @@ double ulp(Fn f);
 
 // (name, number of components). The identity and the combination of each are in monoid.h.
 //   sum prod max min any all: one value (max and min propagate NaN)
-//   argmax argmin: (value, position): first position of the extremum, NaN counts as the extremum
+//   argmax argmin: (value, position): first position of the extremum, NaN counts as the extremum; positions are integers
+//                  below the dtype's largest
 //   logsumexp: (maximum, sum of exp(x - maximum))      welford: (mean, sum of squared deviations, count)
 #define FACULA_MONOIDS(_) \
   _(sum, 1) _(prod, 1) _(max, 1) _(min, 1) _(any, 1) _(all, 1) _(argmax, 2) _(argmin, 2) _(logsumexp, 2) _(welford, 3)

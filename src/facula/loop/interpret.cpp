@@ -149,9 +149,9 @@ class Machine {
     if (m == Monoid::welford) c[2] = Number::real(1);
     return c;
   }
-  static Components neutral(Monoid m, DType d) {
+  static Components neutral(Monoid m, DType d, DType position) {
     Components c;
-    auto e = identity(m, d);
+    auto e = identity(m, d, position);
     for (size_t k = 0; k < e.size(); ++k) c[k] = number_of(e[k]->value, e[k].dtype());
     return c;
   }
@@ -205,7 +205,7 @@ class Machine {
   }
 
   Components fold(const Cell& c) {
-    Components total = neutral(c.x->monoid, c.x->dtype);
+    Components total = neutral(c.x->monoid, c.x->dtype, c.x->args.back().dtype());
     std::vector<int64_t> extents;
     if (c.axis >= 0) extents = {get(c.axis).i + 1};
     else for (int e : c.extents) extents.push_back(value(e).i);
@@ -385,7 +385,7 @@ class NestRunner {
         break;
       }
       case Kind::accumulator: {
-        Components c = Machine::neutral(s.monoid, s.dtype);
+        Components c = Machine::neutral(s.monoid, s.dtype, s.position);
         for (int k = 0; k < components(s.monoid); ++k) m_.set(local(s.var + k), c[size_t(k)]);
         break;
       }

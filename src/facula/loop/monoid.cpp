@@ -35,8 +35,16 @@ std::vector<Expr> first_extremum(bool largest, std::span<const Expr> a, std::spa
 
 }  // namespace
 
-std::vector<Expr> identity(Monoid m, DType d) {
-  Expr zero = constant(int64_t(0), d), nowhere = constant(std::numeric_limits<int64_t>::max(), DType::Int64);
+std::vector<Expr> combine_rising(Monoid m, std::span<const Expr> a, std::span<const Expr> b) {
+  bool largest = m == Monoid::argmax;
+  Expr take = largest ? b[0] > a[0] : b[0] < a[0];
+  if (is_floating(a[0].dtype()))  // also a NaN after a number
+    take = bit_not(largest ? b[0] <= a[0] : b[0] >= a[0]) & bit_not(isnan(a[0]));
+  return {select(take, b[0], a[0]), select(take, b[1], a[1])};
+}
+
+std::vector<Expr> identity(Monoid m, DType d, DType position) {
+  Expr zero = constant(int64_t(0), d), nowhere = highest(position);
   switch (m) {
     case Monoid::sum: case Monoid::any: return {zero};
     case Monoid::prod: case Monoid::all: return {constant(int64_t(1), d)};

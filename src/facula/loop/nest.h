@@ -22,7 +22,7 @@ struct Statement {
   enum class Kind : uint8_t {
     loop,        // for var in [0, extent): body
     let,         // local var := value, constant from here to the end of the block
-    accumulator, // locals var..var+components-1 := identity of monoid for values of `dtype`
+    accumulator, // locals var..var+components-1 := identity of monoid for values of `dtype` (at `position`s)
     accumulate,  // locals := combine(locals, lift(values))
     assign,      // local var := value (var made by `accumulator` or by an earlier assign; mutable)
     array,       // local array `var` of `extent` elements of `dtype` (a small per-task scratch, indexed by load/store slot -1-var)
@@ -33,7 +33,9 @@ struct Statement {
   LoopKind loop = LoopKind::serial;
   Expr extent;
   Monoid monoid{};
+  bool rising = false;       // accumulate of argmax, argmin: positions only rise, so the earlier of equal values is there already
   DType dtype{};
+  DType position = DType::Int64;  // accumulator of argmax, argmin
   std::vector<Expr> values;  // let, assign, store, condition: one; accumulate: as lift takes
   int buffer = -1;           // store; -1-a: array a
   int part = 0;              // store: 1 real, 2 imaginary component of a complex buffer

@@ -382,9 +382,11 @@ class Parser {
       s.var = variable('v');
       s.monoid = monoid();
       s.dtype = dtype();
+      if (peek_word("at")) { word("at"); s.position = dtype(); }
     } else if (w == "accumulate") {
       s.kind = Kind::accumulate;
       s.var = variable('v');
+      if (peek_word("rising")) { word("rising"); s.rising = true; }
       s.monoid = monoid();
       take("(");
       s.values = operands();

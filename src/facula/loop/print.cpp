@@ -71,10 +71,10 @@ class NestPrinter {
       case Kind::condition: line(indent, [&] { return "if " + text(s.values[0]) + " {"; }); break;
       case Kind::let: line(indent, [&] { return "let " + v + " = " + text(s.values[0]); }); break;
       case Kind::assign: line(indent, [&] { return "assign " + v + " = " + text(s.values[0]); }); break;
-      case Kind::accumulator: line(indent, [&] { return "accumulator " + v + " " + loop::name(s.monoid) + " " + facula::name(s.dtype); }); break;
+      case Kind::accumulator: line(indent, [&] { return "accumulator " + v + " " + loop::name(s.monoid) + " " + facula::name(s.dtype) + (s.position == DType::Int64 ? "" : std::string(" at ") + facula::name(s.position)); }); break;
       case Kind::accumulate:
         line(indent, [&] {
-          std::string t = "accumulate " + v + " " + loop::name(s.monoid) + "(";
+          std::string t = "accumulate " + v + (s.rising ? " rising " : " ") + loop::name(s.monoid) + "(";
           for (size_t k = 0; k < s.values.size(); ++k) t += (k ? ", " : "") + text(s.values[k]);
           return t + ")";
         });

@@ -32,13 +32,14 @@ DType type_of(Expr x) {
       return a[1].dtype();
     case Kind::reduce: case Kind::scan:
       operands(x->monoid == Monoid::argmax || x->monoid == Monoid::argmin ? 2 : 1);
+      internal_check(a.size() == 1 || is_integral(a[1].dtype())) << print(x) << ": a position is " << a[1].dtype();
       internal_check(!x->bound.empty()) << print(x) << ": nothing to fold over";
       for (auto& b : x->bound) internal_check(b.extent.dtype() == DType::Int64) << print(x) << ": an extent is " << b.extent.dtype();
       return a[0].dtype();
     case Kind::part:
       operands(1);
       internal_check((a[0]->kind == Kind::reduce || a[0]->kind == Kind::scan) && x->slot < components(a[0]->monoid)) << print(x);
-      return x->slot == 1 && a[0]->monoid != Monoid::logsumexp && a[0]->monoid != Monoid::welford ? DType::Int64 : a[0].dtype();
+      return x->slot == 1 && a[0]->args.size() == 2 ? a[0]->args[1].dtype() : a[0].dtype();
     case Kind::random: case Kind::check: operands(2); indices(); return DType::Int64;
     case Kind::divisor: operands(1); internal_check(is_integral(a[0].dtype())) << print(x) << ": not an integer"; return a[0].dtype();
   }
@@ -163,16 +164,17 @@ class NestVerifier {
       case Kind::accumulator:
         for (int k = 0; k < components(s.monoid); ++k) {
           bool position = k == 1 && (s.monoid == Monoid::argmax || s.monoid == Monoid::argmin);
-          declare(s.var + k, {position ? DType::Int64 : s.dtype, true, k ? -1 : int(s.monoid)});
+          declare(s.var + k, {position ? s.position : s.dtype, true, k ? -1 : int(s.monoid)});
         }
         break;
       case Kind::accumulate: {
         auto it = locals_.find(s.var);
         internal_check(it != locals_.end() && it->second.monoid == int(s.monoid)) << where() << "v" << s.var << " is no accumulator of " << name(s.monoid);
         size_t wanted = s.monoid == Monoid::argmax || s.monoid == Monoid::argmin ? 2 : 1;
+        internal_check(wanted == 2 || !s.rising) << where() << name(s.monoid) << " has no positions";
         internal_check(s.values.size() == wanted) << where() << name(s.monoid) << " takes " << wanted << " values";
         expression(s.values[0], it->second.dtype);
-        if (wanted == 2) expression(s.values[1], DType::Int64);
+        if (wanted == 2) expression(s.values[1], locals_.at(s.var + 1).dtype);
         break;
       }
       case Kind::array:

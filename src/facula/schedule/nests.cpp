@@ -23,6 +23,7 @@ using loop::Statement;
 namespace {
 
 constexpr int kFirstLocal = 1 << 12;
+constexpr int64_t kWindow = 16;
 
 Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
 Statement statement(Statement::Kind k) { Statement s; s.kind = k; return s; }
@@ -64,6 +65,15 @@ class Writer {
       first_lane = let(*at, piece * spec_.chunk);
       lanes = let(*at, loop::min(lanes - first_lane, spec_.chunk));
     }
+    std::vector<Expr> place(whole);  // of the row, by its loops
+    auto split = [&](Expr row) {
+      for (size_t k = whole; k-- > 0;) {
+        Expr extent = spec_.rows[k].extent;
+        place[k] = let(*at, k ? loop::remainder(row, extent) : row);
+        if (k) row = let(*at, loop::floordiv(row, extent));
+      }
+    };
+    Block after;
     if (whole && spec_.task_rows && !spec_.tiled) {
       Expr first = let(*at, row * spec_.task_rows), count = integer(1);
       for (size_t k = 0; k < whole; ++k) count = count * spec_.rows[k].extent;
@@ -71,16 +81,18 @@ class Writer {
       loop.var = next_var();
       loop.extent = let(*at, loop::min(count - first, spec_.task_rows));
       scope_.insert(loop.var);
-      row = first + loop::index(loop.var);
+      Expr now = first + loop::index(loop.var);
+      if (whole > 1) {  // divided once for a task; then counted on
+        split(first);
+        after = count_on(*at, loop.body, place);
+      }
       at->push_back(std::move(loop));
       at = &at->back().body;
+      if (whole == 1) split(now);
+    } else {
+      split(row);
     }
-    for (size_t k = whole; k-- > 0;) {
-      auto& r = spec_.rows[k];
-      Expr i = k ? loop::remainder(row, r.extent) : row;
-      map.push_back({r.var, let(*at, i)});
-      if (k) row = let(*at, loop::floordiv(row, r.extent));
-    }
+    for (size_t k = whole; k-- > 0;) map.push_back({spec_.rows[k].var, place[k]});
     Expr lane;
     if (spec_.row_vector) {
       int v = spec_.rows.back().var;
@@ -98,10 +110,32 @@ class Writer {
     merges_ = spec_.merges;
     for (auto& m : merges_) for (auto& p : m.parts) p = moved(p);
     serial(*at, 0, stores, lanes);
+    for (auto& s : after) at->push_back(std::move(s));
     return out;
   }
 
  private:
+  // Counters that begin at `place`, which becomes what they are in the loop over rows; gives what ends its body.
+  Block count_on(Block& before, Block& body, std::vector<Expr>& place) {
+    auto assign = [&](Block& b, int var, Expr v) {
+      Statement s = statement(Statement::Kind::assign);
+      s.var = var;
+      s.values = {v};
+      b.push_back(std::move(s));
+    };
+    Block after;
+    Expr carry = integer(1);
+    for (size_t k = place.size(); k-- > 0;) {
+      int counter = next_local_++;
+      assign(before, counter, place[k]);
+      place[k] = let(body, loop::local(counter, DType::Int64), false, true);
+      Expr next = let(after, place[k] + carry, false), full = loop::eq(next, spec_.rows[k].extent);
+      assign(after, counter, k ? loop::select(full, integer(0), next) : next);
+      if (k) carry = let(after, loop::select(full, integer(1), integer(0)), false);
+    }
+    return after;
+  }
+
   // Fills the arrays of staged loads, opens the loop over the tile's rows, and makes `stores` read the arrays.
   Block* tile(Block& block, const std::vector<std::pair<int, Expr>>& map, std::vector<FlatStore>& stores, Expr first_row,
               Expr rows, Expr lanes) {
@@ -211,6 +245,12 @@ class Writer {
   }
 
   // ---- sweeps
+  // A window of a few elements, whose places and conditions are then the row's, not the lane's.
+  static bool is_small(const std::vector<Loop>& loops) {
+    int64_t count = 1;
+    for (auto& l : loops) count *= l.extent->kind == Kind::constant ? l.extent->value.to_int() : kWindow + 1;
+    return count <= kWindow;
+  }
   void run(Block& block, const std::vector<Loop>& loops, size_t k, std::vector<Statement> payload) {
     size_t mark = lets_.size();
     std::vector<Expr*> roots;
@@ -232,6 +272,7 @@ class Writer {
     loop.extent = loops[k].extent;
     bool lanes = !in_lanes_ && std::find(spec_.vectors.begin(), spec_.vectors.end(), loop.var) != spec_.vectors.end();
     if (lanes) loop.loop = LoopKind::vector;
+    else if (is_small(loops)) loop.loop = LoopKind::unrolled;
     in_lanes_ |= lanes;
     bool fresh = scope_.insert(loop.var).second;
     step_scans(loop.body, scans, roots);
@@ -287,6 +328,7 @@ class Writer {
     s.var = next_local_;
     s.monoid = fold->monoid;
     s.dtype = fold->args[0].dtype();
+    if (fold->args.size() == 2) s.position = fold->args[1].dtype();
     next_local_ += loop::components(fold->monoid);
     int var = s.var;
     block.push_back(std::move(s));
@@ -302,6 +344,8 @@ class Writer {
       if (!x->has_reduce) return x;
       if (x->kind == Kind::part) {
         auto it = made.find(x->args[0].get());
+        if (it != made.end() && x->slot == 1)
+          if (auto at = found_.find(x->args[0].get()); at != found_.end()) return at->second;
         if (it != made.end()) return loop::local(it->second + x->slot, x.dtype());
       }
       auto it = made.find(x.get());
@@ -348,6 +392,7 @@ class Writer {
       for (size_t k = 0; k < ready.size(); ++k) {
         if (done[k]) continue;
         std::vector<Statement> payload;
+        std::vector<Expr> rising;
         for (size_t j = k; j < ready.size(); ++j) {
           if (done[j] || !same_box(ready[k], ready[j])) continue;
           done[j] = true;
@@ -356,18 +401,38 @@ class Writer {
           a.var = made[ready[j].get()];
           a.monoid = ready[j]->monoid;
           a.values = ready[j]->args;
+          a.rising = rises(ready[j]);
+          if (a.rising) rising.push_back(ready[j]);
           payload.push_back(std::move(a));
         }
         std::vector<Loop> loops;
         for (auto& b : ready[k]->bound) loops.push_back({b.var, b.extent});
         if (stores && !spec_.row_vector) keep(*stores, loops, payload, kept);
         run(block, loops, 0, std::move(payload));
+        for (auto& r : rising) found_[r.get()] = found_at(block, r, made.at(r.get()) + 1);
       }
       stores_ = stores;
       for (auto* r : roots) *r = with_locals(*r, made);
       for (auto& k : kept)
         k.store->value = loop::rewrite(k.store->value, [&](Expr x) { return same(x, k.value) ? k.load : Expr(); });
     }
+  }
+  // Are the positions of an extremum met in their order? They may be in a smaller dtype that holds them all.
+  static Expr as_index(Expr e) { return e.dtype() == DType::Int64 ? e : e->kind == Kind::cast ? as_index(e->args[0]) : loop::cast(e, DType::Int64); }
+  static bool rises(Expr r) {
+    if (r->monoid != Monoid::argmax && r->monoid != Monoid::argmin) return false;
+    Expr order = integer(0);
+    for (auto& b : r->bound) order = order * b.extent + loop::index(b.var);
+    auto moving = free_vars(as_index(r->args[1]) - order);
+    return std::none_of(r->bound.begin(), r->bound.end(), [&](auto& b) { return std::count(moving.begin(), moving.end(), b.var); });
+  }
+  // Where it is: nothing was taken if all values are the identity's, and then it is the first.
+  Expr found_at(Block& block, Expr r, int var) {
+    std::vector<std::pair<int, Expr>> begin;
+    for (auto& b : r->bound) begin.push_back({b.var, integer(0)});
+    DType d = r->args[1].dtype();
+    Expr position = loop::local(var, d), nowhere = loop::identity(r->monoid, r.dtype(), d)[1];
+    return let(block, loop::select(loop::eq(position, nowhere), loop::substitute(r->args[1], begin), position), false);
   }
   // An expensive value that a reduction needs and a store needs again (the exp of softmax) waits in the store's own
   // place meanwhile. Not where rows run in lanes: that place is far from the last one, and computing again is quicker.
@@ -440,8 +505,9 @@ class Writer {
   }
 
   // ---- invariants
-  Expr let(Block& block, Expr e, bool shared = true) {
-    if (e->kind == Kind::constant || e->kind == Kind::param || e->kind == Kind::local || e->kind == Kind::index) return e;
+  Expr let(Block& block, Expr e, bool shared = true, bool always = false) {
+    bool known = e->kind == Kind::constant || e->kind == Kind::param || e->kind == Kind::local || e->kind == Kind::index;
+    if (known && !always) return e;
     Statement s = statement(Statement::Kind::let);
     s.var = next_local_++;
     s.values = {e};
@@ -551,6 +617,7 @@ class Writer {
   const std::vector<BufferInfo>& buffers_;
   std::vector<Merge> merges_;
   std::vector<FlatStore>* stores_ = nullptr;  // of the row, while its own reductions are resolved
+  std::unordered_map<const loop::Node*, Expr> found_;  // positions of extrema
   std::set<int> kept_;                        // buffers that hold a value for later
   std::set<int> scope_, volatile_;
   std::vector<std::pair<const loop::Node*, Expr>> lets_;
