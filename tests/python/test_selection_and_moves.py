@@ -247,3 +247,30 @@ def test_max_pools_remember_the_element_of_each_window(kernel, stride, padding, 
             (picked,) = facula.autograd.grad(back, weights, facula.from_numpy(upwards).to(given.dtype))
             flat = np.take_along_axis(upwards.reshape(2, 19, -1), indices.reshape(2, 19, -1), 2)
             assert np.array_equal(picked.double().numpy(), flat.reshape(values.shape))
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16", "float16"])
+@pytest.mark.parametrize("n", [1, 15, 31, 33, 63, 65, 130, 300])
+def test_whole_vectors_and_edges_are_moved_alike(dtype, n):
+    short = dtype in ("bfloat16", "float16")
+    x = numbers((3, n), "float32" if short else dtype)
+    given = facula.from_numpy(x).to(getattr(facula, dtype))
+
+    def same(ours, theirs):
+        ours = ours.float() if short else ours
+        assert np.array_equal(ours.numpy(), theirs)
+
+    for before, after in ((1, 1), (0, 40), (17, 0), (64, 3)):
+        expected = np.pad(x, ((1, 0), (before, after)), constant_values=1)
+        same(F.pad(given, (before, after, 1, 0), value=1), expected)
+    if n > 2:
+        same(F.pad(given, (-1, 2)), np.pad(x[:, 1:], ((0, 0), (0, 2))))
+    same(given.flip(0), x[::-1])
+    same(given.flip(1), x[:, ::-1])
+    same(given.roll(3, 1), np.roll(x, 3, 1))
+    same(given.index_select(0, facula.tensor([2, 0, 2])), x[[2, 0, 2]])
+    same(given.tril(5), np.tril(x, 5))
+    same(given.triu(n // 2), np.triu(x, n // 2))
+    same(given.t().contiguous(), x.T)
+    same(given[:, ::2].contiguous(), x[:, ::2])
+    same(facula.cat([given, given[:, :1]], 1), np.concatenate([x, x[:, :1]], 1))

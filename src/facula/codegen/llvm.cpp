@@ -417,12 +417,72 @@ class Emitter {
     return false;
   }
 
-  V select(const Node& n) {
+  // What only moves from memory of dtype d to memory of dtype d stays as it lies there.
+  static bool is_move(Expr e, DType d) {
+    if (e->kind == Kind::select) return is_move(e->args[1], d) || is_move(e->args[2], d);
+    return e->kind == Kind::load && e->memory == d && !e->part;
+  }
+  V as_stored(Expr e, DType d) {
+    if (!is_move(e, d)) return encode(emit(e), e.dtype(), d);
+    if (e->kind == Kind::load) return load(*e.get(), true);
+    return select(*e.get(), [&](Expr side) { return as_stored(side, d); });
+  }
+
+  // Comparisons of what moves evenly with the lane: true in all lanes if in the first and the last.
+  template <class F> static bool is_convex(Expr c, const F& even) {
+    if (c->kind != Kind::call) return even(c);
+    switch (c->fn) {
+      case loop::Fn::bit_and: return is_convex(c->args[0], even) && is_convex(c->args[1], even);
+      case loop::Fn::ge: case loop::Fn::gt: case loop::Fn::le: case loop::Fn::lt: case loop::Fn::eq:
+        return c->args[0].dtype() == DType::Int64 && even(c->args[0]) && even(c->args[1]);
+      default: return even(c);
+    }
+  }
+  Expr in_last_lane(Expr e) {
+    return loop::rewrite(e, [&](Expr x) -> Expr {
+      if (!varies(x)) return x;
+      if (x->kind == Kind::index) return x + loop::constant(int64_t(lanes_ - 1), DType::Int64);
+      return x->kind == Kind::local ? in_last_lane(local(x->slot).definition) : Expr();
+    });
+  }
+
+  V select(const Node& n) { return select(n, [&](Expr side) { return emit(side); }); }
+  template <class F> V select(const Node& n, F&& value) {
+    Expr condition = n.args[0];
+    if (in_lanes() && !first_ && !mask_ && !shared_ && varies(condition) && is_guarded(n.args[1], false) &&
+        is_convex(condition, [&](Expr e) { return motion(e).simple; })) {
+      // Most vectors lie inside, where nothing needs a mask.
+      V inside = b_.CreateAnd(emit_first(condition), emit_first(in_last_lane(condition)));
+      shared_ = true;
+      V v = either(inside, [&] { return spread(value(n.args[1])); }, [&] { return masked_select(n, value); });
+      shared_ = false;
+      return v;
+    }
+    return masked_select(n, value);
+  }
+  template <class T, class E> V either(V condition, T&& yes, E&& no) {
+    BasicBlock *blocks[2], *ends[2], *next = BasicBlock::Create(c_, "next", f_);
+    V sides[2];
+    for (auto& x : blocks) x = BasicBlock::Create(c_, "side", f_, next);
+    b_.CreateCondBr(condition, blocks[0], blocks[1]);
+    for (size_t k = 0; k < 2; ++k) {
+      b_.SetInsertPoint(blocks[k]);
+      Push layer(*this, false);
+      sides[k] = k ? no() : yes();
+      ends[k] = b_.GetInsertBlock();
+      b_.CreateBr(next);
+    }
+    b_.SetInsertPoint(next);
+    auto* phi = b_.CreatePHI(sides[0]->getType(), 2);
+    for (size_t k = 0; k < 2; ++k) phi->addIncoming(sides[k], ends[k]);
+    return phi;
+  }
+  template <class F> V masked_select(const Node& n, F&& value) {
     V c = emit(n.args[0]);
     // If any data can make the condition true, then an offset that no data can change is valid on both sides.
     bool data_condition = has_data(n.args[0]) && !has_index(n.args[0]);
     if (!is_guarded(n.args[1], data_condition) && !is_guarded(n.args[2], data_condition)) {
-      std::vector<V> sides{emit(n.args[1]), emit(n.args[2])};
+      std::vector<V> sides{value(n.args[1]), value(n.args[2])};
       if (is_vector(c)) for (auto& s : sides) s = spread(s);
       level(sides);
       return b_.CreateSelect(c, sides[0], sides[1]);
@@ -433,30 +493,19 @@ class Emitter {
       auto side = [&](Expr e, V m) {
         mask_ = outer ? b_.CreateAnd(outer, m) : m;
         Push layer(*this, false);
-        return spread(emit(e));
+        return spread(value(e));
       };
       V a = side(n.args[1], c), b = side(n.args[2], b_.CreateNot(c));
       mask_ = outer;
       maybe_none_ = outer_maybe;
       return b_.CreateSelect(c, a, b);
     }
-    BasicBlock *blocks[2], *ends[2], *next = BasicBlock::Create(c_, "next", f_);
-    V sides[2];
-    for (auto& x : blocks) x = BasicBlock::Create(c_, "side", f_, next);
-    b_.CreateCondBr(c, blocks[0], blocks[1]);
     bool vector = !first_ && (varies(n.args[1]) || varies(n.args[2]));
-    for (size_t k = 0; k < 2; ++k) {
-      b_.SetInsertPoint(blocks[k]);
-      Push layer(*this, false);
-      sides[k] = emit(n.args[k + 1]);
-      if (vector) sides[k] = spread(sides[k]);
-      ends[k] = b_.GetInsertBlock();
-      b_.CreateBr(next);
-    }
-    b_.SetInsertPoint(next);
-    auto* phi = b_.CreatePHI(sides[0]->getType(), 2);
-    for (size_t k = 0; k < 2; ++k) phi->addIncoming(sides[k], ends[k]);
-    return phi;
+    auto side = [&](Expr e) {
+      V v = value(e);
+      return vector ? spread(v) : v;
+    };
+    return either(c, [&] { return side(n.args[1]); }, [&] { return side(n.args[2]); });
   }
 
   // ---- checks
@@ -622,12 +671,13 @@ class Emitter {
     return b_.CreateVectorReverse(b_.CreateMaskedLoad(t, first, align, b_.CreateVectorReverse(mask_), llvm::Constant::getNullValue(t)));
   }
 
-  V load(const Node& n) {
+  V load(const Node& n, bool as_stored = false) {
     Place p = place(n.slot, n.part);
+    auto decoded = [&](V v) { return as_stored ? v : decode(v, p.d); };
     Access a = access(p, n.args[0]);
     llvm::Align align(uint64_t(itemsize(p.d)));
     if (a.kind == Access::uniform) {
-      if (!(mask_ && maybe_none_ && !first_)) return decode(b_.CreateAlignedLoad(a.element, a.pointer, align), p.d);
+      if (!(mask_ && maybe_none_ && !first_)) return decoded(b_.CreateAlignedLoad(a.element, a.pointer, align));
       V zero = llvm::Constant::getNullValue(a.element), v = zero;
       auto* from = b_.GetInsertBlock();
       BasicBlock* end = nullptr;
@@ -638,7 +688,7 @@ class Emitter {
       auto* phi = b_.CreatePHI(a.element, 2);
       phi->addIncoming(zero, from);
       phi->addIncoming(v, end);
-      return decode(phi, p.d);
+      return decoded(phi);
     }
     auto* t = FixedVectorType::get(a.element, unsigned(lanes_));
     V v;
@@ -654,20 +704,19 @@ class Emitter {
                             : V(b_.CreateAlignedLoad(t, a.pointer, align));
     else
       v = b_.CreateMaskedGather(t, lane_pointers(a), align, mask_ ? mask_ : all_lanes(), llvm::Constant::getNullValue(t));
-    return decode(v, p.d);
+    return decoded(v);
   }
 
   void store(const Statement& s) {
     Place p = place(s.buffer, s.part);
-    V v = emit(s.values[0]);
-    DType from = s.values[0].dtype();
+    V v = as_stored(s.values[0], p.d);
     Access a = access(p, s.offset);
     llvm::Align align(uint64_t(itemsize(p.d)));
     if (a.kind == Access::uniform) {
-      b_.CreateAlignedStore(encode(v, from, p.d), a.pointer, align);
+      b_.CreateAlignedStore(v, a.pointer, align);
       return;
     }
-    v = spread(encode(v, from, p.d));
+    v = spread(v);
     if (a.kind == Access::contiguous) {
       if (mask_) b_.CreateMaskedStore(v, a.pointer, align, mask_);
       else b_.CreateAlignedStore(v, a.pointer, align);
@@ -875,7 +924,8 @@ class Emitter {
   // How many lanes suit the loop; 0: it must run serially.
   int choose_lanes(const Statement& s) {
     Survey survey;
-    int widest_only = 0, others = 0;
+    int widest_only = 0, others = 0, moved = 1;
+    bool only_moves = true;  // nothing is computed
     std::set<const Node*> seen;
     std::set<int> arrays, lane_locals{};
     each_statement(s.body, [&](const Statement& t) {
@@ -922,6 +972,16 @@ class Emitter {
       for (auto& a : e->args) if (!self(a, self)) return false;
       return true;
     };
+    // Loads that are moved, all along the lanes or not at all.
+    auto moves_along = [&](Expr e, DType d) {
+      auto even = [&](Expr x) { return affine(x, affine); };
+      auto plain = [&](auto&& self, Expr x) -> bool {
+        if (!in_lane(x, in_lane)) return true;
+        if (x->kind == Kind::select) return is_convex(x->args[0], even) && self(self, x->args[1]) && self(self, x->args[2]);
+        return x->kind == Kind::load && x->memory == d && affine(x->args[0], affine);
+      };
+      return is_move(e, d) && plain(plain, e);
+    };
     std::map<std::pair<int, int>, std::set<const Node*>> stores, loads;
     std::set<int> wild;
     each_statement(s.body, [&](const Statement& t) {
@@ -939,12 +999,16 @@ class Emitter {
           if (e->kind == Kind::local && survey.outer.count(e->slot)) survey.ok = false;
         });
       });
+      if (t.kind != StatementKind::store && t.kind != StatementKind::let && t.kind != StatementKind::loop) only_moves = false;
+      if (t.kind == StatementKind::let && in_lane(t.values[0], in_lane) && !affine(t.values[0], affine)) only_moves = false;
       if (t.kind == StatementKind::store && !arrays.count(-1 - t.buffer)) {
         stores[{t.buffer, t.part}].insert(t.offset.get());
         DType d = t.buffer < 0 ? local(-1 - t.buffer).dtype : nest_.buffers[size_t(t.buffer)].dtype;
         bool moves = in_lane(t.offset, in_lane);
         if (moves) (itemsize(real_of(d)) == 8 ? widest_only : others)++;
         if (!affine(t.offset, affine)) wild.insert(t.buffer);
+        only_moves &= moves_along(t.values[0], d);
+        moved = std::max(moved, itemsize(d));
         if (!moves && in_lane(t.values[0], in_lane)) survey.ok = false;
       }
     });
@@ -971,6 +1035,7 @@ class Emitter {
     survey_ = survey;
     if (others == 0 && widest_only == 0)
       for (auto& [m, t] : survey.outer) (itemsize(t.values[0].dtype()) == 8 ? widest_only : others)++;
+    if (only_moves && others && !widest_only && wild.empty() && moved < 4) return lanes32_ * 4 / moved;
     return others || !widest_only ? lanes32_ : lanes32_ / 2;
   }
 
@@ -1115,6 +1180,7 @@ class Emitter {
   V lane_base_ = nullptr, mask_ = nullptr;
   bool first_ = false;
   bool maybe_none_ = false;  // the mask may be off in every lane
+  bool shared_ = false;      // in code that is there twice, with masks and without
 };
 
 const llvm::Target* target() {
