@@ -274,3 +274,42 @@ def test_whole_vectors_and_edges_are_moved_alike(dtype, n):
     same(given.t().contiguous(), x.T)
     same(given[:, ::2].contiguous(), x[:, ::2])
     same(facula.cat([given, given[:, :1]], 1), np.concatenate([x, x[:, :1]], 1))
+
+
+@pytest.mark.parametrize("step", [2, 3, 4, 5, -2])
+@pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16", "complex64"])
+def test_columns_some_apart_are_read_in_every_length(dtype, step):
+    short = dtype == "bfloat16"
+    for n in (5, 16, 33, 64, 200, 259):
+        x = numbers((3, n), {"bfloat16": "float32", "complex64": "float32"}.get(dtype, dtype))
+        x = x + np.complex64(1j) if dtype == "complex64" else x
+        given = facula.from_numpy(x).to(getattr(facula, dtype))
+        ours, theirs = (
+            (given.flip(1)[:, 1::2], x[:, ::-1][:, 1::2]) if step < 0 else (given[:, ::step], x[:, ::step])
+        )
+        ours, twice = ours.contiguous(), ours + ours
+        if short:
+            ours, twice = ours.float(), twice.float()
+        assert np.array_equal(ours.numpy(), theirs)
+        assert np.array_equal(twice.numpy(), theirs + theirs)
+
+
+def test_what_keeps_a_bfloat16_keeps_its_bits():
+    bits = np.arange(1 << 16, dtype=np.uint32) << 16
+    x = bits.view(np.float32)
+    x = x[~np.isnan(x)]
+    given = facula.from_numpy(x).to(facula.bfloat16)
+    other = given.flip(0)
+    for ours, theirs in (
+        (given.abs(), np.abs(x)),
+        (-given, -x),
+        (facula.relu(given), np.maximum(x, 0)),
+        (facula.maximum(given, other), np.maximum(x, x[::-1])),
+        (facula.where(given > 1, given, other), np.where(x > 1, x, x[::-1])),
+        (facula.sign(given), np.sign(x)),
+        (facula.copysign(given, other), np.copysign(x, x[::-1]))
+        if hasattr(facula, "copysign")
+        else (given, x),
+    ):
+        assert np.array_equal(ours.float().numpy(), theirs)
+    assert facula.isnan(facula.abs(facula.tensor([float("nan")] * 40, dtype=facula.bfloat16))).all()

@@ -423,9 +423,31 @@ class Emitter {
     return e->kind == Kind::load && e->memory == d && !e->part;
   }
   V as_stored(Expr e, DType d) {
-    if (!is_move(e, d)) return encode(emit(e), e.dtype(), d);
+    if (!is_move(e, d)) return d == DType::BFloat16 && is_short(e) ? upper_half(emit(e)) : encode(emit(e), e.dtype(), d);
     if (e->kind == Kind::load) return load(*e.get(), true);
     return select(*e.get(), [&](Expr side) { return as_stored(side, d); });
+  }
+
+  // Is it a bfloat16 already, so that nothing is left to round?
+  static bool is_short(Expr e) {
+    auto all = [](std::span<const Expr> x) { return std::all_of(x.begin(), x.end(), is_short); };
+    switch (e->kind) {
+      case Kind::load: return e->memory == DType::BFloat16;
+      case Kind::cast: return e.dtype() == DType::Float32 && (e->memory == DType::BFloat16 || e->args[0].dtype() == DType::Bool);
+      case Kind::constant: return e.dtype() == DType::Float32 && float(e->value.to_double()) == 0;
+      case Kind::select: return all(std::span(e->args).subspan(1));
+      case Kind::call: break;
+      default: return false;
+    }
+    switch (e->fn) {
+      case loop::Fn::neg: case loop::Fn::abs: case loop::Fn::sign: case loop::Fn::relu: case loop::Fn::max: case loop::Fn::min:
+      case loop::Fn::fmax: case loop::Fn::fmin: case loop::Fn::copysign: return e.dtype() == DType::Float32 && all(e->args);
+      default: return false;
+    }
+  }
+  V upper_half(V v) {
+    V bits = b_.CreateBitCast(v, ScalarMath::shaped(b_.getInt32Ty(), v->getType()));
+    return b_.CreateTrunc(b_.CreateLShr(bits, 16), ScalarMath::shaped(b_.getInt16Ty(), v->getType()));
   }
 
   // Comparisons of what moves evenly with the lane: true in all lanes if in the first and the last.
@@ -917,6 +939,7 @@ class Emitter {
     std::map<int, Statement> outer;    // accumulators made outside and updated inside
     int operations = 0;
     bool ok = true;
+    bool costly = false;               // tables and polynomials want the registers
     bool plain = true;                 // every access moves with the lane by a stride or not at all, none is guarded
     int inner = 0;                     // accumulators that loops inside update
   };
@@ -989,7 +1012,7 @@ class Emitter {
         loop::visit(root, [&](Expr e) {
           if (!seen.insert(e.get()).second) return;
           ++survey.operations;
-          if (e->kind == Kind::call && is_floating(e.dtype()) && loop::ulp(e->fn) > 0) survey.operations += 12;
+          if (e->kind == Kind::call && is_floating(e.dtype()) && loop::ulp(e->fn) > 0) survey.operations += 12, survey.costly = true;
           if (e->kind == Kind::select || e->kind == Kind::check || e->kind == Kind::divisor) survey.plain = false;
           if (e->kind == Kind::load && (e->slot < 0 || !affine(e->args[0], affine))) survey.plain = false;
           if (e->kind == Kind::load && !arrays.count(-1 - e->slot)) {
@@ -1092,9 +1115,9 @@ class Emitter {
     };
     V done = b_.getInt64(0);
     // Lanes that a loop inside goes through together (the columns of a sum over rows): several vectors beside each other,
-    // their accumulators in registers, so that each visit of a row reads a stretch of it.
+    // their accumulators in registers, so that each visit of a row reads a stretch of it. Two where exponentials are summed.
     if (survey.plain && survey.inner && survey.inner <= 4 && survey.operations <= 40 && !fixed && survey.outer.empty()) {
-      lanes_ = lanes * (survey.inner <= 2 ? kStrip : kStrip / 2);
+      lanes_ = lanes * (survey.costly ? 2 : survey.inner <= 2 ? kStrip : kStrip / 2);
       V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-lanes_)));
       count_loop(done, whole, lanes_, [&](V i) { body(i, nullptr); });
       done = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, done);

@@ -263,7 +263,7 @@ class Builder {
       Expr l = flat_.at(node);
       int8_t lanes = d_.stride_class(k, d_.row_vector, a_.vars.size()), across = d_.stride_class(k, turned, a_.vars.size());
       bool computed = std::count(access.dims.begin(), access.dims.end(), Access::kComputed) > 0;
-      if (lanes >= 0 || across != 1 || computed || !plain.count(l.get()) || spec.staged.size() == kArrays) continue;
+      if (lanes == 0 || lanes == 1 || across != 1 || computed || !plain.count(l.get()) || spec.staged.size() == kArrays) continue;
       spec.staged.push_back(l);
       bytes = std::max(bytes, l->part ? itemsize(real_of(l->memory)) : itemsize(l->memory));
     }

@@ -260,7 +260,8 @@ Decisions decide(const Analysis& a, const Numbers& n) {
     for (int v : vectors) {
       if (v < 0) continue;
       int64_t c = n.coefficient(access, v);
-      if (c == 0 || c == 1) d.classes[k * vars + size_t(v)] = int8_t(c);
+      // Elements up to four apart are parts of whole vectors.
+      if (c == 0 || c == 1 || (c >= 2 && c <= 4 && access.kind == Access::Kind::load)) d.classes[k * vars + size_t(v)] = int8_t(c);
     }
     for (size_t i = 0; i < access.dims.size(); ++i)
       if (access.dims[i] == Access::kComputed) d.unit.push_back(n.stride(access.buffer, i) == 1);

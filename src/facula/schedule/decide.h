@@ -34,7 +34,7 @@ struct Decisions {
   bool chunked = false;                          // a task is a piece of one row of vectors (else some whole ones)
   bool tiled = false;                            // a task is a tile of rows and lanes: some operand lies the other way
   int split = -1;                                // the reduced variable that is cut in chunks
-  std::vector<int8_t> classes;                   // by access and variable: stride 0, 1, or -1 (a parameter)
+  std::vector<int8_t> classes;                   // by access and variable: stride 0 to 4, or -1 (a parameter)
   std::vector<int8_t> unit;                      // computed dimensions in order: stride is one
   std::vector<int8_t> overlaps;                  // by output
   int8_t stride_class(size_t access, int var, size_t vars) const { return classes[access * vars + size_t(var)]; }
