@@ -313,3 +313,27 @@ def test_what_keeps_a_bfloat16_keeps_its_bits():
     ):
         assert np.array_equal(ours.float().numpy(), theirs)
     assert facula.isnan(facula.abs(facula.tensor([float("nan")] * 40, dtype=facula.bfloat16))).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 16, 24, 25, 64, 200, 3000])
+@pytest.mark.parametrize("kind", ["few", "near", "far", "ends", "float32", "float64", "uint8"])
+def test_lines_of_every_length_are_sorted_stably(n, kind):
+    random = np.random.default_rng(n)
+    x = {
+        "few": lambda: random.integers(0, 4, (5, n)),
+        "near": lambda: random.integers(-(1 << 31), 1 << 31, (5, n)),
+        "far": lambda: random.integers(-(1 << 62), 1 << 62, (5, n)),
+        "ends": lambda: random.choice(np.array([-(1 << 63), (1 << 63) - 1, 0, -1]), (5, n)),
+        "uint8": lambda: random.integers(0, 256, (5, n)).astype(np.uint8),
+    }.get(kind, lambda: np.round(random.standard_normal((5, n)), 1).astype(kind))()
+    for given, array in ((facula.from_numpy(x), x), (facula.from_numpy(x.T.copy()).t(), x)):
+        rising = np.argsort(array, 1, kind="stable")
+        falling = n - 1 - np.argsort(array[:, ::-1], 1, kind="stable")[:, ::-1]
+        for descending, order in ((False, rising), (True, falling)):
+            values, places = facula.sort(given, 1, descending, stable=True)
+            assert np.array_equal(places.numpy(), order)
+            assert np.array_equal(values.numpy(), np.take_along_axis(array, order, 1))
+            for k in {1, min(5, n), min(16, n), min(17, n), n // 2}:
+                values, places = given.topk(k, 1, largest=descending)
+                assert np.array_equal(values.numpy(), np.take_along_axis(array, order[:, :k], 1))
+                assert np.array_equal(places.numpy(), order[:, :k])

@@ -59,9 +59,10 @@ struct Wide {
 struct Buffers { std::vector<Narrow::Entry> narrow; std::vector<Wide::Entry> wide; };  // of a thread
 
 // The first `wanted` of n values in order, with few wanted: most are passed over in blocks, none of which comes before
-// the last one that counts so far.
+// the last one that counts so far. Very few are kept in order, others looked through from time to time.
 template <class E, class Key> void select(Key key, int64_t n, int64_t wanted, std::vector<typename E::Entry>& found) {
-  constexpr int64_t kBlock = 64;
+  constexpr int64_t kBlock = 64, kVeryFew = 16;
+  bool in_order = wanted <= kVeryFew;
   found.clear();
   size_t room = size_t(2 * wanted + kBlock);
   uint64_t limit = ~uint64_t(0);
@@ -81,12 +82,42 @@ template <class E, class Key> void select(Key key, int64_t n, int64_t wanted, st
     }
     bool full = int64_t(found.size()) >= wanted;
     if (full && uint64_t(least) >= limit) continue;
+    if (in_order) {
+      for (int64_t k = 0; k < count; ++k) {
+        if (int64_t(found.size()) == wanted) {
+          if (uint64_t(keys[k]) >= limit) continue;
+          found.pop_back();
+        }
+        auto e = E::entry(keys[k], from + k);
+        found.push_back(e);
+        size_t at = found.size() - 1;
+        for (; at > 0 && E::before(e, found[at - 1]); --at) found[at] = found[at - 1];
+        found[at] = e;
+        limit = E::key(found.back());
+      }
+      continue;
+    }
     for (int64_t k = 0; k < count; ++k)
       if (!full || uint64_t(keys[k]) < limit) found.push_back(E::entry(keys[k], from + k));
     if (int64_t(found.size()) >= wanted && (!full || found.size() + kBlock > room)) shrink();
   }
+  if (in_order) return;
   if (int64_t(found.size()) > wanted) shrink();
   std::sort(found.begin(), found.end(), E::before);
+}
+
+// Each of few entries goes where the number of those before it says: no branch depends on what they are.
+constexpr int64_t kShort = 24;
+template <class E> void rank(const typename E::Entry* b, int n, int64_t wanted, int64_t* order) {
+  int ranks[kShort] = {};
+  for (int i = 1; i < n; ++i)
+    for (int j = 0; j < i; ++j) {
+      int before = E::before(b[j], b[i]);
+      ranks[i] += before;
+      ranks[j] += 1 - before;
+    }
+  for (int i = 0; i < n; ++i)
+    if (ranks[i] < wanted) order[ranks[i]] = E::position(b[i]);
 }
 
 // The first `wanted` of one line of n values: order[k] is the position of the k-th.
@@ -96,11 +127,10 @@ template <class E, class Key> void order_line(Key key, int64_t n, int64_t wanted
   } else {
     b.resize(size_t(n));
     for (int64_t i = 0; i < n; ++i) b[size_t(i)] = E::entry(key(i), i);
+    if (n <= kShort) return rank<E>(b.data(), int(n), wanted, order);
     if (wanted < n) {
       std::nth_element(b.begin(), b.begin() + wanted, b.end(), E::before);
       std::sort(b.begin(), b.begin() + wanted, E::before);
-    } else if (n < 64) {
-      std::sort(b.begin(), b.end(), E::before);
     } else {
       sorter()(b.data(), size_t(n), hwy::SortAscending());
     }
@@ -109,8 +139,22 @@ template <class E, class Key> void order_line(Key key, int64_t n, int64_t wanted
 }
 template <class T> void order_line(const T* x, int64_t stride, int64_t n, int64_t wanted, bool descending, int64_t* order, Buffers& buffers) {
   using U = typename Bits<T>::type;
-  bool narrow = sizeof(U) <= 4 && n <= (int64_t(1) << 32);
-  auto run = [&](auto key) { narrow ? order_line<Narrow>(key, n, wanted, order, buffers.narrow) : order_line<Wide>(key, n, wanted, order, buffers.wide); };
+  constexpr int64_t kNarrow = int64_t(1) << 32;
+  bool narrow = sizeof(U) <= 4 && n <= kNarrow;
+  auto run = [&](auto key) {
+    if constexpr (std::is_integral_v<T> && sizeof(T) == 8) if (wanted > n / 8) {  // numbers near each other are as good as narrow ones
+      U least = ~U(0), most = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        least = std::min(least, key(i));
+        most = std::max(most, key(i));
+      }
+      if (n <= kNarrow && n && most - least < U(kNarrow)) {
+        auto beyond = [=](int64_t i) { return uint32_t(key(i) - least); };
+        return order_line<Narrow>(beyond, n, wanted, order, buffers.narrow);
+      }
+    }
+    narrow ? order_line<Narrow>(key, n, wanted, order, buffers.narrow) : order_line<Wide>(key, n, wanted, order, buffers.wide);
+  };
   auto ascending = [=](int64_t i) { return key_of(x[i * stride]); };
   auto falling = [=](int64_t i) { return U(~key_of(x[i * stride])); };
   if (descending) run(falling);
