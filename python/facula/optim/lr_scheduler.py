@@ -77,6 +77,18 @@ class LRScheduler:
         self._is_initial = False
 
     def get_lr(self) -> list[float]:
+        """The next rates: what a step asks for. Subclasses define this; those here define ``_rates``."""
+        if not self._get_lr_called_within_step:
+            import warnings
+
+            warnings.warn(
+                "To get the last learning rate computed by the scheduler, please use `get_last_lr()`.",
+                UserWarning,
+                stacklevel=2,
+            )
+        return self._rates()
+
+    def _rates(self) -> list[float]:
         raise NotImplementedError(f"{type(self).__name__} must define get_lr()")
 
     def _next(self) -> list[float]:
@@ -86,16 +98,6 @@ class LRScheduler:
             return self.get_lr()
         finally:
             self._get_lr_called_within_step = False
-
-    def _warn_outside_step(self) -> None:
-        if not self._get_lr_called_within_step:
-            import warnings
-
-            warnings.warn(
-                "To get the last learning rate computed by the scheduler, please use `get_last_lr()`.",
-                UserWarning,
-                stacklevel=3,
-            )
 
     def _current(self) -> list[float]:
         return [group["lr"] for group in self.optimizer.param_groups]
@@ -147,8 +149,7 @@ class LambdaLR(LRScheduler):
         self.lr_lambdas: list[Callable[[int], float]] = _for_groups(lr_lambda, optimizer, "lr_lambda")
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
-        self._warn_outside_step()
+    def _rates(self) -> list[float]:
         return [base * f(self.last_epoch) for base, f in zip(self.base_lrs, self.lr_lambdas)]
 
     def state_dict(self) -> dict[str, Any]:
@@ -171,8 +172,7 @@ class LambdaLR(LRScheduler):
 class MultiplicativeLR(LambdaLR):
     """Times lr_lambda(epoch) at every step."""
 
-    def get_lr(self) -> list[float]:
-        self._warn_outside_step()
+    def _rates(self) -> list[float]:
         if self._is_initial:
             return self._current()
         return [lr * f(self.last_epoch) for lr, f in zip(self._current(), self.lr_lambdas)]
@@ -187,8 +187,7 @@ class StepLR(LRScheduler):
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
-        self._warn_outside_step()
+    def _rates(self) -> list[float]:
         if self.last_epoch == 0 or self.last_epoch % self.step_size:
             return self._current()
         return [lr * self.gamma for lr in self._current()]
@@ -206,8 +205,7 @@ class MultiStepLR(LRScheduler):
         self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
-        self._warn_outside_step()
+    def _rates(self) -> list[float]:
         if self.last_epoch not in self.milestones:
             return self._current()
         return [lr * self.gamma ** self.milestones[self.last_epoch] for lr in self._current()]
@@ -224,8 +222,7 @@ class ExponentialLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
-        self._warn_outside_step()
+    def _rates(self) -> list[float]:
         return self._current() if self._is_initial else [lr * self.gamma for lr in self._current()]
 
     def _get_closed_form_lr(self) -> list[float]:
@@ -241,8 +238,7 @@ class CosineAnnealingLR(LRScheduler):
         self.T_max, self.eta_min = T_max, eta_min
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
-        self._warn_outside_step()
+    def _rates(self) -> list[float]:
         if self._is_initial:
             return self._current()
         if self._step_count == 1 and self.last_epoch > 0:
@@ -283,8 +279,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.T_cur: float = last_epoch
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
-        self._warn_outside_step()
+    def _rates(self) -> list[float]:
         part = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (base - self.eta_min) * part for base in self.base_lrs]
 
@@ -332,8 +327,7 @@ class LinearLR(LRScheduler):
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
-        self._warn_outside_step()
+    def _rates(self) -> list[float]:
         if self.last_epoch == 0:
             return [lr * self.start_factor for lr in self._current()]
         if self._is_initial or self.last_epoch > self.total_iters:
@@ -361,8 +355,7 @@ class ConstantLR(LRScheduler):
         self.factor, self.total_iters = factor, total_iters
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
-        self._warn_outside_step()
+    def _rates(self) -> list[float]:
         if self.last_epoch == 0:
             return [lr * self.factor for lr in self._current()]
         return (
@@ -384,8 +377,7 @@ class PolynomialLR(LRScheduler):
         self.total_iters, self.power = total_iters, power
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
-        self._warn_outside_step()
+    def _rates(self) -> list[float]:
         if self._is_initial or self.last_epoch > self.total_iters:
             return self._current()
         left = (1.0 - self.last_epoch / self.total_iters) / (1.0 - (self.last_epoch - 1) / self.total_iters)
@@ -568,8 +560,7 @@ class CyclicLR(_WithMomentum):
             return 1.0
         return 0.5 ** (x - 1) if self.mode == "triangular2" else self.gamma**x
 
-    def get_lr(self) -> list[float]:
-        self._warn_outside_step()
+    def _rates(self) -> list[float]:
         cycle = math.floor(1 + self.last_epoch / self.total_size)
         x = 1.0 + self.last_epoch / self.total_size - cycle
         height = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
@@ -668,8 +659,7 @@ class OneCycleLR(_WithMomentum):
             return end + (start - end) / 2.0 * (math.cos(math.pi * part) + 1)
         return (end - start) * part + start
 
-    def get_lr(self) -> list[float]:
-        self._warn_outside_step()
+    def _rates(self) -> list[float]:
         at = self.last_epoch
         if at > self.total_steps:
             raise ValueError(
