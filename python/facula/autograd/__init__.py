@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ Variable = Tensor
 
 
 def _list(x: Any) -> list:
-    return [x] if x is None or isinstance(x, (Tensor, graph.GradientEdge)) else list(x)
+    return [x] if isinstance(x, (Tensor, graph.GradientEdge)) else list(x)
 
 
 def _tensors(x: list) -> list:
@@ -77,17 +78,27 @@ def grad(
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Tensor, ...]:
     """The gradients of ``outputs``, weighted by ``grad_outputs``, for ``inputs``; nothing is accumulated."""
+    if not only_inputs:
+        warnings.warn(
+            "only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient for "
+            "other parts of the graph, please use facula.autograd.backward.",
+            FutureWarning,
+            stacklevel=2,
+        )
     if materialize_grads and allow_unused is False:
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
             "allow_unused=False."
         )
     outputs, inputs = _tensors(_list(outputs)), _tensors(_list(inputs))
+    if not inputs:
+        raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
     unused = materialize_grads if allow_unused is None else allow_unused
     given = _or_none(grad_outputs, len(outputs))
     if is_grads_batched:

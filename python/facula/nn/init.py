@@ -68,17 +68,17 @@ def trunc_normal_(
     b: float = 2.0,
     generator: object = None,
 ) -> Tensor:
-    """Normal numbers; those outside [a, b] are drawn again."""
+    """Normal numbers, as they are distributed between a and b."""
+    # The inverse of the distribution function, of uniform numbers between its values at a and b.
+    below, above = (math.erf((limit - mean) / (std * math.sqrt(2))) for limit in (a, b))
     with _C.GradMode(False):
-        tensor.normal_(mean, std, generator=generator)
-        while True:
-            outside = (tensor < a) | (tensor > b)
-            if not bool(outside.any()):
-                return tensor
-            again = _C.functions.empty(list(tensor.shape), dtype=tensor.dtype).normal_(
-                mean, std, generator=generator
-            )
-            tensor.copy_(_C.functions.where(outside, again, tensor))
+        return (
+            tensor.uniform_(below, above, generator=generator)
+            .erfinv_()
+            .mul_(std * math.sqrt(2))
+            .add_(mean)
+            .clamp_(a, b)
+        )
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ... import _C
+from . import rnn as rnn
 
 Tensor = _C.Tensor
 
@@ -88,6 +89,8 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     """Writes a vector back into the parameters."""
+    if not isinstance(vec, Tensor):
+        raise TypeError(f"expected a Tensor, but got: {type(vec).__name__}")
     at = 0
     with _C.GradMode(False):
         for p in parameters:
