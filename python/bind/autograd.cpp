@@ -418,7 +418,7 @@ PyObject* backward(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwn
     PyObject* v[5];
     if (!take_arguments("backward", spec, 1, args, n, kwnames, v)) return nullptr;
     auto outputs = tensor_list_argument("backward", "tensors", v[0]);
-    auto grads = padded(tensor_list_argument("backward", "grads", v[1]), outputs.size(), "backward");
+    auto grads = padded(tensor_list_argument("backward", "grads", v[1], true), outputs.size(), "backward");
     auto inputs = tensor_list_argument("backward", "inputs", v[4]);
     bool create = v[3] && PyObject_IsTrue(v[3]) == 1;
     bool retain = v[2] && v[2] != Py_None ? PyObject_IsTrue(v[2]) == 1 : create;
@@ -437,7 +437,7 @@ PyObject* grad(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames
     if (!take_arguments("grad", spec, 2, args, n, kwnames, v)) return nullptr;
     auto outputs = tensor_list_argument("grad", "outputs", v[0]);
     auto inputs = tensor_list_argument("grad", "inputs", v[1]);
-    auto grads = padded(tensor_list_argument("grad", "grads", v[2]), outputs.size(), "grad");
+    auto grads = padded(tensor_list_argument("grad", "grads", v[2], true), outputs.size(), "grad");
     bool create = v[4] && PyObject_IsTrue(v[4]) == 1;
     bool retain = v[3] && v[3] != Py_None ? PyObject_IsTrue(v[3]) == 1 : create;
     bool unused = v[5] && PyObject_IsTrue(v[5]) == 1;

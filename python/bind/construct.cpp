@@ -81,7 +81,7 @@ struct Nested {
   }
   // Sizes along the first elements.
   void measure(PyObject* o) {
-    while (is_nested(o) || (is_tensor(o) && impl_of(o)->sizes.size())) {
+    while (is_nested(o)) {
       Py_ssize_t n = PySequence_Size(o);
       if (n < 0) throw PythonError();
       sizes.push_back(n);
@@ -101,6 +101,8 @@ struct Nested {
       if (PyFloat_CheckExact(o)) { if (!any || type != default_dtype()) meet(default_dtype()); return; }
       if (PyLong_CheckExact(o)) { if (!any || type == DType::Bool) meet(DType::Int64); return; }
       value_check(!is_nested(o), function) << "expected a number at depth " << level << ", but got a sequence";
+      value_check(!is_tensor(o) || tensor_of(o).numel() == SymInt(int64_t(1)), function)
+          << "only one element tensors can be converted to Python scalars" << hint("facula.stack() joins tensors");
       meet(element_type(function, o));
       return;
     }
@@ -135,7 +137,7 @@ struct Nested {
 
  private:
   template <class F> void each(PyObject* o, size_t level, F&& f) {
-    Py_ssize_t n = is_nested(o) || is_tensor(o) ? PySequence_Size(o) : -1;
+    Py_ssize_t n = is_nested(o) ? PySequence_Size(o) : -1;
     if (n < 0 && PyErr_Occurred()) throw PythonError();
     type_check(n >= 0, function) << "not a sequence: expected a sequence of length " << sizes[level] << " at dim " << level
                                  << ", but got " << Py_TYPE(o)->tp_name;
@@ -213,7 +215,12 @@ bool take_options(const char* function, PyObject** v, Options& o) {   // dtype, 
     PyErr_Format(PyExc_TypeError, "%s(): argument 'device' must be facula.device, not %s", function, Py_TYPE(v[1])->tp_name);
     return false;
   }
-  o.requires_grad = v[2] && PyObject_IsTrue(v[2]) == 1;
+  op::check_can_hold(function, o.device);
+  if (v[2] && !PyBool_Check(v[2])) {
+    PyErr_Format(PyExc_TypeError, "%s(): argument 'requires_grad' must be bool, not %s", function, Py_TYPE(v[2])->tp_name);
+    return false;
+  }
+  o.requires_grad = v[2] == Py_True;
   return true;
 }
 

@@ -2,8 +2,10 @@
 #include <memory>
 
 #include "facula/autograd/autograd.h"
+#include "facula/op/factory.h"
 #include "tensor.h"
 #include "trampoline.h"
+#include "types.h"
 
 namespace facula::bind {
 
@@ -131,6 +133,11 @@ PyObject* from_dlpack(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* 
     static const char* const spec[] = {"ext_tensor", "device", "copy", nullptr};
     PyObject* v[3];
     if (!take_arguments("from_dlpack", spec, 1, args, n, kwnames, v, 1)) return nullptr;
+    if (Device device; v[1] && v[1] != Py_None) {
+      type_check(to_device(v[1], device), "from_dlpack") << "device must be a facula.device, not " << Py_TYPE(v[1])->tp_name;
+      op::check_can_hold("from_dlpack", device);
+    }
+    value_check(!v[2] || !PyUnicode_Check(v[2]), "from_dlpack") << "strings are not allowed for copy; use True, False or None";
     PyRef capsule;
     if (PyCapsule_CheckExact(v[0])) {
       capsule = PyRef::share(v[0]);
@@ -163,8 +170,22 @@ PyObject* tensor_dlpack(PyObject* self, PyObject* const* args, Py_ssize_t n, PyO
     PyObject* v[4];
     if (!take_arguments("__dlpack__", spec, 0, args, n, kwnames, v)) return nullptr;
     Tensor t = tensor_of(self);
-    runtime_check(!t.requires_grad(), "__dlpack__") << "Can't export tensors that require gradient, use tensor.detach()";
-    bool copy = v[3] && v[3] != Py_None && PyObject_IsTrue(v[3]);
+    if (t.requires_grad()) {   // the type that the protocol asks for
+      PyErr_SetString(PyExc_BufferError, "__dlpack__: Can't export tensors that require gradient, use tensor.detach()");
+      return nullptr;
+    }
+    type_check(!v[0] || v[0] == Py_None || PyLong_Check(v[0]), "__dlpack__") << "stream must be int or None, not " << Py_TYPE(v[0])->tp_name;
+    built_check(!v[0] || v[0] == Py_None, "__dlpack__") << "stream should be None on cpu";
+    type_check(!v[3] || v[3] == Py_None || PyBool_Check(v[3]), "__dlpack__") << "copy must be bool or None, not " << Py_TYPE(v[3])->tp_name;
+    if (v[2] && v[2] != Py_None) {
+      int kind, id;
+      if (!PyArg_ParseTuple(v[2], "ii;__dlpack__: dl_device must be (type, id)", &kind, &id)) return nullptr;
+      if (kind != kCpu) {
+        PyErr_Format(PyExc_BufferError, "__dlpack__: no backend can export memory to DLPack device type %d", kind);
+        return nullptr;
+      }
+    }
+    bool copy = v[3] == Py_True;
     if (copy) t = run_operator(operator_named("clone"), {t})[0];
     bool versioned = v[1] && PyTuple_Check(v[1]) && PyTuple_GET_SIZE(v[1]) && PyLong_AsLong(PyTuple_GET_ITEM(v[1], 0)) >= 1;
     return versioned ? export_capsule<ManagedVersioned>(t, "dltensor_versioned", copy ? kCopied : 0)

@@ -195,10 +195,42 @@ bool any_taken(PyObject* const* args, Py_ssize_t n) {
   return false;
 }
 
+// After an AttributeError: was there something that the function's annotations say to be a Tensor, but is none? Then that
+// is what was wrong, and a TypeError, as with operators.
+void blame_argument(PyObject* function, PyObject* const* args, Py_ssize_t n) {
+  if (!PyErr_ExceptionMatches(PyExc_AttributeError) || !PyFunction_Check(function)) return;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  PyRef names(PyObject_GetAttrString(reinterpret_cast<PyObject*>(code), "co_varnames"));
+  PyObject* annotations = PyFunction_GetAnnotations(function);
+  for (Py_ssize_t k = 0; names && annotations && k < n; ++k) {
+    Py_ssize_t at = k < code->co_argcount ? k : code->co_argcount + code->co_kwonlyargcount;   // *args
+    if (at >= PyTuple_GET_SIZE(names.get())) break;
+    PyObject* name = PyTuple_GET_ITEM(names.get(), at);
+    PyObject* said = PyDict_GetItemWithError(annotations, name);
+    if (!said || !PyUnicode_Check(said) || is_tensor(args[k])) continue;
+    std::string_view text = text_of(said);
+    bool number = args[k] == Py_None || PyNumber_Check(args[k]);
+    if (text != "Tensor" && (number || !text.starts_with("Tensor |"))) continue;
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    PyErr_Format(PyExc_TypeError, "%U(): argument '%U' (position %zd) must be Tensor, not %s", reinterpret_cast<PyFunctionObject*>(function)->func_name,
+                 name, k + 1, Py_TYPE(args[k])->tp_name);
+    return;
+  }
+  PyErr_Restore(type, value, trace);
+}
+
 PyObject* overridable_call(PyObject* o, PyObject* const* args, size_t flags, PyObject* kwnames) {
   auto* f = reinterpret_cast<OverridableObject*>(o);
   Py_ssize_t n = PyVectorcall_NARGS(flags), all = n + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
-  if (disabled_depth || (!modes_active && !any_taken(args, all))) return PyObject_Vectorcall(f->function, args, flags, kwnames);
+  if (disabled_depth || (!modes_active && !any_taken(args, all))) {
+    PyObject* result = PyObject_Vectorcall(f->function, args, flags, kwnames);
+    if (!result) [[unlikely]] blame_argument(f->function, args, n);
+    return result;
+  }
   return call_override(f->shows_itself ? o : f->function, nullptr, args, n, kwnames);
 }
 PyObject* overridable_new(PyTypeObject* type, PyObject* args, PyObject*) {

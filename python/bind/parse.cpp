@@ -176,6 +176,7 @@ bool to_tensors(const Param& p, PyObject* o, Value& v, Frame& f) {
       if (has_torch_function(item)) { f.override_ = true; list[i] = nullptr; continue; }
       f.failure = Frame::Failure::wrong_item;
       f.item = i;
+      f.culprit = item;
       return false;
     }
     if (!is_plain(Py_TYPE(item))) note_class(Py_TYPE(item), f);
@@ -188,7 +189,7 @@ bool to_tensors(const Param& p, PyObject* o, Value& v, Frame& f) {
 bool to_ints(const Param& p, PyObject* o, Value& v, Frame& f) {
   if (!PyTuple_Check(o) && !PyList_Check(o)) {
     int64_t i;
-    if (!p.list_size || !to_int(o, i, PyExc_TypeError)) {   // one number stands for a list of a known length only
+    if (!p.list_size || !to_int(o, i)) {   // one number stands for a list of a known length only
       if (is_tensor(o) && impl_of(o)->sizes.size() == 1 && is_integral(impl_of(o)->dtype)) {
         PyRef items = checked(PyObject_CallMethod(o, "tolist", nullptr));
         PyObject* held = items.get();
@@ -209,6 +210,7 @@ bool to_ints(const Param& p, PyObject* o, Value& v, Frame& f) {
     if (!to_int(PySequence_Fast_GET_ITEM(o, k), i, PyExc_TypeError)) {
       f.failure = Frame::Failure::wrong_item;
       f.item = k;
+      f.culprit = PySequence_Fast_GET_ITEM(o, k);
       return false;
     }
     list[k] = i;
@@ -232,6 +234,7 @@ bool to_scalars(PyObject* o, Value& v, Frame& f) {
     if (!to_scalar(PySequence_Fast_GET_ITEM(o, k), s)) {
       f.failure = Frame::Failure::wrong_item;
       f.item = k;
+      f.culprit = PySequence_Fast_GET_ITEM(o, k);
       return false;
     }
     new (list + k) Scalar(s);
@@ -338,9 +341,14 @@ bool take_extra(const Overload& o, PyObject* key, PyObject* value, bool out_ok, 
     return good;
   }
   if (o.factory) {
-    if (same(key, names::requires_grad)) { f.requires_grad = PyObject_IsTrue(value) == 1; return true; }
+    f.failure = Frame::Failure::wrong_option;
+    MemoryFormat format;
+    if (same(key, names::requires_grad)) { f.requires_grad = value == Py_True; return PyBool_Check(value); }
     if (same(key, names::layout)) return value == Py_None || Py_TYPE(value) == LayoutType;
-    if (same(key, names::pin_memory) || same(key, names::memory_format) || same(key, names::names)) return true;
+    if (same(key, names::pin_memory)) return value == Py_None || PyBool_Check(value);
+    if (same(key, names::memory_format)) return value == Py_None || to_format(value, format);
+    if (same(key, names::names)) return value == Py_None;
+    f.failure = Frame::Failure::unknown_keyword;
   }
   return false;
 }
@@ -471,12 +479,9 @@ std::string failure_text(const char* name, const Overload& o, const Frame& f, bo
     case Frame::Failure::wrong_type:
       return call + ": argument '" + name_text(*p, method) + "'" + position + " must be " + type_text(*p) + ", not " +
              Py_TYPE(f.culprit)->tp_name;
-    case Frame::Failure::wrong_item: {
-      PyObject* item = f.culprit;
-      if (PyTuple_Check(item) || PyList_Check(item)) item = PySequence_Fast_GET_ITEM(item, f.item);
+    case Frame::Failure::wrong_item:
       return call + ": argument '" + name_text(*p, method) + "'" + position + " must be " + type_text(*p) +
-             ", but found element of type " + Py_TYPE(item)->tp_name + " at pos " + std::to_string(f.item);
-    }
+             ", but found element of type " + Py_TYPE(f.culprit)->tp_name + " at pos " + std::to_string(f.item);
     case Frame::Failure::missing:
       return call + " missing 1 required " + (p->keyword_only ? "keyword-only " : "positional ") + "argument: \"" +
              name_text(*p, method) + "\"";
@@ -492,6 +497,8 @@ std::string failure_text(const char* name, const Overload& o, const Frame& f, bo
     case Frame::Failure::wrong_extra:
       return call + ": argument 'out' must be " + (o.op->schema.returns.size() > 1 ? "tuple of Tensors" : "Tensor") + ", not " +
              Py_TYPE(f.culprit)->tp_name;
+    case Frame::Failure::wrong_option:
+      return call + ": argument '" + std::string(text_of(f.culprit)) + "' is of the wrong type";
     default: return call + ": arguments do not fit";
   }
 }

@@ -63,7 +63,7 @@ class Frame {
   bool requires_grad = false;       // of a factory
 
   // Why the last parse failed.
-  enum class Failure : uint8_t { none, too_many, wrong_type, wrong_item, missing, unknown_keyword, twice, wrong_extra } failure = Failure::none;
+  enum class Failure : uint8_t { none, too_many, wrong_type, wrong_item, missing, unknown_keyword, wrong_option, twice, wrong_extra } failure = Failure::none;
   int at = 0;                       // parameter, or positional count
   Py_ssize_t item = 0;
   PyObject* culprit = nullptr;

@@ -59,6 +59,7 @@ static PyObject* python_type(ErrorType t) {
     case ErrorType::TypeError: return PyExc_TypeError;
     case ErrorType::ValueError: return PyExc_ValueError;
     case ErrorType::NotImplementedError: return PyExc_NotImplementedError;
+    case ErrorType::AssertionError: return PyExc_AssertionError;
     case ErrorType::LinAlgError: return linalg_error();
     case ErrorType::KeyboardInterrupt: return PyExc_KeyboardInterrupt;
     default: return PyExc_RuntimeError;

@@ -222,7 +222,7 @@ PyObject* matrix_product(PyObject* a, PyObject* b) {
   if (!fits(a) || !fits(b)) Py_RETURN_NOTIMPLEMENTED;
   return call_slot(Slot::matmul, a, b, op::Form::functional);
 }
-PyObject* positive(PyObject* a) { return Py_NewRef(a); }
+PyObject* positive(PyObject* a) { return impl_of(a)->dtype == DType::Bool ? call_method_operator("positive", a) : Py_NewRef(a); }
 
 PyObject* compare(PyObject* a, PyObject* b, int how) {
   if (!is_operand(b)) Py_RETURN_NOTIMPLEMENTED;
@@ -454,7 +454,7 @@ Tensor tensor_argument(const char* function, const char* argument, PyObject* o) 
   return tensor_of(o);
 }
 
-std::vector<Tensor> tensor_list_argument(const char* function, const char* argument, PyObject* o) {
+std::vector<Tensor> tensor_list_argument(const char* function, const char* argument, PyObject* o, bool gaps) {
   std::vector<Tensor> list;
   if (!o || o == Py_None) return list;
   if (is_tensor(o)) {
@@ -464,7 +464,7 @@ std::vector<Tensor> tensor_list_argument(const char* function, const char* argum
   PyRef items = checked(PySequence_Fast(o, "expected a Tensor or a sequence of Tensors"));
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
-    if (item == Py_None) list.emplace_back();
+    if (item == Py_None && gaps) list.emplace_back();
     else list.push_back(tensor_argument(function, argument, item));
   }
   return list;

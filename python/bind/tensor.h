@@ -42,7 +42,7 @@ PyObject* wrap_number(const Scalar& s);
 // A tensor from what a function was given; TypeError naming function and argument otherwise.
 Tensor tensor_argument(const char* function, const char* argument, PyObject* o);
 // Tensors of a tuple or list, or one tensor; None gives undefined ones.
-std::vector<Tensor> tensor_list_argument(const char* function, const char* argument, PyObject* o);
+std::vector<Tensor> tensor_list_argument(const char* function, const char* argument, PyObject* o, bool gaps = false);
 
 extern PyMethodDef tensor_methods[];
 extern PyGetSetDef tensor_getset[];

@@ -1,6 +1,7 @@
 // Methods and attributes of Tensor that are no operators.
 #include "autograd.h"
 #include "facula/autograd/autograd.h"
+#include "facula/op/factory.h"
 #include "override.h"
 #include "parse.h"
 #include "tensor.h"
@@ -160,8 +161,7 @@ PyObject* to_complex_number(PyObject* self, PyObject*) {
 
 PyObject* converted(PyObject* self, std::optional<DType> d, std::optional<Device> device, bool copy, std::optional<MemoryFormat> f) {
   Tensor t = tensor_of(self), r = t;
-  supported_check(!device || device->type == t.device().type, "to")
-      << "no backend moves tensors from " << to_string(t.device()) << " to " << to_string(*device);
+  if (device) op::check_can_hold("to", *device);
   if (d && *d != t.dtype()) r = run_operator(operator_named("to_dtype"), {r, *d})[0];
   if (f && *f != MemoryFormat::preserve && !r.is_contiguous(*f)) r = run_operator(operator_named("contiguous"), {r, *f})[0];
   if (r.is_same(t)) {
@@ -198,7 +198,9 @@ PyObject* to(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwna
       PyObject* o = args[n + k];
       MemoryFormat m;
       bool known = true, good = true;
-      if (key == "dtype" || key == "device" || key == "other") good = !PyBool_Check(o) && take(o);
+      DType dt;
+      if (key == "dtype") good = (o == Py_None || to_dtype(o, dt)) && take(o);
+      else if (key == "device" || key == "other") good = !PyBool_Check(o) && take(o);
       else if (key == "copy") copy = PyObject_IsTrue(o) == 1;
       else if (key == "memory_format" && o == Py_None) continue;
       else if (key == "memory_format") { good = to_format(o, m); f = m; }
@@ -211,8 +213,15 @@ PyObject* to(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwna
     return converted(self, d, device, copy, f);
   });
 }
-template <int D> PyObject* as_dtype(PyObject* self, PyObject* const*, Py_ssize_t, PyObject*) {
-  return guarded([&] { return converted(self, DType(D), {}, false, {}); });
+template <int D> PyObject* as_dtype(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&]() -> PyObject* {
+    static const char* const spec[] = {"memory_format", nullptr};
+    PyObject* v[1];
+    MemoryFormat f = MemoryFormat::preserve;
+    if (!take_arguments(name(DType(D)), spec, 0, args, n, kwnames, v, 0)) return nullptr;
+    type_check(!v[0] || v[0] == Py_None || to_format(v[0], f), name(DType(D))) << "memory_format must be a facula.memory_format, not " << Py_TYPE(v[0])->tp_name;
+    return converted(self, DType(D), {}, false, f);
+  });
 }
 PyObject* cpu(PyObject* self, PyObject* const*, Py_ssize_t, PyObject*) {
   return guarded([&] { return converted(self, {}, Device{}, false, {}); });

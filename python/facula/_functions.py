@@ -8,6 +8,7 @@ from . import _C
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
 Tensor = _C.Tensor
@@ -204,12 +205,14 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     if len(tensors) == 1 and not isinstance(tensors[0], Tensor):
         tensors = tuple(tensors[0])
     if not tensors:
-        raise ValueError("meshgrid expects at least one tensor")
+        raise RuntimeError("meshgrid expects at least one tensor")
     if indexing not in ("ij", "xy"):
         raise RuntimeError(f"meshgrid: indexing must be 'ij' or 'xy', not '{indexing}'")
     for t in tensors:
         if t.dim() > 1:
             raise RuntimeError(f"meshgrid: expected vectors or 0-d tensors, got shape {list(t.shape)}")
+    if any(t.dtype != tensors[0].dtype for t in tensors):
+        raise RuntimeError("meshgrid expects all tensors to have the same dtype")
     swap = indexing == "xy" and len(tensors) > 1
     vectors = [t.reshape(-1) for t in tensors]
     if swap:
@@ -226,6 +229,9 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
 
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """All combinations of the elements of vectors, one a row."""
+    for t in tensors:
+        if t.dim() != 1:
+            raise RuntimeError(f"cartesian_prod: Expect a 1D vector, but got shape {list(t.shape)}")
     if len(tensors) == 1:
         return tensors[0]
     return _f.stack([g.reshape(-1) for g in meshgrid(*tensors)], 1)
@@ -237,17 +243,17 @@ def _at_least(rank: int, tensors: tuple, grow: Any) -> Any:
     return tuple(map(grow, tensors))
 
 
-def atleast_1d(*tensors: Any) -> Any:
+def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Any:
     return _at_least(1, tensors, lambda t: t.reshape(1) if t.dim() == 0 else t)
 
 
-def atleast_2d(*tensors: Any) -> Any:
+def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Any:
     return _at_least(
         2, tensors, lambda t: t.reshape(1, 1) if t.dim() == 0 else t.unsqueeze(0) if t.dim() == 1 else t
     )
 
 
-def atleast_3d(*tensors: Any) -> Any:
+def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Any:
     def grow(t: Tensor) -> Tensor:
         if t.dim() == 0:
             return t.reshape(1, 1, 1)

@@ -99,6 +99,8 @@ class set_grad_enabled(_Decorator):
     """Switches recording at once; as a context manager, until its end."""
 
     def __init__(self, mode: bool) -> None:
+        if not isinstance(mode, bool):
+            raise TypeError(f"set_grad_enabled(): argument 'mode' must be bool, not {type(mode).__name__}")
         self.prev = _C.is_grad_enabled()
         self.mode = mode
         _C.set_grad_enabled(mode)

@@ -113,6 +113,10 @@ def repeat_interleave(
             raise RuntimeError("Repeats must be non-negative")
         at = _f.arange(n).unsqueeze(1).expand(n, repeats).reshape(-1)
     else:
+        if not isinstance(repeats, Tensor):
+            raise TypeError(
+                f"repeat_interleave(): repeats must be Tensor or int, not {type(repeats).__name__}"
+            )
         if repeats.dim() > 1 or repeats.dtype not in (_C.int64, _C.int32):
             raise RuntimeError("repeats must be 0-dim or 1-dim tensor of int32 or int64")
         counts = repeats.reshape(-1)
@@ -296,8 +300,17 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
     >>> [len(t) for t in facula.tensor_split(facula.arange(7), 3)]
     [3, 2, 2]
     """
+    if input.dim() == 0:
+        raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a 0-d one")
     n = input.shape[dim]
-    at = indices_or_sections.tolist() if isinstance(indices_or_sections, Tensor) else indices_or_sections
+    at = indices_or_sections
+    if isinstance(at, Tensor):
+        if at.dtype != _C.int64 or at.dim() > 1:
+            raise RuntimeError(
+                "tensor_split expected indices or sections of dtype int64 and at most 1 dimension, but got "
+                f"{at.dtype} of shape {list(at.shape)}"
+            )
+        at = at.tolist()
     if isinstance(at, int):
         if at <= 0:
             raise RuntimeError(f"number of sections must be larger than 0, got {at}")
@@ -376,7 +389,12 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_gra
 
 
 def normal(
-    mean: Any, std: Any = 1.0, size: Sequence[int] | None = None, *, generator: Any = None, **options: Any
+    mean: Any,
+    std: Any = 1.0,
+    size: Sequence[int] | None = None,
+    *,
+    generator: Any = None,
+    **options: Any,
 ) -> Tensor:
     """Normal numbers of the given mean and deviation: tensors, or numbers with a ``size``."""
     if not isinstance(std, Tensor) and std < 0:
@@ -385,6 +403,8 @@ def normal(
         return _f.randn(list(size), generator=generator, **options) * std + mean
     if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
         raise TypeError("normal() of two numbers needs a size")
+    if options:
+        raise TypeError(f"normal() of tensors got an unexpected keyword argument {next(iter(options))!r}")
     from ._functions import broadcast_shapes
 
     like = mean if isinstance(mean, Tensor) else std

@@ -98,7 +98,13 @@ def __copy__(self: Tensor) -> Tensor:
 
 def _like(fill: Callable) -> Callable:
     def f(
-        self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any
+        self: Tensor,
+        *size: Any,
+        dtype: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        layout: Any = None,
+        pin_memory: bool = False,
     ) -> Tensor:
         sizes = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
         made = fill(
@@ -106,6 +112,8 @@ def _like(fill: Callable) -> Callable:
             dtype=self.dtype if dtype is None else dtype,
             device=device,
             requires_grad=requires_grad,
+            layout=layout,
+            pin_memory=pin_memory,
         )
         return made if type(self) is Tensor else _C.rewrap(self, made)
 

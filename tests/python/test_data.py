@@ -1,7 +1,6 @@
 """Data sets, samplers, collation and loading, in this process and by workers."""
 
 import collections
-import gc
 import os
 import random
 import signal
@@ -263,10 +262,8 @@ def test_contradicting_options_are_refused(options, message):
 
 @pytest.mark.filterwarnings("error")  # nothing is left to fail when the half-made pool goes
 def test_an_unknown_way_to_start_workers_is_refused():
-    loader = data.DataLoader(tensors(), num_workers=1, multiprocessing_context="nonsense")
-    with pytest.raises(ValueError, match="cannot find context for 'nonsense'"):
-        next(iter(loader))
-    gc.collect()
+    with pytest.raises(ValueError, match="but got 'nonsense'"):
+        data.DataLoader(tensors(), num_workers=1, multiprocessing_context="nonsense")
 
 
 def test_a_worker_that_takes_too_long_is_reported():

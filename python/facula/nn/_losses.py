@@ -109,12 +109,14 @@ def binary_cross_entropy(
     """
     reduction = reduction_of(size_average, reduce, reduction)
     loss = _f.binary_cross_entropy(input, target, weight, reduction)
-    x = input.detach()
-    if not bool(((x >= 0) & (x <= 1)).all()):
+    valid, target_valid = _C.ops._are_probabilities(input.detach(), target.detach())
+    if not bool(valid):
         raise RuntimeError(
             "binary_cross_entropy: all elements of input should be between 0 and 1\n"
             "  hint: binary_cross_entropy_with_logits takes any numbers, without a sigmoid before it"
         )
+    if not bool(target_valid):
+        raise RuntimeError("binary_cross_entropy: all elements of target should be between 0 and 1")
     return loss
 
 

@@ -203,6 +203,8 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 
 def _channel_dropout(input: Tensor, p: float, training: bool, inplace: bool, channels: int) -> Tensor:
     _check_probability(p)
+    if input.dim() < 2:
+        raise RuntimeError(f"Feature dropout requires at least 2 dimensions in the input, got {list(input.shape)}")
     if not training or p == 0:
         return input
     sizes = [n if k <= channels else 1 for k, n in enumerate(input.shape)]
@@ -514,6 +516,8 @@ def _target_sizes(name: str, input: Tensor, output_size: Any, dims: int) -> list
     if input.dim() <= dims and isinstance(output_size, (tuple, list)):
         raise ValueError(f"{name}: Input dimension should be at least {dims + 1}, got {list(input.shape)}")
     _check_rank(name, input, (dims + 1, dims + 2))
+    if not input.is_floating_point() and name.startswith("adaptive_avg"):
+        raise NotImplementedError(f"{name}: not implemented for '{input.dtype}'")
     given = [output_size] * dims if output_size is None or isinstance(output_size, int) else list(output_size)
     if len(given) != dims:
         raise RuntimeError(f"{name}: output_size must be {dims}, got {given}")

@@ -39,6 +39,8 @@ class Adam(Optimizer):
             epsilon=(eps, eps >= 0),
             weight_decay=(weight_decay, weight_decay >= 0),
         )
+        if len(betas) != 2:
+            raise IndexError(f"betas must be a pair of numbers, got {betas}")
         for k, beta in enumerate(betas):
             if not 0.0 <= beta < 1.0:
                 raise ValueError(f"Invalid beta parameter at index {k}: {beta}")

@@ -12,7 +12,7 @@
 namespace facula {
 
 enum class ErrorKind : uint8_t { user, runtime, internal };
-enum class ErrorType : uint8_t { RuntimeError, IndexError, TypeError, ValueError, NotImplementedError, LinAlgError, KeyboardInterrupt };
+enum class ErrorType : uint8_t { RuntimeError, IndexError, TypeError, ValueError, NotImplementedError, AssertionError, LinAlgError, KeyboardInterrupt };
 
 class Error : public std::exception {
  public:
@@ -66,6 +66,7 @@ struct Raise { [[noreturn]] void operator&&(Thrower& t) const { t.raise(); } [[n
 #define type_check(cond, op) FACULA_CHECK_AS(cond, user, TypeError, op)
 #define value_check(cond, op) FACULA_CHECK_AS(cond, user, ValueError, op)
 #define supported_check(cond, op) FACULA_CHECK_AS(cond, user, NotImplementedError, op)
+#define built_check(cond, op) FACULA_CHECK_AS(cond, user, AssertionError, op)   // what this build was made without
 #define runtime_check(cond, op) FACULA_CHECK_AS(cond, runtime, RuntimeError, op)
 #define linalg_check(cond, op) FACULA_CHECK_AS(cond, runtime, LinAlgError, op)   // a RuntimeError too
 #define internal_check(cond) \

@@ -12,7 +12,7 @@ namespace d = facula::dtypes;
 
 namespace {
 Definer activation(const char* schema, const char* doc) {
-  return std::move(define(schema).doc(doc).dtypes(d::floating).bind(nn_functional).samples(unary_samples(-4, 4)));
+  return std::move(define(schema).doc(doc).dtypes(d::floating).strict().bind(nn_functional).samples(unary_samples(-4, 4)));
 }
 Tensor in_dtype(const Tensor& x, std::optional<DType> dtype) { return dtype && *dtype != x.dtype() ? to_dtype(x, *dtype) : x; }
 }  // namespace
@@ -68,7 +68,7 @@ FACULA_FAMILY(activation) {
       .samples(unary_samples(-4, 4));
   define("celu(Tensor self, Scalar alpha=1.0) -> Tensor")
       .doc("x where positive, else alpha * (exp(x / alpha) - 1).  Barron, 2017.")
-      .dtypes(d::floating)
+      .dtypes(d::floating).strict()
       .bind(function | nn_functional)
       .pointwise([](Expr x, Expr alpha) { return select(x > 0.0, x, alpha * expm1(x / alpha)); })
       .samples(unary_samples(-4, 4) + samples({"self[3, 4], alpha=0.5"}));
@@ -102,7 +102,7 @@ FACULA_FAMILY(activation) {
   define("prelu(Tensor self, Tensor weight) -> Tensor")
       .doc("x where positive, else weight * x, with one weight or one for each channel (dimension 1).  He et al., 2015.")
       .autocast(Autocast::lower)
-      .dtypes(d::floating)
+      .dtypes(d::floating).strict()
       .bind(function | method | nn_functional)
       .no_in_place()
       .composite([](const Tensor& x, const Tensor& weight) {
@@ -118,7 +118,7 @@ FACULA_FAMILY(activation) {
       .samples({"self[2, 3, 4], weight[3]", "self[2, 3], weight[1]", "self[], weight[1]", "self[5], weight[]"});
   define("glu(Tensor self, int dim=-1) -> Tensor")
       .doc("a * sigmoid(b) for the halves a, b of self along `dim`.  Dauphin et al., 2016.")
-      .dtypes(d::floating)
+      .dtypes(d::floating).strict()
       .bind(nn_functional)
       .no_in_place()
       .composite([](const Call& c, const Tensor& self) {
@@ -152,7 +152,7 @@ FACULA_FAMILY(activation) {
   define("softmax(Tensor self, int dim, dtype? dtype=None) -> Tensor")
       .doc("exp(self) / sum(exp(self)) along `dim`, without overflow.")
       .bind(function | method | nn_functional)
-      .dtypes(d::floating)
+      .dtypes(d::floating).strict()
       .no_in_place()
       .composite([](const Call& c, const Tensor& self) {
         Tensor x = in_dtype(self, c.maybe_dtype("dtype"));
@@ -171,7 +171,7 @@ FACULA_FAMILY(activation) {
   define("log_softmax(Tensor self, int dim, dtype? dtype=None) -> Tensor")
       .doc("log(softmax(self)) along `dim`, computed stably.")
       .bind(function | method | nn_functional)
-      .dtypes(d::floating)
+      .dtypes(d::floating).strict()
       .no_in_place()
       .composite([](const Call& c, const Tensor& self) {
         Tensor x = in_dtype(self, c.maybe_dtype("dtype"));
@@ -194,6 +194,8 @@ FACULA_FAMILY(activation) {
       .composite([](const Tensor& input, double p, bool train) {
         value_check(p >= 0 && p <= 1, "dropout") << "dropout probability has to be between 0 and 1, but got " << p;
         if (!train || p == 0) return mul(input, 1);
+        runtime_check(is_differentiable(input.dtype()), "dropout")
+            << "result type " << default_dtype() << " can't be cast to the desired output type " << input.dtype() << hint("input.float() converts");
         if (p == 1) return mul(input, 0);
         Tensor noise = _uniform(_rng_take(input.numel()), input.sizes(), DType::Float32);
         return where(ge(noise, p), mul(input, 1 / (1 - p)), zeros_like(input));

@@ -144,7 +144,7 @@ Tensor four(const Tensor& t, SymSpan batch, bool own_heads) {
 
 Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, std::optional<Tensor> mask, double p, bool causal, std::optional<double> scale_given, bool gqa) {
   check_operands(q, k, v, gqa);
-  value_check(p >= 0 && p <= 1, kName) << "dropout probability has to be between 0 and 1, but got " << p;
+  runtime_check(p >= 0 && p <= 1, kName) << "dropout probability has to be between 0 and 1, but got " << p;
   runtime_check(!(mask && causal), kName) << "Explicit attn_mask should not be set when is_causal=True";
   auto leading = [](const Tensor& t, int keep) { return t.sizes().first(size_t(std::max(0, t.dim() - keep))); };
   Dims batch;

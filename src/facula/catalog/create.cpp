@@ -105,6 +105,9 @@ FACULA_FAMILY(create) {
           value_check(step.to_int() != 0, "arange") << "step must be nonzero, also as an integer";
           integers = true;
         }
+        supported_check(is_integral(t) || is_floating(t), "arange") << "not implemented for '" << t << "'";
+        for (auto& x : {start, end, step})
+          runtime_check(x.category() <= Category::floating, "arange") << "value cannot be converted to type double without overflow: " << x;
         double a = start.to_double(), b = end.to_double(), s = step.to_double();
         runtime_check(s != 0, "arange") << "step must be nonzero";
         runtime_check(std::isfinite(a) && std::isfinite(b), "arange") << "unsupported range: " << a << " -> " << b;
@@ -131,6 +134,7 @@ FACULA_FAMILY(create) {
       .doc("`steps` numbers from start to end, evenly spaced, both included.").bind(function).no_in_place().non_differentiable()
       .result([](const Call& c) { return std::vector<DType>{c.maybe_dtype("dtype").value_or(default_dtype())}; })
       .shape([](const Call& c) {
+        supported_check(c.maybe_dtype("dtype") != DType::Bool, "linspace") << "not implemented for 'bool'";
         runtime_check(!(c.integer("steps") < SymInt(int64_t(0))), "linspace") << "number of steps must be non-negative, got " << c.integer("steps");
         return Dims{c.integer("steps")};
       })

@@ -218,6 +218,7 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4], dim=1, index<4>[5]", "self[3, 4], dim=0, index<3>[0]",
                 "self[2, 3, 4], dim=-2, index<3>[2]", "self[65, 33], dim=0, index<65>[129]"});
   define("gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor")
+      .bad_index(ErrorType::RuntimeError)
       .doc("out[i][j][k] = self[index[i][j][k]][j][k] for dim 0, and likewise for the others.")
       .no_in_place()
       .shape([](const Call& c) { check_gather(c, false); return Dims(c.sizes("index")); })
@@ -233,6 +234,7 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4], dim=1, index<4>[3, 2]", "self[3, 4], dim=0, index<3>[2, 4]",
                 "self[5], dim=0, index<5>[7]", "self[33, 65], dim=1, index<65>[33, 129]"});
   define("scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor")
+      .bad_index(ErrorType::RuntimeError)
       .doc("self with src added at index along `dim`; in a fixed order, so sums are the same in every run.")
       .in_place()
       .shape([](const Call& c) { check_scatter(c); return Dims(c.sizes("self")); })
@@ -242,6 +244,7 @@ FACULA_FAMILY(index) {
                 "self[3, 4], dim=0, index<3>[2, 3], src[3, 4]", "self[5], dim=0, index<5>[5], src[5]",
                 "self[17, 33], dim=0, index<17>[17, 33], src[17, 33]"});
   define("scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor")
+      .bad_index(ErrorType::RuntimeError)
       .doc("self with src written at index along `dim`; the last of several writes wins.")
       .in_place()
       .shape([](const Call& c) { check_scatter(c); return Dims(c.sizes("self")); })
@@ -253,6 +256,7 @@ FACULA_FAMILY(index) {
       .samples({"self[5, 3], dim=0, index<1>[1, 3], src[2, 3]",
                 "self[3, 4], dim=1, index<1>[3, 1], src[3, 1]"});
   define("scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor")
+      .bad_index(ErrorType::RuntimeError)
       .doc("self with value written at index along `dim`.")
       .check(fitting({"value"}))
       .in_place()
@@ -263,6 +267,7 @@ FACULA_FAMILY(index) {
       .vjp([](const Vjp& v) { return grads(scatter(v.grad(), v.call().dim("dim"), v["index"], Scalar(0.0)), Tensor()); })
       .samples({"self[3, 4], dim=1, index<4>[3, 2], value=2.5"});
   define("scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor")
+      .bad_index(ErrorType::RuntimeError)
       .doc("self with src combined in at index along `dim`: reduce is 'add' or 'multiply'.")
       .in_place()
       .shape([](const Call& c) { check_scatter(c); combination(c); return Dims(c.sizes("self")); })
@@ -273,6 +278,7 @@ FACULA_FAMILY(index) {
       })
       .samples({"self[5, 3], dim=0, index<5>[2, 3], src[2, 3], reduce='add'"});
   define("scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor")
+      .bad_index(ErrorType::RuntimeError)
       .doc("self with value combined in at index along `dim`: reduce is 'add' or 'multiply'.")
       .check(fitting({"value"}))
       .in_place()
@@ -297,7 +303,7 @@ FACULA_FAMILY(index) {
         SymInt given = product(c.sizes("index"));
         bool fits = self.size() == source.size() || source.empty();
         for (size_t k = 0; fits && k < source.size(); ++k) fits = k == d ? source[k] == given : source[k] == self[k];
-        index_check(fits && (!source.empty() || given == SymInt(int64_t(1))), "index_copy")
+        runtime_check(fits && (!source.empty() || given == SymInt(int64_t(1))), "index_copy")
             << "source must have the shape of self but for dimension " << d << ", where it has one slice an index: self " << to_string(self) << ", index "
             << to_string(c.sizes("index")) << ", source " << to_string(source);
         return Dims(self);
@@ -352,7 +358,7 @@ FACULA_FAMILY(index) {
       .doc("Elements of self, taken as one vector, at `index`; shaped like index.")
       .no_in_place()
       .unfused([](const Tensor& self, const Tensor& index) {
-        index_check(index.dtype() == DType::Int64, "take") << "expected dtype int64 for index, got " << index.dtype() << hint("index.long() converts");
+        runtime_check(index.dtype() == DType::Int64, "take") << "expected dtype int64 for index, got " << index.dtype() << hint("index.long() converts");
         index_check(self.numel() != SymInt(int64_t(0)) || index.numel() == SymInt(int64_t(0)), "take") << "tried to take from an empty tensor";
         Tensor at = reshape(where(lt(index, 0), add(index, self.numel()), index), Sizes{index.numel()});
         return view(index_select(reshape(self, Sizes{self.numel()}), 0, at), index.sizes());
@@ -376,6 +382,7 @@ FACULA_FAMILY(index) {
       })
       .samples({"self[3, 4], mask?[4], source[12]", "self[5], mask?[5], source[5]"});
   define("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor")
+      .bad_index(ErrorType::RuntimeError)
       .doc("self with alpha * source added to the slices that the 1-D `index` names.")
       .in_place()
       .shape([](const Call& c) {
@@ -574,6 +581,7 @@ FACULA_FAMILY(index) {
       .bind(nn_functional).no_in_place().non_differentiable()
       .unfused([](const Tensor& self, SymInt classes) {
         runtime_check(self.dtype() == DType::Int64, "one_hot") << "is only applicable to index tensors of dtype int64, got " << self.dtype();
+        runtime_check(!(classes < SymInt(int64_t(-1))), "one_hot") << "class values must be smaller than num_classes, which is " << classes;
         if (self.numel() > SymInt(int64_t(0))) {
           int64_t low = amin(self).item().to_int(), high = amax(self).item().to_int();
           runtime_check(low >= 0, "one_hot") << "class values must be non-negative, got " << low;

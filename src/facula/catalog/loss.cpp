@@ -24,8 +24,13 @@ void check_classes(const char* name, const Tensor& input, const Tensor& target) 
   Dims expected = without(input.sizes(), class_axis(input.dim()));
   bool fits = expected.size() == target.sizes().size();
   for (size_t k = 0; fits && k < expected.size(); ++k) fits = expected[k] == target.sizes()[k];
-  value_check(fits, name) << "expected target of shape " << to_string(SymSpan(expected)) << " for input of shape " << to_string(input.sizes())
-                          << ", got " << to_string(target.sizes());
+  bool batch = fits || (!expected.empty() && target.dim() && expected[0] == target.size(0));
+  value_check(batch, name) << "Expected input batch_size (" << (expected.empty() ? SymInt(int64_t(1)) : expected[0]) << ") to match target batch_size ("
+                           << (target.dim() ? target.size(0) : SymInt(int64_t(0))) << "): input " << to_string(input.sizes()) << ", target "
+                           << to_string(target.sizes());
+  runtime_check(fits, name) << "expected target of shape " << to_string(SymSpan(expected)) << " for input of shape " << to_string(input.sizes())
+                            << ", got " << to_string(target.sizes())
+                            << hint(Dims(input.sizes()) == Dims(target.sizes()) ? "class probabilities have a floating dtype: target.float()" : "a target holds one class index for each element of the batch");
   runtime_check(is_integral(target.dtype()), name) << "expected a target of class indices (int64), got " << target.dtype()
                                                   << hint("target.long(), or a target of the input's shape for class probabilities");
 }
@@ -33,6 +38,18 @@ void check_classes(const char* name, const Tensor& input, const Tensor& target) 
 void check_same_size(const char* name, const Tensor& input, const Tensor& target) {
   bool same = input.dim() == target.dim() && std::equal(input.sizes().begin(), input.sizes().end(), target.sizes().begin());
   value_check(same, name) << "target size " << to_string(target.sizes()) << " must be the same as input size " << to_string(input.sizes());
+}
+
+void check_same_dtype(const char* name, const Tensor& input, const Tensor& other) {
+  runtime_check(other.dtype() == input.dtype(), name) << "found dtype " << other.dtype() << " but expected " << input.dtype()
+                                                      << " as the input's" << hint("other.to(input.dtype) converts");
+}
+
+// Errors between floating numbers; whole ones would be rounded or overflow on the way.
+Tensor difference(const char* name, const Tensor& input, const Tensor& target) {
+  supported_check(is_differentiable(input.dtype()) || is_differentiable(target.dtype()), name)
+      << "not implemented for '" << input.dtype() << "'" << hint("input.float() converts");
+  return sub(input, target);
 }
 
 }  // namespace
@@ -75,10 +92,11 @@ FACULA_FAMILY(loss) {
       .doc("-self[n, target[n]], averaged over the targets that are not ignored, by class weight.")
       .autocast(Autocast::fp32)
       .bind(function)
-      .dtypes(d::floating)
+      .dtypes(d::floating).strict()
       .no_in_place()
       .composite([](const Call& c, const Tensor& self, const Tensor& target, std::optional<Tensor> weight) {
         check_classes("nll_loss", self, target);
+        if (weight) check_same_dtype("nll_loss", self, *weight);
         SymInt ignored = c.integer("ignore_index");
         auto reduction = c.str("reduction");
         Tensor loss = neg(_pick(self, target, ignored));
@@ -102,7 +120,7 @@ FACULA_FAMILY(loss) {
       .doc("Negative log-likelihood of softmax(self) for class indices or class probabilities `target`; the class axis is 0 for [C], else 1.")
       .autocast(Autocast::fp32)
       .bind(function)
-      .dtypes(d::floating)
+      .dtypes(d::floating).strict()
       .no_in_place()
       .composite([](const Call& c, const Tensor& self, const Tensor& target, std::optional<Tensor> weight) {
         double smoothing = c.real("label_smoothing");
@@ -123,7 +141,11 @@ FACULA_FAMILY(loss) {
               << self.size(axis) << " classes of input " << to_string(self.sizes()) << ", got shape " << to_string(weight->sizes());
           class_weight = view(*weight, sizes);
         }
+        if (weight) check_same_dtype("cross_entropy", self, *weight);
         if (probabilities) {
+          runtime_check(ignored < SymInt(int64_t(0)), "cross_entropy") << "ignore_index is not supported for class probabilities";
+          value_check(self.dim() < 2 || target.dim() < 1 || self.size(0) == target.size(0), "cross_entropy")
+              << "Expected input batch_size (" << self.size(0) << ") to match target batch_size (" << target.size(0) << ")";
           bool fits = self.dim() == target.dim() && std::equal(self.sizes().begin(), self.sizes().end(), target.sizes().begin());
           runtime_check(fits, "cross_entropy") << "class probabilities must have the input's shape " << to_string(self.sizes()) << ", got " << to_string(target.sizes());
           Tensor t = target;
@@ -159,7 +181,7 @@ FACULA_FAMILY(loss) {
       .autocast(Autocast::fp32)
       .bind(function).dtypes(d::floating).no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction) {
-        Tensor e = sub(self, target);
+        Tensor e = difference("mse_loss", self, target);
         return reduced_loss("mse_loss", mul(e, e), reduction);
       })
       .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='none'"});
@@ -174,9 +196,11 @@ FACULA_FAMILY(loss) {
   define("binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean', Tensor? pos_weight=None) -> Tensor")
       .doc("Binary cross-entropy of sigmoid(self), computed stably.")
       .autocast(Autocast::fp32)
-      .bind(function).dtypes(d::floating).no_in_place()
+      .bind(function).dtypes(d::floating).strict().no_in_place()
       .composite([](const Tensor& x, const Tensor& target, std::optional<Tensor> weight, std::string_view reduction, std::optional<Tensor> pos_weight) {
         check_same_size("binary_cross_entropy_with_logits", x, target);
+        runtime_check(is_differentiable(target.dtype()), "binary_cross_entropy_with_logits")
+            << "expected a floating target, got " << target.dtype() << hint("target.to(input.dtype) converts");
         Tensor log_sigmoid = sub(minimum(x, zeros_like(x)), log1p(exp(neg(abs(x)))));
         Tensor rest = mul(sub(1, target), x);
         Tensor loss;
@@ -197,7 +221,7 @@ FACULA_FAMILY(loss) {
       .bind(function).dtypes(d::floating).no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction, double beta) {
         runtime_check(beta >= 0, "smooth_l1_loss") << "smooth_l1_loss does not support negative values for beta, got " << beta;
-        Tensor e = abs(sub(self, target));
+        Tensor e = abs(difference("smooth_l1_loss", self, target));
         if (beta == 0) return reduced_loss("smooth_l1_loss", e, reduction);
         return reduced_loss("smooth_l1_loss", where(lt(e, beta), mul(mul(e, e), 0.5 / beta), sub(e, 0.5 * beta)), reduction);
       })
@@ -208,26 +232,37 @@ FACULA_FAMILY(loss) {
       .bind(function).dtypes(d::floating).no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction, double delta) {
         runtime_check(delta > 0, "huber_loss") << "huber_loss does not support non-positive values for delta, got " << delta;
-        Tensor e = abs(sub(self, target));
+        Tensor e = abs(difference("huber_loss", self, target));
         return reduced_loss("huber_loss", where(le(e, delta), mul(mul(e, e), 0.5), mul(sub(e, 0.5 * delta), delta)), reduction);
       })
       .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='none', delta=0.3"});
   define("kl_div(Tensor self, Tensor target, str reduction='mean', *, bool log_target=False) -> Tensor")
       .doc("target * (log(target) - self): the divergence of log-probabilities `self` from `target`, which log_target says to be logarithms too.")
       .autocast(Autocast::fp32)
-      .bind(function).dtypes(d::floating).no_in_place()
+      .bind(function).dtypes(d::floating).strict().no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction, bool log_target) {
+        runtime_check(is_differentiable(target.dtype()), "kl_div") << "Integral inputs not supported, got a target of " << target.dtype();
         Tensor loss = log_target ? mul(exp(target), sub(target, self))
                                  : sub(where(eq(target, 0), zeros_like(target), mul(target, log(target))), mul(target, self));
         return reduced_loss("kl_div", loss, reduction);
       })
       .samples({"self[3, 2](-3, -0.1), target[3, 2](0.1, 1)", "self[3, 2](-3, -0.1), target[3, 2](-3, -0.1), reduction='sum', log_target=True"});
+  define("_are_probabilities(Tensor self, Tensor target) -> (Tensor input, Tensor target)")
+      .doc("Are all elements between 0 and 1? NaN is not.")
+      .bind(hidden)
+      .non_differentiable()
+      .composite([](const Tensor& x, const Tensor& t) {
+        auto lie = [](const Tensor& y) { return all(logical_and(ge(y, 0), le(y, 1))); };
+        return std::tuple(lie(x), lie(t));
+      })
+      .samples({"self[3, 2], target[3, 2]"});
   define("binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean') -> Tensor")
       .doc("-(target * log(self) + (1 - target) * log(1 - self)), with logarithms of at least -100.")
       .autocast(Autocast::fp32)
-      .bind(function).dtypes(d::floating).no_in_place()
+      .bind(function).dtypes(d::floating).strict().no_in_place()
       .composite([](const Tensor& x, const Tensor& target, std::optional<Tensor> weight, std::string_view reduction) {
         check_same_size("binary_cross_entropy", x, target);
+        check_same_dtype("binary_cross_entropy", x, target);
         Tensor loss = sub(mul(sub(target, 1), clamp(log1p(neg(x)), -100.0)), mul(target, clamp(log(x), -100.0)));
         if (weight) loss = mul(loss, *weight);
         return reduced_loss("binary_cross_entropy", loss, reduction);

@@ -20,22 +20,23 @@ Ints all_but_channels(const Tensor& x) {
   for (int k = 0; k < x.dim(); ++k) if (k != 1) dims.push_back(k);
   return dims;
 }
-void check_normalized(const char* name, const Tensor& input, SymSpan shape, const std::optional<Tensor>& weight) {
+// Parameters and statistics have the input's dtype, or float32 for 16-bit inputs: anything else is a forgotten conversion.
+void check_dtypes(const char* name, const Tensor& input, std::initializer_list<std::optional<Tensor>> parameters) {
+  for (auto& t : parameters)
+    runtime_check(!t || t->dtype() == input.dtype() || (t->dtype() == DType::Float32 && compute_type(input.dtype()) == DType::Float32), name)
+        << "mixed dtypes: expected parameters of dtype " << input.dtype() << " as the input's, but found " << t->dtype()
+        << hint("convert the input, x.to(facula.", t->dtype(), "), or the module");
+}
+void check_normalized(const char* name, const Tensor& input, SymSpan shape, std::initializer_list<std::pair<const char*, std::optional<Tensor>>> parameters) {
   int n = int(shape.size());
   runtime_check(n > 0, name) << "expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got []";
   bool fits = n <= input.dim();
   for (int k = 0; fits && k < n; ++k) fits = input.size(input.dim() - n + k) == shape[size_t(k)];
   runtime_check(fits, name) << "given normalized_shape=" << to_string(shape) << ", expected input with shape [*, " << to_string(shape).substr(1)
                             << ", but got input of size " << to_string(input.sizes());
-  runtime_check(!weight || Dims(weight->sizes()) == Dims(shape), name)
-      << "expected weight to be of same shape as normalized_shape, but got weight of shape " << to_string(weight ? weight->sizes() : SymSpan())
-      << " and normalized_shape = " << to_string(shape);
-}
-// Mean squared deviation from the mean, whose gradient needs no sum of its own.
-Tensor variance(const Tensor& x, const Ints& dims) {
-  SymInt n = int64_t(1);
-  for (int64_t k : dims) n *= x.size(k);
-  return div(_square_deviation(x, dims, true), n);
+  for (auto& [what, t] : parameters)
+    runtime_check(!t || Dims(t->sizes()) == Dims(shape), name) << "expected " << what << " to be of same shape as normalized_shape, but got " << what
+        << " of shape " << to_string(t->sizes()) << " and normalized_shape = " << to_string(shape);
 }
 Tensor wide(const Tensor& x) { return compute_type(x.dtype()) == x.dtype() ? x : to_dtype(x, compute_type(x.dtype())); }
 Tensor narrowed(const Tensor& y, DType to) { return y.dtype() == to ? y : to_dtype(y, to); }
@@ -46,14 +47,15 @@ FACULA_FAMILY(norm) {
   define("layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor")
       .doc("(x - mean) / sqrt(var + eps) over the last dimensions, scaled and shifted.  Ba et al., 2016.")
       .bind(function | nn_functional)
-      .dtypes(d::floating)
+      .dtypes(d::floating).strict()
       .composite([](const Tensor& input, SymSpan shape, std::optional<Tensor> weight, std::optional<Tensor> bias, double eps) {
         int n = int(shape.size());
-        check_normalized("layer_norm", input, shape, weight);
+        check_normalized("layer_norm", input, shape, {{"weight", weight}, {"bias", bias}});
+        check_dtypes("layer_norm", input, {weight, bias});
         Tensor x = wide(input);
         Ints dims;
         for (int k = 0; k < n; ++k) dims.push_back(input.dim() - n + k);
-        Tensor v = variance(x, dims), y = mul(sub(x, mean(x, dims, true)), rsqrt(add(v, eps)));
+        Tensor v = var(x, dims, 0.0, true), y = mul(sub(x, mean(x, dims, true)), rsqrt(add(v, eps)));
         if (weight) y = mul(y, wide(*weight));
         if (bias) y = add(y, wide(*bias));
         return narrowed(y, input.dtype());
@@ -67,7 +69,7 @@ FACULA_FAMILY(norm) {
       .bind(function | nn_functional)
       .dtypes(d::floating)
       .composite([](const Tensor& input, SymSpan shape, std::optional<Tensor> weight, std::optional<double> eps) {
-        check_normalized("rms_norm", input, shape, weight);
+        check_normalized("rms_norm", input, shape, {{"weight", weight}});
         Tensor x = wide(input);
         Ints dims;
         for (int k = 0; k < int(shape.size()); ++k) dims.push_back(input.dim() - int(shape.size()) + k);
@@ -80,7 +82,7 @@ FACULA_FAMILY(norm) {
   define("group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, bool cudnn_enabled=True) -> Tensor")
       .doc("Normalisation of each of `num_groups` groups of channels (dimension 1), scaled and shifted by channel.  Wu and He, 2018.")
       .bind(function)
-      .dtypes(d::floating)
+      .dtypes(d::floating).strict()
       .no_in_place()
       .composite([](const Tensor& input, int64_t groups, std::optional<Tensor> weight, std::optional<Tensor> bias, double eps, bool) {
         runtime_check(input.dim() >= 2, "group_norm") << "expected an input of at least 2 dimensions [N, C, ...], got " << to_string(input.sizes());
@@ -92,6 +94,7 @@ FACULA_FAMILY(norm) {
           runtime_check(!t || (t->dim() == 1 && t->size(0) == input.size(1)), "group_norm")
               << "weight and bias must have one element for each of the " << channels << " channels of the input "
               << to_string(input.sizes()) << ", got " << (t ? to_string(t->sizes()) : "");
+        check_dtypes("group_norm", input, {weight, bias});
         // [N, C, ...] as [N, groups, C / groups, ...]: everything happens there, so that it is one fused program.
         Dims split{input.size(0), SymInt(groups), SymInt(channels / groups)};
         Dims scale{SymInt(int64_t(1)), SymInt(groups), SymInt(channels / groups)};
@@ -102,7 +105,7 @@ FACULA_FAMILY(norm) {
           dims.push_back(k + 1);
         }
         Tensor x = wide(reshape(input, split));
-        Tensor v = variance(x, dims), y = mul(sub(x, mean(x, dims, true)), rsqrt(add(v, eps)));
+        Tensor v = var(x, dims, 0.0, true), y = mul(sub(x, mean(x, dims, true)), rsqrt(add(v, eps)));
         if (weight) y = mul(y, wide(view(*weight, scale)));
         if (bias) y = add(y, wide(view(*bias, scale)));
         return view(narrowed(y, input.dtype()), input.sizes());
@@ -115,7 +118,7 @@ FACULA_FAMILY(norm) {
       .composite([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias, double eps) {
         Tensor x = wide(input);
         auto dims = all_but_channels(x);
-        Tensor v = variance(x, dims), m = mean(x, dims, true);
+        Tensor v = var(x, dims, 0.0, true), m = mean(x, dims, true);
         Tensor y = mul(sub(x, m), rsqrt(add(v, eps)));
         if (weight) y = mul(y, wide(per_channel(*weight, x)));
         if (bias) y = add(y, wide(per_channel(*bias, x)));
@@ -147,7 +150,7 @@ FACULA_FAMILY(norm) {
       .doc("Normalisation of each channel (dimension 1) over all others; in training by the batch's statistics, which then "
            "update running_mean and running_var (the latter with Bessel's correction).  Ioffe and Szegedy, 2015.")
       .bind(nn_functional)
-      .dtypes(d::floating)
+      .dtypes(d::floating).strict()
       .no_in_place()
       .unfused([](const Tensor& input, std::optional<Tensor> running_mean, std::optional<Tensor> running_var, std::optional<Tensor> weight,
                   std::optional<Tensor> bias, bool training, double momentum, double eps) {
@@ -157,6 +160,7 @@ FACULA_FAMILY(norm) {
           runtime_check(!t || (t->dim() == 1 && t->size(0) == input.size(1)), "batch_norm")
               << "statistics, weight and bias must have one element for each of the " << input.size(1) << " channels of the input "
               << to_string(input.sizes()) << ", got " << (t ? to_string(t->sizes()) : "");
+        check_dtypes("batch_norm", input, {running_mean, running_var, weight, bias});
         if (!training) {
           runtime_check(running_mean && running_var, "batch_norm") << "expected running_mean and running_var to be defined when training=False";
           return _batch_norm_eval(input, weight, bias, *running_mean, *running_var, eps);

@@ -16,9 +16,12 @@ constexpr auto bits = d::integral | d::boolean;
 
 Expr zero_like(Expr x) { return constant(Scalar(int64_t(0)), x.dtype()); }
 Expr checked(Expr divisor) { return is_integral(divisor.dtype()) ? loop::divisor(divisor) : divisor; }
-// Of two bools PyTorch has no difference; what was meant is one of these.
-void no_bools(const char* name, Expr x) {
-  runtime_check(x.dtype() != DType::Bool, name) << "not supported for two bool tensors" << hint("^ or logical_xor() tells where they differ");
+// Of bools PyTorch has no difference; what was meant is one of these.
+std::vector<DType> no_bools(const Call& c) {
+  for (auto& v : c.args().first(2))
+    runtime_check(v.is_none() || operand_dtype(v) != DType::Bool, c.name())
+        << "Subtraction, the `-` operator, with a bool tensor is not supported." << hint("^ or logical_xor() tells where two differ; ~x is what 1 - x would be");
+  return {computing_dtype(c.op(), c.args())};
 }
 // x limited by a bound, NaN of either stays; equal ones give x, and x the gradient.
 Expr below(Expr x, Expr low) { return select((x < low) | isnan(low), low, x); }
@@ -47,12 +50,14 @@ FACULA_FAMILY(pointwise) {
   define("sub(Scalar|Tensor self, Scalar|Tensor other, *, Scalar alpha=1) -> Tensor")
       .doc("self - alpha * other.")
       .alias("subtract")
-      .pointwise([](Expr a, Expr b, Expr alpha) { no_bools("sub", a); return a - alpha * b; })
+      .result(no_bools)
+      .pointwise([](Expr a, Expr b, Expr alpha) { return a - alpha * b; })
       .samples(binary_samples());
   define("rsub(Tensor self, Tensor|Scalar other, *, Scalar alpha=1) -> Tensor")
       .doc("other - alpha * self.")
+      .result(no_bools)
       .no_in_place()
-      .pointwise([](Expr a, Expr b, Expr alpha) { no_bools("rsub", a); return b - alpha * a; })
+      .pointwise([](Expr a, Expr b, Expr alpha) { return b - alpha * a; })
       .samples(binary_samples());
   define("mul(Scalar|Tensor self, Scalar|Tensor other) -> Tensor")
       .doc("self * other. For bool: logical and.")
@@ -330,8 +335,17 @@ FACULA_FAMILY(pointwise) {
       .pointwise(above)
       .samples({"self[3, 4], max[4]", "self[5], max[]"});
   define("lerp(Tensor self, Tensor end, Tensor|Scalar weight) -> Tensor")
-      .doc("self + weight * (end - self).")
-      .dtypes(floats)
+      .doc("self + weight * (end - self), all of one dtype.")
+      .dtypes(floats).strict()
+      .result([](const Call& c) {
+        DType d = c.dtype("self");
+        for (auto& [name, t] : {std::pair{"end", c.tensor("end")}, {"weight", c.tensor("weight")}})
+          runtime_check(!t.defined() || t.dtype() == d || (name[0] == 'w' && t.dim() == 0), "lerp")
+              << "expected dtype " << d << " for `" << name << "` but got dtype " << t.dtype() << hint(name, ".to(facula.", d, ") converts");
+        DType computed = computing_dtype(c.op(), c.args());
+        runtime_check(computed == d, "lerp") << "a weight of dtype " << computed << " cannot be converted to type " << d;
+        return std::vector<DType>{d};
+      })
       .pointwise([](Expr a, Expr b, Expr w) { return a + w * (b - a); })
       .samples({"self[3, 4], end[4], weight[3, 1]", "self[], end[], weight[]",
                 "self[5], end[5], weight=0.3"});
@@ -386,7 +400,7 @@ FACULA_FAMILY(pointwise) {
         runtime_check(!tensor || c.rank("value") == 0, "masked_fill") << "only supports a 0-dimensional value tensor, but got tensor with " << c.rank("value") << " dimension(s)";
         runtime_check(is_complex(c.dtype("self")) || !is_complex(operand_dtype(c["value"])), "masked_fill")
             << "value of dtype " << operand_dtype(c["value"]) << " cannot be converted to type " << c.dtype("self") << " without overflow";
-        runtime_check(c.dtype("mask") == DType::Bool || c.dtype("mask") == DType::UInt8, "masked_fill")
+        runtime_check(c.dtype("mask") == DType::Bool, "masked_fill")
             << "only supports boolean masks, but got mask with dtype " << c.dtype("mask") << hint("mask != 0 is one");
         return std::vector<DType>{c.tensor("self").dtype()};
       })

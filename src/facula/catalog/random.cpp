@@ -112,7 +112,9 @@ FACULA_FAMILY(random) {
         runtime_check(low < high, "randint") << "expects 'from' to be less than 'to', got " << low << " >= " << high;
         DType t = c.maybe_dtype("dtype").value_or(DType::Int64);
         Scalar least(low.hint()), most(high.hint() - 1);
-        runtime_check(!is_integral(t) || (!overflows(least, t) && !overflows(most, t)), "randint")
+        runtime_check(!is_complex(t), "randint") << "gives integers, truth values or floating numbers, not " << t;
+        bool fits = t == DType::Bool ? !(low < SymInt(int64_t(0))) && !(high > SymInt(int64_t(2))) : !overflows(least, t) && !overflows(most, t);
+        runtime_check(is_floating(t) || fits, "randint")
             << "numbers from " << low << " to " << high - SymInt(int64_t(1)) << " are out of bounds for " << t;
         return _randint(numbers(product(size) * SymInt(int64_t(2)), g), size, low, high, t);
       })
@@ -147,7 +149,10 @@ FACULA_FAMILY(random) {
       .doc("A random permutation of 0 .. n - 1.").bind(function).random()
       .unfused([](const Call& c, SymInt n, std::optional<Generator*> g) {
         runtime_check(!(n < SymInt(int64_t(0))), "randperm") << "n must be non-negative, got " << n;
-        return to_dtype(argsort(_uniform(numbers(n * SymInt(int64_t(2)), g), n, DType::Float64)), c.maybe_dtype("dtype").value_or(DType::Int64));
+        DType t = c.maybe_dtype("dtype").value_or(DType::Int64);
+        supported_check(is_integral(t) || is_floating(t), "randperm") << "not implemented for '" << t << "'";
+        runtime_check(!is_integral(t) || !overflows(Scalar(n.hint()), t), "randperm") << "the numbers below " << n << " do not fit " << t;
+        return to_dtype(argsort(_uniform(numbers(n * SymInt(int64_t(2)), g), n, DType::Float64)), t);
       })
       .samples({"n=7", "n=0"});
   define("bernoulli(Tensor self, *, Generator? generator=None) -> Tensor")
@@ -168,6 +173,7 @@ FACULA_FAMILY(random) {
       .samples({"self[3, 4], p=0.5"});
   in_place_fill("uniform_(Tensor(a!) self, float from=0, float to=1, *, Generator? generator=None) -> Tensor(a!)", "Filled with uniform numbers in [from, to).")
       .unfused([](const Tensor& self, double from, double to, std::optional<Generator*> g) {
+        runtime_check(std::isfinite(from) && std::isfinite(to), "uniform_") << "a range from " << from << " to " << to << " is out of bounds";
         runtime_check(from <= to, "uniform_") << "expects to return a [from, to) range, but found from=" << from << " > to=" << to;
         return copy_(self, add(mul(rand(self.sizes(), g ? *g : nullptr, compute_type(self.dtype())), to - from), from));
       })

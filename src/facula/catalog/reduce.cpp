@@ -19,10 +19,19 @@ std::vector<DType> accumulated(const Call& c) {
   return {is_differentiable(t) ? t : DType::Int64};
 }
 
+// Of a scan: a running sum or product of truth values has no meaning.
+std::vector<DType> accumulated_along(const Call& c) {
+  supported_check(accumulated(c)[0] != DType::Bool, c.name()) << "not implemented for 'bool'" << hint("dtype=facula.int64 counts");
+  return accumulated(c);
+}
+
 DType same_or_given(const Call& c) { return c.maybe_dtype("dtype").value_or(c.dtype("self")); }
 
 void check_not_empty(const Call& c, const char* what) {
   auto sizes = c.sizes("self");
+  bool all = c["dim"].tag == Tag::ints && c.ints("dim").empty();
+  runtime_check(!all || std::find(sizes.begin(), sizes.end(), SymInt(int64_t(0))) == sizes.end(), c.name())
+      << "Expected reduction dim to be specified for input.numel() == 0: " << what << " of no elements is undefined";
   for (int k : c.dims("dim"))
     index_check(sizes.empty() || sizes[size_t(k)] != SymInt(int64_t(0)), c.name())
         << "expected reduction dim " << k << " to have non-zero size (shape " << to_string(sizes) << "): " << what << " of no elements is undefined";
@@ -69,20 +78,16 @@ Expr extremum(const LoopCall& c, Monoid m, Index i, int part_number) {
   return part(axes.reduce(m, i, [&](Index j) { return std::vector<Expr>{c.load("self", j), axes.position()}; }), part_number);
 }
 
-Tensor squared_modulus(const Tensor& x) {
-  return is_complex(x.dtype()) ? add(square(_real(x)), square(_imag(x))) : mul(x, x);
-}
-
-// Mean and variance over `dim` in two passes over the data: exact to rounding, where one pass cancels.
+// Mean and variance over `dim`, the latter by Welford's recurrence: sums of squares would cancel.
 std::pair<Tensor, Tensor> mean_and_var(const Tensor& x, Sizes dim, std::optional<double> correction, bool keepdim) {
   Tensor middle = mean(x, dim, true);
-  Tensor deviation = sub(x, middle);
   SymInt count = int64_t(1);
   Ints dims;
   for (auto k : dim) dims.push_back(wrap_dim("var", k.guard_int(), x.dim()));
   for (int k = 0; k < x.dim(); ++k)
     if (dims.empty() || std::find(dims.begin(), dims.end(), k) != dims.end()) count *= x.size(k);
-  Tensor total = sum(squared_modulus(deviation), dim, keepdim);
+  auto deviation = [&](const Tensor& t) { return t.dim() ? _square_deviation(t, dim, keepdim) : square(sub(t, t)); };
+  Tensor total = is_complex(x.dtype()) ? add(deviation(_real(x)), deviation(_imag(x))) : deviation(x);
   double less = correction.value_or(1);
   Tensor variance = less == std::floor(less) ? div(total, max(count - SymInt(int64_t(less)), SymInt(int64_t(0))))
                                              : div(total, std::max(double(count.guard_int()) - less, 0.0));
@@ -132,8 +137,8 @@ FACULA_FAMILY(reduce) {
         return total / cast(size(axes.count()), t);
       })
       .samples(reduction_samples());
-  define("prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
-      .doc("Product over `dim` (all dimensions if None). Integers and bool give int64.")
+  define("prod(Tensor self, int? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+      .doc("Product along `dim` (of all elements if None). Integers and bool give int64.")
       .autocast(Autocast::fp32)
       .no_in_place()
       .result(accumulated)
@@ -151,9 +156,12 @@ FACULA_FAMILY(reduce) {
         Tensor others = where(zero, where(le(zeros, 1), rest, zeros_like(rest)), where(eq(zeros, 0), div(rest, where(zero, ones_like(x), x)), zeros_like(x)));
         return grads(mul(put_back(v, v.grad()), conj(others)));
       })
-      .samples(reduction_samples());
+      .samples({"self[]", "self[2, 3, 4]", "self[3, 4], dim=1", "self[3, 4], dim=0, keepdim=True", "self[0, 3], dim=0", "self[33, 65], dim=1"});
   define("prod_over(Tensor self, int[] dim) -> Tensor").doc("Product over `dim`, kept as size 1.").bind(hidden)
-      .unfused([](const Tensor& self, SymSpan dim) { return prod(self, dim, true); })
+      .unfused([](const Tensor& self, SymSpan dim) {
+        if (dim.size() == 1) return prod(self, dim[0].guard_int(), true);
+        return view(prod(self), Dims(size_t(self.dim()), SymInt(int64_t(1))));
+      })
       .samples({"self[3, 4], dim=[1]"});
   define("amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor")
       .doc("Largest value over `dim`; gradients are spread evenly over ties; NaN wins.")
@@ -239,14 +247,14 @@ FACULA_FAMILY(reduce) {
                 "grad[3, 1], indices<4>[3, 1], size=[3, 4], dim=1, keepdim=True"});
   define("argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor")
       .doc("Position of the first largest value along `dim` (of the flattened tensor if None).")
-      .dtypes(d::real).result(ResultType::int64).no_in_place().non_differentiable()
+      .dtypes(d::integral | d::floating).result(ResultType::int64).no_in_place().non_differentiable()
       .shape(reduced_not_empty("the position of the maximum"))
       .loop([](const LoopCall& c, Index i) { return extremum(c, monoid::argmax, i, 1); })
       .samples({"self[]", "self![2, 3, 4]", "self![3, 4], dim=1", "self![3, 4], dim=0, keepdim=True",
                 "self![33, 65], dim=1"});
   define("argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor")
       .doc("Position of the first smallest value along `dim` (of the flattened tensor if None).")
-      .dtypes(d::real).result(ResultType::int64).no_in_place().non_differentiable()
+      .dtypes(d::integral | d::floating).result(ResultType::int64).no_in_place().non_differentiable()
       .shape(reduced_not_empty("the position of the minimum"))
       .loop([](const LoopCall& c, Index i) { return extremum(c, monoid::argmin, i, 1); })
       .samples({"self[]", "self![2, 3, 4]", "self![3, 4], dim=1", "self![3, 4], dim=0, keepdim=True",
@@ -405,7 +413,7 @@ FACULA_FAMILY(reduce) {
 
   define("cumsum(Tensor self, int dim, *, dtype? dtype=None) -> Tensor")
       .doc("Running sums along `dim`.")
-      .result(accumulated)
+      .result(accumulated_along)
       .in_place()
       .shape([](const Call& c) { c.dim("dim"); return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c, Index i) {
@@ -423,7 +431,7 @@ FACULA_FAMILY(reduce) {
                 "self[3, 1025], dim=1"});
   define("cumprod(Tensor self, int dim, *, dtype? dtype=None) -> Tensor")
       .doc("Running products along `dim`.")
-      .result(accumulated)
+      .result(accumulated_along)
       .in_place()
       .shape([](const Call& c) { c.dim("dim"); return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c, Index i) {

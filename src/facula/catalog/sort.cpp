@@ -79,7 +79,7 @@ FACULA_FAMILY(sort) {
       .samples({"self![3, 4]", "self![5]"});
   define("topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)")
       .doc("The k largest (or smallest) elements along `dim` in order, and where they were.")
-      .dtypes(d::real)
+      .dtypes(d::integral | d::floating)
       .result(with_indices)
       .shapes([](const Call& c) {
         SymInt k = chosen(c);
@@ -105,6 +105,7 @@ FACULA_FAMILY(sort) {
       .samples({"self![3, 5], k=2", "self![5, 3], k=1, dim=0, keepdim=True"});
   define("median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
       .doc("The middle element along `dim` (the lower one of two; NaN if there is one), and where it is.")
+      .dtypes(d::integral | d::floating).strict()
       .unfused([](const Tensor& self, int64_t dim, bool keepdim) {
         SymInt n = self.dim() ? self.size(wrap_dim("median", dim, self.dim())) : SymInt(int64_t(1));
         index_check(n > SymInt(int64_t(0)), "median") << "expected reduction dim " << dim << " to have non-zero size";
@@ -118,6 +119,7 @@ FACULA_FAMILY(sort) {
   define("median(Tensor self) -> Tensor")
       .doc("The middle element (the lower one of two; NaN if there is one).")
       .no_in_place()
+      .dtypes(d::integral | d::floating).strict()
       .unfused([](const Tensor& self) { return std::get<0>(median(reshape(self, -1), 0)); })
       .samples({"self![3, 5]", "self![4]"});
 }

@@ -241,8 +241,10 @@ FACULA_FAMILY(view) {
         Ints dims;
         for (auto i : c.ints("dim")) dims.push_back(wrap_dim("squeeze", i.guard_int(), g.dim()));
         std::sort(dims.begin(), dims.end());
+        auto twice = std::adjacent_find(dims.begin(), dims.end());
+        runtime_check(twice == dims.end(), "squeeze") << "dim " << *twice << " appears multiple times in the list of dims";
         for (size_t k = dims.size(); k-- > 0;)
-          if (g.dim() && (k + 1 == dims.size() || dims[k] != dims[k + 1]) && g.size(int(dims[k])) == SymInt(int64_t(1))) g.erase(int(dims[k]));
+          if (g.dim() && g.size(int(dims[k])) == SymInt(int64_t(1))) g.erase(int(dims[k]));
         return g;
       })
       .samples({"self[1, 3, 1], dim=[0]", "self[1, 3, 1], dim=[0, -1]", "self[2, 3], dim=[0]"});

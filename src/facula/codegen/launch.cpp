@@ -2,6 +2,7 @@
 
 #include "facula/base/parallel.h"
 #include "facula/codegen/kernel.h"
+#include "facula/op/registry.h"
 #include "facula/profile/profile.h"
 
 namespace facula::codegen {
@@ -17,8 +18,9 @@ int64_t floor_div(int64_t a, int64_t b) {
 
 [[noreturn, gnu::cold]] void raise(const Status& s, const char* op) {
   runtime_check(s.failed != 2, op) << "ZeroDivisionError: an integer is divided by zero" << hint("replace zeros first: where(other == 0, 1, other)");
-  index_check(false, op) << "index " << s.index << " is out of bounds for dimension with size " << s.size;
-  __builtin_unreachable();
+  auto known = op::overloads(op);
+  throw Error(ErrorKind::user, known.size() ? known[0]->bad_index : ErrorType::IndexError, op,
+              "index " + std::to_string(s.index) + " is out of bounds for dimension with size " + std::to_string(s.size));
 }
 
 // Pieces are contiguous, so the failure of the piece that begins first is the failure a serial run would meet.

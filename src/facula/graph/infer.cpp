@@ -11,23 +11,6 @@ using Argument = op::Value;
 
 namespace {
 
-const char* accepted(DTypeSet set) {
-  if (set.bits == dtypes::floating.bits) return "floating dtypes (x.float() converts)";
-  if (set.bits == (dtypes::floating | dtypes::complex).bits) return "floating and complex dtypes (x.float() converts)";
-  if (set.bits == dtypes::numeric.bits) return "every dtype but bool";
-  if (set.bits == (dtypes::integral | dtypes::boolean).bits) return "integer dtypes and bool";
-  if (set.bits == dtypes::real.bits) return "every dtype but complex ones";
-  return nullptr;
-}
-
-void check_accepted(const op::Operator& o, DType d) {
-  if (o.dtypes.has(d)) return;
-  std::string names;
-  if (const char* known = accepted(o.dtypes)) names = known;
-  else for (int i = 0; i < kDTypeCount; ++i) if (o.dtypes.has(DType(i))) names += std::string(names.empty() ? "" : ", ") + name(DType(i));
-  supported_check(false, o.name()) << "not implemented for '" << d << "'" << hint("it takes ", names);
-}
-
 DType result_dtype(const op::Operator& o, DType computing) {
   switch (o.result_type) {
     case op::ResultType::boolean: return DType::Bool;
@@ -54,7 +37,7 @@ std::vector<op::Meta> infer_pointwise(const op::Operator& o, std::span<const Arg
     }
   }
   DType computing = compute_dtype(o, args);
-  check_accepted(o, computing);
+  op::check_accepted(o, o.strict ? operands.at(0).dtype() : computing);
   Dims shape = broadcast_sizes(o.name(), sizes);
   Dims strides;
   bool plain = true;
@@ -92,7 +75,7 @@ std::vector<op::Meta> infer(const op::Operator& o, std::span<const Argument> arg
     return metas;
   }
   internal_check(o.shape_rule) << o.schema.full_name() << " has no shape rule";
-  if (found && o.promote != op::Promote::int_to_float) check_accepted(o, first);
+  if (found && o.promote != op::Promote::int_to_float) op::check_accepted(o, first);
   auto shapes = o.shape_rule(c);
   if (o.promote == op::Promote::int_to_float && !is_differentiable(first)) first = default_dtype();
   auto types = o.dtype_rule ? o.dtype_rule(c) : std::vector<DType>(shapes.size(), result_dtype(o, first));

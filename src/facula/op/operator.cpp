@@ -27,6 +27,7 @@ std::vector<Dims> shape_of_first(const Call& c) {
 
 Definer& Definer::doc(std::string text) { op_->doc = std::move(text); return *this; }
 Definer& Definer::dtypes(DTypeSet set) { op_->dtypes = set; return *this; }
+Definer& Definer::strict() { op_->strict = true; return *this; }
 Definer& Definer::bind(uint32_t namespaces) { op_->namespaces = namespaces; return *this; }
 Definer& Definer::alias(std::string name) { op_->aliases.push_back(std::move(name)); return *this; }
 Definer& Definer::promote(Promote p) { op_->promote = p; return *this; }
@@ -39,6 +40,7 @@ Definer& Definer::result(DTypeRule rule) {
 Definer& Definer::autocast(Autocast a) { op_->autocast = a; return *this; }
 Definer& Definer::random() { op_->random = true; return *this; }
 Definer& Definer::check(std::function<void(const Call&)> rule) { op_->check = std::move(rule); return *this; }
+Definer& Definer::bad_index(ErrorType type) { op_->bad_index = type; return *this; }
 Definer& Definer::uniform() { op_->uniform = true; return *this; }
 Definer& Definer::overwrites() { op_->overwrites = true; return *this; }
 Definer& Definer::in_place() { op_->wants_in_place = true; return *this; }

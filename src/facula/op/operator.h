@@ -72,6 +72,7 @@ class Operator {
   std::vector<std::string> aliases;        // further names (absolute for abs)
   DTypeSet dtypes = facula::dtypes::any;   // computing dtypes accepted
   Promote promote = Promote::same;
+  bool strict = false;                     // the first operand (or dtype=) has one of `dtypes` itself: nothing is promoted to one
   ResultType result_type = ResultType::same;
   DTypeRule dtype_rule;                    // ResultType::custom
   Autocast autocast = Autocast::inherit;
@@ -95,6 +96,7 @@ class Operator {
   // Looks at the values of numbers before each call (other rules see types and sizes, and are not asked again for equal
   // ones); raises what is wrong with them.
   std::function<void(const Call&)> check;
+  ErrorType bad_index = ErrorType::IndexError;  // what an element of an index tensor that does not fit raises
   bool uniform = false;                    // self gets one number everywhere: in place it may overlap itself
   bool overwrites = false;                 // elements of self become others or stay: in place self may be expanded
   Samples samples;
@@ -121,6 +123,7 @@ class Definer {
   explicit Definer(Operator* op) : op_(op) {}
   Definer& doc(std::string text);
   Definer& dtypes(DTypeSet set);
+  Definer& strict();
   Definer& bind(uint32_t namespaces);
   Definer& alias(std::string name);
   Definer& promote(Promote p);
@@ -129,6 +132,7 @@ class Definer {
   Definer& autocast(Autocast a);
   Definer& random();
   Definer& check(std::function<void(const Call&)> rule);
+  Definer& bad_index(ErrorType type);
   Definer& uniform();
   Definer& overwrites();
   Definer& in_place();
@@ -165,6 +169,8 @@ class Definer {
 
 // The dtype that a pointwise (or promoting) operator computes in.
 DType computing_dtype(const Operator& op, std::span<const Value> args);
+// NotImplementedError unless the operator takes the dtype.
+void check_accepted(const Operator& op, DType d);
 
 // The default shape rule of a loop: that of its first tensor. A rule shared by many families: helpers.h, `reduced`.
 std::vector<Dims> shape_of_first(const Call& c);

@@ -3,6 +3,23 @@
 
 namespace facula::op {
 
+static const char* accepted(DTypeSet set) {
+  if (set.bits == dtypes::floating.bits) return "floating dtypes (x.float() converts)";
+  if (set.bits == (dtypes::floating | dtypes::complex).bits) return "floating and complex dtypes (x.float() converts)";
+  if (set.bits == dtypes::numeric.bits) return "every dtype but bool";
+  if (set.bits == (dtypes::integral | dtypes::boolean).bits) return "integer dtypes and bool";
+  if (set.bits == dtypes::real.bits) return "every dtype but complex ones";
+  return nullptr;
+}
+
+void check_accepted(const Operator& o, DType d) {
+  if (o.dtypes.has(d)) return;
+  std::string names;
+  if (const char* known = accepted(o.dtypes)) names = known;
+  else for (int i = 0; i < kDTypeCount; ++i) if (o.dtypes.has(DType(i))) names += std::string(names.empty() ? "" : ", ") + name(DType(i));
+  supported_check(false, o.name()) << "not implemented for '" << d << "'" << hint("it takes ", names);
+}
+
 DType computing_dtype(const Operator& o, std::span<const Value> args) {
   auto tensor = [](TensorImpl* t) { return Tensor(Ref<TensorImpl>::share(t)); };
   const TensorImpl* first = nullptr;

@@ -61,6 +61,17 @@ void check_device_first(Operator& op) {
   first(op.shape_rule);
 }
 
+// What infer() does for the other kinds: a strict composite looks at the dtype before its body runs.
+void check_dtype_first(Operator& op) {
+  if (!op.strict || !op.composite) return;
+  int at = op.schema.index_of("dtype");
+  op.composite = [body = op.composite, at](const Call& c) {
+    bool given = at >= 0 && c.at(size_t(at)).tag == Tag::dtype;
+    check_accepted(c.op(), given ? c.at(size_t(at)).dtype : c.all_tensors().at(0).dtype());
+    return body(c);
+  };
+}
+
 void check(const Operator& op) {
   auto& s = op.schema;
   std::string n = s.full_name();
@@ -102,6 +113,7 @@ void finish_definitions() {
   std::unique_ptr<Operator> done = std::move(r.pending);
   derive(*done);
   check_device_first(*done);
+  check_dtype_first(*done);
   check(*done);
   Operator* op = done.get();
   std::vector<std::function<void(const Operator&)>> listeners;

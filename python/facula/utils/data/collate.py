@@ -50,7 +50,11 @@ def default_collate(batch: Sequence) -> Any:
     """Stacks tensors, arrays and numbers of samples; containers element by element; strings stay a list."""
     first = batch[0]
     if isinstance(first, Tensor):
-        for t in batch:
+        for k, t in enumerate(batch):
+            if not isinstance(t, Tensor):
+                raise TypeError(
+                    f"default_collate: expected Tensor at entry {k}, as at entry 0, but got {type(t).__name__}"
+                )
             if t.shape != first.shape:
                 raise RuntimeError(
                     f"stack expects each tensor to be equal size, but got {list(first.shape)} at entry 0 "

@@ -89,6 +89,21 @@ class DataLoader:
         self.sampler, self.batch_sampler, self.generator = sampler, batch_sampler, generator
         self.num_workers, self.timeout, self.worker_init_fn = num_workers, timeout, worker_init_fn
         self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
+        if multiprocessing_context is not None:
+            import multiprocessing
+
+            if not num_workers:
+                raise ValueError("multiprocessing_context can only be used with num_workers > 0")
+            if isinstance(multiprocessing_context, str):
+                if multiprocessing_context not in multiprocessing.get_all_start_methods():
+                    raise ValueError(
+                        f"multiprocessing_context should be one of {multiprocessing.get_all_start_methods()}, but got "
+                        f"{multiprocessing_context!r}"
+                    )
+            elif not isinstance(multiprocessing_context, multiprocessing.context.BaseContext):
+                raise TypeError(
+                    f"multiprocessing_context should be a context or the name of one, not {type(multiprocessing_context).__name__}"
+                )
         self.persistent_workers, self.multiprocessing_context = persistent_workers, multiprocessing_context
         self.pin_memory, self.pin_memory_device, self.in_order = pin_memory, pin_memory_device, in_order
         self._batched = batch_size is not None or batch_sampler is not None

@@ -112,9 +112,9 @@ class WeightedRandomSampler(Sampler[int]):
                 f"weights should be a 1d sequence but given weights have shape {tuple(self.weights.shape)}"
             )
         if bool((self.weights < 0).any()) or not float(self.weights.sum()) > 0:
-            raise ValueError("weights must not be negative, and not all zero")
+            raise RuntimeError("weights must not be negative, and not all zero")
         if not replacement and num_samples > int((self.weights > 0).sum()):
-            raise ValueError(
+            raise RuntimeError(
                 f"cannot pick {num_samples} different samples of {int((self.weights > 0).sum())} with a "
                 f"weight"
             )

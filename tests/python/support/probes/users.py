@@ -436,3 +436,34 @@ def probe(torch, P):
         x = torch.arange(6.0)
         y, z = copy.deepcopy([x[:3], x[3:]])
         return y.untyped_storage().data_ptr() == z.untyped_storage().data_ptr(), y, z
+
+    @P
+    def tensors_of_one_element_are_numbers_in_lists():
+        return torch.tensor([torch.ones(1), torch.zeros(1, 1), t(2.0)]), torch.tensor([[t([3]), 4]])
+
+    @P
+    def a_view_that_asks_for_gradients_later_is_a_leaf_to_its_views():
+        x = torch.zeros(4).view(2, 2).requires_grad_()
+        return error(lambda: x[0].add_(1)), error(lambda: x.view(4).zero_()), error(lambda: x.detach()[0].add_(1))
+
+    @P
+    def grad_takes_the_arguments_of_gradient_penalties():
+        x = t([1.0, 2.0], requires_grad=True)
+        return torch.autograd.grad(outputs=x**3, inputs=x, grad_outputs=torch.ones(2), create_graph=True, retain_graph=True, only_inputs=True)
+
+    @P
+    def sequences_are_padded_on_either_side():
+        pad = torch.nn.utils.rnn.pad_sequence
+        s = [t([1, 2, 3]), t([4]), t([5, 6])]
+        return (pad(s), pad(s, batch_first=True, padding_value=9), pad(s, True, padding_side="left"),
+                pad([torch.ones(2, 2), torch.ones(1, 2)], True), torch.nn.utils.rnn.unpad_sequence(pad(s), t([3, 1, 2])),
+                [error(lambda s=s: pad(s)) for s in ([], 5, [5], [torch.ones(2, 3), torch.ones(2, 4)])])  # fmt: skip
+
+    @P
+    def intervals_far_from_the_mean_are_drawn_at_once():
+        x = torch.nn.init.trunc_normal_(torch.empty(1000), a=2.0, b=3.0)
+        return bool((x >= 2).all()), bool((x <= 3).all()), bool(x.mean() < 2.5)
+
+    @P
+    def modes_take_truth_values_only():
+        return [error(lambda v=v: torch.set_grad_enabled(v)) for v in ("a", 1, None)]
