@@ -51,7 +51,8 @@ PyObject* one_or_all(const char* function, PyObject* self, PyObject* const* args
     Py_ssize_t d = PyNumber_AsSsize_t(dim, PyExc_IndexError);
     if (d == -1 && PyErr_Occurred()) return nullptr;
     Tensor whole = tensor_of(self);
-    return wrap_int(sizes ? whole.size(int(d)) : whole.stride(int(d)));
+    int k = wrap_dim(function, d, whole.dim());
+    return wrap_int(sizes ? whole.size(k) : whole.stride(k));
   });
 }
 PyObject* size(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {

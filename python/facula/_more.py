@@ -285,6 +285,11 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
         )
     from ._functions import broadcast_shapes
 
+    if not -input.dim() <= dim < input.dim():
+        raise IndexError(
+            f"take_along_dim: Dimension out of range (expected to be in range of [{-input.dim()}, "
+            f"{input.dim() - 1}], but got {dim})"
+        )
     d = dim % input.dim()
     common = list(
         broadcast_shapes(*([1 if k == d else n for k, n in enumerate(t.shape)] for t in (input, indices)))

@@ -165,6 +165,8 @@ FACULA_FAMILY(norm) {
           runtime_check(running_mean && running_var, "batch_norm") << "expected running_mean and running_var to be defined when training=False";
           return _batch_norm_eval(input, weight, bias, *running_mean, *running_var, eps);
         }
+        value_check(running_mean.has_value() == running_var.has_value(), "batch_norm")
+            << "running_mean and running_var must either both be None or neither be None";
         SymInt count = input.numel() / max(input.size(1), SymInt(int64_t(1)));
         value_check(count > SymInt(int64_t(1)), "batch_norm") << "expected more than 1 value per channel when training, got input size " << to_string(input.sizes());
         auto [y, mean, var] = _batch_norm_train(input, weight, bias, eps);

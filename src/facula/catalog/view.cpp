@@ -110,8 +110,8 @@ FACULA_FAMILY(view) {
   define("flatten(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)")
       .doc("Dimensions start_dim to end_dim merged into one.")
       .unfused([](const Call& c, const Tensor& self) {
-        if (self.dim() == 0) return reshape(self, {1});
         int a = c.dim("start_dim"), b = c.dim("end_dim");
+        if (self.dim() == 0) return reshape(self, {1});
         runtime_check(a <= b, "flatten") << "start_dim cannot come after end_dim: " << a << " and " << b;
         Dims to;
         SymInt merged = int64_t(1);
@@ -161,7 +161,11 @@ FACULA_FAMILY(view) {
   define("transpose(Tensor(a) self, int dim0, int dim1) -> Tensor(a)")
       .doc("`self` with two dimensions exchanged; shares storage.")
       .alias("swapaxes").alias("swapdims")
-      .in_place().view([](const Call& c, Geometry g) { if (g.dim()) g.swap(c.dim("dim0"), c.dim("dim1")); return g; })
+      .in_place().view([](const Call& c, Geometry g) {
+        int a = c.dim("dim0"), b = c.dim("dim1");
+        if (g.dim()) g.swap(a, b);
+        return g;
+      })
       .samples({"self[2, 3, 4], dim0=0, dim1=-1", "self[5], dim0=0, dim1=0"});
   define("t(Tensor(a) self) -> Tensor(a)")
       .doc("The transpose of a matrix; vectors and scalars stay.")

@@ -1139,6 +1139,8 @@ T(2).exponential_(-1)
 T(2).exponential_(0)
 # random_
 T(2).random_(5, 3)
+T(2).random_(0)
+B(2).random_(0, 5)
 # bernoulli_
 T(2).bernoulli_(2)
 # linspace
