@@ -60,13 +60,13 @@ Dims pooled_sizes(const Call& c, const char* arg = "self") {
   return out;
 }
 
-// Position along input dimension k of step b of window o, unclamped; and whether it lies inside.
+// Position along input dimension k of step b of window o; and whether it lies inside.
 struct Tap { Expr at, inside; };
 Tap tap(const Window& w, int k, Expr o, Expr b, SymInt n) {
   Expr at = o * Scalar(w.stride[k]) + b * Scalar(w.dilation[k]) - Scalar(w.padding[k]);
   if (w.padding[k] == 0 && !w.ceil) return {at, constant(true, DType::Bool)};
   Expr limit = loop::size(n);
-  return {max(min(at, limit - Scalar(int64_t(1))), Scalar(int64_t(0))), (at >= Scalar(int64_t(0))) & (at < limit)};
+  return {at, (at >= Scalar(int64_t(0))) & (at < limit)};
 }
 
 // Steps of the window are numbered row by row: their number is what is remembered of the largest element. A byte does

@@ -686,6 +686,14 @@ class Emitter {
     return r;
   }
 
+  // A load for each lane: quicker than the processor's gathers, but for those under a mask.
+  V one_by_one(FixedVectorType* t, V pointers, llvm::Align align) {
+    V v = llvm::PoisonValue::get(t);
+    for (uint64_t k = 0; k < uint64_t(lanes_); ++k)
+      v = b_.CreateInsertElement(v, b_.CreateAlignedLoad(t->getElementType(), b_.CreateExtractElement(pointers, k), align), k);
+    return v;
+  }
+
   // Elements from the last lane's to the first's, which is at `pointer`.
   V backwards(FixedVectorType* t, V pointer, llvm::Align align) {
     V first = b_.CreateConstGEP1_64(t->getElementType(), pointer, uint64_t(1 - lanes_));
@@ -724,8 +732,10 @@ class Emitter {
     else if (a.kind == Access::contiguous)
       v = mask_ && !p.lanes ? V(b_.CreateMaskedLoad(t, a.pointer, align, mask_, llvm::Constant::getNullValue(t)))
                             : V(b_.CreateAlignedLoad(t, a.pointer, align));
+    else if (mask_)
+      v = b_.CreateMaskedGather(t, lane_pointers(a), align, mask_, llvm::Constant::getNullValue(t));
     else
-      v = b_.CreateMaskedGather(t, lane_pointers(a), align, mask_ ? mask_ : all_lanes(), llvm::Constant::getNullValue(t));
+      v = one_by_one(t, lane_pointers(a), align);
     return decoded(v);
   }
 
