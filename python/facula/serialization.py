@@ -398,7 +398,11 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _check_location(map_location: Any) -> None:
-    if map_location is None or callable(map_location) or isinstance(map_location, dict):
+    if isinstance(map_location, dict):
+        for place in map_location.values():
+            _check_location(place)
+        return
+    if map_location is None or callable(map_location):
         return
     if _C.device(str(map_location)).type != "cpu":
         raise RuntimeError(f"load: map_location='{map_location}': this build keeps tensors on the CPU")

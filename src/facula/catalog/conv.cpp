@@ -366,7 +366,10 @@ FACULA_FAMILY(conv) {
       .unfused([](const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride, SymSpan padding, SymSpan dilation, int64_t groups) {
         runtime_check(input.dim() == 2 || input.dim() == 3, "conv1d") << "expected 2D (unbatched) or 3D (batched) input [N, C, L], but got input of size " << to_string(input.sizes());
         runtime_check(weight.dim() == 3, "conv1d") << "weight must be 3D [out_channels, in_channels / groups, k], got shape " << to_string(weight.sizes());
-        auto row = [](SymSpan s, int64_t neutral) { return Dims{SymInt(neutral), s.empty() ? SymInt(neutral) : s[0]}; };
+        auto row = [](SymSpan s, int64_t neutral) {
+          runtime_check(s.size() <= 1, "conv1d") << "expected stride, padding and dilation to be single numbers, but got " << to_string(s);
+          return Dims{SymInt(neutral), s.empty() ? SymInt(neutral) : s[0]};
+        };
         Tensor y = conv2d(unsqueeze(input, -2), unsqueeze(weight, -2), bias ? MaybeTensor(*bias) : MaybeTensor(), row(stride, 1), row(padding, 0), row(dilation, 1), groups);
         return squeeze(y, -2);
       })

@@ -58,7 +58,7 @@ Advanced advanced(const Call& c) {
   std::vector<Tensor> used;
   for (size_t k = 0; k < indices.size(); ++k) {
     if (!indices[k].defined()) continue;
-    index_check(is_integral(indices[k].dtype()), c.name()) << "tensors used as indices must be int64, int32, uint8 or bool tensors, got " << indices[k].dtype();
+    index_check(is_integral(indices[k].dtype()) && indices[k].dtype() != DType::Int16 && indices[k].dtype() != DType::Int8, c.name()) << "tensors used as indices must be int64, int32, uint8 or bool tensors, got " << indices[k].dtype();
     a.dims.push_back(int(k));
     used.push_back(indices[k]);
   }

@@ -406,10 +406,10 @@ FACULA_FAMILY(reduce) {
         Tensor top = amax(is_complex(self.dtype()) ? _real(self) : self, dim, true);
         Tensor shift = where(isinf(top), zeros_like(top), top);
         Tensor y = add(log(sum(exp(sub(self, shift)), dim, true)), shift);
-        return keepdim ? y : squeeze(y, dim);
+        return keepdim ? y : dim.empty() ? view(y, Sizes(Dims{})) : squeeze(y, dim);
       })
       .vjp([](const Vjp& v) { return grads(mul(put_back(v, v.grad()), conj(exp(sub(v["self"], put_back(v, v.result())))))); })
-      .samples({"self[3, 4], dim=[1]", "self[2, 3, 4], dim=[0, 2], keepdim=True", "self[33, 129], dim=[1]"});
+      .samples({"self[3, 4], dim=[1]", "self[2, 3, 4], dim=[0, 2], keepdim=True", "self[33, 129], dim=[1]", "self[3, 4], dim=[]"});
 
   define("cumsum(Tensor self, int dim, *, dtype? dtype=None) -> Tensor")
       .doc("Running sums along `dim`.")

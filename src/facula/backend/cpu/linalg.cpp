@@ -246,6 +246,7 @@ Results linalg_cholesky(const Call& c, Out out) {
       transpose_into(a.data<T>() + k * square, n, n, l);
       int info = 0;
       if (n) Lapack<T>::potrf("L", &n, l, &n, &info, 1);
+      for (int i = 0; i < n && info == 0; ++i) if (l[int64_t(i) * n + i] != l[int64_t(i) * n + i]) info = i + 1;   // NaN passes LAPACK
       if (info > 0) return failure.note(k, info);
       T* y = to.data<T>() + k * square;
       transpose_into(l, n, n, y);
