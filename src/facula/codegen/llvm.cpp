@@ -668,7 +668,6 @@ class Emitter {
     if (a.kind == Access::scattered) return a.pointer;
     return at(a.pointer, a.element, b_.CreateMul(iota(b_.getInt64Ty()), spread(a.stride)));
   }
-  V all_lanes() { return llvm::ConstantInt::getTrue(FixedVectorType::get(b_.getInt1Ty(), unsigned(lanes_))); }
 
   // Every `apart`-th element, out of whole vectors side by side. The last one ends with the last element that is wanted.
   V every(int64_t apart, FixedVectorType* t, V pointer, llvm::Align align) {
@@ -686,7 +685,7 @@ class Emitter {
     return r;
   }
 
-  // A load for each lane: quicker than the processor's gathers, but for those under a mask.
+  // A load for each lane: quicker than the processor's gathers, as stores are than its scatters, but for those under a mask.
   V one_by_one(FixedVectorType* t, V pointers, llvm::Align align) {
     V v = llvm::PoisonValue::get(t);
     for (uint64_t k = 0; k < uint64_t(lanes_); ++k)
@@ -752,8 +751,12 @@ class Emitter {
     if (a.kind == Access::contiguous) {
       if (mask_) b_.CreateMaskedStore(v, a.pointer, align, mask_);
       else b_.CreateAlignedStore(v, a.pointer, align);
+    } else if (mask_) {
+      b_.CreateMaskedScatter(v, lane_pointers(a), align, mask_);
     } else {
-      b_.CreateMaskedScatter(v, lane_pointers(a), align, mask_ ? mask_ : all_lanes());
+      V pointers = lane_pointers(a);
+      for (uint64_t k = 0; k < uint64_t(lanes_); ++k)
+        b_.CreateAlignedStore(b_.CreateExtractElement(v, k), b_.CreateExtractElement(pointers, k), align);
     }
   }
 
@@ -950,7 +953,7 @@ class Emitter {
     int operations = 0;
     bool ok = true;
     bool costly = false;               // tables and polynomials want the registers
-    bool plain = true;                 // every access moves with the lane by a stride or not at all, none is guarded
+    bool plain = true;                 // every access is to neighbours or moves not at all, none is guarded
     int inner = 0;                     // accumulators that loops inside update
   };
 
@@ -1005,6 +1008,12 @@ class Emitter {
       for (auto& a : e->args) if (!self(a, self)) return false;
       return true;
     };
+    // By one from lane to lane, or not at all.
+    auto beside = [&](Expr e, auto&& self) -> bool {
+      if (!in_lane(e, in_lane) || e->kind == Kind::index) return true;
+      if (e->kind == Kind::local) return lets.count(e->slot) && self(lets[e->slot], self);
+      return e->kind == Kind::call && e->fn == loop::Fn::add && self(e->args[0], self) && self(e->args[1], self);
+    };
     // Loads that are moved, all along the lanes or not at all.
     auto moves_along = [&](Expr e, DType d) {
       auto even = [&](Expr x) { return affine(x, affine); };
@@ -1024,7 +1033,7 @@ class Emitter {
           ++survey.operations;
           if (e->kind == Kind::call && is_floating(e.dtype()) && loop::ulp(e->fn) > 0) survey.operations += 12, survey.costly = true;
           if (e->kind == Kind::select || e->kind == Kind::check || e->kind == Kind::divisor) survey.plain = false;
-          if (e->kind == Kind::load && (e->slot < 0 || !affine(e->args[0], affine))) survey.plain = false;
+          if (e->kind == Kind::load && (e->slot < 0 || !beside(e->args[0], beside))) survey.plain = false;
           if (e->kind == Kind::load && !arrays.count(-1 - e->slot)) {
             loads[{e->slot, e->part}].insert(e->args[0].get());
             if (in_lane(e->args[0], in_lane)) (itemsize(real_of(e->memory)) == 8 ? widest_only : others)++;
@@ -1040,6 +1049,7 @@ class Emitter {
         bool moves = in_lane(t.offset, in_lane);
         if (moves) (itemsize(real_of(d)) == 8 ? widest_only : others)++;
         if (!affine(t.offset, affine)) wild.insert(t.buffer);
+        if (!beside(t.offset, beside)) survey.plain = false;
         only_moves &= moves_along(t.values[0], d);
         moved = std::max(moved, itemsize(d));
         if (!moves && in_lane(t.values[0], in_lane)) survey.ok = false;
