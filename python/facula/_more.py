@@ -466,3 +466,16 @@ def memory_summary() -> str:
 def reset_peak_memory_stats() -> None:
     """Starts a new peak at what is held now."""
     _C.reset_peak_memory()
+
+
+# Arguments with a __torch_function__ of their own may take the functions of tensors.
+globals().update(
+    {
+        n: _C.Overridable(f)
+        for n, f in list(globals().items())
+        if type(f) is type(_assert)
+        and not n.startswith("_")
+        and f.__module__ == __name__
+        and str(next(iter(f.__annotations__.values()), "")).startswith("Tensor")
+    }
+)

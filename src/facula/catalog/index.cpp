@@ -301,11 +301,13 @@ FACULA_FAMILY(index) {
             << c.dtype("self") << " and (source) " << c.dtype("source");
         auto d = size_t(c.dim("dim"));
         SymInt given = product(c.sizes("index"));
-        bool fits = self.size() == source.size() || source.empty();
-        for (size_t k = 0; fits && k < source.size(); ++k) fits = k == d ? source[k] == given : source[k] == self[k];
-        runtime_check(fits && (!source.empty() || given == SymInt(int64_t(1))), "index_copy")
-            << "source must have the shape of self but for dimension " << d << ", where it has one slice an index: self " << to_string(self) << ", index "
-            << to_string(c.sizes("index")) << ", source " << to_string(source);
+        bool alike = true;
+        for (size_t k = 0; k < std::min(self.size(), source.size()); ++k) alike &= k == d || source[k] == self[k];
+        std::string wanted = "source must have the shape of self but for dimension " + std::to_string(d) + ", where it has one slice an index: self " +
+                             to_string(self) + ", index " + to_string(c.sizes("index")) + ", source " + to_string(source);
+        index_check(source.empty() || self.size() == source.size(), "index_copy") << wanted;
+        runtime_check(alike, "index_copy") << wanted;
+        index_check(given == (source.empty() ? SymInt(int64_t(1)) : source[d]), "index_copy") << wanted;
         return Dims(self);
       })
       .loop([](const LoopCall& c) {
