@@ -8,7 +8,7 @@ PYTHON_ENV = .venv/bin/python
 RUN = PYTHONPATH=$(BUILD)/python $(PYTHON_ENV)
 TEST_RUN = FACULA_CACHE_DIR=$(abspath $(BUILD))/kernel-cache
 
-.PHONY: help setup build train test sanitize sanitize-python fuzz conformance bench wheel clean
+.PHONY: help setup build format train test sanitize sanitize-python fuzz conformance bench wheel clean
 
 help:
 	@echo "make train   install, build, train a network on Fashion-MNIST; results in runs/fashion_mnist (ARGS='--epochs 1')"
@@ -18,6 +18,7 @@ help:
 	@echo "make sanitize   install, build with the address and undefined-behaviour sanitizers, run the C++ tests (ARGS='-R io')"
 	@echo "make sanitize-python   the same for Python tests (ARGS=tests/python/test_sizes.py)"
 	@echo "make fuzz    install clang, build and run the fuzz targets (SECONDS_EACH=60)"
+	@echo "make format  lay sources out as tests/python/test_style.py asks"
 	@echo "make setup   install what is needed"
 	@echo "make build   setup, and build into $(BUILD)/; PYTHONPATH=$(BUILD)/python finds the package"
 	@echo "make wheel   setup, and make an installable package in dist/"
@@ -88,6 +89,9 @@ conformance: build
 	@setup/peer.sh
 	.peer/bin/python tests/conformance/dump.py $(BUILD)/conformance.zip
 	$(TEST_RUN) $(RUN) tests/conformance/replay.py $(BUILD)/conformance.zip --report docs/conformance.md $(ARGS)
+
+format: setup
+	$(PYTHON_ENV) tests/python/test_style.py
 
 wheel: setup
 	$(PYTHON_ENV) -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation -w dist .

@@ -113,7 +113,9 @@ def step():
     return loss
 """
 
-RESNET18_BFLOAT16 = RESNET18 + """
+RESNET18_BFLOAT16 = (
+    RESNET18
+    + """
 def step():
     optimizer.zero_grad()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -122,6 +124,7 @@ def step():
     optimizer.step()
     return loss
 """
+)
 
 CHANNELS_LAST = """
 model = model.to(memory_format=torch.channels_last)
@@ -174,11 +177,14 @@ def step():
     return loss
 """
 
-GPT_BFLOAT16 = GPT + """
+GPT_BFLOAT16 = (
+    GPT
+    + """
 def loss_of():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         return F.cross_entropy(model(images).view(-1, 27), labels)
 """
+)
 
 ATTENTION = """
 q, k, v = (values(1, 25, 1024, 64)[..., p].requires_grad_() for p in
@@ -206,7 +212,9 @@ class Row:
     cold: bool = False
     cache: str = "own"  # kernels of a cold row: "own" (as installed), "empty", "filled" (by the run before)
     imports: bool = False  # a cold row: the import is what is timed
-    memory_steps: int = 0  # a cold row: not timed; by how much this many runs after `setup` make the process larger
+    memory_steps: int = (
+        0  # a cold row: not timed; by how much this many runs after `setup` make the process larger
+    )
     reach: float | None = None  # of this row alone; else its group's
     reach_seconds: float | None = None  # a bound on Facula's own time
     own: str | None = None  # an earlier row of the group, by whose Facula time the reach is meant
@@ -231,8 +239,9 @@ def overhead(name: str, statement: str, setup: str = "", check: str | None = Non
     return Row(name, statement, "a, b = values(8, 8), values(8, 8) + 0.5\n" + setup, check=check)
 
 
-def kernel(name: str, statement: str, setup: str = "", check: str | None = None,
-           reach: float | None = None) -> Row:
+def kernel(
+    name: str, statement: str, setup: str = "", check: str | None = None, reach: float | None = None
+) -> Row:
     setup = "x, y = values(1024, 1024), values(1024, 1024) + 0.5\n" + setup
     return Row(name, statement, setup, check=check, reach=reach)
 
@@ -252,81 +261,194 @@ for p in parameters:
 optimizer = torch.optim.AdamW(parameters, lr=1e-3)
 """
 
-MEMORY_STEPS = 5  # the peak comes with the second step, when the gradients and the optimizer's state are there
+MEMORY_STEPS = (
+    5  # the peak comes with the second step, when the gradients and the optimizer's state are there
+)
 
 GROUPS = [
-    Group("overhead", "Calls from Python (8x8 float32)", threads=1, unit="ns", reach=0.4, mean=0.2, rows=[
-        overhead("a + b", "a + b", check="(a + b).sum()"),
-        overhead("a * 2", "a * 2.0", check="(a * 2.0).sum()"),
-        overhead("a.view(64)", "a.view(64)", check="a.view(64)[9]"),
-        overhead("a[1:3]", "a[1:3]", check="a[1:3].sum()"),
-        overhead("a.sum()", "a.sum()", check="a.sum()"),
-        overhead("a @ b", "a @ b", check="(a @ b).abs().sum()"),
-        overhead("nn.Linear(8, 8)(a)", "m(a)", "m = nn.Linear(8, 8)"),
-        overhead("nn.LayerNorm(8)(a)", "m(a)", "m = nn.LayerNorm(8)", check="m(a).abs().sum()"),
-        overhead("relu(a).sum().backward()", "torch.relu(a).sum().backward()", "a.requires_grad_()",
-                 check="a.grad.sum() / a.grad.max()"),
-    ]),
-    Group("kernels", "Kernels (1024x1024 float32)", threads=2, unit="us", reach=1.1, mean=0.75, processes=5,
-          note="Five processes of each: which tensors share sets of the cache is settled for a process.", rows=[
-        kernel("add", "x + y", check="(x + y).abs().sum()"),
-        kernel("exp", "torch.exp(x)", check="torch.exp(x).sum()"),
-        kernel("tanh", "torch.tanh(x)", check="torch.tanh(x).abs().sum()"),
-        kernel("gelu", "F.gelu(x)", check="F.gelu(x).abs().sum()"),
-        kernel("sigmoid", "torch.sigmoid(x)", check="torch.sigmoid(x).sum()"),
-        kernel("sum", "x.sum()", check="x.sum()"),
-        kernel("sum(0)", "x.sum(0)", check="x.sum(0).abs().sum()"),
-        kernel("softmax", "F.softmax(x, -1)", check="F.softmax(x, -1).square().sum()", reach=0.6),
-        kernel("layer_norm forward", "F.layer_norm(x, (1024,), w, b)",
-               "w, b = values(1024) * 0.1 + 1, values(1024)",
-               check="F.layer_norm(x, (1024,), w, b).abs().sum()", reach=0.6),
-        kernel("layer_norm backward", "torch.autograd.grad(out, (x, w, b), g, retain_graph=True)", LAYER_NORM,
-               check="torch.autograd.grad(out, (x, w, b), g, retain_graph=True)[0].abs().sum()", reach=0.6),
-        Row("cross_entropy forward and backward, 8192x1000", "torch.autograd.grad(F.cross_entropy(x, t), x)",
-            "x = values(8192, 1000).requires_grad_()\nt = torch.arange(8192) * 7 % 1000",
-            check="torch.autograd.grad(F.cross_entropy(x, t), x)[0].abs().sum()", reach=0.6),
-        kernel("transpose copy", "x.t().contiguous()", check="x.t().contiguous()[7].sum()", reach=0.6),
-        kernel("cumsum", "x.cumsum(-1)", check="x.cumsum(-1).abs().sum()"),
-        kernel("sort rows", "x.sort(-1)", check="x.sort(-1)[0][:, 7].sum()"),
-        Row("AdamW step, 10 M parameters", "optimizer.step()", ADAMW, check="parameters[0].sum()", reach=0.6),
-    ]),
-    Group("attention", "scaled_dot_product_attention, 1x25x1024x64, forward and backward", threads=2, unit="ms", reach=1.0, rows=[
-        Row("full", "gradients(False)", ATTENTION, check="gradients(False)[0].abs().sum()"),
-        Row("causal", "gradients(True)", ATTENTION, check="gradients(True)[0].abs().sum()", reach=0.9),
-    ]),
-    Group("training", "Training", threads=2, unit="ms", reach=1.0, rows=[
-        Row("MLP step, batch 64", "step()", MLP, reach=0.7),
-        Row("CNN step, batch 64", "step()", CNN, reach=0.5),
-        Row("ResNet-18 step, batch 4 at 224x224", "step()", RESNET18, reach=0.8),
-        Row("ResNet-18 step, bfloat16 autocast, by float32", "step()", RESNET18_BFLOAT16, peer_setup=RESNET18,
-            reach=0.35),
-        Row("ResNet-18 step, bfloat16 autocast, by channels_last and autocast", "step()", RESNET18_BFLOAT16,
-            peer_setup=RESNET18_BFLOAT16 + CHANNELS_LAST, reach=0.85),
-        Row("GPT 4x128 step, batch 8x128", "step()", GPT, reach=0.8),
-        Row("GPT 4x128 step, batch 8x128, bfloat16 autocast", "step()", GPT_BFLOAT16, reach=0.7,
-            own="GPT 4x128 step, batch 8x128"),
-    ]),
-    Group("busy", "Training beside a process that computes", threads=2, unit="ms", neighbours=1, rows=[
-        Row("MLP step, batch 64", "step()", MLP),
-        Row("CNN step, batch 64", "step()", CNN),
-        Row("GPT 4x128 step, batch 8x128", "step()", GPT),
-    ], note="As with workers that prepare data, or somebody else's program."),
-    Group("inference", "Inference", threads=2, unit="ms", reach=1.0, rows=[
-        Row("MLP, batch 64", "infer()", MLP + INFERENCE, reach=0.8),
-        Row("CNN, batch 64", "infer()", CNN + INFERENCE, reach=0.4),
-        Row("ResNet-18, batch 4 at 224x224", "infer()", RESNET18 + INFERENCE, reach=0.8),
-        Row("GPT 4x128, batch 8x128", "infer()", GPT + INFERENCE, reach=0.9),
-    ]),
-    Group("start", "Start of a process", threads=2, unit="s", rows=[
-        Row("import", "", cold=True, imports=True, reach=0.15),
-        Row("first CNN step, empty kernel cache", "step().item()", CNN, cold=True, cache="empty",
-            reach_seconds=3.0),
-        Row("first CNN step, filled kernel cache", "step().item()", CNN, cold=True, cache="filled",
-            reach_seconds=0.3),
-    ], note="The first step is timed with the making of the network and its optimizer, after the import."),
-    Group("memory", "Memory", threads=2, unit="MiB", reach=0.8, rows=[
-        Row("CNN training, batch 64", "step()", CNN, cold=True, memory_steps=MEMORY_STEPS),
-        Row("GPT 4x128 training, batch 8x128", "step()", GPT, cold=True, memory_steps=MEMORY_STEPS),
-    ], note=f"By how much {MEMORY_STEPS} steps make a fresh process larger at the peak: its resident set "
-            "beyond what it had after the import and the making of network, optimizer and data."),
+    Group(
+        "overhead",
+        "Calls from Python (8x8 float32)",
+        threads=1,
+        unit="ns",
+        reach=0.4,
+        mean=0.2,
+        rows=[
+            overhead("a + b", "a + b", check="(a + b).sum()"),
+            overhead("a * 2", "a * 2.0", check="(a * 2.0).sum()"),
+            overhead("a.view(64)", "a.view(64)", check="a.view(64)[9]"),
+            overhead("a[1:3]", "a[1:3]", check="a[1:3].sum()"),
+            overhead("a.sum()", "a.sum()", check="a.sum()"),
+            overhead("a @ b", "a @ b", check="(a @ b).abs().sum()"),
+            overhead("nn.Linear(8, 8)(a)", "m(a)", "m = nn.Linear(8, 8)"),
+            overhead("nn.LayerNorm(8)(a)", "m(a)", "m = nn.LayerNorm(8)", check="m(a).abs().sum()"),
+            overhead(
+                "relu(a).sum().backward()",
+                "torch.relu(a).sum().backward()",
+                "a.requires_grad_()",
+                check="a.grad.sum() / a.grad.max()",
+            ),
+        ],
+    ),
+    Group(
+        "kernels",
+        "Kernels (1024x1024 float32)",
+        threads=2,
+        unit="us",
+        reach=1.1,
+        mean=0.75,
+        processes=5,
+        note="Five processes of each: which tensors share sets of the cache is settled for a process.",
+        rows=[
+            kernel("add", "x + y", check="(x + y).abs().sum()"),
+            kernel("exp", "torch.exp(x)", check="torch.exp(x).sum()"),
+            kernel("tanh", "torch.tanh(x)", check="torch.tanh(x).abs().sum()"),
+            kernel("gelu", "F.gelu(x)", check="F.gelu(x).abs().sum()"),
+            kernel("sigmoid", "torch.sigmoid(x)", check="torch.sigmoid(x).sum()"),
+            kernel("sum", "x.sum()", check="x.sum()"),
+            kernel("sum(0)", "x.sum(0)", check="x.sum(0).abs().sum()"),
+            kernel("softmax", "F.softmax(x, -1)", check="F.softmax(x, -1).square().sum()", reach=0.6),
+            kernel(
+                "layer_norm forward",
+                "F.layer_norm(x, (1024,), w, b)",
+                "w, b = values(1024) * 0.1 + 1, values(1024)",
+                check="F.layer_norm(x, (1024,), w, b).abs().sum()",
+                reach=0.6,
+            ),
+            kernel(
+                "layer_norm backward",
+                "torch.autograd.grad(out, (x, w, b), g, retain_graph=True)",
+                LAYER_NORM,
+                check="torch.autograd.grad(out, (x, w, b), g, retain_graph=True)[0].abs().sum()",
+                reach=0.6,
+            ),
+            Row(
+                "cross_entropy forward and backward, 8192x1000",
+                "torch.autograd.grad(F.cross_entropy(x, t), x)",
+                "x = values(8192, 1000).requires_grad_()\nt = torch.arange(8192) * 7 % 1000",
+                check="torch.autograd.grad(F.cross_entropy(x, t), x)[0].abs().sum()",
+                reach=0.6,
+            ),
+            kernel("transpose copy", "x.t().contiguous()", check="x.t().contiguous()[7].sum()", reach=0.6),
+            kernel("cumsum", "x.cumsum(-1)", check="x.cumsum(-1).abs().sum()"),
+            kernel("sort rows", "x.sort(-1)", check="x.sort(-1)[0][:, 7].sum()"),
+            Row(
+                "AdamW step, 10 M parameters",
+                "optimizer.step()",
+                ADAMW,
+                check="parameters[0].sum()",
+                reach=0.6,
+            ),
+        ],
+    ),
+    Group(
+        "attention",
+        "scaled_dot_product_attention, 1x25x1024x64, forward and backward",
+        threads=2,
+        unit="ms",
+        reach=1.0,
+        rows=[
+            Row("full", "gradients(False)", ATTENTION, check="gradients(False)[0].abs().sum()"),
+            Row("causal", "gradients(True)", ATTENTION, check="gradients(True)[0].abs().sum()", reach=0.9),
+        ],
+    ),
+    Group(
+        "training",
+        "Training",
+        threads=2,
+        unit="ms",
+        reach=1.0,
+        rows=[
+            Row("MLP step, batch 64", "step()", MLP, reach=0.7),
+            Row("CNN step, batch 64", "step()", CNN, reach=0.5),
+            Row("ResNet-18 step, batch 4 at 224x224", "step()", RESNET18, reach=0.8),
+            Row(
+                "ResNet-18 step, bfloat16 autocast, by float32",
+                "step()",
+                RESNET18_BFLOAT16,
+                peer_setup=RESNET18,
+                reach=0.35,
+            ),
+            Row(
+                "ResNet-18 step, bfloat16 autocast, by channels_last and autocast",
+                "step()",
+                RESNET18_BFLOAT16,
+                peer_setup=RESNET18_BFLOAT16 + CHANNELS_LAST,
+                reach=0.85,
+            ),
+            Row("GPT 4x128 step, batch 8x128", "step()", GPT, reach=0.8),
+            Row(
+                "GPT 4x128 step, batch 8x128, bfloat16 autocast",
+                "step()",
+                GPT_BFLOAT16,
+                reach=0.7,
+                own="GPT 4x128 step, batch 8x128",
+            ),
+        ],
+    ),
+    Group(
+        "busy",
+        "Training beside a process that computes",
+        threads=2,
+        unit="ms",
+        neighbours=1,
+        rows=[
+            Row("MLP step, batch 64", "step()", MLP),
+            Row("CNN step, batch 64", "step()", CNN),
+            Row("GPT 4x128 step, batch 8x128", "step()", GPT),
+        ],
+        note="As with workers that prepare data, or somebody else's program.",
+    ),
+    Group(
+        "inference",
+        "Inference",
+        threads=2,
+        unit="ms",
+        reach=1.0,
+        rows=[
+            Row("MLP, batch 64", "infer()", MLP + INFERENCE, reach=0.8),
+            Row("CNN, batch 64", "infer()", CNN + INFERENCE, reach=0.4),
+            Row("ResNet-18, batch 4 at 224x224", "infer()", RESNET18 + INFERENCE, reach=0.8),
+            Row("GPT 4x128, batch 8x128", "infer()", GPT + INFERENCE, reach=0.9),
+        ],
+    ),
+    Group(
+        "start",
+        "Start of a process",
+        threads=2,
+        unit="s",
+        rows=[
+            Row("import", "", cold=True, imports=True, reach=0.15),
+            Row(
+                "first CNN step, empty kernel cache",
+                "step().item()",
+                CNN,
+                cold=True,
+                cache="empty",
+                reach_seconds=3.0,
+            ),
+            Row(
+                "first CNN step, filled kernel cache",
+                "step().item()",
+                CNN,
+                cold=True,
+                cache="filled",
+                reach_seconds=0.3,
+            ),
+        ],
+        note="The first step is timed with the making of the network and its optimizer, after the import.",
+    ),
+    Group(
+        "memory",
+        "Memory",
+        threads=2,
+        unit="MiB",
+        reach=0.8,
+        rows=[
+            Row("CNN training, batch 64", "step()", CNN, cold=True, memory_steps=MEMORY_STEPS),
+            Row("GPT 4x128 training, batch 8x128", "step()", GPT, cold=True, memory_steps=MEMORY_STEPS),
+        ],
+        note=f"By how much {MEMORY_STEPS} steps make a fresh process larger at the peak: its resident set "
+        "beyond what it had after the import and the making of network, optimizer and data.",
+    ),
 ]

@@ -125,10 +125,19 @@ class Result:
 
     def record(self) -> dict:
         scale = SCALE[self.unit]
-        entry = {"name": self.row.name, "group": self.group.name, "facula": rounded(self.facula, scale),
-                 "peer": rounded(self.peer, scale), "ratio": rounded(self.ratio), "reach": self.reach,
-                 "unit": self.unit, "threads": self.group.threads, "spread": rounded(self.spread),
-                 "reach_of": self.reach_of, "passes": self.passes}
+        entry = {
+            "name": self.row.name,
+            "group": self.group.name,
+            "facula": rounded(self.facula, scale),
+            "peer": rounded(self.peer, scale),
+            "ratio": rounded(self.ratio),
+            "reach": self.reach,
+            "unit": self.unit,
+            "threads": self.group.threads,
+            "spread": rounded(self.spread),
+            "reach_of": self.reach_of,
+            "passes": self.passes,
+        }
         if self.own_ratio is not None:
             entry["own_ratio"] = rounded(self.own_ratio)
         return entry | ({"failure": self.failure} if self.failure else {})
@@ -164,8 +173,13 @@ def measure_warm(row: Row, group: Group, pair: Pair, rounds: int, seconds: float
 
 
 def measure_cold(row: Row, group: Group, pair: Pair, rounds: int) -> Result:
-    program = {"setup": row.setup, "statement": row.statement, "imports": row.imports,
-               "steps": row.memory_steps, "threads": group.threads}
+    program = {
+        "setup": row.setup,
+        "statement": row.statement,
+        "imports": row.imports,
+        "steps": row.memory_steps,
+        "threads": group.threads,
+    }
     times: dict[str, list[float]] = {library: [] for library in pair.pythons}
     with tempfile.TemporaryDirectory() as scratch:
         empty = Path(scratch) / "none"
@@ -219,9 +233,17 @@ def mean_record(group: Group, results: list[Result]) -> dict | None:
     ratios = [r.ratio for r in results if r.ratio is not None]
     mean, reach = geometric_mean(ratios) if ratios else None, group.mean or group.reach
     complete = len(ratios) == len(results)
-    return {"name": "geometric mean", "group": group.name, "facula": None, "peer": None,
-            "ratio": rounded(mean), "reach": reach, "unit": "", "threads": group.threads,
-            "passes": complete and mean <= reach}
+    return {
+        "name": "geometric mean",
+        "group": group.name,
+        "facula": None,
+        "peer": None,
+        "ratio": rounded(mean),
+        "reach": reach,
+        "unit": "",
+        "threads": group.threads,
+        "passes": complete and mean <= reach,
+    }
 
 
 def mark(passes: bool | None) -> str:
@@ -236,8 +258,14 @@ def show(value: float | None) -> str:
 
 def table(group: Group, results: list[Result]) -> list[str]:
     threads = f"{group.threads} thread{'s' if group.threads > 1 else ''}."
-    lines = [f"## {group.title}", "", f"{threads} {group.note}".rstrip(), "",
-             "| | Facula | PyTorch | ratio | spread | reach | |", "|---|---:|---:|---:|---:|---:|---|"]
+    lines = [
+        f"## {group.title}",
+        "",
+        f"{threads} {group.note}".rstrip(),
+        "",
+        "| | Facula | PyTorch | ratio | spread | reach | |",
+        "|---|---:|---:|---:|---:|---:|---|",
+    ]
     for r in results:
         if r.failure:
             lines.append(f"| {r.row.name} | - | - | - | - | | **missed**: {r.failure.replace('|', '/')} |")
@@ -246,8 +274,10 @@ def table(group: Group, results: list[Result]) -> list[str]:
         reach = "" if r.reach is None else f"{r.reach:g} s" if r.row.reach_seconds else f"{r.reach:g}x"
         if r.own_ratio is not None:
             reach += f" of {r.row.own}: {r.own_ratio:.3f}x"
-        lines.append(f"| {r.row.name} | {show(r.facula * scale)} {r.unit} | {show(r.peer * scale)} {r.unit} "
-                     f"| {r.ratio:.3f}x | ±{r.spread:.0%} | {reach} | {mark(r.passes)} |")
+        lines.append(
+            f"| {r.row.name} | {show(r.facula * scale)} {r.unit} | {show(r.peer * scale)} {r.unit} "
+            f"| {r.ratio:.3f}x | ±{r.spread:.0%} | {reach} | {mark(r.passes)} |"
+        )
     if mean := mean_record(group, results):
         ratio = "-" if mean["ratio"] is None else f"**{mean['ratio']:.3f}x**"
         lines.append(f"| **geometric mean** | | | {ratio} | | {mean['reach']:g}x | {mark(mean['passes'])} |")
@@ -278,17 +308,23 @@ def machine() -> list[str]:
 
 
 def report(by_group: list[tuple[Group, list[Result]]], pair: Pair, load: float) -> str:
-    versions = [f"{w.about['name']} {w.about['version']} (Python {w.about['python']})"
-                for w in pair.workers.values()]
-    lines = ["# Facula beside PyTorch", "",
-             "Written by `make bench`. Both libraries run the same programs (`bench/rows.py`), each in a "
-             "process of its own, in turns; times are medians, a ratio is Facula's figure by PyTorch's in the "
-             "same round (below 1: Facula needs less), the spread is half the distance between its quartiles.",
-             "",
-             *(f"- {line}" for line in [*machine(), ", ".join(versions)])]
+    versions = [
+        f"{w.about['name']} {w.about['version']} (Python {w.about['python']})" for w in pair.workers.values()
+    ]
+    lines = [
+        "# Facula beside PyTorch",
+        "",
+        "Written by `make bench`. Both libraries run the same programs (`bench/rows.py`), each in a "
+        "process of its own, in turns; times are medians, a ratio is Facula's figure by PyTorch's in the "
+        "same round (below 1: Facula needs less), the spread is half the distance between its quartiles.",
+        "",
+        *(f"- {line}" for line in [*machine(), ", ".join(versions)]),
+    ]
     if load > 0.5:
-        lines.append(f"- **The machine was busy** (load {load:.1f} before the run): the times say little, "
-                     "the ratios something.")
+        lines.append(
+            f"- **The machine was busy** (load {load:.1f} before the run): the times say little, "
+            "the ratios something."
+        )
     lines.append("")
     for group, results in by_group:
         lines += table(group, results)
@@ -297,13 +333,21 @@ def report(by_group: list[tuple[Group, list[Result]]], pair: Pair, load: float) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds; prints only")
-    parser.add_argument("--only", metavar="PATTERN",
-                        help="only rows whose 'group name' matches this regular expression; prints only")
+    parser.add_argument(
+        "--only",
+        metavar="PATTERN",
+        help="only rows whose 'group name' matches this regular expression; prints only",
+    )
     peer = os.environ.get("FACULA_PEER", str(HERE.parent / ".peer/bin/python"))
-    parser.add_argument("--peer", default=peer, metavar="PYTHON",
-                        help="an interpreter that has PyTorch (default: FACULA_PEER, else .peer)")
+    parser.add_argument(
+        "--peer",
+        default=peer,
+        metavar="PYTHON",
+        help="an interpreter that has PyTorch (default: FACULA_PEER, else .peer)",
+    )
     args = parser.parse_args()
     pair = Pair({"facula": sys.executable, "torch": args.peer})
     load = os.getloadavg()[0]

@@ -2,8 +2,8 @@
 
     FACULA_PEER=.peer/bin/python python bench/sweep.py [--only PATTERN] [--above 1.3]
 
-Some 2,000 calls, each library in a process of its own on one thread, processor time, the least of some runs: that
-is good enough on a busy machine to tell what is several times slower, and no more.
+Some 2,000 calls, each library in a process of its own on one thread, processor time, the least of some runs:
+that is good enough on a busy machine to tell what is several times slower, and no more.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def element_by_element(torch) -> Iterator[Case]:
         }
         yield from ((f"{name} {dtype}", f) for name, f in calls.items())
     names = (
-        "exp log log1p expm1 sqrt rsqrt sin cos tan tanh sigmoid erf erfc asin acos atan sinh cosh asinh acosh atanh exp2 "
+        "exp log log1p expm1 sqrt rsqrt sin cos tan tanh sigmoid erf erfc asin acos atan sinh cosh asinh "
+        "acosh atanh exp2 "
         "log2 log10 floor round trunc sign reciprocal"
     )
     for name in names.split():

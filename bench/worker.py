@@ -1,8 +1,8 @@
 """A process that times programs with one library, told over its standard input what to do by JSON objects.
 
-    python worker.py LIBRARY          serve: {"prepare": {...}}, then {"round": seconds} as often as wanted
-    python worker.py LIBRARY --cold   one {"prepare": {...}}; answers with the seconds of its first run, or
-                                      with the bytes by which its runs made the process larger
+python worker.py LIBRARY          serve: {"prepare": {...}}, then {"round": seconds} as often as wanted
+python worker.py LIBRARY --cold   one {"prepare": {...}}; answers with the seconds of its first run, or
+                                  with the bytes by which its runs made the process larger
 """
 
 import importlib

@@ -1,5 +1,5 @@
-// The transforms of ducc0 that Facula calls, for the real type FACULA_FFT_TYPE. Its own files would make many more, which
-// takes minutes.
+// The transforms of ducc0 that Facula calls, for the real type FACULA_FFT_TYPE. Its own files would make many
+// more, which takes minutes.
 #include "ducc0/fft/fftnd_impl.h"
 
 namespace DUCC0_NAMESPACE::detail_fft {

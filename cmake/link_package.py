@@ -1,4 +1,5 @@
-"""link_package.py SOURCE... TARGET: mirrors the files of each SOURCE folder (.py, .pyi, py.typed) into TARGET as links.
+"""link_package.py SOURCE... TARGET: mirrors the files of each SOURCE folder (.py, .pyi, py.typed) into TARGET
+as links.
 
 Links that lead nowhere any more are removed. What else lies in TARGET (libraries, kernels) is left alone.
 """

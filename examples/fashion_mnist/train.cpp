@@ -1,4 +1,5 @@
-// The C++ twin of train.py: the same network on the same images, with the same losses, bit for bit, from the same seed.
+// The C++ twin of train.py: the same network on the same images, with the same losses, bit for bit, from the
+// same seed.
 //
 //   build/examples/fashion_mnist_train            # results in runs/fashion_mnist
 //   build/examples/fashion_mnist_train --resume   # continue after an interruption; also what train.py began
@@ -21,11 +22,14 @@ using facula::Tensor;
 using Images = data::TensorDataset<2>;
 
 struct Net : nn::Module {
-  nn::Sequential features = register_module(
-      "features", nn::Sequential{nn::Conv2d(1, 32, 3, {.padding = 1}), nn::BatchNorm2d(32), nn::ReLU(), nn::MaxPool2d(2),
-                                 nn::Conv2d(32, 64, 3, {.padding = 1}), nn::BatchNorm2d(64), nn::ReLU(), nn::MaxPool2d(2)});
-  nn::Sequential classifier = register_module(
-      "classifier", nn::Sequential{nn::Flatten(), nn::Linear(64 * 7 * 7, 128), nn::ReLU(), nn::Dropout(0.2), nn::Linear(128, 10)});
+  nn::Sequential features =
+      register_module("features",
+                      nn::Sequential{nn::Conv2d(1, 32, 3, {.padding = 1}), nn::BatchNorm2d(32), nn::ReLU(),
+                                     nn::MaxPool2d(2), nn::Conv2d(32, 64, 3, {.padding = 1}),
+                                     nn::BatchNorm2d(64), nn::ReLU(), nn::MaxPool2d(2)});
+  nn::Sequential classifier =
+      register_module("classifier", nn::Sequential{nn::Flatten(), nn::Linear(64 * 7 * 7, 128), nn::ReLU(),
+                                                   nn::Dropout(0.2), nn::Linear(128, 10)});
   Tensor operator()(const Tensor& x) const { return classifier(features(x)); }
 };
 
@@ -36,7 +40,7 @@ struct Net : nn::Module {
 
 struct Options {
   std::filesystem::path data = "/usr/share/datasets/fashion-mnist", out = "runs/fashion_mnist";
-  int64_t epochs = 4, seed = 0, limit = 0, stop_after = 0;   // limit 0: all images
+  int64_t epochs = 4, seed = 0, limit = 0, stop_after = 0;  // limit 0: all images
   bool resume = false;
 };
 
@@ -57,7 +61,10 @@ Options parse(int count, char** arguments) {
     else if (name == "--seed") o.seed = number;
     else if (name == "--limit") o.limit = number;
     else if (name == "--stop-after") o.stop_after = number;
-    else stop(name + " is unknown; options are --data DIR, --out DIR, --epochs N, --seed N, --limit N, --stop-after N, --resume");
+    else
+      stop(
+          name +
+          " is unknown; options are --data DIR, --out DIR, --epochs N, --seed N, --limit N, --stop-after N, --resume");
   }
   if (o.epochs < 1 || o.limit < 0 || o.limit == 1) stop("--epochs must be at least 1 and --limit at least 2");
   return o;
@@ -66,20 +73,23 @@ Options parse(int count, char** arguments) {
 Images load(const Options& o, const std::string& name) {
   Tensor images = io::read_idx(o.data / (name + "-images-idx3-ubyte.gz"));
   Tensor labels = io::read_idx(o.data / (name + "-labels-idx1-ubyte.gz"));
-  if (images.dim() != 3 || labels.dim() != 1 || images.size(0) != labels.size(0) || images.size(1) != 28 || images.size(2) != 28)
+  if (images.dim() != 3 || labels.dim() != 1 || images.size(0) != labels.size(0) || images.size(1) != 28 ||
+      images.size(2) != 28)
     stop(o.data.string() + ": images and labels don't belong together");
   if (o.limit) {
     images = facula::slice(images, 0, 0, o.limit);
     labels = facula::slice(labels, 0, 0, o.limit);
   }
   Tensor pixels = facula::to(images, facula::DType::Float32);
-  facula::div_(pixels, 255);     // then mean and standard deviation of the training images
+  facula::div_(pixels, 255);  // then mean and standard deviation of the training images
   facula::sub_(pixels, 0.2860);
   facula::div_(pixels, 0.3530);
   return Images(facula::unsqueeze(pixels, 1), facula::to(labels, facula::DType::Int64));
 }
 
-double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 std::string thousands(double x) {
   std::string s = std::to_string(std::llround(x));
@@ -104,15 +114,19 @@ struct Progress {
     double rate = double(done) / (now - start);
     size_t filled = size_t(24 * done / images);
     std::string bar = std::string(filled, '#') + std::string(24 - filled, '.');
-    std::printf("%s%s [%s] loss %.4f  accuracy %5.2f%%  %6s images/s  %3.0f s left%s", terminal ? "\r" : "", title.c_str(), bar.c_str(), loss,
-                100 * accuracy, thousands(rate).c_str(), double(images - done) / rate, terminal && !last ? "" : "\n");
+    std::printf("%s%s [%s] loss %.4f  accuracy %5.2f%%  %6s images/s  %3.0f s left%s", terminal ? "\r" : "",
+                title.c_str(), bar.c_str(), loss, 100 * accuracy, thousands(rate).c_str(),
+                double(images - done) / rate, terminal && !last ? "" : "\n");
     std::fflush(stdout);
   }
 };
 
-struct Result { double loss, accuracy; };
+struct Result {
+  double loss, accuracy;
+};
 
-Result train_epoch(const Net& model, const data::Loader<Images>& loader, optim::Optimizer& optimizer, optim::LRScheduler& scheduler, Progress progress) {
+Result train_epoch(const Net& model, const data::Loader<Images>& loader, optim::Optimizer& optimizer,
+                   optim::LRScheduler& scheduler, Progress progress) {
   model.train();
   double total = 0;
   int64_t correct = 0, seen = 0;
@@ -157,7 +171,8 @@ void write_json(const std::filesystem::path& path, const io::List& history) {
     for (size_t k = 0; k < history.size(); ++k) {
       file << (k ? "  },\n" : "[\n") << "  {\n";
       size_t left = history[k].size();
-      for (auto& [key, value] : history[k].dict()) file << "    \"" << key.string() << "\": " << io::to_string(value) << (--left ? ",\n" : "\n");
+      for (auto& [key, value] : history[k].dict())
+        file << "    \"" << key.string() << "\": " << io::to_string(value) << (--left ? ",\n" : "\n");
     }
     file << "  }\n]\n";
     if (!file.flush()) stop(beside.string() + " cannot be written");
@@ -175,15 +190,19 @@ int train(const Options& o) {
   data::Loader test_loader(test, {.batch_size = 500});
   Net model;
   optim::AdamW optimizer(model.parameters(), {.lr = 3e-3});
-  optim::OneCycleLR scheduler(optimizer, {.max_lr = 3e-3, .epochs = o.epochs, .steps_per_epoch = train_loader.size()});
-  io::Value run = io::Dict{{"epochs", o.epochs}, {"seed", o.seed}, {"limit", o.limit ? io::Value(o.limit) : io::Value()}};
+  optim::OneCycleLR scheduler(optimizer,
+                              {.max_lr = 3e-3, .epochs = o.epochs, .steps_per_epoch = train_loader.size()});
+  io::Value run =
+      io::Dict{{"epochs", o.epochs}, {"seed", o.seed}, {"limit", o.limit ? io::Value(o.limit) : io::Value()}};
   io::List history;
 
   if (o.resume) {
-    if (!std::filesystem::exists(checkpoint_path)) stop("there is no " + checkpoint_path.string() + " to resume from; run without --resume first");
+    if (!std::filesystem::exists(checkpoint_path))
+      stop("there is no " + checkpoint_path.string() + " to resume from; run without --resume first");
     io::Value checkpoint = io::load(checkpoint_path);
     if (!(checkpoint["run"] == run))
-      stop(checkpoint_path.string() + " belongs to a run with " + io::to_string(checkpoint["run"]) + ", not " + io::to_string(run) + "; give the same options");
+      stop(checkpoint_path.string() + " belongs to a run with " + io::to_string(checkpoint["run"]) +
+           ", not " + io::to_string(run) + "; give the same options");
     model.load_state_dict(checkpoint["model"]);
     optimizer.load_state_dict(checkpoint["optimizer"]);
     scheduler.load_state_dict(checkpoint["scheduler"]);
@@ -198,22 +217,30 @@ int train(const Options& o) {
     Result trained = train_epoch(model, train_loader, optimizer, scheduler, Progress{title, train.size()});
     double took = seconds() - started;
     Result tested = evaluate(model, test_loader);
-    std::printf("%s: test loss %.4f, test accuracy %.2f%%, %.1f s\n", title.c_str(), tested.loss, 100 * tested.accuracy, took);
+    std::printf("%s: test loss %.4f, test accuracy %.2f%%, %.1f s\n", title.c_str(), tested.loss,
+                100 * tested.accuracy, took);
     std::fflush(stdout);
-    history.push_back(io::Dict{{"epoch", epoch}, {"loss", trained.loss}, {"accuracy", trained.accuracy}, {"test_loss", tested.loss},
-                               {"test_accuracy", tested.accuracy}, {"seconds", took}});
-    io::save(checkpoint_path, io::Dict{{"run", run}, {"model", model.state_dict()}, {"optimizer", optimizer.state_dict()},
-                                       {"scheduler", scheduler.state_dict()}, {"rng_state", facula::get_rng_state()}, {"history", history}});
+    history.push_back(io::Dict{{"epoch", epoch},
+                               {"loss", trained.loss},
+                               {"accuracy", trained.accuracy},
+                               {"test_loss", tested.loss},
+                               {"test_accuracy", tested.accuracy},
+                               {"seconds", took}});
+    io::save(checkpoint_path, io::Dict{{"run", run},
+                                       {"model", model.state_dict()},
+                                       {"optimizer", optimizer.state_dict()},
+                                       {"scheduler", scheduler.state_dict()},
+                                       {"rng_state", facula::get_rng_state()},
+                                       {"history", history}});
     write_json(o.out / "metrics.json", history);
   }
-  std::printf("test accuracy %.2f%%; results in %s/\n", 100 * evaluate(model, test_loader).accuracy, o.out.c_str());
+  std::printf("test accuracy %.2f%%; results in %s/\n", 100 * evaluate(model, test_loader).accuracy,
+              o.out.c_str());
   return 0;
 }
 
 int main(int count, char** arguments) {
   try {
     return train(parse(count, arguments));
-  } catch (const std::exception& error) {
-    stop(error.what());
-  }
+  } catch (const std::exception& error) { stop(error.what()); }
 }

@@ -17,11 +17,11 @@ import time
 import zlib
 from pathlib import Path
 
-import facula.nn as nn
 import facula.nn.functional as F
 from facula.utils.data import DataLoader, TensorDataset
 
 import facula as torch
+import facula.nn as nn
 
 CLASSES = [
     "T-shirt",

@@ -9,11 +9,11 @@ import argparse
 import gzip
 from pathlib import Path
 
-import facula.nn as nn
 import facula.nn.functional as F
 from facula.utils.data import DataLoader, TensorDataset
 
 import facula as torch
+import facula.nn as nn
 
 
 def load(folder: Path, name: str, limit: int | None) -> TensorDataset:

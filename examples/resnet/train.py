@@ -10,11 +10,11 @@ import gzip
 import time
 from pathlib import Path
 
-import facula.nn as nn
 import facula.nn.functional as F
 from facula.utils.data import DataLoader, TensorDataset
 
 import facula as torch
+import facula.nn as nn
 
 
 class BasicBlock(nn.Module):

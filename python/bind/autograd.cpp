@@ -24,8 +24,7 @@ namespace {
 // ---- handles of hooks
 
 struct HandleObject {
-  PyObject_HEAD
-  Tensor* tensor;
+  PyObject_HEAD Tensor* tensor;
   Ref<Node>* node;
   int id;
 };
@@ -64,13 +63,14 @@ PyMethodDef handle_methods[] = {{"remove", handle_remove, METH_NOARGS, "Takes th
                                 {"__enter__", handle_enter, METH_NOARGS, nullptr},
                                 {"__exit__", handle_remove, METH_VARARGS, nullptr},
                                 {nullptr, nullptr, 0, nullptr}};
-PyGetSetDef handle_getset[] = {{"id", handle_id, nullptr, "The hook's number.", nullptr}, {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyGetSetDef handle_getset[] = {{"id", handle_id, nullptr, "The hook's number.", nullptr},
+                               {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyType_Slot handle_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(handle_dealloc)},
                               {Py_tp_methods, handle_methods},
                               {Py_tp_getset, handle_getset},
                               {0, nullptr}};
-PyType_Spec handle_spec = {"facula._C.HookHandle", sizeof(HandleObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                           handle_slots};
+PyType_Spec handle_spec = {"facula._C.HookHandle", sizeof(HandleObject), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, handle_slots};
 
 // What a hook gives: nothing, or a tensor.
 Tensor hook_result(PyObject* result) {
@@ -86,7 +86,9 @@ Tensor hook_result(PyObject* result) {
 
 PyRef tuple_of(const std::vector<Tensor>& tensors) {
   PyObject* t = nullptr;
-  try { t = wrap_list(tensors); } catch (const PythonError&) { throw_carried(); }
+  try {
+    t = wrap_list(tensors);
+  } catch (const PythonError&) { throw_carried(); }
   return PyRef(t);
 }
 
@@ -96,7 +98,10 @@ void take_replacement(std::vector<Tensor>& grads, PyObject* result) {
   PyRef r(result);
   if (result == Py_None) return;
   if (is_tensor(result)) {
-    if (grads.size() == 1) { grads[0] = tensor_of(result); return; }
+    if (grads.size() == 1) {
+      grads[0] = tensor_of(result);
+      return;
+    }
   } else if (PyTuple_Check(result) && size_t(PyTuple_GET_SIZE(result)) == grads.size()) {
     for (size_t i = 0; i < grads.size(); ++i) {
       PyObject* item = PyTuple_GET_ITEM(result, Py_ssize_t(i));
@@ -104,15 +109,15 @@ void take_replacement(std::vector<Tensor>& grads, PyObject* result) {
     }
     return;
   }
-  PyErr_Format(PyExc_RuntimeError, "a hook of a node must return None or a tuple of %zd gradients", Py_ssize_t(grads.size()));
+  PyErr_Format(PyExc_RuntimeError, "a hook of a node must return None or a tuple of %zd gradients",
+               Py_ssize_t(grads.size()));
   throw_carried();
 }
 
 // ---- nodes
 
 struct NodeObject {
-  PyObject_HEAD
-  Ref<Node>* node;
+  PyObject_HEAD Ref<Node>* node;
   PyObject* metadata;
 };
 PyTypeObject* NodeType;
@@ -127,9 +132,13 @@ void node_dealloc(PyObject* o) {
   PyObject_Free(o);
   Py_DECREF(t);
 }
-PyObject* node_name(PyObject* o, PyObject*) { return guarded([&] { return unicode(node(o).name()); }); }
+PyObject* node_name(PyObject* o, PyObject*) {
+  return guarded([&] { return unicode(node(o).name()); });
+}
 PyObject* node_repr(PyObject* o) {
-  return guarded([&] { return PyUnicode_FromFormat("<%s object at %p>", node(o).name().c_str(), static_cast<void*>(o)); });
+  return guarded([&] {
+    return PyUnicode_FromFormat("<%s object at %p>", node(o).name().c_str(), static_cast<void*>(o));
+  });
 }
 PyObject* node_next(PyObject* o, void*) {
   return guarded([&] {
@@ -137,7 +146,8 @@ PyObject* node_next(PyObject* o, void*) {
     PyRef tuple = checked(PyTuple_New(Py_ssize_t(edges.size())));
     for (size_t i = 0; i < edges.size(); ++i) {
       PyRef next = checked(wrap_node(edges[i].node));
-      PyTuple_SET_ITEM(tuple.get(), Py_ssize_t(i), checked(Py_BuildValue("Oi", next.get(), edges[i].input)).detach());
+      PyTuple_SET_ITEM(tuple.get(), Py_ssize_t(i),
+                       checked(Py_BuildValue("Oi", next.get(), edges[i].input)).detach());
     }
     return tuple.detach();
   });
@@ -148,10 +158,13 @@ PyObject* node_metadata(PyObject* o, void*) {
   return Py_XNewRef(n->metadata);
 }
 PyObject* node_sequence(PyObject* o, PyObject*) { return PyLong_FromUnsignedLongLong(node(o).sequence()); }
-PyObject* node_created_at(PyObject* o, void*) { return guarded([&] { return unicode(node(o).created_at); }); }
+PyObject* node_created_at(PyObject* o, void*) {
+  return guarded([&] { return unicode(node(o).created_at); });
+}
 PyObject* node_variable(PyObject* o, void*) {
   return guarded([&]() -> PyObject* {
-    if (!node(o).is_accumulator()) return PyErr_Format(PyExc_AttributeError, "%s has no variable", node(o).name().c_str());
+    if (!node(o).is_accumulator())
+      return PyErr_Format(PyExc_AttributeError, "%s has no variable", node(o).name().c_str());
     return wrap(static_cast<autograd::Accumulator&>(node(o)).leaf());
   });
 }
@@ -181,8 +194,7 @@ PyObject* node_prehook(PyObject* o, PyObject* hook) {
 
 // A saved tensor of a node, by the name of the argument.
 struct SavedObject {
-  PyObject_HEAD
-  Ref<Node>* node;
+  PyObject_HEAD Ref<Node>* node;
   std::string* name;
 };
 PyTypeObject* SavedType;
@@ -207,7 +219,8 @@ PyObject* saved_register(PyObject* o, PyObject* args) {
     if (!PyArg_ParseTuple(args, "OO:register_hooks", &pack, &unpack)) return nullptr;
     auto* s = reinterpret_cast<SavedObject*>(o);
     runtime_check((*s->node)->pack_saved(*s->name, pack_hook(pack, unpack)), "register_hooks")
-        << "Calling register_hooks on a saved tensor with value None is forbidden" << hint((*s->node)->name(), " saved nothing as '", *s->name, "'");
+        << "Calling register_hooks on a saved tensor with value None is forbidden"
+        << hint((*s->node)->name(), " saved nothing as '", *s->name, "'");
     Py_RETURN_NONE;
   });
 }
@@ -217,14 +230,17 @@ PyObject* saved_data(PyObject* o, void*) {
     return wrap((*s->node)->saved_named(*s->name));
   });
 }
-PyMethodDef saved_methods[] = {{"register_hooks", saved_register, METH_VARARGS, "register_hooks(pack, unpack): puts the tensor away."},
+PyMethodDef saved_methods[] = {{"register_hooks", saved_register, METH_VARARGS,
+                                "register_hooks(pack, unpack): puts the tensor away."},
                                {nullptr, nullptr, 0, nullptr}};
-PyGetSetDef saved_getset[] = {{"data", saved_data, nullptr, "The tensor.", nullptr}, {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyGetSetDef saved_getset[] = {{"data", saved_data, nullptr, "The tensor.", nullptr},
+                              {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyType_Slot saved_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(saved_dealloc)},
                              {Py_tp_methods, saved_methods},
                              {Py_tp_getset, saved_getset},
                              {0, nullptr}};
-PyType_Spec saved_spec = {"facula._C.SavedTensor", sizeof(SavedObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, saved_slots};
+PyType_Spec saved_spec = {"facula._C.SavedTensor", sizeof(SavedObject), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, saved_slots};
 
 std::string_view text_of_or_empty(PyObject* name) {
   Py_ssize_t n;
@@ -254,28 +270,31 @@ PyObject* node_getattr(PyObject* o, PyObject* name) {
 }
 PyMethodDef node_methods[] = {
     {"name", node_name, METH_NOARGS, "The node's name, as MulBackward0."},
-    {"register_hook", node_hook, METH_O, "register_hook(f) -> handle; f(grad_inputs, grad_outputs) runs after the node."},
-    {"register_prehook", node_prehook, METH_O, "register_prehook(f) -> handle; f(grad_outputs) runs before the node."},
+    {"register_hook", node_hook, METH_O,
+     "register_hook(f) -> handle; f(grad_inputs, grad_outputs) runs after the node."},
+    {"register_prehook", node_prehook, METH_O,
+     "register_prehook(f) -> handle; f(grad_outputs) runs before the node."},
     {"_sequence_nr", node_sequence, METH_NOARGS, "The order in which nodes were made."},
     {nullptr, nullptr, 0, nullptr}};
-PyGetSetDef node_getset[] = {{"next_functions", node_next, nullptr, "((node, result number), ...) that gradients go to.", nullptr},
-                             {"metadata", node_metadata, nullptr, "A dict of the user's.", nullptr},
-                             {"variable", node_variable, nullptr, "The leaf of an AccumulateGrad node.", nullptr},
-                             {"created_at", node_created_at, nullptr, "The stack of the forward call, in anomaly mode.", nullptr},
-                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyGetSetDef node_getset[] = {
+    {"next_functions", node_next, nullptr, "((node, result number), ...) that gradients go to.", nullptr},
+    {"metadata", node_metadata, nullptr, "A dict of the user's.", nullptr},
+    {"variable", node_variable, nullptr, "The leaf of an AccumulateGrad node.", nullptr},
+    {"created_at", node_created_at, nullptr, "The stack of the forward call, in anomaly mode.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyType_Slot node_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(node_dealloc)},
                             {Py_tp_repr, reinterpret_cast<void*>(node_repr)},
                             {Py_tp_getattro, reinterpret_cast<void*>(node_getattr)},
                             {Py_tp_methods, node_methods},
                             {Py_tp_getset, node_getset},
                             {0, nullptr}};
-PyType_Spec node_spec = {"facula._C.Node", sizeof(NodeObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, node_slots};
+PyType_Spec node_spec = {"facula._C.Node", sizeof(NodeObject), 0,
+                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, node_slots};
 
 // ---- modes as context managers
 
 struct GradModeObject {
-  PyObject_HEAD
-  bool enabled;
+  PyObject_HEAD bool enabled;
   std::vector<bool>* outer;
 };
 PyObject* grad_mode_new(PyTypeObject* type, PyObject*, PyObject*) {
@@ -317,17 +336,17 @@ PyType_Slot grad_mode_slots[] = {{Py_tp_new, reinterpret_cast<void*>(grad_mode_n
                                  {Py_tp_dealloc, reinterpret_cast<void*>(grad_mode_dealloc)},
                                  {Py_tp_methods, grad_mode_methods},
                                  {0, nullptr}};
-PyType_Spec grad_mode_spec = {"facula._C.GradMode", sizeof(GradModeObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-                              grad_mode_slots};
+PyType_Spec grad_mode_spec = {"facula._C.GradMode", sizeof(GradModeObject), 0,
+                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, grad_mode_slots};
 
 struct InferenceObject {
-  PyObject_HEAD
-  bool enabled;
+  PyObject_HEAD bool enabled;
   std::vector<std::unique_ptr<autograd::InferenceMode>>* scopes;
 };
 PyObject* inference_new(PyTypeObject* type, PyObject*, PyObject*) {
   PyObject* o = type->tp_alloc(type, 0);
-  if (o) reinterpret_cast<InferenceObject*>(o)->scopes = new std::vector<std::unique_ptr<autograd::InferenceMode>>;
+  if (o)
+    reinterpret_cast<InferenceObject*>(o)->scopes = new std::vector<std::unique_ptr<autograd::InferenceMode>>;
   return o;
 }
 int inference_init(PyObject* o, PyObject* args, PyObject*) {
@@ -360,8 +379,8 @@ PyType_Slot inference_slots[] = {{Py_tp_new, reinterpret_cast<void*>(inference_n
                                  {Py_tp_dealloc, reinterpret_cast<void*>(inference_dealloc)},
                                  {Py_tp_methods, inference_methods},
                                  {0, nullptr}};
-PyType_Spec inference_spec = {"facula._C.InferenceMode", sizeof(InferenceObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-                              inference_slots};
+PyType_Spec inference_spec = {"facula._C.InferenceMode", sizeof(InferenceObject), 0,
+                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, inference_slots};
 
 // ---- functions
 
@@ -381,14 +400,16 @@ PyObject* set_autocast(PyObject*, PyObject* args) {
     PyObject* dtype;
     run::AutocastState s;
     if (!PyArg_ParseTuple(args, "pOp:set_autocast", &enabled, &dtype, &cache)) return nullptr;
-    type_check(to_dtype(dtype, s.dtype), "set_autocast") << "expected a dtype, not " << Py_TYPE(dtype)->tp_name;
+    type_check(to_dtype(dtype, s.dtype), "set_autocast")
+        << "expected a dtype, not " << Py_TYPE(dtype)->tp_name;
     s.enabled = enabled;
     s.cache = cache;
     run::set_autocast(s);
     Py_RETURN_NONE;
   });
 }
-template <void (*f)()> PyObject* calls(PyObject*, PyObject*) {
+template <void (*f)()>
+PyObject* calls(PyObject*, PyObject*) {
   f();
   Py_RETURN_NONE;
 }
@@ -396,9 +417,13 @@ PyObject* set_fill_uninitialized(PyObject*, PyObject* on) {
   fill_uninitialized = PyObject_IsTrue(on) == 1;
   Py_RETURN_NONE;
 }
-PyObject* is_inference_mode_enabled(PyObject*, PyObject*) { return PyBool_FromLong(autograd::inference_enabled()); }
+PyObject* is_inference_mode_enabled(PyObject*, PyObject*) {
+  return PyBool_FromLong(autograd::inference_enabled());
+}
 PyObject* is_anomaly_enabled(PyObject*, PyObject*) { return PyBool_FromLong(autograd::anomaly_enabled()); }
-PyObject* is_anomaly_check_nan_enabled(PyObject*, PyObject*) { return PyBool_FromLong(autograd::anomaly_checks_nan()); }
+PyObject* is_anomaly_check_nan_enabled(PyObject*, PyObject*) {
+  return PyBool_FromLong(autograd::anomaly_checks_nan());
+}
 PyObject* set_anomaly(PyObject*, PyObject* args) {
   int on, check_nan = 1;
   if (!PyArg_ParseTuple(args, "p|p:set_anomaly", &on, &check_nan)) return nullptr;
@@ -408,7 +433,8 @@ PyObject* set_anomaly(PyObject*, PyObject* args) {
 
 std::vector<Tensor> padded(std::vector<Tensor> grads, size_t n, const char* function) {
   if (grads.empty()) grads.resize(n);
-  runtime_check(grads.size() == n, function) << "got " << n << " tensors and " << grads.size() << " gradients";
+  runtime_check(grads.size() == n, function)
+      << "got " << n << " tensors and " << grads.size() << " gradients";
   return grads;
 }
 
@@ -432,7 +458,8 @@ PyObject* backward(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwn
 
 PyObject* grad(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   return guarded([&]() -> PyObject* {
-    static const char* const spec[] = {"outputs", "inputs", "grads", "retain_graph", "create_graph", "allow_unused", nullptr};
+    static const char* const spec[] = {"outputs",      "inputs",       "grads", "retain_graph",
+                                       "create_graph", "allow_unused", nullptr};
     PyObject* v[6];
     if (!take_arguments("grad", spec, 2, args, n, kwnames, v)) return nullptr;
     auto outputs = tensor_list_argument("grad", "outputs", v[0]);
@@ -455,11 +482,14 @@ PyObject* accumulate_hook(PyObject*, PyObject* args) {
     PyObject *tensor, *hook;
     if (!PyArg_ParseTuple(args, "OO:add_accumulated_hook", &tensor, &hook)) return nullptr;
     Tensor t = tensor_argument("register_post_accumulate_grad_hook", "tensor", tensor);
-    int id = autograd::add_accumulated_hook(t, [f = AnyThreadRef(hook)](const Tensor& leaf) {
-      WithGil gil;
-      PyRef arg(wrap(leaf));
-      hook_result(PyObject_CallOneArg(f.get(), arg.get()));
-    }, hook);
+    int id = autograd::add_accumulated_hook(
+        t,
+        [f = AnyThreadRef(hook)](const Tensor& leaf) {
+          WithGil gil;
+          PyRef arg(wrap(leaf));
+          hook_result(PyObject_CallOneArg(f.get(), arg.get()));
+        },
+        hook);
     track(tensor);
     return make_handle(t, nullptr, id);
   });
@@ -475,7 +505,8 @@ class PyPacked final : public autograd::Packed {
     PyRef result(PyObject_CallOneArg(unpack_.get(), value_.get()));
     if (!result) throw_carried();
     if (!is_tensor(result.get())) {
-      PyErr_Format(PyExc_TypeError, "Output of saved tensor unpack_hook expected to be a Tensor but got result of type %s",
+      PyErr_Format(PyExc_TypeError,
+                   "Output of saved tensor unpack_hook expected to be a Tensor but got result of type %s",
                    Py_TYPE(result.get())->tp_name);
       throw_carried();
     }
@@ -487,7 +518,8 @@ class PyPacked final : public autograd::Packed {
 };
 
 autograd::PackHook pack_hook(PyObject* pack, PyObject* unpack) {
-  type_check(PyCallable_Check(pack) && PyCallable_Check(unpack), "saved_tensors_hooks") << "expected two callables, pack and unpack";
+  type_check(PyCallable_Check(pack) && PyCallable_Check(unpack), "saved_tensors_hooks")
+      << "expected two callables, pack and unpack";
   return [p = AnyThreadRef(pack), u = AnyThreadRef(unpack)](const Tensor& t) -> Ref<autograd::Packed> {
     WithGil gil;
     PyRef arg(wrap(t));
@@ -545,13 +577,18 @@ PyObject* tensor_at_edge(PyObject*, PyObject* args) {
     runtime_check(k >= 0 && size_t(k) < n->results.size(), "grad") << n->name() << " has no result " << k;
     if (n->is_accumulator()) return wrap(static_cast<autograd::Accumulator&>(*n).leaf());
     auto& m = n->results[size_t(k)];
-    Tensor t(make_ref<TensorImpl>(Storage(), m.sizes, contiguous_strides(m.sizes), SymInt(int64_t(0)), m.dtype, m.device));
+    Tensor t(make_ref<TensorImpl>(Storage(), m.sizes, contiguous_strides(m.sizes), SymInt(int64_t(0)),
+                                  m.dtype, m.device));
     autograd::set_history(t, n, k);
     return wrap(std::move(t));
   });
 }
-PyObject* backward_number(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(autograd::backward_number()); }
-PyObject* backward_restricted(PyObject*, PyObject*) { return PyBool_FromLong(autograd::backward_restricted()); }
+PyObject* backward_number(PyObject*, PyObject*) {
+  return PyLong_FromUnsignedLongLong(autograd::backward_number());
+}
+PyObject* backward_restricted(PyObject*, PyObject*) {
+  return PyBool_FromLong(autograd::backward_restricted());
+}
 PyObject* backward_runs(PyObject*, PyObject* o) {
   return guarded([&]() -> PyObject* {
     type_check(Py_IS_TYPE(o, NodeType), "backward_runs") << "expected a node, not " << Py_TYPE(o)->tp_name;
@@ -586,10 +623,16 @@ std::string python_stack() {
 // ---- forward mode
 
 PyObject* enter_forward_level(PyObject*, PyObject*) {
-  return guarded([]() -> PyObject* { autograd::enter_forward_level(); Py_RETURN_NONE; });
+  return guarded([]() -> PyObject* {
+    autograd::enter_forward_level();
+    Py_RETURN_NONE;
+  });
 }
 PyObject* exit_forward_level(PyObject*, PyObject*) {
-  return guarded([]() -> PyObject* { autograd::exit_forward_level(); Py_RETURN_NONE; });
+  return guarded([]() -> PyObject* {
+    autograd::exit_forward_level();
+    Py_RETURN_NONE;
+  });
 }
 PyObject* forward_level(PyObject*, PyObject*) { return PyBool_FromLong(autograd::forward_level()); }
 PyObject* pause_forward(PyObject*, PyObject* args) {
@@ -611,7 +654,8 @@ PyObject* set_tangent(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     PyObject *t, *v;
     if (!PyArg_ParseTuple(args, "OO", &t, &v)) return nullptr;
-    autograd::set_tangent(tensor_argument("make_dual", "tensor", t), v == Py_None ? Tensor() : tensor_argument("make_dual", "tangent", v));
+    autograd::set_tangent(tensor_argument("make_dual", "tensor", t),
+                          v == Py_None ? Tensor() : tensor_argument("make_dual", "tangent", v));
     Py_RETURN_NONE;
   });
 }
@@ -619,34 +663,47 @@ PyObject* set_tangent(PyObject*, PyObject* args) {
 PyMethodDef functions[] = {
     {"is_grad_enabled", is_grad_enabled, METH_NOARGS, "Are operations recorded on this thread?"},
     {"set_grad_enabled", set_grad_enabled, METH_O, "Switches recording on this thread."},
-    {"is_inference_mode_enabled", is_inference_mode_enabled, METH_NOARGS, "Is this thread in inference mode?"},
+    {"is_inference_mode_enabled", is_inference_mode_enabled, METH_NOARGS,
+     "Is this thread in inference mode?"},
     {"autocast_state", autocast_state, METH_NOARGS, "(enabled, dtype, cache) of autocast on this thread."},
     {"set_autocast", set_autocast, METH_VARARGS, "set_autocast(enabled, dtype, cache), on this thread."},
     {"enter_autocast", calls<run::enter_autocast_region>, METH_NOARGS, "A region of autocast begins."},
-    {"exit_autocast", calls<run::exit_autocast_region>, METH_NOARGS, "A region of autocast ends; the outermost forgets the casts that it kept."},
-    {"clear_autocast_cache", calls<run::clear_autocast_cache>, METH_NOARGS, "Forgets the casts of parameters that are kept."},
+    {"exit_autocast", calls<run::exit_autocast_region>, METH_NOARGS,
+     "A region of autocast ends; the outermost forgets the casts that it kept."},
+    {"clear_autocast_cache", calls<run::clear_autocast_cache>, METH_NOARGS,
+     "Forgets the casts of parameters that are kept."},
     {"set_fill_uninitialized", set_fill_uninitialized, METH_O, "Are new tensors without a value filled?"},
     {"is_anomaly_enabled", is_anomaly_enabled, METH_NOARGS, "Is anomaly detection on?"},
-    {"is_anomaly_check_nan_enabled", is_anomaly_check_nan_enabled, METH_NOARGS, "Does anomaly detection look for NaN?"},
+    {"is_anomaly_check_nan_enabled", is_anomaly_check_nan_enabled, METH_NOARGS,
+     "Does anomaly detection look for NaN?"},
     {"set_anomaly", set_anomaly, METH_VARARGS, "set_anomaly(enabled, check_nan=True)"},
-    {"backward", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(backward)), METH_FASTCALL | METH_KEYWORDS,
+    {"backward", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(backward)),
+     METH_FASTCALL | METH_KEYWORDS,
      "backward(tensors, grads=None, retain_graph=None, create_graph=False, inputs=None)"},
     {"grad", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(grad)), METH_FASTCALL | METH_KEYWORDS,
      "grad(outputs, inputs, grads=None, retain_graph=None, create_graph=False, allow_unused=False) -> tuple"},
-    {"enter_forward_level", enter_forward_level, METH_NOARGS, "Tensors of this thread may carry tangents from now on."},
+    {"enter_forward_level", enter_forward_level, METH_NOARGS,
+     "Tensors of this thread may carry tangents from now on."},
     {"exit_forward_level", exit_forward_level, METH_NOARGS, "Ends them."},
     {"forward_level", forward_level, METH_NOARGS, "May tensors of this thread carry tangents?"},
-    {"pause_forward", pause_forward, METH_VARARGS, "pause_forward(f, *args): f(*args), whose operators see no tangents."},
+    {"pause_forward", pause_forward, METH_VARARGS,
+     "pause_forward(f, *args): f(*args), whose operators see no tangents."},
     {"tangent_of", tangent_of, METH_O, "The tangent of a tensor, or None."},
     {"set_tangent", set_tangent, METH_VARARGS, "set_tangent(tensor, tangent)"},
-    {"push_saved_tensors_hooks", push_saved_hooks, METH_VARARGS, "push_saved_tensors_hooks(pack, unpack), on this thread."},
-    {"pop_saved_tensors_hooks", calls<autograd::pop_saved_hook>, METH_NOARGS, "Takes the innermost pair away."},
-    {"saved_tensors_hooks_disabled", saved_hooks_disabled, METH_NOARGS, "The message of the error that they raise, or None."},
-    {"set_saved_tensors_hooks_disabled", set_saved_hooks_disabled, METH_O, "They raise this message from now on; None: they do not."},
+    {"push_saved_tensors_hooks", push_saved_hooks, METH_VARARGS,
+     "push_saved_tensors_hooks(pack, unpack), on this thread."},
+    {"pop_saved_tensors_hooks", calls<autograd::pop_saved_hook>, METH_NOARGS,
+     "Takes the innermost pair away."},
+    {"saved_tensors_hooks_disabled", saved_hooks_disabled, METH_NOARGS,
+     "The message of the error that they raise, or None."},
+    {"set_saved_tensors_hooks_disabled", set_saved_hooks_disabled, METH_O,
+     "They raise this message from now on; None: they do not."},
     {"gradient_edge", gradient_edge, METH_O, "gradient_edge(tensor) -> (node, number of its result)"},
-    {"tensor_at_edge", tensor_at_edge, METH_VARARGS, "tensor_at_edge(node, k): a tensor without data whose gradient goes there."},
+    {"tensor_at_edge", tensor_at_edge, METH_VARARGS,
+     "tensor_at_edge(node, k): a tensor without data whose gradient goes there."},
     {"backward_number", backward_number, METH_NOARGS, "Which backward runs on this thread, from 1; 0: none."},
-    {"backward_restricted", backward_restricted, METH_NOARGS, "Is the backward on this thread for some inputs only?"},
+    {"backward_restricted", backward_restricted, METH_NOARGS,
+     "Is the backward on this thread for some inputs only?"},
     {"backward_runs", backward_runs, METH_O, "Does the backward on this thread run this node?"},
     {"increment_version", increment_version, METH_O, "Marks a tensor as written."},
     {"add_accumulated_hook", accumulate_hook, METH_VARARGS,
@@ -667,12 +724,16 @@ PyObject* wrap_node(Ref<Node> n) {
 }
 
 PyObject* add_tensor_hook(const Tensor& t, PyObject* hook) {
-  type_check(PyCallable_Check(hook), "register_hook") << "the hook must be callable, not " << Py_TYPE(hook)->tp_name;
-  int id = autograd::add_hook(t, [f = AnyThreadRef(hook)](const Tensor& g) -> Tensor {
-    WithGil gil;
-    PyRef arg(wrap(g));
-    return hook_result(PyObject_CallOneArg(f.get(), arg.get()));
-  }, hook);
+  type_check(PyCallable_Check(hook), "register_hook")
+      << "the hook must be callable, not " << Py_TYPE(hook)->tp_name;
+  int id = autograd::add_hook(
+      t,
+      [f = AnyThreadRef(hook)](const Tensor& g) -> Tensor {
+        WithGil gil;
+        PyRef arg(wrap(g));
+        return hook_result(PyObject_CallOneArg(f.get(), arg.get()));
+      },
+      hook);
   return make_handle(t, nullptr, id);
 }
 
@@ -683,7 +744,8 @@ static std::array<Node*, 2> own_nodes(const TensorImpl& t) {
   std::array<Node*, 2> own{};
   if (m->accumulator && m->accumulator->use_count() == 1) own[0] = m->accumulator.get();
   if (!m->node) return own;
-  auto held = 1 + std::count_if(m->hooks.begin(), m->hooks.end(), [&](auto& h) { return h.second == m->node; });
+  auto held =
+      1 + std::count_if(m->hooks.begin(), m->hooks.end(), [&](auto& h) { return h.second == m->node; });
   if (long(m->node->use_count()) == held) own[1] = m->node.get();
   return own;
 }
@@ -693,7 +755,8 @@ int visit_history(const TensorImpl& t, visitproc visit, void* arg) {
   if (leaf) {
     for (auto& h : leaf->pre_hooks) Py_VISIT(static_cast<PyObject*>(h.foreign));
     for (auto& h : leaf->post_hooks) Py_VISIT(static_cast<PyObject*>(h.foreign));
-    for (auto& h : static_cast<autograd::Accumulator&>(*leaf).after) Py_VISIT(static_cast<PyObject*>(h.foreign));
+    for (auto& h : static_cast<autograd::Accumulator&>(*leaf).after)
+      Py_VISIT(static_cast<PyObject*>(h.foreign));
   }
   if (!node) return 0;
   for (auto& h : node->pre_hooks) Py_VISIT(static_cast<PyObject*>(h.foreign));
@@ -702,7 +765,8 @@ int visit_history(const TensorImpl& t, visitproc visit, void* arg) {
   return 0;
 }
 
-// What a hook closes over may go with it, the tensor's other node included: all are held until the last is cleared.
+// What a hook closes over may go with it, the tensor's other node included: all are held until the last is
+// cleared.
 void clear_history(const TensorImpl& t) {
   auto nodes = own_nodes(t);
   Ref<Node> own[2] = {Ref<Node>::share(nodes[0]), Ref<Node>::share(nodes[1])};

@@ -5,7 +5,7 @@
 #include "facula/autograd/node.h"
 
 namespace facula::bind {
-PyObject* wrap_node(Ref<autograd::Node> node);             // None for null
+PyObject* wrap_node(Ref<autograd::Node> node);               // None for null
 PyObject* add_tensor_hook(const Tensor& t, PyObject* hook);  // a HookHandle
 // For the garbage collector: the Python objects that only this tensor's hooks and custom function hold.
 int visit_history(const TensorImpl& t, visitproc visit, void* arg);

@@ -15,7 +15,10 @@ namespace facula::bind {
 bool to_scalar(PyObject* o, Scalar& s) {
   PyTypeObject* t = Py_TYPE(o);
   if (PyLong_Check(o)) {
-    if (PyBool_Check(o)) { s = Scalar(o == Py_True); return true; }
+    if (PyBool_Check(o)) {
+      s = Scalar(o == Py_True);
+      return true;
+    }
     int overflow;
     int64_t i = PyLong_AsLongLongAndOverflow(o, &overflow);
     if (overflow) {
@@ -25,13 +28,21 @@ bool to_scalar(PyObject* o, Scalar& s) {
     s = Scalar(i);
     return true;
   }
-  if (PyFloat_Check(o)) { s = Scalar(PyFloat_AS_DOUBLE(o)); return true; }
+  if (PyFloat_Check(o)) {
+    s = Scalar(PyFloat_AS_DOUBLE(o));
+    return true;
+  }
   if (PyComplex_Check(o)) {
     s = Scalar(std::complex<double>(PyComplex_RealAsDouble(o), PyComplex_ImagAsDouble(o)));
     return true;
   }
-  if (o == Py_None || PyUnicode_Check(o) || PyTuple_Check(o) || PyList_Check(o) || is_tensor(o) || !is_numpy_scalar(o)) return false;
-  if (strstr(t->tp_name, "bool")) { s = Scalar(PyObject_IsTrue(o) == 1); return true; }
+  if (o == Py_None || PyUnicode_Check(o) || PyTuple_Check(o) || PyList_Check(o) || is_tensor(o) ||
+      !is_numpy_scalar(o))
+    return false;
+  if (strstr(t->tp_name, "bool")) {
+    s = Scalar(PyObject_IsTrue(o) == 1);
+    return true;
+  }
   if (PyIndex_Check(o)) {
     PyRef i = checked(PyNumber_Index(o));
     return to_scalar(i.get(), s);
@@ -48,7 +59,7 @@ DType element_type(const char* function, PyObject* o) {
   if (PyLong_Check(o)) return DType::Int64;
   if (PyFloat_CheckExact(o)) return default_dtype();
   if (is_tensor(o)) return impl_of(o)->dtype;
-  if (has_array_interface(o)) return from_array_interface(function, o).dtype();   // NumPy's scalars and arrays
+  if (has_array_interface(o)) return from_array_interface(function, o).dtype();  // NumPy's scalars and arrays
   if (PyFloat_Check(o)) return default_dtype();
   if (PyComplex_Check(o)) return complex_of(default_dtype());
   if (PyUnicode_Check(o)) {
@@ -62,7 +73,8 @@ DType element_type(const char* function, PyObject* o) {
 
 bool is_nested(PyObject* o) {
   if (PyList_Check(o) || PyTuple_Check(o)) return true;
-  if (PyFloat_Check(o) || PyLong_Check(o) || PyUnicode_Check(o) || PyBytes_Check(o) || is_tensor(o)) return false;
+  if (PyFloat_Check(o) || PyLong_Check(o) || PyUnicode_Check(o) || PyBytes_Check(o) || is_tensor(o))
+    return false;
   return PySequence_Check(o) && !is_numpy_scalar(o);
 }
 
@@ -85,7 +97,8 @@ struct Nested {
       Py_ssize_t n = PySequence_Size(o);
       if (n < 0) throw PythonError();
       sizes.push_back(n);
-      value_check(sizes.size() <= kMaxDepth, function) << "too many dimensions (nested deeper than " << kMaxDepth << ")";
+      value_check(sizes.size() <= kMaxDepth, function)
+          << "too many dimensions (nested deeper than " << kMaxDepth << ")";
       if (!n) return;
       if (PyList_Check(o) || PyTuple_Check(o)) {
         o = PySequence_Fast_GET_ITEM(o, 0);
@@ -98,11 +111,19 @@ struct Nested {
   // Checks that every level has its size, and finds the common type.
   void infer(PyObject* o, size_t level) {
     if (level == sizes.size()) {
-      if (PyFloat_CheckExact(o)) { if (!any || type != default_dtype()) meet(default_dtype()); return; }
-      if (PyLong_CheckExact(o)) { if (!any || type == DType::Bool) meet(DType::Int64); return; }
-      value_check(!is_nested(o), function) << "expected a number at depth " << level << ", but got a sequence";
+      if (PyFloat_CheckExact(o)) {
+        if (!any || type != default_dtype()) meet(default_dtype());
+        return;
+      }
+      if (PyLong_CheckExact(o)) {
+        if (!any || type == DType::Bool) meet(DType::Int64);
+        return;
+      }
+      value_check(!is_nested(o), function)
+          << "expected a number at depth " << level << ", but got a sequence";
       value_check(!is_tensor(o) || tensor_of(o).numel() == SymInt(int64_t(1)), function)
-          << "only one element tensors can be converted to Python scalars" << hint("facula.stack() joins tensors");
+          << "only one element tensors can be converted to Python scalars"
+          << hint("facula.stack() joins tensors");
       meet(element_type(function, o));
       return;
     }
@@ -136,14 +157,15 @@ struct Nested {
   }
 
  private:
-  template <class F> void each(PyObject* o, size_t level, F&& f) {
+  template <class F>
+  void each(PyObject* o, size_t level, F&& f) {
     Py_ssize_t n = is_nested(o) ? PySequence_Size(o) : -1;
     if (n < 0 && PyErr_Occurred()) throw PythonError();
-    type_check(n >= 0, function) << "not a sequence: expected a sequence of length " << sizes[level] << " at dim " << level
-                                 << ", but got " << Py_TYPE(o)->tp_name;
-    value_check(n == sizes[level], function) << "expected sequence of length " << sizes[level] << " at dim " << level << " (got " << n
-                                             << ")";
-    if (PyList_Check(o)) {   // its items may change while we look at them
+    type_check(n >= 0, function) << "not a sequence: expected a sequence of length " << sizes[level]
+                                 << " at dim " << level << ", but got " << Py_TYPE(o)->tp_name;
+    value_check(n == sizes[level], function)
+        << "expected sequence of length " << sizes[level] << " at dim " << level << " (got " << n << ")";
+    if (PyList_Check(o)) {  // its items may change while we look at them
       for (Py_ssize_t i = 0; i < n && i < PyList_GET_SIZE(o); ++i) f(PyList_GET_ITEM(o, i));
     } else if (PyTuple_Check(o)) {
       for (Py_ssize_t i = 0; i < n; ++i) f(PyTuple_GET_ITEM(o, i));
@@ -175,14 +197,14 @@ Tensor make_tensor(const char* function, PyObject* data, const DType* dtype, Dev
   if (!sequence && has_array_interface(data)) return fresh_copy(from_array_interface(function, data), dtype);
   Nested n(function);
   n.measure(data);
-  struct Overflow {   // of an element is a ValueError, as in PyTorch, of an operand an OverflowError
+  struct Overflow {  // of an element is a ValueError, as in PyTorch, of an operand an OverflowError
     ~Overflow() {
       if (!PyErr_Occurred() || !PyErr_ExceptionMatches(PyExc_OverflowError)) return;
       PyErr_Clear();
       PyErr_SetString(PyExc_ValueError, "tensor: a Python int does not fit into 64 bits");
     }
   } overflow;
-  if (!dtype || n.sizes.size()) n.infer(data, 0);   // also checks that it is no ragged list
+  if (!dtype || n.sizes.size()) n.infer(data, 0);  // also checks that it is no ragged list
   DType d = dtype ? *dtype : n.any ? n.type : default_dtype();
   Tensor t = Tensor::empty(IntSpan(n.sizes), d, device);
   char* to = static_cast<char*>(t.data_ptr());
@@ -201,23 +223,31 @@ Tensor as_tensor(const char* function, PyObject* data, const DType* dtype, bool 
 
 namespace {
 
-struct Options { bool has_dtype = false; DType dtype{}; Device device{}; bool requires_grad = false, copy = false; };
+struct Options {
+  bool has_dtype = false;
+  DType dtype{};
+  Device device{};
+  bool requires_grad = false, copy = false;
+};
 
-bool take_options(const char* function, PyObject** v, Options& o) {   // dtype, device, requires_grad
+bool take_options(const char* function, PyObject** v, Options& o) {  // dtype, device, requires_grad
   if (v[0] && v[0] != Py_None) {
     o.has_dtype = to_dtype(v[0], o.dtype);
     if (!o.has_dtype) {
-      PyErr_Format(PyExc_TypeError, "%s(): argument 'dtype' must be facula.dtype, not %s", function, Py_TYPE(v[0])->tp_name);
+      PyErr_Format(PyExc_TypeError, "%s(): argument 'dtype' must be facula.dtype, not %s", function,
+                   Py_TYPE(v[0])->tp_name);
       return false;
     }
   }
   if (v[1] && v[1] != Py_None && !to_device(v[1], o.device)) {
-    PyErr_Format(PyExc_TypeError, "%s(): argument 'device' must be facula.device, not %s", function, Py_TYPE(v[1])->tp_name);
+    PyErr_Format(PyExc_TypeError, "%s(): argument 'device' must be facula.device, not %s", function,
+                 Py_TYPE(v[1])->tp_name);
     return false;
   }
   op::check_can_hold(function, o.device);
   if (v[2] && !PyBool_Check(v[2])) {
-    PyErr_Format(PyExc_TypeError, "%s(): argument 'requires_grad' must be bool, not %s", function, Py_TYPE(v[2])->tp_name);
+    PyErr_Format(PyExc_TypeError, "%s(): argument 'requires_grad' must be bool, not %s", function,
+                 Py_TYPE(v[2])->tp_name);
     return false;
   }
   o.requires_grad = v[2] == Py_True;
@@ -229,7 +259,8 @@ PyObject* tensor(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnam
     static const char* const spec[] = {"data", "dtype", "device", "requires_grad", "pin_memory", nullptr};
     PyObject* v[5];
     Options o;
-    if (!take_arguments("tensor", spec, 1, args, n, kwnames, v, 1) || !take_options("tensor", v + 1, o)) return nullptr;
+    if (!take_arguments("tensor", spec, 1, args, n, kwnames, v, 1) || !take_options("tensor", v + 1, o))
+      return nullptr;
     Tensor t = make_tensor("tensor", v[0], o.has_dtype ? &o.dtype : nullptr, o.device);
     if (o.requires_grad) autograd::set_requires_grad(t, true);
     return wrap(std::move(t));
@@ -240,7 +271,8 @@ PyObject* as_tensor_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyO
     static const char* const spec[] = {"data", "dtype", "device", nullptr};
     PyObject* v[4] = {};
     Options o;
-    if (!take_arguments("as_tensor", spec, 1, args, n, kwnames, v) || !take_options("as_tensor", v + 1, o)) return nullptr;
+    if (!take_arguments("as_tensor", spec, 1, args, n, kwnames, v) || !take_options("as_tensor", v + 1, o))
+      return nullptr;
     if (is_tensor(v[0]) && (!o.has_dtype || o.dtype == impl_of(v[0])->dtype)) return Py_NewRef(v[0]);
     return wrap(as_tensor("as_tensor", v[0], o.has_dtype ? &o.dtype : nullptr, false));
   });
@@ -250,7 +282,8 @@ PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwna
     static const char* const spec[] = {"obj", "dtype", "device", "requires_grad", "copy", nullptr};
     PyObject* v[5];
     Options o;
-    if (!take_arguments("asarray", spec, 1, args, n, kwnames, v, 1) || !take_options("asarray", v + 1, o)) return nullptr;
+    if (!take_arguments("asarray", spec, 1, args, n, kwnames, v, 1) || !take_options("asarray", v + 1, o))
+      return nullptr;
     bool copy = v[4] && v[4] != Py_None && PyObject_IsTrue(v[4]) == 1;
     bool same_type = !o.has_dtype || (is_tensor(v[0]) && o.dtype == impl_of(v[0])->dtype);
     if (!copy && is_tensor(v[0]) && same_type && !o.requires_grad) return Py_NewRef(v[0]);
@@ -279,13 +312,17 @@ PyObject* can_cast_function(PyObject*, PyObject* args) {
 }
 
 PyMethodDef functions[] = {
-    {"tensor", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(tensor)), METH_FASTCALL | METH_KEYWORDS,
+    {"tensor", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(tensor)),
+     METH_FASTCALL | METH_KEYWORDS,
      "tensor(data, *, dtype=None, device=None, requires_grad=False) -> Tensor, a copy of data"},
-    {"as_tensor", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(as_tensor_function)), METH_FASTCALL | METH_KEYWORDS,
+    {"as_tensor", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(as_tensor_function)),
+     METH_FASTCALL | METH_KEYWORDS,
      "as_tensor(data, dtype=None, device=None) -> Tensor, sharing memory where possible"},
-    {"asarray", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(asarray)), METH_FASTCALL | METH_KEYWORDS,
+    {"asarray", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(asarray)),
+     METH_FASTCALL | METH_KEYWORDS,
      "asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False) -> Tensor"},
-    {"can_cast", can_cast_function, METH_VARARGS, "can_cast(from, to): may results of type from be written to type to?"},
+    {"can_cast", can_cast_function, METH_VARARGS,
+     "can_cast(from, to): may results of type from be written to type to?"},
     {"promote_types", promote_types, METH_VARARGS, "promote_types(a, b) -> dtype of a mixed result"},
     {nullptr, nullptr, 0, nullptr}};
 

@@ -10,9 +10,16 @@
 namespace facula::bind {
 
 namespace dlpack {
-struct Version { uint32_t major, minor; };
-struct DeviceRecord { int32_t type, id; };
-struct DataType { uint8_t code, bits; uint16_t lanes; };
+struct Version {
+  uint32_t major, minor;
+};
+struct DeviceRecord {
+  int32_t type, id;
+};
+struct DataType {
+  uint8_t code, bits;
+  uint16_t lanes;
+};
 struct TensorRecord {
   void* data;
   DeviceRecord device;
@@ -55,23 +62,26 @@ DType dtype_of_record(DataType t) {
     DataType mine = data_type(DType(i));
     if (mine.code == t.code && mine.bits == t.bits && t.lanes == 1) return DType(i);
   }
-  runtime_check(false, "from_dlpack") << "no dtype corresponds to DLPack's (code " << int(t.code) << ", " << int(t.bits) << " bits, "
-                                      << t.lanes << " lanes)";
+  runtime_check(false, "from_dlpack") << "no dtype corresponds to DLPack's (code " << int(t.code) << ", "
+                                      << int(t.bits) << " bits, " << t.lanes << " lanes)";
   __builtin_unreachable();
 }
 
-template <class M> struct Exported {
+template <class M>
+struct Exported {
   M managed{};
   Tensor tensor;
   Ints sizes, strides;
 };
 
-template <class M> PyObject* export_capsule(const Tensor& t, const char* name, uint64_t flags) {
+template <class M>
+PyObject* export_capsule(const Tensor& t, const char* name, uint64_t flags) {
   auto e = std::make_unique<Exported<M>>();
   e->tensor = t;
   e->sizes = Ints(t.int_sizes());
   e->strides = Ints(t.int_strides());
-  e->managed.tensor = {t.data_ptr(), {kCpu, 0}, t.dim(), data_type(t.dtype()), e->sizes.data(), e->strides.data(), 0};
+  e->managed.tensor = {t.data_ptr(),    {kCpu, 0},         t.dim(), data_type(t.dtype()),
+                       e->sizes.data(), e->strides.data(), 0};
   e->managed.context = e.get();
   e->managed.deleter = [](M* m) { delete static_cast<Exported<M>*>(m->context); };
   if constexpr (std::is_same_v<M, ManagedVersioned>) {
@@ -91,13 +101,16 @@ template <class M> PyObject* export_capsule(const Tensor& t, const char* name, u
   return capsule;
 }
 
-template <class M> Tensor import_record(PyObject* capsule, const char* name, const char* used) {
+template <class M>
+Tensor import_record(PyObject* capsule, const char* name, const char* used) {
   auto* m = static_cast<M*>(PyCapsule_GetPointer(capsule, name));
   if (!m) throw PythonError();
   TensorRecord& r = m->tensor;
-  runtime_check(r.device.type == kCpu, "from_dlpack") << "no backend can use memory of DLPack device " << r.device.type;
+  runtime_check(r.device.type == kCpu, "from_dlpack")
+      << "no backend can use memory of DLPack device " << r.device.type;
   if constexpr (std::is_same_v<M, ManagedVersioned>) {
-    runtime_check(m->version.major == 1, "from_dlpack") << "DLPack version " << m->version.major << " is not understood";
+    runtime_check(m->version.major == 1, "from_dlpack")
+        << "DLPack version " << m->version.major << " is not understood";
   }
   DType d = dtype_of_record(r.dtype);
   IntSpan sizes(r.shape, size_t(r.ndim));
@@ -109,10 +122,12 @@ template <class M> Tensor import_record(PyObject* capsule, const char* name, con
     int64_t step = 1;
     for (int i = r.ndim; i-- > 0; step *= r.shape[i]) strides[size_t(i)] = step;
   }
-  for (auto s : strides) value_check(s >= 0, "from_dlpack") << "negative strides are not supported." << hint("copy the array first");
+  for (auto s : strides)
+    value_check(s >= 0, "from_dlpack")
+        << "negative strides are not supported." << hint("copy the array first");
   Tensor t = Tensor::from_blob(static_cast<char*>(r.data) + r.byte_offset, sizes, IntSpan(strides), d, [m] {
     if (!m->deleter || !Py_IsInitialized()) return;
-    WithGil gil;   // the producer may be written in Python
+    WithGil gil;  // the producer may be written in Python
     m->deleter(m);
   });
   PyCapsule_SetName(capsule, used);
@@ -123,7 +138,8 @@ template <class M> Tensor import_record(PyObject* capsule, const char* name, con
 Tensor import_capsule(PyObject* capsule) {
   if (PyCapsule_IsValid(capsule, "dltensor_versioned"))
     return import_record<ManagedVersioned>(capsule, "dltensor_versioned", "used_dltensor_versioned");
-  if (PyCapsule_IsValid(capsule, "dltensor")) return import_record<Managed>(capsule, "dltensor", "used_dltensor");
+  if (PyCapsule_IsValid(capsule, "dltensor"))
+    return import_record<Managed>(capsule, "dltensor", "used_dltensor");
   runtime_check(false, "from_dlpack") << "expected a capsule named 'dltensor' that was not used before";
   __builtin_unreachable();
 }
@@ -134,10 +150,12 @@ PyObject* from_dlpack(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* 
     PyObject* v[3];
     if (!take_arguments("from_dlpack", spec, 1, args, n, kwnames, v, 1)) return nullptr;
     if (Device device; v[1] && v[1] != Py_None) {
-      type_check(to_device(v[1], device), "from_dlpack") << "device must be a facula.device, not " << Py_TYPE(v[1])->tp_name;
+      type_check(to_device(v[1], device), "from_dlpack")
+          << "device must be a facula.device, not " << Py_TYPE(v[1])->tp_name;
       op::check_can_hold("from_dlpack", device);
     }
-    value_check(!v[2] || !PyUnicode_Check(v[2]), "from_dlpack") << "strings are not allowed for copy; use True, False or None";
+    value_check(!v[2] || !PyUnicode_Check(v[2]), "from_dlpack")
+        << "strings are not allowed for copy; use True, False or None";
     PyRef capsule;
     if (PyCapsule_CheckExact(v[0])) {
       capsule = PyRef::share(v[0]);
@@ -146,7 +164,7 @@ PyObject* from_dlpack(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* 
       PyRef none = checked(PyTuple_New(0));
       PyRef keywords = checked(Py_BuildValue("{s:(ii)}", "max_version", 1, 0));
       capsule = PyRef(PyObject_Call(method.get(), none.get(), keywords.get()));
-      if (!capsule) {   // an older producer
+      if (!capsule) {  // an older producer
         if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw PythonError();
         PyErr_Clear();
         capsule = checked(PyObject_CallNoArgs(method.get()));
@@ -158,9 +176,11 @@ PyObject* from_dlpack(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* 
   });
 }
 
-PyMethodDef functions[] = {{"from_dlpack", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(from_dlpack)),
-                            METH_FASTCALL | METH_KEYWORDS, "from_dlpack(ext_tensor, *, device=None, copy=None) -> Tensor sharing the memory"},
-                           {nullptr, nullptr, 0, nullptr}};
+PyMethodDef functions[] = {
+    {"from_dlpack", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(from_dlpack)),
+     METH_FASTCALL | METH_KEYWORDS,
+     "from_dlpack(ext_tensor, *, device=None, copy=None) -> Tensor sharing the memory"},
+    {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
 
@@ -170,24 +190,29 @@ PyObject* tensor_dlpack(PyObject* self, PyObject* const* args, Py_ssize_t n, PyO
     PyObject* v[4];
     if (!take_arguments("__dlpack__", spec, 0, args, n, kwnames, v)) return nullptr;
     Tensor t = tensor_of(self);
-    if (t.requires_grad()) {   // the type that the protocol asks for
-      PyErr_SetString(PyExc_BufferError, "__dlpack__: Can't export tensors that require gradient, use tensor.detach()");
+    if (t.requires_grad()) {  // the type that the protocol asks for
+      PyErr_SetString(PyExc_BufferError,
+                      "__dlpack__: Can't export tensors that require gradient, use tensor.detach()");
       return nullptr;
     }
-    type_check(!v[0] || v[0] == Py_None || PyLong_Check(v[0]), "__dlpack__") << "stream must be int or None, not " << Py_TYPE(v[0])->tp_name;
+    type_check(!v[0] || v[0] == Py_None || PyLong_Check(v[0]), "__dlpack__")
+        << "stream must be int or None, not " << Py_TYPE(v[0])->tp_name;
     built_check(!v[0] || v[0] == Py_None, "__dlpack__") << "stream should be None on cpu";
-    type_check(!v[3] || v[3] == Py_None || PyBool_Check(v[3]), "__dlpack__") << "copy must be bool or None, not " << Py_TYPE(v[3])->tp_name;
+    type_check(!v[3] || v[3] == Py_None || PyBool_Check(v[3]), "__dlpack__")
+        << "copy must be bool or None, not " << Py_TYPE(v[3])->tp_name;
     if (v[2] && v[2] != Py_None) {
       int kind, id;
       if (!PyArg_ParseTuple(v[2], "ii;__dlpack__: dl_device must be (type, id)", &kind, &id)) return nullptr;
       if (kind != kCpu) {
-        PyErr_Format(PyExc_BufferError, "__dlpack__: no backend can export memory to DLPack device type %d", kind);
+        PyErr_Format(PyExc_BufferError, "__dlpack__: no backend can export memory to DLPack device type %d",
+                     kind);
         return nullptr;
       }
     }
     bool copy = v[3] == Py_True;
     if (copy) t = run_operator(operator_named("clone"), {t})[0];
-    bool versioned = v[1] && PyTuple_Check(v[1]) && PyTuple_GET_SIZE(v[1]) && PyLong_AsLong(PyTuple_GET_ITEM(v[1], 0)) >= 1;
+    bool versioned = v[1] && PyTuple_Check(v[1]) && PyTuple_GET_SIZE(v[1]) &&
+                     PyLong_AsLong(PyTuple_GET_ITEM(v[1], 0)) >= 1;
     return versioned ? export_capsule<ManagedVersioned>(t, "dltensor_versioned", copy ? kCopied : 0)
                      : export_capsule<Managed>(t, "dltensor", 0);
   });

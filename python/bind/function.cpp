@@ -14,17 +14,16 @@ namespace {
 class PythonNode;
 
 struct Context {
-  std::vector<PyRef> to_save;             // what save_for_backward got, until the outputs are known
+  std::vector<PyRef> to_save;  // what save_for_backward got, until the outputs are known
   std::vector<autograd::Saved> saved;
-  std::vector<TensorImpl*> dirty, without_grad;   // alive while the outputs are processed
+  std::vector<TensorImpl*> dirty, without_grad;  // alive while the outputs are processed
   PyRef needs_input_grad;
-  PythonNode* node = nullptr;             // null once it is gone
+  PythonNode* node = nullptr;  // null once it is gone
   bool materialize = true;
   bool released = false;
 };
 struct ContextObject {
-  PyObject_HEAD
-  Context* c;
+  PyObject_HEAD Context* c;
   PyObject* dict;
 };
 PyTypeObject* ContextType;
@@ -32,7 +31,9 @@ Context& context(PyObject* o) { return *reinterpret_cast<ContextObject*>(o)->c; 
 
 class PythonNode final : public autograd::Node {
  public:
-  PythonNode(PyObject* ctx, std::string name) : Node(0), ctx_(ctx), name_(std::move(name)) { context(ctx).node = this; }
+  PythonNode(PyObject* ctx, std::string name) : Node(0), ctx_(ctx), name_(std::move(name)) {
+    context(ctx).node = this;
+  }
   ~PythonNode() override {
     if (!Py_IsInitialized()) return;
     WithGil gil;
@@ -50,18 +51,17 @@ class PythonNode final : public autograd::Node {
     WithGil gil;
     try {
       return call_backward(grads);
-    } catch (const PythonError&) {
-      throw_carried();
-    }
+    } catch (const PythonError&) { throw_carried(); }
   }
-  std::vector<bool> is_tensor_input;      // of the forward arguments
+  std::vector<bool> is_tensor_input;  // of the forward arguments
 
  private:
   std::vector<Tensor> call_backward(std::vector<Tensor>& grads) {
     Context& c = context(ctx_.get());
     grads.resize(results.size());
     if (c.materialize)
-      for (size_t i = 0; i < grads.size(); ++i) if (!grads[i].defined()) grads[i] = autograd::zeros_of(results[i]);
+      for (size_t i = 0; i < grads.size(); ++i)
+        if (!grads[i].defined()) grads[i] = autograd::zeros_of(results[i]);
     PyRef args = checked(PyTuple_New(Py_ssize_t(grads.size()) + 1));
     PyTuple_SET_ITEM(args.get(), 0, Py_NewRef(ctx_.get()));
     for (size_t i = 0; i < grads.size(); ++i) PyTuple_SET_ITEM(args.get(), Py_ssize_t(i) + 1, wrap(grads[i]));
@@ -72,14 +72,17 @@ class PythonNode final : public autograd::Node {
     for (size_t i = expected; i < given; ++i)
       runtime_check(PyTuple_GET_ITEM(result.get(), Py_ssize_t(i)) == Py_None, name_)
           << "returned an incorrect number of gradients (expected " << expected << ", got " << given << ")";
-    runtime_check(given >= expected, name_) << "returned an incorrect number of gradients (expected " << expected << ", got " << given << ")";
+    runtime_check(given >= expected, name_)
+        << "returned an incorrect number of gradients (expected " << expected << ", got " << given << ")";
     std::vector<Tensor> wanted;
     for (size_t i = 0; i < expected; ++i) {
       PyObject* g = PyTuple_GET_ITEM(result.get(), Py_ssize_t(i));
       runtime_check(is_tensor_input[i] || g == Py_None, name_)
-          << "returned a gradient different from None at position " << i + 1 << ", but the corresponding forward input was not a Tensor";
+          << "returned a gradient different from None at position " << i + 1
+          << ", but the corresponding forward input was not a Tensor";
       if (!is_tensor_input[i]) continue;
-      type_check(g == Py_None || is_tensor(g), name_) << "expected Tensor or None as a gradient, but got " << Py_TYPE(g)->tp_name;
+      type_check(g == Py_None || is_tensor(g), name_)
+          << "expected Tensor or None as a gradient, but got " << Py_TYPE(g)->tp_name;
       wanted.push_back(g == Py_None ? Tensor() : tensor_of(g));
     }
     return wanted;
@@ -149,9 +152,10 @@ PyObject* saved_tensors(PyObject* o, void*) {
     runtime_check(!c.released, "saved_tensors")
         << "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed)."
         << hint("specify retain_graph=True if you need to backward through the graph a second time");
-    if (c.saved.empty()) {   // still inside forward
+    if (c.saved.empty()) {  // still inside forward
       PyRef tuple = checked(PyTuple_New(Py_ssize_t(c.to_save.size())));
-      for (size_t i = 0; i < c.to_save.size(); ++i) PyTuple_SET_ITEM(tuple.get(), Py_ssize_t(i), Py_NewRef(c.to_save[i].get()));
+      for (size_t i = 0; i < c.to_save.size(); ++i)
+        PyTuple_SET_ITEM(tuple.get(), Py_ssize_t(i), Py_NewRef(c.to_save[i].get()));
       return tuple.detach();
     }
     std::vector<Tensor> tensors;
@@ -169,15 +173,21 @@ int set_needs_input_grad(PyObject* o, PyObject* value, void*) {
   context(o).needs_input_grad = PyRef::share(value);
   return 0;
 }
-PyMemberDef ctx_members[] = {{"__dictoffset__", T_PYSSIZET, offsetof(ContextObject, dict), READONLY, nullptr}, {nullptr, 0, 0, 0, nullptr}};
-PyMethodDef ctx_methods[] = {
-    {"save_for_backward", save_for_backward, METH_VARARGS, "Keeps tensors for backward, as ctx.saved_tensors."},
-    {"mark_dirty", mark_dirty, METH_VARARGS, "Names the inputs that forward wrote in place."},
-    {"mark_non_differentiable", mark_non_differentiable, METH_VARARGS, "Names outputs that carry no gradient."},
-    {"set_materialize_grads", set_materialize, METH_O, "False: missing gradients stay None."},
-    {nullptr, nullptr, 0, nullptr}};
-PyGetSetDef ctx_getset[] = {{"saved_tensors", saved_tensors, nullptr, "What save_for_backward kept.", nullptr},
-                            {"needs_input_grad", needs_input_grad, set_needs_input_grad, "Which inputs want a gradient.", nullptr},
+PyMemberDef ctx_members[] = {{"__dictoffset__", T_PYSSIZET, offsetof(ContextObject, dict), READONLY, nullptr},
+                             {nullptr, 0, 0, 0, nullptr}};
+PyMethodDef ctx_methods[] = {{"save_for_backward", save_for_backward, METH_VARARGS,
+                              "Keeps tensors for backward, as ctx.saved_tensors."},
+                             {"mark_dirty", mark_dirty, METH_VARARGS,
+                              "Names the inputs that forward wrote in place."},
+                             {"mark_non_differentiable", mark_non_differentiable, METH_VARARGS,
+                              "Names outputs that carry no gradient."},
+                             {"set_materialize_grads", set_materialize, METH_O,
+                              "False: missing gradients stay None."},
+                             {nullptr, nullptr, 0, nullptr}};
+PyGetSetDef ctx_getset[] = {{"saved_tensors", saved_tensors, nullptr, "What save_for_backward kept.",
+                             nullptr},
+                            {"needs_input_grad", needs_input_grad, set_needs_input_grad,
+                             "Which inputs want a gradient.", nullptr},
                             {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyType_Slot ctx_slots[] = {{Py_tp_new, reinterpret_cast<void*>(ctx_new)},
@@ -193,23 +203,29 @@ PyType_Spec ctx_spec = {"facula._C.FunctionCtx", sizeof(ContextObject), 0,
 
 // ---- apply
 
-bool contains(const std::vector<TensorImpl*>& list, const TensorImpl* t) { return std::find(list.begin(), list.end(), t) != list.end(); }
+bool contains(const std::vector<TensorImpl*>& list, const TensorImpl* t) {
+  return std::find(list.begin(), list.end(), t) != list.end();
+}
 
 // One output of forward as the caller gets it: result `k` of the node.
-PyRef attach_output(PyObject* output, int k, Context& c, const Ref<autograd::Node>& node, const std::vector<Tensor>& inputs) {
+PyRef attach_output(PyObject* output, int k, Context& c, const Ref<autograd::Node>& node,
+                    const std::vector<Tensor>& inputs) {
   Tensor t = tensor_of(output);
   bool is_input = std::any_of(inputs.begin(), inputs.end(), [&](auto& i) { return i.is_same(t); });
   bool written = contains(c.dirty, t.impl());
   bool differentiable = is_differentiable(t.dtype()) && !contains(c.without_grad, t.impl());
   if (!differentiable) {
     if (is_input && !written) t = t.detached();
-    while (node->results.size() <= size_t(k)) node->results.push_back({Dims(t.sizes()), t.dtype(), t.device()});
+    while (node->results.size() <= size_t(k))
+      node->results.push_back({Dims(t.sizes()), t.dtype(), t.device()});
     return PyRef(wrap(std::move(t)));
   }
   if (written) {
     runtime_check(!t.impl()->requires_grad || autograd::node_of(t), "mark_dirty")
-        << "a leaf Variable that requires grad has been used in an in-place operation." << hint("clone() it first");
-    while (node->results.size() <= size_t(k)) node->results.push_back({Dims(t.sizes()), t.dtype(), t.device()});
+        << "a leaf Variable that requires grad has been used in an in-place operation."
+        << hint("clone() it first");
+    while (node->results.size() <= size_t(k))
+      node->results.push_back({Dims(t.sizes()), t.dtype(), t.device()});
     if (k == 0) autograd::rebase_history(t, node);
     else autograd::set_history(t, node, k);
     return PyRef::share(output);
@@ -218,14 +234,16 @@ PyRef attach_output(PyObject* output, int k, Context& c, const Ref<autograd::Nod
   autograd::set_history(t, node, k);
   PyTypeObject* type = Py_TYPE(output);
   PyRef result = checked(is_plain(type) ? wrap(std::move(t)) : wrap_as(std::move(t), type));
-  track(result.get());   // its ctx may hold it
+  track(result.get());  // its ctx may hold it
   return result;
 }
 
 PyObject* apply_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   return guarded([&]() -> PyObject* {
-    if (n < 1 || !PyType_Check(args[0]) || !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(args[0]), ContextType)) {
-      PyErr_SetString(PyExc_TypeError, "apply_function(cls, *args): cls must be a subclass of autograd.Function");
+    if (n < 1 || !PyType_Check(args[0]) ||
+        !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(args[0]), ContextType)) {
+      PyErr_SetString(PyExc_TypeError,
+                      "apply_function(cls, *args): cls must be a subclass of autograd.Function");
       return nullptr;
     }
     type_check(!kwnames || !PyTuple_GET_SIZE(kwnames), "apply") << "takes no keyword arguments";
@@ -260,8 +278,9 @@ PyObject* apply_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyObjec
 
     PyObject* own = _PyType_Lookup(cls, names::setup_context);
     PyObject* inherited = own;
-    for (PyTypeObject* base = cls; base && base != ContextType; base = base->tp_base) inherited = _PyType_Lookup(base, names::setup_context);
-    bool separate = own && own != inherited;   // the last class before ours is Python's Function
+    for (PyTypeObject* base = cls; base && base != ContextType; base = base->tp_base)
+      inherited = _PyType_Lookup(base, names::setup_context);
+    bool separate = own && own != inherited;  // the last class before ours is Python's Function
     PyRef forward = checked(PyObject_GetAttr(args[0], names::forward));
     PyRef output;
     {
@@ -284,14 +303,20 @@ PyObject* apply_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyObjec
     }
     Py_ssize_t count = single ? 1 : PyTuple_GET_SIZE(output.get());
     PyRef results = checked(PyTuple_New(count));
-    struct Produced { TensorImpl* before; Tensor now; int result; };
-    std::vector<Produced> produced;   // forward's own tensor, and what stands for it
+    struct Produced {
+      TensorImpl* before;
+      Tensor now;
+      int result;
+    };
+    std::vector<Produced> produced;  // forward's own tensor, and what stands for it
     Ref<autograd::Node> base(node);
     int k = 0;
     for (Py_ssize_t i = 0; i < count; ++i) {
       PyObject* o = single ? output.get() : PyTuple_GET_ITEM(output.get(), i);
       if (!is_tensor(o)) {
-        type_check(!single, "apply") << cls->tp_name << ".forward must return a Tensor or a tuple of Tensors, not " << Py_TYPE(o)->tp_name;
+        type_check(!single, "apply") << cls->tp_name
+                                     << ".forward must return a Tensor or a tuple of Tensors, not "
+                                     << Py_TYPE(o)->tp_name;
         PyTuple_SET_ITEM(results.get(), i, Py_NewRef(o));
         node->results.push_back({});
         ++k;
@@ -303,7 +328,10 @@ PyObject* apply_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyObjec
       PyTuple_SET_ITEM(results.get(), i, made.detach());
     }
     for (auto& t : c.to_save) {
-      if (t.get() == Py_None) { c.saved.emplace_back(); continue; }
+      if (t.get() == Py_None) {
+        c.saved.emplace_back();
+        continue;
+      }
       Tensor tensor = tensor_of(t.get());
       int result = -1;
       bool is_input = std::any_of(tensors.begin(), tensors.end(), [&](auto& i) { return i.is_same(tensor); });
@@ -318,8 +346,10 @@ PyObject* apply_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyObjec
   });
 }
 
-PyMethodDef functions[] = {{"apply_function", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(apply_function)),
-                            METH_FASTCALL | METH_KEYWORDS, "apply_function(cls, *args): runs cls.forward and records cls.backward."},
+PyMethodDef functions[] = {{"apply_function",
+                            reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(apply_function)),
+                            METH_FASTCALL | METH_KEYWORDS,
+                            "apply_function(cls, *args): runs cls.forward and records cls.backward."},
                            {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

@@ -10,7 +10,9 @@ namespace facula::bind {
 
 namespace {
 
-struct GeneratorObject { PyObject_HEAD Generator* value; };
+struct GeneratorObject {
+  PyObject_HEAD Generator* value;
+};
 PyTypeObject* GeneratorType;
 Generator& generator(PyObject* o) { return *reinterpret_cast<GeneratorObject*>(o)->value; }
 
@@ -20,16 +22,19 @@ PyObject* make(PyTypeObject* type, Generator* steal) {
   reinterpret_cast<GeneratorObject*>(o)->value = steal;
   return o;
 }
-constexpr uint64_t kDefaultSeed = 67280421310721ull;   // PyTorch's
+constexpr uint64_t kDefaultSeed = 67280421310721ull;  // PyTorch's
 
 PyObject* generator_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   return guarded([&]() -> PyObject* {
     static const char* keywords[] = {"device", nullptr};
     PyObject* device = nullptr;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:Generator", const_cast<char**>(keywords), &device)) return nullptr;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:Generator", const_cast<char**>(keywords), &device))
+      return nullptr;
     Device d;
-    type_check(!device || device == Py_None || to_device(device, d), "Generator") << "device must be a device, not " << Py_TYPE(device)->tp_name;
-    supported_check(d.type == DeviceType::cpu, "Generator") << "no backend has random numbers on " << to_string(d);
+    type_check(!device || device == Py_None || to_device(device, d), "Generator")
+        << "device must be a device, not " << Py_TYPE(device)->tp_name;
+    supported_check(d.type == DeviceType::cpu, "Generator")
+        << "no backend has random numbers on " << to_string(d);
     return make(type, new Generator(kDefaultSeed));
   });
 }
@@ -42,7 +47,7 @@ void dealloc(PyObject* o) {
 
 // A seed of Python's: any 64 bits, negative ones as their complement.
 uint64_t seed_of(PyObject* o) {
-  PyRef whole = checked(PyFloat_Check(o) ? PyNumber_Long(o) : PyNumber_Index(o));   // as PyTorch, int(seed)
+  PyRef whole = checked(PyFloat_Check(o) ? PyNumber_Long(o) : PyNumber_Index(o));  // as PyTorch, int(seed)
   int overflow;
   long long value = PyLong_AsLongLongAndOverflow(whole.get(), &overflow);
   if (!overflow) return uint64_t(value);
@@ -83,7 +88,8 @@ PyObject* get_state(PyObject* o, PyObject*) {
 PyObject* set_state(PyObject* o, PyObject* state) {
   return guarded([&] {
     Tensor t = tensor_argument("set_state", "new_state", state);
-    type_check(t.dtype() == DType::UInt8, "set_state") << "expected a ByteTensor, but got " << name(t.dtype());
+    type_check(t.dtype() == DType::UInt8, "set_state")
+        << "expected a ByteTensor, but got " << name(t.dtype());
     runtime_check(t.numel() == 16 && t.is_contiguous(), "set_state")
         << "a generator's state is 16 bytes, as get_state() gives, not " << to_string(t.sizes());
     uint64_t words[2];
@@ -99,11 +105,14 @@ PyObject* clone_state(PyObject* o, PyObject*) {
     return make(Py_TYPE(o), copy);
   });
 }
-PyObject* get_device(PyObject*, void*) { return guarded([] { return wrap(Device{}); }); }
+PyObject* get_device(PyObject*, void*) {
+  return guarded([] { return wrap(Device{}); });
+}
 PyObject* get_offset(PyObject* o, void*) { return PyLong_FromUnsignedLongLong(generator(o).offset()); }
 PyObject* reduce(PyObject* o, PyObject*) {
   return guarded([&] {
-    PyRef state = checked(Py_BuildValue("(KK)", (unsigned long long)generator(o).seed(), (unsigned long long)generator(o).offset()));
+    PyRef state = checked(Py_BuildValue("(KK)", (unsigned long long)generator(o).seed(),
+                                        (unsigned long long)generator(o).offset()));
     return Py_BuildValue("O()O", Py_TYPE(o), state.get());
   });
 }
@@ -131,7 +140,8 @@ PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(generator_new)},
                        {Py_tp_methods, methods},
                        {Py_tp_getset, getset},
                        {0, nullptr}};
-PyType_Spec spec = {"facula.Generator", sizeof(GeneratorObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+PyType_Spec spec = {"facula.Generator", sizeof(GeneratorObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+                    slots};
 
 PyObject* default_object;
 PyObject* seed_default(PyObject*, PyObject* s) { return manual_seed(default_object, s); }

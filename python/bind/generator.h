@@ -5,5 +5,5 @@
 #include "facula/base/random.h"
 
 namespace facula::bind {
-Generator* to_generator(PyObject* o);   // null if it is none
+Generator* to_generator(PyObject* o);  // null if it is none
 }  // namespace facula::bind

@@ -1,5 +1,5 @@
-// tensor[...] and tensor[...] = value. Integers, slices, None and Ellipsis make views, one operator each; tensors, lists and
-// masks are collected by dimension and read through `index`, written through `index_put`.
+// tensor[...] and tensor[...] = value. Integers, slices, None and Ellipsis make views, one operator each;
+// tensors, lists and masks are collected by dimension and read through `index`, written through `index_put`.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,15 +13,23 @@ namespace facula::bind {
 
 namespace {
 
-const op::Operator& select_op() { static const op::Operator& o = operator_named("select"); return o; }
-const op::Operator& slice_op() { static const op::Operator& o = operator_named("slice"); return o; }
+const op::Operator& select_op() {
+  static const op::Operator& o = operator_named("select");
+  return o;
+}
+const op::Operator& slice_op() {
+  static const op::Operator& o = operator_named("slice");
+  return o;
+}
 
 bool is_mask(const Tensor& t) { return t.dtype() == DType::Bool || t.dtype() == DType::UInt8; }
 
 Tensor select(const Tensor& t, int dim, int64_t i) {
-  index_check(t.dim() > 0, "index") << "invalid index of a 0-dim tensor." << hint("use tensor.item() to convert it to a number");
+  index_check(t.dim() > 0, "index") << "invalid index of a 0-dim tensor."
+                                    << hint("use tensor.item() to convert it to a number");
   int64_t n = t.size(dim).hint();
-  index_check(i >= -n && i < n, "index") << "index " << i << " is out of bounds for dimension " << dim << " with size " << n;
+  index_check(i >= -n && i < n, "index")
+      << "index " << i << " is out of bounds for dimension " << dim << " with size " << n;
   return run_operator(select_op(), {t, dim, i})[0];
 }
 
@@ -35,7 +43,8 @@ Tensor slice(const Tensor& t, int dim, PyObject* s, bool& changed) {
   auto clip = [](Py_ssize_t i) { return int64_t(i > far ? far : i < -far ? -far : i); };
   changed = true;
   op::Value to = py->stop == Py_None ? op::Value() : op::Value(clip(stop));
-  return run_operator(slice_op(), {t, dim, py->start == Py_None ? op::Value() : op::Value(clip(start)), to, clip(step)})[0];
+  return run_operator(slice_op(), {t, dim, py->start == Py_None ? op::Value() : op::Value(clip(start)), to,
+                                   clip(step)})[0];
 }
 
 // The result of the views, and an index tensor (or nothing) for each of its dimensions.
@@ -55,7 +64,7 @@ Tensor index_tensor(PyObject* o) {
       << Py_TYPE(o)->tp_name << ")";
   if (has_array_interface(o)) return from_array_interface("index", o);
   Tensor t = make_tensor("index", o, nullptr, {});
-  if (t.numel() == 0 && is_floating(t.dtype())) t = Tensor::empty(t.sizes(), DType::Int64);   // x[[]]
+  if (t.numel() == 0 && is_floating(t.dtype())) t = Tensor::empty(t.sizes(), DType::Int64);  // x[[]]
   return t;
 }
 
@@ -73,11 +82,13 @@ void add_index(Applied& a, int& dim, Tensor t) {
       << "tensors used as indices must be long, int, byte or bool tensors, not " << name(t.dtype());
   if (t.dtype() == DType::UInt8) t = run_operator(operator_named("to_dtype"), {t, DType::Bool})[0];
   int width = t.dtype() == DType::Bool ? t.dim() : 1;
-  index_check(dim + width <= a.view.dim(), "index") << "too many indices for tensor of dimension " << a.view.dim();
+  index_check(dim + width <= a.view.dim(), "index")
+      << "too many indices for tensor of dimension " << a.view.dim();
   for (int k = 0; t.dtype() == DType::Bool && k < width; ++k) {
     index_check(t.size(k) == a.view.size(dim + k), "index")
-        << "The shape of the mask " << to_string(t.sizes()) << " at index " << k << " does not match the shape of the indexed tensor "
-        << to_string(a.view.sizes()) << " at index " << dim + k;
+        << "The shape of the mask " << to_string(t.sizes()) << " at index " << k
+        << " does not match the shape of the indexed tensor " << to_string(a.view.sizes()) << " at index "
+        << dim + k;
   }
   if (int(a.indices.size()) <= dim) a.indices.resize(size_t(dim) + 1);
   a.indices[size_t(dim)] = std::move(t);
@@ -98,7 +109,10 @@ void apply_one(Applied& a, int& dim, PyObject* o, int64_t skipped) {
     add_bool(a, dim, o == Py_True);
   } else if (PyLong_Check(o)) {
     int64_t i = PyLong_AsLongLong(o);
-    if (i == -1 && PyErr_Occurred()) { PyErr_Clear(); value_check(false, "index") << "index does not fit in 64 bits"; }
+    if (i == -1 && PyErr_Occurred()) {
+      PyErr_Clear();
+      value_check(false, "index") << "index does not fit in 64 bits";
+    }
     constexpr int64_t far = int64_t(1) << 60;
     a.view = select(a.view, dim, std::clamp(i, -far, far));
     a.changed = true;
@@ -129,12 +143,14 @@ void apply_one(Applied& a, int& dim, PyObject* o, int64_t skipped) {
   }
 }
 
-// NumPy's old rule, which PyTorch keeps: a short list that holds sequences, tensors, slices, None or Ellipsis is a tuple.
+// NumPy's old rule, which PyTorch keeps: a short list that holds sequences, tensors, slices, None or Ellipsis
+// is a tuple.
 bool is_tuple_like(PyObject* index) {
   if (!PyList_Check(index) || PyList_GET_SIZE(index) >= 32) return false;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(index); ++i) {
     PyObject* o = PyList_GET_ITEM(index, i);
-    if (is_tensor(o) || PySequence_Check(o) || PySlice_Check(o) || o == Py_Ellipsis || o == Py_None) return true;
+    if (is_tensor(o) || PySequence_Check(o) || PySlice_Check(o) || o == Py_Ellipsis || o == Py_None)
+      return true;
   }
   return false;
 }
@@ -148,7 +164,8 @@ Applied apply(const Tensor& self, PyObject* index) {
   }
   if (!PyTuple_Check(index)) {
     bool fits = dims_used(index) <= self.dim();
-    index_check(fits || self.dim() > 0, "index") << "invalid index of a 0-dim tensor." << hint("use tensor.item() to convert it to a number");
+    index_check(fits || self.dim() > 0, "index")
+        << "invalid index of a 0-dim tensor." << hint("use tensor.item() to convert it to a number");
     index_check(fits, "index") << "too many indices for tensor of dimension " << self.dim();
     apply_one(a, dim, index, self.dim());
     return a;
@@ -159,7 +176,7 @@ Applied apply(const Tensor& self, PyObject* index) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(index); ++i) {
     PyObject* o = PyTuple_GET_ITEM(index, i);
     apply_one(a, dim, o, self.dim() - used);
-    if (o == Py_Ellipsis) used = self.dim();   // another one takes no dimensions
+    if (o == Py_Ellipsis) used = self.dim();  // another one takes no dimensions
   }
   return a;
 }
@@ -176,7 +193,8 @@ Tensor fitted(Tensor value, int rank) {
 }
 
 PyObject* rewrapped(PyObject* self, Tensor t) {
-  return override_of(Py_TYPE(self)) == Override::rewrap ? wrap_as(std::move(t), Py_TYPE(self)) : wrap(std::move(t));
+  return override_of(Py_TYPE(self)) == Override::rewrap ? wrap_as(std::move(t), Py_TYPE(self))
+                                                        : wrap(std::move(t));
 }
 
 PyObject* override_item(const char* name, PyObject* self, std::initializer_list<PyObject*> args) {
@@ -184,11 +202,13 @@ PyObject* override_item(const char* name, PyObject* self, std::initializer_list<
   return call_override(method.get(), self, args.begin(), Py_ssize_t(args.size()), nullptr);
 }
 
-// A number as it is assigned to elements of dtype `d`. As in PyTorch, what is too large for a 16-bit float is infinite.
+// A number as it is assigned to elements of dtype `d`. As in PyTorch, what is too large for a 16-bit float is
+// infinite.
 Scalar assignable(const Scalar& s, DType d) {
   if (!overflows(s, d)) return s;
   bool real = s.category() != Category::complex || s.to_complex().imag() == 0;
-  runtime_check(real && is_floating(d) && itemsize(d) == 2, "index_put_") << "value cannot be converted to type " << name(d) << " without overflow: it is " << s;
+  runtime_check(real && is_floating(d) && itemsize(d) == 2, "index_put_")
+      << "value cannot be converted to type " << name(d) << " without overflow: it is " << s;
   return Scalar(std::copysign(std::numeric_limits<double>::infinity(), s.to_complex().real()));
 }
 
@@ -196,7 +216,9 @@ Scalar assignable(const Scalar& s, DType d) {
 
 PyObject* tensor_subscript(PyObject* self, PyObject* index) {
   return guarded([&]() -> PyObject* {
-    if ((modes_active && !overrides_disabled()) || (!is_plain(Py_TYPE(self)) && override_of(Py_TYPE(self)) == Override::taken)) return override_item("__getitem__", self, {index});
+    if ((modes_active && !overrides_disabled()) ||
+        (!is_plain(Py_TYPE(self)) && override_of(Py_TYPE(self)) == Override::taken))
+      return override_item("__getitem__", self, {index});
     Tensor t = tensor_of(self);
     if (PyLong_CheckExact(index)) {
       int64_t i = PyLong_AsLongLong(index);
@@ -204,7 +226,8 @@ PyObject* tensor_subscript(PyObject* self, PyObject* index) {
       PyErr_Clear();
     }
     Applied a = apply(t, index);
-    if (a.advanced) return rewrapped(self, run_operator(operator_named("index"), {a.view, as_value(a.indices)})[0]);
+    if (a.advanced)
+      return rewrapped(self, run_operator(operator_named("index"), {a.view, as_value(a.indices)})[0]);
     if (!a.changed) a.view = run_operator(operator_named("view"), {a.view, a.view.sizes()})[0];
     return rewrapped(self, std::move(a.view));
   });
@@ -213,7 +236,8 @@ PyObject* tensor_subscript(PyObject* self, PyObject* index) {
 int tensor_assign_subscript(PyObject* self, PyObject* index, PyObject* value) {
   return guarded_int([&] {
     type_check(value, "index") << "Tensor does not support deleting items";
-    if ((modes_active && !overrides_disabled()) || (!is_plain(Py_TYPE(self)) && override_of(Py_TYPE(self)) == Override::taken)) {
+    if ((modes_active && !overrides_disabled()) ||
+        (!is_plain(Py_TYPE(self)) && override_of(Py_TYPE(self)) == Override::taken)) {
       checked(override_item("__setitem__", self, {index, value}));
       return;
     }
@@ -228,11 +252,14 @@ int tensor_assign_subscript(PyObject* self, PyObject* index, PyObject* value) {
     Applied a = apply(t, index);
     if (!a.advanced) {
       if (is_number) run_operator(operator_named("fill"), {a.view, number}, op::Form::in_place);
-      else run_operator(operator_named("copy"), {a.view, fitted(tensor_of(value), a.view.dim())}, op::Form::in_place);
+      else
+        run_operator(operator_named("copy"), {a.view, fitted(tensor_of(value), a.view.dim())},
+                     op::Form::in_place);
       return;
     }
     Tensor source = is_number ? Tensor::scalar(number, a.view.dtype(), a.view.device()) : tensor_of(value);
-    if (a.indices.size() == 1 && a.indices[0].dtype() == DType::Bool && a.indices[0].dim() == a.view.dim() && source.dim() == 0) {
+    if (a.indices.size() == 1 && a.indices[0].dtype() == DType::Bool && a.indices[0].dim() == a.view.dim() &&
+        source.dim() == 0) {
       op::Value fill = is_number ? op::Value(number) : op::Value(source);
       run_operator(operator_named("masked_fill"), {a.view, a.indices[0], fill}, op::Form::in_place);
       return;

@@ -1,5 +1,5 @@
-// What the definition of an operator says about a call, without running its kernel: for tests, documentation and the
-// curious. Operators by full name ("max.dim"), arguments as in facula.ops.
+// What the definition of an operator says about a call, without running its kernel: for tests, documentation
+// and the curious. Operators by full name ("max.dim"), arguments as in facula.ops.
 #include <algorithm>
 
 #include "facula/graph/trace.h"
@@ -22,14 +22,16 @@ const op::Operator& operator_argument(PyObject* name) {
 
 PyObject* wrap_sample_argument(const op::SampleArg& a) {
   using Kind = op::SampleArg::Kind;
-  if (a.kind == Kind::literal) return Py_BuildValue("{s:s,s:s}", "kind", "literal", "literal", a.literal.c_str());
+  if (a.kind == Kind::literal)
+    return Py_BuildValue("{s:s,s:s}", "kind", "literal", "literal", a.literal.c_str());
   PyRef shapes = checked(PyList_New(0));
   for (auto& sizes : a.sizes) {
     checked(PyList_Append(shapes.get(), checked(wrap_ints(Dims(std::span(sizes)))).get()));
   }
   auto flag = [](bool b) { return b ? Py_True : Py_False; };
-  return Py_BuildValue("{s:s,s:O,s:d,s:d,s:O,s:O,s:O,s:O}", "kind", a.kind == Kind::tensor ? "tensor" : "tensors", "sizes", shapes.get(),
-                       "low", a.low, "high", a.high, "index", flag(a.index), "boolean", flag(a.boolean), "distinct",
+  return Py_BuildValue("{s:s,s:O,s:d,s:d,s:O,s:O,s:O,s:O}", "kind",
+                       a.kind == Kind::tensor ? "tensor" : "tensors", "sizes", shapes.get(), "low", a.low,
+                       "high", a.high, "index", flag(a.index), "boolean", flag(a.boolean), "distinct",
                        flag(a.distinct), "positive_definite", flag(a.positive_definite));
 }
 
@@ -46,14 +48,16 @@ PyObject* inspect_operator(PyObject*, PyObject* name) {
     for (int k = 0; k < kDTypeCount; ++k)
       if (o.dtypes.has(DType(k))) checked(PyList_Append(dtypes.get(), checked(wrap(DType(k))).get()));
     for (int k : o.non_differentiable) checked(PyList_Append(fixed.get(), checked(PyLong_FromLong(k)).get()));
-    return Py_BuildValue("{s:O,s:O,s:O,s:O,s:O,s:O}", "samples", samples.get(), "dtypes", dtypes.get(), "differentiable",
-                         o.differentiable ? Py_True : Py_False, "non_differentiable", fixed.get(), "random",
-                         o.random ? Py_True : Py_False, "fused", o.fused ? Py_True : Py_False);
+    return Py_BuildValue("{s:O,s:O,s:O,s:O,s:O,s:O}", "samples", samples.get(), "dtypes", dtypes.get(),
+                         "differentiable", o.differentiable ? Py_True : Py_False, "non_differentiable",
+                         fixed.get(), "random", o.random ? Py_True : Py_False, "fused",
+                         o.fused ? Py_True : Py_False);
   });
 }
 
 // Calls f(operator, values) with what Python gave.
-template <class F> PyObject* with_call(PyObject* const* args, Py_ssize_t n, PyObject* kwnames, F f) {
+template <class F>
+PyObject* with_call(PyObject* const* args, Py_ssize_t n, PyObject* kwnames, F f) {
   return guarded([&]() -> PyObject* {
     type_check(n > 0 && PyUnicode_Check(args[0]), "inspect") << "expected the name of an operator first";
     auto& o = operator_argument(args[0]);
@@ -78,10 +82,13 @@ PyObject* inspect_meta(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject*
   });
 }
 
-bool has_definition(const op::Operator& o) { return o.kind == op::OpKind::pointwise || o.loop || o.reference; }
+bool has_definition(const op::Operator& o) {
+  return o.kind == op::OpKind::pointwise || o.loop || o.reference;
+}
 
 loop::Definition definition_of(const op::Operator& o, std::span<const op::Value> values) {
-  runtime_check(has_definition(o), o.name()) << "has no scalar definition: it is made of other operators, or only moves what it is given";
+  runtime_check(has_definition(o), o.name())
+      << "has no scalar definition: it is made of other operators, or only moves what it is given";
   if (o.kind == op::OpKind::pointwise || o.loop) return schedule::lower(o, values);
   loop::Definition d = o.reference(op::LoopCall(o, values));
   auto metas = graph::infer(o, values);
@@ -93,7 +100,7 @@ PyObject* inspect_interpret(PyObject*, PyObject* const* args, Py_ssize_t n, PyOb
   return with_call(args, n, kwnames, [](const op::Operator& o, std::span<const op::Value> values) {
     loop::Definition d = definition_of(o, values);
     auto metas = graph::infer(o, values);
-    std::vector<Tensor> operands;   // by slot; one that is absent is never loaded
+    std::vector<Tensor> operands;  // by slot; one that is absent is never loaded
     auto none = [&] { operands.push_back(Tensor::scalar(Scalar(int64_t(0)), DType::Int64)); };
     op::Call call(o, values);
     for (size_t k = 0; k < o.schema.parameters.size(); ++k) {
@@ -140,12 +147,15 @@ PyObject* in_physical_order(PyObject*, PyObject* args) {
       strides[size_t(d)] = next;
       next *= max(t.sizes()[size_t(d)], SymInt(int64_t(1)));
     }
-    value_check(PyTuple_GET_SIZE(order.get()) == t.dim() && std::find(strides.begin(), strides.end(), SymInt(int64_t(0))) == strides.end(),
-                "in_physical_order") << "expected every dimension of " << to_string(t.sizes()) << " once";
+    value_check(PyTuple_GET_SIZE(order.get()) == t.dim() &&
+                    std::find(strides.begin(), strides.end(), SymInt(int64_t(0))) == strides.end(),
+                "in_physical_order")
+        << "expected every dimension of " << to_string(t.sizes()) << " once";
     Tensor copy = Tensor::empty_strided(t.sizes(), strides, t.dtype(), t.device());
     op::Value values[] = {copy, t};
     op::call(op::get("copy"), values, op::Form::in_place);
-    value_check(hide(copy), "in_physical_order") << "a tensor of shape " << to_string(t.sizes()) << " has no such order";
+    value_check(hide(copy), "in_physical_order")
+        << "a tensor of shape " << to_string(t.sizes()) << " has no such order";
     return wrap(std::move(copy));
   });
 }
@@ -154,23 +164,31 @@ PyObject* physical_order(PyObject*, PyObject* object) {
     StorageImpl::Hidden h;
     if (!tensor_of(object).impl()->storage->hidden(h)) Py_RETURN_NONE;
     PyRef order = checked(PyTuple_New(h.order.rank));
-    for (int k = 0; k < h.order.rank; ++k) PyTuple_SET_ITEM(order.get(), k, PyLong_FromLong(h.order.order[k]));
+    for (int k = 0; k < h.order.rank; ++k)
+      PyTuple_SET_ITEM(order.get(), k, PyLong_FromLong(h.order.order[k]));
     return order.detach();
   });
 }
 PyObject* layout_counts_(PyObject*, PyObject*) {
   auto& c = layout_counts();
-  return Py_BuildValue("{s:L,s:L,s:L}", "hidden", (long long)c.hidden, "restored", (long long)c.restored, "reordered", (long long)c.reordered);
+  return Py_BuildValue("{s:L,s:L,s:L}", "hidden", (long long)c.hidden, "restored", (long long)c.restored,
+                       "reordered", (long long)c.reordered);
 }
 
 #define FACULA_FAST(f) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)), METH_FASTCALL | METH_KEYWORDS
 PyMethodDef functions[] = {
-    {"inspect_operator", inspect_operator, METH_O, "inspect_operator(full_name) -> dict: samples, dtypes, differentiable, random ..."},
-    {"inspect_meta", FACULA_FAST(inspect_meta), "inspect_meta(full_name, *args, **kwargs) -> [(sizes, dtype)] by the operator's rules."},
-    {"inspect_interpret", FACULA_FAST(inspect_interpret), "The results of a call by the loop interpreter: slow, in double."},
-    {"in_physical_order", in_physical_order, METH_VARARGS, "in_physical_order(tensor, order): a copy whose elements lie in memory with dimension order[0] outermost."},
-    {"physical_order", physical_order, METH_O, "The order that a tensor's elements lie in, or None: as its strides say."},
-    {"layout_counts", layout_counts_, METH_NOARGS, "How many tensors were hidden in another order, restored, and copied into another order for a library."},
+    {"inspect_operator", inspect_operator, METH_O,
+     "inspect_operator(full_name) -> dict: samples, dtypes, differentiable, random ..."},
+    {"inspect_meta", FACULA_FAST(inspect_meta),
+     "inspect_meta(full_name, *args, **kwargs) -> [(sizes, dtype)] by the operator's rules."},
+    {"inspect_interpret", FACULA_FAST(inspect_interpret),
+     "The results of a call by the loop interpreter: slow, in double."},
+    {"in_physical_order", in_physical_order, METH_VARARGS,
+     "in_physical_order(tensor, order): a copy whose elements lie in memory with dimension order[0] outermost."},
+    {"physical_order", physical_order, METH_O,
+     "The order that a tensor's elements lie in, or None: as its strides say."},
+    {"layout_counts", layout_counts_, METH_NOARGS,
+     "How many tensors were hidden in another order, restored, and copied into another order for a library."},
     {nullptr, nullptr, 0, nullptr}};
 #undef FACULA_FAST
 

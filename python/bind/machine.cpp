@@ -48,7 +48,7 @@ PyObject* memory(PyObject*, PyObject*) {
     add("inactive.large_pool.current", s.waiting_blocks);
     add("num_alloc_retries", s.retries);
     add("num_ooms", s.failures);
-    add("current_bytes", s.allocated_bytes.current);   // short names of the most used
+    add("current_bytes", s.allocated_bytes.current);  // short names of the most used
     add("peak_bytes", s.allocated_bytes.peak);
     add("allocations", s.allocations);
     return stats.detach();
@@ -68,17 +68,19 @@ PyObject* reset_peak(PyObject*, PyObject*) {
 PyObject* get_print_options(PyObject*, PyObject*) {
   auto& o = print_options();
   PyRef scientific(o.scientific ? PyBool_FromLong(*o.scientific) : Py_NewRef(Py_None));
-  return Py_BuildValue("{s:i,s:L,s:L,s:L,s:O}", "precision", o.precision, "threshold", (long long)o.threshold, "edgeitems", (long long)o.edge_items,
-                       "linewidth", (long long)o.line_width, "sci_mode", scientific.get());
+  return Py_BuildValue("{s:i,s:L,s:L,s:L,s:O}", "precision", o.precision, "threshold", (long long)o.threshold,
+                       "edgeitems", (long long)o.edge_items, "linewidth", (long long)o.line_width, "sci_mode",
+                       scientific.get());
 }
 PyObject* set_print_options(PyObject*, PyObject* args) {
   long long precision, threshold, edge, line;
   PyObject* scientific;
   if (!PyArg_ParseTuple(args, "LLLLO", &precision, &threshold, &edge, &line, &scientific)) return nullptr;
   return guarded([&]() -> PyObject* {
-    value_check(precision >= 0 && precision <= 300 && threshold >= 0 && edge >= 0 && line >= 0, "set_printoptions")
-        << "precision (up to 300), threshold, edgeitems and linewidth must not be negative, got " << precision << ", " << threshold << ", " << edge
-        << " and " << line;
+    value_check(precision >= 0 && precision <= 300 && threshold >= 0 && edge >= 0 && line >= 0,
+                "set_printoptions")
+        << "precision (up to 300), threshold, edgeitems and linewidth must not be negative, got " << precision
+        << ", " << threshold << ", " << edge << " and " << line;
     print_options() = {int(precision), threshold, edge, line, std::nullopt};
     if (scientific != Py_None) print_options().scientific = PyObject_IsTrue(scientific) == 1;
     Py_RETURN_NONE;
@@ -99,7 +101,8 @@ PyObject* get_settings(PyObject*, PyObject*) {
   return guarded([&] {
     PyRef list = checked(PyList_New(0));
     auto add = [&](const char* name, const char* env, const char* type, PyObject* value, const char* doc) {
-      PyRef one = checked(Py_BuildValue("{s:s,s:s,s:s,s:N,s:s}", "name", name, "env", env, "type", type, "value", value, "doc", doc));
+      PyRef one = checked(Py_BuildValue("{s:s,s:s,s:s,s:N,s:s}", "name", name, "env", env, "type", type,
+                                        "value", value, "doc", doc));
       checked(PyList_Append(list.get(), one.get()));
     };
 #define FACULA_ADD(name, env, type, def, doc) add(#name, env, #type, to_python(settings().name), doc);
@@ -123,19 +126,25 @@ PyObject* set_setting(PyObject*, PyObject* args) {
 
 PyObject* get_cache_stats(PyObject*, PyObject*) {
   codegen::CacheStats s = codegen::cache_stats();
-  return Py_BuildValue("{s:L,s:L,s:L,s:L,s:d}", "memory_hits", (long long)s.memory_hits, "shipped_hits", (long long)s.shipped_hits,
-                       "disk_hits", (long long)s.disk_hits, "compiled", (long long)s.compiled, "compile_seconds", s.compile_seconds);
+  return Py_BuildValue("{s:L,s:L,s:L,s:L,s:d}", "memory_hits", (long long)s.memory_hits, "shipped_hits",
+                       (long long)s.shipped_hits, "disk_hits", (long long)s.disk_hits, "compiled",
+                       (long long)s.compiled, "compile_seconds", s.compile_seconds);
 }
 PyObject* record_kernels(PyObject*, PyObject* folder) {
   return guarded([&] {
-    type_check(PyUnicode_Check(folder), "record_kernels_to") << "expected a path, not " << Py_TYPE(folder)->tp_name;
+    type_check(PyUnicode_Check(folder), "record_kernels_to")
+        << "expected a path, not " << Py_TYPE(folder)->tp_name;
     codegen::record_kernels_to(std::string(text_of(folder)));
     Py_RETURN_NONE;
   });
 }
 
-PyObject* get_cache_folder(PyObject*, PyObject*) { return guarded([] { return unicode(codegen::cache_folder()); }); }
-PyObject* get_target_features(PyObject*, PyObject*) { return guarded([] { return unicode(codegen::target_features()); }); }
+PyObject* get_cache_folder(PyObject*, PyObject*) {
+  return guarded([] { return unicode(codegen::cache_folder()); });
+}
+PyObject* get_target_features(PyObject*, PyObject*) {
+  return guarded([] { return unicode(codegen::target_features()); });
+}
 
 PyObject* set_log_areas(PyObject*, PyObject* areas) {
   return guarded([&]() -> PyObject* {
@@ -144,28 +153,37 @@ PyObject* set_log_areas(PyObject*, PyObject* areas) {
     Py_RETURN_NONE;
   });
 }
-PyObject* get_log_help(PyObject*, PyObject*) { return guarded([] { return unicode(log_help()); }); }
+PyObject* get_log_help(PyObject*, PyObject*) {
+  return guarded([] { return unicode(log_help()); });
+}
 
 PyObject* get_build(PyObject*, PyObject*) {
-  return Py_BuildValue("{s:s,s:s,s:s}", "compiler", FACULA_COMPILER, "type", FACULA_BUILD_TYPE, "libraries", FACULA_BUILT_WITH);
+  return Py_BuildValue("{s:s,s:s,s:s}", "compiler", FACULA_COMPILER, "type", FACULA_BUILD_TYPE, "libraries",
+                       FACULA_BUILT_WITH);
 }
 
 PyMethodDef functions[] = {
-    {"_build", get_build, METH_NOARGS, "The compiler, the build type, and the libraries that were found then."},
+    {"_build", get_build, METH_NOARGS,
+     "The compiler, the build type, and the libraries that were found then."},
     {"_set_logs", set_log_areas, METH_O, "Turns areas of the log on and off, in the language of FACULA_LOG."},
     {"_log_help", get_log_help, METH_NOARGS, "The areas of the log, a line each."},
-    {"cache_folder", get_cache_folder, METH_NOARGS, "The folder of the user's kernel cache; '' if none can be used."},
+    {"cache_folder", get_cache_folder, METH_NOARGS,
+     "The folder of the user's kernel cache; '' if none can be used."},
     {"target_features", get_target_features, METH_NOARGS, "What kernels are compiled for."},
     {"cache_stats", get_cache_stats, METH_NOARGS, "Where kernels came from so far."},
-    {"record_kernels_to", record_kernels, METH_O, "Copies every kernel used from now on into a folder; '' ends it."},
+    {"record_kernels_to", record_kernels, METH_O,
+     "Copies every kernel used from now on into a folder; '' ends it."},
     {"get_num_threads", get_num_threads, METH_NOARGS, "Threads of an operator."},
     {"set_num_threads", set_threads, METH_O, "Sets the threads of an operator."},
-    {"memory_stats", memory, METH_NOARGS, "Bytes held by tensors now and at the peak, and allocations so far."},
+    {"memory_stats", memory, METH_NOARGS,
+     "Bytes held by tensors now and at the peak, and allocations so far."},
     {"empty_cache", empty, METH_NOARGS, "Gives memory that waits for new tensors back to the system."},
     {"reset_peak_memory", reset_peak, METH_NOARGS, "Starts a new peak."},
     {"get_print_options", get_print_options, METH_NOARGS, "How tensors are shown."},
-    {"set_print_options", set_print_options, METH_VARARGS, "set_print_options(precision, threshold, edgeitems, linewidth, sci_mode)"},
-    {"settings", get_settings, METH_NOARGS, "Every setting: name, environment variable, type, value, documentation."},
+    {"set_print_options", set_print_options, METH_VARARGS,
+     "set_print_options(precision, threshold, edgeitems, linewidth, sci_mode)"},
+    {"settings", get_settings, METH_NOARGS,
+     "Every setting: name, environment variable, type, value, documentation."},
     {"set_setting", set_setting, METH_VARARGS, "set_setting(name, value), for this process."},
     {nullptr, nullptr, 0, nullptr}};
 

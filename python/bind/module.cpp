@@ -1,9 +1,10 @@
-// ModuleBase: the parts of nn.Module that every forward pass goes through. A call without hooks goes straight to forward;
-// an attribute is found in the instance dict, then among parameters, buffers and submodules.
+// ModuleBase: the parts of nn.Module that every forward pass goes through. A call without hooks goes straight
+// to forward; an attribute is found in the instance dict, then among parameters, buffers and submodules.
 //
-// Two traps of CPython. A class with __getattr__ anywhere gets the slow attribute slot, and so would every subclass: the
-// fast one is put back for each subclass that does not define __getattr__ itself. And 3.11 neither inherits nor clears the
-// vectorcall flag on heap types: it is set for each subclass, and a call checks that nobody has put another __call__ there.
+// Two traps of CPython. A class with __getattr__ anywhere gets the slow attribute slot, and so would every
+// subclass: the fast one is put back for each subclass that does not define __getattr__ itself. And 3.11
+// neither inherits nor clears the vectorcall flag on heap types: it is set for each subclass, and a call
+// checks that nobody has put another __call__ there.
 #include "tensor.h"
 
 namespace facula::bind {
@@ -11,19 +12,19 @@ namespace facula::bind {
 namespace {
 
 struct ModuleObject {
-  PyObject_HEAD
-  PyObject* dict;
+  PyObject_HEAD PyObject* dict;
   PyObject* weakrefs;
   vectorcallfunc call;
 };
 PyTypeObject* ModuleType;
-PyObject* inherited_call;      // ModuleBase's own __call__
-PyObject* inherited_getattr;   // ModuleBase's own __getattr__
+PyObject* inherited_call;     // ModuleBase's own __call__
+PyObject* inherited_getattr;  // ModuleBase's own __getattr__
 bool global_hooks = false;
 
 PyObject* dict_of(PyObject* o) { return reinterpret_cast<ModuleObject*>(o)->dict; }
 
-// Looked up where instances keep parameters, buffers and submodules; borrowed, null without exception if absent.
+// Looked up where instances keep parameters, buffers and submodules; borrowed, null without exception if
+// absent.
 PyObject* registered(PyObject* o, PyObject* name) {
   PyObject* dict = dict_of(o);
   if (!dict) return nullptr;
@@ -51,7 +52,7 @@ PyObject* module_getattro(PyObject* o, PyObject* name) {
   }
   PyObject* found = PyObject_GenericGetAttr(o, name);
   if (found || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
-  PyObject* member = registered(o, name);   // a property raised; a member may stand behind it
+  PyObject* member = registered(o, name);  // a property raised; a member may stand behind it
   if (!member) return nullptr;
   PyErr_Clear();
   return Py_NewRef(member);
@@ -64,7 +65,8 @@ PyObject* module_getattr(PyObject* o, PyObject* name) {
 }
 
 bool has_hooks(PyObject* dict) {
-  for (PyObject* name : {names::_forward_hooks, names::_forward_pre_hooks, names::_backward_hooks, names::_backward_pre_hooks}) {
+  for (PyObject* name : {names::_forward_hooks, names::_forward_pre_hooks, names::_backward_hooks,
+                         names::_backward_pre_hooks}) {
     PyObject* hooks = PyDict_GetItemWithError(dict, name);
     if (hooks && PyDict_Check(hooks) && PyDict_GET_SIZE(hooks)) return true;
   }
@@ -76,15 +78,17 @@ PyObject* module_call(PyObject* o, PyObject* const* args, size_t nargsf, PyObjec
   Py_ssize_t n = PyVectorcall_NARGS(nargsf);
   if (!direct) {
     PyObject* call = _PyType_Lookup(type, names::__call__);
-    if (call != inherited_call) {   // a subclass defined or patched __call__
-      PyRef bound(Py_TYPE(call)->tp_descr_get ? Py_TYPE(call)->tp_descr_get(call, o, reinterpret_cast<PyObject*>(type)) : Py_NewRef(call));
+    if (call != inherited_call) {  // a subclass defined or patched __call__
+      PyRef bound(Py_TYPE(call)->tp_descr_get
+                      ? Py_TYPE(call)->tp_descr_get(call, o, reinterpret_cast<PyObject*>(type))
+                      : Py_NewRef(call));
       return bound ? PyObject_Vectorcall(bound.get(), args, nargsf, kwnames) : nullptr;
     }
   }
   PyObject* dict = dict_of(o);
   PyObject* name = names::forward;
   if (global_hooks || (dict && has_hooks(dict))) name = names::_call_impl;
-  PyObject* own = dict ? PyDict_GetItemWithError(dict, name) : nullptr;   // forward replaced on the instance
+  PyObject* own = dict ? PyDict_GetItemWithError(dict, name) : nullptr;  // forward replaced on the instance
   if (own) {
     PyRef keep = PyRef::share(own);
     return PyObject_Vectorcall(own, args, nargsf, kwnames);
@@ -92,11 +96,12 @@ PyObject* module_call(PyObject* o, PyObject* const* args, size_t nargsf, PyObjec
   PyObject* f = _PyType_Lookup(type, name);
   if (!f) return no_attribute(o, name);
   if (!PyType_HasFeature(Py_TYPE(f), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
-    PyRef bound(Py_TYPE(f)->tp_descr_get ? Py_TYPE(f)->tp_descr_get(f, o, reinterpret_cast<PyObject*>(type)) : Py_NewRef(f));
+    PyRef bound(Py_TYPE(f)->tp_descr_get ? Py_TYPE(f)->tp_descr_get(f, o, reinterpret_cast<PyObject*>(type))
+                                         : Py_NewRef(f));
     return bound ? PyObject_Vectorcall(bound.get(), args, nargsf, kwnames) : nullptr;
   }
   PyRef keep = PyRef::share(f);
-  if (nargsf & PY_VECTORCALL_ARGUMENTS_OFFSET) {   // the slot before the arguments is ours for the call
+  if (nargsf & PY_VECTORCALL_ARGUMENTS_OFFSET) {  // the slot before the arguments is ours for the call
     auto** with_self = const_cast<PyObject**>(args) - 1;
     PyObject* saved = with_self[0];
     with_self[0] = o;
@@ -173,16 +178,18 @@ PyObject* set_global_hooks(PyObject*, PyObject* on) {
 }
 
 PyMemberDef members[] = {{"__dictoffset__", T_PYSSIZET, offsetof(ModuleObject, dict), READONLY, nullptr},
-                         {"__weaklistoffset__", T_PYSSIZET, offsetof(ModuleObject, weakrefs), READONLY, nullptr},
-                         {"__vectorcalloffset__", T_PYSSIZET, offsetof(ModuleObject, call), READONLY, nullptr},
+                         {"__weaklistoffset__", T_PYSSIZET, offsetof(ModuleObject, weakrefs), READONLY,
+                          nullptr},
+                         {"__vectorcalloffset__", T_PYSSIZET, offsetof(ModuleObject, call), READONLY,
+                          nullptr},
                          {nullptr, 0, 0, 0, nullptr}};
 PyMethodDef call_def = {"__call__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_method)),
                         METH_FASTCALL | METH_KEYWORDS, "Runs forward, and the hooks around it."};
-PyMethodDef methods[] = {
-    {"__getattr__", module_getattr, METH_O, nullptr},
-    {"__init_subclass__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(init_subclass)),
-     METH_VARARGS | METH_KEYWORDS | METH_CLASS, nullptr},
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef methods[] = {{"__getattr__", module_getattr, METH_O, nullptr},
+                         {"__init_subclass__",
+                          reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(init_subclass)),
+                          METH_VARARGS | METH_KEYWORDS | METH_CLASS, nullptr},
+                         {nullptr, nullptr, 0, nullptr}};
 PyGetSetDef getset[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
                         {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(module_new)},
@@ -196,15 +203,19 @@ PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(module_new)},
                        {Py_tp_getset, getset},
                        {0, nullptr}};
 PyType_Spec spec = {"facula._C.ModuleBase", sizeof(ModuleObject), 0,
-                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, slots};
-PyMethodDef functions[] = {{"set_global_hooks", set_global_hooks, METH_O, "True: every module's call goes through _call_impl."},
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC |
+                        Py_TPFLAGS_HAVE_VECTORCALL,
+                    slots};
+PyMethodDef functions[] = {{"set_global_hooks", set_global_hooks, METH_O,
+                            "True: every module's call goes through _call_impl."},
                            {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
 
 void add_module_base(PyObject* module) {
   ModuleType = add_type(module, &spec);
-  // A method in place of the slot's wrapper, which would come back to the class's own __call__ from super().__call__.
+  // A method in place of the slot's wrapper, which would come back to the class's own __call__ from
+  // super().__call__.
   inherited_call = checked(PyDescr_NewMethod(ModuleType, &call_def)).detach();
   checked(PyDict_SetItem(ModuleType->tp_dict, names::__call__, inherited_call));
   PyType_Modified(ModuleType);

@@ -48,7 +48,15 @@ using namespace facula::bind;
 PyObject* start(PyObject*) {
   PyObject* module = nullptr;
   return guarded([&]() -> PyObject* {
-    static PyModuleDef def = {PyModuleDef_HEAD_INIT, "facula._C", "The native part of facula.", -1, nullptr, nullptr, nullptr, nullptr, nullptr};
+    static PyModuleDef def = {PyModuleDef_HEAD_INIT,
+                              "facula._C",
+                              "The native part of facula.",
+                              -1,
+                              nullptr,
+                              nullptr,
+                              nullptr,
+                              nullptr,
+                              nullptr};
     PyRef made = checked(PyModule_Create(&def));
     module = made.get();
     make_names();

@@ -1,4 +1,5 @@
-// NumPy arrays without NumPy's headers: both ways through the array interface (a dict with address, sizes, strides and type).
+// NumPy arrays without NumPy's headers: both ways through the array interface (a dict with address, sizes,
+// strides and type).
 #include <optional>
 
 #include "tensor.h"
@@ -10,10 +11,14 @@ namespace {
 std::optional<DType> from_typestr(std::string_view s) {
   if (s.size() < 3 || s[0] == '>') return {};
   std::string_view kind = s.substr(1);
-  constexpr std::pair<const char*, DType> table[] = {
-      {"b1", DType::Bool}, {"u1", DType::UInt8}, {"i1", DType::Int8}, {"i2", DType::Int16}, {"i4", DType::Int32}, {"i8", DType::Int64},
-      {"f2", DType::Float16}, {"f4", DType::Float32}, {"f8", DType::Float64}, {"c8", DType::Complex64}, {"c16", DType::Complex128}};
-  for (auto& [name, d] : table) if (kind == name) return d;
+  constexpr std::pair<const char*, DType> table[] = {{"b1", DType::Bool},       {"u1", DType::UInt8},
+                                                     {"i1", DType::Int8},       {"i2", DType::Int16},
+                                                     {"i4", DType::Int32},      {"i8", DType::Int64},
+                                                     {"f2", DType::Float16},    {"f4", DType::Float32},
+                                                     {"f8", DType::Float64},    {"c8", DType::Complex64},
+                                                     {"c16", DType::Complex128}};
+  for (auto& [name, d] : table)
+    if (kind == name) return d;
   return {};
 }
 const char* typestr(DType d) {
@@ -44,7 +49,9 @@ Ints ints_of(PyObject* tuple) {
 }
 
 // Keeps a tensor alive for the array that looks at its memory.
-struct Holder { PyObject_HEAD Tensor* tensor; };
+struct Holder {
+  PyObject_HEAD Tensor* tensor;
+};
 PyTypeObject* HolderType;
 PyObject* numpy_asarray;
 
@@ -56,8 +63,9 @@ PyObject* holder_interface(PyObject* self, void*) {
       PyTuple_SET_ITEM(sizes.get(), i, PyLong_FromLongLong(t.int_sizes()[size_t(i)]));
       PyTuple_SET_ITEM(strides.get(), i, PyLong_FromLongLong(t.int_strides()[size_t(i)] * t.itemsize()));
     }
-    return Py_BuildValue("{s:i,s:s,s:O,s:O,s:(NO)}", "version", 3, "typestr", typestr(t.dtype()), "shape", sizes.get(), "strides",
-                         strides.get(), "data", PyLong_FromVoidPtr(t.data_ptr()), Py_False);
+    return Py_BuildValue("{s:i,s:s,s:O,s:O,s:(NO)}", "version", 3, "typestr", typestr(t.dtype()), "shape",
+                         sizes.get(), "strides", strides.get(), "data", PyLong_FromVoidPtr(t.data_ptr()),
+                         Py_False);
   });
 }
 void holder_dealloc(PyObject* self) {
@@ -68,9 +76,11 @@ void holder_dealloc(PyObject* self) {
 }
 PyGetSetDef holder_getset[] = {{"__array_interface__", holder_interface, nullptr, nullptr, nullptr},
                                {nullptr, nullptr, nullptr, nullptr, nullptr}};
-PyType_Slot holder_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(holder_dealloc)}, {Py_tp_getset, holder_getset}, {0, nullptr}};
-PyType_Spec holder_spec = {"facula._C.ArrayHolder", sizeof(Holder), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                           holder_slots};
+PyType_Slot holder_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(holder_dealloc)},
+                              {Py_tp_getset, holder_getset},
+                              {0, nullptr}};
+PyType_Spec holder_spec = {"facula._C.ArrayHolder", sizeof(Holder), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, holder_slots};
 
 PyObject* from_numpy(PyObject*, PyObject* array) {
   return guarded([&]() -> PyObject* {
@@ -89,8 +99,8 @@ PyObject* frombuffer(PyObject*, PyObject* args, PyObject* kwargs) {
     PyObject *object, *type = nullptr;
     Py_ssize_t count = -1, offset = 0;
     int requires_grad = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$Onnp:frombuffer", const_cast<char**>(keywords), &object, &type, &count, &offset,
-                                     &requires_grad))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$Onnp:frombuffer", const_cast<char**>(keywords),
+                                     &object, &type, &count, &offset, &requires_grad))
       return nullptr;
     type_check(type, "frombuffer") << "missing required keyword argument 'dtype'";
     PyRef size = checked(PyObject_GetAttrString(type, "itemsize"));
@@ -100,20 +110,28 @@ PyObject* frombuffer(PyObject*, PyObject* args, PyObject* kwargs) {
       PyErr_Clear();
       if (PyObject_GetBuffer(object, buffer.get(), PyBUF_SIMPLE) < 0) return nullptr;
     }
-    std::shared_ptr<void> release(nullptr, [buffer](void*) { if (Py_IsInitialized()) { WithGil gil; PyBuffer_Release(buffer.get()); } });
-    value_check(offset >= 0 && offset < buffer->len, "frombuffer") << "offset (" << offset << ") must be within the buffer of "
-                                                                   << buffer->len << " bytes";
+    std::shared_ptr<void> release(nullptr, [buffer](void*) {
+      if (Py_IsInitialized()) {
+        WithGil gil;
+        PyBuffer_Release(buffer.get());
+      }
+    });
+    value_check(offset >= 0 && offset < buffer->len, "frombuffer")
+        << "offset (" << offset << ") must be within the buffer of " << buffer->len << " bytes";
     Py_ssize_t rest = buffer->len - offset;
     if (count < 0) {
-      value_check(rest % width == 0, "frombuffer") << "buffer length (" << rest << " bytes) after offset (" << offset
-                                                   << " bytes) must be a multiple of element size (" << width << ")";
+      value_check(rest % width == 0, "frombuffer")
+          << "buffer length (" << rest << " bytes) after offset (" << offset
+          << " bytes) must be a multiple of element size (" << width << ")";
       count = rest / width;
     }
-    value_check(count > 0 && count <= rest / width, "frombuffer") << "requested buffer length (" << count << " elements of " << width
-                                                                 << " bytes) is outside of the buffer of " << buffer->len << " bytes";
+    value_check(count > 0 && count <= rest / width, "frombuffer")
+        << "requested buffer length (" << count << " elements of " << width
+        << " bytes) is outside of the buffer of " << buffer->len << " bytes";
     PyRef name = checked(PyObject_CallMethod(type, "__reduce__", nullptr));
     DType d = dtype_from_name(text_of(name.get()));
-    Tensor t = Tensor::from_blob(static_cast<char*>(buffer->buf) + offset, IntSpan(Ints{count}), IntSpan(Ints{1}), d, [release] {});
+    Tensor t = Tensor::from_blob(static_cast<char*>(buffer->buf) + offset, IntSpan(Ints{count}),
+                                 IntSpan(Ints{1}), d, [release] {});
     if (requires_grad) t.impl()->requires_grad = true;
     return wrap(std::move(t));
   });
@@ -121,7 +139,8 @@ PyObject* frombuffer(PyObject*, PyObject* args, PyObject* kwargs) {
 
 PyMethodDef functions[] = {
     {"from_numpy", from_numpy, METH_O, "from_numpy(ndarray) -> Tensor sharing the memory"},
-    {"frombuffer", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(frombuffer)), METH_VARARGS | METH_KEYWORDS,
+    {"frombuffer", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(frombuffer)),
+     METH_VARARGS | METH_KEYWORDS,
      "frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False) -> Tensor sharing the memory"},
     {nullptr, nullptr, 0, nullptr}};
 
@@ -129,7 +148,8 @@ PyMethodDef functions[] = {
 
 bool has_array_interface(PyObject* o) {
   PyTypeObject* t = Py_TYPE(o);
-  if (t == &PyLong_Type || t == &PyFloat_Type || t == &PyBool_Type || t == &PyList_Type || t == &PyTuple_Type || t == &PyUnicode_Type)
+  if (t == &PyLong_Type || t == &PyFloat_Type || t == &PyBool_Type || t == &PyList_Type ||
+      t == &PyTuple_Type || t == &PyUnicode_Type)
     return false;
   return _PyType_Lookup(t, names::__array_interface__);
 }
@@ -141,23 +161,27 @@ Tensor from_array_interface(const char* function, PyObject* o) {
     return v == Py_None ? nullptr : v;
   };
   PyObject *type = item("typestr"), *shape = item("shape"), *data = item("data"), *strides = item("strides");
-  type_check(type && shape && data && PyTuple_Check(data), function) << "the array interface of " << Py_TYPE(o)->tp_name
-                                                                     << " lacks typestr, shape or data";
+  type_check(type && shape && data && PyTuple_Check(data), function)
+      << "the array interface of " << Py_TYPE(o)->tp_name << " lacks typestr, shape or data";
   auto d = from_typestr(text_of(type));
   std::string_view typestr = text_of(type);
   value_check(d || !typestr.starts_with('>') || typestr.ends_with('1'), function)
       << "given numpy array has byte order different from the native byte order. Conversion between byte orders is currently not supported."
       << hint("a.astype(a.dtype.newbyteorder('=')) converts");
-  type_check(d, function) << "can't convert np.ndarray of type " << text_of(type)
-                          << ". The only supported types are: float64, float32, float16, complex64, complex128, int64, int32, int16, "
-                             "int8, uint8, and bool, in the machine's byte order.";
+  type_check(d, function)
+      << "can't convert np.ndarray of type " << text_of(type)
+      << ". The only supported types are: float64, float32, float16, complex64, complex128, int64, int32, int16, "
+         "int8, uint8, and bool, in the machine's byte order.";
   Ints sizes = ints_of(shape), steps;
   if (strides) {
     for (int64_t bytes : ints_of(strides)) {
-      value_check(bytes >= 0, function) << "at least one stride in the given numpy array is negative, and tensors with negative strides "
-                                           "are not supported." << hint("make a copy with array.copy()");
-      value_check(bytes % itemsize(*d) == 0, function) << "given numpy array strides are not a multiple of the element byte size."
-                                                       << hint("make a copy with array.copy()");
+      value_check(bytes >= 0, function)
+          << "at least one stride in the given numpy array is negative, and tensors with negative strides "
+             "are not supported."
+          << hint("make a copy with array.copy()");
+      value_check(bytes % itemsize(*d) == 0, function)
+          << "given numpy array strides are not a multiple of the element byte size."
+          << hint("make a copy with array.copy()");
       steps.push_back(bytes / itemsize(*d));
     }
   } else {
@@ -168,12 +192,14 @@ Tensor from_array_interface(const char* function, PyObject* o) {
   void* at = PyLong_AsVoidPtr(PyTuple_GET_ITEM(data, 0));
   if (!at && PyErr_Occurred()) throw PythonError();
   // A NumPy scalar's memory may be its own; the dict of a 0-d temporary owns an array then. Keep both.
-  auto kept = std::make_shared<std::pair<AnyThreadRef, AnyThreadRef>>(AnyThreadRef(o), AnyThreadRef(dict.get()));
+  auto kept =
+      std::make_shared<std::pair<AnyThreadRef, AnyThreadRef>>(AnyThreadRef(o), AnyThreadRef(dict.get()));
   return Tensor::from_blob(at, IntSpan(sizes), IntSpan(steps), *d, [kept] {});
 }
 
 PyObject* to_numpy(const Tensor& t) {
-  type_check(typestr(t.dtype()), "numpy") << "Got unsupported ScalarType " << name(t.dtype()) << hint("convert with .float() first");
+  type_check(typestr(t.dtype()), "numpy")
+      << "Got unsupported ScalarType " << name(t.dtype()) << hint("convert with .float() first");
   if (!numpy_asarray) {
     PyRef module = checked(PyImport_ImportModule("numpy"));
     numpy_asarray = checked(PyObject_GetAttrString(module.get(), "asarray")).detach();

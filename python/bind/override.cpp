@@ -11,12 +11,13 @@ namespace {
 
 __attribute__((tls_model("initial-exec"))) thread_local int disabled_depth = 0;
 thread_local std::vector<PyRef> modes;
-PyObject* default_override;    // Tensor's own __torch_function__, as it stands in its dict
-PyObject* disabled_override;   // _disabled_torch_function_impl
+PyObject* default_override;   // Tensor's own __torch_function__, as it stands in its dict
+PyObject* disabled_override;  // _disabled_torch_function_impl
 
 bool is_basic(PyTypeObject* t) {
-  return t == &PyLong_Type || t == &PyFloat_Type || t == &PyBool_Type || t == &PyTuple_Type || t == &PyList_Type ||
-         t == &PyUnicode_Type || t == Py_TYPE(Py_None) || t == &PyComplex_Type || t == &PyDict_Type || t == &PyType_Type;
+  return t == &PyLong_Type || t == &PyFloat_Type || t == &PyBool_Type || t == &PyTuple_Type ||
+         t == &PyList_Type || t == &PyUnicode_Type || t == Py_TYPE(Py_None) || t == &PyComplex_Type ||
+         t == &PyDict_Type || t == &PyType_Type;
 }
 
 }  // namespace
@@ -24,7 +25,7 @@ static PyObject* call_override_of(PyObject*, PyObject*, PyObject* const*, Py_ssi
 namespace {
 
 struct Overriding {
-  std::vector<PyObject*> objects;   // in PyTorch's order: subclasses before superclasses, else left to right
+  std::vector<PyObject*> objects;  // in PyTorch's order: subclasses before superclasses, else left to right
   PyRef types;
 
   void add(PyObject* o) {
@@ -57,14 +58,16 @@ PyObject* convert(PyObject* owned, PyTypeObject* cls) {
   if (is_tensor(owned)) {
     if (PyType_IsSubtype(Py_TYPE(owned), cls)) return result.detach();
     Tensor t = tensor_of(owned);
-    if (Py_REFCNT(owned) == 1 && is_plain(Py_TYPE(owned))) result = PyRef();   // frees the plain object, not the tensor
+    if (Py_REFCNT(owned) == 1 && is_plain(Py_TYPE(owned)))
+      result = PyRef();  // frees the plain object, not the tensor
     return wrap_as(std::move(t), cls);
   }
   if (!PyTuple_Check(owned) && !PyList_CheckExact(owned)) return result.detach();
   Py_ssize_t n = PySequence_Fast_GET_SIZE(owned);
   PyRef items = checked(PyList_New(n));
   for (Py_ssize_t i = 0; i < n; ++i)
-    PyList_SET_ITEM(items.get(), i, checked(convert(Py_NewRef(PySequence_Fast_GET_ITEM(owned, i)), cls)).detach());
+    PyList_SET_ITEM(items.get(), i,
+                    checked(convert(Py_NewRef(PySequence_Fast_GET_ITEM(owned, i)), cls)).detach());
   if (PyList_CheckExact(owned)) return items.detach();
   if (PyTuple_CheckExact(owned)) return PyList_AsTuple(items.get());
   return PyObject_CallOneArg(reinterpret_cast<PyObject*>(Py_TYPE(owned)), items.get());
@@ -91,7 +94,8 @@ bool gives_plain(PyObject* func) {
 PyObject* tensor_torch_function(PyObject* cls, PyObject* args) {
   return guarded([&]() -> PyObject* {
     PyObject *func, *types, *call_args = nullptr, *kwargs = nullptr;
-    if (!PyArg_ParseTuple(args, "OO|OO:__torch_function__", &func, &types, &call_args, &kwargs)) return nullptr;
+    if (!PyArg_ParseTuple(args, "OO|OO:__torch_function__", &func, &types, &call_args, &kwargs))
+      return nullptr;
     PyRef type_list = checked(PySequence_Fast(types, "types must be a sequence"));
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(type_list.get()); ++i) {
       int is = PyObject_IsSubclass(cls, PySequence_Fast_GET_ITEM(type_list.get(), i));
@@ -118,8 +122,9 @@ PyObject* disabled_impl(PyObject*, PyObject* args) {
   PyRef tuple(call_args ? PySequence_Tuple(call_args) : PyTuple_New(0));
   return tuple ? PyObject_Call(func, tuple.get(), kwargs == Py_None ? nullptr : kwargs) : nullptr;
 }
-PyMethodDef disabled_def = {"_disabled_torch_function_impl", disabled_impl, METH_VARARGS,
-                            "As a class's __torch_function__: the class takes part natively and results are Tensors."};
+PyMethodDef disabled_def = {
+    "_disabled_torch_function_impl", disabled_impl, METH_VARARGS,
+    "As a class's __torch_function__: the class takes part natively and results are Tensors."};
 
 PyObject* enter(PyObject* self, PyObject*) {
   ++disabled_depth;
@@ -133,7 +138,8 @@ PyMethodDef scope_methods[] = {{"__enter__", enter, METH_NOARGS, nullptr},
                                {"__exit__", leave, METH_VARARGS, nullptr},
                                {nullptr, nullptr, 0, nullptr}};
 PyType_Slot scope_slots[] = {{Py_tp_methods, scope_methods}, {0, nullptr}};
-PyType_Spec scope_spec = {"facula._C.DisableTorchFunctionSubclass", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, scope_slots};
+PyType_Spec scope_spec = {"facula._C.DisableTorchFunctionSubclass", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT,
+                          scope_slots};
 
 // ---- modes
 
@@ -153,30 +159,42 @@ PyObject* pop_mode(PyObject*, PyObject*) {
 }
 PyObject* mode_stack(PyObject*, PyObject*) {
   PyObject* list = PyList_New(0);
-  for (auto& m : modes) if (list && PyList_Append(list, m.get()) < 0) Py_CLEAR(list);
+  for (auto& m : modes)
+    if (list && PyList_Append(list, m.get()) < 0) Py_CLEAR(list);
   return list;
 }
 // Without the innermost mode, while that handles a call.
 struct Lowered {
-  Lowered() : top(std::move(modes.back())) { modes.pop_back(); modes_active = int(modes.size()); }
-  ~Lowered() { modes.push_back(std::move(top)); modes_active = int(modes.size()); }
+  Lowered() : top(std::move(modes.back())) {
+    modes.pop_back();
+    modes_active = int(modes.size());
+  }
+  ~Lowered() {
+    modes.push_back(std::move(top));
+    modes_active = int(modes.size());
+  }
   PyRef top;
 };
 // Without any.
 struct NoModes {
-  NoModes() { kept.swap(modes); modes_active = 0; }
-  ~NoModes() { kept.swap(modes); modes_active = int(modes.size()); }
+  NoModes() {
+    kept.swap(modes);
+    modes_active = 0;
+  }
+  ~NoModes() {
+    kept.swap(modes);
+    modes_active = int(modes.size());
+  }
   std::vector<PyRef> kept;
 };
 
 // ---- functions that are not operators, and know overrides
 
 struct OverridableObject {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
+  PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* function;
   PyObject* dict;
-  bool shows_itself;       // what overrides are told: this object, or the function
+  bool shows_itself;  // what overrides are told: this object, or the function
 };
 PyTypeObject* OverridableType;
 
@@ -187,7 +205,9 @@ bool any_taken(PyObject* const* args, Py_ssize_t n) {
     if (t == &PyTuple_Type || t == &PyList_Type) {
       PyObject** items = PySequence_Fast_ITEMS(args[i]);
       for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(args[i]); ++k)
-        if (!is_plain(Py_TYPE(items[k])) && !is_basic(Py_TYPE(items[k])) && override_of(Py_TYPE(items[k])) == Override::taken) return true;
+        if (!is_plain(Py_TYPE(items[k])) && !is_basic(Py_TYPE(items[k])) &&
+            override_of(Py_TYPE(items[k])) == Override::taken)
+          return true;
     } else if (!is_basic(t) && override_of(t) == Override::taken) {
       return true;
     }
@@ -195,8 +215,8 @@ bool any_taken(PyObject* const* args, Py_ssize_t n) {
   return false;
 }
 
-// After an AttributeError: was there something that the function's annotations say to be a Tensor, but is none? Then that
-// is what was wrong, and a TypeError, as with operators.
+// After an AttributeError: was there something that the function's annotations say to be a Tensor, but is
+// none? Then that is what was wrong, and a TypeError, as with operators.
 void blame_argument(PyObject* function, PyObject* const* args, Py_ssize_t n) {
   if (!PyErr_ExceptionMatches(PyExc_AttributeError) || !PyFunction_Check(function)) return;
   PyObject *type, *value, *trace;
@@ -205,7 +225,7 @@ void blame_argument(PyObject* function, PyObject* const* args, Py_ssize_t n) {
   PyRef names(PyObject_GetAttrString(reinterpret_cast<PyObject*>(code), "co_varnames"));
   PyObject* annotations = PyFunction_GetAnnotations(function);
   for (Py_ssize_t k = 0; names && annotations && k < n; ++k) {
-    Py_ssize_t at = k < code->co_argcount ? k : code->co_argcount + code->co_kwonlyargcount;   // *args
+    Py_ssize_t at = k < code->co_argcount ? k : code->co_argcount + code->co_kwonlyargcount;  // *args
     if (at >= PyTuple_GET_SIZE(names.get())) break;
     PyObject* name = PyTuple_GET_ITEM(names.get(), at);
     PyObject* said = PyDict_GetItemWithError(annotations, name);
@@ -216,8 +236,9 @@ void blame_argument(PyObject* function, PyObject* const* args, Py_ssize_t n) {
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(trace);
-    PyErr_Format(PyExc_TypeError, "%U(): argument '%U' (position %zd) must be Tensor, not %s", reinterpret_cast<PyFunctionObject*>(function)->func_name,
-                 name, k + 1, Py_TYPE(args[k])->tp_name);
+    PyErr_Format(PyExc_TypeError, "%U(): argument '%U' (position %zd) must be Tensor, not %s",
+                 reinterpret_cast<PyFunctionObject*>(function)->func_name, name, k + 1,
+                 Py_TYPE(args[k])->tp_name);
     return;
   }
   PyErr_Restore(type, value, trace);
@@ -228,7 +249,8 @@ PyObject* overridable_call(PyObject* o, PyObject* const* args, size_t flags, PyO
   Py_ssize_t n = PyVectorcall_NARGS(flags), all = n + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   if (disabled_depth || (!modes_active && !any_taken(args, all))) {
     PyObject* result = PyObject_Vectorcall(f->function, args, flags, kwnames);
-    if (!result) [[unlikely]] blame_argument(f->function, args, n);
+    if (!result) [[unlikely]]
+      blame_argument(f->function, args, n);
     return result;
   }
   return call_override(f->shows_itself ? o : f->function, nullptr, args, n, kwnames);
@@ -273,21 +295,30 @@ PyObject* overridable_getattr(PyObject* o, PyObject* name) {
   return PyObject_GetAttr(reinterpret_cast<OverridableObject*>(o)->function, name);
 }
 PyObject* overridable_forward(PyObject* o, void* name) {
-  return PyObject_GetAttrString(reinterpret_cast<OverridableObject*>(o)->function, static_cast<const char*>(name));
+  return PyObject_GetAttrString(reinterpret_cast<OverridableObject*>(o)->function,
+                                static_cast<const char*>(name));
 }
-PyObject* overridable_wrapped(PyObject* o, void*) { return Py_NewRef(reinterpret_cast<OverridableObject*>(o)->function); }
-PyObject* overridable_repr(PyObject* o) { return PyObject_Repr(reinterpret_cast<OverridableObject*>(o)->function); }
+PyObject* overridable_wrapped(PyObject* o, void*) {
+  return Py_NewRef(reinterpret_cast<OverridableObject*>(o)->function);
+}
+PyObject* overridable_repr(PyObject* o) {
+  return PyObject_Repr(reinterpret_cast<OverridableObject*>(o)->function);
+}
 PyObject* overridable_reduce(PyObject* o, PyObject*) {
   return PyObject_GetAttrString(reinterpret_cast<OverridableObject*>(o)->function, "__qualname__");
 }
-PyMemberDef overridable_members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(OverridableObject, vectorcall), READONLY, nullptr},
-    {"__dictoffset__", T_PYSSIZET, offsetof(OverridableObject, dict), READONLY, nullptr},
-    {nullptr, 0, 0, 0, nullptr}};
-PyMethodDef overridable_methods[] = {{"__reduce__", overridable_reduce, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+PyMemberDef overridable_members[] = {{"__vectorcalloffset__", T_PYSSIZET,
+                                      offsetof(OverridableObject, vectorcall), READONLY, nullptr},
+                                     {"__dictoffset__", T_PYSSIZET, offsetof(OverridableObject, dict),
+                                      READONLY, nullptr},
+                                     {nullptr, 0, 0, 0, nullptr}};
+PyMethodDef overridable_methods[] = {{"__reduce__", overridable_reduce, METH_NOARGS, nullptr},
+                                     {nullptr, nullptr, 0, nullptr}};
 PyGetSetDef overridable_getset[] = {{"__wrapped__", overridable_wrapped, nullptr, nullptr, nullptr},
-                                    {"__doc__", overridable_forward, nullptr, nullptr, const_cast<char*>("__doc__")},
-                                    {"__module__", overridable_forward, nullptr, nullptr, const_cast<char*>("__module__")},
+                                    {"__doc__", overridable_forward, nullptr, nullptr,
+                                     const_cast<char*>("__doc__")},
+                                    {"__module__", overridable_forward, nullptr, nullptr,
+                                     const_cast<char*>("__module__")},
                                     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyType_Slot overridable_slots[] = {{Py_tp_new, reinterpret_cast<void*>(overridable_new)},
                                    {Py_tp_dealloc, reinterpret_cast<void*>(overridable_dealloc)},
@@ -302,37 +333,43 @@ PyType_Slot overridable_slots[] = {{Py_tp_new, reinterpret_cast<void*>(overridab
                                    {Py_tp_getset, overridable_getset},
                                    {0, nullptr}};
 PyType_Spec overridable_spec = {"facula._C.Overridable", sizeof(OverridableObject), 0,
-                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, overridable_slots};
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+                                overridable_slots};
 
 PyObject* has_torch_function_of(PyObject*, PyObject* relevant) {
   PyRef items(PySequence_Fast(relevant, "has_torch_function() takes a tuple of arguments"));
   if (!items) return nullptr;
   if (disabled_depth) Py_RETURN_FALSE;
-  return PyBool_FromLong(modes_active || any_taken(PySequence_Fast_ITEMS(items.get()), PySequence_Fast_GET_SIZE(items.get())));
+  return PyBool_FromLong(
+      modes_active || any_taken(PySequence_Fast_ITEMS(items.get()), PySequence_Fast_GET_SIZE(items.get())));
 }
 // handle_torch_function(public function, relevant arguments, *args, **kwargs)
 PyObject* handle_torch_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   if (n < 2) {
-    PyErr_SetString(PyExc_TypeError, "handle_torch_function() needs a function and the arguments that may override it");
+    PyErr_SetString(PyExc_TypeError,
+                    "handle_torch_function() needs a function and the arguments that may override it");
     return nullptr;
   }
   return guarded([&]() -> PyObject* {
-    PyRef relevant = checked(PySequence_Fast(args[1], "handle_torch_function(): the relevant arguments must be a sequence"));
+    PyRef relevant = checked(
+        PySequence_Fast(args[1], "handle_torch_function(): the relevant arguments must be a sequence"));
     return call_override_of(args[0], nullptr, args + 2, n - 2, kwnames, relevant.get());
   });
 }
 PyMethodDef mode_functions[] = {
-    {"push_torch_function_mode", push_mode, METH_O, "This object's __torch_function__ takes every call of this thread."},
+    {"push_torch_function_mode", push_mode, METH_O,
+     "This object's __torch_function__ takes every call of this thread."},
     {"pop_torch_function_mode", pop_mode, METH_NOARGS, "Ends the innermost; gives it."},
     {"torch_function_modes", mode_stack, METH_NOARGS, "The modes of this thread, the innermost last."},
-    {"has_torch_function", has_torch_function_of, METH_O, "Has one of these arguments, or a mode, a __torch_function__ of its own?"},
-    {"handle_torch_function", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(handle_torch_function)), METH_FASTCALL | METH_KEYWORDS,
+    {"has_torch_function", has_torch_function_of, METH_O,
+     "Has one of these arguments, or a mode, a __torch_function__ of its own?"},
+    {"handle_torch_function", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(handle_torch_function)),
+     METH_FASTCALL | METH_KEYWORDS,
      "handle_torch_function(f, relevant, *args, **kwargs): asks the overrides."},
     {nullptr, nullptr, 0, nullptr}};
 
 struct EverythingObject {
-  PyObject_HEAD
-  std::vector<NoModes*>* paused;
+  PyObject_HEAD std::vector<NoModes*>* paused;
 };
 PyObject* everything_new(PyTypeObject* type, PyObject*, PyObject*) {
   PyObject* o = type->tp_alloc(type, 0);
@@ -366,14 +403,16 @@ PyType_Slot everything_slots[] = {{Py_tp_new, reinterpret_cast<void*>(everything
                                   {Py_tp_dealloc, reinterpret_cast<void*>(everything_dealloc)},
                                   {Py_tp_methods, everything_methods},
                                   {0, nullptr}};
-PyType_Spec everything_spec = {"facula._C.DisableTorchFunction", sizeof(EverythingObject), 0, Py_TPFLAGS_DEFAULT, everything_slots};
+PyType_Spec everything_spec = {"facula._C.DisableTorchFunction", sizeof(EverythingObject), 0,
+                               Py_TPFLAGS_DEFAULT, everything_slots};
 
 }  // namespace
 
 __attribute__((tls_model("initial-exec"))) thread_local int modes_active = 0;
 
 PyObject* wrap_like(PyObject* like, Tensor t) {
-  return override_of(Py_TYPE(like)) == Override::rewrap ? wrap_as(std::move(t), Py_TYPE(like)) : wrap(std::move(t));
+  return override_of(Py_TYPE(like)) == Override::rewrap ? wrap_as(std::move(t), Py_TYPE(like))
+                                                        : wrap(std::move(t));
 }
 
 bool overrides_disabled() { return disabled_depth > 0; }
@@ -393,18 +432,20 @@ bool has_torch_function(PyObject* o) {
   return !is_basic(t) && override_of(t) == Override::taken;
 }
 
-PyObject* call_override(PyObject* function, PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+PyObject* call_override(PyObject* function, PyObject* self, PyObject* const* args, Py_ssize_t n,
+                        PyObject* kwnames) {
   return call_override_of(function, self, args, n, kwnames, nullptr);
 }
 
 // `relevant`: only these are asked.
-static PyObject* call_override_of(PyObject* function, PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames,
-                                  PyObject* relevant) {
+static PyObject* call_override_of(PyObject* function, PyObject* self, PyObject* const* args, Py_ssize_t n,
+                                  PyObject* kwnames, PyObject* relevant) {
   return guarded([&]() -> PyObject* {
     Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
     Overriding found;
     if (relevant) {
-      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(relevant); ++i) found.scan(PySequence_Fast_GET_ITEM(relevant, i));
+      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(relevant); ++i)
+        found.scan(PySequence_Fast_GET_ITEM(relevant, i));
     } else {
       if (self) found.scan(self);
       for (Py_ssize_t i = 0; i < n + keywords; ++i) found.scan(args[i]);
@@ -414,22 +455,27 @@ static PyObject* call_override_of(PyObject* function, PyObject* self, PyObject* 
     if (self) PyTuple_SET_ITEM(tuple.get(), 0, Py_NewRef(self));
     for (Py_ssize_t i = 0; i < n; ++i) PyTuple_SET_ITEM(tuple.get(), i + offset, Py_NewRef(args[i]));
     PyRef kwargs = checked(PyDict_New());
-    for (Py_ssize_t i = 0; i < keywords; ++i) checked(PyDict_SetItem(kwargs.get(), PyTuple_GET_ITEM(kwnames, i), args[n + i]));
+    for (Py_ssize_t i = 0; i < keywords; ++i)
+      checked(PyDict_SetItem(kwargs.get(), PyTuple_GET_ITEM(kwnames, i), args[n + i]));
     PyRef types = checked(PyTuple_New(Py_ssize_t(found.objects.size())));
     for (size_t i = 0; i < found.objects.size(); ++i)
-      PyTuple_SET_ITEM(types.get(), Py_ssize_t(i), Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(found.objects[i]))));
+      PyTuple_SET_ITEM(types.get(), Py_ssize_t(i),
+                       Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(found.objects[i]))));
     if (modes_active) {
       Lowered lowered;
       PyRef f = checked(PyObject_GetAttr(lowered.top.get(), names::__torch_function__));
-      PyRef result = checked(PyObject_CallFunctionObjArgs(f.get(), function, types.get(), tuple.get(), kwargs.get(), nullptr));
+      PyRef result = checked(
+          PyObject_CallFunctionObjArgs(f.get(), function, types.get(), tuple.get(), kwargs.get(), nullptr));
       if (result.get() != Py_NotImplemented) return result.detach();
     }
     for (PyObject* o : found.objects) {
       PyRef f = checked(PyObject_GetAttr(reinterpret_cast<PyObject*>(Py_TYPE(o)), names::__torch_function__));
-      PyRef result = checked(PyObject_CallFunctionObjArgs(f.get(), function, types.get(), tuple.get(), kwargs.get(), nullptr));
+      PyRef result = checked(
+          PyObject_CallFunctionObjArgs(f.get(), function, types.get(), tuple.get(), kwargs.get(), nullptr));
       if (result.get() != Py_NotImplemented) return result.detach();
     }
-    PyErr_Format(PyExc_TypeError, "no implementation found for %R on types that implement __torch_function__: %R", function,
+    PyErr_Format(PyExc_TypeError,
+                 "no implementation found for %R on types that implement __torch_function__: %R", function,
                  types.get());
     return nullptr;
   });

@@ -7,21 +7,23 @@
 namespace facula::bind {
 
 enum class Override : uint8_t {
-  none,       // plain: native
-  rewrap,     // a subclass with the default __torch_function__: native, results become the subclass
-  taken,      // it takes calls itself
+  none,    // plain: native
+  rewrap,  // a subclass with the default __torch_function__: native, results become the subclass
+  taken,   // it takes calls itself
 };
 // What the class of `o` does. A tensor's class, or any other that has __torch_function__.
 Override override_of(PyTypeObject* t);
-bool has_torch_function(PyObject* o);     // of an object that is no Tensor
-bool overrides_disabled();                // inside DisableTorchFunctionSubclass, on this thread
+bool has_torch_function(PyObject* o);  // of an object that is no Tensor
+bool overrides_disabled();             // inside DisableTorchFunctionSubclass, on this thread
 // A TorchFunctionMode takes every call of this thread.
 extern __attribute__((tls_model("initial-exec"))) thread_local int modes_active;
 // A result of a call on `like` that is no operator: as its subclass, if that takes part natively.
 PyObject* wrap_like(PyObject* like, Tensor t);
 
-// Calls the overrides among the arguments in PyTorch's order (subclasses first, then left to right) until one answers.
-PyObject* call_override(PyObject* function, PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames);
+// Calls the overrides among the arguments in PyTorch's order (subclasses first, then left to right) until one
+// answers.
+PyObject* call_override(PyObject* function, PyObject* self, PyObject* const* args, Py_ssize_t n,
+                        PyObject* kwnames);
 
 // Is `o` one of NumPy's scalars?
 bool is_numpy_scalar(PyObject* o);

@@ -17,7 +17,8 @@ Overload make_overload(const op::Operator& op) {
   Overload o;
   o.op = &op;
   auto& parameters = op.schema.parameters;
-  internal_check(parameters.size() <= kMaxParameters) << op.schema.full_name() << " has more than " << kMaxParameters << " parameters";
+  internal_check(parameters.size() <= kMaxParameters)
+      << op.schema.full_name() << " has more than " << kMaxParameters << " parameters";
   bool has_dtype = false, has_device = false;
   for (auto& p : parameters) {
     has_dtype |= p.name == "dtype" && p.type == Type::DType;
@@ -37,8 +38,11 @@ Overload make_overload(const op::Operator& op) {
     q.has_default = p.has_default;
     q.list_size = p.list_size;
     if (p.has_default) q.fallback = p.fallback[0];
-    if (q.is_self) { q.also[0] = names::input; q.also[1] = names::x; q.also[2] = names::a; }
-    else if (p.name == "dim") q.also[0] = names::axis;
+    if (q.is_self) {
+      q.also[0] = names::input;
+      q.also[1] = names::x;
+      q.also[2] = names::a;
+    } else if (p.name == "dim") q.also[0] = names::axis;
     else if (p.name == "keepdim") q.also[0] = names::keepdims;
     else if (p.name == "other") q.also[0] = names::x2;
     else if (p.name == "split_size") q.also[0] = names::split_size_or_sections;
@@ -57,8 +61,8 @@ Overload make_overload(const op::Operator& op) {
     ++free_positional;
     candidate = i;
   }
-  if (free_positional == 1 && o.params[size_t(candidate)].type == Type::Int && o.params[size_t(candidate)].list &&
-      !o.params[size_t(candidate)].list_size)
+  if (free_positional == 1 && o.params[size_t(candidate)].type == Type::Int &&
+      o.params[size_t(candidate)].list && !o.params[size_t(candidate)].list_size)
     o.varargs = candidate;
   return o;
 }
@@ -89,14 +93,16 @@ int64_t long_of(PyObject* o, PyObject* error) {
   int overflow;
   int64_t i = PyLong_AsLongLongAndOverflow(o, &overflow);
   if (overflow || i >= int64_t(1) << 61 || i < -(int64_t(1) << 61)) {
-    if (!overflow) return i > 0 ? (int64_t(1) << 61) - 1 : -(int64_t(1) << 61);   // sys.maxsize means "to the end"
+    if (!overflow)
+      return i > 0 ? (int64_t(1) << 61) - 1 : -(int64_t(1) << 61);  // sys.maxsize means "to the end"
     PyErr_SetString(error, "a Python int does not fit into 64 bits");
     throw PythonError();
   }
   return i;
 }
 
-// A whole number that is no bool: int, NumPy's integers, 0-d integer tensors. `error`: raised if it is too large.
+// A whole number that is no bool: int, NumPy's integers, 0-d integer tensors. `error`: raised if it is too
+// large.
 bool to_int(PyObject* o, int64_t& i, PyObject* error = PyExc_ValueError) {
   if (PyLong_Check(o)) {
     if (PyBool_Check(o)) return false;
@@ -111,13 +117,19 @@ bool to_int(PyObject* o, int64_t& i, PyObject* error = PyExc_ValueError) {
   }
   if (!PyIndex_Check(o) || PyUnicode_Check(o)) return false;
   PyRef whole(PyNumber_Index(o));
-  if (!whole) { PyErr_Clear(); return false; }
+  if (!whole) {
+    PyErr_Clear();
+    return false;
+  }
   i = long_of(whole.get(), error);
   return true;
 }
 
 bool to_float(PyObject* o, double& d) {
-  if (PyFloat_Check(o)) { d = PyFloat_AS_DOUBLE(o); return true; }
+  if (PyFloat_Check(o)) {
+    d = PyFloat_AS_DOUBLE(o);
+    return true;
+  }
   Scalar s;
   if (is_tensor(o)) {
     TensorImpl* t = impl_of(o);
@@ -137,7 +149,7 @@ void note_class(PyTypeObject* t, Frame& f) {
     case Override::none: return;
     case Override::rewrap:
       if (!f.sub || PyType_IsSubtype(t, f.sub)) f.sub = t;
-      else if (!PyType_IsSubtype(f.sub, t)) f.override_ = true;   // neither can stand for the other: ask them
+      else if (!PyType_IsSubtype(f.sub, t)) f.override_ = true;  // neither can stand for the other: ask them
       return;
     case Override::taken: f.override_ = true;
   }
@@ -145,7 +157,10 @@ void note_class(PyTypeObject* t, Frame& f) {
 
 bool to_tensor(const Param& p, PyObject* o, bool numbers, Value& v, Frame& f) {
   PyTypeObject* t = Py_TYPE(o);
-  if (is_plain(t)) { v = Value(impl_of(o)); return true; }
+  if (is_plain(t)) {
+    v = Value(impl_of(o));
+    return true;
+  }
   if (PyType_IsSubtype(t, TensorType)) {
     note_class(t, f);
     v = Value(impl_of(o));
@@ -171,9 +186,16 @@ bool to_tensors(const Param& p, PyObject* o, Value& v, Frame& f) {
   auto** list = f.room<TensorImpl*>(size_t(n));
   for (Py_ssize_t i = 0; i < n; ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(o, i);
-    if (item == Py_None && p.optional_items) { list[i] = nullptr; continue; }
+    if (item == Py_None && p.optional_items) {
+      list[i] = nullptr;
+      continue;
+    }
     if (!is_tensor(item)) {
-      if (has_torch_function(item)) { f.override_ = true; list[i] = nullptr; continue; }
+      if (has_torch_function(item)) {
+        f.override_ = true;
+        list[i] = nullptr;
+        continue;
+      }
       f.failure = Frame::Failure::wrong_item;
       f.item = i;
       f.culprit = item;
@@ -189,7 +211,7 @@ bool to_tensors(const Param& p, PyObject* o, Value& v, Frame& f) {
 bool to_ints(const Param& p, PyObject* o, Value& v, Frame& f) {
   if (!PyTuple_Check(o) && !PyList_Check(o)) {
     int64_t i;
-    if (!p.list_size || !to_int(o, i)) {   // one number stands for a list of a known length only
+    if (!p.list_size || !to_int(o, i)) {  // one number stands for a list of a known length only
       if (is_tensor(o) && impl_of(o)->sizes.size() == 1 && is_integral(impl_of(o)->dtype)) {
         PyRef items = checked(PyObject_CallMethod(o, "tolist", nullptr));
         PyObject* held = items.get();
@@ -267,8 +289,14 @@ bool convert(const Param& p, PyObject* o, bool numbers, Value& v, Frame& f) {
     }
     case Type::Bool:
       if (p.list) return to_scalars(o, v, f);
-      if (PyBool_Check(o)) { v = Value(o == Py_True); return true; }
-      if (is_numpy_scalar(o) && strstr(Py_TYPE(o)->tp_name, "bool")) { v = Value(bool(PyObject_IsTrue(o))); return true; }
+      if (PyBool_Check(o)) {
+        v = Value(o == Py_True);
+        return true;
+      }
+      if (is_numpy_scalar(o) && strstr(Py_TYPE(o)->tp_name, "bool")) {
+        v = Value(bool(PyObject_IsTrue(o)));
+        return true;
+      }
       return false;
     case Type::Scalar: {
       if (p.list) return to_scalars(o, v, f);
@@ -319,12 +347,15 @@ bool same(PyObject* a, PyObject* b) { return a == b || PyUnicode_Compare(a, b) =
 
 int find_keyword(const Overload& o, PyObject* key) {
   size_t n = o.params.size();
-  for (size_t i = 0; i < n; ++i) if (o.params[i].name == key) return int(i);
   for (size_t i = 0; i < n; ++i)
-    for (auto* also : o.params[i].also) if (also == key) return int(i);
-  for (size_t i = 0; i < n; ++i) {   // not interned: built at run time
+    if (o.params[i].name == key) return int(i);
+  for (size_t i = 0; i < n; ++i)
+    for (auto* also : o.params[i].also)
+      if (also == key) return int(i);
+  for (size_t i = 0; i < n; ++i) {  // not interned: built at run time
     if (same(o.params[i].name, key)) return int(i);
-    for (auto* also : o.params[i].also) if (also && same(also, key)) return int(i);
+    for (auto* also : o.params[i].also)
+      if (also && same(also, key)) return int(i);
   }
   return -1;
 }
@@ -333,7 +364,8 @@ int find_keyword(const Overload& o, PyObject* key) {
 bool take_extra(const Overload& o, PyObject* key, PyObject* value, bool out_ok, Frame& f) {
   if (same(key, names::out) && out_ok) {
     if (value == Py_None) return true;
-    bool good = is_tensor(value) || ((PyTuple_Check(value) || PyList_Check(value)) && o.op->schema.returns.size() > 1);
+    bool good = is_tensor(value) ||
+                ((PyTuple_Check(value) || PyList_Check(value)) && o.op->schema.returns.size() > 1);
     f.failure = good ? Frame::Failure::none : Frame::Failure::wrong_extra;
     f.culprit = value;
     f.out = value;
@@ -343,7 +375,10 @@ bool take_extra(const Overload& o, PyObject* key, PyObject* value, bool out_ok, 
   if (o.factory) {
     f.failure = Frame::Failure::wrong_option;
     MemoryFormat format;
-    if (same(key, names::requires_grad)) { f.requires_grad = value == Py_True; return PyBool_Check(value); }
+    if (same(key, names::requires_grad)) {
+      f.requires_grad = value == Py_True;
+      return PyBool_Check(value);
+    }
     if (same(key, names::layout)) return value == Py_None || Py_TYPE(value) == LayoutType;
     if (same(key, names::pin_memory)) return value == Py_None || PyBool_Check(value);
     if (same(key, names::memory_format)) return value == Py_None || to_format(value, format);
@@ -361,8 +396,8 @@ bool parse_ints(PyObject* o, Frame& f, Value& v) {
   return to_ints(p, o, v, f);
 }
 
-bool parse(const Overload& o, PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames, bool numbers, bool out_ok,
-           Frame& f) {
+bool parse(const Overload& o, PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames,
+           bool numbers, bool out_ok, Frame& f) {
   f.reset();
   Value* values = f.values();
   const Param* params = o.params.data();
@@ -380,7 +415,8 @@ bool parse(const Overload& o, PyObject* self, PyObject* const* args, Py_ssize_t 
   if (o.varargs >= 0 && n > 0) {
     Py_ssize_t first = self ? 0 : o.varargs;
     int64_t ignored;
-    if (n > first && !PyTuple_Check(args[first]) && !PyList_Check(args[first]) && to_int(args[first], ignored, PyExc_TypeError)) {
+    if (n > first && !PyTuple_Check(args[first]) && !PyList_Check(args[first]) &&
+        to_int(args[first], ignored, PyExc_TypeError)) {
       if (first && !put(0, args[0])) return false;
       auto* list = f.room<SymInt>(size_t(n - first));
       for (Py_ssize_t k = first; k < n; ++k) {
@@ -438,8 +474,12 @@ keywords:
     }
     std::memcpy(static_cast<void*>(values + i), &params[i].fallback, sizeof(Value));
   }
-  if (f.number_first && !o.numbers_alone && !f.override_) {   // no operand is a tensor
-    for (int i = 0; i < count; ++i) if (values[i].tag == op::Tag::tensor) { f.number_first = false; break; }
+  if (f.number_first && !o.numbers_alone && !f.override_) {  // no operand is a tensor
+    for (int i = 0; i < count; ++i)
+      if (values[i].tag == op::Tag::tensor) {
+        f.number_first = false;
+        break;
+      }
     if (f.number_first) return false;
   }
   f.failure = Frame::Failure::none;
@@ -477,25 +517,27 @@ std::string failure_text(const char* name, const Overload& o, const Frame& f, bo
   std::string call = std::string(name) + "()";
   switch (f.failure) {
     case Frame::Failure::wrong_type:
-      return call + ": argument '" + name_text(*p, method) + "'" + position + " must be " + type_text(*p) + ", not " +
-             Py_TYPE(f.culprit)->tp_name;
+      return call + ": argument '" + name_text(*p, method) + "'" + position + " must be " + type_text(*p) +
+             ", not " + Py_TYPE(f.culprit)->tp_name;
     case Frame::Failure::wrong_item:
       return call + ": argument '" + name_text(*p, method) + "'" + position + " must be " + type_text(*p) +
-             ", but found element of type " + Py_TYPE(f.culprit)->tp_name + " at pos " + std::to_string(f.item);
+             ", but found element of type " + Py_TYPE(f.culprit)->tp_name + " at pos " +
+             std::to_string(f.item);
     case Frame::Failure::missing:
-      return call + " missing 1 required " + (p->keyword_only ? "keyword-only " : "positional ") + "argument: \"" +
-             name_text(*p, method) + "\"";
+      return call + " missing 1 required " + (p->keyword_only ? "keyword-only " : "positional ") +
+             "argument: \"" + name_text(*p, method) + "\"";
     case Frame::Failure::too_many: {
       int takes = o.positional - (method ? 1 : 0);
-      return call + " takes " + std::to_string(takes) + " positional argument" + (takes == 1 ? "" : "s") + " but " +
-             std::to_string(n) + (n == 1 ? " was" : " were") + " given";
+      return call + " takes " + std::to_string(takes) + " positional argument" + (takes == 1 ? "" : "s") +
+             " but " + std::to_string(n) + (n == 1 ? " was" : " were") + " given";
     }
     case Frame::Failure::unknown_keyword:
       return call + " got an unexpected keyword argument '" + std::string(text_of(f.culprit)) + "'";
     case Frame::Failure::twice:
       return call + " got multiple values for argument '" + std::string(text_of(f.culprit)) + "'";
     case Frame::Failure::wrong_extra:
-      return call + ": argument 'out' must be " + (o.op->schema.returns.size() > 1 ? "tuple of Tensors" : "Tensor") + ", not " +
+      return call + ": argument 'out' must be " +
+             (o.op->schema.returns.size() > 1 ? "tuple of Tensors" : "Tensor") + ", not " +
              Py_TYPE(f.culprit)->tp_name;
     case Frame::Failure::wrong_option:
       return call + ": argument '" + std::string(text_of(f.culprit)) + "' is of the wrong type";
@@ -507,7 +549,8 @@ std::string given_text(PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   std::string text = "(";
   for (Py_ssize_t i = 0; i < n; ++i) text += std::string(i ? ", " : "") + Py_TYPE(args[i])->tp_name;
   for (Py_ssize_t k = 0; kwnames && k < PyTuple_GET_SIZE(kwnames); ++k)
-    text += std::string(n + k ? ", " : "") + std::string(text_of(PyTuple_GET_ITEM(kwnames, k))) + "=" + Py_TYPE(args[n + k])->tp_name;
+    text += std::string(n + k ? ", " : "") + std::string(text_of(PyTuple_GET_ITEM(kwnames, k))) + "=" +
+            Py_TYPE(args[n + k])->tp_name;
   return text + ")";
 }
 
@@ -529,12 +572,16 @@ std::string signature_of(const Overload& o, bool method, bool out) {
     if (p.has_default) text += "=" + parameters[i].default_text;
     first = false;
   }
-  if (out) text += std::string(first ? "*" : star ? "" : ", *") + (o.op->schema.returns.size() > 1 ? ", tuple of Tensors out=None" : ", Tensor out=None");
+  if (out)
+    text += std::string(first  ? "*"
+                        : star ? ""
+                               : ", *") +
+            (o.op->schema.returns.size() > 1 ? ", tuple of Tensors out=None" : ", Tensor out=None");
   return text + ")";
 }
 
-void raise_mismatch(const char* name, std::span<const Overload> overloads, PyObject* self, PyObject* const* args, Py_ssize_t n,
-                    PyObject* kwnames, bool out_ok) {
+void raise_mismatch(const char* name, std::span<const Overload> overloads, PyObject* self,
+                    PyObject* const* args, Py_ssize_t n, PyObject* kwnames, bool out_ok) {
   std::string text;
   if (overloads.size() == 1) {
     Frame f;
@@ -542,8 +589,8 @@ void raise_mismatch(const char* name, std::span<const Overload> overloads, PyObj
     text = failure_text(name, overloads[0], f, self != nullptr, n) + "\n  signature: " + name +
            signature_of(overloads[0], self != nullptr, out_ok && overloads[0].op->out_form);
   } else {
-    text = std::string(name) + "() received an invalid combination of arguments - got " + given_text(args, n, kwnames) +
-           ", but expected one of:";
+    text = std::string(name) + "() received an invalid combination of arguments - got " +
+           given_text(args, n, kwnames) + ", but expected one of:";
     for (auto& o : overloads) {
       Frame f;
       parse(o, self, args, n, kwnames, true, out_ok && o.op->out_form, f);

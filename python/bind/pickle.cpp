@@ -1,5 +1,6 @@
-// check_pickle: what CPython's unpickler takes on trust, looked at before it runs on a file of somebody else's. A walk
-// over the instructions with a stack of what matters of each value: a few nanoseconds an instruction.
+// check_pickle: what CPython's unpickler takes on trust, looked at before it runs on a file of somebody
+// else's. A walk over the instructions with a stack of what matters of each value: a few nanoseconds an
+// instruction.
 //   sizes       an array of bytes is made before its bytes are there; the memo grows to any index
 //   classes     BUILD sets attributes of classes and functions as of any object
 //   hashes      of tuples recurse without limit, and walk shared items again and again
@@ -18,9 +19,9 @@ namespace {
 constexpr int kDeepest = 1000;  // tuples in tuples
 
 struct Item {
-  int depth = 0;          // of tuples and frozen sets; -1: nothing is kept here
-  uint64_t cost = 1;      // visits of a hash
-  bool global = false;    // a class or function found by name
+  int depth = 0;        // of tuples and frozen sets; -1: nothing is kept here
+  uint64_t cost = 1;    // visits of a hash
+  bool global = false;  // a class or function found by name
 };
 
 class Walk : io::PickleMachine<Item> {
@@ -42,7 +43,8 @@ class Walk : io::PickleMachine<Item> {
   }
   void push(Item i = {}) { stack_.push_back(i); }
   void keep(uint64_t k) {
-    if (k > size_) damaged("keeps a value at place " + std::to_string(k) + " of " + std::to_string(size_) + " bytes");
+    if (k > size_)
+      damaged("keeps a value at place " + std::to_string(k) + " of " + std::to_string(size_) + " bytes");
     Item i = top();
     if (memo_.size() <= k) memo_.resize(k + 1, Item{-1});
     kept_ += memo_[k].depth < 0;
@@ -68,7 +70,7 @@ class Walk : io::PickleMachine<Item> {
   void hash_keys(const std::vector<Item>& pairs) {
     for (size_t k = 0; k < pairs.size(); k += 2) hashed(pairs[k]);
   }
-  void hash_all(const std::vector<Item>& items) {   // of a set, or of a list, of which a set may be made
+  void hash_all(const std::vector<Item>& items) {  // of a set, or of a list, of which a set may be made
     for (auto& i : items) hashed(i);
   }
   void call(int operands) {
@@ -88,46 +90,123 @@ class Walk : io::PickleMachine<Item> {
     switch (code) {
       case '.': top(); return false;
       case '(': marks_.push_back(stack_.size()); break;
-      case '0':   // as CPython's, which lets it take a mark
+      case '0':  // as CPython's, which lets it take a mark
         if (!marks_.empty() && marks_.back() == stack_.size()) marks_.pop_back();
         else pop();
         break;
       case '1': pop_mark(); break;
       case '2': push(Item(top())); break;
-      case 'N': case 0x88: case 0x89: case ']': case '}': case 0x8f: push(); break;
+      case 'N':
+      case 0x88:
+      case 0x89:
+      case ']':
+      case '}':
+      case 0x8f: push(); break;
       case ')': push(frozen({})); break;
-      case 'J': take(4); push(); break;
-      case 'K': take(1); push(); break;
-      case 'M': take(2); push(); break;
-      case 'G': take(8); push(); break;
-      case 'F': case 'I': case 'L': case 'S': case 'V': line(); push(); break;
-      case 'T': case 'X': case 'B': case 0x8b: take(take<uint32_t>()); push(); break;
-      case 'U': case 'C': case 0x8c: case 0x8a: take(take<uint8_t>()); push(); break;
-      case 0x8d: case 0x8e: case 0x96: take(take<uint64_t>()); push(); break;
-      case 'c': line(); line(); push({0, 1, true}); break;
-      case 0x93: pop(); pop(); push({0, 1, true}); break;
+      case 'J':
+        take(4);
+        push();
+        break;
+      case 'K':
+        take(1);
+        push();
+        break;
+      case 'M':
+        take(2);
+        push();
+        break;
+      case 'G':
+        take(8);
+        push();
+        break;
+      case 'F':
+      case 'I':
+      case 'L':
+      case 'S':
+      case 'V':
+        line();
+        push();
+        break;
+      case 'T':
+      case 'X':
+      case 'B':
+      case 0x8b:
+        take(take<uint32_t>());
+        push();
+        break;
+      case 'U':
+      case 'C':
+      case 0x8c:
+      case 0x8a:
+        take(take<uint8_t>());
+        push();
+        break;
+      case 0x8d:
+      case 0x8e:
+      case 0x96:
+        take(take<uint64_t>());
+        push();
+        break;
+      case 'c':
+        line();
+        line();
+        push({0, 1, true});
+        break;
+      case 0x93:
+        pop();
+        pop();
+        push({0, 1, true});
+        break;
       case 't': push(frozen(pop_mark())); break;
-      case 0x85: case 0x86: case 0x87: {
+      case 0x85:
+      case 0x86:
+      case 0x87: {
         std::vector<Item> items;
         for (unsigned k = 0x84; k < code; ++k) items.push_back(pop());
         push(frozen(items));
         break;
       }
-      case 'l': hash_all(pop_mark()); push(); break;
-      case 'd': hash_keys(pop_mark()); push(); break;
-      case 'a': hashed(pop()); top(); break;
-      case 'e': hash_all(pop_mark()); top(); break;
-      case 's': pop(); hashed(pop()); top(); break;
-      case 'u': hash_keys(pop_mark()); top(); break;
-      case 0x90: hash_all(pop_mark()); top(); break;
+      case 'l':
+        hash_all(pop_mark());
+        push();
+        break;
+      case 'd':
+        hash_keys(pop_mark());
+        push();
+        break;
+      case 'a':
+        hashed(pop());
+        top();
+        break;
+      case 'e':
+        hash_all(pop_mark());
+        top();
+        break;
+      case 's':
+        pop();
+        hashed(pop());
+        top();
+        break;
+      case 'u':
+        hash_keys(pop_mark());
+        top();
+        break;
+      case 0x90:
+        hash_all(pop_mark());
+        top();
+        break;
       case 0x91: {
         auto items = pop_mark();
         hash_all(items);
         push(frozen(items));
         break;
       }
-      case 'Q': hashed(pop()); push(); break;
-      case 'R': case 0x81: call(2); break;
+      case 'Q':
+        hashed(pop());
+        push();
+        break;
+      case 'R':
+      case 0x81: call(2); break;
       case 0x92: call(3); break;
       case 'b':
         pop();
@@ -140,7 +219,9 @@ class Walk : io::PickleMachine<Item> {
       case 'g': recall(decimal()); break;
       case 'h': recall(take<uint8_t>()); break;
       case 'j': recall(take<uint32_t>()); break;
-      case 0x80: if (take<uint8_t>() > 5) damaged("has a newer protocol than 5"); break;
+      case 0x80:
+        if (take<uint8_t>() > 5) damaged("has a newer protocol than 5");
+        break;
       case 0x95: take(8); break;
       default: damaged("has the instruction " + std::to_string(code) + ", which no checkpoint needs");
     }
@@ -156,14 +237,18 @@ PyObject* check_pickle(PyObject*, PyObject* args) {
     Py_buffer data;
     const char* where;
     if (!PyArg_ParseTuple(args, "y*s:check_pickle", &data, &where)) return nullptr;
-    struct Release { Py_buffer* b; ~Release() { PyBuffer_Release(b); } } release{&data};
+    struct Release {
+      Py_buffer* b;
+      ~Release() { PyBuffer_Release(b); }
+    } release{&data};
     Walk({static_cast<const char*>(data.buf), size_t(data.len)}, "load", where).run();
     Py_RETURN_NONE;
   });
 }
 
 PyMethodDef functions[] = {
-    {"check_pickle", check_pickle, METH_VARARGS, "check_pickle(data, where): raises if unpickling would need what no checkpoint needs."},
+    {"check_pickle", check_pickle, METH_VARARGS,
+     "check_pickle(data, where): raises if unpickling would need what no checkpoint needs."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

@@ -22,7 +22,8 @@ const std::string& package_folder() {
   return folder;
 }
 
-// Frames outside of the package, innermost first. Only where this thread holds the interpreter; keeps its exception.
+// Frames outside of the package, innermost first. Only where this thread holds the interpreter; keeps its
+// exception.
 std::string location(bool all) {
   if (!Py_IsInitialized() || !PyGILState_Check()) return "";
   PyObject *type, *value, *trace;
@@ -35,7 +36,9 @@ std::string location(bool all) {
     const char* file = PyUnicode_AsUTF8(code->co_filename);
     const char* name = file ? PyUnicode_AsUTF8(code->co_name) : nullptr;
     bool user = name && strncmp(file, package.c_str(), package.size()) && strncmp(file, "<frozen ", 8);
-    if (user) out += (out.empty() ? "" : "\n") + std::string(file) + "(" + std::to_string(PyFrame_GetLineNumber(frame)) + "): " + name;
+    if (user)
+      out += (out.empty() ? "" : "\n") + std::string(file) + "(" +
+             std::to_string(PyFrame_GetLineNumber(frame)) + "): " + name;
     Py_DECREF(code);
     PyFrameObject* back = user && !all ? nullptr : PyFrame_GetBack(frame);
     Py_DECREF(frame);
@@ -68,15 +71,20 @@ PyObject* stop(PyObject*, PyObject* number) {
     }
     for (size_t k = 0; k < r.events.size(); ++k) {
       auto& e = r.events[k];
-      PyObject* one = Py_BuildValue("(KKLssLLLLLLOOss)", (unsigned long long)e.id, (unsigned long long)e.parent, (long long)e.thread,
-                                    profile::to_string(e.category), e.name.c_str(), (long long)e.start, (long long)e.end, (long long)e.self,
-                                    (long long)e.allocated, (long long)e.freed, (long long)e.sequence, e.backward ? Py_True : Py_False,
-                                    locations[e.location].get(), e.shapes.c_str(), e.dtypes.c_str());
+      PyObject* one =
+          Py_BuildValue("(KKLssLLLLLLOOss)", (unsigned long long)e.id, (unsigned long long)e.parent,
+                        (long long)e.thread, profile::to_string(e.category), e.name.c_str(),
+                        (long long)e.start, (long long)e.end, (long long)e.self, (long long)e.allocated,
+                        (long long)e.freed, (long long)e.sequence, e.backward ? Py_True : Py_False,
+                        locations[e.location].get(), e.shapes.c_str(), e.dtypes.c_str());
       PyList_SET_ITEM(events.get(), Py_ssize_t(k), checked(one).detach());
     }
     for (size_t k = 0; k < r.memory.size(); ++k) {
       auto& m = r.memory[k];
-      PyList_SET_ITEM(memory.get(), Py_ssize_t(k), checked(Py_BuildValue("(LLL)", (long long)m.time, (long long)m.thread, (long long)m.bytes)).detach());
+      PyList_SET_ITEM(memory.get(), Py_ssize_t(k),
+                      checked(
+                          Py_BuildValue("(LLL)", (long long)m.time, (long long)m.thread, (long long)m.bytes))
+                          .detach());
     }
     return Py_BuildValue("(LLOO)", (long long)r.start, (long long)r.end, events.get(), memory.get());
   });
@@ -85,7 +93,8 @@ PyObject* stop(PyObject*, PyObject* number) {
 PyObject* enter(PyObject*, PyObject* name) {
   return guarded([&]() -> PyObject* {
     type_check(PyUnicode_Check(name), "record_function") << "expects a name, not " << Py_TYPE(name)->tp_name;
-    return PyLong_FromUnsignedLongLong(profile::enabled() ? profile::enter(profile::Category::user, text_of(name)) : 0);
+    return PyLong_FromUnsignedLongLong(
+        profile::enabled() ? profile::enter(profile::Category::user, text_of(name)) : 0);
   });
 }
 PyObject* leave(PyObject*, PyObject* id) {

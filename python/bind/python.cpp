@@ -26,7 +26,8 @@ class CarriedError : public std::exception {
   explicit CarriedError(PyObject* exception) : exception_(std::make_shared<AnyThreadRef>(exception)) {
     PyRef text(PyObject_Str(exception));
     const char* s = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
-    if (s) text_ = s; else PyErr_Clear();
+    if (s) text_ = s;
+    else PyErr_Clear();
   }
   const char* what() const noexcept override { return text_.c_str(); }
   PyObject* exception() const { return exception_->get(); }
@@ -49,9 +50,7 @@ static PyObject* linalg_error() {
   static PyObject* type = PyErr_NewException("facula.linalg.LinAlgError", PyExc_RuntimeError, nullptr);
   return type;
 }
-void add_errors(PyObject* module) {
-  checked(PyModule_AddObjectRef(module, "LinAlgError", linalg_error()));
-}
+void add_errors(PyObject* module) { checked(PyModule_AddObjectRef(module, "LinAlgError", linalg_error())); }
 
 static PyObject* python_type(ErrorType t) {
   switch (t) {
@@ -77,9 +76,7 @@ void set_python_error() noexcept {
     PyErr_SetString(python_type(e.type()), e.what());
   } catch (const std::bad_alloc&) {
     PyErr_SetString(PyExc_MemoryError, "not enough memory for this tensor");
-  } catch (const std::exception& e) {
-    PyErr_SetString(PyExc_RuntimeError, e.what());
-  } catch (...) {
+  } catch (const std::exception& e) { PyErr_SetString(PyExc_RuntimeError, e.what()); } catch (...) {
     PyErr_SetString(PyExc_RuntimeError, "internal: an exception of unknown type");
   }
 }
@@ -92,14 +89,15 @@ PyTypeObject* add_type(PyObject* module, PyType_Spec* spec, PyTypeObject* base, 
     type = checked(PyType_FromMetaclass(meta, module, spec, bases.get()));
 #else
     type = checked(PyType_FromModuleAndSpec(module, spec, bases.get()));
-    Py_SET_TYPE(type.get(), meta);   // 3.11 cannot name a metaclass; ours only adds to `type`
+    Py_SET_TYPE(type.get(), meta);  // 3.11 cannot name a metaclass; ours only adds to `type`
     Py_INCREF(meta);
 #endif
   } else {
     type = checked(PyType_FromModuleAndSpec(module, spec, bases.get()));
   }
   auto* t = reinterpret_cast<PyTypeObject*>(type.get());
-  if (const char* dot = strrchr(spec->name, '.')) t->tp_name = dot + 1;   // messages say Tensor, not facula.Tensor
+  if (const char* dot = strrchr(spec->name, '.'))
+    t->tp_name = dot + 1;  // messages say Tensor, not facula.Tensor
   checked(PyModule_AddType(module, t));
   return reinterpret_cast<PyTypeObject*>(type.detach());
 }
@@ -111,14 +109,14 @@ void add_object(PyObject* module, const char* name, PyObject* owned) {
 
 void add_functions(PyObject* module, PyMethodDef* defs) { checked(PyModule_AddFunctions(module, defs)); }
 
-bool take_arguments(const char* function, const char* const* spec, int required, PyObject* const* args, Py_ssize_t n,
-                    PyObject* kwnames, PyObject** values, int keyword_only) {
+bool take_arguments(const char* function, const char* const* spec, int required, PyObject* const* args,
+                    Py_ssize_t n, PyObject* kwnames, PyObject** values, int keyword_only) {
   int count = 0;
   while (spec[count]) values[count++] = nullptr;
   int positional = keyword_only < count ? keyword_only : count;
   if (n > positional) {
-    PyErr_Format(PyExc_TypeError, "%s() takes %d positional argument%s but %zd were given", function, positional,
-                 positional == 1 ? "" : "s", n);
+    PyErr_Format(PyExc_TypeError, "%s() takes %d positional argument%s but %zd were given", function,
+                 positional, positional == 1 ? "" : "s", n);
     return false;
   }
   for (Py_ssize_t i = 0; i < n; ++i) values[i] = args[i];

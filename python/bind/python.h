@@ -1,5 +1,5 @@
-// What every file of the binding needs of CPython: an owning pointer, the two directions of exceptions, interned names,
-// and the list of the files' entry points.
+// What every file of the binding needs of CPython: an owning pointer, the two directions of exceptions,
+// interned names, and the list of the files' entry points.
 #pragma once
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -19,10 +19,16 @@ class PyRef {
  public:
   PyRef() = default;
   explicit PyRef(PyObject* owned) : p_(owned) {}
-  static PyRef share(PyObject* borrowed) { Py_XINCREF(borrowed); return PyRef(borrowed); }
+  static PyRef share(PyObject* borrowed) {
+    Py_XINCREF(borrowed);
+    return PyRef(borrowed);
+  }
   PyRef(const PyRef& o) : p_(o.p_) { Py_XINCREF(p_); }
   PyRef(PyRef&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
-  PyRef& operator=(PyRef o) noexcept { std::swap(p_, o.p_); return *this; }
+  PyRef& operator=(PyRef o) noexcept {
+    std::swap(p_, o.p_);
+    return *this;
+  }
   ~PyRef() { Py_XDECREF(p_); }
   PyObject* get() const { return p_; }
   PyObject* detach() { return std::exchange(p_, nullptr); }
@@ -35,10 +41,16 @@ class PyRef {
 // A Python exception is set; unwinds C++ up to the nearest `guarded`.
 struct PythonError {};
 // The owned result of a C API call, or PythonError.
-inline PyRef checked(PyObject* owned) { if (!owned) throw PythonError(); return PyRef(owned); }
-inline void checked(int rc) { if (rc < 0) throw PythonError(); }
+inline PyRef checked(PyObject* owned) {
+  if (!owned) throw PythonError();
+  return PyRef(owned);
+}
+inline void checked(int rc) {
+  if (rc < 0) throw PythonError();
+}
 
-// A Python exception on its way through C++ (the engine, a mode): keeps the exception object. Any thread may copy it.
+// A Python exception on its way through C++ (the engine, a mode): keeps the exception object. Any thread may
+// copy it.
 class CarriedError;
 // Turns the exception of Python that is set into a C++ one that may cross code without the GIL.
 [[noreturn]] void throw_carried();
@@ -47,11 +59,24 @@ class CarriedError;
 void set_python_error() noexcept;
 
 // Runs f; C++ exceptions become Python's.
-template <class F> PyObject* guarded(F&& f) noexcept {
-  try { return f(); } catch (...) { set_python_error(); return nullptr; }
+template <class F>
+PyObject* guarded(F&& f) noexcept {
+  try {
+    return f();
+  } catch (...) {
+    set_python_error();
+    return nullptr;
+  }
 }
-template <class F> int guarded_int(F&& f) noexcept {
-  try { f(); return 0; } catch (...) { set_python_error(); return -1; }
+template <class F>
+int guarded_int(F&& f) noexcept {
+  try {
+    f();
+    return 0;
+  } catch (...) {
+    set_python_error();
+    return -1;
+  }
 }
 
 // Holds the GIL on any thread.
@@ -59,6 +84,7 @@ class WithGil {
  public:
   WithGil() : state_(PyGILState_Ensure()) {}
   ~WithGil() { PyGILState_Release(state_); }
+
  private:
   PyGILState_STATE state_;
 };
@@ -67,18 +93,32 @@ class WithoutGil {
  public:
   WithoutGil() : state_(PyEval_SaveThread()) {}
   ~WithoutGil() { PyEval_RestoreThread(state_); }
+
  private:
-  profile::KeepLocation location_;   // before the interpreter is let go
+  profile::KeepLocation location_;  // before the interpreter is let go
   PyThreadState* state_;
 };
 // A Python object that C++ may copy and drop on any thread, with or without the GIL.
 class AnyThreadRef {
  public:
   explicit AnyThreadRef(PyObject* borrowed) : p_(borrowed) { Py_XINCREF(p_); }
-  AnyThreadRef(const AnyThreadRef& o) : p_(o.p_) { if (p_) { WithGil gil; Py_INCREF(p_); } }
+  AnyThreadRef(const AnyThreadRef& o) : p_(o.p_) {
+    if (p_) {
+      WithGil gil;
+      Py_INCREF(p_);
+    }
+  }
   AnyThreadRef(AnyThreadRef&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
-  AnyThreadRef& operator=(AnyThreadRef o) noexcept { std::swap(p_, o.p_); return *this; }
-  ~AnyThreadRef() { if (p_ && Py_IsInitialized()) { WithGil gil; Py_DECREF(p_); } }
+  AnyThreadRef& operator=(AnyThreadRef o) noexcept {
+    std::swap(p_, o.p_);
+    return *this;
+  }
+  ~AnyThreadRef() {
+    if (p_ && Py_IsInitialized()) {
+      WithGil gil;
+      Py_DECREF(p_);
+    }
+  }
   PyObject* get() const { return p_; }
 
  private:
@@ -91,7 +131,9 @@ inline std::string_view text_of(PyObject* unicode) {
   if (!s) throw PythonError();
   return {s, size_t(n)};
 }
-inline PyObject* unicode(std::string_view s) { return PyUnicode_FromStringAndSize(s.data(), Py_ssize_t(s.size())); }
+inline PyObject* unicode(std::string_view s) {
+  return PyUnicode_FromStringAndSize(s.data(), Py_ssize_t(s.size()));
+}
 
 // Names that are looked up often, interned.
 #define FACULA_NAMES(_) \
@@ -107,14 +149,16 @@ FACULA_NAMES(FACULA_NAME)
 void make_names();
 
 // A heap type from its spec, added to the module under its last name.
-PyTypeObject* add_type(PyObject* module, PyType_Spec* spec, PyTypeObject* base = nullptr, PyTypeObject* meta = nullptr);
+PyTypeObject* add_type(PyObject* module, PyType_Spec* spec, PyTypeObject* base = nullptr,
+                       PyTypeObject* meta = nullptr);
 void add_object(PyObject* module, const char* name, PyObject* owned);
 void add_functions(PyObject* module, PyMethodDef* defs);
 
-// Keyword-only use of a METH_FASTCALL|METH_KEYWORDS call by hand-written functions: fills `values` by `spec`, a null-ended
-// list of names; names from the `keyword_only`th on are by keyword only; absent ones stay null. TypeError otherwise.
-bool take_arguments(const char* function, const char* const* spec, int required, PyObject* const* args, Py_ssize_t n,
-                    PyObject* kwnames, PyObject** values, int keyword_only = 1000);
+// Keyword-only use of a METH_FASTCALL|METH_KEYWORDS call by hand-written functions: fills `values` by `spec`,
+// a null-ended list of names; names from the `keyword_only`th on are by keyword only; absent ones stay null.
+// TypeError otherwise.
+bool take_arguments(const char* function, const char* const* spec, int required, PyObject* const* args,
+                    Py_ssize_t n, PyObject* kwnames, PyObject** values, int keyword_only = 1000);
 
 // Every file's contribution to the module, in the order of calling.
 void add_types(PyObject* module);        // types.cpp: dtype, device, memory_format, layout

@@ -1,4 +1,5 @@
-// facula.Size: the tuple subclass that `shape` and `size()` give. Slices, sums and products of Sizes are Sizes.
+// facula.Size: the tuple subclass that `shape` and `size()` give. Slices, sums and products of Sizes are
+// Sizes.
 #include "types.h"
 
 namespace facula::bind {
@@ -47,7 +48,8 @@ PyObject* size_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     if (PyLong_Check(item)) continue;
     PyObject* whole = PyIndex_Check(item) ? PyNumber_Index(item) : nullptr;
     if (!whole) {
-      PyErr_Format(PyExc_TypeError, "Size() takes an iterable of 'int' (item %zd is '%s')", i, Py_TYPE(item)->tp_name);
+      PyErr_Format(PyExc_TypeError, "Size() takes an iterable of 'int' (item %zd is '%s')", i,
+                   Py_TYPE(item)->tp_name);
       Py_DECREF(t);
       return nullptr;
     }
@@ -70,8 +72,12 @@ PyObject* size_subscript(PyObject* o, PyObject* key) {
   PyObject* r = PyTuple_Type.tp_as_mapping->mp_subscript(o, key);
   return PySlice_Check(key) ? as_size(r) : r;
 }
-PyObject* size_concat(PyObject* a, PyObject* b) { return as_size(PyTuple_Type.tp_as_sequence->sq_concat(a, b)); }
-PyObject* size_repeat(PyObject* a, Py_ssize_t n) { return as_size(PyTuple_Type.tp_as_sequence->sq_repeat(a, n)); }
+PyObject* size_concat(PyObject* a, PyObject* b) {
+  return as_size(PyTuple_Type.tp_as_sequence->sq_concat(a, b));
+}
+PyObject* size_repeat(PyObject* a, Py_ssize_t n) {
+  return as_size(PyTuple_Type.tp_as_sequence->sq_repeat(a, n));
+}
 // A list, or a tuple that is no Size, on the left.
 PyObject* size_add(PyObject* a, PyObject* b) {
   if (!PyTuple_Check(a) || !PyTuple_Check(b)) Py_RETURN_NOTIMPLEMENTED;
@@ -81,11 +87,13 @@ PyObject* size_reduce(PyObject* o, PyObject*) {
   PyRef list(PySequence_Tuple(o));
   if (!list) return nullptr;
   PyRef plain(PyTuple_New(PyTuple_GET_SIZE(o)));
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); ++i) PyTuple_SET_ITEM(plain.get(), i, Py_NewRef(PyTuple_GET_ITEM(o, i)));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); ++i)
+    PyTuple_SET_ITEM(plain.get(), i, Py_NewRef(PyTuple_GET_ITEM(o, i)));
   return Py_BuildValue("O(O)", Py_TYPE(o), plain.get());
 }
 
-PyMethodDef methods[] = {{"numel", size_numel, METH_NOARGS, "The number of elements of a tensor of this size."},
+PyMethodDef methods[] = {{"numel", size_numel, METH_NOARGS,
+                          "The number of elements of a tensor of this size."},
                          {"__reduce__", size_reduce, METH_NOARGS, nullptr},
                          {nullptr, nullptr, 0, nullptr}};
 PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(size_new)},

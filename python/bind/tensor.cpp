@@ -1,7 +1,7 @@
 #include "tensor.h"
 
-#include "facula/autograd/autograd.h"
 #include "autograd.h"
+#include "facula/autograd/autograd.h"
 #include "override.h"
 #include "trampoline.h"
 #include "types.h"
@@ -149,7 +149,7 @@ int meta_init(PyObject* cls, PyObject* args, PyObject* kwargs) {
   if (type == TensorType) return 0;
   type->tp_dealloc = subclass_dealloc;
   if (!subclass_helper || override_of(type) != Override::taken) return 0;
-  PyRef done(PyObject_CallOneArg(subclass_helper, cls));   // what is no operator knows the override too
+  PyRef done(PyObject_CallOneArg(subclass_helper, cls));  // what is no operator knows the override too
   return done ? 0 : -1;
 }
 
@@ -159,7 +159,8 @@ PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     Py_ssize_t n = PyTuple_GET_SIZE(args);
     DType d = default_dtype();
     if (type == TensorType && kwargs && PyDict_GET_SIZE(kwargs)) {
-      PyErr_SetString(PyExc_TypeError, "Tensor() takes no keyword arguments; use facula.tensor(data, dtype=..., device=...)");
+      PyErr_SetString(PyExc_TypeError,
+                      "Tensor() takes no keyword arguments; use facula.tensor(data, dtype=..., device=...)");
       return nullptr;
     }
     Tensor t;
@@ -179,7 +180,8 @@ PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
       t = Tensor::empty(IntSpan(sizes), d);
     } else if (n == 1 && Py_TYPE(first) == SizeType) {
       Ints sizes;
-      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(first); ++i) sizes.push_back(PyLong_AsLongLong(PyTuple_GET_ITEM(first, i)));
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(first); ++i)
+        sizes.push_back(PyLong_AsLongLong(PyTuple_GET_ITEM(first, i)));
       t = Tensor::empty(IntSpan(sizes), d);
     } else {
       t = make_tensor("Tensor", first, &d, {});
@@ -202,31 +204,42 @@ Py_ssize_t tensor_len(PyObject* o) {
 // Is `o` an operand of an arithmetic operator? Everything else gets its chance to handle the operation.
 bool is_operand(PyObject* o) {
   if (is_plain(Py_TYPE(o)) || PyFloat_Check(o) || PyLong_Check(o)) return true;
-  if (is_tensor(o) || PyComplex_Check(o) || has_array_interface(o)) return true;   // NumPy's arrays and scalars
+  if (is_tensor(o) || PyComplex_Check(o) || has_array_interface(o))
+    return true;  // NumPy's arrays and scalars
   return has_torch_function(o);
 }
 
-template <int I> PyObject* binary(PyObject* a, PyObject* b) {
+template <int I>
+PyObject* binary(PyObject* a, PyObject* b) {
   if (!is_operand(a) || !is_operand(b)) Py_RETURN_NOTIMPLEMENTED;
   return call_slot(Slot(I), a, b, op::Form::functional);
 }
-template <int I> PyObject* binary_in_place(PyObject* a, PyObject* b) {
+template <int I>
+PyObject* binary_in_place(PyObject* a, PyObject* b) {
   if (!is_operand(b)) Py_RETURN_NOTIMPLEMENTED;
   return call_slot(Slot(I), a, b, op::Form::in_place);
 }
-template <int I> PyObject* unary(PyObject* a) { return call_slot(Slot(I), a, nullptr, op::Form::functional); }
+template <int I>
+PyObject* unary(PyObject* a) {
+  return call_slot(Slot(I), a, nullptr, op::Form::functional);
+}
 PyObject* power(PyObject* a, PyObject* b, PyObject*) { return binary<int(Slot::pow)>(a, b); }
-PyObject* power_in_place(PyObject* a, PyObject* b, PyObject*) { return binary_in_place<int(Slot::pow)>(a, b); }
+PyObject* power_in_place(PyObject* a, PyObject* b, PyObject*) {
+  return binary_in_place<int(Slot::pow)>(a, b);
+}
 PyObject* matrix_product(PyObject* a, PyObject* b) {
   auto fits = [](PyObject* o) { return is_tensor(o) || has_torch_function(o) || has_array_interface(o); };
   if (!fits(a) || !fits(b)) Py_RETURN_NOTIMPLEMENTED;
   return call_slot(Slot::matmul, a, b, op::Form::functional);
 }
-PyObject* positive(PyObject* a) { return impl_of(a)->dtype == DType::Bool ? call_method_operator("positive", a) : Py_NewRef(a); }
+PyObject* positive(PyObject* a) {
+  return impl_of(a)->dtype == DType::Bool ? call_method_operator("positive", a) : Py_NewRef(a);
+}
 
 PyObject* compare(PyObject* a, PyObject* b, int how) {
   if (!is_operand(b)) Py_RETURN_NOTIMPLEMENTED;
-  constexpr Slot slots[] = {Slot::lt, Slot::le, Slot::eq, Slot::ne, Slot::gt, Slot::ge};  // in the order of Py_LT...
+  constexpr Slot slots[] = {Slot::lt, Slot::le, Slot::eq,
+                            Slot::ne, Slot::gt, Slot::ge};  // in the order of Py_LT...
   return call_slot(slots[how], a, b, op::Form::functional);
 }
 
@@ -247,22 +260,23 @@ PyObject* tensor_index(PyObject* o) {
   return guarded([&]() -> PyObject* {
     Tensor t = tensor_of(o);
     type_check(t.numel() == 1 && category(t.dtype()) <= Category::integral, "index")
-        << "only integer tensors of a single element can be converted to an index, not " << to_string(t.sizes()) << " "
-        << name(t.dtype());
+        << "only integer tensors of a single element can be converted to an index, not "
+        << to_string(t.sizes()) << " " << name(t.dtype());
     return PyLong_FromLongLong(t.item().to_int());
   });
 }
 Scalar single(PyObject* o) {
   Tensor t = tensor_of(o);
-  value_check(t.numel() == 1, "item") << "only one element tensors can be converted to Python scalars, not "
-                                      << to_string(t.sizes());
+  value_check(t.numel() == 1, "item")
+      << "only one element tensors can be converted to Python scalars, not " << to_string(t.sizes());
   return t.item();
 }
 // Of a complex number with an imaginary part nothing but complex() is right.
 Scalar real_single(PyObject* o, const char* what) {
   Scalar s = single(o);
   runtime_check(s.category() != Category::complex || s.to_complex().imag() == 0, what)
-      << "value cannot be converted to type " << what << " without overflow" << hint("it has an imaginary part: use .real, .abs() or complex()");
+      << "value cannot be converted to type " << what << " without overflow"
+      << hint("it has an imaginary part: use .real, .abs() or complex()");
   return s;
 }
 PyObject* tensor_int(PyObject* o) {
@@ -273,7 +287,9 @@ PyObject* tensor_int(PyObject* o) {
     return PyLong_FromLongLong(s.to_int());
   });
 }
-PyObject* tensor_float(PyObject* o) { return guarded([&] { return PyFloat_FromDouble(real_single(o, "double").to_double()); }); }
+PyObject* tensor_float(PyObject* o) {
+  return guarded([&] { return PyFloat_FromDouble(real_single(o, "double").to_double()); });
+}
 
 PyObject* tensor_iter(PyObject* o) {
   return guarded([&]() -> PyObject* {
@@ -285,7 +301,8 @@ PyObject* tensor_iter(PyObject* o) {
 
 int tensor_contains(PyObject* o, PyObject* item) {
   if (!is_operand(item)) {
-    PyErr_Format(PyExc_RuntimeError, "Tensor.__contains__ only supports Tensor or scalar, but you passed in a %s.",
+    PyErr_Format(PyExc_RuntimeError,
+                 "Tensor.__contains__ only supports Tensor or scalar, but you passed in a %s.",
                  Py_TYPE(item)->tp_name);
     return -1;
   }
@@ -315,56 +332,55 @@ PyObject* tensor_repr(PyObject* o) {
   });
 }
 
-PyMemberDef members[] = {
-    {"__dictoffset__", T_PYSSIZET, offsetof(TensorObject, dict), READONLY, nullptr},
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(TensorObject, weakrefs), READONLY, nullptr},
-    {nullptr, 0, 0, 0, nullptr}};
+PyMemberDef members[] = {{"__dictoffset__", T_PYSSIZET, offsetof(TensorObject, dict), READONLY, nullptr},
+                         {"__weaklistoffset__", T_PYSSIZET, offsetof(TensorObject, weakrefs), READONLY,
+                          nullptr},
+                         {nullptr, 0, 0, 0, nullptr}};
 
 #define FACULA_SLOT(slot, function) {slot, reinterpret_cast<void*>(function)}
 #define FACULA_BINARY(slot, name) FACULA_SLOT(Py_nb_##slot, binary<int(Slot::name)>)
 #define FACULA_BOTH(slot, name) FACULA_BINARY(slot, name), FACULA_SLOT(Py_nb_inplace_##slot, binary_in_place<int(Slot::name)>)
-PyType_Slot slots[] = {
-    FACULA_SLOT(Py_tp_new, tensor_new),
-    FACULA_SLOT(Py_tp_dealloc, plain_dealloc),
-    FACULA_SLOT(Py_tp_traverse, tensor_traverse),
-    FACULA_SLOT(Py_tp_clear, tensor_clear),
-    FACULA_SLOT(Py_tp_setattro, tensor_setattr),
-    FACULA_SLOT(Py_tp_hash, tensor_hash),
-    FACULA_SLOT(Py_tp_repr, tensor_repr),
-    FACULA_SLOT(Py_tp_iter, tensor_iter),
-    FACULA_SLOT(Py_tp_richcompare, compare),
-    FACULA_SLOT(Py_tp_methods, tensor_methods),
-    FACULA_SLOT(Py_tp_getset, tensor_getset),
-    FACULA_SLOT(Py_tp_members, members),
-    FACULA_SLOT(Py_mp_length, tensor_len),
-    FACULA_SLOT(Py_mp_subscript, tensor_subscript),
-    FACULA_SLOT(Py_mp_ass_subscript, tensor_assign_subscript),
-    FACULA_SLOT(Py_sq_contains, tensor_contains),
-    FACULA_SLOT(Py_nb_bool, tensor_bool),
-    FACULA_SLOT(Py_nb_index, tensor_index),
-    FACULA_SLOT(Py_nb_int, tensor_int),
-    FACULA_SLOT(Py_nb_float, tensor_float),
-    FACULA_SLOT(Py_nb_positive, positive),
-    FACULA_SLOT(Py_nb_negative, unary<int(Slot::neg)>),
-    FACULA_SLOT(Py_nb_absolute, unary<int(Slot::abs)>),
-    FACULA_SLOT(Py_nb_invert, unary<int(Slot::bitwise_not)>),
-    FACULA_BOTH(add, add),
-    FACULA_BOTH(subtract, sub),
-    FACULA_BOTH(multiply, mul),
-    FACULA_BOTH(true_divide, div),
-    FACULA_BOTH(floor_divide, floor_divide),
-    FACULA_BOTH(remainder, remainder),
-    FACULA_SLOT(Py_nb_matrix_multiply, matrix_product),
-    FACULA_BOTH(and, bitwise_and),
-    FACULA_BOTH(or, bitwise_or),
-    FACULA_BOTH(xor, bitwise_xor),
-    FACULA_BOTH(lshift, bitwise_left_shift),
-    FACULA_BOTH(rshift, bitwise_right_shift),
-    FACULA_SLOT(Py_nb_power, power),
-    FACULA_SLOT(Py_nb_inplace_power, power_in_place),
-    {0, nullptr}};
-PyType_Spec spec = {"facula.Tensor", sizeof(TensorObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-                    slots};
+PyType_Slot slots[] = {FACULA_SLOT(Py_tp_new, tensor_new),
+                       FACULA_SLOT(Py_tp_dealloc, plain_dealloc),
+                       FACULA_SLOT(Py_tp_traverse, tensor_traverse),
+                       FACULA_SLOT(Py_tp_clear, tensor_clear),
+                       FACULA_SLOT(Py_tp_setattro, tensor_setattr),
+                       FACULA_SLOT(Py_tp_hash, tensor_hash),
+                       FACULA_SLOT(Py_tp_repr, tensor_repr),
+                       FACULA_SLOT(Py_tp_iter, tensor_iter),
+                       FACULA_SLOT(Py_tp_richcompare, compare),
+                       FACULA_SLOT(Py_tp_methods, tensor_methods),
+                       FACULA_SLOT(Py_tp_getset, tensor_getset),
+                       FACULA_SLOT(Py_tp_members, members),
+                       FACULA_SLOT(Py_mp_length, tensor_len),
+                       FACULA_SLOT(Py_mp_subscript, tensor_subscript),
+                       FACULA_SLOT(Py_mp_ass_subscript, tensor_assign_subscript),
+                       FACULA_SLOT(Py_sq_contains, tensor_contains),
+                       FACULA_SLOT(Py_nb_bool, tensor_bool),
+                       FACULA_SLOT(Py_nb_index, tensor_index),
+                       FACULA_SLOT(Py_nb_int, tensor_int),
+                       FACULA_SLOT(Py_nb_float, tensor_float),
+                       FACULA_SLOT(Py_nb_positive, positive),
+                       FACULA_SLOT(Py_nb_negative, unary<int(Slot::neg)>),
+                       FACULA_SLOT(Py_nb_absolute, unary<int(Slot::abs)>),
+                       FACULA_SLOT(Py_nb_invert, unary<int(Slot::bitwise_not)>),
+                       FACULA_BOTH(add, add),
+                       FACULA_BOTH(subtract, sub),
+                       FACULA_BOTH(multiply, mul),
+                       FACULA_BOTH(true_divide, div),
+                       FACULA_BOTH(floor_divide, floor_divide),
+                       FACULA_BOTH(remainder, remainder),
+                       FACULA_SLOT(Py_nb_matrix_multiply, matrix_product),
+                       FACULA_BOTH(and, bitwise_and),
+                       FACULA_BOTH(or, bitwise_or),
+                       FACULA_BOTH(xor, bitwise_xor),
+                       FACULA_BOTH(lshift, bitwise_left_shift),
+                       FACULA_BOTH(rshift, bitwise_right_shift),
+                       FACULA_SLOT(Py_nb_power, power),
+                       FACULA_SLOT(Py_nb_inplace_power, power_in_place),
+                       {0, nullptr}};
+PyType_Spec spec = {"facula.Tensor", sizeof(TensorObject), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
 
 PyType_Slot meta_slots[] = {FACULA_SLOT(Py_tp_init, meta_init), {0, nullptr}};
 PyType_Spec meta_spec = {"facula._C.TensorMeta", 0, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, meta_slots};
@@ -394,9 +410,12 @@ PyObject* make_subclass(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject
 }
 
 PyMethodDef functions[] = {
-    {"set_subclass_helper", set_subclass_helper, METH_O, "f(cls) completes subclasses with a __torch_function__ of their own."},
-    {"set_parameter_class", set_parameter_class, METH_O, "Names the class whose exact instances count as plain tensors."},
-    {"make_subclass", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(make_subclass)), METH_FASTCALL | METH_KEYWORDS,
+    {"set_subclass_helper", set_subclass_helper, METH_O,
+     "f(cls) completes subclasses with a __torch_function__ of their own."},
+    {"set_parameter_class", set_parameter_class, METH_O,
+     "Names the class whose exact instances count as plain tensors."},
+    {"make_subclass", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(make_subclass)),
+     METH_FASTCALL | METH_KEYWORDS,
      "make_subclass(cls, data, requires_grad=False): data as an instance of cls, without its history."},
     {nullptr, nullptr, 0, nullptr}};
 
@@ -448,7 +467,8 @@ PyObject* wrap_number(const Scalar& s) {
 
 Tensor tensor_argument(const char* function, const char* argument, PyObject* o) {
   if (!is_tensor(o)) {
-    PyErr_Format(PyExc_TypeError, "%s(): argument '%s' must be Tensor, not %s", function, argument, Py_TYPE(o)->tp_name);
+    PyErr_Format(PyExc_TypeError, "%s(): argument '%s' must be Tensor, not %s", function, argument,
+                 Py_TYPE(o)->tp_name);
     throw PythonError();
   }
   return tensor_of(o);

@@ -13,13 +13,12 @@
 namespace facula::bind {
 
 struct TensorObject {
-  PyObject_HEAD
-  TensorImpl* impl;   // strong; null only while the object dies
+  PyObject_HEAD TensorImpl* impl;  // strong; null only while the object dies
   PyObject* dict;
   PyObject* weakrefs;
 };
 extern PyTypeObject* TensorType;
-extern PyTypeObject* ParameterType;   // set_parameter_class; never null (Tensor's type before)
+extern PyTypeObject* ParameterType;  // set_parameter_class; never null (Tensor's type before)
 
 inline bool is_plain(PyTypeObject* t) { return t == TensorType || t == ParameterType; }
 inline bool is_tensor(PyObject* o) {
@@ -30,23 +29,26 @@ inline TensorImpl* impl_of(PyObject* o) { return reinterpret_cast<TensorObject*>
 inline Tensor tensor_of(PyObject* o) { return Tensor(Ref<TensorImpl>::share(impl_of(o))); }
 
 // From now on the garbage collector knows the object: it may be part of a cycle.
-inline void track(PyObject* o) { if (!PyObject_GC_IsTracked(o)) PyObject_GC_Track(o); }
+inline void track(PyObject* o) {
+  if (!PyObject_GC_IsTracked(o)) PyObject_GC_Track(o);
+}
 
 // The Python object of a tensor, a new reference; None for an undefined one. Holds the GIL.
 PyObject* wrap(Tensor t);
 // As an object of `type` (a subclass); the impl must not have an object yet, else an alias is made.
 PyObject* wrap_as(Tensor t, PyTypeObject* type);
-PyObject* wrap_list(std::span<const Tensor> tensors);   // tuple
+PyObject* wrap_list(std::span<const Tensor> tensors);  // tuple
 PyObject* wrap_number(const Scalar& s);
 
 // A tensor from what a function was given; TypeError naming function and argument otherwise.
 Tensor tensor_argument(const char* function, const char* argument, PyObject* o);
 // Tensors of a tuple or list, or one tensor; None gives undefined ones.
-std::vector<Tensor> tensor_list_argument(const char* function, const char* argument, PyObject* o, bool gaps = false);
+std::vector<Tensor> tensor_list_argument(const char* function, const char* argument, PyObject* o,
+                                         bool gaps = false);
 
 extern PyMethodDef tensor_methods[];
 extern PyGetSetDef tensor_getset[];
-void add_tensor_functions(PyObject* module);   // tensor_methods.cpp: helpers' registration
+void add_tensor_functions(PyObject* module);  // tensor_methods.cpp: helpers' registration
 
 // index.cpp
 PyObject* tensor_subscript(PyObject* self, PyObject* index);

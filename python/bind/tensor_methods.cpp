@@ -10,7 +10,8 @@
 
 namespace facula::bind {
 
-PyObject* tensor_dlpack(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames);   // dlpack.cpp
+PyObject* tensor_dlpack(PyObject* self, PyObject* const* args, Py_ssize_t n,
+                        PyObject* kwnames);  // dlpack.cpp
 PyObject* tensor_dlpack_device(PyObject* self, PyObject*);
 
 namespace {
@@ -19,29 +20,40 @@ PyObject* reduce_helper;
 
 using Fast = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 inline PyMethodDef fast(const char* name, Fast f, const char* doc) {
-  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)), METH_FASTCALL | METH_KEYWORDS, doc};
+  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)), METH_FASTCALL | METH_KEYWORDS,
+          doc};
 }
 
 // ---- geometry
 
-PyObject* get_shape(PyObject* self, void*) { return guarded([&] { return wrap_sizes(impl_of(self)->sizes); }); }
+PyObject* get_shape(PyObject* self, void*) {
+  return guarded([&] { return wrap_sizes(impl_of(self)->sizes); });
+}
 PyObject* get_dtype(PyObject* self, void*) { return wrap(impl_of(self)->dtype); }
-PyObject* get_device(PyObject* self, void*) { return guarded([&] { return wrap(impl_of(self)->device); }); }
+PyObject* get_device(PyObject* self, void*) {
+  return guarded([&] { return wrap(impl_of(self)->device); });
+}
 PyObject* get_layout(PyObject*, void* strided) { return Py_NewRef(*static_cast<PyObject**>(strided)); }
 PyObject* get_ndim(PyObject* self, void*) { return PyLong_FromSize_t(impl_of(self)->sizes.size()); }
 PyObject* dim(PyObject* self, PyObject*) { return get_ndim(self, nullptr); }
-PyObject* numel(PyObject* self, PyObject*) { return guarded([&] { return wrap_int(product(impl_of(self)->sizes)); }); }
+PyObject* numel(PyObject* self, PyObject*) {
+  return guarded([&] { return wrap_int(product(impl_of(self)->sizes)); });
+}
 PyObject* get_itemsize(PyObject* self, void*) { return PyLong_FromLong(itemsize(impl_of(self)->dtype)); }
 PyObject* element_size(PyObject* self, PyObject*) { return get_itemsize(self, nullptr); }
 PyObject* get_nbytes(PyObject* self, void*) {
-  return guarded([&] { return wrap_int(product(impl_of(self)->sizes) * SymInt(itemsize(impl_of(self)->dtype))); });
+  return guarded(
+      [&] { return wrap_int(product(impl_of(self)->sizes) * SymInt(itemsize(impl_of(self)->dtype))); });
 }
-PyObject* storage_offset(PyObject* self, PyObject*) { return guarded([&] { return wrap_int(impl_of(self)->offset); }); }
+PyObject* storage_offset(PyObject* self, PyObject*) {
+  return guarded([&] { return wrap_int(impl_of(self)->offset); });
+}
 PyObject* data_ptr(PyObject* self, PyObject*) {
   return guarded([&] { return PyLong_FromVoidPtr(tensor_of(self).data_ptr()); });
 }
 
-PyObject* one_or_all(const char* function, PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames, bool sizes) {
+PyObject* one_or_all(const char* function, PyObject* self, PyObject* const* args, Py_ssize_t n,
+                     PyObject* kwnames, bool sizes) {
   return guarded([&]() -> PyObject* {
     static const char* const spec[] = {"dim", nullptr};
     PyObject* dim;
@@ -67,28 +79,39 @@ PyObject* is_contiguous(PyObject* self, PyObject* const* args, Py_ssize_t n, PyO
     PyObject* format;
     if (!take_arguments("is_contiguous", spec, 0, args, n, kwnames, &format)) return nullptr;
     MemoryFormat f = MemoryFormat::contiguous;
-    type_check(!format || to_format(format, f), "is_contiguous") << "memory_format must be a facula.memory_format, not "
-                                                                 << Py_TYPE(format)->tp_name;
+    type_check(!format || to_format(format, f), "is_contiguous")
+        << "memory_format must be a facula.memory_format, not " << Py_TYPE(format)->tp_name;
     return PyBool_FromLong(tensor_of(self).is_contiguous(f));
   });
 }
-PyObject* is_floating_point(PyObject* self, PyObject*) { return PyBool_FromLong(is_floating(impl_of(self)->dtype)); }
+PyObject* is_floating_point(PyObject* self, PyObject*) {
+  return PyBool_FromLong(is_floating(impl_of(self)->dtype));
+}
 PyObject* is_complex_(PyObject* self, PyObject*) { return PyBool_FromLong(is_complex(impl_of(self)->dtype)); }
 PyObject* is_signed(PyObject* self, PyObject*) {
   return PyBool_FromLong(impl_of(self)->dtype != DType::Bool && impl_of(self)->dtype != DType::UInt8);
 }
 PyObject* get_false(PyObject*, void*) { Py_RETURN_FALSE; }
-PyObject* get_is_cpu(PyObject* self, void*) { return PyBool_FromLong(impl_of(self)->device.type == DeviceType::cpu); }
-PyObject* get_is_cuda(PyObject* self, void*) { return PyBool_FromLong(impl_of(self)->device.type == DeviceType::cuda); }
-PyObject* get_is_meta(PyObject* self, void*) { return PyBool_FromLong(impl_of(self)->device.type == DeviceType::meta); }
-PyObject* get_device_number(PyObject* self, PyObject*) { return PyLong_FromLong(impl_of(self)->device.index); }
+PyObject* get_is_cpu(PyObject* self, void*) {
+  return PyBool_FromLong(impl_of(self)->device.type == DeviceType::cpu);
+}
+PyObject* get_is_cuda(PyObject* self, void*) {
+  return PyBool_FromLong(impl_of(self)->device.type == DeviceType::cuda);
+}
+PyObject* get_is_meta(PyObject* self, void*) {
+  return PyBool_FromLong(impl_of(self)->device.type == DeviceType::meta);
+}
+PyObject* get_device_number(PyObject* self, PyObject*) {
+  return PyLong_FromLong(impl_of(self)->device.index);
+}
 
 // ---- values
 
 PyObject* item(PyObject* self, PyObject*) {
   return guarded([&] {
     Tensor t = tensor_of(self);
-    runtime_check(t.numel() == 1, "item") << "a Tensor with " << to_string(t.numel()) << " elements cannot be converted to Scalar";
+    runtime_check(t.numel() == 1, "item")
+        << "a Tensor with " << to_string(t.numel()) << " elements cannot be converted to Scalar";
     return wrap_number(t.item());
   });
 }
@@ -98,7 +121,8 @@ PyObject* list_of(const char* data, IntSpan sizes, IntSpan strides, DType d) {
   PyRef list = checked(PyList_New(Py_ssize_t(sizes[0])));
   int64_t step = strides[0] * itemsize(d);
   for (int64_t i = 0; i < sizes[0]; ++i)
-    PyList_SET_ITEM(list.get(), Py_ssize_t(i), checked(list_of(data + i * step, sizes.subspan(1), strides.subspan(1), d)).detach());
+    PyList_SET_ITEM(list.get(), Py_ssize_t(i),
+                    checked(list_of(data + i * step, sizes.subspan(1), strides.subspan(1), d)).detach());
   return list.detach();
 }
 PyObject* tolist(PyObject* self, PyObject*) {
@@ -114,7 +138,8 @@ PyObject* numpy(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* k
     PyObject* force;
     if (!take_arguments("numpy", spec, 0, args, n, kwnames, &force, 0)) return nullptr;
     Tensor t = tensor_of(self);
-    runtime_check((force && PyObject_IsTrue(force)) || !(t.requires_grad() && autograd::grad_enabled()), "numpy")
+    runtime_check((force && PyObject_IsTrue(force)) || !(t.requires_grad() && autograd::grad_enabled()),
+                  "numpy")
         << "Can't call numpy() on Tensor that requires grad." << hint("use tensor.detach().numpy()");
     return to_numpy(t);
   });
@@ -143,8 +168,9 @@ PyObject* format(PyObject* self, PyObject* spec) {
   return guarded([&]() -> PyObject* {
     if (!PyUnicode_Check(spec) || PyUnicode_GET_LENGTH(spec) == 0) return PyObject_Str(self);
     Tensor t = tensor_of(self);
-    type_check(t.dim() == 0, "format") << "unsupported format string passed to Tensor.__format__: a 0-d tensor is needed, not "
-                                       << to_string(t.sizes());
+    type_check(t.dim() == 0, "format")
+        << "unsupported format string passed to Tensor.__format__: a 0-d tensor is needed, not "
+        << to_string(t.sizes());
     PyRef number = checked(wrap_number(t.item()));
     return PyObject_Format(number.get(), spec);
   });
@@ -160,16 +186,19 @@ PyObject* to_complex_number(PyObject* self, PyObject*) {
 
 // ---- conversion
 
-PyObject* converted(PyObject* self, std::optional<DType> d, std::optional<Device> device, bool copy, std::optional<MemoryFormat> f) {
+PyObject* converted(PyObject* self, std::optional<DType> d, std::optional<Device> device, bool copy,
+                    std::optional<MemoryFormat> f) {
   Tensor t = tensor_of(self), r = t;
   if (device) op::check_can_hold("to", *device);
   if (d && *d != t.dtype()) r = run_operator(operator_named("to_dtype"), {r, *d})[0];
-  if (f && *f != MemoryFormat::preserve && !r.is_contiguous(*f)) r = run_operator(operator_named("contiguous"), {r, *f})[0];
+  if (f && *f != MemoryFormat::preserve && !r.is_contiguous(*f))
+    r = run_operator(operator_named("contiguous"), {r, *f})[0];
   if (r.is_same(t)) {
     if (!copy) return Py_NewRef(self);
     r = run_operator(operator_named("clone"), {t})[0];
   }
-  return override_of(Py_TYPE(self)) == Override::rewrap ? wrap_as(std::move(r), Py_TYPE(self)) : wrap(std::move(r));
+  return override_of(Py_TYPE(self)) == Override::rewrap ? wrap_as(std::move(r), Py_TYPE(self))
+                                                        : wrap(std::move(r));
 }
 
 PyObject* to(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
@@ -182,15 +211,20 @@ PyObject* to(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwna
       DType dt;
       Device dev;
       if (to_dtype(o, dt)) d = dt;
-      else if (is_tensor(o)) { d = impl_of(o)->dtype; device = impl_of(o)->device; }
-      else if (PyBool_Check(o)) { if (seen_flag) copy = o == Py_True; seen_flag = true; }
-      else if (to_device(o, dev)) device = dev;
+      else if (is_tensor(o)) {
+        d = impl_of(o)->dtype;
+        device = impl_of(o)->device;
+      } else if (PyBool_Check(o)) {
+        if (seen_flag) copy = o == Py_True;
+        seen_flag = true;
+      } else if (to_device(o, dev)) device = dev;
       else if (o != Py_None) return false;
       return true;
     };
     for (Py_ssize_t i = 0; i < n; ++i)
       if (!take(args[i])) {
-        PyErr_Format(PyExc_TypeError, "to(): argument (position %zd) must be a dtype, a device or a Tensor, not %s", i + 1,
+        PyErr_Format(PyExc_TypeError,
+                     "to(): argument (position %zd) must be a dtype, a device or a Tensor, not %s", i + 1,
                      Py_TYPE(args[i])->tp_name);
         return nullptr;
       }
@@ -204,23 +238,29 @@ PyObject* to(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwna
       else if (key == "device" || key == "other") good = !PyBool_Check(o) && take(o);
       else if (key == "copy") copy = PyObject_IsTrue(o) == 1;
       else if (key == "memory_format" && o == Py_None) continue;
-      else if (key == "memory_format") { good = to_format(o, m); f = m; }
-      else known = key == "non_blocking";
-      if (!known) return PyErr_Format(PyExc_TypeError, "to() got an unexpected keyword argument '%s'", std::string(key).c_str());
+      else if (key == "memory_format") {
+        good = to_format(o, m);
+        f = m;
+      } else known = key == "non_blocking";
+      if (!known)
+        return PyErr_Format(PyExc_TypeError, "to() got an unexpected keyword argument '%s'",
+                            std::string(key).c_str());
       if (!good)
-        return PyErr_Format(PyExc_TypeError, "to(): argument '%s' must be a %s, not %s", std::string(key).c_str(),
-                            std::string(key).c_str(), Py_TYPE(o)->tp_name);
+        return PyErr_Format(PyExc_TypeError, "to(): argument '%s' must be a %s, not %s",
+                            std::string(key).c_str(), std::string(key).c_str(), Py_TYPE(o)->tp_name);
     }
     return converted(self, d, device, copy, f);
   });
 }
-template <int D> PyObject* as_dtype(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+template <int D>
+PyObject* as_dtype(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   return guarded([&]() -> PyObject* {
     static const char* const spec[] = {"memory_format", nullptr};
     PyObject* v[1];
     MemoryFormat f = MemoryFormat::preserve;
     if (!take_arguments(name(DType(D)), spec, 0, args, n, kwnames, v, 0)) return nullptr;
-    type_check(!v[0] || v[0] == Py_None || to_format(v[0], f), name(DType(D))) << "memory_format must be a facula.memory_format, not " << Py_TYPE(v[0])->tp_name;
+    type_check(!v[0] || v[0] == Py_None || to_format(v[0], f), name(DType(D)))
+        << "memory_format must be a facula.memory_format, not " << Py_TYPE(v[0])->tp_name;
     return converted(self, DType(D), {}, false, f);
   });
 }
@@ -228,27 +268,33 @@ PyObject* cpu(PyObject* self, PyObject* const*, Py_ssize_t, PyObject*) {
   return guarded([&] { return converted(self, {}, Device{}, false, {}); });
 }
 PyObject* type_as(PyObject* self, PyObject* other) {
-  return guarded([&] { return converted(self, tensor_argument("type_as", "other", other).dtype(), {}, false, {}); });
+  return guarded(
+      [&] { return converted(self, tensor_argument("type_as", "other", other).dtype(), {}, false, {}); });
 }
 PyObject* type(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   return guarded([&]() -> PyObject* {
-    static const char* const names[kDTypeCount] = {"Bool", "Byte", "Char", "Short", "Int", "Long", "Half", "BFloat16", "Float",
-                                                   "Double", "ComplexFloat", "ComplexDouble"};
+    static const char* const names[kDTypeCount] = {"Bool",  "Byte",   "Char",         "Short",
+                                                   "Int",   "Long",   "Half",         "BFloat16",
+                                                   "Float", "Double", "ComplexFloat", "ComplexDouble"};
     static const char* const spec[] = {"dtype", "non_blocking", nullptr};
     PyObject* v[2];
     if (!take_arguments("type", spec, 0, args, n, kwnames, v)) return nullptr;
-    if (!v[0] || v[0] == Py_None) return PyUnicode_FromFormat("facula.%sTensor", names[int(impl_of(self)->dtype)]);
+    if (!v[0] || v[0] == Py_None)
+      return PyUnicode_FromFormat("facula.%sTensor", names[int(impl_of(self)->dtype)]);
     DType d;
     if (to_dtype(v[0], d)) return converted(self, d, {}, false, {});
     if (PyUnicode_Check(v[0])) {
       std::string_view text = text_of(v[0]);
       for (int i = 0; i < kDTypeCount; ++i)
-        if (text.ends_with(std::string(".") + names[i] + "Tensor")) return converted(self, DType(i), {}, false, {});
+        if (text.ends_with(std::string(".") + names[i] + "Tensor"))
+          return converted(self, DType(i), {}, false, {});
     }
-    if (PyRef kind{PyType_Check(v[0]) ? PyObject_GetAttrString(v[0], "dtype") : nullptr}; kind && to_dtype(kind.get(), d))   // facula.FloatTensor
+    if (PyRef kind{PyType_Check(v[0]) ? PyObject_GetAttrString(v[0], "dtype") : nullptr};
+        kind && to_dtype(kind.get(), d))  // facula.FloatTensor
       return converted(self, d, {}, false, {});
     PyErr_Clear();
-    return PyErr_Format(PyExc_TypeError, "type(): dtype must be a dtype or a name as 'facula.FloatTensor', not %R", v[0]);
+    return PyErr_Format(PyExc_TypeError,
+                        "type(): dtype must be a dtype or a name as 'facula.FloatTensor', not %R", v[0]);
   });
 }
 
@@ -257,8 +303,8 @@ PyObject* get_hermitian(PyObject* self, void* matrix) {
     Tensor t = tensor_of(self);
     bool any_rank = matrix != nullptr;
     runtime_check(any_rank ? t.dim() >= 2 : t.dim() == 2 || t.dim() == 0, any_rank ? "mH" : "H")
-        << (any_rank ? "only matrices or batches of matrices" : "only matrices (2-d tensors)") << " have this attribute, not "
-        << to_string(t.sizes());
+        << (any_rank ? "only matrices or batches of matrices" : "only matrices (2-d tensors)")
+        << " have this attribute, not " << to_string(t.sizes());
     if (t.dim() >= 2) t = run_operator(operator_named("transpose"), {t, -2, -1})[0];
     if (is_complex(t.dtype())) t = run_operator(operator_named("conj_physical"), {t})[0];
     return wrap_like(self, std::move(t));
@@ -276,8 +322,11 @@ PyObject* get_grad(PyObject* self, void*) {
   return guarded([&] {
     Tensor t = tensor_of(self), g = autograd::grad_of(t);
     if (!g.defined() && autograd::node_of(t) && !autograd::retains_grad(t) &&
-        PyErr_WarnEx(PyExc_UserWarning, "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed: backward() fills that of "
-                                        "leaves only. Call .retain_grad() on it before backward(), or access the leaf instead.", 1) < 0)
+        PyErr_WarnEx(
+            PyExc_UserWarning,
+            "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed: backward() fills that of "
+            "leaves only. Call .retain_grad() on it before backward(), or access the leaf instead.",
+            1) < 0)
       throw PythonError();
     return wrap(std::move(g));
   });
@@ -289,7 +338,9 @@ int set_grad(PyObject* self, PyObject* value, void*) {
     autograd::set_grad(tensor_of(self), g);
   });
 }
-PyObject* get_requires_grad(PyObject* self, void*) { return guarded([&] { return PyBool_FromLong(tensor_of(self).requires_grad()); }); }
+PyObject* get_requires_grad(PyObject* self, void*) {
+  return guarded([&] { return PyBool_FromLong(tensor_of(self).requires_grad()); });
+}
 int set_requires_grad(PyObject* self, PyObject* value, void*) {
   return guarded_int([&] {
     type_check(value && PyBool_Check(value), "requires_grad") << "requires_grad must be a bool";
@@ -301,13 +352,18 @@ PyObject* requires_grad_(PyObject* self, PyObject* const* args, Py_ssize_t n, Py
     static const char* const spec[] = {"requires_grad", nullptr};
     PyObject* value;
     if (!take_arguments("requires_grad_", spec, 0, args, n, kwnames, &value)) return nullptr;
-    type_check(!value || PyBool_Check(value), "requires_grad_") << "requires_grad must be bool, not " << Py_TYPE(value)->tp_name;
+    type_check(!value || PyBool_Check(value), "requires_grad_")
+        << "requires_grad must be bool, not " << Py_TYPE(value)->tp_name;
     autograd::set_requires_grad(tensor_of(self), value != Py_False);
     return Py_NewRef(self);
   });
 }
-PyObject* get_grad_fn(PyObject* self, void*) { return guarded([&] { return wrap_node(autograd::node_of(tensor_of(self))); }); }
-PyObject* get_is_leaf(PyObject* self, void*) { return guarded([&] { return PyBool_FromLong(autograd::is_leaf(tensor_of(self))); }); }
+PyObject* get_grad_fn(PyObject* self, void*) {
+  return guarded([&] { return wrap_node(autograd::node_of(tensor_of(self))); });
+}
+PyObject* get_is_leaf(PyObject* self, void*) {
+  return guarded([&] { return PyBool_FromLong(autograd::is_leaf(tensor_of(self))); });
+}
 PyObject* get_retains_grad(PyObject* self, void*) {
   return guarded([&] { return PyBool_FromLong(autograd::retains_grad(tensor_of(self))); });
 }
@@ -337,7 +393,8 @@ PyObject* retain_grad(PyObject* self, PyObject*) {
 PyObject* detach(PyObject* self, PyObject*) {
   return guarded([&] {
     Tensor r = autograd::detach(tensor_of(self));
-    return override_of(Py_TYPE(self)) == Override::rewrap ? wrap_as(std::move(r), Py_TYPE(self)) : wrap(std::move(r));
+    return override_of(Py_TYPE(self)) == Override::rewrap ? wrap_as(std::move(r), Py_TYPE(self))
+                                                          : wrap(std::move(r));
   });
 }
 PyObject* detach_(PyObject* self, PyObject*) {
@@ -386,7 +443,8 @@ PyObject* backward(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject
     bool create = v[2] && PyObject_IsTrue(v[2]);
     bool retain = v[1] && v[1] != Py_None ? bool(PyObject_IsTrue(v[1])) : create;
     std::vector<Tensor> inputs = tensor_list_argument("backward", "inputs", v[3]);
-    runtime_check(!v[3] || v[3] == Py_None || !inputs.empty(), "backward") << "'inputs' argument to backward() cannot be empty.";
+    runtime_check(!v[3] || v[3] == Py_None || !inputs.empty(), "backward")
+        << "'inputs' argument to backward() cannot be empty.";
     {
       WithoutGil free;
       autograd::backward({&root, 1}, {&gradient, 1}, retain, create, inputs);
@@ -400,7 +458,8 @@ PyObject* as_subclass(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObj
     static const char* const spec[] = {"cls", nullptr};
     PyObject* cls;
     if (!take_arguments("as_subclass", spec, 1, args, n, kwnames, &cls)) return nullptr;
-    type_check(PyType_Check(cls) && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(cls), TensorType), "as_subclass")
+    type_check(PyType_Check(cls) && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(cls), TensorType),
+               "as_subclass")
         << "cls must be a subclass of Tensor";
     Tensor t = tensor_of(self);
     return wrap_as(run_operator(operator_named("view_as"), {t, t})[0], reinterpret_cast<PyTypeObject*>(cls));
@@ -410,13 +469,15 @@ PyObject* rewrap(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     PyObject *like, *result;
     if (!PyArg_ParseTuple(args, "O!O!:rewrap", TensorType, &like, TensorType, &result)) return nullptr;
-    return override_of(Py_TYPE(like)) == Override::rewrap ? wrap_as(tensor_of(result), Py_TYPE(like)) : Py_NewRef(result);
+    return override_of(Py_TYPE(like)) == Override::rewrap ? wrap_as(tensor_of(result), Py_TYPE(like))
+                                                          : Py_NewRef(result);
   });
 }
 
 // ---- copying
 
-// A copy of t in a copy of its storage. All tensors of one storage that are copied with the same memo share the copy.
+// A copy of t in a copy of its storage. All tensors of one storage that are copied with the same memo share
+// the copy.
 Tensor copied(const Tensor& t, PyObject* memo) {
   autograd::GradMode off(false);
   auto clone = [](const Tensor& of) { return run_operator(operator_named("clone"), {of})[0]; };
@@ -428,13 +489,16 @@ Tensor copied(const Tensor& t, PyObject* memo) {
   if (known) {
     memory = tensor_of(known);
   } else {
-    bool whole = t.is_non_overlapping_and_dense() && size_t(t.numel().concrete()) * t.itemsize() == storage->bytes();
-    memory = whole ? clone(t)
-                   : clone(Tensor(make_ref<TensorImpl>(storage, Dims{int64_t(storage->bytes())}, Dims{int64_t(1)}, SymInt(int64_t(0)),
-                                                       DType::UInt8, t.device())));
+    bool whole =
+        t.is_non_overlapping_and_dense() && size_t(t.numel().concrete()) * t.itemsize() == storage->bytes();
+    memory =
+        whole ? clone(t)
+              : clone(Tensor(make_ref<TensorImpl>(storage, Dims{int64_t(storage->bytes())}, Dims{int64_t(1)},
+                                                  SymInt(int64_t(0)), DType::UInt8, t.device())));
     checked(PyDict_SetItem(memo, key.get(), checked(wrap(memory)).get()));
   }
-  return Tensor(make_ref<TensorImpl>(memory.impl()->storage, t.impl()->sizes, t.impl()->strides, t.offset(), t.dtype(), t.device()));
+  return Tensor(make_ref<TensorImpl>(memory.impl()->storage, t.impl()->sizes, t.impl()->strides, t.offset(),
+                                     t.dtype(), t.device()));
 }
 
 PyObject* deepcopy(PyObject* self, PyObject* memo) {
@@ -444,7 +508,8 @@ PyObject* deepcopy(PyObject* self, PyObject* memo) {
       if (PyObject* done = PyDict_GetItemWithError(memo, key.get())) return Py_NewRef(done);
     Tensor t = tensor_of(self);
     runtime_check(autograd::is_leaf(t), "deepcopy")
-        << "only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol" << hint("detach() it first");
+        << "only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol"
+        << hint("detach() it first");
     Tensor copy = copied(t, memo);
     if (t.requires_grad()) autograd::set_requires_grad(copy, true);
     if (Tensor g = autograd::grad_of(t); g.defined()) {
@@ -476,20 +541,24 @@ PyObject* set_reduce_helper(PyObject*, PyObject* f) {
 PyObject* own_methods(PyObject*, PyObject*) {
   return guarded([] {
     PyRef list = checked(PyList_New(0));
-    for (auto* m = tensor_methods; m->ml_name; ++m) checked(PyList_Append(list.get(), checked(PyUnicode_FromString(m->ml_name)).get()));
+    for (auto* m = tensor_methods; m->ml_name; ++m)
+      checked(PyList_Append(list.get(), checked(PyUnicode_FromString(m->ml_name)).get()));
     return list.detach();
   });
 }
-PyMethodDef helpers[] = {{"own_methods", own_methods, METH_NOARGS, "Names of Tensor's methods that are no operators."},
-                         {"rewrap", rewrap, METH_VARARGS, "rewrap(like, result): result as the subclass that like is, if that takes part natively."},
-                         {"set_reduce_helper", set_reduce_helper, METH_O, "f(tensor, protocol): what Tensor.__reduce_ex__ gives."},
-                         {nullptr, nullptr, 0, nullptr}};
+PyMethodDef helpers[] = {
+    {"own_methods", own_methods, METH_NOARGS, "Names of Tensor's methods that are no operators."},
+    {"rewrap", rewrap, METH_VARARGS,
+     "rewrap(like, result): result as the subclass that like is, if that takes part natively."},
+    {"set_reduce_helper", set_reduce_helper, METH_O, "f(tensor, protocol): what Tensor.__reduce_ex__ gives."},
+    {nullptr, nullptr, 0, nullptr}};
 
 PyObject* is_same_storage(PyObject* self, PyObject* other) {
   return guarded([&] {
     Tensor o = tensor_argument("is_set_to", "tensor", other);
     TensorImpl *a = impl_of(self), *b = o.impl();
-    return PyBool_FromLong(a->storage == b->storage && a->offset == b->offset && a->sizes == b->sizes && a->strides == b->strides);
+    return PyBool_FromLong(a->storage == b->storage && a->offset == b->offset && a->sizes == b->sizes &&
+                           a->strides == b->strides);
   });
 }
 // (address of the storage, its bytes): what saving and sharing need to know of it.
@@ -497,8 +566,9 @@ PyObject* storage_info(PyObject* self, PyObject*) {
   return guarded([&]() -> PyObject* {
     TensorImpl* t = impl_of(self);
     if (!t->storage) Py_RETURN_NONE;
-    tensor_of(self).data_ptr();   // plain order
-    return Py_BuildValue("NN", PyLong_FromVoidPtr(t->storage->data()), PyLong_FromSize_t(t->storage->bytes()));
+    tensor_of(self).data_ptr();  // plain order
+    return Py_BuildValue("NN", PyLong_FromVoidPtr(t->storage->data()),
+                         PyLong_FromSize_t(t->storage->bytes()));
   });
 }
 
@@ -535,7 +605,8 @@ PyMethodDef tensor_methods[] = {
     {"__complex__", to_complex_number, METH_NOARGS, nullptr},
     fast("__dlpack__", tensor_dlpack, nullptr),
     {"__dlpack_device__", tensor_dlpack_device, METH_NOARGS, nullptr},
-    fast("to", to, "to(dtype | device | other, ..., non_blocking=False, copy=False, memory_format=None) -> Tensor"),
+    fast("to", to,
+         "to(dtype | device | other, ..., non_blocking=False, copy=False, memory_format=None) -> Tensor"),
     fast("cpu", cpu, "The tensor on the CPU."),
     fast("bool", as_dtype<int(DType::Bool)>, "The tensor as bool."),
     fast("byte", as_dtype<int(DType::UInt8)>, "The tensor as uint8."),
@@ -555,9 +626,11 @@ PyMethodDef tensor_methods[] = {
     {"retain_grad", retain_grad, METH_NOARGS, "Keeps the gradient of this result in .grad."},
     {"detach", detach, METH_NOARGS, "The same memory without history."},
     {"detach_", detach_, METH_NOARGS, "Forgets the history."},
-    {"register_hook", register_hook, METH_O, "register_hook(f) -> handle; f(grad) may return another gradient."},
+    {"register_hook", register_hook, METH_O,
+     "register_hook(f) -> handle; f(grad) may return another gradient."},
     fast("backward", backward, "backward(gradient=None, retain_graph=None, create_graph=False, inputs=None)"),
-    fast("as_subclass", as_subclass, "as_subclass(cls) -> the same tensor as an instance of cls, on the tape"),
+    fast("as_subclass", as_subclass,
+         "as_subclass(cls) -> the same tensor as an instance of cls, on the tape"),
     {"_is_view", is_view, METH_NOARGS, "Is it a view of another tensor?"},
     {"is_inference", is_inference, METH_NOARGS, "Was it made under inference_mode?"},
     {"is_set_to", is_same_storage, METH_O, "Do both have the same storage and geometry?"},
@@ -583,7 +656,8 @@ PyGetSetDef tensor_getset[] = {
     {"_base", get_base, nullptr, "The tensor that this is a view of, or None.", nullptr},
     {"_version", get_version, nullptr, "How often it was written in place.", nullptr},
     {"H", get_hermitian, nullptr, "The conjugate transpose of a matrix.", nullptr},
-    {"mH", get_hermitian, nullptr, "The conjugate transpose of the last two dimensions.", const_cast<char*>("m")},
+    {"mH", get_hermitian, nullptr, "The conjugate transpose of the last two dimensions.",
+     const_cast<char*>("m")},
     {"real", get_part, nullptr, "The real part.", const_cast<char*>("real")},
     {"imag", get_part, nullptr, "The imaginary part.", const_cast<char*>("imag")},
     {"is_cpu", get_is_cpu, nullptr, nullptr, nullptr},
@@ -600,7 +674,8 @@ PyGetSetDef tensor_getset[] = {
 void add_tensor_functions(PyObject* module) {
   strided_object = checked(PyObject_GetAttrString(module, "strided")).detach();
   PyRef priority = checked(PyLong_FromLong(1000));
-  checked(PyDict_SetItemString(TensorType->tp_dict, "__array_priority__", priority.get()));   // NumPy leaves mixed arithmetic to us
+  checked(PyDict_SetItemString(TensorType->tp_dict, "__array_priority__",
+                               priority.get()));  // NumPy leaves mixed arithmetic to us
   add_functions(module, helpers);
 }
 

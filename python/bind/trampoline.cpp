@@ -20,28 +20,34 @@ using op::Value;
 namespace {
 
 constexpr int kTable = 2048;
-constexpr size_t kFreeBytes = 64 << 10;   // operands below this are done before another thread would have woken
+constexpr size_t kFreeBytes =
+    64 << 10;  // operands below this are done before another thread would have woken
 
 Entry* entries[kTable];
 int entry_count = 0;
 std::deque<Entry> all_entries;
-std::unordered_map<std::string, Entry*> by_name;   // functional and in-place names, full ("linalg_solve")
+std::unordered_map<std::string, Entry*> by_name;  // functional and in-place names, full ("linalg_solve")
 PyObject* operator_modules[6];
 const char* const module_names[6] = {"functions", "nn_functional", "fft", "linalg", "special", "ops"};
-const char* const public_names[6] = {"facula", "facula.nn.functional", "facula.fft", "facula.linalg", "facula.special", "facula.ops"};
+const char* const public_names[6] = {"facula",        "facula.nn.functional", "facula.fft",
+                                     "facula.linalg", "facula.special",       "facula.ops"};
 const uint32_t module_bits[6] = {op::function, op::nn_functional, op::fft, op::linalg, op::special, 0};
 
-template <int I> PyObject* function_entry(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+template <int I>
+PyObject* function_entry(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   return dispatch(*entries[I], nullptr, args, n, kwnames);
 }
-template <int I> PyObject* method_entry(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+template <int I>
+PyObject* method_entry(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   return dispatch(*entries[I], self, args, n, kwnames);
 }
 using FastCall = _PyCFunctionFastWithKeywords;
-template <int... I> constexpr std::array<FastCall, sizeof...(I)> function_table(std::integer_sequence<int, I...>) {
+template <int... I>
+constexpr std::array<FastCall, sizeof...(I)> function_table(std::integer_sequence<int, I...>) {
   return {&function_entry<I>...};
 }
-template <int... I> constexpr std::array<FastCall, sizeof...(I)> method_table(std::integer_sequence<int, I...>) {
+template <int... I>
+constexpr std::array<FastCall, sizeof...(I)> method_table(std::integer_sequence<int, I...>) {
   return {&method_entry<I>...};
 }
 const auto function_calls = function_table(std::make_integer_sequence<int, kTable>());
@@ -57,14 +63,17 @@ bool is_big(const Operator& o, std::span<const Value> args, std::span<const Tens
     if (v.tag == Tag::tensor) {
       if (big(v.tensor)) return true;
     } else if (v.tag == Tag::tensors) {
-      for (auto* t : v.tensors()) if (big(t)) return true;
-    } else if (v.tag == Tag::ints && v.list.count) {   // zeros(1000, 1000)
+      for (auto* t : v.tensors())
+        if (big(t)) return true;
+    } else if (v.tag == Tag::ints && v.list.count) {  // zeros(1000, 1000)
       int64_t n = 1;
-      for (auto i : v.ints()) if (n < (int64_t(1) << 30)) n *= std::max<int64_t>(i.hint(), 1);
+      for (auto i : v.ints())
+        if (n < (int64_t(1) << 30)) n *= std::max<int64_t>(i.hint(), 1);
       if (n > int64_t(kFreeBytes) / 4) return true;
     }
   }
-  for (auto& t : out) if (big(t.impl())) return true;
+  for (auto& t : out)
+    if (big(t.impl())) return true;
   return false;
 }
 
@@ -77,7 +86,8 @@ PyObject* named_repr(PyObject* o) {
   for (Py_ssize_t i = 0; i < n; ++i) {
     PyRef value = checked(PyObject_Repr(PyTuple_GET_ITEM(o, i)));
     const char* name = Py_TYPE(o)->tp_members[i].name;
-    lines = checked(PyUnicode_FromFormat("%U%s=%U%s", lines.get(), name, value.get(), i + 1 < n ? ",\n" : ")"));
+    lines =
+        checked(PyUnicode_FromFormat("%U%s=%U%s", lines.get(), name, value.get(), i + 1 < n ? ",\n" : ")"));
   }
   return lines.detach();
 }
@@ -89,8 +99,8 @@ PyObject* named_results(const Overload& o, const Results& r) {
     for (auto& ret : returns) fields.push_back({ret.name.c_str(), nullptr});
     fields.push_back({nullptr, nullptr});
     static std::deque<std::string> names;
-    PyStructSequence_Desc desc{names.emplace_back("facula.return_types." + o.op->schema.name).c_str(), nullptr, fields.data(),
-                               int(returns.size())};
+    PyStructSequence_Desc desc{names.emplace_back("facula.return_types." + o.op->schema.name).c_str(),
+                               nullptr, fields.data(), int(returns.size())};
     o.result_type = PyStructSequence_NewType(&desc);
     if (!o.result_type) throw PythonError();
     o.result_type->tp_repr = [](PyObject* o) { return guarded([&] { return named_repr(o); }); };
@@ -102,7 +112,7 @@ PyObject* named_results(const Overload& o, const Results& r) {
 
 PyObject* wrap_results(const Overload& o, Results& r, PyTypeObject* sub) {
   auto& returns = o.op->schema.returns;
-  if (sub) {   // wrapped as the subclass first, so that the containers below find the objects
+  if (sub) {  // wrapped as the subclass first, so that the containers below find the objects
     std::vector<PyRef> made;
     for (size_t i = 0; i < r.size(); ++i) {
       if (!r[i].defined()) continue;
@@ -113,7 +123,8 @@ PyObject* wrap_results(const Overload& o, Results& r, PyTypeObject* sub) {
   }
   if (returns.size() == 1 && !returns[0].list) return wrap(std::move(r[0]));
   if (returns.empty() && r.size() == 0) Py_RETURN_NONE;
-  if (returns.size() > 1 && returns.size() == r.size() && !returns[0].name.empty()) return named_results(o, r);
+  if (returns.size() > 1 && returns.size() == r.size() && !returns[0].name.empty())
+    return named_results(o, r);
   PyRef tuple = checked(PyTuple_New(Py_ssize_t(r.size())));
   for (size_t i = 0; i < r.size(); ++i) PyTuple_SET_ITEM(tuple.get(), Py_ssize_t(i), wrap(std::move(r[i])));
   return tuple.detach();
@@ -124,16 +135,19 @@ PyObject* run(const Entry& e, const Overload& o, PyObject* self, Frame& f) {
   if (f.out) {
     std::vector<Tensor> out = tensor_list_argument(e.name.c_str(), "out", f.out);
     // A result's dtype that nobody asked for is that of the memory for it.
-    if (o.dtype >= 0 && out.size() == 1 && args[size_t(o.dtype)].tag == Tag::none) f.values()[o.dtype] = Value(out[0].dtype());
-    type_check(out.size() == o.op->schema.returns.size(), e.name) << "expected " << o.op->schema.returns.size()
-                                                                  << " tensors in out, but got " << out.size();
+    if (o.dtype >= 0 && out.size() == 1 && args[size_t(o.dtype)].tag == Tag::none)
+      f.values()[o.dtype] = Value(out[0].dtype());
+    type_check(out.size() == o.op->schema.returns.size(), e.name)
+        << "expected " << o.op->schema.returns.size() << " tensors in out, but got " << out.size();
     Results r = call_freely(*o.op, args, Form::out, out);
     return Py_NewRef(f.out);
   }
   Results r = call_freely(*o.op, args, e.form, {});
-  if (e.form == Form::in_place) return self ? Py_NewRef(self) : wrap(Tensor(Ref<TensorImpl>::share(args[0].tensor)));
+  if (e.form == Form::in_place)
+    return self ? Py_NewRef(self) : wrap(Tensor(Ref<TensorImpl>::share(args[0].tensor)));
   bool grad = f.requires_grad || (o.requires_grad >= 0 && args[size_t(o.requires_grad)].number().to_bool());
-  if (grad) for (size_t i = 0; i < r.size(); ++i) autograd::set_requires_grad(r[i], true);
+  if (grad)
+    for (size_t i = 0; i < r.size(); ++i) autograd::set_requires_grad(r[i], true);
   return wrap_results(o, r, f.sub);
 }
 
@@ -153,7 +167,10 @@ void attach(PyObject* target, const std::string& name, PyObject* function) {
 }
 
 std::string public_name(const std::string& name, uint32_t bit) {
-  const char* prefix = bit == op::fft ? "fft_" : bit == op::linalg ? "linalg_" : bit == op::special ? "special_" : "";
+  const char* prefix = bit == op::fft       ? "fft_"
+                       : bit == op::linalg  ? "linalg_"
+                       : bit == op::special ? "special_"
+                                            : "";
   return *prefix && name.starts_with(prefix) ? name.substr(strlen(prefix)) : name;
 }
 
@@ -164,14 +181,17 @@ PyObject* property_get(PyObject* self, void* closure) {
 Entry& entry_of(const std::string& name, Form form) {
   auto it = by_name.find(name);
   if (it != by_name.end()) return *it->second;
-  internal_check(entry_count < kTable) << "more than " << kTable << " operator names: enlarge kTable in trampoline.cpp";
+  internal_check(entry_count < kTable)
+      << "more than " << kTable << " operator names: enlarge kTable in trampoline.cpp";
   Entry& e = all_entries.emplace_back();
   e.name = name;
   e.form = form;
   e.index = entry_count;
-  e.function_def = {e.name.c_str(), reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function_calls[size_t(e.index)])),
+  e.function_def = {e.name.c_str(),
+                    reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function_calls[size_t(e.index)])),
                     METH_FASTCALL | METH_KEYWORDS, nullptr};
-  e.method_def = {e.name.c_str(), reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(method_calls[size_t(e.index)])),
+  e.method_def = {e.name.c_str(),
+                  reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(method_calls[size_t(e.index)])),
                   METH_FASTCALL | METH_KEYWORDS, nullptr};
   entries[entry_count++] = &e;
   by_name[name] = &e;
@@ -192,16 +212,22 @@ void attach_name(const Operator& o, const std::string& base, Form form) {
   bool hidden = bits & op::hidden;
   if (!e.function) {
     int home = 5;
-    for (int i = 0; i < 5 && !hidden; ++i) if (bits & module_bits[i]) { home = i; break; }
+    for (int i = 0; i < 5 && !hidden; ++i)
+      if (bits & module_bits[i]) {
+        home = i;
+        break;
+      }
     PyRef where = checked(PyUnicode_FromString(public_names[home]));
     e.function = checked(PyCFunction_NewEx(&e.function_def, nullptr, where.get())).detach();
   }
   attach(operator_modules[5], name, e.function);
   if (!hidden) {
     if (bits != op::method) attach(operator_modules[0], name, e.function);
-    for (int i = 1; i < 5; ++i) if (bits & module_bits[i]) attach(operator_modules[i], public_name(name, module_bits[i]), e.function);
+    for (int i = 1; i < 5; ++i)
+      if (bits & module_bits[i]) attach(operator_modules[i], public_name(name, module_bits[i]), e.function);
   }
-  bool takes_tensor = !overload.params.empty() && overload.params[size_t(overload.self_at)].type == op::Type::Tensor &&
+  bool takes_tensor = !overload.params.empty() &&
+                      overload.params[size_t(overload.self_at)].type == op::Type::Tensor &&
                       !overload.params[size_t(overload.self_at)].list;
   PyRef key = checked(PyUnicode_InternFromString(name.c_str()));
   bool taken = PyDict_Contains(TensorType->tp_dict, key.get()) && !e.method;
@@ -213,7 +239,8 @@ void attach_name(const Operator& o, const std::string& base, Form form) {
       PyType_Modified(TensorType);
     }
   } else if (bits & op::property) {
-    auto* def = new PyGetSetDef{e.name.c_str(), property_get, nullptr, e.doc.c_str(), &e};   // lives as long as the type
+    auto* def = new PyGetSetDef{e.name.c_str(), property_get, nullptr, e.doc.c_str(),
+                                &e};  // lives as long as the type
     e.method = checked(PyDescr_NewGetSet(TensorType, def)).detach();
     checked(PyDict_SetItem(TensorType->tp_dict, key.get(), e.method));
     PyType_Modified(TensorType);
@@ -224,7 +251,7 @@ void attach_operator(const Operator& o) {
   std::vector<std::string> names = o.aliases;
   names.insert(names.begin(), o.schema.name);
   for (auto& name : names) {
-    bool writes = o.schema.mutates();   // written in its schema: copy_, optimizer steps
+    bool writes = o.schema.mutates();  // written in its schema: copy_, optimizer steps
     attach_name(o, name, Form::functional);
     if (o.in_place_form && !writes) attach_name(o, name, Form::in_place);
   }
@@ -248,8 +275,14 @@ const Entry* slot_entry(Slot s) {
 }
 
 bool slot_operand(PyObject* o, Value& v) {
-  if (is_plain(Py_TYPE(o))) { v = Value(impl_of(o)); return true; }
-  if (PyFloat_CheckExact(o)) { v = Value(Scalar(PyFloat_AS_DOUBLE(o))); return true; }
+  if (is_plain(Py_TYPE(o))) {
+    v = Value(impl_of(o));
+    return true;
+  }
+  if (PyFloat_CheckExact(o)) {
+    v = Value(Scalar(PyFloat_AS_DOUBLE(o)));
+    return true;
+  }
   Scalar s;
   if (is_tensor(o) || !to_scalar(o, s)) return false;
   v = Value(s);
@@ -258,21 +291,25 @@ bool slot_operand(PyObject* o, Value& v) {
 
 PyObject* operators(PyObject*, PyObject*) {
   return guarded([&] {
-    static const char* const kinds[] = {"pointwise", "loop", "view", "composite", "library", "data_dependent"};
+    static const char* const kinds[] = {"pointwise", "loop",    "view",
+                                        "composite", "library", "data_dependent"};
     PyRef list = checked(PyList_New(0));
     for (auto* o : op::all()) {
       PyRef aliases = checked(PyList_New(0));
       for (auto& a : o->aliases) checked(PyList_Append(aliases.get(), checked(unicode(a)).get()));
-      PyRef one = checked(Py_BuildValue("{s:s,s:s,s:s,s:s,s:s,s:I,s:O,s:O,s:O}", "name", o->schema.name.c_str(), "overload",
-                                        o->schema.overload.c_str(), "schema", o->schema.text.c_str(), "doc", o->doc.c_str(), "kind",
-                                        kinds[int(o->kind)], "namespaces", o->namespaces, "aliases", aliases.get(), "in_place",
-                                        o->in_place_form ? Py_True : Py_False, "out", o->out_form ? Py_True : Py_False));
+      PyRef one = checked(Py_BuildValue("{s:s,s:s,s:s,s:s,s:s,s:I,s:O,s:O,s:O}", "name",
+                                        o->schema.name.c_str(), "overload", o->schema.overload.c_str(),
+                                        "schema", o->schema.text.c_str(), "doc", o->doc.c_str(), "kind",
+                                        kinds[int(o->kind)], "namespaces", o->namespaces, "aliases",
+                                        aliases.get(), "in_place", o->in_place_form ? Py_True : Py_False,
+                                        "out", o->out_form ? Py_True : Py_False));
       checked(PyList_Append(list.get(), one.get()));
     }
     return list.detach();
   });
 }
-PyMethodDef functions[] = {{"operators", operators, METH_NOARGS, "Facts of every operator, as dicts."}, {nullptr, nullptr, 0, nullptr}};
+PyMethodDef functions[] = {{"operators", operators, METH_NOARGS, "Facts of every operator, as dicts."},
+                           {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
 
@@ -291,10 +328,12 @@ Results call_freely(const Operator& o, std::span<const Value> args, Form form, s
   }
 }
 
-PyObject* dispatch(const Entry& e, PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) noexcept {
+PyObject* dispatch(const Entry& e, PyObject* self, PyObject* const* args, Py_ssize_t n,
+                   PyObject* kwnames) noexcept {
   return guarded([&]() -> PyObject* {
     if (modes_active) [[unlikely]] {
-      if (!overrides_disabled()) return call_override(self && e.method ? e.method : e.function, self, args, n, kwnames);
+      if (!overrides_disabled())
+        return call_override(self && e.method ? e.method : e.function, self, args, n, kwnames);
     }
     Frame f;
     for (int pass = e.two_passes ? 0 : 1; pass < 2; ++pass)
@@ -317,11 +356,12 @@ PyObject* call_slot(Slot s, PyObject* a, PyObject* b, Form form) noexcept {
     auto* values = reinterpret_cast<Value*>(room);
     size_t operands = b ? 2 : 1, count = o.params.size();
     if (!modes_active && count <= 6 && slot_operand(a, values[0]) && (!b || slot_operand(b, values[1]))) {
-      for (size_t i = operands; i < count; ++i) std::memcpy(static_cast<void*>(values + i), &o.params[i].fallback, sizeof(Value));
+      for (size_t i = operands; i < count; ++i)
+        std::memcpy(static_cast<void*>(values + i), &o.params[i].fallback, sizeof(Value));
       Results r = call_freely(*o.op, {values, count}, form, {});
       return form == Form::in_place ? Py_NewRef(a) : wrap(std::move(r[0]));
     }
-    PyRef converted[2];   // NumPy's arrays become tensors that share their memory
+    PyRef converted[2];  // NumPy's arrays become tensors that share their memory
     PyObject* args[] = {a, b};
     for (size_t i = 0; i < operands; ++i)
       if (!is_tensor(args[i]) && has_array_interface(args[i]) && !is_numpy_scalar(args[i])) {
@@ -329,7 +369,8 @@ PyObject* call_slot(Slot s, PyObject* a, PyObject* b, Form form) noexcept {
         args[i] = converted[i].get();
       }
     // As PyTorch, x + y is Tensor.add for an override.
-    if (form == Form::functional && e.method && is_tensor(args[0])) return dispatch(e, args[0], args + 1, Py_ssize_t(operands) - 1, nullptr);
+    if (form == Form::functional && e.method && is_tensor(args[0]))
+      return dispatch(e, args[0], args + 1, Py_ssize_t(operands) - 1, nullptr);
     if (form == Form::functional) return dispatch(e, nullptr, args, Py_ssize_t(operands), nullptr);
     auto it = by_name.find(e.name + "_");
     supported_check(it != by_name.end(), e.name) << "has no in-place form";
@@ -358,7 +399,8 @@ Results run_operator(const Operator& o, std::initializer_list<Value> given, Form
   size_t i = 0;
   for (auto& v : given) std::memcpy(static_cast<void*>(values + i++), &v, sizeof(Value));
   for (; i < parameters.size(); ++i) {
-    internal_check(parameters[i].has_default) << o.schema.full_name() << ": no value for " << parameters[i].name;
+    internal_check(parameters[i].has_default)
+        << o.schema.full_name() << ": no value for " << parameters[i].name;
     std::memcpy(static_cast<void*>(values + i), &parameters[i].fallback[0], sizeof(Value));
   }
   return call_freely(o, {values, parameters.size()}, form, {});

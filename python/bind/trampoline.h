@@ -1,5 +1,6 @@
-// Operators as Python sees them: each is a builtin function and a method descriptor, and all are one trampoline driven by
-// the schema. A table of template instances tells them apart, because a builtin carries no pointer of its own.
+// Operators as Python sees them: each is a builtin function and a method descriptor, and all are one
+// trampoline driven by the schema. A table of template instances tells them apart, because a builtin carries
+// no pointer of its own.
 #pragma once
 #include <deque>
 #include <string>
@@ -11,20 +12,21 @@ namespace facula::bind {
 
 // A name that users call: an operator's overloads, in one form.
 struct Entry {
-  std::string name;               // as users write it: add, add_, rfft
+  std::string name;  // as users write it: add, add_, rfft
   std::string doc;
   std::vector<Overload> overloads;
   op::Form form = op::Form::functional;
-  bool out = false;               // knows out=
-  bool two_passes = false;        // a number could mean a tensor in one overload and something else in another
+  bool out = false;         // knows out=
+  bool two_passes = false;  // a number could mean a tensor in one overload and something else in another
   int index = 0;
   PyMethodDef function_def{}, method_def{};
-  PyObject* function = nullptr;   // builtin
-  PyObject* method = nullptr;     // descriptor, if it is a method
+  PyObject* function = nullptr;  // builtin
+  PyObject* method = nullptr;    // descriptor, if it is a method
 };
 
 // Parses, runs and wraps. `self`: the object of a method call.
-PyObject* dispatch(const Entry& e, PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) noexcept;
+PyObject* dispatch(const Entry& e, PyObject* self, PyObject* const* args, Py_ssize_t n,
+                   PyObject* kwnames) noexcept;
 
 // Operators behind Python's syntax.
 #define FACULA_SLOTS(_)                                                                                             \
@@ -40,12 +42,14 @@ enum class Slot : int {
 // b null: unary. The operands are tensors, numbers, or objects with __torch_function__.
 PyObject* call_slot(Slot s, PyObject* a, PyObject* b, op::Form form) noexcept;
 
-// Calls the operator `name` from the binding's own code; arguments as Python objects or as values (absent ones take their
-// defaults). NotImplementedError if the catalog has no such operator.
+// Calls the operator `name` from the binding's own code; arguments as Python objects or as values (absent
+// ones take their defaults). NotImplementedError if the catalog has no such operator.
 PyObject* call_method_operator(const char* name, PyObject* self, std::initializer_list<PyObject*> args = {});
 const op::Operator& operator_named(std::string_view full_name);
-op::Results run_operator(const op::Operator& op, std::initializer_list<op::Value> given, op::Form form = op::Form::functional);
+op::Results run_operator(const op::Operator& op, std::initializer_list<op::Value> given,
+                         op::Form form = op::Form::functional);
 // op::call, without the GIL where that pays.
-op::Results call_freely(const op::Operator& op, std::span<const op::Value> args, op::Form form, std::span<const Tensor> out);
+op::Results call_freely(const op::Operator& op, std::span<const op::Value> args, op::Form form,
+                        std::span<const Tensor> out);
 
 }  // namespace facula::bind

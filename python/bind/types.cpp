@@ -18,7 +18,10 @@ PyObject* wrap(Device d) {
 }
 
 bool to_dtype(PyObject* o, DType& d) {
-  if (is_dtype(o)) { d = reinterpret_cast<DTypeObject*>(o)->value; return true; }
+  if (is_dtype(o)) {
+    d = reinterpret_cast<DTypeObject*>(o)->value;
+    return true;
+  }
   auto* t = reinterpret_cast<PyTypeObject*>(o);
   if (t == &PyFloat_Type) d = DType::Float64;
   else if (t == &PyLong_Type) d = DType::Int64;
@@ -29,9 +32,18 @@ bool to_dtype(PyObject* o, DType& d) {
 }
 
 static bool device_of(PyObject* o, Device& d) {
-  if (Py_TYPE(o) == DeviceType_) { d = reinterpret_cast<DeviceObject*>(o)->value; return true; }
-  if (PyUnicode_Check(o)) { d = parse_device(text_of(o)); return true; }
-  if (PyLong_CheckExact(o)) { d = parse_device("cuda:" + std::to_string(PyLong_AsLong(o))); return true; }
+  if (Py_TYPE(o) == DeviceType_) {
+    d = reinterpret_cast<DeviceObject*>(o)->value;
+    return true;
+  }
+  if (PyUnicode_Check(o)) {
+    d = parse_device(text_of(o));
+    return true;
+  }
+  if (PyLong_CheckExact(o)) {
+    d = parse_device("cuda:" + std::to_string(PyLong_AsLong(o)));
+    return true;
+  }
   return false;
 }
 
@@ -63,18 +75,19 @@ PyObject* dtype_to_complex(PyObject* o, PyObject*) { return wrap(complex_of(dtyp
 PyObject* dtype_to_real(PyObject* o, PyObject*) { return wrap(real_of(dtype(o))); }
 PyObject* dtype_module(PyObject*, void*) { return PyUnicode_FromString("facula"); }
 
-PyGetSetDef dtype_getset[] = {
-    {"is_floating_point", dtype_is_floating, nullptr, "Is it a floating type?", nullptr},
-    {"is_complex", dtype_is_complex, nullptr, "Is it a complex type?", nullptr},
-    {"is_signed", dtype_is_signed, nullptr, "Can it hold negative numbers?", nullptr},
-    {"itemsize", dtype_itemsize, nullptr, "Bytes of an element.", nullptr},
-    {"__module__", dtype_module, nullptr, nullptr, nullptr},
-    {nullptr, nullptr, nullptr, nullptr, nullptr}};
-PyMethodDef dtype_methods[] = {
-    {"to_complex", dtype_to_complex, METH_NOARGS, "The complex type of the same precision."},
-    {"to_real", dtype_to_real, METH_NOARGS, "The type of the real part."},
-    {"__reduce__", dtype_reduce, METH_NOARGS, nullptr},
-    {nullptr, nullptr, 0, nullptr}};
+PyGetSetDef dtype_getset[] = {{"is_floating_point", dtype_is_floating, nullptr, "Is it a floating type?",
+                               nullptr},
+                              {"is_complex", dtype_is_complex, nullptr, "Is it a complex type?", nullptr},
+                              {"is_signed", dtype_is_signed, nullptr, "Can it hold negative numbers?",
+                               nullptr},
+                              {"itemsize", dtype_itemsize, nullptr, "Bytes of an element.", nullptr},
+                              {"__module__", dtype_module, nullptr, nullptr, nullptr},
+                              {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyMethodDef dtype_methods[] = {{"to_complex", dtype_to_complex, METH_NOARGS,
+                                "The complex type of the same precision."},
+                               {"to_real", dtype_to_real, METH_NOARGS, "The type of the real part."},
+                               {"__reduce__", dtype_reduce, METH_NOARGS, nullptr},
+                               {nullptr, nullptr, 0, nullptr}};
 PyType_Slot dtype_slots[] = {{Py_tp_repr, reinterpret_cast<void*>(dtype_repr)},
                              {Py_tp_getset, dtype_getset},
                              {Py_tp_methods, dtype_methods},
@@ -92,17 +105,19 @@ PyObject* device_new(PyTypeObject*, PyObject* args, PyObject* kwargs) {
   return guarded([&]() -> PyObject* {
     static const char* keywords[] = {"type", "index", nullptr};
     PyObject *type, *index = nullptr;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:device", const_cast<char**>(keywords), &type, &index)) return nullptr;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:device", const_cast<char**>(keywords), &type, &index))
+      return nullptr;
     Device d;
     if (!device_of(type, d)) {
-      PyErr_Format(PyExc_TypeError, "device(): argument 'type' (position 1) must be str or device, not %s", Py_TYPE(type)->tp_name);
+      PyErr_Format(PyExc_TypeError, "device(): argument 'type' (position 1) must be str or device, not %s",
+                   Py_TYPE(type)->tp_name);
       return nullptr;
     }
     if (index && index != Py_None) {
       long i = PyLong_AsLong(index);
       if (i == -1 && PyErr_Occurred()) return nullptr;
-      runtime_check(d.index < 0, "device") << "type (string) must not include an index because index was passed explicitly: "
-                                           << to_string(d);
+      runtime_check(d.index < 0, "device")
+          << "type (string) must not include an index because index was passed explicitly: " << to_string(d);
       runtime_check(i >= 0 && i < 127, "device") << "Device index must not be negative";
       d.index = int8_t(i);
     }
@@ -114,7 +129,9 @@ PyObject* device_repr(PyObject* o) {
   return d.index < 0 ? PyUnicode_FromFormat("device(type='%s')", kind(d))
                      : PyUnicode_FromFormat("device(type='%s', index=%d)", kind(d), int(d.index));
 }
-PyObject* device_str(PyObject* o) { return guarded([&] { return unicode(to_string(device(o))); }); }
+PyObject* device_str(PyObject* o) {
+  return guarded([&] { return unicode(to_string(device(o))); });
+}
 Py_hash_t device_hash(PyObject* o) { return Py_hash_t(device(o).type) * 131 + device(o).index + 2; }
 PyObject* device_compare(PyObject* a, PyObject* b, int op) {
   if (Py_TYPE(b) != DeviceType_ || (op != Py_EQ && op != Py_NE)) Py_RETURN_NOTIMPLEMENTED;
@@ -136,7 +153,8 @@ void device_dealloc(PyObject* o) {
 PyGetSetDef device_getset[] = {{"type", device_type, nullptr, "The kind of device, as 'cpu'.", nullptr},
                                {"index", device_index, nullptr, "Its number, or None.", nullptr},
                                {nullptr, nullptr, nullptr, nullptr, nullptr}};
-PyMethodDef device_methods[] = {{"__reduce__", device_reduce, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+PyMethodDef device_methods[] = {{"__reduce__", device_reduce, METH_NOARGS, nullptr},
+                                {nullptr, nullptr, 0, nullptr}};
 PyType_Slot device_slots[] = {{Py_tp_new, reinterpret_cast<void*>(device_new)},
                               {Py_tp_repr, reinterpret_cast<void*>(device_repr)},
                               {Py_tp_str, reinterpret_cast<void*>(device_str)},
@@ -155,8 +173,10 @@ PyObject* format_repr(PyObject* o) {
 PyObject* format_reduce(PyObject* o, PyObject*) {
   return PyUnicode_FromString(format_names[int(reinterpret_cast<FormatObject*>(o)->value)]);
 }
-PyGetSetDef in_facula[] = {{"__module__", dtype_module, nullptr, nullptr, nullptr}, {nullptr, nullptr, nullptr, nullptr, nullptr}};
-PyMethodDef format_methods[] = {{"__reduce__", format_reduce, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+PyGetSetDef in_facula[] = {{"__module__", dtype_module, nullptr, nullptr, nullptr},
+                           {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyMethodDef format_methods[] = {{"__reduce__", format_reduce, METH_NOARGS, nullptr},
+                                {nullptr, nullptr, 0, nullptr}};
 PyType_Slot format_slots[] = {{Py_tp_repr, reinterpret_cast<void*>(format_repr)},
                               {Py_tp_methods, format_methods},
                               {Py_tp_getset, in_facula},
@@ -166,7 +186,8 @@ PyType_Spec format_spec = {"facula.memory_format", sizeof(FormatObject), 0,
 
 PyObject* layout_repr(PyObject*) { return PyUnicode_FromString("facula.strided"); }
 PyObject* layout_reduce(PyObject*, PyObject*) { return PyUnicode_FromString("strided"); }
-PyMethodDef layout_methods[] = {{"__reduce__", layout_reduce, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+PyMethodDef layout_methods[] = {{"__reduce__", layout_reduce, METH_NOARGS, nullptr},
+                                {nullptr, nullptr, 0, nullptr}};
 PyType_Slot layout_slots[] = {{Py_tp_repr, reinterpret_cast<void*>(layout_repr)},
                               {Py_tp_methods, layout_methods},
                               {Py_tp_getset, in_facula},
@@ -174,7 +195,8 @@ PyType_Slot layout_slots[] = {{Py_tp_repr, reinterpret_cast<void*>(layout_repr)}
 PyType_Spec layout_spec = {"facula.layout", sizeof(PyObject), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, layout_slots};
 
-template <class T> void put(PyObject* dict, const char* key, T value) {
+template <class T>
+void put(PyObject* dict, const char* key, T value) {
   PyRef v;
   if constexpr (std::is_same_v<T, const char*>) v = checked(PyUnicode_FromString(value));
   else if constexpr (std::is_integral_v<T>) v = checked(PyLong_FromLongLong(value));
@@ -195,7 +217,8 @@ PyObject* finfo_of(PyObject*, PyObject* o) {
     // mantissa bits and smallest normal exponent; the rest follows
     int mantissa = d == DType::Float16 ? 10 : d == DType::BFloat16 ? 7 : d == DType::Float32 ? 23 : 52;
     int low = d == DType::Float16 ? -14 : d == DType::Float64 ? -1022 : -126;
-    double eps = std::ldexp(1.0, -mantissa), tiny = std::ldexp(1.0, low), max = std::ldexp(2.0 - eps, -low + 1);
+    double eps = std::ldexp(1.0, -mantissa), tiny = std::ldexp(1.0, low),
+           max = std::ldexp(2.0 - eps, -low + 1);
     PyRef r = checked(PyDict_New());
     put(r.get(), "bits", itemsize(d) * 8);
     put(r.get(), "eps", eps);
@@ -226,18 +249,19 @@ PyObject* get_default(PyObject*, PyObject*) { return wrap(default_dtype()); }
 PyObject* set_default(PyObject*, PyObject* o) {
   return guarded([&] {
     DType d = dtype_argument("set_default_dtype", o);
-    type_check(is_floating(d), "set_default_dtype") << "only floating-point types are supported as the default type, not "
-                                                    << name(d);
+    type_check(is_floating(d), "set_default_dtype")
+        << "only floating-point types are supported as the default type, not " << name(d);
     set_default_dtype(d);
     Py_RETURN_NONE;
   });
 }
-PyMethodDef functions[] = {
-    {"finfo_of", finfo_of, METH_O, "Properties of a floating type, as a dict."},
-    {"iinfo_of", iinfo_of, METH_O, "Properties of an integer type, as a dict."},
-    {"get_default_dtype", get_default, METH_NOARGS, "The floating type of new tensors."},
-    {"set_default_dtype", set_default, METH_O, "Sets the floating type of new tensors."},
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef functions[] = {{"finfo_of", finfo_of, METH_O, "Properties of a floating type, as a dict."},
+                           {"iinfo_of", iinfo_of, METH_O, "Properties of an integer type, as a dict."},
+                           {"get_default_dtype", get_default, METH_NOARGS,
+                            "The floating type of new tensors."},
+                           {"set_default_dtype", set_default, METH_O,
+                            "Sets the floating type of new tensors."},
+                           {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
 

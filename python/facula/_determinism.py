@@ -1,5 +1,5 @@
-"""The switches of determinism. Results are the same bits for any number of threads, with them or without: they choose
-what ``empty`` leaves in memory, and are remembered.
+"""The switches of determinism. Results are the same bits for any number of threads, with them or without:
+they choose what ``empty`` leaves in memory, and are remembered.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ class _Decorator:
             import warnings
 
             warnings.warn(
-                f"Decorating classes is deprecated; {type(self).__name__} decorates the methods of {f.__name__} "
+                f"Decorating classes is deprecated; {type(self).__name__} decorates the methods of "
+                f"{f.__name__} "
                 "that need it. Its __init__ alone runs in the mode now.",
                 FutureWarning,
                 stacklevel=2,

@@ -438,12 +438,16 @@ def max_memory_allocated() -> int:
 
 
 def memory_reserved() -> int:
-    """Bytes taken from the system for tensors: those that tensors hold, and those that wait to be used again."""
+    """Bytes taken from the system for tensors: those that tensors hold, and those that wait to be used
+    again.
+    """
     return _C.memory_stats()["reserved_bytes.all.current"]
 
 
 def max_memory_reserved() -> int:
-    """The most bytes taken from the system at once since the start, or since :func:`reset_peak_memory_stats`."""
+    """The most bytes taken from the system at once since the start, or since
+    :func:`reset_peak_memory_stats`.
+    """
     return _C.memory_stats()["reserved_bytes.all.peak"]
 
 

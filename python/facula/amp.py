@@ -47,7 +47,8 @@ class autocast(_Decorator):
         if device_type != "cpu":
             if enabled:
                 _warn(
-                    f"User provided device_type of '{device_type}', but it is not available. Disabling autocast."
+                    f"User provided device_type of '{device_type}', but it is not available. Disabling "
+                    "autocast."
                 )
             enabled, dtype = False, current if dtype is None else dtype
         self.device = device_type
@@ -193,8 +194,9 @@ class GradScaler:
     """Scales losses so that gradients in float16 do not vanish, and steps only where they are finite.
 
     ``scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()``: the scale grows by
-    ``growth_factor`` after ``growth_interval`` finite steps and shrinks by ``backoff_factor`` after one that is not.
-    Micikevicius et al., "Mixed Precision Training", 2018. With ``enabled=False`` all of it does nothing.
+    ``growth_factor`` after ``growth_interval`` finite steps and shrinks by ``backoff_factor`` after one that
+    is not. Micikevicius et al., "Mixed Precision Training", 2018. With ``enabled=False`` all of it does
+    nothing.
     """
 
     def __init__(

@@ -7,14 +7,16 @@ from typing import Any
 
 
 def compile(model: Any = None, **options: Any) -> Any:
-    """The function or module itself, with a warning: every operator is compiled in eager already, but operators of a
-    program are not fused with each other yet. Also a decorator, with or without options.
+    """The function or module itself, with a warning: every operator is compiled in eager already, but
+    operators of a program are not fused with each other yet. Also a decorator, with or without options.
 
     >>> facula.compile(facula.nn.ReLU())(facula.tensor([-1.0, 2.0]))
     tensor([0., 2.])
     """
-    warnings.warn("compile: operators are compiled one by one, and not yet fused over a program: it runs as in eager",
-                  stacklevel=2)
+    warnings.warn(
+        "compile: operators are compiled one by one, and not yet fused over a program: it runs as in eager",
+        stacklevel=2,
+    )
     if model is None:
         return lambda f: f
     if not callable(model):

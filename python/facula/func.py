@@ -1,7 +1,7 @@
 """Functions that make functions: gradients, Jacobians and their products of a function of tensors.
 
-Each takes ``func``, pure and made of Facula's operators, and gives a function or the value asked for. ``argnums``
-says for which positional arguments; arguments may be trees (tuples, lists, dicts) of tensors.
+Each takes ``func``, pure and made of Facula's operators, and gives a function or the value asked for.
+``argnums`` says for which positional arguments; arguments may be trees (tuples, lists, dicts) of tensors.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def _chosen(argnums: int | tuple[int, ...], args: tuple) -> tuple[int, ...]:
     numbers = argnums if isinstance(argnums, tuple) else (argnums,)
     if not numbers or any(not -len(args) <= k < len(args) for k in numbers):
         raise RuntimeError(
-            f"argnums: got argnums={argnums}, but the function was called with {len(args)} positional arguments"
+            f"argnums: got argnums={argnums}, but the function was called with {len(args)} positional "
+            "arguments"
         )
     return tuple(k % len(args) for k in numbers)
 
@@ -88,7 +89,9 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> Any:
     def pull(cotangents: Any) -> Any:
         outputs, given = _leaves(output), _leaves(cotangents)
         if len(outputs) != len(given):
-            raise RuntimeError(f"vjp: expected {len(outputs)} cotangents, as func gives, but got {len(given)}")
+            raise RuntimeError(
+                f"vjp: expected {len(outputs)} cotangents, as func gives, but got {len(given)}"
+            )
         pairs = [(o, g) for o, g in zip(outputs, given) if o.requires_grad]
         again = _C.is_grad_enabled() and (taped or any(g.requires_grad for g in given))
         wanted = _leaves(inputs)
@@ -143,9 +146,13 @@ def jvp(func: Callable, primals: Any, tangents: Any, *, strict: bool = False, ha
     """``func(*primals)`` and the product of its Jacobian with ``tangents``, by forward mode."""
     for name, x in (("primals", primals), ("tangents", tangents)):
         if not isinstance(x, tuple) or not x:
-            raise RuntimeError(f"jvp(f, primals, tangents): Expected {name} to be a non-empty tuple, got {type(x).__name__}")
+            raise RuntimeError(
+                f"jvp(f, primals, tangents): Expected {name} to be a non-empty tuple, got {type(x).__name__}"
+            )
     if len(_leaves(primals)) != len(_leaves(tangents)):
-        raise RuntimeError("jvp(f, primals, tangents): Expected primals and tangents to have the same structure")
+        raise RuntimeError(
+            "jvp(f, primals, tangents): Expected primals and tangents to have the same structure"
+        )
     with forward_ad.dual_level():
         output = func(*_map(forward_ad.make_dual, primals, tangents))
         output, aux = output if has_aux else (output, None)
@@ -153,7 +160,9 @@ def jvp(func: Callable, primals: Any, tangents: Any, *, strict: bool = False, ha
         def tangent(t: Tensor) -> Tensor:
             found = forward_ad.unpack_dual(t).tangent
             if found is None and strict:
-                raise RuntimeError("jvp(f, primals, tangents, strict=True): the output of f is independent of the inputs")
+                raise RuntimeError(
+                    "jvp(f, primals, tangents, strict=True): the output of f is independent of the inputs"
+                )
             return _C.functions.zeros_like(t) if found is None else found
 
         result = _map(tangent, output)
@@ -172,8 +181,12 @@ def _unit(leaves: list[Tensor], leaf: int, element: int) -> list[Tensor]:
     return units
 
 
-def jacrev(func: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False, **_: Any) -> Callable:
-    """A function that gives the Jacobian of ``func`` by reverse mode: one pull for each element of the output."""
+def jacrev(
+    func: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False, **_: Any
+) -> Callable:
+    """A function that gives the Jacobian of ``func`` by reverse mode: one pull for each element of the
+    output.
+    """
 
     def f(*args: Any, **kwargs: Any) -> Any:
         numbers = _chosen(argnums, args)
@@ -204,7 +217,9 @@ def jacrev(func: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool 
 
 
 def jacfwd(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = False, **_: Any) -> Callable:
-    """A function that gives the Jacobian of ``func`` by forward mode: one push for each element of the input."""
+    """A function that gives the Jacobian of ``func`` by forward mode: one push for each element of the
+    input.
+    """
 
     def f(*args: Any, **kwargs: Any) -> Any:
         numbers = _chosen(argnums, args)
@@ -260,9 +275,18 @@ def hessian(func: Callable, argnums: int | tuple[int, ...] = 0) -> Callable:
     return jacfwd(jacrev(func, argnums), argnums)
 
 
-def functional_call(module: Any, parameter_and_buffer_dicts: Any, args: Any = None, kwargs: dict | None = None, *,
-                    tie_weights: bool = True, strict: bool = False) -> Any:
-    """``module(*args, **kwargs)`` with parameters and buffers replaced by those given by name, for this call."""
+def functional_call(
+    module: Any,
+    parameter_and_buffer_dicts: Any,
+    args: Any = None,
+    kwargs: dict | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
+    """``module(*args, **kwargs)`` with parameters and buffers replaced by those given by name, for this
+    call.
+    """
     given: dict[str, Tensor] = {}
     for d in (
         parameter_and_buffer_dicts
@@ -273,7 +297,9 @@ def functional_call(module: Any, parameter_and_buffer_dicts: Any, args: Any = No
             if name in given:
                 raise ValueError(f"functional_call: {name} appears in more than one of the dictionaries")
         given.update(d)
-    own = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+    own = dict(module.named_parameters(remove_duplicate=False)) | dict(
+        module.named_buffers(remove_duplicate=False)
+    )
     unexpected, missing = [n for n in given if n not in own], [n for n in own if n not in given]
     if strict and (unexpected or missing):
         raise RuntimeError(f"functional_call: unexpected keys {unexpected}, missing keys {missing}")

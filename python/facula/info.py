@@ -48,7 +48,9 @@ def memory() -> str:
     """Of the machine, and of this process."""
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     reserved = _C.memory_stats()["reserved_bytes.all.current"]
-    return f"{pages * size / 2**30:.1f} GiB, of which tensors of this process reserve {reserved / 2**20:.1f} MiB"
+    return (
+        f"{pages * size / 2**30:.1f} GiB, of which tensors of this process reserve {reserved / 2**20:.1f} MiB"
+    )
 
 
 def libraries() -> str:

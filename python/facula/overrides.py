@@ -1,4 +1,5 @@
-"""``__torch_function__``: classes that take part in Facula's functions, whether they are subclasses of Tensor or not.
+"""``__torch_function__``: classes that take part in Facula's functions, whether they are subclasses of Tensor
+or not.
 
 >>> class Logged(facula.Tensor):
 ...     @classmethod
@@ -56,8 +57,8 @@ def is_tensor_like(inp: object) -> bool:
 
 
 def wrap_torch_function(dispatcher: Callable[..., Iterable]) -> Callable:
-    """Decorates a function so that arguments may override it; ``dispatcher``, called with the same arguments, gives
-    those that may.
+    """Decorates a function so that arguments may override it; ``dispatcher``, called with the same arguments,
+    gives those that may.
     """
 
     def inner(func: Callable) -> Callable:
@@ -74,8 +75,8 @@ def wrap_torch_function(dispatcher: Callable[..., Iterable]) -> Callable:
 
 
 class TorchFunctionMode:
-    """Within the ``with`` block this object's ``__torch_function__(func, types, args, kwargs)`` takes every call of an
-    operator or overridable function; calls that it makes itself go to the next mode out.
+    """Within the ``with`` block this object's ``__torch_function__(func, types, args, kwargs)`` takes every
+    call of an operator or overridable function; calls that it makes itself go to the next mode out.
     """
 
     def __torch_function__(

@@ -450,7 +450,7 @@ def load(
         raise
     except zipfile.BadZipFile as error:
         raise UnpicklingError(f"load: {where} is damaged, or no file of save(): {_short(error)}") from None
-    except (Exception if weights_only else _DAMAGE) as error:  # noqa: B030
+    except Exception if weights_only else _DAMAGE as error:  # noqa: B030
         if (
             isinstance(error, OSError) and error.errno != errno.EINVAL
         ):  # a seek to nowhere is the file's fault
@@ -464,7 +464,8 @@ def _short(error: Exception) -> str:
     return text if len(text) <= 300 else text[:300] + "..."
 
 
-# What reading an archive raises; what unpickling raises besides, with weights_only=False, may be a class's own.
+# What reading an archive raises; what unpickling raises besides, with weights_only=False, may be a class's
+# own.
 _DAMAGE = (EOFError, struct.error, KeyError, pickle.UnpicklingError, UnicodeDecodeError)
 
 

@@ -1,14 +1,14 @@
 // Facula for C++ programs: tensors, operators, gradients, neural networks, optimizers, data and checkpoints.
-// docs/cpp.md is the introduction. Errors are facula::Error (base/error.h), with PyTorch's type and a text that names
-// the operator and says how to fix it.
+// docs/cpp.md is the introduction. Errors are facula::Error (base/error.h), with PyTorch's type and a text
+// that names the operator and says how to fix it.
 #pragma once
 #include <cstring>
 
-#include "facula/autograd/function.h"   // gradients, modes, custom functions
-#include "facula/base/parallel.h"       // set_num_threads
+#include "facula/autograd/function.h"  // gradients, modes, custom functions
+#include "facula/base/parallel.h"      // set_num_threads
 #include "facula/base/random.h"
-#include "facula/data/loader.h"         // data sets and batches
-#include "facula/io/checkpoint.h"       // save, load (.pt)
+#include "facula/data/loader.h"    // data sets and batches
+#include "facula/io/checkpoint.h"  // save, load (.pt)
 #include "facula/io/idx.h"
 #include "facula/nn/init.h"
 #include "facula/nn/layers.h"           // modules
@@ -19,10 +19,11 @@
 namespace facula {
 
 // Gradients of `output` summed into .grad of the leaves. `grad` may be left out for one element.
-inline void backward(const Tensor& output, const Tensor& grad = {}, bool retain_graph = false, bool create_graph = false) {
+inline void backward(const Tensor& output, const Tensor& grad = {}, bool retain_graph = false,
+                     bool create_graph = false) {
   autograd::backward({&output, 1}, {&grad, 1}, retain_graph || create_graph, create_graph);
 }
-inline Tensor grad_of(const Tensor& t) { return autograd::grad_of(t); }   // undefined: none yet
+inline Tensor grad_of(const Tensor& t) { return autograd::grad_of(t); }  // undefined: none yet
 inline Tensor requires_grad_(const Tensor& t, bool on = true) {
   autograd::set_requires_grad(t, on);
   return t;

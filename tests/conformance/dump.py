@@ -2,8 +2,9 @@
 
     python tests/conformance/dump.py OUT.zip [--samples 40] [--elements 4000] [--required]
 
-For each entry of op_db and each dtype: the sample inputs, the results of the function of that name, the gradients, and the calls that
-must raise with the type of the error. Results that depend on the random state are recorded without values.
+For each entry of op_db and each dtype: the sample inputs, the results of the function of that name, the
+gradients, and the calls that must raise with the type of the error. Results that depend on the random state
+are recorded without values.
 """
 
 import argparse
@@ -33,13 +34,18 @@ def tolerances(op):
 
 def same(a, b):
     def both(x, y):
-        return torch.equal(torch.nan_to_num(x), torch.nan_to_num(y)) if isinstance(x, torch.Tensor) else x == y
+        return (
+            torch.equal(torch.nan_to_num(x), torch.nan_to_num(y)) if isinstance(x, torch.Tensor) else x == y
+        )
+
     return len(a) == len(b) and all(both(x, y) for x, y in zip(a, b))
 
 
 def encode_call(w, s):
-    return {"args": [w.value(torch, x) for x in (s.input, *s.args)],
-            "kwargs": {"kwargs": {k: w.value(torch, v) for k, v in s.kwargs.items()}}}
+    return {
+        "args": [w.value(torch, x) for x in (s.input, *s.args)],
+        "kwargs": {"kwargs": {k: w.value(torch, v) for k, v in s.kwargs.items()}},
+    }
 
 
 def call(f, w, case, gradient=False):
@@ -55,12 +61,16 @@ def sizes(x):
 
 
 def agrees(name, w, case, outputs, inplace=False):
-    """Whether the method of this name gives the same: some functions of the database pass their arguments in another order."""
+    """Whether the method of this name gives the same: some functions of the database pass their arguments
+    in another order.
+    """
     try:
         args, result, _ = call(getattr(torch.Tensor, name), w, case)
     except (RuntimeError, TypeError):
         return False
-    return same([args[0]] if inplace else flat(torch, result), outputs) and (not inplace or args[0].dtype == outputs[0].dtype)
+    return same([args[0]] if inplace else flat(torch, result), outputs) and (
+        not inplace or args[0].dtype == outputs[0].dtype
+    )
 
 
 def record_sample(w, f, method, op, s, elements):
@@ -75,7 +85,9 @@ def record_sample(w, f, method, op, s, elements):
     if sum(o.numel() for o in outputs if isinstance(o, torch.Tensor)) > elements:
         raise Unrecordable("large")
     values = same(outputs, again) and not UNINITIALISED.match(op.name)
-    memory = {x.untyped_storage().data_ptr() for x in flat(torch, args) if isinstance(x, torch.Tensor) and x.numel()}
+    memory = {
+        x.untyped_storage().data_ptr() for x in flat(torch, args) if isinstance(x, torch.Tensor) and x.numel()
+    }
     case["results"] = []
     for o in outputs:
         if not isinstance(o, torch.Tensor):
@@ -107,7 +119,13 @@ def record(op, limit, elements):
     method = op.method_variant and getattr(op.method_variant, "__name__", None)
     if method and (not hasattr(torch.Tensor, method) or f is getattr(torch.Tensor, method)):
         method = None
-    out = {"name": op.name, "variant": op.variant_test_name, "tolerances": tolerances(op), "cases": [], "errors": []}
+    out = {
+        "name": op.name,
+        "variant": op.variant_test_name,
+        "tolerances": tolerances(op),
+        "cases": [],
+        "errors": [],
+    }
     w = Writer()
     if f is None:
         return None
@@ -152,10 +170,17 @@ def record(op, limit, elements):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("out")
-    p.add_argument("--samples", type=int, default=40, help="at most so many of an operator's samples in each dtype, evenly chosen")
+    p.add_argument(
+        "--samples",
+        type=int,
+        default=40,
+        help="at most so many of an operator's samples in each dtype, evenly chosen",
+    )
     p.add_argument("--elements", type=int, default=4000, help="leave out samples with more elements")
     p.add_argument("--only", default="", help="a regular expression that names must match as a whole")
-    p.add_argument("--required", action="store_true", help="only the operators that every sample must pass for")
+    p.add_argument(
+        "--required", action="store_true", help="only the operators that every sample must pass for"
+    )
     p.add_argument("--part", default="0/1", help="K/N: the entries K, K+N, ...")
     a = p.parse_args()
     warnings.simplefilter("ignore")
@@ -163,7 +188,9 @@ def main():
     started, (k, n) = time.time(), map(int, a.part.split("/"))
     with zipfile.ZipFile(a.out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as z:
         for op in op_db[k::n]:
-            if (a.only and not re.fullmatch(a.only, op.name)) or (a.required and base(op.name) not in REQUIRED):
+            if (a.only and not re.fullmatch(a.only, op.name)) or (
+                a.required and base(op.name) not in REQUIRED
+            ):
                 continue
             torch.manual_seed(0)
             blob = record(op, a.samples, a.elements)

@@ -1,7 +1,9 @@
-"""One record of one operator's behaviour: how calls and results are written to a file and come back as tensors of a library.
+"""One record of one operator's behaviour: how calls and results are written to a file and come back as
+tensors of a library.
 
-Used on both sides: by dump.py with PyTorch, by replay.py with Facula (`lib` is the module). A recording is a zip file with one member per
-operator: 8 bytes with the size of a JSON text, the text, then the bytes of all tensors. bfloat16 travels as int16.
+Used on both sides: by dump.py with PyTorch, by replay.py with Facula (`lib` is the module). A recording is a
+zip file with one member per operator: 8 bytes with the size of a JSON text, the text, then the bytes of all
+tensors. bfloat16 travels as int16.
 """
 
 import inspect
@@ -33,7 +35,9 @@ class Writer:
         return at
 
     def tensor(self, lib, x, span=True):
-        """With `span`, the memory between the first and the last element, to be rebuilt with its strides; else the values alone."""
+        """With `span`, the memory between the first and the last element, to be rebuilt with its strides;
+        else the values alone.
+        """
         if x.layout != lib.strided or x.device.type != "cpu" or type(x) not in (lib.Tensor, lib.nn.Parameter):
             raise Unrecordable(f"a tensor of layout {x.layout} on {x.device}")
         out = {"T": str(x.dtype).split(".")[1], "shape": list(x.shape), "strides": list(x.stride())}
@@ -82,7 +86,7 @@ def pack(record, data):
 
 def unpack(blob):
     (n,) = struct.unpack_from("<q", blob)
-    return json.loads(blob[8:8 + n]), memoryview(blob)[8 + n:]
+    return json.loads(blob[8 : 8 + n]), memoryview(blob)[8 + n :]
 
 
 def storage_dtype(name):
@@ -95,7 +99,9 @@ def widened(name, x):
 
 
 class Reader:
-    """Gives back what a Writer took. A tensor that needed a gradient is a leaf again; `leaves` holds them in order."""
+    """Gives back what a Writer took. A tensor that needed a gradient is a leaf again; `leaves` holds them
+    in order.
+    """
 
     def __init__(self, lib, data, with_gradient=False):
         self.lib, self.data, self.with_gradient, self.leaves = lib, data, with_gradient, []
@@ -124,11 +130,17 @@ class Reader:
             return x
         if "T" in x:
             return self.tensor(x)
-        (kind, y), = x.items()
-        return {"complex": lambda: complex(*y), "tuple": lambda: tuple(self.value(z) for z in y), "ellipsis": lambda: Ellipsis,
-                "slice": lambda: slice(*(self.value(z) for z in y)), "attribute": lambda: getattr(self.lib, y),
-                "device": lambda: self.lib.device(y), "type": lambda: {"bool": bool, "int": int, "float": float, "complex": complex}[y],
-                "kwargs": lambda: {k: self.value(v) for k, v in y.items()}}[kind]()
+        ((kind, y),) = x.items()
+        return {
+            "complex": lambda: complex(*y),
+            "tuple": lambda: tuple(self.value(z) for z in y),
+            "ellipsis": lambda: Ellipsis,
+            "slice": lambda: slice(*(self.value(z) for z in y)),
+            "attribute": lambda: getattr(self.lib, y),
+            "device": lambda: self.lib.device(y),
+            "type": lambda: {"bool": bool, "int": int, "float": float, "complex": complex}[y],
+            "kwargs": lambda: {k: self.value(v) for k, v in y.items()},
+        }[kind]()
 
 
 def find(lib, name):
@@ -149,7 +161,9 @@ def flat(lib, result):
 
 
 def weights(n, dtype):
-    """What a result is multiplied with before its gradient is taken: exact in every type, no two neighbours alike."""
+    """What a result is multiplied with before its gradient is taken: exact in every type, no two
+    neighbours alike.
+    """
     w = 0.5 + (np.arange(n) * 7919 % 13) / 16
     return (w * (1 - 0.5j)).astype("complex64") if dtype == "complex64" else w.astype("float64")
 
@@ -159,7 +173,10 @@ def gradients(lib, outputs, leaves):
     outs = [o for o in outputs if isinstance(o, lib.Tensor) and o.requires_grad]
     if not outs or not leaves:
         return None
-    seeds = [lib.from_numpy(weights(o.numel(), str(o.dtype).split(".")[1])).reshape(o.shape).to(o.dtype) for o in outs]
+    seeds = [
+        lib.from_numpy(weights(o.numel(), str(o.dtype).split(".")[1])).reshape(o.shape).to(o.dtype)
+        for o in outs
+    ]
     return lib.autograd.grad(outs, leaves, seeds, allow_unused=True)
 
 

@@ -1,12 +1,16 @@
-"""Replays in Facula what dump.py recorded, each operator in a process of its own with a time limit, and prints what holds.
+"""Replays in Facula what dump.py recorded, each operator in a process of its own with a time limit, and
+prints what holds.
 
-    python tests/conformance/replay.py RECORDING.zip [--only REGEX] [--jobs 2] [--limit 60] [--report docs/conformance.md] [--verbose]
+    python tests/conformance/replay.py RECORDING.zip [--only REGEX] [--jobs 2] [--limit 60] [--report
+    docs/conformance.md] [--verbose]
 
-Without --known the exit status tells whether every required operator passes; with it, whether nothing fails that passed before. After
-mending: replay.py tests/golden/conformance.zip --known tests/golden/conformance.txt --write-known.
+Without --known the exit status tells whether every required operator passes; with it, whether nothing fails
+that passed before. After mending: replay.py tests/golden/conformance.zip --known tests/golden/conformance.txt
+--write-known.
 
-A call passes when value, shape, dtype, gradient and, for results that share the memory of their input, strides agree; as a function, as a
-method and in place. A wrong call passes when it raises an error of the same type. An operator passes when all of its calls do.
+A call passes when value, shape, dtype, gradient and, for results that share the memory of their input,
+strides agree; as a function, as a method and in place. A wrong call passes when it raises an error of the
+same type. An operator passes when all of its calls do.
 """
 
 import argparse
@@ -27,8 +31,14 @@ from record import NAMESPACES, REQUIRED, Reader, base, find, flat, gradients, un
 import facula
 
 # Per dtype: absolute and relative tolerance of values; gradients get ten times as much.
-TOLERANCES = {"float32": (1e-5, 1e-5), "float64": (1e-7, 1e-7), "bfloat16": (1e-2, 1.6e-2), "complex64": (1e-5, 1e-5),
-              "float16": (1e-3, 1e-3), "complex128": (1e-7, 1e-7)}
+TOLERANCES = {
+    "float32": (1e-5, 1e-5),
+    "float64": (1e-7, 1e-7),
+    "bfloat16": (1e-2, 1.6e-2),
+    "complex64": (1e-5, 1e-5),
+    "float16": (1e-3, 1e-3),
+    "complex128": (1e-7, 1e-7),
+}
 # Types of errors (PyTorch's, ours) that may stand for each other.
 ACCEPTED = {("RuntimeError", "IndexError"), ("AcceleratorError", "RuntimeError")}
 
@@ -63,7 +73,9 @@ def compare(what, got, t, reader, tolerances, scale=1):
         a, b = ([s for s, n in zip(x, t["shape"]) if n > 1] for x in (got.stride(), t["strides"]))
         if a != b:
             return f"{what}: strides {list(got.stride())} for {t['strides']}"
-    atol, rtol = (scale * max(x, y) for x, y in zip(TOLERANCES.get(dtype, (0, 0)), tolerances.get(dtype, (0, 0))))
+    atol, rtol = (
+        scale * max(x, y) for x, y in zip(TOLERANCES.get(dtype, (0, 0)), tolerances.get(dtype, (0, 0)))
+    )
     got, want = numpy(got), expected(t, reader)
     with np.errstate(all="ignore"):
         near = np.isclose(got, want, atol=atol, rtol=rtol, equal_nan=True)
@@ -91,7 +103,9 @@ def check(f, case, data, tolerances):
                 return line
         if "gradients" in case:
             what = "gradient"
-            for g, t in zip(gradients(facula, got, r.leaves) or [None] * len(case["gradients"]), case["gradients"]):
+            for g, t in zip(
+                gradients(facula, got, r.leaves) or [None] * len(case["gradients"]), case["gradients"]
+            ):
                 if t is None or g is None:
                     zero = t is None or not expected(t, r).any()
                     if not (zero and (g is None or not numpy(g).any())):
@@ -162,7 +176,9 @@ def start(blob):
 
 
 def run(archive, names, jobs, limit):
-    """Yields (name, answer): None where Facula has no such operator, and a failure where the process died or took too long."""
+    """Yields (name, answer): None where Facula has no such operator, and a failure where the process died
+    or took too long.
+    """
     waiting, running = list(names), {}
     while waiting or running:
         while waiting and len(running) < jobs:
@@ -210,19 +226,30 @@ def table(results):
     return lines
 
 
-# Differences that stay, each with its reason: (operator, expression for the failures, reason) by line of differences.txt.
-DIFFERENCES = [line.split(" | ") for line in (Path(__file__).parent / "differences.txt").read_text().splitlines()]
+# Differences that stay, each with its reason: (operator, expression for the failures, reason) by line of
+# differences.txt.
+DIFFERENCES = [
+    line.split(" | ") for line in (Path(__file__).parent / "differences.txt").read_text().splitlines()
+]
 
 
 def reason_for(name, failures):
     """Why an operator differs, if that explains all of its failures."""
     known = [(pattern, why) for n, pattern, why in DIFFERENCES if re.fullmatch(n, name)]
-    return "; ".join(why for _, why in known) if known and all(any(re.search(p, f) for p, _ in known) for f in failures) else None
+    return (
+        "; ".join(why for _, why in known)
+        if known and all(any(re.search(p, f) for p, _ in known) for f in failures)
+        else None
+    )
 
 
 def explanations(results):
     """The operators all of whose failures are differences that stay, with the reason."""
-    return {n: why for n, r in sorted(results.items()) if r and r["failures"] and (why := reason_for(n, r["failures"]))}
+    return {
+        n: why
+        for n, r in sorted(results.items())
+        if r and r["failures"] and (why := reason_for(n, r["failures"]))
+    }
 
 
 def required_line(results):
@@ -234,8 +261,16 @@ def required_line(results):
 
 
 def report(results):
-    lines = ["# Conformance", "", "Written by `make conformance`: how Facula answers the calls of PyTorch's own database of operators.", "",
-             *table(results), "", "## Operators that every sample should pass, and do not", ""]
+    lines = [
+        "# Conformance",
+        "",
+        "Written by `make conformance`: how Facula answers the calls of PyTorch's own database of operators.",
+        "",
+        *table(results),
+        "",
+        "## Operators that every sample should pass, and do not",
+        "",
+    ]
     wanted = [n for n in results if base(n) in REQUIRED]
     explained = explanations(results)
     for name in sorted(wanted):
@@ -247,7 +282,9 @@ def report(results):
         elif r["failures"]:
             lines.append(f"- `{name}` ({r['passed']}/{r['calls']}): " + "; ".join(reasons(r["failures"])))
     lines += ["", required_line(results), "", "## Differences that stay", ""]
-    lines += [f"- `{n}` ({results[n]['passed']}/{results[n]['calls']}): {why}" for n, why in explained.items()]
+    lines += [
+        f"- `{n}` ({results[n]['passed']}/{results[n]['calls']}): {why}" for n, why in explained.items()
+    ]
     lines += ["", "## The others that Facula has", ""]
     for name in sorted(n for n in results if base(n) not in REQUIRED):
         r = results[name]
@@ -263,7 +300,10 @@ def reasons(failures):
     for line in failures:
         kind = re.sub(r"[-\d.e+]+", "#", line.split(": ", 1)[-1])[:60]
         kinds.setdefault(kind, []).append(line)
-    return [v[0].replace("|", "\\|") + (f" (and {len(v) - 1} like it)" if len(v) > 1 else "") for v in kinds.values()][:4]
+    return [
+        v[0].replace("|", "\\|") + (f" (and {len(v) - 1} like it)" if len(v) > 1 else "")
+        for v in kinds.values()
+    ][:4]
 
 
 def main():
@@ -273,7 +313,9 @@ def main():
     p.add_argument("--jobs", type=int, default=os.cpu_count())
     p.add_argument("--limit", type=float, default=120, help="seconds for an operator")
     p.add_argument("--report", help="the file to write, in Markdown")
-    p.add_argument("--known", help="a file with the calls that are known to fail: only others count as failures")
+    p.add_argument(
+        "--known", help="a file with the calls that are known to fail: only others count as failures"
+    )
     p.add_argument("--write-known", action="store_true", help="write that file")
     p.add_argument("--verbose", action="store_true", help="print every failure")
     a = p.parse_args()
@@ -295,7 +337,10 @@ def main():
     print(required_line(results))
     print(f"ops passed {sum(not r['failures'] for r in here)}/{len(here)}")
     if not a.known:
-        return any(base(n) in REQUIRED and r and r["failures"] and not reason_for(n, r["failures"]) for n, r in results.items())
+        return any(
+            base(n) in REQUIRED and r and r["failures"] and not reason_for(n, r["failures"])
+            for n, r in results.items()
+        )
     calls = {f"{n} {line.split(':')[0]}": line for n, r in results.items() if r for line in r["failures"]}
     if a.write_known:
         Path(a.known).write_text("\n".join(sorted(calls)) + "\n")

@@ -1,5 +1,5 @@
-// Operators that only the tests have: tests/python/test_add_operator.py compiles this file by itself, loads it into a
-// running Facula and finds each of them complete. docs/adding_an_operator.md walks through it.
+// Operators that only the tests have: tests/python/test_add_operator.py compiles this file by itself, loads
+// it into a running Facula and finds each of them complete. docs/adding_an_operator.md walks through it.
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/op/registry.h"
@@ -27,15 +27,15 @@ FACULA_FAMILY(added) {
       .shape([](const Call& c) {
         int d = c.dim("dim");
         SymInt n = c.size("self", d), size = c.integer("size");
-        runtime_check(size > 0 && !(size > n), "window_sum") << "size must be between 1 and " << n << ", the size of dimension " << d
-            << " of shape " << to_string(c.sizes("self")) << ", got " << size;
+        runtime_check(size > 0 && !(size > n), "window_sum")
+            << "size must be between 1 and " << n << ", the size of dimension " << d << " of shape "
+            << to_string(c.sizes("self")) << ", got " << size;
         return with(c.sizes("self"), d, n - size + SymInt(1));
       })
       .loop([](const LoopCall& c, Index i) {
         int d = c.dim("dim");
-        return reduce(c, loop::monoid::sum, {c.integer("size")}, [&](Index k) {
-          return c.load("self", with(i, d, i[size_t(d)] + k[0]));
-        });
+        return reduce(c, loop::monoid::sum, {c.integer("size")},
+                      [&](Index k) { return c.load("self", with(i, d, i[size_t(d)] + k[0])); });
       })
       .samples({"self[5], size=2", "self[3, 4], size=3, dim=0", "self[2, 5, 3], size=2, dim=1"});
 

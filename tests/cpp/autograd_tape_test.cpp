@@ -27,12 +27,16 @@ class Tape : public testing::Test {
 Tensor add(const Tensor& a, const Tensor& b) { return call("add", {a, b}); }
 Tensor mul(const Tensor& a, const Tensor& b) { return call("mul", {a, b}); }
 Tensor sum(const Tensor& a) { return call("sum", {a}); }
-void back(const Tensor& t, bool retain = false, bool create = false) { backward({&t, 1}, {}, retain, create); }
+void back(const Tensor& t, bool retain = false, bool create = false) {
+  backward({&t, 1}, {}, retain, create);
+}
 std::vector<double> grad_values(const Tensor& t) { return values_of(grad_of(t)); }
 using V = std::vector<double>;
 
 std::string message_of(const std::function<void()>& f) {
-  try { f(); } catch (const Error& e) { return e.what(); }
+  try {
+    f();
+  } catch (const Error& e) { return e.what(); }
   return "no error";
 }
 bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
@@ -72,7 +76,8 @@ TEST_F(Tape, HigherDerivativesComeFromTheSameFormulas) {
     double e = std::exp(values_of(x)[size_t(k)]);
     EXPECT_NEAR(values_of(first)[size_t(k)], std::cos(e) * e, 1e-14);
     EXPECT_NEAR(values_of(second)[size_t(k)], std::cos(e) * e - std::sin(e) * e * e, 1e-14);
-    EXPECT_NEAR(values_of(third)[size_t(k)], std::cos(e) * e - 3 * std::sin(e) * e * e - std::cos(e) * e * e * e, 1e-13);
+    EXPECT_NEAR(values_of(third)[size_t(k)],
+                std::cos(e) * e - 3 * std::sin(e) * e * e - std::cos(e) * e * e * e, 1e-13);
   }
 }
 
@@ -187,18 +192,22 @@ TEST_F(Tape, WritesToSavedTensorsRaiseAndNameBothOperators) {
 
 TEST_F(Tape, InPlaceWritesToLeavesAndSplitViewsAreRefused) {
   Tensor x = leaf({1, 2}, {2});
-  EXPECT_TRUE(contains(message_of([&] { call("add", {x, x}, op::Form::in_place); }), "a leaf Variable that requires grad"));
+  EXPECT_TRUE(contains(message_of([&] { call("add", {x, x}, op::Form::in_place); }),
+                       "a leaf Variable that requires grad"));
   int64_t flat[] = {2};
   Tensor v = call("view", {x, symbolic(flat)});
-  EXPECT_TRUE(contains(message_of([&] { call("add", {v, x}, op::Form::in_place); }), "a view of a leaf Variable that requires grad"));
+  EXPECT_TRUE(contains(message_of([&] { call("add", {v, x}, op::Form::in_place); }),
+                       "a view of a leaf Variable that requires grad"));
   auto rows = calls("unbind", {mul(x, x)});
-  EXPECT_TRUE(contains(message_of([&] { call("add", {rows[0], rows[1]}, op::Form::in_place); }), "returns multiple views"));
+  EXPECT_TRUE(contains(message_of([&] { call("add", {rows[0], rows[1]}, op::Form::in_place); }),
+                       "returns multiple views"));
   Tensor y = mul(x, x), view;
   {
     GradMode off(false);
     view = call("view", {y, symbolic(flat)});
   }
-  EXPECT_TRUE(contains(message_of([&] { call("mul", {view, x}, op::Form::in_place); }), "created in no_grad mode"));
+  EXPECT_TRUE(
+      contains(message_of([&] { call("mul", {view, x}, op::Form::in_place); }), "created in no_grad mode"));
   GradMode off(false);
   call("add", {x, make({1, 1}, {2})}, op::Form::in_place);
   EXPECT_EQ(values_of(x), (V{2, 3}));
@@ -217,7 +226,8 @@ TEST_F(Tape, GradAccumulatesNowhereAndReportsUnusedInputs) {
   Tensor x = leaf({1, 2}, {2}), z = leaf({1}, {1});
   Tensor y = sum(mul(x, x));
   Tensor both[] = {x, z};
-  EXPECT_TRUE(contains(message_of([&] { grad({&y, 1}, both, {}, true, false, false); }), "allow_unused=True"));
+  EXPECT_TRUE(
+      contains(message_of([&] { grad({&y, 1}, both, {}, true, false, false); }), "allow_unused=True"));
   auto g = grad({&y, 1}, both, {}, false, false, true);
   EXPECT_EQ(values_of(g[0]), (V{2, 4}));
   EXPECT_FALSE(g[1].defined());
@@ -236,8 +246,10 @@ TEST_F(Tape, GradWithRespectToAnIntermediateStopsThere) {
 TEST_F(Tape, RootsNeedGradientsOrOneElement) {
   Tensor x = leaf({1, 2}, {2}), plain = make({1}, {});
   Tensor y = mul(x, x);
-  EXPECT_TRUE(contains(message_of([&] { back(y); }), "grad can be implicitly created only for scalar outputs"));
-  EXPECT_TRUE(contains(message_of([&] { back(plain); }), "does not require grad and does not have a grad_fn"));
+  EXPECT_TRUE(
+      contains(message_of([&] { back(y); }), "grad can be implicitly created only for scalar outputs"));
+  EXPECT_TRUE(
+      contains(message_of([&] { back(plain); }), "does not require grad and does not have a grad_fn"));
   Tensor g = make({1, 2, 3}, {3});
   EXPECT_TRUE(contains(message_of([&] { backward({&y, 1}, {&g, 1}, false, false); }), "Mismatch in shape"));
   g = make({1, 10}, {2});
@@ -250,10 +262,22 @@ TEST_F(Tape, HooksRunInOrderAndMayReplaceGradients) {
   Tensor h = mul(x, x);
   retain_grad(h);
   std::vector<int> order;
-  add_hook(h, [&](const Tensor& g) { order.push_back(1); return mul(g, make({2}, {})); });
-  int gone = add_hook(h, [&](const Tensor&) { order.push_back(2); return Tensor(); });
-  add_hook(h, [&](const Tensor&) { order.push_back(3); return Tensor(); });
-  add_hook(x, [&](const Tensor&) { order.push_back(4); return Tensor(); });
+  add_hook(h, [&](const Tensor& g) {
+    order.push_back(1);
+    return mul(g, make({2}, {}));
+  });
+  int gone = add_hook(h, [&](const Tensor&) {
+    order.push_back(2);
+    return Tensor();
+  });
+  add_hook(h, [&](const Tensor&) {
+    order.push_back(3);
+    return Tensor();
+  });
+  add_hook(x, [&](const Tensor&) {
+    order.push_back(4);
+    return Tensor();
+  });
   add_accumulated_hook(x, [&](const Tensor& t) { order.push_back(int(grad_values(t)[0])); });
   remove_hook(h, gone);
   back(sum(h));
@@ -291,7 +315,9 @@ TEST_F(Tape, ThreadsMayRunBackwardAtOnce) {
   Tensor x = leaf({2}, {1});
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
-    threads.emplace_back([&] { for (int k = 0; k < 50; ++k) back(sum(mul(x, x))); });
+    threads.emplace_back([&] {
+      for (int k = 0; k < 50; ++k) back(sum(mul(x, x)));
+    });
   for (auto& t : threads) t.join();
   EXPECT_EQ(grad_values(x), (V{4 * 50 * 4}));
 }
@@ -323,7 +349,8 @@ TEST_F(Tape, NothingIsRecordedWithoutGradMode) {
     EXPECT_FALSE(mul(x, x).requires_grad());
   }
   EXPECT_FALSE(detach(mul(x, x)).requires_grad());
-  EXPECT_TRUE(contains(message_of([&] { set_requires_grad(make({1}, {1}, DType::Int64), true); }), "floating point and complex"));
+  EXPECT_TRUE(contains(message_of([&] { set_requires_grad(make({1}, {1}, DType::Int64), true); }),
+                       "floating point and complex"));
   EXPECT_TRUE(contains(message_of([&] { set_requires_grad(mul(x, x), false); }), "leaf variables"));
 }
 

@@ -12,14 +12,16 @@ namespace {
 // What a 16-bit float with so many bits of fraction means, from the definition of the format.
 double meaning(uint16_t bits, int fraction_bits) {
   int exponent_bits = 15 - fraction_bits, bias = (1 << (exponent_bits - 1)) - 1;
-  int exponent = bits >> fraction_bits & ((1 << exponent_bits) - 1), fraction = bits & ((1 << fraction_bits) - 1);
+  int exponent = bits >> fraction_bits & ((1 << exponent_bits) - 1),
+      fraction = bits & ((1 << fraction_bits) - 1);
   double magnitude = exponent == (1 << exponent_bits) - 1 ? (fraction ? NAN : INFINITY)
                      : exponent ? std::ldexp(fraction + (1 << fraction_bits), exponent - bias - fraction_bits)
                                 : std::ldexp(fraction, 1 - bias - fraction_bits);
   return bits & 0x8000 ? -magnitude : magnitude;
 }
 
-template <class T> void check_format(int fraction_bits) {
+template <class T>
+void check_format(int fraction_bits) {
   for (uint32_t k = 0; k < 65536; ++k) {
     T h;
     h.bits = uint16_t(k);
@@ -79,8 +81,10 @@ TEST(DType, OnlyFloatsAreDefaults) {
 }
 
 TEST(Device, IsReadBack) {
-  for (const char* text : {"cpu", "cuda:1", "meta", "cuda", "cpu:0"}) EXPECT_EQ(to_string(parse_device(text)), text);
-  for (const char* text : {"", "gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda:999", "cpu:0:0"}) EXPECT_THROW(parse_device(text), Error) << text;
+  for (const char* text : {"cpu", "cuda:1", "meta", "cuda", "cpu:0"})
+    EXPECT_EQ(to_string(parse_device(text)), text);
+  for (const char* text : {"", "gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda:999", "cpu:0:0"})
+    EXPECT_THROW(parse_device(text), Error) << text;
 }
 
 }  // namespace

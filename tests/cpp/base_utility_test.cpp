@@ -12,9 +12,9 @@
 #include "facula/base/error.h"
 #include "facula/base/fork.h"
 #include "facula/base/hash.h"
+#include "facula/base/log.h"
 #include "facula/base/parallel.h"
 #include "facula/base/random.h"
-#include "facula/base/log.h"
 #include "facula/base/settings.h"
 #include "facula/base/small_vector.h"
 
@@ -73,13 +73,47 @@ TEST(SmallVector, BehavesAsAVector) {
   for (int step = 0; step < 20000; ++step) {
     int x = int(rng());
     switch (rng() % 8) {
-      case 0: case 1: v.push_back(x); w.push_back(x); break;
-      case 2: if (!w.empty()) { v.pop_back(); w.pop_back(); } break;
-      case 3: { size_t at = rng() % (w.size() + 1); v.insert(at, x); w.insert(w.begin() + long(at), x); break; }
-      case 4: if (!w.empty()) { size_t at = rng() % w.size(); v.erase(at); w.erase(w.begin() + long(at)); } break;
-      case 5: { auto moved = std::move(v); SmallVector<int, 5> copy(moved); v = std::move(copy); break; }
-      case 6: { size_t n = rng() % 12; v.resize(n, 3); w.resize(n, 3); break; }
-      case 7: { SmallVector<int, 5> other(std::span<const int>(w.data(), w.size())); v = other; break; }
+      case 0:
+      case 1:
+        v.push_back(x);
+        w.push_back(x);
+        break;
+      case 2:
+        if (!w.empty()) {
+          v.pop_back();
+          w.pop_back();
+        }
+        break;
+      case 3: {
+        size_t at = rng() % (w.size() + 1);
+        v.insert(at, x);
+        w.insert(w.begin() + long(at), x);
+        break;
+      }
+      case 4:
+        if (!w.empty()) {
+          size_t at = rng() % w.size();
+          v.erase(at);
+          w.erase(w.begin() + long(at));
+        }
+        break;
+      case 5: {
+        auto moved = std::move(v);
+        SmallVector<int, 5> copy(moved);
+        v = std::move(copy);
+        break;
+      }
+      case 6: {
+        size_t n = rng() % 12;
+        v.resize(n, 3);
+        w.resize(n, 3);
+        break;
+      }
+      case 7: {
+        SmallVector<int, 5> other(std::span<const int>(w.data(), w.size()));
+        v = other;
+        break;
+      }
     }
     ASSERT_TRUE(std::equal(v.begin(), v.end(), w.begin(), w.end()));
   }
@@ -141,7 +175,11 @@ TEST_F(Threads, ReallyWorkTogetherAndNeverNested) {
 }
 
 TEST_F(Threads, PassOnExceptions) {
-  EXPECT_THROW(parallel_for(30, 1, [](int64_t begin, int64_t) { user_check(begin == 0, "op") << "piece at " << begin; }), Error);
+  EXPECT_THROW(parallel_for(30, 1,
+                            [](int64_t begin, int64_t) {
+                              user_check(begin == 0, "op") << "piece at " << begin;
+                            }),
+               Error);
 }
 
 TEST_F(Threads, AForkedChildWorksAlone) {
@@ -149,7 +187,9 @@ TEST_F(Threads, AForkedChildWorksAlone) {
   pid_t child = fork();
   if (child == 0) {
     int64_t sum = 0;
-    parallel_for(1000, 1, [&](int64_t begin, int64_t end) { for (int64_t k = begin; k < end; ++k) sum += k; });
+    parallel_for(1000, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) sum += k;
+    });
     _exit(sum == 499500 ? 0 : 1);
   }
   int status = 0;
@@ -161,7 +201,8 @@ TEST_F(Threads, AForkedChildWorksAlone) {
 std::array<uint32_t, 4> reference_philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     uint64_t left = 0xD2511F53ull * counter[0], right = 0xCD9E8D57ull * counter[2];
-    counter = {uint32_t(right >> 32) ^ counter[1] ^ key[0], uint32_t(right), uint32_t(left >> 32) ^ counter[3] ^ key[1], uint32_t(left)};
+    counter = {uint32_t(right >> 32) ^ counter[1] ^ key[0], uint32_t(right),
+               uint32_t(left >> 32) ^ counter[3] ^ key[1], uint32_t(left)};
     key[0] += 0x9E3779B9;
     key[1] += 0xBB67AE85;
   }
@@ -171,13 +212,15 @@ std::array<uint32_t, 4> reference_philox(std::array<uint32_t, 4> counter, std::a
 TEST(Random, IsPhilox) {
   using Words = std::array<uint32_t, 4>;
   EXPECT_EQ(reference_philox({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-  EXPECT_EQ(reference_philox({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}), (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(reference_philox({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}),
+            (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(reference_philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
   std::mt19937_64 rng(7);
   for (int k = 0; k < 1000; ++k) {
     uint64_t seed = rng(), counter = rng();
-    EXPECT_EQ(philox(seed, counter), reference_philox({uint32_t(counter), uint32_t(counter >> 32), 0, 0}, {uint32_t(seed), uint32_t(seed >> 32)}));
+    EXPECT_EQ(philox(seed, counter), reference_philox({uint32_t(counter), uint32_t(counter >> 32), 0, 0},
+                                                      {uint32_t(seed), uint32_t(seed >> 32)}));
     EXPECT_EQ(random_bits(seed, counter), philox(seed, counter / 4)[counter % 4]);
   }
 }
@@ -204,14 +247,17 @@ TEST(Fork, LocksThatAnotherThreadHoldsAreFreeInTheChild) {
       {
         std::lock_guard first(a);
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        std::lock_guard second(b);   // held one by one: a fork that took b first and waited for a would wait for ever
+        std::lock_guard second(
+            b);  // held one by one: a fork that took b first and waited for a would wait for ever
         TableMutex one_more;
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
       }
       std::this_thread::yield();
     }
   });
-  std::thread other([&] { for (int k = 0; k < 20; ++k) EXPECT_EQ(locked_in_child(a, b), 0); });   // two fork at once
+  std::thread other([&] {
+    for (int k = 0; k < 20; ++k) EXPECT_EQ(locked_in_child(a, b), 0);
+  });  // two fork at once
   for (int k = 0; k < 20; ++k) EXPECT_EQ(locked_in_child(a, b), 0);
   other.join();
   done = true;

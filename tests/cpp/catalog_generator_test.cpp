@@ -25,7 +25,8 @@ void load_once() {
 
 std::string squeezed(std::string_view text) {
   std::string out;
-  for (char c : text) if (!std::isspace(static_cast<unsigned char>(c))) out += c;
+  for (char c : text)
+    if (!std::isspace(static_cast<unsigned char>(c))) out += c;
   return out;
 }
 
@@ -44,7 +45,8 @@ TEST(Generator, ReadEveryOperatorOfTheRegistry) {
 
 TEST(Generator, ReadNothingThatIsNotInTheRegistry) {
   load_once();
-  for (auto& r : kReadSchemas) EXPECT_NE(op::find(r.full_name), nullptr) << r.full_name << " (" << r.family << ")";
+  for (auto& r : kReadSchemas)
+    EXPECT_NE(op::find(r.full_name), nullptr) << r.full_name << " (" << r.family << ")";
 }
 
 TEST(Generator, OperatorsAreDocumented) {

@@ -1,5 +1,5 @@
-// The gradient of every differentiable operator on its samples against central differences in float64, and the
-// gradient of the gradient likewise.
+// The gradient of every differentiable operator on its samples against central differences in float64, and
+// the gradient of the gradient likewise.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -31,10 +31,12 @@ Tensor filled(const SampleArg& a, const std::vector<int64_t>& sizes) {
     values.push_back(a.index ? std::floor(x) : a.boolean ? double(engine() & 1) : x);
   }
   if (a.distinct) std::shuffle(values.begin(), values.end(), engine);
-  for (int64_t i = 0; i < n; ++i) Scalar(values[size_t(i)]).store(d, static_cast<char*>(t.data_ptr()) + i * itemsize(d));
+  for (int64_t i = 0; i < n; ++i)
+    Scalar(values[size_t(i)]).store(d, static_cast<char*>(t.data_ptr()) + i * itemsize(d));
   if (a.positive_definite && sizes.size() >= 2) {
     int64_t k = sizes.back();
-    for (int64_t i = 0; i < n; ++i) if (i / k % k == i % k) t.data<double>()[i] += 4 * double(k);
+    for (int64_t i = 0; i < n; ++i)
+      if (i / k % k == i % k) t.data<double>()[i] += 4 * double(k);
   }
   return t;
 }
@@ -55,10 +57,12 @@ bool instantiate(const op::Operator& o, const op::Sample& sample, Instance& x) {
   for (auto& [name, a] : sample.args) {
     auto k = size_t(o.schema.index_of(name));
     if (a.kind == SampleArg::Kind::literal) {
-      static const char* const names[] = {"Tensor", "Scalar", "SymInt", "float", "bool", "str", "dtype", "Device", "MemoryFormat", "Generator"};
+      static const char* const names[] = {"Tensor", "Scalar", "SymInt", "float",        "bool",
+                                          "str",    "dtype",  "Device", "MemoryFormat", "Generator"};
       auto& p = parameters[k];
       bool number = p.type == op::Type::Tensor && !p.list && a.literal != "None";
-      std::string text = "f(" + std::string(number ? "Scalar" : names[int(p.type)]) + (p.list ? "[]" : "") + "? x=" + a.literal + ") -> Tensor";
+      std::string text = "f(" + std::string(number ? "Scalar" : names[int(p.type)]) + (p.list ? "[]" : "") +
+                         "? x=" + a.literal + ") -> Tensor";
       x.literals.push_back(op::parse_schema(text));
       x.args[k] = x.literals.back().parameters[0].fallback[0];
       continue;
@@ -91,19 +95,22 @@ std::vector<Tensor> directions_like(const std::vector<Tensor>& outputs) {
   std::vector<Tensor> out;
   for (auto& t : outputs) {
     auto s = t.int_sizes();
-    out.push_back(filled({.kind = SampleArg::Kind::tensor, .sizes = {}, .low = 0.5, .high = 1.5}, {s.begin(), s.end()}));
+    out.push_back(filled({.kind = SampleArg::Kind::tensor, .sizes = {}, .low = 0.5, .high = 1.5},
+                         {s.begin(), s.end()}));
   }
   return out;
 }
 
 // Differentiable results of f, whose gradients along random directions are compared with central differences.
-void compare(const std::string& what, const Function& f, const std::vector<Tensor>& inputs, const std::vector<Tensor>& directions,
-             const std::vector<Tensor>& gradients) {
+void compare(const std::string& what, const Function& f, const std::vector<Tensor>& inputs,
+             const std::vector<Tensor>& directions, const std::vector<Tensor>& gradients) {
   autograd::GradMode off(false);
   const double h = 1e-5;
   for (size_t i = 0; i < inputs.size(); ++i) {
     auto* x = inputs[i].data<double>();
-    Tensor g = gradients[i].defined() ? autograd::invoke("contiguous", {gradients[i], MemoryFormat::contiguous}) : Tensor();
+    Tensor g = gradients[i].defined()
+                   ? autograd::invoke("contiguous", {gradients[i], MemoryFormat::contiguous})
+                   : Tensor();
     if (g.defined()) {
       ASSERT_EQ(to_string(g.sizes()), to_string(inputs[i].sizes())) << what;
       ASSERT_EQ(g.dtype(), inputs[i].dtype()) << what;
@@ -117,7 +124,8 @@ void compare(const std::string& what, const Function& f, const std::vector<Tenso
       x[k] = at;
       double numeric = (above - below) / (2 * h), analytic = g.defined() ? g.data<double>()[k] : 0;
       if (std::isnan(numeric) && std::isnan(analytic)) continue;
-      ASSERT_NEAR(analytic, numeric, 1e-5 * (1 + std::abs(numeric))) << what << ": input " << i << ", element " << k;
+      ASSERT_NEAR(analytic, numeric, 1e-5 * (1 + std::abs(numeric)))
+          << what << ": input " << i << ", element " << k;
     }
   }
 }
@@ -136,7 +144,8 @@ void check(const Function& f, const std::vector<Tensor>& inputs, const std::stri
   // The gradient as a function, along directions of its own.
   std::vector<size_t> smooth;
   auto first = gradients(true);
-  for (size_t i = 0; i < first.size(); ++i) if (first[i].defined() && first[i].requires_grad()) smooth.push_back(i);
+  for (size_t i = 0; i < first.size(); ++i)
+    if (first[i].defined() && first[i].requires_grad()) smooth.push_back(i);
   if (smooth.empty()) return;
   auto chosen = [&](bool create) {
     auto all = gradients(create);
@@ -147,21 +156,28 @@ void check(const Function& f, const std::vector<Tensor>& inputs, const std::stri
   auto again = chosen(true);
   auto along = directions_like(again);
   auto second = autograd::grad(again, inputs, along, false, false, true);
-  compare(what + ", second order", [&] {
-    autograd::GradMode on(true);
-    return chosen(false);
-  }, inputs, along, second);
+  compare(
+      what + ", second order",
+      [&] {
+        autograd::GradMode on(true);
+        return chosen(false);
+      },
+      inputs, along, second);
 }
 
 void check(const op::Operator& o, Instance& x, const std::string& what) {
-  check([&] {
-    std::vector<Tensor> out;
-    auto all = op::call(o, x.args).to_vector();
-    for (size_t k = 0; k < all.size(); ++k)
-      if (all[k].dtype() == DType::Float64 && std::find(o.non_differentiable.begin(), o.non_differentiable.end(), int(k)) == o.non_differentiable.end())
-        out.push_back(all[k]);
-    return out;
-  }, x.inputs, what);
+  check(
+      [&] {
+        std::vector<Tensor> out;
+        auto all = op::call(o, x.args).to_vector();
+        for (size_t k = 0; k < all.size(); ++k)
+          if (all[k].dtype() == DType::Float64 &&
+              std::find(o.non_differentiable.begin(), o.non_differentiable.end(), int(k)) ==
+                  o.non_differentiable.end())
+            out.push_back(all[k]);
+        return out;
+      },
+      x.inputs, what);
 }
 
 class Gradients : public testing::TestWithParam<std::string> {};
@@ -186,12 +202,15 @@ std::vector<std::string> names() {
   catalog::load();
   std::vector<std::string> out;
   for (auto* o : op::all())
-    if (o->differentiable && !o->random && !o->samples.list.empty() && !o->schema.mutates() && o->dtypes.has(DType::Float64)) out.push_back(o->schema.full_name());
+    if (o->differentiable && !o->random && !o->samples.list.empty() && !o->schema.mutates() &&
+        o->dtypes.has(DType::Float64))
+      out.push_back(o->schema.full_name());
   return out;
 }
 INSTANTIATE_TEST_SUITE_P(Catalog, Gradients, testing::ValuesIn(names()), [](auto& info) {
   std::string name = info.param;
-  for (char& c : name) if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
   return name + "_" + std::to_string(info.index);
 });
 
@@ -224,19 +243,40 @@ const std::vector<Case>& cases() {
       {"narrow", {{5, 3}}, [](Inputs x) { return T{narrow(x[0], 1, 1, 2)}; }},
       {"select", {{5, 3}}, [](Inputs x) { return T{select(x[0], 1, -1)}; }},
       {"unsqueeze_squeeze", {{5, 1, 3}}, [](Inputs x) { return T{mul(unsqueeze(x[0], 1), squeeze(x[0]))}; }},
-      {"split", {{5, 3}}, [](Inputs x) { auto p = split(x[0], SymInt(2)); return T{mul(p[0], p[1]), p[2]}; }},
+      {"split",
+       {{5, 3}},
+       [](Inputs x) {
+         auto p = split(x[0], SymInt(2));
+         return T{mul(p[0], p[1]), p[2]};
+       }},
       {"split_unused", {{5, 3}}, [](Inputs x) { return T{split(x[0], SymInt(2))[1]}; }},
-      {"chunk", {{3, 4}}, [](Inputs x) { auto p = chunk(x[0], 2, 1); return T{mul(p[0], p[1])}; }},
-      {"unbind", {{3, 4}}, [](Inputs x) { auto p = unbind(x[0], 1); return T{mul(p[0], p[3])}; }},
+      {"chunk",
+       {{3, 4}},
+       [](Inputs x) {
+         auto p = chunk(x[0], 2, 1);
+         return T{mul(p[0], p[1])};
+       }},
+      {"unbind",
+       {{3, 4}},
+       [](Inputs x) {
+         auto p = unbind(x[0], 1);
+         return T{mul(p[0], p[3])};
+       }},
       {"diagonal", {{3, 4}}, [](Inputs x) { return T{diagonal(x[0], 1), diagonal(x[0], -1)}; }},
       {"unfold", {{7}}, [](Inputs x) { return T{unfold(x[0], 0, 3, 2)}; }},
       {"as_strided", {{8}}, [](Inputs x) { return T{as_strided(x[0], {2, 3}, {2, 1}, 1)}; }},
-      {"cat", {{2, 3}, {4, 3}}, [](Inputs x) { return T{mul(cat(std::vector<Tensor>{x[0], x[1], x[0]}, 0), 2.0)}; }},
+      {"cat",
+       {{2, 3}, {4, 3}},
+       [](Inputs x) { return T{mul(cat(std::vector<Tensor>{x[0], x[1], x[0]}, 0), 2.0)}; }},
       {"stack", {{2, 3}, {2, 3}}, [](Inputs x) { return T{stack(std::vector<Tensor>{x[0], x[1]}, 1)}; }},
       {"where", {{2, 3}, {3}}, [](Inputs x) { return T{where(gt(x[0], 0), x[0], x[1])}; }},
-      {"gather", {{3, 4}}, [](Inputs x) { return T{gather(x[0], 1, view(indices({0, 3, 1, 1, 2, 2}), {3, 2}))}; }},
+      {"gather",
+       {{3, 4}},
+       [](Inputs x) { return T{gather(x[0], 1, view(indices({0, 3, 1, 1, 2, 2}), {3, 2}))}; }},
       {"index_select", {{3, 4}}, [](Inputs x) { return T{index_select(x[0], 1, indices({0, 3, 3}))}; }},
-      {"scatter_add", {{3, 4}, {3, 2}}, [](Inputs x) { return T{scatter_add(x[0], 1, view(indices({0, 3, 1, 1, 2, 2}), {3, 2}), x[1])}; }},
+      {"scatter_add",
+       {{3, 4}, {3, 2}},
+       [](Inputs x) { return T{scatter_add(x[0], 1, view(indices({0, 3, 1, 1, 2, 2}), {3, 2}), x[1])}; }},
       {"embedding", {{5, 3}}, [](Inputs x) { return T{embedding(x[0], indices({1, 4, 1}))}; }},
       {"mm", {{3, 4}, {4, 2}}, [](Inputs x) { return T{mm(x[0], x[1])}; }},
       {"matmul_batched", {{2, 3, 4}, {4, 2}}, [](Inputs x) { return T{matmul(x[0], x[1])}; }},
@@ -249,17 +289,25 @@ const std::vector<Case>& cases() {
       {"mse_loss", {{3, 4}, {3, 4}}, [](Inputs x) { return T{mse_loss(x[0], x[1])}; }},
       {"amax", {{3, 4}}, [](Inputs x) { return T{amax(x[0], {1})}; }},
       {"max_all", {{3, 4}}, [](Inputs x) { return T{max(x[0])}; }},
-      {"mean_var", {{3, 4}}, [](Inputs x) { return T{mean(x[0], {1}), var(x[0], Sizes{0}, std::optional<double>(0.0))}; }},
+      {"mean_var",
+       {{3, 4}},
+       [](Inputs x) { return T{mean(x[0], {1}), var(x[0], Sizes{0}, std::optional<double>(0.0))}; }},
       {"cumsum", {{3, 4}}, [](Inputs x) { return T{cumsum(x[0], 1)}; }},
-      {"conv2d", {{2, 2, 4, 4}, {3, 2, 3, 3}, {3}}, [](Inputs x) { return T{conv2d(x[0], x[1], x[2], 1, 1)}; }},
+      {"conv2d",
+       {{2, 2, 4, 4}, {3, 2, 3, 3}, {3}},
+       [](Inputs x) { return T{conv2d(x[0], x[1], x[2], 1, 1)}; }},
       {"max_pool2d", {{1, 2, 4, 4}}, [](Inputs x) { return T{max_pool2d(x[0], 2)}; }},
       {"avg_pool2d", {{1, 2, 4, 4}}, [](Inputs x) { return T{avg_pool2d(x[0], 2)}; }},
-      {"in_place_through_a_view", {{3, 4}, {4}}, [](Inputs x) {
+      {"in_place_through_a_view",
+       {{3, 4}, {4}},
+       [](Inputs x) {
          Tensor y = mul(x[0], 2.0), row = select(y, 0, 1);
          mul_(row, x[1]);
          return T{mul(y, y)};
        }},
-      {"in_place_chain", {{3}, {3}}, [](Inputs x) {
+      {"in_place_chain",
+       {{3}, {3}},
+       [](Inputs x) {
          Tensor y = mul(x[0], 1.5);
          sin_(y);
          mul_(y, x[1]);
@@ -279,10 +327,9 @@ TEST_P(CallGradients, AgreeWithFiniteDifferences) {
   for (auto& s : c.shapes) inputs.push_back(random(s));
   try {
     check([&] { return c.f(inputs); }, inputs, c.name);
-  } catch (const std::exception& e) {
-    FAIL() << c.name << ": " << e.what();
-  }
+  } catch (const std::exception& e) { FAIL() << c.name << ": " << e.what(); }
 }
-INSTANTIATE_TEST_SUITE_P(Catalog, CallGradients, testing::Range(size_t(0), cases().size()), [](auto& info) { return std::string(cases()[info.param].name); });
+INSTANTIATE_TEST_SUITE_P(Catalog, CallGradients, testing::Range(size_t(0), cases().size()),
+                         [](auto& info) { return std::string(cases()[info.param].name); });
 
 }  // namespace

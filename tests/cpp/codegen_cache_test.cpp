@@ -1,4 +1,5 @@
-// The kernel cache: what is found where, and that no damage, lack of rights or race costs more than a compilation.
+// The kernel cache: what is found where, and that no damage, lack of rights or race costs more than a
+// compilation.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -50,12 +51,14 @@ bool works(double c) {
   void* buffers[] = {x.data(), y.data()};
   int64_t n = 21;
   codegen::launch(*codegen::kernel(add_constant(c)), buffers, &n, "add");
-  for (size_t k = 0; k < 21; ++k) if (y[k] != float(k) + float(c)) return false;
+  for (size_t k = 0; k < 21; ++k)
+    if (y[k] != float(k) + float(c)) return false;
   return true;
 }
 
 // Runs `f` in a child, which has an empty cache in memory, and returns its exit status.
-template <class F> int in_child(F&& f) {
+template <class F>
+int in_child(F&& f) {
   fflush(nullptr);
   pid_t child = fork();
   if (child == 0) _exit(f());
@@ -71,8 +74,10 @@ int source_of(double c) {
     auto before = codegen::cache_stats();
     if (!works(c)) return int(failed);
     auto s = codegen::cache_stats();
-    return int(s.compiled > before.compiled ? compiled : s.disk_hits > before.disk_hits ? disk
-               : s.shipped_hits > before.shipped_hits ? shipped : memory_);
+    return int(s.compiled > before.compiled           ? compiled
+               : s.disk_hits > before.disk_hits       ? disk
+               : s.shipped_hits > before.shipped_hits ? shipped
+                                                      : memory_);
   });
 }
 
@@ -126,7 +131,7 @@ TEST_F(CodegenCache, KeepsKernelsInMemory) {
 
 TEST_F(CodegenCache, HearsCtrlCBeforeAKernelIsMade) {
   struct Interrupted {};
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));   // it is asked for every 20 ms
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it is asked for every 20 ms
   auto before = codegen::cache_stats().compiled;
   set_interrupt_check([] { throw Interrupted(); });
   EXPECT_THROW(codegen::kernel(add_constant(1002)), Interrupted);
@@ -145,8 +150,12 @@ TEST_F(CodegenCache, ReplacesDamagedTruncatedAndForeignFiles) {
       [](std::string& t) { t.clear(); },
       [](std::string& t) { t += "more"; },
       [](std::string& t) { t[0] = 'X'; },
-      [](std::string& t) { t[9] = char(t[9] == 'a' ? 'b' : 'a'); },  // the file of another kernel under this name
-      [](std::string& t) { t = "not an object at all, but longer than the header of one, which has fifty-six bytes"; }};
+      [](std::string& t) {
+        t[9] = char(t[9] == 'a' ? 'b' : 'a');
+      },  // the file of another kernel under this name
+      [](std::string& t) {
+        t = "not an object at all, but longer than the header of one, which has fifty-six bytes";
+      }};
   EXPECT_EQ(source_of(3), compiled);
   for (auto& damage : damages) {
     rewrite(only_file(), damage);
@@ -208,7 +217,10 @@ TEST_F(CodegenCache, ServesManyProcessesAndThreadsAtOnce) {
       std::atomic<int> bad{0};
       std::vector<std::thread> threads;
       for (int t = 0; t < 3; ++t)
-        threads.emplace_back([&, t] { for (int c = 0; c < 4; ++c) if (!works(10 + (c + t) % 4)) ++bad; });
+        threads.emplace_back([&, t] {
+          for (int c = 0; c < 4; ++c)
+            if (!works(10 + (c + t) % 4)) ++bad;
+        });
       for (auto& t : threads) t.join();
       auto after = codegen::cache_stats();
       _exit(bad || after.compiled + after.disk_hits - before.compiled - before.disk_hits != 4);
@@ -229,13 +241,16 @@ TEST_F(CodegenCache, ServesManyProcessesAndThreadsAtOnce) {
 TEST_F(CodegenCache, AChildForkedWhileAThreadCompilesCanDoTheSame) {
   std::atomic<int> newest{3000};
   std::atomic<bool> done{false};
-  std::thread thread([&] { while (!done) codegen::kernel(add_constant(++newest)); });
+  std::thread thread([&] {
+    while (!done) codegen::kernel(add_constant(++newest));
+  });
   for (int k = 0; k < 10; ++k) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     EXPECT_EQ(in_child([&] {
-      alarm(20);
-      return works(newest) ? 0 : 1;
-    }), 0);
+                alarm(20);
+                return works(newest) ? 0 : 1;
+              }),
+              0);
   }
   done = true;
   thread.join();
@@ -243,10 +258,11 @@ TEST_F(CodegenCache, AChildForkedWhileAThreadCompilesCanDoTheSame) {
 
 TEST_F(CodegenCache, ShipsWhatWasRecorded) {
   EXPECT_EQ(in_child([&] {
-    works(20);
-    codegen::record_kernels_to((root_ / "shipped").string());
-    return works(20) && works(21) ? 0 : 1;
-  }), 0);
+              works(20);
+              codegen::record_kernels_to((root_ / "shipped").string());
+              return works(20) && works(21) ? 0 : 1;
+            }),
+            0);
   fs::remove_all(folder());
   EXPECT_EQ(source_of(20), shipped);
   EXPECT_EQ(source_of(21), shipped);
@@ -260,18 +276,22 @@ TEST_F(CodegenCache, RefusesMalformedObjects) {
   object.erase(0, 56);
   ASSERT_NE(codegen::load_object(object), nullptr);
   EXPECT_EQ(codegen::load_object(""), nullptr);
-  EXPECT_EQ(codegen::load_object("\x7f" "ELF"), nullptr);
+  EXPECT_EQ(codegen::load_object("\x7f"
+                                 "ELF"),
+            nullptr);
   // No byte of the headers, tables and relocations may lead outside of the object.
   EXPECT_EQ(in_child([&] {
-    for (size_t cut = 0; cut < object.size(); cut += 5) codegen::load_object(std::string_view(object).substr(0, cut));
-    for (size_t at = 0; at < object.size(); ++at)
-      for (unsigned char v : {0x00, 0x7f, 0xff}) {
-        std::string bad = object;
-        bad[at] = char(v);
-        codegen::load_object(bad);
-      }
-    return 0;
-  }), 0);
+              for (size_t cut = 0; cut < object.size(); cut += 5)
+                codegen::load_object(std::string_view(object).substr(0, cut));
+              for (size_t at = 0; at < object.size(); ++at)
+                for (unsigned char v : {0x00, 0x7f, 0xff}) {
+                  std::string bad = object;
+                  bad[at] = char(v);
+                  codegen::load_object(bad);
+                }
+              return 0;
+            }),
+            0);
 }
 
 TEST_F(CodegenCache, RefusesAnUnknownCapability) {

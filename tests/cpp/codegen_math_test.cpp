@@ -1,5 +1,5 @@
-// Errors of generated scalar functions, in units of the last place, against libm in a wider type; and the same bits
-// from vector loops, their masked ends and scalar loops.
+// Errors of generated scalar functions, in units of the last place, against libm in a wider type; and the
+// same bits from vector loops, their masked ends and scalar loops.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -52,14 +52,49 @@ Nest map_nest(Fn f, DType d, LoopKind kind) {
   return n;
 }
 
-template <class T> std::vector<T> samples(bool second) {
+template <class T>
+std::vector<T> samples(bool second) {
   using L = std::numeric_limits<T>;
-  std::vector<T> v{0, -T(0), 1, -1, T(0.5), T(-0.5), 2, -2, 3, T(1.5), T(2.5), T(-2.5), 10, 88, 89, -87, -103, -104, 100, 709, 710, -745,
-                   L::infinity(), -L::infinity(), L::quiet_NaN(), L::max(), -L::max(), L::min(), -L::min(), L::denorm_min(),
-                   -L::denorm_min(), L::epsilon(), T(3.14159265358979), T(1.57079632679490), T(0.99999994), T(1.0000001), T(1e30)};
+  std::vector<T> v{0,
+                   -T(0),
+                   1,
+                   -1,
+                   T(0.5),
+                   T(-0.5),
+                   2,
+                   -2,
+                   3,
+                   T(1.5),
+                   T(2.5),
+                   T(-2.5),
+                   10,
+                   88,
+                   89,
+                   -87,
+                   -103,
+                   -104,
+                   100,
+                   709,
+                   710,
+                   -745,
+                   L::infinity(),
+                   -L::infinity(),
+                   L::quiet_NaN(),
+                   L::max(),
+                   -L::max(),
+                   L::min(),
+                   -L::min(),
+                   L::denorm_min(),
+                   -L::denorm_min(),
+                   L::epsilon(),
+                   T(3.14159265358979),
+                   T(1.57079632679490),
+                   T(0.99999994),
+                   T(1.0000001),
+                   T(1e30)};
   std::mt19937_64 random(second ? 11 : 7);
   using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
-  for (int i = 0; i < 60000; ++i) v.push_back(std::bit_cast<T>(Bits(random())));                      // every exponent
+  for (int i = 0; i < 60000; ++i) v.push_back(std::bit_cast<T>(Bits(random())));  // every exponent
   std::uniform_real_distribution<double> unit(-1, 1);
   for (double range : {1.0, 4.0, 12.0, 100.0, 800.0})
     for (int i = 0; i < 30000; ++i) v.push_back(T(range * unit(random)));
@@ -132,7 +167,8 @@ Wide reference(Fn f, Wide x, Wide y) {
   }
 }
 
-template <class T> double ulps(T got, Wide want) {
+template <class T>
+double ulps(T got, Wide want) {
   T nearest = T(want);
   if (std::isnan(want)) return std::isnan(got) ? 0 : INFINITY;
   if (got == nearest) {
@@ -143,17 +179,22 @@ template <class T> double ulps(T got, Wide want) {
                 (std::fabs(got) >= std::numeric_limits<T>::max()) && std::signbit(got) == std::signbit(want);
     return edge ? 1 : INFINITY;
   }
-  int e = want == 0 ? std::numeric_limits<T>::min_exponent : std::max(std::ilogb(want) + 1, std::numeric_limits<T>::min_exponent);
+  int e = want == 0 ? std::numeric_limits<T>::min_exponent
+                    : std::max(std::ilogb(want) + 1, std::numeric_limits<T>::min_exponent);
   return double(std::fabs(Wide(got) - want) / std::ldexp(Wide(1), e - std::numeric_limits<T>::digits));
 }
 
-struct Result { double worst = 0, x = 0, y = 0, got = 0; };
+struct Result {
+  double worst = 0, x = 0, y = 0, got = 0;
+};
 
-template <class T> Result measure(Fn f) {
+template <class T>
+Result measure(Fn f) {
   DType d = dtype_of<T>();
   auto x = samples<T>(false), y = samples<T>(true);
   if (f == Fn::remainder || f == Fn::fmod)  // the reference is slow for huge quotients
-    for (size_t i = 0; i < x.size(); ++i) if (std::fabs(std::log2(std::fabs(x[i] / y[i]))) > 200) y[i] = x[i];
+    for (size_t i = 0; i < x.size(); ++i)
+      if (std::fabs(std::log2(std::fabs(x[i] / y[i]))) > 200) y[i] = x[i];
   std::vector<T> vector(x.size() + 1, T(-7)), serial(x.size() + 1, T(-7));
   int64_t n = int64_t(x.size()) - 3;
   for (auto kind : {LoopKind::vector, LoopKind::serial}) {
@@ -169,11 +210,13 @@ template <class T> Result measure(Fn f) {
     size_t k = size_t(i);
     if (std::memcmp(&vector[k], &serial[k], sizeof(T)) && !(std::isnan(vector[k]) && std::isnan(serial[k]))) {
       ++failures;
-      ADD_FAILURE() << name(f) << "(" << x[k] << ", " << y[k] << "): " << vector[k] << " in a vector, " << serial[k] << " alone";
+      ADD_FAILURE() << name(f) << "(" << x[k] << ", " << y[k] << "): " << vector[k] << " in a vector, "
+                    << serial[k] << " alone";
     }
     Wide want = reference(f, x[k], y[k]);
-    if (arity(f) == 1 && f != Fn::relu && x[k] == 0 && !std::isnan(want))
+    if (arity(f) == 1 && f != Fn::relu && x[k] == 0 && !std::isnan(want)) {
       EXPECT_EQ(std::signbit(want), std::signbit(vector[k])) << name(f) << "(" << x[k] << ")";
+    }
     double e = ulps(vector[k], want);
     if (e > r.worst) r = {e, double(x[k]), double(y[k]), double(vector[k])};
   }
@@ -182,12 +225,14 @@ template <class T> Result measure(Fn f) {
 }
 
 // What is built of a function in a single expression: gelu(x) = x ndtr(x), silu(x) = x sigmoid(x).
-template <class T> double product_ulps(Fn f, T x, T got) {
+template <class T>
+double product_ulps(Fn f, T x, T got) {
   // A denormal factor has few digits, which the product can't have more of.
   if (!std::isfinite(x) || std::fabs(reference(f, x, 0)) < std::numeric_limits<T>::min()) return 0;
   return ulps(got, x * reference(f, x, 0));
 }
-template <class T> Result measure_product(Fn f) {
+template <class T>
+Result measure_product(Fn f) {
   auto x = samples<T>(false);
   std::vector<T> out(x.size());
   int64_t n = int64_t(x.size());
@@ -215,7 +260,8 @@ class Peer {
     EXPECT_EQ(std::system(command.c_str()), 0) << command;
   }
   ~Peer() { std::filesystem::remove_all(folder_); }
-  template <class T> Result measure(const std::string& label, Fn f, bool product) {
+  template <class T>
+  Result measure(const std::string& label, Fn f, bool product) {
     auto x = samples<T>(false), y = samples<T>(true);
     std::vector<T> got(x.size());
     std::ifstream file(folder_ + "/" + label + "." + name(dtype_of<T>()));
@@ -231,7 +277,8 @@ class Peer {
   }
 
  private:
-  template <class T> void write(const std::string& end) {
+  template <class T>
+  void write(const std::string& end) {
     for (bool second : {false, true}) {
       auto v = samples<T>(second);
       std::ofstream file(folder_ + (second ? "/y." : "/x.") + end);
@@ -241,27 +288,32 @@ class Peer {
   std::string folder_;
 };
 
-template <class T> void check_all(std::initializer_list<Fn> functions) {
+template <class T>
+void check_all(std::initializer_list<Fn> functions) {
   for (Fn f : functions) {
     Result r = measure<T>(f);
     double bound = std::max(ulp(f), 0.5);
-    std::printf("%-11s %s  reached %.3f of %.1f ULP  at %.9g\n", name(f), name(dtype_of<T>()), r.worst, bound, r.x);
-    EXPECT_LE(r.worst, bound + 1e-3) << name(f) << "(" << r.x << ", " << r.y << ") = " << r.got << " in " << name(dtype_of<T>())
-                                     << ", expected " << double(reference(f, r.x, r.y));
+    std::printf("%-11s %s  reached %.3f of %.1f ULP  at %.9g\n", name(f), name(dtype_of<T>()), r.worst, bound,
+                r.x);
+    EXPECT_LE(r.worst, bound + 1e-3) << name(f) << "(" << r.x << ", " << r.y << ") = " << r.got << " in "
+                                     << name(dtype_of<T>()) << ", expected "
+                                     << double(reference(f, r.x, r.y));
   }
 }
 
 constexpr std::initializer_list<Fn> kFunctions = {
-    Fn::rsqrt, Fn::reciprocal, Fn::sqrt, Fn::exp, Fn::exp2, Fn::expm1, Fn::log, Fn::log2, Fn::log10, Fn::log1p, Fn::sin, Fn::cos,
-    Fn::tan, Fn::asin, Fn::acos, Fn::atan, Fn::sinh, Fn::cosh, Fn::tanh, Fn::asinh, Fn::acosh, Fn::atanh, Fn::erf, Fn::erfc, Fn::ndtr,
-    Fn::sigmoid, Fn::neg, Fn::abs, Fn::floor, Fn::ceil, Fn::trunc, Fn::round, Fn::relu, Fn::add, Fn::sub, Fn::mul, Fn::div,
-    Fn::pow, Fn::atan2, Fn::fmod, Fn::remainder, Fn::max, Fn::min, Fn::fmax, Fn::fmin, Fn::copysign};
+    Fn::rsqrt,     Fn::reciprocal, Fn::sqrt, Fn::exp,   Fn::exp2,  Fn::expm1,   Fn::log,   Fn::log2,
+    Fn::log10,     Fn::log1p,      Fn::sin,  Fn::cos,   Fn::tan,   Fn::asin,    Fn::acos,  Fn::atan,
+    Fn::sinh,      Fn::cosh,       Fn::tanh, Fn::asinh, Fn::acosh, Fn::atanh,   Fn::erf,   Fn::erfc,
+    Fn::ndtr,      Fn::sigmoid,    Fn::neg,  Fn::abs,   Fn::floor, Fn::ceil,    Fn::trunc, Fn::round,
+    Fn::relu,      Fn::add,        Fn::sub,  Fn::mul,   Fn::div,   Fn::pow,     Fn::atan2, Fn::fmod,
+    Fn::remainder, Fn::max,        Fn::min,  Fn::fmax,  Fn::fmin,  Fn::copysign};
 
 TEST(CodegenMath, Float32KeepsItsBounds) { check_all<float>(kFunctions); }
 TEST(CodegenMath, Float64KeepsItsBounds) { check_all<double>(kFunctions); }
 
-// docs/codegen.md shows what is measured here, with vectors of 16 lanes, beside what PyTorch reaches with the same
-// arguments; FACULA_RECORD=1 with FACULA_PEER, a Python that has PyTorch, writes it there.
+// docs/codegen.md shows what is measured here, with vectors of 16 lanes, beside what PyTorch reaches with the
+// same arguments; FACULA_RECORD=1 with FACULA_PEER, a Python that has PyTorch, writes it there.
 TEST(CodegenMath, TheDocumentationShowsWhatIsMeasured) {
   const char *source = std::getenv("FACULA_SOURCE"), *python = std::getenv("FACULA_PEER");
   if (!source || codegen::vector_lanes() != 16) GTEST_SKIP() << "needs FACULA_SOURCE and AVX-512";
@@ -272,14 +324,20 @@ TEST(CodegenMath, TheDocumentationShowsWhatIsMeasured) {
     std::ifstream in(path);
     text.assign(std::istreambuf_iterator<char>(in), {});
   }
-  const std::string head = "| function | float32 | PyTorch | float64 | PyTorch |\n|---|---:|---:|---:|---:|\n";
+  const std::string head =
+      "| function | float32 | PyTorch | float64 | PyTorch |\n|---|---:|---:|---:|---:|\n";
   size_t at = text.find(head);
   ASSERT_NE(at, std::string::npos) << path << " has no table";
   at += head.size();
   size_t end = std::min(text.find("\n\n", at), text.size() - 1) + 1;
-  struct Line { std::string label; Fn f; bool product; };
+  struct Line {
+    std::string label;
+    Fn f;
+    bool product;
+  };
   std::vector<Line> lines;
-  for (Fn f : kFunctions) if (ulp(f) > 0) lines.push_back({name(f), f, false});
+  for (Fn f : kFunctions)
+    if (ulp(f) > 0) lines.push_back({name(f), f, false});
   lines.insert(lines.end(), {{"gelu", Fn::ndtr, true}, {"silu", Fn::sigmoid, true}});
   std::optional<Peer> peer;
   if (record) {
@@ -300,8 +358,8 @@ TEST(CodegenMath, TheDocumentationShowsWhatIsMeasured) {
       };
       double peer_single = peer->measure<float>(l.label, l.f, l.product).worst;
       double peer_wide = peer->measure<double>(l.label, l.f, l.product).worst;
-      table += "| " + l.label + " | " + number(single) + " | " + number(peer_single) + " | " + number(wide) + " | " +
-               number(peer_wide) + " |\n";
+      table += "| " + l.label + " | " + number(single) + " | " + number(peer_single) + " | " + number(wide) +
+               " | " + number(peer_wide) + " |\n";
       continue;
     }
     size_t row = text.find("| " + l.label + " |", at);

@@ -1,5 +1,5 @@
-// Generated kernels against the interpreter: every statement, memory dtype and kind of access, at lengths around the
-// vector width.
+// Generated kernels against the interpreter: every statement, memory dtype and kind of access, at lengths
+// around the vector width.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -21,8 +21,8 @@ using SK = Statement::Kind;
 
 namespace {
 
-constexpr DType kMemory[] = {DType::Bool, DType::UInt8, DType::Int8, DType::Int16, DType::Int32, DType::Int64,
-                             DType::Float16, DType::BFloat16, DType::Float32, DType::Float64};
+constexpr DType kMemory[] = {DType::Bool,  DType::UInt8,   DType::Int8,     DType::Int16,   DType::Int32,
+                             DType::Int64, DType::Float16, DType::BFloat16, DType::Float32, DType::Float64};
 constexpr int64_t kLengths[] = {0, 1, 3, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100, 259};
 
 Expr integer(int64_t v) { return constant(v, DType::Int64); }
@@ -105,7 +105,10 @@ struct Data {
   char* at(int64_t k) { return bytes.data() + k * itemsize(dtype); }
 };
 
-template <class T> void set(Data& d, int64_t k, T v) { std::memcpy(d.at(k), &v, sizeof v); }
+template <class T>
+void set(Data& d, int64_t k, T v) {
+  std::memcpy(d.at(k), &v, sizeof v);
+}
 
 Data noise(DType d, int64_t n, uint64_t seed, double range = 9) {
   Data r(d, n);
@@ -132,10 +135,26 @@ Data noise(DType d, int64_t n, uint64_t seed, double range = 9) {
 
 double number(DType d, const char* p) {
   switch (d) {
-    case DType::Float16: { Half h; std::memcpy(&h, p, 2); return float(h); }
-    case DType::BFloat16: { BFloat16 h; std::memcpy(&h, p, 2); return float(h); }
-    case DType::Float32: { float f; std::memcpy(&f, p, 4); return f; }
-    default: { double f; std::memcpy(&f, p, 8); return f; }
+    case DType::Float16: {
+      Half h;
+      std::memcpy(&h, p, 2);
+      return float(h);
+    }
+    case DType::BFloat16: {
+      BFloat16 h;
+      std::memcpy(&h, p, 2);
+      return float(h);
+    }
+    case DType::Float32: {
+      float f;
+      std::memcpy(&f, p, 4);
+      return f;
+    }
+    default: {
+      double f;
+      std::memcpy(&f, p, 8);
+      return f;
+    }
   }
 }
 
@@ -156,13 +175,17 @@ void expect_same(const Nest& n, std::vector<int64_t> params, std::vector<Data> d
       bool close = false;
       if (is_floating(d)) {
         double u = number(d, x), v = number(d, y);
-        close = (std::isnan(u) && std::isnan(v)) || u == v || std::fabs(u - v) <= tolerance * std::max(1.0, std::fabs(v));
-        if (!close) ADD_FAILURE() << n.name << ": buffer " << k << " (" << d << ") element " << at / size_t(itemsize(d)) << " is " << u << ", expected " << v;
+        close = (std::isnan(u) && std::isnan(v)) || u == v ||
+                std::fabs(u - v) <= tolerance * std::max(1.0, std::fabs(v));
+        if (!close)
+          ADD_FAILURE() << n.name << ": buffer " << k << " (" << d << ") element " << at / size_t(itemsize(d))
+                        << " is " << u << ", expected " << v;
       } else {
         int64_t u = 0, v = 0;
         std::memcpy(&u, x, size_t(itemsize(d)));
         std::memcpy(&v, y, size_t(itemsize(d)));
-        ADD_FAILURE() << n.name << ": buffer " << k << " (" << d << ") element " << at / size_t(itemsize(d)) << " is " << u << ", expected " << v;
+        ADD_FAILURE() << n.name << ": buffer " << k << " (" << d << ") element " << at / size_t(itemsize(d))
+                      << " is " << u << ", expected " << v;
       }
       if (!close) return;
     }
@@ -188,19 +211,26 @@ TEST(CodegenNest, AddsEveryDtypeAtEveryLengthAndStride) {
         Nest n = binary(Fn::add, d, kind, strides);
         for (int64_t length : kLengths) {
           std::vector<int64_t> p{length};
-          for (int s : strides) if (s > 1) p.push_back(s);
-          expect_same(n, p, {noise(d, 3 * length + 1, 1), noise(d, 3 * length + 1, 2), noise(d, 3 * length + 1, 3)});
+          for (int s : strides)
+            if (s > 1) p.push_back(s);
+          expect_same(n, p,
+                      {noise(d, 3 * length + 1, 1), noise(d, 3 * length + 1, 2),
+                       noise(d, 3 * length + 1, 3)});
         }
       }
 }
 
-// Windows and complex components: lanes a few elements apart come out of whole vectors, which end where the data ends.
+// Windows and complex components: lanes a few elements apart come out of whole vectors, which end where the
+// data ends.
 TEST(CodegenNest, ReadsEverySecondToFourthElementToTheLastOne) {
   for (DType d : kMemory)
     for (int64_t apart : {2, 3, 4, 5}) {
       Nest n = nest("every", {{d}, {d, true}}, 1, integer(1),
-                    {loop_over(1, param(0), LoopKind::vector, {store(1, i(1), load(0, d, {i(1) * integer(apart)}))})});
-      for (int64_t length : kLengths) expect_same(n, {length}, {noise(d, std::max<int64_t>(1, (length - 1) * apart + 1), 1), noise(d, length + 1, 2)});
+                    {loop_over(1, param(0), LoopKind::vector,
+                               {store(1, i(1), load(0, d, {i(1) * integer(apart)}))})});
+      for (int64_t length : kLengths)
+        expect_same(n, {length},
+                    {noise(d, std::max<int64_t>(1, (length - 1) * apart + 1), 1), noise(d, length + 1, 2)});
     }
 }
 
@@ -210,8 +240,10 @@ TEST(CodegenNest, DividesByPowersOfTwo) {
       for (int64_t by : {1, 2, 8, 64})
         for (auto kind : {LoopKind::vector, LoopKind::serial}) {
           Nest n = nest("divide", {{d}, {d, true}}, 1, integer(1),
-                        {loop_over(1, param(0), kind, {store(1, i(1), call(f, {load(0, d, {i(1)}), constant(by, d)}))})});
-          for (int64_t length : {0, 5, 16, 100}) expect_same(n, {length}, {noise(d, length + 1, 1, 100), noise(d, length + 1, 2)});
+                        {loop_over(1, param(0), kind,
+                                   {store(1, i(1), call(f, {load(0, d, {i(1)}), constant(by, d)}))})});
+          for (int64_t length : {0, 5, 16, 100})
+            expect_same(n, {length}, {noise(d, length + 1, 1, 100), noise(d, length + 1, 2)});
         }
 }
 
@@ -241,20 +273,25 @@ TEST(CodegenNest, SumsColumnsAtEveryWidth) {
 
 TEST(CodegenNest, ReversesWithANegativeStride) {
   Expr from = param(0) - integer(1) - i(1);
-  Nest n = nest("flip", {{DType::Float32}, {DType::Float32, true}}, 1, integer(1),
-                {loop_over(1, param(0), LoopKind::vector, {store(1, i(1), load(0, DType::Float32, {from}))})});
-  for (int64_t length : kLengths) expect_same(n, {length}, {noise(DType::Float32, length + 1, 1), noise(DType::Float32, length + 1, 2)});
+  Nest n =
+      nest("flip", {{DType::Float32}, {DType::Float32, true}}, 1, integer(1),
+           {loop_over(1, param(0), LoopKind::vector, {store(1, i(1), load(0, DType::Float32, {from}))})});
+  for (int64_t length : kLengths)
+    expect_same(n, {length}, {noise(DType::Float32, length + 1, 1), noise(DType::Float32, length + 1, 2)});
 }
 
 TEST(CodegenNest, CastsEveryPair) {
   for (DType from : kMemory)
     for (DType to : kMemory) {
       Nest n = nest("cast", {{from}, {to, true}}, 1, integer(1),
-                    {loop_over(1, param(0), LoopKind::vector, {store(1, i(1), cast(load(0, from, {i(1)}), compute_type(to)))})});
+                    {loop_over(1, param(0), LoopKind::vector,
+                               {store(1, i(1), cast(load(0, from, {i(1)}), compute_type(to)))})});
       Data x = noise(from, 37, 5, 300);
       if (from == DType::Float32 || from == DType::Float64) {
-        const double special[] = {NAN, INFINITY, -INFINITY, 1e30, -1e30, 255.5, -0.5, 2147483648.0, -2147483649.0, 9.3e18, 0.1, 65519, 65520, 1e-8};
-        for (int k = 0; k < 14; ++k) from == DType::Float32 ? set(x, k, float(special[k])) : set(x, k, special[k]);
+        const double special[] = {NAN,          INFINITY,      -INFINITY, 1e30, -1e30, 255.5, -0.5,
+                                  2147483648.0, -2147483649.0, 9.3e18,    0.1,  65519, 65520, 1e-8};
+        for (int k = 0; k < 14; ++k)
+          from == DType::Float32 ? set(x, k, float(special[k])) : set(x, k, special[k]);
       }
       expect_same(n, {37}, {x, Data(to, 38)});
     }
@@ -262,26 +299,32 @@ TEST(CodegenNest, CastsEveryPair) {
 
 TEST(CodegenNest, ComputesOnIntegers) {
   for (DType d : {DType::UInt8, DType::Int8, DType::Int16, DType::Int32, DType::Int64})
-    for (Fn f : {Fn::sub, Fn::mul, Fn::floordiv, Fn::truncdiv, Fn::remainder, Fn::fmod, Fn::pow, Fn::max, Fn::min, Fn::bit_and, Fn::bit_or,
-                 Fn::bit_xor, Fn::shl, Fn::shr, Fn::eq, Fn::ne, Fn::lt, Fn::le, Fn::gt, Fn::ge, Fn::neg, Fn::abs, Fn::sign, Fn::relu, Fn::bit_not})
+    for (Fn f : {Fn::sub, Fn::mul,  Fn::floordiv, Fn::truncdiv, Fn::remainder, Fn::fmod, Fn::pow,
+                 Fn::max, Fn::min,  Fn::bit_and,  Fn::bit_or,   Fn::bit_xor,   Fn::shl,  Fn::shr,
+                 Fn::eq,  Fn::ne,   Fn::lt,       Fn::le,       Fn::gt,        Fn::ge,   Fn::neg,
+                 Fn::abs, Fn::sign, Fn::relu,     Fn::bit_not})
       for (auto kind : {LoopKind::vector, LoopKind::serial}) {
         Data x = noise(d, 100, 11), y = noise(d, 100, 12);
-        auto lowest = [&](Data& to, int64_t k) { std::memset(to.at(k), 0, size_t(itemsize(d))), to.at(k)[itemsize(d) - 1] = char(0x80); };
+        auto lowest = [&](Data& to, int64_t k) {
+          std::memset(to.at(k), 0, size_t(itemsize(d))), to.at(k)[itemsize(d) - 1] = char(0x80);
+        };
         if (f != Fn::abs) lowest(x, 3), lowest(x, 4);
         std::memset(y.at(3), 0xff, size_t(itemsize(d)));  // -1, or 255
         std::memset(y.at(5), 0, size_t(itemsize(d)));
         y.at(6)[0] = char(100);
-        expect_same(binary(f, d, kind, {1, 1, 1}), {100}, {x, y, Data(binary(f, d, kind, {1, 1, 1}).buffers[2].dtype, 100)});
+        expect_same(binary(f, d, kind, {1, 1, 1}), {100},
+                    {x, y, Data(binary(f, d, kind, {1, 1, 1}).buffers[2].dtype, 100)});
       }
 }
 
 TEST(CodegenNest, ComputesExactlyOnSpecialFloats) {
-  const double special[] = {0.0, -0.0, 1, -1, 0.5, -0.5, 1.5, 2.5, -2.5, 3, 7, -7, 1e-40, -1e-40, 1e30, -1e30, 16777217, 0.3,
-                            NAN, INFINITY, -INFINITY};
+  const double special[] = {0.0, -0.0,  1,      -1,   0.5,   -0.5,     1.5, 2.5, -2.5,     3,        7,
+                            -7,  1e-40, -1e-40, 1e30, -1e30, 16777217, 0.3, NAN, INFINITY, -INFINITY};
   for (DType d : {DType::Float32, DType::Float64})
-    for (Fn f : {Fn::sign, Fn::relu, Fn::floor, Fn::ceil, Fn::trunc, Fn::round, Fn::abs, Fn::neg, Fn::isnan, Fn::isinf, Fn::reciprocal,
-                 Fn::floordiv, Fn::truncdiv, Fn::remainder, Fn::fmod, Fn::max, Fn::min, Fn::fmax, Fn::fmin, Fn::copysign, Fn::add,
-                 Fn::div, Fn::eq, Fn::ne, Fn::lt, Fn::le, Fn::gt, Fn::ge})
+    for (Fn f : {Fn::sign, Fn::relu,  Fn::floor, Fn::ceil,       Fn::trunc,    Fn::round,    Fn::abs,
+                 Fn::neg,  Fn::isnan, Fn::isinf, Fn::reciprocal, Fn::floordiv, Fn::truncdiv, Fn::remainder,
+                 Fn::fmod, Fn::max,   Fn::min,   Fn::fmax,       Fn::fmin,     Fn::copysign, Fn::add,
+                 Fn::div,  Fn::eq,    Fn::ne,    Fn::lt,         Fn::le,       Fn::gt,       Fn::ge})
       for (auto kind : {LoopKind::vector, LoopKind::serial}) {
         Nest n = binary(f, d, kind, {1, 1, 1});
         Data x(d, 21 * 21), y(d, 21 * 21);
@@ -298,7 +341,8 @@ TEST(CodegenNest, ComparesAndSelects) {
     Expr x = load(0, d, {i(1)}), y = load(1, d, {i(1)});
     Nest n = nest("where", {{d}, {d}, {d, true}, {DType::Bool, true}}, 1, integer(1),
                   {loop_over(1, param(0), LoopKind::vector,
-                             {store(2, i(1), select((x < y) | eq(x, y), y, x)), store(3, i(1), bit_not(x < y) & bit_not(call(Fn::isnan, {x})))})});
+                             {store(2, i(1), select((x < y) | eq(x, y), y, x)),
+                              store(3, i(1), bit_not(x < y) & bit_not(call(Fn::isnan, {x})))})});
     Data a = noise(d, 61, 3, 3), b = noise(d, 61, 4, 3);
     if (d == DType::Float32) set(a, 5, float(NAN)), set(b, 7, float(NAN));
     expect_same(n, {61}, {a, b, Data(d, 61), Data(DType::Bool, 61)});
@@ -313,15 +357,16 @@ std::vector<Expr> lifted(Monoid m, Expr x, int var) {
 
 TEST(CodegenNest, ReducesEveryMonoidInLanes) {
   for (DType d : {DType::Float32, DType::Float64, DType::Int32, DType::Int64, DType::UInt8})
-    for (Monoid m : {Monoid::sum, Monoid::prod, Monoid::max, Monoid::min, Monoid::any, Monoid::all, Monoid::argmax, Monoid::argmin,
-                     Monoid::logsumexp, Monoid::welford}) {
+    for (Monoid m : {Monoid::sum, Monoid::prod, Monoid::max, Monoid::min, Monoid::any, Monoid::all,
+                     Monoid::argmax, Monoid::argmin, Monoid::logsumexp, Monoid::welford}) {
       if (!is_floating(d) && (m == Monoid::logsumexp || m == Monoid::welford)) continue;
       Expr x = load(0, d, {i(0) * param(0) + i(1)});
       auto values = lifted(m, x, 1);
       DType kind = values[0].dtype();
       auto start = loop::identity(m, kind);
       Nest n = nest(std::string("reduce ") + name(m), {{d}}, 1, integer(3), {});
-      Block body{accumulator(20, m, kind), loop_over(1, param(0), LoopKind::vector, {accumulate(20, m, values)})};
+      Block body{accumulator(20, m, kind),
+                 loop_over(1, param(0), LoopKind::vector, {accumulate(20, m, values)})};
       for (size_t k = 0; k < start.size(); ++k) {
         n.buffers.push_back({start[k].dtype(), true});
         body.push_back(store(int(k) + 1, i(0), local(20 + int(k), start[k].dtype())));
@@ -331,7 +376,8 @@ TEST(CodegenNest, ReducesEveryMonoidInLanes) {
         std::vector<Data> data{noise(d, 3 * length, 21, m == Monoid::prod ? 1.2 : 5)};
         for (auto& s : start) data.emplace_back(s.dtype(), 3);
         if (is_floating(d) && length >= 40)  // NaN wins wherever it stands
-          d == DType::Float32 ? set(data[0], length + 33, float(NAN)) : set(data[0], length + 33, double(NAN));
+          d == DType::Float32 ? set(data[0], length + 33, float(NAN))
+                              : set(data[0], length + 33, double(NAN));
         expect_same(n, {length}, data, d == DType::Float64 ? 1e-11 : 1e-4);
       }
       if (m != Monoid::logsumexp) {
@@ -345,7 +391,8 @@ TEST(CodegenNest, ReducesEveryMonoidInLanes) {
 TEST(CodegenNest, ArgmaxTakesTheFirstOfEquals) {
   Nest n = nest("argmax", {{DType::Float32}, {DType::Int64, true}}, 1, integer(1),
                 {accumulator(20, Monoid::argmax, DType::Float32),
-                 loop_over(1, param(0), LoopKind::vector, {accumulate(20, Monoid::argmax, {load(0, DType::Float32, {i(1)}), i(1)})}),
+                 loop_over(1, param(0), LoopKind::vector,
+                           {accumulate(20, Monoid::argmax, {load(0, DType::Float32, {i(1)}), i(1)})}),
                  store(1, integer(0), local(21, DType::Int64))});
   for (int64_t first : {0, 1, 15, 16, 31, 47, 63, 64, 70}) {
     Data x(DType::Float32, 80);
@@ -370,16 +417,22 @@ TEST(CodegenNest, RisingPositionsNeedNoComparison) {
   Statement in_bytes = accumulator(20, Monoid::argmax, DType::Float32);
   in_bytes.position = DType::UInt8;
   Expr byte = local(21, DType::UInt8), whole = local(21, DType::Int64);
-  Nest down = nest("down", {{DType::Float32}, {DType::UInt8, true}}, 1, integer(1),
-                   {loop_over(1, param(0), LoopKind::vector,
-                              {in_bytes,
-                               loop_over(2, integer(5), LoopKind::serial,
-                                         {rising(20, {load(0, DType::Float32, {i(2) * param(0) + i(1)}), loop::cast(i(2), DType::UInt8)})}),
-                               store(1, i(1), loop::select(loop::eq(byte, Scalar(int64_t(255))), Scalar(int64_t(0)), byte))})});
-  Nest along = nest("along", {{DType::Float32}, {DType::Int64, true}}, 1, integer(1),
-                    {accumulator(20, Monoid::argmax, DType::Float32),
-                     loop_over(1, param(0), LoopKind::vector, {rising(20, {load(0, DType::Float32, {i(1)}), i(1)})}),
-                     store(1, integer(0), loop::select(loop::eq(whole, Scalar(std::numeric_limits<int64_t>::max())), Scalar(int64_t(0)), whole))});
+  Nest down = nest(
+      "down", {{DType::Float32}, {DType::UInt8, true}}, 1, integer(1),
+      {loop_over(1, param(0), LoopKind::vector,
+                 {in_bytes,
+                  loop_over(2, integer(5), LoopKind::serial,
+                            {rising(20, {load(0, DType::Float32, {i(2) * param(0) + i(1)}),
+                                         loop::cast(i(2), DType::UInt8)})}),
+                  store(1, i(1),
+                        loop::select(loop::eq(byte, Scalar(int64_t(255))), Scalar(int64_t(0)), byte))})});
+  Nest along =
+      nest("along", {{DType::Float32}, {DType::Int64, true}}, 1, integer(1),
+           {accumulator(20, Monoid::argmax, DType::Float32),
+            loop_over(1, param(0), LoopKind::vector, {rising(20, {load(0, DType::Float32, {i(1)}), i(1)})}),
+            store(1, integer(0),
+                  loop::select(loop::eq(whole, Scalar(std::numeric_limits<int64_t>::max())),
+                               Scalar(int64_t(0)), whole))});
   EXPECT_EQ(loop::print(loop::parse_nest(loop::print(down))), loop::print(down));
   const float few[] = {-std::numeric_limits<float>::infinity(), 1, 2, NAN};
   for (int kinds : {1, 3, 4})
@@ -398,7 +451,8 @@ TEST(CodegenNest, ReducesColumnsWithSerialLoopsInsideALane) {
       auto start = loop::identity(m, c);
       Nest n = nest(std::string("columns ") + name(m), {{d}}, 2, integer(1), {});
       auto values = lifted(m, load(0, d, {i(2) * param(0) + i(1)}), 2);
-      Block inner{accumulator(20, m, c), loop_over(2, param(1), LoopKind::serial, {accumulate(20, m, values)})};
+      Block inner{accumulator(20, m, c),
+                  loop_over(2, param(1), LoopKind::serial, {accumulate(20, m, values)})};
       for (size_t k = 0; k < start.size(); ++k) {
         n.buffers.push_back({start[k].dtype(), true});
         inner.push_back(store(int(k) + 1, i(1), local(20 + int(k), start[k].dtype())));
@@ -417,8 +471,9 @@ TEST(CodegenNest, ScansWithAssignedLocalsSeriallyAndInLanes) {
   // Running sums along rows (serial) and along columns, one lane a column.
   Expr zero = constant(0.0, DType::Float32), so_far = local(30, DType::Float32);
   auto scan = [&](Expr offset, int var, Expr extent) -> Block {
-    return {assign(30, zero), loop_over(var, extent, LoopKind::serial,
-                                        {assign(30, so_far + load(0, DType::Float32, {offset})), store(1, offset, so_far)})};
+    return {assign(30, zero),
+            loop_over(var, extent, LoopKind::serial,
+                      {assign(30, so_far + load(0, DType::Float32, {offset})), store(1, offset, so_far)})};
   };
   std::vector<Buffer> buffers{{DType::Float32}, {DType::Float32, true}};
   Nest rows = nest("scan rows", buffers, 2, param(1), scan(i(0) * param(0) + i(1), 1, param(0)));
@@ -432,32 +487,42 @@ TEST(CodegenNest, ScansWithAssignedLocalsSeriallyAndInLanes) {
 
 TEST(CodegenNest, TakesConditionsByBranchAndByMask) {
   Expr x = load(0, DType::Float32, {i(1)});
-  Nest n = nest("condition", {{DType::Float32}, {DType::Float32, true}, {DType::Float32, true}}, 2, integer(1),
-                {accumulator(20, Monoid::sum, DType::Float32),
-                 loop_over(1, param(0), LoopKind::vector,
-                           {when(x > 0.0, {store(1, i(1), sqrt(x)), accumulate(20, Monoid::sum, {x})}),
-                            when(param(1) > int64_t(5), {store(1, i(1), x + 1.0)})}),
-                 when(param(1) > int64_t(3), {store(2, integer(0), local(20, DType::Float32))})});
+  Nest n =
+      nest("condition", {{DType::Float32}, {DType::Float32, true}, {DType::Float32, true}}, 2, integer(1),
+           {accumulator(20, Monoid::sum, DType::Float32),
+            loop_over(1, param(0), LoopKind::vector,
+                      {when(x > 0.0, {store(1, i(1), sqrt(x)), accumulate(20, Monoid::sum, {x})}),
+                       when(param(1) > int64_t(5), {store(1, i(1), x + 1.0)})}),
+            when(param(1) > int64_t(3), {store(2, integer(0), local(20, DType::Float32))})});
   for (int64_t length : {1, 16, 50})
-    for (int64_t p : {1, 4, 9}) expect_same(n, {length, p}, {noise(DType::Float32, length, 2), noise(DType::Float32, length, 3), Data(DType::Float32, 1)}, 1e-5);
+    for (int64_t p : {1, 4, 9})
+      expect_same(n, {length, p},
+                  {noise(DType::Float32, length, 2), noise(DType::Float32, length, 3),
+                   Data(DType::Float32, 1)},
+                  1e-5);
 }
 
 TEST(CodegenNest, KeepsLocalArraysOutsideAndInsideLanes) {
   // Outside: a row is normalised through scratch. Inside: every lane sorts out its own little array.
   Expr x = load(0, DType::Float32, {i(0) * param(0) + i(1)});
   Expr sum = local(20, DType::Float32);
-  Nest outside = nest("scratch", {{DType::Float32}, {DType::Float32, true}}, 1, integer(3),
-                      {array(5, DType::Float32, param(0)), accumulator(20, Monoid::sum, DType::Float32),
-                       loop_over(1, param(0), LoopKind::vector, {let(7, exp(x)), store(-1 - 5, i(1), local(7, DType::Float32)),
-                                                                 accumulate(20, Monoid::sum, {local(7, DType::Float32)})}),
-                       loop_over(2, param(0), LoopKind::vector, {store(1, i(0) * param(0) + i(2), load(-1 - 5, DType::Float32, {i(2)}) / sum)})});
+  Nest outside =
+      nest("scratch", {{DType::Float32}, {DType::Float32, true}}, 1, integer(3),
+           {array(5, DType::Float32, param(0)), accumulator(20, Monoid::sum, DType::Float32),
+            loop_over(1, param(0), LoopKind::vector,
+                      {let(7, exp(x)), store(-1 - 5, i(1), local(7, DType::Float32)),
+                       accumulate(20, Monoid::sum, {local(7, DType::Float32)})}),
+            loop_over(2, param(0), LoopKind::vector,
+                      {store(1, i(0) * param(0) + i(2), load(-1 - 5, DType::Float32, {i(2)}) / sum)})});
   Expr at = i(2) * param(0) + i(1);
-  Nest inside = nest("lane arrays", {{DType::Float32}, {DType::Float32, true}}, 1, integer(1),
-                     {loop_over(1, param(0), LoopKind::vector,
-                                {array(5, DType::Float32, integer(4)),
-                                 loop_over(2, integer(4), LoopKind::serial, {store(-1 - 5, i(2), load(0, DType::Float32, {at}) * 2.0)}),
-                                 loop_over(2, integer(4), LoopKind::unrolled,
-                                           {store(1, at, load(-1 - 5, DType::Float32, {integer(3) - i(2)}))})})});
+  Nest inside =
+      nest("lane arrays", {{DType::Float32}, {DType::Float32, true}}, 1, integer(1),
+           {loop_over(1, param(0), LoopKind::vector,
+                      {array(5, DType::Float32, integer(4)),
+                       loop_over(2, integer(4), LoopKind::serial,
+                                 {store(-1 - 5, i(2), load(0, DType::Float32, {at}) * 2.0)}),
+                       loop_over(2, integer(4), LoopKind::unrolled,
+                                 {store(1, at, load(-1 - 5, DType::Float32, {integer(3) - i(2)}))})})});
   for (int64_t n : {1, 16, 37}) {
     expect_same(outside, {n}, {noise(DType::Float32, 3 * n, 2, 2), Data(DType::Float32, 3 * n)}, 1e-6);
     expect_same(inside, {n}, {noise(DType::Float32, 4 * n, 2, 2), Data(DType::Float32, 4 * n)});
@@ -487,7 +552,8 @@ TEST(CodegenNest, LeavesTheUntakenSideOfSelectAlone) {
     Expr j = i(1) - integer(3);
     Expr value = select((j >= int64_t(0)) & (j < param(0)), load(0, d, {j}), constant(int64_t(0), d));
     for (auto kind : {LoopKind::vector, LoopKind::serial}) {
-      Nest n = nest("pad", {{d}, {d, true}}, 2, integer(1), {loop_over(1, param(1), kind, {store(1, i(1), value)})});
+      Nest n = nest("pad", {{d}, {d, true}}, 2, integer(1),
+                    {loop_over(1, param(1), kind, {store(1, i(1), value)})});
       for (int64_t length : {1, 16, 40}) {
         Fenced x(length * itemsize(d));
         Data out(d, length + 8), source = noise(d, length, 4);
@@ -520,10 +586,12 @@ TEST(CodegenNest, NeverTouchesMemoryBehindTheEnd) {
 
 TEST(CodegenNest, ChecksIndices) {
   for (auto kind : {LoopKind::vector, LoopKind::serial}) {
-    Nest n = nest("gather", {{DType::Float32}, {DType::Int64}, {DType::Float32, true}}, 2, integer(2),
-                  {loop_over(1, param(0), kind,
-                             {store(2, i(0) * param(0) + i(1),
-                                    load(0, DType::Float32, {check(load(1, DType::Int64, {i(0) * param(0) + i(1)}), param(1))}))})});
+    Nest n =
+        nest("gather", {{DType::Float32}, {DType::Int64}, {DType::Float32, true}}, 2, integer(2),
+             {loop_over(1, param(0), kind,
+                        {store(2, i(0) * param(0) + i(1),
+                               load(0, DType::Float32,
+                                    {check(load(1, DType::Int64, {i(0) * param(0) + i(1)}), param(1))}))})});
     Data indices(DType::Int64, 80);
     for (int64_t k = 0; k < 80; ++k) set(indices, k, k % 10 - 5);
     expect_same(n, {40, 5}, {noise(DType::Float32, 5, 1), indices, Data(DType::Float32, 80)});
@@ -555,13 +623,16 @@ TEST(CodegenNest, ScattersWithRepeatedIndicesExactly) {
 
 TEST(CodegenNest, WorksInPlace) {
   Nest n = nest("in place", {{DType::Float32, true}}, 1, integer(1),
-                {loop_over(1, param(0), LoopKind::vector, {store(0, i(1), load(0, DType::Float32, {i(1)}) * 2.0),
-                                                           store(0, i(1), load(0, DType::Float32, {i(1)}) + 1.0)})});
+                {loop_over(1, param(0), LoopKind::vector,
+                           {store(0, i(1), load(0, DType::Float32, {i(1)}) * 2.0),
+                            store(0, i(1), load(0, DType::Float32, {i(1)}) + 1.0)})});
   expect_same(n, {37}, {noise(DType::Float32, 37, 2)});
   // A recurrence must not run in lanes.
   Nest chain = nest("chain", {{DType::Float32, true}}, 1, integer(1),
                     {loop_over(1, param(0), LoopKind::vector,
-                               {store(0, i(1) + integer(1), load(0, DType::Float32, {i(1)}) + load(0, DType::Float32, {i(1) + integer(1)}))})});
+                               {store(0, i(1) + integer(1),
+                                      load(0, DType::Float32, {i(1)}) +
+                                          load(0, DType::Float32, {i(1) + integer(1)}))})});
   expect_same(chain, {36}, {noise(DType::Float32, 37, 2)});
 }
 
@@ -570,8 +641,10 @@ TEST(CodegenNest, ReadsAndWritesComponentsOfComplexNumbers) {
     auto c = [&](int b, int part) { return load(b, d, {i(1)}, part); };
     Nest n = nest("complex mul", {{d}, {d}, {d, true}}, 1, integer(1),
                   {loop_over(1, param(0), LoopKind::vector,
-                             {store(2, i(1), c(0, 1) * c(1, 1) - c(0, 2) * c(1, 2), 1), store(2, i(1), c(0, 1) * c(1, 2) + c(0, 2) * c(1, 1), 2)})});
-    for (int64_t length : kLengths) expect_same(n, {length}, {noise(d, length + 1, 1), noise(d, length + 1, 2), noise(d, length + 1, 3)});
+                             {store(2, i(1), c(0, 1) * c(1, 1) - c(0, 2) * c(1, 2), 1),
+                              store(2, i(1), c(0, 1) * c(1, 2) + c(0, 2) * c(1, 1), 2)})});
+    for (int64_t length : kLengths)
+      expect_same(n, {length}, {noise(d, length + 1, 1), noise(d, length + 1, 2), noise(d, length + 1, 3)});
   }
 }
 
@@ -583,7 +656,8 @@ TEST(CodegenNest, DrawsTheDocumentedRandomNumbers) {
     std::vector<int64_t> out(37);
     void* buffers[] = {out.data()};
     codegen::launch(*codegen::kernel(n), buffers, params, "random");
-    for (int64_t k = 0; k < 37; ++k) EXPECT_EQ(out[size_t(k)], int64_t(random_bits(uint64_t(params[1]), uint64_t(params[2] + k))));
+    for (int64_t k = 0; k < 37; ++k)
+      EXPECT_EQ(out[size_t(k)], int64_t(random_bits(uint64_t(params[1]), uint64_t(params[2] + k))));
   }
 }
 
@@ -593,8 +667,9 @@ TEST(CodegenNest, GivesTheSameBitsForEveryThreadCount) {
   Nest n = nest("chunks", {{DType::Float32}, {DType::Float32, true}, {DType::Float32, true}}, 1,
                 floordiv(param(0) + integer(4095), integer(4096)),
                 {accumulator(20, Monoid::sum, DType::Float32),
-                 loop_over(1, limit, LoopKind::vector, {let(3, tanh(x)), store(1, i(0) * integer(4096) + i(1), local(3, DType::Float32)),
-                                                        accumulate(20, Monoid::sum, {local(3, DType::Float32)})}),
+                 loop_over(1, limit, LoopKind::vector,
+                           {let(3, tanh(x)), store(1, i(0) * integer(4096) + i(1), local(3, DType::Float32)),
+                            accumulate(20, Monoid::sum, {local(3, DType::Float32)})}),
                  store(2, i(0), local(20, DType::Float32))});
   n.cost = integer(40000);
   int64_t length = 100003;
@@ -616,7 +691,8 @@ TEST(CodegenNest, GivesTheSameBitsForEveryThreadCount) {
 
 TEST(CodegenNest, AgreesOnAvx2Too) {
   if (codegen::vector_lanes() == 8) GTEST_SKIP() << "this is that run";
-  std::string command = "FACULA_CPU_CAPABILITY=avx2 /proc/" + std::to_string(getpid()) + "/exe --gtest_brief=1 '--gtest_filter=CodegenNest.*' 2>&1";
+  std::string command = "FACULA_CPU_CAPABILITY=avx2 /proc/" + std::to_string(getpid()) +
+                        "/exe --gtest_brief=1 '--gtest_filter=CodegenNest.*' 2>&1";
   std::string text;
   FILE* p = popen(command.c_str(), "r");
   ASSERT_TRUE(p);

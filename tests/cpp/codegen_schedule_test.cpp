@@ -1,5 +1,5 @@
-// Scheduled groups as machine code: the same results as the interpreter of the nests, and the same bits for any number
-// of threads.
+// Scheduled groups as machine code: the same results as the interpreter of the nests, and the same bits for
+// any number of threads.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,9 @@ namespace {
 
 Expr i(int v) { return loop::index(v); }
 Expr n(SymInt s) { return loop::size(s); }
-Expr ld(int slot, std::vector<Expr> at, DType d = DType::Float32) { return loop::load(slot, d, std::move(at)); }
+Expr ld(int slot, std::vector<Expr> at, DType d = DType::Float32) {
+  return loop::load(slot, d, std::move(at));
+}
 Expr sum(std::vector<BoundVar> v, Expr x) { return loop::reduce(Monoid::sum, std::move(v), {x}); }
 
 Tensor filled(const Ints& sizes, DType d, unsigned seed) {
@@ -63,7 +65,8 @@ std::vector<Tensor> run(const Case& c, bool compiled) {
   for (auto& o : g.outputs) {
     Ints sizes;
     if (g.scatter) sizes = Ints(c.inputs[0].int_sizes());
-    else for (auto a : o.axes) sizes.push_back(l.extents[size_t(a)]);
+    else
+      for (auto a : o.axes) sizes.push_back(l.extents[size_t(a)]);
     results.push_back(Tensor::empty(sizes, o.dtype));
     l.output_strides.emplace_back(results.back().int_strides());
     l.output_sizes.push_back(sizes);
@@ -79,7 +82,8 @@ std::vector<Tensor> run(const Case& c, bool compiled) {
   for (auto& launch : s.launches) {
     std::vector<void*> buffers;
     for (int b : launch.buffers) buffers.push_back(pointers[size_t(b)]);
-    if (compiled) codegen::launch(*codegen::kernel(*launch.nest), buffers.data(), launch.params.data(), "test");
+    if (compiled)
+      codegen::launch(*codegen::kernel(*launch.nest), buffers.data(), launch.params.data(), "test");
     else loop::interpret(*launch.nest, buffers, launch.params);
   }
   return results;
@@ -90,13 +94,17 @@ std::vector<Case> cases() {
   Tensor x = filled({70, 130}, DType::Float32, 1), y = filled({70, 130}, DType::Float32, 2);
   Expr at = ld(0, {i(0), i(1)}), inner = ld(0, {i(0), i(64)});
   Expr top = loop::reduce(Monoid::max, {{64, n(130)}}, {inner});
-  all.push_back(make("softmax", {70, 130}, {x}, {out(exp(at - top) / sum({{64, n(130)}}, exp(inner - top)), {0, 1})}));
+  all.push_back(
+      make("softmax", {70, 130}, {x}, {out(exp(at - top) / sum({{64, n(130)}}, exp(inner - top)), {0, 1})}));
   all.push_back(make("columns", {130}, {x}, {out(sum({{64, n(70)}}, ld(0, {i(64), i(0)})), {0})}));
   Expr mean = loop::reduce(Monoid::welford, {{64, n(130)}}, {inner});
-  all.push_back(make("normal", {70, 130}, {x}, {out((at - part(mean, 0)) * rsqrt(part(mean, 1) / part(mean, 2)), {0, 1}), out(part(mean, 0), {0})}));
+  all.push_back(make("normal", {70, 130}, {x},
+                     {out((at - part(mean, 0)) * rsqrt(part(mean, 1) / part(mean, 2)), {0, 1}),
+                      out(part(mean, 0), {0})}));
   Tensor across = filled({130, 70}, DType::Float32, 3).alias(Dims{70, 130}, Dims{1, 70}, 0);
   all.push_back(make("turned", {70, 130}, {x, across}, {out(at + ld(1, {i(0), i(1)}), {0, 1})}));
-  all.push_back(make("scan", {70, 130}, {x}, {out(loop::scan(Monoid::sum, 1, {64, n(130)}, {inner}), {0, 1})}));
+  all.push_back(
+      make("scan", {70, 130}, {x}, {out(loop::scan(Monoid::sum, 1, {64, n(130)}, {inner}), {0, 1})}));
   Tensor big = filled({300000}, DType::Float32, 4);
   Expr all_of = sum({{64, n(300000)}}, ld(0, {i(64)}));
   all.push_back(make("whole", {300000}, {big}, {out(ld(0, {i(0)}) / all_of, {0}), out(all_of, {})}));
@@ -107,8 +115,11 @@ std::vector<Case> cases() {
   all.push_back(make("tall", {6}, {tall}, {out(sum({{64, n(40000)}}, ld(0, {i(64), i(0)})), {0})}));
   Tensor half = filled({70, 130}, DType::BFloat16, 6);
   Expr h = ld(0, {i(0), i(1)}, DType::BFloat16);
-  all.push_back(make("rounded", {70, 130}, {half}, {out(round_to(h * h, DType::BFloat16) + h, {0, 1}, DType::BFloat16)}));
-  Case scatter = make("scatter", {500, 40}, {filled({9, 40}, DType::Float32, 7), filled({500}, DType::Int64, 8), filled({500, 40}, DType::Float32, 9)},
+  all.push_back(make("rounded", {70, 130}, {half},
+                     {out(round_to(h * h, DType::BFloat16) + h, {0, 1}, DType::BFloat16)}));
+  Case scatter = make("scatter", {500, 40},
+                      {filled({9, 40}, DType::Float32, 7), filled({500}, DType::Int64, 8),
+                       filled({500, 40}, DType::Float32, 9)},
                       {out(Expr(), {})});
   loop::Scatter s;
   s.base = 0;
@@ -132,7 +143,8 @@ TEST(Schedules, ComputeWhatTheInterpreterSays) {
     for (size_t k = 0; k < got.size(); ++k)
       for (int64_t e = 0, count = got[k].numel().concrete(); e < count; ++e) {
         double x = at(got[k], e), y = at(expected[k], e);
-        ASSERT_LE(std::abs(x - y), 2e-4 * std::max(1.0, std::abs(y))) << c.name << " output " << k << " element " << e;
+        ASSERT_LE(std::abs(x - y), 2e-4 * std::max(1.0, std::abs(y)))
+            << c.name << " output " << k << " element " << e;
       }
   }
 }
@@ -146,7 +158,9 @@ TEST(Schedules, GiveTheSameBitsForAnyNumberOfThreads) {
       set_num_threads(threads);
       auto got = run(c, true);
       for (size_t k = 0; k < got.size(); ++k)
-        EXPECT_EQ(std::memcmp(got[k].data_ptr(), expected[k].data_ptr(), size_t(got[k].numel().concrete()) * size_t(got[k].itemsize())), 0)
+        EXPECT_EQ(std::memcmp(got[k].data_ptr(), expected[k].data_ptr(),
+                              size_t(got[k].numel().concrete()) * size_t(got[k].itemsize())),
+                  0)
             << c.name << " output " << k << " with " << threads << " threads";
     }
   }

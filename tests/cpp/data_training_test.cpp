@@ -1,5 +1,5 @@
-// Modules, optimizers, schedules and loaders of C++: names and orders as in Python, behaviour, errors. That their numbers
-// are Python's is shown by the twins of the example (tests/python/test_cpp_front_end.py).
+// Modules, optimizers, schedules and loaders of C++: names and orders as in Python, behaviour, errors. That
+// their numbers are Python's is shown by the twins of the example (tests/python/test_cpp_front_end.py).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,24 +21,25 @@ struct Block : nn::Module {
 struct Net : nn::Module {
   Net() : Module("Net") {}
   nn::ModuleList<Block> blocks = register_module("blocks", nn::ModuleList<Block>({Block(), Block()}));
-  nn::Sequential tail = register_module("tail", nn::Sequential{nn::LayerNorm(4), nn::GELU(), nn::Linear(4, 2, false)});
+  nn::Sequential tail =
+      register_module("tail", nn::Sequential{nn::LayerNorm(4), nn::GELU(), nn::Linear(4, 2, false)});
   Tensor operator()(const Tensor& x) const {
     Tensor y = x;
     for (auto& b : blocks) y = b(y);
     return tail(y);
   }
 };
-template <class T> std::vector<std::string> names(const nn::Named<T>& named) {
+template <class T>
+std::vector<std::string> names(const nn::Named<T>& named) {
   std::vector<std::string> n;
   for (auto& [name, x] : named) n.push_back(name);
   return n;
 }
-template <class F> std::string message(F f) {
+template <class F>
+std::string message(F f) {
   try {
     f();
-  } catch (const Error& e) {
-    return e.what();
-  }
+  } catch (const Error& e) { return e.what(); }
   return "";
 }
 bool same(const Tensor& a, const Tensor& b) { return io::Value(a) == io::Value(b); }
@@ -46,16 +47,20 @@ bool same(const Tensor& a, const Tensor& b) { return io::Value(a) == io::Value(b
 TEST(Module, NamesParametersBuffersAndModulesInPythonsOrder) {
   Net net;
   EXPECT_EQ(names(net.named_parameters()),
-            (std::vector<std::string>{"blocks.0.scale", "blocks.0.inner.weight", "blocks.0.inner.bias", "blocks.1.scale", "blocks.1.inner.weight",
-                                      "blocks.1.inner.bias", "tail.0.weight", "tail.0.bias", "tail.2.weight"}));
+            (std::vector<std::string>{"blocks.0.scale", "blocks.0.inner.weight", "blocks.0.inner.bias",
+                                      "blocks.1.scale", "blocks.1.inner.weight", "blocks.1.inner.bias",
+                                      "tail.0.weight", "tail.0.bias", "tail.2.weight"}));
   EXPECT_EQ(names(net.named_buffers()), (std::vector<std::string>{"blocks.0.seen", "blocks.1.seen"}));
-  EXPECT_EQ(names(net.named_modules()), (std::vector<std::string>{"", "blocks", "blocks.0", "blocks.0.inner", "blocks.1", "blocks.1.inner", "tail", "tail.0", "tail.1", "tail.2"}));
+  EXPECT_EQ(names(net.named_modules()),
+            (std::vector<std::string>{"", "blocks", "blocks.0", "blocks.0.inner", "blocks.1",
+                                      "blocks.1.inner", "tail", "tail.0", "tail.1", "tail.2"}));
   EXPECT_EQ(net.state_dict().size(), 11u);
   EXPECT_TRUE(net.parameter("tail.2.weight").requires_grad());
 }
 TEST(Module, PrintsAsInPython) {
-  EXPECT_EQ((nn::Sequential{nn::Linear(2, 3), nn::Sequential{nn::ReLU(), nn::Dropout(0.5)}}).to_string(),
-            "Sequential(\n  (0): Linear(in_features=2, out_features=3, bias=True)\n  (1): Sequential(\n    (0): ReLU()\n    (1): Dropout(p=0.5, inplace=False)\n  )\n)");
+  EXPECT_EQ(
+      (nn::Sequential{nn::Linear(2, 3), nn::Sequential{nn::ReLU(), nn::Dropout(0.5)}}).to_string(),
+      "Sequential(\n  (0): Linear(in_features=2, out_features=3, bias=True)\n  (1): Sequential(\n    (0): ReLU()\n    (1): Dropout(p=0.5, inplace=False)\n  )\n)");
 }
 TEST(Module, CopiesShareParametersAndModes) {
   Net net, copy = net;
@@ -138,7 +143,8 @@ TEST(Layers, DropoutIsOffWhenEvaluating) {
 }
 
 // Steps computed by hand for one parameter of value 1 and gradient 0.5.
-template <class O> double after_steps(O make, int n) {
+template <class O>
+double after_steps(O make, int n) {
   Tensor p = requires_grad_(full({1}, 1.0, DType::Float64));
   auto optimizer = make(std::vector<Tensor>{p});
   for (int k = 0; k < n; ++k) {
@@ -149,7 +155,10 @@ template <class O> double after_steps(O make, int n) {
   return p.detached().item().to_double();
 }
 TEST(Optimizers, StepAsTheirDefinitionsSay) {
-  auto sgd = [](auto p) { return std::make_unique<optim::SGD>(p, optim::SGD::Options{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.2}); };
+  auto sgd = [](auto p) {
+    return std::make_unique<optim::SGD>(p,
+                                        optim::SGD::Options{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.2});
+  };
   double b = 0, p = 1;
   for (int k = 0; k < 3; ++k) {
     double g = 0.5 + 0.2 * p;
@@ -157,7 +166,9 @@ TEST(Optimizers, StepAsTheirDefinitionsSay) {
     p -= 0.1 * b;
   }
   EXPECT_NEAR(after_steps(sgd, 3), p, 1e-12);
-  auto adamw = [](auto q) { return std::make_unique<optim::AdamW>(q, optim::AdamW::Options{.lr = 0.1, .weight_decay = 0.2}); };
+  auto adamw = [](auto q) {
+    return std::make_unique<optim::AdamW>(q, optim::AdamW::Options{.lr = 0.1, .weight_decay = 0.2});
+  };
   double m = 0, v = 0;
   p = 1;
   for (int k = 1; k <= 3; ++k) {
@@ -188,13 +199,18 @@ TEST(Optimizers, AStateGoesOnWhereItWasSaved) {
   step(second, b);
   EXPECT_TRUE(same(a.detached(), b.detached()));
   optim::Adam other({requires_grad_(ones({2})), requires_grad_(ones({2}))}, {});
-  EXPECT_NE(message([&] { other.load_state_dict(first.state_dict()); }).find("group 0 has 1 parameters, the optimizer's has 2"), std::string::npos);
+  EXPECT_NE(message([&] {
+              other.load_state_dict(first.state_dict());
+            }).find("group 0 has 1 parameters, the optimizer's has 2"),
+            std::string::npos);
 }
 TEST(Optimizers, RefuseWrongOptionsAndParameters) {
   Tensor p = requires_grad_(ones({2}));
   EXPECT_EQ(message([&] { optim::SGD({p}, {.lr = -1}); }), "Invalid learning rate value: -1");
-  EXPECT_NE(message([&] { optim::SGD(std::vector<Tensor>{}); }).find("empty parameter list"), std::string::npos);
-  EXPECT_NE(message([&] { optim::SGD({p * 2}, {}); }).find("can't optimize a non-leaf Tensor"), std::string::npos);
+  EXPECT_NE(message([&] { optim::SGD(std::vector<Tensor>{}); }).find("empty parameter list"),
+            std::string::npos);
+  EXPECT_NE(message([&] { optim::SGD({p * 2}, {}); }).find("can't optimize a non-leaf Tensor"),
+            std::string::npos);
 }
 TEST(Schedules, FollowTheirFormulas) {
   optim::SGD o({requires_grad_(ones({1}))}, {.lr = 1.0});
@@ -252,21 +268,31 @@ TEST(Loader, ShufflesEverySampleOnceAndThePrefetchedOrderIsTheSame) {
 TEST(Loader, AnErrorOfTheDataSetArrivesAlsoFromTheThread) {
   for (int prefetch : {0, 2}) {
     data::Loader loader(Squares{.bad = 6}, {.batch_size = 2, .prefetch = prefetch});
-    EXPECT_EQ(message([&] { for (auto& b : loader) (void)b; }), "Squares: no sample 6");
+    EXPECT_EQ(message([&] {
+                for (auto& b : loader) (void)b;
+              }),
+              "Squares: no sample 6");
     for (auto& b : data::Loader(Squares(), {.prefetch = prefetch})) {
       (void)b;
-      break;   // gives up early
+      break;  // gives up early
     }
   }
-  EXPECT_EQ(message([] { data::Loader(Squares(), {.batch_size = 0}); }), "Loader: batch_size should be a positive integer value, but got batch_size=0");
+  EXPECT_EQ(message([] { data::Loader(Squares(), {.batch_size = 0}); }),
+            "Loader: batch_size should be a positive integer value, but got batch_size=0");
 }
 
 struct Images : nn::Module {
-  nn::Sequential layers = nn::Sequential{nn::Conv2d(1, 8, 3, {.padding = 1}), nn::BatchNorm2d(8), nn::ReLU(), nn::MaxPool2d(2), nn::Flatten(), nn::Linear(8 * 16, 4)};
+  nn::Sequential layers = nn::Sequential{nn::Conv2d(1, 8, 3, {.padding = 1}),
+                                         nn::BatchNorm2d(8),
+                                         nn::ReLU(),
+                                         nn::MaxPool2d(2),
+                                         nn::Flatten(),
+                                         nn::Linear(8 * 16, 4)};
   Images() : Module("Images") { register_module("layers", layers); }
 };
 
-// Everything that threads share is behind it: kernels that are made, plans, tables of expressions, the pool of memory.
+// Everything that threads share is behind it: kernels that are made, plans, tables of expressions, the pool
+// of memory.
 TEST(Training, ThreadsTrainEachAModelOfTheirOwnAsOneAlone) {
   manual_seed(1);
   data::TensorDataset set(randn({24, 1, 8, 8}), randint(0, 4, {24}));
@@ -289,7 +315,8 @@ TEST(Training, ThreadsTrainEachAModelOfTheirOwnAsOneAlone) {
   train(models[0]);
   auto alone = models[0].state_dict();
   for (int k = 1; k < 4; ++k)
-    for (auto& [name, value] : models[size_t(k)].state_dict()) EXPECT_TRUE(value == alone.at(name)) << io::to_string(name);
+    for (auto& [name, value] : models[size_t(k)].state_dict())
+      EXPECT_TRUE(value == alone.at(name)) << io::to_string(name);
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ int count(const Graph& g, std::string_view op) {
   return n;
 }
 
-// Gradients by tape, by the joint graph and by its two halves agree, also at sizes other than the traced ones.
+// Gradients by tape, by the joint graph and by its two halves agree, also at sizes other than the traced
+// ones.
 void check(const Function& f, std::vector<Tensor> example, std::vector<Tensor> inputs) {
   Graph forward = traced(f, example);
   std::vector<int> wrt;
@@ -81,7 +82,8 @@ class JointGraph : public testing::Test {
 
 TEST_F(JointGraph, AgreesWithTheTape) {
   Tensor a = make({0.1, 0.2, 0.3, 0.4, 0.5, 0.6}, {2, 3}), b = make({1, 2, 3}, {3});
-  Tensor larger = make({0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2}, {3, 4}), row = make({1, 2, 3, 4}, {4});
+  Tensor larger = make({0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2}, {3, 4}),
+         row = make({1, 2, 3, 4}, {4});
   Function f = [](std::span<const Tensor> x) {
     Tensor e = call("exp", {mul(x[0], x[1])});
     return std::vector<Tensor>{call("sum", {mul(e, call("sin", {x[0]}))}), e};
@@ -108,11 +110,14 @@ TEST_F(JointGraph, UnusedInputsAndStepsHaveNoGradient) {
 
 TEST_F(JointGraph, ChainsOfCheapValuesAreComputedAgain) {
   Tensor a = make({1, 2, 3, 4}, {4});
-  Joint j = differentiate(traced([](std::span<const Tensor> x) {
-    Tensor y = x[0];
-    for (int k = 0; k < 4; ++k) y = mul(call("sin", {y}), y);
-    return std::vector<Tensor>{y};
-  }, {&a, 1}), {0});
+  Joint j = differentiate(traced(
+                              [](std::span<const Tensor> x) {
+                                Tensor y = x[0];
+                                for (int k = 0; k < 4; ++k) y = mul(call("sin", {y}), y);
+                                return std::vector<Tensor>{y};
+                              },
+                              {&a, 1}),
+                          {0});
   Partition p = partition(j);
   EXPECT_EQ(p.saved_inputs, std::vector<int>{0}) << print(p.forward);
   EXPECT_EQ(int(p.forward.outputs.size()), 2);
@@ -120,18 +125,24 @@ TEST_F(JointGraph, ChainsOfCheapValuesAreComputedAgain) {
 
 TEST_F(JointGraph, OutputsAreSavedByReference) {
   Tensor a = make({1, 2, 3, 4}, {4});
-  Partition p = partition(differentiate(traced([](std::span<const Tensor> x) { return std::vector<Tensor>{call("exp", {x[0]})}; }, {&a, 1}), {0}));
+  Partition p = partition(
+      differentiate(traced([](std::span<const Tensor> x) { return std::vector<Tensor>{call("exp", {x[0]})}; },
+                           {&a, 1}),
+                    {0}));
   ASSERT_EQ(p.saved_outputs.size(), 1u);
   EXPECT_TRUE(p.saved_outputs[0] == 0 || p.saved_inputs[0] == 0);
 }
 
 TEST_F(JointGraph, ReductionsAreNotComputedAgain) {
   Tensor a = make({1, 2, 3, 4, 5, 6}, {2, 3});
-  Partition p = partition(differentiate(traced([](std::span<const Tensor> x) {
-    int64_t last[] = {1};
-    Tensor s = call("sum", {x[0], symbolic(last), true});
-    return std::vector<Tensor>{mul(mul(x[0], s), s)};
-  }, {&a, 1}), {0}));
+  Partition p = partition(differentiate(traced(
+                                            [](std::span<const Tensor> x) {
+                                              int64_t last[] = {1};
+                                              Tensor s = call("sum", {x[0], symbolic(last), true});
+                                              return std::vector<Tensor>{mul(mul(x[0], s), s)};
+                                            },
+                                            {&a, 1}),
+                                        {0}));
   EXPECT_EQ(count(p.forward, "sum"), 1);
   EXPECT_EQ(p.saved_inputs.size(), 2u) << print(p.forward) << print(p.backward);
 }

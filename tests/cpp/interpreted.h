@@ -1,5 +1,5 @@
-// Eager calls without a compiler: op::call by the loop interpreter, and a small catalog, so that the tape and the graph
-// passes are tested before anything generates code. Include in one file of a test program.
+// Eager calls without a compiler: op::call by the loop interpreter, and a small catalog, so that the tape and
+// the graph passes are tested before anything generates code. Include in one file of a test program.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -16,7 +16,8 @@ namespace facula::test {
 
 inline Tensor make(std::vector<double> values, std::vector<int64_t> sizes, DType d = DType::Float64) {
   Tensor t = Tensor::empty(IntSpan(sizes), d);
-  for (size_t i = 0; i < values.size(); ++i) Scalar(values[i]).store(d, static_cast<char*>(t.data_ptr()) + i * size_t(itemsize(d)));
+  for (size_t i = 0; i < values.size(); ++i)
+    Scalar(values[i]).store(d, static_cast<char*>(t.data_ptr()) + i * size_t(itemsize(d)));
   return t;
 }
 inline Tensor leaf(std::vector<double> values, std::vector<int64_t> sizes, DType d = DType::Float64) {
@@ -36,12 +37,14 @@ inline std::vector<double> values_of(const Tensor& t) {
       at += rest % sizes[d] * strides[d];
       rest /= sizes[d];
     }
-    out.push_back(Scalar::load(t.dtype(), static_cast<const char*>(t.data_ptr()) + at * t.itemsize()).to_double());
+    out.push_back(
+        Scalar::load(t.dtype(), static_cast<const char*>(t.data_ptr()) + at * t.itemsize()).to_double());
   }
   return out;
 }
 
-inline Tensor call(std::string_view name, std::initializer_list<op::Value> args, op::Form form = op::Form::functional) {
+inline Tensor call(std::string_view name, std::initializer_list<op::Value> args,
+                   op::Form form = op::Form::functional) {
   auto& o = op::get(name);
   std::vector<op::Value> all(args);
   all.resize(o.schema.parameters.size());
@@ -74,7 +77,8 @@ inline op::Results computed(const op::Operator& o, std::span<const op::Value> ar
   for (auto& x : autograd::operands_of(c)) {
     bool number = x.value.tag == op::Tag::scalar || x.value.tag == op::Tag::integer;
     operands.push_back(x.value.is_none() ? Tensor::empty(IntSpan(), DType::Float64)
-                       : number ? Tensor::scalar(x.value.number(), op::operand_dtype(x.value)) : Tensor(Ref<TensorImpl>::share(x.value.tensor)));
+                       : number          ? Tensor::scalar(x.value.number(), op::operand_dtype(x.value))
+                                         : Tensor(Ref<TensorImpl>::share(x.value.tensor)));
     if (x.value.tag == op::Tag::tensor) shapes.push_back(x.value.tensor->sizes);
   }
   loop::Definition d;
@@ -87,7 +91,8 @@ inline op::Results computed(const op::Operator& o, std::span<const op::Value> ar
     for (size_t k = 0; k < operands.size(); ++k) {
       auto& t = operands[k];
       std::vector<loop::Expr> at;
-      for (int i = 0; i < t.dim(); ++i) at.push_back(t.size(i) == 1 ? op::integer(0) : loop::index(d.rank - t.dim() + i));
+      for (int i = 0; i < t.dim(); ++i)
+        at.push_back(t.size(i) == 1 ? op::integer(0) : loop::index(d.rank - t.dim() + i));
       auto e = loop::load(int(k), t.dtype(), at);
       x.push_back(o.promote == op::Promote::none ? e : loop::cast(e, compute_type(computing)));
     }
@@ -96,9 +101,16 @@ inline op::Results computed(const op::Operator& o, std::span<const op::Value> ar
   } else {
     d = o.loop(c);
     sizes = o.shape_rule(c);
-    for (auto& t : operands) if (t.dim()) { computing = t.dtype(); break; }
+    for (auto& t : operands)
+      if (t.dim()) {
+        computing = t.dtype();
+        break;
+      }
   }
-  auto types = o.dtype_rule ? o.dtype_rule(c) : std::vector<DType>(sizes.size(), o.result_type == op::ResultType::boolean ? DType::Bool : computing);
+  auto types = o.dtype_rule
+                   ? o.dtype_rule(c)
+                   : std::vector<DType>(sizes.size(),
+                                        o.result_type == op::ResultType::boolean ? DType::Bool : computing);
   op::Results out;
   for (auto& t : loop::interpret(d, operands, sizes, types)) out.push_back(t);
   return out;
@@ -150,37 +162,50 @@ inline void define_small_catalog() {
   static bool done = false;
   if (std::exchange(done, true)) return;
   define_late([] {
-    define("add(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor").pointwise([](Expr a, Expr b, Expr alpha) { return a + alpha * b; });
+    define("add(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor")
+        .pointwise([](Expr a, Expr b, Expr alpha) { return a + alpha * b; });
     define("sub(Tensor self, Tensor other) -> Tensor").pointwise([](Expr a, Expr b) { return a - b; });
     define("mul(Tensor self, Tensor other) -> Tensor").pointwise([](Expr a, Expr b) { return a * b; });
     define("exp(Tensor self) -> Tensor").pointwise([](Expr a) { return exp(a); });
     define("sin(Tensor self) -> Tensor").pointwise([](Expr a) { return sin(a); });
     define("relu(Tensor self) -> Tensor").pointwise([](Expr a) { return relu(a); });
     define("floor(Tensor self) -> Tensor").pointwise([](Expr a) { return floor(a); });
-    define("real(Tensor self) -> Tensor").result(ResultType::real).pointwise([](Expr a) { return is_complex(a.dtype()) ? real(a) : a; });
-    define("to_dtype(Tensor self, dtype dtype) -> Tensor").promote(Promote::none).no_in_place()
+    define("real(Tensor self) -> Tensor").result(ResultType::real).pointwise([](Expr a) {
+      return is_complex(a.dtype()) ? real(a) : a;
+    });
+    define("to_dtype(Tensor self, dtype dtype) -> Tensor")
+        .promote(Promote::none)
+        .no_in_place()
         .result([](const Call& c) { return std::vector<DType>{c["dtype"].dtype}; })
         .pointwise([](const LoopCall& c, Expr x) { return loop::cast(x, compute_type(c["dtype"].dtype)); });
-    define("copy(Tensor self, Tensor src) -> Tensor").promote(Promote::none)
+    define("copy(Tensor self, Tensor src) -> Tensor")
+        .promote(Promote::none)
         .result([](const Call& c) { return std::vector<DType>{c.dtype("self")}; })
         .pointwise([](Expr a, Expr b) { return loop::cast(b, a.dtype()); });
     define("_copied(Tensor self) -> Tensor").pointwise([](Expr a) { return a; });
     define("clone(Tensor self) -> Tensor").pointwise([](Expr a) { return a; });
-    define("full(SymInt[] size, Scalar fill_value, *, dtype? dtype=None, Device? device=None) -> Tensor").non_differentiable()
+    define("full(SymInt[] size, Scalar fill_value, *, dtype? dtype=None, Device? device=None) -> Tensor")
+        .non_differentiable()
         .result([](const Call& c) { return std::vector<DType>{c["dtype"].dtype}; })
         .shape([](const Call& c) { return Dims(c.ints("size")); })
-        .loop([](const LoopCall& c, Index) { return c.scalar("fill_value", compute_type(c["dtype"].dtype)); });
-    define("sum(Tensor self, int[1] dim=(), bool keepdim=False) -> Tensor").shape(reduced()).loop([](const LoopCall& c, Index i) {
-      return reduce_over(c, loop::monoid::sum, i, [&](Index j) { return c.load("self", j); });
-    });
+        .loop(
+            [](const LoopCall& c, Index) { return c.scalar("fill_value", compute_type(c["dtype"].dtype)); });
+    define("sum(Tensor self, int[1] dim=(), bool keepdim=False) -> Tensor")
+        .shape(reduced())
+        .loop([](const LoopCall& c, Index i) {
+          return reduce_over(c, loop::monoid::sum, i, [&](Index j) { return c.load("self", j); });
+        });
     define("mm(Tensor self, Tensor mat2) -> Tensor")
         .shape([](const Call& c) { return Dims{c.size("self", 0), c.size("mat2", 1)}; })
         .loop([](const LoopCall& c, Index i) {
-          return reduce(c, loop::monoid::sum, {c.size("self", 1)}, [&](Index k) { return c.load("self", {i[0], k[0]}) * c.load("mat2", {k[0], i[1]}); });
+          return reduce(c, loop::monoid::sum, {c.size("self", 1)},
+                        [&](Index k) { return c.load("self", {i[0], k[0]}) * c.load("mat2", {k[0], i[1]}); });
         });
     define("gather_rows(Tensor self, Tensor index) -> Tensor")
         .shape([](const Call& c) { return Dims{c.size("index", 0), c.size("self", 1)}; })
-        .loop([](const LoopCall& c, Index i) { return c.load("self", {c.index_load("index", {i[0]}, c.size("self", 0)), i[1]}); });
+        .loop([](const LoopCall& c, Index i) {
+          return c.load("self", {c.index_load("index", {i[0]}, c.size("self", 0)), i[1]});
+        });
     define("sum_to_size(Tensor self, SymInt[] size) -> Tensor").unfused([](const Tensor& self, SymSpan size) {
       Dims over;
       int leading = self.dim() - int(size.size());
@@ -190,13 +215,22 @@ inline void define_small_catalog() {
       Tensor t = test::call("sum", {self, SymSpan(over), true});
       return leading ? test::call("view", {t, size}) : t;
     });
-    define("cube(Tensor self) -> Tensor").pointwise([](Expr a) { return a * a * a; })
-        .vjp([](const Vjp& v) { return grads(test::call("mul", {v.grad(), test::call("mul", {test::call("mul", {v["self"], v["self"]}), 3.0})})); });
-    define("view(Tensor(a) self, SymInt[] size) -> Tensor(a)").view([](const Call& c, Geometry g) { g.reshape(c.ints("size")); return g; });
-    define("reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)").unfused([](const Tensor& self, SymSpan to) {
-      return test::call("view", {Geometry("reshape", self).can_view(to) ? self : test::call("contiguous", {self}), to});
+    define("cube(Tensor self) -> Tensor").pointwise([](Expr a) { return a * a * a; }).vjp([](const Vjp& v) {
+      return grads(
+          test::call("mul", {v.grad(), test::call("mul", {test::call("mul", {v["self"], v["self"]}), 3.0})}));
     });
-    define("contiguous(Tensor self) -> Tensor").shape([](const Call& c) { return Dims(c.sizes("self")); })
+    define("view(Tensor(a) self, SymInt[] size) -> Tensor(a)").view([](const Call& c, Geometry g) {
+      g.reshape(c.ints("size"));
+      return g;
+    });
+    define("reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)")
+        .unfused([](const Tensor& self, SymSpan to) {
+          return test::call("view",
+                            {Geometry("reshape", self).can_view(to) ? self : test::call("contiguous", {self}),
+                             to});
+        });
+    define("contiguous(Tensor self) -> Tensor")
+        .shape([](const Call& c) { return Dims(c.sizes("self")); })
         .loop([](const LoopCall& c, Index i) { return c.load("self", i); });
     define("permute(Tensor(a) self, int[] dims) -> Tensor(a)").view([](const Call& c, Geometry g) {
       Ints order;
@@ -208,22 +242,34 @@ inline void define_small_catalog() {
       g.select(int(c.integer("dim").concrete()), c.integer("index"));
       return g;
     });
-    define("slice(Tensor(a) self, int dim, SymInt start, SymInt length, SymInt step) -> Tensor(a)").view([](const Call& c, Geometry g) {
-      g.slice(int(c.integer("dim").concrete()), c.integer("start"), c.integer("length"), c.integer("step"));
+    define("slice(Tensor(a) self, int dim, SymInt start, SymInt length, SymInt step) -> Tensor(a)")
+        .view([](const Call& c, Geometry g) {
+          g.slice(int(c.integer("dim").concrete()), c.integer("start"), c.integer("length"),
+                  c.integer("step"));
+          return g;
+        });
+    define("expand(Tensor(a) self, SymInt[] size) -> Tensor(a)").view([](const Call& c, Geometry g) {
+      g.expand(c.ints("size"));
       return g;
     });
-    define("expand(Tensor(a) self, SymInt[] size) -> Tensor(a)").view([](const Call& c, Geometry g) { g.expand(c.ints("size")); return g; });
-    define("as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a)").view([](const Call& c, Geometry g) {
-      g.strided(c.ints("size"), c.ints("stride"), c.integer("storage_offset"));
-      return g;
-    });
+    define(
+        "as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a)")
+        .view([](const Call& c, Geometry g) {
+          g.strided(c.ints("size"), c.ints("stride"), c.integer("storage_offset"));
+          return g;
+        });
     define("unbind(Tensor(a) self) -> Tensor(a)[]").view([](const Call&, Geometry g) {
       std::vector<Geometry> out;
-      for (int64_t k = 0; k < g.size(0).concrete(); ++k) { out.push_back(g); out.back().select(0, k); }
+      for (int64_t k = 0; k < g.size(0).concrete(); ++k) {
+        out.push_back(g);
+        out.back().select(0, k);
+      }
       return out;
     });
     define("stack(Tensor[] tensors, int dim=0) -> Tensor")
-        .shape([](const Call& c) { return inserted(c.tensors("tensors")[0].sizes(), 0, int64_t(c.tensors("tensors").size())); })
+        .shape([](const Call& c) {
+          return inserted(c.tensors("tensors")[0].sizes(), 0, int64_t(c.tensors("tensors").size()));
+        })
         .loop([](const LoopCall& c, Index i) {
           Expr x;
           for (size_t k = c.tensors("tensors").size(); k-- > 0;) {
@@ -232,21 +278,25 @@ inline void define_small_catalog() {
           }
           return x;
         });
-    define("slice_backward(Tensor grad, SymInt[] input_sizes, int dim, SymInt start, SymInt end, SymInt step) -> Tensor")
+    define(
+        "slice_backward(Tensor grad, SymInt[] input_sizes, int dim, SymInt start, SymInt end, SymInt step) -> Tensor")
         .shape([](const Call& c) { return Dims(c.ints("input_sizes")); })
         .loop([](const LoopCall& c, Index i) {
           auto d = size_t(c.integer("dim").concrete());
           Expr at = i[d] - loop::size(c.integer("start")), step = loop::size(c.integer("step"));
-          Expr inside = (at >= integer(0)) & (at < loop::size(c.size("grad", int(d)) * c.integer("step"))) & eq(remainder(at, step), integer(0));
+          Expr inside = (at >= integer(0)) & (at < loop::size(c.size("grad", int(d)) * c.integer("step"))) &
+                        eq(remainder(at, step), integer(0));
           return loop::select(inside, c.load("grad", with(i, int(d), floordiv(at, step))), Scalar(0.0));
         });
     define("select_backward(Tensor grad, SymInt[] input_sizes, int dim, SymInt index) -> Tensor")
         .shape([](const Call& c) { return Dims(c.ints("input_sizes")); })
         .loop([](const LoopCall& c, Index i) {
           int d = int(c.integer("dim").concrete());
-          return loop::select(eq(i[size_t(d)], loop::size(c.integer("index"))), c.load("grad", without(i, d)), Scalar(0.0));
+          return loop::select(eq(i[size_t(d)], loop::size(c.integer("index"))), c.load("grad", without(i, d)),
+                              Scalar(0.0));
         });
-    define("as_strided_backward(Tensor grad, SymInt[] input_sizes, SymInt[] input_strides, SymInt input_offset, SymInt[] size, SymInt[] stride, SymInt offset) -> Tensor")
+    define(
+        "as_strided_backward(Tensor grad, SymInt[] input_sizes, SymInt[] input_strides, SymInt input_offset, SymInt[] size, SymInt[] stride, SymInt offset) -> Tensor")
         .shape([](const Call& c) { return Dims(c.ints("input_sizes")); })
         .loop([](const LoopCall& c) {  // contiguous inputs
           loop::Definition d;
@@ -261,7 +311,8 @@ inline void define_small_catalog() {
             place = place + at.back() * loop::size(c.ints("stride")[k]);
           }
           for (size_t k = 0; k < sizes.size(); ++k)
-            s.target.push_back(remainder(floordiv(place, loop::size(c.ints("input_strides")[k])), loop::size(sizes[k])));
+            s.target.push_back(
+                remainder(floordiv(place, loop::size(c.ints("input_strides")[k])), loop::size(sizes[k])));
           s.value = c.load("grad", at);
           d.scatter = s;
           return d;

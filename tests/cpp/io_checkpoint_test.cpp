@@ -19,7 +19,8 @@ namespace facula::io {
 namespace {
 
 struct Files : testing::Test {
-  std::filesystem::path folder = std::filesystem::temp_directory_path() / ("facula_io_test_" + std::to_string(getpid()));
+  std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("facula_io_test_" + std::to_string(getpid()));
   Files() { std::filesystem::create_directories(folder); }
   ~Files() override { std::filesystem::remove_all(folder); }
   std::string path(const char* name = "file.pt") const { return folder / name; }
@@ -27,7 +28,9 @@ struct Files : testing::Test {
     std::ifstream f(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(f), {}};
   }
-  void write(const std::string& path, const std::string& data) const { std::ofstream(path, std::ios::binary) << data; }
+  void write(const std::string& path, const std::string& data) const {
+    std::ofstream(path, std::ios::binary) << data;
+  }
   // An archive around a pickle, with one storage of 16 bytes.
   std::string pickled(const std::string& pickle) const {
     ArchiveWriter a("save", path());
@@ -51,9 +54,23 @@ using Checkpoint = Files;
 std::vector<int64_t> ints(IntSpan s) { return {s.begin(), s.end()}; }
 
 TEST_F(Checkpoint, KeepsNestedContainersNumbersAndStrings) {
-  Value v = Dict{{"none", nullopt}, {"yes", true}, {"no", false}, {"small", 3}, {"negative", -70000}, {"large", int64_t(1) << 62},
-                 {"smallest", std::numeric_limits<int64_t>::min()}, {"real", 0.1}, {"complex", std::complex<double>(1, -2)}, {"text", "Gr\xc3\xbc\xc3\x9f""e"},
-                 {"dtype", DType::BFloat16}, {"list", List{1, List{}, Dict{}, "x"}}, {"tuple", Tuple{{1, 2.5}}}, {7, "int key"}, {2.5, "float key"}};
+  Value v = Dict{{"none", nullopt},
+                 {"yes", true},
+                 {"no", false},
+                 {"small", 3},
+                 {"negative", -70000},
+                 {"large", int64_t(1) << 62},
+                 {"smallest", std::numeric_limits<int64_t>::min()},
+                 {"real", 0.1},
+                 {"complex", std::complex<double>(1, -2)},
+                 {"text",
+                  "Gr\xc3\xbc\xc3\x9f"
+                  "e"},
+                 {"dtype", DType::BFloat16},
+                 {"list", List{1, List{}, Dict{}, "x"}},
+                 {"tuple", Tuple{{1, 2.5}}},
+                 {7, "int key"},
+                 {2.5, "float key"}};
   save(path(), v);
   Value r = load(path());
   EXPECT_EQ(r, v) << to_string(r);
@@ -84,7 +101,8 @@ TEST_F(Checkpoint, KeepsTensorsOfEveryDtypeStridesAndRequiresGrad) {
 TEST_F(Checkpoint, KeepsSharedStoragesAndContainersShared) {
   Tensor a = to(arange(12), DType::Float32);
   Value list = List{1};
-  save(path(), Dict{{"whole", a}, {"part", slice(a, 0, 4, 12, 2)}, {"same", a}, {"one", list}, {"other", list}});
+  save(path(),
+       Dict{{"whole", a}, {"part", slice(a, 0, 4, 12, 2)}, {"same", a}, {"one", list}, {"other", list}});
   Value r = load(path());
   const Tensor &whole = r["whole"].tensor(), &part = r["part"].tensor();
   EXPECT_EQ(whole.impl()->storage.get(), part.impl()->storage.get());
@@ -125,39 +143,62 @@ TEST_F(Checkpoint, EveryTruncationAndEveryFlippedByteIsAnErrorOrReadsTheSame) {
 // Pickles that a hostile file may hold; every instruction may be cut, repeated or exchanged.
 TEST_F(Checkpoint, RandomPicklesGiveAnErrorOrAValue) {
   std::mt19937 random(1);
-  const std::string codes = "\x80.(NJKMGX})]te" "asuqrhjcQRb0\x85\x86\x87\x88\x89\x8a\x8c\x94\x93";
+  const std::string codes =
+      "\x80.(NJKMGX})]te"
+      "asuqrhjcQRb0\x85\x86\x87\x88\x89\x8a\x8c\x94\x93";
   for (int k = 0; k < 1000; ++k) {
     std::string p = "\x80\x02";
-    for (int n = int(random() % 60); n--;) p += random() % 4 ? codes[random() % codes.size()] : char(random() % 4);
+    for (int n = int(random() % 60); n--;)
+      p += random() % 4 ? codes[random() % codes.size()] : char(random() % 4);
     error_of(pickled(p + "."));
   }
 }
 
 TEST_F(Checkpoint, RefusesWhatIsNoTensorContainerOrNumberByItsName) {
-  std::string error = error_of(pickled("\x80\x02""cos\nsystem\nX\x04\0\0\0true\x85R."));
+  std::string error =
+      error_of(pickled("\x80\x02"
+                       "cos\nsystem\nX\x04\0\0\0true\x85R."));
   EXPECT_NE(error.find("os.system"), error.npos) << error;
-  EXPECT_NE(error_of(pickled(std::string("\x80\x02""cbuiltins\neval\n."))).find("builtins.eval"), error.npos);
+  EXPECT_NE(error_of(pickled(std::string("\x80\x02"
+                                         "cbuiltins\neval\n.")))
+                .find("builtins.eval"),
+            error.npos);
 }
 
 TEST_F(Checkpoint, RefusesCyclesDepthAndTensorsOutsideOfTheirStorage) {
-  EXPECT_NE(error_of(pickled("\x80\x02]q\x01h\x01" "a.")).find("holds itself"), std::string::npos);
+  EXPECT_NE(error_of(pickled("\x80\x02]q\x01h\x01"
+                             "a."))
+                .find("holds itself"),
+            std::string::npos);
   std::string deep = "\x80\x02";
   for (int k = 0; k < 1000000; ++k) deep += ']';
   for (int k = 1; k < 1000000; ++k) deep += 'a';
   EXPECT_NE(error_of(pickled(deep + ".")).find("nested deeper"), std::string::npos);
-  auto text = [](const std::string& t) { return "X" + std::string(1, char(t.size())) + std::string(3, '\0') + t; };
+  auto text = [](const std::string& t) {
+    return "X" + std::string(1, char(t.size())) + std::string(3, '\0') + t;
+  };
   auto tensor = [&](const std::string& numel, const std::string& offset, const std::string& size) {
-    return pickled("\x80\x02" "ctorch._utils\n_rebuild_tensor_v2\n((" + text("storage") + "ctorch\nFloatStorage\n" + text("0") + text("cpu") + numel + "tQ" +
-                   offset + "(" + size + "t(K\1t\x89" "}tR.");
+    return pickled(
+        "\x80\x02"
+        "ctorch._utils\n_rebuild_tensor_v2\n((" +
+        text("storage") + "ctorch\nFloatStorage\n" + text("0") + text("cpu") + numel + "tQ" + offset + "(" +
+        size +
+        "t(K\1t\x89"
+        "}tR.");
   };
   EXPECT_EQ(error_of(tensor("K\x04", std::string("K\0", 2), "K\4")), "");
   EXPECT_NE(error_of(tensor("K\x04", "K\1", "K\4")).find("lies outside of its storage"), std::string::npos);
-  EXPECT_NE(error_of(tensor("K\x04", std::string("K\0", 2), "J\xff\xff\xff\x7f")).find("lies outside"), std::string::npos);
-  EXPECT_NE(error_of(tensor("K\x05", std::string("K\0", 2), "K\4")).find("has 16 bytes, 5 elements of float32"), std::string::npos);
-  EXPECT_NE(error_of(tensor("J\xff\xff\xff\xff", std::string("K\0", 2), "K\4")).find("elements"), std::string::npos);
+  EXPECT_NE(error_of(tensor("K\x04", std::string("K\0", 2), "J\xff\xff\xff\x7f")).find("lies outside"),
+            std::string::npos);
+  EXPECT_NE(
+      error_of(tensor("K\x05", std::string("K\0", 2), "K\4")).find("has 16 bytes, 5 elements of float32"),
+      std::string::npos);
+  EXPECT_NE(error_of(tensor("J\xff\xff\xff\xff", std::string("K\0", 2), "K\4")).find("elements"),
+            std::string::npos);
 }
 
-// What a pickle makes and drops again: a list in a list in ..., innermost first, and one that holds itself and a tensor.
+// What a pickle makes and drops again: a list in a list in ..., innermost first, and one that holds itself
+// and a tensor.
 TEST_F(Checkpoint, WhatAPickleDropsIsFreedHoweverItHangsTogether) {
   using namespace std::string_literals;
   std::string deep = "\x80\x02]q\0000"s;
@@ -191,9 +232,7 @@ TEST_F(Checkpoint, AFullDiskLeavesTheOldFileAndNothingElse) {
   std::string message;
   try {
     save(path(), Dict{{"w", zeros({10000})}});
-  } catch (const Error& e) {
-    message = e.what();
-  }
+  } catch (const Error& e) { message = e.what(); }
   setrlimit(RLIMIT_FSIZE, &old);
   signal(SIGXFSZ, old_handler);
   EXPECT_NE(message.find("save: cannot write " + path()), message.npos) << message;
@@ -215,9 +254,7 @@ TEST(Value, WrongUsesNameWhatIsThere) {
   auto message = [](auto f) {
     try {
       f();
-    } catch (const Error& e) {
-      return std::string(e.what());
-    }
+    } catch (const Error& e) { return std::string(e.what()); }
     return std::string();
   };
   EXPECT_EQ(message([&] { v["b"]; }), "there is no key 'b' in this dict of 1 items");
@@ -235,7 +272,7 @@ TEST(Dict, KeepsOrderAndFindsMany) {
   d.erase(1);
   EXPECT_FALSE(d.contains(1));
   EXPECT_EQ(d.at("9998").integer(), 9998);
-  EXPECT_TRUE(d.contains(3.0));   // equal numbers are one key, as in Python
+  EXPECT_TRUE(d.contains(3.0));  // equal numbers are one key, as in Python
 }
 
 TEST_F(Files, IdxReadsSizesAndBigEndianElements) {
@@ -246,10 +283,15 @@ TEST_F(Files, IdxReadsSizesAndBigEndianElements) {
   EXPECT_EQ(t.data<int32_t>()[1], -1);
 }
 TEST_F(Files, IdxRefusesDamage) {
-  std::string good("\0\0\x08\x01\0\0\0\x03" "abc", 11);
+  std::string good(
+      "\0\0\x08\x01\0\0\0\x03"
+      "abc",
+      11);
   write(path("a"), good);
   EXPECT_NO_THROW(read_idx(path("a")));
-  for (std::string bad : {good.substr(0, 10), good + "x", std::string("PK"), std::string(), std::string("\0\0\x08\x04\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 20)}) {
+  for (std::string bad :
+       {good.substr(0, 10), good + "x", std::string("PK"), std::string(),
+        std::string("\0\0\x08\x04\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 20)}) {
     write(path("a"), bad);
     EXPECT_THROW(read_idx(path("a")), Error);
   }

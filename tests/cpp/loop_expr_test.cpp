@@ -99,7 +99,8 @@ TEST(LoopExpr, FloatingIdentitiesKeepEveryBit) {
 // Expressions of random operators over constants: folding as they are built against running them over loads.
 TEST(LoopExpr, FoldingAgreesWithTheInterpreter) {
   std::mt19937 rng(5);
-  const double interesting[] = {0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -3.0, 7.25, INFINITY, -INFINITY, NAN, 100.0, -128.0};
+  const double interesting[] = {0.0,  -0.0,     1.0,       -1.0, 2.0,   0.5,   -3.0,
+                                7.25, INFINITY, -INFINITY, NAN,  100.0, -128.0};
   std::vector<Fn> fns;
 #define FACULA_FN(n, a, r, u) if (u == 0 && Fn::n != Fn::copysign) fns.push_back(Fn::n);  /* the sign of a NaN is free */
   FACULA_SCALAR_FUNCTIONS(FACULA_FN)
@@ -128,13 +129,18 @@ TEST(LoopExpr, FoldingAgreesWithTheInterpreter) {
           b.push_back(loads[from]);
         }
         Expr folded = call(f, a), run = call(f, b);
-        if (folded.dtype() != d) { folded = cast(folded, d); run = cast(run, d); }
+        if (folded.dtype() != d) {
+          folded = cast(folded, d);
+          run = cast(run, d);
+        }
         constants[to] = folded;
         loads[to] = run;
         Scalar p = evaluated(folded, operands), q = evaluated(run, operands);
         bool equal = p == q || (std::isnan(p.to_double()) && std::isnan(q.to_double()));
-        if (is_floating(d) && equal && !std::isnan(p.to_double())) equal = std::signbit(p.to_double()) == std::signbit(q.to_double());
-        ASSERT_TRUE(equal) << print(folded) << " against " << print(run) << ": " << p.to_double() << ", " << q.to_double();
+        if (is_floating(d) && equal && !std::isnan(p.to_double()))
+          equal = std::signbit(p.to_double()) == std::signbit(q.to_double());
+        ASSERT_TRUE(equal) << print(folded) << " against " << print(run) << ": " << p.to_double() << ", "
+                           << q.to_double();
         ++checked;
       }
     } catch (const Error&) {  // not defined for the dtype
@@ -159,13 +165,28 @@ TEST(LoopExpr, PrintingNamesSharedPartsOnceAndParsesBack) {
   for (int k = 0; k < 60; ++k) doubling = doubling * doubling;  // 2^60 as a tree
   EXPECT_LT(print(doubling).size(), 3000u);
 
-  Expr m = reduce(monoid::argmax, {{64, size(5)}, {65, i(0) + 1}}, {load(0, kF32, {i(64), i(65)}), i(64) * 7 + i(65)});
-  for (Expr e : {x + 2.0, doubling, constant(0.1, kF32), constant(-0.0, kF64), constant(INFINITY, kF32), constant(NAN, kF64),
-                 constant(-7, kI64), constant(200, DType::UInt8), constant(true, DType::Bool),
-                 constant(std::complex<double>(1.5, -0.25), DType::Complex64), load(3, DType::Complex64, {i(0)}, 2),
-                 load(-2, DType::BFloat16, {param(1)}), part(m, 1), cast(part(m, 1), kF32) + part(m, 0), position() * 3 + param(2),
-                 scan(monoid::sum, 1, {64, size(5)}, {load(0, kF64, {i(64)})}), random(constant(1, kI64), position()),
-                 check(load(1, kI64, {i(0)}), size(9)), local(4, kF32) + local(5, kF32), select(x < 1.0, exp(x), x)})
+  Expr m = reduce(monoid::argmax, {{64, size(5)}, {65, i(0) + 1}},
+                  {load(0, kF32, {i(64), i(65)}), i(64) * 7 + i(65)});
+  for (Expr e : {x + 2.0,
+                 doubling,
+                 constant(0.1, kF32),
+                 constant(-0.0, kF64),
+                 constant(INFINITY, kF32),
+                 constant(NAN, kF64),
+                 constant(-7, kI64),
+                 constant(200, DType::UInt8),
+                 constant(true, DType::Bool),
+                 constant(std::complex<double>(1.5, -0.25), DType::Complex64),
+                 load(3, DType::Complex64, {i(0)}, 2),
+                 load(-2, DType::BFloat16, {param(1)}),
+                 part(m, 1),
+                 cast(part(m, 1), kF32) + part(m, 0),
+                 position() * 3 + param(2),
+                 scan(monoid::sum, 1, {64, size(5)}, {load(0, kF64, {i(64)})}),
+                 random(constant(1, kI64), position()),
+                 check(load(1, kI64, {i(0)}), size(9)),
+                 local(4, kF32) + local(5, kF32),
+                 select(x < 1.0, exp(x), x)})
     EXPECT_TRUE(same(parse_expr(print(e)), e)) << print(e);
 }
 
@@ -187,9 +208,11 @@ TEST(LoopExpr, MistakesInATextAreLocated) {
     }
     return "accepted";
   };
-  EXPECT_NE(message("add(i0,\n  oops(i1))").find("line 2, column 3"), std::string::npos) << message("add(i0,\n  oops(i1))");
+  EXPECT_NE(message("add(i0,\n  oops(i1))").find("line 2, column 3"), std::string::npos)
+      << message("add(i0,\n  oops(i1))");
   EXPECT_NE(message("add(i0, 1:float32)").find("line 1, column 1"), std::string::npos);
-  for (const char* bad : {"", "add(i0", "add(i0, 1) 2", "%3", "load[0:float33](i0)", "1.5", "select(true, 1)", "(1, 2):float32", "size[s9]"})
+  for (const char* bad : {"", "add(i0", "add(i0, 1) 2", "%3", "load[0:float33](i0)", "1.5", "select(true, 1)",
+                          "(1, 2):float32", "size[s9]"})
     EXPECT_NE(message(bad), "accepted") << bad;
 }
 
@@ -235,7 +258,12 @@ TEST(LoopDerivative, AgreesWithFiniteDifferencesForEveryFunction) {
     if (y.dtype() != kF64) continue;
     for (int round = 0; round < 5; ++round) {
       std::vector<double> at;
-      for (size_t k = 0; k < x.size(); ++k) at.push_back(f == Fn::acosh ? 1 + u(rng) : round % 2 && k == 0 && f != Fn::pow && f != Fn::sqrt && f != Fn::rsqrt && name(f)[0] != 'l' ? -u(rng) : u(rng));
+      for (size_t k = 0; k < x.size(); ++k)
+        at.push_back(f == Fn::acosh ? 1 + u(rng)
+                     : round % 2 && k == 0 && f != Fn::pow && f != Fn::sqrt && f != Fn::rsqrt &&
+                             name(f)[0] != 'l'
+                         ? -u(rng)
+                         : u(rng));
       auto run = [&](Expr e, std::vector<double> v) {
         std::vector<Tensor> operands;
         for (double w : v) operands.push_back(Tensor::scalar(w, kF64));
@@ -247,7 +275,8 @@ TEST(LoopDerivative, AgreesWithFiniteDifferencesForEveryFunction) {
         auto up = at, down = at;
         up[k] += 1e-6;
         down[k] -= 1e-6;
-        EXPECT_NEAR(g[k], (run(y, up) - run(y, down)) / 2e-6, 1e-6 * std::max(1.0, std::fabs(g[k]))) << name(f) << " operand " << k << " at " << at[0];
+        EXPECT_NEAR(g[k], (run(y, up) - run(y, down)) / 2e-6, 1e-6 * std::max(1.0, std::fabs(g[k])))
+            << name(f) << " operand " << k << " at " << at[0];
       }
     }
   }
@@ -267,7 +296,8 @@ TEST(LoopDerivative, ReachesThroughCastsAndSelects) {
   Expr x = load(0, DType::BFloat16, {}), b = load(1, DType::Bool, {});
   auto a = differentiate(select(b, cast(x, kF64) * 3.0, 0.0), x64(2));
   ASSERT_EQ(a.size(), 1u);
-  EXPECT_EQ(print(a[0].value), "cast[float32](mul(select(load[1:bool](), load[2:float64](), 0:float64), 3:float64))");
+  EXPECT_EQ(print(a[0].value),
+            "cast[float32](mul(select(load[1:bool](), load[2:float64](), 0:float64), 3:float64))");
   EXPECT_TRUE(differentiate(floor(x32()), x32(1)).empty());
   EXPECT_TRUE(differentiate(cast(load(0, kI64, {}), kF32), x32(1)).empty());
 }
@@ -277,7 +307,8 @@ TEST(LoopMonoid, CombinationIsAssociativeEnoughForPartialResults) {
   std::uniform_real_distribution<double> u(-3, 3);
   std::vector<double> x(9);
   for (auto& v : x) v = u(rng);
-  for (Monoid m : {Monoid::sum, Monoid::prod, Monoid::max, Monoid::min, Monoid::argmax, Monoid::argmin, Monoid::logsumexp, Monoid::welford}) {
+  for (Monoid m : {Monoid::sum, Monoid::prod, Monoid::max, Monoid::min, Monoid::argmax, Monoid::argmin,
+                   Monoid::logsumexp, Monoid::welford}) {
     auto element = [&](size_t k) {
       std::vector<Expr> v{constant(x[k], kF64)};
       if (m == Monoid::argmax || m == Monoid::argmin) v.push_back(constant(int64_t(k), kI64));
@@ -290,14 +321,17 @@ TEST(LoopMonoid, CombinationIsAssociativeEnoughForPartialResults) {
     };
     auto all = run(0, 9), halves = combine(m, run(4, 9), run(0, 4));
     for (int k = 0; k < components(m); ++k)
-      EXPECT_NEAR(evaluated(all[size_t(k)], {}).to_double(), evaluated(halves[size_t(k)], {}).to_double(), 1e-12) << name(m) << " " << k;
+      EXPECT_NEAR(evaluated(all[size_t(k)], {}).to_double(), evaluated(halves[size_t(k)], {}).to_double(),
+                  1e-12)
+          << name(m) << " " << k;
     std::vector<Expr> values{load(0, kF64, {i(64)})};
     if (m == Monoid::argmax || m == Monoid::argmin) values.push_back(i(64));
     Expr r = reduce(m, {{64, size(9)}}, values);
     Tensor t = Tensor::empty(Ints{9}, kF64);
     std::copy(x.begin(), x.end(), t.data<double>());
     for (int k = 0; k < components(m); ++k)
-      EXPECT_NEAR(evaluated(part(r, k), {t}).to_double(), evaluated(all[size_t(k)], {}).to_double(), 1e-12) << name(m) << " " << k;
+      EXPECT_NEAR(evaluated(part(r, k), {t}).to_double(), evaluated(all[size_t(k)], {}).to_double(), 1e-12)
+          << name(m) << " " << k;
   }
 }
 
@@ -305,7 +339,8 @@ TEST(LoopMonoid, ExtremaAndLogsumexpTreatNanInfinitiesAndTies) {
   double inf = INFINITY;
   auto argmax = [&](std::vector<double> v) {
     auto acc = identity(Monoid::argmax, kF64);
-    for (size_t k = 0; k < v.size(); ++k) acc = combine(Monoid::argmax, acc, std::array{constant(v[k], kF64), constant(int64_t(k), kI64)});
+    for (size_t k = 0; k < v.size(); ++k)
+      acc = combine(Monoid::argmax, acc, std::array{constant(v[k], kF64), constant(int64_t(k), kI64)});
     return evaluated(acc[1], {}).to_int();
   };
   EXPECT_EQ(argmax({1, 3, 3}), 1);
@@ -313,7 +348,8 @@ TEST(LoopMonoid, ExtremaAndLogsumexpTreatNanInfinitiesAndTies) {
   EXPECT_EQ(argmax({1, NAN, 5, NAN}), 1);
   auto logsumexp = [&](std::vector<double> v) {
     auto acc = identity(Monoid::logsumexp, kF64);
-    for (double x : v) acc = combine(Monoid::logsumexp, acc, lift(Monoid::logsumexp, std::array{constant(x, kF64)}));
+    for (double x : v)
+      acc = combine(Monoid::logsumexp, acc, lift(Monoid::logsumexp, std::array{constant(x, kF64)}));
     return evaluated(acc[0] + log(acc[1]), {}).to_double();
   };
   EXPECT_EQ(logsumexp({-inf, -inf}), -inf);

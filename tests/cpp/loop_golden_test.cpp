@@ -1,5 +1,6 @@
-// Values and gradients of scalar functions against what PyTorch gave (tests/golden/record_loop_functions.py): special
-// points, ties, infinities; complex numbers in PyTorch's conjugate convention, also split into real arithmetic.
+// Values and gradients of scalar functions against what PyTorch gave (tests/golden/record_loop_functions.py):
+// special points, ties, infinities; complex numbers in PyTorch's conjugate convention, also split into real
+// arithmetic.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -102,17 +103,20 @@ TEST(LoopGolden, FunctionsHaveTheValuesAndGradientsOfPyTorch) {
     std::vector<Tensor> operands;
     std::vector<Expr> x;
     for (auto& v : c.x) {
-      operands.push_back(is_complex(c.dtype) ? Tensor::scalar(v, c.dtype) : Tensor::scalar(v.real(), c.dtype));
+      operands.push_back(is_complex(c.dtype) ? Tensor::scalar(v, c.dtype)
+                                             : Tensor::scalar(v.real(), c.dtype));
       x.push_back(load(int(x.size()), c.dtype, {}));
     }
     Expr y = call(f, x);
-    EXPECT_TRUE(close(evaluated(y, operands), c.value, 1e-12)) << text(c) << ": " << evaluated(y, operands) << " not " << c.value;
+    EXPECT_TRUE(close(evaluated(y, operands), c.value, 1e-12))
+        << text(c) << ": " << evaluated(y, operands) << " not " << c.value;
 
     Expr seed = is_complex(y.dtype()) ? constant(Complex(0.5, 2), y.dtype()) : constant(1.0, y.dtype());
     std::vector<Complex> g(x.size());
     for (auto& a : differentiate(y, seed)) g[size_t(a.load->slot)] = evaluated(a.value, operands);
     for (size_t k = 0; k < x.size(); ++k)
-      EXPECT_TRUE(close(g[k], c.gradients[k], 1e-11)) << text(c) << ": gradient " << k << " is " << g[k] << ", not " << c.gradients[k];
+      EXPECT_TRUE(close(g[k], c.gradients[k], 1e-11))
+          << text(c) << ": gradient " << k << " is " << g[k] << ", not " << c.gradients[k];
   }
 }
 

@@ -1,4 +1,5 @@
-// Nests: text form, verification and serial execution; definitions on every layout and dtype; complex reductions.
+// Nests: text form, verification and serial execution; definitions on every layout and dtype; complex
+// reductions.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -79,11 +80,12 @@ TEST(LoopNest, RunsSerially) {
 
 TEST(LoopNest, VerifyFindsMistakes) {
   EXPECT_THROW(verify(changed("buffer float16 write", "buffer float16 read")), Error);
-  EXPECT_THROW(verify(changed("store 1[i0] = add(v0:float32, log(v1:float32))", "store 1[i0] = v3:int64")), Error);
-  EXPECT_THROW(verify(changed("store 1[i0]", "store 1[i2]")), Error);            // a loop's variable after the loop
+  EXPECT_THROW(verify(changed("store 1[i0] = add(v0:float32, log(v1:float32))", "store 1[i0] = v3:int64")),
+               Error);
+  EXPECT_THROW(verify(changed("store 1[i0]", "store 1[i2]")), Error);  // a loop's variable after the loop
   EXPECT_THROW(verify(changed("store 1[i0]", "store 7[i0]")), Error);
   EXPECT_THROW(verify(changed("load[0:float32](add(%0, i1))", "load[0:float32](add(%0, p2))")), Error);
-  EXPECT_THROW(verify(changed("log(v1:float32)", "log(v4:float32)")), Error);    // a let after its block
+  EXPECT_THROW(verify(changed("log(v1:float32)", "log(v4:float32)")), Error);  // a let after its block
   EXPECT_THROW(verify(changed("accumulate v0 logsumexp", "accumulate v0 sum")), Error);
   EXPECT_THROW(verify(changed("let v4", "let v0")), Error);
   EXPECT_THROW(verify(changed("for i2 < p1", "for i0 < p1")), Error);
@@ -126,9 +128,11 @@ TEST(LoopNest, ComplexComponentsAreStoredApart) {
 }
 
 TEST(LoopInterpret, ReadsAnyLayoutAndRoundsOnce) {
-  for (DType d : {DType::Float16, DType::BFloat16, DType::Float32, DType::Float64, DType::Int8, DType::Int64, DType::UInt8}) {
+  for (DType d : {DType::Float16, DType::BFloat16, DType::Float32, DType::Float64, DType::Int8, DType::Int64,
+                  DType::UInt8}) {
     Tensor base = Tensor::empty(Ints{4, 6}, d);
-    for (int64_t k = 0; k < 24; ++k) Scalar(k).store(d, static_cast<char*>(base.data_ptr()) + k * base.itemsize());
+    for (int64_t k = 0; k < 24; ++k)
+      Scalar(k).store(d, static_cast<char*>(base.data_ptr()) + k * base.itemsize());
     Dims sizes{3, 2}, strides{1, 12}, scalar;
     Tensor x = base.alias(sizes, strides, 2);  // transposed, with gaps
     Definition def;
@@ -164,14 +168,14 @@ TEST(LoopInterpret, ChecksIndicesAndSkipsUntakenSides) {
   for (int k = 0; k < 3; ++k) x.data<double>()[k] = k;
   Dims result[] = {{}};
   DType types[] = {DType::Float64};
-  auto run = [&](const Definition& d, int64_t k) { return interpret(d, std::array{x, Tensor::scalar(k, DType::Int64)}, result, types)[0].item().to_double(); };
+  auto run = [&](const Definition& d, int64_t k) {
+    return interpret(d, std::array{x, Tensor::scalar(k, DType::Int64)}, result, types)[0].item().to_double();
+  };
   EXPECT_EQ(run(def, -1), 2.0);
   try {
     run(def, 3);
     FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.type(), ErrorType::IndexError);
-  }
+  } catch (const Error& e) { EXPECT_EQ(e.type(), ErrorType::IndexError); }
   Definition guarded;
   guarded.values = {select(load(1, DType::Int64, {}) < 3, def.values[0], -1.0)};
   EXPECT_EQ(run(guarded, 3), -1.0);
@@ -239,7 +243,8 @@ TEST(LoopComplex, ReductionsAndComparisonsSplit) {
   for (Monoid m : {Monoid::sum, Monoid::prod}) {
     Expr whole = reduce(m, all, {z});
     auto [re, im] = split_complex(whole);
-    EXPECT_NEAR(std::abs(run(whole) - std::complex<double>(run(re).real(), run(im).real())), 0, 1e-13) << name(m);
+    EXPECT_NEAR(std::abs(run(whole) - std::complex<double>(run(re).real(), run(im).real())), 0, 1e-13)
+        << name(m);
   }
   Expr count = reduce(monoid::sum, all, {cast(ne(z, z * z) & bit_not(isnan(z)), DType::Int64)});
   Expr real_count = without_complex(count);

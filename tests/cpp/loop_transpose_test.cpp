@@ -43,9 +43,10 @@ Tensor run(const Definition& d, const std::vector<Tensor>& operands, SymSpan siz
   return interpret(one, operands, s, t)[0];
 }
 
-// The gradient of <cotangent, result 0> for operand `slot`: as derived, and by differences. Every real number is one
-// variable, so complex gradients are checked in PyTorch's convention (d/d re + i d/d im).
-void check(const Definition& d, std::vector<Tensor> operands, Dims sizes, int slot, bool wants_gather, DType result = kF64) {
+// The gradient of <cotangent, result 0> for operand `slot`: as derived, and by differences. Every real number
+// is one variable, so complex gradients are checked in PyTorch's convention (d/d re + i d/d im).
+void check(const Definition& d, std::vector<Tensor> operands, Dims sizes, int slot, bool wants_gather,
+           DType result = kF64) {
   for (auto& v : d.values) {
     std::vector<int> axes;
     for (int k = 0; k < d.rank; ++k) axes.push_back(k);
@@ -54,7 +55,8 @@ void check(const Definition& d, std::vector<Tensor> operands, Dims sizes, int sl
   Tensor cotangent = random_tensor(concrete(sizes), 99, result);
   Tensor& x = operands[size_t(slot)];
   auto definitions = transpose(d, 0, sizes, result, int(operands.size()), slot, x.sizes());
-  for (auto& t : definitions) EXPECT_EQ(!t.scatter, wants_gather) << (t.scatter ? "scatter" : print(t.values[0]));
+  for (auto& t : definitions)
+    EXPECT_EQ(!t.scatter, wants_gather) << (t.scatter ? "scatter" : print(t.values[0]));
   auto with = operands;
   with.push_back(cotangent);
   std::vector<double> derived(reals(x).size(), 0.0);
@@ -91,7 +93,8 @@ Definition gather(int rank, Expr value) {
 
 TEST(LoopTranspose, PointwiseStaysPointwise) {
   auto d = gather(2, at(0, {i(0), i(1)}) * exp(at(1, {i(0), i(1)})));
-  for (int slot : {0, 1}) check(d, {random_tensor(Ints{3, 4}, 1), random_tensor(Ints{3, 4}, 2)}, {3, 4}, slot, true);
+  for (int slot : {0, 1})
+    check(d, {random_tensor(Ints{3, 4}, 1), random_tensor(Ints{3, 4}, 2)}, {3, 4}, slot, true);
 }
 
 TEST(LoopTranspose, PlainAccessNeedsNoConditions) {
@@ -105,8 +108,10 @@ TEST(LoopTranspose, PlainAccessNeedsNoConditions) {
 TEST(LoopTranspose, BroadcastBecomesReduction) {
   auto d = gather(2, tanh(at(0, {i(1)})) * at(1, {i(0), i(1)}));
   check(d, {random_tensor(Ints{4}, 1), random_tensor(Ints{3, 4}, 2)}, {3, 4}, 0, true);
-  check(gather(2, at(0, {n(0), i(1)}) * at(1, {i(0), i(1)})), {random_tensor(Ints{1, 4}, 1), random_tensor(Ints{3, 4}, 2)}, {3, 4}, 0, true);
-  check(gather(2, exp(at(0, {})) * at(1, {i(0), i(1)})), {random_tensor(Ints{}, 1), random_tensor(Ints{3, 4}, 2)}, {3, 4}, 0, true);
+  check(gather(2, at(0, {n(0), i(1)}) * at(1, {i(0), i(1)})),
+        {random_tensor(Ints{1, 4}, 1), random_tensor(Ints{3, 4}, 2)}, {3, 4}, 0, true);
+  check(gather(2, exp(at(0, {})) * at(1, {i(0), i(1)})),
+        {random_tensor(Ints{}, 1), random_tensor(Ints{3, 4}, 2)}, {3, 4}, 0, true);
 }
 
 TEST(LoopTranspose, SlicesFlipsAndSelectionsStayGathers) {
@@ -127,9 +132,11 @@ TEST(LoopTranspose, PiecesBehindSelectsGetTheirOwnPart) {  // cat, constant padd
 }
 
 TEST(LoopTranspose, SumsAndProductsOfMatrices) {
-  check(gather(1, reduce(monoid::sum, {over(64, 4)}, {at(0, {i(0), i(64)})})), {random_tensor(Ints{3, 4}, 1)}, {3}, 0, true);
+  check(gather(1, reduce(monoid::sum, {over(64, 4)}, {at(0, {i(0), i(64)})})), {random_tensor(Ints{3, 4}, 1)},
+        {3}, 0, true);
   auto mm = gather(2, reduce(monoid::sum, {over(64, 4)}, {at(0, {i(0), i(64)}) * at(1, {i(64), i(1)})}));
-  for (int slot : {0, 1}) check(mm, {random_tensor(Ints{3, 4}, 1), random_tensor(Ints{4, 2}, 2)}, {3, 2}, slot, true);
+  for (int slot : {0, 1})
+    check(mm, {random_tensor(Ints{3, 4}, 1), random_tensor(Ints{4, 2}, 2)}, {3, 2}, slot, true);
 }
 
 TEST(LoopTranspose, FunctionsOfReductions) {  // softmax: the reductions nest and share a variable
@@ -141,17 +148,20 @@ TEST(LoopTranspose, FunctionsOfReductions) {  // softmax: the reductions nest an
 
 TEST(LoopTranspose, WelfordGivesTheGradientOfMeanAndVariance) {
   Expr w = reduce(monoid::welford, {over(64, 5)}, {at(0, {i(0), i(64)})});
-  check(gather(1, part(w, 0) * 3.0 + sqrt(part(w, 1) / part(w, 2))), {random_tensor(Ints{3, 5}, 1)}, {3}, 0, true);
+  check(gather(1, part(w, 0) * 3.0 + sqrt(part(w, 1) / part(w, 2))), {random_tensor(Ints{3, 5}, 1)}, {3}, 0,
+        true);
 }
 
 TEST(LoopTranspose, ExtremaSpreadEvenlyOverTies) {
   Tensor x = random_tensor(Ints{3, 5}, 1);
   check(gather(1, reduce(monoid::min, {over(64, 5)}, {at(0, {i(0), i(64)})})), {x}, {3}, 0, true);
-  check(gather(1, part(reduce(monoid::argmax, {over(64, 5)}, {at(0, {i(0), i(64)}), i(64)}), 0)), {x}, {3}, 0, true);
+  check(gather(1, part(reduce(monoid::argmax, {over(64, 5)}, {at(0, {i(0), i(64)}), i(64)}), 0)), {x}, {3}, 0,
+        true);
 
   Tensor tied = Tensor::empty(Ints{3}, kF64), one = Tensor::scalar(1.0, kF64);
   std::copy_n(std::array{1.0, 3.0, 3.0}.data(), 3, tied.data<double>());
-  auto t = transpose(gather(0, reduce(monoid::max, {over(64, 3)}, {at(0, {i(64)})})), 0, {}, kF64, 1, 0, tied.sizes());
+  auto t = transpose(gather(0, reduce(monoid::max, {over(64, 3)}, {at(0, {i(64)})})), 0, {}, kF64, 1, 0,
+                     tied.sizes());
   Tensor g = run(t[0], {tied, one}, tied.sizes(), kF64);
   EXPECT_EQ(reals(g)[0], 0.0);
   EXPECT_EQ(reals(g)[1], 0.5);
@@ -159,26 +169,33 @@ TEST(LoopTranspose, ExtremaSpreadEvenlyOverTies) {
 }
 
 TEST(LoopTranspose, ScansAndUnderivedReductions) {
-  check(gather(2, scan(monoid::sum, 1, over(64, 5), {sin(at(0, {i(0), i(64)}))})), {random_tensor(Ints{2, 5}, 1)}, {2, 5}, 0, true);
+  check(gather(2, scan(monoid::sum, 1, over(64, 5), {sin(at(0, {i(0), i(64)}))})),
+        {random_tensor(Ints{2, 5}, 1)}, {2, 5}, 0, true);
   Dims three{3};
-  EXPECT_THROW(transpose(gather(0, reduce(monoid::prod, {over(64, 3)}, {at(0, {i(64)})})), 0, {}, kF64, 1, 0, three), Error);
+  EXPECT_THROW(transpose(gather(0, reduce(monoid::prod, {over(64, 3)}, {at(0, {i(64)})})), 0, {}, kF64, 1, 0,
+                         three),
+               Error);
 }
 
 TEST(LoopTranspose, Windows) {  // average pool with padding, strided convolution
   Expr p = i(0) * 2 + i(64) - 1;
   Expr in = (p >= 0) & (p < 7);
-  check(gather(1, reduce(monoid::sum, {over(64, 3)}, {select(in, at(0, {p}), 0.0)}) * 0.25), {random_tensor(Ints{7}, 1)}, {4}, 0, true);
+  check(gather(1, reduce(monoid::sum, {over(64, 3)}, {select(in, at(0, {p}), 0.0)}) * 0.25),
+        {random_tensor(Ints{7}, 1)}, {4}, 0, true);
   Expr q = i(1) * 2 + i(65) * 2;
-  auto conv = gather(2, reduce(monoid::sum, {over(64, 2), over(65, 3)}, {at(0, {i(64), q}) * at(1, {i(0), i(64), i(65)})}));
+  auto conv = gather(2, reduce(monoid::sum, {over(64, 2), over(65, 3)},
+                               {at(0, {i(64), q}) * at(1, {i(0), i(64), i(65)})}));
   std::vector<Tensor> operands{random_tensor(Ints{2, 9}, 1), random_tensor(Ints{3, 2, 3}, 2)};
   for (int slot : {0, 1}) check(conv, operands, {3, 3}, slot, true);
 }
 
 TEST(LoopTranspose, ComputedIndicesBecomeScatters) {
   Expr j = loop::check(load(1, DType::Int64, {i(0)}), n(4));
-  check(gather(2, exp(at(0, {j, i(1)}))), {random_tensor(Ints{4, 2}, 1), integers({2, -1, 2, 0, 2})}, {5, 2}, 0, false);
+  check(gather(2, exp(at(0, {j, i(1)}))), {random_tensor(Ints{4, 2}, 1), integers({2, -1, 2, 0, 2})}, {5, 2},
+        0, false);
   Expr inside = i(0) > 0;  // a read that a select hides
-  check(gather(1, select(inside, at(0, {floordiv(i(0) - 1, 2)}), 0.0)), {random_tensor(Ints{3}, 1)}, {7}, 0, false);
+  check(gather(1, select(inside, at(0, {floordiv(i(0) - 1, 2)}), 0.0)), {random_tensor(Ints{3}, 1)}, {7}, 0,
+        false);
 }
 
 TEST(LoopTranspose, PositionsAreThoseOfTheResult) {
@@ -188,8 +205,10 @@ TEST(LoopTranspose, PositionsAreThoseOfTheResult) {
 
 TEST(LoopTranspose, ComplexGradientsAreConjugated) {
   auto z = [](int slot, Expr k) { return load(slot, DType::Complex128, {k}); };
-  std::vector<Tensor> operands{random_tensor(Ints{4}, 1, DType::Complex128), random_tensor(Ints{4}, 2, DType::Complex128)};
-  auto d = gather(1, z(0, i(0)) * exp(z(1, i(0))) / (z(0, i(0)) + constant(std::complex<double>(2, 1), DType::Complex128)));
+  std::vector<Tensor> operands{random_tensor(Ints{4}, 1, DType::Complex128),
+                               random_tensor(Ints{4}, 2, DType::Complex128)};
+  auto d = gather(1, z(0, i(0)) * exp(z(1, i(0))) /
+                         (z(0, i(0)) + constant(std::complex<double>(2, 1), DType::Complex128)));
   for (int slot : {0, 1}) check(d, operands, {4}, slot, true, DType::Complex128);
   check(gather(1, abs(z(0, i(0))) + imag(z(0, i(0))) * real(z(1, i(0)))), operands, {4}, 0, true);
 }
@@ -213,5 +232,6 @@ TEST(LoopTranspose, ScattersGiveGradientsToBaseAndValues) {
 
 TEST(LoopTranspose, EmptyOperandsHaveEmptyGradients) {
   check(gather(2, at(0, {i(0), i(1)}) * 2.0), {random_tensor(Ints{0, 4}, 1)}, {0, 4}, 0, true);
-  check(gather(1, reduce(monoid::sum, {over(64, 0)}, {at(0, {i(0), i(64)})})), {random_tensor(Ints{3, 0}, 1)}, {3}, 0, true);
+  check(gather(1, reduce(monoid::sum, {over(64, 0)}, {at(0, {i(0), i(64)})})), {random_tensor(Ints{3, 0}, 1)},
+        {3}, 0, true);
 }

@@ -1,4 +1,5 @@
-// Definitions: what the adapters make of lambdas, what is derived, what calls read, and how faults are reported.
+// Definitions: what the adapters make of lambdas, what is derived, what calls read, and how faults are
+// reported.
 #include <gtest/gtest.h>
 
 #include "facula/op/helpers.h"
@@ -23,9 +24,7 @@ const Operator& late(const char* full_name, const std::function<void()>& family)
 std::string fault(const std::function<void()>& f) {
   try {
     f();
-  } catch (const Error& e) {
-    return e.message();
-  }
+  } catch (const Error& e) { return e.message(); }
   return "";
 }
 
@@ -37,7 +36,12 @@ TEST(Args, OwnWhatTheValuesBorrow) {
     std::vector<SymInt> ints{1, 2};
     std::vector<Scalar> numbers{0.5, true};
     std::string text(100, 'x');
-    Value v[] = {a, std::span<const Tensor>(list), SymSpan(ints), std::span<const Scalar>(numbers), std::string_view(text), Value()};
+    Value v[] = {a,
+                 std::span<const Tensor>(list),
+                 SymSpan(ints),
+                 std::span<const Scalar>(numbers),
+                 std::string_view(text),
+                 Value()};
     kept = Args(v);
   }
   EXPECT_EQ(kept[0].tensor, a.impl());
@@ -50,7 +54,10 @@ TEST(Args, OwnWhatTheValuesBorrow) {
   EXPECT_EQ(kept.tensors().size(), 4u);
 
   Args copy = kept.clone();
-  kept.each_tensor([&](size_t slot, Tensor& t) { if (slot == 3) t = a; else t = Tensor(); });
+  kept.each_tensor([&](size_t slot, Tensor& t) {
+    if (slot == 3) t = a;
+    else t = Tensor();
+  });
   EXPECT_TRUE(kept[0].is_none());
   EXPECT_EQ(kept[1].tensors()[2], a.impl());
   EXPECT_EQ(copy[0].tensor, a.impl());
@@ -68,7 +75,10 @@ TEST(Args, WithASchemaEveryTensorParameterHasASlot) {
   EXPECT_TRUE(kept.tensors()[4].is_same(a));
   EXPECT_EQ(kept[0].number().to_double(), 2.5);
   Args copy = kept.clone();
-  copy.each_tensor([&](size_t slot, Tensor& t) { if (slot == 1) t = a; if (slot == 4) t = Tensor(); });
+  copy.each_tensor([&](size_t slot, Tensor& t) {
+    if (slot == 1) t = a;
+    if (slot == 4) t = Tensor();
+  });
   EXPECT_EQ(copy[1].tensor, a.impl());
   EXPECT_TRUE(copy[4].is_none());
   EXPECT_EQ(copy[0].number().to_double(), 2.5);
@@ -76,17 +86,17 @@ TEST(Args, WithASchemaEveryTensorParameterHasASlot) {
 
 TEST(Define, PointwiseBodyTakesOperandsInOrder) {
   auto& op = late("probe_axpy", [] {
-    define("probe_axpy(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor").doc("x").pointwise([](Expr x, Expr y, Expr a) {
-      return x + a * y;
-    });
+    define("probe_axpy(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor")
+        .doc("x")
+        .pointwise([](Expr x, Expr y, Expr a) { return x + a * y; });
   });
   EXPECT_EQ(op.kind, OpKind::pointwise);
   EXPECT_TRUE(op.in_place_form && op.out_form && op.has_number_operands());
   Tensor t = zeros({2});
   Value v[] = {t, t};
   LoopCall c(op, v);
-  Expr x = loop::load(0, DType::Float32, {loop::index(0)}), y = loop::load(1, DType::Float32, {loop::index(0)}),
-       a = loop::load(2, DType::Float32, {});
+  Expr x = loop::load(0, DType::Float32, {loop::index(0)}),
+       y = loop::load(1, DType::Float32, {loop::index(0)}), a = loop::load(2, DType::Float32, {});
   std::vector<Expr> operands{x, y, a};
   EXPECT_TRUE(same(op.body(c, operands).at(0), x + a * y));
   EXPECT_EQ(op.slots(v), 3);
@@ -97,9 +107,11 @@ TEST(Define, PointwiseBodyTakesOperandsInOrder) {
 
 TEST(Define, LoopsReduceOverTheDimensionsOfTheCall) {
   auto& op = late("probe_total", [] {
-    define("probe_total(Tensor self, int[1] dim=(), bool keepdim=False) -> Tensor").shape(reduced()).loop([](const LoopCall& c, Index i) {
-      return reduce_over(c, loop::monoid::sum, i, [&](Index j) { return c.load("self", j); });
-    });
+    define("probe_total(Tensor self, int[1] dim=(), bool keepdim=False) -> Tensor")
+        .shape(reduced())
+        .loop([](const LoopCall& c, Index i) {
+          return reduce_over(c, loop::monoid::sum, i, [&](Index j) { return c.load("self", j); });
+        });
   });
   EXPECT_FALSE(op.in_place_form);
   EXPECT_TRUE(op.out_form);
@@ -134,12 +146,22 @@ TEST(Define, LoopsWithoutShapeRuleKeepTheirFirstTensorsShape) {
 }
 
 TEST(Define, CompositesTakeCppTypes) {
-  struct Seen { bool has_weight; int64_t n; double eps; std::string mode; size_t shape; size_t list; Ints pads; } seen;
+  struct Seen {
+    bool has_weight;
+    int64_t n;
+    double eps;
+    std::string mode;
+    size_t shape;
+    size_t list;
+    Ints pads;
+  } seen;
   auto& op = late("probe_many", [&seen] {
-    define("probe_many(Tensor x, Tensor? w, Tensor[] l, int n, float eps=1e-05, *, str mode='sum', SymInt[] shape=(1, 2), int[2] pad=3, "
-           "dtype? dtype=None, Scalar lr=0.5, Scalar beta=2) -> (Tensor, Tensor)")
-        .composite([&seen](const Tensor& x, std::optional<Tensor> w, std::vector<Tensor> l, int64_t n, double eps, std::string_view mode,
-                           SymSpan shape, Ints pad, std::optional<DType>, const Tensor& lr, Scalar beta) {
+    define(
+        "probe_many(Tensor x, Tensor? w, Tensor[] l, int n, float eps=1e-05, *, str mode='sum', SymInt[] shape=(1, 2), int[2] pad=3, "
+        "dtype? dtype=None, Scalar lr=0.5, Scalar beta=2) -> (Tensor, Tensor)")
+        .composite([&seen](const Tensor& x, std::optional<Tensor> w, std::vector<Tensor> l, int64_t n,
+                           double eps, std::string_view mode, SymSpan shape, Ints pad, std::optional<DType>,
+                           const Tensor& lr, Scalar beta) {
           seen = {w.has_value(), n, eps, std::string(mode), shape.size(), l.size(), pad};
           EXPECT_TRUE(lr.impl()->wrapped_number);
           EXPECT_EQ(beta.to_int(), 2);
@@ -166,9 +188,9 @@ TEST(Define, CompositesTakeCppTypes) {
 
 TEST(Define, CompositesMayTakeTheCallAndGiveNumbers) {
   auto& op = late("probe_equal", [] {
-    define("probe_equal(Tensor self, Tensor other, Scalar tol=0) -> bool").unfused([](const Call& c, Tensor a, Tensor b) {
-      return a.is_same(b) && c.number("tol").to_int() == 0;
-    });
+    define("probe_equal(Tensor self, Tensor other, Scalar tol=0) -> bool")
+        .unfused(
+            [](const Call& c, Tensor a, Tensor b) { return a.is_same(b) && c.number("tol").to_int() == 0; });
   });
   EXPECT_FALSE(op.fused);
   EXPECT_EQ(op.baked_numbers, 4u);
@@ -194,8 +216,12 @@ TEST(Define, ViewsGiveGeometries) {
 
 TEST(Define, AliasesAndOverloadsAreFound) {
   late("probe_abs", [] {
-    define("probe_abs(Tensor self) -> Tensor").alias("probe_absolute").pointwise([](Expr x) { return loop::abs(x); });
-    define("probe_abs.dim(Tensor self, int dim) -> Tensor").alias("probe_absolute").pointwise([](Expr x) { return loop::abs(x); });
+    define("probe_abs(Tensor self) -> Tensor").alias("probe_absolute").pointwise([](Expr x) {
+      return loop::abs(x);
+    });
+    define("probe_abs.dim(Tensor self, int dim) -> Tensor").alias("probe_absolute").pointwise([](Expr x) {
+      return loop::abs(x);
+    });
   });
   EXPECT_EQ(overloads("probe_absolute").size(), 2u);
   EXPECT_EQ(find("probe_absolute.dim"), &get("probe_abs.dim"));
@@ -205,7 +231,8 @@ TEST(Define, AliasesAndOverloadsAreFound) {
 TEST(Define, ListenersHearOfLateOperators) {
   static std::string heard;
   on_define([](const Operator& op) { heard = op.schema.full_name(); });
-  late("probe_heard", [] { define("probe_heard(Tensor self) -> Tensor").pointwise([](Expr x) { return x; }); });
+  late("probe_heard",
+       [] { define("probe_heard(Tensor self) -> Tensor").pointwise([](Expr x) { return x; }); });
   EXPECT_EQ(heard, "probe_heard");
 }
 
@@ -215,22 +242,19 @@ TEST(Define, FaultsNameTheOperatorAndLeaveNoTrace) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
     EXPECT_EQ(find("probe_bad"), nullptr);
   };
-  check("probe_bad: the schema has 2 operands", [] {
-    define("probe_bad(Tensor self, Scalar x) -> Tensor").pointwise([](Expr x) { return x; });
-  });
+  check("probe_bad: the schema has 2 operands",
+        [] { define("probe_bad(Tensor self, Scalar x) -> Tensor").pointwise([](Expr x) { return x; }); });
   check("parameter for `n` does not fit", [] {
     define("probe_bad(Tensor self, int n) -> Tensor").composite([](Tensor x, double) { return x; });
   });
   check("gives 2 results", [] {
     define("probe_bad(Tensor self) -> Tensor").composite([](Tensor x) { return std::pair(x, x); });
   });
-  check("takes 1 of the schema's 2", [] {
-    define("probe_bad(Tensor self, int n) -> Tensor").composite([](Tensor x) { return x; });
-  });
+  check("takes 1 of the schema's 2",
+        [] { define("probe_bad(Tensor self, int n) -> Tensor").composite([](Tensor x) { return x; }); });
   check("probe_bad has no body", [] { define("probe_bad(Tensor self) -> Tensor").doc("nothing"); });
-  check("probe_bad is a view", [] {
-    define("probe_bad(Tensor self) -> Tensor").view([](const Call&, Geometry g) { return g; });
-  });
+  check("probe_bad is a view",
+        [] { define("probe_bad(Tensor self) -> Tensor").view([](const Call&, Geometry g) { return g; }); });
   check("needs a shape rule", [] { define("probe_bad(Tensor self) -> Tensor").library("nothing"); });
   check("a sample names `other`", [] {
     define("probe_bad(Tensor self) -> Tensor").pointwise([](Expr x) { return x; }).samples(binary_samples());
@@ -243,35 +267,40 @@ TEST(Define, FaultsNameTheOperatorAndLeaveNoTrace) {
 
 TEST(Call, DimensionErrorsAreThoseOfPyTorch) {
   auto& op = late("probe_dims", [] {
-    define("probe_dims(Tensor self, int[] dims=(), int dim=0, int[2] pad=1) -> Tensor").composite([](const Call& c) {
-      c.dims("dims");
-      c.dim("dim");
-      c.ints("pad", 2);
-      return c.tensor("self");
-    });
+    define("probe_dims(Tensor self, int[] dims=(), int dim=0, int[2] pad=1) -> Tensor")
+        .composite([](const Call& c) {
+          c.dims("dims");
+          c.dim("dim");
+          c.ints("pad", 2);
+          return c.tensor("self");
+        });
   });
   Tensor t = zeros({2, 3});
   auto run = [&](std::vector<SymInt> dims, int dim, std::vector<SymInt> pad = {1}) {
     Value v[] = {t, SymSpan(dims), dim, SymSpan(pad)};
     try {
       op.composite(Call(op, v));
-    } catch (const Error& e) {
-      return std::pair(e.type(), e.message());
-    }
+    } catch (const Error& e) { return std::pair(e.type(), e.message()); }
     return std::pair(ErrorType::KeyboardInterrupt, std::string());
   };
-  EXPECT_EQ(run({0}, 3), std::pair(ErrorType::IndexError, std::string("Dimension out of range (expected to be in range of [-2, 1], but got 3)")));
-  EXPECT_EQ(run({1, -1}, 0), std::pair(ErrorType::RuntimeError, std::string("dim 1 appears multiple times in the list of dims")));
+  EXPECT_EQ(run({0}, 3),
+            std::pair(ErrorType::IndexError,
+                      std::string("Dimension out of range (expected to be in range of [-2, 1], but got 3)")));
+  EXPECT_EQ(run({1, -1}, 0), std::pair(ErrorType::RuntimeError,
+                                       std::string("dim 1 appears multiple times in the list of dims")));
   EXPECT_EQ(run({0}, 0, {1, 2, 3}).first, ErrorType::RuntimeError);
   Value v[] = {t, SymSpan()};
   EXPECT_EQ(Call(op, v).dims("dims"), (Ints{0, 1}));
   EXPECT_EQ(Call(op, v).ints("pad", 2), (Dims{1, 1}));
-  EXPECT_NE(fault([&] { Call(op, v)["absent"]; }).find("probe_dims has no parameter absent"), std::string::npos);
+  EXPECT_NE(fault([&] { Call(op, v)["absent"]; }).find("probe_dims has no parameter absent"),
+            std::string::npos);
 }
 
 TEST(Mode, NestsAndSwitchesOff) {
   struct Nothing : Mode {
-    Results take(const Operator&, std::span<const Value>, Form, std::span<const Tensor>) override { return {}; }
+    Results take(const Operator&, std::span<const Value>, Form, std::span<const Tensor>) override {
+      return {};
+    }
   } m;
   EXPECT_EQ(Mode::current(), nullptr);
   {

@@ -1,4 +1,5 @@
-// Geometry: strides as PyTorch gives them, its errors, and index maps that agree with the strides element by element.
+// Geometry: strides as PyTorch gives them, its errors, and index maps that agree with the strides element by
+// element.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -14,7 +15,8 @@ Dims dims(std::initializer_list<int64_t> l) {
   return d;
 }
 
-std::string strides_text(std::initializer_list<int64_t> sizes, std::initializer_list<int64_t> strides, std::initializer_list<int64_t> to) {
+std::string strides_text(std::initializer_list<int64_t> sizes, std::initializer_list<int64_t> strides,
+                         std::initializer_list<int64_t> to) {
   auto s = view_strides(dims(sizes), dims(strides), dims(to));
   return s ? to_string(SymSpan(*s)) : "none";
 }
@@ -40,27 +42,52 @@ TEST(Geometry, ViewStridesAreThoseOfPyTorch) {
 std::string error_of(const std::function<void()>& f) {
   try {
     f();
-  } catch (const Error& e) {
-    return e.message();
-  }
+  } catch (const Error& e) { return e.message(); }
   return "";
 }
 
 TEST(Geometry, ErrorsAreThoseOfPyTorch) {
   Geometry g("view", dims({2, 3}), dims({1, 2}), 0);
-  EXPECT_EQ(error_of([&] { Geometry h(g); h.reshape(dims({6})); }),
-            "view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous "
-            "subspaces). Use .reshape(...) instead.");
-  EXPECT_EQ(error_of([&] { Geometry h(g); h.reshape(dims({7})); }), "shape '[7]' is invalid for input of size 6");
-  EXPECT_EQ(error_of([&] { Geometry h(g); h.expand(dims({4, 3})); }),
-            "The expanded size of the tensor (4) must match the existing size (2) at non-singleton dimension 0.  Target sizes: "
-            "[4, 3].  Tensor sizes: [2, 3]");
-  EXPECT_EQ(error_of([&] { Geometry h(g); h.expand(dims({-1, 2, 3})); }),
+  EXPECT_EQ(
+      error_of([&] {
+        Geometry h(g);
+        h.reshape(dims({6}));
+      }),
+      "view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous "
+      "subspaces). Use .reshape(...) instead.");
+  EXPECT_EQ(error_of([&] {
+              Geometry h(g);
+              h.reshape(dims({7}));
+            }),
+            "shape '[7]' is invalid for input of size 6");
+  EXPECT_EQ(
+      error_of([&] {
+        Geometry h(g);
+        h.expand(dims({4, 3}));
+      }),
+      "The expanded size of the tensor (4) must match the existing size (2) at non-singleton dimension 0.  Target sizes: "
+      "[4, 3].  Tensor sizes: [2, 3]");
+  EXPECT_EQ(error_of([&] {
+              Geometry h(g);
+              h.expand(dims({-1, 2, 3}));
+            }),
             "The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension 0");
-  EXPECT_EQ(error_of([&] { Geometry h(g); h.select(0, 2); }), "index 2 out of range for tensor of size [2, 3] at dimension 0");
+  EXPECT_EQ(error_of([&] {
+              Geometry h(g);
+              h.select(0, 2);
+            }),
+            "index 2 out of range for tensor of size [2, 3] at dimension 0");
   int64_t twice[] = {0, 0};
-  EXPECT_EQ(error_of([&] { Geometry h(g); h.permute(twice); }), "duplicate dims are not allowed.");
-  EXPECT_EQ(error_of([&] { Geometry h(g); h.diagonal(1, 1, 0); }), "diagonal dimensions cannot be identical 1, 1");
+  EXPECT_EQ(error_of([&] {
+              Geometry h(g);
+              h.permute(twice);
+            }),
+            "duplicate dims are not allowed.");
+  EXPECT_EQ(error_of([&] {
+              Geometry h(g);
+              h.diagonal(1, 1, 0);
+            }),
+            "diagonal dimensions cannot be identical 1, 1");
 }
 
 TEST(InferShape, FillsTheMissingSize) {
@@ -68,11 +95,13 @@ TEST(InferShape, FillsTheMissingSize) {
   EXPECT_EQ(infer_shape("view", dims({-1}), 0), dims({0}));
   EXPECT_EQ(infer_shape("view", dims({}), 1), dims({}));
   EXPECT_EQ(error_of([] { infer_shape("view", dims({-1, -1}), 6); }), "only one dimension can be inferred");
-  EXPECT_EQ(error_of([] { infer_shape("view", dims({4, -1}), 6); }), "shape '[4, -1]' is invalid for input of size 6");
+  EXPECT_EQ(error_of([] { infer_shape("view", dims({4, -1}), 6); }),
+            "shape '[4, -1]' is invalid for input of size 6");
   EXPECT_EQ(error_of([] { infer_shape("view", dims({-2}), 6); }), "invalid shape dimension -2");
-  EXPECT_EQ(error_of([] { infer_shape("view", dims({0, -1}), 0); }),
-            "cannot reshape tensor of 0 elements into shape [0, -1] because the unspecified dimension size -1 can be any value and is "
-            "ambiguous");
+  EXPECT_EQ(
+      error_of([] { infer_shape("view", dims({0, -1}), 0); }),
+      "cannot reshape tensor of 0 elements into shape [0, -1] because the unspecified dimension size -1 can be any value and is "
+      "ambiguous");
 }
 
 TEST(InferShape, KeepsSymbols) {
@@ -124,40 +153,54 @@ TEST(Geometry, IndexMapsAgreeWithStridesForRandomChains) {
   int reshapes = 0;
   for (int round = 0; round < 400; ++round) {
     Dims sizes;
-    for (int d = pick(4) + 1; d-- > 0;) sizes.push_back(int64_t(std::vector<int>{1, 2, 3, 4, 6}[size_t(pick(5))]));
+    for (int d = pick(4) + 1; d-- > 0;)
+      sizes.push_back(int64_t(std::vector<int>{1, 2, 3, 4, 6}[size_t(pick(5))]));
     Dims strides = contiguous_strides(sizes);
     Geometry g("probe", sizes, strides, 0);
     for (int step = 0; step < 4; ++step) {
       int rank = g.dim();
       int d = rank ? pick(rank) : 0;
       switch (pick(8)) {
-        case 0: if (rank > 1) g.swap(d, pick(rank)); break;
+        case 0:
+          if (rank > 1) g.swap(d, pick(rank));
+          break;
         case 1: {
           if (!rank || g.size(d) == 0) break;
           int n = int(g.size(d).concrete()), start = pick(n), by = 1 + pick(2);
           g.slice(d, start, (n - start + by - 1) / by, by);
           break;
         }
-        case 2: if (rank) g.select(d, pick(int(g.size(d).concrete()))); break;
+        case 2:
+          if (rank) g.select(d, pick(int(g.size(d).concrete())));
+          break;
         case 3: g.insert(pick(rank + 1)); break;
-        case 4: if (rank && g.size(d) == 1) g.erase(d); break;
+        case 4:
+          if (rank && g.size(d) == 1) g.erase(d);
+          break;
         case 5: {
           Dims to(g.sizes());
-          for (auto& n : to) if (n == 1) n = 2;
+          for (auto& n : to)
+            if (n == 1) n = 2;
           to.insert(0, 2);
           if (to.size() < 6) g.expand(to);
           break;
         }
         case 6: {
           int64_t numel = product(g.sizes()).concrete();
-          for (Dims to : {dims({numel}), dims({numel, 1}), dims({2, numel / 2}), dims({numel / 3, 3}), dims({2, numel / 4, 2})})
-            if (product(to) == numel && g.can_view(to)) { g.reshape(to); ++reshapes; break; }
+          for (Dims to : {dims({numel}), dims({numel, 1}), dims({2, numel / 2}), dims({numel / 3, 3}),
+                          dims({2, numel / 4, 2})})
+            if (product(to) == numel && g.can_view(to)) {
+              g.reshape(to);
+              ++reshapes;
+              break;
+            }
           break;
         }
-        case 7: if (rank > 1) {
-          int b = pick(rank);
-          if (b != d) g.diagonal(d, b, pick(3) - 1);
-        }
+        case 7:
+          if (rank > 1) {
+            int b = pick(rank);
+            if (b != d) g.diagonal(d, b, pick(3) - 1);
+          }
       }
       if (product(g.sizes()) == 0) break;
     }

@@ -50,7 +50,9 @@ TEST(Schema, DefaultsHaveTheTypeOfTheirParameter) {
   Schema s = parse_schema(
       "f(*, float a=1, Scalar b=1, Scalar c=-2.5, int d=-3, bool e=True, str f='tanh', int[2] g=4, int[] h=(), int[1] i=[0, -1], "
       "dtype j=float32, MemoryFormat k=preserve_format, float[] l=(0.9, 0.999), float m=-inf, Scalar n=1e-05) -> Tensor");
-  auto value = [&](const char* name) -> const Value& { return s.parameters[size_t(s.index_of(name))].fallback[0]; };
+  auto value = [&](const char* name) -> const Value& {
+    return s.parameters[size_t(s.index_of(name))].fallback[0];
+  };
   EXPECT_EQ(value("a").number().category(), Category::floating);
   EXPECT_EQ(value("b").number().category(), Category::integral);
   EXPECT_EQ(value("c").number().to_double(), -2.5);

@@ -85,7 +85,10 @@ TEST(Profile, GradientsHaveTheLineOfTheirCall) {
     made_node(7);
   }
   set_location_source([](bool) -> std::string { return "x.py(9): g"; });
-  { Scope node("ExpBackward0", 7); Scope kernel(Category::kernel, "k"); }
+  {
+    Scope node("ExpBackward0", 7);
+    Scope kernel(Category::kernel, "k");
+  }
   { Scope other(Category::operation, "other"); }
   set_location_source(nullptr);
   Recording r = stop(n);

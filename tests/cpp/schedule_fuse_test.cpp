@@ -23,32 +23,46 @@ void define_more() {
   if (std::exchange(done, true)) return;
   test::define_small_catalog();
   define_late([] {
-    define("amax(Tensor self, int[1] dim=(), bool keepdim=False) -> Tensor").shape(reduced()).loop([](const LoopCall& c, Index i) {
-      return reduce_over(c, loop::monoid::max, i, [&](Index j) { return c.load("self", j); });
+    define("amax(Tensor self, int[1] dim=(), bool keepdim=False) -> Tensor")
+        .shape(reduced())
+        .loop([](const LoopCall& c, Index i) {
+          return reduce_over(c, loop::monoid::max, i, [&](Index j) { return c.load("self", j); });
+        });
+    define("var(Tensor self, int[1] dim=(), bool keepdim=False) -> Tensor")
+        .shape(reduced())
+        .loop([](const LoopCall& c, Index i) {
+          Expr w = reduce_over(c, loop::monoid::welford, i, [&](Index j) { return c.load("self", j); });
+          return part(w, 1) / part(w, 2);
+        });
+    define("cumsum(Tensor self, int dim) -> Tensor")
+        .shape([](const Call& c) { return Dims(c.sizes("self")); })
+        .loop([](const LoopCall& c, Index i) {
+          int d = c.dim("dim");
+          return scan_over(c, loop::monoid::sum, i, d, c.size("self", d),
+                           [&](Index j) { return c.load("self", j); });
+        });
+    define("numbered(Tensor self) -> Tensor").pointwise([](Expr x) {
+      return x + loop::cast(loop::position(), x.dtype());
     });
-    define("var(Tensor self, int[1] dim=(), bool keepdim=False) -> Tensor").shape(reduced()).loop([](const LoopCall& c, Index i) {
-      Expr w = reduce_over(c, loop::monoid::welford, i, [&](Index j) { return c.load("self", j); });
-      return part(w, 1) / part(w, 2);
-    });
-    define("cumsum(Tensor self, int dim) -> Tensor").shape([](const Call& c) { return Dims(c.sizes("self")); }).loop([](const LoopCall& c, Index i) {
-      int d = c.dim("dim");
-      return scan_over(c, loop::monoid::sum, i, d, c.size("self", d), [&](Index j) { return c.load("self", j); });
-    });
-    define("numbered(Tensor self) -> Tensor").pointwise([](Expr x) { return x + loop::cast(loop::position(), x.dtype()); });
-    define("rows_added(Tensor self, Tensor rows) -> Tensor").shape([](const Call& c) { return Dims(c.sizes("self")); }).loop([](const LoopCall& c) {
-      loop::Definition d;
-      d.rank = 3;
-      loop::Scatter s;
-      s.base = 0;
-      s.domain = Dims(c.sizes("rows"));
-      s.target = {loop::remainder(loop::index(0) * Scalar(int64_t(3)), loop::size(c.size("self", 0))), loop::index(1), loop::index(2)};
-      s.value = c.load("rows", {loop::index(0), loop::index(1), loop::index(2)});
-      d.scatter = s;
-      return d;
-    });
-    define("mirrored(Tensor self) -> Tensor").shape([](const Call& c) { return Dims(c.sizes("self")); }).loop([](const LoopCall& c, Index i) {
-      return c.load("self", with(i, 2, loop::size(c.size("self", 2)) - i[2] - Scalar(int64_t(1))));
-    });
+    define("rows_added(Tensor self, Tensor rows) -> Tensor")
+        .shape([](const Call& c) { return Dims(c.sizes("self")); })
+        .loop([](const LoopCall& c) {
+          loop::Definition d;
+          d.rank = 3;
+          loop::Scatter s;
+          s.base = 0;
+          s.domain = Dims(c.sizes("rows"));
+          s.target = {loop::remainder(loop::index(0) * Scalar(int64_t(3)), loop::size(c.size("self", 0))),
+                      loop::index(1), loop::index(2)};
+          s.value = c.load("rows", {loop::index(0), loop::index(1), loop::index(2)});
+          d.scatter = s;
+          return d;
+        });
+    define("mirrored(Tensor self) -> Tensor")
+        .shape([](const Call& c) { return Dims(c.sizes("self")); })
+        .loop([](const LoopCall& c, Index i) {
+          return c.load("self", with(i, 2, loop::size(c.size("self", 2)) - i[2] - Scalar(int64_t(1))));
+        });
   });
 }
 
@@ -58,15 +72,19 @@ std::vector<Tensor> run_fused(const graph::Graph& g, std::span<const Tensor> inp
   std::vector<int64_t> symbols(size_t(g.shapes->symbol_count()), 0);
   for (size_t k = 0; k < inputs.size(); ++k)
     for (size_t d = 0; d < inputs[k].sizes().size(); ++d)
-      if (SymInt s = g.inputs[k]->tensor.sizes()[d]; s.is_symbolic()) symbols[size_t(s.node()->value)] = inputs[k].sizes()[d].concrete();
+      if (SymInt s = g.inputs[k]->tensor.sizes()[d]; s.is_symbolic())
+        symbols[size_t(s.node()->value)] = inputs[k].sizes()[d].concrete();
   auto number = [&](SymInt s) { return s.is_symbolic() ? sym::evaluate(s, symbols) : s.concrete(); };
   std::unordered_map<const graph::Value*, Tensor> at;
   for (size_t k = 0; k < inputs.size(); ++k) at[g.inputs[k]] = inputs[k];
-  for (auto& v : g.values()) if (v->constant.defined()) at[v.get()] = v->constant;
+  for (auto& v : g.values())
+    if (v->constant.defined()) at[v.get()] = v->constant;
   for (auto& step : steps) {
     if (step.kind != schedule::Step::Kind::kernel) {
       op::Args args = step.node->args.clone();
-      args.each_tensor([&](size_t, Tensor& t) { if (t.defined()) t = at.at(graph::value_of(t)); });
+      args.each_tensor([&](size_t, Tensor& t) {
+        if (t.defined()) t = at.at(graph::value_of(t));
+      });
       args.each_size([&](SymInt& s) { s = number(s); });
       auto results = op::call(*step.node->op, args.values());
       for (size_t k = 0; k < step.node->results.size(); ++k) at[step.node->results[k]] = results[k];
@@ -139,10 +157,14 @@ int check(const Function& f, std::vector<Tensor> inputs, double tolerance = 1e-9
     auto x = test::values_of(got[k]), y = test::values_of(expected[k]);
     EXPECT_EQ(x.size(), y.size());
     for (size_t i = 0; i < x.size() && i < y.size(); ++i)
-      if (!(std::abs(x[i] - y[i]) <= tolerance * std::max(1.0, std::abs(y[i]))) && !(std::isnan(x[i]) && std::isnan(y[i]))) {
+      if (!(std::abs(x[i] - y[i]) <= tolerance * std::max(1.0, std::abs(y[i]))) &&
+          !(std::isnan(x[i]) && std::isnan(y[i]))) {
         std::string text;
-        for (auto& s : schedule::fuse(g)) for (auto& o : s.group.outputs) if (o.value) text += s.group.name + ": " + loop::print(o.value) + "\n";
-        ADD_FAILURE() << "output " << k << " element " << i << ": " << x[i] << ", expected " << y[i] << "\n" << text << graph::print(g);
+        for (auto& s : schedule::fuse(g))
+          for (auto& o : s.group.outputs)
+            if (o.value) text += s.group.name + ": " + loop::print(o.value) + "\n";
+        ADD_FAILURE() << "output " << k << " element " << i << ": " << x[i] << ", expected " << y[i] << "\n"
+                      << text << graph::print(g);
         return kernels;
       }
   }
@@ -158,71 +180,99 @@ Tensor filled(std::vector<int64_t> sizes, unsigned seed, DType d = DType::Float6
   for (int64_t k = 0; k < n; ++k) values.push_back(real(random));
   return test::make(values, sizes, d);
 }
-Dims dims(std::initializer_list<int64_t> d) { Dims r; for (auto x : d) r.push_back(x); return r; }
-Tensor sum(const Tensor& x, int64_t d, bool keep) { Dims over = dims({d}); return call("sum", {x, SymSpan(over), keep}); }
-Tensor amax(const Tensor& x, int64_t d, bool keep) { Dims over = dims({d}); return call("amax", {x, SymSpan(over), keep}); }
+Dims dims(std::initializer_list<int64_t> d) {
+  Dims r;
+  for (auto x : d) r.push_back(x);
+  return r;
+}
+Tensor sum(const Tensor& x, int64_t d, bool keep) {
+  Dims over = dims({d});
+  return call("sum", {x, SymSpan(over), keep});
+}
+Tensor amax(const Tensor& x, int64_t d, bool keep) {
+  Dims over = dims({d});
+  return call("amax", {x, SymSpan(over), keep});
+}
 
 }  // namespace
 
 TEST(Fuse, SoftmaxIsOneKernel) {
   define_more();
-  EXPECT_EQ(check([](std::span<const Tensor> x) {
-    Tensor e = call("exp", {call("sub", {x[0], amax(x[0], 1, true)})});
-    return std::vector<Tensor>{call("mul", {e, call("exp", {sum(e, 1, true)})})};
-  }, {filled({5, 9}, 1)}), 1);
+  EXPECT_EQ(check(
+                [](std::span<const Tensor> x) {
+                  Tensor e = call("exp", {call("sub", {x[0], amax(x[0], 1, true)})});
+                  return std::vector<Tensor>{call("mul", {e, call("exp", {sum(e, 1, true)})})};
+                },
+                {filled({5, 9}, 1)}),
+            1);
 }
 
 TEST(Fuse, RowResultsLeaveTheSameKernel) {
   define_more();
-  EXPECT_EQ(check([](std::span<const Tensor> x) {
-    Dims over = dims({1});
-    Tensor v = call("var", {x[0], SymSpan(over), true});
-    Tensor r = call("exp", {v});
-    return std::vector<Tensor>{call("mul", {call("mul", {x[0], r}), x[1]}), v, r};
-  }, {filled({6, 20}, 1), filled({20}, 2)}), 1);
+  EXPECT_EQ(check(
+                [](std::span<const Tensor> x) {
+                  Dims over = dims({1});
+                  Tensor v = call("var", {x[0], SymSpan(over), true});
+                  Tensor r = call("exp", {v});
+                  return std::vector<Tensor>{call("mul", {call("mul", {x[0], r}), x[1]}), v, r};
+                },
+                {filled({6, 20}, 1), filled({20}, 2)}),
+            1);
 }
 
 TEST(Fuse, ExpensiveBranchesMeet) {
   define_more();
-  EXPECT_EQ(check([](std::span<const Tensor> x) {
-    return std::vector<Tensor>{call("add", {call("exp", {x[0]}), call("sin", {x[1]})})};
-  }, {filled({6, 20}, 1), filled({6, 20}, 2)}), 1);
+  EXPECT_EQ(check(
+                [](std::span<const Tensor> x) {
+                  return std::vector<Tensor>{call("add", {call("exp", {x[0]}), call("sin", {x[1]})})};
+                },
+                {filled({6, 20}, 1), filled({6, 20}, 2)}),
+            1);
 }
 
 TEST(Fuse, ALossAndItsMeanAreTwo) {
   define_more();
-  EXPECT_EQ(check([](std::span<const Tensor> x) {
-    Tensor rows = call("exp", {sum(x[0], 1, false)});
-    return std::vector<Tensor>{sum(rows, 0, false)};
-  }, {filled({6, 20}, 1)}), 2);
+  EXPECT_EQ(check(
+                [](std::span<const Tensor> x) {
+                  Tensor rows = call("exp", {sum(x[0], 1, false)});
+                  return std::vector<Tensor>{sum(rows, 0, false)};
+                },
+                {filled({6, 20}, 1)}),
+            2);
 }
 
 TEST(Fuse, NormalisationByAWholeSum) {
   define_more();
-  check([](std::span<const Tensor> x) {
-    Tensor s = sum(sum(x[0], 1, true), 0, true);
-    return std::vector<Tensor>{call("mul", {x[0], s})};
-  }, {filled({30, 20}, 1)});
+  check(
+      [](std::span<const Tensor> x) {
+        Tensor s = sum(sum(x[0], 1, true), 0, true);
+        return std::vector<Tensor>{call("mul", {x[0], s})};
+      },
+      {filled({30, 20}, 1)});
 }
 
 TEST(Fuse, ViewsOfInnerValues) {
   define_more();
-  check([](std::span<const Tensor> x) {
-    Dims turned = dims({1, 0}), shape = dims({4, 5});
-    Tensor e = call("exp", {x[0]});
-    Tensor t = call("permute", {e, SymSpan(turned)});
-    Tensor v = call("view", {call("sin", {x[1]}), SymSpan(shape)});
-    return std::vector<Tensor>{call("add", {t, v}), t};
-  }, {filled({5, 4}, 1), filled({20}, 2)});
+  check(
+      [](std::span<const Tensor> x) {
+        Dims turned = dims({1, 0}), shape = dims({4, 5});
+        Tensor e = call("exp", {x[0]});
+        Tensor t = call("permute", {e, SymSpan(turned)});
+        Tensor v = call("view", {call("sin", {x[1]}), SymSpan(shape)});
+        return std::vector<Tensor>{call("add", {t, v}), t};
+      },
+      {filled({5, 4}, 1), filled({20}, 2)});
 }
 
 TEST(Fuse, SixteenBitChainsRoundAsCallsDo) {
   define_more();
   for (auto d : {DType::BFloat16, DType::Float16})
-    check([](std::span<const Tensor> x) {
-      Tensor a = call("mul", {x[0], x[1]}), b = call("add", {a, x[0]}), c = call("mul", {b, a});
-      return std::vector<Tensor>{call("sub", {c, x[1]})};
-    }, {filled({5, 40}, 1, d), filled({5, 40}, 2, d)}, 0);
+    check(
+        [](std::span<const Tensor> x) {
+          Tensor a = call("mul", {x[0], x[1]}), b = call("add", {a, x[0]}), c = call("mul", {b, a});
+          return std::vector<Tensor>{call("sub", {c, x[1]})};
+        },
+        {filled({5, 40}, 1, d), filled({5, 40}, 2, d)}, 0);
 }
 
 TEST(Fuse, RandomPrograms) {
@@ -234,7 +284,9 @@ TEST(Fuse, RandomPrograms) {
     Function f = [&](std::span<const Tensor> x) {
       std::mt19937 random(seed);
       std::vector<Tensor> pool(x.begin(), x.end()), outputs;
-      auto any = [&] { return pool[std::min<size_t>(pool.size() - 1, random() % pool.size() + random() % 2)]; };
+      auto any = [&] {
+        return pool[std::min<size_t>(pool.size() - 1, random() % pool.size() + random() % 2)];
+      };
       int count = 3 + int(random() % 14);
       for (int k = 0; k < count; ++k) {
         Tensor t = any();

@@ -1,4 +1,5 @@
-// Groups against the interpreter of definitions: the nests that the scheduler makes compute what the group says.
+// Groups against the interpreter of definitions: the nests that the scheduler makes compute what the group
+// says.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -80,12 +81,14 @@ Schedule check(Group g, const std::vector<Tensor>& inputs, bool transpose_output
     for (auto a : o.axes) sizes.push_back(a < 0 ? 1 : g.extents[size_t(a)].concrete());
     Ints reversed = sizes;
     std::reverse(reversed.begin(), reversed.end());
-    outputs.push_back(transpose_outputs ? transposed(Tensor::empty(reversed, o.dtype)) : Tensor::empty(sizes, o.dtype));
+    outputs.push_back(transpose_outputs ? transposed(Tensor::empty(reversed, o.dtype))
+                                        : Tensor::empty(sizes, o.dtype));
     // The definition of this output alone, over its own dimensions.
     Definition d;
     d.rank = int(sizes.size());
     std::vector<std::pair<int, Expr>> map;
-    for (size_t k = 0; k < o.axes.size(); ++k) if (o.axes[k] >= 0) map.push_back({int(o.axes[k]), i(int(k))});
+    for (size_t k = 0; k < o.axes.size(); ++k)
+      if (o.axes[k] >= 0) map.push_back({int(o.axes[k]), i(int(k))});
     d.values = {substitute(o.value, map)};
     Dims dims(IntSpan{sizes});
     std::vector<Dims> all{dims};
@@ -95,7 +98,11 @@ Schedule check(Group g, const std::vector<Tensor>& inputs, bool transpose_output
   Schedule s = run(g, inputs, outputs);
   for (size_t k = 0; k < outputs.size(); ++k) {
     DType d = outputs[k].dtype();
-    double tolerance = d == DType::Float64 ? 1e-11 : d == DType::Float32 || d == DType::Complex64 ? 2e-5 : d == DType::Float16 ? 2e-3 : is_floating(d) ? 1e-2 : 0;
+    double tolerance = d == DType::Float64                            ? 1e-11
+                       : d == DType::Float32 || d == DType::Complex64 ? 2e-5
+                       : d == DType::Float16                          ? 2e-3
+                       : is_floating(d)                               ? 1e-2
+                                                                      : 0;
     std::vector<int64_t> at(outputs[k].sizes().size(), 0);
     auto element = [&](const Tensor& t) {
       int64_t offset = 0;
@@ -105,13 +112,17 @@ Schedule check(Group g, const std::vector<Tensor>& inputs, bool transpose_output
     int64_t count = product(outputs[k].sizes()).concrete();
     for (int64_t c = 0; c < count; ++c) {
       int64_t rest = c;
-      for (size_t j = at.size(); j-- > 0;) { at[j] = rest % outputs[k].int_sizes()[j]; rest /= outputs[k].int_sizes()[j]; }
+      for (size_t j = at.size(); j-- > 0;) {
+        at[j] = rest % outputs[k].int_sizes()[j];
+        rest /= outputs[k].int_sizes()[j];
+      }
       auto x = element(outputs[k]).to_complex(), y = element(expected[k]).to_complex();
       if (std::isnan(x.real()) && std::isnan(y.real())) continue;
       if (std::abs(x - y) > tolerance * std::max(1.0, std::abs(y))) {
         std::string nests;
         for (auto& launch : s.launches) nests += loop::print(*launch.nest) + "\n";
-        ADD_FAILURE() << "output " << k << " element " << c << ": " << x << ", expected " << y << "\n" << nests;
+        ADD_FAILURE() << "output " << k << " element " << c << ": " << x << ", expected " << y << "\n"
+                      << nests;
         return s;
       }
     }
@@ -120,8 +131,12 @@ Schedule check(Group g, const std::vector<Tensor>& inputs, bool transpose_output
 }
 
 GroupOutput out(Expr value, Ints axes, DType d = DType::Float32) { return {d, value, axes}; }
-Expr ld(int slot, std::vector<Expr> at, DType d = DType::Float32) { return loop::load(slot, d, std::move(at)); }
-Expr fold(Monoid m, std::vector<BoundVar> v, std::vector<Expr> x) { return loop::reduce(m, std::move(v), std::move(x)); }
+Expr ld(int slot, std::vector<Expr> at, DType d = DType::Float32) {
+  return loop::load(slot, d, std::move(at));
+}
+Expr fold(Monoid m, std::vector<BoundVar> v, std::vector<Expr> x) {
+  return loop::reduce(m, std::move(v), std::move(x));
+}
 std::string text(const Schedule& s) {
   std::string t;
   for (auto& l : s.launches) t += loop::print(*l.nest) + "\n";
@@ -144,7 +159,8 @@ TEST(Nests, MapsOfEveryLayout) {
     Group g;
     g.extents = Dims(IntSpan{sizes});
     g.outputs = {out(ld(0, {i(0), i(1)}) * ld(1, {i(0), i(1)}) + ld(2, {i(1)}), {0, 1})};
-    Tensor a = filled(sizes, DType::Float32, 1), b = filled(sizes, DType::Float32, 2), c = filled({sizes[1]}, DType::Float32, 3);
+    Tensor a = filled(sizes, DType::Float32, 1), b = filled(sizes, DType::Float32, 2),
+           c = filled({sizes[1]}, DType::Float32, 3);
     Tensor bt = transposed(filled({sizes[1], sizes[0]}, DType::Float32, 4));
     check(g, {a, b, c});
     check(g, {a, bt, c});
@@ -224,7 +240,8 @@ TEST(Nests, ReductionsOverEveryAxis) {
       b.outputs = {out(fold(m, {{64, e[1]}}, {ld(0, {i(0), i(64), i(1)}, f)}), {0, 1}, f)};
       c.extents = {sizes[1]};
       c.outputs = {out(fold(m, {{64, e[0]}, {65, e[2]}}, {ld(0, {i(64), i(0), i(65)}, f)}), {0}, f)};
-      d.outputs = {out(fold(m, {{64, e[0]}, {65, e[1]}, {66, e[2]}}, {ld(0, {i(64), i(65), i(66)}, f)}), {}, f)};
+      d.outputs = {
+          out(fold(m, {{64, e[0]}, {65, e[1]}, {66, e[2]}}, {ld(0, {i(64), i(65), i(66)}, f)}), {}, f)};
       for (auto& g : {a, b, c, d}) check(g, {x});
     }
   }
@@ -241,7 +258,9 @@ TEST(Nests, LongReductionsAreSplitAlikeForAllThreads) {
     columns.outputs = {out(fold(Monoid::sum, {{64, n(r)}}, {ld(0, {i(64), i(0)}, f)}), {0}, f)};
     all.outputs = {out(fold(Monoid::sum, {{64, n(r)}, {65, n(d)}}, {ld(0, {i(64), i(65)}, f)}), {}, f)};
     normal.extents = {r, d};
-    normal.outputs = {out(ld(0, {i(0), i(1)}, f) / fold(Monoid::sum, {{64, n(r)}, {65, n(d)}}, {ld(0, {i(64), i(65)}, f)}), {0, 1}, f)};
+    normal.outputs = {
+        out(ld(0, {i(0), i(1)}, f) / fold(Monoid::sum, {{64, n(r)}, {65, n(d)}}, {ld(0, {i(64), i(65)}, f)}),
+            {0, 1}, f)};
     for (auto& g : {rows, columns, all, normal}) check(g, {x});
   }
 }
@@ -255,13 +274,15 @@ TEST(Nests, PairsOfComponents) {
     Expr w = fold(Monoid::welford, {{64, n(d)}}, {ld(0, {i(0), i(64)}, f)});
     Expr l = fold(Monoid::logsumexp, {{64, n(d)}}, {ld(0, {i(0), i(64)}, f)});
     Expr a = fold(Monoid::argmax, {{64, n(d)}}, {ld(0, {i(0), i(64)}, f), i(64)});
-    g.outputs = {out(part(w, 0), {0}, f), out(part(w, 1) / part(w, 2), {0}, f), out(part(l, 0) + log(part(l, 1)), {0}, f),
-                 out(part(a, 0), {0}, f), out(part(a, 1), {0}, DType::Int64)};
+    g.outputs = {out(part(w, 0), {0}, f), out(part(w, 1) / part(w, 2), {0}, f),
+                 out(part(l, 0) + log(part(l, 1)), {0}, f), out(part(a, 0), {0}, f),
+                 out(part(a, 1), {0}, DType::Int64)};
     check(g, {x});
     check(g, {transposed(filled({d, r}, f, 2))});
     Group h;
     Expr whole = fold(Monoid::welford, {{64, n(r)}, {65, n(d)}}, {ld(0, {i(64), i(65)}, f)});
-    Expr best = fold(Monoid::argmax, {{64, n(r)}, {65, n(d)}}, {ld(0, {i(64), i(65)}, f), i(64) * n(d) + i(65)});
+    Expr best =
+        fold(Monoid::argmax, {{64, n(r)}, {65, n(d)}}, {ld(0, {i(64), i(65)}, f), i(64) * n(d) + i(65)});
     h.outputs = {out(part(whole, 1), {}, f), out(part(best, 1), {}, DType::Int64)};
     check(h, {x});
   }
@@ -271,7 +292,8 @@ TEST(Nests, ArgmaxTakesTheFirstOfEquals) {
   Tensor x = Tensor::empty(Ints{40000}, DType::Float32);
   for (int k = 0; k < 40000; ++k) x.data<float>()[k] = k % 777 == 5 ? 3.f : 1.f;
   Group g;
-  g.outputs = {out(part(fold(Monoid::argmax, {{64, n(40000)}}, {ld(0, {i(64)}), i(64)}), 1), {}, DType::Int64)};
+  g.outputs = {
+      out(part(fold(Monoid::argmax, {{64, n(40000)}}, {ld(0, {i(64)}), i(64)}), 1), {}, DType::Int64)};
   check(g, {x});
 }
 
@@ -279,13 +301,15 @@ TEST(Nests, BatchNormOverChannels) {
   for (bool last : {false, true}) {
     int64_t b = 3, c = 5, h = 4, w = 6;
     Tensor x = filled({b, c, h, w}, DType::Float32, 1);
-    if (last) x = filled({b, h, w, c}, DType::Float32, 1).alias(Dims{b, c, h, w}, Dims{h * w * c, 1, w * c, c}, 0);
+    if (last)
+      x = filled({b, h, w, c}, DType::Float32, 1).alias(Dims{b, c, h, w}, Dims{h * w * c, 1, w * c, c}, 0);
     Group g;
     g.extents = {b, c, h, w};
     Expr y = ld(0, {i(64), i(1), i(65), i(66)});
     Expr wf = fold(Monoid::welford, {{64, n(b)}, {65, n(h)}, {66, n(w)}}, {y});
     Expr mean = part(wf, 0), var = part(wf, 1) / part(wf, 2);
-    g.outputs = {out((ld(0, {i(0), i(1), i(2), i(3)}) - mean) * rsqrt(var + Scalar(1e-5)) * ld(1, {i(1)}), {0, 1, 2, 3}),
+    g.outputs = {out((ld(0, {i(0), i(1), i(2), i(3)}) - mean) * rsqrt(var + Scalar(1e-5)) * ld(1, {i(1)}),
+                     {0, 1, 2, 3}),
                  out(mean, {1}), out(var, {1})};
     check(g, {x, filled({c}, DType::Float32, 2)});
   }
@@ -312,7 +336,9 @@ TEST(Nests, WindowsWithGuards) {
   g.extents = {h, w};
   Expr y = i(0) + i(64) - Scalar(int64_t(1)), x = i(1) + i(65) - Scalar(int64_t(1));
   Expr inside = (y >= number(0)) & (y < number(h)) & (x >= number(0)) & (x < number(w));
-  g.outputs = {out(fold(Monoid::max, {{64, n(3)}, {65, n(3)}}, {select(inside, ld(0, {y, x}), Scalar(-INFINITY))}), {0, 1})};
+  g.outputs = {
+      out(fold(Monoid::max, {{64, n(3)}, {65, n(3)}}, {select(inside, ld(0, {y, x}), Scalar(-INFINITY))}),
+          {0, 1})};
   check(g, {filled({h, w}, DType::Float32, 1)});
 }
 
@@ -334,7 +360,8 @@ TEST(Nests, ScansAlongEveryAxis) {
 TEST(Nests, GatherChecksIndices) {
   Group g;
   g.extents = {8, 5};
-  g.outputs = {out(ld(0, {loop::check(cast(ld(1, {i(0)}, DType::Int64), DType::Int64), n(7)), i(1)}), {0, 1})};
+  g.outputs = {
+      out(ld(0, {loop::check(cast(ld(1, {i(0)}, DType::Int64), DType::Int64), n(7)), i(1)}), {0, 1})};
   check(g, {filled({7, 5}, DType::Float32, 1), filled({8}, DType::Int64, 2)});
 }
 
@@ -367,7 +394,8 @@ TEST(Nests, PositionSurvivesCollapsing) {
 
 namespace {
 void check_scatter(loop::Scatter::Combine combine, bool columns, DType d) {
-  // Rows of `value` [40, 6] go to rows of the result [9, 6] named by index; or elements to elements named in a column.
+  // Rows of `value` [40, 6] go to rows of the result [9, 6] named by index; or elements to elements named in
+  // a column.
   Tensor base = filled({9, 6}, d, 1), index = filled({40}, DType::Int64, 2), value = filled({40, 6}, d, 3);
   Group g;
   g.name = "scatter";
@@ -458,6 +486,9 @@ TEST(Nests, RandomGroups) {
     };
     Tensor a = any_layout(1), b = any_layout(2);
     check(g, {a, b}, random() % 2);
-    if (HasFailure()) { ADD_FAILURE() << "round " << round; return; }
+    if (HasFailure()) {
+      ADD_FAILURE() << "round " << round;
+      return;
+    }
   }
 }

@@ -71,26 +71,41 @@ TEST(SymInt, WhatRangesLeaveOpenIsGuarded) {
   EXPECT_THROW(a.concrete(), Error);
 }
 
-// Random expressions: their value under any sizes is what integer arithmetic says, simplified or not, and their range
-// contains it.
+// Random expressions: their value under any sizes is what integer arithmetic says, simplified or not, and
+// their range contains it.
 TEST(SymInt, ExpressionsKeepTheirValue) {
   std::mt19937 rng(3);
-  auto pick = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(rng); };
+  auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(rng);
+  };
   for (int round = 0; round < 300; ++round) {
     Shapes shapes;
     std::vector<int64_t> hints, values;
-    struct Pair { SymInt symbolic; int64_t at_hints, at_values; };
+    struct Pair {
+      SymInt symbolic;
+      int64_t at_hints, at_values;
+    };
     std::vector<Pair> known;
     for (int k = 0; k < 3; ++k) {
       hints.push_back(pick(2, 20));
       values.push_back(pick(2, 20));
-      known.push_back({shapes.fresh("s" + std::to_string(k), hints.back(), 2, 20), hints.back(), values.back()});
+      known.push_back(
+          {shapes.fresh("s" + std::to_string(k), hints.back(), 2, 20), hints.back(), values.back()});
     }
     for (int step = 0; step < 10; ++step) {
-      auto a = known[size_t(pick(0, int64_t(known.size()) - 1))], b = known[size_t(pick(0, int64_t(known.size()) - 1))];
-      if (pick(0, 3) == 0) { int64_t c = pick(-4, 4); b = {SymInt(c), c, c}; }
-      if (std::abs(a.at_values) > 1000000 || std::abs(b.at_values) > 1000000 || std::abs(a.at_hints) > 1000000 || std::abs(b.at_hints) > 1000000) continue;
-      auto apply = [&](auto f) { known.push_back({f(a.symbolic, b.symbolic), f(SymInt(a.at_hints), SymInt(b.at_hints)).concrete(), f(SymInt(a.at_values), SymInt(b.at_values)).concrete()}); };
+      auto a = known[size_t(pick(0, int64_t(known.size()) - 1))],
+           b = known[size_t(pick(0, int64_t(known.size()) - 1))];
+      if (pick(0, 3) == 0) {
+        int64_t c = pick(-4, 4);
+        b = {SymInt(c), c, c};
+      }
+      if (std::abs(a.at_values) > 1000000 || std::abs(b.at_values) > 1000000 ||
+          std::abs(a.at_hints) > 1000000 || std::abs(b.at_hints) > 1000000)
+        continue;
+      auto apply = [&](auto f) {
+        known.push_back({f(a.symbolic, b.symbolic), f(SymInt(a.at_hints), SymInt(b.at_hints)).concrete(),
+                         f(SymInt(a.at_values), SymInt(b.at_values)).concrete()});
+      };
       bool divisible = a.symbolic.is_symbolic() && b.at_hints > 0 && b.at_values > 0;
       switch (pick(0, 6)) {
         case 0: apply([](SymInt x, SymInt y) { return x + y; }); break;
@@ -98,8 +113,12 @@ TEST(SymInt, ExpressionsKeepTheirValue) {
         case 2: apply([](SymInt x, SymInt y) { return x * y; }); break;
         case 3: apply([](SymInt x, SymInt y) { return min(x, y); }); break;
         case 4: apply([](SymInt x, SymInt y) { return max(x, y); }); break;
-        case 5: if (divisible) apply([](SymInt x, SymInt y) { return x / y; }); break;
-        case 6: if (divisible) apply([](SymInt x, SymInt y) { return x % y; }); break;
+        case 5:
+          if (divisible) apply([](SymInt x, SymInt y) { return x / y; });
+          break;
+        case 6:
+          if (divisible) apply([](SymInt x, SymInt y) { return x % y; });
+          break;
       }
       auto& made = known.back();
       ASSERT_EQ(made.symbolic.hint(), made.at_hints) << to_string(made.symbolic);

@@ -1,4 +1,5 @@
-// Printing, promotion and strides of results against what PyTorch says: tests/golden/, recorded by record_tensor.py.
+// Printing, promotion and strides of results against what PyTorch says: tests/golden/, recorded by
+// record_tensor.py.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -15,7 +16,8 @@ namespace {
 
 std::ifstream golden(const std::string& name) {
   const char* source = std::getenv("FACULA_SOURCE");
-  std::string root = source ? source : std::string(__FILE__).substr(0, std::string(__FILE__).rfind("/tests/cpp"));
+  std::string root =
+      source ? source : std::string(__FILE__).substr(0, std::string(__FILE__).rfind("/tests/cpp"));
   std::ifstream file(root + "/tests/golden/" + name);
   EXPECT_TRUE(file) << name;
   return file;
@@ -24,7 +26,8 @@ std::ifstream golden(const std::string& name) {
 std::vector<std::string> split(const std::string& s, const std::string& by) {
   std::vector<std::string> parts;
   size_t at = 0;
-  for (size_t end; (end = s.find(by, at)) != std::string::npos; at = end + by.size()) parts.push_back(s.substr(at, end - at));
+  for (size_t end; (end = s.find(by, at)) != std::string::npos; at = end + by.size())
+    parts.push_back(s.substr(at, end - at));
   parts.push_back(s.substr(at));
   return parts;
 }
@@ -43,7 +46,8 @@ Ints numbers(const std::string& s) {
 Scalar number(const std::string& s) {
   auto colon = s.find(':');
   if (colon != std::string::npos) return std::complex<double>(std::stod(s), std::stod(s.substr(colon + 1)));
-  return s.find_first_of(".enif") == std::string::npos ? Scalar(int64_t(std::stoll(s))) : Scalar(std::stod(s));
+  return s.find_first_of(".enif") == std::string::npos ? Scalar(int64_t(std::stoll(s)))
+                                                       : Scalar(std::stod(s));
 }
 
 Scalar filled(const std::string& fill, int64_t k) {
@@ -66,7 +70,8 @@ TEST(Printing, WritesWhatPyTorchWrites) {
     auto t = Tensor::empty(IntSpan(numbers(parts[1])), dtype_from_name(parts[0]));
     auto elements = words(parts[2]);
     for (int64_t k = 0, n = t.numel().concrete(); k < n; ++k)
-      (int64_t(elements.size()) == n ? number(elements[size_t(k)]) : filled(elements[0], k)).store(t.dtype(), t.data<char>() + k * t.itemsize());
+      (int64_t(elements.size()) == n ? number(elements[size_t(k)]) : filled(elements[0], k))
+          .store(t.dtype(), t.data<char>() + k * t.itemsize());
     EXPECT_EQ(to_string(t, parts[3]), expected) << head;
     ++cases;
   }
@@ -77,7 +82,8 @@ TEST(Printing, ReadsStridedElements) {
   int64_t sizes[] = {2, 3}, strides[] = {1, 2}, count[] = {6};
   auto flat = Tensor::empty(IntSpan(count), DType::Int64);
   for (int64_t k = 0; k < 6; ++k) flat.data<int64_t>()[k] = k;
-  EXPECT_EQ(to_string(flat.alias(symbolic(sizes), symbolic(strides), 0)), "tensor([[0, 2, 4],\n        [1, 3, 5]])");
+  EXPECT_EQ(to_string(flat.alias(symbolic(sizes), symbolic(strides), 0)),
+            "tensor([[0, 2, 4],\n        [1, 3, 5]])");
 }
 
 TEST(Promotion, FollowsPyTorch) {
@@ -88,7 +94,11 @@ TEST(Promotion, FollowsPyTorch) {
     int64_t one[] = {1};
     if (operand[0] == 't') p.add(Tensor::empty(IntSpan(one), d));
     else if (operand[0] == 'z') p.add(Tensor::empty(IntSpan(), d));
-    else p.add(is_bool(d) ? Scalar(true) : is_integral(d) ? Scalar(2) : is_floating(d) ? Scalar(2.5) : Scalar(std::complex<double>(0, 2)));
+    else
+      p.add(is_bool(d)       ? Scalar(true)
+            : is_integral(d) ? Scalar(2)
+            : is_floating(d) ? Scalar(2.5)
+                             : Scalar(std::complex<double>(0, 2)));
   };
   int cases = 0;
   while (file >> a >> b >> expected) {
@@ -96,7 +106,8 @@ TEST(Promotion, FollowsPyTorch) {
     if (a == "cast") {
       int castable;
       ASSERT_TRUE(file >> castable);
-      EXPECT_EQ(can_cast(dtype_from_name(b), dtype_from_name(expected)), castable == 1) << b << " to " << expected;
+      EXPECT_EQ(can_cast(dtype_from_name(b), dtype_from_name(expected)), castable == 1)
+          << b << " to " << expected;
       continue;
     }
     Promotion p;

@@ -13,16 +13,17 @@ namespace facula {
 namespace {
 
 Ints ints(std::initializer_list<int64_t> l) { return Ints(l); }
-Tensor empty(std::initializer_list<int64_t> sizes, DType d = DType::Float32) { return Tensor::empty(IntSpan(ints(sizes)), d); }
+Tensor empty(std::initializer_list<int64_t> sizes, DType d = DType::Float32) {
+  return Tensor::empty(IntSpan(ints(sizes)), d);
+}
 Tensor strided(std::initializer_list<int64_t> sizes, std::initializer_list<int64_t> strides) {
   return Tensor::empty_strided(symbolic(ints(sizes)), symbolic(ints(strides)), DType::Float32);
 }
-template <class F> std::string error_of(F&& f) {
+template <class F>
+std::string error_of(F&& f) {
   try {
     f();
-  } catch (const Error& e) {
-    return e.what();
-  }
+  } catch (const Error& e) { return e.what(); }
   return "no error";
 }
 
@@ -88,11 +89,16 @@ TEST(Storage, ForeignMemoryIsReleasedOnce) {
 
 // [n, c, h, w] as NHWC in memory, element k (in plain order) made of bytes k.
 Tensor hidden_images(int64_t n, int64_t c, int64_t h, int64_t w, DType d) {
-  Tensor t = Tensor::empty_strided(symbolic(ints({n, c, h, w})), channels_last_strides(symbolic(ints({n, c, h, w}))), d);
+  Tensor t = Tensor::empty_strided(symbolic(ints({n, c, h, w})),
+                                   channels_last_strides(symbolic(ints({n, c, h, w}))), d);
   auto size = size_t(t.itemsize());
   auto* bytes = t.data<unsigned char>();
-  for (int64_t i = 0; i < n; ++i) for (int64_t j = 0; j < c; ++j) for (int64_t y = 0; y < h; ++y) for (int64_t x = 0; x < w; ++x)
-    std::memset(bytes + size_t(((i * h + y) * w + x) * c + j) * size, int(((i * c + j) * h + y) * w + x), size);
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j < c; ++j)
+      for (int64_t y = 0; y < h; ++y)
+        for (int64_t x = 0; x < w; ++x)
+          std::memset(bytes + size_t(((i * h + y) * w + x) * c + j) * size,
+                      int(((i * c + j) * h + y) * w + x), size);
   EXPECT_TRUE(hide(t));
   return t;
 }
@@ -116,14 +122,18 @@ TEST(Storage, RestoresThePlainOrder) {
 
 TEST(Storage, ViewsOfHiddenMemoryAreReadWhereTheyLie) {
   const int64_t n = 2, c = 3, h = 4, w = 5;
-  struct View { std::vector<int64_t> sizes, strides; int64_t offset; bool possible; };
-  for (auto& v : std::vector<View>{{{n, c, h, w}, {60, 20, 5, 1}, 0, true},    // itself
-                                   {{c, n, w}, {20, 60, 1}, 10, true},         // a row of every plane, permuted
-                                   {{n, c, h * w}, {60, 20, 1}, 0, true},      // planes flattened
+  struct View {
+    std::vector<int64_t> sizes, strides;
+    int64_t offset;
+    bool possible;
+  };
+  for (auto& v : std::vector<View>{{{n, c, h, w}, {60, 20, 5, 1}, 0, true},  // itself
+                                   {{c, n, w}, {20, 60, 1}, 10, true},       // a row of every plane, permuted
+                                   {{n, c, h * w}, {60, 20, 1}, 0, true},    // planes flattened
                                    {{n, 2, 2, 3}, {60, 20, 10, 2}, 20, true},  // slices with steps
                                    {{n, 4, h, w}, {60, 0, 5, 1}, 20, true},    // expanded
-                                   {{n, c * h * w}, {60, 1}, 0, false},        // channels and planes flattened
-                                   {{4}, {1}, 18, false}}) {                   // over the end of a plane
+                                   {{n, c * h * w}, {60, 1}, 0, false},  // channels and planes flattened
+                                   {{4}, {1}, 18, false}}) {             // over the end of a plane
     Tensor t = hidden_images(n, c, h, w, DType::UInt8);
     Tensor view = t.alias(symbolic(v.sizes), symbolic(v.strides), SymInt(v.offset));
     Tensor there = in_memory(*view.impl());
@@ -149,11 +159,15 @@ TEST(Storage, ViewsOfHiddenMemoryAreReadWhereTheyLie) {
 }
 
 TEST(Tensor, RejectsSizesThatCannotBe) {
-  EXPECT_EQ(error_of([] { empty({2, -1}); }), "empty: trying to create a tensor with negative dimension -1: [2, -1]");
-  EXPECT_NE(error_of([] { empty({int64_t(1) << 31, int64_t(1) << 31}); }).find("overflows"), std::string::npos);
-  EXPECT_NE(error_of([] { empty({int64_t(1) << 40, int64_t(1) << 40, 0}); }).find("overflows"), std::string::npos);
+  EXPECT_EQ(error_of([] { empty({2, -1}); }),
+            "empty: trying to create a tensor with negative dimension -1: [2, -1]");
+  EXPECT_NE(error_of([] { empty({int64_t(1) << 31, int64_t(1) << 31}); }).find("overflows"),
+            std::string::npos);
+  EXPECT_NE(error_of([] { empty({int64_t(1) << 40, int64_t(1) << 40, 0}); }).find("overflows"),
+            std::string::npos);
   EXPECT_NE(error_of([] { empty({int64_t(1) << 58}, DType::Float64); }).find("overflows"), std::string::npos);
-  EXPECT_NE(error_of([] { empty({int64_t(1) << 50}, DType::UInt8); }).find("not enough memory"), std::string::npos);
+  EXPECT_NE(error_of([] { empty({int64_t(1) << 50}, DType::UInt8); }).find("not enough memory"),
+            std::string::npos);
   EXPECT_NE(error_of([] { strided({4, 4}, {int64_t(1) << 59, 1}); }).find("overflow"), std::string::npos);
   EXPECT_NE(error_of([] { strided({4}, {-1}); }).find("negative strides"), std::string::npos);
   EXPECT_EQ(empty({0, 5}).numel().concrete(), 0);
@@ -186,7 +200,8 @@ TEST(Tensor, DimensionsCountFromBothEnds) {
   auto t = empty({2, 3});
   EXPECT_EQ(t.size(-1).concrete(), 3);
   EXPECT_EQ(t.stride(0).concrete(), 3);
-  EXPECT_EQ(error_of([&] { t.size(2); }), "size: Dimension out of range (expected to be in range of [-2, 1], but got 2)");
+  EXPECT_EQ(error_of([&] { t.size(2); }),
+            "size: Dimension out of range (expected to be in range of [-2, 1], but got 2)");
   EXPECT_EQ(wrap_dim("sum", -1, 0), 0);
   EXPECT_THROW(wrap_dim("sum", 1, 0), Error);
 }
@@ -203,14 +218,18 @@ TEST(Tensor, AliasesShareStorageAndVersion) {
 
 TEST(Tensor, ItemNeedsOneElement) {
   EXPECT_EQ(Tensor::scalar(2.5, DType::Float16).item(), Scalar(2.5));
-  EXPECT_EQ(error_of([] { empty({2, 3}).item(); }), "item: a Tensor with 6 elements cannot be converted to Scalar (shape [2, 3])");
+  EXPECT_EQ(error_of([] { empty({2, 3}).item(); }),
+            "item: a Tensor with 6 elements cannot be converted to Scalar (shape [2, 3])");
 }
 
 TEST(Tensor, BroadcastErrorsShowEveryShape) {
   auto a = ints({2, 3}), b = ints({4}), c = ints({5, 1, 3});
   SymSpan fits[] = {symbolic(a), symbolic(c)}, fails[] = {symbolic(a), symbolic(b)};
   EXPECT_EQ(to_string(broadcast_sizes("add", fits)), "[5, 2, 3]");
-  EXPECT_EQ(error_of([&] { broadcast_sizes("add", fails); }).find("add: shapes [2, 3] and [4] do not broadcast: "), 0u);
+  EXPECT_EQ(error_of([&] {
+              broadcast_sizes("add", fails);
+            }).find("add: shapes [2, 3] and [4] do not broadcast: "),
+            0u);
   EXPECT_TRUE(broadcasts_to(symbolic(ints({1, 3})), symbolic(a)));
   EXPECT_FALSE(broadcasts_to(symbolic(c), symbolic(a)));
 }

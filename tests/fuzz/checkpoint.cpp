@@ -1,5 +1,5 @@
-// Whole checkpoint files (zip archives): RuntimeError is the only error. The pickle within has a target of its own, since
-// checksums keep mutations out of it.
+// Whole checkpoint files (zip archives): RuntimeError is the only error. The pickle within has a target of
+// its own, since checksums keep mutations out of it.
 #include <unistd.h>
 
 #include <filesystem>
@@ -20,7 +20,8 @@ static std::vector<std::string> seeds() {
   std::filesystem::create_directories(folder);
   Tensor w = fuzz::zeros({3, 2}, DType::Float32);
   std::vector<std::string> all;
-  for (const io::Value& v : {io::Value(io::Dict{{"w", w}, {"shared", w}, {"step", 3}}), io::Value(io::List{}), io::Value(w)}) {
+  for (const io::Value& v :
+       {io::Value(io::Dict{{"w", w}, {"shared", w}, {"step", 3}}), io::Value(io::List{}), io::Value(w)}) {
     std::string path = folder / "seed.pt";
     io::save(path, v);
     std::ifstream f(path, std::ios::binary);

@@ -1,6 +1,7 @@
-// Fuzz targets: programs' texts and files that come from elsewhere. Each source of this folder is one target: a function
-// that takes any bytes, its seeds, and the promise it checks. `make fuzz` drives them by libFuzzer; the ordinary tests
-// replay the seeds, the findings of the past in corpus/<target>/ and some thousand mutations (replay_test.cpp).
+// Fuzz targets: programs' texts and files that come from elsewhere. Each source of this folder is one target:
+// a function that takes any bytes, its seeds, and the promise it checks. `make fuzz` drives them by
+// libFuzzer; the ordinary tests replay the seeds, the findings of the past in corpus/<target>/ and some
+// thousand mutations (replay_test.cpp).
 #pragma once
 #include <cstdlib>
 #include <cstring>
@@ -28,7 +29,8 @@ inline std::vector<Target>& targets() {
   std::abort();
 }
 // Runs f; the only error that it may raise is one of this type by the user's doing.
-template <class F> void raises_only(ErrorType type, F&& f) {
+template <class F>
+void raises_only(ErrorType type, F&& f) {
   try {
     f();
   } catch (const Error& e) {
@@ -49,7 +51,8 @@ const std::string& file_of(std::string_view data);
 
 // What others read as text: the string literals of a source file of the project, raw ones too.
 std::vector<std::string> literals(const std::string& path);
-std::vector<std::string> sources(const std::string& folder, const std::string& suffix);  // paths below the project
+std::vector<std::string> sources(const std::string& folder,
+                                 const std::string& suffix);  // paths below the project
 
 }  // namespace facula::fuzz
 

@@ -1,5 +1,6 @@
-// Files of the kernel cache: one that is damaged, or of another kernel, is no object; and no object, whatever is in it,
-// leads the loader outside of its bytes or of the memory that it takes. Nothing that is loaded here is run.
+// Files of the kernel cache: one that is damaged, or of another kernel, is no object; and no object, whatever
+// is in it, leads the loader outside of its bytes or of the memory that it takes. Nothing that is loaded here
+// is run.
 #include <stdlib.h>
 
 #include <filesystem>
@@ -23,14 +24,16 @@ static void run(std::string_view file) {
     std::string damaged(file), other(digest);
     damaged.back() = char(damaged.back() ^ 1);
     other[0] = other[0] == '0' ? '1' : '0';
-    if (!codegen::object_in(damaged, digest).empty() || !codegen::object_in(file.substr(0, file.size() - 1), digest).empty() ||
+    if (!codegen::object_in(damaged, digest).empty() ||
+        !codegen::object_in(file.substr(0, file.size() - 1), digest).empty() ||
         !codegen::object_in(file, other).empty())
       fuzz::broken("what is damaged or of another kernel is no object", "");
   }
   if (file.size() >= kHeader) codegen::load_object(file.substr(kHeader));  // the checksum keeps mutations out
 }
 
-// Kernels with constants, calls of mathematical functions and checks: every kind of relocation that ours have.
+// Kernels with constants, calls of mathematical functions and checks: every kind of relocation that ours
+// have.
 static std::vector<std::string> seeds() {
   namespace fs = std::filesystem;
   std::string folder = (fs::temp_directory_path() / "facula-fuzz-XXXXXX").string();
@@ -38,8 +41,8 @@ static std::vector<std::string> seeds() {
   mutable_settings().cache_dir = folder;
   mutable_settings().shipped_cache = folder + "/none";
   const Expr x = load(0, DType::Float32, {index(1)}), wide = cast(x, DType::Float64);
-  for (Expr value : {x + constant(2, DType::Float32), call(Fn::exp, {x}), call(Fn::erfc, {wide}), call(Fn::sin, {wide}),
-                     cast(check(cast(x, DType::Int64), param(0)), DType::Float32)}) {
+  for (Expr value : {x + constant(2, DType::Float32), call(Fn::exp, {x}), call(Fn::erfc, {wide}),
+                     call(Fn::sin, {wide}), cast(check(cast(x, DType::Int64), param(0)), DType::Float32)}) {
     Nest n;
     n.name = "seed";
     n.buffers = {{DType::Float32, false, "x"}, {value.dtype(), true, "y"}};

@@ -1,5 +1,6 @@
-// Every fuzz target on its seeds, on what it once failed on (corpus/<target>/) and on mutations of both, the same in every
-// run. With FACULA_FUZZ_SEEDS=FOLDER it writes the seeds to FOLDER/<target>/ instead, for libFuzzer to start from.
+// Every fuzz target on its seeds, on what it once failed on (corpus/<target>/) and on mutations of both, the
+// same in every run. With FACULA_FUZZ_SEEDS=FOLDER it writes the seeds to FOLDER/<target>/ instead, for
+// libFuzzer to start from.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,8 +42,12 @@ std::string mutated(const std::vector<std::string>& all, std::mt19937& random) {
   for (size_t k = 1 + below(3); k--;) {
     size_t at = below(s.size() + 1), n = std::min<size_t>(s.size() - at, 1 + below(16));
     switch (below(6)) {
-      case 0: if (at < s.size()) s[at] = char(random()); break;
-      case 1: if (at < s.size()) s[at] = char(s[at] ^ (1 << below(8))); break;
+      case 0:
+        if (at < s.size()) s[at] = char(random());
+        break;
+      case 1:
+        if (at < s.size()) s[at] = char(s[at] ^ (1 << below(8)));
+        break;
       case 2: s.erase(at, n); break;
       case 3: s.insert(at, s.substr(below(s.size() + 1), 1 + below(16))); break;
       case 4: s.resize(at); break;
@@ -64,7 +69,9 @@ TEST_P(Fuzz, KeepsItsPromiseOnSeedsFindingsAndMutations) {
   ASSERT_FALSE(all.empty());
   if (const char* folder = std::getenv("FACULA_FUZZ_SEEDS")) {
     fs::create_directories(fs::path(folder) / target.name);
-    for (size_t k = 0; k < all.size(); ++k) std::ofstream(fs::path(folder) / target.name / ("seed" + std::to_string(k)), std::ios::binary) << all[k];
+    for (size_t k = 0; k < all.size(); ++k)
+      std::ofstream(fs::path(folder) / target.name / ("seed" + std::to_string(k)), std::ios::binary)
+          << all[k];
     return;
   }
   for (auto& found : findings(target.name)) all.push_back(std::move(found));
@@ -75,7 +82,8 @@ TEST_P(Fuzz, KeepsItsPromiseOnSeedsFindingsAndMutations) {
   for (int k = 0; k < n; ++k) target.run(mutated(all, random));
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, Fuzz, testing::ValuesIn(targets()), [](auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Targets, Fuzz, testing::ValuesIn(targets()),
+                         [](auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace facula::fuzz

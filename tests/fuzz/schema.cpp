@@ -12,7 +12,8 @@ static void run(std::string_view text) {
       if (s.index_of(p.name) < 0) fuzz::broken("parameters are found by name", p.name);
       if (p.has_default && p.default_text.empty()) fuzz::broken("a default has a text", p.name);
     }
-    if (op::parse_schema(s.text).full_name() != s.full_name()) fuzz::broken("a schema reads the same twice", text);
+    if (op::parse_schema(s.text).full_name() != s.full_name())
+      fuzz::broken("a schema reads the same twice", text);
   });
 }
 

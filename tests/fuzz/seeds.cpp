@@ -12,7 +12,8 @@ namespace facula::fuzz {
 const std::string& file_of(std::string_view data) {
   static const int fd = memfd_create("fuzz", MFD_CLOEXEC);
   static const std::string path = "/proc/self/fd/" + std::to_string(fd);
-  if (ftruncate(fd, 0) || pwrite(fd, data.data(), data.size(), 0) != ssize_t(data.size())) broken("memory for a file", "");
+  if (ftruncate(fd, 0) || pwrite(fd, data.data(), data.size(), 0) != ssize_t(data.size()))
+    broken("memory for a file", "");
   return path;
 }
 
@@ -33,7 +34,7 @@ std::vector<std::string> literals(const std::string& path) {
   std::ifstream f(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(f), {}}, open;
   std::vector<std::string> all;
-  bool joined = false;   // literals side by side are one
+  bool joined = false;  // literals side by side are one
   for (size_t at = 0; at < text.size(); ++at) {
     if (text[at] == '/' && text.substr(at, 2) == "//") {
       at = std::min(text.find('\n', at), text.size());
@@ -43,7 +44,9 @@ std::vector<std::string> literals(const std::string& path) {
     } else if (text[at] == '"') {
       std::string literal;
       if (at && text[at - 1] == 'R') {
-        size_t from = text.find('(', at), to = from == text.npos ? from : text.find(")" + text.substr(at + 1, from - at - 1) + "\"", from);
+        size_t from = text.find('(', at),
+               to = from == text.npos ? from
+                                      : text.find(")" + text.substr(at + 1, from - at - 1) + "\"", from);
         if (to == text.npos) return all;
         literal = text.substr(from + 1, to - from - 1);
         at = to + (from - at);

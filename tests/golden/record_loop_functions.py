@@ -11,11 +11,17 @@ import random
 
 import torch
 
-UNARY = ("neg abs sign floor ceil trunc round sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin "
-         "acos atan sinh cosh tanh asinh acosh atanh erf erfc sigmoid relu").split()
+UNARY = (
+    "neg abs sign floor ceil trunc round sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos "
+    "tan asin "
+    "acos atan sinh cosh tanh asinh acosh atanh erf erfc sigmoid relu"
+).split()
 BINARY = ("add sub mul div remainder fmod pow atan2 max min fmax fmin copysign").split()
-COMPLEX = ("neg abs sign sqrt rsqrt reciprocal exp log log2 log10 log1p expm1 exp2 sin cos tan asin acos atan sinh cosh tanh "
-           "asinh acosh atanh sigmoid real imag conj").split()
+COMPLEX = (
+    "neg abs sign sqrt rsqrt reciprocal exp log log2 log10 log1p expm1 exp2 sin cos tan asin acos atan sinh "
+    "cosh tanh "
+    "asinh acosh atanh sigmoid real imag conj"
+).split()
 COMPLEX_BINARY = "add sub mul div pow".split()
 TORCH = {"max": torch.maximum, "min": torch.minimum, "sign": torch.sgn}
 POINTS = [0.0, -0.0, 1.0, -1.0, 0.5, -0.75, 2.0, -2.5, 30.0, float("inf"), float("-inf"), float("nan")]
@@ -51,7 +57,13 @@ for name in BINARY:
         for z in PAIRS:
             record(name, torch.float64, x, z)
 rng = random.Random(1)
-points = [complex(rng.uniform(-3, 3), rng.uniform(-3, 3)) for _ in range(6)] + [1e-9 + 2e-9j, 40 + 1j, 0.999 + 0.01j, -2 + 0j, 0.3 + 0j]
+points = [complex(rng.uniform(-3, 3), rng.uniform(-3, 3)) for _ in range(6)] + [
+    1e-9 + 2e-9j,
+    40 + 1j,
+    0.999 + 0.01j,
+    -2 + 0j,
+    0.3 + 0j,
+]
 for name in COMPLEX:
     for z in points:
         record(name, torch.complex128, z)

@@ -48,8 +48,12 @@ CASES = {
     "chained": lambda s, o: s.ChainedScheduler([s.ConstantLR(o, 0.1, 4), s.ExponentialLR(o, 0.9)]),
     "cyclic": lambda s, o: s.CyclicLR(o, 0.01, 0.1, 3),
     "cyclic_halved": lambda s, o: s.CyclicLR(o, 0.01, [0.1, 0.2], 3, 2, "triangular2", base_momentum=0.7),
-    "cyclic_decaying": lambda s, o: s.CyclicLR(o, 0.01, 0.1, 4, mode="exp_range", gamma=0.9, cycle_momentum=False),
-    "lambda_cyclic": lambda s, o: s.CyclicLR(o, 0.01, 0.1, 3, scale_fn=lambda x: 0.9**x, scale_mode="iterations"),
+    "cyclic_decaying": lambda s, o: s.CyclicLR(
+        o, 0.01, 0.1, 4, mode="exp_range", gamma=0.9, cycle_momentum=False
+    ),
+    "lambda_cyclic": lambda s, o: s.CyclicLR(
+        o, 0.01, 0.1, 3, scale_fn=lambda x: 0.9**x, scale_mode="iterations"
+    ),
     "one_cycle": lambda s, o: s.OneCycleLR(o, 3e-3, total_steps=20),
     "one_cycle_linear": lambda s, o: s.OneCycleLR(
         o, [0.1, 0.2], epochs=4, steps_per_epoch=5, anneal_strategy="linear", pct_start=0.4

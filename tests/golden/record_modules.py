@@ -1,4 +1,6 @@
-"""Records what PyTorch's modules show and compute, for tests/python/test_modules.py: python tests/golden/record_modules.py"""
+"""Records what PyTorch's modules show and compute, for tests/python/test_modules.py: python
+tests/golden/record_modules.py
+"""
 
 import json
 import sys

@@ -1,4 +1,5 @@
-"""Records what PyTorch gives for the small samples of every operator that it has too, for tests/python/test_operators.py.
+"""Records what PyTorch gives for the small samples of every operator that it has too, for
+tests/python/test_operators.py.
 
 Run where PyTorch and Facula can both be imported: python tests/golden/record_operators.py
 Each line: {"op", "sample", "results": [{"shape", "dtype", "values"}]}, inputs in float64.
@@ -17,17 +18,28 @@ from support.operators import SMALL, cases, largest, literal, numpy_arguments  #
 
 def functions(base):
     """What PyTorch may call it, best guess first."""
-    for module, prefix in ((torch.nn.functional, ""), (torch, ""), (torch.linalg, "linalg_"), (torch.fft, "fft_"),
-                           (torch.special, "special_"), (torch.Tensor, "")):
-        if base.startswith(prefix) and hasattr(module, base[len(prefix):]):
-            yield getattr(module, base[len(prefix):])
+    for module, prefix in (
+        (torch.nn.functional, ""),
+        (torch, ""),
+        (torch.linalg, "linalg_"),
+        (torch.fft, "fft_"),
+        (torch.special, "special_"),
+        (torch.Tensor, ""),
+    ):
+        if base.startswith(prefix) and hasattr(module, base[len(prefix) :]):
+            yield getattr(module, base[len(prefix) :])
 
 
 def attempt(f, args):
     """By name where the names agree: `input` is PyTorch's other name of self."""
     renamed = {"input" if k == "self" else k: v for k, v in args.items()}
     first = list(args.values())[:1]
-    for make in (lambda: f(**renamed), lambda: f(**args), lambda: f(*first, **dict(list(args.items())[1:])), lambda: f(*args.values())):
+    for make in (
+        lambda: f(**renamed),
+        lambda: f(**args),
+        lambda: f(*first, **dict(list(args.items())[1:])),
+        lambda: f(*args.values()),
+    ):
         try:
             return make()
         except (TypeError, AttributeError):
@@ -37,7 +49,12 @@ def attempt(f, args):
 
 def record():
     for case in cases():
-        if case.random or case.writes or case.base.startswith("empty") or case.base in ("T", "mT", "real", "detach"):
+        if (
+            case.random
+            or case.writes
+            or case.base.startswith("empty")
+            or case.base in ("T", "mT", "real", "detach")
+        ):
             continue
         for number, sample in enumerate(case.samples):
             if largest(sample) > SMALL:
@@ -63,8 +80,9 @@ def record():
                 for t in r:
                     t = t.detach().resolve_conj()
                     flat = torch.view_as_real(t).reshape(-1) if t.is_complex() else t.reshape(-1)
-                    results.append({"shape": list(t.shape), "dtype": str(t.dtype).split(".")[1],
-                                    "values": flat.tolist()})
+                    results.append(
+                        {"shape": list(t.shape), "dtype": str(t.dtype).split(".")[1], "values": flat.tolist()}
+                    )
                 yield {"op": case.name, "sample": number, "results": results}
                 break
 

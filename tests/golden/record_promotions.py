@@ -1,7 +1,8 @@
 """Records what PyTorch makes of mixed operands, for tests/python/test_behaviours.py.
 
 Run with PyTorch installed: python tests/golden/record_promotions.py
-Lines: operator, left, right, result dtype, result. An operand is "dtype" (a vector of one element), "dtype()" (0-d) or a number.
+Lines: operator, left, right, result dtype, result. An operand is "dtype" (a vector of one element), "dtype()"
+(0-d) or a number.
 """
 
 import random

@@ -10,10 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import facula as F
 import facula._C as C
 import numpy as np
 import pytest
+
+import facula as F
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "tests" / "cpp" / "added_operators.cpp"
@@ -24,7 +25,9 @@ def generated_headers():
     """ops.h lies beside the package in a build folder."""
     if "FACULA_GENERATED" in os.environ:
         return Path(os.environ["FACULA_GENERATED"])
-    return next((p / "generated" for p in PACKAGE.parents if (p / "generated" / "facula" / "ops.h").exists()), None)
+    return next(
+        (p / "generated" for p in PACKAGE.parents if (p / "generated" / "facula" / "ops.h").exists()), None
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,8 +37,25 @@ def added(tmp_path_factory):
     if not compiler or not headers:
         pytest.skip("needs a C++ compiler and the build folder of this package")
     library = tmp_path_factory.mktemp("added") / "libadded.so"
-    subprocess.run([*compiler.split(), "-std=c++20", "-O0", "-shared", "-fPIC", f"-I{ROOT / 'src'}", f"-I{headers}", str(SOURCE), "-o", str(library),
-                    f"-L{PACKAGE}", "-lfacula", f"-Wl,-rpath,{PACKAGE}"], check=True, text=True)
+    subprocess.run(
+        [
+            *compiler.split(),
+            "-std=c++20",
+            "-O0",
+            "-shared",
+            "-fPIC",
+            f"-I{ROOT / 'src'}",
+            f"-I{headers}",
+            str(SOURCE),
+            "-o",
+            str(library),
+            f"-L{PACKAGE}",
+            "-lfacula",
+            f"-Wl,-rpath,{PACKAGE}",
+        ],
+        check=True,
+        text=True,
+    )
     ctypes.CDLL(str(library)).define_added_operators()
 
 
@@ -49,7 +69,9 @@ def test_it_is_a_function_a_method_and_in_place():
     want = smooth_step(x.numpy())
     np.testing.assert_allclose(F.smooth_step(x).numpy(), want, atol=1e-6)
     np.testing.assert_allclose(x.smooth_step().numpy(), want, atol=1e-6)
-    np.testing.assert_allclose(C.nn_functional.smooth_step(x, edge=0.5).numpy(), smooth_step(x.numpy(), 0.5), atol=1e-6)
+    np.testing.assert_allclose(
+        C.nn_functional.smooth_step(x, edge=0.5).numpy(), smooth_step(x.numpy(), 0.5), atol=1e-6
+    )
     out = F.empty(0)
     assert F.smooth_step(x, out=out) is out
     y = x.clone()
@@ -77,7 +99,9 @@ def test_its_gradient_follows_from_its_body():
 def test_a_loop_has_shape_rule_kernel_and_transposed_gradient():
     x = F.tensor(np.arange(10.0).reshape(2, 5), requires_grad=True)
     y = F.window_sum(x, 3)
-    np.testing.assert_array_equal(y.detach().numpy(), np.lib.stride_tricks.sliding_window_view(x.detach().numpy(), 3, 1).sum(-1))
+    np.testing.assert_array_equal(
+        y.detach().numpy(), np.lib.stride_tricks.sliding_window_view(x.detach().numpy(), 3, 1).sum(-1)
+    )
     assert C.inspect_meta("window_sum", x, 3) == [((2, 3), F.float64)]
     y.sum().backward()
     assert x.grad.tolist() == [[1, 2, 3, 2, 1]] * 2
@@ -99,7 +123,11 @@ def test_a_view_shares_memory_and_tracks_writes():
 
 def test_a_composite_is_fused_and_differentiable():
     x = F.randn(3, 4, dtype=F.float64, requires_grad=True)
-    np.testing.assert_allclose(x.centre().detach().numpy(), x.detach().numpy() - x.detach().numpy().mean(-1, keepdims=True), atol=1e-15)
+    np.testing.assert_allclose(
+        x.centre().detach().numpy(),
+        x.detach().numpy() - x.detach().numpy().mean(-1, keepdims=True),
+        atol=1e-15,
+    )
     assert F.autograd.gradcheck(lambda t: t.centre(0), (x,))
 
 
@@ -114,7 +142,17 @@ def test_the_generator_writes_its_declaration_stub_and_page(tmp_path):
     catalog.mkdir()
     shutil.copy(SOURCE, catalog / "added.cpp")
     out = tmp_path / "out"
-    subprocess.run([sys.executable, str(ROOT / "src" / "facula" / "op" / "generate.py"), "--catalog", str(catalog), "--out", str(out)], check=True)
+    subprocess.run(
+        [
+            sys.executable,
+            str(ROOT / "src" / "facula" / "op" / "generate.py"),
+            "--catalog",
+            str(catalog),
+            "--out",
+            str(out),
+        ],
+        check=True,
+    )
     text = {p.relative_to(out).as_posix(): p.read_text() for p in out.rglob("*") if p.is_file()}
     assert re.search(r"Tensor smooth_step\(const Tensor& self, .*edge", text["facula/ops.h"])
     stubs = "".join(t for name, t in text.items() if name.endswith(".pyi"))
@@ -139,7 +177,7 @@ def test_its_samples_serve_the_generated_tests():
 
 def test_a_faulty_definition_is_refused_and_leaves_no_trace(tmp_path):
     faulty = tmp_path / "faulty.cpp"
-    faulty.write_text('''
+    faulty.write_text("""
 #include "facula/op/operator.h"
 #include "facula/op/registry.h"
 #include <string>
@@ -151,10 +189,25 @@ extern "C" const char* define_faulty() {
   } catch (const std::exception& e) { text = e.what(); }
   return text.c_str();
 }
-''')
+""")
     library = tmp_path / "libfaulty.so"
-    subprocess.run(["c++", "-std=c++20", "-O0", "-shared", "-fPIC", f"-I{ROOT / 'src'}", str(faulty), "-o", str(library), f"-L{PACKAGE}", "-lfacula",
-                    f"-Wl,-rpath,{PACKAGE}"], check=True)
+    subprocess.run(
+        [
+            "c++",
+            "-std=c++20",
+            "-O0",
+            "-shared",
+            "-fPIC",
+            f"-I{ROOT / 'src'}",
+            str(faulty),
+            "-o",
+            str(library),
+            f"-L{PACKAGE}",
+            "-lfacula",
+            f"-Wl,-rpath,{PACKAGE}",
+        ],
+        check=True,
+    )
     f = ctypes.CDLL(str(library)).define_faulty
     f.restype = ctypes.c_char_p
     assert b"half_done" in f()

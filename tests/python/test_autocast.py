@@ -1,4 +1,6 @@
-"""Autocast: dtypes of results as PyTorch's lists for the CPU say, gradients in the dtype of the parameters."""
+"""Autocast: dtypes of results as PyTorch's lists for the CPU say, gradients in the dtype of the
+parameters.
+"""
 
 import threading
 

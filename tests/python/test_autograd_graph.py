@@ -5,11 +5,11 @@ import threading
 import weakref
 
 import pytest
+from facula.utils.checkpoint import CheckpointError, checkpoint, checkpoint_sequential
 
 import facula
 from facula import nn
 from facula.autograd import functional, graph
-from facula.utils.checkpoint import CheckpointError, checkpoint, checkpoint_sequential
 
 # ---- hooks on saved tensors
 

@@ -7,9 +7,10 @@ import pickle
 import threading
 from pathlib import Path
 
-import facula as F
 import numpy as np
 import pytest
+
+import facula as F
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -21,7 +22,9 @@ def leaf(x, dtype=None):
 # ---- ties, first positions, norms, conjugates
 
 
-@pytest.mark.parametrize("f", [lambda x: x.max(), lambda x: x.amax(), lambda x: (-x).min().neg(), lambda x: -(-x).amin()])
+@pytest.mark.parametrize(
+    "f", [lambda x: x.max(), lambda x: x.amax(), lambda x: (-x).min().neg(), lambda x: -(-x).amin()]
+)
 def test_a_full_extremum_spreads_its_gradient_evenly_over_ties(f):
     x = leaf([1.0, 3.0, 3.0, 3.0])
     f(x).backward()
@@ -101,13 +104,17 @@ def test_norm_of_zeros_has_a_gradient_of_zeros():
 # ---- views and versions
 
 
-@pytest.mark.parametrize("pieces", [lambda x: x.split(2), lambda x: x.chunk(2), lambda x: x.unbind(0), lambda x: x.split([1, 3])])
+@pytest.mark.parametrize(
+    "pieces", [lambda x: x.split(2), lambda x: x.chunk(2), lambda x: x.unbind(0), lambda x: x.split([1, 3])]
+)
 def test_outputs_of_split_are_views_that_refuse_writing(pieces):
     x = leaf([[1.0, 2], [3, 4], [5, 6], [7, 8]])
     y = x * 1
     piece = pieces(y)[0]
     assert piece.data_ptr() == y.data_ptr()
-    with pytest.raises(RuntimeError, match="(Split|Chunk|Unbind)Backward0 is a view and is being modified inplace"):
+    with pytest.raises(
+        RuntimeError, match="(Split|Chunk|Unbind)Backward0 is a view and is being modified inplace"
+    ):
         piece.mul_(2)
 
 
@@ -164,7 +171,16 @@ def test_writing_to_an_expanded_tensor_raises():
 
 def test_views_alias_and_share_a_version():
     x = F.arange(12.0).reshape(3, 4)
-    for v in (x.view(-1), x.t(), x[1:, ::2], x.unsqueeze(0), x.narrow(1, 1, 2), x.diagonal(), x.as_strided((2, 2), (4, 1)), x.detach()):
+    for v in (
+        x.view(-1),
+        x.t(),
+        x[1:, ::2],
+        x.unsqueeze(0),
+        x.narrow(1, 1, 2),
+        x.diagonal(),
+        x.as_strided((2, 2), (4, 1)),
+        x.detach(),
+    ):
         before = x._version
         v.fill_(7)
         assert x._version == v._version == before + 1
@@ -236,7 +252,9 @@ def test_mixed_operands_give_what_pytorch_gave(name):
             continue  # what PyTorch lacks may exist here
         r = apply(name, operand(a, 3), operand(b, 2))
         assert str(r.dtype).split(".")[-1] == dtype, what
-        assert r.reshape(-1)[0].item() == pytest.approx(eval(value), rel=1e-2 if dtype == "bfloat16" else 2e-3 if dtype == "float16" else 1e-6), what
+        assert r.reshape(-1)[0].item() == pytest.approx(
+            eval(value), rel=1e-2 if dtype == "bfloat16" else 2e-3 if dtype == "float16" else 1e-6
+        ), what
 
 
 def test_numbers_do_not_widen_tensors():
@@ -265,7 +283,10 @@ def random_index(rng, shape, assign=False):
             items.append(i)
             theirs.append(i)
         elif choice in (2, 3):
-            s = slice(*(None if rng.random() < 0.3 else int(rng.integers(-n - 1, n + 2)) for _ in range(2)), int(rng.integers(1, 4)))
+            s = slice(
+                *(None if rng.random() < 0.3 else int(rng.integers(-n - 1, n + 2)) for _ in range(2)),
+                int(rng.integers(1, 4)),
+            )
             items.append(s)
             theirs.append(s)
         elif choice == 4:
@@ -307,7 +328,9 @@ def test_reading_by_random_indices_agrees_with_numpy(seed):
         shape = tuple(rng.integers(1, 6, rng.integers(1, 5)))
         x = rng.normal(size=shape)
         ours, theirs = random_index(rng, shape)
-        if mixes_integer_and_array(theirs):  # NumPy counts the integer as an array: dimensions may go elsewhere
+        if mixes_integer_and_array(
+            theirs
+        ):  # NumPy counts the integer as an array: dimensions may go elsewhere
             continue
         np.testing.assert_array_equal(F.tensor(x)[ours].numpy(), x[theirs], err_msg=f"{shape} {theirs}")
 
@@ -335,7 +358,13 @@ def test_channels_last_stays_through_elementwise_operators():
     x = F.randn(2, 3, 4, 5).contiguous(memory_format=F.channels_last)
     assert x.stride() == (60, 1, 15, 3)
     assert x.is_contiguous(memory_format=F.channels_last) and not x.is_contiguous()
-    assert (x * 2 + 1).stride() == x.stride() == x.relu().stride() == x.clone().stride() == F.empty_like(x).stride()
+    assert (
+        (x * 2 + 1).stride()
+        == x.stride()
+        == x.relu().stride()
+        == x.clone().stride()
+        == F.empty_like(x).stride()
+    )
     assert x.contiguous().stride() == (60, 20, 5, 1)
     np.testing.assert_array_equal(x.contiguous().numpy(), x.numpy())
 
@@ -343,14 +372,31 @@ def test_channels_last_stays_through_elementwise_operators():
 def test_channels_last_gives_the_same_numbers():
     x, w = F.randn(2, 3, 8, 8), F.randn(4, 3, 3, 3)
     y = F.nn.functional.conv2d(x, w, padding=1)
-    z = F.nn.functional.conv2d(x.contiguous(memory_format=F.channels_last), w.contiguous(memory_format=F.channels_last), padding=1)
+    z = F.nn.functional.conv2d(
+        x.contiguous(memory_format=F.channels_last), w.contiguous(memory_format=F.channels_last), padding=1
+    )
     np.testing.assert_allclose(z.contiguous().numpy(), y.numpy(), atol=1e-4)
 
 
 # ---- sharing with NumPy and DLPack
 
 
-@pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "bool",
+        "uint8",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    ],
+)
 def test_numpy_and_dlpack_share_memory(dtype):
     a = np.ones((3, 4), dtype=dtype)
     t = F.from_numpy(a[:, ::2])
@@ -386,7 +432,10 @@ def test_numpy_of_a_tensor_that_needs_a_gradient_is_refused():
 
 def test_printing_says_dtype_gradient_and_shape():
     assert repr(F.tensor([1, 2])) == "tensor([1, 2])"
-    assert repr(F.tensor([1.0, 2.5], dtype=F.float64)) in ("tensor([1.0000, 2.5000], dtype=facula.float64)", "tensor([1.0000, 2.5000], dtype=torch.float64)")
+    assert repr(F.tensor([1.0, 2.5], dtype=F.float64)) in (
+        "tensor([1.0000, 2.5000], dtype=facula.float64)",
+        "tensor([1.0000, 2.5000], dtype=torch.float64)",
+    )
     assert repr(F.tensor([1.5], requires_grad=True)) == "tensor([1.5000], requires_grad=True)"
     assert "grad_fn=<MulBackward" in repr(F.tensor([1.5], requires_grad=True) * 2)
     assert repr(F.zeros(0, 3)) == "tensor([], size=(0, 3))"
@@ -397,7 +446,11 @@ def test_printing_says_dtype_gradient_and_shape():
 def test_deepcopy_copies_memory_and_keeps_identity():
     x = F.arange(6.0)
     both = copy.deepcopy([x, x.view(2, 3), x])
-    assert both[0] is both[2] and both[0].data_ptr() != x.data_ptr() and both[1].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert (
+        both[0] is both[2]
+        and both[0].data_ptr() != x.data_ptr()
+        and both[1].tolist() == [[0, 1, 2], [3, 4, 5]]
+    )
     p = leaf([1.0])
     q = copy.deepcopy(p)
     assert q.requires_grad and q.is_leaf and q is not p
@@ -414,7 +467,9 @@ def test_deepcopy_shares_storage_as_the_originals_do():
         assert second.stride() == part.stride() and second.storage_offset() == part.storage_offset()
 
 
-@pytest.mark.parametrize("make", [F.zeros, F.full, F.empty, F.rand, F.zeros_like, F.arange, F.eye, F.tensor, F.randint])
+@pytest.mark.parametrize(
+    "make", [F.zeros, F.full, F.empty, F.rand, F.zeros_like, F.arange, F.eye, F.tensor, F.randint]
+)
 def test_a_device_that_nothing_serves_is_refused_and_not_ignored(make):
     args = {F.full: ((2,), 1), F.zeros_like: (F.ones(2),), F.randint: (3, (2,))}.get(make, (2,))
     for device in ("cuda", "cuda:1"):
@@ -509,7 +564,11 @@ def test_a_graph_is_used_once_unless_kept():
 
 def test_double_backward_of_a_small_network():
     F.manual_seed(0)
-    x, w, b = F.randn(3, 4, dtype=F.float64, requires_grad=True), F.randn(4, 2, dtype=F.float64, requires_grad=True), F.randn(2, dtype=F.float64, requires_grad=True)
+    x, w, b = (
+        F.randn(3, 4, dtype=F.float64, requires_grad=True),
+        F.randn(4, 2, dtype=F.float64, requires_grad=True),
+        F.randn(2, dtype=F.float64, requires_grad=True),
+    )
 
     def f(x, w, b):
         h = F.nn.functional.layer_norm((x @ w + b).tanh(), (2,))
@@ -617,8 +676,16 @@ def test_einsum_takes_its_operands_one_by_one_or_as_a_list():
 
 
 @pytest.mark.parametrize("dtype", [F.uint8, F.int8, F.int16, F.int32, F.int64])
-@pytest.mark.parametrize("divide", [F.floor_divide, F.remainder, F.fmod, lambda a, b: F.div(a, b, rounding_mode="floor"),
-                                    lambda a, b: F.div(a, b, rounding_mode="trunc")])
+@pytest.mark.parametrize(
+    "divide",
+    [
+        F.floor_divide,
+        F.remainder,
+        F.fmod,
+        lambda a, b: F.div(a, b, rounding_mode="floor"),
+        lambda a, b: F.div(a, b, rounding_mode="trunc"),
+    ],
+)
 def test_an_integer_divided_by_zero_raises(dtype, divide):
     a = F.arange(1, 1001).to(dtype)
     zero = F.ones(1000, dtype=dtype)
@@ -633,14 +700,32 @@ def test_an_integer_divided_by_zero_raises(dtype, divide):
     assert F.isinf(F.floor_divide(F.tensor([1.0]), 0)).all()
 
 
-@pytest.mark.parametrize("call", [lambda x: x.size(0), lambda x: x.stride(-1), lambda x: F.fft.fftn(x, dim=(0,)), lambda x: F.fft.irfft2(x, dim=(-1, 0)),
-                                  lambda x: F.fft.fft(x), lambda x: F.fft.fftshift(x, 0)])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.size(0),
+        lambda x: x.stride(-1),
+        lambda x: F.fft.fftn(x, dim=(0,)),
+        lambda x: F.fft.irfft2(x, dim=(-1, 0)),
+        lambda x: F.fft.fft(x),
+        lambda x: F.fft.fftshift(x, 0),
+    ],
+)
 def test_a_0d_tensor_has_no_dimension(call):
     with pytest.raises(IndexError):
         call(F.ones(()))
 
 
-@pytest.mark.parametrize("call", [lambda x: x.split(1), lambda x: x.split([1]), lambda x: x.chunk(2), lambda x: x.unbind(), lambda x: x.narrow(0, 0, 1)])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.split(1),
+        lambda x: x.split([1]),
+        lambda x: x.chunk(2),
+        lambda x: x.unbind(),
+        lambda x: x.narrow(0, 0, 1),
+    ],
+)
 def test_a_0d_tensor_has_no_pieces(call):
     with pytest.raises((RuntimeError, IndexError)):
         call(F.ones(()))
@@ -674,24 +759,41 @@ def test_in_place_views_are_on_the_tape():
         assert w.t_().shape == (3, 2)
 
 
-@pytest.mark.parametrize("call", [
-    lambda x: x.index_add(0, F.tensor([0, 1]), F.ones(2, 9)), lambda x: x.index_add(0, F.tensor([0]), F.ones(2, 4)), lambda x: x.index_add(0, F.tensor([0, 1]), F.ones(1, 4)),
-    lambda x: x.scatter(0, F.zeros(2, 4, dtype=F.int64), F.ones(1, 4)), lambda x: x.scatter_add(0, F.zeros(2, 4, dtype=F.int64), F.ones(2, 3)),
-    lambda x: x.scatter_add(0, F.zeros(2, 4, dtype=F.int64), F.ones(2)), lambda x: x.scatter(0, F.zeros(2, 9, dtype=F.int64), 1.0),
-])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.index_add(0, F.tensor([0, 1]), F.ones(2, 9)),
+        lambda x: x.index_add(0, F.tensor([0]), F.ones(2, 4)),
+        lambda x: x.index_add(0, F.tensor([0, 1]), F.ones(1, 4)),
+        lambda x: x.scatter(0, F.zeros(2, 4, dtype=F.int64), F.ones(1, 4)),
+        lambda x: x.scatter_add(0, F.zeros(2, 4, dtype=F.int64), F.ones(2, 3)),
+        lambda x: x.scatter_add(0, F.zeros(2, 4, dtype=F.int64), F.ones(2)),
+        lambda x: x.scatter(0, F.zeros(2, 9, dtype=F.int64), 1.0),
+    ],
+)
 def test_a_source_smaller_than_the_index_raises(call):
     with pytest.raises(RuntimeError):
         call(F.zeros(3, 4))
 
 
-@pytest.mark.parametrize("call", [
-    lambda x, i: x.gather(0, i.view(1, 1)), lambda x, i: x.index_select(0, i), lambda x, i: x.scatter(0, i.view(1, 1), 1.0), lambda x, i: x.index_add(0, i, x[:1]),
-    lambda x, i: x.scatter_add(0, i.view(1, 1), x), lambda x, i: F.nn.functional.embedding(i, x), lambda x, i: F.nn.functional.nll_loss(x[:1], i),
-    lambda x, i: F.nn.functional.cross_entropy(x[:1], i),
-])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, i: x.gather(0, i.view(1, 1)),
+        lambda x, i: x.index_select(0, i),
+        lambda x, i: x.scatter(0, i.view(1, 1), 1.0),
+        lambda x, i: x.index_add(0, i, x[:1]),
+        lambda x, i: x.scatter_add(0, i.view(1, 1), x),
+        lambda x, i: F.nn.functional.embedding(i, x),
+        lambda x, i: F.nn.functional.nll_loss(x[:1], i),
+        lambda x, i: F.nn.functional.cross_entropy(x[:1], i),
+    ],
+)
 @pytest.mark.parametrize("index", [-1, -3, 4])
 def test_an_index_outside_raises_and_is_named(call, index):
-    with pytest.raises((IndexError, RuntimeError), match=f"index {index} is out of bounds"):   # which: probes/wrong.py
+    with pytest.raises(
+        (IndexError, RuntimeError), match=f"index {index} is out of bounds"
+    ):  # which: probes/wrong.py
         call(F.zeros(3, 4), F.tensor([index]))
     x = F.arange(3.0)
     assert x[F.tensor([-1])].item() == 2  # only indexing counts from the end
@@ -745,7 +847,11 @@ def test_a_few_elements_are_written_without_a_copy_of_the_tensor(name):
 @pytest.mark.parametrize("bad", [5, -6, 1 << 40])
 def test_a_wrong_index_raises_before_anything_is_written(bad):
     x, i = F.arange(5.0), F.tensor([1, bad])
-    calls = [lambda: x.index_put_((i,), F.ones(2)), lambda: x.index_add_(0, i, F.ones(2)), lambda: x.index_fill_(0, i, 1.0)]
+    calls = [
+        lambda: x.index_put_((i,), F.ones(2)),
+        lambda: x.index_add_(0, i, F.ones(2)),
+        lambda: x.index_fill_(0, i, 1.0),
+    ]
     calls += [lambda: x.scatter_(0, i, 9.0), lambda: x.scatter_add_(0, i, F.ones(2))]
     for call in calls:
         with pytest.raises((IndexError, RuntimeError), match="out of bounds"):

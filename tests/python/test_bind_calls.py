@@ -27,7 +27,9 @@ def test_numbers_stand_on_either_side_of_an_operator(a):
 
 def test_numpy_arrays_take_part_in_arithmetic(a):
     for mixed in (a + np.ones((2, 2)), np.ones((2, 2)) + a):
-        assert isinstance(mixed, _C.Tensor) and mixed.dtype is _C.float64 and mixed.tolist() == [[2, 3], [4, 5]]
+        assert (
+            isinstance(mixed, _C.Tensor) and mixed.dtype is _C.float64 and mixed.tolist() == [[2, 3], [4, 5]]
+        )
 
 
 def test_in_place_operators_keep_the_object(a):
@@ -81,24 +83,27 @@ def test_factories_know_requires_grad_and_layout():
     assert t.requires_grad and t.is_leaf
 
 
-@pytest.mark.parametrize("call, text", [
-    (lambda a: a.add("x"), "add(): argument 'other' (position 1) must be Tensor, not str"),
-    (lambda a: F.add(a, "x"), "add(): argument 'other' (position 2) must be Tensor, not str"),
-    (lambda a: F.exp(2), "exp(): argument 'input' (position 1) must be Tensor, not int"),
-    (lambda a: F.zeros(2.5), "zeros(): argument 'size' (position 1) must be tuple of ints, not float"),
-    (lambda a: F.zeros([2.5]), "must be tuple of ints, but found element of type float at pos 0"),
-    (lambda a: F.zeros(True), "must be tuple of ints, not bool"),
-    (lambda a: F.zeros(2, dtype="x"), "zeros(): argument 'dtype' must be facula.dtype, not str"),
-    (lambda a: a.transpose(0), 'transpose() missing 1 required positional argument: "dim1"'),
-    (lambda a: a.sum(foo=1), "sum() got an unexpected keyword argument 'foo'"),
-    (lambda a: a.add(a, other=a), "add() got multiple values for argument 'other'"),
-    (lambda a: a.exp(1), "exp() takes 0 positional arguments but 1 was given"),
-    (lambda a: a.sum(0, 1), "sum(): argument 'keepdim' (position 2) must be bool, not int"),
-    (lambda a: F.cat([a, 1]), "must be tuple of Tensors, but found element of type int at pos 1"),
-    (lambda a: a.max("x"), "max() received an invalid combination of arguments - got (str)"),
-    (lambda a: 2 @ a, "unsupported operand type(s) for @: 'int' and 'Tensor'"),
-    (lambda a: a + None, "unsupported operand type(s) for +: 'Tensor' and 'NoneType'"),
-])
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (lambda a: a.add("x"), "add(): argument 'other' (position 1) must be Tensor, not str"),
+        (lambda a: F.add(a, "x"), "add(): argument 'other' (position 2) must be Tensor, not str"),
+        (lambda a: F.exp(2), "exp(): argument 'input' (position 1) must be Tensor, not int"),
+        (lambda a: F.zeros(2.5), "zeros(): argument 'size' (position 1) must be tuple of ints, not float"),
+        (lambda a: F.zeros([2.5]), "must be tuple of ints, but found element of type float at pos 0"),
+        (lambda a: F.zeros(True), "must be tuple of ints, not bool"),
+        (lambda a: F.zeros(2, dtype="x"), "zeros(): argument 'dtype' must be facula.dtype, not str"),
+        (lambda a: a.transpose(0), 'transpose() missing 1 required positional argument: "dim1"'),
+        (lambda a: a.sum(foo=1), "sum() got an unexpected keyword argument 'foo'"),
+        (lambda a: a.add(a, other=a), "add() got multiple values for argument 'other'"),
+        (lambda a: a.exp(1), "exp() takes 0 positional arguments but 1 was given"),
+        (lambda a: a.sum(0, 1), "sum(): argument 'keepdim' (position 2) must be bool, not int"),
+        (lambda a: F.cat([a, 1]), "must be tuple of Tensors, but found element of type int at pos 1"),
+        (lambda a: a.max("x"), "max() received an invalid combination of arguments - got (str)"),
+        (lambda a: 2 @ a, "unsupported operand type(s) for @: 'int' and 'Tensor'"),
+        (lambda a: a + None, "unsupported operand type(s) for +: 'Tensor' and 'NoneType'"),
+    ],
+)
 def test_wrong_arguments_are_named(a, call, text):
     with pytest.raises(TypeError) as e:
         call(a)
@@ -113,7 +118,10 @@ def test_integers_beyond_64_bits_overflow(a):
 
 
 def test_builtins_are_real_and_documented():
-    assert type(F.add).__name__ == "builtin_function_or_method" and type(_C.Tensor.add).__name__ == "method_descriptor"
+    assert (
+        type(F.add).__name__ == "builtin_function_or_method"
+        and type(_C.Tensor.add).__name__ == "method_descriptor"
+    )
     assert F.add.__module__ == "facula" and "alpha" in F.add.__doc__
 
     class Holder:
@@ -143,7 +151,15 @@ class Duck:
 
 def test_results_of_a_subclass_are_of_the_subclass(a):
     s = Plain(a)
-    assert type(s + 1) is type(F.add(a, s)) is type(s[0]) is type(s.max(1)[0]) is type(s.detach()) is type(s.double()) is Plain
+    assert (
+        type(s + 1)
+        is type(F.add(a, s))
+        is type(s[0])
+        is type(s.max(1)[0])
+        is type(s.detach())
+        is type(s.double())
+        is Plain
+    )
     assert all(type(p) is Plain for p in s.split(1))
 
 

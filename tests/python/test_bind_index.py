@@ -7,7 +7,7 @@ from facula import _C
 
 F = _C.functions
 ARRAY = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
-MASK = (ARRAY % 3 == 0)
+MASK = ARRAY % 3 == 0
 
 
 def tensor():
@@ -21,20 +21,53 @@ def as_index(i):
     return _C.from_numpy(i) if isinstance(i, np.ndarray) else i
 
 
-
-
 class Index:
     def __getitem__(self, i):
         return i
 
 
 INDEX = Index()
-BASIC = [INDEX[1], INDEX[-1], INDEX[1:], INDEX[:, 1:3], INDEX[::2], INDEX[:, :, ::3], INDEX[..., 0], INDEX[0, ..., 1], INDEX[None], INDEX[:, None, 1], INDEX[..., None], INDEX[()],
-         INDEX[1, 2, 3], INDEX[5:], INDEX[-2:], INDEX[:-1, 1], INDEX[...], INDEX[1, None, 2:], INDEX[np.int64(2)], INDEX[:, 3:1]]
-ADVANCED = [INDEX[np.array([0, 2])], INDEX[np.array([0, 2]), np.array([1, 3])], INDEX[:, np.array([1, -1])], INDEX[np.array([[0, 1], [2, 0]])],
-            INDEX[np.array([0, 1]), :, np.array([1, 2])], INDEX[1, np.array([0, 1])], INDEX[..., np.array([0, 4])], INDEX[MASK],
-            INDEX[MASK[:, 0, 0]], INDEX[:, MASK[0, :, 0]], INDEX[np.array([0, 1]), None, np.array([1, 2])], INDEX[[0, 1]], INDEX[[0, 1], [1, 2]],
-            INDEX[True], INDEX[None, np.array([1])], INDEX[np.array([], dtype=np.int64)], INDEX[1:, np.array([0, 1]), 2:4]]
+BASIC = [
+    INDEX[1],
+    INDEX[-1],
+    INDEX[1:],
+    INDEX[:, 1:3],
+    INDEX[::2],
+    INDEX[:, :, ::3],
+    INDEX[..., 0],
+    INDEX[0, ..., 1],
+    INDEX[None],
+    INDEX[:, None, 1],
+    INDEX[..., None],
+    INDEX[()],
+    INDEX[1, 2, 3],
+    INDEX[5:],
+    INDEX[-2:],
+    INDEX[:-1, 1],
+    INDEX[...],
+    INDEX[1, None, 2:],
+    INDEX[np.int64(2)],
+    INDEX[:, 3:1],
+]
+ADVANCED = [
+    INDEX[np.array([0, 2])],
+    INDEX[np.array([0, 2]), np.array([1, 3])],
+    INDEX[:, np.array([1, -1])],
+    INDEX[np.array([[0, 1], [2, 0]])],
+    INDEX[np.array([0, 1]), :, np.array([1, 2])],
+    INDEX[1, np.array([0, 1])],
+    INDEX[..., np.array([0, 4])],
+    INDEX[MASK],
+    INDEX[MASK[:, 0, 0]],
+    INDEX[:, MASK[0, :, 0]],
+    INDEX[np.array([0, 1]), None, np.array([1, 2])],
+    INDEX[[0, 1]],
+    INDEX[[0, 1], [1, 2]],
+    INDEX[True],
+    INDEX[None, np.array([1])],
+    INDEX[np.array([], dtype=np.int64)],
+    INDEX[1:, np.array([0, 1]), 2:4],
+]
 
 
 @pytest.mark.parametrize("i", BASIC + ADVANCED, ids=repr)
@@ -65,7 +98,11 @@ def test_an_integer_selects_before_arrays_are_combined():
 
 def test_basic_indexing_is_a_view():
     t = tensor()
-    assert t[1:, 2].data_ptr() == t.data_ptr() + 4 * (20 + 10) and t[:].data_ptr() == t.data_ptr() and t[:] is not t
+    assert (
+        t[1:, 2].data_ptr() == t.data_ptr() + 4 * (20 + 10)
+        and t[:].data_ptr() == t.data_ptr()
+        and t[:] is not t
+    )
 
 
 def test_writing_broadcasts_and_drops_leading_ones():
@@ -80,22 +117,27 @@ def test_writing_broadcasts_and_drops_leading_ones():
 
 def test_a_zero_dimensional_integer_selects():
     t = tensor()
-    assert t[_C.tensor(1)].tolist() == ARRAY[1].tolist() and t[_C.tensor(1), 2].data_ptr() == t[1, 2].data_ptr()
+    assert (
+        t[_C.tensor(1)].tolist() == ARRAY[1].tolist() and t[_C.tensor(1), 2].data_ptr() == t[1, 2].data_ptr()
+    )
 
 
-@pytest.mark.parametrize("call, kind, text", [
-    (lambda t: t[3], IndexError, "index 3 is out of bounds for dimension 0 with size 3"),
-    (lambda t: t[0, 0, 0, 0], IndexError, "too many indices for tensor of dimension 3"),
-    (lambda t: t["a"], IndexError, "only integers, slices"),
-    (lambda t: t[1.5], IndexError, "only integers, slices"),
-    (lambda t: t[::-1], ValueError, "step must be greater than zero"),
-    (lambda t: t[_C.tensor(1.5)], IndexError, "must be long, int, byte or bool"),
-    (lambda t: t[_C.tensor([True, False])], IndexError, "does not match the shape"),
-    (lambda t: t[_C.tensor([7])], IndexError, "out of bounds"),
-    (lambda t: _C.tensor(1.0)[0], IndexError, "invalid index of a 0-dim tensor"),
-    (lambda t: t.__setitem__(0, [1, 2]), TypeError, "can't assign a list"),
-    (lambda t: t.__delitem__(0), TypeError, "delet"),
-])
+@pytest.mark.parametrize(
+    "call, kind, text",
+    [
+        (lambda t: t[3], IndexError, "index 3 is out of bounds for dimension 0 with size 3"),
+        (lambda t: t[0, 0, 0, 0], IndexError, "too many indices for tensor of dimension 3"),
+        (lambda t: t["a"], IndexError, "only integers, slices"),
+        (lambda t: t[1.5], IndexError, "only integers, slices"),
+        (lambda t: t[::-1], ValueError, "step must be greater than zero"),
+        (lambda t: t[_C.tensor(1.5)], IndexError, "must be long, int, byte or bool"),
+        (lambda t: t[_C.tensor([True, False])], IndexError, "does not match the shape"),
+        (lambda t: t[_C.tensor([7])], IndexError, "out of bounds"),
+        (lambda t: _C.tensor(1.0)[0], IndexError, "invalid index of a 0-dim tensor"),
+        (lambda t: t.__setitem__(0, [1, 2]), TypeError, "can't assign a list"),
+        (lambda t: t.__delitem__(0), TypeError, "delet"),
+    ],
+)
 def test_bad_indices(call, kind, text):
     with pytest.raises(kind, match=text.replace("(", r"\(")):
         call(tensor())

@@ -110,12 +110,19 @@ def test_tensors_are_dropped_on_any_thread():
 
 def test_conversions_to_python():
     t = _C.tensor([[1, 2], [3, 4]])
-    assert t.tolist() == [[1, 2], [3, 4]] and t[1, 0].item() == 3 and int(t[0, 1]) == 2 and float(t[0, 1]) == 2.0
+    assert (
+        t.tolist() == [[1, 2], [3, 4]] and t[1, 0].item() == 3 and int(t[0, 1]) == 2 and float(t[0, 1]) == 2.0
+    )
     assert [10, 20, 30][t[0, 0]] == 20 and len(t) == 2 and [r.tolist() for r in t] == [[1, 2], [3, 4]]
     assert complex(_C.tensor(1 + 2j)) == 1 + 2j and f"{_C.tensor(1.5):.2f}" == "1.50" and bool(_C.tensor(1))
     assert 3 in t and 7 not in t
-    for bad, kind in [(lambda: bool(t), RuntimeError), (lambda: t.item(), RuntimeError), (lambda: int(t), ValueError),
-                      (lambda: len(_C.tensor(1)), TypeError), (lambda: iter(_C.tensor(1)), TypeError)]:
+    for bad, kind in [
+        (lambda: bool(t), RuntimeError),
+        (lambda: t.item(), RuntimeError),
+        (lambda: int(t), ValueError),
+        (lambda: len(_C.tensor(1)), TypeError),
+        (lambda: iter(_C.tensor(1)), TypeError),
+    ]:
         with pytest.raises(kind):
             bad()
 
@@ -127,7 +134,10 @@ def test_hash_and_dict_use_identity():
 
 def test_repr_says_what_autograd_knows():
     x = _C.tensor([1.0], requires_grad=True)
-    assert repr(x) == "tensor([1.], requires_grad=True)" and repr(x * 2) == "tensor([2.], grad_fn=<MulBackward0>)"
+    assert (
+        repr(x) == "tensor([1.], requires_grad=True)"
+        and repr(x * 2) == "tensor([2.], grad_fn=<MulBackward0>)"
+    )
 
 
 def test_deepcopy_keeps_class_attributes_and_sharing():
@@ -137,7 +147,13 @@ def test_deepcopy_keeps_class_attributes_and_sharing():
     x = Named(_C.tensor([1.0]))
     x.tags = ["a"]
     y, z = copy.deepcopy([x, x])
-    assert y is z and type(y) is Named and y.tags == ["a"] and y.tags is not x.tags and y.data_ptr() != x.data_ptr()
+    assert (
+        y is z
+        and type(y) is Named
+        and y.tags == ["a"]
+        and y.tags is not x.tags
+        and y.data_ptr() != x.data_ptr()
+    )
     with pytest.raises(RuntimeError, match="graph leaves"):
         copy.deepcopy(_C.tensor([1.0], requires_grad=True) * 2)
 
@@ -154,20 +170,47 @@ def test_data_is_unknown_to_autograd():
 
 def test_tensor_infers_like_pytorch():
     assert [_C.tensor(v).dtype for v in (True, 1, 1.0, 1j, [1, 2.0], [True, 1], [])] == [
-        _C.bool, _C.int64, _C.float32, _C.complex64, _C.float32, _C.int64, _C.float32]
+        _C.bool,
+        _C.int64,
+        _C.float32,
+        _C.complex64,
+        _C.float32,
+        _C.int64,
+        _C.float32,
+    ]
     assert _C.tensor([np.float64(1)]).dtype is _C.float64 and _C.tensor(np.int16(3)).dtype is _C.int16
     assert _C.tensor([[], []]).shape == (2, 0) and _C.tensor([_C.tensor(1), _C.tensor(2)]).tolist() == [1, 2]
     assert _C.tensor([1.7], dtype=_C.int64).tolist() == [1] and _C.tensor(range(3)).tolist() == [0, 1, 2]
-    for bad, kind in [([[1, 2], [3]], ValueError), ([1, [2]], ValueError), ([[1], 2], TypeError), ("a", TypeError),
-                      (None, RuntimeError), ({}, RuntimeError)]:
+    for bad, kind in [
+        ([[1, 2], [3]], ValueError),
+        ([1, [2]], ValueError),
+        ([[1], 2], TypeError),
+        ("a", TypeError),
+        (None, RuntimeError),
+        ({}, RuntimeError),
+    ]:
         with pytest.raises(kind):
             _C.tensor(bad)
     with pytest.raises(RuntimeError, match="without overflow"):
         _C.tensor([300], dtype=_C.uint8)
 
 
-@pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64",
-                                   "complex128"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "bool",
+        "uint8",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    ],
+)
 def test_numpy_shares_memory_both_ways(dtype):
     array = np.arange(6).reshape(2, 3).astype(dtype)
     t = _C.from_numpy(array)
@@ -183,8 +226,12 @@ def test_numpy_shares_memory_both_ways(dtype):
 
 
 def test_numpy_arrays_that_cannot_be_shared():
-    for bad, kind, text in [(np.arange(3)[::-1], ValueError, "negative"), (np.array(["a"]), TypeError, "can't convert"),
-                            (np.arange(3).astype(">i4"), ValueError, "byte order"), ([1], TypeError, "expected np.ndarray")]:
+    for bad, kind, text in [
+        (np.arange(3)[::-1], ValueError, "negative"),
+        (np.array(["a"]), TypeError, "can't convert"),
+        (np.arange(3).astype(">i4"), ValueError, "byte order"),
+        ([1], TypeError, "expected np.ndarray"),
+    ]:
         with pytest.raises(kind, match=text):
             _C.from_numpy(bad)
     with pytest.raises(TypeError, match="bfloat16"):
@@ -231,9 +278,19 @@ def test_size_is_a_tuple_that_stays_itself():
 
 def test_dtypes_and_devices_are_values():
     assert repr(_C.float32) == "facula.float32" and copy.deepcopy(_C.bfloat16) is _C.bfloat16
-    assert _C.float16.is_floating_point and not _C.int8.is_floating_point and _C.complex64.is_complex and _C.float64.itemsize == 8
+    assert (
+        _C.float16.is_floating_point
+        and not _C.int8.is_floating_point
+        and _C.complex64.is_complex
+        and _C.float64.itemsize == 8
+    )
     d = _C.device("cpu")
-    assert d == _C.tensor(1).device and str(d) == "cpu" and repr(d) == "device(type='cpu')" and {d: 1}[_C.device("cpu")] == 1
+    assert (
+        d == _C.tensor(1).device
+        and str(d) == "cpu"
+        and repr(d) == "device(type='cpu')"
+        and {d: 1}[_C.device("cpu")] == 1
+    )
     assert (F.zeros(1, dtype=float).dtype, F.zeros(1, dtype=int).dtype) == (_C.float64, _C.int64)
     with pytest.raises(RuntimeError):
         _C.device("nothing")

@@ -4,8 +4,9 @@ same.
 
 import threading
 
-import facula
 import pytest
+
+import facula
 
 
 @pytest.mark.parametrize("shape", [(0,), (3,)])

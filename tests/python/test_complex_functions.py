@@ -1,4 +1,6 @@
-"""Elementary functions of complex numbers: values, branch cuts and limits against NumPy, whose functions follow C99."""
+"""Elementary functions of complex numbers: values, branch cuts and limits against NumPy, whose functions
+follow C99.
+"""
 
 import itertools
 
@@ -46,10 +48,14 @@ def test_sides_of_branch_cuts_are_told_by_the_zeros_sign(name):
     assert np.array_equal(np.signbit(got.imag), np.signbit(want.imag))
 
 
-@pytest.mark.parametrize("name", ["acos", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "tanh", "exp", "sqrt", "log"])
+@pytest.mark.parametrize(
+    "name", ["acos", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "tanh", "exp", "sqrt", "log"]
+)
 def test_infinities_and_nan_give_the_limits_of_c99(name):
     inf, nan = float("inf"), float("nan")
-    z = np.array([complex(a, b) for a, b in itertools.product([0.0, -0.0, 1.0, -1.0, inf, -inf, nan], repeat=2)])
+    z = np.array(
+        [complex(a, b) for a, b in itertools.product([0.0, -0.0, 1.0, -1.0, inf, -inf, nan], repeat=2)]
+    )
     with np.errstate(all="ignore"):
         got, want = getattr(facula, name)(facula.tensor(z)).numpy(), NUMPY[name](z)
     for part in ("real", "imag"):
@@ -78,7 +84,10 @@ def test_gradients_of_real_valued_functions_point_uphill(name):
     x = facula.tensor(z, requires_grad=True)
     getattr(facula, name)(x).sum().backward()
     f, step = NUMPY[name], 1e-6
-    along, across = (f(z + step) - f(z - step)) / (2 * step), (f(z + 1j * step) - f(z - 1j * step)) / (2 * step)
+    along, across = (
+        (f(z + step) - f(z - step)) / (2 * step),
+        (f(z + 1j * step) - f(z - 1j * step)) / (2 * step),
+    )
     np.testing.assert_allclose(x.grad.numpy(), along + 1j * across, rtol=1e-6, atol=1e-8)
 
 

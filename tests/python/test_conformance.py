@@ -1,4 +1,6 @@
-"""The operators answer a recorded part of PyTorch's own database of operators as PyTorch does; tests/conformance tells the rest."""
+"""The operators answer a recorded part of PyTorch's own database of operators as PyTorch does;
+tests/conformance tells the rest.
+"""
 
 import subprocess
 import sys
@@ -11,6 +13,15 @@ TESTS = Path(__file__).parents[1]
 
 @pytest.mark.timeout(300)
 def test_operators_answer_the_recorded_calls_of_the_peers_database():
-    r = subprocess.run([sys.executable, TESTS / "conformance" / "replay.py", TESTS / "golden" / "conformance.zip", "--known",
-                        TESTS / "golden" / "conformance.txt"], capture_output=True, text=True)
+    r = subprocess.run(
+        [
+            sys.executable,
+            TESTS / "conformance" / "replay.py",
+            TESTS / "golden" / "conformance.zip",
+            "--known",
+            TESTS / "golden" / "conformance.txt",
+        ],
+        capture_output=True,
+        text=True,
+    )
     assert r.returncode == 0, r.stdout[-4000:] + r.stderr[-2000:]

@@ -7,8 +7,9 @@ import re
 import tempfile
 from pathlib import Path
 
-import facula
 import pytest
+
+import facula
 
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 SKIPPED = {"facula.warm", "facula._C"}
@@ -24,7 +25,13 @@ def examples():
     finder = doctest.DocTestFinder()
     for name in ["facula", *modules()]:
         module = importlib.import_module(name)
-        names = {"facula": facula, "torch": facula, "nn": facula.nn, "F": facula.nn.functional, "tempfile": tempfile}
+        names = {
+            "facula": facula,
+            "torch": facula,
+            "nn": facula.nn,
+            "F": facula.nn.functional,
+            "tempfile": tempfile,
+        }
         for test in finder.find(module, name, module=module, extraglobs=names):
             if test.examples:
                 yield test
@@ -43,7 +50,14 @@ def test_a_docstrings_example_gives_what_it_shows(test):
 
 
 def reference_examples():
-    pages = next((p / "generated" / "docs" / "reference" for p in Path(facula.__file__).parents if (p / "generated").is_dir()), None)
+    pages = next(
+        (
+            p / "generated" / "docs" / "reference"
+            for p in Path(facula.__file__).parents
+            if (p / "generated").is_dir()
+        ),
+        None,
+    )
     for page in sorted(pages.glob("*.md")) if pages else ():
         yield from re.findall(r"^- example: `(.*)`$", page.read_text(), re.M)
 
@@ -59,13 +73,29 @@ def test_the_examples_of_the_reference_pages_run():
 
 def test_the_layers_have_examples():
     with_examples = {t.name.rpartition(".")[2] for t in TESTS}
-    assert {"Linear", "Conv2d", "BatchNorm2d", "LayerNorm", "Embedding", "Dropout", "Sequential", "CrossEntropyLoss", "load"} <= with_examples
+    assert {
+        "Linear",
+        "Conv2d",
+        "BatchNorm2d",
+        "LayerNorm",
+        "Embedding",
+        "Dropout",
+        "Sequential",
+        "CrossEntropyLoss",
+        "load",
+    } <= with_examples
 
 
-@pytest.mark.parametrize("where", ["facula", "facula.nn.functional", "facula.linalg", "facula.fft", "facula.special", "Tensor"])
+@pytest.mark.parametrize(
+    "where", ["facula", "facula.nn.functional", "facula.linalg", "facula.fft", "facula.special", "Tensor"]
+)
 def test_every_operator_says_what_it_does(where):
     owner = facula.Tensor if where == "Tensor" else importlib.import_module(where)
     names = [n for n in dir(owner) if not n.startswith("_")]
-    builtins = [getattr(owner, n) for n in names if type(getattr(owner, n)).__name__ in ("builtin_function_or_method", "method_descriptor")]
+    builtins = [
+        getattr(owner, n)
+        for n in names
+        if type(getattr(owner, n)).__name__ in ("builtin_function_or_method", "method_descriptor")
+    ]
     silent = [f.__name__ for f in builtins if not re.search(r"\w{3}", f.__doc__ or "")]
     assert not silent

@@ -3,7 +3,8 @@
     python tests/python/test_errors.py --write   records the texts anew; read the difference first
     python tests/python/test_errors.py --peer    lists types that differ from PyTorch's (if installed)
 
-Besides the calls below, every operator is called wrongly as its schema and samples suggest (support/bad_calls.py).
+Besides the calls below, every operator is called wrongly as its schema and samples suggest
+(support/bad_calls.py).
 """
 
 import re
@@ -15,7 +16,8 @@ import numpy as np
 GOLDEN = Path(__file__).parent.parent / "golden" / "errors.txt"
 CALLS_FILE = GOLDEN.with_name("operator_errors.txt")
 
-# A blank line between subjects. `F` is facula, `fn` its nn.functional, `np` NumPy, `x` the float32 matrix [2, 3].
+# A blank line between subjects. `F` is facula, `fn` its nn.functional, `np` NumPy, `x` the float32 matrix [2,
+# 3].
 SNIPPETS = """
 F.ones(3) + F.ones(4)
 F.ones(2, 3) * F.ones(3, 2)
@@ -368,8 +370,9 @@ def main():
     if "--peer" in sys.argv:
         import warnings
 
-        import facula
         import torch
+
+        import facula
 
         warnings.simplefilter("ignore")
         for s in SNIPPETS:

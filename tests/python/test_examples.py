@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import facula
 import numpy as np
 import pytest
+
+import facula
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

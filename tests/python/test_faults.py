@@ -1,4 +1,6 @@
-"""Damaged and hostile files, full disks, folders that cannot be written: one clear error, and nothing half-done."""
+"""Damaged and hostile files, full disks, folders that cannot be written: one clear error, and nothing
+half-done.
+"""
 
 import io
 import os

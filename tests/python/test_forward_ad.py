@@ -1,11 +1,13 @@
-"""Forward mode: tangents through views, in-place writes, modules, custom functions, and over reverse mode. That every
-operator's tangent is right is test_operators.py's; Jacobians are held against those in closed form or against reverse mode.
+"""Forward mode: tangents through views, in-place writes, modules, custom functions, and over reverse mode.
+That every operator's tangent is right is test_operators.py's; Jacobians are held against those in closed form
+or against reverse mode.
 """
 
 import threading
 
-import facula as F
 import pytest
+
+import facula as F
 from facula import func, nn
 from facula.autograd import forward_ad as fw
 
@@ -42,14 +44,21 @@ def test_a_tangent_ends_with_its_level():
         assert fw.unpack_dual(old * 2).tangent is None
 
 
-@pytest.mark.parametrize("make, error, text", [
-    (lambda x: fw.make_dual(x, x), RuntimeError, "not inside of a dual level"),
-    (lambda x: push(lambda y: y, (x, x[:1])), RuntimeError, "different size"),
-    (lambda x: push(lambda y: y, (x, x.float())), RuntimeError, "dtype"),
-    (lambda x: push(lambda y: y, (x.long(), x.long())), RuntimeError, "floating point or complex"),
-    (lambda x: push(lambda y: y, (x, 1.0)), ValueError, "expected tangent to be a tensor"),
-    (lambda x: push(lambda y: F.add(y, y, out=F.empty(3, dtype=F.float64)), (x, x)), RuntimeError, "out="),
-])
+@pytest.mark.parametrize(
+    "make, error, text",
+    [
+        (lambda x: fw.make_dual(x, x), RuntimeError, "not inside of a dual level"),
+        (lambda x: push(lambda y: y, (x, x[:1])), RuntimeError, "different size"),
+        (lambda x: push(lambda y: y, (x, x.float())), RuntimeError, "dtype"),
+        (lambda x: push(lambda y: y, (x.long(), x.long())), RuntimeError, "floating point or complex"),
+        (lambda x: push(lambda y: y, (x, 1.0)), ValueError, "expected tangent to be a tensor"),
+        (
+            lambda x: push(lambda y: F.add(y, y, out=F.empty(3, dtype=F.float64)), (x, x)),
+            RuntimeError,
+            "out=",
+        ),
+    ],
+)
 def test_wrong_use_says_so(make, error, text):
     with pytest.raises(error, match=text):
         make(double(3))
@@ -67,7 +76,7 @@ def test_views_and_writes_share_tangents():
 
     def f(x):
         y = x * 1
-        y[1] = y[0] * y[2]          # a write through a view
+        y[1] = y[0] * y[2]  # a write through a view
         y.t()[0].mul_(2)
         return y
 
@@ -76,7 +85,7 @@ def test_views_and_writes_share_tangents():
     want[:, 0] *= 2
     assert F.allclose(push(f, (x, t)), want)
 
-    def into_a_constant(v):         # the written tensor, and views of it, had no tangent before
+    def into_a_constant(v):  # the written tensor, and views of it, had no tangent before
         y = F.zeros(2, 3, dtype=F.float64)
         y[1].copy_(v.exp())
         return y
@@ -115,13 +124,15 @@ def test_forward_over_reverse_gives_hessian_products():
     product = push(func.grad(f), (x, t))
     assert F.allclose(product, func.hessian(f)(x) @ t)
     x.requires_grad_()
-    g, = F.autograd.grad(f(x), x, create_graph=True)
+    (g,) = F.autograd.grad(f(x), x, create_graph=True)
     assert F.allclose(product, F.autograd.grad(g, x, t)[0])
 
 
 def test_a_module_with_normalisation_and_loss():
     F.manual_seed(3)
-    net = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.GELU(), nn.LayerNorm(5), nn.Linear(5, 4)).double()
+    net = nn.Sequential(
+        nn.Linear(6, 5), nn.BatchNorm1d(5), nn.GELU(), nn.LayerNorm(5), nn.Linear(5, 4)
+    ).double()
     x, t = double(7, 6), double(7, 6)
     target = F.arange(7) % 4
     loss = lambda x: nn.functional.cross_entropy(net(x), target)  # noqa: E731
@@ -150,12 +161,12 @@ def test_a_custom_function_uses_its_jvp():
 
         @staticmethod
         def jvp(ctx, t, _):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             return t * ctx.power * x ** (ctx.power - 1)
 
         @staticmethod
         def backward(ctx, g):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             return g * ctx.power * x ** (ctx.power - 1), None
 
     x, t = double(4), double(4)
@@ -188,6 +199,7 @@ def test_levels_belong_to_their_thread():
 
 # ---- facula.func
 
+
 def test_jacobians_by_both_modes_agree():
     a, b = double(2, 3), double(3)
 
@@ -209,7 +221,7 @@ def test_hessian_of_a_quadratic_form_is_its_matrix():
 def test_vjp_pulls_trees_back():
     x = {"a": double(3), "b": (double(2),)}
     value, pull, aux = func.vjp(lambda x: ((x["a"].sum(), x["b"][0] * 2), "kept"), x, has_aux=True)
-    g, = pull((F.tensor(3.0, dtype=F.float64), F.ones(2, dtype=F.float64)))
+    (g,) = pull((F.tensor(3.0, dtype=F.float64), F.ones(2, dtype=F.float64)))
     assert aux == "kept" and not value[0].requires_grad
     assert g["a"].tolist() == [3.0] * 3 and g["b"][0].tolist() == [2.0, 2.0]
     assert len(pull((value[0], value[1]))) == 1  # again

@@ -1,10 +1,10 @@
 """Inside one operator float16 and bfloat16 are computed as float32: a result is rounded once."""
 
+import facula.nn.functional as F
 import numpy as np
 import pytest
 
 import facula
-import facula.nn.functional as F
 
 
 def halves(*shape):

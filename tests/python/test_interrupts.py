@@ -112,7 +112,9 @@ for _ in range(2):
 
 
 def test_control_c_while_a_kernel_is_compiled_arrives_and_leaves_a_cache_that_works(tmp_path):
-    env = dict(os.environ, FACULA_CACHE_DIR=str(tmp_path), FACULA_SHIPPED_CACHE="/nowhere", FACULA_LOG="cache")
+    env = dict(
+        os.environ, FACULA_CACHE_DIR=str(tmp_path), FACULA_SHIPPED_CACHE="/nowhere", FACULA_LOG="cache"
+    )
     program = subprocess.Popen(
         [sys.executable, "-c", COMPILES],
         env=env,

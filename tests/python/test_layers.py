@@ -6,12 +6,22 @@ from pathlib import Path
 import pytest
 
 SOURCES = Path(__file__).resolve().parents[2] / "src" / "facula"
-ROOMS = [line for line in (SOURCES / "rooms.txt").read_text().split("\n") if line and not line.startswith("#")]
+ROOMS = [
+    line for line in (SOURCES / "rooms.txt").read_text().split("\n") if line and not line.startswith("#")
+]
 # What the generator writes, and the room it belongs to.
 GENERATED = {"ops.h": "run", "families.h": "catalog", "schemas.h": "catalog"}
 # LLVM is a library of its own, and other libraries are called through the backend.
-CONFINED = {"llvm/": "codegen", "oneapi/": "backend", "dnnl": "backend", "ducc0/": "backend", "hwy/": "backend", "Python.h": "",
-            "minizip/": "io", "zlib.h": "io"}
+CONFINED = {
+    "llvm/": "codegen",
+    "oneapi/": "backend",
+    "dnnl": "backend",
+    "ducc0/": "backend",
+    "hwy/": "backend",
+    "Python.h": "",
+    "minizip/": "io",
+    "zlib.h": "io",
+}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 
 
@@ -57,7 +67,9 @@ def test_third_parties_stay_in_their_room(room):
 
 def test_headers_open_with_what_lives_there():
     silent = [
-        str(p.relative_to(SOURCES)) for room in ROOMS for p in sources(room)
+        str(p.relative_to(SOURCES))
+        for room in ROOMS
+        for p in sources(room)
         if p.suffix == ".h" and not p.read_text().startswith("//")
     ]
     assert not silent, f"headers without an opening comment: {silent}"

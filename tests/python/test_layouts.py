@@ -5,13 +5,13 @@ import pickle
 import threading
 from itertools import permutations
 
-import facula as F
 import facula._C as C
 import numpy as np
 import pytest
-from facula import nn
-
 from support.operators import arguments, bits, call, cases, to_numpy
+
+import facula as F
+from facula import nn
 
 NHWC = (0, 2, 3, 1)
 ALL = cases()
@@ -38,7 +38,9 @@ def orders(rank):
     return [(0, *range(2, rank), 1), tuple(reversed(range(rank))), (1, 0, *range(2, rank))]
 
 
-@pytest.mark.parametrize("name", [c.name for c in ALL if c.samples and not c.random and c.base not in RANDOM_MEMORY])
+@pytest.mark.parametrize(
+    "name", [c.name for c in ALL if c.samples and not c.random and c.base not in RANDOM_MEMORY]
+)
 def test_operators_give_the_same_in_every_physical_order(name):
     case = BY_NAME[name]
     dtype = next(d for d in ("float32", "int64", "bool", *case.dtypes) if d in case.dtypes)
@@ -57,17 +59,28 @@ def test_operators_give_the_same_in_every_physical_order(name):
                         assert bits(w) == bits(g), what
                     else:
                         scale = max(1.0, float(np.abs(to_numpy(w)).max())) if w.numel() else 1.0
-                        np.testing.assert_allclose(to_numpy(g), to_numpy(w), rtol=2e-5, atol=2e-6 * scale, err_msg=what)
+                        np.testing.assert_allclose(
+                            to_numpy(g), to_numpy(w), rtol=2e-5, atol=2e-6 * scale, err_msg=what
+                        )
 
 
 def tensors_of(args):
     out = []
     for a in args.values():
-        out += [a] if isinstance(a, F.Tensor) else [t for t in a if isinstance(t, F.Tensor)] if isinstance(a, list) else []
+        out += (
+            [a]
+            if isinstance(a, F.Tensor)
+            else [t for t in a if isinstance(t, F.Tensor)]
+            if isinstance(a, list)
+            else []
+        )
     return out
 
 
-@pytest.mark.parametrize("name", [c.name for c in ALL if c.samples and c.in_place and not c.random and hasattr(F.Tensor, c.base + "_")])
+@pytest.mark.parametrize(
+    "name",
+    [c.name for c in ALL if c.samples and c.in_place and not c.random and hasattr(F.Tensor, c.base + "_")],
+)
 def test_in_place_forms_write_into_hidden_memory(name):
     case = BY_NAME[name]
     dtype = "float32" if "float32" in case.dtypes else case.dtypes[0]
@@ -75,7 +88,10 @@ def test_in_place_forms_write_into_hidden_memory(name):
         for rank in ranks_of(sample):
             if "self" not in sample or len(sample["self"]["sizes"][0]) != rank:
                 continue
-            args = arguments(case, number, dtype), arguments(case, number, dtype, "hidden " + "".join(map(str, orders(rank)[0])))
+            args = (
+                arguments(case, number, dtype),
+                arguments(case, number, dtype, "hidden " + "".join(map(str, orders(rank)[0]))),
+            )
             plain, target = (a.pop("self") for a in args)
             versions = plain._version, target._version
             try:
@@ -92,7 +108,11 @@ def test_in_place_forms_write_into_hidden_memory(name):
 def test_strides_show_the_plain_order():
     x = images(2, 3, 4, 5)
     assert C.physical_order(x) == NHWC
-    assert x.stride() == (60, 20, 5, 1) and x.is_contiguous() and not x.is_contiguous(memory_format=F.channels_last)
+    assert (
+        x.stride() == (60, 20, 5, 1)
+        and x.is_contiguous()
+        and not x.is_contiguous(memory_format=F.channels_last)
+    )
     assert x.contiguous() is x and C.physical_order(x) == NHWC
 
 
@@ -121,11 +141,32 @@ def test_memory_is_restored_once_and_shared_with_numpy():
 
 def test_views_made_before_and_after_restoring_share_memory():
     x = images(2, 3, 4, 5)
-    before = [x[0], x.permute(3, 1, 0, 2), x.view(2, 3, 20), x[:, 1:, ::2], x.flatten(), x.as_strided((4,), (7,), 3)]
+    before = [
+        x[0],
+        x.permute(3, 1, 0, 2),
+        x.view(2, 3, 20),
+        x[:, 1:, ::2],
+        x.flatten(),
+        x.as_strided((4,), (7,), 3),
+    ]
     x.neg_()
-    after = [x[0], x.permute(3, 1, 0, 2), x.view(2, 3, 20), x[:, 1:, ::2], x.flatten(), x.as_strided((4,), (7,), 3)]
+    after = [
+        x[0],
+        x.permute(3, 1, 0, 2),
+        x.view(2, 3, 20),
+        x[:, 1:, ::2],
+        x.flatten(),
+        x.as_strided((4,), (7,), 3),
+    ]
     plain = -np.arange(120.0).reshape(2, 3, 4, 5)
-    wanted = [plain[0], plain.transpose(3, 1, 0, 2), plain.reshape(2, 3, 20), plain[:, 1:, ::2], plain.ravel(), plain.ravel()[[3, 10, 17, 24]]]
+    wanted = [
+        plain[0],
+        plain.transpose(3, 1, 0, 2),
+        plain.reshape(2, 3, 20),
+        plain[:, 1:, ::2],
+        plain.ravel(),
+        plain.ravel()[[3, 10, 17, 24]],
+    ]
     for a, b, w in zip(before, after, wanted, strict=True):
         assert (a + 0).tolist() == (b + 0).tolist() == w.tolist()
     before[0].zero_()
@@ -161,7 +202,14 @@ def test_out_and_copies():
     F.add(z, 1, out=small)
     assert small.shape == z.shape and small.tolist() == (z + 1).tolist()
     y = images(2, 3, 4, 5)
-    for other in (y.clone(), copy.deepcopy(y), pickle.loads(pickle.dumps(y)), y.detach(), y.to(F.float64), F.tensor(y.tolist())):
+    for other in (
+        y.clone(),
+        copy.deepcopy(y),
+        pickle.loads(pickle.dumps(y)),
+        y.detach(),
+        y.to(F.float64),
+        F.tensor(y.tolist()),
+    ):
         assert other.tolist() == z.tolist() and other.is_contiguous()
     w = F.zeros(2, 3, 4, 5)
     w.data = images(2, 3, 4, 5)
@@ -172,7 +220,10 @@ def test_out_and_copies():
 def test_bits_seen_as_another_dtype():
     x = images(2, 3, 4, 5)
     if hasattr(x, "view") and "view.dtype" in BY_NAME:
-        assert x.view(F.int32).tolist() == np.arange(120, dtype=np.float32).view(np.int32).reshape(2, 3, 4, 5).tolist()
+        assert (
+            x.view(F.int32).tolist()
+            == np.arange(120, dtype=np.float32).view(np.int32).reshape(2, 3, 4, 5).tolist()
+        )
         assert x.tolist() == F.arange(120.0).reshape(2, 3, 4, 5).tolist()
 
 
@@ -198,7 +249,9 @@ def test_gradients_of_views_of_hidden_memory():
     assert C.physical_order(y) is None
     (y[:, 1:3, ::2] * F.relu(y).flatten(1).sum(1).reshape(2, 1, 1, 1)).sum().backward()
     for g, t in zip(got, (x, w), strict=True):
-        np.testing.assert_allclose(g.numpy(), t.grad.numpy(), rtol=1e-4, atol=1e-5 * t.grad.abs().max().item())
+        np.testing.assert_allclose(
+            g.numpy(), t.grad.numpy(), rtol=1e-4, atol=1e-5 * t.grad.abs().max().item()
+        )
 
 
 def test_threads_restore_and_read_at_the_same_time():
@@ -208,7 +261,11 @@ def test_threads_restore_and_read_at_the_same_time():
         wrong = []
 
         def read(k, x=x, wrong=wrong):
-            got = [lambda: (x * 2).numpy(), lambda: x.numpy() * 2, lambda: x.flatten().numpy().reshape(x.shape) * 2][k % 3]()
+            got = [
+                lambda: (x * 2).numpy(),
+                lambda: x.numpy() * 2,
+                lambda: x.flatten().numpy().reshape(x.shape) * 2,
+            ][k % 3]()
             if not (got == plain.numpy() * 2).all():
                 wrong.append(k)
 
@@ -232,8 +289,15 @@ def test_explicit_channels_last_stays_visible():
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.features = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
-                                      nn.Conv2d(16, 32, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU())
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 16, 3, padding=1),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3, stride=2, padding=1, bias=False),
+            nn.BatchNorm2d(32),
+            nn.ReLU(),
+        )
         self.head = nn.Linear(32, 5)
 
     def forward(self, x):
@@ -326,16 +390,32 @@ def test_elementwise_operators_work_on_packed_memory():
     a = [F.relu(w) * 2 + w, w.double(), w > 0, w.clone().add_(1), F.zeros_like(w), F.where(w > 0, w, -w)]
     b = np.array(copy.deepcopy(w).tolist(), dtype=np.float32)
     assert [C.physical_order(t) for t in a[:3]] == [order] * 3 or order is None
-    for got, want in zip(a, [np.maximum(b, 0) * 2 + b, b.astype(np.float64), b > 0, b + 1, b * 0, np.abs(b)], strict=True):
+    for got, want in zip(
+        a, [np.maximum(b, 0) * 2 + b, b.astype(np.float64), b > 0, b + 1, b * 0, np.abs(b)], strict=True
+    ):
         np.testing.assert_array_equal(np.array(got.tolist(), dtype=want.dtype), want)
 
 
 def test_other_operators_see_packed_memory_as_plain():
     conv, _, _ = packed()
     w = conv.weight.detach()
-    copies = [w.sum(), w[3:5, 1].flatten(), w + w[:1], w.permute(2, 3, 1, 0).reshape(-1), w.view(32, 144) @ F.ones(144), w.amax((1, 2, 3))]
+    copies = [
+        w.sum(),
+        w[3:5, 1].flatten(),
+        w + w[:1],
+        w.permute(2, 3, 1, 0).reshape(-1),
+        w.view(32, 144) @ F.ones(144),
+        w.amax((1, 2, 3)),
+    ]
     b = np.array(w.tolist())
-    wanted = [b.sum(), b[3:5, 1].ravel(), b + b[:1], b.transpose(2, 3, 1, 0).ravel(), b.reshape(32, 144).sum(1), b.max((1, 2, 3))]
+    wanted = [
+        b.sum(),
+        b[3:5, 1].ravel(),
+        b + b[:1],
+        b.transpose(2, 3, 1, 0).ravel(),
+        b.reshape(32, 144).sum(1),
+        b.max((1, 2, 3)),
+    ]
     for got, want in zip(copies, wanted, strict=True):
         np.testing.assert_allclose(np.array(got.tolist()), want, rtol=1e-5, atol=1e-5)
 

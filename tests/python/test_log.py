@@ -4,8 +4,9 @@ import os
 import subprocess
 import sys
 
-import facula
 import pytest
+
+import facula
 from facula import _logging
 
 
@@ -81,6 +82,8 @@ for n in (4, 5, 6):
     (F.layer_norm(y, (n * 10,)).sum() + y.var(0).sum() + y.std(1).sum() + F.mse_loss(y, y * 2)).backward()
     print("batch", file=sys.stderr, flush=True)
 """
-    first, *rest, _ = logged(program, "kernels", FACULA_CACHE_DIR=str(tmp_path), FACULA_SHIPPED_CACHE=str(tmp_path)).split("batch\n")
+    first, *rest, _ = logged(
+        program, "kernels", FACULA_CACHE_DIR=str(tmp_path), FACULA_SHIPPED_CACHE=str(tmp_path)
+    ).split("batch\n")
     assert " compiled in " in first
     assert len(rest) == 2 and not any(" compiled in " in x for x in rest)

@@ -3,8 +3,9 @@
 import threading
 import time
 
-import facula
 import pytest
+
+import facula
 
 MIB = 1 << 20
 

@@ -4,11 +4,11 @@
 import json
 from pathlib import Path
 
-import facula
 import numpy as np
 import pytest
-
 from support.modules import CASES, results
+
+import facula
 
 GOLDEN = {}
 for line in (Path(__file__).parent.parent / "golden" / "modules.jsonl").read_text().splitlines():

@@ -14,7 +14,7 @@ generate = importlib.util.module_from_spec(spec)
 sys.modules["facula_generate"] = generate
 spec.loader.exec_module(generate)
 
-CATALOG = r'''
+CATALOG = r"""
 #include "facula/op/operator.h"
 // define("commented_out(Tensor self) -> Tensor")
 template <class F> Definer unary(const char* name, const char* doc, F f) {
@@ -40,7 +40,7 @@ FACULA_FAMILY(sample) {
       .bind(hidden).unfused(f);
   define("split(Tensor(a) self, int n=-1, str mode='it') -> Tensor(a)[]").view(rule);
 }
-'''
+"""
 
 
 def run(folder, text):
@@ -59,7 +59,16 @@ def test_reads_every_definition_and_nothing_else(tmp_path, out):
     families, operators = generate.read_catalog(tmp_path / "catalog")
     assert families == ["sample"]
     assert [op.full_name for op in operators] == [
-        "add", "special_erfz", "sum", "view", "max.dim", "max", "linalg_solve", "step_", "split"]
+        "add",
+        "special_erfz",
+        "sum",
+        "view",
+        "max.dim",
+        "max",
+        "linalg_solve",
+        "step_",
+        "split",
+    ]
     by_name = {op.full_name: op for op in operators}
     assert by_name["add"].doc == 'Sum of "two" tensors: a (b, c).'
     assert by_name["sum"].doc == 'Total "of" (all).'
@@ -67,7 +76,12 @@ def test_reads_every_definition_and_nothing_else(tmp_path, out):
     assert by_name["special_erfz"].schema == "special_erfz(Tensor self) -> Tensor"
     assert by_name["special_erfz"].where == "sample.cpp:15"
     assert [by_name[n].kind for n in ("add", "sum", "view", "linalg_solve", "step_")] == [
-        "pointwise", "loop", "view", "library", "unfused"]
+        "pointwise",
+        "loop",
+        "view",
+        "library",
+        "unfused",
+    ]
 
 
 def test_functions(out):
@@ -79,7 +93,7 @@ def test_functions(out):
         "Tensor sum(const Tensor& self, const Sizes& dim = std::nullopt, bool keepdim = false, "
         "std::optional<DType> dtype = std::nullopt);",
         "std::tuple<Tensor, Tensor> max(const Tensor& self, int64_t dim, bool keepdim = false);",
-        "std::vector<Tensor> split(const Tensor& self, int64_t n = -1, std::string_view mode = \"it\");",
+        'std::vector<Tensor> split(const Tensor& self, int64_t n = -1, std::string_view mode = "it");',
         "void step_(const std::vector<Tensor>& params, const std::vector<Scalar>& betas = "
         "{Scalar(0.9), Scalar(0.999)}, Generator* generator = nullptr);",
         "inline Tensor operator+(const Operand& a, const Tensor& b) { return add(a, b); }",
@@ -119,13 +133,22 @@ def test_writes_only_what_changed(tmp_path, out):
     assert header.stat().st_mtime_ns != before
 
 
-@pytest.mark.parametrize("line, message", [
-    ('define("f(Tensr self) -> Tensor").loop(b);', "sample.cpp:2: cannot read parameter `Tensr self`"),
-    ('define("f(Tensor self)").loop(b);', "sample.cpp:2: the schema has no result"),
-    ('define("f(Tensor self) -> Tensor").bind(nowhere).loop(b);', "sample.cpp:2: bind() takes"),
-    ('define("f(Tensor x) -> Tensor").loop(b); define("f(Tensor x) -> Tensor").loop(b);', "f is defined at sample.cpp:2 already"),
-    ('define("f(Tensor self) -> Tensor").loop(b); define("f_(Tensor self) -> Tensor").loop(b);', "add .no_in_place()"),
-])
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ('define("f(Tensr self) -> Tensor").loop(b);', "sample.cpp:2: cannot read parameter `Tensr self`"),
+        ('define("f(Tensor self)").loop(b);', "sample.cpp:2: the schema has no result"),
+        ('define("f(Tensor self) -> Tensor").bind(nowhere).loop(b);', "sample.cpp:2: bind() takes"),
+        (
+            'define("f(Tensor x) -> Tensor").loop(b); define("f(Tensor x) -> Tensor").loop(b);',
+            "f is defined at sample.cpp:2 already",
+        ),
+        (
+            'define("f(Tensor self) -> Tensor").loop(b); define("f_(Tensor self) -> Tensor").loop(b);',
+            "add .no_in_place()",
+        ),
+    ],
+)
 def test_mistakes_name_file_and_line(tmp_path, capsys, line, message):
     assert run(tmp_path, "FACULA_FAMILY(sample) {\n" + line + "\n}") == 1
     assert message in capsys.readouterr().err
@@ -133,5 +156,7 @@ def test_mistakes_name_file_and_line(tmp_path, capsys, line, message):
 
 
 def test_help_explains():
-    text = subprocess.run([sys.executable, str(SCRIPT), "--help"], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(
+        [sys.executable, str(SCRIPT), "--help"], capture_output=True, text=True, check=True
+    ).stdout
     assert "ops.h" in text and "--catalog" in text

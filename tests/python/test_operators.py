@@ -1,7 +1,8 @@
 """Tests generated from the registry: every operator, on its samples, for every dtype and layout it takes.
 
-Values are held against an oracle that is not the kernel: NumPy where it has the function, what PyTorch gave for the same
-numbers (tests/golden/operators.jsonl), and the loop interpreter, which evaluates the definition in double precision.
+Values are held against an oracle that is not the kernel: NumPy where it has the function, what PyTorch gave
+for the same numbers (tests/golden/operators.jsonl), and the loop interpreter, which evaluates the definition
+in double precision.
 """
 
 import json
@@ -10,13 +11,28 @@ import zlib
 from math import prod
 from pathlib import Path
 
-import facula as F
 import facula._C as C
 import numpy as np
 import pytest
+from support.operators import (
+    COMPLEX,
+    FLOATING,
+    LAYOUTS,
+    SMALL,
+    arguments,
+    bits,
+    call,
+    cases,
+    dtype_of,
+    is_real_tensor,
+    laid_out,
+    largest,
+    literal,
+    numpy_arguments,
+    to_numpy,
+)
 
-from support.operators import (COMPLEX, FLOATING, LAYOUTS, SMALL, arguments, bits, call, cases, dtype_of, is_real_tensor, laid_out,
-                               largest, literal, numpy_arguments, to_numpy)
+import facula as F
 
 ALL = cases()
 BY_NAME = {c.name: c for c in ALL}
@@ -29,34 +45,117 @@ for line in (Path(__file__).parent.parent / "golden" / "operators.jsonl").read_t
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 NUMPY = {
-    "sub": "subtract", "mul": "multiply", "div": "true_divide", "neg": "negative", "pow": "power", "asin": "arcsin", "acos": "arccos",
-    "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh", "atan2": "arctan2", "eq": "equal", "ne": "not_equal",
-    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "bitwise_left_shift": "left_shift",
-    "bitwise_right_shift": "right_shift", "amax": "max", "amin": "min", "t": "transpose", "erf": lambda self: _erf(self),
-    "erfc": lambda self: _erfc(self), "sigmoid": lambda self: 1 / (1 + np.exp(-self)), "rsqrt": lambda self: 1 / np.sqrt(self),
-    "reciprocal": lambda self: 1 / self, "relu": lambda self: np.maximum(self, 0), "rsub": lambda self, other: other - self,
-    "round": lambda self: np.round(self), "add": lambda self, other: self + other, "lerp": lambda self, end, weight: self + weight * (end - self),
-    "clone": lambda self: self, "silu": lambda self: self / (1 + np.exp(-self)), "where": lambda condition, self, other: np.where(condition, self, other),
-    "gather": lambda self, dim, index: np.take_along_axis(self, index, dim), "index_select": lambda self, dim, index: np.take(self, index, dim),
+    "sub": "subtract",
+    "mul": "multiply",
+    "div": "true_divide",
+    "neg": "negative",
+    "pow": "power",
+    "asin": "arcsin",
+    "acos": "arccos",
+    "atan": "arctan",
+    "asinh": "arcsinh",
+    "acosh": "arccosh",
+    "atanh": "arctanh",
+    "atan2": "arctan2",
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "bitwise_left_shift": "left_shift",
+    "bitwise_right_shift": "right_shift",
+    "amax": "max",
+    "amin": "min",
+    "t": "transpose",
+    "erf": lambda self: _erf(self),
+    "erfc": lambda self: _erfc(self),
+    "sigmoid": lambda self: 1 / (1 + np.exp(-self)),
+    "rsqrt": lambda self: 1 / np.sqrt(self),
+    "reciprocal": lambda self: 1 / self,
+    "relu": lambda self: np.maximum(self, 0),
+    "rsub": lambda self, other: other - self,
+    "round": lambda self: np.round(self),
+    "add": lambda self, other: self + other,
+    "lerp": lambda self, end, weight: self + weight * (end - self),
+    "clone": lambda self: self,
+    "silu": lambda self: self / (1 + np.exp(-self)),
+    "where": lambda condition, self, other: np.where(condition, self, other),
+    "gather": lambda self, dim, index: np.take_along_axis(self, index, dim),
+    "index_select": lambda self, dim, index: np.take(self, index, dim),
     "cat": lambda tensors, dim=0: np.concatenate([t for t in tensors if t.shape != (0,)], dim),
-    "stack": lambda tensors, dim=0: np.stack(tensors, dim), "flip": lambda self, dims: np.flip(self, tuple(dims)),
-    "mm": lambda self, mat2: self @ mat2, "bmm": lambda self, mat2: self @ mat2, "matmul": lambda self, other: self @ other,
-    "nonzero": lambda self: np.argwhere(self), "softmax": lambda self, dim: np.exp(self) / np.exp(self).sum(dim, keepdims=True),
-    "cumsum": lambda self, dim: np.cumsum(self, dim) if self.ndim else self, "cumprod": lambda self, dim: np.cumprod(self, dim) if self.ndim else self,
-    "sort": lambda self, dim=-1, descending=False, stable=False: np.sort(self, dim)[(slice(None),) * (dim % self.ndim) + (slice(None, None, -1 if descending else 1),)] if self.ndim else self,
+    "stack": lambda tensors, dim=0: np.stack(tensors, dim),
+    "flip": lambda self, dims: np.flip(self, tuple(dims)),
+    "mm": lambda self, mat2: self @ mat2,
+    "bmm": lambda self, mat2: self @ mat2,
+    "matmul": lambda self, other: self @ other,
+    "nonzero": lambda self: np.argwhere(self),
+    "softmax": lambda self, dim: np.exp(self) / np.exp(self).sum(dim, keepdims=True),
+    "cumsum": lambda self, dim: np.cumsum(self, dim) if self.ndim else self,
+    "cumprod": lambda self, dim: np.cumprod(self, dim) if self.ndim else self,
+    "sort": lambda self, dim=-1, descending=False, stable=False: (
+        np.sort(self, dim)[(slice(None),) * (dim % self.ndim) + (slice(None, None, -1 if descending else 1),)]
+        if self.ndim
+        else self
+    ),
     "fft_fft": lambda self, n=None, dim=-1, norm=None: np.fft.fft(self, n, dim, norm),
     "fft_ifft": lambda self, n=None, dim=-1, norm=None: np.fft.ifft(self, n, dim, norm),
     "fft_rfft": lambda self, n=None, dim=-1, norm=None: np.fft.rfft(self, n, dim, norm),
 }
-ELEMENTWISE = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "abs", "sign",
-               "square", "floor", "ceil", "trunc", "round", "isnan", "isinf", "isfinite", "maximum", "minimum", "copysign", "remainder",
-               "fmod", "logical_and", "logical_or", "logical_xor", "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor", "floor_divide"}
+ELEMENTWISE = {
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "sin",
+    "cos",
+    "tan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "abs",
+    "sign",
+    "square",
+    "floor",
+    "ceil",
+    "trunc",
+    "round",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "maximum",
+    "minimum",
+    "copysign",
+    "remainder",
+    "fmod",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "logical_not",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "floor_divide",
+}
 
-# Outputs that nothing pins: uninitialised memory; bytes, which depend on the dtype that the tests vary (test_probes.py).
+# Outputs that nothing pins: uninitialised memory; bytes, which depend on the dtype that the tests vary
+# (test_probes.py).
 UNDEFINED = {"empty", "empty_like", "_view_dtype", "view.dtype"}
-EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52, "complex64": 2.0**-23, "complex128": 2.0**-52}
-# A body of a dozen functions, each declared to be within 4 ULP at most, stays below this many units in the last place of
-# the largest term; a sum of n terms has a tree of height log2(n). Results of 16 bits are rounded once, from float32.
+EPSILON = {
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "float32": 2.0**-23,
+    "float64": 2.0**-52,
+    "complex64": 2.0**-23,
+    "complex128": 2.0**-52,
+}
+# A body of a dozen functions, each declared to be within 4 ULP at most, stays below this many units in the
+# last place of the largest term; a sum of n terms has a tree of height log2(n). Results of 16 bits are
+# rounded once, from float32.
 ULPS = 48
 
 
@@ -88,7 +187,9 @@ def numpy_oracle(case, number, dtype):
 def golden_oracle(case, number):
     out = []
     for r in GOLDEN.get((case.name, number), ()):
-        x = np.array(r["values"], dtype=np.float64 if r["dtype"] not in ("int64", "bool", "uint8") else np.int64)
+        x = np.array(
+            r["values"], dtype=np.float64 if r["dtype"] not in ("int64", "bool", "uint8") else np.int64
+        )
         if r["dtype"] in COMPLEX:
             x = x.reshape(-1, 2)
             x = x[:, 0] + 1j * x[:, 1]
@@ -110,11 +211,21 @@ def close(got, want, dtype, terms=1, what=""):
     if dtype not in EPSILON or not np.issubdtype(x.dtype, np.inexact):
         np.testing.assert_array_equal(x, want, err_msg=what)
         return
-    e = EPSILON[dtype] * (ULPS if dtype not in ("float16", "bfloat16") else 2) * (1 + math.log2(max(terms, 1)))
+    e = (
+        EPSILON[dtype]
+        * (ULPS if dtype not in ("float16", "bfloat16") else 2)
+        * (1 + math.log2(max(terms, 1)))
+    )
     finite = np.abs(want[np.isfinite(want)]) if want.size else np.zeros(0)
     scale = float(finite.max()) if finite.size else 1.0
     floor = 2.0**-24 if dtype == "float16" else 0.0
-    np.testing.assert_allclose(x, want.astype(x.dtype if dtype != "bfloat16" or np.iscomplexobj(x) else np.float64), rtol=e, atol=e * scale + floor, err_msg=what)
+    np.testing.assert_allclose(
+        x,
+        want.astype(x.dtype if dtype != "bfloat16" or np.iscomplexobj(x) else np.float64),
+        rtol=e,
+        atol=e * scale + floor,
+        err_msg=what,
+    )
 
 
 def terms_of(sample):
@@ -141,14 +252,32 @@ def test_values_in_float64(name):
         for k, (recorded, want) in enumerate(golden_oracle(case, number)):
             assert dtype_of(results[k]) == recorded, what
             # An index into equal values, or a vector up to a factor, may differ; samples avoid both.
-            close(results[k], want, coarser(wide, recorded) if recorded in EPSILON else recorded, 1e3, f"{what}, result {k}, recorded")
+            close(
+                results[k],
+                want,
+                coarser(wide, recorded) if recorded in EPSILON else recorded,
+                1e3,
+                f"{what}, result {k}, recorded",
+            )
         expected = numpy_oracle(case, number, dtype)
         if expected is not None:
-            close(results[0], expected, wide if dtype_of(results[0]) in EPSILON else dtype_of(results[0]), terms_of(sample), what + ", NumPy")
+            close(
+                results[0],
+                expected,
+                wide if dtype_of(results[0]) in EPSILON else dtype_of(results[0]),
+                terms_of(sample),
+                what + ", NumPy",
+            )
         if largest(sample) <= 4096:
             slow = interpreted(case, args)
             for k, want in enumerate(slow or ()):
-                close(results[k], to_numpy(want), dtype_of(want), terms_of(sample), f"{what}, result {k}, interpreter")
+                close(
+                    results[k],
+                    to_numpy(want),
+                    dtype_of(want),
+                    terms_of(sample),
+                    f"{what}, result {k}, interpreter",
+                )
 
 
 @names(lambda c: c.samples and not c.random and not c.writes and not {c.base, c.name} & UNDEFINED)
@@ -168,18 +297,35 @@ def test_values_in_every_dtype(name):
             except NotImplementedError:  # "not implemented for": by an operator that a composite calls
                 assert case.kind == "composite", what
                 continue
-            except RuntimeError as e:  # a rule about dtypes that differ, or a number that the dtype cannot hold
-                if case.kind != "composite" and "dtype" not in str(e) and "integral" not in str(e) and "not supported" not in str(e):
+            except (
+                RuntimeError
+            ) as e:  # a rule about dtypes that differ, or a number that the dtype cannot hold
+                if (
+                    case.kind != "composite"
+                    and "dtype" not in str(e)
+                    and "integral" not in str(e)
+                    and "not supported" not in str(e)
+                ):
                     raise
                 continue
             expected = interpreted(case, args)
-            if expected is None and dtype in FLOATING + COMPLEX and not set(case.dtypes).isdisjoint(("float64", "complex128")):
+            if (
+                expected is None
+                and dtype in FLOATING + COMPLEX
+                and not set(case.dtypes).isdisjoint(("float64", "complex128"))
+            ):
                 wide = "complex128" if dtype in COMPLEX else "float64"
                 exact = {k: raised(v, wide) for k, v in args.items()}
                 expected = call(case, exact)
             for k, want in enumerate(expected or ()):
                 if dtype_of(results[k]) in EPSILON:
-                    close(results[k], to_numpy(want), coarser(dtype, dtype_of(results[k])), terms_of(sample), f"{what}, result {k}")
+                    close(
+                        results[k],
+                        to_numpy(want),
+                        coarser(dtype, dtype_of(results[k])),
+                        terms_of(sample),
+                        f"{what}, result {k}",
+                    )
                 else:
                     assert tuple(results[k].shape) == tuple(want.shape), what
 
@@ -187,16 +333,30 @@ def test_values_in_every_dtype(name):
 def raised(v, dtype):
     if isinstance(v, list):
         return [raised(x, dtype) for x in v]
-    return v.to(getattr(F, dtype)) if isinstance(v, F.Tensor) and (v.is_floating_point() or v.is_complex()) else v
+    return (
+        v.to(getattr(F, dtype))
+        if isinstance(v, F.Tensor) and (v.is_floating_point() or v.is_complex())
+        else v
+    )
 
 
 def coarser(a, b):
     return max((x for x in (a, b) if x in EPSILON), key=EPSILON.__getitem__)
 
 
-@names(lambda c: c.samples and not c.random and not c.writes and not {c.base, c.name} & UNDEFINED and c.base not in ("as_strided", "view", "view_as", "view_as_complex"))
+@names(
+    lambda c: (
+        c.samples
+        and not c.random
+        and not c.writes
+        and not {c.base, c.name} & UNDEFINED
+        and c.base not in ("as_strided", "view", "view_as", "view_as_complex")
+    )
+)
 def test_values_in_every_layout(name):
-    """Strides are nobody's business but the kernel's: the same numbers in any memory give the same results."""
+    """Strides are nobody's business but the kernel's: the same numbers in any memory give the same
+    results.
+    """
     case = BY_NAME[name]
     for number, sample in enumerate(case.samples):
         if not any(a["kind"] != "literal" for a in sample.values()):
@@ -238,7 +398,9 @@ def test_shape_and_dtype_rules_say_what_comes_out(name):
             except (RuntimeError, NotImplementedError):
                 continue
             metas = C.inspect_meta(case.name, **args)
-            assert [(tuple(s), d) for s, d in metas] == [(tuple(r.shape), r.dtype) for r in results], f"{name}, sample {number}, {dtype}"
+            assert [(tuple(s), d) for s, d in metas] == [(tuple(r.shape), r.dtype) for r in results], (
+                f"{name}, sample {number}, {dtype}"
+            )
 
 
 @names(lambda c: c.samples and c.in_place and not c.random)
@@ -281,7 +443,11 @@ def test_out_form_gives_what_the_function_gives(name):
             assert all(bits(a) == bits(b) for a, b in zip(outs, results)), f"{name}, sample {number}"
             continue
         want = results[0]
-        for out in (F.empty(0, dtype=want.dtype), F.empty_like(want), laid_out(F.zeros(want.shape, dtype=want.dtype), "gaps", F)):
+        for out in (
+            F.empty(0, dtype=want.dtype),
+            F.empty_like(want),
+            laid_out(F.zeros(want.shape, dtype=want.dtype), "gaps", F),
+        ):
             if out.numel() == 0 and want.numel() == 0 and out.shape != want.shape:
                 continue
             r = getattr(C.ops, case.base)(**args, out=out)
@@ -292,22 +458,38 @@ def test_out_form_gives_what_the_function_gives(name):
 
 
 def differentiable(c):
-    return c.samples and c.differentiable and not c.random and not c.writes and not {c.base, c.name} & UNDEFINED and "float64" in c.dtypes
+    return (
+        c.samples
+        and c.differentiable
+        and not c.random
+        and not c.writes
+        and not {c.base, c.name} & UNDEFINED
+        and "float64" in c.dtypes
+    )
 
 
 @names(differentiable)
 def test_gradient_agrees_with_finite_differences(name):
-    """<gradient, direction> against the central difference along that direction, in float64 and complex128."""
+    """<gradient, direction> against the central difference along that direction, in float64 and
+    complex128.
+    """
     case = BY_NAME[name]
     for number, sample in enumerate(case.samples):
-        if largest(sample) > SMALL or sample.get("dtype", {}).get("literal") in ("float16", "int32"):  # rounding is no slope
+        if largest(sample) > SMALL or sample.get("dtype", {}).get("literal") in (
+            "float16",
+            "int32",
+        ):  # rounding is no slope
             continue
         for dtype in ("float64", "complex128"):
             if dtype not in case.dtypes:
                 continue
             args = arguments(case, number, dtype)
-            inputs = [t for v in args.values() for t in (v if isinstance(v, list) else [v])
-                      if isinstance(t, F.Tensor) and dtype_of(t) == dtype]
+            inputs = [
+                t
+                for v in args.values()
+                for t in (v if isinstance(v, list) else [v])
+                if isinstance(t, F.Tensor) and dtype_of(t) == dtype
+            ]
             if not inputs or not any(t.numel() for t in inputs):
                 continue
             check_direction(case, args, inputs, f"{name}, sample {number}, {dtype}")
@@ -328,7 +510,11 @@ def check_direction(case, args, inputs, what):
     rng = np.random.default_rng(zlib.crc32(what.encode()))
 
     def outputs():
-        return [r for k, r in enumerate(call(case, args)) if k not in case.non_differentiable and (r.is_floating_point() or r.is_complex())]
+        return [
+            r
+            for k, r in enumerate(call(case, args))
+            if k not in case.non_differentiable and (r.is_floating_point() or r.is_complex())
+        ]
 
     for t in inputs:
         t.requires_grad_()
@@ -350,7 +536,10 @@ def check_direction(case, args, inputs, what):
         return
     for t, g in zip(inputs, grads, strict=True):
         assert g is None or (g.shape == t.shape and g.dtype == t.dtype), what
-    analytic = sum((np.vdot(to_numpy(g), to_numpy(d)).real for g, d in zip(grads, along, strict=True) if g is not None), 0.0)
+    analytic = sum(
+        (np.vdot(to_numpy(g), to_numpy(d)).real for g, d in zip(grads, along, strict=True) if g is not None),
+        0.0,
+    )
     h = 1e-6
     keep = [t.detach().clone() for t in inputs]
 
@@ -358,7 +547,11 @@ def check_direction(case, args, inputs, what):
         with F.no_grad():
             for t, k, d in zip(inputs, keep, along, strict=True):
                 t.copy_(k + d * step)
-            r = [x for k, x in enumerate(call(case, args)) if k not in case.non_differentiable and (x.is_floating_point() or x.is_complex())]
+            r = [
+                x
+                for k, x in enumerate(call(case, args))
+                if k not in case.non_differentiable and (x.is_floating_point() or x.is_complex())
+            ]
             return sum(np.vdot(to_numpy(w), to_numpy(x)).real for w, x in zip(weights, r, strict=False))
 
     numeric = (value(h) - value(-h)) / (2 * h)
@@ -374,7 +567,9 @@ def test_tangent_agrees_with_finite_differences(name):
             continue
         for dtype in ("float64", "complex128"):
             if dtype in case.dtypes:
-                check_tangent(case, arguments(case, number, dtype), dtype, f"{name}, sample {number}, {dtype}")
+                check_tangent(
+                    case, arguments(case, number, dtype), dtype, f"{name}, sample {number}, {dtype}"
+                )
 
 
 def check_tangent(case, args, dtype, what):
@@ -389,7 +584,11 @@ def check_tangent(case, args, dtype, what):
         return f(v, directions.setdefault(id(v), random_like(v, rng, case)))
 
     def outputs(f):
-        return [r for k, r in enumerate(call(case, {k: moved(v, f) for k, v in args.items()})) if k not in case.non_differentiable]
+        return [
+            r
+            for k, r in enumerate(call(case, {k: moved(v, f) for k, v in args.items()}))
+            if k not in case.non_differentiable
+        ]
 
     with F.autograd.forward_ad.dual_level():
         try:
@@ -402,17 +601,25 @@ def check_tangent(case, args, dtype, what):
     if not any(d.numel() for d in directions.values()):
         return
     h = 1e-6
-    for tangent, above, below in zip(tangents, outputs(lambda v, d: v + d * h), outputs(lambda v, d: v - d * h), strict=True):
+    for tangent, above, below in zip(
+        tangents, outputs(lambda v, d: v + d * h), outputs(lambda v, d: v - d * h), strict=True
+    ):
         if not (above.is_floating_point() or above.is_complex()):
             assert tangent is None, what
             continue
         numeric = (to_numpy(above) - to_numpy(below)) / (2 * h)
         tangent = np.zeros_like(numeric) if tangent is None else to_numpy(tangent)
         assert tangent.dtype == numeric.dtype, what
-        np.testing.assert_allclose(tangent, numeric, rtol=2e-5, atol=1e-6 * (1 + np.abs(numeric).max(initial=0)), err_msg=what)
+        np.testing.assert_allclose(
+            tangent, numeric, rtol=2e-5, atol=1e-6 * (1 + np.abs(numeric).max(initial=0)), err_msg=what
+        )
 
 
-@names(lambda c: c.samples and not c.writes and not {c.base, c.name} & UNDEFINED and c.kind not in ("library", "view"))
+@names(
+    lambda c: (
+        c.samples and not c.writes and not {c.base, c.name} & UNDEFINED and c.kind not in ("library", "view")
+    )
+)
 def test_bits_do_not_depend_on_the_number_of_threads(name):
     case = BY_NAME[name]
     threads = F.get_num_threads()
@@ -424,20 +631,45 @@ def test_bits_do_not_depend_on_the_number_of_threads(name):
             for n in (1, 2, 3, 7):
                 F.set_num_threads(n)
                 F.manual_seed(5)
-                seen.add(tuple(bits(r) for r in call(case, arguments(case, number, "float32" if "float32" in case.dtypes else case.dtypes[-1]))))
+                seen.add(
+                    tuple(
+                        bits(r)
+                        for r in call(
+                            case,
+                            arguments(
+                                case, number, "float32" if "float32" in case.dtypes else case.dtypes[-1]
+                            ),
+                        )
+                    )
+                )
             assert len(seen) == 1, f"{name}, sample {number}"
     finally:
         F.set_num_threads(threads)
 
 
 LARGE = {
-    "sum": lambda x: x.sum(), "sum_rows": lambda x: x.sum(1), "sum_columns": lambda x: x.sum(0), "mean": lambda x: x.mean(), "prod": lambda x: x.prod(0),
-    "max": lambda x: x.max(), "argmax": lambda x: x.argmax(), "var": lambda x: x.var(), "norm": lambda x: x.norm(), "cumsum": lambda x: x.cumsum(0),
-    "cumsum_long": lambda x: x.view(-1).cumsum(0), "softmax": lambda x: x.softmax(1), "logsumexp": lambda x: x.logsumexp(0),
-    "layer_norm": lambda x: F.nn.functional.layer_norm(x, (x.shape[1],)), "exp": lambda x: x.exp(), "transposed": lambda x: (x.t() * 2).contiguous(),
-    "index_add": lambda x: F.zeros(7, x.shape[1]).index_add(0, F.arange(x.shape[0]) % 7, x), "dropout": lambda x: F.nn.functional.dropout(x, 0.5),
-    "scatter_add": lambda x: F.zeros(x.shape[0], 5).scatter_add(1, F.arange(x.numel()).view(x.shape) % 5, x), "randn": lambda x: F.randn(x.shape),
-    "cross_entropy": lambda x: F.nn.functional.cross_entropy(x, F.arange(x.shape[0]) % x.shape[1]), "sort": lambda x: x.sort(1)[0],
+    "sum": lambda x: x.sum(),
+    "sum_rows": lambda x: x.sum(1),
+    "sum_columns": lambda x: x.sum(0),
+    "mean": lambda x: x.mean(),
+    "prod": lambda x: x.prod(0),
+    "max": lambda x: x.max(),
+    "argmax": lambda x: x.argmax(),
+    "var": lambda x: x.var(),
+    "norm": lambda x: x.norm(),
+    "cumsum": lambda x: x.cumsum(0),
+    "cumsum_long": lambda x: x.view(-1).cumsum(0),
+    "softmax": lambda x: x.softmax(1),
+    "logsumexp": lambda x: x.logsumexp(0),
+    "layer_norm": lambda x: F.nn.functional.layer_norm(x, (x.shape[1],)),
+    "exp": lambda x: x.exp(),
+    "transposed": lambda x: (x.t() * 2).contiguous(),
+    "index_add": lambda x: F.zeros(7, x.shape[1]).index_add(0, F.arange(x.shape[0]) % 7, x),
+    "dropout": lambda x: F.nn.functional.dropout(x, 0.5),
+    "scatter_add": lambda x: F.zeros(x.shape[0], 5).scatter_add(1, F.arange(x.numel()).view(x.shape) % 5, x),
+    "randn": lambda x: F.randn(x.shape),
+    "cross_entropy": lambda x: F.nn.functional.cross_entropy(x, F.arange(x.shape[0]) % x.shape[1]),
+    "sort": lambda x: x.sort(1)[0],
 }
 
 
@@ -470,8 +702,12 @@ def test_composite_gives_the_same_fused_and_unfused(name):
                 C.set_setting("fuse", fuse)
                 F.manual_seed(5)
                 args = arguments(case, number, dtype)
-                inputs = [t.requires_grad_() for v in args.values() for t in (v if isinstance(v, list) else [v])
-                          if isinstance(t, F.Tensor) and t.is_floating_point()]
+                inputs = [
+                    t.requires_grad_()
+                    for v in args.values()
+                    for t in (v if isinstance(v, list) else [v])
+                    if isinstance(t, F.Tensor) and t.is_floating_point()
+                ]
                 try:
                     r = call(case, args)
                     loss = [x for x in r if x.requires_grad]
@@ -517,7 +753,14 @@ def test_view_shares_the_memory_of_its_input(name):
                 assert (r == (7 + 7j if r.is_complex() else 7)).all(), name
 
 
-@names(lambda c: any(largest(s) == 0 or prod([0]) == 0 for s in c.samples) and not c.random and not {c.base, c.name} & UNDEFINED and c.kind == "pointwise")
+@names(
+    lambda c: (
+        any(largest(s) == 0 or prod([0]) == 0 for s in c.samples)
+        and not c.random
+        and not {c.base, c.name} & UNDEFINED
+        and c.kind == "pointwise"
+    )
+)
 def test_element_wise_operators_take_scalars_and_nothing(name):
     """0-d and empty inputs of every tensor argument."""
     case = BY_NAME[name]

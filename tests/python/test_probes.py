@@ -1,6 +1,6 @@
 """Behaviours of the Python library that PyTorch's users count on, against what PyTorch does.
 
-    python tests/python/test_probes.py     records PyTorch's results anew, where it is installed
+python tests/python/test_probes.py     records PyTorch's results anew, where it is installed
 """
 
 import importlib
@@ -21,7 +21,9 @@ def all_results(torch):
 
 def pytest_generate_tests(metafunc):
     if "behaviour" in metafunc.fixturenames:
-        metafunc.parametrize("behaviour", [line.partition(" ")[0] for line in GOLDEN.read_text().splitlines()])
+        metafunc.parametrize(
+            "behaviour", [line.partition(" ")[0] for line in GOLDEN.read_text().splitlines()]
+        )
 
 
 def test_facula_behaves_as_pytorch(behaviour):

@@ -8,10 +8,11 @@ import threading
 import warnings
 from pathlib import Path
 
-import facula
 import pytest
-from facula import _C, nn
 from facula.profiler import ProfilerAction, ProfilerActivity, profile, record_function, schedule
+
+import facula
+from facula import _C, nn
 
 HERE = Path(__file__).name
 
@@ -36,7 +37,9 @@ def test_an_operator_its_kernel_shapes_and_line_are_recorded():
     with facula.profile() as prof:
         y, line = x + x, here()
     (add,) = named(prof, "add")
-    assert line_of(add) == line and add.location.endswith(": test_an_operator_its_kernel_shapes_and_line_are_recorded")
+    assert line_of(add) == line and add.location.endswith(
+        ": test_an_operator_its_kernel_shapes_and_line_are_recorded"
+    )
     assert add.input_shapes[:2] == [[64, 3], [64, 3]] and add.input_dtypes[:2] == ["float32", "float32"]
     (kernel,) = [e for e in prof.events() if e.category == "kernel"]
     assert kernel.cpu_parent is add and line_of(kernel) == line
@@ -67,7 +70,9 @@ def test_self_times_add_up_to_the_outermost_totals():
     assert prof.key_averages().self_cpu_time_total == pytest.approx(events.self_cpu_time_total)
     for e in events:
         inside = sum(c.cpu_time_total for c in e.cpu_children)
-        assert e.self_cpu_time_total == pytest.approx(e.cpu_time_total - inside) and e.self_cpu_time_total >= 0
+        assert (
+            e.self_cpu_time_total == pytest.approx(e.cpu_time_total - inside) and e.self_cpu_time_total >= 0
+        )
         assert e.cpu_memory_usage == e.self_cpu_memory_usage + sum(c.cpu_memory_usage for c in e.cpu_children)
 
 
@@ -80,7 +85,11 @@ def test_a_gradient_is_attributed_to_the_line_of_its_call():
         loss.backward()
     (exp,) = named(prof, "ExpBackward0")
     assert exp.is_backward and line_of(exp) == at_exp and exp.input_shapes == [[5, 5]]
-    (mm,) = [e for e in prof.events() if e.is_backward and e.name.endswith("mBackward0") and e.name.startswith("M") and e.cpu_children]
+    (mm,) = [
+        e
+        for e in prof.events()
+        if e.is_backward and e.name.endswith("mBackward0") and e.name.startswith("M") and e.cpu_children
+    ]
     assert line_of(mm) == at_mm and all(line_of(c) == at_mm for c in mm.cpu_children)
     forward = next(e for e in named(prof, "exp"))
     assert forward.sequence_nr == exp.sequence_nr and not forward.is_backward
@@ -108,7 +117,10 @@ def test_a_whole_stack_leads_from_the_line_to_the_start():
     with profile(with_stack=True) as prof:
         inner()
     stack = prof.events()[0].stack
-    assert [line.rpartition(": ")[2] for line in stack[:2]] == ["inner", "test_a_whole_stack_leads_from_the_line_to_the_start"]
+    assert [line.rpartition(": ")[2] for line in stack[:2]] == [
+        "inner",
+        "test_a_whole_stack_leads_from_the_line_to_the_start",
+    ]
     with profile() as prof:
         inner()
     assert len(prof.events()[0].stack) == 1
@@ -148,12 +160,20 @@ def test_averages_sum_by_name_shape_and_line():
             a.exp()
         b.exp()
     sums = {e.key: e for e in prof.key_averages() if e.category == "operator"}
-    assert sums["exp"].count == 4 and sums["exp"].cpu_time_total == pytest.approx(sum(e.cpu_time_total for e in named(prof, "exp")))
-    assert sorted((e.input_shapes, e.count) for e in prof.key_averages(group_by_input_shape=True) if e.key == "exp" and e.category == "operator") == [
+    assert sums["exp"].count == 4 and sums["exp"].cpu_time_total == pytest.approx(
+        sum(e.cpu_time_total for e in named(prof, "exp"))
+    )
+    assert sorted(
+        (e.input_shapes, e.count)
+        for e in prof.key_averages(group_by_input_shape=True)
+        if e.key == "exp" and e.category == "operator"
+    ) == [
         ([[2]], 3),
         ([[3]], 1),
     ]
-    assert sorted(e.count for e in prof.key_averages(group_by_stack_n=1) if e.key == "exp" and e.category == "operator") == [1, 3]
+    assert sorted(
+        e.count for e in prof.key_averages(group_by_stack_n=1) if e.key == "exp" and e.category == "operator"
+    ) == [1, 3]
     assert prof.key_averages().total_average().count == len(prof.events())
 
 
@@ -181,7 +201,9 @@ def test_a_trace_has_complete_events_that_nest(tmp_path, suffix):
     events = json.loads(text)["traceEvents"]
     assert [f.name for f in tmp_path.iterdir()] == [file.name]
     complete = [e for e in events if e["ph"] == "X"]
-    assert len(complete) == len(prof.events()) and all(e["dur"] >= 0 and {"ts", "pid", "tid", "name", "cat"} <= e.keys() for e in complete)
+    assert len(complete) == len(prof.events()) and all(
+        e["dur"] >= 0 and {"ts", "pid", "tid", "name", "cat"} <= e.keys() for e in complete
+    )
     open_until: list[float] = []
     for e in sorted(complete, key=lambda e: (e["ts"], -e["dur"])):
         while open_until and open_until[-1] <= e["ts"] + 1e-6:
@@ -203,7 +225,11 @@ def test_parts_of_the_program_have_names():
             double(facula.ones(2))
             double(facula.ones(2))
     outer, decorated = prof.events()[0], [e for e in prof.events() if e.name == "decorated"]
-    assert outer.name == "outer" and outer.is_user_annotation and [e.cpu_parent for e in decorated] == [outer, outer]
+    assert (
+        outer.name == "outer"
+        and outer.is_user_annotation
+        and [e.cpu_parent for e in decorated] == [outer, outer]
+    )
     assert all(c.name == "mul" for e in decorated for c in e.cpu_children if c.category == "operator")
     with record_function("nothing is recorded"):
         facula.ones(2)
@@ -252,7 +278,10 @@ def test_threads_are_recorded_apart():
         by_thread.setdefault(e.thread, []).append(e)
     assert len(by_thread) == 4
     for events in by_thread.values():
-        assert sum(e.name == "work" for e in events) == 20 and sum(e.name == "exp" and e.category == "operator" for e in events) == 20
+        assert (
+            sum(e.name == "work" for e in events) == 20
+            and sum(e.name == "exp" and e.category == "operator" for e in events) == 20
+        )
         assert all(e.cpu_parent is None or e.cpu_parent.thread == e.thread for e in events)
 
 
@@ -304,7 +333,12 @@ def test_a_schedule_is_pytorchs(arguments):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         s = schedule(**dict(zip(names, arguments)))
-    letters = {ProfilerAction.NONE: "N", ProfilerAction.WARMUP: "W", ProfilerAction.RECORD: "R", ProfilerAction.RECORD_AND_SAVE: "S"}
+    letters = {
+        ProfilerAction.NONE: "N",
+        ProfilerAction.WARMUP: "W",
+        ProfilerAction.RECORD: "R",
+        ProfilerAction.RECORD_AND_SAVE: "S",
+    }
     assert "".join(letters[s(k)] for k in range(12)) == SCHEDULES[arguments]
 
 
@@ -321,7 +355,11 @@ def test_steps_are_recorded_as_scheduled():
     def trace_ready(p):
         ready.append((p.step_num, [e.name for e in p.events() if e.category == "user"]))
 
-    with profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=1, warmup=1, active=2, repeat=2), on_trace_ready=trace_ready) as prof:
+    with profile(
+        activities=[ProfilerActivity.CPU],
+        schedule=schedule(wait=1, warmup=1, active=2, repeat=2),
+        on_trace_ready=trace_ready,
+    ) as prof:
         for k in range(10):
             facula.ones(k + 1)
             prof.step()

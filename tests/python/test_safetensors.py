@@ -5,9 +5,10 @@ import os
 import random
 import struct
 
-import facula
 import numpy as np
 import pytest
+
+import facula
 from facula import nn, safetensors
 
 
@@ -17,7 +18,10 @@ def made(header, data=b"", size=None):
 
 
 A = np.array([[1, 2, 3], [4, 5, 6]], dtype="<f4")
-GOOD = {"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [2, 26]}, "b": {"dtype": "I16", "shape": [], "data_offsets": [0, 2]}}
+GOOD = {
+    "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [2, 26]},
+    "b": {"dtype": "I16", "shape": [], "data_offsets": [0, 2]},
+}
 
 
 def test_a_file_made_by_hand_is_read(tmp_path):
@@ -40,22 +44,34 @@ def test_a_file_made_by_hand_is_read(tmp_path):
 
 def test_what_is_written_is_as_the_format_says(tmp_path):
     path = tmp_path / "x.safetensors"
-    t = {"z": facula.tensor([1.5, -2.0]), "flag": facula.tensor(True), "half": facula.ones(2, 3, dtype=facula.bfloat16).t(),
-         "wide": facula.arange(3), "none": facula.empty(0, 4)}
+    t = {
+        "z": facula.tensor([1.5, -2.0]),
+        "flag": facula.tensor(True),
+        "half": facula.ones(2, 3, dtype=facula.bfloat16).t(),
+        "wide": facula.arange(3),
+        "none": facula.empty(0, 4),
+    }
     safetensors.save_file(t, path, {"k": "v"})
     data = path.read_bytes()
     (size,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + size])
     assert size % 8 == 0 and header.pop("__metadata__") == {"k": "v"}
     assert {k: (v["dtype"], v["shape"]) for k, v in header.items()} == {
-        "wide": ("I64", [3]), "none": ("F32", [0, 4]), "z": ("F32", [2]), "half": ("BF16", [3, 2]), "flag": ("BOOL", [])}
+        "wide": ("I64", [3]),
+        "none": ("F32", [0, 4]),
+        "z": ("F32", [2]),
+        "half": ("BF16", [3, 2]),
+        "flag": ("BOOL", []),
+    }
     begin, end = header["z"]["data_offsets"]
     assert np.frombuffer(data[8 + size + begin : 8 + size + end], "<f4").tolist() == [1.5, -2.0]
     assert max(v["data_offsets"][1] for v in header.values()) == len(data) - 8 - size
     back = safetensors.load_file(path)
     assert back.keys() == t.keys()
     for k in t:
-        assert back[k].dtype == t[k].dtype and back[k].shape == t[k].shape and back[k].tolist() == t[k].tolist()
+        assert (
+            back[k].dtype == t[k].dtype and back[k].shape == t[k].shape and back[k].tolist() == t[k].tolist()
+        )
 
 
 def entry(**changes):
@@ -122,15 +138,35 @@ def mutated(data, others, chance):
 
 
 def test_a_mutated_file_gives_its_error_or_tensors_of_its_own_bytes(tmp_path):
-    """No other error, and nothing that lies outside of the file; FACULA_FUZZ_MUTATIONS takes more than 2,000."""
+    """No other error, and nothing that lies outside of the file; FACULA_FUZZ_MUTATIONS takes more than
+    2,000.
+    """
     chance = random.Random(1)
-    tensors = {"a": facula.tensor(A), "none": facula.empty(0, 4), "flag": facula.tensor(True), "z": facula.zeros(2, 2, dtype=facula.complex64)}
+    tensors = {
+        "a": facula.tensor(A),
+        "none": facula.empty(0, 4),
+        "flag": facula.tensor(True),
+        "z": facula.zeros(2, 2, dtype=facula.complex64),
+    }
     seeds = [
         made({**GOOD, "__metadata__": {"format": "pt"}}, np.int16(7).tobytes() + A.tobytes()),
         safetensors.save(tensors),
         safetensors.save({"h": facula.ones(5, dtype=facula.bfloat16)}, {"k": "\u00e9\\\""}), made({}),
     ]  # fmt: skip
-    digits = [b"0", b"-1", b"9" * 30, b"1e9", b"[]", b"null", b'"F64"', b"[4294967296,4294967296]", b"{", b'"a":', b",", b"\xff\x00"]
+    digits = [
+        b"0",
+        b"-1",
+        b"9" * 30,
+        b"1e9",
+        b"[]",
+        b"null",
+        b'"F64"',
+        b"[4294967296,4294967296]",
+        b"{",
+        b'"a":',
+        b",",
+        b"\xff\x00",
+    ]
     path = tmp_path / "x.safetensors"
     read = 0
     for k in range(int(os.environ.get("FACULA_FUZZ_MUTATIONS", 2000))):
@@ -167,7 +203,10 @@ def test_what_the_format_cannot_hold_is_refused(tmp_path):
     assert not path.exists()
     with pytest.raises(TypeError, match="strings by strings"):
         safetensors.save({"a": x}, {"k": 1})
-    assert safetensors.load(safetensors.save({"a": x[:2], "b": x[2:]})).keys() == {"a", "b"}  # neighbours are no aliases
+    assert safetensors.load(safetensors.save({"a": x[:2], "b": x[2:]})).keys() == {
+        "a",
+        "b",
+    }  # neighbours are no aliases
 
 
 def test_a_model_with_tied_weights_comes_back(tmp_path):

@@ -1,10 +1,12 @@
-"""Ways that only some sizes take, compared with NumPy: reversed vectors, rows put together, the few largest, columns."""
+"""Ways that only some sizes take, compared with NumPy: reversed vectors, rows put together, the few
+largest, columns.
+"""
 
+import facula.nn.functional as F
 import numpy as np
 import pytest
 
 import facula
-import facula.nn.functional as F
 
 DTYPES = ["float32", "float64", "int64", "int32", "uint8", "bool"]
 

@@ -1,4 +1,6 @@
-"""Sizes at the edges: more elements than 32 bits count, numbers that overflow, no elements at all, indices outside."""
+"""Sizes at the edges: more elements than 32 bits count, numbers that overflow, no elements at all, indices
+outside.
+"""
 
 import os
 

@@ -1,4 +1,6 @@
-"""What tools see of the package: mypy --strict over the examples and over a usual program, and no name left out."""
+"""What tools see of the package: mypy --strict over the examples and over a usual program, and no name
+left out.
+"""
 
 import ast
 import os
@@ -6,13 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import facula
 import pytest
+
+import facula
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(facula.__file__).parent
 
-PROGRAM = '''
+PROGRAM = """
 import facula as torch
 import facula.nn as nn
 import facula.nn.functional as F
@@ -79,13 +82,23 @@ net.load_state_dict(torch.load("x.pt"))
 safetensors.save_file(dict(net.named_buffers()), "x.safetensors")
 probabilities = torch.softmax(w, dim=-1).amax(-1) > 0.5
 ok: bool = bool((probabilities & ~probabilities).any()) or torch.allclose(w, w)
-'''
+"""
 
 
 def mypy(tmp_path, *files):
     config = tmp_path / "mypy.ini"
-    config.write_text(f"[mypy]\nstrict = True\nmypy_path = {PACKAGE.parent}\n[mypy-facula.*]\nfollow_imports = silent\n")
-    command = [sys.executable, "-m", "mypy", "--config-file", str(config), "--cache-dir", str(PACKAGE.parent / ".mypy_cache")]
+    config.write_text(
+        f"[mypy]\nstrict = True\nmypy_path = {PACKAGE.parent}\n[mypy-facula.*]\nfollow_imports = silent\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file",
+        str(config),
+        "--cache-dir",
+        str(PACKAGE.parent / ".mypy_cache"),
+    ]
     return subprocess.run([*command, *map(str, files)], capture_output=True, text=True, cwd=tmp_path)
 
 
@@ -100,14 +113,27 @@ def test_a_usual_program_passes_mypy_strict_and_runs(tmp_path):
     file.write_text(PROGRAM)
     r = mypy(tmp_path, file)
     assert r.returncode == 0, r.stdout + r.stderr
-    subprocess.run([sys.executable, str(file)], check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)})
+    subprocess.run(
+        [sys.executable, str(file)],
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+    )
 
 
 def test_mistakes_are_found(tmp_path):
     file = tmp_path / "program.py"
-    file.write_text("import facula as torch\nx: str = torch.ones(2) + 1\ntorch.ones(2).nothing()\ntorch.nn.Linear('a', 2)\ntorch.nothing\n")
+    file.write_text(
+        "import facula as torch\nx: str = torch.ones(2) + 1\ntorch.ones(2).nothing()\ntorch.nn.Linear('a', "
+        "2)\ntorch.nothing\n"
+    )
     r = mypy(tmp_path, file)
-    assert [line.split(":")[1] for line in r.stdout.splitlines() if ": error:" in line] == ["2", "3", "4", "5"], r.stdout
+    assert [line.split(":")[1] for line in r.stdout.splitlines() if ": error:" in line] == [
+        "2",
+        "3",
+        "4",
+        "5",
+    ], r.stdout
 
 
 def declared(path, name):
@@ -122,9 +148,17 @@ def test_every_member_of_tensor_is_in_the_stubs():
     stubs = PACKAGE / "_C"
     known = declared(stubs / "__init__.pyi", "Tensor") | declared(stubs / "methods.pyi", "TensorOperators")
     # In-place forms of operators that users find in nn.functional alone.
-    known |= {n.name for n in ast.parse((stubs / "nn_functional.pyi").read_text()).body if isinstance(n, ast.FunctionDef)}
+    known |= {
+        n.name
+        for n in ast.parse((stubs / "nn_functional.pyi").read_text()).body
+        if isinstance(n, ast.FunctionDef)
+    }
     listing = "import facula; print(*dir(facula.Tensor))"  # here, other tests may have defined operators
-    members = {n for n in subprocess.check_output([sys.executable, "-c", listing], text=True).split() if not n.startswith("_")}
+    members = {
+        n
+        for n in subprocess.check_output([sys.executable, "-c", listing], text=True).split()
+        if not n.startswith("_")
+    }
     missing = {n for n in members - known if not n.endswith("_like_")}
     assert not missing
     own = declared(stubs / "__init__.pyi", "Tensor")

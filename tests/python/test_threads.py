@@ -12,7 +12,11 @@ def imported(**environment):
     inherited = {k: v for k, v in os.environ.items() if k not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
     return subprocess.run(
         [sys.executable, "-c", "import facula, os; print(sorted(k for k in os.environ if 'SPIN' in k))"],
-        env=inherited | {"OMP_DISPLAY_ENV": "verbose"} | environment, capture_output=True, text=True, check=True)
+        env=inherited | {"OMP_DISPLAY_ENV": "verbose"} | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
 
 
 def test_threads_that_wait_soon_sleep_and_other_programs_are_not_told():
@@ -21,7 +25,9 @@ def test_threads_that_wait_soon_sleep_and_other_programs_are_not_told():
     assert run.stdout == "[]\n"
 
 
-@pytest.mark.parametrize("chosen, spins", [({"GOMP_SPINCOUNT": "77"}, "77"), ({"OMP_WAIT_POLICY": "passive"}, "0")])
+@pytest.mark.parametrize(
+    "chosen, spins", [({"GOMP_SPINCOUNT": "77"}, "77"), ({"OMP_WAIT_POLICY": "passive"}, "0")]
+)
 def test_who_chose_otherwise_is_obeyed(chosen, spins):
     run = imported(**chosen)
     assert re.search(rf"GOMP_SPINCOUNT = '{spins}'", run.stderr)

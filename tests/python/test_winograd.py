@@ -1,8 +1,9 @@
 """Convolutions with 3x3 kernels by Winograd's algorithm, against sums in float64."""
 
-import facula
 import numpy as np
 import pytest
+
+import facula
 
 F = facula.nn.functional
 
@@ -11,14 +12,20 @@ def convolution(x, weight, padding):
     x = np.pad(x.astype(float), ((0, 0), (0, 0), (padding, padding), (padding, padding)))
     h, w = x.shape[2] - 2, x.shape[3] - 2
     taps = [(y, x) for y in range(3) for x in range(3)]
-    return sum(np.einsum("nchw,oc->nohw", x[:, :, i:i + h, j:j + w], weight[:, :, i, j].astype(float))
-               for i, j in taps)
+    return sum(
+        np.einsum("nchw,oc->nohw", x[:, :, i : i + h, j : j + w], weight[:, :, i, j].astype(float))
+        for i, j in taps
+    )
 
 
 def operands(n, c, o, h, w):
     rng = np.random.default_rng(c + o)
     weight = rng.standard_normal((o, c, 3, 3)) / np.sqrt(9 * c)
-    return rng.standard_normal((n, c, h, w)).astype("f"), weight.astype("f"), rng.standard_normal(o).astype("f")
+    return (
+        rng.standard_normal((n, c, h, w)).astype("f"),
+        weight.astype("f"),
+        rng.standard_normal(o).astype("f"),
+    )
 
 
 def image(x):
@@ -26,14 +33,24 @@ def image(x):
 
 
 # Tiles that end at the border or beyond it; strips of 4, 3, 2 and 1 vectors; few and many tasks.
-SHAPES = [(2, 64, 64, 28, 28, 1), (16, 32, 64, 14, 14, 1), (4, 256, 128, 14, 14, 1), (3, 48, 80, 17, 19, 1),
-          (3, 32, 32, 18, 21, 0), (2, 32, 96, 13, 30, 2)]
+SHAPES = [
+    (2, 64, 64, 28, 28, 1),
+    (16, 32, 64, 14, 14, 1),
+    (4, 256, 128, 14, 14, 1),
+    (3, 48, 80, 17, 19, 1),
+    (3, 32, 32, 18, 21, 0),
+    (2, 32, 96, 13, 30, 2),
+]
 
 
 @pytest.mark.parametrize("n, c, o, h, w, padding", SHAPES)
 def test_results_and_gradients_are_near_sums_in_float64(n, c, o, h, w, padding):
     x, weight, bias = operands(n, c, o, h, w)
-    a, k, b = image(x).requires_grad_(), facula.tensor(weight).requires_grad_(), facula.tensor(bias).requires_grad_()
+    a, k, b = (
+        image(x).requires_grad_(),
+        facula.tensor(weight).requires_grad_(),
+        facula.tensor(bias).requires_grad_(),
+    )
     y = F.conv2d(a, k, b, padding=padding)
     expected = convolution(x, weight, padding) + bias[:, None, None]
     np.testing.assert_allclose(y.detach().numpy(), expected, rtol=1e-6, atol=2e-5)
@@ -42,15 +59,27 @@ def test_results_and_gradients_are_near_sums_in_float64(n, c, o, h, w, padding):
     turned = weight.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
     np.testing.assert_allclose(a.grad.numpy(), convolution(g, turned, 2 - padding), rtol=1e-6, atol=4e-5)
     padded = np.pad(x.astype(float), ((0, 0), (0, 0), (padding, padding), (padding, padding)))
-    taps = np.stack([[np.einsum("nchw,nohw->oc", padded[:, :, i:i + g.shape[2], j:j + g.shape[3]], g)
-                      for j in range(3)] for i in range(3)]).transpose(2, 3, 0, 1)
+    taps = np.stack(
+        [
+            [
+                np.einsum("nchw,nohw->oc", padded[:, :, i : i + g.shape[2], j : j + g.shape[3]], g)
+                for j in range(3)
+            ]
+            for i in range(3)
+        ]
+    ).transpose(2, 3, 0, 1)
     np.testing.assert_allclose(k.grad.numpy(), taps, rtol=1e-5, atol=6e-6 * np.sqrt(g[:, 0].size))
     np.testing.assert_allclose(b.grad.numpy(), g.sum((0, 2, 3), dtype=float), rtol=1e-5, atol=1e-3)
 
 
 # Larger ones: bfloat16 has faster products of the definition, and needs more tiles for the same gain.
-BFLOAT16_SHAPES = [(2, 64, 64, 28, 28, 1), (3, 48, 80, 33, 35, 1), (3, 32, 32, 34, 38, 0), (2, 32, 96, 29, 46, 2)]
-HALF_ULP = 2.0 ** -8  # of bfloat16, relative
+BFLOAT16_SHAPES = [
+    (2, 64, 64, 28, 28, 1),
+    (3, 48, 80, 33, 35, 1),
+    (3, 32, 32, 34, 38, 0),
+    (2, 32, 96, 29, 46, 2),
+]
+HALF_ULP = 2.0**-8  # of bfloat16, relative
 
 
 def rounded(x):
@@ -68,10 +97,19 @@ def test_bfloat16_is_rounded_once_from_a_sum_in_float32(n, c, o, h, w, padding):
     g = rounded(np.random.default_rng(1).standard_normal(y.shape).astype("f"))
     y.backward(image(g).bfloat16())
     turned = weight.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
-    np.testing.assert_allclose(a.grad.float().numpy(), convolution(g, turned, 2 - padding), rtol=HALF_ULP, atol=4e-5)
+    np.testing.assert_allclose(
+        a.grad.float().numpy(), convolution(g, turned, 2 - padding), rtol=HALF_ULP, atol=4e-5
+    )
     padded = np.pad(x.astype(float), ((0, 0), (0, 0), (padding, padding), (padding, padding)))
-    taps = np.stack([[np.einsum("nchw,nohw->oc", padded[:, :, i:i + g.shape[2], j:j + g.shape[3]], g)
-                      for j in range(3)] for i in range(3)]).transpose(2, 3, 0, 1)
+    taps = np.stack(
+        [
+            [
+                np.einsum("nchw,nohw->oc", padded[:, :, i : i + g.shape[2], j : j + g.shape[3]], g)
+                for j in range(3)
+            ]
+            for i in range(3)
+        ]
+    ).transpose(2, 3, 0, 1)
     np.testing.assert_allclose(k.grad.float().numpy(), taps, rtol=HALF_ULP, atol=6e-6 * np.sqrt(g[:, 0].size))
 
 

@@ -1,4 +1,6 @@
-"""The native module: tensors, their makers, and the operators (in the stubs beside this one, which are generated)."""
+"""The native module: tensors, their makers, and the operators (in the stubs beside this one, which are
+generated).
+"""
 
 import builtins
 from collections.abc import Callable, Iterator, Sequence

@@ -86,7 +86,8 @@ def grad(
     """The gradients of ``outputs``, weighted by ``grad_outputs``, for ``inputs``; nothing is accumulated."""
     if not only_inputs:
         warnings.warn(
-            "only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient for "
+            "only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate "
+            "gradient for "
             "other parts of the graph, please use facula.autograd.backward.",
             FutureWarning,
             stacklevel=2,

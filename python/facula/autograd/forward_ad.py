@@ -16,7 +16,14 @@ from typing import Any, NamedTuple
 
 from .. import _C
 
-__all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
+__all__ = [
+    "UnpackedDualTensor",
+    "dual_level",
+    "enter_dual_level",
+    "exit_dual_level",
+    "make_dual",
+    "unpack_dual",
+]
 
 Tensor = _C.Tensor
 
@@ -37,7 +44,9 @@ def enter_dual_level() -> int:
 def exit_dual_level(*, level: int | None = None) -> None:
     """Leaves the level; all tangents end."""
     if level not in (None, 0):
-        raise RuntimeError(f"Trying to exit a forward AD level that was not the last one that was created: {level}")
+        raise RuntimeError(
+            f"Trying to exit a forward AD level that was not the last one that was created: {level}"
+        )
     _C.exit_forward_level()
 
 
@@ -53,7 +62,9 @@ class dual_level:
 
 def _check(what: str, level: int | None) -> None:
     if level not in (None, 0) or not _C.forward_level():
-        raise RuntimeError(f"{what}: not inside of a dual level; use `with forward_ad.dual_level():` around it")
+        raise RuntimeError(
+            f"{what}: not inside of a dual level; use `with forward_ad.dual_level():` around it"
+        )
 
 
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
@@ -72,4 +83,6 @@ def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
     if not _C.forward_level():
         return UnpackedDualTensor(tensor, None)
     tangent = _C.tangent_of(tensor)
-    return UnpackedDualTensor(tensor if tangent is None else _C.pause_forward(tensor.view_as, tensor), tangent)
+    return UnpackedDualTensor(
+        tensor if tangent is None else _C.pause_forward(tensor.view_as, tensor), tangent
+    )

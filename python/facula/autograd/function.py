@@ -45,7 +45,8 @@ class Function(FunctionCtx):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(
-            "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
+            "Legacy autograd function with non-static forward method is deprecated. Please use new-style "
+            "autograd "
             f"function with static forward method: {type(self).__name__}.apply(...)"
         )
 

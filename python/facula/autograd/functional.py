@@ -1,7 +1,8 @@
 """Derivatives of functions of tensors: products with the Jacobian and the Hessian, and both whole.
 
-``func`` takes the tensors of ``inputs`` and gives a tensor or a tuple of them. With ``create_graph`` results can be
-differentiated again; with ``strict`` an output that does not depend on an input is an error instead of zeros.
+``func`` takes the tensors of ``inputs`` and gives a tensor or a tuple of them. With ``create_graph`` results
+can be differentiated again; with ``strict`` an output that does not depend on an input is an error instead of
+zeros.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def _checked_v(v: Any, other: tuple, given: bool, function: str, what: str) -> t
     if v is None:
         if len(other) != 1 or other[0].numel() != 1:
             raise RuntimeError(
-                f"{function}: the vector v can be left out only if the {what} of the function is a single Tensor "
+                f"{function}: the vector v can be left out only if the {what} of the function is a single "
+                "Tensor "
                 "with a single element"
             )
         return tuple(_f.ones_like(t) for t in other)
@@ -76,7 +78,8 @@ def _graph_needed(tensors: tuple, what: str, function: str) -> None:
     for k, t in enumerate(tensors):
         if not t.requires_grad:
             raise RuntimeError(
-                f"{function}: {what} {k} of the function is independent of the inputs, which strict=True does not allow"
+                f"{function}: {what} {k} of the function is independent of the inputs, which strict=True "
+                "does not allow"
             )
 
 
@@ -101,11 +104,13 @@ def _filled(grads: tuple, like: tuple, strict: bool, create_graph: bool, functio
     for k, (g, x) in enumerate(zip(grads, like)):
         if strict and g is None:
             raise RuntimeError(
-                f"{function}: the output of the function is independent of input {k}, which strict=True does not allow"
+                f"{function}: the output of the function is independent of input {k}, which strict=True does "
+                "not allow"
             )
         if strict and create_graph and not g.requires_grad:
             raise RuntimeError(
-                f"{function}: the derivative for input {k} is independent of the inputs, which strict=True does not "
+                f"{function}: the derivative for input {k} is independent of the inputs, which strict=True "
+                "does not "
                 "allow with create_graph=True"
             )
         filled.append(_f.zeros_like(x) if g is None else g)
@@ -122,7 +127,8 @@ def _one_number(outputs: tuple, given: bool, function: str) -> Tensor:
         raise RuntimeError(f"{function}: the function must give a single Tensor, not a tuple")
     if outputs[0].numel() != 1:
         raise RuntimeError(
-            f"{function}: the function must give a Tensor with a single element, not {tuple(outputs[0].shape)}"
+            f"{function}: the function must give a Tensor with a single element, not "
+            f"{tuple(outputs[0].shape)}"
         )
     return outputs[0]
 
@@ -154,8 +160,8 @@ def vjp(
 def jvp(
     func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple:
-    """``(func(*inputs), J v)``, ``v`` in the shape of the inputs: by the gradient of the gradient, which is linear in
-    what arrives.
+    """``(func(*inputs), J v)``, ``v`` in the shape of the inputs: by the gradient of the gradient, which is
+    linear in what arrives.
     """
     with enable_grad():
         several, inputs = _tuple(inputs, "inputs", "jvp")
@@ -196,8 +202,8 @@ def vhp(
 def hvp(
     func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple:
-    """``(func(*inputs), H v)`` of a function with one number as result; ``vhp`` is cheaper, and equal where the
-    Hessian is symmetric.
+    """``(func(*inputs), H v)`` of a function with one number as result; ``vhp`` is cheaper, and equal where
+    the Hessian is symmetric.
     """
     with enable_grad():
         several, inputs = _tuple(inputs, "inputs", "hvp")
@@ -253,8 +259,8 @@ def jacobian(
     vectorize: bool = False,
     strategy: str = "reverse-mode",
 ) -> Any:
-    """The Jacobian: for output and input tensors of shapes ``O`` and ``I`` a tensor of shape ``O + I``; a tuple of
-    them for several inputs, a tuple over outputs for several outputs.
+    """The Jacobian: for output and input tensors of shapes ``O`` and ``I`` a tensor of shape ``O + I``; a
+    tuple of them for several inputs, a tuple over outputs for several outputs.
 
     >>> from facula.autograd.functional import jacobian
     >>> jacobian(lambda x: x * x, facula.tensor([1.0, 2.0]))
@@ -270,7 +276,8 @@ def jacobian(
             raise NotImplementedError("jacobian: create_graph=True needs strategy='reverse-mode'")
         if not vectorize:
             raise NotImplementedError(
-                "jacobian: strategy='forward-mode' needs vectorize=True; without it use strategy='reverse-mode'"
+                "jacobian: strategy='forward-mode' needs vectorize=True; without it use "
+                "strategy='reverse-mode'"
             )
         return _forward_jacobian(func, inputs)
     if strict and vectorize:

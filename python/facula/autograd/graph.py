@@ -33,7 +33,9 @@ class GradientEdge(NamedTuple):
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
-    """The edge of a tensor that requires gradients. ``autograd.grad`` and ``backward`` take it for the tensor."""
+    """The edge of a tensor that requires gradients. ``autograd.grad`` and ``backward`` take it for the
+    tensor.
+    """
     return GradientEdge(*_C.gradient_edge(tensor))
 
 
@@ -44,8 +46,8 @@ def increment_version(tensor: Any) -> None:
 
 
 class saved_tensors_hooks:
-    """Within the ``with`` block every tensor kept for backward goes through ``pack_hook(tensor)``, which may give any
-    object; backward gets the tensor back by ``unpack_hook(object)``.
+    """Within the ``with`` block every tensor kept for backward goes through ``pack_hook(tensor)``, which may
+    give any object; backward gets the tensor back by ``unpack_hook(object)``.
 
     >>> with facula.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
     ...     y = (facula.ones(2, requires_grad=True) ** 2).sum()
@@ -78,7 +80,8 @@ class save_on_cpu(saved_tensors_hooks):
 
 @contextlib.contextmanager
 def allow_mutation_on_saved_tensors() -> Iterator[None]:
-    """Within the ``with`` block what is kept for backward is a copy, so that tensors may be written in place after.
+    """Within the ``with`` block what is kept for backward is a copy, so that tensors may be written in place
+    after.
 
     >>> with facula.autograd.graph.allow_mutation_on_saved_tensors():
     ...     x = facula.ones(2, requires_grad=True)
@@ -122,8 +125,8 @@ class _Handles:
 
 
 def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable, *, mode: str = "all") -> _Handles:
-    """Calls ``fn`` once a backward: with the gradients of all ``tensors`` (None for those that get none) when the
-    last has come, or with the first to come (``mode="any"``).
+    """Calls ``fn`` once a backward: with the gradients of all ``tensors`` (None for those that get none) when
+    the last has come, or with the first to come (``mode="any"``).
     """
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")

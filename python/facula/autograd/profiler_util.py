@@ -114,7 +114,8 @@ class FunctionEvent(_Times):
     def __repr__(self) -> str:
         return (
             f"<FunctionEvent id={self.id} name={self.name} category={self.category} "
-            f"cpu_time={self.cpu_time_str} thread={self.thread} input_shapes={self.input_shapes} location={self.location!r}>"
+            f"cpu_time={self.cpu_time_str} thread={self.thread} input_shapes={self.input_shapes} "
+            f"location={self.location!r}>"
         )
 
 
@@ -158,7 +159,8 @@ class FunctionEventAvg(_Times):
     def __repr__(self) -> str:
         return (
             f"<FunctionEventAvg key={self.key} category={self.category} "
-            f"self_cpu_time={self.self_cpu_time_total_str} cpu_time={self.cpu_time_str} count={self.count} input_shapes={self.input_shapes}>"
+            f"self_cpu_time={self.self_cpu_time_total_str} cpu_time={self.cpu_time_str} count={self.count} "
+            f"input_shapes={self.input_shapes}>"
         )
 
 

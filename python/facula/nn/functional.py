@@ -204,7 +204,9 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 def _channel_dropout(input: Tensor, p: float, training: bool, inplace: bool, channels: int) -> Tensor:
     _check_probability(p)
     if input.dim() < 2:
-        raise RuntimeError(f"Feature dropout requires at least 2 dimensions in the input, got {list(input.shape)}")
+        raise RuntimeError(
+            f"Feature dropout requires at least 2 dimensions in the input, got {list(input.shape)}"
+        )
     if not training or p == 0:
         return input
     sizes = [n if k <= channels else 1 for k, n in enumerate(input.shape)]

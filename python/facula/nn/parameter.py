@@ -23,7 +23,8 @@ def _marked(data: Tensor, requires_grad: bool) -> Any:
     t = data.detach().requires_grad_(requires_grad)
     if type(t) is not type(data):
         raise RuntimeError(
-            f"Creating a Parameter from an instance of type {type(data).__name__} requires that detach() returns "
+            f"Creating a Parameter from an instance of type {type(data).__name__} requires that detach() "
+            "returns "
             f"an instance of the same type, but return type {type(t).__name__} was found instead."
         )
     t._is_param = True

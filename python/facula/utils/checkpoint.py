@@ -1,4 +1,6 @@
-"""Memory for time: what a part of a model saves for backward is forgotten, and computed again when it is needed."""
+"""Memory for time: what a part of a model saves for backward is forgotten, and computed again when it is
+needed.
+"""
 
 from __future__ import annotations
 
@@ -169,13 +171,15 @@ class _Frame:
             self.run_again()
         if slot not in self.values:
             raise CheckpointError(
-                "facula.utils.checkpoint: A different number of tensors was saved during the original forward and "
+                "facula.utils.checkpoint: A different number of tensors was saved during the original "
+                "forward and "
                 f"recomputation.\nNumber of tensors saved during forward: {len(self.slots)}"
             )
         t = self.values.pop(slot)
         if self.check and _facts(t) != slot.was:
             raise CheckpointError(
-                "facula.utils.checkpoint: Recomputed values for the following tensors have different metadata than "
+                "facula.utils.checkpoint: Recomputed values for the following tensors have different "
+                "metadata than "
                 f"during the forward pass.\ntensor at position {slot.number}:\nsaved metadata: {slot.was}\n"
                 f"recomputed metadata: {_facts(t)}"
             )
@@ -205,7 +209,8 @@ class _Frame:
                 self.function(*args, **self.kwargs)
             if self.check and self.complete and count != len(self.slots):
                 raise CheckpointError(
-                    "facula.utils.checkpoint: A different number of tensors was saved during the original forward "
+                    "facula.utils.checkpoint: A different number of tensors was saved during the original "
+                    "forward "
                     f"and recomputation.\nNumber of tensors saved during forward: {len(self.slots)}\n"
                     f"Number of tensors saved during recomputation: {count}"
                 )
@@ -223,13 +228,14 @@ def checkpoint(
 ) -> Any:
     """``function(*args, **kwargs)``, whose intermediate values are not kept but computed again in backward.
 
-    ``use_reentrant=False`` is the better kind: it knows keyword arguments, nesting, ``autograd.grad``, inputs without
-    gradients and stops as soon as it can. ``preserve_rng_state=False`` leaves the random state of the second run
-    alone; ``context_fn`` gives a context manager for either run.
+    ``use_reentrant=False`` is the better kind: it knows keyword arguments, nesting, ``autograd.grad``, inputs
+    without gradients and stops as soon as it can. ``preserve_rng_state=False`` leaves the random state of the
+    second run alone; ``context_fn`` gives a context manager for either run.
     """
     if use_reentrant is None:
         warnings.warn(
-            "facula.utils.checkpoint: the use_reentrant parameter should be passed explicitly. use_reentrant=False "
+            "facula.utils.checkpoint: the use_reentrant parameter should be passed explicitly. "
+            "use_reentrant=False "
             "is recommended, but if you need to preserve the current default behavior, you can pass "
             "use_reentrant=True.",
             stacklevel=2,
@@ -259,10 +265,13 @@ def checkpoint(
 def checkpoint_sequential(
     functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any
 ) -> Any:
-    """The functions (or a Sequential) one after the other, in ``segments`` parts; all but the last are checkpointed."""
+    """The functions (or a Sequential) one after the other, in ``segments`` parts; all but the last are
+    checkpointed.
+    """
     if use_reentrant is None:
         warnings.warn(
-            "facula.utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should be passed explicitly.",
+            "facula.utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should be passed "
+            "explicitly.",
             stacklevel=2,
         )
         use_reentrant = True

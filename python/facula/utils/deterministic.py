@@ -1,4 +1,6 @@
-"""``fill_uninitialized_memory``: with deterministic algorithms on, is memory without a value filled? (Yes.)"""
+"""``fill_uninitialized_memory``: with deterministic algorithms on, is memory without a value filled?
+(Yes.)
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,9 @@ bool has_strides(const Tensor& t, const Dims& strides) {
   return true;
 }
 
-bool only_ours(const Tensor& t) { return t.impl()->use_count() == 1 && t.impl()->storage->use_count() == 1 && !t.impl()->py_object; }
+bool only_ours(const Tensor& t) {
+  return t.impl()->use_count() == 1 && t.impl()->storage->use_count() == 1 && !t.impl()->py_object;
+}
 
 Tensor copy_of(const Tensor& g, const Dims& strides) {
   Tensor c = Tensor::empty_strided(g.sizes(), strides, g.dtype(), g.device());
@@ -57,7 +59,8 @@ std::vector<Tensor> Accumulator::apply(std::vector<Tensor> grads, bool create_gr
     if (!m.grad.defined()) {
       if (g.is_traced()) m.grad = g;
       else if (create_graph) m.grad = only_ours(g) ? g : invoke("clone", {g});
-      else if (only_ours(g) && has_strides(g, strides)) m.grad = g.requires_grad() ? g.detached() : std::move(g);
+      else if (only_ours(g) && has_strides(g, strides))
+        m.grad = g.requires_grad() ? g.detached() : std::move(g);
       else m.grad = copy_of(g, strides);
     } else if (create_graph) {
       old = m.grad;

@@ -1,5 +1,5 @@
-// How this room calls operators of the catalog: by name, with the arguments in order (the rest take their defaults) or
-// by name of the parameter.
+// How this room calls operators of the catalog: by name, with the arguments in order (the rest take their
+// defaults) or by name of the parameter.
 #pragma once
 #include <initializer_list>
 #include <utility>
@@ -11,15 +11,18 @@
 
 namespace facula::autograd {
 
-inline Tensor invoke(const op::Operator& o, std::initializer_list<op::Value> args, op::Form form = op::Form::functional) {
+inline Tensor invoke(const op::Operator& o, std::initializer_list<op::Value> args,
+                     op::Form form = op::Form::functional) {
   std::vector<op::Value> all(args);
   all.resize(o.schema.parameters.size());
   return op::call(o, all, form)[0];
 }
-inline Tensor invoke(std::string_view name, std::initializer_list<op::Value> args, op::Form form = op::Form::functional) {
+inline Tensor invoke(std::string_view name, std::initializer_list<op::Value> args,
+                     op::Form form = op::Form::functional) {
   return invoke(op::get(name), args, form);
 }
-inline Tensor invoke_named(std::string_view name, std::initializer_list<std::pair<std::string_view, op::Value>> args) {
+inline Tensor invoke_named(std::string_view name,
+                           std::initializer_list<std::pair<std::string_view, op::Value>> args) {
   auto& o = op::get(name);
   std::vector<op::Value> all(o.schema.parameters.size());
   for (auto& [parameter, value] : args) {
@@ -38,7 +41,8 @@ inline void add_(const Tensor& a, const Tensor& b) {
   invoke(o, {a, b}, op::Form::in_place);
 }
 inline Tensor filled(double value, SymSpan sizes, DType d, Device device) {
-  return invoke_named("full", {{"size", sizes}, {"fill_value", Scalar(value)}, {"dtype", d}, {"device", device}});
+  return invoke_named("full",
+                      {{"size", sizes}, {"fill_value", Scalar(value)}, {"dtype", d}, {"device", device}});
 }
 
 }  // namespace facula::autograd

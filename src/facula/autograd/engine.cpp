@@ -1,6 +1,6 @@
-// The engine: runs nodes in order of sequence, latest first, once all gradients that flow into them have arrived. Each
-// backward has its own task on the calling thread, so several may run at once, and a node may start another (hooks,
-// custom functions): that one runs to its end before the outer goes on.
+// The engine: runs nodes in order of sequence, latest first, once all gradients that flow into them have
+// arrived. Each backward has its own task on the calling thread, so several may run at once, and a node may
+// start another (hooks, custom functions): that one runs to its end before the outer goes on.
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -20,30 +20,33 @@ namespace {
 
 struct State {
   Node* node;
-  std::vector<Tensor> buffer;      // gradients of the results so far
-  int waiting = 0;                 // edges that still have to deliver
-  bool wanted = true;              // does anything asked for lie beyond?
-  bool runs = true;                // or is it only passed by
+  std::vector<Tensor> buffer;                    // gradients of the results so far
+  int waiting = 0;                               // edges that still have to deliver
+  bool wanted = true;                            // does anything asked for lie beyond?
+  bool runs = true;                              // or is it only passed by
   std::vector<std::pair<int, size_t>> captures;  // result, number of the input asked for
 };
 
 struct Ready {
   uint64_t sequence;
   size_t state;
-  Ref<Node> node;                  // nodes may lose their last edge before they run
+  Ref<Node> node;  // nodes may lose their last edge before they run
   Ref<TensorImpl> leaf;
   bool operator<(const Ready& o) const { return sequence < o.sequence; }
 };
 
-constexpr int kDeepest = 64;       // nested backwards on one stack
+constexpr int kDeepest = 64;  // nested backwards on one stack
 
 class Task {
  public:
   Task(bool retain, bool create) : retain_(retain), create_(create) {}
 
-  // Finds every node that the roots lead to, how many edges lead to each, and which of them matter for `asked`.
+  // Finds every node that the roots lead to, how many edges lead to each, and which of them matter for
+  // `asked`.
   void plan(std::span<const Edge> roots, std::span<const Edge> asked, bool accumulate, bool restricted) {
-    struct Frame { size_t state, edge; };
+    struct Frame {
+      size_t state, edge;
+    };
     std::vector<Frame> path;
     auto visit = [&](const Edge& e) {
       auto [it, fresh] = index_.emplace(e.node.get(), states_.size());
@@ -54,7 +57,8 @@ class Task {
       return it->second;
     };
     std::unordered_map<Node*, std::vector<std::pair<int, size_t>>> captures;
-    for (size_t k = 0; k < asked.size(); ++k) if (asked[k]) captures[asked[k].node.get()].push_back({asked[k].input, k});
+    for (size_t k = 0; k < asked.size(); ++k)
+      if (asked[k]) captures[asked[k].node.get()].push_back({asked[k].input, k});
     for (auto& root : roots) {
       if (!root) continue;
       visit(root);
@@ -68,7 +72,8 @@ class Task {
         }
         if (restricted) {
           State& s = states_[top.state];
-          s.runs = std::any_of(edges.begin(), edges.end(), [&](const Edge& e) { return e && states_[index_.at(e.node.get())].wanted; });
+          s.runs = std::any_of(edges.begin(), edges.end(),
+                               [&](const Edge& e) { return e && states_[index_.at(e.node.get())].wanted; });
           s.wanted = s.runs;
           if (auto it = captures.find(s.node); it != captures.end()) {
             s.wanted = true;
@@ -118,7 +123,7 @@ class Task {
     return it != index_.end() && states_[it->second].wanted;
   }
   const uint64_t number = ++numbers;
-  bool restricted = false;         // to the inputs asked for
+  bool restricted = false;  // to the inputs asked for
 
  private:
   static inline std::atomic<uint64_t> numbers{0};
@@ -127,11 +132,13 @@ class Task {
   void deliver(const Edge& e, Tensor g) {
     State& s = states_[index_.at(e.node.get())];
     if (!g.defined() || !s.wanted) return;
-    if (s.buffer.size() <= size_t(e.input)) s.buffer.resize(std::max(size_t(e.input) + 1, s.node->results.size()));
+    if (s.buffer.size() <= size_t(e.input))
+      s.buffer.resize(std::max(size_t(e.input) + 1, s.node->results.size()));
     Tensor& slot = s.buffer[size_t(e.input)];
     if (!slot.defined()) slot = std::move(g);
-    else if (!grad_enabled() && !slot.is_traced() && slot.impl()->use_count() == 1 && slot.impl()->storage->use_count() == 1 &&
-             slot.dtype() == g.dtype() && slot.is_non_overlapping_and_dense())
+    else if (!grad_enabled() && !slot.is_traced() && slot.impl()->use_count() == 1 &&
+             slot.impl()->storage->use_count() == 1 && slot.dtype() == g.dtype() &&
+             slot.is_non_overlapping_and_dense())
       add_(slot, g);
     else slot = add(slot, g);
   }
@@ -156,7 +163,8 @@ class Task {
         if (states_[r.state].runs && any) {
           bool keep_inputs = !node.post_hooks.empty();
           auto inputs = keep_inputs ? grads : std::vector<Tensor>();
-          outputs = profile::on() ? apply_profiled(node, std::move(grads)) : node.apply(std::move(grads), create_);
+          outputs =
+              profile::on() ? apply_profiled(node, std::move(grads)) : node.apply(std::move(grads), create_);
           validate(node, outputs);
           for (size_t k = 0; k < node.post_hooks.size(); ++k) {
             auto hook = node.post_hooks[k];
@@ -167,7 +175,8 @@ class Task {
         }
       } catch (const Error& e) {
         if (node.created_at.empty()) throw;
-        throw Error(e.kind(), e.type(), e.op(), e.message() + "\nTraceback of forward call that caused the error:\n" + node.created_at);
+        throw Error(e.kind(), e.type(), e.op(),
+                    e.message() + "\nTraceback of forward call that caused the error:\n" + node.created_at);
       }
     }
     grads.clear();
@@ -194,9 +203,11 @@ class Task {
     auto& edges = node.edges();
     for (size_t k = edges.size(); k < outputs.size(); ++k)
       runtime_check(!outputs[k].defined(), node.name().c_str())
-          << "returned an incorrect number of gradients (expected " << edges.size() << ", got " << outputs.size() << ")";
+          << "returned an incorrect number of gradients (expected " << edges.size() << ", got "
+          << outputs.size() << ")";
     runtime_check(edges.empty() || outputs.size() >= edges.size() || outputs.empty(), node.name().c_str())
-        << "returned an incorrect number of gradients (expected " << edges.size() << ", got " << outputs.size() << ")";
+        << "returned an incorrect number of gradients (expected " << edges.size() << ", got "
+        << outputs.size() << ")";
     for (size_t k = 0; k < outputs.size() && k < edges.size(); ++k) {
       Tensor& g = outputs[k];
       auto& e = edges[k];
@@ -206,14 +217,15 @@ class Task {
       bool same = g.dim() == int(sizes.size()) && std::equal(sizes.begin(), sizes.end(), g.sizes().begin());
       if (!same) {
         runtime_check(broadcasts_to(sizes, g.sizes()), node.name().c_str())
-            << "Function " << node.name() << " returned an invalid gradient at index " << k << " - got " << to_string(g.sizes())
-            << " but expected shape compatible with " << to_string(sizes);
+            << "Function " << node.name() << " returned an invalid gradient at index " << k << " - got "
+            << to_string(g.sizes()) << " but expected shape compatible with " << to_string(sizes);
         g = invoke("sum_to_size", {g, sizes});
       }
       if (is_complex(g.dtype()) && !is_complex(m.dtype)) g = invoke("real", {g});
       if (g.dtype() != m.dtype) g = invoke("to_dtype", {g, m.dtype});
       runtime_check(g.device() == m.device, node.name().c_str())
-          << "Function " << node.name() << " returned an invalid gradient at index " << k << " - expected device " << m.device << " but got " << g.device();
+          << "Function " << node.name() << " returned an invalid gradient at index " << k
+          << " - expected device " << m.device << " but got " << g.device();
     }
   }
 
@@ -222,7 +234,8 @@ class Task {
     for (size_t k = 0; k < outputs.size(); ++k) {
       if (!outputs[k].defined()) continue;
       bool nan = invoke("any", {invoke("isnan", {outputs[k]})}).item().to_bool();
-      runtime_check(!nan, "backward") << "Function '" << node.name() << "' returned nan values in its " << k << "th output.";
+      runtime_check(!nan, "backward")
+          << "Function '" << node.name() << "' returned nan values in its " << k << "th output.";
     }
   }
 
@@ -238,14 +251,22 @@ __attribute__((tls_model("initial-exec"))) thread_local int depth = 0;
 
 class Running {
  public:
-  explicit Running(Task* t) : outer_(running) { running = t; ++depth; }
-  ~Running() { running = outer_; --depth; }
+  explicit Running(Task* t) : outer_(running) {
+    running = t;
+    ++depth;
+  }
+  ~Running() {
+    running = outer_;
+    --depth;
+  }
+
  private:
   Task* outer_;
 };
 
-std::vector<Tensor> execute(std::span<const Edge> roots, std::span<const Tensor> grads, std::span<const Edge> asked, bool accumulate,
-                            bool restricted, bool retain, bool create) {
+std::vector<Tensor> execute(std::span<const Edge> roots, std::span<const Tensor> grads,
+                            std::span<const Edge> asked, bool accumulate, bool restricted, bool retain,
+                            bool create) {
   auto go = [&] {
     Task task(retain, create);
     Running now(&task);
@@ -258,15 +279,21 @@ std::vector<Tensor> execute(std::span<const Edge> roots, std::span<const Tensor>
   std::vector<Tensor> out;
   std::exception_ptr failed;
   std::thread([&] {
-    try { out = go(); } catch (...) { failed = std::current_exception(); }
+    try {
+      out = go();
+    } catch (...) { failed = std::current_exception(); }
   }).join();
   if (failed) std::rethrow_exception(failed);
   return out;
 }
 
-struct Roots { std::vector<Edge> edges; std::vector<Tensor> grads; };
+struct Roots {
+  std::vector<Edge> edges;
+  std::vector<Tensor> grads;
+};
 
-Roots roots_of(const char* op, std::span<const Tensor> outputs, std::span<const Tensor> grads, bool create_graph) {
+Roots roots_of(const char* op, std::span<const Tensor> outputs, std::span<const Tensor> grads,
+               bool create_graph) {
   runtime_check(grads.empty() || grads.size() == outputs.size(), op)
       << "got " << outputs.size() << " tensors and " << grads.size() << " gradients";
   Roots r;
@@ -275,11 +302,13 @@ Roots roots_of(const char* op, std::span<const Tensor> outputs, std::span<const 
     Tensor g = grads.empty() ? Tensor() : grads[k];
     if (g.defined()) {
       bool same = g.dim() == out.dim() && std::equal(g.sizes().begin(), g.sizes().end(), out.sizes().begin());
-      runtime_check(same, op) << "Mismatch in shape: grad_output[" << k << "] has a shape of " << to_string(g.sizes()) << " and output[" << k
-                              << "] has a shape of " << to_string(out.sizes()) << ".";
+      runtime_check(same, op) << "Mismatch in shape: grad_output[" << k << "] has a shape of "
+                              << to_string(g.sizes()) << " and output[" << k << "] has a shape of "
+                              << to_string(out.sizes()) << ".";
       runtime_check(is_complex(g.dtype()) == is_complex(out.dtype()), op)
-          << "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: grad_output[" << k
-          << "] has a dtype of " << g.dtype() << " and output[" << k << "] has a dtype of " << out.dtype() << ".";
+          << "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: grad_output["
+          << k << "] has a dtype of " << g.dtype() << " and output[" << k << "] has a dtype of "
+          << out.dtype() << ".";
       if (g.dtype() != out.dtype()) {
         GradMode mode(create_graph);
         g = invoke("to_dtype", {g, out.dtype()});
@@ -289,8 +318,10 @@ Roots roots_of(const char* op, std::span<const Tensor> outputs, std::span<const 
         << "element " << k << " of tensors does not require grad and does not have a grad_fn";
     if (!g.defined()) {
       runtime_check(out.numel() == 1, op) << "grad can be implicitly created only for scalar outputs"
-                                          << hint("output ", k, " has shape ", to_string(out.sizes()), "; pass its gradient, or reduce it with sum()");
-      runtime_check(!is_complex(out.dtype()), op) << "grad can be implicitly created only for real scalar outputs but got " << out.dtype();
+                                          << hint("output ", k, " has shape ", to_string(out.sizes()),
+                                                  "; pass its gradient, or reduce it with sum()");
+      runtime_check(!is_complex(out.dtype()), op)
+          << "grad can be implicitly created only for real scalar outputs but got " << out.dtype();
       GradMode off(false);
       g = filled(1, out.sizes(), out.dtype(), out.device());
     }
@@ -311,8 +342,8 @@ uint64_t backward_number() { return running ? running->number : 0; }
 bool backward_restricted() { return running && running->restricted; }
 bool backward_runs(const Node& n) { return running && running->runs(n); }
 
-void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads, bool retain_graph, bool create_graph,
-              std::span<const Tensor> inputs) {
+void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads, bool retain_graph,
+              bool create_graph, std::span<const Tensor> inputs) {
   auto roots = roots_of("backward", outputs, grads, create_graph);
   std::vector<Edge> asked;
   for (auto& t : inputs) {
@@ -323,11 +354,13 @@ void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads, bo
   execute(roots.edges, roots.grads, asked, true, !inputs.empty(), retain_graph, create_graph);
 }
 
-std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs, std::span<const Tensor> grads,
-                         bool retain_graph, bool create_graph, bool allow_unused) {
+std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
+                         std::span<const Tensor> grads, bool retain_graph, bool create_graph,
+                         bool allow_unused) {
   std::vector<Edge> asked;
   for (auto& t : inputs) {
-    runtime_check(t.requires_grad() || allow_unused, "grad") << "One of the differentiated Tensors does not require grad";
+    runtime_check(t.requires_grad() || allow_unused, "grad")
+        << "One of the differentiated Tensors does not require grad";
     asked.push_back(edge_of(t));
   }
   auto roots = roots_of("grad", outputs, grads, create_graph);

@@ -52,16 +52,20 @@ bool is_one(const op::Value& v) {
 }
 
 std::string tensor_type(const Operand& o) { return is_number(o.value) ? "Scalar " : "Tensor "; }
-std::string unique_name(const Operand& o) { return std::string(o.name) + (o.item < 0 ? "" : "_" + std::to_string(o.item)); }
+std::string unique_name(const Operand& o) {
+  return std::string(o.name) + (o.item < 0 ? "" : "_" + std::to_string(o.item));
+}
 
 // `name`, or with underscores after it, so that no operand has it.
 std::string free_name(std::string name, const std::vector<Operand>& operands) {
-  while (std::any_of(operands.begin(), operands.end(), [&](auto& o) { return unique_name(o) == name; })) name += '_';
+  while (std::any_of(operands.begin(), operands.end(), [&](auto& o) { return unique_name(o) == name; }))
+    name += '_';
   return name;
 }
 
 // A derived operator. Never destroyed: graphs and programs refer to it.
-op::Operator* derive(const op::Operator& from, std::string name, const std::string& parameters, const std::vector<std::string>& returns) {
+op::Operator* derive(const op::Operator& from, std::string name, const std::string& parameters,
+                     const std::vector<std::string>& returns) {
   auto* o = new op::Operator;
   std::string result = "Tensor";
   if (returns.size() != 1) {
@@ -85,7 +89,8 @@ std::vector<const loop::Node*> loads_in(std::span<const Expr> xs) {
   for (auto x : xs) {
     if (!x.get()) continue;
     loop::visit(x, [&](Expr e) {
-      if (e->kind == loop::Kind::load && std::find(out.begin(), out.end(), e.get()) == out.end()) out.push_back(e.get());
+      if (e->kind == loop::Kind::load && std::find(out.begin(), out.end(), e.get()) == out.end())
+        out.push_back(e.get());
     });
   }
   return out;
@@ -93,14 +98,15 @@ std::vector<const loop::Node*> loads_in(std::span<const Expr> xs) {
 
 std::vector<int> slots_below(const std::vector<const loop::Node*>& loads, int limit, int from = 0) {
   std::vector<int> out;
-  for (auto* l : loads) if (l->slot >= from && l->slot < limit) out.push_back(l->slot);
+  for (auto* l : loads)
+    if (l->slot >= from && l->slot < limit) out.push_back(l->slot);
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;
 }
 
-std::shared_ptr<const Formula> pointwise_formula(const op::Call& c, const std::vector<Operand>& operands, const Flags& wanted,
-                                                 const GradTypes& grads) {
+std::shared_ptr<const Formula> pointwise_formula(const op::Call& c, const std::vector<Operand>& operands,
+                                                 const Flags& wanted, const GradTypes& grads) {
   auto& o = c.op();
   auto f = std::make_shared<Formula>();
   f->reads.resize(wanted.size());
@@ -108,10 +114,14 @@ std::shared_ptr<const Formula> pointwise_formula(const op::Call& c, const std::v
   DType computing = compute_type(op::computing_dtype(o, c.args()));
   std::vector<Expr> x;
   for (auto& operand : operands) {
-    if (operand.value.is_none()) { x.push_back(Expr()); continue; }
+    if (operand.value.is_none()) {
+      x.push_back(Expr());
+      continue;
+    }
     DType memory = op::operand_dtype(operand.value);
     DType own = o.promote == op::Promote::none ? compute_type(memory) : computing;
-    x.push_back(is_one(operand.value) ? loop::constant(Scalar(int64_t(1)), own) : loop::cast(loop::load(operand.slot, memory, {}), own));
+    x.push_back(is_one(operand.value) ? loop::constant(Scalar(int64_t(1)), own)
+                                      : loop::cast(loop::load(operand.slot, memory, {}), own));
   }
   op::LoopCall lc(o, c.args());
   auto y = o.body(lc, x);
@@ -142,7 +152,8 @@ std::shared_ptr<const Formula> pointwise_formula(const op::Call& c, const std::v
     if (!v.get()) continue;
     v = loop::rewrite(v, [&](Expr e) {
       for (size_t r = 0; r < y.size() && r < grads.size(); ++r)
-        if (grads[r] && loop::same(e, y[r]) && compute_type(*grads[r]) == y[r].dtype() && e->kind != loop::Kind::load && e->kind != loop::Kind::constant)
+        if (grads[r] && loop::same(e, y[r]) && compute_type(*grads[r]) == y[r].dtype() &&
+            e->kind != loop::Kind::load && e->kind != loop::Kind::constant)
           return loop::load(kResult + int(r), *grads[r], {});
       return Expr();
     });
@@ -159,7 +170,8 @@ std::shared_ptr<const Formula> pointwise_formula(const op::Call& c, const std::v
   for (auto& operand : operands) {
     if (operand.tensor < 0 || !wanted[size_t(operand.tensor)]) continue;
     Expr v = value[size_t(operand.tensor)];
-    if (v->kind == loop::Kind::load && v->slot >= kGrad && v->slot < kResult && v->memory == operand.value.tensor->dtype)
+    if (v->kind == loop::Kind::load && v->slot >= kGrad && v->slot < kResult &&
+        v->memory == operand.value.tensor->dtype)
       f->passed.push_back({operand.tensor, v->slot - kGrad});
     else {
       f->targets.push_back(operand.tensor);
@@ -179,10 +191,15 @@ std::shared_ptr<const Formula> pointwise_formula(const op::Call& c, const std::v
   };
   auto used = slots_below(loads, kResult, kGrad);
   if (used.empty())
-    for (size_t r = 0; r < grads.size(); ++r) if (grads[r]) { used.push_back(kGrad + int(r)); break; }
+    for (size_t r = 0; r < grads.size(); ++r)
+      if (grads[r]) {
+        used.push_back(kGrad + int(r));
+        break;
+      }
   for (int slot : used) {
     int r = slot - kGrad;
-    add({Formula::Source::grad, r}, "Tensor ", free_name(r ? "grad_" + std::to_string(r) : "grad", operands), slot);
+    add({Formula::Source::grad, r}, "Tensor ", free_name(r ? "grad_" + std::to_string(r) : "grad", operands),
+        slot);
   }
   for (int slot : slots_below(loads, kGrad)) {
     auto& operand = operands[size_t(slot)];
@@ -191,7 +208,8 @@ std::shared_ptr<const Formula> pointwise_formula(const op::Call& c, const std::v
   }
   for (int slot : slots_below(loads, 2 * kResult, kResult)) {
     int r = slot - kResult;
-    add({Formula::Source::result, r}, "Tensor ", free_name(r ? "result_" + std::to_string(r) : "result", operands), slot);
+    add({Formula::Source::result, r}, "Tensor ",
+        free_name(r ? "result_" + std::to_string(r) : "result", operands), slot);
     f->reads_result[size_t(r)] = true;
   }
   std::vector<std::string> returns;
@@ -222,14 +240,15 @@ std::shared_ptr<const Formula> pointwise_formula(const op::Call& c, const std::v
 
 // ---- loops
 
-// A derived loop operator takes the gradient, the operands that the transposed loops read, the sizes of the others,
-// and the attributes. From its call the original call is built again, whose loops are then transposed.
+// A derived loop operator takes the gradient, the operands that the transposed loops read, the sizes of the
+// others, and the attributes. From its call the original call is built again, whose loops are then
+// transposed.
 struct Transposed {
   const op::Operator* of;
-  std::vector<Operand> operands;      // names and slots only
-  std::vector<DType> dtypes;          // by operand
-  std::vector<bool> kept, none;       // by operand
-  int result, slot;                   // the operand whose gradient this is
+  std::vector<Operand> operands;  // names and slots only
+  std::vector<DType> dtypes;      // by operand
+  std::vector<bool> kept, none;   // by operand
+  int result, slot;               // the operand whose gradient this is
   size_t piece;
 
   static std::string sizes_name(const Operand& o) { return unique_name(o) + "_sizes"; }
@@ -250,11 +269,13 @@ struct Transposed {
       if (none[k]) return {};
       if (kept[k]) return c[unique_name(o)];
       SymSpan sizes = c.ints(sizes_name(o));
-      out.made.push_back(Tensor(make_ref<TensorImpl>(Storage(), Dims(sizes), contiguous_strides(sizes), SymInt(), dtypes[k], Device{})));
+      out.made.push_back(Tensor(make_ref<TensorImpl>(Storage(), Dims(sizes), contiguous_strides(sizes),
+                                                     SymInt(), dtypes[k], Device{})));
       return out.made.back();
     };
     for (size_t p = 0; p < parameters.size(); ++p) {
-      bool tensor = parameters[p].type == Type::Tensor, number = parameters[p].type == Type::Scalar && !parameters[p].list;
+      bool tensor = parameters[p].type == Type::Tensor,
+           number = parameters[p].type == Type::Scalar && !parameters[p].list;
       if (tensor && parameters[p].list) {
         for (; k < operands.size() && operands[k].name == parameters[p].name; ++k) {
           op::Value v = operand_value(k);
@@ -307,12 +328,13 @@ void loads_of(const loop::Definition& d, std::vector<bool>& slots) {
 }
 
 std::string attribute_type(const op::Parameter& p) {
-  static const char* const names[] = {"Tensor", "Scalar", "SymInt", "float", "bool", "str", "dtype", "Device", "MemoryFormat", "Generator"};
+  static const char* const names[] = {"Tensor", "Scalar", "SymInt", "float",        "bool",
+                                      "str",    "dtype",  "Device", "MemoryFormat", "Generator"};
   return std::string(names[int(p.type)]) + (p.list ? "[]" : "") + "? ";
 }
 
-std::shared_ptr<const Formula> loop_formula(const op::Call& c, const std::vector<Operand>& operands, const Flags& wanted,
-                                            const GradTypes& grads) {
+std::shared_ptr<const Formula> loop_formula(const op::Call& c, const std::vector<Operand>& operands,
+                                            const Flags& wanted, const GradTypes& grads) {
   auto& o = c.op();
   auto f = std::make_shared<Formula>();
   f->reads.resize(wanted.size());
@@ -356,7 +378,10 @@ std::shared_ptr<const Formula> loop_formula(const op::Call& c, const std::vector
         };
         for (auto& p : o.schema.parameters) {
           bool operand_parameter = p.type == Type::Tensor || (p.type == Type::Scalar && !p.list);
-          if (!operand_parameter) { parameters += ", " + attribute_type(p) + p.name; continue; }
+          if (!operand_parameter) {
+            parameters += ", " + attribute_type(p) + p.name;
+            continue;
+          }
           while (at < operands.size() && operands[at].name == p.name) add_operand(at++);
         }
         auto* d = derive(o, o.schema.name + "_backward", parameters, {"grad_" + unique_name(operand)});
@@ -366,13 +391,15 @@ std::shared_ptr<const Formula> loop_formula(const op::Call& c, const std::vector
         d->dtype_rule = [type](const op::Call&) { return std::vector<DType>{type}; };
         d->shape_rule = [t](const op::Call& c) {
           auto original = t.original(c);
-          return std::vector<Dims>{Dims(operands_of(op::Call(*t.of, original.args))[size_t(t.slot)].value.tensor->sizes)};
+          return std::vector<Dims>{
+              Dims(operands_of(op::Call(*t.of, original.args))[size_t(t.slot)].value.tensor->sizes)};
         };
         d->loop = [t, to, grad = *grads[r]](const op::LoopCall& c) {
           auto original = t.original(c);
           op::LoopCall lc(*t.of, original.args);
           auto pieces = t.transpose(lc, grad);
-          internal_check(t.piece < pieces.size()) << c.op().schema.full_name() << ": the transposed loops have another form at these sizes";
+          internal_check(t.piece < pieces.size())
+              << c.op().schema.full_name() << ": the transposed loops have another form at these sizes";
           remap(pieces[t.piece], to);
           return pieces[t.piece];
         };
@@ -397,18 +424,23 @@ struct KeyHash {
 void append(Key& key, const Scalar& s) {
   auto z = s.to_complex();
   key.push_back(uint64_t(s.category()));
-  key.push_back(s.category() <= Category::integral ? uint64_t(s.to_int()) : std::bit_cast<uint64_t>(z.real()));
+  key.push_back(s.category() <= Category::integral ? uint64_t(s.to_int())
+                                                   : std::bit_cast<uint64_t>(z.real()));
   key.push_back(std::bit_cast<uint64_t>(z.imag()));
 }
 
-// `sizes` collects the distinct sizes above 1, in order of appearance: the key has only which of them are equal.
-Key key_of(const op::Call& c, const Flags& wanted, const GradTypes& grads, bool shapes,
-           Ints& sizes) {
+// `sizes` collects the distinct sizes above 1, in order of appearance: the key has only which of them are
+// equal.
+Key key_of(const op::Call& c, const Flags& wanted, const GradTypes& grads, bool shapes, Ints& sizes) {
   Key key;
   key.push_back(reinterpret_cast<uint64_t>(&c.op()));
   auto tensor = [&](const TensorImpl* t) {
-    if (!t) { key.push_back(0); return; }
-    key.push_back(1 | uint64_t(t->dtype) << 8 | uint64_t(t->wrapped_number) << 16 | uint64_t(t->sizes.size()) << 24);
+    if (!t) {
+      key.push_back(0);
+      return;
+    }
+    key.push_back(1 | uint64_t(t->dtype) << 8 | uint64_t(t->wrapped_number) << 16 |
+                  uint64_t(t->sizes.size()) << 24);
     if (!shapes) return;
     for (auto s : t->sizes) {
       int64_t n = s.hint();
@@ -433,7 +465,8 @@ Key key_of(const op::Call& c, const Flags& wanted, const GradTypes& grads, bool 
         key.push_back(v.list.count);
         for (auto* t : v.tensors()) tensor(t);
         break;
-      case Tag::scalar: case Tag::integer:
+      case Tag::scalar:
+      case Tag::integer:
         if (operand && !c.op().vjp) key.push_back(uint64_t(op::operand_dtype(v)) << 1 | uint64_t(is_one(v)));
         else if (v.tag == Tag::scalar) append(key, v.scalar);
         else key.push_back(uint64_t(v.word));
@@ -456,7 +489,10 @@ Key key_of(const op::Call& c, const Flags& wanted, const GradTypes& grads, bool 
   uint64_t word = 1;
   for (bool w : wanted) {
     word = word << 1 | w;
-    if (word >> 63) { key.push_back(word); word = 1; }
+    if (word >> 63) {
+      key.push_back(word);
+      word = 1;
+    }
   }
   key.push_back(word);
   for (auto& g : grads) key.push_back(g ? uint64_t(*g) + 1 : 0);
@@ -471,8 +507,7 @@ constexpr size_t kMaxEntries = 1 << 16;
 
 }  // namespace
 
-std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted,
-                                          const GradTypes& grads) {
+std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted, const GradTypes& grads) {
   static TableMutex& mutex = *new TableMutex;
   static auto& table = *new std::unordered_map<Key, std::vector<Entry>, KeyHash>;
   auto& o = c.op();
@@ -525,7 +560,8 @@ op::Grads apply(const Formula& f, const op::Call& c, const op::Vjp& v) {
   auto is_wanted = [&](const Operand& o) { return v.needs(o.name, std::max(o.item, 0)); };
   for (auto& [tensor, r] : f.passed) {
     auto& o = operand_of(tensor);
-    if (Tensor g = v.grad(r); g.defined() && is_wanted(o)) out[size_t(tensor)] = fit(g, o.value.tensor->sizes);
+    if (Tensor g = v.grad(r); g.defined() && is_wanted(o))
+      out[size_t(tensor)] = fit(g, o.value.tensor->sizes);
   }
   if (f.derived) {
     std::vector<Tensor> kept;
@@ -536,8 +572,9 @@ op::Grads apply(const Formula& f, const op::Call& c, const op::Vjp& v) {
         args.push_back(operands[size_t(s.index)].value);
         continue;
       }
-      kept.push_back(s.kind == Formula::Source::grad ? v.grad(s.index)
-                     : s.kind == Formula::Source::result ? v.result(s.index) : data_of(v, operands[size_t(s.index)]));
+      kept.push_back(s.kind == Formula::Source::grad     ? v.grad(s.index)
+                     : s.kind == Formula::Source::result ? v.result(s.index)
+                                                         : data_of(v, operands[size_t(s.index)]));
       internal_check(kept.back().defined()) << f.derived->schema.text << ": an argument is missing";
       args.push_back(kept.back());
     }
@@ -591,8 +628,10 @@ op::Grads view_gradient(const op::Call& c, const op::Vjp& v) {
     for (size_t k = 0; k < views.size(); ++k) {
       auto& steps = views[k].steps();
       bool one = steps.size() == 1 && steps[0].dim == views[0].steps()[0].dim;
-      slices = slices && one && steps[0].kind == Kind::slice && SymInt::surely_equal(steps[0].start, at) && SymInt::surely_equal(steps[0].step, 1);
-      selects = selects && one && steps[0].kind == Kind::select && SymInt::surely_equal(steps[0].start, int64_t(k));
+      slices = slices && one && steps[0].kind == Kind::slice && SymInt::surely_equal(steps[0].start, at) &&
+               SymInt::surely_equal(steps[0].step, 1);
+      selects =
+          selects && one && steps[0].kind == Kind::select && SymInt::surely_equal(steps[0].start, int64_t(k));
       if (slices) at += steps[0].length;
     }
     int dim = views[0].steps().empty() ? 0 : views[0].steps()[0].dim;
@@ -601,7 +640,8 @@ op::Grads view_gradient(const op::Call& c, const op::Vjp& v) {
     if (slices || selects) {
       std::vector<Tensor> parts;
       DType d = base.dtype();
-      for (size_t k = 0; k < views.size(); ++k) if (v.grad(int(k)).defined()) d = v.grad(int(k)).dtype();
+      for (size_t k = 0; k < views.size(); ++k)
+        if (v.grad(int(k)).defined()) d = v.grad(int(k)).dtype();
       for (size_t k = 0; k < views.size(); ++k) {
         Tensor g = v.grad(int(k));
         parts.push_back(g.defined() ? g : filled(0, views[k].sizes(), d, base.device()));
@@ -630,14 +670,17 @@ op::Grads view_gradient(const op::Call& c, const op::Vjp& v) {
           break;
         case Kind::select: g = invoke("select_backward", {g, before, s.dim, s.start}); break;
         case Kind::expand: g = fit(g, before); break;
-        case Kind::insert: case Kind::erase: case Kind::reshape: g = invoke("reshape", {g, before}); break;
+        case Kind::insert:
+        case Kind::erase:
+        case Kind::reshape: g = invoke("reshape", {g, before}); break;
         case Kind::diagonal: g = invoke("diagonal_backward", {g, before, s.start, s.dim, s.dim2}); break;
         case Kind::as_real: g = invoke("view_as_complex", {invoke("contiguous", {g})}); break;
         case Kind::as_complex: g = invoke("view_as_real", {g}); break;
         case Kind::as_dtype: internal_check(false) << "bytes have no gradient"; break;
         case Kind::strided: {
           internal_check(k == 0) << o.name() << ": a strided step comes first";
-          g = invoke("as_strided_backward", {g, before, base.strides(), base.offset(), SymSpan(s.sizes), SymSpan(s.strides), s.start});
+          g = invoke("as_strided_backward", {g, before, base.strides(), base.offset(), SymSpan(s.sizes),
+                                             SymSpan(s.strides), s.start});
           break;
         }
       }

@@ -1,5 +1,6 @@
-// Formula: how the gradient of one kind of call is computed and what it needs kept, derived once from the operator's
-// definition and remembered. Two calls with equal attributes, dtypes, ranks and wanted gradients share one.
+// Formula: how the gradient of one kind of call is computed and what it needs kept, derived once from the
+// operator's definition and remembered. Two calls with equal attributes, dtypes, ranks and wanted gradients
+// share one.
 //   pointwise: the body is differentiated; all gradients come from one derived pointwise operator, which reads results
 //              instead of operands where that keeps less
 //   loop:      the loops are transposed; each part of each gradient is a derived loop operator
@@ -16,25 +17,33 @@ namespace facula::autograd {
 // One operand of a call: a tensor, an item of a list, or a run-time number.
 struct Operand {
   std::string_view name;
-  int item = -1;          // of a list
-  int slot = 0;           // among all operands, as LoopCall counts
-  int tensor = -1;        // among tensors, as Grads counts; -1: a Scalar parameter
+  int item = -1;    // of a list
+  int slot = 0;     // among all operands, as LoopCall counts
+  int tensor = -1;  // among tensors, as Grads counts; -1: a Scalar parameter
   op::Value value;
 };
 std::vector<Operand> operands_of(const op::Call& c);
 
 struct Formula {
-  std::vector<bool> reads;           // by tensor: its data is read
+  std::vector<bool> reads;  // by tensor: its data is read
   std::vector<bool> reads_result;
 
-  struct Source { enum Kind : uint8_t { grad, operand, result } kind; int index; };  // operand: position in operands_of
-  const op::Operator* derived = nullptr;          // pointwise
-  std::vector<Source> sources;                    // its arguments
-  std::vector<int> targets;                       // tensor that each of its results belongs to
-  std::vector<std::pair<int, int>> passed;        // tensor and result whose gradient it takes as it is
+  struct Source {
+    enum Kind : uint8_t { grad, operand, result } kind;
+    int index;
+  };  // operand: position in operands_of
+  const op::Operator* derived = nullptr;    // pointwise
+  std::vector<Source> sources;              // its arguments
+  std::vector<int> targets;                 // tensor that each of its results belongs to
+  std::vector<std::pair<int, int>> passed;  // tensor and result whose gradient it takes as it is
 
-  struct Piece { const op::Operator* derived; int tensor; int result; std::vector<bool> kept; };
-  std::vector<Piece> pieces;                      // loop
+  struct Piece {
+    const op::Operator* derived;
+    int tensor;
+    int result;
+    std::vector<bool> kept;
+  };
+  std::vector<Piece> pieces;  // loop
 };
 
 using Flags = SmallVector<bool, 16>;
@@ -47,10 +56,11 @@ op::Grads apply(const Formula& f, const op::Call& c, const op::Vjp& v);
 // The gradient of a view: its steps undone on the gradient of the view.
 op::Grads view_gradient(const op::Call& c, const op::Vjp& v);
 
-// What the .vjp rule of a call reads. Implemented by graph/joint.cpp, which traces the rule on tensors without data.
+// What the .vjp rule of a call reads. Implemented by graph/joint.cpp, which traces the rule on tensors
+// without data.
 struct Reads {
   std::vector<bool> operands, results;
-  std::shared_ptr<sym::Shapes> shapes;            // guards under which this holds
+  std::shared_ptr<sym::Shapes> shapes;  // guards under which this holds
 };
 Reads probe(const op::Call& c, const Flags& wanted, size_t results);
 

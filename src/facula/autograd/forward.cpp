@@ -15,7 +15,8 @@ std::atomic<uint64_t> last_level{0};
 
 class ForwardMode final : public op::Mode {
  public:
-  op::Results take(const op::Operator& o, std::span<const op::Value> args, op::Form form, std::span<const Tensor> out) override;
+  op::Results take(const op::Operator& o, std::span<const op::Value> args, op::Form form,
+                   std::span<const Tensor> out) override;
   uint64_t level = ++last_level;
   bool paused = false;
 
@@ -27,11 +28,13 @@ class ForwardMode final : public op::Mode {
 struct Level {
   ForwardMode mode;
   op::Mode::With active{&mode};
-  // Of results on the tape: a node saves its results detached. Here, because a tangent's history leads back to the node.
+  // Of results on the tape: a node saves its results detached. Here, because a tangent's history leads back
+  // to the node.
   std::map<std::pair<const Node*, int>, std::pair<Ref<Node>, Tensor>> results;
 };
 thread_local std::optional<Level> current;
-__attribute__((tls_model("initial-exec"))) thread_local bool entered = false;  // asked by every node that unpacks a result
+__attribute__((tls_model("initial-exec"))) thread_local bool entered =
+    false;  // asked by every node that unpacks a result
 
 Tensor share(TensorImpl* t) { return Tensor(Ref<TensorImpl>::share(t)); }
 
@@ -42,7 +45,9 @@ Tensor tangent(const TensorImpl* t) {
 bool has_tangent(std::span<const op::Value> args) {
   for (auto& v : args) {
     if (v.tag == op::Tag::tensor && tangent(v.tensor).defined()) return true;
-    if (v.tag == op::Tag::tensors) for (auto* t : v.tensors()) if (tangent(t).defined()) return true;
+    if (v.tag == op::Tag::tensors)
+      for (auto* t : v.tensors())
+        if (tangent(t).defined()) return true;
   }
   return false;
 }
@@ -55,7 +60,8 @@ void keep(const Tensor& t, const Tensor& tangent) {
   if (m.node) current->results[{m.node.get(), m.result}] = {m.node, tangent};
 }
 
-// Makes the tangent of `t` one that may be written. That of a view is a view of its base's, so that all views see it.
+// Makes the tangent of `t` one that may be written. That of a view is a view of its base's, so that all views
+// see it.
 void ensure_tangent(const Tensor& t) {
   if (tangent_of(t).defined()) return;
   Meta* m = meta_of(t);
@@ -116,7 +122,9 @@ op::Results ForwardMode::functional(const op::Operator& o, std::span<const op::V
     if (!linear.empty()) tangents = autograd::grad(linear, weights, given, taped, taped, true);
   }
   tangents.resize(outputs.size());
-  if (!recorded) for (size_t k = 0; k < results.size(); ++k) if (results[k].defined()) results[k] = results[k].detached();
+  if (!recorded)
+    for (size_t k = 0; k < results.size(); ++k)
+      if (results[k].defined()) results[k] = results[k].detached();
   for (size_t j = 0; j < outputs.size(); ++j) {
     Tensor& result = results[size_t(at[j])];
     Tensor tangent = tangents[j].defined() ? tangents[j] : invoke("zeros_like", {result});
@@ -129,16 +137,20 @@ op::Results ForwardMode::view(const op::Operator& o, std::span<const op::Value> 
   op::Results results = op::call(o, args);
   op::Args direction(args);
   bool first = true;
-  direction.each_tensor([&](size_t, Tensor& t) { if (std::exchange(first, false)) t = tangent_of(t); });
+  direction.each_tensor([&](size_t, Tensor& t) {
+    if (std::exchange(first, false)) t = tangent_of(t);
+  });
   op::Results tangents = op::call(o, direction.values());
   for (size_t k = 0; k < results.size(); ++k) keep(results[k], tangents[k]);
   return results;
 }
 
-op::Results ForwardMode::take(const op::Operator& o, std::span<const op::Value> args, op::Form form, std::span<const Tensor> out) {
+op::Results ForwardMode::take(const op::Operator& o, std::span<const op::Value> args, op::Form form,
+                              std::span<const Tensor> out) {
   With outer(nullptr);
   if (paused || !has_tangent(args)) return op::call(o, args, form, out);
-  runtime_check(form != op::Form::out, o.name()) << "functions with out=... arguments don't support automatic differentiation, but one of the arguments has a tangent"
+  runtime_check(form != op::Form::out, o.name())
+      << "functions with out=... arguments don't support automatic differentiation, but one of the arguments has a tangent"
       << hint("call it without out=");
   if (form == op::Form::in_place) {
     // The value that the call would write, then the writing of it.
@@ -185,19 +197,29 @@ void restore_tangent(const Tensor& t, const Node& node, int k) {
 Tensor tangent_of(const Tensor& t) { return tangent(t.impl()); }
 
 void set_tangent(const Tensor& t, const Tensor& tangent) {
-  runtime_check(bool(current), "forward_ad") << "Trying to set a tangent outside of a dual level" << hint("with facula.autograd.forward_ad.dual_level(): ...");
+  runtime_check(bool(current), "forward_ad") << "Trying to set a tangent outside of a dual level"
+                                             << hint("with facula.autograd.forward_ad.dual_level(): ...");
   if (tangent.defined()) {
-    runtime_check(is_differentiable(t.dtype()), "make_dual") << "Expected tensor to be floating point or complex, got " << t.dtype();
-    bool same = t.dim() == tangent.dim() && std::equal(t.sizes().begin(), t.sizes().end(), tangent.sizes().begin());
-    runtime_check(same, "make_dual") << "Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. "
-        << "Tensor is of size " << to_string(t.sizes()) << " while the given forward gradient is of size " << to_string(tangent.sizes()) << ".";
-    runtime_check(t.dtype() == tangent.dtype() && t.device() == tangent.device(), "make_dual") << "expected the tangent to have the dtype and device of the tensor, "
-        << t.dtype() << " on " << t.device() << ", but it is " << tangent.dtype() << " on " << tangent.device();
+    runtime_check(is_differentiable(t.dtype()), "make_dual")
+        << "Expected tensor to be floating point or complex, got " << t.dtype();
+    bool same =
+        t.dim() == tangent.dim() && std::equal(t.sizes().begin(), t.sizes().end(), tangent.sizes().begin());
+    runtime_check(same, "make_dual")
+        << "Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. "
+        << "Tensor is of size " << to_string(t.sizes()) << " while the given forward gradient is of size "
+        << to_string(tangent.sizes()) << ".";
+    runtime_check(t.dtype() == tangent.dtype() && t.device() == tangent.device(), "make_dual")
+        << "expected the tangent to have the dtype and device of the tensor, " << t.dtype() << " on "
+        << t.device() << ", but it is " << tangent.dtype() << " on " << tangent.device();
   }
   keep(t, tangent);
 }
 
-ForwardPaused::ForwardPaused() : paused_(current && current->mode.paused) { if (current) current->mode.paused = true; }
-ForwardPaused::~ForwardPaused() { if (current) current->mode.paused = paused_; }
+ForwardPaused::ForwardPaused() : paused_(current && current->mode.paused) {
+  if (current) current->mode.paused = true;
+}
+ForwardPaused::~ForwardPaused() {
+  if (current) current->mode.paused = paused_;
+}
 
 }  // namespace facula::autograd

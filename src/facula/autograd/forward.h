@@ -1,16 +1,18 @@
-// Forward-mode differentiation: within a level, a tensor may carry a tangent, and every operator called on this thread
-// gives its results the tangents that follow (dual numbers).
+// Forward-mode differentiation: within a level, a tensor may carry a tangent, and every operator called on
+// this thread gives its results the tangents that follow (dual numbers).
 //
-// No operator has a rule of its own. A view's tangent is the same view of the tangent; a composite is run by its
-// operators; every other operator's comes from its gradient, which is linear in what it is given: for g(u) = J^T u,
-// the gradient of g at v is J v.  Townsend, "A new trick for calculating Jacobian vector products", 2017.
-// Tangents of tangents come from a level within backward, or the other way round: both see each other's operators.
+// No operator has a rule of its own. A view's tangent is the same view of the tangent; a composite is run by
+// its operators; every other operator's comes from its gradient, which is linear in what it is given: for
+// g(u) = J^T u, the gradient of g at v is J v.  Townsend, "A new trick for calculating Jacobian vector
+// products", 2017. Tangents of tangents come from a level within backward, or the other way round: both see
+// each other's operators.
 #pragma once
 #include "facula/autograd/node.h"
 
 namespace facula::autograd {
 
-// Enters, leaves the level of this thread. RuntimeError if there is one already, or none. Tangents end with it.
+// Enters, leaves the level of this thread. RuntimeError if there is one already, or none. Tangents end with
+// it.
 void enter_forward_level();
 void exit_forward_level();
 bool forward_level();
@@ -29,6 +31,7 @@ class ForwardPaused {
   ForwardPaused();
   ~ForwardPaused();
   ForwardPaused(const ForwardPaused&) = delete;
+
  private:
   bool paused_;
 };

@@ -12,7 +12,8 @@ bool among(const std::vector<Tensor>& list, const Tensor& t) {
 }
 }  // namespace
 
-FunctionNode::FunctionNode(std::string name, std::vector<Tensor> inputs) : Node(1), name_(std::move(name)), inputs_(std::move(inputs)) {
+FunctionNode::FunctionNode(std::string name, std::vector<Tensor> inputs)
+    : Node(1), name_(std::move(name)), inputs_(std::move(inputs)) {
   for (auto& t : inputs_) {
     bool wanted = grad_enabled() && t.defined() && t.requires_grad();
     wanted_.push_back(wanted);
@@ -24,9 +25,13 @@ FunctionNode::FunctionNode(std::string name, std::vector<Tensor> inputs) : Node(
 
 std::vector<Tensor> FunctionNode::apply(std::vector<Tensor> grads, bool) {
   if (materialize_)
-    for (size_t k = 0; k < grads.size() && k < results.size(); ++k) if (!grads[k].defined()) grads[k] = zeros_of(results[k]);
+    for (size_t k = 0; k < grads.size() && k < results.size(); ++k)
+      if (!grads[k].defined()) grads[k] = zeros_of(results[k]);
   applying_ = true;
-  struct Done { bool& flag; ~Done() { flag = false; } } done{applying_};
+  struct Done {
+    bool& flag;
+    ~Done() { flag = false; }
+  } done{applying_};
   return backward(std::move(grads));
 }
 
@@ -49,8 +54,10 @@ std::vector<Tensor> FunctionNode::saved() {
 
 std::vector<Tensor> FunctionNode::finish(std::vector<Tensor> outputs) {
   for (auto& t : dirty_) {
-    runtime_check(among(inputs_, t), name_.c_str()) << "mark_dirty names a tensor that is no input of forward";
-    runtime_check(among(outputs, t), name_.c_str()) << "Some elements marked as dirty during the forward method were not returned as output. The inputs that are modified inplace must all be outputs of the Function.";
+    runtime_check(among(inputs_, t), name_.c_str())
+        << "mark_dirty names a tensor that is no input of forward";
+    runtime_check(among(outputs, t), name_.c_str())
+        << "Some elements marked as dirty during the forward method were not returned as output. The inputs that are modified inplace must all be outputs of the Function.";
     check_in_place(name_.c_str(), t, recording_);
     t.version_counter()->writer = "a custom function";
     t.bump_version();
@@ -58,7 +65,8 @@ std::vector<Tensor> FunctionNode::finish(std::vector<Tensor> outputs) {
   auto node = Ref<Node>::share(this);
   for (size_t k = 0; k < outputs.size(); ++k) {
     Tensor& t = outputs[k];
-    results.push_back(t.defined() ? ResultMeta{Dims(t.sizes()), t.dtype(), t.device()} : ResultMeta{{}, DType::Float32, {}});
+    results.push_back(t.defined() ? ResultMeta{Dims(t.sizes()), t.dtype(), t.device()}
+                                  : ResultMeta{{}, DType::Float32, {}});
     if (!t.defined()) continue;
     bool dirty = among(dirty_, t), input = among(inputs_, t);
     bool carries = is_differentiable(t.dtype()) && !among(non_differentiable_, t);
@@ -72,8 +80,10 @@ std::vector<Tensor> FunctionNode::finish(std::vector<Tensor> outputs) {
       runtime_check(outputs.size() == 1 || !m || !m->base.defined(), name_.c_str())
           << "If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return more than one Tensor.";
       if (m && m->base.defined()) {
-        auto at = std::find_if(inputs_.begin(), inputs_.end(), [&](auto& x) { return x.is_same(t); }) - inputs_.begin();
-        internal_check(at == 0) << name_ << ": a view that is modified in place must be the first tensor argument";
+        auto at = std::find_if(inputs_.begin(), inputs_.end(), [&](auto& x) { return x.is_same(t); }) -
+                  inputs_.begin();
+        internal_check(at == 0) << name_
+                                << ": a view that is modified in place must be the first tensor argument";
         rebase_history(t, node);
       } else {
         set_history(t, node, int(k));
@@ -88,8 +98,10 @@ std::vector<Tensor> FunctionNode::finish(std::vector<Tensor> outputs) {
   }
   if (recording_) {
     for (auto& t : to_save_) {
-      auto at = std::find_if(outputs.begin(), outputs.end(), [&](auto& x) { return t.defined() && x.is_same(t); });
-      saved_.push_back(Saved(t, at != outputs.end() && meta_of(t) && meta_of(t)->node.get() == this, int(at - outputs.begin())));
+      auto at =
+          std::find_if(outputs.begin(), outputs.end(), [&](auto& x) { return t.defined() && x.is_same(t); });
+      saved_.push_back(Saved(t, at != outputs.end() && meta_of(t) && meta_of(t)->node.get() == this,
+                             int(at - outputs.begin())));
     }
     to_save_.clear();
   }

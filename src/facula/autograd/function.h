@@ -14,7 +14,8 @@
 
 namespace facula::autograd {
 
-// The node of a custom function, also of Python's. Its callable may hold what it likes; it is dropped with the node.
+// The node of a custom function, also of Python's. Its callable may hold what it likes; it is dropped with
+// the node.
 class FunctionNode : public Node {
  public:
   FunctionNode(std::string name, std::vector<Tensor> inputs);
@@ -26,19 +27,21 @@ class FunctionNode : public Node {
 
   // What forward may ask for.
   void save_for_backward(std::vector<Tensor> tensors) { to_save_ = std::move(tensors); }
-  std::vector<Tensor> saved();                   // in backward
+  std::vector<Tensor> saved();  // in backward
   void mark_dirty(std::vector<Tensor> inputs) { dirty_ = std::move(inputs); }
   void mark_non_differentiable(std::vector<Tensor> outputs) { non_differentiable_ = std::move(outputs); }
   void set_materialize_grads(bool on) { materialize_ = on; }
-  bool needs_input_grad(size_t k) const { return k < wanted_.size() && wanted_[k] && (!applying_ || needs(k)); }
+  bool needs_input_grad(size_t k) const {
+    return k < wanted_.size() && wanted_[k] && (!applying_ || needs(k));
+  }
 
-  // After forward: attaches the node to `outputs`, as PyTorch does: an input given back becomes a view of itself, a
-  // dirty one takes the new history, integers and marked outputs carry none.
+  // After forward: attaches the node to `outputs`, as PyTorch does: an input given back becomes a view of
+  // itself, a dirty one takes the new history, integers and marked outputs carry none.
   std::vector<Tensor> finish(std::vector<Tensor> outputs);
 
  private:
   std::string name_;
-  std::vector<Tensor> inputs_, to_save_, dirty_, non_differentiable_;   // until finish
+  std::vector<Tensor> inputs_, to_save_, dirty_, non_differentiable_;  // until finish
   std::vector<bool> wanted_;
   std::vector<Saved> saved_;
   bool materialize_ = true, released_ = false, recording_ = false, applying_ = false;
@@ -46,13 +49,15 @@ class FunctionNode : public Node {
 using Context = FunctionNode;
 
 namespace detail {
-template <class T> void collect(std::vector<Tensor>& into, const T& x) {
+template <class T>
+void collect(std::vector<Tensor>& into, const T& x) {
   if constexpr (std::is_same_v<T, Tensor>) into.push_back(x);
   else if constexpr (std::is_same_v<T, std::vector<Tensor>>) into.insert(into.end(), x.begin(), x.end());
 }
 }  // namespace detail
 
-template <class F, class... A> std::vector<Tensor> run(const A&... args) {
+template <class F, class... A>
+std::vector<Tensor> run(const A&... args) {
   std::vector<Tensor> inputs;
   (detail::collect(inputs, args), ...);
   auto node = make_ref<FunctionNode>("Function", std::move(inputs));

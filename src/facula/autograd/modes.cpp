@@ -7,7 +7,9 @@
 
 namespace facula::autograd {
 namespace {
-struct Modes { bool grad = true, inference = false; };
+struct Modes {
+  bool grad = true, inference = false;
+};
 __attribute__((tls_model("initial-exec"))) thread_local Modes modes;
 std::atomic<bool> anomaly{false}, anomaly_nan{true};
 std::atomic<std::string (*)()> stack_source{nullptr};
@@ -32,7 +34,8 @@ void pop_saved_hook() {
 const PackHook* saved_hook() { return innermost; }
 const std::string* saved_hooks_disabled() { return saved_hooks.disabled ? &*saved_hooks.disabled : nullptr; }
 void set_saved_hooks_disabled(const std::string* message) {
-  runtime_check(!message || saved_hooks.hooks.empty(), "disable_saved_tensors_hooks") << (message ? *message : std::string());
+  runtime_check(!message || saved_hooks.hooks.empty(), "disable_saved_tensors_hooks")
+      << (message ? *message : std::string());
   saved_hooks.disabled = message ? std::optional(*message) : std::nullopt;
 }
 

@@ -25,8 +25,10 @@ std::string described(const Tensor& t) {
 
 Node::Node(int count) : sequence_(next_sequence.fetch_add(1, std::memory_order_relaxed)) {
   results.reserve(size_t(count));
-  if (anomaly_enabled()) [[unlikely]] created_at = captured_stack();
-  if (profile::on()) [[unlikely]] profile::made_node(sequence_);
+  if (anomaly_enabled()) [[unlikely]]
+    created_at = captured_stack();
+  if (profile::on()) [[unlikely]]
+    profile::made_node(sequence_);
 }
 
 void Node::add_edge(const Tensor& input) { edges_.push_back(edge_of(input)); }
@@ -51,7 +53,10 @@ std::string node_name(std::string_view op) {
   std::string out;
   bool upper = true;
   for (char c : op) {
-    if (c == '_' || c == '.') { upper = true; continue; }
+    if (c == '_' || c == '.') {
+      upper = true;
+      continue;
+    }
     out += upper ? char(std::toupper(static_cast<unsigned char>(c))) : c;
     upper = false;
   }
@@ -62,18 +67,22 @@ Tensor zeros_of(const ResultMeta& m) { return filled(0, m.sizes, m.dtype, m.devi
 
 // ---- Saved
 
-Saved::Saved(const Tensor& t, bool is_output_of_node, int result) : output_(is_output_of_node), result_(result) {
+Saved::Saved(const Tensor& t, bool is_output_of_node, int result)
+    : output_(is_output_of_node), result_(result) {
   if (!t.defined()) return;
   runtime_check(!t.impl()->inference, "autograd")
       << "Inference tensors cannot be saved for backward. To work around you can make a clone to get a normal tensor and use it in autograd.";
   tensor_ = is_output_of_node ? t.detached() : t;
   version_ = t.version();
-  if (auto* hook = saved_hook()) [[unlikely]] pack(*hook);
+  if (auto* hook = saved_hook()) [[unlikely]]
+    pack(*hook);
 }
 
 void Saved::pack(const PackHook& hook) {
-  runtime_check(!packed_, "register_hooks") << "Calling register_hooks on a saved tensor whose hooks have already been set.";
-  runtime_check(bool(tensor_), "register_hooks") << "Calling register_hooks on a saved tensor with value None is forbidden";
+  runtime_check(!packed_, "register_hooks")
+      << "Calling register_hooks on a saved tensor whose hooks have already been set.";
+  runtime_check(bool(tensor_), "register_hooks")
+      << "Calling register_hooks on a saved tensor with value None is forbidden";
   GradMode off(false);
   uint32_t before = tensor_.version();
   auto packed = hook(tensor_.detached());
@@ -91,10 +100,11 @@ Tensor Saved::unpack(const char* saved_by, const Ref<Node>& owner) const {
   if (packed_) [[unlikely]] {
     Tensor t = packed_->get();
     SymSpan sizes = packed_->sizes_;
-    runtime_check(t.dtype() == packed_->dtype_ && t.dim() == int(sizes.size()) && std::equal(sizes.begin(), sizes.end(), t.sizes().begin()),
+    runtime_check(t.dtype() == packed_->dtype_ && t.dim() == int(sizes.size()) &&
+                      std::equal(sizes.begin(), sizes.end(), t.sizes().begin()),
                   "saved_tensors_hooks")
-        << "the unpack hook must give a tensor like the one that was packed for " << saved_by << ", " << packed_->dtype_ << " "
-        << to_string(sizes) << ", not " << described(t);
+        << "the unpack hook must give a tensor like the one that was packed for " << saved_by << ", "
+        << packed_->dtype_ << " " << to_string(sizes) << ", not " << described(t);
     if (output_ || packed_->edge_) {
       t = t.detached();
       if (output_) set_history(t, owner, result_);
@@ -107,21 +117,25 @@ Tensor Saved::unpack(const char* saved_by, const Ref<Node>& owner) const {
     const char* writer = tensor_.impl()->version->writer.load();
     runtime_check(false, saved_by)
         << "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        << described(tensor_) << (output_ ? ", the output of " : ", saved by ") << saved_by << ", was written by "
-        << (writer ? std::string(writer) + "_" : std::string("an in-place operation")) << " and is at version " << tensor_.version()
-        << "; expected version " << version_ << " instead"
-        << hint("write out of place, or on a clone(); set_detect_anomaly(True) shows where ", saved_by, " ran");
+        << described(tensor_) << (output_ ? ", the output of " : ", saved by ") << saved_by
+        << ", was written by " << (writer ? std::string(writer) + "_" : std::string("an in-place operation"))
+        << " and is at version " << tensor_.version() << "; expected version " << version_ << " instead"
+        << hint("write out of place, or on a clone(); set_detect_anomaly(True) shows where ", saved_by,
+                " ran");
   }
   if (!output_) return tensor_;
   Tensor t = tensor_.detached();
   set_history(t, owner, result_);
-  if (forward_level()) [[unlikely]] restore_tangent(t, *owner, result_);
+  if (forward_level()) [[unlikely]]
+    restore_tangent(t, *owner, result_);
   return t;
 }
 
 // ---- Meta
 
-Meta::~Meta() { if (accumulator) static_cast<Accumulator&>(*accumulator).forget(); }
+Meta::~Meta() {
+  if (accumulator) static_cast<Accumulator&>(*accumulator).forget();
+}
 
 Meta* meta_of(const Tensor& t) { return t.defined() ? t.impl()->grad_slot.get() : nullptr; }
 

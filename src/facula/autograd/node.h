@@ -11,7 +11,8 @@
 namespace facula::autograd {
 
 class Node;
-// Where a gradient goes: result `input` of a node's operator. An edge to a leaf's accumulator keeps the leaf alive.
+// Where a gradient goes: result `input` of a node's operator. An edge to a leaf's accumulator keeps the leaf
+// alive.
 struct Edge {
   Ref<Node> node;
   int input = 0;
@@ -28,20 +29,20 @@ class Packed : public RefCounted {
   friend class Saved;
   Dims sizes_;
   DType dtype_ = DType::Float32;
-  Edge edge_;          // of an input: where gradients of its gradient go
+  Edge edge_;  // of an input: where gradients of its gradient go
 };
 using PackHook = std::function<Ref<Packed>(const Tensor&)>;
 
-// Hooks on what is saved, of the thread: the innermost takes every tensor that is kept for backward. Raises the message
-// given while hooks are disabled.
+// Hooks on what is saved, of the thread: the innermost takes every tensor that is kept for backward. Raises
+// the message given while hooks are disabled.
 void push_saved_hook(PackHook hook);
 void pop_saved_hook();
-const PackHook* saved_hook();                                  // null: none
-const std::string* saved_hooks_disabled();                     // null: they are allowed
-void set_saved_hooks_disabled(const std::string* message);     // raises while hooks are in place
+const PackHook* saved_hook();                               // null: none
+const std::string* saved_hooks_disabled();                  // null: they are allowed
+void set_saved_hooks_disabled(const std::string* message);  // raises while hooks are in place
 
-// A tensor kept for backward. Checks on reading that nobody wrote to it since: the error names the operator that
-// saved it and the one that wrote.
+// A tensor kept for backward. Checks on reading that nobody wrote to it since: the error names the operator
+// that saved it and the one that wrote.
 class Saved {
  public:
   Saved() = default;
@@ -56,54 +57,73 @@ class Saved {
     return s;
   }
   bool defined() const { return bool(tensor_) || packed_; }
-  void release() { tensor_ = {}; packed_ = {}; }
+  void release() {
+    tensor_ = {};
+    packed_ = {};
+  }
   // Puts the tensor away by a hook of its own; raises if one has it.
   void pack(const PackHook& hook);
 
  private:
-  Tensor tensor_;      // an output is kept detached, to avoid a cycle; unpack attaches it to its node again
-  Ref<Packed> packed_; // in place of it
+  Tensor tensor_;       // an output is kept detached, to avoid a cycle; unpack attaches it to its node again
+  Ref<Packed> packed_;  // in place of it
   uint32_t version_ = 0;
   bool output_ = false;
   int result_ = 0;
 };
 
-struct ResultMeta { Dims sizes; DType dtype; Device device{}; };
+struct ResultMeta {
+  Dims sizes;
+  DType dtype;
+  Device device{};
+};
 // Runs before the node, on the gradients of its results. `result`: the one a tensor hook belongs to, -1: all.
 // `foreign`: what `run` owns one reference of, for a garbage collector.
-struct PreHook { int id; int result; std::function<void(std::vector<Tensor>&)> run; void* foreign = nullptr; };
-struct PostHook { int id; std::function<void(std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs)> run; void* foreign = nullptr; };
+struct PreHook {
+  int id;
+  int result;
+  std::function<void(std::vector<Tensor>&)> run;
+  void* foreign = nullptr;
+};
+struct PostHook {
+  int id;
+  std::function<void(std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs)> run;
+  void* foreign = nullptr;
+};
 // Where a tensor that is no leaf keeps its gradient (retain_grad); shared by the tensor and its node.
-struct RetainedGrad final : RefCounted { Tensor grad; };
+struct RetainedGrad final : RefCounted {
+  Tensor grad;
+};
 
 class Node : public RefCounted {
  public:
   explicit Node(int results);
   // Gradients of the inputs, one an edge, from those of the results (undefined: zero).
   virtual std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) = 0;
-  virtual std::string name() const = 0;          // as grad_fn prints: "MulBackward0"
+  virtual std::string name() const = 0;  // as grad_fn prints: "MulBackward0"
   virtual void release_saved() {}
-  // What was saved of the forward call's argument or result `name` ("result" alone for the only one), or undefined.
+  // What was saved of the forward call's argument or result `name` ("result" alone for the only one), or
+  // undefined.
   virtual Tensor saved_named(std::string_view) { return {}; }
   // Puts it away by a hook; false if nothing of that name was saved.
   virtual bool pack_saved(std::string_view, const PackHook&) { return false; }
   virtual bool is_accumulator() const { return false; }
   const std::vector<Edge>& edges() const { return edges_; }
-  void add_edge(const Tensor& input);            // to its node, its accumulator, or nothing
+  void add_edge(const Tensor& input);  // to its node, its accumulator, or nothing
   void add_edge(Edge e) { edges_.push_back(std::move(e)); }
   // Is the gradient of input `k` wanted by the backward that is running (or by any, outside of one)?
   bool needs(size_t k) const;
   uint64_t sequence() const { return sequence_; }
 
-  std::vector<ResultMeta> results;               // of the forward call, to validate and to make zeros
-  std::vector<PreHook> pre_hooks;                // in order of registration
-  std::vector<std::pair<int, Ref<RetainedGrad>>> retained;   // by result; filled after the hooks have run
+  std::vector<ResultMeta> results;  // of the forward call, to validate and to make zeros
+  std::vector<PreHook> pre_hooks;   // in order of registration
+  std::vector<std::pair<int, Ref<RetainedGrad>>> retained;  // by result; filled after the hooks have run
   std::vector<PostHook> post_hooks;
-  std::string created_at;                        // Python stack of the forward call, in anomaly mode
-  void* py_object = nullptr;                     // borrowed
+  std::string created_at;     // Python stack of the forward call, in anomaly mode
+  void* py_object = nullptr;  // borrowed
 
  protected:
-  void destroy() override;                       // iterative: long chains do not overflow the stack
+  void destroy() override;  // iterative: long chains do not overflow the stack
   std::vector<Edge> edges_;
   uint64_t sequence_;
 };
@@ -111,22 +131,23 @@ class Node : public RefCounted {
 // The autograd slot of a tensor (TensorImpl::grad_slot).
 struct Meta final : detail::Recycled<Meta> {
   ~Meta();
-  Tensor grad;                                   // of a leaf
-  Ref<RetainedGrad> retained;                    // of another, after retain_grad()
-  Ref<Node> node;                                // whose result this tensor is; null for leaves
+  Tensor grad;                 // of a leaf
+  Ref<RetainedGrad> retained;  // of another, after retain_grad()
+  Ref<Node> node;              // whose result this tensor is; null for leaves
   int result = 0;
   Ref<Node> accumulator;                         // of a leaf, made on first use
   std::vector<std::pair<int, Ref<Node>>> hooks;  // id and node of the hooks registered on this tensor
-  // A view: of which tensor (never itself a view), how it was made, and the version of its data that `node` describes.
+  // A view: of which tensor (never itself a view), how it was made, and the version of its data that `node`
+  // describes.
   enum class Made : uint8_t { plainly, one_of_many, without_grad } made = Made::plainly;
   Tensor base;
-  const char* maker = "";                        // operator that made one of many
-  int number = 0;                                // which of many
+  const char* maker = "";  // operator that made one of many
+  int number = 0;          // which of many
   uint32_t seen = 0;
-  Tensor tangent;                                // forward mode: of this level (forward.h)
+  Tensor tangent;  // forward mode: of this level (forward.h)
   uint64_t level = 0;
 };
-Meta* meta_of(const Tensor& t);                  // null if there is none
+Meta* meta_of(const Tensor& t);  // null if there is none
 Meta& ensure_meta(const Tensor& t);
 
 // Makes `t` result `k` of `node`. The node's `results` are filled as far as they are not.

@@ -20,14 +20,16 @@ TableMutex& lock_of(const void* node) {
 
 // Sizes, strides and dtype of a tensor, without its data.
 Tensor shell(const Tensor& t) {
-  Tensor s(make_ref<TensorImpl>(Storage(), Dims(t.sizes()), Dims(t.strides()), t.offset(), t.dtype(), t.device()));
+  Tensor s(
+      make_ref<TensorImpl>(Storage(), Dims(t.sizes()), Dims(t.strides()), t.offset(), t.dtype(), t.device()));
   s.impl()->wrapped_number = t.impl()->wrapped_number;
   return s;
 }
 
 bool differentiable_result(const op::Operator& o, size_t k, const Tensor& t) {
   return o.differentiable && t.defined() && is_differentiable(t.dtype()) &&
-         std::find(o.non_differentiable.begin(), o.non_differentiable.end(), int(k)) == o.non_differentiable.end();
+         std::find(o.non_differentiable.begin(), o.non_differentiable.end(), int(k)) ==
+             o.non_differentiable.end();
 }
 
 bool requires_gradient(TensorImpl* t) { return t && Borrowed(t)->requires_grad(); }
@@ -41,23 +43,29 @@ Flags wanted_by(const op::Operator& o, std::span<const op::Value> args) {
   for (size_t k = 0; k < parameters.size(); ++k) {
     if (parameters[k].type != op::Type::Tensor) continue;
     auto& v = c.at(k);
-    if (v.tag == op::Tag::tensors) for (auto* t : v.tensors()) wanted.push_back(wants_gradient(t));
-    else if (!parameters[k].list || v.tag == op::Tag::tensor) wanted.push_back(v.tag == op::Tag::tensor && wants_gradient(v.tensor));
+    if (v.tag == op::Tag::tensors)
+      for (auto* t : v.tensors()) wanted.push_back(wants_gradient(t));
+    else if (!parameters[k].list || v.tag == op::Tag::tensor)
+      wanted.push_back(v.tag == op::Tag::tensor && wants_gradient(v.tensor));
   }
   return wanted;
 }
 
-bool has_formula(const op::Operator& o) { return o.vjp || o.kind == op::OpKind::pointwise || o.kind == op::OpKind::loop; }
+bool has_formula(const op::Operator& o) {
+  return o.vjp || o.kind == op::OpKind::pointwise || o.kind == op::OpKind::loop;
+}
 
 class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
  public:
-  OperatorNode(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> outputs, const Tensor& original)
+  OperatorNode(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> outputs,
+               const Tensor& original)
       : Node(int(outputs.size())), op_(o), args_(args, o.schema) {
     Flags wanted = wanted_by(o, args);
     GradTypes grads;
     for (size_t k = 0; k < outputs.size(); ++k) {
       results.push_back({Dims(outputs[k].sizes()), outputs[k].dtype(), outputs[k].device()});
-      grads.push_back(differentiable_result(o, k, outputs[k]) ? std::optional(outputs[k].dtype()) : std::nullopt);
+      grads.push_back(differentiable_result(o, k, outputs[k]) ? std::optional(outputs[k].dtype())
+                                                              : std::nullopt);
     }
     if (has_formula(o)) formula_ = formula_of(op::Call(o, args), wanted, grads);
     edges_.reserve(wanted.size());
@@ -70,7 +78,10 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
       if (formula_ && formula_->reads[slot]) {
         saved_.resize(wanted.size());
         if (slot == 0 && original.defined()) saved_[slot] = Saved(original, false);
-        else saved_[slot] = written.defined() && t.impl()->storage == written.impl()->storage ? Saved::overwritten(t) : Saved(t, false);
+        else
+          saved_[slot] = written.defined() && t.impl()->storage == written.impl()->storage
+                             ? Saved::overwritten(t)
+                             : Saved(t, false);
       }
       t = shell(t);
     });
@@ -108,8 +119,12 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
 
   Tensor saved_named(std::string_view name) override {
     auto [slot, result] = slot_named(name);
-    if (result >= 0) return size_t(result) < saved_results_.size() && saved_results_[size_t(result)].defined() ? saved_result(result) : alive_or_nothing();
-    return slot >= 0 && size_t(slot) < saved_.size() && saved_[size_t(slot)].defined() ? saved(slot) : alive_or_nothing();
+    if (result >= 0)
+      return size_t(result) < saved_results_.size() && saved_results_[size_t(result)].defined()
+                 ? saved_result(result)
+                 : alive_or_nothing();
+    return slot >= 0 && size_t(slot) < saved_.size() && saved_[size_t(slot)].defined() ? saved(slot)
+                                                                                       : alive_or_nothing();
   }
   bool pack_saved(std::string_view name, const PackHook& hook) override {
     check_alive();
@@ -122,20 +137,25 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
   }
 
  private:
-  Tensor alive_or_nothing() const { check_alive(); return {}; }
+  Tensor alive_or_nothing() const {
+    check_alive();
+    return {};
+  }
   // (tensor, -1) of a parameter, (-1, number) of a result.
   std::pair<int, int> slot_named(std::string_view name) {
     auto& returns = op_.schema.returns;
     if (name == "result") return {-1, 0};
     for (size_t k = 0; k < returns.size(); ++k)
       if (returns[k].name == name || name == "result" + std::to_string(k)) return {-1, int(k)};
-    for (auto& o : operands_of(op::Call(op_, args_.values()))) if (o.name == name && o.item <= 0) return {o.tensor, -1};
+    for (auto& o : operands_of(op::Call(op_, args_.values())))
+      if (o.name == name && o.item <= 0) return {o.tensor, -1};
     return {-1, -1};
   }
 
   class Vjp final : public op::Vjp {
    public:
-    Vjp(OperatorNode& n, std::vector<Tensor> grads) : n_(n), grads_(std::move(grads)), call_(n.op_, n.args_.values()) {}
+    Vjp(OperatorNode& n, std::vector<Tensor> grads)
+        : n_(n), grads_(std::move(grads)), call_(n.op_, n.args_.values()) {}
     // A formula that was derived for all results needs them all.
     Tensor grad(int r) const override {
       auto& g = grads_[size_t(r)];
@@ -145,7 +165,9 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
     Tensor operator[](op::ParameterName arg) const override { return n_.saved(call_.tensor_slot(arg)); }
     Tensor item(op::ParameterName arg, int k) const override { return n_.saved(call_.tensor_slot(arg, k)); }
     Tensor result(int k) const override { return n_.saved_result(k); }
-    bool needs(op::ParameterName arg, int item) const override { return n_.needs(size_t(call_.tensor_slot(arg, item))); }
+    bool needs(op::ParameterName arg, int item) const override {
+      return n_.needs(size_t(call_.tensor_slot(arg, item)));
+    }
     const op::Call& call() const override { return call_; }
 
    private:
@@ -171,8 +193,10 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
     // A number given for a tensor is kept in the arguments; None stays None.
     if (!s.defined()) {
       for (auto& o : operands_of(op::Call(op_, args_.values())))
-        if (o.tensor == slot && (o.value.tag == op::Tag::scalar || o.value.tag == op::Tag::integer)) return op::wrapped_number(o.value.number());
-      internal_check(!args_.tensors()[size_t(slot)].defined()) << op_.schema.full_name() << ": its gradient reads argument " << slot << ", which was not saved";
+        if (o.tensor == slot && (o.value.tag == op::Tag::scalar || o.value.tag == op::Tag::integer))
+          return op::wrapped_number(o.value.number());
+      internal_check(!args_.tensors()[size_t(slot)].defined())
+          << op_.schema.full_name() << ": its gradient reads argument " << slot << ", which was not saved";
       return {};
     }
     return s.unpack(name().c_str(), Ref<Node>::share(this));
@@ -184,14 +208,15 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
       check_alive();
       if (size_t(k) < saved_results_.size()) s = saved_results_[size_t(k)];
     }
-    internal_check(s.defined()) << op_.schema.full_name() << ": its gradient reads result " << k << ", which was not saved";
+    internal_check(s.defined()) << op_.schema.full_name() << ": its gradient reads result " << k
+                                << ", which was not saved";
     return s.unpack(name().c_str(), Ref<Node>::share(this));
   }
 
   const op::Operator& op_;
-  op::Args args_;                                // tensors without data
+  op::Args args_;  // tensors without data
   std::shared_ptr<const Formula> formula_;
-  std::vector<Saved> saved_, saved_results_;     // by tensor, by result; empty if none
+  std::vector<Saved> saved_, saved_results_;  // by tensor, by result; empty if none
   bool released_ = false;
 };
 
@@ -202,16 +227,19 @@ bool needs_record(std::span<const op::Value> args) {
   for (auto& v : args) {
     if (v.tag == op::Tag::tensor && requires_gradient(v.tensor)) return true;
     if (v.tag == op::Tag::tensors)
-      for (auto* t : v.tensors()) if (requires_gradient(t)) return true;
+      for (auto* t : v.tensors())
+        if (requires_gradient(t)) return true;
   }
   return false;
 }
 
-Ref<Node> make_node(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> results, const Tensor& original) {
+Ref<Node> make_node(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> results,
+                    const Tensor& original) {
   return make_ref<OperatorNode>(o, args, results, original);
 }
 
-void record(const op::Operator& o, std::span<const op::Value> args, op::Form form, op::Results& results, const Tensor& original) {
+void record(const op::Operator& o, std::span<const op::Value> args, op::Form form, op::Results& results,
+            const Tensor& original) {
   if (!o.differentiable) return;
   auto outputs = results.all();
   bool any = false;
@@ -236,7 +264,8 @@ Tensor original_of(const op::Operator& o, std::span<const op::Value> args) {
   if (!f->reads[0]) return {};
   GradMode off(false);
   Tensor target(Ref<TensorImpl>::share(self)), copy = invoke("clone", {target});
-  if (auto node = node_of(target)) set_history(copy, node, meta_of(target)->result);  // the same value, for higher derivatives
+  if (auto node = node_of(target))
+    set_history(copy, node, meta_of(target)->result);  // the same value, for higher derivatives
   return copy;
 }
 
@@ -244,11 +273,13 @@ op::Grads gradient(const op::Operator& o, const op::Vjp& v) {
   if (o.vjp) return o.vjp(v);
   auto& c = v.call();
   if (o.kind == op::OpKind::view) return view_gradient(c, v);
-  supported_check(has_formula(o), o.name()) << "has no gradient" << hint("its definition needs a .vjp(...), or .non_differentiable()");
+  supported_check(has_formula(o), o.name())
+      << "has no gradient" << hint("its definition needs a .vjp(...), or .non_differentiable()");
   Flags wanted;
   for (auto& operand : operands_of(c))
     if (operand.tensor >= 0)
-      wanted.push_back(operand.value.tag == op::Tag::tensor && is_differentiable(operand.value.tensor->dtype) &&
+      wanted.push_back(operand.value.tag == op::Tag::tensor &&
+                       is_differentiable(operand.value.tensor->dtype) &&
                        v.needs(operand.name, std::max(operand.item, 0)));
   GradTypes grads;
   size_t count = std::max<size_t>(o.schema.returns.size(), 1);

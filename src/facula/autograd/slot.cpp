@@ -17,7 +17,8 @@ TableMutex& accumulator_lock() {
 std::atomic<int> next_hook{0};
 
 Node& node_for_hooks(const Tensor& t, int& result) {
-  user_check(t.requires_grad(), "register_hook") << "cannot register a hook on a tensor that doesn't require gradient";
+  user_check(t.requires_grad(), "register_hook")
+      << "cannot register a hook on a tensor that doesn't require gradient";
   Edge e = edge_of(t);
   result = e.input;
   return *e.node;
@@ -37,10 +38,14 @@ void set_grad(const Tensor& t, const Tensor& g) {
     return;
   }
   runtime_check(!g.is_same(t), "grad") << "can't assign Variable as its own grad";
-  runtime_check(g.dtype() == t.dtype(), "grad") << "assigned grad has data of a different type: " << g.dtype() << " for a tensor of " << t.dtype();
-  runtime_check(g.device() == t.device(), "grad") << "assigned grad has data located on a different device: " << g.device() << " for a tensor on " << t.device();
+  runtime_check(g.dtype() == t.dtype(), "grad")
+      << "assigned grad has data of a different type: " << g.dtype() << " for a tensor of " << t.dtype();
+  runtime_check(g.device() == t.device(), "grad")
+      << "assigned grad has data located on a different device: " << g.device() << " for a tensor on "
+      << t.device();
   bool same = g.dim() == t.dim() && std::equal(g.sizes().begin(), g.sizes().end(), t.sizes().begin());
-  runtime_check(same, "grad") << "assigned grad has data of a different size: " << to_string(g.sizes()) << " for a tensor of " << to_string(t.sizes());
+  runtime_check(same, "grad") << "assigned grad has data of a different size: " << to_string(g.sizes())
+                              << " for a tensor of " << to_string(t.sizes());
   Meta& m = ensure_meta(t);
   (m.retained ? m.retained->grad : m.grad) = g;
 }
@@ -49,7 +54,9 @@ void set_requires_grad(const Tensor& t, bool value) {
   if (value == t.requires_grad()) return;
   runtime_check(is_leaf(t), "requires_grad_")
       << "you can only change requires_grad flags of leaf variables."
-      << (value ? "" : " If you want to use a computed variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach().");
+      << (value
+              ? ""
+              : " If you want to use a computed variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach().");
   runtime_check(!value || is_differentiable(t.dtype()), "requires_grad_")
       << "only Tensors of floating point and complex dtype can require gradients, not " << t.dtype();
   runtime_check(!value || !t.impl()->inference || inference_enabled(), "requires_grad_")
@@ -60,7 +67,8 @@ void set_requires_grad(const Tensor& t, bool value) {
 bool is_leaf(const Tensor& t) { return !node_of(t); }
 
 void retain_grad(const Tensor& t) {
-  runtime_check(t.requires_grad(), "retain_grad") << "can't retain_grad on Tensor that has requires_grad=False";
+  runtime_check(t.requires_grad(), "retain_grad")
+      << "can't retain_grad on Tensor that has requires_grad=False";
   auto node = node_of(t);
   if (!node) return;
   Meta& m = ensure_meta(t);
@@ -90,23 +98,31 @@ int add_hook(const Tensor& t, std::function<Tensor(const Tensor&)> hook, void* f
   int result = 0;
   Node& node = node_for_hooks(t, result);
   int id = next_hook++;
-  node.pre_hooks.push_back({id, result, [hook = std::move(hook), result](std::vector<Tensor>& grads) {
-    Tensor& g = grads[size_t(result)];
-    if (!g.defined()) return;
-    Tensor changed = hook(g);
-    if (!changed.defined()) return;
-    bool same = changed.dim() == g.dim() && std::equal(changed.sizes().begin(), changed.sizes().end(), g.sizes().begin());
-    runtime_check(same, "hook") << "hook has changed the size of value: " << to_string(g.sizes()) << " became " << to_string(changed.sizes());
-    runtime_check(changed.dtype() == g.dtype(), "hook") << "hook has changed the type of value: " << g.dtype() << " became " << changed.dtype();
-    g = std::move(changed);
-  }, foreign});
+  node.pre_hooks.push_back(
+      {id, result,
+       [hook = std::move(hook), result](std::vector<Tensor>& grads) {
+         Tensor& g = grads[size_t(result)];
+         if (!g.defined()) return;
+         Tensor changed = hook(g);
+         if (!changed.defined()) return;
+         bool same = changed.dim() == g.dim() &&
+                     std::equal(changed.sizes().begin(), changed.sizes().end(), g.sizes().begin());
+         runtime_check(same, "hook") << "hook has changed the size of value: " << to_string(g.sizes())
+                                     << " became " << to_string(changed.sizes());
+         runtime_check(changed.dtype() == g.dtype(), "hook")
+             << "hook has changed the type of value: " << g.dtype() << " became " << changed.dtype();
+         g = std::move(changed);
+       },
+       foreign});
   if (!node.is_accumulator()) ensure_meta(t).hooks.push_back({id, Ref<Node>::share(&node)});
   return id;
 }
 
 int add_accumulated_hook(const Tensor& leaf, std::function<void(const Tensor&)> hook, void* foreign) {
-  runtime_check(leaf.requires_grad(), "register_post_accumulate_grad_hook") << "cannot register a hook on a tensor that doesn't require gradient";
-  runtime_check(is_leaf(leaf), "register_post_accumulate_grad_hook") << "post accumulate grad hooks cannot be registered on non-leaf tensors";
+  runtime_check(leaf.requires_grad(), "register_post_accumulate_grad_hook")
+      << "cannot register a hook on a tensor that doesn't require gradient";
+  runtime_check(is_leaf(leaf), "register_post_accumulate_grad_hook")
+      << "post accumulate grad hooks cannot be registered on non-leaf tensors";
   int id = next_hook++;
   static_cast<Accumulator&>(*accumulator_of(leaf)).after.push_back({id, std::move(hook), foreign});
   return id;
@@ -117,7 +133,8 @@ int add_hook(Node& node, std::function<void(std::vector<Tensor>&)> before, void*
   return node.pre_hooks.back().id;
 }
 
-int add_hook(Node& node, std::function<void(std::vector<Tensor>&, const std::vector<Tensor>&)> after, void* foreign) {
+int add_hook(Node& node, std::function<void(std::vector<Tensor>&, const std::vector<Tensor>&)> after,
+             void* foreign) {
   node.post_hooks.push_back({next_hook++, std::move(after), foreign});
   return node.post_hooks.back().id;
 }
@@ -125,14 +142,16 @@ int add_hook(Node& node, std::function<void(std::vector<Tensor>&, const std::vec
 void remove_hook(Node& node, int id) {
   std::erase_if(node.pre_hooks, [&](auto& h) { return h.id == id; });
   std::erase_if(node.post_hooks, [&](auto& h) { return h.id == id; });
-  if (node.is_accumulator()) std::erase_if(static_cast<Accumulator&>(node).after, [&](auto& h) { return h.id == id; });
+  if (node.is_accumulator())
+    std::erase_if(static_cast<Accumulator&>(node).after, [&](auto& h) { return h.id == id; });
 }
 
 void remove_hook(const Tensor& t, int id) {
   Meta* m = meta_of(t);
   if (!m) return;
   if (m->accumulator) remove_hook(*m->accumulator, id);
-  for (auto& [hook, node] : m->hooks) if (hook == id) remove_hook(*node, id);
+  for (auto& [hook, node] : m->hooks)
+    if (hook == id) remove_hook(*node, id);
   std::erase_if(m->hooks, [&](auto& h) { return h.first == id; });
 }
 

@@ -1,5 +1,5 @@
-// Views on the tape. A view remembers its base; an in-place write through it changes the history of the base, and all
-// other views find their new history when they are next asked for it.
+// Views on the tape. A view remembers its base; an in-place write through it changes the history of the base,
+// and all other views find their new history when they are next asked for it.
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
 
@@ -16,28 +16,39 @@ bool base_requires_grad(const TensorImpl& t) {
 
 [[maybe_unused]] const bool asked_by_tensors = (TensorImpl::base_requires_grad = &base_requires_grad, true);
 
-// The part of `base` that a view over its memory shows: sizes, strides and offset as the view counts them, in elements of
-// its dtype, which may be of the parts of complex numbers, or complex over such parts.
+// The part of `base` that a view over its memory shows: sizes, strides and offset as the view counts them, in
+// elements of its dtype, which may be of the parts of complex numbers, or complex over such parts.
 Tensor part_of(const Tensor& base, SymSpan sizes, SymSpan strides, SymInt offset, DType d) {
   if (is_complex(base.dtype()) == is_complex(d)) return invoke("as_strided", {base, sizes, strides, offset});
-  if (is_complex(base.dtype())) return invoke("as_strided", {invoke("view_as_real", {base}), sizes, strides, offset});
+  if (is_complex(base.dtype()))
+    return invoke("as_strided", {invoke("view_as_real", {base}), sizes, strides, offset});
   Dims pairs(sizes), steps(strides);
   for (auto& s : steps) s *= 2;
   pairs.push_back(2);
   steps.push_back(1);
-  return invoke("view_as_complex", {invoke("as_strided", {base, SymSpan(pairs), SymSpan(steps), offset * SymInt(2)})});
+  return invoke("view_as_complex",
+                {invoke("as_strided", {base, SymSpan(pairs), SymSpan(steps), offset * SymInt(2)})});
 }
 // An offset in elements of `from`, in elements of `to`.
 SymInt recounted(SymInt offset, DType from, DType to) {
-  return is_complex(from) == is_complex(to) ? offset : is_complex(from) ? offset * SymInt(2) : offset / SymInt(2);
+  return is_complex(from) == is_complex(to) ? offset
+         : is_complex(from)                 ? offset * SymInt(2)
+                                            : offset / SymInt(2);
 }
 
-// The history of a base after a write through a view: the written part goes through the writer's node, the rest as is.
+// The history of a base after a write through a view: the written part goes through the writer's node, the
+// rest as is.
 class CopySlices final : public Node {
  public:
   CopySlices(const Tensor& base, const Tensor& view, Ref<Node> writer)
-      : Node(1), base_sizes_(base.sizes()), base_strides_(base.strides()), sizes_(view.sizes()), strides_(view.strides()),
-        offset_(view.offset() - recounted(base.offset(), base.dtype(), view.dtype())), dtype_(view.dtype()), writer_(std::move(writer)) {
+      : Node(1),
+        base_sizes_(base.sizes()),
+        base_strides_(base.strides()),
+        sizes_(view.sizes()),
+        strides_(view.strides()),
+        offset_(view.offset() - recounted(base.offset(), base.dtype(), view.dtype())),
+        dtype_(view.dtype()),
+        writer_(std::move(writer)) {
     results.push_back({base_sizes_, base.dtype(), base.device()});
     edges_.push_back(edge_of(base));
     for (size_t k = 1; k < writer_->edges().size(); ++k) edges_.push_back(writer_->edges()[k]);
@@ -48,7 +59,8 @@ class CopySlices final : public Node {
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) override {
     Tensor whole = Tensor::empty_strided(base_sizes_, base_strides_, grads[0].dtype(), grads[0].device());
     invoke("copy", {whole, grads[0]}, op::Form::in_place);
-    Tensor part = part_of(whole, sizes_, strides_, offset_, is_complex(dtype_) ? complex_of(whole.dtype()) : real_of(whole.dtype()));
+    Tensor part = part_of(whole, sizes_, strides_, offset_,
+                          is_complex(dtype_) ? complex_of(whole.dtype()) : real_of(whole.dtype()));
     auto out = writer_->apply({invoke("clone", {part})}, create_graph);
     out.resize(edges_.size());
     Tensor inner = out[0].defined() ? out[0] : filled(0, sizes_, part.dtype(), whole.device());
@@ -65,15 +77,17 @@ class CopySlices final : public Node {
 };
 
 void refuse(const Meta& m, bool indirect) {
-  const char* what = indirect ? " is a view and its base or another view of its base has been modified inplace."
-                              : " is a view and is being modified inplace.";
+  const char* what = indirect
+                         ? " is a view and its base or another view of its base has been modified inplace."
+                         : " is a view and is being modified inplace.";
   runtime_check(m.made != Meta::Made::one_of_many, m.maker)
       << "Output " << m.number << " of " << node_name(m.maker) << what
       << " This view is the output of a function that returns multiple views. Such functions do not allow the output views to be modified "
          "inplace. You should replace the inplace operation by an out-of-place one.";
   runtime_check(m.made != Meta::Made::without_grad, m.maker)
       << "A view was created in no_grad mode and "
-      << (indirect ? "its base or another view of its base has been modified inplace" : "is being modified inplace")
+      << (indirect ? "its base or another view of its base has been modified inplace"
+                   : "is being modified inplace")
       << " with grad mode enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by "
          "moving both the view and the inplace either both inside the no_grad block (if you don't want the inplace to be tracked) or both "
          "outside (if you want the inplace to be tracked).";
@@ -85,7 +99,8 @@ void track_view(const Tensor& view, const Tensor& base, bool multi, const char* 
   if (inference_enabled() || !base.impl()->storage) return;
   Meta& m = ensure_meta(view);
   Meta* outer = meta_of(base);
-  bool leaf = base.impl()->requires_grad && !base.impl()->has_node;   // a view that asked for gradients later: writes are about it
+  bool leaf = base.impl()->requires_grad &&
+              !base.impl()->has_node;  // a view that asked for gradients later: writes are about it
   bool nested = outer && outer->base.defined() && !leaf;
   m.base = nested ? outer->base : base;
   m.made = !grad_enabled() ? Meta::Made::without_grad : multi ? Meta::Made::one_of_many : Meta::Made::plainly;
@@ -138,7 +153,8 @@ void check_in_place(const char* op, const Tensor& target, bool recording) {
   runtime_check(target.is_contiguous() || !target.has_overlap(), op)
       << "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() the "
          "tensor before performing the operation."
-      << hint("the tensor has sizes ", to_string(target.sizes()), " and strides ", to_string(target.strides()));
+      << hint("the tensor has sizes ", to_string(target.sizes()), " and strides ",
+              to_string(target.strides()));
   if (!recording || !grad_enabled()) return;
   Meta* m = meta_of(target);
   if (m && m->base.defined()) {
@@ -146,8 +162,9 @@ void check_in_place(const char* op, const Tensor& target, bool recording) {
     runtime_check(!m->base.impl()->requires_grad || m->base.impl()->has_node, op)
         << "a view of a leaf Variable that requires grad is being used in an in-place operation.";
   }
-  runtime_check(!t->requires_grad || t->has_node, op) << "a leaf Variable that requires grad is being used in an in-place operation."
-                                                      << hint("write inside `with no_grad():`, or out of place");
+  runtime_check(!t->requires_grad || t->has_node, op)
+      << "a leaf Variable that requires grad is being used in an in-place operation."
+      << hint("write inside `with no_grad():`, or out of place");
 }
 
 }  // namespace facula::autograd

@@ -23,7 +23,8 @@ const Backend& backend_of(DeviceType type) {
     b = &cpu_backend();
     register_backend(type, b);
   }
-  runtime_check(b, "backend") << "no backend is registered for device " << Device{type} << hint("tensors on the cpu always work");
+  runtime_check(b, "backend") << "no backend is registered for device " << Device{type}
+                              << hint("tensors on the cpu always work");
   return *b;
 }
 

@@ -1,5 +1,5 @@
-// use_deterministic_algorithms: results are the same bits for any number of threads with it or without. What is left to it
-// is memory without a value, which it can have filled.
+// use_deterministic_algorithms: results are the same bits for any number of threads with it or without. What
+// is left to it is memory without a value, which it can have filled.
 #pragma once
 #include <atomic>
 

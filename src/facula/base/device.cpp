@@ -30,7 +30,8 @@ Device parse_device(std::string_view text) {
       return d;
     }
   }
-  runtime_check(false, "device") << "invalid device string: '" << text << "'" << hint("a device is 'cpu', or a type and an index such as 'cuda:0'");
+  runtime_check(false, "device") << "invalid device string: '" << text << "'"
+                                 << hint("a device is 'cpu', or a type and an index such as 'cuda:0'");
   __builtin_unreachable();
 }
 

@@ -35,7 +35,8 @@ BFloat16::BFloat16(float f) {
 }
 
 DType dtype_from_name(std::string_view wanted) {
-  for (int i = 0; i < kDTypeCount; ++i) if (wanted == name(DType(i))) return DType(i);
+  for (int i = 0; i < kDTypeCount; ++i)
+    if (wanted == name(DType(i))) return DType(i);
   std::string known;
   for (int i = 0; i < kDTypeCount; ++i) known += std::string(i ? ", " : "") + name(DType(i));
   type_check(false, "dtype") << "'" << wanted << "' is not a dtype" << hint("one of ", known);
@@ -54,7 +55,8 @@ DType promote(DType a, DType b) {
       }
       return itemsize(a) > itemsize(b) ? a : b;
     }
-    if (is_floating(a) && itemsize(a) == 2 && itemsize(b) == 2) return DType::Float32;  // float16 and bfloat16
+    if (is_floating(a) && itemsize(a) == 2 && itemsize(b) == 2)
+      return DType::Float32;  // float16 and bfloat16
     return itemsize(a) > itemsize(b) ? a : b;
   }
   // A complex type takes the precision of a floating partner.
@@ -67,7 +69,8 @@ std::atomic<DType> default_floating{DType::Float32};
 }
 DType default_dtype() { return default_floating.load(std::memory_order_relaxed); }
 void set_default_dtype(DType d) {
-  type_check(is_floating(d), "set_default_dtype") << "only floating-point types are supported as the default type, got " << d;
+  type_check(is_floating(d), "set_default_dtype")
+      << "only floating-point types are supported as the default type, got " << d;
   default_floating = d;
 }
 

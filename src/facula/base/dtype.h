@@ -50,7 +50,11 @@ enum class DType : uint8_t {
 inline constexpr int kDTypeCount = int(DType::count);
 
 namespace detail {
-struct DTypeInfo { const char* name; uint8_t size; Category category; };
+struct DTypeInfo {
+  const char* name;
+  uint8_t size;
+  Category category;
+};
 inline constexpr DTypeInfo kDTypeInfo[] = {
 #define FACULA_INFO(e, c, n, k) {n, sizeof(c), Category::k},
     FACULA_DTYPES(FACULA_INFO)
@@ -66,13 +70,20 @@ constexpr bool is_integral(DType d) { return category(d) == Category::integral; 
 constexpr bool is_floating(DType d) { return category(d) == Category::floating; }
 constexpr bool is_complex(DType d) { return category(d) == Category::complex; }
 constexpr bool is_differentiable(DType d) { return is_floating(d) || is_complex(d); }
-constexpr DType real_of(DType d) { return d == DType::Complex64 ? DType::Float32 : d == DType::Complex128 ? DType::Float64 : d; }
-constexpr DType complex_of(DType d) { return d == DType::Float64 || d == DType::Complex128 ? DType::Complex128 : DType::Complex64; }
+constexpr DType real_of(DType d) {
+  return d == DType::Complex64 ? DType::Float32 : d == DType::Complex128 ? DType::Float64 : d;
+}
+constexpr DType complex_of(DType d) {
+  return d == DType::Float64 || d == DType::Complex128 ? DType::Complex128 : DType::Complex64;
+}
 // The type arithmetic on `d` is done in: float for the 16-bit floats, itself otherwise.
-constexpr DType compute_type(DType d) { return d == DType::Float16 || d == DType::BFloat16 ? DType::Float32 : d; }
+constexpr DType compute_type(DType d) {
+  return d == DType::Float16 || d == DType::BFloat16 ? DType::Float32 : d;
+}
 DType dtype_from_name(std::string_view name);  // TypeError if unknown
 
-// Result type of two tensors of equal priority (PyTorch's lattice; category and dimension rules: tensor/promotion.h).
+// Result type of two tensors of equal priority (PyTorch's lattice; category and dimension rules:
+// tensor/promotion.h).
 DType promote(DType a, DType b);
 
 // The default floating type of new tensors (facula.set_default_dtype), a documented process-wide setting.
@@ -87,7 +98,8 @@ struct DTypeSet {
 };
 constexpr DTypeSet dtypes_where(bool (*test)(DType)) {
   DTypeSet s;
-  for (int i = 0; i < kDTypeCount; ++i) if (test(DType(i))) s.bits |= 1u << i;
+  for (int i = 0; i < kDTypeCount; ++i)
+    if (test(DType(i))) s.bits |= 1u << i;
   return s;
 }
 namespace dtypes {
@@ -98,7 +110,8 @@ inline constexpr DTypeSet boolean = dtypes_where(is_bool), integral = dtypes_whe
 }  // namespace dtypes
 
 // Calls f(T{}) with the C++ type of `d`.
-template <class F> decltype(auto) dispatch(DType d, F&& f) {
+template <class F>
+decltype(auto) dispatch(DType d, F&& f) {
   switch (d) {
 #define FACULA_CASE(e, c, n, k) case DType::e: return f(c{});
     FACULA_DTYPES(FACULA_CASE)
@@ -108,7 +121,8 @@ template <class F> decltype(auto) dispatch(DType d, F&& f) {
   internal_check(false) << "dtype " << int(d);
   __builtin_unreachable();
 }
-template <class T> constexpr DType dtype_of();
+template <class T>
+constexpr DType dtype_of();
 #define FACULA_OF(e, c, n, k) template <> constexpr DType dtype_of<c>() { return DType::e; }
 FACULA_DTYPES(FACULA_OF)
 #undef FACULA_OF

@@ -12,7 +12,16 @@
 namespace facula {
 
 enum class ErrorKind : uint8_t { user, runtime, internal };
-enum class ErrorType : uint8_t { RuntimeError, IndexError, TypeError, ValueError, NotImplementedError, AssertionError, LinAlgError, KeyboardInterrupt };
+enum class ErrorType : uint8_t {
+  RuntimeError,
+  IndexError,
+  TypeError,
+  ValueError,
+  NotImplementedError,
+  AssertionError,
+  LinAlgError,
+  KeyboardInterrupt
+};
 
 class Error : public std::exception {
  public:
@@ -22,7 +31,7 @@ class Error : public std::exception {
   ErrorType type() const { return type_; }
   const std::string& op() const { return op_; }
   const std::string& message() const { return message_; }
-  Error from(std::string op) const;   // the same, said by the operator that the user called
+  Error from(std::string op) const;  // the same, said by the operator that the user called
 
  private:
   ErrorKind kind_;
@@ -31,8 +40,11 @@ class Error : public std::exception {
 };
 
 // A remedy, shown on a line of its own below the message.
-struct Hint { std::string text; };
-template <class... Parts> Hint hint(const Parts&... parts) {
+struct Hint {
+  std::string text;
+};
+template <class... Parts>
+Hint hint(const Parts&... parts) {
   std::ostringstream s;
   (s << ... << parts);
   return {s.str()};
@@ -44,8 +56,15 @@ class Thrower {
  public:
   Thrower(ErrorKind kind, ErrorType type, std::string_view op) : kind_(kind), type_(type), op_(op) {}
   [[noreturn]] void raise();
-  template <class T> Thrower& operator<<(const T& part) { text_ << part; return *this; }
-  Thrower& operator<<(const Hint& h) { hint_ = h.text; return *this; }
+  template <class T>
+  Thrower& operator<<(const T& part) {
+    text_ << part;
+    return *this;
+  }
+  Thrower& operator<<(const Hint& h) {
+    hint_ = h.text;
+    return *this;
+  }
 
  private:
   ErrorKind kind_;
@@ -53,7 +72,10 @@ class Thrower {
   std::string op_, hint_;
   std::ostringstream text_;
 };
-struct Raise { [[noreturn]] void operator&&(Thrower& t) const { t.raise(); } [[noreturn]] void operator&&(Thrower&& t) const { t.raise(); } };
+struct Raise {
+  [[noreturn]] void operator&&(Thrower& t) const { t.raise(); }
+  [[noreturn]] void operator&&(Thrower&& t) const { t.raise(); }
+};
 }  // namespace detail
 
 #define FACULA_CHECK_AS(cond, kind, type, op) \

@@ -11,10 +11,10 @@ constinit std::atomic<bool> TableMutex::fork_waits_{false};
 constinit thread_local int TableMutex::held_ = 0;
 
 struct TableMutexes {
-  std::mutex gate;      // of a fork, from its beginning to its end
-  std::mutex list;      // guards `first`
+  std::mutex gate;  // of a fork, from its beginning to its end
+  std::mutex list;  // guards `first`
   TableMutex* first = nullptr;
-  bool taken = false;   // all of them and the list, by the fork
+  bool taken = false;  // all of them and the list, by the fork
 
   TableMutexes() {
     pthread_atfork([] { all().take(); }, [] { all().release(); }, [] { all().release(); });

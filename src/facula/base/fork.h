@@ -1,8 +1,9 @@
-// Locks that a fork takes. A forked child is a copy of the process with one thread: a lock that another thread held would
-// stay locked in it for ever, and who makes children (the workers of a DataLoader) cannot know what other threads are at.
-// So the locks of tables that every operator may need are taken by the fork itself, all of them, and are free in the child.
-// While it waits for who holds one, as for a kernel that is being compiled, threads that hold none take none. It waits a
-// second at most: a thread may wait in turn for what the forking thread holds, and then the child is as it would have been.
+// Locks that a fork takes. A forked child is a copy of the process with one thread: a lock that another
+// thread held would stay locked in it for ever, and who makes children (the workers of a DataLoader) cannot
+// know what other threads are at. So the locks of tables that every operator may need are taken by the fork
+// itself, all of them, and are free in the child. While it waits for who holds one, as for a kernel that is
+// being compiled, threads that hold none take none. It waits a second at most: a thread may wait in turn for
+// what the forking thread holds, and then the child is as it would have been.
 #pragma once
 #include <atomic>
 #include <mutex>
@@ -16,7 +17,8 @@ class TableMutex {
   ~TableMutex();
   TableMutex(const TableMutex&) = delete;
   void lock() {
-    if (fork_waits_.load(std::memory_order_relaxed) && !held_) [[unlikely]] wait_for_fork();
+    if (fork_waits_.load(std::memory_order_relaxed) && !held_) [[unlikely]]
+      wait_for_fork();
     mutex_.lock();
     ++held_;
   }
@@ -34,10 +36,10 @@ class TableMutex {
   friend struct TableMutexes;
   static void wait_for_fork();
   static constinit std::atomic<bool> fork_waits_;
-  __attribute__((tls_model("initial-exec"))) static constinit thread_local int held_;   // by this thread
+  __attribute__((tls_model("initial-exec"))) static constinit thread_local int held_;  // by this thread
   std::mutex mutex_;
   TableMutex *next_, *before_;
-  bool taken_ = false;   // by the fork
+  bool taken_ = false;  // by the fork
 };
 
 }  // namespace facula

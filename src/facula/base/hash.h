@@ -16,7 +16,9 @@ constexpr uint64_t mix(uint64_t h, uint64_t x) {
   return h ^ (h >> 32);
 }
 uint64_t hash_bytes(const void* data, size_t n, uint64_t seed = 0);
-inline uint64_t hash_of(std::string_view s, uint64_t seed = 0) { return hash_bytes(s.data(), s.size(), seed); }
+inline uint64_t hash_of(std::string_view s, uint64_t seed = 0) {
+  return hash_bytes(s.data(), s.size(), seed);
+}
 
 // 32 hexadecimal digits, the same on every machine and in every process (not cryptographic).
 std::string digest(std::string_view text);

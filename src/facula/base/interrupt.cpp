@@ -14,8 +14,12 @@ namespace {
 constexpr int64_t kEvery = 20'000'000;  // nanoseconds between two checks
 
 std::atomic<void (*)()> installed{nullptr};
-// Of this thread: whether it is the process's main one, known once asked; scopes of Uninterrupted; when to ask again.
-struct Turn { int main = -1, closed = 0; int64_t next = 0; };
+// Of this thread: whether it is the process's main one, known once asked; scopes of Uninterrupted; when to
+// ask again.
+struct Turn {
+  int main = -1, closed = 0;
+  int64_t next = 0;
+};
 __attribute__((tls_model("initial-exec"))) thread_local Turn turn;
 
 int64_t now() {

@@ -26,17 +26,34 @@ class RefCounted {
   mutable std::atomic<uint32_t> count_{1};
 };
 
-template <class T> class Ref {
+template <class T>
+class Ref {
  public:
   Ref() = default;
   Ref(std::nullptr_t) {}
-  static Ref adopt(T* p) { Ref r; r.p_ = p; return r; }          // takes over one reference
-  static Ref share(T* p) { if (p) p->retain(); return adopt(p); }
-  Ref(const Ref& o) : p_(o.p_) { if (p_) p_->retain(); }
+  static Ref adopt(T* p) {
+    Ref r;
+    r.p_ = p;
+    return r;
+  }  // takes over one reference
+  static Ref share(T* p) {
+    if (p) p->retain();
+    return adopt(p);
+  }
+  Ref(const Ref& o) : p_(o.p_) {
+    if (p_) p_->retain();
+  }
   Ref(Ref&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
-  template <class U> requires std::is_convertible_v<U*, T*> Ref(Ref<U> o) : p_(o.detach()) {}
-  Ref& operator=(Ref o) noexcept { std::swap(p_, o.p_); return *this; }
-  ~Ref() { if (p_) p_->release(); }
+  template <class U>
+    requires std::is_convertible_v<U*, T*>
+  Ref(Ref<U> o) : p_(o.detach()) {}
+  Ref& operator=(Ref o) noexcept {
+    std::swap(p_, o.p_);
+    return *this;
+  }
+  ~Ref() {
+    if (p_) p_->release();
+  }
   T* get() const { return p_; }
   T* operator->() const { return p_; }
   T& operator*() const { return *p_; }
@@ -47,6 +64,9 @@ template <class T> class Ref {
  private:
   T* p_ = nullptr;
 };
-template <class T, class... A> Ref<T> make_ref(A&&... a) { return Ref<T>::adopt(new T(std::forward<A>(a)...)); }
+template <class T, class... A>
+Ref<T> make_ref(A&&... a) {
+  return Ref<T>::adopt(new T(std::forward<A>(a)...));
+}
 
 }  // namespace facula

@@ -9,7 +9,9 @@ namespace facula {
 
 namespace {
 
-struct Area { std::string_view name, doc; };
+struct Area {
+  std::string_view name, doc;
+};
 constexpr Area kAreas[] = {
 #define FACULA_LOG_AREA(area, doc) {#area, doc},
     FACULA_LOG_AREAS(FACULA_LOG_AREA)
@@ -36,9 +38,7 @@ void write(const std::string& text) { std::fwrite(text.data(), 1, text.size(), s
 [[maybe_unused]] const bool started = [] {
   try {
     set_logs(settings().log);
-  } catch (const Error& e) {
-    write(std::string(e.what()) + "\n");
-  }
+  } catch (const Error& e) { write(std::string(e.what()) + "\n"); }
   return true;
 }();
 
@@ -52,7 +52,8 @@ void log_line(Log area, std::string_view text) {
 
 std::string log_help() {
   std::string text;
-  for (auto& a : kAreas) text += std::string(a.name) + std::string(10 - a.name.size(), ' ') + std::string(a.doc) + "\n";
+  for (auto& a : kAreas)
+    text += std::string(a.name) + std::string(10 - a.name.size(), ' ') + std::string(a.doc) + "\n";
   return text;
 }
 
@@ -66,7 +67,8 @@ void set_logs(std::string_view areas) {
     while (!one.empty() && one.back() == ' ') one.remove_suffix(1);
     if (one.empty()) continue;
     if (one == "help") {
-      write("FACULA_LOG=area,...  prints to standard error; -area leaves one out, all is every one of\n" + log_help());
+      write("FACULA_LOG=area,...  prints to standard error; -area leaves one out, all is every one of\n" +
+            log_help());
       continue;
     }
     bool off = one.front() == '-';

@@ -15,7 +15,8 @@ namespace facula {
 
 namespace {
 
-constexpr int64_t kBetweenChecks = 1024;  // grains of a thread between two looks at whether to go on: tens of milliseconds
+constexpr int64_t kBetweenChecks =
+    1024;  // grains of a thread between two looks at whether to go on: tens of milliseconds
 
 // The pool's threads do not live on in a forked child: there, everything runs on the caller.
 std::atomic<bool> forked{false};
@@ -23,7 +24,8 @@ std::atomic<bool> forked{false};
 std::atomic<int>& threads() {
   static std::atomic<int> n = [] {
     pthread_atfork(nullptr, nullptr, [] { forked = true; });
-    return settings().num_threads > 0 ? int(std::min<int64_t>(settings().num_threads, 1024)) : omp_get_max_threads();
+    return settings().num_threads > 0 ? int(std::min<int64_t>(settings().num_threads, 1024))
+                                      : omp_get_max_threads();
   }();
   return n;
 }

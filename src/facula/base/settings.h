@@ -1,4 +1,5 @@
-// Environment settings: declared once here, read once, printed with their documentation by `python -m facula.info`.
+// Environment settings: declared once here, read once, printed with their documentation by `python -m
+// facula.info`.
 //   FACULA_SETTINGS(_): _(name, environment variable, type, default, documentation)
 #pragma once
 #include <cstdint>

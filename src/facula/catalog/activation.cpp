@@ -12,9 +12,12 @@ namespace d = facula::dtypes;
 
 namespace {
 Definer activation(const char* schema, const char* doc) {
-  return std::move(define(schema).doc(doc).dtypes(d::floating).strict().bind(nn_functional).samples(unary_samples(-4, 4)));
+  return std::move(
+      define(schema).doc(doc).dtypes(d::floating).strict().bind(nn_functional).samples(unary_samples(-4, 4)));
 }
-Tensor in_dtype(const Tensor& x, std::optional<DType> dtype) { return dtype && *dtype != x.dtype() ? to_dtype(x, *dtype) : x; }
+Tensor in_dtype(const Tensor& x, std::optional<DType> dtype) {
+  return dtype && *dtype != x.dtype() ? to_dtype(x, *dtype) : x;
+}
 }  // namespace
 
 FACULA_FAMILY(activation) {
@@ -25,29 +28,36 @@ FACULA_FAMILY(activation) {
       .pointwise([](Expr x) { return relu(x); })
       .samples(unary_samples());
   define("gelu(Tensor self, *, str approximate='none') -> Tensor")
-      .doc("Gaussian error linear unit, x * Phi(x). approximate='tanh' uses the tanh form.  Hendrycks and Gimpel, 2016.")
+      .doc(
+          "Gaussian error linear unit, x * Phi(x). approximate='tanh' uses the tanh form.  Hendrycks and Gimpel, 2016.")
       .dtypes(d::floating)
       .bind(nn_functional)
       .pointwise([](const LoopCall& c, Expr x) {
         auto form = c.str("approximate");
-        runtime_check(form == "none" || form == "tanh", "gelu") << "approximate must be 'none' or 'tanh', got '" << form << "'";
+        runtime_check(form == "none" || form == "tanh", "gelu")
+            << "approximate must be 'none' or 'tanh', got '" << form << "'";
         if (form == "tanh") return 0.5 * x * (1.0 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
         return x * ndtr(x);
       })
       .samples(unary_samples(-4, 4).with("approximate", {"'none'", "'tanh'"}));
-  activation("silu(Tensor self) -> Tensor", "Sigmoid-weighted linear unit, x * sigmoid(x).  Elfwing et al., 2017.")
+  activation("silu(Tensor self) -> Tensor",
+             "Sigmoid-weighted linear unit, x * sigmoid(x).  Elfwing et al., 2017.")
       .dtypes(d::floating | d::complex)
       .pointwise([](Expr x) { return x * sigmoid(x); });
-  activation("leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor", "x where positive, else negative_slope * x.")
+  activation("leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor",
+             "x where positive, else negative_slope * x.")
       .pointwise([](Expr x, Expr slope) { return select(x > 0.0, x, x * slope); });
-  activation("elu(Tensor self, Scalar alpha=1) -> Tensor", "x where positive, else alpha * (exp(x) - 1).  Clevert et al., 2015.")
+  activation("elu(Tensor self, Scalar alpha=1) -> Tensor",
+             "x where positive, else alpha * (exp(x) - 1).  Clevert et al., 2015.")
       .pointwise([](Expr x, Expr alpha) { return select(x > 0.0, x, alpha * expm1(x)); });
-  activation("softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor", "log(1 + exp(beta * x)) / beta; linear above the threshold.")
+  activation("softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor",
+             "log(1 + exp(beta * x)) / beta; linear above the threshold.")
       .pointwise([](Expr x, Expr beta, Expr threshold) {
         Expr bx = x * beta;
         return select(bx > threshold, x, log1p(exp(min(bx, threshold))) / beta);
       });
-  activation("hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor", "self limited to [min_val, max_val].")
+  activation("hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor",
+             "self limited to [min_val, max_val].")
       .dtypes(d::integral | d::floating)
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{c.dtype("self")}; })
@@ -58,7 +68,8 @@ FACULA_FAMILY(activation) {
       });
 
   define("selu(Tensor self) -> Tensor")
-      .doc("scale * elu(x, alpha) with the constants that keep mean 0 and variance 1.  Klambauer et al., 2017.")
+      .doc(
+          "scale * elu(x, alpha) with the constants that keep mean 0 and variance 1.  Klambauer et al., 2017.")
       .dtypes(d::floating)
       .bind(function | nn_functional)
       .pointwise([](Expr x) {
@@ -68,16 +79,20 @@ FACULA_FAMILY(activation) {
       .samples(unary_samples(-4, 4));
   define("celu(Tensor self, Scalar alpha=1.0) -> Tensor")
       .doc("x where positive, else alpha * (exp(x / alpha) - 1).  Barron, 2017.")
-      .dtypes(d::floating).strict()
+      .dtypes(d::floating)
+      .strict()
       .bind(function | nn_functional)
       .pointwise([](Expr x, Expr alpha) { return select(x > 0.0, x, alpha * expm1(x / alpha)); })
       .samples(unary_samples(-4, 4) + samples({"self[3, 4], alpha=0.5"}));
-  activation("mish(Tensor self) -> Tensor", "x * tanh(softplus(x)).  Misra, 2019.")
-      .pointwise([](Expr x) { return x * tanh(max(x, 0.0) + log1p(exp(-abs(x)))); });
+  activation("mish(Tensor self) -> Tensor", "x * tanh(softplus(x)).  Misra, 2019.").pointwise([](Expr x) {
+    return x * tanh(max(x, 0.0) + log1p(exp(-abs(x))));
+  });
   activation("hardswish(Tensor self) -> Tensor", "x * min(max(x + 3, 0), 6) / 6.  Howard et al., 2019.")
-      .pointwise([](Expr x) { return select(x <= -3.0, 0.0, select(x < 3.0, x * (x + 3.0) * (1.0 / 6), x)); });
-  activation("hardsigmoid(Tensor self) -> Tensor", "min(max(x + 3, 0), 6) / 6.")
-      .pointwise([](Expr x) { return select(x <= -3.0, 0.0, select(x < 3.0, (x + 3.0) * (1.0 / 6), 1.0 + 0.0 * x)); });
+      .pointwise(
+          [](Expr x) { return select(x <= -3.0, 0.0, select(x < 3.0, x * (x + 3.0) * (1.0 / 6), x)); });
+  activation("hardsigmoid(Tensor self) -> Tensor", "min(max(x + 3, 0), 6) / 6.").pointwise([](Expr x) {
+    return select(x <= -3.0, 0.0, select(x < 3.0, (x + 3.0) * (1.0 / 6), 1.0 + 0.0 * x));
+  });
   activation("log_sigmoid(Tensor self) -> Tensor", "log(1 / (1 + exp(-x))), without overflow.")
       .pointwise([](Expr x) { return min(x, 0.0) - log1p(exp(-abs(x))); });
   define("threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor")
@@ -86,12 +101,16 @@ FACULA_FAMILY(activation) {
       .bind(function | nn_functional)
       .pointwise([](Expr x, Expr threshold, Expr value) { return select(x <= threshold, value, x); })
       .samples({"self[3, 4], threshold=0.5, value=2", "self[], threshold=0, value=0"});
-  activation("softshrink(Tensor self, Scalar lambd=0.5) -> Tensor", "x moved towards 0 by lambd; 0 within [-lambd, lambd].")
+  activation("softshrink(Tensor self, Scalar lambd=0.5) -> Tensor",
+             "x moved towards 0 by lambd; 0 within [-lambd, lambd].")
       .check([](const Call& c) {
         double lambd = c.number("lambd").to_double();
-        runtime_check(lambd >= 0 && std::isfinite(lambd), "softshrink") << "lambda must be in range [0, 3.40282e+38], but found " << c.number("lambd");
+        runtime_check(lambd >= 0 && std::isfinite(lambd), "softshrink")
+            << "lambda must be in range [0, 3.40282e+38], but found " << c.number("lambd");
       })
-      .pointwise([](Expr x, Expr lambd) { return select(abs(x) <= lambd, 0.0 * lambd, select(x > 0.0, x - lambd, x + lambd)); });
+      .pointwise([](Expr x, Expr lambd) {
+        return select(abs(x) <= lambd, 0.0 * lambd, select(x > 0.0, x - lambd, x + lambd));
+      });
   define("hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor")
       .doc("x, but 0 within [-lambd, lambd].")
       .dtypes(d::floating)
@@ -100,32 +119,39 @@ FACULA_FAMILY(activation) {
       .pointwise([](Expr x, Expr lambd) { return select(abs(x) <= lambd, 0.0 * lambd, x); })
       .samples(unary_samples(-4, 4));
   define("prelu(Tensor self, Tensor weight) -> Tensor")
-      .doc("x where positive, else weight * x, with one weight or one for each channel (dimension 1).  He et al., 2015.")
+      .doc(
+          "x where positive, else weight * x, with one weight or one for each channel (dimension 1).  He et al., 2015.")
       .autocast(Autocast::lower)
-      .dtypes(d::floating).strict()
+      .dtypes(d::floating)
+      .strict()
       .bind(function | method | nn_functional)
       .no_in_place()
       .composite([](const Tensor& x, const Tensor& weight) {
         SymInt n = weight.numel(), channels = x.dim() >= 2 ? x.size(1) : SymInt(int64_t(1));
-        runtime_check(weight.dim() <= 1, "prelu") << "weight must have 0 or 1 dimensions, got shape " << to_string(weight.sizes());
-        runtime_check(n == SymInt(int64_t(1)) || n == channels, "prelu") << "weight must hold 1 number, or one for each of the " << channels
-            << " channels of the input " << to_string(x.sizes()) << ", got " << n;
+        runtime_check(weight.dim() <= 1, "prelu")
+            << "weight must have 0 or 1 dimensions, got shape " << to_string(weight.sizes());
+        runtime_check(n == SymInt(int64_t(1)) || n == channels, "prelu")
+            << "weight must hold 1 number, or one for each of the " << channels << " channels of the input "
+            << to_string(x.sizes()) << ", got " << n;
         Dims sizes(size_t(std::max(x.dim(), 1)), SymInt(int64_t(1)));
         if (x.dim() >= 2 && n == channels) sizes[1] = n;
         if (x.dim() == 0) sizes.clear();
         return where(gt(x, 0), x, mul(x, view(weight, sizes)));
       })
-      .samples({"self[2, 3, 4], weight[3]", "self[2, 3], weight[1]", "self[], weight[1]", "self[5], weight[]"});
+      .samples(
+          {"self[2, 3, 4], weight[3]", "self[2, 3], weight[1]", "self[], weight[1]", "self[5], weight[]"});
   define("glu(Tensor self, int dim=-1) -> Tensor")
       .doc("a * sigmoid(b) for the halves a, b of self along `dim`.  Dauphin et al., 2016.")
-      .dtypes(d::floating).strict()
+      .dtypes(d::floating)
+      .strict()
       .bind(nn_functional)
       .no_in_place()
       .composite([](const Call& c, const Tensor& self) {
         runtime_check(self.dim() > 0, "glu") << "self must have at least one dimension";
         int k = c.dim("dim");
         int64_t n = self.size(k).guard_int();
-        runtime_check(n % 2 == 0, "glu") << "Halving dimension must be even, but dimension " << k << " is size " << n;
+        runtime_check(n % 2 == 0, "glu")
+            << "Halving dimension must be even, but dimension " << k << " is size " << n;
         return mul(narrow(self, k, 0, n / 2), sigmoid(narrow(self, k, n / 2, n / 2)));
       })
       .samples({"self[3, 4]", "self[4, 3, 2], dim=0", "self[2, 6, 3], dim=1"});
@@ -137,10 +163,12 @@ FACULA_FAMILY(activation) {
       .composite([](const Call& c, const Tensor& g, const Tensor& y) {
         Tensor gy = mul(g, y);
         if (y.dim() == 0) return to_dtype(sub(gy, mul(y, gy)), *c.maybe_dtype("input_dtype"));
-        return to_dtype(sub(gy, mul(y, sum(gy, c.dim("dim", "output"), true))), *c.maybe_dtype("input_dtype"));
+        return to_dtype(sub(gy, mul(y, sum(gy, c.dim("dim", "output"), true))),
+                        *c.maybe_dtype("input_dtype"));
       })
       .samples({"grad_output[3, 4], output[3, 4], dim=1, input_dtype=float64"});
-  define("_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, dtype input_dtype) -> Tensor")
+  define(
+      "_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, dtype input_dtype) -> Tensor")
       .doc("Gradient of log_softmax from its output: g - exp(y) * sum(g).")
       .bind(function)
       .no_in_place()
@@ -152,7 +180,8 @@ FACULA_FAMILY(activation) {
   define("softmax(Tensor self, int dim, dtype? dtype=None) -> Tensor")
       .doc("exp(self) / sum(exp(self)) along `dim`, without overflow.")
       .bind(function | method | nn_functional)
-      .dtypes(d::floating).strict()
+      .dtypes(d::floating)
+      .strict()
       .no_in_place()
       .composite([](const Call& c, const Tensor& self) {
         Tensor x = in_dtype(self, c.maybe_dtype("dtype"));
@@ -164,14 +193,16 @@ FACULA_FAMILY(activation) {
         return mul(e, reciprocal(total));  // total >= 1: a division for each row instead of each element
       })
       .vjp([](const Vjp& v) {
-        return grads(_softmax_backward_data(v.grad(), v.result(), v.call().dim("dim"), v.call().dtype("self")));
+        return grads(
+            _softmax_backward_data(v.grad(), v.result(), v.call().dim("dim"), v.call().dtype("self")));
       })
       .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=-2", "self[0, 3], dim=1",
                 "self[33, 129], dim=1", "self[129, 33], dim=0"});
   define("log_softmax(Tensor self, int dim, dtype? dtype=None) -> Tensor")
       .doc("log(softmax(self)) along `dim`, computed stably.")
       .bind(function | method | nn_functional)
-      .dtypes(d::floating).strict()
+      .dtypes(d::floating)
+      .strict()
       .no_in_place()
       .composite([](const Call& c, const Tensor& self) {
         Tensor x = in_dtype(self, c.maybe_dtype("dtype"));
@@ -182,20 +213,24 @@ FACULA_FAMILY(activation) {
         return sub(shifted, log(sum(exp(shifted), k, true)));
       })
       .vjp([](const Vjp& v) {
-        return grads(_log_softmax_backward_data(v.grad(), v.result(), v.call().dim("dim"), v.call().dtype("self")));
+        return grads(
+            _log_softmax_backward_data(v.grad(), v.result(), v.call().dim("dim"), v.call().dtype("self")));
       })
       .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=-2", "self[0, 3], dim=1",
                 "self[33, 129], dim=1", "self[129, 33], dim=0"});
   define("dropout(Tensor input, float p=0.5, bool train=True) -> Tensor")
-      .doc("In training, each element is zero with probability p, the others are scaled by 1 / (1 - p).  Srivastava et al., 2014.")
+      .doc(
+          "In training, each element is zero with probability p, the others are scaled by 1 / (1 - p).  Srivastava et al., 2014.")
       .bind(function)
       .random()
       .dtypes(d::floating)
       .composite([](const Tensor& input, double p, bool train) {
-        value_check(p >= 0 && p <= 1, "dropout") << "dropout probability has to be between 0 and 1, but got " << p;
+        value_check(p >= 0 && p <= 1, "dropout")
+            << "dropout probability has to be between 0 and 1, but got " << p;
         if (!train || p == 0) return mul(input, 1);
         runtime_check(is_differentiable(input.dtype()), "dropout")
-            << "result type " << default_dtype() << " can't be cast to the desired output type " << input.dtype() << hint("input.float() converts");
+            << "result type " << default_dtype() << " can't be cast to the desired output type "
+            << input.dtype() << hint("input.float() converts");
         if (p == 1) return mul(input, 0);
         Tensor noise = _uniform(_rng_take(input.numel()), input.sizes(), DType::Float32);
         return where(ge(noise, p), mul(input, 1 / (1 - p)), zeros_like(input));

@@ -13,7 +13,8 @@ namespace {
 
 constexpr const char* kName = "scaled_dot_product_attention";
 
-// Dimensions 1 and 2 exchanged: from [batch, rows, heads, width], as the kernel writes, to [batch, heads, rows, width] and back.
+// Dimensions 1 and 2 exchanged: from [batch, rows, heads, width], as the kernel writes, to [batch, heads,
+// rows, width] and back.
 Tensor exchanged(const Tensor& t) { return transpose(t, 1, 2); }
 
 // The arguments that both directions share; query and key as given.
@@ -21,9 +22,16 @@ struct Arguments {
   Tensor q, k, v, mask, state;
   double p, scale;
   bool causal;
-  template <class Given> Arguments(const Call& c, const Given& given)
-      : q(given("query")), k(given("key")), v(given("value")), mask(c.has("attn_mask") ? given("attn_mask") : Tensor()),
-        state(c.has("state") ? given("state") : Tensor()), p(c.real("dropout_p")), scale(c.real("scale")), causal(c.flag("is_causal")) {}
+  template <class Given>
+  Arguments(const Call& c, const Given& given)
+      : q(given("query")),
+        k(given("key")),
+        v(given("value")),
+        mask(c.has("attn_mask") ? given("attn_mask") : Tensor()),
+        state(c.has("state") ? given("state") : Tensor()),
+        p(c.real("dropout_p")),
+        scale(c.real("scale")),
+        causal(c.flag("is_causal")) {}
   explicit Arguments(const Vjp& vjp) : Arguments(vjp.call(), [&](const char* name) { return vjp[name]; }) {}
   explicit Arguments(const Call& c) : Arguments(c, [&](const char* name) { return c.tensor(name); }) {}
   int64_t group() const { return (q.size(1) / k.size(1)).guard_int(); }
@@ -39,21 +47,24 @@ struct Arguments {
   }
 };
 
-// The attention in full: what the tiles compute, from plain operators. Oracle of the tests, and the source of second
-// derivatives and of the gradient of a mask.
+// The attention in full: what the tiles compute, from plain operators. Oracle of the tests, and the source of
+// second derivatives and of the gradient of a mask.
 struct Full {
-  Tensor p, lse, factor;  // probabilities, logarithms of their sums, and what dropout multiplies them by (undefined: nothing)
+  Tensor p, lse,
+      factor;  // probabilities, logarithms of their sums, and what dropout multiplies them by (undefined: nothing)
   explicit Full(const Arguments& a, const Tensor& lse_given = {}) {
     Tensor s = mul(matmul(a.q, transpose(a.spread(a.k), -2, -1)), a.scale);
     double none = -std::numeric_limits<double>::infinity();
-    if (a.mask.defined()) s = a.mask.dtype() == DType::Bool ? masked_fill(s, logical_not(a.mask), none) : add(s, a.mask);
+    if (a.mask.defined())
+      s = a.mask.dtype() == DType::Bool ? masked_fill(s, logical_not(a.mask), none) : add(s, a.mask);
     if (a.causal) s = masked_fill(s, logical_not(tril(ones({s.size(-2), s.size(-1)}, DType::Bool))), none);
     Tensor dead = eq(amax(s, -1, true), none);
     lse = lse_given.defined() ? lse_given : logsumexp(s, -1);
     p = masked_fill(lse_given.defined() ? exp(sub(s, unsqueeze(lse, -1))) : softmax(s, -1), dead, 0);
     if (a.p > 0) {
       Tensor noise = _uniform(a.state, p.sizes(), DType::Float32);
-      factor = to_dtype(mul(to_dtype(ge(noise, a.p), DType::Float32), a.p < 1 ? 1 / (1 - a.p) : 0), p.dtype());
+      factor =
+          to_dtype(mul(to_dtype(ge(noise, a.p), DType::Float32), a.p < 1 ? 1 / (1 - a.p) : 0), p.dtype());
     }
   }
   Tensor dropped(const Tensor& t) const { return factor.defined() ? mul(t, factor) : t; }
@@ -69,19 +80,23 @@ Tensor score_gradient(const Arguments& a, const Full& f, const Tensor& grad) {
 
 Tensor sum_of(const Tensor& a, const Tensor& b) { return !a.defined() ? b : !b.defined() ? a : add(a, b); }
 
-// Second derivatives. With S the scores, P the probabilities, D the dropout, g the first cotangent, dP = D (g v^T) and
-// dS = P (dP - rows of P dP): the gradients were dq = s dS k, dk = s dS^T q, dv = (D P)^T g.
+// Second derivatives. With S the scores, P the probabilities, D the dropout, g the first cotangent, dP = D (g
+// v^T) and dS = P (dP - rows of P dP): the gradients were dq = s dS k, dk = s dS^T q, dv = (D P)^T g.
 Grads second_gradients(const Vjp& vjp) {
   auto& c = vjp.call();
   Arguments a(vjp);
   Tensor g = vjp["grad"];
   Full f(a);
   Tensor k = a.spread(a.k), v = a.spread(a.v);
-  auto given = [&](int r) { Tensor t = vjp.grad(r); return t.defined() ? exchanged(t) : t; };
+  auto given = [&](int r) {
+    Tensor t = vjp.grad(r);
+    return t.defined() ? exchanged(t) : t;
+  };
   Tensor gq = given(0), gk = given(1), gv = given(2);
   if (gk.defined()) gk = a.spread(gk);
   if (gv.defined()) gv = a.spread(gv);
-  Tensor dp = f.dropped(matmul(g, transpose(v, -2, -1))), centred = sub(dp, row_sum(f.p, dp)), ds = mul(f.p, centred);
+  Tensor dp = f.dropped(matmul(g, transpose(v, -2, -1))), centred = sub(dp, row_sum(f.p, dp)),
+         ds = mul(f.p, centred);
   Tensor x;  // cotangent of dS
   if (gq.defined()) x = matmul(gq, transpose(k, -2, -1));
   if (gk.defined()) x = sum_of(x, matmul(a.q, transpose(gk, -2, -1)));
@@ -107,7 +122,9 @@ Grads second_gradients(const Vjp& vjp) {
     if (a.mask.defined() && vjp.needs("attn_mask")) a.mask = of_s;
   }
   Grads out(size_t(c.tensor_slot("attn_mask")) + 1);
-  auto set = [&](const char* name, const Tensor& t) { if (vjp.needs(name) && t.defined()) out[size_t(c.tensor_slot(name))] = t; };
+  auto set = [&](const char* name, const Tensor& t) {
+    if (vjp.needs(name) && t.defined()) out[size_t(c.tensor_slot(name))] = t;
+  };
   set("grad", dg);
   set("query", dq);
   if (dk.defined()) set("key", a.gathered(dk));
@@ -117,16 +134,27 @@ Grads second_gradients(const Vjp& vjp) {
 }
 
 void check_operands(const Tensor& q, const Tensor& k, const Tensor& v, bool gqa) {
-  auto shapes = [&] { return "query " + to_string(q.sizes()) + ", key " + to_string(k.sizes()) + ", value " + to_string(v.sizes()); };
-  runtime_check(q.dtype() == k.dtype() && q.dtype() == v.dtype(), kName) << "Expected query, key, and value to have the same dtype, but got query.dtype: " << q.dtype()
+  auto shapes = [&] {
+    return "query " + to_string(q.sizes()) + ", key " + to_string(k.sizes()) + ", value " +
+           to_string(v.sizes());
+  };
+  runtime_check(q.dtype() == k.dtype() && q.dtype() == v.dtype(), kName)
+      << "Expected query, key, and value to have the same dtype, but got query.dtype: " << q.dtype()
       << " key.dtype: " << k.dtype() << " and value.dtype: " << v.dtype() << " instead.";
-  runtime_check(q.dim() >= 2 && k.dim() >= 2 && v.dim() >= 2, kName) << "Expected query, key, and value to all be at least 2 dimensional, but got " << shapes();
-  runtime_check(is_floating(q.dtype()), kName) << "expected floating-point query, key and value, got " << q.dtype();
-  runtime_check(q.size(-1) == k.size(-1), kName) << "query and key must have the same last dimension: " << shapes();
-  runtime_check(k.size(-2) == v.size(-2), kName) << "key and value must have the same number of positions (dimension -2): " << shapes();
+  runtime_check(q.dim() >= 2 && k.dim() >= 2 && v.dim() >= 2, kName)
+      << "Expected query, key, and value to all be at least 2 dimensional, but got " << shapes();
+  runtime_check(is_floating(q.dtype()), kName)
+      << "expected floating-point query, key and value, got " << q.dtype();
+  runtime_check(q.size(-1) == k.size(-1), kName)
+      << "query and key must have the same last dimension: " << shapes();
+  runtime_check(k.size(-2) == v.size(-2), kName)
+      << "key and value must have the same number of positions (dimension -2): " << shapes();
   if (!gqa) return;
-  runtime_check(q.dim() >= 3 && k.dim() >= 3 && v.dim() >= 3, kName) << "enable_gqa needs a dimension of heads (-3): " << shapes();
-  runtime_check(k.size(-3) == v.size(-3) && k.size(-3) > SymInt(int64_t(0)) && q.size(-3) % k.size(-3) == SymInt(int64_t(0)), kName)
+  runtime_check(q.dim() >= 3 && k.dim() >= 3 && v.dim() >= 3, kName)
+      << "enable_gqa needs a dimension of heads (-3): " << shapes();
+  runtime_check(k.size(-3) == v.size(-3) && k.size(-3) > SymInt(int64_t(0)) &&
+                    q.size(-3) % k.size(-3) == SymInt(int64_t(0)),
+                kName)
       << "Expected the number of heads in query to be a multiple of those in key and value: " << shapes();
 }
 
@@ -136,17 +164,22 @@ Tensor four(const Tensor& t, SymSpan batch, bool own_heads) {
   if (own_heads && !batch.empty()) sizes.back() = t.size(-3);
   sizes.push_back(t.size(-2));
   sizes.push_back(t.size(-1));
-  Tensor x = t.dim() == int(sizes.size()) && std::equal(sizes.begin(), sizes.end(), t.sizes().begin()) ? t : expand(t, sizes);
+  Tensor x = t.dim() == int(sizes.size()) && std::equal(sizes.begin(), sizes.end(), t.sizes().begin())
+                 ? t
+                 : expand(t, sizes);
   while (x.dim() < 4) x = unsqueeze(x, 0);
   if (x.dim() == 4) return x;
   return reshape(x, {product(x.sizes().first(size_t(x.dim() - 3))), x.size(-3), x.size(-2), x.size(-1)});
 }
 
-Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, std::optional<Tensor> mask, double p, bool causal, std::optional<double> scale_given, bool gqa) {
+Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, std::optional<Tensor> mask, double p,
+              bool causal, std::optional<double> scale_given, bool gqa) {
   check_operands(q, k, v, gqa);
   runtime_check(p >= 0 && p <= 1, kName) << "dropout probability has to be between 0 and 1, but got " << p;
   runtime_check(!(mask && causal), kName) << "Explicit attn_mask should not be set when is_causal=True";
-  auto leading = [](const Tensor& t, int keep) { return t.sizes().first(size_t(std::max(0, t.dim() - keep))); };
+  auto leading = [](const Tensor& t, int keep) {
+    return t.sizes().first(size_t(std::max(0, t.dim() - keep)));
+  };
   Dims batch;
   if (gqa) {
     batch = broadcast_sizes(kName, std::vector<SymSpan>{leading(q, 3), leading(k, 3), leading(v, 3)});
@@ -158,25 +191,32 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, std::optional<T
   if (mask) {
     Tensor m = *mask;
     runtime_check(m.dtype() == DType::Bool || m.dtype() == q.dtype() || m.dtype() == DType::Float32, kName)
-        << "Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: " << m.dtype() << " and  query.dtype: " << q.dtype() << " instead.";
+        << "Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: "
+        << m.dtype() << " and  query.dtype: " << q.dtype() << " instead.";
     Dims scores(batch);
     scores.push_back(q.size(-2));
     scores.push_back(k.size(-2));
-    runtime_check(broadcasts_to(m.sizes(), scores), kName) << "attn_mask of shape " << to_string(m.sizes()) << " does not broadcast to the scores' shape " << to_string(SymSpan(scores));
-    if (m.dtype() != DType::Bool && m.dtype() != compute_type(q.dtype())) m = to_dtype(m, compute_type(q.dtype()));
+    runtime_check(broadcasts_to(m.sizes(), scores), kName)
+        << "attn_mask of shape " << to_string(m.sizes()) << " does not broadcast to the scores' shape "
+        << to_string(SymSpan(scores));
+    if (m.dtype() != DType::Bool && m.dtype() != compute_type(q.dtype()))
+      m = to_dtype(m, compute_type(q.dtype()));
     while (m.dim() < 2) m = unsqueeze(m, 0);
     Dims sizes(batch);
     sizes.push_back(q.size(-2));
     sizes.push_back(k.size(-2));
     m = expand(m, sizes);
     while (m.dim() < 4) m = unsqueeze(m, 0);
-    if (m.dim() > 4) m = reshape(m, {product(m.sizes().first(size_t(m.dim() - 3))), m.size(-3), m.size(-2), m.size(-1)});
+    if (m.dim() > 4)
+      m = reshape(m, {product(m.sizes().first(size_t(m.dim() - 3))), m.size(-3), m.size(-2), m.size(-1)});
     m4 = m;
   }
   double scale = scale_given ? *scale_given : 1 / std::sqrt(double(q.size(-1).guard_int()));
   Tensor state;
   if (p > 0) state = _rng_take(q4.size(0) * q4.size(1) * q4.size(2) * k4.size(2));
-  Tensor y = exchanged(std::get<0>(_attention(q4, k4, v4, m4.defined() ? MaybeTensor(m4) : MaybeTensor(), state.defined() ? MaybeTensor(state) : MaybeTensor(), p, causal, scale)));
+  Tensor y = exchanged(
+      std::get<0>(_attention(q4, k4, v4, m4.defined() ? MaybeTensor(m4) : MaybeTensor(),
+                             state.defined() ? MaybeTensor(state) : MaybeTensor(), p, causal, scale)));
   Dims sizes(batch);
   sizes.push_back(q.size(-2));
   sizes.push_back(v.size(-1));
@@ -189,27 +229,34 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, std::optional<T
 }  // namespace
 
 FACULA_FAMILY(attention) {
-  define("scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, bool is_causal=False, *, "
-         "float? scale=None, bool enable_gqa=False) -> Tensor")
-      .doc("softmax(query @ key^T * scale + attn_mask) @ value over [..., heads, positions, width], in tiles; scale defaults to 1 / sqrt(width). A boolean "
-           "mask says which keys take part; is_causal hides those after the query; enable_gqa shares each head of keys among several of queries. "
-           "Dao et al., 2022.")
+  define(
+      "scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, bool is_causal=False, *, "
+      "float? scale=None, bool enable_gqa=False) -> Tensor")
+      .doc(
+          "softmax(query @ key^T * scale + attn_mask) @ value over [..., heads, positions, width], in tiles; scale defaults to 1 / sqrt(width). A boolean "
+          "mask says which keys take part; is_causal hides those after the query; enable_gqa shares each head of keys among several of queries. "
+          "Dao et al., 2022.")
       .autocast(Autocast::lower)
       .bind(nn_functional)
       .no_in_place()
       .random()
-      .unfused([](const Tensor& q, const Tensor& k, const Tensor& v, std::optional<Tensor> mask, double p, bool causal, std::optional<double> scale, bool gqa) {
-        return attend(q, k, v, mask, p, causal, scale, gqa);
-      })
-      .samples({"query[2, 3, 5, 4], key[2, 3, 6, 4], value[2, 3, 6, 3]", "query[2, 5, 4], key[2, 5, 4], value[2, 5, 4], is_causal=True",
-                "query[5, 4], key[6, 4], value[6, 3], attn_mask[5, 6], scale=0.3", "query[1, 4, 5, 4], key[1, 2, 6, 4], value[1, 2, 6, 3], enable_gqa=True"});
-  define("_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, Tensor? state=None, float dropout_p=0.0, bool is_causal=False, "
-         "float scale=1.0) -> (Tensor out, Tensor lse)")
-      .doc("Attention over [batch, heads, positions, width]: its result as [batch, positions, heads, width], and the logarithm of each row's sum of exponentials.")
+      .unfused([](const Tensor& q, const Tensor& k, const Tensor& v, std::optional<Tensor> mask, double p,
+                  bool causal, std::optional<double> scale,
+                  bool gqa) { return attend(q, k, v, mask, p, causal, scale, gqa); })
+      .samples({"query[2, 3, 5, 4], key[2, 3, 6, 4], value[2, 3, 6, 3]",
+                "query[2, 5, 4], key[2, 5, 4], value[2, 5, 4], is_causal=True",
+                "query[5, 4], key[6, 4], value[6, 3], attn_mask[5, 6], scale=0.3",
+                "query[1, 4, 5, 4], key[1, 2, 6, 4], value[1, 2, 6, 3], enable_gqa=True"});
+  define(
+      "_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, Tensor? state=None, float dropout_p=0.0, bool is_causal=False, "
+      "float scale=1.0) -> (Tensor out, Tensor lse)")
+      .doc(
+          "Attention over [batch, heads, positions, width]: its result as [batch, positions, heads, width], and the logarithm of each row's sum of exponentials.")
       .bind(hidden)
       .dtypes(d::floating)
       .promote(Promote::none)
-      .result([](const Call& c) { return std::vector<DType>{c.dtype("query"), compute_type(c.dtype("query"))}; })
+      .result(
+          [](const Call& c) { return std::vector<DType>{c.dtype("query"), compute_type(c.dtype("query"))}; })
       .shapes([](const Call& c) {
         auto q = c.sizes("query");
         return std::vector<Dims>{Dims{q[0], q[2], q[1], c.size("value", 3)}, Dims{q[0], q[1], q[2]}};
@@ -219,7 +266,8 @@ FACULA_FAMILY(attention) {
       .reference([](const Call& c) {
         Arguments a(c);
         Full f(a);
-        return Results{contiguous(exchanged(matmul(f.dropped(f.p), a.spread(a.v)))), to_dtype(f.lse, compute_type(c.dtype("query")))};
+        return Results{contiguous(exchanged(matmul(f.dropped(f.p), a.spread(a.v)))),
+                       to_dtype(f.lse, compute_type(c.dtype("query")))};
       })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
@@ -230,17 +278,22 @@ FACULA_FAMILY(attention) {
         if (v.needs("query") || v.needs("key") || v.needs("value")) {
           DType t = compute_type(c.dtype("query"));
           Tensor delta = sum(mul(to_dtype(v.grad(), t), to_dtype(v.result(0), t)), -1);
-          auto [dq, dk, dv] = _attention_backward(g, a.q, a.k, a.v, v.result(1), contiguous(transpose(delta, 1, 2)), maybe(a.mask), maybe(a.state), a.p, a.causal, a.scale);
+          auto [dq, dk, dv] =
+              _attention_backward(g, a.q, a.k, a.v, v.result(1), contiguous(transpose(delta, 1, 2)),
+                                  maybe(a.mask), maybe(a.state), a.p, a.causal, a.scale);
           out[0] = exchanged(dq), out[1] = exchanged(dk), out[2] = exchanged(dv);
         }
-        if (c.has("attn_mask") && v.needs("attn_mask")) out[3] = to_dtype(score_gradient(a, Full(a), g), c.dtype("attn_mask"));
+        if (c.has("attn_mask") && v.needs("attn_mask"))
+          out[3] = to_dtype(score_gradient(a, Full(a), g), c.dtype("attn_mask"));
         return out;
       })
       .samples({"query[2, 3, 5, 4], key[2, 3, 6, 4], value[2, 3, 6, 3], is_causal=True, scale=0.5",
                 "query[1, 4, 5, 4], key[1, 2, 6, 4], value[1, 2, 6, 3], scale=0.5"});
-  define("_attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor lse, Tensor delta, Tensor? attn_mask=None, Tensor? state=None, "
-         "float dropout_p=0.0, bool is_causal=False, float scale=1.0) -> (Tensor grad_query, Tensor grad_key, Tensor grad_value)")
-      .doc("The gradients of _attention, as [batch, positions, heads, width]; delta is the sum over each row of grad times the result.")
+  define(
+      "_attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor lse, Tensor delta, Tensor? attn_mask=None, Tensor? state=None, "
+      "float dropout_p=0.0, bool is_causal=False, float scale=1.0) -> (Tensor grad_query, Tensor grad_key, Tensor grad_value)")
+      .doc(
+          "The gradients of _attention, as [batch, positions, heads, width]; delta is the sum over each row of grad times the result.")
       .bind(hidden)
       .dtypes(d::floating)
       .promote(Promote::none)
@@ -264,5 +317,6 @@ FACULA_FAMILY(attention) {
                        last(a.gathered(matmul(transpose(f.dropped(f.p), -2, -1), g)))};
       })
       .vjp(second_gradients)
-      .samples({"grad[2, 3, 5, 3], query[2, 3, 5, 4], key[2, 3, 6, 4], value[2, 3, 6, 3], lse[2, 3, 5], delta[2, 3, 5], scale=0.5"});
+      .samples(
+          {"grad[2, 3, 5, 3], query[2, 3, 5, 4], key[2, 3, 6, 4], value[2, 3, 6, 3], lse[2, 3, 5], delta[2, 3, 5], scale=0.5"});
 }

@@ -1,4 +1,5 @@
-// Convolutions (cross-correlations, as the field calls them): forward and the two gradients, each an operator.
+// Convolutions (cross-correlations, as the field calls them): forward and the two gradients, each an
+// operator.
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -25,46 +26,64 @@ Window window(const Call& c) {
   pair("dilation", w.dilation);
   w.groups = c.integer("groups").guard_int();
   for (int k = 0; k < 2; ++k) {
-    runtime_check(w.stride[k] > 0, c.name()) << "non-positive stride is not supported, got " << to_string(c.ints("stride"));
-    runtime_check(w.dilation[k] > 0, c.name()) << "dilation should be greater than zero, got " << to_string(c.ints("dilation"));
-    runtime_check(w.padding[k] >= 0, c.name()) << "negative padding is not supported, got " << to_string(c.ints("padding"));
-    for (auto [given, arg] : {std::pair(w.stride[k], "stride"), std::pair(w.padding[k], "padding"), std::pair(w.dilation[k], "dilation")})
-      runtime_check(given < int64_t(1) << 31, c.name()) << arg << " must be below 2^31, got " << to_string(c.ints(arg));
+    runtime_check(w.stride[k] > 0, c.name())
+        << "non-positive stride is not supported, got " << to_string(c.ints("stride"));
+    runtime_check(w.dilation[k] > 0, c.name())
+        << "dilation should be greater than zero, got " << to_string(c.ints("dilation"));
+    runtime_check(w.padding[k] >= 0, c.name())
+        << "negative padding is not supported, got " << to_string(c.ints("padding"));
+    for (auto [given, arg] : {std::pair(w.stride[k], "stride"), std::pair(w.padding[k], "padding"),
+                              std::pair(w.dilation[k], "dilation")})
+      runtime_check(given < int64_t(1) << 31, c.name())
+          << arg << " must be below 2^31, got " << to_string(c.ints(arg));
   }
   runtime_check(w.groups > 0, c.name()) << "non-positive groups is not supported, got " << w.groups;
   return w;
 }
 
 Dims conv_sizes(const char* name, SymSpan input, SymSpan weight, const Window& w) {
-  runtime_check(input.size() == 3 || input.size() == 4, name) << "expected 3D (unbatched) or 4D (batched) input [N, C, H, W], but got input of size " << to_string(input);
-  runtime_check(weight.size() == 4, name) << "weight must be 4D [out_channels, in_channels / groups, kH, kW], got shape " << to_string(weight);
+  runtime_check(input.size() == 3 || input.size() == 4, name)
+      << "expected 3D (unbatched) or 4D (batched) input [N, C, H, W], but got input of size "
+      << to_string(input);
+  runtime_check(weight.size() == 4, name)
+      << "weight must be 4D [out_channels, in_channels / groups, kH, kW], got shape " << to_string(weight);
   SymInt channels = input[input.size() - 3];
-  runtime_check(channels == weight[1] * SymInt(w.groups), name) << "given groups=" << w.groups << ", weight of size " << to_string(weight) << ", expected input"
-      << to_string(input) << " to have " << weight[1] * SymInt(w.groups) << " channels, but got " << channels << " channels instead";
-  runtime_check(weight[0] % SymInt(w.groups) == SymInt(int64_t(0)), name) << "given groups=" << w.groups << ", expected weight to be divisible by " << w.groups
+  runtime_check(channels == weight[1] * SymInt(w.groups), name)
+      << "given groups=" << w.groups << ", weight of size " << to_string(weight) << ", expected input"
+      << to_string(input) << " to have " << weight[1] * SymInt(w.groups) << " channels, but got " << channels
+      << " channels instead";
+  runtime_check(weight[0] % SymInt(w.groups) == SymInt(int64_t(0)), name)
+      << "given groups=" << w.groups << ", expected weight to be divisible by " << w.groups
       << " at dimension 0, but got weight of size " << to_string(weight) << " instead";
   Dims out(input);
   size_t r = input.size() - 2;
   out[r - 1] = weight[0];
   for (size_t k = 0; k < 2; ++k) {
-    SymInt padded = input[r + k] + SymInt(2 * w.padding[k]), kernel = SymInt(w.dilation[k]) * (weight[2 + k] - SymInt(int64_t(1))) + SymInt(int64_t(1));
-    runtime_check(weight[2 + k] > SymInt(int64_t(0)) && !(kernel > padded), name) << "kernel size can't be greater than actual input size: padded input "
-        << padded << ", kernel " << kernel << " at dimension " << r + k << " of input " << to_string(input) << ", weight " << to_string(weight);
+    SymInt padded = input[r + k] + SymInt(2 * w.padding[k]),
+           kernel = SymInt(w.dilation[k]) * (weight[2 + k] - SymInt(int64_t(1))) + SymInt(int64_t(1));
+    runtime_check(weight[2 + k] > SymInt(int64_t(0)) && !(kernel > padded), name)
+        << "kernel size can't be greater than actual input size: padded input " << padded << ", kernel "
+        << kernel << " at dimension " << r + k << " of input " << to_string(input) << ", weight "
+        << to_string(weight);
     out[r + k] = (padded - kernel) / SymInt(w.stride[k]) + SymInt(int64_t(1));
   }
   return out;
 }
 
-void check_dtypes(const char* name, const Tensor& a, const char* what_a, const Tensor& b, const char* what_b) {
-  runtime_check(a.dtype() == b.dtype(), name) << what_a << " type (" << a.dtype() << ") and " << what_b << " type (" << b.dtype() << ") should be the same";
+void check_dtypes(const char* name, const Tensor& a, const char* what_a, const Tensor& b,
+                  const char* what_b) {
+  runtime_check(a.dtype() == b.dtype(), name) << what_a << " type (" << a.dtype() << ") and " << what_b
+                                              << " type (" << b.dtype() << ") should be the same";
 }
 
 // A gradient's sizes must be those of the forward result.
 void check_gradient(const Call& c, SymSpan input, SymSpan weight) {
   Dims expected = conv_sizes(c.name(), input, weight, window(c));
   auto given = c.sizes("grad");
-  runtime_check(given.size() == expected.size() && std::equal(given.begin(), given.end(), expected.begin()), c.name())
-      << "expected grad of shape " << to_string(SymSpan(expected)) << " for input " << to_string(input) << " and weight " << to_string(weight) << ", got " << to_string(given);
+  runtime_check(given.size() == expected.size() && std::equal(given.begin(), given.end(), expected.begin()),
+                c.name())
+      << "expected grad of shape " << to_string(SymSpan(expected)) << " for input " << to_string(input)
+      << " and weight " << to_string(weight) << ", got " << to_string(given);
 }
 
 Expr n_of(SymInt n) { return loop::size(n); }
@@ -82,15 +101,20 @@ Index pixel(const Index& batch, Expr channel, Expr y, Expr x) {
 }
 
 // Where window (y, x) with tap (ky, kx) reads the input, and whether that is inside.
-struct Tap { Expr y, x, valid; };
+struct Tap {
+  Expr y, x, valid;
+};
 Tap read_at(const Window& w, Expr y, Expr x, Expr ky, Expr kx, SymInt height, SymInt width) {
-  auto along = [&](int k, Expr o, Expr tap) { return o * Scalar(w.stride[k]) + tap * Scalar(w.dilation[k]) - Scalar(w.padding[k]); };
+  auto along = [&](int k, Expr o, Expr tap) {
+    return o * Scalar(w.stride[k]) + tap * Scalar(w.dilation[k]) - Scalar(w.padding[k]);
+  };
   Expr row = along(0, y, ky), column = along(1, x, kx), h = n_of(height), l = n_of(width);
   return {clipped(row, h), clipped(column, l), inside(row, h) & inside(column, l)};
 }
 // Which window reads pixel (y, x) with tap (ky, kx), and whether there is one.
 Tap written_by(const Window& w, Expr y, Expr x, Expr ky, Expr kx, SymInt height, SymInt width) {
-  Expr valid = constant(true, DType::Bool), o[2], n[2] = {n_of(height), n_of(width)}, at[2] = {y, x}, tap[2] = {ky, kx};
+  Expr valid = constant(true, DType::Bool), o[2], n[2] = {n_of(height), n_of(width)}, at[2] = {y, x},
+       tap[2] = {ky, kx};
   for (int k = 0; k < 2; ++k) {
     Expr start = at[k] + Scalar(w.padding[k]) - tap[k] * Scalar(w.dilation[k]);
     o[k] = floordiv(start, Scalar(w.stride[k]));
@@ -148,13 +172,16 @@ Expr weight_gradient_element(const LoopCall& c, Index i) {
 Tensor conjugate(const Tensor& x) { return is_complex(x.dtype()) ? conj_physical(x) : x; }
 
 Tensor input_gradient(const Tensor& grad, const Tensor& weight, SymSpan size, const Call& c) {
-  return convolution_backward_input(grad, conjugate(weight), size, c.ints("stride"), c.ints("padding"), c.ints("dilation"), c.integer("groups").guard_int());
+  return convolution_backward_input(grad, conjugate(weight), size, c.ints("stride"), c.ints("padding"),
+                                    c.ints("dilation"), c.integer("groups").guard_int());
 }
 Tensor weight_gradient(const Tensor& grad, const Tensor& input, SymSpan size, const Call& c) {
-  return convolution_backward_weight(grad, conjugate(input), size, c.ints("stride"), c.ints("padding"), c.ints("dilation"), c.integer("groups").guard_int());
+  return convolution_backward_weight(grad, conjugate(input), size, c.ints("stride"), c.ints("padding"),
+                                     c.ints("dilation"), c.integer("groups").guard_int());
 }
 Tensor forward(const Tensor& input, const Tensor& weight, MaybeTensor bias, const Call& c) {
-  return conv2d(input, weight, bias, c.ints("stride"), c.ints("padding"), c.ints("dilation"), c.integer("groups").guard_int());
+  return conv2d(input, weight, bias, c.ints("stride"), c.ints("padding"), c.ints("dilation"),
+                c.integer("groups").guard_int());
 }
 
 Dims weight_gradient_sizes(const Call& c) {
@@ -169,41 +196,56 @@ Grads second_weight_gradients(const Vjp& v, const Tensor& grad_bias) {
   Grads out(2);
   Tensor gw = v.grad(0);
   if (v.needs("grad")) {
-    if (gw.defined()) out[0] = forward(conjugate(v["input"]), gw, grad_bias.defined() ? MaybeTensor(grad_bias) : MaybeTensor(), c);
+    if (gw.defined())
+      out[0] =
+          forward(conjugate(v["input"]), gw, grad_bias.defined() ? MaybeTensor(grad_bias) : MaybeTensor(), c);
     else if (grad_bias.defined()) {
       Dims sizes{c.size("grad", -3), SymInt(int64_t(1)), SymInt(int64_t(1))};
       out[0] = expand(view(grad_bias, sizes), c.sizes("grad"));
     }
   }
-  if (v.needs("input") && gw.defined()) out[1] = input_gradient(conjugate(v["grad"]), conjugate(gw), c.sizes("input"), c);
+  if (v.needs("input") && gw.defined())
+    out[1] = input_gradient(conjugate(v["grad"]), conjugate(gw), c.sizes("input"), c);
   return out;
 }
 
-Sample conv_sample(std::vector<int64_t> input, std::vector<int64_t> weight, bool bias, const char* stride = "1", const char* padding = "0",
-                   const char* dilation = "1", const char* groups = "1") {
+Sample conv_sample(std::vector<int64_t> input, std::vector<int64_t> weight, bool bias,
+                   const char* stride = "1", const char* padding = "0", const char* dilation = "1",
+                   const char* groups = "1") {
   Sample s{{{"input", op::tensor(std::move(input))}, {"weight", op::tensor(weight)}}};
   if (bias) s.args.push_back({"bias", op::tensor({weight[0]})});
-  for (auto [name, text] : {std::pair("stride", stride), std::pair("padding", padding), std::pair("dilation", dilation), std::pair("groups", groups)})
+  for (auto [name, text] : {std::pair("stride", stride), std::pair("padding", padding),
+                            std::pair("dilation", dilation), std::pair("groups", groups)})
     s.args.push_back({name, op::literal(text)});
   return s;
 }
 
 // A transposed convolution over `rank` dimensions; one dimension is a row of images of height 1.
-Tensor transposed(const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, int rank) {
+Tensor transposed(const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias,
+                  int rank) {
   const char* name = c.name();
   int64_t groups = c.integer("groups").guard_int();
   runtime_check(input.dim() == rank + 1 || input.dim() == rank + 2, name)
-      << "expected " << rank + 1 << "D (unbatched) or " << rank + 2 << "D (batched) input, but got input of size " << to_string(input.sizes());
-  runtime_check(weight.dim() == rank + 2, name) << "weight must be " << rank + 2 << "D [in_channels, out_channels / groups, ...], got shape " << to_string(weight.sizes());
+      << "expected " << rank + 1 << "D (unbatched) or " << rank + 2
+      << "D (batched) input, but got input of size " << to_string(input.sizes());
+  runtime_check(weight.dim() == rank + 2, name)
+      << "weight must be " << rank + 2 << "D [in_channels, out_channels / groups, ...], got shape "
+      << to_string(weight.sizes());
   runtime_check(groups > 0, name) << "non-positive groups is not supported, got " << groups;
   SymInt channels = input.size(-rank - 1), outputs = weight.size(1) * SymInt(groups);
-  runtime_check(channels == weight.size(0), name) << "given transposed=1, weight of size " << to_string(weight.sizes()) << ", expected input "
-      << to_string(input.sizes()) << " to have " << weight.size(0) << " channels, but got " << channels << " channels instead";
-  runtime_check(channels % SymInt(groups) == SymInt(int64_t(0)), name) << "given groups=" << groups << ", expected weight to be divisible by " << groups
+  runtime_check(channels == weight.size(0), name)
+      << "given transposed=1, weight of size " << to_string(weight.sizes()) << ", expected input "
+      << to_string(input.sizes()) << " to have " << weight.size(0) << " channels, but got " << channels
+      << " channels instead";
+  runtime_check(channels % SymInt(groups) == SymInt(int64_t(0)), name)
+      << "given groups=" << groups << ", expected weight to be divisible by " << groups
       << " at dimension 0, but got weight of size " << to_string(weight.sizes()) << " instead";
-  runtime_check(!bias || (bias->dim() == 1 && bias->size(0) == outputs), name) << "given transposed=1, weight of size " << to_string(weight.sizes())
-      << ", expected bias to be 1-dimensional with " << outputs << " elements, but got bias of size " << (bias ? to_string(bias->sizes()) : "") << " instead";
-  Dims stride = c.ints("stride", rank), padding = c.ints("padding", rank), extra = c.ints("output_padding", rank), dilation = c.ints("dilation", rank);
+  runtime_check(!bias || (bias->dim() == 1 && bias->size(0) == outputs), name)
+      << "given transposed=1, weight of size " << to_string(weight.sizes())
+      << ", expected bias to be 1-dimensional with " << outputs << " elements, but got bias of size "
+      << (bias ? to_string(bias->sizes()) : "") << " instead";
+  Dims stride = c.ints("stride", rank), padding = c.ints("padding", rank),
+       extra = c.ints("output_padding", rank), dilation = c.ints("dilation", rank);
   Tensor x = input, w = weight;
   if (rank == 1) {
     x = unsqueeze(x, -2);
@@ -217,11 +259,15 @@ Tensor transposed(const Call& c, const Tensor& input, const Tensor& weight, std:
   for (size_t k = 0; k < 2; ++k) {
     bool in_use = rank == 2 || k == 1;
     runtime_check(!in_use || extra[k] < stride[k] || extra[k] < dilation[k], name)
-        << "output padding must be smaller than either stride or dilation, but got output_padding " << to_string(SymSpan(extra)) << ", stride "
-        << to_string(SymSpan(stride)) << ", dilation " << to_string(SymSpan(dilation));
+        << "output padding must be smaller than either stride or dilation, but got output_padding "
+        << to_string(SymSpan(extra)) << ", stride " << to_string(SymSpan(stride)) << ", dilation "
+        << to_string(SymSpan(dilation));
     SymInt one = int64_t(1);
-    size[r + k] = (size[r + k] - one) * stride[k] - SymInt(int64_t(2)) * padding[k] + dilation[k] * (w.size(int(k) + 2) - one) + extra[k] + one;
-    runtime_check(size[r + k] > SymInt(int64_t(0)), name) << "given input size " << to_string(input.sizes()) << ", the output size is too small: " << to_string(SymSpan(size));
+    size[r + k] = (size[r + k] - one) * stride[k] - SymInt(int64_t(2)) * padding[k] +
+                  dilation[k] * (w.size(int(k) + 2) - one) + extra[k] + one;
+    runtime_check(size[r + k] > SymInt(int64_t(0)), name)
+        << "given input size " << to_string(input.sizes())
+        << ", the output size is too small: " << to_string(SymSpan(size));
   }
   Tensor y;
   if (extra[0] < stride[0] && extra[1] < stride[1]) {
@@ -243,7 +289,8 @@ Tensor transposed(const Call& c, const Tensor& input, const Tensor& weight, std:
 }  // namespace
 
 FACULA_FAMILY(conv) {
-  define("conv2d(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] dilation=1, int groups=1) -> Tensor")
+  define(
+      "conv2d(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] dilation=1, int groups=1) -> Tensor")
       .doc("Cross-correlation of input [N, C, H, W] with weight [out, C / groups, kH, kW], plus bias [out].")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
@@ -254,8 +301,10 @@ FACULA_FAMILY(conv) {
         Dims sizes = conv_sizes("conv2d", c.sizes("input"), c.sizes("weight"), window(c));
         if (c.has("bias")) {
           check_dtypes("conv2d", c.tensor("input"), "Input", c.tensor("bias"), "bias");
-          runtime_check(c.rank("bias") == 1 && c.size("bias", 0) == c.size("weight", 0), "conv2d") << "given weight of size " << to_string(c.sizes("weight"))
-              << ", expected bias to be 1-dimensional with " << c.size("weight", 0) << " elements, but got bias of size " << to_string(c.sizes("bias")) << " instead";
+          runtime_check(c.rank("bias") == 1 && c.size("bias", 0) == c.size("weight", 0), "conv2d")
+              << "given weight of size " << to_string(c.sizes("weight"))
+              << ", expected bias to be 1-dimensional with " << c.size("weight", 0)
+              << " elements, but got bias of size " << to_string(c.sizes("bias")) << " instead";
         }
         return sizes;
       })
@@ -268,8 +317,9 @@ FACULA_FAMILY(conv) {
         Grads out(3);
         if (v.needs("input")) out[0] = input_gradient(v.grad(), v["weight"], c.sizes("input"), c);
         if (v.needs("bias") && v.needs("weight")) {
-          auto [w, b] = convolution_backward_weight_bias(v.grad(), conjugate(v["input"]), c.sizes("weight"), c.ints("stride"), c.ints("padding"), c.ints("dilation"),
-                                                         c.integer("groups").guard_int());
+          auto [w, b] = convolution_backward_weight_bias(v.grad(), conjugate(v["input"]), c.sizes("weight"),
+                                                         c.ints("stride"), c.ints("padding"),
+                                                         c.ints("dilation"), c.integer("groups").guard_int());
           out[1] = w;
           out[2] = b;
         } else if (v.needs("weight")) {
@@ -279,10 +329,13 @@ FACULA_FAMILY(conv) {
         }
         return out;
       })
-      .samples(op::samples({conv_sample({1, 2, 4, 4}, {2, 2, 3, 3}, true, "1", "1"), conv_sample({2, 4, 4}, {4, 1, 2, 3}, false, "2", "[0, 1]", "1", "2"),
-                            conv_sample({2, 3, 7, 6}, {4, 3, 3, 3}, true, "1", "1"), conv_sample({3, 7, 6}, {4, 3, 3, 2}, false, "[2, 1]"),
+      .samples(op::samples({conv_sample({1, 2, 4, 4}, {2, 2, 3, 3}, true, "1", "1"),
+                            conv_sample({2, 4, 4}, {4, 1, 2, 3}, false, "2", "[0, 1]", "1", "2"),
+                            conv_sample({2, 3, 7, 6}, {4, 3, 3, 3}, true, "1", "1"),
+                            conv_sample({3, 7, 6}, {4, 3, 3, 2}, false, "[2, 1]"),
                             conv_sample({2, 4, 9, 9}, {6, 2, 3, 3}, true, "2", "[1, 2]", "2", "2")}));
-  define("convolution_backward_input(Tensor grad, Tensor weight, SymInt[] input_size, int[2] stride, int[2] padding, int[2] dilation, int groups) -> Tensor")
+  define(
+      "convolution_backward_input(Tensor grad, Tensor weight, SymInt[] input_size, int[2] stride, int[2] padding, int[2] dilation, int groups) -> Tensor")
       .doc("The gradient of conv2d for its input: the transposed convolution of grad.")
       .bind(hidden)
       .dtypes(d::numeric)
@@ -299,10 +352,14 @@ FACULA_FAMILY(conv) {
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         return grads(v.needs("grad") ? forward(v.grad(), conjugate(v["weight"]), nullopt, c) : Tensor(),
-                     v.needs("weight") ? weight_gradient(conjugate(v["grad"]), conjugate(v.grad()), c.sizes("weight"), c) : Tensor());
+                     v.needs("weight")
+                         ? weight_gradient(conjugate(v["grad"]), conjugate(v.grad()), c.sizes("weight"), c)
+                         : Tensor());
       })
-      .samples({"grad[1, 2, 3, 3], weight[2, 2, 2, 2], input_size=[1, 2, 4, 4], stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1"});
-  define("convolution_backward_weight(Tensor grad, Tensor input, SymInt[] weight_size, int[2] stride, int[2] padding, int[2] dilation, int groups) -> Tensor")
+      .samples(
+          {"grad[1, 2, 3, 3], weight[2, 2, 2, 2], input_size=[1, 2, 4, 4], stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1"});
+  define(
+      "convolution_backward_weight(Tensor grad, Tensor input, SymInt[] weight_size, int[2] stride, int[2] padding, int[2] dilation, int groups) -> Tensor")
       .doc("The gradient of conv2d for its weight.")
       .bind(hidden)
       .dtypes(d::numeric)
@@ -312,9 +369,11 @@ FACULA_FAMILY(conv) {
       .library("conv2d_backward_weight")
       .reference(weight_gradient_element)
       .vjp([](const Vjp& v) { return second_weight_gradients(v, Tensor()); })
-      .samples({"grad[1, 2, 3, 3], input[1, 2, 4, 4], weight_size=[2, 2, 2, 2], stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1"});
-  define("convolution_backward_weight_bias(Tensor grad, Tensor input, SymInt[] weight_size, int[2] stride, int[2] padding, int[2] dilation, int groups) "
-         "-> (Tensor grad_weight, Tensor grad_bias)")
+      .samples(
+          {"grad[1, 2, 3, 3], input[1, 2, 4, 4], weight_size=[2, 2, 2, 2], stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1"});
+  define(
+      "convolution_backward_weight_bias(Tensor grad, Tensor input, SymInt[] weight_size, int[2] stride, int[2] padding, int[2] dilation, int groups) "
+      "-> (Tensor grad_weight, Tensor grad_bias)")
       .doc("The gradients of conv2d for its weight and bias.")
       .bind(hidden)
       .dtypes(d::numeric)
@@ -324,23 +383,33 @@ FACULA_FAMILY(conv) {
       })
       .channels_last(ChannelsLast::reads)
       .library("conv2d_backward_weight")
-      .reference([](const Tensor& grad, const Tensor& input, Sizes weight_size, Sizes stride, Sizes padding, Sizes dilation, int64_t groups) {
-        return std::tuple(convolution_backward_weight(grad, input, weight_size, stride, padding, dilation, groups),
+      .reference([](const Tensor& grad, const Tensor& input, Sizes weight_size, Sizes stride, Sizes padding,
+                    Sizes dilation, int64_t groups) {
+        return std::tuple(convolution_backward_weight(grad, input, weight_size, stride, padding, dilation,
+                                                      groups),
                           sum(grad, grad.dim() == 4 ? Sizes{0, 2, 3} : Sizes{1, 2}, false, grad.dtype()));
       })
       .vjp([](const Vjp& v) { return second_weight_gradients(v, v.grad(1)); })
-      .samples({"grad[1, 2, 3, 3], input[1, 2, 4, 4], weight_size=[2, 2, 2, 2], stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1"});
-  define("conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, str padding='valid', int[2] dilation=1, int groups=1) -> Tensor")
+      .samples(
+          {"grad[1, 2, 3, 3], input[1, 2, 4, 4], weight_size=[2, 2, 2, 2], stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1"});
+  define(
+      "conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, str padding='valid', int[2] dilation=1, int groups=1) -> Tensor")
       .doc("conv2d with padding 'valid' (none) or 'same' (the result has the input's size; stride 1).")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .no_in_place()
-      .unfused([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride, std::string_view padding, SymSpan dilation, int64_t groups) {
-        runtime_check(padding == "same" || padding == "valid", "conv2d") << "padding must be 'same', 'valid' or numbers, got '" << std::string(padding) << "'";
+      .unfused([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias,
+                  SymSpan stride, std::string_view padding, SymSpan dilation, int64_t groups) {
+        runtime_check(padding == "same" || padding == "valid", "conv2d")
+            << "padding must be 'same', 'valid' or numbers, got '" << std::string(padding) << "'";
         MaybeTensor b = bias ? MaybeTensor(*bias) : MaybeTensor();
         if (padding == "valid") return conv2d(input, weight, b, stride, Sizes{0, 0}, dilation, groups);
-        for (auto s : c.ints("stride", 2)) runtime_check(s == SymInt(int64_t(1)), "conv2d") << "padding='same' is not supported for strided convolutions";
-        runtime_check(weight.dim() == 4, "conv2d") << "weight must be 4D [out_channels, in_channels / groups, kH, kW], got shape " << to_string(weight.sizes());
+        for (auto s : c.ints("stride", 2))
+          runtime_check(s == SymInt(int64_t(1)), "conv2d")
+              << "padding='same' is not supported for strided convolutions";
+        runtime_check(weight.dim() == 4, "conv2d")
+            << "weight must be 4D [out_channels, in_channels / groups, kH, kW], got shape "
+            << to_string(weight.sizes());
         Dims gap = c.ints("dilation", 2), pad;
         bool even = true;
         SymInt before[2], total[2];
@@ -358,49 +427,77 @@ FACULA_FAMILY(conv) {
       })
       .samples({"input[2, 2, 5, 4], weight[3, 2, 3, 3], bias[3], padding='same'",
                 "input[2, 2, 5, 4], weight[3, 2, 3, 2], padding='valid'"});
-  define("conv1d(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] dilation=1, int groups=1) -> Tensor")
+  define(
+      "conv1d(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] dilation=1, int groups=1) -> Tensor")
       .doc("Cross-correlation of input [N, C, L] with weight [out, C / groups, k], plus bias [out].")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .no_in_place()
-      .unfused([](const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride, SymSpan padding, SymSpan dilation, int64_t groups) {
-        runtime_check(input.dim() == 2 || input.dim() == 3, "conv1d") << "expected 2D (unbatched) or 3D (batched) input [N, C, L], but got input of size " << to_string(input.sizes());
-        runtime_check(weight.dim() == 3, "conv1d") << "weight must be 3D [out_channels, in_channels / groups, k], got shape " << to_string(weight.sizes());
+      .unfused([](const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride,
+                  SymSpan padding, SymSpan dilation, int64_t groups) {
+        runtime_check(input.dim() == 2 || input.dim() == 3, "conv1d")
+            << "expected 2D (unbatched) or 3D (batched) input [N, C, L], but got input of size "
+            << to_string(input.sizes());
+        runtime_check(weight.dim() == 3, "conv1d")
+            << "weight must be 3D [out_channels, in_channels / groups, k], got shape "
+            << to_string(weight.sizes());
         auto row = [](SymSpan s, int64_t neutral) {
-          runtime_check(s.size() <= 1, "conv1d") << "expected stride, padding and dilation to be single numbers, but got " << to_string(s);
+          runtime_check(s.size() <= 1, "conv1d")
+              << "expected stride, padding and dilation to be single numbers, but got " << to_string(s);
           return Dims{SymInt(neutral), s.empty() ? SymInt(neutral) : s[0]};
         };
-        Tensor y = conv2d(unsqueeze(input, -2), unsqueeze(weight, -2), bias ? MaybeTensor(*bias) : MaybeTensor(), row(stride, 1), row(padding, 0), row(dilation, 1), groups);
+        Tensor y =
+            conv2d(unsqueeze(input, -2), unsqueeze(weight, -2), bias ? MaybeTensor(*bias) : MaybeTensor(),
+                   row(stride, 1), row(padding, 0), row(dilation, 1), groups);
         return squeeze(y, -2);
       })
       .samples({"input[2, 3, 9], weight[4, 3, 3], bias[4], stride=[2], padding=[1]",
                 "input[3, 9], weight[4, 3, 3]"});
-  define("conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, str padding='valid', int[1] dilation=1, int groups=1) -> Tensor")
+  define(
+      "conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, str padding='valid', int[1] dilation=1, int groups=1) -> Tensor")
       .doc("conv1d with padding 'valid' (none) or 'same' (the result has the input's size; stride 1).")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .no_in_place()
-      .unfused([](const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride, std::string_view padding, SymSpan dilation, int64_t groups) {
-        runtime_check(input.dim() == 2 || input.dim() == 3, "conv1d") << "expected 2D (unbatched) or 3D (batched) input [N, C, L], but got input of size " << to_string(input.sizes());
-        runtime_check(weight.dim() == 3, "conv1d") << "weight must be 3D [out_channels, in_channels / groups, k], got shape " << to_string(weight.sizes());
+      .unfused([](const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride,
+                  std::string_view padding, SymSpan dilation, int64_t groups) {
+        runtime_check(input.dim() == 2 || input.dim() == 3, "conv1d")
+            << "expected 2D (unbatched) or 3D (batched) input [N, C, L], but got input of size "
+            << to_string(input.sizes());
+        runtime_check(weight.dim() == 3, "conv1d")
+            << "weight must be 3D [out_channels, in_channels / groups, k], got shape "
+            << to_string(weight.sizes());
         auto row = [](SymSpan s) { return Dims{SymInt(int64_t(1)), s.empty() ? SymInt(int64_t(1)) : s[0]}; };
-        Tensor y = conv2d(unsqueeze(input, -2), unsqueeze(weight, -2), bias ? MaybeTensor(*bias) : MaybeTensor(), row(stride), padding, row(dilation), groups);
+        Tensor y =
+            conv2d(unsqueeze(input, -2), unsqueeze(weight, -2), bias ? MaybeTensor(*bias) : MaybeTensor(),
+                   row(stride), padding, row(dilation), groups);
         return squeeze(y, -2);
       })
-      .samples({"input[2, 3, 9], weight[4, 3, 3], bias[4], padding='same'", "input[3, 9], weight[4, 3, 2], padding='valid'"});
-  define("conv_transpose2d(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] output_padding=0, int groups=1, int[2] dilation=1) -> Tensor")
-      .doc("Transposed convolution, the gradient of conv2d for its input: input [N, C, H, W] with weight [C, out / groups, kH, kW], plus bias [out].")
+      .samples({"input[2, 3, 9], weight[4, 3, 3], bias[4], padding='same'",
+                "input[3, 9], weight[4, 3, 2], padding='valid'"});
+  define(
+      "conv_transpose2d(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] output_padding=0, int groups=1, int[2] dilation=1) -> Tensor")
+      .doc(
+          "Transposed convolution, the gradient of conv2d for its input: input [N, C, H, W] with weight [C, out / groups, kH, kW], plus bias [out].")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .no_in_place()
-      .unfused([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) { return transposed(c, input, weight, bias, 2); })
-      .samples({"input[1, 2, 4, 4], weight[2, 3, 3, 3], bias[3]", "input[2, 3, 5], weight[2, 1, 2, 3], stride=2, padding=[0, 1], output_padding=1, groups=2",
+      .unfused([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) {
+        return transposed(c, input, weight, bias, 2);
+      })
+      .samples({"input[1, 2, 4, 4], weight[2, 3, 3, 3], bias[3]",
+                "input[2, 3, 5], weight[2, 1, 2, 3], stride=2, padding=[0, 1], output_padding=1, groups=2",
                 "input[1, 2, 3, 4], weight[2, 2, 2, 2], dilation=[2, 1]"});
-  define("conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] output_padding=0, int groups=1, int[1] dilation=1) -> Tensor")
-      .doc("Transposed convolution, the gradient of conv1d for its input: input [N, C, L] with weight [C, out / groups, k], plus bias [out].")
+  define(
+      "conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] output_padding=0, int groups=1, int[1] dilation=1) -> Tensor")
+      .doc(
+          "Transposed convolution, the gradient of conv1d for its input: input [N, C, L] with weight [C, out / groups, k], plus bias [out].")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .no_in_place()
-      .unfused([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) { return transposed(c, input, weight, bias, 1); })
-      .samples({"input[2, 2, 5], weight[2, 3, 3], bias[3], stride=2", "input[2, 4], weight[2, 2, 3], padding=1, dilation=2"});
+      .unfused([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) {
+        return transposed(c, input, weight, bias, 1);
+      })
+      .samples({"input[2, 2, 5], weight[2, 3, 3], bias[3], stride=2",
+                "input[2, 4], weight[2, 2, 3], padding=1, dilation=2"});
 }

@@ -13,10 +13,11 @@ using namespace facula::op;
 
 namespace {
 
-
 Dims checked_size(const Call& c) {
   Dims sizes(c.ints("size"));
-  for (auto s : sizes) runtime_check(!(s < SymInt(int64_t(0))), c.name()) << "trying to create a tensor with negative dimension " << s << ": " << to_string(SymSpan(sizes));
+  for (auto s : sizes)
+    runtime_check(!(s < SymInt(int64_t(0))), c.name())
+        << "trying to create a tensor with negative dimension " << s << ": " << to_string(SymSpan(sizes));
   return sizes;
 }
 DType number_dtype(const Call& c, std::string_view arg) {
@@ -27,8 +28,12 @@ DType number_dtype(const Call& c, std::string_view arg) {
 // Memory without a value, unless a value is asked for.
 Tensor unset(SymSpan sizes, SymSpan strides, DType d, Device device = {}) {
   Tensor t = Tensor::empty_strided(sizes, strides, d, device);
-  if (!fill_uninitialized.load(std::memory_order_relaxed)) [[likely]] return t;
-  Scalar value = is_floating(d) || is_complex(d) ? Scalar(std::nan("")) : d == DType::Bool ? Scalar(true) : Scalar(int64_t((uint64_t(1) << (8 * itemsize(d) - (d != DType::UInt8))) - 1));
+  if (!fill_uninitialized.load(std::memory_order_relaxed)) [[likely]]
+    return t;
+  Scalar value = is_floating(d) || is_complex(d) ? Scalar(std::nan(""))
+                 : d == DType::Bool
+                     ? Scalar(true)
+                     : Scalar(int64_t((uint64_t(1) << (8 * itemsize(d) - (d != DType::UInt8))) - 1));
   op::Value args[] = {t, value};
   return op::call(op::get("fill"), args, Form::in_place)[0];
 }
@@ -36,47 +41,90 @@ Tensor unset(SymSpan sizes, SymSpan strides, DType d, Device device = {}) {
 }  // namespace
 
 FACULA_FAMILY(create) {
-  define("full(SymInt[] size, Scalar fill_value, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+  define(
+      "full(SymInt[] size, Scalar fill_value, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("A tensor of `size` filled with fill_value; without dtype, the number's own.")
-      .bind(function).no_in_place().non_differentiable()
+      .bind(function)
+      .no_in_place()
+      .non_differentiable()
       .check(fitting({"fill_value"}))
-      .result([](const Call& c) { return std::vector<DType>{c.maybe_dtype("dtype").value_or(number_dtype(c, "fill_value"))}; })
+      .result([](const Call& c) {
+        return std::vector<DType>{c.maybe_dtype("dtype").value_or(number_dtype(c, "fill_value"))};
+      })
       .shape(checked_size)
-      .loop([](const LoopCall& c, Index) { return c.scalar("fill_value", compute_type(c.maybe_dtype("dtype").value_or(number_dtype(c, "fill_value")))); })
+      .loop([](const LoopCall& c, Index) {
+        return c.scalar("fill_value",
+                        compute_type(c.maybe_dtype("dtype").value_or(number_dtype(c, "fill_value"))));
+      })
       .samples({"size=[2, 3], fill_value=1.5", "size=[], fill_value=2", "size=[0, 3], fill_value=True"});
-  define("zeros(SymInt[] size, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
-      .doc("Zeros.").bind(function).no_in_place().non_differentiable()
-      .unfused([](const Call& c, SymSpan size) { return full(size, 0, c.maybe_dtype("dtype").value_or(default_dtype())); })
+  define(
+      "zeros(SymInt[] size, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("Zeros.")
+      .bind(function)
+      .no_in_place()
+      .non_differentiable()
+      .unfused([](const Call& c, SymSpan size) {
+        return full(size, 0, c.maybe_dtype("dtype").value_or(default_dtype()));
+      })
       .samples({"size=[2, 3]", "size=[]", "size=[2, 0]"});
   define("ones(SymInt[] size, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
-      .doc("Ones.").bind(function).no_in_place().non_differentiable()
-      .unfused([](const Call& c, SymSpan size) { return full(size, 1, c.maybe_dtype("dtype").value_or(default_dtype())); })
+      .doc("Ones.")
+      .bind(function)
+      .no_in_place()
+      .non_differentiable()
+      .unfused([](const Call& c, SymSpan size) {
+        return full(size, 1, c.maybe_dtype("dtype").value_or(default_dtype()));
+      })
       .samples({"size=[2, 3]", "size=[]", "size=[2, 0]"});
-  define("empty(SymInt[] size, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
-      .doc("Uninitialised memory.").bind(function).no_in_place().non_differentiable()
+  define(
+      "empty(SymInt[] size, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
+      .doc("Uninitialised memory.")
+      .bind(function)
+      .no_in_place()
+      .non_differentiable()
       .unfused([](const Call& c) {
         Dims size = checked_size(c);
         DType t = c.maybe_dtype("dtype").value_or(default_dtype());
         if (Mode::current()) return full(size, 0, t);
-        return unset(size, strides_for(size, c.has("memory_format") ? c["memory_format"].format : MemoryFormat::contiguous), t);
+        return unset(size,
+                     strides_for(size, c.has("memory_format") ? c["memory_format"].format
+                                                              : MemoryFormat::contiguous),
+                     t);
       })
       .samples({"size=[2, 3]"});
-  define("full_like(Tensor self, Scalar fill_value, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
-      .doc("Shaped like self, filled with fill_value.").bind(function).no_in_place().non_differentiable()
+  define(
+      "full_like(Tensor self, Scalar fill_value, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
+      .doc("Shaped like self, filled with fill_value.")
+      .bind(function)
+      .no_in_place()
+      .non_differentiable()
       .unfused([](const Call& c, const Tensor& self, const Tensor& value) {
-        return fill(c.maybe_dtype("dtype") ? to_dtype(detach(self), *c.maybe_dtype("dtype")) : detach(self), value);
+        return fill(c.maybe_dtype("dtype") ? to_dtype(detach(self), *c.maybe_dtype("dtype")) : detach(self),
+                    value);
       })
       .samples({"self[2, 3], fill_value=7", "self[], fill_value=1.5"});
-  define("zeros_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
-      .doc("Zeros shaped like self.").bind(function).no_in_place().non_differentiable()
+  define(
+      "zeros_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
+      .doc("Zeros shaped like self.")
+      .bind(function)
+      .no_in_place()
+      .non_differentiable()
       .unfused([](const Call& c, const Tensor& self) { return full_like(self, 0, c.maybe_dtype("dtype")); })
       .samples({"self[2, 3]", "self[]", "self[0, 2]"});
-  define("ones_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
-      .doc("Ones shaped like self.").bind(function).no_in_place().non_differentiable()
+  define(
+      "ones_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
+      .doc("Ones shaped like self.")
+      .bind(function)
+      .no_in_place()
+      .non_differentiable()
       .unfused([](const Call& c, const Tensor& self) { return full_like(self, 1, c.maybe_dtype("dtype")); })
       .samples({"self[2, 3]", "self[]", "self[0, 2]"});
-  define("empty_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
-      .doc("Uninitialised memory shaped like self.").bind(function).no_in_place().non_differentiable()
+  define(
+      "empty_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
+      .doc("Uninitialised memory shaped like self.")
+      .bind(function)
+      .no_in_place()
+      .non_differentiable()
       .unfused([](const Call& c, const Tensor& self) {
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
         if (Mode::current()) return full_like(self, 0, t);
@@ -84,7 +132,10 @@ FACULA_FAMILY(create) {
       })
       .samples({"self[2, 3]"});
   define("_arange(Scalar start, Scalar step, SymInt n, dtype dtype) -> Tensor")
-      .doc("start + k * step for k below n.").bind(hidden).no_in_place().non_differentiable()
+      .doc("start + k * step for k below n.")
+      .bind(hidden)
+      .no_in_place()
+      .non_differentiable()
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
       .shape([](const Call& c) { return Dims{c.integer("n")}; })
       .loop([](const LoopCall& c, Index i) {
@@ -93,10 +144,15 @@ FACULA_FAMILY(create) {
         return cast(c.scalar("start", wide) + cast(i[0], wide) * c.scalar("step", wide), t);
       })
       .samples({"start=0, step=2, n=5, dtype=int64"});
-  define("arange.step(Scalar start, Scalar end, Scalar step=1, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
-      .doc("start, start + step, ... below end; int64 if all are integers.").bind(function).no_in_place().non_differentiable()
+  define(
+      "arange.step(Scalar start, Scalar end, Scalar step=1, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("start, start + step, ... below end; int64 if all are integers.")
+      .bind(function)
+      .no_in_place()
+      .non_differentiable()
       .unfused([](const Call& c, Scalar start, Scalar end, Scalar step) {
-        bool integers = start.category() <= Category::integral && end.category() <= Category::integral && step.category() <= Category::integral;
+        bool integers = start.category() <= Category::integral && end.category() <= Category::integral &&
+                        step.category() <= Category::integral;
         DType t = c.maybe_dtype("dtype").value_or(integers ? DType::Int64 : default_dtype());
         if (t == DType::Int64 && !integers) {  // as PyTorch: int64 numbers from the start
           start = Scalar(int64_t(start.to_double()));
@@ -107,13 +163,18 @@ FACULA_FAMILY(create) {
         }
         supported_check(is_integral(t) || is_floating(t), "arange") << "not implemented for '" << t << "'";
         for (auto& x : {start, end, step})
-          runtime_check(x.category() <= Category::floating, "arange") << "value cannot be converted to type double without overflow: " << x;
+          runtime_check(x.category() <= Category::floating, "arange")
+              << "value cannot be converted to type double without overflow: " << x;
         double a = start.to_double(), b = end.to_double(), s = step.to_double();
         runtime_check(s != 0, "arange") << "step must be nonzero";
-        runtime_check(std::isfinite(a) && std::isfinite(b), "arange") << "unsupported range: " << a << " -> " << b;
-        runtime_check((s > 0 && b >= a) || (s < 0 && b <= a), "arange") << "upper bound and lower bound inconsistent with step sign: start " << a << ", end " << b << ", step " << s;
+        runtime_check(std::isfinite(a) && std::isfinite(b), "arange")
+            << "unsupported range: " << a << " -> " << b;
+        runtime_check((s > 0 && b >= a) || (s < 0 && b <= a), "arange")
+            << "upper bound and lower bound inconsistent with step sign: start " << a << ", end " << b
+            << ", step " << s;
         int64_t n = 0;
-        runtime_check(std::ceil((b - a) / s) < 0x1p60, "arange") << "a range of " << std::ceil((b - a) / s) << " numbers does not fit into memory";
+        runtime_check(std::ceil((b - a) / s) < 0x1p60, "arange")
+            << "a range of " << std::ceil((b - a) / s) << " numbers does not fit into memory";
         if (integers) {
           int64_t span = end.to_int() - start.to_int(), by = step.to_int();
           n = (span + by - (by > 0 ? 1 : -1)) / by;
@@ -124,43 +185,67 @@ FACULA_FAMILY(create) {
       })
       .samples({"start=1, end=10, step=3", "start=10, end=1, step=-4", "start=0, end=1, step=0.125"});
   define("arange(Scalar end, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
-      .doc("0, 1, ... below end.").bind(function).no_in_place().non_differentiable()
+      .doc("0, 1, ... below end.")
+      .bind(function)
+      .no_in_place()
+      .non_differentiable()
       .unfused([](const Call& c, Scalar end) {
         return arange(end.category() <= Category::integral ? Scalar(int64_t(0)) : Scalar(0.0), end,
-                      end.category() <= Category::integral ? Scalar(int64_t(1)) : Scalar(1.0), c.maybe_dtype("dtype"));
+                      end.category() <= Category::integral ? Scalar(int64_t(1)) : Scalar(1.0),
+                      c.maybe_dtype("dtype"));
       })
       .samples({"end=5", "end=5.5", "end=0"});
-  define("linspace(Scalar start, Scalar end, SymInt steps, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
-      .doc("`steps` numbers from start to end, evenly spaced, both included.").bind(function).no_in_place().non_differentiable()
-      .result([](const Call& c) { return std::vector<DType>{c.maybe_dtype("dtype").value_or(default_dtype())}; })
+  define(
+      "linspace(Scalar start, Scalar end, SymInt steps, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("`steps` numbers from start to end, evenly spaced, both included.")
+      .bind(function)
+      .no_in_place()
+      .non_differentiable()
+      .result(
+          [](const Call& c) { return std::vector<DType>{c.maybe_dtype("dtype").value_or(default_dtype())}; })
       .shape([](const Call& c) {
         supported_check(c.maybe_dtype("dtype") != DType::Bool, "linspace") << "not implemented for 'bool'";
-        runtime_check(!(c.integer("steps") < SymInt(int64_t(0))), "linspace") << "number of steps must be non-negative, got " << c.integer("steps");
+        runtime_check(!(c.integer("steps") < SymInt(int64_t(0))), "linspace")
+            << "number of steps must be non-negative, got " << c.integer("steps");
         return Dims{c.integer("steps")};
       })
       .loop([](const LoopCall& c, Index i) {
         DType t = compute_type(c.maybe_dtype("dtype").value_or(default_dtype()));
-        Expr n = size(c.integer("steps")), a = c.scalar("start", DType::Float64), b = c.scalar("end", DType::Float64);
+        Expr n = size(c.integer("steps")), a = c.scalar("start", DType::Float64),
+             b = c.scalar("end", DType::Float64);
         if (is_integral(t)) a = cast(cast(a, t), DType::Float64), b = cast(cast(b, t), DType::Float64);
         Expr last = max(n - Scalar(int64_t(1)), Scalar(int64_t(1)));
         Expr step = (b - a) / cast(last, DType::Float64);
         // From both ends, so that the last value is exact.
-        Expr from_start = a + cast(i[0], DType::Float64) * step, from_end = b - cast(last - i[0], DType::Float64) * step;
+        Expr from_start = a + cast(i[0], DType::Float64) * step,
+             from_end = b - cast(last - i[0], DType::Float64) * step;
         return cast(select(i[0] * Scalar(int64_t(2)) < n, from_start, from_end), t);
       })
       .samples({"start=0, end=1, steps=7", "start=-3, end=5, steps=1", "start=2, end=2, steps=0"});
-  define("linspace.Tensor(Tensor start, Tensor end, SymInt steps, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
-      .doc("`steps` numbers between two 0-d tensors.").bind(function).no_in_place().non_differentiable()
+  define(
+      "linspace.Tensor(Tensor start, Tensor end, SymInt steps, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("`steps` numbers between two 0-d tensors.")
+      .bind(function)
+      .no_in_place()
+      .non_differentiable()
       .unfused([](const Call& c, const Tensor& start, const Tensor& end, SymInt steps) {
-        runtime_check(start.dim() == 0 && end.dim() == 0, "linspace") << "only supports 0-dimensional start and end tensors, but got start of shape "
+        runtime_check(start.dim() == 0 && end.dim() == 0, "linspace")
+            << "only supports 0-dimensional start and end tensors, but got start of shape "
             << to_string(start.sizes()) << " and end of shape " << to_string(end.sizes());
         return linspace(start.item(), end.item(), steps, c.maybe_dtype("dtype"));
       })
       .samples({"start[], end[], steps=5"});
-  define("eye(SymInt n, SymInt? m=None, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
-      .doc("Ones on the diagonal, zeros elsewhere: [n, m].").bind(function).no_in_place().non_differentiable()
-      .result([](const Call& c) { return std::vector<DType>{c.maybe_dtype("dtype").value_or(default_dtype())}; })
+  define(
+      "eye(SymInt n, SymInt? m=None, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("Ones on the diagonal, zeros elsewhere: [n, m].")
+      .bind(function)
+      .no_in_place()
+      .non_differentiable()
+      .result(
+          [](const Call& c) { return std::vector<DType>{c.maybe_dtype("dtype").value_or(default_dtype())}; })
       .shape([](const Call& c) { return Dims{c.integer("n"), c.has("m") ? c.integer("m") : c.integer("n")}; })
-      .loop([](const LoopCall& c, Index i) { return cast(eq(i[0], i[1]), compute_type(c.maybe_dtype("dtype").value_or(default_dtype()))); })
+      .loop([](const LoopCall& c, Index i) {
+        return cast(eq(i[0], i[1]), compute_type(c.maybe_dtype("dtype").value_or(default_dtype())));
+      })
       .samples({"n=3", "n=2, m=4"});
 }

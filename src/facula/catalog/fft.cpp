@@ -23,7 +23,9 @@ enum Scaling : int64_t { none, root, whole };
 Scaling scaling(const char* name, std::optional<std::string_view> norm, bool forward) {
   std::string_view mode = norm.value_or("backward");
   if (mode == "ortho") return root;
-  runtime_check(mode == "backward" || mode == "forward", name) << "invalid normalization mode: \"" << std::string(mode) << "\"" << hint("norm is 'backward', 'forward' or 'ortho'");
+  runtime_check(mode == "backward" || mode == "forward", name)
+      << "invalid normalization mode: \"" << std::string(mode) << "\""
+      << hint("norm is 'backward', 'forward' or 'ortho'");
   return (mode == "forward") == forward ? whole : none;
 }
 
@@ -37,15 +39,19 @@ const char* shown(const char* name) {  // fft_rfft as fft.rfft
 Tensor floating_of(const Tensor& x) {
   return is_differentiable(x.dtype()) ? x : to_dtype(x, default_dtype());
 }
-Tensor complex_input(const Tensor& x) { return is_complex(x.dtype()) ? x : to_dtype(x, complex_of(floating_of(x).dtype())); }
+Tensor complex_input(const Tensor& x) {
+  return is_complex(x.dtype()) ? x : to_dtype(x, complex_of(floating_of(x).dtype()));
+}
 Tensor real_input(const char* name, const Tensor& x) {
-  runtime_check(!is_complex(x.dtype()), shown(name)) << "expects a real input tensor, but got " << x.dtype() << hint("fft.fft takes complex input");
+  runtime_check(!is_complex(x.dtype()), shown(name))
+      << "expects a real input tensor, but got " << x.dtype() << hint("fft.fft takes complex input");
   return floating_of(x);
 }
 
 // x cropped or padded with zeros to n along dimension d.
 Tensor resized(const char* name, const Tensor& x, int d, SymInt n) {
-  runtime_check(n > SymInt(int64_t(0)), shown(name)) << "invalid number of data points (" << n << ") specified";
+  runtime_check(n > SymInt(int64_t(0)), shown(name))
+      << "invalid number of data points (" << n << ") specified";
   if (x.size(d) == n) return x;
   Dims pad(size_t(2 * (x.dim() - d)), SymInt(int64_t(0)));
   pad.back() = n - x.size(d);
@@ -58,18 +64,25 @@ int one_dim(const char* name, const Tensor& x, int64_t dim) {
 }
 
 // The dimensions and sizes of an n-dimensional transform.
-struct Plan { Ints dims; Dims sizes; };
+struct Plan {
+  Ints dims;
+  Dims sizes;
+};
 Plan plan(const char* name, const Tensor& x, Sizes s, Sizes dim, bool of_half) {
   Plan p;
-  if (!dim.is_none()) for (auto k : dim) p.dims.push_back(one_dim(name, x, k.guard_int()));
+  if (!dim.is_none())
+    for (auto k : dim) p.dims.push_back(one_dim(name, x, k.guard_int()));
   else {
     int64_t n = s.is_none() ? x.dim() : int64_t(s.size());
-    runtime_check(n <= x.dim(), shown(name)) << "got shape with " << n << " values but input tensor only has " << x.dim() << " dimensions";
+    runtime_check(n <= x.dim(), shown(name))
+        << "got shape with " << n << " values but input tensor only has " << x.dim() << " dimensions";
     for (int64_t k = x.dim() - n; k < x.dim(); ++k) p.dims.push_back(k);
   }
   for (size_t k = 0; k < p.dims.size(); ++k)
-    runtime_check(std::count(p.dims.begin(), p.dims.end(), p.dims[k]) == 1, shown(name)) << "FFT dims must be unique";
-  runtime_check(s.is_none() || s.size() == p.dims.size(), shown(name)) << "when given, dim and shape arguments must have the same length";
+    runtime_check(std::count(p.dims.begin(), p.dims.end(), p.dims[k]) == 1, shown(name))
+        << "FFT dims must be unique";
+  runtime_check(s.is_none() || s.size() == p.dims.size(), shown(name))
+      << "when given, dim and shape arguments must have the same length";
   for (size_t k = 0; k < p.dims.size(); ++k) {
     SymInt n = x.size(int(p.dims[k]));
     if (of_half && k + 1 == p.dims.size()) n = (n - SymInt(int64_t(1))) * SymInt(int64_t(2));
@@ -78,7 +91,8 @@ Plan plan(const char* name, const Tensor& x, Sizes s, Sizes dim, bool of_half) {
   return p;
 }
 
-Tensor complex_transform(const char* name, const Tensor& self, const Plan& p, std::optional<std::string_view> norm, bool forward) {
+Tensor complex_transform(const char* name, const Tensor& self, const Plan& p,
+                         std::optional<std::string_view> norm, bool forward) {
   Tensor x = complex_input(self);
   if (p.dims.empty()) return x;
   for (size_t k = 0; k < p.dims.size(); ++k) x = resized(name, x, int(p.dims[k]), p.sizes[k]);
@@ -94,7 +108,8 @@ Tensor from_half(const char* name, const Tensor& self, const Plan& p, std::optio
   Tensor x = complex_input(self);
   runtime_check(!p.dims.empty(), shown(name)) << "must transform at least one axis";
   SymInt last = p.sizes[p.sizes.size() - 1];
-  runtime_check(last > SymInt(int64_t(0)), shown(name)) << "invalid number of data points (" << last << ") specified";
+  runtime_check(last > SymInt(int64_t(0)), shown(name))
+      << "invalid number of data points (" << last << ") specified";
   for (size_t k = 0; k + 1 < p.dims.size(); ++k) x = resized(name, x, int(p.dims[k]), p.sizes[k]);
   x = resized(name, x, int(p.dims.back()), last / SymInt(int64_t(2)) + SymInt(int64_t(1)));
   return _fft_c2r(x, p.dims, scaling(shown(name), norm, false), last);
@@ -109,9 +124,13 @@ Plan along(const char* name, const Tensor& self, std::optional<SymInt> n, int64_
 Tensor shifted(const Tensor& self, Sizes dim, bool back) {
   Ints dims;
   Dims by;
-  if (dim.is_none()) for (int k = 0; k < self.dim(); ++k) dims.push_back(k);
-  else for (auto k : dim) dims.push_back(wrap_dim("fft.fftshift", k.guard_int(), self.dim()));
-  for (int64_t k : dims) by.push_back(back ? (self.size(int(k)) + SymInt(int64_t(1))) / SymInt(int64_t(2)) : self.size(int(k)) / SymInt(int64_t(2)));
+  if (dim.is_none())
+    for (int k = 0; k < self.dim(); ++k) dims.push_back(k);
+  else
+    for (auto k : dim) dims.push_back(wrap_dim("fft.fftshift", k.guard_int(), self.dim()));
+  for (int64_t k : dims)
+    by.push_back(back ? (self.size(int(k)) + SymInt(int64_t(1))) / SymInt(int64_t(2))
+                      : self.size(int(k)) / SymInt(int64_t(2)));
   return dims.empty() ? self : roll(self, by, dims);
 }
 
@@ -123,7 +142,8 @@ Tensor transformed(Tensor x, Sizes dim, int64_t normalization, bool forward) {
     DType real = real_of(x.dtype());
     Tensor k = arange(n), turn = remainder(mul(unsqueeze(k, -1), k), n);  // j k mod n: exact angles
     Tensor angle = mul(to_dtype(turn, DType::Float64), (forward ? -2 : 2) * std::numbers::pi / double(n));
-    Tensor factor = to_dtype(exp(mul(angle, Scalar(std::complex<double>(0, 1)))), complex_of(real));  // [n, n]
+    Tensor factor =
+        to_dtype(exp(mul(angle, Scalar(std::complex<double>(0, 1)))), complex_of(real));  // [n, n]
     x = movedim(sum(mul(unsqueeze(movedim(x, at, -1), -2), factor), -1), -1, at);
     scale /= normalization == 0 ? 1.0 : normalization == 1 ? std::sqrt(double(n)) : double(n);
   }
@@ -139,9 +159,11 @@ Tensor of_half_spectrum(const Tensor& self, Sizes dim, int64_t normalization, Sy
   int last = int(dim[dim.size() - 1].guard_int());
   int64_t n = last_dim_size.guard_int();
   Tensor x = self;
-  for (size_t k = 0; k + 1 < dim.size(); ++k) x = transformed(x, Sizes{dim[k]}, normalization, false);  // leaves the last one Hermitian
+  for (size_t k = 0; k + 1 < dim.size(); ++k)
+    x = transformed(x, Sizes{dim[k]}, normalization, false);  // leaves the last one Hermitian
   Tensor k = arange(n), mirrored = gt(k, n / 2), low = index_select(x, last, where(mirrored, sub(n, k), k));
-  Tensor full = movedim(where(mirrored, conj_physical(movedim(low, last, -1)), movedim(low, last, -1)), -1, last);
+  Tensor full =
+      movedim(where(mirrored, conj_physical(movedim(low, last, -1)), movedim(low, last, -1)), -1, last);
   return _real(transformed(full, Sizes{dim[dim.size() - 1]}, normalization, false));
 }
 
@@ -153,19 +175,26 @@ Sizes last_two() { return Sizes{-2, -1}; }
 FACULA_FAMILY(fft) {
   define("_fft_c2c(Tensor self, int[] dim, int normalization, bool forward) -> Tensor")
       .doc("Complex transform over `dim`.")
-      .bind(hidden).dtypes(dtypes::complex).no_in_place()
+      .bind(hidden)
+      .dtypes(dtypes::complex)
+      .no_in_place()
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
       .library("fft_c2c")
-      .reference([](const Tensor& self, Sizes dim, int64_t normalization, bool forward) { return transformed(self, dim, normalization, forward); })
+      .reference([](const Tensor& self, Sizes dim, int64_t normalization, bool forward) {
+        return transformed(self, dim, normalization, forward);
+      })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
-        return grads(_fft_c2c(v.grad(), c.ints("dim"), c.integer("normalization").guard_int(), !c.flag("forward")));
+        return grads(
+            _fft_c2c(v.grad(), c.ints("dim"), c.integer("normalization").guard_int(), !c.flag("forward")));
       })
       .samples({"self[3, 4], dim=[1], normalization=0, forward=True",
                 "self[3, 5], dim=[0, 1], normalization=1, forward=False"});
   define("_fft_r2c(Tensor self, int[] dim, int normalization) -> Tensor")
       .doc("Transform of real numbers over `dim`; the last one keeps its n / 2 + 1 distinct frequencies.")
-      .bind(hidden).dtypes(kReal).no_in_place()
+      .bind(hidden)
+      .dtypes(kReal)
+      .no_in_place()
       .result(complex_result)
       .shape([](const Call& c) {
         Dims sizes(c.sizes("self"));
@@ -174,7 +203,9 @@ FACULA_FAMILY(fft) {
         return sizes;
       })
       .library("fft_r2c")
-      .reference([](const Tensor& self, Sizes dim, int64_t normalization) { return half_spectrum(self, dim, normalization); })
+      .reference([](const Tensor& self, Sizes dim, int64_t normalization) {
+        return half_spectrum(self, dim, normalization);
+      })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         int last = int(c.ints("dim").back().guard_int());
@@ -184,11 +215,17 @@ FACULA_FAMILY(fft) {
       .samples({"self[3, 4], dim=[1], normalization=0", "self[3, 5], dim=[0, 1], normalization=2"});
   define("_fft_c2r(Tensor self, int[] dim, int normalization, SymInt last_dim_size) -> Tensor")
       .doc("The real numbers whose distinct frequencies (of the last of `dim`) are given: inverse transform.")
-      .bind(hidden).dtypes(dtypes::complex).no_in_place()
+      .bind(hidden)
+      .dtypes(dtypes::complex)
+      .no_in_place()
       .result([](const Call& c) { return std::vector<DType>{real_of(c.dtype("self"))}; })
-      .shape([](const Call& c) { return with(c.sizes("self"), int(c.ints("dim").back().guard_int()), c.integer("last_dim_size")); })
+      .shape([](const Call& c) {
+        return with(c.sizes("self"), int(c.ints("dim").back().guard_int()), c.integer("last_dim_size"));
+      })
       .library("fft_c2r")
-      .reference([](const Tensor& self, Sizes dim, int64_t normalization, SymInt last_dim_size) { return of_half_spectrum(self, dim, normalization, last_dim_size); })
+      .reference([](const Tensor& self, Sizes dim, int64_t normalization, SymInt last_dim_size) {
+        return of_half_spectrum(self, dim, normalization, last_dim_size);
+      })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         int last = int(c.ints("dim").back().guard_int());
@@ -196,92 +233,137 @@ FACULA_FAMILY(fft) {
         // Frequencies that stand for their mirror image too count twice.
         SymInt doubled = v.grad().size(last) - g.size(last);
         if (!(doubled > SymInt(int64_t(0)))) return grads(g);
-        Tensor rest = narrow(g, last, doubled + SymInt(int64_t(1)), g.size(last) - doubled - SymInt(int64_t(1)));
-        return grads(cat(std::vector<Tensor>{narrow(g, last, int64_t(0), int64_t(1)), mul(narrow(g, last, int64_t(1), doubled), 2.0), rest}, last));
+        Tensor rest =
+            narrow(g, last, doubled + SymInt(int64_t(1)), g.size(last) - doubled - SymInt(int64_t(1)));
+        return grads(cat(std::vector<Tensor>{narrow(g, last, int64_t(0), int64_t(1)),
+                                             mul(narrow(g, last, int64_t(1), doubled), 2.0), rest},
+                         last));
       })
       .samples({"self[3, 3], dim=[1], normalization=0, last_dim_size=4",
                 "self[3, 3], dim=[1], normalization=2, last_dim_size=5"});
 
   define("fft_fft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
-      .doc("Discrete Fourier transform along `dim`, cropped or padded to n.").bind(fft).no_in_place()
+      .doc("Discrete Fourier transform along `dim`, cropped or padded to n.")
+      .bind(fft)
+      .no_in_place()
       .autocast(Autocast::fp32)
-      .unfused([](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
-        return complex_transform("fft_fft", self, along("fft_fft", self, n, dim), norm, true);
-      })
+      .unfused(
+          [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
+            return complex_transform("fft_fft", self, along("fft_fft", self, n, dim), norm, true);
+          })
       .samples({"self[5]", "self[3, 8], n=6, dim=0", "self[3, 4], norm='ortho'", "self[17, 97]"});
   define("fft_ifft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
-      .doc("Inverse discrete Fourier transform along `dim`.").bind(fft).no_in_place()
+      .doc("Inverse discrete Fourier transform along `dim`.")
+      .bind(fft)
+      .no_in_place()
       .autocast(Autocast::fp32)
-      .unfused([](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
-        return complex_transform("fft_ifft", self, along("fft_ifft", self, n, dim), norm, false);
-      })
+      .unfused(
+          [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
+            return complex_transform("fft_ifft", self, along("fft_ifft", self, n, dim), norm, false);
+          })
       .samples({"self[5]", "self[3, 8], n=6, dim=0", "self[3, 4], norm='forward'"});
   define("fft_rfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
-      .doc("The n / 2 + 1 distinct frequencies of a real signal along `dim`.").bind(fft).no_in_place()
+      .doc("The n / 2 + 1 distinct frequencies of a real signal along `dim`.")
+      .bind(fft)
+      .no_in_place()
       .autocast(Autocast::fp32)
-      .unfused([](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
-        return to_half("fft_rfft", self, along("fft_rfft", self, n, dim), norm);
-      })
+      .unfused(
+          [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
+            return to_half("fft_rfft", self, along("fft_rfft", self, n, dim), norm);
+          })
       .samples({"self[8]", "self[3, 7], n=9", "self[4, 3], dim=0, norm='ortho'", "self[17, 97]"});
   define("fft_irfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
-      .doc("The real signal of n points (default 2 (m - 1)) with these m frequencies along `dim`.").bind(fft).no_in_place()
+      .doc("The real signal of n points (default 2 (m - 1)) with these m frequencies along `dim`.")
+      .bind(fft)
+      .no_in_place()
       .autocast(Autocast::fp32)
-      .unfused([](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
-        return from_half("fft_irfft", self, along("fft_irfft", self, n, dim, true), norm);
-      })
+      .unfused(
+          [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
+            return from_half("fft_irfft", self, along("fft_irfft", self, n, dim, true), norm);
+          })
       .samples({"self[5]", "self[3, 5], n=7", "self[3, 5], n=2, norm='ortho'"});
   define("fft_fftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
-      .doc("Discrete Fourier transform over several dimensions.").bind(fft).no_in_place()
+      .doc("Discrete Fourier transform over several dimensions.")
+      .bind(fft)
+      .no_in_place()
       .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return complex_transform("fft_fftn", self, plan("fft_fftn", self, s, dim, false), norm, true);
       })
       .samples({"self[2, 3, 4]", "self[2, 3, 4], dim=[0, 2]", "self[2, 3, 4], s=[2, 5]"});
   define("fft_ifftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
-      .doc("Inverse discrete Fourier transform over several dimensions.").bind(fft).no_in_place()
+      .doc("Inverse discrete Fourier transform over several dimensions.")
+      .bind(fft)
+      .no_in_place()
       .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return complex_transform("fft_ifftn", self, plan("fft_ifftn", self, s, dim, false), norm, false);
       })
       .samples({"self[2, 3, 4]", "self[2, 3, 4], s=[2, 2]"});
   define("fft_rfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
-      .doc("Transform of a real signal over several dimensions; the last one keeps its distinct frequencies.").bind(fft).no_in_place()
+      .doc("Transform of a real signal over several dimensions; the last one keeps its distinct frequencies.")
+      .bind(fft)
+      .no_in_place()
       .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return to_half("fft_rfftn", self, plan("fft_rfftn", self, s, dim, false), norm);
       })
       .samples({"self[2, 3, 4]", "self[2, 3, 4], dim=[0, 1]"});
   define("fft_irfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
-      .doc("The real signal of which rfftn gives these frequencies.").bind(fft).no_in_place()
+      .doc("The real signal of which rfftn gives these frequencies.")
+      .bind(fft)
+      .no_in_place()
       .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return from_half("fft_irfftn", self, plan("fft_irfftn", self, s, dim, true), norm);
       })
       .samples({"self[2, 3, 3]", "self[2, 3, 3], s=[3, 5]"});
   define("fft_fft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
-      .doc("fftn over two dimensions, by default the last ones.").bind(fft).no_in_place()
+      .doc("fftn over two dimensions, by default the last ones.")
+      .bind(fft)
+      .no_in_place()
       .autocast(Autocast::fp32)
-      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) { return fft_fftn(self, s, dim.is_none() ? last_two() : dim, norm); })
+      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
+        return fft_fftn(self, s, dim.is_none() ? last_two() : dim, norm);
+      })
       .samples({"self[2, 4, 5]"});
   define("fft_ifft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
-      .doc("ifftn over two dimensions, by default the last ones.").bind(fft).no_in_place()
+      .doc("ifftn over two dimensions, by default the last ones.")
+      .bind(fft)
+      .no_in_place()
       .autocast(Autocast::fp32)
-      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) { return fft_ifftn(self, s, dim.is_none() ? last_two() : dim, norm); })
+      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
+        return fft_ifftn(self, s, dim.is_none() ? last_two() : dim, norm);
+      })
       .samples({"self[2, 4, 5], norm='ortho'"});
   define("fft_rfft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
-      .doc("rfftn over two dimensions, by default the last ones.").bind(fft).no_in_place()
+      .doc("rfftn over two dimensions, by default the last ones.")
+      .bind(fft)
+      .no_in_place()
       .autocast(Autocast::fp32)
-      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) { return fft_rfftn(self, s, dim.is_none() ? last_two() : dim, norm); })
+      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
+        return fft_rfftn(self, s, dim.is_none() ? last_two() : dim, norm);
+      })
       .samples({"self[2, 4, 5]"});
   define("fft_irfft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
-      .doc("irfftn over two dimensions, by default the last ones.").bind(fft).no_in_place()
+      .doc("irfftn over two dimensions, by default the last ones.")
+      .bind(fft)
+      .no_in_place()
       .autocast(Autocast::fp32)
-      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) { return fft_irfftn(self, s, dim.is_none() ? last_two() : dim, norm); })
+      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
+        return fft_irfftn(self, s, dim.is_none() ? last_two() : dim, norm);
+      })
       .samples({"self[2, 4, 3]"});
-  define("fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor").doc("Frequency 0 moved to the middle.").bind(fft).no_in_place()
+  define("fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor")
+      .doc("Frequency 0 moved to the middle.")
+      .bind(fft)
+      .no_in_place()
       .unfused([](const Tensor& self, Sizes dim) { return shifted(self, dim, false); })
       .samples({"self[5, 4]", "self[5, 4], dim=[0]"});
-  define("fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor").doc("Frequency 0 moved from the middle to the front.").bind(fft).no_in_place()
+  define("fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor")
+      .doc("Frequency 0 moved from the middle to the front.")
+      .bind(fft)
+      .no_in_place()
       .unfused([](const Tensor& self, Sizes dim) { return shifted(self, dim, true); })
       .samples({"self[5, 4]", "self[5, 4], dim=[0]"});
 }

@@ -1,5 +1,5 @@
-// Reading and writing at computed positions. Indices are checked wherever they are read: one that does not fit raises
-// IndexError and nothing is read or written outside.
+// Reading and writing at computed positions. Indices are checked wherever they are read: one that does not
+// fit raises IndexError and nothing is read or written outside.
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -14,38 +14,47 @@ namespace {
 Expr zero_of(DType t) { return constant(Scalar(int64_t(0)), t); }
 
 void check_index_dtype(const char* name, const char* arg, const Tensor& index) {
-  runtime_check((is_integral(index.dtype()) && itemsize(index.dtype()) >= 4) || index.numel() == SymInt(int64_t(0)), name)
-      << "expected dtype int32 or int64 for `" << arg << "`, got " << index.dtype() << hint(arg, ".long() converts");
+  runtime_check((is_integral(index.dtype()) && itemsize(index.dtype()) >= 4) ||
+                    index.numel() == SymInt(int64_t(0)),
+                name)
+      << "expected dtype int32 or int64 for `" << arg << "`, got " << index.dtype()
+      << hint(arg, ".long() converts");
 }
 
 void check_gather(const Call& c, bool writes = true) {
   Tensor self = c.tensor("self"), index = c.tensor("index");
   check_index_dtype(c.name(), "index", index);
   int k = c.dim("dim");
-  if (!writes && std::max(1, self.dim()) != std::max(1, index.dim()) && index.numel() == SymInt(int64_t(0))) return;  // of no elements: any shape
+  if (!writes && std::max(1, self.dim()) != std::max(1, index.dim()) && index.numel() == SymInt(int64_t(0)))
+    return;  // of no elements: any shape
   runtime_check(std::max(1, self.dim()) == std::max(1, index.dim()), c.name())
-      << "index tensor must have the same number of dimensions as self: " << to_string(self.sizes()) << " and " << to_string(index.sizes());
+      << "index tensor must have the same number of dimensions as self: " << to_string(self.sizes())
+      << " and " << to_string(index.sizes());
   for (int j = 0; j < index.dim() && j < self.dim(); ++j)
-    runtime_check(j == k || !(index.size(j) > self.size(j)), c.name()) << "size does not match at dimension " << j << ": expected index "
-        << to_string(index.sizes()) << " to be no larger than self " << to_string(self.sizes()) << " apart from dimension " << k;
+    runtime_check(j == k || !(index.size(j) > self.size(j)), c.name())
+        << "size does not match at dimension " << j << ": expected index " << to_string(index.sizes())
+        << " to be no larger than self " << to_string(self.sizes()) << " apart from dimension " << k;
 }
 void check_scatter(const Call& c) {
   check_gather(c);
   Tensor index = c.tensor("index"), src = c.tensor("src");
-  runtime_check(c.dtype("self") == src.dtype(), c.name()) << "expected self.dtype to be equal to src.dtype, got " << c.dtype("self") << " and " << src.dtype()
-                                                          << hint("src.to(", name(c.dtype("self")), ")");
+  runtime_check(c.dtype("self") == src.dtype(), c.name())
+      << "expected self.dtype to be equal to src.dtype, got " << c.dtype("self") << " and " << src.dtype()
+      << hint("src.to(", name(c.dtype("self")), ")");
   runtime_check(std::max(1, src.dim()) == std::max(1, index.dim()), c.name())
-      << "index tensor must have the same number of dimensions as src: " << to_string(index.sizes()) << " and " << to_string(src.sizes());
+      << "index tensor must have the same number of dimensions as src: " << to_string(index.sizes())
+      << " and " << to_string(src.sizes());
   for (int j = 0; j < index.dim() && j < src.dim(); ++j)
-    runtime_check(!(index.size(j) > src.size(j)), c.name()) << "size does not match at dimension " << j << ": expected index "
-        << to_string(index.sizes()) << " to be no larger than src " << to_string(src.sizes());
+    runtime_check(!(index.size(j) > src.size(j)), c.name())
+        << "size does not match at dimension " << j << ": expected index " << to_string(index.sizes())
+        << " to be no larger than src " << to_string(src.sizes());
 }
 
 // ---- advanced indexing: which dimensions are indexed, and where the broadcast indices go in the result
 struct Advanced {
-  std::vector<int> dims;   // indexed dimensions of self
-  Dims broadcast;          // sizes of the indices together
-  int front = 0;           // position of the broadcast dimensions in the result
+  std::vector<int> dims;  // indexed dimensions of self
+  Dims broadcast;         // sizes of the indices together
+  int front = 0;          // position of the broadcast dimensions in the result
   Dims result;
 };
 
@@ -53,12 +62,16 @@ Advanced advanced(const Call& c) {
   Advanced a;
   auto indices = c.tensors("indices");
   auto sizes = c.sizes("self");
-  index_check(indices.size() <= sizes.size(), c.name()) << "too many indices for tensor of dimension " << sizes.size() << " (shape " << to_string(sizes) << ")";
+  index_check(indices.size() <= sizes.size(), c.name())
+      << "too many indices for tensor of dimension " << sizes.size() << " (shape " << to_string(sizes) << ")";
   std::vector<SymSpan> shapes;
   std::vector<Tensor> used;
   for (size_t k = 0; k < indices.size(); ++k) {
     if (!indices[k].defined()) continue;
-    index_check(is_integral(indices[k].dtype()) && indices[k].dtype() != DType::Int16 && indices[k].dtype() != DType::Int8, c.name()) << "tensors used as indices must be int64, int32, uint8 or bool tensors, got " << indices[k].dtype();
+    index_check(is_integral(indices[k].dtype()) && indices[k].dtype() != DType::Int16 &&
+                    indices[k].dtype() != DType::Int8,
+                c.name())
+        << "tensors used as indices must be int64, int32, uint8 or bool tensors, got " << indices[k].dtype();
     a.dims.push_back(int(k));
     used.push_back(indices[k]);
   }
@@ -66,14 +79,14 @@ Advanced advanced(const Call& c) {
   bool fit = true;
   try {
     a.broadcast = broadcast_sizes(c.name(), shapes);
-  } catch (const Error&) {
-    fit = false;
-  }
-  index_check(fit, c.name()) << "shape mismatch: indexing tensors could not be broadcast together with shapes " << shapes_of(used);
+  } catch (const Error&) { fit = false; }
+  index_check(fit, c.name())
+      << "shape mismatch: indexing tensors could not be broadcast together with shapes " << shapes_of(used);
   bool adjacent = !a.dims.empty() && a.dims.back() - a.dims.front() + 1 == int(a.dims.size());
   a.front = adjacent ? a.dims.front() : 0;
   for (int k = 0, next = 0; k <= int(sizes.size()); ++k) {
-    if (next == a.front && int(a.result.size()) == a.front) for (auto s : a.broadcast) a.result.push_back(s);
+    if (next == a.front && int(a.result.size()) == a.front)
+      for (auto s : a.broadcast) a.result.push_back(s);
     if (k == int(sizes.size())) break;
     if (std::find(a.dims.begin(), a.dims.end(), k) != a.dims.end()) continue;
     a.result.push_back(sizes[size_t(k)]);
@@ -114,19 +127,23 @@ std::vector<Tensor> expanded_masks(const char* name, const Tensor& self, const s
     }
     for (int k = 0; k < t.dim(); ++k)
       index_check(int(out.size()) + k < self.dim() && t.size(k) == self.size(int(out.size()) + k), name)
-          << "the shape of the mask " << to_string(t.sizes()) << " at index " << k << " does not match the shape of the indexed tensor "
-          << to_string(self.sizes()) << " at index " << int(out.size()) + k;
+          << "the shape of the mask " << to_string(t.sizes()) << " at index " << k
+          << " does not match the shape of the indexed tensor " << to_string(self.sizes()) << " at index "
+          << int(out.size()) + k;
     Tensor positions = nonzero(t);
     for (int k = 0; k < t.dim(); ++k) out.push_back(select(positions, 1, k));
   }
   return out;
 }
 bool has_mask(const std::vector<Tensor>& indices) {
-  return std::any_of(indices.begin(), indices.end(), [](const Tensor& t) { return t.defined() && (t.dtype() == DType::Bool || t.dtype() == DType::UInt8); });
+  return std::any_of(indices.begin(), indices.end(), [](const Tensor& t) {
+    return t.defined() && (t.dtype() == DType::Bool || t.dtype() == DType::UInt8);
+  });
 }
 
 // self with values combined in at `index` along `dim`.
-Definition scatter_along(const LoopCall& c, Scatter::Combine combine, const std::function<Expr(const Index&)>& value) {
+Definition scatter_along(const LoopCall& c, Scatter::Combine combine,
+                         const std::function<Expr(const Index&)>& value) {
   Definition d;
   Tensor self = c.tensor("self"), index = c.tensor("index");
   d.rank = self.dim();
@@ -153,12 +170,15 @@ Definition scatter_along(const LoopCall& c, Scatter::Combine combine, const std:
 
 Scatter::Combine combination(const Call& c) {
   auto reduce = c.str("reduce");
-  runtime_check(reduce == "add" || reduce == "multiply", c.name()) << "reduce argument must be either add or multiply, got '" << reduce << "'";
+  runtime_check(reduce == "add" || reduce == "multiply", c.name())
+      << "reduce argument must be either add or multiply, got '" << reduce << "'";
   return reduce == "add" ? Scatter::Combine::sum : Scatter::Combine::prod;
 }
 
-// self with `value` written to the slices along `dim` that the vector `index` names; `domain` is what is written.
-Definition write_slices(const LoopCall& c, const Dims& domain, const std::function<Expr(const Index&)>& value) {
+// self with `value` written to the slices along `dim` that the vector `index` names; `domain` is what is
+// written.
+Definition write_slices(const LoopCall& c, const Dims& domain,
+                        const std::function<Expr(const Index&)>& value) {
   Definition def;
   def.rank = c.rank("self");
   Scatter s;
@@ -169,14 +189,17 @@ Definition write_slices(const LoopCall& c, const Dims& domain, const std::functi
   for (size_t k = 0; k < s.domain.size(); ++k) i.push_back(loop::index(int(k)));
   s.target = i;
   int k = c.dim("dim");
-  if (!i.empty()) s.target[size_t(k)] = c.index_load("index", c.rank("index") ? Index{i[size_t(k)]} : Index{}, c.size("self", k));
+  if (!i.empty())
+    s.target[size_t(k)] =
+        c.index_load("index", c.rank("index") ? Index{i[size_t(k)]} : Index{}, c.size("self", k));
   s.value = value(i);
   def.scatter = s;
   return def;
 }
 void check_slices(const Call& c) {
   check_index_dtype(c.name(), "index", c.tensor("index"));
-  index_check(c.rank("index") <= 1, c.name()) << "index is supposed to be a vector, got shape " << to_string(c.sizes("index"));
+  index_check(c.rank("index") <= 1, c.name())
+      << "index is supposed to be a vector, got shape " << to_string(c.sizes("index"));
 }
 
 // The gradient of a scatter's `src`, which may be larger than `index`: the rest was not read.
@@ -202,7 +225,8 @@ FACULA_FAMILY(index) {
       .shape([](const Call& c) {
         Tensor index = c.tensor("index");
         check_index_dtype("index_select", "index", index);
-        index_check(index.dim() <= 1, "index_select") << "index is supposed to be a vector, got shape " << to_string(index.sizes());
+        index_check(index.dim() <= 1, "index_select")
+            << "index is supposed to be a vector, got shape " << to_string(index.sizes());
         Dims sizes(c.sizes("self"));
         if (!sizes.empty()) sizes[size_t(c.dim("dim"))] = index.numel();
         return sizes;
@@ -221,11 +245,15 @@ FACULA_FAMILY(index) {
       .bad_index(ErrorType::RuntimeError)
       .doc("out[i][j][k] = self[index[i][j][k]][j][k] for dim 0, and likewise for the others.")
       .no_in_place()
-      .shape([](const Call& c) { check_gather(c, false); return Dims(c.sizes("index")); })
+      .shape([](const Call& c) {
+        check_gather(c, false);
+        return Dims(c.sizes("index"));
+      })
       .loop([](const LoopCall& c, Index i) {
         Index j = i;
         if (c.rank("self") == 0) return c.load("self", {});
-        if (std::max(size_t(1), i.size()) != c.sizes("self").size()) return zero_of(compute_type(c.dtype("self")));  // of no elements
+        if (std::max(size_t(1), i.size()) != c.sizes("self").size())
+          return zero_of(compute_type(c.dtype("self")));  // of no elements
         if (i.empty()) j = {integer(0)};
         auto k = size_t(c.dim("dim"));
         j[k] = c.index_load("index", i, c.sizes("self")[k]);
@@ -237,8 +265,13 @@ FACULA_FAMILY(index) {
       .bad_index(ErrorType::RuntimeError)
       .doc("self with src added at index along `dim`; in a fixed order, so sums are the same in every run.")
       .in_place()
-      .shape([](const Call& c) { check_scatter(c); return Dims(c.sizes("self")); })
-      .loop([](const LoopCall& c) { return scatter_along(c, Scatter::Combine::sum, [&](const Index& i) { return c.load("src", i); }); })
+      .shape([](const Call& c) {
+        check_scatter(c);
+        return Dims(c.sizes("self"));
+      })
+      .loop([](const LoopCall& c) {
+        return scatter_along(c, Scatter::Combine::sum, [&](const Index& i) { return c.load("src", i); });
+      })
       .vjp([](const Vjp& v) { return grads(v.grad(), Tensor(), source_gradient(v)); })
       .samples({"self[3, 4], dim=1, index<4>[3, 4], src[3, 4]",
                 "self[3, 4], dim=0, index<3>[2, 3], src[3, 4]", "self[5], dim=0, index<5>[5], src[5]",
@@ -247,33 +280,51 @@ FACULA_FAMILY(index) {
       .bad_index(ErrorType::RuntimeError)
       .doc("self with src written at index along `dim`; the last of several writes wins.")
       .in_place()
-      .shape([](const Call& c) { check_scatter(c); return Dims(c.sizes("self")); })
-      .loop([](const LoopCall& c) { return scatter_along(c, Scatter::Combine::assign, [&](const Index& i) { return c.load("src", i); }); })
+      .shape([](const Call& c) {
+        check_scatter(c);
+        return Dims(c.sizes("self"));
+      })
+      .loop([](const LoopCall& c) {
+        return scatter_along(c, Scatter::Combine::assign, [&](const Index& i) { return c.load("src", i); });
+      })
       .vjp([](const Vjp& v) {
         int k = v.call().dim("dim");
         return grads(scatter(v.grad(), k, v["index"], Scalar(0.0)), Tensor(), source_gradient(v));
       })
-      .samples({"self[5, 3], dim=0, index<1>[1, 3], src[2, 3]",
-                "self[3, 4], dim=1, index<1>[3, 1], src[3, 1]"});
+      .samples(
+          {"self[5, 3], dim=0, index<1>[1, 3], src[2, 3]", "self[3, 4], dim=1, index<1>[3, 1], src[3, 1]"});
   define("scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor")
       .bad_index(ErrorType::RuntimeError)
       .doc("self with value written at index along `dim`.")
       .check(fitting({"value"}))
       .in_place()
-      .shape([](const Call& c) { check_gather(c); return Dims(c.sizes("self")); })
-      .loop([](const LoopCall& c) {
-        return scatter_along(c, Scatter::Combine::assign, [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); });
+      .shape([](const Call& c) {
+        check_gather(c);
+        return Dims(c.sizes("self"));
       })
-      .vjp([](const Vjp& v) { return grads(scatter(v.grad(), v.call().dim("dim"), v["index"], Scalar(0.0)), Tensor()); })
+      .loop([](const LoopCall& c) {
+        return scatter_along(c, Scatter::Combine::assign,
+                             [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); });
+      })
+      .vjp([](const Vjp& v) {
+        return grads(scatter(v.grad(), v.call().dim("dim"), v["index"], Scalar(0.0)), Tensor());
+      })
       .samples({"self[3, 4], dim=1, index<4>[3, 2], value=2.5"});
   define("scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor")
       .bad_index(ErrorType::RuntimeError)
       .doc("self with src combined in at index along `dim`: reduce is 'add' or 'multiply'.")
       .in_place()
-      .shape([](const Call& c) { check_scatter(c); combination(c); return Dims(c.sizes("self")); })
-      .loop([](const LoopCall& c) { return scatter_along(c, combination(c), [&](const Index& i) { return c.load("src", i); }); })
+      .shape([](const Call& c) {
+        check_scatter(c);
+        combination(c);
+        return Dims(c.sizes("self"));
+      })
+      .loop([](const LoopCall& c) {
+        return scatter_along(c, combination(c), [&](const Index& i) { return c.load("src", i); });
+      })
       .vjp([](const Vjp& v) {
-        supported_check(v.call().str("reduce") == "add", "scatter") << "has no gradient for reduce='multiply'" << hint("index_put and prod have one");
+        supported_check(v.call().str("reduce") == "add", "scatter")
+            << "has no gradient for reduce='multiply'" << hint("index_put and prod have one");
         return grads(v.grad(), Tensor(), source_gradient(v));
       })
       .samples({"self[5, 3], dim=0, index<5>[2, 3], src[2, 3], reduce='add'"});
@@ -282,12 +333,18 @@ FACULA_FAMILY(index) {
       .doc("self with value combined in at index along `dim`: reduce is 'add' or 'multiply'.")
       .check(fitting({"value"}))
       .in_place()
-      .shape([](const Call& c) { check_gather(c); combination(c); return Dims(c.sizes("self")); })
+      .shape([](const Call& c) {
+        check_gather(c);
+        combination(c);
+        return Dims(c.sizes("self"));
+      })
       .loop([](const LoopCall& c) {
-        return scatter_along(c, combination(c), [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); });
+        return scatter_along(c, combination(c),
+                             [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); });
       })
       .vjp([](const Vjp& v) {
-        supported_check(v.call().str("reduce") == "add", "scatter") << "has no gradient for reduce='multiply'" << hint("index_put and prod have one");
+        supported_check(v.call().str("reduce") == "add", "scatter")
+            << "has no gradient for reduce='multiply'" << hint("index_put and prod have one");
         return grads(v.grad(), Tensor());
       })
       .samples({"self[3, 4], dim=1, index<4>[3, 2], value=2.5, reduce='add'"});
@@ -297,14 +354,17 @@ FACULA_FAMILY(index) {
       .shape([](const Call& c) {
         check_slices(c);
         auto self = c.sizes("self"), source = c.sizes("source");
-        runtime_check(c.dtype("self") == c.dtype("source"), "index_copy") << "self and source expected to have the same dtype, but got (self) "
-            << c.dtype("self") << " and (source) " << c.dtype("source");
+        runtime_check(c.dtype("self") == c.dtype("source"), "index_copy")
+            << "self and source expected to have the same dtype, but got (self) " << c.dtype("self")
+            << " and (source) " << c.dtype("source");
         auto d = size_t(c.dim("dim"));
         SymInt given = product(c.sizes("index"));
         bool alike = true;
-        for (size_t k = 0; k < std::min(self.size(), source.size()); ++k) alike &= k == d || source[k] == self[k];
-        std::string wanted = "source must have the shape of self but for dimension " + std::to_string(d) + ", where it has one slice an index: self " +
-                             to_string(self) + ", index " + to_string(c.sizes("index")) + ", source " + to_string(source);
+        for (size_t k = 0; k < std::min(self.size(), source.size()); ++k)
+          alike &= k == d || source[k] == self[k];
+        std::string wanted = "source must have the shape of self but for dimension " + std::to_string(d) +
+                             ", where it has one slice an index: self " + to_string(self) + ", index " +
+                             to_string(c.sizes("index")) + ", source " + to_string(source);
         index_check(source.empty() || self.size() == source.size(), "index_copy") << wanted;
         runtime_check(alike, "index_copy") << wanted;
         index_check(given == (source.empty() ? SymInt(int64_t(1)) : source[d]), "index_copy") << wanted;
@@ -312,35 +372,47 @@ FACULA_FAMILY(index) {
       })
       .loop([](const LoopCall& c) {
         bool scalar = c.rank("source") == 0;
-        return write_slices(c, scalar && c.rank("self") ? Dims(c.rank("self"), SymInt(int64_t(1))) : Dims(c.sizes("source")),
+        return write_slices(c,
+                            scalar && c.rank("self") ? Dims(c.rank("self"), SymInt(int64_t(1)))
+                                                     : Dims(c.sizes("source")),
                             [&](const Index& i) { return c.load("source", scalar ? Index{} : i); });
       })
       .vjp([](const Vjp& v) {
         int k = v.call().dim("dim");
         Tensor g = index_select(v.grad(), k, v["index"]);
-        return grads(index_fill(v.grad(), k, v["index"], Scalar(0.0)), Tensor(), v.call().rank("source") ? g : reshape(g, Sizes(Dims{})));
+        return grads(index_fill(v.grad(), k, v["index"], Scalar(0.0)), Tensor(),
+                     v.call().rank("source") ? g : reshape(g, Sizes(Dims{})));
       })
-      .samples({"self[4, 3], dim=0, index<1>[1], source[1, 3]", "self[3, 4], dim=-1, index<1>[1], source[3, 1]", "self[], dim=0, index<1>[1], source[]"});
+      .samples({"self[4, 3], dim=0, index<1>[1], source[1, 3]",
+                "self[3, 4], dim=-1, index<1>[1], source[3, 1]", "self[], dim=0, index<1>[1], source[]"});
   define("index_fill(Tensor self, int dim, Tensor index, Scalar value) -> Tensor")
       .overwrites()
       .doc("self with value written to the slices along `dim` that the 1-D `index` names.")
       .check(fitting({"value"}))
       .in_place()
-      .shape([](const Call& c) { check_slices(c); return Dims(c.sizes("self")); })
+      .shape([](const Call& c) {
+        check_slices(c);
+        return Dims(c.sizes("self"));
+      })
       .loop([](const LoopCall& c) {
         Dims domain(c.sizes("self"));
         if (!domain.empty()) domain[size_t(c.dim("dim"))] = product(c.sizes("index"));
-        return write_slices(c, domain, [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); });
+        return write_slices(c, domain,
+                            [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); });
       })
-      .vjp([](const Vjp& v) { return grads(index_fill(v.grad(), v.call().dim("dim"), v["index"], Scalar(0.0)), Tensor()); })
-      .samples({"self[3, 4], dim=1, index<4>[2], value=2.5", "self[], dim=0, index<1>[1], value=1", "self[5], dim=0, index<5>[0], value=1"});
+      .vjp([](const Vjp& v) {
+        return grads(index_fill(v.grad(), v.call().dim("dim"), v["index"], Scalar(0.0)), Tensor());
+      })
+      .samples({"self[3, 4], dim=1, index<4>[2], value=2.5", "self[], dim=0, index<1>[1], value=1",
+                "self[5], dim=0, index<5>[0], value=1"});
   define("index_fill.Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor")
       .overwrites()
       .doc("self with the 0-d tensor value written to the slices along `dim` that the 1-D `index` names.")
       .in_place()
       .shape([](const Call& c) {
         check_slices(c);
-        runtime_check(c.rank("value") == 0, "index_fill") << "only supports a 0-dimensional value tensor, but got shape " << to_string(c.sizes("value"));
+        runtime_check(c.rank("value") == 0, "index_fill")
+            << "only supports a 0-dimensional value tensor, but got shape " << to_string(c.sizes("value"));
         return Dims(c.sizes("self"));
       })
       .result([](const Call& c) { return std::vector<DType>{c.dtype("self")}; })
@@ -348,7 +420,9 @@ FACULA_FAMILY(index) {
       .loop([](const LoopCall& c) {
         Dims domain(c.sizes("self"));
         if (!domain.empty()) domain[size_t(c.dim("dim"))] = product(c.sizes("index"));
-        return write_slices(c, domain, [&](const Index&) { return cast(c.load("value", {}), compute_type(c.dtype("self"))); });
+        return write_slices(c, domain, [&](const Index&) {
+          return cast(c.load("value", {}), compute_type(c.dtype("self")));
+        });
       })
       .vjp([](const Vjp& v) {
         int k = v.call().dim("dim");
@@ -360,8 +434,10 @@ FACULA_FAMILY(index) {
       .doc("Elements of self, taken as one vector, at `index`; shaped like index.")
       .no_in_place()
       .unfused([](const Tensor& self, const Tensor& index) {
-        runtime_check(index.dtype() == DType::Int64, "take") << "expected dtype int64 for index, got " << index.dtype() << hint("index.long() converts");
-        index_check(self.numel() != SymInt(int64_t(0)) || index.numel() == SymInt(int64_t(0)), "take") << "tried to take from an empty tensor";
+        runtime_check(index.dtype() == DType::Int64, "take")
+            << "expected dtype int64 for index, got " << index.dtype() << hint("index.long() converts");
+        index_check(self.numel() != SymInt(int64_t(0)) || index.numel() == SymInt(int64_t(0)), "take")
+            << "tried to take from an empty tensor";
         Tensor at = reshape(where(lt(index, 0), add(index, self.numel()), index), Sizes{index.numel()});
         return view(index_select(reshape(self, Sizes{self.numel()}), 0, at), index.sizes());
       })
@@ -369,15 +445,20 @@ FACULA_FAMILY(index) {
   define("masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor")
       .doc("self with the elements of source, in order, where mask is true.")
       .unfused([](const Tensor& self, const Tensor& mask, const Tensor& source) {
-        runtime_check(mask.dtype() == DType::Bool, "masked_scatter") << "only supports boolean masks, but got mask with dtype " << mask.dtype();
-        runtime_check(self.dtype() == source.dtype(), "masked_scatter") << "expected self and source to have same dtypes but got " << self.dtype() << " and "
-                                                                        << source.dtype();
+        runtime_check(mask.dtype() == DType::Bool, "masked_scatter")
+            << "only supports boolean masks, but got mask with dtype " << mask.dtype();
+        runtime_check(self.dtype() == source.dtype(), "masked_scatter")
+            << "expected self and source to have same dtypes but got " << self.dtype() << " and "
+            << source.dtype();
         SymSpan shapes[] = {self.sizes(), mask.sizes()};
         Dims sizes = broadcast_sizes("masked_scatter", shapes);
-        Tensor m = reshape(expand(mask, sizes), Sizes{int64_t(-1)}), from = reshape(source, Sizes{source.numel()});
+        Tensor m = reshape(expand(mask, sizes), Sizes{int64_t(-1)}),
+               from = reshape(source, Sizes{source.numel()});
         if (m.numel() == SymInt(int64_t(0))) return expand(self, sizes);
         int64_t wanted = sum(m).item().to_int();
-        runtime_check(SymInt(wanted) <= from.numel(), "masked_scatter") << "number of elements of source, " << from.numel() << ", is smaller than the number of ones in mask, " << wanted;
+        runtime_check(SymInt(wanted) <= from.numel(), "masked_scatter")
+            << "number of elements of source, " << from.numel()
+            << ", is smaller than the number of ones in mask, " << wanted;
         if (wanted == 0) return clone(expand(self, sizes));
         Tensor at = clamp_min(sub(cumsum(m, 0), 1), 0);
         return where(view(m, sizes), view(index_select(from, 0, at), sizes), self);
@@ -389,16 +470,22 @@ FACULA_FAMILY(index) {
       .in_place()
       .shape([](const Call& c) {
         check_index_dtype("index_add", "index", c.tensor("index"));
-        runtime_check(c.dtype("self") == c.dtype("source"), "index_add") << "self (" << c.dtype("self") << ") and source (" << c.dtype("source") << ") must have the same scalar type";
+        runtime_check(c.dtype("self") == c.dtype("source"), "index_add")
+            << "self (" << c.dtype("self") << ") and source (" << c.dtype("source")
+            << ") must have the same scalar type";
         auto self = c.sizes("self"), source = c.sizes("source");
         size_t d = size_t(c.dim("dim"));
         bool fits = self.size() == source.size();
         for (size_t k = 0; fits && k < self.size(); ++k) fits = k == d || self[k] == source[k];
-        runtime_check(fits, "index_add") << "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
+        runtime_check(fits, "index_add")
+            << "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
             << to_string(self) << " source.shape = " << to_string(source);
         SymInt count = self.empty() ? SymInt(int64_t(1)) : source[d], given = product(c.sizes("index"));
-        runtime_check(c.rank("index") <= 1, "index_add") << "Index is supposed to be 1-dimensional, got shape " << to_string(c.sizes("index"));
-        runtime_check(given == count, "index_add") << "Number of indices (" << given << ") should be equal to source.size(dim): (" << count << "), for dim: " << d;
+        runtime_check(c.rank("index") <= 1, "index_add")
+            << "Index is supposed to be 1-dimensional, got shape " << to_string(c.sizes("index"));
+        runtime_check(given == count, "index_add")
+            << "Number of indices (" << given << ") should be equal to source.size(dim): (" << count
+            << "), for dim: " << d;
         return Dims(self);
       })
       .loop([](const LoopCall& c) {
@@ -411,7 +498,9 @@ FACULA_FAMILY(index) {
         for (size_t k = 0; k < s.domain.size(); ++k) i.push_back(loop::index(int(k)));
         s.target = i;
         int k = c.dim("dim");
-        if (!i.empty()) s.target[size_t(k)] = c.index_load("index", c.rank("index") ? Index{i[size_t(k)]} : Index{}, c.size("self", k));
+        if (!i.empty())
+          s.target[size_t(k)] =
+              c.index_load("index", c.rank("index") ? Index{i[size_t(k)]} : Index{}, c.size("self", k));
         DType t = compute_type(c.dtype("self"));
         s.value = c.load("source", i) * c.scalar("alpha", t);
         def.scatter = s;
@@ -419,19 +508,22 @@ FACULA_FAMILY(index) {
       })
       .vjp([](const Vjp& v) {
         int k = v.call().dim("dim");
-        return grads(v.grad(), Tensor(), mul(index_select(v.grad(), k, v["index"]), v.call().number("alpha")));
+        return grads(v.grad(), Tensor(),
+                     mul(index_select(v.grad(), k, v["index"]), v.call().number("alpha")));
       })
       .samples({"self[3, 4], dim=1, index<4>[5], source[3, 5]",
                 "self[3, 4], dim=0, index<3>[2], source[2, 4], alpha=2"});
 
   define("_index(Tensor self, Tensor?[] indices) -> Tensor")
       .doc("Elements of self at integer indices, one tensor (or None) a dimension, as NumPy's.")
-      .bind(hidden).no_in_place()
+      .bind(hidden)
+      .no_in_place()
       .shape([](const Call& c) { return advanced(c).result; })
       .loop([](const LoopCall& c, Index i) { return c.load("self", indexed_element(c, advanced(c), i)); })
       .vjp([](const Vjp& v) {
         std::vector<Tensor> indices;
-        for (size_t k = 0; k < v.call().tensors("indices").size(); ++k) indices.push_back(v.item("indices", int(k)));
+        for (size_t k = 0; k < v.call().tensors("indices").size(); ++k)
+          indices.push_back(v.item("indices", int(k)));
         Grads out{_index_put(full(v.call().sizes("self"), 0, v.grad().dtype()), indices, v.grad(), true)};
         out.resize(1 + indices.size());
         return out;
@@ -439,7 +531,8 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4], indices{<3>[5]}", "self[3, 4, 2], indices{<3>[2, 1], <3>[2]}"});
   define("index(Tensor self, Tensor?[] indices) -> Tensor")
       .doc("Advanced indexing, self[indices]: integer tensors, boolean masks and None, one a dimension.")
-      .bind(hidden).no_in_place()
+      .bind(hidden)
+      .no_in_place()
       .unfused([](const Tensor& self, const std::vector<Tensor>& indices) {
         return _index(self, has_mask(indices) ? expanded_masks("index", self, indices) : indices);
       })
@@ -452,9 +545,12 @@ FACULA_FAMILY(index) {
       .shape([](const Call& c) {
         auto a = advanced(c);
         Tensor self = c.tensor("self"), values = c.tensor("values");
-        runtime_check(self.dtype() == values.dtype(), "index_put_") << "requires the source and destination dtypes match, got " << self.dtype()
-            << " for the destination and " << values.dtype() << " for the source" << hint("values.to(", name(self.dtype()), ")");
-        runtime_check(broadcasts_to(values.sizes(), a.result), "index_put_") << "shape mismatch: value tensor of shape " << to_string(values.sizes())
+        runtime_check(self.dtype() == values.dtype(), "index_put_")
+            << "requires the source and destination dtypes match, got " << self.dtype()
+            << " for the destination and " << values.dtype() << " for the source"
+            << hint("values.to(", name(self.dtype()), ")");
+        runtime_check(broadcasts_to(values.sizes(), a.result), "index_put_")
+            << "shape mismatch: value tensor of shape " << to_string(values.sizes())
             << " cannot be broadcast to indexing result of shape " << to_string(SymSpan(a.result));
         return Dims(c.sizes("self"));
       })
@@ -478,10 +574,13 @@ FACULA_FAMILY(index) {
       })
       .vjp([](const Vjp& v) {
         std::vector<Tensor> indices;
-        for (size_t k = 0; k < v.call().tensors("indices").size(); ++k) indices.push_back(v.item("indices", int(k)));
+        for (size_t k = 0; k < v.call().tensors("indices").size(); ++k)
+          indices.push_back(v.item("indices", int(k)));
         Grads out(2 + indices.size());
         bool accumulate = v.call().flag("accumulate");
-        if (v.needs("self")) out[0] = accumulate ? v.grad() : _index_put(v.grad(), indices, full(Dims{}, 0, v.grad().dtype()), false);
+        if (v.needs("self"))
+          out[0] =
+              accumulate ? v.grad() : _index_put(v.grad(), indices, full(Dims{}, 0, v.grad().dtype()), false);
         if (v.needs("values")) out.back() = sum_to_size(_index(v.grad(), indices), v.call().sizes("values"));
         return out;
       })
@@ -490,11 +589,15 @@ FACULA_FAMILY(index) {
   define("index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor")
       .overwrites()
       .doc("self with values at `indices` (integer tensors, masks, None).")
-      .unfused([](const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
-        return _index_put(self, has_mask(indices) ? expanded_masks("index_put_", self, indices) : indices, values, accumulate);
-      })
-      .in_place([](const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
-        return _index_put_(self, has_mask(indices) ? expanded_masks("index_put_", self, indices) : indices, values, accumulate);
+      .unfused(
+          [](const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
+            return _index_put(self, has_mask(indices) ? expanded_masks("index_put_", self, indices) : indices,
+                              values, accumulate);
+          })
+      .in_place([](const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values,
+                   bool accumulate) {
+        return _index_put_(self, has_mask(indices) ? expanded_masks("index_put_", self, indices) : indices,
+                           values, accumulate);
       })
       .samples({"self[3, 4], indices{<3>[5]}, values[5, 4], accumulate=True",
                 "self[4, 3], indices{<1>[1], <3>[1]}, values[1]", "self[3, 4], indices{<1>[1]}, values[4]"});
@@ -502,7 +605,8 @@ FACULA_FAMILY(index) {
       .doc("The elements of self where mask is true, as a vector.")
       .no_in_place()
       .unfused([](const Tensor& self, const Tensor& mask) {
-        runtime_check(mask.dtype() == DType::Bool, "masked_select") << "expected BoolTensor for mask, got " << mask.dtype();
+        runtime_check(mask.dtype() == DType::Bool, "masked_select")
+            << "expected BoolTensor for mask, got " << mask.dtype();
         Dims sizes = broadcast_sizes("masked_select", std::vector<SymSpan>{self.sizes(), mask.sizes()});
         if (sizes.empty()) sizes = {SymInt(int64_t(1))};  // the result is a vector even of a 0-d tensor
         return index(expand(self, sizes), std::vector<Tensor>{expand(mask, sizes)});
@@ -510,7 +614,9 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4], mask?[3, 4]", "self[3, 4], mask?[4]", "self[33, 65], mask?[33, 65]"});
   define("nonzero(Tensor self) -> Tensor")
       .doc("Positions of the non-zero elements: int64 [count, rank], in row-major order.")
-      .bind(hidden).no_in_place().non_differentiable()
+      .bind(hidden)
+      .no_in_place()
+      .non_differentiable()
       .result(ResultType::int64)
       .shape([](const Call& c) { return Dims{product(c.sizes("self")), SymInt(int64_t(c.rank("self")))}; })
       .data_dependent("nonzero")
@@ -521,26 +627,36 @@ FACULA_FAMILY(index) {
         int64_t stride = 1;
         for (int k = self.dim(); k-- > 0; stride *= self.size(k).guard_int())
           columns.insert(columns.begin(), remainder(floor_divide(at, stride), self.size(k).guard_int()));
-        return columns.empty() ? empty(Sizes{at.size(0), SymInt(int64_t(0))}, DType::Int64) : stack(columns, 1);
+        return columns.empty() ? empty(Sizes{at.size(0), SymInt(int64_t(0))}, DType::Int64)
+                               : stack(columns, 1);
       })
       .samples({"self[3, 4]", "self[]", "self[0, 3]", "self[33, 65]"});
   define("where.positions(Tensor condition) -> Tensor[]")
-      .doc("The positions where condition is true, a vector for each dimension.").bind(function).no_in_place()
-      .unfused([](const Tensor& condition) { return unbind(nonzero(condition.dim() ? condition : view(condition, 1)), 1); })
+      .doc("The positions where condition is true, a vector for each dimension.")
+      .bind(function)
+      .no_in_place()
+      .unfused([](const Tensor& condition) {
+        return unbind(nonzero(condition.dim() ? condition : view(condition, 1)), 1);
+      })
       .samples({"condition?[3, 4]"});
   define("argwhere(Tensor self) -> Tensor")
       .doc("Positions of the non-zero elements: int64 [count, rank], in row-major order.")
-      .no_in_place().non_differentiable()
+      .no_in_place()
+      .non_differentiable()
       .unfused([](const Tensor& self) { return nonzero(self); })
       .samples({"self[3, 4]", "self[0, 3]"});
-  define("embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False) -> Tensor")
+  define(
+      "embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False) -> Tensor")
       .doc("Rows of weight [count, width] picked by indices [*]: [*, width].")
-      .bind(function).no_in_place()
+      .bind(function)
+      .no_in_place()
       .shape([](const Call& c) {
         Tensor weight = c.tensor("weight");
-        runtime_check(weight.dim() == 2, "embedding") << "'weight' must be 2-D, got shape " << to_string(weight.sizes());
+        runtime_check(weight.dim() == 2, "embedding")
+            << "'weight' must be 2-D, got shape " << to_string(weight.sizes());
         check_index_dtype("embedding", "indices", c.tensor("indices"));
-        supported_check(!c.flag("sparse") && !c.flag("scale_grad_by_freq"), "embedding") << "sparse and scale_grad_by_freq are not supported" << hint("leave them False");
+        supported_check(!c.flag("sparse") && !c.flag("scale_grad_by_freq"), "embedding")
+            << "sparse and scale_grad_by_freq are not supported" << hint("leave them False");
         Dims sizes(c.sizes("indices"));
         sizes.push_back(weight.size(1));
         return sizes;
@@ -551,13 +667,16 @@ FACULA_FAMILY(index) {
         return c.load("weight", {within(row, loop::size(c.size("weight", 0))), i.back()});
       })
       .vjp([](const Vjp& v) {
-        return grads(_embedding_backward(v.grad(), v["indices"], v.call().size("weight", 0), v.call().integer("padding_idx")), Tensor());
+        return grads(_embedding_backward(v.grad(), v["indices"], v.call().size("weight", 0),
+                                         v.call().integer("padding_idx")),
+                     Tensor());
       })
       .samples({"weight[4, 5], indices<4>[3, 2]", "weight[4, 5], indices<4>[7]",
                 "weight[4, 5], indices<4>[0]", "weight[65, 17], indices<65>[129]"});
   define("_embedding_backward(Tensor grad, Tensor indices, SymInt rows, SymInt padding_idx) -> Tensor")
       .doc("Rows of grad added up by index; padding_idx gets none.")
-      .bind(hidden).no_in_place()
+      .bind(hidden)
+      .no_in_place()
       .shape([](const Call& c) { return Dims{c.integer("rows"), c.size("grad", -1)}; })
       .loop([](const LoopCall& c) {
         Definition def;
@@ -576,21 +695,29 @@ FACULA_FAMILY(index) {
         def.scatter = s;
         return def;
       })
-      .vjp([](const Vjp& v) { return grads(embedding(v.grad(), v["indices"], v.call().integer("padding_idx")), Tensor()); })
+      .vjp([](const Vjp& v) {
+        return grads(embedding(v.grad(), v["indices"], v.call().integer("padding_idx")), Tensor());
+      })
       .samples({"grad[3, 2, 5], indices<4>[3, 2], rows=4, padding_idx=-1"});
   define("one_hot(Tensor self, SymInt num_classes=-1) -> Tensor")
       .doc("int64 [*, num_classes]: 1 at the class, else 0.")
-      .bind(nn_functional).no_in_place().non_differentiable()
+      .bind(nn_functional)
+      .no_in_place()
+      .non_differentiable()
       .unfused([](const Tensor& self, SymInt classes) {
-        runtime_check(self.dtype() == DType::Int64, "one_hot") << "is only applicable to index tensors of dtype int64, got " << self.dtype();
-        runtime_check(!(classes < SymInt(int64_t(-1))), "one_hot") << "class values must be smaller than num_classes, which is " << classes;
+        runtime_check(self.dtype() == DType::Int64, "one_hot")
+            << "is only applicable to index tensors of dtype int64, got " << self.dtype();
+        runtime_check(!(classes < SymInt(int64_t(-1))), "one_hot")
+            << "class values must be smaller than num_classes, which is " << classes;
         if (self.numel() > SymInt(int64_t(0))) {
           int64_t low = amin(self).item().to_int(), high = amax(self).item().to_int();
           runtime_check(low >= 0, "one_hot") << "class values must be non-negative, got " << low;
           if (classes < SymInt(int64_t(0))) classes = high + 1;
-          runtime_check(SymInt(high) < classes, "one_hot") << "class values must be smaller than num_classes, got " << high << " for " << classes;
+          runtime_check(SymInt(high) < classes, "one_hot")
+              << "class values must be smaller than num_classes, got " << high << " for " << classes;
         }
-        runtime_check(classes > SymInt(int64_t(0)), "one_hot") << "num_classes must be positive where there are no values to infer it from";
+        runtime_check(classes > SymInt(int64_t(0)), "one_hot")
+            << "num_classes must be positive where there are no values to infer it from";
         Tensor k = arange(Scalar(classes.guard_int()));
         return to_dtype(eq(unsqueeze(self, -1), k), DType::Int64);
       })

@@ -10,7 +10,8 @@ using namespace facula::op;
 
 namespace {
 
-constexpr DTypeSet kExact = dtypes_where([](DType t) { return t == DType::Float32 || t == DType::Float64 || is_complex(t); });
+constexpr DTypeSet kExact =
+    dtypes_where([](DType t) { return t == DType::Float32 || t == DType::Float64 || is_complex(t); });
 
 const char* shown(const char* name) {  // linalg_solve as linalg.solve
   thread_local std::string text;
@@ -22,9 +23,11 @@ const char* shown(const char* name) {  // linalg_solve as linalg.solve
 Dims batch_of(SymSpan sizes) { return Dims(sizes.first(sizes.size() - 2)); }
 
 void check_square(const char* name, const char* arg, const Tensor& t) {
-  runtime_check(t.dim() >= 2, shown(name)) << "`" << arg << "` must have at least 2 dimensions, got shape " << to_string(t.sizes());
-  runtime_check(t.size(-1) == t.size(-2), shown(name)) << "`" << arg << "` must be batches of square matrices, but they are " << t.size(-2) << " by " << t.size(-1)
-      << " matrices (shape " << to_string(t.sizes()) << ")";
+  runtime_check(t.dim() >= 2, shown(name))
+      << "`" << arg << "` must have at least 2 dimensions, got shape " << to_string(t.sizes());
+  runtime_check(t.size(-1) == t.size(-2), shown(name))
+      << "`" << arg << "` must be batches of square matrices, but they are " << t.size(-2) << " by "
+      << t.size(-1) << " matrices (shape " << to_string(t.sizes()) << ")";
 }
 
 std::function<Dims(const Call&)> square_sizes(const char* arg = "A") {
@@ -48,17 +51,23 @@ Tensor as_matrices(const Tensor& t) { return unsqueeze(unsqueeze(t, -1), -1); }
 Dims system_sizes(const Call& c) {
   Tensor a = c.tensor("A"), b = c.tensor("B");
   check_square(c.name(), "A", a);
-  runtime_check(a.dtype() == b.dtype(), shown(c.name())) << "expected A and B to have the same dtype, but found " << a.dtype() << " and " << b.dtype();
-  bool fits = b.dim() == a.dim() && b.size(-2) == a.size(-1) && std::equal(a.sizes().begin(), a.sizes().end() - 2, b.sizes().begin());
-  runtime_check(fits, shown(c.name())) << "incompatible shapes of A and B for the equation AX = B: A " << to_string(a.sizes()) << ", B " << to_string(b.sizes());
+  runtime_check(a.dtype() == b.dtype(), shown(c.name()))
+      << "expected A and B to have the same dtype, but found " << a.dtype() << " and " << b.dtype();
+  bool fits = b.dim() == a.dim() && b.size(-2) == a.size(-1) &&
+              std::equal(a.sizes().begin(), a.sizes().end() - 2, b.sizes().begin());
+  runtime_check(fits, shown(c.name())) << "incompatible shapes of A and B for the equation AX = B: A "
+                                       << to_string(a.sizes()) << ", B " << to_string(b.sizes());
   return Dims(b.sizes());
 }
 
 // A and B with one batch shape.
 std::pair<Tensor, Tensor> broadcast_system(const char* name, const Tensor& a, const Tensor& b) {
   check_square(name, "A", a);
-  runtime_check(b.dim() >= 2, shown(name)) << "`B` must have at least 2 dimensions, got shape " << to_string(b.sizes());
-  runtime_check(a.size(-1) == b.size(-2), shown(name)) << "incompatible shapes of A and B for the equation AX = B: A " << to_string(a.sizes()) << ", B " << to_string(b.sizes());
+  runtime_check(b.dim() >= 2, shown(name))
+      << "`B` must have at least 2 dimensions, got shape " << to_string(b.sizes());
+  runtime_check(a.size(-1) == b.size(-2), shown(name))
+      << "incompatible shapes of A and B for the equation AX = B: A " << to_string(a.sizes()) << ", B "
+      << to_string(b.sizes());
   Dims batch_a = batch_of(a.sizes()), batch_b = batch_of(b.sizes());
   Dims batch = broadcast_sizes(shown(name), std::vector<SymSpan>{batch_a, batch_b});
   auto expanded = [&](const Tensor& t) {
@@ -72,21 +81,29 @@ std::pair<Tensor, Tensor> broadcast_system(const char* name, const Tensor& a, co
 
 // ---- Slow references, by operators on whole batches (Golub, Van Loan, "Matrix Computations").
 
-// Element k along the last dimension but one (a row) or the last (a column), which stays as a dimension of size 1.
+// Element k along the last dimension but one (a row) or the last (a column), which stays as a dimension of
+// size 1.
 Tensor row_of(const Tensor& m, int64_t k) { return narrow(m, -2, k, int64_t(1)); }
 Tensor column_of(const Tensor& m, int64_t k) { return narrow(m, -1, k, int64_t(1)); }
 Tensor dot(const Tensor& a, const Tensor& b, int64_t dim) { return sum(mul(a, b), dim, true); }
-Tensor identity(const Tensor& like) { return expand(eye(like.size(-1), nullopt, like.dtype()), like.sizes()); }
+Tensor identity(const Tensor& like) {
+  return expand(eye(like.size(-1), nullopt, like.dtype()), like.sizes());
+}
 
-// Gauss-Jordan elimination with row pivoting: A^-1 B, and the pivots [..., n] whose product, but for the sign of the
-// exchanges, is the determinant. Where a pivot is 0 what follows it means nothing but its own column's 0.
-struct Eliminated { Tensor solution, pivots, exchanges; };
+// Gauss-Jordan elimination with row pivoting: A^-1 B, and the pivots [..., n] whose product, but for the sign
+// of the exchanges, is the determinant. Where a pivot is 0 what follows it means nothing but its own column's
+// 0.
+struct Eliminated {
+  Tensor solution, pivots, exchanges;
+};
 Eliminated eliminate(const Tensor& A, const Tensor& B) {
   int64_t n = A.size(-1).guard_int();
-  Tensor m = cat(std::vector<Tensor>{A, B}, -1), row = arange(n), exchanges = ones(batch_of(A.sizes()), A.dtype());
+  Tensor m = cat(std::vector<Tensor>{A, B}, -1), row = arange(n),
+         exchanges = ones(batch_of(A.sizes()), A.dtype());
   std::vector<Tensor> pivots;
   for (int64_t k = 0; k < n; ++k) {
-    Tensor pick = add(argmax(abs(squeeze(narrow(column_of(m, k), -2, k, n - k), -1)), -1, true), k);  // [..., 1]
+    Tensor pick =
+        add(argmax(abs(squeeze(narrow(column_of(m, k), -2, k, n - k), -1)), -1, true), k);  // [..., 1]
     Tensor order = where(eq(row, k), pick, where(eq(row, pick), k, row));
     m = gather(m, -2, expand(unsqueeze(order, -1), m.sizes()));
     Tensor pivot = column_of(row_of(m, k), k);
@@ -110,7 +127,8 @@ Tensor determinant(const Tensor& A) {
 Tensor solution(const Tensor& A, const Tensor& B) {
   if (A.size(-1) == SymInt(int64_t(0))) return zeros_like(B);
   Eliminated e = eliminate(A, B);
-  runtime_check(!any(eq(e.pivots, 0)).item().to_bool(), "linalg") << "the input matrix is singular, of shape " << to_string(A.sizes());
+  runtime_check(!any(eq(e.pivots, 0)).item().to_bool(), "linalg")
+      << "the input matrix is singular, of shape " << to_string(A.sizes());
   return e.solution;
 }
 
@@ -118,11 +136,14 @@ Tensor solution(const Tensor& A, const Tensor& B) {
 Tensor cofactors(const Tensor& A) {
   int64_t n = A.size(-1).guard_int();
   if (n == 0) return zeros_like(A);
-  auto without = [n](const Tensor& m, int64_t k, int64_t dim) { return cat(std::vector<Tensor>{narrow(m, dim, int64_t(0), k), narrow(m, dim, k + 1, n - k - 1)}, dim); };
+  auto without = [n](const Tensor& m, int64_t k, int64_t dim) {
+    return cat(std::vector<Tensor>{narrow(m, dim, int64_t(0), k), narrow(m, dim, k + 1, n - k - 1)}, dim);
+  };
   std::vector<Tensor> rows;
   for (int64_t i = 0; i < n; ++i) {
     std::vector<Tensor> row;
-    for (int64_t j = 0; j < n; ++j) row.push_back(mul(determinant(without(without(A, i, -2), j, -1)), (i + j) % 2 ? -1 : 1));
+    for (int64_t j = 0; j < n; ++j)
+      row.push_back(mul(determinant(without(without(A, i, -2), j, -1)), (i + j) % 2 ? -1 : 1));
     rows.push_back(stack(row, -1));
   }
   return conjugate(stack(rows, -2));
@@ -134,7 +155,8 @@ Tensor lower_factor(const Tensor& A) {
   for (int64_t k = 0; k < n; ++k) {
     Tensor v = sub(column_of(A, k), dot(l, conjugate(row_of(l, k)), -1)), pivot = row_of(v, k);
     if (is_complex(A.dtype())) pivot = _real(pivot);
-    runtime_check(all(gt(pivot, 0)).item().to_bool(), "linalg.cholesky") << "the input of shape " << to_string(A.sizes())
+    runtime_check(all(gt(pivot, 0)).item().to_bool(), "linalg.cholesky")
+        << "the input of shape " << to_string(A.sizes())
         << " is not positive-definite (the leading minor of order " << k + 1 << ")";
     Tensor column = where(ge(row, k), div(v, sqrt(pivot)), zeros_like(v));
     l = where(eq(transpose(row, 0, 1), k), column, l);
@@ -159,14 +181,19 @@ SampleArg definite(std::vector<int64_t> sizes) {
   a.positive_definite = true;
   return a;
 }
-Samples square_samples() { return op::samples({{{{"A", definite({4, 4})}}}, {{{"A", definite({2, 3, 3})}}}, {{{"A", definite({0, 3, 3})}}}}); }
+Samples square_samples() {
+  return op::samples(
+      {{{{"A", definite({4, 4})}}}, {{{"A", definite({2, 3, 3})}}}, {{{"A", definite({0, 3, 3})}}}});
+}
 
 }  // namespace
 
 FACULA_FAMILY(linalg) {
   define("_linalg_solve(Tensor A, Tensor B) -> Tensor")
       .doc("X of A X = B for [..., n, n] and [..., n, k] of equal batch.")
-      .bind(hidden).dtypes(kExact).no_in_place()
+      .bind(hidden)
+      .dtypes(kExact)
+      .no_in_place()
       .shape(system_sizes)
       .library("linalg_lu_solve")
       .reference([](const Tensor& A, const Tensor& B) { return solution(A, B); })
@@ -174,27 +201,38 @@ FACULA_FAMILY(linalg) {
         Tensor b = _linalg_solve(adjoint_of(v["A"]), v.grad());
         return grads(v.needs("A") ? neg(matmul(b, adjoint_of(v.result()))) : Tensor(), b);
       })
-      .samples(op::samples({{{{"A", definite({4, 4})}, {"B", op::tensor({4, 2})}}}, {{{"A", definite({2, 3, 3})}, {"B", op::tensor({2, 3, 3})}}}}));
+      .samples(op::samples({{{{"A", definite({4, 4})}, {"B", op::tensor({4, 2})}}},
+                            {{{"A", definite({2, 3, 3})}, {"B", op::tensor({2, 3, 3})}}}}));
   define("linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor")
       .doc("X of A X = B (of X A = B if not `left`); B holds vectors or matrices, batches broadcast.")
       .autocast(Autocast::fp32)
-      .bind(linalg).no_in_place()
+      .bind(linalg)
+      .no_in_place()
       .unfused([](const Tensor& A, const Tensor& B, bool left) {
         check_square("linalg_solve", "A", A);
-        runtime_check(A.dtype() == B.dtype(), "linalg.solve") << "expected A and B to have the same dtype, but found A of type " << A.dtype() << " and B of type " << B.dtype() << " instead";
-        bool vector = B.dim() == 1 || (B.dim() == A.dim() - 1 && std::equal(B.sizes().begin(), B.sizes().end(), A.sizes().begin()));
+        runtime_check(A.dtype() == B.dtype(), "linalg.solve")
+            << "expected A and B to have the same dtype, but found A of type " << A.dtype()
+            << " and B of type " << B.dtype() << " instead";
+        bool vector = B.dim() == 1 || (B.dim() == A.dim() - 1 &&
+                                       std::equal(B.sizes().begin(), B.sizes().end(), A.sizes().begin()));
         Tensor b = vector ? unsqueeze(B, -1) : B;
-        runtime_check(left || !vector, "linalg.solve") << "left=False needs a matrix B, got a vector of shape " << to_string(B.sizes());
-        auto [a, rhs] = broadcast_system("linalg_solve", left ? A : transpose(A, -2, -1), left ? b : transpose(b, -2, -1));
+        runtime_check(left || !vector, "linalg.solve")
+            << "left=False needs a matrix B, got a vector of shape " << to_string(B.sizes());
+        auto [a, rhs] = broadcast_system("linalg_solve", left ? A : transpose(A, -2, -1),
+                                         left ? b : transpose(b, -2, -1));
         Tensor x = _linalg_solve(a, rhs);
         if (!left) x = transpose(x, -2, -1);
         return vector ? squeeze(x, -1) : x;
       })
-      .samples(op::samples({{{{"A", definite({4, 4})}, {"B", op::tensor({4, 2})}}}, {{{"A", definite({2, 3, 3})}, {"B", op::tensor({3, 2})}}}, {{{"A", definite({4, 4})}, {"B", op::tensor({4})}}}}));
+      .samples(op::samples({{{{"A", definite({4, 4})}, {"B", op::tensor({4, 2})}}},
+                            {{{"A", definite({2, 3, 3})}, {"B", op::tensor({3, 2})}}},
+                            {{{"A", definite({4, 4})}, {"B", op::tensor({4})}}}}));
   define("linalg_inv(Tensor A) -> Tensor")
       .doc("The inverse of each square matrix.")
       .autocast(Autocast::fp32)
-      .bind(linalg).dtypes(kExact).no_in_place()
+      .bind(linalg)
+      .dtypes(kExact)
+      .no_in_place()
       .shape(square_sizes())
       .library("linalg_inv")
       .reference([](const Tensor& A) { return solution(A, identity(A)); })
@@ -203,13 +241,17 @@ FACULA_FAMILY(linalg) {
         return grads(neg(matmul(y, matmul(v.grad(), y))));
       })
       .samples(square_samples());
-  define("inverse(Tensor self) -> Tensor").doc("The inverse of each square matrix.").no_in_place()
+  define("inverse(Tensor self) -> Tensor")
+      .doc("The inverse of each square matrix.")
+      .no_in_place()
       .autocast(Autocast::fp32)
       .unfused([](const Tensor& self) { return linalg_inv(self); })
       .samples({"self+[3, 3]", "self+[2, 4, 4]"});
   define("_linalg_cofactor(Tensor A) -> Tensor")
       .doc("conj(det(A)) inv(A)^H, the gradient of the determinant; for singular matrices its limit.")
-      .bind(hidden).dtypes(kExact).no_in_place()
+      .bind(hidden)
+      .dtypes(kExact)
+      .no_in_place()
       .shape(square_sizes())
       .library("linalg_cofactor")
       .reference([](const Tensor& A) { return cofactors(A); })
@@ -221,81 +263,103 @@ FACULA_FAMILY(linalg) {
       .samples({"A+[3, 3]"});
   define("linalg_det(Tensor A) -> Tensor")
       .doc("The determinant of each square matrix.")
-      .bind(linalg).dtypes(kExact).no_in_place()
+      .bind(linalg)
+      .dtypes(kExact)
+      .no_in_place()
       .shape(one_for_each())
       .library("linalg_det")
       .reference([](const Tensor& A) { return determinant(A); })
       .vjp([](const Vjp& v) { return grads(mul(as_matrices(v.grad()), _linalg_cofactor(v["A"]))); })
       .samples(square_samples());
-  define("det(Tensor self) -> Tensor").doc("The determinant of each square matrix.").no_in_place()
+  define("det(Tensor self) -> Tensor")
+      .doc("The determinant of each square matrix.")
+      .no_in_place()
       .unfused([](const Tensor& self) { return linalg_det(self); })
       .samples({"self+[3, 3]", "self[2, 2, 2]", "self[0, 0]"});
   define("linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)")
       .doc("Sign (phase) and logarithm of the absolute value of the determinant of each square matrix.")
-      .bind(linalg).dtypes(kExact)
+      .bind(linalg)
+      .dtypes(kExact)
       .result([](const Call& c) { return std::vector<DType>{c.dtype("A"), real_of(c.dtype("A"))}; })
       .shapes([](const Call& c) { return std::vector<Dims>(2, one_for_each()(c)); })
       .library("linalg_slogdet")
       .reference([](const Tensor& A) {
         Tensor det = determinant(A), size = abs(det);
-        return std::tuple(is_complex(A.dtype()) ? div(det, where(eq(size, 0), ones_like(size), size)) : sign(det), log(size));
+        return std::tuple(is_complex(A.dtype()) ? div(det, where(eq(size, 0), ones_like(size), size))
+                                                : sign(det),
+                          log(size));
       })
       .vjp([](const Vjp& v) {
         bool phase = is_complex(v.call().dtype("A")) && v.grad(0).defined();
         Tensor w = v.grad(1);
         if (phase) {
-          Tensor turned = mul(_imag(mul(conj_physical(v.grad(0)), v.result(0))), Scalar(std::complex<double>(0, -1)));
+          Tensor turned =
+              mul(_imag(mul(conj_physical(v.grad(0)), v.result(0))), Scalar(std::complex<double>(0, -1)));
           w = w.defined() ? add(turned, w) : turned;
         }
         if (!w.defined()) return grads(Tensor());
         return grads(mul(as_matrices(w), adjoint_of(linalg_inv(v["A"]))));
       })
       .samples(square_samples());
-  define("slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)").doc("Sign and logarithm of the absolute value of the determinant.")
+  define("slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)")
+      .doc("Sign and logarithm of the absolute value of the determinant.")
       .unfused([](const Tensor& self) { return linalg_slogdet(self); })
       .samples({"self+[3, 3]"});
-  define("logdet(Tensor self) -> Tensor").doc("Logarithm of the determinant; NaN if it is negative.").no_in_place()
+  define("logdet(Tensor self) -> Tensor")
+      .doc("Logarithm of the determinant; NaN if it is negative.")
+      .no_in_place()
       .unfused([](const Tensor& self) {
         auto [sign, log_size] = linalg_slogdet(self);
         return is_complex(self.dtype()) ? add(log(sign), log_size) : add(log_size, log(sign));
       })
       .samples({"self+[2, 3, 3]"});
   define("_linalg_cholesky(Tensor A, bool adjoint=False) -> Tensor")
-      .doc("The lower triangular L with A = L L^H; reads the lower triangle. `adjoint`: A is that of the user's.")
-      .bind(hidden).dtypes(kExact).no_in_place()
+      .doc(
+          "The lower triangular L with A = L L^H; reads the lower triangle. `adjoint`: A is that of the user's.")
+      .bind(hidden)
+      .dtypes(kExact)
+      .no_in_place()
       .shape(square_sizes())
       .library("linalg_cholesky")
       .reference([](const Tensor& A, bool) { return lower_factor(A); })
       .vjp([](const Vjp& v) {
         Tensor l = v.result(), lh = adjoint_of(l);
-        // Murray, "Differentiation of the Cholesky decomposition", 2016; of the diagonal the imaginary part, which a
-        // Hermitian matrix does not have, goes on as PyTorch's does, of either triangle.
+        // Murray, "Differentiation of the Cholesky decomposition", 2016; of the diagonal the imaginary part,
+        // which a Hermitian matrix does not have, goes on as PyTorch's does, of either triangle.
         Tensor p = tril(matmul(lh, tril(v.grad())));
-        p = mul(v.call().flag("adjoint") ? add(adjoint_of(p), tril(p, -1)) : add(p, adjoint_of(tril(p, -1))), 0.5);
-        Tensor half = _linalg_triangular(lh, p, true);                                     // L^-H P
-        return grads(adjoint_of(_linalg_triangular(lh, adjoint_of(half), true)));          // L^-H P L^-1
+        p = mul(v.call().flag("adjoint") ? add(adjoint_of(p), tril(p, -1)) : add(p, adjoint_of(tril(p, -1))),
+                0.5);
+        Tensor half = _linalg_triangular(lh, p, true);                             // L^-H P
+        return grads(adjoint_of(_linalg_triangular(lh, adjoint_of(half), true)));  // L^-H P L^-1
       })
       .samples({"A+[1, 1]"});  // as for cholesky
   define("linalg_cholesky(Tensor A, *, bool upper=False) -> Tensor")
       .doc("L with A = L L^H (or U with A = U^H U) of each Hermitian positive-definite matrix.")
       .autocast(Autocast::fp32)
-      .bind(linalg).no_in_place()
+      .bind(linalg)
+      .no_in_place()
       .unfused([](const Tensor& A, bool upper) {
         check_square("linalg_cholesky", "A", A);
         if (!upper) return _linalg_cholesky(A);
         return adjoint_of(_linalg_cholesky(adjoint_of(A), true));
       })
       .samples({"A+[1, 1]"});  // as for cholesky
-  define("cholesky(Tensor self, bool upper=False) -> Tensor").doc("linalg.cholesky.").no_in_place()
+  define("cholesky(Tensor self, bool upper=False) -> Tensor")
+      .doc("linalg.cholesky.")
+      .no_in_place()
       .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, bool upper) { return linalg_cholesky(self, upper); })
       .samples({"self+[1, 1]"});  // larger ones: not symmetric when one element moves
   define("_linalg_triangular(Tensor A, Tensor B, bool upper, bool unit=False) -> Tensor")
       .doc("X of A X = B for triangular A, of equal batch.")
-      .bind(hidden).dtypes(kExact).no_in_place()
+      .bind(hidden)
+      .dtypes(kExact)
+      .no_in_place()
       .shape(system_sizes)
       .library("linalg_triangular")
-      .reference([](const Tensor& A, const Tensor& B, bool upper, bool unit) { return triangular_solution(A, B, upper, unit); })
+      .reference([](const Tensor& A, const Tensor& B, bool upper, bool unit) {
+        return triangular_solution(A, B, upper, unit);
+      })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         bool upper = c.flag("upper"), unit = c.flag("unit");
@@ -307,23 +371,31 @@ FACULA_FAMILY(linalg) {
         return grads(a, b);
       })
       .samples({"A+[3, 3], B[3, 2], upper=True", "A+[3, 3], B[3, 2], upper=False, unit=True"});
-  define("linalg_solve_triangular(Tensor A, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor")
+  define(
+      "linalg_solve_triangular(Tensor A, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor")
       .doc("X of A X = B (of X A = B if not `left`) for triangular A; batches broadcast.")
-      .bind(linalg).no_in_place()
+      .bind(linalg)
+      .no_in_place()
       .unfused([](const Tensor& A, const Tensor& B, bool upper, bool left, bool unitriangular) {
-        auto [a, b] = broadcast_system("linalg_solve_triangular", left ? A : transpose(A, -2, -1), left ? B : transpose(B, -2, -1));
+        auto [a, b] = broadcast_system("linalg_solve_triangular", left ? A : transpose(A, -2, -1),
+                                       left ? B : transpose(B, -2, -1));
         Tensor x = _linalg_triangular(a, b, left ? upper : !upper, unitriangular);
         return left ? x : transpose(x, -2, -1);
       })
       .samples({"A+[3, 3], B[3, 2], upper=True", "A+[2, 3, 3], B[3, 2], upper=False, unitriangular=True",
                 "A+[2, 2], B[3, 2], upper=True, left=False"});
-  define("linalg_matmul(Tensor self, Tensor other) -> Tensor").doc("matmul.").bind(linalg).no_in_place()
+  define("linalg_matmul(Tensor self, Tensor other) -> Tensor")
+      .doc("matmul.")
+      .bind(linalg)
+      .no_in_place()
       .unfused([](const Tensor& self, const Tensor& other) { return matmul(self, other); })
       .samples({"self[3, 2], other[2, 3]"});
-  define("linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+  define(
+      "linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .doc("The norm of order `ord` over `dim`, all elements taken as one vector.")
-      .bind(linalg).no_in_place()
-      .unfused([](const Tensor& self, const Scalar& ord, Sizes dim, bool keepdim, std::optional<DType> dtype) { return norm(self, ord, dim, keepdim, dtype); })
-      .samples({"self[3, 4]", "self[3, 4], ord=3, dim=[1]",
-                "self[3, 4], ord=inf, dim=[0, 1], keepdim=True"});
+      .bind(linalg)
+      .no_in_place()
+      .unfused([](const Tensor& self, const Scalar& ord, Sizes dim, bool keepdim,
+                  std::optional<DType> dtype) { return norm(self, ord, dim, keepdim, dtype); })
+      .samples({"self[3, 4]", "self[3, 4], ord=3, dim=[1]", "self[3, 4], ord=inf, dim=[0, 1], keepdim=True"});
 }

@@ -12,7 +12,8 @@ namespace {
 
 Tensor reduced_loss(const char* name, const Tensor& loss, std::string_view reduction) {
   if (reduction == "none") return loss;
-  value_check(reduction == "mean" || reduction == "sum", name) << "'" << reduction << "' is not a valid value for reduction: 'none', 'mean' or 'sum'";
+  value_check(reduction == "mean" || reduction == "sum", name)
+      << "'" << reduction << "' is not a valid value for reduction: 'none', 'mean' or 'sum'";
   return reduction == "mean" ? mean(loss) : sum(loss);
 }
 
@@ -20,29 +21,39 @@ Tensor reduced_loss(const char* name, const Tensor& loss, std::string_view reduc
 int class_axis(int rank) { return rank == 1 ? 0 : 1; }
 
 void check_classes(const char* name, const Tensor& input, const Tensor& target) {
-  value_check(input.dim() >= 1, name) << "expected input of at least 1 dimension [C] or [N, C, ...], got " << to_string(input.sizes());
+  value_check(input.dim() >= 1, name)
+      << "expected input of at least 1 dimension [C] or [N, C, ...], got " << to_string(input.sizes());
   Dims expected = without(input.sizes(), class_axis(input.dim()));
   bool fits = expected.size() == target.sizes().size();
   for (size_t k = 0; fits && k < expected.size(); ++k) fits = expected[k] == target.sizes()[k];
   bool batch = fits || (!expected.empty() && target.dim() && expected[0] == target.size(0));
-  value_check(batch, name) << "Expected input batch_size (" << (expected.empty() ? SymInt(int64_t(1)) : expected[0]) << ") to match target batch_size ("
-                           << (target.dim() ? target.size(0) : SymInt(int64_t(0))) << "): input " << to_string(input.sizes()) << ", target "
-                           << to_string(target.sizes());
-  runtime_check(fits, name) << "expected target of shape " << to_string(SymSpan(expected)) << " for input of shape " << to_string(input.sizes())
-                            << ", got " << to_string(target.sizes())
-                            << hint(Dims(input.sizes()) == Dims(target.sizes()) ? "class probabilities have a floating dtype: target.float()" : "a target holds one class index for each element of the batch");
-  runtime_check(is_integral(target.dtype()), name) << "expected a target of class indices (int64), got " << target.dtype()
-                                                  << hint("target.long(), or a target of the input's shape for class probabilities");
+  value_check(batch, name) << "Expected input batch_size ("
+                           << (expected.empty() ? SymInt(int64_t(1)) : expected[0])
+                           << ") to match target batch_size ("
+                           << (target.dim() ? target.size(0) : SymInt(int64_t(0))) << "): input "
+                           << to_string(input.sizes()) << ", target " << to_string(target.sizes());
+  runtime_check(fits, name) << "expected target of shape " << to_string(SymSpan(expected))
+                            << " for input of shape " << to_string(input.sizes()) << ", got "
+                            << to_string(target.sizes())
+                            << hint(Dims(input.sizes()) == Dims(target.sizes())
+                                        ? "class probabilities have a floating dtype: target.float()"
+                                        : "a target holds one class index for each element of the batch");
+  runtime_check(is_integral(target.dtype()), name)
+      << "expected a target of class indices (int64), got " << target.dtype()
+      << hint("target.long(), or a target of the input's shape for class probabilities");
 }
 
 void check_same_size(const char* name, const Tensor& input, const Tensor& target) {
-  bool same = input.dim() == target.dim() && std::equal(input.sizes().begin(), input.sizes().end(), target.sizes().begin());
-  value_check(same, name) << "target size " << to_string(target.sizes()) << " must be the same as input size " << to_string(input.sizes());
+  bool same = input.dim() == target.dim() &&
+              std::equal(input.sizes().begin(), input.sizes().end(), target.sizes().begin());
+  value_check(same, name) << "target size " << to_string(target.sizes()) << " must be the same as input size "
+                          << to_string(input.sizes());
 }
 
 void check_same_dtype(const char* name, const Tensor& input, const Tensor& other) {
-  runtime_check(other.dtype() == input.dtype(), name) << "found dtype " << other.dtype() << " but expected " << input.dtype()
-                                                      << " as the input's" << hint("other.to(input.dtype) converts");
+  runtime_check(other.dtype() == input.dtype(), name)
+      << "found dtype " << other.dtype() << " but expected " << input.dtype() << " as the input's"
+      << hint("other.to(input.dtype) converts");
 }
 
 // Errors between floating numbers; whole ones would be rounded or overflow on the way.
@@ -72,8 +83,8 @@ FACULA_FAMILY(loss) {
         auto& c = v.call();
         return grads(_spread(v.grad(), v["target"], c.sizes("self"), c.integer("ignore_index")), Tensor());
       })
-      .samples({"self[4, 3], target<3>[4], ignore_index=-100",
-                "self[4, 3, 2], target<3>[4, 2], ignore_index=1"});
+      .samples(
+          {"self[4, 3], target<3>[4], ignore_index=-100", "self[4, 3, 2], target<3>[4, 2], ignore_index=1"});
   define("_spread(Tensor grad, Tensor target, SymInt[] size, SymInt ignore_index) -> Tensor")
       .doc("Zeros of `size` with grad at the class target[...]: the transpose of _pick.")
       .bind(hidden)
@@ -85,14 +96,18 @@ FACULA_FAMILY(loss) {
         Expr t = cast(c.load("target", j), DType::Int64), g = c.load("grad", j);
         return select(eq(t, i[size_t(axis)]) & ne(t, size(c.integer("ignore_index"))), g, 0.0);
       })
-      .vjp([](const Vjp& v) { return grads(_pick(v.grad(), v["target"], v.call().integer("ignore_index")), Tensor()); })
+      .vjp([](const Vjp& v) {
+        return grads(_pick(v.grad(), v["target"], v.call().integer("ignore_index")), Tensor());
+      })
       .samples({"grad[4], target<3>[4], size=[4, 3], ignore_index=-100"});
 
-  define("nll_loss(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean', SymInt ignore_index=-100) -> Tensor")
+  define(
+      "nll_loss(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean', SymInt ignore_index=-100) -> Tensor")
       .doc("-self[n, target[n]], averaged over the targets that are not ignored, by class weight.")
       .autocast(Autocast::fp32)
       .bind(function)
-      .dtypes(d::floating).strict()
+      .dtypes(d::floating)
+      .strict()
       .no_in_place()
       .composite([](const Call& c, const Tensor& self, const Tensor& target, std::optional<Tensor> weight) {
         check_classes("nll_loss", self, target);
@@ -103,8 +118,9 @@ FACULA_FAMILY(loss) {
         Tensor counted = to_dtype(ne(target, ignored), self.dtype());
         if (weight) {
           SymInt classes = self.size(class_axis(self.dim()));
-          runtime_check(weight->dim() == 1 && weight->size(0) == classes, "nll_loss") << "weight must hold one number for each of the " << classes
-              << " classes of input " << to_string(self.sizes()) << ", got shape " << to_string(weight->sizes());
+          runtime_check(weight->dim() == 1 && weight->size(0) == classes, "nll_loss")
+              << "weight must hold one number for each of the " << classes << " classes of input "
+              << to_string(self.sizes()) << ", got shape " << to_string(weight->sizes());
           Dims along(size_t(self.dim()), SymInt(int64_t(1)));
           along[size_t(class_axis(self.dim()))] = classes;
           Tensor w = _pick(expand(view(*weight, along), self.sizes()), target, ignored);
@@ -116,18 +132,22 @@ FACULA_FAMILY(loss) {
       })
       .samples({"self[4, 3], target<3>[4]", "self[4, 3], target<3>[4], weight[3](0.1, 2), reduction='sum'",
                 "self[4, 3, 2], target<3>[4, 2], ignore_index=1, reduction='none'", "self[3], target<3>[]"});
-  define("cross_entropy(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean', SymInt ignore_index=-100, float label_smoothing=0.0) -> Tensor")
-      .doc("Negative log-likelihood of softmax(self) for class indices or class probabilities `target`; the class axis is 0 for [C], else 1.")
+  define(
+      "cross_entropy(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean', SymInt ignore_index=-100, float label_smoothing=0.0) -> Tensor")
+      .doc(
+          "Negative log-likelihood of softmax(self) for class indices or class probabilities `target`; the class axis is 0 for [C], else 1.")
       .autocast(Autocast::fp32)
       .bind(function)
-      .dtypes(d::floating).strict()
+      .dtypes(d::floating)
+      .strict()
       .no_in_place()
       .composite([](const Call& c, const Tensor& self, const Tensor& target, std::optional<Tensor> weight) {
         double smoothing = c.real("label_smoothing");
         auto reduction = c.str("reduction");
         SymInt ignored = c.integer("ignore_index");
         int axis = class_axis(self.dim());
-        runtime_check(smoothing >= 0 && smoothing <= 1, "cross_entropy") << "label_smoothing must be between 0.0 and 1.0, got " << smoothing;
+        runtime_check(smoothing >= 0 && smoothing <= 1, "cross_entropy")
+            << "label_smoothing must be between 0.0 and 1.0, got " << smoothing;
         bool probabilities = is_floating(target.dtype());
         if (!probabilities) check_classes("cross_entropy", self, target);
         Tensor top = detach(amax(self, axis, true));  // it cancels: no gradient need go that way
@@ -137,23 +157,35 @@ FACULA_FAMILY(loss) {
         if (weight) {
           Dims sizes(size_t(self.dim()), SymInt(int64_t(1)));
           sizes[size_t(axis)] = self.size(axis);
-          runtime_check(weight->dim() == 1 && weight->size(0) == self.size(axis), "cross_entropy") << "weight must hold one number for each of the "
-              << self.size(axis) << " classes of input " << to_string(self.sizes()) << ", got shape " << to_string(weight->sizes());
+          runtime_check(weight->dim() == 1 && weight->size(0) == self.size(axis), "cross_entropy")
+              << "weight must hold one number for each of the " << self.size(axis) << " classes of input "
+              << to_string(self.sizes()) << ", got shape " << to_string(weight->sizes());
           class_weight = view(*weight, sizes);
         }
         if (weight) check_same_dtype("cross_entropy", self, *weight);
         if (probabilities) {
-          runtime_check(ignored < SymInt(int64_t(0)), "cross_entropy") << "ignore_index is not supported for class probabilities";
+          runtime_check(ignored < SymInt(int64_t(0)), "cross_entropy")
+              << "ignore_index is not supported for class probabilities";
           value_check(self.dim() < 2 || target.dim() < 1 || self.size(0) == target.size(0), "cross_entropy")
-              << "Expected input batch_size (" << self.size(0) << ") to match target batch_size (" << target.size(0) << ")";
-          bool fits = self.dim() == target.dim() && std::equal(self.sizes().begin(), self.sizes().end(), target.sizes().begin());
-          runtime_check(fits, "cross_entropy") << "class probabilities must have the input's shape " << to_string(self.sizes()) << ", got " << to_string(target.sizes());
+              << "Expected input batch_size (" << self.size(0) << ") to match target batch_size ("
+              << target.size(0) << ")";
+          bool fits = self.dim() == target.dim() &&
+                      std::equal(self.sizes().begin(), self.sizes().end(), target.sizes().begin());
+          runtime_check(fits, "cross_entropy")
+              << "class probabilities must have the input's shape " << to_string(self.sizes()) << ", got "
+              << to_string(target.sizes());
           Tensor t = target;
-          if (smoothing > 0) t = add(mul(t, 1 - smoothing), div(SymInt(int64_t(1)) == self.size(axis) ? full_like(t, smoothing) : full_like(t, smoothing), self.size(axis)));
+          if (smoothing > 0)
+            t = add(mul(t, 1 - smoothing),
+                    div(SymInt(int64_t(1)) == self.size(axis) ? full_like(t, smoothing)
+                                                              : full_like(t, smoothing),
+                        self.size(axis)));
           Tensor term = mul(sub(shifted, log_total), t);
           if (weight) term = mul(term, class_weight);
           Tensor loss = neg(sum(term, axis));
-          if (reduction == "mean") return div(sum(loss), max(self.numel() / max(self.size(axis), SymInt(int64_t(1))), SymInt(int64_t(1))));
+          if (reduction == "mean")
+            return div(sum(loss),
+                       max(self.numel() / max(self.size(axis), SymInt(int64_t(1))), SymInt(int64_t(1))));
           return reduced_loss("cross_entropy", loss, reduction);
         }
         Tensor valid = to_dtype(ne(target, ignored), self.dtype());
@@ -179,7 +211,9 @@ FACULA_FAMILY(loss) {
   define("mse_loss(Tensor self, Tensor target, str reduction='mean') -> Tensor")
       .doc("Squared error.")
       .autocast(Autocast::fp32)
-      .bind(function).dtypes(d::floating).no_in_place()
+      .bind(function)
+      .dtypes(d::floating)
+      .no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction) {
         Tensor e = difference("mse_loss", self, target);
         return reduced_loss("mse_loss", mul(e, e), reduction);
@@ -188,19 +222,27 @@ FACULA_FAMILY(loss) {
   define("l1_loss(Tensor self, Tensor target, str reduction='mean') -> Tensor")
       .doc("Absolute error.")
       .autocast(Autocast::fp32)
-      .bind(function).dtypes(d::floating).no_in_place()
+      .bind(function)
+      .dtypes(d::floating)
+      .no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction) {
         return reduced_loss("l1_loss", abs(sub(self, target)), reduction);
       })
       .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='sum'"});
-  define("binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean', Tensor? pos_weight=None) -> Tensor")
+  define(
+      "binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean', Tensor? pos_weight=None) -> Tensor")
       .doc("Binary cross-entropy of sigmoid(self), computed stably.")
       .autocast(Autocast::fp32)
-      .bind(function).dtypes(d::floating).strict().no_in_place()
-      .composite([](const Tensor& x, const Tensor& target, std::optional<Tensor> weight, std::string_view reduction, std::optional<Tensor> pos_weight) {
+      .bind(function)
+      .dtypes(d::floating)
+      .strict()
+      .no_in_place()
+      .composite([](const Tensor& x, const Tensor& target, std::optional<Tensor> weight,
+                    std::string_view reduction, std::optional<Tensor> pos_weight) {
         check_same_size("binary_cross_entropy_with_logits", x, target);
         runtime_check(is_differentiable(target.dtype()), "binary_cross_entropy_with_logits")
-            << "expected a floating target, got " << target.dtype() << hint("target.to(input.dtype) converts");
+            << "expected a floating target, got " << target.dtype()
+            << hint("target.to(input.dtype) converts");
         Tensor log_sigmoid = sub(minimum(x, zeros_like(x)), log1p(exp(neg(abs(x)))));
         Tensor rest = mul(sub(1, target), x);
         Tensor loss;
@@ -216,37 +258,56 @@ FACULA_FAMILY(loss) {
       .samples({"self[3, 2], target[3, 2](0, 1)",
                 "self[3, 2], target[3, 2](0, 1), weight[2], pos_weight[2](0.1, 2), reduction='none'"});
   define("smooth_l1_loss(Tensor self, Tensor target, str reduction='mean', float beta=1.0) -> Tensor")
-      .doc("Half the squared error over beta where the error is below beta, else the absolute error less beta / 2.  Girshick, 2015.")
+      .doc(
+          "Half the squared error over beta where the error is below beta, else the absolute error less beta / 2.  Girshick, 2015.")
       .autocast(Autocast::fp32)
-      .bind(function).dtypes(d::floating).no_in_place()
+      .bind(function)
+      .dtypes(d::floating)
+      .no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction, double beta) {
-        runtime_check(beta >= 0, "smooth_l1_loss") << "smooth_l1_loss does not support negative values for beta, got " << beta;
+        runtime_check(beta >= 0, "smooth_l1_loss")
+            << "smooth_l1_loss does not support negative values for beta, got " << beta;
         Tensor e = abs(difference("smooth_l1_loss", self, target));
         if (beta == 0) return reduced_loss("smooth_l1_loss", e, reduction);
-        return reduced_loss("smooth_l1_loss", where(lt(e, beta), mul(mul(e, e), 0.5 / beta), sub(e, 0.5 * beta)), reduction);
+        return reduced_loss("smooth_l1_loss",
+                            where(lt(e, beta), mul(mul(e, e), 0.5 / beta), sub(e, 0.5 * beta)), reduction);
       })
-      .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='none', beta=0.3", "self[4], target[4], beta=0.0"});
+      .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='none', beta=0.3",
+                "self[4], target[4], beta=0.0"});
   define("huber_loss(Tensor self, Tensor target, str reduction='mean', float delta=1.0) -> Tensor")
-      .doc("Half the squared error where the error is at most delta, else delta * (|error| - delta / 2).  Huber, 1964.")
+      .doc(
+          "Half the squared error where the error is at most delta, else delta * (|error| - delta / 2).  Huber, 1964.")
       .autocast(Autocast::fp32)
-      .bind(function).dtypes(d::floating).no_in_place()
+      .bind(function)
+      .dtypes(d::floating)
+      .no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction, double delta) {
-        runtime_check(delta > 0, "huber_loss") << "huber_loss does not support non-positive values for delta, got " << delta;
+        runtime_check(delta > 0, "huber_loss")
+            << "huber_loss does not support non-positive values for delta, got " << delta;
         Tensor e = abs(difference("huber_loss", self, target));
-        return reduced_loss("huber_loss", where(le(e, delta), mul(mul(e, e), 0.5), mul(sub(e, 0.5 * delta), delta)), reduction);
+        return reduced_loss("huber_loss",
+                            where(le(e, delta), mul(mul(e, e), 0.5), mul(sub(e, 0.5 * delta), delta)),
+                            reduction);
       })
       .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='none', delta=0.3"});
   define("kl_div(Tensor self, Tensor target, str reduction='mean', *, bool log_target=False) -> Tensor")
-      .doc("target * (log(target) - self): the divergence of log-probabilities `self` from `target`, which log_target says to be logarithms too.")
+      .doc(
+          "target * (log(target) - self): the divergence of log-probabilities `self` from `target`, which log_target says to be logarithms too.")
       .autocast(Autocast::fp32)
-      .bind(function).dtypes(d::floating).strict().no_in_place()
+      .bind(function)
+      .dtypes(d::floating)
+      .strict()
+      .no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction, bool log_target) {
-        runtime_check(is_differentiable(target.dtype()), "kl_div") << "Integral inputs not supported, got a target of " << target.dtype();
+        runtime_check(is_differentiable(target.dtype()), "kl_div")
+            << "Integral inputs not supported, got a target of " << target.dtype();
         Tensor loss = log_target ? mul(exp(target), sub(target, self))
-                                 : sub(where(eq(target, 0), zeros_like(target), mul(target, log(target))), mul(target, self));
+                                 : sub(where(eq(target, 0), zeros_like(target), mul(target, log(target))),
+                                       mul(target, self));
         return reduced_loss("kl_div", loss, reduction);
       })
-      .samples({"self[3, 2](-3, -0.1), target[3, 2](0.1, 1)", "self[3, 2](-3, -0.1), target[3, 2](-3, -0.1), reduction='sum', log_target=True"});
+      .samples({"self[3, 2](-3, -0.1), target[3, 2](0.1, 1)",
+                "self[3, 2](-3, -0.1), target[3, 2](-3, -0.1), reduction='sum', log_target=True"});
   define("_are_probabilities(Tensor self, Tensor target) -> (Tensor input, Tensor target)")
       .doc("Are all elements between 0 and 1? NaN is not.")
       .bind(hidden)
@@ -256,16 +317,23 @@ FACULA_FAMILY(loss) {
         return std::tuple(lie(x), lie(t));
       })
       .samples({"self[3, 2], target[3, 2]"});
-  define("binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean') -> Tensor")
+  define(
+      "binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean') -> Tensor")
       .doc("-(target * log(self) + (1 - target) * log(1 - self)), with logarithms of at least -100.")
       .autocast(Autocast::fp32)
-      .bind(function).dtypes(d::floating).strict().no_in_place()
-      .composite([](const Tensor& x, const Tensor& target, std::optional<Tensor> weight, std::string_view reduction) {
+      .bind(function)
+      .dtypes(d::floating)
+      .strict()
+      .no_in_place()
+      .composite([](const Tensor& x, const Tensor& target, std::optional<Tensor> weight,
+                    std::string_view reduction) {
         check_same_size("binary_cross_entropy", x, target);
         check_same_dtype("binary_cross_entropy", x, target);
-        Tensor loss = sub(mul(sub(target, 1), clamp(log1p(neg(x)), -100.0)), mul(target, clamp(log(x), -100.0)));
+        Tensor loss =
+            sub(mul(sub(target, 1), clamp(log1p(neg(x)), -100.0)), mul(target, clamp(log(x), -100.0)));
         if (weight) loss = mul(loss, *weight);
         return reduced_loss("binary_cross_entropy", loss, reduction);
       })
-      .samples({"self[3, 2](0.1, 0.9), target[3, 2](0, 1)", "self[3, 2](0.1, 0.9), target[3, 2](0, 1), weight[2], reduction='none'"});
+      .samples({"self[3, 2](0.1, 0.9), target[3, 2](0, 1)",
+                "self[3, 2](0.1, 0.9), target[3, 2](0, 1), weight[2], reduction='none'"});
 }

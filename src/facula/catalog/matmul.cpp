@@ -19,21 +19,28 @@ std::string swapped(SymSpan sizes) {
   return to_string(SymSpan(s));
 }
 
-// self @ other fits: equal dtypes, and the dimension they share. Vectors count as a row on the left, a column on the right.
+// self @ other fits: equal dtypes, and the dimension they share. Vectors count as a row on the left, a column
+// on the right.
 void check_product(const char* name, const char* left, const char* right, const Tensor& a, const Tensor& b) {
-  runtime_check(a.dtype() == b.dtype(), name) << "expected `" << left << "` and `" << right << "` to have the same dtype, but got: " << a.dtype()
+  runtime_check(a.dtype() == b.dtype(), name)
+      << "expected `" << left << "` and `" << right << "` to have the same dtype, but got: " << a.dtype()
       << " != " << b.dtype() << hint(right, ".to(facula.", facula::name(a.dtype()), ") converts");
   SymInt inner = a.size(-1), other = b.dim() == 1 ? b.size(0) : b.size(-2);
   if (inner == other) return;
   std::string fix = b.dim() == 1 ? std::string("the vector must have ") + to_string(inner) + " elements"
-      : b.size(-1) == inner ? std::string(right) + ".mT fits: " + swapped(b.sizes())
-      : std::string(right) + ".mT has shape " + swapped(b.sizes()) + "; " + left + " @ " + right + ".mT would need " + left + " to end in " + to_string(b.size(-1));
-  runtime_check(false, name) << "the last dimension of `" << left << "` must equal the " << (b.dim() == 1 ? "size" : "second to last") << " of `" << right
-      << "`: " << to_string(a.sizes()) << " @ " << to_string(b.sizes()) << " (" << inner << " vs " << other << ")." << hint(fix);
+                    : b.size(-1) == inner
+                        ? std::string(right) + ".mT fits: " + swapped(b.sizes())
+                        : std::string(right) + ".mT has shape " + swapped(b.sizes()) + "; " + left + " @ " +
+                              right + ".mT would need " + left + " to end in " + to_string(b.size(-1));
+  runtime_check(false, name) << "the last dimension of `" << left << "` must equal the "
+                             << (b.dim() == 1 ? "size" : "second to last") << " of `" << right
+                             << "`: " << to_string(a.sizes()) << " @ " << to_string(b.sizes()) << " ("
+                             << inner << " vs " << other << ")." << hint(fix);
 }
 
 void check_rank(const char* name, const char* arg, const Tensor& t, int rank, const char* what) {
-  runtime_check(t.dim() == rank, name) << "`" << arg << "` must be " << what << ", got shape " << to_string(t.sizes());
+  runtime_check(t.dim() == rank, name)
+      << "`" << arg << "` must be " << what << ", got shape " << to_string(t.sizes());
 }
 
 Dims matrix_product(const Call& c, const char* left, const char* right) {
@@ -48,8 +55,9 @@ Dims batch_product(const Call& c, const char* left, const char* right) {
   Tensor a = c.tensor(left), b = c.tensor(right);
   check_rank(c.name(), left, a, 3, "a 3-D batch of matrices");
   check_rank(c.name(), right, b, 3, "a 3-D batch of matrices");
-  runtime_check(a.size(0) == b.size(0), c.name()) << "`" << left << "` and `" << right << "` must have the same batch size: "
-      << to_string(a.sizes()) << " and " << to_string(b.sizes());
+  runtime_check(a.size(0) == b.size(0), c.name())
+      << "`" << left << "` and `" << right << "` must have the same batch size: " << to_string(a.sizes())
+      << " and " << to_string(b.sizes());
   check_product(c.name(), left, right, a, b);
   return Dims{a.size(0), a.size(1), b.size(2)};
 }
@@ -58,7 +66,8 @@ Dims batch_product(const Call& c, const char* left, const char* right) {
 Dims broadcast_product(const Call& c) {
   Tensor a = c.tensor("self"), b = c.tensor("other");
   check_product("matmul", "self", "other", a, b);
-  Dims sizes = broadcast_sizes("matmul", std::vector<SymSpan>{a.sizes().first(size_t(a.dim() - 2)), b.sizes().first(size_t(b.dim() - 2))});
+  Dims sizes = broadcast_sizes("matmul", std::vector<SymSpan>{a.sizes().first(size_t(a.dim() - 2)),
+                                                              b.sizes().first(size_t(b.dim() - 2))});
   sizes.push_back(a.size(-2));
   sizes.push_back(b.size(-1));
   return sizes;
@@ -71,29 +80,36 @@ Tensor adjoint_of(const Tensor& x) {
 }
 Tensor conjugate(const Tensor& x) { return is_complex(x.dtype()) ? conj_physical(x) : x; }
 
-Expr inner_product(const LoopCall& c, SymInt n, const std::function<Expr(Expr)>& a, const std::function<Expr(Expr)>& b) {
+Expr inner_product(const LoopCall& c, SymInt n, const std::function<Expr(Expr)>& a,
+                   const std::function<Expr(Expr)>& b) {
   return reduce(c, monoid::sum, {n}, [&](Index k) { return a(k[0]) * b(k[0]); });
 }
 
-// Index of the element of an operand with `rank` dimensions and these sizes that meets index `i` when broadcast.
+// Index of the element of an operand with `rank` dimensions and these sizes that meets index `i` when
+// broadcast.
 Index broadcast_index(const Index& i, SymSpan sizes) {
   Index j;
-  for (size_t k = 0; k < sizes.size(); ++k) j.push_back(sizes[k] == SymInt(int64_t(1)) ? integer(0) : i[i.size() - sizes.size() + k]);
+  for (size_t k = 0; k < sizes.size(); ++k)
+    j.push_back(sizes[k] == SymInt(int64_t(1)) ? integer(0) : i[i.size() - sizes.size() + k]);
   return j;
 }
 
 void check_addend(const Call& c, const Dims& product, const char* left) {
   Tensor self = c.tensor("self");
-  runtime_check(self.dtype() == c.dtype(left), c.name()) << "expected `self` and `" << left << "` to have the same dtype, but got: " << self.dtype() << " != " << c.dtype(left);
-  runtime_check(broadcasts_to(self.sizes(), product), c.name()) << "`self` of shape " << to_string(self.sizes())
-      << " does not broadcast to the product's shape " << to_string(SymSpan(product));
+  runtime_check(self.dtype() == c.dtype(left), c.name())
+      << "expected `self` and `" << left << "` to have the same dtype, but got: " << self.dtype()
+      << " != " << c.dtype(left);
+  runtime_check(broadcasts_to(self.sizes(), product), c.name())
+      << "`self` of shape " << to_string(self.sizes()) << " does not broadcast to the product's shape "
+      << to_string(SymSpan(product));
 }
 
 // beta * self + alpha * product, where beta = 0 ignores self.
 Expr with_addend(const LoopCall& c, const Index& i, Expr product) {
   DType t = product.dtype();
   Expr beta = c.scalar("beta", t), scaled = beta * c.load("self", broadcast_index(i, c.sizes("self")));
-  return select(eq(beta, Scalar(int64_t(0))), constant(Scalar(int64_t(0)), t), scaled) + c.scalar("alpha", t) * product;
+  return select(eq(beta, Scalar(int64_t(0))), constant(Scalar(int64_t(0)), t), scaled) +
+         c.scalar("alpha", t) * product;
 }
 
 Tensor times(const Tensor& x, const Scalar& s, DType t) {
@@ -116,19 +132,26 @@ Sample product_sample(const char* left, std::vector<int64_t> a, const char* righ
 }
 
 // ---- einsum: every operand permuted to [batch, kept, summed] matrices, contracted from left to right
-struct Subscripts { std::vector<std::string> inputs; std::string output; };
+struct Subscripts {
+  std::vector<std::string> inputs;
+  std::string output;
+};
 
 Subscripts parse_equation(std::string_view text, const std::vector<Tensor>& operands) {
   std::string eq;
-  for (char ch : text) if (ch != ' ') eq += ch;
+  for (char ch : text)
+    if (ch != ' ') eq += ch;
   Subscripts s;
   size_t arrow = eq.find("->");
   std::string left = eq.substr(0, arrow), current;
   for (char ch : left + ",") {
-    if (ch == ',') { s.inputs.push_back(current); current.clear(); }
-    else current += ch;
+    if (ch == ',') {
+      s.inputs.push_back(current);
+      current.clear();
+    } else current += ch;
   }
-  runtime_check(s.inputs.size() == operands.size(), "einsum") << "the equation \"" << std::string(text) << "\" has " << s.inputs.size() << " operands, but "
+  runtime_check(s.inputs.size() == operands.size(), "einsum")
+      << "the equation \"" << std::string(text) << "\" has " << s.inputs.size() << " operands, but "
       << operands.size() << " tensors were given";
   // "..." becomes digits, aligned at the right.
   size_t most = 0;
@@ -137,31 +160,46 @@ Subscripts parse_equation(std::string_view text, const std::vector<Tensor>& oper
     size_t at = s.inputs[k].find("...");
     if (at == std::string::npos) continue;
     size_t named = s.inputs[k].size() - 3;
-    runtime_check(size_t(operands[k].dim()) >= named, "einsum") << "operand " << k << " of shape " << to_string(operands[k].sizes()) << " has fewer dimensions than \"" << s.inputs[k] << "\"";
+    runtime_check(size_t(operands[k].dim()) >= named, "einsum")
+        << "operand " << k << " of shape " << to_string(operands[k].sizes())
+        << " has fewer dimensions than \"" << s.inputs[k] << "\"";
     dots[k] = size_t(operands[k].dim()) - named;
     most = std::max(most, dots[k]);
   }
   runtime_check(most <= 9, "einsum") << "at most 9 dimensions can stand for \"...\"";
-  auto digits = [&](size_t n) { std::string t; for (size_t i = most - n; i < most; ++i) t += char('0' + i); return t; };
+  auto digits = [&](size_t n) {
+    std::string t;
+    for (size_t i = most - n; i < most; ++i) t += char('0' + i);
+    return t;
+  };
   for (size_t k = 0; k < s.inputs.size(); ++k)
-    if (size_t at = s.inputs[k].find("..."); at != std::string::npos) s.inputs[k].replace(at, 3, digits(dots[k]));
+    if (size_t at = s.inputs[k].find("..."); at != std::string::npos)
+      s.inputs[k].replace(at, 3, digits(dots[k]));
   if (arrow != std::string::npos) {
     s.output = eq.substr(arrow + 2);
     if (size_t at = s.output.find("..."); at != std::string::npos) s.output.replace(at, 3, digits(most));
   } else {
     std::map<char, int> count;
-    for (auto& in : s.inputs) for (char ch : in) ++count[ch];
+    for (auto& in : s.inputs)
+      for (char ch : in) ++count[ch];
     s.output = digits(most);
-    for (auto [ch, n] : count) if (n == 1 && std::isalpha(static_cast<unsigned char>(ch))) s.output += ch;
+    for (auto [ch, n] : count)
+      if (n == 1 && std::isalpha(static_cast<unsigned char>(ch))) s.output += ch;
   }
   for (size_t k = 0; k < s.inputs.size(); ++k) {
-    for (char ch : s.inputs[k]) runtime_check(std::isalnum(static_cast<unsigned char>(ch)), "einsum") << "invalid subscript '" << ch << "' in \"" << std::string(text) << "\": letters and \"...\" are allowed";
-    runtime_check(int(s.inputs[k].size()) == operands[k].dim(), "einsum") << "the number of subscripts \"" << s.inputs[k] << "\" does not match operand " << k
-        << " of shape " << to_string(operands[k].sizes());
+    for (char ch : s.inputs[k])
+      runtime_check(std::isalnum(static_cast<unsigned char>(ch)), "einsum")
+          << "invalid subscript '" << ch << "' in \"" << std::string(text)
+          << "\": letters and \"...\" are allowed";
+    runtime_check(int(s.inputs[k].size()) == operands[k].dim(), "einsum")
+        << "the number of subscripts \"" << s.inputs[k] << "\" does not match operand " << k << " of shape "
+        << to_string(operands[k].sizes());
   }
   for (char ch : s.output) {
-    bool known = std::any_of(s.inputs.begin(), s.inputs.end(), [&](auto& in) { return in.find(ch) != std::string::npos; });
-    runtime_check(known && std::count(s.output.begin(), s.output.end(), ch) == 1, "einsum") << "output subscript '" << ch << "' must appear in an input, and once in the output";
+    bool known = std::any_of(s.inputs.begin(), s.inputs.end(),
+                             [&](auto& in) { return in.find(ch) != std::string::npos; });
+    runtime_check(known && std::count(s.output.begin(), s.output.end(), ch) == 1, "einsum")
+        << "output subscript '" << ch << "' must appear in an input, and once in the output";
   }
   return s;
 }
@@ -171,15 +209,19 @@ void take_diagonals(Tensor& t, std::string& names) {
   for (size_t a = 0; a < names.size(); ++a)
     for (size_t b = names.size() - 1; b > a; --b)
       if (names[b] == names[a]) {
-        runtime_check(t.size(int(a)) == t.size(int(b)), "einsum") << "subscript '" << names[a] << "' is repeated for dimensions of different sizes: " << to_string(t.sizes());
+        runtime_check(t.size(int(a)) == t.size(int(b)), "einsum")
+            << "subscript '" << names[a]
+            << "' is repeated for dimensions of different sizes: " << to_string(t.sizes());
         t = movedim(diagonal(t, int64_t(0), int(a), int(b)), -1, int(a));
         names.erase(b, 1);
       }
 }
 
-Tensor contract(Tensor a, std::string in_a, Tensor b, std::string in_b, const std::string& keep, std::string& names) {
+Tensor contract(Tensor a, std::string in_a, Tensor b, std::string in_b, const std::string& keep,
+                std::string& names) {
   auto has = [](const std::string& s, char ch) { return s.find(ch) != std::string::npos; };
-  auto drop = [&](Tensor& t, std::string& own, const std::string& other) {  // summed at once: in no other place
+  auto drop = [&](Tensor& t, std::string& own,
+                  const std::string& other) {  // summed at once: in no other place
     Ints over;
     std::string left;
     for (size_t k = 0; k < own.size(); ++k) {
@@ -193,14 +235,18 @@ Tensor contract(Tensor a, std::string in_a, Tensor b, std::string in_b, const st
   drop(b, in_b, in_a);
   std::string batch, rows, columns, inner;
   for (char ch : in_a) (has(in_b, ch) ? (has(keep, ch) ? batch : inner) : rows) += ch;
-  for (char ch : in_b) if (!has(in_a, ch)) columns += ch;
+  for (char ch : in_b)
+    if (!has(in_a, ch)) columns += ch;
   std::map<char, SymInt> size;
   auto note = [&](const Tensor& t, const std::string& own) {
     for (size_t k = 0; k < own.size(); ++k) {
       auto [it, fresh] = size.try_emplace(own[k], t.size(int(k)));
       if (fresh) continue;
-      runtime_check(it->second == t.size(int(k)) || it->second == SymInt(int64_t(1)) || t.size(int(k)) == SymInt(int64_t(1)), "einsum")
-          << "subscript '" << own[k] << "' has size " << t.size(int(k)) << " for one operand and " << it->second << " for another";
+      runtime_check(it->second == t.size(int(k)) || it->second == SymInt(int64_t(1)) ||
+                        t.size(int(k)) == SymInt(int64_t(1)),
+                    "einsum")
+          << "subscript '" << own[k] << "' has size " << t.size(int(k)) << " for one operand and "
+          << it->second << " for another";
       if (it->second == SymInt(int64_t(1))) it->second = t.size(int(k));
     }
   };
@@ -210,9 +256,21 @@ Tensor contract(Tensor a, std::string in_a, Tensor b, std::string in_b, const st
     Ints order;
     Dims full, to;
     SymInt first = int64_t(1), second = int64_t(1);
-    for (char ch : batch) { order.push_back(int64_t(own.find(ch))); full.push_back(size[ch]); to.push_back(size[ch]); }
-    for (char ch : outer) { order.push_back(int64_t(own.find(ch))); full.push_back(size[ch]); first *= size[ch]; }
-    for (char ch : last) { order.push_back(int64_t(own.find(ch))); full.push_back(size[ch]); second *= size[ch]; }
+    for (char ch : batch) {
+      order.push_back(int64_t(own.find(ch)));
+      full.push_back(size[ch]);
+      to.push_back(size[ch]);
+    }
+    for (char ch : outer) {
+      order.push_back(int64_t(own.find(ch)));
+      full.push_back(size[ch]);
+      first *= size[ch];
+    }
+    for (char ch : last) {
+      order.push_back(int64_t(own.find(ch)));
+      full.push_back(size[ch]);
+      second *= size[ch];
+    }
     to.push_back(first);
     to.push_back(second);
     return reshape(expand(permute(t, order), full), to);
@@ -260,12 +318,16 @@ FACULA_FAMILY(matmul) {
       .shape([](const Call& c) { return matrix_product(c, "self", "mat2"); })
       .library("mm")
       .reference([](const LoopCall& c, Index i) {
-        return inner_product(c, c.size("self", 1), [&](Expr k) { return c.load("self", {i[0], k}); }, [&](Expr k) { return c.load("mat2", {k, i[1]}); });
+        return inner_product(
+            c, c.size("self", 1), [&](Expr k) { return c.load("self", {i[0], k}); },
+            [&](Expr k) { return c.load("mat2", {k, i[1]}); });
       })
       .vjp([](const Vjp& v) {
-        return grads(v.needs("self") ? mm(v.grad(), adjoint_of(v["mat2"])) : Tensor(), v.needs("mat2") ? mm(adjoint_of(v["self"]), v.grad()) : Tensor());
+        return grads(v.needs("self") ? mm(v.grad(), adjoint_of(v["mat2"])) : Tensor(),
+                     v.needs("mat2") ? mm(adjoint_of(v["self"]), v.grad()) : Tensor());
       })
-      .samples(op::samples({product_sample("self", {5, 7}, "mat2", {7, 3}), product_sample("self", {33, 65}, "mat2", {65, 40}),
+      .samples(op::samples({product_sample("self", {5, 7}, "mat2", {7, 3}),
+                            product_sample("self", {33, 65}, "mat2", {65, 40}),
                             product_sample("self", {4, 0}, "mat2", {0, 3})}));
   define("bmm(Tensor self, Tensor mat2) -> Tensor")
       .doc("Products of matrices pair by pair, [b, n, k] x [b, k, m] -> [b, n, m].")
@@ -275,15 +337,20 @@ FACULA_FAMILY(matmul) {
       .shape([](const Call& c) { return batch_product(c, "self", "mat2"); })
       .library("bmm")
       .reference([](const LoopCall& c, Index i) {
-        return inner_product(c, c.size("self", 2), [&](Expr k) { return c.load("self", {i[0], i[1], k}); }, [&](Expr k) { return c.load("mat2", {i[0], k, i[2]}); });
+        return inner_product(
+            c, c.size("self", 2), [&](Expr k) { return c.load("self", {i[0], i[1], k}); },
+            [&](Expr k) { return c.load("mat2", {i[0], k, i[2]}); });
       })
       .vjp([](const Vjp& v) {
-        return grads(v.needs("self") ? bmm(v.grad(), adjoint_of(v["mat2"])) : Tensor(), v.needs("mat2") ? bmm(adjoint_of(v["self"]), v.grad()) : Tensor());
+        return grads(v.needs("self") ? bmm(v.grad(), adjoint_of(v["mat2"])) : Tensor(),
+                     v.needs("mat2") ? bmm(adjoint_of(v["self"]), v.grad()) : Tensor());
       })
-      .samples(op::samples({product_sample("self", {3, 5, 7}, "mat2", {3, 7, 2}), product_sample("self", {0, 5, 7}, "mat2", {0, 7, 2}),
+      .samples(op::samples({product_sample("self", {3, 5, 7}, "mat2", {3, 7, 2}),
+                            product_sample("self", {0, 5, 7}, "mat2", {0, 7, 2}),
                             product_sample("self", {2, 4, 0}, "mat2", {2, 0, 3})}));
   define("_matmul(Tensor self, Tensor other) -> Tensor")
-      .doc("Products of matrices whose batch dimensions broadcast, [..., n, k] x [..., k, m] -> [..., n, m]; both have at least 2 dimensions.")
+      .doc(
+          "Products of matrices whose batch dimensions broadcast, [..., n, k] x [..., k, m] -> [..., n, m]; both have at least 2 dimensions.")
       .bind(hidden)
       .dtypes(d::numeric)
       .no_in_place()
@@ -298,14 +365,20 @@ FACULA_FAMILY(matmul) {
           j.push_back(column);
           return c.load(arg, j);
         };
-        return inner_product(c, c.size("self", -1), [&](Expr k) { return at("self", i[r - 2], k); }, [&](Expr k) { return at("other", k, i[r - 1]); });
+        return inner_product(
+            c, c.size("self", -1), [&](Expr k) { return at("self", i[r - 2], k); },
+            [&](Expr k) { return at("other", k, i[r - 1]); });
       })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
-        return grads(v.needs("self") ? sum_to_size(_matmul(v.grad(), adjoint_of(v["other"])), c.sizes("self")) : Tensor(),
-                     v.needs("other") ? sum_to_size(_matmul(adjoint_of(v["self"]), v.grad()), c.sizes("other")) : Tensor());
+        return grads(v.needs("self") ? sum_to_size(_matmul(v.grad(), adjoint_of(v["other"])), c.sizes("self"))
+                                     : Tensor(),
+                     v.needs("other")
+                         ? sum_to_size(_matmul(adjoint_of(v["self"]), v.grad()), c.sizes("other"))
+                         : Tensor());
       })
-      .samples(op::samples({product_sample("self", {2, 3, 4, 5}, "other", {3, 5, 2}), product_sample("self", {2, 1, 4, 5}, "other", {3, 5, 2}),
+      .samples(op::samples({product_sample("self", {2, 3, 4, 5}, "other", {3, 5, 2}),
+                            product_sample("self", {2, 1, 4, 5}, "other", {3, 5, 2}),
                             product_sample("self", {4, 5}, "other", {3, 5, 2})}));
   define("dot(Tensor self, Tensor tensor) -> Tensor")
       .doc("Sum of the products of two vectors.")
@@ -313,17 +386,24 @@ FACULA_FAMILY(matmul) {
       .no_in_place()
       .shape([](const Call& c) {
         Tensor a = c.tensor("self"), b = c.tensor("tensor");
-        runtime_check(a.dim() == 1 && b.dim() == 1, "dot") << "1D tensors expected, but got shapes " << to_string(a.sizes()) << " and " << to_string(b.sizes());
-        runtime_check(a.dtype() == b.dtype(), "dot") << "expected both vectors to have the same dtype, but found " << a.dtype() << " and " << b.dtype();
-        runtime_check(a.size(0) == b.size(0), "dot") << "inconsistent tensor size, expected `self` and `tensor` to have the same number of elements, but got "
+        runtime_check(a.dim() == 1 && b.dim() == 1, "dot")
+            << "1D tensors expected, but got shapes " << to_string(a.sizes()) << " and "
+            << to_string(b.sizes());
+        runtime_check(a.dtype() == b.dtype(), "dot")
+            << "expected both vectors to have the same dtype, but found " << a.dtype() << " and "
+            << b.dtype();
+        runtime_check(a.size(0) == b.size(0), "dot")
+            << "inconsistent tensor size, expected `self` and `tensor` to have the same number of elements, but got "
             << a.size(0) << " and " << b.size(0) << " elements";
         return Dims{};
       })
       .loop([](const LoopCall& c, Index) {
-        return reduce(c, monoid::sum, {c.size("self", 0)}, [&](Index k) { return c.load("self", k) * c.load("tensor", k); });
+        return reduce(c, monoid::sum, {c.size("self", 0)},
+                      [&](Index k) { return c.load("self", k) * c.load("tensor", k); });
       })
       .vjp([](const Vjp& v) {
-        return grads(v.needs("self") ? mul(v.grad(), conjugate(v["tensor"])) : Tensor(), v.needs("tensor") ? mul(v.grad(), conjugate(v["self"])) : Tensor());
+        return grads(v.needs("self") ? mul(v.grad(), conjugate(v["tensor"])) : Tensor(),
+                     v.needs("tensor") ? mul(v.grad(), conjugate(v["self"])) : Tensor());
       })
       .samples(op::samples({product_sample("self", {11}, "tensor", {11})}));
   define("mv(Tensor self, Tensor vec) -> Tensor")
@@ -348,25 +428,31 @@ FACULA_FAMILY(matmul) {
       })
       .samples({"self[3], vec2[4]", "self[0], vec2[4]"});
   define("inner(Tensor self, Tensor other) -> Tensor")
-      .doc("Sums of the products along the last dimensions: [*a, k] and [*b, k] -> [*a, *b]; with a 0-d tensor, the product.")
+      .doc(
+          "Sums of the products along the last dimensions: [*a, k] and [*b, k] -> [*a, *b]; with a 0-d tensor, the product.")
       .no_in_place()
       .unfused([](const Tensor& self, const Tensor& other) {
         if (!self.dim() || !other.dim()) return mul(self, other);
-        runtime_check(self.size(-1) == other.size(-1), "inner") << "the last dimension must match on both input tensors but got shapes " << to_string(self.sizes()) << " and "
-            << to_string(other.sizes());
-        auto rows = [](const Tensor& t) { return reshape(t, Sizes{product(t.sizes().first(t.sizes().size() - 1)), t.size(-1)}); };
+        runtime_check(self.size(-1) == other.size(-1), "inner")
+            << "the last dimension must match on both input tensors but got shapes "
+            << to_string(self.sizes()) << " and " << to_string(other.sizes());
+        auto rows = [](const Tensor& t) {
+          return reshape(t, Sizes{product(t.sizes().first(t.sizes().size() - 1)), t.size(-1)});
+        };
         Dims sizes(self.sizes().first(self.sizes().size() - 1));
         for (auto n : other.sizes().first(other.sizes().size() - 1)) sizes.push_back(n);
         return reshape(mm(rows(self), transpose(rows(other), 0, 1)), sizes);
       })
-      .samples({"self[3], other[3]", "self[2, 3], other[4, 3]", "self[2, 1, 3], other[3]", "self[], other[3]", "self[2, 0], other[3, 0]"});
+      .samples({"self[3], other[3]", "self[2, 3], other[4, 3]", "self[2, 1, 3], other[3]", "self[], other[3]",
+                "self[2, 0], other[3, 0]"});
   define("matmul(Tensor self, Tensor other) -> Tensor")
       .doc("Product of vectors, matrices, or batches of matrices whose batch dimensions broadcast.")
       .autocast(Autocast::lower)
       .no_in_place()
       .unfused([](const Tensor& self, const Tensor& other) {
         int a = self.dim(), b = other.dim();
-        runtime_check(a > 0 && b > 0, "matmul") << "both arguments need to be at least 1D, but they are " << a << "D and " << b << "D" << hint("* multiplies by a number");
+        runtime_check(a > 0 && b > 0, "matmul") << "both arguments need to be at least 1D, but they are " << a
+                                                << "D and " << b << "D" << hint("* multiplies by a number");
         check_product("matmul", "self", "other", self, other);
         if (a == 1 && b == 1) return dot(self, other);
         if (a == 2 && b == 2) return mm(self, other);
@@ -396,7 +482,10 @@ FACULA_FAMILY(matmul) {
       })
       .library("addmm")
       .reference([](const LoopCall& c, Index i) {
-        return with_addend(c, i, inner_product(c, c.size("mat1", 1), [&](Expr k) { return c.load("mat1", {i[0], k}); }, [&](Expr k) { return c.load("mat2", {k, i[1]}); }));
+        return with_addend(c, i,
+                           inner_product(
+                               c, c.size("mat1", 1), [&](Expr k) { return c.load("mat1", {i[0], k}); },
+                               [&](Expr k) { return c.load("mat2", {k, i[1]}); }));
       })
       .vjp([](const Vjp& v) { return addend_gradients(v, "mat1", "mat2"); })
       .samples({"self[4], mat1[3, 2], mat2[2, 4], beta=0.5, alpha=2", "self[3, 4], mat1[3, 2], mat2[2, 4]"});
@@ -412,38 +501,49 @@ FACULA_FAMILY(matmul) {
       })
       .library("baddbmm")
       .reference([](const LoopCall& c, Index i) {
-        return with_addend(c, i, inner_product(c, c.size("batch1", 2), [&](Expr k) { return c.load("batch1", {i[0], i[1], k}); },
-                                               [&](Expr k) { return c.load("batch2", {i[0], k, i[2]}); }));
+        return with_addend(c, i,
+                           inner_product(
+                               c, c.size("batch1", 2),
+                               [&](Expr k) { return c.load("batch1", {i[0], i[1], k}); },
+                               [&](Expr k) { return c.load("batch2", {i[0], k, i[2]}); }));
       })
       .vjp([](const Vjp& v) { return addend_gradients(v, "batch1", "batch2"); })
       .samples({"self[4], batch1[5, 3, 2], batch2[5, 2, 4], alpha=2",
                 "self[5, 3, 4], batch1[5, 3, 2], batch2[5, 2, 4]"});
   define("addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
-      .doc("beta * self + alpha * the sum of bmm(batch1, batch2) over the batch; self broadcasts; beta = 0 ignores it.")
+      .doc(
+          "beta * self + alpha * the sum of bmm(batch1, batch2) over the batch; self broadcasts; beta = 0 ignores it.")
       .autocast(Autocast::lower)
       .dtypes(d::numeric)
       .in_place()
-      .unfused([](const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta, const Scalar& alpha) {
+      .unfused([](const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
+                  const Scalar& alpha) {
         check_rank("addbmm", "batch1", batch1, 3, "a batch of matrices");
         check_rank("addbmm", "batch2", batch2, 3, "a batch of matrices");
         runtime_check(batch1.size(0) == batch2.size(0) && batch1.size(2) == batch2.size(1), "addbmm")
-            << "batch1 and batch2 must be batches of matrices that can be multiplied, got " << to_string(batch1.sizes()) << " and " << to_string(batch2.sizes());
+            << "batch1 and batch2 must be batches of matrices that can be multiplied, got "
+            << to_string(batch1.sizes()) << " and " << to_string(batch2.sizes());
         // The batch becomes part of the inner dimension: one product of [n, b k] and [b k, m].
         SymInt inner = batch1.size(0) * batch1.size(2);
-        Tensor left = reshape(transpose(batch1, 0, 1), Sizes{batch1.size(1), inner}), right = reshape(batch2, Sizes{inner, batch2.size(2)});
+        Tensor left = reshape(transpose(batch1, 0, 1), Sizes{batch1.size(1), inner}),
+               right = reshape(batch2, Sizes{inner, batch2.size(2)});
         return addmm(self, left, right, beta, alpha);
       })
-      .samples({"self[4], batch1[5, 3, 2], batch2[5, 2, 4], alpha=2", "self[3, 4], batch1[5, 3, 2], batch2[5, 2, 4], beta=0.5"});
+      .samples({"self[4], batch1[5, 3, 2], batch2[5, 2, 4], alpha=2",
+                "self[3, 4], batch1[5, 3, 2], batch2[5, 2, 4], beta=0.5"});
   define("vdot(Tensor self, Tensor other) -> Tensor")
       .doc("Sum of the products of two vectors, the first conjugated.")
       .no_in_place()
-      .unfused([](const Tensor& self, const Tensor& other) { return dot(is_complex(self.dtype()) ? conj_physical(self) : self, other); })
+      .unfused([](const Tensor& self, const Tensor& other) {
+        return dot(is_complex(self.dtype()) ? conj_physical(self) : self, other);
+      })
       .samples({"self[5], other[5]"});
   define("addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .doc("beta * self + alpha * (mat @ vec); beta = 0 ignores self.")
       .autocast(Autocast::as_is)
       .in_place()
-      .unfused([](const Tensor& self, const Tensor& mat, const Tensor& vec, const Scalar& beta, const Scalar& alpha) {
+      .unfused([](const Tensor& self, const Tensor& mat, const Tensor& vec, const Scalar& beta,
+                  const Scalar& alpha) {
         check_rank("addmv", "mat", mat, 2, "a matrix");
         check_rank("addmv", "vec", vec, 1, "a vector");
         check_product("addmv", "mat", "vec", mat, vec);
@@ -460,48 +560,58 @@ FACULA_FAMILY(matmul) {
         Tensor x = c.tensor("input"), w = c.tensor("weight");
         runtime_check(x.dim() > 0, "linear") << "`input` must have at least 1 dimension, got a 0-d tensor";
         check_rank("linear", "weight", w, 2, "a matrix [out_features, in_features]");
-        runtime_check(x.dtype() == w.dtype(), "linear") << "expected `input` and `weight` to have the same dtype, but got: " << x.dtype() << " != " << w.dtype()
-            << hint("input.to(facula.", facula::name(w.dtype()), ") converts");
-        runtime_check(x.size(-1) == w.size(1), "linear") << "the last dimension of `input` must equal in_features: input " << to_string(x.sizes())
+        runtime_check(x.dtype() == w.dtype(), "linear")
+            << "expected `input` and `weight` to have the same dtype, but got: " << x.dtype()
+            << " != " << w.dtype() << hint("input.to(facula.", facula::name(w.dtype()), ") converts");
+        runtime_check(x.size(-1) == w.size(1), "linear")
+            << "the last dimension of `input` must equal in_features: input " << to_string(x.sizes())
             << ", weight " << to_string(w.sizes()) << " (" << x.size(-1) << " vs " << w.size(1) << ").";
         if (c.has("bias")) {
           Tensor b = c.tensor("bias");
-          runtime_check(b.dtype() == w.dtype() && b.dim() == 1 && b.size(0) == w.size(0), "linear") << "`bias` must be " << w.dtype() << " of shape [" << w.size(0)
-              << "] for weight " << to_string(w.sizes()) << ", got " << b.dtype() << " of shape " << to_string(b.sizes());
+          runtime_check(b.dtype() == w.dtype() && b.dim() == 1 && b.size(0) == w.size(0), "linear")
+              << "`bias` must be " << w.dtype() << " of shape [" << w.size(0) << "] for weight "
+              << to_string(w.sizes()) << ", got " << b.dtype() << " of shape " << to_string(b.sizes());
         }
         return with(x.sizes(), x.dim() - 1, w.size(0));
       })
       .library("linear")
       .reference([](const LoopCall& c, Index i) {
         size_t last = i.size() - 1;
-        Expr y = inner_product(c, c.size("weight", 1), [&](Expr k) { return c.load("input", with(i, int(last), k)); }, [&](Expr k) { return c.load("weight", {i[last], k}); });
+        Expr y = inner_product(
+            c, c.size("weight", 1), [&](Expr k) { return c.load("input", with(i, int(last), k)); },
+            [&](Expr k) { return c.load("weight", {i[last], k}); });
         return c.has("bias") ? y + c.load("bias", {i[last]}) : y;
       })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         auto sizes = c.sizes("input");
-        SymInt rows = product(sizes.first(sizes.size() - 1)), in = c.size("weight", 1), out = c.size("weight", 0);
+        SymInt rows = product(sizes.first(sizes.size() - 1)), in = c.size("weight", 1),
+               out = c.size("weight", 0);
         Tensor g = sizes.size() == 2 ? v.grad() : reshape(v.grad(), {rows, out});
         Grads result(3);
         if (v.needs("input")) {
           Tensor x = mm(g, conjugate(v["weight"]));
           result[0] = sizes.size() == 2 ? x : reshape(x, sizes);
         }
-        if (v.needs("weight")) result[1] = mm(transpose(g, 0, 1), conjugate(sizes.size() == 2 ? v["input"] : reshape(v["input"], {rows, in})));
+        if (v.needs("weight"))
+          result[1] = mm(transpose(g, 0, 1),
+                         conjugate(sizes.size() == 2 ? v["input"] : reshape(v["input"], {rows, in})));
         if (v.needs("bias")) result[2] = sum(g, 0);
         return result;
       })
-      .samples(op::samples({{{{"input", op::tensor({4, 5})}, {"weight", op::tensor({3, 5})}, {"bias", op::tensor({3})}}},
-                            {{{"input", op::tensor({2, 3, 5})}, {"weight", op::tensor({4, 5})}}},
-                            {{{"input", op::tensor({5})}, {"weight", op::tensor({4, 5})}, {"bias", op::tensor({4})}}}}));
+      .samples(op::samples(
+          {{{{"input", op::tensor({4, 5})}, {"weight", op::tensor({3, 5})}, {"bias", op::tensor({3})}}},
+           {{{"input", op::tensor({2, 3, 5})}, {"weight", op::tensor({4, 5})}}},
+           {{{"input", op::tensor({5})}, {"weight", op::tensor({4, 5})}, {"bias", op::tensor({4})}}}}));
   define("einsum(str equation, Tensor[] tensors) -> Tensor")
       .doc("Sums of products over named dimensions, for example einsum('bij,bjk->bik', [a, b]).")
       .bind(function)
       .no_in_place()
-      .unfused([](std::string_view equation, const std::vector<Tensor>& tensors) { return einsum_of(equation, tensors); })
+      .unfused([](std::string_view equation, const std::vector<Tensor>& tensors) {
+        return einsum_of(equation, tensors);
+      })
       .samples({"equation='ij,jk->ik', tensors{[2, 3], [3, 4]}",
-                "equation='bij,bjk->bik', tensors{[5, 2, 3], [5, 3, 4]}",
-                "equation='ii->i', tensors{[3, 3]}", "equation='ij->', tensors{[3, 3]}",
-                "equation='i,j', tensors{[3], [4]}",
+                "equation='bij,bjk->bik', tensors{[5, 2, 3], [5, 3, 4]}", "equation='ii->i', tensors{[3, 3]}",
+                "equation='ij->', tensors{[3, 3]}", "equation='i,j', tensors{[3], [4]}",
                 "equation='...ij,jk->...ik', tensors{[2, 2, 3], [3, 4]}"});
 }

@@ -17,38 +17,52 @@ Tensor per_channel(const Tensor& t, const Tensor& x) {
 }
 Ints all_but_channels(const Tensor& x) {
   Ints dims;
-  for (int k = 0; k < x.dim(); ++k) if (k != 1) dims.push_back(k);
+  for (int k = 0; k < x.dim(); ++k)
+    if (k != 1) dims.push_back(k);
   return dims;
 }
-// Parameters and statistics have the input's dtype, or float32 for 16-bit inputs: anything else is a forgotten conversion.
-void check_dtypes(const char* name, const Tensor& input, std::initializer_list<std::optional<Tensor>> parameters) {
+// Parameters and statistics have the input's dtype, or float32 for 16-bit inputs: anything else is a
+// forgotten conversion.
+void check_dtypes(const char* name, const Tensor& input,
+                  std::initializer_list<std::optional<Tensor>> parameters) {
   for (auto& t : parameters)
-    runtime_check(!t || t->dtype() == input.dtype() || (t->dtype() == DType::Float32 && compute_type(input.dtype()) == DType::Float32), name)
-        << "mixed dtypes: expected parameters of dtype " << input.dtype() << " as the input's, but found " << t->dtype()
-        << hint("convert the input, x.to(facula.", t->dtype(), "), or the module");
+    runtime_check(!t || t->dtype() == input.dtype() ||
+                      (t->dtype() == DType::Float32 && compute_type(input.dtype()) == DType::Float32),
+                  name)
+        << "mixed dtypes: expected parameters of dtype " << input.dtype() << " as the input's, but found "
+        << t->dtype() << hint("convert the input, x.to(facula.", t->dtype(), "), or the module");
 }
-void check_normalized(const char* name, const Tensor& input, SymSpan shape, std::initializer_list<std::pair<const char*, std::optional<Tensor>>> parameters) {
+void check_normalized(const char* name, const Tensor& input, SymSpan shape,
+                      std::initializer_list<std::pair<const char*, std::optional<Tensor>>> parameters) {
   int n = int(shape.size());
-  runtime_check(n > 0, name) << "expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got []";
+  runtime_check(n > 0, name)
+      << "expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got []";
   bool fits = n <= input.dim();
   for (int k = 0; fits && k < n; ++k) fits = input.size(input.dim() - n + k) == shape[size_t(k)];
-  runtime_check(fits, name) << "given normalized_shape=" << to_string(shape) << ", expected input with shape [*, " << to_string(shape).substr(1)
+  runtime_check(fits, name) << "given normalized_shape=" << to_string(shape)
+                            << ", expected input with shape [*, " << to_string(shape).substr(1)
                             << ", but got input of size " << to_string(input.sizes());
   for (auto& [what, t] : parameters)
-    runtime_check(!t || Dims(t->sizes()) == Dims(shape), name) << "expected " << what << " to be of same shape as normalized_shape, but got " << what
-        << " of shape " << to_string(t->sizes()) << " and normalized_shape = " << to_string(shape);
+    runtime_check(!t || Dims(t->sizes()) == Dims(shape), name)
+        << "expected " << what << " to be of same shape as normalized_shape, but got " << what << " of shape "
+        << to_string(t->sizes()) << " and normalized_shape = " << to_string(shape);
 }
-Tensor wide(const Tensor& x) { return compute_type(x.dtype()) == x.dtype() ? x : to_dtype(x, compute_type(x.dtype())); }
+Tensor wide(const Tensor& x) {
+  return compute_type(x.dtype()) == x.dtype() ? x : to_dtype(x, compute_type(x.dtype()));
+}
 Tensor narrowed(const Tensor& y, DType to) { return y.dtype() == to ? y : to_dtype(y, to); }
 
 }  // namespace
 
 FACULA_FAMILY(norm) {
-  define("layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor")
+  define(
+      "layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor")
       .doc("(x - mean) / sqrt(var + eps) over the last dimensions, scaled and shifted.  Ba et al., 2016.")
       .bind(function | nn_functional)
-      .dtypes(d::floating).strict()
-      .composite([](const Tensor& input, SymSpan shape, std::optional<Tensor> weight, std::optional<Tensor> bias, double eps) {
+      .dtypes(d::floating)
+      .strict()
+      .composite([](const Tensor& input, SymSpan shape, std::optional<Tensor> weight,
+                    std::optional<Tensor> bias, double eps) {
         int n = int(shape.size());
         check_normalized("layer_norm", input, shape, {{"weight", weight}, {"bias", bias}});
         check_dtypes("layer_norm", input, {weight, bias});
@@ -68,34 +82,45 @@ FACULA_FAMILY(norm) {
       .doc("x / sqrt(mean(x^2) + eps) over the last dimensions, scaled.  Zhang and Sennrich, 2019.")
       .bind(function | nn_functional)
       .dtypes(d::floating)
-      .composite([](const Tensor& input, SymSpan shape, std::optional<Tensor> weight, std::optional<double> eps) {
-        check_normalized("rms_norm", input, shape, {{"weight", weight}});
-        Tensor x = wide(input);
-        Ints dims;
-        for (int k = 0; k < int(shape.size()); ++k) dims.push_back(input.dim() - int(shape.size()) + k);
-        double e = eps ? *eps : input.dtype() == DType::Float64 ? 2.220446049250313e-16 : 1.1920928955078125e-07;
-        Tensor y = mul(x, rsqrt(add(mean(mul(x, x), dims, true), e)));
-        if (weight) y = mul(y, wide(*weight));
-        return narrowed(y, input.dtype());
-      })
+      .composite(
+          [](const Tensor& input, SymSpan shape, std::optional<Tensor> weight, std::optional<double> eps) {
+            check_normalized("rms_norm", input, shape, {{"weight", weight}});
+            Tensor x = wide(input);
+            Ints dims;
+            for (int k = 0; k < int(shape.size()); ++k) dims.push_back(input.dim() - int(shape.size()) + k);
+            double e = eps                               ? *eps
+                       : input.dtype() == DType::Float64 ? 2.220446049250313e-16
+                                                         : 1.1920928955078125e-07;
+            Tensor y = mul(x, rsqrt(add(mean(mul(x, x), dims, true), e)));
+            if (weight) y = mul(y, wide(*weight));
+            return narrowed(y, input.dtype());
+          })
       .samples({"input[2, 3, 4], normalized_shape=[4]", "input[2, 3, 4], normalized_shape=[4], weight[4]"});
-  define("group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, bool cudnn_enabled=True) -> Tensor")
-      .doc("Normalisation of each of `num_groups` groups of channels (dimension 1), scaled and shifted by channel.  Wu and He, 2018.")
+  define(
+      "group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, bool cudnn_enabled=True) -> Tensor")
+      .doc(
+          "Normalisation of each of `num_groups` groups of channels (dimension 1), scaled and shifted by channel.  Wu and He, 2018.")
       .bind(function)
-      .dtypes(d::floating).strict()
+      .dtypes(d::floating)
+      .strict()
       .no_in_place()
-      .composite([](const Tensor& input, int64_t groups, std::optional<Tensor> weight, std::optional<Tensor> bias, double eps, bool) {
-        runtime_check(input.dim() >= 2, "group_norm") << "expected an input of at least 2 dimensions [N, C, ...], got " << to_string(input.sizes());
+      .composite([](const Tensor& input, int64_t groups, std::optional<Tensor> weight,
+                    std::optional<Tensor> bias, double eps, bool) {
+        runtime_check(input.dim() >= 2, "group_norm")
+            << "expected an input of at least 2 dimensions [N, C, ...], got " << to_string(input.sizes());
         runtime_check(groups > 0, "group_norm") << "num_groups must be positive, got " << groups;
         int64_t channels = input.size(1).guard_int();
-        runtime_check(channels % groups == 0, "group_norm") << "Expected number of channels in input to be divisible by num_groups, but got input of shape "
+        runtime_check(channels % groups == 0, "group_norm")
+            << "Expected number of channels in input to be divisible by num_groups, but got input of shape "
             << to_string(input.sizes()) << " and num_groups=" << groups;
         for (auto& t : {weight, bias})
           runtime_check(!t || (t->dim() == 1 && t->size(0) == input.size(1)), "group_norm")
-              << "weight and bias must have one element for each of the " << channels << " channels of the input "
-              << to_string(input.sizes()) << ", got " << (t ? to_string(t->sizes()) : "");
+              << "weight and bias must have one element for each of the " << channels
+              << " channels of the input " << to_string(input.sizes()) << ", got "
+              << (t ? to_string(t->sizes()) : "");
         check_dtypes("group_norm", input, {weight, bias});
-        // [N, C, ...] as [N, groups, C / groups, ...]: everything happens there, so that it is one fused program.
+        // [N, C, ...] as [N, groups, C / groups, ...]: everything happens there, so that it is one fused
+        // program.
         Dims split{input.size(0), SymInt(groups), SymInt(channels / groups)};
         Dims scale{SymInt(int64_t(1)), SymInt(groups), SymInt(channels / groups)};
         Ints dims{2};
@@ -110,28 +135,33 @@ FACULA_FAMILY(norm) {
         if (bias) y = add(y, wide(view(*bias, scale)));
         return view(narrowed(y, input.dtype()), input.sizes());
       })
-      .samples({"input[2, 4, 3], num_groups=2", "input[2, 4], num_groups=4, weight[4], bias[4]", "input[2, 6, 3, 2], num_groups=3, weight[6], bias[6]"});
-  define("_batch_norm_train(Tensor input, Tensor? weight, Tensor? bias, float eps) -> (Tensor output, Tensor mean, Tensor var)")
+      .samples({"input[2, 4, 3], num_groups=2", "input[2, 4], num_groups=4, weight[4], bias[4]",
+                "input[2, 6, 3, 2], num_groups=3, weight[6], bias[6]"});
+  define(
+      "_batch_norm_train(Tensor input, Tensor? weight, Tensor? bias, float eps) -> (Tensor output, Tensor mean, Tensor var)")
       .doc("Normalisation by the batch's own statistics, which it returns too (var without correction).")
       .bind(hidden)
       .dtypes(d::floating)
-      .composite([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias, double eps) {
-        Tensor x = wide(input);
-        auto dims = all_but_channels(x);
-        Tensor v = var(x, dims, 0.0, true), m = mean(x, dims, true);
-        Tensor y = mul(sub(x, m), rsqrt(add(v, eps)));
-        if (weight) y = mul(y, wide(per_channel(*weight, x)));
-        if (bias) y = add(y, wide(per_channel(*bias, x)));
-        Dims channels{x.size(1)};
-        return std::tuple(narrowed(y, input.dtype()), view(m, channels), view(v, channels));
-      })
+      .composite(
+          [](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias, double eps) {
+            Tensor x = wide(input);
+            auto dims = all_but_channels(x);
+            Tensor v = var(x, dims, 0.0, true), m = mean(x, dims, true);
+            Tensor y = mul(sub(x, m), rsqrt(add(v, eps)));
+            if (weight) y = mul(y, wide(per_channel(*weight, x)));
+            if (bias) y = add(y, wide(per_channel(*bias, x)));
+            Dims channels{x.size(1)};
+            return std::tuple(narrowed(y, input.dtype()), view(m, channels), view(v, channels));
+          })
       .samples({"input[4, 3, 2], weight[3], bias[3], eps=1e-05",
                 "input[4, 3], weight=None, bias=None, eps=1e-05"});
-  define("_batch_norm_eval(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, float eps) -> Tensor")
+  define(
+      "_batch_norm_eval(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, float eps) -> Tensor")
       .doc("Normalisation by given statistics.")
       .bind(hidden)
       .dtypes(d::floating)
-      .composite([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias, const Tensor& mean, const Tensor& var, double eps) {
+      .composite([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias,
+                    const Tensor& mean, const Tensor& var, double eps) {
         Tensor x = wide(input);
         Tensor scale = rsqrt(add(wide(var), eps));
         Tensor y = mul(sub(x, per_channel(wide(mean), x)), per_channel(scale, x));
@@ -143,32 +173,43 @@ FACULA_FAMILY(norm) {
   define("_update_running(Tensor self, Tensor batch, Scalar momentum, Scalar scale) -> Tensor")
       .doc("(1 - momentum) * self + momentum * scale * batch.")
       .bind(hidden)
-      .pointwise([](Expr running, Expr batch, Expr momentum, Expr scale) { return (1 - momentum) * running + momentum * scale * batch; })
+      .pointwise([](Expr running, Expr batch, Expr momentum, Expr scale) {
+        return (1 - momentum) * running + momentum * scale * batch;
+      })
       .samples({"self[3], batch[3], momentum=0.1, scale=1.5"});
-  define("batch_norm(Tensor input, Tensor? running_mean, Tensor? running_var, Tensor? weight=None, Tensor? bias=None, "
-         "bool training=False, float momentum=0.1, float eps=1e-05) -> Tensor")
-      .doc("Normalisation of each channel (dimension 1) over all others; in training by the batch's statistics, which then "
-           "update running_mean and running_var (the latter with Bessel's correction).  Ioffe and Szegedy, 2015.")
+  define(
+      "batch_norm(Tensor input, Tensor? running_mean, Tensor? running_var, Tensor? weight=None, Tensor? bias=None, "
+      "bool training=False, float momentum=0.1, float eps=1e-05) -> Tensor")
+      .doc(
+          "Normalisation of each channel (dimension 1) over all others; in training by the batch's statistics, which then "
+          "update running_mean and running_var (the latter with Bessel's correction).  Ioffe and Szegedy, 2015.")
       .bind(nn_functional)
-      .dtypes(d::floating).strict()
+      .dtypes(d::floating)
+      .strict()
       .no_in_place()
-      .unfused([](const Tensor& input, std::optional<Tensor> running_mean, std::optional<Tensor> running_var, std::optional<Tensor> weight,
-                  std::optional<Tensor> bias, bool training, double momentum, double eps) {
+      .unfused([](const Tensor& input, std::optional<Tensor> running_mean, std::optional<Tensor> running_var,
+                  std::optional<Tensor> weight, std::optional<Tensor> bias, bool training, double momentum,
+                  double eps) {
         if (input.dim() == 1 && input.numel() == SymInt(int64_t(0))) return clone(input);
-        runtime_check(input.dim() >= 2, "batch_norm") << "expected an input of at least 2 dimensions [N, C, ...], got " << to_string(input.sizes());
+        runtime_check(input.dim() >= 2, "batch_norm")
+            << "expected an input of at least 2 dimensions [N, C, ...], got " << to_string(input.sizes());
         for (auto& t : {running_mean, running_var, weight, bias})
           runtime_check(!t || (t->dim() == 1 && t->size(0) == input.size(1)), "batch_norm")
-              << "statistics, weight and bias must have one element for each of the " << input.size(1) << " channels of the input "
-              << to_string(input.sizes()) << ", got " << (t ? to_string(t->sizes()) : "");
+              << "statistics, weight and bias must have one element for each of the " << input.size(1)
+              << " channels of the input " << to_string(input.sizes()) << ", got "
+              << (t ? to_string(t->sizes()) : "");
         check_dtypes("batch_norm", input, {running_mean, running_var, weight, bias});
         if (!training) {
-          runtime_check(running_mean && running_var, "batch_norm") << "expected running_mean and running_var to be defined when training=False";
+          runtime_check(running_mean && running_var, "batch_norm")
+              << "expected running_mean and running_var to be defined when training=False";
           return _batch_norm_eval(input, weight, bias, *running_mean, *running_var, eps);
         }
         value_check(running_mean.has_value() == running_var.has_value(), "batch_norm")
             << "running_mean and running_var must either both be None or neither be None";
         SymInt count = input.numel() / max(input.size(1), SymInt(int64_t(1)));
-        value_check(count > SymInt(int64_t(1)), "batch_norm") << "expected more than 1 value per channel when training, got input size " << to_string(input.sizes());
+        value_check(count > SymInt(int64_t(1)), "batch_norm")
+            << "expected more than 1 value per channel when training, got input size "
+            << to_string(input.sizes());
         auto [y, mean, var] = _batch_norm_train(input, weight, bias, eps);
         double n = double(count.guard_int());
         if (running_mean) _update_running_(detach(*running_mean), detach(mean), momentum, 1.0);

@@ -1,5 +1,5 @@
-// Optimizer steps over all parameters: compositions that write, each one program. The numbers that change from step to
-// step (rates, bias corrections) are operands, so a schedule never compiles anew.
+// Optimizer steps over all parameters: compositions that write, each one program. The numbers that change
+// from step to step (rates, bias corrections) are operands, so a schedule never compiles anew.
 #include "facula/op/operator.h"
 #include "facula/ops.h"
 
@@ -10,19 +10,23 @@ namespace {
 void check_lists(const char* name, std::initializer_list<const std::vector<Tensor>*> lists) {
   size_t n = (*lists.begin())->size();
   for (auto* l : lists)
-    runtime_check(l->size() == n, name) << "expects as many gradients and states as parameters: " << n << " and " << l->size();
+    runtime_check(l->size() == n, name)
+        << "expects as many gradients and states as parameters: " << n << " and " << l->size();
 }
 // A run-time number in double: 1 - beta in float32 would lose most of its digits.
 Tensor exact(const Tensor& number) { return to_dtype(number, DType::Float64); }
 }  // namespace
 
 FACULA_FAMILY(optimizer) {
-  define("_sgd_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] momentum_buffers, Scalar lr, Scalar weight_decay, Scalar momentum, "
-         "Scalar dampening, bool nesterov, bool maximize, bool first) -> ()")
-      .doc("Stochastic gradient descent with momentum. momentum_buffers is empty without momentum; `first`: the buffers are new.")
+  define(
+      "_sgd_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] momentum_buffers, Scalar lr, Scalar weight_decay, Scalar momentum, "
+      "Scalar dampening, bool nesterov, bool maximize, bool first) -> ()")
+      .doc(
+          "Stochastic gradient descent with momentum. momentum_buffers is empty without momentum; `first`: the buffers are new.")
       .bind(function)
-      .composite([](const Call& c, const std::vector<Tensor>& params, const std::vector<Tensor>& gradients, const std::vector<Tensor>& buffers,
-                    const Tensor& lr, const Tensor& decay, const Tensor& momentum, const Tensor& dampening) {
+      .composite([](const Call& c, const std::vector<Tensor>& params, const std::vector<Tensor>& gradients,
+                    const std::vector<Tensor>& buffers, const Tensor& lr, const Tensor& decay,
+                    const Tensor& momentum, const Tensor& dampening) {
         check_lists("sgd", {&params, &gradients});
         for (size_t k = 0; k < params.size(); ++k) {
           const Tensor& p = params[k];
@@ -37,15 +41,20 @@ FACULA_FAMILY(optimizer) {
         }
         return Results();
       })
-      .samples({"params{[3, 2], [4]}, grads{[3, 2], [4]}, momentum_buffers{[3, 2], [4]}, lr=0.1, weight_decay=0.01, momentum=0.9, dampening=0.0, nesterov=False, maximize=False, first=False"});
-  define("_adam_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[] exp_avg_sqs, Tensor(d!)[] max_exp_avg_sqs, Scalar lr, "
-         "Scalar beta1, Scalar beta2, Scalar eps, Scalar weight_decay, Scalar bias_correction1, Scalar bias_correction2, bool decoupled, bool maximize) -> ()")
-      .doc("Adam (Kingma and Ba, 2014); `decoupled`: AdamW (Loshchilov and Hutter, 2017). max_exp_avg_sqs is empty without amsgrad. "
-           "bias_correction k = 1 - beta_k^step.")
+      .samples(
+          {"params{[3, 2], [4]}, grads{[3, 2], [4]}, momentum_buffers{[3, 2], [4]}, lr=0.1, weight_decay=0.01, momentum=0.9, dampening=0.0, nesterov=False, maximize=False, first=False"});
+  define(
+      "_adam_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[] exp_avg_sqs, Tensor(d!)[] max_exp_avg_sqs, Scalar lr, "
+      "Scalar beta1, Scalar beta2, Scalar eps, Scalar weight_decay, Scalar bias_correction1, Scalar bias_correction2, bool decoupled, bool maximize) -> ()")
+      .doc(
+          "Adam (Kingma and Ba, 2014); `decoupled`: AdamW (Loshchilov and Hutter, 2017). max_exp_avg_sqs is empty without amsgrad. "
+          "bias_correction k = 1 - beta_k^step.")
       .bind(function)
-      .composite([](const Call& c, const std::vector<Tensor>& params, const std::vector<Tensor>& gradients, const std::vector<Tensor>& means,
-                    const std::vector<Tensor>& squares, const std::vector<Tensor>& maxima, const Tensor& lr, const Tensor& beta1, const Tensor& beta2,
-                    const Tensor& eps, const Tensor& decay, const Tensor& correction1, const Tensor& correction2) {
+      .composite([](const Call& c, const std::vector<Tensor>& params, const std::vector<Tensor>& gradients,
+                    const std::vector<Tensor>& means, const std::vector<Tensor>& squares,
+                    const std::vector<Tensor>& maxima, const Tensor& lr, const Tensor& beta1,
+                    const Tensor& beta2, const Tensor& eps, const Tensor& decay, const Tensor& correction1,
+                    const Tensor& correction2) {
         check_lists("adam", {&params, &gradients, &means, &squares});
         for (size_t k = 0; k < params.size(); ++k) {
           Tensor p = params[k], g = c.flag("maximize") ? neg(gradients[k]) : gradients[k];
@@ -65,5 +74,6 @@ FACULA_FAMILY(optimizer) {
         }
         return Results();
       })
-      .samples({"params{[3, 2], [4]}, grads{[3, 2], [4]}, exp_avgs{[3, 2], [4]}, exp_avg_sqs{[3, 2](0.1, 2), [4](0.1, 2)}, max_exp_avg_sqs{}, lr=0.1, beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0.01, bias_correction1=0.1, bias_correction2=0.01, decoupled=True, maximize=False"});
+      .samples(
+          {"params{[3, 2], [4]}, grads{[3, 2], [4]}, exp_avgs{[3, 2], [4]}, exp_avg_sqs{[3, 2](0.1, 2), [4](0.1, 2)}, max_exp_avg_sqs{}, lr=0.1, beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0.01, bias_correction1=0.1, bias_correction2=0.01, decoupled=True, maximize=False"});
 }

@@ -20,7 +20,8 @@ Expr checked(Expr divisor) { return is_integral(divisor.dtype()) ? loop::divisor
 std::vector<DType> no_bools(const Call& c) {
   for (auto& v : c.args().first(2))
     runtime_check(v.is_none() || operand_dtype(v) != DType::Bool, c.name())
-        << "Subtraction, the `-` operator, with a bool tensor is not supported." << hint("^ or logical_xor() tells where two differ; ~x is what 1 - x would be");
+        << "Subtraction, the `-` operator, with a bool tensor is not supported."
+        << hint("^ or logical_xor() tells where two differ; ~x is what 1 - x would be");
   return {computing_dtype(c.op(), c.args())};
 }
 // x limited by a bound, NaN of either stays; equal ones give x, and x the gradient.
@@ -32,8 +33,12 @@ Expr truth(Expr x) { return cast(x, DType::Bool); }
 
 // A function of one floating argument; integers become the default floating dtype, as PyTorch's.
 Definer elementary(const char* name, const char* doc, Expr (*f)(Expr), double low = -2, double high = 2) {
-  return define(std::string(name) + "(Tensor self) -> Tensor").doc(doc).dtypes(floats).promote(Promote::int_to_float)
-      .pointwise(f).samples(unary_samples(low, high));
+  return define(std::string(name) + "(Tensor self) -> Tensor")
+      .doc(doc)
+      .dtypes(floats)
+      .promote(Promote::int_to_float)
+      .pointwise(f)
+      .samples(unary_samples(low, high));
 }
 }  // namespace
 
@@ -41,7 +46,9 @@ FACULA_FAMILY(pointwise) {
   define("add(Scalar|Tensor self, Scalar|Tensor other, *, Scalar alpha=1) -> Tensor")
       .doc("self + alpha * other. For bool: logical or.")
       .pointwise([](const LoopCall& c, Expr a, Expr b, Expr alpha) {
-        runtime_check(is_differentiable(a.dtype()) || category(operand_dtype(c["alpha"])) <= Category::integral, "add")
+        runtime_check(is_differentiable(a.dtype()) ||
+                          category(operand_dtype(c["alpha"])) <= Category::integral,
+                      "add")
             << "for integral input tensors, argument alpha must not be a floating point number";
         if (a.dtype() == DType::Bool) return a | (b & alpha);
         return a + alpha * b;
@@ -66,7 +73,8 @@ FACULA_FAMILY(pointwise) {
       .samples(binary_samples());
   define("div(Scalar|Tensor self, Scalar|Tensor other) -> Tensor")
       .doc("self / other, true division: integers give the default floating dtype.")
-      .alias("divide").alias("true_divide")
+      .alias("divide")
+      .alias("true_divide")
       .dtypes(floats)
       .promote(Promote::int_to_float)
       .pointwise([](Expr a, Expr b) { return a / b; })
@@ -75,10 +83,14 @@ FACULA_FAMILY(pointwise) {
       .doc("self / other, rounded: rounding_mode None (true division), 'floor' or 'trunc'.")
       .dtypes(d::integral | d::floating)
       .pointwise([](const LoopCall& c, Expr a, Expr b) {
-        if (!c.has("rounding_mode")) return cast(a, is_differentiable(a.dtype()) ? a.dtype() : default_dtype()) / cast(b, is_differentiable(b.dtype()) ? b.dtype() : default_dtype());
+        if (!c.has("rounding_mode"))
+          return cast(a, is_differentiable(a.dtype()) ? a.dtype() : default_dtype()) /
+                 cast(b, is_differentiable(b.dtype()) ? b.dtype() : default_dtype());
         auto mode = c.str("rounding_mode");
-        runtime_check(mode == "floor" || mode == "trunc", "div") << "rounding_mode must be None, 'trunc' or 'floor', not '" << mode << "'";
-        supported_check(!is_complex(a.dtype()), "div") << "rounding_mode='" << mode << "' is not defined for " << a.dtype();
+        runtime_check(mode == "floor" || mode == "trunc", "div")
+            << "rounding_mode must be None, 'trunc' or 'floor', not '" << mode << "'";
+        supported_check(!is_complex(a.dtype()), "div")
+            << "rounding_mode='" << mode << "' is not defined for " << a.dtype();
         return mode == "floor" ? floordiv(a, checked(b)) : truncdiv(a, checked(b));
       })
       .result([](const Call& c) {
@@ -108,12 +120,14 @@ FACULA_FAMILY(pointwise) {
       .dtypes(d::numeric)
       .check([](const Call& c) {
         auto& e = c["exponent"];
-        runtime_check(e.tag != Tag::scalar || e.scalar.category() != Category::integral || e.scalar.to_int() >= 0 ||
-                      !is_integral(computing_dtype(c.op(), c.args())), c.name())
+        runtime_check(e.tag != Tag::scalar || e.scalar.category() != Category::integral ||
+                          e.scalar.to_int() >= 0 || !is_integral(computing_dtype(c.op(), c.args())),
+                      c.name())
             << "Integers to negative integer powers are not allowed." << hint("x.float() ** ", e.scalar);
       })
       .pointwise([](Expr a, Expr b) { return pow(a, b); })
-      .samples(samples({{{{"self", tensor({3, 4}, 0.5, 2)}, {"exponent", tensor({3, 4})}}}, {{{"self", tensor({2, 3}, 0.5, 2)}, {"exponent", tensor({3})}}}}));
+      .samples(samples({{{{"self", tensor({3, 4}, 0.5, 2)}, {"exponent", tensor({3, 4})}}},
+                        {{{"self", tensor({2, 3}, 0.5, 2)}, {"exponent", tensor({3})}}}}));
   define("float_power(Tensor|Scalar self, Tensor|Scalar exponent) -> Tensor")
       .doc("self to the power of exponent in double precision.")
       .result([](const Call& c) {
@@ -126,11 +140,13 @@ FACULA_FAMILY(pointwise) {
         DType t = is_complex(a.dtype()) || is_complex(b.dtype()) ? DType::Complex128 : DType::Float64;
         return pow(cast(a, t), cast(b, t));
       })
-      .samples({"self[3, 4](0.5, 2), exponent[4]", "self[](0.5, 2), exponent[]", "self[5](0.5, 2), exponent=2"});
+      .samples(
+          {"self[3, 4](0.5, 2), exponent[4]", "self[](0.5, 2), exponent[]", "self[5](0.5, 2), exponent=2"});
   define("atan2(Tensor self, Tensor other) -> Tensor")
       .doc("Angle of the point (other, self), in radians.")
       .alias("arctan2")
-      .dtypes(d::floating).promote(Promote::int_to_float)
+      .dtypes(d::floating)
+      .promote(Promote::int_to_float)
       .pointwise([](Expr a, Expr b) { return atan2(a, b); })
       .samples(binary_samples(0.5, 2));
   define("maximum(Tensor self, Tensor other) -> Tensor")
@@ -145,43 +161,101 @@ FACULA_FAMILY(pointwise) {
       .samples(binary_samples());
   define("copysign(Tensor self, Tensor|Scalar other) -> Tensor")
       .doc("|self| with the sign of other.")
-      .dtypes(d::floating).promote(Promote::int_to_float)
+      .dtypes(d::floating)
+      .promote(Promote::int_to_float)
       .pointwise([](Expr a, Expr b) { return copysign(a, b); })
       .samples(binary_samples(0.5, 2));
 
-  define("eq(Tensor self, Tensor|Scalar other) -> Tensor").doc("self == other.").result(ResultType::boolean)
-      .pointwise([](Expr a, Expr b) { return eq(a, b); }).samples(binary_samples());
-  define("ne(Tensor self, Tensor|Scalar other) -> Tensor").doc("self != other.").alias("not_equal").result(ResultType::boolean)
-      .pointwise([](Expr a, Expr b) { return ne(a, b); }).samples(binary_samples());
-  define("lt(Tensor self, Tensor|Scalar other) -> Tensor").doc("self < other.").alias("less").dtypes(d::real).result(ResultType::boolean)
-      .pointwise([](Expr a, Expr b) { return a < b; }).samples(binary_samples());
-  define("le(Tensor self, Tensor|Scalar other) -> Tensor").doc("self <= other.").alias("less_equal").dtypes(d::real).result(ResultType::boolean)
-      .pointwise([](Expr a, Expr b) { return a <= b; }).samples(binary_samples());
-  define("gt(Tensor self, Tensor|Scalar other) -> Tensor").doc("self > other.").alias("greater").dtypes(d::real).result(ResultType::boolean)
-      .pointwise([](Expr a, Expr b) { return a > b; }).samples(binary_samples());
-  define("ge(Tensor self, Tensor|Scalar other) -> Tensor").doc("self >= other.").alias("greater_equal").dtypes(d::real).result(ResultType::boolean)
-      .pointwise([](Expr a, Expr b) { return a >= b; }).samples(binary_samples());
+  define("eq(Tensor self, Tensor|Scalar other) -> Tensor")
+      .doc("self == other.")
+      .result(ResultType::boolean)
+      .pointwise([](Expr a, Expr b) { return eq(a, b); })
+      .samples(binary_samples());
+  define("ne(Tensor self, Tensor|Scalar other) -> Tensor")
+      .doc("self != other.")
+      .alias("not_equal")
+      .result(ResultType::boolean)
+      .pointwise([](Expr a, Expr b) { return ne(a, b); })
+      .samples(binary_samples());
+  define("lt(Tensor self, Tensor|Scalar other) -> Tensor")
+      .doc("self < other.")
+      .alias("less")
+      .dtypes(d::real)
+      .result(ResultType::boolean)
+      .pointwise([](Expr a, Expr b) { return a < b; })
+      .samples(binary_samples());
+  define("le(Tensor self, Tensor|Scalar other) -> Tensor")
+      .doc("self <= other.")
+      .alias("less_equal")
+      .dtypes(d::real)
+      .result(ResultType::boolean)
+      .pointwise([](Expr a, Expr b) { return a <= b; })
+      .samples(binary_samples());
+  define("gt(Tensor self, Tensor|Scalar other) -> Tensor")
+      .doc("self > other.")
+      .alias("greater")
+      .dtypes(d::real)
+      .result(ResultType::boolean)
+      .pointwise([](Expr a, Expr b) { return a > b; })
+      .samples(binary_samples());
+  define("ge(Tensor self, Tensor|Scalar other) -> Tensor")
+      .doc("self >= other.")
+      .alias("greater_equal")
+      .dtypes(d::real)
+      .result(ResultType::boolean)
+      .pointwise([](Expr a, Expr b) { return a >= b; })
+      .samples(binary_samples());
 
-  define("logical_and(Tensor self, Tensor other) -> Tensor").doc("Both are non-zero.").result(ResultType::boolean)
-      .pointwise([](Expr a, Expr b) { return truth(a) & truth(b); }).samples(binary_samples());
-  define("logical_or(Tensor self, Tensor other) -> Tensor").doc("At least one is non-zero.").result(ResultType::boolean)
-      .pointwise([](Expr a, Expr b) { return truth(a) | truth(b); }).samples(binary_samples());
-  define("logical_xor(Tensor self, Tensor other) -> Tensor").doc("Exactly one is non-zero.").result(ResultType::boolean)
-      .pointwise([](Expr a, Expr b) { return truth(a) ^ truth(b); }).samples(binary_samples());
-  define("logical_not(Tensor self) -> Tensor").doc("self is zero.").result(ResultType::boolean)
-      .pointwise([](Expr a) { return bit_not(truth(a)); }).samples(unary_samples());
-  define("bitwise_and(Tensor|Scalar self, Tensor|Scalar other) -> Tensor").doc("Bitwise and; logical for bool.").dtypes(bits)
-      .pointwise([](Expr a, Expr b) { return a & b; }).samples(binary_samples());
-  define("bitwise_or(Tensor|Scalar self, Tensor|Scalar other) -> Tensor").doc("Bitwise or; logical for bool.").dtypes(bits)
-      .pointwise([](Expr a, Expr b) { return a | b; }).samples(binary_samples());
-  define("bitwise_xor(Tensor|Scalar self, Tensor|Scalar other) -> Tensor").doc("Bitwise exclusive or; logical for bool.").dtypes(bits)
-      .pointwise([](Expr a, Expr b) { return a ^ b; }).samples(binary_samples());
-  define("bitwise_not(Tensor self) -> Tensor").doc("Bitwise complement; logical for bool.").dtypes(bits)
-      .pointwise([](Expr a) { return bit_not(a); }).samples(unary_samples());
-  define("bitwise_left_shift(Tensor|Scalar self, Tensor|Scalar other) -> Tensor").doc("self << other.").dtypes(d::integral)
-      .pointwise([](Expr a, Expr b) { return shl(a, b); }).samples(binary_samples(0, 3));
-  define("bitwise_right_shift(Tensor|Scalar self, Tensor|Scalar other) -> Tensor").doc("self >> other, arithmetic.").dtypes(d::integral)
-      .pointwise([](Expr a, Expr b) { return shr(a, b); }).samples(binary_samples(0, 3));
+  define("logical_and(Tensor self, Tensor other) -> Tensor")
+      .doc("Both are non-zero.")
+      .result(ResultType::boolean)
+      .pointwise([](Expr a, Expr b) { return truth(a) & truth(b); })
+      .samples(binary_samples());
+  define("logical_or(Tensor self, Tensor other) -> Tensor")
+      .doc("At least one is non-zero.")
+      .result(ResultType::boolean)
+      .pointwise([](Expr a, Expr b) { return truth(a) | truth(b); })
+      .samples(binary_samples());
+  define("logical_xor(Tensor self, Tensor other) -> Tensor")
+      .doc("Exactly one is non-zero.")
+      .result(ResultType::boolean)
+      .pointwise([](Expr a, Expr b) { return truth(a) ^ truth(b); })
+      .samples(binary_samples());
+  define("logical_not(Tensor self) -> Tensor")
+      .doc("self is zero.")
+      .result(ResultType::boolean)
+      .pointwise([](Expr a) { return bit_not(truth(a)); })
+      .samples(unary_samples());
+  define("bitwise_and(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
+      .doc("Bitwise and; logical for bool.")
+      .dtypes(bits)
+      .pointwise([](Expr a, Expr b) { return a & b; })
+      .samples(binary_samples());
+  define("bitwise_or(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
+      .doc("Bitwise or; logical for bool.")
+      .dtypes(bits)
+      .pointwise([](Expr a, Expr b) { return a | b; })
+      .samples(binary_samples());
+  define("bitwise_xor(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
+      .doc("Bitwise exclusive or; logical for bool.")
+      .dtypes(bits)
+      .pointwise([](Expr a, Expr b) { return a ^ b; })
+      .samples(binary_samples());
+  define("bitwise_not(Tensor self) -> Tensor")
+      .doc("Bitwise complement; logical for bool.")
+      .dtypes(bits)
+      .pointwise([](Expr a) { return bit_not(a); })
+      .samples(unary_samples());
+  define("bitwise_left_shift(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
+      .doc("self << other.")
+      .dtypes(d::integral)
+      .pointwise([](Expr a, Expr b) { return shl(a, b); })
+      .samples(binary_samples(0, 3));
+  define("bitwise_right_shift(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
+      .doc("self >> other, arithmetic.")
+      .dtypes(d::integral)
+      .pointwise([](Expr a, Expr b) { return shr(a, b); })
+      .samples(binary_samples(0, 3));
 
   elementary("exp", "e to the power of self.", exp);
   elementary("exp2", "2 to the power of self.", exp2);
@@ -206,21 +280,38 @@ FACULA_FAMILY(pointwise) {
   elementary("acosh", "Inverse hyperbolic cosine.", acosh, 1.1, 3).alias("arccosh");
   elementary("atanh", "Inverse hyperbolic tangent.", atanh, -0.9, 0.9).alias("arctanh");
   elementary("erf", "Error function.", erf).bind(function | method | special).dtypes(d::floating);
-  elementary("erfc", "Complementary error function, 1 - erf(self).", erfc).bind(function | method | special).dtypes(d::floating);
+  elementary("erfc", "Complementary error function, 1 - erf(self).", erfc)
+      .bind(function | method | special)
+      .dtypes(d::floating);
   elementary("sigmoid", "1 / (1 + exp(-self)).", sigmoid).bind(function | method | nn_functional);
 
-  define("neg(Tensor self) -> Tensor").doc("-self.").alias("negative")
+  define("neg(Tensor self) -> Tensor")
+      .doc("-self.")
+      .alias("negative")
       .pointwise([](Expr x) {
-        runtime_check(x.dtype() != DType::Bool, "neg") << "not supported for bool" << hint("~ or logical_not() inverts a mask");
+        runtime_check(x.dtype() != DType::Bool, "neg")
+            << "not supported for bool" << hint("~ or logical_not() inverts a mask");
         return -x;
-      }).samples(unary_samples());
-  define("abs(Tensor self) -> Tensor").doc("Absolute value; the modulus of complex numbers.").alias("absolute").dtypes(d::numeric)
-      .result(ResultType::real).pointwise([](Expr x) { return abs(x); }).samples(unary_samples());
-  define("sign(Tensor self) -> Tensor").doc("-1, 0 or 1.").dtypes(d::real)
-      .pointwise([](Expr x) { return x.dtype() == DType::Bool ? x : sign(x); }).samples(unary_samples());
-  define("sgn(Tensor self) -> Tensor").doc("sign(self); of complex numbers z / |z|, 0 at 0.")
-      .pointwise([](Expr x) { return x.dtype() == DType::Bool ? x : sign(x); }).samples(unary_samples());
-  define("angle(Tensor self) -> Tensor").doc("The angle of complex numbers in (-pi, pi]; of real ones 0, or pi where negative. NaN stays.")
+      })
+      .samples(unary_samples());
+  define("abs(Tensor self) -> Tensor")
+      .doc("Absolute value; the modulus of complex numbers.")
+      .alias("absolute")
+      .dtypes(d::numeric)
+      .result(ResultType::real)
+      .pointwise([](Expr x) { return abs(x); })
+      .samples(unary_samples());
+  define("sign(Tensor self) -> Tensor")
+      .doc("-1, 0 or 1.")
+      .dtypes(d::real)
+      .pointwise([](Expr x) { return x.dtype() == DType::Bool ? x : sign(x); })
+      .samples(unary_samples());
+  define("sgn(Tensor self) -> Tensor")
+      .doc("sign(self); of complex numbers z / |z|, 0 at 0.")
+      .pointwise([](Expr x) { return x.dtype() == DType::Bool ? x : sign(x); })
+      .samples(unary_samples());
+  define("angle(Tensor self) -> Tensor")
+      .doc("The angle of complex numbers in (-pi, pi]; of real ones 0, or pi where negative. NaN stays.")
       .result([](const Call& c) {
         DType t = c.dtype("self");
         return std::vector<DType>{is_differentiable(t) ? real_of(t) : default_dtype()};
@@ -233,21 +324,40 @@ FACULA_FAMILY(pointwise) {
           return select(x < 0, constant(3.14159265358979323846, default_dtype()), 0.0);
         }
         return select(isnan(x), x, select(x < 0.0, 3.14159265358979323846, zero_like(x)));
-      }).samples(unary_samples());
-  define("square(Tensor self) -> Tensor").doc("self * self; of bool int64.")
-      .result([](const Call& c) { return std::vector<DType>{c.dtype("self") == DType::Bool ? DType::Int64 : c.dtype("self")}; })
-      .pointwise([](Expr x) { return x.dtype() == DType::Bool ? cast(x, DType::Int64) : x * x; }).samples(unary_samples());
+      })
+      .samples(unary_samples());
+  define("square(Tensor self) -> Tensor")
+      .doc("self * self; of bool int64.")
+      .result([](const Call& c) {
+        return std::vector<DType>{c.dtype("self") == DType::Bool ? DType::Int64 : c.dtype("self")};
+      })
+      .pointwise([](Expr x) { return x.dtype() == DType::Bool ? cast(x, DType::Int64) : x * x; })
+      .samples(unary_samples());
   auto rounded = [](Expr (*f)(Expr)) { return [f](Expr x) { return is_floating(x.dtype()) ? f(x) : x; }; };
-  define("floor(Tensor self) -> Tensor").doc("The largest integer not above self.").dtypes(d::integral | d::floating)
-      .pointwise(std::function<Expr(Expr)>(rounded(floor))).samples(unary_samples());
-  define("ceil(Tensor self) -> Tensor").doc("The smallest integer not below self.").dtypes(d::integral | d::floating)
-      .pointwise(std::function<Expr(Expr)>(rounded(ceil))).samples(unary_samples());
-  define("trunc(Tensor self) -> Tensor").doc("self without its fraction.").alias("fix").dtypes(d::integral | d::floating)
-      .pointwise(std::function<Expr(Expr)>(rounded(trunc))).samples(unary_samples());
-  define("round(Tensor self) -> Tensor").doc("The nearest integer; halves go to the even one.").dtypes(d::integral | d::floating)
-      .pointwise(std::function<Expr(Expr)>(rounded(loop::round))).samples(unary_samples());
+  define("floor(Tensor self) -> Tensor")
+      .doc("The largest integer not above self.")
+      .dtypes(d::integral | d::floating)
+      .pointwise(std::function<Expr(Expr)>(rounded(floor)))
+      .samples(unary_samples());
+  define("ceil(Tensor self) -> Tensor")
+      .doc("The smallest integer not below self.")
+      .dtypes(d::integral | d::floating)
+      .pointwise(std::function<Expr(Expr)>(rounded(ceil)))
+      .samples(unary_samples());
+  define("trunc(Tensor self) -> Tensor")
+      .doc("self without its fraction.")
+      .alias("fix")
+      .dtypes(d::integral | d::floating)
+      .pointwise(std::function<Expr(Expr)>(rounded(trunc)))
+      .samples(unary_samples());
+  define("round(Tensor self) -> Tensor")
+      .doc("The nearest integer; halves go to the even one.")
+      .dtypes(d::integral | d::floating)
+      .pointwise(std::function<Expr(Expr)>(rounded(loop::round)))
+      .samples(unary_samples());
   define("round.decimals(Tensor self, *, int decimals) -> Tensor")
-      .doc("The nearest number with `decimals` digits behind the point; negative ones round tens, hundreds, ...")
+      .doc(
+          "The nearest number with `decimals` digits behind the point; negative ones round tens, hundreds, ...")
       .dtypes(d::floating)
       .pointwise([](const LoopCall& c, Expr x) {
         int64_t digits = c.integer("decimals").guard_int();
@@ -256,14 +366,30 @@ FACULA_FAMILY(pointwise) {
         return digits > 0 ? loop::round(x * scale) / scale : loop::round(x / scale) * scale;
       })
       .samples({"self[3, 4], decimals=2", "self[5], decimals=0", "self[](-900, 900), decimals=-2"});
-  define("frac(Tensor self) -> Tensor").doc("The fraction: self - trunc(self), with the sign of self.").dtypes(d::floating)
-      .pointwise([](Expr x) { return x - trunc(x); }).samples(unary_samples());
-  define("isnan(Tensor self) -> Tensor").doc("Is the element NaN?").result(ResultType::boolean)
-      .pointwise([](Expr x) { return is_differentiable(x.dtype()) ? isnan(x) : constant(false, DType::Bool); }).samples(unary_samples());
-  define("isinf(Tensor self) -> Tensor").doc("Is the element infinite?").result(ResultType::boolean)
-      .pointwise([](Expr x) { return is_differentiable(x.dtype()) ? isinf(x) : constant(false, DType::Bool); }).samples(unary_samples());
-  define("isfinite(Tensor self) -> Tensor").doc("Is the element neither infinite nor NaN?").result(ResultType::boolean)
-      .pointwise([](Expr x) { return is_differentiable(x.dtype()) ? bit_not(isnan(x) | isinf(x)) : constant(true, DType::Bool); }).samples(unary_samples());
+  define("frac(Tensor self) -> Tensor")
+      .doc("The fraction: self - trunc(self), with the sign of self.")
+      .dtypes(d::floating)
+      .pointwise([](Expr x) { return x - trunc(x); })
+      .samples(unary_samples());
+  define("isnan(Tensor self) -> Tensor")
+      .doc("Is the element NaN?")
+      .result(ResultType::boolean)
+      .pointwise(
+          [](Expr x) { return is_differentiable(x.dtype()) ? isnan(x) : constant(false, DType::Bool); })
+      .samples(unary_samples());
+  define("isinf(Tensor self) -> Tensor")
+      .doc("Is the element infinite?")
+      .result(ResultType::boolean)
+      .pointwise(
+          [](Expr x) { return is_differentiable(x.dtype()) ? isinf(x) : constant(false, DType::Bool); })
+      .samples(unary_samples());
+  define("isfinite(Tensor self) -> Tensor")
+      .doc("Is the element neither infinite nor NaN?")
+      .result(ResultType::boolean)
+      .pointwise([](Expr x) {
+        return is_differentiable(x.dtype()) ? bit_not(isnan(x) | isinf(x)) : constant(true, DType::Bool);
+      })
+      .samples(unary_samples());
 
   define("where(Tensor condition, Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
       .doc("self where condition, else other.")
@@ -271,7 +397,8 @@ FACULA_FAMILY(pointwise) {
       .no_in_place()
       .result([](const Call& c) {
         runtime_check(c.dtype("condition") == DType::Bool || c.dtype("condition") == DType::UInt8, "where")
-            << "expected condition to be a boolean tensor, but got a tensor with dtype " << c.dtype("condition") << hint("condition != 0 is one");
+            << "expected condition to be a boolean tensor, but got a tensor with dtype "
+            << c.dtype("condition") << hint("condition != 0 is one");
         Promotion p;
         p.add(c.all_tensors()[1]);
         p.add(c.all_tensors()[2]);
@@ -292,7 +419,8 @@ FACULA_FAMILY(pointwise) {
       .alias("clip")
       .dtypes(d::integral | d::floating)
       .pointwise([](const LoopCall& c, Expr x, Expr low, Expr high) {
-        runtime_check(c.has("min") || c.has("max"), "clamp") << "at least one of 'min' or 'max' must not be None";
+        runtime_check(c.has("min") || c.has("max"), "clamp")
+            << "at least one of 'min' or 'max' must not be None";
         Expr y = x;
         if (c.has("min")) y = below(y, low);
         if (c.has("max")) y = above(y, high);
@@ -305,7 +433,8 @@ FACULA_FAMILY(pointwise) {
       .alias("clip")
       .dtypes(d::integral | d::floating)
       .pointwise([](const LoopCall& c, Expr x, Expr low, Expr high) {
-        runtime_check(c.has("min") || c.has("max"), "clamp") << "at least one of 'min' or 'max' must not be None";
+        runtime_check(c.has("min") || c.has("max"), "clamp")
+            << "at least one of 'min' or 'max' must not be None";
         Expr y = x;
         if (c.has("min")) y = below(y, low);
         if (c.has("max")) y = above(y, high);
@@ -336,19 +465,22 @@ FACULA_FAMILY(pointwise) {
       .samples({"self[3, 4], max[4]", "self[5], max[]"});
   define("lerp(Tensor self, Tensor end, Tensor|Scalar weight) -> Tensor")
       .doc("self + weight * (end - self), all of one dtype.")
-      .dtypes(floats).strict()
+      .dtypes(floats)
+      .strict()
       .result([](const Call& c) {
         DType d = c.dtype("self");
         for (auto& [name, t] : {std::pair{"end", c.tensor("end")}, {"weight", c.tensor("weight")}})
           runtime_check(!t.defined() || t.dtype() == d || (name[0] == 'w' && t.dim() == 0), "lerp")
-              << "expected dtype " << d << " for `" << name << "` but got dtype " << t.dtype() << hint(name, ".to(facula.", d, ") converts");
+              << "expected dtype " << d << " for `" << name << "` but got dtype " << t.dtype()
+              << hint(name, ".to(facula.", d, ") converts");
         DType computed = computing_dtype(c.op(), c.args());
-        runtime_check(computed == d, "lerp") << "a weight of dtype " << computed << " cannot be converted to type " << d;
+        runtime_check(computed == d, "lerp")
+            << "a weight of dtype " << computed << " cannot be converted to type " << d;
         return std::vector<DType>{d};
       })
       .pointwise([](Expr a, Expr b, Expr w) { return a + w * (b - a); })
-      .samples({"self[3, 4], end[4], weight[3, 1]", "self[], end[], weight[]",
-                "self[5], end[5], weight=0.3"});
+      .samples(
+          {"self[3, 4], end[4], weight[3, 1]", "self[], end[], weight[]", "self[5], end[5], weight=0.3"});
   define("addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor")
       .doc("self + value * tensor1 * tensor2.")
       .dtypes(d::numeric)
@@ -380,7 +512,8 @@ FACULA_FAMILY(pointwise) {
       .samples({"self[3, 4], src[4]", "self[], src[]", "self[2, 0], src[1, 1]"});
   define("fill(Tensor self, Tensor|Scalar value) -> Tensor")
       .doc("A tensor like self with every element set to value.")
-      .uniform().check(fitting({"value"}))
+      .uniform()
+      .check(fitting({"value"}))
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{c.tensor("self").dtype()}; })
       .pointwise([](Expr a, Expr v) { return cast(v, a.dtype()); })
@@ -397,21 +530,39 @@ FACULA_FAMILY(pointwise) {
       .promote(Promote::none)
       .result([](const Call& c) {
         bool tensor = c["value"].tag == Tag::tensor;
-        runtime_check(!tensor || c.rank("value") == 0, "masked_fill") << "only supports a 0-dimensional value tensor, but got tensor with " << c.rank("value") << " dimension(s)";
+        runtime_check(!tensor || c.rank("value") == 0, "masked_fill")
+            << "only supports a 0-dimensional value tensor, but got tensor with " << c.rank("value")
+            << " dimension(s)";
         runtime_check(is_complex(c.dtype("self")) || !is_complex(operand_dtype(c["value"])), "masked_fill")
-            << "value of dtype " << operand_dtype(c["value"]) << " cannot be converted to type " << c.dtype("self") << " without overflow";
+            << "value of dtype " << operand_dtype(c["value"]) << " cannot be converted to type "
+            << c.dtype("self") << " without overflow";
         runtime_check(c.dtype("mask") == DType::Bool, "masked_fill")
-            << "only supports boolean masks, but got mask with dtype " << c.dtype("mask") << hint("mask != 0 is one");
+            << "only supports boolean masks, but got mask with dtype " << c.dtype("mask")
+            << hint("mask != 0 is one");
         return std::vector<DType>{c.tensor("self").dtype()};
       })
       .pointwise([](Expr a, Expr m, Expr v) { return select(truth(m), cast(v, a.dtype()), a); })
       .samples({"self[3, 4], mask?[4], value=1.5", "self[3, 4], mask?[3, 4], value[]",
                 "self[0], mask?[0], value=1"});
 
-  define("_real(Tensor self) -> Tensor").doc("The real part.").bind(hidden).dtypes(d::complex).result(ResultType::real).no_in_place()
-      .pointwise([](Expr x) { return real(x); }).samples(unary_samples());
-  define("_imag(Tensor self) -> Tensor").doc("The imaginary part.").bind(hidden).dtypes(d::complex).result(ResultType::real).no_in_place()
-      .pointwise([](Expr x) { return imag(x); }).samples(unary_samples());
-  define("conj_physical(Tensor self) -> Tensor").doc("The complex conjugate, computed.")
-      .pointwise([](Expr x) { return is_complex(x.dtype()) ? conj(x) : x; }).samples(unary_samples());
+  define("_real(Tensor self) -> Tensor")
+      .doc("The real part.")
+      .bind(hidden)
+      .dtypes(d::complex)
+      .result(ResultType::real)
+      .no_in_place()
+      .pointwise([](Expr x) { return real(x); })
+      .samples(unary_samples());
+  define("_imag(Tensor self) -> Tensor")
+      .doc("The imaginary part.")
+      .bind(hidden)
+      .dtypes(d::complex)
+      .result(ResultType::real)
+      .no_in_place()
+      .pointwise([](Expr x) { return imag(x); })
+      .samples(unary_samples());
+  define("conj_physical(Tensor self) -> Tensor")
+      .doc("The complex conjugate, computed.")
+      .pointwise([](Expr x) { return is_complex(x.dtype()) ? conj(x) : x; })
+      .samples(unary_samples());
 }

@@ -31,37 +31,47 @@ Window window(const Call& c) {
   else w.dilation[0] = w.dilation[1] = 1;
   w.ceil = c.flag("ceil_mode");
   for (int k = 0; k < 2; ++k) {
-    runtime_check(w.kernel[k] > 0 && w.stride[k] > 0 && w.dilation[k] > 0, c.name()) << "kernel size, stride and dilation must be greater than zero";
+    runtime_check(w.kernel[k] > 0 && w.stride[k] > 0 && w.dilation[k] > 0, c.name())
+        << "kernel size, stride and dilation must be greater than zero";
     for (int64_t given : {w.kernel[k], w.stride[k], w.dilation[k]})
-      runtime_check(given < int64_t(1) << 31, c.name()) << "kernel size, stride and dilation must be below 2^31, got " << given;
-    runtime_check(w.padding[k] >= 0 && w.padding[k] <= w.kernel[k] / 2, c.name()) << "pad should be at most half of kernel size, but got pad="
-        << w.padding[k] << " and kernel_size=" << w.kernel[k];
+      runtime_check(given < int64_t(1) << 31, c.name())
+          << "kernel size, stride and dilation must be below 2^31, got " << given;
+    runtime_check(w.padding[k] >= 0 && w.padding[k] <= w.kernel[k] / 2, c.name())
+        << "pad should be at most half of kernel size, but got pad=" << w.padding[k]
+        << " and kernel_size=" << w.kernel[k];
   }
   return w;
 }
 
 SymInt pooled(SymInt n, const Window& w, int k) {
-  SymInt span = n + SymInt(2 * w.padding[k] - w.dilation[k] * (w.kernel[k] - 1) - 1 + (w.ceil ? w.stride[k] - 1 : 0));
+  SymInt span =
+      n + SymInt(2 * w.padding[k] - w.dilation[k] * (w.kernel[k] - 1) - 1 + (w.ceil ? w.stride[k] - 1 : 0));
   SymInt out = span / SymInt(w.stride[k]) + SymInt(int64_t(1));
-  if (w.ceil && (out - SymInt(int64_t(1))) * SymInt(w.stride[k]) >= n + SymInt(w.padding[k])) out -= SymInt(int64_t(1));
+  if (w.ceil && (out - SymInt(int64_t(1))) * SymInt(w.stride[k]) >= n + SymInt(w.padding[k]))
+    out -= SymInt(int64_t(1));
   return out;
 }
 
 Dims pooled_sizes(const Call& c, const char* arg = "self") {
   auto sizes = c.sizes(arg);
-  runtime_check(sizes.size() == 3 || sizes.size() == 4, c.name()) << "expected 3D (unbatched) or 4D (batched) input [N, C, H, W], got shape " << to_string(sizes);
+  runtime_check(sizes.size() == 3 || sizes.size() == 4, c.name())
+      << "expected 3D (unbatched) or 4D (batched) input [N, C, H, W], got shape " << to_string(sizes);
   Window w = window(c);
   Dims out(sizes);
   for (int k = 0; k < 2; ++k) {
     auto& s = out[sizes.size() - 2 + size_t(k)];
     s = pooled(s, w, k);
-    runtime_check(s > SymInt(int64_t(0)), c.name()) << "given input size " << to_string(sizes) << ", the output size is too small: " << to_string(SymSpan(out));
+    runtime_check(s > SymInt(int64_t(0)), c.name())
+        << "given input size " << to_string(sizes)
+        << ", the output size is too small: " << to_string(SymSpan(out));
   }
   return out;
 }
 
 // Position along input dimension k of step b of window o; and whether it lies inside.
-struct Tap { Expr at, inside; };
+struct Tap {
+  Expr at, inside;
+};
 Tap tap(const Window& w, int k, Expr o, Expr b, SymInt n) {
   Expr at = o * Scalar(w.stride[k]) + b * Scalar(w.dilation[k]) - Scalar(w.padding[k]);
   if (w.padding[k] == 0 && !w.ceil) return {at, constant(true, DType::Bool)};
@@ -69,11 +79,15 @@ Tap tap(const Window& w, int k, Expr o, Expr b, SymInt n) {
   return {at, (at >= Scalar(int64_t(0))) & (at < limit)};
 }
 
-// Steps of the window are numbered row by row: their number is what is remembered of the largest element. A byte does
-// for most windows.
-DType tap_type(const Window& w) { return w.kernel[0] < 256 && w.kernel[0] * w.kernel[1] < 256 ? DType::UInt8 : DType::Int64; }
+// Steps of the window are numbered row by row: their number is what is remembered of the largest element. A
+// byte does for most windows.
+DType tap_type(const Window& w) {
+  return w.kernel[0] < 256 && w.kernel[0] * w.kernel[1] < 256 ? DType::UInt8 : DType::Int64;
+}
 // The step b of dimension k of a tap.
-Expr step(const Window& w, int k, Expr tap) { return k ? remainder(tap, Scalar(w.kernel[1])) : floordiv(tap, Scalar(w.kernel[1])); }
+Expr step(const Window& w, int k, Expr tap) {
+  return k ? remainder(tap, Scalar(w.kernel[1])) : floordiv(tap, Scalar(w.kernel[1]));
+}
 
 // Reduction over a window that tells value and tap.
 std::vector<Expr> best(const LoopCall& c, const Index& i) {
@@ -88,10 +102,12 @@ std::vector<Expr> best(const LoopCall& c, const Index& i) {
     Index j = i;
     j[r] = y.at;
     j[r + 1] = x.at;
-    return std::vector<Expr>{select(y.inside & x.inside, c.load("self", j), lowest), cast(steps.position(), tap_type(w))};
+    return std::vector<Expr>{select(y.inside & x.inside, c.load("self", j), lowest),
+                             cast(steps.position(), tap_type(w))};
   });
   Expr value = part(found, 0), at = part(found, 1);
-  if (w.padding[0] || w.padding[1]) {  // of a window where nothing is above the padding, the first element that is none
+  if (w.padding[0] ||
+      w.padding[1]) {  // of a window where nothing is above the padding, the first element that is none
     auto first = [&](int k) {
       Expr before = Scalar(w.padding[k]) - i[r + size_t(k)] * Scalar(w.stride[k]);
       return floordiv(max(before, Scalar(int64_t(0))) + Scalar(w.dilation[k] - 1), Scalar(w.dilation[k]));
@@ -101,9 +117,14 @@ std::vector<Expr> best(const LoopCall& c, const Index& i) {
   return {value, at};
 }
 
-// Windows that hold an element at `at` of dimension k: candidates of number b < reach(w, k), and whether they do.
-struct Cover { Expr window, valid, step; };  // and as which of its steps
-int64_t reach(const Window& w, int k) { return w.dilation[k] == 1 ? (w.kernel[k] + w.stride[k] - 1) / w.stride[k] : w.kernel[k]; }
+// Windows that hold an element at `at` of dimension k: candidates of number b < reach(w, k), and whether they
+// do.
+struct Cover {
+  Expr window, valid, step;
+};  // and as which of its steps
+int64_t reach(const Window& w, int k) {
+  return w.dilation[k] == 1 ? (w.kernel[k] + w.stride[k] - 1) / w.stride[k] : w.kernel[k];
+}
 Cover cover(const Window& w, int k, Expr at, Expr b, SymInt outputs) {
   Expr padded = at + Scalar(w.padding[k]), limit = loop::size(outputs), o, valid, step;
   auto within = [&](Expr x) { return max(min(x, limit - Scalar(int64_t(1))), Scalar(int64_t(0))); };
@@ -112,7 +133,7 @@ Cover cover(const Window& w, int k, Expr at, Expr b, SymInt outputs) {
     valid = (o >= Scalar(int64_t(0))) & (o < limit);
     step = padded - o * Scalar(w.stride[k]);
     if (w.kernel[k] % w.stride[k]) valid = valid & (step < Scalar(w.kernel[k]));
-  } else {                   // the window that has the element as its step b
+  } else {  // the window that has the element as its step b
     Expr start = padded - b * Scalar(w.dilation[k]);
     o = floordiv(start, Scalar(w.stride[k]));
     valid = eq(o * Scalar(w.stride[k]), start) & (o >= Scalar(int64_t(0))) & (o < limit);
@@ -122,14 +143,17 @@ Cover cover(const Window& w, int k, Expr at, Expr b, SymInt outputs) {
 }
 // The only one, where windows do not overlap.
 Cover only_cover(const Window& w, int k, Expr at, SymInt outputs) {
-  Expr start = at + Scalar(w.padding[k]), o = floordiv(start, Scalar(w.stride[k])), limit = loop::size(outputs);
+  Expr start = at + Scalar(w.padding[k]), o = floordiv(start, Scalar(w.stride[k])),
+       limit = loop::size(outputs);
   Expr valid = o < limit, step = start - o * Scalar(w.stride[k]);
   if (w.stride[k] > w.kernel[k]) valid = valid & (step < Scalar(w.kernel[k]));
   return {min(o, limit - Scalar(int64_t(1))), valid, step};
 }
 // Sum of f(Cover, Cover) over the windows that hold element i; r: the first of its two last dimensions.
-template <class F> Expr over_windows(const LoopCall& c, const Window& w, const Index& i, size_t r, SymSpan outputs, F&& f) {
-  bool apart = w.stride[0] >= w.kernel[0] && w.stride[1] >= w.kernel[1] && w.dilation[0] == 1 && w.dilation[1] == 1;
+template <class F>
+Expr over_windows(const LoopCall& c, const Window& w, const Index& i, size_t r, SymSpan outputs, F&& f) {
+  bool apart =
+      w.stride[0] >= w.kernel[0] && w.stride[1] >= w.kernel[1] && w.dilation[0] == 1 && w.dilation[1] == 1;
   if (apart) return f(only_cover(w, 0, i[r], outputs[r]), only_cover(w, 1, i[r + 1], outputs[r + 1]));
   return reduce(c, monoid::sum, {SymInt(reach(w, 0)), SymInt(reach(w, 1))}, [&](Index b) {
     return f(cover(w, 0, i[r], b[0], outputs[r]), cover(w, 1, i[r + 1], b[1], outputs[r + 1]));
@@ -146,25 +170,32 @@ Samples pool_samples() {
 }  // namespace
 
 FACULA_FAMILY(pool) {
-  define("max_pool2d_taps(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) "
-         "-> (Tensor output, Tensor taps)")
+  define(
+      "max_pool2d_taps(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) "
+      "-> (Tensor output, Tensor taps)")
       .doc("Largest value of each window, and the number of its element in the window, counted row by row.")
       .bind(hidden)
       .dtypes(d::integral | d::floating)
       .result([](const Call& c) { return std::vector<DType>{c.dtype("self"), tap_type(window(c))}; })
-      .shapes([](const Call& c) { Dims s = pooled_sizes(c); return std::vector<Dims>{s, s}; })
+      .shapes([](const Call& c) {
+        Dims s = pooled_sizes(c);
+        return std::vector<Dims>{s, s};
+      })
       .non_differentiable({1})
       .format_of({"self"})
       .loop([](const LoopCall& c, Index i) { return best(c, i); })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
-        return grads(max_pool2d_backward(v.grad(0), v.result(1), c.sizes("self"), c.ints("kernel_size"), c.ints("stride"), c.ints("padding"),
-                                         c.ints("dilation"), c.flag("ceil_mode")));
+        return grads(max_pool2d_backward(v.grad(0), v.result(1), c.sizes("self"), c.ints("kernel_size"),
+                                         c.ints("stride"), c.ints("padding"), c.ints("dilation"),
+                                         c.flag("ceil_mode")));
       })
       .samples(pool_samples());
-  define("max_pool2d_positions(Tensor taps, SymInt[] size, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode) -> Tensor")
+  define(
+      "max_pool2d_positions(Tensor taps, SymInt[] size, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode) -> Tensor")
       .doc("Where each tap lies in the H x W plane of an input of that size.")
-      .bind(hidden).no_in_place()
+      .bind(hidden)
+      .no_in_place()
       .dtypes(d::integral)
       .result(ResultType::int64)
       .shape([](const Call& c) { return Dims(c.sizes("taps")); })
@@ -176,15 +207,19 @@ FACULA_FAMILY(pool) {
         Expr tap = c.load("taps", i);
         if (tap_type(w) != DType::Int64) tap = cast(tap, DType::Int32);  // whose division is quick
         auto at = [&](int k) {
-          return i[r + size_t(k)] * Scalar(w.stride[k]) + cast(step(w, k, tap), DType::Int64) * Scalar(w.dilation[k]) - Scalar(w.padding[k]);
+          return i[r + size_t(k)] * Scalar(w.stride[k]) +
+                 cast(step(w, k, tap), DType::Int64) * Scalar(w.dilation[k]) - Scalar(w.padding[k]);
         };
         return at(0) * loop::size(c.ints("size")[r + 1]) + at(1);
       })
-      .samples({"taps<4>[2, 3, 1, 2], size=[2, 3, 2, 4], kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=False"});
-  define("max_pool2d_backward(Tensor grad, Tensor taps, SymInt[] size, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode) -> Tensor")
+      .samples(
+          {"taps<4>[2, 3, 1, 2], size=[2, 3, 2, 4], kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=False"});
+  define(
+      "max_pool2d_backward(Tensor grad, Tensor taps, SymInt[] size, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode) -> Tensor")
       .doc("Each gradient at the element of its window that was the largest.")
       .dtypes(d::floating)
-      .bind(hidden).no_in_place()
+      .bind(hidden)
+      .no_in_place()
       .shape([](const Call& c) { return Dims(c.ints("size")); })
       .format_of({"grad", "taps"})
       .loop([](const LoopCall& c, Index i) {
@@ -200,13 +235,18 @@ FACULA_FAMILY(pool) {
       })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
-        return grads(max_pool2d_pick(v.grad(), v["taps"], c.ints("kernel_size"), c.ints("stride"), c.ints("padding"), c.ints("dilation"), c.flag("ceil_mode")), Tensor());
+        return grads(max_pool2d_pick(v.grad(), v["taps"], c.ints("kernel_size"), c.ints("stride"),
+                                     c.ints("padding"), c.ints("dilation"), c.flag("ceil_mode")),
+                     Tensor());
       })
-      .samples({"grad[2, 3, 1, 1], taps<4>[2, 3, 1, 1], size=[2, 3, 2, 2], kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=False"});
-  define("max_pool2d_pick(Tensor self, Tensor taps, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode) -> Tensor")
+      .samples(
+          {"grad[2, 3, 1, 1], taps<4>[2, 3, 1, 1], size=[2, 3, 2, 2], kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=False"});
+  define(
+      "max_pool2d_pick(Tensor self, Tensor taps, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode) -> Tensor")
       .doc("The element of each window that a tap says.")
       .dtypes(d::floating)
-      .bind(hidden).no_in_place()
+      .bind(hidden)
+      .no_in_place()
       .shape([](const Call& c) { return Dims(c.sizes("taps")); })
       .format_of({"self", "taps"})
       .loop([](const LoopCall& c, Index i) {
@@ -214,7 +254,8 @@ FACULA_FAMILY(pool) {
         auto sizes = c.sizes("self");
         size_t r = i.size() - 2;
         Expr at = cast(c.load("taps", i), DType::Int64);
-        Tap y = tap(w, 0, i[r], step(w, 0, at), sizes[r]), x = tap(w, 1, i[r + 1], step(w, 1, at), sizes[r + 1]);
+        Tap y = tap(w, 0, i[r], step(w, 0, at), sizes[r]),
+            x = tap(w, 1, i[r + 1], step(w, 1, at), sizes[r + 1]);
         Index j = i;
         j[r] = y.at;
         j[r + 1] = x.at;
@@ -223,35 +264,48 @@ FACULA_FAMILY(pool) {
       })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
-        return grads(max_pool2d_backward(v.grad(), v["taps"], c.sizes("self"), c.ints("kernel_size"), c.ints("stride"), c.ints("padding"), c.ints("dilation"),
-                                         c.flag("ceil_mode")), Tensor());
+        return grads(max_pool2d_backward(v.grad(), v["taps"], c.sizes("self"), c.ints("kernel_size"),
+                                         c.ints("stride"), c.ints("padding"), c.ints("dilation"),
+                                         c.flag("ceil_mode")),
+                     Tensor());
       })
-      .samples({"self[2, 3, 2, 2], taps<4>[2, 3, 1, 1], kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=False"});
-  define("max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) "
-         "-> (Tensor output, Tensor indices)")
+      .samples(
+          {"self[2, 3, 2, 2], taps<4>[2, 3, 1, 1], kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=False"});
+  define(
+      "max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) "
+      "-> (Tensor output, Tensor indices)")
       .doc("Largest value of each window [..., H, W], and its position in the H x W plane.")
       .bind(function)
       .dtypes(d::integral | d::floating)
-      .unfused([](const Tensor& self, SymSpan kernel, SymSpan stride, SymSpan padding, SymSpan dilation, bool ceil) {
+      .unfused([](const Tensor& self, SymSpan kernel, SymSpan stride, SymSpan padding, SymSpan dilation,
+                  bool ceil) {
         auto [output, taps] = max_pool2d_taps(self, kernel, stride, padding, dilation, ceil);
-        return std::tuple(output, max_pool2d_positions(taps, self.sizes(), kernel, stride, padding, dilation, ceil));
+        return std::tuple(output,
+                          max_pool2d_positions(taps, self.sizes(), kernel, stride, padding, dilation, ceil));
       })
       .samples(pool_samples());
-  define("max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor")
+  define(
+      "max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor")
       .doc("Largest value of each window [..., H, W]; stride defaults to the kernel's size.")
-      .bind(function).no_in_place()
-      .unfused([](const Tensor& self, SymSpan kernel, SymSpan stride, SymSpan padding, SymSpan dilation, bool ceil) {
+      .bind(function)
+      .no_in_place()
+      .unfused([](const Tensor& self, SymSpan kernel, SymSpan stride, SymSpan padding, SymSpan dilation,
+                  bool ceil) {
         return std::get<0>(max_pool2d_taps(self, kernel, stride, padding, dilation, ceil));
       })
       .samples({"self![2, 3, 6, 7], kernel_size=[2]",
                 "self![2, 1, 6, 7], kernel_size=[3], stride=[2], padding=[1], ceil_mode=True",
                 "self![1, 2, 4, 4], kernel_size=[2]"});
-  define("avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor")
+  define(
+      "avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor")
       .doc("Mean of each window [..., H, W].")
-      .bind(nn_functional).no_in_place()
+      .bind(nn_functional)
+      .no_in_place()
       .dtypes(d::integral | d::floating)
       .shape([](const Call& c) {
-        runtime_check(!c.has("divisor_override") || c.integer("divisor_override") != SymInt(int64_t(0)), "avg_pool2d") << "divisor must be not zero";
+        runtime_check(!c.has("divisor_override") || c.integer("divisor_override") != SymInt(int64_t(0)),
+                      "avg_pool2d")
+            << "divisor must be not zero";
         return pooled_sizes(c);
       })
       .format_of({"self"})
@@ -267,10 +321,14 @@ FACULA_FAMILY(pool) {
           Expr value = c.load("self", j);
           return select(y.inside & x.inside, value, constant(0.0, value.dtype()));
         });
-        auto over = [&](Expr count) { return is_integral(total.dtype()) ? truncdiv(total, loop::divisor(count)) : total / count; };
-        if (c.has("divisor_override")) return over(constant(Scalar(c.integer("divisor_override").guard_int()), total.dtype()));
+        auto over = [&](Expr count) {
+          return is_integral(total.dtype()) ? truncdiv(total, loop::divisor(count)) : total / count;
+        };
+        if (c.has("divisor_override"))
+          return over(constant(Scalar(c.integer("divisor_override").guard_int()), total.dtype()));
         auto extent = [&](int k) {  // elements of the window along dimension k that count
-          Expr start = i[r + size_t(k)] * Scalar(w.stride[k]) - Scalar(w.padding[k]), n = loop::size(sizes[r + size_t(k)]);
+          Expr start = i[r + size_t(k)] * Scalar(w.stride[k]) - Scalar(w.padding[k]),
+               n = loop::size(sizes[r + size_t(k)]);
           Expr end = min(start + Scalar(w.kernel[k]), n + Scalar(w.padding[k]));
           if (c.flag("count_include_pad")) return end - start;
           return min(end, n) - max(start, Scalar(int64_t(0)));
@@ -279,16 +337,21 @@ FACULA_FAMILY(pool) {
       })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
-        return grads(avg_pool2d_backward(v.grad(), c.sizes("self"), c.ints("kernel_size"), c.ints("stride"), c.ints("padding"), c.flag("ceil_mode"),
-                                         c.flag("count_include_pad"), c.has("divisor_override") ? std::optional(c.integer("divisor_override")) : std::nullopt));
+        return grads(avg_pool2d_backward(v.grad(), c.sizes("self"), c.ints("kernel_size"), c.ints("stride"),
+                                         c.ints("padding"), c.flag("ceil_mode"), c.flag("count_include_pad"),
+                                         c.has("divisor_override")
+                                             ? std::optional(c.integer("divisor_override"))
+                                             : std::nullopt));
       })
-      .samples({"self[2, 3, 6, 7], kernel_size=[2]",
-                "self[1, 1, 6, 5], kernel_size=[3], stride=[2], padding=[1]",
-                "self[2, 3, 6, 7], kernel_size=[3], stride=[2], padding=[1], ceil_mode=True, count_include_pad=False",
-                "self[1, 4, 4], kernel_size=[2], divisor_override=3"});
-  define("avg_pool2d_backward(Tensor grad, SymInt[] size, int[2] kernel_size, int[2] stride, int[2] padding, bool ceil_mode, bool count_include_pad, int? divisor_override) -> Tensor")
+      .samples(
+          {"self[2, 3, 6, 7], kernel_size=[2]", "self[1, 1, 6, 5], kernel_size=[3], stride=[2], padding=[1]",
+           "self[2, 3, 6, 7], kernel_size=[3], stride=[2], padding=[1], ceil_mode=True, count_include_pad=False",
+           "self[1, 4, 4], kernel_size=[2], divisor_override=3"});
+  define(
+      "avg_pool2d_backward(Tensor grad, SymInt[] size, int[2] kernel_size, int[2] stride, int[2] padding, bool ceil_mode, bool count_include_pad, int? divisor_override) -> Tensor")
       .doc("Each gradient spread over its window.")
-      .bind(hidden).no_in_place()
+      .bind(hidden)
+      .no_in_place()
       .dtypes(d::floating)
       .shape([](const Call& c) { return Dims(c.ints("size")); })
       .format_of({"grad"})
@@ -306,7 +369,8 @@ FACULA_FAMILY(pool) {
             count = constant(double(c.integer("divisor_override").guard_int()), g.dtype());
           } else {
             auto extent = [&](int k, Expr o) {
-              Expr start = o * Scalar(w.stride[k]) - Scalar(w.padding[k]), n = loop::size(sizes[r + size_t(k)]);
+              Expr start = o * Scalar(w.stride[k]) - Scalar(w.padding[k]),
+                   n = loop::size(sizes[r + size_t(k)]);
               Expr end = min(start + Scalar(w.kernel[k]), n + Scalar(w.padding[k]));
               return c.flag("count_include_pad") ? end - start : min(end, n) - max(start, Scalar(int64_t(0)));
             };
@@ -317,8 +381,11 @@ FACULA_FAMILY(pool) {
       })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
-        return grads(avg_pool2d(v.grad(), c.ints("kernel_size"), c.ints("stride"), c.ints("padding"), c.flag("ceil_mode"), c.flag("count_include_pad"),
-                                c.has("divisor_override") ? std::optional(c.integer("divisor_override")) : std::nullopt));
+        return grads(avg_pool2d(v.grad(), c.ints("kernel_size"), c.ints("stride"), c.ints("padding"),
+                                c.flag("ceil_mode"), c.flag("count_include_pad"),
+                                c.has("divisor_override") ? std::optional(c.integer("divisor_override"))
+                                                          : std::nullopt));
       })
-      .samples({"grad[1, 1, 2, 2], size=[1, 1, 4, 4], kernel_size=[2], stride=[2], padding=[0], ceil_mode=False, count_include_pad=True, divisor_override=None"});
+      .samples(
+          {"grad[1, 1, 2, 2], size=[1, 1, 4, 4], kernel_size=[2], stride=[2], padding=[0], ceil_mode=False, count_include_pad=True, divisor_override=None"});
 }

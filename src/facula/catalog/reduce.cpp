@@ -21,7 +21,8 @@ std::vector<DType> accumulated(const Call& c) {
 
 // Of a scan: a running sum or product of truth values has no meaning.
 std::vector<DType> accumulated_along(const Call& c) {
-  supported_check(accumulated(c)[0] != DType::Bool, c.name()) << "not implemented for 'bool'" << hint("dtype=facula.int64 counts");
+  supported_check(accumulated(c)[0] != DType::Bool, c.name())
+      << "not implemented for 'bool'" << hint("dtype=facula.int64 counts");
   return accumulated(c);
 }
 
@@ -31,14 +32,17 @@ void check_not_empty(const Call& c, const char* what) {
   auto sizes = c.sizes("self");
   bool all = c["dim"].tag == Tag::ints && c.ints("dim").empty();
   runtime_check(!all || std::find(sizes.begin(), sizes.end(), SymInt(int64_t(0))) == sizes.end(), c.name())
-      << "Expected reduction dim to be specified for input.numel() == 0: " << what << " of no elements is undefined";
+      << "Expected reduction dim to be specified for input.numel() == 0: " << what
+      << " of no elements is undefined";
   for (int k : c.dims("dim"))
     index_check(sizes.empty() || sizes[size_t(k)] != SymInt(int64_t(0)), c.name())
-        << "expected reduction dim " << k << " to have non-zero size (shape " << to_string(sizes) << "): " << what << " of no elements is undefined";
+        << "expected reduction dim " << k << " to have non-zero size (shape " << to_string(sizes)
+        << "): " << what << " of no elements is undefined";
 }
 
 void check_any(const char* name, const Tensor& self) {
-  runtime_check(self.numel() != SymInt(int64_t(0)), name) << "expected at least one element, but the shape is " << to_string(self.sizes())
+  runtime_check(self.numel() != SymInt(int64_t(0)), name)
+      << "expected at least one element, but the shape is " << to_string(self.sizes())
       << hint("with `dim` the other dimensions may be empty");
 }
 
@@ -65,32 +69,42 @@ Grads even_over_ties(const Vjp& v) {
   Tensor mask = eq(x, put_back(v, v.result()));
   auto dims = v.call().dims("dim");
   Tensor count = sum(mask, dims, true);
-  return grads(where(mask, div(put_back(v, v.grad()), to_dtype(count, v.grad().dtype())), zeros_like(v.grad().dim() == x.dim() ? v.grad() : put_back(v, v.grad()))));
+  return grads(where(mask, div(put_back(v, v.grad()), to_dtype(count, v.grad().dtype())),
+                     zeros_like(v.grad().dim() == x.dim() ? v.grad() : put_back(v, v.grad()))));
 }
 
 // any and all give bool; of uint8 they give uint8.
-std::vector<DType> truth_dtype(const Call& c) { return {c.dtype("self") == DType::UInt8 ? DType::UInt8 : DType::Bool}; }
+std::vector<DType> truth_dtype(const Call& c) {
+  return {c.dtype("self") == DType::UInt8 ? DType::UInt8 : DType::Bool};
+}
 
 Expr extremum(const LoopCall& c, Monoid m, Index i, int part_number) {
   if (c.rank("self") == 0) return part_number ? integer(0) : c.load("self", i);
   Axes axes(c);
-  if (axes.box().vars.empty()) return part_number ? integer(0) : c.load("self", axes.join(i));  // of a 0-d tensor
-  return part(axes.reduce(m, i, [&](Index j) { return std::vector<Expr>{c.load("self", j), axes.position()}; }), part_number);
+  if (axes.box().vars.empty())
+    return part_number ? integer(0) : c.load("self", axes.join(i));  // of a 0-d tensor
+  return part(axes.reduce(m, i,
+                          [&](Index j) { return std::vector<Expr>{c.load("self", j), axes.position()}; }),
+              part_number);
 }
 
 // Mean and variance over `dim`, the latter by Welford's recurrence: sums of squares would cancel.
-std::pair<Tensor, Tensor> mean_and_var(const Tensor& x, Sizes dim, std::optional<double> correction, bool keepdim) {
+std::pair<Tensor, Tensor> mean_and_var(const Tensor& x, Sizes dim, std::optional<double> correction,
+                                       bool keepdim) {
   Tensor middle = mean(x, dim, true);
   SymInt count = int64_t(1);
   Ints dims;
   for (auto k : dim) dims.push_back(wrap_dim("var", k.guard_int(), x.dim()));
   for (int k = 0; k < x.dim(); ++k)
     if (dims.empty() || std::find(dims.begin(), dims.end(), k) != dims.end()) count *= x.size(k);
-  auto deviation = [&](const Tensor& t) { return t.dim() ? _square_deviation(t, dim, keepdim) : square(sub(t, t)); };
+  auto deviation = [&](const Tensor& t) {
+    return t.dim() ? _square_deviation(t, dim, keepdim) : square(sub(t, t));
+  };
   Tensor total = is_complex(x.dtype()) ? add(deviation(_real(x)), deviation(_imag(x))) : deviation(x);
   double less = correction.value_or(1);
-  Tensor variance = less == std::floor(less) ? div(total, max(count - SymInt(int64_t(less)), SymInt(int64_t(0))))
-                                             : div(total, std::max(double(count.guard_int()) - less, 0.0));
+  Tensor variance = less == std::floor(less)
+                        ? div(total, max(count - SymInt(int64_t(less)), SymInt(int64_t(0))))
+                        : div(total, std::max(double(count.guard_int()) - less, 0.0));
   if (!keepdim && x.dim()) {
     Dims sizes(total.sizes());
     middle = view(middle, sizes);
@@ -118,14 +132,16 @@ FACULA_FAMILY(reduce) {
       .shape(reduced())
       .loop([](const LoopCall& c, Index i) {
         DType t = compute_type(accumulated(c)[0]);
-        return reduce_over(c, t == DType::Bool ? monoid::any : monoid::sum, i, [&](Index j) { return cast(c.load("self", j), t); });
+        return reduce_over(c, t == DType::Bool ? monoid::any : monoid::sum, i,
+                           [&](Index j) { return cast(c.load("self", j), t); });
       })
       .samples(reduction_samples());
   define("mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .doc("Mean over `dim` (all dimensions if None).")
       .no_in_place()
       .result([](const Call& c) {
-        runtime_check(is_differentiable(same_or_given(c)), "mean") << "could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: "
+        runtime_check(is_differentiable(same_or_given(c)), "mean")
+            << "could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: "
             << c.dtype("self") << hint("x.float().mean(), or mean(dtype=facula.float32)");
         return std::vector<DType>{same_or_given(c)};
       })
@@ -145,7 +161,8 @@ FACULA_FAMILY(reduce) {
       .shape(reduced())
       .loop([](const LoopCall& c, Index i) {
         DType t = compute_type(accumulated(c)[0]);
-        return reduce_over(c, t == DType::Bool ? monoid::all : monoid::prod, i, [&](Index j) { return cast(c.load("self", j), t); });
+        return reduce_over(c, t == DType::Bool ? monoid::all : monoid::prod, i,
+                           [&](Index j) { return cast(c.load("self", j), t); });
       })
       .vjp([](const Vjp& v) {
         // Products of all others: the result over the element, or, at zeros, the product of the rest.
@@ -153,11 +170,15 @@ FACULA_FAMILY(reduce) {
         auto dims = v.call().dims("dim");
         Tensor zero = eq(x, 0), zeros = sum(zero, dims, true);
         Tensor rest = prod_over(where(zero, ones_like(x), x), dims);
-        Tensor others = where(zero, where(le(zeros, 1), rest, zeros_like(rest)), where(eq(zeros, 0), div(rest, where(zero, ones_like(x), x)), zeros_like(x)));
+        Tensor others = where(zero, where(le(zeros, 1), rest, zeros_like(rest)),
+                              where(eq(zeros, 0), div(rest, where(zero, ones_like(x), x)), zeros_like(x)));
         return grads(mul(put_back(v, v.grad()), conj(others)));
       })
-      .samples({"self[]", "self[2, 3, 4]", "self[3, 4], dim=1", "self[3, 4], dim=0, keepdim=True", "self[0, 3], dim=0", "self[33, 65], dim=1"});
-  define("prod_over(Tensor self, int[] dim) -> Tensor").doc("Product over `dim`, kept as size 1.").bind(hidden)
+      .samples({"self[]", "self[2, 3, 4]", "self[3, 4], dim=1", "self[3, 4], dim=0, keepdim=True",
+                "self[0, 3], dim=0", "self[33, 65], dim=1"});
+  define("prod_over(Tensor self, int[] dim) -> Tensor")
+      .doc("Product over `dim`, kept as size 1.")
+      .bind(hidden)
       .unfused([](const Tensor& self, SymSpan dim) {
         if (dim.size() == 1) return prod(self, dim[0].guard_int(), true);
         return view(prod(self), Dims(size_t(self.dim()), SymInt(int64_t(1))));
@@ -168,7 +189,9 @@ FACULA_FAMILY(reduce) {
       .dtypes(d::real)
       .no_in_place()
       .shape(reduced_not_empty("the maximum"))
-      .loop([](const LoopCall& c, Index i) { return reduce_over(c, monoid::max, i, [&](Index j) { return c.load("self", j); }); })
+      .loop([](const LoopCall& c, Index i) {
+        return reduce_over(c, monoid::max, i, [&](Index j) { return c.load("self", j); });
+      })
       .vjp(even_over_ties)
       .samples(reduction_samples());
   define("amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor")
@@ -176,7 +199,9 @@ FACULA_FAMILY(reduce) {
       .dtypes(d::real)
       .no_in_place()
       .shape(reduced_not_empty("the minimum"))
-      .loop([](const LoopCall& c, Index i) { return reduce_over(c, monoid::min, i, [&](Index j) { return c.load("self", j); }); })
+      .loop([](const LoopCall& c, Index i) {
+        return reduce_over(c, monoid::min, i, [&](Index j) { return c.load("self", j); });
+      })
       .vjp(even_over_ties)
       .samples(reduction_samples());
   define("aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)")
@@ -187,16 +212,30 @@ FACULA_FAMILY(reduce) {
         return std::tuple(amin(self, over, keepdim), amax(self, over, keepdim));
       })
       .samples({"self![3, 4]", "self![3, 4], dim=1", "self![2, 3, 4], dim=0, keepdim=True", "self[]"});
-  define("max(Tensor self) -> Tensor").doc("Largest element; its gradient is spread evenly over ties.").no_in_place()
-      .unfused([](const Tensor& self) { check_any("max", self); return amax(self); })
+  define("max(Tensor self) -> Tensor")
+      .doc("Largest element; its gradient is spread evenly over ties.")
+      .no_in_place()
+      .unfused([](const Tensor& self) {
+        check_any("max", self);
+        return amax(self);
+      })
       .samples({"self[]", "self![5]", "self![2, 3, 4]", "self![33, 65]"});
-  define("min(Tensor self) -> Tensor").doc("Smallest element; its gradient is spread evenly over ties.").no_in_place()
-      .unfused([](const Tensor& self) { check_any("min", self); return amin(self); })
+  define("min(Tensor self) -> Tensor")
+      .doc("Smallest element; its gradient is spread evenly over ties.")
+      .no_in_place()
+      .unfused([](const Tensor& self) {
+        check_any("min", self);
+        return amin(self);
+      })
       .samples({"self[]", "self![5]", "self![2, 3, 4]", "self![33, 65]"});
-  define("max.other(Tensor self, Tensor other) -> Tensor").doc("The larger of both, element by element.").no_in_place()
+  define("max.other(Tensor self, Tensor other) -> Tensor")
+      .doc("The larger of both, element by element.")
+      .no_in_place()
       .unfused([](const Tensor& self, const Tensor& other) { return maximum(self, other); })
       .samples({"self![3, 4], other[4]"});
-  define("min.other(Tensor self, Tensor other) -> Tensor").doc("The smaller of both, element by element.").no_in_place()
+  define("min.other(Tensor self, Tensor other) -> Tensor")
+      .doc("The smaller of both, element by element.")
+      .no_in_place()
       .unfused([](const Tensor& self, const Tensor& other) { return minimum(self, other); })
       .samples({"self![3, 4], other[4]"});
   define("max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
@@ -205,7 +244,9 @@ FACULA_FAMILY(reduce) {
       .result([](const Call& c) { return std::vector<DType>{c.dtype("self"), DType::Int64}; })
       .shapes(twice)
       .non_differentiable({1})
-      .loop([](const LoopCall& c, Index i) { return std::vector<Expr>{extremum(c, monoid::argmax, i, 0), extremum(c, monoid::argmax, i, 1)}; })
+      .loop([](const LoopCall& c, Index i) {
+        return std::vector<Expr>{extremum(c, monoid::argmax, i, 0), extremum(c, monoid::argmax, i, 1)};
+      })
       .vjp(selected)
       .samples({"self[], dim=0", "self![3, 4], dim=1", "self![2, 3, 4], dim=0, keepdim=True",
                 "self![33, 65], dim=1"});
@@ -215,12 +256,15 @@ FACULA_FAMILY(reduce) {
       .result([](const Call& c) { return std::vector<DType>{c.dtype("self"), DType::Int64}; })
       .shapes(twice)
       .non_differentiable({1})
-      .loop([](const LoopCall& c, Index i) { return std::vector<Expr>{extremum(c, monoid::argmin, i, 0), extremum(c, monoid::argmin, i, 1)}; })
+      .loop([](const LoopCall& c, Index i) {
+        return std::vector<Expr>{extremum(c, monoid::argmin, i, 0), extremum(c, monoid::argmin, i, 1)};
+      })
       .vjp(selected)
       .samples({"self[], dim=0", "self![3, 4], dim=1", "self![2, 3, 4], dim=0, keepdim=True",
                 "self![33, 65], dim=0"});
   define("put_along(Tensor grad, Tensor indices, SymInt[] size, int dim, bool keepdim) -> Tensor")
-      .doc("Zeros of `size` with grad at `indices` along `dim`: the gradient of operators that pick one value.")
+      .doc(
+          "Zeros of `size` with grad at `indices` along `dim`: the gradient of operators that pick one value.")
       .bind(hidden)
       .no_in_place()
       .shape([](const Call& c) { return Dims(c.ints("size")); })
@@ -233,7 +277,8 @@ FACULA_FAMILY(reduce) {
         }
         Expr g = c.load("grad", j);
         if (i.empty()) return g;
-        return select(eq(c.load("indices", j), i[size_t(c.integer("dim").concrete())]), g, constant(0.0, g.dtype()));
+        return select(eq(c.load("indices", j), i[size_t(c.integer("dim").concrete())]), g,
+                      constant(0.0, g.dtype()));
       })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
@@ -247,38 +292,55 @@ FACULA_FAMILY(reduce) {
                 "grad[3, 1], indices<4>[3, 1], size=[3, 4], dim=1, keepdim=True"});
   define("argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor")
       .doc("Position of the first largest value along `dim` (of the flattened tensor if None).")
-      .dtypes(d::integral | d::floating).result(ResultType::int64).no_in_place().non_differentiable()
+      .dtypes(d::integral | d::floating)
+      .result(ResultType::int64)
+      .no_in_place()
+      .non_differentiable()
       .shape(reduced_not_empty("the position of the maximum"))
       .loop([](const LoopCall& c, Index i) { return extremum(c, monoid::argmax, i, 1); })
       .samples({"self[]", "self![2, 3, 4]", "self![3, 4], dim=1", "self![3, 4], dim=0, keepdim=True",
                 "self![33, 65], dim=1"});
   define("argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor")
       .doc("Position of the first smallest value along `dim` (of the flattened tensor if None).")
-      .dtypes(d::integral | d::floating).result(ResultType::int64).no_in_place().non_differentiable()
+      .dtypes(d::integral | d::floating)
+      .result(ResultType::int64)
+      .no_in_place()
+      .non_differentiable()
       .shape(reduced_not_empty("the position of the minimum"))
       .loop([](const LoopCall& c, Index i) { return extremum(c, monoid::argmin, i, 1); })
       .samples({"self[]", "self![2, 3, 4]", "self![3, 4], dim=1", "self![3, 4], dim=0, keepdim=True",
                 "self![33, 65], dim=0"});
   define("any(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor")
       .doc("Is any element over `dim` non-zero?")
-      .result(truth_dtype).non_differentiable().no_in_place()
+      .result(truth_dtype)
+      .non_differentiable()
+      .no_in_place()
       .shape(reduced())
-      .loop([](const LoopCall& c, Index i) { return reduce_over(c, monoid::any, i, [&](Index j) { return cast(c.load("self", j), DType::Bool); }); })
+      .loop([](const LoopCall& c, Index i) {
+        return reduce_over(c, monoid::any, i, [&](Index j) { return cast(c.load("self", j), DType::Bool); });
+      })
       .samples({"self[]", "self[2, 3, 4]", "self[3, 4], dim=[1]", "self[3, 4], dim=[0], keepdim=True",
                 "self[0, 3], dim=[0]"});
   define("all(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor")
       .doc("Are all elements over `dim` non-zero?")
-      .result(truth_dtype).non_differentiable().no_in_place()
+      .result(truth_dtype)
+      .non_differentiable()
+      .no_in_place()
       .shape(reduced())
-      .loop([](const LoopCall& c, Index i) { return reduce_over(c, monoid::all, i, [&](Index j) { return cast(c.load("self", j), DType::Bool); }); })
+      .loop([](const LoopCall& c, Index i) {
+        return reduce_over(c, monoid::all, i, [&](Index j) { return cast(c.load("self", j), DType::Bool); });
+      })
       .samples({"self[]", "self[2, 3, 4]", "self[3, 4], dim=[1]", "self[3, 4], dim=[0], keepdim=True",
                 "self[0, 3], dim=[0]"});
-  define("count_nonzero(Tensor self, int[1]? dim=None) -> Tensor").doc("How many elements over `dim` are non-zero.").no_in_place()
+  define("count_nonzero(Tensor self, int[1]? dim=None) -> Tensor")
+      .doc("How many elements over `dim` are non-zero.")
+      .no_in_place()
       .unfused([](const Tensor& self, Sizes dim) { return sum(ne(self, 0), dim); })
       .samples({"self[3, 4]", "self[3, 4], dim=[1]", "self[0]"});
 
   define("_square_deviation(Tensor self, int[] dim, bool keepdim) -> Tensor")
-      .doc("Sum of squared distances from the mean over `dim`. Its gradient knows that the mean adds nothing to it.")
+      .doc(
+          "Sum of squared distances from the mean over `dim`. Its gradient knows that the mean adds nothing to it.")
       .bind(hidden)
       .dtypes(d::floating)
       .no_in_place()
@@ -300,9 +362,12 @@ FACULA_FAMILY(reduce) {
         return mean_and_var(self, dim, correction, keepdim).second;
       })
       .samples(reduction_samples());
-  define("var.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor").doc("Variance over `dim`, unbiased or not.")
+  define("var.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
+      .doc("Variance over `dim`, unbiased or not.")
       .no_in_place()
-      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) { return var(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim); })
+      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
+        return var(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
+      })
       .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
   define("std(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
       .doc("Standard deviation over `dim`.")
@@ -311,63 +376,92 @@ FACULA_FAMILY(reduce) {
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
         return sqrt(mean_and_var(self, dim, correction, keepdim).second);
       })
-      .samples({"self[3, 4], dim=[1]", "self[3, 4]",
-                "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True", "self[33, 129], dim=[1]"});
-  define("std.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor").doc("Standard deviation over `dim`, unbiased or not.")
+      .samples({"self[3, 4], dim=[1]", "self[3, 4]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True",
+                "self[33, 129], dim=[1]"});
+  define("std.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
+      .doc("Standard deviation over `dim`, unbiased or not.")
       .no_in_place()
-      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) { return sqrt(var(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim)); })
+      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
+        return sqrt(var(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim));
+      })
       .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
-  define("var.all(Tensor self, bool unbiased) -> Tensor").doc("Variance of all elements, unbiased or not.").no_in_place()
-      .unfused([](const Tensor& self, bool unbiased) { return var(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0)); })
+  define("var.all(Tensor self, bool unbiased) -> Tensor")
+      .doc("Variance of all elements, unbiased or not.")
+      .no_in_place()
+      .unfused([](const Tensor& self, bool unbiased) {
+        return var(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0));
+      })
       .samples({"self[3, 4], unbiased=False", "self[5], unbiased=True"});
-  define("std.all(Tensor self, bool unbiased) -> Tensor").doc("Standard deviation of all elements, unbiased or not.").no_in_place()
-      .unfused([](const Tensor& self, bool unbiased) { return sqrt(var(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0))); })
+  define("std.all(Tensor self, bool unbiased) -> Tensor")
+      .doc("Standard deviation of all elements, unbiased or not.")
+      .no_in_place()
+      .unfused([](const Tensor& self, bool unbiased) {
+        return sqrt(var(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0)));
+      })
       .samples({"self[3, 4], unbiased=False", "self[5], unbiased=True"});
-  define("var_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
+  define(
+      "var_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
       .doc("Variance and mean over `dim`.")
       .dtypes(d::floating | d::complex)
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
         auto [mean, var] = mean_and_var(self, dim, correction, keepdim);
         return std::tuple(var, mean);
       })
-      .samples({"self[3, 4], dim=[1]", "self[3, 4]",
-                "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"});
-  define("var_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
+      .samples(
+          {"self[3, 4], dim=[1]", "self[3, 4]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"});
+  define(
+      "var_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
       .doc("Variance and mean over `dim`, unbiased or not.")
-      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) { return var_mean(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim); })
+      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
+        return var_mean(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
+      })
       .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
-  define("var_mean.all(Tensor self, bool unbiased) -> (Tensor, Tensor)").doc("Variance and mean of all elements, unbiased or not.")
-      .unfused([](const Tensor& self, bool unbiased) { return var_mean(self, Sizes(nullopt), std::optional<double>(unbiased ? 1.0 : 0.0)); })
+  define("var_mean.all(Tensor self, bool unbiased) -> (Tensor, Tensor)")
+      .doc("Variance and mean of all elements, unbiased or not.")
+      .unfused([](const Tensor& self, bool unbiased) {
+        return var_mean(self, Sizes(nullopt), std::optional<double>(unbiased ? 1.0 : 0.0));
+      })
       .samples({"self[3, 4], unbiased=False"});
-  define("std_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
+  define(
+      "std_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
       .doc("Standard deviation and mean over `dim`.")
       .unfused([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
         auto [variance, middle] = var_mean(self, dim, std::optional<double>(correction.value_or(1)), keepdim);
         return std::tuple(sqrt(variance), middle);
       })
       .samples({"self[3, 4], dim=[1]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"});
-  define("std_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
+  define(
+      "std_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
       .doc("Standard deviation and mean over `dim`, unbiased or not.")
-      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) { return std_mean(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim); })
+      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
+        return std_mean(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
+      })
       .samples({"self[3, 4], dim=[1], unbiased=False"});
-  define("std_mean.all(Tensor self, bool unbiased) -> (Tensor, Tensor)").doc("Standard deviation and mean of all elements, unbiased or not.")
-      .unfused([](const Tensor& self, bool unbiased) { return std_mean(self, Sizes(nullopt), std::optional<double>(unbiased ? 1.0 : 0.0)); })
+  define("std_mean.all(Tensor self, bool unbiased) -> (Tensor, Tensor)")
+      .doc("Standard deviation and mean of all elements, unbiased or not.")
+      .unfused([](const Tensor& self, bool unbiased) {
+        return std_mean(self, Sizes(nullopt), std::optional<double>(unbiased ? 1.0 : 0.0));
+      })
       .samples({"self[3, 4], unbiased=False"});
   define("norm.str(Tensor self, str p, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .doc("p = 'fro': the 2-norm over `dim`.")
       .no_in_place()
       .unfused([](const Call& c, const Tensor& self, std::string_view p, Sizes dim, bool keepdim) {
-        supported_check(p != "nuc", "norm") << "p='nuc' needs singular values, which there is no decomposition for";
+        supported_check(p != "nuc", "norm")
+            << "p='nuc' needs singular values, which there is no decomposition for";
         runtime_check(p == "fro", "norm") << "p must be a number or 'fro', got '" << p << "'";
         return norm(self, std::optional<Scalar>(Scalar(2.0)), dim, keepdim, c.maybe_dtype("dtype"));
       })
       .samples({"self[3, 4], p='fro'", "self[3, 4], p='fro', dim=[1]"});
-  define("norm(Tensor self, Scalar? p=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+  define(
+      "norm(Tensor self, Scalar? p=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .doc("The p-norm over `dim`: (sum |x|^p)^(1/p); p = inf, -inf and 0 are the limits.")
       .no_in_place()
-      .composite([](const Tensor& self, std::optional<Scalar> p, Sizes dim, bool keepdim, std::optional<DType> dtype) {
+      .composite([](const Tensor& self, std::optional<Scalar> p, Sizes dim, bool keepdim,
+                    std::optional<DType> dtype) {
         Tensor x = dtype ? to_dtype(self, *dtype) : self;
-        runtime_check(is_differentiable(x.dtype()), "norm") << "expected a floating point or complex tensor, got " << x.dtype() << hint("x.float().norm()");
+        runtime_check(is_differentiable(x.dtype()), "norm")
+            << "expected a floating point or complex tensor, got " << x.dtype() << hint("x.float().norm()");
         double order = p ? p->to_double() : 2;
         Tensor magnitude = abs(x);
         if (order == 2) {
@@ -391,7 +485,8 @@ FACULA_FAMILY(reduce) {
         if (order == 2) return grads(mul(x, where(eq(y, 0), zeros_like(y), div(g, y))));
         if (std::isinf(order)) {
           Tensor mask = eq(abs(x), y);
-          return grads(mul(sgn(x), where(mask, div(g, to_dtype(sum(mask, c.dims("dim"), true), g.dtype())), zeros_like(g))));
+          return grads(mul(sgn(x), where(mask, div(g, to_dtype(sum(mask, c.dims("dim"), true), g.dtype())),
+                                         zeros_like(g))));
         }
         Tensor scaled = mul(mul(x, pow(abs(x), order - 2)), div(g, pow(y, order - 1)));
         return grads(where(eq(x, 0), zeros_like(x), scaled));
@@ -408,19 +503,26 @@ FACULA_FAMILY(reduce) {
         Tensor y = add(log(sum(exp(sub(self, shift)), dim, true)), shift);
         return keepdim ? y : dim.empty() ? view(y, Sizes(Dims{})) : squeeze(y, dim);
       })
-      .vjp([](const Vjp& v) { return grads(mul(put_back(v, v.grad()), conj(exp(sub(v["self"], put_back(v, v.result())))))); })
-      .samples({"self[3, 4], dim=[1]", "self[2, 3, 4], dim=[0, 2], keepdim=True", "self[33, 129], dim=[1]", "self[3, 4], dim=[]"});
+      .vjp([](const Vjp& v) {
+        return grads(mul(put_back(v, v.grad()), conj(exp(sub(v["self"], put_back(v, v.result()))))));
+      })
+      .samples({"self[3, 4], dim=[1]", "self[2, 3, 4], dim=[0, 2], keepdim=True", "self[33, 129], dim=[1]",
+                "self[3, 4], dim=[]"});
 
   define("cumsum(Tensor self, int dim, *, dtype? dtype=None) -> Tensor")
       .doc("Running sums along `dim`.")
       .result(accumulated_along)
       .in_place()
-      .shape([](const Call& c) { c.dim("dim"); return Dims(c.sizes("self")); })
+      .shape([](const Call& c) {
+        c.dim("dim");
+        return Dims(c.sizes("self"));
+      })
       .loop([](const LoopCall& c, Index i) {
         DType t = compute_type(accumulated(c)[0]);
         if (i.empty()) return cast(c.load("self", i), t);
         int k = c.dim("dim");
-        return scan_over(c, monoid::sum, i, k, c.size("self", k), [&](Index j) { return cast(c.load("self", j), t); });
+        return scan_over(c, monoid::sum, i, k, c.size("self", k),
+                         [&](Index j) { return cast(c.load("self", j), t); });
       })
       .vjp([](const Vjp& v) {
         if (v.call().rank("self") == 0) return grads(v.grad());
@@ -433,12 +535,16 @@ FACULA_FAMILY(reduce) {
       .doc("Running products along `dim`.")
       .result(accumulated_along)
       .in_place()
-      .shape([](const Call& c) { c.dim("dim"); return Dims(c.sizes("self")); })
+      .shape([](const Call& c) {
+        c.dim("dim");
+        return Dims(c.sizes("self"));
+      })
       .loop([](const LoopCall& c, Index i) {
         DType t = compute_type(accumulated(c)[0]);
         if (i.empty()) return cast(c.load("self", i), t);
         int k = c.dim("dim");
-        return scan_over(c, monoid::prod, i, k, c.size("self", k), [&](Index j) { return cast(c.load("self", j), t); });
+        return scan_over(c, monoid::prod, i, k, c.size("self", k),
+                         [&](Index j) { return cast(c.load("self", j), t); });
       })
       .vjp([](const Vjp& v) {
         if (v.call().rank("self") == 0) return grads(v.grad());
@@ -448,7 +554,8 @@ FACULA_FAMILY(reduce) {
         Tensor first = logical_and(zero, eq(cumsum(zero, k), 1));
         auto later = [&](const Tensor& y) { return flip(cumsum(flip(mul(v.grad(), conj(y)), k), k), k); };
         Tensor divisor = where(zero, ones_like(x), x);
-        return grads(where(first, later(cumprod(where(first, ones_like(x), x), k)), div(later(v.result()), conj(divisor))));
+        return grads(where(first, later(cumprod(where(first, ones_like(x), x), k)),
+                           div(later(v.result()), conj(divisor))));
       })
       .samples({"self[](0.5, 1.5), dim=0", "self[3, 4](0.5, 1.5), dim=1", "self[2, 3, 4](0.5, 1.5), dim=0",
                 "self[0, 3], dim=1"});
@@ -457,12 +564,17 @@ FACULA_FAMILY(reduce) {
       .bind(method)
       .no_in_place()
       .unfused([](const Tensor& self, SymSpan size) {
-        runtime_check(broadcasts_to(size, self.sizes()), "sum_to_size") << "size " << to_string(size) << " is not expandable to " << to_string(self.sizes());
+        runtime_check(broadcasts_to(size, self.sizes()), "sum_to_size")
+            << "size " << to_string(size) << " is not expandable to " << to_string(self.sizes());
         Ints over;
         int leading = self.dim() - int(size.size());
         for (int k = 0; k < self.dim(); ++k)
-          if (k < leading || (size[size_t(k - leading)] == SymInt(int64_t(1)) && self.size(k) != SymInt(int64_t(1)))) over.push_back(k);
-        if (over.empty()) return !is_differentiable(self.dtype()) && size.empty() ? sum(self) : self;  // as PyTorch: bool becomes int64
+          if (k < leading ||
+              (size[size_t(k - leading)] == SymInt(int64_t(1)) && self.size(k) != SymInt(int64_t(1))))
+            over.push_back(k);
+        if (over.empty())
+          return !is_differentiable(self.dtype()) && size.empty() ? sum(self)
+                                                                  : self;  // as PyTorch: bool becomes int64
         Tensor t = sum(self, over, true);
         return leading ? view(t, size) : t;
       })

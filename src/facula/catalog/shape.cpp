@@ -16,9 +16,11 @@ Dims joined_sizes(const Call& c) {
   auto tensors = c.tensors("tensors");
   value_check(!tensors.empty(), c.name()) << "expected a non-empty list of tensors";
   const Tensor* first = nullptr;
-  for (auto& t : tensors) if (!(t.dim() == 1 && t.size(0) == SymInt(int64_t(0))) && !first) first = &t;
+  for (auto& t : tensors)
+    if (!(t.dim() == 1 && t.size(0) == SymInt(int64_t(0))) && !first) first = &t;
   if (!first) first = &tensors[0];
-  runtime_check(first->dim() > 0, c.name()) << "zero-dimensional tensors cannot be concatenated" << hint("stack joins them along a new dimension");
+  runtime_check(first->dim() > 0, c.name())
+      << "zero-dimensional tensors cannot be concatenated" << hint("stack joins them along a new dimension");
   int d = wrap_dim(c.name(), c.integer("dim").guard_int(), first->dim());
   Dims sizes(first->sizes());
   sizes[size_t(d)] = int64_t(0);
@@ -26,13 +28,17 @@ Dims joined_sizes(const Call& c) {
     if (t.dim() == 1 && t.size(0) == SymInt(int64_t(0))) continue;
     bool fits = t.dim() == first->dim();
     for (int k = 0; fits && k < t.dim(); ++k) fits = k == d || t.size(k) == first->size(k);
-    runtime_check(fits, c.name()) << "sizes of tensors must match except in dimension " << d << ": " << shapes_of(tensors);
+    runtime_check(fits, c.name()) << "sizes of tensors must match except in dimension " << d << ": "
+                                  << shapes_of(tensors);
     sizes[size_t(d)] += t.size(d);
   }
   return sizes;
 }
 
-void check_triangle(const Call& c) { runtime_check(c.rank("self") >= 2, c.name()) << "input tensor must have at least 2 dimensions, got shape " << to_string(c.sizes("self")); }
+void check_triangle(const Call& c) {
+  runtime_check(c.rank("self") >= 2, c.name())
+      << "input tensor must have at least 2 dimensions, got shape " << to_string(c.sizes("self"));
+}
 
 }  // namespace
 
@@ -40,8 +46,10 @@ FACULA_FAMILY(shape) {
   define("cat(Tensor[] tensors, int dim=0) -> Tensor")
       .doc("Tensors joined along `dim`.")
       .autocast(Autocast::promote)
-      .alias("concat").alias("concatenate")
-      .bind(function).no_in_place()
+      .alias("concat")
+      .alias("concatenate")
+      .bind(function)
+      .no_in_place()
       .result([](const Call& c) {
         Promotion p;
         for (auto& t : c.tensors("tensors")) p.add(t);
@@ -75,25 +83,30 @@ FACULA_FAMILY(shape) {
         }
         return out;
       })
-      .samples({"tensors{[2, 3], [4, 3]}", "tensors{[2, 3], [2, 1]}, dim=-1",
-                "tensors{[2, 3], [0], [1, 3]}", "tensors{[5]}", "tensors{[17, 33], [17, 65]}, dim=1"});
+      .samples({"tensors{[2, 3], [4, 3]}", "tensors{[2, 3], [2, 1]}, dim=-1", "tensors{[2, 3], [0], [1, 3]}",
+                "tensors{[5]}", "tensors{[17, 33], [17, 65]}, dim=1"});
   define("stack(Tensor[] tensors, int dim=0) -> Tensor")
       .doc("Tensors of one shape joined along a new dimension.")
       .autocast(Autocast::promote)
-      .bind(function).no_in_place()
+      .bind(function)
+      .no_in_place()
       .unfused([](const std::vector<Tensor>& tensors, int64_t dim) {
         runtime_check(!tensors.empty(), "stack") << "expects a non-empty list of tensors";
         int d = wrap_dim("stack", dim, tensors[0].dim() + 1);
         std::vector<Tensor> raised;
         for (auto& t : tensors) {
-          bool same = t.dim() == tensors[0].dim() && std::equal(t.sizes().begin(), t.sizes().end(), tensors[0].sizes().begin());
+          bool same = t.dim() == tensors[0].dim() &&
+                      std::equal(t.sizes().begin(), t.sizes().end(), tensors[0].sizes().begin());
           runtime_check(same, "stack") << "expects each tensor to be equal size: " << shapes_of(tensors);
           raised.push_back(unsqueeze(t, d));
         }
         return cat(raised, d);
       })
       .samples({"tensors{[2, 3], [2, 3]}, dim=1", "tensors{[], []}", "tensors{[0, 2]}, dim=-1"});
-  define("hstack(Tensor[] tensors) -> Tensor").doc("Joined along dimension 1 (0 for vectors).").bind(function).no_in_place()
+  define("hstack(Tensor[] tensors) -> Tensor")
+      .doc("Joined along dimension 1 (0 for vectors).")
+      .bind(function)
+      .no_in_place()
       .unfused([](const std::vector<Tensor>& tensors) {
         runtime_check(!tensors.empty(), "hstack") << "expects a non-empty list of tensors";
         std::vector<Tensor> raised;
@@ -101,19 +114,26 @@ FACULA_FAMILY(shape) {
         return cat(raised, raised.empty() || raised[0].dim() == 1 ? 0 : 1);
       })
       .samples({"tensors{[2], [3]}", "tensors{[2, 3], [2, 1]}"});
-  define("vstack(Tensor[] tensors) -> Tensor").doc("Joined along dimension 0, vectors as rows.").bind(function).no_in_place()
+  define("vstack(Tensor[] tensors) -> Tensor")
+      .doc("Joined along dimension 0, vectors as rows.")
+      .bind(function)
+      .no_in_place()
       .unfused([](const std::vector<Tensor>& tensors) {
         runtime_check(!tensors.empty(), "vstack") << "expects a non-empty list of tensors";
         std::vector<Tensor> raised;
-        for (auto& t : tensors) raised.push_back(t.dim() >= 2 ? t : t.dim() == 1 ? unsqueeze(t, 0) : view(t, {1, 1}));
+        for (auto& t : tensors)
+          raised.push_back(t.dim() >= 2 ? t : t.dim() == 1 ? unsqueeze(t, 0) : view(t, {1, 1}));
         return cat(raised, 0);
       })
       .samples({"tensors{[3], [2, 3]}", "tensors{[], [2, 1]}"});
-  define("positive(Tensor(a) self) -> Tensor(a)").doc("self.")
+  define("positive(Tensor(a) self) -> Tensor(a)")
+      .doc("self.")
       .unfused([](const Tensor& self) {
-        runtime_check(self.dtype() != DType::Bool, "positive") << "the + operator on bool tensors is not supported";
+        runtime_check(self.dtype() != DType::Bool, "positive")
+            << "the + operator on bool tensors is not supported";
         return self;
-      }).samples({"self[3, 4]", "self[]"});
+      })
+      .samples({"self[3, 4]", "self[]"});
   define("contiguous(Tensor(a) self, *, MemoryFormat memory_format=contiguous_format) -> Tensor(a)")
       .doc("self if its memory is already in that order, else a copy that is.")
       .bind(method)
@@ -122,11 +142,17 @@ FACULA_FAMILY(shape) {
         return clone(self, format);
       })
       .samples({"self[]", "self[5]", "self[2, 3, 4]", "self[2, 0, 3]"});
-  define("_row_major(Tensor self) -> Tensor").doc("A copy of self in row-major order.").bind(hidden).no_in_place()
+  define("_row_major(Tensor self) -> Tensor")
+      .doc("A copy of self in row-major order.")
+      .bind(hidden)
+      .no_in_place()
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c, Index i) { return c.load("self", i); })
       .samples({"self[]", "self[5]", "self[2, 3, 4]", "self[2, 0, 3]"});
-  define("_copied(Tensor self) -> Tensor").doc("A copy of self with its dimensions in the same order of memory.").bind(hidden).no_in_place()
+  define("_copied(Tensor self) -> Tensor")
+      .doc("A copy of self with its dimensions in the same order of memory.")
+      .bind(hidden)
+      .no_in_place()
       .pointwise([](Expr x) { return x; })
       .samples({"self[]", "self[5]", "self[2, 3, 4]", "self[2, 0, 3]"});
   define("clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor")
@@ -138,22 +164,27 @@ FACULA_FAMILY(shape) {
           case MemoryFormat::contiguous: return _row_major(self);
           default: break;
         }
-        runtime_check(self.dim() == 4, "clone") << "channels_last needs a 4-dimensional tensor [N, C, H, W], got shape " << to_string(self.sizes());
+        runtime_check(self.dim() == 4, "clone")
+            << "channels_last needs a 4-dimensional tensor [N, C, H, W], got shape "
+            << to_string(self.sizes());
         return permute(_row_major(permute(self, {0, 2, 3, 1})), {0, 3, 1, 2});
       })
       .samples(unary_samples());
   define("repeat(Tensor self, SymInt[] repeats) -> Tensor")
       .doc("self tiled repeats[k] times along dimension k.")
-      .bind(method).no_in_place()
+      .bind(method)
+      .no_in_place()
       .shape([](const Call& c) {
         auto repeats = c.ints("repeats");
         auto sizes = c.sizes("self");
-        runtime_check(repeats.size() >= sizes.size(), "repeat") << "number of dimensions of repeat dims " << to_string(repeats)
+        runtime_check(repeats.size() >= sizes.size(), "repeat")
+            << "number of dimensions of repeat dims " << to_string(repeats)
             << " cannot be smaller than that of the tensor " << to_string(sizes);
         Dims out(repeats);
         size_t leading = repeats.size() - sizes.size();
         for (size_t k = 0; k < repeats.size(); ++k) {
-          runtime_check(!(repeats[k] < SymInt(int64_t(0))), "repeat") << "trying to create a tensor with negative dimension: repeats " << to_string(repeats);
+          runtime_check(!(repeats[k] < SymInt(int64_t(0))), "repeat")
+              << "trying to create a tensor with negative dimension: repeats " << to_string(repeats);
           if (k >= leading) out[k] = out[k] * sizes[k - leading];
         }
         return out;
@@ -163,7 +194,9 @@ FACULA_FAMILY(shape) {
         size_t leading = i.size() - sizes.size();
         Index j;
         for (size_t k = 0; k < sizes.size(); ++k)
-          j.push_back(c.ints("repeats")[leading + k] == SymInt(int64_t(1)) ? i[leading + k] : remainder(i[leading + k], loop::size(sizes[k])));
+          j.push_back(c.ints("repeats")[leading + k] == SymInt(int64_t(1))
+                          ? i[leading + k]
+                          : remainder(i[leading + k], loop::size(sizes[k])));
         return c.load("self", j);
       })
       .vjp([](const Vjp& v) {
@@ -203,21 +236,23 @@ FACULA_FAMILY(shape) {
         return c.load("self", j);
       })
       .vjp([](const Vjp& v) { return grads(flip(v.grad(), v.call().ints("dims"))); })
-      .samples({"self[2, 3], dims=[0, 1]", "self[5], dims=[-1]", "self[0, 3], dims=[0]",
-                "self[2, 3], dims=[]"});
+      .samples(
+          {"self[2, 3], dims=[0, 1]", "self[5], dims=[-1]", "self[0, 3], dims=[0]", "self[2, 3], dims=[]"});
   define("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor")
       .doc("Elements moved by `shifts` along `dims`, those that leave come in on the other side.")
       .no_in_place()
       .unfused([](const Call& c, const Tensor& self) {
         auto shifts = c.ints("shifts"), dims = c.ints("dims");
-        runtime_check(dims.empty() ? shifts.size() == 1 : shifts.size() == dims.size(), "roll") << "shifts and dimensions must align: " << to_string(shifts) << ", " << to_string(dims);
+        runtime_check(dims.empty() ? shifts.size() == 1 : shifts.size() == dims.size(), "roll")
+            << "shifts and dimensions must align: " << to_string(shifts) << ", " << to_string(dims);
         if (self.numel() == SymInt(int64_t(0))) return clone(self);
         if (dims.empty()) return reshape(roll(reshape(self, -1), shifts, 0), self.sizes());
         Tensor t = self;
         for (size_t k = 0; k < dims.size(); ++k) {
           int d = wrap_dim("roll", dims[k].guard_int(), self.dim());
           SymInt n = self.size(d), s = shifts[k] % n;
-          if (s != SymInt(int64_t(0))) t = cat(std::vector<Tensor>{narrow(t, d, n - s, s), narrow(t, d, int64_t(0), n - s)}, d);
+          if (s != SymInt(int64_t(0)))
+            t = cat(std::vector<Tensor>{narrow(t, d, n - s, s), narrow(t, d, int64_t(0), n - s)}, d);
         }
         return t.is_same(self) ? clone(self) : t;
       })
@@ -226,7 +261,10 @@ FACULA_FAMILY(shape) {
       .overwrites()
       .doc("The lower triangle of the last two dimensions, up to `diagonal`; the rest is 0.")
       .in_place()
-      .shape([](const Call& c) { check_triangle(c); return Dims(c.sizes("self")); })
+      .shape([](const Call& c) {
+        check_triangle(c);
+        return Dims(c.sizes("self"));
+      })
       .loop([](const LoopCall& c, Index i) {
         Expr x = c.load("self", i);
         return select(i[i.size() - 1] - i[i.size() - 2] <= loop::size(c.integer("diagonal")), x, zero_of(x));
@@ -237,7 +275,10 @@ FACULA_FAMILY(shape) {
       .overwrites()
       .doc("The upper triangle of the last two dimensions, from `diagonal`; the rest is 0.")
       .in_place()
-      .shape([](const Call& c) { check_triangle(c); return Dims(c.sizes("self")); })
+      .shape([](const Call& c) {
+        check_triangle(c);
+        return Dims(c.sizes("self"));
+      })
       .loop([](const LoopCall& c, Index i) {
         Expr x = c.load("self", i);
         return select(i[i.size() - 1] - i[i.size() - 2] >= loop::size(c.integer("diagonal")), x, zero_of(x));
@@ -245,17 +286,22 @@ FACULA_FAMILY(shape) {
       .vjp([](const Vjp& v) { return grads(triu(v.grad(), v.call().integer("diagonal"))); })
       .samples({"self[3, 4]", "self[2, 3, 4], diagonal=1", "self[3, 4], diagonal=-1"});
   define("constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor")
-      .doc("`pad` = (before, after) of the last dimension, then of the one before, ...; negative amounts crop.")
-      .bind(function).no_in_place()
+      .doc(
+          "`pad` = (before, after) of the last dimension, then of the one before, ...; negative amounts crop.")
+      .bind(function)
+      .no_in_place()
       .shape([](const Call& c) {
         auto pad = c.ints("pad");
         Dims sizes(c.sizes("self"));
         runtime_check(pad.size() % 2 == 0 && pad.size() / 2 <= sizes.size(), "constant_pad_nd")
-            << "length of pad must be even and at most twice the number of dimensions: pad " << to_string(pad) << " for shape " << to_string(SymSpan(sizes));
+            << "length of pad must be even and at most twice the number of dimensions: pad " << to_string(pad)
+            << " for shape " << to_string(SymSpan(sizes));
         for (size_t k = 0; k < pad.size() / 2; ++k) {
           auto& s = sizes[sizes.size() - 1 - k];
           s = s + pad[2 * k] + pad[2 * k + 1];
-          runtime_check(!(s < SymInt(int64_t(0))), "constant_pad_nd") << "the padding " << to_string(pad) << " leaves a negative size of shape " << to_string(c.sizes("self"));
+          runtime_check(!(s < SymInt(int64_t(0))), "constant_pad_nd")
+              << "the padding " << to_string(pad) << " leaves a negative size of shape "
+              << to_string(c.sizes("self"));
         }
         return sizes;
       })
@@ -285,7 +331,8 @@ FACULA_FAMILY(shape) {
                 "self[0, 3], pad=[1, 1, 1, 1], value=0.5"});
   define("to(Tensor(a) self, dtype dtype, bool non_blocking=False, bool copy=False) -> Tensor(a)")
       .doc("self converted to `dtype`; itself if nothing changes and copy is False.")
-      .bind(method).no_in_place()
+      .bind(method)
+      .no_in_place()
       .unfused([](const Call& c, const Tensor& self) {
         DType t = *c.maybe_dtype("dtype");
         if (t == self.dtype()) return c.flag("copy") ? clone(self) : self;

@@ -14,7 +14,10 @@ std::vector<DType> with_indices(const Call& c) { return {c.dtype("self"), DType:
 
 // Does (a, at i) come before (b, at j)?
 Expr comes_before(Expr a, Expr i, Expr b, Expr j, bool descending) {
-  if (a.dtype() == DType::Bool) { a = cast(a, DType::Int64); b = cast(b, DType::Int64); }
+  if (a.dtype() == DType::Bool) {
+    a = cast(a, DType::Int64);
+    b = cast(b, DType::Int64);
+  }
   Expr less = descending ? a > b : a < b, equal = eq(a, b);
   if (is_floating(a.dtype())) {
     Expr nan_a = isnan(a), nan_b = isnan(b);
@@ -31,7 +34,9 @@ std::vector<Expr> by_rank(const LoopCall& c, Index i, bool descending) {
   SymInt n = c.size("self", k);
   auto at = [&](Expr p) { return c.load("self", with(i, k, p)); };
   auto has_rank = [&](Expr p) {
-    Expr rank = reduce(c, monoid::sum, {n}, [&](Index q) { return cast(comes_before(at(q[0]), q[0], at(p), p, descending), DType::Int64); });
+    Expr rank = reduce(c, monoid::sum, {n}, [&](Index q) {
+      return cast(comes_before(at(q[0]), q[0], at(p), p, descending), DType::Int64);
+    });
     return eq(rank, i[size_t(k)]);
   };
   Expr place = reduce(c, monoid::sum, {n}, [&](Index p) { return select(has_rank(p[0]), p[0], integer(0)); });
@@ -50,7 +55,9 @@ SymInt chosen(const Call& c) {
   SymInt k = c.integer("k");
   auto sizes = c.sizes("self");
   SymInt n = sizes.empty() ? SymInt(int64_t(1)) : sizes[size_t(c.dim("dim"))];
-  runtime_check(!(k < SymInt(int64_t(0))) && !(k > n), c.name()) << "selected index k out of range: k = " << k << " for size " << n << " (shape " << to_string(sizes) << ")";
+  runtime_check(!(k < SymInt(int64_t(0))) && !(k > n), c.name())
+      << "selected index k out of range: k = " << k << " for size " << n << " (shape " << to_string(sizes)
+      << ")";
   return k;
 }
 
@@ -59,25 +66,39 @@ SampleArg values(std::vector<int64_t> sizes) { return distinct(op::tensor(std::m
 }  // namespace
 
 FACULA_FAMILY(sort) {
-  define("sort(Tensor self, int dim=-1, bool descending=False, bool stable=False) -> (Tensor values, Tensor indices)")
-      .doc("Elements along `dim` in ascending (or descending) order, and where they were. Always stable; NaN is the largest.")
+  define(
+      "sort(Tensor self, int dim=-1, bool descending=False, bool stable=False) -> (Tensor values, Tensor indices)")
+      .doc(
+          "Elements along `dim` in ascending (or descending) order, and where they were. Always stable; NaN is the largest.")
       .dtypes(d::real)
       .result(with_indices)
-      .shapes([](const Call& c) { c.dim("dim"); return std::vector<Dims>(2, Dims(c.sizes("self"))); })
+      .shapes([](const Call& c) {
+        c.dim("dim");
+        return std::vector<Dims>(2, Dims(c.sizes("self")));
+      })
       .non_differentiable({1})
       .library("sort")
       .reference([](const LoopCall& c, Index i) { return by_rank(c, i, c.flag("descending")); })
       .vjp(to_origin)
-      .samples(op::samples({{{{"self", values({7})}}}, {{{"self", values({3, 17, 2})}, {"dim", op::literal("1")}, {"descending", op::literal("True")}}}, {{{"self", values({})}}}}));
+      .samples(op::samples(
+          {{{{"self", values({7})}}},
+           {{{"self", values({3, 17, 2})}, {"dim", op::literal("1")}, {"descending", op::literal("True")}}},
+           {{{"self", values({})}}}}));
   define("argsort(Tensor self, int dim=-1, bool descending=False, bool stable=False) -> Tensor")
       .doc("The indices that sort along `dim`.")
-      .no_in_place().non_differentiable()
-      .unfused([](const Tensor& self, int64_t dim, bool descending, bool) { return std::get<1>(sort(self, dim, descending, true)); })
+      .no_in_place()
+      .non_differentiable()
+      .unfused([](const Tensor& self, int64_t dim, bool descending, bool) {
+        return std::get<1>(sort(self, dim, descending, true));
+      })
       .samples({"self![3, 4]", "self![3, 4], dim=0, descending=True", "self[0]"});
-  define("msort(Tensor self) -> Tensor").doc("Sorted along the first dimension.").no_in_place()
+  define("msort(Tensor self) -> Tensor")
+      .doc("Sorted along the first dimension.")
+      .no_in_place()
       .unfused([](const Tensor& self) { return std::get<0>(sort(self, 0)); })
       .samples({"self![3, 4]", "self![5]"});
-  define("topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)")
+  define(
+      "topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)")
       .doc("The k largest (or smallest) elements along `dim` in order, and where they were.")
       .dtypes(d::integral | d::floating)
       .result(with_indices)
@@ -90,25 +111,33 @@ FACULA_FAMILY(sort) {
       .library("topk")
       .reference([](const LoopCall& c, Index i) { return by_rank(c, i, c.flag("largest")); })
       .vjp(to_origin)
-      .samples(op::samples({{{{"self", values({9})}, {"k", op::literal("4")}}}, {{{"self", values({3, 8, 2})}, {"k", op::literal("3")}, {"dim", op::literal("1")}, {"largest", op::literal("False")}}}}));
+      .samples(op::samples({{{{"self", values({9})}, {"k", op::literal("4")}}},
+                            {{{"self", values({3, 8, 2})},
+                              {"k", op::literal("3")},
+                              {"dim", op::literal("1")},
+                              {"largest", op::literal("False")}}}}));
   define("kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)")
       .doc("The k-th smallest element along `dim` (k counts from 1), and where it is.")
       .unfused([](const Tensor& self, SymInt k, int64_t dim, bool keepdim) {
         SymInt n = self.dim() ? self.size(wrap_dim("kthvalue", dim, self.dim())) : SymInt(int64_t(1));
-        runtime_check(k > SymInt(int64_t(0)) && !(k > n), "kthvalue") << "selected number k out of range for dimension " << dim << ": k = " << k << ", size " << n;
+        runtime_check(k > SymInt(int64_t(0)) && !(k > n), "kthvalue")
+            << "selected number k out of range for dimension " << dim << ": k = " << k << ", size " << n;
         auto [values, indices] = sort(self, dim);
         if (!self.dim()) return std::tuple(values, indices);
         SymInt at = k - SymInt(int64_t(1));
-        if (keepdim) return std::tuple(narrow(values, dim, at, int64_t(1)), narrow(indices, dim, at, int64_t(1)));
+        if (keepdim)
+          return std::tuple(narrow(values, dim, at, int64_t(1)), narrow(indices, dim, at, int64_t(1)));
         return std::tuple(select(values, dim, at), select(indices, dim, at));
       })
       .samples({"self![3, 5], k=2", "self![5, 3], k=1, dim=0, keepdim=True"});
   define("median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
       .doc("The middle element along `dim` (the lower one of two; NaN if there is one), and where it is.")
-      .dtypes(d::integral | d::floating).strict()
+      .dtypes(d::integral | d::floating)
+      .strict()
       .unfused([](const Tensor& self, int64_t dim, bool keepdim) {
         SymInt n = self.dim() ? self.size(wrap_dim("median", dim, self.dim())) : SymInt(int64_t(1));
-        index_check(n > SymInt(int64_t(0)), "median") << "expected reduction dim " << dim << " to have non-zero size";
+        index_check(n > SymInt(int64_t(0)), "median")
+            << "expected reduction dim " << dim << " to have non-zero size";
         auto [values, indices] = kthvalue(self, (n + SymInt(int64_t(1))) / SymInt(int64_t(2)), dim, keepdim);
         if (!is_floating(self.dtype()) || !self.dim()) return std::tuple(values, indices);
         auto [top, at] = kthvalue(self, n, dim, keepdim);
@@ -119,7 +148,8 @@ FACULA_FAMILY(sort) {
   define("median(Tensor self) -> Tensor")
       .doc("The middle element (the lower one of two; NaN if there is one).")
       .no_in_place()
-      .dtypes(d::integral | d::floating).strict()
+      .dtypes(d::integral | d::floating)
+      .strict()
       .unfused([](const Tensor& self) { return std::get<0>(median(reshape(self, -1), 0)); })
       .samples({"self![3, 5]", "self![4]"});
 }

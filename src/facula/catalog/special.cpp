@@ -1,4 +1,5 @@
-// Special functions, and the direction of a number. The former are computed in float64: float32 results are rounded once.
+// Special functions, and the direction of a number. The former are computed in float64: float32 results are
+// rounded once.
 #include <cmath>
 #include <limits>
 #include <span>
@@ -33,22 +34,31 @@ Expr cotangent_of_pi(Expr x) {
 }
 
 // B(2k) / (2k (2k - 1)): Stirling's series in 1 / x.
-constexpr double kStirling[] = {0.083333333333333333333, -0.0027777777777777777778, 0.00079365079365079365079, -0.0005952380952380952381,
-                                0.00084175084175084175084, -0.0019175269175269175269, 0.0064102564102564102564, -0.02955065359477124183,
+constexpr double kStirling[] = {0.083333333333333333333,   -0.0027777777777777777778,
+                                0.00079365079365079365079, -0.0005952380952380952381,
+                                0.00084175084175084175084, -0.0019175269175269175269,
+                                0.0064102564102564102564,  -0.02955065359477124183,
                                 0.17964437236883057316};
 // B(2k) / 2k: the series of digamma in 1 / x^2.
-constexpr double kDigamma[] = {0.083333333333333333333, -0.0083333333333333333333, 0.003968253968253968254, -0.0041666666666666666667,
-                               0.0075757575757575757576, -0.021092796092796092796, 0.083333333333333333333, -0.44325980392156862745,
-                               3.0539543302701197438};
+constexpr double kDigamma[] = {0.083333333333333333333,   -0.0083333333333333333333, 0.003968253968253968254,
+                               -0.0041666666666666666667, 0.0075757575757575757576,  -0.021092796092796092796,
+                               0.083333333333333333333,   -0.44325980392156862745,   3.0539543302701197438};
 // B(2k) / (2k)!: the correction terms of Euler and Maclaurin.
-constexpr double kEulerMaclaurin[] = {0.083333333333333333333, -0.0013888888888888888889, 0.000033068783068783068783, -8.2671957671957671958e-7,
-                                      2.0876756987868098979e-8, -5.2841901386874931848e-10, 1.3382536530684678833e-11, -3.3896802963225828668e-13,
+constexpr double kEulerMaclaurin[] = {0.083333333333333333333,    -0.0013888888888888888889,
+                                      0.000033068783068783068783, -8.2671957671957671958e-7,
+                                      2.0876756987868098979e-8,   -5.2841901386874931848e-10,
+                                      1.3382536530684678833e-11,  -3.3896802963225828668e-13,
                                       8.5860620562778445641e-15};
-// log(gamma(2 + t)) / t for t in [0, 1], in t - 1/2: interpolated at Chebyshev's points with 50 digits; error 2e-18.
-constexpr double kLogGamma[] = {0.56936574094583831926, 0.26758179939880971409, -0.044805842697384598592, 0.010877001514197600361,
-                                -0.0030951822936174094368, 0.00096109792855204056854, -0.00031505925035239632756, 0.00010710021010234953779,
-                                -0.000037353369400272295337, 0.000013275711130257406302, -4.78637998751422512e-6, 1.7456412754034040347e-6,
-                                -6.4214174519558725911e-7, 2.3537239328440718034e-7, -8.7723584247746621441e-8, 3.8720781951940832648e-8,
+// log(gamma(2 + t)) / t for t in [0, 1], in t - 1/2: interpolated at Chebyshev's points with 50 digits; error
+// 2e-18.
+constexpr double kLogGamma[] = {0.56936574094583831926,      0.26758179939880971409,
+                                -0.044805842697384598592,    0.010877001514197600361,
+                                -0.0030951822936174094368,   0.00096109792855204056854,
+                                -0.00031505925035239632756,  0.00010710021010234953779,
+                                -0.000037353369400272295337, 0.000013275711130257406302,
+                                -4.78637998751422512e-6,     1.7456412754034040347e-6,
+                                -6.4214174519558725911e-7,   2.3537239328440718034e-7,
+                                -8.7723584247746621441e-8,   3.8720781951940832648e-8,
                                 -1.4586003484400255984e-8};
 
 // x > 0: brought to [2, 3) by gamma(x + 1) = x gamma(x), from 8 on Stirling's series.
@@ -64,8 +74,10 @@ Expr log_gamma_positive(Expr x) {
     divisor = select(below, divisor * t, divisor);
     t = select(below, t + 1.0, t);
   }
-  Expr near = (t - 2.0) * horner(t - 2.5, kLogGamma) + select(divisor < 1e-290, -log(x), log(factor / divisor));
-  Expr r = 1.0 / max(x, 8.0), far = (max(x, 8.0) - 0.5) * log(max(x, 8.0)) - max(x, 8.0) + 0.91893853320467274178 + r * horner(r * r, kStirling);
+  Expr near =
+      (t - 2.0) * horner(t - 2.5, kLogGamma) + select(divisor < 1e-290, -log(x), log(factor / divisor));
+  Expr r = 1.0 / max(x, 8.0), far = (max(x, 8.0) - 0.5) * log(max(x, 8.0)) - max(x, 8.0) +
+                                    0.91893853320467274178 + r * horner(r * r, kStirling);
   return select(x < 8.0, near, select(eq(x, wide(kInfinity)), wide(kInfinity), far));
 }
 Expr log_gamma(Expr x) {
@@ -90,10 +102,12 @@ Expr digamma_of(Expr x) {
   Expr positive = digamma_positive(select(x > 0.0, x, 1.0 - x));
   Expr negative = select(is_whole(x), wide(std::nan("")), positive - kPi * cotangent_of_pi(x));
   Expr y = select(x > 0.0, positive, negative);
-  return select(isnan(x), x, select(eq(x, wide(0)), copysign(wide(kInfinity), -x), select(eq(x, wide(kInfinity)), x, y)));
+  return select(isnan(x), x,
+                select(eq(x, wide(0)), copysign(wide(kInfinity), -x), select(eq(x, wide(kInfinity)), x, y)));
 }
 
-// Hurwitz's zeta function sum (q + k)^-s for s >= 2 and q > 0: ten terms, then the formula of Euler and Maclaurin.
+// Hurwitz's zeta function sum (q + k)^-s for s >= 2 and q > 0: ten terms, then the formula of Euler and
+// Maclaurin.
 Expr hurwitz(int64_t s, Expr q) {
   auto power = [&](Expr x, int64_t n) { return loop::pow(x, wide(double(n))); };
   Expr total = power(q, -s), a = q;
@@ -115,11 +129,14 @@ Expr polygamma_of(int64_t n, Expr x) {
   Expr pole = wide(kInfinity);
   if (n == 1) {
     Expr s = sine_of_pi(x), positive = hurwitz(2, select(x > 0.0, x, 1.0 - x));
-    return select(isinf(x) & (x > 0.0), wide(0), select(x > 0.0, positive, select(is_whole(x), pole, (kPi * kPi) / (s * s) - positive)));
+    return select(isinf(x) & (x > 0.0), wide(0),
+                  select(x > 0.0, positive, select(is_whole(x), pole, (kPi * kPi) / (s * s) - positive)));
   }
   Expr y = hurwitz(n + 1, select(x > 0.0, x, wide(1))) * (n % 2 ? factorial : -factorial);
   Expr whole = n % 2 ? pole : -pole;
-  return select(isnan(x), x, select(eq(x, wide(kInfinity)), wide(0), select(x > 0.0, y, select(is_whole(x), whole, wide(std::nan(""))))));
+  return select(isnan(x), x,
+                select(eq(x, wide(kInfinity)), wide(0),
+                       select(x > 0.0, y, select(is_whole(x), whole, wide(std::nan(""))))));
 }
 
 // A start of Winitzki (2008), then two steps of Halley; near 1 by the complement, which is exact there.
@@ -128,11 +145,13 @@ Expr inverse_erf(Expr y) {
   Expr size = abs(y), l = log1p(-size) + log1p(size), t = 2 / (kPi * a) + 0.5 * l;
   Expr x = sqrt((-l / a) / (sqrt(t * t - l / a) + t));
   for (int k = 0; k < 3; ++k) {
-    Expr error = select(size > 0.5, (1.0 - size) - erfc(x), erf(x) - size) * (0.5 * std::sqrt(kPi)) * exp(x * x);
+    Expr error =
+        select(size > 0.5, (1.0 - size) - erfc(x), erf(x) - size) * (0.5 * std::sqrt(kPi)) * exp(x * x);
     x = x - error / (1.0 + x * error);
   }
   Expr inside = copysign(select(eq(size, wide(0)), size, x), y);
-  return select(size < 1.0, inside, select(eq(size, wide(1)), copysign(wide(kInfinity), y), wide(std::nan(""))));
+  return select(size < 1.0, inside,
+                select(eq(size, wide(1)), copysign(wide(kInfinity), y), wide(std::nan(""))));
 }
 
 // (-1)^k (2k - 1)!! / 2^k: the series of erfcx(x) x sqrt(pi) in 1 / x^2.
@@ -140,7 +159,8 @@ constexpr double kScaledComplement[] = {1, -0.5, 0.75, -1.875, 6.5625, -29.53125
 
 // exp(x^2) erfc(x), the square split so that its rounding does not grow; from 26 on by the series.
 Expr scaled_complement(Expr x) {
-  Expr a = min(abs(x), 26.0), high = cast(cast(a, DType::Float32), DType::Float64), low = (a - high) * (a + high);
+  Expr a = min(abs(x), 26.0), high = cast(cast(a, DType::Float32), DType::Float64),
+       low = (a - high) * (a + high);
   Expr square = exp(high * high), near = square * (erfc(a) + erfc(a) * expm1(low));
   Expr r = 1.0 / (abs(x) * abs(x)), far = horner(r, kScaledComplement) / (abs(x) * std::sqrt(kPi));
   Expr positive = select(abs(x) < 26.0, near, far);
@@ -150,7 +170,10 @@ Expr scaled_complement(Expr x) {
 
 // A function of one number, of which `f` computes the float64 value.
 Definer special_function(const char* schema, const char* doc, Expr (*f)(Expr), double low, double high) {
-  return define(schema).doc(doc).dtypes(d::floating).promote(Promote::int_to_float)
+  return define(schema)
+      .doc(doc)
+      .dtypes(d::floating)
+      .promote(Promote::int_to_float)
       .pointwise([f](Expr x) { return cast(f(cast(x, DType::Float64)), x.dtype()); })
       .samples(unary_samples(low, high));
 }
@@ -158,30 +181,41 @@ Definer special_function(const char* schema, const char* doc, Expr (*f)(Expr), d
 }  // namespace
 
 FACULA_FAMILY(special) {
-  special_function("lgamma(Tensor self) -> Tensor", "Logarithm of the absolute value of the gamma function.", log_gamma, 0.2, 12)
+  special_function("lgamma(Tensor self) -> Tensor", "Logarithm of the absolute value of the gamma function.",
+                   log_gamma, 0.2, 12)
       .vjp([](const Vjp& v) { return grads(mul(v.grad(), digamma(v["self"]))); });
-  special_function("digamma(Tensor self) -> Tensor", "Derivative of the logarithm of the gamma function.", digamma_of, 0.2, 12)
+  special_function("digamma(Tensor self) -> Tensor", "Derivative of the logarithm of the gamma function.",
+                   digamma_of, 0.2, 12)
       .bind(function | method | special)
       .vjp([](const Vjp& v) { return grads(mul(v.grad(), polygamma(1, v["self"]))); });
   define("polygamma(int n, Tensor self) -> Tensor")
       .doc("The n-th derivative of digamma.")
       .bind(function | special)
-      .dtypes(d::floating).promote(Promote::int_to_float).no_in_place()
+      .dtypes(d::floating)
+      .promote(Promote::int_to_float)
+      .no_in_place()
       .pointwise([](const LoopCall& c, Expr x) {
         int64_t n = c.integer("n").guard_int();
         runtime_check(n >= 0, "polygamma") << "polygamma(n, x) does not support negative n, got " << n;
         Expr y = cast(x, DType::Float64);
         return cast(n == 0 ? digamma_of(y) : polygamma_of(n, y), x.dtype());
       })
-      .vjp([](const Vjp& v) { return grads(mul(v.grad(), polygamma(v.call().integer("n").guard_int() + 1, v["self"]))); })
+      .vjp([](const Vjp& v) {
+        return grads(mul(v.grad(), polygamma(v.call().integer("n").guard_int() + 1, v["self"])));
+      })
       .samples({"n=0, self[5](0.5, 3)", "n=1, self[3, 4](0.5, 12)", "n=3, self[](0.5, 2)", "n=2, self[0]"});
-  special_function("erfinv(Tensor self) -> Tensor", "The number whose error function is self; infinite at -1 and 1.", inverse_erf, -0.9, 0.9)
+  special_function("erfinv(Tensor self) -> Tensor",
+                   "The number whose error function is self; infinite at -1 and 1.", inverse_erf, -0.9, 0.9)
       .bind(function | method | special)
       .vjp([](const Vjp& v) {
         Tensor y = v.result();
         return grads(mul(v.grad(), mul(exp(mul(y, y)), 0.5 * std::sqrt(kPi))));
       });
-  special_function("special_erfcx(Tensor self) -> Tensor", "Scaled complementary error function, exp(self^2) erfc(self).", scaled_complement, -2, 4)
-      .bind(special).no_in_place()
-      .vjp([](const Vjp& v) { return grads(mul(v.grad(), sub(mul(mul(v["self"], v.result()), 2), 2 / std::sqrt(kPi)))); });
+  special_function("special_erfcx(Tensor self) -> Tensor",
+                   "Scaled complementary error function, exp(self^2) erfc(self).", scaled_complement, -2, 4)
+      .bind(special)
+      .no_in_place()
+      .vjp([](const Vjp& v) {
+        return grads(mul(v.grad(), sub(mul(mul(v["self"], v.result()), 2), 2 / std::sqrt(kPi))));
+      });
 }

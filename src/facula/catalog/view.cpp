@@ -9,7 +9,8 @@ namespace d = facula::dtypes;
 
 namespace {
 
-constexpr DTypeSet kParts = dtypes_where([](DType t) { return t == DType::Float32 || t == DType::Float64; });  // of complex numbers
+constexpr DTypeSet kParts =
+    dtypes_where([](DType t) { return t == DType::Float32 || t == DType::Float64; });  // of complex numbers
 
 // Start and length of a slice along a dimension of `n` elements, Python's rules.
 std::pair<SymInt, SymInt> slice_range(const char* name, SymInt n, SymInt start, SymInt end, SymInt step) {
@@ -26,8 +27,8 @@ std::pair<SymInt, SymInt> slice_range(const char* name, SymInt n, SymInt start, 
 }
 
 SymInt wrapped_index(const char* name, SymInt i, SymInt n, int dim, SymSpan sizes) {
-  index_check(i < n && !(i < -n), name) << "index " << i << " is out of bounds for dimension " << dim << " with size " << n
-                                        << " (shape " << to_string(sizes) << ")";
+  index_check(i < n && !(i < -n), name) << "index " << i << " is out of bounds for dimension " << dim
+                                        << " with size " << n << " (shape " << to_string(sizes) << ")";
   return i < SymInt(int64_t(0)) ? i + n : i;
 }
 
@@ -55,13 +56,20 @@ FACULA_FAMILY(view) {
   define("view(Tensor(a) self, SymInt[] size) -> Tensor(a)")
       .doc("The same elements under another shape, without copying. One size may be -1.")
       .bind(method)
-      .view([](const Call& c, Geometry g) { g.reshape(infer_shape("view", c.ints("size"), product(g.sizes()))); return g; })
+      .view([](const Call& c, Geometry g) {
+        g.reshape(infer_shape("view", c.ints("size"), product(g.sizes())));
+        return g;
+      })
       .samples({"self[2, 6], size=[3, 4]", "self[2, 6], size=[-1]", "self[], size=[1, 1]",
                 "self[0, 3], size=[3, 0]"});
   define("_view_dtype(Tensor(a) self, dtype dtype) -> Tensor(a)")
       .doc("The same bytes as elements of another dtype.")
-      .bind(hidden).non_differentiable()
-      .view([](const Call& c, Geometry g) { g.as_dtype(c.dtype("self"), *c.maybe_dtype("dtype")); return g; })
+      .bind(hidden)
+      .non_differentiable()
+      .view([](const Call& c, Geometry g) {
+        g.as_dtype(c.dtype("self"), *c.maybe_dtype("dtype"));
+        return g;
+      })
       .samples({"self[3, 4], dtype=int32"});
   define("view.dtype(Tensor(a) self, dtype dtype) -> Tensor(a)")
       .doc("The same bytes as elements of another dtype; the last dimension grows or shrinks as they do.")
@@ -76,27 +84,43 @@ FACULA_FAMILY(view) {
       .non_differentiable()
       .view([](const Call&, Geometry g) { return g; })
       .samples({"self[2, 3]"});
-  define("conj(Tensor(a) self) -> Tensor(a)").doc("The complex conjugate; a real tensor itself.")
+  define("conj(Tensor(a) self) -> Tensor(a)")
+      .doc("The complex conjugate; a real tensor itself.")
       .unfused([](const Tensor& self) { return is_complex(self.dtype()) ? conj_physical(self) : self; })
       .samples(unary_samples());
   define("view_as_real(Tensor(a) self) -> Tensor(a)")
       .doc("Complex numbers as pairs of real ones along a new last dimension; shares memory.")
-      .bind(function).dtypes(d::complex)
-      .view([](const Call& c, Geometry g) { g.as_real(c.dtype("self")); return g; })
+      .bind(function)
+      .dtypes(d::complex)
+      .view([](const Call& c, Geometry g) {
+        g.as_real(c.dtype("self"));
+        return g;
+      })
       .samples({"self[3, 4]", "self[]", "self[2, 0]"});
   define("view_as_complex(Tensor(a) self) -> Tensor(a)")
-      .doc("Pairs of real numbers along the last dimension, which has size 2, as complex ones; shares memory.")
-      .bind(function).dtypes(kParts)
-      .view([](const Call& c, Geometry g) { g.as_complex(c.dtype("self")); return g; })
+      .doc(
+          "Pairs of real numbers along the last dimension, which has size 2, as complex ones; shares memory.")
+      .bind(function)
+      .dtypes(kParts)
+      .view([](const Call& c, Geometry g) {
+        g.as_complex(c.dtype("self"));
+        return g;
+      })
       .samples({"self[3, 4, 2]", "self[2]", "self[0, 2]"});
-  define("real(Tensor(a) self) -> Tensor(a)").doc("The real part of complex numbers, sharing their memory; a real tensor itself.")
-      .bind(function | property)
-      .unfused([](const Tensor& self) { return is_complex(self.dtype()) ? select(view_as_real(self), -1, int64_t(0)) : self; })
-      .samples(unary_samples());
-  define("imag(Tensor(a) self) -> Tensor(a)").doc("The imaginary part of complex numbers, sharing their memory.").dtypes(d::complex)
+  define("real(Tensor(a) self) -> Tensor(a)")
+      .doc("The real part of complex numbers, sharing their memory; a real tensor itself.")
       .bind(function | property)
       .unfused([](const Tensor& self) {
-        runtime_check(is_complex(self.dtype()), "imag") << "is not implemented for tensors with non-complex dtypes, got " << self.dtype();
+        return is_complex(self.dtype()) ? select(view_as_real(self), -1, int64_t(0)) : self;
+      })
+      .samples(unary_samples());
+  define("imag(Tensor(a) self) -> Tensor(a)")
+      .doc("The imaginary part of complex numbers, sharing their memory.")
+      .dtypes(d::complex)
+      .bind(function | property)
+      .unfused([](const Tensor& self) {
+        runtime_check(is_complex(self.dtype()), "imag")
+            << "is not implemented for tensors with non-complex dtypes, got " << self.dtype();
         return select(view_as_real(self), -1, int64_t(1));
       })
       .samples(unary_samples());
@@ -132,36 +156,45 @@ FACULA_FAMILY(view) {
         Dims part = infer_shape("unflatten", c.ints("sizes"), self.size(d)), to;
         for (int k = 0; k < self.dim(); ++k) {
           if (k != d) to.push_back(self.size(k));
-          else for (auto s : part) to.push_back(s);
+          else
+            for (auto s : part) to.push_back(s);
         }
         return view(self, to);
       })
       .samples({"self[2, 6], dim=1, sizes=[2, -1]"});
-  define("view_as(Tensor(a) self, Tensor other) -> Tensor(a)").doc("self viewed with the shape of other.").bind(method)
+  define("view_as(Tensor(a) self, Tensor other) -> Tensor(a)")
+      .doc("self viewed with the shape of other.")
+      .bind(method)
       .unfused([](const Tensor& self, const Tensor& other) { return view(self, other.sizes()); })
       .samples({"self[2, 6], other[3, 4]"});
-  define("reshape_as(Tensor(a) self, Tensor other) -> Tensor(a)").doc("self reshaped to the shape of other.").bind(method)
+  define("reshape_as(Tensor(a) self, Tensor other) -> Tensor(a)")
+      .doc("self reshaped to the shape of other.")
+      .bind(method)
       .unfused([](const Tensor& self, const Tensor& other) { return reshape(self, other.sizes()); })
       .samples({"self[2, 6], other[3, 4]"});
   define("permute(Tensor(a) self, int[] dims) -> Tensor(a)")
       .doc("Dimensions reordered: dimension k of the result is dims[k] of self.")
       .view([](const Call& c, Geometry g) {
         auto dims = c.ints("dims");
-        runtime_check(int(dims.size()) == g.dim(), "permute") << "number of dimensions in the tensor input does not match the length of the desired ordering: "
+        runtime_check(int(dims.size()) == g.dim(), "permute")
+            << "number of dimensions in the tensor input does not match the length of the desired ordering: "
             << g.dim() << " (shape " << to_string(g.sizes()) << ") and " << dims.size();
         Ints order;
         for (auto i : dims) order.push_back(wrap_dim("permute", i.guard_int(), g.dim()));
         Ints sorted = order;
         std::sort(sorted.begin(), sorted.end());
-        runtime_check(sorted == all_dims(g.dim()), "permute") << "duplicate dims are not allowed: " << to_string(dims);
+        runtime_check(sorted == all_dims(g.dim()), "permute")
+            << "duplicate dims are not allowed: " << to_string(dims);
         g.permute(order);
         return g;
       })
       .samples({"self[2, 3, 4], dims=[2, 0, 1]", "self[2, 3, 4], dims=[-1, 0, -2]", "self[], dims=[]"});
   define("transpose(Tensor(a) self, int dim0, int dim1) -> Tensor(a)")
       .doc("`self` with two dimensions exchanged; shares storage.")
-      .alias("swapaxes").alias("swapdims")
-      .in_place().view([](const Call& c, Geometry g) {
+      .alias("swapaxes")
+      .alias("swapdims")
+      .in_place()
+      .view([](const Call& c, Geometry g) {
         int a = c.dim("dim0"), b = c.dim("dim1");
         if (g.dim()) g.swap(a, b);
         return g;
@@ -169,21 +202,28 @@ FACULA_FAMILY(view) {
       .samples({"self[2, 3, 4], dim0=0, dim1=-1", "self[5], dim0=0, dim1=0"});
   define("t(Tensor(a) self) -> Tensor(a)")
       .doc("The transpose of a matrix; vectors and scalars stay.")
-      .in_place().view([](const Call&, Geometry g) {
-        runtime_check(g.dim() <= 2, "t") << "expects a tensor with <= 2 dimensions, but self is " << g.dim() << "D " << to_string(g.sizes())
-            << hint("x.mT transposes the last two dimensions");
+      .in_place()
+      .view([](const Call&, Geometry g) {
+        runtime_check(g.dim() <= 2, "t")
+            << "expects a tensor with <= 2 dimensions, but self is " << g.dim() << "D "
+            << to_string(g.sizes()) << hint("x.mT transposes the last two dimensions");
         if (g.dim() == 2) g.swap(0, 1);
         return g;
       })
       .samples({"self[2, 3]", "self[5]", "self[]"});
-  define("mT(Tensor(a) self) -> Tensor(a)").doc("The last two dimensions exchanged.").bind(property)
+  define("mT(Tensor(a) self) -> Tensor(a)")
+      .doc("The last two dimensions exchanged.")
+      .bind(property)
       .view([](const Call&, Geometry g) {
-        runtime_check(g.dim() >= 2, "mT") << "needs a matrix or a batch of matrices, got shape " << to_string(g.sizes());
+        runtime_check(g.dim() >= 2, "mT")
+            << "needs a matrix or a batch of matrices, got shape " << to_string(g.sizes());
         g.swap(g.dim() - 2, g.dim() - 1);
         return g;
       })
       .samples({"self[2, 3, 4]"});
-  define("T(Tensor(a) self) -> Tensor(a)").doc("All dimensions reversed.").bind(property)
+  define("T(Tensor(a) self) -> Tensor(a)")
+      .doc("All dimensions reversed.")
+      .bind(property)
       .view([](const Call&, Geometry g) {
         Ints order = all_dims(g.dim());
         std::reverse(order.begin(), order.end());
@@ -196,12 +236,15 @@ FACULA_FAMILY(view) {
       .alias("moveaxis")
       .view([](const Call& c, Geometry g) {
         auto from = c.ints("source"), to = c.ints("destination");
-        runtime_check(from.size() == to.size(), "movedim") << "source and destination must have as many dimensions: " << from.size() << " and " << to.size();
+        runtime_check(from.size() == to.size(), "movedim")
+            << "source and destination must have as many dimensions: " << from.size() << " and " << to.size();
         Ints order(size_t(g.dim()), -1);
         std::vector<bool> taken(size_t(g.dim()));
         for (size_t k = 0; k < from.size(); ++k) {
-          int s = wrap_dim("movedim", from[k].guard_int(), g.dim()), d = wrap_dim("movedim", to[k].guard_int(), g.dim());
-          runtime_check(order[size_t(d)] < 0 && !taken[size_t(s)], "movedim") << "a dimension is named twice in " << to_string(from) << " or " << to_string(to);
+          int s = wrap_dim("movedim", from[k].guard_int(), g.dim()),
+              d = wrap_dim("movedim", to[k].guard_int(), g.dim());
+          runtime_check(order[size_t(d)] < 0 && !taken[size_t(s)], "movedim")
+              << "a dimension is named twice in " << to_string(from) << " or " << to_string(to);
           order[size_t(d)] = s;
           taken[size_t(s)] = true;
         }
@@ -214,39 +257,53 @@ FACULA_FAMILY(view) {
         g.permute(order);
         return g;
       })
-      .samples({"self[2, 3, 4], source=[0], destination=[2]",
-                "self[2, 3, 4], source=[0, 1], destination=[2, 0]"});
+      .samples(
+          {"self[2, 3, 4], source=[0], destination=[2]", "self[2, 3, 4], source=[0, 1], destination=[2, 0]"});
   define("expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)")
       .doc("Dimensions of size 1 repeated without copying; -1 keeps a size; new dimensions go in front.")
       .bind(method)
-      .view([](const Call& c, Geometry g) { g.expand(c.ints("size")); return g; })
+      .view([](const Call& c, Geometry g) {
+        g.expand(c.ints("size"));
+        return g;
+      })
       .samples({"self[3, 1], size=[3, 4]", "self[3, 1], size=[2, -1, 4]", "self[], size=[2, 2]",
                 "self[1], size=[0]"});
-  define("expand_as(Tensor(a) self, Tensor other) -> Tensor(a)").doc("self expanded to the shape of other.").bind(method)
+  define("expand_as(Tensor(a) self, Tensor other) -> Tensor(a)")
+      .doc("self expanded to the shape of other.")
+      .bind(method)
       .unfused([](const Tensor& self, const Tensor& other) { return expand(self, other.sizes()); })
       .samples({"self[4], other[3, 4]"});
-  define("broadcast_to(Tensor(a) self, SymInt[] size) -> Tensor(a)").doc("self expanded to `size`.")
+  define("broadcast_to(Tensor(a) self, SymInt[] size) -> Tensor(a)")
+      .doc("self expanded to `size`.")
       .unfused([](const Tensor& self, SymSpan size) { return expand(self, size); })
       .samples({"self[4], size=[3, 4]"});
   define("unsqueeze(Tensor(a) self, int dim) -> Tensor(a)")
       .doc("A dimension of size 1 inserted before `dim`.")
-      .in_place().view([](const Call& c, Geometry g) { g.insert(wrap_dim("unsqueeze", c.integer("dim").guard_int(), g.dim() + 1)); return g; })
+      .in_place()
+      .view([](const Call& c, Geometry g) {
+        g.insert(wrap_dim("unsqueeze", c.integer("dim").guard_int(), g.dim() + 1));
+        return g;
+      })
       .samples({"self[3], dim=0", "self[2, 3], dim=-1", "self[], dim=0"});
   define("squeeze(Tensor(a) self) -> Tensor(a)")
       .doc("All dimensions of size 1 removed.")
-      .in_place().view([](const Call&, Geometry g) {
-        for (int k = g.dim() - 1; k >= 0; --k) if (g.size(k) == SymInt(int64_t(1))) g.erase(k);
+      .in_place()
+      .view([](const Call&, Geometry g) {
+        for (int k = g.dim() - 1; k >= 0; --k)
+          if (g.size(k) == SymInt(int64_t(1))) g.erase(k);
         return g;
       })
       .samples({"self[1, 3, 1]", "self[]"});
   define("squeeze.dims(Tensor(a) self, int[1] dim) -> Tensor(a)")
       .doc("The given dimensions removed where their size is 1.")
-      .in_place().view([](const Call& c, Geometry g) {
+      .in_place()
+      .view([](const Call& c, Geometry g) {
         Ints dims;
         for (auto i : c.ints("dim")) dims.push_back(wrap_dim("squeeze", i.guard_int(), g.dim()));
         std::sort(dims.begin(), dims.end());
         auto twice = std::adjacent_find(dims.begin(), dims.end());
-        runtime_check(twice == dims.end(), "squeeze") << "dim " << *twice << " appears multiple times in the list of dims";
+        runtime_check(twice == dims.end(), "squeeze")
+            << "dim " << *twice << " appears multiple times in the list of dims";
         for (size_t k = dims.size(); k-- > 0;)
           if (g.dim() && g.size(int(dims[k])) == SymInt(int64_t(1))) g.erase(int(dims[k]));
         return g;
@@ -255,7 +312,8 @@ FACULA_FAMILY(view) {
   define("select(Tensor(a) self, int dim, SymInt index) -> Tensor(a)")
       .doc("The slice of self at `index` of `dim`, without that dimension.")
       .view([](const Call& c, Geometry g) {
-        index_check(g.dim() > 0, "select") << "cannot be applied to a 0-dim tensor" << hint("x.item() gives its value");
+        index_check(g.dim() > 0, "select")
+            << "cannot be applied to a 0-dim tensor" << hint("x.item() gives its value");
         int d = c.dim("dim");
         g.select(d, wrapped_index("select", c.integer("index"), g.size(d), d, g.sizes()));
         return g;
@@ -267,7 +325,9 @@ FACULA_FAMILY(view) {
       .view([](const Call& c, Geometry g) {
         int d = c.dim("dim");
         SymInt n = g.size(d), step = c.integer("step");
-        auto [start, length] = slice_range("slice", n, c.has("start") ? c.integer("start") : SymInt(int64_t(0)), c.has("end") ? c.integer("end") : n, step);
+        auto [start, length] =
+            slice_range("slice", n, c.has("start") ? c.integer("start") : SymInt(int64_t(0)),
+                        c.has("end") ? c.integer("end") : n, step);
         g.slice(d, start, length, step);
         return g;
       })
@@ -279,10 +339,13 @@ FACULA_FAMILY(view) {
         runtime_check(g.dim() > 0, "narrow") << "cannot be applied to a 0-d tensor";
         int d = c.dim("dim");
         SymInt n = g.size(d), start = c.integer("start"), length = c.integer("length");
-        runtime_check(!(length < SymInt(int64_t(0))), "narrow") << "length must be non-negative, got " << length;
-        index_check(!(start < -n) && !(start > n), "narrow") << "start must be in [" << -n << ", " << n << "], got " << start;
+        runtime_check(!(length < SymInt(int64_t(0))), "narrow")
+            << "length must be non-negative, got " << length;
+        index_check(!(start < -n) && !(start > n), "narrow")
+            << "start must be in [" << -n << ", " << n << "], got " << start;
         if (start < SymInt(int64_t(0))) start += n;
-        runtime_check(!(start + length > n), "narrow") << "start (" << start << ") + length (" << length << ") exceeds dimension size (" << n << ")";
+        runtime_check(!(start + length > n), "narrow")
+            << "start (" << start << ") + length (" << length << ") exceeds dimension size (" << n << ")";
         g.slice(d, start, length, int64_t(1));
         return g;
       })
@@ -291,8 +354,9 @@ FACULA_FAMILY(view) {
   define("narrow.Tensor(Tensor(a) self, int dim, Tensor start, SymInt length) -> Tensor(a)")
       .doc("Elements start to start + length - 1 of `dim`; start is a 0-d tensor of integers.")
       .unfused([](const Tensor& self, int64_t dim, const Tensor& start, SymInt length) {
-        runtime_check(start.dim() == 0 && is_integral(start.dtype()), "narrow") << "start must be a 0-dim integral tensor, got " << start.dtype() << " of shape "
-                                                                                << to_string(start.sizes());
+        runtime_check(start.dim() == 0 && is_integral(start.dtype()), "narrow")
+            << "start must be a 0-dim integral tensor, got " << start.dtype() << " of shape "
+            << to_string(start.sizes());
         return narrow(self, dim, SymInt(start.item().to_int()), length);
       })
       .samples({"self[4, 3], dim=0, start<2>[], length=2"});
@@ -302,7 +366,8 @@ FACULA_FAMILY(view) {
         runtime_check(g.dim() > 0, "split") << "expects at least a 1-dimensional tensor";
         int d = c.dim("dim");
         int64_t n = g.size(d).guard_int(), size = c.integer("split_size").guard_int();
-        runtime_check(size > 0 || (size == 0 && n == 0), "split") << "split_size must be positive, got " << size << " for dimension size " << n;
+        runtime_check(size > 0 || (size == 0 && n == 0), "split")
+            << "split_size must be positive, got " << size << " for dimension size " << n;
         std::vector<SymInt> lengths;
         for (int64_t at = 0; at < n; at += size) lengths.push_back(std::min(size, n - at));
         if (lengths.empty()) lengths.push_back(int64_t(0));
@@ -318,10 +383,12 @@ FACULA_FAMILY(view) {
         auto lengths = c.ints("split_size");
         SymInt sum = int64_t(0);
         for (auto n : lengths) {
-          runtime_check(!(n < SymInt(int64_t(0))), "split") << "expects sizes that are not negative, got " << to_string(lengths);
+          runtime_check(!(n < SymInt(int64_t(0))), "split")
+              << "expects sizes that are not negative, got " << to_string(lengths);
           sum += n;
         }
-        runtime_check(sum == g.size(d), "split") << "expects split_sizes to sum exactly to " << g.size(d) << " (the size of dimension " << d
+        runtime_check(sum == g.size(d), "split")
+            << "expects split_sizes to sum exactly to " << g.size(d) << " (the size of dimension " << d
             << " of shape " << to_string(g.sizes()) << "), but got " << to_string(lengths);
         return pieces(g, d, lengths);
       })
@@ -370,7 +437,8 @@ FACULA_FAMILY(view) {
         int d = c.dim("dimension");
         SymInt size = c.integer("size"), step = c.integer("step");
         SymInt n = g.dim() ? g.size(d) : SymInt(int64_t(1));
-        runtime_check(!(size > n), "unfold") << "maximum size for tensor at dimension " << d << " is " << n << " but size is " << size;
+        runtime_check(!(size > n), "unfold")
+            << "maximum size for tensor at dimension " << d << " is " << n << " but size is " << size;
         runtime_check(step > SymInt(int64_t(0)), "unfold") << "step is " << step << " but must be > 0";
         Dims sizes(g.sizes()), strides(g.strides());
         SymInt stride = g.dim() ? g.strides()[size_t(d)] : SymInt(int64_t(1));
@@ -384,32 +452,38 @@ FACULA_FAMILY(view) {
         return g;
       })
       .samples({"self[7], dimension=0, size=3, step=2", "self[2, 7], dimension=1, size=3, step=1"});
-  define("as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a)")
+  define(
+      "as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a)")
       .doc("A view of self's storage with the given sizes, strides and offset, in elements.")
-      .in_place().view([](const Call& c, Geometry g) {
+      .in_place()
+      .view([](const Call& c, Geometry g) {
         auto size = c.ints("size"), stride = c.ints("stride");
         SymInt offset = c.has("storage_offset") ? c.integer("storage_offset") : g.offset();
-        runtime_check(size.size() == stride.size(), "as_strided") << "mismatch in length of strides and shape: " << to_string(stride) << " and " << to_string(size);
+        runtime_check(size.size() == stride.size(), "as_strided")
+            << "mismatch in length of strides and shape: " << to_string(stride) << " and " << to_string(size);
         Tensor self = c.tensor("self");
-        int64_t last = any_symbolic(size) || any_symbolic(stride) || offset.is_symbolic() ? 0 : offset.concrete();
+        int64_t last =
+            any_symbolic(size) || any_symbolic(stride) || offset.is_symbolic() ? 0 : offset.concrete();
         bool empty = false, overflow = false;
         for (size_t k = 0; k < size.size(); ++k) {
           runtime_check(!(size[k] < SymInt(int64_t(0))) && !(stride[k] < SymInt(int64_t(0))), "as_strided")
-              << "negative sizes and strides are not supported: " << to_string(size) << ", " << to_string(stride);
+              << "negative sizes and strides are not supported: " << to_string(size) << ", "
+              << to_string(stride);
           empty |= size[k] == SymInt(int64_t(0));
           int64_t step = 0;
           if (!size[k].is_symbolic() && !stride[k].is_symbolic())
-            overflow |= __builtin_mul_overflow(size[k].concrete() - 1, stride[k].concrete(), &step) || __builtin_add_overflow(last, step, &last);
+            overflow |= __builtin_mul_overflow(size[k].concrete() - 1, stride[k].concrete(), &step) ||
+                        __builtin_add_overflow(last, step, &last);
         }
         if (!empty && self.impl()->storage) {
           int64_t held = int64_t(self.impl()->storage->bytes()) / self.itemsize();
           runtime_check(!overflow && last < held && offset >= SymInt(int64_t(0)), "as_strided")
-              << "size " << to_string(size) << ", stride " << to_string(stride) << " and storage offset " << offset
-              << " are out of bounds for storage of " << self.impl()->storage->bytes() << " bytes";
+              << "size " << to_string(size) << ", stride " << to_string(stride) << " and storage offset "
+              << offset << " are out of bounds for storage of " << self.impl()->storage->bytes() << " bytes";
         }
         g.strided(size, stride, offset);
         return g;
       })
-      .samples({"self[12], size=[3, 2], stride=[2, 1], storage_offset=1",
-                "self[12], size=[3, 3], stride=[1, 1]"});
+      .samples(
+          {"self[12], size=[3, 2], stride=[2, 1], storage_offset=1", "self[12], size=[3, 3], stride=[1, 1]"});
 }

@@ -1,5 +1,5 @@
-// Inverses of views: a gradient of the view's shape put where the view lies in a tensor of zeros. The tape calls them;
-// each is the transpose of its view, so the gradient of each is the view again.
+// Inverses of views: a gradient of the view's shape put where the view lies in a tensor of zeros. The tape
+// calls them; each is the transpose of its view, so the gradient of each is the view again.
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -27,8 +27,10 @@ SymInt reach(SymSpan sizes, SymSpan strides, SymInt offset) {
 // May two indices of a geometry reach the same element?
 bool may_overlap(SymSpan sizes, SymSpan strides) {
   Ints order;
-  for (size_t d = 0; d < sizes.size(); ++d) if (sizes[d] != SymInt(int64_t(1))) order.push_back(int64_t(d));
-  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return strides[size_t(a)].hint() < strides[size_t(b)].hint(); });
+  for (size_t d = 0; d < sizes.size(); ++d)
+    if (sizes[d] != SymInt(int64_t(1))) order.push_back(int64_t(d));
+  std::sort(order.begin(), order.end(),
+            [&](int64_t a, int64_t b) { return strides[size_t(a)].hint() < strides[size_t(b)].hint(); });
   SymInt extent = int64_t(1);
   for (auto d : order) {
     if (strides[size_t(d)] < extent) return true;
@@ -40,9 +42,11 @@ bool may_overlap(SymSpan sizes, SymSpan strides) {
 }  // namespace
 
 FACULA_FAMILY(view_backward) {
-  define("slice_backward(Tensor grad, SymInt[] input_sizes, int dim, SymInt start, SymInt end, SymInt step) -> Tensor")
+  define(
+      "slice_backward(Tensor grad, SymInt[] input_sizes, int dim, SymInt start, SymInt end, SymInt step) -> Tensor")
       .doc("Zeros of input_sizes with grad at start, start + step, ... of `dim`.")
-      .bind(hidden).no_in_place()
+      .bind(hidden)
+      .no_in_place()
       .shape(input_sizes)
       .loop([](const LoopCall& c, Index i) {
         auto d = size_t(c.integer("dim").guard_int());
@@ -61,22 +65,28 @@ FACULA_FAMILY(view_backward) {
         int d = int(c.integer("dim").guard_int());
         SymInt step = c.integer("step"), start = c.integer("start"), n = c.size("grad", d);
         if (n == SymInt(int64_t(0))) return grads(slice(v.grad(), d, start, start, step));
-        return grads(slice(v.grad(), d, start, start + (n - SymInt(int64_t(1))) * step + SymInt(int64_t(1)), step));
+        return grads(
+            slice(v.grad(), d, start, start + (n - SymInt(int64_t(1))) * step + SymInt(int64_t(1)), step));
       })
       .samples({"grad[2, 3], input_sizes=[5, 3], dim=0, start=1, end=4, step=2"});
   define("select_backward(Tensor grad, SymInt[] input_sizes, int dim, SymInt index) -> Tensor")
       .doc("Zeros of input_sizes with grad at `index` of `dim`.")
-      .bind(hidden).no_in_place()
+      .bind(hidden)
+      .no_in_place()
       .shape(input_sizes)
       .loop([](const LoopCall& c, Index i) {
         int d = int(c.integer("dim").guard_int());
-        return select(eq(i[size_t(d)], number(c.integer("index"))), c.load("grad", without(i, d)), zero_of(c));
+        return select(eq(i[size_t(d)], number(c.integer("index"))), c.load("grad", without(i, d)),
+                      zero_of(c));
       })
-      .vjp([](const Vjp& v) { return grads(select(v.grad(), v.call().integer("dim").guard_int(), v.call().integer("index"))); })
+      .vjp([](const Vjp& v) {
+        return grads(select(v.grad(), v.call().integer("dim").guard_int(), v.call().integer("index")));
+      })
       .samples({"grad[2], input_sizes=[2, 3], dim=1, index=2"});
   define("diagonal_backward(Tensor grad, SymInt[] input_sizes, SymInt offset, int dim1, int dim2) -> Tensor")
       .doc("Zeros of input_sizes with grad on the diagonal of dim1 and dim2.")
-      .bind(hidden).no_in_place()
+      .bind(hidden)
+      .no_in_place()
       .shape(input_sizes)
       .loop([](const LoopCall& c, Index i) {
         int a = int(c.integer("dim1").guard_int()), b = int(c.integer("dim2").guard_int());
@@ -90,13 +100,16 @@ FACULA_FAMILY(view_backward) {
       })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
-        return grads(diagonal(v.grad(), c.integer("offset"), c.integer("dim1").guard_int(), c.integer("dim2").guard_int()));
+        return grads(diagonal(v.grad(), c.integer("offset"), c.integer("dim1").guard_int(),
+                              c.integer("dim2").guard_int()));
       })
       .samples({"grad[3], input_sizes=[3, 4], offset=0, dim1=0, dim2=1",
                 "grad[2], input_sizes=[3, 4], offset=-1, dim1=0, dim2=1"});
   define("_strided_scatter(Tensor grad, SymInt[] stride, SymInt offset, SymInt numel) -> Tensor")
-      .doc("A vector of numel zeros to which each element of grad is added at its place under `stride` and `offset`.")
-      .bind(hidden).no_in_place()
+      .doc(
+          "A vector of numel zeros to which each element of grad is added at its place under `stride` and `offset`.")
+      .bind(hidden)
+      .no_in_place()
       .shape([](const Call& c) { return Dims{c.integer("numel")}; })
       .loop([](const LoopCall& c) {
         Definition d;
@@ -121,21 +134,27 @@ FACULA_FAMILY(view_backward) {
         return grads(as_strided(flat, c.sizes("grad"), c.ints("stride"), c.integer("offset")));
       })
       .samples({"grad[3, 3], stride=[1, 1], offset=0, numel=12"});
-  define("as_strided_backward(Tensor grad, SymInt[] input_sizes, SymInt[] input_strides, SymInt input_offset, SymInt[] size, SymInt[] stride, "
-         "SymInt offset) -> Tensor")
-      .doc("The gradient of as_strided: grad at the elements that the view shares with its input, summed where it shares them twice.")
-      .bind(hidden).no_in_place()
-      .unfused([](const Tensor& grad, SymSpan input_sizes, SymSpan input_strides, SymInt input_offset, SymSpan, SymSpan stride, SymInt offset) {
+  define(
+      "as_strided_backward(Tensor grad, SymInt[] input_sizes, SymInt[] input_strides, SymInt input_offset, SymInt[] size, SymInt[] stride, "
+      "SymInt offset) -> Tensor")
+      .doc(
+          "The gradient of as_strided: grad at the elements that the view shares with its input, summed where it shares them twice.")
+      .bind(hidden)
+      .no_in_place()
+      .unfused([](const Tensor& grad, SymSpan input_sizes, SymSpan input_strides, SymInt input_offset,
+                  SymSpan, SymSpan stride, SymInt offset) {
         // Both geometries over one stretch of storage, which starts at the lower offset.
         SymInt start = min(input_offset, offset);
         SymInt in = input_offset - start, out = offset - start;
         SymInt numel = max(reach(input_sizes, input_strides, in), reach(grad.sizes(), stride, out));
         Tensor flat = _strided_scatter(grad, stride, out, numel);
-        if (may_overlap(input_sizes, input_strides)) {  // elements that the input holds several times share the gradient
+        if (may_overlap(input_sizes,
+                        input_strides)) {  // elements that the input holds several times share the gradient
           Tensor count = _strided_scatter(full(input_sizes, 1.0, grad.dtype()), input_strides, in, numel);
           flat = div(flat, clamp(count, 1.0));
         }
         return _row_major(as_strided(flat, input_sizes, input_strides, in));
       })
-      .samples({"grad[3, 3], input_sizes=[12], input_strides=[1], input_offset=0, size=[3, 3], stride=[1, 1], offset=0"});
+      .samples(
+          {"grad[3, 3], input_sizes=[12], input_strides=[1], input_offset=0, size=[3, 3], stride=[1, 1], offset=0"});
 }

@@ -37,8 +37,11 @@ constexpr char kMagic[8] = {'F', 'A', 'C', 'U', 'L', 'A', 'K', '1'};
 
 class File {
  public:
-  File(const std::string& path, int flags, mode_t mode = 0) : fd_(open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, mode)) {}
-  ~File() { if (fd_ >= 0) close(fd_); }
+  File(const std::string& path, int flags, mode_t mode = 0)
+      : fd_(open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, mode)) {}
+  ~File() {
+    if (fd_ >= 0) close(fd_);
+  }
   File(const File&) = delete;
   explicit operator bool() const { return fd_ >= 0; }
   int fd() const { return fd_; }
@@ -67,7 +70,9 @@ class File {
   int fd_;
 };
 
-std::string path_of(const std::string& folder, const std::string& digest) { return folder + "/" + digest + ".o"; }
+std::string path_of(const std::string& folder, const std::string& digest) {
+  return folder + "/" + digest + ".o";
+}
 
 // Writable by nobody but its owner, who is us (or, of the shipped folder, whoever installed it).
 bool is_trusted(const struct stat& s, bool ours) {
@@ -75,7 +80,8 @@ bool is_trusted(const struct stat& s, bool ours) {
 }
 
 void log_cache(const char* what, const std::string& where, const std::string& name) {
-  if (log_on(Log::cache)) log_line(Log::cache, std::string(what) + " " + where + (name.empty() ? "" : " (" + name + ")"));
+  if (log_on(Log::cache))
+    log_line(Log::cache, std::string(what) + " " + where + (name.empty() ? "" : " (" + name + ")"));
 }
 
 // The object of that name, or "" if there is none that can be trusted and is whole.
@@ -91,7 +97,8 @@ std::string read_object(const std::string& folder, const std::string& digest, bo
 
 void write_object(const std::string& folder, const std::string& digest, const std::string& object) {
   static std::atomic<int> counter{0};
-  std::string path = path_of(folder, digest), beside = path + "." + std::to_string(getpid()) + "." + std::to_string(++counter);
+  std::string path = path_of(folder, digest),
+              beside = path + "." + std::to_string(getpid()) + "." + std::to_string(++counter);
   Header h;
   std::memcpy(h.magic, kMagic, sizeof kMagic);
   std::memcpy(h.digest, digest.data(), 32);
@@ -112,20 +119,23 @@ void write_object(const std::string& folder, const std::string& digest, const st
 std::string user_folder_name() {
   if (!settings().cache_dir.empty()) return settings().cache_dir;
   if (const char* x = std::getenv("XDG_CACHE_HOME"); x && *x == '/') return std::string(x) + "/facula";
-  if (const char* home = std::getenv("HOME"); home && *home == '/') return std::string(home) + "/.cache/facula";
+  if (const char* home = std::getenv("HOME"); home && *home == '/')
+    return std::string(home) + "/.cache/facula";
   return "";
 }
 
 bool make_folders(const std::string& path) {
   for (size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1))
-    if (mkdir(path.substr(0, at).c_str(), 0700) && errno != EEXIST && errno != EROFS && errno != EACCES) return false;
+    if (mkdir(path.substr(0, at).c_str(), 0700) && errno != EEXIST && errno != EROFS && errno != EACCES)
+      return false;
   return mkdir(path.c_str(), 0700) == 0 || errno == EEXIST;
 }
 
 const std::string& folder_of_this_library() {
   static const std::string folder = [] {
     Dl_info info;
-    std::string path = dladdr(reinterpret_cast<const void*>(&vector_lanes), &info) && info.dli_fname ? info.dli_fname : "";
+    std::string path =
+        dladdr(reinterpret_cast<const void*>(&vector_lanes), &info) && info.dli_fname ? info.dli_fname : "";
     if (path.find('/') == std::string::npos) path = "/proc/self/exe";  // a program found through PATH
     char whole[PATH_MAX];
     if (realpath(path.c_str(), whole)) path = whole;
@@ -165,11 +175,13 @@ std::string compile(const loop::Nest& n) {
   std::string object, error;
   bool ok = compiler()(&n, &object, &error);
   runtime_check(ok, "codegen") << "kernel " << n.name << ": " << error;
-  auto spent = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
+  auto spent =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
   ++compiled;
   compile_nanoseconds += spent;
   if (log_on(Log::kernels))
-    log_line(Log::kernels, n.name + " compiled in " + std::to_string(spent / 1000) + " us\n" + loop::print(n));
+    log_line(Log::kernels,
+             n.name + " compiled in " + std::to_string(spent / 1000) + " us\n" + loop::print(n));
   return object;
 }
 
@@ -236,7 +248,7 @@ void make(Entry& e, const loop::Nest& n, const std::string& digest) {
     write_object(to, digest, object);
     e.recorded = to;
   }
-  e.kernel.fn = fn;   // last: the entry counts as made from here on, whatever ran out of memory before
+  e.kernel.fn = fn;  // last: the entry counts as made from here on, whatever ran out of memory before
 }
 
 }  // namespace
@@ -252,7 +264,7 @@ std::string_view object_in(std::string_view file, std::string_view digest) {
 }
 
 const Kernel* kernel(const loop::Nest& n) {
-  check_interrupt();   // what is being made is finished and stored: another call, or process, may want it
+  check_interrupt();  // what is being made is finished and stored: another call, or process, may want it
   std::string name = digest(identity(n) + "\n" + target_features() + "\n" + FACULA_GENERATOR_VERSION);
   Entry* e;
   {
@@ -282,7 +294,9 @@ CacheStats cache_stats() {
 std::string cache_folder() {
   std::string path = user_folder_name();
   struct stat s;
-  if (path.empty() || !make_folders(path) || lstat(path.c_str(), &s) || !S_ISDIR(s.st_mode) || !is_trusted(s, true)) return "";
+  if (path.empty() || !make_folders(path) || lstat(path.c_str(), &s) || !S_ISDIR(s.st_mode) ||
+      !is_trusted(s, true))
+    return "";
   return path;
 }
 

@@ -17,16 +17,22 @@ int64_t floor_div(int64_t a, int64_t b) {
 }
 
 [[noreturn, gnu::cold]] void raise(const Status& s, const char* op) {
-  runtime_check(s.failed != 2, op) << "ZeroDivisionError: an integer is divided by zero" << hint("replace zeros first: where(other == 0, 1, other)");
+  runtime_check(s.failed != 2, op) << "ZeroDivisionError: an integer is divided by zero"
+                                   << hint("replace zeros first: where(other == 0, 1, other)");
   auto known = op::overloads(op);
   throw Error(ErrorKind::user, known.size() ? known[0]->bad_index : ErrorType::IndexError, op,
-              "index " + std::to_string(s.index) + " is out of bounds for dimension with size " + std::to_string(s.size));
+              "index " + std::to_string(s.index) + " is out of bounds for dimension with size " +
+                  std::to_string(s.size));
 }
 
-// Pieces are contiguous, so the failure of the piece that begins first is the failure a serial run would meet.
-[[gnu::noinline]] void launch_parallel(const Kernel& k, void* const* buffers, const int64_t* params, int64_t tasks,
-                                       int64_t grain, const char* op) {
-  struct First { int64_t begin; Status status; };
+// Pieces are contiguous, so the failure of the piece that begins first is the failure a serial run would
+// meet.
+[[gnu::noinline]] void launch_parallel(const Kernel& k, void* const* buffers, const int64_t* params,
+                                       int64_t tasks, int64_t grain, const char* op) {
+  struct First {
+    int64_t begin;
+    Status status;
+  };
   First first{tasks, {}};
   bool busy = false;
   parallel_for(tasks, grain, [&](int64_t begin, int64_t end) {
@@ -40,14 +46,18 @@ int64_t floor_div(int64_t a, int64_t b) {
   if (first.status.failed) raise(first.status, op);
 }
 
-inline void launch_now(const Kernel& k, Work work, void* const* buffers, const int64_t* params, const char* op) {
-  if (work.tasks > 1 && work.tasks > work.grain) return launch_parallel(k, buffers, params, work.tasks, work.grain, op);
+inline void launch_now(const Kernel& k, Work work, void* const* buffers, const int64_t* params,
+                       const char* op) {
+  if (work.tasks > 1 && work.tasks > work.grain)
+    return launch_parallel(k, buffers, params, work.tasks, work.grain, op);
   Status status;
   k.fn(buffers, params, 0, work.tasks, &status);
-  if (status.failed) [[unlikely]] raise(status, op);
+  if (status.failed) [[unlikely]]
+    raise(status, op);
 }
 
-[[gnu::noinline, gnu::cold]] void launch_profiled(const Kernel& k, Work work, void* const* buffers, const int64_t* params, const char* op) {
+[[gnu::noinline, gnu::cold]] void launch_profiled(const Kernel& k, Work work, void* const* buffers,
+                                                  const int64_t* params, const char* op) {
   profile::Scope scope(profile::Category::kernel, k.name);
   launch_now(k, work, buffers, params, op);
 }
@@ -60,7 +70,8 @@ int64_t eval_params(loop::Expr e, const int64_t* p) {
     case loop::Kind::constant: return e->value.to_int();
     case loop::Kind::param: return p[e->slot];
     case loop::Kind::cast: return eval_params(e->args[0], p);
-    case loop::Kind::select: return eval_params(e->args[0], p) ? eval_params(e->args[1], p) : eval_params(e->args[2], p);
+    case loop::Kind::select:
+      return eval_params(e->args[0], p) ? eval_params(e->args[1], p) : eval_params(e->args[2], p);
     case loop::Kind::call: break;
     default: internal_check(false) << "not an expression over parameters: " << loop::print(e);
   }
@@ -72,7 +83,8 @@ int64_t eval_params(loop::Expr e, const int64_t* p) {
     case Fn::sub: return a - b;
     case Fn::mul: return a * b;
     case Fn::floordiv: return floor_div(a, b);
-    case Fn::truncdiv: case Fn::div: return b ? a / b : 0;
+    case Fn::truncdiv:
+    case Fn::div: return b ? a / b : 0;
     case Fn::remainder: return b ? a - floor_div(a, b) * b : 0;
     case Fn::fmod: return b ? a % b : 0;
     case Fn::max: return std::max(a, b);
@@ -94,13 +106,15 @@ int64_t eval_params(loop::Expr e, const int64_t* p) {
 
 Work work_of(const Kernel& k, const int64_t* params) {
   Work w{eval_params(k.tasks, params), 1};
-  if (w.tasks > 0) w.grain = std::max<int64_t>(1, kGrainCost / std::max<int64_t>(1, eval_params(k.cost, params)));
+  if (w.tasks > 0)
+    w.grain = std::max<int64_t>(1, kGrainCost / std::max<int64_t>(1, eval_params(k.cost, params)));
   return w;
 }
 
 void launch(const Kernel& k, Work work, void* const* buffers, const int64_t* params, const char* op) {
   if (work.tasks <= 0) return;
-  if (profile::on()) [[unlikely]] return launch_profiled(k, work, buffers, params, op);
+  if (profile::on()) [[unlikely]]
+    return launch_profiled(k, work, buffers, params, op);
   launch_now(k, work, buffers, params, op);
 }
 

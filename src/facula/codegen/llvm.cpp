@@ -1,8 +1,8 @@
 // Loop nests as LLVM IR with explicit vectors, and from there to a relocatable object.
 //
 // A vector loop becomes a main loop over whole vectors, without masks, and one masked iteration (or, where
-// accumulators are unrolled, a masked loop) for what remains. An expression is a vector only if it depends on the
-// loop's variable; everything else stays scalar. Loops that cannot run in lanes exactly run serially.
+// accumulators are unrolled, a masked loop) for what remains. An expression is a vector only if it depends on
+// the loop's variable; everything else stays scalar. Loops that cannot run in lanes exactly run serially.
 #include <llvm/Analysis/TargetTransformInfo.h>
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/LegacyPassManager.h>
@@ -46,13 +46,15 @@ using loop::Statement;
 using V = llvm::Value*;
 using StatementKind = Statement::Kind;
 
-template <class F> void each_statement(const loop::Block& block, const F& f) {
+template <class F>
+void each_statement(const loop::Block& block, const F& f) {
   for (auto& s : block) {
     f(s);
     each_statement(s.body, f);
   }
 }
-template <class F> void each_root(const Statement& s, const F& f) {
+template <class F>
+void each_root(const Statement& s, const F& f) {
   for (auto& v : s.values) f(v);
   if (s.extent) f(s.extent);
   if (s.offset) f(s.offset);
@@ -64,26 +66,33 @@ struct Motion {
   Expr stride;  // null: zero
 };
 
-// A named value. Lets are values; accumulators and assigned locals are memory until mem2reg; arrays stay memory.
+// A named value. Lets are values; accumulators and assigned locals are memory until mem2reg; arrays stay
+// memory.
 struct Local {
   V value = nullptr;
   llvm::Type* type = nullptr;  // of the memory's content; null for a let
   DType dtype{};
-  Expr definition;             // of a let
-  int lanes = 0;               // of an array: elements beside each other, one a lane (0: an ordinary array)
+  Expr definition;  // of a let
+  int lanes = 0;    // of an array: elements beside each other, one a lane (0: an ordinary array)
 };
 
 class Emitter {
  public:
   Emitter(const Nest& nest, llvm::Module& module, int lanes32, const std::string& features)
-      : nest_(nest), module_(module), c_(module.getContext()), b_(c_), lanes32_(lanes32), features_(features) {}
+      : nest_(nest),
+        module_(module),
+        c_(module.getContext()),
+        b_(c_),
+        lanes32_(lanes32),
+        features_(features) {}
 
   void run() {
     llvm::Type *ptr = b_.getPtrTy(), *i64 = b_.getInt64Ty();
     std::vector<llvm::Type*> inner_types(nest_.buffers.size(), ptr);
     inner_types.insert(inner_types.end(), {ptr, i64, i64, ptr});
     auto* inner = make("task_range", llvm::FunctionType::get(b_.getVoidTy(), inner_types, false), true);
-    auto* outer = make("facula_kernel", llvm::FunctionType::get(b_.getVoidTy(), {ptr, ptr, i64, i64, ptr}, false), false);
+    auto* outer = make("facula_kernel",
+                       llvm::FunctionType::get(b_.getVoidTy(), {ptr, ptr, i64, i64, ptr}, false), false);
     b_.SetInsertPoint(BasicBlock::Create(c_, "entry", outer));
     std::vector<V> args;
     for (size_t k = 0; k < nest_.buffers.size(); ++k) {
@@ -102,7 +111,8 @@ class Emitter {
     unsigned base = unsigned(nest_.buffers.size());
     for (unsigned k = 0; k < base; ++k) buffers_.push_back(f_->getArg(k));
     for (int k = 0; k < nest_.params; ++k)
-      params_.push_back(b_.CreateLoad(i64, b_.CreateConstInBoundsGEP1_64(i64, f_->getArg(base), uint64_t(k))));
+      params_.push_back(
+          b_.CreateLoad(i64, b_.CreateConstInBoundsGEP1_64(i64, f_->getArg(base), uint64_t(k))));
     status_ = f_->getArg(base + 3);
     entry_end_ = b_.CreateBr(start);
     b_.SetInsertPoint(start);
@@ -118,7 +128,8 @@ class Emitter {
 
  private:
   struct Layer {
-    std::unordered_map<const Node*, V> values, first;  // `first`: the value in lane 0, of lane-dependent expressions
+    std::unordered_map<const Node*, V> values,
+        first;  // `first`: the value in lane 0, of lane-dependent expressions
     bool statement = false;
   };
   struct Push {
@@ -128,7 +139,10 @@ class Emitter {
   };
 
   llvm::Function* make(const char* name, llvm::FunctionType* t, bool internal) {
-    auto* f = llvm::Function::Create(t, internal ? llvm::Function::InternalLinkage : llvm::Function::ExternalLinkage, name, module_);
+    auto* f =
+        llvm::Function::Create(t,
+                               internal ? llvm::Function::InternalLinkage : llvm::Function::ExternalLinkage,
+                               name, module_);
     f->addFnAttr("target-features", features_);
     f->addFnAttr("target-cpu", "x86-64");
     f->addFnAttr("min-legal-vector-width", "512");
@@ -181,7 +195,8 @@ class Emitter {
   // Does e differ from lane to lane?
   bool varies(Expr e) {
     switch (e->kind) {
-      case Kind::constant: case Kind::param: return false;
+      case Kind::constant:
+      case Kind::param: return false;
       case Kind::index: return in_lanes() && e->slot == lane_var_;
       case Kind::local: {
         auto& l = local(e->slot);
@@ -213,9 +228,13 @@ class Emitter {
     if (e->dtype != DType::Int64) return {};
     switch (e->fn) {
       case loop::Fn::add:
-        return both(motion(e->args[0]), motion(e->args[1]), [](Expr x, Expr y) { return x && y ? x + y : x ? x : y; });
+        return both(motion(e->args[0]), motion(e->args[1]), [](Expr x, Expr y) {
+          return x && y ? x + y : x ? x : y;
+        });
       case loop::Fn::sub:
-        return both(motion(e->args[0]), motion(e->args[1]), [](Expr x, Expr y) { return x && y ? x - y : x ? x : -y; });
+        return both(motion(e->args[0]), motion(e->args[1]), [](Expr x, Expr y) {
+          return x && y ? x - y : x ? x : -y;
+        });
       case loop::Fn::neg: {
         Motion m = motion(e->args[0]);
         return m.simple ? Motion{true, -m.stride} : m;
@@ -236,7 +255,8 @@ class Emitter {
   // ---- control
 
   // for i in [begin, end) by step, with the test at the end.
-  template <class F> void count_loop(V begin, V end, int64_t step, F&& body) {
+  template <class F>
+  void count_loop(V begin, V end, int64_t step, F&& body) {
     auto *head = BasicBlock::Create(c_, "loop", f_), *exit = BasicBlock::Create(c_, "exit", f_);
     auto* from = b_.GetInsertBlock();
     b_.CreateCondBr(b_.CreateICmpSLT(begin, end), head, exit);
@@ -251,7 +271,8 @@ class Emitter {
     b_.SetInsertPoint(exit);
   }
 
-  template <class F> void when(V condition, F&& body) {
+  template <class F>
+  void when(V condition, F&& body) {
     auto *yes = BasicBlock::Create(c_, "then", f_), *next = BasicBlock::Create(c_, "next", f_);
     b_.CreateCondBr(condition, yes, next);
     b_.SetInsertPoint(yes);
@@ -281,7 +302,8 @@ class Emitter {
       v = spread(v);
       if (mask_) v = b_.CreateSelect(mask_, v, read(l));
     }
-    internal_check(v->getType() == l.type) << "codegen: a value that differs between lanes for a local that does not";
+    internal_check(v->getType() == l.type)
+        << "codegen: a value that differs between lanes for a local that does not";
     b_.CreateStore(v, l.value);
   }
 
@@ -348,7 +370,8 @@ class Emitter {
 
   V fresh(Expr e) {
     switch (e->kind) {
-      case Kind::index: return b_.CreateAdd(b_.CreateVectorSplat(unsigned(lanes_), lane_base_), iota(b_.getInt64Ty()));
+      case Kind::index:
+        return b_.CreateAdd(b_.CreateVectorSplat(unsigned(lanes_), lane_base_), iota(b_.getInt64Ty()));
       case Kind::load: return load(*e.get());
       case Kind::cast: {
         V x = emit(e->args[0]);
@@ -359,7 +382,9 @@ class Emitter {
         if (e->fn == loop::Fn::mul && is_floating(e.dtype()))
           for (size_t k : {0, 1}) {
             Expr f = e->args[k], x = e->args[1 - k];
-            if (f->kind == Kind::call && (f->fn == loop::Fn::ndtr || f->fn == loop::Fn::sigmoid) && same(f->args[0], x)) return math_->times_own(f->fn, emit(x));
+            if (f->kind == Kind::call && (f->fn == loop::Fn::ndtr || f->fn == loop::Fn::sigmoid) &&
+                same(f->args[0], x))
+              return math_->times_own(f->fn, emit(x));
           }
         std::vector<V> a;
         for (auto& x : e->args) a.push_back(emit(x));
@@ -394,26 +419,33 @@ class Emitter {
   // Loads and checks in e that only some lanes may do.
   bool is_guarded(Expr e, bool data_condition) {
     switch (e->kind) {
-      case Kind::constant: case Kind::param: case Kind::index: case Kind::local: return false;
-      case Kind::check: case Kind::divisor: return true;
+      case Kind::constant:
+      case Kind::param:
+      case Kind::index:
+      case Kind::local: return false;
+      case Kind::check:
+      case Kind::divisor: return true;
       case Kind::load:
         if (!first_ && lookup(e, false)) return false;
         if (!(data_condition && !has_data(e->args[0]))) return true;
         return false;
       default: break;
     }
-    for (auto& a : e->args) if (is_guarded(a, data_condition)) return true;
+    for (auto& a : e->args)
+      if (is_guarded(a, data_condition)) return true;
     return false;
   }
   static bool has_data(Expr e) {
     if (e->kind == Kind::load || e->kind == Kind::random || e->kind == Kind::local) return true;
-    for (auto& a : e->args) if (has_data(a)) return true;
+    for (auto& a : e->args)
+      if (has_data(a)) return true;
     return false;
   }
   static bool has_index(Expr e) {  // outside of loads
     if (e->kind == Kind::load) return false;
     if (e->kind == Kind::index || e->kind == Kind::local || e->kind == Kind::param) return true;
-    for (auto& a : e->args) if (has_index(a)) return true;
+    for (auto& a : e->args)
+      if (has_index(a)) return true;
     return false;
   }
 
@@ -423,7 +455,8 @@ class Emitter {
     return e->kind == Kind::load && e->memory == d && !e->part;
   }
   V as_stored(Expr e, DType d) {
-    if (!is_move(e, d)) return d == DType::BFloat16 && is_short(e) ? upper_half(emit(e)) : encode(emit(e), e.dtype(), d);
+    if (!is_move(e, d))
+      return d == DType::BFloat16 && is_short(e) ? upper_half(emit(e)) : encode(emit(e), e.dtype(), d);
     if (e->kind == Kind::load) return load(*e.get(), true);
     return select(*e.get(), [&](Expr side) { return as_stored(side, d); });
   }
@@ -433,15 +466,24 @@ class Emitter {
     auto all = [](std::span<const Expr> x) { return std::all_of(x.begin(), x.end(), is_short); };
     switch (e->kind) {
       case Kind::load: return e->memory == DType::BFloat16;
-      case Kind::cast: return e.dtype() == DType::Float32 && (e->memory == DType::BFloat16 || e->args[0].dtype() == DType::Bool);
+      case Kind::cast:
+        return e.dtype() == DType::Float32 &&
+               (e->memory == DType::BFloat16 || e->args[0].dtype() == DType::Bool);
       case Kind::constant: return e.dtype() == DType::Float32 && float(e->value.to_double()) == 0;
       case Kind::select: return all(std::span(e->args).subspan(1));
       case Kind::call: break;
       default: return false;
     }
     switch (e->fn) {
-      case loop::Fn::neg: case loop::Fn::abs: case loop::Fn::sign: case loop::Fn::relu: case loop::Fn::max: case loop::Fn::min:
-      case loop::Fn::fmax: case loop::Fn::fmin: case loop::Fn::copysign: return e.dtype() == DType::Float32 && all(e->args);
+      case loop::Fn::neg:
+      case loop::Fn::abs:
+      case loop::Fn::sign:
+      case loop::Fn::relu:
+      case loop::Fn::max:
+      case loop::Fn::min:
+      case loop::Fn::fmax:
+      case loop::Fn::fmin:
+      case loop::Fn::copysign: return e.dtype() == DType::Float32 && all(e->args);
       default: return false;
     }
   }
@@ -451,12 +493,16 @@ class Emitter {
   }
 
   // Comparisons of what moves evenly with the lane: true in all lanes if in the first and the last.
-  template <class F> static bool is_convex(Expr c, const F& even) {
+  template <class F>
+  static bool is_convex(Expr c, const F& even) {
     if (c->kind != Kind::call) return even(c);
     switch (c->fn) {
       case loop::Fn::bit_and: return is_convex(c->args[0], even) && is_convex(c->args[1], even);
-      case loop::Fn::ge: case loop::Fn::gt: case loop::Fn::le: case loop::Fn::lt: case loop::Fn::eq:
-        return c->args[0].dtype() == DType::Int64 && even(c->args[0]) && even(c->args[1]);
+      case loop::Fn::ge:
+      case loop::Fn::gt:
+      case loop::Fn::le:
+      case loop::Fn::lt:
+      case loop::Fn::eq: return c->args[0].dtype() == DType::Int64 && even(c->args[0]) && even(c->args[1]);
       default: return even(c);
     }
   }
@@ -468,8 +514,11 @@ class Emitter {
     });
   }
 
-  V select(const Node& n) { return select(n, [&](Expr side) { return emit(side); }); }
-  template <class F> V select(const Node& n, F&& value) {
+  V select(const Node& n) {
+    return select(n, [&](Expr side) { return emit(side); });
+  }
+  template <class F>
+  V select(const Node& n, F&& value) {
     Expr condition = n.args[0];
     if (in_lanes() && !first_ && !mask_ && !shared_ && varies(condition) && is_guarded(n.args[1], false) &&
         is_convex(condition, [&](Expr e) { return motion(e).simple; })) {
@@ -482,7 +531,8 @@ class Emitter {
     }
     return masked_select(n, value);
   }
-  template <class T, class E> V either(V condition, T&& yes, E&& no) {
+  template <class T, class E>
+  V either(V condition, T&& yes, E&& no) {
     BasicBlock *blocks[2], *ends[2], *next = BasicBlock::Create(c_, "next", f_);
     V sides[2];
     for (auto& x : blocks) x = BasicBlock::Create(c_, "side", f_, next);
@@ -499,13 +549,15 @@ class Emitter {
     for (size_t k = 0; k < 2; ++k) phi->addIncoming(sides[k], ends[k]);
     return phi;
   }
-  template <class F> V masked_select(const Node& n, F&& value) {
+  template <class F>
+  V masked_select(const Node& n, F&& value) {
     V c = emit(n.args[0]);
     // If any data can make the condition true, then an offset that no data can change is valid on both sides.
     bool data_condition = has_data(n.args[0]) && !has_index(n.args[0]);
     if (!is_guarded(n.args[1], data_condition) && !is_guarded(n.args[2], data_condition)) {
       std::vector<V> sides{value(n.args[1]), value(n.args[2])};
-      if (is_vector(c)) for (auto& s : sides) s = spread(s);
+      if (is_vector(c))
+        for (auto& s : sides) s = spread(s);
       level(sides);
       return b_.CreateSelect(c, sides[0], sides[1]);
     }
@@ -617,8 +669,14 @@ class Emitter {
     }
   }
 
-  // The elements an access touches: `d` as stored, and a factor and shift on the offset (components of complex numbers).
-  struct Place { V base; DType d; int64_t factor = 1, shift = 0; int lanes = 0; };
+  // The elements an access touches: `d` as stored, and a factor and shift on the offset (components of
+  // complex numbers).
+  struct Place {
+    V base;
+    DType d;
+    int64_t factor = 1, shift = 0;
+    int lanes = 0;
+  };
   Place place(int slot, int part) {
     if (slot < 0) {
       auto& l = local(-1 - slot);
@@ -638,26 +696,30 @@ class Emitter {
 
   struct Access {
     enum { uniform, contiguous, strided, scattered } kind;
-    V pointer;             // of the first lane, or one for each
+    V pointer;  // of the first lane, or one for each
     llvm::Type* element;
-    V stride = nullptr;    // in elements
+    V stride = nullptr;  // in elements
   };
   Access access(const Place& p, Expr offset) {
     auto* element = memory_type(p.d);
     llvm::Align align(uint64_t(itemsize(p.d)));
     if (p.lanes) {
       V lanes = b_.getInt64(uint64_t(lanes_));
-      if (!varies(offset)) return {Access::contiguous, at(p.base, element, b_.CreateMul(emit(offset), lanes)), element};
+      if (!varies(offset))
+        return {Access::contiguous, at(p.base, element, b_.CreateMul(emit(offset), lanes)), element};
       V o = b_.CreateAdd(b_.CreateMul(spread(emit(offset)), spread(lanes)), iota(b_.getInt64Ty()));
       return {Access::scattered, at(p.base, element, o), element};
     }
-    if (!in_lanes() || first_) return {Access::uniform, at(p.base, element, scaled(emit(offset), p)), element};
+    if (!in_lanes() || first_)
+      return {Access::uniform, at(p.base, element, scaled(emit(offset), p)), element};
     Motion m = motion(offset);
     if (m.simple) {
       V pointer = at(p.base, element, scaled(emit_first(offset), p));
       if (m.stride.get() == nullptr) return {Access::uniform, pointer, element};
-      if (m.stride->kind == Kind::constant && m.stride->value.to_int() == 0) return {Access::uniform, pointer, element};
-      if (m.stride->kind == Kind::constant && m.stride->value.to_int() * p.factor == 1) return {Access::contiguous, pointer, element};
+      if (m.stride->kind == Kind::constant && m.stride->value.to_int() == 0)
+        return {Access::uniform, pointer, element};
+      if (m.stride->kind == Kind::constant && m.stride->value.to_int() * p.factor == 1)
+        return {Access::contiguous, pointer, element};
       V stride = emit(m.stride);
       if (p.factor != 1) stride = b_.CreateMul(stride, b_.getInt64(uint64_t(p.factor)));
       return {Access::strided, pointer, element, stride};
@@ -669,12 +731,14 @@ class Emitter {
     return at(a.pointer, a.element, b_.CreateMul(iota(b_.getInt64Ty()), spread(a.stride)));
   }
 
-  // Every `apart`-th element, out of whole vectors side by side. The last one ends with the last element that is wanted.
+  // Every `apart`-th element, out of whole vectors side by side. The last one ends with the last element that
+  // is wanted.
   V every(int64_t apart, FixedVectorType* t, V pointer, llvm::Align align) {
     V r = nullptr;
     for (int64_t k = 0; k < apart; ++k) {
       int64_t from = k * lanes_ - (k + 1 == apart ? apart - 1 : 0);
-      V piece = b_.CreateAlignedLoad(t, b_.CreateConstGEP1_64(t->getElementType(), pointer, uint64_t(from)), align);
+      V piece =
+          b_.CreateAlignedLoad(t, b_.CreateConstGEP1_64(t->getElementType(), pointer, uint64_t(from)), align);
       std::vector<int> mask;
       for (int64_t j = 0; j < lanes_; ++j) {
         int64_t at = j * apart, in = std::min(at / lanes_, apart - 1);
@@ -685,11 +749,13 @@ class Emitter {
     return r;
   }
 
-  // A load for each lane: quicker than the processor's gathers, as stores are than its scatters, but for those under a mask.
+  // A load for each lane: quicker than the processor's gathers, as stores are than its scatters, but for
+  // those under a mask.
   V one_by_one(FixedVectorType* t, V pointers, llvm::Align align) {
     V v = llvm::PoisonValue::get(t);
     for (uint64_t k = 0; k < uint64_t(lanes_); ++k)
-      v = b_.CreateInsertElement(v, b_.CreateAlignedLoad(t->getElementType(), b_.CreateExtractElement(pointers, k), align), k);
+      v = b_.CreateInsertElement(
+          v, b_.CreateAlignedLoad(t->getElementType(), b_.CreateExtractElement(pointers, k), align), k);
     return v;
   }
 
@@ -697,7 +763,8 @@ class Emitter {
   V backwards(FixedVectorType* t, V pointer, llvm::Align align) {
     V first = b_.CreateConstGEP1_64(t->getElementType(), pointer, uint64_t(1 - lanes_));
     if (!mask_) return b_.CreateVectorReverse(b_.CreateAlignedLoad(t, first, align));
-    return b_.CreateVectorReverse(b_.CreateMaskedLoad(t, first, align, b_.CreateVectorReverse(mask_), llvm::Constant::getNullValue(t)));
+    return b_.CreateVectorReverse(
+        b_.CreateMaskedLoad(t, first, align, b_.CreateVectorReverse(mask_), llvm::Constant::getNullValue(t)));
   }
 
   V load(const Node& n, bool as_stored = false) {
@@ -706,7 +773,8 @@ class Emitter {
     Access a = access(p, n.args[0]);
     llvm::Align align(uint64_t(itemsize(p.d)));
     if (a.kind == Access::uniform) {
-      if (!(mask_ && maybe_none_ && !first_)) return decoded(b_.CreateAlignedLoad(a.element, a.pointer, align));
+      if (!(mask_ && maybe_none_ && !first_))
+        return decoded(b_.CreateAlignedLoad(a.element, a.pointer, align));
       V zero = llvm::Constant::getNullValue(a.element), v = zero;
       auto* from = b_.GetInsertBlock();
       BasicBlock* end = nullptr;
@@ -724,17 +792,15 @@ class Emitter {
     int64_t apart = 0;
     if (a.kind == Access::strided)
       if (auto* c = llvm::dyn_cast<llvm::ConstantInt>(a.stride)) apart = c->getSExtValue();
-    if (apart >= 2 && apart <= 4 && !mask_)
-      v = every(apart, t, a.pointer, align);
-    else if (apart == -1)
-      v = backwards(t, a.pointer, align);
+    if (apart >= 2 && apart <= 4 && !mask_) v = every(apart, t, a.pointer, align);
+    else if (apart == -1) v = backwards(t, a.pointer, align);
     else if (a.kind == Access::contiguous)
-      v = mask_ && !p.lanes ? V(b_.CreateMaskedLoad(t, a.pointer, align, mask_, llvm::Constant::getNullValue(t)))
-                            : V(b_.CreateAlignedLoad(t, a.pointer, align));
+      v = mask_ && !p.lanes
+              ? V(b_.CreateMaskedLoad(t, a.pointer, align, mask_, llvm::Constant::getNullValue(t)))
+              : V(b_.CreateAlignedLoad(t, a.pointer, align));
     else if (mask_)
       v = b_.CreateMaskedGather(t, lane_pointers(a), align, mask_, llvm::Constant::getNullValue(t));
-    else
-      v = one_by_one(t, lane_pointers(a), align);
+    else v = one_by_one(t, lane_pointers(a), align);
     return decoded(v);
   }
 
@@ -762,18 +828,25 @@ class Emitter {
 
   // Real and imaginary parts that lie side by side are written as whole vectors; false if these are none.
   bool store_pair(const Statement& re, const Statement& im) {
-    bool pair = in_lanes() && !first_ && re.kind == StatementKind::store && im.kind == StatementKind::store && re.buffer >= 0 &&
-                re.buffer == im.buffer && re.part == 1 && im.part == 2 && same(re.offset, im.offset);
+    bool pair = in_lanes() && !first_ && re.kind == StatementKind::store && im.kind == StatementKind::store &&
+                re.buffer >= 0 && re.buffer == im.buffer && re.part == 1 && im.part == 2 &&
+                same(re.offset, im.offset);
     if (!pair) return false;
     Motion m = motion(re.offset);
-    if (!m.simple || !m.stride.get() || m.stride->kind != Kind::constant || m.stride->value.to_int() != 1) return false;
+    if (!m.simple || !m.stride.get() || m.stride->kind != Kind::constant || m.stride->value.to_int() != 1)
+      return false;
     Push layer(*this, true);
     Place p = place(re.buffer, 1);
-    auto value = [&](const Statement& s) { return spread(encode(emit(s.values[0]), s.values[0].dtype(), p.d)); };
+    auto value = [&](const Statement& s) {
+      return spread(encode(emit(s.values[0]), s.values[0].dtype(), p.d));
+    };
     V parts[] = {value(re), value(im)};
     auto woven = [&](V a, V b) {
       std::vector<int> order;
-      for (int k = 0; k < lanes_; ++k) { order.push_back(k); order.push_back(int(lanes_) + k); }
+      for (int k = 0; k < lanes_; ++k) {
+        order.push_back(k);
+        order.push_back(int(lanes_) + k);
+      }
       return b_.CreateShuffleVector(a, b, order);
     };
     V v = woven(parts[0], parts[1]), pointer = access(p, re.offset).pointer;
@@ -837,7 +910,8 @@ class Emitter {
         V v = emit(s.values[0]);
         auto it = locals_.find(s.var);
         DType d = s.values[0].dtype();
-        if (it == locals_.end() || !it->second.type || !it->second.value || it->second.lanes || stale(it->second)) {
+        if (it == locals_.end() || !it->second.type || !it->second.value || it->second.lanes ||
+            stale(it->second)) {
           auto* t = math_->type(d);
           if (in_lanes()) t = FixedVectorType::get(t, unsigned(lanes_));
           Local l{room(t), t, d, Expr(), 0};
@@ -877,16 +951,19 @@ class Emitter {
   void accumulate(const Statement& s) {
     size_t count = size_t(loop::components(s.monoid));
     std::vector<Expr> current;
-    for (size_t k = 0; k < count; ++k) current.push_back(loop::local(s.var + int(k), local(s.var + int(k)).dtype));
+    for (size_t k = 0; k < count; ++k)
+      current.push_back(loop::local(s.var + int(k), local(s.var + int(k)).dtype));
     auto one = loop::lift(s.monoid, s.values);
-    auto next = s.rising ? loop::combine_rising(s.monoid, current, one) : loop::combine(s.monoid, current, one);
+    auto next =
+        s.rising ? loop::combine_rising(s.monoid, current, one) : loop::combine(s.monoid, current, one);
     std::vector<V> v;
     for (auto& e : next) v.push_back(emit(e));
     for (size_t k = 0; k < count; ++k) write(local(s.var + int(k)), v[k]);
   }
 
   // Any two partial results of one monoid, as values of one shape.
-  std::vector<V> combined(Monoid m, std::span<const DType> types, const std::vector<V>& a, const std::vector<V>& b) {
+  std::vector<V> combined(Monoid m, std::span<const DType> types, const std::vector<V>& a,
+                          const std::vector<V>& b) {
     constexpr int kFirst = 1 << 28;
     std::vector<Expr> x, y;
     for (size_t k = 0; k < a.size(); ++k) {
@@ -928,7 +1005,9 @@ class Emitter {
     }
     // A loop whose length differs from lane to lane goes to the longest, with masks.
     if (is_vector(extent)) {
-      V longest = b_.CreateIntMaxReduce(mask_ ? b_.CreateSelect(mask_, extent, llvm::Constant::getNullValue(extent->getType())) : extent, true);
+      V longest = b_.CreateIntMaxReduce(
+          mask_ ? b_.CreateSelect(mask_, extent, llvm::Constant::getNullValue(extent->getType())) : extent,
+          true);
       V outer = mask_;
       bool maybe = std::exchange(maybe_none_, false);
       count_loop(b_.getInt64(0), longest, 1, [&](V i) {
@@ -948,13 +1027,13 @@ class Emitter {
   }
 
   struct Survey {
-    std::set<int> inside;              // locals made inside
-    std::map<int, Statement> outer;    // accumulators made outside and updated inside
+    std::set<int> inside;            // locals made inside
+    std::map<int, Statement> outer;  // accumulators made outside and updated inside
     int operations = 0;
     bool ok = true;
-    bool costly = false;               // tables and polynomials want the registers
-    bool plain = true;                 // every access is to neighbours or moves not at all, none is guarded
-    int inner = 0;                     // accumulators that loops inside update
+    bool costly = false;  // tables and polynomials want the registers
+    bool plain = true;    // every access is to neighbours or moves not at all, none is guarded
+    int inner = 0;        // accumulators that loops inside update
   };
 
   // How many lanes suit the loop; 0: it must run serially.
@@ -978,13 +1057,17 @@ class Emitter {
     // What varies, until nothing changes (locals may feed each other around inner loops).
     auto in_lane = [&](Expr e, auto&& self) -> bool {
       switch (e->kind) {
-        case Kind::constant: case Kind::param: return false;
+        case Kind::constant:
+        case Kind::param: return false;
         case Kind::index: return e->slot == s.var;
         case Kind::local: return lane_locals.count(e->slot);
-        case Kind::load: if (e->slot < 0 && arrays.count(-1 - e->slot)) return true; break;
+        case Kind::load:
+          if (e->slot < 0 && arrays.count(-1 - e->slot)) return true;
+          break;
         default: break;
       }
-      for (auto& a : e->args) if (self(a, self)) return true;
+      for (auto& a : e->args)
+        if (self(a, self)) return true;
       return false;
     };
     each_statement(s.body, [&](const Statement& t) {
@@ -994,32 +1077,41 @@ class Emitter {
       if (t.kind == StatementKind::let && in_lane(t.values[0], in_lane)) lane_locals.insert(t.var);
     });
     std::map<int, Expr> lets;
-    each_statement(s.body, [&](const Statement& t) { if (t.kind == StatementKind::let) lets[t.var] = t.values[0]; });
+    each_statement(s.body, [&](const Statement& t) {
+      if (t.kind == StatementKind::let) lets[t.var] = t.values[0];
+    });
     // Offsets that move with the lane by a stride.
     auto affine = [&](Expr e, auto&& self) -> bool {
       if (!in_lane(e, in_lane) || e->kind == Kind::index) return true;
       if (e->kind == Kind::local) return lets.count(e->slot) && self(lets[e->slot], self);
       if (e->kind != Kind::call) return false;
       switch (e->fn) {
-        case loop::Fn::add: case loop::Fn::sub: case loop::Fn::neg: break;
-        case loop::Fn::mul: if (in_lane(e->args[0], in_lane) && in_lane(e->args[1], in_lane)) return false; break;
+        case loop::Fn::add:
+        case loop::Fn::sub:
+        case loop::Fn::neg: break;
+        case loop::Fn::mul:
+          if (in_lane(e->args[0], in_lane) && in_lane(e->args[1], in_lane)) return false;
+          break;
         default: return false;
       }
-      for (auto& a : e->args) if (!self(a, self)) return false;
+      for (auto& a : e->args)
+        if (!self(a, self)) return false;
       return true;
     };
     // By one from lane to lane, or not at all.
     auto beside = [&](Expr e, auto&& self) -> bool {
       if (!in_lane(e, in_lane) || e->kind == Kind::index) return true;
       if (e->kind == Kind::local) return lets.count(e->slot) && self(lets[e->slot], self);
-      return e->kind == Kind::call && e->fn == loop::Fn::add && self(e->args[0], self) && self(e->args[1], self);
+      return e->kind == Kind::call && e->fn == loop::Fn::add && self(e->args[0], self) &&
+             self(e->args[1], self);
     };
     // Loads that are moved, all along the lanes or not at all.
     auto moves_along = [&](Expr e, DType d) {
       auto even = [&](Expr x) { return affine(x, affine); };
       auto plain = [&](auto&& self, Expr x) -> bool {
         if (!in_lane(x, in_lane)) return true;
-        if (x->kind == Kind::select) return is_convex(x->args[0], even) && self(self, x->args[1]) && self(self, x->args[2]);
+        if (x->kind == Kind::select)
+          return is_convex(x->args[0], even) && self(self, x->args[1]) && self(self, x->args[2]);
         return x->kind == Kind::load && x->memory == d && affine(x->args[0], affine);
       };
       return is_move(e, d) && plain(plain, e);
@@ -1031,8 +1123,10 @@ class Emitter {
         loop::visit(root, [&](Expr e) {
           if (!seen.insert(e.get()).second) return;
           ++survey.operations;
-          if (e->kind == Kind::call && is_floating(e.dtype()) && loop::ulp(e->fn) > 0) survey.operations += 12, survey.costly = true;
-          if (e->kind == Kind::select || e->kind == Kind::check || e->kind == Kind::divisor) survey.plain = false;
+          if (e->kind == Kind::call && is_floating(e.dtype()) && loop::ulp(e->fn) > 0)
+            survey.operations += 12, survey.costly = true;
+          if (e->kind == Kind::select || e->kind == Kind::check || e->kind == Kind::divisor)
+            survey.plain = false;
           if (e->kind == Kind::load && (e->slot < 0 || !beside(e->args[0], beside))) survey.plain = false;
           if (e->kind == Kind::load && !arrays.count(-1 - e->slot)) {
             loads[{e->slot, e->part}].insert(e->args[0].get());
@@ -1041,8 +1135,10 @@ class Emitter {
           if (e->kind == Kind::local && survey.outer.count(e->slot)) survey.ok = false;
         });
       });
-      if (t.kind != StatementKind::store && t.kind != StatementKind::let && t.kind != StatementKind::loop) only_moves = false;
-      if (t.kind == StatementKind::let && in_lane(t.values[0], in_lane) && !affine(t.values[0], affine)) only_moves = false;
+      if (t.kind != StatementKind::store && t.kind != StatementKind::let && t.kind != StatementKind::loop)
+        only_moves = false;
+      if (t.kind == StatementKind::let && in_lane(t.values[0], in_lane) && !affine(t.values[0], affine))
+        only_moves = false;
       if (t.kind == StatementKind::store && !arrays.count(-1 - t.buffer)) {
         stores[{t.buffer, t.part}].insert(t.offset.get());
         DType d = t.buffer < 0 ? local(-1 - t.buffer).dtype : nest_.buffers[size_t(t.buffer)].dtype;
@@ -1058,11 +1154,16 @@ class Emitter {
     for (auto& [m, t] : survey.outer)
       for (int k = 0; k < loop::components(t.monoid); ++k)
         each_statement(s.body, [&](const Statement& u) {
-          each_root(u, [&](Expr root) { loop::visit(root, [&](Expr e) { if (e->kind == Kind::local && e->slot == m + k) survey.ok = false; }); });
+          each_root(u, [&](Expr root) {
+            loop::visit(root, [&](Expr e) {
+              if (e->kind == Kind::local && e->slot == m + k) survey.ok = false;
+            });
+          });
         });
     for (auto& [key, offsets] : stores) {
       auto it = loads.find(key);
-      bool same_place = it == loads.end() || (it->second == offsets && offsets.size() == 1 && !wild.count(key.first));
+      bool same_place =
+          it == loads.end() || (it->second == offsets && offsets.size() == 1 && !wild.count(key.first));
       if (!same_place || (wild.count(key.first) && offsets.size() > 1)) survey.ok = false;
     }
     if (!survey.ok) return 0;
@@ -1094,7 +1195,9 @@ class Emitter {
     }
 
     // One accumulator a lane and an unrolled copy, in place of the outer ones.
-    struct Copy { std::vector<Local> parts; };
+    struct Copy {
+      std::vector<Local> parts;
+    };
     std::map<int, std::vector<Copy>> copies;
     std::map<int, Local> outer;
     std::map<int, std::vector<DType>> types;
@@ -1118,7 +1221,8 @@ class Emitter {
     }
     auto use_copy = [&](int u) {
       for (auto& [var, list] : copies)
-        for (size_t k = 0; k < list[size_t(u)].parts.size(); ++k) locals_[var + int(k)] = list[size_t(u)].parts[k];
+        for (size_t k = 0; k < list[size_t(u)].parts.size(); ++k)
+          locals_[var + int(k)] = list[size_t(u)].parts[k];
     };
 
     lanes_ = lanes;
@@ -1134,9 +1238,11 @@ class Emitter {
       mask_ = nullptr;
     };
     V done = b_.getInt64(0);
-    // Lanes that a loop inside goes through together (the columns of a sum over rows): several vectors beside each other,
-    // their accumulators in registers, so that each visit of a row reads a stretch of it. Two where exponentials are summed.
-    if (survey.plain && survey.inner && survey.inner <= 4 && survey.operations <= 40 && !fixed && survey.outer.empty()) {
+    // Lanes that a loop inside goes through together (the columns of a sum over rows): several vectors beside
+    // each other, their accumulators in registers, so that each visit of a row reads a stretch of it. Two
+    // where exponentials are summed.
+    if (survey.plain && survey.inner && survey.inner <= 4 && survey.operations <= 40 && !fixed &&
+        survey.outer.empty()) {
       lanes_ = lanes * (survey.costly ? 2 : survey.inner <= 2 ? kStrip : kStrip / 2);
       V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-lanes_)));
       count_loop(done, whole, lanes_, [&](V i) { body(i, nullptr); });
@@ -1156,7 +1262,8 @@ class Emitter {
     use_copy(0);
     auto rest = [&](V i) {
       V left = b_.CreateSub(extent, i);
-      if (unroll > 1) left = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, left, b_.getInt64(uint64_t(lanes)));
+      if (unroll > 1)
+        left = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, left, b_.getInt64(uint64_t(lanes)));
       V count = b_.CreateTrunc(left, b_.getInt32Ty());
       body(i, b_.CreateICmpULT(iota(b_.getInt32Ty()), b_.CreateVectorSplat(unsigned(lanes), count)));
     };
@@ -1175,14 +1282,16 @@ class Emitter {
   }
 
   // The fixed tree: copies pairwise, then halves of the vector, then into the outer accumulator.
-  template <class Copies> void fold_lanes(Monoid m, int var, std::span<const DType> types, Copies& copies, int lanes) {
+  template <class Copies>
+  void fold_lanes(Monoid m, int var, std::span<const DType> types, Copies& copies, int lanes) {
     std::vector<std::vector<V>> partial;
     for (auto& c : copies) {
       auto& p = partial.emplace_back();
       for (auto& l : c.parts) p.push_back(read(l));
     }
     for (; partial.size() > 1; partial.resize(partial.size() / 2))
-      for (size_t k = 0; k < partial.size() / 2; ++k) partial[k] = combined(m, types, partial[2 * k], partial[2 * k + 1]);
+      for (size_t k = 0; k < partial.size() / 2; ++k)
+        partial[k] = combined(m, types, partial[2 * k], partial[2 * k + 1]);
     std::vector<V> x = partial[0];
     for (int width = lanes / 2; width >= 1; width /= 2) {
       std::vector<int> low, high;
@@ -1255,9 +1364,10 @@ void compile(const Nest& nest, std::string& object) {
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
   options.UseInitArray = true;
-  std::unique_ptr<llvm::TargetMachine> machine(target()->createTargetMachine(
-      "x86_64-unknown-linux-gnu", "x86-64", features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small,
-      llvm::CodeGenOptLevel::Default));
+  std::unique_ptr<llvm::TargetMachine> machine(
+      target()->createTargetMachine("x86_64-unknown-linux-gnu", "x86-64", features, options,
+                                    llvm::Reloc::PIC_, llvm::CodeModel::Small,
+                                    llvm::CodeGenOptLevel::Default));
   module.setTargetTriple("x86_64-unknown-linux-gnu");
   module.setDataLayout(machine->createDataLayout());
   module.setPICLevel(llvm::PICLevel::SmallPIC);
@@ -1283,7 +1393,8 @@ void compile(const Nest& nest, std::string& object) {
   passes.add(llvm::createLICMPass());
   llvm::SmallVector<char, 0> buffer;
   llvm::raw_svector_ostream stream(buffer);
-  internal_check(!machine->addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::ObjectFile)) << "no object writer";
+  internal_check(!machine->addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::ObjectFile))
+      << "no object writer";
   passes.run(module);
   object.assign(buffer.begin(), buffer.end());
 }

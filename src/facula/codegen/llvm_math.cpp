@@ -14,7 +14,8 @@ using namespace llvm;
 using V = llvm::Value*;
 
 namespace {
-constexpr double kInf = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity(),
+                 kNan = std::numeric_limits<double>::quiet_NaN();
 bool is_double(V x) { return x->getType()->getScalarType()->isDoubleTy(); }
 unsigned width(V x) { return x->getType()->getScalarSizeInBits(); }
 }  // namespace
@@ -27,7 +28,8 @@ Type* ScalarMath::shaped(Type* element, Type* like) {
 Type* ScalarMath::type(DType d) {
   switch (d) {
     case DType::Bool: return b_.getInt1Ty();
-    case DType::UInt8: case DType::Int8: return b_.getInt8Ty();
+    case DType::UInt8:
+    case DType::Int8: return b_.getInt8Ty();
     case DType::Int16: return b_.getInt16Ty();
     case DType::Int32: return b_.getInt32Ty();
     case DType::Int64: return b_.getInt64Ty();
@@ -36,7 +38,8 @@ Type* ScalarMath::type(DType d) {
     case DType::Float64: return b_.getDoubleTy();
     default: break;
   }
-  supported_check(false, "codegen") << "no registers hold " << d << "; complex expressions must be split first";
+  supported_check(false, "codegen") << "no registers hold " << d
+                                    << "; complex expressions must be split first";
   return nullptr;
 }
 
@@ -45,14 +48,17 @@ V ScalarMath::real(double v, V like) { return ConstantFP::get(like->getType(), v
 V ScalarMath::whole(int64_t v, V like) {
   return ConstantInt::get(shaped(b_.getIntNTy(width(like)), like->getType()), uint64_t(v), true);
 }
-V ScalarMath::widen(V x) { return is_double(x) ? x : b_.CreateFPExt(x, shaped(b_.getDoubleTy(), x->getType())); }
+V ScalarMath::widen(V x) {
+  return is_double(x) ? x : b_.CreateFPExt(x, shaped(b_.getDoubleTy(), x->getType()));
+}
 V ScalarMath::narrow(V x) { return b_.CreateFPTrunc(x, shaped(b_.getFloatTy(), x->getType())); }
 V ScalarMath::int_bits(V x) { return b_.CreateBitCast(x, shaped(b_.getIntNTy(width(x)), x->getType())); }
 V ScalarMath::float_bits(V x) {
   return b_.CreateBitCast(x, shaped(width(x) == 64 ? b_.getDoubleTy() : b_.getFloatTy(), x->getType()));
 }
 
-template <class C> V ScalarMath::poly(V x, const C& c) {
+template <class C>
+V ScalarMath::poly(V x, const C& c) {
   auto p = std::end(c);
   V r = real(*--p, x);
   while (p != std::begin(c)) r = fma(r, x, real(*--p, x));
@@ -65,7 +71,8 @@ V ScalarMath::bounded(V x, double low, double high) {  // NaN stays
 }
 
 // Both halves of what fills two registers, as float64 for float32 does.
-template <class F> V ScalarMath::by_halves(V x, V y, F&& f) {
+template <class F>
+V ScalarMath::by_halves(V x, V y, F&& f) {
   int n = int(llvm::cast<FixedVectorType>(x->getType())->getNumElements());
   llvm::SmallVector<int, 16> low, high, all;
   for (int i = 0; i < n; ++i) (i < n / 2 ? low : high).push_back(i), all.push_back(i);
@@ -92,7 +99,8 @@ ScalarMath::Sum ScalarMath::product(Sum a, Sum b) {
   return {p.high, fma(a.high, b.low, fma(a.low, b.high, p.low))};
 }
 ScalarMath::Sum ScalarMath::quotient(Sum a, Sum b) {
-  V inverse = b_.CreateFDiv(real(1, b.high), b.high), q = b_.CreateFMul(a.high, inverse), back = b_.CreateFNeg(q);
+  V inverse = b_.CreateFDiv(real(1, b.high), b.high), q = b_.CreateFMul(a.high, inverse),
+    back = b_.CreateFNeg(q);
   V left = b_.CreateFAdd(fma(back, b.high, a.high), fma(back, b.low, a.low));
   return {q, b_.CreateFMul(left, inverse)};
 }
@@ -120,9 +128,11 @@ V ScalarMath::map(const char* helper, V x, V y) {
 }
 
 // Lanes that are easy keep their value, so that it does not depend on their neighbours.
-template <class F> V ScalarMath::unless(V hard, V easy, F&& compute) {
+template <class F>
+V ScalarMath::unless(V hard, V easy, F&& compute) {
   auto& context = f_.getContext();
-  auto *from = b_.GetInsertBlock(), *slow = BasicBlock::Create(context, "slow", &f_), *next = BasicBlock::Create(context, "next", &f_);
+  auto *from = b_.GetInsertBlock(), *slow = BasicBlock::Create(context, "slow", &f_),
+       *next = BasicBlock::Create(context, "next", &f_);
   b_.CreateCondBr(any(hard), slow, next);
   b_.SetInsertPoint(slow);
   V r = select(hard, compute(), easy);
@@ -138,8 +148,8 @@ V ScalarMath::unless(V hard, V easy, const char* helper, V x, V y) {
   return unless(hard, easy, [&] { return map(helper, x, y); });
 }
 
-// 2^k with k by steps of 1/16 is a power of two and an entry of a table: r is at most ln2/32, and what rounding
-// loses in the polynomial is far below the result's last place.
+// 2^k with k by steps of 1/16 is a power of two and an entry of a table: r is at most ln2/32, and what
+// rounding loses in the polynomial is far below the result's last place.
 ScalarMath::Power ScalarMath::power(V r, V low, V k, V index) {
   bool d = is_double(r);
   V point = d ? entry("power0_64", kPower64[0], index) : entry("power0", kPower32[0], index);
@@ -177,7 +187,8 @@ ScalarMath::Power ScalarMath::exp2_power(V x) {
 
 ScalarMath::Sum ScalarMath::sum(const Power& p) { return fast_sum(p.point, fma(p.point, p.r, p.rest)); }
 
-// AVX-512 has an instruction; else two factors, each a normal number, so that a denormal result rounds once all the same.
+// AVX-512 has an instruction; else two factors, each a normal number, so that a denormal result rounds once
+// all the same.
 V ScalarMath::scaled(V x, V k) {
   bool d = is_double(x);
   auto* v = dyn_cast<FixedVectorType>(x->getType());
@@ -186,25 +197,32 @@ V ScalarMath::scaled(V x, V k) {
   if (avx512_ && (bits == 512 || bits == 256)) {
     V all = ConstantInt::getAllOnesValue(b_.getIntNTy(std::max(8u, v->getNumElements())));
     if (bits == 256)
-      return b_.CreateIntrinsic(d ? Intrinsic::x86_avx512_mask_scalef_pd_256 : Intrinsic::x86_avx512_mask_scalef_ps_256, {}, {x, k, x, all});
-    return b_.CreateIntrinsic(d ? Intrinsic::x86_avx512_mask_scalef_pd_512 : Intrinsic::x86_avx512_mask_scalef_ps_512, {},
-                              {x, k, x, all, b_.getInt32(4)});  // rounding as set
+      return b_.CreateIntrinsic(d ? Intrinsic::x86_avx512_mask_scalef_pd_256
+                                  : Intrinsic::x86_avx512_mask_scalef_ps_256,
+                                {}, {x, k, x, all});
+    return b_.CreateIntrinsic(d ? Intrinsic::x86_avx512_mask_scalef_pd_512
+                                : Intrinsic::x86_avx512_mask_scalef_ps_512,
+                              {}, {x, k, x, all, b_.getInt32(4)});  // rounding as set
   }
   V magic = real(d ? 422212465065984.0 : 786432.0, x);
   V n = b_.CreateSub(int_bits(b_.CreateFAdd(k, magic)), int_bits(magic));  // sixteenths
   V half = b_.CreateAShr(n, whole(5, x)), rest = b_.CreateSub(b_.CreateAShr(n, whole(4, x)), half);
-  auto power = [&](V p) { return float_bits(b_.CreateShl(b_.CreateAdd(p, whole(d ? 1023 : 127, x)), whole(d ? 52 : 23, x))); };
+  auto power = [&](V p) {
+    return float_bits(b_.CreateShl(b_.CreateAdd(p, whole(d ? 1023 : 127, x)), whole(d ? 52 : 23, x)));
+  };
   return b_.CreateFMul(b_.CreateFMul(x, power(half)), power(rest));
 }
 
-// A denormal result has fewer digits: there the sum is rounded, 2^64 higher, by adding a number with that last place.
-// AVX2 rounds those twice: it has no instruction that tells them, and softmax would take a fifth more time.
+// A denormal result has fewer digits: there the sum is rounded, 2^64 higher, by adding a number with that
+// last place. AVX2 rounds those twice: it has no instruction that tells them, and softmax would take a fifth
+// more time.
 V ScalarMath::scaled_once(Sum s, V k) {
   bool d = is_double(s.high);
   V x = s.high, v = scaled(rounded(s), k);
   if (!avx512_) return v;
   V denormal;
-  if (auto* vector = dyn_cast<FixedVectorType>(x->getType()); avx512_ && vector && vector->getNumElements() * width(x) == 512) {
+  if (auto* vector = dyn_cast<FixedVectorType>(x->getType());
+      avx512_ && vector && vector->getNumElements() * width(x) == 512) {
     auto classes = d ? Intrinsic::x86_avx512_fpclass_pd_512 : Intrinsic::x86_avx512_fpclass_ps_512;
     denormal = b_.CreateIntrinsic(classes, {}, {v, b_.getInt32(32)});
   } else {
@@ -213,7 +231,8 @@ V ScalarMath::scaled_once(Sum s, V k) {
     denormal = b_.CreateAnd(b_.CreateFCmpOLT(a, least), b_.CreateFCmpOGT(a, real(0, x)));
   }
   return unless(denormal, v, [&] {
-    V up = b_.CreateFAdd(k, real(64, x)), last = real(std::ldexp(1.0, d ? -1074 + 64 + 52 : -149 + 64 + 23), x);
+    V up = b_.CreateFAdd(k, real(64, x)),
+      last = real(std::ldexp(1.0, d ? -1074 + 64 + 52 : -149 + 64 + 23), x);
     Sum t = fast_sum(last, scaled(s.high, up));
     V r = b_.CreateFSub(b_.CreateFAdd(t.high, b_.CreateFAdd(t.low, scaled(s.low, up))), last);
     return b_.CreateFMul(r, real(std::ldexp(1.0, -64), x));
@@ -281,15 +300,16 @@ V ScalarMath::log_short(V x) {
   if (d) {
     V s = b_.CreateFDiv(f, b_.CreateFAdd(f, real(2, x)));
     V z = b_.CreateFMul(s, s);
-    V t = b_.CreateFMul(z, poly(z, {0.66666666666666696, 0.39999999999899238, 0.28571428626095891, 0.22222211115144158,
-                                    0.18182890556695763, 0.15331674030163508, 0.1461703754883715}));
+    V t = b_.CreateFMul(z, poly(z, {0.66666666666666696, 0.39999999999899238, 0.28571428626095891,
+                                    0.22222211115144158, 0.18182890556695763, 0.15331674030163508,
+                                    0.1461703754883715}));
     V h = b_.CreateFMul(real(0.5, x), b_.CreateFMul(f, f));
     V low = fma(s, b_.CreateFAdd(h, t), b_.CreateFMul(k, real(1.8206359985041462e-09, x)));
     r = b_.CreateFSub(b_.CreateFMul(k, real(0.6931471787393093, x)), b_.CreateFSub(b_.CreateFSub(h, low), f));
   } else {
     V z = b_.CreateFMul(f, f);
-    V p = poly(f, {0.333333313, -0.24999997, 0.200007156, -0.166678026, 0.142490536, -0.12425676, 0.116854429, -0.114798367,
-                   0.0697168112});
+    V p = poly(f, {0.333333313, -0.24999997, 0.200007156, -0.166678026, 0.142490536, -0.12425676, 0.116854429,
+                   -0.114798367, 0.0697168112});
     V low = fma(b_.CreateFMul(f, z), p, b_.CreateFMul(k, real(-2.1219444170128554e-4, x)));
     low = fma(z, real(-0.5, x), low);
     r = fma(k, real(0.693359375, x), b_.CreateFAdd(f, low));
@@ -297,8 +317,8 @@ V ScalarMath::log_short(V x) {
   return log_special(x, r);
 }
 
-// m by the reciprocal of the nearest j/16 is 1 + f; near 1 it is m itself. Then log(1 + f) = f - f^2 / 2 + f^3 (...),
-// where only the first two terms' rounding would be seen.
+// m by the reciprocal of the nearest j/16 is 1 + f; near 1 it is m itself. Then log(1 + f) = f - f^2 / 2 +
+// f^3 (...), where only the first two terms' rounding would be seen.
 ScalarMath::Sum ScalarMath::log_sum(V x) {
   V k, m = mantissa(x, k), index = int_bits(b_.CreateFAdd(m, real(422212465065984.0, x)));
   Sum p = exact_product(m, entry("logarithm0_64", kLogarithm64[0], index));
@@ -331,8 +351,8 @@ V ScalarMath::tanh(V x) {
   return copysign(r, x);
 }
 
-// exp(-|x|) / (1 + exp(-|x|)) or 1 / (1 + exp(-|x|)), where the quotient is corrected by its remainder and by what
-// the exponential and the sum lost in rounding.
+// exp(-|x|) / (1 + exp(-|x|)) or 1 / (1 + exp(-|x|)), where the quotient is corrected by its remainder and by
+// what the exponential and the sum lost in rounding.
 ScalarMath::Sum ScalarMath::sigmoid_exact(V x) {
   V one = real(1, x), a = fabs(x), most = real(is_double(x) ? 746 : 104.5, x);
   a = select(b_.CreateFCmpOGT(a, most), most, a);
@@ -349,22 +369,28 @@ ScalarMath::Sum ScalarMath::sigmoid_exact(V x) {
 }
 
 // row[index], by the index's low bits in a row of 16 or 32: out of registers where they hold the row.
-template <class T> V ScalarMath::looked_up(const char* name, std::span<const T> row, V index) {
+template <class T>
+V ScalarMath::looked_up(const char* name, std::span<const T> row, V index) {
   auto& context = f_.getContext();
   V like = index;
   auto* lanes = dyn_cast<FixedVectorType>(like->getType());
   unsigned bits = lanes ? lanes->getNumElements() * unsigned(sizeof(T)) * 8 : 0;
-  auto part = [&](size_t from, size_t count) { return ConstantDataVector::get(context, ArrayRef<T>(row.data() + from, count)); };
+  auto part = [&](size_t from, size_t count) {
+    return ConstantDataVector::get(context, ArrayRef<T>(row.data() + from, count));
+  };
   if (avx512_ && bits == 1024 && row.size() == 16)
     return by_halves(index, nullptr, [&](V half, V) { return looked_up(name, row, half); });
   if (avx512_ && bits == 512 && sizeof(T) == 4 && row.size() == 16)
     return b_.CreateIntrinsic(Intrinsic::x86_avx512_permvar_sf_512, {}, {part(0, 16), index});
   if (avx512_ && bits == 512 && sizeof(T) == 4 && row.size() == 32)
-    return b_.CreateIntrinsic(Intrinsic::x86_avx512_vpermi2var_ps_512, {}, {part(0, 16), index, part(16, 16)});
+    return b_.CreateIntrinsic(Intrinsic::x86_avx512_vpermi2var_ps_512, {},
+                              {part(0, 16), index, part(16, 16)});
   if (avx512_ && bits == 512 && sizeof(T) == 8 && row.size() == 16)
     return b_.CreateIntrinsic(Intrinsic::x86_avx512_vpermi2var_pd_512, {}, {part(0, 8), index, part(8, 8)});
   if (bits == 256 && sizeof(T) == 4 && row.size() == 16) {
-    auto pick = [&](size_t from) { return b_.CreateIntrinsic(Intrinsic::x86_avx2_permps, {}, {part(from, 8), index}); };
+    auto pick = [&](size_t from) {
+      return b_.CreateIntrinsic(Intrinsic::x86_avx2_permps, {}, {part(from, 8), index});
+    };
     V upper = b_.CreateICmpSLT(b_.CreateShl(index, whole(28, index)), whole(0, index));
     return select(upper, pick(8), pick(0));
   }
@@ -376,18 +402,23 @@ template <class T> V ScalarMath::looked_up(const char* name, std::span<const T> 
     table->setAlignment(Align(64));
   }
   Type* element = sizeof(T) == 4 ? b_.getFloatTy() : b_.getDoubleTy();
-  index = row.size() <= 32 ? b_.CreateAnd(index, whole(int64_t(row.size()) - 1, index))
-                           : b_.CreateBinaryIntrinsic(Intrinsic::umin, index, whole(int64_t(row.size()) - 1, index));
+  index = row.size() <= 32
+              ? b_.CreateAnd(index, whole(int64_t(row.size()) - 1, index))
+              : b_.CreateBinaryIntrinsic(Intrinsic::umin, index, whole(int64_t(row.size()) - 1, index));
   V at = b_.CreateGEP(element, table, b_.CreateZExt(index, shaped(b_.getInt64Ty(), like->getType())));
   auto* v = dyn_cast<FixedVectorType>(like->getType());
   if (!v) return b_.CreateAlignedLoad(element, at, Align(sizeof(T)));
   return b_.CreateMaskedGather(FixedVectorType::get(element, v->getNumElements()), at, Align(sizeof(T)));
 }
-V ScalarMath::entry(const char* name, std::span<const float> row, V index) { return looked_up(name, row, index); }
-V ScalarMath::entry(const char* name, std::span<const double> row, V index) { return looked_up(name, row, index); }
+V ScalarMath::entry(const char* name, std::span<const float> row, V index) {
+  return looked_up(name, row, index);
+}
+V ScalarMath::entry(const char* name, std::span<const double> row, V index) {
+  return looked_up(name, row, index);
+}
 
-// exp(-a^2 / 2) g(a) with g from a table of polynomials (llvm_tables.py), so that neither factor cancels. The square is
-// exact: what its rounding loses goes into the exponential's reduced argument.
+// exp(-a^2 / 2) g(a) with g from a table of polynomials (llvm_tables.py), so that neither factor cancels. The
+// square is exact: what its rounding loses goes into the exponential's reduced argument.
 ScalarMath::Sum ScalarMath::normal_tail_sum(V a, bool of_erfc, V& k) {
   bool d = is_double(a);
   V most = real(d ? (of_erfc ? 28 : 40) : (of_erfc ? 10.6 : 14.99), a);
@@ -397,9 +428,11 @@ ScalarMath::Sum ScalarMath::normal_tail_sum(V a, bool of_erfc, V& k) {
   Power p = exp_power(b_.CreateFMul(square.high, real(-half, a)), b_.CreateFMul(square.low, real(-half, a)));
   // g's argument: a, or a sqrt 2 as the sum of two products.
   constexpr double kRoot = 1.4142135623730951, kRootRest = -9.667293313452913e-17;
-  double high = of_erfc ? (d ? kRoot : double(float(kRoot))) : 1, rest = of_erfc ? (d ? kRootRest : kRoot - double(float(kRoot))) : 0;
+  double high = of_erfc ? (d ? kRoot : double(float(kRoot))) : 1,
+         rest = of_erfc ? (d ? kRootRest : kRoot - double(float(kRoot))) : 0;
   V u = fma(a, real(high, a), real(1, a));
-  V index = b_.CreateSub(b_.CreateLShr(int_bits(u), whole(d ? 48 : 20, a)), whole(d ? 1023 * 16 : 127 * 8, a));
+  V index =
+      b_.CreateSub(b_.CreateLShr(int_bits(u), whole(d ? 48 : 20, a)), whole(d ? 1023 * 16 : 127 * 8, a));
   auto row = [&](int k) {
     std::string name = "tail" + std::to_string(k);
     return d ? entry((name + "_64").c_str(), kTail64[k], index) : entry(name.c_str(), kTail32[k], index);
@@ -441,7 +474,8 @@ V ScalarMath::times(V x, Sum f) {
   return select(b_.CreateFCmpOLT(fabs(product), real(kInf, x)), r, product);
 }
 
-// In float32 f(x) = 1 - f(-x), f(-|x|) by a polynomial of the interval where |x| is; far out by the longer way.
+// In float32 f(x) = 1 - f(-x), f(-|x|) by a polynomial of the interval where |x| is; far out by the longer
+// way.
 V ScalarMath::reflected(V x, bool of_sigmoid, bool times_x) {
   auto exact = [&] {
     Sum r = of_sigmoid ? sigmoid_exact(x) : ndtr(x);
@@ -493,9 +527,12 @@ V ScalarMath::sin_cos(V x, int shift) {
   V r = reduce_pi(x, quadrant);
   V z = b_.CreateFMul(r, r);
   V s = b_.CreateFMul(r, poly(z, {1, -0.16666666666666666, 0.0083333333333333315, -0.00019841269841264941,
-            2.7557319219243677e-06, -2.5052106199361816e-08, 1.6058526388141905e-10, -7.5863895546954418e-13}));
-  V c = fma(b_.CreateFMul(z, z), poly(z, {0.041666666666666664, -0.0013888888888888887, 2.4801587301584578e-05,
-            -2.7557319221349705e-07, 2.0876755772676989e-09, -1.1470457978267159e-11, 4.7457008479358709e-14}),
+                                  2.7557319219243677e-06, -2.5052106199361816e-08, 1.6058526388141905e-10,
+                                  -7.5863895546954418e-13}));
+  V c = fma(b_.CreateFMul(z, z),
+            poly(z, {0.041666666666666664, -0.0013888888888888887, 2.4801587301584578e-05,
+                     -2.7557319221349705e-07, 2.0876755772676989e-09, -1.1470457978267159e-11,
+                     4.7457008479358709e-14}),
             fma(z, real(-0.5, x), real(1, x)));
   quadrant = b_.CreateAdd(quadrant, whole(shift, x));
   V odd = b_.CreateICmpNE(b_.CreateAnd(quadrant, whole(1, x)), whole(0, x));
@@ -555,11 +592,13 @@ V ScalarMath::atan(V x) {
   V longer = select(big, a, one), shorter = select(big, one, a);
   V near = bounded(b_.CreateFDiv(shorter, longer), 0, 0.9375), magic = real(422212465065984.0, x);
   V t = b_.CreateFAdd(near, magic), c = b_.CreateFSub(t, magic), index = int_bits(t);
-  Sum top = exact_product(c, longer), across = exact_product(c, shorter), bottom = fast_sum(longer, across.high);
+  Sum top = exact_product(c, longer), across = exact_product(c, shorter),
+      bottom = fast_sum(longer, across.high);
   Sum q = quotient({b_.CreateFSub(shorter, top.high), b_.CreateFNeg(top.low)},
                    {bottom.high, b_.CreateFAdd(bottom.low, across.low)});
   V z = b_.CreateFMul(q.high, q.high);
-  V low = fma(b_.CreateFMul(z, q.high), poly(z, kAtan64), b_.CreateFAdd(q.low, entry("arc1_64", kArc64[1], index)));
+  V low = fma(b_.CreateFMul(z, q.high), poly(z, kAtan64),
+              b_.CreateFAdd(q.low, entry("arc1_64", kArc64[1], index)));
   Sum s = fast_sum(entry("arc0_64", kArc64[0], index), q.high);
   low = b_.CreateFAdd(low, s.low);
   Sum rest = fast_sum(real(1.5707963267948966, x), b_.CreateFNeg(s.high));
@@ -574,10 +613,11 @@ V ScalarMath::atan64(V x) {  // 1e-12: for float32 results
   V big = b_.CreateFCmpOGT(a, real(1, x));
   V t = select(big, b_.CreateFDiv(real(1, x), a), a);
   V z = b_.CreateFMul(t, t);
-  V p = b_.CreateFMul(t, poly(z, {0.99999999999971001, -0.3333333332025471, 0.1999999901342103, -0.14285684661254053,
-      0.11110640790649381, -0.090863606607273315, 0.076631773577540779, -0.065362288118493733, 0.054582394542429476,
-      -0.042324616793255394, 0.028410612112699588, -0.01523249190907656, 0.0059363765964521222, -0.0014666686334116588,
-      0.00017046040466188239}));
+  V p = b_.CreateFMul(t, poly(z, {0.99999999999971001, -0.3333333332025471, 0.1999999901342103,
+                                  -0.14285684661254053, 0.11110640790649381, -0.090863606607273315,
+                                  0.076631773577540779, -0.065362288118493733, 0.054582394542429476,
+                                  -0.042324616793255394, 0.028410612112699588, -0.01523249190907656,
+                                  0.0059363765964521222, -0.0014666686334116588, 0.00017046040466188239}));
   return copysign(select(big, b_.CreateFSub(real(1.5707963267948966, x), p), p), x);
 }
 
@@ -599,7 +639,8 @@ V ScalarMath::fmod(V x, V y) {
   V r = fma(b_.CreateFNeg(k), m, a);
   r = select(b_.CreateFCmpOLT(r, real(0, x)), b_.CreateFAdd(r, m), r);
   r = copysign(r, x);
-  V easy = b_.CreateAnd(b_.CreateFCmpOLT(q, real(d ? 4503599627370496.0 : 4194304.0, x)), b_.CreateFCmpOLT(m, real(kInf, x)));
+  V easy = b_.CreateAnd(b_.CreateFCmpOLT(q, real(d ? 4503599627370496.0 : 4194304.0, x)),
+                        b_.CreateFCmpOLT(m, real(kInf, x)));
   return unless(b_.CreateNot(easy), r, "facula_map_fmod", x, y);
 }
 
@@ -615,7 +656,8 @@ V ScalarMath::pow(V x, V y) {
       return otherwise(is(3), b_.CreateFMul(square, x), [&] {
         return otherwise(is(-1), b_.CreateFDiv(one, x), [&] {
           return otherwise(b_.CreateAnd(is(0.5), positive), root(), [&] {
-            return otherwise(b_.CreateAnd(is(-0.5), positive), b_.CreateFDiv(one, root()), [&] { return any_pow(x, y); });
+            return otherwise(b_.CreateAnd(is(-0.5), positive), b_.CreateFDiv(one, root()),
+                             [&] { return any_pow(x, y); });
           });
         });
       });
@@ -644,21 +686,25 @@ V ScalarMath::atan2(V y, V x) {
   V q = atan64(b_.CreateFDiv(ay, ax));
   q = select(b_.CreateFCmpOLT(wx, real(0, wx)), b_.CreateFSub(real(3.141592653589793, wx), q), q);
   V r = narrow(copysign(q, wy));
-  auto proper = [&](V v) { return b_.CreateAnd(b_.CreateFCmpOGT(v, real(0, v)), b_.CreateFCmpOLT(v, real(kInf, v))); };
+  auto proper = [&](V v) {
+    return b_.CreateAnd(b_.CreateFCmpOGT(v, real(0, v)), b_.CreateFCmpOLT(v, real(kInf, v)));
+  };
   return unless(b_.CreateNot(b_.CreateAnd(proper(ay), proper(ax))), r, "facula_map_atan2", y, x);
 }
 
 V ScalarMath::floating(Fn f, V x) {
   bool d = is_double(x);
   V one = real(1, x), zero = real(0, x);
-  auto series = [&](V w, double limit, V exact, V near) {  // of odd functions that cancel near zero, in float64
+  auto series = [&](V w, double limit, V exact,
+                    V near) {  // of odd functions that cancel near zero, in float64
     return narrow(select(b_.CreateFCmpOLT(fabs(w), real(limit, w)), near, exact));
   };
   auto hard_angle = [&](V v) { return b_.CreateNot(b_.CreateFCmpOLT(fabs(v), real(1073741824.0, v))); };
   switch (f) {
     case Fn::neg: return b_.CreateFNeg(x);
     case Fn::abs: return fabs(x);
-    case Fn::sign: return select(b_.CreateFCmpOGT(x, zero), one, select(b_.CreateFCmpOLT(x, zero), real(-1, x), zero));
+    case Fn::sign:
+      return select(b_.CreateFCmpOGT(x, zero), one, select(b_.CreateFCmpOLT(x, zero), real(-1, x), zero));
     case Fn::floor: return b_.CreateUnaryIntrinsic(Intrinsic::floor, x);
     case Fn::ceil: return b_.CreateUnaryIntrinsic(Intrinsic::ceil, x);
     case Fn::trunc: return b_.CreateUnaryIntrinsic(Intrinsic::trunc, x);
@@ -669,7 +715,8 @@ V ScalarMath::floating(Fn f, V x) {
     case Fn::relu: return select(b_.CreateFCmpOLE(x, zero), zero, x);
     case Fn::isnan: return b_.CreateFCmpUNO(x, x);
     case Fn::isinf: return b_.CreateFCmpOEQ(fabs(x), real(kInf, x));
-    case Fn::real: case Fn::conj: return x;
+    case Fn::real:
+    case Fn::conj: return x;
     case Fn::imag: return zero;
     case Fn::exp: return exp(x);
     case Fn::exp2: return exp2(x);
@@ -682,7 +729,8 @@ V ScalarMath::floating(Fn f, V x) {
       V k;
       Sum tail = normal_tail_sum(fabs(x), true, k);
       Sum rest = fast_sum(real(2, x), b_.CreateFNeg(scaled(tail.high, k)));
-      V r = select(b_.CreateFCmpOGE(x, zero), scaled_once(tail, k), b_.CreateFAdd(rest.high, b_.CreateFSub(rest.low, scaled(tail.low, k))));
+      V r = select(b_.CreateFCmpOGE(x, zero), scaled_once(tail, k),
+                   b_.CreateFAdd(rest.high, b_.CreateFSub(rest.low, scaled(tail.low, k))));
       return select(b_.CreateFCmpUNO(x, x), x, r);
     }
     default: break;
@@ -695,7 +743,9 @@ V ScalarMath::floating(Fn f, V x) {
       case Fn::expm1: return expm1(x);
       case Fn::log2: return log_to(x, 1.4426950408889634, 2.0355273740931033e-17);
       case Fn::log10: return log_to(x, 0.4342944819032518, 1.098319650216765e-17);
-      case Fn::sin: case Fn::cos: case Fn::tan: return trigonometric(f, x);
+      case Fn::sin:
+      case Fn::cos:
+      case Fn::tan: return trigonometric(f, x);
       case Fn::atan: return atan(x);
       default: break;
     }
@@ -703,17 +753,20 @@ V ScalarMath::floating(Fn f, V x) {
     V w = widen(x), a = fabs(w), w1 = real(1, w), z = b_.CreateFMul(w, w);
     auto root = [&](V v) { return b_.CreateUnaryIntrinsic(Intrinsic::sqrt, v); };
     switch (f) {
-      case Fn::expm1: return series(w, 1e-5, b_.CreateFSub(exp_short(w), w1), b_.CreateFMul(w, poly(w, {1, 0.5})));
+      case Fn::expm1:
+        return series(w, 1e-5, b_.CreateFSub(exp_short(w), w1), b_.CreateFMul(w, poly(w, {1, 0.5})));
       case Fn::log2: return narrow(b_.CreateFMul(log_short(w), real(1.4426950408889634, w)));
       case Fn::log10: return narrow(b_.CreateFMul(log_short(w), real(0.4342944819032518, w)));
       case Fn::log1p:
-        return series(w, 1e-4, log_short(b_.CreateFAdd(w, w1)), b_.CreateFMul(w, poly(w, {1, -0.5, 1.0 / 3, -0.25})));
+        return series(w, 1e-4, log_short(b_.CreateFAdd(w, w1)),
+                      b_.CreateFMul(w, poly(w, {1, -0.5, 1.0 / 3, -0.25})));
       case Fn::sin: return unless(hard_angle(x), narrow(sin_cos(w, 0)), "facula_map_sin", x);
       case Fn::cos: return unless(hard_angle(x), narrow(sin_cos(w, 1)), "facula_map_cos", x);
       case Fn::tan: return unless(hard_angle(x), narrow(tan(w)), "facula_map_tan", x);
       case Fn::asin: return narrow(atan64(b_.CreateFDiv(w, root(b_.CreateFSub(w1, z)))));
       case Fn::acos:
-        return narrow(b_.CreateFMul(real(2, w), atan64(root(b_.CreateFDiv(b_.CreateFSub(w1, w), b_.CreateFAdd(w1, w))))));
+        return narrow(b_.CreateFMul(real(2, w),
+                                    atan64(root(b_.CreateFDiv(b_.CreateFSub(w1, w), b_.CreateFAdd(w1, w))))));
       case Fn::atan: return narrow(atan64(w));
       case Fn::sinh: {
         V e = exp_short(a);
@@ -732,7 +785,9 @@ V ScalarMath::floating(Fn f, V x) {
         return select(b_.CreateFCmpOLT(x, one), real(kNan, x), r);
       }
       case Fn::atanh:
-        return series(w, 1e-3, b_.CreateFMul(real(0.5, w), log_short(b_.CreateFDiv(b_.CreateFAdd(w1, w), b_.CreateFSub(w1, w)))),
+        return series(w, 1e-3,
+                      b_.CreateFMul(real(0.5, w),
+                                    log_short(b_.CreateFDiv(b_.CreateFAdd(w1, w), b_.CreateFSub(w1, w)))),
                       b_.CreateFMul(w, poly(z, {1, 1.0 / 3, 0.2})));
       default: break;
     }
@@ -744,7 +799,8 @@ V ScalarMath::floating(Fn f, V x) {
 V ScalarMath::floating(Fn f, V x, V y) {
   V zero = real(0, x);
   auto opposite_signs = [&](V m) {  // m != 0 and sign(m) != sign(y)
-    return b_.CreateAnd(b_.CreateFCmpONE(m, zero), b_.CreateXor(b_.CreateFCmpOLT(m, zero), b_.CreateFCmpOLT(y, zero)));
+    return b_.CreateAnd(b_.CreateFCmpONE(m, zero),
+                        b_.CreateXor(b_.CreateFCmpOLT(m, zero), b_.CreateFCmpOLT(y, zero)));
   };
   switch (f) {
     case Fn::add: return b_.CreateFAdd(x, y);
@@ -797,7 +853,9 @@ V ScalarMath::int_divide(Fn f, bool is_signed, V x, V y) {
     auto up = [&](V v) { return is_signed ? b_.CreateSIToFP(v, wide) : b_.CreateUIToFP(v, wide); };
     V safe = select(by_zero, whole(1, x), y);
     V quotient = b_.CreateFDiv(up(x), up(safe));
-    if (width(x) == 32) quotient = select(b_.CreateFCmpOGE(quotient, real(2147483648.0, quotient)), real(-2147483648.0, quotient), quotient);
+    if (width(x) == 32)
+      quotient = select(b_.CreateFCmpOGE(quotient, real(2147483648.0, quotient)),
+                        real(-2147483648.0, quotient), quotient);
     q = b_.CreateTrunc(b_.CreateFPToSI(quotient, narrow_type), x->getType());
     r = b_.CreateSub(x, b_.CreateMul(q, safe));
   } else {
@@ -822,7 +880,8 @@ V ScalarMath::int_divide(Fn f, bool is_signed, V x, V y) {
 V ScalarMath::int_pow(V x, V y, bool is_signed) {
   auto& context = f_.getContext();
   V one = whole(1, x), zero = whole(0, x);
-  auto *from = b_.GetInsertBlock(), *body = BasicBlock::Create(context, "pow", &f_), *next = BasicBlock::Create(context, "next", &f_);
+  auto *from = b_.GetInsertBlock(), *body = BasicBlock::Create(context, "pow", &f_),
+       *next = BasicBlock::Create(context, "next", &f_);
   V negative = is_signed ? b_.CreateICmpSLT(y, zero) : b_.CreateICmpNE(y, y);
   V exponent = select(negative, zero, y);
   b_.CreateBr(body);
@@ -834,7 +893,8 @@ V ScalarMath::int_pow(V x, V y, bool is_signed) {
   base->addIncoming(x, from);
   left->addIncoming(exponent, from);
   V odd = b_.CreateICmpNE(b_.CreateAnd(left, one), zero);
-  V r = select(odd, b_.CreateMul(result, base), result), s = b_.CreateMul(base, base), l = b_.CreateLShr(left, one);
+  V r = select(odd, b_.CreateMul(result, base), result), s = b_.CreateMul(base, base),
+    l = b_.CreateLShr(left, one);
   result->addIncoming(r, body);
   base->addIncoming(s, body);
   left->addIncoming(l, body);
@@ -843,7 +903,8 @@ V ScalarMath::int_pow(V x, V y, bool is_signed) {
   if (!is_signed) return r;
   V minus = whole(-1, x);
   V odd_y = b_.CreateICmpNE(b_.CreateAnd(y, one), zero);
-  V reciprocal = select(b_.CreateICmpEQ(x, one), one, select(b_.CreateICmpEQ(x, minus), select(odd_y, minus, one), zero));
+  V reciprocal = select(b_.CreateICmpEQ(x, one), one,
+                        select(b_.CreateICmpEQ(x, minus), select(odd_y, minus, one), zero));
   return select(negative, reciprocal, r);
 }
 
@@ -857,20 +918,32 @@ V ScalarMath::integral(Fn f, DType d, std::span<llvm::Value* const> a) {
     case Fn::neg: return b_.CreateNeg(x);
     case Fn::abs: return is_signed ? b_.CreateBinaryIntrinsic(Intrinsic::abs, x, b_.getFalse()) : x;
     case Fn::sign:
-      return is_bool ? x : select(b_.CreateICmpEQ(x, zero), zero, is_signed ? select(b_.CreateICmpSLT(x, zero), whole(-1, x), one) : one);
+      return is_bool ? x
+                     : select(b_.CreateICmpEQ(x, zero), zero,
+                              is_signed ? select(b_.CreateICmpSLT(x, zero), whole(-1, x), one) : one);
     case Fn::relu: return is_signed ? select(b_.CreateICmpSLT(x, zero), zero, x) : x;
-    case Fn::floor: case Fn::ceil: case Fn::trunc: case Fn::round: case Fn::real: case Fn::conj: return x;
+    case Fn::floor:
+    case Fn::ceil:
+    case Fn::trunc:
+    case Fn::round:
+    case Fn::real:
+    case Fn::conj: return x;
     case Fn::imag: return zero;
-    case Fn::isnan: case Fn::isinf: return b_.CreateICmpNE(x, x);
+    case Fn::isnan:
+    case Fn::isinf: return b_.CreateICmpNE(x, x);
     case Fn::bit_not: return b_.CreateNot(x);
     case Fn::add: return is_bool ? b_.CreateOr(x, y) : b_.CreateAdd(x, y);
     case Fn::sub: return is_bool ? b_.CreateXor(x, y) : b_.CreateSub(x, y);
     case Fn::mul: return is_bool ? b_.CreateAnd(x, y) : b_.CreateMul(x, y);
-    case Fn::floordiv: case Fn::truncdiv: return is_bool ? b_.CreateAnd(x, y) : int_divide(f, is_signed, x, y);
-    case Fn::remainder: case Fn::fmod: return is_bool ? whole(0, x) : int_divide(f, is_signed, x, y);
+    case Fn::floordiv:
+    case Fn::truncdiv: return is_bool ? b_.CreateAnd(x, y) : int_divide(f, is_signed, x, y);
+    case Fn::remainder:
+    case Fn::fmod: return is_bool ? whole(0, x) : int_divide(f, is_signed, x, y);
     case Fn::pow: return is_bool ? b_.CreateOr(x, b_.CreateNot(y)) : int_pow(x, y, is_signed);
-    case Fn::max: case Fn::fmax: return select(compare(P::ICMP_SGT, P::ICMP_UGT), x, y);
-    case Fn::min: case Fn::fmin: return select(compare(P::ICMP_SLT, P::ICMP_ULT), x, y);
+    case Fn::max:
+    case Fn::fmax: return select(compare(P::ICMP_SGT, P::ICMP_UGT), x, y);
+    case Fn::min:
+    case Fn::fmin: return select(compare(P::ICMP_SLT, P::ICMP_ULT), x, y);
     case Fn::eq: return b_.CreateICmpEQ(x, y);
     case Fn::ne: return b_.CreateICmpNE(x, y);
     case Fn::lt: return compare(P::ICMP_SLT, P::ICMP_ULT);
@@ -880,7 +953,8 @@ V ScalarMath::integral(Fn f, DType d, std::span<llvm::Value* const> a) {
     case Fn::bit_and: return b_.CreateAnd(x, y);
     case Fn::bit_or: return b_.CreateOr(x, y);
     case Fn::bit_xor: return b_.CreateXor(x, y);
-    case Fn::shl: case Fn::shr: {
+    case Fn::shl:
+    case Fn::shr: {
       if (is_bool) return b_.CreateAnd(x, b_.CreateNot(y));
       V in_range = b_.CreateICmpULT(y, whole(int64_t(width(x)), x));
       V by = select(in_range, y, zero);
@@ -888,7 +962,8 @@ V ScalarMath::integral(Fn f, DType d, std::span<llvm::Value* const> a) {
       if (!is_signed) return select(in_range, b_.CreateLShr(x, by), zero);
       return b_.CreateAShr(x, select(in_range, y, whole(int64_t(width(x)) - 1, x)));
     }
-    case Fn::fma: return is_bool ? b_.CreateOr(b_.CreateAnd(x, y), a[2]) : b_.CreateAdd(b_.CreateMul(x, y), a[2]);
+    case Fn::fma:
+      return is_bool ? b_.CreateOr(b_.CreateAnd(x, y), a[2]) : b_.CreateAdd(b_.CreateMul(x, y), a[2]);
     default: break;
   }
   supported_check(false, loop::name(f)) << "not defined for " << d;
@@ -935,7 +1010,8 @@ V ScalarMath::random(V seed, V counter) {
     c0 = n0;
     c2 = n2;
   }
-  V upper = b_.CreateICmpUGE(word, whole(2, word)), odd = b_.CreateICmpNE(b_.CreateAnd(word, whole(1, word)), whole(0, word));
+  V upper = b_.CreateICmpUGE(word, whole(2, word)),
+    odd = b_.CreateICmpNE(b_.CreateAnd(word, whole(1, word)), whole(0, word));
   return select(upper, select(odd, c3, c2), select(odd, c1, c0));
 }
 

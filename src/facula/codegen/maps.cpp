@@ -35,7 +35,8 @@ namespace {
 using Map = void(double*, const double*, int64_t);
 
 // Pieces of `lanes`; the last is padded with ones.
-template <int lanes, class F> inline void pieces(double* x, const double* y, int64_t n, F&& f) {
+template <int lanes, class F>
+inline void pieces(double* x, const double* y, int64_t n, F&& f) {
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) f(x + i, y + i);
   if (i == n) return;
@@ -49,7 +50,8 @@ template <int lanes, class F> inline void pieces(double* x, const double* y, int
 }
 
 // The vectors for |x| in [0, far), libm beyond.
-template <class Vector, class Libm> inline void with_libm(double* x, int64_t n, double far, Vector&& vector, Libm&& libm) {
+template <class Vector, class Libm>
+inline void with_libm(double* x, int64_t n, double far, Vector&& vector, Libm&& libm) {
   constexpr int64_t kMost = 64;
   double kept[kMost];
   for (int64_t from = 0; from < n; from += kMost) {
@@ -58,10 +60,12 @@ template <class Vector, class Libm> inline void with_libm(double* x, int64_t n, 
     bool any_far = false;
     for (int64_t i = 0; i < count; ++i) any_far |= !(std::fabs(kept[i] = v[i]) < far);
     if (any_far)
-      for (int64_t i = 0; i < count; ++i) if (!(std::fabs(v[i]) < far)) v[i] = 0;
+      for (int64_t i = 0; i < count; ++i)
+        if (!(std::fabs(v[i]) < far)) v[i] = 0;
     vector(v, count);
     if (any_far)
-      for (int64_t i = 0; i < count; ++i) if (!(std::fabs(kept[i]) < far)) v[i] = libm(kept[i]);
+      for (int64_t i = 0; i < count; ++i)
+        if (!(std::fabs(kept[i]) < far)) v[i] = libm(kept[i]);
   }
 }
 
@@ -115,13 +119,18 @@ void map_fmod(double* x, const double* y, int64_t n) {
 }  // namespace
 
 const void* map_named(std::string_view symbol) {
-  struct Entry { std::string_view name; Map* map; };
+  struct Entry {
+    std::string_view name;
+    Map* map;
+  };
   static const Entry table[] = {
 #define FACULA_MAP(name, ...) {"facula_map_" #name, map_##name},
-      FACULA_UNARY_MAPS(FACULA_MAP) FACULA_LIBM_MAPS(FACULA_MAP) FACULA_BINARY_MAPS(FACULA_MAP) FACULA_MAP(fmod)
+      FACULA_UNARY_MAPS(FACULA_MAP) FACULA_LIBM_MAPS(FACULA_MAP) FACULA_BINARY_MAPS(FACULA_MAP)
+          FACULA_MAP(fmod)
 #undef FACULA_MAP
   };
-  for (auto& e : table) if (e.name == symbol) return reinterpret_cast<const void*>(e.map);
+  for (auto& e : table)
+    if (e.name == symbol) return reinterpret_cast<const void*>(e.map);
   return nullptr;
 }
 

@@ -17,20 +17,32 @@ namespace facula::codegen {
 namespace {
 
 const void* resolve(std::string_view symbol) {
-  struct Entry { std::string_view name; const void* address; };
+  struct Entry {
+    std::string_view name;
+    const void* address;
+  };
   if (const void* map = map_named(symbol)) return map;
   static const Entry table[] = {
-      {"memcpy", reinterpret_cast<const void*>(static_cast<void* (*)(void*, const void*, size_t)>(std::memcpy))},
+      {"memcpy",
+       reinterpret_cast<const void*>(static_cast<void* (*)(void*, const void*, size_t)>(std::memcpy))},
       {"memset", reinterpret_cast<const void*>(static_cast<void* (*)(void*, int, size_t)>(std::memset))},
-      {"memmove", reinterpret_cast<const void*>(static_cast<void* (*)(void*, const void*, size_t)>(std::memmove))},
+      {"memmove",
+       reinterpret_cast<const void*>(static_cast<void* (*)(void*, const void*, size_t)>(std::memmove))},
   };
-  for (auto& e : table) if (e.name == symbol) return e.address;
+  for (auto& e : table)
+    if (e.name == symbol) return e.address;
   return nullptr;
 }
 
-// Executable memory: one region mapped twice, writable here and executable there, so that no page is ever both; where
-// the system refuses that, pages of their own for each kernel, made executable when they are complete.
-struct Piece { char* write; char* run; size_t bytes; bool own = false; };
+// Executable memory: one region mapped twice, writable here and executable there, so that no page is ever
+// both; where the system refuses that, pages of their own for each kernel, made executable when they are
+// complete.
+struct Piece {
+  char* write;
+  char* run;
+  size_t bytes;
+  bool own = false;
+};
 
 class Arena {
  public:
@@ -130,8 +142,11 @@ class Loader {
     return reinterpret_cast<KernelFn>(*entry);
   }
 
-  bool inside(uint64_t offset, uint64_t size) const { return offset <= bytes_.size() && size <= bytes_.size() - offset; }
-  template <class T> bool get(uint64_t offset, T& to) const {
+  bool inside(uint64_t offset, uint64_t size) const {
+    return offset <= bytes_.size() && size <= bytes_.size() - offset;
+  }
+  template <class T>
+  bool get(uint64_t offset, T& to) const {
     if (!inside(offset, sizeof(T))) return false;
     std::memcpy(&to, bytes_.data() + offset, sizeof(T));
     return true;
@@ -164,7 +179,8 @@ class Loader {
       if (!inside(strings.sh_offset, strings.sh_size)) return false;
       names_ = bytes_.substr(strings.sh_offset, strings.sh_size);
       symbols_.resize(s.sh_size / sizeof(Elf64_Sym));
-      if (!symbols_.empty()) std::memcpy(symbols_.data(), bytes_.data() + s.sh_offset, symbols_.size() * sizeof(Elf64_Sym));
+      if (!symbols_.empty())
+        std::memcpy(symbols_.data(), bytes_.data() + s.sh_offset, symbols_.size() * sizeof(Elf64_Sym));
     }
     total_ = (total_ + 15) / 16 * 16;
     stubs_.assign(symbols_.size(), kAbsent);
@@ -200,7 +216,8 @@ class Loader {
       std::memcpy(stub + 8, &target, 8);
       return uint64_t(piece_.run + stubs_[i]);
     }
-    if (y.st_shndx >= sections_.size() || place_[y.st_shndx] == kAbsent || y.st_value > sections_[y.st_shndx].sh_size)
+    if (y.st_shndx >= sections_.size() || place_[y.st_shndx] == kAbsent ||
+        y.st_value > sections_[y.st_shndx].sh_size)
       return std::nullopt;
     return uint64_t(piece_.run + place_[y.st_shndx]) + y.st_value;
   }
@@ -221,7 +238,9 @@ class Loader {
       if (r.r_offset > room || size > room - r.r_offset) return false;
       switch (ELF64_R_TYPE(r.r_info)) {
         case R_X86_64_64: break;
-        case R_X86_64_PC64: case R_X86_64_PC32: case R_X86_64_PLT32: value -= at; break;
+        case R_X86_64_PC64:
+        case R_X86_64_PC32:
+        case R_X86_64_PLT32: value -= at; break;
         default: return false;
       }
       if (!eight && int64_t(value) != int32_t(value)) return false;

@@ -1,5 +1,5 @@
-// Loads a relocatable x86-64 ELF object into executable memory without LLVM, so that a cached kernel costs no more
-// than a read, a copy and a few relocations. Refuses (returns null) anything malformed or out of bounds.
+// Loads a relocatable x86-64 ELF object into executable memory without LLVM, so that a cached kernel costs no
+// more than a read, a copy and a few relocations. Refuses (returns null) anything malformed or out of bounds.
 #pragma once
 #include <string_view>
 

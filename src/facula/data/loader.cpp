@@ -13,12 +13,15 @@ namespace facula::data::detail {
 
 void check_rows(std::span<const Tensor> tensors) {
   for (auto& t : tensors) {
-    value_check(t.defined() && t.dim() > 0, "TensorDataset") << "every tensor needs a first dimension, the samples'";
-    value_check(t.size(0) == tensors[0].size(0), "TensorDataset") << "Size mismatch between tensors: " << shapes_of(tensors);
+    value_check(t.defined() && t.dim() > 0, "TensorDataset")
+        << "every tensor needs a first dimension, the samples'";
+    value_check(t.size(0) == tensors[0].size(0), "TensorDataset")
+        << "Size mismatch between tensors: " << shapes_of(tensors);
   }
 }
 void check(const LoaderOptions& o) {
-  value_check(o.batch_size > 0, "Loader") << "batch_size should be a positive integer value, but got batch_size=" << o.batch_size;
+  value_check(o.batch_size > 0, "Loader")
+      << "batch_size should be a positive integer value, but got batch_size=" << o.batch_size;
   value_check(o.prefetch >= 0, "Loader") << "prefetch should be non-negative, but got " << o.prefetch;
 }
 Tensor row(const Tensor& t, int64_t k) { return select(t, 0, k); }
@@ -38,7 +41,7 @@ int64_t draw_seed(Generator* generator) {
 }  // namespace
 
 Tensor order_of(int64_t n, const LoaderOptions& o) {
-  draw_seed(o.generator);   // as with Python's workers, so that what follows has the same numbers
+  draw_seed(o.generator);  // as with Python's workers, so that what follows has the same numbers
   if (!o.shuffle) return arange(n, DType::Int64);
   if (o.generator) return randperm(n, o.generator);
   Ref<Generator> own = make_ref<Generator>(uint64_t(draw_seed(nullptr)));
@@ -54,7 +57,8 @@ struct Producer::Thread {
   std::thread thread;
 };
 
-Producer::Producer(std::function<std::shared_ptr<void>(int64_t)> make, int64_t count, int ahead) : make_(std::move(make)), count_(count) {
+Producer::Producer(std::function<std::shared_ptr<void>(int64_t)> make, int64_t count, int ahead)
+    : make_(std::move(make)), count_(count) {
   if (!ahead) return;
   thread_ = std::make_unique<Thread>();
   thread_->thread = std::thread([this, t = thread_.get(), ahead, grad = autograd::grad_enabled()] {

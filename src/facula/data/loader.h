@@ -4,9 +4,10 @@
 //   data::Loader loader(train, {.batch_size = 64, .shuffle = true});
 //   for (auto [x, y] : loader) ...
 //
-// A data set has size() and get(index), which gives a sample: a Tensor, or a std::array of them. A batch is the stack of
-// its samples; a data set with batch(indices) makes it at once. The orders are those of Python's DataLoader from the same
-// seed, and the same random numbers are used up. With prefetch, a thread makes that many batches ahead.
+// A data set has size() and get(index), which gives a sample: a Tensor, or a std::array of them. A batch is
+// the stack of its samples; a data set with batch(indices) makes it at once. The orders are those of Python's
+// DataLoader from the same seed, and the same random numbers are used up. With prefetch, a thread makes that
+// many batches ahead.
 #pragma once
 #include <array>
 #include <concepts>
@@ -19,27 +20,32 @@
 
 namespace facula::data {
 
-template <class D> concept Dataset = requires(const D& d, int64_t k) {
+template <class D>
+concept Dataset = requires(const D& d, int64_t k) {
   { d.size() } -> std::convertible_to<int64_t>;
   d.get(k);
 };
 
 // Rows of tensors that have equally many.
-template <size_t N> class TensorDataset {
+template <size_t N>
+class TensorDataset {
  public:
-  template <std::same_as<Tensor>... T> requires(sizeof...(T) == N) explicit TensorDataset(T... tensors);
+  template <std::same_as<Tensor>... T>
+    requires(sizeof...(T) == N)
+  explicit TensorDataset(T... tensors);
   int64_t size() const { return tensors[0].size(0).concrete(); }
   std::array<Tensor, N> get(int64_t k) const;
   std::array<Tensor, N> batch(const Tensor& indices) const;
   std::array<Tensor, N> tensors;
 };
-template <std::same_as<Tensor>... T> TensorDataset(T...) -> TensorDataset<sizeof...(T)>;
+template <std::same_as<Tensor>... T>
+TensorDataset(T...) -> TensorDataset<sizeof...(T)>;
 
 struct LoaderOptions {
   int64_t batch_size = 1;
   bool shuffle = false, drop_last = false;
-  int prefetch = 0;                  // batches that a thread makes ahead
-  Generator* generator = nullptr;    // of the order; the default one
+  int prefetch = 0;                // batches that a thread makes ahead
+  Generator* generator = nullptr;  // of the order; the default one
 };
 
 namespace detail {
@@ -53,12 +59,13 @@ Tensor order_of(int64_t n, const LoaderOptions& options);
 Tensor piece(const Tensor& order, int64_t from, int64_t to);
 std::vector<int64_t> integers(const Tensor& indices);
 
-// Makes batch 0, 1, ... count - 1, here or in a thread that is `ahead`. An error in the thread is raised by next().
+// Makes batch 0, 1, ... count - 1, here or in a thread that is `ahead`. An error in the thread is raised by
+// next().
 class Producer {
  public:
   Producer(std::function<std::shared_ptr<void>(int64_t)> make, int64_t count, int ahead);
   ~Producer();
-  std::shared_ptr<void> next();      // null at the end
+  std::shared_ptr<void> next();  // null at the end
 
  private:
   struct Thread;
@@ -69,12 +76,16 @@ class Producer {
 }  // namespace detail
 
 // What a batch of D is: as a sample.
-template <Dataset D> class Loader {
+template <Dataset D>
+class Loader {
  public:
   using Batch = std::decay_t<decltype(std::declval<const D&>().get(0))>;
 
-  Loader(D dataset, LoaderOptions options) : dataset_(std::make_shared<D>(std::move(dataset))), options_(options) { detail::check(options); }
-  int64_t size() const {             // batches of a pass
+  Loader(D dataset, LoaderOptions options)
+      : dataset_(std::make_shared<D>(std::move(dataset))), options_(options) {
+    detail::check(options);
+  }
+  int64_t size() const {  // batches of a pass
     int64_t n = dataset_->size(), b = options_.batch_size;
     return options_.drop_last ? n / b : (n + b - 1) / b;
   }
@@ -100,7 +111,8 @@ template <Dataset D> class Loader {
     Iterator it;
     it.producer_ = std::make_unique<detail::Producer>(
         [dataset = dataset_, order, n, size](int64_t k) -> std::shared_ptr<void> {
-          return std::make_shared<Batch>(batch_of(*dataset, detail::piece(order, k * size, std::min(n, (k + 1) * size))));
+          return std::make_shared<Batch>(
+              batch_of(*dataset, detail::piece(order, k * size, std::min(n, (k + 1) * size))));
         },
         this->size(), options_.prefetch);
     return std::move(++it);
@@ -109,7 +121,9 @@ template <Dataset D> class Loader {
 
  private:
   static Batch batch_of(const D& dataset, const Tensor& indices) {
-    if constexpr (requires { { dataset.batch(indices) } -> std::convertible_to<Batch>; }) {
+    if constexpr (requires {
+                    { dataset.batch(indices) } -> std::convertible_to<Batch>;
+                  }) {
       return dataset.batch(indices);
     } else if constexpr (std::same_as<Batch, Tensor>) {
       std::vector<Tensor> samples;
@@ -131,14 +145,20 @@ template <Dataset D> class Loader {
   LoaderOptions options_;
 };
 
-template <size_t N> template <std::same_as<Tensor>... T> requires(sizeof...(T) == N)
-TensorDataset<N>::TensorDataset(T... given) : tensors{std::move(given)...} { detail::check_rows(tensors); }
-template <size_t N> std::array<Tensor, N> TensorDataset<N>::get(int64_t k) const {
+template <size_t N>
+template <std::same_as<Tensor>... T>
+  requires(sizeof...(T) == N)
+TensorDataset<N>::TensorDataset(T... given) : tensors{std::move(given)...} {
+  detail::check_rows(tensors);
+}
+template <size_t N>
+std::array<Tensor, N> TensorDataset<N>::get(int64_t k) const {
   std::array<Tensor, N> sample;
   for (size_t i = 0; i < N; ++i) sample[i] = detail::row(tensors[i], k);
   return sample;
 }
-template <size_t N> std::array<Tensor, N> TensorDataset<N>::batch(const Tensor& indices) const {
+template <size_t N>
+std::array<Tensor, N> TensorDataset<N>::batch(const Tensor& indices) const {
   std::array<Tensor, N> b;
   for (size_t i = 0; i < N; ++i) b[i] = detail::rows(tensors[i], indices);
   return b;

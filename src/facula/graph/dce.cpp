@@ -6,14 +6,16 @@ namespace facula::graph {
 
 void remove_dead(Graph& g) {
   std::unordered_set<const Value*> live;
-  for (auto* o : g.outputs) if (o) live.insert(o);
+  for (auto* o : g.outputs)
+    if (o) live.insert(o);
   for (auto& [i, v] : g.mutated) live.insert(v);
   std::vector<std::unique_ptr<Node>> kept;
   for (auto it = g.nodes.rbegin(); it != g.nodes.rend(); ++it) {
     bool used = (*it)->op->schema.mutates();
     for (auto* r : (*it)->results) used |= live.count(r) > 0;
     if (!used) continue;
-    for (auto* v : operands(**it)) if (v) live.insert(v);
+    for (auto* v : operands(**it))
+      if (v) live.insert(v);
     kept.push_back(std::move(*it));
   }
   g.nodes.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));

@@ -51,9 +51,13 @@ Node* Graph::add_node(const op::Operator& op, std::span<const op::Value> args, s
 
 void Graph::replace(Value* old, Value* by) {
   for (auto& n : nodes)
-    n->args.each_tensor([&](size_t, Tensor& t) { if (value_of(t) == old) t = by->tensor; });
-  for (auto& o : outputs) if (o == old) o = by;
-  for (auto& [input, v] : mutated) if (v == old) v = by;
+    n->args.each_tensor([&](size_t, Tensor& t) {
+      if (value_of(t) == old) t = by->tensor;
+    });
+  for (auto& o : outputs)
+    if (o == old) o = by;
+  for (auto& [input, v] : mutated)
+    if (v == old) v = by;
 }
 
 std::vector<Value*> operands(const Node& n) {
@@ -64,22 +68,30 @@ std::vector<Value*> operands(const Node& n) {
 
 void verify(const Graph& g) {
   std::unordered_set<const Value*> known(g.inputs.begin(), g.inputs.end());
-  for (auto& v : g.values()) if (v->constant.defined()) known.insert(v.get());
+  for (auto& v : g.values())
+    if (v->constant.defined()) known.insert(v.get());
   for (auto& n : g.nodes) {
     for (auto* v : operands(*n))
-      internal_check(!v || known.count(v)) << "graph: node " << n->op->name() << " reads %" << v->id << " before it is made\n" << print(g);
+      internal_check(!v || known.count(v))
+          << "graph: node " << n->op->name() << " reads %" << v->id << " before it is made\n"
+          << print(g);
     for (size_t i = 0; i < n->results.size(); ++i) {
       auto* r = n->results[i];
-      internal_check(r && r->producer == n.get() && r->result == int(i)) << "graph: result " << i << " of " << n->op->name() << " does not know its producer";
+      internal_check(r && r->producer == n.get() && r->result == int(i))
+          << "graph: result " << i << " of " << n->op->name() << " does not know its producer";
       known.insert(r);
     }
   }
-  for (auto* o : g.outputs) internal_check(!o || known.count(o)) << "graph: output %" << o->id << " is never made\n" << print(g);
-  for (auto& [i, v] : g.mutated) internal_check(known.count(v)) << "graph: input " << i << " is replaced by a value never made";
+  for (auto* o : g.outputs)
+    internal_check(!o || known.count(o)) << "graph: output %" << o->id << " is never made\n" << print(g);
+  for (auto& [i, v] : g.mutated)
+    internal_check(known.count(v)) << "graph: input " << i << " is replaced by a value never made";
 }
 
-std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs, std::span<const std::pair<const Value*, Tensor>> known) {
-  internal_check(inputs.size() == g.inputs.size()) << "graph: " << inputs.size() << " inputs for " << g.inputs.size();
+std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
+                              std::span<const std::pair<const Value*, Tensor>> known) {
+  internal_check(inputs.size() == g.inputs.size())
+      << "graph: " << inputs.size() << " inputs for " << g.inputs.size();
   std::unordered_map<const Value*, Tensor> at;
   std::vector<int64_t> symbols(g.shapes ? size_t(g.shapes->symbol_count()) : 0);
   bool concrete = true;
@@ -94,7 +106,9 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs, st
   }
   for (auto& [v, t] : known) at[v] = t;
   for (auto& n : g.nodes) {
-    if (!known.empty() && !n->results.empty() && std::all_of(n->results.begin(), n->results.end(), [&](auto* r) { return at.count(r) > 0; })) continue;
+    if (!known.empty() && !n->results.empty() &&
+        std::all_of(n->results.begin(), n->results.end(), [&](auto* r) { return at.count(r) > 0; }))
+      continue;
     op::Args args = n->args.clone();
     args.each_tensor([&](size_t, Tensor& t) {
       if (!t.defined()) return;
@@ -102,7 +116,10 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs, st
       t = v->constant.defined() ? v->constant : at.at(v);
     });
     // Re-traced under symbols of its own, or the same ones: sizes stay symbolic. Eager: they become numbers.
-    if (concrete) args.each_size([&](SymInt& s) { if (s.is_symbolic()) s = SymInt(sym::evaluate(s, symbols)); });
+    if (concrete)
+      args.each_size([&](SymInt& s) {
+        if (s.is_symbolic()) s = SymInt(sym::evaluate(s, symbols));
+      });
     auto results = op::call(*n->op, args.values());
     for (size_t i = 0; i < n->results.size(); ++i) at[n->results[i]] = results[i];
   }

@@ -1,5 +1,5 @@
-// The tensor IR: a functional graph of operator calls over values with symbolic shapes. Mutation is explicit: an
-// in-place call is recorded as its functional form, and a graph says which outputs replace which inputs.
+// The tensor IR: a functional graph of operator calls over values with symbolic shapes. Mutation is explicit:
+// an in-place call is recorded as its functional form, and a graph says which outputs replace which inputs.
 //   text form (print/parse): one line a node,  %3: float32[s0, 8] = mul(%0, %2, alpha=1)
 #pragma once
 #include <memory>
@@ -15,23 +15,23 @@ struct Node;
 
 struct Value {
   int id = 0;
-  Node* producer = nullptr;    // null: an input or a constant
-  int result = 0;              // which result of the producer
-  Tensor tensor;               // the traced tensor that stands for it: sizes, strides, dtype (no storage)
-  Tensor constant;             // an eager tensor captured by the trace
+  Node* producer = nullptr;  // null: an input or a constant
+  int result = 0;            // which result of the producer
+  Tensor tensor;             // the traced tensor that stands for it: sizes, strides, dtype (no storage)
+  Tensor constant;           // an eager tensor captured by the trace
 };
 
 struct Node {
   int id = 0;
   const op::Operator* op = nullptr;
-  op::Args args;               // tensors inside are traced: value_of gives their values
+  op::Args args;  // tensors inside are traced: value_of gives their values
   std::vector<Value*> results;
 };
 
 class Graph {
  public:
-  std::vector<Value*> inputs;              // in order; run-time numbers are 0-d inputs
-  std::vector<Value*> outputs;             // null: no value (a result without gradient)
+  std::vector<Value*> inputs;                   // in order; run-time numbers are 0-d inputs
+  std::vector<Value*> outputs;                  // null: no value (a result without gradient)
   std::vector<std::pair<int, Value*>> mutated;  // input number -> the value written back to it
   std::vector<std::unique_ptr<Node>> nodes;     // in order of execution
   std::shared_ptr<sym::Shapes> shapes;
@@ -48,14 +48,15 @@ class Graph {
 };
 
 inline Value* value_of(const Tensor& t) { return t.defined() ? t.impl()->traced : nullptr; }
-std::vector<Value*> operands(const Node& n);   // values by slot, null for None
+std::vector<Value*> operands(const Node& n);  // values by slot, null for None
 
 std::string print(const Graph& g);
-Graph parse_graph(std::string_view text);      // ValueError with line and position
-void verify(const Graph& g);                   // internal error naming the node
+Graph parse_graph(std::string_view text);  // ValueError with line and position
+void verify(const Graph& g);               // internal error naming the node
 
-// Graph nodes become operator calls again, under whatever mode is current (eager, or another trace). `known`: values
-// that are at hand; calls that give nothing else are not made.
-std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs, std::span<const std::pair<const Value*, Tensor>> known = {});
+// Graph nodes become operator calls again, under whatever mode is current (eager, or another trace). `known`:
+// values that are at hand; calls that give nothing else are not made.
+std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
+                              std::span<const std::pair<const Value*, Tensor>> known = {});
 
 }  // namespace facula::graph

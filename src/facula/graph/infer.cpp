@@ -25,7 +25,8 @@ std::vector<op::Meta> infer_pointwise(const op::Operator& o, std::span<const Arg
   for (auto& v : args) {
     if (v.tag == Tag::tensor) operands.push_back(Tensor(Ref<TensorImpl>::share(v.tensor)));
     if (v.tag == Tag::tensors)
-      for (auto* t : v.tensors()) if (t) operands.push_back(Tensor(Ref<TensorImpl>::share(t)));
+      for (auto* t : v.tensors())
+        if (t) operands.push_back(Tensor(Ref<TensorImpl>::share(t)));
   }
   Device device{};
   std::vector<SymSpan> sizes;
@@ -33,7 +34,9 @@ std::vector<op::Meta> infer_pointwise(const op::Operator& o, std::span<const Arg
     sizes.push_back(t.sizes());
     if (t.dim() || operands.size() == 1) {
       if (device == Device{}) device = t.device();
-      else runtime_check(t.device() == device, o.name()) << "tensors are on different devices: " << device << " and " << t.device();
+      else
+        runtime_check(t.device() == device, o.name())
+            << "tensors are on different devices: " << device << " and " << t.device();
     }
   }
   DType computing = compute_dtype(o, args);
@@ -44,14 +47,17 @@ std::vector<op::Meta> infer_pointwise(const op::Operator& o, std::span<const Arg
   for (auto& t : operands) plain &= t.is_contiguous();
   if (!plain) strides = dense_strides_like(shape, operands);
   std::vector<op::Meta> metas;
-  auto types = o.dtype_rule ? o.dtype_rule(op::Call(o, args)) : std::vector<DType>(o.schema.returns.size(), result_dtype(o, computing));
+  auto types = o.dtype_rule ? o.dtype_rule(op::Call(o, args))
+                            : std::vector<DType>(o.schema.returns.size(), result_dtype(o, computing));
   for (DType d : types) metas.push_back({shape, d, device, strides});
   return metas;
 }
 
 }  // namespace
 
-DType compute_dtype(const op::Operator& o, std::span<const Argument> args) { return op::computing_dtype(o, args); }
+DType compute_dtype(const op::Operator& o, std::span<const Argument> args) {
+  return op::computing_dtype(o, args);
+}
 
 std::vector<op::Meta> infer(const op::Operator& o, std::span<const Argument> args) {
   op::Call c(o, args);
@@ -62,7 +68,9 @@ std::vector<op::Meta> infer(const op::Operator& o, std::span<const Argument> arg
   bool found = false;
   for (auto& v : args) {
     TensorImpl* t = v.tag == Tag::tensor ? v.tensor : nullptr;
-    if (v.tag == Tag::tensors) for (auto* item : v.tensors()) if (item && !t) t = item;
+    if (v.tag == Tag::tensors)
+      for (auto* item : v.tensors())
+        if (item && !t) t = item;
     if (!t || found) continue;
     device = t->device;
     first = t->dtype;
@@ -79,11 +87,13 @@ std::vector<op::Meta> infer(const op::Operator& o, std::span<const Argument> arg
   auto shapes = o.shape_rule(c);
   if (o.promote == op::Promote::int_to_float && !is_differentiable(first)) first = default_dtype();
   auto types = o.dtype_rule ? o.dtype_rule(c) : std::vector<DType>(shapes.size(), result_dtype(o, first));
-  internal_check(types.size() == shapes.size()) << o.schema.full_name() << ": " << types.size() << " dtypes for " << shapes.size() << " shapes";
+  internal_check(types.size() == shapes.size())
+      << o.schema.full_name() << ": " << types.size() << " dtypes for " << shapes.size() << " shapes";
   size_t channels_last = 0;  // rank of an argument that is; none has rank 0
   for (auto& name : o.format_of) {
     Tensor t = c.has(name) ? c.tensor(name) : Tensor();
-    if (t.defined() && !t.is_contiguous() && t.is_contiguous(MemoryFormat::channels_last)) channels_last = size_t(t.dim());
+    if (t.defined() && !t.is_contiguous() && t.is_contiguous(MemoryFormat::channels_last))
+      channels_last = size_t(t.dim());
   }
   for (size_t i = 0; i < shapes.size(); ++i) {
     Dims strides;

@@ -1,5 +1,5 @@
-// The gradient of a traced function: the function is traced again, then each call's gradient in reverse order, by the
-// formulas that the tape uses (autograd::gradient).
+// The gradient of a traced function: the function is traced again, then each call's gradient in reverse
+// order, by the formulas that the tape uses (autograd::gradient).
 #include <algorithm>
 #include <unordered_map>
 
@@ -15,17 +15,23 @@ namespace {
 
 bool carries_gradient(const op::Operator& o, size_t result, DType d) {
   return o.differentiable && is_differentiable(d) &&
-         std::find(o.non_differentiable.begin(), o.non_differentiable.end(), int(result)) == o.non_differentiable.end();
+         std::find(o.non_differentiable.begin(), o.non_differentiable.end(), int(result)) ==
+             o.non_differentiable.end();
 }
 
 // What a gradient formula sees while it is traced: everything is at hand.
 class TracedVjp final : public op::Vjp {
  public:
-  TracedVjp(const op::Operator& o, std::span<const op::Value> args, std::vector<Tensor> results, std::vector<Tensor> grads, autograd::Flags wanted)
+  TracedVjp(const op::Operator& o, std::span<const op::Value> args, std::vector<Tensor> results,
+            std::vector<Tensor> grads, autograd::Flags wanted)
       : call_(o, args), results_(std::move(results)), grads_(std::move(grads)), wanted_(std::move(wanted)) {}
   Tensor grad(int r) const override { return grads_[size_t(r)]; }
-  Tensor operator[](op::ParameterName arg) const override { return read(call_.tensor_slot(arg), call_.tensor(arg)); }
-  Tensor item(op::ParameterName arg, int k) const override { return read(call_.tensor_slot(arg, k), call_.tensors(arg)[size_t(k)]); }
+  Tensor operator[](op::ParameterName arg) const override {
+    return read(call_.tensor_slot(arg), call_.tensor(arg));
+  }
+  Tensor item(op::ParameterName arg, int k) const override {
+    return read(call_.tensor_slot(arg, k), call_.tensors(arg)[size_t(k)]);
+  }
   Tensor result(int k) const override {
     if (read_results.size() <= size_t(k)) read_results.resize(size_t(k) + 1);
     read_results[size_t(k)] = true;
@@ -50,7 +56,10 @@ class TracedVjp final : public op::Vjp {
 };
 
 void accumulate(Tensor& into, const Tensor& g) {
-  if (!into.defined()) { into = g; return; }
+  if (!into.defined()) {
+    into = g;
+    return;
+  }
   op::Value args[] = {into, g, op::Value()};
   into = op::call(op::get("add"), args)[0];
 }
@@ -70,7 +79,9 @@ Tensor fitted(Tensor g, const Tensor& to) {
   return g;
 }
 
-InputSpec spec_of(const Tensor& t) { return {t.dtype(), Dims(t.sizes()), Dims(t.strides()), t.impl()->wrapped_number}; }
+InputSpec spec_of(const Tensor& t) {
+  return {t.dtype(), Dims(t.sizes()), Dims(t.strides()), t.impl()->wrapped_number};
+}
 
 }  // namespace
 
@@ -81,12 +92,16 @@ Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
 
   // Which values depend on an input that counts, by number.
   std::vector<bool> active(forward.values().size());
-  for (int i : wrt) active[size_t(forward.inputs[size_t(i)]->id)] = is_differentiable(forward.inputs[size_t(i)]->tensor.dtype());
+  for (int i : wrt)
+    active[size_t(forward.inputs[size_t(i)]->id)] =
+        is_differentiable(forward.inputs[size_t(i)]->tensor.dtype());
   for (auto& n : forward.nodes) {
     auto args = operands(*n);
-    if (std::none_of(args.begin(), args.end(), [&](Value* v) { return v && active[size_t(v->id)]; })) continue;
+    if (std::none_of(args.begin(), args.end(), [&](Value* v) { return v && active[size_t(v->id)]; }))
+      continue;
     for (size_t k = 0; k < n->results.size(); ++k)
-      if (carries_gradient(*n->op, k, n->results[k]->tensor.dtype())) active[size_t(n->results[k]->id)] = true;
+      if (carries_gradient(*n->op, k, n->results[k]->tensor.dtype()))
+        active[size_t(n->results[k]->id)] = true;
   }
 
   std::vector<InputSpec> specs;
@@ -100,59 +115,69 @@ Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
     specs.push_back({v->tensor.dtype(), Dims(v->tensor.sizes()), dense ? Dims(v->tensor.strides()) : Dims()});
   }
 
-  joint.graph = trace(forward.shapes, specs, [&](std::span<const Tensor> given) {
-    std::unordered_map<const Value*, Tensor> at;
-    for (size_t i = 0; i < forward.inputs.size(); ++i) at[forward.inputs[i]] = given[i];
-    auto value = [&](const Value* v) { return !v ? Tensor() : v->constant.defined() ? v->constant : at.at(v); };
-    std::vector<op::Args> calls;
-    for (auto& n : forward.nodes) {
-      op::Args args = n->args.clone();
-      args.each_tensor([&](size_t, Tensor& t) { if (t.defined()) t = value(value_of(t)); });
-      auto results = op::call(*n->op, args.values());
-      for (size_t k = 0; k < n->results.size(); ++k) at[n->results[k]] = results[k];
-      calls.push_back(std::move(args));
-    }
-
-    std::vector<Tensor> grads(forward.values().size());  // by value number
-    for (size_t k = 0; k < joint.tangent_of.size(); ++k)
-      accumulate(grads[size_t(forward.outputs[size_t(joint.tangent_of[k])]->id)], given[forward.inputs.size() + k]);
-    for (size_t i = forward.nodes.size(); i-- > 0;) {
-      auto& n = *forward.nodes[i];
-      std::vector<Tensor> incoming, results;
-      bool any = false;
-      for (auto* r : n.results) {
-        incoming.push_back(active[size_t(r->id)] ? grads[size_t(r->id)] : Tensor());
-        any = any || incoming.back().defined();
-        results.push_back(at.at(r));
-      }
-      auto args = operands(n);
-      autograd::Flags wanted;
-      for (auto* v : args) wanted.push_back(v && active[size_t(v->id)]);
-      if (!any || std::find(wanted.begin(), wanted.end(), true) == wanted.end()) continue;
-      TracedVjp v(*n.op, calls[i].values(), results, incoming, wanted);
-      auto out = autograd::gradient(*n.op, v);
-      for (size_t s = 0; s < args.size() && s < out.size(); ++s)
-        if (wanted[s] && out[s].defined()) accumulate(grads[size_t(args[s]->id)], fitted(out[s], args[s]->tensor));
-      for (auto* r : n.results) grads[size_t(r->id)] = {};
-    }
-
-    std::vector<Tensor> outputs;
-    for (auto* v : forward.outputs) outputs.push_back(value(v));
-    for (int i : wrt) outputs.push_back(grads[size_t(forward.inputs[size_t(i)]->id)]);
-    // Written inputs stand for their new values from here on; the trace notes them.
-    std::vector<std::pair<int, Tensor>> written;
-    for (auto& [i, v] : forward.mutated) written.push_back({i, value(v)});
-    for (auto& t : outputs) {  // an output that is an input as it came stays that
-      for (auto& [i, w] : written)
-        if (t.defined() && t.is_same(given[size_t(i)])) {
-          Tensor before(make_ref<TensorImpl>(Storage(), Dims(t.sizes()), Dims(t.strides()), SymInt(), t.dtype(), t.device()));
-          before.impl()->traced = t.impl()->traced;
-          t = before;
+  joint.graph = trace(
+      forward.shapes, specs,
+      [&](std::span<const Tensor> given) {
+        std::unordered_map<const Value*, Tensor> at;
+        for (size_t i = 0; i < forward.inputs.size(); ++i) at[forward.inputs[i]] = given[i];
+        auto value = [&](const Value* v) {
+          return !v ? Tensor() : v->constant.defined() ? v->constant : at.at(v);
+        };
+        std::vector<op::Args> calls;
+        for (auto& n : forward.nodes) {
+          op::Args args = n->args.clone();
+          args.each_tensor([&](size_t, Tensor& t) {
+            if (t.defined()) t = value(value_of(t));
+          });
+          auto results = op::call(*n->op, args.values());
+          for (size_t k = 0; k < n->results.size(); ++k) at[n->results[k]] = results[k];
+          calls.push_back(std::move(args));
         }
-    }
-    for (auto& [i, t] : written) given[size_t(i)].impl()->traced = t.impl()->traced;
-    return outputs;
-  }, "joint");
+
+        std::vector<Tensor> grads(forward.values().size());  // by value number
+        for (size_t k = 0; k < joint.tangent_of.size(); ++k)
+          accumulate(grads[size_t(forward.outputs[size_t(joint.tangent_of[k])]->id)],
+                     given[forward.inputs.size() + k]);
+        for (size_t i = forward.nodes.size(); i-- > 0;) {
+          auto& n = *forward.nodes[i];
+          std::vector<Tensor> incoming, results;
+          bool any = false;
+          for (auto* r : n.results) {
+            incoming.push_back(active[size_t(r->id)] ? grads[size_t(r->id)] : Tensor());
+            any = any || incoming.back().defined();
+            results.push_back(at.at(r));
+          }
+          auto args = operands(n);
+          autograd::Flags wanted;
+          for (auto* v : args) wanted.push_back(v && active[size_t(v->id)]);
+          if (!any || std::find(wanted.begin(), wanted.end(), true) == wanted.end()) continue;
+          TracedVjp v(*n.op, calls[i].values(), results, incoming, wanted);
+          auto out = autograd::gradient(*n.op, v);
+          for (size_t s = 0; s < args.size() && s < out.size(); ++s)
+            if (wanted[s] && out[s].defined())
+              accumulate(grads[size_t(args[s]->id)], fitted(out[s], args[s]->tensor));
+          for (auto* r : n.results) grads[size_t(r->id)] = {};
+        }
+
+        std::vector<Tensor> outputs;
+        for (auto* v : forward.outputs) outputs.push_back(value(v));
+        for (int i : wrt) outputs.push_back(grads[size_t(forward.inputs[size_t(i)]->id)]);
+        // Written inputs stand for their new values from here on; the trace notes them.
+        std::vector<std::pair<int, Tensor>> written;
+        for (auto& [i, v] : forward.mutated) written.push_back({i, value(v)});
+        for (auto& t : outputs) {  // an output that is an input as it came stays that
+          for (auto& [i, w] : written)
+            if (t.defined() && t.is_same(given[size_t(i)])) {
+              Tensor before(make_ref<TensorImpl>(Storage(), Dims(t.sizes()), Dims(t.strides()), SymInt(),
+                                                 t.dtype(), t.device()));
+              before.impl()->traced = t.impl()->traced;
+              t = before;
+            }
+        }
+        for (auto& [i, t] : written) given[size_t(i)].impl()->traced = t.impl()->traced;
+        return outputs;
+      },
+      "joint");
   return joint;
 }
 
@@ -174,28 +199,35 @@ Reads probe(const op::Call& c, const Flags& wanted, size_t results) {
   });
   reads.operands.resize(args.tensors().size());
   reads.results.resize(results);
-  graph::trace(reads.shapes, specs, [&](std::span<const Tensor> given) {
-    args.each_tensor([&](size_t slot, Tensor& t) {
-      for (size_t k = 0; k < slots.size(); ++k) if (slots[k] == slot) t = given[k];
-    });
-    auto made = op::call(o, args.values());  // as a node, or inlined: only what the rule reads counts
-    std::vector<Tensor> outputs = made.to_vector(), grads;
-    for (size_t k = 0; k < outputs.size(); ++k) {
-      Tensor g;
-      bool carries = is_differentiable(outputs[k].dtype()) &&
-                     std::find(o.non_differentiable.begin(), o.non_differentiable.end(), int(k)) == o.non_differentiable.end();
-      if (carries) {
-        op::Value add[] = {outputs[k], outputs[k], op::Value()};
-        g = op::call(op::get("add"), add)[0];
-      }
-      grads.push_back(g);
-    }
-    graph::TracedVjp v(o, args.values(), outputs, grads, wanted);
-    o.vjp(v);
-    for (size_t k = 0; k < v.read_operands.size() && k < reads.operands.size(); ++k) reads.operands[k] = v.read_operands[k];
-    for (size_t k = 0; k < v.read_results.size() && k < reads.results.size(); ++k) reads.results[k] = v.read_results[k];
-    return outputs;
-  }, o.name());
+  graph::trace(
+      reads.shapes, specs,
+      [&](std::span<const Tensor> given) {
+        args.each_tensor([&](size_t slot, Tensor& t) {
+          for (size_t k = 0; k < slots.size(); ++k)
+            if (slots[k] == slot) t = given[k];
+        });
+        auto made = op::call(o, args.values());  // as a node, or inlined: only what the rule reads counts
+        std::vector<Tensor> outputs = made.to_vector(), grads;
+        for (size_t k = 0; k < outputs.size(); ++k) {
+          Tensor g;
+          bool carries = is_differentiable(outputs[k].dtype()) &&
+                         std::find(o.non_differentiable.begin(), o.non_differentiable.end(), int(k)) ==
+                             o.non_differentiable.end();
+          if (carries) {
+            op::Value add[] = {outputs[k], outputs[k], op::Value()};
+            g = op::call(op::get("add"), add)[0];
+          }
+          grads.push_back(g);
+        }
+        graph::TracedVjp v(o, args.values(), outputs, grads, wanted);
+        o.vjp(v);
+        for (size_t k = 0; k < v.read_operands.size() && k < reads.operands.size(); ++k)
+          reads.operands[k] = v.read_operands[k];
+        for (size_t k = 0; k < v.read_results.size() && k < reads.results.size(); ++k)
+          reads.results[k] = v.read_results[k];
+        return outputs;
+      },
+      o.name());
   return reads;
 }
 

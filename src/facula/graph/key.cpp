@@ -7,7 +7,8 @@ namespace {
 void append(Words& key, const Scalar& s) {
   auto c = s.to_complex();
   key.push_back(uint64_t(s.category()));
-  key.push_back(s.category() <= Category::integral ? uint64_t(s.to_int()) : std::bit_cast<uint64_t>(c.real()));
+  key.push_back(s.category() <= Category::integral ? uint64_t(s.to_int())
+                                                   : std::bit_cast<uint64_t>(c.real()));
   key.push_back(std::bit_cast<uint64_t>(c.imag()));
 }
 }  // namespace
@@ -17,7 +18,8 @@ void append_attributes(Words& key, std::span<const op::Value> args) {
   for (auto& v : args) {
     key.push_back(uint64_t(v.tag));
     switch (v.tag) {
-      case Tag::none: case Tag::tensor: break;
+      case Tag::none:
+      case Tag::tensor: break;
       case Tag::scalar: append(key, v.scalar); break;
       case Tag::integer: key.push_back(uint64_t(v.word)); break;
       case Tag::ints:

@@ -1,7 +1,8 @@
-// What to save and what to compute again: a minimum cut between what the forward pass makes and what the backward pass
-// reads. Every value that does not depend on a tangent is an edge in -> out whose capacity is the cost of saving it;
-// a value that may not be computed again hangs on the source, one that the backward reads on the sink. The cut's edges
-// are the saved values. Graphs have a few hundred values, so Dinic's algorithm is fast enough.
+// What to save and what to compute again: a minimum cut between what the forward pass makes and what the
+// backward pass reads. Every value that does not depend on a tangent is an edge in -> out whose capacity is
+// the cost of saving it; a value that may not be computed again hangs on the source, one that the backward
+// reads on the sink. The cut's edges are the saved values. Graphs have a few hundred values, so Dinic's
+// algorithm is fast enough.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -39,7 +40,10 @@ class Flow {
   }
 
  private:
-  struct Arc { int to, next; double left; };
+  struct Arc {
+    int to, next;
+    double left;
+  };
   bool layer(int source, int sink) {
     std::fill(level_.begin(), level_.end(), -1);
     std::queue<int> ready;
@@ -63,7 +67,9 @@ class Flow {
     int n = source;
     while (n != sink) {
       int& a = next_[size_t(n)];
-      while (a >= 0 && (arcs_[size_t(a)].left <= 0 || level_[size_t(arcs_[size_t(a)].to)] != level_[size_t(n)] + 1)) a = arcs_[size_t(a)].next;
+      while (a >= 0 &&
+             (arcs_[size_t(a)].left <= 0 || level_[size_t(arcs_[size_t(a)].to)] != level_[size_t(n)] + 1))
+        a = arcs_[size_t(a)].next;
       if (a >= 0) {
         path.push_back(a);
         n = arcs_[size_t(a)].to;
@@ -112,7 +118,9 @@ class Copier {
   }
   void node(const Node& n) {
     op::Args args = n.args.clone();
-    args.each_tensor([&](size_t, Tensor& t) { if (t.defined()) t = value(value_of(t))->tensor; });
+    args.each_tensor([&](size_t, Tensor& t) {
+      if (t.defined()) t = value(value_of(t))->tensor;
+    });
     std::vector<Value*> results;
     for (auto* r : n.results) results.push_back(copy(r));
     to.add_node(*n.op, args.values(), results);
@@ -120,7 +128,8 @@ class Copier {
   Value* value(const Value* v) {
     auto it = at_.find(v);
     if (it != at_.end()) return it->second;
-    internal_check(v->constant.defined()) << "partition: %" << v->id << " is used before it is made\n" << print(from_);
+    internal_check(v->constant.defined()) << "partition: %" << v->id << " is used before it is made\n"
+                                          << print(from_);
     return at_[v] = to.add_constant(v->constant);
   }
   bool has(const Value* v) const { return at_.count(v) > 0; }
@@ -138,7 +147,8 @@ class Copier {
 };
 
 // Nodes that `targets` need, not looking beyond `given`.
-std::unordered_set<const Node*> needed(const std::vector<const Value*>& targets, const std::unordered_set<const Value*>& given) {
+std::unordered_set<const Node*> needed(const std::vector<const Value*>& targets,
+                                       const std::unordered_set<const Value*>& given) {
   std::unordered_set<const Node*> found;
   std::vector<const Value*> todo = targets;
   while (!todo.empty()) {
@@ -183,27 +193,37 @@ Partition partition(const Joint& j) {
 
   // What the backward reads of the rest.
   std::vector<bool> wanted(count);
-  for (auto* v : gradients) if (v && !behind[id(v)]) wanted[id(v)] = true;
+  for (auto* v : gradients)
+    if (v && !behind[id(v)]) wanted[id(v)] = true;
   auto is_random = [&](const Value* v) { return v->producer && v->producer->op->random && !behind[id(v)]; };
-  for (auto& n : g.nodes) for (auto* r : n->results) if (is_random(r)) wanted[id(r)] = true;
+  for (auto& n : g.nodes)
+    for (auto* r : n->results)
+      if (is_random(r)) wanted[id(r)] = true;
   for (auto& n : g.nodes) {
     if (n->results.empty() || !behind[id(n->results[0])]) continue;
-    for (auto* v : operands(*n)) if (v && !behind[id(v)]) wanted[id(v)] = true;
+    for (auto* v : operands(*n))
+      if (v && !behind[id(v)]) wanted[id(v)] = true;
   }
 
   // Distance from the backward: among equals, save what is near.
   std::vector<int> distance(count, 100);
-  for (size_t v = 0; v < count; ++v) if (wanted[v]) distance[v] = 0;
+  for (size_t v = 0; v < count; ++v)
+    if (wanted[v]) distance[v] = 0;
   for (size_t k = g.nodes.size(); k-- > 0;) {
     auto& n = *g.nodes[k];
     int nearest = 100;
-    for (auto* r : n.results) if (!behind[id(r)]) nearest = std::min(nearest, distance[id(r)] + 1);
-    for (auto* v : operands(n)) if (v) distance[id(v)] = std::min(distance[id(v)], nearest);
+    for (auto* r : n.results)
+      if (!behind[id(r)]) nearest = std::min(nearest, distance[id(r)] + 1);
+    for (auto* v : operands(n))
+      if (v) distance[id(v)] = std::min(distance[id(v)], nearest);
   }
 
-  std::unordered_set<const Value*> function_inputs(g.inputs.begin(), g.inputs.begin() + std::ptrdiff_t(inputs)), written;
+  std::unordered_set<const Value*> function_inputs(g.inputs.begin(),
+                                                   g.inputs.begin() + std::ptrdiff_t(inputs)),
+      written;
   for (auto& [i, v] : g.mutated) written.insert(g.inputs[size_t(i)]);
-  std::unordered_set<const Value*> outputs(forward_targets.begin(), forward_targets.begin() + j.forward_outputs);
+  std::unordered_set<const Value*> outputs(forward_targets.begin(),
+                                           forward_targets.begin() + j.forward_outputs);
 
   int source = int(2 * count), sink = source + 1;
   Flow flow(sink + 1);
@@ -213,8 +233,8 @@ Partition partition(const Joint& j) {
     bool input = function_inputs.count(v) > 0, kept_anyway = (input && !written.count(v)) || outputs.count(v);
     bool made_anyway = kept_anyway || (v->producer && !recomputable(*v->producer));
     double cost = bytes(*v) * std::pow(1.1, std::clamp(distance[id(v)], 1, 100));
-    if (kept_anyway) cost *= 0.5;       // alive already: only a reference is kept
-    else if (!made_anyway) cost *= 2;   // writing it is extra work
+    if (kept_anyway) cost *= 0.5;      // alive already: only a reference is kept
+    else if (!made_anyway) cost *= 2;  // writing it is extra work
     flow.edge(2 * v->id, 2 * v->id + 1, cost);
     if (input || (v->producer && !recomputable(*v->producer))) flow.edge(source, 2 * v->id, kUncut);
     if (wanted[id(v)]) flow.edge(2 * v->id + 1, sink, kUncut);
@@ -229,7 +249,8 @@ Partition partition(const Joint& j) {
   auto side = flow.cut(source, sink);
   std::vector<const Value*> saved;
   for (auto& v : g.values())
-    if (!behind[id(v.get())] && !v->constant.defined() && side[2 * id(v.get())] && !side[2 * id(v.get()) + 1]) saved.push_back(v.get());
+    if (!behind[id(v.get())] && !v->constant.defined() && side[2 * id(v.get())] && !side[2 * id(v.get()) + 1])
+      saved.push_back(v.get());
 
   std::unordered_set<const Value*> given(saved.begin(), saved.end());
   for (size_t k = inputs; k < g.inputs.size(); ++k) given.insert(g.inputs[k]);
@@ -238,14 +259,17 @@ Partition partition(const Joint& j) {
   std::erase_if(saved, [&](const Value* v) {
     if (is_random(v) || std::find(gradients.begin(), gradients.end(), v) != gradients.end()) return false;
     for (auto* n : backward_nodes)
-      for (auto* a : operands(*n)) if (a == v) return false;
+      for (auto* a : operands(*n))
+        if (a == v) return false;
     return true;
   });
 
-  // Sizes that the backward mentions but cannot read off its inputs travel as an empty-handed value of that size.
+  // Sizes that the backward mentions but cannot read off its inputs travel as an empty-handed value of that
+  // size.
   std::unordered_set<int64_t> known, mentioned;
   auto read_off = [&](const Value* v) {
-    for (auto s : v->tensor.sizes()) if (s.is_symbolic() && s.node()->kind == sym::Kind::symbol) known.insert(s.node()->value);
+    for (auto s : v->tensor.sizes())
+      if (s.is_symbolic() && s.node()->kind == sym::Kind::symbol) known.insert(s.node()->value);
   };
   for (auto* v : saved) read_off(v);
   for (size_t k = inputs; k < g.inputs.size(); ++k) read_off(g.inputs[k]);
@@ -253,12 +277,17 @@ Partition partition(const Joint& j) {
     if (!backward_nodes.count(n.get())) continue;
     op::Args args = n->args.clone();
     args.each_size([&](SymInt& s) { symbols_in(s, mentioned); });
-    for (auto* v : operands(*n)) if (v) for (auto s : v->tensor.sizes()) symbols_in(s, mentioned);
-    for (auto* v : n->results) for (auto s : v->tensor.sizes()) symbols_in(s, mentioned);
+    for (auto* v : operands(*n))
+      if (v)
+        for (auto s : v->tensor.sizes()) symbols_in(s, mentioned);
+    for (auto* v : n->results)
+      for (auto s : v->tensor.sizes()) symbols_in(s, mentioned);
   }
   std::vector<SymInt> carried;
-  for (int64_t s : mentioned) if (!known.count(s)) carried.push_back(g.shapes->symbol(int(s)));
-  std::sort(carried.begin(), carried.end(), [](SymInt a, SymInt b) { return a.node()->value < b.node()->value; });
+  for (int64_t s : mentioned)
+    if (!known.count(s)) carried.push_back(g.shapes->symbol(int(s)));
+  std::sort(carried.begin(), carried.end(),
+            [](SymInt a, SymInt b) { return a.node()->value < b.node()->value; });
 
   Partition p;
   p.outputs = j.forward_outputs;
@@ -267,8 +296,10 @@ Partition partition(const Joint& j) {
   std::vector<const Value*> targets = forward_targets;
   targets.insert(targets.end(), saved.begin(), saved.end());
   auto forward_nodes = needed(targets, {});
-  for (auto& n : g.nodes) if (forward_nodes.count(n.get())) forward.node(*n);
-  for (int k = 0; k < j.forward_outputs; ++k) forward.to.outputs.push_back(g.outputs[size_t(k)] ? forward.value(g.outputs[size_t(k)]) : nullptr);
+  for (auto& n : g.nodes)
+    if (forward_nodes.count(n.get())) forward.node(*n);
+  for (int k = 0; k < j.forward_outputs; ++k)
+    forward.to.outputs.push_back(g.outputs[size_t(k)] ? forward.value(g.outputs[size_t(k)]) : nullptr);
   for (auto& [i, v] : g.mutated) forward.to.mutated.push_back({i, forward.value(v)});
   for (auto* v : saved) {
     if (is_random(v)) p.random.push_back({int(p.saved_inputs.size()), v});
@@ -280,7 +311,8 @@ Partition partition(const Joint& j) {
     Value* mine = forward.value(v);
     if (is_written) {  // the function writes over it: keep a copy
       op::Value args[] = {mine->tensor};
-      auto* copy = forward.to.add_value(v->tensor.sizes(), v->tensor.strides(), v->tensor.dtype(), v->tensor.device());
+      auto* copy =
+          forward.to.add_value(v->tensor.sizes(), v->tensor.strides(), v->tensor.dtype(), v->tensor.device());
       forward.to.add_node(op::get("_copied"), args, {copy});
       mine = copy;
     }
@@ -302,7 +334,8 @@ Partition partition(const Joint& j) {
     backward.to.inputs.push_back(backward.to.add_value(sizes, strides, DType::Bool));
   }
   for (size_t k = inputs; k < g.inputs.size(); ++k) backward.input(g.inputs[k]);
-  for (auto& n : g.nodes) if (backward_nodes.count(n.get())) backward.node(*n);
+  for (auto& n : g.nodes)
+    if (backward_nodes.count(n.get())) backward.node(*n);
   for (auto* v : gradients) backward.to.outputs.push_back(v ? backward.value(v) : nullptr);
   p.forward = std::move(forward.to);
   p.backward = std::move(backward.to);

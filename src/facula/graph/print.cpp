@@ -47,7 +47,8 @@ void print_argument(std::ostream& s, const op::Value& v) {
     }
     case Tag::scalars: {
       s << '[';
-      for (size_t i = 0; i < v.list.count; ++i) s << (i ? ", " : "") << static_cast<const Scalar*>(v.list.data)[i];
+      for (size_t i = 0; i < v.list.count; ++i)
+        s << (i ? ", " : "") << static_cast<const Scalar*>(v.list.data)[i];
       s << ']';
       break;
     }
@@ -59,12 +60,15 @@ void print_argument(std::ostream& s, const op::Value& v) {
 std::string print(const Graph& g) {
   std::ostringstream s;
   s << "graph(";
-  for (size_t i = 0; i < g.inputs.size(); ++i) s << (i ? ", " : "") << '%' << g.inputs[i]->id << ": " << type_of(*g.inputs[i]);
+  for (size_t i = 0; i < g.inputs.size(); ++i)
+    s << (i ? ", " : "") << '%' << g.inputs[i]->id << ": " << type_of(*g.inputs[i]);
   s << ")\n";
-  for (auto& v : g.values()) if (v->constant.defined()) s << "  %" << v->id << ": " << type_of(*v) << " = constant\n";
+  for (auto& v : g.values())
+    if (v->constant.defined()) s << "  %" << v->id << ": " << type_of(*v) << " = constant\n";
   for (auto& n : g.nodes) {
     s << "  ";
-    for (size_t i = 0; i < n->results.size(); ++i) s << (i ? ", " : "") << '%' << n->results[i]->id << ": " << type_of(*n->results[i]);
+    for (size_t i = 0; i < n->results.size(); ++i)
+      s << (i ? ", " : "") << '%' << n->results[i]->id << ": " << type_of(*n->results[i]);
     s << " = " << n->op->schema.full_name() << '(';
     auto values = n->args.values();
     bool first = true;

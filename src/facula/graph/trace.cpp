@@ -20,7 +20,8 @@ InputSpec symbolic_spec(const Tensor& t, sym::Shapes& shapes) {
     SymInt size = n;
     if (n > 1) {  // equal hints share a symbol, so that equalities need no guard of their own
       size = SymInt(int64_t(-1));
-      for (int k = 0; k < shapes.symbol_count(); ++k) if (shapes.symbol(k).hint() == n) size = shapes.symbol(k);
+      for (int k = 0; k < shapes.symbol_count(); ++k)
+        if (shapes.symbol(k).hint() == n) size = shapes.symbol(k);
       if (!size.is_symbolic()) size = shapes.fresh("s" + std::to_string(shapes.symbol_count()), n);
     }
     spec.sizes.push_back(size);
@@ -33,7 +34,8 @@ InputSpec symbolic_spec(const Tensor& t, sym::Shapes& shapes) {
   Ints order;
   for (int d = 0; d < t.dim(); ++d) order.push_back(d);
   auto hints = t.strides();
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return hints[size_t(a)].hint() > hints[size_t(b)].hint(); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return hints[size_t(a)].hint() > hints[size_t(b)].hint(); });
   spec.strides.resize(size_t(t.dim()));
   SymInt next = int64_t(1);
   for (int k = t.dim() - 1; k >= 0; --k) {
@@ -49,7 +51,8 @@ namespace {
 // A handle for users: re-pointed by in-place calls, while the value's own tensor stays.
 Tensor handle(Value* v) {
   auto& t = v->tensor;
-  Tensor h(make_ref<TensorImpl>(Storage(), Dims(t.sizes()), Dims(t.strides()), SymInt(), t.dtype(), t.device()));
+  Tensor h(
+      make_ref<TensorImpl>(Storage(), Dims(t.sizes()), Dims(t.strides()), SymInt(), t.dtype(), t.device()));
   h.impl()->traced = v;
   h.impl()->wrapped_number = t.impl()->wrapped_number;
   return h;
@@ -59,8 +62,10 @@ class Tracer final : public op::Mode {
  public:
   explicit Tracer(Graph* g) : graph_(g) {}
 
-  Results take(const op::Operator& o, std::span<const op::Value> args, Form form, std::span<const Tensor>) override {
-    runtime_check(form != Form::out, o.name()) << "out= cannot be used inside a composite or a compiled function";
+  Results take(const op::Operator& o, std::span<const op::Value> args, Form form,
+               std::span<const Tensor>) override {
+    runtime_check(form != Form::out, o.name())
+        << "out= cannot be used inside a composite or a compiled function";
     Args owned(args, o.schema);
     owned.each_tensor([&](size_t, Tensor& t) {
       if (t.defined() && !t.is_traced()) t = handle(constant(t));
@@ -71,9 +76,13 @@ class Tracer final : public op::Mode {
     Tensor target(Ref<TensorImpl>::share(values[0].tensor));
     auto* producer = value_of(target)->producer;
     runtime_check(!producer || producer->op->kind != OpKind::view, o.name())
-        << "an in-place write through a view cannot be traced" << hint("write the functional form, or slice_scatter");
-    runtime_check(results[0].dim() == target.dim() && std::equal(target.sizes().begin(), target.sizes().end(), results[0].sizes().begin()), o.name())
-        << "the result of shape " << to_string(results[0].sizes()) << " does not fit in place into " << to_string(target.sizes());
+        << "an in-place write through a view cannot be traced"
+        << hint("write the functional form, or slice_scatter");
+    runtime_check(results[0].dim() == target.dim() &&
+                      std::equal(target.sizes().begin(), target.sizes().end(), results[0].sizes().begin()),
+                  o.name())
+        << "the result of shape " << to_string(results[0].sizes()) << " does not fit in place into "
+        << to_string(target.sizes());
     Tensor value = results[0];
     if (value.dtype() != target.dtype()) {
       op::Value cast_args[] = {value, target.dtype()};
@@ -84,7 +93,8 @@ class Tracer final : public op::Mode {
   }
 
   Value* constant(const Tensor& t) {
-    for (auto& v : graph_->values()) if (v->constant.defined() && v->constant.is_same(t)) return v.get();
+    for (auto& v : graph_->values())
+      if (v->constant.defined() && v->constant.is_same(t)) return v.get();
     return graph_->add_constant(t);
   }
 
@@ -98,7 +108,10 @@ class Tracer final : public op::Mode {
     runtime_check(!o.schema.mutates(), o.name()) << "writes to its arguments, which a trace cannot record";
     std::vector<Value*> made;
     for (auto& m : infer(o, values))
-      made.push_back(graph_->add_value(m.sizes, m.strides.size() == m.sizes.size() ? m.strides : contiguous_strides(m.sizes), m.dtype, m.device));
+      made.push_back(
+          graph_->add_value(m.sizes,
+                            m.strides.size() == m.sizes.size() ? m.strides : contiguous_strides(m.sizes),
+                            m.dtype, m.device));
     graph_->add_node(o, values, made);
     Results results;
     for (auto* v : made) results.push_back(handle(v));
@@ -116,7 +129,10 @@ Graph trace(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inpu
   g.shapes = shapes;
   std::vector<Tensor> given;
   for (auto& spec : inputs) {
-    auto* v = g.add_value(spec.sizes, spec.strides.size() == spec.sizes.size() ? spec.strides : contiguous_strides(spec.sizes), spec.dtype);
+    auto* v =
+        g.add_value(spec.sizes,
+                    spec.strides.size() == spec.sizes.size() ? spec.strides : contiguous_strides(spec.sizes),
+                    spec.dtype);
     v->tensor.impl()->wrapped_number = spec.number;
     g.inputs.push_back(v);
     given.push_back(handle(v));
@@ -128,7 +144,8 @@ Graph trace(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inpu
     op::Mode::With on(&tracer);
     results = f(given);
   }
-  for (auto& t : results) g.outputs.push_back(!t.defined() ? nullptr : t.is_traced() ? value_of(t) : tracer.constant(t));
+  for (auto& t : results)
+    g.outputs.push_back(!t.defined() ? nullptr : t.is_traced() ? value_of(t) : tracer.constant(t));
   for (size_t i = 0; i < given.size(); ++i)
     if (value_of(given[i]) != g.inputs[i]) g.mutated.push_back({int(i), value_of(given[i])});
   remove_dead(g);

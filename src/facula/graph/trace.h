@@ -10,19 +10,20 @@ namespace facula::graph {
 // One input of a trace: which dtype and rank, sizes fresh symbols (with hints) or pinned constants.
 struct InputSpec {
   DType dtype;
-  Dims sizes, strides;       // a concrete entry is pinned; strides empty: contiguous
-  bool number = false;       // a run-time number: 0-d, lowest promotion priority
+  Dims sizes, strides;  // a concrete entry is pinned; strides empty: contiguous
+  bool number = false;  // a run-time number: 0-d, lowest promotion priority
 };
-// The spec of an eager tensor with every size >= 2 a fresh symbol of `shapes`, 0 and 1 pinned, and strides expressed
-// through sizes where the tensor is dense in some order of its dimensions.
+// The spec of an eager tensor with every size >= 2 a fresh symbol of `shapes`, 0 and 1 pinned, and strides
+// expressed through sizes where the tensor is dense in some order of its dimensions.
 InputSpec symbolic_spec(const Tensor& t, sym::Shapes& shapes);
 
 // Traces f on fresh inputs. Pointers stay valid as long as the graph lives.
 Graph trace(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs,
             const std::function<std::vector<Tensor>(std::span<const Tensor>)>& f, const char* name);
 
-// Results' metas of a call by the operator's rules, without running it; sizes may be symbolic. The one place where
-// shape, dtype and stride rules are applied; eager, tracing and export share it. Raises the user's errors.
+// Results' metas of a call by the operator's rules, without running it; sizes may be symbolic. The one place
+// where shape, dtype and stride rules are applied; eager, tracing and export share it. Raises the user's
+// errors.
 std::vector<op::Meta> infer(const op::Operator& op, std::span<const op::Value> args);
 // The dtype that a pointwise (or promoting) operator computes in.
 DType compute_dtype(const op::Operator& op, std::span<const op::Value> args);

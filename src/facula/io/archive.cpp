@@ -17,16 +17,24 @@ constexpr uint64_t kAlign = 64, kHeader = 30, kZip64Extra = 20, kChunk = 1 << 30
 
 // minizip's files, on a stream that is open.
 voidpf opened(voidpf stream, const void*, int) { return stream; }
-uLong read_some(voidpf, voidpf s, void* to, uLong n) { return uLong(std::fread(to, 1, n, static_cast<FILE*>(s))); }
-uLong write_some(voidpf, voidpf s, const void* from, uLong n) { return uLong(std::fwrite(from, 1, n, static_cast<FILE*>(s))); }
+uLong read_some(voidpf, voidpf s, void* to, uLong n) {
+  return uLong(std::fread(to, 1, n, static_cast<FILE*>(s)));
+}
+uLong write_some(voidpf, voidpf s, const void* from, uLong n) {
+  return uLong(std::fwrite(from, 1, n, static_cast<FILE*>(s)));
+}
 ZPOS64_T tell(voidpf, voidpf s) { return ZPOS64_T(ftello(static_cast<FILE*>(s))); }
 long seek(voidpf, voidpf s, ZPOS64_T to, int origin) {
-  int from = origin == ZLIB_FILEFUNC_SEEK_SET ? SEEK_SET : origin == ZLIB_FILEFUNC_SEEK_CUR ? SEEK_CUR : SEEK_END;
+  int from = origin == ZLIB_FILEFUNC_SEEK_SET   ? SEEK_SET
+             : origin == ZLIB_FILEFUNC_SEEK_CUR ? SEEK_CUR
+                                                : SEEK_END;
   return fseeko(static_cast<FILE*>(s), off_t(to), from);
 }
 int left_open(voidpf, voidpf) { return 0; }
 int error_of(voidpf, voidpf s) { return std::ferror(static_cast<FILE*>(s)); }
-zlib_filefunc64_def functions(FILE* stream) { return {opened, read_some, write_some, tell, seek, left_open, error_of, stream}; }
+zlib_filefunc64_def functions(FILE* stream) {
+  return {opened, read_some, write_some, tell, seek, left_open, error_of, stream};
+}
 }  // namespace
 
 ArchiveWriter::ArchiveWriter(const char* op, const std::string& path) : file_(op, path) {
@@ -34,23 +42,29 @@ ArchiveWriter::ArchiveWriter(const char* op, const std::string& path) : file_(op
   zip_ = zipOpen2_64("", APPEND_STATUS_CREATE, nullptr, &f);
   if (!zip_) file_.fail(errno);
 }
-ArchiveWriter::~ArchiveWriter() { if (zip_) zipClose(zip_, nullptr); }
-void ArchiveWriter::check(int code) { if (code != ZIP_OK) file_.fail(code == ZIP_ERRNO && errno ? errno : EIO); }
+ArchiveWriter::~ArchiveWriter() {
+  if (zip_) zipClose(zip_, nullptr);
+}
+void ArchiveWriter::check(int code) {
+  if (code != ZIP_OK) file_.fail(code == ZIP_ERRNO && errno ? errno : EIO);
+}
 
 void ArchiveWriter::add(const std::string& name, const void* data, size_t bytes) {
   bool large = bytes >= 0xFFFFFFFFull;
   uint64_t start = uint64_t(ftello(file_.stream())) + kHeader + name.size() + (large ? kZip64Extra : 0) + 4;
-  unsigned char extra[4 + kAlign] = {0x46, 0x42};   // "FB", as PyTorch marks its padding
+  unsigned char extra[4 + kAlign] = {0x46, 0x42};  // "FB", as PyTorch marks its padding
   size_t padding = (kAlign - start % kAlign) % kAlign;
   extra[2] = static_cast<unsigned char>(padding);
   std::memset(extra + 4, 'Z', padding);
   zip_fileinfo info{};
-  info.dosDate = 1 << 21 | 1 << 16;                 // 1980-01-01: files of equal contents are equal
+  info.dosDate = 1 << 21 | 1 << 16;  // 1980-01-01: files of equal contents are equal
   errno = 0;
-  check(zipOpenNewFileInZip4_64(zip_, name.c_str(), &info, extra, uInt(4 + padding), nullptr, 0, nullptr, 0, 0, 0, -MAX_WBITS, DEF_MEM_LEVEL,
-                                Z_DEFAULT_STRATEGY, nullptr, 0, 0, 0, large));
+  check(zipOpenNewFileInZip4_64(zip_, name.c_str(), &info, extra, uInt(4 + padding), nullptr, 0, nullptr, 0,
+                                0, 0, -MAX_WBITS, DEF_MEM_LEVEL, Z_DEFAULT_STRATEGY, nullptr, 0, 0, 0,
+                                large));
   for (size_t at = 0; at < bytes; at += kChunk)
-    check(zipWriteInFileInZip(zip_, static_cast<const char*>(data) + at, unsigned(std::min<uint64_t>(kChunk, bytes - at))));
+    check(zipWriteInFileInZip(zip_, static_cast<const char*>(data) + at,
+                              unsigned(std::min<uint64_t>(kChunk, bytes - at))));
   check(zipCloseFileInZip(zip_));
 }
 void ArchiveWriter::commit() {
@@ -71,14 +85,20 @@ ArchiveReader::ArchiveReader(const char* op, const std::string& path) : op_(op),
       unz_file_info64 info;
       check(unzGetCurrentFileInfo64(zip_, &info, nullptr, 0, nullptr, 0, nullptr, 0), "its directory");
       std::string name(info.size_filename, '\0');
-      check(unzGetCurrentFileInfo64(zip_, &info, name.data(), uLong(name.size()), nullptr, 0, nullptr, 0), "its directory");
+      check(unzGetCurrentFileInfo64(zip_, &info, name.data(), uLong(name.size()), nullptr, 0, nullptr, 0),
+            "its directory");
       user_check(info.compression_method == 0 && !(info.flag & 1), op)
-          << path << " holds the compressed or encrypted record " << name << "; checkpoints are archives of plain records";
+          << path << " holds the compressed or encrypted record " << name
+          << "; checkpoints are archives of plain records";
       user_check(info.compressed_size == info.uncompressed_size && info.uncompressed_size <= size, op)
-          << path << " is damaged: record " << name << " claims " << info.uncompressed_size << " bytes of a file of " << size;
+          << path << " is damaged: record " << name << " claims " << info.uncompressed_size
+          << " bytes of a file of " << size;
       unz64_file_pos at;
       check(unzGetFilePos64(zip_, &at), "its directory");
-      user_check(records_.emplace(name, Record{at.pos_in_zip_directory, at.num_of_file, info.uncompressed_size}).second, op)
+      user_check(records_
+                     .emplace(name, Record{at.pos_in_zip_directory, at.num_of_file, info.uncompressed_size})
+                     .second,
+                 op)
           << path << " is damaged: it holds record " << name << " twice";
     }
     user_check(code == UNZ_END_OF_LIST_OF_FILE, op) << path << " is damaged: its directory ends too early";
@@ -90,11 +110,14 @@ ArchiveReader::ArchiveReader(const char* op, const std::string& path) : op_(op),
 ArchiveReader::~ArchiveReader() { unzClose(zip_); }
 void ArchiveReader::check(int code, const std::string& what) {
   user_check(code >= 0, op_) << path_ << " is damaged: " << what
-                             << (code == UNZ_CRCERROR ? " does not have its checksum" : code == UNZ_BADZIPFILE ? " is inconsistent" : " cannot be read");
+                             << (code == UNZ_CRCERROR     ? " does not have its checksum"
+                                 : code == UNZ_BADZIPFILE ? " is inconsistent"
+                                                          : " cannot be read");
 }
 uint64_t ArchiveReader::size_of(const std::string& name) const {
   auto it = records_.find(name);
-  user_check(it != records_.end(), op_) << path_ << " is damaged: record " << name.substr(name.find('/') + 1) << " is missing";
+  user_check(it != records_.end(), op_)
+      << path_ << " is damaged: record " << name.substr(name.find('/') + 1) << " is missing";
   return it->second.bytes;
 }
 void ArchiveReader::read(const std::string& name, void* to) {
@@ -107,7 +130,8 @@ void ArchiveReader::read(const std::string& name, void* to) {
   check(unzGoToFilePos64(zip_, &at), what);
   check(unzOpenCurrentFile(zip_), what);
   for (uint64_t done = 0; done < bytes;) {
-    int n = unzReadCurrentFile(zip_, static_cast<char*>(to) + done, unsigned(std::min<uint64_t>(kChunk, bytes - done)));
+    int n = unzReadCurrentFile(zip_, static_cast<char*>(to) + done,
+                               unsigned(std::min<uint64_t>(kChunk, bytes - done)));
     check(n, what);
     user_check(n > 0, op_) << path_ << " is damaged: " << what << " ends too early";
     done += uint64_t(n);

@@ -1,5 +1,5 @@
-// Zip archives of uncompressed records, as PyTorch writes checkpoints: the data of each record lie at a multiple of 64
-// bytes, so that readers can map them. minizip does the format.
+// Zip archives of uncompressed records, as PyTorch writes checkpoints: the data of each record lie at a
+// multiple of 64 bytes, so that readers can map them. minizip does the format.
 #pragma once
 #include <map>
 #include <string>
@@ -13,7 +13,7 @@ class ArchiveWriter {
   ArchiveWriter(const char* op, const std::string& path);
   ~ArchiveWriter();
   void add(const std::string& name, const void* data, size_t bytes);
-  void commit();                       // the archive appears under its name
+  void commit();  // the archive appears under its name
 
  private:
   void check(int code);
@@ -28,13 +28,15 @@ class ArchiveReader {
   ~ArchiveReader();
   bool has(const std::string& name) const { return records_.count(name); }
   const auto& records() const { return records_; }
-  uint64_t size_of(const std::string& name) const;           // of a record that is there
+  uint64_t size_of(const std::string& name) const;  // of a record that is there
   // The record's size_of() bytes. All records read together may not be larger than the file.
   void read(const std::string& name, void* to);
   std::string read(const std::string& name);
 
  private:
-  struct Record { uint64_t at, number, bytes; };
+  struct Record {
+    uint64_t at, number, bytes;
+  };
   void check(int code, const std::string& what);
   const char* op_;
   std::string path_;

@@ -1,9 +1,9 @@
-// save and load, in PyTorch's file format (.pt): a zip archive with a pickle of the structure and a record for each
-// storage. What one of Facula in C++, Facula in Python and PyTorch writes, the others read.
+// save and load, in PyTorch's file format (.pt): a zip archive with a pickle of the structure and a record
+// for each storage. What one of Facula in C++, Facula in Python and PyTorch writes, the others read.
 //
-// Loading is safe: it makes tensors, containers, numbers and strings and executes nothing; anything else is refused
-// with its name. Damaged and hostile files give one RuntimeError. Shared storages stay shared, strides are kept.
-// A file appears whole or not at all: it is written beside and renamed.
+// Loading is safe: it makes tensors, containers, numbers and strings and executes nothing; anything else is
+// refused with its name. Damaged and hostile files give one RuntimeError. Shared storages stay shared,
+// strides are kept. A file appears whole or not at all: it is written beside and renamed.
 #pragma once
 #include "facula/io/value.h"
 

@@ -15,8 +15,9 @@ namespace facula::io {
 
 NewFile::NewFile(const char* op, std::string path) : op_(op), path_(std::move(path)) {
   static std::atomic<unsigned> count{0};
-  size_t name = path_.rfind('/') + 1;   // npos + 1 is 0
-  beside_ = path_.substr(0, name) + "." + path_.substr(name) + "." + std::to_string(getpid()) + "-" + std::to_string(count++) + ".tmp";
+  size_t name = path_.rfind('/') + 1;  // npos + 1 is 0
+  beside_ = path_.substr(0, name) + "." + path_.substr(name) + "." + std::to_string(getpid()) + "-" +
+            std::to_string(count++) + ".tmp";
   int fd = ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) {
     int error = errno;
@@ -39,7 +40,8 @@ NewFile::~NewFile() {
 void NewFile::fail(int error) const {
   struct stat there;
   bool kept = ::stat(path_.c_str(), &there) == 0;
-  user_check(false, op_) << "cannot write " << path_ << ": " << std::strerror(error) << (kept ? "; the file that is there stays as it was" : "");
+  user_check(false, op_) << "cannot write " << path_ << ": " << std::strerror(error)
+                         << (kept ? "; the file that is there stays as it was" : "");
   __builtin_unreachable();
 }
 void NewFile::write(const void* data, size_t bytes) {
@@ -52,7 +54,8 @@ void NewFile::commit() {
   beside_.clear();
 }
 
-OldFile::OldFile(const char* op, const std::string& path) : op_(op), path_(path), stream_(std::fopen(path.c_str(), "rbe")) {
+OldFile::OldFile(const char* op, const std::string& path)
+    : op_(op), path_(path), stream_(std::fopen(path.c_str(), "rbe")) {
   user_check(stream_, op) << "cannot open " << path << ": " << std::strerror(errno);
   struct stat s;
   bool plain = ::fstat(fileno(stream_), &s) == 0 && S_ISREG(s.st_mode);
@@ -60,10 +63,15 @@ OldFile::OldFile(const char* op, const std::string& path) : op_(op), path_(path)
   user_check(plain, op) << path << " is no plain file";
   size_ = uint64_t(s.st_size);
 }
-OldFile::~OldFile() { if (stream_) std::fclose(stream_); }
+OldFile::~OldFile() {
+  if (stream_) std::fclose(stream_);
+}
 void OldFile::read(void* to, size_t bytes) {
   size_t n = std::fread(to, 1, bytes, stream_);
-  user_check(n == bytes, op_) << path_ << (std::ferror(stream_) ? " cannot be read: " + std::string(std::strerror(errno)) : " is damaged: it ends too early");
+  user_check(n == bytes, op_) << path_
+                              << (std::ferror(stream_)
+                                      ? " cannot be read: " + std::string(std::strerror(errno))
+                                      : " is damaged: it ends too early");
 }
 
 }  // namespace facula::io

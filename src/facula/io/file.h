@@ -5,8 +5,8 @@
 
 namespace facula::io {
 
-// A file that appears under its name, whole, with commit(): it is written beside and renamed. Until then, and after an
-// error, what was there before stays. Errors name `op` and the path (RuntimeError).
+// A file that appears under its name, whole, with commit(): it is written beside and renamed. Until then, and
+// after an error, what was there before stays. Errors name `op` and the path (RuntimeError).
 class NewFile {
  public:
   NewFile(const char* op, std::string path);
@@ -14,7 +14,7 @@ class NewFile {
   NewFile(const NewFile&) = delete;
   FILE* stream() const { return stream_; }
   void write(const void* data, size_t bytes);
-  [[noreturn]] void fail(int error) const;   // of errno
+  [[noreturn]] void fail(int error) const;  // of errno
   void commit();
 
  private:
@@ -31,7 +31,7 @@ class OldFile {
   OldFile(const OldFile&) = delete;
   FILE* stream() const { return stream_; }
   uint64_t size() const { return size_; }
-  void read(void* to, size_t bytes);         // exactly so many; RuntimeError if it ends before
+  void read(void* to, size_t bytes);  // exactly so many; RuntimeError if it ends before
 
  private:
   const char* op_;

@@ -11,40 +11,72 @@
 namespace facula::io {
 
 namespace {
-constexpr int kDeepest = 500;   // nesting of containers
-constexpr size_t kFreeCopies = 1 << 20;   // items of containers that a pickle may copy, besides one a byte
+constexpr int kDeepest = 500;            // nesting of containers
+constexpr size_t kFreeCopies = 1 << 20;  // items of containers that a pickle may copy, besides one a byte
 
-struct StorageName { const char* name; DType dtype; };
-constexpr StorageName kStorages[] = {
-    {"FloatStorage", DType::Float32}, {"DoubleStorage", DType::Float64}, {"HalfStorage", DType::Float16}, {"BFloat16Storage", DType::BFloat16},
-    {"ComplexFloatStorage", DType::Complex64}, {"ComplexDoubleStorage", DType::Complex128}, {"LongStorage", DType::Int64},
-    {"IntStorage", DType::Int32}, {"ShortStorage", DType::Int16}, {"CharStorage", DType::Int8}, {"ByteStorage", DType::UInt8},
-    {"BoolStorage", DType::Bool}};
+struct StorageName {
+  const char* name;
+  DType dtype;
+};
+constexpr StorageName kStorages[] = {{"FloatStorage", DType::Float32},
+                                     {"DoubleStorage", DType::Float64},
+                                     {"HalfStorage", DType::Float16},
+                                     {"BFloat16Storage", DType::BFloat16},
+                                     {"ComplexFloatStorage", DType::Complex64},
+                                     {"ComplexDoubleStorage", DType::Complex128},
+                                     {"LongStorage", DType::Int64},
+                                     {"IntStorage", DType::Int32},
+                                     {"ShortStorage", DType::Int16},
+                                     {"CharStorage", DType::Int8},
+                                     {"ByteStorage", DType::UInt8},
+                                     {"BoolStorage", DType::Bool}};
 static_assert(std::size(kStorages) == kDTypeCount);
 
-enum class Global : uint8_t { tensor, parameter, size, device, ordered_dict, counter, dict, list, complex, storage_type };
-struct KnownGlobal { const char* name; Global global; };
-constexpr KnownGlobal kGlobals[] = {
-    {"torch._utils._rebuild_tensor_v2", Global::tensor}, {"torch._utils._rebuild_parameter", Global::parameter},
-    {"torch.Size", Global::size}, {"torch.device", Global::device}, {"collections.OrderedDict", Global::ordered_dict},
-    {"collections.Counter", Global::counter}, {"builtins.dict", Global::dict}, {"builtins.list", Global::list},
-    {"__builtin__.dict", Global::dict}, {"__builtin__.list", Global::list}, {"builtins.complex", Global::complex},
-    {"__builtin__.complex", Global::complex}};
+enum class Global : uint8_t {
+  tensor,
+  parameter,
+  size,
+  device,
+  ordered_dict,
+  counter,
+  dict,
+  list,
+  complex,
+  storage_type
+};
+struct KnownGlobal {
+  const char* name;
+  Global global;
+};
+constexpr KnownGlobal kGlobals[] = {{"torch._utils._rebuild_tensor_v2", Global::tensor},
+                                    {"torch._utils._rebuild_parameter", Global::parameter},
+                                    {"torch.Size", Global::size},
+                                    {"torch.device", Global::device},
+                                    {"collections.OrderedDict", Global::ordered_dict},
+                                    {"collections.Counter", Global::counter},
+                                    {"builtins.dict", Global::dict},
+                                    {"builtins.list", Global::list},
+                                    {"__builtin__.dict", Global::dict},
+                                    {"__builtin__.list", Global::list},
+                                    {"builtins.complex", Global::complex},
+                                    {"__builtin__.complex", Global::complex}};
 
 struct Item {
   enum class Kind : uint8_t { value, global, storage } kind = Kind::value;
   Global global{};
-  DType dtype{};      // of a storage type
-  Value value;        // a storage: its elements
+  DType dtype{};  // of a storage type
+  Value value;    // a storage: its elements
 };
 
 class Reader : PickleMachine<Item> {
  public:
-  Reader(std::string_view data, const std::string& path, const LoadStorage& storage) : PickleMachine(data, "load", path), storage_(storage) {}
+  Reader(std::string_view data, const std::string& path, const LoadStorage& storage)
+      : PickleMachine(data, "load", path), storage_(storage) {}
   ~Reader() { take_apart(); }
   Value run();
   using Heights = std::unordered_map<const void*, int>;
-  // Empties every container but those of the result, so that none keeps itself alive and none is freed recursively.
+  // Empties every container but those of the result, so that none keeps itself alive and none is freed
+  // recursively.
   void take_apart(const Heights& result = {}) {
     for (auto& v : made_) {
       if (result.count(v.identity())) continue;
@@ -55,8 +87,9 @@ class Reader : PickleMachine<Item> {
 
  private:
   [[noreturn]] void refuse(const std::string& what) const {
-    user_check(false, op_) << where_ << " holds a " << what << ", which is neither tensor, container nor number"
-                              << hint("read the file in Python, and save the tensors in it");
+    user_check(false, op_) << where_ << " holds a " << what
+                           << ", which is neither tensor, container nor number"
+                           << hint("read the file in Python, and save the tensors in it");
     __builtin_unreachable();
   }
   Value value(Item i) const {
@@ -78,8 +111,8 @@ class Reader : PickleMachine<Item> {
     if (it == memo_.end()) damaged("its pickle refers to what it did not keep");
     stack_.push_back(it->second);
   }
-  // Calls copy what they are given. A writer names each argument once; a few bytes that copy a large container over and
-  // over are a bomb.
+  // Calls copy what they are given. A writer names each argument once; a few bytes that copy a large
+  // container over and over are a bomb.
   void pay(size_t items) {
     if ((copied_ += items) > kFreeCopies + size_) damaged("its pickle copies its containers over and over");
   }
@@ -95,8 +128,9 @@ class Reader : PickleMachine<Item> {
   size_t copied_ = 0;
   const LoadStorage& storage_;
   std::unordered_map<uint32_t, Item> memo_;
-  std::unordered_map<const void*, std::vector<Item>> tuples_;   // with storages or classes inside: arguments of calls
-  std::vector<Value> made_;                                      // every container, to take cycles apart
+  std::unordered_map<const void*, std::vector<Item>>
+      tuples_;               // with storages or classes inside: arguments of calls
+  std::vector<Value> made_;  // every container, to take cycles apart
 };
 
 void Reader::push_tuple(std::vector<Item> items) {
@@ -131,8 +165,8 @@ void Reader::find_global(std::string_view module, std::string_view name) {
 void Reader::load_storage() {
   Value id = pop_value();
   auto it = tuples_.find(id.identity());
-  if (it == tuples_.end() || it->second.size() != 5 || !(it->second[0].value == Value("storage")) || it->second[1].global != Global::storage_type ||
-      it->second[1].kind != Item::Kind::global)
+  if (it == tuples_.end() || it->second.size() != 5 || !(it->second[0].value == Value("storage")) ||
+      it->second[1].global != Global::storage_type || it->second[1].kind != Item::Kind::global)
     damaged("it refers to something that is no storage");
   const auto& v = it->second;
   Item s;
@@ -142,29 +176,37 @@ void Reader::load_storage() {
   stack_.push_back(std::move(s));
 }
 Tensor Reader::rebuild(const std::vector<Item>& args) {
-  if (args.size() < 4 || args.size() > 7 || args[0].kind != Item::Kind::storage) damaged("a tensor has no storage");
+  if (args.size() < 4 || args.size() > 7 || args[0].kind != Item::Kind::storage)
+    damaged("a tensor has no storage");
   const Tensor& all = args[0].value.tensor();
   int64_t offset = whole(args[1]);
   const List &size = value(args[2]).list(), &stride = value(args[3]).list();
   Dims sizes, strides;
   constexpr int64_t kLimit = int64_t(1) << 60;
-  bool good = size.size() == stride.size() && size.size() <= 64 && offset >= 0 && offset <= kLimit, empty = false;
+  bool good = size.size() == stride.size() && size.size() <= 64 && offset >= 0 && offset <= kLimit,
+       empty = false;
   __int128 last = offset;
   int64_t count = 1;
   for (size_t d = 0; good && d < size.size(); ++d) {
     int64_t n = size[d].integer(), s = stride[d].integer();
-    good = n >= 0 && n < kLimit && s >= 0 && s < kLimit && !__builtin_mul_overflow(count, std::max<int64_t>(n, 1), &count) && count < kLimit;
+    good = n >= 0 && n < kLimit && s >= 0 && s < kLimit &&
+           !__builtin_mul_overflow(count, std::max<int64_t>(n, 1), &count) && count < kLimit;
     empty = empty || n == 0;
     last += __int128(n - 1) * s;
     sizes.push_back(n);
     strides.push_back(s);
   }
   if (!good || (!empty && last >= all.numel().concrete()))
-    damaged("a tensor of size " + to_string(value(args[2]), 200) + ", stride " + to_string(value(args[3]), 200) + " and offset " +
-            std::to_string(offset) + " lies outside of its storage of " + to_string(all.numel()) + " elements");
-  Tensor t(make_ref<TensorImpl>(all.impl()->storage, std::move(sizes), std::move(strides), SymInt(offset), args[0].dtype, Device{}));
-  if (args.size() > 6 && value(args[6]).is_dict()) {   // what PyTorch puts off until the elements are read
-    auto is_put_off = [&](const char* what) { const Value* v = value(args[6]).dict().find(what); return v && v->kind() == Value::Kind::boolean && v->boolean(); };
+    damaged("a tensor of size " + to_string(value(args[2]), 200) + ", stride " +
+            to_string(value(args[3]), 200) + " and offset " + std::to_string(offset) +
+            " lies outside of its storage of " + to_string(all.numel()) + " elements");
+  Tensor t(make_ref<TensorImpl>(all.impl()->storage, std::move(sizes), std::move(strides), SymInt(offset),
+                                args[0].dtype, Device{}));
+  if (args.size() > 6 && value(args[6]).is_dict()) {  // what PyTorch puts off until the elements are read
+    auto is_put_off = [&](const char* what) {
+      const Value* v = value(args[6]).dict().find(what);
+      return v && v->kind() == Value::Kind::boolean && v->boolean();
+    };
     if (is_put_off("conj")) t = conj(t);
     if (is_put_off("neg")) t = neg(t);
   }
@@ -178,7 +220,8 @@ void Reader::set_items(Value dict, const std::vector<Item>& items) {
 void Reader::reduce() {
   Value packed = pop_value();
   Item f = pop();
-  if (packed.kind() != Value::Kind::tuple || f.kind != Item::Kind::global) damaged("its pickle calls what is no function");
+  if (packed.kind() != Value::Kind::tuple || f.kind != Item::Kind::global)
+    damaged("its pickle calls what is no function");
   pay(packed.size());
   std::vector<Item> args;
   if (auto it = tuples_.find(packed.identity()); it != tuples_.end()) args = it->second;
@@ -214,20 +257,23 @@ void Reader::reduce() {
   }
   damaged("its pickle calls a storage type");
 }
-void Reader::build() {   // of an OrderedDict: its attributes, such as a state_dict's versions, are dropped
+void Reader::build() {  // of an OrderedDict: its attributes, such as a state_dict's versions, are dropped
   pop_value();
-  if (top().kind != Item::Kind::value || !top().value.is_dict()) damaged("its pickle gives attributes to what has none");
+  if (top().kind != Item::Kind::value || !top().value.is_dict())
+    damaged("its pickle gives attributes to what has none");
 }
 
 Value Reader::run() {
   while (true) {
     auto code = static_cast<unsigned char>(*take(1));
     switch (code) {
-      case 0x80: if (take<uint8_t>() > 5) damaged("its pickle has a newer protocol than 5"); break;
-      case 0x95: take<uint64_t>(); break;                                 // frame
+      case 0x80:
+        if (take<uint8_t>() > 5) damaged("its pickle has a newer protocol than 5");
+        break;
+      case 0x95: take<uint64_t>(); break;  // frame
       case '.': {
         Value v = pop_value();
-        take_apart(check_nesting(v));   // what the pickle made and dropped again
+        take_apart(check_nesting(v));  // what the pickle made and dropped again
         made_.clear();
         return v;
       }
@@ -239,22 +285,45 @@ Value Reader::run() {
       case 'K': push(take<uint8_t>()); break;
       case 'M': push(take<uint16_t>()); break;
       case 'G': push(std::bit_cast<double>(__builtin_bswap64(take<uint64_t>()))); break;
-      case 0x8a: { size_t n = take<uint8_t>(); push_long(take(n), n); break; }
-      case 0x8b: { int32_t n = take<int32_t>(); push_long(take(uint64_t(std::max(n, 0))), size_t(std::max(n, 0))); break; }
-      case 'X': { uint64_t n = take<uint32_t>(); push_string({take(n), n}); break; }
-      case 0x8c: { uint64_t n = take<uint8_t>(); push_string({take(n), n}); break; }
-      case 0x8d: { uint64_t n = take<uint64_t>(); push_string({take(n), n}); break; }
+      case 0x8a: {
+        size_t n = take<uint8_t>();
+        push_long(take(n), n);
+        break;
+      }
+      case 0x8b: {
+        int32_t n = take<int32_t>();
+        push_long(take(uint64_t(std::max(n, 0))), size_t(std::max(n, 0)));
+        break;
+      }
+      case 'X': {
+        uint64_t n = take<uint32_t>();
+        push_string({take(n), n});
+        break;
+      }
+      case 0x8c: {
+        uint64_t n = take<uint8_t>();
+        push_string({take(n), n});
+        break;
+      }
+      case 0x8d: {
+        uint64_t n = take<uint64_t>();
+        push_string({take(n), n});
+        break;
+      }
       case '}': push_container(Dict()); break;
       case ']': push_container(List()); break;
       case ')': push_tuple({}); break;
       case 't': push_tuple(pop_mark()); break;
-      case 0x85: case 0x86: case 0x87: {
+      case 0x85:
+      case 0x86:
+      case 0x87: {
         std::vector<Item> items(size_t(code - 0x84));
         for (size_t k = items.size(); k--;) items[k] = pop();
         push_tuple(std::move(items));
         break;
       }
-      case 'a': case 'e': {
+      case 'a':
+      case 'e': {
         std::vector<Item> items;
         if (code == 'e') items = pop_mark();
         else items.push_back(pop());
@@ -278,7 +347,11 @@ Value Reader::run() {
       case 0x94: remember(uint32_t(memo_.size())); break;
       case 'h': recall(take<uint8_t>()); break;
       case 'j': recall(take<uint32_t>()); break;
-      case 'c': { auto module = line(); find_global(module, line()); break; }
+      case 'c': {
+        auto module = line();
+        find_global(module, line());
+        break;
+      }
       case 0x93: {
         Value n = pop_value(), m = pop_value();
         find_global(m.string(), n.string());
@@ -289,24 +362,35 @@ Value Reader::run() {
       case 'b': build(); break;
       case '0': pop(); break;
       case 0x8f: refuse("builtins.set");
-      case 'B': case 'C': case 0x8e: case 0x96: refuse("builtins.bytes");
+      case 'B':
+      case 'C':
+      case 0x8e:
+      case 0x96: refuse("builtins.bytes");
       default: damaged("its pickle has an unknown instruction " + std::to_string(code));
     }
   }
 }
 
-// Refuses containers that hold themselves, or are nested too deep for those who walk them. Gives those that there are.
+// Refuses containers that hold themselves, or are nested too deep for those who walk them. Gives those that
+// there are.
 Reader::Heights Reader::check_nesting(const Value& root) const {
-  struct Visit { Value v; size_t next = 0; int height = 1; };
-  Heights heights;   // 0: being visited
-  auto child = [](const Value& v, size_t k) { return v.is_dict() ? (v.dict().begin() + long(k))->second : v.list()[k]; };
+  struct Visit {
+    Value v;
+    size_t next = 0;
+    int height = 1;
+  };
+  Heights heights;  // 0: being visited
+  auto child = [](const Value& v, size_t k) {
+    return v.is_dict() ? (v.dict().begin() + long(k))->second : v.list()[k];
+  };
   std::vector<Visit> path;
   if (!root.identity()) return heights;
   path.push_back({root});
   heights[root.identity()] = 0;
   while (!path.empty()) {
     Visit& at = path.back();
-    if (at.height > kDeepest || int(path.size()) > kDeepest) damaged("its containers are nested deeper than " + std::to_string(kDeepest));
+    if (at.height > kDeepest || int(path.size()) > kDeepest)
+      damaged("its containers are nested deeper than " + std::to_string(kDeepest));
     if (at.next == at.v.size()) {
       int h = at.height;
       heights[at.v.identity()] = h;
@@ -336,8 +420,13 @@ class Writer {
   }
 
  private:
-  template <class T> void raw(T x) { out_.append(reinterpret_cast<const char*>(&x), sizeof x); }
-  void global(const char* module, const std::string& name) { ((((out_ += 'c') += module) += '\n') += name) += '\n'; }
+  template <class T>
+  void raw(T x) {
+    out_.append(reinterpret_cast<const char*>(&x), sizeof x);
+  }
+  void global(const char* module, const std::string& name) {
+    ((((out_ += 'c') += module) += '\n') += name) += '\n';
+  }
   void integer(int64_t i) {
     if (i == int32_t(i)) {
       out_ += 'J';
@@ -383,7 +472,7 @@ class Writer {
   std::vector<Tensor>& storages_;
   std::unordered_map<const void*, uint32_t> memo_;
   std::unordered_map<const void*, size_t> keys_;
-  std::vector<const void*> open_;   // containers that are being written
+  std::vector<const void*> open_;  // containers that are being written
 };
 
 void Writer::tensor(const Tensor& t) {
@@ -391,16 +480,18 @@ void Writer::tensor(const Tensor& t) {
     out_ += 'N';
     return;
   }
-  user_check(t.device().type == DeviceType::cpu && !t.is_traced(), "save") << "a tensor on " << to_string(t.device()) << " has no elements to save";
+  user_check(t.device().type == DeviceType::cpu && !t.is_traced(), "save")
+      << "a tensor on " << to_string(t.device()) << " has no elements to save";
   if (again(t.impl())) return;
-  t.data_ptr();   // in plain order
+  t.data_ptr();  // in plain order
   auto [it, is_new] = keys_.try_emplace(t.impl()->storage.get(), storages_.size());
   if (is_new) storages_.push_back(t);
   const Tensor& holder = storages_[it->second];
-  user_check(holder.dtype() == t.dtype(), "save")
-      << "a storage is viewed as " << holder.dtype() << " and as " << t.dtype() << hint("save a clone of one of the tensors");
+  user_check(holder.dtype() == t.dtype(), "save") << "a storage is viewed as " << holder.dtype() << " and as "
+                                                  << t.dtype() << hint("save a clone of one of the tensors");
   const char* kind = nullptr;
-  for (auto& s : kStorages) if (s.dtype == t.dtype()) kind = s.name;
+  for (auto& s : kStorages)
+    if (s.dtype == t.dtype()) kind = s.name;
   global("torch._utils", "_rebuild_tensor_v2");
   out_ += "((";
   text("storage");
@@ -423,7 +514,8 @@ void Writer::write(const Value& v, int depth) {
   user_check(depth <= kDeepest, "save") << "containers are nested deeper than " << kDeepest;
   const void* id = v.identity();
   if (id) {
-    user_check(std::find(open_.begin(), open_.end(), id) == open_.end(), "save") << "a " << io::name(v.kind()) << " holds itself";
+    user_check(std::find(open_.begin(), open_.end(), id) == open_.end(), "save")
+        << "a " << io::name(v.kind()) << " holds itself";
     if (again(id)) return;
     open_.push_back(id);
   }
@@ -479,6 +571,8 @@ Value read_pickle(std::string_view data, const std::string& path, const LoadStor
   }
 }
 
-std::string write_pickle(const Value& value, std::vector<Tensor>& storages) { return Writer(storages).run(value); }
+std::string write_pickle(const Value& value, std::vector<Tensor>& storages) {
+  return Writer(storages).run(value);
+}
 
 }  // namespace facula::io

@@ -1,5 +1,5 @@
-// What every walk over a pickle needs: its bytes in order, and the stack with marks that its instructions work on.
-// Whatever does not fit raises a RuntimeError in the name of `op`: "<where> is damaged: ...".
+// What every walk over a pickle needs: its bytes in order, and the stack with marks that its instructions
+// work on. Whatever does not fit raises a RuntimeError in the name of `op`: "<where> is damaged: ...".
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -13,7 +13,8 @@
 
 namespace facula::io {
 
-template <class Item> class PickleMachine {
+template <class Item>
+class PickleMachine {
  public:
   PickleMachine(std::string_view data, const char* op, const std::string& where)
       : p_(data.data()), end_(p_ + data.size()), size_(data.size()), op_(op), where_(where) {}
@@ -27,7 +28,8 @@ template <class Item> class PickleMachine {
     if (n > uint64_t(end_ - p_)) damaged("its pickle ends too early");
     return std::exchange(p_, p_ + n);
   }
-  template <class T> T take() {
+  template <class T>
+  T take() {
     T x;
     std::memcpy(&x, take(sizeof x), sizeof x);
     return x;
@@ -40,7 +42,8 @@ template <class Item> class PickleMachine {
     return s;
   }
   Item& top() {
-    if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) damaged("its pickle takes from an empty stack");
+    if (stack_.size() <= (marks_.empty() ? 0 : marks_.back()))
+      damaged("its pickle takes from an empty stack");
     return stack_.back();
   }
   Item pop() {
@@ -52,7 +55,8 @@ template <class Item> class PickleMachine {
     if (marks_.empty()) damaged("its pickle lacks a mark");
     size_t from = marks_.back();
     marks_.pop_back();
-    std::vector<Item> items(std::make_move_iterator(stack_.begin() + long(from)), std::make_move_iterator(stack_.end()));
+    std::vector<Item> items(std::make_move_iterator(stack_.begin() + long(from)),
+                            std::make_move_iterator(stack_.end()));
     stack_.resize(from);
     return items;
   }

@@ -14,12 +14,14 @@ Value::Value(Tuple v) : data_(std::make_shared<Tuple>(std::move(v))) {}
 Value::Value(Dict v) : data_(std::make_shared<Dict>(std::move(v))) {}
 
 const char* name(Value::Kind k) {
-  static const char* const names[] = {"None", "bool", "int", "float", "complex", "str", "dtype", "Tensor", "list", "tuple", "dict"};
+  static const char* const names[] = {"None",  "bool",   "int",  "float", "complex", "str",
+                                      "dtype", "Tensor", "list", "tuple", "dict"};
   return names[int(k)];
 }
 
 void Value::is_no(const char* wanted) const {
-  type_check(false, "") << "expected " << wanted << ", but the value is " << (is_none() ? "" : "a ") << name(kind())
+  type_check(false, "") << "expected " << wanted << ", but the value is " << (is_none() ? "" : "a ")
+                        << name(kind())
                         << (kind() < Kind::tensor && !is_none() ? ": " + to_string(*this, 60) : "");
   __builtin_unreachable();
 }
@@ -36,7 +38,8 @@ int64_t Value::integer() const {
 double Value::number() const {
   if (auto* v = std::get_if<double>(&data_)) return *v;
   if (kind() == Kind::integer || kind() == Kind::boolean) return double(integer());
-  if (auto* v = std::get_if<Tensor>(&data_); v && v->defined() && v->numel() == 1 && !is_complex(v->dtype())) return v->item().to_double();
+  if (auto* v = std::get_if<Tensor>(&data_); v && v->defined() && v->numel() == 1 && !is_complex(v->dtype()))
+    return v->item().to_double();
   is_no("a number");
 }
 std::complex<double> Value::complex() const {
@@ -69,7 +72,8 @@ Value& Value::operator[](const Value& key) const {
   if (is_dict()) return const_cast<Value&>(std::as_const(dict()).at(key));
   List& items = list();
   int64_t k = key.integer(), n = int64_t(items.size());
-  index_check(k >= -n && k < n, "") << "index " << k << " is out of range for a " << name(kind()) << " of " << n << " items";
+  index_check(k >= -n && k < n, "") << "index " << k << " is out of range for a " << name(kind()) << " of "
+                                    << n << " items";
   return items[size_t(k < 0 ? k + n : k)];
 }
 bool Value::contains(const Value& key) const { return dict().contains(key); }
@@ -84,12 +88,15 @@ const void* Value::identity() const {
 }
 
 namespace {
-bool is_real(Value::Kind k) { return k == Value::Kind::boolean || k == Value::Kind::integer || k == Value::Kind::real; }
+bool is_real(Value::Kind k) {
+  return k == Value::Kind::boolean || k == Value::Kind::integer || k == Value::Kind::real;
+}
 
 bool same_elements(const Tensor& a, const Tensor& b) {
   if (a.is_same(b)) return true;
   if (!a.defined() || !b.defined() || a.dtype() != b.dtype() || a.dim() != b.dim()) return false;
-  for (int d = 0; d < a.dim(); ++d) if (a.size(d) != b.size(d)) return false;
+  for (int d = 0; d < a.dim(); ++d)
+    if (a.size(d) != b.size(d)) return false;
   if (a.numel() == 0) return true;
   return all(eq(a.detached(), b.detached())).item().to_bool();
 }
@@ -98,7 +105,8 @@ bool same_elements(const Tensor& a, const Tensor& b) {
 bool operator==(const Value& a, const Value& b) {
   using Kind = Value::Kind;
   if (is_real(a.kind()) && is_real(b.kind()))
-    return a.kind() == Kind::real || b.kind() == Kind::real ? a.number() == b.number() : a.integer() == b.integer();
+    return a.kind() == Kind::real || b.kind() == Kind::real ? a.number() == b.number()
+                                                            : a.integer() == b.integer();
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
     case Kind::complex: return a.complex() == b.complex();
@@ -135,7 +143,8 @@ size_t hash_of(const Value& key) {
     case Value::Kind::string: return std::hash<std::string>()(key.string());
     default: break;
   }
-  type_check(false, "") << "a " << name(key.kind()) << " can't be a key of a dict: keys are None, bool, int, float or str";
+  type_check(false, "") << "a " << name(key.kind())
+                        << " can't be a key of a dict: keys are None, bool, int, float or str";
   __builtin_unreachable();
 }
 }  // namespace
@@ -165,7 +174,8 @@ Value& Dict::operator[](const Value& key) {
 }
 const Value& Dict::at(const Value& key) const {
   const Value* v = find(key);
-  index_check(v, "") << "there is no key " << to_string(key, 100) << " in this dict of " << size() << " items";
+  index_check(v, "") << "there is no key " << to_string(key, 100) << " in this dict of " << size()
+                     << " items";
   return *v;
 }
 void Dict::erase(const Value& key) {

@@ -1,11 +1,12 @@
-// Value: what a checkpoint holds: None, bool, int, float, complex, str, dtype, Tensor, list, tuple, dict, nested.
+// Value: what a checkpoint holds: None, bool, int, float, complex, str, dtype, Tensor, list, tuple, dict,
+// nested.
 //
 //   io::Value state = io::Dict{{"epoch", 3}, {"model", model.state_dict()}, {"history", io::List{0.5, 0.25}}};
 //   int64_t epoch = state["epoch"].integer();
 //   const Tensor& w = state["model"]["fc.weight"].tensor();
 //
-// Containers are shared, as in Python: a copy of a Value is another handle on the same list or dict. Reading a value as
-// what it is not raises TypeError, a missing key IndexError.
+// Containers are shared, as in Python: a copy of a Value is another handle on the same list or dict. Reading
+// a value as what it is not raises TypeError, a missing key IndexError.
 #pragma once
 #include <complex>
 #include <initializer_list>
@@ -28,13 +29,29 @@ struct Tuple;
 
 class Value {
  public:
-  enum class Kind : uint8_t { none, boolean, integer, real, complex, string, dtype, tensor, list, tuple, dict };
+  enum class Kind : uint8_t {
+    none,
+    boolean,
+    integer,
+    real,
+    complex,
+    string,
+    dtype,
+    tensor,
+    list,
+    tuple,
+    dict
+  };
 
   Value() = default;
   Value(std::nullopt_t) {}
-  template <std::same_as<bool> B> Value(B v) : data_(v) {}
-  template <std::integral I> requires(!std::same_as<I, bool>) Value(I v) : data_(int64_t(v)) {}
-  template <std::floating_point F> Value(F v) : data_(double(v)) {}
+  template <std::same_as<bool> B>
+  Value(B v) : data_(v) {}
+  template <std::integral I>
+    requires(!std::same_as<I, bool>)
+  Value(I v) : data_(int64_t(v)) {}
+  template <std::floating_point F>
+  Value(F v) : data_(double(v)) {}
   Value(std::complex<double> v) : data_(v) {}
   Value(const char* v) : Value(std::string_view(v)) {}
   Value(std::string_view v) : Value(std::string(v)) {}
@@ -57,51 +74,62 @@ class Value {
   const std::string& string() const;
   DType dtype() const;
   const Tensor& tensor() const;
-  List& list() const;                    // the items of a list or a tuple
+  List& list() const;  // the items of a list or a tuple
   Dict& dict() const;
 
-  Value& operator[](const Value& key) const;  // of a dict, by key; of a list or tuple, by index (from the end if negative)
-  bool contains(const Value& key) const;      // is it a key of this dict?
-  size_t size() const;                        // of a string or container
-  const void* identity() const;               // of a container: equal for handles on the same one; else null
+  Value& operator[](
+      const Value& key) const;  // of a dict, by key; of a list or tuple, by index (from the end if negative)
+  bool contains(const Value& key) const;  // is it a key of this dict?
+  size_t size() const;                    // of a string or container
+  const void* identity() const;           // of a container: equal for handles on the same one; else null
 
   // Numbers by value, containers item by item, tensors by dtype, sizes and elements.
   friend bool operator==(const Value& a, const Value& b);
 
  private:
   [[noreturn]] void is_no(const char* wanted) const;
-  std::variant<std::monostate, bool, int64_t, double, std::complex<double>, std::shared_ptr<const std::string>, DType, Tensor,
-               std::shared_ptr<List>, std::shared_ptr<Tuple>, std::shared_ptr<Dict>> data_;
+  std::variant<std::monostate, bool, int64_t, double, std::complex<double>,
+               std::shared_ptr<const std::string>, DType, Tensor, std::shared_ptr<List>,
+               std::shared_ptr<Tuple>, std::shared_ptr<Dict>>
+      data_;
 };
 
-struct Tuple { List items; };
+struct Tuple {
+  List items;
+};
 
 // Keys in the order of their insertion: None, bool, int, float or str. Look-up takes constant time.
 class Dict {
  public:
   using Item = std::pair<Value, Value>;
   Dict() = default;
-  Dict(std::initializer_list<Item> items) { for (auto& [k, v] : items) set(k, v); }
+  Dict(std::initializer_list<Item> items) {
+    for (auto& [k, v] : items) set(k, v);
+  }
   size_t size() const { return items_.size(); }
   bool empty() const { return items_.empty(); }
   std::vector<Item>::const_iterator begin() const { return items_.begin(); }
   std::vector<Item>::const_iterator end() const { return items_.end(); }
-  const Value* find(const Value& key) const;      // null if there is none
+  const Value* find(const Value& key) const;  // null if there is none
   Value* find(const Value& key) { return const_cast<Value*>(std::as_const(*this).find(key)); }
   bool contains(const Value& key) const { return find(key); }
-  Value& operator[](const Value& key);            // makes it if there is none
-  const Value& at(const Value& key) const;        // IndexError if there is none
+  Value& operator[](const Value& key);      // makes it if there is none
+  const Value& at(const Value& key) const;  // IndexError if there is none
   void set(const Value& key, Value v) { (*this)[key] = std::move(v); }
   void erase(const Value& key);
-  void clear() { items_.clear(); slots_.clear(); }
+  void clear() {
+    items_.clear();
+    slots_.clear();
+  }
 
  private:
-  size_t slot_of(const Value& key) const;         // where its number is, or belongs
+  size_t slot_of(const Value& key) const;  // where its number is, or belongs
   void rehash(size_t slots);
   std::vector<Item> items_;
-  std::vector<uint32_t> slots_;                   // open addressing: number of an item + 1, 0: free
+  std::vector<uint32_t> slots_;  // open addressing: number of an item + 1, 0: free
 };
 
-const char* name(Value::Kind k);                             // "dict"
-std::string to_string(const Value& v, size_t limit = 1000);  // as Python writes it, cut after `limit` characters
+const char* name(Value::Kind k);  // "dict"
+std::string to_string(const Value& v,
+                      size_t limit = 1000);  // as Python writes it, cut after `limit` characters
 }  // namespace facula::io

@@ -45,22 +45,28 @@ Z divide(Z a, Z b) {
   Expr big = select(wide, b.re, b.im), small = select(wide, b.im, b.re);
   Expr ratio = select(eq(small, 0), small, small / big), weight = reciprocal(ratio * ratio + 1.0);
   Expr p = a.re / big, q = a.im / big;
-  Z r = choose(wide, {(p + q * ratio) * weight, (q - p * ratio) * weight}, {(p * ratio + q) * weight, (q * ratio - p) * weight});
+  Z r = choose(wide, {(p + q * ratio) * weight, (q - p * ratio) * weight},
+               {(p * ratio + q) * weight, (q * ratio - p) * weight});
   return choose(eq(big, 0), {a.re / abs(b.re), a.im / abs(b.re)}, r);
 }
 Z inverse(Z a) { return divide(one(a), a); }
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 Expr endless(Z a) { return isinf(a.re) | isinf(a.im); }
-// a * s, 0 where either is 0, whatever the other: the signed zeros that C99's annex G asks for beside infinity and NaN.
-Expr times(Expr a, Expr s) { return select(eq(a, 0), a * copysign(number(1, a), s), select(eq(s, 0), s * copysign(number(1, a), a), a * s)); }
+// a * s, 0 where either is 0, whatever the other: the signed zeros that C99's annex G asks for beside
+// infinity and NaN.
+Expr times(Expr a, Expr s) {
+  return select(eq(a, 0), a * copysign(number(1, a), s),
+                select(eq(s, 0), s * copysign(number(1, a), a), a * s));
+}
 // a * s of an infinite a, whose angle s is undefined: infinite of some sign.
 Expr times_angle(Expr a, Expr s) { return select(isinf(a) & isnan(s), a, a * s); }
 
 Z exp(Z a) {
   Expr r = exp(a.re), real_only = eq(a.im, 0);
   // Of -inf the modulus is 0, whatever the angle; a zero angle stays zero.
-  Expr c = select(eq(r, 0), number(0, r), r * cos(a.im)), s = select(real_only | eq(r, 0), number(0, r) * select(real_only, a.im, number(0, r)), r * sin(a.im));
+  Expr c = select(eq(r, 0), number(0, r), r * cos(a.im)),
+       s = select(real_only | eq(r, 0), number(0, r) * select(real_only, a.im, number(0, r)), r * sin(a.im));
   c = select(isinf(r) & isnan(c), r, c);
   return {select(real_only, r, c), s};
 }
@@ -76,9 +82,12 @@ Z sqrt(Z a) {
   // Scaled by powers of two so that |z| + |re| neither overflows nor vanishes.
   Expr big = max(abs(a.re), abs(a.im));
   bool is_double = a.re.dtype() == DType::Float64;
-  Expr high = big > number(is_double ? 1e300 : 1e37, big), low = big < number(is_double ? 1e-290 : 1e-30, big);
-  Expr down = select(high, number(0.0625, big), select(low, number(is_double ? 0x1p120 : 0x1p60, big), number(1, big)));
-  Expr up = select(high, number(4, big), select(low, number(is_double ? 0x1p-60 : 0x1p-30, big), number(1, big)));
+  Expr high = big > number(is_double ? 1e300 : 1e37, big),
+       low = big < number(is_double ? 1e-290 : 1e-30, big);
+  Expr down = select(high, number(0.0625, big),
+                     select(low, number(is_double ? 0x1p120 : 0x1p60, big), number(1, big)));
+  Expr up =
+      select(high, number(4, big), select(low, number(is_double ? 0x1p-60 : 0x1p-30, big), number(1, big)));
   Z s = a * down;
   Expr t = sqrt((modulus(s) + abs(s.re)) * 0.5), u = select(eq(t, 0), number(0, t), abs(s.im) / (t * 2.0));
   Expr right = a.re >= 0;
@@ -91,7 +100,8 @@ Z sqrt(Z a) {
 }
 Z sinh(Z a) {
   Expr s = sinh(a.re);
-  return {select(eq(a.re, 0), a.re, times_angle(s, cos(a.im))), select(eq(a.im, 0), a.im, cosh(a.re) * sin(a.im))};
+  return {select(eq(a.re, 0), a.re, times_angle(s, cos(a.im))),
+          select(eq(a.im, 0), a.im, cosh(a.re) * sin(a.im))};
 }
 Z cosh(Z a) { return {times_angle(cosh(a.re), cos(a.im)), times(sinh(a.re), sin(a.im))}; }
 // (sinh 2x + i sin 2y) / (cosh 2x + cos 2y), through tan so that nothing overflows (Kahan, 1987).
@@ -100,12 +110,14 @@ Z tanh(Z a) {
   Z r = {beta * rho * s / d, t / d};
   Expr far = abs(a.re) > number(a.re.dtype() == DType::Float64 ? 20 : 10, a.re);
   Expr e = exp(abs(a.re) * -2.0) * 4.0;
-  Expr twist = select(isinf(a.im) | (isinf(a.re) & isnan(a.im)), copysign(number(0, s), a.im), sin(a.im) * cos(a.im) * e);
+  Expr twist = select(isinf(a.im) | (isinf(a.re) & isnan(a.im)), copysign(number(0, s), a.im),
+                      sin(a.im) * cos(a.im) * e);
   Z limit = {copysign(number(1, s), a.re), twist};
   r = choose(far, limit, r);
   return {select(eq(a.re, 0), a.re, r.re), select(eq(a.im, 0), a.im, r.im)};
 }
-// Kahan, "Branch cuts for complex elementary functions", 1987; infinite arguments as limits along their direction.
+// Kahan, "Branch cuts for complex elementary functions", 1987; infinite arguments as limits along their
+// direction.
 Z asin(Z a) {
   Z p = sqrt(one_plus(a)), m = sqrt(one_minus(a));
   Z r = {atan2(a.re, p.re * m.re - p.im * m.im), asinh(m.re * p.im - m.im * p.re)};
@@ -184,7 +196,8 @@ class Splitter {
       case Fn::abs: return modulus(a);
       case Fn::isnan: return isnan(a.re) | isnan(a.im);
       case Fn::isinf: return isinf(a.re) | isinf(a.im);
-      case Fn::eq: case Fn::ne: {
+      case Fn::eq:
+      case Fn::ne: {
         Z b = split(e->args[1]);
         return e->fn == Fn::eq ? eq(a.re, b.re) & eq(a.im, b.im) : ne(a.re, b.re) | ne(a.im, b.im);
       }
@@ -208,10 +221,12 @@ class Splitter {
       }
       case Kind::cast: {
         Z a = split(x->args[0]);
-        return {cast(a.re, part_type), is_complex(x->args[0].dtype()) ? cast(a.im, part_type) : constant(int64_t(0), part_type)};
+        return {cast(a.re, part_type),
+                is_complex(x->args[0].dtype()) ? cast(a.im, part_type) : constant(int64_t(0), part_type)};
       }
       case Kind::select: return choose(real_form(x->args[0]), split(x->args[1]), split(x->args[2]));
-      case Kind::reduce: case Kind::scan: return fold(x);
+      case Kind::reduce:
+      case Kind::scan: return fold(x);
       case Kind::call: return function(x);
       default: break;
     }
@@ -224,7 +239,9 @@ class Splitter {
     std::vector<BoundVar> bound = x->bound;
     for (auto& b : bound) b.extent = real_form(b.extent);
     Z a = split(x->args[0]);
-    auto over = [&](Monoid m, Expr v) { return x->kind == Kind::reduce ? reduce(m, bound, {v}) : scan(m, x->slot, bound[0], {v}); };
+    auto over = [&](Monoid m, Expr v) {
+      return x->kind == Kind::reduce ? reduce(m, bound, {v}) : scan(m, x->slot, bound[0], {v});
+    };
     if (x->monoid == Monoid::sum) return {over(Monoid::sum, a.re), over(Monoid::sum, a.im)};
     supported_check(x->monoid == Monoid::prod, name(x->monoid)) << "not implemented for " << x.dtype();
     Expr r = over(Monoid::prod, modulus(a)), angle = over(Monoid::sum, atan2(a.im, a.re));
@@ -232,7 +249,8 @@ class Splitter {
   }
 
   Z function(Expr x) {
-    Z a = split(x->args[0]), b = x->args.size() > 1 ? split(x->args[1]) : Z(), d = x->args.size() > 2 ? split(x->args[2]) : Z();
+    Z a = split(x->args[0]), b = x->args.size() > 1 ? split(x->args[1]) : Z(),
+      d = x->args.size() > 2 ? split(x->args[2]) : Z();
     switch (x->fn) {
       case Fn::neg: return -a;
       case Fn::conj: return {a.re, -a.im};

@@ -6,8 +6,8 @@
 
 namespace facula::loop {
 
-// Real and imaginary part of `x`, free of complex dtypes; for a real x, x and 0, with complex subexpressions inside
-// (a modulus, a comparison) rewritten likewise.
+// Real and imaginary part of `x`, free of complex dtypes; for a real x, x and 0, with complex subexpressions
+// inside (a modulus, a comparison) rewritten likewise.
 std::pair<Expr, Expr> split_complex(Expr x);
 
 // x of real dtype, without complex subexpressions.

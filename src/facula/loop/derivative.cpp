@@ -7,16 +7,18 @@ namespace facula::loop {
 namespace {
 
 // One call y = f(x, z, w) whose gradient is g. A rule gives the gradients of the operands, in order; none for
-// functions that are constant almost everywhere. For complex numbers g and the results are conjugated cotangents
-// (PyTorch's convention): a holomorphic f has gradient g * conj(f'(x)).
-struct Step { Expr y, x, z, w, g; };
+// functions that are constant almost everywhere. For complex numbers g and the results are conjugated
+// cotangents (PyTorch's convention): a holomorphic f has gradient g * conj(f'(x)).
+struct Step {
+  Expr y, x, z, w, g;
+};
 using Grads = std::array<Expr, 3>;
 using Rule = Grads (*)(const Step&);
 
 Expr zero(Expr like) { return constant(int64_t(0), like.dtype()); }
 Expr c(double v, Expr like) { return constant(v, like.dtype()); }
-constexpr double kLn2 = 0.69314718055994530942, kLn10 = 2.30258509299404568402, kTwoOverRootPi = 1.12837916709551257390,
-                 kOneOverRootTwoPi = 0.39894228040143267794;
+constexpr double kLn2 = 0.69314718055994530942, kLn10 = 2.30258509299404568402,
+                 kTwoOverRootPi = 1.12837916709551257390, kOneOverRootTwoPi = 0.39894228040143267794;
 
 // z / |z|, 0 at 0.
 Expr direction(Expr z) {
@@ -45,7 +47,8 @@ Expr inverse_square(Expr x, Expr z) {
   return select(eq(d, 0), zero(d), reciprocal(d));
 }
 
-template <Fn f> Grads rule(const Step&) = delete;
+template <Fn f>
+Grads rule(const Step&) = delete;
 #define RULE(f, ...)                                                                                        \
   template <> Grads rule<Fn::f>([[maybe_unused]] const Step& s) {                                           \
     [[maybe_unused]] const auto& [y, x, z, w, g] = s;                                                       \
@@ -53,7 +56,7 @@ template <Fn f> Grads rule(const Step&) = delete;
   }
 
 RULE(neg, -g)
-RULE(abs, is_complex(x.dtype()) ? cast(g, x.dtype()) * direction(x) : g * sign(x))
+RULE(abs, is_complex(x.dtype()) ? cast(g, x.dtype()) * direction(x) : g* sign(x))
 RULE(sign, is_complex(x.dtype()) ? turned(y, abs(x), g) : Expr())
 RULE(floor)
 RULE(ceil)
@@ -61,52 +64,55 @@ RULE(trunc)
 RULE(round)
 RULE(sqrt, g / conj(c(2, y) * y))
 RULE(rsqrt, c(-0.5, g) * g * conj(y * y * y))
-RULE(reciprocal, -g * conj(y * y))
-RULE(exp, g * conj(y))
-RULE(exp2, g * conj(y) * c(kLn2, g))
-RULE(expm1, g * conj(y + c(1, y)))
+RULE(reciprocal, -g* conj(y* y))
+RULE(exp, g* conj(y))
+RULE(exp2, g* conj(y) * c(kLn2, g))
+RULE(expm1, g* conj(y + c(1, y)))
 RULE(log, g / conj(x))
 RULE(log2, g / (conj(x) * c(kLn2, x)))
 RULE(log10, g / (conj(x) * c(kLn10, x)))
 RULE(log1p, g / conj(x + c(1, x)))
-RULE(sin, g * conj(cos(x)))
+RULE(sin, g* conj(cos(x)))
 RULE(cos, g * -conj(sin(x)))
-RULE(tan, g * conj(c(1, y) + y * y))
-RULE(asin, g * conj(rsqrt(c(1, x) - x * x)))
+RULE(tan, g* conj(c(1, y) + y * y))
+RULE(asin, g* conj(rsqrt(c(1, x) - x * x)))
 RULE(acos, g * -conj(rsqrt(c(1, x) - x * x)))
 RULE(atan, g / conj(x * x + c(1, x)))
-RULE(sinh, g * conj(cosh(x)))
-RULE(cosh, g * conj(sinh(x)))
-RULE(tanh, g * conj(c(1, y) - y * y))
-RULE(asinh, g * conj(rsqrt(x * x + c(1, x))))
-RULE(acosh, g * (is_complex(x.dtype()) ? conj(rsqrt(x - c(1, x)) * rsqrt(x + c(1, x))) : rsqrt(x * x - c(1, x))))
+RULE(sinh, g* conj(cosh(x)))
+RULE(cosh, g* conj(sinh(x)))
+RULE(tanh, g* conj(c(1, y) - y * y))
+RULE(asinh, g* conj(rsqrt(x* x + c(1, x))))
+RULE(acosh, g*(is_complex(x.dtype()) ? conj(rsqrt(x - c(1, x)) * rsqrt(x + c(1, x))) : rsqrt(x* x - c(1, x))))
 RULE(atanh, g / conj(c(1, x) - x * x))
-RULE(erf, g * c(kTwoOverRootPi, x) * exp(-(x * x)))
-RULE(erfc, g * c(-kTwoOverRootPi, x) * exp(-(x * x)))
-RULE(ndtr, g * c(kOneOverRootTwoPi, x) * exp((x * x) * c(-0.5, x)))
-RULE(sigmoid, g * conj((c(1, y) - y) * y))
+RULE(erf, g* c(kTwoOverRootPi, x) * exp(-(x * x)))
+RULE(erfc, g* c(-kTwoOverRootPi, x) * exp(-(x * x)))
+RULE(ndtr, g* c(kOneOverRootTwoPi, x) * exp((x * x) * c(-0.5, x)))
+RULE(sigmoid, g* conj((c(1, y) - y) * y))
 RULE(relu, select(y <= zero(y), zero(g), g))
 RULE(isnan)
 RULE(isinf)
 RULE(bit_not)
 RULE(real, cast(g, x.dtype()))
-RULE(imag, is_complex(x.dtype()) ? cast(g, x.dtype()) * constant(std::complex<double>(0, 1), x.dtype()) : Expr())
+RULE(imag,
+     is_complex(x.dtype()) ? cast(g, x.dtype()) * constant(std::complex<double>(0, 1), x.dtype()) : Expr())
 RULE(conj, conj(g))
 RULE(add, g, g)
 RULE(sub, g, -g)
-RULE(mul, g * conj(z), g * conj(x))
-RULE(div, g / conj(z), -g * conj(y / z))
+RULE(mul, g* conj(z), g* conj(x))
+RULE(div, g / conj(z), -g* conj(y / z))
 RULE(floordiv)
 RULE(truncdiv)
-RULE(remainder, g, -g * floor_quotient(x, z))
-RULE(fmod, g, -g * truncdiv(x, z))
+RULE(remainder, g, -g* floor_quotient(x, z))
+RULE(fmod, g, -g* truncdiv(x, z))
 RULE(pow, pow_base(x, z, g), pow_exponent(x, z, y, g))
-RULE(atan2, g * z * inverse_square(x, z), g * -x * inverse_square(x, z))
-RULE(max, select(x < z, zero(g), select(eq(x, z), g * c(0.5, g), g)), select(x > z, zero(g), select(eq(x, z), g * c(0.5, g), g)))
-RULE(min, select(x > z, zero(g), select(eq(x, z), g * c(0.5, g), g)), select(x < z, zero(g), select(eq(x, z), g * c(0.5, g), g)))
+RULE(atan2, g* z* inverse_square(x, z), g * -x * inverse_square(x, z))
+RULE(max, select(x < z, zero(g), select(eq(x, z), g* c(0.5, g), g)),
+     select(x > z, zero(g), select(eq(x, z), g* c(0.5, g), g)))
+RULE(min, select(x > z, zero(g), select(eq(x, z), g* c(0.5, g), g)),
+     select(x < z, zero(g), select(eq(x, z), g* c(0.5, g), g)))
 RULE(fmax, select((x >= z) | isnan(z), g, zero(g)), select((x >= z) | isnan(z), zero(g), g))
 RULE(fmin, select((x <= z) | isnan(z), g, zero(g)), select((x <= z) | isnan(z), zero(g), g))
-RULE(copysign, select(eq(x, 0), zero(g), g * (y / x)))
+RULE(copysign, select(eq(x, 0), zero(g), g*(y / x)))
 RULE(eq)
 RULE(ne)
 RULE(lt)
@@ -118,7 +124,7 @@ RULE(bit_or)
 RULE(bit_xor)
 RULE(shl)
 RULE(shr)
-RULE(fma, g * conj(z), g * conj(x), g)
+RULE(fma, g* conj(z), g* conj(x), g)
 #undef RULE
 
 // A function without a rule does not compile here.
@@ -144,7 +150,10 @@ struct Reach {
   std::unordered_map<const Node*, bool> active;
   explicit Reach(Expr y) { go(y); }
   void go(Expr root) {
-    struct Frame { Expr x; size_t next; };
+    struct Frame {
+      Expr x;
+      size_t next;
+    };
     std::vector<Frame> stack{{root, 0}};
     active[root.get()] = false;
     while (!stack.empty()) {
@@ -189,7 +198,8 @@ std::vector<Adjoint> sweep(Expr y, Expr seed) {
     if (it == adjoint.end() || is_leaf(x)) continue;
     Expr g = it->second;
     auto& a = x->args;
-    if (x->kind == Kind::cast) add(a[0], is_differentiable(a[0].dtype()) ? through_cast(g, a[0].dtype()) : Expr());
+    if (x->kind == Kind::cast)
+      add(a[0], is_differentiable(a[0].dtype()) ? through_cast(g, a[0].dtype()) : Expr());
     else if (x->kind == Kind::select) {
       add(a[1], select(a[0], g, zero(g)));
       add(a[2], select(a[0], zero(g), g));
@@ -200,12 +210,14 @@ std::vector<Adjoint> sweep(Expr y, Expr seed) {
   }
   std::vector<Adjoint> r;
   for (auto& x : reach.order)
-    if (auto it = adjoint.find(x.get()); is_leaf(x) && it != adjoint.end()) r.push_back(of_whole(x, it->second));
+    if (auto it = adjoint.find(x.get()); is_leaf(x) && it != adjoint.end())
+      r.push_back(of_whole(x, it->second));
   return r;
 }
 
 std::vector<Adjoint> differentiate(Expr y, Expr seed) {
-  internal_check(!y->has_reduce) << "differentiate: " << print(y) << " contains a reduction; transpose its definition";
+  internal_check(!y->has_reduce) << "differentiate: " << print(y)
+                                 << " contains a reduction; transpose its definition";
   return sweep(y, seed);
 }
 

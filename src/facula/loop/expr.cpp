@@ -16,13 +16,21 @@
 namespace facula::loop {
 namespace {
 
-struct FnInfo { const char* name; int arity; char result; double ulp; };
+struct FnInfo {
+  const char* name;
+  int arity;
+  char result;
+  double ulp;
+};
 constexpr FnInfo kFn[] = {
 #define FACULA_FN(n, a, r, u) {#n, a, #r[0], u},
     FACULA_SCALAR_FUNCTIONS(FACULA_FN)
 #undef FACULA_FN
 };
-struct MonoidInfo { const char* name; int components; };
+struct MonoidInfo {
+  const char* name;
+  int components;
+};
 constexpr MonoidInfo kMonoid[] = {
 #define FACULA_M(n, c) {#n, c},
     FACULA_MONOIDS(FACULA_M)
@@ -47,9 +55,11 @@ uint64_t hash_of(const Node& n) {
 
 bool equal(const Node& a, const Node& b) {
   if (a.kind != b.kind || a.dtype != b.dtype || a.fn != b.fn || a.monoid != b.monoid || a.slot != b.slot ||
-      a.part != b.part || a.memory != b.memory || a.args.size() != b.args.size() || a.bound.size() != b.bound.size())
+      a.part != b.part || a.memory != b.memory || a.args.size() != b.args.size() ||
+      a.bound.size() != b.bound.size())
     return false;
-  for (size_t k = 0; k < a.args.size(); ++k) if (!same(a.args[k], b.args[k])) return false;
+  for (size_t k = 0; k < a.args.size(); ++k)
+    if (!same(a.args[k], b.args[k])) return false;
   for (size_t k = 0; k < a.bound.size(); ++k)
     if (a.bound[k].var != b.bound[k].var || !same(a.bound[k].extent, b.bound[k].extent)) return false;
   if (a.kind == Kind::size) return a.size.identity() == b.size.identity();
@@ -59,8 +69,12 @@ bool equal(const Node& a, const Node& b) {
   return bits(x.real()) == bits(y.real()) && bits(x.imag()) == bits(y.imag());
 }
 
-struct ByHash { size_t operator()(const Node* n) const { return n->hash; } };
-struct ByValue { bool operator()(const Node* a, const Node* b) const { return a->hash == b->hash && equal(*a, *b); } };
+struct ByHash {
+  size_t operator()(const Node* n) const { return n->hash; }
+};
+struct ByValue {
+  bool operator()(const Node* a, const Node* b) const { return a->hash == b->hash && equal(*a, *b); }
+};
 struct Table {
   TableMutex mutex;
   std::unordered_set<const Node*, ByHash, ByValue> nodes;
@@ -79,37 +93,84 @@ Node node(Kind k, DType d) {
 }
 
 void check_index(Expr x, const char* what) {
-  internal_check(x && x.dtype() == DType::Int64) << what << " is " << (x ? name(x.dtype()) : "missing") << ", not int64";
+  internal_check(x && x.dtype() == DType::Int64)
+      << what << " is " << (x ? name(x.dtype()) : "missing") << ", not int64";
 }
-
 
 bool allowed(Fn f, DType d) {
   switch (f) {
-    case Fn::sqrt: case Fn::rsqrt: case Fn::reciprocal: case Fn::exp: case Fn::exp2: case Fn::expm1: case Fn::log:
-    case Fn::log2: case Fn::log10: case Fn::log1p: case Fn::sin: case Fn::cos: case Fn::tan: case Fn::asin: case Fn::acos:
-    case Fn::atan: case Fn::sinh: case Fn::cosh: case Fn::tanh: case Fn::asinh: case Fn::acosh: case Fn::atanh:
-    case Fn::sigmoid: case Fn::div: return is_differentiable(d);
-    case Fn::erf: case Fn::erfc: case Fn::ndtr: case Fn::atan2: case Fn::copysign: return is_floating(d);
-    case Fn::floor: case Fn::ceil: case Fn::trunc: case Fn::round: case Fn::relu: case Fn::max: case Fn::min:
-    case Fn::fmax: case Fn::fmin: case Fn::lt: case Fn::le: case Fn::gt: case Fn::ge: return !is_complex(d);
-    case Fn::floordiv: case Fn::truncdiv: case Fn::remainder: case Fn::fmod: return is_integral(d) || is_floating(d);
-    case Fn::bit_not: case Fn::bit_and: case Fn::bit_or: case Fn::bit_xor: return category(d) <= Category::integral;
-    case Fn::shl: case Fn::shr: return is_integral(d);
-    case Fn::neg: case Fn::sub: case Fn::pow: return d != DType::Bool;
+    case Fn::sqrt:
+    case Fn::rsqrt:
+    case Fn::reciprocal:
+    case Fn::exp:
+    case Fn::exp2:
+    case Fn::expm1:
+    case Fn::log:
+    case Fn::log2:
+    case Fn::log10:
+    case Fn::log1p:
+    case Fn::sin:
+    case Fn::cos:
+    case Fn::tan:
+    case Fn::asin:
+    case Fn::acos:
+    case Fn::atan:
+    case Fn::sinh:
+    case Fn::cosh:
+    case Fn::tanh:
+    case Fn::asinh:
+    case Fn::acosh:
+    case Fn::atanh:
+    case Fn::sigmoid:
+    case Fn::div: return is_differentiable(d);
+    case Fn::erf:
+    case Fn::erfc:
+    case Fn::ndtr:
+    case Fn::atan2:
+    case Fn::copysign: return is_floating(d);
+    case Fn::floor:
+    case Fn::ceil:
+    case Fn::trunc:
+    case Fn::round:
+    case Fn::relu:
+    case Fn::max:
+    case Fn::min:
+    case Fn::fmax:
+    case Fn::fmin:
+    case Fn::lt:
+    case Fn::le:
+    case Fn::gt:
+    case Fn::ge: return !is_complex(d);
+    case Fn::floordiv:
+    case Fn::truncdiv:
+    case Fn::remainder:
+    case Fn::fmod: return is_integral(d) || is_floating(d);
+    case Fn::bit_not:
+    case Fn::bit_and:
+    case Fn::bit_or:
+    case Fn::bit_xor: return category(d) <= Category::integral;
+    case Fn::shl:
+    case Fn::shr: return is_integral(d);
+    case Fn::neg:
+    case Fn::sub:
+    case Fn::pow: return d != DType::Bool;
     default: return true;  // add, mul and fma of Bool are or, and
   }
 }
 
 Expr folded(Monoid m, int axis, std::vector<BoundVar> vars, std::vector<Expr> values, Kind kind) {
   size_t wanted = m == Monoid::argmax || m == Monoid::argmin ? 2 : 1;
-  internal_check(values.size() == wanted) << name(m) << " takes " << wanted << " values, not " << values.size();
+  internal_check(values.size() == wanted)
+      << name(m) << " takes " << wanted << " values, not " << values.size();
   DType d = values[0].dtype();
   bool logical = m == Monoid::any || m == Monoid::all;
   internal_check(logical == (d == DType::Bool) || m == Monoid::max || m == Monoid::min || wanted == 2)
       << name(m) << " of " << d;
   internal_check(!is_complex(d) || m == Monoid::sum || m == Monoid::prod) << name(m) << " of " << d;
-  internal_check((m != Monoid::logsumexp && m != Monoid::welford) || is_floating(d)) << name(m) << " of " << d;
-  internal_check(wanted == 1 || is_integral(values[1].dtype())) << "the position of an extremum is " << values[1].dtype() << ", no integer";
+  internal_check((m != Monoid::logsumexp && m != Monoid::welford) || is_floating(d))
+      << name(m) << " of " << d;
+  internal_check(wanted == 1 || is_integral(values[1].dtype()))
+      << "the position of an extremum is " << values[1].dtype() << ", no integer";
   for (auto& v : vars) check_index(v.extent, "an extent");
   Node n = node(kind, d);
   n.monoid = m;
@@ -136,13 +197,22 @@ Expr rebuilt(Expr x, std::vector<BoundVar> bound, std::vector<Expr> args) {
   }
 }
 
-template <class F> Expr map_operands(Expr x, F&& f) {
+template <class F>
+Expr map_operands(Expr x, F&& f) {
   if (x->args.empty() && x->bound.empty()) return x;
   auto bound = x->bound;
   auto args = x->args;
   bool changed = false;
-  for (auto& b : bound) { Expr e = f(b.extent); changed |= !same(e, b.extent); b.extent = e; }
-  for (auto& a : args) { Expr e = f(a); changed |= !same(e, a); a = e; }
+  for (auto& b : bound) {
+    Expr e = f(b.extent);
+    changed |= !same(e, b.extent);
+    b.extent = e;
+  }
+  for (auto& a : args) {
+    Expr e = f(a);
+    changed |= !same(e, a);
+    a = e;
+  }
   return changed ? rebuilt(x, std::move(bound), std::move(args)) : x;
 }
 
@@ -150,7 +220,10 @@ template <class F> Expr map_operands(Expr x, F&& f) {
 class Substitution {
  public:
   Substitution(std::map<int, Expr> map) : map_(std::move(map)) {
-    for (auto& [v, e] : map_) visit(e, [&](Expr x) { if (x->kind == Kind::index) avoid_.insert(x->slot); });
+    for (auto& [v, e] : map_)
+      visit(e, [&](Expr x) {
+        if (x->kind == Kind::index) avoid_.insert(x->slot);
+      });
   }
   Expr operator()(Expr x) {
     if (map_.empty()) return x;
@@ -167,7 +240,8 @@ class Substitution {
     if (x->kind == Kind::scan) {
       if (auto it = map_.find(x->slot); it != map_.end()) return scan_at(x, it->second);
     }
-    for (auto& b : x->bound) if (map_.count(b.var) || avoid_.count(b.var)) return under_binder(x);
+    for (auto& b : x->bound)
+      if (map_.count(b.var) || avoid_.count(b.var)) return under_binder(x);
     return map_operands(x, *this);
   }
   // Bound variables shadow the map's, and get new names where a replacement mentions them.
@@ -231,11 +305,13 @@ Expr intern(Node n) {
 }
 
 DType call_type(Fn f, std::span<const Expr> args) {
-  internal_check(int(args.size()) == arity(f)) << name(f) << " takes " << arity(f) << " operands, not " << args.size();
+  internal_check(int(args.size()) == arity(f))
+      << name(f) << " takes " << arity(f) << " operands, not " << args.size();
   for (auto& a : args) internal_check(bool(a)) << name(f) << ": an operand is missing";
   DType d = args[0].dtype();
   for (auto& a : args)
-    internal_check(a.dtype() == d) << name(f) << ": operands of " << d << " and " << a.dtype() << "; cast one";
+    internal_check(a.dtype() == d) << name(f) << ": operands of " << d << " and " << a.dtype()
+                                   << "; cast one";
   internal_check(allowed(f, d)) << name(f) << " is not defined for " << d;
   char r = kFn[int(f)].result;
   return r == 'B' ? DType::Bool : r == 'R' ? real_of(d) : d;
@@ -274,7 +350,8 @@ Expr param(int k) {
 
 Expr load(int slot, DType memory, std::vector<Expr> indices, int part) {
   for (auto& i : indices) check_index(i, "an index");
-  internal_check(part >= 0 && part <= 2 && (part == 0 || is_complex(memory))) << "part " << part << " of " << memory;
+  internal_check(part >= 0 && part <= 2 && (part == 0 || is_complex(memory)))
+      << "part " << part << " of " << memory;
   Node n = node(Kind::load, part ? real_of(memory) : compute_type(memory));
   n.slot = slot;
   n.memory = memory;
@@ -291,7 +368,8 @@ Expr cast(Expr x, DType to) {
 
 Expr round_to(Expr x, DType d) {
   if (compute_type(d) == d) return x;
-  internal_check(x.dtype() == compute_type(d)) << "only " << compute_type(d) << " rounds to " << d << ", not " << x.dtype();
+  internal_check(x.dtype() == compute_type(d))
+      << "only " << compute_type(d) << " rounds to " << d << ", not " << x.dtype();
   if ((x->kind == Kind::load || x->kind == Kind::cast) && x->memory == d) return x;
   if (x->kind == Kind::constant) {
     float v = float(x->value.to_double());
@@ -379,7 +457,10 @@ Expr local(int var, DType d) {
 }
 
 void visit(Expr root, const std::function<void(Expr)>& f) {
-  struct Frame { Expr x; size_t next; };
+  struct Frame {
+    Expr x;
+    size_t next;
+  };
   std::unordered_set<const Node*> seen{root.get()};
   std::vector<Frame> stack{{root, 0}};
   while (!stack.empty()) {
@@ -409,7 +490,8 @@ Expr rewrite(Expr x, const Rewrite& f) {
 
 Expr substitute(Expr x, std::span<const std::pair<int, Expr>> map) {
   std::map<int, Expr> m;
-  for (auto& [v, e] : map) if (!(e->kind == Kind::index && e->slot == v)) m[v] = e;
+  for (auto& [v, e] : map)
+    if (!(e->kind == Kind::index && e->slot == v)) m[v] = e;
   return Substitution(std::move(m))(x);
 }
 

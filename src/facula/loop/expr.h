@@ -1,6 +1,6 @@
-// Scalar expressions: what one element of a result is. Hash-consed and immortal, so equality is pointer equality and
-// an Expr is one word. Every expression has a dtype; operands of an arithmetic node agree in it (`verify`); float16
-// and bfloat16 exist in memory only: `load` yields their compute type and storing rounds.
+// Scalar expressions: what one element of a result is. Hash-consed and immortal, so equality is pointer
+// equality and an Expr is one word. Every expression has a dtype; operands of an arithmetic node agree in it
+// (`verify`); float16 and bfloat16 exist in memory only: `load` yields their compute type and storing rounds.
 //
 // Kinds (semantics; the interpreter is their executable form):
 //   constant            a number of the dtype
@@ -38,10 +38,10 @@
 
 namespace facula::loop {
 
-// (name, arity, result: T same as operands | B Bool | R real component type, bound on the error of generated float32
-// and float64 code in ULP; 0 = exact or correctly rounded). ndtr is the normal distribution function.
-// max and min propagate NaN; fmax and fmin ignore it; remainder has the divisor's sign, fmod the dividend's; round is
-// half to even; div is true division on floating types; floordiv rounds down, truncdiv towards zero.
+// (name, arity, result: T same as operands | B Bool | R real component type, bound on the error of generated
+// float32 and float64 code in ULP; 0 = exact or correctly rounded). ndtr is the normal distribution function.
+// max and min propagate NaN; fmax and fmin ignore it; remainder has the divisor's sign, fmod the dividend's;
+// round is half to even; div is true division on floating types; floordiv rounds down, truncdiv towards zero.
 #define FACULA_SCALAR_FUNCTIONS(_)                                                                            \
   _(neg, 1, T, 0) _(abs, 1, R, 0) _(sign, 1, T, 0) _(floor, 1, T, 0) _(ceil, 1, T, 0) _(trunc, 1, T, 0)       \
   _(round, 1, T, 0) _(sqrt, 1, T, 0) _(rsqrt, 1, T, 1.5) _(reciprocal, 1, T, 0) _(exp, 1, T, 1.5)             \
@@ -86,7 +86,24 @@ FACULA_MONOIDS(FACULA_M)
 const char* name(Monoid m);
 int components(Monoid m);
 
-enum class Kind : uint8_t { constant, index, position, size, param, load, cast, call, select, reduce, scan, part, random, check, divisor, local };
+enum class Kind : uint8_t {
+  constant,
+  index,
+  position,
+  size,
+  param,
+  load,
+  cast,
+  call,
+  select,
+  reduce,
+  scan,
+  part,
+  random,
+  check,
+  divisor,
+  local
+};
 
 struct Node;
 
@@ -99,14 +116,18 @@ class Expr {
   const Node* get() const { return node_; }
   explicit operator bool() const { return node_; }
   DType dtype() const;
-  friend bool operator==(Expr a, Expr b) = delete;  // elementwise comparison is eq(a, b); identity is same(a, b)
+  friend bool operator==(Expr a,
+                         Expr b) = delete;  // elementwise comparison is eq(a, b); identity is same(a, b)
 
  private:
   const Node* node_ = nullptr;
 };
 inline bool same(Expr a, Expr b) { return a.get() == b.get(); }
 
-struct BoundVar { int var; Expr extent; };
+struct BoundVar {
+  int var;
+  Expr extent;
+};
 
 struct Node {
   Kind kind;
@@ -121,8 +142,8 @@ struct Node {
   std::vector<BoundVar> bound;  // reduce, scan
   std::vector<Expr> args;
   uint64_t hash = 0;
-  uint32_t id = 0;              // creation order
-  bool has_reduce = false;      // a reduce or scan is somewhere inside
+  uint32_t id = 0;          // creation order
+  bool has_reduce = false;  // a reduce or scan is somewhere inside
 };
 inline DType Expr::dtype() const { return node_->dtype; }
 
@@ -130,16 +151,19 @@ inline DType Expr::dtype() const { return node_->dtype; }
 Expr constant(const Scalar& v, DType d);
 Expr index(int var);
 Expr position();
-Expr size(SymInt s);                                     // a constant if concrete
+Expr size(SymInt s);  // a constant if concrete
 Expr param(int k);
-Expr load(int slot, DType memory, std::vector<Expr> indices, int part = 0);  // dtype: compute_type(memory), real if part
+Expr load(int slot, DType memory, std::vector<Expr> indices,
+          int part = 0);  // dtype: compute_type(memory), real if part
 Expr cast(Expr x, DType to);
-// x as it reads back after a store to memory of dtype d: where a fused kernel does not write an intermediate of a 16-bit
-// float. A cast node with memory = d, dtype Float32 (an element of printed text of its own); x itself for other dtypes.
+// x as it reads back after a store to memory of dtype d: where a fused kernel does not write an intermediate
+// of a 16-bit float. A cast node with memory = d, dtype Float32 (an element of printed text of its own); x
+// itself for other dtypes.
 Expr round_to(Expr x, DType d);
 Expr call(Fn f, std::vector<Expr> args);
 Expr select(Expr c, Expr a, Expr b);
-Expr reduce(Monoid m, std::vector<BoundVar> vars, std::vector<Expr> values);  // argmax takes (value, position)
+Expr reduce(Monoid m, std::vector<BoundVar> vars,
+            std::vector<Expr> values);  // argmax takes (value, position)
 Expr scan(Monoid m, int axis, BoundVar var, std::vector<Expr> values);
 Expr part(Expr reduction, int k);
 Expr random(Expr seed, Expr counter);
@@ -156,8 +180,8 @@ Expr substitute(Expr x, std::span<const std::pair<int, Expr>> map);
 void visit(Expr x, const std::function<void(Expr)>& f);  // every distinct node once, operands first
 int fresh_var(std::span<const Expr> xs);                 // a variable none of them uses (>= 64)
 
-// Arithmetic as bodies write it: each function of the table by its name, and those that C++ spells by an operator. A
-// number takes the dtype of the expression beside it.
+// Arithmetic as bodies write it: each function of the table by its name, and those that C++ spells by an
+// operator. A number takes the dtype of the expression beside it.
 #define FACULA_BINARY(spelled, f)                                                                   \
   inline Expr spelled(Expr a, Expr b) { return call(Fn::f, {a, b}); }                               \
   inline Expr spelled(Expr a, const Scalar& b) { return call(Fn::f, {a, constant(b, a.dtype())}); } \
@@ -191,7 +215,8 @@ inline Expr select(Expr c, const Scalar& a, Expr b) { return select(c, constant(
 // Text form, e.g. "add(load[0:float32](i0, i1), 2:float32)"; parse(print(x)) is x.
 std::string print(Expr x);
 Expr parse_expr(std::string_view text);  // ValueError with the position of the mistake
-// RuntimeError (internal) if dtypes, arities or variable scopes are wrong. `free` are the allowed free variables.
+// RuntimeError (internal) if dtypes, arities or variable scopes are wrong. `free` are the allowed free
+// variables.
 void verify(Expr x, std::span<const int> free);
 
 }  // namespace facula::loop

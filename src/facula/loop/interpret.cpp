@@ -36,7 +36,11 @@ void write(DType d, void* at, const Number& x, int part = 0) {
       using R = typename T::value_type;
       R re = R(x.z.real()), im = R(x.z.imag());
       if (part == 0) std::memcpy(at, &re, sizeof re);
-      std::memcpy(static_cast<char*>(at) + (part == 1 ? 0 : sizeof(R)), part == 1 ? &re : part == 2 ? &re : &im, sizeof(R));
+      std::memcpy(static_cast<char*>(at) + (part == 1 ? 0 : sizeof(R)),
+                  part == 1   ? &re
+                  : part == 2 ? &re
+                              : &im,
+                  sizeof(R));
     } else {
       T v;
       if constexpr (std::is_integral_v<T>) v = T(x.i);
@@ -47,8 +51,8 @@ void write(DType d, void* at, const Number& x, int part = 0) {
   });
 }
 
-// Values are kept until something they depend on changes: an index variable, a local, a written buffer. A source is
-// such a thing; `changed` is the time of its last change.
+// Values are kept until something they depend on changes: an index variable, a local, a written buffer. A
+// source is such a thing; `changed` is the time of its last change.
 class Machine {
  public:
   explicit Machine(bool exact) : exact_(exact) {}
@@ -65,15 +69,29 @@ class Machine {
       Cell c;
       c.x = x;
       std::map<int, bool> sources;
-      auto take = [&](int k) { for (int s : cells_[size_t(k)].sources) sources[s] = true; };
+      auto take = [&](int k) {
+        for (int s : cells_[size_t(k)].sources) sources[s] = true;
+      };
       if (x->kind == Kind::index) sources[source(Source::index, x->slot)] = true;
       if (x->kind == Kind::local) sources[source(Source::local, x->slot)] = true;
       if (x->kind == Kind::position) sources[source(Source::position, 0)] = true;
       if (x->kind == Kind::load && volatile_.count(x->slot)) sources[source(Source::buffer, x->slot)] = true;
-      for (auto& a : x->args) { c.args.push_back(id_[a.get()]); take(c.args.back()); }
-      for (auto& b : x->bound) { c.vars.push_back(source(Source::index, b.var)); sources.erase(c.vars.back()); }
-      for (auto& b : x->bound) { c.extents.push_back(id_[b.extent.get()]); take(c.extents.back()); }
-      if (x->kind == Kind::scan) { c.axis = source(Source::index, x->slot); sources[c.axis] = true; }
+      for (auto& a : x->args) {
+        c.args.push_back(id_[a.get()]);
+        take(c.args.back());
+      }
+      for (auto& b : x->bound) {
+        c.vars.push_back(source(Source::index, b.var));
+        sources.erase(c.vars.back());
+      }
+      for (auto& b : x->bound) {
+        c.extents.push_back(id_[b.extent.get()]);
+        take(c.extents.back());
+      }
+      if (x->kind == Kind::scan) {
+        c.axis = source(Source::index, x->slot);
+        sources[c.axis] = true;
+      }
       for (auto& [s, yes] : sources) c.sources.push_back(s);
       id_[x.get()] = int(cells_.size());
       cells_.push_back(std::move(c));
@@ -83,7 +101,10 @@ class Machine {
 
   int source(Source kind, int k) {
     auto [it, fresh] = source_id_.try_emplace({int(kind), k}, int(values_.size()));
-    if (fresh) { values_.emplace_back(); changed_.push_back(++now_); }
+    if (fresh) {
+      values_.emplace_back();
+      changed_.push_back(++now_);
+    }
     return it->second;
   }
   void set(int source, const Number& v) {
@@ -122,11 +143,14 @@ class Machine {
       case Monoid::min: return binary(Fn::min);
       case Monoid::any: return binary(Fn::bit_or);
       case Monoid::all: return binary(Fn::bit_and);
-      case Monoid::argmax: case Monoid::argmin: {
+      case Monoid::argmax:
+      case Monoid::argmin: {
         bool largest = m == Monoid::argmax, whole = category(d) <= Category::integral;
         double x = whole ? 0 : part(a, 0), y = whole ? 0 : part(b, 0);
-        bool better = whole ? (largest ? b[0].i > a[0].i : b[0].i < a[0].i)
-                            : std::isnan(y) ? !std::isnan(x) : largest ? y > x : y < x;
+        bool better = whole           ? (largest ? b[0].i > a[0].i : b[0].i < a[0].i)
+                      : std::isnan(y) ? !std::isnan(x)
+                      : largest       ? y > x
+                                      : y < x;
         bool equal = whole ? a[0].i == b[0].i : x == y || (std::isnan(x) && std::isnan(y));
         return better || (equal && b[1].i < a[1].i) ? b : a;
       }
@@ -136,8 +160,10 @@ class Machine {
         return {r(top), r(x >= y ? part(a, 1) + part(b, 1) * f : part(a, 1) * f + part(b, 1))};
       }
       case Monoid::welford: {
-        double n = part(a, 2) + part(b, 2), delta = part(b, 0) - part(a, 0), share = part(b, 2) / std::max(n, 1.0);
-        return {r(part(a, 0) + delta * share), r(part(a, 1) + part(b, 1) + delta * delta * part(a, 2) * share), r(n)};
+        double n = part(a, 2) + part(b, 2), delta = part(b, 0) - part(a, 0),
+               share = part(b, 2) / std::max(n, 1.0);
+        return {r(part(a, 0) + delta * share),
+                r(part(a, 1) + part(b, 1) + delta * delta * part(a, 2) * share), r(n)};
       }
     }
     __builtin_unreachable();
@@ -170,7 +196,9 @@ class Machine {
     auto arg = [&](size_t k) -> Number { return value(c.args[k]); };
     switch (n.kind) {
       case Kind::constant: return {number_of(n.value, n.dtype)};
-      case Kind::index: case Kind::local: case Kind::position: return {get(c.sources[0])};
+      case Kind::index:
+      case Kind::local:
+      case Kind::position: return {get(c.sources[0])};
       case Kind::size: return {Number::integer(size_value ? size_value(n.size) : n.size.concrete())};
       case Kind::param: return {Number::integer(params.at(size_t(n.slot)))};
       case Kind::load: {
@@ -189,7 +217,8 @@ class Machine {
         return {evaluate(n.fn, n.args[0].dtype(), std::span(x.data(), c.args.size()), exact_)};
       }
       case Kind::select: return {value(arg(0).i ? c.args[1] : c.args[2])};
-      case Kind::reduce: case Kind::scan: return fold(Cell(c));
+      case Kind::reduce:
+      case Kind::scan: return fold(Cell(c));
       case Kind::part: return {components_of(c.args[0])[size_t(n.slot)]};
       case Kind::random: return {Number::integer(random_bits(uint64_t(arg(0).i), uint64_t(arg(1).i)))};
       case Kind::divisor:
@@ -197,7 +226,8 @@ class Machine {
         return {arg(0)};
       case Kind::check: {
         int64_t i = arg(0).i, size = arg(1).i;
-        index_check(i >= (n.slot ? 0 : -size) && i < size, "index") << "index " << i << " is out of bounds for dimension with size " << size;
+        index_check(i >= (n.slot ? 0 : -size) && i < size, "index")
+            << "index " << i << " is out of bounds for dimension with size " << size;
         return {Number::integer(i < 0 ? i + size : i)};
       }
     }
@@ -208,14 +238,16 @@ class Machine {
     Components total = neutral(c.x->monoid, c.x->dtype, c.x->args.back().dtype());
     std::vector<int64_t> extents;
     if (c.axis >= 0) extents = {get(c.axis).i + 1};
-    else for (int e : c.extents) extents.push_back(value(e).i);
+    else
+      for (int e : c.extents) extents.push_back(value(e).i);
     std::vector<Number> outer;  // an enclosing fold may run over the same variables
     for (int v : c.vars) outer.push_back(get(v));
     auto loop = [&](size_t k, auto& self) -> void {
       if (k == extents.size()) {
         std::array<Number, 2> x;
         for (size_t a = 0; a < c.args.size(); ++a) x[a] = value(c.args[a]);
-        total = combined(c.x->monoid, c.x->dtype, total, lifted(c.x->monoid, std::span(x.data(), c.args.size())));
+        total =
+            combined(c.x->monoid, c.x->dtype, total, lifted(c.x->monoid, std::span(x.data(), c.args.size())));
         return;
       }
       for (int64_t i = 0; i < extents[k]; ++i) {
@@ -239,8 +271,10 @@ class Machine {
 };
 
 // Every point of a box, in row-major order.
-template <class F> void each(IntSpan sizes, F&& f) {
-  for (int64_t n : sizes) if (n == 0) return;
+template <class F>
+void each(IntSpan sizes, F&& f) {
+  for (int64_t n : sizes)
+    if (n == 0) return;
   std::vector<int64_t> at(sizes.size(), 0);
   for (int64_t position = 0;; ++position) {
     f(std::span<const int64_t>(at), position);
@@ -275,10 +309,12 @@ struct Axes {
 // The storage-order elements of an operand.
 Number element(const Tensor& t, std::span<const int64_t> at, int part, const char* what) {
   auto sizes = t.int_sizes(), strides = t.int_strides();
-  internal_check(at.size() == sizes.size()) << what << " with " << at.size() << " indices of a tensor of sizes " << to_string(symbolic(sizes));
+  internal_check(at.size() == sizes.size())
+      << what << " with " << at.size() << " indices of a tensor of sizes " << to_string(symbolic(sizes));
   int64_t offset = 0;
   for (size_t d = 0; d < at.size(); ++d) {
-    internal_check(at[d] >= 0 && at[d] < sizes[d]) << what << " at " << text(at) << " of a tensor of sizes " << to_string(symbolic(sizes));
+    internal_check(at[d] >= 0 && at[d] < sizes[d])
+        << what << " at " << text(at) << " of a tensor of sizes " << to_string(symbolic(sizes));
     offset += at[d] * strides[d];
   }
   return read(t.dtype(), static_cast<const char*>(t.data_ptr()) + offset * t.itemsize(), part);
@@ -288,15 +324,16 @@ Number narrowed(const Number& v, DType from, DType memory, bool exact) {
   return convert(v, from, compute_type(memory), exact);
 }
 
-Tensor scattered(const Definition& d, Machine& m, std::span<const Tensor> operands, SymSpan sizes, DType dtype,
-                 bool exact, const std::function<int64_t(SymInt)>& size_value) {
+Tensor scattered(const Definition& d, Machine& m, std::span<const Tensor> operands, SymSpan sizes,
+                 DType dtype, bool exact, const std::function<int64_t(SymInt)>& size_value) {
   const Scatter& s = *d.scatter;
   DType compute = compute_type(dtype);
   IntSpan to = concrete(sizes);
   std::vector<Number> result(size_t(product(sizes).concrete()));
   if (s.base >= 0)
     each(to, [&](auto at, int64_t p) {
-      result[size_t(p)] = narrowed(element(operands[size_t(s.base)], at, 0, "base"), compute_type(operands[size_t(s.base)].dtype()), dtype, exact);
+      result[size_t(p)] = narrowed(element(operands[size_t(s.base)], at, 0, "base"),
+                                   compute_type(operands[size_t(s.base)].dtype()), dtype, exact);
     });
   Ints domain;
   for (SymInt n : s.domain) domain.push_back(n.is_symbolic() ? size_value(n) : n.concrete());
@@ -312,14 +349,17 @@ Tensor scattered(const Definition& d, Machine& m, std::span<const Tensor> operan
     axes.move_to(at, p);
     for (size_t k = 0; k < target.size(); ++k) {
       where[k] = m.value(target[k]).i;
-      internal_check(where[k] >= 0 && where[k] < to[k]) << "scatter to " << where[k] << " in dimension " << k << " of " << to_string(sizes);
+      internal_check(where[k] >= 0 && where[k] < to[k])
+          << "scatter to " << where[k] << " in dimension " << k << " of " << to_string(sizes);
     }
     Number& r = result[size_t(row_major(where, to))];
     Number v = narrowed(m.value(value), s.value.dtype(), dtype, exact);
     if (s.combine == Scatter::Combine::assign) r = v;
     else {
       Number x[2] = {r, v};
-      r = evaluate(compute == DType::Bool && s.combine == Scatter::Combine::sum ? Fn::bit_or : kCombine[int(s.combine)], compute, x, exact);
+      r = evaluate(compute == DType::Bool && s.combine == Scatter::Combine::sum ? Fn::bit_or
+                                                                                : kCombine[int(s.combine)],
+                   compute, x, exact);
     }
     if (!exact) {  // what memory would hold
       write(dtype, data, r);
@@ -332,10 +372,13 @@ Tensor scattered(const Definition& d, Machine& m, std::span<const Tensor> operan
 
 class NestRunner {
  public:
-  NestRunner(const Nest& n, std::span<void* const> buffers, IntSpan params) : n_(n), buffers_(buffers), m_(false) {
+  NestRunner(const Nest& n, std::span<void* const> buffers, IntSpan params)
+      : n_(n), buffers_(buffers), m_(false) {
     m_.params.assign(params.begin(), params.end());
     collect(n.body);
-    m_.load = [this](Expr e, std::span<const int64_t> at) { return read(e->memory, address(e->slot, e->memory, at[0]), e->part); };
+    m_.load = [this](Expr e, std::span<const int64_t> at) {
+      return read(e->memory, address(e->slot, e->memory, at[0]), e->part);
+    };
   }
   void run() {
     int task = m_.source(Machine::Source::index, n_.task_var);
@@ -352,7 +395,8 @@ class NestRunner {
       if (s.kind == Statement::Kind::store) m_.mark_volatile(s.buffer);
       collect(s.body);
     }
-    for (size_t k = 0; k < n_.buffers.size(); ++k) if (!n_.buffers[k].unique) m_.mark_volatile(int(k));
+    for (size_t k = 0; k < n_.buffers.size(); ++k)
+      if (!n_.buffers[k].unique) m_.mark_volatile(int(k));
   }
   const Number& value(Expr e) { return m_.value(m_.add(e)); }
   int local(int v) { return m_.source(Machine::Source::local, v); }
@@ -360,11 +404,14 @@ class NestRunner {
   char* address(int slot, DType d, int64_t at) {
     if (slot >= 0) return static_cast<char*>(buffers_[size_t(slot)]) + at * itemsize(d);
     auto& a = arrays_.at(-1 - slot);
-    internal_check(at >= 0 && (at + 1) * itemsize(d) <= int64_t(a.size())) << n_.name << ": element " << at << " of array v" << -1 - slot;
+    internal_check(at >= 0 && (at + 1) * itemsize(d) <= int64_t(a.size()))
+        << n_.name << ": element " << at << " of array v" << -1 - slot;
     return a.data() + at * itemsize(d);
   }
 
-  void block(const Block& b) { for (auto& s : b) statement(s); }
+  void block(const Block& b) {
+    for (auto& s : b) statement(s);
+  }
 
   void statement(const Statement& s) {
     using Kind = Statement::Kind;
@@ -378,8 +425,11 @@ class NestRunner {
         }
         break;
       }
-      case Kind::condition: if (value(s.values[0]).i) block(s.body); break;
-      case Kind::let: case Kind::assign: {
+      case Kind::condition:
+        if (value(s.values[0]).i) block(s.body);
+        break;
+      case Kind::let:
+      case Kind::assign: {
         Number v = value(s.values[0]);
         m_.set(local(s.var), v);
         break;
@@ -425,13 +475,15 @@ class NestRunner {
 
 }  // namespace
 
-std::vector<Tensor> interpret(const Definition& d, std::span<const Tensor> operands, std::span<const Dims> result_sizes,
-                              std::span<const DType> result_dtypes, Precision p, std::function<int64_t(SymInt)> size_value) {
+std::vector<Tensor> interpret(const Definition& d, std::span<const Tensor> operands,
+                              std::span<const Dims> result_sizes, std::span<const DType> result_dtypes,
+                              Precision p, std::function<int64_t(SymInt)> size_value) {
   bool exact = p == Precision::wide;
   Machine m(exact);
   m.size_value = size_value;
   m.load = [&](Expr e, std::span<const int64_t> at) {
-    internal_check(size_t(e->slot) < operands.size()) << print(e) << ": there are " << operands.size() << " operands";
+    internal_check(size_t(e->slot) < operands.size())
+        << print(e) << ": there are " << operands.size() << " operands";
     const Tensor& t = operands[size_t(e->slot)];
     internal_check(t.dtype() == e->memory) << print(e) << ": operand " << e->slot << " is " << t.dtype();
     return element(t, at, e->part, "load");
@@ -446,13 +498,16 @@ std::vector<Tensor> interpret(const Definition& d, std::span<const Tensor> opera
     Axes axes(m, size_t(d.rank));
     each(concrete(result_sizes[k]), [&](auto at, int64_t position) {
       axes.move_to(at, position);
-      write(dtype, data + position * itemsize(dtype), narrowed(m.value(value), d.values[k].dtype(), dtype, exact));
+      write(dtype, data + position * itemsize(dtype),
+            narrowed(m.value(value), d.values[k].dtype(), dtype, exact));
     });
     results.push_back(std::move(out));
   }
   return results;
 }
 
-void interpret(const Nest& n, std::span<void* const> buffers, IntSpan params) { NestRunner(n, buffers, params).run(); }
+void interpret(const Nest& n, std::span<void* const> buffers, IntSpan params) {
+  NestRunner(n, buffers, params).run();
+}
 
 }  // namespace facula::loop

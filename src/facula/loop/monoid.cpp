@@ -21,8 +21,8 @@ Expr highest(DType d) {
   return constant(~(int64_t(-1) << (itemsize(d) * 8 - 1)), d);
 }
 
-// The extremum with the smaller position; so the order of combination does not matter, and an identity, whose position
-// is beyond all others, gives way to an equal value.
+// The extremum with the smaller position; so the order of combination does not matter, and an identity, whose
+// position is beyond all others, gives way to an equal value.
 std::vector<Expr> first_extremum(bool largest, std::span<const Expr> a, std::span<const Expr> b) {
   Expr better = largest ? b[0] > a[0] : b[0] < a[0], equal = eq(a[0], b[0]);
   if (is_floating(a[0].dtype())) {
@@ -46,8 +46,10 @@ std::vector<Expr> combine_rising(Monoid m, std::span<const Expr> a, std::span<co
 std::vector<Expr> identity(Monoid m, DType d, DType position) {
   Expr zero = constant(int64_t(0), d), nowhere = highest(position);
   switch (m) {
-    case Monoid::sum: case Monoid::any: return {zero};
-    case Monoid::prod: case Monoid::all: return {constant(int64_t(1), d)};
+    case Monoid::sum:
+    case Monoid::any: return {zero};
+    case Monoid::prod:
+    case Monoid::all: return {constant(int64_t(1), d)};
     case Monoid::max: return {lowest(d)};
     case Monoid::min: return {highest(d)};
     case Monoid::argmax: return {lowest(d), nowhere};
@@ -66,7 +68,8 @@ std::vector<Expr> combine(Monoid m, std::span<const Expr> a, std::span<const Exp
     case Monoid::min: return {min(a[0], b[0])};
     case Monoid::any: return {a[0] | b[0]};
     case Monoid::all: return {a[0] & b[0]};
-    case Monoid::argmax: case Monoid::argmin: return first_extremum(m == Monoid::argmax, a, b);
+    case Monoid::argmax:
+    case Monoid::argmin: return first_extremum(m == Monoid::argmax, a, b);
     case Monoid::logsumexp: {  // equal maxima need no factor, and infinite ones must not get one
       Expr factor = select(eq(a[0], b[0]), 1.0, exp(-abs(a[0] - b[0])));
       return {max(a[0], b[0]), select(a[0] >= b[0], a[1] + b[1] * factor, a[1] * factor + b[1])};
@@ -82,7 +85,8 @@ std::vector<Expr> combine(Monoid m, std::span<const Expr> a, std::span<const Exp
 std::vector<Expr> lift(Monoid m, std::span<const Expr> values) {
   DType d = values[0].dtype();
   switch (m) {
-    case Monoid::argmax: case Monoid::argmin: return {values[0], values[1]};
+    case Monoid::argmax:
+    case Monoid::argmin: return {values[0], values[1]};
     case Monoid::logsumexp: return {values[0], constant(int64_t(1), d)};
     case Monoid::welford: return {values[0], constant(int64_t(0), d), constant(int64_t(1), d)};
     default: return {values[0]};

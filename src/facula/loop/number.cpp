@@ -13,14 +13,18 @@ int64_t divide(Fn f, int64_t x, int64_t y) {
   if (y == 0) return 0;
   if (y == -1) return quotient ? int64_t(-uint64_t(x)) : 0;
   int64_t q = x / y, r = x % y;
-  if ((f == Fn::floordiv || f == Fn::remainder) && r != 0 && (r ^ y) < 0) { --q; r += y; }
+  if ((f == Fn::floordiv || f == Fn::remainder) && r != 0 && (r ^ y) < 0) {
+    --q;
+    r += y;
+  }
   return quotient ? q : r;
 }
 
 int64_t power(int64_t x, int64_t n) {
   if (n < 0) return x == 1 ? 1 : x == -1 ? (n & 1 ? -1 : 1) : 0;
   uint64_t result = 1, base = uint64_t(x);
-  for (uint64_t k = uint64_t(n); k; k >>= 1, base *= base) if (k & 1) result *= base;
+  for (uint64_t k = uint64_t(n); k; k >>= 1, base *= base)
+    if (k & 1) result *= base;
   return int64_t(result);
 }
 
@@ -33,16 +37,28 @@ int64_t on_integers(Fn f, DType d, int64_t x, int64_t y, int64_t z) {
     case Fn::abs: return x < 0 ? int64_t(-uint64_t(x)) : x;
     case Fn::sign: return (x > 0) - (x < 0);
     case Fn::relu: return x < 0 ? 0 : x;
-    case Fn::floor: case Fn::ceil: case Fn::trunc: case Fn::round: case Fn::real: case Fn::conj: return x;
-    case Fn::imag: case Fn::isnan: case Fn::isinf: return 0;
+    case Fn::floor:
+    case Fn::ceil:
+    case Fn::trunc:
+    case Fn::round:
+    case Fn::real:
+    case Fn::conj: return x;
+    case Fn::imag:
+    case Fn::isnan:
+    case Fn::isinf: return 0;
     case Fn::bit_not: return boolean ? !x : ~x;
     case Fn::add: return boolean ? x | y : int64_t(uint64_t(x) + uint64_t(y));
     case Fn::sub: return int64_t(uint64_t(x) - uint64_t(y));
     case Fn::mul: return boolean ? x & y : int64_t(uint64_t(x) * uint64_t(y));
-    case Fn::floordiv: case Fn::truncdiv: case Fn::remainder: case Fn::fmod: return divide(f, x, y);
+    case Fn::floordiv:
+    case Fn::truncdiv:
+    case Fn::remainder:
+    case Fn::fmod: return divide(f, x, y);
     case Fn::pow: return power(x, y);
-    case Fn::max: case Fn::fmax: return std::max(x, y);
-    case Fn::min: case Fn::fmin: return std::min(x, y);
+    case Fn::max:
+    case Fn::fmax: return std::max(x, y);
+    case Fn::min:
+    case Fn::fmin: return std::min(x, y);
     case Fn::eq: return x == y;
     case Fn::ne: return x != y;
     case Fn::lt: return x < y;
@@ -105,7 +121,8 @@ double on_reals(Fn f, DType d, double x, double y, double z) {
     case Fn::relu: return x <= 0 ? 0.0 : x;
     case Fn::isnan: return std::isnan(x);
     case Fn::isinf: return std::isinf(x);
-    case Fn::real: case Fn::conj: return x;
+    case Fn::real:
+    case Fn::conj: return x;
     case Fn::imag: return 0;
     case Fn::add: return x + y;
     case Fn::sub: return x - y;
@@ -128,7 +145,8 @@ double on_reals(Fn f, DType d, double x, double y, double z) {
     case Fn::le: return x <= y;
     case Fn::gt: return x > y;
     case Fn::ge: return x >= y;
-    case Fn::fma: return d == DType::Float32 ? double(std::fmaf(float(x), float(y), float(z))) : std::fma(x, y, z);
+    case Fn::fma:
+      return d == DType::Float32 ? double(std::fmaf(float(x), float(y), float(z))) : std::fma(x, y, z);
     default: break;
   }
   internal_check(false) << name(f) << " of " << d;
@@ -155,7 +173,8 @@ Complex on_complex(Fn f, DType d, Complex x, Complex y, Complex z) {
     case Fn::log10: return std::log(x) / ln10;
     case Fn::log1p: {
       double re = x.real(), im = x.imag();
-      double r = std::abs(re) + std::abs(im) < 0.5 ? std::log1p(re * (2 + re) + im * im) / 2 : std::log(std::hypot(1 + re, im));
+      double r = std::abs(re) + std::abs(im) < 0.5 ? std::log1p(re * (2 + re) + im * im) / 2
+                                                   : std::log(std::hypot(1 + re, im));
       return {r, std::atan2(im, 1 + re)};
     }
     case Fn::sin: return std::sin(x);
@@ -192,7 +211,8 @@ Complex on_complex(Fn f, DType d, Complex x, Complex y, Complex z) {
 
 int64_t saturated(double v, DType d) {
   int bits = width(d);
-  double low = d == DType::UInt8 ? 0.0 : -std::ldexp(1.0, bits - 1), high = std::ldexp(1.0, d == DType::UInt8 ? 8 : bits - 1);
+  double low = d == DType::UInt8 ? 0.0 : -std::ldexp(1.0, bits - 1),
+         high = std::ldexp(1.0, d == DType::UInt8 ? 8 : bits - 1);
   if (std::isnan(v)) return 0;
   v = std::trunc(v);
   if (v < low) return int64_t(low);
@@ -251,7 +271,8 @@ Number evaluate(Fn f, DType d, std::span<const Number> x, bool exact) {
     return Number::integer(wrap(v, result == 'B' ? DType::Bool : d));
   }
   Complex v = is_complex(d) ? on_complex(f, d, x[0].z, y.z, z.z)
-                            : Complex(on_reals(f, exact && d == DType::Float32 ? DType::Float64 : d, x[0].z.real(), y.z.real(), z.z.real()));
+                            : Complex(on_reals(f, exact && d == DType::Float32 ? DType::Float64 : d,
+                                               x[0].z.real(), y.z.real(), z.z.real()));
   if (result == 'B') return Number::integer(v != 0.0);
   return number_rounded(v, d, exact);
 }

@@ -1,5 +1,5 @@
-// Numbers as the loop IR computes them: what one scalar function gives. The constant folder and the interpreter share
-// this one table of semantics.
+// Numbers as the loop IR computes them: what one scalar function gives. The constant folder and the
+// interpreter share this one table of semantics.
 #pragma once
 #include <complex>
 
@@ -15,8 +15,8 @@ struct Number {
   static Number real(double v) { return {0, v}; }
 };
 
-int64_t wrap(int64_t v, DType d);                  // to the width of an integral dtype
-double rounded(double v, DType d);                 // to a floating dtype
+int64_t wrap(int64_t v, DType d);   // to the width of an integral dtype
+double rounded(double v, DType d);  // to a floating dtype
 // Scalars and numbers of dtype d.
 Number number_of(const Scalar& v, DType d);
 Scalar scalar_of(const Number& v, DType d);

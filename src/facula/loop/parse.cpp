@@ -9,8 +9,8 @@
 namespace facula::loop {
 namespace {
 
-constexpr int kDeepest = 1000;       // nesting of expressions, sizes and blocks: each level takes stack
-constexpr int kMost = 1 << 24;       // slots, variables, parameters and names are numbered below this
+constexpr int kDeepest = 1000;  // nesting of expressions, sizes and blocks: each level takes stack
+constexpr int kMost = 1 << 24;  // slots, variables, parameters and names are numbered below this
 
 std::optional<Fn> function_named(std::string_view s) {
   static const auto* table = [] {
@@ -70,17 +70,31 @@ class Parser {
   [[noreturn]] void fail(const std::string& wanted) {
     size_t line = 1, column = 1;
     for (size_t k = 0; k < at_ && k < text_.size(); ++k) {
-      if (text_[k] == '\n') { ++line; column = 1; }
-      else ++column;
+      if (text_[k] == '\n') {
+        ++line;
+        column = 1;
+      } else ++column;
     }
-    value_check(false, "parse") << "line " << line << ", column " << column << ": " << wanted << " expected, found '"
-                                << text_.substr(std::min(at_, text_.size()), 20) << "'";
+    value_check(false, "parse") << "line " << line << ", column " << column << ": " << wanted
+                                << " expected, found '" << text_.substr(std::min(at_, text_.size()), 20)
+                                << "'";
     __builtin_unreachable();
   }
-  void space() { while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_; }
-  bool peek(std::string_view s) { space(); return text_.substr(at_, s.size()) == s; }
-  bool accept(std::string_view s) { bool yes = peek(s); if (yes) at_ += s.size(); return yes; }
-  void take(std::string_view s) { if (!accept(s)) fail("'" + std::string(s) + "'"); }
+  void space() {
+    while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
+  }
+  bool peek(std::string_view s) {
+    space();
+    return text_.substr(at_, s.size()) == s;
+  }
+  bool accept(std::string_view s) {
+    bool yes = peek(s);
+    if (yes) at_ += s.size();
+    return yes;
+  }
+  void take(std::string_view s) {
+    if (!accept(s)) fail("'" + std::string(s) + "'");
+  }
   static bool in_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
   std::string_view peek_name() {
     space();
@@ -95,9 +109,15 @@ class Parser {
     return s;
   }
   bool peek_word(std::string_view s) { return peek_name() == s; }
-  void word(std::string_view s) { if (!peek_word(s)) fail("'" + std::string(s) + "'"); at_ += s.size(); }
+  void word(std::string_view s) {
+    if (!peek_word(s)) fail("'" + std::string(s) + "'");
+    at_ += s.size();
+  }
   bool choice(std::string_view yes, std::string_view no) {
-    if (!peek_word(yes)) { word(no); return false; }
+    if (!peek_word(yes)) {
+      word(no);
+      return false;
+    }
     word(yes);
     return true;
   }
@@ -120,12 +140,17 @@ class Parser {
   int small(int least = 0) {
     size_t from = at_;
     int64_t v = integer();
-    if (v < least || v >= kMost) { at_ = from; fail("a number from " + std::to_string(least) + " to " + std::to_string(kMost - 1)); }
+    if (v < least || v >= kMost) {
+      at_ = from;
+      fail("a number from " + std::to_string(least) + " to " + std::to_string(kMost - 1));
+    }
     return int(v);
   }
   // One level of nesting while it lives.
   struct Level {
-    explicit Level(Parser& p) : parser(p) { if (++p.depth_ > kDeepest) p.fail("no more than " + std::to_string(kDeepest) + " levels"); }
+    explicit Level(Parser& p) : parser(p) {
+      if (++p.depth_ > kDeepest) p.fail("no more than " + std::to_string(kDeepest) + " levels");
+    }
     ~Level() { --parser.depth_; }
     Parser& parser;
   };
@@ -139,7 +164,8 @@ class Parser {
   }
   DType dtype() {
     auto s = name();
-    for (int k = 0; k < kDTypeCount; ++k) if (s == facula::name(DType(k))) return DType(k);
+    for (int k = 0; k < kDTypeCount; ++k)
+      if (s == facula::name(DType(k))) return DType(k);
     at_ -= s.size();
     fail("a dtype");
   }
@@ -154,14 +180,16 @@ class Parser {
   int variable(char letter) {
     auto s = peek_name();
     int v = 0;
-    if (!is_variable(s, letter) || std::from_chars(s.data() + 1, s.data() + s.size(), v).ec != std::errc() || v >= kMost)
+    if (!is_variable(s, letter) || std::from_chars(s.data() + 1, s.data() + s.size(), v).ec != std::errc() ||
+        v >= kMost)
       fail(std::string("a variable ") + letter + "<number>");
     at_ += s.size();
     return v;
   }
   static bool is_variable(std::string_view s, char letter) {
     if (s.size() < 2 || s[0] != letter) return false;
-    for (char c : s.substr(1)) if (!std::isdigit(static_cast<unsigned char>(c))) return false;
+    for (char c : s.substr(1))
+      if (!std::isdigit(static_cast<unsigned char>(c))) return false;
     return true;
   }
 
@@ -174,7 +202,8 @@ class Parser {
   }
 
   // What a constructor refuses is a mistake of the text.
-  template <class F> Expr made(size_t from, F&& f) {
+  template <class F>
+  Expr made(size_t from, F&& f) {
     try {
       return f();
     } catch (const Error& e) {
@@ -186,7 +215,8 @@ class Parser {
   std::vector<Expr> operands() {
     std::vector<Expr> r;
     if (accept(")")) return r;
-    do r.push_back(expression()); while (accept(","));
+    do r.push_back(expression());
+    while (accept(","));
     take(")");
     return r;
   }
@@ -200,14 +230,24 @@ class Parser {
     if (accept("%")) {
       int k = small();
       auto it = names_.find(k);
-      if (it == names_.end()) { at_ = from; fail("a defined name"); }
+      if (it == names_.end()) {
+        at_ = from;
+        fail("a defined name");
+      }
       return it->second;
     }
     if (c == '(') return complex_number();
     auto s = peek_name();
-    if (std::isdigit(static_cast<unsigned char>(c)) || c == '-' || s == "nan" || s == "inf") return real_number();
-    if (s == "true" || s == "false") { at_ += s.size(); return constant(s == "true", DType::Bool); }
-    if (s == "position") { at_ += s.size(); return position(); }
+    if (std::isdigit(static_cast<unsigned char>(c)) || c == '-' || s == "nan" || s == "inf")
+      return real_number();
+    if (s == "true" || s == "false") {
+      at_ += s.size();
+      return constant(s == "true", DType::Bool);
+    }
+    if (s == "position") {
+      at_ += s.size();
+      return position();
+    }
     if (is_variable(s, 'i')) return index(variable('i'));
     if (is_variable(s, 'p')) return param(variable('p'));
     if (is_variable(s, 'v')) {
@@ -254,7 +294,10 @@ class Parser {
       take("[");
       Monoid m = monoid();
       int axis = 0;
-      if (s == "scan") { take(","); axis = small(); }
+      if (s == "scan") {
+        take(",");
+        axis = small();
+      }
       take("]");
       take("(");
       std::vector<BoundVar> vars;
@@ -267,12 +310,36 @@ class Parser {
       auto x = operands();
       return made(from, [&] { return s == "scan" ? scan(m, axis, vars[0], x) : reduce(m, vars, x); });
     }
-    if (s == "select") { take("("); auto x = exactly(3); return made(from, [&] { return select(x[0], x[1], x[2]); }); }
-    if (s == "random") { take("("); auto x = exactly(2); return made(from, [&] { return random(x[0], x[1]); }); }
-    if (s == "check") { take("("); auto x = exactly(2); return made(from, [&] { return check(x[0], x[1]); }); }
-    if (s == "within") { take("("); auto x = exactly(2); return made(from, [&] { return within(x[0], x[1]); }); }
-    if (s == "divisor") { take("("); auto x = exactly(1); return made(from, [&] { return divisor(x[0]); }); }
-    if (auto f = function_named(s)) { take("("); auto x = operands(); return made(from, [&] { return call(*f, x); }); }
+    if (s == "select") {
+      take("(");
+      auto x = exactly(3);
+      return made(from, [&] { return select(x[0], x[1], x[2]); });
+    }
+    if (s == "random") {
+      take("(");
+      auto x = exactly(2);
+      return made(from, [&] { return random(x[0], x[1]); });
+    }
+    if (s == "check") {
+      take("(");
+      auto x = exactly(2);
+      return made(from, [&] { return check(x[0], x[1]); });
+    }
+    if (s == "within") {
+      take("(");
+      auto x = exactly(2);
+      return made(from, [&] { return within(x[0], x[1]); });
+    }
+    if (s == "divisor") {
+      take("(");
+      auto x = exactly(1);
+      return made(from, [&] { return divisor(x[0]); });
+    }
+    if (auto f = function_named(s)) {
+      take("(");
+      auto x = operands();
+      return made(from, [&] { return call(*f, x); });
+    }
     at_ = from;
     fail("an expression");
   }
@@ -280,7 +347,10 @@ class Parser {
   std::vector<Expr> exactly(size_t n) {
     size_t from = at_;
     auto x = operands();
-    if (x.size() != n) { at_ = from; fail(std::to_string(n) + " operands"); }
+    if (x.size() != n) {
+      at_ = from;
+      fail(std::to_string(n) + " operands");
+    }
     return x;
   }
 
@@ -301,7 +371,10 @@ class Parser {
     }
     at_ = from;
     int64_t i = integer();
-    if (at_ != end) { at_ = end; fail("':' and a dtype"); }
+    if (at_ != end) {
+      at_ = end;
+      fail("':' and a dtype");
+    }
     return constant(i, DType::Int64);
   }
   Expr complex_number() {
@@ -313,7 +386,10 @@ class Parser {
     take(")");
     take(":");
     DType d = dtype();
-    if (!is_complex(d)) { at_ = from; fail("a complex dtype"); }
+    if (!is_complex(d)) {
+      at_ = from;
+      fail("a complex dtype");
+    }
     return constant(std::complex<double>(re, im), d);
   }
 
@@ -322,7 +398,8 @@ class Parser {
     Level level(*this);
     space();
     size_t from = at_;
-    if (at_ < text_.size() && (std::isdigit(static_cast<unsigned char>(text_[at_])) || text_[at_] == '-')) return integer();
+    if (at_ < text_.size() && (std::isdigit(static_cast<unsigned char>(text_[at_])) || text_[at_] == '-'))
+      return integer();
     auto s = name();
     if (accept("(")) {
       SymInt a = symbolic_size();
@@ -363,8 +440,13 @@ class Parser {
       s.var = variable('i');
       take("<");
       s.extent = expression();
-      if (peek_word("vector")) { word("vector"); s.loop = LoopKind::vector; }
-      else if (peek_word("unrolled")) { word("unrolled"); s.loop = LoopKind::unrolled; }
+      if (peek_word("vector")) {
+        word("vector");
+        s.loop = LoopKind::vector;
+      } else if (peek_word("unrolled")) {
+        word("unrolled");
+        s.loop = LoopKind::unrolled;
+      }
       take("{");
       s.body = block();
     } else if (w == "if") {
@@ -382,11 +464,17 @@ class Parser {
       s.var = variable('v');
       s.monoid = monoid();
       s.dtype = dtype();
-      if (peek_word("at")) { word("at"); s.position = dtype(); }
+      if (peek_word("at")) {
+        word("at");
+        s.position = dtype();
+      }
     } else if (w == "accumulate") {
       s.kind = Kind::accumulate;
       s.var = variable('v');
-      if (peek_word("rising")) { word("rising"); s.rising = true; }
+      if (peek_word("rising")) {
+        word("rising");
+        s.rising = true;
+      }
       s.monoid = monoid();
       take("(");
       s.values = operands();

@@ -7,15 +7,18 @@
 namespace facula::loop {
 namespace {
 
-constexpr size_t kDeepest = 200;   // nesting within one line
+constexpr size_t kDeepest = 200;  // nesting within one line
 
-template <class T> std::string shortest(T v) {
+template <class T>
+std::string shortest(T v) {
   if (v != v) return "nan";
   char text[40];
   auto end = std::to_chars(text, text + sizeof text, v).ptr;
   return {text, end};
 }
-std::string shortest(double v, DType d) { return real_of(d) == DType::Float32 ? shortest(float(v)) : shortest(v); }
+std::string shortest(double v, DType d) {
+  return real_of(d) == DType::Float32 ? shortest(float(v)) : shortest(v);
+}
 
 std::string var(int v) { return "i" + std::to_string(v); }
 
@@ -34,7 +37,8 @@ class NestPrinter {
     count(n.body);
     out_ = "nest " + quoted(n.name) + " params " + std::to_string(n.params) + " {\n";
     for (auto& b : n.buffers)
-      out_ += std::string("  buffer ") + facula::name(b.dtype) + (b.written ? " write" : " read") + (b.unique ? " unique " : " shared ") + quoted(b.name) + "\n";
+      out_ += std::string("  buffer ") + facula::name(b.dtype) + (b.written ? " write" : " read") +
+              (b.unique ? " unique " : " shared ") + quoted(b.name) + "\n";
     line("  ", [&] { return "tasks " + var(n.task_var) + " < " + text(n.tasks); });
     line("  ", [&] { return "cost " + text(n.cost); });
     block(n.body, "  ");
@@ -44,14 +48,16 @@ class NestPrinter {
  private:
   void count(const Block& b) {
     for (auto& s : b) {
-      for (Expr e : {s.extent, s.offset}) if (e) printer_.count(e);
+      for (Expr e : {s.extent, s.offset})
+        if (e) printer_.count(e);
       for (Expr e : s.values) printer_.count(e);
       count(s.body);
     }
   }
   std::string text(Expr x) { return printer_.print(x, out_, indent_); }
   // Evaluates the line first: it may put definitions before itself.
-  template <class F> void line(const std::string& indent, F&& f) {
+  template <class F>
+  void line(const std::string& indent, F&& f) {
     indent_ = indent;
     std::string s = f();
     out_ += indent + s + "\n";
@@ -64,14 +70,21 @@ class NestPrinter {
     std::string v = "v" + std::to_string(s.var);
     switch (s.kind) {
       case Kind::loop: {
-        const char* how = s.loop == LoopKind::vector ? " vector" : s.loop == LoopKind::unrolled ? " unrolled" : "";
+        const char* how = s.loop == LoopKind::vector     ? " vector"
+                          : s.loop == LoopKind::unrolled ? " unrolled"
+                                                         : "";
         line(indent, [&] { return "for " + var(s.var) + " < " + text(s.extent) + how + " {"; });
         break;
       }
       case Kind::condition: line(indent, [&] { return "if " + text(s.values[0]) + " {"; }); break;
       case Kind::let: line(indent, [&] { return "let " + v + " = " + text(s.values[0]); }); break;
       case Kind::assign: line(indent, [&] { return "assign " + v + " = " + text(s.values[0]); }); break;
-      case Kind::accumulator: line(indent, [&] { return "accumulator " + v + " " + loop::name(s.monoid) + " " + facula::name(s.dtype) + (s.position == DType::Int64 ? "" : std::string(" at ") + facula::name(s.position)); }); break;
+      case Kind::accumulator:
+        line(indent, [&] {
+          return "accumulator " + v + " " + loop::name(s.monoid) + " " + facula::name(s.dtype) +
+                 (s.position == DType::Int64 ? "" : std::string(" at ") + facula::name(s.position));
+        });
+        break;
       case Kind::accumulate:
         line(indent, [&] {
           std::string t = "accumulate " + v + (s.rising ? " rising " : " ") + loop::name(s.monoid) + "(";
@@ -79,10 +92,16 @@ class NestPrinter {
           return t + ")";
         });
         break;
-      case Kind::array: line(indent, [&] { return "array " + v + " " + facula::name(s.dtype) + " " + text(s.extent); }); break;
+      case Kind::array:
+        line(indent, [&] { return "array " + v + " " + facula::name(s.dtype) + " " + text(s.extent); });
+        break;
       case Kind::store:
         line(indent, [&] {
-          std::string t = "store " + std::to_string(s.buffer) + (s.part == 1 ? ".re" : s.part == 2 ? ".im" : "") + "[";
+          std::string t = "store " + std::to_string(s.buffer) +
+                          (s.part == 1   ? ".re"
+                           : s.part == 2 ? ".im"
+                                         : "") +
+                          "[";
           t += text(s.offset) + "] = ";
           return t + text(s.values[0]);
         });
@@ -104,8 +123,12 @@ std::string print_size(SymInt s) {
   auto* n = s.node();
   if (n->kind == sym::Kind::constant) return std::to_string(n->value);
   if (n->kind == sym::Kind::symbol) return n->name;
-  const char* f = n->kind == sym::Kind::add ? "add" : n->kind == sym::Kind::mul ? "mul" : n->kind == sym::Kind::floordiv ? "floordiv"
-                  : n->kind == sym::Kind::mod ? "remainder" : n->kind == sym::Kind::min ? "min" : "max";
+  const char* f = n->kind == sym::Kind::add        ? "add"
+                  : n->kind == sym::Kind::mul      ? "mul"
+                  : n->kind == sym::Kind::floordiv ? "floordiv"
+                  : n->kind == sym::Kind::mod      ? "remainder"
+                  : n->kind == sym::Kind::min      ? "min"
+                                                   : "max";
   return std::string(f) + "(" + print_size(SymInt::of(n->a)) + ", " + print_size(SymInt::of(n->b)) + ")";
 }
 
@@ -115,14 +138,21 @@ std::string print_number(const Scalar& v, DType d) {
     case Category::boolean: return v.to_bool() ? "true" : "false";
     case Category::integral: return std::to_string(v.to_int()) + (d == DType::Int64 ? "" : suffix);
     case Category::floating: return shortest(v.to_double(), d) + suffix;
-    default: return "(" + shortest(v.to_complex().real(), d) + ", " + shortest(v.to_complex().imag(), d) + ")" + suffix;
+    default:
+      return "(" + shortest(v.to_complex().real(), d) + ", " + shortest(v.to_complex().imag(), d) + ")" +
+             suffix;
   }
 }
 
 void ExprPrinter::count(Expr x) {
-  struct Frame { Expr x; size_t next; };
+  struct Frame {
+    Expr x;
+    size_t next;
+  };
   std::vector<Frame> stack;
-  auto use = [&](Expr e) { if (uses_[e.get()]++ == 0) stack.push_back({e, 0}); };
+  auto use = [&](Expr e) {
+    if (uses_[e.get()]++ == 0) stack.push_back({e, 0});
+  };
   use(x);
   while (!stack.empty()) {
     Frame& top = stack.back();
@@ -138,7 +168,9 @@ std::string ExprPrinter::print(Expr x, std::string& lines, const std::string& in
   const bool may_be_deep = uses_.size() >= kDeepest;
   auto is_deep = [&](Expr e) {
     int height = 0;
-    auto over = [&](Expr child) { if (!names_.count(child.get())) height = std::max(height, heights[child.get()]); };
+    auto over = [&](Expr child) {
+      if (!names_.count(child.get())) height = std::max(height, heights[child.get()]);
+    };
     for (auto& b : e->bound) over(b.extent);
     for (auto& a : e->args) over(a);
     return (heights[e.get()] = height + 1) >= int(kDeepest);
@@ -186,18 +218,49 @@ void ExprPrinter::write(Expr x, std::string& to) {
     case Kind::param: to += "p" + std::to_string(x->slot); break;
     case Kind::local: to += "v" + std::to_string(x->slot) + ":" + facula::name(x->dtype); break;
     case Kind::load:
-      to += "load[" + std::to_string(x->slot) + ":" + facula::name(x->memory) + (x->part == 1 ? ".re" : x->part == 2 ? ".im" : "") + "]";
+      to += "load[" + std::to_string(x->slot) + ":" + facula::name(x->memory) +
+            (x->part == 1   ? ".re"
+             : x->part == 2 ? ".im"
+                            : "") +
+            "]";
       list("(");
       break;
-    case Kind::cast: to += std::string("cast[") + facula::name(x->memory) + "]"; list("("); break;
-    case Kind::call: to += loop::name(x->fn); list("("); break;
-    case Kind::select: to += "select"; list("("); break;
-    case Kind::reduce: to += std::string("reduce[") + loop::name(x->monoid); binders(); break;
-    case Kind::scan: to += std::string("scan[") + loop::name(x->monoid) + ", " + std::to_string(x->slot); binders(); break;
-    case Kind::part: to += "part[" + std::to_string(x->slot) + "]"; list("("); break;
-    case Kind::random: to += "random"; list("("); break;
-    case Kind::check: to += x->slot ? "within" : "check"; list("("); break;
-    case Kind::divisor: to += "divisor"; list("("); break;
+    case Kind::cast:
+      to += std::string("cast[") + facula::name(x->memory) + "]";
+      list("(");
+      break;
+    case Kind::call:
+      to += loop::name(x->fn);
+      list("(");
+      break;
+    case Kind::select:
+      to += "select";
+      list("(");
+      break;
+    case Kind::reduce:
+      to += std::string("reduce[") + loop::name(x->monoid);
+      binders();
+      break;
+    case Kind::scan:
+      to += std::string("scan[") + loop::name(x->monoid) + ", " + std::to_string(x->slot);
+      binders();
+      break;
+    case Kind::part:
+      to += "part[" + std::to_string(x->slot) + "]";
+      list("(");
+      break;
+    case Kind::random:
+      to += "random";
+      list("(");
+      break;
+    case Kind::check:
+      to += x->slot ? "within" : "check";
+      list("(");
+      break;
+    case Kind::divisor:
+      to += "divisor";
+      list("(");
+      break;
   }
 }
 

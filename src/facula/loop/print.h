@@ -1,5 +1,6 @@
-// The text form of expressions and nests. It depends on structure alone (no addresses, no order of creation): the
-// kernel cache names files by it. A subexpression used twice is printed once, as "%k = ...", before its first use.
+// The text form of expressions and nests. It depends on structure alone (no addresses, no order of creation):
+// the kernel cache names files by it. A subexpression used twice is printed once, as "%k = ...", before its
+// first use.
 #pragma once
 #include <string>
 #include <unordered_map>
@@ -10,8 +11,9 @@ namespace facula::loop {
 
 class ExprPrinter {
  public:
-  void count(Expr x);                  // announce every expression first ...
-  // ... then print: definitions that x needs and that were not printed yet go to `lines`, each behind `indent`.
+  void count(Expr x);  // announce every expression first ...
+  // ... then print: definitions that x needs and that were not printed yet go to `lines`, each behind
+  // `indent`.
   std::string print(Expr x, std::string& lines, const std::string& indent);
 
  private:
@@ -20,7 +22,7 @@ class ExprPrinter {
   std::unordered_map<const Node*, int> names_;
 };
 
-std::string print_size(SymInt s);      // "add(mul(s0, 3), 1)"
+std::string print_size(SymInt s);  // "add(mul(s0, 3), 1)"
 std::string print_number(const Scalar& v, DType d);
 
 }  // namespace facula::loop

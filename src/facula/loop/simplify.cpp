@@ -17,14 +17,15 @@ bool is_int(Expr x, int64_t v) {
   return is_constant(x) && category(x.dtype()) <= Category::integral && x->value.to_int() == v;
 }
 bool is_commutative(Fn f) {
-  return f == Fn::add || f == Fn::mul || f == Fn::max || f == Fn::min || f == Fn::eq || f == Fn::ne || f == Fn::bit_and ||
-         f == Fn::bit_or || f == Fn::bit_xor;
+  return f == Fn::add || f == Fn::mul || f == Fn::max || f == Fn::min || f == Fn::eq || f == Fn::ne ||
+         f == Fn::bit_and || f == Fn::bit_or || f == Fn::bit_xor;
 }
 
 // Functions whose result does not depend on how a target approximates them.
 bool is_exact(Fn f, DType d) {
   if (is_complex(d))
-    return f == Fn::neg || f == Fn::add || f == Fn::sub || f == Fn::conj || f == Fn::real || f == Fn::imag || f == Fn::eq || f == Fn::ne;
+    return f == Fn::neg || f == Fn::add || f == Fn::sub || f == Fn::conj || f == Fn::real || f == Fn::imag ||
+           f == Fn::eq || f == Fn::ne;
   return ulp(f) == 0;
 }
 
@@ -49,8 +50,9 @@ Expr fold(Fn f, std::span<const Expr> args) {
 // Is every term a loop variable, size, parameter or local? Such arithmetic does not overflow.
 bool is_index_like(const Linear& l) {
   for (auto& t : l.terms)
-    if (t.x->kind != Kind::index && t.x->kind != Kind::size && t.x->kind != Kind::param && t.x->kind != Kind::local &&
-        t.x->kind != Kind::position) return false;
+    if (t.x->kind != Kind::index && t.x->kind != Kind::size && t.x->kind != Kind::param &&
+        t.x->kind != Kind::local && t.x->kind != Kind::position)
+      return false;
   return true;
 }
 
@@ -95,7 +97,9 @@ Expr unary(Fn f, Expr x) {
   bool real_type = !is_complex(d), whole = category(d) <= Category::integral;
   switch (f) {
     case Fn::neg:
-      if (is_ring(d)) { if (Expr r = integer_product(x, constant(int64_t(-1), d))) return r; }
+      if (is_ring(d)) {
+        if (Expr r = integer_product(x, constant(int64_t(-1), d))) return r;
+      }
       if (is_call(x, Fn::neg)) return x->args[0];
       break;
     case Fn::abs:
@@ -103,14 +107,24 @@ Expr unary(Fn f, Expr x) {
       if (real_type && is_call(x, Fn::abs)) return x;
       if (real_type && is_call(x, Fn::neg)) return abs(x->args[0]);
       break;
-    case Fn::sign: if (d == DType::Bool) return x; break;
+    case Fn::sign:
+      if (d == DType::Bool) return x;
+      break;
     case Fn::relu:
       if (d == DType::Bool || d == DType::UInt8 || is_call(x, Fn::relu)) return x;
       break;
-    case Fn::floor: case Fn::ceil: case Fn::trunc: case Fn::round:
-      if (whole || is_call(x, Fn::floor) || is_call(x, Fn::ceil) || is_call(x, Fn::trunc) || is_call(x, Fn::round)) return x;
+    case Fn::floor:
+    case Fn::ceil:
+    case Fn::trunc:
+    case Fn::round:
+      if (whole || is_call(x, Fn::floor) || is_call(x, Fn::ceil) || is_call(x, Fn::trunc) ||
+          is_call(x, Fn::round))
+        return x;
       break;
-    case Fn::isnan: case Fn::isinf: if (whole) return constant(false, DType::Bool); break;
+    case Fn::isnan:
+    case Fn::isinf:
+      if (whole) return constant(false, DType::Bool);
+      break;
     case Fn::bit_not:
       if (is_call(x, Fn::bit_not)) return x->args[0];
       if (is_call(x, Fn::eq)) return raw_call(Fn::ne, x->args);
@@ -120,9 +134,11 @@ Expr unary(Fn f, Expr x) {
       if (real_type) return x;
       if (is_call(x, Fn::conj)) return x->args[0];
       break;
-    case Fn::real: case Fn::imag:
+    case Fn::real:
+    case Fn::imag:
       if (real_type) return f == Fn::real ? x : constant(int64_t(0), d);
-      if (x->kind == Kind::load && x->part == 0) return load(x->slot, x->memory, x->args, f == Fn::real ? 1 : 2);
+      if (x->kind == Kind::load && x->part == 0)
+        return load(x->slot, x->memory, x->args, f == Fn::real ? 1 : 2);
       if (is_call(x, Fn::conj)) return f == Fn::real ? real(x->args[0]) : -imag(x->args[0]);
       if (x->kind == Kind::cast && !is_complex(x->args[0].dtype()))
         return f == Fn::real ? cast(x->args[0], real_of(d)) : constant(int64_t(0), real_of(d));
@@ -145,17 +161,27 @@ Expr integer_binary(Fn f, const std::vector<Expr>& args) {
       if (is_bool) return x & y;
       if (is_constant(y)) return integer_product(x, y);
       break;
-    case Fn::floordiv: case Fn::remainder:
+    case Fn::floordiv:
+    case Fn::remainder:
       if (is_constant(y) && y->value.to_int() > 0) return quotient(f, x, y->value.to_int());
       break;
-    case Fn::truncdiv: if (is_int(y, 1)) return x; break;
-    case Fn::fmod: if (is_int(y, 1)) return constant(int64_t(0), d); break;
+    case Fn::truncdiv:
+      if (is_int(y, 1)) return x;
+      break;
+    case Fn::fmod:
+      if (is_int(y, 1)) return constant(int64_t(0), d);
+      break;
     case Fn::pow:
       if (is_int(y, 1)) return x;
       if (is_int(y, 2)) return x * x;
       if (is_int(y, 0)) return constant(int64_t(1), d);
       break;
-    case Fn::max: case Fn::min: case Fn::fmax: case Fn::fmin: case Fn::bit_and: case Fn::bit_or:
+    case Fn::max:
+    case Fn::min:
+    case Fn::fmax:
+    case Fn::fmin:
+    case Fn::bit_and:
+    case Fn::bit_or:
       if (same(x, y)) return x;
       if (f == Fn::bit_and && (is_int(y, is_bool ? 1 : -1))) return x;
       if (f == Fn::bit_and && is_int(y, 0)) return y;
@@ -167,11 +193,20 @@ Expr integer_binary(Fn f, const std::vector<Expr>& args) {
       if (is_int(y, 0)) return x;
       if (is_bool && is_int(y, 1)) return bit_not(x);
       break;
-    case Fn::shl: case Fn::shr: if (is_int(y, 0)) return x; break;
-    case Fn::eq: case Fn::le: case Fn::ge: case Fn::ne: case Fn::lt: case Fn::gt: {
+    case Fn::shl:
+    case Fn::shr:
+      if (is_int(y, 0)) return x;
+      break;
+    case Fn::eq:
+    case Fn::le:
+    case Fn::ge:
+    case Fn::ne:
+    case Fn::lt:
+    case Fn::gt: {
       bool holds = f == Fn::eq || f == Fn::le || f == Fn::ge;
       if (same(x, y)) return constant(holds, DType::Bool);
-      if (is_bool && (f == Fn::eq || f == Fn::ne) && is_constant(y)) return is_int(y, f == Fn::eq) ? x : bit_not(x);
+      if (is_bool && (f == Fn::eq || f == Fn::ne) && is_constant(y))
+        return is_int(y, f == Fn::eq) ? x : bit_not(x);
       break;
     }
     default: break;
@@ -183,19 +218,30 @@ Expr floating_binary(Fn f, const std::vector<Expr>& args) {
   Expr x = args[0], y = args[1];
   bool real_type = !is_complex(x.dtype());
   switch (f) {
-    case Fn::add: if (is_value(y, -0.0)) return x; break;
-    case Fn::sub: if (is_value(y, 0.0) && real_type) return x; break;
+    case Fn::add:
+      if (is_value(y, -0.0)) return x;
+      break;
+    case Fn::sub:
+      if (is_value(y, 0.0) && real_type) return x;
+      break;
     case Fn::mul:
       if (is_value(y, 1) && real_type) return x;
       if (is_value(y, -1) && real_type) return -x;
       break;
-    case Fn::div: if (is_value(y, 1) && real_type) return x; break;
+    case Fn::div:
+      if (is_value(y, 1) && real_type) return x;
+      break;
     case Fn::pow:
       if (is_value(y, 1) && real_type) return x;
       if (is_value(y, 2) && real_type) return x * x;
       if (is_value(y, -1) && real_type) return reciprocal(x);
       break;
-    case Fn::max: case Fn::min: case Fn::fmax: case Fn::fmin: if (same(x, y)) return x; break;
+    case Fn::max:
+    case Fn::min:
+    case Fn::fmax:
+    case Fn::fmin:
+      if (same(x, y)) return x;
+      break;
     default: break;
   }
   return {};
@@ -205,9 +251,11 @@ Expr floating_binary(Fn f, const std::vector<Expr>& args) {
 bool is_widening(DType a, DType b) {
   if (a == b) return true;
   if (a == DType::Bool) return true;
-  if (is_integral(a) && is_integral(b)) return a == DType::UInt8 ? itemsize(b) > 1 : b != DType::UInt8 && itemsize(b) > itemsize(a);
+  if (is_integral(a) && is_integral(b))
+    return a == DType::UInt8 ? itemsize(b) > 1 : b != DType::UInt8 && itemsize(b) > itemsize(a);
   if (is_integral(a)) return itemsize(a) <= (real_of(b) == DType::Float64 ? 4 : 2);
-  if (is_floating(a)) return is_floating(b) ? itemsize(b) > itemsize(a) : is_complex(b) && itemsize(real_of(b)) >= itemsize(a);
+  if (is_floating(a))
+    return is_floating(b) ? itemsize(b) > itemsize(a) : is_complex(b) && itemsize(real_of(b)) >= itemsize(a);
   return is_complex(b) && itemsize(b) > itemsize(a);
 }
 
@@ -217,7 +265,8 @@ bool is_value(Expr x, double v) {
   if (!is_constant(x) || category(x.dtype()) <= Category::integral) return false;
   auto z = x->value.to_complex();
   return std::bit_cast<uint64_t>(z.real()) == std::bit_cast<uint64_t>(v) &&
-         (!is_complex(x.dtype()) || std::bit_cast<uint64_t>(z.imag()) == std::bit_cast<uint64_t>(std::copysign(0.0, v)));
+         (!is_complex(x.dtype()) ||
+          std::bit_cast<uint64_t>(z.imag()) == std::bit_cast<uint64_t>(std::copysign(0.0, v)));
 }
 
 bool linear(Expr x, Linear& to, int64_t scale) {
@@ -227,7 +276,8 @@ bool linear(Expr x, Linear& to, int64_t scale) {
     return true;
   }
   if (is_call(x, Fn::add) || is_call(x, Fn::sub))
-    return linear(x->args[0], to, scale) && linear(x->args[1], to, x->fn == Fn::sub ? int64_t(-uint64_t(scale)) : scale);
+    return linear(x->args[0], to, scale) &&
+           linear(x->args[1], to, x->fn == Fn::sub ? int64_t(-uint64_t(scale)) : scale);
   if (is_call(x, Fn::neg)) return linear(x->args[0], to, int64_t(-uint64_t(scale)));
   if (is_call(x, Fn::mul) && is_constant(x->args[1]))
     return linear(x->args[0], to, int64_t(uint64_t(scale) * uint64_t(x->args[1]->value.to_int())));
@@ -275,9 +325,11 @@ Expr simplify_cast(Expr x, DType to) {
   if (is_constant(x)) return constant(scalar_of(convert(number_of(x->value, from), from, to), to), to);
   if (x->kind == Kind::cast && x->memory == x->dtype) {
     DType before = x->args[0].dtype();
-    if (is_widening(before, from) && (before == to || is_widening(from, to) || (is_integral(from) && is_integral(to)) || to == DType::Bool))
+    if (is_widening(before, from) && (before == to || is_widening(from, to) ||
+                                      (is_integral(from) && is_integral(to)) || to == DType::Bool))
       return cast(x->args[0], to);
-    if (is_integral(before) && is_integral(from) && is_integral(to) && itemsize(to) <= itemsize(from)) return cast(x->args[0], to);
+    if (is_integral(before) && is_integral(from) && is_integral(to) && itemsize(to) <= itemsize(from))
+      return cast(x->args[0], to);
   }
   Node n;
   n.kind = Kind::cast;

@@ -1,17 +1,19 @@
-// Simplification at construction, and the primitives it shares with the constructors. Every identity keeps the value
-// exactly: for floating point that excludes x * 0, x + 0 (of -0) and reassociation; integers wrap and form a ring.
+// Simplification at construction, and the primitives it shares with the constructors. Every identity keeps
+// the value exactly: for floating point that excludes x * 0, x + 0 (of -0) and reassociation; integers wrap
+// and form a ring.
 //
-// Integer sums are kept in one shape, ((t0 + t1) + ...) + constant with terms t or t * coefficient, so that equal index
-// expressions are equal words and an affine analysis sees only add and mul. Index arithmetic (over loop variables,
-// sizes, parameters and locals) is taken not to overflow where a quotient is simplified.
+// Integer sums are kept in one shape, ((t0 + t1) + ...) + constant with terms t or t * coefficient, so that
+// equal index expressions are equal words and an affine analysis sees only add and mul. Index arithmetic
+// (over loop variables, sizes, parameters and locals) is taken not to overflow where a quotient is
+// simplified.
 #pragma once
 #include "facula/loop/expr.h"
 
 namespace facula::loop {
 
-Expr intern(Node n);                                     // the one node equal to n (expr.cpp)
-DType call_type(Fn f, std::span<const Expr> args);       // checks arity and dtypes (expr.cpp)
-Expr raw_call(Fn f, std::vector<Expr> args);             // a call as it stands
+Expr intern(Node n);                                // the one node equal to n (expr.cpp)
+DType call_type(Fn f, std::span<const Expr> args);  // checks arity and dtypes (expr.cpp)
+Expr raw_call(Fn f, std::vector<Expr> args);        // a call as it stands
 
 Expr simplify_call(Fn f, std::vector<Expr> args);
 Expr simplify_cast(Expr x, DType to);
@@ -19,11 +21,14 @@ Expr simplify_select(Expr c, Expr a, Expr b);
 
 inline bool is_constant(Expr x) { return x->kind == Kind::constant; }
 inline bool is_call(Expr x, Fn f) { return x->kind == Kind::call && x->fn == f; }
-bool is_value(Expr x, double v);                         // the constant v; 0 and -0 differ
+bool is_value(Expr x, double v);  // the constant v; 0 and -0 differ
 
 // An integer expression as constant + sum of coefficient * term.
 struct Linear {
-  struct Term { Expr x; int64_t coefficient; };
+  struct Term {
+    Expr x;
+    int64_t coefficient;
+  };
   std::vector<Term> terms;
   int64_t constant = 0;
   int visited = 0;

@@ -1,7 +1,8 @@
-// A definition says result[i...] = f(..., x[T(i, k)], ...), k being variables of a reduction. The gradient of x is
+// A definition says result[i...] = f(..., x[T(i, k)], ...), k being variables of a reduction. The gradient of
+// x is
 //   dx[j] = sum over the points (i, k) with T(i, k) = j of d(i, k).
-// Where T can be solved for its variables, that is a gather over the variables that remain; else it is a scatter-sum
-// over all points.
+// Where T can be solved for its variables, that is a gather over the variables that remain; else it is a
+// scatter-sum over all points.
 #include <algorithm>
 #include <map>
 
@@ -27,7 +28,8 @@ using Map = std::vector<std::pair<int, Expr>>;
 Expr zero(DType d) { return constant(int64_t(0), d); }
 Expr both(Expr a, Expr b) { return a.get() ? b.get() ? a & b : a : b; }
 bool equal_sizes(Expr a, Expr b) {
-  return same(a, b) || (a->kind == Kind::size && b->kind == Kind::size && SymInt::surely_equal(a->size, b->size));
+  return same(a, b) ||
+         (a->kind == Kind::size && b->kind == Kind::size && SymInt::surely_equal(a->size, b->size));
 }
 
 class Transposer {
@@ -71,8 +73,8 @@ class Transposer {
   void fold(Expr leaf, Expr g, std::vector<Axis> domain) {
     int component = leaf->kind == Kind::part ? leaf->slot : 0;
     Expr r = leaf->kind == Kind::part ? leaf->args[0] : leaf;
-    // The bound variables become axes of the domain, under new names. A scan is by now a reduction that ends at an axis
-    // of the result; it runs over the whole axis, and a condition says which points count.
+    // The bound variables become axes of the domain, under new names. A scan is by now a reduction that ends
+    // at an axis of the result; it runs over the whole axis, and a condition says which points count.
     Map names;
     Expr inside;
     for (auto& b : r->bound) {
@@ -91,19 +93,20 @@ class Transposer {
     for (auto& a : r->args) x.push_back(substitute(a, names));
     DType d = x[0].dtype();
     auto unsupported = [&] {
-      supported_check(false, name(r->monoid)) << "the gradient of a reduction or scan with " << name(r->monoid) << " is not derived"
-                                              << hint("define a vjp for the operator");
+      supported_check(false, name(r->monoid))
+          << "the gradient of a reduction or scan with " << name(r->monoid) << " is not derived"
+          << hint("define a vjp for the operator");
     };
     switch (r->monoid) {
       case Monoid::sum: break;
-      case Monoid::max: case Monoid::min: {  // even over ties
+      case Monoid::max:
+      case Monoid::min: {  // even over ties
         Expr ties = reduce(Monoid::sum, r->bound, {cast(eq(r->args[0], r), d)});
         g = select(eq(x[0], r), g / ties, zero(d));
         break;
       }
-      case Monoid::argmax: case Monoid::argmin:
-        g = select(eq(x[1], part(r, 1)), g, zero(d));
-        break;
+      case Monoid::argmax:
+      case Monoid::argmin: g = select(eq(x[1], part(r, 1)), g, zero(d)); break;
       case Monoid::welford:
         if (component == 2) return;
         g = component == 0 ? g / part(r, 2) : g * ((x[0] - part(r, 0)) * 2.0);
@@ -116,7 +119,8 @@ class Transposer {
 
   const Axis* axis_of(const Contribution& c, Expr x) const {
     if (x->kind != Kind::index) return nullptr;
-    for (auto& a : c.domain) if (a.var == x->slot) return &a;
+    for (auto& a : c.domain)
+      if (a.var == x->slot) return &a;
     return nullptr;
   }
   bool depends(const Contribution& c, Expr x) const {
@@ -135,7 +139,8 @@ class Transposer {
     for (size_t k = 0; k < c.load->args.size(); ++k) {
       Expr t = c.load->args[k], j = index(int(k)), n = size(sizes_[k]);
       if (!depends(c, t)) {
-        if (!(is_constant(t) && t->value.to_int() == 0 && is_constant(n) && n->value.to_int() == 1)) require(eq(j, t));
+        if (!(is_constant(t) && t->value.to_int() == 0 && is_constant(n) && n->value.to_int() == 1))
+          require(eq(j, t));
         continue;
       }
       Linear l;
@@ -151,14 +156,18 @@ class Transposer {
         bool is_open = a && !solved.count(a->var);
         open += is_open;
         open_axes += is_open && !a->reduction;
-        if (is_open && (!pick || (pick->reduction && !a->reduction))) { pick = a; factor = term.coefficient; }
+        if (is_open && (!pick || (pick->reduction && !a->reduction))) {
+          pick = a;
+          factor = term.coefficient;
+        }
       }
       if (!pick) {
         require(eq(j, substitute(t, so_far)));
         continue;
       }
       if (open > 1 && open_axes != 1) return {};  // too many points would be tried
-      for (auto& term : l.terms) if (!(term.x->kind == Kind::index && term.x->slot == pick->var)) rest.terms.push_back(term);
+      for (auto& term : l.terms)
+        if (!(term.x->kind == Kind::index && term.x->slot == pick->var)) rest.terms.push_back(term);
       Expr difference = j - substitute(from_linear(rest, DType::Int64), so_far);
       if (factor < 0) difference = -difference;
       int64_t step = factor < 0 ? -factor : factor;
@@ -170,7 +179,8 @@ class Transposer {
       bool plain = factor == 1 && rest.terms.empty();
       bool from_zero = plain && rest.constant <= 0;
       bool to_end = plain && ((rest.constant == 0 && equal_sizes(pick->extent, n)) ||
-                              (is_constant(n) && is_constant(pick->extent) && n->value.to_int() - rest.constant <= pick->extent->value.to_int()));
+                              (is_constant(n) && is_constant(pick->extent) &&
+                               n->value.to_int() - rest.constant <= pick->extent->value.to_int()));
       if (!from_zero) require(v >= 0);
       if (!to_end) require(v < pick->extent);
       // Earlier solutions may mention this variable.
@@ -181,7 +191,8 @@ class Transposer {
       so_far.assign(solved.begin(), solved.end());
     }
     std::vector<BoundVar> remaining;
-    for (auto& a : c.domain) if (!solved.count(a.var)) remaining.push_back({a.var, a.extent});
+    for (auto& a : c.domain)
+      if (!solved.count(a.var)) remaining.push_back({a.var, a.extent});
     for (auto& r : remaining) {
       for (auto& a : c.domain) {
         bool uses = false;
@@ -191,7 +202,9 @@ class Transposer {
     }
     for (auto& [e, yes] : conditions) {
       bool uses = false;
-      visit(e, [&](Expr x) { for (auto& r : remaining) uses = uses || (x->kind == Kind::index && x->slot == r.var); });
+      visit(e, [&](Expr x) {
+        for (auto& r : remaining) uses = uses || (x->kind == Kind::index && x->slot == r.var);
+      });
       (uses ? inside : outside) = both(uses ? inside : outside, e);
     }
     Expr v = substitute(c.value, so_far);
@@ -216,7 +229,8 @@ class Transposer {
         default: break;
       }
     }
-    supported_check(false, "transpose") << "a reduction over " << print(e) << " elements" << hint("define a vjp for the operator");
+    supported_check(false, "transpose")
+        << "a reduction over " << print(e) << " elements" << hint("define a vjp for the operator");
     __builtin_unreachable();
   }
 
@@ -233,7 +247,8 @@ class Transposer {
       Expr t = c.load->args[k], n = size(sizes_[k]);
       const Axis* a = axis_of(c, t);
       bool sure = t->kind == Kind::check || (a && equal_sizes(a->extent, n)) ||
-                  (is_constant(t) && is_constant(n) && t->value.to_int() >= 0 && t->value.to_int() < n->value.to_int());
+                  (is_constant(t) && is_constant(n) && t->value.to_int() >= 0 &&
+                   t->value.to_int() < n->value.to_int());
       t = substitute(t, names);
       if (!sure) {
         Expr ok = (t >= 0) & (t < n);
@@ -285,7 +300,8 @@ struct Renamed {
   }
 };
 
-std::vector<Definition> transpose_scatter(const Scatter& s, DType grad_dtype, int grad_slot, int slot, SymSpan slot_sizes) {
+std::vector<Definition> transpose_scatter(const Scatter& s, DType grad_dtype, int grad_slot, int slot,
+                                          SymSpan slot_sizes) {
   using Combine = Scatter::Combine;
   supported_check(s.combine == Combine::sum || s.combine == Combine::assign, "scatter")
       << "the gradient of this combination is not derived" << hint("define a vjp for the operator");
@@ -320,8 +336,8 @@ std::vector<Definition> transpose_scatter(const Scatter& s, DType grad_dtype, in
 
 }  // namespace
 
-std::vector<Definition> transpose(const Definition& d, int result, SymSpan result_sizes, DType grad_dtype, int grad_slot,
-                                  int slot, SymSpan slot_sizes) {
+std::vector<Definition> transpose(const Definition& d, int result, SymSpan result_sizes, DType grad_dtype,
+                                  int grad_slot, int slot, SymSpan slot_sizes) {
   if (d.scatter) return transpose_scatter(*d.scatter, grad_dtype, grad_slot, slot, slot_sizes);
   Expr y = d.values[size_t(result)];
   if (!is_differentiable(y.dtype())) return {};

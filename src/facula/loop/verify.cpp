@@ -19,29 +19,47 @@ DType type_of(Expr x) {
   auto indices = [&] {
     for (auto& i : a) internal_check(i.dtype() == DType::Int64) << print(x) << ": an index is " << i.dtype();
   };
-  internal_check(compute_type(x->dtype) == x->dtype) << print(x) << ": " << x->dtype << " exists in memory only";
+  internal_check(compute_type(x->dtype) == x->dtype)
+      << print(x) << ": " << x->dtype << " exists in memory only";
   switch (x->kind) {
-    case Kind::constant: case Kind::local: operands(0); return x->dtype;
-    case Kind::index: case Kind::position: case Kind::size: case Kind::param: operands(0); return DType::Int64;
+    case Kind::constant:
+    case Kind::local: operands(0); return x->dtype;
+    case Kind::index:
+    case Kind::position:
+    case Kind::size:
+    case Kind::param: operands(0); return DType::Int64;
     case Kind::load: indices(); return x->part ? real_of(x->memory) : compute_type(x->memory);
     case Kind::cast: operands(1); return x->dtype;
     case Kind::call: return call_type(x->fn, a);
     case Kind::select:
       operands(3);
-      internal_check(a[0].dtype() == DType::Bool && a[1].dtype() == a[2].dtype()) << print(x) << ": operand dtypes";
+      internal_check(a[0].dtype() == DType::Bool && a[1].dtype() == a[2].dtype())
+          << print(x) << ": operand dtypes";
       return a[1].dtype();
-    case Kind::reduce: case Kind::scan:
+    case Kind::reduce:
+    case Kind::scan:
       operands(x->monoid == Monoid::argmax || x->monoid == Monoid::argmin ? 2 : 1);
-      internal_check(a.size() == 1 || is_integral(a[1].dtype())) << print(x) << ": a position is " << a[1].dtype();
+      internal_check(a.size() == 1 || is_integral(a[1].dtype()))
+          << print(x) << ": a position is " << a[1].dtype();
       internal_check(!x->bound.empty()) << print(x) << ": nothing to fold over";
-      for (auto& b : x->bound) internal_check(b.extent.dtype() == DType::Int64) << print(x) << ": an extent is " << b.extent.dtype();
+      for (auto& b : x->bound)
+        internal_check(b.extent.dtype() == DType::Int64) << print(x) << ": an extent is " << b.extent.dtype();
       return a[0].dtype();
     case Kind::part:
       operands(1);
-      internal_check((a[0]->kind == Kind::reduce || a[0]->kind == Kind::scan) && x->slot < components(a[0]->monoid)) << print(x);
+      internal_check((a[0]->kind == Kind::reduce || a[0]->kind == Kind::scan) &&
+                     x->slot < components(a[0]->monoid))
+          << print(x);
       return x->slot == 1 && a[0]->args.size() == 2 ? a[0]->args[1].dtype() : a[0].dtype();
-    case Kind::random: case Kind::check: operands(2); indices(); return DType::Int64;
-    case Kind::divisor: operands(1); internal_check(is_integral(a[0].dtype())) << print(x) << ": not an integer"; return a[0].dtype();
+    case Kind::random:
+    case Kind::check:
+      operands(2);
+      indices();
+      return DType::Int64;
+    case Kind::divisor:
+      operands(1);
+      internal_check(is_integral(a[0].dtype())) << print(x) << ": not an integer";
+      return a[0].dtype();
   }
   __builtin_unreachable();
 }
@@ -59,9 +77,15 @@ Vars free_vars(Expr root) {
   visit(root, [&](Expr x) {
     std::set<int> s;
     if (x->kind == Kind::index) s.insert(x->slot);
-    for (auto& a : x->args) { auto& v = of[a.get()]; s.insert(v.begin(), v.end()); }
+    for (auto& a : x->args) {
+      auto& v = of[a.get()];
+      s.insert(v.begin(), v.end());
+    }
     for (auto& b : x->bound) s.erase(b.var);
-    for (auto& b : x->bound) { auto& v = of[b.extent.get()]; s.insert(v.begin(), v.end()); }
+    for (auto& b : x->bound) {
+      auto& v = of[b.extent.get()];
+      s.insert(v.begin(), v.end());
+    }
     if (x->kind == Kind::scan) s.insert(x->slot);
     of[x.get()] = Vars(s.begin(), s.end());
   });
@@ -81,22 +105,33 @@ class NestVerifier {
   }
 
  private:
-  struct Local { DType dtype; bool assignable; int monoid = -1; };
+  struct Local {
+    DType dtype;
+    bool assignable;
+    int monoid = -1;
+  };
 
   std::string where() const { return "nest " + n_.name + ": "; }
 
   void expression(Expr x, std::optional<DType> wanted = {}) {
     internal_check(bool(x)) << where() << "an expression is missing";
     check_types(x);
-    internal_check(!wanted || x.dtype() == *wanted) << where() << print(x) << " is " << x.dtype() << ", not " << *wanted;
+    internal_check(!wanted || x.dtype() == *wanted)
+        << where() << print(x) << " is " << x.dtype() << ", not " << *wanted;
     visit(x, [&](Expr e) {
       switch (e->kind) {
-        case Kind::index: internal_check(indices_.count(e->slot)) << where() << "i" << e->slot << " is not in scope"; break;
-        case Kind::param: internal_check(e->slot >= 0 && e->slot < n_.params) << where() << "p" << e->slot << " does not exist"; break;
+        case Kind::index:
+          internal_check(indices_.count(e->slot)) << where() << "i" << e->slot << " is not in scope";
+          break;
+        case Kind::param:
+          internal_check(e->slot >= 0 && e->slot < n_.params)
+              << where() << "p" << e->slot << " does not exist";
+          break;
         case Kind::local: {
           auto it = locals_.find(e->slot);
           internal_check(it != locals_.end()) << where() << "v" << e->slot << " is not in scope";
-          internal_check(it->second.dtype == e->dtype) << where() << "v" << e->slot << " is " << it->second.dtype << ", not " << e->dtype;
+          internal_check(it->second.dtype == e->dtype)
+              << where() << "v" << e->slot << " is " << it->second.dtype << ", not " << e->dtype;
           break;
         }
         case Kind::load: {
@@ -105,8 +140,11 @@ class NestVerifier {
           internal_check(e->memory == d) << where() << print(e) << ": the buffer is " << d;
           break;
         }
-        case Kind::reduce: case Kind::scan: case Kind::part: case Kind::position: case Kind::size:
-          internal_check(false) << where() << print(e) << " cannot stand in a nest"; break;
+        case Kind::reduce:
+        case Kind::scan:
+        case Kind::part:
+        case Kind::position:
+        case Kind::size: internal_check(false) << where() << print(e) << " cannot stand in a nest"; break;
         default: break;
       }
     });
@@ -133,7 +171,8 @@ class NestVerifier {
   }
 
   void declare(int v, Local l) {
-    internal_check(v >= 0 && !locals_.count(v) && !arrays_.count(v)) << where() << "v" << v << " is declared twice";
+    internal_check(v >= 0 && !locals_.count(v) && !arrays_.count(v))
+        << where() << "v" << v << " is declared twice";
     locals_[v] = l;
   }
 
@@ -151,14 +190,21 @@ class NestVerifier {
         block(s.body);
         indices_.erase(s.var);
         break;
-      case Kind::condition: expression(only(s), DType::Bool); block(s.body); break;
-      case Kind::let: expression(only(s)); declare(s.var, {s.values[0].dtype(), false}); break;
+      case Kind::condition:
+        expression(only(s), DType::Bool);
+        block(s.body);
+        break;
+      case Kind::let:
+        expression(only(s));
+        declare(s.var, {s.values[0].dtype(), false});
+        break;
       case Kind::assign: {
         expression(only(s));
         auto it = locals_.find(s.var);
         if (it == locals_.end()) return declare(s.var, {s.values[0].dtype(), true});
         internal_check(it->second.assignable) << where() << "v" << s.var << " is constant";
-        internal_check(it->second.dtype == s.values[0].dtype()) << where() << "v" << s.var << " is " << it->second.dtype;
+        internal_check(it->second.dtype == s.values[0].dtype())
+            << where() << "v" << s.var << " is " << it->second.dtype;
         break;
       }
       case Kind::accumulator:
@@ -169,23 +215,27 @@ class NestVerifier {
         break;
       case Kind::accumulate: {
         auto it = locals_.find(s.var);
-        internal_check(it != locals_.end() && it->second.monoid == int(s.monoid)) << where() << "v" << s.var << " is no accumulator of " << name(s.monoid);
+        internal_check(it != locals_.end() && it->second.monoid == int(s.monoid))
+            << where() << "v" << s.var << " is no accumulator of " << name(s.monoid);
         size_t wanted = s.monoid == Monoid::argmax || s.monoid == Monoid::argmin ? 2 : 1;
         internal_check(wanted == 2 || !s.rising) << where() << name(s.monoid) << " has no positions";
-        internal_check(s.values.size() == wanted) << where() << name(s.monoid) << " takes " << wanted << " values";
+        internal_check(s.values.size() == wanted)
+            << where() << name(s.monoid) << " takes " << wanted << " values";
         expression(s.values[0], it->second.dtype);
         if (wanted == 2) expression(s.values[1], locals_.at(s.var + 1).dtype);
         break;
       }
       case Kind::array:
         expression(s.extent, DType::Int64);
-        internal_check(s.var >= 0 && !locals_.count(s.var) && !arrays_.count(s.var)) << where() << "v" << s.var << " is declared twice";
+        internal_check(s.var >= 0 && !locals_.count(s.var) && !arrays_.count(s.var))
+            << where() << "v" << s.var << " is declared twice";
         arrays_[s.var] = s.dtype;
         break;
       case Kind::store: {
         expression(s.offset, DType::Int64);
         DType d = memory(s.buffer);
-        internal_check(s.buffer < 0 || n_.buffers[size_t(s.buffer)].written) << where() << "buffer " << s.buffer << " is not marked as written";
+        internal_check(s.buffer < 0 || n_.buffers[size_t(s.buffer)].written)
+            << where() << "buffer " << s.buffer << " is not marked as written";
         internal_check(s.part == 0 || is_complex(d)) << where() << "part " << s.part << " of " << d;
         expression(only(s), s.part ? real_of(d) : compute_type(d));
         break;
@@ -205,7 +255,8 @@ void verify(Expr x, std::span<const int> free) {
   internal_check(bool(x)) << "an expression is missing";
   check_types(x);
   for (int v : free_vars(x))
-    internal_check(std::find(free.begin(), free.end(), v) != free.end()) << "i" << v << " is not in scope in " << print(x);
+    internal_check(std::find(free.begin(), free.end(), v) != free.end())
+        << "i" << v << " is not in scope in " << print(x);
 }
 
 void verify(const Nest& n) { NestVerifier(n).run(); }

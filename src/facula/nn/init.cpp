@@ -8,7 +8,8 @@
 namespace facula::nn::init {
 
 double calculate_gain(std::string_view nonlinearity, double param) {
-  for (auto linear : {"linear", "conv1d", "conv2d", "conv3d", "sigmoid", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})
+  for (auto linear : {"linear", "conv1d", "conv2d", "conv3d", "sigmoid", "conv_transpose1d",
+                      "conv_transpose2d", "conv_transpose3d"})
     if (nonlinearity == linear) return 1.0;
   if (nonlinearity == "tanh") return 5.0 / 3;
   if (nonlinearity == "relu") return std::sqrt(2.0);
@@ -20,13 +21,15 @@ double calculate_gain(std::string_view nonlinearity, double param) {
 
 namespace {
 int64_t fan(const Tensor& t, int d) {
-  value_check(t.dim() >= 2, "init") << "Fan in and fan out can not be computed for tensor with fewer than 2 dimensions";
+  value_check(t.dim() >= 2, "init")
+      << "Fan in and fan out can not be computed for tensor with fewer than 2 dimensions";
   int64_t field = 1;
   for (int k = 2; k < t.dim(); ++k) field *= t.size(k).concrete();
   return t.size(d).concrete() * field;
 }
 int64_t fan(const Tensor& t, std::string_view mode) {
-  value_check(mode == "fan_in" || mode == "fan_out", "init") << "Mode " << mode << " not supported, please use one of ['fan_in', 'fan_out']";
+  value_check(mode == "fan_in" || mode == "fan_out", "init")
+      << "Mode " << mode << " not supported, please use one of ['fan_in', 'fan_out']";
   return mode == "fan_in" ? fan_in(t) : fan_out(t);
 }
 }  // namespace
@@ -58,12 +61,14 @@ const Tensor& xavier_uniform_(const Tensor& t, double gain, Generator* generator
 const Tensor& xavier_normal_(const Tensor& t, double gain, Generator* generator) {
   return init::normal_(t, 0, gain * std::sqrt(2.0 / double(fan_in(t) + fan_out(t))), generator);
 }
-const Tensor& kaiming_uniform_(const Tensor& t, double a, std::string_view mode, std::string_view nonlinearity, Generator* generator) {
+const Tensor& kaiming_uniform_(const Tensor& t, double a, std::string_view mode,
+                               std::string_view nonlinearity, Generator* generator) {
   if (t.numel() == 0) return t;
   double bound = std::sqrt(3.0) * calculate_gain(nonlinearity, a) / std::sqrt(double(fan(t, mode)));
   return init::uniform_(t, -bound, bound, generator);
 }
-const Tensor& kaiming_normal_(const Tensor& t, double a, std::string_view mode, std::string_view nonlinearity, Generator* generator) {
+const Tensor& kaiming_normal_(const Tensor& t, double a, std::string_view mode, std::string_view nonlinearity,
+                              Generator* generator) {
   if (t.numel() == 0) return t;
   return init::normal_(t, 0, calculate_gain(nonlinearity, a) / std::sqrt(double(fan(t, mode))), generator);
 }

@@ -1,5 +1,5 @@
-// Layers: modules that are called with a tensor. Arguments after the sizes are fields of an options struct, with
-// PyTorch's names and defaults: nn::Conv2d(1, 32, 3, {.padding = 1}).
+// Layers: modules that are called with a tensor. Arguments after the sizes are fields of an options struct,
+// with PyTorch's names and defaults: nn::Conv2d(1, 32, 3, {.padding = 1}).
 #pragma once
 #include <concepts>
 #include <optional>
@@ -8,7 +8,8 @@
 
 namespace facula::nn {
 
-template <class M> concept Layer = std::derived_from<M, Module> && requires(const M& m, const Tensor& x) {
+template <class M>
+concept Layer = std::derived_from<M, Module> && requires(const M& m, const Tensor& x) {
   { m(x) } -> std::convertible_to<Tensor>;
 };
 
@@ -23,9 +24,10 @@ struct Pair {
 // input @ weight.T + bias: [*, in_features] to [*, out_features].
 class Linear : public Module {
  public:
-  Linear(int64_t in_features, int64_t out_features, bool bias = true, std::optional<DType> dtype = std::nullopt);
+  Linear(int64_t in_features, int64_t out_features, bool bias = true,
+         std::optional<DType> dtype = std::nullopt);
   Tensor operator()(const Tensor& x) const;
-  Tensor weight, bias;          // [out_features, in_features]; [out_features], undefined without
+  Tensor weight, bias;  // [out_features, in_features]; [out_features], undefined without
 };
 
 // Cross-correlation over [N, C, H, W] or [C, H, W].
@@ -37,21 +39,23 @@ class Conv2d : public Module {
     bool bias = true;
     std::optional<DType> dtype = std::nullopt;
   };
-  Conv2d(int64_t in_channels, int64_t out_channels, Pair kernel_size) : Conv2d(in_channels, out_channels, kernel_size, Options()) {}
+  Conv2d(int64_t in_channels, int64_t out_channels, Pair kernel_size)
+      : Conv2d(in_channels, out_channels, kernel_size, Options()) {}
   Conv2d(int64_t in_channels, int64_t out_channels, Pair kernel_size, Options options);
   Tensor operator()(const Tensor& x) const;
-  Tensor weight, bias;          // [out_channels, in_channels / groups, kernel height, width]; [out_channels]
+  Tensor weight, bias;  // [out_channels, in_channels / groups, kernel height, width]; [out_channels]
 
  private:
   Options options_;
 };
 
-// Normalises channels with the statistics of the batch, or when evaluating with running ones.  Ioffe and Szegedy, 2015.
+// Normalises channels with the statistics of the batch, or when evaluating with running ones.  Ioffe and
+// Szegedy, 2015.
 class BatchNorm : public Module {
  public:
   struct Options {
     double eps = 1e-5;
-    std::optional<double> momentum = 0.1;   // nullopt: running statistics are plain means
+    std::optional<double> momentum = 0.1;  // nullopt: running statistics are plain means
     bool affine = true, track_running_stats = true;
     std::optional<DType> dtype = std::nullopt;
   };
@@ -65,13 +69,15 @@ class BatchNorm : public Module {
   Options options_;
   int lowest_rank_, highest_rank_;
 };
-struct BatchNorm1d : BatchNorm {   // [N, C] or [N, C, L]
+struct BatchNorm1d : BatchNorm {  // [N, C] or [N, C, L]
   explicit BatchNorm1d(int64_t num_features) : BatchNorm1d(num_features, Options()) {}
-  BatchNorm1d(int64_t num_features, Options options) : BatchNorm("BatchNorm1d", 2, 3, num_features, options) {}
+  BatchNorm1d(int64_t num_features, Options options)
+      : BatchNorm("BatchNorm1d", 2, 3, num_features, options) {}
 };
-struct BatchNorm2d : BatchNorm {   // [N, C, H, W]
+struct BatchNorm2d : BatchNorm {  // [N, C, H, W]
   explicit BatchNorm2d(int64_t num_features) : BatchNorm2d(num_features, Options()) {}
-  BatchNorm2d(int64_t num_features, Options options) : BatchNorm("BatchNorm2d", 4, 4, num_features, options) {}
+  BatchNorm2d(int64_t num_features, Options options)
+      : BatchNorm("BatchNorm2d", 4, 4, num_features, options) {}
 };
 
 // Normalises the last dimensions, whose sizes are normalized_shape.  Ba, Kiros, Hinton, 2016.
@@ -82,7 +88,8 @@ class LayerNorm : public Module {
     bool elementwise_affine = true, bias = true;
     std::optional<DType> dtype = std::nullopt;
   };
-  explicit LayerNorm(std::vector<int64_t> normalized_shape) : LayerNorm(std::move(normalized_shape), Options()) {}
+  explicit LayerNorm(std::vector<int64_t> normalized_shape)
+      : LayerNorm(std::move(normalized_shape), Options()) {}
   LayerNorm(std::vector<int64_t> normalized_shape, Options options);
   explicit LayerNorm(int64_t size) : LayerNorm(std::vector<int64_t>{size}) {}
   Tensor operator()(const Tensor& x) const;
@@ -102,7 +109,7 @@ class Embedding : public Module {
   Tensor weight;
 
  private:
-  int64_t padding_idx_;   // -1: none
+  int64_t padding_idx_;  // -1: none
 };
 
 // In training, zeroes each element with probability p and scales the others by 1 / (1 - p).
@@ -121,7 +128,7 @@ struct ReLU : Module {
 };
 class GELU : public Module {
  public:
-  explicit GELU(std::string approximate = "none");   // or "tanh"
+  explicit GELU(std::string approximate = "none");  // or "tanh"
   Tensor operator()(const Tensor& x) const;
 
  private:
@@ -132,7 +139,7 @@ class GELU : public Module {
 class MaxPool2d : public Module {
  public:
   struct Options {
-    std::optional<Pair> stride = std::nullopt;   // the window's size
+    std::optional<Pair> stride = std::nullopt;  // the window's size
     Pair padding = 0, dilation = 1;
     bool ceil_mode = false;
   };
@@ -155,13 +162,18 @@ class Flatten : public Module {
   int64_t start_dim_, end_dim_;
 };
 
-// Layers applied one after the other, named "0", "1", ... Write nn::Sequential{a, b}, with braces: C++ makes what stands in
-// them from left to right, as Python does, and what stands in parentheses in any order, which changes the random numbers.
+// Layers applied one after the other, named "0", "1", ... Write nn::Sequential{a, b}, with braces: C++ makes
+// what stands in them from left to right, as Python does, and what stands in parentheses in any order, which
+// changes the random numbers.
 class Sequential : public Module {
  public:
-  template <Layer... M> requires(!(sizeof...(M) == 1 && (std::same_as<M, Sequential> && ...)))
-  explicit Sequential(M... layers) : Module("Sequential") { (push_back(std::move(layers)), ...); }
-  template <Layer M> void push_back(M layer) {
+  template <Layer... M>
+    requires(!(sizeof...(M) == 1 && (std::same_as<M, Sequential> && ...)))
+  explicit Sequential(M... layers) : Module("Sequential") {
+    (push_back(std::move(layers)), ...);
+  }
+  template <Layer M>
+  void push_back(M layer) {
     add(std::to_string(child_count()), layer);
     calls_->push_back([layer = std::move(layer)](const Tensor& x) -> Tensor { return layer(x); });
   }
@@ -169,14 +181,18 @@ class Sequential : public Module {
   Tensor operator()(const Tensor& x) const;
 
  private:
-  std::shared_ptr<std::vector<std::function<Tensor(const Tensor&)>>> calls_ = std::make_shared<std::vector<std::function<Tensor(const Tensor&)>>>();
+  std::shared_ptr<std::vector<std::function<Tensor(const Tensor&)>>> calls_ =
+      std::make_shared<std::vector<std::function<Tensor(const Tensor&)>>>();
 };
 
 // A list of modules of one type: for (auto& block : blocks) x = block(x);
-template <std::derived_from<Module> M> class ModuleList : public Module {
+template <std::derived_from<Module> M>
+class ModuleList : public Module {
  public:
   ModuleList() : Module("ModuleList") {}
-  explicit ModuleList(std::vector<M> modules) : ModuleList() { for (auto& m : modules) push_back(std::move(m)); }
+  explicit ModuleList(std::vector<M> modules) : ModuleList() {
+    for (auto& m : modules) push_back(std::move(m));
+  }
   void push_back(M m) {
     add(std::to_string(child_count()), m);
     items_->push_back(std::move(m));

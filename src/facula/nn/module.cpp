@@ -8,7 +8,10 @@
 namespace facula::nn {
 
 struct Module::State {
-  struct Buffer { Tensor tensor; bool persistent; };
+  struct Buffer {
+    Tensor tensor;
+    bool persistent;
+  };
   std::string kind, options;
   Named<Tensor> parameters;
   Named<Buffer> buffers;
@@ -16,7 +19,8 @@ struct Module::State {
   bool training = true;
 
   void check_name(const std::string& name) const {
-    value_check(!name.empty() && name.find('.') == name.npos, "Module") << "'" << name << "' can't name a member of a " << kind << ": names are not empty and have no dot";
+    value_check(!name.empty() && name.find('.') == name.npos, "Module")
+        << "'" << name << "' can't name a member of a " << kind << ": names are not empty and have no dot";
     bool taken = false;
     for (auto& [n, x] : parameters) taken = taken || n == name;
     for (auto& [n, x] : buffers) taken = taken || n == name;
@@ -46,7 +50,8 @@ void Module::add(const std::string& name, const Module& m) {
 }
 
 // Calls f(prefix of names, module) for every module, each once, itself first.
-template <class F> void Module::walk(const std::string& prefix, F&& f) const {
+template <class F>
+void Module::walk(const std::string& prefix, F&& f) const {
   std::unordered_set<const State*> seen;
   auto visit = [&](auto& self, const std::string& path, const Module& m) -> void {
     if (!seen.insert(m.state_.get()).second) return;
@@ -57,7 +62,8 @@ template <class F> void Module::walk(const std::string& prefix, F&& f) const {
 }
 
 namespace {
-template <class T> std::vector<T> values_of(const Named<T>& named) {
+template <class T>
+std::vector<T> values_of(const Named<T>& named) {
   std::vector<T> values;
   for (auto& [name, x] : named) values.push_back(x);
   return values;
@@ -78,20 +84,24 @@ Named<Tensor> Module::named_buffers() const {
   std::unordered_set<const TensorImpl*> seen;
   walk("", [&](const std::string& prefix, const Module& m) {
     for (auto& [name, b] : m.state_->buffers)
-      if (b.tensor.defined() && seen.insert(b.tensor.impl()).second) all.emplace_back(prefix + name, b.tensor);
+      if (b.tensor.defined() && seen.insert(b.tensor.impl()).second)
+        all.emplace_back(prefix + name, b.tensor);
   });
   return all;
 }
 Named<Module> Module::named_modules() const {
   Named<Module> all;
-  walk("", [&](const std::string& prefix, const Module& m) { all.emplace_back(prefix.substr(0, prefix.empty() ? 0 : prefix.size() - 1), m); });
+  walk("", [&](const std::string& prefix, const Module& m) {
+    all.emplace_back(prefix.substr(0, prefix.empty() ? 0 : prefix.size() - 1), m);
+  });
   return all;
 }
 std::vector<Tensor> Module::parameters() const { return values_of(named_parameters()); }
 std::vector<Tensor> Module::buffers() const { return values_of(named_buffers()); }
 std::vector<Module> Module::children() const { return values_of(state_->modules); }
 Tensor Module::parameter(const std::string& name) const {
-  for (auto& [n, t] : named_parameters()) if (n == name) return t;
+  for (auto& [n, t] : named_parameters())
+    if (n == name) return t;
   index_check(false, "Module") << kind() << " has no parameter '" << name << "'";
   return {};
 }
@@ -112,7 +122,8 @@ void Module::zero_grad(bool set_to_none) const {
   }
 }
 void Module::to(DType dtype) const {
-  type_check(is_differentiable(dtype), "Module") << "to() only accepts floating point or complex dtypes, but got " << dtype;
+  type_check(is_differentiable(dtype), "Module")
+      << "to() only accepts floating point or complex dtypes, but got " << dtype;
   autograd::GradMode off(false);
   auto convert = [&](const Tensor& t) {
     if (!is_differentiable(t.dtype()) || t.dtype() == dtype) return;
@@ -135,9 +146,12 @@ void Module::apply(const std::function<void(const Module&)>& f) const {
 
 io::Dict Module::state_dict() const {
   io::Dict all;
-  auto visit = [&](auto& self, const std::string& prefix, const Module& m) -> void {   // a module with two names comes twice
-    for (auto& [name, t] : m.state_->parameters) if (t.defined()) all.set(prefix + name, t.detached());
-    for (auto& [name, b] : m.state_->buffers) if (b.tensor.defined() && b.persistent) all.set(prefix + name, b.tensor.detached());
+  auto visit = [&](auto& self, const std::string& prefix,
+                   const Module& m) -> void {  // a module with two names comes twice
+    for (auto& [name, t] : m.state_->parameters)
+      if (t.defined()) all.set(prefix + name, t.detached());
+    for (auto& [name, b] : m.state_->buffers)
+      if (b.tensor.defined() && b.persistent) all.set(prefix + name, b.tensor.detached());
     for (auto& [name, child] : m.state_->modules) self(self, prefix + name + ".", child);
   };
   visit(visit, "", *this);
@@ -145,7 +159,8 @@ io::Dict Module::state_dict() const {
 }
 
 Module::LoadResult Module::load_state_dict(const io::Value& state, bool strict) const {
-  type_check(state.is_dict(), "load_state_dict") << "expected a dict, but the state is a " << io::name(state.kind());
+  type_check(state.is_dict(), "load_state_dict")
+      << "expected a dict, but the state is a " << io::name(state.kind());
   LoadResult result;
   std::string errors;
   auto mine = state_dict();
@@ -155,23 +170,33 @@ Module::LoadResult Module::load_state_dict(const io::Value& state, bool strict) 
     return s;
   };
   for (auto& [key, value] : state.dict())
-    if (key.kind() != io::Value::Kind::string || !mine.contains(key)) result.unexpected_keys.push_back(key.kind() == io::Value::Kind::string ? key.string() : io::to_string(key));
-  struct Copy { Tensor to, from; };
+    if (key.kind() != io::Value::Kind::string || !mine.contains(key))
+      result.unexpected_keys.push_back(key.kind() == io::Value::Kind::string ? key.string()
+                                                                             : io::to_string(key));
+  struct Copy {
+    Tensor to, from;
+  };
   std::vector<Copy> copies;
   for (auto& [key, value] : mine) {
     const std::string& name = key.string();
     const io::Value* given = state.dict().find(key);
     Tensor to = value.tensor();
     if (!given) result.missing_keys.push_back(name);
-    else if (!given->is_tensor()) errors += "\n\tWhile copying the parameter named \"" + name + "\", expected a Tensor but got a " + io::name(given->kind());
+    else if (!given->is_tensor())
+      errors += "\n\tWhile copying the parameter named \"" + name + "\", expected a Tensor but got a " +
+                io::name(given->kind());
     else if (!(Dims(given->tensor().sizes()) == Dims(to.sizes())))
-      errors += "\n\tsize mismatch for " + name + ": copying a param with shape " + facula::to_string(given->tensor().sizes()) +
+      errors += "\n\tsize mismatch for " + name + ": copying a param with shape " +
+                facula::to_string(given->tensor().sizes()) +
                 " from checkpoint, the shape in current model is " + facula::to_string(to.sizes()) + ".";
     else copies.push_back({to, given->tensor()});
   }
-  if (strict && !result.unexpected_keys.empty()) errors = "\n\tUnexpected key(s) in state_dict: " + quoted(result.unexpected_keys) + "." + errors;
-  if (strict && !result.missing_keys.empty()) errors = "\n\tMissing key(s) in state_dict: " + quoted(result.missing_keys) + "." + errors;
-  user_check(errors.empty(), "load_state_dict") << "Error(s) in loading state_dict for " << kind() << ":" << errors;
+  if (strict && !result.unexpected_keys.empty())
+    errors = "\n\tUnexpected key(s) in state_dict: " + quoted(result.unexpected_keys) + "." + errors;
+  if (strict && !result.missing_keys.empty())
+    errors = "\n\tMissing key(s) in state_dict: " + quoted(result.missing_keys) + "." + errors;
+  user_check(errors.empty(), "load_state_dict")
+      << "Error(s) in loading state_dict for " << kind() << ":" << errors;
   autograd::GradMode off(false);
   for (auto& c : copies) copy_(c.to, c.from);
   return result;

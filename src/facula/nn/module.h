@@ -1,5 +1,5 @@
-// Module: parameters, buffers and submodules by name. A module is a handle, like a tensor: copies share everything, so
-// a module is a plain struct whose members are layers and tensors, put together by value:
+// Module: parameters, buffers and submodules by name. A module is a handle, like a tensor: copies share
+// everything, so a module is a plain struct whose members are layers and tensors, put together by value:
 //
 //   struct Net : nn::Module {
 //     nn::Linear hidden = register_module("hidden", nn::Linear(784, 128));
@@ -9,8 +9,9 @@
 //   Net net;
 //   Tensor y = net(x);
 //
-// A layer is called; there is no virtual function. Names and orders of parameters, and the random numbers drawn for
-// them, are those of the Python modules: the same seed gives the same weights, bit for bit, and state_dicts are exchanged.
+// A layer is called; there is no virtual function. Names and orders of parameters, and the random numbers
+// drawn for them, are those of the Python modules: the same seed gives the same weights, bit for bit, and
+// state_dicts are exchanged.
 #pragma once
 #include <functional>
 #include <memory>
@@ -22,16 +23,18 @@
 
 namespace facula::nn {
 
-template <class T> using Named = std::vector<std::pair<std::string, T>>;
+template <class T>
+using Named = std::vector<std::pair<std::string, T>>;
 
 class Module {
  public:
-  explicit Module(std::string kind = "Module");   // kind: its name in messages and text
+  explicit Module(std::string kind = "Module");  // kind: its name in messages and text
 
   // The definition. They give back what was registered; an undefined tensor is None.
   Tensor register_parameter(const std::string& name, Tensor t, bool requires_grad = true);
   Tensor register_buffer(const std::string& name, Tensor t, bool persistent = true);
-  template <std::derived_from<Module> M> M register_module(const std::string& name, M m) {
+  template <std::derived_from<Module> M>
+  M register_module(const std::string& name, M m) {
     add(name, m);
     return m;
   }
@@ -42,35 +45,38 @@ class Module {
   std::vector<Tensor> buffers() const;
   Named<Tensor> named_buffers() const;
   std::vector<Module> children() const;
-  Named<Module> named_modules() const;   // itself too, as ""
-  Tensor parameter(const std::string& name) const;   // by dotted name; IndexError
+  Named<Module> named_modules() const;              // itself too, as ""
+  Tensor parameter(const std::string& name) const;  // by dotted name; IndexError
 
   bool is_training() const;
-  void train(bool on = true) const;      // of all modules below, too
+  void train(bool on = true) const;  // of all modules below, too
   void eval() const { train(false); }
   void requires_grad_(bool on = true) const;
   void zero_grad(bool set_to_none = true) const;
-  void to(DType dtype) const;            // floating-point parameters and buffers, in place: optimizers keep them
-  void apply(const std::function<void(const Module&)>& f) const;   // below first
+  void to(DType dtype) const;  // floating-point parameters and buffers, in place: optimizers keep them
+  void apply(const std::function<void(const Module&)>& f) const;  // below first
 
   // Parameters and persistent buffers, sharing memory with the module's.
   io::Dict state_dict() const;
-  struct LoadResult { std::vector<std::string> missing_keys, unexpected_keys; };
+  struct LoadResult {
+    std::vector<std::string> missing_keys, unexpected_keys;
+  };
   // Copies tensors by name. RuntimeError for other sizes, and when strict for missing and unexpected names.
   LoadResult load_state_dict(const io::Value& state, bool strict = true) const;
 
   const std::string& kind() const;
-  std::string to_string() const;         // as Python prints a module
+  std::string to_string() const;  // as Python prints a module
   bool is_same(const Module& o) const { return state_ == o.state_; }
 
  protected:
   void add(const std::string& name, const Module& m);
-  void describe(std::string options);    // what to_string() shows in parentheses
+  void describe(std::string options);  // what to_string() shows in parentheses
   size_t child_count() const;
 
  private:
   struct State;
-  template <class F> void walk(const std::string& prefix, F&& f) const;
+  template <class F>
+  void walk(const std::string& prefix, F&& f) const;
   std::shared_ptr<State> state_;
 };
 

@@ -1,5 +1,6 @@
 // Parameter types of the generated functions (ops.h): they let a call be written as in Python,
-// `sum(x, {0, 1})`, `x + 2`, `linear(x, w, nullopt)`. They borrow what they are given (but braces and numbers).
+// `sum(x, {0, 1})`, `x + 2`, `linear(x, w, nullopt)`. They borrow what they are given (but braces and
+// numbers).
 #pragma once
 #include <concepts>
 #include <initializer_list>
@@ -10,7 +11,8 @@
 
 namespace facula {
 
-template <class T> using Maybe = std::optional<T>;
+template <class T>
+using Maybe = std::optional<T>;
 using std::nullopt;
 
 // A list of sizes or dimensions: {2, 3}, one integer, any of our lists; nullopt is None.
@@ -18,7 +20,8 @@ class Sizes {
  public:
   Sizes() = default;
   Sizes(std::nullopt_t) : none_(true) {}
-  template <std::integral T> Sizes(T one) : own_{SymInt(int64_t(one))}, count_(1) {}
+  template <std::integral T>
+  Sizes(T one) : own_{SymInt(int64_t(one))}, count_(1) {}
   Sizes(SymInt one) : own_{one}, count_(1) {}
   Sizes(std::initializer_list<SymInt> l) : own_(l), count_(l.size()) {}
   Sizes(SymSpan s) : data_(s.data()), count_(s.size()) {}
@@ -50,7 +53,9 @@ class Operand {
  public:
   Operand(const Tensor& t) : tensor_(&t) {}
   Operand(const Scalar& s) : number_(s) {}
-  template <class T> requires std::is_arithmetic_v<T> Operand(T number) : number_(widened(number)) {}
+  template <class T>
+    requires std::is_arithmetic_v<T>
+  Operand(T number) : number_(widened(number)) {}
   Operand(std::complex<double> number) : number_(number) {}
   Operand(SymInt i) : integer_(i), is_integer_(true) {}
 
@@ -60,7 +65,8 @@ class Operand {
   const Scalar& number() const { return number_; }
 
  private:
-  template <class T> static auto widened(T x) {
+  template <class T>
+  static auto widened(T x) {
     if constexpr (std::is_same_v<T, bool>) return x;
     else if constexpr (std::is_integral_v<T>) return int64_t(x);
     else return double(x);

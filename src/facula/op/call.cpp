@@ -45,7 +45,8 @@ std::vector<Tensor> Call::tensors(ParameterName arg) const {
   std::vector<Tensor> out;
   if (v.is_none()) return out;
   if (v.tag == Tag::tensor) return {Tensor(Ref<TensorImpl>::share(v.tensor))};
-  internal_check(v.tag == Tag::tensors) << op_->schema.full_name() << ": " << arg.text() << " is no list of tensors";
+  internal_check(v.tag == Tag::tensors)
+      << op_->schema.full_name() << ": " << arg.text() << " is no list of tensors";
   out.reserve(v.list.count);
   for (TensorImpl* t : v.tensors()) out.push_back(Tensor(Ref<TensorImpl>::share(t)));
   return out;
@@ -55,7 +56,10 @@ std::vector<Tensor> Call::all_tensors() const {
   std::vector<Tensor> out;
   for (auto& p : op_->schema.parameters) {
     if (p.type != Type::Tensor) continue;
-    if (!p.list) { out.push_back(tensor(p.name)); continue; }
+    if (!p.list) {
+      out.push_back(tensor(p.name));
+      continue;
+    }
     for (auto& t : tensors(p.name)) out.push_back(std::move(t));
   }
   return out;
@@ -80,14 +84,16 @@ SymSpan Call::sizes(ParameterName arg) const {
 SymInt Call::size(ParameterName arg, int d) const {
   SymSpan s = sizes(arg);
   int wrapped = wrap_dim(name(), d, int(s.size()));
-  index_check(size_t(wrapped) < s.size(), name()) << "Dimension specified as " << d << " but tensor has no dimensions";
+  index_check(size_t(wrapped) < s.size(), name())
+      << "Dimension specified as " << d << " but tensor has no dimensions";
   return s[size_t(wrapped)];
 }
 
 DType Call::dtype(ParameterName arg) const {
   const Value& v = (*this)[arg];
   if (v.tag == Tag::dtype) return v.dtype;
-  if (v.tag == Tag::tensor) return v.tensor->wrapped_number ? Promotion::number_dtype(v.tensor->dtype) : v.tensor->dtype;
+  if (v.tag == Tag::tensor)
+    return v.tensor->wrapped_number ? Promotion::number_dtype(v.tensor->dtype) : v.tensor->dtype;
   internal_check(is_number(v)) << op_->schema.full_name() << ": " << arg.text() << " has no dtype";
   return v.tag == Tag::integer ? DType::Int64 : v.scalar.dtype();
 }
@@ -97,11 +103,13 @@ std::optional<DType> Call::maybe_dtype(ParameterName arg) const {
   return dtype(arg);
 }
 
-// The tensor that dimensions refer to: `of`, or the first tensor where an operator has no parameter of that name.
+// The tensor that dimensions refer to: `of`, or the first tensor where an operator has no parameter of that
+// name.
 static int rank_for_dims(const Call& c, ParameterName of) {
   auto& parameters = c.op().schema.parameters;
   if (c.op().schema.index_of(of) < 0)
-    for (auto& p : parameters) if (has_tensor_slot(p)) return c.rank(p.name);
+    for (auto& p : parameters)
+      if (has_tensor_slot(p)) return c.rank(p.name);
   return c.rank(of);
 }
 
@@ -134,8 +142,8 @@ Ints Call::every_dim(ParameterName of) const {
 Dims Call::ints(ParameterName arg, int n) const {
   SymSpan given = ints(arg);
   if (given.size() == 1) return Dims(size_t(n), given[0]);
-  user_check(given.size() == size_t(n), name())
-      << "expected `" << arg.text() << "` to be one integer or " << n << " of them, but got " << to_string(given);
+  user_check(given.size() == size_t(n), name()) << "expected `" << arg.text() << "` to be one integer or "
+                                                << n << " of them, but got " << to_string(given);
   return Dims(given);
 }
 
@@ -155,10 +163,13 @@ int LoopCall::slot(ParameterName arg, int item) const {
 loop::Expr LoopCall::load(ParameterName arg, Index at, int item) const {
   const Value& v = (*this)[arg];
   if (is_number(v)) return loop::load(slot(arg), operand_dtype(v), {});
-  TensorImpl* t = v.tag == Tag::tensors ? v.tensors()[size_t(item)] : v.tag == Tag::tensor ? v.tensor : nullptr;
+  TensorImpl* t = v.tag == Tag::tensors  ? v.tensors()[size_t(item)]
+                  : v.tag == Tag::tensor ? v.tensor
+                                         : nullptr;
   internal_check(t) << op().schema.full_name() << ": " << arg.text() << " is no tensor and cannot be loaded";
   internal_check(at.size() == t->sizes.size())
-      << op().schema.full_name() << ": " << arg.text() << " has " << t->sizes.size() << " dimensions, loaded at " << at.size() << " indices";
+      << op().schema.full_name() << ": " << arg.text() << " has " << t->sizes.size()
+      << " dimensions, loaded at " << at.size() << " indices";
   return loop::load(slot(arg, item), t->dtype, std::move(at));
 }
 

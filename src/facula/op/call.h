@@ -15,37 +15,40 @@ struct Meta {
   Dims sizes;
   DType dtype;
   Device device{};
-  Dims strides{};   // empty: contiguous
+  Dims strides{};  // empty: contiguous
 };
 
-// The arguments of a call by name, with PyTorch's conversions. All lookups raise internal errors for unknown names.
+// The arguments of a call by name, with PyTorch's conversions. All lookups raise internal errors for unknown
+// names.
 //
-// Slots. A Tensor parameter has one slot, even when it is None; a list of tensors has one for each item (None too); a
-// run-time Scalar has one, even when it is None. `tensor_slot` and Grads count tensors only; LoopCall::slot, operands
-// of kernels and Operator::slots count the Scalars as well, in the order of the parameters.
+// Slots. A Tensor parameter has one slot, even when it is None; a list of tensors has one for each item (None
+// too); a run-time Scalar has one, even when it is None. `tensor_slot` and Grads count tensors only;
+// LoopCall::slot, operands of kernels and Operator::slots count the Scalars as well, in the order of the
+// parameters.
 class Call {
  public:
   Call(const Operator& op, std::span<const Value> args) : op_(&op), args_(args) {}
   const Operator& op() const { return *op_; }
-  const char* name() const;                                 // as the user wrote it
+  const char* name() const;  // as the user wrote it
   std::span<const Value> args() const { return args_; }
-  const Value& operator[](ParameterName arg) const;         // the value, its default when absent
-  const Value& at(size_t parameter) const;                  // the same by position
+  const Value& operator[](ParameterName arg) const;  // the value, its default when absent
+  const Value& at(size_t parameter) const;           // the same by position
   bool has(ParameterName arg) const { return !(*this)[arg].is_none(); }
-  Tensor tensor(ParameterName arg) const;                   // undefined if None
-  std::vector<Tensor> tensors(ParameterName arg) const;     // of a list; None items are undefined
-  std::vector<Tensor> all_tensors() const;                  // by tensor slot; numbers become 0-d wrapped tensors
+  Tensor tensor(ParameterName arg) const;                // undefined if None
+  std::vector<Tensor> tensors(ParameterName arg) const;  // of a list; None items are undefined
+  std::vector<Tensor> all_tensors() const;               // by tensor slot; numbers become 0-d wrapped tensors
   int tensor_slot(ParameterName arg, int item = 0) const;
-  SymSpan sizes(ParameterName arg) const;                   // of a tensor; a number has none
-  SymInt size(ParameterName arg, int d) const;              // d may be negative
+  SymSpan sizes(ParameterName arg) const;       // of a tensor; a number has none
+  SymInt size(ParameterName arg, int d) const;  // d may be negative
   int rank(ParameterName arg) const { return int(sizes(arg).size()); }
-  DType dtype(ParameterName arg) const;                     // of a tensor, or the value of a dtype argument
+  DType dtype(ParameterName arg) const;  // of a tensor, or the value of a dtype argument
   std::optional<DType> maybe_dtype(ParameterName arg) const;
-  int dim(ParameterName arg, ParameterName of = "self") const;           // wrapped; IndexError
-  Ints dims(ParameterName arg, ParameterName of = "self") const;         // wrapped, unique, sorted; empty or None: all
+  int dim(ParameterName arg, ParameterName of = "self") const;  // wrapped; IndexError
+  Ints dims(ParameterName arg,
+            ParameterName of = "self") const;  // wrapped, unique, sorted; empty or None: all
   Ints every_dim(ParameterName of = "self") const;
   SymSpan ints(ParameterName arg) const { return (*this)[arg].ints(); }
-  Dims ints(ParameterName arg, int n) const;                // n of them: one given serves all; RuntimeError otherwise
+  Dims ints(ParameterName arg, int n) const;  // n of them: one given serves all; RuntimeError otherwise
   SymInt integer(ParameterName arg) const { return (*this)[arg].integer(); }
   bool flag(ParameterName arg) const { return (*this)[arg].number().to_bool(); }
   double real(ParameterName arg) const { return (*this)[arg].number().to_double(); }
@@ -58,8 +61,8 @@ class Call {
   std::span<const Value> args_;
 };
 
-// A Call inside a pointwise body or a loop: loads of its operands. Operands are numbered by slot: every tensor, list
-// item and run-time Scalar in order.
+// A Call inside a pointwise body or a loop: loads of its operands. Operands are numbered by slot: every
+// tensor, list item and run-time Scalar in order.
 using Index = std::vector<loop::Expr>;
 class LoopCall : public Call {
  public:
@@ -80,25 +83,27 @@ class LoopCall : public Call {
 // How a result is delivered.
 enum class Form : uint8_t { functional, in_place, out };
 
-// Runs an operator. Every call, from Python, C++, a gradient or a composite, goes through here. `out`: destination of
-// Form::out (one a result). Raises Error.
+// Runs an operator. Every call, from Python, C++, a gradient or a composite, goes through here. `out`:
+// destination of Form::out (one a result). Raises Error.
 Results call(const Operator& op, std::span<const Value> args, Form form = Form::functional,
              std::span<const Tensor> out = {});
 
 // The call itself, past the mode of its thread; calls that it makes are seen by the mode again.
 Results perform(const Operator& op, std::span<const Value> args, Form form, std::span<const Tensor> out);
 
-// A mode may take calls on its thread (tracing). Modes nest; the innermost sees the call first and runs with itself
-// switched off.
+// A mode may take calls on its thread (tracing). Modes nest; the innermost sees the call first and runs with
+// itself switched off.
 class Mode {
  public:
   virtual ~Mode() = default;
-  virtual Results take(const Operator& op, std::span<const Value> args, Form form, std::span<const Tensor> out) = 0;
+  virtual Results take(const Operator& op, std::span<const Value> args, Form form,
+                       std::span<const Tensor> out) = 0;
   static Mode* current();
   class With {
    public:
-    explicit With(Mode* m);   // null switches modes off
+    explicit With(Mode* m);  // null switches modes off
     ~With();
+
    private:
     Mode* outer_;
   };

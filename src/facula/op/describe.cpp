@@ -3,7 +3,8 @@
 namespace facula::op {
 
 namespace {
-template <class F> std::string joined(std::span<const Value> args, F&& f) {
+template <class F>
+std::string joined(std::span<const Value> args, F&& f) {
   std::string out = "[";
   for (auto& v : args) {
     if (out.size() > 1) out += ", ";
@@ -18,7 +19,8 @@ std::string shapes_text(std::span<const Value> args) {
     if (v.tag == Tag::tensor) return to_string(SymSpan(v.tensor->sizes));
     std::string out = "[";
     if (v.tag == Tag::tensors)
-      for (auto* t : v.tensors()) out += (out.size() > 1 ? ", " : "") + (t ? to_string(SymSpan(t->sizes)) : "[]");
+      for (auto* t : v.tensors())
+        out += (out.size() > 1 ? ", " : "") + (t ? to_string(SymSpan(t->sizes)) : "[]");
     return out + "]";
   });
 }
@@ -26,7 +28,9 @@ std::string shapes_text(std::span<const Value> args) {
 std::string dtypes_text(std::span<const Value> args) {
   return joined(args, [](const Value& v) -> std::string {
     const TensorImpl* t = v.tag == Tag::tensor ? v.tensor : nullptr;
-    if (v.tag == Tag::tensors) for (auto* item : v.tensors()) if (item && !t) t = item;
+    if (v.tag == Tag::tensors)
+      for (auto* item : v.tensors())
+        if (item && !t) t = item;
     if (t) return std::string("\"") + name(t->dtype) + "\"";
     return v.tag == Tag::scalar || v.tag == Tag::integer ? "\"Scalar\"" : "\"\"";
   });

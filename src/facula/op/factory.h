@@ -5,10 +5,11 @@
 
 namespace facula::op {
 
-// A device that was asked for is never ignored: AssertionError where this build has no backend for it, as PyTorch's, and
-// NotImplementedError where no backend can hold tensors.
+// A device that was asked for is never ignored: AssertionError where this build has no backend for it, as
+// PyTorch's, and NotImplementedError where no backend can hold tensors.
 inline void check_can_hold(std::string_view function, Device device) {
-  built_check(device.type != DeviceType::cuda, function) << "Facula not compiled with CUDA enabled" << hint("device='cpu' works");
+  built_check(device.type != DeviceType::cuda, function)
+      << "Facula not compiled with CUDA enabled" << hint("device='cpu' works");
   supported_check(device.type == DeviceType::cpu, function)
       << "no backend can hold tensors on " << to_string(device) << hint("device='cpu' works");
 }

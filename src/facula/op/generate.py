@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes what follows from the operators' definitions: C++ functions, type stubs and reference pages.
 
-Reads every `define("schema")` in the catalog with the calls chained to it, and writes, only where something changed:
+Reads every `define("schema")` in the catalog with the calls chained to it, and writes, only where something
+changed:
 
   OUT/facula/ops.h, ops.cpp      a C++ function for every operator: name, name_ (in place) and name_out forms,
                                  and the arithmetic operators of Tensor
@@ -10,8 +11,9 @@ Reads every `define("schema")` in the catalog with the calls chained to it, and 
   OUT/facula/_C/NAMESPACE.pyi    stubs: ops (facula.x), methods, nn_functional, fft, linalg, special
   DOCS/FAMILY.md                 reference pages
 
-A helper function may call `define` with a schema made of its arguments and literals, `define(std::string(name) + "(Tensor
-self) -> Tensor")`: a call of the helper with literals is a definition then.
+A helper function may call `define` with a schema made of its arguments and literals,
+`define(std::string(name) + "(Tensor self) -> Tensor")`: a call of the helper with literals is a definition
+then.
 """
 
 import argparse
@@ -19,7 +21,6 @@ import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
 
 NAMESPACES = ("function", "method", "nn_functional", "fft", "linalg", "special", "property", "hidden")
 PREFIXED = ("fft", "linalg", "special")  # operator linalg_solve is facula.linalg.solve
@@ -32,19 +33,41 @@ CPP_KEYWORDS = set(
     "class static switch case typename template namespace operator private public signed unsigned void while "
     "for".split()
 )
-PY_KEYWORDS = set("from in is lambda not and or def del pass class import global with as for while return".split())
+PY_KEYWORDS = set(
+    "from in is lambda not and or def del pass class import global with as for while return".split()
+)
 
 OPERATORS = [
-    ("+", "add"), ("-", "sub"), ("*", "mul"), ("/", "div"), ("%", "remainder"), ("&", "bitwise_and"),
-    ("|", "bitwise_or"), ("^", "bitwise_xor"), ("<", "lt"), ("<=", "le"), (">", "gt"), (">=", "ge"), ("==", "eq"),
+    ("+", "add"),
+    ("-", "sub"),
+    ("*", "mul"),
+    ("/", "div"),
+    ("%", "remainder"),
+    ("&", "bitwise_and"),
+    ("|", "bitwise_or"),
+    ("^", "bitwise_xor"),
+    ("<", "lt"),
+    ("<=", "le"),
+    (">", "gt"),
+    (">=", "ge"),
+    ("==", "eq"),
     ("!=", "ne"),
 ]
 UNARY_OPERATORS = [("-", "neg"), ("~", "bitwise_not")]
 
 DTYPES = {
-    "bool": "Bool", "uint8": "UInt8", "int8": "Int8", "int16": "Int16", "int32": "Int32", "int64": "Int64",
-    "float16": "Float16", "bfloat16": "BFloat16", "float32": "Float32", "float64": "Float64",
-    "complex64": "Complex64", "complex128": "Complex128",
+    "bool": "Bool",
+    "uint8": "UInt8",
+    "int8": "Int8",
+    "int16": "Int16",
+    "int32": "Int32",
+    "int64": "Int64",
+    "float16": "Float16",
+    "bfloat16": "BFloat16",
+    "float32": "Float32",
+    "float64": "Float64",
+    "complex64": "Complex64",
+    "complex128": "Complex128",
 }
 FORMATS = {"contiguous_format": "contiguous", "channels_last": "channels_last", "preserve_format": "preserve"}
 
@@ -64,7 +87,7 @@ class Parameter:
     keyword_only: bool = False
     alias: str = ""
     written: bool = False
-    default: Optional[str] = None
+    default: str | None = None
     number: bool = False  # Tensor|Scalar
 
 
@@ -81,15 +104,15 @@ class Operator:
     schema: str
     name: str
     overload: str
-    parameters: List[Parameter]
-    results: List[Result]
+    parameters: list[Parameter]
+    results: list[Result]
     where: str = ""
     family: str = ""
     kind: str = "composite"
     doc: str = ""
     dtypes: str = ""
-    namespaces: List[str] = field(default_factory=lambda: ["function", "method"])
-    aliases: List[str] = field(default_factory=list)
+    namespaces: list[str] = field(default_factory=lambda: ["function", "method"])
+    aliases: list[str] = field(default_factory=list)
     no_in_place: bool = False
     force_in_place: bool = False
     own_shape: bool = False
@@ -113,8 +136,20 @@ class Operator:
         if self.kind in ("loop", "library") and self.own_shape and not self.force_in_place:
             return False
         first = self.parameters[0] if self.parameters else None
-        on_self = bool(first and first.name == "self" and first.type == "Tensor" and not first.list and not first.optional)
-        return self.out_form and on_self and len(self.results) == 1 and self.kind != "data_dependent" and not self.no_in_place
+        on_self = bool(
+            first
+            and first.name == "self"
+            and first.type == "Tensor"
+            and not first.list
+            and not first.optional
+        )
+        return (
+            self.out_form
+            and on_self
+            and len(self.results) == 1
+            and self.kind != "data_dependent"
+            and not self.no_in_place
+        )
 
     def takes_number(self, p: Parameter) -> bool:
         """May a number stand for this tensor in C++?"""
@@ -128,12 +163,26 @@ class Operator:
 
 PARAMETER = re.compile(
     r"(?P<type>\w+(?:\|\w+)?)(?:\((?P<alias>\w)(?P<written>!?)\))?(?P<mark>\??)(?P<list>\[(?P<size>\d*)\](?P<list_mark>\??))?"
-    r"\s+(?P<name>\w+)(?:\s*=\s*(?P<default>.+))?$", re.S)
+    r"\s+(?P<name>\w+)(?:\s*=\s*(?P<default>.+))?$",
+    re.S,
+)
 RESULT = re.compile(r"(?P<type>\w+)(?:\((?P<alias>\w)!?\))?(?P<list>\[\])?(?:\s+(?P<name>\w+))?$")
-TYPES = ("Tensor", "Scalar", "int", "SymInt", "float", "bool", "str", "dtype", "Device", "MemoryFormat", "Generator")
+TYPES = (
+    "Tensor",
+    "Scalar",
+    "int",
+    "SymInt",
+    "float",
+    "bool",
+    "str",
+    "dtype",
+    "Device",
+    "MemoryFormat",
+    "Generator",
+)
 
 
-def split_top(text: str) -> List[str]:
+def split_top(text: str) -> list[str]:
     """Splits at commas outside brackets and quotes."""
     parts, depth, quote, start = [], 0, "", 0
     for i, c in enumerate(text):
@@ -158,11 +207,11 @@ def parse_schema(schema: str, where: str) -> Operator:
     if not head:
         raise Mistake(f"{where}: not a schema: {schema}")
     end = closing(schema, head.end() - 1)
-    arrow = re.match(r"\s*->\s*(.+)$", schema[end + 1:], re.S)
+    arrow = re.match(r"\s*->\s*(.+)$", schema[end + 1 :], re.S)
     if not arrow:
         raise Mistake(f"{where}: the schema has no result: {schema}")
     parameters, keyword_only = [], False
-    for text in split_top(schema[head.end():end]):
+    for text in split_top(schema[head.end() : end]):
         if text == "*":
             keyword_only = True
             continue
@@ -171,10 +220,21 @@ def parse_schema(schema: str, where: str) -> Operator:
         if not m or (m["type"] not in TYPES and not number):
             raise Mistake(f"{where}: cannot read parameter `{text}` of {schema}")
         is_list = m["list"] is not None
-        parameters.append(Parameter(
-            m["name"], "Tensor" if number else m["type"], is_list, int(m["size"] or 0) if is_list else 0,
-            bool(m["list_mark"]) if is_list else bool(m["mark"]), is_list and bool(m["mark"]), keyword_only,
-            m["alias"] or "", bool(m["written"]), m["default"].strip() if m["default"] else None, number))
+        parameters.append(
+            Parameter(
+                m["name"],
+                "Tensor" if number else m["type"],
+                is_list,
+                int(m["size"] or 0) if is_list else 0,
+                bool(m["list_mark"]) if is_list else bool(m["mark"]),
+                is_list and bool(m["mark"]),
+                keyword_only,
+                m["alias"] or "",
+                bool(m["written"]),
+                m["default"].strip() if m["default"] else None,
+                number,
+            )
+        )
     returned = arrow[1].strip()
     results = []
     for text in split_top(returned[1:-1] if returned.startswith("(") else returned):
@@ -187,7 +247,9 @@ def parse_schema(schema: str, where: str) -> Operator:
 
 # ---- reading C++
 
-LITERAL = re.compile(r'R"(?P<delimiter>[^()\\ ]{0,16})\((?P<raw>.*?)\)(?P=delimiter)"|"(?P<text>(?:[^"\\\n]|\\.)*)"', re.S)
+LITERAL = re.compile(
+    r'R"(?P<delimiter>[^()\\ ]{0,16})\((?P<raw>.*?)\)(?P=delimiter)"|"(?P<text>(?:[^"\\\n]|\\.)*)"', re.S
+)
 ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", '"': '"', "'": "'", "0": "\0"}
 
 
@@ -207,9 +269,9 @@ def closing(text: str, at: int) -> int:
     depth, i = 0, at
     while i < len(text):
         c = text[i]
-        if c in "\"R":
+        if c in '"R':
             m = LITERAL.match(text, i)
-            if m and (c == '"' or not text[i - 1: i].isalnum()):
+            if m and (c == '"' or not text[i - 1 : i].isalnum()):
                 i = m.end()
                 continue
         if c == "'":
@@ -224,10 +286,10 @@ def closing(text: str, at: int) -> int:
             if depth == 0:
                 return i
         i += 1
-    raise Mistake(f"a bracket does not close: {text[at:at + 60]}")
+    raise Mistake(f"a bracket does not close: {text[at : at + 60]}")
 
 
-def literals(text: str, at: int) -> Tuple[Optional[str], int]:
+def literals(text: str, at: int) -> tuple[str | None, int]:
     """Adjacent string literals at `at`, joined, and where they end; None if there is none."""
     joined, any_found = "", False
     while True:
@@ -244,7 +306,7 @@ def literals(text: str, at: int) -> Tuple[Optional[str], int]:
         at = m.end()
 
 
-def chain(text: str, at: int) -> List[Tuple[str, str]]:
+def chain(text: str, at: int) -> list[tuple[str, str]]:
     """The calls `.name(arguments)` that follow position `at`."""
     calls = []
     while True:
@@ -252,11 +314,11 @@ def chain(text: str, at: int) -> List[Tuple[str, str]]:
         if not m:
             return calls
         end = closing(text, m.end() - 1)
-        calls.append((m[1], text[m.end():end]))
+        calls.append((m[1], text[m.end() : end]))
         at = end + 1
 
 
-def apply_chain(op: Operator, calls: List[Tuple[str, str]]) -> None:
+def apply_chain(op: Operator, calls: list[tuple[str, str]]) -> None:
     for name, arguments in calls:
         literal, _ = literals(arguments, 0)
         if name == "doc" and literal is not None:
@@ -279,7 +341,9 @@ def apply_chain(op: Operator, calls: List[Tuple[str, str]]) -> None:
         elif name == "samples" and '"' in arguments:
             op.sample = literals(arguments, arguments.index('"'))[0] or ""
         elif name == "samples":  # one of the helpers
-            op.sample = {"unary_samples": "self[3]", "binary_samples": "self[3], other[3]"}.get(arguments.split("(")[0].strip(), "")
+            op.sample = {"unary_samples": "self[3]", "binary_samples": "self[3], other[3]"}.get(
+                arguments.split("(")[0].strip(), ""
+            )
         elif name in KINDS:
             op.kind = name
 
@@ -288,11 +352,11 @@ def apply_chain(op: Operator, calls: List[Tuple[str, str]]) -> None:
 class Helper:
     """A function that makes its arguments into a definition."""
 
-    parameters: List[str]
-    schema: List[str]  # literals (quoted) and names of parameters, joined
-    calls: List[Tuple[str, str]]
+    parameters: list[str]
+    schema: list[str]  # literals (quoted) and names of parameters, joined
+    calls: list[tuple[str, str]]
 
-    def expand(self, arguments: List[str], where: str) -> Tuple[str, List[Tuple[str, str]]]:
+    def expand(self, arguments: list[str], where: str) -> tuple[str, list[tuple[str, str]]]:
         given = dict(zip(self.parameters, arguments))
         schema = ""
         for piece in self.schema:
@@ -303,11 +367,11 @@ class Helper:
         return schema, [(name, given.get(text.strip(), text)) for name, text in self.calls]
 
 
-def arguments_of(text: str) -> List[str]:
+def arguments_of(text: str) -> list[str]:
     """The arguments of a C++ call."""
     parts, start, i = [], 0, 0
     while i < len(text):
-        m = LITERAL.match(text, i) if text[i] in "\"R" else None
+        m = LITERAL.match(text, i) if text[i] in '"R' else None
         if m:
             i = m.end()
         elif text[i] in "([{":
@@ -320,34 +384,47 @@ def arguments_of(text: str) -> List[str]:
     return parts + [text[start:].strip()]
 
 
-FUNCTION_HEAD = re.compile(r"(\w+)\s*\(((?:[^(){};]|\((?:[^(){};]|\([^(){};]*\))*\))*)\)\s*(?:->\s*[\w:]+\s*)?\{")
+FUNCTION_HEAD = re.compile(
+    r"(\w+)\s*\(((?:[^(){};]|\((?:[^(){};]|\([^(){};]*\))*\))*)\)\s*(?:->\s*[\w:]+\s*)?\{"
+)
 
 
-def read_helpers(text: str, where) -> Dict[str, Helper]:
+def read_helpers(text: str, where) -> dict[str, Helper]:
     helpers = {}
     for m in re.finditer(r"\bdefine\s*\(", text):
-        if re.search(r"\b(?:Definer&?|#)\s*$", text[:m.start()]):
+        if re.search(r"\b(?:Definer&?|#)\s*$", text[: m.start()]):
             continue  # a declaration
         end = closing(text, m.end() - 1)
-        argument = text[m.end():end]
+        argument = text[m.end() : end]
         literal, after = literals(argument, 0)
         if literal is not None and not argument[after:].strip():
             continue
-        heads = [h for h in FUNCTION_HEAD.finditer(text[:m.start()])
-                 if h[1] not in ("if", "for", "while", "switch", "FACULA_FAMILY")]
+        heads = [
+            h
+            for h in FUNCTION_HEAD.finditer(text[: m.start()])
+            if h[1] not in ("if", "for", "while", "switch", "FACULA_FAMILY")
+        ]
         if not heads:
             raise Mistake(f"{where(m.start())}: define() takes a string literal")
-        names = [re.search(r"(\w+)\s*$", re.sub(r"=.*", "", p.split("(*")[1].split(")")[0] if "(*" in p else p, flags=re.S).strip())
-                 for p in arguments_of(heads[-1][2])]
-        pieces = [re.sub(r"^std::string(?:_view)?\s*\((.*)\)$", r"\1", p.strip(), flags=re.S) for p in split_plus(argument)]
+        names = [
+            re.search(
+                r"(\w+)\s*$",
+                re.sub(r"=.*", "", p.split("(*")[1].split(")")[0] if "(*" in p else p, flags=re.S).strip(),
+            )
+            for p in arguments_of(heads[-1][2])
+        ]
+        pieces = [
+            re.sub(r"^std::string(?:_view)?\s*\((.*)\)$", r"\1", p.strip(), flags=re.S)
+            for p in split_plus(argument)
+        ]
         helpers[heads[-1][1]] = Helper([n[1] if n else "" for n in names], pieces, chain(text, end + 1))
     return helpers
 
 
-def split_plus(text: str) -> List[str]:
+def split_plus(text: str) -> list[str]:
     parts, start, i = [], 0, 0
     while i < len(text):
-        m = LITERAL.match(text, i) if text[i] in "\"R" else None
+        m = LITERAL.match(text, i) if text[i] in '"R' else None
         if m:
             i = m.end()
         else:
@@ -358,28 +435,28 @@ def split_plus(text: str) -> List[str]:
     return parts + [text[start:]]
 
 
-def read_file(path: Path) -> Tuple[List[str], List[Operator]]:
+def read_file(path: Path) -> tuple[list[str], list[Operator]]:
     text = blank_comments(path.read_text(encoding="utf-8"))
 
     def where(at: int) -> str:
         return f"{path.name}:{text.count(chr(10), 0, at) + 1}"
 
     families = [(m.start(), m[1]) for m in re.finditer(r"\bFACULA_FAMILY\s*\(\s*(\w+)\s*\)", text)]
-    families = [f for f in families if not re.search(r"#\s*define\s+$", text[:f[0]])]
+    families = [f for f in families if not re.search(r"#\s*define\s+$", text[: f[0]])]
 
     helpers = read_helpers(text, where)
     operators = []
     for m in re.finditer(r"\b(\w+)\s*\(\s*(?=R?\")", text):
         if m[1] != "define" and m[1] not in helpers:
             continue
-        end = closing(text, m.end(1) + text[m.end(1):].index("("))
+        end = closing(text, m.end(1) + text[m.end(1) :].index("("))
         if m[1] == "define":
             schema, after = literals(text, m.end())
             calls = []
             if text[after:end].strip():
                 continue  # a literal joined with something else: in a helper
         else:
-            schema, calls = helpers[m[1]].expand(arguments_of(text[m.end():end]), where(m.start()))
+            schema, calls = helpers[m[1]].expand(arguments_of(text[m.end() : end]), where(m.start()))
         family = [name for at, name in families if at < m.start()]
         if not family:
             raise Mistake(f"{where(m.start())}: a definition outside FACULA_FAMILY")
@@ -391,7 +468,7 @@ def read_file(path: Path) -> Tuple[List[str], List[Operator]]:
     return [name for _, name in families], operators
 
 
-def read_catalog(folder: Path) -> Tuple[List[str], List[Operator]]:
+def read_catalog(folder: Path) -> tuple[list[str], list[Operator]]:
     families, operators, seen = [], [], {}
     for path in sorted(folder.glob("*.cpp")):
         f, o = read_file(path)
@@ -404,8 +481,10 @@ def read_catalog(folder: Path) -> Tuple[List[str], List[Operator]]:
     names = {op.name: op.where for op in operators}
     for op in operators:
         if op.in_place_form and op.name + "_" in names:
-            raise Mistake(f"{op.where}: {op.name} derives {op.name}_, which {names[op.name + '_']} defines: "
-                          "add .no_in_place() or drop that definition")
+            raise Mistake(
+                f"{op.where}: {op.name} derives {op.name}_, which {names[op.name + '_']} defines: "
+                "add .no_in_place() or drop that definition"
+            )
     for name in families:
         if families.count(name) > 1:
             raise Mistake(f"the family {name} is defined twice")
@@ -413,6 +492,7 @@ def read_catalog(folder: Path) -> Tuple[List[str], List[Operator]]:
 
 
 # ---- C++
+
 
 def cpp_name(name: str) -> str:
     return name + "_" if name in CPP_KEYWORDS else name
@@ -426,17 +506,32 @@ def cpp_type(op: Operator, p: Parameter) -> str:
             return "const Sizes&"
         return "const std::optional<std::vector<Scalar>>&" if p.optional else "const std::vector<Scalar>&"
     if p.type == "Tensor":
-        return "const MaybeTensor&" if p.optional else "const Operand&" if op.takes_number(p) else "const Tensor&"
+        return (
+            "const MaybeTensor&"
+            if p.optional
+            else "const Operand&"
+            if op.takes_number(p)
+            else "const Tensor&"
+        )
     if p.type == "Generator":
         return "Generator*"
-    plain = {"Scalar": "Scalar", "int": "int64_t", "SymInt": "SymInt", "float": "double", "bool": "bool",
-             "str": "std::string_view", "dtype": "DType", "Device": "Device", "MemoryFormat": "MemoryFormat"}[p.type]
+    plain = {
+        "Scalar": "Scalar",
+        "int": "int64_t",
+        "SymInt": "SymInt",
+        "float": "double",
+        "bool": "bool",
+        "str": "std::string_view",
+        "dtype": "DType",
+        "Device": "Device",
+        "MemoryFormat": "MemoryFormat",
+    }[p.type]
     if p.optional:
         return "std::optional<SymInt>" if p.type == "int" else f"std::optional<{plain}>"
     return "const Scalar&" if p.type == "Scalar" else plain
 
 
-def cpp_default(p: Parameter) -> Optional[str]:
+def cpp_default(p: Parameter) -> str | None:
     text = p.default
     if text is None:
         return None
@@ -445,7 +540,11 @@ def cpp_default(p: Parameter) -> Optional[str]:
             return "nullptr"
         return "{}" if p.list and p.type == "Tensor" else "std::nullopt"
     if p.list:
-        items = [cpp_number(i) for i in split_top(text[1:-1])] if text[0] in "[(" else [cpp_number(text)] * max(p.list_size, 1)
+        items = (
+            [cpp_number(i) for i in split_top(text[1:-1])]
+            if text[0] in "[("
+            else [cpp_number(text)] * max(p.list_size, 1)
+        )
         if p.type in ("int", "SymInt"):
             return "Sizes{" + ", ".join(f"SymInt({i})" for i in items) + "}"
         return "{" + ", ".join(f"Scalar({i})" for i in items) + "}"
@@ -461,7 +560,13 @@ def cpp_default(p: Parameter) -> Optional[str]:
 
 
 def cpp_number(text: str) -> str:
-    special = {"True": "true", "False": "false", "inf": "__builtin_inf()", "-inf": "-__builtin_inf()", "nan": '__builtin_nan("")'}
+    special = {
+        "True": "true",
+        "False": "false",
+        "inf": "__builtin_inf()",
+        "-inf": "-__builtin_inf()",
+        "nan": '__builtin_nan("")',
+    }
     return special.get(text, text)
 
 
@@ -476,14 +581,27 @@ def cpp_value(op: Operator, p: Parameter) -> str:
             return f"{n} ? op::Value(std::span<const Scalar>(*{n})) : op::Value()"
         return f"op::Value(std::span<const Scalar>({n}))"
     if p.type == "Tensor":
-        return f"op::Value({n}.impl())" if p.optional else f"as_value_({n})" if op.takes_number(p) else f"op::Value({n})"
+        return (
+            f"op::Value({n}.impl())"
+            if p.optional
+            else f"as_value_({n})"
+            if op.takes_number(p)
+            else f"op::Value({n})"
+        )
     if p.type == "Generator":
         return f"op::Value({n})"
     return f"{n} ? op::Value(*{n}) : op::Value()" if p.optional else f"op::Value({n})"
 
 
 def cpp_result(op: Operator) -> str:
-    plain = {"Tensor": "Tensor", "bool": "bool", "int": "int64_t", "SymInt": "int64_t", "float": "double", "Scalar": "Scalar"}
+    plain = {
+        "Tensor": "Tensor",
+        "bool": "bool",
+        "int": "int64_t",
+        "SymInt": "int64_t",
+        "float": "double",
+        "Scalar": "Scalar",
+    }
     if not op.results:
         return "void"
     if len(op.results) == 1:
@@ -500,8 +618,13 @@ def cpp_return(op: Operator) -> str:
     r = op.results[0]
     if r.list:
         return "return results_.to_vector();"
-    read = {"bool": ".item().to_bool()", "int": ".item().to_int()", "SymInt": ".item().to_int()",
-            "float": ".item().to_double()", "Scalar": ".item()"}
+    read = {
+        "bool": ".item().to_bool()",
+        "int": ".item().to_int()",
+        "SymInt": ".item().to_int()",
+        "float": ".item().to_double()",
+        "Scalar": ".item()",
+    }
     return "return std::move(results_[0]);" if r.type == "Tensor" else f"return results_[0]{read[r.type]};"
 
 
@@ -516,7 +639,7 @@ def cpp_parameters(op: Operator, defaults: bool, in_place: bool = False) -> str:
     return ", ".join(reversed(out))
 
 
-def cpp_forms(op: Operator) -> List[Tuple[str, str, str]]:
+def cpp_forms(op: Operator) -> list[tuple[str, str, str]]:
     """(name, parameters of the form, form) of each function of an operator and its aliases."""
     forms = []
     for name in [op.name] + op.aliases:
@@ -528,14 +651,23 @@ def cpp_forms(op: Operator) -> List[Tuple[str, str, str]]:
     return forms
 
 
-def ops_h(operators: List[Operator]) -> str:
+def ops_h(operators: list[Operator]) -> str:
     lines = [
-        "// Every operator as a function. In-place forms end in _, forms that write their result elsewhere in _out.",
+        "// Every operator as a function. In-place forms end in _, forms that write their result elsewhere "
+        "in _out.",
         f"// {BANNER}",
         "#pragma once",
-        "#include <optional>", "#include <string_view>", "#include <tuple>", "#include <vector>", "",
-        '#include "facula/op/argument.h"', "",
-        "namespace facula {", "", "class Generator;", "",
+        "#include <optional>",
+        "#include <string_view>",
+        "#include <tuple>",
+        "#include <vector>",
+        "",
+        '#include "facula/op/argument.h"',
+        "",
+        "namespace facula {",
+        "",
+        "class Generator;",
+        "",
     ]
     family = ""
     for op in operators:
@@ -552,21 +684,28 @@ def ops_h(operators: List[Operator]) -> str:
         if not op or len(op.parameters) < 2 or not op.takes_number(op.parameters[1]):
             continue
         both = "const Tensor& a, const Operand& b"
-        lines.append(f"inline Tensor operator{sign}(const Tensor& a, const Tensor& b) {{ return {name}(a, b); }}")
+        lines.append(
+            f"inline Tensor operator{sign}(const Tensor& a, const Tensor& b) {{ return {name}(a, b); }}"
+        )
         lines.append(f"inline Tensor operator{sign}({both}) {{ return {name}(a, b); }}")
         if op.takes_number(op.parameters[0]):
-            lines.append(f"inline Tensor operator{sign}(const Operand& a, const Tensor& b) {{ return {name}(a, b); }}")
+            lines.append(
+                f"inline Tensor operator{sign}(const Operand& a, const Tensor& b) {{ return {name}(a, b); }}"
+            )
     for sign, name in UNARY_OPERATORS:
         if name in named:
             lines.append(f"inline Tensor operator{sign}(const Tensor& a) {{ return {name}(a); }}")
     return "\n".join(lines + ["", "}  // namespace facula", ""])
 
 
-def ops_cpp(operators: List[Operator]) -> str:
+def ops_cpp(operators: list[Operator]) -> str:
     lines = [
         f"// {BANNER}",
-        '#include "facula/ops.h"', "",
-        '#include "facula/autograd/autograd.h"', '#include "facula/op/registry.h"', "",
+        '#include "facula/ops.h"',
+        "",
+        '#include "facula/autograd/autograd.h"',
+        '#include "facula/op/registry.h"',
+        "",
         "namespace facula {",
         "namespace {",
         "",
@@ -574,9 +713,11 @@ def ops_cpp(operators: List[Operator]) -> str:
         "  if (o.tensor()) return op::Value(*o.tensor());",
         "  return o.is_integer() ? op::Value(o.integer()) : op::Value(o.number());",
         "}",
-        "[[maybe_unused]] op::Value as_value_(const Sizes& s) { return s.is_none() ? op::Value() : op::Value(SymSpan(s)); }",
+        "[[maybe_unused]] op::Value as_value_(const Sizes& s) { return s.is_none() ? op::Value() : "
+        "op::Value(SymSpan(s)); }",
         "",
-        "}  // namespace", "",
+        "}  // namespace",
+        "",
     ]
     for op in operators:
         values = ", ".join(cpp_value(op, p) for p in op.parameters)
@@ -587,13 +728,19 @@ def ops_cpp(operators: List[Operator]) -> str:
                 given = ", ".join([first] + [cpp_value(op, p) for p in op.parameters[1:]])
             else:
                 given = values
-            lines.append(f"{cpp_result(op)} {cpp_name(name)}({extra}{cpp_parameters(op, False, in_place)}) {{")
+            lines.append(
+                f"{cpp_result(op)} {cpp_name(name)}({extra}{cpp_parameters(op, False, in_place)}) {{"
+            )
             lines.append(f'  static const op::Operator& op_ = op::get("{op.full_name}");')
             arguments = "{}"
             if op.parameters:
                 lines.append(f"  const op::Value args_[] = {{{given}}};")
                 arguments = "args_"
-            tail = {"functional": "", "in_place": ", op::Form::in_place", "out": ", op::Form::out, std::span<const Tensor>(&out, 1)"}[form]
+            tail = {
+                "functional": "",
+                "in_place": ", op::Form::in_place",
+                "out": ", op::Form::out, std::span<const Tensor>(&out, 1)",
+            }[form]
             lines.append(f"  op::Results results_ = op::call(op_, {arguments}{tail});")
             if any(p.name == "requires_grad" and p.keyword_only for p in op.parameters):
                 lines.append("  if (requires_grad) autograd::set_requires_grad(results_[0], true);")
@@ -602,33 +749,52 @@ def ops_cpp(operators: List[Operator]) -> str:
     return "\n".join(lines + ["}  // namespace facula", ""])
 
 
-def families_h(families: List[str]) -> str:
+def families_h(families: list[str]) -> str:
     names = " \\\n".join(f"  _({f})" for f in families)
     declared = "\n".join(f"void define_{f}();" for f in families)
     names = f" \\\n{names}" if families else ""
-    return (f"// The families of the catalog. {BANNER}\n#pragma once\n\n#define FACULA_FAMILIES(_){names}\n\n"
-            f"namespace facula::catalog {{\n{declared}\n}}  // namespace facula::catalog\n")
+    return (
+        f"// The families of the catalog. {BANNER}\n#pragma once\n\n#define FACULA_FAMILIES(_){names}\n\n"
+        f"namespace facula::catalog {{\n{declared}\n}}  // namespace facula::catalog\n"
+    )
 
 
-def schemas_h(operators: List[Operator]) -> str:
+def schemas_h(operators: list[Operator]) -> str:
     def quote(text: str) -> str:
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
     rows = ",\n".join(
-        f"    {{{quote(op.full_name)}, {quote(op.schema)}, {quote(op.family)}, {str(op.in_place_form).lower()}, "
-        f"{str(op.out_form).lower()}}}" for op in operators)
-    return (f"// What the generator read. {BANNER}\n#pragma once\n#include <array>\n#include <string_view>\n\n"
-            "namespace facula::catalog {\n"
-            "struct ReadSchema { std::string_view full_name, schema, family; bool in_place_form, out_form; };\n"
-            f"inline constexpr std::array<ReadSchema, {len(operators)}> kReadSchemas{{{{\n{rows}\n}}}};\n"
-            "}  // namespace facula::catalog\n")
+        "    "
+        f"{{{quote(op.full_name)}, {quote(op.schema)}, {quote(op.family)}, {str(op.in_place_form).lower()}, "
+        f"{str(op.out_form).lower()}}}"
+        for op in operators
+    )
+    return (
+        f"// What the generator read. {BANNER}\n#pragma once\n#include <array>\n#include <string_view>\n\n"
+        "namespace facula::catalog {\n"
+        "struct ReadSchema { std::string_view full_name, schema, family; bool in_place_form, out_form; };\n"
+        f"inline constexpr std::array<ReadSchema, {len(operators)}> kReadSchemas{{{{\n{rows}\n}}}};\n"
+        "}  // namespace facula::catalog\n"
+    )
 
 
 # ---- stubs
 
+
 def py_type(op: Operator, p: Parameter) -> str:
-    plain = {"Tensor": "Tensor", "Scalar": "Number", "int": "int", "SymInt": "int", "float": "float", "bool": "bool", "str": "str",
-             "dtype": "dtype", "Device": "device | str", "MemoryFormat": "memory_format", "Generator": "Generator"}[p.type]
+    plain = {
+        "Tensor": "Tensor",
+        "Scalar": "Number",
+        "int": "int",
+        "SymInt": "int",
+        "float": "float",
+        "bool": "bool",
+        "str": "str",
+        "dtype": "dtype",
+        "Device": "device | str",
+        "MemoryFormat": "memory_format",
+        "Generator": "Generator",
+    }[p.type]
     if p.list:
         item = f"{plain} | None" if p.optional_items else plain
         plain = f"Sequence[{item}]"
@@ -641,13 +807,25 @@ def py_type(op: Operator, p: Parameter) -> str:
 
 
 def py_default(p: Parameter) -> str:
-    if p.type == "MemoryFormat" and p.default in FORMATS or p.type in ("dtype", "Device") and p.default != "None":
+    if (
+        p.type == "MemoryFormat"
+        and p.default in FORMATS
+        or p.type in ("dtype", "Device")
+        and p.default != "None"
+    ):
         return "..."
     return p.default.replace("inf", "...").replace("nan", "...") if p.default else "..."
 
 
 def py_result(op: Operator) -> str:
-    plain = {"Tensor": "Tensor", "Scalar": "Number", "int": "int", "SymInt": "int", "float": "float", "bool": "bool"}
+    plain = {
+        "Tensor": "Tensor",
+        "Scalar": "Number",
+        "int": "int",
+        "SymInt": "int",
+        "float": "float",
+        "bool": "bool",
+    }
     if not op.results:
         return "None"
     if len(op.results) == 1:
@@ -676,11 +854,13 @@ def py_signature(op: Operator, method: bool, out: bool, variadic: bool, in_place
     if out:
         if not star:
             parts.append("*")
-        parts.append("out: Tensor | None = None" if len(op.results) == 1 else "out: Sequence[Tensor] | None = None")
+        parts.append(
+            "out: Tensor | None = None" if len(op.results) == 1 else "out: Sequence[Tensor] | None = None"
+        )
     return "(" + ", ".join(parts) + f") -> {py_result(op)}"
 
 
-def variadic_parameter(op: Operator, method: bool) -> Optional[Parameter]:
+def variadic_parameter(op: Operator, method: bool) -> Parameter | None:
     """The list of integers that may be given as separate arguments: view(2, 3), zeros(2, 3)."""
     rest = op.parameters[1:] if method else op.parameters
     if rest and rest[0].list and rest[0].type in ("int", "SymInt") and not rest[0].optional:
@@ -694,7 +874,7 @@ def self_parameter(op: Operator) -> bool:
     return bool(first and first.type == "Tensor" and not first.list and not first.optional)
 
 
-def py_places(op: Operator) -> List[Tuple[str, str]]:
+def py_places(op: Operator) -> list[tuple[str, str]]:
     """(stub, name) of every place where users find the operator."""
     if "hidden" in op.namespaces:
         return []
@@ -711,13 +891,13 @@ def py_places(op: Operator) -> List[Tuple[str, str]]:
             if n == "nn_functional":
                 places.append((n, name))
             elif n in PREFIXED:
-                places.append((n, name[len(n) + 1:] if name.startswith(n + "_") else name))
+                places.append((n, name[len(n) + 1 :] if name.startswith(n + "_") else name))
     return list(dict.fromkeys(places))
 
 
-def stubs(operators: List[Operator]) -> Dict[str, str]:
+def stubs(operators: list[Operator]) -> dict[str, str]:
     # stub -> name -> [(signature, doc, is property)]
-    found: Dict[str, Dict[str, List[Tuple[str, str, bool]]]] = {s: {} for s in STUBS}
+    found: dict[str, dict[str, list[tuple[str, str, bool]]]] = {s: {} for s in STUBS}
     for op in operators:
         for stub, name in py_places(op):
             method = stub == "methods"
@@ -728,11 +908,17 @@ def stubs(operators: List[Operator]) -> Dict[str, str]:
                 entries.append((py_signature(op, method, not method and op.out_form, True), op.doc, False))
             if op.in_place_form and (method or stub in ("ops", "nn_functional")) and not is_property:
                 found[stub].setdefault(name + "_", []).append(
-                    (py_signature(op, method, False, False, True), f"In-place form of `{name}`.", False))
+                    (py_signature(op, method, False, False, True), f"In-place form of `{name}`.", False)
+                )
     texts = {}
     for stub, names in found.items():
         lines = [f"# {BANNER}", "from collections.abc import Sequence", "from typing import overload", ""]
-        lines += ["from . import Generator, Tensor, device, dtype, memory_format", "", "Number = bool | int | float | complex", ""]
+        lines += [
+            "from . import Generator, Tensor, device, dtype, memory_format",
+            "",
+            "Number = bool | int | float | complex",
+            "",
+        ]
         # A method called `float` hides the type of that name from the annotations beside it.
         hidden = [t for t in ("bool", "int", "float", "complex", "str", "dtype", "device") if t in names]
         for t in hidden:
@@ -761,11 +947,13 @@ def stubs(operators: List[Operator]) -> Dict[str, str]:
 
 # ---- reference pages
 
-SAMPLE_TENSOR = re.compile(r"(?P<name>\w+)(?P<below><\d+>)?(?P<mark>[?!]?)(?P<sizes>\[[^\]]*\])(?:\((?P<low>[^,]*),\s*(?P<high>[^)]*)\))?$")
+SAMPLE_TENSOR = re.compile(
+    r"(?P<name>\w+)(?P<below><\d+>)?(?P<mark>[?!]?)(?P<sizes>\[[^\]]*\])(?:\((?P<low>[^,]*),\s*(?P<high>[^)]*)\))?$"
+)
 SAMPLE_LIST = re.compile(r"(?P<name>\w+)\{(?P<items>.*)\}$")
 
 
-def py_value(op: Operator, text: str) -> Optional[str]:
+def py_value(op: Operator, text: str) -> str | None:
     """A tensor of a sample as Python; None for what only tests can make."""
     m = SAMPLE_TENSOR.match(text)
     if not m:
@@ -783,7 +971,7 @@ def py_value(op: Operator, text: str) -> Optional[str]:
     return f"facula.randn({m['sizes']})"
 
 
-def py_example(op: Operator) -> Optional[str]:
+def py_example(op: Operator) -> str | None:
     """A call on the operator's first sample."""
     place = next(((s, n) for s, n in py_places(op) if s != "methods"), None)
     if not place or op.name.startswith("_") or not op.sample or any(p.written for p in op.parameters):
@@ -806,22 +994,36 @@ def py_example(op: Operator) -> Optional[str]:
             value, name = py_value(op, part), (re.match(r"\w*", part) or [""])[0]
         if value is None:
             return None
-        by_name = by_name or k >= len(op.parameters) or op.parameters[k].name != name or op.parameters[k].type != "Tensor"
+        by_name = (
+            by_name
+            or k >= len(op.parameters)
+            or op.parameters[k].name != name
+            or op.parameters[k].type != "Tensor"
+        )
         arguments.append(f"{name}={value}" if by_name else value)
     modules = {"ops": "facula", "nn_functional": "facula.nn.functional"}
     return f"{modules.get(place[0], 'facula.' + place[0])}.{place[1]}({', '.join(arguments)})"
 
 
-def page(family: str, operators: List[Operator]) -> str:
+def page(family: str, operators: list[Operator]) -> str:
     lines = [f"# {family}", "", f"<!-- {BANNER} -->", ""]
-    modules = {"ops": "facula.", "methods": "Tensor.", "nn_functional": "facula.nn.functional.", "fft": "facula.fft.",
-               "linalg": "facula.linalg.", "special": "facula.special."}
+    modules = {
+        "ops": "facula.",
+        "methods": "Tensor.",
+        "nn_functional": "facula.nn.functional.",
+        "fft": "facula.fft.",
+        "linalg": "facula.linalg.",
+        "special": "facula.special.",
+    }
     for op in sorted(operators, key=lambda o: o.name):
         lines += [f"## {op.full_name}", "", "```", op.schema, "```", ""]
         if op.doc:
             lines += [op.doc, ""]
         places = [modules[s] + n for s, n in py_places(op)]
-        rows = [("found at", ", ".join(f"`{p}`" for p in places) or "C++ only"), ("kind", op.kind.replace("_", "-"))]
+        rows = [
+            ("found at", ", ".join(f"`{p}`" for p in places) or "C++ only"),
+            ("kind", op.kind.replace("_", "-")),
+        ]
         if op.dtypes:
             rows.append(("dtypes", op.dtypes.replace("|", "and")))
         if op.aliases:
@@ -844,11 +1046,20 @@ def write(path: Path, text: str) -> bool:
     return True
 
 
-def main(arguments: Optional[List[str]] = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--catalog", type=Path, required=True, metavar="DIR", help="folder of the catalog's .cpp files")
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--catalog", type=Path, required=True, metavar="DIR", help="folder of the catalog's .cpp files"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="OUT", help="folder to write to")
-    parser.add_argument("--docs", type=Path, metavar="DOCS", help="folder of the reference pages (default: OUT/docs/reference)")
+    parser.add_argument(
+        "--docs",
+        type=Path,
+        metavar="DOCS",
+        help="folder of the reference pages (default: OUT/docs/reference)",
+    )
     given = parser.parse_args(arguments)
     try:
         families, operators = read_catalog(given.catalog)

@@ -12,14 +12,17 @@ loop::Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); 
 loop::Expr times(loop::Expr x, SymInt n) { return is_one(n) ? x : x * loop::size(n); }
 loop::Expr plus(loop::Expr x, SymInt n) { return is_zero(n) ? x : x + loop::size(n); }
 
-// The index before a reshape of the index `at` after it. Dimensions are matched in groups of equal extent; within a
-// group the position is written in the one radix and read in the other.
+// The index before a reshape of the index `at` after it. Dimensions are matched in groups of equal extent;
+// within a group the position is written in the one radix and read in the other.
 std::vector<loop::Expr> before_reshape(SymSpan before, SymSpan after, std::span<const loop::Expr> at) {
   std::vector<loop::Expr> out(before.size(), integer(0));
   std::vector<size_t> from, to;  // dimensions that are not of size 1
-  for (size_t d = 0; d < before.size(); ++d) if (!is_one(before[d])) from.push_back(d);
-  for (size_t d = 0; d < after.size(); ++d) if (!is_one(after[d])) to.push_back(d);
-  for (size_t d : from) if (is_zero(before[d])) return out;  // no element has an index
+  for (size_t d = 0; d < before.size(); ++d)
+    if (!is_one(before[d])) from.push_back(d);
+  for (size_t d = 0; d < after.size(); ++d)
+    if (!is_one(after[d])) to.push_back(d);
+  for (size_t d : from)
+    if (is_zero(before[d])) return out;  // no element has an index
 
   size_t i = 0, j = 0;
   while (i < from.size() && j < to.size()) {
@@ -29,7 +32,8 @@ std::vector<loop::Expr> before_reshape(SymSpan before, SymSpan after, std::span<
       if (j == to.size() || (i < from.size() && left.hint() <= right.hint())) left *= before[from[i++]];
       else right *= after[to[j++]];
     }
-    // Dimensions left over on one side are of size 1 in fact, which only a guard knows: they join the last group.
+    // Dimensions left over on one side are of size 1 in fact, which only a guard knows: they join the last
+    // group.
     if (i == from.size()) j = to.size();
     if (j == to.size()) i = from.size();
 
@@ -84,7 +88,8 @@ Geometry& Geometry::swap(int a, int b) & {
 
 Geometry& Geometry::slice(int d, SymInt start, SymInt length, SymInt step) & {
   auto k = size_t(d);
-  internal_check(start >= 0 && length >= 0 && step > 0) << op_ << ": slice " << start << ", " << length << ", " << step;
+  internal_check(start >= 0 && length >= 0 && step > 0)
+      << op_ << ": slice " << start << ", " << length << ", " << step;
   if (auto* s = begin(ViewStep::Kind::slice)) {
     s->dim = d;
     s->start = start;
@@ -104,7 +109,8 @@ Geometry& Geometry::select(int d, SymInt index) & {
   auto k = size_t(d);
   index_check(k < sizes_.size(), op_) << "select() cannot be applied to a 0-dim tensor.";
   index_check(index >= 0 && index < sizes_[k], op_)
-      << "index " << index << " out of range for tensor of size " << to_string(SymSpan(sizes_)) << " at dimension " << d;
+      << "index " << index << " out of range for tensor of size " << to_string(SymSpan(sizes_))
+      << " at dimension " << d;
   if (auto* s = begin(ViewStep::Kind::select)) {
     s->dim = d;
     s->start = index;
@@ -125,13 +131,14 @@ static void check_countable(SymSpan sizes, const char* op) {
     if (size == 0) return;
     overflow |= __builtin_mul_overflow(n, size, &n) || n > kMost;
   }
-  user_check(!overflow, op) << "a tensor of shape " << to_string(sizes) << " has too many elements: their number overflows";
+  user_check(!overflow, op) << "a tensor of shape " << to_string(sizes)
+                            << " has too many elements: their number overflows";
 }
 
 Geometry& Geometry::expand(SymSpan to) & {
   user_check(to.size() >= sizes_.size(), op_)
-      << "the number of sizes provided (" << to.size() << ") must be greater or equal to the number of dimensions in the tensor ("
-      << dim() << ")";
+      << "the number of sizes provided (" << to.size()
+      << ") must be greater or equal to the number of dimensions in the tensor (" << dim() << ")";
   size_t added = to.size() - sizes_.size();
   Dims sizes, strides;
   for (size_t d = 0; d < to.size(); ++d) {
@@ -153,9 +160,10 @@ Geometry& Geometry::expand(SymSpan to) & {
       sizes.push_back(wanted);
       strides.push_back(wanted == 1 ? stride : SymInt(0));
     } else {
-      user_check(size == wanted, op_) << "The expanded size of the tensor (" << wanted << ") must match the existing size ("
-                                      << size << ") at non-singleton dimension " << d << ".  Target sizes: " << to_string(to)
-                                      << ".  Tensor sizes: " << to_string(SymSpan(sizes_));
+      user_check(size == wanted, op_)
+          << "The expanded size of the tensor (" << wanted << ") must match the existing size (" << size
+          << ") at non-singleton dimension " << d << ".  Target sizes: " << to_string(to)
+          << ".  Tensor sizes: " << to_string(SymSpan(sizes_));
       sizes.push_back(size);
       strides.push_back(stride);
     }
@@ -178,7 +186,8 @@ Geometry& Geometry::insert(int d) & {
 
 Geometry& Geometry::erase(int d) & {
   auto k = size_t(d);
-  internal_check(sizes_[k] == 1) << op_ << ": dimension " << d << " of " << to_string(SymSpan(sizes_)) << " is erased";
+  internal_check(sizes_[k] == 1) << op_ << ": dimension " << d << " of " << to_string(SymSpan(sizes_))
+                                 << " is erased";
   if (auto* s = begin(ViewStep::Kind::erase)) s->dim = d;
   sizes_.erase(k);
   strides_.erase(k);
@@ -187,12 +196,14 @@ Geometry& Geometry::erase(int d) & {
 
 Geometry& Geometry::reshape(SymSpan to) & {
   SymInt numel = product(sizes_);
-  user_check(product(to) == numel, op_) << "shape '" << to_string(to) << "' is invalid for input of size " << numel;
+  user_check(product(to) == numel, op_)
+      << "shape '" << to_string(to) << "' is invalid for input of size " << numel;
   auto strides = view_strides(sizes_, strides_, to);
-  user_check(strides, op_) << "view size is not compatible with input tensor's size and stride (at least one dimension spans "
-                              "across two contiguous subspaces). Use .reshape(...) instead."
-                           << hint("the tensor has sizes ", to_string(SymSpan(sizes_)), " and strides ",
-                                   to_string(SymSpan(strides_)), "; the view would be ", to_string(to));
+  user_check(strides, op_)
+      << "view size is not compatible with input tensor's size and stride (at least one dimension spans "
+         "across two contiguous subspaces). Use .reshape(...) instead."
+      << hint("the tensor has sizes ", to_string(SymSpan(sizes_)), " and strides ",
+              to_string(SymSpan(strides_)), "; the view would be ", to_string(to));
   if (auto* s = begin(ViewStep::Kind::reshape)) s->sizes = Dims(to);
   sizes_ = Dims(to);
   strides_ = *strides;
@@ -211,13 +222,17 @@ Geometry& Geometry::as_real(DType d) & {
 }
 
 Geometry& Geometry::as_complex(DType d) & {
-  user_check(d == DType::Float32 || d == DType::Float64, op_) << "is only supported for float32 and float64 tensors, got " << d;
-  user_check(dim() > 0 && sizes_.back() == SymInt(2), op_) << "Tensor must have a last dimension of size 2, got shape " << to_string(SymSpan(sizes_));
-  user_check(strides_.back() == SymInt(1), op_) << "Tensor must have a last dimension with stride 1, got strides " << to_string(SymSpan(strides_));
+  user_check(d == DType::Float32 || d == DType::Float64, op_)
+      << "is only supported for float32 and float64 tensors, got " << d;
+  user_check(dim() > 0 && sizes_.back() == SymInt(2), op_)
+      << "Tensor must have a last dimension of size 2, got shape " << to_string(SymSpan(sizes_));
+  user_check(strides_.back() == SymInt(1), op_)
+      << "Tensor must have a last dimension with stride 1, got strides " << to_string(SymSpan(strides_));
   bool even = offset_ % SymInt(2) == SymInt(0);
   for (int k = 0; k + 1 < dim(); ++k) even &= strides_[size_t(k)] % SymInt(2) == SymInt(0);
-  user_check(even, op_) << "Tensor must have a stride divisible by 2 for all but last dimension, and such an offset, got strides "
-                        << to_string(SymSpan(strides_)) << " and offset " << offset_;
+  user_check(even, op_)
+      << "Tensor must have a stride divisible by 2 for all but last dimension, and such an offset, got strides "
+      << to_string(SymSpan(strides_)) << " and offset " << offset_;
   begin(ViewStep::Kind::as_complex);
   sizes_.pop_back();
   strides_.pop_back();
@@ -229,16 +244,19 @@ Geometry& Geometry::as_complex(DType d) & {
 
 Geometry& Geometry::as_dtype(DType from, DType to) & {
   int64_t a = itemsize(from), b = itemsize(to);
-  user_check(dim() > 0 || a == b, op_) << "self.dim() cannot be 0 to view " << from << " as " << to << " (different element sizes)";
+  user_check(dim() > 0 || a == b, op_)
+      << "self.dim() cannot be 0 to view " << from << " as " << to << " (different element sizes)";
   user_check(a == b || strides_.back() == SymInt(1), op_)
-      << "self.stride(-1) must be 1 to view " << from << " as " << to << " (different element sizes), but got strides " << to_string(SymSpan(strides_));
+      << "self.stride(-1) must be 1 to view " << from << " as " << to
+      << " (different element sizes), but got strides " << to_string(SymSpan(strides_));
   if (a < b) {
     SymInt ratio = b / a;
     bool fits = sizes_.back() % ratio == SymInt(0) && offset_ % ratio == SymInt(0);
     for (int k = 0; k + 1 < dim(); ++k) fits &= strides_[size_t(k)] % ratio == SymInt(0);
-    user_check(fits, op_) << "self.size(-1), self.storage_offset() and all strides but the last must be divisible by " << ratio << " to view "
-                          << from << " as " << to << ", got shape " << to_string(SymSpan(sizes_)) << ", strides " << to_string(SymSpan(strides_))
-                          << " and offset " << offset_;
+    user_check(fits, op_)
+        << "self.size(-1), self.storage_offset() and all strides but the last must be divisible by " << ratio
+        << " to view " << from << " as " << to << ", got shape " << to_string(SymSpan(sizes_)) << ", strides "
+        << to_string(SymSpan(strides_)) << " and offset " << offset_;
   }
   begin(ViewStep::Kind::as_dtype);
   if (a != b) {
@@ -254,8 +272,9 @@ Geometry& Geometry::as_dtype(DType from, DType to) & {
 
 bool Geometry::has_base_index() const {
   for (auto& s : steps_)
-    if (s.kind == ViewStep::Kind::strided || s.kind == ViewStep::Kind::as_real || s.kind == ViewStep::Kind::as_complex ||
-        s.kind == ViewStep::Kind::as_dtype) return false;
+    if (s.kind == ViewStep::Kind::strided || s.kind == ViewStep::Kind::as_real ||
+        s.kind == ViewStep::Kind::as_complex || s.kind == ViewStep::Kind::as_dtype)
+      return false;
   return true;
 }
 
@@ -270,10 +289,12 @@ Tensor Geometry::apply(const Tensor& base) const {
 }
 
 Geometry& Geometry::strided(SymSpan sizes, SymSpan strides, SymInt offset) & {
-  user_check(sizes.size() == strides.size(), op_) << "mismatch in length of strides and shape: sizes " << to_string(sizes)
-                                                  << ", strides " << to_string(strides);
+  user_check(sizes.size() == strides.size(), op_) << "mismatch in length of strides and shape: sizes "
+                                                  << to_string(sizes) << ", strides " << to_string(strides);
   for (SymInt n : sizes) user_check(n >= 0, op_) << "negative size in " << to_string(sizes);
-  for (SymInt n : strides) user_check(n >= 0, op_) << "Negative strides are not supported at the moment, got strides: " << to_string(strides);
+  for (SymInt n : strides)
+    user_check(n >= 0, op_) << "Negative strides are not supported at the moment, got strides: "
+                            << to_string(strides);
   user_check(offset >= 0, op_) << "invalid storage offset " << offset;
   check_countable(sizes, op_);
   if (auto* s = begin(ViewStep::Kind::strided)) {
@@ -329,7 +350,8 @@ std::vector<loop::Expr> Geometry::base_index(std::vector<loop::Expr> at) const {
       case Kind::select: at.insert(d, loop::size(s.start)); break;
       case Kind::expand:
         at.erase(at.begin(), at.begin() + std::ptrdiff_t(s.sizes.size() - s.before.size()));
-        for (size_t i = 0; i < at.size(); ++i) if (is_one(s.before[i])) at[i] = integer(0);
+        for (size_t i = 0; i < at.size(); ++i)
+          if (is_one(s.before[i])) at[i] = integer(0);
         break;
       case Kind::insert: at.erase(d); break;
       case Kind::erase: at.insert(d, integer(0)); break;
@@ -344,8 +366,10 @@ std::vector<loop::Expr> Geometry::base_index(std::vector<loop::Expr> at) const {
         at.insert(at.begin() + std::max(s.dim, s.dim2), row_first ? column : row);
         break;
       }
-      case Kind::strided: case Kind::as_real: case Kind::as_complex: case Kind::as_dtype:
-        internal_check(false) << op_ << ": this view has no index map";
+      case Kind::strided:
+      case Kind::as_real:
+      case Kind::as_complex:
+      case Kind::as_dtype: internal_check(false) << op_ << ": this view has no index map";
     }
   }
   return at;
@@ -389,7 +413,7 @@ std::optional<Dims> view_strides(SymSpan sizes, SymSpan strides, SymSpan to) {
   }
   if (sizes.empty()) return product(to) == 1 ? std::optional(Dims(to.size(), 1)) : std::nullopt;
   Dims out(to.size(), 0);
-  size_t v = to.size();   // dimensions of the view from here on are placed
+  size_t v = to.size();  // dimensions of the view from here on are placed
   size_t d = sizes.size();
   while (d > 0) {
     // The run of dimensions that lie densely within each other, ending with dimension d - 1.

@@ -1,6 +1,6 @@
-// Geometry: how a view lies over its base. View operators are written with these steps; a step changes sizes, strides
-// and offset, and is recorded, so that the view's gradient (inverse steps on the gradient) and its functional form
-// (an index map) follow from the same definition.
+// Geometry: how a view lies over its base. View operators are written with these steps; a step changes sizes,
+// strides and offset, and is recorded, so that the view's gradient (inverse steps on the gradient) and its
+// functional form (an index map) follow from the same definition.
 #pragma once
 #include <optional>
 #include <vector>
@@ -11,19 +11,33 @@
 namespace facula::op {
 
 struct ViewStep {
-  enum class Kind : uint8_t { permute, slice, select, expand, insert, erase, reshape, strided, diagonal, as_real, as_complex, as_dtype } kind;
+  enum class Kind : uint8_t {
+    permute,
+    slice,
+    select,
+    expand,
+    insert,
+    erase,
+    reshape,
+    strided,
+    diagonal,
+    as_real,
+    as_complex,
+    as_dtype
+  } kind;
   int dim = 0, dim2 = 0;
-  SymInt start, step, length;   // slice; select: start; diagonal: start = offset
-  Dims sizes, strides;          // reshape, expand: new sizes; strided: both and start = offset
-  Ints order;                   // permute
-  Dims before;                  // sizes before this step
+  SymInt start, step, length;  // slice; select: start; diagonal: start = offset
+  Dims sizes, strides;         // reshape, expand: new sizes; strided: both and start = offset
+  Ints order;                  // permute
+  Dims before;                 // sizes before this step
 };
 
 class Geometry {
  public:
   // `keeps_steps`: false for those who want the result only.
   Geometry(const char* op, SymSpan sizes, SymSpan strides, SymInt offset, bool keeps_steps = true);
-  Geometry(const char* op, const Tensor& t, bool keeps_steps = true) : Geometry(op, t.sizes(), t.strides(), t.offset(), keeps_steps) {}
+  Geometry(const char* op, const Tensor& t, bool keeps_steps = true)
+      : Geometry(op, t.sizes(), t.strides(), t.offset(), keeps_steps) {}
 
   int dim() const { return int(sizes_.size()); }
   SymSpan sizes() const { return sizes_; }
@@ -36,33 +50,36 @@ class Geometry {
   Geometry& permute(IntSpan order) &;
   Geometry& swap(int a, int b) &;
   Geometry& slice(int dim, SymInt start, SymInt length, SymInt step) &;  // start within [0, size], step > 0
-  Geometry& select(int dim, SymInt index) &;                              // index within [0, size)
-  Geometry& expand(SymSpan sizes) &;                                      // -1 keeps; new leading dimensions allowed
-  Geometry& insert(int dim) &;                                            // a dimension of size 1
-  Geometry& erase(int dim) &;                                             // of size 1
-  Geometry& reshape(SymSpan sizes) &;                                     // no -1; needs can_view(sizes)
+  Geometry& select(int dim, SymInt index) &;                             // index within [0, size)
+  Geometry& expand(SymSpan sizes) &;   // -1 keeps; new leading dimensions allowed
+  Geometry& insert(int dim) &;         // a dimension of size 1
+  Geometry& erase(int dim) &;          // of size 1
+  Geometry& reshape(SymSpan sizes) &;  // no -1; needs can_view(sizes)
   Geometry& strided(SymSpan sizes, SymSpan strides, SymInt offset) &;
   Geometry& diagonal(int dim1, int dim2, SymInt offset) &;
-  // Complex numbers of `d` as pairs of real ones, along a new last dimension; and the inverse, of real numbers of `d`.
+  // Complex numbers of `d` as pairs of real ones, along a new last dimension; and the inverse, of real
+  // numbers of `d`.
   Geometry& as_real(DType d) &;
   Geometry& as_complex(DType d) &;
-  // The bytes of elements of `from` as elements of `to`: the last dimension is longer or shorter by the ratio of sizes.
+  // The bytes of elements of `from` as elements of `to`: the last dimension is longer or shorter by the ratio
+  // of sizes.
   Geometry& as_dtype(DType from, DType to) &;
   bool can_view(SymSpan sizes) const;
   DType dtype(DType base) const { return dtype_.value_or(base); }
 
-  // For an element of the view at `at`, its index in a base of sizes steps().front().before. Only if it has one.
+  // For an element of the view at `at`, its index in a base of sizes steps().front().before. Only if it has
+  // one.
   bool has_base_index() const;
   std::vector<loop::Expr> base_index(std::vector<loop::Expr> at) const;
 
   Tensor apply(const Tensor& base) const;
 
  private:
-  ViewStep* begin(ViewStep::Kind kind);   // a step from the present sizes; null if none are kept
+  ViewStep* begin(ViewStep::Kind kind);  // a step from the present sizes; null if none are kept
   const char* op_;
   Dims sizes_, strides_;
   SymInt offset_;
-  std::optional<DType> dtype_;   // where it is not the base's; strides and offset count its elements
+  std::optional<DType> dtype_;  // where it is not the base's; strides and offset count its elements
   bool keeps_steps_;
   std::vector<ViewStep> steps_;
 };

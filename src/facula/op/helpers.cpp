@@ -26,16 +26,23 @@ void must_fit(const Call& c, ParameterName number) {
   auto& v = c[number];
   if (v.tag != Tag::scalar) return;
   const Scalar& s = v.scalar;
-  if (s.category() <= Category::integral ? uint64_t(s.to_int()) + 127 <= 254 : s.category() == Category::floating && std::abs(s.to_double()) <= 127) return;
+  if (s.category() <= Category::integral
+          ? uint64_t(s.to_int()) + 127 <= 254
+          : s.category() == Category::floating && std::abs(s.to_double()) <= 127)
+    return;
   auto& o = c.op();
-  DType d = o.dtype_rule ? o.dtype_rule(c).at(0) : o.kind == OpKind::pointwise ? computing_dtype(o, c.args()) : c.all_tensors().at(0).dtype();
-  runtime_check(!overflows(s, d), c.name()) << "value cannot be converted to type " << name(d) << " without overflow: `" << number.text() << "` is " << s
-      << hint("a tensor of a wider dtype holds it");
+  DType d = o.dtype_rule                  ? o.dtype_rule(c).at(0)
+            : o.kind == OpKind::pointwise ? computing_dtype(o, c.args())
+                                          : c.all_tensors().at(0).dtype();
+  runtime_check(!overflows(s, d), c.name())
+      << "value cannot be converted to type " << name(d) << " without overflow: `" << number.text() << "` is "
+      << s << hint("a tensor of a wider dtype holds it");
 }
 
 std::function<Dims(const Call&)> reduced(std::string dim, std::string keepdim, std::string of) {
   return [=](const Call& c) {
-    runtime_check(c.rank(of) <= 64, c.name()) << "only tensors with up to 64 dims are supported, got " << c.rank(of);
+    runtime_check(c.rank(of) <= 64, c.name())
+        << "only tensors with up to 64 dims are supported, got " << c.rank(of);
     return reduced_sizes(c.sizes(of), dim.empty() ? c.every_dim(of) : c.dims(dim, of), keeps(c, keepdim));
   };
 }
@@ -57,7 +64,9 @@ Box box(const LoopCall& c, SymSpan extents) {
 }
 
 Axes::Axes(const LoopCall& c, std::string_view dim, std::string_view keepdim, std::string_view of)
-    : dims_(dim.empty() ? c.every_dim(of) : c.dims(dim, of)), keepdim_(keeps(c, keepdim)), sizes_(c.sizes(of)) {
+    : dims_(dim.empty() ? c.every_dim(of) : c.dims(dim, of)),
+      keepdim_(keeps(c, keepdim)),
+      sizes_(c.sizes(of)) {
   Dims extents;
   for (int64_t d : dims_) extents.push_back(sizes_[size_t(d)]);
   box_ = op::box(c, extents);
@@ -89,11 +98,32 @@ loop::Expr linear_index(const Index& at, SymSpan sizes) {
   return p;
 }
 
-Index with(Index at, int d, loop::Expr x) { at[size_t(d)] = x; return at; }
-Index inserted(Index at, int d, loop::Expr x) { at.insert(at.begin() + d, x); return at; }
-Index without(Index at, int d) { at.erase(at.begin() + d); return at; }
-Dims with(SymSpan sizes, int d, SymInt n) { Dims out(sizes); out[size_t(d)] = n; return out; }
-Dims inserted(SymSpan sizes, int d, SymInt n) { Dims out(sizes); out.insert(size_t(d), n); return out; }
-Dims without(SymSpan sizes, int d) { Dims out(sizes); out.erase(size_t(d)); return out; }
+Index with(Index at, int d, loop::Expr x) {
+  at[size_t(d)] = x;
+  return at;
+}
+Index inserted(Index at, int d, loop::Expr x) {
+  at.insert(at.begin() + d, x);
+  return at;
+}
+Index without(Index at, int d) {
+  at.erase(at.begin() + d);
+  return at;
+}
+Dims with(SymSpan sizes, int d, SymInt n) {
+  Dims out(sizes);
+  out[size_t(d)] = n;
+  return out;
+}
+Dims inserted(SymSpan sizes, int d, SymInt n) {
+  Dims out(sizes);
+  out.insert(size_t(d), n);
+  return out;
+}
+Dims without(SymSpan sizes, int d) {
+  Dims out(sizes);
+  out.erase(size_t(d));
+  return out;
+}
 
 }  // namespace facula::op

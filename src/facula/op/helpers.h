@@ -17,46 +17,55 @@
 
 namespace facula::op {
 
-// RuntimeError if this number, where one is given, cannot be converted to the dtype that the call computes in.
+// RuntimeError if this number, where one is given, cannot be converted to the dtype that the call computes
+// in.
 void must_fit(const Call& c, ParameterName number);
 // The same for several, as a `check`.
 inline std::function<void(const Call&)> fitting(std::vector<const char*> numbers) {
-  return [numbers = std::move(numbers)](const Call& c) { for (auto* n : numbers) must_fit(c, n); };
+  return [numbers = std::move(numbers)](const Call& c) {
+    for (auto* n : numbers) must_fit(c, n);
+  };
 }
 
-// Sizes of the operand `of` with the dimensions named by `dim` removed, or 1 where `keepdim` says so. `dim` may be an
-// int, a list or None; an empty list and None mean all. An empty `keepdim` stands for False.
-std::function<Dims(const Call&)> reduced(std::string dim = "dim", std::string keepdim = "keepdim", std::string of = "self");
+// Sizes of the operand `of` with the dimensions named by `dim` removed, or 1 where `keepdim` says so. `dim`
+// may be an int, a list or None; an empty list and None mean all. An empty `keepdim` stands for False.
+std::function<Dims(const Call&)> reduced(std::string dim = "dim", std::string keepdim = "keepdim",
+                                         std::string of = "self");
 Dims reduced_sizes(SymSpan sizes, IntSpan dims, bool keepdim);
 
 // A box of fresh variables to reduce over.
 struct Box {
   std::vector<loop::BoundVar> vars;
-  Index at;          // the variables
+  Index at;                     // the variables
   loop::Expr position() const;  // row-major position within the box, Int64
 };
 Box box(const LoopCall& c, SymSpan extents);
 
 // Fold of f(Index within the box) -> Expr or std::vector<Expr> (the monoid's inputs).
-template <class F> loop::Expr reduce(loop::Monoid m, const Box& b, F&& f) {
+template <class F>
+loop::Expr reduce(loop::Monoid m, const Box& b, F&& f) {
   return loop::reduce(m, b.vars, typed::expressions(f(b.at)));
 }
-template <class F> loop::Expr reduce(const LoopCall& c, loop::Monoid m, std::initializer_list<SymInt> extents, F&& f) {
+template <class F>
+loop::Expr reduce(const LoopCall& c, loop::Monoid m, std::initializer_list<SymInt> extents, F&& f) {
   return reduce(m, box(c, SymSpan(extents.begin(), extents.size())), std::forward<F>(f));
 }
 
-// The dimensions of an operand that a call reduces, and the way from an index of the result to one of the operand.
+// The dimensions of an operand that a call reduces, and the way from an index of the result to one of the
+// operand.
 class Axes {
  public:
-  Axes(const LoopCall& c, std::string_view dim = "dim", std::string_view keepdim = "keepdim", std::string_view of = "self");
+  Axes(const LoopCall& c, std::string_view dim = "dim", std::string_view keepdim = "keepdim",
+       std::string_view of = "self");
   const Box& box() const { return box_; }
   IntSpan dims() const { return dims_; }
-  SymInt count() const;                        // elements that one result reduces
+  SymInt count() const;  // elements that one result reduces
   loop::Expr position() const { return box_.position(); }
   // The operand's index of the element at `box().at` for the result at `i`.
   Index join(const Index& i) const;
   // Fold of f(Index in the operand).
-  template <class F> loop::Expr reduce(loop::Monoid m, const Index& i, F&& f) const {
+  template <class F>
+  loop::Expr reduce(loop::Monoid m, const Index& i, F&& f) const {
     return loop::reduce(m, box_.vars, typed::expressions(f(join(i))));
   }
 
@@ -68,13 +77,15 @@ class Axes {
 };
 
 // Fold over the dimensions `dim` of `of`: the body of most reductions.
-template <class F> loop::Expr reduce_over(const LoopCall& c, loop::Monoid m, const Index& i, F&& f, std::string_view dim = "dim",
-                                          std::string_view keepdim = "keepdim", std::string_view of = "self") {
+template <class F>
+loop::Expr reduce_over(const LoopCall& c, loop::Monoid m, const Index& i, F&& f, std::string_view dim = "dim",
+                       std::string_view keepdim = "keepdim", std::string_view of = "self") {
   return Axes(c, dim, keepdim, of).reduce(m, i, std::forward<F>(f));
 }
 
 // Inclusive fold of f(Index) along dimension `d` up to the result's own index: cumsum and its like.
-template <class F> loop::Expr scan_over(const LoopCall& c, loop::Monoid m, const Index& i, int d, SymInt extent, F&& f) {
+template <class F>
+loop::Expr scan_over(const LoopCall& c, loop::Monoid m, const Index& i, int d, SymInt extent, F&& f) {
   int v = c.fresh();
   Index j = i;
   if (!j.empty()) j[size_t(d)] = loop::index(v);

@@ -14,52 +14,114 @@ int Operator::slots(std::span<const Value> args) const {
 }
 
 bool Operator::has_number_operands() const {
-  for (auto& p : schema.parameters) if (p.type == Type::Scalar && !p.list) return true;
+  for (auto& p : schema.parameters)
+    if (p.type == Type::Scalar && !p.list) return true;
   return false;
 }
 
 std::vector<Dims> shape_of_first(const Call& c) {
   for (auto& p : c.op().schema.parameters)
-    if (p.type == Type::Tensor && !p.list) return std::vector<Dims>(c.op().schema.returns.size(), Dims(c.sizes(p.name)));
+    if (p.type == Type::Tensor && !p.list)
+      return std::vector<Dims>(c.op().schema.returns.size(), Dims(c.sizes(p.name)));
   internal_check(false) << c.op().schema.full_name() << " has no tensor to take its shape from";
   __builtin_unreachable();
 }
 
-Definer& Definer::doc(std::string text) { op_->doc = std::move(text); return *this; }
-Definer& Definer::dtypes(DTypeSet set) { op_->dtypes = set; return *this; }
-Definer& Definer::strict() { op_->strict = true; return *this; }
-Definer& Definer::bind(uint32_t namespaces) { op_->namespaces = namespaces; return *this; }
-Definer& Definer::alias(std::string name) { op_->aliases.push_back(std::move(name)); return *this; }
-Definer& Definer::promote(Promote p) { op_->promote = p; return *this; }
-Definer& Definer::result(ResultType t) { op_->result_type = t; return *this; }
+Definer& Definer::doc(std::string text) {
+  op_->doc = std::move(text);
+  return *this;
+}
+Definer& Definer::dtypes(DTypeSet set) {
+  op_->dtypes = set;
+  return *this;
+}
+Definer& Definer::strict() {
+  op_->strict = true;
+  return *this;
+}
+Definer& Definer::bind(uint32_t namespaces) {
+  op_->namespaces = namespaces;
+  return *this;
+}
+Definer& Definer::alias(std::string name) {
+  op_->aliases.push_back(std::move(name));
+  return *this;
+}
+Definer& Definer::promote(Promote p) {
+  op_->promote = p;
+  return *this;
+}
+Definer& Definer::result(ResultType t) {
+  op_->result_type = t;
+  return *this;
+}
 Definer& Definer::result(DTypeRule rule) {
   op_->result_type = ResultType::custom;
   op_->dtype_rule = std::move(rule);
   return *this;
 }
-Definer& Definer::autocast(Autocast a) { op_->autocast = a; return *this; }
-Definer& Definer::random() { op_->random = true; return *this; }
-Definer& Definer::check(std::function<void(const Call&)> rule) { op_->check = std::move(rule); return *this; }
-Definer& Definer::bad_index(ErrorType type) { op_->bad_index = type; return *this; }
-Definer& Definer::uniform() { op_->uniform = true; return *this; }
-Definer& Definer::overwrites() { op_->overwrites = true; return *this; }
-Definer& Definer::in_place() { op_->wants_in_place = true; return *this; }
-Definer& Definer::no_in_place() { op_->wants_in_place = false; return *this; }
-Definer& Definer::non_differentiable() { op_->differentiable = false; return *this; }
+Definer& Definer::autocast(Autocast a) {
+  op_->autocast = a;
+  return *this;
+}
+Definer& Definer::random() {
+  op_->random = true;
+  return *this;
+}
+Definer& Definer::check(std::function<void(const Call&)> rule) {
+  op_->check = std::move(rule);
+  return *this;
+}
+Definer& Definer::bad_index(ErrorType type) {
+  op_->bad_index = type;
+  return *this;
+}
+Definer& Definer::uniform() {
+  op_->uniform = true;
+  return *this;
+}
+Definer& Definer::overwrites() {
+  op_->overwrites = true;
+  return *this;
+}
+Definer& Definer::in_place() {
+  op_->wants_in_place = true;
+  return *this;
+}
+Definer& Definer::no_in_place() {
+  op_->wants_in_place = false;
+  return *this;
+}
+Definer& Definer::non_differentiable() {
+  op_->differentiable = false;
+  return *this;
+}
 Definer& Definer::non_differentiable(std::vector<int> results) {
   op_->non_differentiable = std::move(results);
   return *this;
 }
-Definer& Definer::samples(Samples s) { op_->samples = std::move(s); return *this; }
+Definer& Definer::samples(Samples s) {
+  op_->samples = std::move(s);
+  return *this;
+}
 Definer& Definer::shape(std::function<Dims(const Call&)> rule) {
   op_->shape_rule = [rule = std::move(rule)](const Call& c) {
     return std::vector<Dims>(std::max<size_t>(c.op().schema.returns.size(), 1), rule(c));
   };
   return *this;
 }
-Definer& Definer::format_of(std::vector<std::string> arguments) { op_->format_of = std::move(arguments); return *this; }
-Definer& Definer::channels_last(ChannelsLast use) { op_->channels_last = use; return *this; }
-Definer& Definer::shapes(ShapeRule rule) { op_->shape_rule = std::move(rule); return *this; }
+Definer& Definer::format_of(std::vector<std::string> arguments) {
+  op_->format_of = std::move(arguments);
+  return *this;
+}
+Definer& Definer::channels_last(ChannelsLast use) {
+  op_->channels_last = use;
+  return *this;
+}
+Definer& Definer::shapes(ShapeRule rule) {
+  op_->shape_rule = std::move(rule);
+  return *this;
+}
 Definer& Definer::library(std::string name) {
   op_->kind = OpKind::library;
   op_->library = std::move(name);
@@ -70,7 +132,10 @@ Definer& Definer::data_dependent(std::string name) {
   op_->library = std::move(name);
   return *this;
 }
-Definer& Definer::vjp(VjpRule rule) { op_->vjp = std::move(rule); return *this; }
+Definer& Definer::vjp(VjpRule rule) {
+  op_->vjp = std::move(rule);
+  return *this;
+}
 
 namespace typed {
 
@@ -81,7 +146,8 @@ void check_operand_count(const Operator& op, size_t given) {
     operands += !p.list && (p.type == Type::Tensor || p.type == Type::Scalar);
   }
   internal_check(operands == given) << op.schema.full_name() << ": the schema has " << operands
-                                    << " operands (tensors and run-time Scalars), but the body takes " << given;
+                                    << " operands (tensors and run-time Scalars), but the body takes "
+                                    << given;
 }
 
 Index result_index(const LoopCall& c) {
@@ -92,8 +158,8 @@ Index result_index(const LoopCall& c) {
 }
 
 void wrong_value(const Call& c, size_t parameter, const char* expected) {
-  type_check(false, c.name()) << "argument `" << c.op().schema.parameters[parameter].name << "` must be " << expected
-                              << hint("the operator is ", c.op().schema.text);
+  type_check(false, c.name()) << "argument `" << c.op().schema.parameters[parameter].name << "` must be "
+                              << expected << hint("the operator is ", c.op().schema.text);
   __builtin_unreachable();
 }
 
@@ -107,12 +173,15 @@ Tensor read_tensor(const Call& c, size_t k) {
   switch (v.tag) {
     case Tag::none: return {};
     case Tag::tensor: return Tensor(Ref<TensorImpl>::share(v.tensor));
-    case Tag::scalar: case Tag::integer: return wrapped_number(v.number());
+    case Tag::scalar:
+    case Tag::integer: return wrapped_number(v.number());
     default: wrong_value(c, k, "a tensor");
   }
 }
 
-std::vector<Tensor> read_tensors(const Call& c, size_t k) { return c.tensors(c.op().schema.parameters[k].name); }
+std::vector<Tensor> read_tensors(const Call& c, size_t k) {
+  return c.tensors(c.op().schema.parameters[k].name);
+}
 
 Scalar read_number(const Call& c, size_t k) {
   const Value& v = c.at(k);
@@ -129,8 +198,11 @@ std::vector<Scalar> read_numbers(const Call& c, size_t k) {
   switch (v.tag) {
     case Tag::none: break;
     case Tag::scalars: out.assign(v.scalars().begin(), v.scalars().end()); break;
-    case Tag::ints: for (SymInt i : v.ints()) out.push_back(i.guard_int()); break;
-    case Tag::scalar: case Tag::integer: out.push_back(v.number()); break;
+    case Tag::ints:
+      for (SymInt i : v.ints()) out.push_back(i.guard_int());
+      break;
+    case Tag::scalar:
+    case Tag::integer: out.push_back(v.number()); break;
     default: wrong_value(c, k, "a list of numbers");
   }
   int n = c.op().schema.parameters[k].list_size;
@@ -144,17 +216,22 @@ void check_composite(Operator& op, std::span<const BodyParameter> parameters, in
   size_t k = 0;
   bool takes_call = false;
   for (auto& b : parameters) {
-    if (b.is_call) { takes_call = true; continue; }
+    if (b.is_call) {
+      takes_call = true;
+      continue;
+    }
     internal_check(k < schema.parameters.size())
-        << schema.full_name() << ": the body takes more parameters than the schema's " << schema.parameters.size();
+        << schema.full_name() << ": the body takes more parameters than the schema's "
+        << schema.parameters.size();
     const Parameter& p = schema.parameters[k];
-    internal_check(b.fits(p)) << schema.full_name() << ": the C++ type of the body's parameter for `" << p.name
-                              << "` does not fit the schema " << schema.text;
+    internal_check(b.fits(p)) << schema.full_name() << ": the C++ type of the body's parameter for `"
+                              << p.name << "` does not fit the schema " << schema.text;
     if (is_operand_number(p) && b.by_value) op.baked_numbers |= uint64_t(1) << k;
     ++k;
   }
   internal_check(k == schema.parameters.size() || takes_call)
-      << schema.full_name() << ": the body takes " << k << " of the schema's " << schema.parameters.size() << " parameters";
+      << schema.full_name() << ": the body takes " << k << " of the schema's " << schema.parameters.size()
+      << " parameters";
   // What a body reads from the Call it reads as a number.
   for (; k < schema.parameters.size(); ++k)
     if (is_operand_number(schema.parameters[k])) op.baked_numbers |= uint64_t(1) << k;

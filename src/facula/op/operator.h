@@ -1,5 +1,6 @@
-// Operator: everything that is known about one operator, and `define`, which makes it. An operator is of one of six
-// kinds; the kind decides what the definition gives and what is derived (docs/architecture.md, "One definition").
+// Operator: everything that is known about one operator, and `define`, which makes it. An operator is of one
+// of six kinds; the kind decides what the definition gives and what is derived (docs/architecture.md, "One
+// definition").
 #pragma once
 #include <functional>
 #include <memory>
@@ -17,7 +18,14 @@ enum class OpKind : uint8_t { pointwise, loop, view, composite, library, data_de
 
 // Where users find an operator. `function` (facula.x) is bound unless it is hidden or a method alone.
 enum Namespace : uint32_t {
-  function = 1, method = 2, nn_functional = 4, fft = 8, linalg = 16, special = 32, property = 64, hidden = 128,
+  function = 1,
+  method = 2,
+  nn_functional = 4,
+  fft = 8,
+  linalg = 16,
+  special = 32,
+  property = 64,
+  hidden = 128,
 };
 
 // How operands become the computing dtype.
@@ -36,23 +44,27 @@ enum class Autocast : uint8_t {
   as_is,    // nothing, and neither in what it calls
 };
 
-// What a gradient formula sees. Reading a tensor through [] or result() means it is saved; sizes and dtypes are free.
+// What a gradient formula sees. Reading a tensor through [] or result() means it is saved; sizes and dtypes
+// are free.
 class Vjp {
  public:
   virtual ~Vjp() = default;
-  virtual Tensor grad(int result = 0) const = 0;             // undefined if no gradient arrived
+  virtual Tensor grad(int result = 0) const = 0;  // undefined if no gradient arrived
   virtual Tensor operator[](ParameterName arg) const = 0;
   virtual Tensor item(ParameterName arg, int k) const = 0;  // of a list
   virtual Tensor result(int k = 0) const = 0;
   virtual bool needs(ParameterName arg, int item = 0) const = 0;
-  virtual const Call& call() const = 0;                      // attributes, sizes and dtypes; its tensors hold no data
+  virtual const Call& call() const = 0;  // attributes, sizes and dtypes; its tensors hold no data
 };
 // Gradients by slot (tensors and list items in order); undefined: none.
 using Grads = std::vector<Tensor>;
-template <class... T> Grads grads(T... t) { return Grads{std::move(t)...}; }
+template <class... T>
+Grads grads(T... t) {
+  return Grads{std::move(t)...};
+}
 
-// Whether a library operator works on memory in another order than users see (docs/layouts.md): not at all, as it finds
-// it, or at its best in channels_last, so that its results lie so whatever they show.
+// Whether a library operator works on memory in another order than users see (docs/layouts.md): not at all,
+// as it finds it, or at its best in channels_last, so that its results lie so whatever they show.
 enum class ChannelsLast : uint8_t { no, reads, chooses };
 
 using PointwiseBody = std::function<std::vector<loop::Expr>(const LoopCall&, std::span<const loop::Expr>)>;
@@ -69,52 +81,56 @@ class Operator {
   OpKind kind = OpKind::composite;
   std::string doc;
   uint32_t namespaces = function | method;
-  std::vector<std::string> aliases;        // further names (absolute for abs)
-  DTypeSet dtypes = facula::dtypes::any;   // computing dtypes accepted
+  std::vector<std::string> aliases;       // further names (absolute for abs)
+  DTypeSet dtypes = facula::dtypes::any;  // computing dtypes accepted
   Promote promote = Promote::same;
-  bool strict = false;                     // the first operand (or dtype=) has one of `dtypes` itself: nothing is promoted to one
+  bool strict =
+      false;  // the first operand (or dtype=) has one of `dtypes` itself: nothing is promoted to one
   ResultType result_type = ResultType::same;
-  DTypeRule dtype_rule;                    // ResultType::custom
+  DTypeRule dtype_rule;  // ResultType::custom
   Autocast autocast = Autocast::inherit;
-  ShapeRule shape_rule;                    // loop, library, data-dependent (upper bound)
-  std::vector<std::string> format_of;      // loop, library: results are channels_last if one of these arguments is
+  ShapeRule shape_rule;  // loop, library, data-dependent (upper bound)
+  std::vector<std::string>
+      format_of;  // loop, library: results are channels_last if one of these arguments is
   ChannelsLast channels_last = ChannelsLast::no;
   PointwiseBody body;
   LoopBody loop;
   ViewRule view;
   CompositeBody composite;
-  bool fused = true;                       // composite: run as a fused program
-  std::string library;                     // name in the backend's table; also data-dependent operators'
-  // Library: the slow definition, by one element or by calls of other operators. Tests compare with it, and a backend
-  // without the library runs it.
+  bool fused = true;    // composite: run as a fused program
+  std::string library;  // name in the backend's table; also data-dependent operators'
+  // Library: the slow definition, by one element or by calls of other operators. Tests compare with it, and a
+  // backend without the library runs it.
   LoopBody reference;
   CompositeBody composed_reference;
   VjpRule vjp;
-  bool differentiable = true;              // results carry gradients (per result: see non_differentiable)
-  std::vector<int> non_differentiable;     // results that never do (indices)
+  bool differentiable = true;           // results carry gradients (per result: see non_differentiable)
+  std::vector<int> non_differentiable;  // results that never do (indices)
   bool random = false;
-  // Looks at the values of numbers before each call (other rules see types and sizes, and are not asked again for equal
-  // ones); raises what is wrong with them.
+  // Looks at the values of numbers before each call (other rules see types and sizes, and are not asked again
+  // for equal ones); raises what is wrong with them.
   std::function<void(const Call&)> check;
   ErrorType bad_index = ErrorType::IndexError;  // what an element of an index tensor that does not fit raises
-  bool uniform = false;                    // self gets one number everywhere: in place it may overlap itself
-  bool overwrites = false;                 // elements of self become others or stay: in place self may be expanded
+  bool uniform = false;     // self gets one number everywhere: in place it may overlap itself
+  bool overwrites = false;  // elements of self become others or stay: in place self may be expanded
   Samples samples;
-  // Derived: the out= form of an operator whose results are Tensors, and the form name_ of one on `Tensor self` with one
-  // Tensor result; neither of an operator that is a view or writes. A loop or library operator with a shape rule of its own has no in-place form unless it says in_place(); nor
-  // has a view, whose in-place form changes how the tensor lies over its memory.
+  // Derived: the out= form of an operator whose results are Tensors, and the form name_ of one on `Tensor
+  // self` with one Tensor result; neither of an operator that is a view or writes. A loop or library operator
+  // with a shape rule of its own has no in-place form unless it says in_place(); nor has a view, whose
+  // in-place form changes how the tensor lies over its memory.
   bool in_place_form = false, out_form = false;
   std::optional<bool> wants_in_place;
-  CompositeBody in_place_body;             // unfused composite: its in-place form, where that is more than a copy of the result
-  // Composite: bit k is set if the body takes parameter k, a run-time Scalar, as a number and not as a Tensor. Such
-  // numbers are baked into the fused program.
+  CompositeBody
+      in_place_body;  // unfused composite: its in-place form, where that is more than a copy of the result
+  // Composite: bit k is set if the body takes parameter k, a run-time Scalar, as a number and not as a
+  // Tensor. Such numbers are baked into the fused program.
   uint64_t baked_numbers = 0;
-  const Operator* parent = nullptr;        // of a derived gradient operator
+  const Operator* parent = nullptr;  // of a derived gradient operator
 
   const char* name() const { return schema.name.c_str(); }
-  bool has_number_operands() const;               // a run-time Scalar among the parameters
-  int slots(std::span<const Value> args) const;   // operands: tensors, list items, run-time Scalars
-  mutable std::shared_ptr<void> cache;     // run/'s per-operator caches
+  bool has_number_operands() const;              // a run-time Scalar among the parameters
+  int slots(std::span<const Value> args) const;  // operands: tensors, list items, run-time Scalars
+  mutable std::shared_ptr<void> cache;           // run/'s per-operator caches
 };
 
 // Fluent definition. Each setter is named as the field it sets.
@@ -136,31 +152,39 @@ class Definer {
   Definer& uniform();
   Definer& overwrites();
   Definer& in_place();
-  template <class F> Definer& in_place(F body);  // as unfused, writing into self
+  template <class F>
+  Definer& in_place(F body);  // as unfused, writing into self
   Definer& no_in_place();
-  Definer& non_differentiable();                 // no result does
+  Definer& non_differentiable();  // no result does
   Definer& non_differentiable(std::vector<int> results);
   Definer& samples(Samples s);
   Definer& samples(std::initializer_list<const char*> lines) { return samples(op::samples(lines)); }
-  Definer& shape(std::function<Dims(const Call&)> rule);                 // one result, or all alike
+  Definer& shape(std::function<Dims(const Call&)> rule);  // one result, or all alike
   Definer& shapes(ShapeRule rule);
   // Results with the rank of one of these arguments are channels_last in memory if that argument is.
   Definer& format_of(std::vector<std::string> arguments);
   Definer& channels_last(ChannelsLast use);
-  // Bodies: f(Expr...) or f(const LoopCall&, Expr...), giving Expr or std::vector<Expr>. Run-time Scalars are operands
-  // too, in the computing dtype.
-  template <class F> Definer& pointwise(F f);
-  // f(const LoopCall&, Index at): Expr or std::vector<Expr> (one a result); or f(const LoopCall&): loop::Definition.
-  template <class F> Definer& loop(F f);
-  template <class F> Definer& view(F f);         // f(const Call&, Geometry): Geometry or std::vector<Geometry>
-  // f takes the schema's parameters as C++ values (see typed.h): Tensor, std::optional<Tensor>, std::vector<Tensor>,
-  // SymSpan, SymInt, int64_t, double, bool, Scalar, std::string_view, std::optional<...>; gives Tensor, a std::tuple
-  // of Tensors, std::vector<Tensor> or Results.
-  template <class F> Definer& composite(F f);
-  template <class F> Definer& unfused(F f);      // a composite that is never fused: it writes, or reads data
+  // Bodies: f(Expr...) or f(const LoopCall&, Expr...), giving Expr or std::vector<Expr>. Run-time Scalars are
+  // operands too, in the computing dtype.
+  template <class F>
+  Definer& pointwise(F f);
+  // f(const LoopCall&, Index at): Expr or std::vector<Expr> (one a result); or f(const LoopCall&):
+  // loop::Definition.
+  template <class F>
+  Definer& loop(F f);
+  template <class F>
+  Definer& view(F f);  // f(const Call&, Geometry): Geometry or std::vector<Geometry>
+  // f takes the schema's parameters as C++ values (see typed.h): Tensor, std::optional<Tensor>,
+  // std::vector<Tensor>, SymSpan, SymInt, int64_t, double, bool, Scalar, std::string_view,
+  // std::optional<...>; gives Tensor, a std::tuple of Tensors, std::vector<Tensor> or Results.
+  template <class F>
+  Definer& composite(F f);
+  template <class F>
+  Definer& unfused(F f);  // a composite that is never fused: it writes, or reads data
   Definer& library(std::string name);
   Definer& data_dependent(std::string name);
-  template <class F> Definer& reference(F f);    // as loop, or as unfused
+  template <class F>
+  Definer& reference(F f);  // as loop, or as unfused
   Definer& vjp(VjpRule rule);
 
  private:
@@ -172,10 +196,12 @@ DType computing_dtype(const Operator& op, std::span<const Value> args);
 // NotImplementedError unless the operator takes the dtype.
 void check_accepted(const Operator& op, DType d);
 
-// The default shape rule of a loop: that of its first tensor. A rule shared by many families: helpers.h, `reduced`.
+// The default shape rule of a loop: that of its first tensor. A rule shared by many families: helpers.h,
+// `reduced`.
 std::vector<Dims> shape_of_first(const Call& c);
 
-// Starts the definition of an operator. Only inside FACULA_FAMILY functions (and tests, through `define_late`).
+// Starts the definition of an operator. Only inside FACULA_FAMILY functions (and tests, through
+// `define_late`).
 Definer define(std::string_view schema);
 
 // catalog/<family>.cpp: FACULA_FAMILY(activation) { define(...)...; }. The generator lists the families.

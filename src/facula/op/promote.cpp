@@ -5,7 +5,8 @@ namespace facula::op {
 
 static const char* accepted(DTypeSet set) {
   if (set.bits == dtypes::floating.bits) return "floating dtypes (x.float() converts)";
-  if (set.bits == (dtypes::floating | dtypes::complex).bits) return "floating and complex dtypes (x.float() converts)";
+  if (set.bits == (dtypes::floating | dtypes::complex).bits)
+    return "floating and complex dtypes (x.float() converts)";
   if (set.bits == dtypes::numeric.bits) return "every dtype but bool";
   if (set.bits == (dtypes::integral | dtypes::boolean).bits) return "integer dtypes and bool";
   if (set.bits == dtypes::real.bits) return "every dtype but complex ones";
@@ -16,7 +17,9 @@ void check_accepted(const Operator& o, DType d) {
   if (o.dtypes.has(d)) return;
   std::string names;
   if (const char* known = accepted(o.dtypes)) names = known;
-  else for (int i = 0; i < kDTypeCount; ++i) if (o.dtypes.has(DType(i))) names += std::string(names.empty() ? "" : ", ") + name(DType(i));
+  else
+    for (int i = 0; i < kDTypeCount; ++i)
+      if (o.dtypes.has(DType(i))) names += std::string(names.empty() ? "" : ", ") + name(DType(i));
   supported_check(false, o.name()) << "not implemented for '" << d << "'" << hint("it takes ", names);
 }
 
@@ -34,7 +37,8 @@ DType computing_dtype(const Operator& o, std::span<const Value> args) {
     else if (v.tag == Tag::scalar) p.add(v.scalar);
     else if (v.tag == Tag::integer) p.add(Scalar(int64_t(0)));
     else if (v.tag == Tag::tensors)
-      for (auto* t : v.tensors()) if (t) p.add(tensor(t));
+      for (auto* t : v.tensors())
+        if (t) p.add(tensor(t));
   }
   if (o.promote == Promote::none && first) return first->dtype;
   DType d = p.result();

@@ -32,23 +32,26 @@ void derive(Operator& op) {
   if (op.kind == OpKind::loop && !op.shape_rule) op.shape_rule = shape_of_first;
   if (op.result_type == ResultType::boolean || op.result_type == ResultType::int64) op.differentiable = false;
   bool tensor_result = s.returns.size() == 1 && s.returns[0].type == Type::Tensor && !s.returns[0].list;
-  bool computed = op.kind == OpKind::pointwise || op.kind == OpKind::loop || op.kind == OpKind::composite || op.kind == OpKind::library;
+  bool computed = op.kind == OpKind::pointwise || op.kind == OpKind::loop || op.kind == OpKind::composite ||
+                  op.kind == OpKind::library;
   bool aliases = !s.returns.empty() && s.returns[0].alias;
   bool derivable = tensor_result && computed && !aliases && !s.mutates();
-  bool on_self = !s.parameters.empty() && s.parameters[0].name == "self" && s.parameters[0].type == Type::Tensor &&
-                 !s.parameters[0].list && !s.parameters[0].optional;
+  bool on_self = !s.parameters.empty() && s.parameters[0].name == "self" &&
+                 s.parameters[0].type == Type::Tensor && !s.parameters[0].list && !s.parameters[0].optional;
   bool all_tensors = !s.returns.empty();
   for (auto& r : s.returns) all_tensors &= r.type == Type::Tensor && !r.list && !r.alias;
   op.out_form = all_tensors && op.kind != OpKind::view && !s.mutates();
   op.in_place_form = derivable && on_self && op.wants_in_place.value_or(keeps_shape);
-  if (op.kind == OpKind::view) op.in_place_form = tensor_result && on_self && op.wants_in_place.value_or(false);
+  if (op.kind == OpKind::view)
+    op.in_place_form = tensor_result && on_self && op.wants_in_place.value_or(false);
 }
 
 // A factory refuses a device that nothing serves, before it makes anything.
 void check_device_first(Operator& op) {
   auto& s = op.schema;
   int at = s.index_of("device");
-  if (at < 0 || !s.parameters[size_t(at)].keyword_only || s.parameters[size_t(at)].type != Type::Device) return;
+  if (at < 0 || !s.parameters[size_t(at)].keyword_only || s.parameters[size_t(at)].type != Type::Device)
+    return;
   auto first = [at](auto& rule) {
     if (!rule) return;
     rule = [rule, at](const Call& c) {
@@ -80,13 +83,18 @@ void check(const Operator& op) {
     case OpKind::loop: internal_check(op.loop) << n << " has no loop"; break;
     case OpKind::view:
       internal_check(op.view) << n << " has no view rule";
-      internal_check(!s.parameters.empty() && s.parameters[0].alias && !s.returns.empty() && s.returns[0].alias)
+      internal_check(!s.parameters.empty() && s.parameters[0].alias && !s.returns.empty() &&
+                     s.returns[0].alias)
           << n << " is a view: its schema must say so, (Tensor(a) self, ...) -> Tensor(a)";
       break;
-    case OpKind::composite: internal_check(op.composite) << n << " has no body: end the definition with one of the six kinds"; break;
-    case OpKind::library: case OpKind::data_dependent:
+    case OpKind::composite:
+      internal_check(op.composite) << n << " has no body: end the definition with one of the six kinds";
+      break;
+    case OpKind::library:
+    case OpKind::data_dependent:
       internal_check(op.shape_rule) << n << " needs a shape rule: .shape(...) or .shapes(...)";
-      internal_check(op.reference || op.composed_reference || op.random) << n << " needs its slow definition: .reference(...)";
+      internal_check(op.reference || op.composed_reference || op.random)
+          << n << " needs its slow definition: .reference(...)";
       break;
   }
   internal_check(op.result_type != ResultType::custom || op.dtype_rule) << n << " needs .result(rule)";

@@ -1,4 +1,5 @@
-// All operators, by full name. Filled once by catalog::load(); later definitions (custom operators, tests) append.
+// All operators, by full name. Filled once by catalog::load(); later definitions (custom operators, tests)
+// append.
 #pragma once
 #include <functional>
 #include <string_view>
@@ -7,15 +8,15 @@
 #include "facula/op/operator.h"
 
 namespace facula::op {
-const Operator* find(std::string_view full_name);              // null if unknown; aliases are known too
-const Operator& get(std::string_view full_name);               // internal error if unknown
-const std::vector<const Operator*>& all();                     // in order of definition
-std::vector<const Operator*> overloads(std::string_view name); // of a base name, in order of definition
+const Operator* find(std::string_view full_name);               // null if unknown; aliases are known too
+const Operator& get(std::string_view full_name);                // internal error if unknown
+const std::vector<const Operator*>& all();                      // in order of definition
+std::vector<const Operator*> overloads(std::string_view name);  // of a base name, in order of definition
 // Called for every operator defined after the catalog was loaded (the binding attaches it).
 void on_define(std::function<void(const Operator&)> listener);
 // Completes derived facts and checks the definition; called when the next definition starts or all are done.
 void finish_definitions();
-// Runs a family of definitions after the catalog was loaded and finishes it. A faulty definition raises and leaves no
-// trace in the registry.
+// Runs a family of definitions after the catalog was loaded and finishes it. A faulty definition raises and
+// leaves no trace in the registry.
 void define_late(const std::function<void()>& family);
 }  // namespace facula::op

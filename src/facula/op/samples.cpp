@@ -80,7 +80,8 @@ Samples samples(std::initializer_list<const char*> lines) {
     Sample sample;
     for (auto part : parts(line)) {
       size_t end = part.find_first_of("=<?!+[{");
-      internal_check(end != part.npos) << "samples: expected name=literal or name[sizes], not \"" << part << '"';
+      internal_check(end != part.npos)
+          << "samples: expected name=literal or name[sizes], not \"" << part << '"';
       std::string_view rest = part.substr(end);
       SampleArg a;
       if (rest.starts_with("=")) {
@@ -104,7 +105,8 @@ Samples Samples::with(std::string arg, std::vector<std::string> literals) const 
   for (auto& sample : list) {
     for (auto& text : literals) {
       Sample s;
-      for (auto& a : sample.args) if (a.first != arg) s.args.push_back(a);
+      for (auto& a : sample.args)
+        if (a.first != arg) s.args.push_back(a);
       s.args.push_back({arg, literal(text)});
       out.list.push_back(std::move(s));
     }
@@ -116,7 +118,10 @@ Samples Samples::range(double low, double high) const {
   Samples out = *this;
   for (auto& sample : out.list)
     for (auto& [name, a] : sample.args)
-      if (a.kind != SampleArg::Kind::literal && !a.index && !a.boolean) { a.low = low; a.high = high; }
+      if (a.kind != SampleArg::Kind::literal && !a.index && !a.boolean) {
+        a.low = low;
+        a.high = high;
+      }
   return out;
 }
 
@@ -165,7 +170,8 @@ Samples samples(std::vector<Sample> list) { return {std::move(list)}; }
 
 Samples unary_samples(double low, double high) {
   Samples out;
-  for (std::vector<int64_t> sizes : std::vector<std::vector<int64_t>>{{}, {5}, {2, 3, 4}, {2, 0, 3}, {64, 129}})
+  for (std::vector<int64_t> sizes :
+       std::vector<std::vector<int64_t>>{{}, {5}, {2, 3, 4}, {2, 0, 3}, {64, 129}})
     out.list.push_back({{{"self", tensor(std::move(sizes), low, high)}}});
   return out;
 }
@@ -173,19 +179,28 @@ Samples unary_samples(double low, double high) {
 Samples binary_samples(double low, double high) {
   using Shape = std::vector<int64_t>;
   Samples out;
-  for (auto& [a, b] : std::vector<std::pair<Shape, Shape>>{
-           {{}, {}}, {{5}, {5}}, {{2, 3, 4}, {2, 3, 4}}, {{2, 1, 4}, {3, 1}}, {{3, 4}, {}}, {{2, 0}, {1, 1}}, {{64, 129}, {129}}})
+  for (auto& [a, b] : std::vector<std::pair<Shape, Shape>>{{{}, {}},
+                                                           {{5}, {5}},
+                                                           {{2, 3, 4}, {2, 3, 4}},
+                                                           {{2, 1, 4}, {3, 1}},
+                                                           {{3, 4}, {}},
+                                                           {{2, 0}, {1, 1}},
+                                                           {{64, 129}, {129}}})
     out.list.push_back({{{"self", tensor(a, low, high)}, {"other", tensor(b, low, high)}}});
   return out;
 }
 
 Samples reduction_samples() {
-  struct Case { std::vector<int64_t> sizes; const char *dim, *keepdim; };
+  struct Case {
+    std::vector<int64_t> sizes;
+    const char *dim, *keepdim;
+  };
   Samples out;
   for (auto& c : {Case{{}, "[]", "False"}, Case{{5}, "[0]", "False"}, Case{{2, 3, 4}, "[1]", "True"},
-                  Case{{2, 3, 4}, "[0, -1]", "False"}, Case{{3, 4}, "[]", "True"}, Case{{64, 129}, "[1]", "False"},
-                  Case{{129, 64}, "[0]", "False"}})
-    out.list.push_back({{{"self", tensor(c.sizes)}, {"dim", literal(c.dim)}, {"keepdim", literal(c.keepdim)}}});
+                  Case{{2, 3, 4}, "[0, -1]", "False"}, Case{{3, 4}, "[]", "True"},
+                  Case{{64, 129}, "[1]", "False"}, Case{{129, 64}, "[0]", "False"}})
+    out.list.push_back(
+        {{{"self", tensor(c.sizes)}, {"dim", literal(c.dim)}, {"keepdim", literal(c.keepdim)}}});
   return out;
 }
 

@@ -7,15 +7,26 @@
 namespace facula::op {
 namespace {
 
-struct TypeName { std::string_view name; Type type; bool symbolic; };
+struct TypeName {
+  std::string_view name;
+  Type type;
+  bool symbolic;
+};
 constexpr TypeName kTypes[] = {
-    {"Tensor", Type::Tensor, false}, {"Scalar", Type::Scalar, false}, {"int", Type::Int, false},
-    {"SymInt", Type::Int, true},     {"float", Type::Float, false},   {"bool", Type::Bool, false},
-    {"str", Type::String, false},    {"dtype", Type::DType, false},   {"Device", Type::Device, false},
-    {"MemoryFormat", Type::Format, false}, {"Generator", Type::Generator, false},
+    {"Tensor", Type::Tensor, false},
+    {"Scalar", Type::Scalar, false},
+    {"int", Type::Int, false},
+    {"SymInt", Type::Int, true},
+    {"float", Type::Float, false},
+    {"bool", Type::Bool, false},
+    {"str", Type::String, false},
+    {"dtype", Type::DType, false},
+    {"Device", Type::Device, false},
+    {"MemoryFormat", Type::Format, false},
+    {"Generator", Type::Generator, false},
 };
 
-constexpr int kLongest = 64;   // n of T[n]: no tensor has more dimensions
+constexpr int kLongest = 64;  // n of T[n]: no tensor has more dimensions
 
 class Parser {
  public:
@@ -65,32 +76,41 @@ class Parser {
                                  << text_.substr(0, at_) << " <here> " << text_.substr(at_);
     __builtin_unreachable();
   }
-  void skip() { while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_; }
+  void skip() {
+    while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
+  }
   bool accept(char c) {
     skip();
     if (at_ >= text_.size() || text_[at_] != c) return false;
     ++at_;
     return true;
   }
-  void expect(char c) { if (!accept(c)) fail(std::string("expected ") + c); }
+  void expect(char c) {
+    if (!accept(c)) fail(std::string("expected ") + c);
+  }
   static bool in_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
   std::string word(std::string_view what) {
     skip();
     size_t from = at_;
     while (at_ < text_.size() && in_word(text_[at_])) ++at_;
-    if (from == at_ || std::isdigit(static_cast<unsigned char>(text_[from]))) { at_ = from; fail("expected " + std::string(what)); }
+    if (from == at_ || std::isdigit(static_cast<unsigned char>(text_[from]))) {
+      at_ = from;
+      fail("expected " + std::string(what));
+    }
     return std::string(text_.substr(from, at_ - from));
   }
 
   const TypeName& type() {
     size_t from = at_;
     std::string name = word("a type");
-    for (auto& t : kTypes) if (t.name == name) return t;
+    for (auto& t : kTypes)
+      if (t.name == name) return t;
     at_ = from;
     fail("unknown type " + name);
   }
   // (a), (a!)
-  template <class T> void alias(T& to) {
+  template <class T>
+  void alias(T& to) {
     if (!accept('(')) return;
     to.alias = word("an alias")[0];
     to.written = accept('!');
@@ -105,7 +125,8 @@ class Parser {
     p.keyword_only = keyword_only;
     if (accept('|')) {
       auto& second = type();
-      if (!(t.type == Type::Tensor && second.type == Type::Scalar) && !(t.type == Type::Scalar && second.type == Type::Tensor))
+      if (!(t.type == Type::Tensor && second.type == Type::Scalar) &&
+          !(t.type == Type::Scalar && second.type == Type::Tensor))
         fail("two types other than Tensor and Scalar");
       p.type = Type::Tensor;
       p.number = true;
@@ -119,7 +140,8 @@ class Parser {
       skip();
       if (!accept(']')) {
         auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), p.list_size);
-        if (error != std::errc() || p.list_size <= 0 || p.list_size > kLongest) fail("expected a length up to " + std::to_string(kLongest));
+        if (error != std::errc() || p.list_size <= 0 || p.list_size > kLongest)
+          fail("expected a length up to " + std::to_string(kLongest));
         at_ = size_t(end - text_.data());
         expect(']');
       }
@@ -142,7 +164,10 @@ class Parser {
     Return r;
     r.type = type().type;
     alias(r);
-    if (accept('[')) { r.list = true; expect(']'); }
+    if (accept('[')) {
+      r.list = true;
+      expect(']');
+    }
     skip();
     if (named && at_ < text_.size() && in_word(text_[at_])) r.name = word("a result's name");
     return r;
@@ -153,7 +178,10 @@ class Parser {
     auto keep = [&](const Value& v) { p.fallback = Args(std::span<const Value>(&v, 1)); };
     size_t start = at_;
     if (accept_word("None")) {
-      if (!p.optional && p.type != Type::Generator && p.type != Type::Tensor) { at_ = start; fail("None for a parameter that is not optional"); }
+      if (!p.optional && p.type != Type::Generator && p.type != Type::Tensor) {
+        at_ = start;
+        fail("None for a parameter that is not optional");
+      }
       return keep(Value());
     }
     if (p.list) {
@@ -163,7 +191,10 @@ class Parser {
         char close = bracket ? ']' : ')';
         while (!accept(close)) {
           items.push_back(number(p.type));
-          if (!accept(',')) { expect(close); break; }
+          if (!accept(',')) {
+            expect(close);
+            break;
+          }
         }
       } else {
         items.assign(size_t(std::max(p.list_size, 1)), number(p.type));
@@ -178,9 +209,12 @@ class Parser {
       return keep(Value(SymSpan(ints)));
     }
     switch (p.type) {
-      case Type::Tensor: case Type::Generator: fail("the only default of this type is None");
+      case Type::Tensor:
+      case Type::Generator: fail("the only default of this type is None");
       case Type::Int: return keep(Value(SymInt(number(p.type).to_int())));
-      case Type::Scalar: case Type::Float: case Type::Bool: return keep(Value(number(p.type)));
+      case Type::Scalar:
+      case Type::Float:
+      case Type::Bool: return keep(Value(number(p.type)));
       case Type::String: {
         skip();
         char quote = at_ < text_.size() ? text_[at_] : ' ';
@@ -205,7 +239,8 @@ class Parser {
   }
 
   // What `read` makes of the next word; what it refuses is a mistake of the schema.
-  template <class Read> Value named(const char* what, Read read) {
+  template <class Read>
+  Value named(const char* what, Read read) {
     std::string w = word(what);
     try {
       return Value(read(w));
@@ -217,7 +252,8 @@ class Parser {
 
   bool accept_word(std::string_view w) {
     skip();
-    if (text_.substr(at_, w.size()) != w || (at_ + w.size() < text_.size() && in_word(text_[at_ + w.size()]))) return false;
+    if (text_.substr(at_, w.size()) != w || (at_ + w.size() < text_.size() && in_word(text_[at_ + w.size()])))
+      return false;
     at_ += w.size();
     return true;
   }
@@ -226,15 +262,33 @@ class Parser {
   Scalar number(Type t) {
     skip();
     size_t from = at_;
-    auto check = [&](bool good, const char* what) { if (!good) { at_ = from; fail(what); } };
+    auto check = [&](bool good, const char* what) {
+      if (!good) {
+        at_ = from;
+        fail(what);
+      }
+    };
     bool minus = accept('-');
-    if (!minus && accept_word("True")) { check(t == Type::Bool || t == Type::Scalar, "not a bool"); return Scalar(true); }
-    if (!minus && accept_word("False")) { check(t == Type::Bool || t == Type::Scalar, "not a bool"); return Scalar(false); }
+    if (!minus && accept_word("True")) {
+      check(t == Type::Bool || t == Type::Scalar, "not a bool");
+      return Scalar(true);
+    }
+    if (!minus && accept_word("False")) {
+      check(t == Type::Bool || t == Type::Scalar, "not a bool");
+      return Scalar(false);
+    }
     check(t != Type::Bool, "expected True or False");
     double sign = minus ? -1 : 1;
-    if (accept_word("inf")) { check(t != Type::Int, "not an integer"); return Scalar(sign * __builtin_inf()); }
-    if (accept_word("nan")) { check(t != Type::Int, "not an integer"); return Scalar(__builtin_nan("")); }
-    check(at_ < text_.size() && text_[at_] != '-', "expected a number");   // from_chars takes a sign of its own
+    if (accept_word("inf")) {
+      check(t != Type::Int, "not an integer");
+      return Scalar(sign * __builtin_inf());
+    }
+    if (accept_word("nan")) {
+      check(t != Type::Int, "not an integer");
+      return Scalar(__builtin_nan(""));
+    }
+    check(at_ < text_.size() && text_[at_] != '-',
+          "expected a number");  // from_chars takes a sign of its own
     double real = 0;
     auto parsed = std::from_chars(text_.data() + at_, text_.data() + text_.size(), real);
     check(parsed.ec == std::errc(), "expected a number");
@@ -256,7 +310,8 @@ class Parser {
 }  // namespace
 
 bool Schema::mutates() const {
-  for (auto& p : parameters) if (p.written) return true;
+  for (auto& p : parameters)
+    if (p.written) return true;
   return false;
 }
 

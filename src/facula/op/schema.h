@@ -1,8 +1,9 @@
 // The schema string of an operator, parsed. It is the operator's identity.
 //   name[.overload](Type[(alias)] arg[=default], ..., *, keyword-only...) -> Type | (Type name, ...)
-// Types: Tensor Scalar int SymInt float bool str dtype Device MemoryFormat Generator, each with ? for optional;
-// T[] and T[n] for lists (int[2] takes one int for all); Tensor?[] for index lists. Aliases: (a) shares, (a!) writes.
-// Tensor|Scalar: Python users may give a number beside a tensor; Scalar|Tensor: also where all operands are numbers.
+// Types: Tensor Scalar int SymInt float bool str dtype Device MemoryFormat Generator, each with ? for
+// optional; T[] and T[n] for lists (int[2] takes one int for all); Tensor?[] for index lists. Aliases: (a)
+// shares, (a!) writes. Tensor|Scalar: Python users may give a number beside a tensor; Scalar|Tensor: also
+// where all operands are numbers.
 #pragma once
 #include <string>
 #include <string_view>
@@ -18,19 +19,19 @@ enum class Type : uint8_t { Tensor, Scalar, Int, Float, Bool, String, DType, Dev
 struct Parameter {
   std::string name;
   Type type = Type::Tensor;
-  bool symbolic = false;        // SymInt
+  bool symbolic = false;  // SymInt
   bool list = false;
   int list_size = 0;            // int[2]: 2; 0: any
   bool optional = false;        // T? (or T[]? for lists)
   bool optional_items = false;  // Tensor?[]
   bool keyword_only = false;
-  char alias = 0;               // 'a' in (a), (a!)
-  bool written = false;         // (a!)
-  bool number = false;          // Tensor|Scalar, Scalar|Tensor
-  bool number_alone = false;    // Scalar|Tensor
+  char alias = 0;             // 'a' in (a), (a!)
+  bool written = false;       // (a!)
+  bool number = false;        // Tensor|Scalar, Scalar|Tensor
+  bool number_alone = false;  // Scalar|Tensor
   bool has_default = false;
-  Args fallback;                // the default's value, one
-  std::string default_text;     // as written
+  Args fallback;             // the default's value, one
+  std::string default_text;  // as written
 };
 
 struct Return {
@@ -44,8 +45,10 @@ struct Return {
 // The name of a parameter with its hash, which the compiler works out where the name is a literal.
 class ParameterName {
  public:
-  template <size_t N> consteval ParameterName(const char (&literal)[N]) : text_(literal, N - 1), hash_(hash_of(text_)) {}
-  template <class T> requires(std::is_convertible_v<const T&, std::string_view> && !std::is_array_v<T>)
+  template <size_t N>
+  consteval ParameterName(const char (&literal)[N]) : text_(literal, N - 1), hash_(hash_of(text_)) {}
+  template <class T>
+    requires(std::is_convertible_v<const T&, std::string_view> && !std::is_array_v<T>)
   constexpr ParameterName(const T& text) : text_(text), hash_(hash_of(text_)) {}
   constexpr std::string_view text() const { return text_; }
   constexpr uint64_t hash() const { return hash_; }
@@ -61,13 +64,14 @@ class ParameterName {
 };
 
 struct Schema {
-  std::string text, name, overload;   // full name: name.overload
+  std::string text, name, overload;  // full name: name.overload
   std::vector<Parameter> parameters;
   std::vector<Return> returns;
   std::string full_name() const { return overload.empty() ? name : name + "." + overload; }
-  std::vector<uint64_t> hashes;       // of the parameters' names
+  std::vector<uint64_t> hashes;          // of the parameters' names
   int index_of(ParameterName p) const {  // -1 if absent
-    for (size_t i = 0; i < hashes.size(); ++i) if (hashes[i] == p.hash()) return int(i);
+    for (size_t i = 0; i < hashes.size(); ++i)
+      if (hashes[i] == p.hash()) return int(i);
     return -1;
   }
   bool mutates() const;

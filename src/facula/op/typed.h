@@ -1,5 +1,5 @@
-// How `define` takes C++ functions of natural types: the adapters from lambdas to the function types of Operator, and
-// the conversion of call values into the C++ parameters of composites.
+// How `define` takes C++ functions of natural types: the adapters from lambdas to the function types of
+// Operator, and the conversion of call values into the C++ parameters of composites.
 //
 // A composite's parameters follow the schema's:
 //   Tensor            Tensor, std::optional<Tensor>    Scalar   Scalar (baked into the program) or Tensor (an operand)
@@ -7,8 +7,8 @@
 //   int, SymInt       int64_t, int, SymInt             int[]    SymSpan, Sizes, Dims, Ints, std::vector<int64_t>
 //   float, bool       double, bool                     float[]  std::vector<double>, std::vector<Scalar>
 //   str               std::string_view, std::string    dtype, Device, MemoryFormat, Generator   the type; Generator*
-// each as std::optional<...> where the schema has `?`. A `const Call&` anywhere gets the call and stands for no
-// parameter of the schema; a body that takes nothing else may leave the others out.
+// each as std::optional<...> where the schema has `?`. A `const Call&` anywhere gets the call and stands for
+// no parameter of the schema; a body that takes nothing else may leave the others out.
 #pragma once
 #include <array>
 #include <functional>
@@ -23,24 +23,34 @@
 namespace facula::op {
 namespace typed {
 
-template <class F> struct Signature : Signature<decltype(&F::operator())> {};
-template <class R, class... A> struct Signature<R (*)(A...)> {
+template <class F>
+struct Signature : Signature<decltype(&F::operator())> {};
+template <class R, class... A>
+struct Signature<R (*)(A...)> {
   using Result = std::decay_t<R>;
   using Arguments = std::tuple<std::decay_t<A>...>;
 };
-template <class C, class R, class... A> struct Signature<R (C::*)(A...) const> : Signature<R (*)(A...)> {};
-template <class C, class R, class... A> struct Signature<R (C::*)(A...)> : Signature<R (*)(A...)> {};
+template <class C, class R, class... A>
+struct Signature<R (C::*)(A...) const> : Signature<R (*)(A...)> {};
+template <class C, class R, class... A>
+struct Signature<R (C::*)(A...)> : Signature<R (*)(A...)> {};
 
-template <class T> struct is_tuple : std::false_type {};
-template <class... T> struct is_tuple<std::tuple<T...>> : std::true_type {};
-template <class A, class B> struct is_tuple<std::pair<A, B>> : std::true_type {};
-template <class T, size_t N> struct is_tuple<std::array<T, N>> : std::true_type {};
+template <class T>
+struct is_tuple : std::false_type {};
+template <class... T>
+struct is_tuple<std::tuple<T...>> : std::true_type {};
+template <class A, class B>
+struct is_tuple<std::pair<A, B>> : std::true_type {};
+template <class T, size_t N>
+struct is_tuple<std::array<T, N>> : std::true_type {};
 
 // ---- loops and pointwise bodies
-template <class R> std::vector<loop::Expr> expressions(R&& r) {
+template <class R>
+std::vector<loop::Expr> expressions(R&& r) {
   using T = std::decay_t<R>;
   if constexpr (std::is_same_v<T, loop::Expr>) return {r};
-  else if constexpr (is_tuple<T>::value) return std::apply([](auto... x) { return std::vector<loop::Expr>{x...}; }, r);
+  else if constexpr (is_tuple<T>::value)
+    return std::apply([](auto... x) { return std::vector<loop::Expr>{x...}; }, r);
   else return std::forward<R>(r);
 }
 
@@ -48,7 +58,8 @@ template <class R> std::vector<loop::Expr> expressions(R&& r) {
 void check_operand_count(const Operator& op, size_t given);
 Index result_index(const LoopCall& c);
 
-template <class F, class... A> PointwiseBody pointwise(const Operator& op, F f, std::tuple<A...>*) {
+template <class F, class... A>
+PointwiseBody pointwise(const Operator& op, F f, std::tuple<A...>*) {
   constexpr bool with_call = (std::is_same_v<A, LoopCall> || ...);
   constexpr bool any_number = (std::is_same_v<A, std::span<const loop::Expr>> || ...);
   constexpr size_t operands = (size_t(std::is_same_v<A, loop::Expr>) + ... + 0);
@@ -70,7 +81,8 @@ template <class F, class... A> PointwiseBody pointwise(const Operator& op, F f, 
   }
 }
 
-template <class F> LoopBody loop_body(F f) {
+template <class F>
+LoopBody loop_body(F f) {
   if constexpr (std::is_invocable_v<F&, const LoopCall&, Index>) {
     return [f](const LoopCall& c) {
       Index at = result_index(c);
@@ -80,13 +92,15 @@ template <class F> LoopBody loop_body(F f) {
       return d;
     };
   } else {
-    static_assert(std::is_invocable_r_v<loop::Definition, F&, const LoopCall&>,
-                  "a loop is f(const LoopCall&, Index) -> Expr or std::vector<Expr>, or f(const LoopCall&) -> Definition");
+    static_assert(
+        std::is_invocable_r_v<loop::Definition, F&, const LoopCall&>,
+        "a loop is f(const LoopCall&, Index) -> Expr or std::vector<Expr>, or f(const LoopCall&) -> Definition");
     return LoopBody(std::move(f));
   }
 }
 
-template <class F> ViewRule view_rule(F f) {
+template <class F>
+ViewRule view_rule(F f) {
   return [f](const Call& c, Geometry&& g) { return Views(f(c, std::move(g))); };
 }
 
@@ -94,7 +108,8 @@ template <class F> ViewRule view_rule(F f) {
 [[noreturn]] void wrong_value(const Call& c, size_t parameter, const char* expected);
 Dims expanded_ints(const Call& c, size_t parameter);  // int[n]: one given serves all
 
-template <class T> struct Read;  // fits(parameter): may stand for it; get(call, k): the value of parameter k
+template <class T>
+struct Read;  // fits(parameter): may stand for it; get(call, k): the value of parameter k
 #define FACULA_READ(T, FITS, GET)                                                               \
   template <> struct Read<T> {                                                                  \
     static bool fits([[maybe_unused]] const Parameter& p) { return FITS; }                      \
@@ -124,22 +139,28 @@ FACULA_READ(int, is(p, Type::Int), return int(v.integer().guard_int());)
 FACULA_READ(SymSpan, is(p, Type::Int, true), return v.ints();)
 FACULA_READ(Sizes, is(p, Type::Int, true), if (v.is_none()) return std::nullopt; return v.ints();)
 FACULA_READ(Dims, is(p, Type::Int, true), return expanded_ints(c, k);)
-FACULA_READ(Ints, is(p, Type::Int, true), Ints out; for (SymInt i : expanded_ints(c, k)) out.push_back(i.guard_int()); return out;)
+FACULA_READ(Ints, is(p, Type::Int, true), Ints out;
+            for (SymInt i : expanded_ints(c, k)) out.push_back(i.guard_int()); return out;)
 FACULA_READ(std::vector<int64_t>, is(p, Type::Int, true), std::vector<int64_t> out;
             for (SymInt i : expanded_ints(c, k)) out.push_back(i.guard_int()); return out;)
-FACULA_READ(std::vector<Scalar>, p.list && p.type != Type::Tensor, return read_numbers(c, k);)
-FACULA_READ(std::vector<double>, is(p, Type::Float, true) || is(p, Type::Scalar, true), std::vector<double> out;
+FACULA_READ(std::vector<Scalar>, p.list&& p.type != Type::Tensor, return read_numbers(c, k);)
+FACULA_READ(std::vector<double>, is(p, Type::Float, true) || is(p, Type::Scalar, true),
+            std::vector<double> out;
             for (auto& s : read_numbers(c, k)) out.push_back(s.to_double()); return out;)
 FACULA_READ(std::vector<bool>, is(p, Type::Bool, true), std::vector<bool> out;
             for (auto& s : read_numbers(c, k)) out.push_back(s.to_bool()); return out;)
-FACULA_READ(std::string_view, is(p, Type::String), if (v.tag != Tag::string) wrong_value(c, k, "a string"); return v.string();)
+FACULA_READ(std::string_view, is(p, Type::String), if (v.tag != Tag::string) wrong_value(c, k, "a string");
+            return v.string();)
 FACULA_READ(std::string, is(p, Type::String), return std::string(Read<std::string_view>::get(c, k));)
 FACULA_READ(DType, is(p, Type::DType), if (v.tag != Tag::dtype) wrong_value(c, k, "a dtype"); return v.dtype;)
-FACULA_READ(Device, is(p, Type::Device), if (v.tag != Tag::device) wrong_value(c, k, "a device"); return v.device;)
-FACULA_READ(MemoryFormat, is(p, Type::Format), if (v.tag != Tag::format) wrong_value(c, k, "a memory format"); return v.format;)
+FACULA_READ(Device, is(p, Type::Device), if (v.tag != Tag::device) wrong_value(c, k, "a device");
+            return v.device;)
+FACULA_READ(MemoryFormat, is(p, Type::Format), if (v.tag != Tag::format) wrong_value(c, k, "a memory format");
+            return v.format;)
 FACULA_READ(Generator*, is(p, Type::Generator), return v.is_none() ? nullptr : v.generator;)
 #undef FACULA_READ
-template <class T> struct Read<std::optional<T>> {
+template <class T>
+struct Read<std::optional<T>> {
   static bool fits(const Parameter& p) { return p.optional && Read<T>::fits(p); }
   static std::optional<T> get(const Call& c, size_t k) {
     if (c.at(k).is_none()) return std::nullopt;
@@ -147,7 +168,8 @@ template <class T> struct Read<std::optional<T>> {
   }
 };
 
-template <class R> Results results(R&& r) {
+template <class R>
+Results results(R&& r) {
   using T = std::decay_t<R>;
   if constexpr (std::is_same_v<T, Results>) return std::forward<R>(r);
   else if constexpr (std::is_same_v<T, Tensor>) return Results(std::forward<R>(r));
@@ -162,44 +184,57 @@ template <class R> Results results(R&& r) {
   else if constexpr (std::is_same_v<T, bool>) return Results(Tensor::scalar(r, DType::Bool));
   else if constexpr (std::is_integral_v<T>) return Results(Tensor::scalar(int64_t(r), DType::Int64));
   else {
-    static_assert(std::is_floating_point_v<T>, "a composite gives Tensor, a tuple or vector of them, Results or a number");
+    static_assert(std::is_floating_point_v<T>,
+                  "a composite gives Tensor, a tuple or vector of them, Results or a number");
     return Results(Tensor::scalar(double(r), DType::Float64));
   }
 }
 // Number of results that a C++ type says there are; -1: any.
-template <class R> constexpr int result_count() {
+template <class R>
+constexpr int result_count() {
   if constexpr (std::is_same_v<R, Results> || std::is_same_v<R, std::vector<Tensor>>) return -1;
   else if constexpr (std::is_void_v<R>) return 0;
   else if constexpr (is_tuple<R>::value) return int(std::tuple_size_v<R>);
   else return 1;
 }
 
-struct BodyParameter { bool is_call = false; bool by_value = true; bool (*fits)(const Parameter&) = nullptr; };
-// Raises unless the body's parameters and results fit the schema; notes which run-time Scalars it takes as numbers.
+struct BodyParameter {
+  bool is_call = false;
+  bool by_value = true;
+  bool (*fits)(const Parameter&) = nullptr;
+};
+// Raises unless the body's parameters and results fit the schema; notes which run-time Scalars it takes as
+// numbers.
 void check_composite(Operator& op, std::span<const BodyParameter> parameters, int results);
 
-template <class T> BodyParameter body_parameter() {
+template <class T>
+BodyParameter body_parameter() {
   if constexpr (std::is_same_v<T, Call>) return {true, false, nullptr};
-  else return {false, !std::is_same_v<T, Tensor> && !std::is_same_v<T, std::optional<Tensor>>, &Read<T>::fits};
+  else
+    return {false, !std::is_same_v<T, Tensor> && !std::is_same_v<T, std::optional<Tensor>>, &Read<T>::fits};
 }
 // A Tensor for a body: the caller's, which is not counted, or one made of a number.
 class TensorArgument {
  public:
-  TensorArgument(const Call& c, size_t k) : TensorArgument(c.at(k).tag == Tag::tensor ? Tensor() : read_tensor(c, k), c.at(k)) {}
+  TensorArgument(const Call& c, size_t k)
+      : TensorArgument(c.at(k).tag == Tag::tensor ? Tensor() : read_tensor(c, k), c.at(k)) {}
   operator const Tensor&() const { return tensor_; }
 
  private:
-  TensorArgument(Tensor made, const Value& v) : made_(std::move(made)), tensor_(v.tag == Tag::tensor ? v.tensor : made_.impl()) {}
+  TensorArgument(Tensor made, const Value& v)
+      : made_(std::move(made)), tensor_(v.tag == Tag::tensor ? v.tensor : made_.impl()) {}
   Tensor made_;
   Borrowed tensor_;
 };
-template <class T> decltype(auto) body_argument(const Call& c, size_t k) {
+template <class T>
+decltype(auto) body_argument(const Call& c, size_t k) {
   if constexpr (std::is_same_v<T, Call>) return static_cast<const Call&>(c);
   else if constexpr (std::is_same_v<T, Tensor>) return TensorArgument(c, k);
   else return Read<T>::get(c, k);
 }
 
-template <class F, class... A> CompositeBody composite(Operator& op, F f, std::tuple<A...>*) {
+template <class F, class... A>
+CompositeBody composite(Operator& op, F f, std::tuple<A...>*) {
   using R = typename Signature<F>::Result;
   const std::array<BodyParameter, sizeof...(A)> parameters{body_parameter<A>()...};
   check_composite(op, parameters, result_count<R>());
@@ -207,44 +242,60 @@ template <class F, class... A> CompositeBody composite(Operator& op, F f, std::t
     return [&]<size_t... K>(std::index_sequence<K...>) -> Results {
       // Position in the schema of body parameter k: the number of parameters before it that are not the call.
       constexpr bool is_call[] = {std::is_same_v<A, Call>..., false};
-      constexpr auto position = [](size_t k, const bool* calls) { size_t n = 0; for (size_t i = 0; i < k; ++i) n += !calls[i]; return n; };
-      if constexpr (std::is_void_v<R>) { f(body_argument<A>(c, position(K, is_call))...); return {}; }
-      else return results(f(body_argument<A>(c, position(K, is_call))...));
+      constexpr auto position = [](size_t k, const bool* calls) {
+        size_t n = 0;
+        for (size_t i = 0; i < k; ++i) n += !calls[i];
+        return n;
+      };
+      if constexpr (std::is_void_v<R>) {
+        f(body_argument<A>(c, position(K, is_call))...);
+        return {};
+      } else return results(f(body_argument<A>(c, position(K, is_call))...));
     }(std::index_sequence_for<A...>());
   };
 }
 
 }  // namespace typed
 
-template <class F> Definer& Definer::pointwise(F f) {
+template <class F>
+Definer& Definer::pointwise(F f) {
   op_->kind = OpKind::pointwise;
-  op_->body = typed::pointwise(*op_, std::move(f), static_cast<typename typed::Signature<F>::Arguments*>(nullptr));
+  op_->body =
+      typed::pointwise(*op_, std::move(f), static_cast<typename typed::Signature<F>::Arguments*>(nullptr));
   return *this;
 }
-template <class F> Definer& Definer::loop(F f) {
+template <class F>
+Definer& Definer::loop(F f) {
   op_->kind = OpKind::loop;
   op_->loop = typed::loop_body(std::move(f));
   return *this;
 }
-template <class F> Definer& Definer::view(F f) {
+template <class F>
+Definer& Definer::view(F f) {
   op_->kind = OpKind::view;
   op_->view = typed::view_rule(std::move(f));
   return *this;
 }
-template <class F> Definer& Definer::composite(F f) {
+template <class F>
+Definer& Definer::composite(F f) {
   op_->kind = OpKind::composite;
-  op_->composite = typed::composite(*op_, std::move(f), static_cast<typename typed::Signature<F>::Arguments*>(nullptr));
+  op_->composite =
+      typed::composite(*op_, std::move(f), static_cast<typename typed::Signature<F>::Arguments*>(nullptr));
   return *this;
 }
-template <class F> Definer& Definer::unfused(F f) {
+template <class F>
+Definer& Definer::unfused(F f) {
   op_->fused = false;
   return composite(std::move(f));
 }
-template <class F> Definer& Definer::in_place(F f) {
-  op_->in_place_body = typed::composite(*op_, std::move(f), static_cast<typename typed::Signature<F>::Arguments*>(nullptr));
+template <class F>
+Definer& Definer::in_place(F f) {
+  op_->in_place_body =
+      typed::composite(*op_, std::move(f), static_cast<typename typed::Signature<F>::Arguments*>(nullptr));
   return in_place();
 }
-template <class F> Definer& Definer::reference(F f) {
+template <class F>
+Definer& Definer::reference(F f) {
   using Arguments = typename typed::Signature<F>::Arguments;
   if constexpr (std::is_same_v<std::decay_t<std::tuple_element_t<0, Arguments>>, LoopCall>) {
     op_->reference = typed::loop_body(std::move(f));

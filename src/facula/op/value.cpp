@@ -9,7 +9,8 @@ Value::Value(std::span<const Tensor> t)
 
 SymInt Value::integer() const {
   if (tag == Tag::integer) return SymInt::from_identity(uint64_t(word));
-  internal_check(tag == Tag::scalar && scalar.category() <= Category::integral) << "the value is not an integer";
+  internal_check(tag == Tag::scalar && scalar.category() <= Category::integral)
+      << "the value is not an integer";
   return scalar.to_int();
 }
 

@@ -1,5 +1,5 @@
-// Value: one argument of an operator call. Borrowed (it owns nothing) and trivially copyable, so a call from Python
-// or C++ costs no allocation. `Args` is what a node keeps: values with everything they point to.
+// Value: one argument of an operator call. Borrowed (it owns nothing) and trivially copyable, so a call from
+// Python or C++ costs no allocation. `Args` is what a node keeps: values with everything they point to.
 #pragma once
 #include <concepts>
 #include <deque>
@@ -15,26 +15,43 @@
 namespace facula::op {
 
 struct Schema;
-enum class Tag : uint8_t { none, tensor, scalar, integer, ints, tensors, scalars, string, dtype, device, format, generator };
+enum class Tag : uint8_t {
+  none,
+  tensor,
+  scalar,
+  integer,
+  ints,
+  tensors,
+  scalars,
+  string,
+  dtype,
+  device,
+  format,
+  generator
+};
 
 struct Value {
   Tag tag = Tag::none;
   union {
-    TensorImpl* tensor;               // tensor; an undefined tensor is `none`
-    int64_t word;                     // integer: the bits of a SymInt
+    TensorImpl* tensor;  // tensor; an undefined tensor is `none`
+    int64_t word;        // integer: the bits of a SymInt
     DType dtype;
     Device device;
     MemoryFormat format;
     Generator* generator;
-    struct { const void* data; size_t count; } list;  // ints: SymInt, tensors: TensorImpl* (null: none), scalars: Scalar, string: char
+    struct {
+      const void* data;
+      size_t count;
+    } list;  // ints: SymInt, tensors: TensorImpl* (null: none), scalars: Scalar, string: char
   };
-  Scalar scalar;                      // a Python number; bool arguments too
+  Scalar scalar;  // a Python number; bool arguments too
 
   Value() : word(0) {}
   Value(const Tensor& t) : tag(t.defined() ? Tag::tensor : Tag::none), tensor(t.impl()) {}
   Value(TensorImpl* t) : tag(t ? Tag::tensor : Tag::none), tensor(t) {}
   Value(const Scalar& s) : tag(Tag::scalar), word(0), scalar(s) {}
-  template <std::same_as<bool> B> Value(B b) : Value(Scalar(b)) {}  // not from pointers
+  template <std::same_as<bool> B>
+  Value(B b) : Value(Scalar(b)) {}  // not from pointers
   Value(double d) : Value(Scalar(d)) {}
   Value(int i) : Value(SymInt(int64_t(i))) {}
   Value(int64_t i) : Value(SymInt(i)) {}
@@ -43,7 +60,7 @@ struct Value {
   Value(std::string_view s) : tag(Tag::string), list{s.data(), s.size()} {}
   Value(const char* s) : Value(std::string_view(s)) {}
   Value(std::span<TensorImpl* const> t) : tag(Tag::tensors), list{t.data(), t.size()} {}
-  Value(std::span<const Tensor> t);   // a Tensor is one pointer: the same memory
+  Value(std::span<const Tensor> t);  // a Tensor is one pointer: the same memory
   Value(std::span<const Scalar> s) : tag(Tag::scalars), list{s.data(), s.size()} {}
   Value(DType d) : tag(Tag::dtype), word(0) { dtype = d; }
   Value(Device d) : tag(Tag::device), word(0) { device = d; }
@@ -51,14 +68,16 @@ struct Value {
   Value(Generator* g) : tag(g ? Tag::generator : Tag::none), generator(g) {}
 
   bool is_none() const { return tag == Tag::none; }
-  SymInt integer() const;             // of integer or an integral scalar
-  Scalar number() const;              // of scalar or integer
-  SymSpan ints() const {               // of ints, or of one integer
+  SymInt integer() const;  // of integer or an integral scalar
+  Scalar number() const;   // of scalar or integer
+  SymSpan ints() const {   // of ints, or of one integer
     if (tag == Tag::integer) return {reinterpret_cast<const SymInt*>(&word), 1};
     return tag == Tag::ints ? SymSpan{static_cast<const SymInt*>(list.data), list.count} : SymSpan{};
   }
   std::span<const Scalar> scalars() const { return {static_cast<const Scalar*>(list.data), list.count}; }
-  std::span<TensorImpl* const> tensors() const { return {static_cast<TensorImpl* const*>(list.data), list.count}; }
+  std::span<TensorImpl* const> tensors() const {
+    return {static_cast<TensorImpl* const*>(list.data), list.count};
+  }
   std::string_view string() const { return {static_cast<const char*>(list.data), list.count}; }
 };
 static_assert(sizeof(Tensor) == sizeof(TensorImpl*));
@@ -68,8 +87,8 @@ class Args {
  public:
   Args() = default;
   explicit Args(std::span<const Value> values);
-  // With the schema, every Tensor parameter has a slot, even if its value is None or a number (an undefined tensor
-  // then), so that slots are those of `Grads` and `Call::tensor_slot`.
+  // With the schema, every Tensor parameter has a slot, even if its value is None or a number (an undefined
+  // tensor then), so that slots are those of `Grads` and `Call::tensor_slot`.
   Args(std::span<const Value> values, const Schema& schema);
   Args(Args&&) = default;
   Args& operator=(Args&&) = default;
@@ -78,26 +97,35 @@ class Args {
   Args clone() const;
   // Calls f(slot, Tensor&) on every tensor in order (slot: running number over tensors and list items); f may
   // replace or reset the tensor.
-  template <class F> void each_tensor(F&& f) { for (size_t k = 0; k < tensors_.size(); ++k) { f(k, tensors_[k]); } rebind(); }
+  template <class F>
+  void each_tensor(F&& f) {
+    for (size_t k = 0; k < tensors_.size(); ++k) { f(k, tensors_[k]); }
+    rebind();
+  }
   // Calls f(SymInt&) on every integer and list item; f may replace it.
-  template <class F> void each_size(F&& f) {
+  template <class F>
+  void each_size(F&& f) {
     for (auto& v : values_) {
       if (v.tag != Tag::integer) continue;
       SymInt s = SymInt::from_identity(uint64_t(v.word));
       f(s);
       v.word = int64_t(s.identity());
     }
-    if (lists_) for (auto& l : lists_->ints) for (auto& s : l) f(s);
+    if (lists_)
+      for (auto& l : lists_->ints)
+        for (auto& s : l) f(s);
   }
   const std::vector<Tensor>& tensors() const { return tensors_; }
 
  private:
   void take(const Value& v, bool tensor_slot);
   void rebind();
-  struct Place { uint32_t argument, item; };
+  struct Place {
+    uint32_t argument, item;
+  };
   SmallVector<Value, 6> values_;
-  std::vector<Tensor> tensors_;                   // in order of slots
-  SmallVector<Place, 6> at_;                      // of each tensor
+  std::vector<Tensor> tensors_;  // in order of slots
+  SmallVector<Place, 6> at_;     // of each tensor
   // What list and string values point to; most calls have none.
   struct Lists {
     std::deque<std::vector<SymInt>> ints;
@@ -105,13 +133,16 @@ class Args {
     std::deque<std::vector<Scalar>> scalars;
     std::deque<std::string> strings;
   };
-  Lists& lists() { if (!lists_) lists_ = std::make_unique<Lists>(); return *lists_; }
+  Lists& lists() {
+    if (!lists_) lists_ = std::make_unique<Lists>();
+    return *lists_;
+  }
   std::unique_ptr<Lists> lists_;
   std::vector<Ref<Generator>> generators_;
 };
 
-// The dtype in which an operand lies in memory: a tensor's own; a number's (Scalar, or a number given for a Tensor)
-// widest: Bool, Int64, Float64 or Complex128.
+// The dtype in which an operand lies in memory: a tensor's own; a number's (Scalar, or a number given for a
+// Tensor) widest: Bool, Int64, Float64 or Complex128.
 DType operand_dtype(const Value& v);
 
 // A 0-d tensor of a Python number, of its operand_dtype: lowest promotion priority.
@@ -122,13 +153,16 @@ class Results {
  public:
   Results() = default;
   Results(Tensor t) { push_back(std::move(t)); }
-  Results(std::initializer_list<Tensor> l) { for (auto& t : l) push_back(t); }
+  Results(std::initializer_list<Tensor> l) {
+    for (auto& t : l) push_back(t);
+  }
   void push_back(Tensor t) {
     if (size_ < kFew) {
       few_[size_++] = std::move(t);
       return;
     }
-    if (size_ == kFew) for (auto& x : few_) more_.push_back(std::move(x));
+    if (size_ == kFew)
+      for (auto& x : few_) more_.push_back(std::move(x));
     more_.push_back(std::move(t));
     ++size_;
   }
@@ -136,7 +170,10 @@ class Results {
   Tensor& operator[](size_t i) { return size_ <= kFew ? few_[i] : more_[i]; }
   const Tensor& operator[](size_t i) const { return size_ <= kFew ? few_[i] : more_[i]; }
   std::span<const Tensor> all() const { return {size_ <= kFew ? few_ : more_.data(), size_}; }
-  std::vector<Tensor> to_vector() const { auto a = all(); return {a.begin(), a.end()}; }
+  std::vector<Tensor> to_vector() const {
+    auto a = all();
+    return {a.begin(), a.end()};
+  }
 
  private:
   static constexpr size_t kFew = 3;

@@ -10,10 +10,13 @@
 namespace facula::optim {
 
 namespace {
-void check_option(const char* name, double value, bool valid) { value_check(valid, "") << "Invalid " << name << " value: " << value; }
+void check_option(const char* name, double value, bool valid) {
+  value_check(valid, "") << "Invalid " << name << " value: " << value;
+}
 }  // namespace
 
-Optimizer::Optimizer(const char* kind, std::vector<ParamGroup> groups, io::Dict defaults) : kind_(kind), defaults_(std::move(defaults)) {
+Optimizer::Optimizer(const char* kind, std::vector<ParamGroup> groups, io::Dict defaults)
+    : kind_(kind), defaults_(std::move(defaults)) {
   bool any = false;
   for (auto& g : groups) any = any || !g.params.empty();
   value_check(any, kind) << "optimizer got an empty parameter list";
@@ -22,13 +25,18 @@ Optimizer::Optimizer(const char* kind, std::vector<ParamGroup> groups, io::Dict 
 
 void Optimizer::add_param_group(ParamGroup group) {
   std::unordered_set<const TensorImpl*> seen;
-  for (auto& g : groups_) for (auto& p : g.params) seen.insert(p.impl());
+  for (auto& g : groups_)
+    for (auto& p : g.params) seen.insert(p.impl());
   for (auto& p : group.params) {
-    type_check(p.defined(), kind_) << "optimizer can only optimize Tensors, but one of the params is undefined";
-    value_check(autograd::is_leaf(p) || autograd::retains_grad(p), kind_) << "can't optimize a non-leaf Tensor";
-    value_check(seen.insert(p.impl()).second, kind_) << "some parameters appear in more than one parameter group, or twice";
+    type_check(p.defined(), kind_)
+        << "optimizer can only optimize Tensors, but one of the params is undefined";
+    value_check(autograd::is_leaf(p) || autograd::retains_grad(p), kind_)
+        << "can't optimize a non-leaf Tensor";
+    value_check(seen.insert(p.impl()).second, kind_)
+        << "some parameters appear in more than one parameter group, or twice";
   }
-  for (auto& [key, value] : defaults_) if (!group.options.contains(key)) group.options.set(key, value);
+  for (auto& [key, value] : defaults_)
+    if (!group.options.contains(key)) group.options.set(key, value);
   groups_.push_back(std::move(group));
 }
 
@@ -45,7 +53,9 @@ std::vector<Tensor> Optimizer::with_grad(const ParamGroup& group) const {
   for (auto& p : group.params) {
     Tensor g = autograd::grad_of(p);
     if (!g.defined()) continue;
-    user_check(Dims(g.sizes()) == Dims(p.sizes()), kind_) << "the gradient of a parameter of shape " << facula::to_string(p.sizes()) << " has shape " << facula::to_string(g.sizes());
+    user_check(Dims(g.sizes()) == Dims(p.sizes()), kind_)
+        << "the gradient of a parameter of shape " << facula::to_string(p.sizes()) << " has shape "
+        << facula::to_string(g.sizes());
     chosen.push_back(p);
   }
   return chosen;
@@ -76,14 +86,15 @@ io::Dict Optimizer::state_dict() const {
 
 void Optimizer::load_state_dict(const io::Value& given) {
   const io::List& saved = given["param_groups"].list();
-  value_check(saved.size() == groups_.size(), kind_) << "loaded state dict has a different number of parameter groups: " << saved.size()
-                                                     << ", but the optimizer has " << groups_.size();
+  value_check(saved.size() == groups_.size(), kind_)
+      << "loaded state dict has a different number of parameter groups: " << saved.size()
+      << ", but the optimizer has " << groups_.size();
   std::vector<std::pair<io::Value, Tensor>> numbered;
   for (size_t k = 0; k < saved.size(); ++k) {
     const io::List& ids = saved[k]["params"].list();
     value_check(ids.size() == groups_[k].params.size(), kind_)
-        << "loaded state dict contains a parameter group that doesn't match the size of optimizer's group: group " << k << " has " << ids.size()
-        << " parameters, the optimizer's has " << groups_[k].params.size();
+        << "loaded state dict contains a parameter group that doesn't match the size of optimizer's group: group "
+        << k << " has " << ids.size() << " parameters, the optimizer's has " << groups_[k].params.size();
     for (size_t i = 0; i < ids.size(); ++i) numbered.emplace_back(ids[i], groups_[k].params[i]);
   }
   decltype(state_) state;
@@ -96,8 +107,9 @@ void Optimizer::load_state_dict(const io::Value& given) {
       else if (key == io::Value("step")) mine.set(key, value.number());
       else {
         value_check(Dims(value.tensor().sizes()) == Dims(p.sizes()), kind_)
-            << "the loaded state " << io::to_string(key) << " of parameter " << io::to_string(id) << " has shape "
-            << facula::to_string(value.tensor().sizes()) << ", the parameter " << facula::to_string(p.sizes());
+            << "the loaded state " << io::to_string(key) << " of parameter " << io::to_string(id)
+            << " has shape " << facula::to_string(value.tensor().sizes()) << ", the parameter "
+            << facula::to_string(p.sizes());
         Tensor t = empty_like(p.detached());
         mine.set(key, copy_(t, value.tensor().detached()));
       }
@@ -108,7 +120,8 @@ void Optimizer::load_state_dict(const io::Value& given) {
   for (size_t k = 0; k < saved.size(); ++k) {
     io::Dict options = saved[k].dict();
     options.erase("params");
-    for (auto& [key, value] : defaults_) if (!options.contains(key)) options.set(key, value);
+    for (auto& [key, value] : defaults_)
+      if (!options.contains(key)) options.set(key, value);
     groups_[k].options = std::move(options);
   }
 }
@@ -116,12 +129,21 @@ void Optimizer::load_state_dict(const io::Value& given) {
 // ---- SGD
 
 SGD::SGD(std::vector<ParamGroup> groups, Options o)
-    : Optimizer("SGD", std::move(groups), {{"lr", o.lr}, {"momentum", o.momentum}, {"dampening", o.dampening}, {"weight_decay", o.weight_decay},
-                                           {"nesterov", o.nesterov}, {"maximize", o.maximize}, {"foreach", nullopt}, {"differentiable", false}, {"fused", nullopt}}) {
+    : Optimizer("SGD", std::move(groups),
+                {{"lr", o.lr},
+                 {"momentum", o.momentum},
+                 {"dampening", o.dampening},
+                 {"weight_decay", o.weight_decay},
+                 {"nesterov", o.nesterov},
+                 {"maximize", o.maximize},
+                 {"foreach", nullopt},
+                 {"differentiable", false},
+                 {"fused", nullopt}}) {
   check_option("learning rate", o.lr, o.lr >= 0);
   check_option("momentum", o.momentum, o.momentum >= 0);
   check_option("weight_decay", o.weight_decay, o.weight_decay >= 0);
-  value_check(!o.nesterov || (o.momentum > 0 && o.dampening == 0), "SGD") << "Nesterov momentum requires a momentum and zero dampening";
+  value_check(!o.nesterov || (o.momentum > 0 && o.dampening == 0), "SGD")
+      << "Nesterov momentum requires a momentum and zero dampening";
 }
 
 void SGD::step() {
@@ -144,8 +166,8 @@ void SGD::step() {
         grads.push_back(autograd::grad_of(p));
         if (momentum) buffers.push_back(state_of(p).at("momentum_buffer").tensor());
       }
-      _sgd_(params, grads, buffers, number("lr"), number("weight_decay"), momentum, number("dampening"), group.options.at("nesterov").boolean(),
-            group.options.at("maximize").boolean(), first);
+      _sgd_(params, grads, buffers, number("lr"), number("weight_decay"), momentum, number("dampening"),
+            group.options.at("nesterov").boolean(), group.options.at("maximize").boolean(), first);
     }
   }
 }
@@ -153,19 +175,32 @@ void SGD::step() {
 // ---- Adam
 
 Adam::Adam(const char* kind, std::vector<ParamGroup> groups, const Options& o, bool decoupled)
-    : Optimizer(kind, std::move(groups), {{"lr", o.lr}, {"betas", io::Tuple{{o.betas.first, o.betas.second}}}, {"eps", o.eps}, {"weight_decay", o.weight_decay},
-                                          {"amsgrad", o.amsgrad}, {"maximize", o.maximize}, {"foreach", nullopt}, {"capturable", false},
-                                          {"differentiable", false}, {"fused", nullopt}, {"decoupled_weight_decay", decoupled}}) {
+    : Optimizer(kind, std::move(groups),
+                {{"lr", o.lr},
+                 {"betas", io::Tuple{{o.betas.first, o.betas.second}}},
+                 {"eps", o.eps},
+                 {"weight_decay", o.weight_decay},
+                 {"amsgrad", o.amsgrad},
+                 {"maximize", o.maximize},
+                 {"foreach", nullopt},
+                 {"capturable", false},
+                 {"differentiable", false},
+                 {"fused", nullopt},
+                 {"decoupled_weight_decay", decoupled}}) {
   check_option("learning rate", o.lr, o.lr >= 0);
   check_option("epsilon", o.eps, o.eps >= 0);
   check_option("weight_decay", o.weight_decay, o.weight_decay >= 0);
-  value_check(o.betas.first >= 0 && o.betas.first < 1, "") << "Invalid beta parameter at index 0: " << o.betas.first;
-  value_check(o.betas.second >= 0 && o.betas.second < 1, "") << "Invalid beta parameter at index 1: " << o.betas.second;
+  value_check(o.betas.first >= 0 && o.betas.first < 1, "")
+      << "Invalid beta parameter at index 0: " << o.betas.first;
+  value_check(o.betas.second >= 0 && o.betas.second < 1, "")
+      << "Invalid beta parameter at index 1: " << o.betas.second;
 }
 
 void Adam::step() {
   autograd::GradMode off(false);
-  struct Lists { std::vector<Tensor> params, grads, means, squares, maxima; };
+  struct Lists {
+    std::vector<Tensor> params, grads, means, squares, maxima;
+  };
   for (auto& group : param_groups()) {
     bool amsgrad = group.options.at("amsgrad").boolean();
     std::map<double, Lists> by_step;
@@ -189,8 +224,9 @@ void Adam::step() {
     auto number = [&](const char* name) { return Scalar(group.options.at(name).number()); };
     double beta1 = group.options.at("betas")[0].number(), beta2 = group.options.at("betas")[1].number();
     for (auto& [step, l] : by_step)
-      _adam_(l.params, l.grads, l.means, l.squares, l.maxima, number("lr"), beta1, beta2, number("eps"), number("weight_decay"), 1 - std::pow(beta1, step),
-             1 - std::pow(beta2, step), group.options.at("decoupled_weight_decay").boolean(), group.options.at("maximize").boolean());
+      _adam_(l.params, l.grads, l.means, l.squares, l.maxima, number("lr"), beta1, beta2, number("eps"),
+             number("weight_decay"), 1 - std::pow(beta1, step), 1 - std::pow(beta2, step),
+             group.options.at("decoupled_weight_decay").boolean(), group.options.at("maximize").boolean());
   }
 }
 

@@ -1,5 +1,5 @@
-// Optimizers: parameters in groups, each with its options, and a state for each parameter. A step is one call of a fused
-// operator for all parameters, as in Python; state_dicts are exchanged with Python and PyTorch.
+// Optimizers: parameters in groups, each with its options, and a state for each parameter. A step is one call
+// of a fused operator for all parameters, as in Python; state_dicts are exchanged with Python and PyTorch.
 //
 //   optim::AdamW optimizer(model.parameters(), {.lr = 3e-3});
 //   optimizer.zero_grad(); backward(loss); optimizer.step();
@@ -15,7 +15,7 @@ namespace facula::optim {
 // Options are named as in Python: group.options["lr"].
 struct ParamGroup {
   std::vector<Tensor> params;
-  io::Dict options = {};       // what is not given has the optimizer's default
+  io::Dict options = {};  // what is not given has the optimizer's default
   double lr() const { return options.at("lr").number(); }
 };
 
@@ -30,12 +30,12 @@ class Optimizer {
   std::vector<ParamGroup>& param_groups() { return groups_; }
   const io::Dict& defaults() const { return defaults_; }
   io::Dict state_dict() const;
-  void load_state_dict(const io::Value& state);   // ValueError if groups or numbers of parameters differ
+  void load_state_dict(const io::Value& state);  // ValueError if groups or numbers of parameters differ
 
  protected:
   Optimizer(const char* kind, std::vector<ParamGroup> groups, io::Dict defaults);
   io::Dict& state_of(const Tensor& p) { return state_[p.impl()].second; }
-  std::vector<Tensor> with_grad(const ParamGroup& group) const;   // parameters that have one
+  std::vector<Tensor> with_grad(const ParamGroup& group) const;  // parameters that have one
   // Of the state of a parameter, "step" is a float here and a tensor in a state_dict, where `counts_steps`.
   virtual bool counts_steps() const { return false; }
 
@@ -59,8 +59,8 @@ class SGD : public Optimizer {
   void step() override;
 };
 
-// Steps scaled by running means of gradients and of their squares; weight_decay adds to the gradient.  Kingma and Ba,
-// 2014; amsgrad: Reddi et al., 2018.
+// Steps scaled by running means of gradients and of their squares; weight_decay adds to the gradient.  Kingma
+// and Ba, 2014; amsgrad: Reddi et al., 2018.
 class Adam : public Optimizer {
  public:
   struct Options {
@@ -91,7 +91,8 @@ class AdamW : public Adam {
   explicit AdamW(std::vector<Tensor> params) : AdamW(std::move(params), Options()) {}
   AdamW(std::vector<Tensor> params, Options o) : AdamW(std::vector<ParamGroup>{{std::move(params)}}, o) {}
   AdamW(std::vector<ParamGroup> groups, Options o)
-      : Adam("AdamW", std::move(groups), {o.lr, o.betas, o.eps, o.weight_decay, o.amsgrad, o.maximize}, true) {}
+      : Adam("AdamW", std::move(groups), {o.lr, o.betas, o.eps, o.weight_decay, o.amsgrad, o.maximize},
+             true) {}
 };
 
 }  // namespace facula::optim

@@ -21,7 +21,7 @@ struct Session {
   Options options;
   Recording made;
   std::unordered_map<std::string, uint32_t> location_numbers;
-  std::unordered_map<uint64_t, uint32_t> node_locations;   // by sequence number
+  std::unordered_map<uint64_t, uint32_t> node_locations;  // by sequence number
 };
 Session& session() {
   static Session* s = new Session;
@@ -41,9 +41,9 @@ struct Frame {
   std::string name, shapes, dtypes;
 };
 struct Thread {
-  uint64_t session = 0;       // that its frames belong to
+  uint64_t session = 0;  // that its frames belong to
   int64_t number = gettid();
-  uint32_t kept = 0;          // location, see KeepLocation
+  uint32_t kept = 0;  // location, see KeepLocation
   std::vector<Frame> frames;
 };
 constinit __attribute__((tls_model("initial-exec"))) thread_local Thread* local = nullptr;
@@ -87,12 +87,17 @@ uint32_t ask_location(const Thread& t) {
 uint64_t open(Category c, std::string_view name, int64_t sequence) {
   Thread* t = on() ? thread() : nullptr;
   if (!t) return 0;
-  Frame f{.id = next_id.fetch_add(1, std::memory_order_relaxed) + 1, .start = 0, .sequence = sequence, .category = c, .name = std::string(name)};
+  Frame f{.id = next_id.fetch_add(1, std::memory_order_relaxed) + 1,
+          .start = 0,
+          .sequence = sequence,
+          .category = c,
+          .name = std::string(name)};
   f.backward = sequence >= 0;
   if (f.backward) {
     auto& s = session();
     std::lock_guard lock(s.mutex);
-    if (auto it = s.node_locations.find(uint64_t(sequence)); it != s.node_locations.end()) f.location = it->second;
+    if (auto it = s.node_locations.find(uint64_t(sequence)); it != s.node_locations.end())
+      f.location = it->second;
   } else if (!t->frames.empty()) {
     f.backward = t->frames.back().backward;
   }
@@ -132,8 +137,10 @@ bool enabled() { return on(); }
 bool wants_shapes() { return with_shapes.load(std::memory_order_relaxed); }
 
 Scope::Scope(Category c, std::string_view name) : id_(open(c, name, -1)) {}
-Scope::Scope(Category c, std::string_view prefix, std::string_view name) : id_(on() ? open(c, std::string(prefix).append(name), -1) : 0) {}
-Scope::Scope(std::string_view name, uint64_t sequence) : id_(open(Category::operation, name, int64_t(sequence))) {}
+Scope::Scope(Category c, std::string_view prefix, std::string_view name)
+    : id_(on() ? open(c, std::string(prefix).append(name), -1) : 0) {}
+Scope::Scope(std::string_view name, uint64_t sequence)
+    : id_(open(Category::operation, name, int64_t(sequence))) {}
 void Scope::describe(std::string shapes, std::string dtypes) {
   if (!id_ || !local || local->frames.empty() || local->frames.back().id != id_) return;
   Frame& f = local->frames.back();
@@ -151,7 +158,7 @@ void leave(uint64_t id) {
   while (at > 0 && frames[at - 1].id != id) --at;
   if (!at) return;
   uint64_t own_session = local->session;
-  for (size_t left = frames.size(); left-- >= at;) {   // those opened inside and not left end here too
+  for (size_t left = frames.size(); left-- >= at;) {  // those opened inside and not left end here too
     Frame f = std::move(frames.back());
     frames.pop_back();
     Frame* parent = frames.empty() ? nullptr : &frames.back();
@@ -163,8 +170,10 @@ void leave(uint64_t id) {
     auto& s = session();
     std::lock_guard lock(s.mutex);
     if (!on() || session_number.load(std::memory_order_relaxed) != own_session) continue;
-    s.made.events.push_back({f.id, parent ? parent->id : 0, local->number, f.start, end, end - f.start - f.children, f.allocated, f.freed, f.sequence,
-                             f.location, f.category, f.backward, std::move(f.name), std::move(f.shapes), std::move(f.dtypes)});
+    s.made.events.push_back({f.id, parent ? parent->id : 0, local->number, f.start, end,
+                             end - f.start - f.children, f.allocated, f.freed, f.sequence, f.location,
+                             f.category, f.backward, std::move(f.name), std::move(f.shapes),
+                             std::move(f.dtypes)});
   }
 }
 
@@ -202,14 +211,18 @@ KeepLocation::KeepLocation() : outer_(0), active_(false) {
   outer_ = t->kept;
   t->kept = ask_location(*t);
 }
-KeepLocation::~KeepLocation() { if (active_ && local) local->kept = outer_; }
+KeepLocation::~KeepLocation() {
+  if (active_ && local) local->kept = outer_;
+}
 
 uint64_t start(const Options& options) {
   watch_forks();
   auto& s = session();
   std::lock_guard lock(s.mutex);
-  runtime_check(!on(), "profile") << "a profile is being recorded already" << hint("profiles do not nest: end the outer one first; "
-                                                                                   "record_function(name) marks a part of it");
+  runtime_check(!on(), "profile") << "a profile is being recorded already"
+                                  << hint(
+                                         "profiles do not nest: end the outer one first; "
+                                         "record_function(name) marks a part of it");
   s.options = options;
   with_shapes = options.shapes;
   with_memory = options.memory;

@@ -33,7 +33,8 @@ class AutocastMode final : public op::Mode {
   std::unordered_map<const TensorImpl*, Kept> kept;
   std::unique_ptr<With> on;  // while enabled
 
-  Results take(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) override {
+  Results take(const Operator& o, std::span<const Value> args, Form form,
+               std::span<const Tensor> out) override {
     if (o.autocast == Autocast::inherit || form != Form::functional) return op::perform(o, args, form, out);
     With off(nullptr);
     if (o.autocast == Autocast::as_is) return op::call(o, args, form, out);
@@ -42,7 +43,8 @@ class AutocastMode final : public op::Mode {
     auto each = [&](auto&& f) {
       for (auto& v : args) {
         if (v.tag == Tag::tensor) f(v.tensor);
-        if (v.tag == Tag::tensors) for (auto* t : v.tensors()) f(t);
+        if (v.tag == Tag::tensors)
+          for (auto* t : v.tensors()) f(t);
       }
     };
     bool any = false, any_single = false;
@@ -74,9 +76,11 @@ class AutocastMode final : public op::Mode {
     static const Operator& to_dtype = op::get("to_dtype");
     Value args[] = {t, to};
     TensorImpl* impl = t.impl();
-    if (!(lower && state.cache && impl->requires_grad && !impl->has_node && autograd::grad_enabled())) return op::call(to_dtype, args)[0];
+    if (!(lower && state.cache && impl->requires_grad && !impl->has_node && autograd::grad_enabled()))
+      return op::call(to_dtype, args)[0];
     auto it = kept.find(impl);
-    if (it != kept.end() && it->second.version == t.version() && it->second.cast.dtype() == to) return it->second.cast;
+    if (it != kept.end() && it->second.version == t.version() && it->second.cast.dtype() == to)
+      return it->second.cast;
     Tensor cast = op::call(to_dtype, args)[0];
     kept[impl] = {t, cast, t.version()};
     return cast;
@@ -93,7 +97,8 @@ AutocastMode& mode() {
 const AutocastState& autocast_state() { return mode().state; }
 
 void set_autocast(const AutocastState& s) {
-  value_check(s.dtype == DType::BFloat16 || s.dtype == DType::Float16, "autocast") << "lowers to bfloat16 or float16, not to " << s.dtype;
+  value_check(s.dtype == DType::BFloat16 || s.dtype == DType::Float16, "autocast")
+      << "lowers to bfloat16 or float16, not to " << s.dtype;
   auto& m = mode();
   if (s.enabled && !m.on) m.on = std::make_unique<op::Mode::With>(&m);
   if (!s.enabled) m.on.reset();

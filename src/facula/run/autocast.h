@@ -1,6 +1,7 @@
-// Autocast: a mode (op/call.h) that gives operators their operands in the dtype that Operator::autocast says, so it
-// costs nothing when off. Casts are calls, hence recorded: gradients arrive in the dtype of what was cast. A leaf that
-// requires a gradient is cast once and the result kept, until the outermost region ends or the leaf is written.
+// Autocast: a mode (op/call.h) that gives operators their operands in the dtype that Operator::autocast says,
+// so it costs nothing when off. Casts are calls, hence recorded: gradients arrive in the dtype of what was
+// cast. A leaf that requires a gradient is cast once and the result kept, until the outermost region ends or
+// the leaf is written.
 #pragma once
 #include "facula/base/dtype.h"
 

@@ -26,18 +26,24 @@ namespace {
 // A composite with its gradient, for one class of calls.
 struct Compiled {
   Compiled(graph::Joint j, graph::Partition p, const char* name)
-      : joint(std::move(j)), outputs(p.outputs), saved_inputs(p.saved_inputs), saved_outputs(p.saved_outputs), random(std::move(p.random)),
-        forward(std::move(p.forward), name), backward(std::move(p.backward), name) {}
-  graph::Joint joint;             // for gradients of gradients: interpreted on the tape
+      : joint(std::move(j)),
+        outputs(p.outputs),
+        saved_inputs(p.saved_inputs),
+        saved_outputs(p.saved_outputs),
+        random(std::move(p.random)),
+        forward(std::move(p.forward), name),
+        backward(std::move(p.backward), name) {}
+  graph::Joint joint;  // for gradients of gradients: interpreted on the tape
   int outputs;
   std::vector<int> saved_inputs, saved_outputs;
-  std::vector<std::pair<int, const graph::Value*>> random;   // saved value, value of the joint graph
+  std::vector<std::pair<int, const graph::Value*>> random;  // saved value, value of the joint graph
   Program forward, backward;
 };
 
 class CompositeNode final : public autograd::Node, public detail::Recycled<CompositeNode> {
  public:
-  CompositeNode(const Operator& o, std::shared_ptr<const Compiled> c, std::span<const Value> operands, const Results& all)
+  CompositeNode(const Operator& o, std::shared_ptr<const Compiled> c, std::span<const Value> operands,
+                const Results& all)
       : Node(c->outputs), op_(o), compiled_(std::move(c)) {
     edges_.reserve(compiled_->joint.wrt.size());
     inputs_.reserve(operands.size());
@@ -45,7 +51,8 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
     for (int i : compiled_->joint.wrt) add_edge(Tensor(Ref<TensorImpl>::share(operands[size_t(i)].tensor)));
     for (auto& v : operands) {
       inputs_.emplace_back();
-      if (v.tag == Tag::tensor) inputs_.back().tensor = autograd::Saved(Tensor(Ref<TensorImpl>::share(v.tensor)), false);
+      if (v.tag == Tag::tensor)
+        inputs_.back().tensor = autograd::Saved(Tensor(Ref<TensorImpl>::share(v.tensor)), false);
       else inputs_.back().number = v.number();
     }
     for (size_t k = 0; k < compiled_->saved_inputs.size(); ++k) {
@@ -58,7 +65,8 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
     }
     for (int k = 0; k < compiled_->outputs; ++k)
       results.push_back({Dims(all[size_t(k)].sizes()), all[size_t(k)].dtype(), all[size_t(k)].device()});
-    for (int i : compiled_->joint.wrt) shows_plain_.push_back(Tensor(Ref<TensorImpl>::share(operands[size_t(i)].tensor)).is_contiguous());
+    for (int i : compiled_->joint.wrt)
+      shows_plain_.push_back(Tensor(Ref<TensorImpl>::share(operands[size_t(i)].tensor)).is_contiguous());
   }
 
   std::string name() const override { return autograd::node_name(op_.name()); }
@@ -71,7 +79,8 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
         << hint("the values were saved by ", name());
     std::vector<Tensor> tangents;
     for (int k : compiled_->joint.tangent_of)
-      tangents.push_back(grads[size_t(k)].defined() ? grads[size_t(k)] : autograd::zeros_of(results[size_t(k)]));
+      tangents.push_back(grads[size_t(k)].defined() ? grads[size_t(k)]
+                                                    : autograd::zeros_of(results[size_t(k)]));
     if (create_graph) return differentiable(tangents);
     std::vector<Tensor> alive;
     std::vector<Value> values;
@@ -84,7 +93,8 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
       // The trace took gradients to lie as the results do, and saved values as they did.
       for (size_t k = 0; k < values.size(); ++k) {
         if (values[k].tag != Tag::tensor) continue;
-        copies.push_back(laid_out(Tensor(Ref<TensorImpl>::share(values[k].tensor)), compiled_->backward.graph().inputs[k]->tensor));
+        copies.push_back(laid_out(Tensor(Ref<TensorImpl>::share(values[k].tensor)),
+                                  compiled_->backward.graph().inputs[k]->tensor));
         values[k] = Value(copies.back());
       }
     }
@@ -116,11 +126,14 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
     Ints order;
     for (int d = 0; d < t.dim(); ++d) order.push_back(d);
     auto hints = expected.strides();
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return hints[size_t(a)].hint() > hints[size_t(b)].hint(); });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int64_t a, int64_t b) { return hints[size_t(a)].hint() > hints[size_t(b)].hint(); });
     SymInt next = int64_t(1);
-    for (int k = t.dim(); k-- > 0; next *= max(sizes[size_t(order[size_t(k)])], SymInt(int64_t(1)))) strides[size_t(order[size_t(k)])] = next;
+    for (int k = t.dim(); k-- > 0; next *= max(sizes[size_t(order[size_t(k)])], SymInt(int64_t(1))))
+      strides[size_t(order[size_t(k)])] = next;
     bool same = true;
-    for (size_t d = 0; d < strides.size(); ++d) same &= sizes[d].concrete() == 1 || strides[d] == t.strides()[d];
+    for (size_t d = 0; d < strides.size(); ++d)
+      same &= sizes[d].concrete() == 1 || strides[d] == t.strides()[d];
     if (same) return t;
     Tensor copy = Tensor::empty_strided(t.sizes(), strides, t.dtype(), t.device());
     Value args[] = {copy, t};
@@ -165,11 +178,14 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
 };
 
 bool wants_gradient(const Value& v) {
-  return v.tag == Tag::tensor && is_differentiable(v.tensor->dtype) && (v.tensor->requires_grad || Tensor(Ref<TensorImpl>::share(v.tensor)).requires_grad());
+  return v.tag == Tag::tensor && is_differentiable(v.tensor->dtype) &&
+         (v.tensor->requires_grad || Tensor(Ref<TensorImpl>::share(v.tensor)).requires_grad());
 }
 
 // `wrt`: the operands that get a gradient.
-std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const Value> args, std::span<const Value> operands, const std::vector<int>& wrt, Key key) {
+std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const Value> args,
+                                            std::span<const Value> operands, const std::vector<int>& wrt,
+                                            Key key) {
   static TableMutex mutex;
   static std::unordered_map<Key, std::vector<std::shared_ptr<const Compiled>>, KeyHash> known;
   key.push_back(reinterpret_cast<uint64_t>(&o));
@@ -177,7 +193,8 @@ std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const V
   {
     std::lock_guard lock(mutex);
     if (auto it = known.find(key); it != known.end())
-      for (auto& c : it->second) if (c->forward.accepts(operands)) return c;
+      for (auto& c : it->second)
+        if (c->forward.accepts(operands)) return c;
   }
   auto joint = graph::differentiate(trace_call(o, args, {}), wrt);
   auto parts = graph::partition(joint);
@@ -221,7 +238,8 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
   Found found(o, key, [&](Entry& entry) {
     profile::Scope scope(profile::Category::compile, "plan ", o.name());
     std::vector<int> wrt;
-    for (size_t i = 0; i < given.size(); ++i) if (wants_gradient(given[i])) wrt.push_back(int(i));
+    for (size_t i = 0; i < given.size(); ++i)
+      if (wants_gradient(given[i])) wrt.push_back(int(i));
     try {
       auto compiled = compiled_of(o, call_args, operands, wrt, trace_key(o, call_args, {}));
       if (hidden && needs_plain_inputs(compiled->forward.graph())) entry.needs_plain = true;

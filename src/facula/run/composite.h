@@ -1,12 +1,13 @@
-// Composites that need a gradient: the joint forward and backward graph, partitioned by what is worth saving, as two
-// programs and one node of the tape.
+// Composites that need a gradient: the joint forward and backward graph, partitioned by what is worth saving,
+// as two programs and one node of the tape.
 #pragma once
 #include "facula/graph/graph.h"
 #include "facula/run/key.h"
 
 namespace facula::run {
 
-// What a trace of a call depends on besides sizes and strides: attributes, dtypes, ranks, dtypes of destinations.
+// What a trace of a call depends on besides sizes and strides: attributes, dtypes, ranks, dtypes of
+// destinations.
 Key trace_key(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> out);
 // The graph of one call with symbolic sizes; results cast to the dtypes of `out`.
 graph::Graph trace_call(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> out);

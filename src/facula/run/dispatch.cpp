@@ -1,11 +1,12 @@
-// How a call travels: mode, then by kind. Kernels, composites and their programs are cached on the operator by the
-// layout of the call (entry), and below that by what was traced (program), so new sizes plan but do not re-trace.
+// How a call travels: mode, then by kind. Kernels, composites and their programs are cached on the operator
+// by the layout of the call (entry), and below that by what was traced (program), so new sizes plan but do
+// not re-trace.
 #include <mutex>
 #include <optional>
 #include <unordered_map>
 
-#include "facula/autograd/calls.h"
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/calls.h"
 #include "facula/base/fork.h"
 #include "facula/base/log.h"
 #include "facula/base/settings.h"
@@ -23,8 +24,8 @@
 namespace facula::run {
 
 using op::Form;
-using op::OpKind;
 using op::Operator;
+using op::OpKind;
 using op::Results;
 using op::Tag;
 using op::Type;
@@ -35,7 +36,9 @@ Key trace_key(const Operator& o, std::span<const Value> args, std::span<const Te
   for (size_t k = 0; k < args.size(); ++k) {
     auto& v = args[k];
     auto of_tensor = [&](const TensorImpl* t) {
-      key.push_back(t ? uint64_t(t->dtype) << 1 | 1 | uint64_t(t->wrapped_number) << 8 | uint64_t(t->sizes.size()) << 16 : 0);
+      key.push_back(t ? uint64_t(t->dtype) << 1 | 1 | uint64_t(t->wrapped_number) << 8 |
+                            uint64_t(t->sizes.size()) << 16
+                      : 0);
     };
     key.push_back(uint64_t(v.tag));
     if (v.tag == Tag::tensor) of_tensor(v.tensor);
@@ -43,20 +46,21 @@ Key trace_key(const Operator& o, std::span<const Value> args, std::span<const Te
       key.push_back(v.list.count);
       for (auto* t : v.tensors()) of_tensor(t);
     } else if (is_run_time_number(o, k, v)) key.push_back(uint64_t(op::operand_dtype(v)));
-    else {
-      graph::append_attributes(key, args.subspan(k, 1));
-    }
+    else { graph::append_attributes(key, args.subspan(k, 1)); }
   }
   for (auto& t : out) key.push_back(t.defined() ? uint64_t(t.dtype()) + 1 : 0);
   return key;
 }
 
-// A result of dtype `from` is written to memory of dtype `to`. As with PyTorch's structured kernels, what a loop picks and
-// several results are not converted on the way to out=.
+// A result of dtype `from` is written to memory of dtype `to`. As with PyTorch's structured kernels, what a
+// loop picks and several results are not converted on the way to out=.
 static void check_conversion(const Operator& o, DType from, DType to, bool out) {
-  bool exact = out && (o.schema.returns.size() > 1 || (o.kind == OpKind::loop && o.schema.index_of("dtype") < 0));
-  runtime_check(!exact || from == to, o.name()) << "expected out tensor to have dtype " << from << ", but got " << to << " instead";
-  runtime_check(can_cast(from, to), o.name()) << "result type " << from << " can't be cast to the desired output type " << to;
+  bool exact =
+      out && (o.schema.returns.size() > 1 || (o.kind == OpKind::loop && o.schema.index_of("dtype") < 0));
+  runtime_check(!exact || from == to, o.name())
+      << "expected out tensor to have dtype " << from << ", but got " << to << " instead";
+  runtime_check(can_cast(from, to), o.name())
+      << "result type " << from << " can't be cast to the desired output type " << to;
 }
 
 graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
@@ -66,36 +70,40 @@ graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::spa
   auto shapes = std::make_shared<sym::Shapes>();
   std::vector<graph::InputSpec> specs;
   for (auto& v : operands.values) {
-    if (v.tag == Tag::tensor) specs.push_back(graph::symbolic_spec(Tensor(Ref<TensorImpl>::share(v.tensor)), *shapes));
+    if (v.tag == Tag::tensor)
+      specs.push_back(graph::symbolic_spec(Tensor(Ref<TensorImpl>::share(v.tensor)), *shapes));
     else specs.push_back({op::operand_dtype(v), {}, {}, true});
   }
   try {
-    return graph::trace(shapes, specs, [&](std::span<const Tensor> inputs) {
-      std::vector<Value> given(args.begin(), args.end());
-      std::vector<std::vector<TensorImpl*>> lists(args.size());
-      for (size_t i = 0; i < inputs.size(); ++i) {
-        size_t k = operands.position[i] >> 16, item = operands.position[i] & 0xffff;
-        if (args[k].tag == Tag::tensors) {
-          auto& l = lists[k];
-          if (l.empty()) {
-            auto items = args[k].tensors();
-            l.assign(items.begin(), items.end());
-            given[k] = Value(std::span<TensorImpl* const>(l));
+    return graph::trace(
+        shapes, specs,
+        [&](std::span<const Tensor> inputs) {
+          std::vector<Value> given(args.begin(), args.end());
+          std::vector<std::vector<TensorImpl*>> lists(args.size());
+          for (size_t i = 0; i < inputs.size(); ++i) {
+            size_t k = operands.position[i] >> 16, item = operands.position[i] & 0xffff;
+            if (args[k].tag == Tag::tensors) {
+              auto& l = lists[k];
+              if (l.empty()) {
+                auto items = args[k].tensors();
+                l.assign(items.begin(), items.end());
+                given[k] = Value(std::span<TensorImpl* const>(l));
+              }
+              l[item] = inputs[i].impl();
+            } else {
+              given[k] = Value(inputs[i]);
+            }
           }
-          l[item] = inputs[i].impl();
-        } else {
-          given[k] = Value(inputs[i]);
-        }
-      }
-      auto results = op::call(o, given).to_vector();
-      for (size_t k = 0; k < results.size() && k < out.size(); ++k) {
-        if (!out[k].defined() || out[k].dtype() == results[k].dtype()) continue;
-        check_conversion(o, results[k].dtype(), out[k].dtype(), results.size() > 1);
-        Value cast[] = {results[k], out[k].dtype()};
-        results[k] = op::call(op::get("to_dtype"), cast)[0];
-      }
-      return results;
-    }, o.name());
+          auto results = op::call(o, given).to_vector();
+          for (size_t k = 0; k < results.size() && k < out.size(); ++k) {
+            if (!out[k].defined() || out[k].dtype() == results[k].dtype()) continue;
+            check_conversion(o, results[k].dtype(), out[k].dtype(), results.size() > 1);
+            Value cast[] = {results[k], out[k].dtype()};
+            results[k] = op::call(op::get("to_dtype"), cast)[0];
+          }
+          return results;
+        },
+        o.name());
   } catch (const Error& e) {
     // A trace knows sizes by name; the call itself, operator by operator, says which they are.
     if (o.kind == OpKind::composite && e.kind() != ErrorKind::internal && !o.schema.mutates()) {
@@ -108,13 +116,14 @@ graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::spa
 
 namespace {
 
-std::shared_ptr<const Program> program_of(const Operator& o, std::span<const Value> args, std::span<const Tensor> out,
-                                          std::span<const Value> operands) {
+std::shared_ptr<const Program> program_of(const Operator& o, std::span<const Value> args,
+                                          std::span<const Tensor> out, std::span<const Value> operands) {
   auto& cache = cache_of(o);
   Key key = trace_key(o, args, out);
   {
     std::lock_guard lock(cache.mutex);
-    for (auto& t : cache.traced) if (t.key == key && t.program->accepts(operands)) return t.program;
+    for (auto& t : cache.traced)
+      if (t.key == key && t.program->accepts(operands)) return t.program;
   }
   auto program = std::make_shared<const Program>(trace_call(o, args, out), o.name());
   std::lock_guard lock(cache.mutex);
@@ -123,20 +132,26 @@ std::shared_ptr<const Program> program_of(const Operator& o, std::span<const Val
   return program;
 }
 
-// Checks that results of these metas can be written into `out`; an out= tensor of other sizes is resized: true.
+// Checks that results of these metas can be written into `out`; an out= tensor of other sizes is resized:
+// true.
 bool check_destination(const Operator& o, const op::Meta& m, const Tensor& out, Form form) {
-  bool same_size = m.sizes.size() == out.sizes().size() && std::equal(m.sizes.begin(), m.sizes.end(), out.sizes().begin());
+  bool same_size =
+      m.sizes.size() == out.sizes().size() && std::equal(m.sizes.begin(), m.sizes.end(), out.sizes().begin());
   if (form == Form::in_place) {
-    runtime_check(same_size, o.name()) << "output with shape " << to_string(out.sizes()) << " doesn't match the broadcast shape "
-                                       << to_string(SymSpan(m.sizes)) << hint("an in-place operator cannot grow its first argument; use ", o.name(), " without the underscore");
+    runtime_check(same_size, o.name()) << "output with shape " << to_string(out.sizes())
+                                       << " doesn't match the broadcast shape " << to_string(SymSpan(m.sizes))
+                                       << hint("an in-place operator cannot grow its first argument; use ",
+                                               o.name(), " without the underscore");
   } else if (!same_size) {
     auto* t = out.impl();
     int64_t bytes = product(m.sizes).concrete() * itemsize(t->dtype);
-    runtime_check(t->offset == 0, o.name()) << "out= has shape " << to_string(out.sizes()) << " but the result has " << to_string(SymSpan(m.sizes));
+    runtime_check(t->offset == 0, o.name()) << "out= has shape " << to_string(out.sizes())
+                                            << " but the result has " << to_string(SymSpan(m.sizes));
     bool fits = int64_t(t->storage->bytes()) >= bytes;
     runtime_check(fits || !t->storage->is_foreign(), o.name())
-        << "trying to resize storage that is not resizable: out= has shape " << to_string(out.sizes()) << " over memory that is not the library's own, and the result has "
-        << to_string(SymSpan(m.sizes)) << hint("give out= a tensor of the result's shape");
+        << "trying to resize storage that is not resizable: out= has shape " << to_string(out.sizes())
+        << " over memory that is not the library's own, and the result has " << to_string(SymSpan(m.sizes))
+        << hint("give out= a tensor of the result's shape");
     if (!fits) t->storage = make_ref<StorageImpl>(size_t(bytes), t->device);
     t->sizes = m.sizes;
     t->strides = contiguous_strides(m.sizes);
@@ -145,7 +160,8 @@ bool check_destination(const Operator& o, const op::Meta& m, const Tensor& out, 
   return !same_size;
 }
 
-// Inputs that overlap a destination at other elements are copied first, so that results are as if computed apart.
+// Inputs that overlap a destination at other elements are copied first, so that results are as if computed
+// apart.
 Tensor shadow(const Tensor& t) {
   Tensor copy = Tensor::empty(t.sizes(), t.dtype(), t.device());
   Value args[] = {copy, t};
@@ -170,16 +186,21 @@ bool same_geometry(const TensorImpl& a, const TensorImpl& b) {
 std::vector<Dims> shown_by(const Operator& o, std::span<const Value> args) {
   if (o.kind == OpKind::composite) return shown_strides(trace_call(o, args, {}));
   std::vector<Dims> all;
-  for (auto& m : graph::infer(o, args)) all.push_back(m.strides.size() == m.sizes.size() ? m.strides : contiguous_strides(m.sizes));
+  for (auto& m : graph::infer(o, args))
+    all.push_back(m.strides.size() == m.sizes.size() ? m.strides : contiguous_strides(m.sizes));
   return all;
 }
 
-// A pointwise or loop operator, or a composite as a fused program, without recording. `hidden`: what `args` and `out`
-// replace, where they lie otherwise than `given` shows. `apart`: a loop reads a copy of what it writes in place.
-Results run_compiled(const Operator& o, std::span<const Value> args, std::span<const Tensor> out, Form form, const InMemory* hidden = nullptr,
-                     std::span<const Value> given = {}, bool apart = false) {
+// A pointwise or loop operator, or a composite as a fused program, without recording. `hidden`: what `args`
+// and `out` replace, where they lie otherwise than `given` shows. `apart`: a loop reads a copy of what it
+// writes in place.
+Results run_compiled(const Operator& o, std::span<const Value> args, std::span<const Tensor> out, Form form,
+                     const InMemory* hidden = nullptr, std::span<const Value> given = {},
+                     bool apart = false) {
   if (!hidden && (any_hidden(args) || any_hidden(out))) [[unlikely]] {
-    if (form == Form::out) for (auto& t : out) if (is_hidden(t.impl())) t.impl()->storage->restore_plain();  // may be resized
+    if (form == Form::out)
+      for (auto& t : out)
+        if (is_hidden(t.impl())) t.impl()->storage->restore_plain();  // may be resized
     bool writes = o.kind == OpKind::composite && o.schema.mutates();
     if (writes) unite_orders(args);
     InMemory m(args, out, writes || o.kind == OpKind::pointwise ? Packed::flat : Packed::restored);
@@ -197,8 +218,10 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
   bool elementwise = o.kind == OpKind::pointwise, onto = false;
   for (auto& t : out)
     for (auto& v : values)
-      if (v.tag == Tag::tensor && v.tensor->storage == t.impl()->storage && !(elementwise && same_geometry(*v.tensor, *t.impl()))) {
-        if (!apart && form == Form::in_place && o.kind == OpKind::loop && &v == values.begin() && same_geometry(*v.tensor, *t.impl())) {
+      if (v.tag == Tag::tensor && v.tensor->storage == t.impl()->storage &&
+          !(elementwise && same_geometry(*v.tensor, *t.impl()))) {
+        if (!apart && form == Form::in_place && o.kind == OpKind::loop && &v == values.begin() &&
+            same_geometry(*v.tensor, *t.impl())) {
           onto = true;
           continue;
         }
@@ -229,10 +252,12 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
           resized |= check_destination(o, {sizes, meta.dtype()}, out[k], form);
         }
       entry.needs_plain = hidden && (needs_plain_inputs(entry.program->graph()) ||
-                                     (hidden->any_flat() && !is_elementwise(entry.program->graph(), values, out, *hidden, entry.orders)));
+                                     (hidden->any_flat() && !is_elementwise(entry.program->graph(), values,
+                                                                            out, *hidden, entry.orders)));
       if (!entry.needs_plain) entry.plan = entry.program->plan(values, out);
       if (hidden && form == Form::functional) entry.shown = shown_by(o, given);
-    } catch (const Error&) {  // of a view that only plain memory has, or of the call itself, which then says so
+    } catch (
+        const Error&) {  // of a view that only plain memory has, or of the call itself, which then says so
       if (!hidden) throw;
       entry = {};
       entry.needs_plain = true;
@@ -248,8 +273,10 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
   if (hidden && form == Form::functional)
     for (size_t k = 0; k < results.size(); ++k) {
       auto* input = hidden->original(results[k].impl());
-      if (!input && !is_hidden(results[k].impl()) && k < found->orders.size() && !found->orders[k].is_plain()) hide_in_order(results[k], found->orders[k]);
-      results[k] = input ? Tensor(Ref<TensorImpl>::share(input)) : shown(std::move(results[k]), found->shown[k]);
+      if (!input && !is_hidden(results[k].impl()) && k < found->orders.size() && !found->orders[k].is_plain())
+        hide_in_order(results[k], found->orders[k]);
+      results[k] =
+          input ? Tensor(Ref<TensorImpl>::share(input)) : shown(std::move(results[k]), found->shown[k]);
     }
   return results;
 }
@@ -267,7 +294,8 @@ Results run_view(const Operator& o, std::span<const Value> args, bool recording)
   return results;
 }
 
-// x.t_(): the tensor takes the view's place, with its sizes, strides and, on the tape, its history. No element moves.
+// x.t_(): the tensor takes the view's place, with its sizes, strides and, on the tape, its history. No
+// element moves.
 Results run_view_in_place(const Operator& o, std::span<const Value> args, bool recording) {
   Tensor self(Ref<TensorImpl>::share(args[0].tensor));
   if (!self.has_overlap()) autograd::check_in_place(o.name(), self, recording);
@@ -277,7 +305,8 @@ Results run_view_in_place(const Operator& o, std::span<const Value> args, bool r
   to.sizes = from.sizes;
   to.strides = from.strides;
   to.offset = from.offset;
-  if (auto node = recording ? autograd::node_of(views[0]) : Ref<autograd::Node>()) autograd::set_history(self, node, autograd::meta_of(views[0])->result);
+  if (auto node = recording ? autograd::node_of(views[0]) : Ref<autograd::Node>())
+    autograd::set_history(self, node, autograd::meta_of(views[0])->result);
   self.bump_version();
   return self;
 }
@@ -288,7 +317,8 @@ void bump_written(const Operator& o, std::span<const Value> args) {
     if (!o.schema.parameters[k].written) continue;
     if (args[k].tag == Tag::tensor) Tensor(Ref<TensorImpl>::share(args[k].tensor)).bump_version();
     if (args[k].tag == Tag::tensors)
-      for (auto* t : args[k].tensors()) if (t) Tensor(Ref<TensorImpl>::share(t)).bump_version();
+      for (auto* t : args[k].tensors())
+        if (t) Tensor(Ref<TensorImpl>::share(t)).bump_version();
   }
 }
 
@@ -313,7 +343,8 @@ Results by_operators(const Operator& o, const op::Call& c, Device device) {
 }
 
 inline Results run_function(backend::LibraryFn fn, const op::Call& c, std::span<const Tensor> out) {
-  if (profile::on()) [[unlikely]] return run_function_profiled(fn, c, out);
+  if (profile::on()) [[unlikely]]
+    return run_function_profiled(fn, c, out);
   return fn(c, out);
 }
 
@@ -321,14 +352,19 @@ inline Results run_function(backend::LibraryFn fn, const op::Call& c, std::span<
 
 Results run_library(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
   Device device{};
-  for (auto& v : args) if (v.tag == Tag::tensor) { device = v.tensor->device; break; }
+  for (auto& v : args)
+    if (v.tag == Tag::tensor) {
+      device = v.tensor->device;
+      break;
+    }
   op::Call c(o, args);
   if (o.kind == OpKind::data_dependent) {
     auto fn = backend::backend_of(device.type).find(o.library);
     if (fn && settings().libraries) return run_function(fn, c, {});
     return by_operators(o, c, device);
   }
-  // Hidden operands as they lie in memory, for a library that reads them so; others restore the plain order on access.
+  // Hidden operands as they lie in memory, for a library that reads them so; others restore the plain order
+  // on access.
   std::optional<InMemory> hidden;
   if (o.channels_last != op::ChannelsLast::no && settings().libraries && any_hidden(args)) {
     hidden.emplace(args, std::span<const Tensor>(), Packed::kept);
@@ -344,7 +380,8 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
     entry.metas = graph::infer(o, c.args());
     for (auto& m : entry.metas) {
       if (m.strides.size() != m.sizes.size()) m.strides = contiguous_strides(m.sizes);
-      bool chooses = o.channels_last == op::ChannelsLast::chooses && m.sizes.size() == 4 && is_floating(m.dtype) && itemsize(m.dtype) <= 4;
+      bool chooses = o.channels_last == op::ChannelsLast::chooses && m.sizes.size() == 4 &&
+                     is_floating(m.dtype) && itemsize(m.dtype) <= 4;
       entry.shown.push_back(m.strides);
       entry.in_memory.push_back(chooses ? channels_last_strides(m.sizes) : m.strides);
       entry.bytes.push_back(storage_bytes(o.name(), m.sizes, m.strides, m.dtype));
@@ -353,12 +390,15 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   });
   bool by_library = found->library && settings().libraries;
   Results results;
-  if (!out.empty()) for (auto& t : out) results.push_back(t);
-  else for (size_t k = 0; k < found->metas.size(); ++k) {
-    auto& m = found->metas[k];
-    const Dims& strides = by_library ? found->in_memory[k] : m.strides;
-    results.push_back(Tensor(make_ref<TensorImpl>(make_ref<StorageImpl>(found->bytes[k], m.device), m.sizes, strides, SymInt(), m.dtype, m.device)));
-  }
+  if (!out.empty())
+    for (auto& t : out) results.push_back(t);
+  else
+    for (size_t k = 0; k < found->metas.size(); ++k) {
+      auto& m = found->metas[k];
+      const Dims& strides = by_library ? found->in_memory[k] : m.strides;
+      results.push_back(Tensor(make_ref<TensorImpl>(make_ref<StorageImpl>(found->bytes[k], m.device), m.sizes,
+                                                    strides, SymInt(), m.dtype, m.device)));
+    }
   if (by_library) {
     run_function(found->library, op::Call(o, args), results.all());
     if (out.empty() && o.channels_last != op::ChannelsLast::no)
@@ -389,12 +429,17 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   return run_compiled(*loop, args, results.all(), Form::out);
 }
 
-// An operand is the written tensor, element for element, or lies elsewhere. As PyTorch, tensors with gaps are not looked at.
+// An operand is the written tensor, element for element, or lies elsewhere. As PyTorch, tensors with gaps are
+// not looked at.
 static void check_partial_overlap(const Operator& o, const TensorImpl& written, std::span<const Value> args) {
   for (auto& v : args) {
-    if (v.tag != op::Tag::tensor || !v.tensor || v.tensor == &written || v.tensor->storage != written.storage || !written.storage) continue;
+    if (v.tag != op::Tag::tensor || !v.tensor || v.tensor == &written ||
+        v.tensor->storage != written.storage || !written.storage)
+      continue;
     Tensor a(Ref<TensorImpl>::share(const_cast<TensorImpl*>(&written))), b(Ref<TensorImpl>::share(v.tensor));
-    if (a.numel() == 0 || b.numel() == 0 || !a.is_non_overlapping_and_dense() || !b.is_non_overlapping_and_dense()) continue;
+    if (a.numel() == 0 || b.numel() == 0 || !a.is_non_overlapping_and_dense() ||
+        !b.is_non_overlapping_and_dense())
+      continue;
     auto first = [](const Tensor& t) { return t.offset() * SymInt(int64_t(itemsize(t.dtype()))); };
     auto last = [&](const Tensor& t) { return first(t) + t.numel() * SymInt(int64_t(itemsize(t.dtype()))); };
     if (!(first(a) < last(b)) || !(first(b) < last(a))) continue;
@@ -402,7 +447,8 @@ static void check_partial_overlap(const Operator& o, const TensorImpl& written, 
     runtime_check(same, o.name())
         << "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. Please "
            "clone() the tensor before performing the operation."
-        << hint("it writes ", to_string(a.sizes()), " and reads ", to_string(b.sizes()), " of the same memory");
+        << hint("it writes ", to_string(a.sizes()), " and reads ", to_string(b.sizes()),
+                " of the same memory");
   }
 }
 
@@ -417,16 +463,20 @@ static Tensor without_repeats(const Tensor& self) {
   return t;
 }
 
-// What is left when an operator that overwrites elements runs over an expanded tensor in order: of what is there several
-// times, the last that was changed.
-static Results overwrite_expanded(const Operator& o, const Tensor& self, const Tensor& once, std::span<const Value> args) {
+// What is left when an operator that overwrites elements runs over an expanded tensor in order: of what is
+// there several times, the last that was changed.
+static Results overwrite_expanded(const Operator& o, const Tensor& self, const Tensor& once,
+                                  std::span<const Value> args) {
   using autograd::invoke;
   Tensor result = op::call(o, args)[0], changed = invoke("ne", {result, self});
   for (int d = 0; d < self.dim(); ++d) {
     if (self.stride(d) != SymInt(int64_t(0)) || !(self.size(d) > SymInt(int64_t(1)))) continue;
-    Tensor at = invoke("cumsum", {invoke("ones_like", {changed, DType::Int64}), int64_t(d)});   // 1, 2, ...
+    Tensor at = invoke("cumsum", {invoke("ones_like", {changed, DType::Int64}), int64_t(d)});  // 1, 2, ...
     Tensor last = invoke("amax", {invoke("mul", {changed, at}), SymSpan(Dims{SymInt(int64_t(d))}), true});
-    result = invoke("gather", {result, int64_t(d), invoke("clamp_min", {invoke("sub", {last, Scalar(int64_t(1)), Scalar(int64_t(1))}), Scalar(int64_t(0))})});
+    result =
+        invoke("gather", {result, int64_t(d),
+                          invoke("clamp_min", {invoke("sub", {last, Scalar(int64_t(1)), Scalar(int64_t(1))}),
+                                               Scalar(int64_t(0))})});
     changed = invoke("ne", {last, Scalar(int64_t(0))});
   }
   invoke("copy", {once, result}, Form::in_place);
@@ -439,8 +489,14 @@ namespace facula::op {
 
 // add(float32[8, 8], float32[8, 8], 1)
 [[gnu::cold, gnu::noinline]] static void log_call(const Operator& o, std::span<const Value> args, Form form) {
-  auto tensor = [](const TensorImpl* t) { return t ? std::string(name(t->dtype)) + to_string(SymSpan(t->sizes)) : "None"; };
-  std::string text = o.schema.full_name() + (form == Form::in_place ? " in place" : form == Form::out ? " into out" : "") + "(";
+  auto tensor = [](const TensorImpl* t) {
+    return t ? std::string(name(t->dtype)) + to_string(SymSpan(t->sizes)) : "None";
+  };
+  std::string text = o.schema.full_name() +
+                     (form == Form::in_place ? " in place"
+                      : form == Form::out    ? " into out"
+                                             : "") +
+                     "(";
   for (size_t k = 0; k < args.size(); ++k) {
     auto& v = args[k];
     if (k) text += ", ";
@@ -464,12 +520,16 @@ Results call(const Operator& o, std::span<const Value> args, Form form, std::spa
 
 Results perform(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
   using namespace facula::run;
-  if (profile::on() && !is_inside_profiled()) [[unlikely]] return perform_profiled(o, args, form, out);
-  if (log_on(Log::ops)) [[unlikely]] log_call(o, args, form);
-  internal_check(args.size() == o.schema.parameters.size()) << o.schema.full_name() << ": " << args.size() << " arguments";
+  if (profile::on() && !is_inside_profiled()) [[unlikely]]
+    return perform_profiled(o, args, form, out);
+  if (log_on(Log::ops)) [[unlikely]]
+    log_call(o, args, form);
+  internal_check(args.size() == o.schema.parameters.size())
+      << o.schema.full_name() << ": " << args.size() << " arguments";
   if (o.check) o.check(Call(o, args));
   bool recording = autograd::needs_record(args);
-  if (o.kind == OpKind::view) return form == Form::in_place ? run_view_in_place(o, args, recording) : run_view(o, args, recording);
+  if (o.kind == OpKind::view)
+    return form == Form::in_place ? run_view_in_place(o, args, recording) : run_view(o, args, recording);
 
   Tensor self, original;  // original: the old value, if the gradient needs it
   if (form == Form::in_place) {
@@ -500,7 +560,8 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
   if (form == Form::out) {
     for (auto& t : out)
       runtime_check(t.is_contiguous() || !t.has_overlap(), o.name())
-          << "unsupported operation: more than one element of the written-to tensor refers to a single memory location" << hint("clone() it first");
+          << "unsupported operation: more than one element of the written-to tensor refers to a single memory location"
+          << hint("clone() it first");
   }
   if (form != Form::functional && (o.kind == OpKind::pointwise || o.schema.name == "copy"))
     for (auto& t : out) check_partial_overlap(o, *t.impl(), args);
@@ -508,7 +569,8 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
   if (o.kind == OpKind::composite) {
     if (!o.fused || !settings().fuse || (recording && form != Form::functional && !o.vjp)) {
       Results results = deliver(o, o.composite(Call(o, args)), out, form);
-      if (form != Form::functional) for (auto& t : out) t.bump_version();
+      if (form != Form::functional)
+        for (auto& t : out) t.bump_version();
       return results;  // its calls were recorded one by one
     }
     if (recording && !o.vjp) return run_composite(o, args);
@@ -519,11 +581,13 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
     autograd::GradMode off(false);  // the write is part of this call
     results = deliver(o, std::move(results), out, form);
   }
-  if (form != Form::functional) for (auto& t : out) t.bump_version();
+  if (form != Form::functional)
+    for (auto& t : out) t.bump_version();
   if (o.schema.mutates()) bump_written(o, args);
   if (recording && o.differentiable) autograd::record(o, args, form, results, original);
   if (form == Form::functional && autograd::inference_enabled()) [[unlikely]]
-    for (size_t k = 0; k < results.size(); ++k) if (results[k].defined()) results[k].impl()->inference = true;
+    for (size_t k = 0; k < results.size(); ++k)
+      if (results[k].defined()) results[k].impl()->inference = true;
   return results;
 }
 

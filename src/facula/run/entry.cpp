@@ -17,10 +17,13 @@ bool is_run_time_number(const op::Operator& o, size_t k, const op::Value& v) {
 }
 
 namespace {
-op::Value as_number(const op::Value& v) { return v.tag == op::Tag::integer ? op::Value(Scalar(v.integer().concrete())) : v; }
+op::Value as_number(const op::Value& v) {
+  return v.tag == op::Tag::integer ? op::Value(Scalar(v.integer().concrete())) : v;
+}
 }  // namespace
 
-void key_of(const op::Operator& o, std::span<const op::Value> args, Purpose purpose, Key& key, Operands& operands) {
+void key_of(const op::Operator& o, std::span<const op::Value> args, Purpose purpose, Key& key,
+            Operands& operands) {
   key.push_back(reinterpret_cast<uint64_t>(&o));
   key.push_back(uint64_t(purpose) | uint64_t(default_dtype()) << 8);
   for (size_t k = 0; k < args.size(); ++k) {

@@ -1,5 +1,5 @@
-// What a call found before is found again by: the complete key of a call, and for each key an entry with the kernels,
-// programs and sizes that serve it. A thread finds what it used last without a lock.
+// What a call found before is found again by: the complete key of a call, and for each key an entry with the
+// kernels, programs and sizes that serve it. A thread finds what it used last without a lock.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -15,7 +15,7 @@ namespace facula::run {
 
 // Arguments that are operands of the program: tensors, and numbers that stay run-time values.
 struct Operands {
-  SmallVector<op::Value, 8> values;       // in program order
+  SmallVector<op::Value, 8> values;   // in program order
   SmallVector<uint32_t, 8> position;  // argument << 16 | item
 };
 bool is_run_time_number(const op::Operator& o, size_t parameter, const op::Value& v);
@@ -23,21 +23,23 @@ bool is_run_time_number(const op::Operator& o, size_t parameter, const op::Value
 // What a call is made for: its form, or recording a composite with its gradient.
 enum class Purpose : uint8_t { functional, in_place, out, recorded };
 // The complete key of a call, and its operands.
-void key_of(const op::Operator& o, std::span<const op::Value> args, Purpose purpose, Key& key, Operands& operands);
+void key_of(const op::Operator& o, std::span<const op::Value> args, Purpose purpose, Key& key,
+            Operands& operands);
 
 // What serves all calls of one layout.
 struct Entry {
   std::shared_ptr<const Program> program;
   std::shared_ptr<const Plan> plan;
-  backend::LibraryFn library = nullptr;    // kind library, with what it allocates for the results
+  backend::LibraryFn library = nullptr;  // kind library, with what it allocates for the results
   std::vector<op::Meta> metas;
-  std::vector<Dims> shown;                 // strides of results that users see, where those in memory may be others
-  std::vector<Dims> in_memory;             // kind library: the latter
-  std::vector<size_t> bytes;               // kind library: of the results
-  std::vector<PhysicalOrder> orders;       // of results whose operands were taken flat
-  bool needs_plain = false;                // hidden operands have to be restored: nothing else is set
-  bool needs_copy = false;                 // in place, and self is read at elements written before: nothing else is set
-  std::shared_ptr<const void> recorded;    // a composite with its gradient (composite.cpp); then `plan` is its forward's
+  std::vector<Dims> shown;      // strides of results that users see, where those in memory may be others
+  std::vector<Dims> in_memory;  // kind library: the latter
+  std::vector<size_t> bytes;    // kind library: of the results
+  std::vector<PhysicalOrder> orders;  // of results whose operands were taken flat
+  bool needs_plain = false;           // hidden operands have to be restored: nothing else is set
+  bool needs_copy = false;  // in place, and self is read at elements written before: nothing else is set
+  std::shared_ptr<const void>
+      recorded;  // a composite with its gradient (composite.cpp); then `plan` is its forward's
 };
 
 struct Traced {
@@ -57,19 +59,21 @@ Cache& cache_of(const op::Operator& o);
 struct Recent {
   Key key;
   std::shared_ptr<const Entry> entry;
-  int users = 0;                           // calls that are running with it: it stays until they return
+  int users = 0;  // calls that are running with it: it stays until they return
 };
-Recent& recent_of(uint64_t hash);          // of this thread
+Recent& recent_of(uint64_t hash);  // of this thread
 
-// The entry of a key for the length of a call. If there is none, `make` fills it; false: it serves this call only.
+// The entry of a key for the length of a call. If there is none, `make` fills it; false: it serves this call
+// only.
 class Found {
  public:
-  template <class F> Found(const op::Operator& o, Key& key, F&& make) {
+  template <class F>
+  Found(const op::Operator& o, Key& key, F&& make) {
     Recent& r = recent_of(KeyHash()(key));
     if (!(r.entry && r.key == key)) [[unlikely]] {
       bool keep = true;
       auto entry = shared(o, key, make, keep);
-      if (!keep || r.users) {              // by another call
+      if (!keep || r.users) {  // by another call
         own_ = std::move(entry);
         entry_ = own_.get();
         return;
@@ -81,12 +85,15 @@ class Found {
     users_ = &r.users;
     ++*users_;
   }
-  ~Found() { if (users_) --*users_; }
+  ~Found() {
+    if (users_) --*users_;
+  }
   Found(const Found&) = delete;
   const Entry* operator->() const { return entry_; }
 
  private:
-  template <class F> static std::shared_ptr<const Entry> shared(const op::Operator& o, const Key& key, F&& make, bool& keep) {
+  template <class F>
+  static std::shared_ptr<const Entry> shared(const op::Operator& o, const Key& key, F&& make, bool& keep) {
     auto& cache = cache_of(o);
     {
       std::lock_guard lock(cache.mutex);

@@ -22,8 +22,8 @@ struct KeyHash {
 inline void append(Key& key, const TensorImpl& t) {
   size_t rank = t.sizes.size();
   uint64_t* to = key.append(1 + 2 * rank);
-  *to++ = uint64_t(op::Tag::tensor) | uint64_t(t.dtype) << 8 | uint64_t(t.device.type) << 16 | uint64_t(uint8_t(t.device.index)) << 24 |
-          uint64_t(t.wrapped_number) << 32 | uint64_t(rank) << 40;
+  *to++ = uint64_t(op::Tag::tensor) | uint64_t(t.dtype) << 8 | uint64_t(t.device.type) << 16 |
+          uint64_t(uint8_t(t.device.index)) << 24 | uint64_t(t.wrapped_number) << 32 | uint64_t(rank) << 40;
   for (size_t d = 0; d < rank; ++d) {
     *to++ = t.sizes[d].identity();
     *to++ = t.strides[d].identity();
@@ -32,7 +32,8 @@ inline void append(Key& key, const TensorImpl& t) {
 // An input of a program: layout of a tensor; of a number only its dtype.
 inline void append(Key& key, const op::Value& v) {
   if (v.tag == op::Tag::tensor) append(key, *v.tensor);
-  else key.push_back(uint64_t(v.tag) | uint64_t(v.tag == op::Tag::scalar ? int(v.scalar.category()) : 0) << 8);
+  else
+    key.push_back(uint64_t(v.tag) | uint64_t(v.tag == op::Tag::scalar ? int(v.scalar.category()) : 0) << 8);
 }
 // A destination: its layout, and which inputs it is the same memory as.
 inline void append(Key& key, const Tensor& out, std::span<const op::Value> inputs) {
@@ -41,7 +42,8 @@ inline void append(Key& key, const Tensor& out, std::span<const op::Value> input
   append(key, *out.impl());
   uint64_t shared = 0;
   for (size_t i = 0; i < inputs.size(); ++i)
-    if (inputs[i].tag == op::Tag::tensor && inputs[i].tensor->storage == out.impl()->storage) shared |= 1ull << (i % 64);
+    if (inputs[i].tag == op::Tag::tensor && inputs[i].tensor->storage == out.impl()->storage)
+      shared |= 1ull << (i % 64);
   key.push_back(shared);
 }
 

@@ -55,8 +55,10 @@ bool InMemory::replace(std::span<const Value> args, std::span<const Tensor> out)
   return true;
 }
 
-// Where one operand had to be restored, others may have been read from memory that is no longer theirs: once more.
-InMemory::InMemory(std::span<const Value> args, std::span<const Tensor> out, Packed packed) : packed_(packed) {
+// Where one operand had to be restored, others may have been read from memory that is no longer theirs: once
+// more.
+InMemory::InMemory(std::span<const Value> args, std::span<const Tensor> out, Packed packed)
+    : packed_(packed) {
   while (!replace(args, out)) {}
 }
 
@@ -71,12 +73,14 @@ void InMemory::append(Key& key) const {
 }
 
 const PhysicalOrder* InMemory::order(const TensorImpl* t) const {
-  for (auto& [there, order] : flat_) if (there == t) return &order;
+  for (auto& [there, order] : flat_)
+    if (there == t) return &order;
   return nullptr;
 }
 
 TensorImpl* InMemory::original(const TensorImpl* t) const {
-  for (auto& [there, original] : originals_) if (there.impl() == t) return original;
+  for (auto& [there, original] : originals_)
+    if (there.impl() == t) return original;
   return nullptr;
 }
 
@@ -103,40 +107,50 @@ std::vector<TensorImpl*> items_at(std::span<const Value> args, size_t k) {
 
 void unite_orders(std::span<const Value> args) {
   size_t most = 0;
-  for (auto& v : args) if (v.tag == Tag::tensors) most = std::max(most, v.list.count);
+  for (auto& v : args)
+    if (v.tag == Tag::tensors) most = std::max(most, v.list.count);
   for (size_t k = 0; k < most; ++k) {
     auto items = items_at(args, k);
     PhysicalOrder order, other;
     TensorImpl* packed = nullptr;
-    for (auto* t : items) if (!packed && is_packed(t, order)) packed = t;
+    for (auto* t : items)
+      if (!packed && is_packed(t, order)) packed = t;
     if (!packed) continue;
     bool united = true;
     for (auto* t : items) {
       if (is_packed(t, other)) united &= other == order && t->sizes == packed->sizes;
-      else united &= t->sizes == packed->sizes && itemsize(t->dtype) == order.itemsize && fills_storage(*t) && t->storage->reorder(order);
+      else
+        united &= t->sizes == packed->sizes && itemsize(t->dtype) == order.itemsize && fills_storage(*t) &&
+                  t->storage->reorder(order);
     }
-    if (!united) for (auto* t : items) t->storage->restore_plain();
+    if (!united)
+      for (auto* t : items) t->storage->restore_plain();
   }
 }
 
-bool is_elementwise(const graph::Graph& g, std::span<const Value> inputs, std::span<const Tensor> out, const InMemory& hidden,
-                    std::vector<PhysicalOrder>& orders) {
+bool is_elementwise(const graph::Graph& g, std::span<const Value> inputs, std::span<const Tensor> out,
+                    const InMemory& hidden, std::vector<PhysicalOrder>& orders) {
   // Of each value the order, numbered from 1; 0: plain; -1: one element, which fits every order.
   std::vector<const PhysicalOrder*> known{nullptr};
   std::vector<int> of(g.values().size(), 0);
   auto number = [&](const PhysicalOrder* o) {
     if (!o) return 0;
-    for (size_t k = 1; k < known.size(); ++k) if (*known[k] == *o) return int(k);
+    for (size_t k = 1; k < known.size(); ++k)
+      if (*known[k] == *o) return int(k);
     known.push_back(o);
     return int(known.size()) - 1;
   };
   auto single = [](const Tensor& t) {
-    for (auto s : t.sizes()) if (s.hint() != 1) return false;
+    for (auto s : t.sizes())
+      if (s.hint() != 1) return false;
     return true;
   };
   for (size_t i = 0; i < inputs.size(); ++i)
-    of[size_t(g.inputs[i]->id)] = inputs[i].tag != Tag::tensor || single(g.inputs[i]->tensor) ? -1 : number(hidden.order(inputs[i].tensor));
-  for (auto& v : g.values()) if (v->constant.defined() && single(v->constant)) of[size_t(v->id)] = -1;
+    of[size_t(g.inputs[i]->id)] = inputs[i].tag != Tag::tensor || single(g.inputs[i]->tensor)
+                                      ? -1
+                                      : number(hidden.order(inputs[i].tensor));
+  for (auto& v : g.values())
+    if (v->constant.defined() && single(v->constant)) of[size_t(v->id)] = -1;
   for (auto& n : g.nodes) {
     int order = -1;
     bool same_sizes = true;
@@ -149,7 +163,8 @@ bool is_elementwise(const graph::Graph& g, std::span<const Value> inputs, std::s
     if (order > 0 && (n->op->kind != op::OpKind::pointwise || !same_sizes)) return false;
     for (auto* v : n->results) of[size_t(v->id)] = single(v->tensor) ? -1 : std::max(order, 0);
   }
-  for (auto& [i, v] : g.mutated) if (of[size_t(g.inputs[size_t(i)]->id)] != of[size_t(v->id)]) return false;
+  for (auto& [i, v] : g.mutated)
+    if (of[size_t(g.inputs[size_t(i)]->id)] != of[size_t(v->id)]) return false;
   for (size_t k = 0; k < g.outputs.size(); ++k) {
     int order = g.outputs[k] ? of[size_t(g.outputs[k]->id)] : -1;
     if (k < out.size() && out[k].defined()) {
@@ -165,7 +180,8 @@ bool is_elementwise(const graph::Graph& g, std::span<const Value> inputs, std::s
 bool needs_plain_inputs(const graph::Graph& g) {
   for (auto& n : g.nodes) {
     if (n->op->kind != op::OpKind::view) continue;
-    if (n->op->schema.name == "as_strided" || n->results[0]->tensor.dtype() != n->args.tensors()[0].dtype()) return true;
+    if (n->op->schema.name == "as_strided" || n->results[0]->tensor.dtype() != n->args.tensors()[0].dtype())
+      return true;
   }
   for (auto* v : g.outputs) {
     if (!v || !v->producer || v->producer->op->kind != op::OpKind::view) continue;

@@ -1,6 +1,6 @@
-// Hidden layouts at the border of a call (docs/layouts.md): operands whose elements lie in another order than users see
-// are replaced by tensors over that memory, so that programs and libraries find plain strides, and results that come
-// out in another order than they should show are hidden in turn.
+// Hidden layouts at the border of a call (docs/layouts.md): operands whose elements lie in another order than
+// users see are replaced by tensors over that memory, so that programs and libraries find plain strides, and
+// results that come out in another order than they should show are hidden in turn.
 #pragma once
 #include <deque>
 #include <vector>
@@ -14,36 +14,43 @@ inline bool is_hidden(const TensorImpl* t) { return t && t->storage && !t->stora
 inline bool any_hidden(std::span<const op::Value> args) {
   for (auto& v : args) {
     if (v.tag == op::Tag::tensor) {
-      if (is_hidden(v.tensor)) [[unlikely]] return true;
+      if (is_hidden(v.tensor)) [[unlikely]]
+        return true;
     } else if (v.tag == op::Tag::tensors) {
-      for (auto* t : v.tensors()) if (is_hidden(t)) [[unlikely]] return true;
+      for (auto* t : v.tensors())
+        if (is_hidden(t)) [[unlikely]]
+          return true;
     }
   }
   return false;
 }
 inline bool any_hidden(std::span<const Tensor> tensors) {
-  for (auto& t : tensors) if (is_hidden(t.impl())) [[unlikely]] return true;
+  for (auto& t : tensors)
+    if (is_hidden(t.impl())) [[unlikely]]
+      return true;
   return false;
 }
 
-// What becomes of an operand whose order in memory no strides can say: it is restored; or taken as if its memory were
-// plain, for operators that treat each element alone (flat); or left to a library that knows such orders.
+// What becomes of an operand whose order in memory no strides can say: it is restored; or taken as if its
+// memory were plain, for operators that treat each element alone (flat); or left to a library that knows such
+// orders.
 enum class Packed : uint8_t { restored, flat, kept };
 
 // The arguments and destinations of a call as they lie in memory, for the length of the call.
 class InMemory {
  public:
-  InMemory(std::span<const op::Value> args, std::span<const Tensor> out = {}, Packed packed = Packed::restored);
+  InMemory(std::span<const op::Value> args, std::span<const Tensor> out = {},
+           Packed packed = Packed::restored);
   // The order of a tensor that was taken flat, else null.
   const PhysicalOrder* order(const TensorImpl* t) const;
   bool any_flat() const { return !flat_.empty(); }
-  bool any() const { return !originals_.empty(); }   // else nothing is hidden (any more)
+  bool any() const { return !originals_.empty(); }  // else nothing is hidden (any more)
   std::span<const op::Value> args() const { return args_; }
   std::span<const Tensor> out() const { return out_; }
-  void append(Key& key) const;                       // how the replaced tensors show themselves
+  void append(Key& key) const;  // how the replaced tensors show themselves
   // What the caller gave for a tensor of args(); null if it is not a replacement.
   TensorImpl* original(const TensorImpl* t) const;
-  void restore() const;                              // brings all that was replaced into plain order
+  void restore() const;  // brings all that was replaced into plain order
 
  private:
   bool replace(std::span<const op::Value> args, std::span<const Tensor> out);
@@ -55,12 +62,12 @@ class InMemory {
   Packed packed_;
 };
 
-// May a program run on inputs that were taken flat? Only if each element of a value depends on the same element of
-// values in the same order. `orders`: those of the results then, by number (plain: none).
-bool is_elementwise(const graph::Graph& g, std::span<const op::Value> inputs, std::span<const Tensor> out, const InMemory& hidden,
-                    std::vector<PhysicalOrder>& orders);
-// Brings what an optimizer's step treats together (item k of each list) into one order, that of a packed item, so that it
-// stays there from then on; where that is not possible, into the plain one.
+// May a program run on inputs that were taken flat? Only if each element of a value depends on the same
+// element of values in the same order. `orders`: those of the results then, by number (plain: none).
+bool is_elementwise(const graph::Graph& g, std::span<const op::Value> inputs, std::span<const Tensor> out,
+                    const InMemory& hidden, std::vector<PhysicalOrder>& orders);
+// Brings what an optimizer's step treats together (item k of each list) into one order, that of a packed
+// item, so that it stays there from then on; where that is not possible, into the plain one.
 void unite_orders(std::span<const op::Value> args);
 
 // Could the results depend on how the inputs lie in memory, or be views of them? Then they have to be plain.

@@ -15,14 +15,15 @@ constinit FACULA_FAST_THREAD_LOCAL bool inside = false;
 
 bool is_inside_profiled() { return std::exchange(inside, false); }
 
-op::Results perform_profiled(const op::Operator& o, std::span<const op::Value> args, op::Form form, std::span<const Tensor> out) {
+op::Results perform_profiled(const op::Operator& o, std::span<const op::Value> args, op::Form form,
+                             std::span<const Tensor> out) {
   std::string name = o.schema.name;
   if (form == op::Form::in_place && !name.ends_with('_')) name += '_';
   profile::Scope scope(profile::Category::operation, name);
   if (profile::wants_shapes()) scope.describe(op::shapes_text(args), op::dtypes_text(args));
   struct Inside {
     Inside() { inside = true; }
-    ~Inside() { inside = false; }   // the session may have ended meanwhile
+    ~Inside() { inside = false; }  // the session may have ended meanwhile
   } now;
   return op::perform(o, args, form, out);
 }

@@ -34,10 +34,13 @@ Tensor fake(const op::Meta& m) {
   return Tensor(make_ref<TensorImpl>(Storage(), m.sizes, strides, SymInt(), m.dtype, m.device));
 }
 
-// The kernel of a nest. Nests are shared by the scheduler's cache, so a pointer identifies one as long as it lives.
+// The kernel of a nest. Nests are shared by the scheduler's cache, so a pointer identifies one as long as it
+// lives.
 const codegen::Kernel* kernel_of(const std::shared_ptr<const loop::Nest>& nest) {
   static TableMutex mutex;
-  static std::unordered_map<const loop::Nest*, std::pair<std::shared_ptr<const loop::Nest>, const codegen::Kernel*>> known;
+  static std::unordered_map<const loop::Nest*,
+                            std::pair<std::shared_ptr<const loop::Nest>, const codegen::Kernel*>>
+      known;
   {
     std::lock_guard lock(mutex);
     if (auto it = known.find(nest.get()); it != known.end()) return it->second.second;
@@ -69,40 +72,43 @@ class Plan {
   struct KernelLaunch {
     const codegen::Kernel* kernel;
     codegen::Work work;
-    bool all_in_order;                                // buffers: those of the step as they are
+    bool all_in_order;  // buffers: those of the step as they are
     std::vector<int> buffers;
     std::vector<int64_t> params;
   };
   struct Exec {
     const Step* step;
-    std::vector<KernelLaunch> launches;               // kernel
+    std::vector<KernelLaunch> launches;  // kernel
     std::vector<schedule::Temporary> temporaries;
-    op::Args args;                                    // view, library: sizes are concrete
-    std::vector<int> inputs, outputs;                 // value numbers
-    std::vector<int> empty;             // inputs and outputs without elements, in the order of the pointers
-    std::vector<int> dead;                            // values that no later step reads
+    op::Args args;                     // view, library: sizes are concrete
+    std::vector<int> inputs, outputs;  // value numbers
+    std::vector<int> empty;            // inputs and outputs without elements, in the order of the pointers
+    std::vector<int> dead;             // values that no later step reads
   };
-  struct Result { op::Meta meta; size_t bytes = 0; };
-  std::vector<Result> results;                        // by value number: what a step allocates
+  struct Result {
+    op::Meta meta;
+    size_t bytes = 0;
+  };
+  std::vector<Result> results;  // by value number: what a step allocates
   std::vector<Exec> execs;
-  std::vector<int> written_to;                        // by value number: input it is written to in place, or -1
-  // A single kernel whose operands are the program's inputs and whose results are its outputs, none of them without elements,
-  // as calls of one operator mostly are: execute() then needs no table of values.
+  std::vector<int> written_to;  // by value number: input it is written to in place, or -1
+  // A single kernel whose operands are the program's inputs and whose results are its outputs, none of them
+  // without elements, as calls of one operator mostly are: execute() then needs no table of values.
   struct Direct {
-    std::vector<int> inputs;                          // of the kernel: number of the program's input
-    std::vector<int> buffers;                         // of the program's outputs: number of the kernel's buffer
+    std::vector<int> inputs;   // of the kernel: number of the program's input
+    std::vector<int> buffers;  // of the program's outputs: number of the kernel's buffer
   };
   std::optional<Direct> direct;
-  static constexpr size_t kDirect = 12;               // buffers at most
+  static constexpr size_t kDirect = 12;  // buffers at most
 };
 
 struct Program::State {
   Graph graph;
   std::string name;
   std::vector<Step> steps;
-  std::vector<int> input_values, output_values;       // numbers; -1: none
+  std::vector<int> input_values, output_values;  // numbers; -1: none
   std::vector<graph::Value*> constants;
-  bool output_repeats = false;                        // is a value the output twice?
+  bool output_repeats = false;  // is a value the output twice?
   TableMutex mutex;
   std::unordered_map<Key, std::shared_ptr<const Plan>, KeyHash> plans;
 };
@@ -118,10 +124,12 @@ Program::Program(Graph g, std::string name) : state_(std::make_unique<State>()) 
   for (auto* v : s.graph.inputs) s.input_values.push_back(v->id);
   for (auto* v : s.graph.outputs) {
     int id = v ? v->id : -1;
-    s.output_repeats |= std::find(s.output_values.begin(), s.output_values.end(), id) != s.output_values.end();
+    s.output_repeats |=
+        std::find(s.output_values.begin(), s.output_values.end(), id) != s.output_values.end();
     s.output_values.push_back(id);
   }
-  for (auto& v : s.graph.values()) if (v->constant.defined()) s.constants.push_back(v.get());
+  for (auto& v : s.graph.values())
+    if (v->constant.defined()) s.constants.push_back(v.get());
 }
 
 Program::~Program() = default;
@@ -130,7 +138,8 @@ const Graph& Program::graph() const { return state_->graph; }
 
 bool Program::writes_onto(size_t i) const {
   auto& s = *state_;
-  if (s.steps.size() != 1 || s.steps[0].kind != Step::Kind::kernel || s.graph.outputs.size() != 1) return false;
+  if (s.steps.size() != 1 || s.steps[0].kind != Step::Kind::kernel || s.graph.outputs.size() != 1)
+    return false;
   auto& step = s.steps[0];
   if (step.outputs.size() != 1 || step.outputs[0] != s.graph.outputs[0]) return false;
   bool safe = true;
@@ -160,7 +169,9 @@ bool Program::accepts(std::span<const op::Value> inputs) const {
       continue;
     }
     auto* t = inputs[i].tensor;
-    if (t->dtype != spec.dtype() || t->sizes.size() != spec.sizes().size() || t->wrapped_number != spec.impl()->wrapped_number) return false;
+    if (t->dtype != spec.dtype() || t->sizes.size() != spec.sizes().size() ||
+        t->wrapped_number != spec.impl()->wrapped_number)
+      return false;
     for (size_t d = 0; d < t->sizes.size(); ++d) {
       int64_t n = t->sizes[d].concrete();
       auto s = spec.sizes()[d];
@@ -179,12 +190,14 @@ bool Program::accepts(std::span<const op::Value> inputs) const {
     auto expected = g.inputs[i]->tensor.strides();
     for (size_t d = 0; d < expected.size(); ++d)
       if (inputs[i].tensor->sizes[d].concrete() != 1 &&
-          sym::evaluate(expected[d], symbols) != inputs[i].tensor->strides[d].concrete()) return false;
+          sym::evaluate(expected[d], symbols) != inputs[i].tensor->strides[d].concrete())
+        return false;
   }
   return g.shapes->hold(symbols);
 }
 
-std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs, std::span<const Tensor> out) const {
+std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
+                                          std::span<const Tensor> out) const {
   auto& s = *state_;
   auto& g = s.graph;
   auto plan = std::make_shared<Plan>();
@@ -199,13 +212,19 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs, std
     }
     at[size_t(v->id)] = Tensor(Ref<TensorImpl>::share(inputs[i].tensor));
     for (size_t d = 0; d < v->tensor.sizes().size(); ++d)
-      if (auto size = v->tensor.sizes()[d]; size.is_symbolic()) symbols[size_t(size.node()->value)] = inputs[i].tensor->sizes[d].concrete();
+      if (auto size = v->tensor.sizes()[d]; size.is_symbolic())
+        symbols[size_t(size.node()->value)] = inputs[i].tensor->sizes[d].concrete();
   }
-  for (auto& v : g.values()) if (v->constant.defined()) at[size_t(v->id)] = v->constant;
+  for (auto& v : g.values())
+    if (v->constant.defined()) at[size_t(v->id)] = v->constant;
   auto concrete_args = [&](const Node& n) {
     op::Args args = n.args.clone();
-    args.each_tensor([&](size_t, Tensor& t) { if (t.defined()) t = at[size_t(graph::value_of(t)->id)]; });
-    args.each_size([&](SymInt& x) { if (x.is_symbolic()) x = SymInt(sym::evaluate(x, symbols)); });
+    args.each_tensor([&](size_t, Tensor& t) {
+      if (t.defined()) t = at[size_t(graph::value_of(t)->id)];
+    });
+    args.each_size([&](SymInt& x) {
+      if (x.is_symbolic()) x = SymInt(sym::evaluate(x, symbols));
+    });
     return args;
   };
   plan->results.resize(g.values().size());
@@ -223,8 +242,11 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs, std
   plan->written_to.assign(g.values().size(), -1);
   std::unordered_map<int, size_t> last_read;  // by value number: step
   for (size_t k = 0; k < s.steps.size(); ++k) {
-    for (auto* v : s.steps[k].inputs) if (v) last_read[v->id] = k;
-    if (s.steps[k].node) for (auto* v : graph::operands(*s.steps[k].node)) if (v) last_read[v->id] = k;
+    for (auto* v : s.steps[k].inputs)
+      if (v) last_read[v->id] = k;
+    if (s.steps[k].node)
+      for (auto* v : graph::operands(*s.steps[k].node))
+        if (v) last_read[v->id] = k;
   }
   std::unordered_set<int> kept(s.output_values.begin(), s.output_values.end());
   for (auto& [i, v] : g.mutated) kept.insert(v->id);
@@ -234,9 +256,12 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs, std
     auto input = g.inputs[size_t(i)];
     for (size_t k = 0; k < s.steps.size(); ++k) {
       auto& step = s.steps[k];
-      if (step.kind != Step::Kind::kernel || std::find(step.outputs.begin(), step.outputs.end(), v) == step.outputs.end()) continue;
+      if (step.kind != Step::Kind::kernel ||
+          std::find(step.outputs.begin(), step.outputs.end(), v) == step.outputs.end())
+        continue;
       bool safe = !last_read.count(input->id) || last_read[input->id] <= k;
-      for (size_t b = 0; b < step.inputs.size(); ++b) if (step.inputs[b] == input) safe &= reads_only_own_element(step.group, int(b));
+      for (size_t b = 0; b < step.inputs.size(); ++b)
+        if (step.inputs[b] == input) safe &= reads_only_own_element(step.group, int(b));
       if (!safe) continue;
       plan->written_to[size_t(v->id)] = i;
       at[size_t(v->id)] = at[size_t(input->id)];
@@ -253,8 +278,8 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs, std
       schedule::Layout layout;
       layout.size_of = [&](SymInt e) { return e.is_symbolic() ? sym::evaluate(e, symbols) : e.concrete(); };
       for (auto e : step.group.extents) layout.extents.push_back(layout.size_of(e));
-      // Where there are no elements, kernels that read or write at computed positions do so at `nothing`: an index is
-      // pulled into range before it is reported, and no range has room for it.
+      // Where there are no elements, kernels that read or write at computed positions do so at `nothing`: an
+      // index is pulled into range before it is reported, and no range has room for it.
       auto strides_of = [&](const Tensor& t, int position) {
         Ints strides(t.int_strides());
         if (t.numel() == SymInt(int64_t(0))) {
@@ -285,7 +310,8 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs, std
         bool all = l.buffers.size() == buffers;
         for (size_t b = 0; b < l.buffers.size(); ++b) all &= l.buffers[b] == int(b);
         auto* kernel = kernel_of(l.nest);
-        exec.launches.push_back({kernel, codegen::work_of(*kernel, l.params.data()), all, l.buffers, l.params});
+        exec.launches.push_back(
+            {kernel, codegen::work_of(*kernel, l.params.data()), all, l.buffers, l.params});
       }
     } else {
       exec.args = concrete_args(*step.node);
@@ -300,15 +326,21 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs, std
     }
     for (auto& [v, step_number] : last_read)
       if (step_number == k && !kept.count(v)) exec.dead.push_back(v);
-    for (int v : exec.outputs) if (!last_read.count(v) && !kept.count(v)) exec.dead.push_back(v);
+    for (int v : exec.outputs)
+      if (!last_read.count(v) && !kept.count(v)) exec.dead.push_back(v);
     plan->execs.push_back(std::move(exec));
   }
   auto directly = [&]() -> std::optional<Plan::Direct> {
     if (plan->execs.size() != 1 || s.output_repeats || !g.mutated.empty()) return {};
     auto& exec = plan->execs[0];
-    if (exec.step->kind != Step::Kind::kernel || !exec.temporaries.empty() || !exec.dead.empty() || !exec.empty.empty()) return {};
-    if (exec.inputs.size() + exec.outputs.size() > Plan::kDirect || exec.outputs.size() != s.output_values.size()) return {};
-    for (auto& l : exec.launches) if (!l.all_in_order) return {};
+    if (exec.step->kind != Step::Kind::kernel || !exec.temporaries.empty() || !exec.dead.empty() ||
+        !exec.empty.empty())
+      return {};
+    if (exec.inputs.size() + exec.outputs.size() > Plan::kDirect ||
+        exec.outputs.size() != s.output_values.size())
+      return {};
+    for (auto& l : exec.launches)
+      if (!l.all_in_order) return {};
     Plan::Direct d;
     for (int v : exec.inputs) {
       auto it = std::find(s.input_values.begin(), s.input_values.end(), v);
@@ -343,15 +375,19 @@ class Made {
   Tensor* all_;
 };
 
-struct Number { alignas(16) std::byte bytes[16]; };
+struct Number {
+  alignas(16) std::byte bytes[16];
+};
 
 }  // namespace
 
-Results Program::execute(const Plan& plan, std::span<const op::Value> inputs, std::span<const Tensor> out) const {
+Results Program::execute(const Plan& plan, std::span<const op::Value> inputs,
+                         std::span<const Tensor> out) const {
   auto& s = *state_;
   auto fresh = [](const Plan::Result& r) {
     auto& m = r.meta;
-    return Tensor(make_ref<TensorImpl>(make_ref<StorageImpl>(r.bytes, m.device), m.sizes, m.strides, SymInt(), m.dtype, m.device));
+    return Tensor(make_ref<TensorImpl>(make_ref<StorageImpl>(r.bytes, m.device), m.sizes, m.strides, SymInt(),
+                                       m.dtype, m.device));
   };
   if (plan.direct) {
     auto& d = *plan.direct;
@@ -368,16 +404,21 @@ Results Program::execute(const Plan& plan, std::span<const op::Value> inputs, st
       }
     }
     for (size_t k = 0; k < d.buffers.size(); ++k) {
-      Tensor t = k < out.size() && out[k].defined() ? out[k] : fresh(plan.results[size_t(s.output_values[k])]);
+      Tensor t =
+          k < out.size() && out[k].defined() ? out[k] : fresh(plan.results[size_t(s.output_values[k])]);
       buffers[d.buffers[k]] = t.impl()->data_ptr();
       results.push_back(std::move(t));
     }
-    for (auto& l : plan.execs[0].launches) codegen::launch(*l.kernel, l.work, buffers, l.params.data(), s.name.c_str());
+    for (auto& l : plan.execs[0].launches)
+      codegen::launch(*l.kernel, l.work, buffers, l.params.data(), s.name.c_str());
     return results;
   }
   auto& g = s.graph;
   // By value number: a tensor, or the memory of a number. Inputs are borrowed; `made` owns what is made here.
-  struct Operand { TensorImpl* tensor = nullptr; void* number = nullptr; };
+  struct Operand {
+    TensorImpl* tensor = nullptr;
+    void* number = nullptr;
+  };
   SmallVector<Operand, 16> at(g.values().size());
   Made made(g.values().size());
   SmallVector<Number, 4> numbers(inputs.size());
@@ -398,10 +439,9 @@ Results Program::execute(const Plan& plan, std::span<const op::Value> inputs, st
   for (size_t k = 0; k < out.size() && k < s.output_values.size(); ++k)
     if (out[k].defined() && s.output_values[k] >= 0) at[size_t(s.output_values[k])].tensor = out[k].impl();
   auto allocate = [&](int v) {
-    if (int input = plan.written_to[size_t(v)]; input >= 0) at[size_t(v)].tensor = inputs[size_t(input)].tensor;
-    else if (!at[size_t(v)].tensor) {
-      set(v, fresh(plan.results[size_t(v)]));
-    }
+    if (int input = plan.written_to[size_t(v)]; input >= 0)
+      at[size_t(v)].tensor = inputs[size_t(input)].tensor;
+    else if (!at[size_t(v)].tensor) { set(v, fresh(plan.results[size_t(v)])); }
     return at[size_t(v)].tensor;
   };
   auto tensor_at = [&](int v) { return Tensor(Ref<TensorImpl>::share(at[size_t(v)].tensor)); };
@@ -409,7 +449,8 @@ Results Program::execute(const Plan& plan, std::span<const op::Value> inputs, st
     switch (exec.step->kind) {
       case Step::Kind::kernel: {
         SmallVector<void*, 12> pointers;
-        for (int v : exec.inputs) pointers.push_back(at[size_t(v)].number ? at[size_t(v)].number : at[size_t(v)].tensor->data_ptr());
+        for (int v : exec.inputs)
+          pointers.push_back(at[size_t(v)].number ? at[size_t(v)].number : at[size_t(v)].tensor->data_ptr());
         for (int v : exec.outputs) pointers.push_back(allocate(v)->data_ptr());
         for (int b : exec.empty) pointers[size_t(b)] = nothing;
         std::vector<Storage> scratch;
@@ -419,8 +460,10 @@ Results Program::execute(const Plan& plan, std::span<const op::Value> inputs, st
         }
         for (auto& l : exec.launches) {
           SmallVector<void*, 12> buffers;
-          if (!l.all_in_order) for (int b : l.buffers) buffers.push_back(pointers[size_t(b)]);
-          codegen::launch(*l.kernel, l.work, l.all_in_order ? pointers.data() : buffers.data(), l.params.data(), s.name.c_str());
+          if (!l.all_in_order)
+            for (int b : l.buffers) buffers.push_back(pointers[size_t(b)]);
+          codegen::launch(*l.kernel, l.work, l.all_in_order ? pointers.data() : buffers.data(),
+                          l.params.data(), s.name.c_str());
         }
         break;
       }
@@ -432,11 +475,13 @@ Results Program::execute(const Plan& plan, std::span<const op::Value> inputs, st
           int v = exec.inputs[slot];
           if (v < 0) return;
           void* number = at[size_t(v)].number;
-          t = number ? op::wrapped_number(Scalar::load(g.values()[size_t(v)]->tensor.dtype(), number)) : tensor_at(v);
+          t = number ? op::wrapped_number(Scalar::load(g.values()[size_t(v)]->tensor.dtype(), number))
+                     : tensor_at(v);
         });
         if (exec.step->kind == Step::Kind::view) {
           Tensor base = args.tensors()[0];
-          auto views = node.op->view(op::Call(*node.op, args.values()), op::Geometry(node.op->name(), base, false));
+          auto views =
+              node.op->view(op::Call(*node.op, args.values()), op::Geometry(node.op->name(), base, false));
           for (size_t k = 0; k < views.size(); ++k) set(exec.outputs[k], views[k].apply(base));
         } else {
           std::vector<Tensor> destinations;
@@ -458,7 +503,8 @@ Results Program::execute(const Plan& plan, std::span<const op::Value> inputs, st
     op::call(op::get("copy"), args, op::Form::in_place);
   };
   for (auto& [i, v] : g.mutated)
-    if (plan.written_to[size_t(v->id)] < 0) copy(tensor_at(v->id), Tensor(Ref<TensorImpl>::share(inputs[size_t(i)].tensor)));
+    if (plan.written_to[size_t(v->id)] < 0)
+      copy(tensor_at(v->id), Tensor(Ref<TensorImpl>::share(inputs[size_t(i)].tensor)));
   Results results;
   for (size_t k = 0; k < s.output_values.size(); ++k) {
     int v = s.output_values[k];

@@ -1,5 +1,6 @@
-// Program: a functional graph made executable. Fused once (schedule/fuse.h); a plan for each concrete layout of the
-// inputs is made on first use and kept: allocations, kernels with their parameters, library calls, views.
+// Program: a functional graph made executable. Fused once (schedule/fuse.h); a plan for each concrete layout
+// of the inputs is made on first use and kept: allocations, kernels with their parameters, library calls,
+// views.
 #pragma once
 #include <memory>
 #include <string>
@@ -15,8 +16,9 @@ class Program {
   // `name` is the operator as users write it: errors of kernels carry it.
   Program(graph::Graph g, std::string name);
   ~Program();
-  // Runs on eager inputs: tensors, and Scalars for the inputs that are numbers. `out` may give destinations by output
-  // number (undefined: allocated). Mutated inputs are written in place. Throws what the operators throw.
+  // Runs on eager inputs: tensors, and Scalars for the inputs that are numbers. `out` may give destinations
+  // by output number (undefined: allocated). Mutated inputs are written in place. Throws what the operators
+  // throw.
   op::Results run(std::span<const op::Value> inputs, std::span<const Tensor> out = {}) const;
   // Are these inputs what the trace assumed: dtypes, pinned sizes, layout, guards?
   bool accepts(std::span<const op::Value> inputs) const;
@@ -24,7 +26,8 @@ class Program {
   std::shared_ptr<const Plan> plan(std::span<const op::Value> inputs, std::span<const Tensor> out) const;
   op::Results execute(const Plan& plan, std::span<const op::Value> inputs, std::span<const Tensor> out) const;
   const graph::Graph& graph() const;
-  // May its only result be written over input `i`? If one kernel reads of that what it writes next, or scatters onto it.
+  // May its only result be written over input `i`? If one kernel reads of that what it writes next, or
+  // scatters onto it.
   bool writes_onto(size_t i) const;
 
  private:
@@ -32,8 +35,8 @@ class Program {
   std::unique_ptr<State> state_;
 };
 
-// Runs an operator of kind library or data-dependent on the backend of its tensors, or its reference if the backend
-// has none. `out` as in backend::LibraryFn, or empty: allocated.
+// Runs an operator of kind library or data-dependent on the backend of its tensors, or its reference if the
+// backend has none. `out` as in backend::LibraryFn, or empty: allocated.
 op::Results run_library(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> out);
 
 }  // namespace facula::run

@@ -8,7 +8,6 @@
 
 #include "facula/loop/complex.h"
 
-
 namespace facula::schedule {
 
 using loop::Expr;
@@ -35,9 +34,15 @@ class FreeVars {
     if (!fresh) return it->second;
     std::set<int> s;
     if (e->kind == Kind::index) s.insert(e->slot);
-    for (auto& a : e->args) { auto& inner = of(a); s.insert(inner.begin(), inner.end()); }
+    for (auto& a : e->args) {
+      auto& inner = of(a);
+      s.insert(inner.begin(), inner.end());
+    }
     if (is_fold(e)) {
-      for (auto& b : e->bound) { auto& inner = of(b.extent); s.insert(inner.begin(), inner.end()); }
+      for (auto& b : e->bound) {
+        auto& inner = of(b.extent);
+        s.insert(inner.begin(), inner.end());
+      }
       for (auto& b : e->bound) s.erase(b.var);
       if (e->kind == Kind::scan) s.insert(e->slot);
     }
@@ -57,7 +62,11 @@ void each_node(Expr e, std::unordered_set<const loop::Node*>& seen, const std::f
 }
 
 // The rows of all reductions that depend on axes only, and whether there are any.
-struct Rows { std::set<int> vars; bool any = false; int scan = -1; };
+struct Rows {
+  std::set<int> vars;
+  bool any = false;
+  int scan = -1;
+};
 Rows rows_of(const std::vector<Expr>& values, int axes) {
   Rows r;
   FreeVars free;
@@ -76,12 +85,14 @@ Rows rows_of(const std::vector<Expr>& values, int axes) {
       if (!f.empty() && *f.rbegin() >= axes) return;
       r.any = true;
       r.vars.insert(f.begin(), f.end());
-      if (positioned) for (int a = 0; a < axes; ++a) r.vars.insert(a);
+      if (positioned)
+        for (int a = 0; a < axes; ++a) r.vars.insert(a);
     });
   return r;
 }
 
-// Replaces axes of extent one, gives bound variables their numbers in `vars`, drops reductions over single elements.
+// Replaces axes of extent one, gives bound variables their numbers in `vars`, drops reductions over single
+// elements.
 class Renamer {
  public:
   Renamer(Analysis& a, const std::set<int>& rows, int axes) : a_(a), rows_(rows), axes_(axes) {}
@@ -100,7 +111,11 @@ class Renamer {
 
   Expr fresh(Expr e) {
     switch (e->kind) {
-      case Kind::constant: case Kind::size: case Kind::position: case Kind::param: case Kind::local: return e;
+      case Kind::constant:
+      case Kind::size:
+      case Kind::position:
+      case Kind::param:
+      case Kind::local: return e;
       case Kind::index: {
         auto it = map_.find(e->slot);
         if (it != map_.end()) return it->second;
@@ -122,7 +137,8 @@ class Renamer {
     for (auto& x : e->args) args.push_back(rename(x));
     switch (e->kind) {
       case Kind::load: return loop::load(e->slot, e->memory, args, e->part);
-      case Kind::cast: return e->memory == e->dtype ? loop::cast(args[0], e->dtype) : loop::round_to(args[0], e->memory);
+      case Kind::cast:
+        return e->memory == e->dtype ? loop::cast(args[0], e->dtype) : loop::round_to(args[0], e->memory);
       case Kind::call: return loop::call(e->fn, args);
       case Kind::select: return loop::select(args[0], args[1], args[2]);
       case Kind::random: return loop::random(args[0], args[1]);
@@ -134,7 +150,8 @@ class Renamer {
   }
 
   // f with bound variables of `e` standing for `to`.
-  template <class F> auto scoped(Expr e, const std::vector<Expr>& to, F&& f) {
+  template <class F>
+  auto scoped(Expr e, const std::vector<Expr>& to, F&& f) {
     auto map = map_;
     Memo memo;
     memo.swap(memo_);
@@ -198,7 +215,8 @@ class Renamer {
       single_[e.get()] = loop::lift(e->monoid, values);
       return single_[e.get()][0];
     }
-    // The fold's variable is the axis itself: the value at `axis` is folded over the axis up to where it stands.
+    // The fold's variable is the axis itself: the value at `axis` is folded over the axis up to where it
+    // stands.
     Expr extent = rename(e->bound[0].extent);
     int var = add(extent, kNested);
     auto values = scoped(e, {loop::index(e->slot)}, [&] {
@@ -222,7 +240,8 @@ class Renamer {
     for (size_t b = 0; b < a_.boxes.size(); ++b) {
       auto& vars = a_.boxes[b].vars;
       bool equal = vars.size() == signature.size();
-      for (size_t k = 0; equal && k < vars.size(); ++k) equal = a_.vars[size_t(vars[k])].extent.get() == signature[k];
+      for (size_t k = 0; equal && k < vars.size(); ++k)
+        equal = a_.vars[size_t(vars[k])].extent.get() == signature[k];
       if (equal) return int(b);
     }
     Box b;
@@ -261,10 +280,15 @@ void collect_accesses(Analysis& a) {
     o.access = int(a.accesses.size());
     a.accesses.push_back(s);
   }
-  auto computed = [&](Expr e) { for (int v : free.of(e)) a.vars[size_t(v)].plain = false; };
+  auto computed = [&](Expr e) {
+    for (int v : free.of(e)) a.vars[size_t(v)].plain = false;
+  };
   auto visit_all = [&](auto&& self, Expr e) -> void {
     if (!seen.insert(e.get()).second) return;
-    for (auto& b : e->bound) { self(self, b.extent); computed(b.extent); }
+    for (auto& b : e->bound) {
+      self(self, b.extent);
+      computed(b.extent);
+    }
     if (e->kind == Kind::load) {
       Access s;
       s.kind = Access::Kind::load;
@@ -275,7 +299,10 @@ void collect_accesses(Analysis& a) {
         bool whole = i->kind == Kind::index;
         s.dims.push_back(whole ? i->slot : is_zero(i) ? Access::kNothing : Access::kComputed);
         s.indices.push_back(whole ? Expr() : i);
-        if (!whole) { computed(i); self(self, i); }
+        if (!whole) {
+          computed(i);
+          self(self, i);
+        }
         for (int v : free.of(i)) s.inner |= a.vars[size_t(v)].box != -1;
       }
       a.accesses.push_back(s);
@@ -301,7 +328,10 @@ void collect_accesses(Analysis& a) {
   for (auto& o : a.outputs) {
     visit_all(visit_all, o.value);
     for (size_t k = 0; k < o.target.size(); ++k)
-      if (o.axes[k] == Access::kComputed) { computed(o.target[k]); visit_all(visit_all, o.target[k]); }
+      if (o.axes[k] == Access::kComputed) {
+        computed(o.target[k]);
+        visit_all(visit_all, o.target[k]);
+      }
   }
   a.operations = operation_count(counted) + double(a.outputs.size());
 }
@@ -333,7 +363,8 @@ std::vector<std::vector<int>> parts(const Group& g) {
   std::vector<std::vector<int>> result;
   auto real_axes = [&](int k) {
     std::set<int> s;
-    for (auto a : g.outputs[size_t(k)].axes) if (a >= 0 && !is_one(loop::size(g.extents[size_t(a)]))) s.insert(int(a));
+    for (auto a : g.outputs[size_t(k)].axes)
+      if (a >= 0 && !is_one(loop::size(g.extents[size_t(a)]))) s.insert(int(a));
     return s;
   };
   while (!left.empty()) {
@@ -342,7 +373,8 @@ std::vector<std::vector<int>> parts(const Group& g) {
     Rows r = rows_of(values, int(g.extents.size()));
     std::set<int> rows = r.vars;
     if (r.scan >= 0 || !r.any) rows = real_axes(left[0]);
-    for (auto it = rows.begin(); it != rows.end();) it = is_one(loop::size(g.extents[size_t(*it)])) ? rows.erase(it) : std::next(it);
+    for (auto it = rows.begin(); it != rows.end();)
+      it = is_one(loop::size(g.extents[size_t(*it)])) ? rows.erase(it) : std::next(it);
     std::vector<int> part, rest;
     for (int k : left) {
       auto axes = real_axes(k);
@@ -381,7 +413,9 @@ Analysis analyse(const Group& g, const std::vector<int>& outputs) {
   }
   Rows r = rows_of(all, axes);
   std::set<int> stored;
-  for (int k : outputs) for (auto x : g.outputs[size_t(k)].axes) if (x >= 0) stored.insert(int(x));
+  for (int k : outputs)
+    for (auto x : g.outputs[size_t(k)].axes)
+      if (x >= 0) stored.insert(int(x));
   std::set<int> rows = r.any ? r.vars : stored;
   if (r.scan >= 0) {
     rows.insert(stored.begin(), stored.end());
@@ -389,9 +423,11 @@ Analysis analyse(const Group& g, const std::vector<int>& outputs) {
   }
   a.reduces = r.any;
   auto wide = [&](int v) { return !is_one(a.vars[size_t(v)].extent); };
-  for (int v : rows) if (wide(v)) a.rows.push_back(v);
+  for (int v : rows)
+    if (wide(v)) a.rows.push_back(v);
   Box inner;
-  for (int v : stored) if (wide(v) && !rows.count(v)) inner.vars.push_back(v);
+  for (int v : stored)
+    if (wide(v) && !rows.count(v)) inner.vars.push_back(v);
   if (!inner.vars.empty()) {
     for (int v : inner.vars) a.vars[size_t(v)].box = 0;
     inner.ordered = a.scan_axis >= 0;
@@ -432,16 +468,22 @@ Analysis analyse_scatter(const Group& g) {
   // Points that differ in an axis which alone is the index of a dimension never meet.
   std::vector<int> uses(size_t(axes), 0);
   FreeVars free;
-  for (auto& t : scatter.target) for (int v : free.of(t)) if (v < axes) ++uses[size_t(v)];
+  for (auto& t : scatter.target)
+    for (int v : free.of(t))
+      if (v < axes) ++uses[size_t(v)];
   std::set<int> parallel;
   for (auto& t : scatter.target)
-    if (t->kind == Kind::index && uses[size_t(t->slot)] == 1 && !is_one(a.vars[size_t(t->slot)].extent)) parallel.insert(t->slot);
+    if (t->kind == Kind::index && uses[size_t(t->slot)] == 1 && !is_one(a.vars[size_t(t->slot)].extent))
+      parallel.insert(t->slot);
   Box order;
   order.ordered = true;
   for (int v = 0; v < axes; ++v) {
     if (is_one(a.vars[size_t(v)].extent)) continue;
     if (parallel.count(v)) a.rows.push_back(v);
-    else { a.vars[size_t(v)].box = 0; order.vars.push_back(v); }
+    else {
+      a.vars[size_t(v)].box = 0;
+      order.vars.push_back(v);
+    }
   }
   a.boxes.push_back(order);
 
@@ -466,7 +508,9 @@ Analysis analyse_scatter(const Group& g) {
     out.part = parts.size() > 1 ? int(p) + 1 : 0;
     out.value = rename(parts[p]);
     for (auto& t : target)
-      out.axes.push_back(t->kind == Kind::index ? t->slot : is_zero(t) ? Access::kNothing : Access::kComputed);
+      out.axes.push_back(t->kind == Kind::index ? t->slot
+                         : is_zero(t)           ? Access::kNothing
+                                                : Access::kComputed);
     out.target = target;
     a.outputs.push_back(out);
   }

@@ -1,6 +1,6 @@
-// What a group does, free of layouts: its variables, the boxes its reductions run over, and every place in memory it
-// touches. Axes of extent one are gone; complex values are pairs of real ones; reductions over equal boxes share
-// their variables, also with the axes that a store runs along after them.
+// What a group does, free of layouts: its variables, the boxes its reductions run over, and every place in
+// memory it touches. Axes of extent one are gone; complex values are pairs of real ones; reductions over
+// equal boxes share their variables, also with the axes that a store runs along after them.
 //   requires: outputs that run along every row of the group (see `parts`)
 #pragma once
 #include <vector>
@@ -11,10 +11,10 @@
 namespace facula::schedule {
 
 struct Variable {
-  loop::Expr extent;      // over sizes; may depend on variables (then `ragged`)
-  int box = -1;           // -1: a row variable; kNested: of a reduction inside another one's box
+  loop::Expr extent;  // over sizes; may depend on variables (then `ragged`)
+  int box = -1;       // -1: a row variable; kNested: of a reduction inside another one's box
   bool ragged = false;
-  bool plain = true;      // used only as the whole index of some dimension
+  bool plain = true;  // used only as the whole index of some dimension
 };
 inline constexpr int kNested = -2;
 
@@ -33,34 +33,35 @@ struct Access {
 struct Output {
   int buffer, part = 0;
   loop::Expr value;
-  std::vector<int> axes;            // variables, kNothing where the dimension has extent 1, kComputed: see target
-  std::vector<loop::Expr> target;   // of a scatter: the index in each dimension
+  std::vector<int> axes;  // variables, kNothing where the dimension has extent 1, kComputed: see target
+  std::vector<loop::Expr> target;  // of a scatter: the index in each dimension
   int access = -1;
 };
 
 struct Box {
   std::vector<int> vars;
-  bool ordered = false;             // the order of the elements matters (argmax)
+  bool ordered = false;  // the order of the elements matters (argmax)
 };
 
 struct Analysis {
   int inputs = 0, axes = 0;
-  std::vector<DType> dtypes;        // of inputs, then outputs
-  std::vector<Variable> vars;       // the group's axes first
-  std::vector<int> rows;            // variables free in the reductions; all of them if there are none
+  std::vector<DType> dtypes;   // of inputs, then outputs
+  std::vector<Variable> vars;  // the group's axes first
+  std::vector<int> rows;       // variables free in the reductions; all of them if there are none
   std::vector<Box> boxes;
   std::vector<Output> outputs;
   std::vector<Access> accesses;
   bool reduces = false, scatter = false;
-  int scan_axis = -1;               // the variable that scans run along
-  double operations = 0;            // scalar operations for one element of the full space, roughly
+  int scan_axis = -1;     // the variable that scans run along
+  double operations = 0;  // scalar operations for one element of the full space, roughly
 };
 
-// Outputs that can share nests, by number: those that run along all rows of the reductions together, the others by
-// the axes they run along.
+// Outputs that can share nests, by number: those that run along all rows of the reductions together, the
+// others by the axes they run along.
 std::vector<std::vector<int>> parts(const Group& g);
 Analysis analyse(const Group& g, const std::vector<int>& outputs);
-// The loop over a scatter's domain: rows are axes along which points never meet, the only box holds the others.
+// The loop over a scatter's domain: rows are axes along which points never meet, the only box holds the
+// others.
 Analysis analyse_scatter(const Group& g);
 
 // Free variables of e, sorted.

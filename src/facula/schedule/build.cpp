@@ -17,15 +17,19 @@ namespace {
 constexpr int64_t kChunkElements = 16384;  // of a split reduction
 constexpr int64_t kWindow = 16;            // constant extents up to this are part of the kernel
 constexpr int64_t kLaneBlock = 64;         // lanes in a task are a multiple of this
-constexpr double kPrecomputed = 5;         // operations of a row's value that is stored rather than computed for each element
-constexpr int64_t kStripBlock = 128;       // where each lane reduces: what the generator has in registers together
+constexpr double kPrecomputed =
+    5;  // operations of a row's value that is stored rather than computed for each element
+constexpr int64_t kStripBlock = 128;  // where each lane reduces: what the generator has in registers together
 
 Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
 int64_t ceil_div(int64_t a, int64_t b) { return b ? (a + b - 1) / b : 0; }
 
 std::string text(const std::vector<Merged>& loops) {
   std::string s;
-  for (auto& m : loops) { for (int v : m) s += std::to_string(v) + ","; s += ";"; }
+  for (auto& m : loops) {
+    for (int v : m) s += std::to_string(v) + ",";
+    s += ";";
+  }
   return s;
 }
 
@@ -57,12 +61,14 @@ class Builder {
       s.part = o.part;
       s.value = flat(o.value);
       DType memory = a_.dtypes[size_t(o.buffer)];
-      bool rounds_twice = s.value->kind == Kind::cast && s.value->memory == memory && s.value.dtype() != memory;
+      bool rounds_twice =
+          s.value->kind == Kind::cast && s.value->memory == memory && s.value.dtype() != memory;
       if (rounds_twice) s.value = s.value->args[0];  // storing rounds
       s.offset = offset(size_t(o.access));
       for (size_t b = 0; b < d_.boxes.size(); ++b)
         for (auto& m : d_.boxes[b])
-          if (!a_.scatter && std::find(o.axes.begin(), o.axes.end(), m.back()) != o.axes.end()) s.sweep.push_back({m.back(), extent(m)});
+          if (!a_.scatter && std::find(o.axes.begin(), o.axes.end(), m.back()) != o.axes.end())
+            s.sweep.push_back({m.back(), extent(m)});
       stores.push_back(std::move(s));
     }
     if (a_.scatter) scatter(std::move(stores));
@@ -84,7 +90,8 @@ class Builder {
   Expr extent(const Merged& m) {
     auto& first = a_.vars[size_t(m[0])];
     // Windows are small constants; everything else is a parameter, so that sizes share a kernel.
-    bool window = m[0] >= a_.axes && first.extent->kind == Kind::constant && first.extent->value.to_int() <= kWindow;
+    bool window =
+        m[0] >= a_.axes && first.extent->kind == Kind::constant && first.extent->value.to_int() <= kWindow;
     if (m.size() == 1 && (first.ragged || window)) return flat(first.extent);
     std::vector<Merged> loops{m};
     return param("extent " + text(loops), [loops](const Numbers& n) { return n.count(loops); });
@@ -105,11 +112,13 @@ class Builder {
     int8_t known = d_.stride_class(k, var, a_.vars.size());
     if (known >= 0) return integer(known);
     std::vector<size_t> dims;
-    for (size_t i = 0; i < access.dims.size(); ++i) if (access.dims[i] == var) dims.push_back(i);
+    for (size_t i = 0; i < access.dims.size(); ++i)
+      if (access.dims[i] == var) dims.push_back(i);
     if (dims.empty()) return integer(0);
     if (access.kind != Access::Kind::position) return stride(access.buffer, dims);
     std::vector<Merged> inner;
-    for (size_t i = dims[0] + 1; i < access.dims.size(); ++i) if (access.dims[i] >= 0) inner.push_back({access.dims[i]});
+    for (size_t i = dims[0] + 1; i < access.dims.size(); ++i)
+      if (access.dims[i] >= 0) inner.push_back({access.dims[i]});
     if (inner.empty()) return integer(1);
     return param("extent " + text(inner), [inner](const Numbers& n) { return n.count(inner); });
   }
@@ -136,7 +145,8 @@ class Builder {
       return -1;
     };
     if (int r = in(d_.rows); r >= 0) return r;
-    for (auto& b : d_.boxes) if (int r = in(b); r >= 0) return r;
+    for (auto& b : d_.boxes)
+      if (int r = in(b); r >= 0) return r;
     return true;
   }
 
@@ -149,14 +159,18 @@ class Builder {
       case Kind::position: r = offset(at_.at(e.get())); break;
       case Kind::size: {
         SymInt s = e->size;
-        r = s.is_symbolic() ? param("size " + std::to_string(s.identity()), [s](const Numbers& n) { return n.layout->size_of(s); }) : e;
+        r = s.is_symbolic() ? param("size " + std::to_string(s.identity()),
+                                    [s](const Numbers& n) { return n.layout->size_of(s); })
+                            : e;
         break;
       }
       case Kind::reduce: {
         std::vector<loop::BoundVar> bound;
         int box = e->bound.empty() ? kNested : a_.vars[size_t(e->bound[0].var)].box;
-        if (box >= 0) for (auto& m : d_.boxes[size_t(box)]) bound.push_back({m.back(), extent(m)});
-        else for (auto& b : e->bound) bound.push_back({b.var, flat(b.extent)});
+        if (box >= 0)
+          for (auto& m : d_.boxes[size_t(box)]) bound.push_back({m.back(), extent(m)});
+        else
+          for (auto& b : e->bound) bound.push_back({b.var, flat(b.extent)});
         std::vector<Expr> values;
         for (auto& x : e->args) values.push_back(flat(x));
         r = loop::reduce(e->monoid, bound, values);
@@ -171,7 +185,10 @@ class Builder {
       default: {
         bool whole = false;
         r = loop::rewrite(e, [&](Expr x) -> Expr {
-          if (same(x, e) && !whole) { whole = true; return {}; }
+          if (same(x, e) && !whole) {
+            whole = true;
+            return {};
+          }
           return flat(x);
         });
       }
@@ -188,11 +205,15 @@ class Builder {
   }
 
   // Tasks: pieces of a vector of rows, or whole rows, about `elements` big. `inner`: elements in one row.
-  struct Shape { std::function<int64_t(const Numbers&)> lanes, rest, inner; std::string key; };
+  struct Shape {
+    std::function<int64_t(const Numbers&)> lanes, rest, inner;
+    std::string key;
+  };
   void tile(NestSpec& spec, const Shape& s, int64_t elements, double operations) {
     auto lanes = s.lanes, rest = s.rest, inner = s.inner;
     auto operation_units = int64_t(operations) + 1;
-    std::string key = s.key + " " + std::to_string(elements) + " " + std::to_string(operation_units) + (spec.chunked ? " c" : " r");
+    std::string key = s.key + " " + std::to_string(elements) + " " + std::to_string(operation_units) +
+                      (spec.chunked ? " c" : " r");
     auto chunk = [lanes, inner, elements](const Numbers& n) {
       int64_t block = inner(n) > 1 ? kStripBlock : kLaneBlock;
       int64_t wanted = ceil_div(elements / std::max<int64_t>(1, inner(n)), block) * block;
@@ -209,22 +230,32 @@ class Builder {
       auto others = counter(outer), turned = counter({d_.rows[d_.rows.size() - 2]});
       key += " " + std::to_string(spec.tile);
       spec.chunk = param("tile " + key, [=](const Numbers& n) { return side(lanes(n)); });
-      spec.chunks = param("tiles " + key, [=](const Numbers& n) { return ceil_div(lanes(n), side(lanes(n))); });
+      spec.chunks =
+          param("tiles " + key, [=](const Numbers& n) { return ceil_div(lanes(n), side(lanes(n))); });
       spec.task_rows = param("tile_rows " + key, [=](const Numbers& n) { return side(turned(n)); });
-      spec.row_chunks = param("row_tiles " + key, [=](const Numbers& n) { return ceil_div(turned(n), side(turned(n))); });
+      spec.row_chunks =
+          param("row_tiles " + key, [=](const Numbers& n) { return ceil_div(turned(n), side(turned(n))); });
       spec.tasks = param("tasks " + key, [=](const Numbers& n) {
-        return times(times(others(n), ceil_div(turned(n), side(turned(n)))), ceil_div(lanes(n), side(lanes(n))));
+        return times(times(others(n), ceil_div(turned(n), side(turned(n)))),
+                     ceil_div(lanes(n), side(lanes(n))));
       });
-      spec.cost = param("cost " + key, [=](const Numbers& n) { return side(turned(n)) * side(lanes(n)) * operation_units; });
+      spec.cost = param("cost " + key,
+                        [=](const Numbers& n) { return side(turned(n)) * side(lanes(n)) * operation_units; });
     } else if (spec.chunked) {
       spec.chunk = param("chunk " + key, chunk);
       spec.chunks = param("chunks " + key, [=](const Numbers& n) { return ceil_div(lanes(n), chunk(n)); });
-      spec.tasks = param("tasks " + key, [=](const Numbers& n) { return times(rest(n), ceil_div(lanes(n), chunk(n))); });
-      spec.cost = param("cost " + key, [=](const Numbers& n) { return times(times(chunk(n), std::max<int64_t>(1, inner(n))), operation_units); });
+      spec.tasks = param("tasks " + key,
+                         [=](const Numbers& n) { return times(rest(n), ceil_div(lanes(n), chunk(n))); });
+      spec.cost = param("cost " + key, [=](const Numbers& n) {
+        return times(times(chunk(n), std::max<int64_t>(1, inner(n))), operation_units);
+      });
     } else {
       spec.task_rows = param("task_rows " + key, task_rows);
-      spec.tasks = param("tasks " + key, [=](const Numbers& n) { return lanes(n) ? ceil_div(rest(n), task_rows(n)) : 0; });
-      spec.cost = param("cost " + key, [=](const Numbers& n) { return times(times(times(task_rows(n), lanes(n)), std::max<int64_t>(1, inner(n))), operation_units); });
+      spec.tasks = param("tasks " + key,
+                         [=](const Numbers& n) { return lanes(n) ? ceil_div(rest(n), task_rows(n)) : 0; });
+      spec.cost = param("cost " + key, [=](const Numbers& n) {
+        return times(times(times(task_rows(n), lanes(n)), std::max<int64_t>(1, inner(n))), operation_units);
+      });
       if (spec.rows.size() == size_t(spec.row_vector)) spec.tasks = integer(1);
     }
   }
@@ -261,9 +292,12 @@ class Builder {
     for (auto& [node, k] : ordered_loads()) {
       auto& access = a_.accesses[k];
       Expr l = flat_.at(node);
-      int8_t lanes = d_.stride_class(k, d_.row_vector, a_.vars.size()), across = d_.stride_class(k, turned, a_.vars.size());
+      int8_t lanes = d_.stride_class(k, d_.row_vector, a_.vars.size()),
+             across = d_.stride_class(k, turned, a_.vars.size());
       bool computed = std::count(access.dims.begin(), access.dims.end(), Access::kComputed) > 0;
-      if (lanes == 0 || lanes == 1 || across != 1 || computed || !plain.count(l.get()) || spec.staged.size() == kArrays) continue;
+      if (lanes == 0 || lanes == 1 || across != 1 || computed || !plain.count(l.get()) ||
+          spec.staged.size() == kArrays)
+        continue;
       spec.staged.push_back(l);
       bytes = std::max(bytes, l->part ? itemsize(real_of(l->memory)) : itemsize(l->memory));
     }
@@ -284,12 +318,16 @@ class Builder {
     spec.chunked = d_.chunked;
     spec.tiled = d_.tiled;
     if (d_.tiled) stage(spec, stores);
-    for (int v : d_.box_vectors) if (v >= 0) spec.vectors.push_back(v);
+    for (int v : d_.box_vectors)
+      if (v >= 0) spec.vectors.push_back(v);
     double operations = work_of(stores);
     spec.stores = std::move(stores);
     auto rest = d_.rows;
     std::vector<Merged> lanes;
-    if (spec.row_vector) { lanes.push_back(rest.back()); rest.pop_back(); }
+    if (spec.row_vector) {
+      lanes.push_back(rest.back());
+      rest.pop_back();
+    }
     tile(spec, {counter(lanes), counter(rest), widest_box(), "main"}, task_elements(a_), operations);
     add(std::move(spec));
   }
@@ -306,8 +344,12 @@ class Builder {
     spec.stores = std::move(stores);
     auto rest = d_.rows;
     std::vector<Merged> lanes;
-    if (spec.row_vector) { lanes.push_back(rest.back()); rest.pop_back(); }
-    tile(spec, {counter(lanes), counter(rest), counter(d_.boxes[0]), "scatter"}, task_elements(a_), operations);
+    if (spec.row_vector) {
+      lanes.push_back(rest.back());
+      rest.pop_back();
+    }
+    tile(spec, {counter(lanes), counter(rest), counter(d_.boxes[0]), "scatter"}, task_elements(a_),
+         operations);
     add(std::move(spec));
   }
 
@@ -322,7 +364,8 @@ class Builder {
   // Does e depend on nothing but the row?
   bool of_rows(Expr e) {
     for (int v : free_vars(e))
-      if (std::none_of(d_.rows.begin(), d_.rows.end(), [&](const Merged& m) { return m.back() == v; })) return false;
+      if (std::none_of(d_.rows.begin(), d_.rows.end(), [&](const Merged& m) { return m.back() == v; }))
+        return false;
     return true;
   }
 
@@ -333,7 +376,10 @@ class Builder {
     auto visit = [&](auto&& self, Expr e) -> void {
       if (!e->has_reduce || !seen.insert(e.get()).second) return;
       bool inside = false;
-      for (auto& a : e->args) { self(self, a); inside |= blocked.count(a.get()) > 0; }
+      for (auto& a : e->args) {
+        self(self, a);
+        inside |= blocked.count(a.get()) > 0;
+      }
       if (!inside && e->kind == Kind::reduce && of_rows(e)) found.push_back(e), inside = true;
       if (inside) blocked.insert(e.get());
     };
@@ -351,7 +397,8 @@ class Builder {
     auto row_lanes = counter(lanes ? std::vector<Merged>{d_.rows.back()} : std::vector<Merged>{});
     // Elements of the cut variable in one chunk.
     auto chunk = [=](const Numbers& n) {
-      int64_t beside = std::max<int64_t>(1, other_count(n)) * (lanes ? std::clamp<int64_t>(row_lanes(n), 1, 4 * kLaneBlock) : 1);
+      int64_t beside = std::max<int64_t>(1, other_count(n)) *
+                       (lanes ? std::clamp<int64_t>(row_lanes(n), 1, 4 * kLaneBlock) : 1);
       int64_t per_chunk = std::max<int64_t>(1, kChunkElements / beside);
       return std::max<int64_t>(1, std::min(per_chunk, cut_count(n)));
     };
@@ -377,7 +424,8 @@ class Builder {
       for (auto& l : row_loops) partial.rows.push_back(l);
       partial.row_vector = lanes;
       partial.chunked = lanes;
-      for (int v : d_.box_vectors) if (v >= 0) partial.vectors.push_back(v);
+      for (int v : d_.box_vectors)
+        if (v >= 0) partial.vectors.push_back(v);
       NestSpec combine;
       combine.name = name_ + "_combine";
       int flat_row = next_var_++;
@@ -430,7 +478,9 @@ class Builder {
       if (lanes) rest_rows.pop_back();
       auto rest_count = counter(rest_rows);
       auto pieces = [=](const Numbers& n) { return times(chunks(n), rest_count(n)); };
-      auto piece_size = [=](const Numbers& n) { return std::max<int64_t>(1, times(chunk(n), other_count(n))); };
+      auto piece_size = [=](const Numbers& n) {
+        return std::max<int64_t>(1, times(chunk(n), other_count(n)));
+      };
       tile(partial, {row_lanes, pieces, piece_size, "partial"}, kChunkElements, operations);
       add(std::move(partial));
       if (d_.rows.empty()) {
@@ -440,7 +490,8 @@ class Builder {
       } else {
         combine.rows.push_back({flat_row, rows});
         combine.row_vector = combine.chunked = true;
-        tile(combine, {row_count, [](const Numbers&) { return int64_t(1); }, chunks, "combine"}, kChunkElements, 4);
+        tile(combine, {row_count, [](const Numbers&) { return int64_t(1); }, chunks, "combine"},
+             kChunkElements, 4);
       }
       add(std::move(combine));
       for (auto& s : stores) s.value = replaced(s.value, known);
@@ -465,10 +516,17 @@ class Builder {
         (same_sweep ? chosen : left).push_back(s);
       }
       stores = std::move(left);
-      for (auto& m : box) if (runs_along(sweep, m.back())) loops.push_back(m);
-      int vector = lanes ? d_.row_vector : inner && runs_along(sweep, d_.box_vectors[0]) ? d_.box_vectors[0] : loops.empty() ? -1 : loops.back().back();
+      for (auto& m : box)
+        if (runs_along(sweep, m.back())) loops.push_back(m);
+      int vector = lanes                                           ? d_.row_vector
+                   : inner && runs_along(sweep, d_.box_vectors[0]) ? d_.box_vectors[0]
+                   : loops.empty()                                 ? -1
+                                                                   : loops.back().back();
       for (size_t k = 0; k < loops.size(); ++k)
-        if (loops[k].back() == vector) { std::rotate(loops.begin() + long(k), loops.begin() + long(k) + 1, loops.end()); break; }
+        if (loops[k].back() == vector) {
+          std::rotate(loops.begin() + long(k), loops.begin() + long(k) + 1, loops.end());
+          break;
+        }
       for (auto& s : chosen) s.sweep.clear();
       map.rows = loops_of(loops);
       map.row_vector = map.chunked = !loops.empty();
@@ -481,30 +539,38 @@ class Builder {
         Merged last = loops.back();
         std::vector<Merged> rest(loops.begin(), loops.end() - 1);
         int64_t elements = task_elements(a_);
-        tile(map, {counter({last}), counter(rest), [](const Numbers&) { return int64_t(1); }, text(loops)}, elements, operations);
+        tile(map, {counter({last}), counter(rest), [](const Numbers&) { return int64_t(1); }, text(loops)},
+             elements, operations);
       }
       add(std::move(map));
     }
   }
 
-  // Values of rows that run in lanes would be computed again for every element along the box, since lanes are inside
-  // there (the reciprocal of a channel's deviation in batch_norm): they are stored once, before.
-  void precompute(std::vector<FlatStore>& stores, Expr row, std::function<int64_t(const Numbers&)> row_count) {
-    for (auto& b : buffers_) if (!b.unique) return;
+  // Values of rows that run in lanes would be computed again for every element along the box, since lanes are
+  // inside there (the reciprocal of a channel's deviation in batch_norm): they are stored once, before.
+  void precompute(std::vector<FlatStore>& stores, Expr row,
+                  std::function<int64_t(const Numbers&)> row_count) {
+    for (auto& b : buffers_)
+      if (!b.unique) return;
     std::unordered_map<const loop::Node*, Expr> known;
     std::vector<FlatStore> first;
     auto worth = [&](Expr e) {
-      if (e->kind != Kind::call || !is_floating(e.dtype()) || operation_count(std::span(&e, 1)) < kPrecomputed) return false;
+      if (e->kind != Kind::call || !is_floating(e.dtype()) ||
+          operation_count(std::span(&e, 1)) < kPrecomputed)
+        return false;
       if (!of_rows(e)) return false;
       bool pure = true;
-      loop::visit(e, [&](Expr x) { pure &= x->kind != Kind::random && x->kind != Kind::check && x->kind != Kind::divisor; });
+      loop::visit(e, [&](Expr x) {
+        pure &= x->kind != Kind::random && x->kind != Kind::check && x->kind != Kind::divisor;
+      });
       return pure;
     };
     for (auto& s : stores) {
       if (s.sweep.empty()) continue;
       s.value = loop::rewrite(s.value, [&](Expr x) -> Expr {
         if (auto it = known.find(x.get()); it != known.end()) return it->second;
-        if (x->kind == Kind::select) return x;  // what one of its sides loads may be nowhere in the other case
+        if (x->kind == Kind::select)
+          return x;  // what one of its sides loads may be nowhere in the other case
         if (!worth(x)) return {};
         FlatStore f;
         f.buffer = temporary(x.dtype(), row_count);
@@ -542,6 +608,8 @@ class Builder {
 
 }  // namespace
 
-Built build(const std::string& name, const Analysis& a, const Decisions& d) { return Builder(name, a, d).run(); }
+Built build(const std::string& name, const Analysis& a, const Decisions& d) {
+  return Builder(name, a, d).run();
+}
 
 }  // namespace facula::schedule

@@ -1,4 +1,5 @@
-// The nests of an analysis under decisions, with the recipe of every parameter: how a call's numbers give its value.
+// The nests of an analysis under decisions, with the recipe of every parameter: how a call's numbers give its
+// value.
 #pragma once
 #include <functional>
 #include <memory>
@@ -11,28 +12,34 @@
 namespace facula::schedule {
 
 struct Recipe {
-  std::string key;                               // equal keys mean equal values
+  std::string key;  // equal keys mean equal values
   std::function<int64_t(const Numbers&)> value;
 };
 struct BuiltLaunch {
   std::shared_ptr<const loop::Nest> nest;
-  std::vector<int> buffers;                      // inputs, outputs, temporaries
+  std::vector<int> buffers;  // inputs, outputs, temporaries
   std::vector<Recipe> params;
 };
 struct Built {
   std::vector<BuiltLaunch> launches;
-  struct Scratch { DType dtype; std::function<int64_t(const Numbers&)> numel; };
+  struct Scratch {
+    DType dtype;
+    std::function<int64_t(const Numbers&)> numel;
+  };
   std::vector<Scratch> temporaries;
 };
 
 Built build(const std::string& name, const Analysis& a, const Decisions& d);
 
 // One nest, from rows, boxes and stores over flat offsets.
-struct Loop { int var; loop::Expr extent; };
+struct Loop {
+  int var;
+  loop::Expr extent;
+};
 struct FlatStore {
   int buffer, part = 0;
   loop::Expr value, offset;
-  std::vector<Loop> sweep;                       // loops beyond the rows, outermost first
+  std::vector<Loop> sweep;  // loops beyond the rows, outermost first
 };
 // Components of partial results, combined in order along `loop`: locals `var`... hold the result.
 struct Merge {
@@ -44,15 +51,15 @@ struct Merge {
 };
 struct NestSpec {
   std::string name;
-  std::vector<Loop> rows;                        // outermost first
-  bool row_vector = false;                       // the last row loop runs in lanes
-  bool chunked = false;                          // and a task is a piece of it
-  std::vector<int> vectors;                      // loops of sweeps that run in lanes
+  std::vector<Loop> rows;    // outermost first
+  bool row_vector = false;   // the last row loop runs in lanes
+  bool chunked = false;      // and a task is a piece of it
+  std::vector<int> vectors;  // loops of sweeps that run in lanes
   std::vector<Merge> merges;
   std::vector<FlatStore> stores;
-  std::vector<Loop> serial;                      // between the rows: run in order, around the lanes (scatter)
-  // Tiles: a task is `task_rows` of the last whole row loop (in `row_chunks` pieces) by `chunk` lanes. What lies along
-  // that loop in memory (`staged`: loads) is turned in a local array first.
+  std::vector<Loop> serial;  // between the rows: run in order, around the lanes (scatter)
+  // Tiles: a task is `task_rows` of the last whole row loop (in `row_chunks` pieces) by `chunk` lanes. What
+  // lies along that loop in memory (`staged`: loads) is turned in a local array first.
   bool tiled = false;
   std::vector<loop::Expr> staged;
   int64_t tile = 0;
@@ -60,7 +67,11 @@ struct NestSpec {
   loop::Expr tasks, task_rows, chunk, chunks, cost;  // rows in a task; lanes in a piece; pieces in a row
 };
 // Renumbers buffers, parameters, variables and locals in order of appearance, and shares equal nests.
-struct BufferInfo { DType dtype; bool unique; bool written; };
+struct BufferInfo {
+  DType dtype;
+  bool unique;
+  bool written;
+};
 BuiltLaunch finish(NestSpec spec, const std::vector<BufferInfo>& buffers, const std::vector<Recipe>& params);
 
 // Variance as two sums, and logsumexp as a maximum and a sum.

@@ -12,8 +12,8 @@ using loop::Kind;
 namespace {
 
 constexpr int64_t kTaskOperations = 16384;
-constexpr int64_t kFewTasks = 8;             // fewer tasks than this are not enough for many threads
-constexpr int64_t kSplitFrom = 1 << 16;      // elements that are worth two launches
+constexpr int64_t kFewTasks = 8;         // fewer tasks than this are not enough for many threads
+constexpr int64_t kSplitFrom = 1 << 16;  // elements that are worth two launches
 
 int64_t floor_div(int64_t a, int64_t b) {
   if (!b) return 0;
@@ -52,8 +52,8 @@ std::vector<Merged> ordered(const Numbers& n, std::vector<int> vars, bool keep_o
   return merged;
 }
 
-// Bytes that are read or written side by side if `v` runs in lanes: over all that an access covers, so that a value
-// for each row counts little beside one for each element.
+// Bytes that are read or written side by side if `v` runs in lanes: over all that an access covers, so that a
+// value for each row counts little beside one for each element.
 double contiguous_bytes(const Numbers& n, int v) {
   double bytes = 0;
   for (auto& a : n.analysis->accesses) {
@@ -69,7 +69,8 @@ double contiguous_bytes(const Numbers& n, int v) {
     }
     if (!contiguous && !computed) continue;
     double volume = 1;
-    for (int u : covered) if (size_t(u) < n.extents.size()) volume *= double(n.extents[size_t(u)]);
+    for (int u : covered)
+      if (size_t(u) < n.extents.size()) volume *= double(n.extents[size_t(u)]);
     bytes += volume * a.bytes * (contiguous ? a.kind == Access::Kind::store ? 1.01 : 1 : 0.25);
   }
   return bytes;
@@ -132,7 +133,8 @@ int64_t Numbers::coefficient(const Access& a, int var) const {
     if (a.dims[d] != var) continue;
     if (a.kind == Access::Kind::position) {
       int64_t inner = 1;
-      for (size_t k = d + 1; k < a.dims.size(); ++k) if (a.dims[k] >= 0) inner = times(inner, extents[size_t(a.dims[k])]);
+      for (size_t k = d + 1; k < a.dims.size(); ++k)
+        if (a.dims[k] >= 0) inner = times(inner, extents[size_t(a.dims[k])]);
       c += inner;
     } else {
       c += stride(a.buffer, d);
@@ -143,7 +145,8 @@ int64_t Numbers::coefficient(const Access& a, int var) const {
 
 int64_t Numbers::count(const std::vector<Merged>& axes) const {
   int64_t n = 1;
-  for (auto& m : axes) for (int v : m) n = times(n, extents[size_t(v)]);
+  for (auto& m : axes)
+    for (int v : m) n = times(n, extents[size_t(v)]);
   return n;
 }
 
@@ -152,7 +155,9 @@ Numbers numbers(const Analysis& a, const Layout& l) {
   n.analysis = &a;
   n.layout = &l;
   for (size_t k = 0; k < a.vars.size(); ++k)
-    n.extents.push_back(k < l.extents.size() ? l.extents[k] : a.vars[k].ragged ? 1 : evaluate(a.vars[k].extent, l));
+    n.extents.push_back(k < l.extents.size() ? l.extents[k]
+                        : a.vars[k].ragged   ? 1
+                                             : evaluate(a.vars[k].extent, l));
   return n;
 }
 
@@ -179,16 +184,19 @@ Decisions decide(const Analysis& a, const Numbers& n) {
     return found;
   };
   auto extent = [&](const std::vector<Merged>& loops, int v) {
-    for (auto& m : loops) if (m.back() == v) return n.count({m});
+    for (auto& m : loops)
+      if (m.back() == v) return n.count({m});
     return int64_t(0);
   };
   auto row = best(d.rows, false);
   double inner_bytes = -1;
   int64_t inner_extent = 0;
   for (size_t b = 0; b < d.boxes.size(); ++b) {
-    bool in_scan = a.scan_axis >= 0 && std::find(a.boxes[b].vars.begin(), a.boxes[b].vars.end(), a.scan_axis) != a.boxes[b].vars.end();
+    bool in_scan = a.scan_axis >= 0 && std::find(a.boxes[b].vars.begin(), a.boxes[b].vars.end(),
+                                                 a.scan_axis) != a.boxes[b].vars.end();
     auto v = in_scan ? std::pair<double, int>{-1, -1} : best(d.boxes[b], a.boxes[b].ordered);
-    if (in_scan) inner_bytes = contiguous_bytes(n, a.scan_axis), inner_extent = n.extents[size_t(a.scan_axis)];
+    if (in_scan)
+      inner_bytes = contiguous_bytes(n, a.scan_axis), inner_extent = n.extents[size_t(a.scan_axis)];
     d.box_vectors[b] = v.second;
     if (v.first > inner_bytes) inner_bytes = v.first, inner_extent = extent(d.boxes[b], v.second);
   }
@@ -213,11 +221,13 @@ Decisions decide(const Analysis& a, const Numbers& n) {
     move_last(d.rows, d.row_vector);
     std::fill(d.box_vectors.begin(), d.box_vectors.end(), -1);
   }
-  for (size_t b = 0; b < d.boxes.size(); ++b) if (d.box_vectors[b] >= 0) move_last(d.boxes[b], d.box_vectors[b]);
+  for (size_t b = 0; b < d.boxes.size(); ++b)
+    if (d.box_vectors[b] >= 0) move_last(d.boxes[b], d.box_vectors[b]);
 
   if (a.boxes.empty() && d.row_vector >= 0 && d.rows.size() > 1) {
     auto lies_along = [&](const Access& x, int v) {
-      return x.kind != Access::Kind::position && n.coefficient(x, v) == 1 && std::abs(n.coefficient(x, d.row_vector)) > 1;
+      return x.kind != Access::Kind::position && n.coefficient(x, v) == 1 &&
+             std::abs(n.coefficient(x, d.row_vector)) > 1;
     };
     for (auto& x : a.accesses)
       for (auto& m : d.rows)
@@ -236,16 +246,17 @@ Decisions decide(const Analysis& a, const Numbers& n) {
 
   if (a.reduces && a.scan_axis < 0 && d.boxes.size() == 1 && rows > 0 && times(rows, inner) >= kSplitFrom) {
     int64_t tasks = d.row_vector >= 0 ? rows / std::max<int64_t>(lanes, 1) * ((lanes + 63) / 64) : rows;
-    // Lanes that walk down the box and write what lies along it come back to the same few sets of the cache; a map in
-    // the order of memory does not.
-    bool writes_inside = d.row_vector >= 0 && std::any_of(a.outputs.begin(), a.outputs.end(), [&](const Output& o) {
-      return a.accesses[size_t(o.access)].inner;
-    });
+    // Lanes that walk down the box and write what lies along it come back to the same few sets of the cache;
+    // a map in the order of memory does not.
+    bool writes_inside =
+        d.row_vector >= 0 && std::any_of(a.outputs.begin(), a.outputs.end(),
+                                         [&](const Output& o) { return a.accesses[size_t(o.access)].inner; });
     if (tasks < kFewTasks || writes_inside) {
       auto& loops = d.boxes[0];
       const Merged* widest = &loops[0];
       if (!a.boxes[0].ordered)
-        for (auto& m : loops) if (n.count({m}) > n.count({*widest})) widest = &m;
+        for (auto& m : loops)
+          if (n.count({m}) > n.count({*widest})) widest = &m;
       if (n.count({*widest}) >= 16) d.split = widest->back();
     }
   }
@@ -261,7 +272,8 @@ Decisions decide(const Analysis& a, const Numbers& n) {
       if (v < 0) continue;
       int64_t c = n.coefficient(access, v);
       // Elements up to four apart are parts of whole vectors.
-      if (c == 0 || c == 1 || (c >= 2 && c <= 4 && access.kind == Access::Kind::load)) d.classes[k * vars + size_t(v)] = int8_t(c);
+      if (c == 0 || c == 1 || (c >= 2 && c <= 4 && access.kind == Access::Kind::load))
+        d.classes[k * vars + size_t(v)] = int8_t(c);
     }
     for (size_t i = 0; i < access.dims.size(); ++i)
       if (access.dims[i] == Access::kComputed) d.unit.push_back(n.stride(access.buffer, i) == 1);
@@ -272,9 +284,15 @@ Decisions decide(const Analysis& a, const Numbers& n) {
 
 std::string Decisions::key() const {
   std::string k;
-  auto number = [&](int64_t i) { k += std::to_string(i); k += ','; };
+  auto number = [&](int64_t i) {
+    k += std::to_string(i);
+    k += ',';
+  };
   auto loops = [&](const std::vector<Merged>& l) {
-    for (auto& m : l) { for (int v : m) number(v); k += ';'; }
+    for (auto& m : l) {
+      for (int v : m) number(v);
+      k += ';';
+    }
     k += '|';
   };
   loops(rows);
@@ -293,13 +311,16 @@ std::string Decisions::key() const {
 
 std::string Decisions::text() const {
   auto lanes = [](const std::vector<Merged>& loops, int vector) {
-    return std::to_string(loops.size()) + (vector < 0 ? " loops, none in lanes" : " loops, " + std::to_string(vector) + " in lanes");
+    return std::to_string(loops.size()) +
+           (vector < 0 ? " loops, none in lanes" : " loops, " + std::to_string(vector) + " in lanes");
   };
   std::string s = "rows of " + lanes(rows, row_vector);
-  for (size_t k = 0; k < boxes.size(); ++k) s += "; box " + std::to_string(k) + " of " + lanes(boxes[k], box_vectors[k]);
+  for (size_t k = 0; k < boxes.size(); ++k)
+    s += "; box " + std::to_string(k) + " of " + lanes(boxes[k], box_vectors[k]);
   if (chunked) s += "; one row of vectors in pieces";
   if (tiled) s += "; in tiles, for an operand lies the other way";
-  if (split >= 0) s += "; variable " + std::to_string(split) + " reduced in fixed chunks, for there are few rows";
+  if (split >= 0)
+    s += "; variable " + std::to_string(split) + " reduced in fixed chunks, for there are few rows";
   return s;
 }
 

@@ -1,5 +1,5 @@
-// The choices that make the class of a layout: how axes are ordered and merged, which are vectors, whether a reduction
-// is split. Equal decisions of one analysis give equal nests; sizes and strides are parameters.
+// The choices that make the class of a layout: how axes are ordered and merged, which are vectors, whether a
+// reduction is split. Equal decisions of one analysis give equal nests; sizes and strides are parameters.
 #pragma once
 #include <string>
 
@@ -9,14 +9,16 @@
 namespace facula::schedule {
 
 // The numbers of one call.
-// Of two sizes, each of which may be near 2^61 beside one of 0 (an expanded empty tensor): what is larger is 2^61.
+// Of two sizes, each of which may be near 2^61 beside one of 0 (an expanded empty tensor): what is larger is
+// 2^61.
 int64_t times(int64_t a, int64_t b);
 
 struct Numbers {
   const Analysis* analysis = nullptr;
   const Layout* layout = nullptr;
-  Ints extents;                                  // by variable; 1 for ragged ones
-  int64_t coefficient(const Access& a, int var) const;  // elements that the access moves when the variable grows by one
+  Ints extents;  // by variable; 1 for ragged ones
+  int64_t coefficient(const Access& a,
+                      int var) const;  // elements that the access moves when the variable grows by one
   int64_t stride(int buffer, size_t dim) const;
   int64_t count(const std::vector<std::vector<int>>& axes) const;
 };
@@ -27,19 +29,21 @@ int64_t evaluate(loop::Expr e, const Layout& l);  // of sizes and constants
 using Merged = std::vector<int>;
 
 struct Decisions {
-  std::vector<Merged> rows;                      // outermost first; the vector, if it is one, last
-  std::vector<std::vector<Merged>> boxes;        // likewise
-  int row_vector = -1;                           // rows run in lanes; else
-  std::vector<int> box_vectors;                  // the loop of each box that does, or -1
-  bool chunked = false;                          // a task is a piece of one row of vectors (else some whole ones)
-  bool tiled = false;                            // a task is a tile of rows and lanes: some operand lies the other way
-  int split = -1;                                // the reduced variable that is cut in chunks
-  std::vector<int8_t> classes;                   // by access and variable: stride 0 to 4, or -1 (a parameter)
-  std::vector<int8_t> unit;                      // computed dimensions in order: stride is one
-  std::vector<int8_t> overlaps;                  // by output
-  int8_t stride_class(size_t access, int var, size_t vars) const { return classes[access * vars + size_t(var)]; }
+  std::vector<Merged> rows;                // outermost first; the vector, if it is one, last
+  std::vector<std::vector<Merged>> boxes;  // likewise
+  int row_vector = -1;                     // rows run in lanes; else
+  std::vector<int> box_vectors;            // the loop of each box that does, or -1
+  bool chunked = false;                    // a task is a piece of one row of vectors (else some whole ones)
+  bool tiled = false;            // a task is a tile of rows and lanes: some operand lies the other way
+  int split = -1;                // the reduced variable that is cut in chunks
+  std::vector<int8_t> classes;   // by access and variable: stride 0 to 4, or -1 (a parameter)
+  std::vector<int8_t> unit;      // computed dimensions in order: stride is one
+  std::vector<int8_t> overlaps;  // by output
+  int8_t stride_class(size_t access, int var, size_t vars) const {
+    return classes[access * vars + size_t(var)];
+  }
   std::string key() const;
-  std::string text() const;                      // what was decided, for people
+  std::string text() const;  // what was decided, for people
 };
 Decisions decide(const Analysis& a, const Numbers& n);
 

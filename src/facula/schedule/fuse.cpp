@@ -26,9 +26,11 @@ using op::Type;
 namespace {
 
 constexpr int kFirstBound = 64, kFresh = 1 << 20, kAside = 1 << 28;
-constexpr double kCheap = 9;         // operations that may be done more than once rather than stored: no transcendental
-constexpr double kCopied = 32;       // operations that a reduction does again rather than bind a cluster of maps to its rows
-constexpr size_t kMaxBuffers = 32;   // of a kernel
+constexpr double kCheap =
+    9;  // operations that may be done more than once rather than stored: no transcendental
+constexpr double kCopied =
+    32;  // operations that a reduction does again rather than bind a cluster of maps to its rows
+constexpr size_t kMaxBuffers = 32;  // of a kernel
 constexpr double kMaxOperations = 2000;
 
 Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
@@ -48,7 +50,9 @@ bool contains(Expr e, Kind k) {
 }
 // Operations to compute e, its reductions not counted: they are computed once a row.
 double pointwise_cost(Expr e) {
-  std::vector<Expr> top{loop::rewrite(e, [](Expr x) { return is_fold(x) || x->kind == Kind::part ? loop::constant(Scalar(int64_t(0)), x.dtype()) : Expr(); })};
+  std::vector<Expr> top{loop::rewrite(e, [](Expr x) {
+    return is_fold(x) || x->kind == Kind::part ? loop::constant(Scalar(int64_t(0)), x.dtype()) : Expr();
+  })};
   return operation_count(top);
 }
 
@@ -79,7 +83,8 @@ class Canonical {
     if (auto it = done_.find(e.get()); it != done_.end()) return it->second;
     int inner = 0;
     for (auto& a : e->args) inner = std::max(inner, height(a));
-    // By way of names that nothing inside has, so that the reductions inside cannot take hold of these variables.
+    // By way of names that nothing inside has, so that the reductions inside cannot take hold of these
+    // variables.
     std::vector<std::pair<int, Expr>> aside, map;
     auto bound = e->bound;
     for (size_t k = 0; k < bound.size(); ++k) {
@@ -90,7 +95,8 @@ class Canonical {
     }
     std::vector<Expr> args;
     for (auto& a : e->args) args.push_back(loop::substitute((*this)(loop::substitute(a, aside)), map));
-    Expr r = e->kind == Kind::scan ? loop::scan(e->monoid, e->slot, bound[0], args) : loop::reduce(e->monoid, bound, args);
+    Expr r = e->kind == Kind::scan ? loop::scan(e->monoid, e->slot, bound[0], args)
+                                   : loop::reduce(e->monoid, bound, args);
     return done_[e.get()] = r;
   }
   std::unordered_map<const loop::Node*, Expr> done_;
@@ -98,51 +104,66 @@ class Canonical {
 };
 
 // An operand of a node by slot: a value, a number (a size that the call has is one, by its name), or None.
-struct Operand { Value* value = nullptr; std::optional<Scalar> number; std::optional<SymInt> size; };
+struct Operand {
+  Value* value = nullptr;
+  std::optional<Scalar> number;
+  std::optional<SymInt> size;
+};
 std::vector<Operand> operands_by_slot(const Node& n) {
   std::vector<Operand> slots;
   op::Call c(*n.op, n.args.values());
-  auto tensor = [](TensorImpl* t) { Operand o; if (t) o.value = t->traced; return o; };
+  auto tensor = [](TensorImpl* t) {
+    Operand o;
+    if (t) o.value = t->traced;
+    return o;
+  };
   for (size_t k = 0; k < n.op->schema.parameters.size(); ++k) {
     auto& p = n.op->schema.parameters[k];
     auto& v = c.at(k);
     if (p.type != Type::Tensor && !(p.type == Type::Scalar && !p.list)) continue;
-    if (v.tag == Tag::tensors) for (auto* t : v.tensors()) slots.push_back(tensor(t));
+    if (v.tag == Tag::tensors)
+      for (auto* t : v.tensors()) slots.push_back(tensor(t));
     else if (p.list) continue;
     else if (v.tag == Tag::tensor) slots.push_back(tensor(v.tensor));
     else if (v.is_none()) slots.push_back({});
-    else if (Operand o; v.tag == Tag::integer && v.integer().is_symbolic()) { o.size = v.integer(); slots.push_back(o); }
-    else { o.number = v.number(); slots.push_back(o); }
+    else if (Operand o; v.tag == Tag::integer && v.integer().is_symbolic()) {
+      o.size = v.integer();
+      slots.push_back(o);
+    } else {
+      o.number = v.number();
+      slots.push_back(o);
+    }
   }
   return slots;
 }
 
-// The definition of a node, over values: slots are value numbers, numbers are constants, bound variables are unique.
+// The definition of a node, over values: slots are value numbers, numbers are constants, bound variables are
+// unique.
 struct Body {
   std::vector<Expr> values;
   std::optional<loop::Scatter> scatter;
 };
 
 struct Member {
-  Expr value;              // over the cluster's axes
-  std::vector<int> axes;   // by dimension; -1: size 1
+  Expr value;             // over the cluster's axes
+  std::vector<int> axes;  // by dimension; -1: size 1
 };
 struct Cluster {
   Dims extents;
-  std::map<int, Member> members;            // by value number
+  std::map<int, Member> members;  // by value number
   std::vector<const Node*> nodes;
   std::optional<loop::Scatter> scatter;
-  bool positioned = false;                  // some value depends on the position in exactly this space
+  bool positioned = false;  // some value depends on the position in exactly this space
   bool scans = false;
   std::set<int> outputs;
-  std::set<int> loads;                      // values read from memory
+  std::set<int> loads;  // values read from memory
 };
 // Something that runs: a cluster, a library call, or the making of views.
 struct Unit {
   std::optional<Cluster> cluster;
   const Node* node = nullptr;
-  std::set<int> needs;                      // units
-  bool gone = false;                        // merged into another
+  std::set<int> needs;  // units
+  bool gone = false;    // merged into another
 };
 
 class Fuser {
@@ -155,13 +176,16 @@ class Fuser {
     find_required();
     for (auto& n : g_.nodes) {
       switch (n->op->kind) {
-        case OpKind::view: break;            // made where somebody needs the alias itself
-        case OpKind::pointwise: case OpKind::loop: kernel(*n); break;
+        case OpKind::view: break;  // made where somebody needs the alias itself
+        case OpKind::pointwise:
+        case OpKind::loop: kernel(*n); break;
         default: library(*n); break;
       }
     }
-    for (auto& v : g_.values()) if (required_.count(v->id) && is_view(v.get())) need(v.get());
-    for (auto& v : g_.values()) if (required_.count(v->id) && in_cluster(v->id)) cluster_of(v->id).outputs.insert(v->id);
+    for (auto& v : g_.values())
+      if (required_.count(v->id) && is_view(v.get())) need(v.get());
+    for (auto& v : g_.values())
+      if (required_.count(v->id) && in_cluster(v->id)) cluster_of(v->id).outputs.insert(v->id);
     return steps();
   }
 
@@ -169,7 +193,10 @@ class Fuser {
   // ---- values
   static bool is_view(const Value* v) { return v->producer && v->producer->op->kind == OpKind::view; }
   Value* base_of(const Value* v) { return graph::value_of(v->producer->args.tensors().at(0)); }
-  Value* root(Value* v) { while (is_view(v)) v = base_of(v); return v; }
+  Value* root(Value* v) {
+    while (is_view(v)) v = base_of(v);
+    return v;
+  }
   Value* value(int id) { return g_.values()[size_t(id)].get(); }
   bool in_cluster(int id) { return unit_[size_t(id)] >= 0 && units_[size_t(unit_[size_t(id)])].cluster; }
   Cluster& cluster_of(int id) { return *units_[size_t(unit_[size_t(id)])].cluster; }
@@ -194,14 +221,19 @@ class Fuser {
     auto require = [&](Value* v) {
       while (v && required_.insert(v->id).second && is_view(v)) v = base_of(v);
     };
-    for (auto* o : g_.outputs) if (o) require(o);
+    for (auto* o : g_.outputs)
+      if (o) require(o);
     for (auto& [i, v] : g_.mutated) require(v);
     for (auto& n : g_.nodes) {
       auto values = graph::operands(*n);
-      for (auto* v : values) if (v) ++uses_[v->id];
-      if (n->op->kind == OpKind::library || n->op->kind == OpKind::data_dependent || n->op->kind == OpKind::composite)
-        for (auto* v : values) if (v) require(v);
-      if (n->op->kind == OpKind::view && !n->results.empty() && !composes(n->results[0])) require(values.at(0));
+      for (auto* v : values)
+        if (v) ++uses_[v->id];
+      if (n->op->kind == OpKind::library || n->op->kind == OpKind::data_dependent ||
+          n->op->kind == OpKind::composite)
+        for (auto* v : values)
+          if (v) require(v);
+      if (n->op->kind == OpKind::view && !n->results.empty() && !composes(n->results[0]))
+        require(values.at(0));
     }
   }
 
@@ -226,7 +258,9 @@ class Fuser {
   void library(const Node& n) {
     Unit u;
     u.node = &n;
-    for (auto* v : graph::operands(n)) if (v) if (int at = need(v); at >= 0) u.needs.insert(at);
+    for (auto* v : graph::operands(n))
+      if (v)
+        if (int at = need(v); at >= 0) u.needs.insert(at);
     units_.push_back(std::move(u));
     for (auto* r : n.results) unit_[size_t(r->id)] = int(units_.size()) - 1;
   }
@@ -256,7 +290,8 @@ class Fuser {
     std::vector<std::pair<int, Expr>> ones;  // dimensions of size 1 have one index
     if (!def.scatter) {
       SymSpan sizes = n.results[0]->tensor.sizes();
-      for (size_t d = 0; d < sizes.size(); ++d) if (is_one(sizes[d])) ones.push_back({int(d), integer(0)});
+      for (size_t d = 0; d < sizes.size(); ++d)
+        if (is_one(sizes[d])) ones.push_back({int(d), integer(0)});
     }
     for (auto& v : def.values) b.values.push_back(loop::substitute(over_values(v), ones));
     if (def.scatter) {
@@ -276,11 +311,14 @@ class Fuser {
     return loop::rewrite(e, [&](Expr x) -> Expr {
       if (!x->has_reduce) return x;
       if (!is_fold(x)) return {};
-      std::vector<loop::BoundVar> bound;  // extents of one go, but one stays where there are components to read
+      std::vector<loop::BoundVar>
+          bound;  // extents of one go, but one stays where there are components to read
       std::vector<std::pair<int, Expr>> map;
       for (auto& b : x->bound) {
-        bool one = x->kind == Kind::reduce && b.extent->kind == Kind::constant && b.extent->value.to_int() == 1;
-        if (one && (loop::components(x->monoid) == 1 || (x->bound.size() > 1 && (!bound.empty() || &b != &x->bound.back())))) {
+        bool one =
+            x->kind == Kind::reduce && b.extent->kind == Kind::constant && b.extent->value.to_int() == 1;
+        if (one && (loop::components(x->monoid) == 1 ||
+                    (x->bound.size() > 1 && (!bound.empty() || &b != &x->bound.back())))) {
           map.push_back({b.var, integer(0)});
           continue;
         }
@@ -290,7 +328,8 @@ class Fuser {
       std::vector<Expr> args;
       for (auto& a : x->args) args.push_back(loop::substitute(unique_bound(a), map));
       if (bound.empty()) return args[0];
-      return x->kind == Kind::scan ? loop::scan(x->monoid, x->slot, bound[0], args) : loop::reduce(x->monoid, bound, args);
+      return x->kind == Kind::scan ? loop::scan(x->monoid, x->slot, bound[0], args)
+                                   : loop::reduce(x->monoid, bound, args);
     });
   }
 
@@ -314,12 +353,14 @@ class Fuser {
     if (!is_identity(m, at)) {
       if (contains(e, Kind::position)) {
         std::vector<Expr> own;
-        for (size_t k = 0; k < space.size(); ++k) own.push_back(is_one(space[k]) ? integer(0) : loop::index(int(k)));
+        for (size_t k = 0; k < space.size(); ++k)
+          own.push_back(is_one(space[k]) ? integer(0) : loop::index(int(k)));
         Expr linear = op::linear_index(own, space);
         e = loop::rewrite(e, [&](Expr x) { return x->kind == Kind::position ? linear : Expr(); });
       }
       std::vector<std::pair<int, Expr>> map;
-      for (size_t k = 0; k < at.size(); ++k) if (m.axes[k] >= 0) map.push_back({m.axes[k], at[k]});
+      for (size_t k = 0; k < at.size(); ++k)
+        if (m.axes[k] >= 0) map.push_back({m.axes[k], at[k]});
       e = loop::substitute(e, map);
     }
     return between_ == Between::rounded ? loop::round_to(e, d) : e;
@@ -339,7 +380,8 @@ class Fuser {
         bool member = k && mt != k->members.end();
         if (vt == virtual_.end() && !member) return loop::load(y->slot, y->memory, at, y->part);
         at = root_index(v, std::move(at));
-        Expr whole = member_at(member ? mt->second : vt->second, at, member ? k->extents : Dims(r->tensor.sizes()), r->tensor.dtype());
+        Expr whole = member_at(member ? mt->second : vt->second, at,
+                               member ? k->extents : Dims(r->tensor.sizes()), r->tensor.dtype());
         return y->part == 1 ? loop::real(whole) : y->part == 2 ? loop::imag(whole) : whole;
       });
     };
@@ -359,7 +401,8 @@ class Fuser {
     for (int u : clusters)
       for (auto& [id, m] : units_[size_t(u)].cluster->members) {
         int inside = 0;
-        for (auto* node : units_[size_t(u)].cluster->nodes) for (auto* v : graph::operands(*node)) inside += v && root(v)->id == id;
+        for (auto* node : units_[size_t(u)].cluster->nodes)
+          for (auto* v : graph::operands(*node)) inside += v && root(v)->id == id;
         for (auto* v : graph::operands(n)) inside += v && root(v)->id == id;
         shared |= uses_[id] > inside || required_.count(id);
       }
@@ -373,7 +416,10 @@ class Fuser {
     return out;
   }
 
-  struct Read { Value* root; std::vector<Expr> at; };
+  struct Read {
+    Value* root;
+    std::vector<Expr> at;
+  };
   std::vector<Read> reads_of(const std::vector<Expr>& values) {
     std::vector<Read> found;
     std::unordered_set<const loop::Node*> seen;
@@ -387,7 +433,11 @@ class Fuser {
   }
 
   // ---- legality
-  struct Rows { std::set<int> vars; std::vector<const loop::Node*> box; bool any = false, legal = true; };
+  struct Rows {
+    std::set<int> vars;
+    std::vector<const loop::Node*> box;
+    bool any = false, legal = true;
+  };
   void add_rows(Rows& r, Expr e) {
     if (!e->has_reduce) return;
     std::unordered_set<const loop::Node*> seen;
@@ -395,7 +445,10 @@ class Fuser {
       if (x->kind != Kind::reduce) return;
       std::set<int> free;
       for (int v : free_vars(x)) free.insert(v);
-      if (!free.empty() && *free.rbegin() >= kFirstBound) { r.legal = false; return; }
+      if (!free.empty() && *free.rbegin() >= kFirstBound) {
+        r.legal = false;
+        return;
+      }
       std::vector<const loop::Node*> box;
       for (auto& b : x->bound) {
         bool one = b.extent->kind == Kind::constant && b.extent->value.to_int() == 1;
@@ -403,8 +456,11 @@ class Fuser {
         if (!free_vars(b.extent).empty()) r.legal = false;
       }
       if (box.empty()) return;
-      if (!r.any) { r.any = true; r.vars = free; r.box = box; }
-      else if (r.vars != free || r.box != box) r.legal = false;
+      if (!r.any) {
+        r.any = true;
+        r.vars = free;
+        r.box = box;
+      } else if (r.vars != free || r.box != box) r.legal = false;
     });
   }
   Rows rows_of(const Cluster& k) {
@@ -457,14 +513,19 @@ class Fuser {
     return found;
   }
 
-  struct Join { std::vector<int> axes; Dims extents; std::vector<Expr> values; };
+  struct Join {
+    std::vector<int> axes;
+    Dims extents;
+    std::vector<Expr> values;
+  };
 
   // The values of a node in the coordinates of cluster `at`, if it may join it.
   std::optional<Join> try_join(const Node& n, const Body& b, int at) {
     Cluster& k = *units_[size_t(at)].cluster;
     if (k.scatter || b.scatter) return {};
     SymSpan sizes = n.results[0]->tensor.sizes();
-    for (auto* r : n.results) if (r->tensor.sizes().size() != sizes.size()) return {};
+    for (auto* r : n.results)
+      if (r->tensor.sizes().size() != sizes.size()) return {};
     bool node_scans = false, node_positioned = false, node_reduces = false;
     for (auto& v : b.values) {
       node_scans |= contains(v, Kind::scan);
@@ -477,7 +538,8 @@ class Fuser {
     j.extents = k.extents;
     j.axes.assign(sizes.size(), -1);
     std::vector<Read> reads;
-    for (auto& r : reads_of(b.values)) if (unit_[size_t(r.root->id)] == at) reads.push_back(r);
+    for (auto& r : reads_of(b.values))
+      if (unit_[size_t(r.root->id)] == at) reads.push_back(r);
     for (auto& r : reads) {
       auto& m = k.members.at(r.root->id);
       for (size_t d = 0; d < r.at.size(); ++d) {
@@ -493,17 +555,23 @@ class Fuser {
     for (auto& r : reads)
       for (size_t d = 0; d < r.at.size(); ++d)
         if (int a = k.members.at(r.root->id).axes[d]; a >= 0 && !taken.count(a)) swept.insert(a);
-    if (taken.size() != size_t(std::count_if(j.axes.begin(), j.axes.end(), [](int a) { return a >= 0; }))) return {};
+    if (taken.size() != size_t(std::count_if(j.axes.begin(), j.axes.end(), [](int a) { return a >= 0; })))
+      return {};
     Rows before = rows_of(k);
     for (size_t d = 0; d < sizes.size(); ++d) {
-      if (is_one(sizes[d])) { j.axes[d] = -1; continue; }
+      if (is_one(sizes[d])) {
+        j.axes[d] = -1;
+        continue;
+      }
       if (j.axes[d] >= 0) {
         if (!SymInt::surely_equal(sizes[d], j.extents[size_t(j.axes[d])])) return {};
         continue;
       }
       for (size_t k = 0; k <= j.extents.size() && j.axes[d] < 0; ++k) {
         size_t a = k ? k - 1 : d;  // the axis of the same number, if it fits
-        if (a >= j.extents.size() || taken.count(int(a)) || swept.count(int(a)) || !SymInt::surely_equal(sizes[d], j.extents[a])) continue;
+        if (a >= j.extents.size() || taken.count(int(a)) || swept.count(int(a)) ||
+            !SymInt::surely_equal(sizes[d], j.extents[a]))
+          continue;
         if (reads.empty() || !before.vars.count(int(a))) j.axes[d] = int(a);
       }
       if (j.axes[d] < 0) {
@@ -522,7 +590,8 @@ class Fuser {
     if (reads.empty() && !same_space && !(node_reduces && !grows)) return {};
 
     std::vector<std::pair<int, Expr>> map;
-    for (size_t d = 0; d < j.axes.size(); ++d) map.push_back({int(d), j.axes[d] >= 0 ? loop::index(j.axes[d]) : integer(0)});
+    for (size_t d = 0; d < j.axes.size(); ++d)
+      map.push_back({int(d), j.axes[d] >= 0 ? loop::index(j.axes[d]) : integer(0)});
     std::vector<Expr> moved;
     for (auto& v : b.values) moved.push_back(loop::substitute(v, map));
     for (auto& v : moved) j.values.push_back(canonical_(expanded(v, &k)));
@@ -531,7 +600,8 @@ class Fuser {
     for (auto& v : j.values) add_rows(rows, v);
     if (!rows.legal) return {};
     if (reads.empty()) {
-      // Side by side only for the sake of something that both read alike; a reduction does not bind a cluster of maps.
+      // Side by side only for the sake of something that both read alike; a reduction does not bind a cluster
+      // of maps.
       if (node_reduces && !before.any) return {};
       std::vector<Expr> members;
       for (auto& [id, m] : k.members) members.push_back(m.value);
@@ -541,7 +611,8 @@ class Fuser {
       if (both.empty()) return {};
     }
     bool maps_only = !rows.any;
-    if (maps_only && grows && !k.members.empty()) return {};  // what a map over more axes reads, it would compute again
+    if (maps_only && grows && !k.members.empty())
+      return {};  // what a map over more axes reads, it would compute again
     std::set<int> space(j.axes.begin(), j.axes.end());
     for (auto& r : reads_of(moved)) {
       if (unit_[size_t(r.root->id)] != at) continue;
@@ -556,16 +627,19 @@ class Fuser {
       if (k.scans && !is_identity(m, r.at)) return {};
       std::set<int> own(m.axes.begin(), m.axes.end());
       own.erase(-1);
-      bool row_value = rows.any && is_identity(m, r.at) && std::includes(rows.vars.begin(), rows.vars.end(), own.begin(), own.end());
+      bool row_value = rows.any && is_identity(m, r.at) &&
+                       std::includes(rows.vars.begin(), rows.vars.end(), own.begin(), own.end());
       bool repeated = computed;
-      for (int a : space) if (a >= 0 && !plain.count(a)) repeated = true;
+      for (int a : space)
+        if (a >= 0 && !plain.count(a)) repeated = true;
       if (repeated && !row_value && pointwise_cost(m.value) > kCheap) return {};
       if (repeated && !row_value && contains(m.value, Kind::random)) return {};
     }
     if (operation_count(j.values) > kMaxOperations) return {};
 
     auto needs = units_read(j.values, at);
-    for (int u : needs) if (depends(u, at)) return {};
+    for (int u : needs)
+      if (depends(u, at)) return {};
     std::set<int> buffers = k.loads;
     for (auto& v : j.values) add_loads(v, buffers);
     if (buffers.size() + k.outputs.size() + n.results.size() > kMaxBuffers && !k.members.empty()) return {};
@@ -574,7 +648,9 @@ class Fuser {
 
   void add_loads(Expr e, std::set<int>& to) {
     std::unordered_set<const loop::Node*> seen;
-    each_node(e, seen, [&](Expr x) { if (x->kind == Kind::load) to.insert(x->slot); });
+    each_node(e, seen, [&](Expr x) {
+      if (x->kind == Kind::load) to.insert(x->slot);
+    });
   }
 
   void join(const Node& n, int at, Join j) {
@@ -644,7 +720,9 @@ class Fuser {
   bool may_be_virtual(const Node& n, const Body& b) {
     if (b.scatter || n.results.size() != 1 || required_.count(n.results[0]->id)) return false;
     Expr e = b.values[0];
-    if (e->has_reduce || contains(e, Kind::random) || contains(e, Kind::position) || contains(e, Kind::check) || contains(e, Kind::divisor)) return false;
+    if (e->has_reduce || contains(e, Kind::random) || contains(e, Kind::position) ||
+        contains(e, Kind::check) || contains(e, Kind::divisor))
+      return false;
     std::set<int> loads;
     add_loads(e, loads);
     size_t large = 0;
@@ -678,7 +756,9 @@ class Fuser {
     if (reduces)
       if (auto copied = with_maps(b.values, n)) b.values = *copied;
     std::vector<int> candidates;
-    auto add = [&](int u) { if (std::find(candidates.begin(), candidates.end(), u) == candidates.end()) candidates.push_back(u); };
+    auto add = [&](int u) {
+      if (std::find(candidates.begin(), candidates.end(), u) == candidates.end()) candidates.push_back(u);
+    };
     std::vector<Expr> full;
     for (auto& v : b.values) full.push_back(expanded(v, nullptr));
     if (b.scatter) full.push_back(expanded(b.scatter->value, nullptr));
@@ -691,7 +771,10 @@ class Fuser {
     for (size_t u = units_.size(), tried = 0; u-- > 0 && tried < 16; ++tried) {
       if (!units_[u].cluster || units_[u].gone) continue;
       for (int id : loads)
-        if (value(id)->tensor.dim() > 0 && units_[u].cluster->loads.count(id)) { add(int(u)); break; }
+        if (value(id)->tensor.dim() > 0 && units_[u].cluster->loads.count(id)) {
+          add(int(u));
+          break;
+        }
     }
     int joined = -1;
     for (int u : candidates) {
@@ -701,8 +784,12 @@ class Fuser {
       joined = u;
       break;
     }
-    if (joined < 0) { new_cluster(n, b); return; }
-    for (int u : vertical) if (u != joined && !units_[size_t(u)].gone) merge(u, joined, n, b);
+    if (joined < 0) {
+      new_cluster(n, b);
+      return;
+    }
+    for (int u : vertical)
+      if (u != joined && !units_[size_t(u)].gone) merge(u, joined, n, b);
     std::vector<Expr> values;
     for (auto* r : n.results) values.push_back(units_[size_t(joined)].cluster->members.at(r->id).value);
     read_from_memory(values, joined);
@@ -731,7 +818,9 @@ class Fuser {
       }
     }
     for (size_t a = 0; a < axes.size(); ++a)
-      if (!is_one(other.extents[a]) && (axes[a] < 0 || !SymInt::surely_equal(other.extents[a], k.extents[size_t(axes[a])]))) return;
+      if (!is_one(other.extents[a]) &&
+          (axes[a] < 0 || !SymInt::surely_equal(other.extents[a], k.extents[size_t(axes[a])])))
+        return;
     bool maps = !rows_of(k).any && !rows_of(other).any;
     if (maps) {
       size_t wide = 0, wide_other = 0;
@@ -739,18 +828,23 @@ class Fuser {
       for (auto e : other.extents) wide_other += !is_one(e);
       if (wide != wide_other) return;
     }
-    for (int u : units_[size_t(to)].needs) if (u != from && depends(u, from)) return;
+    for (int u : units_[size_t(to)].needs)
+      if (u != from && depends(u, from)) return;
     for (auto* r : n.results)
-      for (int u : units_read({k.members.at(r->id).value}, to)) if (u != from && (depends(u, from) || depends(u, to))) return;
-    for (int u : units_[size_t(from)].needs) if (depends(u, to)) return;
+      for (int u : units_read({k.members.at(r->id).value}, to))
+        if (u != from && (depends(u, from) || depends(u, to))) return;
+    for (int u : units_[size_t(from)].needs)
+      if (depends(u, to)) return;
     if (k.loads.size() + other.loads.size() + k.outputs.size() + other.outputs.size() > kMaxBuffers) return;
 
     Cluster merged = k;
     std::vector<std::pair<int, Expr>> map;
-    for (size_t a = 0; a < axes.size(); ++a) map.push_back({int(a), axes[a] >= 0 ? loop::index(axes[a]) : integer(0)});
+    for (size_t a = 0; a < axes.size(); ++a)
+      map.push_back({int(a), axes[a] >= 0 ? loop::index(axes[a]) : integer(0)});
     for (auto& [id, m] : other.members) {
       Member x{canonical_(loop::substitute(m.value, map)), m.axes};
-      for (auto& a : x.axes) if (a >= 0) a = axes[size_t(a)];
+      for (auto& a : x.axes)
+        if (a >= 0) a = axes[size_t(a)];
       merged.members[id] = x;
     }
     // Members that loaded what is now inside read it directly, in the order they were made.
@@ -771,7 +865,8 @@ class Fuser {
     for (auto& [id, m] : other.members) unit_[size_t(id)] = to;
     for (int u : units_[size_t(from)].needs) units_[size_t(to)].needs.insert(u);
     units_[size_t(to)].needs.erase(from);
-    for (auto& u : units_) if (u.needs.erase(from)) u.needs.insert(to);
+    for (auto& u : units_)
+      if (u.needs.erase(from)) u.needs.insert(to);
     units_[size_t(to)].needs.erase(to);
     k = std::move(merged);
     units_[size_t(from)].gone = true;
@@ -789,7 +884,8 @@ class Fuser {
       for (size_t u = 0; u < units_.size() && !outside; ++u) {
         if (int(u) == at || units_[u].gone) continue;
         if (units_[u].cluster) outside = units_[u].cluster->loads.count(id);
-        else for (auto* v : graph::operands(*units_[u].node)) outside |= v && v->id == id;
+        else
+          for (auto* v : graph::operands(*units_[u].node)) outside |= v && v->id == id;
       }
       if (outside) kept.insert(id);
     }
@@ -857,7 +953,11 @@ class Fuser {
       if (unit.cluster) {
         if (!unit.cluster->outputs.empty()) result.push_back(kernel_step(*unit.cluster));
       } else {
-        result.push_back({unit.node->op->kind == OpKind::view ? Step::Kind::view : Step::Kind::library, {}, unit.node, {}, {}});
+        result.push_back({unit.node->op->kind == OpKind::view ? Step::Kind::view : Step::Kind::library,
+                          {},
+                          unit.node,
+                          {},
+                          {}});
       }
     };
     for (size_t u = 0; u < units_.size(); ++u) visit(visit, int(u));
@@ -867,7 +967,7 @@ class Fuser {
   const Graph& g_;
   Between between_;
   std::deque<Unit> units_;
-  std::vector<int> unit_;                       // by value: what makes it; -1: given
+  std::vector<int> unit_;  // by value: what makes it; -1: given
   std::unordered_map<int, Member> virtual_;
   std::set<int> required_;
   std::unordered_map<int, int> uses_;

@@ -12,19 +12,19 @@ namespace facula::schedule {
 
 struct Step {
   enum class Kind : uint8_t { kernel, view, library } kind;
-  Group group;                            // kernel
-  const graph::Node* node = nullptr;      // view, library (and data-dependent)
-  std::vector<graph::Value*> inputs;      // kernel: by group input
-  std::vector<graph::Value*> outputs;     // kernel: by group output
+  Group group;                         // kernel
+  const graph::Node* node = nullptr;   // view, library (and data-dependent)
+  std::vector<graph::Value*> inputs;   // kernel: by group input
+  std::vector<graph::Value*> outputs;  // kernel: by group output
 };
 
-// What a value between two operators is: rounded to its tensor's dtype, as calls one by one round it, or as precise as
-// it is computed, float32 for float16 and bfloat16 (the inside of one operator).
+// What a value between two operators is: rounded to its tensor's dtype, as calls one by one round it, or as
+// precise as it is computed, float32 for float16 and bfloat16 (the inside of one operator).
 enum class Between : uint8_t { rounded, exact };
 std::vector<Step> fuse(const graph::Graph& g, Between between = Between::rounded);
 
-// The definition of one call (kinds pointwise and loop), with the operands as slots and sizes as in the traced
-// arguments. Broadcasting and promotion casts are made explicit.
+// The definition of one call (kinds pointwise and loop), with the operands as slots and sizes as in the
+// traced arguments. Broadcasting and promotion casts are made explicit.
 loop::Definition lower(const op::Operator& op, std::span<const op::Value> args);
 
 }  // namespace facula::schedule

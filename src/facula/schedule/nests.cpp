@@ -26,7 +26,11 @@ constexpr int kFirstLocal = 1 << 12;
 constexpr int64_t kWindow = 16;
 
 Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
-Statement statement(Statement::Kind k) { Statement s; s.kind = k; return s; }
+Statement statement(Statement::Kind k) {
+  Statement s;
+  s.kind = k;
+  return s;
+}
 bool is_fold(Expr e) { return e->kind == Kind::reduce || e->kind == Kind::scan; }
 
 class Writer {
@@ -108,14 +112,16 @@ class Writer {
     }
     if (spec_.tiled) at = tile(*at, map, stores, first_row, tile_rows, lanes);
     merges_ = spec_.merges;
-    for (auto& m : merges_) for (auto& p : m.parts) p = moved(p);
+    for (auto& m : merges_)
+      for (auto& p : m.parts) p = moved(p);
     serial(*at, 0, stores, lanes);
     for (auto& s : after) at->push_back(std::move(s));
     return out;
   }
 
  private:
-  // Counters that begin at `place`, which becomes what they are in the loop over rows; gives what ends its body.
+  // Counters that begin at `place`, which becomes what they are in the loop over rows; gives what ends its
+  // body.
   Block count_on(Block& before, Block& body, std::vector<Expr>& place) {
     auto assign = [&](Block& b, int var, Expr v) {
       Statement s = statement(Statement::Kind::assign);
@@ -136,9 +142,10 @@ class Writer {
     return after;
   }
 
-  // Fills the arrays of staged loads, opens the loop over the tile's rows, and makes `stores` read the arrays.
-  Block* tile(Block& block, const std::vector<std::pair<int, Expr>>& map, std::vector<FlatStore>& stores, Expr first_row,
-              Expr rows, Expr lanes) {
+  // Fills the arrays of staged loads, opens the loop over the tile's rows, and makes `stores` read the
+  // arrays.
+  Block* tile(Block& block, const std::vector<std::pair<int, Expr>>& map, std::vector<FlatStore>& stores,
+              Expr first_row, Expr rows, Expr lanes) {
     int across = spec_.rows[spec_.rows.size() - 2].var, along = spec_.rows.back().var;
     std::vector<std::pair<int, Expr>> tile_row{{across, first_row + loop::index(across)}};
     std::unordered_map<const loop::Node*, Expr> arrays;
@@ -210,14 +217,19 @@ class Writer {
 
   std::vector<Expr*> roots_of(std::vector<FlatStore>& stores) {
     std::vector<Expr*> roots;
-    for (auto& s : stores) { roots.push_back(&s.value); roots.push_back(&s.offset); }
-    for (auto& m : merges_) for (auto& p : m.parts) roots.push_back(&p);
+    for (auto& s : stores) {
+      roots.push_back(&s.value);
+      roots.push_back(&s.offset);
+    }
+    for (auto& m : merges_)
+      for (auto& p : m.parts) roots.push_back(&p);
     return roots;
   }
 
   void row(Block& block, std::vector<FlatStore>& stores) {
     for (auto& m : merges_) merge(block, m);
-    for (auto& m : merges_) for (int k = 0; k < loop::components(m.monoid); ++k) volatile_.erase(m.var + k);
+    for (auto& m : merges_)
+      for (int k = 0; k < loop::components(m.monoid); ++k) volatile_.erase(m.var + k);
     std::vector<Expr*> values;
     for (auto& s : stores) values.push_back(&s.value);
     stores_ = &stores;
@@ -230,7 +242,8 @@ class Writer {
       std::vector<Loop> sweep = stores[k].sweep;
       for (size_t j = k; j < stores.size(); ++j) {
         bool same_sweep = stores[j].sweep.size() == sweep.size();
-        for (size_t i = 0; same_sweep && i < sweep.size(); ++i) same_sweep = stores[j].sweep[i].var == sweep[i].var;
+        for (size_t i = 0; same_sweep && i < sweep.size(); ++i)
+          same_sweep = stores[j].sweep[i].var == sweep[i].var;
         if (!same_sweep) continue;
         done[j] = true;
         Statement s = statement(Statement::Kind::store);
@@ -270,7 +283,8 @@ class Writer {
     Statement loop = statement(Statement::Kind::loop);
     loop.var = loops[k].var;
     loop.extent = loops[k].extent;
-    bool lanes = !in_lanes_ && std::find(spec_.vectors.begin(), spec_.vectors.end(), loop.var) != spec_.vectors.end();
+    bool lanes =
+        !in_lanes_ && std::find(spec_.vectors.begin(), spec_.vectors.end(), loop.var) != spec_.vectors.end();
     if (lanes) loop.loop = LoopKind::vector;
     else if (is_small(loops)) loop.loop = LoopKind::unrolled;
     in_lanes_ |= lanes;
@@ -296,7 +310,10 @@ class Writer {
       }
   }
 
-  struct Scan { Expr node; int var; };
+  struct Scan {
+    Expr node;
+    int var;
+  };
   std::vector<Scan> begin_scans(Block& block, const std::vector<Expr*>& roots, int var) {
     std::vector<Scan> found;
     std::unordered_set<const loop::Node*> seen;
@@ -305,7 +322,8 @@ class Writer {
         visit(*r, seen, [&](Expr e) {
           if (e->kind == Kind::scan && e->slot == var) found.push_back({e, accumulator(block, e)});
         });
-    for (auto& s : found) for (int k = 0; k < loop::components(s.node->monoid); ++k) volatile_.insert(s.var + k);
+    for (auto& s : found)
+      for (int k = 0; k < loop::components(s.node->monoid); ++k) volatile_.insert(s.var + k);
     return found;
   }
   void step_scans(Block& block, const std::vector<Scan>& scans, const std::vector<Expr*>& roots) {
@@ -360,24 +378,30 @@ class Writer {
   }
 
   bool is_ready(Expr e) {
-    for (int v : free_vars(e)) if (!scope_.count(v)) return false;
+    for (int v : free_vars(e))
+      if (!scope_.count(v)) return false;
     return true;
   }
 
-  // Computes the reductions in `roots` that depend only on what is known here, level by level; equal boxes share a sweep.
+  // Computes the reductions in `roots` that depend only on what is known here, level by level; equal boxes
+  // share a sweep.
   void resolve(Block& block, const std::vector<Expr*>& roots) {
     while (true) {
       std::vector<Expr> ready;
       std::unordered_set<const loop::Node*> seen, blocked;
       auto blocked_inside = [&](Expr e) {
-        for (auto& a : e->args) if (blocked.count(a.get())) return true;
+        for (auto& a : e->args)
+          if (blocked.count(a.get())) return true;
         return false;
       };
       for (auto* r : roots) {
         if (!(*r)->has_reduce) continue;
         visit(*r, seen, [&](Expr e) {
           if (!e->has_reduce) return;
-          if (blocked_inside(e)) { blocked.insert(e.get()); return; }
+          if (blocked_inside(e)) {
+            blocked.insert(e.get());
+            return;
+          }
           if (e->kind == Kind::scan) blocked.insert(e.get());
           if (e->kind != Kind::reduce || !is_ready(e)) return;
           ready.push_back(e);
@@ -387,7 +411,8 @@ class Writer {
       if (ready.empty()) return;
       std::unordered_map<const loop::Node*, int> made;
       std::vector<Kept> kept;
-      auto* stores = std::exchange(stores_, nullptr);  // reductions inside this sweep are not along the stores' sweeps
+      auto* stores =
+          std::exchange(stores_, nullptr);  // reductions inside this sweep are not along the stores' sweeps
       std::vector<bool> done(ready.size());
       for (size_t k = 0; k < ready.size(); ++k) {
         if (done[k]) continue;
@@ -414,17 +439,23 @@ class Writer {
       stores_ = stores;
       for (auto* r : roots) *r = with_locals(*r, made);
       for (auto& k : kept)
-        k.store->value = loop::rewrite(k.store->value, [&](Expr x) { return same(x, k.value) ? k.load : Expr(); });
+        k.store->value =
+            loop::rewrite(k.store->value, [&](Expr x) { return same(x, k.value) ? k.load : Expr(); });
     }
   }
   // Are the positions of an extremum met in their order? They may be in a smaller dtype that holds them all.
-  static Expr as_index(Expr e) { return e.dtype() == DType::Int64 ? e : e->kind == Kind::cast ? as_index(e->args[0]) : loop::cast(e, DType::Int64); }
+  static Expr as_index(Expr e) {
+    return e.dtype() == DType::Int64 ? e
+           : e->kind == Kind::cast   ? as_index(e->args[0])
+                                     : loop::cast(e, DType::Int64);
+  }
   static bool rises(Expr r) {
     if (r->monoid != Monoid::argmax && r->monoid != Monoid::argmin) return false;
     Expr order = integer(0);
     for (auto& b : r->bound) order = order * b.extent + loop::index(b.var);
     auto moving = free_vars(as_index(r->args[1]) - order);
-    return std::none_of(r->bound.begin(), r->bound.end(), [&](auto& b) { return std::count(moving.begin(), moving.end(), b.var); });
+    return std::none_of(r->bound.begin(), r->bound.end(),
+                        [&](auto& b) { return std::count(moving.begin(), moving.end(), b.var); });
   }
   // Where it is: nothing was taken if all values are the identity's, and then it is the first.
   Expr found_at(Block& block, Expr r, int var) {
@@ -432,17 +463,26 @@ class Writer {
     for (auto& b : r->bound) begin.push_back({b.var, integer(0)});
     DType d = r->args[1].dtype();
     Expr position = loop::local(var, d), nowhere = loop::identity(r->monoid, r.dtype(), d)[1];
-    return let(block, loop::select(loop::eq(position, nowhere), loop::substitute(r->args[1], begin), position), false);
+    return let(block,
+               loop::select(loop::eq(position, nowhere), loop::substitute(r->args[1], begin), position),
+               false);
   }
-  // An expensive value that a reduction needs and a store needs again (the exp of softmax) waits in the store's own
-  // place meanwhile. Not where rows run in lanes: that place is far from the last one, and computing again is quicker.
-  struct Kept { FlatStore* store; Expr value, load; };
-  void keep(std::vector<FlatStore>& stores, const std::vector<Loop>& loops, std::vector<Statement>& payload, std::vector<Kept>& kept) {
+  // An expensive value that a reduction needs and a store needs again (the exp of softmax) waits in the
+  // store's own place meanwhile. Not where rows run in lanes: that place is far from the last one, and
+  // computing again is quicker.
+  struct Kept {
+    FlatStore* store;
+    Expr value, load;
+  };
+  void keep(std::vector<FlatStore>& stores, const std::vector<Loop>& loops, std::vector<Statement>& payload,
+            std::vector<Kept>& kept) {
     std::unordered_set<const loop::Node*> used;
-    for (auto& p : payload) for (auto& v : p.values) visit(v, used, [](Expr) {});
+    for (auto& p : payload)
+      for (auto& v : p.values) visit(v, used, [](Expr) {});
     for (auto& s : stores) {
       auto& buffer = buffers_[size_t(s.buffer)];
-      bool fits = !loops.empty() && s.sweep.size() == loops.size() && buffer.unique && !s.part && !kept_.count(s.buffer);
+      bool fits = !loops.empty() && s.sweep.size() == loops.size() && buffer.unique && !s.part &&
+                  !kept_.count(s.buffer);
       for (size_t k = 0; fits && k < loops.size(); ++k) fits = s.sweep[k].var == loops[k].var;
       if (!fits) continue;
       Expr best;
@@ -506,7 +546,8 @@ class Writer {
 
   // ---- invariants
   Expr let(Block& block, Expr e, bool shared = true, bool always = false) {
-    bool known = e->kind == Kind::constant || e->kind == Kind::param || e->kind == Kind::local || e->kind == Kind::index;
+    bool known = e->kind == Kind::constant || e->kind == Kind::param || e->kind == Kind::local ||
+                 e->kind == Kind::index;
     if (known && !always) return e;
     Statement s = statement(Statement::Kind::let);
     s.var = next_local_++;
@@ -518,10 +559,13 @@ class Writer {
   }
 
   // Facts of an expression for one hoist.
-  struct Facts { bool varies = false, guarded = false, pure = true; };
+  struct Facts {
+    bool varies = false, guarded = false, pure = true;
+  };
   class Survey {
    public:
-    Survey(const std::set<int>& scope, const std::set<int>& volatile_locals, const std::vector<BufferInfo>& buffers)
+    Survey(const std::set<int>& scope, const std::set<int>& volatile_locals,
+           const std::vector<BufferInfo>& buffers)
         : scope_(scope), locals_(volatile_locals), buffers_(buffers) {}
     Facts of(Expr e) {
       if (auto it = known_.find(e.get()); it != known_.end()) return it->second;
@@ -551,10 +595,13 @@ class Writer {
     std::unordered_map<const loop::Node*, Facts> known_;
   };
 
-  // An input that shares memory with some output counts as written: a store may be to it under another number.
+  // An input that shares memory with some output counts as written: a store may be to it under another
+  // number.
   bool reads_written(Expr e) {
     bool shared = false;
-    loop::visit(e, [&](Expr x) { shared |= x->kind == Kind::load && x->slot >= 0 && !buffers_[size_t(x->slot)].unique; });
+    loop::visit(e, [&](Expr x) {
+      shared |= x->kind == Kind::load && x->slot >= 0 && !buffers_[size_t(x->slot)].unique;
+    });
     return shared || !Survey(scope_, volatile_, buffers_).of(e).pure;
   }
 
@@ -567,10 +614,13 @@ class Writer {
   using Memo = std::unordered_map<const loop::Node*, Expr>;
 
   Expr hoisted(Block& block, Expr e, Survey& survey, bool guarded, Memo& plain, Memo& careful) {
-    if (e->kind == Kind::constant || e->kind == Kind::param || e->kind == Kind::local || e->kind == Kind::index) return e;
+    if (e->kind == Kind::constant || e->kind == Kind::param || e->kind == Kind::local ||
+        e->kind == Kind::index)
+      return e;
     Memo& memo = guarded ? careful : plain;
     if (auto it = memo.find(e.get()); it != memo.end()) return it->second;
-    for (size_t k = lets_.size(); k-- > 0;) if (lets_[k].first == e.get()) return lets_[k].second;
+    for (size_t k = lets_.size(); k-- > 0;)
+      if (lets_[k].first == e.get()) return lets_[k].second;
     Facts f = survey.of(e);
     Expr r;
     if (!f.varies && f.pure && !(guarded && f.guarded)) r = let(block, e);
@@ -578,12 +628,16 @@ class Writer {
       Expr c = hoisted(block, e->args[0], survey, guarded, plain, careful);
       r = loop::select(c, hoisted(block, e->args[1], survey, true, plain, careful),
                        hoisted(block, e->args[2], survey, true, plain, careful));
-    } else if (e->kind == Kind::call && e.dtype() == DType::Int64 && (e->fn == loop::Fn::add || e->fn == loop::Fn::sub)) {
+    } else if (e->kind == Kind::call && e.dtype() == DType::Int64 &&
+               (e->fn == loop::Fn::add || e->fn == loop::Fn::sub)) {
       r = sum(block, e, survey, guarded, plain, careful);
     } else {
       bool whole = false;
       r = loop::rewrite(e, [&](Expr x) -> Expr {
-        if (same(x, e) && !whole) { whole = true; return {}; }
+        if (same(x, e) && !whole) {
+          whole = true;
+          return {};
+        }
         return hoisted(block, x, survey, guarded, plain, careful);
       });
     }
@@ -605,7 +659,8 @@ class Writer {
       fixed.constant = all.constant;
       Expr base = loop::from_linear(fixed, DType::Int64);
       Expr known;
-      for (size_t k = lets_.size(); k-- > 0 && !known.get();) if (lets_[k].first == base.get()) known = lets_[k].second;
+      for (size_t k = lets_.size(); k-- > 0 && !known.get();)
+        if (lets_[k].first == base.get()) known = lets_[k].second;
       rest.terms.push_back({known ? known : let(block, base), 1});
     }
     return loop::from_linear(rest, DType::Int64);
@@ -616,9 +671,9 @@ class Writer {
   const NestSpec& spec_;
   const std::vector<BufferInfo>& buffers_;
   std::vector<Merge> merges_;
-  std::vector<FlatStore>* stores_ = nullptr;  // of the row, while its own reductions are resolved
+  std::vector<FlatStore>* stores_ = nullptr;           // of the row, while its own reductions are resolved
   std::unordered_map<const loop::Node*, Expr> found_;  // positions of extrema
-  std::set<int> kept_;                        // buffers that hold a value for later
+  std::set<int> kept_;                                 // buffers that hold a value for later
   std::set<int> scope_, volatile_;
   std::vector<std::pair<const loop::Node*, Expr>> lets_;
   int next_local_ = kFirstLocal;
@@ -684,7 +739,9 @@ Expr in_two_sweeps(Expr e) {
     }
     return made[r.get()] = p;
   };
-  auto is_pair = [](Expr x) { return x->kind == Kind::reduce && (x->monoid == Monoid::welford || x->monoid == Monoid::logsumexp); };
+  auto is_pair = [](Expr x) {
+    return x->kind == Kind::reduce && (x->monoid == Monoid::welford || x->monoid == Monoid::logsumexp);
+  };
   return loop::rewrite(e, [&](Expr x) -> Expr {
     if (!x->has_reduce) return x;
     if (x->kind == Kind::part && is_pair(x->args[0])) return parts_of(x->args[0])[size_t(x->slot)];
@@ -705,7 +762,11 @@ BuiltLaunch finish(NestSpec spec, const std::vector<BufferInfo>& buffers, const 
   n.cost = spec.cost;
 
   std::set<int> used;
-  auto note = [&](Expr e) { loop::visit(e, [&](Expr x) { if (x->kind == Kind::load && x->slot >= 0) used.insert(x->slot); }); };
+  auto note = [&](Expr e) {
+    loop::visit(e, [&](Expr x) {
+      if (x->kind == Kind::load && x->slot >= 0) used.insert(x->slot);
+    });
+  };
   each_expr(n.body, [&](Expr& e) { note(e); });
   for (auto& s : spec.stores) used.insert(s.buffer);
   BuiltLaunch launch;
@@ -744,7 +805,10 @@ BuiltLaunch finish(NestSpec spec, const std::vector<BufferInfo>& buffers, const 
         default: {
           bool whole = false;
           r = loop::rewrite(x, [&](Expr y) -> Expr {
-            if (same(y, x) && !whole) { whole = true; return {}; }
+            if (same(y, x) && !whole) {
+              whole = true;
+              return {};
+            }
             return self(self, y);
           });
         }
@@ -759,11 +823,14 @@ BuiltLaunch finish(NestSpec spec, const std::vector<BufferInfo>& buffers, const 
       if (s.extent) s.extent = renamed(s.extent);
       if (s.kind == Statement::Kind::loop) s.var = vars.of(s.var);
       for (auto& v : s.values) v = renamed(v);
-      if (s.kind == Statement::Kind::let || s.kind == Statement::Kind::assign || s.kind == Statement::Kind::array) s.var = locals.of(s.var);
+      if (s.kind == Statement::Kind::let || s.kind == Statement::Kind::assign ||
+          s.kind == Statement::Kind::array)
+        s.var = locals.of(s.var);
       if (s.kind == Statement::Kind::accumulator || s.kind == Statement::Kind::accumulate)
         s.var = locals.of(s.var, loop::components(s.monoid));
       if (s.offset) s.offset = renamed(s.offset);
-      if (s.kind == Statement::Kind::store) s.buffer = s.buffer < 0 ? -1 - locals.of(-1 - s.buffer) : buffer_number.at(s.buffer);
+      if (s.kind == Statement::Kind::store)
+        s.buffer = s.buffer < 0 ? -1 - locals.of(-1 - s.buffer) : buffer_number.at(s.buffer);
       self(self, s.body);
     }
   };

@@ -1,5 +1,5 @@
-// Two caches: what a group does (by its expressions), and its nests by the class of the layout. A call then only fills
-// in numbers.
+// Two caches: what a group does (by its expressions), and its nests by the class of the layout. A call then
+// only fills in numbers.
 #include "facula/schedule/schedule.h"
 
 #include <algorithm>
@@ -18,9 +18,15 @@ namespace {
 
 std::string identity(const Group& g) {
   std::string k;
-  auto number = [&](auto i) { k += std::to_string(i); k += ','; };
+  auto number = [&](auto i) {
+    k += std::to_string(i);
+    k += ',';
+  };
   for (auto e : g.extents) number(e.identity());
-  for (auto& i : g.inputs) { number(int(i.dtype)); number(i.rank); }
+  for (auto& i : g.inputs) {
+    number(int(i.dtype));
+    number(i.rank);
+  }
   for (auto& o : g.outputs) {
     number(int(o.dtype));
     number(o.value ? o.value->id : 0);
@@ -41,7 +47,9 @@ struct Part {
   TableMutex mutex;
   std::unordered_map<std::string, std::shared_ptr<const Built>> built;
 };
-struct Known { std::vector<std::unique_ptr<Part>> parts; };
+struct Known {
+  std::vector<std::unique_ptr<Part>> parts;
+};
 
 const Known& known(const Group& g) {
   static TableMutex mutex;
@@ -65,8 +73,8 @@ const Known& known(const Group& g) {
   return *all.try_emplace(key, std::move(k)).first->second;
 }
 
-// Before a scatter writes onto its base: its indices are looked at all, so that one out of range raises before anything
-// is written.
+// Before a scatter writes onto its base: its indices are looked at all, so that one out of range raises
+// before anything is written.
 Schedule checked(const Group& g, const Layout& l) {
   Schedule s;
   loop::Expr all;
@@ -105,7 +113,8 @@ Schedule checked(const Group& g, const Layout& l) {
   // What it gives is of no use: it becomes the first temporary.
   int output = int(g.inputs.size());
   for (auto& launch : s.launches)
-    for (auto& b : launch.buffers) if (b >= output) b += 1;
+    for (auto& b : launch.buffers)
+      if (b >= output) b += 1;
   s.temporaries.insert(s.temporaries.begin(), Temporary{DType::Int64, 1});
   return s;
 }
@@ -124,7 +133,8 @@ Schedule initial(const Group& g, const Layout& l) {
   layout.size_of = l.size_of;
   {
     std::lock_guard lock(mutex);
-    while (symbols.size() < l.output_sizes[0].size()) symbols.push_back(shapes.fresh("r" + std::to_string(symbols.size()), 2));
+    while (symbols.size() < l.output_sizes[0].size())
+      symbols.push_back(shapes.fresh("r" + std::to_string(symbols.size()), 2));
     init.extents = Dims(SymSpan(symbols).first(l.output_sizes[0].size()));
   }
   layout.extents = l.output_sizes[0];
@@ -156,7 +166,8 @@ Schedule initial(const Group& g, const Layout& l) {
 Schedule schedule(const Group& g, const Layout& l) {
   Schedule s;
   if (g.scatter) {
-    internal_check(l.output_sizes.size() == 1) << "schedule: the layout of a scatter needs its result's sizes";
+    internal_check(l.output_sizes.size() == 1)
+        << "schedule: the layout of a scatter needs its result's sizes";
     s = initial(g, l);
   }
   int fixed = int(g.inputs.size() + g.outputs.size());
@@ -172,7 +183,8 @@ Schedule schedule(const Group& g, const Layout& l) {
     if (!built) {
       built = std::make_shared<const Built>(build(g.name, p->analysis, d));
       if (log_on(Log::kernels)) log_line(Log::kernels, g.name + " is arranged as " + d.text());
-      if (settings().verify) for (auto& b : built->launches) loop::verify(*b.nest);
+      if (settings().verify)
+        for (auto& b : built->launches) loop::verify(*b.nest);
       std::lock_guard lock(p->mutex);
       p->built.try_emplace(key, built);
     }
@@ -180,7 +192,8 @@ Schedule schedule(const Group& g, const Layout& l) {
     for (auto& t : built->temporaries) s.temporaries.push_back({t.dtype, t.numel(n)});
     for (auto& b : built->launches) {
       Launch launch{b.nest, b.buffers, {}};
-      for (auto& k : launch.buffers) if (k >= fixed) k += shift;
+      for (auto& k : launch.buffers)
+        if (k >= fixed) k += shift;
       for (auto& r : b.params) launch.params.push_back(r.value(n));
       s.launches.push_back(std::move(launch));
     }

@@ -41,16 +41,21 @@ int64_t apply(Kind k, int64_t a, int64_t b) {
   }
 }
 
-struct Range { int64_t low, high; };
+struct Range {
+  int64_t low, high;
+};
 Range range_of(Kind k, const Node* a, const Node* b) {
   switch (k) {
     case Kind::add: return {clip(__int128(a->low) + b->low), clip(__int128(a->high) + b->high)};
     case Kind::mul: {
-      __int128 c[] = {__int128(a->low) * b->low, __int128(a->low) * b->high, __int128(a->high) * b->low, __int128(a->high) * b->high};
+      __int128 c[] = {__int128(a->low) * b->low, __int128(a->low) * b->high, __int128(a->high) * b->low,
+                      __int128(a->high) * b->high};
       return {clip(*std::min_element(c, c + 4)), clip(*std::max_element(c, c + 4))};
     }
     case Kind::floordiv:
-      if (b->low > 0) return {std::min(floor_div(a->low, b->low), floor_div(a->low, b->high)), std::max(floor_div(a->high, b->low), floor_div(a->high, b->high))};
+      if (b->low > 0)
+        return {std::min(floor_div(a->low, b->low), floor_div(a->low, b->high)),
+                std::max(floor_div(a->high, b->low), floor_div(a->high, b->high))};
       return {kLow, kHigh};
     case Kind::mod: return b->low > 0 ? Range{0, b->high - 1} : Range{kLow, kHigh};
     case Kind::min: return {std::min(a->low, b->low), std::min(a->high, b->high)};
@@ -68,7 +73,8 @@ struct Identity {
 };
 struct IdentityHash {
   size_t operator()(const Identity& i) const {
-    return mix(mix(mix(uint64_t(i.kind), uint64_t(i.value)), reinterpret_cast<uint64_t>(i.a)), reinterpret_cast<uint64_t>(i.b));
+    return mix(mix(mix(uint64_t(i.kind), uint64_t(i.value)), reinterpret_cast<uint64_t>(i.a)),
+               reinterpret_cast<uint64_t>(i.b));
   }
 };
 const Node* intern(Kind k, int64_t value, const Node* a = nullptr, const Node* b = nullptr) {
@@ -106,7 +112,8 @@ struct Before {
     return std::lexicographical_compare(x.begin(), x.end(), y.begin(), y.end(), before);
   }
 };
-// A polynomial over atoms (symbols and opaque nodes): monomial -> coefficient. The canonical form of sums and products.
+// A polynomial over atoms (symbols and opaque nodes): monomial -> coefficient. The canonical form of sums and
+// products.
 using Polynomial = std::map<std::vector<const Node*>, int64_t, Before>;
 
 void add_to(Polynomial& p, const std::vector<const Node*>& monomial, int64_t c) {
@@ -177,7 +184,8 @@ thread_local Shapes* current_shapes = nullptr;
 }  // namespace
 
 SymInt Shapes::fresh(std::string name, int64_t hint, int64_t low, int64_t high) {
-  auto* n = new Node{Kind::symbol, int64_t(symbols_.size()), nullptr, nullptr, hint, low, high, std::move(name)};
+  auto* n =
+      new Node{Kind::symbol, int64_t(symbols_.size()), nullptr, nullptr, hint, low, high, std::move(name)};
   // Symbols are immortal too; kept in a list because a tagged pointer looks like a leak.
   static TableMutex mutex;
   static auto* kept = new std::vector<const Node*>;
@@ -191,7 +199,9 @@ SymInt Shapes::fresh(std::string name, int64_t hint, int64_t low, int64_t high) 
 
 void Shapes::guard(Guard g) {
   for (auto& known : guards_)
-    if (known.relation == g.relation && known.left.identity() == g.left.identity() && known.right.identity() == g.right.identity()) return;
+    if (known.relation == g.relation && known.left.identity() == g.left.identity() &&
+        known.right.identity() == g.right.identity())
+      return;
   guards_.push_back(g);
 }
 
@@ -226,7 +236,8 @@ std::string text(const Node* n) {
     case Kind::constant: return std::to_string(n->value);
     case Kind::symbol: return n->name;
     case Kind::add:
-      if (n->b->kind == Kind::constant && n->b->value < 0) return text(n->a) + " - " + std::to_string(-n->b->value);
+      if (n->b->kind == Kind::constant && n->b->value < 0)
+        return text(n->a) + " - " + std::to_string(-n->b->value);
       return text(n->a) + " + " + text(n->b);
     case Kind::mul: {
       auto factor = [](const Node* x) { return x->kind == Kind::add ? "(" + text(x) + ")" : text(x); };
@@ -242,7 +253,9 @@ std::string text(const Node* n) {
 }
 }  // namespace
 
-int64_t evaluate(SymInt e, IntSpan values) { return e.is_symbolic() ? evaluate_node(e.node(), values) : e.concrete(); }
+int64_t evaluate(SymInt e, IntSpan values) {
+  return e.is_symbolic() ? evaluate_node(e.node(), values) : e.concrete();
+}
 
 std::string to_string(const Guard& g) {
   const char* relation[] = {"==", "!=", "<", ">="};
@@ -255,7 +268,8 @@ using namespace sym;
 
 SymInt SymInt::binary(Kind k, SymInt a, SymInt b) {
   if (both(a, b)) {
-    value_check((k != Kind::floordiv && k != Kind::mod) || b.bits_ != 0, "size") << "division of " << a.bits_ << " by zero";
+    value_check((k != Kind::floordiv && k != Kind::mod) || b.bits_ != 0, "size")
+        << "division of " << a.bits_ << " by zero";
     return SymInt(apply(k, a.bits_, b.bits_));
   }
   const Node *x = node_of(a), *y = node_of(b);
@@ -299,7 +313,8 @@ bool SymInt::equal(SymInt a, SymInt b) {
   if (!d.is_symbolic()) return d.bits_ == 0;
   if (d.node()->low > 0 || d.node()->high < 0) return false;
   bool answer = d.hint() == 0;
-  if (auto* shapes = Shapes::current()) shapes->guard({answer ? Guard::Relation::eq : Guard::Relation::ne, a, b});
+  if (auto* shapes = Shapes::current())
+    shapes->guard({answer ? Guard::Relation::eq : Guard::Relation::ne, a, b});
   return answer;
 }
 
@@ -309,7 +324,8 @@ bool SymInt::less(SymInt a, SymInt b) {
   if (d.node()->high < 0) return true;
   if (d.node()->low >= 0) return false;
   bool answer = d.hint() < 0;
-  if (auto* shapes = Shapes::current()) shapes->guard({answer ? Guard::Relation::lt : Guard::Relation::ge, a, b});
+  if (auto* shapes = Shapes::current())
+    shapes->guard({answer ? Guard::Relation::lt : Guard::Relation::ge, a, b});
   return answer;
 }
 
@@ -323,7 +339,9 @@ void SymInt::fail() const {
   __builtin_unreachable();
 }
 
-bool any_symbolic(SymSpan s) { return std::any_of(s.begin(), s.end(), [](SymInt x) { return x.is_symbolic(); }); }
+bool any_symbolic(SymSpan s) {
+  return std::any_of(s.begin(), s.end(), [](SymInt x) { return x.is_symbolic(); });
+}
 
 std::string to_string(SymInt s) { return s.is_symbolic() ? text(s.node()) : std::to_string(s.concrete()); }
 

@@ -1,9 +1,10 @@
-// SymInt: an integer, or an expression over named sizes. One word: concrete values are stored as themselves, so an
-// array of concrete SymInts is an array of int64_t; symbolic ones point to an immortal hash-consed node.
+// SymInt: an integer, or an expression over named sizes. One word: concrete values are stored as themselves,
+// so an array of concrete SymInts is an array of int64_t; symbolic ones point to an immortal hash-consed
+// node.
 //
-// Every symbol has a hint (its value in the example being traced). Arithmetic simplifies; a comparison whose answer
-// is not forced by the symbols' ranges is decided by the hints and recorded as a guard of the current Shapes.
-// Sizes have range >= 2 by default: 0 and 1 are specialised (as in PyTorch's dynamic shapes).
+// Every symbol has a hint (its value in the example being traced). Arithmetic simplifies; a comparison whose
+// answer is not forced by the symbols' ranges is decided by the hints and recorded as a guard of the current
+// Shapes. Sizes have range >= 2 by default: 0 and 1 are specialised (as in PyTorch's dynamic shapes).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -22,42 +23,66 @@ namespace sym {
 enum class Kind : uint8_t { constant, symbol, add, mul, floordiv, mod, min, max };
 struct Node {
   Kind kind;
-  int64_t value;           // constant: the value; symbol: its index in its Shapes
+  int64_t value;            // constant: the value; symbol: its index in its Shapes
   const Node* a = nullptr;  // operands; add and mul are kept in a canonical order
   const Node* b = nullptr;
-  int64_t hint;            // the value under the hints
-  int64_t low, high;       // proven range
-  std::string name;        // of a symbol
+  int64_t hint;       // the value under the hints
+  int64_t low, high;  // proven range
+  std::string name;   // of a symbol
 };
 
 }  // namespace sym
 
 class SymInt {
  public:
-  // Numbers and results of arithmetic beyond +-2^61 become the last one in range: no size is valid that large, and
-  // x[1:sys.maxsize] means the rest.
+  // Numbers and results of arithmetic beyond +-2^61 become the last one in range: no size is valid that
+  // large, and x[1:sys.maxsize] means the rest.
   constexpr SymInt(int64_t v = 0) : bits_(v >= kLimit ? kLimit - 1 : v < -kLimit ? -kLimit : v) {}
-  static SymInt of(const sym::Node* n) { SymInt s; s.bits_ = int64_t(reinterpret_cast<uint64_t>(n) | kTag); return s; }
+  static SymInt of(const sym::Node* n) {
+    SymInt s;
+    s.bits_ = int64_t(reinterpret_cast<uint64_t>(n) | kTag);
+    return s;
+  }
   bool is_symbolic() const { return (uint64_t(bits_) & kTagMask) == kTag; }
   // The value; InternalError if symbolic.
-  int64_t concrete() const { if (is_symbolic()) [[unlikely]] fail(); return bits_; }
+  int64_t concrete() const {
+    if (is_symbolic()) [[unlikely]]
+      fail();
+    return bits_;
+  }
   // The value under the hints.
   int64_t hint() const { return is_symbolic() ? node()->hint : bits_; }
   // The value; if symbolic, pins the expression to its hint with a guard.
   int64_t guard_int() const { return is_symbolic() ? guard_slow() : bits_; }
   const sym::Node* node() const { return reinterpret_cast<const sym::Node*>(uint64_t(bits_) & ~kTagMask); }
-  static SymInt from_identity(uint64_t word) { SymInt s; s.bits_ = int64_t(word); return s; }
+  static SymInt from_identity(uint64_t word) {
+    SymInt s;
+    s.bits_ = int64_t(word);
+    return s;
+  }
   uint64_t identity() const { return uint64_t(bits_); }  // equal for equal expressions
 
-  friend SymInt operator+(SymInt a, SymInt b) { return both(a, b) ? SymInt(a.bits_ + b.bits_) : binary(sym::Kind::add, a, b); }
-  friend SymInt operator-(SymInt a, SymInt b) { return both(a, b) ? SymInt(a.bits_ - b.bits_) : binary(sym::Kind::add, a, binary(sym::Kind::mul, b, SymInt(int64_t(-1)))); }
-  friend SymInt operator*(SymInt a, SymInt b) { return both(a, b) ? SymInt(times(a.bits_, b.bits_)) : binary(sym::Kind::mul, a, b); }
-  friend SymInt operator/(SymInt a, SymInt b) {  // floor
-    return both(a, b) && a.bits_ >= 0 && b.bits_ > 0 ? SymInt(a.bits_ / b.bits_) : binary(sym::Kind::floordiv, a, b);
+  friend SymInt operator+(SymInt a, SymInt b) {
+    return both(a, b) ? SymInt(a.bits_ + b.bits_) : binary(sym::Kind::add, a, b);
   }
-  friend SymInt operator%(SymInt a, SymInt b) { return binary(sym::Kind::mod, a, b); }       // sign of the divisor
-  friend SymInt min(SymInt a, SymInt b) { return both(a, b) ? (a.bits_ < b.bits_ ? a : b) : binary(sym::Kind::min, a, b); }
-  friend SymInt max(SymInt a, SymInt b) { return both(a, b) ? (a.bits_ > b.bits_ ? a : b) : binary(sym::Kind::max, a, b); }
+  friend SymInt operator-(SymInt a, SymInt b) {
+    return both(a, b) ? SymInt(a.bits_ - b.bits_)
+                      : binary(sym::Kind::add, a, binary(sym::Kind::mul, b, SymInt(int64_t(-1))));
+  }
+  friend SymInt operator*(SymInt a, SymInt b) {
+    return both(a, b) ? SymInt(times(a.bits_, b.bits_)) : binary(sym::Kind::mul, a, b);
+  }
+  friend SymInt operator/(SymInt a, SymInt b) {  // floor
+    return both(a, b) && a.bits_ >= 0 && b.bits_ > 0 ? SymInt(a.bits_ / b.bits_)
+                                                     : binary(sym::Kind::floordiv, a, b);
+  }
+  friend SymInt operator%(SymInt a, SymInt b) { return binary(sym::Kind::mod, a, b); }  // sign of the divisor
+  friend SymInt min(SymInt a, SymInt b) {
+    return both(a, b) ? (a.bits_ < b.bits_ ? a : b) : binary(sym::Kind::min, a, b);
+  }
+  friend SymInt max(SymInt a, SymInt b) {
+    return both(a, b) ? (a.bits_ > b.bits_ ? a : b) : binary(sym::Kind::max, a, b);
+  }
   SymInt operator-() const { return SymInt(int64_t(0)) - *this; }
   SymInt& operator+=(SymInt o) { return *this = *this + o; }
   SymInt& operator-=(SymInt o) { return *this = *this - o; }
@@ -91,8 +116,8 @@ class SymInt {
 };
 static_assert(sizeof(SymInt) == 8);
 
-using Dims = SmallVector<SymInt, 5>;       // sizes or strides, possibly symbolic
-using Ints = SmallVector<int64_t, 5>;      // concrete ones, and lists of dimensions
+using Dims = SmallVector<SymInt, 5>;   // sizes or strides, possibly symbolic
+using Ints = SmallVector<int64_t, 5>;  // concrete ones, and lists of dimensions
 using SymSpan = std::span<const SymInt>;
 using IntSpan = std::span<const int64_t>;
 
@@ -134,6 +159,7 @@ class Shapes {
    public:
     explicit With(Shapes& s);
     ~With();
+
    private:
     Shapes* outer_;
   };

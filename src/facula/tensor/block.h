@@ -6,13 +6,16 @@
 
 namespace facula::detail {
 
-// State of a thread that every allocation touches. Shared libraries reach it without a call, so keep it few and small;
-// it is trivially destructible, and Closer empties the lists when the thread ends.
+// State of a thread that every allocation touches. Shared libraries reach it without a call, so keep it few
+// and small; it is trivially destructible, and Closer empties the lists when the thread ends.
 #define FACULA_FAST_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) thread_local
 
-// Free blocks of one size. `limit` bounds their number; a thread's lists are closed by its end (limit 0 from then on).
+// Free blocks of one size. `limit` bounds their number; a thread's lists are closed by its end (limit 0 from
+// then on).
 struct BlockList {
-  struct Block { Block* next; };
+  struct Block {
+    Block* next;
+  };
   Block* head;
   uint32_t count;
   bool armed, closed;
@@ -40,7 +43,8 @@ struct BlockList {
 };
 
 // The blocks of a class of objects: what its operator new and delete call.
-template <size_t Bytes, size_t Align, uint32_t Limit> class FreeList {
+template <size_t Bytes, size_t Align, uint32_t Limit>
+class FreeList {
  public:
   static void* take() {
     if (void* p = list_.pop()) return p;
@@ -48,12 +52,15 @@ template <size_t Bytes, size_t Align, uint32_t Limit> class FreeList {
     return ::operator new(Bytes, std::align_val_t(Align));
   }
   static void give(void* p) {
-    if (!list_.armed) [[unlikely]] arm();
+    if (!list_.armed) [[unlikely]]
+      arm();
     if (!list_.push(p, Limit)) ::operator delete(p, std::align_val_t(Align));
   }
 
  private:
-  struct Closer { ~Closer() { list_.close(Align); } };
+  struct Closer {
+    ~Closer() { list_.close(Align); }
+  };
   static void arm() {
     if (list_.armed) return;
     static thread_local Closer closer;
@@ -63,7 +70,8 @@ template <size_t Bytes, size_t Align, uint32_t Limit> class FreeList {
 };
 
 // Objects of a final class T : Recycled<T> come from such a list.
-template <class T> struct Recycled {
+template <class T>
+struct Recycled {
   static void* operator new(size_t) { return FreeList<sizeof(T), alignof(std::max_align_t), 1024>::take(); }
   static void operator delete(void* p) { FreeList<sizeof(T), alignof(std::max_align_t), 1024>::give(p); }
 };

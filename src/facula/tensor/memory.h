@@ -5,16 +5,19 @@
 namespace facula {
 
 struct AllocatorStats {
-  struct Amount { int64_t current, peak, allocated, freed; };   // now, the most at once, in all
-  Amount allocated_bytes;              // that tensors hold; as coarse as MemoryStats
-  Amount reserved_bytes;               // taken from the system: what tensors hold and what waits to be used again
-  int64_t allocations;                 // storages made
-  int64_t waiting_bytes, waiting_blocks;   // large blocks in the pool, for any thread
-  int64_t retries, failures;           // requests that had to empty the pool first, and those that failed even so
+  struct Amount {
+    int64_t current, peak, allocated, freed;
+  };  // now, the most at once, in all
+  Amount allocated_bytes;  // that tensors hold; as coarse as MemoryStats
+  Amount reserved_bytes;   // taken from the system: what tensors hold and what waits to be used again
+  int64_t allocations;     // storages made
+  int64_t waiting_bytes, waiting_blocks;  // large blocks in the pool, for any thread
+  int64_t retries, failures;  // requests that had to empty the pool first, and those that failed even so
 };
 AllocatorStats allocator_stats();
 
-// Gives blocks that wait back to the system: the pool's, and this thread's small ones (other threads keep theirs, at most
+// Gives blocks that wait back to the system: the pool's, and this thread's small ones (other threads keep
+// theirs, at most
 // 1 MiB of each size).
 void empty_cache();
 

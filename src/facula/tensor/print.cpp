@@ -69,8 +69,14 @@ class Style {
 class Printer {
  public:
   explicit Printer(const Tensor& t)
-      : sizes_(t.int_sizes()), strides_(t.int_strides()), dtype_(t.dtype()), data_(static_cast<const char*>(t.data_ptr())),
-        summarise_(t.numel().concrete() > print_options().threshold), complex_(is_complex(dtype_)), first_({}, dtype_), second_({}, dtype_) {
+      : sizes_(t.int_sizes()),
+        strides_(t.int_strides()),
+        dtype_(t.dtype()),
+        data_(static_cast<const char*>(t.data_ptr())),
+        summarise_(t.numel().concrete() > print_options().threshold),
+        complex_(is_complex(dtype_)),
+        first_({}, dtype_),
+        second_({}, dtype_) {
     std::vector<Scalar> values;
     collect(0, 0, values);
     if (!complex_) {
@@ -89,7 +95,8 @@ class Printer {
 
  private:
   // Calls f(index) on the shown indices of a dimension, f(-1) for the gap.
-  template <class F> void shown(size_t d, F&& f) const {
+  template <class F>
+  void shown(size_t d, F&& f) const {
     int64_t n = sizes_[d], edge = print_options().edge_items;
     bool gap = summarise_ && n > 2 * edge;
     for (int64_t i = 0; i < (gap ? edge : n); ++i) f(i);
@@ -100,7 +107,10 @@ class Printer {
   Scalar load(int64_t at) const { return Scalar::load(dtype_, data_ + at * itemsize(dtype_)); }
   void collect(size_t d, int64_t at, std::vector<Scalar>& to) const {
     if (d == sizes_.size()) to.push_back(load(at));
-    else shown(d, [&](int64_t i) { if (i >= 0) collect(d + 1, at + i * strides_[d], to); });
+    else
+      shown(d, [&](int64_t i) {
+        if (i >= 0) collect(d + 1, at + i * strides_[d], to);
+      });
   }
   std::string element(int64_t at) const {
     Scalar v = load(at);
@@ -114,13 +124,15 @@ class Printer {
     size_t width = first_.width() + 2 + (complex_ ? second_.width() + 1 : 0);
     const size_t line = size_t(print_options().line_width);
     size_t per_line = indent < line ? std::max<size_t>(1, (line - indent) / width) : 1, count = 0;
-    std::string out = "[", margin(indent + 1, ' '), gap = "," + std::string(sizes_.size() - d - 1, '\n') + margin;
+    std::string out = "[", margin(indent + 1, ' '),
+                gap = "," + std::string(sizes_.size() - d - 1, '\n') + margin;
     shown(d, [&](int64_t i) {
       if (count && innermost) out += count % per_line ? ", " : ",\n" + margin;
       else if (count) out += gap;
       ++count;
       if (i < 0) out += innermost ? " ..." : "...";
-      else out += innermost ? element(at + i * strides_[d]) : dimension(d + 1, at + i * strides_[d], indent + 1);
+      else
+        out += innermost ? element(at + i * strides_[d]) : dimension(d + 1, at + i * strides_[d], indent + 1);
     });
     return out + "]";
   }
@@ -151,7 +163,8 @@ std::string to_string(const Tensor& t, std::string_view suffix) {
   else if (empty) out += "[]";
   else {
     out += Printer(t).text(indent);
-    told = told || t.dtype() == DType::Int64 || is_bool(t.dtype()) || t.dtype() == complex_of(default_dtype());
+    told =
+        told || t.dtype() == DType::Int64 || is_bool(t.dtype()) || t.dtype() == complex_of(default_dtype());
   }
   std::vector<std::string> notes;
   if (t.device().type != DeviceType::cpu) notes.push_back("device='" + to_string(t.device()) + "'");

@@ -6,7 +6,8 @@
 namespace facula {
 
 namespace {
-// A lower rank matters only if it brings a higher category. A complex one then takes the precision of what outranks it.
+// A lower rank matters only if it brings a higher category. A complex one then takes the precision of what
+// outranks it.
 DType outrank(DType high, DType low) {
   if (category(low) <= category(high)) return high;
   return is_floating(high) ? complex_of(high) : promote(high, low);
@@ -33,7 +34,8 @@ bool can_cast(DType from, DType to) {
 bool overflows(const Scalar& value, DType d) {
   if (d == DType::Bool) return false;
   auto z = value.to_complex();
-  if (value.category() == Category::complex && !is_complex(d)) return z.imag() != 0 || overflows(Scalar(z.real()), d);
+  if (value.category() == Category::complex && !is_complex(d))
+    return z.imag() != 0 || overflows(Scalar(z.real()), d);
   if (is_integral(d)) {
     int bits = itemsize(d) * 8 - (d != DType::UInt8);
     if (value.category() <= Category::integral) {

@@ -1,5 +1,5 @@
-// PyTorch's type promotion: dimensioned tensors outrank 0-d tensors, which outrank Python numbers, unless the lower
-// rank brings a higher category (bool < integral < floating < complex).
+// PyTorch's type promotion: dimensioned tensors outrank 0-d tensors, which outrank Python numbers, unless the
+// lower rank brings a higher category (bool < integral < floating < complex).
 #pragma once
 #include "facula/tensor/tensor.h"
 
@@ -20,14 +20,18 @@ class Promotion {
  private:
   void add(DType d, int priority) {
     if (any_[priority]) types_[priority] = promote(types_[priority], d);
-    else { types_[priority] = d; any_[priority] = true; }
+    else {
+      types_[priority] = d;
+      any_[priority] = true;
+    }
   }
   DType types_[3] = {};
   bool any_[3] = {};
 };
-// May a result of type `from` be written into a tensor of type `to` (out=, in place)? Categories may not go down.
+// May a result of type `from` be written into a tensor of type `to` (out=, in place)? Categories may not go
+// down.
 bool can_cast(DType from, DType to);
-// Is `value` out of the range of `d`? As in PyTorch an unsigned dtype takes negative numbers that fit its bits, bool
-// takes all, infinities fit floating dtypes, and NaN as well.
+// Is `value` out of the range of `d`? As in PyTorch an unsigned dtype takes negative numbers that fit its
+// bits, bool takes all, infinities fit floating dtypes, and NaN as well.
 bool overflows(const Scalar& value, DType d);
 }  // namespace facula

@@ -14,7 +14,8 @@ void Scalar::store(DType d, void* to) const {
     T v;
     if constexpr (std::is_same_v<T, bool>) v = to_bool();
     else if constexpr (std::is_integral_v<T>) v = T(to_int());
-    else if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>) v = T(to_complex());
+    else if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>)
+      v = T(to_complex());
     else {
       using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
       v = T(category_ <= Category::integral ? Wide(i_) : Wide(re_));  // an integer is rounded once
@@ -26,12 +27,14 @@ void Scalar::store(DType d, void* to) const {
 Scalar Scalar::load(DType d, const void* from) {
   return dispatch(d, [&](auto zero) -> Scalar {
     using T = decltype(zero);
-    // A byte of a bool is true unless it is 0, as in kernels: files and views may hold others than 1, which C++ forbids.
+    // A byte of a bool is true unless it is 0, as in kernels: files and views may hold others than 1, which
+    // C++ forbids.
     std::conditional_t<std::is_same_v<T, bool>, unsigned char, T> v;
     std::memcpy(&v, from, sizeof v);
     if constexpr (std::is_same_v<T, bool>) return Scalar(v != 0);
     else if constexpr (std::is_integral_v<T>) return Scalar(int64_t(v));
-    else if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>) return Scalar(std::complex<double>(v));
+    else if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>)
+      return Scalar(std::complex<double>(v));
     else return Scalar(double(v));
   });
 }

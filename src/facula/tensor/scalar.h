@@ -1,5 +1,5 @@
-// A Python-like number: bool, integer, float or complex, unboxed. Its dtype category takes part in promotion with
-// the lowest priority, as in PyTorch.
+// A Python-like number: bool, integer, float or complex, unboxed. Its dtype category takes part in promotion
+// with the lowest priority, as in PyTorch.
 #pragma once
 #include <complex>
 #include <cstdint>
@@ -15,7 +15,10 @@ class Scalar {
   Scalar(int64_t v) : category_(Category::integral) { i_ = v; }
   Scalar(float v) : Scalar(double(v)) {}
   Scalar(double v) : category_(Category::floating) { re_ = v; }
-  Scalar(std::complex<double> v) : category_(Category::complex) { re_ = v.real(); im_ = v.imag(); }
+  Scalar(std::complex<double> v) : category_(Category::complex) {
+    re_ = v.real();
+    im_ = v.imag();
+  }
   Category category() const { return category_; }
   // The dtype a tensor made of this scalar alone has.
   DType dtype() const {
@@ -29,16 +32,22 @@ class Scalar {
   bool to_bool() const { return category_ <= Category::integral ? i_ != 0 : re_ != 0 || im_ != 0; }
   int64_t to_int() const { return category_ <= Category::integral ? i_ : int64_t(re_); }
   double to_double() const { return category_ <= Category::integral ? double(i_) : re_; }
-  std::complex<double> to_complex() const { return {to_double(), category_ == Category::complex ? im_ : 0.0}; }
+  std::complex<double> to_complex() const {
+    return {to_double(), category_ == Category::complex ? im_ : 0.0};
+  }
   friend bool operator==(const Scalar& a, const Scalar& b) {
-    return a.category_ == b.category_ && (a.category_ <= Category::integral ? a.i_ == b.i_ : a.re_ == b.re_ && a.im_ == b.im_);
+    return a.category_ == b.category_ &&
+           (a.category_ <= Category::integral ? a.i_ == b.i_ : a.re_ == b.re_ && a.im_ == b.im_);
   }
   // Writes the value as an element of `d`.
   void store(DType d, void* to) const;
   static Scalar load(DType d, const void* from);
 
  private:
-  union { int64_t i_; double re_; };
+  union {
+    int64_t i_;
+    double re_;
+  };
   double im_ = 0;
   Category category_;
 };

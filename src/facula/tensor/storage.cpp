@@ -48,7 +48,8 @@ struct Local {
 constinit FACULA_FAST_THREAD_LOCAL Local local{};
 
 void flush_counts() {
-  int64_t before = current_bytes.fetch_add(local.bytes, std::memory_order_relaxed), top = before + local.highest;
+  int64_t before = current_bytes.fetch_add(local.bytes, std::memory_order_relaxed),
+          top = before + local.highest;
   allocation_count.fetch_add(local.allocations, std::memory_order_relaxed);
   total_bytes.fetch_add(local.total, std::memory_order_relaxed);
   raise_to(peak_bytes, top);
@@ -83,7 +84,8 @@ void count(int64_t bytes) {
     local.total += bytes;
     local.highest = std::max(local.highest, local.bytes);
   }
-  if (is_much() || profile::on()) [[unlikely]] pass_on(bytes);
+  if (is_much() || profile::on()) [[unlikely]]
+    pass_on(bytes);
 }
 
 [[noreturn]] void out_of_memory(size_t bytes) {
@@ -106,7 +108,8 @@ void* system_block(size_t bytes, size_t wanted) {
     if (!p) out_of_memory(wanted);
   }
   reserved_total.fetch_add(int64_t(bytes), std::memory_order_relaxed);
-  raise_to(reserved_peak, reserved_bytes.fetch_add(int64_t(bytes), std::memory_order_relaxed) + int64_t(bytes));
+  raise_to(reserved_peak,
+           reserved_bytes.fetch_add(int64_t(bytes), std::memory_order_relaxed) + int64_t(bytes));
   return p;
 }
 void give_to_system(void* p, size_t bytes) {
@@ -114,8 +117,8 @@ void give_to_system(void* p, size_t bytes) {
   reserved_bytes.fetch_sub(int64_t(bytes), std::memory_order_relaxed);
 }
 
-// Large blocks wait here for a request of about their size, so that a training loop does not return its pages to the
-// system and fault them in again in every step.
+// Large blocks wait here for a request of about their size, so that a training loop does not return its pages
+// to the system and fault them in again in every step.
 class Pool {
  public:
   Pool() { free_.reserve(kMost + 1); }  // a block is given back where nothing may throw
@@ -125,7 +128,9 @@ class Pool {
       std::lock_guard lock(mutex_);
       size_t best = free_.size();
       for (size_t k = free_.size(); k-- > 0;)
-        if (free_[k].bytes >= got && free_[k].bytes <= got + got / 4 && (best == free_.size() || free_[k].bytes < free_[best].bytes)) best = k;
+        if (free_[k].bytes >= got && free_[k].bytes <= got + got / 4 &&
+            (best == free_.size() || free_[k].bytes < free_[best].bytes))
+          best = k;
       if (best < free_.size()) {
         auto b = free_[best];
         free_.erase(free_.begin() + long(best));
@@ -160,7 +165,10 @@ class Pool {
 
  private:
   static constexpr size_t kHeld = size_t(1) << 30, kMost = 256;
-  struct Block { void* data; size_t bytes; };
+  struct Block {
+    void* data;
+    size_t bytes;
+  };
   TableMutex mutex_;
   std::vector<Block> free_;
   size_t held_ = 0;
@@ -176,7 +184,8 @@ Pool& pool() {
     sizes += (k ? ", " : "") + std::to_string(o.sizes[k]);
     order += (k ? ", " : "") + std::to_string(o.order[k]);
   }
-  log_line(Log::layouts, "[" + sizes + "] of " + std::to_string(o.itemsize) + " bytes each " + what + ": dimensions from outside are [" + order + "]");
+  log_line(Log::layouts, "[" + sizes + "] of " + std::to_string(o.itemsize) + " bytes each " + what +
+                             ": dimensions from outside are [" + order + "]");
 }
 
 }  // namespace
@@ -185,7 +194,8 @@ StorageImpl::StorageImpl(size_t bytes, Device device) : bytes_(bytes), device_(d
 
 void StorageImpl::allocate() {
   if (!bytes_ || device_.type == DeviceType::meta) return;
-  supported_check(device_.type == DeviceType::cpu, "allocate") << "memory of device '" << to_string(device_) << "' is not available in this build";
+  supported_check(device_.type == DeviceType::cpu, "allocate")
+      << "memory of device '" << to_string(device_) << "' is not available in this build";
   if (bytes_ <= kSmall) {
     int k = class_of(bytes_);
     data_ = local.blocks[k].pop();
@@ -200,12 +210,16 @@ void StorageImpl::allocate() {
 }
 
 StorageImpl::StorageImpl(void* data, size_t bytes, Device device, std::function<void()> release)
-    : data_(data), bytes_(bytes), device_(device), foreign_(std::make_unique<std::function<void()>>(std::move(release))) {}
+    : data_(data),
+      bytes_(bytes),
+      device_(device),
+      foreign_(std::make_unique<std::function<void()>>(std::move(release))) {}
 
 StorageImpl::StorageImpl(Ref<StorageImpl> memory, const PhysicalOrder& order)
     : bytes_(memory->bytes()), device_(memory->device()), hidden_(new Hidden{order, std::move(memory)}) {
   layout_counts().hidden.fetch_add(1, std::memory_order_relaxed);
-  if (log_on(Log::layouts)) [[unlikely]] log_order("made in another order", order);
+  if (log_on(Log::layouts)) [[unlikely]]
+    log_order("made in another order", order);
 }
 
 StorageImpl::~StorageImpl() {
@@ -223,7 +237,8 @@ void StorageImpl::deallocate() {
     pool().give(data_, capacity_);
     return;
   }
-  if (!local.armed) [[unlikely]] arm();
+  if (!local.armed) [[unlikely]]
+    arm();
   int k = class_of(bytes_);
   if (!local.blocks[k].push(data_, class_limit(k))) give_to_system(data_, class_bytes(k));
 }
@@ -244,35 +259,40 @@ TableMutex& hidden_mutex() {
   return *m;
 }
 
-// Copies elements of type T from the strides `from` to the strides `to`, of which one has dimension `row` as its
-// innermost, the other dimension `column`: 16 columns at a time.
-template <class T> void put_in_order(const PhysicalOrder& o, const int64_t* from, const T* source, const int64_t* to, T* target) {
+// Copies elements of type T from the strides `from` to the strides `to`, of which one has dimension `row` as
+// its innermost, the other dimension `column`: 16 columns at a time.
+template <class T>
+void put_in_order(const PhysicalOrder& o, const int64_t* from, const T* source, const int64_t* to,
+                  T* target) {
   int rank = o.rank, row = rank - 1, column = o.order[rank - 1];
   int64_t numel = 1;
   for (int d = 0; d < rank; ++d) numel *= o.sizes[d];
   if (column == row) column = -1;
   int64_t columns = column < 0 ? 1 : o.sizes[column], n = o.sizes[row];
-  int64_t row_from = from[row], row_to = to[row], column_from = column < 0 ? 0 : from[column], column_to = column < 0 ? 0 : to[column];
-  Uninterrupted whole;   // callers hold the lock of hidden layouts
-  parallel_for(numel / (columns * n), std::max<int64_t>(1, 65536 / (columns * n)), [&](int64_t begin, int64_t end) {
-    for (int64_t k = begin; k < end; ++k) {
-      int64_t rest = k;
-      const T* s = source;
-      T* t = target;
-      for (int d = rank; d-- > 0;) {
-        if (d == row || d == column) continue;
-        int64_t i = rest % o.sizes[d];
-        rest /= o.sizes[d];
-        s += i * from[d];
-        t += i * to[d];
-      }
-      for (int64_t c = 0; c < columns; c += 16) {
-        int64_t many = std::min<int64_t>(16, columns - c);
-        for (int64_t i = 0; i < n; ++i)
-          for (int64_t j = 0; j < many; ++j) t[(c + j) * column_to + i * row_to] = s[i * row_from + (c + j) * column_from];
-      }
-    }
-  });
+  int64_t row_from = from[row], row_to = to[row], column_from = column < 0 ? 0 : from[column],
+          column_to = column < 0 ? 0 : to[column];
+  Uninterrupted whole;  // callers hold the lock of hidden layouts
+  parallel_for(numel / (columns * n), std::max<int64_t>(1, 65536 / (columns * n)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t k = begin; k < end; ++k) {
+                   int64_t rest = k;
+                   const T* s = source;
+                   T* t = target;
+                   for (int d = rank; d-- > 0;) {
+                     if (d == row || d == column) continue;
+                     int64_t i = rest % o.sizes[d];
+                     rest /= o.sizes[d];
+                     s += i * from[d];
+                     t += i * to[d];
+                   }
+                   for (int64_t c = 0; c < columns; c += 16) {
+                     int64_t many = std::min<int64_t>(16, columns - c);
+                     for (int64_t i = 0; i < n; ++i)
+                       for (int64_t j = 0; j < many; ++j)
+                         t[(c + j) * column_to + i * row_to] = s[i * row_from + (c + j) * column_from];
+                   }
+                 }
+               });
 }
 
 // Elements between plain memory and memory in order `o`.
@@ -291,7 +311,9 @@ void move_elements(const PhysicalOrder& o, const void* source, void* target, boo
     case 2: move(uint16_t()); break;
     case 4: move(uint32_t()); break;
     case 8: move(uint64_t()); break;
-    default: internal_check(o.itemsize == 16) << "itemsize " << int(o.itemsize); move(std::array<uint64_t, 2>());
+    default:
+      internal_check(o.itemsize == 16) << "itemsize " << int(o.itemsize);
+      move(std::array<uint64_t, 2>());
   }
 }
 
@@ -312,7 +334,8 @@ void StorageImpl::restore_plain() {
   allocate();
   move_elements(old->order, old->memory->data(), data_, true);
   layout_counts().restored.fetch_add(1, std::memory_order_relaxed);
-  if (log_on(Log::layouts)) [[unlikely]] log_order("restored to plain order", old->order);
+  if (log_on(Log::layouts)) [[unlikely]]
+    log_order("restored to plain order", old->order);
   hidden_.store(nullptr, std::memory_order_release);
   done.reset(old);
 }
@@ -322,7 +345,8 @@ bool StorageImpl::reorder(const PhysicalOrder& order) {
   auto memory = make_ref<StorageImpl>(bytes_, device_);
   move_elements(order, data_, memory->data(), false);
   layout_counts().reordered.fetch_add(1, std::memory_order_relaxed);
-  if (log_on(Log::layouts)) [[unlikely]] log_order("copied into another order", order);
+  if (log_on(Log::layouts)) [[unlikely]]
+    log_order("copied into another order", order);
   auto made = std::make_unique<Hidden>(Hidden{order, std::move(memory)});
   std::lock_guard lock(hidden_mutex());
   deallocate();
@@ -345,8 +369,13 @@ AllocatorStats allocator_stats() {
   flush_counts();
   int64_t now = current_bytes, total = total_bytes, reserved = reserved_bytes, reserved_ever = reserved_total;
   auto [bytes, blocks] = pool().waiting();
-  return {{now, peak_bytes, total, total - now}, {reserved, reserved_peak, reserved_ever, reserved_ever - reserved}, allocation_count, bytes, blocks,
-          retries, failures};
+  return {{now, peak_bytes, total, total - now},
+          {reserved, reserved_peak, reserved_ever, reserved_ever - reserved},
+          allocation_count,
+          bytes,
+          blocks,
+          retries,
+          failures};
 }
 
 void empty_cache() {

@@ -1,6 +1,7 @@
-// Storage: a block of memory on a device, shared by views. Small blocks come from per-thread free lists, large ones
-// from a bounded pool; all are 64-byte aligned. On the meta device there is no memory. The elements of a storage may be
-// hidden in another order (docs/layouts.md): whoever wants plain memory asks `Tensor::data`, which restores it once.
+// Storage: a block of memory on a device, shared by views. Small blocks come from per-thread free lists,
+// large ones from a bounded pool; all are 64-byte aligned. On the meta device there is no memory. The
+// elements of a storage may be hidden in another order (docs/layouts.md): whoever wants plain memory asks
+// `Tensor::data`, which restores it once.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -12,13 +13,14 @@
 
 namespace facula {
 
-// The order in which the elements of a dense tensor lie in memory, where it is not the plain (row-major) one. The packed
-// form of a library splits dimensions: [64, 32] in blocks of 16 by 16 has the sizes [4, 16, 2, 16].
+// The order in which the elements of a dense tensor lie in memory, where it is not the plain (row-major) one.
+// The packed form of a library splits dimensions: [64, 32] in blocks of 16 by 16 has the sizes [4, 16, 2,
+// 16].
 struct PhysicalOrder {
-  uint8_t rank = 0;          // 0: plain
+  uint8_t rank = 0;  // 0: plain
   uint8_t itemsize = 0;
-  uint8_t order[8] = {};     // order[k]: the logical dimension stored k-th from outside
-  int64_t sizes[8] = {};     // the logical sizes
+  uint8_t order[8] = {};  // order[k]: the logical dimension stored k-th from outside
+  int64_t sizes[8] = {};  // the logical sizes
   bool is_plain() const { return rank == 0; }
   bool operator==(const PhysicalOrder&) const = default;
 };
@@ -27,23 +29,31 @@ class StorageImpl final : public RefCounted {
  public:
   StorageImpl(size_t bytes, Device device);                                             // uninitialised
   StorageImpl(void* data, size_t bytes, Device device, std::function<void()> release);  // foreign memory
-  StorageImpl(Ref<StorageImpl> memory, const PhysicalOrder& order);                     // hidden: elements lie in `memory`
+  StorageImpl(Ref<StorageImpl> memory, const PhysicalOrder& order);  // hidden: elements lie in `memory`
   ~StorageImpl() override;
   void* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
-  bool is_foreign() const { return foreign_ != nullptr; }   // over memory that someone else gave
-  // Hidden: the elements lie in another storage, in another order than users see, until someone wants plain memory.
+  bool is_foreign() const { return foreign_ != nullptr; }  // over memory that someone else gave
+  // Hidden: the elements lie in another storage, in another order than users see, until someone wants plain
+  // memory.
   bool is_plain() const { return !hidden_.load(std::memory_order_acquire); }
-  struct Hidden { PhysicalOrder order; Ref<StorageImpl> memory; };
-  // What is hidden now, kept alive for the reader; false if nothing is. Threads may ask and restore at the same time.
+  struct Hidden {
+    PhysicalOrder order;
+    Ref<StorageImpl> memory;
+  };
+  // What is hidden now, kept alive for the reader; false if nothing is. Threads may ask and restore at the
+  // same time.
   bool hidden(Hidden& to) const;
   // Makes the plain memory and copies the elements into it. The only function that does.
   void restore_plain();
-  // Moves plain elements into another order. Only for writers; false where someone may know the address of the elements.
+  // Moves plain elements into another order. Only for writers; false where someone may know the address of
+  // the elements.
   bool reorder(const PhysicalOrder& order);
   // From now on someone outside knows where the elements lie.
-  void pin() { if (!pinned_.load(std::memory_order_relaxed)) pinned_.store(true, std::memory_order_relaxed); }
+  void pin() {
+    if (!pinned_.load(std::memory_order_relaxed)) pinned_.store(true, std::memory_order_relaxed);
+  }
 
   static void* operator new(size_t bytes);  // recycled like the blocks
   static void operator delete(void* p);
@@ -56,7 +66,7 @@ class StorageImpl final : public RefCounted {
   void deallocate();
   void* data_ = nullptr;
   size_t bytes_ = 0;
-  size_t capacity_ = 0;   // of a pooled block
+  size_t capacity_ = 0;  // of a pooled block
   Device device_;
   std::atomic<Hidden*> hidden_{nullptr};  // null: plain
   std::atomic<bool> pinned_{false};
@@ -64,14 +74,18 @@ class StorageImpl final : public RefCounted {
 };
 using Storage = Ref<StorageImpl>;
 
-// How often layouts changed hands in this process: hidden tensors made, plain order restored, and copies into another
-// order that a library needed of what it read or wrote.
-struct LayoutCounts { std::atomic<int64_t> hidden{0}, restored{0}, reordered{0}; };
+// How often layouts changed hands in this process: hidden tensors made, plain order restored, and copies into
+// another order that a library needed of what it read or wrote.
+struct LayoutCounts {
+  std::atomic<int64_t> hidden{0}, restored{0}, reordered{0};
+};
 LayoutCounts& layout_counts();
 
-// Memory of this process's storages; blocks waiting to be used again do not count. Threads count for themselves and
-// pass on what exceeds 64 KiB: of another running thread, so much may be missing.
-struct MemoryStats { int64_t current_bytes, peak_bytes, allocations; };
+// Memory of this process's storages; blocks waiting to be used again do not count. Threads count for
+// themselves and pass on what exceeds 64 KiB: of another running thread, so much may be missing.
+struct MemoryStats {
+  int64_t current_bytes, peak_bytes, allocations;
+};
 MemoryStats memory_stats();
 void reset_peak_memory();
 

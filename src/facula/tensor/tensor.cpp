@@ -14,8 +14,12 @@ bool (*TensorImpl::base_requires_grad)(const TensorImpl&) = nullptr;
 TensorImpl::~TensorImpl() {
   if (owns_py && release_py) release_py(this);
 }
-void* TensorImpl::operator new(size_t) { return detail::FreeList<sizeof(TensorImpl), alignof(std::max_align_t), 1024>::take(); }
-void TensorImpl::operator delete(void* p) { detail::FreeList<sizeof(TensorImpl), alignof(std::max_align_t), 1024>::give(p); }
+void* TensorImpl::operator new(size_t) {
+  return detail::FreeList<sizeof(TensorImpl), alignof(std::max_align_t), 1024>::take();
+}
+void TensorImpl::operator delete(void* p) {
+  detail::FreeList<sizeof(TensorImpl), alignof(std::max_align_t), 1024>::give(p);
+}
 
 namespace {
 
@@ -27,18 +31,22 @@ int64_t row_major(SymSpan sizes, Dims& strides) {
   int64_t n = 1;
   for (size_t k = sizes.size(); k-- > 0;) {
     strides[k] = n;
-    if (__builtin_mul_overflow(n, std::max<int64_t>(sizes[k].concrete(), 1), &n) || n > kMaxElements) return -1;
+    if (__builtin_mul_overflow(n, std::max<int64_t>(sizes[k].concrete(), 1), &n) || n > kMaxElements)
+      return -1;
   }
   return n;
 }
 
 void check_sizes(SymSpan sizes) {
-  for (auto s : sizes) runtime_check(s.concrete() >= 0, "empty") << "trying to create a tensor with negative dimension " << s << ": " << to_string(sizes);
+  for (auto s : sizes)
+    runtime_check(s.concrete() >= 0, "empty")
+        << "trying to create a tensor with negative dimension " << s << ": " << to_string(sizes);
 }
 
 [[noreturn]] void overflows(SymSpan sizes) {
   check_sizes(sizes);
-  runtime_check(false, "empty") << "a tensor of shape " << to_string(sizes) << " does not fit into memory: its size overflows";
+  runtime_check(false, "empty") << "a tensor of shape " << to_string(sizes)
+                                << " does not fit into memory: its size overflows";
   __builtin_unreachable();
 }
 
@@ -47,7 +55,8 @@ void check_sizes(SymSpan sizes) {
 Tensor Tensor::empty(SymSpan sizes, DType dtype, Device device) {
   Dims strides(sizes.size());
   int64_t n = row_major(sizes, strides);
-  if (n < 0 || n > kMaxElements / facula::itemsize(dtype)) [[unlikely]] overflows(sizes);
+  if (n < 0 || n > kMaxElements / facula::itemsize(dtype)) [[unlikely]]
+    overflows(sizes);
   for (auto s : sizes) {
     if (s.concrete() > 0) continue;
     check_sizes(sizes);
@@ -66,13 +75,16 @@ int64_t reach(const char* op, SymSpan sizes, SymSpan strides) {
   bool none = false, overflow = false;
   for (size_t k = 0; k < sizes.size(); ++k) {
     int64_t step = 0, n = sizes[k].concrete(), stride = strides[k].concrete();
-    runtime_check(stride >= 0, op) << "negative strides are not supported: " << to_string(strides) << hint("copy the data into a contiguous array first");
+    runtime_check(stride >= 0, op) << "negative strides are not supported: " << to_string(strides)
+                                   << hint("copy the data into a contiguous array first");
     none |= n == 0;
-    overflow |= n > kMaxElements || stride > kMaxElements || __builtin_mul_overflow(std::max<int64_t>(n - 1, 0), stride, &step) ||
+    overflow |= n > kMaxElements || stride > kMaxElements ||
+                __builtin_mul_overflow(std::max<int64_t>(n - 1, 0), stride, &step) ||
                 __builtin_add_overflow(last, step, &last);
   }
   runtime_check(none || (!overflow && last < kMaxElements / 16), op)
-      << "sizes " << to_string(sizes) << " and strides " << to_string(strides) << " do not fit into memory: the size overflows";
+      << "sizes " << to_string(sizes) << " and strides " << to_string(strides)
+      << " do not fit into memory: the size overflows";
   return none ? 0 : last + 1;
 }
 }  // namespace
@@ -92,10 +104,12 @@ Tensor Tensor::scalar(const Scalar& value, DType dtype, Device device) {
   return t;
 }
 
-Tensor Tensor::from_blob(void* data, IntSpan sizes, IntSpan strides, DType dtype, std::function<void()> release) {
+Tensor Tensor::from_blob(void* data, IntSpan sizes, IntSpan strides, DType dtype,
+                         std::function<void()> release) {
   auto bytes = storage_bytes("from_blob", symbolic(sizes), symbolic(strides), dtype);
   auto storage = make_ref<StorageImpl>(data, bytes, Device{}, std::move(release));
-  return Tensor(make_ref<TensorImpl>(std::move(storage), Dims(symbolic(sizes)), Dims(symbolic(strides)), SymInt(), dtype, Device{}));
+  return Tensor(make_ref<TensorImpl>(std::move(storage), Dims(symbolic(sizes)), Dims(symbolic(strides)),
+                                     SymInt(), dtype, Device{}));
 }
 
 static size_t own_dim(const char* op, int d, int rank) {  // wrap_dim takes a 0-d tensor to have one
@@ -122,7 +136,8 @@ bool Tensor::is_contiguous(MemoryFormat f) const {
     return ok && fits(0);
   }
   for (int d = rank - 1; d >= 0; --d)
-    if (!fits(size_t(d))) return std::ranges::find(n, SymInt(int64_t(0))) != n.end();  // nothing is in any order
+    if (!fits(size_t(d)))
+      return std::ranges::find(n, SymInt(int64_t(0))) != n.end();  // nothing is in any order
   return true;
 }
 
@@ -153,8 +168,10 @@ bool Tensor::is_non_overlapping_and_dense() const { return is_contiguous() || ne
 bool Tensor::has_overlap() const { return !is_contiguous() && !nested(*this, false); }
 
 void TensorImpl::prepare_data() {
-  runtime_check(storage, "data_ptr") << "this tensor has no data: it stands for a value being traced"
-      << hint("reading data (item, tolist, numpy, if tensor:) is not possible inside a composite or a compiled function");
+  runtime_check(storage, "data_ptr")
+      << "this tensor has no data: it stands for a value being traced"
+      << hint(
+             "reading data (item, tolist, numpy, if tensor:) is not possible inside a composite or a compiled function");
   runtime_check(device.type != DeviceType::meta, "data_ptr") << "a tensor on device 'meta' has no data";
   storage->restore_plain();
 }
@@ -164,14 +181,17 @@ namespace {
 // Strides and offset in memory of a tensor over a hidden storage. False if no strides can say it.
 bool strides_in_memory(const PhysicalOrder& o, const TensorImpl& t, Dims& strides, int64_t& offset) {
   // Dimensions that are neighbours in both orders are one; innermost first.
-  struct Group { int64_t size, plain, memory, first = 0, reach = 0; };
+  struct Group {
+    int64_t size, plain, memory, first = 0, reach = 0;
+  };
   SmallVector<Group, 8> groups;
   int64_t memory[8], next = 1;
   for (int k = o.rank; k-- > 0; next *= o.sizes[o.order[k]]) memory[o.order[k]] = next;
   next = 1;
   for (int d = o.rank; d-- > 0; next *= o.sizes[d]) {
     if (o.sizes[d] == 1) continue;
-    if (!groups.empty() && memory[d] == groups.back().memory * groups.back().size) groups.back().size *= o.sizes[d];
+    if (!groups.empty() && memory[d] == groups.back().memory * groups.back().size)
+      groups.back().size *= o.sizes[d];
     else groups.push_back({o.sizes[d], next, memory[d]});
   }
   int64_t rest = t.offset.concrete();
@@ -211,7 +231,8 @@ Tensor in_memory(const TensorImpl& t, bool restore) {
     if (restore) t.storage->restore_plain();
     return {};
   }
-  auto r = make_ref<TensorImpl>(std::move(h.memory), Dims(t.sizes), std::move(strides), SymInt(offset), t.dtype, t.device);
+  auto r = make_ref<TensorImpl>(std::move(h.memory), Dims(t.sizes), std::move(strides), SymInt(offset),
+                                t.dtype, t.device);
   r->wrapped_number = t.wrapped_number;
   return Tensor(std::move(r));
 }
@@ -227,12 +248,14 @@ Tensor flat_in_memory(const TensorImpl& t, PhysicalOrder& order) {
   StorageImpl::Hidden h;
   if (!t.storage->hidden(h) || h.order.itemsize != itemsize(t.dtype) || !fills_storage(t)) return {};
   order = h.order;
-  return Tensor(make_ref<TensorImpl>(std::move(h.memory), Dims(t.sizes), Dims(t.strides), SymInt(), t.dtype, t.device));
+  return Tensor(
+      make_ref<TensorImpl>(std::move(h.memory), Dims(t.sizes), Dims(t.strides), SymInt(), t.dtype, t.device));
 }
 
 void hide_in_order(const Tensor& fresh, const PhysicalOrder& order) {
   TensorImpl& t = *fresh.impl();
-  internal_check(fills_storage(t) && t.storage->is_plain()) << "hide_in_order: " << to_string(SymSpan(t.sizes));
+  internal_check(fills_storage(t) && t.storage->is_plain())
+      << "hide_in_order: " << to_string(SymSpan(t.sizes));
   t.storage = make_ref<StorageImpl>(std::move(t.storage), order);
 }
 
@@ -241,8 +264,10 @@ bool hide(const Tensor& fresh) {
   Dims plain = contiguous_strides(t.sizes);
   if (!fresh.is_contiguous()) {
     size_t rank = t.sizes.size();
-    if (rank > 8 || t.offset.concrete() != 0 || t.storage->use_count() != 1 || !t.storage->is_plain() || !fresh.is_non_overlapping_and_dense() ||
-        int64_t(t.storage->bytes()) != product(t.sizes).concrete() * itemsize(t.dtype)) return false;
+    if (rank > 8 || t.offset.concrete() != 0 || t.storage->use_count() != 1 || !t.storage->is_plain() ||
+        !fresh.is_non_overlapping_and_dense() ||
+        int64_t(t.storage->bytes()) != product(t.sizes).concrete() * itemsize(t.dtype))
+      return false;
     PhysicalOrder o;
     o.rank = uint8_t(rank);
     o.itemsize = uint8_t(itemsize(t.dtype));
@@ -250,7 +275,9 @@ bool hide(const Tensor& fresh) {
       o.order[d] = uint8_t(d);
       o.sizes[d] = t.sizes[d].concrete();
     }
-    auto stride = [&](uint8_t d) { return o.sizes[d] > 1 ? t.strides[d].concrete() : std::numeric_limits<int64_t>::max(); };
+    auto stride = [&](uint8_t d) {
+      return o.sizes[d] > 1 ? t.strides[d].concrete() : std::numeric_limits<int64_t>::max();
+    };
     std::stable_sort(o.order, o.order + rank, [&](uint8_t a, uint8_t b) { return stride(a) > stride(b); });
     t.storage = make_ref<StorageImpl>(std::move(t.storage), o);
   }
@@ -259,7 +286,9 @@ bool hide(const Tensor& fresh) {
 }
 
 Scalar Tensor::item() const {
-  runtime_check(numel() == SymInt(int64_t(1)), "item") << "a Tensor with " << numel() << " elements cannot be converted to Scalar (shape " << to_string(sizes()) << ")";
+  runtime_check(numel() == SymInt(int64_t(1)), "item")
+      << "a Tensor with " << numel() << " elements cannot be converted to Scalar (shape "
+      << to_string(sizes()) << ")";
   return Scalar::load(dtype(), data_ptr());
 }
 
@@ -294,7 +323,8 @@ Dims contiguous_strides(SymSpan sizes) {
 }
 
 Dims channels_last_strides(SymSpan sizes) {
-  runtime_check(sizes.size() == 4 || sizes.size() == 5, "channels_last") << "needs a tensor of rank 4 (channels_last) or 5 (channels_last_3d), got shape " << to_string(sizes);
+  runtime_check(sizes.size() == 4 || sizes.size() == 5, "channels_last")
+      << "needs a tensor of rank 4 (channels_last) or 5 (channels_last_3d), got shape " << to_string(sizes);
   Dims strides(sizes.size());
   strides[1] = int64_t(1);
   SymInt next = sizes[1];
@@ -306,7 +336,9 @@ Dims channels_last_strides(SymSpan sizes) {
   return strides;
 }
 
-Dims strides_for(SymSpan sizes, MemoryFormat f) { return f == MemoryFormat::channels_last ? channels_last_strides(sizes) : contiguous_strides(sizes); }
+Dims strides_for(SymSpan sizes, MemoryFormat f) {
+  return f == MemoryFormat::channels_last ? channels_last_strides(sizes) : contiguous_strides(sizes);
+}
 
 Dims dense_strides_like(SymSpan sizes, std::span<const Tensor> operands) {
   // Operands that agree hand their strides on.
@@ -314,11 +346,13 @@ Dims dense_strides_like(SymSpan sizes, std::span<const Tensor> operands) {
   for (auto& t : operands) same = same && std::ranges::equal(t.sizes(), sizes);
   for (auto& t : operands) {
     contiguous = same && contiguous && t.is_contiguous();
-    channels_last = same && channels_last && sizes.size() == 4 && t.is_contiguous(MemoryFormat::channels_last);
+    channels_last =
+        same && channels_last && sizes.size() == 4 && t.is_contiguous(MemoryFormat::channels_last);
   }
   if (operands.empty() || contiguous) return contiguous_strides(sizes);
   if (channels_last) return channels_last_strides(sizes);
-  for (auto& t : operands) same = same && std::ranges::equal(t.strides(), operands[0].strides()) && t.is_non_overlapping_and_dense();
+  for (auto& t : operands)
+    same = same && std::ranges::equal(t.strides(), operands[0].strides()) && t.is_non_overlapping_and_dense();
   if (same) return Dims(operands[0].strides());
 
   size_t rank = sizes.size();
@@ -374,9 +408,11 @@ Dims broadcast_sizes(const char* op, std::span<const SymSpan> sizes) {
       if (to == SymInt(int64_t(1))) to = s[k];
       else if (to != s[k]) {
         std::ostringstream all;
-        for (size_t j = 0; j < sizes.size(); ++j) all << (j ? j + 1 == sizes.size() ? " and " : ", " : "") << to_string(sizes[j]);
-        runtime_check(false, op) << "shapes " << all.str() << " do not broadcast: the size of dimension " << int64_t(rank - s.size() + k)
-            << " is " << to << " and " << s[k] << hint("sizes must match or be 1, counted from the last dimension");
+        for (size_t j = 0; j < sizes.size(); ++j)
+          all << (j ? j + 1 == sizes.size() ? " and " : ", " : "") << to_string(sizes[j]);
+        runtime_check(false, op) << "shapes " << all.str() << " do not broadcast: the size of dimension "
+                                 << int64_t(rank - s.size() + k) << " is " << to << " and " << s[k]
+                                 << hint("sizes must match or be 1, counted from the last dimension");
       }
     }
   return out;
@@ -391,13 +427,15 @@ bool broadcasts_to(SymSpan from, SymSpan to) {
 
 int wrap_dim(const char* op, int64_t dim, int rank) {
   int n = std::max(rank, 1);
-  index_check(dim >= -n && dim < n, op) << "Dimension out of range (expected to be in range of [" << -n << ", " << n - 1 << "], but got " << dim << ")";
+  index_check(dim >= -n && dim < n, op) << "Dimension out of range (expected to be in range of [" << -n
+                                        << ", " << n - 1 << "], but got " << dim << ")";
   return int(dim < 0 ? dim + n : dim);
 }
 
 std::string shapes_of(std::span<const Tensor> tensors) {
   std::string s;
-  for (auto& t : tensors) s += (s.empty() ? "" : ", ") + (t.defined() ? to_string(t.sizes()) + " " + name(t.dtype()) : "None");
+  for (auto& t : tensors)
+    s += (s.empty() ? "" : ", ") + (t.defined() ? to_string(t.sizes()) + " " + name(t.dtype()) : "None");
   return s;
 }
 

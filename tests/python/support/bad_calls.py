@@ -1,4 +1,6 @@
-"""Wrong calls of every operator, derived from its schema and first samples: text that evaluates in `environment`."""
+"""Wrong calls of every operator, derived from its schema and first samples: text that evaluates in
+`environment`.
+"""
 
 import facula
 from facula import _C
@@ -66,7 +68,9 @@ def wrong_calls(operator):
 
 
 def empty_calls(operator):
-    """Calls of one operator in which every dimension of one size has become 0, for each size there is, and all."""
+    """Calls of one operator in which every dimension of one size has become 0, for each size there is, and
+    all.
+    """
     name = operator["name"]
     full = name + ("." + operator["overload"] if operator["overload"] else "")
     calls = {}

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from math import prod
 
-# constructor: arguments. A list is a float tensor of these sizes; ("int", sizes, n) integers below n; ("sign", sizes)
-# -1 and 1; ("unit", sizes) between 0 and 1; ("log", sizes) log-probabilities.
+# constructor: arguments. A list is a float tensor of these sizes; ("int", sizes, n) integers below n;
+# ("sign", sizes) -1 and 1; ("unit", sizes) between 0 and 1; ("log", sizes) log-probabilities.
 CASES: list[tuple[str, list]] = [
     ("Identity(54, unused=1)", [[2, 3]]),
     ("Linear(3, 2)", [[4, 3]]),
@@ -161,7 +161,11 @@ CASES: list[tuple[str, list]] = [
 def spread(lib, sizes, start=0):
     """Numbers between -2 and 2, the same on every machine, no two equal."""
     n = prod(sizes)
-    return (((lib.arange(n) + start) * 7919 % 1009).to(lib.float64) / 250 - 2 + lib.arange(n).to(lib.float64) / 10000).reshape(sizes)
+    return (
+        ((lib.arange(n) + start) * 7919 % 1009).to(lib.float64) / 250
+        - 2
+        + lib.arange(n).to(lib.float64) / 10000
+    ).reshape(sizes)
 
 
 def argument(lib, a, k):
@@ -184,7 +188,10 @@ def results(lib, constructor: str, arguments: list) -> dict:
     """What a module shows, holds and computes: lists of numbers, comparable between the libraries."""
     names = {"nn": lib.nn, "torch": lib}
     module = eval("nn." + constructor, names)
-    out = {"repr": repr(module), "state": {k: list(v.shape) for k, v in module.state_dict().items() if hasattr(v, "shape")}}
+    out = {
+        "repr": repr(module),
+        "state": {k: list(v.shape) for k, v in module.state_dict().items() if hasattr(v, "shape")},
+    }
     if not arguments:
         return out
     module = module.double()

@@ -47,9 +47,22 @@ def cases() -> list[Case]:
     for o in C.operators():
         name = o["name"] + ("." + o["overload"] if o["overload"] else "")
         i = C.inspect_operator(name)
-        out.append(Case(name, o["name"], o["kind"], o["schema"], o["in_place"], o["out"], tuple(i["samples"]),
-                        tuple(str(d).split(".")[-1] for d in i["dtypes"]), i["differentiable"], tuple(i["non_differentiable"]),
-                        i["random"], i["fused"]))
+        out.append(
+            Case(
+                name,
+                o["name"],
+                o["kind"],
+                o["schema"],
+                o["in_place"],
+                o["out"],
+                tuple(i["samples"]),
+                tuple(str(d).split(".")[-1] for d in i["dtypes"]),
+                i["differentiable"],
+                tuple(i["non_differentiable"]),
+                i["random"],
+                i["fused"],
+            )
+        )
     return out
 
 

@@ -16,7 +16,8 @@ def pad_sequence(
     padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> Tensor:
-    """Sequences ``[L_i, *]`` as ``[L, B, *]``, or ``[B, L, *]``, of the longest's length; the rest is ``padding_value``.
+    """Sequences ``[L_i, *]`` as ``[L, B, *]``, or ``[B, L, *]``, of the longest's length; the rest is
+    ``padding_value``.
 
     >>> pad_sequence([facula.tensor([1, 2]), facula.tensor([3])], batch_first=True)
     tensor([[1, 2],

@@ -53,7 +53,8 @@ def default_collate(batch: Sequence) -> Any:
         for k, t in enumerate(batch):
             if not isinstance(t, Tensor):
                 raise TypeError(
-                    f"default_collate: expected Tensor at entry {k}, as at entry 0, but got {type(t).__name__}"
+                    f"default_collate: expected Tensor at entry {k}, as at entry 0, but got "
+                    f"{type(t).__name__}"
                 )
             if t.shape != first.shape:
                 raise RuntimeError(

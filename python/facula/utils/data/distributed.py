@@ -13,8 +13,9 @@ __all__ = ["DistributedSampler"]
 
 
 class DistributedSampler(Sampler[int]):
-    """Every ``num_replicas``-th index, from ``rank``; with ``shuffle`` of an order that ``seed`` and ``set_epoch``
-    choose, the same in all processes. All get as many: some indices twice, or with ``drop_last`` some not at all.
+    """Every ``num_replicas``-th index, from ``rank``; with ``shuffle`` of an order that ``seed`` and
+    ``set_epoch`` choose, the same in all processes. All get as many: some indices twice, or with
+    ``drop_last`` some not at all.
     """
 
     def __init__(

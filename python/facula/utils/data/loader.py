@@ -97,12 +97,14 @@ class DataLoader:
             if isinstance(multiprocessing_context, str):
                 if multiprocessing_context not in multiprocessing.get_all_start_methods():
                     raise ValueError(
-                        f"multiprocessing_context should be one of {multiprocessing.get_all_start_methods()}, but got "
+                        "multiprocessing_context should be one of "
+                        f"{multiprocessing.get_all_start_methods()}, but got "
                         f"{multiprocessing_context!r}"
                     )
             elif not isinstance(multiprocessing_context, multiprocessing.context.BaseContext):
                 raise TypeError(
-                    f"multiprocessing_context should be a context or the name of one, not {type(multiprocessing_context).__name__}"
+                    "multiprocessing_context should be a context or the name of one, not "
+                    f"{type(multiprocessing_context).__name__}"
                 )
         self.persistent_workers, self.multiprocessing_context = persistent_workers, multiprocessing_context
         self.pin_memory, self.pin_memory_device, self.in_order = pin_memory, pin_memory_device, in_order
@@ -115,7 +117,8 @@ class DataLoader:
             import warnings
 
             warnings.warn(
-                "'pin_memory' argument is set as true but no accelerator is found, then device pinned memory won't be "
+                "'pin_memory' argument is set as true but no accelerator is found, then device pinned memory "
+                "won't be "
                 "used.",
                 UserWarning,
                 stacklevel=2,

@@ -1,4 +1,5 @@
-// Attention: the generated kernels of attention_nest.h, tile by tile over all heads. 16-bit floats go by way of float32.
+// Attention: the generated kernels of attention_nest.h, tile by tile over all heads. 16-bit floats go by way
+// of float32.
 #include <array>
 #include <cstring>
 
@@ -20,27 +21,35 @@ int64_t rounded_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 // Vectors of a register row that divide a row of `padded` elements.
 int register_vectors(int64_t padded, int64_t lanes) {
-  for (int v : {4, 3, 2}) if (padded / lanes % v == 0 && v <= (codegen::vector_lanes() == 16 ? 4 : 2)) return v;
+  for (int v : {4, 3, 2})
+    if (padded / lanes % v == 0 && v <= (codegen::vector_lanes() == 16 ? 4 : 2)) return v;
   return 1;
 }
 
 struct Problem {
-  DType dtype;                      // that is computed in
+  DType dtype;  // that is computed in
   Tensor q, k, v, mask, state;
   int64_t batch, heads, key_heads, rows, keys, width, value_width;
   AttentionVariant variant;
   std::array<int64_t, P::count> params{};
-  union Numbers { float f[3]; double d[3]; } numbers;
+  union Numbers {
+    float f[3];
+    double d[3];
+  } numbers;
 
   explicit Problem(const Call& c) {
-    q = c.tensor("query"), k = c.tensor("key"), v = c.tensor("value"), mask = c.tensor("attn_mask"), state = c.tensor("state");
+    q = c.tensor("query"), k = c.tensor("key"), v = c.tensor("value"), mask = c.tensor("attn_mask"),
+    state = c.tensor("state");
     dtype = compute_type(q.dtype());
     for (Tensor* t : {&q, &k, &v}) *t = as_computed(*t);
     auto qs = q.int_sizes(), ks = k.int_sizes();
-    batch = qs[0], heads = qs[1], rows = qs[2], width = qs[3], key_heads = ks[1], keys = ks[2], value_width = v.int_sizes()[3];
+    batch = qs[0], heads = qs[1], rows = qs[2], width = qs[3], key_heads = ks[1], keys = ks[2],
+    value_width = v.int_sizes()[3];
     variant.dtype = dtype;
-    if (mask.defined()) variant.mask = mask.dtype() == DType::Bool ? AttentionVariant::boolean : AttentionVariant::added;
-    internal_check(!mask.defined() || mask.dtype() == DType::Bool || mask.dtype() == dtype) << "attention: a mask of " << mask.dtype();
+    if (mask.defined())
+      variant.mask = mask.dtype() == DType::Bool ? AttentionVariant::boolean : AttentionVariant::added;
+    internal_check(!mask.defined() || mask.dtype() == DType::Bool || mask.dtype() == dtype)
+        << "attention: a mask of " << mask.dtype();
     double p = c.real("dropout_p");
     variant.dropout = p > 0;
     if (state.defined()) state = dense(state);
@@ -50,18 +59,25 @@ struct Problem {
       if (dtype == DType::Float64) numbers.d[i] = values[i];
       else numbers.f[i] = float(values[i]);
     }
-    params[P::heads] = heads, params[P::group] = heads / std::max<int64_t>(1, key_heads), params[P::rows] = rows, params[P::keys] = keys;
-    params[P::width] = width, params[P::value_width] = value_width, params[P::blocks] = rounded_up(rows, variant.queries) / variant.queries;
+    params[P::heads] = heads, params[P::group] = heads / std::max<int64_t>(1, key_heads),
+    params[P::rows] = rows, params[P::keys] = keys;
+    params[P::width] = width, params[P::value_width] = value_width,
+    params[P::blocks] = rounded_up(rows, variant.queries) / variant.queries;
     params[P::causal] = c.flag("is_causal");
     strides(P::q, q), strides(P::k, k), strides(P::v, v);
     if (mask.defined()) strides(P::mask, mask);
   }
   Tensor as_computed(const Tensor& t) const { return t.dtype() == dtype ? t : dense(t, dtype); }
-  void strides(int to, const Tensor& t) { for (size_t d = 0; d < 4; ++d) params[size_t(to) + d] = t.int_sizes()[d] == 1 ? 0 : t.int_strides()[d]; }
-  void* data(const Tensor& t) const { return t.defined() ? t.data_ptr() : const_cast<void*>(static_cast<const void*>(&numbers)); }
+  void strides(int to, const Tensor& t) {
+    for (size_t d = 0; d < 4; ++d) params[size_t(to) + d] = t.int_sizes()[d] == 1 ? 0 : t.int_strides()[d];
+  }
+  void* data(const Tensor& t) const {
+    return t.defined() ? t.data_ptr() : const_cast<void*>(static_cast<const void*>(&numbers));
+  }
 
   // Runs all tasks; `rooms`: elements of working memory that each thread needs for these buffers.
-  void run(bool backward, int64_t tasks, std::span<void*> buffers, std::initializer_list<std::pair<int, int64_t>> rooms,
+  void run(bool backward, int64_t tasks, std::span<void*> buffers,
+           std::initializer_list<std::pair<int, int64_t>> rooms,
            std::initializer_list<std::pair<int, int>> shared) {
     params[P::tasks] = tasks;
     auto forward_nest = [](const AttentionVariant& v) { return attention_forward_nest(v); };
@@ -70,25 +86,31 @@ struct Problem {
     int64_t size = itemsize(dtype), bytes = 0;
     for (auto [b, n] : rooms) bytes += rounded_up(n * size, 64);
     // A tile's products decide whether a task is worth a thread.
-    double work = double(std::min<int64_t>(rows, variant.queries)) * double(keys) * double(width + value_width) * (backward ? double(params[P::blocks]) : 1.0);
-    parallel_for(tasks, std::max<int64_t>(1, int64_t(65536 / std::max(1.0, work))), [&](int64_t begin, int64_t end) {
-      std::array<void*, 32> own;
-      std::copy(buffers.begin(), buffers.end(), own.begin());
-      auto* room = static_cast<char*>(scratch(Scratch::other, size_t(bytes)));
-      std::memset(room, 0, size_t(bytes));
-      for (auto [b, n] : rooms) {
-        own[size_t(b)] = room;
-        room += rounded_up(n * size, 64);
-      }
-      for (auto [a, b] : shared) own[size_t(a)] = own[size_t(b)];
-      codegen::Status status;
-      kernel.fn(own.data(), params.data(), begin, end, &status);
-    });
+    double work = double(std::min<int64_t>(rows, variant.queries)) * double(keys) *
+                  double(width + value_width) * (backward ? double(params[P::blocks]) : 1.0);
+    parallel_for(tasks, std::max<int64_t>(1, int64_t(65536 / std::max(1.0, work))),
+                 [&](int64_t begin, int64_t end) {
+                   std::array<void*, 32> own;
+                   std::copy(buffers.begin(), buffers.end(), own.begin());
+                   auto* room = static_cast<char*>(scratch(Scratch::other, size_t(bytes)));
+                   std::memset(room, 0, size_t(bytes));
+                   for (auto [b, n] : rooms) {
+                     own[size_t(b)] = room;
+                     room += rounded_up(n * size, 64);
+                   }
+                   for (auto [a, b] : shared) own[size_t(a)] = own[size_t(b)];
+                   codegen::Status status;
+                   kernel.fn(own.data(), params.data(), begin, end, &status);
+                 });
   }
 };
 
-// A tensor of the computing dtype in the layout [batch, rows, heads, width], seen as [batch, heads, rows, width].
-Tensor heads_inside(const Tensor& t) { return t.alias(Dims{t.size(0), t.size(2), t.size(1), t.size(3)}, Dims{t.stride(0), t.stride(2), t.stride(1), t.stride(3)}, t.offset()); }
+// A tensor of the computing dtype in the layout [batch, rows, heads, width], seen as [batch, heads, rows,
+// width].
+Tensor heads_inside(const Tensor& t) {
+  return t.alias(Dims{t.size(0), t.size(2), t.size(1), t.size(3)},
+                 Dims{t.stride(0), t.stride(2), t.stride(1), t.stride(3)}, t.offset());
+}
 
 }  // namespace
 
@@ -99,11 +121,19 @@ Results attention(const Call& c, Out out) {
   if (p.batch * p.heads * p.rows == 0) return Results{out[0], out[1]};
   p.strides(P::out, heads_inside(result.tensor()));
   std::array<void*, B::count> buffers{};
-  buffers[B::q] = p.data(p.q), buffers[B::k] = p.data(p.k), buffers[B::v] = p.data(p.v), buffers[B::mask] = p.data(p.mask), buffers[B::state] = p.data(p.state);
-  buffers[B::numbers] = &p.numbers, buffers[B::out] = p.data(result.tensor()), buffers[B::lse] = p.data(lse.tensor());
+  buffers[B::q] = p.data(p.q), buffers[B::k] = p.data(p.k), buffers[B::v] = p.data(p.v),
+  buffers[B::mask] = p.data(p.mask), buffers[B::state] = p.data(p.state);
+  buffers[B::numbers] = &p.numbers, buffers[B::out] = p.data(result.tensor()),
+  buffers[B::lse] = p.data(lse.tensor());
   int64_t n = p.variant.queries;
   p.run(false, p.batch * p.heads * p.params[P::blocks], buffers,
-        {{B::qt, n * p.width}, {B::scores, n * kAttentionKeys}, {B::sum, n * p.value_width}, {B::maximum, n}, {B::total, n}, {B::factor, n}}, {{B::sum_in, B::sum}});
+        {{B::qt, n * p.width},
+         {B::scores, n * kAttentionKeys},
+         {B::sum, n * p.value_width},
+         {B::maximum, n},
+         {B::total, n},
+         {B::factor, n}},
+        {{B::sum_in, B::sum}});
   result.finish();
   lse.finish();
   return Results{out[0], out[1]};
@@ -112,18 +142,32 @@ Results attention(const Call& c, Out out) {
 Results attention_backward(const Call& c, Out out) {
   using B = AttentionBackward;
   Problem p(c);
-  Tensor grad = p.as_computed(c.tensor("grad")), lse = dense(c.tensor("lse"), p.dtype), delta = dense(c.tensor("delta"), p.dtype);
+  Tensor grad = p.as_computed(c.tensor("grad")), lse = dense(c.tensor("lse"), p.dtype),
+         delta = dense(c.tensor("delta"), p.dtype);
   int64_t n = p.variant.queries, lanes = codegen::vector_lanes() / (p.dtype == DType::Float64 ? 2 : 1);
-  int64_t padded = rounded_up(p.width, lanes), padded_value = rounded_up(p.value_width, lanes), blocks = p.params[P::blocks];
+  int64_t padded = rounded_up(p.width, lanes), padded_value = rounded_up(p.value_width, lanes),
+          blocks = p.params[P::blocks];
   // Few heads: pieces of the queries add to gradients of their own, which are summed in order.
-  int64_t pairs = p.batch * p.key_heads, chunks = pairs == 0 || blocks == 0 ? 1 : std::clamp<int64_t>(8 / pairs, 1, std::min<int64_t>(4, blocks));
-  p.variant.key_vectors = register_vectors(padded, lanes), p.variant.value_vectors = register_vectors(padded_value, lanes);
-  p.params[P::chunks] = chunks, p.params[P::padded_width] = padded, p.params[P::padded_value_width] = padded_value;
+  int64_t pairs = p.batch * p.key_heads,
+          chunks =
+              pairs == 0 || blocks == 0 ? 1 : std::clamp<int64_t>(8 / pairs, 1, std::min<int64_t>(4, blocks));
+  p.variant.key_vectors = register_vectors(padded, lanes),
+  p.variant.value_vectors = register_vectors(padded_value, lanes);
+  p.params[P::chunks] = chunks, p.params[P::padded_width] = padded,
+  p.params[P::padded_value_width] = padded_value;
   Destination dq(out[0], p.dtype);
   auto room = [&](const Tensor& final, int64_t width, int base) {
-    bool direct = chunks == 1 && final.dtype() == p.dtype && final.is_contiguous() && final.int_sizes()[3] == width;
-    Tensor t = direct ? final.alias(Dims{SymInt(int64_t(1)), final.size(0), final.size(1), final.size(2), final.size(3)}, contiguous_strides(Dims{SymInt(int64_t(1)), final.size(0), final.size(1), final.size(2), final.size(3)}), final.offset())
-                      : Tensor::empty(Dims{SymInt(chunks), final.size(0), final.size(1), final.size(2), SymInt(width)}, p.dtype);
+    bool direct =
+        chunks == 1 && final.dtype() == p.dtype && final.is_contiguous() && final.int_sizes()[3] == width;
+    Tensor t =
+        direct
+            ? final.alias(Dims{SymInt(int64_t(1)), final.size(0), final.size(1), final.size(2),
+                               final.size(3)},
+                          contiguous_strides(Dims{SymInt(int64_t(1)), final.size(0), final.size(1),
+                                                  final.size(2), final.size(3)}),
+                          final.offset())
+            : Tensor::empty(Dims{SymInt(chunks), final.size(0), final.size(1), final.size(2), SymInt(width)},
+                            p.dtype);
     auto s = t.int_strides();
     for (auto [d, at] : {std::pair(0, 0), {1, 1}, {2, 3}, {3, 2}}) p.params[size_t(base + d)] = s[size_t(at)];
     return t;
@@ -136,12 +180,23 @@ Results attention_backward(const Call& c, Out out) {
   p.strides(P::grad, grad);
   p.strides(P::dq, heads_inside(dq.tensor()));
   std::array<void*, B::count> buffers{};
-  buffers[B::q] = p.data(p.q), buffers[B::k] = p.data(p.k), buffers[B::v] = p.data(p.v), buffers[B::mask] = p.data(p.mask), buffers[B::state] = p.data(p.state);
-  buffers[B::numbers] = &p.numbers, buffers[B::grad] = p.data(grad), buffers[B::lse] = p.data(lse), buffers[B::delta] = p.data(delta);
-  buffers[B::dq] = p.data(dq.tensor()), buffers[B::dk] = buffers[B::dk_in] = p.data(dk), buffers[B::dv] = buffers[B::dv_in] = p.data(dv);
+  buffers[B::q] = p.data(p.q), buffers[B::k] = p.data(p.k), buffers[B::v] = p.data(p.v),
+  buffers[B::mask] = p.data(p.mask), buffers[B::state] = p.data(p.state);
+  buffers[B::numbers] = &p.numbers, buffers[B::grad] = p.data(grad), buffers[B::lse] = p.data(lse),
+  buffers[B::delta] = p.data(delta);
+  buffers[B::dq] = p.data(dq.tensor()), buffers[B::dk] = buffers[B::dk_in] = p.data(dk),
+  buffers[B::dv] = buffers[B::dv_in] = p.data(dv);
   p.run(true, pairs * chunks, buffers,
-        {{B::qt, n * p.width}, {B::gt, n * p.value_width}, {B::qr, n * padded}, {B::gr, n * padded_value}, {B::p, n * kAttentionKeys}, {B::ds, n * kAttentionKeys},
-         {B::dqt, n * p.width}, {B::lse_row, n}, {B::delta_row, n}}, {{B::dqt_in, B::dqt}});
+        {{B::qt, n * p.width},
+         {B::gt, n * p.value_width},
+         {B::qr, n * padded},
+         {B::gr, n * padded_value},
+         {B::p, n * kAttentionKeys},
+         {B::ds, n * kAttentionKeys},
+         {B::dqt, n * p.width},
+         {B::lse_row, n},
+         {B::delta_row, n}},
+        {{B::dqt_in, B::dqt}});
   dq.finish();
   auto finish = [&](const Tensor& t, const Tensor& final) {
     if (t.impl()->storage == final.impl()->storage) return;

@@ -17,14 +17,17 @@ class Builder : public NestBuilder {
  public:
   explicit Builder(const AttentionVariant& v) : NestBuilder(v.dtype) {}
 
-  // For every row below `rows` and column below columns: done(row, column, start(row, column) + sum over k below `inner`
-  // of left(row, k) * right(k, column)). `columns` is a multiple of vectors * lanes.
+  // For every row below `rows` and column below columns: done(row, column, start(row, column) + sum over k
+  // below `inner` of left(row, k) * right(k, column)). `columns` is a multiple of vectors * lanes.
   template <class Left, class Right, class Start, class Done>
-  void product(Expr rows, Expr columns, int vectors, Expr inner, Left left, Right right, Start start, Done done) {
+  void product(Expr rows, Expr columns, int vectors, Expr inner, Left left, Right right, Start start,
+               Done done) {
     int64_t width = int64_t(vectors) * lanes();
     each(ceil_div(rows, kRows), [&](Expr block_of_rows) {
       std::vector<Expr> row;  // the last rows repeat: they are computed and stored twice, alike
-      for (int r = 0; r < kRows; ++r) row.push_back(let(min(block_of_rows * Scalar(int64_t(kRows)) + Scalar(int64_t(r)), rows - Scalar(int64_t(1)))));
+      for (int r = 0; r < kRows; ++r)
+        row.push_back(
+            let(min(block_of_rows * Scalar(int64_t(kRows)) + Scalar(int64_t(r)), rows - Scalar(int64_t(1)))));
       each(floordiv(columns, Scalar(width)), [&](Expr strip) {
         vector(number(lanes()), [&](Expr lane) {
           auto column = [&](int c) { return strip * Scalar(width) + Scalar(int64_t(c) * lanes()) + lane; };
@@ -54,13 +57,18 @@ Expr stride(int base, int dimension) { return param(base + dimension); }
 
 // The tile that is worked on, and what both nests say about it.
 struct Tile : Builder {
-  explicit Tile(const AttentionVariant& v) : Builder(v), variant(v), queries(v.queries), vectors(std::min(codegen::vector_lanes() == 16 ? 4 : 2, v.queries / lanes())) {}
+  explicit Tile(const AttentionVariant& v)
+      : Builder(v),
+        variant(v),
+        queries(v.queries),
+        vectors(std::min(codegen::vector_lanes() == 16 ? 4 : 2, v.queries / lanes())) {}
 
   const AttentionVariant variant;
   int64_t queries;
-  int vectors;                          // of queries in a register row
-  Expr batch, head, key_head, first, count, q0, k0, v0, mask0, limit;  // queries from `first`, `count`; keys below `limit`
-  Expr j0, n;                           // keys of the tile
+  int vectors;  // of queries in a register row
+  Expr batch, head, key_head, first, count, q0, k0, v0, mask0,
+      limit;   // queries from `first`, `count`; keys below `limit`
+  Expr j0, n;  // keys of the tile
   int mask_buffer = 0, state_buffer = 0, numbers_buffer = 0;
 
   Expr scale() const { return read(numbers_buffer, number(attention_scale)); }
@@ -71,7 +79,8 @@ struct Tile : Builder {
   // Blocks from both ends in turn, so that any run of them has about the same number of keys.
   Expr block_of(Expr turn) {
     Expr half = floordiv(turn, Scalar(int64_t(2)));
-    return select(eq(remainder(turn, Scalar(int64_t(2))), Scalar(int64_t(0))), half, param(P::blocks) - Scalar(int64_t(1)) - half);
+    return select(eq(remainder(turn, Scalar(int64_t(2))), Scalar(int64_t(0))), half,
+                  param(P::blocks) - Scalar(int64_t(1)) - half);
   }
   void set_queries(Expr block) {
     first = let(block * Scalar(queries));
@@ -82,7 +91,8 @@ struct Tile : Builder {
     mask0 = let(batch * stride(P::mask, 0) + head * stride(P::mask, 1));
     limit = let(select(causal(), min(param(P::keys), first + count), param(P::keys)));
   }
-  template <class F> void each_tile(F&& body) {
+  template <class F>
+  void each_tile(F&& body) {
     each(ceil_div(limit, kAttentionKeys), [&](Expr tile) {
       j0 = let(tile * Scalar(int64_t(kAttentionKeys)));
       n = let(min(limit - j0, number(kAttentionKeys)));
@@ -121,15 +131,19 @@ struct Tile : Builder {
   // What dropout multiplies a probability by: a function of its position.
   Expr kept(Expr row, Expr lane) {
     auto state = [&](int64_t k) { return load(state_buffer, DType::Int64, {number(k)}); };
-    Expr position = ((batch * param(P::heads) + head) * param(P::rows) + first + lane) * param(P::keys) + j0 + row;
+    Expr position =
+        ((batch * param(P::heads) + head) * param(P::rows) + first + lane) * param(P::keys) + j0 + row;
     Expr bits = shr(random(state(0), state(1) + position), Scalar(int64_t(8)));
     Expr noise = cast(cast(bits, DType::Float32) * Scalar(1.0 / 16777216.0), dtype());
-    return select(noise >= read(numbers_buffer, number(attention_p)), read(numbers_buffer, number(attention_keep_scale)), real(0));
+    return select(noise >= read(numbers_buffer, number(attention_p)),
+                  read(numbers_buffer, number(attention_keep_scale)), real(0));
   }
-  template <class Done> void scores(int k, int qt, Done done) {
-    product(n, number(queries), vectors, param(P::width),
-            [&](Expr j, Expr e) { return read(k, k0 + (j0 + j) * stride(P::k, 2) + e * stride(P::k, 3)); },
-            [&](Expr e, Expr lane) { return read(qt, at(e, lane)); }, [&](Expr, Expr) { return real(0); }, done);
+  template <class Done>
+  void scores(int k, int qt, Done done) {
+    product(
+        n, number(queries), vectors, param(P::width),
+        [&](Expr j, Expr e) { return read(k, k0 + (j0 + j) * stride(P::k, 2) + e * stride(P::k, 3)); },
+        [&](Expr e, Expr lane) { return read(qt, at(e, lane)); }, [&](Expr, Expr) { return real(0); }, done);
   }
 };
 
@@ -190,13 +204,18 @@ loop::Nest attention_forward_nest(const AttentionVariant& v) {
       t.store(B::total, i, sum);
       t.store(B::factor, i, factor);
     });
-    t.product(param(P::value_width), queries, t.vectors, t.n,
-              [&](Expr d, Expr j) { return t.read(B::v, t.v0 + (t.j0 + j) * stride(P::v, 2) + d * stride(P::v, 3)); },
-              [&](Expr j, Expr i) { return t.read(B::scores, t.at(j, i)); },
-              [&](Expr d, Expr i) { return t.read(B::sum_in, t.at(d, i)) * t.read(B::factor, i); },
-              [&](Expr d, Expr i, Expr y) { t.store(B::sum, t.at(d, i), y); });
+    t.product(
+        param(P::value_width), queries, t.vectors, t.n,
+        [&](Expr d, Expr j) {
+          return t.read(B::v, t.v0 + (t.j0 + j) * stride(P::v, 2) + d * stride(P::v, 3));
+        },
+        [&](Expr j, Expr i) { return t.read(B::scores, t.at(j, i)); },
+        [&](Expr d, Expr i) { return t.read(B::sum_in, t.at(d, i)) * t.read(B::factor, i); },
+        [&](Expr d, Expr i, Expr y) { t.store(B::sum, t.at(d, i), y); });
   });
-  t.vector(t.count, [&](Expr i) { t.store(B::lse, pair * param(P::rows) + t.first + i, t.read(B::maximum, i) + log(t.read(B::total, i))); });
+  t.vector(t.count, [&](Expr i) {
+    t.store(B::lse, pair * param(P::rows) + t.first + i, t.read(B::maximum, i) + log(t.read(B::total, i)));
+  });
   t.vector(queries, [&](Expr i) {
     Expr sum = t.let(t.read(B::total, i));
     t.store(B::factor, i, select(eq(sum, t.real(0)), t.real(0), t.real(1) / sum));  // all masked: zeros
@@ -204,12 +223,14 @@ loop::Nest attention_forward_nest(const AttentionVariant& v) {
   Expr out0 = t.let(t.batch * stride(P::out, 0) + t.head * stride(P::out, 1));
   t.each(t.count, [&](Expr i) {
     t.vector(param(P::value_width), [&](Expr d) {
-      t.store(B::out, out0 + (t.first + i) * stride(P::out, 2) + d, t.read(B::sum, t.at(d, i)) * t.read(B::factor, i));
+      t.store(B::out, out0 + (t.first + i) * stride(P::out, 2) + d,
+              t.read(B::sum, t.at(d, i)) * t.read(B::factor, i));
     });
   });
 
   Nest n = nest_of("attention", v, B::count, t, task_var);
-  for (int k : {B::out, B::lse, B::qt, B::scores, B::sum, B::maximum, B::total, B::factor}) n.buffers[size_t(k)].written = true;
+  for (int k : {B::out, B::lse, B::qt, B::scores, B::sum, B::maximum, B::total, B::factor})
+    n.buffers[size_t(k)].written = true;
   for (int k : {B::sum, B::sum_in}) n.buffers[size_t(k)].unique = false;
   return n;
 }
@@ -227,10 +248,14 @@ loop::Nest attention_backward_nest(const AttentionVariant& v) {
   Expr scale = t.let(t.scale()), queries = number(v.queries);
   Expr from = t.let(floordiv(chunk * param(P::blocks), param(P::chunks)));
   Expr to = t.let(floordiv((chunk + Scalar(int64_t(1))) * param(P::blocks), param(P::chunks)));
-  auto into = [&](int base) { return t.let(chunk * stride(base, 0) + t.batch * stride(base, 1) + t.key_head * stride(base, 2)); };
+  auto into = [&](int base) {
+    return t.let(chunk * stride(base, 0) + t.batch * stride(base, 1) + t.key_head * stride(base, 2));
+  };
   Expr dk0 = into(P::dk), dv0 = into(P::dv);
   auto clear = [&](int buffer, Expr origin, int base, Expr padded) {
-    t.each(param(P::keys), [&](Expr j) { t.vector(padded, [&](Expr c) { t.store(buffer, origin + j * stride(base, 3) + c, t.real(0)); }); });
+    t.each(param(P::keys), [&](Expr j) {
+      t.vector(padded, [&](Expr c) { t.store(buffer, origin + j * stride(base, 3) + c, t.real(0)); });
+    });
   };
   clear(B::dk, dk0, P::dk, param(P::padded_width));
   clear(B::dv, dv0, P::dv, param(P::padded_value_width));
@@ -257,18 +282,25 @@ loop::Nest attention_backward_nest(const AttentionVariant& v) {
       t.vector(queries, [&](Expr i) {
         Expr lse = t.let(t.read(B::lse, row0 + t.row_of(i)));
         Expr infinity = t.real(std::numeric_limits<double>::infinity());
-        t.store(B::lse_row, i, select((i < t.count) & ne(lse, t.minus_infinity()), lse, infinity));  // no probabilities
+        t.store(B::lse_row, i,
+                select((i < t.count) & ne(lse, t.minus_infinity()), lse, infinity));  // no probabilities
         t.store(B::delta_row, i, select(i < t.count, t.read(B::delta, row0 + t.row_of(i)), t.real(0)));
       });
       t.each_tile([&] {
-        t.scores(B::k, B::qt, [&](Expr j, Expr i, Expr s) { t.store(B::p, t.at(j, i), exp(t.masked(s, j, i) - t.read(B::lse_row, i))); });
+        t.scores(B::k, B::qt, [&](Expr j, Expr i, Expr s) {
+          t.store(B::p, t.at(j, i), exp(t.masked(s, j, i) - t.read(B::lse_row, i)));
+        });
         t.hide_future(B::p, t.real(0));
-        t.product(t.n, queries, t.vectors, param(P::value_width),
-                  [&](Expr j, Expr d) { return t.read(B::v, t.v0 + (t.j0 + j) * stride(P::v, 2) + d * stride(P::v, 3)); },
-                  [&](Expr d, Expr i) { return t.read(B::gt, t.at(d, i)); }, [&](Expr, Expr) { return t.real(0); },
-                  [&](Expr j, Expr i, Expr y) {
-                    t.store(B::ds, t.at(j, i), v.dropout ? y : t.read(B::p, t.at(j, i)) * (y - t.read(B::delta_row, i)));
-                  });
+        t.product(
+            t.n, queries, t.vectors, param(P::value_width),
+            [&](Expr j, Expr d) {
+              return t.read(B::v, t.v0 + (t.j0 + j) * stride(P::v, 2) + d * stride(P::v, 3));
+            },
+            [&](Expr d, Expr i) { return t.read(B::gt, t.at(d, i)); }, [&](Expr, Expr) { return t.real(0); },
+            [&](Expr j, Expr i, Expr y) {
+              t.store(B::ds, t.at(j, i),
+                      v.dropout ? y : t.read(B::p, t.at(j, i)) * (y - t.read(B::delta_row, i)));
+            });
         if (v.dropout)
           t.each(t.n, [&](Expr j) {
             t.vector(queries, [&](Expr i) {
@@ -278,18 +310,25 @@ loop::Nest attention_backward_nest(const AttentionVariant& v) {
             });
           });
         // The gradients of values and keys: rows of tiles with rows of the output's gradient and of queries.
-        auto add = [&](int buffer, int buffer_in, Expr origin, int base, int tile, int with, Expr padded, int vectors) {
+        auto add = [&](int buffer, int buffer_in, Expr origin, int base, int tile, int with, Expr padded,
+                       int vectors) {
           auto place = [&](Expr j, Expr c) { return origin + (t.j0 + j) * stride(base, 3) + c; };
-          t.product(t.n, padded, vectors, queries, [&](Expr j, Expr i) { return t.read(tile, t.at(j, i)); },
-                    [&](Expr i, Expr c) { return t.read(with, i * padded + c); }, [&](Expr j, Expr c) { return t.read(buffer_in, place(j, c)); },
-                    [&](Expr j, Expr c, Expr y) { t.store(buffer, place(j, c), y); });
+          t.product(
+              t.n, padded, vectors, queries, [&](Expr j, Expr i) { return t.read(tile, t.at(j, i)); },
+              [&](Expr i, Expr c) { return t.read(with, i * padded + c); },
+              [&](Expr j, Expr c) { return t.read(buffer_in, place(j, c)); },
+              [&](Expr j, Expr c, Expr y) { t.store(buffer, place(j, c), y); });
         };
         add(B::dv, B::dv_in, dv0, P::dv, B::p, B::gr, param(P::padded_value_width), v.value_vectors);
         add(B::dk, B::dk_in, dk0, P::dk, B::ds, B::qr, param(P::padded_width), v.key_vectors);
-        t.product(param(P::width), queries, t.vectors, t.n,
-                  [&](Expr e, Expr j) { return t.read(B::k, t.k0 + (t.j0 + j) * stride(P::k, 2) + e * stride(P::k, 3)); },
-                  [&](Expr j, Expr i) { return t.read(B::ds, t.at(j, i)); }, [&](Expr e, Expr i) { return t.read(B::dqt_in, t.at(e, i)); },
-                  [&](Expr e, Expr i, Expr y) { t.store(B::dqt, t.at(e, i), y); });
+        t.product(
+            param(P::width), queries, t.vectors, t.n,
+            [&](Expr e, Expr j) {
+              return t.read(B::k, t.k0 + (t.j0 + j) * stride(P::k, 2) + e * stride(P::k, 3));
+            },
+            [&](Expr j, Expr i) { return t.read(B::ds, t.at(j, i)); },
+            [&](Expr e, Expr i) { return t.read(B::dqt_in, t.at(e, i)); },
+            [&](Expr e, Expr i, Expr y) { t.store(B::dqt, t.at(e, i), y); });
       });
       Expr dq0 = t.let(t.batch * stride(P::dq, 0) + t.head * stride(P::dq, 1));
       t.each(t.count, [&](Expr i) {
@@ -301,7 +340,9 @@ loop::Nest attention_backward_nest(const AttentionVariant& v) {
   });
 
   Nest n = nest_of("attention_backward", v, B::count, t, task_var);
-  for (int k : {B::dq, B::dk, B::dv, B::qt, B::gt, B::qr, B::gr, B::p, B::ds, B::dqt, B::lse_row, B::delta_row}) n.buffers[size_t(k)].written = true;
+  for (int k :
+       {B::dq, B::dk, B::dv, B::qt, B::gt, B::qr, B::gr, B::p, B::ds, B::dqt, B::lse_row, B::delta_row})
+    n.buffers[size_t(k)].written = true;
   for (int k : {B::dk, B::dk_in, B::dv, B::dv_in, B::dqt, B::dqt_in}) n.buffers[size_t(k)].unique = false;
   return n;
 }

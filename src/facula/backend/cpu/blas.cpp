@@ -14,7 +14,10 @@ namespace facula::backend::cpu {
 
 namespace {
 
-struct Operand { CBLAS_TRANSPOSE transposed; int ld; };
+struct Operand {
+  CBLAS_TRANSPOSE transposed;
+  int ld;
+};
 
 // Row-major with leading dimension rs, or its transpose with cs.
 Operand operand(int64_t rows, int64_t cols, int64_t rs, int64_t cs) {
@@ -25,33 +28,47 @@ Operand operand(int64_t rows, int64_t cols, int64_t rs, int64_t cs) {
 
 }  // namespace
 
-void blas_gemm(DType d, int64_t m, int64_t n, int64_t k, const Scalar& alpha, const void* a, int64_t a_rs, int64_t a_cs, const void* b, int64_t b_rs,
-               int64_t b_cs, const Scalar& beta, void* c, int64_t ldc) {
+void blas_gemm(DType d, int64_t m, int64_t n, int64_t k, const Scalar& alpha, const void* a, int64_t a_rs,
+               int64_t a_cs, const void* b, int64_t b_rs, int64_t b_cs, const Scalar& beta, void* c,
+               int64_t ldc) {
   blas_threads(1);  // the library's own threads would compete with OpenMP's
   constexpr int64_t kMost = 2147483647;
-  runtime_check(m <= kMost && n <= kMost && k <= kMost && std::max(a_rs, a_cs) <= kMost && std::max(b_rs, b_cs) <= kMost, "matmul") << "matrices are too large for BLAS: "
-      << m << " x " << k << " @ " << k << " x " << n;
+  runtime_check(m <= kMost && n <= kMost && k <= kMost && std::max(a_rs, a_cs) <= kMost &&
+                    std::max(b_rs, b_cs) <= kMost,
+                "matmul")
+      << "matrices are too large for BLAS: " << m << " x " << k << " @ " << k << " x " << n;
   auto run = [&](auto gemm, auto gemv, auto one, auto zero, auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     // One matrix is a vector: y = M x, or y = M^T x.
-    auto vector = [&](int64_t rows, int64_t cols, const void* matrix, int64_t rs, int64_t cs, const void* x, int64_t step, int64_t step_out) {
+    auto vector = [&](int64_t rows, int64_t cols, const void* matrix, int64_t rs, int64_t cs, const void* x,
+                      int64_t step, int64_t step_out) {
       auto M = operand(rows, cols, rs, cs);
       bool plain = M.transposed == CblasNoTrans;
-      gemv(CblasRowMajor, M.transposed, int(plain ? rows : cols), int(plain ? cols : rows), one, static_cast<const T*>(matrix), M.ld,
-           static_cast<const T*>(x), int(step), zero, static_cast<T*>(c), int(step_out));
+      gemv(CblasRowMajor, M.transposed, int(plain ? rows : cols), int(plain ? cols : rows), one,
+           static_cast<const T*>(matrix), M.ld, static_cast<const T*>(x), int(step), zero, static_cast<T*>(c),
+           int(step_out));
     };
     if (n == 1) return vector(m, k, a, a_rs, a_cs, b, b_rs, ldc);
     if (m == 1) return vector(n, k, b, b_cs, b_rs, a, a_cs, 1);
     auto A = operand(m, k, a_rs, a_cs), B = operand(k, n, b_rs, b_cs);
-    gemm(CblasRowMajor, A.transposed, B.transposed, int(m), int(n), int(k), one, static_cast<const T*>(a), A.ld, static_cast<const T*>(b), B.ld, zero, static_cast<T*>(c), int(ldc));
+    gemm(CblasRowMajor, A.transposed, B.transposed, int(m), int(n), int(k), one, static_cast<const T*>(a),
+         A.ld, static_cast<const T*>(b), B.ld, zero, static_cast<T*>(c), int(ldc));
   };
   std::complex<double> x = alpha.to_complex(), y = beta.to_complex();
   std::complex<float> xf(x), yf(y);
   switch (d) {
-    case DType::Float32: return run(FACULA_BLAS(cblas_sgemm), FACULA_BLAS(cblas_sgemv), float(x.real()), float(y.real()), static_cast<float*>(nullptr));
-    case DType::Float64: return run(FACULA_BLAS(cblas_dgemm), FACULA_BLAS(cblas_dgemv), x.real(), y.real(), static_cast<double*>(nullptr));
-    case DType::Complex64: return run(FACULA_BLAS(cblas_cgemm), FACULA_BLAS(cblas_cgemv), static_cast<const void*>(&xf), static_cast<const void*>(&yf), static_cast<float*>(nullptr));
-    case DType::Complex128: return run(FACULA_BLAS(cblas_zgemm), FACULA_BLAS(cblas_zgemv), static_cast<const void*>(&x), static_cast<const void*>(&y), static_cast<double*>(nullptr));
+    case DType::Float32:
+      return run(FACULA_BLAS(cblas_sgemm), FACULA_BLAS(cblas_sgemv), float(x.real()), float(y.real()),
+                 static_cast<float*>(nullptr));
+    case DType::Float64:
+      return run(FACULA_BLAS(cblas_dgemm), FACULA_BLAS(cblas_dgemv), x.real(), y.real(),
+                 static_cast<double*>(nullptr));
+    case DType::Complex64:
+      return run(FACULA_BLAS(cblas_cgemm), FACULA_BLAS(cblas_cgemv), static_cast<const void*>(&xf),
+                 static_cast<const void*>(&yf), static_cast<float*>(nullptr));
+    case DType::Complex128:
+      return run(FACULA_BLAS(cblas_zgemm), FACULA_BLAS(cblas_zgemv), static_cast<const void*>(&x),
+                 static_cast<const void*>(&y), static_cast<double*>(nullptr));
     default: internal_check(false) << "BLAS has no " << d;
   }
 }
@@ -65,7 +82,8 @@ void blas_threads(int n) {
 
 std::string openblas_version() {
   std::string config = FACULA_BLAS(openblas_get_config)();
-  return config.substr(0, config.find(' ', config.find(' ') + 1)) + " (" + FACULA_BLAS(openblas_get_corename)() + ")";
+  return config.substr(0, config.find(' ', config.find(' ') + 1)) + " (" +
+         FACULA_BLAS(openblas_get_corename)() + ")";
 }
 
 }  // namespace facula::backend::cpu

@@ -1,5 +1,5 @@
-// Convolutions. oneDNN computes float32 and bfloat16 in the layout it likes best; what users see is reordered on the
-// way in and out. Other dtypes unfold their windows into a matrix and multiply.
+// Convolutions. oneDNN computes float32 and bfloat16 in the layout it likes best; what users see is reordered
+// on the way in and out. Other dtypes unfold their windows into a matrix and multiply.
 #include <algorithm>
 #include <deque>
 #include <mutex>
@@ -30,7 +30,19 @@ struct Shape {
 Shape shape_of(const Call& call, SymSpan input, SymSpan weight, SymSpan output) {
   auto in = concrete(input), ker = concrete(weight), out = concrete(output);
   size_t r = in.size() - 3;
-  Shape s{r ? in[0] : 1, in[r], in[r + 1], in[r + 2], ker[0], ker[2], ker[3], out[r + 1], out[r + 2], call.integer("groups").concrete(), {}, {}, {}};
+  Shape s{r ? in[0] : 1,
+          in[r],
+          in[r + 1],
+          in[r + 2],
+          ker[0],
+          ker[2],
+          ker[3],
+          out[r + 1],
+          out[r + 2],
+          call.integer("groups").concrete(),
+          {},
+          {},
+          {}};
   auto pair = [&](const char* arg, int64_t* to) {
     Dims d = call.ints(arg, 2);
     for (size_t k = 0; k < 2; ++k) to[k] = d[k].concrete();
@@ -66,9 +78,12 @@ desc plain(dims sizes, dnnl::memory::data_type type) {
 // Also where it is plain as well, having one channel or one pixel.
 bool is_channels_last(const Tensor& t) { return t.is_contiguous(MemoryFormat::channels_last); }
 
-// ---- packed weights: what oneDNN chooses for the gradient of a weight becomes the order of gradient, weight and
-// optimizer state (docs/layouts.md). A number of such a layout stands for it in keys; 0 is the plain one.
-struct PackedLayout { PhysicalOrder order; dnnl::memory::desc desc; };
+// ---- packed weights: what oneDNN chooses for the gradient of a weight becomes the order of gradient, weight
+// and optimizer state (docs/layouts.md). A number of such a layout stands for it in keys; 0 is the plain one.
+struct PackedLayout {
+  PhysicalOrder order;
+  dnnl::memory::desc desc;
+};
 TableMutex& packed_mutex() {
   static auto* m = new TableMutex;
   return *m;
@@ -80,7 +95,8 @@ std::deque<PackedLayout>& packed_layouts() {
 int packed_number(const PhysicalOrder& order) {
   std::lock_guard lock(packed_mutex());
   auto& all = packed_layouts();
-  for (size_t k = 0; k < all.size(); ++k) if (all[k].order == order) return int(k) + 1;
+  for (size_t k = 0; k < all.size(); ++k)
+    if (all[k].order == order) return int(k) + 1;
   return 0;
 }
 PackedLayout packed_layout(int number) {
@@ -88,10 +104,13 @@ PackedLayout packed_layout(int number) {
   return packed_layouts()[size_t(number) - 1];
 }
 
-// The number of a layout of [out, in, h, w], 0 if it is no permutation of split dimensions: padded, or blocked twice.
+// The number of a layout of [out, in, h, w], 0 if it is no permutation of split dimensions: padded, or
+// blocked twice.
 int packed_number(const desc& d, int itemsize) {
   auto sizes = d.get_dims(), strides = d.get_strides(), blocks = d.get_inner_blks(), of = d.get_inner_idxs();
-  if (d.get_format_kind() != dnnl::memory::format_kind::blocked || sizes.size() != 4 || d.get_padded_dims() != sizes) return 0;
+  if (d.get_format_kind() != dnnl::memory::format_kind::blocked || sizes.size() != 4 ||
+      d.get_padded_dims() != sizes)
+    return 0;
   int64_t block[4] = {1, 1, 1, 1}, inner[4] = {}, next = 1;
   for (size_t k = blocks.size(); k-- > 0; next *= blocks[k]) {
     auto dim = size_t(of[k]);
@@ -115,7 +134,8 @@ int packed_number(const desc& d, int itemsize) {
   }
   std::sort(o.order, o.order + o.rank, [&](uint8_t a, uint8_t b) { return stride[a] > stride[b]; });
   next = 1;
-  for (int k = o.rank; k-- > 0; next *= o.sizes[o.order[k]]) if (stride[o.order[k]] != next) return 0;
+  for (int k = o.rank; k-- > 0; next *= o.sizes[o.order[k]])
+    if (stride[o.order[k]] != next) return 0;
   if (std::is_sorted(o.order, o.order + o.rank)) return 0;
   if (int known = packed_number(o)) return known;
   std::lock_guard lock(packed_mutex());
@@ -126,22 +146,32 @@ int packed_number(const desc& d, int itemsize) {
 struct Plan {
   Bound conv;
   bool refused = false;
-  int packed = 0;      // the number of the layout in which the gradient of the weight is left
-  // What oneDNN reads and writes, in the order input, weight, output; a reorder where it differs from the user's layout.
-  struct Side { bool reordered = false; size_t bytes = 0; Bound reorder; } sides[3];
+  int packed = 0;  // the number of the layout in which the gradient of the weight is left
+  // What oneDNN reads and writes, in the order input, weight, output; a reorder where it differs from the
+  // user's layout.
+  struct Side {
+    bool reordered = false;
+    size_t bytes = 0;
+    Bound reorder;
+  } sides[3];
 };
 
 // `packed`: the layout of the weight; of its gradient, not 0: whatever oneDNN likes best.
-Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& input, const Tensor& output, int packed) {
+Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& input, const Tensor& output,
+               int packed) {
   auto type = onednn_type(dtype);
   dims in{s.n, s.c, s.h, s.w}, out{s.n, s.o, s.oh, s.ow};
-  dims ker = s.groups == 1 ? dims{s.o, s.c, s.kh, s.kw} : dims{s.groups, s.o / s.groups, s.c / s.groups, s.kh, s.kw};
-  dims strides{s.stride[0], s.stride[1]}, dilation{s.dilation[0] - 1, s.dilation[1] - 1}, before{s.padding[0], s.padding[1]}, after{s.padding_after(0), s.padding_after(1)};
+  dims ker =
+      s.groups == 1 ? dims{s.o, s.c, s.kh, s.kw} : dims{s.groups, s.o / s.groups, s.c / s.groups, s.kh, s.kw};
+  dims strides{s.stride[0], s.stride[1]}, dilation{s.dilation[0] - 1, s.dilation[1] - 1},
+      before{s.padding[0], s.padding[1]}, after{s.padding_after(0), s.padding_after(1)};
   auto user = [&](const dims& sizes, const Tensor& t) {
     if (!is_channels_last(t)) return plain(sizes, type);
     return desc(sizes, type, dnnl::memory::format_tag::nhwc);
   };
-  desc users[3] = {user(in, input), packed && pass != Pass::weight ? packed_layout(packed).desc : plain(ker, type), user(out, output)};
+  desc users[3] = {user(in, input),
+                   packed && pass != Pass::weight ? packed_layout(packed).desc : plain(ker, type),
+                   user(out, output)};
   desc bias_desc = plain({s.o}, type);
   using tag = dnnl::memory::format_tag;
   // A plain source with a channels_last destination would select a reference kernel: both lie alike.
@@ -154,21 +184,27 @@ Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& 
   Plan plan;
   desc chosen[3];
   auto forward = [&](const desc& weight) {
-    return dnnl::convolution_forward::primitive_desc(engine, dnnl::prop_kind::forward_training, algorithm, image(in), weight, bias ? bias_desc : desc(), image(out), strides,
-                                                     dilation, before, after, attributes, true);
+    return dnnl::convolution_forward::primitive_desc(engine, dnnl::prop_kind::forward_training, algorithm,
+                                                     image(in), weight, bias ? bias_desc : desc(), image(out),
+                                                     strides, dilation, before, after, attributes, true);
   };
   auto fwd = forward(any(ker));
   plan.refused = !fwd;
   if (plan.refused) return plan;
   if (pass == Pass::forward && s.groups == 1 && channels_last) {
-    // In the form of the weight's gradient, also where the weight is plain: the same kernel, hence the same bits.
-    dnnl::convolution_backward_weights::primitive_desc gradient(engine, algorithm, image(in), any(ker), desc(), image(out), strides, dilation, before, after, fwd,
-                                                                attributes, true);
+    // In the form of the weight's gradient, also where the weight is plain: the same kernel, hence the same
+    // bits.
+    dnnl::convolution_backward_weights::primitive_desc gradient(engine, algorithm, image(in), any(ker),
+                                                                desc(), image(out), strides, dilation, before,
+                                                                after, fwd, attributes, true);
     if (gradient && packed_number(gradient.diff_weights_desc(), itemsize(dtype)))
-      if (auto same = forward(gradient.diff_weights_desc()); same && !is_reference("convolution forward", same.impl_info_str())) fwd = same;
+      if (auto same = forward(gradient.diff_weights_desc());
+          same && !is_reference("convolution forward", same.impl_info_str()))
+        fwd = same;
   }
   auto note = [&](const auto& pd, const desc& i, const desc& k, const desc& o) {
-    const char* names[] = {"convolution forward", "convolution backward data", "convolution backward weights"};
+    const char* names[] = {"convolution forward", "convolution backward data",
+                           "convolution backward weights"};
     plan.refused = is_reference(names[int(pass)], pd.impl_info_str());
     chosen[0] = i;
     chosen[1] = k;
@@ -182,7 +218,9 @@ Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& 
     plan.conv.add(DNNL_ARG_WEIGHTS, chosen[1]);
     plan.conv.add(DNNL_ARG_DST, chosen[2]);
   } else if (pass == Pass::input) {
-    dnnl::convolution_backward_data::primitive_desc pd(engine, algorithm, image(in), any(ker), image(out), strides, dilation, before, after, fwd, attributes, true);
+    dnnl::convolution_backward_data::primitive_desc pd(engine, algorithm, image(in), any(ker), image(out),
+                                                       strides, dilation, before, after, fwd, attributes,
+                                                       true);
     plan.refused = !pd;
     if (!plan.refused) note(pd, pd.diff_src_desc(), pd.weights_desc(), pd.diff_dst_desc());
     if (plan.refused) return plan;
@@ -191,8 +229,9 @@ Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& 
     plan.conv.add(DNNL_ARG_WEIGHTS, chosen[1]);
     plan.conv.add(DNNL_ARG_DIFF_DST, chosen[2]);
   } else {
-    dnnl::convolution_backward_weights::primitive_desc pd(engine, algorithm, image(in), any(ker), bias ? bias_desc : desc(), image(out), strides, dilation, before, after, fwd,
-                                                          attributes, true);
+    dnnl::convolution_backward_weights::primitive_desc pd(engine, algorithm, image(in), any(ker),
+                                                          bias ? bias_desc : desc(), image(out), strides,
+                                                          dilation, before, after, fwd, attributes, true);
     plan.refused = !pd;
     if (!plan.refused) note(pd, pd.src_desc(), pd.diff_weights_desc(), pd.diff_dst_desc());
     if (plan.refused) return plan;
@@ -203,7 +242,8 @@ Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& 
   }
   if (bias) plan.conv.add(pass == Pass::forward ? DNNL_ARG_BIAS : DNNL_ARG_DIFF_BIAS, bias_desc);
   int result = pass == Pass::forward ? 2 : pass == Pass::input ? 0 : 1;
-  if (pass == Pass::weight && packed && (plan.packed = packed_number(chosen[1], itemsize(dtype)))) users[1] = chosen[1];
+  if (pass == Pass::weight && packed && (plan.packed = packed_number(chosen[1], itemsize(dtype))))
+    users[1] = chosen[1];
   for (int k = 0; k < 3; ++k) {
     auto& side = plan.sides[k];
     side.reordered = users[k] != chosen[k];
@@ -214,7 +254,8 @@ Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& 
   return plan;
 }
 
-// Where the elements of a weight lie; none if its channels are split in a way that Winograd's algorithm does not read.
+// Where the elements of a weight lie; none if its channels are split in a way that Winograd's algorithm does
+// not read.
 bool places_of(const desc& d, WeightPlaces& to) {
   auto sizes = d.get_dims(), strides = d.get_strides(), blocks = d.get_inner_blks(), of = d.get_inner_idxs();
   WeightPlaces::Channels* channels[] = {&to.out, &to.in};
@@ -255,29 +296,57 @@ bool by_winograd(const Shape& s, Pass pass, const Tensor& input, const void* wei
 }
 bool suits_winograd(const Shape& s, const Tensor& input, const Tensor& output) {
   if (s.groups != 1 || s.kh != 3 || s.kw != 3) return false;
-  for (int k = 0; k < 2; ++k) if (s.stride[k] != 1 || s.dilation[k] != 1) return false;
+  for (int k = 0; k < 2; ++k)
+    if (s.stride[k] != 1 || s.dilation[k] != 1) return false;
   if (!is_channels_last(input) || !is_channels_last(output)) return false;
   return winograd_pays(winograd_shape(s, input.dtype()));
 }
 
-// Runs a pass on input, weight and output (one of which it writes). False if oneDNN has no good implementation.
-// `may_pack`: nobody but the caller holds the gradient of the weight.
-bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& weight, const Tensor& output, const Tensor& bias, bool may_pack = false) {
+// Runs a pass on input, weight and output (one of which it writes). False if oneDNN has no good
+// implementation. `may_pack`: nobody but the caller holds the gradient of the weight.
+bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& weight, const Tensor& output,
+               const Tensor& bias, bool may_pack = false) {
   // A weight that is packed is read so; its gradient may be left as oneDNN makes it.
   StorageImpl::Hidden hidden;
   int packed = pass == Pass::weight && may_pack && s.groups == 1 && fills_storage(*weight.impl());
-  if (pass != Pass::weight && s.groups == 1 && weight.impl()->storage->hidden(hidden)) packed = fills_storage(*weight.impl()) ? packed_number(hidden.order) : 0;
+  if (pass != Pass::weight && s.groups == 1 && weight.impl()->storage->hidden(hidden))
+    packed = fills_storage(*weight.impl()) ? packed_number(hidden.order) : 0;
   bool fast = suits_winograd(s, input, output);
   if (fast && pass != Pass::weight) {
-    auto layout = packed ? packed_layout(packed).desc : plain({s.o, s.c, s.kh, s.kw}, onednn_type(input.dtype()));
-    if (by_winograd(s, pass, input, packed ? hidden.memory->data() : weight.impl()->data_ptr(), layout, output, bias)) return true;
+    auto layout =
+        packed ? packed_layout(packed).desc : plain({s.o, s.c, s.kh, s.kw}, onednn_type(input.dtype()));
+    if (by_winograd(s, pass, input, packed ? hidden.memory->data() : weight.impl()->data_ptr(), layout,
+                    output, bias))
+      return true;
   }
-  Key key{int64_t(input.dtype()), int64_t(pass), packed, onednn_threads(), bias.defined(), is_channels_last(input), is_channels_last(output), s.n, s.c, s.h, s.w, s.o, s.kh, s.kw,
-          s.groups, s.stride[0], s.stride[1], s.padding[0], s.padding[1], s.dilation[0], s.dilation[1]};
-  auto& plan = planned<Plan>(key, [&] { return make_plan(s, pass, input.dtype(), bias.defined(), input, output, packed); });
+  Key key{int64_t(input.dtype()),
+          int64_t(pass),
+          packed,
+          onednn_threads(),
+          bias.defined(),
+          is_channels_last(input),
+          is_channels_last(output),
+          s.n,
+          s.c,
+          s.h,
+          s.w,
+          s.o,
+          s.kh,
+          s.kw,
+          s.groups,
+          s.stride[0],
+          s.stride[1],
+          s.padding[0],
+          s.padding[1],
+          s.dilation[0],
+          s.dilation[1]};
+  auto& plan = planned<Plan>(key, [&] {
+    return make_plan(s, pass, input.dtype(), bias.defined(), input, output, packed);
+  });
   if (plan.refused) return false;
   if (fast && pass == Pass::weight) {
-    auto layout = plan.packed ? packed_layout(plan.packed).desc : plain({s.o, s.c, s.kh, s.kw}, onednn_type(input.dtype()));
+    auto layout = plan.packed ? packed_layout(plan.packed).desc
+                              : plain({s.o, s.c, s.kh, s.kw}, onednn_type(input.dtype()));
     if (by_winograd(s, pass, input, weight.impl()->data_ptr(), layout, output, bias)) {
       if (plan.packed) hide_in_order(weight, packed_layout(plan.packed).order);
       return true;
@@ -294,16 +363,19 @@ bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& wei
     if (k != result) plan.sides[k].reorder.run({at[k], own});
     at[k] = own;
   }
-  for (auto& side : plan.sides) if (side.reordered) layout_counts().reordered.fetch_add(1, std::memory_order_relaxed);
+  for (auto& side : plan.sides)
+    if (side.reordered) layout_counts().reordered.fetch_add(1, std::memory_order_relaxed);
   if (bias.defined()) plan.conv.run({at[0], at[1], at[2], bias.data_ptr()});
   else plan.conv.run({at[0], at[1], at[2]});
-  if (plan.sides[result].reordered) plan.sides[result].reorder.run({at[result], tensors[result]->impl()->data_ptr()});
+  if (plan.sides[result].reordered)
+    plan.sides[result].reorder.run({at[result], tensors[result]->impl()->data_ptr()});
   if (plan.packed) hide_in_order(weight, packed_layout(plan.packed).order);
   return true;
 }
 
 // ---- unfolding: columns[c * kh * kw, oh * ow] of one image and group
-template <class T> void unfold(const Shape& s, int64_t channels, const T* image, T* columns) {
+template <class T>
+void unfold(const Shape& s, int64_t channels, const T* image, T* columns) {
   for (int64_t c = 0; c < channels; ++c)
     for (int64_t ky = 0; ky < s.kh; ++ky)
       for (int64_t kx = 0; kx < s.kw; ++kx)
@@ -316,7 +388,8 @@ template <class T> void unfold(const Shape& s, int64_t channels, const T* image,
           }
         }
 }
-template <class T> void fold(const Shape& s, int64_t channels, const T* columns, T* image) {
+template <class T>
+void fold(const Shape& s, int64_t channels, const T* columns, T* image) {
   for (int64_t c = 0; c < channels; ++c)
     for (int64_t ky = 0; ky < s.kh; ++ky)
       for (int64_t kx = 0; kx < s.kw; ++kx)
@@ -332,18 +405,22 @@ template <class T> void fold(const Shape& s, int64_t channels, const T* columns,
         }
 }
 
-template <class F> void of_element_type(DType d, F&& f) {
+template <class F>
+void of_element_type(DType d, F&& f) {
   dispatch(d, [&](auto x) {
     using T = decltype(x);
-    if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) internal_check(false) << "convolution of " << d;
+    if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>)
+      internal_check(false) << "convolution of " << d;
     else f(x);
   });
 }
 
 // All are plain and of one dtype; the one that `pass` gives is written.
-void by_unfolding(const Shape& s, Pass pass, const Tensor& input, const Tensor& weight, const Tensor& output) {
+void by_unfolding(const Shape& s, Pass pass, const Tensor& input, const Tensor& weight,
+                  const Tensor& output) {
   DType d = input.dtype();
-  int64_t channels = s.c / s.groups, outputs = s.o / s.groups, taps = channels * s.kh * s.kw, places = s.oh * s.ow;
+  int64_t channels = s.c / s.groups, outputs = s.o / s.groups, taps = channels * s.kh * s.kw,
+          places = s.oh * s.ow;
   auto matrix = [&](const Tensor& t, int64_t offset, int64_t rows, int64_t cols, bool transposed = false) {
     Dims sizes{SymInt(rows), SymInt(cols)}, strides{SymInt(cols), SymInt(int64_t(1))};
     if (transposed) {
@@ -357,7 +434,8 @@ void by_unfolding(const Shape& s, Pass pass, const Tensor& input, const Tensor& 
   for (int64_t n = 0; n < s.n; ++n)
     for (int64_t g = 0; g < s.groups; ++g) {
       int64_t in_at = (n * s.c + g * channels) * s.h * s.w, out_at = (n * s.o + g * outputs) * places;
-      Tensor k = matrix(weight, g * outputs * taps, outputs, taps), y = matrix(output, out_at, outputs, places);
+      Tensor k = matrix(weight, g * outputs * taps, outputs, taps),
+             y = matrix(output, out_at, outputs, places);
       of_element_type(d, [&](auto x) {
         using T = decltype(x);
         if (pass == Pass::input) {
@@ -380,7 +458,8 @@ bool empty(const Tensor& t) { return t.numel() == SymInt(int64_t(0)); }
 // A destination as images of dtype d that are row-major or, for oneDNN, channels_last.
 class Images {
  public:
-  Images(const Tensor& out, DType d, bool library) : out_(out), own_(out.dtype() != d || !(out.is_contiguous() || (library && is_channels_last(out)))) {
+  Images(const Tensor& out, DType d, bool library)
+      : out_(out), own_(out.dtype() != d || !(out.is_contiguous() || (library && is_channels_last(out)))) {
     if (own_) tensor_ = Tensor::empty(out.sizes(), d);
     Tensor t = own_ ? tensor_ : out;
     Dims sizes(t.sizes()), strides(t.strides());
@@ -391,7 +470,9 @@ class Images {
     images_ = t.alias(sizes, strides, t.offset());
   }
   const Tensor& tensor() const { return images_; }  // [N, C, H, W]
-  void finish() const { if (own_) copy(out_, tensor_); }
+  void finish() const {
+    if (own_) copy(out_, tensor_);
+  }
 
  private:
   Tensor out_, tensor_, images_;
@@ -411,7 +492,8 @@ Results conv2d(const Call& c, Out out) {
   Shape s = shape_of(c, input.sizes(), weight.sizes(), out[0].sizes());
   auto run = [&](DType d, bool library) {
     Images to(out[0], d, library);
-    Tensor x = images(input, d), k = dense(weight, d), y = to.tensor(), b = bias.defined() ? dense(bias, d) : bias;
+    Tensor x = images(input, d), k = dense(weight, d), y = to.tensor(),
+           b = bias.defined() ? dense(bias, d) : bias;
     bool done = true;
     if (s.c == 0) fill_zero(y);
     else if (library) done = by_onednn(s, Pass::forward, x, k, y, b);
@@ -453,13 +535,15 @@ Results conv2d_backward_input(const Call& c, Out out) {
 // Gradients of the weight and, with two results, of the bias.
 Results conv2d_backward_weight(const Call& c, Out out) {
   Tensor grad = c.tensor("grad"), input = c.tensor("input");
-  bool with_bias = out.size() > 1, own = out[0].impl()->use_count() == 1 && out[0].impl()->storage->use_count() == 1;
+  bool with_bias = out.size() > 1,
+       own = out[0].impl()->use_count() == 1 && out[0].impl()->storage->use_count() == 1;
   auto results = [&] { return with_bias ? Results{out[0], out[1]} : Results(out[0]); };
   Shape s = shape_of(c, input.sizes(), out[0].sizes(), grad.sizes());
   auto run = [&](DType d, bool library) {
     Destination to(out[0], d);
     Destination to_bias(with_bias ? out[1] : Tensor::empty(IntSpan(Ints{0}), d), d);
-    Tensor x = images(input, d), y = images(grad, d), k = to.tensor(), b = with_bias ? to_bias.tensor() : Tensor();
+    Tensor x = images(input, d), y = images(grad, d), k = to.tensor(),
+           b = with_bias ? to_bias.tensor() : Tensor();
     bool nothing = empty(k) || empty(y) || empty(x), done = true;
     if (nothing) fill_zero(k);
     else if (library) done = by_onednn(s, Pass::weight, x, k, y, b, own && k.is_same(out[0]));

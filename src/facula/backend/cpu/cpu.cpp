@@ -14,26 +14,46 @@ class CpuBackend final : public Backend {
  public:
   LibraryFn find(std::string_view name) const override {
     static const std::unordered_map<std::string_view, LibraryFn> table{
-        {"mm", cpu::mm}, {"bmm", cpu::bmm}, {"addmm", cpu::addmm}, {"baddbmm", cpu::baddbmm}, {"linear", cpu::linear},
-        {"conv2d", cpu::conv2d}, {"conv2d_backward_input", cpu::conv2d_backward_input}, {"conv2d_backward_weight", cpu::conv2d_backward_weight},
-        {"attention", cpu::attention}, {"attention_backward", cpu::attention_backward},
-        {"cat", cpu::cat}, {"nonzero", cpu::nonzero}, {"rng_take", cpu::rng_take},
-        {"sort", cpu::sort}, {"topk", cpu::topk},
-        {"linalg_lu_solve", cpu::linalg_lu_solve}, {"linalg_inv", cpu::linalg_inv}, {"linalg_cofactor", cpu::linalg_cofactor}, {"linalg_det", cpu::linalg_det}, {"linalg_slogdet", cpu::linalg_slogdet},
-        {"linalg_cholesky", cpu::linalg_cholesky}, {"linalg_triangular", cpu::linalg_triangular},
-        {"fft_r2c", cpu::fft_r2c}, {"fft_c2r", cpu::fft_c2r}, {"fft_c2c", cpu::fft_c2c},
+        {"mm", cpu::mm},
+        {"bmm", cpu::bmm},
+        {"addmm", cpu::addmm},
+        {"baddbmm", cpu::baddbmm},
+        {"linear", cpu::linear},
+        {"conv2d", cpu::conv2d},
+        {"conv2d_backward_input", cpu::conv2d_backward_input},
+        {"conv2d_backward_weight", cpu::conv2d_backward_weight},
+        {"attention", cpu::attention},
+        {"attention_backward", cpu::attention_backward},
+        {"cat", cpu::cat},
+        {"nonzero", cpu::nonzero},
+        {"rng_take", cpu::rng_take},
+        {"sort", cpu::sort},
+        {"topk", cpu::topk},
+        {"linalg_lu_solve", cpu::linalg_lu_solve},
+        {"linalg_inv", cpu::linalg_inv},
+        {"linalg_cofactor", cpu::linalg_cofactor},
+        {"linalg_det", cpu::linalg_det},
+        {"linalg_slogdet", cpu::linalg_slogdet},
+        {"linalg_cholesky", cpu::linalg_cholesky},
+        {"linalg_triangular", cpu::linalg_triangular},
+        {"fft_r2c", cpu::fft_r2c},
+        {"fft_c2r", cpu::fft_c2r},
+        {"fft_c2c", cpu::fft_c2c},
     };
     auto it = table.find(name);
     return it == table.end() ? nullptr : it->second;
   }
   std::string describe() const override {
     std::string features;
-    auto note = [&](bool has, const char* name) { if (has) features += std::string(features.empty() ? "" : " ") + name; };
+    auto note = [&](bool has, const char* name) {
+      if (has) features += std::string(features.empty() ? "" : " ") + name;
+    };
     note(__builtin_cpu_supports("avx2"), "avx2");
     note(__builtin_cpu_supports("fma"), "fma");
     note(__builtin_cpu_supports("avx512f"), "avx512f");
     note(__builtin_cpu_supports("avx512bf16"), "avx512_bf16");
-    return "cpu: " + std::to_string(num_threads()) + " threads, " + features + "; " + cpu::onednn_version() + "; " + cpu::openblas_version() + "; ducc0; Highway";
+    return "cpu: " + std::to_string(num_threads()) + " threads, " + features + "; " + cpu::onednn_version() +
+           "; " + cpu::openblas_version() + "; ducc0; Highway";
   }
 };
 
@@ -50,7 +70,8 @@ namespace facula::backend::cpu {
 
 void copy(const Tensor& dst, const Tensor& src) {
   static const op::Operator& copy = op::get("copy");
-  Tensor to = dst.alias(dst.sizes(), dst.strides(), dst.offset()), from = src.alias(src.sizes(), src.strides(), src.offset());
+  Tensor to = dst.alias(dst.sizes(), dst.strides(), dst.offset()),
+         from = src.alias(src.sizes(), src.strides(), src.offset());
   op::Value args[] = {to, from};
   op::call(copy, args, op::Form::in_place);
 }
@@ -62,9 +83,12 @@ Tensor dense(const Tensor& t, DType d) {
   return to;
 }
 
-void fill_zero(const Tensor& t) { std::memset(t.data_ptr(), 0, size_t(t.numel().concrete()) * size_t(t.itemsize())); }
+void fill_zero(const Tensor& t) {
+  std::memset(t.data_ptr(), 0, size_t(t.numel().concrete()) * size_t(t.itemsize()));
+}
 
 Destination::Destination(const Tensor& out, DType d)
-    : out_(out), tensor_(out.dtype() == d && out.is_contiguous() ? out : Tensor::empty(out.sizes(), d, out.device())) {}
+    : out_(out),
+      tensor_(out.dtype() == d && out.is_contiguous() ? out : Tensor::empty(out.sizes(), d, out.device())) {}
 
 }  // namespace facula::backend::cpu

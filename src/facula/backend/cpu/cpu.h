@@ -1,5 +1,5 @@
-// The CPU backend's library operators, by subject, and what they share. Each is a backend::LibraryFn: it reads any
-// strides and writes `out`, which Destination makes dense where it is not.
+// The CPU backend's library operators, by subject, and what they share. Each is a backend::LibraryFn: it
+// reads any strides and writes `out`, which Destination makes dense where it is not.
 #pragma once
 #include "facula/backend/backend.h"
 
@@ -9,7 +9,8 @@ using op::Call;
 using op::Results;
 using Out = std::span<const Tensor>;
 
-// product.cpp: oneDNN (float32, bfloat16; float16 by way of float32), BLAS (float64, complex), loops (integers)
+// product.cpp: oneDNN (float32, bfloat16; float16 by way of float32), BLAS (float64, complex), loops
+// (integers)
 Results mm(const Call& c, Out out);
 Results bmm(const Call& c, Out out);
 Results addmm(const Call& c, Out out);
@@ -52,14 +53,20 @@ Tensor dense(const Tensor& t, DType d);
 inline Tensor dense(const Tensor& t) { return dense(t, t.dtype()); }
 void fill_zero(const Tensor& dense);
 
-// A destination as a row-major tensor of dtype `d`: `out` itself if it is one, else a temporary copied into it by finish().
+// A destination as a row-major tensor of dtype `d`: `out` itself if it is one, else a temporary copied into
+// it by finish().
 class Destination {
  public:
   explicit Destination(const Tensor& out) : Destination(out, out.dtype()) {}
   Destination(const Tensor& out, DType d);
   const Tensor& tensor() const { return tensor_; }
-  template <class T> T* data() const { return tensor_.data<T>(); }
-  void finish() const { if (!tensor_.is_same(out_)) copy(out_, tensor_); }
+  template <class T>
+  T* data() const {
+    return tensor_.data<T>();
+  }
+  void finish() const {
+    if (!tensor_.is_same(out_)) copy(out_, tensor_);
+  }
 
  private:
   Tensor out_, tensor_;
@@ -67,12 +74,14 @@ class Destination {
 
 // out (row-major [batch..., m, n]) = alpha * a @ b + beta * out + bias, of one dtype; a [batch..., m, k] and
 // b [batch..., k, n] with any strides; stride 0 broadcasts a batch dimension. `bias` [n] or undefined.
-void product(const Tensor& a, const Tensor& b, const Tensor& out, const Tensor& bias = {}, const Scalar& alpha = 1.0, const Scalar& beta = 0.0);
+void product(const Tensor& a, const Tensor& b, const Tensor& out, const Tensor& bias = {},
+             const Scalar& alpha = 1.0, const Scalar& beta = 0.0);
 
-// BLAS gemm on float, double and their complex types: c (row-major, leading dimension n) = alpha * a @ b + beta * c; rs
-// and cs are strides of rows and columns, one of which is 1 for each operand. One thread.
-void blas_gemm(DType d, int64_t m, int64_t n, int64_t k, const Scalar& alpha, const void* a, int64_t a_rs, int64_t a_cs, const void* b, int64_t b_rs,
-               int64_t b_cs, const Scalar& beta, void* c, int64_t ldc);
+// BLAS gemm on float, double and their complex types: c (row-major, leading dimension n) = alpha * a @ b +
+// beta * c; rs and cs are strides of rows and columns, one of which is 1 for each operand. One thread.
+void blas_gemm(DType d, int64_t m, int64_t n, int64_t k, const Scalar& alpha, const void* a, int64_t a_rs,
+               int64_t a_cs, const void* b, int64_t b_rs, int64_t b_cs, const Scalar& beta, void* c,
+               int64_t ldc);
 
 // Threads of BLAS and LAPACK themselves: 1 unless one large call may have all. Only calls if that changes.
 void blas_threads(int n);

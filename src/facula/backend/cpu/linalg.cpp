@@ -1,5 +1,5 @@
-// Linear algebra by LAPACK, matrix by matrix; a batch is shared out among threads. LAPACK stores columns: a row-major
-// matrix is its transpose, so operands are transposed on the way in and out.
+// Linear algebra by LAPACK, matrix by matrix; a batch is shared out among threads. LAPACK stores columns: a
+// row-major matrix is its transpose, so operands are transposed on the way in and out.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -33,7 +33,8 @@ namespace facula::backend::cpu {
 
 namespace {
 
-template <class T> struct Lapack;
+template <class T>
+struct Lapack;
 #define FACULA_ROUTINES(p, T)                                    \
   template <> struct Lapack<T> {                                 \
     static constexpr auto getrf = FACULA_LAPACK(p##getrf);       \
@@ -45,7 +46,8 @@ template <class T> struct Lapack;
 FACULA_LAPACK_TYPES(FACULA_ROUTINES)
 #undef FACULA_ROUTINES
 
-template <class F> void of_type(DType d, F&& f) {
+template <class F>
+void of_type(DType d, F&& f) {
   switch (d) {
     case DType::Float32: return f(float{});
     case DType::Float64: return f(double{});
@@ -55,7 +57,8 @@ template <class F> void of_type(DType d, F&& f) {
   }
 }
 
-template <class T> void transpose_into(const T* from, int64_t rows, int64_t cols, T* to) {
+template <class T>
+void transpose_into(const T* from, int64_t rows, int64_t cols, T* to) {
   constexpr int64_t kTile = 32;
   for (int64_t i = 0; i < rows; i += kTile)
     for (int64_t j = 0; j < cols; j += kTile)
@@ -65,7 +68,8 @@ template <class T> void transpose_into(const T* from, int64_t rows, int64_t cols
 
 int order_of(const char* name, const Tensor& a) {
   int64_t n = a.int_sizes().back();
-  runtime_check(n <= 46340, name) << "matrices of " << n << " rows are too large for LAPACK's 32-bit integers";
+  runtime_check(n <= 46340, name) << "matrices of " << n
+                                  << " rows are too large for LAPACK's 32-bit integers";
   return int(n);
 }
 
@@ -79,7 +83,9 @@ class Failure {
     while (word < seen && !first_.compare_exchange_weak(seen, word)) {}
   }
   bool any() const { return first_.load() != kNone; }
-  std::string where(const Tensor& a) const { return a.dim() > 2 ? "(Batch element " + std::to_string(first_.load() >> 32) + "): " : ""; }
+  std::string where(const Tensor& a) const {
+    return a.dim() > 2 ? "(Batch element " + std::to_string(first_.load() >> 32) + "): " : "";
+  }
   int info() const { return int(first_.load() & 0x7fffffff); }
 
  private:
@@ -87,8 +93,10 @@ class Failure {
   std::atomic<int64_t> first_{kNone};
 };
 
-// f(matrix number, buffer of `elements`) for each matrix; the threads of one large matrix are the library's own.
-template <class T, class F> void each(int64_t count, int n, size_t elements, F&& f) {
+// f(matrix number, buffer of `elements`) for each matrix; the threads of one large matrix are the library's
+// own.
+template <class T, class F>
+void each(int64_t count, int n, size_t elements, F&& f) {
   blas_threads(count == 1 && n >= 384 && !in_parallel() ? num_threads() : 1);
   auto grain = int64_t(std::max(1.0, 20000.0 / (double(n) * n * n + 1)));
   parallel_for(count, grain, [&](int64_t begin, int64_t end) {
@@ -99,7 +107,8 @@ template <class T, class F> void each(int64_t count, int n, size_t elements, F&&
 }
 
 // Factors a copy of each matrix; f(matrix number, LU, pivots, info).
-template <class T, class F> void each_lu(const Tensor& a, int n, size_t extra, F&& f) {
+template <class T, class F>
+void each_lu(const Tensor& a, int n, size_t extra, F&& f) {
   const T* from = a.data<T>();
   size_t square = size_t(n) * size_t(n);
   each<T>(matrices(a), n, square + extra, [&](int64_t k, T* lu) {
@@ -111,7 +120,8 @@ template <class T, class F> void each_lu(const Tensor& a, int n, size_t extra, F
   });
 }
 
-template <class T> T determinant(const T* lu, const std::vector<int>& pivots, int n) {
+template <class T>
+T determinant(const T* lu, const std::vector<int>& pivots, int n) {
   T det(1);
   for (int i = 0; i < n; ++i) {
     det *= lu[size_t(i) * size_t(n) + size_t(i)];
@@ -140,7 +150,8 @@ Results linalg_lu_solve(const Call& c, Out out) {
       transpose_into(rhs, columns, n, to.data<T>() + k * int64_t(block));
     });
   });
-  linalg_check(!failure.any(), "linalg.solve") << failure.where(a) << "the solver failed because the input matrix is singular.";
+  linalg_check(!failure.any(), "linalg.solve")
+      << failure.where(a) << "the solver failed because the input matrix is singular.";
   to.finish();
   return Results(out[0]);
 }
@@ -152,20 +163,24 @@ Results linalg_inv(const Call& c, Out out) {
   Failure failure;
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    each_lu<T>(a, n, size_t(n) * 64, [&](int64_t k, T* lu, const std::vector<int>& pivots, int info, T* work) {
-      if (info > 0) return failure.note(k, info);
-      if (!n) return;
-      int size = n * 64, ok = 0;
-      Lapack<T>::getri(&n, lu, &n, pivots.data(), work, &size, &ok);
-      transpose_into(lu, n, n, to.data<T>() + k * int64_t(n) * n);
-    });
+    each_lu<T>(a, n, size_t(n) * 64,
+               [&](int64_t k, T* lu, const std::vector<int>& pivots, int info, T* work) {
+                 if (info > 0) return failure.note(k, info);
+                 if (!n) return;
+                 int size = n * 64, ok = 0;
+                 Lapack<T>::getri(&n, lu, &n, pivots.data(), work, &size, &ok);
+                 transpose_into(lu, n, n, to.data<T>() + k * int64_t(n) * n);
+               });
   });
-  linalg_check(!failure.any(), "linalg.inv") << failure.where(a) << "the diagonal element " << failure.info() << " is zero, the inversion could not be completed because the input matrix is singular.";
+  linalg_check(!failure.any(), "linalg.inv")
+      << failure.where(a) << "the diagonal element " << failure.info()
+      << " is zero, the inversion could not be completed because the input matrix is singular.";
   to.finish();
   return Results(out[0]);
 }
 
-// conj(det) inv^H. A zero pivot is replaced by a tiny one: the product of determinant and inverse tends to the cofactors.
+// conj(det) inv^H. A zero pivot is replaced by a tiny one: the product of determinant and inverse tends to
+// the cofactors.
 Results linalg_cofactor(const Call& c, Out out) {
   Tensor a = dense(c.tensor("A"));
   Destination to(out[0]);
@@ -176,8 +191,10 @@ Results linalg_cofactor(const Call& c, Out out) {
     each_lu<T>(a, n, size_t(n) * 64, [&](int64_t k, T* lu, const std::vector<int>& pivots, int, T* work) {
       if (!n) return;
       R largest = 0;
-      for (int i = 0; i < n; ++i) largest = std::max(largest, std::abs(lu[size_t(i) * size_t(n) + size_t(i)]));
-      R tiny = std::sqrt(std::numeric_limits<R>::epsilon()) * std::numeric_limits<R>::epsilon() * (largest > 0 ? largest : R(1));
+      for (int i = 0; i < n; ++i)
+        largest = std::max(largest, std::abs(lu[size_t(i) * size_t(n) + size_t(i)]));
+      R tiny = std::sqrt(std::numeric_limits<R>::epsilon()) * std::numeric_limits<R>::epsilon() *
+               (largest > 0 ? largest : R(1));
       for (int i = 0; i < n; ++i)
         if (auto& pivot = lu[size_t(i) * size_t(n) + size_t(i)]; std::abs(pivot) < tiny) pivot = T(tiny);
       T det = determinant(lu, pivots, n);
@@ -202,7 +219,9 @@ Results linalg_det(const Call& c, Out out) {
   int n = order_of("linalg.det", a);
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    each_lu<T>(a, n, 0, [&](int64_t k, T* lu, const std::vector<int>& pivots, int, T*) { to.data<T>()[k] = determinant(lu, pivots, n); });
+    each_lu<T>(a, n, 0, [&](int64_t k, T* lu, const std::vector<int>& pivots, int, T*) {
+      to.data<T>()[k] = determinant(lu, pivots, n);
+    });
   });
   to.finish();
   return Results(out[0]);
@@ -246,14 +265,17 @@ Results linalg_cholesky(const Call& c, Out out) {
       transpose_into(a.data<T>() + k * square, n, n, l);
       int info = 0;
       if (n) Lapack<T>::potrf("L", &n, l, &n, &info, 1);
-      for (int i = 0; i < n && info == 0; ++i) if (l[int64_t(i) * n + i] != l[int64_t(i) * n + i]) info = i + 1;   // NaN passes LAPACK
+      for (int i = 0; i < n && info == 0; ++i)
+        if (l[int64_t(i) * n + i] != l[int64_t(i) * n + i]) info = i + 1;  // NaN passes LAPACK
       if (info > 0) return failure.note(k, info);
       T* y = to.data<T>() + k * square;
       transpose_into(l, n, n, y);
       for (int i = 0; i < n; ++i) std::fill(y + int64_t(i) * n + i + 1, y + int64_t(i + 1) * n, T(0));
     });
   });
-  linalg_check(!failure.any(), "linalg.cholesky") << failure.where(a) << "the factorization could not be completed because the input is not positive-definite (the leading minor of order "
+  linalg_check(!failure.any(), "linalg.cholesky")
+      << failure.where(a)
+      << "the factorization could not be completed because the input is not positive-definite (the leading minor of order "
       << failure.info() << " is not positive-definite).";
   to.finish();
   return Results(out[0]);
@@ -273,8 +295,10 @@ Results linalg_triangular(const Call& c, Out out) {
     each<T>(matrices(a), n, block, [&](int64_t k, T* rhs) {
       transpose_into(b.data<T>() + k * int64_t(block), n, columns, rhs);
       int cols = int(columns), info = 0;
-      Lapack<T>::trtrs(uplo, "T", diag, &n, &cols, a.data<T>() + k * int64_t(n) * n, &n, rhs, &n, &info, 1, 1, 1);
-      if (info > 0) std::fill(rhs, rhs + block, T(std::numeric_limits<double>::infinity()));  // a zero on the diagonal
+      Lapack<T>::trtrs(uplo, "T", diag, &n, &cols, a.data<T>() + k * int64_t(n) * n, &n, rhs, &n, &info, 1, 1,
+                       1);
+      if (info > 0)
+        std::fill(rhs, rhs + block, T(std::numeric_limits<double>::infinity()));  // a zero on the diagonal
       transpose_into(rhs, columns, n, to.data<T>() + k * int64_t(block));
     });
   });

@@ -20,7 +20,10 @@ Results cat(const Call& c, Out out) {
   for (int k = 0; k < d; ++k) outer *= sizes[size_t(k)];
   for (int k = d + 1; k < rank; ++k) inner *= sizes[size_t(k)];
   int64_t row = sizes[size_t(d)] * inner * item, at = 0;
-  struct Piece { const char* from; int64_t bytes, at; };
+  struct Piece {
+    const char* from;
+    int64_t bytes, at;
+  };
   std::vector<Piece> plain;
   for (auto& t : c.tensors("tensors")) {
     if (t.numel() == SymInt(int64_t(0))) continue;
@@ -38,7 +41,9 @@ Results cat(const Call& c, Out out) {
   auto* dst = whole.data<char>();
   if (outer == 1) {
     for (auto& p : plain)
-      parallel_for(p.bytes, 1 << 17, [&](int64_t begin, int64_t end) { std::memcpy(dst + p.at + begin, p.from + begin, size_t(end - begin)); });
+      parallel_for(p.bytes, 1 << 17, [&](int64_t begin, int64_t end) {
+        std::memcpy(dst + p.at + begin, p.from + begin, size_t(end - begin));
+      });
   } else {
     parallel_for(outer, std::max<int64_t>(1, (1 << 17) / row), [&](int64_t begin, int64_t end) {
       for (int64_t k = begin; k < end; ++k)
@@ -51,13 +56,15 @@ Results cat(const Call& c, Out out) {
 
 namespace {
 
-template <class T> bool is_set(const T& x) {
+template <class T>
+bool is_set(const T& x) {
   if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) return (x.bits & 0x7fff) != 0;
   else return x != T(0);
 }
 
 // Two passes over pieces: count, then write from the sum of the counts before.
-template <class T> Tensor positions(const Tensor& dense) {
+template <class T>
+Tensor positions(const Tensor& dense) {
   auto sizes = dense.int_sizes();
   int64_t n = dense.numel().concrete();
   auto rank = int64_t(sizes.size());

@@ -23,7 +23,8 @@ class NestBuilder {
   using LoopKind = loop::LoopKind;
   using Statement = loop::Statement;
 
-  explicit NestBuilder(DType d) : dtype_(d), lanes_(codegen::vector_lanes() / (d == DType::Float64 ? 2 : 1)) {}
+  explicit NestBuilder(DType d)
+      : dtype_(d), lanes_(codegen::vector_lanes() / (d == DType::Float64 ? 2 : 1)) {}
   Block block;
 
   int lanes() const { return lanes_; }
@@ -60,7 +61,8 @@ class NestBuilder {
     s.values = {x};
     block.push_back(std::move(s));
   }
-  template <class F> void within(Statement s, F&& body) {
+  template <class F>
+  void within(Statement s, F&& body) {
     Block outer = std::move(block);
     block.clear();
     body();
@@ -68,16 +70,24 @@ class NestBuilder {
     block = std::move(outer);
     block.push_back(std::move(s));
   }
-  template <class F> void loop_over(LoopKind kind, int var, Expr extent, F&& body) {
+  template <class F>
+  void loop_over(LoopKind kind, int var, Expr extent, F&& body) {
     Statement s{Statement::Kind::loop};
     s.var = var;
     s.loop = kind;
     s.extent = extent;
     within(std::move(s), [&] { body(loop::index(var)); });
   }
-  template <class F> void each(Expr extent, F&& body) { loop_over(LoopKind::serial, fresh(), extent, body); }
-  template <class F> void vector(Expr extent, F&& body) { loop_over(LoopKind::vector, fresh(), extent, body); }
-  template <class F> void when(Expr condition, F&& body) {
+  template <class F>
+  void each(Expr extent, F&& body) {
+    loop_over(LoopKind::serial, fresh(), extent, body);
+  }
+  template <class F>
+  void vector(Expr extent, F&& body) {
+    loop_over(LoopKind::vector, fresh(), extent, body);
+  }
+  template <class F>
+  void when(Expr condition, F&& body) {
     Statement s{Statement::Kind::condition};
     s.values = {condition};
     within(std::move(s), body);
@@ -89,9 +99,10 @@ class NestBuilder {
   int next_ = 1;
 };
 
-// The kernel of the nest that `make` builds for a variant: made once. `make` is a lambda: kernels are kept by its type,
-// which functions of one signature share.
-template <class Variant, class Make> const codegen::Kernel& kernel_of(const Variant& v, Make make) {
+// The kernel of the nest that `make` builds for a variant: made once. `make` is a lambda: kernels are kept by
+// its type, which functions of one signature share.
+template <class Variant, class Make>
+const codegen::Kernel& kernel_of(const Variant& v, Make make) {
   static_assert(std::is_class_v<Make>);
   static std::map<Variant, const codegen::Kernel*> kernels;
   static TableMutex mutex;
@@ -101,7 +112,7 @@ template <class Variant, class Make> const codegen::Kernel& kernel_of(const Vari
   }
   loop::Nest n = make(v);
   loop::verify(n);
-  auto* k = codegen::kernel(n);   // without the lock: it takes long, and Ctrl-C is heard
+  auto* k = codegen::kernel(n);  // without the lock: it takes long, and Ctrl-C is heard
   std::lock_guard lock(mutex);
   kernels[v] = k;
   return *k;

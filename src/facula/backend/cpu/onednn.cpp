@@ -7,14 +7,15 @@
 #include <string_view>
 
 #include "facula/backend/cpu/cpu.h"
-#include "facula/base/parallel.h"
 #include "facula/base/log.h"
+#include "facula/base/parallel.h"
 #include "facula/base/settings.h"
 
 namespace facula::backend::cpu {
 
 const dnnl::engine& onednn_engine() {
-  static const dnnl::engine* engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);  // outlives the caches of every thread
+  static const dnnl::engine* engine =
+      new dnnl::engine(dnnl::engine::kind::cpu, 0);  // outlives the caches of every thread
   return *engine;
 }
 
@@ -58,7 +59,9 @@ int onednn_threads() {
 bool is_reference(const char* what, const char* implementation) {
   bool reference = std::string_view(implementation).find("ref") != std::string_view::npos;
   if (log_on(Log::kernels)) {
-    if (reference) log_line(Log::kernels, std::string("oneDNN offers only a reference implementation for ") + what + " (" + implementation + "): not used");
+    if (reference)
+      log_line(Log::kernels, std::string("oneDNN offers only a reference implementation for ") + what + " (" +
+                                 implementation + "): not used");
     else log_line(Log::kernels, std::string("oneDNN ") + what + ": " + implementation);
   }
   return reference;
@@ -95,15 +98,21 @@ void Bound::add(int argument, const dnnl::memory::desc& d) {
 
 void Bound::run(std::initializer_list<const void*> pointers) const {
   size_t k = 0;
-  auto set = [&](const void* p) { dnnl::error::wrap_c_api(dnnl_memory_set_data_handle(args_[k++].memory, const_cast<void*>(p)), "oneDNN: data handle"); };
+  auto set = [&](const void* p) {
+    dnnl::error::wrap_c_api(dnnl_memory_set_data_handle(args_[k++].memory, const_cast<void*>(p)),
+                            "oneDNN: data handle");
+  };
   if (scratchpad_) set(scratch(Scratch::primitive, scratchpad_));
   for (auto* p : pointers) set(p);
-  dnnl::error::wrap_c_api(dnnl_primitive_execute(primitive_.get(), stream().get(), int(args_.size()), args_.data()), "oneDNN: execution failed");
+  dnnl::error::wrap_c_api(dnnl_primitive_execute(primitive_.get(), stream().get(), int(args_.size()),
+                                                 args_.data()),
+                          "oneDNN: execution failed");
 }
 
 std::string onednn_version() {
   auto* v = dnnl_version();
-  return "oneDNN " + std::to_string(v->major) + "." + std::to_string(v->minor) + "." + std::to_string(v->patch);
+  return "oneDNN " + std::to_string(v->major) + "." + std::to_string(v->minor) + "." +
+         std::to_string(v->patch);
 }
 
 }  // namespace facula::backend::cpu

@@ -1,6 +1,7 @@
-// oneDNN as this backend uses it. A Bound is a primitive made for certain shapes with its memory objects; it belongs to
-// one thread and is kept in that thread's cache under a key that says everything it was made from. Scratchpads are the
-// user's, one buffer a thread: in library mode one primitive run by two threads gives wrong numbers silently.
+// oneDNN as this backend uses it. A Bound is a primitive made for certain shapes with its memory objects; it
+// belongs to one thread and is kept in that thread's cache under a key that says everything it was made from.
+// Scratchpads are the user's, one buffer a thread: in library mode one primitive run by two threads gives
+// wrong numbers silently.
 #pragma once
 #include <dnnl.hpp>
 #include <memory>
@@ -24,7 +25,7 @@ struct KeyHash {
 
 const dnnl::engine& onednn_engine();
 dnnl::memory::data_type onednn_type(DType d);
-dnnl::primitive_attr onednn_attributes();   // scratchpad mode: user
+dnnl::primitive_attr onednn_attributes();  // scratchpad mode: user
 // Threads that a primitive made now will use; part of every key. Also tells OpenMP on this thread.
 int onednn_threads();
 // Is this a reference implementation? If so it is reported (FACULA_LOG=kernels), to be refused.
@@ -37,7 +38,8 @@ void* scratch(Scratch use, size_t bytes);
 class Bound {
  public:
   Bound() = default;
-  template <class Primitive, class Descriptor> static Bound of(const Descriptor& pd) {
+  template <class Primitive, class Descriptor>
+  static Bound of(const Descriptor& pd) {
     Bound b;
     b.primitive_ = Primitive(pd);
     b.scratchpad_ = pd.scratchpad_desc().get_size();
@@ -56,8 +58,10 @@ class Bound {
   std::vector<dnnl_exec_arg_t> args_;
 };
 
-// What was made for `key` on this thread; `make` makes it. Plans are few; a cache that grew large starts afresh.
-template <class Plan, class F> const Plan& planned(const Key& key, F&& make) {
+// What was made for `key` on this thread; `make` makes it. Plans are few; a cache that grew large starts
+// afresh.
+template <class Plan, class F>
+const Plan& planned(const Key& key, F&& make) {
   constexpr size_t kMost = 1024;
   thread_local std::unordered_map<Key, std::unique_ptr<Plan>, KeyHash> plans;
   auto it = plans.find(key);

@@ -1,5 +1,6 @@
-// Matrix products. Batch dimensions of equal layout are merged first; then oneDNN for float32 and bfloat16, BLAS for
-// vectors, float64 and complex numbers, plain loops for integers. Very small float32 products are cheaper than a library's call.
+// Matrix products. Batch dimensions of equal layout are merged first; then oneDNN for float32 and bfloat16,
+// BLAS for vectors, float64 and complex numbers, plain loops for integers. Very small float32 products are
+// cheaper than a library's call.
 #include <algorithm>
 #include <cstring>
 
@@ -12,7 +13,9 @@ namespace facula::backend::cpu {
 
 namespace {
 
-struct Batch { int64_t size, a, b, out; };  // a dimension and its strides
+struct Batch {
+  int64_t size, a, b, out;
+};  // a dimension and its strides
 
 struct Problem {
   DType dtype;
@@ -20,25 +23,38 @@ struct Problem {
   int64_t a_rs, a_cs, b_rs, b_cs;  // strides of rows and columns
   SmallVector<Batch, 4> batch;
   const char *a, *b;
-  char* out;                       // row-major matrices
-  const void* bias = nullptr;      // [n]
+  char* out;                   // row-major matrices
+  const void* bias = nullptr;  // [n]
   Scalar alpha, beta;
-  int64_t count() const { int64_t c = 1; for (auto& d : batch) c *= d.size; return c; }
+  int64_t count() const {
+    int64_t c = 1;
+    for (auto& d : batch) c *= d.size;
+    return c;
+  }
 };
 
 bool is(const Scalar& s, double x) { return s.to_complex() == std::complex<double>(x); }
 
 // Can a library read a matrix with these strides: rows or columns one after the other, apart?
 bool readable(int64_t rows, int64_t cols, int64_t rs, int64_t cs) {
-  bool row_major = (cs == 1 || cols == 1) && (rs >= cols || rows == 1), column_major = (rs == 1 || rows == 1) && (cs >= rows || cols == 1);
+  bool row_major = (cs == 1 || cols == 1) && (rs >= cols || rows == 1),
+       column_major = (rs == 1 || rows == 1) && (cs >= rows || cols == 1);
   return row_major || column_major;
 }
 
 // Strides of dimensions of size 1 are free: choose those of a plain matrix.
 void settle(int64_t rows, int64_t cols, int64_t& rs, int64_t& cs) {
-  if (cols == 1 && rows == 1) { rs = cs = 1; return; }
-  if (cols == 1) { if (rs == 1) cs = rows; else cs = 1; }
-  else if (rows == 1) { if (cs == 1) rs = cols; else rs = 1; }
+  if (cols == 1 && rows == 1) {
+    rs = cs = 1;
+    return;
+  }
+  if (cols == 1) {
+    if (rs == 1) cs = rows;
+    else cs = 1;
+  } else if (rows == 1) {
+    if (cs == 1) rs = cols;
+    else rs = 1;
+  }
 }
 
 void merge_batch(Problem& p, std::span<const Batch> dims) {
@@ -54,14 +70,16 @@ void merge_batch(Problem& p, std::span<const Batch> dims) {
     p.batch.push_back(d);
   }
   // One right-hand matrix for all: more rows of one product.
-  if (p.batch.size() == 1 && p.batch[0].b == 0 && p.batch[0].a == p.m * p.a_rs && p.batch[0].out == p.m * p.n) {
+  if (p.batch.size() == 1 && p.batch[0].b == 0 && p.batch[0].a == p.m * p.a_rs &&
+      p.batch[0].out == p.m * p.n) {
     p.m *= p.batch[0].size;
     p.batch.clear();
   }
 }
 
 // f(a, b, out) for every matrix of the batch between begin and end.
-template <class F> void each_matrix(const Problem& p, int64_t begin, int64_t end, F&& f) {
+template <class F>
+void each_matrix(const Problem& p, int64_t begin, int64_t end, F&& f) {
   int64_t size = itemsize(p.dtype);
   for (int64_t k = begin; k < end; ++k) {
     int64_t rest = k, a = 0, b = 0, out = 0;
@@ -120,7 +138,8 @@ void tiny_rows(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int
 
 bool fits_tiny(const Problem& p) {
   int64_t padded = (p.n + 7) / 8 * 8;
-  return p.dtype == DType::Float32 && p.k <= kTiny && p.n <= kTiny && p.m <= kTiny && p.k * padded <= kTiny && p.m * p.k * p.n * p.count() <= kTiny;
+  return p.dtype == DType::Float32 && p.k <= kTiny && p.n <= kTiny && p.m <= kTiny && p.k * padded <= kTiny &&
+         p.m * p.k * p.n * p.count() <= kTiny;
 }
 
 void tiny(const Problem& p) {
@@ -131,12 +150,14 @@ void tiny(const Problem& p) {
     int64_t ldb = p.b_rs;
     if (p.b_cs != 1 || padded != p.n) {
       for (int64_t k = 0; k < p.k; ++k)
-        for (int64_t j = 0; j < padded; ++j) packed[k * padded + j] = j < p.n ? b[k * p.b_rs + j * p.b_cs] : 0;
+        for (int64_t j = 0; j < padded; ++j)
+          packed[k * padded + j] = j < p.n ? b[k * p.b_rs + j * p.b_cs] : 0;
       b = packed;
       ldb = padded;
     }
-    tiny_rows(p.m, p.n, p.k, float(p.alpha.to_double()), reinterpret_cast<const float*>(a), p.a_rs, p.a_cs, b, ldb, float(p.beta.to_double()),
-              static_cast<const float*>(p.bias), reinterpret_cast<float*>(out));
+    tiny_rows(p.m, p.n, p.k, float(p.alpha.to_double()), reinterpret_cast<const float*>(a), p.a_rs, p.a_cs, b,
+              ldb, float(p.beta.to_double()), static_cast<const float*>(p.bias),
+              reinterpret_cast<float*>(out));
   });
 }
 
@@ -149,7 +170,7 @@ struct OneDnnPlan {
 OneDnnPlan make_plan(const Problem& p) {
   using dims = dnnl::memory::dims;
   auto type = onednn_type(p.dtype);
-  auto desc = [&](int64_t Batch::*stride, int64_t rows, int64_t cols, int64_t rs, int64_t cs) {
+  auto desc = [&](int64_t Batch::* stride, int64_t rows, int64_t cols, int64_t rs, int64_t cs) {
     dims sizes, strides;
     int64_t whole = rows == 1 ? cs * cols : cs == 1 ? rs * rows : std::max(rs * rows, cs * cols);
     for (auto& d : p.batch) {
@@ -161,7 +182,8 @@ OneDnnPlan make_plan(const Problem& p) {
     strides.insert(strides.end(), {rs, cs});
     return dnnl::memory::desc(sizes, type, strides);
   };
-  auto a = desc(&Batch::a, p.m, p.k, p.a_rs, p.a_cs), b = desc(&Batch::b, p.k, p.n, p.b_rs, p.b_cs), out = desc(&Batch::out, p.m, p.n, p.n, 1);
+  auto a = desc(&Batch::a, p.m, p.k, p.a_rs, p.a_cs), b = desc(&Batch::b, p.k, p.n, p.b_rs, p.b_cs),
+       out = desc(&Batch::out, p.m, p.n, p.n, 1);
   auto attributes = onednn_attributes();
   dnnl::post_ops after;
   if (!is(p.alpha, 1)) after.append_eltwise(dnnl::algorithm::eltwise_linear, float(p.alpha.to_double()), 0);
@@ -185,8 +207,10 @@ OneDnnPlan make_plan(const Problem& p) {
 }
 
 bool by_onednn(const Problem& p) {
-  Key key{int64_t(p.dtype), onednn_threads(), p.m, p.n, p.k, p.a_rs, p.a_cs, p.b_rs, p.b_cs, p.bias != nullptr};
-  for (auto& d : p.batch) for (int64_t w : {d.size, d.a, d.b, d.out}) key.push_back(w);
+  Key key{int64_t(p.dtype), onednn_threads(), p.m,    p.n,    p.k,
+          p.a_rs,           p.a_cs,           p.b_rs, p.b_cs, p.bias != nullptr};
+  for (auto& d : p.batch)
+    for (int64_t w : {d.size, d.a, d.b, d.out}) key.push_back(w);
   key.push_back(std::bit_cast<int64_t>(p.alpha.to_double()));
   key.push_back(std::bit_cast<int64_t>(p.beta.to_double()));
   auto& plan = planned<OneDnnPlan>(key, [&] { return make_plan(p); });
@@ -215,13 +239,18 @@ void by_blas(const Problem& p) {
   auto grain = int64_t(std::max(1.0, kWork / (double(kStrip) * double(rows ? p.n : p.m) * double(p.k))));
   parallel_for(strips, grain, [&](int64_t begin, int64_t end) {
     int64_t from = begin * kStrip, to = std::min(end * kStrip, side);
-    if (rows) blas_gemm(p.dtype, to - from, p.n, p.k, p.alpha, p.a + from * p.a_rs * size, p.a_rs, p.a_cs, p.b, p.b_rs, p.b_cs, p.beta, p.out + from * p.n * size, p.n);
-    else blas_gemm(p.dtype, p.m, to - from, p.k, p.alpha, p.a, p.a_rs, p.a_cs, p.b + from * p.b_cs * size, p.b_rs, p.b_cs, p.beta, p.out + from * size, p.n);
+    if (rows)
+      blas_gemm(p.dtype, to - from, p.n, p.k, p.alpha, p.a + from * p.a_rs * size, p.a_rs, p.a_cs, p.b,
+                p.b_rs, p.b_cs, p.beta, p.out + from * p.n * size, p.n);
+    else
+      blas_gemm(p.dtype, p.m, to - from, p.k, p.alpha, p.a, p.a_rs, p.a_cs, p.b + from * p.b_cs * size,
+                p.b_rs, p.b_cs, p.beta, p.out + from * size, p.n);
   });
 }
 
 // ---- integers, modulo 2^bits
-template <class T> void by_loops(const Problem& p) {
+template <class T>
+void by_loops(const Problem& p) {
   using U = std::make_unsigned_t<T>;
   auto alpha = U(p.alpha.to_int()), beta = U(p.beta.to_int());
   each_matrix(p, 0, p.count(), [&](const char* a_bytes, const char* b_bytes, char* out_bytes) {
@@ -235,8 +264,10 @@ template <class T> void by_loops(const Problem& p) {
         for (int64_t k = 0; k < p.k; ++k) {
           U x = U(alpha * a[i * p.a_rs + k * p.a_cs]);
           const U* from = b + k * p.b_rs;
-          if (p.b_cs == 1) for (int64_t j = 0; j < p.n; ++j) row[j] = U(row[j] + x * from[j]);
-          else for (int64_t j = 0; j < p.n; ++j) row[j] = U(row[j] + x * from[j * p.b_cs]);
+          if (p.b_cs == 1)
+            for (int64_t j = 0; j < p.n; ++j) row[j] = U(row[j] + x * from[j]);
+          else
+            for (int64_t j = 0; j < p.n; ++j) row[j] = U(row[j] + x * from[j * p.b_cs]);
         }
       }
     });
@@ -266,12 +297,27 @@ void scale(const Tensor& out, const Scalar& beta, const Tensor& bias) {
 
 }  // namespace
 
-void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, const Tensor& bias_given, const Scalar& alpha, const Scalar& beta) {
+void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, const Tensor& bias_given,
+             const Scalar& alpha, const Scalar& beta) {
   if (out.numel() == SymInt(int64_t(0))) return;
   Tensor a = a_given, b = b_given, bias = bias_given;
   auto sizes = out.int_sizes();
   size_t batch = sizes.size() - 2;
-  Problem p{out.dtype(), sizes[batch], sizes[batch + 1], a.int_sizes().back(), 0, 0, 0, 0, {}, nullptr, nullptr, nullptr, nullptr, alpha, beta};
+  Problem p{out.dtype(),
+            sizes[batch],
+            sizes[batch + 1],
+            a.int_sizes().back(),
+            0,
+            0,
+            0,
+            0,
+            {},
+            nullptr,
+            nullptr,
+            nullptr,
+            nullptr,
+            alpha,
+            beta};
   if (p.k == 0) return scale(out, beta, bias);
   if (p.dtype == DType::Float16) {  // by way of float32, rounded once
     Tensor wide = Tensor::empty(out.sizes(), DType::Float32);
@@ -281,7 +327,11 @@ void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, co
     return copy(out, wide);
   }
   auto take = [&](Tensor& t, int64_t rows, int64_t cols, int64_t& rs, int64_t& cs) {
-    auto look = [&] { auto s = t.int_strides(); rs = s[s.size() - 2]; cs = s[s.size() - 1]; };
+    auto look = [&] {
+      auto s = t.int_strides();
+      rs = s[s.size() - 2];
+      cs = s[s.size() - 1];
+    };
     look();
     if (!readable(rows, cols, rs, cs)) {
       t = dense(t);
@@ -308,12 +358,14 @@ void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, co
   merge_batch(p, dims);
   if (p.dtype == DType::Float32 || p.dtype == DType::BFloat16) {
     if (fits_tiny(p)) return tiny(p);
-    bool vector = p.dtype == DType::Float32 && (p.m == 1 || p.n == 1) && p.count() == 1;  // twice as fast by BLAS
+    bool vector =
+        p.dtype == DType::Float32 && (p.m == 1 || p.n == 1) && p.count() == 1;  // twice as fast by BLAS
     if (!vector && by_onednn(p)) return;
     if (p.dtype == DType::BFloat16) {
       Tensor wide = Tensor::empty(out.sizes(), DType::Float32);
       if (!is(beta, 0)) copy(wide, out);
-      product(dense(a, DType::Float32), dense(b, DType::Float32), wide, bias.defined() ? dense(bias, DType::Float32) : bias, alpha, beta);
+      product(dense(a, DType::Float32), dense(b, DType::Float32), wide,
+              bias.defined() ? dense(bias, DType::Float32) : bias, alpha, beta);
       return copy(out, wide);
     }
   }
@@ -343,10 +395,12 @@ Results with_addend(const Call& c, Out out, const char* left, const char* right)
   Tensor self = c.tensor("self");
   Scalar alpha = c.number("alpha"), beta = c.number("beta");
   auto sizes = self.sizes();
-  bool as_bias = self.dim() >= 1 && is(alpha, 1) && is(beta, 1) && sizes.back() == out[0].sizes().back() &&
-                 std::all_of(sizes.begin(), sizes.end() - 1, [](SymInt s) { return s == SymInt(int64_t(1)); });
+  bool as_bias =
+      self.dim() >= 1 && is(alpha, 1) && is(beta, 1) && sizes.back() == out[0].sizes().back() &&
+      std::all_of(sizes.begin(), sizes.end() - 1, [](SymInt s) { return s == SymInt(int64_t(1)); });
   if (as_bias) {
-    product(c.tensor(left), c.tensor(right), to.tensor(), self.alias(sizes.last(1), self.strides().last(1), self.offset()));
+    product(c.tensor(left), c.tensor(right), to.tensor(),
+            self.alias(sizes.last(1), self.strides().last(1), self.offset()));
   } else {
     if (!is(beta, 0)) copy(to.tensor(), self);
     product(c.tensor(left), c.tensor(right), to.tensor(), {}, alpha, beta);
@@ -358,7 +412,9 @@ Results with_addend(const Call& c, Out out, const char* left, const char* right)
 }  // namespace
 
 Results mm(const Call& c, Out out) { return simple(c, out, "self", "mat2"); }
-Results bmm(const Call& c, Out out) { return simple(c, out, "self", c.op().schema.index_of("mat2") >= 0 ? "mat2" : "other"); }
+Results bmm(const Call& c, Out out) {
+  return simple(c, out, "self", c.op().schema.index_of("mat2") >= 0 ? "mat2" : "other");
+}
 Results addmm(const Call& c, Out out) { return with_addend(c, out, "mat1", "mat2"); }
 Results baddbmm(const Call& c, Out out) { return with_addend(c, out, "batch1", "batch2"); }
 
@@ -377,7 +433,9 @@ Results linear(const Call& c, Out out) {
   }
   Tensor transposed = w.alias(Dims{w.size(1), w.size(0)}, Dims{w.stride(1), w.stride(0)}, w.offset());
   Dims matrix{flat[0], w.size(0)};
-  Tensor y = to.tensor().dim() == 2 ? to.tensor() : to.tensor().alias(matrix, contiguous_strides(matrix), to.tensor().offset());
+  Tensor y = to.tensor().dim() == 2
+                 ? to.tensor()
+                 : to.tensor().alias(matrix, contiguous_strides(matrix), to.tensor().offset());
   product(x, transposed, y, c.tensor("bias"));
   to.finish();
   return Results(out[0]);

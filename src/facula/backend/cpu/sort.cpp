@@ -1,5 +1,6 @@
-// Sorting. Keys are mapped to unsigned integers that order alike (NaN last), with the position as tie-breaker in the low
-// bits: one sort of plain integers, by Highway's vectorised quicksort, is then stable and yields the indices.
+// Sorting. Keys are mapped to unsigned integers that order alike (NaN last), with the position as tie-breaker
+// in the low bits: one sort of plain integers, by Highway's vectorised quicksort, is then stable and yields
+// the indices.
 #include <hwy/contrib/sort/vqsort.h>
 
 #include <algorithm>
@@ -13,15 +14,34 @@ namespace facula::backend::cpu {
 
 namespace {
 
-template <class T> struct Bits { using type = std::make_unsigned_t<T>; };
-template <> struct Bits<bool> { using type = uint8_t; };
-template <> struct Bits<Half> { using type = uint16_t; };
-template <> struct Bits<BFloat16> { using type = uint16_t; };
-template <> struct Bits<float> { using type = uint32_t; };
-template <> struct Bits<double> { using type = uint64_t; };
+template <class T>
+struct Bits {
+  using type = std::make_unsigned_t<T>;
+};
+template <>
+struct Bits<bool> {
+  using type = uint8_t;
+};
+template <>
+struct Bits<Half> {
+  using type = uint16_t;
+};
+template <>
+struct Bits<BFloat16> {
+  using type = uint16_t;
+};
+template <>
+struct Bits<float> {
+  using type = uint32_t;
+};
+template <>
+struct Bits<double> {
+  using type = uint64_t;
+};
 
 // An unsigned integer that orders as the value does: NaN the largest and all alike, -0 as 0.
-template <class T> typename Bits<T>::type key_of(T value) {
+template <class T>
+typename Bits<T>::type key_of(T value) {
   using U = typename Bits<T>::type;
   constexpr U top = U(U(1) << (8 * sizeof(U) - 1));
   U bits;
@@ -29,7 +49,10 @@ template <class T> typename Bits<T>::type key_of(T value) {
   if constexpr (std::is_same_v<T, bool> || std::is_unsigned_v<T>) return bits;
   else if constexpr (std::is_integral_v<T>) return U(bits ^ top);
   else {  // without branches, for vectors
-    auto f = [&] { if constexpr (std::is_same_v<T, double>) return value; else return float(value); }();
+    auto f = [&] {
+      if constexpr (std::is_same_v<T, double>) return value;
+      else return float(value);
+    }();
     bits = f == 0 ? U(0) : bits;
     U negative = U(-U(bits >> (8 * sizeof(U) - 1)));
     return f != f ? U(~U(0)) : U(bits ^ (negative | top));
@@ -51,16 +74,26 @@ struct Narrow {
 };
 struct Wide {
   using Entry = hwy::uint128_t;
-  static Entry entry(uint64_t key, int64_t i) { Entry e; e.lo = uint64_t(i); e.hi = key; return e; }
+  static Entry entry(uint64_t key, int64_t i) {
+    Entry e;
+    e.lo = uint64_t(i);
+    e.hi = key;
+    return e;
+  }
   static uint64_t key(Entry e) { return e.hi; }
   static int64_t position(Entry e) { return int64_t(e.lo); }
   static bool before(Entry a, Entry b) { return a.hi != b.hi ? a.hi < b.hi : a.lo < b.lo; }
 };
-struct Buffers { std::vector<Narrow::Entry> narrow; std::vector<Wide::Entry> wide; };  // of a thread
+struct Buffers {
+  std::vector<Narrow::Entry> narrow;
+  std::vector<Wide::Entry> wide;
+};  // of a thread
 
-// The first `wanted` of n values in order, with few wanted: most are passed over in blocks, none of which comes before
-// the last one that counts so far. Very few are kept in order, others looked through from time to time.
-template <class E, class Key> void select(Key key, int64_t n, int64_t wanted, std::vector<typename E::Entry>& found) {
+// The first `wanted` of n values in order, with few wanted: most are passed over in blocks, none of which
+// comes before the last one that counts so far. Very few are kept in order, others looked through from time
+// to time.
+template <class E, class Key>
+void select(Key key, int64_t n, int64_t wanted, std::vector<typename E::Entry>& found) {
   constexpr int64_t kBlock = 64, kVeryFew = 16;
   bool in_order = wanted <= kVeryFew;
   found.clear();
@@ -108,7 +141,8 @@ template <class E, class Key> void select(Key key, int64_t n, int64_t wanted, st
 
 // Each of few entries goes where the number of those before it says: no branch depends on what they are.
 constexpr int64_t kShort = 24;
-template <class E> void rank(const typename E::Entry* b, int n, int64_t wanted, int64_t* order) {
+template <class E>
+void rank(const typename E::Entry* b, int n, int64_t wanted, int64_t* order) {
   int ranks[kShort] = {};
   for (int i = 1; i < n; ++i)
     for (int j = 0; j < i; ++j) {
@@ -121,7 +155,8 @@ template <class E> void rank(const typename E::Entry* b, int n, int64_t wanted, 
 }
 
 // The first `wanted` of one line of n values: order[k] is the position of the k-th.
-template <class E, class Key> void order_line(Key key, int64_t n, int64_t wanted, int64_t* order, std::vector<typename E::Entry>& b) {
+template <class E, class Key>
+void order_line(Key key, int64_t n, int64_t wanted, int64_t* order, std::vector<typename E::Entry>& b) {
   if (wanted <= n / 8) {
     if (wanted) select<E>(key, n, wanted, b);
   } else {
@@ -137,23 +172,27 @@ template <class E, class Key> void order_line(Key key, int64_t n, int64_t wanted
   }
   for (int64_t k = 0; k < wanted; ++k) order[k] = E::position(b[size_t(k)]);
 }
-template <class T> void order_line(const T* x, int64_t stride, int64_t n, int64_t wanted, bool descending, int64_t* order, Buffers& buffers) {
+template <class T>
+void order_line(const T* x, int64_t stride, int64_t n, int64_t wanted, bool descending, int64_t* order,
+                Buffers& buffers) {
   using U = typename Bits<T>::type;
   constexpr int64_t kNarrow = int64_t(1) << 32;
   bool narrow = sizeof(U) <= 4 && n <= kNarrow;
   auto run = [&](auto key) {
-    if constexpr (std::is_integral_v<T> && sizeof(T) == 8) if (wanted > n / 8) {  // numbers near each other are as good as narrow ones
-      U least = ~U(0), most = 0;
-      for (int64_t i = 0; i < n; ++i) {
-        least = std::min(least, key(i));
-        most = std::max(most, key(i));
+    if constexpr (std::is_integral_v<T> && sizeof(T) == 8)
+      if (wanted > n / 8) {  // numbers near each other are as good as narrow ones
+        U least = ~U(0), most = 0;
+        for (int64_t i = 0; i < n; ++i) {
+          least = std::min(least, key(i));
+          most = std::max(most, key(i));
+        }
+        if (n <= kNarrow && n && most - least < U(kNarrow)) {
+          auto beyond = [=](int64_t i) { return uint32_t(key(i) - least); };
+          return order_line<Narrow>(beyond, n, wanted, order, buffers.narrow);
+        }
       }
-      if (n <= kNarrow && n && most - least < U(kNarrow)) {
-        auto beyond = [=](int64_t i) { return uint32_t(key(i) - least); };
-        return order_line<Narrow>(beyond, n, wanted, order, buffers.narrow);
-      }
-    }
-    narrow ? order_line<Narrow>(key, n, wanted, order, buffers.narrow) : order_line<Wide>(key, n, wanted, order, buffers.wide);
+    narrow ? order_line<Narrow>(key, n, wanted, order, buffers.narrow)
+           : order_line<Wide>(key, n, wanted, order, buffers.wide);
   };
   auto ascending = [=](int64_t i) { return key_of(x[i * stride]); };
   auto falling = [=](int64_t i) { return U(~key_of(x[i * stride])); };
@@ -162,7 +201,8 @@ template <class T> void order_line(const T* x, int64_t stride, int64_t n, int64_
 }
 
 // The first `wanted` along dimension `dim`: values and positions, into plain tensors.
-void sorted(const Tensor& self, int dim, int64_t wanted, bool descending, const Tensor& values, const Tensor& indices) {
+void sorted(const Tensor& self, int dim, int64_t wanted, bool descending, const Tensor& values,
+            const Tensor& indices) {
   auto sizes = self.int_sizes();
   int64_t n = sizes.empty() ? 1 : sizes[size_t(dim)], inner = 1, outer = 1;
   for (int k = 0; k < dim; ++k) outer *= sizes[size_t(k)];
@@ -170,25 +210,27 @@ void sorted(const Tensor& self, int dim, int64_t wanted, bool descending, const 
   int64_t lines = outer * inner;
   dispatch(self.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>) internal_check(false) << "complex numbers have no order";
+    if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>)
+      internal_check(false) << "complex numbers have no order";
     else {
       const T* x = self.data<T>();
       T* value = values.data<T>();
       auto* index = indices.data<int64_t>();
-      parallel_for(lines, std::max<int64_t>(1, 8192 / std::max<int64_t>(1, n)), [&](int64_t begin, int64_t end) {
-        Buffers buffers;
-        std::vector<int64_t> order(static_cast<size_t>(wanted));
-        for (int64_t line = begin; line < end; ++line) {
-          int64_t o = line / inner, i = line % inner;
-          const T* from = x + o * n * inner + i;
-          order_line(from, inner, n, wanted, descending, order.data(), buffers);
-          int64_t at = o * wanted * inner + i;
-          for (int64_t k = 0; k < wanted; ++k) {
-            value[at + k * inner] = from[order[size_t(k)] * inner];
-            index[at + k * inner] = order[size_t(k)];
-          }
-        }
-      });
+      parallel_for(lines, std::max<int64_t>(1, 8192 / std::max<int64_t>(1, n)),
+                   [&](int64_t begin, int64_t end) {
+                     Buffers buffers;
+                     std::vector<int64_t> order(static_cast<size_t>(wanted));
+                     for (int64_t line = begin; line < end; ++line) {
+                       int64_t o = line / inner, i = line % inner;
+                       const T* from = x + o * n * inner + i;
+                       order_line(from, inner, n, wanted, descending, order.data(), buffers);
+                       int64_t at = o * wanted * inner + i;
+                       for (int64_t k = 0; k < wanted; ++k) {
+                         value[at + k * inner] = from[order[size_t(k)] * inner];
+                         index[at + k * inner] = order[size_t(k)];
+                       }
+                     }
+                   });
     }
   });
 }

@@ -16,7 +16,8 @@ using namespace facula::loop;
 constexpr int kOut = 4, kTile = 6, kTaps = 3, kPlaces = kTile * kTile;
 constexpr double a = 0.75, b = 1.5, aa = a * a, bb = b * b;  // the points
 
-// The transforms of one dimension, for the polynomials x (x^2 - a^2) (x^2 - b^2) and their values at the points.
+// The transforms of one dimension, for the polynomials x (x^2 - a^2) (x^2 - b^2) and their values at the
+// points.
 struct Transforms : NestBuilder {
   Transforms() : NestBuilder(DType::Float32) {}
   using Tile = std::array<Expr, kTile>;
@@ -26,32 +27,43 @@ struct Transforms : NestBuilder {
     Expr even_a = plus(d[4], -bb, d[2]), odd_a = let(plus(d[3], -bb, d[1]) * real(a));
     Expr even_b = plus(d[4], -aa, d[2]), odd_b = let(plus(d[3], -aa, d[1]) * real(b));
     return {plus(plus(d[4], -(aa + bb), d[2]), aa * bb, d[0]),
-            let(even_a + odd_a), let(even_a - odd_a), let(even_b + odd_b), let(even_b - odd_b),
+            let(even_a + odd_a),
+            let(even_a - odd_a),
+            let(even_b + odd_b),
+            let(even_b - odd_b),
             plus(plus(d[5], -(aa + bb), d[3]), aa * bb, d[1])};
   }
   Tile of_weight(Expr g0, Expr g1, Expr g2) {
     constexpr double na = 1 / (2 * aa * (aa - bb)), nb = 1 / (2 * bb * (bb - aa));
     Expr even_a = let(plus(g0, aa, g2) * real(na)), odd_a = let(g1 * real(na * a));
     Expr even_b = let(plus(g0, bb, g2) * real(nb)), odd_b = let(g1 * real(nb * b));
-    return {let(g0 * real(1 / (aa * bb))),
-            let(even_a + odd_a), let(even_a - odd_a), let(even_b + odd_b), let(even_b - odd_b), g2};
+    return {let(g0 * real(1 / (aa * bb))), let(even_a + odd_a), let(even_a - odd_a),
+            let(even_b + odd_b),           let(even_b - odd_b), g2};
   }
-  // Of four values of a result's gradient, which take the part of a kernel where a weight's gradient is computed.
+  // Of four values of a result's gradient, which take the part of a kernel where a weight's gradient is
+  // computed.
   Tile of_gradient(const Tile& g) {
     constexpr double na = 1 / (2 * aa * (aa - bb)), nb = 1 / (2 * bb * (bb - aa));
     Expr even_a = let(plus(g[0], aa, g[2]) * real(na)), odd_a = let(plus(g[1], aa, g[3]) * real(na * a));
     Expr even_b = let(plus(g[0], bb, g[2]) * real(nb)), odd_b = let(plus(g[1], bb, g[3]) * real(nb * b));
     return {let(g[0] * real(1 / (aa * bb))),
-            let(even_a + odd_a), let(even_a - odd_a), let(even_b + odd_b), let(even_b - odd_b), g[3]};
+            let(even_a + odd_a),
+            let(even_a - odd_a),
+            let(even_b + odd_b),
+            let(even_b - odd_b),
+            g[3]};
   }
   std::array<Expr, kTaps> taps(const Tile& m) {
-    Expr sum_a = let(m[1] + m[2]), sum_b = let(m[3] + m[4]), odd_a = let(m[1] - m[2]), odd_b = let(m[3] - m[4]);
-    return {let(m[0] + sum_a + sum_b), plus(let(odd_a * real(a)), b, odd_b), plus(plus(m[5], aa, sum_a), bb, sum_b)};
+    Expr sum_a = let(m[1] + m[2]), sum_b = let(m[3] + m[4]), odd_a = let(m[1] - m[2]),
+         odd_b = let(m[3] - m[4]);
+    return {let(m[0] + sum_a + sum_b), plus(let(odd_a * real(a)), b, odd_b),
+            plus(plus(m[5], aa, sum_a), bb, sum_b)};
   }
   std::array<Expr, kOut> result(const Tile& m) {
-    Expr sum_a = let(m[1] + m[2]), sum_b = let(m[3] + m[4]), odd_a = let(m[1] - m[2]), odd_b = let(m[3] - m[4]);
-    return {let(m[0] + sum_a + sum_b), plus(let(odd_a * real(a)), b, odd_b), plus(let(sum_a * real(aa)), bb, sum_b),
-            plus(plus(m[5], aa * a, odd_a), bb * b, odd_b)};
+    Expr sum_a = let(m[1] + m[2]), sum_b = let(m[3] + m[4]), odd_a = let(m[1] - m[2]),
+         odd_b = let(m[3] - m[4]);
+    return {let(m[0] + sum_a + sum_b), plus(let(odd_a * real(a)), b, odd_b),
+            plus(let(sum_a * real(aa)), bb, sum_b), plus(plus(m[5], aa * a, odd_a), bb * b, odd_b)};
   }
 };
 
@@ -60,8 +72,21 @@ Expr number_of(size_t n) { return number(int64_t(n)); }
 // ---- weights to [strip of results, place of a tile, channel, result in the strip]
 struct WeightParam {
   enum : int {
-    result_block, result_outer, result_inner, in_block, in_outer, in_inner, y, x, channels, vectors, chunks, results,
-    sums, tasks, count
+    result_block,
+    result_outer,
+    result_inner,
+    in_block,
+    in_outer,
+    in_inner,
+    y,
+    x,
+    channels,
+    vectors,
+    chunks,
+    results,
+    sums,
+    tasks,
+    count
   };
 };
 constexpr int64_t kWeightChannels = 16;  // of a task
@@ -94,14 +119,18 @@ Nest weight_nest(const UserVariant& v) {
       Expr g[kTaps][kTaps];
       for (int y = 0; y < kTaps; ++y)
         for (int x = 0; x < kTaps; ++x)
-          g[y][x] = t.let(t.read(0, origin + tap(y, x) + (v.contiguous ? lane : lane * param(P::result_inner)), v.dtype));
+          g[y][x] = t.let(
+              t.read(0, origin + tap(y, x) + (v.contiguous ? lane : lane * param(P::result_inner)), v.dtype));
       Transforms::Tile columns[kTaps];
       for (int x = 0; x < kTaps; ++x) columns[x] = t.of_weight(g[0][x], g[1][x], g[2][x]);
       for (size_t i = 0; i < kTile; ++i) {
         auto row = t.of_weight(columns[0][i], columns[1][i], columns[2][i]);
         for (size_t j = 0; j < kTile; ++j)
-          t.store(1, ((strip * Scalar(int64_t(kPlaces)) + number_of(i * kTile + j)) * param(P::channels) + k) * width
-                         + column + lane, row[j]);
+          t.store(1,
+                  ((strip * Scalar(int64_t(kPlaces)) + number_of(i * kTile + j)) * param(P::channels) + k) *
+                          width +
+                      column + lane,
+                  row[j]);
       }
     });
   });
@@ -119,7 +148,24 @@ Nest weight_nest(const UserVariant& v) {
 // ---- tiles
 struct ConvParam {
   enum : int {
-    c, h, w, o, oh, ow, top, left, tiles, tiles_image, tiles_x, group, groups, strips, channels, chunks, tasks, count
+    c,
+    h,
+    w,
+    o,
+    oh,
+    ow,
+    top,
+    left,
+    tiles,
+    tiles_image,
+    tiles_x,
+    group,
+    groups,
+    strips,
+    channels,
+    chunks,
+    tasks,
+    count
   };
 };
 
@@ -132,7 +178,8 @@ struct Tiles : Transforms {
   Expr n, y0, x0;  // of a tile: image, first row and column of its results
   Expr one = number(1), zero = number(0);
 
-  template <class F> void each_tile(F&& body) {
+  template <class F>
+  void each_tile(F&& body) {
     each(count, [&](Expr k) {
       Expr tile = let(first + k);
       n = let(floordiv(tile, param(P::tiles_image)));
@@ -145,8 +192,8 @@ struct Tiles : Transforms {
   // to[place, tile, channel] = transformed pieces of size x size of `channels` from `channel` of a buffer
   // [n, h, w, all]; zero outside.
   template <class F>
-  void transform(int to, int from, int size, Expr h, Expr w, Expr top, Expr left, Expr all, Expr channel, Expr channels,
-                 F&& of) {
+  void transform(int to, int from, int size, Expr h, Expr w, Expr top, Expr left, Expr all, Expr channel,
+                 Expr channels, F&& of) {
     each_tile([&](Expr k) {
       std::vector<Expr> row, column, row_inside, column_inside;
       for (int i = 0; i < size; ++i) {
@@ -179,9 +226,11 @@ struct Tiles : Transforms {
 };
 
 // ---- a task: the tiles of a group, and some strips of results
-struct ConvBuffer { enum : int { input, weight, bias, output, image, product, count }; };
+struct ConvBuffer {
+  enum : int { input, weight, bias, output, image, product, count };
+};
 struct ConvVariant {
-  DType dtype;  // of users' tensors
+  DType dtype;        // of users' tensors
   int rows, vectors;  // sums of a product in registers
   bool bias;
   auto operator<=>(const ConvVariant&) const = default;
@@ -197,15 +246,17 @@ Nest conv_nest(const ConvVariant& v) {
   t.first = t.let((index(task_var) - part * param(P::groups)) * param(P::group));
   t.count = t.let(min(param(P::tiles) - t.first, param(P::group)));
   Expr results = t.let(param(P::strips) * Scalar(width));
-  t.transform(B::image, B::input, kTile, param(P::h), param(P::w), param(P::top), param(P::left), param(P::c), t.zero,
-              param(P::c), [&](auto& d) { return t.of_image(d); });
+  t.transform(B::image, B::input, kTile, param(P::h), param(P::w), param(P::top), param(P::left), param(P::c),
+              t.zero, param(P::c), [&](auto& d) { return t.of_image(d); });
   t.each(number(kPlaces), [&](Expr place) {
     t.each(param(P::strips), [&](Expr strip) {
-      Expr weight = t.let(((part * param(P::strips) + strip) * Scalar(int64_t(kPlaces)) + place) * param(P::c) * Scalar(width));
+      Expr weight = t.let(((part * param(P::strips) + strip) * Scalar(int64_t(kPlaces)) + place) *
+                          param(P::c) * Scalar(width));
       t.each(ceil_div(t.count, v.rows), [&](Expr block) {
         std::vector<Expr> left, to;  // the last rows repeat: they are computed and stored twice, alike
         for (int r = 0; r < v.rows; ++r) {
-          Expr row = t.let(place * param(P::group) + min(block * Scalar(int64_t(v.rows)) + Scalar(int64_t(r)), t.count - t.one));
+          Expr row = t.let(place * param(P::group) +
+                           min(block * Scalar(int64_t(v.rows)) + Scalar(int64_t(r)), t.count - t.one));
           left.push_back(t.let(row * param(P::c)));
           to.push_back(t.let(row * results + strip * Scalar(width)));
         }
@@ -215,7 +266,8 @@ Nest conv_nest(const ConvVariant& v) {
           t.each(param(P::c), [&](Expr k) {
             std::vector<Expr> right;
             for (int c = 0; c < v.vectors; ++c)
-              right.push_back(t.let(t.read(B::weight, weight + k * Scalar(width) + Scalar(c * lanes) + lane)));
+              right.push_back(
+                  t.let(t.read(B::weight, weight + k * Scalar(width) + Scalar(c * lanes) + lane)));
             for (int r = 0; r < v.rows; ++r) {
               Expr x = t.let(t.read(B::image, left[size_t(r)] + k));
               for (int c = 0; c < v.vectors; ++c) {
@@ -249,7 +301,8 @@ Nest conv_nest(const ConvVariant& v) {
       }
       Expr bias = v.bias ? t.let(t.read(B::bias, part * results + lane, v.dtype)) : Expr();
       for (size_t i = kOut; i-- > 0;) {
-        auto line = t.result({columns[0][i], columns[1][i], columns[2][i], columns[3][i], columns[4][i], columns[5][i]});
+        auto line = t.result(
+            {columns[0][i], columns[1][i], columns[2][i], columns[3][i], columns[4][i], columns[5][i]});
         for (size_t j = kOut; j-- > 0;)
           t.store(B::output, row[i] + column[j] + lane, v.bias ? line[j] + bias : line[j]);
       }
@@ -270,7 +323,9 @@ Nest conv_nest(const ConvVariant& v) {
 }
 
 // ---- gradient of the weight: a task adds up what a chunk of the groups gives for some channels and results
-struct SumBuffer { enum : int { input, grad, sums, sums_in, image, gradient, count }; };
+struct SumBuffer {
+  enum : int { input, grad, sums, sums_in, image, gradient, count };
+};
 
 struct SumVariant {
   DType dtype;
@@ -288,25 +343,28 @@ Nest sum_nest(const SumVariant& v) {
   int64_t lanes = t.lanes(), width = vectors * lanes;
   Expr results = t.let(param(P::strips) * Scalar(width)), channels = param(P::channels);
   Expr part = t.let(floordiv(index(task_var), param(P::chunks)));
-  Expr chunk = t.let(index(task_var) - part * param(P::chunks)), parts = t.let(floordiv(param(P::o), results));
+  Expr chunk = t.let(index(task_var) - part * param(P::chunks)),
+       parts = t.let(floordiv(param(P::o), results));
   Expr c0 = t.let(floordiv(part, parts) * channels), o0 = t.let(remainder(part, parts) * results);
   auto begin = [&](Expr k) { return t.let(floordiv(k * param(P::groups), param(P::chunks))); };
   Expr from = begin(chunk), to = begin(chunk + t.one);
   t.each(to - from, [&](Expr turn) {
     t.first = t.let((from + turn) * param(P::group));
     t.count = t.let(min(param(P::tiles) - t.first, param(P::group)));
-    t.transform(B::image, B::input, kTile, param(P::h), param(P::w), param(P::top), param(P::left), param(P::c), c0,
-                channels, [&](auto& d) { return t.of_image(d); });
-    t.transform(B::gradient, B::grad, kOut, param(P::oh), param(P::ow), t.zero, t.zero, param(P::o), o0, results,
-                [&](auto& g) { return t.of_gradient(g); });
+    t.transform(B::image, B::input, kTile, param(P::h), param(P::w), param(P::top), param(P::left),
+                param(P::c), c0, channels, [&](auto& d) { return t.of_image(d); });
+    t.transform(B::gradient, B::grad, kOut, param(P::oh), param(P::ow), t.zero, t.zero, param(P::o), o0,
+                results, [&](auto& g) { return t.of_gradient(g); });
     t.each(number(kPlaces), [&](Expr place) {
-      Expr row0 = t.let(place * param(P::group)), sums0 = t.let((chunk * Scalar(int64_t(kPlaces)) + place) * param(P::c) + c0);
+      Expr row0 = t.let(place * param(P::group)),
+           sums0 = t.let((chunk * Scalar(int64_t(kPlaces)) + place) * param(P::c) + c0);
       t.each(param(P::strips), [&](Expr strip) {
         t.each(floordiv(channels, Scalar(int64_t(kRows))), [&](Expr block) {
           Expr c = t.let(block * Scalar(int64_t(kRows)));
           t.vector(number(lanes), [&](Expr lane) {
             auto at = [&](int r, int k) {
-              return (sums0 + c + Scalar(int64_t(r))) * param(P::o) + o0 + strip * Scalar(width) + Scalar(k * lanes) + lane;
+              return (sums0 + c + Scalar(int64_t(r))) * param(P::o) + o0 + strip * Scalar(width) +
+                     Scalar(k * lanes) + lane;
             };
             std::vector<Expr> sums;
             for (int r = 0; r < kRows; ++r)
@@ -315,7 +373,8 @@ Nest sum_nest(const SumVariant& v) {
             t.each(t.count, [&](Expr tile) {
               std::vector<Expr> right;
               Expr g0 = (row0 + tile) * results + strip * Scalar(width) + lane;
-              for (int k = 0; k < vectors; ++k) right.push_back(t.let(t.read(B::gradient, g0 + Scalar(k * lanes))));
+              for (int k = 0; k < vectors; ++k)
+                right.push_back(t.let(t.read(B::gradient, g0 + Scalar(k * lanes))));
               for (int r = 0; r < kRows; ++r) {
                 Expr x = t.let(t.read(B::image, (row0 + tile) * channels + c + Scalar(int64_t(r))));
                 for (int k = 0; k < vectors; ++k) {
@@ -334,8 +393,8 @@ Nest sum_nest(const SumVariant& v) {
   Nest nest;
   nest.name = "winograd_sums";
   for (int k = 0; k < B::count; ++k)
-    nest.buffers.push_back({k == B::input || k == B::grad ? v.dtype : DType::Float32, k == B::sums || k >= B::image, "",
-                            k != B::sums && k != B::sums_in});
+    nest.buffers.push_back({k == B::input || k == B::grad ? v.dtype : DType::Float32,
+                            k == B::sums || k >= B::image, "", k != B::sums && k != B::sums_in});
   nest.params = P::count;
   nest.task_var = task_var;
   nest.tasks = param(P::tasks);
@@ -371,7 +430,8 @@ Nest gradient_nest(const UserVariant& v) {
         columns[j] = t.taps(m);
       }
       for (size_t y = 0; y < kTaps; ++y) {
-        auto row = t.taps({columns[0][y], columns[1][y], columns[2][y], columns[3][y], columns[4][y], columns[5][y]});
+        auto row = t.taps(
+            {columns[0][y], columns[1][y], columns[2][y], columns[3][y], columns[4][y], columns[5][y]});
         for (size_t x = 0; x < kTaps; ++x) {
           Expr tap = Scalar(int64_t(y)) * param(P::y) + Scalar(int64_t(x)) * param(P::x);
           t.store(1, origin + tap + (v.contiguous ? lane : lane * param(P::result_inner)), row[x]);
@@ -393,7 +453,8 @@ Nest gradient_nest(const UserVariant& v) {
 // Channels in registers of a product: they divide a row of results.
 int vectors_of(int64_t o) {
   int64_t lanes = codegen::vector_lanes();
-  for (int v : {4, 3, 2}) if (o / lanes % v == 0 && (v <= 2 || lanes == 16)) return v;
+  for (int v : {4, 3, 2})
+    if (o / lanes % v == 0 && (v <= 2 || lanes == 16)) return v;
   return 1;
 }
 
@@ -402,7 +463,8 @@ constexpr int64_t kFewTasks = 8;  // at least so many, where possible, whatever 
 std::array<int64_t, WeightParam::count> weight_params(const WinogradShape& s, const WeightPlaces& places) {
   using P = WeightParam;
   std::array<int64_t, P::count> p{};
-  p[P::result_block] = places.out.block, p[P::result_outer] = places.out.outer, p[P::result_inner] = places.out.inner;
+  p[P::result_block] = places.out.block, p[P::result_outer] = places.out.outer,
+  p[P::result_inner] = places.out.inner;
   p[P::in_block] = places.in.block, p[P::in_outer] = places.in.outer, p[P::in_inner] = places.in.inner;
   p[P::y] = places.y, p[P::x] = places.x, p[P::channels] = s.c, p[P::results] = s.o;
   p[P::vectors] = vectors_of(s.o), p[P::chunks] = s.o / codegen::vector_lanes();
@@ -424,15 +486,17 @@ std::array<int64_t, ConvParam::count> tile_params(const WinogradShape& s, int64_
   return p;
 }
 
-void run(const WinogradShape& s, const void* input, const void* weight, const WeightPlaces& places, const void* bias,
-         void* output) {
+void run(const WinogradShape& s, const void* input, const void* weight, const WeightPlaces& places,
+         const void* bias, void* output) {
   int64_t lanes = codegen::vector_lanes();
   int vectors = vectors_of(s.o);
   int64_t width = vectors * lanes, all_strips = s.o / width;
-  auto* transformed = static_cast<float*>(scratch(Scratch::weights, size_t(kPlaces * s.c * s.o) * sizeof(float)));
+  auto* transformed =
+      static_cast<float*>(scratch(Scratch::weights, size_t(kPlaces * s.c * s.o) * sizeof(float)));
   auto weights = weight_params(s, places);
   void* of_weights[] = {const_cast<void*>(weight), transformed};
-  auto& of_weight = kernel_of(UserVariant{s.dtype, places.out.inner == 1}, [](auto& v) { return weight_nest(v); });
+  auto& of_weight =
+      kernel_of(UserVariant{s.dtype, places.out.inner == 1}, [](auto& v) { return weight_nest(v); });
   codegen::launch(of_weight, of_weights, weights.data(), "conv2d");
   using P = ConvParam;
   using B = ConvBuffer;
@@ -445,17 +509,20 @@ void run(const WinogradShape& s, const void* input, const void* weight, const We
   p[P::tasks] = p[P::groups] * (all_strips / p[P::strips]);
   auto& kernel = kernel_of(ConvVariant{s.dtype, lanes == 16 ? 4 : 6, vectors, bias != nullptr},
                            [](auto& v) { return conv_nest(v); });
-  size_t image = size_t(kPlaces * p[P::group] * s.c), product = size_t(kPlaces * p[P::group] * p[P::strips] * width);
+  size_t image = size_t(kPlaces * p[P::group] * s.c),
+         product = size_t(kPlaces * p[P::group] * p[P::strips] * width);
   parallel_for(p[P::tasks], 1, [&](int64_t begin, int64_t end) {
     auto* room = static_cast<float*>(scratch(Scratch::other, (image + product) * sizeof(float)));
-    void* buffers[B::count] = {const_cast<void*>(input), transformed, const_cast<void*>(bias), output, room, room + image};
+    void* buffers[B::count] = {
+        const_cast<void*>(input), transformed, const_cast<void*>(bias), output, room, room + image};
     codegen::Status status;
     kernel.fn(buffers, p.data(), begin, end, &status);
   });
 }
 
-// The part of the definition's products up to which it pays: measured (docs/layouts.md) for float32, and for bfloat16
-// where the processor multiplies pairs of it. Where it multiplies tiles, the definition is faster by far.
+// The part of the definition's products up to which it pays: measured (docs/layouts.md) for float32, and for
+// bfloat16 where the processor multiplies pairs of it. Where it multiplies tiles, the definition is faster by
+// far.
 double most_work(DType d) {
   if (d == DType::Float32) return 0.75;
   auto isa = unsigned(dnnl::get_effective_cpu_isa());
@@ -478,16 +545,16 @@ void winograd(const WinogradShape& s, const void* input, const void* weight, con
   run(s, input, weight, places, bias, output);
 }
 
-void winograd_backward_input(const WinogradShape& s, const void* grad, const void* weight, const WeightPlaces& places,
-                             void* input) {
+void winograd_backward_input(const WinogradShape& s, const void* grad, const void* weight,
+                             const WeightPlaces& places, void* input) {
   // A convolution of the gradient with the kernel turned about.
   WinogradShape turned{s.dtype, s.n, s.o, s.oh, s.ow, s.c, s.h, s.w, kTaps - 1 - s.top, kTaps - 1 - s.left};
   auto* last = static_cast<const char*>(weight) + (kTaps - 1) * (places.y + places.x) * itemsize(s.dtype);
   run(turned, grad, last, {places.in, places.out, -places.y, -places.x}, nullptr, input);
 }
 
-void winograd_backward_weight(const WinogradShape& s, const void* input, const void* grad, const WeightPlaces& places,
-                              void* weight) {
+void winograd_backward_weight(const WinogradShape& s, const void* input, const void* grad,
+                              const WeightPlaces& places, void* weight) {
   using P = ConvParam;
   using B = SumBuffer;
   constexpr int64_t kMostTiles = 32, kMost = 64;  // channels and results of a task
@@ -500,19 +567,23 @@ void winograd_backward_weight(const WinogradShape& s, const void* input, const v
   int64_t results = p[P::strips] * width, parts = (s.c / p[P::channels]) * (s.o / results);
   p[P::chunks] = std::min(p[P::groups], (kFewTasks + parts - 1) / parts);
   p[P::tasks] = parts * p[P::chunks];
-  auto* sums = static_cast<float*>(scratch(Scratch::weights, size_t(p[P::chunks] * kPlaces * s.c * s.o) * sizeof(float)));
+  auto* sums = static_cast<float*>(
+      scratch(Scratch::weights, size_t(p[P::chunks] * kPlaces * s.c * s.o) * sizeof(float)));
   auto& kernel = kernel_of(SumVariant{s.dtype, vectors}, [](auto& v) { return sum_nest(v); });
-  size_t image = size_t(kPlaces * p[P::group] * p[P::channels]), gradient = size_t(kPlaces * p[P::group] * results);
+  size_t image = size_t(kPlaces * p[P::group] * p[P::channels]),
+         gradient = size_t(kPlaces * p[P::group] * results);
   parallel_for(p[P::tasks], 1, [&](int64_t begin, int64_t end) {
     auto* room = static_cast<float*>(scratch(Scratch::other, (image + gradient) * sizeof(float)));
-    void* buffers[B::count] = {const_cast<void*>(input), const_cast<void*>(grad), sums, sums, room, room + image};
+    void* buffers[B::count] = {
+        const_cast<void*>(input), const_cast<void*>(grad), sums, sums, room, room + image};
     codegen::Status status;
     kernel.fn(buffers, p.data(), begin, end, &status);
   });
   auto q = weight_params(s, places);
   q[WeightParam::sums] = p[P::chunks];
   void* buffers[] = {sums, weight};
-  auto& of_sums = kernel_of(UserVariant{s.dtype, places.out.inner == 1}, [](auto& v) { return gradient_nest(v); });
+  auto& of_sums =
+      kernel_of(UserVariant{s.dtype, places.out.inner == 1}, [](auto& v) { return gradient_nest(v); });
   codegen::launch(of_sums, buffers, q.data(), "conv2d");
 }
 

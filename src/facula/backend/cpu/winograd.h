@@ -1,7 +1,8 @@
-// Convolutions with 3x3 kernels and stride 1 by Winograd's minimal filtering F(4x4, 3x3): 36 products a tile of 16
-// results and pair of channels where the definition has 144 (Winograd, 1980; Lavin and Gray, "Fast Algorithms for
-// Convolutional Neural Networks", 2016). Images are NHWC, float32 or bfloat16, which
-// is read into float32 sums and rounded once, in the result; the nests are turned into kernels by the code generator. The points 0, +-3/4, +-3/2 and infinity keep the error at about 2.5 times that of a plain float32 sum
+// Convolutions with 3x3 kernels and stride 1 by Winograd's minimal filtering F(4x4, 3x3): 36 products a tile
+// of 16 results and pair of channels where the definition has 144 (Winograd, 1980; Lavin and Gray, "Fast
+// Algorithms for Convolutional Neural Networks", 2016). Images are NHWC, float32 or bfloat16, which is read
+// into float32 sums and rounded once, in the result; the nests are turned into kernels by the code generator.
+// The points 0, +-3/4, +-3/2 and infinity keep the error at about 2.5 times that of a plain float32 sum
 // (docs/layouts.md); results do not depend on the number of threads.
 #pragma once
 #include <cstdint>
@@ -12,14 +13,16 @@ namespace facula::backend::cpu {
 
 // Where element (out, in, y, x) of a weight lies: channels may be split into blocks.
 struct WeightPlaces {
-  struct Channels { int64_t block, outer, inner; };  // elements a block, steps from block to block and within one
+  struct Channels {
+    int64_t block, outer, inner;
+  };  // elements a block, steps from block to block and within one
   Channels out, in;
   int64_t y, x;
 };
 
 struct WinogradShape {
-  DType dtype;                                       // Float32 or BFloat16, of all tensors
-  int64_t n, c, h, w, o, oh, ow, top, left;          // top, left: padding
+  DType dtype;                               // Float32 or BFloat16, of all tensors
+  int64_t n, c, h, w, o, oh, ow, top, left;  // top, left: padding
 };
 
 // Is it worth it, and possible?
@@ -28,10 +31,10 @@ bool winograd_pays(const WinogradShape& s);
 void winograd(const WinogradShape& s, const void* input, const void* weight, const WeightPlaces& places,
               const void* bias, void* output);
 // The gradient of the input of a convolution s: `grad` is [n, oh, ow, o], `input` [n, h, w, c] is written.
-void winograd_backward_input(const WinogradShape& s, const void* grad, const void* weight, const WeightPlaces& places,
-                             void* input);
+void winograd_backward_input(const WinogradShape& s, const void* grad, const void* weight,
+                             const WeightPlaces& places, void* input);
 // The gradient of the weight, which is written as `places` says.
-void winograd_backward_weight(const WinogradShape& s, const void* input, const void* grad, const WeightPlaces& places,
-                              void* weight);
+void winograd_backward_weight(const WinogradShape& s, const void* input, const void* grad,
+                              const WeightPlaces& places, void* weight);
 
 }  // namespace facula::backend::cpu

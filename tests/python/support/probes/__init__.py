@@ -1,4 +1,5 @@
-"""Behaviours as small functions, run with Facula and with PyTorch, whose results are recorded (tests/golden/probes.txt).
+"""Behaviours as small functions, run with Facula and with PyTorch, whose results are recorded
+(tests/golden/probes.txt).
 
 A probe is a function `probe(torch, P)` whose inner functions, marked by @P, each give one value or raise.
 """

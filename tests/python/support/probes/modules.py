@@ -447,7 +447,6 @@ def probe(torch, P):
 
     @P
     def gstate():
-        from importlib import import_module
 
         mm = import_module(torch.__name__ + ".nn.modules.module")
         log = []
@@ -459,7 +458,6 @@ def probe(torch, P):
 
     @P
     def gback():
-        from importlib import import_module
 
         mm = import_module(torch.__name__ + ".nn.modules.module")
         log = []
@@ -471,7 +469,6 @@ def probe(torch, P):
 
     @P
     def greg():
-        from importlib import import_module
 
         mm = import_module(torch.__name__ + ".nn.modules.module")
         log = []

@@ -1,4 +1,6 @@
-"""What programs written for PyTorch use beside operators: Tensor's protocols, spellings of calls, hooks, resuming."""
+"""What programs written for PyTorch use beside operators: Tensor's protocols, spellings of calls, hooks,
+resuming.
+"""
 
 import copy
 import warnings
@@ -19,7 +21,13 @@ def probe(torch, P):
 
     @P
     def a_list_of_sequences_indexes_as_a_tuple():
-        return a[[[0, 1], [1, 0]]], a[[t([0]), t([1])]], a[[slice(0, 1), 2]], a[[None, 0]].shape, a[[0, 1]].shape
+        return (
+            a[[[0, 1], [1, 0]]],
+            a[[t([0]), t([1])]],
+            a[[slice(0, 1), 2]],
+            a[[None, 0]].shape,
+            a[[0, 1]].shape,
+        )
 
     @P
     def a_list_of_zero_dimensional_tensors_indexes_as_a_tuple():
@@ -32,7 +40,13 @@ def probe(torch, P):
     @P
     def view_reads_bytes_as_another_dtype():
         x = t([1.0, 2.0, -3.0, 4.0])
-        return x.view(torch.int32), x.view(torch.uint8).shape, x.view(torch.float64).shape, x.view(dtype=torch.int16).shape, t(1.0).view(torch.int32)
+        return (
+            x.view(torch.int32),
+            x.view(torch.uint8).shape,
+            x.view(torch.float64).shape,
+            x.view(dtype=torch.int16).shape,
+            t(1.0).view(torch.int32),
+        )
 
     @P
     def view_as_another_dtype_shares_memory():
@@ -62,7 +76,11 @@ def probe(torch, P):
 
     @P
     def the_device_of_a_tensor_has_no_number():
-        return str(torch.zeros(1, device="cpu:0").device), torch.zeros(1, device=torch.device("cpu", 0)).device == torch.device("cpu"), str(torch.device("cpu:0"))
+        return (
+            str(torch.zeros(1, device="cpu:0").device),
+            torch.zeros(1, device=torch.device("cpu", 0)).device == torch.device("cpu"),
+            str(torch.device("cpu:0")),
+        )
 
     @P
     def functions_of_numpy_give_tensors():
@@ -83,7 +101,12 @@ def probe(torch, P):
     @P
     def storages_tell_what_is_shared():
         x = torch.arange(6.0)
-        return x[2:].untyped_storage().data_ptr() == x.untyped_storage().data_ptr(), x[2:].untyped_storage().nbytes(), x[4:].storage().tolist(), len(x.untyped_storage())
+        return (
+            x[2:].untyped_storage().data_ptr() == x.untyped_storage().data_ptr(),
+            x[2:].untyped_storage().nbytes(),
+            x[4:].storage().tolist(),
+            len(x.untyped_storage()),
+        )
 
     @P
     def masks_and_conditions_are_boolean():
@@ -119,7 +142,9 @@ def probe(torch, P):
 
     @P
     def probabilities_lie_between_0_and_1():
-        return [error(lambda x=x: torch.bernoulli(t([0.5, x]))) for x in (2.0, -1.0, float("nan"))], torch.bernoulli(torch.zeros(0)).shape
+        return [
+            error(lambda x=x: torch.bernoulli(t([0.5, x]))) for x in (2.0, -1.0, float("nan"))
+        ], torch.bernoulli(torch.zeros(0)).shape
 
     @P
     def flip_refuses_a_dimension_twice():
@@ -153,13 +178,27 @@ def probe(torch, P):
 
     @P
     def triangles_are_cut_of_expanded_tensors():
-        return torch.ones(1, 3).expand(3, 3).tril_(), torch.ones(1, 3).expand(3, 3).triu_(1), torch.ones(3, 1).expand(3, 3).tril_(-1)
+        return (
+            torch.ones(1, 3).expand(3, 3).tril_(),
+            torch.ones(1, 3).expand(3, 3).triu_(1),
+            torch.ones(3, 1).expand(3, 3).tril_(-1),
+        )
 
     @P
     def norms_of_matrices():
         m = t([[1.0, -2.0], [3.0, 4.0]])
         n = torch.linalg
-        return [n.norm(m), n.norm(m, "fro"), n.norm(m, 1), n.norm(m, -1), n.norm(m, float("inf")), n.norm(m, float("-inf")), n.norm(m, dim=1), n.norm(m[0], 3), n.matrix_norm(m, keepdim=True).shape]
+        return [
+            n.norm(m),
+            n.norm(m, "fro"),
+            n.norm(m, 1),
+            n.norm(m, -1),
+            n.norm(m, float("inf")),
+            n.norm(m, float("-inf")),
+            n.norm(m, dim=1),
+            n.norm(m[0], 3),
+            n.matrix_norm(m, keepdim=True).shape,
+        ]
 
     # ---- gradients
 
@@ -260,7 +299,13 @@ def probe(torch, P):
         p = nn.Parameter(torch.ones(2).as_subclass(Mine), requires_grad=False)
         m = nn.Module()
         m.p = p
-        return type(p).__name__, isinstance(p, nn.Parameter), p.requires_grad, [n for n, _ in m.named_parameters()], type(p + 1).__name__
+        return (
+            type(p).__name__,
+            isinstance(p, nn.Parameter),
+            p.requires_grad,
+            [n for n, _ in m.named_parameters()],
+            type(p + 1).__name__,
+        )
 
     @P
     def autocast_of_a_missing_device_changes_nothing():
@@ -444,20 +489,36 @@ def probe(torch, P):
     @P
     def a_view_that_asks_for_gradients_later_is_a_leaf_to_its_views():
         x = torch.zeros(4).view(2, 2).requires_grad_()
-        return error(lambda: x[0].add_(1)), error(lambda: x.view(4).zero_()), error(lambda: x.detach()[0].add_(1))
+        return (
+            error(lambda: x[0].add_(1)),
+            error(lambda: x.view(4).zero_()),
+            error(lambda: x.detach()[0].add_(1)),
+        )
 
     @P
     def grad_takes_the_arguments_of_gradient_penalties():
         x = t([1.0, 2.0], requires_grad=True)
-        return torch.autograd.grad(outputs=x**3, inputs=x, grad_outputs=torch.ones(2), create_graph=True, retain_graph=True, only_inputs=True)
+        return torch.autograd.grad(
+            outputs=x**3,
+            inputs=x,
+            grad_outputs=torch.ones(2),
+            create_graph=True,
+            retain_graph=True,
+            only_inputs=True,
+        )
 
     @P
     def sequences_are_padded_on_either_side():
         pad = torch.nn.utils.rnn.pad_sequence
         s = [t([1, 2, 3]), t([4]), t([5, 6])]
-        return (pad(s), pad(s, batch_first=True, padding_value=9), pad(s, True, padding_side="left"),
-                pad([torch.ones(2, 2), torch.ones(1, 2)], True), torch.nn.utils.rnn.unpad_sequence(pad(s), t([3, 1, 2])),
-                [error(lambda s=s: pad(s)) for s in ([], 5, [5], [torch.ones(2, 3), torch.ones(2, 4)])])  # fmt: skip
+        return (
+            pad(s),
+            pad(s, batch_first=True, padding_value=9),
+            pad(s, True, padding_side="left"),
+            pad([torch.ones(2, 2), torch.ones(1, 2)], True),
+            torch.nn.utils.rnn.unpad_sequence(pad(s), t([3, 1, 2])),
+            [error(lambda s=s: pad(s)) for s in ([], 5, [5], [torch.ones(2, 3), torch.ones(2, 4)])],
+        )
 
     @P
     def intervals_far_from_the_mean_are_drawn_at_once():

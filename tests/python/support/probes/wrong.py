@@ -1,4 +1,6 @@
-"""Wrong calls: PyTorch's users catch errors by their types, so ours are the same ones. The texts are our own (test_errors.py)."""
+"""Wrong calls: PyTorch's users catch errors by their types, so ours are the same ones. The texts are our
+own (test_errors.py).
+"""
 
 import copy
 import importlib
@@ -7,8 +9,8 @@ import pickle
 
 import numpy as np
 
-# By subject. `F` is the library, `fn` nn.functional; T, I, B, C and R make tensors of floating numbers, integer zeros, truth,
-# complex ones, and numbers with gradients; D gives them another dtype.
+# By subject. `F` is the library, `fn` nn.functional; T, I, B, C and R make tensors of floating numbers,
+# integer zeros, truth, complex ones, and numbers with gradients; D gives them another dtype.
 CALLS = """
 # ones
 F.ones(2).cuda()
@@ -1566,9 +1568,10 @@ def probe(torch, P):
         return ((torch.arange(int(np.prod(sizes))) % 7 + 1) / 8).reshape(sizes)
 
     names = {
-        "F": torch, "fn": torch.nn.functional, "nn": torch.nn, "init": torch.nn.init, "utils": torch.nn.utils, "np": np, "io": io,
-        "optim": torch.optim, "sched": torch.optim.lr_scheduler, "data": torch.utils.data, "AG": torch.autograd, "copy": copy,
-        "pickle": pickle, "T": T, "R": lambda *s: T(*s).requires_grad_(), "D": lambda t, d: t.to(getattr(torch, d)),
+        "F": torch, "fn": torch.nn.functional, "nn": torch.nn, "init": torch.nn.init, "utils": torch.nn.utils,
+        "np": np, "io": io, "copy": copy, "pickle": pickle,
+        "optim": torch.optim, "sched": torch.optim.lr_scheduler, "data": torch.utils.data, "AG": torch.autograd,
+        "T": T, "R": lambda *s: T(*s).requires_grad_(), "D": lambda t, d: t.to(getattr(torch, d)),
         "I": lambda *s: torch.zeros(s, dtype=torch.int64), "B": lambda *s: torch.ones(s, dtype=torch.bool),
         "C": lambda *s: torch.ones(s, dtype=torch.complex64),
     }  # fmt: skip
