@@ -53,6 +53,16 @@ FACULA_FAMILY(added) {
       .dtypes(dtypes::floating)
       .composite([](const Call& c, const Tensor& self) { return sub(self, mean(self, c.dim("dim"), true)); })
       .samples({"self[3, 4]", "self[3, 4], dim=0"});
+
+  // The result, and with it what arrives in its backward, has a size that is computed from the input's.
+  define("step_energy(Tensor self) -> Tensor")
+      .doc("Squared steps between neighbours along the last dimension.")
+      .dtypes(dtypes::floating)
+      .composite([](const Tensor& self) {
+        SymInt n = self.size(-1) - SymInt(1);
+        return square(sub(narrow(self, -1, 1, n), narrow(self, -1, 0, n)));
+      })
+      .samples({"self[2, 5]"});
 }
 
 extern "C" void define_added_operators() { define_late(catalog::define_added); }

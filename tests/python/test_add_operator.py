@@ -131,6 +131,13 @@ def test_a_composite_is_fused_and_differentiable():
     assert F.autograd.gradcheck(lambda t: t.centre(0), (x,))
 
 
+@pytest.mark.parametrize("shape", [(2, 5), (3, 7), (4, 3), (6, 2, 8)])
+def test_a_composites_sizes_may_be_computed(shape):
+    x = F.randn(*shape, dtype=F.float64, requires_grad=True)
+    assert F.autograd.gradcheck(F.step_energy, (x,))
+    assert F.autograd.gradgradcheck(F.step_energy, (x,))
+
+
 def test_it_is_documented_where_users_look():
     assert "3 t^2 - 2 t^3" in F.smooth_step.__doc__
     assert "smooth_step" in dir(F.Tensor)
