@@ -46,7 +46,8 @@ class Worker:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, text=True)
         self.library = library
-        self.about = {} if cold else self.read()
+        about = {} if cold else self.read()
+        self.version = "{name} {version} (Python {python})".format(**about) if about else ""
 
     def read(self) -> dict:
         line = self.process.stdout.readline()
@@ -307,10 +308,7 @@ def machine() -> list[str]:
     return lines + [", ".join(sizes)] * bool(sizes)
 
 
-def report(by_group: list[tuple[Group, list[Result]]], pair: Pair, load: float) -> str:
-    versions = [
-        f"{w.about['name']} {w.about['version']} (Python {w.about['python']})" for w in pair.workers.values()
-    ]
+def report(by_group: list[tuple[Group, list[Result]]], versions: list[str], load: float) -> str:
     lines = [
         "# Facula beside PyTorch",
         "",
@@ -353,7 +351,7 @@ def main() -> None:
     load = os.getloadavg()[0]
     by_group = []
     try:
-        pair.both()
+        versions = [w.version for w in pair.both()]
         for group in GROUPS:
             rows = [r for r in group.rows if not args.only or re.search(args.only, f"{group.name} {r.name}")]
             results = []
@@ -374,7 +372,7 @@ def main() -> None:
         sys.exit(f"error: {failure}")
     finally:
         pair.close()
-    text = report(by_group, pair, load)
+    text = report(by_group, versions, load)
     print("\n" + text)
     if not (args.quick or args.only):
         records = [r.record() for _, results in by_group for r in results]
