@@ -220,6 +220,20 @@ Sample conv_sample(std::vector<int64_t> input, std::vector<int64_t> weight, bool
   return s;
 }
 
+// One dimension is a row of images of height 1.
+void check_line(const Tensor& input, const Tensor& weight) {
+  runtime_check(input.dim() == 2 || input.dim() == 3, "conv1d")
+      << "expected 2D (unbatched) or 3D (batched) input [N, C, L], but got input of size "
+      << to_string(input.sizes());
+  runtime_check(weight.dim() == 3, "conv1d")
+      << "weight must be 3D [out_channels, in_channels / groups, k], got shape " << to_string(weight.sizes());
+}
+Dims in_row(SymSpan s, int64_t neutral) {
+  runtime_check(s.size() <= 1, "conv1d")
+      << "expected stride, padding and dilation to be single numbers, but got " << to_string(s);
+  return Dims{SymInt(neutral), s.empty() ? SymInt(neutral) : s[0]};
+}
+
 // A transposed convolution over `rank` dimensions; one dimension is a row of images of height 1.
 Tensor transposed(const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias,
                   int rank) {
@@ -435,20 +449,10 @@ FACULA_FAMILY(conv) {
       .no_in_place()
       .unfused([](const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride,
                   SymSpan padding, SymSpan dilation, int64_t groups) {
-        runtime_check(input.dim() == 2 || input.dim() == 3, "conv1d")
-            << "expected 2D (unbatched) or 3D (batched) input [N, C, L], but got input of size "
-            << to_string(input.sizes());
-        runtime_check(weight.dim() == 3, "conv1d")
-            << "weight must be 3D [out_channels, in_channels / groups, k], got shape "
-            << to_string(weight.sizes());
-        auto row = [](SymSpan s, int64_t neutral) {
-          runtime_check(s.size() <= 1, "conv1d")
-              << "expected stride, padding and dilation to be single numbers, but got " << to_string(s);
-          return Dims{SymInt(neutral), s.empty() ? SymInt(neutral) : s[0]};
-        };
+        check_line(input, weight);
         Tensor y =
             conv2d(unsqueeze(input, -2), unsqueeze(weight, -2), bias ? MaybeTensor(*bias) : MaybeTensor(),
-                   row(stride, 1), row(padding, 0), row(dilation, 1), groups);
+                   in_row(stride, 1), in_row(padding, 0), in_row(dilation, 1), groups);
         return squeeze(y, -2);
       })
       .samples({"input[2, 3, 9], weight[4, 3, 3], bias[4], stride=[2], padding=[1]",
@@ -461,16 +465,10 @@ FACULA_FAMILY(conv) {
       .no_in_place()
       .unfused([](const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride,
                   std::string_view padding, SymSpan dilation, int64_t groups) {
-        runtime_check(input.dim() == 2 || input.dim() == 3, "conv1d")
-            << "expected 2D (unbatched) or 3D (batched) input [N, C, L], but got input of size "
-            << to_string(input.sizes());
-        runtime_check(weight.dim() == 3, "conv1d")
-            << "weight must be 3D [out_channels, in_channels / groups, k], got shape "
-            << to_string(weight.sizes());
-        auto row = [](SymSpan s) { return Dims{SymInt(int64_t(1)), s.empty() ? SymInt(int64_t(1)) : s[0]}; };
+        check_line(input, weight);
         Tensor y =
             conv2d(unsqueeze(input, -2), unsqueeze(weight, -2), bias ? MaybeTensor(*bias) : MaybeTensor(),
-                   row(stride), padding, row(dilation), groups);
+                   in_row(stride, 1), padding, in_row(dilation, 1), groups);
         return squeeze(y, -2);
       })
       .samples({"input[2, 3, 9], weight[4, 3, 3], bias[4], padding='same'",
