@@ -20,8 +20,8 @@ using op::Value;
 namespace {
 
 constexpr int kTable = 2048;
-constexpr size_t kFreeBytes =
-    64 << 10;  // operands below this are done before another thread would have woken
+// Operands below this are done before another thread would have woken.
+constexpr size_t kFreeBytes = 64 << 10;
 
 Entry* entries[kTable];
 int entry_count = 0;

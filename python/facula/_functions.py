@@ -4,7 +4,7 @@ state.
 
 from __future__ import annotations
 
-from . import _C
+from . import _C, _namespace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -306,13 +306,4 @@ def set_rng_state(new_state: Tensor) -> None:
     _C.default_generator.set_state(new_state)
 
 
-# Arguments with a __torch_function__ of their own may take the functions of tensors.
-globals().update(
-    {
-        n: _C.Overridable(f)
-        for n, f in list(globals().items())
-        if type(f) is type(is_tensor)
-        and not n.startswith("_")
-        and n not in ("is_tensor", "is_storage", "typename", "TYPE_CHECKING")
-    }
-)
+_namespace.overridable(globals(), lambda f: f.__name__ not in ("is_tensor", "is_storage", "typename"))

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _C
+from . import _C, _namespace
 
 if TYPE_CHECKING:
     from . import profiler
@@ -472,14 +472,9 @@ def reset_peak_memory_stats() -> None:
     _C.reset_peak_memory()
 
 
-# Arguments with a __torch_function__ of their own may take the functions of tensors.
-globals().update(
-    {
-        n: _C.Overridable(f)
-        for n, f in list(globals().items())
-        if type(f) is type(_assert)
-        and not n.startswith("_")
-        and f.__module__ == __name__
-        and str(next(iter(f.__annotations__.values()), "")).startswith("Tensor")
-    }
+_namespace.overridable(
+    globals(),
+    lambda f: (
+        f.__module__ == __name__ and str(next(iter(f.__annotations__.values()), "")).startswith("Tensor")
+    ),
 )

@@ -1,9 +1,11 @@
-"""What makes a module of a namespace of operators."""
+"""What modules of functions have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
+from types import FunctionType, ModuleType
+
+from . import _C
 
 
 def fill(module: dict[str, object], namespace: ModuleType) -> Callable[[str], object]:
@@ -22,3 +24,13 @@ def fill(module: dict[str, object], namespace: ModuleType) -> Callable[[str], ob
 
     module.update({name: vars(namespace)[name] for name in filter(public, vars(namespace))})
     return getattribute
+
+
+def overridable(module: dict[str, object], which: Callable[[FunctionType], bool] = lambda f: True) -> None:
+    """Lets arguments with a ``__torch_function__`` of their own take the public functions of a module.
+
+    The module is given by its globals; of its functions those for which ``which`` holds.
+    """
+    for name, f in list(module.items()):
+        if isinstance(f, FunctionType) and not name.startswith("_") and which(f):
+            module[name] = _C.Overridable(f)

@@ -247,8 +247,8 @@ TEST(Fork, LocksThatAnotherThreadHoldsAreFreeInTheChild) {
       {
         std::lock_guard first(a);
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        std::lock_guard second(
-            b);  // held one by one: a fork that took b first and waited for a would wait for ever
+        // Held one by one: a fork that took b first and waited for a would wait for ever.
+        std::lock_guard second(b);
         TableMutex one_more;
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
       }

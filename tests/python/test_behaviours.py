@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.dtypes import NUMPY_DTYPES
 
 import facula as F
 
@@ -381,22 +382,7 @@ def test_channels_last_gives_the_same_numbers():
 # ---- sharing with NumPy and DLPack
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        "bool",
-        "uint8",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-    ],
-)
+@pytest.mark.parametrize("dtype", NUMPY_DTYPES)
 def test_numpy_and_dlpack_share_memory(dtype):
     a = np.ones((3, 4), dtype=dtype)
     t = F.from_numpy(a[:, ::2])

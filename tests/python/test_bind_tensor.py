@@ -8,6 +8,7 @@ import weakref
 
 import numpy as np
 import pytest
+from support.dtypes import NUMPY_DTYPES
 
 from facula import _C
 
@@ -195,22 +196,7 @@ def test_tensor_infers_like_pytorch():
         _C.tensor([300], dtype=_C.uint8)
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        "bool",
-        "uint8",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-    ],
-)
+@pytest.mark.parametrize("dtype", NUMPY_DTYPES)
 def test_numpy_shares_memory_both_ways(dtype):
     array = np.arange(6).reshape(2, 3).astype(dtype)
     t = _C.from_numpy(array)

@@ -141,23 +141,20 @@ def test_memory_is_restored_once_and_shared_with_numpy():
 
 def test_views_made_before_and_after_restoring_share_memory():
     x = images(2, 3, 4, 5)
-    before = [
-        x[0],
-        x.permute(3, 1, 0, 2),
-        x.view(2, 3, 20),
-        x[:, 1:, ::2],
-        x.flatten(),
-        x.as_strided((4,), (7,), 3),
-    ]
+
+    def views():
+        return [
+            x[0],
+            x.permute(3, 1, 0, 2),
+            x.view(2, 3, 20),
+            x[:, 1:, ::2],
+            x.flatten(),
+            x.as_strided((4,), (7,), 3),
+        ]
+
+    before = views()
     x.neg_()
-    after = [
-        x[0],
-        x.permute(3, 1, 0, 2),
-        x.view(2, 3, 20),
-        x[:, 1:, ::2],
-        x.flatten(),
-        x.as_strided((4,), (7,), 3),
-    ]
+    after = views()
     plain = -np.arange(120.0).reshape(2, 3, 4, 5)
     wanted = [
         plain[0],

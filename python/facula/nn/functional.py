@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .. import _C
+from .. import _C, _namespace
 
 Tensor = _C.Tensor
 _f = _C.functions
@@ -608,14 +608,7 @@ def adaptive_max_pool2d(input: Tensor, output_size: Any, return_indices: bool = 
     return _adaptive_max("adaptive_max_pool2d", input, output_size, 2, return_indices)
 
 
-# Arguments with a __torch_function__ of their own may take these calls.
-globals().update(
-    {
-        n: _C.Overridable(f)
-        for n, f in list(globals().items())
-        if not n.startswith("_") and type(f) is type(_in_place)
-    }
-)
+_namespace.overridable(globals())
 
 if TYPE_CHECKING:  # the operators that are found here under their own names
     from .._C.nn_functional import *  # noqa: F403

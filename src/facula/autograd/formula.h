@@ -28,10 +28,11 @@ struct Formula {
   std::vector<bool> reads;  // by tensor: its data is read
   std::vector<bool> reads_result;
 
+  // Operand: position in operands_of.
   struct Source {
     enum Kind : uint8_t { grad, operand, result } kind;
     int index;
-  };  // operand: position in operands_of
+  };
   const op::Operator* derived = nullptr;    // pointwise
   std::vector<Source> sources;              // its arguments
   std::vector<int> targets;                 // tensor that each of its results belongs to

@@ -33,8 +33,8 @@ struct Level {
   std::map<std::pair<const Node*, int>, std::pair<Ref<Node>, Tensor>> results;
 };
 thread_local std::optional<Level> current;
-__attribute__((tls_model("initial-exec"))) thread_local bool entered =
-    false;  // asked by every node that unpacks a result
+// Asked by every node that unpacks a result.
+__attribute__((tls_model("initial-exec"))) thread_local bool entered = false;
 
 Tensor share(TensorImpl* t) { return Tensor(Ref<TensorImpl>::share(t)); }
 

@@ -99,8 +99,8 @@ void track_view(const Tensor& view, const Tensor& base, bool multi, const char* 
   if (inference_enabled() || !base.impl()->storage) return;
   Meta& m = ensure_meta(view);
   Meta* outer = meta_of(base);
-  bool leaf = base.impl()->requires_grad &&
-              !base.impl()->has_node;  // a view that asked for gradients later: writes are about it
+  // A view that asked for gradients later: writes are about it.
+  bool leaf = base.impl()->requires_grad && !base.impl()->has_node;
   bool nested = outer && outer->base.defined() && !leaf;
   m.base = nested ? outer->base : base;
   m.made = !grad_enabled() ? Meta::Made::without_grad : multi ? Meta::Made::one_of_many : Meta::Made::plainly;

@@ -17,8 +17,8 @@ using LibraryFn = op::Results (*)(const op::Call& call, std::span<const Tensor> 
 class Backend {
  public:
   virtual ~Backend() = default;
-  virtual LibraryFn find(
-      std::string_view library_name) const = 0;  // null if there is none: the reference runs
+  // Null if there is none: the reference runs.
+  virtual LibraryFn find(std::string_view library_name) const = 0;
   virtual void synchronize() const {}
   virtual std::string describe() const = 0;  // name, features, libraries with versions
 };

@@ -15,8 +15,8 @@ namespace facula {
 
 namespace {
 
-constexpr int64_t kBetweenChecks =
-    1024;  // grains of a thread between two looks at whether to go on: tens of milliseconds
+// Grains of a thread between two looks at whether to go on: tens of milliseconds.
+constexpr int64_t kBetweenChecks = 1024;
 
 // The pool's threads do not live on in a forked child: there, everything runs on the caller.
 std::atomic<bool> forked{false};

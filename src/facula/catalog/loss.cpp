@@ -20,18 +20,19 @@ Tensor reduced_loss(const char* name, const Tensor& loss, std::string_view reduc
 // Class axis of a classification input: 0 for [C], 1 for [N, C, ...].
 int class_axis(int rank) { return rank == 1 ? 0 : 1; }
 
+void check_batch(const char* name, bool fits, const Tensor& input, const Tensor& target, SymInt batch) {
+  value_check(fits, name) << "Expected input batch_size (" << batch << ") to match target batch_size ("
+                          << (target.dim() ? target.size(0) : SymInt(int64_t(0))) << "): input "
+                          << to_string(input.sizes()) << ", target " << to_string(target.sizes());
+}
 void check_classes(const char* name, const Tensor& input, const Tensor& target) {
   value_check(input.dim() >= 1, name)
       << "expected input of at least 1 dimension [C] or [N, C, ...], got " << to_string(input.sizes());
   Dims expected = without(input.sizes(), class_axis(input.dim()));
   bool fits = expected.size() == target.sizes().size();
   for (size_t k = 0; fits && k < expected.size(); ++k) fits = expected[k] == target.sizes()[k];
-  bool batch = fits || (!expected.empty() && target.dim() && expected[0] == target.size(0));
-  value_check(batch, name) << "Expected input batch_size ("
-                           << (expected.empty() ? SymInt(int64_t(1)) : expected[0])
-                           << ") to match target batch_size ("
-                           << (target.dim() ? target.size(0) : SymInt(int64_t(0))) << "): input "
-                           << to_string(input.sizes()) << ", target " << to_string(target.sizes());
+  check_batch(name, fits || (!expected.empty() && target.dim() && expected[0] == target.size(0)), input,
+              target, expected.empty() ? SymInt(int64_t(1)) : expected[0]);
   runtime_check(fits, name) << "expected target of shape " << to_string(SymSpan(expected))
                             << " for input of shape " << to_string(input.sizes()) << ", got "
                             << to_string(target.sizes())
@@ -166,9 +167,8 @@ FACULA_FAMILY(loss) {
         if (probabilities) {
           runtime_check(ignored < SymInt(int64_t(0)), "cross_entropy")
               << "ignore_index is not supported for class probabilities";
-          value_check(self.dim() < 2 || target.dim() < 1 || self.size(0) == target.size(0), "cross_entropy")
-              << "Expected input batch_size (" << self.size(0) << ") to match target batch_size ("
-              << target.size(0) << ")";
+          check_batch("cross_entropy", self.dim() < 2 || target.dim() < 1 || self.size(0) == target.size(0),
+                      self, target, self.dim() ? self.size(0) : SymInt(int64_t(1)));
           bool fits = self.dim() == target.dim() &&
                       std::equal(self.sizes().begin(), self.sizes().end(), target.sizes().begin());
           runtime_check(fits, "cross_entropy")

@@ -106,8 +106,8 @@ std::vector<Expr> best(const LoopCall& c, const Index& i) {
                              cast(steps.position(), tap_type(w))};
   });
   Expr value = part(found, 0), at = part(found, 1);
-  if (w.padding[0] ||
-      w.padding[1]) {  // of a window where nothing is above the padding, the first element that is none
+  // Of a window where nothing is above the padding, the first element that is none.
+  if (w.padding[0] || w.padding[1]) {
     auto first = [&](int k) {
       Expr before = Scalar(w.padding[k]) - i[r + size_t(k)] * Scalar(w.stride[k]);
       return floordiv(max(before, Scalar(int64_t(0))) + Scalar(w.dilation[k] - 1), Scalar(w.dilation[k]));
@@ -120,8 +120,8 @@ std::vector<Expr> best(const LoopCall& c, const Index& i) {
 // Windows that hold an element at `at` of dimension k: candidates of number b < reach(w, k), and whether they
 // do.
 struct Cover {
-  Expr window, valid, step;
-};  // and as which of its steps
+  Expr window, valid, step;  // as which of its steps
+};
 int64_t reach(const Window& w, int k) {
   return w.dilation[k] == 1 ? (w.kernel[k] + w.stride[k] - 1) / w.stride[k] : w.kernel[k];
 }

@@ -219,8 +219,8 @@ FACULA_FAMILY(random) {
         DType t = compute_type(self.dtype());
         supported_check(is_floating(t), "bernoulli") << "not implemented for '" << self.dtype() << "'"
                                                      << hint("it takes probabilities: x.float() converts");
-        bool valid =
-            all(logical_and(ge(self, Scalar(0.0)), le(self, Scalar(1.0)))).item().to_bool();  // false for NaN
+        // False for NaN.
+        bool valid = all(logical_and(ge(self, Scalar(0.0)), le(self, Scalar(1.0)))).item().to_bool();
         runtime_check(valid, "bernoulli")
             << "expects probabilities between 0 and 1, but some are not" << hint("x.sigmoid() are");
         return to_dtype(lt(_uniform(numbers(self.numel() * SymInt(words_for(t)), g), self.sizes(), t), self),

@@ -54,9 +54,10 @@ class ScalarMath {
   V int_divide(loop::Fn f, bool is_signed, V x, V y);
   V int_pow(V x, V y, bool is_signed);
 
+  // high + low, to more digits than one has.
   struct Sum {
     V high, low;
-  };  // high + low, to more digits than one has
+  };
   Sum fast_sum(V a, V b);   // a + b exactly; |a| >= |b| or a = 0
   Sum exact_sum(V a, V b);  // a + b exactly
   Sum exact_product(V a, V b);

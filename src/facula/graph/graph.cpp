@@ -101,8 +101,7 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
     if (!inputs[i].defined()) continue;
     if (any_symbolic(inputs[i].sizes())) concrete = false;
     for (size_t d = 0; d < sizes.size(); ++d)
-      if (sizes[d].is_symbolic() && sizes[d].node()->kind == sym::Kind::symbol)
-        symbols[size_t(sizes[d].node()->value)] = inputs[i].sizes()[d].hint();
+      if (sizes[d].is_symbol()) symbols[size_t(sizes[d].node()->value)] = inputs[i].sizes()[d].hint();
   }
   for (auto& [v, t] : known) at[v] = t;
   for (auto& n : g.nodes) {

@@ -269,7 +269,7 @@ Partition partition(const Joint& j) {
   std::unordered_set<int64_t> known, mentioned;
   auto read_off = [&](const Value* v) {
     for (auto s : v->tensor.sizes())
-      if (s.is_symbolic() && s.node()->kind == sym::Kind::symbol) known.insert(s.node()->value);
+      if (s.is_symbol()) known.insert(s.node()->value);
   };
   for (auto* v : saved) read_off(v);
   for (size_t k = inputs; k < g.inputs.size(); ++k) read_off(g.inputs[k]);

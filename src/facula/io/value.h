@@ -77,8 +77,8 @@ class Value {
   List& list() const;  // the items of a list or a tuple
   Dict& dict() const;
 
-  Value& operator[](
-      const Value& key) const;  // of a dict, by key; of a list or tuple, by index (from the end if negative)
+  // Of a dict, by key; of a list or tuple, by index (from the end if negative).
+  Value& operator[](const Value& key) const;
   bool contains(const Value& key) const;  // is it a key of this dict?
   size_t size() const;                    // of a string or container
   const void* identity() const;           // of a container: equal for handles on the same one; else null

@@ -159,7 +159,7 @@ bool allowed(Fn f, DType d) {
 }
 
 Expr folded(Monoid m, int axis, std::vector<BoundVar> vars, std::vector<Expr> values, Kind kind) {
-  size_t wanted = m == Monoid::argmax || m == Monoid::argmin ? 2 : 1;
+  size_t wanted = has_position(m) ? 2 : 1;
   internal_check(values.size() == wanted)
       << name(m) << " takes " << wanted << " values, not " << values.size();
   DType d = values[0].dtype();
@@ -289,6 +289,7 @@ int arity(Fn f) { return kFn[int(f)].arity; }
 double ulp(Fn f) { return kFn[int(f)].ulp; }
 const char* name(Monoid m) { return kMonoid[int(m)].name; }
 int components(Monoid m) { return kMonoid[int(m)].components; }
+bool has_position(Monoid m) { return m == Monoid::argmax || m == Monoid::argmin; }
 
 Expr intern(Node n) {
   n.hash = hash_of(n);

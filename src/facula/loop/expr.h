@@ -85,6 +85,7 @@ FACULA_MONOIDS(FACULA_M)
 }  // namespace monoid
 const char* name(Monoid m);
 int components(Monoid m);
+bool has_position(Monoid m);  // argmax and argmin take (value, position)
 
 enum class Kind : uint8_t {
   constant,

@@ -34,8 +34,8 @@ struct Statement {
   LoopKind loop = LoopKind::serial;
   Expr extent;
   Monoid monoid{};
-  bool rising =
-      false;  // accumulate of argmax, argmin: positions only rise, so the earlier of equal values is there already
+  // Accumulate of argmax, argmin: positions only rise, so the earlier of equal values is there already.
+  bool rising = false;
   DType dtype{};
   DType position = DType::Int64;  // accumulator of argmax, argmin
   std::vector<Expr> values;       // let, assign, store, condition: one; accumulate: as lift takes

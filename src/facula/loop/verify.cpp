@@ -38,7 +38,7 @@ DType type_of(Expr x) {
       return a[1].dtype();
     case Kind::reduce:
     case Kind::scan:
-      operands(x->monoid == Monoid::argmax || x->monoid == Monoid::argmin ? 2 : 1);
+      operands(has_position(x->monoid) ? 2 : 1);
       internal_check(a.size() == 1 || is_integral(a[1].dtype()))
           << print(x) << ": a position is " << a[1].dtype();
       internal_check(!x->bound.empty()) << print(x) << ": nothing to fold over";
@@ -209,7 +209,7 @@ class NestVerifier {
       }
       case Kind::accumulator:
         for (int k = 0; k < components(s.monoid); ++k) {
-          bool position = k == 1 && (s.monoid == Monoid::argmax || s.monoid == Monoid::argmin);
+          bool position = k == 1 && has_position(s.monoid);
           declare(s.var + k, {position ? s.position : s.dtype, true, k ? -1 : int(s.monoid)});
         }
         break;
@@ -217,7 +217,7 @@ class NestVerifier {
         auto it = locals_.find(s.var);
         internal_check(it != locals_.end() && it->second.monoid == int(s.monoid))
             << where() << "v" << s.var << " is no accumulator of " << name(s.monoid);
-        size_t wanted = s.monoid == Monoid::argmax || s.monoid == Monoid::argmin ? 2 : 1;
+        size_t wanted = has_position(s.monoid) ? 2 : 1;
         internal_check(wanted == 2 || !s.rising) << where() << name(s.monoid) << " has no positions";
         internal_check(s.values.size() == wanted)
             << where() << name(s.monoid) << " takes " << wanted << " values";

@@ -7,8 +7,8 @@
 
 namespace facula::op {
 
-std::string shapes_text(
-    std::span<const Value> args);  // [[8, 3], [], [[2], [2]]]: sizes, a list's items, [] for others
+// [[8, 3], [], [[2], [2]]]: sizes, a list's items, [] for others.
+std::string shapes_text(std::span<const Value> args);
 std::string dtypes_text(std::span<const Value> args);  // ["float32", "Scalar", ""]
 
 }  // namespace facula::op

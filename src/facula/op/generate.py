@@ -781,20 +781,23 @@ def schemas_h(operators: list[Operator]) -> str:
 # ---- stubs
 
 
+PY_TYPES = {
+    "Tensor": "Tensor",
+    "Scalar": "Number",
+    "int": "int",
+    "SymInt": "int",
+    "float": "float",
+    "bool": "bool",
+    "str": "str",
+    "dtype": "dtype",
+    "Device": "device | str",
+    "MemoryFormat": "memory_format",
+    "Generator": "Generator",
+}
+
+
 def py_type(op: Operator, p: Parameter) -> str:
-    plain = {
-        "Tensor": "Tensor",
-        "Scalar": "Number",
-        "int": "int",
-        "SymInt": "int",
-        "float": "float",
-        "bool": "bool",
-        "str": "str",
-        "dtype": "dtype",
-        "Device": "device | str",
-        "MemoryFormat": "memory_format",
-        "Generator": "Generator",
-    }[p.type]
+    plain = PY_TYPES[p.type]
     if p.list:
         item = f"{plain} | None" if p.optional_items else plain
         plain = f"Sequence[{item}]"
@@ -818,20 +821,12 @@ def py_default(p: Parameter) -> str:
 
 
 def py_result(op: Operator) -> str:
-    plain = {
-        "Tensor": "Tensor",
-        "Scalar": "Number",
-        "int": "int",
-        "SymInt": "int",
-        "float": "float",
-        "bool": "bool",
-    }
     if not op.results:
         return "None"
     if len(op.results) == 1:
         r = op.results[0]
-        return "tuple[Tensor, ...]" if r.list else plain[r.type]
-    return "tuple[" + ", ".join(plain[r.type] for r in op.results) + "]"
+        return "tuple[Tensor, ...]" if r.list else PY_TYPES[r.type]
+    return "tuple[" + ", ".join(PY_TYPES[r.type] for r in op.results) + "]"
 
 
 def py_signature(op: Operator, method: bool, out: bool, variadic: bool, in_place: bool = False) -> str:

@@ -84,8 +84,8 @@ class Operator {
   std::vector<std::string> aliases;       // further names (absolute for abs)
   DTypeSet dtypes = facula::dtypes::any;  // computing dtypes accepted
   Promote promote = Promote::same;
-  bool strict =
-      false;  // the first operand (or dtype=) has one of `dtypes` itself: nothing is promoted to one
+  // The first operand (or dtype=) has one of `dtypes` itself: nothing is promoted to one.
+  bool strict = false;
   ResultType result_type = ResultType::same;
   DTypeRule dtype_rule;  // ResultType::custom
   Autocast autocast = Autocast::inherit;

@@ -22,9 +22,10 @@ struct SampleArg {
   std::string literal;
 };
 
+// Missing arguments take their defaults.
 struct Sample {
   std::vector<std::pair<std::string, SampleArg>> args;
-};  // missing arguments take their defaults
+};
 
 class Samples {
  public:

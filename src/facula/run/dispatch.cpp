@@ -256,8 +256,8 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
                                                                             out, *hidden, entry.orders)));
       if (!entry.needs_plain) entry.plan = entry.program->plan(values, out);
       if (hidden && form == Form::functional) entry.shown = shown_by(o, given);
-    } catch (
-        const Error&) {  // of a view that only plain memory has, or of the call itself, which then says so
+    } catch (const Error&) {
+      // Of a view that only plain memory has, or of the call itself, which then says so.
       if (!hidden) throw;
       entry = {};
       entry.needs_plain = true;

@@ -158,9 +158,6 @@ bool Program::writes_onto(size_t i) const {
   return safe;
 }
 
-// What inputs tell: a size that is a symbol by itself. What a backward saved may have sizes that are computed.
-static bool is_symbol(SymInt s) { return s.is_symbolic() && s.node()->kind == sym::Kind::symbol; }
-
 bool Program::accepts(std::span<const op::Value> inputs) const {
   auto& g = state_->graph;
   if (inputs.size() != g.inputs.size()) return false;
@@ -180,7 +177,7 @@ bool Program::accepts(std::span<const op::Value> inputs) const {
       auto s = spec.sizes()[d];
       if (!s.is_symbolic()) {
         if (s.concrete() != n) return false;
-      } else if (is_symbol(s)) {  // others are made of these
+      } else if (s.is_symbol()) {  // what a backward saved may have computed sizes: they are made of these
         if (n < 2) return false;
         auto& known = symbols[size_t(s.node()->value)];
         if (known >= 0 && known != n) return false;
@@ -215,7 +212,7 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
     }
     at[size_t(v->id)] = Tensor(Ref<TensorImpl>::share(inputs[i].tensor));
     for (size_t d = 0; d < v->tensor.sizes().size(); ++d)
-      if (auto size = v->tensor.sizes()[d]; is_symbol(size))
+      if (auto size = v->tensor.sizes()[d]; size.is_symbol())
         symbols[size_t(size.node()->value)] = inputs[i].tensor->sizes[d].concrete();
   }
   for (auto& v : g.values())

@@ -185,7 +185,7 @@ class Renamer {
     if (hoistable && !ragged) {
       box = box_of(signature);
       vars = a_.boxes[size_t(box)].vars;
-      a_.boxes[size_t(box)].ordered |= e->monoid == Monoid::argmax || e->monoid == Monoid::argmin;
+      a_.boxes[size_t(box)].ordered |= has_position(e->monoid);
     } else {
       for (size_t k : kept) vars.push_back(add(extents[k], kNested));
     }

@@ -17,8 +17,8 @@ namespace {
 constexpr int64_t kChunkElements = 16384;  // of a split reduction
 constexpr int64_t kWindow = 16;            // constant extents up to this are part of the kernel
 constexpr int64_t kLaneBlock = 64;         // lanes in a task are a multiple of this
-constexpr double kPrecomputed =
-    5;  // operations of a row's value that is stored rather than computed for each element
+// Operations of a row's value that is stored rather than computed for each element.
+constexpr double kPrecomputed = 5;
 constexpr int64_t kStripBlock = 128;  // where each lane reduces: what the generator has in registers together
 
 Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }

@@ -26,10 +26,10 @@ using op::Type;
 namespace {
 
 constexpr int kFirstBound = 64, kFresh = 1 << 20, kAside = 1 << 28;
-constexpr double kCheap =
-    9;  // operations that may be done more than once rather than stored: no transcendental
-constexpr double kCopied =
-    32;  // operations that a reduction does again rather than bind a cluster of maps to its rows
+// Operations that may be done more than once rather than stored: no transcendental.
+constexpr double kCheap = 9;
+// Operations that a reduction does again rather than bind a cluster of maps to its rows.
+constexpr double kCopied = 32;
 constexpr size_t kMaxBuffers = 32;  // of a kernel
 constexpr double kMaxOperations = 2000;
 

@@ -411,8 +411,8 @@ class Writer {
       if (ready.empty()) return;
       std::unordered_map<const loop::Node*, int> made;
       std::vector<Kept> kept;
-      auto* stores =
-          std::exchange(stores_, nullptr);  // reductions inside this sweep are not along the stores' sweeps
+      // Reductions inside this sweep are not along the stores' sweeps.
+      auto* stores = std::exchange(stores_, nullptr);
       std::vector<bool> done(ready.size());
       for (size_t k = 0; k < ready.size(); ++k) {
         if (done[k]) continue;
@@ -450,7 +450,7 @@ class Writer {
                                      : loop::cast(e, DType::Int64);
   }
   static bool rises(Expr r) {
-    if (r->monoid != Monoid::argmax && r->monoid != Monoid::argmin) return false;
+    if (!loop::has_position(r->monoid)) return false;
     Expr order = integer(0);
     for (auto& b : r->bound) order = order * b.extent + loop::index(b.var);
     auto moving = free_vars(as_index(r->args[1]) - order);

@@ -44,6 +44,9 @@ class SymInt {
     return s;
   }
   bool is_symbolic() const { return (uint64_t(bits_) & kTagMask) == kTag; }
+  bool is_symbol() const {
+    return is_symbolic() && node()->kind == sym::Kind::symbol;
+  }  // and not made of some
   // The value; InternalError if symbolic.
   int64_t concrete() const {
     if (is_symbolic()) [[unlikely]]

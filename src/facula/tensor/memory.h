@@ -5,9 +5,10 @@
 namespace facula {
 
 struct AllocatorStats {
+  // Now, the most at once, in all.
   struct Amount {
     int64_t current, peak, allocated, freed;
-  };  // now, the most at once, in all
+  };
   Amount allocated_bytes;  // that tensors hold; as coarse as MemoryStats
   Amount reserved_bytes;   // taken from the system: what tensors hold and what waits to be used again
   int64_t allocations;     // storages made

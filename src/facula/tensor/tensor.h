@@ -59,8 +59,8 @@ class TensorImpl final : public RefCounted {
   graph::Value* traced = nullptr;
   void* py_object = nullptr;
   static void (*release_py)(TensorImpl*);  // set by the binding: drops an owned Python object
-  static bool (*base_requires_grad)(
-      const TensorImpl&);  // set by autograd: does the base of a view require a gradient?
+  // Set by autograd: does the base of a view require a gradient?
+  static bool (*base_requires_grad)(const TensorImpl&);
 
   void* data_ptr() {  // of the first element; see Tensor::data
     auto* s = storage.get();

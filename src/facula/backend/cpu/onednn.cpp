@@ -14,8 +14,8 @@
 namespace facula::backend::cpu {
 
 const dnnl::engine& onednn_engine() {
-  static const dnnl::engine* engine =
-      new dnnl::engine(dnnl::engine::kind::cpu, 0);  // outlives the caches of every thread
+  // It outlives the caches of every thread.
+  static const dnnl::engine* engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);
   return *engine;
 }
 

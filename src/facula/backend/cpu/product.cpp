@@ -13,9 +13,10 @@ namespace facula::backend::cpu {
 
 namespace {
 
+// A dimension and its strides.
 struct Batch {
   int64_t size, a, b, out;
-};  // a dimension and its strides
+};
 
 struct Problem {
   DType dtype;

@@ -84,10 +84,11 @@ struct Wide {
   static int64_t position(Entry e) { return int64_t(e.lo); }
   static bool before(Entry a, Entry b) { return a.hi != b.hi ? a.hi < b.hi : a.lo < b.lo; }
 };
+// Of a thread.
 struct Buffers {
   std::vector<Narrow::Entry> narrow;
   std::vector<Wide::Entry> wide;
-};  // of a thread
+};
 
 // The first `wanted` of n values in order, with few wanted: most are passed over in blocks, none of which
 // comes before the last one that counts so far. Very few are kept in order, others looked through from time

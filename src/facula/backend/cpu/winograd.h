@@ -13,9 +13,10 @@ namespace facula::backend::cpu {
 
 // Where element (out, in, y, x) of a weight lies: channels may be split into blocks.
 struct WeightPlaces {
+  // Elements a block, steps from block to block and within one.
   struct Channels {
     int64_t block, outer, inner;
-  };  // elements a block, steps from block to block and within one
+  };
   Channels out, in;
   int64_t y, x;
 };
