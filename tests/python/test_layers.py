@@ -73,12 +73,3 @@ def test_headers_open_with_what_lives_there():
         if p.suffix == ".h" and not p.read_text().startswith("//")
     ]
     assert not silent, f"headers without an opening comment: {silent}"
-
-
-@pytest.mark.parametrize("options", [{"stride": (1, 1)}, {"dilation": (1, 1)}])
-@pytest.mark.parametrize("padding", [0, "same"])
-def test_convolutions_of_lines_take_no_pairs(options, padding):
-    with pytest.raises(
-        RuntimeError, match="conv1d: expected stride, padding and dilation to be single numbers"
-    ):
-        F.conv1d(facula.ones(1, 1, 5), facula.ones(1, 1, 3), padding=padding, **options)

@@ -57,6 +57,13 @@ def test_conv2d(stride, padding, dilation):
     np.testing.assert_allclose(m(tensor(x)).detach().numpy(), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("options", [{"stride": (1, 1)}, {"dilation": (1, 1)}])
+@pytest.mark.parametrize("padding", [0, "same"])
+def test_conv1d_takes_no_pairs(options, padding):
+    with pytest.raises(RuntimeError, match="conv1d: expected stride, padding and dilation to be single"):
+        F.conv1d(torch.ones(1, 1, 5), torch.ones(1, 1, 3), padding=padding, **options)
+
+
 @pytest.mark.parametrize(
     "shape, make", [((6, 5), nn.BatchNorm1d), ((6, 5, 4), nn.BatchNorm1d), ((3, 5, 4, 2), nn.BatchNorm2d)]
 )
