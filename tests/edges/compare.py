@@ -1,0 +1,285 @@
+"""What differs between our answer to a call and the recorded one, as lines of one form:
+
+    DTYPE WHAT: OURS for THEIRS at/with WHERE
+
+WHAT is value, gradient of NAME, dtype, shape or error. OURS and THEIRS are nan, inf, -inf, 0, -0 or `finite`;
+both as numbers where both are finite. WHERE is the operands of that element, for operators that work element
+by element, else what was special about the call. `.differs(...)` of a definition names the beginning of such
+lines.
+"""
+
+import numpy as np
+from bind import perform
+from record import Reader, flat, gradients, widened
+
+import facula
+
+EPS = {
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "float32": 2.0**-23,
+    "float64": 2.0**-52,
+    "complex64": 2.0**-23,
+    "complex128": 2.0**-52,
+}
+SMALLEST = {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149, "float64": 2.0**-1074}
+SMALLEST |= {"complex64": SMALLEST["float32"], "complex128": SMALLEST["float64"]}
+# Units in the last place: of results element by element, of others, and of gradients.
+ULPS = {"each": 16, "other": 64, "gradient": 64}
+ULPS_16 = {"each": 1, "other": 2, "gradient": 2}  # of float16 and bfloat16, rounded once from more
+# Types of errors (PyTorch's, ours) that may stand for each other, beside ours being a kind of theirs.
+ACCEPTED = {
+    ("RuntimeError", "IndexError"),
+    ("AcceleratorError", "RuntimeError"),
+    ("_LinAlgError", "LinAlgError"),
+}
+
+
+def numpy(x):
+    x = x.detach()
+    return (x.to(facula.float32) if x.dtype == facula.bfloat16 else x).numpy()
+
+
+def dtype_of(x):
+    return str(x.dtype).split(".")[1]
+
+
+def word(x):
+    """How a number is called: by its class, or as it is."""
+    if isinstance(x, (complex, np.complexfloating)):
+        return f"({word(x.real)}, {word(x.imag)})"
+    if isinstance(x, (bool, np.bool_)):
+        return str(bool(x))
+    if isinstance(x, (int, np.integer)):
+        return str(int(x))
+    x = float(x)
+    return "nan" if x != x else f"{x:.9g}"
+
+
+def class_of(x):
+    if isinstance(x, (complex, np.complexfloating)):
+        return f"({class_of(x.real)}, {class_of(x.imag)})"
+    if not isinstance(x, (float, np.floating)):
+        return word(x)
+    return word(x) if not np.isfinite(x) or x == 0 else "finite"
+
+
+def said(got, want):
+    """`ours for theirs`."""
+    a, b = class_of(got), class_of(want)
+    return f"{a} for {b}" if a != b else f"{word(got)} for {word(want)}"
+
+
+def near(got, want, dtype, ulps, scale, zeros):
+    """Where they agree."""
+    if want.dtype.kind not in "fc":
+        return got == want
+    if want.dtype.kind == "c":
+        part = lambda x: (x.real, x.imag)  # noqa: E731
+        magnitude = np.where(np.isfinite(want.real) & np.isfinite(want.imag), np.abs(want), 0)
+        with np.errstate(all="ignore"):
+            re, im = (
+                near_reals(g, w, dtype, ulps, np.maximum(scale, magnitude), zeros)
+                for g, w in zip(part(got), part(want))
+            )
+        # A complex number with an infinite part is infinite, one with a part that is no number else is none
+        # (C, annex G): which part it is depends on the peer's vector width.
+        infinite = lambda x: np.isinf(x.real) | np.isinf(x.imag)  # noqa: E731
+        nan = lambda x: (np.isnan(x.real) | np.isnan(x.imag)) & ~infinite(x)  # noqa: E731
+        return (re & im) | (infinite(got) & infinite(want)) | (nan(got) & nan(want))
+    return near_reals(got, want, dtype, ulps, scale, zeros)
+
+
+def near_reals(got, want, dtype, ulps, scale, zeros):
+    with np.errstate(all="ignore"):
+        g, w = got.astype(np.float64), want.astype(np.float64)
+        bound = ulps * (EPS[dtype] * np.maximum(np.abs(w), scale) + SMALLEST[dtype])
+        same = (
+            (g == w)
+            | (np.isnan(g) & np.isnan(w))
+            | (np.isfinite(g) & np.isfinite(w) & (np.abs(g - w) <= bound))
+        )
+    if zeros:
+        same &= ~((w == 0) & (g == 0) & (np.signbit(g) != np.signbit(w)))
+    return same
+
+
+def scale_of(args, want):
+    """The largest magnitude that takes part in a call, within reason: sums round to its last place."""
+    out = 0.0
+    for x in [*args, want]:
+        if x.dtype.kind in "fc" and x.size:
+            x = np.abs(x)
+            x = x[np.isfinite(x) & (x < 1e4)]
+            out = max(out, float(x.max(initial=0)))
+    return out
+
+
+class Comparison:
+    def __init__(self, call, data):
+        self.call, self.data = call, data
+        self.each = call.get("each") and call["form"] != "out"
+        self.lines, self.operands = {}, None
+
+    def add(self, what, said, where=None):
+        where = where or "with " + self.call["label"] + f" #{self.call['group'].split('#')[1]}"
+        line = f"{self.call['dtype']} {what}: {said} {where}"
+        self.lines[line] = self.lines.get(line, 0) + 1
+
+    def inputs(self):
+        """Operands as arrays, by name."""
+        if self.operands is None:
+            r = Reader(facula, self.data)
+            self.operands = {}
+            for n, v in self.call["args"].items():
+                for k, x in enumerate(flat(facula, r.value(v))):
+                    if isinstance(x, facula.Tensor):
+                        self.operands[f"{n}[{k}]" if isinstance(v, list) else n] = numpy(x)
+        return self.operands
+
+    def where(self, at, shape):
+        if not self.each:
+            return None
+        out = []
+        for n, x in self.inputs().items():
+            x = np.broadcast_to(x, shape) if x.shape != shape and x.ndim <= len(shape) else x
+            if x.shape == shape:
+                out.append(f"{n}={word(x[at])}")
+        for n, v in self.call["args"].items():
+            if not isinstance(v, (dict, list)) and self.call["label"].startswith(n + " is"):
+                out.append(f"{n}={v!r}")
+        return "at " + ", ".join(out) if out else None
+
+    def tensor(self, what, got, t, reader, gradient=False):
+        if "any" in t:
+            return
+        if "value" in t:
+            want = reader.value(t["value"])
+            if not (type(got) is type(want) and (got == want or (got != got and want != want))):
+                self.add(what, f"{got!r:.40} for {want!r:.40}")
+            return
+        if not isinstance(got, facula.Tensor):
+            return self.add(what, f"a {type(got).__name__} for a tensor")
+        if dtype_of(got) != t["T"]:
+            return self.add("dtype", f"{dtype_of(got)} for {t['T']}")
+        if list(got.shape) != t["shape"]:
+            return self.add("shape", f"{list(got.shape)} for {t['shape']}")
+        if "at" not in t:
+            return
+        dtype, want = t["T"], widened(t["T"], reader.array(t)).reshape(t["shape"])
+        got = numpy(got)
+        ulps = (ULPS_16 if dtype in ("float16", "bfloat16") else ULPS)[
+            "gradient" if gradient else "each" if self.each else "other"
+        ]
+        scale = 0.0 if self.each else scale_of(self.inputs().values(), want)
+        same = near(got, want, dtype, ulps, scale, self.each and not gradient)
+        if same.all():
+            return
+        for at in np.argwhere(~same):
+            at = tuple(int(i) for i in at)
+            self.add(what, said(got[at], want[at]), self.where(at, want.shape))
+
+
+def leaves(call):
+    """Names of the tensors that gradients are taken of, in order."""
+    out = []
+
+    def visit(n, v):
+        if isinstance(v, list):
+            for k, x in enumerate(v):
+                visit(f"{n}[{k}]", x)
+        elif isinstance(v, dict) and v.get("g"):
+            out.append(n)
+
+    for n, v in call["args"].items():
+        visit(n, v)
+    return out
+
+
+def arguments(call, data, with_gradient=False):
+    r = Reader(facula, data, with_gradient)
+    return {n: r.value(v) for n, v in call["args"].items()}, r
+
+
+def our_call(record, answer, call, data, with_gradient=False):
+    facula.manual_seed(0)
+    args, r = arguments(call, data, with_gradient)
+    return perform(facula, answer["plan"], call["form"], args, record["positional"]), r
+
+
+def text_of(e):
+    return " ".join(str(e).split())[:90]
+
+
+def taken_in_another_dtype(record, call):
+    """Whether the peer answers the ordinary call of this template in some dtype."""
+    template = call["group"].split("#")[1]
+    return any(
+        c["label"] == "ordinary" and c["group"].split("#")[1] == template and "results" in a
+        for c, a in zip(record["calls"], record["answers"])
+    )
+
+
+def kinds_of(e):
+    return [t.__name__ for t in type(e).__mro__]
+
+
+def compare(record, call, answer, data):
+    """(status, lines): equal, wider (we answer where the peer does not take the dtype), none, different."""
+    if "absent" in answer:
+        return "none", {}
+    c = Comparison(call, data)
+    if "crash" in answer:  # ours must give some answer, or an error
+        try:
+            our_call(record, answer_plan(record, call), call, data)
+        except Exception:  # noqa: BLE001
+            pass
+        return "crash", {}
+    try:
+        got, reader = our_call(record, answer, call, data)
+    except Exception as e:  # noqa: BLE001
+        kind = type(e).__name__
+        if "error" not in answer:
+            c.add("error", f"{kind} ({text_of(e)}) for a result")
+        elif answer["error"] not in kinds_of(e) and (answer["error"], kind) not in ACCEPTED:
+            c.add("error", f"{kind} ({text_of(e)}) for {answer['error']} ({answer['text'][:90]})")
+        return ("different" if c.lines else "equal"), c.lines
+    if "error" in answer:
+        if call["label"] == "ordinary" and taken_in_another_dtype(record, call):
+            return "wider", {}
+        c.add("error", f"a result for {answer['error']} ({answer['text'][:110]})")
+        return "different", c.lines
+    wanted = answer["results"]
+    if len(got) != len(wanted):
+        c.add("value", f"{len(got)} results for {len(wanted)}")
+        return "different", c.lines
+    for k, (x, t) in enumerate(zip(got, wanted)):
+        c.tensor(f"value {k}" if len(wanted) > 1 else "value", x, t, reader)
+    if "gradients" in answer:
+        compare_gradients(c, record, call, answer, data)
+    return ("different" if c.lines else "equal"), c.lines
+
+
+def compare_gradients(c, record, call, answer, data):
+    names = leaves(call)
+    try:
+        got, reader = our_call(record, answer, call, data, with_gradient=True)
+        grads = gradients(facula, got, reader.leaves) or [None] * len(names)
+    except Exception as e:  # noqa: BLE001
+        return c.add("gradient", f"{type(e).__name__} ({text_of(e)}) for a gradient")
+    for n, g, t in zip(names, grads, answer["gradients"]):
+        if t is None or g is None:
+            zero = t is None or not widened(t["T"], reader.array(t)).any()
+            if not (zero and (g is None or not numpy(g).any())):
+                given, theirs = ("none" if x is None else "one" for x in (g, t))
+                c.add(f"gradient of {n}", f"{given} for {theirs}")
+        else:
+            c.tensor(f"gradient of {n}", g, t, reader, gradient=True)
+
+
+def answer_plan(record, call):
+    """How another call of the group is made, for one that the peer could not answer."""
+    for other, answer in zip(record["calls"], record["answers"]):
+        if other["group"] == call["group"] and "plan" in answer:
+            return answer
+    return {"plan": [record["names"][0], "leading"]}
