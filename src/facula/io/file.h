@@ -1,5 +1,6 @@
 // Files as Facula reads and writes them: whole, or with one clear error.
 #pragma once
+#include <cstdint>
 #include <cstdio>
 #include <string>
 

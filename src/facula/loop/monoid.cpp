@@ -9,12 +9,14 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // The value no other is below (or above).
 Expr lowest(DType d) {
+  internal_check(!is_complex(d)) << "complex numbers have no order, so no extremum";
   if (d == DType::Bool) return constant(false, d);
   if (is_floating(d)) return constant(-kInf, d);
   if (d == DType::UInt8) return constant(int64_t(0), d);
   return constant(int64_t(-1) << (itemsize(d) * 8 - 1), d);
 }
 Expr highest(DType d) {
+  internal_check(!is_complex(d)) << "complex numbers have no order, so no extremum";
   if (d == DType::Bool) return constant(true, d);
   if (is_floating(d)) return constant(kInf, d);
   if (d == DType::UInt8) return constant(int64_t(255), d);
@@ -44,7 +46,7 @@ std::vector<Expr> combine_rising(Monoid m, std::span<const Expr> a, std::span<co
 }
 
 std::vector<Expr> identity(Monoid m, DType d, DType position) {
-  Expr zero = constant(int64_t(0), d), nowhere = highest(position);
+  Expr zero = constant(int64_t(0), d);
   switch (m) {
     case Monoid::sum:
     case Monoid::any: return {zero};
@@ -52,8 +54,8 @@ std::vector<Expr> identity(Monoid m, DType d, DType position) {
     case Monoid::all: return {constant(int64_t(1), d)};
     case Monoid::max: return {lowest(d)};
     case Monoid::min: return {highest(d)};
-    case Monoid::argmax: return {lowest(d), nowhere};
-    case Monoid::argmin: return {highest(d), nowhere};
+    case Monoid::argmax: return {lowest(d), highest(position)};
+    case Monoid::argmin: return {highest(d), highest(position)};
     case Monoid::logsumexp: return {lowest(d), zero};
     case Monoid::welford: return {zero, zero, zero};
   }
