@@ -87,8 +87,9 @@ bench: build
 
 conformance: build
 	@setup/peer.sh
-	.peer/bin/python tests/conformance/dump.py $(BUILD)/conformance.zip
-	$(TEST_RUN) $(RUN) tests/conformance/replay.py $(BUILD)/conformance.zip --report docs/conformance.md $(ARGS)
+	.peer/bin/python tests/conformance/dump.py $(BUILD)/conformance.zip --jobs $(JOBS) --cache $(BUILD)/recordings
+	$(TEST_RUN) $(RUN) tests/conformance/replay.py $(BUILD)/conformance.zip --jobs $(JOBS) \
+	    --report docs/conformance.md $(ARGS)
 
 format: setup
 	$(PYTHON_ENV) tests/python/test_style.py

@@ -2,21 +2,20 @@
 tensors of a library.
 
 Used on both sides: by dump.py with PyTorch, by replay.py with Facula (`lib` is the module). A recording is a
-zip file with one member per operator: 8 bytes with the size of a JSON text, the text, then the bytes of all
-tensors. bfloat16 travels as int16.
+zip file with one member per entry of the database: 8 bytes with the size of a JSON text, the text, then the
+bytes of all tensors. bfloat16 travels as int16.
 """
 
 import inspect
 import json
 import struct
-from pathlib import Path
 
 import numpy as np
 
-DTYPES = ("float32", "float64", "int64", "bool", "bfloat16", "complex64")
-# The operators that every sample must pass for.
-REQUIRED = (Path(__file__).parent / "operators.txt").read_text().split()
-NAMESPACES = ("nn.functional", "linalg", "fft", "special")
+DTYPES = ("float32 float64 complex64 complex128 int64 int32 int16 int8 uint8 bool float16 bfloat16").split()
+NAMESPACES = ("nn.functional", "linalg", "fft", "special", "signal", "masked", "sparse")
+# What is looked at in a call; the report counts them apart.
+FORMS = "function method in-place operator out alias gradient gradgrad jvp error".split()
 
 
 class Unrecordable(Exception):
@@ -41,6 +40,8 @@ class Writer:
         if x.layout != lib.strided or x.device.type != "cpu" or type(x) not in (lib.Tensor, lib.nn.Parameter):
             raise Unrecordable(f"a tensor of layout {x.layout} on {x.device}")
         out = {"T": str(x.dtype).split(".")[1], "shape": list(x.shape), "strides": list(x.stride())}
+        if out["T"] not in DTYPES:
+            raise Unrecordable(f"a tensor of dtype {out['T']}")
         if x.requires_grad and span:
             out["g"] = 1
         x = x.detach().resolve_conj().resolve_neg()
@@ -99,12 +100,12 @@ def widened(name, x):
 
 
 class Reader:
-    """Gives back what a Writer took. A tensor that needed a gradient is a leaf again; `leaves` holds them
-    in order.
+    """Gives back what a Writer took. A tensor that needed a gradient goes through `leaf`, if there is one;
+    `leaves` holds what that gave, in order.
     """
 
-    def __init__(self, lib, data, with_gradient=False):
-        self.lib, self.data, self.with_gradient, self.leaves = lib, data, with_gradient, []
+    def __init__(self, lib, data, leaf=None):
+        self.lib, self.data, self.leaf, self.leaves = lib, data, leaf, []
 
     def array(self, t):
         return np.frombuffer(self.data, storage_dtype(t["T"]), t["n"], t["at"])
@@ -118,8 +119,8 @@ class Reader:
             n *= max(s, 1)
         x = x.reshape(t["shape"]) if t["strides"] == dense else x.as_strided(t["shape"], t["strides"])
         x = x.detach()
-        if self.with_gradient and t.get("g"):
-            x.requires_grad_(True)
+        if self.leaf and t.get("g"):
+            x = self.leaf(x)
             self.leaves.append(x)
         return x
 
@@ -144,42 +145,88 @@ class Reader:
 
 
 def find(lib, name):
-    """The function that users call by this name of the database, or None: a dotted name, else a method."""
+    """The function that users call by this name of the database, or None: a dotted name, a method, or
+    `Tensor.name.__get__` for an attribute.
+    """
+    if name.endswith(".__get__"):
+        attribute = name.split(".")[-2]
+        return (lambda x: getattr(x, attribute)) if hasattr(lib.Tensor, attribute) else None
     x = lib
     for part in name.split("."):
         x = getattr(x, part, None)
-    if x is None and "." not in name:
+    if "." not in name and (not callable(x) or inspect.ismodule(x)):
         x = getattr(lib.Tensor, name, None)
     return x if callable(x) and not inspect.ismodule(x) else None
 
 
-def flat(lib, result):
+def flat(result):
     """The tensors in a result, and whatever else it holds."""
     if isinstance(result, (tuple, list)):
-        return [y for x in result for y in flat(lib, x)]
+        return [y for x in result for y in flat(x)]
     return [result]
 
 
-def weights(n, dtype):
-    """What a result is multiplied with before its gradient is taken: exact in every type, no two
-    neighbours alike.
+def tensors(lib, x):
+    return [y for y in flat(list(x.values()) if isinstance(x, dict) else x) if isinstance(y, lib.Tensor)]
+
+
+def weights(lib, x):
+    """What a result is multiplied with before its gradient is taken, and the direction of a derivative:
+    exact in every type, no two neighbours alike.
     """
-    w = 0.5 + (np.arange(n) * 7919 % 13) / 16
-    return (w * (1 - 0.5j)).astype("complex64") if dtype == "complex64" else w.astype("float64")
+    w = 0.5 + (np.arange(x.numel()) * 7919 % 13) / 16
+    if x.is_complex():
+        w = w * (1 - 0.5j)
+    return lib.from_numpy(w).to(x.dtype).reshape(x.shape)
 
 
-def gradients(lib, outputs, leaves):
-    """Gradients of the leaves for the weighted outputs; None where an output does not depend on a leaf."""
+def gradients(lib, outputs, leaves, graph=False):
+    """Gradients of the leaves for the weighted outputs; None where an output does not depend on a leaf, and
+    None alone if nothing has a gradient.
+    """
     outs = [o for o in outputs if isinstance(o, lib.Tensor) and o.requires_grad]
     if not outs or not leaves:
         return None
-    seeds = [
-        lib.from_numpy(weights(o.numel(), str(o.dtype).split(".")[1])).reshape(o.shape).to(o.dtype)
-        for o in outs
-    ]
-    return lib.autograd.grad(outs, leaves, seeds, allow_unused=True)
+    seeds = [weights(lib, o.detach()) for o in outs]
+    return lib.autograd.grad(outs, leaves, seeds, allow_unused=True, create_graph=graph)
 
 
-def base(name):
-    """The name of a required operator without its variant in the database; other names as they are."""
-    return next((s for s in REQUIRED if name == s or name.startswith(s + ".")), name)
+def second_derivatives(lib, outputs, leaves):
+    """Gradients of the weighted gradients."""
+    first = gradients(lib, outputs, leaves, graph=True)
+    return gradients(lib, [g for g in first or () if g is not None], leaves)
+
+
+def leaf(x):
+    return x.requires_grad_(True)
+
+
+def tangents(lib, data, call):
+    """The directional derivatives of all results of `call(reader)` along the weights of the leaves."""
+    forward = lib.autograd.forward_ad
+    with forward.dual_level():
+        r = Reader(lib, data, lambda x: forward.make_dual(x, weights(lib, x)))
+        return [forward.unpack_dual(y).tangent if isinstance(y, lib.Tensor) else None for y in flat(call(r))]
+
+
+def out_tensors(lib, form, results):
+    """What `out=` is given in one of OUT_FORMS for these results (pairs of shape and dtype)."""
+
+    def make(shape, dtype):
+        if form == "resized":
+            return lib.empty((0,), dtype=dtype)
+        if form == "strided":  # every other element of a larger memory, whose rest must stay
+            return lib.zeros((*shape, 2), dtype=dtype)[..., 0]
+        if form == "wrong shape":
+            return lib.empty((*shape, 2), dtype=dtype)
+        if form == "wider":
+            return lib.empty(shape, dtype=lib.complex128 if dtype.is_complex else lib.float64)
+        if form == "narrower":  # an error where the result is not an integer
+            return lib.empty(shape, dtype=lib.float32 if dtype.is_complex else lib.int64)
+        return lib.empty(shape, dtype=dtype)
+
+    outs = tuple(make(shape, dtype) for shape, dtype in results)
+    return outs if len(outs) > 1 else outs[0]
+
+
+OUT_FORMS = ("right", "resized", "strided", "wrong shape", "wider", "narrower")

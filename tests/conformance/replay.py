@@ -1,23 +1,30 @@
-"""Replays in Facula what dump.py recorded, each operator in a process of its own with a time limit, and
-prints what holds.
+"""Replays in Facula what dump.py recorded, each entry of the database in a process of its own with a time
+limit, and prints what holds.
 
-    python tests/conformance/replay.py RECORDING.zip [--only REGEX] [--jobs 2] [--limit 60] [--report
-    docs/conformance.md] [--verbose]
+    python tests/conformance/replay.py RECORDING.zip [--only REGEX] [--jobs 2] [--limit 300]
+        [--report docs/conformance.md] [--open FILE] [--known FILE [--write-known]] [--excuse REASON ...]
 
-Without --known the exit status tells whether every required operator passes; with it, whether nothing fails
-that passed before. After mending: replay.py tests/golden/conformance.zip --known tests/golden/conformance.txt
---write-known.
+A call has forms: the function, the method, the in-place form (which is judged by the tensor itself and by its
+memory), the Python operator, `out=`, aliases, the gradient, second derivatives, directional derivatives, and
+calls that must raise. Each passes or fails by itself. Results agree within the tolerances of
+torch.testing.assert_close, or the larger ones that the database grants to this operator and dtype.
 
-A call passes when value, shape, dtype, gradient and, for results that share the memory of their input,
-strides agree; as a function, as a method and in place. A wrong call passes when it raises an error of the
-same type. An operator passes when all of its calls do.
+A difference that stays is a line of differences.txt: entry, call, what Facula gives, reason. It excuses that
+one answer and no other. `--excuse REASON` appends the failures chosen by --only and --match; --nearer takes
+those where Facula is no further than PyTorch from the result in double precision.
+
+The exit status tells whether every failure is a difference that stays or, with --known, a line of that file.
 """
 
 import argparse
+import builtins
 import collections
+import importlib
 import json
+import operator
 import os
 import re
+import resource
 import select
 import signal
 import sys
@@ -26,140 +33,355 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
-from record import NAMESPACES, REQUIRED, Reader, base, find, flat, gradients, unpack, widened
+import report
+from record import (
+    Reader,
+    find,
+    flat,
+    gradients,
+    leaf,
+    out_tensors,
+    second_derivatives,
+    tangents,
+    tensors,
+    unpack,
+    widened,
+)
 
-import facula
+facula = importlib.import_module("torch" if "--peer" in sys.argv else "facula")
 
-# Per dtype: absolute and relative tolerance of values; gradients get ten times as much.
+DIFFERENCES = Path(__file__).parent / "differences.txt"
+# torch.testing.assert_close: absolute and relative tolerance by dtype; 0 for integers and bool.
 TOLERANCES = {
-    "float32": (1e-5, 1e-5),
+    "float16": (1e-5, 1e-3),
+    "bfloat16": (1e-5, 1.6e-2),
+    "float32": (1e-5, 1.3e-6),
     "float64": (1e-7, 1e-7),
-    "bfloat16": (1e-2, 1.6e-2),
-    "complex64": (1e-5, 1e-5),
-    "float16": (1e-3, 1e-3),
+    "complex64": (1e-5, 1.3e-6),
     "complex128": (1e-7, 1e-7),
 }
-# Types of errors (PyTorch's, ours) that may stand for each other.
-ACCEPTED = {("RuntimeError", "IndexError"), ("AcceleratorError", "RuntimeError")}
+# An error may be of a type that is caught with PyTorch's; this one has no counterpart on a CPU.
+ERRORS = {"AcceleratorError": RuntimeError, "LinAlgError": facula.linalg.LinAlgError}
+MEMORY = 8 << 30  # what a process may take
+C_NAMES = {
+    "Float": "float32",
+    "Double": "float64",
+    "Half": "float16",
+    "BFloat16": "bfloat16",
+    "Long": "int64",
+    "Int": "int32",
+    "Short": "int16",
+    "Char": "int8",
+    "Byte": "uint8",
+    "Bool": "bool",
+    "ComplexFloat": "complex64",
+    "ComplexDouble": "complex128",
+}
 
 
 def numpy(x):
     x = x.detach()
     if x.dtype == facula.bfloat16:
         x = x.to(facula.float32)
-    return x.numpy()
+    return x.resolve_conj().numpy()
 
 
-def expected(t, reader):
-    return widened(t["T"], reader.array(t)).reshape(t["shape"])
+def dtype_of(x):
+    return str(x.dtype).split(".")[1]
 
 
-def compare(what, got, t, reader, tolerances, scale=1):
-    """A line that says what differs, or None."""
-    if "value" in t:
-        want = reader.value(t["value"])
-        same = got == want or (got != got and want != want)
-        return None if same else f"{what}: {got!r:.40} for {want!r:.40}"
-    if not isinstance(got, facula.Tensor):
-        return f"{what}: a {type(got).__name__} for a tensor"
-    dtype = str(got.dtype).split(".")[1]
-    if dtype != t["T"]:
-        return f"{what}: dtype {dtype} for {t['T']}"
-    if list(got.shape) != t["shape"]:
-        return f"{what}: shape {list(got.shape)} for {t['shape']}"
-    if "at" not in t:
-        return None
-    if t.get("view") and got.numel() > 1:
-        a, b = ([s for s, n in zip(x, t["shape"]) if n > 1] for x in (got.stride(), t["strides"]))
-        if a != b:
-            return f"{what}: strides {list(got.stride())} for {t['strides']}"
-    atol, rtol = (
-        scale * max(x, y) for x, y in zip(TOLERANCES.get(dtype, (0, 0)), tolerances.get(dtype, (0, 0)))
-    )
-    got, want = numpy(got), expected(t, reader)
+def one_line(e, n=160):
+    return f"{type(e).__name__}: {' '.join(str(e).split())[:n]}"
+
+
+def near(got, want, tolerance):
+    if not np.issubdtype(got.dtype, np.inexact):
+        return got == want
     with np.errstate(all="ignore"):
-        near = np.isclose(got, want, atol=atol, rtol=rtol, equal_nan=True)
-    if near.all():
-        return None
-    at = tuple(int(i) for i in np.argwhere(~near)[0])
-    return f"{what}: value {got[at]} for {want[at]} at {list(at)}"
+        return np.isclose(got, want, atol=tolerance[0], rtol=tolerance[1], equal_nan=True)
 
 
-def attempt(f, case, data, with_gradient=False):
-    r = Reader(facula, data, with_gradient)
-    args, kwargs = r.value(case["args"]), r.value(case["kwargs"])
-    return args, flat(facula, f(*args, **kwargs)), r
+def distance(x, exact):
+    with np.errstate(all="ignore"):
+        d = np.abs(x - exact)
+    return float(
+        np.max(np.where(np.isnan(d), np.where(np.isnan(x) == np.isnan(exact), 0, np.inf), d), initial=0)
+    )
 
 
-def check(f, case, data, tolerances):
-    """The first difference of one call."""
-    try:
-        what = "result"
-        _, got, r = attempt(f, case, data, "gradients" in case)
-        if len(got) != len(case["results"]):
-            return f"{len(got)} results for {len(case['results'])}"
-        for x, t in zip(got, case["results"]):
-            if (line := compare(what, x, t, r, tolerances)) is not None:
-                return line
-        if "gradients" in case:
-            what = "gradient"
-            for g, t in zip(
-                gradients(facula, got, r.leaves) or [None] * len(case["gradients"]), case["gradients"]
+class Failure(Exception):
+    """What differs, and how far the result is from the exact one in units of PyTorch's own distance."""
+
+    def __init__(self, line, ratio=None):
+        super().__init__(line)
+        self.ratio = ratio
+
+
+def strides_of_interest(strides, shape):
+    return [s for s, n in zip(strides, shape) if n > 1]
+
+
+class Call:
+    """One recorded call of one entry: `check(form)` raises Failure."""
+
+    def __init__(self, record, case, data):
+        self.record, self.case, self.data = record, case, data
+        self.name = case.get("function", record["name"])
+        self.f = find(facula, self.name)
+
+    def forms(self):
+        c = self.case
+        out = ["function"]
+        out += ["method"] if "method" in c else []
+        out += ["in-place"] if "inplace" in c else []
+        out += ["operator"] if "operator" in c else []
+        out += ["out"] if "out" in c else []
+        out += ["alias"] if c.get("first") and self.record["aliases"] else []
+        for form, key in (("gradient", "gradients"), ("gradgrad", "second"), ("jvp", "tangents")):
+            out += [form] if key in c else []
+        return out
+
+    def check(self, form):
+        getattr(self, "check_" + form.replace("-", "_"))()
+
+    def attempt(self, f, of_leaf=None, **extra):
+        r = Reader(facula, self.data, of_leaf)
+        args, kwargs = r.value(self.case["args"]), r.value(self.case["kwargs"])
+        facula.manual_seed(0)
+        return args, f(*args, **kwargs, **extra), r
+
+    def tolerance(self, dtype):
+        default = TOLERANCES.get(dtype, (0, 0))
+        return tuple(map(max, default, self.record["tolerances"].get(dtype, default)))
+
+    def compare(self, what, got, t, exact=None):
+        if "type" in t:
+            if type(got).__name__ != t["type"]:
+                raise Failure(f"{what}a {type(got).__name__} for a {t['type']}")
+            return
+        if "value" in t:
+            want = Reader(facula, self.data).value(t["value"])
+            if not (got == want or (got != got and want != want)) or type(got) is not type(want):
+                raise Failure(f"{what}{got!r:.40} for {want!r:.40}")
+            return
+        if not isinstance(got, facula.Tensor):
+            raise Failure(f"{what}a {type(got).__name__} for a tensor")
+        dtype = dtype_of(got)
+        if dtype != t["T"]:
+            raise Failure(f"{what}dtype {dtype} for {t['T']}")
+        if list(got.shape) != t["shape"]:
+            raise Failure(f"{what}shape {list(got.shape)} for {t['shape']}")
+        if "at" not in t:
+            return
+        if t.get("view") and got.numel() > 1:
+            a, b = (strides_of_interest(x, t["shape"]) for x in (got.stride(), t["strides"]))
+            if a != b:
+                raise Failure(f"{what}strides {list(got.stride())} for {t['strides']}")
+        self.compare_values(what, numpy(got), t, exact)
+
+    def array(self, t):
+        return widened(t["T"], Reader(facula, self.data).array(t)).reshape(t["shape"])
+
+    def compare_values(self, what, got, t, exact=None):
+        want = self.array(t)
+        good = near(got, want, self.tolerance(t["T"]))
+        if good.all():
+            return
+        at = tuple(int(i) for i in np.argwhere(~good)[0])
+        digits = 4 if t["T"] in ("float16", "bfloat16") else 6
+        show = f"{{:.{digits}g}}" if np.issubdtype(got.dtype, np.inexact) else "{}"
+        ratio = None
+        if exact is not None:
+            truth = self.array(exact)
+            with np.errstate(all="ignore"):
+                ratio = distance(got, truth) / max(distance(want, truth), 1e-300)
+        where = f" at {list(at)}" if at else ""
+        raise Failure(f"{what}value {show.format(got[at])} for {show.format(want[at])}{where}", ratio)
+
+    def compare_all(self, what, got, wanted, exact=()):
+        if len(got) != len(wanted):
+            raise Failure(f"{what}{len(got)} results for {len(wanted)}")
+        exact = exact or [None] * len(wanted)
+        for x, t, e in zip(got, wanted, exact):
+            self.compare(what, x, t, e)
+
+    def check_function(self):
+        args, result, r = self.attempt(self.f)
+        self.compare_all("", flat(result), self.case["results"], self.case.get("exact"))
+        written = dict(map(tuple, self.case.get("written", ())))
+        if not written and self.name.endswith("_"):
+            return  # without values
+        before = tensors(facula, Reader(facula, self.data).value(self.case["args"]))
+        for k, (a, b) in enumerate(zip(tensors(facula, args), before)):
+            if k in written:
+                self.compare(f"argument {k} afterwards: ", a, written[k])
+            elif a.numel() and not near(numpy(a), numpy(b), (0, 0)).all():
+                raise Failure(f"argument {k} is changed")
+
+    def check_method(self):
+        name = self.case["method"]
+        if not hasattr(facula.Tensor, name):
+            raise Failure(f"no method Tensor.{name}")
+        self.compare_all("", flat(self.attempt(getattr(facula.Tensor, name))[1]), self.case["results"])
+
+    def check_operator(self):
+        result = self.attempt(getattr(operator, self.case["operator"]))[1]
+        self.compare_all("", flat(result), self.case["results"])
+
+    def check_in_place(self):
+        form = self.case["inplace"]
+        f = getattr(facula.Tensor, form["name"], None)
+        if f is None:
+            raise Failure(f"no method Tensor.{form['name']}")
+        memory = []
+
+        def call(self_, *args, **kwargs):
+            memory.append(self_.data_ptr())
+            return f(self_, *args, **kwargs)
+
+        if "error" in form:
+            self.expect_error("", form, lambda: self.attempt(call))
+            return
+        args, result, _ = self.attempt(call)
+        if result is not args[0]:
+            raise Failure("the result is not the tensor itself")
+        self.compare("", args[0], form["result"])
+        if args[0].numel() and args[0].data_ptr() != memory[0]:
+            raise Failure("the tensor has another memory")
+        if list(args[0].stride()) != form["result"]["strides"] and args[0].numel() > 1:
+            raise Failure(f"strides {list(args[0].stride())} for {form['result']['strides']}")
+
+    def expect_error(self, what, want, call):
+        try:
+            call()
+        except Exception as e:  # noqa: BLE001
+            wanted = ERRORS.get(want["error"]) or getattr(builtins, want["error"], None)
+            if type(e).__name__ == want["error"] or (wanted and isinstance(e, wanted)):
+                return e
+            raise Failure(f"{what}{one_line(e, 70)} for {want['error']} ({want['text'][:70]})") from e
+        raise Failure(f"{what}no error for {want['error']} ({want['text'][:90]})")
+
+    def check_out(self):
+        kinds = [(tuple(t["shape"]), getattr(facula, t["T"])) for t in self.case["results"]]
+        for form, want in self.case["out"].items():
+            out, what = out_tensors(facula, form, kinds), f"{form}: "
+            outs = flat(out)
+            if "error" in want:
+                self.expect_error(what, want, lambda out=out: self.attempt(self.f, out=out))
+                continue
+            before = [o.data_ptr() for o in outs]
+            try:
+                result = self.attempt(self.f, out=out)[1]
+            except Exception as e:  # noqa: BLE001
+                raise Failure(f"{what}{one_line(e)}") from e
+            if any(a is not b for a, b in zip(flat(result), outs)):
+                raise Failure(f"{what}the result is not `out`")
+            for o, w, t, address in zip(outs, want, self.case["results"], before):
+                self.compare(what, o, {**(w if "at" in w else t), "view": 1, "strides": w["strides"]})
+                if form in ("right", "strided") and o.numel() and o.data_ptr() != address:
+                    raise Failure(f"{what}`out` has another memory")
+                if form == "strided" and o.numel():
+                    rest = o.as_strided(o.shape, o.stride(), o.storage_offset() + 1)
+                    if numpy(rest).any():
+                        raise Failure(f"{what}writes beside `out`")
+
+    def check_alias(self):
+        for name, method in self.record["aliases"]:
+            short = name.split(".")[-1]
+            for f, what in (
+                (find(facula, name), name),
+                (getattr(facula.Tensor, short, None), f"Tensor.{short}"),
             ):
-                if t is None or g is None:
-                    zero = t is None or not expected(t, r).any()
-                    if not (zero and (g is None or not numpy(g).any())):
-                        given, theirs = ("none" if x is None else "one" for x in (g, t))
-                        return f"gradient: {given} where PyTorch has {theirs}"
-                elif (line := compare(what, g, t, r, tolerances, 10)) is not None:
-                    return line
-        for what in (case.get("method"), case.get("inplace")):
-            g = what and getattr(facula.Tensor, what, None)
-            if what and g is None:
-                return f"no method {what}"
-            if g:
-                args, got, r = attempt(g, case, data)
-                for x, t in zip(got, case["results"]):
-                    if (line := compare(f"Tensor.{what}", x, t, r, tolerances)) is not None:
-                        return line
-    except Exception as e:  # noqa: BLE001  any error is a finding
-        return f"{what}: {type(e).__name__}: {' '.join(str(e).split())[:160]}"
-    return None
+                if what.startswith("Tensor.") and not (method and "method" in self.case):
+                    continue
+                if f is None:
+                    raise Failure(f"no {what}")
+                self.compare_all(f"{what}: ", flat(self.attempt(f)[1]), self.case["results"])
+
+    def compare_gradients(self, got, wanted, exact=()):
+        got = got or [None] * len(wanted)
+        for k, (g, t, e) in enumerate(zip(got, wanted, exact or [None] * len(wanted))):
+            if t is not None and g is not None:
+                self.compare(f"of {k}: " if len(wanted) > 1 else "", g, t, e)
+                continue
+            if not (t is None or not self.array(t).any()) or not (g is None or not numpy(g).any()):
+                given, theirs = ("none" if x is None else "one" for x in (g, t))
+                raise Failure(f"{given} where PyTorch has {theirs}")
+
+    def check_gradient(self):
+        _, result, r = self.attempt(self.f, leaf)
+        got = gradients(facula, flat(result), r.leaves)
+        self.compare_gradients(got, self.case["gradients"], self.case.get("exact gradients"))
+
+    def check_gradgrad(self):
+        _, result, r = self.attempt(self.f, leaf)
+        got = second_derivatives(facula, flat(result), r.leaves)
+        self.compare_gradients(got, self.case["second"])
+
+    def check_jvp(self):
+        def run(r):
+            args, kwargs = r.value(self.case["args"]), r.value(self.case["kwargs"])
+            facula.manual_seed(0)
+            return self.f(*args, **kwargs)
+
+        self.compare_gradients(tangents(facula, self.data, run), self.case["tangents"])
+
+    def check_error(self):
+        e = self.expect_error("", self.case, lambda: self.attempt(self.f))
+        text = str(e)
+        names = [self.record["name"], *(a[0] for a in self.record["aliases"])]
+        if not any(n.split(".")[-1].strip("_") in text for n in names):
+            raise Failure(f"the error does not name the operator: {one_line(e, 90)}")
+        given = tensors(facula, Reader(facula, self.data).value(self.case["args"]))
+        theirs = self.case["text"]
+        words = set(re.findall(r"\w+", theirs))
+        dtypes = {dtype_of(x) for x in given} & (words | {v for k, v in C_NAMES.items() if k in words})
+        if dtypes and not any(d in text for d in (*dtypes, *map(dtype_of, given))):
+            raise Failure(f"the error shows no dtype ({theirs[:60]}): {one_line(e, 80)}")
+        numbers = set(re.findall(r"\d+", theirs))
+        sizes = {str(n) for x in given for n in (*x.shape, x.dim())}
+        if numbers & sizes and not set(re.findall(r"\d+", text)) & sizes:
+            raise Failure(f"the error shows no size ({theirs[:60]}): {one_line(e, 80)}")
 
 
-def check_error(f, case, data):
-    try:
-        attempt(f, case, data)
-    except Exception as e:  # noqa: BLE001
-        kind = type(e).__name__
-        if kind == case["error"] or (case["error"], kind) in ACCEPTED:
-            return None
-        return f"{kind} for {case['error']} ({case['text'][:70]}): {' '.join(str(e).split())[:70]}"
-    return f"no error for {case['error']}: {case['text'][:100]}"
+def calls(record, data):
+    """(Call, where, forms) of an entry."""
+    seen = set()
+    for case in record["cases"]:
+        case["first"] = case["dtype"] not in seen
+        seen.add(case["dtype"])
+        c = Call(record, case, data)
+        yield c, (case["dtype"], f"sample {case['sample']}"), c.forms()
+    for k, case in enumerate(record["errors"]):
+        yield Call(record, case, data), ("", f"{k}"), ["error"]
 
 
 def replay(blob):
+    """{"counts": calls by dtype and form, "failures": [...]} or why there is nothing to count."""
     record, data = unpack(blob)
-    f = find(facula, record["name"])
-    if f is None:
-        return None
-    passed, failures = 0, []
-    for case in record["cases"]:
-        facula.manual_seed(0)
-        line = check(f, case, data, record["tolerances"])
-        passed += line is None
-        if line is not None:
-            failures.append(f"{case['dtype']} sample {case['sample']}: {line}")
-    for k, case in enumerate(record["errors"]):
-        line = check_error(f, case, data)
-        passed += line is None
-        if line is not None:
-            failures.append(f"error {k}: {line}")
-    return {"passed": passed, "calls": len(record["cases"]) + len(record["errors"]), "failures": failures}
+    if not record["cases"] and not record["errors"]:
+        reasons = list(record["skipped"]) or ["no samples"]
+        return {"status": "unrecordable", "reason": reasons[0], "skipped": record["skipped"]}
+    everything = list(calls(record, data))
+    if not any(c.f for c, _, _ in everything):
+        return {"status": "absent", "calls": len(everything), "skipped": record["skipped"]}
+    counts, failures = collections.Counter(), []
+    for c, (dtype, which), forms in everything:
+        for form in forms:
+            counts[f"{dtype} {form}".strip()] += 1
+            try:
+                if c.f is None:
+                    raise Failure(f"no {c.name}")
+                c.check(form)
+            except Exception as e:  # noqa: BLE001  any error is a finding
+                line = str(e) if isinstance(e, Failure) else one_line(e)
+                call = f"{dtype} {which} {form}" if dtype else f"{form} {which}"
+                failures.append({"call": call, "line": line, "ratio": getattr(e, "ratio", None)})
+    return {"status": "present", "counts": counts, "failures": failures, "skipped": record["skipped"]}
 
 
 def start(blob):
-    """A process that replays one operator and writes its answer into a pipe."""
+    """A process that replays one entry and writes its answer into a pipe."""
     out, into = os.pipe()
     pid = os.fork()
     if pid:
@@ -167,6 +389,7 @@ def start(blob):
         return pid, out
     try:
         os.close(out)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         sys.stdout = sys.stderr = open(os.devnull, "w")
         facula.set_num_threads(1)
         with os.fdopen(into, "w") as f:
@@ -176,9 +399,7 @@ def start(blob):
 
 
 def run(archive, names, jobs, limit):
-    """Yields (name, answer): None where Facula has no such operator, and a failure where the process died
-    or took too long.
-    """
+    """Yields (name, answer); an answer with one failure where the process died or took too long."""
     waiting, running = list(names), {}
     while waiting or running:
         while waiting and len(running) < jobs:
@@ -202,150 +423,102 @@ def run(archive, names, jobs, limit):
                 del running[out]
                 if os.WIFSIGNALED(status) and why == "the process ended":
                     why += f" with signal {os.WTERMSIG(status)}"
-                yield name, json.loads(text) if text else {"passed": 0, "calls": 1, "failures": [why]}
+                died = {"call": "process", "line": why, "ratio": None}
+                yield (
+                    name,
+                    json.loads(text)
+                    if text
+                    else {"status": "present", "counts": {"process": 1}, "failures": [died], "skipped": {}},
+                )
 
 
-def namespace(name):
-    return next((n for n in NAMESPACES if name.startswith(n + ".")), "facula")
+def differences(path):
+    """{(entry, call, what Facula gives): reason} of a file of differences."""
+    lines = [line.split(" | ") for line in path.read_text().splitlines() if line and line[0] != "#"]
+    return {(entry, call, given): reason for entry, call, given, reason in lines}
 
 
-def table(results):
-    rows = collections.defaultdict(lambda: [0, 0, 0, 0, 0])
-    for name, r in results.items():
-        for key in (namespace(name), "all"):
-            row = rows[key]
-            row[0] += 1
-            if r:
-                row[1] += 1
-                row[2] += not r["failures"]
-                row[3] += r["passed"]
-                row[4] += r["calls"]
-    lines = ["| namespace | in the database | in Facula | passed | calls passed |", "|---|---|---|---|---|"]
-    for key, (a, b, c, d, e) in sorted(rows.items(), key=lambda x: (x[0] == "all", x[0])):
-        lines.append(f"| {key} | {a} | {b} | {c} | {d}/{e} |")
-    return lines
+def identity(name, failure):
+    return name, failure["call"], " ".join(failure["line"].replace("|", "/").split())
 
 
-# Differences that stay, each with its reason: (operator, expression for the failures, reason) by line of
-# differences.txt.
-DIFFERENCES = [
-    line.split(" | ") for line in (Path(__file__).parent / "differences.txt").read_text().splitlines()
-]
+def write(path, known, header):
+    lines = [" | ".join((*key, reason)) for key, reason in sorted(known.items())]
+    path.write_text("\n".join([*header, *lines]) + "\n")
 
 
-def reason_for(name, failures):
-    """Why an operator differs, if that explains all of its failures."""
-    known = [(pattern, why) for n, pattern, why in DIFFERENCES if re.fullmatch(n, name)]
-    return (
-        "; ".join(why for _, why in known)
-        if known and all(any(re.search(p, f) for p, _ in known) for f in failures)
-        else None
+def header_of(path):
+    return [line for line in path.read_text().splitlines() if line.startswith("#")] if path.exists() else []
+
+
+def chosen(failure, a):
+    if a.nearer and not (failure["ratio"] is not None and failure["ratio"] <= 1.0):
+        return False
+    return not a.match or re.search(a.match, f"{failure['call']}: {failure['line']}")
+
+
+def options():
+    p = argparse.ArgumentParser()
+    p.add_argument("recording")
+    p.add_argument("--only", default="", help="a regular expression that entries must match as a whole")
+    p.add_argument("--jobs", type=int, default=os.cpu_count())
+    p.add_argument("--limit", type=float, default=300, help="seconds for an entry")
+    p.add_argument("--report", help="the file to write, in Markdown")
+    p.add_argument("--open", help="write the unexplained failures there, grouped by class")
+    p.add_argument("--known", help="a file of failures that are still open: only others count")
+    p.add_argument("--write-known", action="store_true", help="write that file")
+    p.add_argument("--excuse", metavar="REASON", help="add the chosen failures to differences.txt")
+    p.add_argument(
+        "--match", help="a regular expression for failures: 'float32 sample 3 function: value ...'"
     )
-
-
-def explanations(results):
-    """The operators all of whose failures are differences that stay, with the reason."""
-    return {
-        n: why
-        for n, r in sorted(results.items())
-        if r and r["failures"] and (why := reason_for(n, r["failures"]))
-    }
-
-
-def required_line(results):
-    wanted = [n for n in results if base(n) in REQUIRED]
-    good = sum(1 for n in wanted if results[n] and not results[n]["failures"])
-    but = sum(1 for n in explanations(results) if n in wanted)
-    wished = f"Of the {len(wanted)} that every sample should pass"
-    return f"{wished} {good} pass, {but} more but for differences that stay."
-
-
-def report(results):
-    lines = [
-        "# Conformance",
-        "",
-        "Written by `make conformance`: how Facula answers the calls of PyTorch's own database of operators.",
-        "",
-        *table(results),
-        "",
-        "## Operators that every sample should pass, and do not",
-        "",
-    ]
-    wanted = [n for n in results if base(n) in REQUIRED]
-    explained = explanations(results)
-    for name in sorted(wanted):
-        r = results[name]
-        if name in explained:
-            continue
-        if r is None:
-            lines.append(f"- `{name}`: not there")
-        elif r["failures"]:
-            lines.append(f"- `{name}` ({r['passed']}/{r['calls']}): " + "; ".join(reasons(r["failures"])))
-    lines += ["", required_line(results), "", "## Differences that stay", ""]
-    lines += [
-        f"- `{n}` ({results[n]['passed']}/{results[n]['calls']}): {why}" for n, why in explained.items()
-    ]
-    lines += ["", "## The others that Facula has", ""]
-    for name in sorted(n for n in results if base(n) not in REQUIRED):
-        r = results[name]
-        if r and r["failures"] and name not in explained:
-            lines.append(f"- `{name}` ({r['passed']}/{r['calls']}): " + "; ".join(reasons(r["failures"])[:2]))
-    missing = sorted(n for n in results if results[n] is None and base(n) not in REQUIRED)
-    return "\n".join([*lines, "", "## Not there", "", " ".join(f"`{n}`" for n in missing)]) + "\n"
-
-
-def reasons(failures):
-    """One of each kind: samples that differ only in place or in numbers say the same."""
-    kinds = {}
-    for line in failures:
-        kind = re.sub(r"[-\d.e+]+", "#", line.split(": ", 1)[-1])[:60]
-        kinds.setdefault(kind, []).append(line)
-    return [
-        v[0].replace("|", "\\|") + (f" (and {len(v) - 1} like it)" if len(v) > 1 else "")
-        for v in kinds.values()
-    ][:4]
+    p.add_argument("--nearer", action="store_true", help="failures that are no further from the exact result")
+    p.add_argument("--peer", action="store_true", help="replay in PyTorch itself, to test this program")
+    p.add_argument("--verbose", action="store_true", help="print every failure")
+    return p.parse_args()
 
 
 def main():
-    p = argparse.ArgumentParser()
-    p.add_argument("recording")
-    p.add_argument("--only", default="", help="a regular expression that names must match as a whole")
-    p.add_argument("--jobs", type=int, default=os.cpu_count())
-    p.add_argument("--limit", type=float, default=120, help="seconds for an operator")
-    p.add_argument("--report", help="the file to write, in Markdown")
-    p.add_argument(
-        "--known", help="a file with the calls that are known to fail: only others count as failures"
-    )
-    p.add_argument("--write-known", action="store_true", help="write that file")
-    p.add_argument("--verbose", action="store_true", help="print every failure")
-    a = p.parse_args()
+    a = options()
     started = time.time()
     with zipfile.ZipFile(a.recording) as z:
         names = [n for n in z.namelist() if not a.only or re.fullmatch(a.only, n)]
         results = {}
         for name, r in run(z, names, a.jobs, a.limit):
             results[name] = r
-            if r and r["failures"] and not a.known:
-                print(f"{name}: {r['passed']}/{r['calls']}")
-                for line in r["failures"] if a.verbose else reasons(r["failures"]):
-                    print("   ", line)
-    if a.report:
-        Path(a.report).write_text(report(results))
-    print("\n".join(table(results)))
-    here = [r for r in results.values() if r]
-    print(f"{time.time() - started:.0f} s")
-    print(required_line(results))
-    print(f"ops passed {sum(not r['failures'] for r in here)}/{len(here)}")
-    if not a.known:
-        return any(
-            base(n) in REQUIRED and r and r["failures"] and not reason_for(n, r["failures"])
-            for n, r in results.items()
-        )
-    calls = {f"{n} {line.split(':')[0]}": line for n, r in results.items() if r for line in r["failures"]}
+            if len(results) % 50 == 0:
+                print(f"{len(results)} of {len(names)} entries, {time.time() - started:.0f} s", flush=True)
+    results = {n: results[n] for n in names}
+    stay, known = differences(DIFFERENCES), Path(a.known) if a.known else None
+    still_open = []
+    for name, r in results.items():
+        for failure in r.get("failures", ()):
+            failure["reason"] = stay.get(identity(name, failure))
+            if not failure["reason"]:
+                still_open.append((name, failure))
+    if a.excuse:
+        added = {identity(n, f): a.excuse for n, f in still_open if chosen(f, a)}
+        write(DIFFERENCES, stay | added, header_of(DIFFERENCES))
+        print(f"{len(added)} differences added")
+        return 0
     if a.write_known:
-        Path(a.known).write_text("\n".join(sorted(calls)) + "\n")
-    fresh = set(calls) - set(Path(a.known).read_text().splitlines())
-    print("\n".join(f"{n}: {calls[n]}" for n in sorted(fresh)))
+        header = [
+            "# Written by Facula: failures that are still open: entry | call | what Facula gives | open"
+        ]
+        write(known, {identity(n, f): "open" for n, f in still_open}, header)
+    if a.report:
+        Path(a.report).write_text(report.page(results))
+    if a.open:
+        Path(a.open).write_text(report.classes(still_open))
+    print("\n".join(report.tables(results)))
+    listed = differences(known) if known else {}
+    fresh = [(n, f) for n, f in still_open if identity(n, f) not in listed]
+    for name, f in fresh if a.verbose else fresh[:200]:
+        print(f"{name} {f['call']}: {f['line']}")
+    seen = {identity(n, f) for n, r in results.items() for f in r.get("failures", ())}
+    needless = [k for k in [*listed, *([] if known else stay)] if k[0] in results and k not in seen]
+    print(f"{len(fresh)} unexplained failures, {len(needless)} listed ones that do not happen")
+    print("\n".join("listed, but passes or fails in another way: " + " | ".join(k) for k in needless[:20]))
+    print(f"{time.time() - started:.0f} s")
     return bool(fresh)
 
 

@@ -25,3 +25,10 @@ def test_operators_answer_the_recorded_calls_of_the_peers_database():
         text=True,
     )
     assert r.returncode == 0, r.stdout[-4000:] + r.stderr[-2000:]
+
+
+def test_differences_that_stay_are_single_answers_with_a_reason():
+    for line in (TESTS / "conformance" / "differences.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            entry, call, given, reason = line.split(" | ")
+            assert entry and given and len(call.split()) >= 2 and len(reason.split()) >= 3, line

@@ -15,6 +15,7 @@ import numpy as np
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "errors.txt"
 CALLS_FILE = GOLDEN.with_name("operator_errors.txt")
+HEADER = "# Written by Facula: what it said when this was last read, and no proof that it is right.\n"
 
 # A blank line between subjects. `F` is facula, `fn` its nn.functional, `np` NumPy, `x` the float32 matrix [2,
 # 3].
@@ -256,7 +257,8 @@ def outcome(snippet, library):
 
 
 def recorded(path=GOLDEN):
-    blocks = path.read_text().split("\n>>> ")
+    text = path.read_text()
+    blocks = text[text.index(">>> ") :].split("\n>>> ")
     return dict(b.removeprefix(">>> ").rstrip("\n").split("\n", 1) for b in blocks if b.strip())
 
 
@@ -364,9 +366,10 @@ def main():
     if "--write" in sys.argv:
         import facula
 
-        GOLDEN.write_text("\n".join(f">>> {s}\n{outcome(s, facula)}".rstrip("\n") for s in SNIPPETS) + "\n")
+        texts = [f">>> {s}\n{outcome(s, facula)}".rstrip("\n") for s in SNIPPETS]
+        GOLDEN.write_text(HEADER + "\n".join(texts) + "\n")
         calls = [f">>> {call}\n{text}" for name in operators() for call, text in outcomes(name).items()]
-        CALLS_FILE.write_text("\n".join(calls) + "\n")
+        CALLS_FILE.write_text(HEADER + "\n".join(calls) + "\n")
     if "--peer" in sys.argv:
         import warnings
 
