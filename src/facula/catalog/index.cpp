@@ -655,8 +655,8 @@ FACULA_FAMILY(index) {
         runtime_check(weight.dim() == 2, "embedding")
             << "'weight' must be 2-D, got shape " << to_string(weight.sizes());
         check_index_dtype("embedding", "indices", c.tensor("indices"));
-        supported_check(!c.flag("sparse") && !c.flag("scale_grad_by_freq"), "embedding")
-            << "sparse and scale_grad_by_freq are not supported" << hint("leave them False");
+        supported_check(!c.flag("sparse"), "embedding")
+            << "sparse gradients are not supported" << hint("leave sparse False");
         Dims sizes(c.sizes("indices"));
         sizes.push_back(weight.size(1));
         return sizes;
@@ -667,9 +667,13 @@ FACULA_FAMILY(index) {
         return c.load("weight", {within(row, loop::size(c.size("weight", 0))), i.back()});
       })
       .vjp([](const Vjp& v) {
-        return grads(_embedding_backward(v.grad(), v["indices"], v.call().size("weight", 0),
-                                         v.call().integer("padding_idx")),
-                     Tensor());
+        Tensor grad = v.grad(), indices = v["indices"];
+        SymInt rows = v.call().size("weight", 0);
+        if (v.call().flag("scale_grad_by_freq")) {  // the mean over a row's occurrences instead of the sum
+          Tensor one = unsqueeze(ones_like(indices, DType::Int64), -1);
+          grad = grad / embedding(_embedding_backward(one, indices, rows, int64_t(-1)), indices);
+        }
+        return grads(_embedding_backward(grad, indices, rows, v.call().integer("padding_idx")), Tensor());
       })
       .samples({"weight[4, 5], indices<4>[3, 2]", "weight[4, 5], indices<4>[7]",
                 "weight[4, 5], indices<4>[0]", "weight[65, 17], indices<65>[129]"});
@@ -695,10 +699,8 @@ FACULA_FAMILY(index) {
         def.scatter = s;
         return def;
       })
-      .vjp([](const Vjp& v) {
-        return grads(embedding(v.grad(), v["indices"], v.call().integer("padding_idx")), Tensor());
-      })
-      .samples({"grad[3, 2, 5], indices<4>[3, 2], rows=4, padding_idx=-1"});
+      .samples({"grad[3, 2, 5], indices<4>[3, 2], rows=4, padding_idx=-1",
+                "grad[3, 2, 5], indices<4>[3, 2], rows=4, padding_idx=1"});
   define("one_hot(Tensor self, SymInt num_classes=-1) -> Tensor")
       .doc("int64 [*, num_classes]: 1 at the class, else 0.")
       .bind(nn_functional)
