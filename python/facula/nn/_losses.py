@@ -426,7 +426,7 @@ def margin_ranking_loss(
             f"margin_ranking_loss : All input tensors should have same dimension but got sizes: "
             f"input1: {input1.shape}, input2: {input2.shape}, target: {target.shape} "
         )
-    return _reduced((-target * (input1 - input2) + margin).clamp(min=0), reduction)
+    return _reduced((-target * (input1 - input2) + float(margin)).clamp(min=0), reduction)
 
 
 def hinge_embedding_loss(

@@ -201,52 +201,87 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     return input.copy_(result) if inplace else result
 
 
-def _channel_dropout(input: Tensor, p: float, training: bool, inplace: bool, channels: int) -> Tensor:
-    _check_probability(p)
-    if input.dim() < 2:
+def _check_features(rank: int) -> None:
+    if rank < 2:
         raise RuntimeError(
-            f"Feature dropout requires at least 2 dimensions in the input, got {list(input.shape)}"
+            f"Feature dropout requires at least 2 dimensions in the input, got a tensor of {rank}"
         )
-    if not training or p == 0:
+
+
+def _channel_dropout(input: Tensor, p: float, training: bool, inplace: bool, has_batch: bool) -> Tensor:
+    """Dropout of whole channels, which are dimension 1, or 0 where there is no batch."""
+    _check_probability(p)
+    if not training or p == 0 or input.numel() == 0:
         return input
-    sizes = [n if k <= channels else 1 for k, n in enumerate(input.shape)]
+    if p == 1:
+        return input.mul_(0) if inplace else input * 0
+    _check_features(input.dim() + (not has_batch))
+    sizes = [n if k <= has_batch else 1 for k, n in enumerate(input.shape)]
     keep = _f.dropout(_f.ones(sizes, dtype=input.dtype), p, True)
     return input.mul_(keep) if inplace else input * keep
 
 
+def _warn_of_rank(name: str, rank: int, spatial: int) -> None:
+    if rank in (spatial + 1, spatial + 2):
+        return
+    import warnings
+
+    warnings.warn(
+        f"{name}: Received a {rank}-D input to {name}, which is deprecated and will result in an error in a "
+        "future release. To retain the behavior and silence this warning, please use dropout instead. Note "
+        f"that {name} exists to provide channel-wise dropout on inputs with {spatial} spatial dimensions, a "
+        f"channel dimension, and an optional batch dimension (i.e. {spatial + 1}D or {spatial + 2}D inputs).",
+        stacklevel=3,
+    )
+
+
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zeroes whole channels of ``[N, C, L]`` or ``[C, L]``.  Tompson et al., 2015."""
+    _check_probability(p)
     if input.dim() not in (2, 3):
-        raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {input.dim()}D input.")
-    return _channel_dropout(input, p, training, inplace, input.dim() - 2)
+        raise RuntimeError(
+            f"dropout1d: Expected 2D or 3D input, but received a {input.dim()}D input. Note that dropout1d "
+            "exists to provide channel-wise dropout on inputs with 1 spatial dimension, a channel dimension, "
+            "and an optional batch dimension (i.e. 2D or 3D inputs)."
+        )
+    return _channel_dropout(input, p, training, inplace, input.dim() == 3)
 
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Zeroes whole channels of ``[N, C, H, W]``.  Tompson et al., 2015."""
-    if input.dim() not in (3, 4):
+    """Zeroes whole channels of ``[N, C, H, W]``; of ``[N, C, L]`` too, where one would expect ``[C, H, W]``,
+    as PyTorch does.  Tompson et al., 2015.
+    """
+    _check_probability(p)
+    _warn_of_rank("dropout2d", input.dim(), 2)
+    if input.dim() == 3:
         import warnings
 
-        warnings.warn(f"dropout2d: Received a {input.dim()}-D input to dropout2d.", stacklevel=2)
-    return _channel_dropout(input, p, training, inplace, 1)
+        warnings.warn(
+            "dropout2d: Received a 3D input to dropout2d, which is taken for (N, C, L) and may be taken for "
+            "(C, H, W) in a future release: dropout1d drops the channels of (N, C, L).",
+            stacklevel=2,
+        )
+    return _channel_dropout(input, p, training, inplace, True)
 
 
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Zeroes whole channels of ``[N, C, D, H, W]``.  Tompson et al., 2015."""
-    if input.dim() not in (4, 5):
-        import warnings
-
-        warnings.warn(f"dropout3d: Received a {input.dim()}-D input to dropout3d.", stacklevel=2)
-    return _channel_dropout(input, p, training, inplace, 1)
-
-
-def _alpha_dropout(input: Tensor, p: float, training: bool, inplace: bool, sizes: list[int]) -> Tensor:
+    """Zeroes whole channels of ``[N, C, D, H, W]`` or ``[C, D, H, W]``.  Tompson et al., 2015."""
     _check_probability(p)
-    if not training or p == 0:
+    _warn_of_rank("dropout3d", input.dim(), 3)
+    return _channel_dropout(input, p, training, inplace, input.dim() == 5)
+
+
+def _alpha_dropout(input: Tensor, p: float, training: bool, inplace: bool, features: bool) -> Tensor:
+    _check_probability(p)
+    if not training or p == 0 or input.numel() == 0:
         return input
     if p == 1:
-        return input.zero_() if inplace else input * 0
+        return input.mul_(0) if inplace else input * 0
+    if features:
+        _check_features(input.dim())
     low = -1.7580993408473766  # selu at minus infinity
     scale = (1 - p) ** -0.5 * (1 + p * low * low) ** -0.5
+    sizes = [1 if features and k > 1 else n for k, n in enumerate(input.shape)]
     keep = _f.bernoulli(_f.full(sizes, 1 - p, dtype=input.dtype))
     result = input * (keep * scale) + ((1 - keep) * (low * scale) - scale * p * low)
     return input.copy_(result) if inplace else result
@@ -254,15 +289,14 @@ def _alpha_dropout(input: Tensor, p: float, training: bool, inplace: bool, sizes
 
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout that keeps mean and variance of the output of selu.  Klambauer et al., 2017."""
-    return _alpha_dropout(input, p, training, inplace, list(input.shape))
+    return _alpha_dropout(input, p, training, inplace, False)
 
 
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """alpha_dropout of whole channels."""
-    sizes = [n if k <= 1 else 1 for k, n in enumerate(input.shape)]
-    return _alpha_dropout(input, p, training, inplace, sizes)
+    return _alpha_dropout(input, p, training, inplace, True)
 
 
 # ---- linear maps and normalisation

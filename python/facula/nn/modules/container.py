@@ -22,17 +22,22 @@ class _Numbered(Module):
     def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError
 
+    def _key_at(self, position: int) -> str:
+        """The name of the module at a position in range."""
+        return list(self._modules)[position]
+
     def _key(self, index: int) -> str:
         n, index = len(self), operator.index(index)
         if not -n <= index < n:
             raise IndexError(f"index {index} is out of range")
-        return list(self._modules)[index]
+        return self._key_at(index % n)
 
     def __setitem__(self, index: int, module: Module) -> None:
         setattr(self, self._key(index), module)
 
     def __delitem__(self, index: int | slice) -> None:
-        for key in list(self._modules)[index] if isinstance(index, slice) else [self._key(index)]:
+        slots = range(len(self))[index] if isinstance(index, slice) else None
+        for key in [self._key(index)] if slots is None else [self._key_at(k) for k in slots]:
             delattr(self, key)
         self.__dict__["_modules"] = {str(k): m for k, m in enumerate(self._modules.values())}
 
@@ -45,6 +50,12 @@ class _Numbered(Module):
     def append(self: T, module: Module) -> T:
         self.add_module(str(len(self)), module)
         return self
+
+    def _insert(self, index: int, module: Module) -> None:
+        """Moves the names from ``index`` on by one."""
+        for k in range(len(self), index, -1):
+            self._modules[str(k)] = self._modules[str(k - 1)]
+        self._modules[str(index)] = module
 
     def pop(self, key: int) -> Module:
         module = self[key]
@@ -111,8 +122,8 @@ class Sequential(_Numbered, TensorModule):
             self.append(module)
         return self
 
-    def extend(self, modules: Iterable[Module]) -> Sequential:
-        for module in modules:
+    def extend(self, sequential: Iterable[Module]) -> Sequential:
+        for module in sequential:
             self.append(module)
         return self
 
@@ -121,9 +132,7 @@ class Sequential(_Numbered, TensorModule):
             raise AssertionError(f"module should be of type: {Module}")
         if not -len(self) <= index <= len(self):
             raise IndexError(f"Index out of range: {index}")
-        modules = list(self._modules.values())
-        modules.insert(index, module)
-        self.__dict__["_modules"] = {str(k): m for k, m in enumerate(modules)}
+        self._insert(index + len(self) if index < 0 else index, module)
         return self
 
 
@@ -144,18 +153,19 @@ class ModuleList(_Numbered):
             return type(self)(list(self._modules.values())[index])
         return self._modules[self._key(index)]
 
+    def _key_at(self, position: int) -> str:
+        return str(position)
+
     def insert(self, index: int, module: Module) -> None:
-        modules = list(self._modules.values())
-        modules.insert(index, module)
-        self.__dict__["_modules"] = {str(k): m for k, m in enumerate(modules)}
+        self._insert(index, module)
 
     def extend(self, modules: Iterable[Module]) -> ModuleList:
         if not isinstance(modules, Iterable):
             raise TypeError(
                 f"ModuleList.extend should be called with an iterable, but got {type(modules).__name__}"
             )
-        for module in modules:
-            self.append(module)
+        for k, module in enumerate(modules, len(self)):
+            self.add_module(str(k), module)
         return self
 
     def __iadd__(self, modules: Iterable[Module]) -> ModuleList:
@@ -338,8 +348,6 @@ class ParameterDict(Module):
             self.update(parameters)
 
     def __getitem__(self, key: str) -> Any:
-        if key not in self._keys:
-            raise KeyError(key)
         return getattr(self, key)
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -373,6 +381,11 @@ class ParameterDict(Module):
         copy.update(other)
         return copy
 
+    def __ror__(self, other: ParameterDict) -> ParameterDict:
+        copy = other.copy()
+        copy.update(self)
+        return copy
+
     def __ior__(self, other: ParameterDict) -> ParameterDict:
         self.update(other)
         return self
@@ -395,6 +408,8 @@ class ParameterDict(Module):
         return value
 
     def popitem(self) -> tuple[str, Any]:
+        if not self._keys:
+            raise KeyError("popitem(): the ParameterDict is empty")
         key = next(reversed(self._keys))
         return key, self.pop(key)
 
@@ -416,7 +431,10 @@ class ParameterDict(Module):
 
     def update(self, parameters: Any) -> None:
         """Adds the values of a mapping or of an iterable of (name, value)."""
-        for key, value in _pairs(parameters, "ParameterDict"):
+        pairs = _pairs(parameters, "ParameterDict")
+        if isinstance(parameters, Mapping) and not isinstance(parameters, OrderedDict):
+            pairs = sorted(pairs)  # as PyTorch: a plain dict had no order once
+        for key, value in pairs:
             self[key] = value
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

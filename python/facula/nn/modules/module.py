@@ -169,11 +169,12 @@ class Module(_C.ModuleBase):
     # ---- attributes
 
     def __setattr__(self, name: str, value: Any) -> None:
-        parameters = self.__dict__.get("_parameters")
+        own = self.__dict__
+        parameters = own.get("_parameters")
         if isinstance(value, Parameter):
             if parameters is None:
                 raise AttributeError("cannot assign parameters before Module.__init__() call")
-            self._forget(name)
+            self._forget(name, "_parameters")
             self.register_parameter(name, value)
         elif parameters is not None and name in parameters:
             if value is not None:
@@ -185,41 +186,41 @@ class Module(_C.ModuleBase):
         elif isinstance(value, Module):
             if parameters is None:
                 raise AttributeError("cannot assign module before Module.__init__() call")
-            self._forget(name)
-            self._modules[name] = (
-                _registered("_modules", self, name, value) if _global_hooks["_modules"] else value
-            )
+            self._forget(name, "_modules")
+            self._modules[name] = _registered("_modules", self, name, value)
         elif parameters is not None and name in self._modules:
             if value is not None:
                 raise TypeError(
                     f"cannot assign '{typename(value)}' as child module '{name}' (facula.nn.Module "
                     f"or None expected)"
                 )
-            self._modules[name] = None
-        elif isinstance(value, Buffer):
-            self._forget(name)
-            self.register_buffer(name, value, getattr(value, "persistent", True))
-        elif parameters is not None and name in self._buffers:
+            self._modules[name] = _registered("_modules", self, name, None)
+        elif isinstance(value, Buffer) or (parameters is not None and name in self._buffers):
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(
                     f"cannot assign '{typename(value)}' as buffer '{name}' (facula.nn.Buffer, facula.Tensor "
                     f"or None expected)"
                 )
-            self._buffers[name] = value
+            is_buffer = isinstance(value, Buffer)
+            persistent = value.persistent if is_buffer else name not in self._non_persistent_buffers_set
+            self.register_buffer(name, value, *(() if persistent else (False,)))
         else:
             super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
-        for kind in ("_parameters", "_buffers", "_modules"):
+        for kind in _REGISTRATION:
             if name in self.__dict__.get(kind, ()):
                 del self.__dict__[kind][name]
                 self._non_persistent_buffers_set.discard(name)
                 return
         super().__delattr__(name)
 
-    def _forget(self, name: str) -> None:
-        for place in (self.__dict__, self._parameters, self._buffers, self._modules):
-            place.pop(name, None)
+    def _forget(self, name: str, kept: str) -> None:
+        """Makes room for a member of the kind ``kept``: one of that kind keeps its place in the order."""
+        self.__dict__.pop(name, None)
+        for kind in _REGISTRATION:
+            if kind != kept:
+                self.__dict__[kind].pop(name, None)
         self._non_persistent_buffers_set.discard(name)
 
     def __dir__(self) -> list[str]:
@@ -277,7 +278,9 @@ class Module(_C.ModuleBase):
         self._check_name("module", name, ("_modules",))
         self._modules[name] = _registered("_modules", self, name, module)
 
-    register_module = add_module
+    def register_module(self, name: str, module: Module | None) -> None:
+        """As add_module."""
+        self.add_module(name, module)
 
     def get_submodule(self, target: str) -> Module:
         """The submodule at a dotted path."""
@@ -345,8 +348,8 @@ class Module(_C.ModuleBase):
                     memo, f"{prefix}.{name}" if prefix else name, remove_duplicate
                 )
 
-    def modules(self) -> Iterator[Module]:
-        for _, module in self.named_modules():
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
+        for _, module in self.named_modules(remove_duplicate=remove_duplicate):
             yield module
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
