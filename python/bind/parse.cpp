@@ -13,6 +13,19 @@ namespace facula::bind {
 using op::Type;
 using op::Value;
 
+namespace {
+// The name that PyTorch has for a parameter of this operator alone, interned, or null.
+PyObject* special_name(const op::Schema& schema, const std::string& parameter) {
+  static constexpr const char* kNames[][3] = {{"split", "self", "tensor"},
+                                              {"transpose", "dim0", "axis0"},
+                                              {"transpose", "dim1", "axis1"},
+                                              {"copy", "src", "other"}};
+  for (auto& [op, ours, theirs] : kNames)
+    if (schema.name == op && parameter == ours) return checked(PyUnicode_InternFromString(theirs)).detach();
+  return nullptr;
+}
+}  // namespace
+
 Overload make_overload(const op::Operator& op) {
   Overload o;
   o.op = &op;
@@ -47,6 +60,7 @@ Overload make_overload(const op::Operator& op) {
     else if (p.name == "other") q.also[0] = names::x2;
     else if (p.name == "split_size") q.also[0] = names::split_size_or_sections;
     else if (p.name == "input") q.also[0] = names::self;
+    if (PyObject* name = special_name(op.schema, p.name)) q.also[0] = name;
     q.number = p.number;
     o.numbers_alone |= p.number_alone;
     if (q.is_self) o.self_at = int(i);

@@ -76,14 +76,15 @@ def profile(
 # ---- repetition
 
 
-def tile(input: Tensor, *dims: Any) -> Tensor:
+def tile(input: Tensor, *counts: Any, dims: Any = None) -> Tensor:
     """``input`` repeated along each dimension; missing counts are 1.
 
     >>> facula.tile(facula.tensor([1, 2]), (2,))
     tensor([1, 2, 1, 2])
     """
-    counts = list(dims[0]) if len(dims) == 1 and not isinstance(dims[0], int) else list(dims)
-    return input.repeat([1] * (input.dim() - len(counts)) + counts)
+    given = counts if dims is None else dims
+    times = list(given[0]) if len(given) == 1 and not isinstance(given[0], int) else list(given)
+    return input.repeat([1] * (input.dim() - len(times)) + times)
 
 
 def repeat_interleave(

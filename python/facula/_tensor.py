@@ -96,56 +96,59 @@ def __copy__(self: Tensor) -> Tensor:
     return t.requires_grad_(self.requires_grad) if self.is_leaf else self.view_as(self)
 
 
-def _like(fill: Callable) -> Callable:
+def _sized(fill: Callable) -> Callable:
+    """The method ``new_...`` of a function of sizes: its result has the dtype and class of the tensor."""
+
     def f(
-        self: Tensor,
-        *size: Any,
-        dtype: Any = None,
-        device: Any = None,
-        requires_grad: bool = False,
-        layout: Any = None,
-        pin_memory: bool = False,
+        self: Tensor, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, **options: Any
     ) -> Tensor:
-        sizes = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
-        made = fill(
-            list(sizes),
-            dtype=self.dtype if dtype is None else dtype,
-            device=device,
-            requires_grad=requires_grad,
-            layout=layout,
-            pin_memory=pin_memory,
-        )
+        if (size is None) != bool(sizes):
+            raise TypeError(
+                f"{f.__name__}(): expected sizes, as in {f.__name__}(2, 3), {f.__name__}((2, 3)) or "
+                f"{f.__name__}(size=(2, 3))"
+            )
+        if size is None:
+            size = sizes[0] if len(sizes) == 1 else sizes
+        made = fill(size, dtype=self.dtype if dtype is None else dtype, device=device, **options)
         return made if type(self) is Tensor else _C.rewrap(self, made)
 
     return f
 
 
 def new_full(
-    self: Tensor,
-    size: Any,
-    fill_value: Any,
-    *,
-    dtype: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
+    self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, **options: Any
 ) -> Tensor:
-    made = _f.full(
-        list(size),
-        fill_value,
-        dtype=self.dtype if dtype is None else dtype,
-        device=device,
-        requires_grad=requires_grad,
-    )
+    """A tensor of the same dtype, of ``size`` times ``fill_value``."""
+    made = _f.full(size, fill_value, dtype=self.dtype if dtype is None else dtype, device=device, **options)
     return made if type(self) is Tensor else _C.rewrap(self, made)
 
 
 def new_tensor(
-    self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    self: Tensor,
+    data: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    layout: Any = None,
+    pin_memory: bool = False,
 ) -> Tensor:
+    """A tensor of the same dtype with a copy of the data."""
     made = _C.tensor(
-        data, dtype=self.dtype if dtype is None else dtype, device=device, requires_grad=requires_grad
+        data,
+        dtype=self.dtype if dtype is None else dtype,
+        device=device,
+        requires_grad=requires_grad,
+        pin_memory=pin_memory,
     )
     return made if type(self) is Tensor else _C.rewrap(self, made)
+
+
+def __format__(self: Tensor, format_spec: str) -> str:
+    """A 0-d tensor is formatted as its number."""
+    if self.dim() == 0 and type(self) is Tensor:
+        return format(self.item(), format_spec)
+    return object.__format__(self, format_spec)
 
 
 def register_post_accumulate_grad_hook(self: Tensor, hook: Callable) -> Any:
@@ -294,7 +297,7 @@ def __reversed__(self: Tensor) -> Tensor:
 
 
 def _add(name: str, f: Callable) -> None:
-    if name not in vars(Tensor) or name == "__contains__":
+    if name not in vars(Tensor) or name in ("__contains__", "__format__"):
         f.__name__ = f.__qualname__ = name
         setattr(Tensor, name, f)
 
@@ -303,6 +306,7 @@ for _g in (
     __copy__,
     new_full,
     new_tensor,
+    __format__,
     register_post_accumulate_grad_hook,
     is_shared,
     share_memory_,
@@ -328,7 +332,7 @@ for _g in (
 ):
     _add(_g.__name__, _g)
 for _n in ("zeros", "ones", "empty"):
-    _add("new_" + _n, _like(getattr(_f, _n)))
+    _add("new_" + _n, _sized(getattr(_f, _n)))
 for _n in ("isclose", "allclose", "equal", "is_nonzero", "nonzero"):
     _add(_n, _from_functions(_n))
 for _n in (

@@ -22,7 +22,11 @@ __all__ = [
 
 @contextmanager
 def fork_rng(
-    devices: Iterable[Any] | None = None, enabled: bool = True, *_: Any, **__: Any
+    devices: Iterable[Any] | None = None,
+    enabled: bool = True,
+    _caller: str = "fork_rng",
+    _devices_kw: str = "devices",
+    device_type: str | None = None,
 ) -> Iterator[None]:
     """The default generator's state is afterwards as before the ``with`` block.
 
