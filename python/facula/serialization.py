@@ -17,9 +17,11 @@ import pickle
 import reprlib
 import struct
 import zipfile
+import zlib
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 from . import _C
@@ -100,12 +102,12 @@ class _Pickler(pickle._Pickler):  # the one in Python: its dispatch can be exten
         if isinstance(o, Tensor):
             from .nn.parameter import Parameter
 
+            state = o.__dict__ if type(o) in (Tensor, Parameter) else None
             if type(o) is Parameter:
-                return self._torch("torch._utils", "_rebuild_parameter"), (
-                    o.data,
-                    o.requires_grad,
-                    OrderedDict(),
-                )
+                args: tuple = (o.data, o.requires_grad, OrderedDict())
+                if state:
+                    return self._torch("torch._utils", "_rebuild_parameter_with_state"), (*args, state)
+                return self._torch("torch._utils", "_rebuild_parameter"), args
             if not o.is_leaf and type(o) is not Tensor:
                 return NotImplemented
             args = (
@@ -116,7 +118,15 @@ class _Pickler(pickle._Pickler):  # the one in Python: its dispatch can be exten
                 o.requires_grad,
                 OrderedDict(),
             )
-            return self._torch("torch._utils", "_rebuild_tensor_v2"), args
+            rebuild = self._torch("torch._utils", "_rebuild_tensor_v2")
+            if not state:
+                return rebuild, args
+            return self._torch("torch._tensor", "_rebuild_from_type_v2"), (
+                rebuild,
+                self._torch("torch", "Tensor"),
+                args,
+                state,
+            )
         if isinstance(o, _C.Size):
             return self._torch("torch", "Size"), (tuple(o),)
         if isinstance(o, _C.device):
@@ -236,7 +246,24 @@ class _StorageType:
         self.dtype = dtype
 
 
+def _brought_up(storage: Tensor, metadata: Any, done: dict) -> Tensor:
+    """A storage after what PyTorch puts off until its elements are read.
+
+    Of the storage rather than of its views, whose strides may repeat elements without end; once, so that
+    views still share memory.
+    """
+    put_off = [w for w in ("conj", "neg") if isinstance(metadata, dict) and metadata.get(w) is True]
+    if not put_off:
+        return storage
+    key = (id(storage), *put_off)
+    if key not in done:
+        t = storage.conj() if "conj" in put_off else storage
+        done[key] = t.neg() if "neg" in put_off else t
+    return done[key]
+
+
 def _rebuild_tensor(
+    done: dict,
     storage: Tensor,
     offset: int,
     size: tuple,
@@ -260,10 +287,7 @@ def _rebuild_tensor(
             f"load: a tensor of size {reprlib.repr(size)}, stride {reprlib.repr(stride)} and offset "
             f"{reprlib.repr(offset)} lies outside of its storage of {held}"
         )
-    t = _C.functions.as_strided(storage, size, stride, offset)
-    if isinstance(metadata, dict):  # what PyTorch puts off until the elements are read
-        t = t.conj() if metadata.get("conj") is True else t
-        t = t.neg() if metadata.get("neg") is True else t
+    t = _C.functions.as_strided(_brought_up(storage, metadata, done), size, stride, offset)
     return t.requires_grad_() if requires_grad else t
 
 
@@ -276,9 +300,22 @@ def _rebuild_parameter(data: Tensor, requires_grad: bool, hooks: Any = None, sta
     return p
 
 
+def _rebuild_from_type(rebuild: Callable, cls: type, args: tuple, state: Any) -> Tensor:
+    """A tensor with attributes of its own."""
+    t = rebuild(*args)
+    if cls not in (Tensor, type(t)) or not isinstance(state, dict):
+        raise UnpicklingError(f"load: a tensor of the class {reprlib.repr(cls)} with {type(state).__name__}")
+    t.__dict__.update(state)
+    return t
+
+
 def _allowed() -> dict[tuple[str, str], Any]:
+    from .nn.parameter import Parameter
+
     table: dict[tuple[str, str], Any] = {
-        ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
+        ("torch._utils", "_rebuild_tensor_v2"): partial(_rebuild_tensor, {}),
+        ("torch._tensor", "_rebuild_from_type_v2"): _rebuild_from_type,
+        ("torch.nn.parameter", "Parameter"): Parameter,
         ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
         ("torch._utils", "_rebuild_parameter_with_state"): _rebuild_parameter,
         ("torch", "Size"): _C.Size,
@@ -287,18 +324,12 @@ def _allowed() -> dict[tuple[str, str], Any]:
         ("collections", "OrderedDict"): OrderedDict,
         ("collections", "Counter"): Counter,
         ("collections", "defaultdict"): defaultdict,
-        ("builtins", "dict"): dict,
-        ("builtins", "list"): list,
-        ("builtins", "set"): set,
-        ("builtins", "frozenset"): frozenset,
-        ("builtins", "complex"): complex,
-        ("builtins", "slice"): slice,
-        ("builtins", "bytearray"): _bytearray,
-        ("__builtin__", "set"): set,
-        ("__builtin__", "complex"): complex,
-        ("__builtin__", "bytearray"): _bytearray,
         ("_codecs", "encode"): _encode,
     }
+    for module in ("builtins", "__builtin__"):  # Python 2's name, which protocol 2 keeps
+        for builtin in (dict, list, set, frozenset, complex, slice):
+            table[module, builtin.__name__] = builtin
+        table[module, "bytearray"], table[module, "bytes"] = _bytearray, _bytes
     for name, dtype in _STORAGES.items():
         table["torch", name] = _StorageType(dtype)
     for name, value in vars(_C).items():
@@ -316,7 +347,12 @@ def _bytearray(data: Any = b"", encoding: str = "latin1") -> bytearray:
     """A bytearray of what is there, not of a size."""
     if not isinstance(data, (str, bytes)):
         raise TypeError(f"a bytearray of {reprlib.repr(data)}")
-    return bytearray(data, encoding) if isinstance(data, str) else bytearray(data)
+    return bytearray(data, "latin1") if isinstance(data, str) else bytearray(data)
+
+
+def _bytes() -> bytes:
+    """How protocol 2 writes b""."""
+    return b""
 
 
 _safe_globals: list[Any] = []
@@ -420,7 +456,8 @@ def load(
     """Reads what save() of facula or PyTorch wrote, from a path or a binary file.
 
     ``weights_only=False`` also makes other objects, which can run code: for trusted files only. ``mmap=True``
-    leaves elements in the file until they are used; changes of tensors don't reach it.
+    leaves elements in the file until they are used, after a look at their checksums; changes of tensors don't
+    reach it.
 
     >>> facula.save({"w": facula.ones(2)}, path := tempfile.mktemp())
     >>> facula.load(path)
@@ -505,15 +542,18 @@ def _record(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytearray:
     return data
 
 
-def _mapped_record(mapped: memoryview, info: zipfile.ZipInfo) -> memoryview | None:
-    """A record where it lies in the file; None if it is not aligned."""
+def _mapped_record(mapped: memoryview, info: zipfile.ZipInfo, where: str) -> memoryview | None:
+    """A record where it lies in the file, after a look at its sum; None if it is not aligned."""
     at = info.header_offset
     if at + 30 > len(mapped):
         return None
     begin = at + 30 + sum(struct.unpack_from("<HH", mapped, at + 26))
     if begin % 16 or begin + info.file_size > len(mapped):
         return None
-    return mapped[begin : begin + info.file_size]
+    record = mapped[begin : begin + info.file_size]
+    if zlib.crc32(record) != info.CRC:  # pages of the file, none of the process's own
+        raise UnpicklingError(f"load: {where} is damaged: Bad CRC-32 for record {info.filename}")
+    return record
 
 
 def _read(archive: zipfile.ZipFile, where: str, trusted: bool, mapped_file: Any = None) -> Any:
@@ -544,7 +584,7 @@ def _read(archive: zipfile.ZipFile, where: str, trusted: bool, mapped_file: Any 
                         f"load: {where} is damaged: record data/{key} has {info.file_size} bytes, "
                         f"{numel * dtype.itemsize} are expected"
                     )
-                data: Any = None if mapped is None else _mapped_record(mapped, info)
+                data: Any = None if mapped is None else _mapped_record(mapped, info, where)
                 if data is None:
                     data = _record(archive, info)
             except KeyError:

@@ -200,6 +200,29 @@ PICKLES = {
     b"X\x01\0\0\x009X\x03\0\0\0cpuK\x04tQ.",
     "a wrong operand": b"\x80\x02ctorch\ndevice\nX\x04\0\0\0moon\x85R.",
     "too few operands": b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n)R.",
+    **{
+        f"copies by {name}": b"\x80\x02c%s\nq\0(%st%sq\1" % (where, items, wrap)
+        + b"h\0h\1R0" * 50_000
+        + b"N."
+        for name, where, items, wrap in [
+            ("list", b"__builtin__\nlist", b"N" * 100_000, b"\x85"),
+            ("set", b"builtins\nset", b"K\1" * 100_000, b"\x85"),
+            ("frozenset", b"builtins\nfrozenset", b"K\1" * 100_000, b"\x85"),
+            ("dict", b"builtins\ndict", b"K\1K\2\x86" * 100_000, b"\x85"),
+            ("Size", b"torch\nSize", b"K\1" * 100_000, b"\x85"),
+        ]
+    },
+    "copies by bytearray": b"\x80\x02cbuiltins\nbytearray\nq\0X\x40\x42\x0f\0%s\x85q\1" % (b"x" * 1_000_000)
+    + b"h\0h\1R0" * 5000
+    + b"N.",
+    "hashes of a long number": b"\x80\x02}q\0\x8b\x40\x42\x0f\0%sq\1" % (b"x" * 1_000_000)
+    + b"h\0h\1Ns" * 500_000
+    + b".",
+    "a list of a tensor's elements": b"\x80\x02cbuiltins\nlist\n"
+    b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storage"
+    b"ctorch\nFloatStorage\nX\1\0\0\x000X\x03\0\0\0cpuK\x04tQK\0J\0\0\0\x7f\x85K\0\x85\x89}tR\x85R.",
+    "items of a tensor": b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storage"
+    b"ctorch\nFloatStorage\nX\1\0\0\x000X\x03\0\0\0cpuK\x04tQK\0K\4\x85K\1\x85\x89}tRK\0K\1s.",
     "a tensor of a wish": b"\x80\x02ctorch\nTensor\n\x8a\x06\0\0\0\0\0\x40\x85R.",
 }
 
@@ -211,6 +234,42 @@ def test_a_hostile_pickle_is_an_error(tmp_path, data):
     text = read(tmp_path / "a.pt")
     assert text is not None and ("damaged" in text or "holds a" in text or "refers to" in text)
     assert dict(vars(F.Tensor)) == before
+
+
+@pytest.mark.parametrize("put_off", ["conj", "neg"])
+def test_a_tensor_that_repeats_its_elements_stays_as_small_as_its_file(tmp_path, put_off):
+    """4 elements seen as 2^40 by a stride of 0: what is put off happens to the 4."""
+    dtype = {"conj": "ComplexFloat", "neg": "Float"}[put_off].encode()
+    pickled = (
+        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\n%sStorage\n"
+        b"X\1\0\0\x000X\x03\0\0\0cpuK\4tQK\0\x8a\x06\0\0\0\0\0\1K\4\x86K\0K\1\x86\x89}}X%s%s\x88stR."
+        % (dtype, len(put_off).to_bytes(4, "little"), put_off.encode())
+    )
+    elements = F.arange(4).to(F.complex64 if put_off == "conj" else F.float32) + 1
+    with zipfile.ZipFile(tmp_path / "a.pt", "w") as archive:
+        archive.writestr("a/data.pkl", pickled)
+        archive.writestr(
+            "a/data/0",
+            bytes(
+                memoryview(F.view_as_real(elements).numpy() if put_off == "conj" else elements.numpy()).cast(
+                    "B"
+                )
+            ),
+        )
+    t = F.load(tmp_path / "a.pt")
+    assert list(t.shape) == [2**40, 4] and t.untyped_storage().nbytes() == elements.untyped_storage().nbytes()
+    assert t[12345].tolist() == (elements.conj() if put_off == "conj" else -elements).tolist()
+
+
+def test_a_mapped_record_with_another_sum_is_refused(tmp_path):
+    F.save({"w": F.ones(1000)}, tmp_path / "a.pt")
+    data = bytearray((tmp_path / "a.pt").read_bytes())
+    at = data.index(bytes(memoryview(F.ones(1000).numpy()).cast("B")))
+    data[at + 2000] ^= 1
+    (tmp_path / "a.pt").write_bytes(data)
+    for mmap in (False, True):
+        with pytest.raises(RuntimeError, match="damaged.*CRC"):
+            F.load(tmp_path / "a.pt", mmap=mmap)
 
 
 def test_lists_nested_deep_are_read():

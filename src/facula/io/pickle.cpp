@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
+#include <tuple>
 #include <unordered_map>
 
 #include "facula/autograd/autograd.h"
@@ -11,8 +13,7 @@
 namespace facula::io {
 
 namespace {
-constexpr int kDeepest = 500;            // nesting of containers
-constexpr size_t kFreeCopies = 1 << 20;  // items of containers that a pickle may copy, besides one a byte
+constexpr int kDeepest = 500;  // nesting of containers
 
 struct StorageName {
   const char* name;
@@ -34,6 +35,8 @@ static_assert(std::size(kStorages) == kDTypeCount);
 
 enum class Global : uint8_t {
   tensor,
+  tensor_class,
+  from_type,
   parameter,
   size,
   device,
@@ -50,6 +53,9 @@ struct KnownGlobal {
 };
 constexpr KnownGlobal kGlobals[] = {{"torch._utils._rebuild_tensor_v2", Global::tensor},
                                     {"torch._utils._rebuild_parameter", Global::parameter},
+                                    {"torch._utils._rebuild_parameter_with_state", Global::parameter},
+                                    {"torch._tensor._rebuild_from_type_v2", Global::from_type},
+                                    {"torch.Tensor", Global::tensor_class},
                                     {"torch.Size", Global::size},
                                     {"torch.device", Global::device},
                                     {"collections.OrderedDict", Global::ordered_dict},
@@ -111,22 +117,18 @@ class Reader : PickleMachine<Item> {
     if (it == memo_.end()) damaged("its pickle refers to what it did not keep");
     stack_.push_back(it->second);
   }
-  // Calls copy what they are given. A writer names each argument once; a few bytes that copy a large
-  // container over and over are a bomb.
-  void pay(size_t items) {
-    if ((copied_ += items) > kFreeCopies + size_) damaged("its pickle copies its containers over and over");
-  }
   void find_global(std::string_view module, std::string_view name);
   void load_storage();
   void reduce();
   void build();
   void set_items(Value dict, const std::vector<Item>& items);
+  Tensor brought_up(const Tensor& all, const Value& metadata);
   Tensor rebuild(const std::vector<Item>& args);
   int64_t whole(const Item& i) const { return value(i).integer(); }
   Heights check_nesting(const Value& root) const;
 
-  size_t copied_ = 0;
   const LoadStorage& storage_;
+  std::map<std::tuple<const StorageImpl*, DType, bool, bool>, Tensor> put_off_;  // storages after conj, neg
   std::unordered_map<uint32_t, Item> memo_;
   std::unordered_map<const void*, std::vector<Item>>
       tuples_;               // with storages or classes inside: arguments of calls
@@ -175,6 +177,22 @@ void Reader::load_storage() {
   s.value = storage_(value(v[2]).string(), s.dtype, whole(v[4]));
   stack_.push_back(std::move(s));
 }
+// The elements of a storage after what PyTorch puts off until they are read. Of the storage rather than of
+// its views, whose strides may repeat elements without end; once, so that views still share memory.
+Tensor Reader::brought_up(const Tensor& all, const Value& metadata) {
+  auto is_put_off = [&](const char* what) {
+    const Value* v = metadata.is_dict() ? metadata.dict().find(what) : nullptr;
+    return v && v->kind() == Value::Kind::boolean && v->boolean();
+  };
+  bool conjugate = is_put_off("conj"), negative = is_put_off("neg");
+  if (!conjugate && !negative) return all;
+  Tensor& t = put_off_[{all.impl()->storage.get(), all.dtype(), conjugate, negative}];
+  if (!t.defined()) {
+    t = conjugate ? conj(all) : all;
+    if (negative) t = neg(t);
+  }
+  return t;
+}
 Tensor Reader::rebuild(const std::vector<Item>& args) {
   if (args.size() < 4 || args.size() > 7 || args[0].kind != Item::Kind::storage)
     damaged("a tensor has no storage");
@@ -200,16 +218,9 @@ Tensor Reader::rebuild(const std::vector<Item>& args) {
     damaged("a tensor of size " + to_string(value(args[2]), 200) + ", stride " +
             to_string(value(args[3]), 200) + " and offset " + std::to_string(offset) +
             " lies outside of its storage of " + to_string(all.numel()) + " elements");
-  Tensor t(make_ref<TensorImpl>(all.impl()->storage, std::move(sizes), std::move(strides), SymInt(offset),
-                                args[0].dtype, Device{}));
-  if (args.size() > 6 && value(args[6]).is_dict()) {  // what PyTorch puts off until the elements are read
-    auto is_put_off = [&](const char* what) {
-      const Value* v = value(args[6]).dict().find(what);
-      return v && v->kind() == Value::Kind::boolean && v->boolean();
-    };
-    if (is_put_off("conj")) t = conj(t);
-    if (is_put_off("neg")) t = neg(t);
-  }
+  Tensor elements = args.size() > 6 ? brought_up(all, value(args[6])) : all;
+  Tensor t(make_ref<TensorImpl>(elements.impl()->storage, std::move(sizes), std::move(strides),
+                                SymInt(offset), args[0].dtype, Device{}));
   if (args.size() > 4 && value(args[4]).boolean()) autograd::set_requires_grad(t, true);
   return t;
 }
@@ -235,6 +246,14 @@ void Reader::reduce() {
   };
   switch (f.global) {
     case Global::tensor: return push(rebuild(args));
+    case Global::from_type: {  // a tensor with attributes, which are dropped
+      if (args.size() != 4 || args[0].kind != Item::Kind::global || args[0].global != Global::tensor ||
+          args[1].global != Global::tensor_class)
+        damaged("it holds a tensor of another class");
+      auto inner = tuples_.find(value(args[2]).identity());
+      if (inner == tuples_.end()) damaged("a tensor has no storage");
+      return push(rebuild(inner->second));
+    }
     case Global::parameter: {
       Tensor t = argument(0).tensor().detached();
       if (argument(1).boolean()) autograd::set_requires_grad(t, true);
@@ -253,9 +272,10 @@ void Reader::reduce() {
         for (auto& pair : argument(0).list()) d.set(pair[0], pair[1]);
       return push_container(std::move(d));
     }
+    case Global::tensor_class:
     case Global::storage_type: break;
   }
-  damaged("its pickle calls a storage type");
+  damaged("its pickle calls a class of tensors or storages");
 }
 void Reader::build() {  // of an OrderedDict: its attributes, such as a state_dict's versions, are dropped
   pop_value();

@@ -1,5 +1,6 @@
-// What every walk over a pickle needs: its bytes in order, and the stack with marks that its instructions
-// work on. Whatever does not fit raises a RuntimeError in the name of `op`: "<where> is damaged: ...".
+// What every walk over a pickle needs: its bytes in order, the stack with marks that its instructions work
+// on, and an account of what its calls copy. Whatever does not fit raises a RuntimeError in the name of `op`:
+// "<where> is damaged: ...".
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -61,9 +62,18 @@ class PickleMachine {
     return items;
   }
 
+  // Calls copy what they are given. A writer names each argument once; a few bytes that copy a large
+  // container over and over are a bomb.
+  void pay(uint64_t items) {
+    if (items > kFreeCopies + size_ || (copied_ += items) > kFreeCopies + size_)
+      damaged("its pickle copies its containers over and over");
+  }
+  static constexpr uint64_t kFreeCopies = 1 << 20;  // items, besides one for each byte of the pickle
+
   const char* p_;
   const char* end_;
   size_t size_;
+  uint64_t copied_ = 0;
   const char* op_;
   const std::string& where_;
   std::vector<Item> stack_;
