@@ -58,6 +58,8 @@ function(facula_room room)
     target_link_libraries(facula_${room} PUBLIC facula_onednn facula_openblas facula_highway facula_ducc0)
   elseif(room STREQUAL "io")
     target_link_libraries(facula_${room} PUBLIC facula_minizip)
+  elseif(room STREQUAL "base")
+    target_link_libraries(facula_${room} PUBLIC facula_crypto)
   endif()
 endfunction()
 

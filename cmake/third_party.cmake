@@ -71,6 +71,17 @@ add_library(facula_minizip INTERFACE)
 target_include_directories(facula_minizip SYSTEM INTERFACE ${FACULA_MINIZIP_INCLUDE})
 target_link_libraries(facula_minizip INTERFACE ${FACULA_MINIZIP_LIBRARY} ZLIB::ZLIB)
 
+# libcrypto: SHA-256 of kernels in the cache, which is all that is linked in where that can be.
+find_path(FACULA_CRYPTO_INCLUDE openssl/sha.h)
+find_library(FACULA_CRYPTO_LIBRARY NAMES libcrypto.a crypto)
+if(NOT FACULA_CRYPTO_INCLUDE OR NOT FACULA_CRYPTO_LIBRARY)
+  message(FATAL_ERROR "OpenSSL's libcrypto was not found: install libssl-dev.")
+endif()
+add_library(facula_crypto INTERFACE)
+target_include_directories(facula_crypto SYSTEM INTERFACE ${FACULA_CRYPTO_INCLUDE})
+target_link_libraries(facula_crypto INTERFACE ${FACULA_CRYPTO_LIBRARY})
+target_link_options(facula_crypto INTERFACE -Wl,--exclude-libs,libcrypto.a)  # Python's ssl has one of its own
+
 include(ducc0)
 
 # LLVM 19, static, for libfacula_llvm alone.

@@ -16,6 +16,7 @@
 #include "facula/base/parallel.h"
 #include "facula/base/random.h"
 #include "facula/base/settings.h"
+#include "facula/base/sha256.h"
 #include "facula/base/small_vector.h"
 
 namespace facula {
@@ -64,6 +65,15 @@ TEST(Hash, DigestsAreStableAndDoNotCollide) {
     halves.insert(d.substr(16));
   }
   EXPECT_EQ(halves.size(), 100000u);
+}
+
+TEST(Sha256, AgreesWithTheStandardsExamples) {  // FIPS 180-4
+  EXPECT_EQ(hex(sha256({})), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(hex(sha256({"abc"})), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(hex(sha256({"abcdbcdecdefdefgefghfghighijhijk", "ijkljklmklmnlmnomnopnopq"})),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  EXPECT_EQ(hex(sha256({std::string(1'000'000, 'a')})),
+            "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
 TEST(SmallVector, BehavesAsAVector) {

@@ -154,7 +154,7 @@ TEST_F(CodegenCache, ReplacesDamagedTruncatedAndForeignFiles) {
         t[9] = char(t[9] == 'a' ? 'b' : 'a');
       },  // the file of another kernel under this name
       [](std::string& t) {
-        t = "not an object at all, but longer than the header of one, which has fifty-six bytes";
+        t = "not an object at all, but longer than its header: " + std::string(200, 'x');
       }};
   EXPECT_EQ(source_of(3), compiled);
   for (auto& damage : damages) {
@@ -191,6 +191,47 @@ TEST_F(CodegenCache, RefusesAFolderThatOthersCanWrite) {
   EXPECT_TRUE(fs::is_empty(folder()));
   fs::permissions(folder(), fs::perms::owner_all);
   EXPECT_EQ(codegen::cache_folder(), folder());
+}
+
+TEST_F(CodegenCache, RefusesAFolderBelowOneThatOthersCanWrite) {
+  fs::path parent = root_ / "parent";
+  mutable_settings().cache_dir = (parent / "a" / "kernels").string();
+  EXPECT_EQ(source_of(40), compiled);
+  fs::permissions(parent, fs::perms::owner_all | fs::perms::others_write);
+  EXPECT_EQ(source_of(40), compiled);
+  fs::permissions(parent, fs::perms::owner_all | fs::perms::others_write | fs::perms::sticky_bit);
+  EXPECT_EQ(source_of(40), disk) << "nobody replaces another's folder in a sticky one";
+  fs::permissions(parent, fs::perms::owner_all | fs::perms::group_write);
+  EXPECT_EQ(source_of(40), disk) << "root's groups, and a user's own";
+  fs::permissions(parent, fs::perms::owner_all);
+  fs::create_directory_symlink(parent, root_ / "link");
+  mutable_settings().cache_dir = (root_ / "link" / "a" / "kernels").string();
+  EXPECT_EQ(source_of(40), disk) << "a link above the folder leads to it";
+}
+
+TEST_F(CodegenCache, RefusesAShippedFolderOfOtherUsers) {
+  if (getuid()) GTEST_SKIP() << "only root can give files away";
+  fs::path ship = root_ / "shipped";
+  ASSERT_EQ(in_child([&] {
+              codegen::record_kernels_to(ship.string());
+              return works(41) ? 0 : 1;
+            }),
+            0);
+  fs::path file = fs::directory_iterator(ship)->path();
+  mutable_settings().cache_dir = "/proc/facula/kernels";
+  ASSERT_EQ(source_of(41), shipped);
+  for (auto& path : {file, ship, root_}) {
+    ASSERT_EQ(chown(path.c_str(), 12345, 12345), 0);
+    EXPECT_EQ(source_of(41), compiled) << path;
+    ASSERT_EQ(chown(path.c_str(), 0, 0), 0);
+    if (path == root_) continue;
+    for (auto p : {fs::perms::group_write, fs::perms::others_write}) {
+      fs::permissions(path, p, fs::perm_options::add);
+      EXPECT_EQ(source_of(41), compiled) << path;
+      fs::permissions(path, p, fs::perm_options::remove);
+    }
+  }
+  EXPECT_EQ(source_of(41), shipped);
 }
 
 TEST_F(CodegenCache, WorksWithoutAFolder) {
@@ -273,7 +314,7 @@ TEST_F(CodegenCache, RefusesMalformedObjects) {
   ASSERT_EQ(source_of(30), compiled);
   std::ifstream in(only_file(), std::ios::binary);
   std::string object((std::istreambuf_iterator<char>(in)), {});
-  object.erase(0, 56);
+  object.erase(0, codegen::kObjectHeader);
   ASSERT_NE(codegen::load_object(object), nullptr);
   EXPECT_EQ(codegen::load_object(""), nullptr);
   EXPECT_EQ(codegen::load_object("\x7f"

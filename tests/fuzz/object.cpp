@@ -14,7 +14,7 @@
 using namespace facula;
 using namespace facula::loop;
 
-static constexpr size_t kDigestAt = 8, kDigest = 32, kHeader = 56;
+static constexpr size_t kDigestAt = 8, kDigest = 64, kHeader = codegen::kObjectHeader;
 
 static void run(std::string_view file) {
   std::string_view digest = file.size() < kHeader ? "" : file.substr(kDigestAt, kDigest);

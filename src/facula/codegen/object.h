@@ -11,6 +11,7 @@ KernelFn load_object(std::string_view object);
 constexpr size_t kLargestObject = size_t(64) << 20;
 
 // The object in the bytes of a cache file; "" if they are not the whole file of that name.
-std::string_view object_in(std::string_view file, std::string_view digest);
+std::string_view object_in(std::string_view file, std::string_view name);
+constexpr size_t kObjectHeader = 112;  // before the object in such a file; the name's 64 digits at 8
 
 }  // namespace facula::codegen
