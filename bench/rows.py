@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from models import MODELS
+
 PROLOGUE = """
 nn, F = torch.nn, torch.nn.functional
 
@@ -210,8 +212,11 @@ class Row:
     peer_setup: str | None = None  # PyTorch's program, where it is to run another
     check: str | None = None
     cold: bool = False
-    cache: str = "own"  # kernels of a cold row: "own" (as installed), "empty", "filled" (by the run before)
+    # Kernels of a cold row: "own" (the shipped and the user's), "shipped" (those alone), "empty" (none at
+    # all), "filled" (by the run before, none shipped).
+    cache: str = "own"
     imports: bool = False  # a cold row: the import is what is timed
+    prepared: bool = False  # a cold row: `setup` is not timed
     memory_steps: int = (
         0  # a cold row: not timed; by how much this many runs after `setup` make the process larger
     )
@@ -437,6 +442,33 @@ GROUPS = [
             ),
         ],
         note="The first step is timed with the making of the network and its optimizer, after the import.",
+    ),
+    *(
+        Group(
+            "first step" if cache == "filled" else f"first step, {cache}",
+            f"First training step, {title}",
+            threads=2,
+            unit="ms",
+            reach=reach,
+            rows=[
+                Row(
+                    name,
+                    "step().item()",
+                    "torch.manual_seed(0)\n" + text,
+                    cold=True,
+                    cache=cache,
+                    prepared=True,
+                )
+                for name, text in MODELS.items()
+            ],
+            note="Forward, backward and optimizer of small models, each the first thing that a process does "
+            "after it has made the model.",
+        )
+        for cache, title, reach in (
+            ("filled", "kernels in the user's cache", 1.2),
+            ("shipped", "as installed", 3.0),
+            ("empty", "no kernels at all", 3.0),
+        )
     ),
     Group(
         "memory",

@@ -178,6 +178,7 @@ def measure_cold(row: Row, group: Group, pair: Pair, rounds: int) -> Result:
         "setup": row.setup,
         "statement": row.statement,
         "imports": row.imports,
+        "prepared": row.prepared,
         "steps": row.memory_steps,
         "threads": group.threads,
     }
@@ -192,7 +193,9 @@ def measure_cold(row: Row, group: Group, pair: Pair, rounds: int) -> Result:
                 if row.cache != "own" and library == "facula":
                     folder = Path(scratch) / ("filled" if row.cache == "filled" else f"empty{i}")
                     folder.mkdir(mode=0o700, exist_ok=True)
-                    environment = {"FACULA_CACHE_DIR": str(folder), "FACULA_SHIPPED_CACHE": str(empty)}
+                    environment = {"FACULA_CACHE_DIR": str(folder)}
+                    if row.cache != "shipped":
+                        environment["FACULA_SHIPPED_CACHE"] = str(empty)
                 worker = Worker(library, python, cold=True, **environment)
                 try:
                     answer = worker.ask(prepare=program)

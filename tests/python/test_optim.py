@@ -224,3 +224,30 @@ def test_a_state_of_another_shape_is_refused():
     with pytest.raises(ValueError, match="more than one parameter group"):
         p = nn.Parameter(torch.ones(1))
         torch.optim.SGD([{"params": [p]}, {"params": [p]}], lr=0.1)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
+def test_a_step_treats_each_parameter_by_itself_however_it_lies(optimizer):
+    options = {"lr": 0.1, "weight_decay": 0.1} | ({"momentum": 0.9} if optimizer is torch.optim.SGD else {})
+    base = torch.arange(24.0).reshape(2, 3, 4) / 10
+    leaves = [
+        base.clone(),
+        base.permute(2, 0, 1).clone(memory_format=torch.preserve_format),
+        base[0].t(),
+        base[:, 1, ::2].detach(),
+        torch.tensor(0.5),
+        torch.zeros(0, 3),
+        base.double()[0, 0],
+        torch.arange(96.0).reshape(1, 4, 4, 6).contiguous(memory_format=torch.channels_last) / 50,
+    ]
+    together = [nn.Parameter(t.clone(memory_format=torch.preserve_format)) for t in leaves]
+    alone = [nn.Parameter(t.contiguous().clone()) for t in leaves]
+    steps = [optimizer(together, **options), *(optimizer([p], **options) for p in alone)]
+    for _ in range(3):
+        for parameters in (together, alone):
+            for p in parameters:
+                p.grad = (p.detach() * 3).cos()
+        for s in steps:
+            s.step()
+    for a, b in zip(together, alone, strict=True):
+        assert a.tolist() == b.tolist()

@@ -11,6 +11,7 @@
 #include "facula/base/fork.h"
 #include "facula/base/hash.h"
 #include "facula/loop/number.h"
+#include "facula/loop/seen.h"
 #include "facula/loop/simplify.h"
 
 namespace facula::loop {
@@ -227,8 +228,9 @@ class Substitution {
   }
   Expr operator()(Expr x) {
     if (map_.empty()) return x;
-    if (auto it = done_.find(x.get()); it != done_.end()) return it->second;
-    return done_[x.get()] = make(x);
+    if (const Expr* known = done_.find(x.get())) return *known;
+    Expr r = make(x);
+    return done_[x.get()] = r;
   }
 
  private:
@@ -279,7 +281,7 @@ class Substitution {
   }
   std::map<int, Expr> map_;
   std::unordered_set<int> avoid_;
-  std::unordered_map<const Node*, Expr> done_;
+  NodeMap<Expr> done_;
 };
 
 }  // namespace
@@ -462,7 +464,8 @@ void visit(Expr root, const std::function<void(Expr)>& f) {
     Expr x;
     size_t next;
   };
-  std::unordered_set<const Node*> seen{root.get()};
+  Seen seen;
+  seen.insert(root.get());
   std::vector<Frame> stack{{root, 0}};
   while (!stack.empty()) {
     Frame& top = stack.back();
@@ -474,14 +477,14 @@ void visit(Expr root, const std::function<void(Expr)>& f) {
       continue;
     }
     Expr child = k < x->bound.size() ? x->bound[k].extent : x->args[k - x->bound.size()];
-    if (seen.insert(child.get()).second) stack.push_back({child, 0});
+    if (seen.insert(child.get())) stack.push_back({child, 0});
   }
 }
 
 Expr rewrite(Expr x, const Rewrite& f) {
-  std::unordered_map<const Node*, Expr> done;
+  NodeMap<Expr> done;
   auto go = [&](Expr e, auto& self) -> Expr {
-    if (auto it = done.find(e.get()); it != done.end()) return it->second;
+    if (const Expr* known = done.find(e.get())) return *known;
     Expr r = f(e);
     if (!r.get()) r = map_operands(e, [&](Expr a) { return self(a, self); });
     return done[e.get()] = r;

@@ -1,6 +1,7 @@
 // How a call travels: mode, then by kind. Kernels, composites and their programs are cached on the operator
 // by the layout of the call (entry), and below that by what was traced (program), so new sizes plan but do
 // not re-trace.
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -191,6 +192,53 @@ std::vector<Dims> shown_by(const Operator& o, std::span<const Value> args) {
   return all;
 }
 
+// The call of a composite that writes, over tensors of one dimension: where all its tensors lie alike and
+// densely, and all it does is done element by element, the program and the plan of their memory in a row
+// serve, and tensors of every rank share them.
+class InARow {
+ public:
+  InARow(std::span<const Value> args, std::span<const Value> operands) {
+    const TensorImpl* first = nullptr;
+    for (auto& v : operands) {
+      if (v.tag != Tag::tensor || v.tensor->wrapped_number) continue;
+      auto& t = *v.tensor;
+      if (!first) first = &t;
+      if (t.sizes.size() == 1 || t.sizes != first->sizes || t.strides != first->strides ||
+          t.device.type != DeviceType::cpu)
+        return;
+    }
+    if (!first ||
+        !Tensor(Ref<TensorImpl>::share(const_cast<TensorImpl*>(first))).is_non_overlapping_and_dense())
+      return;
+    for (auto& v : args) {
+      args_.push_back(v);
+      if (v.tag == Tag::tensor) args_.back() = Value(in_a_row(v.tensor));
+      if (v.tag != Tag::tensors) continue;
+      auto& list = lists_.emplace_back();
+      for (auto* t : v.tensors()) list.push_back(t ? in_a_row(t) : nullptr);
+      args_.back() = Value(std::span<TensorImpl* const>(list));
+    }
+    for (auto& v : operands) operands_.push_back(v.tag == Tag::tensor ? Value(in_a_row(v.tensor)) : v);
+  }
+  bool possible() const { return !args_.empty(); }
+  std::span<const Value> args() const { return args_; }
+  std::span<const Value> operands() const { return operands_; }
+
+ private:
+  TensorImpl* in_a_row(TensorImpl* t) {
+    if (t->wrapped_number) return t;
+    for (auto& [original, flat] : made_)
+      if (original == t) return flat.impl();
+    Tensor whole(Ref<TensorImpl>::share(t));
+    Dims sizes{whole.numel()}, strides{SymInt(int64_t(1))};
+    made_.push_back({t, whole.alias(sizes, strides, whole.offset())});
+    return made_.back().second.impl();
+  }
+  std::vector<Value> args_, operands_;
+  std::deque<std::vector<TensorImpl*>> lists_;
+  std::vector<std::pair<TensorImpl*, Tensor>> made_;
+};
+
 // A pointwise or loop operator, or a composite as a fused program, without recording. `hidden`: what `args`
 // and `out` replace, where they lie otherwise than `given` shows. `apart`: a loop reads a copy of what it
 // writes in place.
@@ -234,6 +282,14 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
     profile::Scope scope(profile::Category::compile, "plan ", o.name());
     bool resized = false;
     try {
+      if (o.kind == OpKind::composite && o.schema.mutates() && !hidden)
+        if (InARow row(args, values); row.possible()) {
+          entry.program = program_of(o, row.args(), {}, row.operands());
+          if (auto plan = entry.program->plan_of_elements(row.operands())) {
+            entry.plan = std::move(plan);
+            return true;
+          }
+        }
       if (o.kind != OpKind::composite) {
         auto metas = graph::infer(o, args);
         for (size_t k = 0; k < out.size(); ++k) resized |= check_destination(o, metas[k], out[k], form);
@@ -279,6 +335,24 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
           input ? Tensor(Ref<TensorImpl>::share(input)) : shown(std::move(results[k]), found->shown[k]);
     }
   return results;
+}
+
+// A composite that writes lists of tensors, as an optimizer's step does, treats item k of each list by itself
+// (docs/adding_an_operator.md). So each item is a call of its own: equal ones share a program and a plan,
+// which would else have to be made for all the items of a model at once.
+Results run_items(const Operator& o, std::span<const Value> args) {
+  size_t count = args[0].list.count;
+  bool same = count > 1;
+  for (auto& v : args) same &= v.tag != Tag::tensors || v.list.count == 0 || v.list.count == count;
+  if (!same) return run_compiled(o, args, {}, Form::functional);
+  SmallVector<Value, 16> item;
+  for (size_t k = 0; k < count; ++k) {
+    item.assign(args.data(), args.size());
+    for (auto& v : item)
+      if (v.tag == Tag::tensors && v.list.count) v = Value(v.tensors().subspan(k, 1));
+    run_compiled(o, item, {}, Form::functional);
+  }
+  return {};
 }
 
 Results run_view(const Operator& o, std::span<const Value> args, bool recording) {
@@ -576,7 +650,11 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
     if (recording && !o.vjp) return run_composite(o, args);
   }
   bool library = o.kind == OpKind::library || o.kind == OpKind::data_dependent;
-  Results results = library ? run_library(o, args, {}) : run_compiled(o, args, out, form);
+  bool items = o.kind == OpKind::composite && args.size() && args[0].tag == Tag::tensors &&
+               o.schema.parameters[0].written;
+  Results results = library ? run_library(o, args, {})
+                    : items ? run_items(o, args)
+                            : run_compiled(o, args, out, form);
   if (library && form != Form::functional) {
     autograd::GradMode off(false);  // the write is part of this call
     results = deliver(o, std::move(results), out, form);

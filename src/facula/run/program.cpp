@@ -358,6 +358,17 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
   return plan;
 }
 
+std::shared_ptr<const Plan> Program::plan_of_elements(std::span<const op::Value> inputs) const {
+  auto& s = *state_;
+  if (!s.output_values.empty()) return nullptr;
+  for (auto& n : s.graph.nodes)
+    if (n->op->kind != op::OpKind::pointwise) return nullptr;
+  auto p = plan(inputs, {});
+  for (auto& [i, v] : s.graph.mutated)
+    if (p->written_to[size_t(v->id)] < 0) return nullptr;
+  return p;
+}
+
 namespace {
 
 alignas(64) thread_local char nothing[64];  // what stands for a tensor without elements

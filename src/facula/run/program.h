@@ -24,6 +24,9 @@ class Program {
   bool accepts(std::span<const op::Value> inputs) const;
   // run() in two steps, for callers that keep the plan: it serves every call with equal layouts.
   std::shared_ptr<const Plan> plan(std::span<const op::Value> inputs, std::span<const Tensor> out) const;
+  // The plan for inputs that are their memory in a row, if it also serves tensors of any shape and order that
+  // lie so: kernels alone, element by element, which write in place. Else null.
+  std::shared_ptr<const Plan> plan_of_elements(std::span<const op::Value> inputs) const;
   op::Results execute(const Plan& plan, std::span<const op::Value> inputs, std::span<const Tensor> out) const;
   const graph::Graph& graph() const;
   // May its only result be written over input `i`? If one kernel reads of that what it writes next, or

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "facula/loop/complex.h"
+#include "facula/loop/seen.h"
 
 namespace facula::schedule {
 
@@ -53,14 +54,6 @@ class FreeVars {
   std::unordered_map<const loop::Node*, std::set<int>> known_;
 };
 
-// Nodes of e, once each, into the bodies of reductions.
-void each_node(Expr e, std::unordered_set<const loop::Node*>& seen, const std::function<void(Expr)>& f) {
-  if (!seen.insert(e.get()).second) return;
-  for (auto& a : e->args) each_node(a, seen, f);
-  for (auto& b : e->bound) each_node(b.extent, seen, f);
-  f(e);
-}
-
 // The rows of all reductions that depend on axes only, and whether there are any.
 struct Rows {
   std::set<int> vars;
@@ -70,7 +63,7 @@ struct Rows {
 Rows rows_of(const std::vector<Expr>& values, int axes) {
   Rows r;
   FreeVars free;
-  std::unordered_set<const loop::Node*> seen;
+  loop::Seen seen;
   for (auto& v : values)
     each_node(v, seen, [&](Expr e) {
       if (e->kind == Kind::scan) {
@@ -79,7 +72,7 @@ Rows rows_of(const std::vector<Expr>& values, int axes) {
       }
       if (e->kind != Kind::reduce) return;
       bool positioned = false;
-      std::unordered_set<const loop::Node*> inside;
+      loop::Seen inside;
       each_node(e, inside, [&](Expr x) { positioned |= x->kind == Kind::position; });
       auto& f = free.of(e);
       if (!f.empty() && *f.rbegin() >= axes) return;
@@ -264,7 +257,7 @@ bool is_costly(loop::Fn f) { return loop::ulp(f) > 0; }
 
 // Fills `accesses` and what they say about variables.
 void collect_accesses(Analysis& a) {
-  std::unordered_set<const loop::Node*> seen;
+  loop::Seen seen;
   FreeVars free;
   std::vector<Expr> counted;
   for (auto& o : a.outputs) {
@@ -284,7 +277,7 @@ void collect_accesses(Analysis& a) {
     for (int v : free.of(e)) a.vars[size_t(v)].plain = false;
   };
   auto visit_all = [&](auto&& self, Expr e) -> void {
-    if (!seen.insert(e.get()).second) return;
+    if (!seen.insert(e.get())) return;
     for (auto& b : e->bound) {
       self(self, b.extent);
       computed(b.extent);
@@ -346,7 +339,7 @@ std::vector<int> free_vars(Expr e) {
 
 double operation_count(std::span<const Expr> roots) {
   double n = 0;
-  std::unordered_set<const loop::Node*> seen;
+  loop::Seen seen;
   for (auto& r : roots)
     each_node(r, seen, [&](Expr e) {
       if (e->kind == Kind::load || e->kind == Kind::select || e->kind == Kind::cast || is_fold(e)) n += 1;

@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "facula/base/settings.h"
+#include "facula/loop/seen.h"
 #include "facula/op/helpers.h"
 #include "facula/schedule/analysis.h"
 
@@ -36,15 +37,10 @@ constexpr double kMaxOperations = 2000;
 Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
 bool is_one(SymInt s) { return SymInt::surely_equal(s, 1); }
 bool is_fold(Expr e) { return e->kind == Kind::reduce || e->kind == Kind::scan; }
-void each_node(Expr e, std::unordered_set<const loop::Node*>& seen, const std::function<void(Expr)>& f) {
-  if (!seen.insert(e.get()).second) return;
-  for (auto& a : e->args) each_node(a, seen, f);
-  for (auto& b : e->bound) each_node(b.extent, seen, f);
-  f(e);
-}
 bool contains(Expr e, Kind k) {
+  if ((k == Kind::reduce || k == Kind::scan) && !e->has_reduce) return false;
   bool found = false;
-  std::unordered_set<const loop::Node*> seen;
+  loop::Seen seen;
   each_node(e, seen, [&](Expr x) { found |= x->kind == k; });
   return found;
 }
@@ -422,7 +418,7 @@ class Fuser {
   };
   std::vector<Read> reads_of(const std::vector<Expr>& values) {
     std::vector<Read> found;
-    std::unordered_set<const loop::Node*> seen;
+    loop::Seen seen;
     for (auto& e : values)
       each_node(e, seen, [&](Expr x) {
         if (x->kind != Kind::load) return;
@@ -440,7 +436,7 @@ class Fuser {
   };
   void add_rows(Rows& r, Expr e) {
     if (!e->has_reduce) return;
-    std::unordered_set<const loop::Node*> seen;
+    loop::Seen seen;
     each_node(e, seen, [&](Expr x) {
       if (x->kind != Kind::reduce) return;
       std::set<int> free;
@@ -472,7 +468,7 @@ class Fuser {
   // How values are read: which axis, or that it is some inner one, in each dimension.
   std::set<std::string> patterns(const std::vector<Expr>& values, const Rows& rows) {
     std::set<std::string> found;
-    std::unordered_set<const loop::Node*> seen;
+    loop::Seen seen;
     for (auto& e : values)
       each_node(e, seen, [&](Expr x) {
         if (x->kind != Kind::load || x->args.empty()) return;
@@ -503,7 +499,7 @@ class Fuser {
   // Units whose results the loads of these expressions need, apart from `self`.
   std::set<int> units_read(const std::vector<Expr>& values, int self) {
     std::set<int> found;
-    std::unordered_set<const loop::Node*> seen;
+    loop::Seen seen;
     for (auto& e : values)
       each_node(e, seen, [&](Expr x) {
         if (x->kind != Kind::load) return;
@@ -647,7 +643,7 @@ class Fuser {
   }
 
   void add_loads(Expr e, std::set<int>& to) {
-    std::unordered_set<const loop::Node*> seen;
+    loop::Seen seen;
     each_node(e, seen, [&](Expr x) {
       if (x->kind == Kind::load) to.insert(x->slot);
     });

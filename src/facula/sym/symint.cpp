@@ -122,26 +122,56 @@ void add_to(Polynomial& p, const std::vector<const Node*>& monomial, int64_t c) 
   if (!slot) p.erase(monomial);
 }
 
-Polynomial polynomial(const Node* n) {
+Polynomial polynomial(const Node* n);
+
+// Of a + b or a * b.
+Polynomial polynomial(const Node* a, Kind k, const Node* b) {
   Polynomial p;
-  if (n->kind == Kind::constant) {
-    if (n->value) p[{}] = n->value;
-  } else if (n->kind == Kind::add) {
-    p = polynomial(n->a);
-    for (auto& [m, c] : polynomial(n->b)) add_to(p, m, c);
-  } else if (n->kind == Kind::mul) {
-    auto right = polynomial(n->b);
-    for (auto& [m, c] : polynomial(n->a))
+  if (k == Kind::add) {
+    p = polynomial(a);
+    for (auto& [m, c] : polynomial(b)) add_to(p, m, c);
+  } else {
+    auto right = polynomial(b);
+    for (auto& [m, c] : polynomial(a))
       for (auto& [k, e] : right) {
         auto product = m;
         product.insert(product.end(), k.begin(), k.end());
         std::sort(product.begin(), product.end(), before);
         add_to(p, product, within_limits(__int128(c) * e));
       }
-  } else {
-    p[{n}] = 1;
   }
   return p;
+}
+
+Polynomial polynomial(const Node* n) {
+  if (n->kind == Kind::add || n->kind == Kind::mul) return polynomial(n->a, n->kind, n->b);
+  Polynomial p;
+  if (n->kind != Kind::constant) p[{n}] = 1;
+  else if (n->value) p[{}] = n->value;
+  return p;
+}
+
+// A trace asks for the same sums and products over and over: what they came to last.
+template <class F>
+SymInt remembered(const Identity& i, F&& make) {
+  struct Slot {
+    Identity key{};
+    SymInt value;
+  };
+  struct Slots {
+    TableMutex mutex;
+    Slot at[2048];
+  };
+  static auto* slots = new Slots;
+  Slot& slot = slots->at[IdentityHash()(i) % std::size(slots->at)];
+  {
+    std::lock_guard lock(slots->mutex);
+    if (slot.key.a && slot.key == i) return slot.value;
+  }
+  SymInt value = make();
+  std::lock_guard lock(slots->mutex);
+  slot = {i, value};
+  return value;
 }
 
 SymInt rebuild(const Polynomial& p) {
@@ -272,10 +302,17 @@ SymInt SymInt::binary(Kind k, SymInt a, SymInt b) {
         << "division of " << a.bits_ << " by zero";
     return SymInt(apply(k, a.bits_, b.bits_));
   }
+  if (k == Kind::add || k == Kind::mul) {
+    SymInt number = a.is_symbolic() ? b : a, other = a.is_symbolic() ? a : b;
+    if (!number.is_symbolic()) {
+      if (number.bits_ == (k == Kind::mul)) return other;
+      if (k == Kind::mul && number.bits_ == 0) return number;
+    }
+  }
   const Node *x = node_of(a), *y = node_of(b);
   switch (k) {
     case Kind::add:
-    case Kind::mul: return rebuild(polynomial(intern(k, 0, x, y)));
+    case Kind::mul: return remembered({k, 0, x, y}, [&] { return rebuild(polynomial(x, k, y)); });
     case Kind::floordiv: {
       if (y->kind == Kind::constant && y->value == 1) return a;
       Polynomial quotient;
@@ -309,6 +346,7 @@ bool SymInt::surely_equal(SymInt a, SymInt b) {
 }
 
 bool SymInt::equal(SymInt a, SymInt b) {
+  if (a.bits_ == b.bits_) return true;
   SymInt d = a - b;
   if (!d.is_symbolic()) return d.bits_ == 0;
   if (d.node()->low > 0 || d.node()->high < 0) return false;

@@ -1,0 +1,80 @@
+// Tables of expression nodes for the length of one walk: a few slots on the stack, more on the heap when they
+// are full. Walks are what planning a first call mostly does, and a node of std::unordered_set is an
+// allocation.
+#pragma once
+#include <memory>
+
+#include "facula/loop/expr.h"
+
+namespace facula::loop {
+
+template <class T>
+class NodeMap {
+ public:
+  // The value of a node, made if it has none yet. Valid until the next call.
+  T& operator[](const Node* n) { return *try_emplace(n).first; }
+  std::pair<T*, bool> try_emplace(const Node* n) {
+    if (count_ * 2 >= room_) grow();
+    Slot* s = place(slots_, room_, n);
+    bool fresh = !s->key;
+    if (fresh) {
+      s->key = n;
+      ++count_;
+    }
+    return {&s->value, fresh};
+  }
+  const T* find(const Node* n) const {
+    const Slot* s = place(slots_, room_, n);
+    return s->key ? &s->value : nullptr;
+  }
+
+  NodeMap() = default;
+  NodeMap(const NodeMap&) = delete;
+
+ private:
+  struct Slot {
+    const Node* key = nullptr;
+    [[no_unique_address]] T value{};
+  };
+  static constexpr size_t kFew = 32;
+  template <class S>
+  static S* place(S* slots, size_t room, const Node* n) {
+    size_t at = (reinterpret_cast<uintptr_t>(n) >> 4) * 0x9e3779b97f4a7c15ull >> 32;
+    while (slots[at &= room - 1].key && slots[at].key != n) ++at;
+    return &slots[at];
+  }
+  void grow() {
+    size_t room = room_ * 4;
+    auto larger = std::make_unique<Slot[]>(room);
+    for (size_t k = 0; k < room_; ++k)
+      if (slots_[k].key) *place(larger.get(), room, slots_[k].key) = std::move(slots_[k]);
+    many_ = std::move(larger);
+    slots_ = many_.get();
+    room_ = room;
+  }
+  Slot few_[kFew];
+  std::unique_ptr<Slot[]> many_;
+  Slot* slots_ = few_;
+  size_t room_ = kFew, count_ = 0;
+};
+
+class Seen {
+ public:
+  // False if the node was inserted before.
+  bool insert(const Node* n) { return nodes_.try_emplace(n).second; }
+
+ private:
+  struct Nothing {};
+  NodeMap<Nothing> nodes_;
+};
+
+// Calls f for every node of e that was not seen, operands first, into extents and bodies of reductions.
+template <class F>
+void each_node(Expr e, Seen& seen, F&& f) {
+  if (!seen.insert(e.get())) return;
+  for (auto& a : e->args) each_node(a, seen, f);
+  for (auto& b : e->bound) each_node(b.extent, seen, f);
+  f(e);
+}
+
+}  // namespace facula::loop
