@@ -28,9 +28,9 @@ def start(work, name, done):
                 for answer in work(name, done):
                     f.write(json.dumps(answer) + "\n")
                     f.flush()
+                f.write("end\n")
             except Exception as e:  # noqa: BLE001  a fault of `work` itself: told, not lost
-                f.write(json.dumps({"crash": f"{type(e).__name__}: {e}"}) + "\n")
-            f.write("end\n")
+                f.write(json.dumps({"crash": f"{type(e).__name__}: {e}"}) + "\nagain\n")
     finally:
         os._exit(0)
 
@@ -56,15 +56,16 @@ def run(work, names, jobs, limit):
                 *lines, task[4] = (rest + piece).split(b"\n")
                 task[3] = time.time()
                 finished = bool(lines) and lines[-1] == b"end"
-                answers += [json.loads(line) for line in lines if line != b"end"]
+                failed = bool(lines) and lines[-1] == b"again"
+                answers += [json.loads(line) for line in lines if line not in (b"end", b"again")]
                 if not piece and not finished:
                     why = "the process ended"
             else:
-                finished = False
+                finished = failed = False
                 if time.time() - since > limit:
                     os.kill(pid, signal.SIGKILL)
                     why = f"took more than {limit:g} s"
-            if not finished and why is None:
+            if not finished and not failed and why is None:
                 continue
             os.close(out)
             del running[out]
@@ -74,5 +75,6 @@ def run(work, names, jobs, limit):
                 continue
             if os.WIFSIGNALED(status) and why == "the process ended":
                 why += f" with signal {os.WTERMSIG(status)}"
-            answers.append({"crash": why})
+            if not failed:
+                answers.append({"crash": why})
             waiting.insert(0, (name, answers))

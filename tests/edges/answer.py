@@ -21,7 +21,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent / "conformance"))
 from bind import STYLES, function, perform  # noqa: E402
 from processes import run  # noqa: E402
-from record import Reader, Unrecordable, Writer, gradients, pack, unpack  # noqa: E402
+from record import Reader, Unrecordable, Writer, gradients, leaf, pack, unpack  # noqa: E402
 
 UNINITIALISED = re.compile(r"(new_)?empty|resize|_view_dtype|view\.dtype")
 LARGEST = 20000  # elements of a result
@@ -35,7 +35,7 @@ class Recorder(Writer):
 
 
 def arguments(call, data, with_gradient=False):
-    r = Reader(torch, data, with_gradient)
+    r = Reader(torch, data, leaf if with_gradient else None)
     return {n: r.value(v) for n, v in call["args"].items()}, r
 
 
@@ -120,7 +120,9 @@ class Operator:
                 return {**out, "gradient error": type(e).__name__, "text": text_of(e)}
             if grads is not None:
                 try:
-                    out["gradients"] = [None if g is None else w.tensor(torch, g, span=False) for g in grads]
+                    out["gradients"] = [
+                        None if g is None else w.tensor(torch, dense(g), span=False) for g in grads
+                    ]
                 except Unrecordable:
                     pass
         return out
@@ -137,6 +139,11 @@ class Operator:
         if not fixed:
             return {"T": str(x.dtype).split(".")[1], "shape": list(x.shape)}
         return w.tensor(torch, x, span=False)
+
+
+def dense(g):
+    """The peer has zeros without memory."""
+    return torch.zeros(g.shape, dtype=g.dtype) if g._is_zerotensor() else g
 
 
 def text_of(e):

@@ -50,9 +50,12 @@ def kind_of(dtype):
 
 def find_names(operator):
     """Names that users may find it by, the likeliest first, as record.find takes them."""
+    import facula
+
     bits, base, out = operator["namespaces"], operator["name"], []
     for n in (base, *operator["aliases"]):
-        if bits & NAMESPACE_BITS["nn_functional"]:
+        # Some are wrapped in Python there.
+        if bits & NAMESPACE_BITS["nn_functional"] or hasattr(facula.nn.functional, n):
             out.append("nn.functional." + n)
         for space in ("fft", "linalg", "special"):
             if bits & NAMESPACE_BITS[space] and n.startswith(space + "_"):
@@ -255,8 +258,8 @@ class Maker:
         return all(p.shape == (1,) for p in parts) and np.allclose(np.concatenate(parts), whole)
 
     def branches(self, number):
-        """Numbers that the sample and the schema's defaults give the body."""
-        out = []
+        """Numbers that the body compares with, and that the sample and the schema's defaults give it."""
+        out = self.compared(number)
         given = {n: a["literal"] for n, a in self.case.samples[number].items() if a["kind"] == "literal"}
         for p in self.schema.parameters:
             text = given.get(p.name, p.default)
@@ -268,6 +271,23 @@ class Maker:
                 if isinstance(v, (int, float)) and not isinstance(v, bool) and np.isfinite(v):
                     out += [float(v), -float(v)]
         return out
+
+    def compared(self, number):
+        """What the registry tells of the definition's comparisons; composites have none."""
+        import facula._C as C
+
+        import facula as F
+
+        args = {}
+        for n, a in self.case.samples[number].items():
+            args[n] = literal(a["literal"], F) if a["kind"] == "literal" else F.ones(2, dtype=F.float64)
+            if a["kind"] != "literal" and a["boolean"]:
+                args[n] = F.ones(2, dtype=F.bool)
+        try:
+            found = C.inspect_branches(self.case.name, **args)
+        except (RuntimeError, TypeError, AttributeError):
+            return []
+        return sorted({float(v) for v in found if np.isfinite(v)})[:24]
 
     def element_wise_calls(self, number, dtype, contents, first):
         names = [n for n in contents if not isinstance(contents[n], str)]
@@ -344,6 +364,8 @@ class Maker:
             given = contents[name]
             arrays = given if isinstance(given, list) else [given]
             item = len(arrays) - 1
+            if not arrays:
+                continue
             x = np.array(arrays[item], specials.numpy_dtype(dtype))
             if x.size == 0:
                 continue
@@ -400,7 +422,7 @@ class Maker:
             if a["kind"] == "literal":
                 continue
             given = contents[name]
-            x = given if not isinstance(given, list) else given[-1]
+            x = given if not isinstance(given, list) else given[-1] if given else np.zeros(0)
             if not x.size:
                 continue
             trials = []
@@ -441,7 +463,7 @@ class Maker:
         tensors = [x for x in contents.values() if not isinstance(x, str)]
         if not tensors:
             return
-        rank = (tensors[0][0] if isinstance(tensors[0], list) else tensors[0]).ndim
+        rank = np.ndim(tensors[0][0] if isinstance(tensors[0], list) and tensors[0] else tensors[0])
         for p in self.schema.parameters:
             if not p.name.startswith(("dim", "axis", "start_dim", "end_dim")) or p.type not in (
                 "int",

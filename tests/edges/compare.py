@@ -10,7 +10,7 @@ lines.
 
 import numpy as np
 from bind import perform
-from record import Reader, flat, gradients, widened
+from record import Reader, flat, gradients, leaf, widened
 
 import facula
 
@@ -108,9 +108,9 @@ def scale_of(args, want):
     """The largest magnitude that takes part in a call, within reason: sums round to its last place."""
     out = 0.0
     for x in [*args, want]:
-        if x.dtype.kind in "fc" and x.size:
-            x = np.abs(x)
-            x = x[np.isfinite(x) & (x < 1e4)]
+        if x.size and x.dtype.kind != "b":
+            integral, x = x.dtype.kind in "iu", np.abs(x.astype(np.complex128))
+            x = x[np.isfinite(x) & (integral | (x < 1e4))]
             out = max(out, float(x.max(initial=0)))
     return out
 
@@ -132,7 +132,7 @@ class Comparison:
             r = Reader(facula, self.data)
             self.operands = {}
             for n, v in self.call["args"].items():
-                for k, x in enumerate(flat(facula, r.value(v))):
+                for k, x in enumerate(flat(r.value(v))):
                     if isinstance(x, facula.Tensor):
                         self.operands[f"{n}[{k}]" if isinstance(v, list) else n] = numpy(x)
         return self.operands
@@ -197,7 +197,7 @@ def leaves(call):
 
 
 def arguments(call, data, with_gradient=False):
-    r = Reader(facula, data, with_gradient)
+    r = Reader(facula, data, leaf if with_gradient else None)
     return {n: r.value(v) for n, v in call["args"].items()}, r
 
 

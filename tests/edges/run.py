@@ -25,6 +25,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "conformance"), str(HERE.parent / "
 import calls as derived  # noqa: E402
 import facula._C as C  # noqa: E402
 from compare import compare  # noqa: E402
+from part import write_part  # noqa: E402
 from processes import run  # noqa: E402
 from record import unpack  # noqa: E402
 
@@ -130,16 +131,94 @@ def kinds(outcome):
             have = out.setdefault(key, [0, line, set()])
             have[0] += n
             have[2].add(dtype)
+    return sorted(out.values(), key=lambda x: -x[0])
+
+
+def differing(outcome):
+    return sum(s == "different" for _, s, _, _ in outcome)
+
+
+def summary(name, outcome, limit):
+    """What is left of one operator."""
+    if not differing(outcome):
+        return []
+    lines = [f"{name}: {differing(outcome)} of {len(outcome)} calls differ"]
+    for n, line, dtypes in kinds(outcome)[:limit]:
+        lines.append(f"    {n:5} x {line[:230]}   [{' '.join(sorted(dtypes))}]")
+    return lines
+
+
+def by_family(results, limit):
+    lines = []
+    for family in sorted({f for f, _ in results.values()}):
+        inside = [
+            line
+            for name, (of, outcome) in sorted(results.items())
+            if of == family
+            for line in summary(name, outcome, limit)
+        ]
+        lines += [f"== {family}", *inside] if inside else []
+    return lines
+
+
+def explanations(results):
+    """(operator, expression, reason, calls) of each declared difference; 0 calls where nothing shows it."""
+    out = []
+    for name, (_, outcome) in sorted(results.items()):
+        for rule in declared(name):
+            seen = [call for call, _, _, reasons in outcome if rule in reasons]
+            out.append((name, *rule, len(seen)))
     return out
 
 
-def print_operator(name, outcome, limit):
-    bad = sum(s == "different" for _, s, _, _ in outcome)
-    if not bad:
-        return
-    print(f"{name}: {bad} of {len(outcome)} calls differ")
-    for n, line, dtypes in sorted(kinds(outcome).values(), key=lambda x: -x[0])[:limit]:
-        print(f"    {n:5} x {line[:230]}   [{' '.join(sorted(dtypes))}]")
+def closing_line(everything, seconds):
+    beside = (
+        f"{everything['wider']} in dtypes that the peer does not take",
+        f"{everything['crash']} at which it crashes",
+        f"{everything['none']} without a twin",
+    )
+    return f"{everything['calls']} calls replayed in {seconds:.0f} s; beside them {', '.join(beside)}"
+
+
+def report(results, seconds):
+    lines, everything = table(results)
+    lines = [
+        "# Edges",
+        "",
+        "Written by `make edges`: how Facula answers calls with special values that are derived from the",
+        'registry, beside PyTorch\'s answers ([robustness.md](robustness.md), "Edges").',
+        "",
+        *lines,
+        "",
+        closing_line(everything, seconds) + ".",
+        "",
+        "## Explained by a line in the definition",
+        "",
+    ]
+    for name, where, why, calls in explanations(results):
+        lines.append(f"- `{name}` ({calls} calls), `{where}`: {why}")
+    lines += ["", "## Different", ""]
+    for family in sorted({f for f, _ in results.values()}):
+        for name, (of, outcome) in sorted(results.items()):
+            if of == family and differing(outcome):
+                lines.append(f"- `{name}` ({differing(outcome)} of {len(outcome)})")
+                for n, line, dtypes in kinds(outcome)[:4]:
+                    text = line[:200].replace("|", "\\|")
+                    lines.append(f"    - {n} x `{text}` in {', '.join(sorted(dtypes))}")
+    crashes = [
+        f"- `{name}`, {call['group']}, {call['label']}"
+        for name, (_, outcome) in sorted(results.items())
+        for call, status, _, _ in outcome
+        if status == "crash"
+    ]
+    lines += ["", "## Where the peer crashes or takes too long, and Facula does not", "", *crashes]
+    absent = sorted(n for n, (_, outcome) in results.items() if all(s == "none" for _, s, _, _ in outcome))
+    lines += ["", "## Without a twin", "", " ".join(f"`{n}`" for n in absent)]
+    return "\n".join(lines) + "\n"
+
+
+def identity(name, call):
+    return f"{name} {call['group']} {call['form']}: {call['label']}"
 
 
 def main():
@@ -147,49 +226,71 @@ def main():
     p.add_argument("--only", default="", help="a regular expression that full names must match as a whole")
     p.add_argument("--dtypes", default="", help="only these, with commas between")
     p.add_argument("--jobs", type=int, default=os.cpu_count())
-    p.add_argument("--limit", type=float, default=60, help="seconds for one call")
+    p.add_argument("--limit", type=float, default=20, help="seconds for one call")
     p.add_argument("--lines", type=int, default=6, help="kinds of difference printed of an operator")
     p.add_argument("--all", action="store_true", help="print every difference")
     p.add_argument("--replay", help="a recording to replay, instead of asking the peer")
     p.add_argument("--keep", help="where to keep the recording")
+    p.add_argument("--part", help="where to write a part of the recording, for the ordinary tests")
+    p.add_argument("--report", help="the file to write, in Markdown")
     p.add_argument("--open", help="a file to write the differences left into, by family")
+    p.add_argument("--known", help="a file with the calls that differ so far: only others count")
+    p.add_argument("--write-known", action="store_true", help="write that file")
     a = p.parse_args()
-    started = time.time()
+    started, results = time.time(), {}
     with tempfile.TemporaryDirectory() as folder:
         recording = a.replay or a.keep or f"{folder}/edges.zip"
         if not a.replay:
             n = write_calls(f"{folder}/calls.zip", a.only, a.dtypes.split(",") if a.dtypes else None)
             print(f"{n} calls derived in {time.time() - started:.0f} s", flush=True)
-            command = [PEER, HERE / "answer.py", f"{folder}/calls.zip", recording, "--jobs", str(a.jobs)]
-            subprocess.run(
-                command, check=True, env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-            )
-        started, results = time.time(), {}
+            answer(f"{folder}/calls.zip", recording, a)
+        if a.part:
+            write_part(recording, a.part)
+        started = time.time()
         for name, family, outcome in replay(recording, a.jobs, a.limit, a.only):
             results[name] = family, outcome
             if a.all:
-                for _, _, lines, _ in outcome:
-                    for line, n in lines.items():
-                        print(f"{name}: {n} x {line}")
-            elif not a.open:
-                print_operator(name, outcome, a.lines)
+                lines = [f"{name}: {n} x {line}" for _, _, lines, _ in outcome for line, n in lines.items()]
+            else:
+                lines = summary(name, outcome, a.lines) if not (a.open or a.report or a.known) else []
+            for line in lines:
+                print(line)
+    seconds = time.time() - started
     lines, everything = table(results)
     print("\n".join(lines))
-    print(
-        f"replayed in {time.time() - started:.0f} s; {everything['wider']} calls that the peer does not take,"
-        f" {everything['crash']} at which it crashes, {everything['none']} without a twin"
-    )
+    print(closing_line(everything, seconds))
     if a.open:
-        with open(a.open, "w") as f:
-            sys.stdout = f
-            print("\n".join(lines), "\n")
-            for family in sorted({f for f, _ in results.values()}):
-                print(f"== {family}")
-                for name, (of, outcome) in sorted(results.items()):
-                    if of == family:
-                        print_operator(name, outcome, a.lines)
-        sys.stdout = sys.__stdout__
-    return everything["different"] > 0
+        Path(a.open).write_text("\n".join([*lines, "", *by_family(results, a.lines)]) + "\n")
+    if a.report:
+        Path(a.report).write_text(report(results, seconds))
+    return conclude(results, everything, a)
+
+
+def answer(questions, recording, a):
+    command = [PEER, HERE / "answer.py", questions, recording, "--jobs", str(a.jobs), "--limit", str(a.limit)]
+    subprocess.run(command, check=True, env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"})
+
+
+def conclude(results, everything, a):
+    """The exit status: whether anything differs that is neither declared nor known."""
+    if not a.known:
+        return everything["different"] > 0
+    left = {
+        identity(name, call): lines
+        for name, (_, outcome) in results.items()
+        for call, status, lines, _ in outcome
+        if status == "different"
+    }
+    known = Path(a.known)
+    if a.write_known:
+        known.write_text("".join(f"{n}\n" for n in sorted(left)))
+    listed = set(known.read_text().splitlines())
+    print(f"{len(left)} calls differ; {len(listed)} are listed in {known.name}, which only shrinks")
+    for n in sorted(set(left) - listed):
+        print(f"{n}: {next(iter(left[n]), 'refused')}")
+    for n in sorted(listed - set(left))[:20]:
+        print(f"{n} is listed and does not differ: take it out (--write-known)")
+    return bool(set(left) ^ listed)
 
 
 if __name__ == "__main__":
