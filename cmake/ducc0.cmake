@@ -1,5 +1,6 @@
 # ducc0: FFT. Its C++ sources come from its source package, unpacked once to .cache/ beside the sources of Facula.
 set(FACULA_DUCC0_VERSION 0.42.0)
+set(ducc0_sha256 4e11c59b53a43355b053aebb2a62ee16eebeed026575f7d216cf09d437ce52ef)
 set(FACULA_CACHE ${PROJECT_SOURCE_DIR}/.cache CACHE PATH "Folder of fetched source packages")
 set(FACULA_DUCC0 ${FACULA_CACHE}/ducc0-${FACULA_DUCC0_VERSION} CACHE PATH "Folder of ducc0's sources")
 
@@ -16,6 +17,11 @@ if(NOT EXISTS ${FACULA_DUCC0}/src/ducc0/fft/fft.h)
   file(GLOB package ${scratch}/ducc0-*.tar.gz)
   if(NOT package)
     message(FATAL_ERROR "ducc0's source package could not be fetched with pip:\n${trouble}")
+  endif()
+  file(SHA256 ${package} digest)
+  if(NOT digest STREQUAL ducc0_sha256)
+    file(REMOVE_RECURSE ${scratch})
+    message(FATAL_ERROR "ducc0's source package is not the one that is expected: its SHA-256 is ${digest}")
   endif()
   file(ARCHIVE_EXTRACT INPUT ${package} DESTINATION ${scratch})
   if(NOT EXISTS ${FACULA_DUCC0})  # another build may have been quicker

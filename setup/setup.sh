@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 stamp=.venv/facula-setup.stamp
 
-fingerprint() { { cat setup/apt.txt setup/requirements.txt setup/setup.sh; pwd; } | sha256sum | cut -d' ' -f1; }
+fingerprint() { { cat setup/apt.txt setup/requirements.* setup/setup.sh; pwd; } | sha256sum | cut -d' ' -f1; }
 if [ -x .venv/bin/python ] && [ "$(cat $stamp 2>/dev/null)" = "$(fingerprint)" ]; then exit 0; fi
 
 if command -v dpkg-query >/dev/null; then
@@ -36,5 +36,12 @@ if ! .venv/bin/python -c '' 2>/dev/null; then
   "$python" -m venv .venv
 fi
 echo "setup: installing Python packages into .venv"
-.venv/bin/python -m pip install --disable-pip-version-check -q -r setup/requirements.txt
+# With the digest of every file, for the Pythons of setup/lock.py.
+if .venv/bin/python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' && [ "$(uname -m)" = x86_64 ]; then
+  packages="--require-hashes -r setup/requirements.lock"
+else
+  echo "setup: no digests are recorded for this Python: its packages are taken by their versions" >&2
+  packages="-r setup/requirements.txt"
+fi
+.venv/bin/python -m pip install --disable-pip-version-check -q $packages
 fingerprint >$stamp

@@ -1,0 +1,56 @@
+"""Writes requirements.lock and peer.lock: the packages of requirements.txt and peer.txt, all that these
+need, and the SHA-256 of each file, for each Python below on x86-64 Linux. After changing one of the two:
+
+    .venv/bin/python setup/lock.py
+
+Setups install what the locks name and nothing else, whoever serves it. pip resolves and finds the digests;
+its configuration is left out, so that files come from PyPI.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PYTHONS = ("3.11", "3.12", "3.13")
+
+
+def resolved(requirements: Path, python: str) -> list[dict]:
+    """What pip would install for this Python, with the address and digests of each file."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PIP_") or k == "PIP_CERT"}
+    environment["PIP_CONFIG_FILE"] = os.devnull
+    with tempfile.TemporaryDirectory() as folder:
+        report = f"{folder}/report.json"
+        command = [sys.executable, "-m", "pip", "install", "-q", "--dry-run", "--ignore-installed"]
+        command += ["--python-version", python, "--only-binary=:all:", "--target", folder, "--report", report]
+        subprocess.run([*command, "-r", str(requirements)], check=True, env=environment)
+        return json.loads(Path(report).read_text())["install"]
+
+
+def lock(name: str) -> None:
+    requirements, files = HERE / f"{name}.txt", defaultdict(lambda: defaultdict(set))
+    for python in PYTHONS:
+        for package in resolved(requirements, python):
+            data = package["metadata"]
+            key = data["name"].lower().replace("_", "-"), data["version"]
+            files[key][package["download_info"]["archive_info"]["hashes"]["sha256"]].add(python)
+    versions = defaultdict(list)
+    for package, version in files:
+        versions[package].append(version)
+    lines = [f"# By lock.py from {requirements.name}, for Python {', '.join(PYTHONS)}. Don't edit."]
+    for (package, version), digests in sorted(files.items()):
+        line = f"{package}=={version}"
+        if len(versions[package]) > 1:
+            pythons = sorted(set().union(*digests.values()))
+            line += " ; " + " or ".join(f"python_version == '{p}'" for p in pythons)
+        lines.append(" \\\n    ".join([line, *(f"--hash=sha256:{d}" for d in sorted(digests))]))
+    (HERE / f"{name}.lock").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    lock("requirements")
+    lock("peer")
