@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -182,6 +183,351 @@ def gradients(unary: list[Callable], a: torch.Tensor, b: torch.Tensor) -> None:
         f(a).sum().backward()
 
 
+def step(loss: Callable[[], torch.Tensor], optimizer: torch.optim.Optimizer, times: int = 2) -> None:
+    for _ in range(times):
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+
+
+def layers() -> None:
+    """Every layer that needs no arguments, on tensors of two to four dimensions as layers hand them on."""
+    plain = [c for c in vars(nn).values() if isinstance(c, type) and issubclass(c, nn.Module)]
+    inputs = [torch.randn(8, 16), torch.randn(4, 8, 16), torch.randn(4, 8, 6, 6)]
+    convolved = nn.Conv2d(3, 8, 3)(torch.randn(4, 3, 8, 8)).detach()
+    for layer in plain:
+        for x in [*inputs, convolved]:
+            for training in (True, False):
+                try:
+                    run = layer().train(training)
+                    leaf = x.detach().requires_grad_()
+                    y = run(leaf)
+                    y.backward(torch.ones_like(y))
+                except (TypeError, ValueError, RuntimeError, IndexError, AttributeError, NotImplementedError):
+                    break  # needs arguments, or other inputs
+
+
+def losses() -> None:
+    """Every loss that takes a prediction and one of the usual targets, with each reduction."""
+    logits, target = torch.randn(16, 8), torch.rand(16, 8)
+    classes, signs = torch.arange(16) % 8, (torch.randn(16) > 0).float() * 2 - 1
+    usual: list[tuple] = [
+        (target,), (classes,), ((target > 0.5).float() * 2 - 1,), (torch.randn(16, 8), signs),
+        (target, target + 0.1), (torch.randn(16, 8), torch.randn(16, 8))]  # fmt: skip
+    for loss in [c for name, c in vars(nn).items() if name.endswith("Loss")]:
+        for rest in usual:
+            for reduction in ("mean", "sum", "none"):
+                for through in (lambda x: x, torch.sigmoid, lambda x: x.log_softmax(-1), lambda x: x[:, 0]):
+                    try:
+                        x = logits.clone().requires_grad_()
+                        given = through(x)
+                        if given.dim() == 1 and not rest[0].is_floating_point():
+                            continue
+                        y = loss(reduction=reduction)(
+                            given, *(r[:, 0] if given.dim() < r.dim() else r for r in rest)
+                        )
+                        y.backward(torch.ones_like(y))
+                    except (TypeError, ValueError, RuntimeError, IndexError):
+                        continue
+    for options in ({"label_smoothing": 0.1}, {"weight": torch.rand(8)}, {"ignore_index": 2}):
+        x = logits.clone().requires_grad_()
+        F.cross_entropy(x, classes, **options).backward()
+
+
+def optimizers() -> None:
+    """Steps with each combination of the usual options, for parameters of every layout."""
+    sgd = [{}, {"weight_decay": 0.1}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}]
+    adam = [{}, {"weight_decay": 0.1}, {"amsgrad": True}]
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        for kind, settings in ((torch.optim.SGD, sgd), (torch.optim.Adam, adam), (torch.optim.AdamW, adam)):
+            for options in settings:
+                values = [
+                    torch.randn(40, 30),
+                    torch.randn(30, 40).t(),
+                    torch.randn(1),
+                    torch.tensor(2.0),
+                    torch.randn(4, 3, 2, 5).permute(0, 2, 3, 1),
+                    torch.randn(6, 8)[:, 1:5],
+                ]
+                parameters = [nn.Parameter(v.to(dtype)) for v in values]
+                for p in parameters:
+                    p.grad = torch.randn_like(p)
+                optimizer = kind(parameters, lr=0.1, **options)
+                for _ in range(2):
+                    optimizer.step()
+                nn.utils.clip_grad_norm_(parameters, 1.0)
+                nn.utils.clip_grad_value_(parameters, 0.5)
+                optimizer.zero_grad(set_to_none=False)
+
+
+def convolutions() -> None:
+    """Networks of every convolution with norm, activation and pooling, whose tensors lie as libraries like
+    them.
+    """
+
+    def train(model: nn.Module, x: torch.Tensor) -> None:
+        parameters = list(model.parameters())
+        for optimizer in (
+            torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+            torch.optim.SGD(parameters, lr=0.1, weight_decay=0.1),
+            torch.optim.Adam(parameters),
+            torch.optim.AdamW(parameters),
+        ):
+            step(lambda: F.cross_entropy(model(x).flatten(1), torch.arange(x.shape[0])), optimizer)
+        with torch.no_grad():
+            model.eval()(x)
+
+    norms = (nn.BatchNorm2d, lambda c: nn.GroupNorm(4, c), lambda c: nn.InstanceNorm2d(c, affine=True))
+    pools = (lambda: nn.MaxPool2d(2), lambda: nn.MaxPool2d(3, 2, 1), lambda: nn.AvgPool2d(2),
+             lambda: nn.AdaptiveAvgPool2d(2), lambda: nn.AdaptiveAvgPool2d(1), nn.Identity)  # fmt: skip
+    activations = (nn.ReLU(), nn.ReLU(inplace=True), nn.ReLU6(), nn.SiLU(), nn.GELU(), nn.Hardswish(),
+                   nn.ELU(), nn.LeakyReLU(0.1), nn.Sigmoid(), nn.Tanh())  # fmt: skip
+    image, larger = torch.randn(4, 3, 16, 16), torch.randn(8, 3, 40, 40)
+    for norm in norms:
+        for activation in activations:
+            before = nn.Conv2d(3, 16, 3, padding=1, bias=False)
+            train(nn.Sequential(before, norm(16), activation, nn.Conv2d(16, 16, 3)), image)
+        for pool in pools:
+            train(
+                nn.Sequential(nn.Conv2d(3, 16, 3), norm(16), nn.ReLU(), pool(), nn.Conv2d(16, 16, 1)), image
+            )
+        train(nn.Sequential(nn.Conv2d(3, 8, 3), norm(8), nn.ReLU(), nn.Conv2d(8, 4, 1)), larger)
+    for options in (
+        {"groups": 16},
+        {"groups": 4},
+        {"stride": 2},
+        {"dilation": 2},
+        {"padding_mode": "reflect"},
+    ):
+        train(
+            nn.Sequential(nn.Conv2d(3, 16, 1), nn.Conv2d(16, 16, 3, padding=1, **options), nn.Flatten()),
+            image,
+        )
+    for upward in (nn.ConvTranspose2d(16, 8, 2, 2), nn.ConvTranspose2d(16, 8, 4, 2, 1)):
+        train(nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), upward, nn.ReLU(), nn.Conv2d(8, 1, 1)), image)
+    for norm in (nn.BatchNorm1d, lambda c: nn.GroupNorm(4, c)):
+        for pool in (nn.MaxPool1d(2), nn.AvgPool1d(2), nn.AdaptiveAvgPool1d(1)):
+            for activation in (nn.ReLU(), nn.LeakyReLU(0.1), nn.GELU()):
+                train(
+                    nn.Sequential(nn.Conv1d(2, 16, 9, 4, 4), norm(16), activation, pool),
+                    torch.randn(4, 2, 128),
+                )
+
+    class Branches(nn.Module):
+        """Sums, concatenations, gates and means of what convolutions made."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = (nn.Conv2d(n, 8, 1) for n in (3, 8, 16))
+            self.norm, self.down, self.up = nn.BatchNorm2d(8), nn.Conv2d(8, 2, 1), nn.Conv2d(2, 8, 1)
+            self.more = nn.BatchNorm2d(16)
+            self.time = nn.Linear(4, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            a = self.a(x)
+            b = F.relu(self.norm(self.b(a)) + a)
+            gate = torch.sigmoid(self.up(F.silu(self.down(b.mean((2, 3), keepdim=True)))))
+            gate = gate * torch.sigmoid(self.up(F.relu(self.down(F.adaptive_avg_pool2d(b, 1)))))
+            b = b * gate + self.time(torch.ones(4, 4))[:, :, None, None]
+            c = self.c(F.relu(self.more(torch.cat([a, b], 1))))
+            both = torch.cat([b, F.relu(c)], dim=1)
+            return torch.cat([both, F.max_pool2d(both, 3, 1, 1)], 1).mean((2, 3))
+
+    train(Branches(), image)
+
+
+def shapes() -> None:
+    """Arithmetic of tensors that broadcast, copies of tensors that lie otherwise, reductions along each
+    dimension, and their gradients, for two to four dimensions.
+    """
+    for sizes in ([6, 8], [4, 6, 8], [3, 4, 6, 8]):
+        rank = len(sizes)
+        x = torch.rand(sizes) + 0.5
+        others = [torch.rand(sizes) + 0.5, torch.rand(()) + 0.5, torch.rand(sizes[-1:]) + 0.5]
+        for d in range(rank):
+            others.append(torch.rand([1 if k == d else n for k, n in enumerate(sizes)]) + 0.5)
+            others.append(torch.rand([n if k == d else 1 for k, n in enumerate(sizes)]) + 0.5)
+        for other in others:
+            for f in (torch.add, torch.sub, torch.mul, torch.div):
+                a, b = x.clone().requires_grad_(), other.clone().requires_grad_()
+                y = f(a, b)
+                y.backward(torch.ones_like(y))
+        dims = [*range(rank), *((rank - 2, rank - 1) if rank > 2 else ())]
+        for d in dims:
+            for keep in (False, True):
+                reductions: list[Callable] = [torch.sum, torch.mean, torch.amax, torch.var, torch.logsumexp]
+                for f in reductions:
+                    a = x.clone().requires_grad_()
+                    y = f(a, d, keepdim=keep)
+                    y.backward(torch.ones_like(y))
+            for g in (torch.softmax, torch.log_softmax, torch.cumsum):
+                a = x.clone().requires_grad_()
+                y = g(a, d)
+                y.backward(torch.ones_like(y))
+            moved: list[Callable] = [
+                lambda t, d=d: torch.cat([t, t.narrow(d, 0, 1)], d),
+                lambda t, d=d: torch.stack([t, t], d),
+                lambda t, d=d: t.narrow(d, 1, 2).clone(),
+                lambda t, d=d: t.select(d, 0).clone(),
+                lambda t, d=d: t.index_select(d, torch.tensor([1, 0, 1])),
+                lambda t, d=d: t.flip(d),
+                lambda t, d=d: torch.cat(t.chunk(2, d)[::-1], d),
+                lambda t, d=d: t.roll(1, d),
+                lambda t, d=d: t.gather(d, torch.zeros(t.shape, dtype=torch.int64)),
+                lambda t, d=d: torch.zeros(t.shape).index_add(d, torch.arange(t.shape[d]).flip(0), t),
+                lambda t, d=d: torch.zeros(t.shape).scatter_add(
+                    d, torch.zeros(t.shape, dtype=torch.int64), t
+                ),
+            ]
+            for e in range(d):
+                moved.append(lambda t, d=d, e=e: t.transpose(d, e).contiguous())
+                moved.append(lambda t, d=d, e=e: t.transpose(d, e) + 1)
+            if rank == 4:
+                moved += [lambda t, d=d: t.permute(d, *(k for k in (2, 0, 3, 1) if k != d)).contiguous()]
+            for f in moved:
+                a = x.clone().requires_grad_()
+                y = f(a)
+                y.backward(torch.ones_like(y))
+        functions: list[Callable] = [
+            torch.exp, torch.sqrt, torch.log, torch.sin, torch.cos, torch.tanh, torch.sigmoid, torch.abs,
+            torch.neg, torch.reciprocal, torch.rsqrt, torch.square, lambda t: t**2, lambda t: t**3,
+            lambda t: t.pow(0.5), lambda t: t.clamp(0.6, 0.9), lambda t: t.clamp(min=0.7), lambda t: 1 - t,
+            lambda t: 2 / t, lambda t: t / 3, lambda t: t.norm(), lambda t: t.var(), lambda t: t.std(),
+            lambda t: t.max(), lambda t: t.mean(), lambda t: F.normalize(t, dim=-1),
+            lambda t: F.dropout(t, 0.1), lambda t: t.masked_fill(t > 1, 0.0),
+            lambda t: torch.where(t > 1, t, 0 * t),
+            lambda t: t.to(torch.float64), lambda t: t.detach() * t, lambda t: (t > 1).to(t.dtype) * t,
+            lambda t: t.repeat_interleave(2, 0), lambda t: t.tril() * 1]  # fmt: skip
+        for f in functions:
+            a = x.clone().requires_grad_()
+            y = f(a)
+            y.backward(torch.ones_like(y))
+        for f in (torch.randn_like, torch.rand_like, torch.zeros_like, torch.ones_like):
+            f(x)
+    indices()
+
+
+def indices() -> None:
+    """Rows picked by number and added back, masks, and comparisons, as graphs and samplers do."""
+    rows, at, numbers = torch.randn(12, 6), torch.arange(24) % 12, torch.arange(12)
+    picks: list[Callable] = [
+        lambda t: t[at], lambda t: t[at] * t[at.flip(0)], lambda t: t[:, 0][at],
+        lambda t: t[numbers, numbers % 6], lambda t: torch.zeros(12, 6).index_add(0, at, t[at]),
+        lambda t: torch.zeros(12).index_add(0, at, t[at, 0]), lambda t: torch.cat([t[at], t[at]], -1),
+        lambda t: torch.zeros(4, 6).scatter_add(0, (numbers // 3)[:, None].expand(-1, 6), t),
+        lambda t: t[at].unsqueeze(-1) * t[at, :1].unsqueeze(-1), lambda t: F.embedding(at.view(4, 6), t),
+        lambda t: F.embedding(at.view(4, 6), t, padding_idx=0),
+        lambda t: t / (t.sum(-1, keepdim=True) + 1e-9),
+        lambda t: (t * (t > 0)).sum(1) / (t > 0).sum(1).clamp(min=1),
+        lambda t: torch.exp(t - t.max().detach()),
+        lambda t: F.leaky_relu(t @ t[:6, :1], 0.2).squeeze(-1), lambda t: t * torch.exp(t[0, 0]),
+        lambda t: F.cosine_similarity(t, t.roll(1, 0)), lambda t: F.pairwise_distance(t, t.roll(1, 0)),
+        lambda t: t + torch.randn_like(t) * torch.exp(0.5 * t),
+        lambda t: torch.stack([t[0].sum(), t[1].mean()]), lambda t: t.index_fill(0, numbers[:2], 0.0),
+        lambda t: t[t > 0], lambda t: t.topk(2, -1)[0], lambda t: t.sort(-1)[0],
+        lambda t: (t[:, None] - t[None]).square().sum(-1), lambda t: torch.linspace(0, 1, 6) * t]  # fmt: skip
+    for f in picks:
+        leaf = rows.clone().requires_grad_()
+        y = f(leaf)
+        y.backward(torch.ones_like(y))
+    for a, b in ((numbers, numbers % 3 + 1), (numbers, 2), (numbers[:, None], numbers[1:5])):
+        for g in (torch.eq, torch.ne, torch.lt, torch.add, torch.mul, torch.floor_divide, torch.remainder):
+            g(a, b)
+        (a == b).sum(0)
+        (a == b).float().mean()
+
+
+def attention() -> None:
+    """Transformers by hand, narrow and wide, and recurrent cells."""
+    heads_by_hand(32)
+    heads_by_hand(64)
+    recurrence()
+
+
+def heads_by_hand(width: int) -> None:
+    """Heads split, multiplied and merged, with everything that variants put between."""
+    n, length, heads = 4, 16, 4
+    projections = nn.Linear(width, 3 * width)
+    norm, out, mix = nn.LayerNorm(width), nn.Linear(width, width), nn.Linear(heads, heads)
+    gamma, token = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(1, 1, width))
+    positions = nn.Parameter(torch.zeros(1, length + 1, width))
+    gate = nn.Parameter(torch.ones(heads))
+    patches = nn.Conv2d(3, width, 8, 8)
+    parts = nn.ModuleList([projections, norm, out, mix, patches])
+    optimizer = torch.optim.AdamW([*parts.parameters(), gamma, token, positions, gate])
+
+    def of_heads(x: torch.Tensor, way: int) -> tuple[torch.Tensor, ...]:
+        m, count, _ = x.shape
+        qkv = projections(x)
+        if way == 0:
+            return qkv.reshape(m, count, 3, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        if way == 1:
+            return tuple(t.reshape(m, count, heads, -1).permute(0, 2, 1, 3) for t in qkv.chunk(3, -1))
+        return tuple(t.view(m, count, heads, -1).transpose(1, 2) for t in qkv.split(width, -1))
+
+    def loss(way: int, between: int) -> torch.Tensor:
+        x = patches(torch.randn(n, 3, 32, 32)).flatten(2).transpose(1, 2)
+        x = torch.cat([token.expand(n, -1, -1), x], 1) + positions if between % 2 else x + positions[:, 1:]
+        h = norm(x)
+        q, k, v = of_heads(h, way)
+        q = q * width**-0.5 if between < 2 else q
+        scores = q @ k.transpose(-2, -1)
+        if between >= 2:
+            scores = scores * width**-0.5
+        if between == 1:
+            scores = mix(scores.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        if between == 2:
+            hidden = torch.ones(x.shape[1], x.shape[1]).tril() == 0
+            scores = scores.masked_fill(hidden, float("-inf"))
+        weights = scores.softmax(dim=-1)
+        if between == 3:
+            share = torch.sigmoid(gate.view(1, -1, 1, 1))
+            weights = (1.0 - share) * weights + share * weights.flip(-1)
+            weights = weights / weights.sum(dim=-1).unsqueeze(-1)
+        if between == 1:
+            weights = mix(weights.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        y = F.dropout(weights, 0.1) @ v
+        if between == 0:
+            y = F.scaled_dot_product_attention(q, k, v)
+        y = out(y.transpose(1, 2).reshape(n, -1, width))
+        x = x + (gamma * y if between else F.dropout(y, 0.1))
+        x = x + F.gelu(out(norm(x)), approximate="tanh" if between else "none")
+        x = x + out(x.transpose(1, 2).contiguous().transpose(1, 2))
+        pooled = norm(x)[:, 0] if between % 2 else norm(x).mean(1)
+        return F.cross_entropy(pooled, torch.arange(n))
+
+    for way in range(3):
+        for between in range(4):
+            step(lambda way=way, between=between: loss(way, between), optimizer)
+
+
+def recurrence() -> None:
+    cell, state, embedding = nn.Linear(8, 64), nn.Linear(16, 64, bias=False), nn.Embedding(50, 8)
+
+    def recurrent() -> torch.Tensor:
+        x = embedding(torch.arange(24).view(4, 6))
+        h = c = torch.zeros(4, 16)
+        outputs = []
+        for t in range(x.shape[1]):
+            i, f, g, o = (cell(x[:, t]) + state(h)).chunk(4, 1)
+            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            h = torch.sigmoid(o) * torch.tanh(c)
+            outputs.append(h)
+        return torch.stack(outputs, 1).square().mean() + torch.cat(outputs, 1).sum()
+
+    step(
+        recurrent, torch.optim.SGD([*cell.parameters(), *state.parameters(), *embedding.parameters()], lr=0.1)
+    )
+
+
+def in_bfloat16(program: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            program()
+
+    return run
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
@@ -191,7 +537,21 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     torch._C.record_kernels_to(str(args.out))
     torch.manual_seed(0)
-    for program in (cnn, mlp, transformer, operators):
+    warnings.simplefilter("ignore")  # what some of these calls are warned of is of no matter here
+    mixed = [in_bfloat16(f) for f in (cnn, mlp, transformer, attention)]
+    for program in (
+        cnn,
+        mlp,
+        transformer,
+        operators,
+        optimizers,
+        layers,
+        losses,
+        convolutions,
+        shapes,
+        attention,
+        *mixed,
+    ):
         program()
     torch._C.record_kernels_to("")
     files = [f for f in args.out.rglob("*") if f.is_file()]

@@ -3,6 +3,7 @@
 // cheaper than a library's call.
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "facula/backend/cpu/cpu.h"
 #include "facula/backend/cpu/onednn.h"
@@ -168,6 +169,14 @@ struct OneDnnPlan {
   bool refused = false;
 };
 
+// Operands with gaps between their rows go by oneDNN's older gemm, whose code for each pair of transpositions
+// takes 20 to 80 ms to generate. BLAS is there already and as fast for what is small.
+bool is_better_by_blas(const Problem& p, const char* implementation) {
+  constexpr double kSmall = 1 << 24;  // multiplications
+  return p.dtype == DType::Float32 && std::string_view(implementation).starts_with("gemm") &&
+         double(p.m) * double(p.n) * double(p.k) * double(p.count()) <= kSmall;
+}
+
 OneDnnPlan make_plan(const Problem& p) {
   using dims = dnnl::memory::dims;
   auto type = onednn_type(p.dtype);
@@ -197,7 +206,7 @@ OneDnnPlan make_plan(const Problem& p) {
   OneDnnPlan plan;
   auto pd = p.bias ? dnnl::matmul::primitive_desc(onednn_engine(), a, b, bias, out, attributes, true)
                    : dnnl::matmul::primitive_desc(onednn_engine(), a, b, out, attributes, true);
-  plan.refused = !pd || is_reference("matmul", pd.impl_info_str());
+  plan.refused = !pd || is_reference("matmul", pd.impl_info_str()) || is_better_by_blas(p, pd.impl_info_str());
   if (plan.refused) return plan;
   plan.bound = Bound::of<dnnl::matmul>(pd);
   plan.bound.add(DNNL_ARG_SRC, a);
