@@ -38,6 +38,8 @@ Overload make_overload(const op::Operator& op) {
     has_device |= p.name == "device" && p.type == Type::Device;
   }
   o.factory = has_dtype && has_device;
+  // Sums are accumulated in the dtype of out=; a norm or a softmax is computed in its input's.
+  bool of_input = op.kind == op::OpKind::composite && parameters[0].type == Type::Tensor;
   for (size_t i = 0; i < parameters.size(); ++i) {
     auto& p = parameters[i];
     Param q;
@@ -64,7 +66,7 @@ Overload make_overload(const op::Operator& op) {
     q.number = p.number;
     o.numbers_alone |= p.number_alone;
     if (q.is_self) o.self_at = int(i);
-    if (p.name == "dtype" && p.type == Type::DType && p.optional) o.dtype = int(i);
+    if (p.name == "dtype" && p.type == Type::DType && p.optional && !of_input) o.dtype = int(i);
     if (o.factory && p.name == "requires_grad") o.requires_grad = int(i);
     if (!p.keyword_only) ++o.positional;
     o.params.push_back(q);

@@ -114,6 +114,7 @@ from . import _tensor  # noqa: E402  (completes Tensor)
 
 if not TYPE_CHECKING:
     from ._functions import (
+        adjoint,
         allclose,
         atleast_1d,
         atleast_2d,
@@ -138,6 +139,7 @@ if not TYPE_CHECKING:
         nonzero,
         numel,
         result_type,
+        row_stack,
         seed,
         set_rng_state,
         to_dlpack,

@@ -237,6 +237,16 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
     return _f.stack([g.reshape(-1) for g in meshgrid(*tensors)], 1)
 
 
+def row_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
+    """vstack under its older name."""
+    return _f.vstack(tensors, out=out)
+
+
+def adjoint(input: Tensor) -> Tensor:
+    """Matrices in the last two dimensions transposed and conjugated: ``input.mH``."""
+    return input.mH
+
+
 def _at_least(rank: int, tensors: tuple, grow: Any) -> Any:
     if len(tensors) == 1:
         return grow(tensors[0]) if isinstance(tensors[0], Tensor) else tuple(map(grow, tensors[0]))

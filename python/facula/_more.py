@@ -228,6 +228,22 @@ def unique(
     return _answer(values if dim is None else values.movedim(0, dim), inverse, counts)
 
 
+def _given(out: Tensor | None) -> dict[str, Tensor]:
+    """The keyword argument out=, if there is one."""
+    return {} if out is None else {"out": out}
+
+
+def _into(name: str, result: Tensor, out: Tensor | None) -> Tensor:
+    """``result``, or ``out`` with its numbers: for functions without an out= form of their own."""
+    if out is None:
+        return result
+    if out.dtype != result.dtype:
+        raise RuntimeError(
+            f"{name}: expected out tensor to have dtype {result.dtype}, but got {out.dtype} instead"
+        )
+    return _C.ops.clone(result, out=out)
+
+
 # ---- random picks
 
 
@@ -240,20 +256,23 @@ def multinomial(
     tensor([1, 1])
     """
     if input.dim() not in (1, 2):
-        raise RuntimeError("prob_dist must be 1 or 2 dim")
+        raise RuntimeError(f"multinomial: prob_dist must be 1 or 2 dim, got shape {list(input.shape)}")
     if not input.is_floating_point():
         raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {input.dtype}")
     if out is not None and out.dtype != _C.int64:
         raise RuntimeError(f"multinomial expects an int64 tensor for out, got: {out.dtype}")
     if num_samples <= 0:
-        raise RuntimeError("cannot sample n_sample <= 0 samples")
+        raise RuntimeError(f"multinomial: cannot sample n_sample <= 0 samples, got {num_samples}")
     n = input.shape[-1]
     if not replacement and num_samples > n:
-        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+        raise RuntimeError(
+            "multinomial: cannot sample n_sample > prob_dist.size(-1) samples without replacement: "
+            f"{num_samples} of {n}"
+        )
     with _C.GradMode(False):
         weights = input.double()
         if not bool((weights.isfinite() & (weights >= 0)).all()):
-            raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+            raise RuntimeError("multinomial: probability tensor contains either `inf`, `nan` or element < 0")
         if bool((weights.sum(-1) <= 0).any()):
             raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
         rows = [*input.shape[:-1]]
@@ -265,20 +284,22 @@ def multinomial(
             # The earliest of arrivals at these rates come as picks do (Efraimidis and Spirakis, 2006).
             u = _f.rand([*rows, n], dtype=_C.float64, generator=generator)
             picked = (-(1 - u).log() / weights).argsort(-1)[..., :num_samples]
-    return picked if out is None else out.copy_(picked)
+    return _into("multinomial", picked, out)
 
 
 # ---- others
 
 
-def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+def take_along_dim(
+    input: Tensor, indices: Tensor, dim: int | None = None, *, out: Tensor | None = None
+) -> Tensor:
     """``input`` at ``indices`` along ``dim``, other dimensions broadcast; of the flat input without.
 
     >>> facula.take_along_dim(facula.tensor([[10, 30, 20]]), facula.tensor([[2]]), dim=1)
     tensor([[20]])
     """
     if dim is None:
-        return take_along_dim(input.reshape(-1), indices.reshape(-1), 0)
+        return take_along_dim(input.reshape(-1), indices.reshape(-1), 0, out=out)
     if input.dim() != indices.dim():
         raise RuntimeError(
             f"torch.take_along_dim(): input and indices should have the same number of dimensions, but got "
@@ -297,7 +318,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     )
     sizes = [[t.shape[d] if k == d else n for k, n in enumerate(common)] for t in (input, indices)]
     from_start = _C.functions.where(indices < 0, indices + input.shape[d], indices)
-    return input.expand(sizes[0]).gather(d, from_start.expand(sizes[1]))
+    return _C.ops.gather(input.expand(sizes[0]), d, from_start.expand(sizes[1]), **_given(out))
 
 
 def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
@@ -327,7 +348,13 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
 
 
 def diff(
-    input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None
+    input: Tensor,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Tensor | None = None,
+    append: Tensor | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Differences of neighbours along ``dim``, ``n`` times.
 
@@ -339,17 +366,19 @@ def diff(
     if n < 0:
         raise RuntimeError(f"diff: order must be non-negative but got {n}")
     if n == 0:
-        return input.clone()
+        return _C.ops.clone(input, **_given(out))
     parts = [t for t in (prepend, input, append) if t is not None]
     x = _f.cat(parts, dim) if len(parts) > 1 else input
-    for _ in range(min(n, x.shape[dim])):
+    steps = min(n, x.shape[dim])
+    for k in range(steps):
         m = x.shape[dim]
         a, b = x.narrow(dim, 0, m - 1), x.narrow(dim, 1, m - 1)
-        x = a.logical_xor(b) if x.dtype == _C.bool else b - a
-    return x
+        operator = _C.ops.logical_xor if x.dtype == _C.bool else _C.ops.sub
+        x = operator(b, a, **_given(out if k == steps - 1 else None))
+    return x if steps else _C.ops.clone(x, **_given(out))
 
 
-def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The matrix with these elements on a diagonal, or a matrix's diagonal.
 
     >>> facula.diag(facula.tensor([1, 2]))
@@ -357,19 +386,19 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
             [0, 2]])
     """
     if input.dim() == 2:
-        return input.diagonal(diagonal).clone()
+        return _into("diag", input.diagonal(diagonal).clone(), out)
     if input.dim() != 1:
         raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.dim()}D")
     n = input.shape[0] + abs(diagonal)
     at = _f.arange(input.shape[0])
     place = (at + max(-diagonal, 0)) * n + at + max(diagonal, 0)
-    return _f.zeros([n * n], dtype=input.dtype).scatter(0, place, input).view(n, n)
+    return _into("diag", _f.zeros([n * n], dtype=input.dtype).scatter(0, place, input).view(n, n), out)
 
 
 def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal."""
     if input.dim() != 2:
-        raise RuntimeError("trace: expected a matrix")
+        raise RuntimeError(f"trace: expected a matrix, but got shape {list(input.shape)}")
     return input.diagonal().sum()
 
 
@@ -378,10 +407,12 @@ def ravel(input: Tensor) -> Tensor:
     return input.reshape(-1)
 
 
-def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def nansum(
+    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Tensor | None = None
+) -> Tensor:
     """The sum of the elements that are not NaN."""
     kept = input.masked_fill(input.isnan(), 0) if input.is_floating_point() else input
-    return kept.sum(dtype=dtype) if dim is None else kept.sum(dim, keepdim, dtype=dtype)
+    return _C.ops.sum(kept, () if dim is None else dim, keepdim, dtype=dtype, **_given(out))
 
 
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:

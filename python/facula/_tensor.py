@@ -333,7 +333,7 @@ for _g in (
     _add(_g.__name__, _g)
 for _n in ("zeros", "ones", "empty"):
     _add("new_" + _n, _sized(getattr(_f, _n)))
-for _n in ("isclose", "allclose", "equal", "is_nonzero", "nonzero"):
+for _n in ("adjoint", "isclose", "allclose", "equal", "is_nonzero", "nonzero"):
     _add(_n, _from_functions(_n))
 for _n in (
     "tile", "repeat_interleave", "unique", "unique_consecutive", "multinomial", "take_along_dim",

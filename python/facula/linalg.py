@@ -11,7 +11,13 @@ LinAlgError = _C.LinAlgError  # a RuntimeError
 
 
 def matrix_norm(
-    A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None
+    A: Tensor,
+    ord: Any = "fro",
+    dim: Any = (-2, -1),
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The norm of the matrices in two dimensions: 'fro', or 1, -1, inf, -inf for sums of columns and rows.
 
@@ -21,7 +27,7 @@ def matrix_norm(
     if len(dim) != 2 or dim[0] % A.dim() == dim[1] % A.dim():
         raise RuntimeError(f"linalg.matrix_norm: dim must be two different dimensions, got {dim}")
     if ord == "fro":
-        return _C.linalg.vector_norm(A, 2, list(dim), keepdim, dtype=dtype)
+        return _into("linalg.matrix_norm", _C.linalg.vector_norm(A, 2, list(dim), keepdim, dtype=dtype), out)
     if ord not in (1, -1, float("inf"), float("-inf")):
         if ord in ("nuc", 2, -2):
             raise NotImplementedError(
@@ -31,10 +37,18 @@ def matrix_norm(
     over, extreme = (dim[0], dim[1]) if abs(ord) == 1 else (dim[1], dim[0])
     sums = _C.linalg.vector_norm(A, 1, over, True, dtype=dtype)
     result = sums.amax(extreme, True) if ord > 0 else sums.amin(extreme, True)
-    return result if keepdim else result.squeeze(tuple(dim))
+    return _into("linalg.matrix_norm", result if keepdim else result.squeeze(tuple(dim)), out)
 
 
-def norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def norm(
+    A: Tensor,
+    ord: Any = None,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+    out: Tensor | None = None,
+) -> Tensor:
     """The norm of vectors (one dimension) or matrices (two); without ``ord`` the 2-norm of all elements.
 
     >>> facula.linalg.norm(facula.tensor([3.0, 4.0]))
@@ -49,10 +63,19 @@ def norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, 
                 f"{A.dim()}D."
             )
         if len(dim or range(A.dim())) == 2:
-            return matrix_norm(A, ord, dim or (0, 1), keepdim, dtype=dtype)
+            return matrix_norm(A, ord, dim or (0, 1), keepdim, dtype=dtype, out=out)
         if isinstance(ord, str):
             raise RuntimeError(f"linalg.norm: ord={ord!r} is a norm of matrices, but one dimension is given")
-    return _C.linalg.vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype=dtype)
+    result = _C.linalg.vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype=dtype)
+    return _into("linalg.norm", result, out)
+
+
+def _into(name: str, result: Tensor, out: Tensor | None) -> Tensor:
+    if out is None:
+        return result
+    from ._more import _into as into
+
+    return into(name, result, out)
 
 
 __getattr__ = _namespace.fill(globals(), _C.linalg)

@@ -2,6 +2,7 @@
 
 from . import _C, _namespace
 
+expit, gammaln, psi = _C.functions.sigmoid, _C.functions.lgamma, _C.functions.digamma
 __getattr__ = _namespace.fill(globals(), _C.special)
 
 TYPE_CHECKING = False

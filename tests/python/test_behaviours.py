@@ -268,6 +268,51 @@ def test_numbers_do_not_widen_tensors():
     assert (F.ones(2) * 1j).dtype == F.complex64
 
 
+@pytest.mark.parametrize("n", [1, 3])
+def test_any_and_all_of_bytes_are_0_or_1(n):
+    x = F.tensor([5] * n, dtype=F.uint8)
+    assert x.any().item() == x.all().item() == F.any(x, 0).item() == 1
+    assert x.any().dtype == F.uint8
+
+
+def test_float_power_does_not_narrow_its_result_in_place():
+    with pytest.raises(RuntimeError, match="requires dtype"):
+        F.ones(2).float_power_(2)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, out: F.mm(x, x, out=out),
+        lambda x, out: F.softmax(x, 0, out=out),
+        lambda x, out: F.neg(x, out=out),
+        lambda x, out: F.diag(x, out=out),
+        lambda x, out: F.linalg.norm(x, out=out),
+        lambda x, out: F.zeros(2, dtype=F.float32, out=out),
+    ],
+)
+def test_out_of_another_dtype_is_refused_where_pytorch_refuses_it(f):
+    with pytest.raises(RuntimeError, match="float32.*float64"):
+        f(F.ones(2, 2), F.empty(0, dtype=F.float64))
+
+
+def test_a_norm_of_complex_numbers_into_real_memory_counts_both_parts():
+    z, out = F.tensor([3 + 4j, 0j]), F.empty(())
+    assert F.linalg.vector_norm(z, out=out).item() == F.norm(z, out=out).item() == 5
+
+
+def test_out_of_a_wider_dtype_is_taken_where_pytorch_takes_it():
+    x = F.tensor([[1.0, 2.0], [3.0, 5.0]])
+    for f in (
+        lambda out: F.exp(x, out=out),
+        lambda out: F.diff(x, out=out),
+        lambda out: F.nansum(x, out=out),
+    ):
+        out = F.empty(0, dtype=F.float64)
+        assert f(out) is out
+        assert out.dtype == F.float64
+
+
 # ---- indexing against NumPy
 
 

@@ -5,6 +5,7 @@ several.
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -27,10 +28,30 @@ def reduction_of(size_average: Any, reduce: Any, reduction: str) -> str:
     return name
 
 
+def _called() -> str:
+    """The function of this module that the user called, for its errors."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_name.startswith("_") and frame.f_back:
+        frame = frame.f_back
+    return frame.f_code.co_name
+
+
 def _check_reduction(reduction: str) -> str:
     if reduction not in ("none", "mean", "sum"):
-        raise ValueError(f"{reduction} is not a valid value for reduction")
+        raise ValueError(
+            f"{_called()}: {reduction} is not a valid value for reduction: 'none', 'mean' or 'sum'"
+        )
     return reduction
+
+
+def _check_broadcast(*tensors: Tensor) -> None:
+    from .._functions import broadcast_shapes
+
+    try:
+        broadcast_shapes(*(t.shape for t in tensors))
+    except RuntimeError as e:
+        shapes = ", ".join(str(list(t.shape)) for t in tensors)
+        raise RuntimeError(f"{_called()}: shapes {shapes} do not broadcast") from e
 
 
 def _reduced(loss: Tensor, reduction: str) -> Tensor:
@@ -176,9 +197,9 @@ def multi_margin_loss(
     """
     reduction = _check_reduction(reduction_of(size_average, reduce, reduction))
     if p not in (1, 2):
-        raise ValueError("only p == 1 and p == 2 supported")
+        raise ValueError(f"{_called()}: only p == 1 and p == 2 supported, got {p}")
     if weight is not None and weight.dim() != 1:
-        raise ValueError("weight must be one-dimensional")
+        raise ValueError(f"{_called()}: weight must be one-dimensional, got {list(weight.shape)}")
     rows = input if input.dim() == 2 else input.reshape(1, -1) if input.dim() == 0 else input.unsqueeze(0)
     index = target.reshape(-1, 1)
     if rows.dim() != 2 or index.shape[0] != rows.shape[0]:
@@ -339,6 +360,7 @@ def poisson_nll_loss(
     ``full`` adds Stirling's approximation of log(target!) for targets above 1.
     """
     reduction = reduction_of(size_average, reduce, reduction)
+    _check_broadcast(input, target)
     loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
         stirling = target * target.log() - target + 0.5 * (2 * math.pi * target).log()
@@ -359,18 +381,21 @@ def gaussian_nll_loss(
     """
     if not isinstance(var, Tensor):
         if var < 0:
-            raise ValueError("var has negative entry/entries")
+            raise ValueError(f"gaussian_nll_loss: var has negative entry/entries: {var}")
         var = _f.full_like(input, var)
     elif bool((var.detach() < 0).any()):
-        raise ValueError("var has negative entry/entries")
+        raise ValueError("gaussian_nll_loss: var has negative entry/entries")
     if var.shape != input.shape:
         if input.shape[:-1] == var.shape:
             var = var.unsqueeze(-1)
         elif input.dim() != var.dim() or [v for n, v in zip(input.shape, var.shape) if n != v] != [1]:
-            raise ValueError("var is of incorrect size")
+            raise ValueError(
+                f"gaussian_nll_loss: var is of incorrect size: {list(var.shape)} for {list(input.shape)}"
+            )
     # The bound counts for the value; gradients pass it by.
     low = var.detach()
     var = var + (low.clamp(min=eps) - low)
+    _check_broadcast(input, target)
     error = input - target
     loss = 0.5 * (var.log() + error * error / var)
     if full:
@@ -482,13 +507,14 @@ def _triplet(
     reduction: str,
 ) -> Tensor:
     if margin <= 0:
-        raise ValueError(f"margin must be greater than 0, got {margin}")
+        raise ValueError(f"{_called()}: margin must be greater than 0, got {margin}")
     if not anchor.dim() == positive.dim() == negative.dim():
         raise RuntimeError(
-            f"The anchor, positive, and negative tensors are expected to have the same number of dimensions, "
-            f"but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and negative "
+            f"{_called()}: The anchor, positive, and negative tensors are expected to have the same number "
+            f"of dimensions, but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and negative "
             f"{negative.dim()}D inputs"
         )
+    _check_broadcast(anchor, positive, negative)
     away = distance(anchor, negative)
     if swap:
         away = _f.minimum(away, distance(positive, negative))

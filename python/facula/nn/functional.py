@@ -103,7 +103,7 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """input limited to [min_val, max_val]."""
     if min_val > max_val:
-        raise ValueError("min_val cannot be greater than max_val")
+        raise ValueError(f"hardtanh: min_val cannot be greater than max_val, got {min_val} and {max_val}")
     return (_op.hardtanh_ if inplace else _op.hardtanh)(input, min_val, max_val)
 
 
@@ -316,7 +316,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
         )
     out, n1, n2 = weight.shape
     rows = input1.reshape(-1, n1) @ weight.permute(1, 0, 2).reshape(n1, out * n2)
-    y = (rows.view(-1, out, n2) * input2.reshape(-1, 1, n2)).sum(-1)
+    y = (rows.view(-1, out, n2) * input2.reshape(-1, 1, n2)).sum(-1, dtype=rows.dtype)
     if bias is not None:
         y = y + bias
     return y.view([*input1.shape[:-1], out])
@@ -331,7 +331,9 @@ def group_norm(
 ) -> Tensor:
     """Normalises each of ``num_groups`` groups of channels of ``[N, C, ...]``.  Wu and He, 2018."""
     if input.dim() < 2:
-        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.dim()}")
+        raise RuntimeError(
+            f"group_norm: Expected at least 2 dimensions for input tensor but received {list(input.shape)}"
+        )
     if num_groups > 0 and _one_value(input.shape[0] * input.shape[1] // num_groups, *input.shape[2:]):
         raise ValueError(
             f"Expected more than 1 value per channel when training, got input size {input.shape}"
@@ -453,7 +455,8 @@ def max_pool1d(
         raise RuntimeError(f"max_pool1d: only the batch may be empty, got {list(input.shape)}")
     k, p, d = _one(kernel_size), _one(padding), _one(dilation)
     s = k if stride is None else _one(stride)
-    r = max_pool2d(input.unsqueeze(-2), (1, k), (1, s), (0, p), (1, d), ceil_mode, return_indices)
+    sizes = (1, k), (1, s), (0, p), (1, d)
+    r = _as("max_pool1d", max_pool2d, input.unsqueeze(-2), *sizes, ceil_mode, return_indices)
     return tuple(t.squeeze(-2) for t in r) if return_indices else r.squeeze(-2)
 
 
@@ -469,7 +472,18 @@ def avg_pool1d(
     _check_rank("avg_pool1d", input, (2, 3))
     k, p = _one(kernel_size), _one(padding)
     s = k if stride is None else _one(stride)
-    return avg_pool2d(input.unsqueeze(-2), (1, k), (1, s), (0, p), ceil_mode, count_include_pad).squeeze(-2)
+    sizes = (1, k), (1, s), (0, p)
+    return _as("avg_pool1d", avg_pool2d, input.unsqueeze(-2), *sizes, ceil_mode, count_include_pad).squeeze(
+        -2
+    )
+
+
+def _as(name: str, f: Any, *args: Any) -> Any:
+    """f(*args), whose errors bear the name of the function that the user called."""
+    try:
+        return f(*args)
+    except RuntimeError as e:
+        raise type(e)(name + str(e)[str(e).index(":") :]) from e
 
 
 def _one(x: Any) -> int:

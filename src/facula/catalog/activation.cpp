@@ -106,7 +106,8 @@ FACULA_FAMILY(activation) {
       .check([](const Call& c) {
         double lambd = c.number("lambd").to_double();
         runtime_check(lambd >= 0 && std::isfinite(lambd), "softshrink")
-            << "lambda must be in range [0, 3.40282e+38], but found " << c.number("lambd");
+            << "lambda must be in range [0, 3.40282e+38] for input dtype " << c.dtype("self")
+            << ", but found " << c.number("lambd");
       })
       .pointwise([](Expr x, Expr lambd) {
         return select(abs(x) <= lambd, 0.0 * lambd, select(x > 0.0, x - lambd, x + lambd));
@@ -179,7 +180,7 @@ FACULA_FAMILY(activation) {
       .samples({"grad_output[3, 4], output[3, 4], dim=1, input_dtype=float64"});
   define("softmax(Tensor self, int dim, dtype? dtype=None) -> Tensor")
       .doc("exp(self) / sum(exp(self)) along `dim`, without overflow.")
-      .bind(function | method | nn_functional)
+      .bind(function | method | nn_functional | special)
       .dtypes(d::floating)
       .strict()
       .no_in_place()
@@ -200,7 +201,7 @@ FACULA_FAMILY(activation) {
                 "self[33, 129], dim=1", "self[129, 33], dim=0"});
   define("log_softmax(Tensor self, int dim, dtype? dtype=None) -> Tensor")
       .doc("log(softmax(self)) along `dim`, computed stably.")
-      .bind(function | method | nn_functional)
+      .bind(function | method | nn_functional | special)
       .dtypes(d::floating)
       .strict()
       .no_in_place()

@@ -324,7 +324,8 @@ FACULA_FAMILY(fft) {
       .no_in_place()
       .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
-        return fft_fftn(self, s, dim.is_none() ? last_two() : dim, norm);
+        auto p = plan("fft_fft2", self, s, dim.is_none() ? last_two() : dim, false);
+        return complex_transform("fft_fft2", self, p, norm, true);
       })
       .samples({"self[2, 4, 5]"});
   define("fft_ifft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
@@ -333,7 +334,8 @@ FACULA_FAMILY(fft) {
       .no_in_place()
       .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
-        return fft_ifftn(self, s, dim.is_none() ? last_two() : dim, norm);
+        auto p = plan("fft_ifft2", self, s, dim.is_none() ? last_two() : dim, false);
+        return complex_transform("fft_ifft2", self, p, norm, false);
       })
       .samples({"self[2, 4, 5], norm='ortho'"});
   define("fft_rfft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
@@ -342,7 +344,8 @@ FACULA_FAMILY(fft) {
       .no_in_place()
       .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
-        return fft_rfftn(self, s, dim.is_none() ? last_two() : dim, norm);
+        auto p = plan("fft_rfft2", self, s, dim.is_none() ? last_two() : dim, false);
+        return to_half("fft_rfft2", self, p, norm);
       })
       .samples({"self[2, 4, 5]"});
   define("fft_irfft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
@@ -351,7 +354,8 @@ FACULA_FAMILY(fft) {
       .no_in_place()
       .autocast(Autocast::fp32)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
-        return fft_irfftn(self, s, dim.is_none() ? last_two() : dim, norm);
+        auto p = plan("fft_irfft2", self, s, dim.is_none() ? last_two() : dim, true);
+        return from_half("fft_irfft2", self, p, norm);
       })
       .samples({"self[2, 4, 3]"});
   define("fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor")

@@ -258,12 +258,12 @@ FACULA_FAMILY(pointwise) {
       .samples(binary_samples(0, 3));
 
   elementary("exp", "e to the power of self.", exp);
-  elementary("exp2", "2 to the power of self.", exp2);
-  elementary("expm1", "exp(self) - 1, exact near 0.", expm1);
+  elementary("exp2", "2 to the power of self.", exp2).bind(function | method | special);
+  elementary("expm1", "exp(self) - 1, exact near 0.", expm1).bind(function | method | special);
   elementary("log", "Natural logarithm.", log, 0.1, 3);
   elementary("log2", "Logarithm to base 2.", log2, 0.1, 3);
   elementary("log10", "Logarithm to base 10.", log10, 0.1, 3);
-  elementary("log1p", "log(1 + self), exact near 0.", log1p, -0.5, 3);
+  elementary("log1p", "log(1 + self), exact near 0.", log1p, -0.5, 3).bind(function | method | special);
   elementary("sqrt", "Square root.", sqrt, 0.1, 3);
   elementary("rsqrt", "1 / sqrt(self).", rsqrt, 0.1, 3);
   elementary("reciprocal", "1 / self.", reciprocal, 0.5, 3);
@@ -352,12 +352,14 @@ FACULA_FAMILY(pointwise) {
       .samples(unary_samples());
   define("round(Tensor self) -> Tensor")
       .doc("The nearest integer; halves go to the even one.")
+      .bind(function | method | special)
       .dtypes(d::integral | d::floating)
       .pointwise(std::function<Expr(Expr)>(rounded(loop::round)))
       .samples(unary_samples());
   define("round.decimals(Tensor self, *, int decimals) -> Tensor")
       .doc(
           "The nearest number with `decimals` digits behind the point; negative ones round tens, hundreds, ...")
+      .bind(function | method | special)
       .dtypes(d::floating)
       .pointwise([](const LoopCall& c, Expr x) {
         int64_t digits = c.integer("decimals").guard_int();

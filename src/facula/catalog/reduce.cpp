@@ -494,6 +494,7 @@ FACULA_FAMILY(reduce) {
       .samples(reduction_samples());
   define("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor")
       .doc("log(sum(exp(self))) over `dim`, without overflow.")
+      .bind(function | method | special)
       .dtypes(d::floating | d::complex)
       .no_in_place()
       .composite([](const Tensor& given, SymSpan dim, bool keepdim) {

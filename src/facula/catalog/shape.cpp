@@ -249,6 +249,8 @@ FACULA_FAMILY(shape) {
         if (dims.empty()) return reshape(roll(reshape(self, -1), shifts, 0), self.sizes());
         Tensor t = self;
         for (size_t k = 0; k < dims.size(); ++k) {
+          index_check(self.dim() > 0, "roll")
+              << "Dimension specified as " << dims[k] << " but tensor has no dimensions";
           int d = wrap_dim("roll", dims[k].guard_int(), self.dim());
           SymInt n = self.size(d), s = shifts[k] % n;
           if (s != SymInt(int64_t(0)))

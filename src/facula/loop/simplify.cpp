@@ -251,6 +251,7 @@ Expr floating_binary(Fn f, const std::vector<Expr>& args) {
 bool is_widening(DType a, DType b) {
   if (a == b) return true;
   if (a == DType::Bool) return true;
+  if (b == DType::Bool) return false;
   if (is_integral(a) && is_integral(b))
     return a == DType::UInt8 ? itemsize(b) > 1 : b != DType::UInt8 && itemsize(b) > itemsize(a);
   if (is_integral(a)) return itemsize(a) <= (real_of(b) == DType::Float64 ? 4 : 2);

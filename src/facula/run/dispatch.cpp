@@ -53,15 +53,49 @@ Key trace_key(const Operator& o, std::span<const Value> args, std::span<const Te
   return key;
 }
 
-// A result of dtype `from` is written to memory of dtype `to`. As with PyTorch's structured kernels, what a
-// loop picks and several results are not converted on the way to out=.
-static void check_conversion(const Operator& o, DType from, DType to, bool out) {
-  bool exact =
-      out && (o.schema.returns.size() > 1 || (o.kind == OpKind::loop && o.schema.index_of("dtype") < 0));
-  runtime_check(!exact || from == to, o.name())
+static bool is_one_of(std::string_view name, std::span<const std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// out= must have the dtype of the result: several results, what a loop picks, and what PyTorch's kernels
+// write without an iterator that converts. A dtype= that is given is meant.
+static bool takes_exact_out(const Operator& o, DType result, std::span<const Value> args) {
+  std::string_view name = o.schema.name;
+  if (o.schema.returns.size() > 1) return true;
+  bool of_tensor = !args.empty() && args[0].tag == Tag::tensor;
+  if (int k = o.schema.index_of("dtype"); k >= 0 && !(of_tensor && o.kind == OpKind::composite))
+    return !of_tensor && !args[size_t(k)].is_none();
+  if (o.kind == OpKind::pointwise) {
+    static constexpr std::string_view exact[] = {"abs",        "bitwise_not", "ceil",  "conj_physical",
+                                                 "floor",      "frac",        "neg",   "sgn",
+                                                 "sign",       "round",       "trunc", "hardshrink",
+                                                 "softshrink", "softplus",    "gelu",  "logsigmoid",
+                                                 "where"};
+    return is_one_of(name, exact) && (name != "abs" || op::operand_dtype(args[0]) == result);
+  }
+  if (o.kind == OpKind::composite) {
+    static constexpr std::string_view converting[] = {"stack",        "hstack", "vstack",   "outer",
+                                                      "logsumexp",    "var",    "std",      "max",
+                                                      "min",          "clone",  "cholesky", "bernoulli",
+                                                      "count_nonzero"};
+    return !o.random && !is_one_of(name, converting) && !name.starts_with("fft_");
+  }
+  return o.kind != OpKind::library || (name != "cat" && !name.starts_with("_fft"));
+}
+
+// A result of dtype `from` is written to memory of dtype `to`: an in-place operator's or out=.
+static void check_conversion(const Operator& o, DType from, DType to, std::span<const Value> args, bool out) {
+  if (from == to) return;
+  runtime_check(!out || !takes_exact_out(o, from, args), o.name())
       << "expected out tensor to have dtype " << from << ", but got " << to << " instead";
-  runtime_check(can_cast(from, to), o.name())
+  runtime_check(out || o.schema.name != "float_power", o.name())
+      << "the base has dtype " << to << " but the operation's result requires dtype " << from;
+  bool fits = can_cast(from, to);
+  static constexpr std::string_view joining[] = {"cat", "stack", "hstack", "vstack"};
+  type_check(fits || !is_one_of(o.schema.name, joining), o.name())
       << "result type " << from << " can't be cast to the desired output type " << to;
+  runtime_check(fits, o.name()) << "result type " << from << " can't be cast to the desired output type "
+                                << to;
 }
 
 graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
@@ -98,7 +132,7 @@ graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::spa
           auto results = op::call(o, given).to_vector();
           for (size_t k = 0; k < results.size() && k < out.size(); ++k) {
             if (!out[k].defined() || out[k].dtype() == results[k].dtype()) continue;
-            check_conversion(o, results[k].dtype(), out[k].dtype(), results.size() > 1);
+            check_conversion(o, results[k].dtype(), out[k].dtype(), args, results.size() > 1);
             Value cast[] = {results[k], out[k].dtype()};
             results[k] = op::call(op::get("to_dtype"), cast)[0];
           }
@@ -135,7 +169,8 @@ std::shared_ptr<const Program> program_of(const Operator& o, std::span<const Val
 
 // Checks that results of these metas can be written into `out`; an out= tensor of other sizes is resized:
 // true.
-bool check_destination(const Operator& o, const op::Meta& m, const Tensor& out, Form form) {
+bool check_destination(const Operator& o, const op::Meta& m, const Tensor& out, std::span<const Value> args,
+                       Form form) {
   bool same_size =
       m.sizes.size() == out.sizes().size() && std::equal(m.sizes.begin(), m.sizes.end(), out.sizes().begin());
   if (form == Form::in_place) {
@@ -157,7 +192,7 @@ bool check_destination(const Operator& o, const op::Meta& m, const Tensor& out, 
     t->sizes = m.sizes;
     t->strides = contiguous_strides(m.sizes);
   }
-  check_conversion(o, m.dtype, out.dtype(), form == Form::out);
+  check_conversion(o, m.dtype, out.dtype(), args, form == Form::out);
   return !same_size;
 }
 
@@ -292,7 +327,7 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
         }
       if (o.kind != OpKind::composite) {
         auto metas = graph::infer(o, args);
-        for (size_t k = 0; k < out.size(); ++k) resized |= check_destination(o, metas[k], out[k], form);
+        for (size_t k = 0; k < out.size(); ++k) resized |= check_destination(o, metas[k], out[k], args, form);
       }
       entry.program = program_of(o, args, out, values);
       if (onto && !entry.program->writes_onto(0)) {
@@ -305,7 +340,7 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
           auto& meta = entry.program->graph().outputs[k]->tensor;
           Dims sizes(meta.sizes());
           for (auto& s : sizes) s = s.hint();
-          resized |= check_destination(o, {sizes, meta.dtype()}, out[k], form);
+          resized |= check_destination(o, {sizes, meta.dtype()}, out[k], args, form);
         }
       entry.needs_plain = hidden && (needs_plain_inputs(entry.program->graph()) ||
                                      (hidden->any_flat() && !is_elementwise(entry.program->graph(), values,
@@ -397,13 +432,14 @@ void bump_written(const Operator& o, std::span<const Value> args) {
 }
 
 // The functional result copied to where it was wanted.
-Results deliver(const Operator& o, Results results, std::span<const Tensor> out, Form form) {
+Results deliver(const Operator& o, std::span<const Value> args, Results results, std::span<const Tensor> out,
+                Form form) {
   if (form == Form::functional) return results;
   Results delivered;
   for (size_t k = 0; k < out.size(); ++k) {
-    check_destination(o, {Dims(results[k].sizes()), results[k].dtype()}, out[k], form);
-    Value args[] = {out[k], results[k]};
-    op::call(op::get("copy"), args, Form::in_place);
+    check_destination(o, {Dims(results[k].sizes()), results[k].dtype()}, out[k], args, form);
+    Value copied[] = {out[k], results[k]};
+    op::call(op::get("copy"), copied, Form::in_place);
     delivered.push_back(out[k]);
   }
   return delivered;
@@ -479,7 +515,7 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
       for (size_t k = 0; k < results.size(); ++k) results[k] = shown(std::move(results[k]), found->shown[k]);
     return results;
   }
-  if (!o.reference) return deliver(o, by_operators(o, c, device), results.all(), Form::out);
+  if (!o.reference) return deliver(o, args, by_operators(o, c, device), results.all(), Form::out);
   static TableMutex mutex;
   static std::unordered_map<const Operator*, std::unique_ptr<Operator>> derived;
   const Operator* loop = nullptr;
@@ -642,7 +678,7 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
 
   if (o.kind == OpKind::composite) {
     if (!o.fused || !settings().fuse || (recording && form != Form::functional && !o.vjp)) {
-      Results results = deliver(o, o.composite(Call(o, args)), out, form);
+      Results results = deliver(o, args, o.composite(Call(o, args)), out, form);
       if (form != Form::functional)
         for (auto& t : out) t.bump_version();
       return results;  // its calls were recorded one by one
@@ -657,7 +693,7 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
                             : run_compiled(o, args, out, form);
   if (library && form != Form::functional) {
     autograd::GradMode off(false);  // the write is part of this call
-    results = deliver(o, std::move(results), out, form);
+    results = deliver(o, args, std::move(results), out, form);
   }
   if (form != Form::functional)
     for (auto& t : out) t.bump_version();
