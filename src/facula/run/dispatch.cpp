@@ -329,6 +329,11 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
         auto metas = graph::infer(o, args);
         for (size_t k = 0; k < out.size(); ++k) resized |= check_destination(o, metas[k], out[k], args, form);
       }
+      if (o.kind == OpKind::composite && form == Form::out && takes_exact_out(o, out[0].dtype(), args)) {
+        auto program = program_of(o, args, {}, values);
+        for (size_t k = 0; k < out.size(); ++k)
+          check_conversion(o, program->graph().outputs[k]->tensor.dtype(), out[k].dtype(), args, true);
+      }
       entry.program = program_of(o, args, out, values);
       if (onto && !entry.program->writes_onto(0)) {
         entry = {};
