@@ -417,6 +417,24 @@ FACULA_FAMILY(matmul) {
         return squeeze(mm(self, unsqueeze(vec, 1)), 1);
       })
       .samples({"self[3, 4], vec[4]", "self[0, 4], vec[4]", "self[3, 0], vec[0]"});
+  define("_matrix_vector(Tensor self, Tensor vec, Tensor? addend, *, Scalar beta, Scalar alpha) -> Tensor")
+      .doc(
+          "beta * addend + alpha * (self @ vec) for a matrix and a vector, summed and rounded once, in one sweep over the matrix.")
+      .bind(hidden)
+      .dtypes(d::numeric)
+      .no_in_place()
+      .non_differentiable()
+      .shape([](const Call& c) { return Dims{c.size("self", 0)}; })
+      .loop([](const LoopCall& c, Index i) {
+        Expr y = inner_product(
+            c, c.size("self", 1), [&](Expr k) { return c.load("self", {i[0], k}); },
+            [&](Expr k) { return c.load("vec", {k}); });
+        y = c.scalar("alpha", y.dtype()) * y;
+        if (!c.has("addend")) return y;
+        return y + c.scalar("beta", y.dtype()) * c.load("addend", broadcast_index(i, c.sizes("addend")));
+      })
+      .samples({"self[3, 4], vec[4], addend[3], beta=2, alpha=0.5",
+                "self[3, 4], vec[4], addend=None, beta=0, alpha=1"});
   define("outer(Tensor self, Tensor vec2) -> Tensor")
       .doc("All products of the elements of two vectors, [n] x [m] -> [n, m].")
       .alias("ger")

@@ -305,6 +305,25 @@ void scale(const Tensor& out, const Scalar& beta, const Tensor& bias) {
   }
 }
 
+bool is_short(DType d) { return d == DType::BFloat16 || d == DType::Float16; }
+
+// A matrix of 16-bit floats and a vector: a generated sweep over the matrix, which no library has.
+void matrix_vector(const Problem& p, const Tensor& a, const Tensor& b, const Tensor& out,
+                   const Tensor& bias) {
+  static const op::Operator& sweep = op::get("_matrix_vector");
+  SymInt k = p.k, n = p.n == 1 ? p.m : p.n, one = int64_t(1);
+  Tensor left = a.alias(Dims{p.m, k}, Dims{p.a_rs, p.a_cs}, a.offset()),
+         right = b.alias(Dims{p.n, k}, Dims{p.b_cs, p.b_rs}, b.offset());
+  Tensor matrix = p.n == 1 ? left : right, vector = p.n == 1 ? right : left;
+  vector = vector.alias(Dims{k}, Dims{vector.stride(1)}, vector.offset());
+  Tensor to = out.alias(Dims{n}, Dims{one}, out.offset()), addend;
+  if (bias.defined()) addend = bias.alias(bias.sizes(), bias.strides(), bias.offset());
+  Scalar beta = 1.0;
+  if (!is(p.beta, 0)) addend = to, beta = p.beta;
+  op::Value args[] = {matrix, vector, addend.defined() ? op::Value(addend) : op::Value(), beta, p.alpha};
+  op::call(sweep, args, op::Form::out, std::span<const Tensor>(&to, 1));
+}
+
 }  // namespace
 
 void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, const Tensor& bias_given,
@@ -329,7 +348,8 @@ void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, co
             alpha,
             beta};
   if (p.k == 0) return scale(out, beta, bias);
-  if (p.dtype == DType::Float16) {  // by way of float32, rounded once
+  bool alone = out.numel() == SymInt(p.m * p.n);
+  if (p.dtype == DType::Float16 && !(alone && (p.m == 1 || p.n == 1))) {  // by way of float32, rounded once
     Tensor wide = Tensor::empty(out.sizes(), DType::Float32);
     if (!is(beta, 0)) copy(wide, out);
     auto widened = [](const Tensor& t) { return t.defined() ? dense(t, DType::Float32) : t; };
@@ -366,6 +386,7 @@ void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, co
     p.bias = bias.data_ptr();
   }
   merge_batch(p, dims);
+  if (is_short(p.dtype) && (p.m == 1 || p.n == 1) && p.count() == 1) return matrix_vector(p, a, b, out, bias);
   if (p.dtype == DType::Float32 || p.dtype == DType::BFloat16) {
     if (fits_tiny(p)) return tiny(p);
     bool vector =
