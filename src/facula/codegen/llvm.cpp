@@ -25,6 +25,7 @@
 #include "facula/codegen/kernel.h"
 #include "facula/codegen/llvm_math.h"
 #include "facula/loop/monoid.h"
+#include "facula/loop/simplify.h"
 
 extern "C" void LLVMInitializeX86TargetInfo();
 extern "C" void LLVMInitializeX86Target();
@@ -131,6 +132,8 @@ class Emitter {
     std::unordered_map<const Node*, V> values,
         first;  // `first`: the value in lane 0, of lane-dependent expressions
     bool statement = false;
+    // Of rows that lie one after the other, one a lane: their elements by place, by buffer and first element.
+    std::map<std::pair<std::pair<int, int>, const Node*>, std::vector<V>> rows;
   };
   struct Push {
     Emitter& e;
@@ -537,6 +540,7 @@ class Emitter {
     V sides[2];
     for (auto& x : blocks) x = BasicBlock::Create(c_, "side", f_, next);
     b_.CreateCondBr(condition, blocks[0], blocks[1]);
+    bool outer = std::exchange(guarded_, true);
     for (size_t k = 0; k < 2; ++k) {
       b_.SetInsertPoint(blocks[k]);
       Push layer(*this, false);
@@ -544,6 +548,7 @@ class Emitter {
       ends[k] = b_.GetInsertBlock();
       b_.CreateBr(next);
     }
+    guarded_ = outer;
     b_.SetInsertPoint(next);
     auto* phi = b_.CreatePHI(sides[0]->getType(), 2);
     for (size_t k = 0; k < 2; ++k) phi->addIncoming(sides[k], ends[k]);
@@ -749,6 +754,151 @@ class Emitter {
     return r;
   }
 
+  // What an unrolled loop does at each of its steps with rows of as many elements, one a lane.
+  struct Steps {
+    int var;
+    int64_t count, now = 0;
+    struct Woven {
+      const Statement* store;
+      V pointer;
+      llvm::Align align;
+      std::vector<V> values;
+    };
+    std::vector<Woven> woven;  // stores of a step's element of each row, which wait for the last step
+  };
+  // If `offset` is that of the current step in rows of as many elements: the offset of the first one.
+  Expr start_of_row(const Steps& steps, Expr offset) {
+    loop::Linear sum;
+    if (!loop::linear(offset, sum)) return {};
+    auto own = std::find_if(sum.terms.begin(), sum.terms.end(),
+                            [&](auto& t) { return t.x->kind == Kind::index && t.x->slot == steps.var; });
+    if (own == sum.terms.end() || own->coefficient != 1) return {};
+    sum.terms.erase(own);
+    for (auto& t : sum.terms) {
+      bool again = false;
+      loop::visit(t.x, [&](Expr x) { again |= x->kind == Kind::index && x->slot == steps.var; });
+      if (again) return {};
+    }
+    Expr start = loop::from_linear(sum, offset.dtype());
+    Motion m = motion(start);
+    bool apart =
+        m.simple && m.stride && m.stride->kind == Kind::constant && m.stride->value.to_int() == steps.count;
+    return apart ? start : Expr();
+  }
+  // Without names, so that equal places are equal expressions.
+  Expr spelled_out(Expr e) {
+    return loop::rewrite(e, [&](Expr x) -> Expr {
+      if (x->kind != Kind::local) return {};
+      auto& l = local(x->slot);
+      return l.definition && !is_volatile(l.definition) ? spelled_out(l.definition) : x;
+    });
+  }
+  bool in_rows() const { return in_lanes() && !first_ && !mask_ && !guarded_ && steps_.size() == 1; }
+
+  V pick(V a, V b, const std::vector<int>& order) { return b_.CreateShuffleVector(a, b, order); }
+  // Of n vectors of a stretch: for each j below n the elements j, j + n, j + 2 n, ...
+  std::vector<V> turned(const std::vector<V>& x) {
+    int64_t n = int64_t(x.size());
+    if (n == 1) return x;
+    std::vector<V> r;
+    if (n % 2) {
+      for (int64_t j = 0; j < n; ++j) r.push_back(gathered(x, [&](int64_t l) { return l * n + j; }));
+      return r;
+    }
+    std::vector<V> halves[2];
+    for (int64_t k = 0; k < n; k += 2)
+      for (int64_t h : {0, 1}) {
+        std::vector<int> order;
+        for (int l = 0; l < lanes_; ++l) order.push_back(2 * l + int(h));
+        halves[h].push_back(pick(x[size_t(k)], x[size_t(k + 1)], order));
+      }
+    for (auto& h : halves) h = turned(h);
+    for (int64_t j = 0; j < n; ++j) r.push_back(halves[j % 2][size_t(j / 2)]);
+    return r;
+  }
+  // The way back.
+  std::vector<V> turned_back(const std::vector<V>& x) {
+    int64_t n = int64_t(x.size());
+    if (n == 1) return x;
+    std::vector<V> r;
+    if (n % 2) {
+      for (int64_t k = 0; k < n; ++k)
+        r.push_back(gathered(x, [&](int64_t l) {
+          int64_t at = k * lanes_ + l;
+          return at % n * lanes_ + at / n;
+        }));
+      return r;
+    }
+    std::vector<V> halves[2];
+    for (int64_t j = 0; j < n; ++j) halves[j % 2].push_back(x[size_t(j)]);
+    for (auto& h : halves) h = turned_back(h);
+    for (int64_t k = 0; k < n; ++k) {
+      std::vector<int> order;
+      for (int l = 0; l < lanes_; ++l) order.push_back((int(k % 2) * lanes_ + l) / 2 + l % 2 * lanes_);
+      r.push_back(pick(halves[0][size_t(k / 2)], halves[1][size_t(k / 2)], order));
+    }
+    return r;
+  }
+  // Lane l: element at(l) of the vectors side by side.
+  template <class F>
+  V gathered(const std::vector<V>& x, F&& at) {
+    V r = nullptr;
+    for (int64_t k = 0; k < int64_t(x.size()); ++k) {
+      std::vector<int> order;
+      for (int64_t l = 0; l < lanes_; ++l) {
+        int64_t in = at(l) / lanes_;
+        order.push_back(in < k ? int(l) : in == k ? int(lanes_ + at(l) % lanes_) : -1);
+      }
+      r = pick(r ? r : x[size_t(k)], x[size_t(k)], order);
+    }
+    return r;
+  }
+
+  // The current step's element of rows that lie one after the other; null if these are none.
+  V element_of_rows(const Node& n, const Place& p) {
+    if (!in_rows() || n.slot < 0 || written_.count(n.slot) || p.factor != 1) return nullptr;
+    auto& steps = steps_.back();
+    Expr start = start_of_row(steps, n.args[0]);
+    if (!start.get()) return nullptr;
+    auto& rows = layers_[steps_from_].rows[{{n.slot, n.part}, spelled_out(start).get()}];
+    if (rows.empty()) {
+      auto* element = memory_type(p.d);
+      auto* t = FixedVectorType::get(element, unsigned(lanes_));
+      V pointer = at(p.base, element, emit_first(start));
+      for (int64_t k = 0; k < steps.count; ++k)
+        rows.push_back(b_.CreateAlignedLoad(t, b_.CreateConstGEP1_64(element, pointer, uint64_t(k * lanes_)),
+                                            llvm::Align(uint64_t(itemsize(p.d)))));
+      rows = turned(rows);
+    }
+    return rows[size_t(steps.now)];
+  }
+  // Keeps a store to such rows until all of their elements are there; false if these are none.
+  bool weave(const Statement& s, const Place& p, V v) {
+    if (!in_rows() || s.buffer < 0 || p.factor != 1) return false;
+    auto& steps = steps_.back();
+    Expr start = start_of_row(steps, s.offset);
+    if (!start.get()) return false;
+    auto it = std::find_if(steps.woven.begin(), steps.woven.end(), [&](auto& w) { return w.store == &s; });
+    if (it == steps.woven.end()) {
+      if (steps.now) return false;
+      V pointer = at(p.base, memory_type(p.d), emit_first(start));
+      steps.woven.push_back({&s, pointer, llvm::Align(uint64_t(itemsize(p.d))), {}});
+      it = steps.woven.end() - 1;
+    }
+    it->values.push_back(spread(v));
+    return true;
+  }
+  void store_woven(const Steps& steps) {
+    for (auto& w : steps.woven) {
+      internal_check(int64_t(w.values.size()) == steps.count) << "codegen: a row is stored in part";
+      auto* element = llvm::cast<FixedVectorType>(w.values[0]->getType())->getElementType();
+      auto whole = turned_back(w.values);
+      for (size_t k = 0; k < whole.size(); ++k)
+        b_.CreateAlignedStore(whole[k], b_.CreateConstGEP1_64(element, w.pointer, k * uint64_t(lanes_)),
+                              w.align);
+    }
+  }
+
   // A load for each lane: quicker than the processor's gathers, as stores are than its scatters, but for
   // those under a mask.
   V one_by_one(FixedVectorType* t, V pointers, llvm::Align align) {
@@ -770,6 +920,7 @@ class Emitter {
   V load(const Node& n, bool as_stored = false) {
     Place p = place(n.slot, n.part);
     auto decoded = [&](V v) { return as_stored ? v : decode(v, p.d); };
+    if (V v = element_of_rows(n, p)) return decoded(v);
     Access a = access(p, n.args[0]);
     llvm::Align align(uint64_t(itemsize(p.d)));
     if (a.kind == Access::uniform) {
@@ -807,6 +958,7 @@ class Emitter {
   void store(const Statement& s) {
     Place p = place(s.buffer, s.part);
     V v = as_stored(s.values[0], p.d);
+    if (weave(s, p, v)) return;
     Access a = access(p, s.offset);
     llvm::Align align(uint64_t(itemsize(p.d)));
     if (a.kind == Access::uniform) {
@@ -874,7 +1026,12 @@ class Emitter {
           Push layer(*this, true);
           c = emit(s.values[0]);
         }
-        if (!is_vector(c)) return when(c, [&] { emit_block(s.body); });
+        if (!is_vector(c)) {
+          bool outer = std::exchange(guarded_, true);
+          when(c, [&] { emit_block(s.body); });
+          guarded_ = outer;
+          return;
+        }
         V outer = mask_;
         mask_ = outer ? b_.CreateAnd(outer, c) : c;
         bool maybe = std::exchange(maybe_none_, false);
@@ -995,11 +1152,16 @@ class Emitter {
     }
     if (s.loop == LoopKind::unrolled) {
       if (auto* n = llvm::dyn_cast<llvm::ConstantInt>(extent); n && n->getSExtValue() <= 16) {
+        if (steps_.empty()) steps_from_ = layers_.size() - 1;
+        steps_.push_back({s.var, n->getSExtValue()});
         for (int64_t i = 0; i < n->getSExtValue(); ++i) {
           vars_[s.var] = b_.getInt64(uint64_t(i));
+          steps_.back().now = i;
           Push layer(*this, false);
           emit_block(s.body);
         }
+        store_woven(steps_.back());
+        steps_.pop_back();
         return;
       }
     }
@@ -1020,10 +1182,12 @@ class Emitter {
       maybe_none_ = maybe;
       return;
     }
+    bool outer = std::exchange(guarded_, guarded_ || !steps_.empty());
     count_loop(b_.getInt64(0), extent, 1, [&](V i) {
       vars_[s.var] = i;
       emit_block(s.body);
     });
+    guarded_ = outer;
   }
 
   struct Survey {
@@ -1227,6 +1391,7 @@ class Emitter {
 
     lanes_ = lanes;
     lane_var_ = s.var;
+    auto outer_steps = std::exchange(steps_, {});
     auto body = [&](V base, V mask) {
       varies_.clear();
       mask_ = mask;
@@ -1275,6 +1440,7 @@ class Emitter {
     lane_var_ = -1;
     lane_base_ = nullptr;
     varies_.clear();
+    steps_ = std::move(outer_steps);
 
     for (auto& [var, l] : outer) locals_[var] = l;
     for (auto& [var, t] : survey.outer) fold_lanes(t.monoid, var, types[var], copies[var], lanes);
@@ -1331,8 +1497,11 @@ class Emitter {
   int lanes_ = 1, lane_var_ = -1;
   V lane_base_ = nullptr, mask_ = nullptr;
   bool first_ = false;
-  bool maybe_none_ = false;  // the mask may be off in every lane
-  bool shared_ = false;      // in code that is there twice, with masks and without
+  bool maybe_none_ = false;   // the mask may be off in every lane
+  bool shared_ = false;       // in code that is there twice, with masks and without
+  bool guarded_ = false;      // on one side of a branch
+  std::vector<Steps> steps_;  // of the unrolled loops around
+  size_t steps_from_ = 0;     // the layer around them, whose values all their steps have
 };
 
 const llvm::Target* target() {

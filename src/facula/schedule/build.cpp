@@ -88,6 +88,7 @@ class Builder {
     return loop::param(it->second);
   }
   Expr extent(const Merged& m) {
+    if (d_.short_rows && m.back() == d_.boxes[0][0].back()) return integer(d_.short_rows);
     auto& first = a_.vars[size_t(m[0])];
     // Windows are small constants; everything else is a parameter, so that sizes share a kernel.
     bool window =

@@ -14,6 +14,7 @@ namespace {
 constexpr int64_t kTaskOperations = 16384;
 constexpr int64_t kFewTasks = 8;         // fewer tasks than this are not enough for many threads
 constexpr int64_t kSplitFrom = 1 << 16;  // elements that are worth two launches
+constexpr int64_t kShortRow = 16;        // elements that registers hold for a vector of rows
 
 int64_t floor_div(int64_t a, int64_t b) {
   if (!b) return 0;
@@ -74,6 +75,22 @@ double contiguous_bytes(const Numbers& n, int v) {
     bytes += volume * a.bytes * (contiguous ? a.kind == Access::Kind::store ? 1.01 : 1 : 0.25);
   }
   return bytes;
+}
+
+// Do rows of `extent` elements lie one after the other in whatever has an element for each, `row` and `box`
+// being the variables of both? Their vectors are then loaded whole and turned in registers.
+bool are_short_rows(const Numbers& n, int row, int box, int64_t extent) {
+  if (extent < 2 || extent > kShortRow || n.extents[size_t(row)] < 2) return false;
+  bool any = false;
+  for (auto& a : n.analysis->accesses) {
+    if (a.kind == Access::Kind::position) continue;
+    if (std::count(a.dims.begin(), a.dims.end(), Access::kComputed)) return false;
+    int64_t along = n.coefficient(a, row), inside = n.coefficient(a, box);
+    bool whole = along == extent && inside == 1;
+    if (!whole && along != 0 && !(along == 1 && inside == 0)) return false;
+    any |= whole;
+  }
+  return any;
 }
 
 void move_last(std::vector<Merged>& loops, int v) {
@@ -211,6 +228,11 @@ Decisions decide(const Analysis& a, const Numbers& n) {
   } else if (row.second >= 0) {
     int64_t lanes = extent(d.rows, row.second);
     bool rows_in_lanes = a.boxes.empty() || row.first > inner_bytes || inner_bytes < 0;
+    if (d.boxes.size() == 1 && d.boxes[0].size() == 1 && lanes >= 32) {
+      int64_t inside = n.count(d.boxes[0]);
+      if (are_short_rows(n, row.second, d.boxes[0][0].back(), inside)) d.short_rows = inside;
+      rows_in_lanes |= d.short_rows > 0;
+    }
     if (!a.boxes.empty() && inner_bytes >= 0) {
       if (!rows_in_lanes && inner_extent <= 8 && lanes >= 32) rows_in_lanes = true;
       if (rows_in_lanes && lanes < 8 && inner_extent >= 32) rows_in_lanes = false;
@@ -244,7 +266,8 @@ Decisions decide(const Analysis& a, const Numbers& n) {
   int64_t lanes = d.row_vector >= 0 ? n.count({d.rows.back()}) : 1;
   d.chunked = d.row_vector >= 0 && (d.rows.size() == 1 || d.tiled || times(lanes, inner) > task_elements(a));
 
-  if (a.reduces && a.scan_axis < 0 && d.boxes.size() == 1 && rows > 0 && times(rows, inner) >= kSplitFrom) {
+  if (a.reduces && a.scan_axis < 0 && d.boxes.size() == 1 && rows > 0 && !d.short_rows &&
+      times(rows, inner) >= kSplitFrom) {
     int64_t tasks = d.row_vector >= 0 ? rows / std::max<int64_t>(lanes, 1) * ((lanes + 63) / 64) : rows;
     // Lanes that walk down the box and write what lies along it come back to the same few sets of the cache;
     // a map in the order of memory does not.
@@ -265,6 +288,7 @@ Decisions decide(const Analysis& a, const Numbers& n) {
   d.classes.assign(a.accesses.size() * vars, -1);
   std::vector<int> vectors = d.box_vectors;
   vectors.push_back(d.row_vector);
+  if (d.short_rows) vectors.push_back(d.boxes[0][0].back());
   if (d.tiled) vectors.push_back(d.rows[d.rows.size() - 2].back());
   for (size_t k = 0; k < a.accesses.size(); ++k) {
     auto& access = a.accesses[k];
@@ -272,8 +296,9 @@ Decisions decide(const Analysis& a, const Numbers& n) {
       if (v < 0) continue;
       int64_t c = n.coefficient(access, v);
       // Elements up to four apart are parts of whole vectors.
-      if (c == 0 || c == 1 || (c >= 2 && c <= 4 && access.kind == Access::Kind::load))
-        d.classes[k * vars + size_t(v)] = int8_t(c);
+      bool apart = (c >= 2 && c <= 4 && access.kind == Access::Kind::load) ||
+                   (c == d.short_rows && c && v == d.row_vector);
+      if (c == 0 || c == 1 || apart) d.classes[k * vars + size_t(v)] = int8_t(c);
     }
     for (size_t i = 0; i < access.dims.size(); ++i)
       if (access.dims[i] == Access::kComputed) d.unit.push_back(n.stride(access.buffer, i) == 1);
@@ -302,6 +327,7 @@ std::string Decisions::key() const {
   number(chunked);
   number(tiled);
   number(split);
+  number(short_rows);
   for (auto* list : {&classes, &unit, &overlaps}) {
     for (int8_t c : *list) k += char('0' + c);
     k += '|';
@@ -318,6 +344,7 @@ std::string Decisions::text() const {
   for (size_t k = 0; k < boxes.size(); ++k)
     s += "; box " + std::to_string(k) + " of " + lanes(boxes[k], box_vectors[k]);
   if (chunked) s += "; one row of vectors in pieces";
+  if (short_rows) s += "; vectors of rows of " + std::to_string(short_rows) + " elements are turned";
   if (tiled) s += "; in tiles, for an operand lies the other way";
   if (split >= 0)
     s += "; variable " + std::to_string(split) + " reduced in fixed chunks, for there are few rows";

@@ -36,7 +36,8 @@ struct Decisions {
   bool chunked = false;                    // a task is a piece of one row of vectors (else some whole ones)
   bool tiled = false;            // a task is a tile of rows and lanes: some operand lies the other way
   int split = -1;                // the reduced variable that is cut in chunks
-  std::vector<int8_t> classes;   // by access and variable: stride 0 to 4, or -1 (a parameter)
+  int64_t short_rows = 0;        // rows of this many elements side by side run in lanes, their box unrolled
+  std::vector<int8_t> classes;   // by access and variable: a known stride, or -1 (a parameter)
   std::vector<int8_t> unit;      // computed dimensions in order: stride is one
   std::vector<int8_t> overlaps;  // by output
   int8_t stride_class(size_t access, int var, size_t vars) const {
