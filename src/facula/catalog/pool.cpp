@@ -160,6 +160,48 @@ Expr over_windows(const LoopCall& c, const Window& w, const Index& i, size_t r, 
   });
 }
 
+// The gradient of max_pool2d by elements: of the windows that hold one, those whose tap it is.
+Expr gathered(const LoopCall& c, Index i) {
+  Window w = window(c);
+  return over_windows(c, w, i, i.size() - 2, c.sizes("grad"), [&](const Cover& y, const Cover& x) {
+    Index j = i;
+    j[i.size() - 2] = y.window;
+    j[i.size() - 1] = x.window;
+    Expr g = c.load("grad", j), tap = c.load("taps", j);
+    Expr own = cast(y.step * Scalar(w.kernel[1]) + x.step, tap.dtype());
+    return select(y.valid & x.valid & eq(tap, own), g, constant(0.0, g.dtype()));
+  });
+}
+// The same by windows, whose gradients are added at their taps: planes are vectors of H * W elements.
+Definition scattered(const LoopCall& c) {
+  Window w = window(c);
+  auto sizes = c.ints("size");
+  size_t r = sizes.size() - 2;
+  Definition def;
+  def.rank = int(r) + 1;
+  Scatter s;
+  s.domain = Dims(c.sizes("taps"));
+  Index i;
+  for (size_t k = 0; k < s.domain.size(); ++k) i.push_back(loop::index(int(k)));
+  Expr tap = c.load("taps", i), width = loop::size(sizes[r + 1]);
+  s.value = c.load("grad", i);
+  auto start = [&](int k) { return i[r + size_t(k)] * Scalar(w.stride[k]) - Scalar(w.padding[k]); };
+  // Below 256 a tap by the kernel's width is a product and a shift.
+  Expr row;
+  if (w.kernel[1] == 1) row = cast(tap, DType::Int64);
+  else if (tap_type(w) == DType::Int64) row = floordiv(tap, Scalar(w.kernel[1]));
+  else
+    row = shr(cast(tap, DType::Int64) * Scalar((65536 + w.kernel[1] - 1) / w.kernel[1]), Scalar(int64_t(16)));
+  Expr step = cast(tap, DType::Int64) * Scalar(w.dilation[1]) +
+              row * (width * Scalar(w.dilation[0]) - Scalar(w.kernel[1] * w.dilation[1]));
+  Expr at = start(0) * width + start(1) + step;
+  s.target = i;
+  s.target.resize(r + 1);
+  s.target[r] = within(at, width * loop::size(sizes[r]));
+  def.scatter = s;
+  return def;
+}
+
 Samples pool_samples() {
   return samples({"self![2, 3, 6, 7], kernel_size=[2]",
                   "self![2, 1, 6, 7], kernel_size=[3], stride=[2], padding=[1]",
@@ -222,23 +264,44 @@ FACULA_FAMILY(pool) {
       .no_in_place()
       .shape([](const Call& c) { return Dims(c.ints("size")); })
       .format_of({"grad", "taps"})
-      .loop([](const LoopCall& c, Index i) {
-        Window w = window(c);
-        return over_windows(c, w, i, i.size() - 2, c.sizes("grad"), [&](const Cover& y, const Cover& x) {
-          Index j = i;
-          j[i.size() - 2] = y.window;
-          j[i.size() - 1] = x.window;
-          Expr g = c.load("grad", j), tap = c.load("taps", j);
-          Expr own = cast(y.step * Scalar(w.kernel[1]) + x.step, tap.dtype());
-          return select(y.valid & x.valid & eq(tap, own), g, constant(0.0, g.dtype()));
-        });
-      })
+      .channels_last(ChannelsLast::reads)
+      .library("max_pool2d_backward")
+      .reference(gathered)
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         return grads(max_pool2d_pick(v.grad(), v["taps"], c.ints("kernel_size"), c.ints("stride"),
                                      c.ints("padding"), c.ints("dilation"), c.flag("ceil_mode")),
                      Tensor());
       })
+      .samples(
+          {"grad[2, 3, 1, 1], taps<4>[2, 3, 1, 1], size=[2, 3, 2, 2], kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=False"});
+  define(
+      "_max_pool2d_gather(Tensor grad, Tensor taps, SymInt[] size, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode) -> Tensor")
+      .doc("max_pool2d_backward where channels lie side by side: each element asks its windows.")
+      .dtypes(d::floating)
+      .bind(hidden)
+      .no_in_place()
+      .non_differentiable()
+      .shape([](const Call& c) { return Dims(c.ints("size")); })
+      .format_of({"grad", "taps"})
+      .loop(gathered)
+      .samples(
+          {"grad[2, 3, 1, 1], taps<4>[2, 3, 1, 1], size=[2, 3, 2, 2], kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=False"});
+  define(
+      "_max_pool2d_scatter(Tensor grad, Tensor taps, SymInt[] size, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode) -> Tensor")
+      .doc(
+          "max_pool2d_backward where rows lie side by side, before it is rounded: each window adds to an element.")
+      .dtypes(d::floating)
+      .bind(hidden)
+      .no_in_place()
+      .non_differentiable()
+      .result([](const Call& c) { return std::vector<DType>{compute_type(c.dtype("grad"))}; })
+      .shape([](const Call& c) {
+        auto sizes = c.ints("size");
+        size_t r = sizes.size() - 2;
+        return with(sizes.first(r + 1), int(r), sizes[r] * sizes[r + 1]);
+      })
+      .loop(scattered)
       .samples(
           {"grad[2, 3, 1, 1], taps<4>[2, 3, 1, 1], size=[2, 3, 2, 2], kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=False"});
   define(

@@ -98,6 +98,15 @@ FACULA_FAMILY(random) {
                     compute_type(*c.maybe_dtype("dtype")));
       })
       .samples({"state<9>[2], size=[3, 4], low=2, high=9, dtype=int64"});
+  define("_randperm(Tensor state, SymInt n) -> Tensor")
+      .doc("A random permutation of 0 .. n - 1 by the shuffle of Durstenfeld, 1964.")
+      .bind(hidden)
+      .random()
+      .no_in_place()
+      .non_differentiable()
+      .shape([](const Call& c) { return Dims{c.integer("n")}; })
+      .library("randperm")
+      .samples({"state<9>[2], n=7", "state<9>[2], n=0"});
 
   define(
       "rand(SymInt[] size, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
@@ -206,7 +215,7 @@ FACULA_FAMILY(random) {
         supported_check(is_integral(t) || is_floating(t), "randperm") << "not implemented for '" << t << "'";
         runtime_check(!is_integral(t) || !overflows(Scalar(n.hint()), t), "randperm")
             << "the numbers below " << n << " do not fit " << t;
-        return to_dtype(argsort(_uniform(numbers(n * SymInt(int64_t(2)), g), n, DType::Float64)), t);
+        return to_dtype(_randperm(numbers(n * SymInt(int64_t(2)), g), n), t);
       })
       .samples({"n=7", "n=0"});
   define("bernoulli(Tensor self, *, Generator? generator=None) -> Tensor")

@@ -27,6 +27,8 @@ class CpuBackend final : public Backend {
         {"cat", cpu::cat},
         {"nonzero", cpu::nonzero},
         {"rng_take", cpu::rng_take},
+        {"randperm", cpu::randperm},
+        {"max_pool2d_backward", cpu::max_pool2d_backward},
         {"sort", cpu::sort},
         {"topk", cpu::topk},
         {"linalg_lu_solve", cpu::linalg_lu_solve},

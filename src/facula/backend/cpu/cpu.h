@@ -27,6 +27,8 @@ Results attention_backward(const Call& c, Out out);
 Results cat(const Call& c, Out out);
 Results nonzero(const Call& c, Out out);
 Results rng_take(const Call& c, Out out);
+Results randperm(const Call& c, Out out);
+Results max_pool2d_backward(const Call& c, Out out);
 // sort.cpp
 Results sort(const Call& c, Out out);
 Results topk(const Call& c, Out out);

@@ -136,4 +136,89 @@ Results rng_take(const Call& c, Out out) {
   return Results(out[0]);
 }
 
+namespace {
+
+constexpr uint64_t kPhiloxBatch = 16;  // blocks of four words
+
+// Blocks `first`, `first` + 1, ... of philox(seed, ...), side by side.
+#ifndef __SANITIZE_THREAD__  // whose code cannot run where one is chosen, before the program starts
+__attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
+void philox_batch(uint64_t seed, uint64_t first, uint32_t* words) {
+  uint32_t c[4][kPhiloxBatch] = {};
+  for (uint64_t k = 0; k < kPhiloxBatch; ++k)
+    c[0][k] = uint32_t(first + k), c[1][k] = uint32_t((first + k) >> 32);
+  uint32_t k0 = uint32_t(seed), k1 = uint32_t(seed >> 32);
+  for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
+    for (uint64_t k = 0; k < kPhiloxBatch; ++k) {
+      uint64_t a = uint64_t(0xD2511F53u) * c[0][k], b = uint64_t(0xCD9E8D57u) * c[2][k];
+      c[0][k] = uint32_t(b >> 32) ^ c[1][k] ^ k0, c[1][k] = uint32_t(b);
+      c[2][k] = uint32_t(a >> 32) ^ c[3][k] ^ k1, c[3][k] = uint32_t(a);
+    }
+  for (uint64_t k = 0; k < kPhiloxBatch; ++k)
+    for (uint64_t w = 0; w < 4; ++w) words[4 * k + w] = c[w][k];
+}
+
+// Random 32-bit words of a generator's piece, in order.
+class Words {
+ public:
+  Words(const int64_t* state, int64_t skip) : seed_(uint64_t(state[0])), at_(uint64_t(state[1] + skip)) {}
+  uint32_t next() {
+    if (at_ / kCount != batch_) philox_batch(seed_, (batch_ = at_ / kCount) * (kCount / 4), words_);
+    return words_[at_++ % kCount];
+  }
+
+ private:
+  static constexpr uint64_t kCount = 4 * kPhiloxBatch;
+  uint64_t seed_, at_, batch_ = ~uint64_t(0);
+  uint32_t words_[kCount];
+};
+
+// The permutation of 0 .. n - 1: element i changes places with one of i .. n - 1. Partners are drawn some
+// steps ahead, so that their memory is there when they are needed.
+template <class T, class F>
+void shuffle(T* order, int64_t n, F&& below) {
+  constexpr int64_t kAhead = 64;
+  std::iota(order, order + n, T(0));
+  int64_t partner[kAhead];
+  for (int64_t first = 0; first < n; first += kAhead) {
+    int64_t count = std::min(kAhead, n - first);
+    for (int64_t k = 0; k < count; ++k) {
+      partner[k] = first + k + int64_t(below(uint64_t(n - first - k)));
+      __builtin_prefetch(order + partner[k], 1);
+    }
+    for (int64_t k = 0; k < count; ++k) std::swap(order[first + k], order[partner[k]]);
+  }
+}
+
+}  // namespace
+
+// The piece has 2 n words. Below 2^32 a word is enough for a number, unless it would make some more likely
+// than others (Lemire, "Fast random integer generation in an interval", 2019), when the second half gives
+// another.
+Results randperm(const Call& c, Out out) {
+  Tensor state = dense(c.tensor("state"));
+  int64_t n = c.integer("n").concrete();
+  Destination to(out[0]);
+  auto* order = to.data<int64_t>();
+  Words words(state.data<int64_t>(), 0), others(state.data<int64_t>(), n);
+  if (n >> 32) {
+    shuffle(order, n, [&](uint64_t range) {
+      uint64_t word = uint64_t(words.next()) << 32;
+      return uint64_t((unsigned __int128)(word | words.next()) * range >> 64);
+    });
+  } else {
+    std::vector<uint32_t> small(static_cast<size_t>(n));
+    shuffle(small.data(), n, [&](uint64_t range) {
+      uint64_t product = words.next() * range;
+      while (uint32_t(product) < range && uint32_t(product) < (uint64_t(1) << 32) % range)
+        product = others.next() * range;
+      return product >> 32;
+    });
+    std::copy(small.begin(), small.end(), order);
+  }
+  to.finish();
+  return Results(out[0]);
+}
+
 }  // namespace facula::backend::cpu

@@ -1,0 +1,129 @@
+"""Calls with a way of their own to be quick: rows shorter than a vector, gradients of pools along rows of an
+image, 16-bit matrices times vectors, permutations."""
+
+import numpy as np
+import pytest
+
+import facula as F
+
+SHORT = (2, 3, 5, 8, 12, 16, 17)
+
+
+def numbers(shape, dtype, seed=0):
+    x = np.random.RandomState(seed).standard_normal(shape) * 3
+    return (np.abs(x) * 10 if np.dtype(dtype).kind == "u" else x).astype(dtype)
+
+
+@pytest.mark.parametrize("n", SHORT)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8"])
+def test_rows_shorter_than_a_vector_are_reduced_one_by_one(n, dtype):
+    for rows in (31, 47, 300):
+        a = numbers((rows, n), dtype)
+        t, wide = F.from_numpy(a.copy()), a.astype(np.float64)
+        tolerance = {"float16": 5e-3, "float32": 1e-5}.get(dtype, 1e-12)
+        assert np.allclose(t.sum(-1).double().numpy(), wide.sum(-1), rtol=tolerance, atol=tolerance * 10)
+        assert np.array_equal(t.argmax(-1).numpy(), a.argmax(-1))
+        sums = t.cumsum(-1).double().numpy()
+        assert np.allclose(sums, wide.cumsum(-1), rtol=tolerance, atol=tolerance * 10)
+        assert np.array_equal(t[::2].amax(-1).numpy(), a[::2].max(-1))  # rows with gaps between them
+
+
+@pytest.mark.parametrize("n", SHORT)
+def test_short_rows_are_normalised_and_written_each_by_itself(n):
+    a = numbers((300, n), "float32")
+    e = np.exp(a.astype(np.float64) - a.max(-1, keepdims=True))
+    expected = e / e.sum(-1, keepdims=True)
+    t = F.from_numpy(a.copy()).requires_grad_()
+    y = t.softmax(-1)
+    assert np.allclose(y.detach().numpy(), expected, atol=1e-6)
+    g = numbers((300, n), "float32", seed=1)
+    y.backward(F.from_numpy(g))
+    inner = (expected * g).sum(-1, keepdims=True)
+    assert np.allclose(t.grad.numpy(), expected * (g - inner), atol=1e-5)
+    onto = F.from_numpy(a.copy())
+    onto.cumsum_(-1)  # written where it is read
+    assert np.allclose(onto.numpy(), a.astype(np.float64).cumsum(-1), atol=1e-4)
+    z = F.from_numpy((a + 1j * a[::-1]).astype(np.complex64))
+    assert np.allclose(z.sum(-1).numpy(), (a + 1j * a[::-1]).sum(-1), atol=1e-4)
+
+
+def test_a_special_value_stays_in_its_short_row():
+    a = numbers((64, 8), "float32")
+    a[3, 2], a[10, 7], a[20] = np.nan, np.inf, -np.inf
+    y = F.from_numpy(a.copy()).softmax(-1).numpy()
+    bad = np.isnan(y).any(-1)
+    assert np.flatnonzero(bad).tolist() == [3, 10, 20]
+
+
+WINDOWS = [
+    dict(kernel_size=3, stride=2, padding=1),
+    dict(kernel_size=3, stride=1, padding=1),
+    dict(kernel_size=2, stride=2),
+    dict(kernel_size=(2, 3), stride=(3, 1), padding=(1, 0)),
+    dict(kernel_size=3, stride=1, dilation=2),
+    dict(kernel_size=3, stride=2, ceil_mode=True),
+    dict(kernel_size=17, stride=5, padding=8),  # more elements than a byte can number
+]
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize("dtype", [F.float32, F.float64, F.bfloat16])
+def test_gradients_of_max_pools_are_the_same_in_either_layout(window, dtype):
+    """Each way is the other's oracle: windows add along rows, elements ask beside channels."""
+    x = F.from_numpy(numbers((2, 3, 21, 19), "float32")).round().to(dtype)  # with ties
+
+    def gradient(x):
+        x = x.detach().requires_grad_()
+        y = F.nn.functional.max_pool2d(x, **window)
+        # Halves add up without rounding, so that the order of the windows does not matter.
+        y.backward(F.from_numpy(numbers(tuple(y.shape), "float32", seed=1).round() / 2).to(dtype))
+        return x.grad
+
+    rows, channels = gradient(x), gradient(x.contiguous(memory_format=F.channels_last))
+    assert rows.is_contiguous() and channels.is_contiguous(memory_format=F.channels_last)
+    assert F.equal(rows, channels)
+    assert F.equal(gradient(x[0]), rows[0])
+
+
+def test_a_pools_gradient_has_a_gradient():
+    x = F.from_numpy(numbers((1, 2, 6, 5), "float64")).requires_grad_()
+    pool = lambda x: F.nn.functional.max_pool2d(x, 3, 2, 1) ** 2  # noqa: E731
+    assert F.autograd.gradcheck(pool, (x,)) and F.autograd.gradgradcheck(pool, (x,))
+
+
+@pytest.mark.parametrize("dtype", [F.bfloat16, F.float16])
+def test_a_16_bit_matrix_times_a_vector_is_rounded_once(dtype):
+    a = F.from_numpy(numbers((70, 130), "float32")).to(dtype)
+    v, w = (F.from_numpy(numbers((n,), "float32", seed=n)).to(dtype) for n in (130, 70))
+    bias = F.from_numpy(numbers((70,), "float32", seed=2)).to(dtype)
+    calls = {
+        "matrix by vector": (lambda a, v, w, b: a @ v),
+        "vector by matrix": (lambda a, v, w, b: w @ a),
+        "transposed": (lambda a, v, w, b: a.t() @ w),
+        "with gaps": (lambda a, v, w, b: a[:, ::2] @ v[::2]),
+        "addmv": (lambda a, v, w, b: F.addmv(b, a, v, beta=0.5, alpha=2)),
+        "linear": (lambda a, v, w, b: F.nn.functional.linear(v, a, b)),
+        "one row": (lambda a, v, w, b: a[:1] @ a.t()),
+        "one number": (lambda a, v, w, b: a[:1] @ v[:, None]),
+    }
+    for name, call in calls.items():
+        exact = call(*(t.double() for t in (a, v, w, bias)))
+        assert (call(a, v, w, bias) - exact.to(dtype)).abs().max() <= exact.abs().max() * 2**-8, name
+
+
+def test_permutations_are_all_equally_likely():
+    F.manual_seed(0)
+    counts = {}
+    for _ in range(2400):
+        p = tuple(F.randperm(4).tolist())
+        counts[p] = counts.get(p, 0) + 1
+    assert len(counts) == 24
+    assert sum((n - 100) ** 2 / 100 for n in counts.values()) < 49.7  # chi square of 23, once in a thousand
+    F.manual_seed(1)
+    first = F.randperm(100_001)
+    assert F.equal(first.sort()[0], F.arange(100_001))
+    F.manual_seed(1)
+    assert F.equal(F.randperm(100_001), first) and not F.equal(F.randperm(100_001), first)
+    # Places and numbers do not go together.
+    r = np.corrcoef(first.numpy(), np.arange(100_001))[0, 1]
+    assert abs(r) < 0.015
