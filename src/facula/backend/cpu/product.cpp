@@ -206,7 +206,8 @@ OneDnnPlan make_plan(const Problem& p) {
   OneDnnPlan plan;
   auto pd = p.bias ? dnnl::matmul::primitive_desc(onednn_engine(), a, b, bias, out, attributes, true)
                    : dnnl::matmul::primitive_desc(onednn_engine(), a, b, out, attributes, true);
-  plan.refused = !pd || is_reference("matmul", pd.impl_info_str()) || is_better_by_blas(p, pd.impl_info_str());
+  plan.refused =
+      !pd || is_reference("matmul", pd.impl_info_str()) || is_better_by_blas(p, pd.impl_info_str());
   if (plan.refused) return plan;
   plan.bound = Bound::of<dnnl::matmul>(pd);
   plan.bound.add(DNNL_ARG_SRC, a);
