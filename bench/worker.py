@@ -18,12 +18,35 @@ clock = time.perf_counter
 BATCHES = 9  # of a round: a short disturbance falls into one or two
 
 
-class Program:
-    """A statement in a loop, compiled once."""
+def names_of(library, setup: str) -> dict:
+    names = {"torch": library}
+    exec(PROLOGUE, names)
+    exec(setup, names)
+    return names
 
-    def __init__(self, library, setup: str, statement: str):
-        self.names = {"torch": library}
-        exec(PROLOGUE + setup, self.names)
+
+def equalize(names: dict) -> None:
+    """Gives the model of a program, if it has one, the weights that it has in the other library."""
+    if "model" in names:
+        names["equalize"](names["model"])
+
+
+def numbers(check: str | None, names: dict) -> list[float] | None:
+    if not check:
+        return None
+    found = eval(check, names)
+    if isinstance(found, list):
+        return [float(x) for x in found]
+    return [float(found.detach() if hasattr(found, "detach") else found)]
+
+
+class Program:
+    """A statement in a loop, compiled once. `more` is set up once the weights are equal."""
+
+    def __init__(self, library, setup: str, statement: str, more: str = ""):
+        self.names = names_of(library, setup)
+        equalize(self.names)
+        exec(more, self.names)
         # A function, as timeit makes: its variables, and the names that the statement uses, are read fast.
         used = [n for n in self.names if not n.startswith("__") and n.isidentifier()]
         head = f"def run(_count, {', '.join(f'{n}={n}' for n in used)}):\n    for _ in range(_count):\n"
@@ -60,10 +83,10 @@ def serve(library, ask, answer) -> None:
             if "prepare" in task:
                 p, program = task["prepare"], None
                 library.set_num_threads(p["threads"])
-                program = Program(library, p["setup"], p["statement"])
+                program = Program(library, p["setup"], p["statement"], p.get("more", ""))
+                check = numbers(p["check"], program.names) if p["fresh"] else None
                 program.run(3)
-                check = p["check"] and eval(p["check"], program.names).detach().item()
-                answer({"check": check})
+                answer({"check": check or numbers(p["check"], program.names)})
             else:
                 program.run(1)  # the other process ran meanwhile: wake the threads, warm the caches
                 seconds, count = program.rate(task["round"])
@@ -90,22 +113,29 @@ def growth(run, count: int) -> int:
 
 def cold(name: str, task: dict, answer) -> None:
     p = task["prepare"]
+    if not p["imports"]:
+        importlib.import_module("numpy")  # which gives both libraries their numbers
     start = clock()
     library = importlib.import_module(name)
+    if p["imports"]:
+        exec(p["statement"], {"torch": library})
+        answer({"value": clock() - start})
+        return
+    library.set_num_threads(p["threads"])
     if p["steps"]:
-        library.set_num_threads(p["threads"])
-        program = Program(library, p["setup"], p["statement"])
+        program = Program(library, p["setup"], p["statement"], p.get("more", ""))
         answer({"value": growth(lambda: program.run(1), p["steps"])})
         return
-    if not p["imports"]:
-        library.set_num_threads(p["threads"])
-        names = {"torch": library}
-        if p["prepared"]:
-            exec(PROLOGUE + p["setup"], names)
-        program = p["statement"] if p["prepared"] else PROLOGUE + p["setup"] + "\n" + p["statement"]
-        start = clock()
-        exec(program, names)
-    answer({"value": clock() - start})
+    start = clock()
+    names = names_of(library, p["setup"])
+    made = clock() - start
+    equalize(names)
+    if p["checks"]:
+        answer({"check": numbers(p["check"], names)})
+        return
+    start = clock()
+    exec(p["statement"], names)
+    answer({"value": clock() - start + made * (not p["prepared"])})
 
 
 def main() -> None:
