@@ -280,6 +280,11 @@ def test_float_power_does_not_narrow_its_result_in_place():
         F.ones(2).float_power_(2)
 
 
+def test_abs_of_complex_numbers_is_refused_in_place():
+    with pytest.raises(RuntimeError, match="in-place abs is not supported for complex"):
+        F.ones(2, dtype=F.complex64).abs_()
+
+
 @pytest.mark.parametrize(
     "f",
     [

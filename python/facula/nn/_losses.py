@@ -165,6 +165,7 @@ def soft_margin_loss(
 ) -> Tensor:
     """log(1 + exp(-target * input)) for targets of -1 and 1."""
     reduction = reduction_of(size_average, reduce, reduction)
+    _check_broadcast(input, target)
     return _reduced(_f.log1p(_f.exp(-target * input)), reduction)
 
 
@@ -206,6 +207,11 @@ def multi_margin_loss(
         raise RuntimeError(
             f"multi_margin_loss: expected input [C] or [N, C] and a class for each row, got "
             f"{list(input.shape)} and {list(target.shape)}"
+        )
+    if target.dtype != _C.int64:
+        raise RuntimeError(
+            f"multi_margin_loss: expected target of dtype int64, got {target.dtype} {list(target.shape)} for "
+            f"input {list(input.shape)}"
         )
     miss = (margin - rows.gather(1, index) + rows).clamp(min=0)
     if p == 2:

@@ -69,7 +69,7 @@ static bool takes_exact_out(const Operator& o, DType result, std::span<const Val
     static constexpr std::string_view exact[] = {"abs",        "bitwise_not", "ceil",  "conj_physical",
                                                  "floor",      "frac",        "neg",   "sgn",
                                                  "sign",       "round",       "trunc", "hardshrink",
-                                                 "softshrink", "softplus",    "gelu",  "logsigmoid",
+                                                 "softshrink", "softplus",    "gelu",  "log_sigmoid",
                                                  "where"};
     return is_one_of(name, exact) && (name != "abs" || op::operand_dtype(args[0]) == result);
   }
@@ -88,6 +88,9 @@ static void check_conversion(const Operator& o, DType from, DType to, std::span<
   if (from == to) return;
   runtime_check(!out || !takes_exact_out(o, from, args), o.name())
       << "expected out tensor to have dtype " << from << ", but got " << to << " instead";
+  runtime_check(out || o.schema.name != "abs" || !is_complex(to), o.name())
+      << "in-place abs is not supported for complex tensors: its result has dtype " << from
+      << hint("abs() without the underscore");
   runtime_check(out || o.schema.name != "float_power", o.name())
       << "the base has dtype " << to << " but the operation's result requires dtype " << from;
   bool fits = can_cast(from, to);
