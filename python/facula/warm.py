@@ -303,6 +303,13 @@ def convolutions() -> None:
             nn.Sequential(nn.Conv2d(3, 16, 1), nn.Conv2d(16, 16, 3, padding=1, **options), nn.Flatten()),
             image,
         )
+    for channels in (8, 16, 32, 64):
+        for side in (8, 16, 32):
+            block = nn.Sequential(
+                nn.Conv2d(3, channels, 3, 1, 1), nn.ReLU(),
+                nn.Conv2d(channels, 2 * channels, 3, 1, 1, bias=False), nn.ReLU(),
+                nn.Conv2d(2 * channels, channels, 3, 1, 1), nn.Flatten())  # fmt: skip
+            train(block, torch.randn(8, 3, side, side))
     for upward in (nn.ConvTranspose2d(16, 8, 2, 2), nn.ConvTranspose2d(16, 8, 4, 2, 1)):
         train(nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), upward, nn.ReLU(), nn.Conv2d(8, 1, 1)), image)
     for norm in (nn.BatchNorm1d, lambda c: nn.GroupNorm(4, c)):

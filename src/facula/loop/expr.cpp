@@ -181,42 +181,6 @@ Expr folded(Monoid m, int axis, std::vector<BoundVar> vars, std::vector<Expr> va
   return intern(std::move(n));
 }
 
-// The same kind of node over other operands.
-Expr rebuilt(Expr x, std::vector<BoundVar> bound, std::vector<Expr> args) {
-  switch (x->kind) {
-    case Kind::load: return load(x->slot, x->memory, std::move(args), x->part);
-    case Kind::cast: return x->memory == x->dtype ? cast(args[0], x->dtype) : round_to(args[0], x->memory);
-    case Kind::call: return call(x->fn, std::move(args));
-    case Kind::select: return select(args[0], args[1], args[2]);
-    case Kind::reduce: return reduce(x->monoid, std::move(bound), std::move(args));
-    case Kind::scan: return scan(x->monoid, x->slot, bound[0], std::move(args));
-    case Kind::part: return part(args[0], x->slot);
-    case Kind::random: return random(args[0], args[1]);
-    case Kind::check: return x->slot ? within(args[0], args[1]) : check(args[0], args[1]);
-    case Kind::divisor: return divisor(args[0]);
-    default: return x;
-  }
-}
-
-template <class F>
-Expr map_operands(Expr x, F&& f) {
-  if (x->args.empty() && x->bound.empty()) return x;
-  auto bound = x->bound;
-  auto args = x->args;
-  bool changed = false;
-  for (auto& b : bound) {
-    Expr e = f(b.extent);
-    changed |= !same(e, b.extent);
-    b.extent = e;
-  }
-  for (auto& a : args) {
-    Expr e = f(a);
-    changed |= !same(e, a);
-    a = e;
-  }
-  return changed ? rebuilt(x, std::move(bound), std::move(args)) : x;
-}
-
 // Substitution within one set of replacements; `avoid` are the variables that the replacements mention.
 class Substitution {
  public:
@@ -285,6 +249,22 @@ class Substitution {
 };
 
 }  // namespace
+
+Expr rebuilt(Expr x, std::vector<BoundVar> bound, std::vector<Expr> args) {
+  switch (x->kind) {
+    case Kind::load: return load(x->slot, x->memory, std::move(args), x->part);
+    case Kind::cast: return x->memory == x->dtype ? cast(args[0], x->dtype) : round_to(args[0], x->memory);
+    case Kind::call: return call(x->fn, std::move(args));
+    case Kind::select: return select(args[0], args[1], args[2]);
+    case Kind::reduce: return reduce(x->monoid, std::move(bound), std::move(args));
+    case Kind::scan: return scan(x->monoid, x->slot, bound[0], std::move(args));
+    case Kind::part: return part(args[0], x->slot);
+    case Kind::random: return random(args[0], args[1]);
+    case Kind::check: return x->slot ? within(args[0], args[1]) : check(args[0], args[1]);
+    case Kind::divisor: return divisor(args[0]);
+    default: return x;
+  }
+}
 
 const char* name(Fn f) { return kFn[int(f)].name; }
 int arity(Fn f) { return kFn[int(f)].arity; }

@@ -169,14 +169,14 @@ std::string ExprPrinter::print(Expr x, std::string& lines, const std::string& in
   auto is_deep = [&](Expr e) {
     int height = 0;
     auto over = [&](Expr child) {
-      if (!names_.count(child.get())) height = std::max(height, heights[child.get()]);
+      if (!names_.contains(child.get())) height = std::max(height, heights[child.get()]);
     };
     for (auto& b : e->bound) over(b.extent);
     for (auto& a : e->args) over(a);
     return (heights[e.get()] = height + 1) >= int(kDeepest);
   };
   visit(x, [&](Expr e) {
-    if (e->args.empty() || names_.count(e.get())) return;
+    if (e->args.empty() || names_.contains(e.get())) return;
     if (!(may_be_deep && e.get() != x.get() && is_deep(e)) && uses_[e.get()] < 2) return;
     std::string definition;
     write(e, definition);
@@ -190,8 +190,8 @@ std::string ExprPrinter::print(Expr x, std::string& lines, const std::string& in
 }
 
 void ExprPrinter::write(Expr x, std::string& to) {
-  if (auto it = names_.find(x.get()); it != names_.end()) {
-    to += "%" + std::to_string(it->second);
+  if (const int* id = names_.find(x.get())) {
+    to += "%" + std::to_string(*id);
     return;
   }
   auto list = [&](const char* open) {

@@ -3,9 +3,8 @@
 // first use.
 #pragma once
 #include <string>
-#include <unordered_map>
 
-#include "facula/loop/expr.h"
+#include "facula/loop/seen.h"
 
 namespace facula::loop {
 
@@ -18,8 +17,8 @@ class ExprPrinter {
 
  private:
   void write(Expr x, std::string& to);
-  std::unordered_map<const Node*, int> uses_;
-  std::unordered_map<const Node*, int> names_;
+  NodeMap<int> uses_;
+  NodeMap<int> names_;
 };
 
 std::string print_size(SymInt s);  // "add(mul(s0, 3), 1)"

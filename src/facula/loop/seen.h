@@ -1,9 +1,10 @@
-// Tables of expression nodes for the length of one walk: a few slots on the stack, more on the heap when they
-// are full. Walks are what planning a first call mostly does, and a node of std::unordered_set is an
+// Walks over expressions, which is what planning a first call mostly does. Tables of nodes for the length of one
+// walk have a few slots on the stack, more on the heap when those are full: a node of std::unordered_set is an
 // allocation.
 #pragma once
 #include <memory>
 
+#include "facula/base/small_vector.h"
 #include "facula/loop/expr.h"
 
 namespace facula::loop {
@@ -27,6 +28,9 @@ class NodeMap {
     const Slot* s = place(slots_, room_, n);
     return s->key ? &s->value : nullptr;
   }
+
+  bool contains(const Node* n) const { return find(n); }
+  size_t size() const { return count_; }
 
   NodeMap() = default;
   NodeMap(const NodeMap&) = delete;
@@ -67,6 +71,26 @@ class Seen {
   struct Nothing {};
   NodeMap<Nothing> nodes_;
 };
+
+// The same kind of node over other operands.
+Expr rebuilt(Expr x, std::vector<BoundVar> bound, std::vector<Expr> args);
+
+// x with f of each operand in its place.
+template <class F>
+Expr map_operands(Expr x, F&& f) {
+  size_t bound = x->bound.size(), args = x->args.size();
+  SmallVector<Expr, 8> now;
+  bool changed = false;
+  for (size_t k = 0; k < bound + args; ++k) {
+    Expr before = k < bound ? x->bound[k].extent : x->args[k - bound];
+    now.push_back(f(before));
+    changed |= !same(now.back(), before);
+  }
+  if (!changed) return x;
+  auto vars = x->bound;
+  for (size_t k = 0; k < bound; ++k) vars[k].extent = now[k];
+  return rebuilt(x, std::move(vars), {now.begin() + bound, now.end()});
+}
 
 // Calls f for every node of e that was not seen, operands first, into extents and bodies of reductions.
 template <class F>

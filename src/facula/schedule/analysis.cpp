@@ -30,28 +30,33 @@ Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
 
 class FreeVars {
  public:
-  const std::set<int>& of(Expr e) {
+  using Vars = SmallVector<int, 8>;  // sorted
+  const Vars& of(Expr e) {
     auto [it, fresh] = known_.try_emplace(e.get());
     if (!fresh) return it->second;
-    std::set<int> s;
-    if (e->kind == Kind::index) s.insert(e->slot);
-    for (auto& a : e->args) {
-      auto& inner = of(a);
-      s.insert(inner.begin(), inner.end());
-    }
+    Vars s;
+    if (e->kind == Kind::index) s.push_back(e->slot);
+    for (auto& a : e->args) unite(s, of(a));
     if (is_fold(e)) {
-      for (auto& b : e->bound) {
-        auto& inner = of(b.extent);
-        s.insert(inner.begin(), inner.end());
-      }
-      for (auto& b : e->bound) s.erase(b.var);
-      if (e->kind == Kind::scan) s.insert(e->slot);
+      for (auto& b : e->bound) unite(s, of(b.extent));
+      for (auto& b : e->bound) s.resize(size_t(std::remove(s.begin(), s.end(), b.var) - s.begin()));
+      if (e->kind == Kind::scan) unite(s, Vars{e->slot});
     }
     return known_[e.get()] = std::move(s);
   }
 
  private:
-  std::unordered_map<const loop::Node*, std::set<int>> known_;
+  static void unite(Vars& to, const Vars& other) {
+    if (to.empty()) to = other;
+    for (int v : other) {
+      int* at = std::lower_bound(to.begin(), to.end(), v);
+      if (at != to.end() && *at == v) continue;
+      auto place = at - to.begin();
+      to.push_back(v);
+      std::rotate(to.begin() + place, to.end() - 1, to.end());
+    }
+  }
+  std::unordered_map<const loop::Node*, Vars> known_;
 };
 
 // The rows of all reductions that depend on axes only, and whether there are any.
@@ -75,7 +80,7 @@ Rows rows_of(const std::vector<Expr>& values, int axes) {
       loop::Seen inside;
       each_node(e, inside, [&](Expr x) { positioned |= x->kind == Kind::position; });
       auto& f = free.of(e);
-      if (!f.empty() && *f.rbegin() >= axes) return;
+      if (!f.empty() && f.back() >= axes) return;
       r.any = true;
       r.vars.insert(f.begin(), f.end());
       if (positioned)

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "facula/base/fork.h"
+#include "facula/loop/seen.h"
 #include "facula/loop/simplify.h"
 #include "facula/schedule/build.h"
 
@@ -608,17 +609,17 @@ class Writer {
   // Whatever in `roots` depends only on loops around `block` is computed there.
   void hoist(Block& block, const std::vector<Expr*>& roots) {
     Survey survey(scope_, volatile_, buffers_);
-    std::unordered_map<const loop::Node*, Expr> plain, careful;
+    Memo plain, careful;
     for (auto* r : roots) *r = hoisted(block, *r, survey, false, plain, careful);
   }
-  using Memo = std::unordered_map<const loop::Node*, Expr>;
+  using Memo = loop::NodeMap<Expr>;
 
   Expr hoisted(Block& block, Expr e, Survey& survey, bool guarded, Memo& plain, Memo& careful) {
     if (e->kind == Kind::constant || e->kind == Kind::param || e->kind == Kind::local ||
         e->kind == Kind::index)
       return e;
     Memo& memo = guarded ? careful : plain;
-    if (auto it = memo.find(e.get()); it != memo.end()) return it->second;
+    if (const Expr* known = memo.find(e.get())) return *known;
     for (size_t k = lets_.size(); k-- > 0;)
       if (lets_[k].first == e.get()) return lets_[k].second;
     Facts f = survey.of(e);
@@ -632,17 +633,9 @@ class Writer {
                (e->fn == loop::Fn::add || e->fn == loop::Fn::sub)) {
       r = sum(block, e, survey, guarded, plain, careful);
     } else {
-      bool whole = false;
-      r = loop::rewrite(e, [&](Expr x) -> Expr {
-        if (same(x, e) && !whole) {
-          whole = true;
-          return {};
-        }
-        return hoisted(block, x, survey, guarded, plain, careful);
-      });
+      r = loop::map_operands(e, [&](Expr x) { return hoisted(block, x, survey, guarded, plain, careful); });
     }
-    memo.emplace(e.get(), r);
-    return r;
+    return memo[e.get()] = r;
   }
 
   // A sum of integers: the terms that do not change become one.
@@ -783,10 +776,10 @@ BuiltLaunch finish(NestSpec spec, const std::vector<BufferInfo>& buffers, const 
   }
   Renumber vars, locals, numbers;
   n.task_var = vars.of(kTask);
-  std::unordered_map<const loop::Node*, Expr> done;
+  loop::NodeMap<Expr> done;
   auto renamed = [&](Expr e) {
     auto go = [&](auto&& self, Expr x) -> Expr {
-      if (auto it = done.find(x.get()); it != done.end()) return it->second;
+      if (const Expr* known = done.find(x.get())) return *known;
       Expr r;
       switch (x->kind) {
         case Kind::index: r = loop::index(vars.of(x->slot)); break;
@@ -802,19 +795,9 @@ BuiltLaunch finish(NestSpec spec, const std::vector<BufferInfo>& buffers, const 
           r = loop::load(slot, x->memory, {self(self, x->args[0])}, x->part);
           break;
         }
-        default: {
-          bool whole = false;
-          r = loop::rewrite(x, [&](Expr y) -> Expr {
-            if (same(y, x) && !whole) {
-              whole = true;
-              return {};
-            }
-            return self(self, y);
-          });
-        }
+        default: r = loop::map_operands(x, [&](Expr y) { return self(self, y); });
       }
-      done.emplace(x.get(), r);
-      return r;
+      return done[x.get()] = r;
     };
     return go(go, e);
   };
