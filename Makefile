@@ -8,13 +8,14 @@ PYTHON_ENV = .venv/bin/python
 RUN = PYTHONPATH=$(BUILD)/python $(PYTHON_ENV)
 TEST_RUN = FACULA_CACHE_DIR=$(abspath $(BUILD))/kernel-cache
 
-.PHONY: help setup build format train test sanitize sanitize-python fuzz conformance bench wheel clean
+.PHONY: help setup build format train test sanitize sanitize-python fuzz conformance edges bench wheel clean
 
 help:
 	@echo "make train   install, build, train a network on Fashion-MNIST; results in runs/fashion_mnist (ARGS='--epochs 1')"
 	@echo "make test    install, build, run all tests"
 	@echo "make bench   install, build, compare speed with PyTorch; results in bench/results.md (ARGS=...)"
 	@echo "make conformance   install, build, answer the calls of PyTorch's database of operators; results in docs/conformance.md"
+	@echo "make edges   install, build, compare calls with special values with PyTorch; results in docs/edges.md (ARGS=\"--only 'max|sinh'\")"
 	@echo "make sanitize   install, build with the address and undefined-behaviour sanitizers, run the C++ tests (ARGS='-R io')"
 	@echo "make sanitize-python   the same for Python tests (ARGS=tests/python/test_sizes.py)"
 	@echo "make fuzz    install clang, build and run the fuzz targets (SECONDS_EACH=60)"
@@ -90,6 +91,10 @@ conformance: build
 	.peer/bin/python tests/conformance/dump.py $(BUILD)/conformance.zip --jobs $(JOBS) --cache $(BUILD)/recordings
 	$(TEST_RUN) $(RUN) tests/conformance/replay.py $(BUILD)/conformance.zip --jobs $(JOBS) \
 	    --report docs/conformance.md $(ARGS)
+
+edges: build
+	@setup/peer.sh
+	$(TEST_RUN) $(RUN) tests/edges/run.py --jobs $(JOBS) --keep $(BUILD)/edges.zip --report docs/edges.md $(ARGS)
 
 format: setup
 	$(PYTHON_ENV) tests/python/test_style.py

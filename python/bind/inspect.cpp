@@ -48,10 +48,14 @@ PyObject* inspect_operator(PyObject*, PyObject* name) {
     for (int k = 0; k < kDTypeCount; ++k)
       if (o.dtypes.has(DType(k))) checked(PyList_Append(dtypes.get(), checked(wrap(DType(k))).get()));
     for (int k : o.non_differentiable) checked(PyList_Append(fixed.get(), checked(PyLong_FromLong(k)).get()));
-    return Py_BuildValue("{s:O,s:O,s:O,s:O,s:O,s:O}", "samples", samples.get(), "dtypes", dtypes.get(),
-                         "differentiable", o.differentiable ? Py_True : Py_False, "non_differentiable",
-                         fixed.get(), "random", o.random ? Py_True : Py_False, "fused",
-                         o.fused ? Py_True : Py_False);
+    PyRef differences = checked(PyList_New(0));
+    for (auto& d : o.differences)
+      checked(PyList_Append(differences.get(),
+                            checked(Py_BuildValue("(ss)", d.where.c_str(), d.why.c_str())).get()));
+    return Py_BuildValue("{s:O,s:O,s:O,s:O,s:O,s:O,s:O}", "samples", samples.get(), "differences",
+                         differences.get(), "dtypes", dtypes.get(), "differentiable",
+                         o.differentiable ? Py_True : Py_False, "non_differentiable", fixed.get(), "random",
+                         o.random ? Py_True : Py_False, "fused", o.fused ? Py_True : Py_False);
   });
 }
 
@@ -94,6 +98,28 @@ loop::Definition definition_of(const op::Operator& o, std::span<const op::Value>
   auto metas = graph::infer(o, values);
   if (!d.scatter) d.rank = int(metas.at(0).sizes.size());
   return d;
+}
+
+// The numbers that the definition compares with, where a function is likely to change its course.
+PyObject* inspect_branches(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return with_call(args, n, kwnames, [](const op::Operator& o, std::span<const op::Value> values) {
+    std::vector<double> found;
+    auto look = [&](loop::Expr x) {
+      using loop::Fn;
+      if (x->kind != loop::Kind::call) return;
+      constexpr Fn kComparing[] = {Fn::eq, Fn::ne,  Fn::lt,  Fn::le,   Fn::gt,
+                                   Fn::ge, Fn::max, Fn::min, Fn::fmax, Fn::fmin};
+      if (std::find(std::begin(kComparing), std::end(kComparing), x->fn) == std::end(kComparing)) return;
+      for (loop::Expr a : x->args)
+        if (a->kind == loop::Kind::constant && !is_complex(a.dtype())) found.push_back(a->value.to_double());
+    };
+    loop::Definition d = definition_of(o, values);
+    for (loop::Expr x : d.values) loop::visit(x, look);
+    if (d.scatter) loop::visit(d.scatter->value, look);
+    PyRef list = checked(PyList_New(0));
+    for (double x : found) checked(PyList_Append(list.get(), checked(PyFloat_FromDouble(x)).get()));
+    return list.detach();
+  });
 }
 
 PyObject* inspect_interpret(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
@@ -181,6 +207,8 @@ PyMethodDef functions[] = {
      "inspect_operator(full_name) -> dict: samples, dtypes, differentiable, random ..."},
     {"inspect_meta", FACULA_FAST(inspect_meta),
      "inspect_meta(full_name, *args, **kwargs) -> [(sizes, dtype)] by the operator's rules."},
+    {"inspect_branches", FACULA_FAST(inspect_branches),
+     "inspect_branches(full_name, *args, **kwargs) -> the numbers that the scalar definition compares with."},
     {"inspect_interpret", FACULA_FAST(inspect_interpret),
      "The results of a call by the loop interpreter: slow, in double."},
     {"in_physical_order", in_physical_order, METH_VARARGS,

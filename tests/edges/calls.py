@@ -285,7 +285,7 @@ class Maker:
                 args[n] = F.ones(2, dtype=F.bool)
         try:
             found = C.inspect_branches(self.case.name, **args)
-        except (RuntimeError, TypeError, AttributeError):
+        except (RuntimeError, TypeError):
             return []
         return sorted({float(v) for v in found if np.isfinite(v)})[:24]
 
@@ -508,5 +508,7 @@ def operators():
     return [
         (c, facts[c.name])
         for c in cases()
-        if c.samples and not facts[c.name]["namespaces"] & NAMESPACE_BITS["hidden"]
+        if c.samples
+        and not c.name.startswith("_")
+        and not facts[c.name]["namespaces"] & NAMESPACE_BITS["hidden"]
     ]

@@ -12,7 +12,7 @@ DTYPES = 3  # of an operator
 ALWAYS = ("float32",)
 SIZES = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2}
 SIZES |= {"int32": 4, "float32": 4, "complex128": 16}
-ELEMENTS = 700  # of one call's tensors and results
+ELEMENTS = 12000  # of a call and its answer together, at most
 
 
 def tensors(x):
@@ -46,7 +46,7 @@ def chosen(record):
     keep, seen = set(), set()
     for rank, dtype in enumerate(dtypes):
         for k, (call, answer) in enumerate(zip(record["calls"], record["answers"])):
-            if call["dtype"] != dtype or elements([call["args"], answer]) > 4 * ELEMENTS:
+            if call["dtype"] != dtype or elements([call["args"], answer]) > ELEMENTS:
                 continue
             key = tried(call)
             if rank < DTYPES and key not in seen:

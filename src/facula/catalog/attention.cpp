@@ -240,6 +240,15 @@ FACULA_FAMILY(attention) {
       .bind(nn_functional)
       .no_in_place()
       .random()
+      .differs(
+          "\\w+ (value|gradient of \\w+): .* with (query|key|value|attn_mask): (max|lowest|all max)",
+          "products of the largest numbers overflow; where depends on the tiles, and on when the sums are "
+          "divided by their weights")
+      .differs("\\w+ (value|gradient of (query|key|value)): (finite|0) for nan with (query|key): .* #1",
+               "is_causal leaves keys behind the query out instead of adding -inf, so NaN does not come back "
+               "through them; a row of nothing but -inf is 0, as a row without keys")
+      .differs("\\w+ error: RuntimeError .*Expected the number of heads .* for a result with sizes 2 as 0",
+               "no head can be shared by several")
       .unfused([](const Tensor& q, const Tensor& k, const Tensor& v, std::optional<Tensor> mask, double p,
                   bool causal, std::optional<double> scale,
                   bool gqa) { return attend(q, k, v, mask, p, causal, scale, gqa); })
@@ -284,7 +293,9 @@ FACULA_FAMILY(attention) {
           out[0] = exchanged(dq), out[1] = exchanged(dk), out[2] = exchanged(dv);
         }
         if (c.has("attn_mask") && v.needs("attn_mask"))
-          out[3] = to_dtype(score_gradient(a, Full(a), g), c.dtype("attn_mask"));
+          out[3] = a.k.size(-2) == SymInt(int64_t(0))
+                       ? zeros_like(a.mask)
+                       : to_dtype(score_gradient(a, Full(a), g), c.dtype("attn_mask"));
         return out;
       })
       .samples({"query[2, 3, 5, 4], key[2, 3, 6, 4], value[2, 3, 6, 3], is_causal=True, scale=0.5",

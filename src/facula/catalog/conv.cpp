@@ -1,5 +1,6 @@
 // Convolutions (cross-correlations, as the field calls them): forward and the two gradients, each an
 // operator.
+#include "facula/catalog/differences.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -305,6 +306,8 @@ Tensor transposed(const Call& c, const Tensor& input, const Tensor& weight, std:
 FACULA_FAMILY(conv) {
   define(
       "conv2d(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] dilation=1, int groups=1) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Cross-correlation of input [N, C, H, W] with weight [out, C / groups, kH, kW], plus bias [out].")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
@@ -408,6 +411,8 @@ FACULA_FAMILY(conv) {
           {"grad[1, 2, 3, 3], input[1, 2, 4, 4], weight_size=[2, 2, 2, 2], stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1"});
   define(
       "conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, str padding='valid', int[2] dilation=1, int groups=1) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("conv2d with padding 'valid' (none) or 'same' (the result has the input's size; stride 1).")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
@@ -443,6 +448,8 @@ FACULA_FAMILY(conv) {
                 "input[2, 2, 5, 4], weight[3, 2, 3, 2], padding='valid'"});
   define(
       "conv1d(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] dilation=1, int groups=1) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Cross-correlation of input [N, C, L] with weight [out, C / groups, k], plus bias [out].")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
@@ -459,6 +466,8 @@ FACULA_FAMILY(conv) {
                 "input[3, 9], weight[4, 3, 3]"});
   define(
       "conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, str padding='valid', int[1] dilation=1, int groups=1) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("conv1d with padding 'valid' (none) or 'same' (the result has the input's size; stride 1).")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
@@ -475,6 +484,8 @@ FACULA_FAMILY(conv) {
                 "input[3, 9], weight[4, 3, 2], padding='valid'"});
   define(
       "conv_transpose2d(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] output_padding=0, int groups=1, int[2] dilation=1) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc(
           "Transposed convolution, the gradient of conv2d for its input: input [N, C, H, W] with weight [C, out / groups, kH, kW], plus bias [out].")
       .autocast(Autocast::lower)
@@ -488,6 +499,8 @@ FACULA_FAMILY(conv) {
                 "input[1, 2, 3, 4], weight[2, 2, 2, 2], dilation=[2, 1]"});
   define(
       "conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] output_padding=0, int groups=1, int[1] dilation=1) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc(
           "Transposed convolution, the gradient of conv1d for its input: input [N, C, L] with weight [C, out / groups, k], plus bias [out].")
       .autocast(Autocast::lower)

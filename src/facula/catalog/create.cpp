@@ -25,6 +25,16 @@ DType number_dtype(const Call& c, std::string_view arg) {
   return t == DType::Float64 ? default_dtype() : t == DType::Complex128 ? complex_of(default_dtype()) : t;
 }
 
+DType linspace_dtype(const Call& c) {
+  auto told = c.maybe_dtype("dtype");
+  if (!is_complex(operand_dtype(c["start"])) && !is_complex(operand_dtype(c["end"])))
+    return told.value_or(default_dtype());
+  DType own = complex_of(default_dtype());
+  runtime_check(!told || is_complex(*told), "linspace")
+      << "start or end is complex: `dtype` must be a complex dtype, got '" << *told << "'";
+  return told.value_or(own);
+}
+
 // Memory without a value, unless a value is asked for.
 Tensor unset(SymSpan sizes, SymSpan strides, DType d, Device device = {}) {
   Tensor t = Tensor::empty_strided(sizes, strides, d, device);
@@ -98,6 +108,7 @@ FACULA_FAMILY(create) {
       .bind(function)
       .no_in_place()
       .non_differentiable()
+      .check(fitting({"fill_value"}))
       .unfused([](const Call& c, const Tensor& self, const Tensor& value) {
         return fill(c.maybe_dtype("dtype") ? to_dtype(detach(self), *c.maybe_dtype("dtype")) : detach(self),
                     value);
@@ -201,8 +212,8 @@ FACULA_FAMILY(create) {
       .bind(function)
       .no_in_place()
       .non_differentiable()
-      .result(
-          [](const Call& c) { return std::vector<DType>{c.maybe_dtype("dtype").value_or(default_dtype())}; })
+      .check(fitting({"start", "end"}))
+      .result([](const Call& c) { return std::vector<DType>{linspace_dtype(c)}; })
       .shape([](const Call& c) {
         supported_check(c.maybe_dtype("dtype") != DType::Bool, "linspace") << "not implemented for 'bool'";
         runtime_check(!(c.integer("steps") < SymInt(int64_t(0))), "linspace")
@@ -210,18 +221,17 @@ FACULA_FAMILY(create) {
         return Dims{c.integer("steps")};
       })
       .loop([](const LoopCall& c, Index i) {
-        DType t = compute_type(c.maybe_dtype("dtype").value_or(default_dtype()));
-        Expr n = size(c.integer("steps")), a = c.scalar("start", DType::Float64),
-             b = c.scalar("end", DType::Float64);
-        if (is_integral(t)) a = cast(cast(a, t), DType::Float64), b = cast(cast(b, t), DType::Float64);
+        DType t = compute_type(linspace_dtype(c)), wide = is_complex(t) ? DType::Complex128 : DType::Float64;
+        Expr n = size(c.integer("steps")), a = c.scalar("start", wide), b = c.scalar("end", wide);
+        if (is_integral(t)) a = cast(cast(a, t), wide), b = cast(cast(b, t), wide);
         Expr last = max(n - Scalar(int64_t(1)), Scalar(int64_t(1)));
-        Expr step = (b - a) / cast(last, DType::Float64);
+        Expr step = (b - a) / cast(last, wide);
         // From both ends, so that the last value is exact.
-        Expr from_start = a + cast(i[0], DType::Float64) * step,
-             from_end = b - cast(last - i[0], DType::Float64) * step;
-        return cast(select(i[0] * Scalar(int64_t(2)) < n, from_start, from_end), t);
+        Expr from_start = a + cast(i[0], wide) * step, from_end = b - cast(last - i[0], wide) * step;
+        return cast(select(i[0] * Scalar(int64_t(2)) < last, from_start, from_end), t);
       })
-      .samples({"start=0, end=1, steps=7", "start=-3, end=5, steps=1", "start=2, end=2, steps=0"});
+      .samples({"start=0, end=1, steps=7", "start=-3, end=5, steps=1", "start=2, end=2, steps=0",
+                "start=0, end=2, steps=4, dtype=complex64"});
   define(
       "linspace.Tensor(Tensor start, Tensor end, SymInt steps, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("`steps` numbers between two 0-d tensors.")

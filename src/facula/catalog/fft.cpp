@@ -5,6 +5,7 @@
 #include <numbers>
 #include <numeric>
 
+#include "facula/catalog/differences.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -16,6 +17,14 @@ using namespace facula::op;
 namespace {
 
 constexpr DTypeSet kReal = dtypes_where([](DType t) { return t == DType::Float32 || t == DType::Float64; });
+
+// Differences from PyTorch that all transforms share.
+constexpr const char* kEmpty = "\\w+ error: a result for RuntimeError \\(MKL FFT error";
+constexpr const char* kEmptyBatch =
+    "an empty batch has an empty result; the peer's library refuses its sizes";
+constexpr const char* kUnshifted = "\\w+ error: a result for RuntimeError \\(`shifts` required";
+constexpr const char* kNoDimension =
+    "without dimensions nothing moves, as in NumPy; the peer's roll wants shifts";
 
 // How a transform is scaled: not, by 1/sqrt(n), by 1/n.
 enum Scaling : int64_t { none, root, whole };
@@ -247,6 +256,8 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(kEmpty, kEmptyBatch)
       .unfused(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
             return complex_transform("fft_fft", self, along("fft_fft", self, n, dim), norm, true);
@@ -257,6 +268,8 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(kEmpty, kEmptyBatch)
       .unfused(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
             return complex_transform("fft_ifft", self, along("fft_ifft", self, n, dim), norm, false);
@@ -267,6 +280,8 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(kEmpty, kEmptyBatch)
       .unfused(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
             return to_half("fft_rfft", self, along("fft_rfft", self, n, dim), norm);
@@ -277,6 +292,8 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(kEmpty, kEmptyBatch)
       .unfused(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
             return from_half("fft_irfft", self, along("fft_irfft", self, n, dim, true), norm);
@@ -287,6 +304,8 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(kEmpty, kEmptyBatch)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return complex_transform("fft_fftn", self, plan("fft_fftn", self, s, dim, false), norm, true);
       })
@@ -296,6 +315,8 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(kEmpty, kEmptyBatch)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return complex_transform("fft_ifftn", self, plan("fft_ifftn", self, s, dim, false), norm, false);
       })
@@ -305,6 +326,8 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(kEmpty, kEmptyBatch)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return to_half("fft_rfftn", self, plan("fft_rfftn", self, s, dim, false), norm);
       })
@@ -314,6 +337,8 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(kEmpty, kEmptyBatch)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return from_half("fft_irfftn", self, plan("fft_irfftn", self, s, dim, true), norm);
       })
@@ -323,6 +348,8 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(kEmpty, kEmptyBatch)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_fft2", self, s, dim.is_none() ? last_two() : dim, false);
         return complex_transform("fft_fft2", self, p, norm, true);
@@ -333,6 +360,8 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(kEmpty, kEmptyBatch)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_ifft2", self, s, dim.is_none() ? last_two() : dim, false);
         return complex_transform("fft_ifft2", self, p, norm, false);
@@ -343,6 +372,8 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(kEmpty, kEmptyBatch)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_rfft2", self, s, dim.is_none() ? last_two() : dim, false);
         return to_half("fft_rfft2", self, p, norm);
@@ -350,9 +381,13 @@ FACULA_FAMILY(fft) {
       .samples({"self[2, 4, 5]"});
   define("fft_irfft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
       .doc("irfftn over two dimensions, by default the last ones.")
+      .differs("complex64 error: a result for RuntimeError \\(irfftn expects a floating",
+               "an out= tensor may have a dtype that the result converts to, as everywhere else")
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(kEmpty, kEmptyBatch)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_irfft2", self, s, dim.is_none() ? last_two() : dim, true);
         return from_half("fft_irfft2", self, p, norm);
@@ -362,12 +397,14 @@ FACULA_FAMILY(fft) {
       .doc("Frequency 0 moved to the middle.")
       .bind(fft)
       .no_in_place()
+      .differs(kUnshifted, kNoDimension)
       .unfused([](const Tensor& self, Sizes dim) { return shifted(self, dim, false); })
       .samples({"self[5, 4]", "self[5, 4], dim=[0]"});
   define("fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor")
       .doc("Frequency 0 moved from the middle to the front.")
       .bind(fft)
       .no_in_place()
+      .differs(kUnshifted, kNoDimension)
       .unfused([](const Tensor& self, Sizes dim) { return shifted(self, dim, true); })
       .samples({"self[5, 4]", "self[5, 4], dim=[0]"});
 }

@@ -13,23 +13,22 @@ namespace {
 
 Expr zero_of(DType t) { return constant(Scalar(int64_t(0)), t); }
 
+bool indexes(const Tensor& index) {
+  return (is_integral(index.dtype()) && itemsize(index.dtype()) >= 4) || index.numel() == SymInt(int64_t(0));
+}
 void check_index_dtype(const char* name, const char* arg, const Tensor& index) {
-  runtime_check((is_integral(index.dtype()) && itemsize(index.dtype()) >= 4) ||
-                    index.numel() == SymInt(int64_t(0)),
-                name)
-      << "expected dtype int32 or int64 for `" << arg << "`, got " << index.dtype()
-      << hint(arg, ".long() converts");
+  runtime_check(indexes(index), name) << "expected dtype int32 or int64 for `" << arg << "`, got "
+                                      << index.dtype() << hint(arg, ".long() converts");
 }
 
 void check_gather(const Call& c, bool writes = true) {
   Tensor self = c.tensor("self"), index = c.tensor("index");
   check_index_dtype(c.name(), "index", index);
   int k = c.dim("dim");
-  if (!writes && std::max(1, self.dim()) != std::max(1, index.dim()) && index.numel() == SymInt(int64_t(0)))
-    return;  // of no elements: any shape
-  runtime_check(std::max(1, self.dim()) == std::max(1, index.dim()), c.name())
-      << "index tensor must have the same number of dimensions as self: " << to_string(self.sizes())
-      << " and " << to_string(index.sizes());
+  bool same_rank = std::max(1, self.dim()) == std::max(1, index.dim());
+  if ((writes || !same_rank) && index.numel() == SymInt(int64_t(0))) return;  // of no elements: any shape
+  runtime_check(same_rank, c.name()) << "index tensor must have the same number of dimensions as self: "
+                                     << to_string(self.sizes()) << " and " << to_string(index.sizes());
   for (int j = 0; j < index.dim() && j < self.dim(); ++j)
     runtime_check(j == k || !(index.size(j) > self.size(j)), c.name())
         << "size does not match at dimension " << j << ": expected index " << to_string(index.sizes())
@@ -41,6 +40,7 @@ void check_scatter(const Call& c) {
   runtime_check(c.dtype("self") == src.dtype(), c.name())
       << "expected self.dtype to be equal to src.dtype, got " << c.dtype("self") << " and " << src.dtype()
       << hint("src.to(", name(c.dtype("self")), ")");
+  if (index.numel() == SymInt(int64_t(0))) return;
   runtime_check(std::max(1, src.dim()) == std::max(1, index.dim()), c.name())
       << "index tensor must have the same number of dimensions as src: " << to_string(index.sizes())
       << " and " << to_string(src.sizes());
@@ -141,6 +141,9 @@ bool has_mask(const std::vector<Tensor>& indices) {
   });
 }
 
+// The only index into a 0-d tensor is 0: x where `at` is, whose load looks at it.
+Expr at_scalar(Expr at, Expr x) { return select(eq(at, integer(0)), x, zero_of(x.dtype())); }
+
 // self with values combined in at `index` along `dim`.
 Definition scatter_along(const LoopCall& c, Scatter::Combine combine,
                          const std::function<Expr(const Index&)>& value) {
@@ -157,7 +160,11 @@ Definition scatter_along(const LoopCall& c, Scatter::Combine combine,
   Expr at = cast(c.load("index", i), DType::Int64);
   if (self.dim() == 0) {
     s.target.clear();
-    s.value = value(i);
+    s.value = at_scalar(within(at, loop::size(int64_t(1))), value(i));
+  } else if (std::max(1, index.dim()) != self.dim()) {  // an index of no elements
+    s.domain = Dims{int64_t(0)};
+    s.target = Index(size_t(self.dim()), integer(0));
+    s.value = zero_of(compute_type(self.dtype()));
   } else {
     if (i.empty()) s.target = {integer(0)};
     int k = c.dim("dim");
@@ -177,34 +184,48 @@ Scatter::Combine combination(const Call& c) {
 
 // self with `value` written to the slices along `dim` that the vector `index` names; `domain` is what is
 // written.
-Definition write_slices(const LoopCall& c, const Dims& domain,
-                        const std::function<Expr(const Index&)>& value) {
+// `from_end`: a negative index counts from the end.
+Definition write_slices(const LoopCall& c, const Dims& domain, const std::function<Expr(const Index&)>& value,
+                        bool from_end = false) {
   Definition def;
   def.rank = c.rank("self");
   Scatter s;
   s.combine = Scatter::Combine::assign;
   s.base = c.slot("self");
-  s.domain = domain;
+  bool scalar = def.rank == 0;
+  s.domain = scalar ? Dims(c.sizes("index")) : domain;
   Index i;
   for (size_t k = 0; k < s.domain.size(); ++k) i.push_back(loop::index(int(k)));
-  s.target = i;
-  int k = c.dim("dim");
-  if (!i.empty())
-    s.target[size_t(k)] =
-        c.index_load("index", c.rank("index") ? Index{i[size_t(k)]} : Index{}, c.size("self", k));
-  s.value = value(i);
+  s.target = scalar ? Index{} : i;
+  size_t k = size_t(c.dim("dim"));
+  Expr at = cast(c.load("index", c.rank("index") ? Index{i[k]} : Index{}), DType::Int64);
+  Expr n = loop::size(scalar ? SymInt(int64_t(1)) : c.size("self", int(k)));
+  at = from_end ? check(at, n) : within(at, n);
+  if (!scalar) s.target[k] = at;
+  s.value = scalar ? at_scalar(at, value({})) : value(i);
   def.scatter = s;
   return def;
 }
+constexpr const char* kInt32Index =
+    "\\w+ error: a result for IndexError \\(index_fill_\\(\\): Expected dtype int64 .* with index of int32";
+constexpr const char* kInt32 = "an index of int32 is as good as one of int64";
 void check_slices(const Call& c) {
   check_index_dtype(c.name(), "index", c.tensor("index"));
   index_check(c.rank("index") <= 1, c.name())
       << "index is supposed to be a vector, got shape " << to_string(c.sizes("index"));
 }
 
+void check_filled(const Call& c) {
+  index_check(indexes(c.tensor("index")), "index_fill")
+      << "expected dtype int32 or int64 for `index`, got " << c.dtype("index");
+  check_slices(c);
+}
+
 // The gradient of a scatter's `src`, which may be larger than `index`: the rest was not read.
 Tensor source_gradient(const Vjp& v) {
-  Tensor g = gather(v.grad(), v.call().dim("dim"), v["index"]);
+  Tensor index = v["index"];
+  if (index.numel() == SymInt(int64_t(0))) return full(v.call().sizes("src"), 0, v.call().dtype("src"));
+  Tensor g = gather(v.grad(), v.call().dim("dim"), index);
   auto sizes = v.call().sizes("src");
   Dims pad;
   bool larger = false;
@@ -228,11 +249,17 @@ FACULA_FAMILY(index) {
         index_check(index.dim() <= 1, "index_select")
             << "index is supposed to be a vector, got shape " << to_string(index.sizes());
         Dims sizes(c.sizes("self"));
-        if (!sizes.empty()) sizes[size_t(c.dim("dim"))] = index.numel();
+        auto k = size_t(c.dim("dim"));
+        runtime_check(!sizes.empty() || index.numel() == SymInt(int64_t(1)), "index_select")
+            << "the index into a 0-d tensor can have only 1 value, got " << index.numel() << " value(s)";
+        if (!sizes.empty()) sizes[k] = index.numel();
         return sizes;
       })
       .loop([](const LoopCall& c, Index i) {
-        if (i.empty()) return c.load("self", i);
+        if (i.empty()) {
+          Index first(size_t(c.rank("index")), integer(0));
+          return at_scalar(c.index_load("index", first, int64_t(1)), c.load("self", i));
+        }
         auto k = size_t(c.dim("dim"));
         Index at = c.rank("index") ? Index{i[k]} : Index{};
         Index j = i;
@@ -251,7 +278,7 @@ FACULA_FAMILY(index) {
       })
       .loop([](const LoopCall& c, Index i) {
         Index j = i;
-        if (c.rank("self") == 0) return c.load("self", {});
+        if (c.rank("self") == 0) return at_scalar(c.index_load("index", i, int64_t(1)), c.load("self", {}));
         if (std::max(size_t(1), i.size()) != c.sizes("self").size())
           return zero_of(compute_type(c.dtype("self")));  // of no elements
         if (i.empty()) j = {integer(0)};
@@ -350,6 +377,9 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4], dim=1, index<4>[3, 2], value=2.5, reduce='add'"});
   define("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor")
       .doc("self with the slices of source written to those along `dim` that the 1-D `index` names.")
+      .differs(
+          "\\w+ error: a result for RuntimeError \\(index_copy_\\(\\): Expected a long tensor .* got Int",
+          "an index of int32 is as good as one of int64")
       .in_place()
       .shape([](const Call& c) {
         check_slices(c);
@@ -389,16 +419,17 @@ FACULA_FAMILY(index) {
       .overwrites()
       .doc("self with value written to the slices along `dim` that the 1-D `index` names.")
       .check(fitting({"value"}))
+      .differs(kInt32Index, kInt32)
       .in_place()
       .shape([](const Call& c) {
-        check_slices(c);
+        check_filled(c);
         return Dims(c.sizes("self"));
       })
       .loop([](const LoopCall& c) {
         Dims domain(c.sizes("self"));
         if (!domain.empty()) domain[size_t(c.dim("dim"))] = product(c.sizes("index"));
-        return write_slices(c, domain,
-                            [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); });
+        return write_slices(
+            c, domain, [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); }, true);
       })
       .vjp([](const Vjp& v) {
         return grads(index_fill(v.grad(), v.call().dim("dim"), v["index"], Scalar(0.0)), Tensor());
@@ -408,9 +439,10 @@ FACULA_FAMILY(index) {
   define("index_fill.Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor")
       .overwrites()
       .doc("self with the 0-d tensor value written to the slices along `dim` that the 1-D `index` names.")
+      .differs(kInt32Index, kInt32)
       .in_place()
       .shape([](const Call& c) {
-        check_slices(c);
+        check_filled(c);
         runtime_check(c.rank("value") == 0, "index_fill")
             << "only supports a 0-dimensional value tensor, but got shape " << to_string(c.sizes("value"));
         return Dims(c.sizes("self"));
@@ -420,9 +452,9 @@ FACULA_FAMILY(index) {
       .loop([](const LoopCall& c) {
         Dims domain(c.sizes("self"));
         if (!domain.empty()) domain[size_t(c.dim("dim"))] = product(c.sizes("index"));
-        return write_slices(c, domain, [&](const Index&) {
-          return cast(c.load("value", {}), compute_type(c.dtype("self")));
-        });
+        return write_slices(
+            c, domain, [&](const Index&) { return cast(c.load("value", {}), compute_type(c.dtype("self"))); },
+            true);
       })
       .vjp([](const Vjp& v) {
         int k = v.call().dim("dim");
@@ -467,6 +499,10 @@ FACULA_FAMILY(index) {
   define("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor")
       .bad_index(ErrorType::RuntimeError)
       .doc("self with alpha * source added to the slices that the 1-D `index` names.")
+      .check(fitting({"alpha"}))
+      .differs(
+          "\\w+ error: RuntimeError \\(index_add: index \\d+ is out of bounds for dimension with size 0\\)",
+          "an index into nothing is refused; the peer does not look at it where self is empty")
       .in_place()
       .shape([](const Call& c) {
         check_index_dtype("index_add", "index", c.tensor("index"));
@@ -503,6 +539,10 @@ FACULA_FAMILY(index) {
               c.index_load("index", c.rank("index") ? Index{i[size_t(k)]} : Index{}, c.size("self", k));
         DType t = compute_type(c.dtype("self"));
         s.value = c.load("source", i) * c.scalar("alpha", t);
+        if (i.empty()) {
+          Index first(size_t(c.rank("index")), integer(0));
+          s.value = at_scalar(c.index_load("index", first, int64_t(1)), s.value);
+        }
         def.scatter = s;
         return def;
       })

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "facula/catalog/differences.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -311,6 +312,8 @@ Tensor einsum_of(std::string_view equation, const std::vector<Tensor>& operands)
 
 FACULA_FAMILY(matmul) {
   define("mm(Tensor self, Tensor mat2) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Product of two matrices, [n, k] x [k, m] -> [n, m].")
       .autocast(Autocast::lower)
       .dtypes(d::numeric)
@@ -330,6 +333,8 @@ FACULA_FAMILY(matmul) {
                             product_sample("self", {33, 65}, "mat2", {65, 40}),
                             product_sample("self", {4, 0}, "mat2", {0, 3})}));
   define("bmm(Tensor self, Tensor mat2) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Products of matrices pair by pair, [b, n, k] x [b, k, m] -> [b, n, m].")
       .autocast(Autocast::lower)
       .dtypes(d::numeric)
@@ -381,6 +386,8 @@ FACULA_FAMILY(matmul) {
                             product_sample("self", {2, 1, 4, 5}, "other", {3, 5, 2}),
                             product_sample("self", {4, 5}, "other", {3, 5, 2})}));
   define("dot(Tensor self, Tensor tensor) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Sum of the products of two vectors.")
       .dtypes(d::numeric)
       .no_in_place()
@@ -407,6 +414,8 @@ FACULA_FAMILY(matmul) {
       })
       .samples(op::samples({product_sample("self", {11}, "tensor", {11})}));
   define("mv(Tensor self, Tensor vec) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Matrix times vector, [n, k] x [k] -> [n].")
       .autocast(Autocast::as_is)
       .no_in_place()
@@ -436,6 +445,8 @@ FACULA_FAMILY(matmul) {
       .samples({"self[3, 4], vec[4], addend[3], beta=2, alpha=0.5",
                 "self[3, 4], vec[4], addend=None, beta=0, alpha=1"});
   define("outer(Tensor self, Tensor vec2) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("All products of the elements of two vectors, [n] x [m] -> [n, m].")
       .alias("ger")
       .no_in_place()
@@ -446,6 +457,8 @@ FACULA_FAMILY(matmul) {
       })
       .samples({"self[3], vec2[4]", "self[0], vec2[4]"});
   define("inner(Tensor self, Tensor other) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc(
           "Sums of the products along the last dimensions: [*a, k] and [*b, k] -> [*a, *b]; with a 0-d tensor, the product.")
       .no_in_place()
@@ -464,6 +477,8 @@ FACULA_FAMILY(matmul) {
       .samples({"self[3], other[3]", "self[2, 3], other[4, 3]", "self[2, 1, 3], other[3]", "self[], other[3]",
                 "self[2, 0], other[3, 0]"});
   define("matmul(Tensor self, Tensor other) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Product of vectors, matrices, or batches of matrices whose batch dimensions broadcast.")
       .autocast(Autocast::lower)
       .no_in_place()
@@ -489,6 +504,9 @@ FACULA_FAMILY(matmul) {
                 "self[2, 3], other[3, 4]", "self[5, 2, 3], other[3]", "self[5, 1, 2, 3], other[4, 3, 2]",
                 "self[0, 3], other[3, 4]", "self[2, 0], other[0, 4]", "self[33, 65], other[65, 17]"});
   define("addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
+      .check(fitting({"beta", "alpha"}))
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("beta * self + alpha * (mat1 @ mat2); self broadcasts; beta = 0 ignores it.")
       .autocast(Autocast::lower)
       .dtypes(d::numeric)
@@ -508,6 +526,9 @@ FACULA_FAMILY(matmul) {
       .vjp([](const Vjp& v) { return addend_gradients(v, "mat1", "mat2"); })
       .samples({"self[4], mat1[3, 2], mat2[2, 4], beta=0.5, alpha=2", "self[3, 4], mat1[3, 2], mat2[2, 4]"});
   define("baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
+      .check(fitting({"beta", "alpha"}))
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("beta * self + alpha * bmm(batch1, batch2); self broadcasts; beta = 0 ignores it.")
       .autocast(Autocast::lower)
       .dtypes(d::numeric)
@@ -529,6 +550,11 @@ FACULA_FAMILY(matmul) {
       .samples({"self[4], batch1[5, 3, 2], batch2[5, 2, 4], alpha=2",
                 "self[5, 3, 4], batch1[5, 3, 2], batch2[5, 2, 4]"});
   define("addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
+      .differs("\\w+ value: .* with (alpha|beta) is the number -?inf",
+               "alpha multiplies the product; the peer multiplies each matrix's before it adds them")
+      .check(fitting({"beta", "alpha"}))
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc(
           "beta * self + alpha * the sum of bmm(batch1, batch2) over the batch; self broadcasts; beta = 0 ignores it.")
       .autocast(Autocast::lower)
@@ -550,6 +576,8 @@ FACULA_FAMILY(matmul) {
       .samples({"self[4], batch1[5, 3, 2], batch2[5, 2, 4], alpha=2",
                 "self[3, 4], batch1[5, 3, 2], batch2[5, 2, 4], beta=0.5"});
   define("vdot(Tensor self, Tensor other) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Sum of the products of two vectors, the first conjugated.")
       .no_in_place()
       .unfused([](const Tensor& self, const Tensor& other) {
@@ -557,6 +585,9 @@ FACULA_FAMILY(matmul) {
       })
       .samples({"self[5], other[5]"});
   define("addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
+      .check(fitting({"beta", "alpha"}))
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("beta * self + alpha * (mat @ vec); beta = 0 ignores self.")
       .autocast(Autocast::as_is)
       .in_place()
@@ -569,6 +600,8 @@ FACULA_FAMILY(matmul) {
       })
       .samples({"self[3], mat[3, 4], vec[4], beta=2"});
   define("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("input [*, in] times the transpose of weight [out, in], plus bias [out].")
       .autocast(Autocast::lower)
       .bind(nn_functional)
@@ -622,6 +655,8 @@ FACULA_FAMILY(matmul) {
            {{{"input", op::tensor({2, 3, 5})}, {"weight", op::tensor({4, 5})}}},
            {{{"input", op::tensor({5})}, {"weight", op::tensor({4, 5})}, {"bias", op::tensor({4})}}}}));
   define("einsum(str equation, Tensor[] tensors) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Sums of products over named dimensions, for example einsum('bij,bjk->bik', [a, b]).")
       .bind(function)
       .no_in_place()

@@ -249,8 +249,10 @@ FACULA_FAMILY(random) {
       "uniform_(Tensor(a!) self, float from=0, float to=1, *, Generator? generator=None) -> Tensor(a!)",
       "Filled with uniform numbers in [from, to).")
       .unfused([](const Tensor& self, double from, double to, std::optional<Generator*> g) {
-        runtime_check(std::isfinite(from) && std::isfinite(to), "uniform_")
-            << "a range from " << from << " to " << to << " is out of bounds";
+        DType t = self.dtype();
+        for (double bound : {from, to, to - from})
+          runtime_check(std::isfinite(bound) && !overflows(Scalar(bound), t), "uniform_")
+              << "a range from " << from << " to " << to << " is out of bounds for " << t;
         runtime_check(from <= to, "uniform_")
             << "expects to return a [from, to) range, but found from=" << from << " > to=" << to;
         return copy_(self,

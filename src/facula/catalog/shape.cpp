@@ -290,6 +290,7 @@ FACULA_FAMILY(shape) {
   define("constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor")
       .doc(
           "`pad` = (before, after) of the last dimension, then of the one before, ...; negative amounts crop.")
+      .check(fitting({"value"}))
       .bind(function)
       .no_in_place()
       .shape([](const Call& c) {

@@ -31,7 +31,9 @@ void must_fit(const Call& c, ParameterName number) {
           : s.category() == Category::floating && std::abs(s.to_double()) <= 127)
     return;
   auto& o = c.op();
-  DType d = o.dtype_rule                  ? o.dtype_rule(c).at(0)
+  bool told = o.schema.index_of("dtype") >= 0 && c.maybe_dtype("dtype").has_value();
+  DType d = told                          ? *c.maybe_dtype("dtype")
+            : o.dtype_rule                ? o.dtype_rule(c).at(0)
             : o.kind == OpKind::pointwise ? computing_dtype(o, c.args())
                                           : c.all_tensors().at(0).dtype();
   runtime_check(!overflows(s, d), c.name())

@@ -104,6 +104,10 @@ Definer& Definer::samples(Samples s) {
   op_->samples = std::move(s);
   return *this;
 }
+Definer& Definer::differs(std::string where, std::string why) {
+  op_->differences.push_back({std::move(where), std::move(why)});
+  return *this;
+}
 Definer& Definer::shape(std::function<Dims(const Call&)> rule) {
   op_->shape_rule = [rule = std::move(rule)](const Call& c) {
     return std::vector<Dims>(std::max<size_t>(c.op().schema.returns.size(), 1), rule(c));

@@ -114,6 +114,11 @@ class Operator {
   bool uniform = false;     // self gets one number everywhere: in place it may overlap itself
   bool overwrites = false;  // elements of self become others or stay: in place self may be expanded
   Samples samples;
+  // Where results differ from PyTorch's on purpose, and why (docs/robustness.md, "Edges").
+  struct Difference {
+    std::string where, why;
+  };
+  std::vector<Difference> differences;
   // Derived: the out= form of an operator whose results are Tensors, and the form name_ of one on `Tensor
   // self` with one Tensor result; neither of an operator that is a view or writes. A loop or library operator
   // with a shape rule of its own has no in-place form unless it says in_place(); nor has a view, whose
@@ -159,6 +164,8 @@ class Definer {
   Definer& non_differentiable(std::vector<int> results);
   Definer& samples(Samples s);
   Definer& samples(std::initializer_list<const char*> lines) { return samples(op::samples(lines)); }
+  // `where`: a regular expression for the beginning of a line of tests/edges, "float64 value: finite for inf".
+  Definer& differs(std::string where, std::string why);
   Definer& shape(std::function<Dims(const Call&)> rule);  // one result, or all alike
   Definer& shapes(ShapeRule rule);
   // Results with the rank of one of these arguments are channels_last in memory if that argument is.

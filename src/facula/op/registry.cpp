@@ -100,6 +100,8 @@ void check(const Operator& op) {
   internal_check(op.result_type != ResultType::custom || op.dtype_rule) << n << " needs .result(rule)";
   for (int r : op.non_differentiable)
     internal_check(r >= 0 && size_t(r) < s.returns.size()) << n << ": non_differentiable names result " << r;
+  for (auto& d : op.differences)
+    internal_check(!d.where.empty() && !d.why.empty()) << n << ": a difference needs a place and a reason";
   for (auto& sample : op.samples.list)
     for (auto& [arg, value] : sample.args)
       internal_check(s.index_of(arg) >= 0) << n << ": a sample names `" << arg << "`, which is no parameter";
