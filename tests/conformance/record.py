@@ -113,6 +113,8 @@ class Reader:
     def tensor(self, t):
         lib = self.lib
         x = lib.from_numpy(widened(t["T"], self.array(t)).copy()).to(getattr(lib, t["T"]))
+        if not t["n"]:  # NumPy has no strides of nothing
+            x = lib.empty(t["shape"], dtype=getattr(lib, t["T"]))
         dense, n = [], 1
         for s in reversed(t["shape"]):
             dense.insert(0, n)

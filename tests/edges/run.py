@@ -290,7 +290,7 @@ def conclude(results, everything, a):
         print(f"{n}: {next(iter(left[n]), 'refused')}")
     for n in sorted(listed - set(left))[:20]:
         print(f"{n} is listed and does not differ: take it out (--write-known)")
-    return bool(set(left) ^ listed)
+    return bool(set(left) - listed)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 tells the rest.
 """
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 TESTS = Path(__file__).parents[1]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_operators_answer_the_recorded_calls_at_the_edges():
     r = subprocess.run(
         [
@@ -30,8 +31,8 @@ def test_operators_answer_the_recorded_calls_at_the_edges():
 
 
 def test_a_declared_difference_says_where_and_why():
-    """The lines of tests/edges begin with a dtype; a reason is a sentence's worth."""
+    """An expression for the beginning of a line, which names a dtype, and a reason of a sentence's worth."""
     for o in C.operators():
         name = o["name"] + ("." + o["overload"] if o["overload"] else "")
         for where, why in C.inspect_operator(name)["differences"]:
-            assert " for " in where and len(why) > 20, f"{name}: {where}: {why}"
+            assert re.match(where, "float32") is None and len(why) > 20, f"{name}: {where}: {why}"
