@@ -67,6 +67,11 @@ bool is_reference(const char* what, const char* implementation) {
   return reference;
 }
 
+void log_refusal(const dnnl::error& e) {
+  if (log_on(Log::kernels))
+    log_line(Log::kernels, std::string("oneDNN refuses these operands (") + e.what() + "): not used");
+}
+
 void* scratch(Scratch use, size_t bytes) {
   thread_local Buffer buffers[size_t(Scratch::count)];
   auto& b = buffers[size_t(use)];
@@ -98,15 +103,18 @@ void Bound::add(int argument, const dnnl::memory::desc& d) {
 
 void Bound::run(std::initializer_list<const void*> pointers) const {
   size_t k = 0;
+  auto check = [](dnnl_status_t status) {
+    runtime_check(status == dnnl_success, "oneDNN")
+        << (status == dnnl_out_of_memory ? "not enough memory to run a primitive"
+                                         : "a primitive could not be run")
+        << " (status " << int(status) << ")";
+  };
   auto set = [&](const void* p) {
-    dnnl::error::wrap_c_api(dnnl_memory_set_data_handle(args_[k++].memory, const_cast<void*>(p)),
-                            "oneDNN: data handle");
+    check(dnnl_memory_set_data_handle(args_[k++].memory, const_cast<void*>(p)));
   };
   if (scratchpad_) set(scratch(Scratch::primitive, scratchpad_));
   for (auto* p : pointers) set(p);
-  dnnl::error::wrap_c_api(dnnl_primitive_execute(primitive_.get(), stream().get(), int(args_.size()),
-                                                 args_.data()),
-                          "oneDNN: execution failed");
+  check(dnnl_primitive_execute(primitive_.get(), stream().get(), int(args_.size()), args_.data()));
 }
 
 std::string onednn_version() {

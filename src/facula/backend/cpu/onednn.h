@@ -5,9 +5,9 @@
 #pragma once
 #include <dnnl.hpp>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
+#include "facula/base/bounded.h"
 #include "facula/base/dtype.h"
 #include "facula/base/hash.h"
 #include "facula/base/small_vector.h"
@@ -58,18 +58,31 @@ class Bound {
   std::vector<dnnl_exec_arg_t> args_;
 };
 
-// What was made for `key` on this thread; `make` makes it. Plans are few; a cache that grew large starts
-// afresh.
+// Says under FACULA_LOG=kernels why a plan is not made.
+void log_refusal(const dnnl::error& e);
+
+// What was made for `key` on this thread; `make` makes it. A plan that oneDNN has no primitive or memory
+// descriptor for is `refused`: the caller copies its operands or takes another way. A thread keeps the plans
+// that it used last.
 template <class Plan, class F>
 const Plan& planned(const Key& key, F&& make) {
   constexpr size_t kMost = 1024;
-  thread_local std::unordered_map<Key, std::unique_ptr<Plan>, KeyHash> plans;
-  auto it = plans.find(key);
-  if (it == plans.end()) {
-    if (plans.size() >= kMost) plans.clear();
-    it = plans.emplace(key, std::make_unique<Plan>(make())).first;
+  using Plans = Bounded<Key, std::unique_ptr<Plan>, KeyHash>;
+  thread_local std::unique_ptr<Plans> plans;  // by pointer: memory of a thread itself is scarce
+  if (!plans) plans = std::make_unique<Plans>(kMost);
+  auto* known = plans->find(key);
+  if (!known) {
+    auto plan = std::make_unique<Plan>();
+    try {
+      *plan = make();
+    } catch (const dnnl::error& e) {
+      log_refusal(e);
+      *plan = {};
+      plan->refused = true;
+    }
+    known = &plans->put(key, std::move(plan));
   }
-  return *it->second;
+  return **known;
 }
 
 }  // namespace facula::backend::cpu

@@ -392,7 +392,12 @@ void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, co
     if (fits_tiny(p)) return tiny(p);
     bool vector =
         p.dtype == DType::Float32 && (p.m == 1 || p.n == 1) && p.count() == 1;  // twice as fast by BLAS
-    if (!vector && by_onednn(p)) return;
+    if (!vector) {
+      if (by_onednn(p)) return;
+      // Matrices of a batch may overlap, and there may be more batch dimensions than oneDNN has room for.
+      Tensor left = dense(a_given), right = dense(b_given);
+      if (!left.is_same(a) || !right.is_same(b)) return product(left, right, out, bias, alpha, beta);
+    }
     if (p.dtype == DType::BFloat16) {
       Tensor wide = Tensor::empty(out.sizes(), DType::Float32);
       if (!is(beta, 0)) copy(wide, out);
