@@ -143,3 +143,71 @@ def test_bits_do_not_depend_on_threads(dtype, h, w):
     finally:
         facula.set_num_threads(threads)
     assert all(r.equal(first) for pair in results for r, first in zip(pair, results[0], strict=True))
+
+
+# ---- values that are not finite, and the size of errors
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38])
+@pytest.mark.parametrize("dtype", [facula.float32, facula.bfloat16])
+def test_a_value_that_is_not_finite_reaches_its_windows_only(value, dtype):
+    x, weight, bias = operands(2, 64, 64, 36, 36)
+    x[1, 5, 7, 9] = value
+    a = image(x).to(dtype).requires_grad_()
+    k, b = facula.tensor(weight, dtype=dtype).requires_grad_(), facula.tensor(bias, dtype=dtype)
+    y = F.conv2d(a, k, b, padding=1)
+    got = y.detach().float().numpy()
+    near = np.zeros_like(got, bool)
+    near[1, :, 6:9, 8:11] = True
+    clean = x.copy()
+    clean[1, 5, 7, 9] = 0
+    expected = convolution(clean, weight, 1) + bias[:, None, None]
+    tolerance = dict(rtol=1e-6, atol=2e-5) if dtype == facula.float32 else dict(rtol=2e-2, atol=3e-2)
+    np.testing.assert_allclose(got[~near], expected[~near], **tolerance)
+    if abs(value) == np.inf:
+        assert np.isinf(got[near]).all()
+        turned = weight[:, 5, ::-1, ::-1] * value
+        assert (np.sign(got[1, :, 6:9, 8:11]) == np.sign(turned)).all()
+    if value != value:
+        assert np.isnan(got[near]).all()
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_a_gradient_that_is_not_finite_reaches_what_it_multiplies(value):
+    x, weight, _ = operands(2, 64, 64, 36, 36)
+    a, k = image(x).requires_grad_(), facula.tensor(weight).requires_grad_()
+    g = np.random.default_rng(1).standard_normal((2, 64, 36, 36)).astype("f")
+    g[0, 3, 20, 21] = value
+    F.conv2d(a, k, padding=1).backward(image(g))
+    wrong = np.zeros((2, 64, 36, 36), bool)
+    wrong[0, :, 19:22, 20:23] = True
+    assert np.isfinite(a.grad.numpy()[~wrong]).all() and not np.isfinite(a.grad.numpy()[wrong]).any()
+    rows = np.zeros(64, bool)
+    rows[3] = True
+    assert np.isfinite(k.grad.numpy()[~rows]).all() and not np.isfinite(k.grad.numpy()[rows]).any()
+    if value == np.inf:  # each tap met the infinity once
+        assert np.isinf(k.grad.numpy()[rows]).all()
+
+
+def test_a_window_in_the_padding_gives_exactly_nothing():
+    x, weight, _ = operands(2, 32, 32, 30, 30)
+    y = F.conv2d(image(x), facula.tensor(weight), padding=3).numpy()
+    assert (y[:, :, [0, -1]] == 0).all() and (y[..., [0, -1]] == 0).all()
+
+
+@pytest.mark.parametrize("c, bound", [(32, 2.3), (64, 1.8), (256, 1.2)])
+def test_errors_are_those_of_a_sum_in_float32(c, bound):
+    """Root mean square, beside one sum over all products in order, of activations after a ReLU."""
+    x, weight, _ = operands(2, c, 32, 28, 28)
+    x = np.maximum(x, 0)
+    exact = convolution(x, weight, 1)
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    plain = np.zeros(exact.shape, "f")
+    for channel in range(c):
+        for i in range(3):
+            for j in range(3):
+                part = padded[:, channel, None, i : i + 28, j : j + 28]
+                plain += part * weight[:, channel, i, j, None, None]
+    y = F.conv2d(image(x), facula.tensor(weight), padding=1).numpy()
+    error, usual = (np.sqrt(np.mean((v - exact) ** 2)) for v in (y, plain))
+    assert error < bound * usual, error / usual

@@ -92,11 +92,13 @@ std::deque<PackedLayout>& packed_layouts() {
   static auto* all = new std::deque<PackedLayout>;
   return *all;
 }
-int packed_number(const PhysicalOrder& order) {
+// The number of the layout of a weight of these sizes in this order, 0 if there is none. The order alone does
+// not tell: it leaves out dimensions of size 1, so a (1, k) kernel has that of a (k, 1) one.
+int packed_number(const PhysicalOrder& order, const dims& sizes) {
   std::lock_guard lock(packed_mutex());
   auto& all = packed_layouts();
   for (size_t k = 0; k < all.size(); ++k)
-    if (all[k].order == order) return int(k) + 1;
+    if (all[k].order == order && all[k].desc.get_dims() == sizes) return int(k) + 1;
   return 0;
 }
 PackedLayout packed_layout(int number) {
@@ -137,7 +139,7 @@ int packed_number(const desc& d, int itemsize) {
   for (int k = o.rank; k-- > 0; next *= o.sizes[o.order[k]])
     if (stride[o.order[k]] != next) return 0;
   if (std::is_sorted(o.order, o.order + o.rank)) return 0;
-  if (int known = packed_number(o)) return known;
+  if (int known = packed_number(o, sizes)) return known;
   std::lock_guard lock(packed_mutex());
   packed_layouts().push_back({o, d});
   return int(packed_layouts().size());
@@ -281,18 +283,22 @@ void sum_of_channels(const Tensor& grad, const Tensor& to) {
 WinogradShape winograd_shape(const Shape& s, DType d) {
   return {d, s.n, s.c, s.h, s.w, s.o, s.oh, s.ow, s.padding[0], s.padding[1]};
 }
+// False if it does not read that layout, or if a result is not finite: values then mix that the definition
+// keeps apart.
 bool by_winograd(const Shape& s, Pass pass, const Tensor& input, const void* weight, const desc& layout,
                  const Tensor& output, const Tensor& bias) {
   WeightPlaces places;
   if (!places_of(layout, places)) return false;
   auto shape = winograd_shape(s, input.dtype());
   auto data = [](const Tensor& t) { return t.impl()->data_ptr(); };
-  if (pass == Pass::forward)
-    winograd(shape, data(input), weight, places, bias.defined() ? data(bias) : nullptr, data(output));
-  else if (pass == Pass::input) winograd_backward_input(shape, data(output), weight, places, data(input));
-  else winograd_backward_weight(shape, data(input), data(output), places, const_cast<void*>(weight));
-  if (pass == Pass::weight && bias.defined()) sum_of_channels(output, bias);
-  return true;
+  bool finite =
+      pass == Pass::forward
+          ? winograd(shape, data(input), weight, places, bias.defined() ? data(bias) : nullptr, data(output))
+      : pass == Pass::input
+          ? winograd_backward_input(shape, data(output), weight, places, data(input))
+          : winograd_backward_weight(shape, data(input), data(output), places, const_cast<void*>(weight));
+  if (finite && pass == Pass::weight && bias.defined()) sum_of_channels(output, bias);
+  return finite;
 }
 bool suits_winograd(const Shape& s, const Tensor& input, const Tensor& output) {
   if (s.groups != 1 || s.kh != 3 || s.kw != 3) return false;
@@ -310,7 +316,7 @@ bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& wei
   StorageImpl::Hidden hidden;
   int packed = pass == Pass::weight && may_pack && s.groups == 1 && fills_storage(*weight.impl());
   if (pass != Pass::weight && s.groups == 1 && weight.impl()->storage->hidden(hidden))
-    packed = fills_storage(*weight.impl()) ? packed_number(hidden.order) : 0;
+    packed = fills_storage(*weight.impl()) ? packed_number(hidden.order, {s.o, s.c, s.kh, s.kw}) : 0;
   bool fast = suits_winograd(s, input, output);
   if (fast && pass != Pass::weight) {
     auto layout =

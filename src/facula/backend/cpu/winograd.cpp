@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 
 #include "facula/backend/cpu/nest_builder.h"
 #include "facula/backend/cpu/onednn.h"
@@ -226,6 +227,8 @@ struct Tiles : Transforms {
 };
 
 // ---- a task: the tiles of a group, and some strips of results
+constexpr int64_t kChannels = 16;  // of a product's inner sum
+
 struct ConvBuffer {
   enum : int { input, weight, bias, output, image, product, count };
 };
@@ -261,24 +264,33 @@ Nest conv_nest(const ConvVariant& v) {
           to.push_back(t.let(row * results + strip * Scalar(width)));
         }
         t.vector(number(lanes), [&](Expr lane) {
-          std::vector<Expr> sums;
-          for (int k = 0; k < v.rows * v.vectors; ++k) sums.push_back(t.variable(t.real(0)));
-          t.each(param(P::c), [&](Expr k) {
-            std::vector<Expr> right;
-            for (int c = 0; c < v.vectors; ++c)
-              right.push_back(
-                  t.let(t.read(B::weight, weight + k * Scalar(width) + Scalar(c * lanes) + lane)));
-            for (int r = 0; r < v.rows; ++r) {
-              Expr x = t.let(t.read(B::image, left[size_t(r)] + k));
-              for (int c = 0; c < v.vectors; ++c) {
-                Expr sum = sums[size_t(r * v.vectors + c)];
-                t.set(sum, call(Fn::fma, {x, right[size_t(c)], sum}));
+          // Sums of few channels are added up, which halves the error of one long sum.
+          std::vector<Expr> totals;
+          for (int k = 0; k < v.rows * v.vectors; ++k) totals.push_back(t.variable(t.real(0)));
+          t.each(ceil_div(param(P::c), kChannels), [&](Expr part) {
+            std::vector<Expr> sums;
+            for (int k = 0; k < v.rows * v.vectors; ++k) sums.push_back(t.variable(t.real(0)));
+            Expr from = t.let(part * Scalar(kChannels));
+            t.each(min(param(P::c) - from, number(kChannels)), [&](Expr j) {
+              Expr k = from + j;
+              std::vector<Expr> right;
+              for (int c = 0; c < v.vectors; ++c)
+                right.push_back(
+                    t.let(t.read(B::weight, weight + k * Scalar(width) + Scalar(c * lanes) + lane)));
+              for (int r = 0; r < v.rows; ++r) {
+                Expr x = t.let(t.read(B::image, left[size_t(r)] + k));
+                for (int c = 0; c < v.vectors; ++c) {
+                  Expr sum = sums[size_t(r * v.vectors + c)];
+                  t.set(sum, call(Fn::fma, {x, right[size_t(c)], sum}));
+                }
               }
-            }
+            });
+            for (size_t k = 0; k < totals.size(); ++k) t.set(totals[k], totals[k] + sums[k]);
           });
           for (int r = 0; r < v.rows; ++r)
             for (int c = 0; c < v.vectors; ++c)
-              t.store(B::product, to[size_t(r)] + Scalar(c * lanes) + lane, sums[size_t(r * v.vectors + c)]);
+              t.store(B::product, to[size_t(r)] + Scalar(c * lanes) + lane,
+                      totals[size_t(r * v.vectors + c)]);
         });
       });
     });
@@ -300,12 +312,16 @@ Nest conv_nest(const ConvVariant& v) {
         columns[j] = t.result(m);
       }
       Expr bias = v.bias ? t.let(t.read(B::bias, part * results + lane, v.dtype)) : Expr();
+      Expr nothing = t.variable(t.real(0));  // NaN, where a result is not finite
       for (size_t i = kOut; i-- > 0;) {
         auto line = t.result(
             {columns[0][i], columns[1][i], columns[2][i], columns[3][i], columns[4][i], columns[5][i]});
-        for (size_t j = kOut; j-- > 0;)
+        for (size_t j = kOut; j-- > 0;) {
+          t.set(nothing, call(Fn::fma, {line[j], t.real(0), nothing}));
           t.store(B::output, row[i] + column[j] + lane, v.bias ? line[j] + bias : line[j]);
+        }
       }
+      t.store(B::product, k * results + lane, nothing);  // over the first product, which was read
     });
   });
   Nest nest;
@@ -366,10 +382,8 @@ Nest sum_nest(const SumVariant& v) {
               return (sums0 + c + Scalar(int64_t(r))) * param(P::o) + o0 + strip * Scalar(width) +
                      Scalar(k * lanes) + lane;
             };
-            std::vector<Expr> sums;
-            for (int r = 0; r < kRows; ++r)
-              for (int k = 0; k < vectors; ++k)
-                sums.push_back(t.variable(select(eq(turn, t.zero), t.real(0), t.read(B::sums_in, at(r, k)))));
+            std::vector<Expr> sums;  // of a group's tiles, then added to those of the groups before
+            for (int k = 0; k < kRows * vectors; ++k) sums.push_back(t.variable(t.real(0)));
             t.each(t.count, [&](Expr tile) {
               std::vector<Expr> right;
               Expr g0 = (row0 + tile) * results + strip * Scalar(width) + lane;
@@ -384,7 +398,10 @@ Nest sum_nest(const SumVariant& v) {
               }
             });
             for (int r = 0; r < kRows; ++r)
-              for (int k = 0; k < vectors; ++k) t.store(B::sums, at(r, k), sums[size_t(r * vectors + k)]);
+              for (int k = 0; k < vectors; ++k) {
+                Expr before = t.let(select(eq(turn, t.zero), t.real(0), t.read(B::sums_in, at(r, k))));
+                t.store(B::sums, at(r, k), before + sums[size_t(r * vectors + k)]);
+              }
           });
         });
       });
@@ -486,7 +503,15 @@ std::array<int64_t, ConvParam::count> tile_params(const WinogradShape& s, int64_
   return p;
 }
 
-void run(const WinogradShape& s, const void* input, const void* weight, const WeightPlaces& places,
+// Zeros of either sign; NaN is none.
+bool all_zero(const float* x, int64_t n) {
+  bool all = true;
+  for (int64_t i = 0; i < n; ++i) all &= x[i] == 0;
+  return all;
+}
+
+// False: a result is not finite.
+bool run(const WinogradShape& s, const void* input, const void* weight, const WeightPlaces& places,
          const void* bias, void* output) {
   int64_t lanes = codegen::vector_lanes();
   int vectors = vectors_of(s.o);
@@ -511,13 +536,19 @@ void run(const WinogradShape& s, const void* input, const void* weight, const We
                            [](auto& v) { return conv_nest(v); });
   size_t image = size_t(kPlaces * p[P::group] * s.c),
          product = size_t(kPlaces * p[P::group] * p[P::strips] * width);
+  std::atomic<bool> finite{true};
   parallel_for(p[P::tasks], 1, [&](int64_t begin, int64_t end) {
     auto* room = static_cast<float*>(scratch(Scratch::other, (image + product) * sizeof(float)));
     void* buffers[B::count] = {
         const_cast<void*>(input), transformed, const_cast<void*>(bias), output, room, room + image};
     codegen::Status status;
-    kernel.fn(buffers, p.data(), begin, end, &status);
+    for (int64_t task = begin; task < end && finite.load(std::memory_order_relaxed); ++task) {
+      kernel.fn(buffers, p.data(), task, task + 1, &status);
+      int64_t first = task % p[P::groups] * p[P::group], tiles = std::min(p[P::tiles] - first, p[P::group]);
+      if (!all_zero(room + image, tiles * p[P::strips] * width)) finite = false;
+    }
   });
+  return finite;
 }
 
 // The part of the definition's products up to which it pays: measured (docs/layouts.md) for float32, and for
@@ -530,9 +561,20 @@ double most_work(DType d) {
   return has(dnnl::cpu_isa::avx512_core_amx) ? 0 : has(dnnl::cpu_isa::avx512_core_bf16) ? 0.32 : 0.75;
 }
 
+template <class Bits>
+bool all_finite(const void* data, int64_t n, Bits exponent) {
+  auto* x = static_cast<const Bits*>(data);
+  Bits any = 0;
+  for (int64_t i = 0; i < n; ++i) any |= Bits((x[i] & exponent) == exponent);
+  return any == 0;
+}
+
 }  // namespace
 
 bool winograd_pays(const WinogradShape& s) {
+  // Where a window may lie wholly in the padding, its result would not be exact.
+  int64_t bottom = s.oh - s.h + kTaps - 1 - s.top, right = s.ow - s.w + kTaps - 1 - s.left;
+  if (std::max({s.top, s.left, bottom, right}) >= kTaps) return false;
   if (s.c % 16 != 0 || s.o % 16 != 0 || s.c < 32 || s.o < 32) return false;
   int64_t tiles = s.n * ((s.oh + kOut - 1) / kOut) * ((s.ow + kOut - 1) / kOut);
   // Transforming the weight costs as much as two dozen tiles.
@@ -540,20 +582,20 @@ bool winograd_pays(const WinogradShape& s) {
   return double((tiles + kWeight) * kPlaces) < most_work(s.dtype) * double(kTaps * kTaps * s.n * s.oh * s.ow);
 }
 
-void winograd(const WinogradShape& s, const void* input, const void* weight, const WeightPlaces& places,
+bool winograd(const WinogradShape& s, const void* input, const void* weight, const WeightPlaces& places,
               const void* bias, void* output) {
-  run(s, input, weight, places, bias, output);
+  return run(s, input, weight, places, bias, output);
 }
 
-void winograd_backward_input(const WinogradShape& s, const void* grad, const void* weight,
+bool winograd_backward_input(const WinogradShape& s, const void* grad, const void* weight,
                              const WeightPlaces& places, void* input) {
   // A convolution of the gradient with the kernel turned about.
   WinogradShape turned{s.dtype, s.n, s.o, s.oh, s.ow, s.c, s.h, s.w, kTaps - 1 - s.top, kTaps - 1 - s.left};
   auto* last = static_cast<const char*>(weight) + (kTaps - 1) * (places.y + places.x) * itemsize(s.dtype);
-  run(turned, grad, last, {places.in, places.out, -places.y, -places.x}, nullptr, input);
+  return run(turned, grad, last, {places.in, places.out, -places.y, -places.x}, nullptr, input);
 }
 
-void winograd_backward_weight(const WinogradShape& s, const void* input, const void* grad,
+bool winograd_backward_weight(const WinogradShape& s, const void* input, const void* grad,
                               const WeightPlaces& places, void* weight) {
   using P = ConvParam;
   using B = SumBuffer;
@@ -585,6 +627,8 @@ void winograd_backward_weight(const WinogradShape& s, const void* input, const v
   auto& of_sums =
       kernel_of(UserVariant{s.dtype, places.out.inner == 1}, [](auto& v) { return gradient_nest(v); });
   codegen::launch(of_sums, buffers, q.data(), "conv2d");
+  return s.dtype == DType::Float32 ? all_finite<uint32_t>(weight, kTaps * kTaps * s.c * s.o, 0x7f800000)
+                                   : all_finite<uint16_t>(weight, kTaps * kTaps * s.c * s.o, 0x7f80);
 }
 
 }  // namespace facula::backend::cpu

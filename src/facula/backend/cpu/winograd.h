@@ -3,7 +3,8 @@
 // Algorithms for Convolutional Neural Networks", 2016). Images are NHWC, float32 or bfloat16, which is read
 // into float32 sums and rounded once, in the result; the nests are turned into kernels by the code generator.
 // The points 0, +-3/4, +-3/2 and infinity keep the error at about 2.5 times that of a plain float32 sum
-// (docs/layouts.md); results do not depend on the number of threads.
+// (docs/layouts.md); results do not depend on the number of threads. A value that is not finite reaches all
+// results of its tile: then the functions give false, and what they wrote is to be computed otherwise.
 #pragma once
 #include <cstdint>
 
@@ -29,13 +30,13 @@ struct WinogradShape {
 // Is it worth it, and possible?
 bool winograd_pays(const WinogradShape& s);
 // output = convolution of input; `bias` may be null.
-void winograd(const WinogradShape& s, const void* input, const void* weight, const WeightPlaces& places,
-              const void* bias, void* output);
+[[nodiscard]] bool winograd(const WinogradShape& s, const void* input, const void* weight,
+                            const WeightPlaces& places, const void* bias, void* output);
 // The gradient of the input of a convolution s: `grad` is [n, oh, ow, o], `input` [n, h, w, c] is written.
-void winograd_backward_input(const WinogradShape& s, const void* grad, const void* weight,
-                             const WeightPlaces& places, void* input);
+[[nodiscard]] bool winograd_backward_input(const WinogradShape& s, const void* grad, const void* weight,
+                                           const WeightPlaces& places, void* input);
 // The gradient of the weight, which is written as `places` says.
-void winograd_backward_weight(const WinogradShape& s, const void* input, const void* grad,
-                              const WeightPlaces& places, void* weight);
+[[nodiscard]] bool winograd_backward_weight(const WinogradShape& s, const void* input, const void* grad,
+                                            const WeightPlaces& places, void* weight);
 
 }  // namespace facula::backend::cpu
