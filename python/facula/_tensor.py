@@ -165,22 +165,6 @@ def _from_functions(name: str, module: str = "_functions") -> Callable:
     return f
 
 
-def random_(
-    self: Tensor, low: int | None = None, high: int | None = None, *, generator: Any = None
-) -> Tensor:
-    """Fills with random integers: random_(), random_(high), random_(low, high)."""
-    if high is None and low is not None:
-        low, high = None, low
-    low = low or 0
-    if high is None:
-        if self.is_floating_point():
-            high = 2 ** {_C.float16: 11, _C.bfloat16: 8, _C.float32: 24}.get(self.dtype, 53) + 1
-        else:
-            high = 2 if self.dtype == _C.bool else _C.iinfo_of(self.dtype)["max"]
-    dtype = _C.int64 if self.is_floating_point() else self.dtype
-    return self.copy_(_f.randint(low, high, list(self.shape), generator=generator, dtype=dtype))
-
-
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
     """Fills with random waiting times of rate ``lambd``."""
     if not self.is_floating_point():
@@ -325,7 +309,6 @@ for _g in (
     untyped_storage,
     storage,
     __rdiv__,
-    random_,
     exponential_,
     new,
     cuda,

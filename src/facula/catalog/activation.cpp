@@ -225,16 +225,21 @@ FACULA_FAMILY(activation) {
       .bind(function)
       .random()
       .dtypes(d::floating)
-      .composite([](const Tensor& input, double p, bool train) {
+      .check([](const Call& c) {
+        double p = c.real("p");
         value_check(p >= 0 && p <= 1, "dropout")
             << "dropout probability has to be between 0 and 1, but got " << p;
-        if (!train || p == 0) return mul(input, 1);
+      })
+      .composite([](const Tensor& input, const Tensor& p, bool train) {
+        if (!train) return mul(input, 1);
         runtime_check(is_differentiable(input.dtype()), "dropout")
             << "result type " << default_dtype() << " can't be cast to the desired output type "
             << input.dtype() << hint("input.float() converts");
-        if (p == 1) return mul(input, 0);
         Tensor noise = _uniform(_rng_take(input.numel()), input.sizes(), DType::Float32);
-        return where(ge(noise, p), mul(input, 1 / (1 - p)), zeros_like(input));
+        Tensor q = rsub(to_dtype(p, DType::Float64), 1), none = zeros({}, DType::Float64);
+        // At p = 1 nothing is kept, and nothing is infinite.
+        Tensor factor = to_dtype(where(gt(q, 0), reciprocal(q), none), input.dtype());
+        return mul(input, where(ge(noise, p), factor, to_dtype(none, input.dtype())));
       })
       .samples({"input[3, 4], p=0.5", "input[3, 4], p=0.3, train=False", "input[5], p=1.0"});
 }

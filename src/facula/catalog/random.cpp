@@ -1,5 +1,8 @@
 // Random numbers. `_rng_take` draws a piece of a generator's sequence; everything else is a function of that
 // piece, so it fuses, and is recomputed rather than saved.
+#include <algorithm>
+
+#include "facula/op/call.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -28,6 +31,31 @@ Expr uniform(const LoopCall& c, DType t, int64_t word, int64_t words) {
   }
   return cast(shr(random_word(c, word, words), Scalar(int64_t(8))), t) * (1.0 / 16777216.0);
 }
+// floor(range * u) with u uniform in [0, 1) of 32 * words bits. `range` is a number without sign, 0 for 2^64;
+// one word serves ranges up to 2^16, two up to 2^32: no value is then more probable than another by more than
+// 2^-16, of which no sample of less than 2^32 numbers tells.
+Expr scaled_word(const LoopCall& c, Expr range, int words) {
+  Expr half = constant(int64_t(0xffffffff), DType::Int64), bits = constant(int64_t(32), DType::Int64);
+  auto low = [&](Expr x) { return x & half; };
+  auto high = [&](Expr x) { return shr(x, bits) & half; };
+  auto word = [&](int k) { return random_word(c, k, words); };
+  if (words == 1) return high(range * word(0));
+  if (words == 2) return high(range * word(1) + high(range * word(0)));
+  // [r1, r0] * [w3, w2, w1, w0] in digits of 32 bits; no sum overflows 64. What is left lies above w3.
+  Expr r0 = low(range), r1 = high(range), carry = high(r0 * word(0));
+  Expr digits[4];
+  for (int k = 1; k < 4; ++k) {
+    Expr sum = r0 * word(k) + carry;
+    digits[k] = low(sum);
+    carry = high(sum);
+  }
+  Expr top = carry;
+  carry = constant(int64_t(0), DType::Int64);
+  for (int k = 0; k < 3; ++k) carry = high(r1 * word(k) + digits[k + 1] + carry);
+  Expr scaled = r1 * word(3) + top + carry, all = shl(word(1), bits) | word(0);
+  return select(eq(range, constant(int64_t(0), DType::Int64)), all, scaled);
+}
+
 int64_t words_for(DType t) { return t == DType::Float64 || t == DType::Complex128 ? 2 : 1; }
 
 Definer in_place_fill(const char* schema, const char* doc) {
@@ -35,6 +63,59 @@ Definer in_place_fill(const char* schema, const char* doc) {
 }
 
 Tensor numbers(SymInt n, std::optional<Generator*> g) { return _rng_take(n, g ? *g : nullptr); }
+
+Tensor integers(SymSpan size, int64_t low, uint64_t range, DType t, std::optional<Generator*> g) {
+  int64_t words = range - 1 < 1ull << 16 ? 1 : range - 1 < 1ull << 32 ? 2 : 4;
+  return _randint(numbers(product(size) * SymInt(words), g), size, Scalar(low), Scalar(int64_t(range)), words,
+                  t);
+}
+
+// make(sizes), laid out as PyTorch lays out what is "like" self: a dense tensor's strides are kept.
+template <class F>
+Tensor laid_like(const Tensor& self, F&& make) {
+  Dims strides = dense_strides_like(self.sizes(), std::span(&self, 1));
+  Ints order, back(size_t(self.dim()));
+  for (int d = 0; d < self.dim(); ++d) order.push_back(d);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return strides[size_t(a)].hint() > strides[size_t(b)].hint();
+  });
+  if (std::is_sorted(order.begin(), order.end())) return make(self.sizes());
+  Dims sizes, inverse(order.size());
+  for (size_t k = 0; k < order.size(); ++k) {
+    sizes.push_back(self.size(int(order[k])));
+    inverse[size_t(order[k])] = SymInt(int64_t(k));
+  }
+  Tensor made = make(sizes);
+  return Mode::current() ? permute(made, inverse) : made.alias(self.sizes(), strides, made.offset());
+}
+
+// random_: integers from `from` on, below `to` or up to the largest that the dtype holds exactly.
+Tensor fill_integers(const Tensor& self, int64_t from, std::optional<int64_t> to,
+                     std::optional<Generator*> g) {
+  DType t = self.dtype();
+  runtime_check(!is_complex(t), "random_") << "not implemented for '" << t << "'";
+  bool negative = t != DType::Bool && t != DType::UInt8;
+  uint64_t most = t == DType::Bool ? 1 : (uint64_t(1) << (8 * itemsize(t) - negative)) - 1;
+  int64_t last = 0;
+  if (to) {
+    runtime_check(from < *to, "random_")
+        << "expects 'from' to be less than 'to', but got from=" << from << " >= to=" << *to;
+    last = *to - 1;
+  } else if (is_floating(t)) {
+    last = int64_t(1) << (t == DType::Float16    ? 11
+                          : t == DType::BFloat16 ? 8
+                          : t == DType::Float32  ? 24
+                                                 : 53);
+  } else {
+    last = int64_t(most);
+  }
+  auto fits = [&](int64_t x) { return x < 0 ? negative && uint64_t(~x) <= most : uint64_t(x) <= most; };
+  runtime_check(is_floating(t) || fits(from), "random_") << "from=" << from << " is out of bounds for " << t;
+  runtime_check(is_floating(t) || fits(last), "random_")
+      << "to - 1 = " << last << " is out of bounds for " << t;
+  runtime_check(from <= last, "random_") << "no number from " << from << " on is exact in " << t;
+  return copy_(self, integers(self.sizes(), from, uint64_t(last) - uint64_t(from) + 1, t, g));
+}
 
 DType float_or_default(std::optional<DType> t) { return t.value_or(default_dtype()); }
 
@@ -83,21 +164,22 @@ FACULA_FAMILY(random) {
       })
       .samples({"state<9>[2], size=[3, 4], dtype=float32", "state<9>[2], size=[3], dtype=float64",
                 "state<9>[2], size=[3], dtype=complex64"});
-  define("_randint(Tensor state, SymInt[] size, SymInt low, SymInt high, dtype dtype) -> Tensor")
-      .doc("Uniform integers in [low, high).")
+  define("_randint(Tensor state, SymInt[] size, Scalar low, Scalar range, int words, dtype dtype) -> Tensor")
+      .doc(
+          "Uniform integers from low on, below low + range, a number without sign (0: 2^64); each is made of `words` random words of 32 bits.")
       .bind(hidden)
       .no_in_place()
       .non_differentiable()
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
       .shape(size_argument)
       .loop([](const LoopCall& c, Index) {
-        SymInt range = c.integer("high") - c.integer("low");
-        Expr bits = random_word(c, 0, 2);
-        if (range > SymInt(int64_t(1) << 32)) bits = (shl(random_word(c, 1, 2), Scalar(int64_t(31)))) ^ bits;
-        return cast(remainder(bits, size(range)) + size(c.integer("low")),
+        Expr low = c.scalar("low", DType::Int64), range = c.scalar("range", DType::Int64);
+        return cast(low + scaled_word(c, range, int(c.integer("words").guard_int())),
                     compute_type(*c.maybe_dtype("dtype")));
       })
-      .samples({"state<9>[2], size=[3, 4], low=2, high=9, dtype=int64"});
+      .samples({"state<9>[2], size=[3, 4], low=2, range=7, words=1, dtype=int64",
+                "state<9>[2], size=[5], low=-2, range=4000000000, words=2, dtype=int64",
+                "state<9>[2], size=[5], low=0, range=4611686018427387904, words=4, dtype=int64"});
   define("_randperm(Tensor state, SymInt n) -> Tensor")
       .doc("A random permutation of 0 .. n - 1 by the shuffle of Durstenfeld, 1964.")
       .bind(hidden)
@@ -155,7 +237,8 @@ FACULA_FAMILY(random) {
         runtime_check(is_floating(t) || fits, "randint")
             << "numbers from " << low << " to " << high - SymInt(int64_t(1)) << " are out of bounds for "
             << t;
-        return _randint(numbers(product(size) * SymInt(int64_t(2)), g), size, low, high, t);
+        int64_t from = low.guard_int();
+        return integers(size, from, uint64_t(high.guard_int()) - uint64_t(from), t, g);
       })
       .samples({"low=2, high=9, size=[3, 4]"});
   define(
@@ -173,7 +256,8 @@ FACULA_FAMILY(random) {
       .bind(function)
       .random()
       .unfused([](const Call& c, const Tensor& self) {
-        return rand(self.sizes(), nullptr, c.maybe_dtype("dtype").value_or(self.dtype()));
+        DType t = c.maybe_dtype("dtype").value_or(self.dtype());
+        return laid_like(self, [&](SymSpan sizes) { return rand(sizes, nullptr, t); });
       })
       .samples({"self[3, 4]"});
   define(
@@ -182,7 +266,8 @@ FACULA_FAMILY(random) {
       .bind(function)
       .random()
       .unfused([](const Call& c, const Tensor& self) {
-        return randn(self.sizes(), nullptr, c.maybe_dtype("dtype").value_or(self.dtype()));
+        DType t = c.maybe_dtype("dtype").value_or(self.dtype());
+        return laid_like(self, [&](SymSpan sizes) { return randn(sizes, nullptr, t); });
       })
       .samples({"self[3, 4]"});
   define(
@@ -191,8 +276,8 @@ FACULA_FAMILY(random) {
       .bind(function)
       .random()
       .unfused([](const Call& c, const Tensor& self, SymInt low, SymInt high, std::optional<Generator*> g) {
-        return randint(low, high, self.sizes(), g ? *g : nullptr,
-                       c.maybe_dtype("dtype").value_or(self.dtype()));
+        DType t = c.maybe_dtype("dtype").value_or(self.dtype());
+        return laid_like(self, [&](SymSpan sizes) { return randint(low, high, sizes, g ? *g : nullptr, t); });
       })
       .samples({"self[3, 4], low=2, high=9"});
   define(
@@ -269,6 +354,23 @@ FACULA_FAMILY(random) {
                      add(mul(randn(self.sizes(), g ? *g : nullptr, compute_type(self.dtype())), std), mean));
       })
       .samples({"self[3, 4], mean=1.0, std=2.0"});
+  in_place_fill("random_(Tensor(a!) self, *, Generator? generator=None) -> Tensor(a!)",
+                "Filled with integers from 0 to the largest that the dtype holds exactly.")
+      .unfused([](const Tensor& self, std::optional<Generator*> g) { return fill_integers(self, 0, {}, g); })
+      .samples({"self[3, 4]"});
+  in_place_fill("random_.to(Tensor(a!) self, int to, *, Generator? generator=None) -> Tensor(a!)",
+                "Filled with integers in [0, to).")
+      .unfused([](const Tensor& self, int64_t to, std::optional<Generator*> g) {
+        return fill_integers(self, 0, to, g);
+      })
+      .samples({"self[3, 4], to=7"});
+  in_place_fill(
+      "random_.from(Tensor(a!) self, int from, int? to, *, Generator? generator=None) -> Tensor(a!)",
+      "Filled with integers in [from, to), or from `from` to the largest that the dtype holds exactly.")
+      .unfused([](const Tensor& self, int64_t from, std::optional<int64_t> to, std::optional<Generator*> g) {
+        return fill_integers(self, from, to, g);
+      })
+      .samples({"self[3, 4], from=2, to=7"});
   in_place_fill("bernoulli_(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> Tensor(a!)",
                 "Filled with 1 (probability p) and 0.")
       .unfused([](const Tensor& self, double p, std::optional<Generator*> g) {

@@ -231,6 +231,7 @@ void check_composite(Operator& op, std::span<const BodyParameter> parameters, in
     internal_check(b.fits(p)) << schema.full_name() << ": the C++ type of the body's parameter for `"
                               << p.name << "` does not fit the schema " << schema.text;
     if (is_operand_number(p) && b.by_value) op.baked_numbers |= uint64_t(1) << k;
+    if (p.type == Type::Float && !p.list && !b.by_value) op.operand_floats |= uint64_t(1) << k;
     ++k;
   }
   internal_check(k == schema.parameters.size() || takes_call)

@@ -91,7 +91,7 @@ class Operator {
   Autocast autocast = Autocast::inherit;
   ShapeRule shape_rule;  // loop, library, data-dependent (upper bound)
   std::vector<std::string>
-      format_of;  // loop, library: results are channels_last if one of these arguments is
+      format_of;  // loop, library: results are channels_last if one of these arguments is, or all of a list
   ChannelsLast channels_last = ChannelsLast::no;
   PointwiseBody body;
   LoopBody loop;
@@ -130,6 +130,8 @@ class Operator {
   // Composite: bit k is set if the body takes parameter k, a run-time Scalar, as a number and not as a
   // Tensor. Such numbers are baked into the fused program.
   uint64_t baked_numbers = 0;
+  // Composite: bit k is set if the body takes parameter k, a float, as a Tensor: an operand then.
+  uint64_t operand_floats = 0;
   const Operator* parent = nullptr;  // of a derived gradient operator
 
   const char* name() const { return schema.name.c_str(); }

@@ -5,7 +5,8 @@
 //   Tensor            Tensor, std::optional<Tensor>    Scalar   Scalar (baked into the program) or Tensor (an operand)
 //   Tensor[]          std::vector<Tensor>              Tensor?[]  also std::vector<std::optional<Tensor>>
 //   int, SymInt       int64_t, int, SymInt             int[]    SymSpan, Sizes, Dims, Ints, std::vector<int64_t>
-//   float, bool       double, bool                     float[]  std::vector<double>, std::vector<Scalar>
+//   float             double (baked), or Tensor (an operand)
+//   bool              bool                             float[]  std::vector<double>, std::vector<Scalar>
 //   str               std::string_view, std::string    dtype, Device, MemoryFormat, Generator   the type; Generator*
 // each as std::optional<...> where the schema has `?`. A `const Call&` anywhere gets the call and stands for
 // no parameter of the schema; a body that takes nothing else may leave the others out.
@@ -122,7 +123,8 @@ std::vector<Tensor> read_tensors(const Call& c, size_t k);
 Scalar read_number(const Call& c, size_t k);
 std::vector<Scalar> read_numbers(const Call& c, size_t k);
 
-FACULA_READ(Tensor, is(p, Type::Tensor) || is(p, Type::Scalar), return read_tensor(c, k);)
+FACULA_READ(Tensor, is(p, Type::Tensor) || is(p, Type::Scalar) || is(p, Type::Float),
+            return read_tensor(c, k);)
 FACULA_READ(std::vector<Tensor>, is(p, Type::Tensor, true), return read_tensors(c, k);)
 FACULA_READ(std::vector<std::optional<Tensor>>, is(p, Type::Tensor, true), {
   std::vector<std::optional<Tensor>> out;

@@ -1,0 +1,125 @@
+"""Random numbers: what they are drawn from, and that new numbers compile nothing."""
+
+import facula._C as C
+import numpy as np
+import pytest
+
+import facula as F
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    F.manual_seed(11)
+
+
+RANGES = [
+    (0, 2),
+    (0, 3),
+    (-5, 9),
+    (0, 1 << 16),
+    (7, 7 + (1 << 16) + 1),
+    (0, 3 << 30),
+    (0, 1 << 32),
+    (-3, (1 << 32) + 5),
+    (0, 3 << 59),
+    (-(1 << 60), 1 << 60),
+    (-(3 << 58), 3 << 58),
+]
+
+
+@pytest.mark.parametrize("low, high", RANGES)
+def test_integers_fill_their_range_evenly(low, high):
+    n, many = high - low, 200_000
+    x = [v - low for v in F.randint(low, high, (many,)).tolist()]
+    assert min(x) >= 0 and max(x) < n
+    # Shares of the range, and of the remainders: each count is within six deviations.
+    parts, rests = min(n, 48), min(n, 64)
+    first = [-(-b * n // parts) for b in range(parts + 1)]
+    shares = np.bincount([v * parts // n for v in x], minlength=parts)
+    remainders = np.bincount([v % rests for v in x], minlength=rests)
+    for counts, widths in [
+        (shares, np.diff(np.array(first, dtype=object))),
+        (remainders, np.array([(n - r + rests - 1) // rests for r in range(rests)], dtype=object)),
+    ]:
+        expected = (widths * many / n).astype(float)
+        assert (np.abs(counts - expected) < 6 * np.sqrt(expected)).all(), (counts, expected)
+    mean = sum(x) / many / n
+    assert abs(mean - 0.5 + 0.5 / n) < 6 * (1 / 12 / many) ** 0.5
+
+
+def test_the_known_bias_is_gone():
+    """A third of what lies below 3 * 2^30 lies below 2^30; of 3 * 2^59 below 2^59."""
+    for bits in (30, 31, 32, 59):
+        x = F.randint(0, 3 << bits, (300_000,))
+        assert abs((x < (1 << bits)).double().mean().item() - 1 / 3) < 0.006
+    x = F.randint(0, 1 << 60, (100_000,))
+    for k in range(60):
+        assert abs(((x >> k) & 1).double().mean().item() - 0.5) < 0.01, k
+
+
+@pytest.mark.parametrize("dtype, last", [(F.uint8, 255), (F.int8, 127), (F.bool, 1), (F.int16, 32767)])
+def test_random_fills_up_to_the_largest(dtype, last):
+    x = F.empty(400_000, dtype=dtype).random_()
+    assert x.min().item() == 0 and x.max().item() == last
+    assert abs(x.double().mean().item() / last - 0.5) < 0.01
+
+
+def test_random_takes_ranges_as_pytorch_does():
+    assert set(F.empty(1000).random_(4).tolist()) == {0, 1, 2, 3}
+    assert set(F.empty(1000, dtype=F.int64).random_(-2, 2).tolist()) == {-2, -1, 0, 1}
+    x = F.empty(100_000, dtype=F.int64).random_().double() / 2.0**63
+    assert abs(x.mean().item() - 0.5) < 0.01 and abs(x.std().item() - 12**-0.5) < 0.01
+    x = F.empty(1000, dtype=F.int8).random_(120, None)
+    assert x.min().item() == 120 and x.max().item() == 127
+    x = F.empty(100_000).random_()
+    assert x.max().item() <= 2**24 and x.max().item() > 2**23 and (x == x.trunc()).all()
+    for wrong, text in [((5, 5), "less than"), ((0, 300), "out of bounds"), ((-1, 3), "out of bounds")]:
+        with pytest.raises(RuntimeError, match=text):
+            F.empty(3, dtype=F.uint8).random_(*wrong)
+
+
+def compiled():
+    return C.cache_stats()["compiled"] + C.cache_stats()["disk_hits"] + C.cache_stats()["shipped_hits"]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda k: F.nn.functional.dropout(F.ones(64), k / 100),
+        lambda k: F.nn.functional.dropout(F.ones(64).requires_grad_(), k / 100).sum().backward(),
+        lambda k: F.empty(64).bernoulli_(k / 100),
+        lambda k: F.empty(64).normal_(k, k + 1),
+        lambda k: F.empty(64).uniform_(-k, k),
+        lambda k: F.randint(k, 3 * k + 5, (64,)),
+        lambda k: F.empty(64, dtype=F.int64).random_(k + 1),
+        lambda k: F.nn.functional.alpha_dropout(F.ones(64), k / 100, training=True),
+        lambda k: F.nn.functional.dropout2d(F.ones(2, 3, 4, 4), k / 100),
+        lambda k: F.empty(64).exponential_(k + 1),
+    ],
+)
+def test_a_new_number_compiles_nothing(draw):
+    draw(40), draw(41)
+    before = compiled()
+    for k in range(1, 40):
+        draw(k)
+    assert compiled() == before
+
+
+def test_dropout_scales_what_it_keeps():
+    x = F.full((100_000,), 3.0, requires_grad=True)
+    for p in (0.0, 0.1, 0.5, 0.9):
+        y = F.nn.functional.dropout(x, p)
+        kept = y != 0
+        assert abs(kept.float().mean().item() - (1 - p)) < 0.01
+        assert F.allclose(y[kept], F.full_like(y[kept], 3 / (1 - p)))
+        (g,) = F.autograd.grad(y.sum(), x)
+        assert F.allclose(g, y / 3)
+    y = F.nn.functional.dropout(x, 1.0)
+    assert (y == 0).all() and (F.autograd.grad(y.sum(), x)[0] == 0).all()
+    for dtype in (F.float16, F.bfloat16, F.float64):
+        y = F.nn.functional.dropout(F.ones(1000, dtype=dtype), 0.25)
+        assert y.dtype == dtype and set(y.tolist()) == {0.0, F.tensor(1 / 0.75, dtype=dtype).item()}
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        F.dropout(x, 1.5)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        F.dropout(x, float("nan"))
