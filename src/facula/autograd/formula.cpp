@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <mutex>
-#include <unordered_map>
 
 #include "facula/autograd/calls.h"
 #include "facula/autograd/node.h"
+#include "facula/base/bounded.h"
 #include "facula/base/fork.h"
 #include "facula/base/hash.h"
 #include "facula/loop/differentiate.h"
@@ -503,20 +503,20 @@ struct Entry {
   std::shared_ptr<sym::Shapes> shapes;
   std::shared_ptr<const Formula> formula;
 };
-constexpr size_t kMaxEntries = 1 << 16;
+constexpr size_t kMaxEntries = 1 << 14, kMaxGuarded = 256;
 
 }  // namespace
 
 std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted, const GradTypes& grads) {
   static TableMutex& mutex = *new TableMutex;
-  static auto& table = *new std::unordered_map<Key, std::vector<Entry>, KeyHash>;
+  static auto& table = *new Bounded<Key, std::vector<Entry>, KeyHash>(kMaxEntries);
   auto& o = c.op();
   Ints sizes;
   Key key = key_of(c, wanted, grads, o.kind != op::OpKind::pointwise, sizes);
   {
     std::lock_guard lock(mutex);
-    if (auto it = table.find(key); it != table.end())
-      for (auto& e : it->second)
+    if (auto* known = table.find(key))
+      for (auto& e : *known)
         if (!e.shapes || e.shapes->guards().empty() || e.shapes->hold(sizes)) return e.formula;
   }
   Entry entry;
@@ -535,8 +535,10 @@ std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted
     entry.formula = loop_formula(c, operands, wanted, grads);
   }
   std::lock_guard lock(mutex);
-  if (table.size() > kMaxEntries) table.clear();
-  table[std::move(key)].push_back(entry);
+  auto* known = table.find(key);
+  if (!known) known = &table.put(std::move(key), {});
+  if (known->size() >= kMaxGuarded) known->erase(known->begin());
+  known->push_back(entry);
   return entry.formula;
 }
 

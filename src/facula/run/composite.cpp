@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <mutex>
 #include <optional>
-#include <unordered_map>
 
 #include "facula/autograd/autograd.h"
 #include "facula/base/fork.h"
@@ -187,21 +186,24 @@ std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const V
                                             std::span<const Value> operands, const std::vector<int>& wrt,
                                             Key key) {
   static TableMutex mutex;
-  static std::unordered_map<Key, std::vector<std::shared_ptr<const Compiled>>, KeyHash> known;
+  // Of all operators together.
+  static Bounded<Key, std::vector<std::shared_ptr<const Compiled>>, KeyHash> known(kMaxPlans);
   key.push_back(reinterpret_cast<uint64_t>(&o));
   for (int i : wrt) key.push_back(uint64_t(i));
   {
     std::lock_guard lock(mutex);
-    if (auto it = known.find(key); it != known.end())
-      for (auto& c : it->second)
+    if (auto* all = known.find(key))
+      for (auto& c : *all)
         if (c->forward.accepts(operands)) return c;
   }
   auto joint = graph::differentiate(trace_call(o, args, {}), wrt);
   auto parts = graph::partition(joint);
   auto made = std::make_shared<const Compiled>(std::move(joint), std::move(parts), o.name());
   std::lock_guard lock(mutex);
-  if (known.size() > kMaxPlans) known.clear();
-  known[key].push_back(made);
+  auto* all = known.find(key);
+  if (!all) all = &known.put(std::move(key), {});
+  if (all->size() >= kMaxPrograms) all->erase(all->begin());
+  all->push_back(made);
   return made;
 }
 

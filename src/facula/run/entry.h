@@ -3,10 +3,10 @@
 #pragma once
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 #include <vector>
 
 #include "facula/backend/backend.h"
+#include "facula/base/bounded.h"
 #include "facula/base/fork.h"
 #include "facula/run/key.h"
 #include "facula/run/program.h"
@@ -42,16 +42,12 @@ struct Entry {
       recorded;  // a composite with its gradient (composite.cpp); then `plan` is its forward's
 };
 
-struct Traced {
-  Key key;  // operator attributes, dtypes, ranks
-  std::shared_ptr<const Program> program;
-};
-
 // Caches of one operator. Entries do not change; the lock is held for a look-up only.
 struct Cache {
   TableMutex mutex;
-  std::unordered_map<Key, std::shared_ptr<const Entry>, KeyHash> entries;
-  std::vector<Traced> traced;
+  Bounded<Key, std::shared_ptr<const Entry>, KeyHash> entries{kMaxPlans};
+  // By attributes, dtypes and ranks; of several the first that accepts the sizes.
+  Bounded<Key, std::vector<std::shared_ptr<const Program>>, KeyHash> traced{kMaxPrograms};
 };
 Cache& cache_of(const op::Operator& o);
 
@@ -97,14 +93,14 @@ class Found {
     auto& cache = cache_of(o);
     {
       std::lock_guard lock(cache.mutex);
-      if (auto it = cache.entries.find(key); it != cache.entries.end()) return it->second;
+      if (auto* known = cache.entries.find(key)) return *known;
     }
     auto entry = std::make_shared<Entry>();
     keep = make(*entry);
     if (!keep) return entry;
     std::lock_guard lock(cache.mutex);
-    if (cache.entries.size() > kMaxPlans) cache.entries.clear();
-    return cache.entries.emplace(key, std::move(entry)).first->second;
+    if (auto* known = cache.entries.find(key)) return *known;  // another thread was faster
+    return cache.entries.put(key, std::move(entry));
   }
   const Entry* entry_;
   int* users_ = nullptr;

@@ -8,7 +8,9 @@
 
 namespace facula::run {
 
-inline constexpr size_t kMaxPlans = 4096;  // plans kept for one operator or program; then it starts afresh
+// What an operator or a program keeps at most: plans, and for each class of calls the traced program. The rest
+// was not used lately (base/bounded.h).
+inline constexpr size_t kMaxPlans = 2048, kMaxPrograms = 256;
 
 using Key = graph::Words;
 struct KeyHash {

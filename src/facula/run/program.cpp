@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "facula/base/bounded.h"
 #include "facula/base/fork.h"
 #include "facula/base/hash.h"
 #include "facula/base/log.h"
@@ -38,16 +39,15 @@ Tensor fake(const op::Meta& m) {
 // lives.
 const codegen::Kernel* kernel_of(const std::shared_ptr<const loop::Nest>& nest) {
   static TableMutex mutex;
-  static std::unordered_map<const loop::Nest*,
-                            std::pair<std::shared_ptr<const loop::Nest>, const codegen::Kernel*>>
-      known;
+  using Known = std::pair<std::shared_ptr<const loop::Nest>, const codegen::Kernel*>;
+  static Bounded<const loop::Nest*, Known> known(kMaxPlans);
   {
     std::lock_guard lock(mutex);
-    if (auto it = known.find(nest.get()); it != known.end()) return it->second.second;
+    if (auto* of_nest = known.find(nest.get())) return of_nest->second;
   }
   auto* k = codegen::kernel(*nest);
   std::lock_guard lock(mutex);
-  known[nest.get()] = {nest, k};
+  known.put(nest.get(), {nest, k});
   return k;
 }
 
@@ -110,7 +110,7 @@ struct Program::State {
   std::vector<graph::Value*> constants;
   bool output_repeats = false;  // is a value the output twice?
   TableMutex mutex;
-  std::unordered_map<Key, std::shared_ptr<const Plan>, KeyHash> plans;
+  Bounded<Key, std::shared_ptr<const Plan>, KeyHash> plans{kMaxPlans};
 };
 
 Program::Program(Graph g, std::string name) : state_(std::make_unique<State>()) {
@@ -537,13 +537,12 @@ Results Program::run(std::span<const op::Value> inputs, std::span<const Tensor> 
   std::shared_ptr<const Plan> found;
   {
     std::lock_guard lock(s.mutex);
-    if (auto it = s.plans.find(key); it != s.plans.end()) found = it->second;
+    if (auto* known = s.plans.find(key)) found = *known;
   }
   if (!found) {
     found = plan(inputs, out);
     std::lock_guard lock(s.mutex);
-    if (s.plans.size() > kMaxPlans) s.plans.clear();
-    s.plans.emplace(std::move(key), found);
+    s.plans.put(std::move(key), found);
   }
   return execute(*found, inputs, out);
 }

@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "facula/base/bounded.h"
 #include "facula/base/fork.h"
 #include "facula/loop/seen.h"
 #include "facula/loop/simplify.h"
@@ -698,15 +699,14 @@ struct Renumber {
 
 std::shared_ptr<const loop::Nest> shared_nest(loop::Nest n) {
   static TableMutex mutex;
-  static std::unordered_map<std::string, std::shared_ptr<const loop::Nest>> known;
+  static Bounded<std::string, std::shared_ptr<const loop::Nest>> known(4096);
   std::string name = std::move(n.name);
   n.name.clear();
   std::string text = loop::print(n);
   n.name = std::move(name);
   std::lock_guard lock(mutex);
-  auto& found = known[text];
-  if (!found) found = std::make_shared<const loop::Nest>(std::move(n));
-  return found;
+  if (auto* found = known.find(text)) return *found;
+  return known.put(std::move(text), std::make_shared<const loop::Nest>(std::move(n)));
 }
 
 }  // namespace

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <mutex>
-#include <unordered_map>
 #include <unordered_set>
 
+#include "facula/base/bounded.h"
 #include "facula/base/fork.h"
 #include "facula/base/log.h"
 #include "facula/base/settings.h"
@@ -45,21 +45,21 @@ std::string identity(const Group& g) {
 struct Part {
   Analysis analysis;
   TableMutex mutex;
-  std::unordered_map<std::string, std::shared_ptr<const Built>> built;
+  Bounded<std::string, std::shared_ptr<const Built>> built{256};
 };
 struct Known {
   std::vector<std::unique_ptr<Part>> parts;
 };
 
-const Known& known(const Group& g) {
+std::shared_ptr<const Known> known(const Group& g) {
   static TableMutex mutex;
-  static std::unordered_map<std::string, std::unique_ptr<Known>> all;
+  static Bounded<std::string, std::shared_ptr<const Known>> all(2048);
   std::string key = identity(g);
   {
     std::lock_guard lock(mutex);
-    if (auto it = all.find(key); it != all.end()) return *it->second;
+    if (auto* found = all.find(key)) return *found;
   }
-  auto k = std::make_unique<Known>();
+  auto k = std::make_shared<Known>();
   if (g.scatter) {
     k->parts.push_back(std::make_unique<Part>());
     k->parts[0]->analysis = analyse_scatter(g);
@@ -70,7 +70,8 @@ const Known& known(const Group& g) {
     }
   }
   std::lock_guard lock(mutex);
-  return *all.try_emplace(key, std::move(k)).first->second;
+  if (auto* found = all.find(key)) return *found;
+  return all.put(std::move(key), std::move(k));
 }
 
 // Before a scatter writes onto its base: its indices are looked at all, so that one out of range raises
@@ -171,14 +172,15 @@ Schedule schedule(const Group& g, const Layout& l) {
     s = initial(g, l);
   }
   int fixed = int(g.inputs.size() + g.outputs.size());
-  for (auto& p : known(g).parts) {
+  auto found = known(g);
+  for (auto& p : found->parts) {
     Numbers n = numbers(p->analysis, l);
     Decisions d = decide(p->analysis, n);
     std::string key = d.key();
     std::shared_ptr<const Built> built;
     {
       std::lock_guard lock(p->mutex);
-      if (auto it = p->built.find(key); it != p->built.end()) built = it->second;
+      if (auto* of_key = p->built.find(key)) built = *of_key;
     }
     if (!built) {
       built = std::make_shared<const Built>(build(g.name, p->analysis, d));
@@ -186,7 +188,7 @@ Schedule schedule(const Group& g, const Layout& l) {
       if (settings().verify)
         for (auto& b : built->launches) loop::verify(*b.nest);
       std::lock_guard lock(p->mutex);
-      p->built.try_emplace(key, built);
+      p->built.put(key, built);
     }
     int shift = int(s.temporaries.size());
     for (auto& t : built->temporaries) s.temporaries.push_back({t.dtype, t.numel(n)});
