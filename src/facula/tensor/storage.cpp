@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <vector>
@@ -56,8 +57,11 @@ void flush_counts() {
   local.bytes = local.highest = local.allocations = local.total = 0;
 }
 
+std::atomic<int> threads_with_storages{0};
+
 struct Closer {
   ~Closer() {
+    threads_with_storages.fetch_sub(1);
     flush_counts();
     for (int k = 0; k < kClasses; ++k) {
       reserved_bytes.fetch_sub(int64_t(local.blocks[k].count * class_bytes(k)), std::memory_order_relaxed);
@@ -69,6 +73,7 @@ void arm() {
   if (local.armed) return;
   static thread_local Closer closer;
   local.armed = (void(&closer), true);
+  threads_with_storages.fetch_add(1);
 }
 
 constexpr int64_t kCounted = 65536;
@@ -178,6 +183,55 @@ Pool& pool() {
   return *p;
 }
 
+void give_back(void* data, size_t bytes, size_t capacity) {
+  count(-int64_t(bytes));
+  if (bytes > kSmall) {
+    pool().give(data, capacity);
+    return;
+  }
+  if (!local.armed) [[unlikely]]
+    arm();
+  int k = class_of(bytes);
+  if (!local.blocks[k].push(data, class_limit(k))) give_to_system(data, class_bytes(k));
+}
+
+// Plain memory whose elements were moved into another order while other threads run: one of them may have
+// looked up its address just before and still read from it. It is kept for longer than any kernel runs.
+class Retired {
+ public:
+  void keep(void* data, size_t bytes, size_t capacity) {
+    std::lock_guard lock(mutex_);
+    blocks_.push_back({data, bytes, capacity, Clock::now() + std::chrono::seconds(2)});
+    any_ = true;
+  }
+  void release() {
+    if (!any_.load(std::memory_order_relaxed)) [[likely]]
+      return;
+    std::lock_guard lock(mutex_);
+    auto now = Clock::now();
+    size_t over = 0;
+    for (; over < blocks_.size() && blocks_[over].until < now; ++over)
+      give_back(blocks_[over].data, blocks_[over].bytes, blocks_[over].capacity);
+    blocks_.erase(blocks_.begin(), blocks_.begin() + long(over));
+    any_ = !blocks_.empty();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Block {
+    void* data;
+    size_t bytes, capacity;
+    Clock::time_point until;
+  };
+  TableMutex mutex_;
+  std::vector<Block> blocks_;
+  std::atomic<bool> any_{false};
+};
+Retired& retired() {
+  static auto* r = new Retired;
+  return *r;
+}
+
 [[gnu::cold]] void log_order(const char* what, const PhysicalOrder& o) {
   std::string sizes, order;
   for (int k = 0; k < o.rank; ++k) {
@@ -204,6 +258,7 @@ void StorageImpl::allocate() {
       data_ = system_block(class_bytes(k), bytes_);
     }
   } else {
+    arm();
     data_ = pool().take(bytes_, capacity_);
   }
   count(int64_t(bytes_));
@@ -218,30 +273,23 @@ StorageImpl::StorageImpl(void* data, size_t bytes, Device device, std::function<
 StorageImpl::StorageImpl(Ref<StorageImpl> memory, const PhysicalOrder& order)
     : bytes_(memory->bytes()), device_(memory->device()), hidden_(new Hidden{order, std::move(memory)}) {
   layout_counts().hidden.fetch_add(1, std::memory_order_relaxed);
+  retired().release();
   if (log_on(Log::layouts)) [[unlikely]]
     log_order("made in another order", order);
 }
 
 StorageImpl::~StorageImpl() {
-  delete hidden_.load(std::memory_order_relaxed);
+  Hidden* hidden = hidden_.load(std::memory_order_relaxed);
+  bool was_plain = !hidden;
+  delete hidden;
   if (foreign_) {
     if (*foreign_) (*foreign_)();
     return;
   }
-  if (data_) deallocate();
+  if (data_ && was_plain) deallocate();
 }
 
-void StorageImpl::deallocate() {
-  count(-int64_t(bytes_));
-  if (bytes_ > kSmall) {
-    pool().give(data_, capacity_);
-    return;
-  }
-  if (!local.armed) [[unlikely]]
-    arm();
-  int k = class_of(bytes_);
-  if (!local.blocks[k].push(data_, class_limit(k))) give_to_system(data_, class_bytes(k));
-}
+void StorageImpl::deallocate() { give_back(data_, bytes_, capacity_); }
 
 using Recycled = detail::FreeList<sizeof(StorageImpl), alignof(std::max_align_t), 1024>;
 void* StorageImpl::operator new(size_t) { return Recycled::take(); }
@@ -341,16 +389,22 @@ void StorageImpl::restore_plain() {
 }
 
 bool StorageImpl::reorder(const PhysicalOrder& order) {
-  if (foreign_ || pinned_.load(std::memory_order_relaxed) || !is_plain() || !data_) return false;
+  if (foreign_ || pinned_.load(std::memory_order_relaxed)) return false;
+  std::lock_guard lock(hidden_mutex());
+  if (!is_plain() || !data_) return false;
   auto memory = make_ref<StorageImpl>(bytes_, device_);
   move_elements(order, data_, memory->data(), false);
   layout_counts().reordered.fetch_add(1, std::memory_order_relaxed);
   if (log_on(Log::layouts)) [[unlikely]]
     log_order("copied into another order", order);
   auto made = std::make_unique<Hidden>(Hidden{order, std::move(memory)});
-  std::lock_guard lock(hidden_mutex());
-  deallocate();
-  data_ = nullptr;
+  retired().release();
+  if (threads_with_storages.load() > 1) {
+    retired().keep(data_, bytes_, capacity_);  // and data_ as it is, for those that are about to read it
+  } else {
+    deallocate();
+    data_ = nullptr;
+  }
   hidden_.store(made.release(), std::memory_order_release);
   return true;
 }
