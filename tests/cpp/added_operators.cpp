@@ -63,6 +63,30 @@ FACULA_FAMILY(added) {
         return square(sub(narrow(self, -1, 1, n), narrow(self, -1, 0, n)));
       })
       .samples({"self[2, 5]"});
+
+  // Views by strides: of the input, of what was computed, and of one another.
+  define("window_energy(Tensor self, int size) -> Tensor")
+      .doc("Sums of squares in windows of `size` along the last dimension, every second one.")
+      .dtypes(dtypes::floating)
+      .composite(
+          [](const Tensor& self, int64_t size) { return sum(square(unfold(self, -1, size, 2)), {-1}); })
+      .samples({"self[2, 7], size=3", "self[3, 4], size=2", "self[5], size=4"});
+  define("patch_energy(Tensor self) -> Tensor")
+      .doc("Products of the 2 x 2 patches of exp(self) and of self.")
+      .dtypes(dtypes::floating)
+      .composite([](const Tensor& self) {
+        auto patches = [](const Tensor& x) { return unfold(unfold(x, -2, 2, 1), -2, 2, 1); };
+        return mul(patches(exp(self)), patches(self));
+      })
+      .samples({"self[3, 4]", "self[2, 3, 3]"});
+  define("diagonal_energy(Tensor self) -> Tensor")
+      .doc("Squares of every (columns + 1)-th element of a matrix's memory.")
+      .dtypes(dtypes::floating)
+      .composite([](const Tensor& self) {
+        SymInt n = self.size(1);
+        return square(as_strided(mul(self, 2), {self.size(0)}, {n + SymInt(1)}));
+      })
+      .samples({"self[3, 4]", "self[2, 5]"});
 }
 
 extern "C" void define_added_operators() { define_late(catalog::define_added); }

@@ -80,6 +80,74 @@ def test_norm_keeps_dimensions_for_every_order(p, dim):
     assert x.norm(p, dim=dim).shape == np.shape(want)
 
 
+def test_a_write_to_a_conjugate_is_refused():
+    """It would have to reach z, as in PyTorch, where conj() is a view."""
+    z = F.tensor([1 + 2j, 3 - 1j])
+    writes = [
+        lambda c: c.mul_(2),
+        lambda c: c[0].zero_(),
+        lambda c: c.__setitem__(0, 1),
+        lambda c: F.add(c, 1, out=c),
+        lambda c: c.copy_(z),
+        lambda c: c.detach().fill_(1),
+    ]
+    for write in writes:
+        with pytest.raises(RuntimeError, match="conj"):
+            write(z.conj())
+    assert z.tolist() == [1 + 2j, 3 - 1j]
+    assert z.conj().clone().mul_(2).tolist() == [2 - 4j, 6 + 2j]
+    assert (z.conj() * 1).mul_(2).tolist() == F.conj_physical(z).mul_(2).tolist() == [2 - 4j, 6 + 2j]
+    x = F.tensor([1.0]).conj()
+    assert x.mul_(2).tolist() == [2.0]
+
+
+# Sizes, strides, and what add_(arange) leaves in a stretch of zeros (PyTorch 2.13).
+OVERLAPS = [((2, 3), (3, 2)), ((2, 2, 2), (3, 5, 7)), ((3, 4), (4, 3)), ((5, 4), (4, 5)), ((3, 2), (2, 3))]
+
+
+@pytest.mark.parametrize("sizes, strides", OVERLAPS)
+def test_writes_go_through_strides_that_interleave(sizes, strides):
+    places = [sum(i * s for i, s in zip(at, strides, strict=True)) for at in np.ndindex(*sizes)]
+    numbers = F.arange(len(places)).float().reshape(sizes) + 1
+    for write in [
+        lambda v: v.add_(numbers),
+        lambda v: v.copy_(numbers),
+        lambda v: F.mul(numbers, 1, out=v),
+        lambda v: v.fill_(1).mul_(numbers),
+        lambda v: v.zero_().cumsum_(0).add_(numbers),
+    ]:
+        room = F.zeros(40)
+        write(room.as_strided(sizes, strides))
+        expected = np.zeros(40)
+        for k, place in enumerate(places):
+            expected[place] = k + 1 if len(set(places)) == len(places) else expected[place]
+        if len(set(places)) == len(places):
+            np.testing.assert_array_equal(room.numpy(), expected)
+
+
+def test_writes_through_strides_that_overlap_are_in_order():
+    """As PyTorch's: each place takes part as often as it is there, from the largest stride on."""
+    room = F.zeros(6)
+    room.as_strided((3, 3), (1, 1)).add_(1)
+    assert room.tolist() == [1, 2, 3, 2, 1, 0]
+    room.as_strided((2, 2), (1, 1)).copy_(F.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    assert room.tolist() == [1, 3, 4, 2, 1, 0]
+    room.as_strided((2, 3), (1, 2)).fill_(7)
+    assert room.tolist() == [7] * 6
+    room = F.zeros(7)
+    room.as_strided((2, 3), (1, 2)).add_(F.arange(6.0).reshape(2, 3))
+    assert room.tolist() == [0, 3, 1, 4, 2, 5, 0]
+    room = F.zeros(7)
+    room.as_strided((3, 3), (2, 1)).mul_(2).add_(1).mul_(3)
+    assert room.tolist() == [3, 3, 18, 3, 18, 3, 3]
+    room.as_strided((3, 3), (1, 2)).copy_(F.arange(9.0).reshape(3, 3))
+    assert room.tolist() == [0, 3, 1, 4, 2, 5, 8]
+    for refused in [lambda v: v.add_(1), lambda v: v.copy_(F.ones(3, 2)), lambda v: F.add(v, 1, out=v)]:
+        with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+            refused(F.zeros(2).expand(3, 2))
+    assert F.zeros(2).expand(3, 2).fill_(1).tolist() == [[1, 1]] * 3
+
+
 def test_conj_of_a_real_tensor_is_itself():
     x = F.tensor([1.0, 2.0])
     assert x.conj() is x

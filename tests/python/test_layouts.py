@@ -274,6 +274,84 @@ def test_threads_restore_and_read_at_the_same_time():
         assert not wrong
 
 
+def test_weights_are_read_while_another_thread_packs_them():
+    x = F.randn(2, 64, 12, 12)
+    for _ in range(8):
+        conv = nn.Conv2d(64, 64, 3, padding=1)
+        with F.no_grad():
+            expected = conv(x).numpy().copy()
+        step = F.optim.SGD(conv.parameters(), lr=0.0, momentum=0.9)  # the order changes, the values do not
+        stop, wrong = threading.Event(), []
+
+        def read(conv=conv, stop=stop, wrong=wrong, expected=expected):
+            while not stop.is_set():
+                with F.no_grad():
+                    y = conv(x).numpy()
+                if not np.allclose(y, expected, atol=1e-4):
+                    wrong.append(np.abs(y - expected).max())
+
+        readers = [threading.Thread(target=read) for _ in range(2)]
+        for t in readers:
+            t.start()
+        for _ in range(3):
+            conv(x).sum().backward()
+            step.step()
+            step.zero_grad()
+            conv.weight.detach().numpy()  # plain again, so that the next step packs once more
+        stop.set()
+        for t in readers:
+            t.join()
+        assert not wrong
+
+
+def test_joined_images_stay_channels_last():
+    a, b = (F.randn(2, c, 5, 6).contiguous(memory_format=F.channels_last) for c in (3, 8))
+    y = F.cat([a, b], 1)
+    assert y.stride() == (330, 1, 66, 11)
+    np.testing.assert_array_equal(y.numpy(), np.concatenate([a.numpy(), b.numpy()], 1))
+    assert F.cat([a, a], 0).stride() == a.stride() and F.cat([a, a], 2).stride() == (180, 1, 18, 3)
+    assert F.cat([a, a.double()], 1).stride() == (180, 1, 36, 6)
+    assert F.cat([a, b.contiguous()], 1).is_contiguous() and F.cat([a.contiguous(), b], 1).is_contiguous()
+    assert F.cat([a, F.empty(0)], 1).is_contiguous() and F.cat([F.empty(0), a], 1).is_contiguous()
+    one = F.randn(2, 1, 4, 5)  # either format: plain
+    assert F.cat([one, one], 1).is_contiguous()
+    assert F.cat([a[:, :1], a[:, :1]], 1).stride() == (60, 1, 12, 2)
+    volume = F.randn(2, 4, 5, 6, 3).permute(0, 4, 1, 2, 3)
+    assert F.cat([volume, volume], 1).stride() == (720, 1, 180, 36, 6)
+    out = F.empty(2, 11, 5, 6)
+    assert F.cat([a, b], 1, out=out).is_contiguous() and (out == y).all()
+    x, w = a.clone().requires_grad_(), F.randn(2, 11, 5, 6)
+    (F.cat([x, b], 1) * w).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), w[:, :3].numpy())
+
+
+def test_joined_hidden_images_are_hidden():
+    parts = [images(2, 3, 4, 5), images(2, 8, 4, 5)]
+    for dim, pair in [(1, parts), (0, parts[:1] * 2), (-1, parts[1:] * 2)]:
+        before = C.layout_counts()
+        y = F.cat(pair, dim)
+        assert y.is_contiguous() and C.physical_order(y) == NHWC
+        assert C.layout_counts()["restored"] == before["restored"]
+        np.testing.assert_array_equal(
+            y.clone().numpy(), np.concatenate([p.clone().numpy() for p in pair], dim)
+        )
+
+
+def test_what_is_like_a_tensor_keeps_its_strides():
+    """Strides as PyTorch gives them."""
+    x = F.randn(2, 3, 4, 5).contiguous(memory_format=F.channels_last)
+    turned, gaps = F.randn(2, 3, 4).permute(1, 2, 0), F.randn(4, 6)[:, ::2]
+    like = [F.rand_like, F.randn_like, F.empty_like, F.zeros_like, lambda t: F.randint_like(t, 5)]
+    for f in like:
+        assert f(x).stride() == (60, 1, 15, 3)
+        assert f(turned).stride() == (4, 1, 12)
+        assert f(gaps).stride() == (3, 1)
+    y = F.nn.functional.dropout(x, 0.5)
+    assert y.stride() == x.stride()
+    r = F.randn_like(F.empty(64, 64, 8, 8).contiguous(memory_format=F.channels_last))
+    assert abs(r.mean().item()) < 0.02 and abs(r.std().item() - 1) < 0.02 and not r._is_view()
+
+
 def test_explicit_channels_last_stays_visible():
     x = F.randn(2, 3, 8, 8).contiguous(memory_format=F.channels_last)
     y = F.max_pool2d(F.relu(F.conv2d(x, F.randn(4, 3, 3, 3))), 2)

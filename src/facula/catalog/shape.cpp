@@ -56,6 +56,8 @@ FACULA_FAMILY(shape) {
         return std::vector<DType>{p.result()};
       })
       .shape(joined_sizes)
+      .format_of({"tensors"})
+      .channels_last(ChannelsLast::reads)
       .library("cat")
       .reference([](const Call& c, const std::vector<Tensor>& tensors, int64_t dim) {
         Tensor joined = empty(joined_sizes(c), c.op().dtype_rule(c)[0]);

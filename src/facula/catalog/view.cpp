@@ -1,4 +1,6 @@
 // Views: another geometry over the same storage. Gradients and functional forms follow from the steps.
+#include "facula/autograd/conjugate.h"
+#include "facula/op/call.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -86,7 +88,12 @@ FACULA_FAMILY(view) {
       .samples({"self[2, 3]"});
   define("conj(Tensor(a) self) -> Tensor(a)")
       .doc("The complex conjugate; a real tensor itself.")
-      .unfused([](const Tensor& self) { return is_complex(self.dtype()) ? conj_physical(self) : self; })
+      .unfused([](const Tensor& self) {
+        if (!is_complex(self.dtype())) return self;
+        Tensor t = conj_physical(self);
+        if (!Mode::current()) autograd::mark_conjugate(t);
+        return t;
+      })
       .samples(unary_samples());
   define("view_as_real(Tensor(a) self) -> Tensor(a)")
       .doc("Complex numbers as pairs of real ones along a new last dimension; shares memory.")

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "facula/graph/trace.h"
 #include "facula/op/call.h"
 #include "facula/tensor/promotion.h"
@@ -59,6 +61,24 @@ DType compute_dtype(const op::Operator& o, std::span<const Argument> args) {
   return op::computing_dtype(o, args);
 }
 
+// Do its strides say that channels are innermost? As PyTorch's suggest_memory_format, gaps do not matter, and
+// what could be either is contiguous.
+static bool suggests_channels_last(const Tensor& t) {
+  auto sizes = t.sizes(), strides = t.strides();
+  if ((t.dim() != 4 && t.dim() != 5) || strides[1].hint() == 0) return false;
+  int64_t least = 0;
+  auto fits = [&](size_t d) {
+    int64_t n = sizes[d].hint(), s = strides[d].hint();
+    if (n == 0 || s < least || (d == 0 && least == strides[1].hint())) return false;
+    least = s * std::max<int64_t>(n, 1);
+    return true;
+  };
+  if (!fits(1)) return false;
+  for (size_t d = sizes.size(); --d >= 2;)
+    if (!fits(d)) return false;
+  return fits(0);
+}
+
 std::vector<op::Meta> infer(const op::Operator& o, std::span<const Argument> args) {
   op::Call c(o, args);
   if (o.kind == OpKind::pointwise) return infer_pointwise(o, args);
@@ -91,6 +111,11 @@ std::vector<op::Meta> infer(const op::Operator& o, std::span<const Argument> arg
       << o.schema.full_name() << ": " << types.size() << " dtypes for " << shapes.size() << " shapes";
   size_t channels_last = 0;  // rank of an argument that is; none has rank 0
   for (auto& name : o.format_of) {
+    if (c[name].tag == Tag::tensors) {
+      auto tensors = c.tensors(name);
+      if (std::ranges::all_of(tensors, suggests_channels_last)) channels_last = size_t(tensors[0].dim());
+      continue;
+    }
     Tensor t = c.has(name) ? c.tensor(name) : Tensor();
     if (t.defined() && !t.is_contiguous() && t.is_contiguous(MemoryFormat::channels_last))
       channels_last = size_t(t.dim());

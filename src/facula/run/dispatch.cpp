@@ -8,6 +8,7 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
+#include "facula/autograd/conjugate.h"
 #include "facula/base/fork.h"
 #include "facula/base/log.h"
 #include "facula/base/settings.h"
@@ -160,13 +161,16 @@ std::shared_ptr<const Program> program_of(const Operator& o, std::span<const Val
   Key key = trace_key(o, args, out);
   {
     std::lock_guard lock(cache.mutex);
-    for (auto& t : cache.traced)
-      if (t.key == key && t.program->accepts(operands)) return t.program;
+    if (auto* known = cache.traced.find(key))
+      for (auto& p : *known)
+        if (p->accepts(operands)) return p;
   }
   auto program = std::make_shared<const Program>(trace_call(o, args, out), o.name());
   std::lock_guard lock(cache.mutex);
-  if (cache.traced.size() > kMaxPlans) cache.traced.clear();
-  cache.traced.push_back({std::move(key), program});
+  auto* known = cache.traced.find(key);
+  if (!known) known = &cache.traced.put(std::move(key), {});
+  if (known->size() >= kMaxPrograms) known->erase(known->begin());
+  known->push_back(program);
   return program;
 }
 
@@ -460,10 +464,29 @@ Results by_operators(const Operator& o, const op::Call& c, Device device) {
   return o.composed_reference(c);
 }
 
+// An error that a library raised itself, whose text says nothing to users.
+[[gnu::cold]] [[noreturn]] void refused_by_library(const op::Call& c, const char* why) {
+  std::string operands;
+  for (auto& v : c.args()) {
+    if (v.tag != Tag::tensor || !v.tensor) continue;
+    operands += std::string(operands.empty() ? "" : ", ") + name(v.tensor->dtype) +
+                to_string(SymSpan(v.tensor->sizes)) + " with strides " +
+                to_string(SymSpan(v.tensor->strides));
+  }
+  runtime_check(false, c.op().name())
+      << "the library that computes it refuses these operands: " << operands << " (" << why << ")"
+      << hint("contiguous() makes plain copies of them");
+  __builtin_unreachable();
+}
+
 inline Results run_function(backend::LibraryFn fn, const op::Call& c, std::span<const Tensor> out) {
-  if (profile::on()) [[unlikely]]
-    return run_function_profiled(fn, c, out);
-  return fn(c, out);
+  try {
+    if (profile::on()) [[unlikely]]
+      return run_function_profiled(fn, c, out);
+    return fn(c, out);
+  } catch (const Error&) { throw; } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& e) { refused_by_library(c, e.what()); }
 }
 
 }  // namespace
@@ -496,12 +519,18 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
     profile::Scope scope(profile::Category::compile, "plan ", o.name());
     entry.library = backend::backend_of(device.type).find(o.library);
     entry.metas = graph::infer(o, c.args());
+    auto read = hidden ? graph::infer(o, args) : std::vector<op::Meta>();
     for (auto& m : entry.metas) {
       if (m.strides.size() != m.sizes.size()) m.strides = contiguous_strides(m.sizes);
       bool chooses = o.channels_last == op::ChannelsLast::chooses && m.sizes.size() == 4 &&
                      is_floating(m.dtype) && itemsize(m.dtype) <= 4;
       entry.shown.push_back(m.strides);
       entry.in_memory.push_back(chooses ? channels_last_strides(m.sizes) : m.strides);
+      // What reads operands as they lie makes results that lie alike.
+      if (auto k = entry.in_memory.size() - 1; hidden && !chooses) {
+        auto& s = read[k].strides;
+        entry.in_memory[k] = s.size() == m.sizes.size() ? s : contiguous_strides(m.sizes);
+      }
       entry.bytes.push_back(storage_bytes(o.name(), m.sizes, m.strides, m.dtype));
     }
     return true;
@@ -601,6 +630,46 @@ static Results overwrite_expanded(const Operator& o, const Tensor& self, const T
   return self;
 }
 
+// Do elements of t share memory, though each dimension moves on? PyTorch refuses writes along strides of 0
+// only.
+static bool overlaps_itself(const Tensor& t) {
+  for (int d = 0; d < t.dim(); ++d)
+    if (t.stride(d) == SymInt(int64_t(0)) && t.size(d) > SymInt(int64_t(1))) return false;
+  return !t.is_contiguous() && t.has_overlap();
+}
+
+// An operator in place on a tensor that overlaps itself: pointwise ones go through it in order, slice by slice
+// from the largest stride on, so that an element that is there several times takes part as often; what others
+// give is copied so.
+static Results in_order(const Operator& o, const Tensor& self, std::span<const Value> args) {
+  using autograd::invoke;
+  if (o.kind != OpKind::pointwise && o.schema.name != "copy") {
+    invoke("copy", {self, op::call(o, args)[0]}, Form::in_place);
+    return self;
+  }
+  int outermost = 0;
+  for (int d = 1; d < self.dim(); ++d)
+    if (self.stride(d) > self.stride(outermost)) outermost = d;
+  std::vector<Tensor> spread;
+  for (auto& v : args) {
+    bool is_tensor = v.tag == Tag::tensor && v.tensor && !v.tensor->sizes.empty();
+    Tensor t = is_tensor ? Tensor(Ref<TensorImpl>::share(v.tensor)) : Tensor();
+    if (is_tensor && v.tensor != self.impl()) t = invoke("expand", {t, self.sizes(), false});
+    spread.push_back(t);
+  }
+  for (int64_t i = 0; i < self.size(outermost).concrete(); ++i) {
+    std::vector<Value> part(args.begin(), args.end());
+    std::vector<Tensor> slices;
+    for (size_t k = 0; k < args.size(); ++k) {
+      if (!spread[k].defined()) continue;
+      slices.push_back(invoke("select", {spread[k], int64_t(outermost), i}));
+      part[k] = Value(slices.back());
+    }
+    op::call(o, part, Form::in_place);
+  }
+  return self;
+}
+
 }  // namespace facula::run
 
 namespace facula::op {
@@ -652,6 +721,7 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
   Tensor self, original;  // original: the old value, if the gradient needs it
   if (form == Form::in_place) {
     self = Tensor(Ref<TensorImpl>::share(args[0].tensor));
+    autograd::check_not_conjugate(o.name(), self);
     if (o.uniform && (args.size() < 2 || args[1].tag != Tag::tensor) && !self.is_contiguous())
       if (Tensor once = without_repeats(self); once.defined()) {
         std::vector<Value> all(args.begin(), args.end());
@@ -661,6 +731,8 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
       }
     if (o.overwrites && !self.is_contiguous())
       if (Tensor once = without_repeats(self); once.defined()) return overwrite_expanded(o, self, once, args);
+    if (!self.is_contiguous() && overlaps_itself(self)) [[unlikely]]
+      return in_order(o, self, args);
     autograd::check_in_place(o.name(), self, recording);
     if (o.in_place_body) {
       o.in_place_body(Call(o, args));
@@ -676,6 +748,15 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
     }
 
   if (form == Form::out) {
+    for (auto& t : out) autograd::check_not_conjugate(o.name(), t);
+    if (std::any_of(out.begin(), out.end(), overlaps_itself)) {
+      Results results = op::call(o, args);
+      for (size_t k = 0; k < out.size(); ++k) {
+        autograd::invoke("copy", {out[k], results[k]}, Form::in_place);
+        results[k] = out[k];
+      }
+      return results;
+    }
     for (auto& t : out)
       runtime_check(t.is_contiguous() || !t.has_overlap(), o.name())
           << "unsupported operation: more than one element of the written-to tensor refers to a single memory location"

@@ -189,8 +189,9 @@ class Fuser {
   // ---- values
   static bool is_view(const Value* v) { return v->producer && v->producer->op->kind == OpKind::view; }
   Value* base_of(const Value* v) { return graph::value_of(v->producer->args.tensors().at(0)); }
+  // What an access to v reads: the value that v is a view of, or a view on the way that has no index map.
   Value* root(Value* v) {
-    while (is_view(v)) v = base_of(v);
+    while (is_view(v) && composes(v)) v = base_of(v);
     return v;
   }
   Value* value(int id) { return g_.values()[size_t(id)].get(); }
@@ -331,7 +332,7 @@ class Fuser {
 
   // Where the elements of u (maybe through views) that an access reads lie in its root.
   std::vector<Expr> root_index(Value* u, std::vector<Expr> at) {
-    while (is_view(u)) {
+    while (is_view(u) && composes(u)) {
       at = geometry(u).base_index(std::move(at));
       u = base_of(u);
     }
@@ -738,8 +739,22 @@ class Fuser {
     new_cluster(n, body_of(n));
   }
 
+  // Views without an index map are made before anything is decided about who reads them: their base has to be
+  // in memory, so the reader cannot join the cluster that computes it.
+  void make_views(const Body& b) {
+    std::set<int> loads;
+    for (auto& v : b.values) add_loads(v, loads);
+    if (b.scatter) {
+      add_loads(b.scatter->value, loads);
+      for (auto& t : b.scatter->target) add_loads(t, loads);
+    }
+    for (int id : loads)
+      if (Value* r = root(value(id)); is_view(r)) need(r);
+  }
+
   void kernel(const Node& n) {
     Body b = body_of(n);
+    make_views(b);
     if (may_be_virtual(n, b)) {
       Member m{expanded(b.values[0], nullptr), {}};
       for (size_t d = 0; d < n.results[0]->tensor.sizes().size(); ++d)

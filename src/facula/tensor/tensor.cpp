@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <sstream>
+#include <vector>
 
 #include "facula/tensor/block.h"
 
@@ -165,7 +166,48 @@ bool nested(const Tensor& t, bool dense) {
 }  // namespace
 
 bool Tensor::is_non_overlapping_and_dense() const { return is_contiguous() || nested(*this, true); }
-bool Tensor::has_overlap() const { return !is_contiguous() && !nested(*this, false); }
+
+// Exact: the strides that nest are left out from the largest down; what remains is looked at element by
+// element.
+bool Tensor::has_overlap() const {
+  if (is_contiguous() || nested(*this, false)) return false;
+  struct Extent {
+    int64_t stride, n;
+    auto operator<=>(const Extent&) const = default;
+  };
+  SmallVector<Extent, 8> dims;
+  int64_t reach = 1, numel = 1;
+  for (int k = 0; k < dim(); ++k) {
+    int64_t n = sizes()[size_t(k)].hint(), s = strides()[size_t(k)].hint();
+    if (n == 1) continue;
+    if (s == 0) return true;
+    dims.push_back({s, n});
+    reach += (n - 1) * s;
+    numel *= n;
+  }
+  std::sort(dims.begin(), dims.end());
+  for (; !dims.empty(); dims.pop_back()) {
+    auto [s, n] = dims.back();
+    if (s < reach - (n - 1) * s) break;
+    reach -= (n - 1) * s;
+    numel /= n;
+  }
+  if (numel > reach) return true;
+  std::vector<bool> taken(size_t(reach), false);
+  std::vector<int64_t> at(dims.size(), 0);
+  for (int64_t place = 0;;) {
+    if (taken[size_t(place)]) return true;
+    taken[size_t(place)] = true;
+    size_t d = 0;
+    for (; d < dims.size() && at[d] == dims[d].n - 1; ++d) {
+      place -= at[d] * dims[d].stride;
+      at[d] = 0;
+    }
+    if (d == dims.size()) return false;
+    ++at[d];
+    place += dims[d].stride;
+  }
+}
 
 void TensorImpl::prepare_data() {
   runtime_check(storage, "data_ptr")

@@ -1,4 +1,5 @@
 // Operators that move memory or draw from the generator.
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -8,13 +9,41 @@
 
 namespace facula::backend::cpu {
 
-// Pieces that lie plainly in memory are copied as rows of bytes; the rest through the operator `copy`.
+namespace {
+
+// Dimensions of a dense tensor from the outermost in memory to the innermost; in their own order otherwise.
+Ints order_in_memory(const Tensor& t) {
+  Ints order;
+  for (int d = 0; d < t.dim(); ++d) order.push_back(d);
+  if (t.is_contiguous() || !t.is_non_overlapping_and_dense()) return order;
+  auto strides = t.int_strides();
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return strides[size_t(a)] > strides[size_t(b)]; });
+  return order;
+}
+
+Tensor permuted(const Tensor& t, const Ints& order) {
+  if (std::is_sorted(order.begin(), order.end())) return t;
+  Dims sizes, strides;
+  for (auto d : order) {
+    sizes.push_back(t.size(int(d)));
+    strides.push_back(t.stride(int(d)));
+  }
+  return t.alias(sizes, strides, t.offset());
+}
+
+}  // namespace
+
+// Dimensions are taken in the order in which the result lies. Pieces that lie likewise are copied as rows of
+// bytes; the rest through the operator `copy`.
 Results cat(const Call& c, Out out) {
-  Destination to(out[0]);
+  Ints order = order_in_memory(out[0]);
+  Destination to(permuted(out[0], order));
   const Tensor& whole = to.tensor();
   int rank = whole.dim();
   if (whole.numel() == SymInt(int64_t(0))) return Results(out[0]);
-  int d = wrap_dim("cat", c.integer("dim").concrete(), rank);
+  int named = wrap_dim("cat", c.integer("dim").concrete(), rank);
+  int d = int(std::find(order.begin(), order.end(), named) - order.begin());
   auto sizes = whole.int_sizes();
   int64_t item = whole.itemsize(), outer = 1, inner = 1;
   for (int k = 0; k < d; ++k) outer *= sizes[size_t(k)];
@@ -25,8 +54,9 @@ Results cat(const Call& c, Out out) {
     int64_t bytes, at;
   };
   std::vector<Piece> plain;
-  for (auto& t : c.tensors("tensors")) {
-    if (t.numel() == SymInt(int64_t(0))) continue;
+  for (auto& given : c.tensors("tensors")) {
+    if (given.numel() == SymInt(int64_t(0))) continue;
+    Tensor t = permuted(given, order);
     int64_t n = t.int_sizes()[size_t(d)], bytes = n * inner * item;
     // Shorter rows are quicker by strides.
     if (t.dtype() == whole.dtype() && t.is_contiguous() && (outer == 1 || bytes >= 64)) {
