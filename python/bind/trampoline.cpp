@@ -134,8 +134,10 @@ PyObject* run(const Entry& e, const Overload& o, PyObject* self, Frame& f) {
   std::span<const Value> args(f.values(), o.params.size());
   if (f.out) {
     std::vector<Tensor> out = tensor_list_argument(e.name.c_str(), "out", f.out);
-    // A result's dtype that nobody asked for is that of the memory for it.
-    if (o.dtype >= 0 && out.size() == 1 && args[size_t(o.dtype)].tag == Tag::none)
+    // A result's dtype that nobody asked for is that of the memory for it; but not where `dtype` is what self is
+    // converted to before anything else (norm, softmax).
+    bool of_result = o.op->kind != op::OpKind::composite || o.op->schema.index_of("self") != 0;
+    if (o.dtype >= 0 && of_result && out.size() == 1 && args[size_t(o.dtype)].tag == Tag::none)
       f.values()[o.dtype] = Value(out[0].dtype());
     type_check(out.size() == o.op->schema.returns.size(), e.name)
         << "expected " << o.op->schema.returns.size() << " tensors in out, but got " << out.size();

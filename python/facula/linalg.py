@@ -36,7 +36,10 @@ def matrix_norm(
         raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
     over, extreme = (dim[0], dim[1]) if abs(ord) == 1 else (dim[1], dim[0])
     sums = _C.linalg.vector_norm(A, 1, over, True, dtype=dtype)
-    result = sums.amax(extreme, True) if ord > 0 else sums.amin(extreme, True)
+    if ord > 0 and sums.shape[extreme] == 0:  # the largest of no lengths
+        result = sums.sum(extreme, True)
+    else:
+        result = sums.amax(extreme, True) if ord > 0 else sums.amin(extreme, True)
     return _into("linalg.matrix_norm", result if keepdim else result.squeeze(tuple(dim)), out)
 
 

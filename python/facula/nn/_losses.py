@@ -426,8 +426,12 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     from .._functions import broadcast_tensors
 
     x1, x2 = broadcast_tensors(x1, x2)
-    lengths = [(x * x).sum(dim).sqrt().clamp(min=eps) for x in (x1, x2)]
-    return (x1 * x2).sum(dim) / (lengths[0] * lengths[1])
+
+    def length(x: Tensor) -> Tensor:  # at least eps, which does not stop its gradient
+        n = x.norm(2, dim, keepdim=True)
+        return _f.where(n < eps, n + (eps - n).detach(), n)
+
+    return (x1 / length(x1) * (x2 / length(x2))).sum(dim)
 
 
 def pairwise_distance(
@@ -438,7 +442,7 @@ def pairwise_distance(
     >>> F.pairwise_distance(facula.tensor([[3.0, 4.0]]), facula.tensor([[0.0, 0.0]]))
     tensor([5.0000])
     """
-    return (x1 - x2 + eps).norm(p, -1, keepdim=keepdim)
+    return (x1 - x2 + float(eps)).norm(p, -1, keepdim=keepdim)
 
 
 def margin_ranking_loss(

@@ -554,11 +554,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     return _C.nn_functional.one_hot(tensor, num_classes)
 
 
-# ---- pooling to a given size: window i of n over m elements goes from floor(i m / n) to ceil((i + 1) m / n)
-
-
-def _windows(m: int, n: int) -> tuple[list[int], list[int]]:
-    return [i * m // n for i in range(n)], [-(-(i + 1) * m // n) for i in range(n)]
+# ---- pooling to a given size
 
 
 def _target_sizes(name: str, input: Tensor, output_size: Any, dims: int) -> list[int]:
@@ -578,72 +574,51 @@ def _target_sizes(name: str, input: Tensor, output_size: Any, dims: int) -> list
         )
     if math.prod(sizes) >= 2**40:
         raise RuntimeError(f"{name}: a result of {given} windows does not fit into memory")
+    return sizes
+
+
+def _check_pooled(name: str, input: Tensor, dims: int) -> None:
     if any(m == 0 for m in input.shape[-dims:]):
         raise RuntimeError(
             f"{name}: Expected input to have non-zero size for non-batch dimensions, but input has "
             f"sizes {list(input.shape)}"
         )
-    return sizes
 
 
-def _averages(m: int, n: int, dtype: Any) -> Tensor:
-    """[m, n]: what maps a dimension to the means of its windows."""
-    i = _f.arange(n)
-    starts, ends = i * m // n, -(-(i + 1) * m // n)
-    at = _f.arange(m).unsqueeze(1)
-    return ((at >= starts) & (at < ends)).to(dtype) / (ends - starts).to(dtype)
-
-
-def _adaptive_avg(input: Tensor, sizes: list[int]) -> Tensor:
-    dims = len(sizes)
+def _adaptive_avg(name: str, input: Tensor, output_size: Any, dims: int) -> Tensor:
+    sizes = _target_sizes(name, input, output_size, dims)
     if all(n == 1 for n in sizes):
         return input.mean(list(range(-dims, 0)), keepdim=True)
-    for k, n in enumerate(sizes):
-        d = k - dims
-        m = input.shape[d]
-        if m == n:
-            continue
-        averages = _averages(m, n, input.dtype)
-        input = input @ averages if d == -1 else (input.transpose(d, -1) @ averages).transpose(d, -1)
-    return input
+    given = list(input.shape[-dims:])
+    _check_pooled(name, input, dims)
+    if dims == 1:
+        given, sizes, input = [1, *given], [1, *sizes], input.unsqueeze(-2)
+    if all(n and m % n == 0 for m, n in zip(given, sizes)):
+        pooled = avg_pool2d(input, [m // n for m, n in zip(given, sizes)])
+    else:
+        pooled = _C.ops._adaptive_avg_pool2d(input, sizes)
+    return pooled.squeeze(-2) if dims == 1 else pooled
 
 
 def adaptive_avg_pool1d(input: Tensor, output_size: Any) -> Tensor:
     """Means of ``output_size`` windows that cover ``[N, C, L]`` or ``[C, L]`` evenly."""
-    return _adaptive_avg(input, _target_sizes("adaptive_avg_pool1d", input, output_size, 1))
+    return _adaptive_avg("adaptive_avg_pool1d", input, output_size, 1)
 
 
 def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
     """Means of ``output_size`` windows that cover ``[N, C, H, W]`` or ``[C, H, W]`` evenly."""
-    return _adaptive_avg(input, _target_sizes("adaptive_avg_pool2d", input, output_size, 2))
+    return _adaptive_avg("adaptive_avg_pool2d", input, output_size, 2)
 
 
 def _adaptive_max(name: str, input: Tensor, output_size: Any, dims: int, return_indices: bool) -> Any:
     sizes = _target_sizes(name, input, output_size, dims)
-    at = _f.arange(math.prod(input.shape[-dims:])).view(input.shape[-dims:])
-    places = []  # of each dimension, [n, widest window]; shorter windows repeat their last place
-    for m, n in zip(input.shape[-dims:], sizes):
-        starts, ends = _windows(m, n)
-        width = max((e - s for s, e in zip(starts, ends)), default=1)
-        places.append(
-            _C.tensor([[min(s + k, e - 1) for k in range(width)] for s, e in zip(starts, ends)]).view(
-                n, width
-            )
-        )
-    first = input.dim() - dims
-    for d, p in enumerate(places):  # each dimension d becomes [n, width]
-        k = first + 2 * d
-        input = _f.index_select(input, k, p.reshape(-1)).unflatten(k, tuple(p.shape))
-        at = _f.index_select(at, 2 * d, p.reshape(-1)).unflatten(2 * d, tuple(p.shape))
-    rank = input.dim()
-    outer = [*range(rank - 2 * dims), *range(rank - 2 * dims, rank, 2)]
-    inner = [*range(rank - 2 * dims + 1, rank, 2)]
-    windows = input.permute(outer + inner).flatten(-dims)
-    values, picked = windows.max(-1)
-    if not return_indices:
-        return values
-    at = at.permute([*range(0, 2 * dims, 2), *range(1, 2 * dims, 2)]).flatten(-dims)
-    return values, at.expand(windows.shape).gather(-1, picked.unsqueeze(-1)).squeeze(-1)
+    _check_pooled(name, input, dims)
+    if dims == 1:
+        values, at = _C.ops._adaptive_max_pool2d(input.unsqueeze(-2), [1, *sizes])
+        values, at = values.squeeze(-2), at.squeeze(-2)
+    else:
+        values, at = _C.ops._adaptive_max_pool2d(input, sizes)
+    return (values, at) if return_indices else values
 
 
 def adaptive_max_pool1d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:

@@ -1,5 +1,6 @@
 // Linear algebra on (batches of) matrices.
 #include <algorithm>
+#include <limits>
 
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -247,6 +248,22 @@ FACULA_FAMILY(linalg) {
       .autocast(Autocast::fp32)
       .unfused([](const Tensor& self) { return linalg_inv(self); })
       .samples({"self+[3, 3]", "self+[2, 4, 4]"});
+  define("_linalg_inv_adjoint(Tensor A) -> Tensor")
+      .doc("inv(A)^H, the gradient of log|det(A)|; infinities and NaN where A is singular.")
+      .bind(hidden)
+      .dtypes(kExact)
+      .no_in_place()
+      .shape(square_sizes())
+      .library("linalg_inv_adjoint")
+      .reference([](const Tensor& A) {
+        return adjoint_of(A.size(-1) == SymInt(int64_t(0)) ? zeros_like(A)
+                                                           : eliminate(A, identity(A)).solution);
+      })
+      .vjp([](const Vjp& v) {
+        Tensor y = v.result();
+        return grads(neg(matmul(y, matmul(adjoint_of(v.grad()), y))));
+      })
+      .samples(square_samples());
   define("_linalg_cofactor(Tensor A) -> Tensor")
       .doc("conj(det(A)) inv(A)^H, the gradient of the determinant; for singular matrices its limit.")
       .bind(hidden)
@@ -256,7 +273,7 @@ FACULA_FAMILY(linalg) {
       .library("linalg_cofactor")
       .reference([](const Tensor& A) { return cofactors(A); })
       .vjp([](const Vjp& v) {
-        Tensor f = conjugate(v.result()), m = transpose(linalg_inv(v["A"]), -2, -1), g = v.grad();
+        Tensor f = conjugate(v.result()), m = conjugate(_linalg_inv_adjoint(v["A"])), g = v.grad();
         Tensor inner = sum(mul(g, f), {-2, -1}, true);
         return grads(conjugate(sub(mul(inner, m), matmul(f, matmul(transpose(g, -2, -1), m)))));
       })
@@ -298,7 +315,7 @@ FACULA_FAMILY(linalg) {
           w = w.defined() ? add(turned, w) : turned;
         }
         if (!w.defined()) return grads(Tensor());
-        return grads(mul(as_matrices(w), adjoint_of(linalg_inv(v["A"]))));
+        return grads(mul(as_matrices(w), _linalg_inv_adjoint(v["A"])));
       })
       .samples(square_samples());
   define("slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)")
@@ -310,7 +327,8 @@ FACULA_FAMILY(linalg) {
       .no_in_place()
       .unfused([](const Tensor& self) {
         auto [sign, log_size] = linalg_slogdet(self);
-        return is_complex(self.dtype()) ? add(log(sign), log_size) : add(log_size, log(sign));
+        if (is_complex(self.dtype())) return add(log(sign), log_size);
+        return where(eq(sign, -1), full_like(log_size, std::numeric_limits<double>::quiet_NaN()), log_size);
       })
       .samples({"self+[2, 3, 3]"});
   define("_linalg_cholesky(Tensor A, bool adjoint=False) -> Tensor")

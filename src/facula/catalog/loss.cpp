@@ -151,7 +151,7 @@ FACULA_FAMILY(loss) {
             << "label_smoothing must be between 0.0 and 1.0, got " << smoothing;
         bool probabilities = is_floating(target.dtype());
         if (!probabilities) check_classes("cross_entropy", self, target);
-        Tensor top = detach(amax(self, axis, true));  // it cancels: no gradient need go that way
+        Tensor top = detach(_top(self, axis));  // it cancels: no gradient need go that way
         Tensor shifted = sub(self, top);
         Tensor log_total = log(sum(exp(shifted), axis, true));
         Tensor class_weight;
@@ -184,25 +184,27 @@ FACULA_FAMILY(loss) {
           if (weight) term = mul(term, class_weight);
           Tensor loss = neg(sum(term, axis));
           if (reduction == "mean")
-            return div(sum(loss),
-                       max(self.numel() / max(self.size(axis), SymInt(int64_t(1))), SymInt(int64_t(1))));
+            return div(sum(loss), self.numel() / max(self.size(axis), SymInt(int64_t(1))));
           return reduced_loss("cross_entropy", loss, reduction);
         }
-        Tensor valid = to_dtype(ne(target, ignored), self.dtype());
-        Tensor row = squeeze(log_total, axis);
-        Tensor loss = sub(mul(row, valid), _pick(shifted, target, ignored)), counted = valid;
+        // A row that is ignored may hold anything, and a count of 0 makes the others' gradient infinite: it is
+        // selected away, as neither NaN nor infinity is by a factor of 0.
+        Tensor valid = ne(target, ignored), row = squeeze(log_total, axis);
+        auto of_valid = [&](const Tensor& t) { return where(valid, t, zeros_like(t)); };
+        Tensor loss = sub(row, _pick(shifted, target, ignored)), counted = to_dtype(valid, self.dtype());
         if (weight) {
           counted = _pick(expand(class_weight, self.sizes()), target, ignored);
           loss = mul(loss, counted);
         }
-        if (smoothing > 0) {
-          Tensor log_p = sub(shifted, log_total);
-          Tensor smooth = neg(sum(weight ? mul(log_p, class_weight) : log_p, axis));
-          smooth = mul(mul(smooth, valid), 1.0 / double(self.size(axis).guard_int()));
-          loss = add(mul(loss, 1 - smoothing), mul(smooth, smoothing));
-        }
-        if (reduction == "mean") return div(sum(loss), sum(counted));
-        return reduced_loss("cross_entropy", loss, reduction);
+        auto total = [&](const Tensor& t) {
+          return reduction == "mean" ? div(sum(t), sum(counted))
+                                     : reduced_loss("cross_entropy", t, reduction);
+        };
+        loss = total(of_valid(loss));
+        if (smoothing == 0) return loss;
+        Tensor log_p = sub(shifted, log_total);
+        Tensor smooth = total(of_valid(neg(sum(weight ? mul(log_p, class_weight) : log_p, axis))));
+        return add(mul(loss, 1 - smoothing), mul(smooth, smoothing / double(self.size(axis).guard_int())));
       })
       .samples({"self[4, 3], target<3>[4]",
                 "self[4, 3], target<3>[4], weight[3](0.1, 2), label_smoothing=0.1",

@@ -206,7 +206,8 @@ FACULA_FAMILY(norm) {
         }
         value_check(running_mean.has_value() == running_var.has_value(), "batch_norm")
             << "running_mean and running_var must either both be None or neither be None";
-        SymInt count = input.numel() / max(input.size(1), SymInt(int64_t(1)));
+        if (input.numel() == SymInt(int64_t(0))) return clone(input);
+        SymInt count = input.numel() / input.size(1);
         value_check(count > SymInt(int64_t(1)), "batch_norm")
             << "expected more than 1 value per channel when training, got input size "
             << to_string(input.sizes());

@@ -202,6 +202,45 @@ Definition scattered(const LoopCall& c) {
   return def;
 }
 
+// ---- pooling to a given size: window o of n over m elements goes from floor(o m / n) to ceil((o + 1) m / n).
+// The windows that hold element p are, by the same rule, those from floor(p n / m) to ceil((p + 1) n / m).
+struct Span {
+  Expr start, end;
+  Expr count() const { return end - start; }
+};
+Span even_window(Expr o, const SymInt& m, const SymInt& n) {
+  Expr elements = loop::size(m), windows = max(loop::size(n), Scalar(int64_t(1)));
+  Expr next = (o + Scalar(int64_t(1))) * elements + loop::size(n) - Scalar(int64_t(1));
+  return {floordiv(o * elements, windows), floordiv(next, windows)};
+}
+// No window is wider.
+SymInt widest(const SymInt& m, const SymInt& n) {
+  return (m + n - SymInt(int64_t(1))) / n + SymInt(int64_t(1));
+}
+
+Dims adaptive_sizes(const Call& c) {
+  Dims sizes(c.sizes("self")), wanted(c.ints("output_size"));
+  for (size_t k = 0; k < 2; ++k) sizes[sizes.size() - 2 + k] = wanted[k];
+  return sizes;
+}
+// Sum over the windows at `i` of the last two dimensions, which lead from `from` sizes to `to` sizes, of
+// f(element).
+template <class F>
+Expr over_even_windows(const LoopCall& c, const Index& i, const SymInt* from, const SymInt* to, F&& f) {
+  size_t r = i.size() - 2;
+  Span y = even_window(i[r], from[0], to[0]), x = even_window(i[r + 1], from[1], to[1]);
+  return reduce(c, monoid::sum, {widest(from[0], to[0]), widest(from[1], to[1])}, [&](Index b) {
+    Index j = i;
+    j[r] = y.start + b[0];
+    j[r + 1] = x.start + b[1];
+    Expr inside = (j[r] < y.end) & (j[r + 1] < x.end);
+    j[r] = min(j[r], y.end - Scalar(int64_t(1)));
+    j[r + 1] = min(j[r + 1], x.end - Scalar(int64_t(1)));
+    Expr value = f(j);
+    return select(inside, value, constant(0.0, value.dtype()));
+  });
+}
+
 Samples pool_samples() {
   return samples({"self![2, 3, 6, 7], kernel_size=[2]",
                   "self![2, 1, 6, 7], kernel_size=[3], stride=[2], padding=[1]",
@@ -451,4 +490,83 @@ FACULA_FAMILY(pool) {
       })
       .samples(
           {"grad[1, 1, 2, 2], size=[1, 1, 4, 4], kernel_size=[2], stride=[2], padding=[0], ceil_mode=False, count_include_pad=True, divisor_override=None"});
+
+  define("_adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor")
+      .doc("Means of the windows that divide [..., H, W] evenly into `output_size`.")
+      .bind(hidden)
+      .no_in_place()
+      .dtypes(d::floating)
+      .shape(adaptive_sizes)
+      .format_of({"self"})
+      .loop([](const LoopCall& c, Index i) {
+        size_t r = i.size() - 2;
+        SymSpan from = c.sizes("self").last(2);
+        Dims to(c.ints("output_size"));
+        Expr total = over_even_windows(c, i, from.data(), to.data(),
+                                       [&](const Index& j) { return c.load("self", j); });
+        return total /
+               cast(even_window(i[r], from[0], to[0]).count() * even_window(i[r + 1], from[1], to[1]).count(),
+                    total.dtype());
+      })
+      .vjp([](const Vjp& v) {
+        return grads(_adaptive_avg_pool2d_backward(v.grad(), Dims(v.call().sizes("self").last(2))));
+      })
+      .samples({"self[2, 3, 5, 7], output_size=[2, 3]", "self[3, 4, 3], output_size=[5, 2]",
+                "self[1, 1, 1, 8], output_size=[1, 3]"});
+  define("_adaptive_avg_pool2d_backward(Tensor self, SymInt[2] output_size) -> Tensor")
+      .doc("Each gradient spread over its window; output_size is H, W of what was pooled.")
+      .bind(hidden)
+      .no_in_place()
+      .dtypes(d::floating)
+      .shape(adaptive_sizes)
+      .format_of({"self"})
+      .loop([](const LoopCall& c, Index i) {
+        size_t r = i.size() - 2;
+        SymSpan from = c.sizes("self").last(2);
+        Dims to(c.ints("output_size"));
+        return over_even_windows(c, i, from.data(), to.data(), [&](const Index& j) {
+          Expr g = c.load("self", j);
+          Expr count =
+              even_window(j[r], to[0], from[0]).count() * even_window(j[r + 1], to[1], from[1]).count();
+          return g / cast(count, g.dtype());
+        });
+      })
+      .vjp([](const Vjp& v) {
+        return grads(_adaptive_avg_pool2d(v.grad(), Dims(v.call().sizes("self").last(2))));
+      })
+      .samples({"self[2, 3, 2, 3], output_size=[5, 7]", "self[3, 5, 2], output_size=[4, 3]"});
+  define("_adaptive_max_pool2d(Tensor self, SymInt[2] output_size) -> (Tensor output, Tensor indices)")
+      .doc(
+          "Largest values of the windows that divide [..., H, W] evenly, and their positions in the H x W plane.")
+      .bind(hidden)
+      .dtypes(d::integral | d::floating)
+      .result([](const Call& c) { return std::vector<DType>{c.dtype("self"), DType::Int64}; })
+      .shapes([](const Call& c) { return std::vector<Dims>(2, adaptive_sizes(c)); })
+      .non_differentiable({1})
+      .format_of({"self"})
+      .loop([](const LoopCall& c, Index i) {
+        size_t r = i.size() - 2;
+        SymSpan from = c.sizes("self").last(2);
+        Dims to(c.ints("output_size"));
+        Span y = even_window(i[r], from[0], to[0]), x = even_window(i[r + 1], from[1], to[1]);
+        Box steps = box(c, std::vector<SymInt>{widest(from[0], to[0]), widest(from[1], to[1])});
+        // Steps beyond a window's end see its last element again.
+        Expr found = reduce(monoid::argmax, steps, [&](const Index& b) {
+          Index j = i;
+          j[r] = min(y.start + b[0], y.end - Scalar(int64_t(1)));
+          j[r + 1] = min(x.start + b[1], x.end - Scalar(int64_t(1)));
+          return std::vector<Expr>{c.load("self", j), j[r] * loop::size(from[1]) + j[r + 1]};
+        });
+        return std::vector<Expr>{part(found, 0), part(found, 1)};
+      })
+      .vjp([](const Vjp& v) {
+        SymSpan sizes = v.call().sizes("self");
+        SymInt plane = sizes[sizes.size() - 1] * sizes[sizes.size() - 2];
+        Dims flat(sizes.first(sizes.size() - 2));
+        flat.push_back(plane);
+        Tensor g =
+            scatter_add(zeros(flat, v.grad(0).dtype()), -1, flatten(v.result(1), -2), flatten(v.grad(0), -2));
+        return grads(view(g, sizes));
+      })
+      .samples({"self![2, 3, 5, 7], output_size=[2, 3]", "self![3, 4, 3], output_size=[5, 2]"});
 }

@@ -63,10 +63,13 @@ Tensor put_back(const Vjp& v, Tensor t) {
   return t;
 }
 
+// The elements of x that are its extremum y; NaNs, where there are any.
+Tensor extremal(const Tensor& x, const Tensor& y) { return logical_or(eq(x, y), ne(x, x)); }
+
 // The gradient of a reduction that selects values, spread evenly over ties.
 Grads even_over_ties(const Vjp& v) {
   Tensor x = v["self"];
-  Tensor mask = eq(x, put_back(v, v.result()));
+  Tensor mask = extremal(x, put_back(v, v.result()));
   auto dims = v.call().dims("dim");
   Tensor count = sum(mask, dims, true);
   return grads(where(mask, div(put_back(v, v.grad()), to_dtype(count, v.grad().dtype())),
@@ -88,23 +91,33 @@ Expr extremum(const LoopCall& c, Monoid m, Index i, int part_number) {
               part_number);
 }
 
+SymInt reduced_count(SymSpan sizes, IntSpan dims) {
+  SymInt n = int64_t(1);
+  for (int64_t k : dims) n *= sizes[size_t(k)];
+  return n;
+}
+double correction_of(const Call& c) { return c.has("correction") ? c.real("correction") : 1; }
+// t over the degrees of freedom that `count` elements have left.
+Tensor over_freedom(const Tensor& t, const SymInt& count, double correction) {
+  return correction == std::floor(correction)
+             ? div(t, max(count - SymInt(int64_t(correction)), SymInt(int64_t(0))))
+             : div(t, std::max(double(count.guard_int()) - correction, 0.0));
+}
+
 // Mean and variance over `dim`, the latter by Welford's recurrence: sums of squares would cancel.
 std::pair<Tensor, Tensor> mean_and_var(const Tensor& x, Sizes dim, std::optional<double> correction,
                                        bool keepdim) {
   Tensor middle = mean(x, dim, true);
-  SymInt count = int64_t(1);
   Ints dims;
   for (auto k : dim) dims.push_back(wrap_dim("var", k.guard_int(), x.dim()));
-  for (int k = 0; k < x.dim(); ++k)
-    if (dims.empty() || std::find(dims.begin(), dims.end(), k) != dims.end()) count *= x.size(k);
+  if (dims.empty())
+    for (int k = 0; k < x.dim(); ++k) dims.push_back(k);
+  SymInt count = x.dim() ? reduced_count(x.sizes(), dims) : SymInt(int64_t(1));
   auto deviation = [&](const Tensor& t) {
     return t.dim() ? _square_deviation(t, dim, keepdim) : square(sub(t, t));
   };
   Tensor total = is_complex(x.dtype()) ? add(deviation(_real(x)), deviation(_imag(x))) : deviation(x);
-  double less = correction.value_or(1);
-  Tensor variance = less == std::floor(less)
-                        ? div(total, max(count - SymInt(int64_t(less)), SymInt(int64_t(0))))
-                        : div(total, std::max(double(count.guard_int()) - less, 0.0));
+  Tensor variance = over_freedom(total, count, correction.value_or(1));
   if (!keepdim && x.dim()) {
     Dims sizes(total.sizes());
     middle = view(middle, sizes);
@@ -166,6 +179,7 @@ FACULA_FAMILY(reduce) {
       })
       .vjp([](const Vjp& v) {
         // Products of all others: the result over the element, or, at zeros, the product of the rest.
+        if (v.call().rank("self") == 0) return grads(v.grad());
         Tensor x = v["self"];
         auto dims = v.call().dims("dim");
         Tensor zero = eq(x, 0), zeros = sum(zero, dims, true);
@@ -204,6 +218,17 @@ FACULA_FAMILY(reduce) {
       })
       .vjp(even_over_ties)
       .samples(reduction_samples());
+  define("_top(Tensor self, int[1] dim=[], bool keepdim=True) -> Tensor")
+      .doc("Largest value over `dim`; of no elements -inf.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .no_in_place()
+      .shape(reduced())
+      .loop([](const LoopCall& c, Index i) {
+        return reduce_over(c, monoid::max, i, [&](Index j) { return c.load("self", j); });
+      })
+      .vjp(even_over_ties)
+      .samples({"self[3, 4], dim=[1]"});
   define("aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)")
       .doc("Smallest and largest value, of all elements or along `dim`.")
       .dtypes(d::real)
@@ -338,6 +363,18 @@ FACULA_FAMILY(reduce) {
       .unfused([](const Tensor& self, Sizes dim) { return sum(ne(self, 0), dim); })
       .samples({"self[3, 4]", "self[3, 4], dim=[1]", "self[0]"});
 
+  define("_root(Tensor self) -> Tensor")
+      .doc(
+          "Square root of a sum of squares, whose gradient at 0 is 0: there the length has a kink, its lowest point.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .no_in_place()
+      .pointwise([](Expr x) { return sqrt(x); })
+      .vjp([](const Vjp& v) {
+        Tensor y = v.result(), none = eq(y, 0);
+        return grads(where(none, zeros_like(y), div(v.grad(), mul(where(none, ones_like(y), y), 2))));
+      })
+      .samples({"self[3, 4](0.1, 2)", "self[](0.1, 2)"});
   define("_square_deviation(Tensor self, int[] dim, bool keepdim) -> Tensor")
       .doc(
           "Sum of squared distances from the mean over `dim`. Its gradient knows that the mean adds nothing to it.")
@@ -374,7 +411,7 @@ FACULA_FAMILY(reduce) {
       .dtypes(d::floating | d::complex)
       .no_in_place()
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
-        return sqrt(mean_and_var(self, dim, correction, keepdim).second);
+        return _root(mean_and_var(self, dim, correction, keepdim).second);
       })
       .samples({"self[3, 4], dim=[1]", "self[3, 4]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True",
                 "self[33, 129], dim=[1]"});
@@ -382,7 +419,7 @@ FACULA_FAMILY(reduce) {
       .doc("Standard deviation over `dim`, unbiased or not.")
       .no_in_place()
       .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
-        return sqrt(var(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim));
+        return facula::std(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
       })
       .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
   define("var.all(Tensor self, bool unbiased) -> Tensor")
@@ -396,7 +433,7 @@ FACULA_FAMILY(reduce) {
       .doc("Standard deviation of all elements, unbiased or not.")
       .no_in_place()
       .unfused([](const Tensor& self, bool unbiased) {
-        return sqrt(var(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0)));
+        return facula::std(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0));
       })
       .samples({"self[3, 4], unbiased=False", "self[5], unbiased=True"});
   define(
@@ -406,6 +443,18 @@ FACULA_FAMILY(reduce) {
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
         auto [mean, var] = mean_and_var(self, dim, correction, keepdim);
         return std::tuple(var, mean);
+      })
+      .vjp([](const Vjp& v) {  // each result's alone: a variance of NaN must not reach the mean's gradient
+        auto& c = v.call();
+        Tensor x = v["self"], g;
+        SymInt count = reduced_count(c.sizes("self"), c.dims("dim"));
+        if (v.grad(1).defined()) g = expand(div(put_back(v, v.grad(1)), count), c.sizes("self"));
+        if (v.grad(0).defined()) {
+          Tensor away = c.rank("self") ? sub(x, mean(x, c.dims("dim"), true)) : sub(x, x);
+          Tensor of_var = mul(over_freedom(mul(put_back(v, v.grad(0)), 2), count, correction_of(c)), away);
+          g = g.defined() ? add(g, of_var) : of_var;
+        }
+        return grads(g);
       })
       .samples(
           {"self[3, 4], dim=[1]", "self[3, 4]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"});
@@ -427,7 +476,7 @@ FACULA_FAMILY(reduce) {
       .doc("Standard deviation and mean over `dim`.")
       .unfused([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
         auto [variance, middle] = var_mean(self, dim, std::optional<double>(correction.value_or(1)), keepdim);
-        return std::tuple(sqrt(variance), middle);
+        return std::tuple(_root(variance), middle);
       })
       .samples({"self[3, 4], dim=[1]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"});
   define(
@@ -457,7 +506,7 @@ FACULA_FAMILY(reduce) {
       "norm(Tensor self, Scalar? p=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .doc("The p-norm over `dim`: (sum |x|^p)^(1/p); p = inf, -inf and 0 are the limits.")
       .no_in_place()
-      .composite([](const Tensor& self, std::optional<Scalar> p, Sizes dim, bool keepdim,
+      .composite([](const Call& c, const Tensor& self, std::optional<Scalar> p, Sizes dim, bool keepdim,
                     std::optional<DType> dtype) {
         Tensor x = dtype ? to_dtype(self, *dtype) : self;
         runtime_check(is_differentiable(x.dtype()), "norm")
@@ -474,22 +523,29 @@ FACULA_FAMILY(reduce) {
           return order > 0 ? amax(magnitude, all, keepdim) : amin(magnitude, all, keepdim);
         }
         if (order == 0) return sum(to_dtype(ne(x, 0), magnitude.dtype()), dim, keepdim);
+        if (order < 0) check_not_empty(c, "a norm of negative order");
         return pow(sum(pow(magnitude, order), dim, keepdim), 1 / order);
       })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         Tensor x = v["self"], y = put_back(v, v.result()), g = put_back(v, v.grad());
         double order = c.has("p") ? c.real("p") : 2;
-        if (order == 0) return grads(zeros_like(x));
+        if (order == 0) return grads(Tensor());
         if (order == 1) return grads(mul(g, sgn(x)));
-        if (order == 2) return grads(mul(x, where(eq(y, 0), zeros_like(y), div(g, y))));
+        auto unless_zero = [](const Tensor& t, const Tensor& value) {
+          return where(eq(t, 0), zeros_like(value), value);
+        };
+        if (order == 2) return grads(mul(x, unless_zero(y, div(g, y))));
         if (std::isinf(order)) {
           Tensor mask = eq(abs(x), y);
           return grads(mul(sgn(x), where(mask, div(g, to_dtype(sum(mask, c.dims("dim"), true), g.dtype())),
                                          zeros_like(g))));
         }
-        Tensor scaled = mul(mul(x, pow(abs(x), order - 2)), div(g, pow(y, order - 1)));
-        return grads(where(eq(x, 0), zeros_like(x), scaled));
+        // The powers are those of PyTorch, so that what overflows and what vanishes does so there too.
+        if (order < 1)
+          return grads(mul(mul(sgn(x), unless_zero(x, pow(abs(x), order - 1))), mul(g, pow(y, 1 - order))));
+        Tensor scaled = order < 2 ? mul(sgn(x), pow(abs(x), order - 1)) : mul(x, pow(abs(x), order - 2));
+        return grads(mul(scaled, unless_zero(y, div(g, pow(y, order - 1)))));
       })
       .samples(reduction_samples());
   define("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor")
@@ -499,7 +555,7 @@ FACULA_FAMILY(reduce) {
       .no_in_place()
       .composite([](const Tensor& given, SymSpan dim, bool keepdim) {
         Tensor self = given.dtype() == DType::Bool ? to_dtype(given, default_dtype()) : given;
-        Tensor top = amax(is_complex(self.dtype()) ? _real(self) : self, dim, true);
+        Tensor top = _top(is_complex(self.dtype()) ? _real(self) : self, dim);
         Tensor shift = where(isinf(top), zeros_like(top), top);
         Tensor y = add(log(sum(exp(sub(self, shift)), dim, true)), shift);
         return keepdim ? y : dim.empty() ? view(y, Sizes(Dims{})) : squeeze(y, dim);

@@ -441,16 +441,19 @@ class Builder {
         for (auto& x : f->args) values.push_back(loop::substitute(x, std::span(&shift, 1)));
         Expr piece = loop::reduce(f->monoid, bound, values);
         int count = loop::components(f->monoid);
-        std::vector<Expr> parts;
-        Merge merge{f->monoid, f->args[0].dtype(), merge_var, {c, chunk_count}, {}};
-        std::vector<Expr> merged;
+        DType own = f->args[0].dtype();
+        bool wide = f->monoid == Monoid::welford && own == DType::Float32;
+        std::vector<Expr> moments = wide ? wide_moments(piece) : std::vector<Expr>();
+        Merge merge{f->monoid, wide ? DType::Float64 : own, merge_var, {c, chunk_count}, {}};
         for (int k = 0; k < count; ++k) {
-          Expr value = count == 1 ? piece : loop::part(piece, k);
+          Expr value = wide         ? moments[size_t(k)]
+                       : count == 1 ? in_two_sweeps(piece)
+                                    : in_two_sweeps(loop::part(piece, k));
           DType d = value.dtype();
           int of_chunks = temporary(d, [=](const Numbers& n) { return times(chunks(n), row_count(n)); });
           FlatStore s;
           s.buffer = of_chunks;
-          s.value = in_two_sweeps(value);
+          s.value = value;
           s.offset = loop::index(c) * rows + row;
           partial.stores.push_back(s);
           merge.parts.push_back(loop::load(of_chunks, d, {loop::index(c) * rows + here}));
@@ -459,6 +462,7 @@ class Builder {
         for (int k = 0; k < count; ++k) {
           DType d = merge.parts[size_t(k)].dtype();
           Expr value = loop::local(merge_var + k, d);
+          if (wide) value = loop::cast(value, d = own);
           if (!pairwise) {
             Expr all = loop::reduce(f->monoid, {{c, chunk_count}}, merge.parts);
             value = count == 1 ? all : loop::part(all, k);

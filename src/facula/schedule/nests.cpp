@@ -1,5 +1,6 @@
 // Rows, sweeps and stores as statements: see build.h.
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <set>
@@ -709,7 +710,32 @@ std::shared_ptr<const loop::Nest> shared_nest(loop::Nest n) {
   return known.put(std::move(text), std::make_shared<const loop::Nest>(std::move(n)));
 }
 
+// Sums of x - mean and of its square over what r folds: the mean as it is rounded is off by up to half a unit,
+// and the sum of the deviations from it, which would be 0, says by how much.
+struct Deviations {
+  Expr mean, sum, squares, count;
+};
+Deviations deviations(Expr r) {
+  Expr x = in_two_sweeps(r->args[0]), n = integer(1);
+  for (auto& b : r->bound) n = n * b.extent;
+  n = loop::cast(n, x.dtype());
+  Expr mean = loop::reduce(Monoid::sum, r->bound, {x}) / n, d = x - mean;
+  return {mean, loop::reduce(Monoid::sum, r->bound, {d}), loop::reduce(Monoid::sum, r->bound, {d * d}), n};
+}
+// The sum of squares about the true mean (Chan, Golub, LeVeque, 1983); an overflowing one stays infinite.
+Expr about_mean(Expr squares, Expr sum, Expr n) {
+  Expr less = sum * sum / loop::max(n, 1.0);
+  return loop::select(loop::eq(squares, std::numeric_limits<double>::infinity()), squares, squares - less);
+}
+
 }  // namespace
+
+std::vector<Expr> wide_moments(Expr r) {
+  Deviations d = deviations(r);
+  auto wide = [](Expr x) { return loop::cast(x, DType::Float64); };
+  Expr n = wide(d.count), sum = wide(d.sum);
+  return {wide(d.mean) + sum / loop::max(n, 1.0), about_mean(wide(d.squares), sum, n), n};
+}
 
 Expr in_two_sweeps(Expr e) {
   if (!e->has_reduce) return e;
@@ -717,16 +743,12 @@ Expr in_two_sweeps(Expr e) {
   auto parts_of = [&](Expr r) -> const std::vector<Expr>& {
     auto& parts = made[r.get()];
     if (!parts.empty()) return parts;
-    Expr x = in_two_sweeps(r->args[0]);
     std::vector<Expr> p;
     if (r->monoid == Monoid::welford) {
-      Expr n = integer(1);
-      for (auto& b : r->bound) n = n * b.extent;
-      n = loop::cast(n, x.dtype());
-      Expr mean = loop::reduce(Monoid::sum, r->bound, {x}) / n, d = x - mean;
-      p = {mean, loop::reduce(Monoid::sum, r->bound, {d * d}), n};
+      Deviations d = deviations(r);
+      p = {d.mean, about_mean(d.squares, d.sum, d.count), d.count};
     } else {
-      Expr m = loop::reduce(Monoid::max, r->bound, {x});
+      Expr x = in_two_sweeps(r->args[0]), m = loop::reduce(Monoid::max, r->bound, {x});
       Expr s = loop::select(loop::eq(x, m), Scalar(1.0), loop::exp(x - m));
       p = {m, loop::reduce(Monoid::sum, r->bound, {s})};
     }

@@ -33,6 +33,7 @@ class CpuBackend final : public Backend {
         {"topk", cpu::topk},
         {"linalg_lu_solve", cpu::linalg_lu_solve},
         {"linalg_inv", cpu::linalg_inv},
+        {"linalg_inv_adjoint", cpu::linalg_inv_adjoint},
         {"linalg_cofactor", cpu::linalg_cofactor},
         {"linalg_det", cpu::linalg_det},
         {"linalg_slogdet", cpu::linalg_slogdet},

@@ -35,6 +35,7 @@ Results topk(const Call& c, Out out);
 // linalg.cpp: LAPACK
 Results linalg_lu_solve(const Call& c, Out out);
 Results linalg_inv(const Call& c, Out out);
+Results linalg_inv_adjoint(const Call& c, Out out);
 Results linalg_cofactor(const Call& c, Out out);
 Results linalg_det(const Call& c, Out out);
 Results linalg_slogdet(const Call& c, Out out);

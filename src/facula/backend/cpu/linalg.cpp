@@ -106,18 +106,77 @@ void each(int64_t count, int n, size_t elements, F&& f) {
   blas_threads(1);
 }
 
-// Factors a copy of each matrix; f(matrix number, LU, pivots, info).
+// Real matrices are factored as LAPACK finds them in memory: as their transposes.
+template <class T>
+constexpr bool kOfTranspose = std::is_floating_point_v<T>;
+// To solve with the matrix itself, and with its adjoint, by the factors of `each_lu`.
+template <class T>
+constexpr const char* kPlain = kOfTranspose<T> ? "T" : "N";
+template <class T>
+constexpr const char* kAdjoint = kOfTranspose<T> ? "N" : "C";
+
+// Factors a copy of each matrix (of its transpose, if real); f(matrix number, LU, pivots, info).
 template <class T, class F>
 void each_lu(const Tensor& a, int n, size_t extra, F&& f) {
   const T* from = a.data<T>();
   size_t square = size_t(n) * size_t(n);
   each<T>(matrices(a), n, square + extra, [&](int64_t k, T* lu) {
-    transpose_into(from + k * int64_t(square), n, n, lu);
+    const T* matrix = from + k * int64_t(square);
+    if constexpr (kOfTranspose<T>) std::copy(matrix, matrix + square, lu);
+    else transpose_into(matrix, n, n, lu);
     std::vector<int> pivots(size_t(std::max(n, 1)));
     int info = 0, ld = std::max(n, 1);
     if (n) Lapack<T>::getrf(&n, &n, lu, &ld, pivots.data(), &info);
     f(k, lu, pivots, info, lu + square);
   });
+}
+
+// op(A) X = B in place for a triangular A [n, n], by division, so that a zero on the diagonal gives what IEEE
+// arithmetic says: infinities, and NaN for 0 / 0. A(i, j) is the element of op(A); `upper` is op(A)'s triangle.
+template <class T, class A>
+void substitute(int n, int columns, bool upper, bool unit, A&& at, T* b) {
+  for (int step = 0; step < n; ++step) {
+    int i = upper ? n - 1 - step : step;
+    for (int c = 0; c < columns; ++c) {
+      T* x = b + int64_t(c) * n;
+      T sum = x[i];
+      for (int j = upper ? i + 1 : 0; j < (upper ? n : i); ++j) sum -= at(i, j) * x[j];
+      x[i] = unit ? sum : sum / at(i, i);
+    }
+  }
+}
+
+template <class T>
+T conjugate_of(T x) {
+  if constexpr (std::is_floating_point_v<T>) return x;
+  else return std::conj(x);
+}
+
+// X of A^H X = 1, in columns, from the factors of `each_lu`, singular or not.
+template <class T>
+void solve_adjoint(const T* lu, const std::vector<int>& pivots, int n, bool singular, T* x) {
+  std::fill(x, x + int64_t(n) * n, T(0));
+  for (int i = 0; i < n; ++i) x[int64_t(i) * n + i] = T(1);
+  if (!singular) {
+    int ok = 0;
+    Lapack<T>::getrs(kAdjoint<T>, &n, &n, lu, &n, pivots.data(), x, &n, &ok, 1);
+    return;
+  }
+  auto exchange = [&](int i) {
+    int p = pivots[size_t(i)] - 1;
+    for (int c = 0; p != i && c < n; ++c) std::swap(x[int64_t(c) * n + i], x[int64_t(c) * n + p]);
+  };
+  auto factor = [&](int i, int j) { return lu[int64_t(j) * n + i]; };
+  auto turned = [&](int i, int j) { return conjugate_of(lu[int64_t(i) * n + j]); };
+  if constexpr (kOfTranspose<T>) {
+    for (int i = 0; i < n; ++i) exchange(i);
+    substitute(n, n, false, true, factor, x);
+    substitute(n, n, true, false, factor, x);
+  } else {
+    substitute(n, n, false, false, turned, x);
+    substitute(n, n, true, true, turned, x);
+    for (int i = n; i-- > 0;) exchange(i);
+  }
 }
 
 template <class T>
@@ -146,7 +205,7 @@ Results linalg_lu_solve(const Call& c, Out out) {
       if (!block) return;
       transpose_into(b.data<T>() + k * int64_t(block), n, columns, rhs);
       int cols = int(columns), ok = 0;
-      Lapack<T>::getrs("N", &n, &cols, lu, &n, pivots.data(), rhs, &n, &ok, 1);
+      Lapack<T>::getrs(kPlain<T>, &n, &cols, lu, &n, pivots.data(), rhs, &n, &ok, 1);
       transpose_into(rhs, columns, n, to.data<T>() + k * int64_t(block));
     });
   });
@@ -169,12 +228,32 @@ Results linalg_inv(const Call& c, Out out) {
                  if (!n) return;
                  int size = n * 64, ok = 0;
                  Lapack<T>::getri(&n, lu, &n, pivots.data(), work, &size, &ok);
-                 transpose_into(lu, n, n, to.data<T>() + k * int64_t(n) * n);
+                 T* y = to.data<T>() + k * int64_t(n) * n;
+                 if constexpr (kOfTranspose<T>) std::copy(lu, lu + int64_t(n) * n, y);
+                 else transpose_into(lu, n, n, y);
                });
   });
   linalg_check(!failure.any(), "linalg.inv")
       << failure.where(a) << "the diagonal element " << failure.info()
       << " is zero, the inversion could not be completed because the input matrix is singular.";
+  to.finish();
+  return Results(out[0]);
+}
+
+// inv^H, with infinities and NaN where the matrix is singular.
+Results linalg_inv_adjoint(const Call& c, Out out) {
+  Tensor a = dense(c.tensor("A"));
+  Destination to(out[0]);
+  int n = order_of("linalg.slogdet", a);
+  of_type(a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    each_lu<T>(a, n, size_t(n) * size_t(n),
+               [&](int64_t k, T* lu, const std::vector<int>& pivots, int info, T* x) {
+                 if (!n) return;
+                 solve_adjoint(lu, pivots, n, info > 0, x);
+                 transpose_into(x, n, n, to.data<T>() + k * int64_t(n) * n);
+               });
+  });
   to.finish();
   return Results(out[0]);
 }
@@ -200,13 +279,11 @@ Results linalg_cofactor(const Call& c, Out out) {
       T det = determinant(lu, pivots, n);
       int size = n * 64, ok = 0;
       Lapack<T>::getri(&n, lu, &n, pivots.data(), work, &size, &ok);
-      // The buffer holds inv in columns: read as rows it is inv^T.
+      // The buffer holds inv (of a real matrix inv^T) in columns: read as rows it is inv^T (or inv).
       T* y = to.data<T>() + k * int64_t(n) * n;
-      for (int64_t i = 0; i < int64_t(n) * n; ++i) {
-        T x = det * lu[i];
-        if constexpr (std::is_floating_point_v<T>) y[i] = x;
-        else y[i] = std::conj(x);
-      }
+      for (int64_t i = 0; i < int64_t(n) * n; ++i) lu[i] = conjugate_of(det * lu[i]);
+      if constexpr (kOfTranspose<T>) transpose_into(lu, n, n, y);
+      else std::copy(lu, lu + int64_t(n) * n, y);
     });
   });
   to.finish();
@@ -241,7 +318,8 @@ Results linalg_slogdet(const Call& c, Out out) {
         T pivot = lu[size_t(i) * size_t(n) + size_t(i)];
         R size = std::abs(pivot);
         log_size += std::log(size);
-        sign *= size == 0 ? T(0) : pivot / size;
+        if constexpr (std::is_floating_point_v<T>) sign *= T((pivot > 0) - (pivot < 0));
+        else sign *= size == 0 ? T(0) : pivot / size;
         if (pivots[size_t(i)] != i + 1) sign = -sign;
       }
       to_sign.data<T>()[k] = sign;
@@ -297,8 +375,11 @@ Results linalg_triangular(const Call& c, Out out) {
       int cols = int(columns), info = 0;
       Lapack<T>::trtrs(uplo, "T", diag, &n, &cols, a.data<T>() + k * int64_t(n) * n, &n, rhs, &n, &info, 1, 1,
                        1);
-      if (info > 0)
-        std::fill(rhs, rhs + block, T(std::numeric_limits<double>::infinity()));  // a zero on the diagonal
+      if (info > 0) {  // a zero on the diagonal
+        const T* rows = a.data<T>() + k * int64_t(n) * n;
+        substitute(
+            n, cols, c.flag("upper"), false, [&](int i, int j) { return rows[int64_t(i) * n + j]; }, rhs);
+      }
       transpose_into(rhs, columns, n, to.data<T>() + k * int64_t(block));
     });
   });

@@ -1,0 +1,324 @@
+"""Reductions, norms, losses, pools, indices and determinants where ordinary samples do not go: NaN,
+infinities, zeros, nothing at all. The numbers are PyTorch 2.13's unless a comment says why they are not.
+"""
+
+import math
+from math import inf, nan
+
+import numpy as np
+import pytest
+
+import facula as T
+from facula.nn import functional as F
+
+
+def value_and_gradient(f, data, dtype=T.float64):
+    x = T.tensor(data, dtype=dtype, requires_grad=True)
+    y = f(x)
+    y.sum().backward()
+    return y.tolist(), x.grad.tolist()
+
+
+def same(got, want, rtol=1e-6):
+    np.testing.assert_allclose(np.asarray(got, float), np.asarray(want, float), rtol=rtol, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "f, data, value, gradient",
+    [
+        (lambda x: x.std(), [3.0, 3.0, 3.0], 0, [0, 0, 0]),
+        (lambda x: x.std(0, unbiased=False), [3.0], 0, [0]),
+        (lambda x: T.std_mean(x, 0)[0], [2.0, 2.0], 0, [0, 0]),
+        (lambda x: T.var_mean(x, 0)[1], [nan, 1.0], nan, [0.5, 0.5]),
+        (lambda x: x.norm(), [0.0, 0.0], 0, [0, 0]),
+        (lambda x: x.norm(3), [0.0, 0.0], 0, [0, 0]),
+        (lambda x: x.norm(3), [1e-200, 0.0], 0, [0, 0]),
+        (lambda x: x.norm(1.5), [0.0, 0.0], 0, [0, 0]),
+        (lambda x: x.norm(0.5), [0.0, 4.0], 4, [0, 1]),
+        (lambda x: x.norm(-1), [2.0, inf], 2, [1, 0]),
+        (lambda x: x.prod(), nan, nan, 1),
+        (lambda x: x.max(), [nan, 1.0, nan], nan, [0.5, 0, 0.5]),
+        (lambda x: x.min(), [1.0, nan, 2.0], nan, [0, 1, 0]),
+        (lambda x: x.logsumexp(0), [-inf, -inf], -inf, [nan, nan]),
+        (lambda x: F.cosine_similarity(x, T.ones_like(x), -1), [0.0, 0.0, 0.0], 0, [57735026.918962574] * 3),
+        (lambda x: F.cosine_similarity(x, x, -1, 4.0), [1.0, 2.0, 0.0], 0.3125, [0.05512287, 0.11024575, 0]),
+    ],
+)
+def test_gradients_at_kinks_and_nan(f, data, value, gradient):
+    y, g = value_and_gradient(f, data)
+    same(y, value)
+    same(g, gradient)
+
+
+@pytest.mark.parametrize("name", ["amax", "amin"])
+def test_extrema_spread_their_gradient_over_nans(name):
+    # PyTorch's amax divides by a count of 0 here and gives NaN everywhere; its max() spreads, as we do.
+    y, g = value_and_gradient(lambda x: getattr(x, name)(1), [[nan, 1.0, nan], [2.0, 2.0, 2.0]])
+    same(y, [nan, 2])
+    same(g, [[0.5, 0, 0.5], [1 / 3] * 3])
+
+
+def test_logsumexp_of_nothing_is_the_logarithm_of_zero():
+    assert T.empty(0).logsumexp(0).item() == -inf
+    assert T.empty(2, 0).logsumexp(1, keepdim=True).tolist() == [[-inf], [-inf]]
+    assert T.empty(0, 2).logsumexp(1).shape == (0,)
+
+
+@pytest.mark.parametrize("p", [-1, -inf, inf])
+def test_norms_without_identity_refuse_nothing_at_all(p):
+    with pytest.raises((RuntimeError, IndexError)):
+        T.empty(0).norm(p)
+
+
+def test_norm_of_order_one_of_an_empty_matrix_is_zero():
+    assert T.linalg.matrix_norm(T.empty(2, 0), 1).item() == 0
+    assert T.linalg.norm(T.empty(0, 2), inf).item() == 0
+
+
+# ---- losses with rows that are ignored
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("row", [[-inf] * 3, [nan, 1, 2], [inf, 0, 0], [1.0, 2, 3]])
+def test_cross_entropy_does_not_look_at_ignored_rows(row, smoothing):
+    x = T.tensor([row, [1.0, 1.0, 1.0]])
+    t = T.tensor([-100, 0])
+    loss = F.cross_entropy(x, t, label_smoothing=smoothing)
+    assert loss.item() == pytest.approx(math.log(3))
+    each = F.cross_entropy(x, t, label_smoothing=smoothing, reduction="none").tolist()
+    assert each == [0, pytest.approx(math.log(3))]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("weight", [None, [0.5, 1.0, 2.0]])
+def test_cross_entropy_of_ignored_targets_alone_has_no_gradient(smoothing, weight):
+    x = T.tensor([[1.0, 2.0, 3.0], [0.0, 1.0, 0.0]], requires_grad=True)
+    w = None if weight is None else T.tensor(weight)
+    loss = F.cross_entropy(x, T.tensor([-100, -100]), w, label_smoothing=smoothing)
+    loss.backward()
+    assert math.isnan(loss.item())
+    assert x.grad.tolist() == [[0.0] * 3] * 2
+
+
+def test_cross_entropy_of_no_classes_and_no_rows():
+    assert math.isnan(F.cross_entropy(T.zeros(0, 3), T.zeros(0, 3)).item())
+    assert math.isnan(F.cross_entropy(T.zeros(2, 0), T.zeros(2, 0)).item())
+    assert F.cross_entropy(T.zeros(2, 0), T.zeros(2, 0), reduction="sum").item() == 0
+
+
+# ---- pooling to a size
+
+
+def windows(m, n):
+    return [(i * m // n, -(-(i + 1) * m // n)) for i in range(n)]
+
+
+SIZES = [
+    ((7,), (3,)),
+    ((4,), (7,)),
+    ((6,), (2,)),
+    ((1,), (3,)),
+    ((5, 7), (2, 3)),
+    ((4, 6), (2, 6)),
+    ((3, 2), (5, 4)),
+]
+
+
+@pytest.mark.parametrize("given, wanted", SIZES)
+@pytest.mark.parametrize("special", [None, inf, -inf, nan])
+def test_adaptive_pools_take_each_window_alone(given, wanted, special):
+    rng = np.random.default_rng(0)
+    a = rng.permutation(2 * 3 * math.prod(given)).reshape(2, 3, *given).astype(np.float64)
+    if special is not None:
+        a[0, 0].flat[0] = a[1, 2].flat[-1] = special
+    x = T.tensor(a.tolist(), dtype=T.float64, requires_grad=True)
+    d = len(given)
+    means, tops, at = (
+        np.empty((2, 3, *wanted)),
+        np.empty((2, 3, *wanted)),
+        np.empty((2, 3, *wanted), np.int64),
+    )
+    mean_gradient, top_gradient = np.zeros_like(a), np.zeros_like(a)
+    place = np.arange(math.prod(given)).reshape(given)
+    for o in np.ndindex(*wanted):
+        inside = tuple(slice(*windows(m, n)[k]) for m, n, k in zip(given, wanted, o))
+        part = a[(..., *inside)].reshape(2, 3, -1)
+        means[(..., *o)] = part.mean(-1)
+        tops[(..., *o)] = part.max(-1)
+        best = np.argmax(part, -1)  # the first NaN, if there is one
+        at[(..., *o)] = place[inside].reshape(-1)[best]
+        mean_gradient[(..., *inside)] += 1 / part.shape[-1]
+        for n, c in np.ndindex(2, 3):
+            top_gradient[n, c].flat[at[(n, c, *o)]] += 1
+    pool = getattr(F, f"adaptive_avg_pool{d}d")(x, wanted)
+    np.testing.assert_allclose(np.asarray(pool.tolist()), means, rtol=1e-12)
+    pool.backward(T.ones_like(pool))
+    np.testing.assert_allclose(np.asarray(x.grad.tolist()), mean_gradient, rtol=1e-12)
+    x.grad = None
+    pool, found = getattr(F, f"adaptive_max_pool{d}d")(x, wanted, True)
+    np.testing.assert_array_equal(np.asarray(pool.tolist()), tops)
+    np.testing.assert_array_equal(np.asarray(found.tolist()), at)
+    pool.backward(T.ones_like(pool))
+    np.testing.assert_allclose(np.asarray(x.grad.tolist()), top_gradient, rtol=1e-12)
+
+
+def test_adaptive_pools_without_batch_and_in_channels_last():
+    x = T.randn(2, 3, 5, 7)
+    want = F.adaptive_avg_pool2d(x, (2, 3))
+    assert T.equal(F.adaptive_avg_pool2d(x[0], (2, 3)), want[0])
+    last = F.adaptive_avg_pool2d(x.contiguous(memory_format=T.channels_last), (2, 3))
+    assert T.allclose(last, want, rtol=1e-5)
+    assert F.adaptive_avg_pool1d(x[0], 3).shape == (3, 5, 3)
+    assert math.isnan(F.adaptive_avg_pool1d(T.empty(1, 1, 0), 1).item())
+    with pytest.raises(RuntimeError, match="non-zero size"):
+        F.adaptive_avg_pool1d(T.empty(1, 1, 0), 2)
+
+
+# ---- indices
+
+
+def refused(f):
+    try:
+        return f().tolist()
+    except (IndexError, RuntimeError) as e:
+        return type(e).__name__
+
+
+INDEX, RUN = "IndexError", "RuntimeError"
+X = [[5.0, 6.0], [7.0, 8.0]]
+
+
+@pytest.mark.parametrize(
+    "f, answers",  # of the indices -1, -2, -3 and 2
+    [
+        (lambda x, i: x.index_fill(0, i, 2), [[[5, 6], [2, 2]], [[2, 2], [7, 8]], INDEX, INDEX]),
+        (lambda x, i: x.index_fill(0, i, T.tensor(2.0)), [[[5, 6], [2, 2]], [[2, 2], [7, 8]], INDEX, INDEX]),
+        (lambda x, i: x.clone().index_fill_(0, i, 2), [[[5, 6], [2, 2]], [[2, 2], [7, 8]], INDEX, INDEX]),
+        (lambda x, i: x[i], [[[7, 8]], [[5, 6]], INDEX, INDEX]),
+        (lambda x, i: x.index_put((i,), T.tensor(9.0)), [[[5, 6], [9, 9]], [[9, 9], [7, 8]], INDEX, INDEX]),
+        (lambda x, i: x.take(i), [[8], [7], [6], [7]]),
+        (lambda x, i: x.index_select(0, i), [INDEX] * 4),
+        (lambda x, i: x.index_copy(0, i, x[:1]), [INDEX] * 4),
+        (lambda x, i: x.index_add(0, i, x[:1]), [RUN] * 4),
+        (lambda x, i: x.gather(0, i.reshape(1, 1)), [RUN] * 4),
+        (lambda x, i: x.scatter(0, i.reshape(1, 1), 1.0), [RUN] * 4),
+        (lambda x, i: x.scatter_add(0, i.reshape(1, 1), x), [RUN] * 4),
+        (lambda x, i: F.embedding(i, x), [INDEX] * 4),
+    ],
+)
+def test_which_indices_count_from_the_end(f, answers):
+    x = T.tensor(X)
+    assert [refused(lambda i=i: f(x, T.tensor([i]))) for i in (-1, -2, -3, 2)] == answers
+
+
+def test_gradient_of_index_fill_at_a_negative_index():
+    assert value_and_gradient(lambda x: x.index_fill(0, T.tensor([-1]), 2.0), X)[1] == [[1, 1], [0, 0]]
+
+
+def test_embedding_scales_gradients_by_frequency():
+    def rows(**options):
+        return lambda w: F.embedding(T.tensor([[0, 2], [0, 0]]), w, scale_grad_by_freq=True, **options)
+
+    w = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    same(value_and_gradient(rows(), w)[1], [[1, 1], [0, 0], [1, 1]])
+    same(value_and_gradient(rows(padding_idx=0), w)[1], [[0, 0], [0, 0], [1, 1]])
+
+
+# ---- determinants
+
+
+@pytest.mark.parametrize(
+    "a, gradient",
+    [
+        ([[1.0, 2.0], [2.0, 4.0]], [[-inf, inf], [inf, -inf]]),
+        ([[0.0, 0.0], [0.0, 0.0]], [[nan, nan], [nan, inf]]),
+        ([[4.0, 1.0], [1.0, 3.0]], [[3 / 11, -1 / 11], [-1 / 11, 4 / 11]]),
+        ([[0.0]], [[inf]]),
+    ],
+)
+def test_slogdet_of_singular_matrices_has_infinite_gradients(a, gradient):
+    y, g = value_and_gradient(lambda x: T.linalg.slogdet(x)[1], a)
+    same(g, gradient)
+    assert math.isinf(y) == np.isinf(gradient).any()
+    batch = value_and_gradient(
+        lambda x: T.linalg.slogdet(x)[1], [[[2.0, 0.0], [0.0, 1.0]], [[1.0, 2.0], [2.0, 4.0]]]
+    )
+    same(batch[1], [[[0.5, 0], [0, 1]], [[-inf, inf], [inf, -inf]]])
+
+
+def test_slogdet_at_infinity_and_nan():
+    assert [t.item() for t in T.linalg.slogdet(T.tensor([[inf, 1.0], [2.0, 3.0]]))] == [1, inf]
+    sign, size = T.linalg.slogdet(T.tensor([[nan, 1.0], [2.0, 3.0]]))
+    assert sign.item() == 0 and math.isnan(size.item())
+    assert T.logdet(T.tensor([[inf, 1.0], [2.0, 3.0]])).item() == inf
+
+
+def test_gradient_of_the_determinant_of_a_singular_matrix_is_its_cofactors():
+    # PyTorch gives 0, the product of the determinant and an inverse that is not there.
+    same(value_and_gradient(T.linalg.det, [[1.0, 2.0], [2.0, 4.0]])[1], [[4, -2], [-2, 1]])
+
+
+@pytest.mark.parametrize(
+    "upper, a, x",
+    [
+        (True, [[0.0, 1.0], [1.0, 0.0]], [-inf, inf]),
+        (True, [[0.0, 0.0], [0.0, 0.0]], [nan, inf]),
+        (False, [[0.0, 0.0], [0.0, 0.0]], [inf, nan]),
+    ],
+)
+def test_triangular_systems_with_zeros_on_the_diagonal(upper, a, x):
+    same(T.linalg.solve_triangular(T.tensor(a), T.ones(2, 1), upper=upper).squeeze(1).tolist(), x)
+
+
+@pytest.mark.parametrize("dtype", [T.float32, T.float64, T.complex64, T.complex128])
+@pytest.mark.parametrize("n", [1, 2, 5, 70])
+def test_inverses_solutions_and_determinants_of_matrices_that_are_not_symmetric(dtype, n):
+    T.manual_seed(n)
+    a = T.randn(3, n, n, dtype=dtype) + n * T.eye(n, dtype=dtype)
+    b = T.randn(3, n, 2, dtype=dtype)
+    tol = {"rtol": 1e-3, "atol": 1e-4}
+    assert T.allclose(a @ T.linalg.inv(a), T.eye(n, dtype=dtype).expand(3, n, n), **tol)
+    assert T.allclose(a @ T.linalg.solve(a, b), b, **tol)
+    sign, size = T.linalg.slogdet(a)
+    want = np.linalg.slogdet(np.asarray(a.tolist()))
+    np.testing.assert_allclose(np.asarray(sign.tolist()), want[0], rtol=1e-4)
+    np.testing.assert_allclose(np.asarray(size.tolist()), want[1], rtol=1e-4)
+    a.requires_grad_()
+    (g,) = T.autograd.grad(T.linalg.slogdet(a)[1].sum(), a)
+    assert T.allclose(g, T.linalg.inv(a).mH, **tol)
+
+
+# ---- statistics far from 0
+
+
+@pytest.mark.parametrize(
+    "shape, dim",
+    [((1000,), None), ((1 << 20,), None), ((300, 4000), 1), ((100000, 16), 0), ((7, 333, 65), None)],
+)
+def test_variance_a_hundred_thousand_deviations_from_zero(shape, dim):
+    rng = np.random.default_rng(1)
+    a = (1e5 + rng.standard_normal(shape)).astype(np.float32)
+    x = T.tensor(a)
+    want = a.astype(np.float64).var(axis=dim)
+    got = np.asarray(T.var(x, dim, correction=0).tolist())
+    assert np.abs(got / want - 1).max() < 2e-6
+
+
+def test_variance_that_overflows_is_infinite():
+    x = T.tensor([1e30, -1e30, 1e30, -1e30])
+    assert x.var().item() == inf and T.cat([x] * 5000).var().item() == inf
+
+
+# ---- out= of a result whose dtype is not the operand's
+
+
+@pytest.mark.parametrize("f", [T.linalg.vector_norm, T.norm])
+def test_norms_of_complex_tensors_are_written_whole(f):
+    z = T.tensor([1 + 2j, 3 + 4j])
+    out = T.empty(0)
+    assert f(z, out=out) is out and out.item() == pytest.approx(math.sqrt(30))
+    for dtype in (T.float64, T.complex64, T.float16):
+        with pytest.raises(RuntimeError, match="dtype"):
+            f(z, out=T.empty((), dtype=dtype))
+    out = T.empty((), dtype=T.float64)
+    assert f(z.real, dtype=T.float64, out=out).item() == pytest.approx(math.sqrt(10))
