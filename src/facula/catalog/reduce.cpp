@@ -554,7 +554,7 @@ FACULA_FAMILY(reduce) {
       .dtypes(d::floating | d::complex)
       .no_in_place()
       .composite([](const Tensor& given, SymSpan dim, bool keepdim) {
-        Tensor self = given.dtype() == DType::Bool ? to_dtype(given, default_dtype()) : given;
+        Tensor self = is_differentiable(given.dtype()) ? given : to_dtype(given, default_dtype());
         Tensor top = _top(is_complex(self.dtype()) ? _real(self) : self, dim);
         Tensor shift = where(isinf(top), zeros_like(top), top);
         Tensor y = add(log(sum(exp(sub(self, shift)), dim, true)), shift);
