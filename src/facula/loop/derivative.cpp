@@ -11,6 +11,7 @@ namespace {
 // cotangents (PyTorch's convention): a holomorphic f has gradient g * conj(f'(x)).
 struct Step {
   Expr y, x, z, w, g;
+  bool is_result;  // y is what is differentiated, and at hand: an expression in y is cheaper than one in x
 };
 using Grads = std::array<Expr, 3>;
 using Rule = Grads (*)(const Step&);
@@ -36,11 +37,6 @@ Expr turned(Expr y, Expr r, Expr g) {
   Expr safe = select(eq(r, 0), constant(1.0, r.dtype()), r);
   return select(eq(r, 0), zero(g), (g - y * cast(real(conj(y) * g), y.dtype())) / cast(safe, y.dtype()));
 }
-// The integer q of x = q * z + remainder(x, z); x / z rounded down may be one too large.
-Expr floor_quotient(Expr x, Expr z) {
-  Expr m = fmod(x, z), q = round((x - m) / z);
-  return select(eq(z, 0), x / z, select(ne(m, 0) & ((z < 0) ^ (m < 0)), q - 1, q));
-}
 // 1 / (x^2 + z^2), 0 at the origin.
 Expr inverse_square(Expr x, Expr z) {
   Expr d = x * x + z * z;
@@ -51,7 +47,7 @@ template <Fn f>
 Grads rule(const Step&) = delete;
 #define RULE(f, ...)                                                                                        \
   template <> Grads rule<Fn::f>([[maybe_unused]] const Step& s) {                                           \
-    [[maybe_unused]] const auto& [y, x, z, w, g] = s;                                                       \
+    [[maybe_unused]] const auto& [y, x, z, w, g, is_result] = s;                                                       \
     return {__VA_ARGS__};                                                                                   \
   }
 
@@ -67,7 +63,7 @@ RULE(rsqrt, c(-0.5, g) * g * conj(y * y * y))
 RULE(reciprocal, -g* conj(y* y))
 RULE(exp, g* conj(y))
 RULE(exp2, g* conj(y) * c(kLn2, g))
-RULE(expm1, g* conj(y + c(1, y)))
+RULE(expm1, g* conj(is_result ? y + c(1, y) : exp(x)))
 RULE(log, g / conj(x))
 RULE(log2, g / (conj(x) * c(kLn2, x)))
 RULE(log10, g / (conj(x) * c(kLn10, x)))
@@ -102,7 +98,7 @@ RULE(mul, g* conj(z), g* conj(x))
 RULE(div, g / conj(z), -g* conj(y / z))
 RULE(floordiv)
 RULE(truncdiv)
-RULE(remainder, g, -g* floor_quotient(x, z))
+RULE(remainder, g, -g* floordiv(x, z))
 RULE(fmod, g, -g* truncdiv(x, z))
 RULE(pow, pow_base(x, z, g), pow_exponent(x, z, y, g))
 RULE(atan2, g* z* inverse_square(x, z), g * -x * inverse_square(x, z))
@@ -173,6 +169,87 @@ struct Reach {
   }
 };
 
+// The conditions of the selects around a node, outermost first, and the side of each that it is on.
+using Guard = std::vector<std::pair<Expr, bool>>;
+
+Guard with(Guard guard, Expr condition, bool side) {
+  guard.push_back({condition, side});
+  return guard;
+}
+
+// The gradient of one node: a value for each guard, which counts where the guard holds. A mask is applied where
+// a gradient is read, after all products: before them, 0 times an infinite derivative of the side that was not
+// taken would be NaN.
+class Gradient {
+ public:
+  void add(Guard guard, Expr g) {
+    while (g->kind == Kind::select && (is_zero(g->args[1]) || is_zero(g->args[2]))) {
+      bool side = is_zero(g->args[2]);
+      guard.push_back({g->args[0], side});
+      g = g->args[side ? 1 : 2];
+    }
+    merge(std::move(guard), g);
+  }
+  // Both sides of a select become one value; many guards are given up.
+  auto& terms() {
+    join(terms_.size() > kMaxGuards);
+    return terms_;
+  }
+  Expr value() {
+    join(true);
+    return terms_[0].value;
+  }
+
+ private:
+  struct Term {
+    Guard guard;
+    Expr value;
+  };
+  static constexpr size_t kMaxGuards = 6;
+  static bool is_zero(Expr x) { return x->kind == Kind::constant && x->value.to_complex() == 0.0; }
+  static bool equal(const Guard& a, const Guard& b, size_t n) {
+    if (a.size() != b.size()) return false;
+    for (size_t k = 0; k < n; ++k)
+      if (!same(a[k].first, b[k].first) || a[k].second != b[k].second) return false;
+    return true;
+  }
+  static bool opposite(const Guard& a, const Guard& b) {
+    return equal(a, b, a.size() - 1) && same(a.back().first, b.back().first);
+  }
+  // Takes the last condition off guards, the longest first: of those with a value for either side, or of all.
+  void join(bool all) {
+    size_t longest = 0;
+    for (auto& t : terms_) longest = std::max(longest, t.guard.size());
+    for (size_t n = longest; n > 0; --n) {
+      for (size_t i = 0; i < terms_.size(); ++i) {
+        Term t = terms_[i];
+        if (t.guard.size() != n) continue;
+        size_t j = i + 1;
+        while (j < terms_.size() && !(terms_[j].guard.size() == n && opposite(t.guard, terms_[j].guard))) ++j;
+        bool both = j < terms_.size();
+        if (!both && !all) continue;
+        Expr other = both ? terms_[j].value : zero(t.value);
+        auto [condition, side] = t.guard.back();
+        Expr v = side ? select(condition, t.value, other) : select(condition, other, t.value);
+        t.guard.pop_back();
+        if (both) terms_.erase(terms_.begin() + long(j));
+        terms_.erase(terms_.begin() + long(i--));
+        merge(std::move(t.guard), v);
+      }
+    }
+  }
+  void merge(Guard guard, Expr v) {
+    for (auto& t : terms_) {
+      if (!equal(t.guard, guard, guard.size())) continue;
+      t.value = t.value + v;
+      return;
+    }
+    terms_.push_back({std::move(guard), v});
+  }
+
+  std::vector<Term> terms_;
+};
+
 // A component of a complex load: the gradient of the whole element.
 Adjoint of_whole(Expr x, Expr g) {
   if (x->kind != Kind::load || x->part == 0) return {x, g};
@@ -185,33 +262,33 @@ Adjoint of_whole(Expr x, Expr g) {
 std::vector<Adjoint> sweep(Expr y, Expr seed) {
   internal_check(seed.dtype() == y.dtype()) << "the gradient of " << y.dtype() << " is " << seed.dtype();
   Reach reach(y);
-  std::unordered_map<const Node*, Expr> adjoint;
-  auto add = [&](Expr to, Expr g) {
-    if (!g.get() || !reach.active[to.get()]) return;
-    Expr& a = adjoint[to.get()];
-    a = a ? a + g : g;
+  std::unordered_map<const Node*, Gradient> gradients;
+  auto add = [&](Expr to, const Guard& guard, Expr g) {
+    if (g.get() && reach.active[to.get()]) gradients[to.get()].add(guard, g);
   };
-  add(y, seed);
+  add(y, {}, seed);
   for (size_t k = reach.order.size(); k-- > 0;) {
     Expr x = reach.order[k];
-    auto it = adjoint.find(x.get());
-    if (it == adjoint.end() || is_leaf(x)) continue;
-    Expr g = it->second;
+    auto it = gradients.find(x.get());
+    if (it == gradients.end() || is_leaf(x)) continue;
     auto& a = x->args;
-    if (x->kind == Kind::cast)
-      add(a[0], is_differentiable(a[0].dtype()) ? through_cast(g, a[0].dtype()) : Expr());
-    else if (x->kind == Kind::select) {
-      add(a[1], select(a[0], g, zero(g)));
-      add(a[2], select(a[0], zero(g), g));
-    } else if (x->kind == Kind::call) {
-      Grads d = kRules[int(x->fn)]({x, a[0], a.size() > 1 ? a[1] : Expr(), a.size() > 2 ? a[2] : Expr(), g});
-      for (size_t i = 0; i < a.size(); ++i) add(a[i], d[i]);
+    for (auto& [guard, g] : it->second.terms()) {
+      if (x->kind == Kind::cast) {
+        add(a[0], guard, is_differentiable(a[0].dtype()) ? through_cast(g, a[0].dtype()) : Expr());
+      } else if (x->kind == Kind::select) {
+        add(a[1], with(guard, a[0], true), g);
+        add(a[2], with(guard, a[0], false), g);
+      } else if (x->kind == Kind::call) {
+        Expr z = a.size() > 1 ? a[1] : Expr(), w = a.size() > 2 ? a[2] : Expr();
+        Grads d = kRules[int(x->fn)]({x, a[0], z, w, g, same(x, y)});
+        for (size_t i = 0; i < a.size(); ++i) add(a[i], guard, d[i]);
+      }
     }
   }
   std::vector<Adjoint> r;
   for (auto& x : reach.order)
-    if (auto it = adjoint.find(x.get()); is_leaf(x) && it != adjoint.end())
-      r.push_back(of_whole(x, it->second));
+    if (auto it = gradients.find(x.get()); is_leaf(x) && it != gradients.end())
+      r.push_back(of_whole(x, it->second.value()));
   return r;
 }
 
