@@ -56,8 +56,11 @@ TEST(LoopExpr, ConstantsTakeTheValuesOfTheirDType) {
   EXPECT_EQ(constant(-1, DType::UInt8)->value.to_int(), 255);
   EXPECT_EQ(constant(0.1, kF32)->value.to_double(), double(0.1f));
   EXPECT_EQ(constant(2.9, kI64)->value.to_int(), 2);
-  EXPECT_EQ(cast(constant(1e30, kF64), DType::Int32)->value.to_int(), 2147483647);
-  EXPECT_EQ(cast(constant(std::nan(""), kF64), kI64)->value.to_int(), 0);
+  int64_t least = std::numeric_limits<int64_t>::min();
+  EXPECT_EQ(cast(constant(1e30, kF64), DType::Int32)->value.to_int(), -2147483648);
+  EXPECT_EQ(cast(constant(std::nan(""), kF64), kI64)->value.to_int(), least);
+  EXPECT_EQ(cast(constant(-1.5, kF64), DType::UInt8)->value.to_int(), 255);
+  EXPECT_EQ(cast(constant(70000.0, kF64), DType::Int16)->value.to_int(), 4464);
   EXPECT_TRUE(cast(constant(0.5, kF64), DType::Bool)->value.to_bool());
   EXPECT_THROW(constant(1.0, DType::Float16), Error);
 }
@@ -297,9 +300,28 @@ TEST(LoopDerivative, ReachesThroughCastsAndSelects) {
   auto a = differentiate(select(b, cast(x, kF64) * 3.0, 0.0), x64(2));
   ASSERT_EQ(a.size(), 1u);
   EXPECT_EQ(print(a[0].value),
-            "cast[float32](mul(select(load[1:bool](), load[2:float64](), 0:float64), 3:float64))");
+            "select(load[1:bool](), cast[float32](mul(load[2:float64](), 3:float64)), 0:float32)");
   EXPECT_TRUE(differentiate(floor(x32()), x32(1)).empty());
   EXPECT_TRUE(differentiate(cast(load(0, kI64, {}), kF32), x32(1)).empty());
+}
+
+TEST(LoopDerivative, MasksComeAfterProductsAndSidesMeet) {
+  // Neither exp(x), infinite where the first side is taken, nor x * exp(x) may multiply a masked gradient.
+  Expr x = x64(0), e = exp(x);
+  auto a = differentiate(select(x > 0.0, select(x < 9.0, x * 2.0, x), x * e), x64(1));
+  ASSERT_EQ(a.size(), 1u);
+  ASSERT_EQ(a[0].value->kind, Kind::select);
+  EXPECT_EQ(print(a[0].value->args[0]), "gt(load[0:float64](), 0:float64)");
+  EXPECT_EQ(print(a[0].value->args[1]),
+            "select(lt(load[0:float64](), 9:float64), mul(load[1:float64](), 2:float64), load[1:float64]())");
+  visit(a[0].value, [](Expr n) {
+    if (n->kind != Kind::call) return;
+    for (auto& operand : n->args) EXPECT_NE(operand->kind, Kind::select);
+  });
+  // An expression of many guards is still the sum of its parts.
+  Expr y = x, sum = x;
+  for (int k = 0; k < 9; ++k) sum = sum + select(x > double(k), y = y * x, constant(1.0, kF64));
+  EXPECT_EQ(differentiate(sum, x64(1)).size(), 1u);
 }
 
 TEST(LoopMonoid, CombinationIsAssociativeEnoughForPartialResults) {

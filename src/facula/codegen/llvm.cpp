@@ -195,6 +195,11 @@ class Emitter {
   }
   static bool is_vector(V v) { return v->getType()->isVectorTy(); }
 
+  // What is known of expressions in the lanes so far.
+  void forget() {
+    varies_.clear();
+    branches_.clear();
+  }
   // Does e differ from lane to lane?
   bool varies(Expr e) {
     switch (e->kind) {
@@ -554,12 +559,41 @@ class Emitter {
     for (size_t k = 0; k < 2; ++k) phi->addIncoming(sides[k], ends[k]);
     return phi;
   }
+
+  // Operations that e takes beyond what is computed already, roughly: 4 for a division or a root, 16 for a
+  // function. A select of which a branch skips the dear side counts as its condition.
+  int cost(Expr e, std::set<const Node*>& seen) {
+    if (e->args.empty() || e->kind == Kind::load || (!first_ && lookup(e, false)) ||
+        !seen.insert(e.get()).second)
+      return 0;
+    if (is_branch(e)) return cost(e->args[0], seen);
+    int total = 1;
+    if (e->kind == Kind::call && is_floating(e->args[0].dtype())) {
+      bool root = e->fn == loop::Fn::sqrt || e->fn == loop::Fn::div || e->fn == loop::Fn::reciprocal;
+      bool function = loop::ulp(e->fn) > 0 || e->fn == loop::Fn::fmod || e->fn == loop::Fn::remainder;
+      total = root ? 4 : function ? 16 : 1;
+    }
+    for (auto& a : e->args) total += cost(a, seen);
+    return total;
+  }
+  bool is_dear(Expr e) {
+    std::set<const Node*> seen;
+    return cost(e, seen) > 12;
+  }
+  // One condition for all lanes before a side that is worth a jump.
+  bool is_branch(Expr e) {
+    if (e->kind != Kind::select || varies(e->args[0])) return false;
+    if (auto it = branches_.find(e.get()); it != branches_.end()) return it->second;
+    return branches_[e.get()] = is_dear(e->args[1]) || is_dear(e->args[2]);
+  }
+
   template <class F>
   V masked_select(const Node& n, F&& value) {
+    bool branch = is_branch(Expr(&n));
     V c = emit(n.args[0]);
     // If any data can make the condition true, then an offset that no data can change is valid on both sides.
     bool data_condition = has_data(n.args[0]) && !has_index(n.args[0]);
-    if (!is_guarded(n.args[1], data_condition) && !is_guarded(n.args[2], data_condition)) {
+    if (!branch && !is_guarded(n.args[1], data_condition) && !is_guarded(n.args[2], data_condition)) {
       std::vector<V> sides{value(n.args[1]), value(n.args[2])};
       if (is_vector(c))
         for (auto& s : sides) s = spread(s);
@@ -1060,7 +1094,7 @@ class Emitter {
       case StatementKind::let: {
         V v = emit(s.values[0]);
         locals_[s.var] = {v, nullptr, s.values[0].dtype(), s.values[0], 0};
-        varies_.clear();  // the number may have had another meaning in an earlier block
+        forget();  // the number may have had another meaning in an earlier block
         return;
       }
       case StatementKind::assign: {
@@ -1130,7 +1164,7 @@ class Emitter {
       locals_[kFirst + 8 + int(k)] = {b[k], nullptr, types[k], Expr(), 0};
     }
     Push layer(*this, false);
-    varies_.clear();
+    forget();
     auto* vector = llvm::dyn_cast<FixedVectorType>(a[0]->getType());
     lanes_ = vector ? int(vector->getNumElements()) : 1;
     std::vector<V> r;
@@ -1393,7 +1427,7 @@ class Emitter {
     lane_var_ = s.var;
     auto outer_steps = std::exchange(steps_, {});
     auto body = [&](V base, V mask) {
-      varies_.clear();
+      forget();
       mask_ = mask;
       maybe_none_ = false;
       lane_base_ = base;
@@ -1439,12 +1473,12 @@ class Emitter {
     lanes_ = 1;
     lane_var_ = -1;
     lane_base_ = nullptr;
-    varies_.clear();
+    forget();
     steps_ = std::move(outer_steps);
 
     for (auto& [var, l] : outer) locals_[var] = l;
     for (auto& [var, t] : survey.outer) fold_lanes(t.monoid, var, types[var], copies[var], lanes);
-    varies_.clear();
+    forget();
   }
 
   // The fixed tree: copies pairwise, then halves of the vector, then into the outer accumulator.
@@ -1491,7 +1525,7 @@ class Emitter {
   std::map<int, V> vars_;
   std::map<int, Local> locals_;
   std::set<int> mutable_, written_;
-  std::unordered_map<const Node*, bool> volatile_, varies_;
+  std::unordered_map<const Node*, bool> volatile_, varies_, branches_;
   std::vector<Layer> layers_;
   Survey survey_;
   int lanes_ = 1, lane_var_ = -1;

@@ -48,6 +48,9 @@ V ScalarMath::real(double v, V like) { return ConstantFP::get(like->getType(), v
 V ScalarMath::whole(int64_t v, V like) {
   return ConstantInt::get(shaped(b_.getIntNTy(width(like)), like->getType()), uint64_t(v), true);
 }
+V ScalarMath::sign_bit(V like) {
+  return whole(std::numeric_limits<int64_t>::min() >> (64 - width(like)), like);
+}
 V ScalarMath::widen(V x) {
   return is_double(x) ? x : b_.CreateFPExt(x, shaped(b_.getDoubleTy(), x->getType()));
 }
@@ -467,11 +470,12 @@ ScalarMath::Sum ScalarMath::ndtr(V x) {
   return {select(b_.CreateFCmpUNO(x, x), x, r.high), r.low};
 }
 
-// x (high + low), rounding once; infinite and NaN as x * high is.
+// x (high + low) with high >= 0, rounding once; infinite and NaN as x * high is, with x's sign if 0.
 V ScalarMath::times(V x, Sum f) {
   V product = b_.CreateFMul(x, f.high), lost = fma(x, f.high, b_.CreateFNeg(product));
   V r = b_.CreateFAdd(product, fma(x, f.low, lost));
-  return select(b_.CreateFCmpOLT(fabs(product), real(kInf, x)), r, product);
+  r = select(b_.CreateFCmpOLT(fabs(product), real(kInf, x)), r, product);
+  return float_bits(b_.CreateOr(int_bits(r), b_.CreateAnd(int_bits(x), sign_bit(x))));
 }
 
 // In float32 f(x) = 1 - f(-x), f(-|x|) by a polynomial of the interval where |x| is; far out by the longer
@@ -630,6 +634,12 @@ V ScalarMath::min(V a, V b) {
   return select(b_.CreateFCmpUNO(a, a), a, m);
 }
 
+V ScalarMath::opposite_signs(V m, V y) {
+  V zero = real(0, m);
+  return b_.CreateAnd(b_.CreateFCmpONE(m, zero),
+                      b_.CreateXor(b_.CreateFCmpOLT(m, zero), b_.CreateFCmpOLT(y, zero)));
+}
+
 // Exact: the truncated quotient is right or one too large in magnitude, and the remainder is representable.
 V ScalarMath::fmod(V x, V y) {
   bool d = is_double(x);
@@ -642,6 +652,29 @@ V ScalarMath::fmod(V x, V y) {
   V easy = b_.CreateAnd(b_.CreateFCmpOLT(q, real(d ? 4503599627370496.0 : 4194304.0, x)),
                         b_.CreateFCmpOLT(m, real(kInf, x)));
   return unless(b_.CreateNot(easy), r, "facula_map_fmod", x, y);
+}
+
+// |x| / |y| truncated is right or one too large, which the exact remainder tells; the sign comes last.
+V ScalarMath::floordiv(V x, V y) {
+  V a = fabs(x), m = fabs(y), one = real(1, x), zero = real(0, x), q = b_.CreateFDiv(a, m);
+  V k = b_.CreateUnaryIntrinsic(Intrinsic::trunc, q), r = fma(b_.CreateFNeg(k), m, a);
+  V over = b_.CreateFCmpOLT(r, zero);
+  k = select(over, b_.CreateFSub(k, one), k);
+  V sign = b_.CreateAnd(b_.CreateXor(int_bits(x), int_bits(y)), sign_bit(x));
+  V down = b_.CreateAnd(b_.CreateICmpNE(sign, whole(0, x)),
+                        b_.CreateFCmpONE(r, select(over, b_.CreateFNeg(m), zero)));
+  k = select(down, b_.CreateFAdd(k, one), k);
+  V easy = b_.CreateAnd(b_.CreateFCmpOLT(q, real(is_double(x) ? 4503599627370496.0 : 4194304.0, x)),
+                        b_.CreateFCmpOLT(m, real(kInf, x)));
+  return unless(b_.CreateNot(easy), float_bits(b_.CreateOr(int_bits(k), sign)), [&] {
+    V rest = map("facula_map_fmod", x, y), quotient = b_.CreateFDiv(x, y);
+    V p = b_.CreateFDiv(b_.CreateFSub(x, rest), y);
+    p = select(opposite_signs(rest, y), b_.CreateFSub(p, one), p);
+    V f = b_.CreateUnaryIntrinsic(Intrinsic::floor, p);
+    f = select(b_.CreateFCmpOGT(b_.CreateFSub(p, f), real(0.5, x)), b_.CreateFAdd(f, one), f);
+    f = select(b_.CreateFCmpOEQ(p, zero), copysign(zero, quotient), f);
+    return select(b_.CreateFCmpOEQ(y, zero), quotient, f);
+  });
 }
 
 // Small exponents, which most programs have, are products, quotients and roots; each lane goes by its own.
@@ -712,7 +745,7 @@ V ScalarMath::floating(Fn f, V x) {
     case Fn::sqrt: return b_.CreateUnaryIntrinsic(Intrinsic::sqrt, x);
     case Fn::rsqrt: return b_.CreateFDiv(one, b_.CreateUnaryIntrinsic(Intrinsic::sqrt, x));
     case Fn::reciprocal: return b_.CreateFDiv(one, x);
-    case Fn::relu: return select(b_.CreateFCmpOLE(x, zero), zero, x);
+    case Fn::relu: return select(b_.CreateFCmpOLT(x, zero), zero, x);
     case Fn::isnan: return b_.CreateFCmpUNO(x, x);
     case Fn::isinf: return b_.CreateFCmpOEQ(fabs(x), real(kInf, x));
     case Fn::real:
@@ -797,11 +830,6 @@ V ScalarMath::floating(Fn f, V x) {
 }
 
 V ScalarMath::floating(Fn f, V x, V y) {
-  V zero = real(0, x);
-  auto opposite_signs = [&](V m) {  // m != 0 and sign(m) != sign(y)
-    return b_.CreateAnd(b_.CreateFCmpONE(m, zero),
-                        b_.CreateXor(b_.CreateFCmpOLT(m, zero), b_.CreateFCmpOLT(y, zero)));
-  };
   switch (f) {
     case Fn::add: return b_.CreateFAdd(x, y);
     case Fn::sub: return b_.CreateFSub(x, y);
@@ -811,9 +839,9 @@ V ScalarMath::floating(Fn f, V x, V y) {
     case Fn::fmod: return fmod(x, y);
     case Fn::remainder: {
       V m = fmod(x, y);
-      return select(opposite_signs(m), b_.CreateFAdd(m, y), m);
+      return select(opposite_signs(m, y), b_.CreateFAdd(m, y), m);
     }
-    case Fn::floordiv: return b_.CreateUnaryIntrinsic(Intrinsic::floor, b_.CreateFDiv(x, y));
+    case Fn::floordiv: return floordiv(x, y);
     case Fn::pow: return pow(x, y);
     case Fn::atan2: return atan2(x, y);
     case Fn::max: return max(x, y);
@@ -982,8 +1010,12 @@ V ScalarMath::cast(V x, DType from, DType to) {
   if (is_floating(from)) {
     if (to == DType::Bool) return b_.CreateFCmpUNE(x, real(0, x));
     if (is_floating(to)) return b_.CreateFPCast(x, t);
-    auto id = to == DType::UInt8 ? Intrinsic::fptoui_sat : Intrinsic::fptosi_sat;
-    return b_.CreateIntrinsic(id, {t, x->getType()}, {x});
+    // See loop/number.cpp. A float32 from 2^31 on has zeros where uint8's bits are.
+    bool wide = to == DType::Int64 || (to == DType::UInt8 && is_double(x));
+    Type* whole_type = shaped(b_.getIntNTy(wide ? 64 : 32), x->getType());
+    V held = b_.CreateFCmpOLT(fabs(x), real(std::ldexp(1.0, wide ? 63 : 31), x));
+    V smallest = ConstantInt::get(whole_type, uint64_t(1) << (wide ? 63 : 31));
+    return b_.CreateTrunc(select(held, b_.CreateFPToSI(x, whole_type), smallest), t);
   }
   if (to == DType::Bool) return b_.CreateICmpNE(x, whole(0, x));
   bool is_unsigned = from == DType::Bool || from == DType::UInt8;

@@ -30,6 +30,7 @@ class ScalarMath {
   using V = llvm::Value*;
   V real(double v, V like);
   V whole(int64_t v, V like);
+  V sign_bit(V like);
   V fma(V a, V b, V c) { return b_.CreateIntrinsic(llvm::Intrinsic::fma, {a->getType()}, {a, b, c}); }
   V fabs(V x) { return b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x); }
   V copysign(V x, V sign) { return b_.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, x, sign); }
@@ -102,7 +103,8 @@ class ScalarMath {
   V trigonometric(loop::Fn f, V x);
   V atan(V x);  // float64
   V atan64(V x);
-  V pow(V x, V y), any_pow(V x, V y), atan2(V y, V x), fmod(V x, V y);
+  V pow(V x, V y), any_pow(V x, V y), atan2(V y, V x), fmod(V x, V y), floordiv(V x, V y);
+  V opposite_signs(V m, V y);  // m != 0, and m < 0 differs from y < 0
   V max(V a, V b), min(V a, V b);
 
   llvm::IRBuilder<>& b_;

@@ -62,14 +62,16 @@ Expr times(Expr a, Expr s) {
 // a * s of an infinite a, whose angle s is undefined: infinite of some sign.
 Expr times_angle(Expr a, Expr s) { return select(isinf(a) & isnan(s), a, a * s); }
 
-Z exp(Z a) {
-  Expr r = exp(a.re), real_only = eq(a.im, 0);
+// From a's modulus r, cosine and sine.
+Z exp_of(Z a, Expr r, Expr cosine, Expr sine) {
+  Expr real_only = eq(a.im, 0);
   // Of -inf the modulus is 0, whatever the angle; a zero angle stays zero.
-  Expr c = select(eq(r, 0), number(0, r), r * cos(a.im)),
-       s = select(real_only | eq(r, 0), number(0, r) * select(real_only, a.im, number(0, r)), r * sin(a.im));
+  Expr c = select(eq(r, 0), number(0, r), r * cosine),
+       s = select(real_only | eq(r, 0), number(0, r) * select(real_only, a.im, number(0, r)), r * sine);
   c = select(isinf(r) & isnan(c), r, c);
   return {select(real_only, r, c), s};
 }
+Z exp(Z a) { return exp_of(a, exp(a.re), cos(a.im), sin(a.im)); }
 // log |z| exact near |z| = 1, where log1p of the excess takes over.
 Expr log_modulus(Z a) {
   Expr x = abs(a.re), y = abs(a.im), big = max(x, y), small = min(x, y);
@@ -147,19 +149,28 @@ Z atanh(Z a) {
   r = choose(endless(a), {copysign(number(0, x), x), select(isnan(y), y, right)}, r);
   return {select(eq(x, 0), x, r.re), r.im};
 }
+// Small real exponents, which most programs have, are products, quotients and roots. `general` leaves out what
+// they don't need: where all lanes have one exponent generated code jumps over it.
 Z pow(Z a, Z n) {
-  Z r = exp(log(a) * n);
   if (is_value(n.im, 0)) {
     if (is_value(n.re, 1)) return a;
     if (is_value(n.re, 2)) return a * a;
     if (is_value(n.re, -1)) return inverse(a);
     if (is_value(n.re, 0.5)) return sqrt(a);
   }
+  auto is = [&](double v) { return eq(n.re, number(v, n.re)) & eq(n.im, 0); };
+  Expr easy = is(1) | is(2) | is(3) | is(-1) | is(-2) | is(0.5) | is(-0.5);
+  auto general = [&](Expr x) { return select(easy, number(0, x), x); };
+  Z w = Z{general(log_modulus(a)), general(atan2(a.im, a.re))} * n, square = a * a;
+  Z r = exp_of(w, general(exp(w.re)), general(cos(w.im)), general(sin(w.im)));
+  Z root = choose(is(0.5) | is(-0.5), sqrt(a), a), power = choose(is(-2) | is(2), square, root);
+  power = choose(is(3), square * a, power);
+  Z over = choose(is(-1) | is(-2) | is(-0.5), inverse(power), power);
   // 0^n: 1 for n = 0, 0 where the real part of n is positive.
   Expr zero_base = eq(a.re, 0) & eq(a.im, 0), zero_exponent = eq(n.re, 0) & eq(n.im, 0);
   Z zero = {number(0, a.re), number(0, a.re)};
   r = choose(zero_base & (n.re > 0), zero, r);
-  return choose(zero_exponent, one(a), r);
+  return choose(easy, over, choose(zero_exponent, one(a), r));
 }
 
 class Splitter {

@@ -82,6 +82,16 @@ double fmod_floor(double x, double y) {
   return m != 0 && (m < 0) != (y < 0) ? m + y : m;
 }
 
+// x / y rounded down, found from the remainder: the quotient itself may round up to a whole number.
+double floor_quotient(double x, double y, DType d) {
+  if (y == 0) return x / y;
+  double m = std::fmod(x, y), q = rounded(rounded(x - m, d) / y, d);
+  if (m != 0 && (m < 0) != (y < 0)) q = rounded(q - 1, d);
+  if (q == 0) return std::copysign(0.0, rounded(x / y, d));
+  double whole = std::floor(q);
+  return q - whole > 0.5 ? whole + 1 : whole;
+}
+
 // Comparisons give 1 and 0.
 double on_reals(Fn f, DType d, double x, double y, double z) {
   switch (f) {
@@ -118,7 +128,7 @@ double on_reals(Fn f, DType d, double x, double y, double z) {
     case Fn::erfc: return std::erfc(x);
     case Fn::ndtr: return double(0.5L * std::erfc(-static_cast<long double>(x) / std::sqrt(2.0L)));
     case Fn::sigmoid: return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x));
-    case Fn::relu: return x <= 0 ? 0.0 : x;
+    case Fn::relu: return x < 0 ? 0.0 : x;
     case Fn::isnan: return std::isnan(x);
     case Fn::isinf: return std::isinf(x);
     case Fn::real:
@@ -128,7 +138,7 @@ double on_reals(Fn f, DType d, double x, double y, double z) {
     case Fn::sub: return x - y;
     case Fn::mul: return x * y;
     case Fn::div: return x / y;
-    case Fn::floordiv: return std::floor(rounded(x / y, d));
+    case Fn::floordiv: return floor_quotient(x, y, d);
     case Fn::truncdiv: return std::trunc(rounded(x / y, d));
     case Fn::remainder: return fmod_floor(x, y);
     case Fn::fmod: return std::fmod(x, y);
@@ -220,6 +230,14 @@ int64_t saturated(double v, DType d) {
   return int64_t(v);
 }
 
+// As x86 converts: by way of int64 for int64 and uint8, else of int32, whose smallest number stands for all that
+// it cannot hold; then cut to the width.
+int64_t truncated(double v, DType d) {
+  bool wide = d == DType::Int64 || d == DType::UInt8;
+  double limit = std::ldexp(1.0, wide ? 63 : 31);
+  return wrap(std::fabs(v) < limit ? int64_t(v) : int64_t(-limit), d);
+}
+
 Number number_rounded(Complex v, DType d, bool exact) {
   return {0, exact ? v : Complex(rounded(v.real(), real_of(d)), rounded(v.imag(), real_of(d)))};
 }
@@ -280,7 +298,7 @@ Number evaluate(Fn f, DType d, std::span<const Number> x, bool exact) {
 Number convert(const Number& x, DType from, DType to, bool exact) {
   bool from_integer = category(from) <= Category::integral;
   if (to == DType::Bool) return Number::integer(from_integer ? x.i != 0 : x.z != 0.0);
-  if (is_integral(to)) return Number::integer(from_integer ? wrap(x.i, to) : saturated(x.z.real(), to));
+  if (is_integral(to)) return Number::integer(from_integer ? wrap(x.i, to) : truncated(x.z.real(), to));
   Complex v = from_integer ? Complex(to == DType::Float32 && !exact ? double(float(x.i)) : double(x.i)) : x.z;
   if (!is_complex(to)) v = v.real();
   return number_rounded(v, to, exact);
