@@ -1,4 +1,5 @@
 // Activations, softmax and dropout.
+#include <cmath>
 #include <limits>
 
 #include "facula/op/helpers.h"
@@ -14,6 +15,12 @@ namespace {
 Definer activation(const char* schema, const char* doc) {
   return std::move(
       define(schema).doc(doc).dtypes(d::floating).strict().bind(nn_functional).samples(unary_samples(-4, 4)));
+}
+std::vector<DType> as_self(const Call& c) { return {c.dtype("self")}; }
+Expr zero_like(Expr x) { return constant(int64_t(0), x.dtype()); }
+// y, but NaN where x is, which has no gradient.
+Expr nan_or(Expr x, Expr y) {
+  return is_floating(x.dtype()) ? select(isnan(x), constant(std::nan(""), y.dtype()), y) : y;
 }
 Tensor in_dtype(const Tensor& x, std::optional<DType> dtype) {
   return dtype && *dtype != x.dtype() ? to_dtype(x, *dtype) : x;
@@ -54,17 +61,17 @@ FACULA_FAMILY(activation) {
              "log(1 + exp(beta * x)) / beta; linear above the threshold.")
       .pointwise([](Expr x, Expr beta, Expr threshold) {
         Expr bx = x * beta;
-        return select(bx > threshold, x, log1p(exp(min(bx, threshold))) / beta);
+        return select(bx > threshold, x, log1p(exp(bx)) / beta);
       });
   activation("hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor",
              "self limited to [min_val, max_val].")
       .dtypes(d::integral | d::floating)
       .promote(Promote::none)
-      .result([](const Call& c) { return std::vector<DType>{c.dtype("self")}; })
+      .result(as_self)
       .pointwise([](Expr x, Expr low, Expr high) {
         low = cast(low, x.dtype());
         high = cast(high, x.dtype());
-        return select(x > low, select(x < high, x, high), low);
+        return select(x > low, select(x < high, x, high), nan_or(x, low));
       });
 
   define("selu(Tensor self) -> Tensor")
@@ -89,9 +96,9 @@ FACULA_FAMILY(activation) {
   });
   activation("hardswish(Tensor self) -> Tensor", "x * min(max(x + 3, 0), 6) / 6.  Howard et al., 2019.")
       .pointwise(
-          [](Expr x) { return select(x <= -3.0, 0.0, select(x < 3.0, x * (x + 3.0) * (1.0 / 6), x)); });
+          [](Expr x) { return select(x <= -3.0, x * 0.0, select(x >= 3.0, x, x * (x + 3.0) * (1.0 / 6))); });
   activation("hardsigmoid(Tensor self) -> Tensor", "min(max(x + 3, 0), 6) / 6.").pointwise([](Expr x) {
-    return select(x <= -3.0, 0.0, select(x < 3.0, (x + 3.0) * (1.0 / 6), 1.0 + 0.0 * x));
+    return select(x >= 3.0, 1.0, select(x > -3.0, (x + 3.0) * (1.0 / 6), nan_or(x, zero_like(x))));
   });
   activation("log_sigmoid(Tensor self) -> Tensor", "log(1 / (1 + exp(-x))), without overflow.")
       .pointwise([](Expr x) { return min(x, 0.0) - log1p(exp(-abs(x))); });
@@ -99,7 +106,11 @@ FACULA_FAMILY(activation) {
       .doc("x where greater than the threshold, else `value`.")
       .dtypes(d::integral | d::floating)
       .bind(function | nn_functional)
-      .pointwise([](Expr x, Expr threshold, Expr value) { return select(x <= threshold, value, x); })
+      .promote(Promote::none)
+      .result(as_self)
+      .pointwise([](Expr x, Expr threshold, Expr value) {
+        return select(x <= cast(threshold, x.dtype()), cast(value, x.dtype()), x);
+      })
       .samples({"self[3, 4], threshold=0.5, value=2", "self[], threshold=0, value=0"});
   activation("softshrink(Tensor self, Scalar lambd=0.5) -> Tensor",
              "x moved towards 0 by lambd; 0 within [-lambd, lambd].")
@@ -110,15 +121,24 @@ FACULA_FAMILY(activation) {
             << ", but found " << c.number("lambd");
       })
       .pointwise([](Expr x, Expr lambd) {
-        return select(abs(x) <= lambd, 0.0 * lambd, select(x > 0.0, x - lambd, x + lambd));
+        return select(x > lambd, x - lambd, select(x < -lambd, x + lambd, nan_or(x, zero_like(x))));
       });
   define("hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor")
       .doc("x, but 0 within [-lambd, lambd].")
       .dtypes(d::floating)
+      .strict()
       .bind(function | method | nn_functional)
       .no_in_place()
-      .pointwise([](Expr x, Expr lambd) { return select(abs(x) <= lambd, 0.0 * lambd, x); })
+      .pointwise(
+          [](Expr x, Expr lambd) { return select((x < -lambd) | (x > lambd), x, nan_or(x, zero_like(x))); })
       .samples(unary_samples(-4, 4));
+  define("_leaky(Tensor self, Tensor weight) -> Tensor")
+      .doc("x where positive, else weight * x.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .no_in_place()
+      .pointwise([](Expr x, Expr weight) { return select(x > 0.0, x, weight * x); })
+      .samples({"self[3, 4], weight[4]", "self[], weight[]", "self[0], weight[1]"});
   define("prelu(Tensor self, Tensor weight) -> Tensor")
       .doc(
           "x where positive, else weight * x, with one weight or one for each channel (dimension 1).  He et al., 2015.")
@@ -137,7 +157,7 @@ FACULA_FAMILY(activation) {
         Dims sizes(size_t(std::max(x.dim(), 1)), SymInt(int64_t(1)));
         if (x.dim() >= 2 && n == channels) sizes[1] = n;
         if (x.dim() == 0) sizes.clear();
-        return where(gt(x, 0), x, mul(x, view(weight, sizes)));
+        return _leaky(x, view(weight, sizes));
       })
       .samples(
           {"self[2, 3, 4], weight[3]", "self[2, 3], weight[1]", "self[], weight[1]", "self[5], weight[]"});

@@ -210,6 +210,47 @@ FACULA_FAMILY(loss) {
                 "self[4, 3], target<3>[4], weight[3](0.1, 2), label_smoothing=0.1",
                 "self[4, 3, 2], target<3>[4, 2], ignore_index=1, reduction='none'", "self[3], target<3>[]",
                 "self[4, 3], target[4, 3](0, 1)", "self[33, 65], target<65>[33], reduction='sum'"});
+  // One body each: the gradient of the side that an error is not on never reaches it.
+  define("_smooth_l1(Tensor self, Scalar beta) -> Tensor")
+      .doc("self^2 / (2 beta) where |self| < beta, else |self| - beta / 2.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .no_in_place()
+      .pointwise([](Expr x, Expr beta) {
+        Expr e = abs(x);
+        return select(e >= beta, e - 0.5 * beta, 0.5 * e * e / beta);
+      })
+      .samples({"self[3, 4](-3, 3), beta=0.7"});
+  define("_huber(Tensor self, Scalar delta) -> Tensor")
+      .doc("self^2 / 2 where |self| <= delta, else delta (|self| - delta / 2).")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .no_in_place()
+      .pointwise([](Expr x, Expr delta) {
+        Expr e = abs(x);
+        return select(e > delta, (e - 0.5 * delta) * delta, 0.5 * e * e);
+      })
+      .samples({"self[3, 4](-3, 3), delta=0.7"});
+  define("_binary_cross_entropy(Tensor self, Tensor target) -> Tensor")
+      .doc("-(target * log(self) + (1 - target) * log(1 - self)), with logarithms of at least -100.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .no_in_place()
+      .pointwise([](Expr x, Expr t) { return (t - 1.0) * max(log1p(-x), -100.0) - t * max(log(x), -100.0); })
+      .vjp([](const Vjp& v) {
+        Tensor x, t;
+        if (v.needs("self")) x = mul(v.grad(), _binary_cross_entropy_slope(v["self"], v["target"]));
+        if (v.needs("target")) t = mul(v.grad(), sub(log1p(neg(v["self"])), log(v["self"])));
+        return grads(x, t);
+      })
+      .samples({"self[3, 4](0.1, 0.9), target[3, 4](0, 1)"});
+  define("_binary_cross_entropy_slope(Tensor self, Tensor target) -> Tensor")
+      .doc("(self - target) / (self (1 - self)), the divisor at least 1e-12.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .no_in_place()
+      .pointwise([](Expr x, Expr t) { return (x - t) / max((1.0 - x) * x, 1e-12); })
+      .samples({"self[3, 4](0.1, 0.9), target[3, 4](0, 1)"});
   define("mse_loss(Tensor self, Tensor target, str reduction='mean') -> Tensor")
       .doc("Squared error.")
       .autocast(Autocast::fp32)
@@ -269,10 +310,8 @@ FACULA_FAMILY(loss) {
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction, double beta) {
         runtime_check(beta >= 0, "smooth_l1_loss")
             << "smooth_l1_loss does not support negative values for beta, got " << beta;
-        Tensor e = abs(difference("smooth_l1_loss", self, target));
-        if (beta == 0) return reduced_loss("smooth_l1_loss", e, reduction);
-        return reduced_loss("smooth_l1_loss",
-                            where(lt(e, beta), mul(mul(e, e), 0.5 / beta), sub(e, 0.5 * beta)), reduction);
+        Tensor e = difference("smooth_l1_loss", self, target);
+        return reduced_loss("smooth_l1_loss", beta == 0 ? abs(e) : _smooth_l1(e, beta), reduction);
       })
       .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='none', beta=0.3",
                 "self[4], target[4], beta=0.0"});
@@ -286,10 +325,7 @@ FACULA_FAMILY(loss) {
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction, double delta) {
         runtime_check(delta > 0, "huber_loss")
             << "huber_loss does not support non-positive values for delta, got " << delta;
-        Tensor e = abs(difference("huber_loss", self, target));
-        return reduced_loss("huber_loss",
-                            where(le(e, delta), mul(mul(e, e), 0.5), mul(sub(e, 0.5 * delta), delta)),
-                            reduction);
+        return reduced_loss("huber_loss", _huber(difference("huber_loss", self, target), delta), reduction);
       })
       .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='none', delta=0.3"});
   define("kl_div(Tensor self, Tensor target, str reduction='mean', *, bool log_target=False) -> Tensor")
@@ -331,8 +367,7 @@ FACULA_FAMILY(loss) {
                     std::string_view reduction) {
         check_same_size("binary_cross_entropy", x, target);
         check_same_dtype("binary_cross_entropy", x, target);
-        Tensor loss =
-            sub(mul(sub(target, 1), clamp(log1p(neg(x)), -100.0)), mul(target, clamp(log(x), -100.0)));
+        Tensor loss = _binary_cross_entropy(x, target);
         if (weight) loss = mul(loss, *weight);
         return reduced_loss("binary_cross_entropy", loss, reduction);
       })

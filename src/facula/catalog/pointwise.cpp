@@ -1,5 +1,6 @@
 // Arithmetic, comparison, logic and elementary functions, element by element.
 #include <cmath>
+#include <limits>
 
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -24,9 +25,22 @@ std::vector<DType> no_bools(const Call& c) {
         << hint("^ or logical_xor() tells where two differ; ~x is what 1 - x would be");
   return {computing_dtype(c.op(), c.args())};
 }
-// x limited by a bound, NaN of either stays; equal ones give x, and x the gradient.
-Expr below(Expr x, Expr low) { return select((x < low) | isnan(low), low, x); }
-Expr above(Expr x, Expr high) { return select((x > high) | isnan(high), high, x); }
+// x limited by a bound; equal ones give x, and x the gradient. NaN of either stays, and has no gradient.
+Expr limited(Expr inside, Expr x, Expr outside, Expr bound) {
+  if (is_floating(x.dtype()))
+    bound = select(outside, bound, constant(std::numeric_limits<double>::quiet_NaN(), x.dtype()));
+  return select(inside, x, bound);
+}
+Expr below(Expr x, Expr low) { return limited(x >= low, x, x < low, low); }
+Expr above(Expr x, Expr high) { return limited(x <= high, x, x > high, high); }
+// The divisor of a remainder: a number has the digits of the tensor beside it.
+Expr modulus(const LoopCall& c, Expr y) { return checked(round_to(y, computing_dtype(c.op(), c.args()))); }
+// Numbers 0.5 and -0.5 are roots as PyTorch takes them, of -0 and -inf as well.
+Expr power(const LoopCall& c, Expr x, Expr n) {
+  Expr y = pow(x, n);
+  if (!c.tensor("exponent").impl()->wrapped_number || !is_floating(x.dtype())) return y;
+  return select(eq(n, 0.5), sqrt(x), select(eq(n, -0.5), rsqrt(x), y));
+}
 // What a program writes as `d` is that precise, also where it isn't stored in between.
 Expr converted(Expr x, DType d) { return round_to(cast(x, compute_type(d)), d); }
 Expr truth(Expr x) { return cast(x, DType::Bool); }
@@ -91,7 +105,9 @@ FACULA_FAMILY(pointwise) {
             << "rounding_mode must be None, 'trunc' or 'floor', not '" << mode << "'";
         supported_check(!is_complex(a.dtype()), "div")
             << "rounding_mode='" << mode << "' is not defined for " << a.dtype();
-        return mode == "floor" ? floordiv(a, checked(b)) : truncdiv(a, checked(b));
+        if (mode == "floor") return floordiv(a, checked(b));
+        if (is_integral(a.dtype())) return truncdiv(a, checked(b));
+        return trunc(round_to(a / b, computing_dtype(c.op(), c.args())));
       })
       .result([](const Call& c) {
         Promotion p;
@@ -108,12 +124,12 @@ FACULA_FAMILY(pointwise) {
   define("remainder(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
       .doc("self - other * floor(self / other): the sign of the divisor, as Python's %.")
       .dtypes(d::integral | d::floating)
-      .pointwise([](Expr a, Expr b) { return remainder(a, checked(b)); })
+      .pointwise([](const LoopCall& c, Expr a, Expr b) { return remainder(a, modulus(c, b)); })
       .samples(binary_samples(0.5, 3));
   define("fmod(Tensor self, Tensor|Scalar other) -> Tensor")
       .doc("C's fmod: the sign of the dividend.")
       .dtypes(d::integral | d::floating)
-      .pointwise([](Expr a, Expr b) { return fmod(a, checked(b)); })
+      .pointwise([](const LoopCall& c, Expr a, Expr b) { return fmod(a, modulus(c, b)); })
       .samples(binary_samples(0.5, 3));
   define("pow(Tensor|Scalar self, Tensor|Scalar exponent) -> Tensor")
       .doc("self to the power of exponent.")
@@ -125,7 +141,7 @@ FACULA_FAMILY(pointwise) {
                       c.name())
             << "Integers to negative integer powers are not allowed." << hint("x.float() ** ", e.scalar);
       })
-      .pointwise([](Expr a, Expr b) { return pow(a, b); })
+      .pointwise(power)
       .samples(samples({{{{"self", tensor({3, 4}, 0.5, 2)}, {"exponent", tensor({3, 4})}}},
                         {{{"self", tensor({2, 3}, 0.5, 2)}, {"exponent", tensor({3})}}}}));
   define("float_power(Tensor|Scalar self, Tensor|Scalar exponent) -> Tensor")
@@ -136,9 +152,9 @@ FACULA_FAMILY(pointwise) {
         return std::vector<DType>{complex ? DType::Complex128 : DType::Float64};
       })
       .promote(Promote::none)
-      .pointwise([](Expr a, Expr b) {
+      .pointwise([](const LoopCall& c, Expr a, Expr b) {
         DType t = is_complex(a.dtype()) || is_complex(b.dtype()) ? DType::Complex128 : DType::Float64;
-        return pow(cast(a, t), cast(b, t));
+        return power(c, cast(a, t), cast(b, t));
       })
       .samples(
           {"self[3, 4](0.5, 2), exponent[4]", "self[](0.5, 2), exponent[]", "self[5](0.5, 2), exponent=2"});
@@ -323,7 +339,7 @@ FACULA_FAMILY(pointwise) {
           if (x.dtype() == DType::Bool) return constant(0.0, default_dtype());
           return select(x < 0, constant(3.14159265358979323846, default_dtype()), 0.0);
         }
-        return select(isnan(x), x, select(x < 0.0, 3.14159265358979323846, zero_like(x)));
+        return select(isnan(x), std::nan(""), select(x < 0.0, 3.14159265358979323846, zero_like(x)));
       })
       .samples(unary_samples());
   define("square(Tensor self) -> Tensor")
@@ -419,7 +435,7 @@ FACULA_FAMILY(pointwise) {
   define("clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor")
       .doc("self limited to [min, max]; NaN stays. The gradient passes at the limits.")
       .alias("clip")
-      .dtypes(d::integral | d::floating)
+      .dtypes(d::real)
       .pointwise([](const LoopCall& c, Expr x, Expr low, Expr high) {
         runtime_check(c.has("min") || c.has("max"), "clamp")
             << "at least one of 'min' or 'max' must not be None";
@@ -433,7 +449,7 @@ FACULA_FAMILY(pointwise) {
   define("clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor")
       .doc("self limited element by element to [min, max]; NaN stays.")
       .alias("clip")
-      .dtypes(d::integral | d::floating)
+      .dtypes(d::real)
       .pointwise([](const LoopCall& c, Expr x, Expr low, Expr high) {
         runtime_check(c.has("min") || c.has("max"), "clamp")
             << "at least one of 'min' or 'max' must not be None";
@@ -466,7 +482,7 @@ FACULA_FAMILY(pointwise) {
       .pointwise(above)
       .samples({"self[3, 4], max[4]", "self[5], max[]"});
   define("lerp(Tensor self, Tensor end, Tensor|Scalar weight) -> Tensor")
-      .doc("self + weight * (end - self), all of one dtype.")
+      .doc("self + weight * (end - self), all of one dtype; exact where the weight is 0 or 1.")
       .dtypes(floats)
       .strict()
       .result([](const Call& c) {
@@ -480,13 +496,16 @@ FACULA_FAMILY(pointwise) {
             << "a weight of dtype " << computed << " cannot be converted to type " << d;
         return std::vector<DType>{d};
       })
-      .pointwise([](Expr a, Expr b, Expr w) { return a + w * (b - a); })
+      .pointwise([](Expr a, Expr b, Expr w) {
+        Expr near = abs(w) < 0.5;  // from whichever end is nearer
+        return fma(select(near, w, w - constant(int64_t(1), w.dtype())), b - a, select(near, a, b));
+      })
       .samples(
           {"self[3, 4], end[4], weight[3, 1]", "self[], end[], weight[]", "self[5], end[5], weight=0.3"});
   define("addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor")
       .doc("self + value * tensor1 * tensor2.")
       .dtypes(d::numeric)
-      .pointwise([](Expr a, Expr b, Expr c, Expr v) { return a + v * b * c; })
+      .pointwise([](Expr a, Expr b, Expr c, Expr v) { return fma(v * b, c, a); })
       .samples({"self[3, 4], tensor1[4], tensor2[3, 1]", "self[5], tensor1[5], tensor2[5], value=2",
                 "self[0], tensor1[0], tensor2[0]"});
   define("addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor")

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <span>
+#include <vector>
 
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -28,9 +29,10 @@ Expr sine_of_pi(Expr x) {
   Expr n = loop::round(x), s = sin((x - n) * kPi);
   return select(eq(remainder(n, 2.0), wide(0)), s, -s);
 }
+// Exact at halves too: beyond a quarter by the tangent of what is left.
 Expr cotangent_of_pi(Expr x) {
-  Expr r = (x - loop::round(x)) * kPi;
-  return cos(r) / sin(r);
+  Expr f = x - loop::round(x), a = abs(f), far = a > 0.25, r = select(far, 0.5 - a, a) * kPi;
+  return copysign(select(far, sin(r) / cos(r), cos(r) / sin(r)), f);
 }
 
 // B(2k) / (2k (2k - 1)): Stirling's series in 1 / x.
@@ -82,7 +84,7 @@ Expr log_gamma_positive(Expr x) {
 }
 Expr log_gamma(Expr x) {
   Expr positive = log_gamma_positive(select(x > 0.0, x, select(isnan(x), x, 1.0 - x)));
-  Expr reflected = log(kPi / abs(sine_of_pi(x))) - positive;
+  Expr reflected = select(abs(x) < 1e-290, -log(abs(x)), log(kPi / abs(sine_of_pi(x))) - positive);
   Expr negative = select(is_whole(x), wide(kInfinity), reflected);
   return select(isinf(x), wide(kInfinity), select((x > 0.0) | isnan(x), positive, negative));
 }
@@ -124,19 +126,36 @@ Expr hurwitz(int64_t s, Expr q) {
   }
   return total + tail;
 }
+// The n-th derivative of cot(pi x) by pi^n is a polynomial in the cotangent c, as that of c is -(1 + c^2).
+Expr cotangent_derivative(int64_t n, Expr x) {
+  std::vector<double> p{0, 1};
+  for (int64_t k = 0; k < n; ++k) {
+    std::vector<double> next(p.size() + 1, 0.0);
+    for (size_t i = 1; i < p.size(); ++i) {
+      next[i - 1] -= double(i) * p[i];
+      next[i + 1] -= double(i) * p[i];
+    }
+    p = std::move(next);
+  }
+  return horner(cotangent_of_pi(x), p) * std::pow(kPi, double(n));
+}
+// Of a negative number by the reflection (-1)^n psi_n(1 - x) - psi_n(x) = pi times that derivative.
 Expr polygamma_of(int64_t n, Expr x) {
   double factorial = std::tgamma(double(n) + 1);
   Expr pole = wide(kInfinity);
   if (n == 1) {
     Expr s = sine_of_pi(x), positive = hurwitz(2, select(x > 0.0, x, 1.0 - x));
     return select(isinf(x) & (x > 0.0), wide(0),
-                  select(x > 0.0, positive, select(is_whole(x), pole, (kPi * kPi) / (s * s) - positive)));
+                  select(x > 0.0, positive,
+                         select(is_whole(x) & bit_not(isinf(x)), pole, (kPi * kPi) / (s * s) - positive)));
   }
-  Expr y = hurwitz(n + 1, select(x > 0.0, x, wide(1))) * (n % 2 ? factorial : -factorial);
+  Expr y = hurwitz(n + 1, select(x > 0.0, x, 1.0 - x)) * (n % 2 ? factorial : -factorial);
+  Expr reflected = wide(std::nan(""));  // beyond 170! everything overflows
+  if (n <= 170) reflected = (n % 2 ? -y : y) - kPi * cotangent_derivative(n, x);
   Expr whole = n % 2 ? pole : -pole;
   return select(isnan(x), x,
                 select(eq(x, wide(kInfinity)), wide(0),
-                       select(x > 0.0, y, select(is_whole(x), whole, wide(std::nan(""))))));
+                       select(x > 0.0, y, select(is_whole(x), whole, reflected))));
 }
 
 // A start of Winitzki (2008), then two steps of Halley; near 1 by the complement, which is exact there.

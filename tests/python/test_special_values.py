@@ -1,0 +1,210 @@
+"""Scalar functions at NaN, infinities, signed zeros and branch points: values and gradients as PyTorch 2.13
+gives them (whole vectors: its loops over what remains treat NaN otherwise in places).
+"""
+
+import math
+
+import facula.nn.functional as F
+import pytest
+
+import facula as T
+
+inf, nan = math.inf, math.nan
+
+
+def same(ours, theirs, tolerance=1e-6):
+    """Equal, NaN to NaN and zeros by sign, or close."""
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs):
+        if math.isnan(b):
+            assert math.isnan(a), (ours, theirs)
+        elif b == 0 or math.isinf(b):
+            assert a == b and math.copysign(1, a) == math.copysign(1, b), (ours, theirs)
+        else:
+            assert math.isclose(a, b, rel_tol=tolerance), (ours, theirs)
+
+
+POINTS = [nan, inf, -inf, 0.0, -0.0, 3.0, -3.0, 1e30, -1e30, 0.5, 20.0]
+SELU, SELU_NEGATIVE = 1.0507010221481323, -1.7580993175506592
+# (expression, values, gradients; None where PyTorch's own paths differ)
+BODIES = [
+    ("F.elu(x)", [nan, inf, -1, 0.0, -0.0, 3, math.expm1(-3), 1e30, -1, 0.5, 20],
+     [None, 1, 0.0, 1, 1, 1, math.exp(-3), 1, 0.0, 1, 1]),
+    ("F.celu(x)", [nan, inf, -1, 0.0, -0.0, 3, math.expm1(-3), 1e30, -1, 0.5, 20],
+     [None, 1, 0.0, 1, 1, 1, math.exp(-3), 1, 0.0, 1, 1]),
+    ("F.selu(x)", [nan, inf, SELU_NEGATIVE, 0.0, -0.0, 3 * SELU, -1.6705687046051025, 1.0507010e30,
+                   SELU_NEGATIVE, 0.5 * SELU, 20 * SELU],
+     [None, SELU, 0.0, -SELU_NEGATIVE, -SELU_NEGATIVE, SELU, 0.08753060549497604, SELU, 0.0, SELU, SELU]),
+    ("F.softplus(x)", [nan, inf, 0.0, math.log(2), math.log(2), 3.0485873222351074, 0.04858735203742981, 1e30,
+                       0.0, 0.9740769863128662, 20],
+     [nan, 1, 0.0, 0.5, 0.5, 0.9525741338729858, 0.04742587357759476, 1, 0.0, 0.622459352016449, 1]),
+    ("F.hardsigmoid(x)", [nan, 1, 0.0, 0.5, 0.5, 1, 0.0, 1, 0.0, 3.5 / 6, 1],
+     [0.0, 0.0, 0.0, 1 / 6, 1 / 6, 0.0, 0.0, 0.0, 0.0, 1 / 6, 0.0]),
+    ("F.hardswish(x)", [nan, inf, nan, 0.0, -0.0, 3, -0.0, 1e30, -0.0, 0.2916666567325592, 20],
+     [nan, 1, 0.0, 0.5, 0.5, 1, 0.0, 1, 0.0, 2 / 3, 1]),
+    ("F.relu6(x)", [nan, 6, 0.0, 0.0, None, 3, 0.0, 6, 0.0, 0.5, 6],
+     [0.0, 0.0, 0.0, 0.0, 0.0, 1, 0.0, 0.0, 0.0, 1, 0.0]),
+    ("F.hardtanh(x)", [nan, 1, -1, 0.0, -0.0, 1, -1, 1, -1, 0.5, 1],
+     [0.0, 0.0, 0.0, 1, 1, 0.0, 0.0, 0.0, 0.0, 1, 0.0]),
+    ("F.hardshrink(x)", [nan, inf, -inf, 0.0, 0.0, 3, -3, 1e30, -1e30, 0.0, 20],
+     [0.0, 1, 1, 0.0, 0.0, 1, 1, 1, 1, 0.0, 1]),
+    ("F.softshrink(x)", [nan, inf, -inf, 0.0, None, 2.5, -2.5, 1e30, -1e30, 0.0, 19.5],
+     [0.0, 1, 1, 0.0, 0.0, 1, 1, 1, 1, 0.0, 1]),
+    ("F.relu(x)", [nan, inf, 0.0, 0.0, -0.0, 3, 0.0, 1e30, 0.0, 0.5, 20],
+     [1, 1, 0.0, 0.0, 0.0, 1, 0.0, 1, 0.0, 1, 1]),
+    ("F.prelu(x, T.tensor([0.25]))", [nan, inf, -inf, 0.0, -0.0, 3, -0.75, 1e30, -2.5e29, 0.5, 20],
+     [0.25, 1, 0.25, 0.25, 0.25, 1, 0.25, 1, 0.25, 1, 1]),
+    ("F.huber_loss(x, T.zeros_like(x), reduction='none')",
+     [nan, inf, inf, 0.0, 0.0, 2.5, 2.5, 1e30, 1e30, 0.125, 19.5],
+     [nan, 1, -1, None, None, 1, -1, 1, -1, 0.5, 1]),
+    ("F.smooth_l1_loss(x, T.zeros_like(x), reduction='none')",
+     [nan, inf, inf, 0.0, 0.0, 2.5, 2.5, 1e30, 1e30, 0.125, 19.5],
+     [nan, 1, -1, None, None, 1, -1, 1, -1, 0.5, 1]),
+    ("x.clamp(-0.5, 0.5)", [nan, 0.5, -0.5, 0.0, -0.0, 0.5, -0.5, 0.5, -0.5, 0.5, 0.5],
+     [0.0, 0.0, 0.0, 1, 1, 0.0, 0.0, 0.0, 0.0, 1, 0.0]),
+    ("x.clamp(min=0.5)", [nan, inf, 0.5, 0.5, 0.5, 3, 0.5, 1e30, 0.5, 0.5, 20],
+     [0.0, 1, 0.0, 0.0, 0.0, 1, 0.0, 1, 0.0, 1, 1]),
+    ("x.clamp(max=0.5)", [nan, 0.5, -inf, 0.0, -0.0, 0.5, -3, 0.5, -1e30, 0.5, 0.5],
+     [0.0, 0.0, 1, 1, 1, 0.0, 1, 0.0, 1, 1, 0.0]),
+    ("x.angle()", [nan, 0.0, math.pi, 0.0, 0.0, 0.0, math.pi, 0.0, math.pi, 0.0, 0.0], [0.0] * 11),
+    ("x ** 0.5", [nan, inf, nan, 0.0, -0.0, 3**0.5, nan, 1e15, nan, 0.5**0.5, 20**0.5],
+     [nan, 0.0, nan, inf, -inf, 0.28867512941360474, nan, 5e-16, nan, 0.7071067690849304, 0.1118033975362]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text, values, gradients", BODIES, ids=[b[0] for b in BODIES])
+def test_a_side_that_is_not_taken_has_no_influence(text, values, gradients):
+    points = POINTS * 8  # whole vectors of every width
+    x = T.tensor(points, requires_grad=True)
+    y = eval(text, {"F": F, "T": T, "x": x})
+    y.backward(T.ones_like(y))
+    for ours, theirs in ((y.tolist(), values * 8), (x.grad.tolist(), gradients * 8)):
+        pairs = [(a, float(b)) for a, b in zip(ours, theirs) if b is not None]
+        if ours != y.tolist():  # the sign of a zero gradient is nobody's business
+            pairs = [(abs(a) if a == 0 else a, abs(b) if b == 0 else b) for a, b in pairs]
+        same([a for a, _ in pairs], [b for _, b in pairs])
+
+
+def test_binary_cross_entropy_has_finite_gradients_where_it_is_certain():
+    x = T.tensor([0.0, 1, 0, 1, 0.5], requires_grad=True)
+    t = T.tensor([0.0, 1, 1, 0, 0.5], requires_grad=True)
+    loss = F.binary_cross_entropy(x, t, reduction="none")
+    loss.sum().backward()
+    same([abs(v) for v in loss.tolist()], [0.0, 0.0, 100, 100, math.log(2)])
+    same([v + 0.0 for v in x.grad.tolist()], [0.0, 0.0, -1e12, 1e12, 0.0])
+    same(t.grad.tolist(), [inf, -inf, inf, -inf, 0.0])
+
+
+@pytest.mark.parametrize("other, slope", [(1.0, 57735028.0), (0.0, 0.0)])
+def test_cosine_similarity_of_a_zero_vector_has_a_gradient(other, slope):
+    a, b = T.zeros(1, 3, requires_grad=True), T.full((1, 3), other, requires_grad=True)
+    y = F.cosine_similarity(a, b)
+    y.backward()
+    same(y.tolist(), [0.0])
+    same(a.grad[0].tolist(), [slope] * 3)
+    same(b.grad[0].tolist(), [0.0] * 3)
+
+
+NUMBERS = [
+    nan,
+    inf,
+    -inf,
+    300.0,
+    -1.0,
+    -300.7,
+    70000.0,
+    -70000.0,
+    3e9,
+    -3e9,
+    5e18,
+    1e20,
+    2147483648.0,
+    4294967297.0,
+]
+INT32, INT64 = -(2**31), -(2**63)
+CASTS = {
+    "uint8": [0, 0, 0, 44, 255, 212, 112, 144, 0, 0, 0, 0, 0, 1],
+    "int8": [0, 0, 0, 44, -1, -44, 112, -112, 0, 0, 0, 0, 0, 0],
+    "int16": [0, 0, 0, 300, -1, -300, 4464, -4464, 0, 0, 0, 0, 0, 0],
+    "int32": [INT32, INT32, INT32, 300, -1, -300, 70000, -70000] + [INT32] * 6,
+    "int64": [INT64, INT64, INT64, 300, -1, -300, 70000, -70000, 3 * 10**9, -3 * 10**9, 5 * 10**18, INT64,
+              2**31, 2**32 + 1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("to", CASTS)
+@pytest.mark.parametrize("copies", [1, 7])
+def test_floats_wrap_into_integers_as_on_x86(to, copies):
+    x = T.tensor(NUMBERS * copies, dtype=T.float64)
+    assert x.to(getattr(T, to)).tolist() == CASTS[to] * copies
+    assert T.stack([x, x], 1)[:, 0].to(getattr(T, to)).tolist() == CASTS[to] * copies
+    assert [v.to(getattr(T, to)).item() for v in x[:14]] == CASTS[to]
+    assert x[3:8].to(T.float32).to(getattr(T, to)).tolist() == CASTS[to][3:8]
+    assert T.zeros_like(x, dtype=getattr(T, to)).copy_(x).tolist() == CASTS[to] * copies
+
+
+DIVISIONS = [
+    (1.0, 0.1, 9.0), (-1.0, 0.1, -10.0), (1.0, -0.1, -10.0), (inf, 1.0, nan), (1.0, inf, 0.0),
+    (-1.0, inf, -1.0), (1.0, 0.0, inf), (-1.0, 0.0, -inf), (0.0, 0.0, nan), (0.0, -1.0, -0.0),
+    (-0.0, 1.0, -0.0), (7.0, 2.0, 3.0), (-7.0, 2.0, -4.0), (1e300, 1e-300, inf),
+    (1e300, 7.0, 1.4285714285714286e299), (5e-324, 2.0, 0.0), (-5e-324, 2.0, -1.0), (nan, 1.0, nan),
+    (9007199254740993.0, 3.0, 3002399751580330.0), (-9e15, 0.7, -1.2857142857142856e16),
+    (6.0, 3.0, 2.0), (-6.0, 3.0, -2.0), (0.3, 0.1, 2.0), (-0.3, 0.1, -3.0),
+]  # fmt: skip
+
+
+def test_floor_division_is_that_of_the_remainder():
+    x, y = (T.tensor([d[k] for d in DIVISIONS], dtype=T.float64) for k in (0, 1))
+    expected = [d[2] for d in DIVISIONS]
+    same((x // y).tolist(), expected, 0)
+    same(T.div(x, y, rounding_mode="floor").tolist(), expected, 0)
+    same([(a // b).item() for a, b in zip(x, y)], expected, 0)
+    assert (T.tensor([1.0, 2.0, -1.0], dtype=T.bfloat16) // 0.1).tolist() == [9, 19, -10]
+    assert T.div(T.tensor([1.0, -1.0], dtype=T.bfloat16), T.tensor([0.1, 0.1], dtype=T.bfloat16),
+                 rounding_mode="trunc").tolist() == [10, -10]  # fmt: skip
+
+
+def test_lerp_reaches_its_end():
+    a, b = T.tensor([1e8, -1e30, inf]), T.tensor([1.0, 2.0, 0.0])
+    same(T.lerp(a, b, 1.0).tolist(), [1.0, 2.0, nan])
+    same(T.lerp(a, b, T.tensor([1.0, 1.0, 0.7])).tolist(), [1.0, 2.0, inf])
+    same(T.lerp(a, b, 0.0).tolist()[:2], [1e8, -1e30])
+
+
+def test_polygamma_of_negative_numbers():
+    x = T.tensor([-0.5, -2.3, -3.7, -10.1, 0.3], dtype=T.float64)
+    expected = {
+        1: [8.934802200117687, 14.72591216089887, 14.842421864106473, 103.26156923946817, 12.245364544940365],
+        2: [-0.82879664423432, 68.71379252927028, -68.89345468867353, 1998.6507800707025, -75.27253658872601],
+        3: [193.40909103400242, 768.9350646661426, 768.9946494408655, 60014.25021906149, 743.1417646550497],
+        4: [-3.4742498266722257, 9738.671736569253, -9738.778730383647, 2399973.834285297, -9883.46855549699],
+        5: [15371.113548602436, 165660.05361165263, 165660.15728399347, 120000297.90873626, 164634.846099223],
+    }
+    for n, values in expected.items():
+        same(T.polygamma(n, x).tolist(), values, 1e-8)  # PyTorch's trigamma has 9 digits
+    for n in (2, 30, 40):  # where the terms on either side of zero cancel
+        at_half, one_up = (T.polygamma(n, T.tensor(v, dtype=T.float64)).item() for v in (-0.5, 1.5))
+        same([at_half], [one_up], 1e-9)
+    assert T.polygamma(1000, x).isnan().logical_or(T.polygamma(1000, x).isinf()).all()
+    y = x.clone().requires_grad_()
+    T.polygamma(2, y).sum().backward()
+    same(y.grad.tolist(), expected[3], 1e-8)
+
+
+def test_dtypes_of_threshold_and_margin_ranking_loss():
+    x = T.tensor([1, 2, 3])
+    assert F.threshold(x, 1.7, 20.6).dtype == T.int64 and F.threshold(x, 1.7, 20.6).tolist() == [20, 2, 3]
+    one = T.tensor([1, 1])
+    assert F.margin_ranking_loss(T.tensor([1, 2]), T.tensor([3, 1]), one, reduction="none").dtype == T.float32
+
+
+def test_small_powers_of_complex_numbers_are_products():
+    z = T.tensor([1 + 2j, -3 + 0.5j, 1j], dtype=T.complex128, requires_grad=True)
+    for n in (1, 2, 3, -1, -2):
+        assert (z**n).tolist()[2] == 1j**n  # no digit is lost
+    for n in (1, 2, 3, -1, -2, 0.5, -0.5, 2.5, 1 + 2j, 0):
+        numbers, powers = z.tolist(), T.full((3,), n, dtype=T.complex128)
+        for y in (z**n, z**powers):
+            assert all(abs(a - b**n) < 1e-13 * abs(b**n) for a, b in zip(y.tolist(), numbers))
+    (z**2).sum().abs().backward()
+    assert all(math.isfinite(abs(g)) for g in z.grad.tolist())
