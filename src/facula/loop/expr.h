@@ -11,7 +11,7 @@
 //   param k             integer parameter k of a kernel, Int64 (nests only)
 //   load b (i...)       element (i...) of operand b; in a nest: one flat offset in elements. `part` 1/2 selects the
 //                       real/imaginary component of a complex buffer as a real number
-//   cast                conversion as C++'s, but to Bool: x != 0; float to integer truncates, saturating. With `memory`
+//   cast                conversion as C++'s, but to Bool: x != 0; float to integer as x86 (number.cpp). With `memory`
 //                       Float16 or BFloat16 (see round_to) a float32 is rounded to that dtype and stays float32;
 //                       every other cast has memory == dtype
 //   call f (args)       a scalar function of FACULA_SCALAR_FUNCTIONS
