@@ -8,7 +8,7 @@ PYTHON_ENV = .venv/bin/python
 RUN = PYTHONPATH=$(BUILD)/python $(PYTHON_ENV)
 TEST_RUN = FACULA_CACHE_DIR=$(abspath $(BUILD))/kernel-cache
 
-.PHONY: help setup build format train test sanitize sanitize-python fuzz conformance edges bench wheel clean
+.PHONY: help setup build format train test sanitize sanitize-python sanitize-threads fuzz conformance edges bench wheel test-wheel clean
 
 help:
 	@echo "make train   install, build, train a network on Fashion-MNIST; results in runs/fashion_mnist (ARGS='--epochs 1')"
@@ -17,7 +17,10 @@ help:
 	@echo "make conformance   install, build, answer the calls of PyTorch's database of operators; results in docs/conformance.md"
 	@echo "make edges   install, build, compare calls with special values with PyTorch; results in docs/edges.md (ARGS=\"--only 'max|sinh'\")"
 	@echo "make sanitize   install, build with the address and undefined-behaviour sanitizers, run the C++ tests (ARGS='-R io')"
+	@echo "make sanitize   install, build in Debug with the address and undefined-behaviour sanitizers, run the C++ tests (ARGS='-R io')"
 	@echo "make sanitize-python   the same for Python tests (ARGS=tests/python/test_sizes.py)"
+	@echo "make sanitize-threads   build with the thread sanitizer, run the C++ tests of storage, autograd and kernel cache"
+	@echo "make test-wheel   make the package, install it into a new environment, use it from another folder"
 	@echo "make fuzz    install clang, build and run the fuzz targets (SECONDS_EACH=60)"
 	@echo "make format  lay sources out as tests/python/test_style.py asks"
 	@echo "make setup   install what is needed"
@@ -51,14 +54,14 @@ test: build
 	echo; echo "C++:    $$(grep 'tests passed' $(BUILD)/test-cpp.log || tail -n 1 $(BUILD)/test-cpp.log)"; \
 	echo "Python: $$(tail -n 1 $(BUILD)/test-python.log)"; exit $$failed
 
-# Both have build folders of their own; docs/robustness.md says what they cover.
+# All have build folders of their own; docs/robustness.md says what they cover.
 SANITIZED = $(BUILD)-sanitize
 SANITIZER_OPTIONS = ASAN_OPTIONS=strict_string_checks=1:check_initialization_order=1:allocator_may_return_null=1:detect_leaks
 SANITIZER_TRACE = UBSAN_OPTIONS=print_stacktrace=1 FACULA_CACHE_DIR=$(abspath $(SANITIZED))/kernel-cache
 .PHONY: build-sanitized
 build-sanitized: setup
 	@test -f $(SANITIZED)/CMakeCache.txt || cmake -S . -B $(SANITIZED) $(shell command -v ninja >/dev/null && echo -G Ninja) \
-	    -DCMAKE_BUILD_TYPE=Release -DFACULA_SANITIZE=address,undefined -DPython_EXECUTABLE=$(abspath $(PYTHON_ENV)) $(CMAKE_ARGS)
+	    -DCMAKE_BUILD_TYPE=Debug -DFACULA_SANITIZE=address,undefined -DPython_EXECUTABLE=$(abspath $(PYTHON_ENV)) $(CMAKE_ARGS)
 	@cmake --build $(SANITIZED) --parallel $(JOBS)
 
 # Frames are several times larger under the sanitizers, which is why the stack is.
@@ -71,6 +74,18 @@ sanitize-python: build-sanitized
 	@ulimit -s 65536; $(SANITIZER_OPTIONS)=0 $(SANITIZER_TRACE) PYTHONPATH=$(SANITIZED)/python \
 	    LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so) $$(g++ -print-file-name=libstdc++.so)" \
 	    $(PYTHON_ENV) -m pytest -q -s -p no:cacheprovider -p no:faulthandler $(or $(ARGS),tests/python)
+
+# OpenMP's own waiting is not instrumented, hence one thread of it; the tests start threads of their own.
+THREADED = $(BUILD)-threads
+THREADED_ROOMS ?= tensor autograd codegen
+sanitize-threads: setup
+	@test -f $(THREADED)/CMakeCache.txt || cmake -S . -B $(THREADED) $(shell command -v ninja >/dev/null && echo -G Ninja) \
+	    -DCMAKE_BUILD_TYPE=Debug -DFACULA_SANITIZE=thread -DFACULA_PYTHON=OFF \
+	    -DPython_EXECUTABLE=$(abspath $(PYTHON_ENV)) $(CMAKE_ARGS)
+	@cmake --build $(THREADED) --parallel $(JOBS) --target $(addprefix test_,$(THREADED_ROOMS))
+	@export OMP_NUM_THREADS=1 TSAN_OPTIONS=allocator_may_return_null=1:halt_on_error=1 \
+	    FACULA_CACHE_DIR=$(abspath $(THREADED))/kernel-cache FACULA_SOURCE=$(CURDIR); \
+	    $(foreach room,$(THREADED_ROOMS),$(THREADED)/tests/test_$(room) $(ARGS) &&) true
 
 SECONDS_EACH ?= 60
 FUZZED = $(BUILD)-fuzz
@@ -102,5 +117,8 @@ format: setup
 wheel: setup
 	$(PYTHON_ENV) -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation -w dist .
 
+test-wheel: wheel
+	$(PYTHON_ENV) tests/wheel.py dist
+
 clean:
-	rm -rf $(BUILD) $(BUILD)-sanitize $(BUILD)-fuzz dist bench/out
+	rm -rf $(BUILD) $(BUILD)-sanitize $(BUILD)-threads $(BUILD)-fuzz $(BUILD)-wheel dist bench/out

@@ -7,6 +7,8 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 # Plain x86-64: the machine's vector units are used by generated kernels and by the libraries, which choose at run time.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g0 -DNDEBUG -mtune=generic")
+# Checked: assertions of ours and of the standard library, and every graph and nest is verified (FACULA_VERIFY).
+set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1 -D_GLIBCXX_ASSERTIONS")
 add_compile_options(-Wall -Wextra -Wno-missing-field-initializers)  # fields that are not named keep their defaults
 add_link_options(-Wl,--as-needed)
 # Calls within a library need no table of addresses and may be inlined: nobody replaces our functions from outside.
