@@ -1,4 +1,5 @@
-"""Installs the newest wheel of a folder into a new environment and trains with it from another folder, as a user would.
+"""Installs the newest wheel of a folder into a new environment and trains with it from another folder, as a
+user would.
 
 python tests/wheel.py FOLDER
 """

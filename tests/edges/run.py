@@ -32,6 +32,7 @@ from record import unpack  # noqa: E402
 import facula  # noqa: E402
 
 PEER = HERE.parents[1] / ".peer" / "bin" / "python"
+HEADER = "# Written by Facula: calls at the edges whose answers still differ"
 STATUS = ("equal", "explained", "different", "wider", "crash", "none")
 
 
@@ -283,8 +284,8 @@ def conclude(results, everything, a):
     }
     known = Path(a.known)
     if a.write_known:
-        known.write_text("".join(f"{n}\n" for n in sorted(left)))
-    listed = set(known.read_text().splitlines())
+        known.write_text("".join(f"{n}\n" for n in [HEADER, *sorted(left)]))
+    listed = set(known.read_text().splitlines()) - {HEADER}
     print(f"{len(left)} calls differ; {len(listed)} are listed in {known.name}, which only shrinks")
     for n in sorted(set(left) - listed):
         print(f"{n}: {next(iter(left[n]), 'refused')}")

@@ -22,6 +22,10 @@ Expr zero_like(Expr x) { return constant(int64_t(0), x.dtype()); }
 Expr nan_or(Expr x, Expr y) {
   return is_floating(x.dtype()) ? select(isnan(x), constant(std::nan(""), y.dtype()), y) : y;
 }
+// hardshrink, softshrink: where, and why.
+constexpr const char* kShrunkNaN = "b?float\\d+ gradient of self: 0 for finite at self=nan";
+constexpr const char* kNoneAtNaN =
+    "PyTorch's vectors have no gradient at NaN either; the elements that fill none have one";
 Tensor in_dtype(const Tensor& x, std::optional<DType> dtype) {
   return dtype && *dtype != x.dtype() ? to_dtype(x, *dtype) : x;
 }
@@ -122,7 +126,8 @@ FACULA_FAMILY(activation) {
       })
       .pointwise([](Expr x, Expr lambd) {
         return select(x > lambd, x - lambd, select(x < -lambd, x + lambd, nan_or(x, zero_like(x))));
-      });
+      })
+      .differs(kShrunkNaN, kNoneAtNaN);
   define("hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor")
       .doc("x, but 0 within [-lambd, lambd].")
       .dtypes(d::floating)
@@ -131,6 +136,7 @@ FACULA_FAMILY(activation) {
       .no_in_place()
       .pointwise(
           [](Expr x, Expr lambd) { return select((x < -lambd) | (x > lambd), x, nan_or(x, zero_like(x))); })
+      .differs(kShrunkNaN, kNoneAtNaN)
       .samples(unary_samples(-4, 4));
   define("_leaky(Tensor self, Tensor weight) -> Tensor")
       .doc("x where positive, else weight * x.")

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "facula/catalog/differences.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -205,6 +206,7 @@ FACULA_FAMILY(linalg) {
       .samples(op::samples({{{{"A", definite({4, 4})}, {"B", op::tensor({4, 2})}}},
                             {{{"A", definite({2, 3, 3})}, {"B", op::tensor({2, 3, 3})}}}}));
   define("linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor")
+      .differs(kOverflows, kOrderOfSums)
       .doc("X of A X = B (of X A = B if not `left`); B holds vectors or matrices, batches broadcast.")
       .autocast(Autocast::fp32)
       .bind(linalg)

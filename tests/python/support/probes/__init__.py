@@ -37,7 +37,7 @@ def results(torch, probe) -> dict[str, str]:
                 warnings.simplefilter("ignore")
                 text = str(norm(f()))
         except Exception as e:
-            message = str(e).splitlines()[0] if str(e) else ""
+            message = re.sub(r"^\w+: ", "", str(e).splitlines()[0]) if str(e) else ""  # only ours may name it
             text = f"{type(e).__name__}: {anonymous(message)[:60]}"  # how it goes on may differ
         assert f.__name__ not in found, f.__name__
         found[f.__name__] = anonymous(text).replace("\n", "|")
