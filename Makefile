@@ -47,7 +47,7 @@ test: build
 	@failed=0; \
 	( $(TEST_RUN) ctest --test-dir $(BUILD) --parallel $(JOBS) --output-on-failure; echo $$? > $(BUILD)/test-cpp.status ) 2>&1 \
 	    | tee $(BUILD)/test-cpp.log; \
-	( $(TEST_RUN) $(RUN) -m pytest -q -p no:cacheprovider --durations=10 tests/python $(ARGS); \
+	( $(TEST_RUN) $(RUN) -m pytest -q -p no:cacheprovider -n $(JOBS) --dist worksteal --durations=10 tests/python $(ARGS); \
 	    echo $$? > $(BUILD)/test-python.status ) 2>&1 | tee $(BUILD)/test-python.log; \
 	for suite in cpp python; do [ "$$(cat $(BUILD)/test-$$suite.status)" = 0 ] || failed=1; done; \
 	echo; echo "C++:    $$(grep 'tests passed' $(BUILD)/test-cpp.log || tail -n 1 $(BUILD)/test-cpp.log)"; \
