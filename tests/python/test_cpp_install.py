@@ -113,8 +113,8 @@ def compiler_memory(compiler, include, text, folder):
 
 
 def test_public_headers_stand_alone_and_compile_in_a_second(prefix, tmp_path):
-    """At -O0 and on an idle machine <string> and <vector> take 0.16 s, and facula.h, which needs 4.3 times their
-    memory, takes 0.76 s: a second is 5.6 times their memory.
+    """At -O0 and on an idle machine <string> and <vector> take 0.16 s, and facula.h, which needs 4.3 times
+    their memory, takes 0.76 s: a second is 5.6 times their memory.
     """
     compiler = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.+)$", (BUILD / "CMakeCache.txt").read_text(), re.M)[1]
     include = prefix / "include"
