@@ -14,7 +14,7 @@ else()
   set(library ${package}/libfacula.so)
   set_target_properties(facula facula_llvm PROPERTIES INSTALL_RPATH "$ORIGIN;$<TARGET_FILE_DIR:DNNL::dnnl>")
 endif()
-install(TARGETS facula facula_llvm LIBRARY DESTINATION ${package})
+install(TARGETS facula facula_llvm facula_omp_wait LIBRARY DESTINATION ${package})
 install(FILES ${FACULA_TAKEN_IN} DESTINATION ${package})
 get_filename_component(sleef ${FACULA_SLEEF} REALPATH)
 string(REGEX REPLACE "^.*/([^/]*\\.so\\.[0-9]+)[^/]*$" "\\1" sleef_name ${sleef})  # what programs ask for

@@ -6,18 +6,7 @@ optim, autograd and the rest follow at their first use.
 
 from __future__ import annotations
 
-import os as _os
-
-# A thread that waits for work spins for about as long as waking it would take (Karlin et al., "Empirical
-# studies of competitive spinning", 1991), and then sleeps. The OpenMP library's own hundred times as much
-# gains nothing, and makes steps twenty times as long where another process wants a processor. It reads this
-# when it is loaded, once.
-_spin = {"GOMP_SPINCOUNT": "2000"} if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & _os.environ.keys() else {}
-_os.environ.update(_spin)
-from . import _C  # noqa: E402
-
-for _name in _spin:
-    del _os.environ[_name]
+from . import _C
 
 TYPE_CHECKING = False
 if (

@@ -91,6 +91,14 @@ def test_a_project_of_a_user_builds_and_runs_against_the_installed_tree(prefix, 
     state = facula.load(tmp_path / "model.pt")["model"]
     assert list(state) == ["body.0.weight", "body.0.bias", "head.weight", "head.bias"]
 
+    told = subprocess.run(
+        [tmp_path / "build" / "mine", tmp_path / "again.pt"],
+        env=os.environ | {"OMP_DISPLAY_ENV": "verbose"},
+        capture_output=True,
+        text=True,
+    ).stderr
+    assert "GOMP_SPINCOUNT = '2000'" in told  # threads that wait soon sleep, as in Python
+
 
 def compiler_memory(compiler, include, text, folder):
     """MB that GCC takes for a source at -O0: the same every time, and it grows as the time does."""

@@ -11,9 +11,13 @@
 #include "facula/base/interrupt.h"
 #include "facula/base/settings.h"
 
+extern "C" void facula_omp_wait_read();  // cmake/omp_wait.cpp
+
 namespace facula {
 
 namespace {
+
+[[gnu::constructor]] void omp_wait_read() { facula_omp_wait_read(); }
 
 // Grains of a thread between two looks at whether to go on: tens of milliseconds.
 constexpr int64_t kBetweenChecks = 1024;
