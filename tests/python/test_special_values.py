@@ -2,6 +2,7 @@
 gives them (whole vectors: its loops over what remains treat NaN otherwise in places).
 """
 
+import cmath
 import math
 
 import facula.nn.functional as F
@@ -208,3 +209,96 @@ def test_small_powers_of_complex_numbers_are_products():
             assert all(abs(a - b**n) < 1e-13 * abs(b**n) for a, b in zip(y.tolist(), numbers))
     (z**2).sum().abs().backward()
     assert all(math.isfinite(abs(g)) for g in z.grad.tolist())
+
+
+def test_numbers_that_a_dtype_does_not_hold_are_refused():
+    x, half, small = T.ones(3), T.ones(3, dtype=T.float16), T.ones(3, dtype=T.int8)
+    for call in (
+        lambda: T.add(x, x, alpha=1e300),
+        lambda: T.rsub(half, half, alpha=7e4),
+        lambda: T.sub(small, small, alpha=300),
+        lambda: F.elu(half, alpha=1e300),
+        lambda: F.celu(x, alpha=-1e300),
+        lambda: F.leaky_relu(x, 1e300),
+        lambda: F.softplus(x, 1, 1e300),
+        lambda: F.threshold(half, 1, 7e4),
+        lambda: F.threshold(small, 300, 1),
+        lambda: F.hardshrink(half, 7e4),
+        lambda: F.hardtanh(small, -1, 300),
+        lambda: T.where(x > 0, x, 1e300),
+        lambda: T.where(small > 0, small, 300),
+        lambda: T.addcmul(small, small, small, value=300),
+        lambda: T.addcdiv(x, x, x, value=1e300),
+        lambda: T.lerp(x, x, 1e300),
+        lambda: T.pow(small, 300),
+        lambda: T.pow(half, 7e4),
+    ):
+        with pytest.raises(RuntimeError, match="without overflow"):
+            call()
+    # Sixteen bits compute in float32; infinity is a number of every floating dtype.
+    assert F.elu(half, alpha=7e4).tolist() == [1, 1, 1] and F.leaky_relu(x, math.inf).tolist() == [1, 1, 1]
+    assert T.where(half > 1, half, 1e300).tolist() == [math.inf] * 3
+
+
+def test_factors_of_sums_have_the_category_of_the_result():
+    x, n = T.ones(2), T.ones(2, dtype=T.int64)
+    for f in (T.add, T.sub, T.rsub):
+        with pytest.raises(RuntimeError, match="Boolean alpha"):
+            f(x, x, alpha=True)
+        with pytest.raises(RuntimeError, match="must not be a floating"):
+            f(n, n, alpha=0.5)
+        with pytest.raises(RuntimeError, match="alpha"):
+            f(x, x, alpha=1j)
+    most = T.tensor([3.4028234663852886e38])
+    assert T.sub(most, most, alpha=2).tolist() == (-most).tolist()  # rounded once
+    with pytest.raises(RuntimeError, match="alpha cannot be 0"):
+        F.celu(x, 0.0)
+
+
+def test_integers_are_dropped_all_or_none():
+    for dtype in (T.int64, T.uint8, T.bool):
+        x = T.ones(3).to(dtype)
+        assert F.dropout(x, 0.0).tolist() == F.dropout(x, 0.5, training=False).tolist() == x.tolist()
+        assert F.dropout(x, 1.0).tolist() == (x ^ x).tolist()
+        with pytest.raises(RuntimeError, match="can't be cast"):
+            F.dropout(x, 0.5)
+
+
+def test_limits_keep_the_signs_of_zeros():
+    zeros = T.tensor([0.0, -0.0])
+    for low, high in ((0.0, 6.0), (-0.0, 6.0), (-1.0, 0.0), (-1.0, -0.0)):
+        same(F.hardtanh(zeros, low, high).tolist(), [0.0, -0.0])
+    for x in F.hardtanh(T.tensor([-2.0, 0.0, 2.0]), -1, math.nan).tolist():
+        assert math.isnan(x)
+    with pytest.raises(RuntimeError, match="unsigned"):
+        F.hardtanh(T.ones(2, dtype=T.uint8), -1, 6)
+    same(F.hardshrink(T.tensor([-2.0, 0.5, math.nan]), math.nan).tolist(), [-2.0, 0.5, math.nan])
+
+
+def test_gradients_of_clamp_with_tensors_at_ties_and_crossed_limits():
+    inf = math.inf
+    x = T.tensor([0.0, 1.0, 5.0, -inf, math.nan, 2.0], requires_grad=True)
+    low = T.tensor([0.0, 2.0, 1.0, inf, 1.0, 3.0], requires_grad=True)
+    high = T.tensor([1.0, 2.0, 4.0, inf, 0.0, 1.0], requires_grad=True)
+    T.clamp(x, low, high).sum().backward()
+    same(x.grad.tolist(), [1, 0, 0, 0, 0, 0])
+    same(low.grad.tolist(), [0, 0, 0, 0, 0, 0])
+    same(high.grad.tolist(), [0, 0, 1, 0, 1, 1])
+    for f, gradients in ((T.clamp_min, ([1, 0, 1], [0, 1, 0])), (T.clamp_max, ([1, 1, 0], [0, 0, 1]))):
+        a, b = T.tensor([1.0, 1.0, 3.0], requires_grad=True), T.tensor([1.0, 2.0, 1.0], requires_grad=True)
+        f(a, b).sum().backward()
+        same(a.grad.tolist(), gradients[0])
+        same(b.grad.tolist(), gradients[1])
+
+
+def test_complex_functions_of_the_largest_numbers_are_finite():
+    most = 1.7976931348623157e308
+    z = T.tensor([complex(most, most), complex(-most, 1), complex(3, -most)], dtype=T.complex128)
+    for f, g in ((T.log, cmath.log), (T.asin, cmath.asin), (T.acos, cmath.acos), (T.acosh, cmath.acosh)):
+        for a, w in zip(f(z).tolist(), z.tolist()):
+            assert cmath.isclose(a, g(w), rel_tol=1e-14), (g, w, a)
+    near = T.tensor([complex(1, 2.2e-308), complex(-1, -2.2e-308)], dtype=T.complex128)
+    for a, w in zip(T.atanh(near).tolist(), near.tolist()):
+        assert cmath.isclose(a, cmath.atanh(w), rel_tol=1e-14)
+    # A divisor on an axis takes nothing of an infinite part.
+    assert (T.tensor([complex(math.inf, 1)]) / T.tensor([2 + 0j])).tolist()[0].imag == 0.5

@@ -2,9 +2,11 @@
 #include <cmath>
 #include <limits>
 
+#include "facula/catalog/differences.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
+#include "facula/tensor/promotion.h"
 
 using namespace facula;
 using namespace facula::loop;
@@ -22,10 +24,19 @@ Expr zero_like(Expr x) { return constant(int64_t(0), x.dtype()); }
 Expr nan_or(Expr x, Expr y) {
   return is_floating(x.dtype()) ? select(isnan(x), constant(std::nan(""), y.dtype()), y) : y;
 }
-// hardshrink, softshrink: where, and why.
-constexpr const char* kShrunkNaN = "b?float\\d+ gradient of self: 0 for finite at self=nan";
-constexpr const char* kNoneAtNaN =
-    "PyTorch's vectors have no gradient at NaN either; the elements that fill none have one";
+// The bound where x has reached it; a zero has x's sign. No gradient passes.
+Expr at_bound(Expr x, Expr bound) {
+  return is_floating(x.dtype()) ? nan_or(x, select(eq(x, bound), copysign(bound, x), bound)) : bound;
+}
+// Where gradients at NaN differ, and why.
+constexpr const char* kZeroAtNaN = "b?float\\d+ gradient of self: 0 for finite at self=nan";
+constexpr const char* kNaNAtNaN = "b?float\\d+ gradient of self: nan for finite at self=nan";
+constexpr const char* kVectorsAtNaN =
+    "the gradient at NaN is that of PyTorch's vectors; its elements that fill none have another";
+// elu, celu: the value at 0 of alphas whose product with 0 is not 0.
+constexpr const char* kSlopeAtZero = "b?float\\d+ value: (nan|-?0) for -?0 at self=-?0, alpha=(nan|-?inf|-)";
+constexpr const char* kSlopeTimesZero =
+    "alpha * (exp(0) - 1), as the gradient there says; PyTorch takes the other side at 0 for the value only";
 Tensor in_dtype(const Tensor& x, std::optional<DType> dtype) {
   return dtype && *dtype != x.dtype() ? to_dtype(x, *dtype) : x;
 }
@@ -50,33 +61,64 @@ FACULA_FAMILY(activation) {
         if (form == "tanh") return 0.5 * x * (1.0 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
         return x * ndtr(x);
       })
+      .differs("b?float\\d+ value: inf for nan at self=inf",
+               "PyTorch's cube of infinity is not compared with it")
+      .differs("b?float\\d+ value: finite for inf at self=[\\d.]+e\\+\\d+",
+               "the largest number is its own gelu")
+      .differs("b?float\\d+ (value|gradient of self): \\S+ for \\S+ at self=-(2\\.5|3|3\\.\\d+|7|10|20|33)$",
+               "1 + tanh or 1 + erf near -1 loses digits in PyTorch")
+      .differs("bfloat16 value: finite for -?0 at self=-?1\\.1\\d+e-38", "subnormal numbers stay")
       .samples(unary_samples(-4, 4).with("approximate", {"'none'", "'tanh'"}));
   activation("silu(Tensor self) -> Tensor",
              "Sigmoid-weighted linear unit, x * sigmoid(x).  Elfwing et al., 2017.")
       .dtypes(d::floating | d::complex)
-      .pointwise([](Expr x) { return x * sigmoid(x); });
+      .pointwise([](Expr x) { return is_complex(x.dtype()) ? x / (1.0 + exp(-x)) : x * sigmoid(x); })
+      .differs(kComplexInfinite, kByParts)
+      .differs(kComplexLimit, kByParts)
+      .differs(kComplexZeros, kSignsOfZeros)
+      .differs("float32 (value|gradient of self): finite for -0 at self=-(88|100)",
+               "exp(-self) overflows in PyTorch; the result is subnormal");
   activation("leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor",
              "x where positive, else negative_slope * x.")
+      .check(fitting_computed({"negative_slope"}))
       .pointwise([](Expr x, Expr slope) { return select(x > 0.0, x, x * slope); });
   activation("elu(Tensor self, Scalar alpha=1) -> Tensor",
              "x where positive, else alpha * (exp(x) - 1).  Clevert et al., 2015.")
-      .pointwise([](Expr x, Expr alpha) { return select(x > 0.0, x, alpha * expm1(x)); });
+      .check(fitting_computed({"alpha"}))
+      .pointwise([](Expr x, Expr alpha) { return select(x > 0.0, x, alpha * expm1(x)); })
+      .differs(kSlopeAtZero, kSlopeTimesZero)
+      .differs(kNaNAtNaN, kVectorsAtNaN);
   activation("softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor",
              "log(1 + exp(beta * x)) / beta; linear above the threshold.")
+      .check(fitting_computed({"beta", "threshold"}))
       .pointwise([](Expr x, Expr beta, Expr threshold) {
         Expr bx = x * beta;
         return select(bx > threshold, x, log1p(exp(bx)) / beta);
-      });
+      })
+      .differs("b?float\\d+ gradient of self: nan for (0|finite) at self=\\S+, beta=(-?inf|-?0\\.0)$",
+               "beta / beta of a beta that has no quotient");
   activation("hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor",
              "self limited to [min_val, max_val].")
+      .check([](const Call& c) {
+        must_fit(c, "min_val");
+        must_fit(c, "max_val");
+        runtime_check(c.dtype("self") != DType::UInt8 ||
+                          !(c.number("min_val").to_double() < 0 || c.number("max_val").to_double() < 0),
+                      "hardtanh")
+            << "negative limits are not supported for the unsigned dtype " << c.dtype("self") << ", got ["
+            << c.number("min_val") << ", " << c.number("max_val") << "]";
+      })
       .dtypes(d::integral | d::floating)
       .promote(Promote::none)
       .result(as_self)
       .pointwise([](Expr x, Expr low, Expr high) {
         low = cast(low, x.dtype());
         high = cast(high, x.dtype());
-        return select(x > low, select(x < high, x, high), nan_or(x, low));
-      });
+        Expr y = select(x > low, x, at_bound(x, low));
+        return select(y < high, y, at_bound(y, high));
+      })
+      .differs("b?float\\d+ gradient of self: 0 for finite at self=(nan|\\S+, (min|max)_val=nan$)",
+               kVectorsAtNaN);
 
   define("selu(Tensor self) -> Tensor")
       .doc(
@@ -87,23 +129,37 @@ FACULA_FAMILY(activation) {
         constexpr double alpha = 1.6732632423543772848170429916717, scale = 1.0507009873554804934193349852946;
         return select(x > 0.0, x * scale, (alpha * scale) * expm1(x));
       })
+      .differs(kNaNAtNaN, kVectorsAtNaN)
       .samples(unary_samples(-4, 4));
   define("celu(Tensor self, Scalar alpha=1.0) -> Tensor")
       .doc("x where positive, else alpha * (exp(x / alpha) - 1).  Barron, 2017.")
       .dtypes(d::floating)
       .strict()
       .bind(function | nn_functional)
+      .check([](const Call& c) {
+        must_fit_computed(c, "alpha");
+        runtime_check(c.number("alpha").to_double() != 0, "celu")
+            << "ZeroDivisionError: alpha cannot be 0 for CELU";
+      })
       .pointwise([](Expr x, Expr alpha) { return select(x > 0.0, x, alpha * expm1(x / alpha)); })
+      .differs(kSlopeAtZero, kSlopeTimesZero)
+      .differs(kNaNAtNaN, kVectorsAtNaN)
       .samples(unary_samples(-4, 4) + samples({"self[3, 4], alpha=0.5"}));
-  activation("mish(Tensor self) -> Tensor", "x * tanh(softplus(x)).  Misra, 2019.").pointwise([](Expr x) {
-    return x * tanh(max(x, 0.0) + log1p(exp(-abs(x))));
-  });
+  activation("mish(Tensor self) -> Tensor", "x * tanh(softplus(x)).  Misra, 2019.")
+      .pointwise([](Expr x) { return x * tanh(max(x, 0.0) + log1p(exp(-abs(x)))); })
+      .differs("float32 gradient of self: -\\S+ for \\S+ at self=-(88|100)",
+               "exp(-self) overflows in PyTorch");
   activation("hardswish(Tensor self) -> Tensor", "x * min(max(x + 3, 0), 6) / 6.  Howard et al., 2019.")
       .pointwise(
-          [](Expr x) { return select(x <= -3.0, x * 0.0, select(x >= 3.0, x, x * (x + 3.0) * (1.0 / 6))); });
-  activation("hardsigmoid(Tensor self) -> Tensor", "min(max(x + 3, 0), 6) / 6.").pointwise([](Expr x) {
-    return select(x >= 3.0, 1.0, select(x > -3.0, (x + 3.0) * (1.0 / 6), nan_or(x, zero_like(x))));
-  });
+          [](Expr x) { return select(x <= -3.0, x * 0.0, select(x >= 3.0, x, x * (x + 3.0) * (1.0 / 6))); })
+      .differs("b?float\\d+ value: finite for inf at self=[\\d.]+e\\+\\d+",
+               "the largest number is its own hardswish")
+      .differs(kNaNAtNaN, kVectorsAtNaN);
+  activation("hardsigmoid(Tensor self) -> Tensor", "min(max(x + 3, 0), 6) / 6.")
+      .pointwise([](Expr x) {
+        return select(x >= 3.0, 1.0, select(x > -3.0, (x + 3.0) * (1.0 / 6), nan_or(x, zero_like(x))));
+      })
+      .differs("float64 gradient of self: 0\\.\\d+ for 0\\.\\d+ at", "PyTorch's sixth is one of float32");
   activation("log_sigmoid(Tensor self) -> Tensor", "log(1 / (1 + exp(-x))), without overflow.")
       .pointwise([](Expr x) { return min(x, 0.0) - log1p(exp(-abs(x))); });
   define("threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor")
@@ -112,6 +168,10 @@ FACULA_FAMILY(activation) {
       .bind(function | nn_functional)
       .promote(Promote::none)
       .result(as_self)
+      .check([](const Call& c) {
+        must_fit_computed(c, "threshold");
+        must_fit(c, "value");
+      })
       .pointwise([](Expr x, Expr threshold, Expr value) {
         return select(x <= cast(threshold, x.dtype()), cast(value, x.dtype()), x);
       })
@@ -119,24 +179,28 @@ FACULA_FAMILY(activation) {
   activation("softshrink(Tensor self, Scalar lambd=0.5) -> Tensor",
              "x moved towards 0 by lambd; 0 within [-lambd, lambd].")
       .check([](const Call& c) {
-        double lambd = c.number("lambd").to_double();
-        runtime_check(lambd >= 0 && std::isfinite(lambd), "softshrink")
-            << "lambda must be in range [0, 3.40282e+38] for input dtype " << c.dtype("self")
-            << ", but found " << c.number("lambd");
+        Scalar lambd = c.number("lambd");
+        double v = lambd.to_double();
+        runtime_check(v >= 0 && std::isfinite(v) && !overflows(lambd, c.dtype("self")), "softshrink")
+            << "lambda must be in range [0, the largest number of " << c.dtype("self") << "], but found "
+            << lambd;
       })
       .pointwise([](Expr x, Expr lambd) {
         return select(x > lambd, x - lambd, select(x < -lambd, x + lambd, nan_or(x, zero_like(x))));
       })
-      .differs(kShrunkNaN, kNoneAtNaN);
+      .differs("b?float\\d+ value: 0 for -0 at self=-", "the zeros of PyTorch's vectors are positive as well")
+      .differs(kZeroAtNaN, kVectorsAtNaN);
   define("hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor")
       .doc("x, but 0 within [-lambd, lambd].")
       .dtypes(d::floating)
       .strict()
       .bind(function | method | nn_functional)
       .no_in_place()
+      .check(fitting({"lambd"}))
       .pointwise(
-          [](Expr x, Expr lambd) { return select((x < -lambd) | (x > lambd), x, nan_or(x, zero_like(x))); })
-      .differs(kShrunkNaN, kNoneAtNaN)
+          [](Expr x, Expr lambd) { return select((x >= -lambd) & (x <= lambd), zero_like(x), nan_or(x, x)); })
+      .differs("b?float\\d+ gradient of self: finite for 0 at self=\\S+, lambd=nan", kVectorsAtNaN)
+      .differs(kZeroAtNaN, kVectorsAtNaN)
       .samples(unary_samples(-4, 4));
   define("_leaky(Tensor self, Tensor weight) -> Tensor")
       .doc("x where positive, else weight * x.")
@@ -181,6 +245,8 @@ FACULA_FAMILY(activation) {
             << "Halving dimension must be even, but dimension " << k << " is size " << n;
         return mul(narrow(self, k, 0, n / 2), sigmoid(narrow(self, k, n / 2, n / 2)));
       })
+      .differs("b?float\\d+ gradient of self: nan for -?0 with self: (all max|max and lowest)",
+               "the gradient of the gate overflows before its slope, which is 0, multiplies it")
       .samples({"self[3, 4]", "self[4, 3, 2], dim=0", "self[2, 6, 3], dim=1"});
 
   define("_softmax_backward_data(Tensor grad_output, Tensor output, int dim, dtype input_dtype) -> Tensor")
@@ -253,14 +319,18 @@ FACULA_FAMILY(activation) {
       .dtypes(d::floating)
       .check([](const Call& c) {
         double p = c.real("p");
+        runtime_check(!std::isnan(p), "dropout")
+            << "dropout probability has to be between 0 and 1, but got nan";
         value_check(p >= 0 && p <= 1, "dropout")
             << "dropout probability has to be between 0 and 1, but got " << p;
+        // Integers are dropped all or none: what is kept of them could not be scaled.
+        runtime_check(is_differentiable(c.dtype("input")) || p == 0 || p == 1 || !c.flag("train"), "dropout")
+            << "result type " << default_dtype() << " can't be cast to the desired output type "
+            << c.dtype("input") << hint("input.float() converts");
       })
       .composite([](const Tensor& input, const Tensor& p, bool train) {
         if (!train) return mul(input, 1);
-        runtime_check(is_differentiable(input.dtype()), "dropout")
-            << "result type " << default_dtype() << " can't be cast to the desired output type "
-            << input.dtype() << hint("input.float() converts");
+        if (!is_differentiable(input.dtype())) return mul(input, to_dtype(lt(p, 1), input.dtype()));
         Tensor noise = _uniform(_rng_take(input.numel()), input.sizes(), DType::Float32);
         Tensor q = rsub(to_dtype(p, DType::Float64), 1), none = zeros({}, DType::Float64);
         // At p = 1 nothing is kept, and nothing is infinite.

@@ -14,4 +14,26 @@ inline constexpr const char* kPartsOfProducts =
     "which parts of a product are NaN if a factor is infinite depends on the real products that the library "
     "makes of it";
 
+// Elements of complex operators: no number in PyTorch, where ours has an infinite part or is a limit.
+inline constexpr const char* kComplexInfinite =
+    "complex\\d+ (value|gradient of \\S+): \\((-?inf, \\S+|\\S+, -?inf)\\) for \\(nan, nan\\) at";
+inline constexpr const char* kComplexLimit =
+    "complex\\d+ (value|gradient of \\S+): \\((finite|-?0), (finite|-?0)\\) for \\(nan, nan\\) at";
+inline constexpr const char* kByParts =
+    "PyTorch multiplies complex numbers part by part, where 0 times infinity is no number (C, annex G)";
+// Zeros as a part, of the other sign.
+inline constexpr const char* kComplexZeros =
+    "complex\\d+ value: (\\(-?0, -?0\\) for \\(-?0, -?0\\)|\\(-?0, (finite|-?inf|nan)\\) for \\(-?0, \\2\\)|"
+    "\\((finite|-?inf|nan), -?0\\) for \\(\\3, -?0\\)) at";
+inline constexpr const char* kSignsOfZeros =
+    "the sign of a part that is zero depends on the real operations that a complex one is made of";
+
+// Gradients of 16-bit floats that neither overflow nor vanish on the way.
+inline constexpr const char* kSteps16 = "b?float16 gradient of \\S+: (finite|-?0|-?inf|-?\\d\\S*) for";
+inline constexpr const char* kRoundedOnce =
+    "PyTorch rounds every step of a gradient to 16 bits, where it overflows or vanishes; the kernel rounds once";
+
+inline constexpr const char* kCancelled =
+    "1 - y * y and (1 - y) * y of a result y near 1 keep few digits, in PyTorch as here";
+
 }  // namespace facula::catalog

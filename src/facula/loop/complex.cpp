@@ -45,8 +45,10 @@ Z divide(Z a, Z b) {
   Expr big = select(wide, b.re, b.im), small = select(wide, b.im, b.re);
   Expr ratio = select(eq(small, 0), small, small / big), weight = reciprocal(ratio * ratio + 1.0);
   Expr p = a.re / big, q = a.im / big;
-  Z r = choose(wide, {(p + q * ratio) * weight, (q - p * ratio) * weight},
-               {(p * ratio + q) * weight, (q * ratio - p) * weight});
+  // A divisor on an axis takes nothing of the other part, infinite as it may be.
+  auto turn = [&](Expr v) { return select(eq(ratio, 0), ratio * copysign(number(1, v), v), v * ratio); };
+  Expr pr = turn(p), qr = turn(q);
+  Z r = choose(wide, {(p + qr) * weight, (q - pr) * weight}, {(pr + q) * weight, (qr - p) * weight});
   return choose(eq(big, 0), {a.re / abs(b.re), a.im / abs(b.re)}, r);
 }
 Z inverse(Z a) { return divide(one(a), a); }
@@ -72,12 +74,13 @@ Z exp_of(Z a, Expr r, Expr cosine, Expr sine) {
   return {select(real_only, r, c), s};
 }
 Z exp(Z a) { return exp_of(a, exp(a.re), cos(a.im), sin(a.im)); }
-// log |z| exact near |z| = 1, where log1p of the excess takes over.
+// log |z|, by the larger part so that nothing overflows; exact near |z| = 1, where log1p of the excess takes over.
 Expr log_modulus(Z a) {
   Expr x = abs(a.re), y = abs(a.im), big = max(x, y), small = min(x, y);
-  Expr near = (big > 0.5) & (big < 1.5);
-  Expr exact = number(0.5, x) * log1p((big - 1.0) * (big + 1.0) + small * small);
-  return select(near, exact, log(modulus(a)));
+  Expr near = (big > 0.5) & (big < 1.5), ratio = small / select(eq(big, 0), 1.0, big);
+  Expr excess = select(near, (big - 1.0) * (big + 1.0) + small * small, ratio * ratio);
+  Expr r = fma(number(0.5, x), log1p(excess), select(near, number(0, x), log(big)));
+  return select(isinf(x) | isinf(y), number(kInf, x), r);
 }
 Z log(Z a) { return {log_modulus(a), atan2(a.im, a.re)}; }
 Z sqrt(Z a) {
@@ -118,30 +121,40 @@ Z tanh(Z a) {
   r = choose(far, limit, r);
   return {select(eq(a.re, 0), a.re, r.re), select(eq(a.im, 0), a.im, r.im)};
 }
+// Where z^2 overflows or is infinite the inverse functions are log 2|z| and the angle.
+Expr far_out(Z a) {
+  double bound = a.re.dtype() == DType::Float64 ? 1e150 : 1e18;
+  return (abs(a.re) > number(bound, a.re)) | (abs(a.im) > number(bound, a.im));
+}
+Expr log_of_twice(Z a) { return log_modulus(a) + kLn2; }
 // Kahan, "Branch cuts for complex elementary functions", 1987; infinite arguments as limits along their
 // direction.
 Z asin(Z a) {
   Z p = sqrt(one_plus(a)), m = sqrt(one_minus(a));
   Z r = {atan2(a.re, p.re * m.re - p.im * m.im), asinh(m.re * p.im - m.im * p.re)};
-  r = choose(endless(a), {atan2(a.re, abs(a.im)), copysign(number(kInf, a.re), a.im)}, r);
+  r = choose(far_out(a), {atan2(a.re, abs(a.im)), copysign(log_of_twice(a), a.im)}, r);
   return {select(eq(a.re, 0), a.re, r.re), select(eq(a.re, 0), asinh(a.im), r.im)};
 }
 Z asinh(Z a) { return over_i(asin(times_i(a))); }
 Z acos(Z a) {
   Z p = sqrt(one_plus(a)), m = sqrt(one_minus(a));
   Z r = {atan2(m.re, p.re) * 2.0, asinh(p.re * m.im - p.im * m.re)};
-  r = choose(endless(a), {atan2(abs(a.im), a.re), -copysign(number(kInf, a.re), a.im)}, r);
+  r = choose(far_out(a), {atan2(abs(a.im), a.re), -copysign(log_of_twice(a), a.im)}, r);
   return {select(eq(a.re, 0), kPi / 2, r.re), r.im};
 }
 Z acosh(Z a) {
   Z p = sqrt(one_plus(a)), m = sqrt(Z{a.re - 1.0, a.im});
   Z r = {asinh(p.re * m.re + p.im * m.im), atan2(m.im, p.re) * 2.0};
-  return choose(endless(a), {number(kInf, a.re), atan2(a.im, a.re)}, r);
+  return choose(far_out(a), {log_of_twice(a), atan2(a.im, a.re)}, r);
 }
 Z atanh(Z a) {
   // The real part is odd in x; on the positive side the logarithm loses nothing.
   Expr x = a.re, y = a.im, p = abs(x), l = number(1, x) - p, far_side = number(1, x) + p, yy = y * y;
-  Expr re = copysign(log1p(p * 4.0 / (l * l + yy)) * 0.25, x), im = atan2(y * 2.0, l * far_side - yy) * 0.5;
+  // So near the pole that the square of the distance vanishes it is the logarithm of the distance.
+  Expr square = l * l + yy, pole = eq(square, 0);
+  Expr near = (number(kLn2, x) - log(select(pole, max(abs(l), abs(y)), number(1, x)))) * 0.5;
+  Expr re = copysign(select(pole, near, log1p(p * 4.0 / square) * 0.25), x);
+  Expr im = atan2(y * 2.0, l * far_side - yy) * 0.5;
   // Far out 1 / z and a right angle; on the imaginary axis a real function.
   Expr far = max(abs(x), abs(y)) > number(x.dtype() == DType::Float64 ? 1e150 : 1e18, x);
   Expr right = copysign(number(kPi / 2, y), y);

@@ -316,6 +316,11 @@ Expr simplify_call(Fn f, std::vector<Expr> args) {
     if (Expr r = whole ? integer_binary(f, args) : floating_binary(f, args)) return r;
   } else if (f == Fn::fma && category(args[0].dtype()) <= Category::integral) {
     return args[0] * args[1] + args[2];
+  } else if (f == Fn::fma && !is_complex(args[0].dtype())) {
+    for (int k : {0, 1}) {
+      if (is_value(args[size_t(k)], 1)) return args[size_t(1 - k)] + args[2];
+      if (is_value(args[size_t(k)], -1)) return args[2] - args[size_t(1 - k)];
+    }
   }
   return raw_call(f, std::move(args));
 }

@@ -22,23 +22,35 @@ Dims reduced_sizes(SymSpan sizes, IntSpan dims, bool keepdim) {
   return out;
 }
 
-void must_fit(const Call& c, ParameterName number) {
-  auto& v = c[number];
-  if (v.tag != Tag::scalar) return;
+namespace {
+// Fits every dtype but uint8, which takes negative numbers as they wrap.
+bool is_small(const Value& v) {
+  if (v.tag != Tag::scalar) return true;
   const Scalar& s = v.scalar;
-  if (s.category() <= Category::integral
-          ? uint64_t(s.to_int()) + 127 <= 254
-          : s.category() == Category::floating && std::abs(s.to_double()) <= 127)
-    return;
+  return s.category() <= Category::integral
+             ? uint64_t(s.to_int()) + 127 <= 254
+             : s.category() == Category::floating && std::abs(s.to_double()) <= 127;
+}
+DType taken_as(const Call& c) {
   auto& o = c.op();
   bool told = o.schema.index_of("dtype") >= 0 && c.maybe_dtype("dtype").has_value();
-  DType d = told                          ? *c.maybe_dtype("dtype")
-            : o.dtype_rule                ? o.dtype_rule(c).at(0)
-            : o.kind == OpKind::pointwise ? computing_dtype(o, c.args())
-                                          : c.all_tensors().at(0).dtype();
-  runtime_check(!overflows(s, d), c.name())
+  return told                          ? *c.maybe_dtype("dtype")
+         : o.dtype_rule                ? o.dtype_rule(c).at(0)
+         : o.kind == OpKind::pointwise ? computing_dtype(o, c.args())
+                                       : c.all_tensors().at(0).dtype();
+}
+void must_fit(const Call& c, ParameterName number, DType d) {
+  runtime_check(!overflows(c[number].scalar, d), c.name())
       << "value cannot be converted to type " << name(d) << " without overflow: `" << number.text() << "` is "
-      << s << hint("a tensor of a wider dtype holds it");
+      << c[number].scalar << hint("a tensor of a wider dtype holds it");
+}
+}  // namespace
+
+void must_fit(const Call& c, ParameterName number) {
+  if (!is_small(c[number])) must_fit(c, number, taken_as(c));
+}
+void must_fit_computed(const Call& c, ParameterName number) {
+  if (!is_small(c[number])) must_fit(c, number, compute_type(taken_as(c)));
 }
 
 std::function<Dims(const Call&)> reduced(std::string dim, std::string keepdim, std::string of) {

@@ -20,10 +20,18 @@ namespace facula::op {
 // RuntimeError if this number, where one is given, cannot be converted to the dtype that the call computes
 // in.
 void must_fit(const Call& c, ParameterName number);
+// The same for operators that take their numbers as the kernel computes: 16-bit floats in float32.
+void must_fit_computed(const Call& c, ParameterName number);
 // The same for several, as a `check`.
-inline std::function<void(const Call&)> fitting(std::vector<const char*> numbers) {
-  return [numbers = std::move(numbers)](const Call& c) {
-    for (auto* n : numbers) must_fit(c, n);
+inline std::function<void(const Call&)> fitting(std::initializer_list<const char*> names) {
+  return [numbers = std::vector<ParameterName>(names.begin(), names.end())](const Call& c) {
+    for (auto& n : numbers) must_fit(c, n);
+  };
+}
+
+inline std::function<void(const Call&)> fitting_computed(std::initializer_list<const char*> names) {
+  return [numbers = std::vector<ParameterName>(names.begin(), names.end())](const Call& c) {
+    for (auto& n : numbers) must_fit_computed(c, n);
   };
 }
 
