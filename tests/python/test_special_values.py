@@ -302,3 +302,26 @@ def test_complex_functions_of_the_largest_numbers_are_finite():
         assert cmath.isclose(a, cmath.atanh(w), rel_tol=1e-14)
     # A divisor on an axis takes nothing of an infinite part.
     assert (T.tensor([complex(math.inf, 1)]) / T.tensor([2 + 0j])).tolist()[0].imag == 0.5
+
+
+def test_indices_into_one_element_are_checked_in_fused_programs():
+    # The producer's single element is read for every index; the index is looked at all the same.
+    for n in (1, 3):
+        x, target = T.zeros(n, 1), T.full((n,), 1, dtype=T.int64)
+        for reduction in ("none", "sum", "mean"):
+            with pytest.raises(IndexError):
+                F.cross_entropy(x, target, reduction=reduction)
+        assert F.cross_entropy(x, target * 0).item() == 0
+
+
+def test_convolutions_without_outputs_or_kernel_are_refused():
+    x = T.zeros(2, 3, 8, 8)
+    for weight, message in (((0, 3, 3, 3), "at least 1 at dimension 0"), ((4, 3, 0, 2), "greater than zero")):
+        with pytest.raises(RuntimeError, match=message):
+            F.conv2d(x, T.zeros(*weight))
+    with pytest.raises(RuntimeError, match="at least 1 at dimension 0"):
+        F.conv_transpose2d(T.zeros(2, 0, 4, 4), T.zeros(0, 2, 3, 3))
+    # No batch, no input channels and no output channels are results.
+    assert F.conv_transpose2d(T.zeros(0, 2, 4, 4), T.zeros(2, 3, 3, 3)).shape == (0, 3, 6, 6)
+    assert F.conv2d(T.zeros(2, 0, 8, 8), T.zeros(4, 0, 3, 3), T.ones(4)).sum().item() == 288
+    assert F.conv_transpose2d(T.zeros(2, 3, 5), T.zeros(2, 0, 2, 3), stride=2).numel() == 0

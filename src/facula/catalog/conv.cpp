@@ -53,6 +53,9 @@ Dims conv_sizes(const char* name, SymSpan input, SymSpan weight, const Window& w
       << "given groups=" << w.groups << ", weight of size " << to_string(weight) << ", expected input"
       << to_string(input) << " to have " << weight[1] * SymInt(w.groups) << " channels, but got " << channels
       << " channels instead";
+  runtime_check(!(weight[0] < SymInt(w.groups)), name)
+      << "given groups=" << w.groups << ", expected weight to be at least " << w.groups
+      << " at dimension 0, but got weight of size " << to_string(weight) << " instead";
   runtime_check(weight[0] % SymInt(w.groups) == SymInt(int64_t(0)), name)
       << "given groups=" << w.groups << ", expected weight to be divisible by " << w.groups
       << " at dimension 0, but got weight of size " << to_string(weight) << " instead";
@@ -62,7 +65,9 @@ Dims conv_sizes(const char* name, SymSpan input, SymSpan weight, const Window& w
   for (size_t k = 0; k < 2; ++k) {
     SymInt padded = input[r + k] + SymInt(2 * w.padding[k]),
            kernel = SymInt(w.dilation[k]) * (weight[2 + k] - SymInt(int64_t(1))) + SymInt(int64_t(1));
-    runtime_check(weight[2 + k] > SymInt(int64_t(0)) && !(kernel > padded), name)
+    runtime_check(weight[2 + k] > SymInt(int64_t(0)), name)
+        << "kernel size should be greater than zero, got weight " << to_string(weight);
+    runtime_check(!(kernel > padded), name)
         << "kernel size can't be greater than actual input size: padded input " << padded << ", kernel "
         << kernel << " at dimension " << r + k << " of input " << to_string(input) << ", weight "
         << to_string(weight);
@@ -252,6 +257,9 @@ Tensor transposed(const Call& c, const Tensor& input, const Tensor& weight, std:
       << "given transposed=1, weight of size " << to_string(weight.sizes()) << ", expected input "
       << to_string(input.sizes()) << " to have " << weight.size(0) << " channels, but got " << channels
       << " channels instead";
+  runtime_check(!(channels < SymInt(groups)), name)
+      << "given groups=" << groups << ", expected weight to be at least " << groups
+      << " at dimension 0, but got weight of size " << to_string(weight.sizes()) << " instead";
   runtime_check(channels % SymInt(groups) == SymInt(int64_t(0)), name)
       << "given groups=" << groups << ", expected weight to be divisible by " << groups
       << " at dimension 0, but got weight of size " << to_string(weight.sizes()) << " instead";
@@ -301,11 +309,20 @@ Tensor transposed(const Call& c, const Tensor& input, const Tensor& weight, std:
   return rank == 1 ? squeeze(y, -2) : y;
 }
 
+constexpr const char* kNoKernel =
+    "\\w+ error: RuntimeError \\(conv[12]d: kernel size should be greater than zero.* for a result with sizes [23] as 0";
+constexpr const char* kNoKernelWhy =
+    "a kernel of no size is refused; PyTorch takes it where there are no input channels either";
+constexpr const char* kNoChannels = "\\w+ shape: \\[.*\\] for \\[(0, )?0, \\d.*\\] with sizes [23] as 0";
+constexpr const char* kNoChannelsWhy =
+    "sums over no input channels have the output channels of the weight; PyTorch gives none";
 }  // namespace
 
 FACULA_FAMILY(conv) {
   define(
       "conv2d(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] dilation=1, int groups=1) -> Tensor")
+      .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
+      .differs(kNoKernel, kNoKernelWhy)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Cross-correlation of input [N, C, H, W] with weight [out, C / groups, kH, kW], plus bias [out].")
@@ -411,6 +428,9 @@ FACULA_FAMILY(conv) {
           {"grad[1, 2, 3, 3], input[1, 2, 4, 4], weight_size=[2, 2, 2, 2], stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1"});
   define(
       "conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, str padding='valid', int[2] dilation=1, int groups=1) -> Tensor")
+      .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
+      .differs(kNoKernel, kNoKernelWhy)
+      .differs(kNoChannels, kNoChannelsWhy)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("conv2d with padding 'valid' (none) or 'same' (the result has the input's size; stride 1).")
@@ -448,6 +468,8 @@ FACULA_FAMILY(conv) {
                 "input[2, 2, 5, 4], weight[3, 2, 3, 2], padding='valid'"});
   define(
       "conv1d(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] dilation=1, int groups=1) -> Tensor")
+      .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
+      .differs(kNoKernel, kNoKernelWhy)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Cross-correlation of input [N, C, L] with weight [out, C / groups, k], plus bias [out].")
@@ -466,6 +488,9 @@ FACULA_FAMILY(conv) {
                 "input[3, 9], weight[4, 3, 3]"});
   define(
       "conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, str padding='valid', int[1] dilation=1, int groups=1) -> Tensor")
+      .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
+      .differs(kNoKernel, kNoKernelWhy)
+      .differs(kNoChannels, kNoChannelsWhy)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("conv1d with padding 'valid' (none) or 'same' (the result has the input's size; stride 1).")
@@ -484,6 +509,10 @@ FACULA_FAMILY(conv) {
                 "input[3, 9], weight[4, 3, 2], padding='valid'"});
   define(
       "conv_transpose2d(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] output_padding=0, int groups=1, int[2] dilation=1) -> Tensor")
+      .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
+      .differs(
+          "(float32|complex64|int64) error: a result for RuntimeError \\((could not create a primitive|non-empty 2D or 4D weight).* with sizes 1 as 0",
+          "a result without channels is one")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc(
@@ -499,6 +528,7 @@ FACULA_FAMILY(conv) {
                 "input[1, 2, 3, 4], weight[2, 2, 2, 2], dilation=[2, 1]"});
   define(
       "conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] output_padding=0, int groups=1, int[1] dilation=1) -> Tensor")
+      .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc(

@@ -14,6 +14,15 @@ inline constexpr const char* kPartsOfProducts =
     "which parts of a product are NaN if a factor is infinite depends on the real products that the library "
     "makes of it";
 
+// Convolutions with NaN or an infinity in an image or a weight.
+inline constexpr const char* kLibraryZeros =
+    "(b?float|complex)\\d+ (value|gradient of (input|weight)): (nan for (finite|-?inf)|(finite|-?inf) for nan|"
+    "\\(nan, nan\\) for \\(finite, finite\\)|\\(finite, finite\\) for \\(nan, nan\\)) "
+    "with (input|weight): (all )?(1|-?inf|nan)j? (and|at|#)";
+inline constexpr const char* kZerosBeside =
+    "a library's kernel multiplies zeros around an image, between its pixels or beside a tile by what is not "
+    "finite, or leaves them out, as shape and dtype make it choose; PyTorch's chooses otherwise";
+
 // Elements of complex operators: no number in PyTorch, where ours has an infinite part or is a limit.
 inline constexpr const char* kComplexInfinite =
     "complex\\d+ (value|gradient of \\S+): \\((-?inf, \\S+|\\S+, -?inf)\\) for \\(nan, nan\\) at";

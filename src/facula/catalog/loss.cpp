@@ -1,4 +1,5 @@
 // Losses: compositions, fused with their reduction.
+#include "facula/catalog/differences.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -131,6 +132,12 @@ FACULA_FAMILY(loss) {
         if (reduction == "mean") return div(sum(loss), sum(counted));
         return reduced_loss("nll_loss", loss, reduction);
       })
+      .differs(
+          "float32 error: a result for RuntimeError \\((expected target dtype to be Long|expected scalar type Long|gather\\(\\): Expected dtype)",
+          "indices may have any integer dtype")
+      .differs(
+          "b?float16 value: (finite|0|inf|\\d\\S*) for (nan|-inf|\\d\\S*) with ((self|weight): (all max|max and lowest|all subnormal))",
+          "means of 16-bit floats are sums in float32, which neither overflow nor vanish")
       .samples({"self[4, 3], target<3>[4]", "self[4, 3], target<3>[4], weight[3](0.1, 2), reduction='sum'",
                 "self[4, 3, 2], target<3>[4, 2], ignore_index=1, reduction='none'", "self[3], target<3>[]"});
   define(
@@ -206,6 +213,16 @@ FACULA_FAMILY(loss) {
         Tensor smooth = total(of_valid(neg(sum(weight ? mul(log_p, class_weight) : log_p, axis))));
         return add(mul(loss, 1 - smoothing), mul(smooth, smoothing / double(self.size(axis).guard_int())));
       })
+      .differs(
+          "float32 error: a result for RuntimeError \\((expected target dtype to be Long|expected scalar type Long|gather\\(\\): Expected dtype)",
+          "indices may have any integer dtype")
+      .differs(
+          "b?float16 value: (finite|0|inf|\\d\\S*) for (nan|-inf|\\d\\S*) with (weight: (max|lowest|all max|all subnormal))",
+          "means of 16-bit floats are sums in float32, which neither overflow nor vanish")
+      .differs("float(32|64) error: RuntimeError .* with label_smoothing is the number (nan|-1\\.0)",
+               "a smoothing that is no probability is refused; PyTorch ignores it")
+      .differs("float32 error: ValueError .* for RuntimeError \\(Expected floating point type .* with 0-d",
+               "a scalar has no classes, whatever the dtype of its target")
       .samples({"self[4, 3], target<3>[4]",
                 "self[4, 3], target<3>[4], weight[3](0.1, 2), label_smoothing=0.1",
                 "self[4, 3, 2], target<3>[4, 2], ignore_index=1, reduction='none'", "self[3], target<3>[]",
@@ -261,6 +278,7 @@ FACULA_FAMILY(loss) {
         Tensor e = difference("mse_loss", self, target);
         return reduced_loss("mse_loss", mul(e, e), reduction);
       })
+      .differs("float16 gradient of (self|target): finite for -?inf at", kRoundedOnce)
       .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='none'"});
   define("l1_loss(Tensor self, Tensor target, str reduction='mean') -> Tensor")
       .doc("Absolute error.")
@@ -298,6 +316,10 @@ FACULA_FAMILY(loss) {
         if (weight) loss = mul(loss, *weight);
         return reduced_loss("binary_cross_entropy_with_logits", loss, reduction);
       })
+      .differs("float16 value: (\\d\\S*|-\\d\\S*) for -?\\d\\S* at", kRoundedOnce)
+      .differs(
+          "b?float16 value: (finite|0|inf|\\d\\S*) for (nan|-inf|\\d\\S*) with (target: (all max|max and lowest))",
+          "means of 16-bit floats are sums in float32, which neither overflow nor vanish")
       .samples({"self[3, 2], target[3, 2](0, 1)",
                 "self[3, 2], target[3, 2](0, 1), weight[2], pos_weight[2](0.1, 2), reduction='none'"});
   define("smooth_l1_loss(Tensor self, Tensor target, str reduction='mean', float beta=1.0) -> Tensor")
@@ -344,6 +366,10 @@ FACULA_FAMILY(loss) {
                                        mul(target, self));
         return reduced_loss("kl_div", loss, reduction);
       })
+      .differs("float16 gradient of target: -1\\.\\d+ for -1\\.\\d+ with target: (all )?subnormal",
+               catalog::kRoundedOnce)
+      .differs("(bfloat16|float32|float64) value: nan for -inf with self: max and lowest",
+               catalog::kOrderOfSums)
       .samples({"self[3, 2](-3, -0.1), target[3, 2](0.1, 1)",
                 "self[3, 2](-3, -0.1), target[3, 2](-3, -0.1), reduction='sum', log_target=True"});
   define("_are_probabilities(Tensor self, Tensor target) -> (Tensor input, Tensor target)")
@@ -371,6 +397,10 @@ FACULA_FAMILY(loss) {
         if (weight) loss = mul(loss, *weight);
         return reduced_loss("binary_cross_entropy", loss, reduction);
       })
+      .differs("float16 gradient of self: -inf for inf with self: (-0|all -0|0 and -0)",
+               "PyTorch's least divisor vanishes in float16 and leaves the sign of zero")
+      .differs("float64 gradient of self: (-?\\d\\S+) for -?\\d\\S+ with self:",
+               "PyTorch's least divisor, 1e-12, is a number of float32")
       .samples({"self[3, 2](0.1, 0.9), target[3, 2](0, 1)",
                 "self[3, 2](0.1, 0.9), target[3, 2](0, 1), weight[2], reduction='none'"});
 }

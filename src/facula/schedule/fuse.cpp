@@ -344,6 +344,14 @@ class Fuser {
       if (m.axes[d] >= 0 && !(at[d]->kind == Kind::index && at[d]->slot == m.axes[d])) return false;
     return true;
   }
+  // e, which was read at the index i: an index that is to be in range is checked also where one element is
+  // read for all of them.
+  static Expr checking(Expr e, Expr i) {
+    if (!contains(i, Kind::check)) return e;
+    bool used = false;
+    loop::visit(e, [&](Expr x) { used |= loop::same(x, i); });
+    return used ? e : loop::select(i < 0, loop::constant(int64_t(0), e.dtype()), e);
+  }
   // A member read at an index of its own; `space` are the extents of its axes.
   Expr member_at(const Member& m, const std::vector<Expr>& at, const Dims& space, DType d) {
     Expr e = m.value;
@@ -360,6 +368,7 @@ class Fuser {
         if (m.axes[k] >= 0) map.push_back({m.axes[k], at[k]});
       e = loop::substitute(e, map);
     }
+    for (auto& i : at) e = checking(e, i);
     return between_ == Between::rounded ? loop::round_to(e, d) : e;
   }
 
