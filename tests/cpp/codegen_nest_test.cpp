@@ -349,6 +349,21 @@ TEST(CodegenNest, ComparesAndSelects) {
   }
 }
 
+TEST(CodegenNest, LooksAtSharedPartsOfABodyOnce) {
+  // Each step reads the one before it three times: 3^40 ways through it.
+  DType d = DType::Float32;
+  Expr t = load(0, d, {i(1)});
+  for (int k = 0; k < 40; ++k) t = select(t < 30.0, t + 1.0, t);
+  Nest n = nest("count", {{d}, {d, true}}, 1, integer(1),
+                {loop_over(1, param(0), LoopKind::vector, {store(1, i(1), t)})});
+  std::vector<float> x{-20, 0, 29.5, 31, NAN}, y(x.size());
+  void* buffers[] = {x.data(), y.data()};
+  int64_t params[] = {int64_t(x.size())};
+  codegen::launch(*codegen::kernel(n), buffers, params, "count");
+  EXPECT_EQ(std::vector<float>(y.begin(), y.begin() + 4), (std::vector<float>{20, 30, 30.5, 31}));
+  EXPECT_TRUE(std::isnan(y[4]));
+}
+
 std::vector<Expr> lifted(Monoid m, Expr x, int var) {
   if (m == Monoid::argmax || m == Monoid::argmin) return {x, i(var)};
   if (m == Monoid::any || m == Monoid::all) return {ne(x, constant(int64_t(0), x.dtype()))};

@@ -25,6 +25,7 @@
 #include "facula/codegen/kernel.h"
 #include "facula/codegen/llvm_math.h"
 #include "facula/loop/monoid.h"
+#include "facula/loop/seen.h"
 #include "facula/loop/simplify.h"
 
 extern "C" void LLVMInitializeX86TargetInfo();
@@ -43,6 +44,7 @@ using loop::LoopKind;
 using loop::Monoid;
 using loop::Nest;
 using loop::Node;
+using loop::Seen;
 using loop::Statement;
 using V = llvm::Value*;
 using StatementKind = Statement::Kind;
@@ -424,37 +426,43 @@ class Emitter {
 
   // ---- select, whose untaken side must have no effect
 
-  // Loads and checks in e that only some lanes may do.
+  // Loads and checks in e that only some lanes may do. A body shares its parts: each is looked at once.
   bool is_guarded(Expr e, bool data_condition) {
-    switch (e->kind) {
-      case Kind::constant:
-      case Kind::param:
-      case Kind::index:
-      case Kind::local: return false;
-      case Kind::check:
-      case Kind::divisor: return true;
-      case Kind::load:
-        if (!first_ && lookup(e, false)) return false;
-        if (!(data_condition && !has_data(e->args[0]))) return true;
-        return false;
-      default: break;
-    }
-    for (auto& a : e->args)
-      if (is_guarded(a, data_condition)) return true;
-    return false;
+    Seen seen;
+    return any_of(e, seen, [&](Expr x) {
+      switch (x->kind) {
+        case Kind::check:
+        case Kind::divisor: return Answer::yes;
+        case Kind::load: {
+          bool valid = (!first_ && lookup(x, false)) || (data_condition && !has_data(x->args[0]));
+          return valid ? Answer::no : Answer::yes;
+        }
+        default: return Answer::below;
+      }
+    });
   }
   static bool has_data(Expr e) {
-    if (e->kind == Kind::load || e->kind == Kind::random || e->kind == Kind::local) return true;
-    for (auto& a : e->args)
-      if (has_data(a)) return true;
-    return false;
+    Seen seen;
+    return any_of(e, seen, [](Expr x) {
+      bool data = x->kind == Kind::load || x->kind == Kind::random || x->kind == Kind::local;
+      return data ? Answer::yes : Answer::below;
+    });
   }
   static bool has_index(Expr e) {  // outside of loads
-    if (e->kind == Kind::load) return false;
-    if (e->kind == Kind::index || e->kind == Kind::local || e->kind == Kind::param) return true;
-    for (auto& a : e->args)
-      if (has_index(a)) return true;
-    return false;
+    Seen seen;
+    return any_of(e, seen, [](Expr x) {
+      if (x->kind == Kind::load) return Answer::no;
+      bool index = x->kind == Kind::index || x->kind == Kind::local || x->kind == Kind::param;
+      return index ? Answer::yes : Answer::below;
+    });
+  }
+  enum class Answer { no, yes, below };
+  // Is the answer yes for e or an operand of it, where it is not given before?
+  template <class F>
+  static bool any_of(Expr e, Seen& seen, F&& f) {
+    if (!seen.insert(e.get())) return false;
+    if (Answer a = f(e); a != Answer::below) return a == Answer::yes;
+    return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& a) { return any_of(a, seen, f); });
   }
 
   // What only moves from memory of dtype d to memory of dtype d stays as it lies there.

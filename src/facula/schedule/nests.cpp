@@ -491,8 +491,9 @@ class Writer {
       Expr best;
       double most = 9;
       Survey survey(scope_, volatile_, buffers_);
+      loop::Seen seen;
       auto search = [&](auto&& self, Expr e) -> void {
-        if (is_fold(e) || e->kind == Kind::part) return;
+        if (is_fold(e) || e->kind == Kind::part || !seen.insert(e.get())) return;
         if (used.count(e.get()) && e->kind == Kind::call && !e->has_reduce && e.dtype() == buffer.dtype) {
           // What belongs to the row is computed once anyway.
           Expr own = loop::rewrite(e, [&](Expr x) {
