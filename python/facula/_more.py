@@ -366,7 +366,7 @@ def diff(
     if n < 0:
         raise RuntimeError(f"diff: order must be non-negative but got {n}")
     if n == 0:
-        return _C.ops.clone(input, **_given(out))
+        return _into("diff", _C.ops.clone(input), out)
     parts = [t for t in (prepend, input, append) if t is not None]
     x = _f.cat(parts, dim) if len(parts) > 1 else input
     steps = min(n, x.shape[dim])
@@ -434,11 +434,14 @@ def normal(
     **options: Any,
 ) -> Tensor:
     """Normal numbers of the given mean and deviation: tensors, or numbers with a ``size``."""
+    of_tensors = isinstance(mean, Tensor) or isinstance(std, Tensor)
+    if size is not None and of_tensors:
+        raise TypeError(f"normal(): tensors have sizes of their own, got size={size!r} beside them")
     if not isinstance(std, Tensor) and std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
     if size is not None:
         return _f.randn(list(size), generator=generator, **options) * std + mean
-    if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
+    if not of_tensors:
         raise TypeError("normal() of two numbers needs a size")
     if options:
         raise TypeError(f"normal() of tensors got an unexpected keyword argument {next(iter(options))!r}")

@@ -50,6 +50,7 @@ FACULA_FAMILY(activation) {
       .pointwise([](Expr x) { return relu(x); })
       .samples(unary_samples());
   define("gelu(Tensor self, *, str approximate='none') -> Tensor")
+      .exact_out()
       .doc(
           "Gaussian error linear unit, x * Phi(x). approximate='tanh' uses the tanh form.  Hendrycks and Gimpel, 2016.")
       .dtypes(d::floating)
@@ -91,6 +92,7 @@ FACULA_FAMILY(activation) {
   activation("softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor",
              "log(1 + exp(beta * x)) / beta; linear above the threshold.")
       .check(fitting_computed({"beta", "threshold"}))
+      .exact_out()
       .pointwise([](Expr x, Expr beta, Expr threshold) {
         Expr bx = x * beta;
         return select(bx > threshold, x, log1p(exp(bx)) / beta);
@@ -161,6 +163,7 @@ FACULA_FAMILY(activation) {
       })
       .differs("float64 gradient of self: 0\\.\\d+ for 0\\.\\d+ at", "PyTorch's sixth is one of float32");
   activation("log_sigmoid(Tensor self) -> Tensor", "log(1 / (1 + exp(-x))), without overflow.")
+      .exact_out()
       .pointwise([](Expr x) { return min(x, 0.0) - log1p(exp(-abs(x))); });
   define("threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor")
       .doc("x where greater than the threshold, else `value`.")
@@ -185,12 +188,14 @@ FACULA_FAMILY(activation) {
             << "lambda must be in range [0, the largest number of " << c.dtype("self") << "], but found "
             << lambd;
       })
+      .exact_out()
       .pointwise([](Expr x, Expr lambd) {
         return select(x > lambd, x - lambd, select(x < -lambd, x + lambd, nan_or(x, zero_like(x))));
       })
       .differs("b?float\\d+ value: 0 for -0 at self=-", "the zeros of PyTorch's vectors are positive as well")
       .differs(kZeroAtNaN, kVectorsAtNaN);
   define("hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor")
+      .exact_out()
       .doc("x, but 0 within [-lambd, lambd].")
       .dtypes(d::floating)
       .strict()

@@ -183,6 +183,7 @@ Sizes last_two() { return Sizes{-2, -1}; }
 
 FACULA_FAMILY(fft) {
   define("_fft_c2c(Tensor self, int[] dim, int normalization, bool forward) -> Tensor")
+      .converting_out()
       .doc("Complex transform over `dim`.")
       .bind(hidden)
       .dtypes(dtypes::complex)
@@ -200,6 +201,7 @@ FACULA_FAMILY(fft) {
       .samples({"self[3, 4], dim=[1], normalization=0, forward=True",
                 "self[3, 5], dim=[0, 1], normalization=1, forward=False"});
   define("_fft_r2c(Tensor self, int[] dim, int normalization) -> Tensor")
+      .converting_out()
       .doc("Transform of real numbers over `dim`; the last one keeps its n / 2 + 1 distinct frequencies.")
       .bind(hidden)
       .dtypes(kReal)
@@ -223,6 +225,7 @@ FACULA_FAMILY(fft) {
       })
       .samples({"self[3, 4], dim=[1], normalization=0", "self[3, 5], dim=[0, 1], normalization=2"});
   define("_fft_c2r(Tensor self, int[] dim, int normalization, SymInt last_dim_size) -> Tensor")
+      .converting_out()
       .doc("The real numbers whose distinct frequencies (of the last of `dim`) are given: inverse transform.")
       .bind(hidden)
       .dtypes(dtypes::complex)
@@ -252,6 +255,7 @@ FACULA_FAMILY(fft) {
                 "self[3, 3], dim=[1], normalization=2, last_dim_size=5"});
 
   define("fft_fft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
+      .converting_out()
       .doc("Discrete Fourier transform along `dim`, cropped or padded to n.")
       .bind(fft)
       .no_in_place()
@@ -264,6 +268,7 @@ FACULA_FAMILY(fft) {
           })
       .samples({"self[5]", "self[3, 8], n=6, dim=0", "self[3, 4], norm='ortho'", "self[17, 97]"});
   define("fft_ifft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
+      .exact_out([](const Call& c) { return !is_complex(c.dtype("self")); })
       .doc("Inverse discrete Fourier transform along `dim`.")
       .bind(fft)
       .no_in_place()
@@ -276,6 +281,7 @@ FACULA_FAMILY(fft) {
           })
       .samples({"self[5]", "self[3, 8], n=6, dim=0", "self[3, 4], norm='forward'"});
   define("fft_rfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
+      .converting_out()
       .doc("The n / 2 + 1 distinct frequencies of a real signal along `dim`.")
       .bind(fft)
       .no_in_place()
@@ -288,6 +294,7 @@ FACULA_FAMILY(fft) {
           })
       .samples({"self[8]", "self[3, 7], n=9", "self[4, 3], dim=0, norm='ortho'", "self[17, 97]"});
   define("fft_irfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
+      .converting_out()
       .doc("The real signal of n points (default 2 (m - 1)) with these m frequencies along `dim`.")
       .bind(fft)
       .no_in_place()
@@ -300,6 +307,7 @@ FACULA_FAMILY(fft) {
           })
       .samples({"self[5]", "self[3, 5], n=7", "self[3, 5], n=2, norm='ortho'"});
   define("fft_fftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+      .converting_out()
       .doc("Discrete Fourier transform over several dimensions.")
       .bind(fft)
       .no_in_place()
@@ -311,6 +319,7 @@ FACULA_FAMILY(fft) {
       })
       .samples({"self[2, 3, 4]", "self[2, 3, 4], dim=[0, 2]", "self[2, 3, 4], s=[2, 5]"});
   define("fft_ifftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+      .converting_out()
       .doc("Inverse discrete Fourier transform over several dimensions.")
       .bind(fft)
       .no_in_place()
@@ -322,6 +331,7 @@ FACULA_FAMILY(fft) {
       })
       .samples({"self[2, 3, 4]", "self[2, 3, 4], s=[2, 2]"});
   define("fft_rfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+      .converting_out()
       .doc("Transform of a real signal over several dimensions; the last one keeps its distinct frequencies.")
       .bind(fft)
       .no_in_place()
@@ -333,6 +343,7 @@ FACULA_FAMILY(fft) {
       })
       .samples({"self[2, 3, 4]", "self[2, 3, 4], dim=[0, 1]"});
   define("fft_irfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+      .converting_out()
       .doc("The real signal of which rfftn gives these frequencies.")
       .bind(fft)
       .no_in_place()
@@ -344,6 +355,7 @@ FACULA_FAMILY(fft) {
       })
       .samples({"self[2, 3, 3]", "self[2, 3, 3], s=[3, 5]"});
   define("fft_fft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+      .converting_out()
       .doc("fftn over two dimensions, by default the last ones.")
       .bind(fft)
       .no_in_place()
@@ -356,6 +368,7 @@ FACULA_FAMILY(fft) {
       })
       .samples({"self[2, 4, 5]"});
   define("fft_ifft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+      .converting_out()
       .doc("ifftn over two dimensions, by default the last ones.")
       .bind(fft)
       .no_in_place()
@@ -368,6 +381,7 @@ FACULA_FAMILY(fft) {
       })
       .samples({"self[2, 4, 5], norm='ortho'"});
   define("fft_rfft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+      .converting_out()
       .doc("rfftn over two dimensions, by default the last ones.")
       .bind(fft)
       .no_in_place()
@@ -380,6 +394,7 @@ FACULA_FAMILY(fft) {
       })
       .samples({"self[2, 4, 5]"});
   define("fft_irfft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+      .converting_out()
       .doc("irfftn over two dimensions, by default the last ones.")
       .differs("complex64 error: a result for RuntimeError \\(irfftn expects a floating",
                "an out= tensor may have a dtype that the result converts to, as everywhere else")
@@ -394,6 +409,7 @@ FACULA_FAMILY(fft) {
       })
       .samples({"self[2, 4, 3]"});
   define("fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor")
+      .converting_out()
       .doc("Frequency 0 moved to the middle.")
       .bind(fft)
       .no_in_place()
@@ -401,6 +417,7 @@ FACULA_FAMILY(fft) {
       .unfused([](const Tensor& self, Sizes dim) { return shifted(self, dim, false); })
       .samples({"self[5, 4]", "self[5, 4], dim=[0]"});
   define("fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor")
+      .converting_out()
       .doc("Frequency 0 moved from the middle to the front.")
       .bind(fft)
       .no_in_place()

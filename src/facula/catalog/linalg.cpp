@@ -365,6 +365,7 @@ FACULA_FAMILY(linalg) {
       })
       .samples({"A+[1, 1]"});  // as for cholesky
   define("cholesky(Tensor self, bool upper=False) -> Tensor")
+      .converting_out()
       .doc("linalg.cholesky.")
       .no_in_place()
       .autocast(Autocast::fp32)

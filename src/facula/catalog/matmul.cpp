@@ -447,6 +447,7 @@ FACULA_FAMILY(matmul) {
   define("outer(Tensor self, Tensor vec2) -> Tensor")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
+      .converting_out()
       .doc("All products of the elements of two vectors, [n] x [m] -> [n, m].")
       .alias("ger")
       .no_in_place()
@@ -461,6 +462,7 @@ FACULA_FAMILY(matmul) {
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc(
           "Sums of the products along the last dimensions: [*a, k] and [*b, k] -> [*a, *b]; with a 0-d tensor, the product.")
+      .exact_out([](const Call& c) { return c.rank("self") && c.rank("other"); })
       .no_in_place()
       .unfused([](const Tensor& self, const Tensor& other) {
         if (!self.dim() || !other.dim()) return mul(self, other);

@@ -133,6 +133,7 @@ FACULA_FAMILY(pointwise) {
       .samples(binary_samples(0.5, 3));
   define("div.mode(Scalar|Tensor self, Scalar|Tensor other, *, str? rounding_mode) -> Tensor")
       .doc("self / other, rounded: rounding_mode None (true division), 'floor' or 'trunc'.")
+      .alias("divide")
       .dtypes(d::integral | d::floating)
       .pointwise([](const LoopCall& c, Expr a, Expr b) {
         if (!c.has("rounding_mode"))
@@ -338,6 +339,7 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](Expr a, Expr b) { return a ^ b; })
       .samples(binary_samples());
   define("bitwise_not(Tensor self) -> Tensor")
+      .exact_out()
       .doc("Bitwise complement; logical for bool.")
       .dtypes(bits)
       .pointwise([](Expr a) { return bit_not(a); })
@@ -454,6 +456,7 @@ FACULA_FAMILY(pointwise) {
       .differs("float(32|64) gradient of self: [\\d.e-]+ for [\\d.e-]+ at self=(7|10|20|33)$", kCancelled);
 
   define("neg(Tensor self) -> Tensor")
+      .exact_out()
       .doc("-self.")
       .alias("negative")
       .pointwise([](Expr x) {
@@ -464,6 +467,7 @@ FACULA_FAMILY(pointwise) {
       .differs(kComplexZeros, kSignsOfZeros)
       .samples(unary_samples());
   define("abs(Tensor self) -> Tensor")
+      .exact_out([](const Call& c) { return !is_complex(c.dtype("self")); })
       .doc("Absolute value; the modulus of complex numbers.")
       .alias("absolute")
       .dtypes(d::numeric)
@@ -471,11 +475,13 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](Expr x) { return abs(x); })
       .samples(unary_samples());
   define("sign(Tensor self) -> Tensor")
+      .exact_out()
       .doc("-1, 0 or 1.")
       .dtypes(d::real)
       .pointwise([](Expr x) { return x.dtype() == DType::Bool ? x : sign(x); })
       .samples(unary_samples());
   define("sgn(Tensor self) -> Tensor")
+      .exact_out()
       .doc("sign(self); of complex numbers z / |z|, 0 at 0.")
       .pointwise([](Expr x) { return x.dtype() == DType::Bool ? x : sign(x); })
       .differs("complex128 gradient of self: \\(\\S+, \\S+\\) for \\(-?0, (finite|-?0)\\) at",
@@ -510,28 +516,33 @@ FACULA_FAMILY(pointwise) {
       .samples(unary_samples());
   auto rounded = [](Expr (*f)(Expr)) { return [f](Expr x) { return is_floating(x.dtype()) ? f(x) : x; }; };
   define("floor(Tensor self) -> Tensor")
+      .exact_out()
       .doc("The largest integer not above self.")
       .dtypes(d::integral | d::floating)
       .pointwise(std::function<Expr(Expr)>(rounded(floor)))
       .samples(unary_samples());
   define("ceil(Tensor self) -> Tensor")
+      .exact_out()
       .doc("The smallest integer not below self.")
       .dtypes(d::integral | d::floating)
       .pointwise(std::function<Expr(Expr)>(rounded(ceil)))
       .samples(unary_samples());
   define("trunc(Tensor self) -> Tensor")
+      .exact_out()
       .doc("self without its fraction.")
       .alias("fix")
       .dtypes(d::integral | d::floating)
       .pointwise(std::function<Expr(Expr)>(rounded(trunc)))
       .samples(unary_samples());
   define("round(Tensor self) -> Tensor")
+      .exact_out()
       .doc("The nearest integer; halves go to the even one.")
       .bind(function | method | special)
       .dtypes(d::integral | d::floating)
       .pointwise(std::function<Expr(Expr)>(rounded(loop::round)))
       .samples(unary_samples());
   define("round.decimals(Tensor self, *, int decimals) -> Tensor")
+      .exact_out()
       .doc(
           "The nearest number with `decimals` digits behind the point; negative ones round tens, hundreds, ...")
       .bind(function | method | special)
@@ -544,6 +555,7 @@ FACULA_FAMILY(pointwise) {
       })
       .samples({"self[3, 4], decimals=2", "self[5], decimals=0", "self[](-900, 900), decimals=-2"});
   define("frac(Tensor self) -> Tensor")
+      .exact_out()
       .doc("The fraction: self - trunc(self), with the sign of self.")
       .dtypes(d::floating)
       .pointwise([](Expr x) { return x - trunc(x); })
@@ -569,6 +581,7 @@ FACULA_FAMILY(pointwise) {
       .samples(unary_samples());
 
   define("where(Tensor condition, Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
+      .exact_out()
       .doc("self where condition, else other.")
       .promote(Promote::none)
       .no_in_place()
@@ -728,6 +741,7 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](Expr x) { return imag(x); })
       .samples(unary_samples());
   define("conj_physical(Tensor self) -> Tensor")
+      .exact_out()
       .doc("The complex conjugate, computed.")
       .pointwise([](Expr x) { return is_complex(x.dtype()) ? conj(x) : x; })
       .samples(unary_samples());

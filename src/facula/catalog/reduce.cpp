@@ -238,6 +238,7 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"self![3, 4]", "self![3, 4], dim=1", "self![2, 3, 4], dim=0, keepdim=True", "self[]"});
   define("max(Tensor self) -> Tensor")
+      .converting_out()
       .doc("Largest element; its gradient is spread evenly over ties.")
       .no_in_place()
       .unfused([](const Tensor& self) {
@@ -246,6 +247,7 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"self[]", "self![5]", "self![2, 3, 4]", "self![33, 65]"});
   define("min(Tensor self) -> Tensor")
+      .converting_out()
       .doc("Smallest element; its gradient is spread evenly over ties.")
       .no_in_place()
       .unfused([](const Tensor& self) {
@@ -254,11 +256,13 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"self[]", "self![5]", "self![2, 3, 4]", "self![33, 65]"});
   define("max.other(Tensor self, Tensor other) -> Tensor")
+      .converting_out()
       .doc("The larger of both, element by element.")
       .no_in_place()
       .unfused([](const Tensor& self, const Tensor& other) { return maximum(self, other); })
       .samples({"self![3, 4], other[4]"});
   define("min.other(Tensor self, Tensor other) -> Tensor")
+      .converting_out()
       .doc("The smaller of both, element by element.")
       .no_in_place()
       .unfused([](const Tensor& self, const Tensor& other) { return minimum(self, other); })
@@ -358,6 +362,7 @@ FACULA_FAMILY(reduce) {
       .samples({"self[]", "self[2, 3, 4]", "self[3, 4], dim=[1]", "self[3, 4], dim=[0], keepdim=True",
                 "self[0, 3], dim=[0]"});
   define("count_nonzero(Tensor self, int[1]? dim=None) -> Tensor")
+      .converting_out()
       .doc("How many elements over `dim` are non-zero.")
       .no_in_place()
       .unfused([](const Tensor& self, Sizes dim) { return sum(ne(self, 0), dim); })
@@ -392,6 +397,7 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], dim=[1], keepdim=True", "self[2, 3, 4], dim=[0, 2], keepdim=False",
                 "self[33, 129], dim=[1], keepdim=True", "self[129, 33], dim=[0], keepdim=False"});
   define("var(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
+      .converting_out()
       .doc("Variance over `dim`: mean squared deviation, with `correction` subtracted from the count.")
       .dtypes(d::floating | d::complex)
       .no_in_place()
@@ -400,6 +406,7 @@ FACULA_FAMILY(reduce) {
       })
       .samples(reduction_samples());
   define("var.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
+      .converting_out()
       .doc("Variance over `dim`, unbiased or not.")
       .no_in_place()
       .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
@@ -407,6 +414,7 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
   define("std(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
+      .converting_out()
       .doc("Standard deviation over `dim`.")
       .dtypes(d::floating | d::complex)
       .no_in_place()
@@ -416,6 +424,7 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], dim=[1]", "self[3, 4]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True",
                 "self[33, 129], dim=[1]"});
   define("std.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
+      .converting_out()
       .doc("Standard deviation over `dim`, unbiased or not.")
       .no_in_place()
       .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
@@ -423,6 +432,7 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
   define("var.all(Tensor self, bool unbiased) -> Tensor")
+      .converting_out()
       .doc("Variance of all elements, unbiased or not.")
       .no_in_place()
       .unfused([](const Tensor& self, bool unbiased) {
@@ -430,6 +440,7 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"self[3, 4], unbiased=False", "self[5], unbiased=True"});
   define("std.all(Tensor self, bool unbiased) -> Tensor")
+      .converting_out()
       .doc("Standard deviation of all elements, unbiased or not.")
       .no_in_place()
       .unfused([](const Tensor& self, bool unbiased) {
@@ -549,6 +560,7 @@ FACULA_FAMILY(reduce) {
       })
       .samples(reduction_samples());
   define("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor")
+      .converting_out()
       .doc("log(sum(exp(self))) over `dim`, without overflow.")
       .bind(function | method | special)
       .dtypes(d::floating | d::complex)

@@ -44,6 +44,7 @@ void check_triangle(const Call& c) {
 
 FACULA_FAMILY(shape) {
   define("cat(Tensor[] tensors, int dim=0) -> Tensor")
+      .converting_out()
       .doc("Tensors joined along `dim`.")
       .autocast(Autocast::promote)
       .alias("concat")
@@ -88,6 +89,7 @@ FACULA_FAMILY(shape) {
       .samples({"tensors{[2, 3], [4, 3]}", "tensors{[2, 3], [2, 1]}, dim=-1", "tensors{[2, 3], [0], [1, 3]}",
                 "tensors{[5]}", "tensors{[17, 33], [17, 65]}, dim=1"});
   define("stack(Tensor[] tensors, int dim=0) -> Tensor")
+      .converting_out()
       .doc("Tensors of one shape joined along a new dimension.")
       .autocast(Autocast::promote)
       .bind(function)
@@ -106,6 +108,7 @@ FACULA_FAMILY(shape) {
       })
       .samples({"tensors{[2, 3], [2, 3]}, dim=1", "tensors{[], []}", "tensors{[0, 2]}, dim=-1"});
   define("hstack(Tensor[] tensors) -> Tensor")
+      .converting_out()
       .doc("Joined along dimension 1 (0 for vectors).")
       .bind(function)
       .no_in_place()
@@ -117,6 +120,7 @@ FACULA_FAMILY(shape) {
       })
       .samples({"tensors{[2], [3]}", "tensors{[2, 3], [2, 1]}"});
   define("vstack(Tensor[] tensors) -> Tensor")
+      .converting_out()
       .doc("Joined along dimension 0, vectors as rows.")
       .bind(function)
       .no_in_place()
@@ -158,6 +162,7 @@ FACULA_FAMILY(shape) {
       .pointwise([](Expr x) { return x; })
       .samples({"self[]", "self[5]", "self[2, 3, 4]", "self[2, 0, 3]"});
   define("clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor")
+      .converting_out()
       .doc("A copy of self, by default in the same memory order.")
       .no_in_place()
       .unfused([](const Tensor& self, std::optional<MemoryFormat> format) {

@@ -84,6 +84,16 @@ Definer& Definer::overwrites() {
   op_->overwrites = true;
   return *this;
 }
+Definer& Definer::exact_out() {
+  return exact_out([](const Call&) { return true; });
+}
+Definer& Definer::exact_out(std::function<bool(const Call&)> rule) {
+  op_->exact_out = std::move(rule);
+  return *this;
+}
+Definer& Definer::converting_out() {
+  return exact_out([](const Call&) { return false; });
+}
 Definer& Definer::in_place() {
   op_->wants_in_place = true;
   return *this;

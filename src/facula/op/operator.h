@@ -113,6 +113,9 @@ class Operator {
   ErrorType bad_index = ErrorType::IndexError;  // what an element of an index tensor that does not fit raises
   bool uniform = false;     // self gets one number everywhere: in place it may overlap itself
   bool overwrites = false;  // elements of self become others or stay: in place self may be expanded
+  // Must out= have the dtype of the result, or is the result converted? Unset: as most of the kind
+  // (run/dispatch.cpp).
+  std::function<bool(const Call&)> exact_out;
   Samples samples;
   // Where results differ from PyTorch's on purpose, and why (docs/robustness.md, "Edges").
   struct Difference {
@@ -158,6 +161,9 @@ class Definer {
   Definer& bad_index(ErrorType type);
   Definer& uniform();
   Definer& overwrites();
+  Definer& exact_out();
+  Definer& exact_out(std::function<bool(const Call&)> rule);
+  Definer& converting_out();
   Definer& in_place();
   template <class F>
   Definer& in_place(F body);  // as unfused, writing into self

@@ -58,36 +58,21 @@ static bool is_one_of(std::string_view name, std::span<const std::string_view> n
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// out= must have the dtype of the result: several results, what a loop picks, and what PyTorch's kernels
-// write without an iterator that converts. A dtype= that is given is meant.
-static bool takes_exact_out(const Operator& o, DType result, std::span<const Value> args) {
-  std::string_view name = o.schema.name;
+// out= must have the dtype of the result: of several results, where the definition says so, and by default of what
+// is not computed element by element, as PyTorch's kernels convert only there. A dtype= that is given is meant.
+static bool takes_exact_out(const Operator& o, std::span<const Value> args) {
   if (o.schema.returns.size() > 1) return true;
   bool of_tensor = !args.empty() && args[0].tag == Tag::tensor;
   if (int k = o.schema.index_of("dtype"); k >= 0 && !(of_tensor && o.kind == OpKind::composite))
     return !of_tensor && !args[size_t(k)].is_none();
-  if (o.kind == OpKind::pointwise) {
-    static constexpr std::string_view exact[] = {"abs",        "bitwise_not", "ceil",  "conj_physical",
-                                                 "floor",      "frac",        "neg",   "sgn",
-                                                 "sign",       "round",       "trunc", "hardshrink",
-                                                 "softshrink", "softplus",    "gelu",  "log_sigmoid",
-                                                 "where"};
-    return is_one_of(name, exact) && (name != "abs" || op::operand_dtype(args[0]) == result);
-  }
-  if (o.kind == OpKind::composite) {
-    static constexpr std::string_view converting[] = {"stack",        "hstack", "vstack",   "outer",
-                                                      "logsumexp",    "var",    "std",      "max",
-                                                      "min",          "clone",  "cholesky", "bernoulli",
-                                                      "count_nonzero"};
-    return !o.random && !is_one_of(name, converting) && !name.starts_with("fft_");
-  }
-  return o.kind != OpKind::library || (name != "cat" && !name.starts_with("_fft"));
+  if (o.exact_out) return o.exact_out(op::Call(o, args));
+  return o.kind != OpKind::pointwise && !(o.kind == OpKind::composite && o.random);
 }
 
 // A result of dtype `from` is written to memory of dtype `to`: an in-place operator's or out=.
 static void check_conversion(const Operator& o, DType from, DType to, std::span<const Value> args, bool out) {
   if (from == to) return;
-  runtime_check(!out || !takes_exact_out(o, from, args), o.name())
+  runtime_check(!out || !takes_exact_out(o, args), o.name())
       << "expected out tensor to have dtype " << from << ", but got " << to << " instead";
   runtime_check(out || o.schema.name != "abs" || !is_complex(to), o.name())
       << "in-place abs is not supported for complex tensors: its result has dtype " << from
@@ -336,7 +321,7 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
         auto metas = graph::infer(o, args);
         for (size_t k = 0; k < out.size(); ++k) resized |= check_destination(o, metas[k], out[k], args, form);
       }
-      if (o.kind == OpKind::composite && form == Form::out && takes_exact_out(o, out[0].dtype(), args)) {
+      if (o.kind == OpKind::composite && form == Form::out && takes_exact_out(o, args)) {
         auto program = program_of(o, args, {}, values);
         for (size_t k = 0; k < out.size(); ++k)
           check_conversion(o, program->graph().outputs[k]->tensor.dtype(), out[k].dtype(), args, true);
