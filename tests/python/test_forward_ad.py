@@ -256,3 +256,27 @@ def test_second_derivatives_of_gathers_and_scatters():
     x = double(2, 3).requires_grad_()
     for f in (lambda x: x.gather(1, index), lambda x: x.index_select(1, index[0]), lambda x: x[:, index[0]]):
         assert F.autograd.gradgradcheck(lambda x: f(x) ** 3, (x,))
+
+
+@pytest.mark.parametrize("zeros", [(), (0,), (2,), (3,), (0, 3), (1, 2), (0, 1, 3)])
+def test_second_derivatives_of_products_at_zeros(zeros):
+    """Products are polynomials: differences of their gradients are exact but for rounding."""
+    for dtype in (F.float64, F.complex128):
+        x = double(2, 4).to(dtype)
+        for k in zeros:
+            x[1, k] = 0
+        x.requires_grad_()
+        for f in (
+            lambda x: x.prod(1),
+            lambda x: x.prod(),
+            lambda x: x.cumprod(1),
+            lambda x: x.cumprod(0) * 2,
+        ):
+            assert F.autograd.gradgradcheck(f, (x,))
+
+
+@pytest.mark.parametrize("p", [0.5, 1, 1.5, 2, 3])
+def test_norms_at_zero_have_the_tangent_0(p):
+    for x in (F.zeros(3, dtype=F.float64), F.zeros(0, dtype=F.float64)):
+        tangent = push(lambda x: F.linalg.vector_norm(x, p), (x, F.zeros_like(x)))
+        assert tangent == 0, (p, x.shape)

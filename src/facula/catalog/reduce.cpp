@@ -130,6 +130,23 @@ std::vector<Dims> twice(const Call& c) {
   return {sizes, sizes};
 }
 
+// t moved by n places along dimension k; `fill` comes in.
+Tensor shifted(const Tensor& t, int k, int64_t n, double fill) {
+  Dims pad(size_t(2 * (t.dim() - k)), SymInt(int64_t(0)));
+  pad[pad.size() - 2] = SymInt(n);
+  pad[pad.size() - 1] = SymInt(-n);
+  return constant_pad_nd(t, pad, fill);
+}
+
+// y(i) = b(i) + a(i) y(i - 1) along dimension k, in as many steps as its size has digits (Hillis and Steele, 1986).
+Tensor recurrence(Tensor a, Tensor b, int k) {
+  for (int64_t step = 1, n = b.size(k).guard_int(); step < n; step *= 2) {
+    b = add(b, mul(a, shifted(b, k, step, 0)));
+    if (2 * step < n) a = mul(a, shifted(a, k, step, 1));
+  }
+  return b;
+}
+
 Grads selected(const Vjp& v) {
   auto& c = v.call();
   return grads(put_along(v.grad(0), v.result(1), c.sizes("self"), c.dim("dim"), c.flag("keepdim")));
@@ -178,15 +195,8 @@ FACULA_FAMILY(reduce) {
                            [&](Index j) { return cast(c.load("self", j), t); });
       })
       .vjp([](const Vjp& v) {
-        // Products of all others: the result over the element, or, at zeros, the product of the rest.
         if (v.call().rank("self") == 0) return grads(v.grad());
-        Tensor x = v["self"];
-        auto dims = v.call().dims("dim");
-        Tensor zero = eq(x, 0), zeros = sum(zero, dims, true);
-        Tensor rest = prod_over(where(zero, ones_like(x), x), dims);
-        Tensor others = where(zero, where(le(zeros, 1), rest, zeros_like(rest)),
-                              where(eq(zeros, 0), div(rest, where(zero, ones_like(x), x)), zeros_like(x)));
-        return grads(mul(put_back(v, v.grad()), conj(others)));
+        return grads(mul(put_back(v, v.grad()), conj(_products_of_others(v["self"], v.call().dims("dim")))));
       })
       .samples({"self[]", "self[2, 3, 4]", "self[3, 4], dim=1", "self[3, 4], dim=0, keepdim=True",
                 "self[0, 3], dim=0", "self[33, 65], dim=1"});
@@ -198,6 +208,33 @@ FACULA_FAMILY(reduce) {
         return view(prod(self), Dims(size_t(self.dim()), SymInt(int64_t(1))));
       })
       .samples({"self[3, 4], dim=[1]"});
+  define("_products_of_others(Tensor self, int[] dim) -> Tensor")
+      .doc(
+          "For each element the product of all others along `dim`: the product of all over the element, or, at zeros, the product of the rest.")
+      .bind(hidden)
+      .no_in_place()
+      .composite([](const Tensor& x, SymSpan dim) {
+        Tensor zero = eq(x, 0), zeros = sum(zero, dim, true), divisor = where(zero, ones_like(x), x);
+        Tensor rest = prod_over(divisor, dim);
+        return where(zero, where(le(zeros, 1), rest, zeros_like(rest)),
+                     where(eq(zeros, 0), div(rest, divisor), zeros_like(x)));
+      })
+      .vjp([](const Vjp& v) {
+        // Again without divisions: a product of those before and of those behind.
+        auto dims = v.call().dims("dim");
+        Tensor x = v["self"], g = v.grad();
+        if (dims.empty()) return grads(zeros_like(x));
+        Dims shape(x.sizes());
+        int k = dims.size() > 1 ? 0 : dims[0];
+        if (dims.size() > 1) x = flatten(x), g = flatten(g);
+        if (x.size(k).guard_int() == 0) return grads(zeros_like(v["self"]));
+        Tensor back = flip(x, k), before = cumprod(x, k), behind = cumprod(back, k);
+        Tensor of_before = shifted(mul(g, conj(flip(shifted(behind, k, 1, 1), k))), k, -1, 0),
+               of_behind = shifted(flip(mul(g, conj(shifted(before, k, 1, 1))), k), k, -1, 0);
+        Tensor y = add(_cumprod_backward(of_before, x, k), flip(_cumprod_backward(of_behind, back, k), k));
+        return grads(reshape(y, shape));
+      })
+      .samples({"self[3, 4], dim=[1]", "self[2, 3], dim=[0, 1]"});
   define("amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor")
       .doc("Largest value over `dim`; gradients are spread evenly over ties; NaN wins.")
       .dtypes(d::real)
@@ -546,7 +583,9 @@ FACULA_FAMILY(reduce) {
         auto unless_zero = [](const Tensor& t, const Tensor& value) {
           return where(eq(t, 0), zeros_like(value), value);
         };
-        if (order == 2) return grads(mul(x, unless_zero(y, div(g, y))));
+        // g over f(y), 0 at y = 0; what is not taken there is no division by 0 either, nor is its derivative.
+        auto quotient = [&](auto&& f) { return unless_zero(y, div(g, f(where(eq(y, 0), ones_like(y), y)))); };
+        if (order == 2) return grads(mul(x, quotient([](const Tensor& t) { return t; })));
         if (std::isinf(order)) {
           Tensor mask = eq(abs(x), y);
           return grads(mul(sgn(x), where(mask, div(g, to_dtype(sum(mask, c.dims("dim"), true), g.dtype())),
@@ -556,7 +595,7 @@ FACULA_FAMILY(reduce) {
         if (order < 1)
           return grads(mul(mul(sgn(x), unless_zero(x, pow(abs(x), order - 1))), mul(g, pow(y, 1 - order))));
         Tensor scaled = order < 2 ? mul(sgn(x), pow(abs(x), order - 1)) : mul(x, pow(abs(x), order - 2));
-        return grads(mul(scaled, unless_zero(y, div(g, pow(y, order - 1)))));
+        return grads(mul(scaled, quotient([&](const Tensor& t) { return pow(t, order - 1); })));
       })
       .samples(reduction_samples());
   define("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor")
@@ -618,16 +657,35 @@ FACULA_FAMILY(reduce) {
       .vjp([](const Vjp& v) {
         if (v.call().rank("self") == 0) return grads(v.grad());
         int k = v.call().dim("dim");
-        // By division, except at the first zero; behind it everything is zero.
-        Tensor x = v["self"], zero = eq(x, 0);
-        Tensor first = logical_and(zero, eq(cumsum(zero, k), 1));
-        auto later = [&](const Tensor& y) { return flip(cumsum(flip(mul(v.grad(), conj(y)), k), k), k); };
-        Tensor divisor = where(zero, ones_like(x), x);
-        return grads(where(first, later(cumprod(where(first, ones_like(x), x), k)),
-                           div(later(v.result()), conj(divisor))));
+        return grads(_cumprod_backward(v.grad(), v["self"], k));
       })
       .samples({"self[](0.5, 1.5), dim=0", "self[3, 4](0.5, 1.5), dim=1", "self[2, 3, 4](0.5, 1.5), dim=0",
                 "self[0, 3], dim=1"});
+  define("_cumprod_backward(Tensor grad, Tensor self, int dim) -> Tensor")
+      .doc("The gradient of cumprod: by division, except at the first zero; behind it everything is zero.")
+      .bind(hidden)
+      .no_in_place()
+      .composite([](const Tensor& g, const Tensor& x, int64_t k) {
+        Tensor zero = eq(x, 0), zeros = cumsum(zero, k), first = logical_and(zero, eq(zeros, 1));
+        Tensor filled = cumprod(where(first, ones_like(x), x), k),
+               y = where(eq(zeros, 0), filled, mul(filled, 0));
+        auto later = [&](const Tensor& t) { return flip(cumsum(flip(mul(g, conj(t)), k), k), k); };
+        return where(first, later(filled), div(later(y), conj(where(zero, ones_like(x), x))));
+      })
+      .vjp([](const Vjp& v) {
+        // It is E S without divisions, with the products E of what lies before and S(k) = g(k) + c(k + 1) S(k + 1);
+        // c is the conjugate of x.
+        int k = v.call().dim("dim");
+        Tensor w = v.grad(), g = v["grad"], c = conj(v["self"]);
+        if (c.size(k).guard_int() == 0) return grads(zeros_like(g), zeros_like(c));
+        Tensor products = cumprod(c, k), before = shifted(products, k, 1, 1);
+        Tensor sums = flip(recurrence(shifted(flip(c, k), k, 1, 0), flip(g, k), k), k);
+        Tensor of_g = recurrence(conj(c), mul(w, conj(before)), k);
+        Tensor of_c = add(mul(shifted(of_g, k, 1, 0), conj(sums)),
+                          _cumprod_backward(shifted(mul(w, conj(sums)), k, -1, 0), c, k));
+        return grads(of_g, conj(of_c));
+      })
+      .samples({"grad[3, 4], self[3, 4](0.5, 1.5), dim=1"});
   define("sum_to_size(Tensor self, SymInt[] size) -> Tensor")
       .doc("self summed over the dimensions in which `size` is smaller: the inverse of broadcasting.")
       .bind(method)
