@@ -89,6 +89,23 @@ def test_result_and_gradients_are_the_formulas(shape, dtype, tolerance):
             )
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_gradients_of_sharp_probabilities_keep_their_digits_in_three_dimensions(dtype):
+    dtype = getattr(facula, dtype)
+    rng = np.random.default_rng(1)
+    given = [facula.tensor(rng.uniform(-9, 9, (4, n, 8))).to(dtype) for n in (3, 6, 6)]
+
+    def gradients(dtype):
+        leaves = [t.to(dtype).requires_grad_() for t in given]
+        y = F.scaled_dot_product_attention(*leaves)
+        weights = facula.linspace(0.5, 1, y.numel(), dtype=dtype).reshape(y.shape)
+        return facula.autograd.grad(y, leaves, weights)
+
+    for got, want in zip(gradients(dtype), gradients(facula.float64), strict=True):
+        error = (got.double() - want).norm() / want.norm()
+        assert error < facula.finfo(dtype).eps, error
+
+
 def test_a_query_that_sees_nothing_gives_zeros_and_no_gradient():
     q, k, v, g = operands((1, 1, 1, 4, 5, 8, 8), facula.float32)
     q.requires_grad_()

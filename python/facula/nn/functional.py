@@ -316,9 +316,8 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
         )
     out, n1, n2 = weight.shape
     rows = input1.reshape(-1, n1) @ weight.permute(1, 0, 2).reshape(n1, out * n2)
-    y = (rows.view(-1, out, n2) * input2.reshape(-1, 1, n2)).sum(-1, dtype=rows.dtype)
-    if bias is not None:
-        y = y + bias
+    rows, columns = rows.view(-1, out, n2), input2.reshape(-1, n2, 1)
+    y = _f.bmm(rows, columns) if bias is None else _f.baddbmm(bias.view(out, 1), rows, columns)
     return y.view([*input1.shape[:-1], out])
 
 
@@ -427,6 +426,8 @@ def avg_pool2d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Mean of each window of ``[N, C, H, W]`` or ``[C, H, W]``."""
     return _C.nn_functional.avg_pool2d(
@@ -437,6 +438,7 @@ def avg_pool2d(
         ceil_mode,
         count_include_pad,
         divisor_override,
+        out=out,
     )
 
 

@@ -211,12 +211,18 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, std::optional<T
       m = reshape(m, {product(m.sizes().first(size_t(m.dim() - 3))), m.size(-3), m.size(-2), m.size(-1)});
     m4 = m;
   }
+  // Gradients cancel where probabilities are near 1, more than 16 bits of the result leave. As in PyTorch only four
+  // dimensions take that for speed.
+  DType narrow = q.dtype(),
+        wide = q.dim() == 4 && k.dim() == 4 && v.dim() == 4 ? narrow : compute_type(narrow);
+  if (wide != narrow) q4 = to_dtype(q4, wide), k4 = to_dtype(k4, wide), v4 = to_dtype(v4, wide);
   double scale = scale_given ? *scale_given : 1 / std::sqrt(double(q.size(-1).guard_int()));
   Tensor state;
   if (p > 0) state = _rng_take(q4.size(0) * q4.size(1) * q4.size(2) * k4.size(2));
   Tensor y = exchanged(
       std::get<0>(_attention(q4, k4, v4, m4.defined() ? MaybeTensor(m4) : MaybeTensor(),
                              state.defined() ? MaybeTensor(state) : MaybeTensor(), p, causal, scale)));
+  if (wide != narrow) y = to_dtype(y, narrow);
   Dims sizes(batch);
   sizes.push_back(q.size(-2));
   sizes.push_back(v.size(-1));
