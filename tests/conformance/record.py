@@ -33,15 +33,19 @@ class Writer:
         self.bytes += np.ascontiguousarray(x).tobytes()
         return at
 
+    def check(self, lib, x):
+        if x.layout != lib.strided or x.device.type != "cpu" or type(x) not in (lib.Tensor, lib.nn.Parameter):
+            raise Unrecordable(f"a tensor of layout {x.layout} on {x.device}")
+        dtype = str(x.dtype).split(".")[1]
+        if dtype not in DTYPES:
+            raise Unrecordable(f"a tensor of dtype {dtype}")
+
     def tensor(self, lib, x, span=True):
         """With `span`, the memory between the first and the last element, to be rebuilt with its strides;
         else the values alone.
         """
-        if x.layout != lib.strided or x.device.type != "cpu" or type(x) not in (lib.Tensor, lib.nn.Parameter):
-            raise Unrecordable(f"a tensor of layout {x.layout} on {x.device}")
+        self.check(lib, x)
         out = {"T": str(x.dtype).split(".")[1], "shape": list(x.shape), "strides": list(x.stride())}
-        if out["T"] not in DTYPES:
-            raise Unrecordable(f"a tensor of dtype {out['T']}")
         if x.requires_grad and span:
             out["g"] = 1
         x = x.detach().resolve_conj().resolve_neg()

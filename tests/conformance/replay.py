@@ -1,7 +1,7 @@
-"""Replays in Facula what dump.py recorded, each entry of the database in a process of its own with a time
-limit, and prints what holds.
+"""Replays in Facula what dump.py recorded, each entry of the database in a process of its own, and prints
+what holds.
 
-    python tests/conformance/replay.py RECORDING.zip|.json [--only REGEX] [--jobs 2] [--limit 300]
+    python tests/conformance/replay.py RECORDING.zip|.json [--only REGEX] [--jobs 2] [--limit 120]
         [--report docs/conformance.md] [--open FILE] [--known FILE [--write-known]] [--excuse REASON ...]
 
 A call has forms: the function, the method, the in-place form (which is judged by the tensor itself and by its
@@ -25,14 +25,13 @@ import operator
 import os
 import re
 import resource
-import select
-import signal
 import sys
 import time
 import zipfile
 from pathlib import Path
 
 import numpy as np
+import processes
 import report
 from record import (
     Reader,
@@ -63,6 +62,8 @@ TOLERANCES = {
 # An error may be of a type that is caught with PyTorch's; this one has no counterpart on a CPU.
 ERRORS = {"AcceleratorError": RuntimeError, "LinAlgError": facula.linalg.LinAlgError}
 MEMORY = 8 << 30  # what a process may take
+# Numbers of an error's text that are no sizes: which argument it was, and what other arguments were given.
+NO_SIZES = re.compile(r"#\d+|position \d+|\b\w+ ?= ?-?\d+")
 C_NAMES = {
     "Float": "float32",
     "Double": "float64",
@@ -102,15 +103,16 @@ def near(got, want, tolerance):
 
 
 def distance(x, exact):
+    """Element by element; 0 where neither is a number, or both are the same infinity."""
     with np.errstate(all="ignore"):
-        d = np.abs(x - exact)
-    return float(
-        np.max(np.where(np.isnan(d), np.where(np.isnan(x) == np.isnan(exact), 0, np.inf), d), initial=0)
-    )
+        d = np.where(x == exact, 0, np.abs(x - exact))
+    return np.where(np.isnan(d), np.where(np.isnan(x) == np.isnan(exact), 0, np.inf), d)
 
 
 class Failure(Exception):
-    """What differs, and how far the result is from the exact one in units of PyTorch's own distance."""
+    """What differs, and how far the elements that do are from the exact result, the furthest in units of
+    PyTorch's own distance.
+    """
 
     def __init__(self, line, ratio=None):
         super().__init__(line)
@@ -201,7 +203,7 @@ class Call:
         if exact is not None:
             truth = self.array(exact)
             with np.errstate(all="ignore"):
-                ratio = distance(got, truth) / max(distance(want, truth), 1e-300)
+                ratio = float((distance(got, truth) / np.maximum(distance(want, truth), 1e-300))[~good].max())
         where = f" at {list(at)}" if at else ""
         raise Failure(f"{what}value {show.format(got[at])} for {show.format(want[at])}{where}", ratio)
 
@@ -306,7 +308,8 @@ class Call:
                     continue
                 if f is None:
                     raise Failure(f"no {what}")
-                self.compare_all(f"{what}: ", flat(self.attempt(f)[1]), self.case["results"])
+                got = flat(self.attempt(f)[1])
+                self.compare_all(f"{what}: ", got, self.case["results"], self.case.get("exact"))
 
     def compare_gradients(self, got, wanted, exact=()):
         got = got or [None] * len(wanted)
@@ -348,9 +351,10 @@ class Call:
         dtypes = {dtype_of(x) for x in given} & (words | {v for k, v in C_NAMES.items() if k in words})
         if dtypes and not any(d in text for d in (*dtypes, *map(dtype_of, given))):
             raise Failure(f"the error shows no dtype ({theirs[:60]}): {one_line(e, 80)}")
-        numbers = set(re.findall(r"\d+", theirs))
+        numbers = set(re.findall(r"\d+", NO_SIZES.sub("", theirs)))
         sizes = {str(n) for x in given for n in (*x.shape, x.dim())}
-        if numbers & sizes and not set(re.findall(r"\d+", text)) & sizes:
+        shown = set(re.findall(r"\d+", text)) & sizes or ("[]" in text and any(not x.dim() for x in given))
+        if numbers & sizes and not shown:
             raise Failure(f"the error shows no size ({theirs[:60]}): {one_line(e, 80)}")
 
 
@@ -378,81 +382,60 @@ def without_calls(record):
     return None
 
 
-def replay(blob):
-    """{"counts": calls by dtype and form, "failures": [...]}."""
-    record, data = unpack(blob)
-    everything = list(calls(record, data))
-    counts, failures = collections.Counter(), []
-    for c, (dtype, which), forms in everything:
+def labelled(record, data):
+    """(Call, form, what it is counted as, what it is called) of every call, in a fixed order."""
+    for c, (dtype, which), forms in calls(record, data):
         for form in forms:
-            counts[f"{dtype} {form}".strip()] += 1
-            try:
-                if c.f is None:
-                    raise Failure(f"no {c.name}")
-                c.check(form)
-            except Exception as e:  # noqa: BLE001  any error is a finding
-                line = str(e) if isinstance(e, Failure) else one_line(e)
-                call = f"{dtype} {which} {form}" if dtype else f"{form} {which}"
-                failures.append({"call": call, "line": line, "ratio": getattr(e, "ratio", None)})
+            call = f"{dtype} {which} {form}" if dtype else f"{form} {which}"
+            yield c, form, f"{dtype} {form}".strip(), call
+
+
+def outcome(c, form):
+    """None, or what fails."""
+    try:
+        if c.f is None:
+            raise Failure(f"no {c.name}")
+        c.check(form)
+    except Exception as e:  # noqa: BLE001  any error is a finding
+        line = str(e) if isinstance(e, Failure) else one_line(e)
+        return {"line": line, "ratio": getattr(e, "ratio", None)}
+
+
+def summary(record, data, answers):
+    """{"counts": calls by dtype and form, "failures": [...]}."""
+    counts, failures = collections.Counter(), []
+    for (_, _, key, call), answer in zip(labelled(record, data), answers):
+        counts[key] += 1
+        if answer and "crash" in answer:
+            answer = {"line": answer["crash"], "ratio": None}
+        if answer:
+            failures.append({"call": call, **answer})
     return {"status": "present", "counts": counts, "failures": failures, "skipped": record["skipped"]}
 
 
-def start(blob):
-    """A process that replays one entry and writes its answer into a pipe."""
-    out, into = os.pipe()
-    pid = os.fork()
-    if pid:
-        os.close(into)
-        return pid, out
-    try:
-        os.close(out)
+def replay(path, names, jobs, limit):
+    """Yields (name, answer). A call that ends its process or takes more than `limit` seconds has failed."""
+
+    def read(name):
+        with zipfile.ZipFile(path) as z:
+            return unpack(z.read(name))
+
+    def work(name, done):
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        sys.stdout = sys.stderr = open(os.devnull, "w")
         facula.set_num_threads(1)
-        with os.fdopen(into, "w") as f:
-            f.write(json.dumps(replay(blob)))
-    finally:
-        os._exit(0)
+        for k, (c, form, _, _) in enumerate(labelled(*read(name))):
+            if k >= done:
+                yield outcome(c, form)
 
-
-def run(archive, names, jobs, limit):
-    """Yields (name, answer); an answer with one failure where the process died or took too long."""
-    waiting, running = list(names), {}
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            name = waiting.pop(0)
-            blob = archive.read(name)
-            if (answer := without_calls(unpack(blob)[0])) is not None:
-                yield name, answer
-                continue
-            pid, out = start(blob)
-            running[out] = (name, pid, time.time(), bytearray())
-        if not running:
-            break
-        ready, _, _ = select.select(list(running), [], [], 1)
-        for out in list(running):
-            name, pid, since, text = running[out]
-            done, why = False, None
-            if out in ready:
-                piece = os.read(out, 1 << 16)
-                text += piece
-                done, why = not piece, "the process ended"
-            elif time.time() - since > limit:
-                os.kill(pid, signal.SIGKILL)
-                done, why, text = True, f"took more than {limit} s", b""
-            if done:
-                os.close(out)
-                _, status = os.waitpid(pid, 0)
-                del running[out]
-                if os.WIFSIGNALED(status) and why == "the process ended":
-                    why += f" with signal {os.WTERMSIG(status)}"
-                died = {"call": "process", "line": why, "ratio": None}
-                yield (
-                    name,
-                    json.loads(text)
-                    if text
-                    else {"status": "present", "counts": {"process": 1}, "failures": [died], "skipped": {}},
-                )
+    present = []
+    for name in names:
+        answer = without_calls(read(name)[0])
+        if answer is None:
+            present.append(name)
+        else:
+            yield name, answer
+    for name, answers in processes.run(work, present, jobs, limit):
+        yield name, summary(*read(name), answers)
 
 
 def differences(path):
@@ -485,7 +468,7 @@ def options():
     p.add_argument("recording")
     p.add_argument("--only", default="", help="a regular expression that entries must match as a whole")
     p.add_argument("--jobs", type=int, default=os.cpu_count())
-    p.add_argument("--limit", type=float, default=300, help="seconds for an entry")
+    p.add_argument("--limit", type=float, default=120, help="seconds for a call")
     p.add_argument("--save", help="keep what was found in this file; it can be given as RECORDING.json")
     p.add_argument("--report", help="the file to write, in Markdown")
     p.add_argument("--open", help="write the unexplained failures there, grouped by class")
@@ -495,6 +478,7 @@ def options():
     p.add_argument(
         "--match", help="a regular expression for failures: 'float32 sample 3 function: value ...'"
     )
+    p.add_argument("--prune", action="store_true", help="take out of differences.txt what does not happen")
     p.add_argument("--nearer", action="store_true", help="failures that are no further from the exact result")
     p.add_argument("--peer", action="store_true", help="replay in PyTorch itself, to test this program")
     p.add_argument("--verbose", action="store_true", help="print every failure")
@@ -509,10 +493,10 @@ def replay_all(a):
     started, results = time.time(), {}
     with zipfile.ZipFile(a.recording) as z:
         names = [n for n in z.namelist() if not a.only or re.fullmatch(a.only, n)]
-        for name, r in run(z, names, a.jobs, a.limit):
-            results[name] = r
-            if len(results) % 100 == 0:
-                print(f"{len(results)} of {len(names)} entries, {time.time() - started:.0f} s", flush=True)
+    for name, r in replay(a.recording, names, a.jobs, a.limit):
+        results[name] = r
+        if len(results) % 100 == 0:
+            print(f"{len(results)} of {len(names)} entries, {time.time() - started:.0f} s", flush=True)
     return {n: results[n] for n in names}
 
 
@@ -553,6 +537,8 @@ def main():
     needless = [k for k in [*listed, *([] if known else stay)] if k[0] in results and k not in seen]
     print(f"{len(fresh)} unexplained failures, {len(needless)} listed ones that do not happen")
     print("\n".join("listed, but passes or fails in another way: " + " | ".join(k) for k in needless[:20]))
+    if a.prune:
+        write(DIFFERENCES, {k: v for k, v in stay.items() if k not in needless}, header_of(DIFFERENCES))
     print(f"{time.time() - started:.0f} s")
     return bool(fresh)
 

@@ -2,29 +2,13 @@
 tests/conformance tells the rest.
 """
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-
-TESTS = Path(__file__).parents[1]
+from support.replays import GOLDEN, TESTS, passes
 
 
 @pytest.mark.timeout(300)
 def test_operators_answer_the_recorded_calls_of_the_peers_database():
-    r = subprocess.run(
-        [
-            sys.executable,
-            TESTS / "conformance" / "replay.py",
-            TESTS / "golden" / "conformance.zip",
-            "--known",
-            TESTS / "golden" / "conformance.txt",
-        ],
-        capture_output=True,
-        text=True,
-    )
-    assert r.returncode == 0, r.stdout[-4000:] + r.stderr[-2000:]
+    passes("conformance/replay.py", GOLDEN / "conformance.zip", "--known", GOLDEN / "conformance.txt")
 
 
 def test_differences_that_stay_are_single_answers_with_a_reason():

@@ -3,31 +3,15 @@ tells the rest.
 """
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import facula._C as C
 import pytest
-
-TESTS = Path(__file__).parents[1]
+from support.replays import GOLDEN, passes
 
 
 @pytest.mark.timeout(900)
 def test_operators_answer_the_recorded_calls_at_the_edges():
-    r = subprocess.run(
-        [
-            sys.executable,
-            TESTS / "edges" / "run.py",
-            "--replay",
-            TESTS / "golden" / "edges.zip",
-            "--known",
-            TESTS / "golden" / "edges.txt",
-        ],
-        capture_output=True,
-        text=True,
-    )
-    assert r.returncode == 0, r.stdout[-4000:] + r.stderr[-2000:]
+    passes("edges/run.py", "--replay", GOLDEN / "edges.zip", "--known", GOLDEN / "edges.txt")
 
 
 def test_a_declared_difference_says_where_and_why():
