@@ -236,7 +236,9 @@ def losses() -> None:
 
 def optimizers() -> None:
     """Steps with each combination of the usual options, for parameters of every layout."""
-    sgd = [{}, {"weight_decay": 0.1}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}]
+    decayed = {"momentum": 0.9, "weight_decay": 0.1}
+    sgd = [{}, {"weight_decay": 0.1}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}, decayed,
+           {**decayed, "nesterov": True}]  # fmt: skip
     adam = [{}, {"weight_decay": 0.1}, {"amsgrad": True}]
     for dtype in (torch.float32, torch.bfloat16, torch.float64):
         for kind, settings in ((torch.optim.SGD, sgd), (torch.optim.Adam, adam), (torch.optim.AdamW, adam)):
@@ -253,7 +255,14 @@ def optimizers() -> None:
                 for p in parameters:
                     p.grad = torch.randn_like(p)
                 optimizer = kind(parameters, lr=0.1, **options)
-                for _ in range(2):
+                for at in range(3):
+                    if (
+                        at
+                    ):  # gradients lie in rows, or the other way, beside parameters and states that do not
+                        for p in parameters:
+                            p.grad = (
+                                torch.randn(p.shape[::-1]).permute(tuple(reversed(range(p.dim())))).to(dtype)
+                            )
                     optimizer.step()
                 nn.utils.clip_grad_norm_(parameters, 1.0)
                 nn.utils.clip_grad_value_(parameters, 0.5)
@@ -270,7 +279,10 @@ def convolutions() -> None:
         for optimizer in (
             torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
             torch.optim.SGD(parameters, lr=0.1, weight_decay=0.1),
+            torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.1),
+            torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.1, nesterov=True),
             torch.optim.Adam(parameters),
+            torch.optim.Adam(parameters, weight_decay=0.1),
             torch.optim.AdamW(parameters),
         ):
             step(lambda: F.cross_entropy(model(x).flatten(1), torch.arange(x.shape[0])), optimizer)
@@ -279,9 +291,12 @@ def convolutions() -> None:
 
     norms = (nn.BatchNorm2d, lambda c: nn.GroupNorm(4, c), lambda c: nn.InstanceNorm2d(c, affine=True))
     pools = (lambda: nn.MaxPool2d(2), lambda: nn.MaxPool2d(3, 2, 1), lambda: nn.AvgPool2d(2),
+             lambda: nn.AvgPool2d(3, 2, 1), lambda: nn.MaxPool2d(2, 2, 1), lambda: nn.MaxPool2d(3, 1, 1),
+             lambda: nn.AvgPool2d(3, 1, 1, count_include_pad=False), lambda: nn.AdaptiveMaxPool2d(1),
              lambda: nn.AdaptiveAvgPool2d(2), lambda: nn.AdaptiveAvgPool2d(1), nn.Identity)  # fmt: skip
     activations = (nn.ReLU(), nn.ReLU(inplace=True), nn.ReLU6(), nn.SiLU(), nn.GELU(), nn.Hardswish(),
-                   nn.ELU(), nn.LeakyReLU(0.1), nn.Sigmoid(), nn.Tanh())  # fmt: skip
+                   nn.ELU(), nn.LeakyReLU(0.1), nn.Sigmoid(), nn.Tanh(), nn.Hardsigmoid(), nn.Softplus(),
+                   nn.Mish(), nn.Hardtanh(), nn.Dropout(0.1))  # fmt: skip
     image, larger = torch.randn(4, 3, 16, 16), torch.randn(8, 3, 40, 40)
     for norm in norms:
         for activation in activations:
@@ -303,6 +318,10 @@ def convolutions() -> None:
             nn.Sequential(nn.Conv2d(3, 16, 1), nn.Conv2d(16, 16, 3, padding=1, **options), nn.Flatten()),
             image,
         )
+    for activation in activations:  # of images, beside what lies as libraries like it
+        train(
+            nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), activation, nn.Conv2d(8, 8, 3, 1, 1), activation), image
+        )
     for channels in (8, 16, 32, 64):
         for side in (8, 16, 32):
             block = nn.Sequential(
@@ -310,10 +329,18 @@ def convolutions() -> None:
                 nn.Conv2d(channels, 2 * channels, 3, 1, 1, bias=False), nn.ReLU(),
                 nn.Conv2d(2 * channels, channels, 3, 1, 1), nn.Flatten())  # fmt: skip
             train(block, torch.randn(8, 3, side, side))
+    for channels in (16, 32, 64):  # of every width that transformed images are multiplied in
+        for side in (8, 16):
+            inner = [
+                [nn.Conv2d(channels, channels, 3, 1, 1), nn.BatchNorm2d(channels), nn.ReLU()]
+                for _ in range(2)
+            ]
+            block = nn.Sequential(*sum(inner, []), nn.AdaptiveAvgPool2d(1))
+            train(block, torch.randn(8, channels, side, side))
     for upward in (nn.ConvTranspose2d(16, 8, 2, 2), nn.ConvTranspose2d(16, 8, 4, 2, 1)):
         train(nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), upward, nn.ReLU(), nn.Conv2d(8, 1, 1)), image)
     for norm in (nn.BatchNorm1d, lambda c: nn.GroupNorm(4, c)):
-        for pool in (nn.MaxPool1d(2), nn.AvgPool1d(2), nn.AdaptiveAvgPool1d(1)):
+        for pool in (nn.MaxPool1d(2), nn.MaxPool1d(4), nn.AvgPool1d(2), nn.AdaptiveAvgPool1d(1)):
             for activation in (nn.ReLU(), nn.LeakyReLU(0.1), nn.GELU()):
                 train(
                     nn.Sequential(nn.Conv1d(2, 16, 9, 4, 4), norm(16), activation, pool),
@@ -449,6 +476,194 @@ def attention() -> None:
     heads_by_hand(32)
     heads_by_hand(64)
     recurrence()
+    library_attention()
+
+
+def library_attention() -> None:
+    """Attention for short and long sequences, narrow and wide heads, with each kind of mask."""
+    for length in (12, 24, 40):
+        for width in (16, 32, 64):
+            hidden = torch.ones(length, length).tril() > 0
+            for options in (
+                {},
+                {"is_causal": True, "dropout_p": 0.1},
+                {"attn_mask": hidden},
+                {"attn_mask": torch.zeros(length, length)},
+            ):
+                if "attn_mask" in options and width == 64:
+                    continue
+                q, k, v = (torch.randn(2, 2, length, width, requires_grad=True) for _ in range(3))
+                F.scaled_dot_product_attention(q, k, v, **options).sum().backward()
+
+
+def numbers() -> None:
+    """Losses weighted and added, and Python's numbers on either side of tensors of zero to three
+    dimensions.
+    """
+    for sizes in ([], [6], [4, 6], [3, 4, 6]):
+        for number in (2, 0.5):
+            forms: list[Callable] = [
+                lambda x, y, n=number: x + n * y, lambda x, y, n=number: x * n + y * n,
+                lambda x, y, n=number: n - x * y, lambda x, y, n=number: (n * x + n) / (x + y + n),
+                lambda x, y, n=number: x / n - y / n, lambda x, y, n=number: n / (x + n),
+                lambda x, y, n=number: torch.add(x, y, alpha=n),
+                lambda x, y, n=number: torch.sub(x, y, alpha=n),
+                lambda x, y, n=number: torch.sub(n, x, alpha=n), lambda x, y, n=number: (x - y) ** n,
+                lambda x, y, n=number: (x * y).exp() / n, lambda x, y, n=number: (1 - x) * n]  # fmt: skip
+            for f in forms:
+                x, y = (torch.rand(sizes, requires_grad=True) for _ in range(2))
+                z = f(x, y)
+                z.backward(torch.ones_like(z))
+                if isinstance(number, int):
+                    f(torch.arange(1, 7).expand(*sizes, 6), torch.arange(1, 7))
+    x, y = (torch.rand(4, 6, requires_grad=True) for _ in range(2))
+    parts = [
+        x.mean(),
+        y.square().mean(),
+        x.abs().sum(),
+        (x * y).sum(1).mean(),
+        x.logsumexp(-1).mean(),
+        x.norm(),
+    ]
+    (sum(parts) + 0.1 * parts[0] - 2 * parts[1] + torch.stack(parts).sum() / 3).backward()
+    for steps in (5, 10, 50):
+        torch.linspace(1e-4, 0.02, steps)
+        (1 - torch.linspace(1e-4, 0.02, steps)).cumprod(0)[torch.arange(4)].sqrt()
+
+
+def contrast() -> None:
+    """Pairs compared with each other, whole pictures with their masks, latent variables, nodes with their
+    neighbours.
+    """
+    net = nn.Linear(16, 16)
+    scale = nn.Parameter(torch.tensor(2.0))
+
+    def pairs() -> torch.Tensor:
+        a, b = (F.normalize(net(torch.randn(8, 16)), dim=-1) for _ in range(2))
+        scores = scale.exp() * a @ b.t()
+        every = torch.cat([a, b]) @ torch.cat([a, b]).t() / 0.1
+        every = every.masked_fill(torch.eye(16, dtype=torch.bool), float("-inf"))
+        at = torch.arange(8)
+        same = F.cross_entropy(every, torch.cat([at + 8, at]))
+        triple = F.triplet_margin_loss(a, b, b.roll(1, 0)) + F.relu(a - b + 0.2).mean()
+        both = (F.cross_entropy(scores, at) + F.cross_entropy(scores.t(), at)) / 2
+        return (
+            both
+            + same
+            + triple
+            + (1 - F.cosine_similarity(a, b)).mean()
+            + 2 * (a[1:] - b[:-1]).square().mean()
+        )
+
+    step(pairs, torch.optim.Adam([*net.parameters(), scale]))
+    encode, mean, spread = nn.Linear(16, 8), nn.Linear(8, 4), nn.Linear(8, 4)
+    decode = nn.Linear(4, 16)
+    optimizer = torch.optim.Adam([p for m in (encode, mean, spread, decode) for p in m.parameters()])
+
+    def latent() -> torch.Tensor:
+        x = torch.rand(8, 16)
+        h = F.relu(encode(x))
+        m, v = mean(h), spread(h)
+        z = m + torch.exp(0.5 * v) * torch.randn_like(v)
+        again = torch.sigmoid(decode(z))
+        fit = F.binary_cross_entropy(again, x, reduction="sum")
+        return fit - 0.5 * torch.sum(1 + v - m.pow(2) - v.exp())
+
+    step(latent, optimizer)
+    paint = nn.Conv2d(3, 1, 3, 1, 1)
+
+    def masks() -> torch.Tensor:
+        y, t = paint(torch.randn(2, 3, 8, 8)), (torch.rand(2, 1, 8, 8) > 0.5).float()
+        p = y.sigmoid()
+        dice = 1 - (2 * (p * t).sum() + 1) / (p.sum() + t.sum() + 1)
+        each = 1 - (2 * (p * t).sum((1, 2, 3)) + 1) / (p.sum((1, 2, 3)) + t.sum((1, 2, 3)) + 1)
+        return (
+            F.binary_cross_entropy_with_logits(y, t) + dice + each.mean() + F.mse_loss(p, t) + F.l1_loss(p, t)
+        )
+
+    step(masks, torch.optim.SGD(paint.parameters(), lr=0.1))
+    node = nn.Linear(6, 6)
+    graph = torch.arange(12), torch.arange(12).flip(0)
+
+    def nodes() -> torch.Tensor:
+        h = node(torch.randn(12, 6))
+        message = h[graph[0]]
+        total = torch.zeros(12, 6).index_add(0, graph[1], message)
+        degree = torch.zeros(12).index_add(0, graph[1], torch.ones(12)).clamp(min=1)
+        h = F.elu(total / degree.unsqueeze(-1)) + h
+        edge = F.leaky_relu((h[graph[0]] * h[graph[1]]).sum(-1), 0.2)
+        share = torch.exp(edge - edge.max())
+        share = share / (torch.zeros(12).index_add(0, graph[1], share)[graph[1]] + 1e-9)
+        h = torch.zeros(12, 6).index_add(0, graph[1], share.unsqueeze(-1) * h[graph[0]])
+        picked = torch.arange(12) % 3 == 0
+        return F.cross_entropy(h[picked], torch.arange(12)[picked] % 6) + h.relu().max(0)[0].sum()
+
+    step(nodes, torch.optim.Adam(node.parameters()))
+
+
+def text() -> None:
+    """Words looked up, added to their places, hidden where there are none, averaged and classified."""
+    for width in (16, 64):
+        words, places = nn.Embedding(40, width, padding_idx=0), nn.Embedding(12, width)
+        norm, head, out = nn.LayerNorm(width), nn.Linear(width, 40), nn.Linear(width, 4)
+        at = torch.randint(0, 40, [4, 12])
+        table = nn.Parameter(torch.randn(1, 12, width))
+        parameters = [p for m in (words, places, norm, head, out) for p in m.parameters()] + [table]
+
+        def loss(at=at, words=words, places=places, norm=norm, head=head, out=out, table=table):
+            there = (at != 0).unsqueeze(-1).float()
+            x = norm(words(at) * 2 + places(torch.arange(12)) + table[:, : at.shape[1]])
+            pooled = (x * there).sum(1) / there.sum(1).clamp(min=1)
+            largest = x.masked_fill(there == 0, float("-inf")).max(1)[0]
+            logits = head(x)
+            shifted = F.cross_entropy(logits[:, :-1].reshape(-1, 40), at[:, 1:].reshape(-1), ignore_index=0)
+            whole = F.cross_entropy(logits.transpose(1, 2), at, label_smoothing=0.1)
+            classes = F.cross_entropy(out(pooled + largest), torch.arange(4)) + F.nll_loss(
+                F.log_softmax(out(x[:, -1]), -1), torch.arange(4), weight=torch.ones(4)
+            )
+            return (
+                shifted
+                + whole
+                + classes
+                + F.cross_entropy(out(x.mean(1)), torch.arange(4), weight=torch.ones(4), label_smoothing=0.1)
+            )
+
+        for optimizer in (torch.optim.Adam(parameters), torch.optim.SGD(parameters, lr=0.1, momentum=0.9)):
+            step(loss, optimizer)
+        mix = nn.Sequential(nn.Linear(12, 24), nn.GELU(), nn.Linear(24, 12), nn.Dropout(0.1))
+
+        def mixer(at=at, words=words, norm=norm, mix=mix):
+            x = words(at)
+            x = x + mix(norm(x).transpose(1, 2)).transpose(1, 2)
+            return x.mean(1).square().mean() + x.sum(2).mean()
+
+        step(mixer, torch.optim.AdamW([*mix.parameters(), *norm.parameters(), *words.parameters()]))
+
+
+def diffusion() -> None:
+    """Pictures beside times: norms over groups, what is added for every pixel, losses between pictures."""
+    before, after = nn.Conv2d(3, 16, 3, 1, 1), nn.Conv2d(16, 3, 3, 1, 1)
+    norm, time, narrow = nn.GroupNorm(4, 16), nn.Linear(8, 16), nn.Conv2d(16, 16, 1)
+    parameters = [p for m in (before, after, norm, time, narrow) for p in m.parameters()]
+    spread = torch.linspace(1e-4, 0.02, 20)
+    kept = (1 - spread).cumprod(0)
+
+    def loss(side: int, of: Callable) -> torch.Tensor:
+        x, noise, t = torch.randn(4, 3, side, side), torch.randn(4, 3, side, side), torch.arange(4)
+        a = kept[t].view(-1, 1, 1, 1)
+        noisy = a.sqrt() * x + (1 - a).sqrt() * noise
+        rates = torch.exp(-torch.arange(4) * 0.5)
+        angles = t.float()[:, None] * rates[None]
+        h = before(noisy)
+        h = h + time(torch.cat([angles.sin(), angles.cos()], -1))[:, :, None, None]
+        h = h + F.silu(norm(h))
+        small = narrow(F.avg_pool2d(F.silu(norm(h)), 2))
+        h = h + small.repeat_interleave(2, -1).repeat_interleave(2, -2)
+        return of(after(F.silu(norm(h))), noise)
+
+    for side in (8, 16):
+        for of in (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss):
+            step(lambda side=side, of=of: loss(side, of), torch.optim.AdamW(parameters))
 
 
 def heads_by_hand(width: int) -> None:
@@ -545,7 +760,7 @@ def main() -> None:
     torch._C.record_kernels_to(str(args.out))
     torch.manual_seed(0)
     warnings.simplefilter("ignore")  # what some of these calls are warned of is of no matter here
-    mixed = [in_bfloat16(f) for f in (cnn, mlp, transformer, attention)]
+    mixed = [in_bfloat16(f) for f in (cnn, mlp, transformer, attention, text)]
     for program in (
         cnn,
         mlp,
@@ -557,6 +772,10 @@ def main() -> None:
         convolutions,
         shapes,
         attention,
+        numbers,
+        contrast,
+        text,
+        diffusion,
         *mixed,
     ):
         program()

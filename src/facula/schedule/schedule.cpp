@@ -14,6 +14,10 @@
 
 namespace facula::schedule {
 
+using loop::Expr;
+using loop::Fn;
+using loop::Kind;
+
 namespace {
 
 std::string identity(const Group& g) {
@@ -49,6 +53,79 @@ struct Part {
 };
 struct Known {
   std::vector<std::unique_ptr<Part>> parts;
+  std::shared_ptr<const Known> open;  // the same with `numbers` as sizes
+  Ints numbers;
+};
+
+// The sizes that stand for a group's numbers, alike in all groups.
+SymInt open_number(size_t k) {
+  static sym::Shapes shapes;
+  static std::vector<SymInt> symbols;
+  static TableMutex mutex;
+  std::lock_guard lock(mutex);
+  while (symbols.size() <= k) symbols.push_back(shapes.fresh("n" + std::to_string(symbols.size()), 2));
+  return symbols[k];
+}
+
+// Puts sizes in place of numbers that only say where something is: what is picked of a dimension and where a
+// slice begins (compared with an axis's index or added to it), and what a mean divides by. Each would be a kernel of
+// its own otherwise. Small ones stay: 0 and 1 are simpler code, and windows divide by few elements.
+class Opened {
+ public:
+  explicit Opened(const Group& g) : axes_(int(g.extents.size())) {}
+  Ints numbers;
+
+  Expr operator()(Expr x) {
+    return loop::rewrite(x, [this](Expr e) { return e->kind == Kind::call ? of_call(e) : Expr(); });
+  }
+
+ private:
+  static constexpr int kWindow = 9;
+
+  static bool is_number(Expr e, int64_t least) {
+    if (e->kind != Kind::constant || is_complex(e->dtype)) return false;
+    double x = e->value.to_double();
+    return std::abs(x) > double(least) && std::abs(x) < 1 << 24 && x == std::trunc(x);
+  }
+  bool is_place(Expr e) const {
+    if (e->kind == Kind::index) return e->slot < axes_;
+    return e->kind == Kind::call && (e->fn == Fn::add || e->fn == Fn::sub) && is_place(e->args[0]) &&
+           e->args[1]->kind == Kind::constant;
+  }
+  Expr number(Expr e) {
+    int64_t x = e->value.to_int(), size = std::abs(x);
+    size_t k = size_t(std::find(numbers.begin(), numbers.end(), size) - numbers.begin());
+    if (k == numbers.size()) numbers.push_back(size);
+    Expr n = loop::cast(loop::size(open_number(k)), e->dtype);
+    return x < 0 ? -n : n;
+  }
+  Expr place(Expr e) {
+    if (e->kind == Kind::index) return e;
+    Expr by = e->args[1];
+    return loop::call(e->fn, {place(e->args[0]), is_number(by, 1) ? number(by) : by});
+  }
+  Expr of_call(Expr e) {
+    switch (e->fn) {
+      case Fn::eq:
+      case Fn::ne:
+      case Fn::lt:
+      case Fn::le:
+      case Fn::gt:
+      case Fn::ge: {
+        Expr a = e->args[0], b = e->args[1];
+        if (is_place(a) && is_number(b, 1)) return loop::call(e->fn, {place(a), number(b)});
+        if (is_place(b) && is_number(a, 1)) return loop::call(e->fn, {number(a), place(b)});
+        return {};
+      }
+      case Fn::add:
+      case Fn::sub: return is_place(e) ? place(e) : Expr();
+      case Fn::div:
+        if (!is_floating(e->dtype) || !is_number(e->args[1], kWindow)) return {};
+        return loop::call(e->fn, {(*this)(e->args[0]), number(e->args[1])});
+      default: return {};
+    }
+  }
+  int axes_;
 };
 
 std::shared_ptr<const Known> known(const Group& g) {
@@ -60,6 +137,16 @@ std::shared_ptr<const Known> known(const Group& g) {
     if (auto* found = all.find(key)) return *found;
   }
   auto k = std::make_shared<Known>();
+  Opened opened(g);
+  Group open = g;
+  for (auto& o : open.outputs)
+    if (o.value) o.value = opened(o.value);
+  if (!opened.numbers.empty()) {
+    k->open = known(open);
+    k->numbers = std::move(opened.numbers);
+    std::lock_guard lock(mutex);
+    return all.put(std::move(key), std::move(k));
+  }
   if (g.scatter) {
     k->parts.push_back(std::make_unique<Part>());
     k->parts[0]->analysis = analyse_scatter(g);
@@ -72,6 +159,39 @@ std::shared_ptr<const Known> known(const Group& g) {
   std::lock_guard lock(mutex);
   if (auto* found = all.find(key)) return *found;
   return all.put(std::move(key), std::move(k));
+}
+
+// Adds the launches of what is known to `s`.
+Schedule arrange(const Group& g, const Known& found, const Layout& l, Schedule s) {
+  int fixed = int(g.inputs.size() + g.outputs.size());
+  for (auto& p : found.parts) {
+    Numbers n = numbers(p->analysis, l);
+    Decisions d = decide(p->analysis, n);
+    std::string key = d.key();
+    std::shared_ptr<const Built> built;
+    {
+      std::lock_guard lock(p->mutex);
+      if (auto* of_key = p->built.find(key)) built = *of_key;
+    }
+    if (!built) {
+      built = std::make_shared<const Built>(build(g.name, p->analysis, d));
+      if (log_on(Log::kernels)) log_line(Log::kernels, g.name + " is arranged as " + d.text());
+      if (settings().verify)
+        for (auto& b : built->launches) loop::verify(*b.nest);
+      std::lock_guard lock(p->mutex);
+      p->built.put(key, built);
+    }
+    int shift = int(s.temporaries.size());
+    for (auto& t : built->temporaries) s.temporaries.push_back({t.dtype, t.numel(n)});
+    for (auto& b : built->launches) {
+      Launch launch{b.nest, b.buffers, {}};
+      for (auto& k : launch.buffers)
+        if (k >= fixed) k += shift;
+      for (auto& r : b.params) launch.params.push_back(r.value(n));
+      s.launches.push_back(std::move(launch));
+    }
+  }
+  return s;
 }
 
 // Before a scatter writes onto its base: its indices are looked at all, so that one out of range raises
@@ -171,36 +291,17 @@ Schedule schedule(const Group& g, const Layout& l) {
         << "schedule: the layout of a scatter needs its result's sizes";
     s = initial(g, l);
   }
-  int fixed = int(g.inputs.size() + g.outputs.size());
   auto found = known(g);
-  for (auto& p : found->parts) {
-    Numbers n = numbers(p->analysis, l);
-    Decisions d = decide(p->analysis, n);
-    std::string key = d.key();
-    std::shared_ptr<const Built> built;
-    {
-      std::lock_guard lock(p->mutex);
-      if (auto* of_key = p->built.find(key)) built = *of_key;
-    }
-    if (!built) {
-      built = std::make_shared<const Built>(build(g.name, p->analysis, d));
-      if (log_on(Log::kernels)) log_line(Log::kernels, g.name + " is arranged as " + d.text());
-      if (settings().verify)
-        for (auto& b : built->launches) loop::verify(*b.nest);
-      std::lock_guard lock(p->mutex);
-      p->built.put(key, built);
-    }
-    int shift = int(s.temporaries.size());
-    for (auto& t : built->temporaries) s.temporaries.push_back({t.dtype, t.numel(n)});
-    for (auto& b : built->launches) {
-      Launch launch{b.nest, b.buffers, {}};
-      for (auto& k : launch.buffers)
-        if (k >= fixed) k += shift;
-      for (auto& r : b.params) launch.params.push_back(r.value(n));
-      s.launches.push_back(std::move(launch));
-    }
+  if (found->open) {
+    Layout with = l;
+    with.size_of = [&](SymInt e) {
+      for (size_t k = 0; k < found->numbers.size(); ++k)
+        if (e.identity() == open_number(k).identity()) return found->numbers[k];
+      return l.size_of(e);
+    };
+    return arrange(g, *found->open, with, std::move(s));
   }
-  return s;
+  return arrange(g, *found, l, std::move(s));
 }
 
 }  // namespace facula::schedule
