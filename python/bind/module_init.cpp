@@ -39,6 +39,7 @@
 //   profiler         profile_start(shapes, memory, stacks), profile_stop(session), profile_enter(name), profile_leave(id),
 //                    profile_enabled(): profile.cpp
 #include "facula/catalog/catalog.h"
+#include "facula/codegen/ahead.h"
 #include "python.h"
 
 namespace {
@@ -78,6 +79,7 @@ PyObject* start(PyObject*) {
     add_profile(module);
     add_operators(module);
     add_inspect(module);
+    Py_AtExit(facula::codegen::end_ahead);
     return made.detach();
   });
 }

@@ -473,8 +473,8 @@ def indices() -> None:
 
 def attention() -> None:
     """Transformers by hand, narrow and wide, and recurrent cells."""
-    heads_by_hand(32)
-    heads_by_hand(64)
+    for width, side in ((32, 32), (64, 32), (64, 64)):
+        heads_by_hand(width, side)
     recurrence()
     library_attention()
 
@@ -642,8 +642,14 @@ def text() -> None:
 
 def diffusion() -> None:
     """Pictures beside times: norms over groups, what is added for every pixel, losses between pictures."""
-    before, after = nn.Conv2d(3, 16, 3, 1, 1), nn.Conv2d(16, 3, 3, 1, 1)
-    norm, time, narrow = nn.GroupNorm(4, 16), nn.Linear(8, 16), nn.Conv2d(16, 16, 1)
+    denoise(16, 4)
+    denoise(32, 8)
+
+
+def denoise(width: int, groups: int) -> None:
+    """One of the networks of `diffusion`."""
+    before, after = nn.Conv2d(3, width, 3, 1, 1), nn.Conv2d(width, 3, 3, 1, 1)
+    norm, time, narrow = nn.GroupNorm(groups, width), nn.Linear(8, width), nn.Conv2d(width, width, 1)
     parameters = [p for m in (before, after, norm, time, narrow) for p in m.parameters()]
     spread = torch.linspace(1e-4, 0.02, 20)
     kept = (1 - spread).cumprod(0)
@@ -666,9 +672,9 @@ def diffusion() -> None:
             step(lambda side=side, of=of: loss(side, of), torch.optim.AdamW(parameters))
 
 
-def heads_by_hand(width: int) -> None:
+def heads_by_hand(width: int, side: int) -> None:
     """Heads split, multiplied and merged, with everything that variants put between."""
-    n, length, heads = 4, 16, 4
+    n, length, heads = 4, (side // 8) ** 2, 4
     projections = nn.Linear(width, 3 * width)
     norm, out, mix = nn.LayerNorm(width), nn.Linear(width, width), nn.Linear(heads, heads)
     gamma, token = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(1, 1, width))
@@ -683,12 +689,15 @@ def heads_by_hand(width: int) -> None:
         qkv = projections(x)
         if way == 0:
             return qkv.reshape(m, count, 3, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        if way == 3:
+            qkv = qkv.reshape(m, count, 3, heads, -1).permute(2, 0, 3, 1, 4)
+            return qkv[0], qkv[1], qkv[2]
         if way == 1:
             return tuple(t.reshape(m, count, heads, -1).permute(0, 2, 1, 3) for t in qkv.chunk(3, -1))
         return tuple(t.view(m, count, heads, -1).transpose(1, 2) for t in qkv.split(width, -1))
 
     def loss(way: int, between: int) -> torch.Tensor:
-        x = patches(torch.randn(n, 3, 32, 32)).flatten(2).transpose(1, 2)
+        x = patches(torch.randn(n, 3, side, side)).flatten(2).transpose(1, 2)
         x = torch.cat([token.expand(n, -1, -1), x], 1) + positions if between % 2 else x + positions[:, 1:]
         h = norm(x)
         q, k, v = of_heads(h, way)
@@ -718,7 +727,7 @@ def heads_by_hand(width: int) -> None:
         pooled = norm(x)[:, 0] if between % 2 else norm(x).mean(1)
         return F.cross_entropy(pooled, torch.arange(n))
 
-    for way in range(3):
+    for way in range(4):
         for between in range(4):
             step(lambda way=way, between=between: loss(way, between), optimizer)
 

@@ -14,7 +14,9 @@
 #include <thread>
 
 #include "facula/base/interrupt.h"
+#include "facula/base/parallel.h"
 #include "facula/base/settings.h"
+#include "facula/codegen/ahead.h"
 #include "facula/codegen/kernel.h"
 #include "facula/codegen/object.h"
 
@@ -44,6 +46,8 @@ Nest add_constant(double c) {
   n.body = {l};
   return n;
 }
+
+std::shared_ptr<const Nest> nest_of(double c) { return std::make_shared<const Nest>(add_constant(c)); }
 
 bool works(double c) {
   std::vector<float> x(21), y(21);
@@ -345,6 +349,91 @@ TEST_F(CodegenCache, RefusesAnUnknownCapability) {
   while (std::fgets(line, sizeof line, p)) text += line;
   EXPECT_NE(pclose(p), 0);
   EXPECT_NE(text.find("FACULA_CPU_CAPABILITY is \"sse9\""), std::string::npos) << text;
+}
+
+// ---- beside the program
+
+class CodegenAhead : public CodegenCache {
+ protected:
+  void SetUp() override {
+    CodegenCache::SetUp();
+    set_num_threads(4);
+    if (!codegen::ahead_threads()) GTEST_SKIP() << "one processor";
+  }
+  void TearDown() override {
+    codegen::finish_ahead();
+    set_num_threads(threads_);
+    CodegenCache::TearDown();
+  }
+  static std::vector<std::shared_ptr<const Nest>> nests_of(int from, int count) {
+    std::vector<std::shared_ptr<const Nest>> all;
+    for (int k = 0; k < count; ++k) all.push_back(nest_of(from + k));
+    return all;
+  }
+  int threads_ = num_threads();
+};
+
+TEST_F(CodegenAhead, MakesWhatIsExpected) {
+  auto before = codegen::cache_stats();
+  codegen::expect(nests_of(2001, 3));
+  codegen::finish_ahead();
+  EXPECT_EQ(codegen::cache_stats().compiled, before.compiled + 3);
+  for (double c : {2001, 2002, 2003}) EXPECT_TRUE(works(c));
+  EXPECT_EQ(codegen::cache_stats().compiled, before.compiled + 3);
+  EXPECT_EQ(source_of(2002), memory_) << "a forked child has what its parent had";
+}
+
+TEST_F(CodegenAhead, MakesEachKernelOnceHoweverManyWantIt) {
+  auto before = codegen::cache_stats();
+  std::atomic<int> right{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      codegen::expect(nests_of(2011, 4));
+      for (int k = 0; k < 4; ++k) right += works(2011 + (k + t) % 4);
+    });
+  for (auto& t : threads) t.join();
+  codegen::finish_ahead();
+  EXPECT_EQ(right, 16);
+  EXPECT_EQ(codegen::cache_stats().compiled, before.compiled + 4);
+}
+
+TEST_F(CodegenAhead, DropsWhatAJobThrowsAndGoesOn) {
+  Nest broken = add_constant(2021);
+  broken.body[0].body[0].values = {local(99, DType::Float32)};
+  auto nest = std::make_shared<const Nest>(broken);
+  codegen::expect({nest, nest_of(2022)});
+  codegen::ahead([] { throw std::runtime_error("dropped"); });
+  codegen::finish_ahead();
+  EXPECT_ANY_THROW(codegen::kernel(*nest)) << "who wants it is told";
+  EXPECT_ANY_THROW(codegen::kernel(*nest)) << "each time";
+  EXPECT_TRUE(works(2022));
+}
+
+TEST_F(CodegenAhead, LeavesAForkedChildToItself) {
+  for (int from = 2100; from < 2150; from += 10) {
+    codegen::expect(nests_of(from, 4));
+    int status = in_child([&] {
+      bool right = !codegen::ahead_threads();
+      codegen::expect(nests_of(from, 4));
+      for (int k = 0; k < 4; ++k) right &= works(from + k);
+      return right ? 0 : 1;
+    });
+    EXPECT_EQ(status, 0);
+    for (int k = 0; k < 4; ++k) EXPECT_TRUE(works(from + k));
+  }
+}
+
+TEST_F(CodegenAhead, EndsWithTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // the statement runs in a process of its own
+  for (int delay : {0, 5, 40})
+    EXPECT_EXIT(
+        {
+          codegen::expect(nests_of(2200, 8));
+          std::this_thread::sleep_for(std::chrono::milliseconds(delay));
+          std::exit(0);
+        },
+        testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -2,6 +2,10 @@
 same.
 """
 
+import os
+import subprocess
+import sys
+import tempfile
 import threading
 
 import pytest
@@ -77,3 +81,44 @@ def test_results_of_inference_mode_say_so():
     assert b.is_inference() and not b.requires_grad
     with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
         a * b
+
+
+def kernels_found() -> int:
+    stats = facula._C.cache_stats()
+    return sum(stats[k] for k in ("shipped_hits", "disk_hits", "compiled"))
+
+
+def test_places_that_are_picked_share_their_kernels():
+    x = facula.randn(3, 24, 5, dtype=facula.float64, requires_grad=True)
+    before = kernels_found()
+    for at in range(24):
+        x.grad = None
+        x.select(1, at).sum().backward()
+        expected = facula.zeros(3, 24, 5, dtype=facula.float64)
+        expected[:, at] = 1
+        assert (x.grad == expected).all()
+    for start in range(20):
+        x.grad = None
+        x[:, start : start + 3].sum().backward()
+        expected = facula.zeros(3, 24, 5, dtype=facula.float64)
+        expected[:, start : start + 3] = 1
+        assert (x.grad == expected).all()
+    for count in range(2, 40):
+        row = facula.ones(2, count, requires_grad=True)
+        row.mean(1).backward(facula.ones(2))
+        assert (row.grad == facula.ones(2, count) / count).all()
+    assert kernels_found() - before < 48  # of 82 places
+
+
+def test_a_process_may_end_while_kernels_are_made():
+    program = (
+        "import facula as torch\n"
+        "x = torch.randn(8, 16, requires_grad=True)\n"
+        "torch.nn.functional.layer_norm(x, (16,))\n"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        environment = dict(
+            os.environ, FACULA_CACHE_DIR=folder, FACULA_SHIPPED_CACHE=folder, OMP_NUM_THREADS="2"
+        )
+        for _ in range(3):
+            subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)

@@ -31,7 +31,7 @@ Settings from_environment() {
 }  // namespace
 
 Settings& mutable_settings() {
-  static Settings s = from_environment();
+  static Settings& s = *new Settings(from_environment());  // threads may ask while the process ends
   return s;
 }
 const Settings& settings() { return mutable_settings(); }

@@ -1,17 +1,21 @@
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "facula/base/fork.h"
 #include "facula/base/hash.h"
 #include "facula/base/interrupt.h"
 #include "facula/base/log.h"
 #include "facula/base/sha256.h"
+#include "facula/codegen/ahead.h"
 #include "facula/codegen/compiler.h"
 #include "facula/codegen/kernel.h"
 #include "facula/codegen/object.h"
@@ -48,7 +52,8 @@ Compile compiler() {
 std::atomic<int64_t> memory_hits{0}, shipped_hits{0}, disk_hits{0}, compiled{0}, compile_nanoseconds{0};
 
 std::string compile(const loop::Nest& n) {
-  profile::Scope scope(profile::Category::compile, "compile ", n.name);
+  std::optional<profile::Scope> scope;  // threads beside the program are on no line of it
+  if (!is_ahead()) scope.emplace(profile::Category::compile, "compile ", n.name);
   auto start = std::chrono::steady_clock::now();
   std::string object, error;
   bool ok = compiler()(&n, &object, &error);
@@ -66,9 +71,11 @@ std::string compile(const loop::Nest& n) {
 // ---- the table in memory
 
 struct Entry {
-  TableMutex mutex;  // held while the kernel is made, so that each is made once
+  static constexpr pid_t kNobody = 0, kMade = -1;
+  std::atomic<pid_t> maker{
+      kNobody};  // the process that makes it: a forked child has no threads of its parent
   Kernel kernel;
-  std::string recorded;
+  std::string recorded;  // guarded by record_mutex
 };
 struct Shard {
   TableMutex mutex;
@@ -98,7 +105,8 @@ std::string identity(const loop::Nest& n) {
 }
 
 void make(Entry& e, const loop::Nest& n, const std::string& digest) {
-  profile::Scope scope(profile::Category::compile, "kernel ", n.name);
+  std::optional<profile::Scope> scope;
+  if (!is_ahead()) scope.emplace(profile::Category::compile, "kernel ", n.name);
   std::string shipped = shipped_folder(), object = read_object(shipped, digest, Owner::package);
   KernelFn fn = nullptr;
   if (!object.empty() && (fn = load_object(object))) {
@@ -124,14 +132,51 @@ void make(Entry& e, const loop::Nest& n, const std::string& digest) {
   e.kernel.random_id = hash_of(digest);
   if (std::string to = recording_to(); !to.empty()) {
     write_object(to, digest, object, Owner::any);
+    std::lock_guard lock(record_mutex);
     e.recorded = to;
   }
-  e.kernel.fn = fn;  // last: the entry counts as made from here on, whatever ran out of memory before
+  e.kernel.fn = fn;
+}
+
+// What a fork waits for while a kernel is being made. In a child whose parent's threads still held them some stay
+// locked for ever: then another one, or none.
+std::unique_lock<TableMutex> while_making() {
+  static auto* all = new std::array<TableMutex, 16>;
+  for (auto& m : *all)
+    if (std::unique_lock lock(m, std::try_to_lock); lock.owns_lock()) return lock;
+  return {};
+}
+
+// Makes the kernel, or waits for the thread that does: each is made once.
+bool make_once(Entry& e, const loop::Nest& n, const std::string& digest) {
+  for (;;) {
+    pid_t maker = e.maker.load(std::memory_order_acquire), own = getpid();
+    if (maker == Entry::kMade) return false;
+    if (maker == own) {
+      e.maker.wait(maker, std::memory_order_acquire);
+      continue;
+    }
+    if (!e.maker.compare_exchange_strong(maker, own)) continue;
+    auto done = [&](pid_t state) {
+      e.maker.store(state, std::memory_order_release);
+      e.maker.notify_all();
+    };
+    auto busy = while_making();
+    try {
+      make(e, n, digest);
+    } catch (...) {
+      done(Entry::kNobody);
+      throw;
+    }
+    done(Entry::kMade);
+    return true;
+  }
 }
 
 }  // namespace
 
 const Kernel* kernel(const loop::Nest& n) {
+  check_ahead();
   check_interrupt();  // what is being made is finished and stored: another call, or process, may want it
   std::string name = hex(sha256({identity(n), "\n", target_features(), "\n", FACULA_GENERATOR_VERSION}));
   Entry* e;
@@ -142,15 +187,14 @@ const Kernel* kernel(const loop::Nest& n) {
     if (!slot) slot = std::make_unique<Entry>();
     e = slot.get();
   }
-  std::lock_guard lock(e->mutex);
-  if (!e->kernel.fn) {
-    make(*e, n, name);
-  } else {
+  if (!make_once(*e, n, name)) {
     ++memory_hits;
-    if (std::string to = recording_to(); !to.empty() && e->recorded != to) {
-      write_object(to, name, compile(n), Owner::any);
-      e->recorded = to;
-    }
+    std::string to = recording_to();
+    auto is_new = [&] {
+      std::lock_guard lock(record_mutex);
+      return std::exchange(e->recorded, to) != to;
+    };
+    if (!to.empty() && is_new()) write_object(to, name, compile(n), Owner::any);
   }
   return &e->kernel;
 }
@@ -163,6 +207,7 @@ std::string cache_folder() { return user_folder(); }
 
 void record_kernels_to(const std::string& folder) {
   runtime_check(folder.empty() || make_folders(folder), "codegen") << "cannot make the folder " << folder;
+  finish_ahead();  // what was begun belongs where it would have gone
   std::lock_guard lock(record_mutex);
   record_folder() = folder;
 }

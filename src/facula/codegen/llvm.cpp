@@ -9,6 +9,7 @@
 #include <llvm/IR/Module.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
+#include <llvm/Support/CommandLine.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Target/TargetMachine.h>
 #include <llvm/Transforms/InstCombine/InstCombine.h>
@@ -1552,6 +1553,10 @@ const llvm::Target* target() {
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
+    // It looks for sums to reorder, which it may not in numbers with rounding.
+    auto& options = llvm::cl::getRegisteredOptions();
+    if (auto it = options.find("x86-machine-combiner"); it != options.end())
+      static_cast<llvm::cl::opt<bool>*>(it->second)->setValue(false);
     std::string error;
     return llvm::TargetRegistry::lookupTarget("x86_64-unknown-linux-gnu", error);
   }();
@@ -1568,17 +1573,24 @@ std::string feature_list(const std::string& features) {
   return r;
 }
 
+// Kept by each thread that compiles: what it knows of the processor takes a twentieth of a kernel's time to make.
+llvm::TargetMachine& machine_for(const std::string& features) {
+  static thread_local std::unique_ptr<llvm::TargetMachine> machine;
+  if (machine && machine->getTargetFeatureString() == features) return *machine;
+  llvm::TargetOptions options;
+  options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
+  options.UseInitArray = true;
+  machine.reset(target()->createTargetMachine("x86_64-unknown-linux-gnu", "x86-64", features, options,
+                                              llvm::Reloc::PIC_, llvm::CodeModel::Small,
+                                              llvm::CodeGenOptLevel::Default));
+  return *machine;
+}
+
 void compile(const Nest& nest, std::string& object) {
   llvm::LLVMContext context;
   llvm::Module module("facula", context);
   std::string features = feature_list(target_features());
-  llvm::TargetOptions options;
-  options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
-  options.UseInitArray = true;
-  std::unique_ptr<llvm::TargetMachine> machine(
-      target()->createTargetMachine("x86_64-unknown-linux-gnu", "x86-64", features, options,
-                                    llvm::Reloc::PIC_, llvm::CodeModel::Small,
-                                    llvm::CodeGenOptLevel::Default));
+  llvm::TargetMachine* machine = &machine_for(features);
   module.setTargetTriple("x86_64-unknown-linux-gnu");
   module.setDataLayout(machine->createDataLayout());
   module.setPICLevel(llvm::PICLevel::SmallPIC);

@@ -75,14 +75,14 @@ class File {
 };
 
 const std::string& path_of_this_library() {
-  static const std::string path = [] {
+  static auto& path = *new const std::string([] {  // lives on: threads may ask while the process ends
     Dl_info info;
     std::string found =
         dladdr(reinterpret_cast<const void*>(&vector_lanes), &info) && info.dli_fname ? info.dli_fname : "";
     if (found.find('/') == std::string::npos) found = "/proc/self/exe";  // a program found through PATH
     char whole[PATH_MAX];
     return std::string(realpath(found.c_str(), whole) ? whole : found.c_str());
-  }();
+  }());
   return path;
 }
 uid_t owner_of_package() {

@@ -29,7 +29,7 @@ Target detect() {
   return {8, common};
 }
 const Target& target() {
-  static const Target t = detect();
+  static const Target& t = *new Target(detect());  // threads may ask while the process ends
   return t;
 }
 }  // namespace

@@ -7,6 +7,7 @@
 #include "facula/autograd/autograd.h"
 #include "facula/base/fork.h"
 #include "facula/base/settings.h"
+#include "facula/codegen/ahead.h"
 #include "facula/graph/passes.h"
 #include "facula/op/registry.h"
 #include "facula/profile/profile.h"
@@ -244,6 +245,9 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
       if (wants_gradient(given[i])) wrt.push_back(int(i));
     try {
       auto compiled = compiled_of(o, call_args, operands, wrt, trace_key(o, call_args, {}));
+      if (codegen::ahead_threads())  // the gradient's kernels, beside the forward pass
+        if (auto prepare = compiled->backward.preparation(operands, compiled->forward.graph()))
+          codegen::ahead([compiled, prepare] { prepare(); });
       if (hidden && needs_plain_inputs(compiled->forward.graph())) entry.needs_plain = true;
       else entry.plan = compiled->forward.plan(operands, {});
       entry.recorded = std::move(compiled);

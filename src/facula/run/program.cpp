@@ -11,6 +11,7 @@
 #include "facula/base/hash.h"
 #include "facula/base/log.h"
 #include "facula/base/settings.h"
+#include "facula/codegen/ahead.h"
 #include "facula/codegen/kernel.h"
 #include "facula/graph/passes.h"
 #include "facula/graph/trace.h"
@@ -35,20 +36,31 @@ Tensor fake(const op::Meta& m) {
   return Tensor(make_ref<TensorImpl>(Storage(), m.sizes, strides, SymInt(), m.dtype, m.device));
 }
 
-// The kernel of a nest. Nests are shared by the scheduler's cache, so a pointer identifies one as long as it
+// The kernels of nests. Nests are shared by the scheduler's cache, so a pointer identifies one as long as it
 // lives.
-const codegen::Kernel* kernel_of(const std::shared_ptr<const loop::Nest>& nest) {
+using Nests = std::vector<std::shared_ptr<const loop::Nest>>;
+std::vector<const codegen::Kernel*> kernels_of(const Nests& nests) {
   static TableMutex mutex;
   using Known = std::pair<std::shared_ptr<const loop::Nest>, const codegen::Kernel*>;
   static Bounded<const loop::Nest*, Known> known(kMaxPlans);
+  std::vector<const codegen::Kernel*> all;
+  Nests missing;
   {
     std::lock_guard lock(mutex);
-    if (auto* of_nest = known.find(nest.get())) return of_nest->second;
+    for (auto& n : nests) {
+      auto* of_nest = known.find(n.get());
+      all.push_back(of_nest ? of_nest->second : nullptr);
+      if (!of_nest) missing.push_back(n);
+    }
   }
-  auto* k = codegen::kernel(*nest);
-  std::lock_guard lock(mutex);
-  known.put(nest.get(), {nest, k});
-  return k;
+  if (missing.size() > 1) codegen::expect({missing.begin() + 1, missing.end()});
+  for (size_t k = 0; k < nests.size(); ++k) {
+    if (all[k]) continue;
+    all[k] = codegen::kernel(*nests[k]);
+    std::lock_guard lock(mutex);
+    known.put(nests[k].get(), {nests[k], all[k]});
+  }
+  return all;
 }
 
 // May the group write over an input it reads? Only if it reads that input at the element it writes.
@@ -267,6 +279,7 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
       at[size_t(v->id)] = at[size_t(input->id)];
     }
   }
+  Nests nests;  // of all steps, so that their kernels are made side by side
   for (size_t k = 0; k < s.steps.size(); ++k) {
     auto& step = s.steps[k];
     Plan::Exec exec;
@@ -309,9 +322,8 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
       for (auto& l : schedule.launches) {
         bool all = l.buffers.size() == buffers;
         for (size_t b = 0; b < l.buffers.size(); ++b) all &= l.buffers[b] == int(b);
-        auto* kernel = kernel_of(l.nest);
-        exec.launches.push_back(
-            {kernel, codegen::work_of(*kernel, l.params.data()), all, l.buffers, l.params});
+        nests.push_back(l.nest);
+        exec.launches.push_back({nullptr, {}, all, l.buffers, l.params});
       }
     } else {
       exec.args = concrete_args(*step.node);
@@ -330,6 +342,13 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
       if (!last_read.count(v) && !kept.count(v)) exec.dead.push_back(v);
     plan->execs.push_back(std::move(exec));
   }
+  auto kernels = kernels_of(nests);
+  auto next = kernels.begin();
+  for (auto& exec : plan->execs)
+    for (auto& l : exec.launches) {
+      l.kernel = *next++;
+      l.work = codegen::work_of(*l.kernel, l.params.data());
+    }
   auto directly = [&]() -> std::optional<Plan::Direct> {
     if (plan->execs.size() != 1 || s.output_repeats || !g.mutated.empty()) return {};
     auto& exec = plan->execs[0];
@@ -356,6 +375,46 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
   };
   plan->direct = directly();
   return plan;
+}
+
+std::function<void()> Program::preparation(std::span<const op::Value> like, const Graph& of) const {
+  auto& g = state_->graph;
+  if (g.shapes != of.shapes) return {};
+  std::vector<int64_t> symbols(size_t(g.shapes->symbol_count()), -1);
+  for (size_t i = 0; i < like.size(); ++i) {
+    if (like[i].tag != Tag::tensor) continue;
+    auto sizes = of.inputs[i]->tensor.sizes();
+    for (size_t d = 0; d < sizes.size(); ++d)
+      if (sizes[d].is_symbol()) symbols[size_t(sizes[d].node()->value)] = like[i].tensor->sizes[d].concrete();
+  }
+  auto known = [&](SymInt e) {
+    auto of_node = [&](const sym::Node* n, auto& self) -> bool {
+      if (n->kind == sym::Kind::symbol) return symbols[size_t(n->value)] >= 0;
+      return (!n->a || self(n->a, self)) && (!n->b || self(n->b, self));
+    };
+    return !e.is_symbolic() || of_node(e.node(), of_node);
+  };
+  std::vector<Tensor> inputs;
+  for (auto* v : g.inputs) {
+    op::Meta m{{}, v->tensor.dtype()};
+    for (auto e : v->tensor.sizes()) {
+      if (!known(e)) return {};
+      m.sizes.push_back(sym::evaluate(e, symbols));
+    }
+    for (auto e : v->tensor.strides()) {
+      if (!known(e)) return {};
+      m.strides.push_back(sym::evaluate(e, symbols));
+    }
+    inputs.push_back(fake(m));
+    inputs.back().impl()->wrapped_number = v->tensor.impl()->wrapped_number;
+  }
+  return [this, inputs = std::move(inputs)] {
+    std::vector<op::Value> values;
+    static const std::complex<double> zero;  // in every dtype
+    for (auto& t : inputs)
+      values.push_back(t.impl()->wrapped_number ? op::Value(Scalar::load(t.dtype(), &zero)) : op::Value(t));
+    plan(values, {});
+  };
 }
 
 std::shared_ptr<const Plan> Program::plan_of_elements(std::span<const op::Value> inputs) const {

@@ -2,6 +2,7 @@
 // of the inputs is made on first use and kept: allocations, kernels with their parameters, library calls,
 // views.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -27,6 +28,9 @@ class Program {
   // The plan for inputs that are their memory in a row, if it also serves tensors of any shape and order that
   // lie so: kernels alone, element by element, which write in place. Else null.
   std::shared_ptr<const Plan> plan_of_elements(std::span<const op::Value> inputs) const;
+  // Plans for inputs of the sizes that follow when `like` are the inputs of `of`, a graph over the same symbols, so that
+  // the kernels are there when such inputs come. For a thread of its own; empty if they do not follow.
+  std::function<void()> preparation(std::span<const op::Value> like, const graph::Graph& of) const;
   op::Results execute(const Plan& plan, std::span<const op::Value> inputs, std::span<const Tensor> out) const;
   const graph::Graph& graph() const;
   // May its only result be written over input `i`? If one kernel reads of that what it writes next, or
