@@ -325,3 +325,40 @@ def test_convolutions_without_outputs_or_kernel_are_refused():
     assert F.conv_transpose2d(T.zeros(0, 2, 4, 4), T.zeros(2, 3, 3, 3)).shape == (0, 3, 6, 6)
     assert F.conv2d(T.zeros(2, 0, 8, 8), T.zeros(4, 0, 3, 3), T.ones(4)).sum().item() == 288
     assert F.conv_transpose2d(T.zeros(2, 3, 5), T.zeros(2, 0, 2, 3), stride=2).numel() == 0
+
+
+def test_erfinv_to_the_last_digits():
+    # mpmath's, near 0, on either side of the branches and near 1.
+    expected = {
+        1e-300: 8.86226925452758e-301,
+        0.25: 0.2253120550121781,
+        0.999: 2.3267537655135246,
+        0.99999: 3.123413274341571,
+        1 - 2.0**-40: 5.05125408524939,
+        1 - 2.0**-53: 5.8635847487551676,
+    }
+    x = T.tensor(list(expected), dtype=T.float64)
+    same(T.erfinv(x).tolist(), list(expected.values()), 4e-16)
+    for dtype in (T.float16, T.bfloat16, T.float32, T.float64):
+        ends = T.tensor([0.0, -0.0, 1.0, -1.0, 1.5, -math.inf, math.nan], dtype=dtype)
+        same(T.erfinv(ends).tolist(), [0.0, -0.0, math.inf, -math.inf] + [math.nan] * 3)
+    assert T.erfinv(T.tensor([1e-45])).item() > 0
+    single = T.cat([T.linspace(-0.9999, 0.9999, 1001), T.tensor([1 - 2.0**-24])])
+    exact = T.erfinv(single.double())
+    assert ((T.erfinv(single).double() - exact).abs() <= 2 * 2.0**-23 * exact.abs()).all()
+
+
+def test_divide_rounds_as_div_in_every_form():
+    x, n, two = T.tensor([7.0, -7.0]), T.tensor([7, -7]), T.tensor(2)
+    for mode, whole in (("floor", [3, -4]), ("trunc", [3, -3])):
+        for a in (x, n):
+            for f in (T.div, T.divide):
+                assert f(a, 2, rounding_mode=mode).tolist() == f(a, two, rounding_mode=mode).tolist() == whole
+                assert f(a, two, rounding_mode=mode, out=T.empty(2, dtype=a.dtype)).tolist() == whole
+                assert f(a, two, rounding_mode=mode).dtype == a.dtype
+            assert a.divide(2, rounding_mode=mode).tolist() == whole
+            assert a.clone().divide_(two, rounding_mode=mode).tolist() == whole
+    assert T.divide(n, 2, rounding_mode=None).tolist() == T.true_divide(n, 2).tolist() == [3.5, -3.5]
+    for bad in (lambda: T.divide(x, 2, rounding_mode="up"), lambda: n.clone().divide_(2, rounding_mode=None)):
+        with pytest.raises(RuntimeError):
+            bad()

@@ -163,7 +163,13 @@ Z atanh(Z a) {
   return {select(eq(x, 0), x, r.re), r.im};
 }
 // Small real exponents, which most programs have, are products, quotients and roots. `general` leaves out what
-// they don't need: where all lanes have one exponent generated code jumps over it.
+// they don't need: where all elements have one exponent generated code jumps over it. Exponents that vary are
+// worth no products: every lane would compute them all.
+bool is_uniform(Expr x) {
+  bool varies = false;
+  visit(x, [&](Expr e) { varies |= e->kind == Kind::index || (e->kind == Kind::load && !e->args.empty()); });
+  return !varies;
+}
 Z pow(Z a, Z n) {
   if (is_value(n.im, 0)) {
     if (is_value(n.re, 1)) return a;
@@ -173,7 +179,8 @@ Z pow(Z a, Z n) {
   }
   auto is = [&](double v) { return eq(n.re, number(v, n.re)) & eq(n.im, 0); };
   Expr easy = is(1) | is(2) | is(3) | is(-1) | is(-2) | is(0.5) | is(-0.5);
-  auto general = [&](Expr x) { return select(easy, number(0, x), x); };
+  bool uniform = is_uniform(n.re) && is_uniform(n.im);
+  auto general = [&](Expr x) { return uniform ? select(easy, number(0, x), x) : x; };
   Z w = Z{general(log_modulus(a)), general(atan2(a.im, a.re))} * n, square = a * a;
   Z r = exp_of(w, general(exp(w.re)), general(cos(w.im)), general(sin(w.im)));
   Z root = choose(is(0.5) | is(-0.5), sqrt(a), a), power = choose(is(-2) | is(2), square, root);
@@ -183,7 +190,8 @@ Z pow(Z a, Z n) {
   Expr zero_base = eq(a.re, 0) & eq(a.im, 0), zero_exponent = eq(n.re, 0) & eq(n.im, 0);
   Z zero = {number(0, a.re), number(0, a.re)};
   r = choose(zero_base & (n.re > 0), zero, r);
-  return choose(easy, over, choose(zero_exponent, one(a), r));
+  r = choose(zero_exponent, one(a), r);
+  return uniform ? choose(easy, over, r) : r;
 }
 
 class Splitter {
