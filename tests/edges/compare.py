@@ -3,9 +3,9 @@
     DTYPE WHAT: OURS for THEIRS at/with WHERE
 
 WHAT is value, gradient of NAME, dtype, shape or error. OURS and THEIRS are nan, inf, -inf, 0, -0 or `finite`;
-both as numbers where both are finite. WHERE is the operands of that element, for operators that work element
-by element, else what was special about the call. `.differs(...)` of a definition names the beginning of such
-lines.
+both as numbers where both are finite, and `... of equal elements` where operators that pick elements picked
+others that are equal. WHERE is the operands of that element, for operators that work element by element, else
+what was special about the call. `.differs(...)` of a definition names the beginning of such lines.
 """
 
 import numpy as np
@@ -120,11 +120,17 @@ class Comparison:
         self.call, self.data = call, data
         self.each = call.get("each") and call["form"] != "out"
         self.lines, self.operands = {}, None
+        self.picks = False  # whether the second result is where elements of the first were
 
     def add(self, what, said, where=None):
-        where = where or "with " + self.call["label"] + f" #{self.call['group'].split('#')[1]}"
+        where = where or f"with {self.call['label']} #{self.call['group'].split('#')[1]}{self.attributes()}"
         line = f"{self.call['dtype']} {what}: {said} {where}"
         self.lines[line] = self.lines.get(line, 0) + 1
+
+    def attributes(self):
+        """The arguments that are no tensors, as `, dim=[]`."""
+        plain = {n: v for n, v in self.call["args"].items() if not isinstance(v, dict)}
+        return "".join(f", {n}={v}" for n, v in plain.items() if "{" not in str(v))
 
     def inputs(self):
         """Operands as arrays, by name."""
@@ -149,6 +155,28 @@ class Comparison:
             if not isinstance(v, (dict, list)) and self.call["label"].startswith(n + " is"):
                 out.append(f"{n}={v!r}")
         return "at " + ", ".join(out) if out else None
+
+    def among_equals(self, got, want, dtype, gradient):
+        """Where both are about elements of `self` along `dim` that are equal; None if neither is."""
+        x, dim = self.inputs().get("self"), self.call["args"].get("dim", -1)
+        if not self.picks or x is None or not x.ndim or not isinstance(dim, int):
+            return None
+        same = lambda a, b: (a == b) | ((a != a) & (b != b))  # noqa: E731
+        if gradient:  # the sums over equal elements agree
+            x, g, w = (np.moveaxis(a, dim, -1).astype(np.float64) for a in (x, got, want))
+            equal = same(x[..., :, None], x[..., None, :])
+            with np.errstate(all="ignore"):
+                g, w = ((equal * a[..., None, :]).sum(-1) for a in (g, w))
+            out = near_reals(g, w, dtype, 64, np.abs(w).max(initial=1), False)
+            return np.moveaxis(out, -1, dim)
+        if want.dtype.kind != "i":
+            return None
+        keep = want.ndim == x.ndim
+        at = [a if keep else np.expand_dims(a, dim) for a in (got, want)]
+        if any(((a < 0) | (a >= x.shape[dim])).any() for a in at):
+            return None
+        ours, theirs = (np.take_along_axis(x, a, dim) for a in at)
+        return same(ours, theirs) if keep else same(ours, theirs).squeeze(dim)
 
     def tensor(self, what, got, t, reader, gradient=False):
         if "any" in t:
@@ -175,9 +203,13 @@ class Comparison:
         same = near(got, want, dtype, ulps, scale, self.each and not gradient)
         if same.all():
             return
+        equals = self.among_equals(got, want, dtype, gradient)
         for at in np.argwhere(~same):
             at = tuple(int(i) for i in at)
-            self.add(what, said(got[at], want[at]), self.where(at, want.shape))
+            text = said(got[at], want[at]) + (
+                " of equal elements" if equals is not None and equals[at] else ""
+            )
+            self.add(what, text, self.where(at, want.shape))
 
 
 def leaves(call):
@@ -253,6 +285,7 @@ def compare(record, call, answer, data):
     if len(got) != len(wanted):
         c.add("value", f"{len(got)} results for {len(wanted)}")
         return "different", c.lines
+    c.picks = len(wanted) == 2 and wanted[1].get("T") == "int64"
     for k, (x, t) in enumerate(zip(got, wanted)):
         c.tensor(f"value {k}" if len(wanted) > 1 else "value", x, t, reader)
     if "gradients" in answer:

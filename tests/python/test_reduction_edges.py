@@ -31,6 +31,11 @@ def same(got, want, rtol=1e-6):
         (lambda x: T.std_mean(x, 0)[0], [2.0, 2.0], 0, [0, 0]),
         (lambda x: T.var_mean(x, 0)[1], [nan, 1.0], nan, [0.5, 0.5]),
         (lambda x: x.norm(), [0.0, 0.0], 0, [0, 0]),
+        (lambda x: x.norm(), [1e300], 1e300, [1]),
+        (lambda x: x.norm(dim=1), [[5e-324], [-1e300]], [5e-324, 1e300], [[1], [-1]]),
+        (lambda x: x.median(), [2.0, 1.0, 2.0, 3.0], 2, [0.5, 0, 0.5, 0]),
+        (lambda x: x.median(), [nan, 1.0, nan, 3.0], nan, [0.5, 0, 0.5, 0]),
+        (lambda x: x.median(0)[0], [1.0, nan, nan, 3.0], nan, [0, 1, 0, 0]),
         (lambda x: x.norm(3), [0.0, 0.0], 0, [0, 0]),
         (lambda x: x.norm(3), [1e-200, 0.0], 0, [0, 0]),
         (lambda x: x.norm(1.5), [0.0, 0.0], 0, [0, 0]),
@@ -51,11 +56,11 @@ def test_gradients_at_kinks_and_nan(f, data, value, gradient):
 
 
 @pytest.mark.parametrize("name", ["amax", "amin"])
-def test_extrema_spread_their_gradient_over_nans(name):
-    # PyTorch's amax divides by a count of 0 here and gives NaN everywhere; its max() spreads, as we do.
+def test_extrema_over_dimensions_have_no_gradient_at_nan(name):
+    # PyTorch divides by a count of ties that is 0; its max() and min() spread the gradient over the NaNs.
     y, g = value_and_gradient(lambda x: getattr(x, name)(1), [[nan, 1.0, nan], [2.0, 2.0, 2.0]])
     same(y, [nan, 2])
-    same(g, [[0.5, 0, 0.5], [1 / 3] * 3])
+    same(g, [[nan] * 3, [1 / 3] * 3])
 
 
 def test_logsumexp_of_nothing_is_the_logarithm_of_zero():
@@ -322,3 +327,102 @@ def test_norms_of_complex_tensors_are_written_whole(f):
             f(z, out=T.empty((), dtype=dtype))
     out = T.empty((), dtype=T.float64)
     assert f(z.real, dtype=T.float64, out=out).item() == pytest.approx(math.sqrt(10))
+
+
+def test_median_of_nan_is_the_first_of_them_and_of_nothing_none():
+    assert T.tensor([[1.0, nan, nan], [3.0, 1.0, 2.0]]).median(1)[1].tolist() == [1, 2]
+    assert math.isnan(T.zeros(0).median().item())
+    assert T.zeros(0, 3, dtype=T.int64).median().item() == -(2**63)
+    assert T.zeros(0, dtype=T.uint8).median().item() == 0
+
+
+def test_any_and_all_over_an_empty_list_reduce_nothing():
+    x = T.tensor([[1.0, 0.0], [nan, -0.0]])
+    assert x.any(dim=[]).tolist() == x.all(dim=[], keepdim=True).tolist() == [[True, False], [True, False]]
+    assert x.any().item() and not x.all().item()
+
+
+@pytest.mark.parametrize("correction", [3.0, 7.0, 1e300, inf, nan])
+def test_a_variance_without_degrees_of_freedom_is_infinite(correction):
+    assert T.tensor([1.0, 2.0, 4.0]).var(correction=correction).item() == inf
+    assert T.std_mean(T.tensor([1.0, 2.0, 4.0]), 0, correction=correction)[0].item() == inf
+
+
+def test_std_mean_of_float16_does_not_overflow_on_the_way():
+    x = T.tensor([65504.0, 0.0, 1.0, 2.0], dtype=T.float16, requires_grad=True)
+    y = T.std_mean(x, 0)[0]
+    y.backward()
+    assert abs(y.item() - 32752) <= 32 and not x.grad.isnan().any()
+
+
+def test_norms_of_small_float16_numbers_have_finite_gradients():
+    x = T.full((12,), 6e-8, dtype=T.float16, requires_grad=True)
+    x.norm().backward()
+    assert x.grad.tolist() == [T.tensor(1 / 3, dtype=T.float16).item()] * 12
+
+
+def test_the_order_of_a_norm_is_no_complex_number():
+    with pytest.raises(RuntimeError, match="non-complex"):
+        T.ones(2).norm(1j)
+
+
+def test_a_mean_beside_its_variance_is_none_where_there_are_infinities():
+    x = T.tensor([[inf, 1.0, 2.0], [1.0, 2.0, 6.0]])
+    for f in (T.var_mean, T.std_mean):
+        y = f(x, 1)[1].tolist()
+        assert math.isnan(y[0]) and y[1] == 3
+    assert T.var_mean(T.tensor(inf))[1].item() == inf
+    z = T.var_mean(T.tensor([[1 + 2j, 3 - 4j]]), 1)[1]
+    assert z.tolist() == [2 - 1j]
+
+
+@pytest.mark.parametrize("dtype", [T.float32, T.float64, T.complex64, T.complex128])
+@pytest.mark.parametrize("place", range(9))
+def test_what_is_made_of_a_matrix_with_nan_has_no_numbers(dtype, place):
+    a = T.eye(3, dtype=dtype) * 3 + 1
+    a.view(-1)[place] = nan
+    assert T.linalg.inv(a).isnan().all().item()
+    assert T.linalg.solve(a, T.ones(3, 2, dtype=dtype)).isnan().all().item()
+    a.requires_grad_()
+    assert T.autograd.grad(T.linalg.slogdet(a)[1], a)[0].isnan().all().item()
+
+
+def test_gradients_of_determinants_of_rank_below_n_minus_1_are_0():
+    assert not T.autograd.grad(T.linalg.det(x := T.zeros(3, 3, requires_grad=True)), x)[0].any().item()
+    assert value_and_gradient(T.linalg.det, [[0.0]])[1] == [[1.0]]
+    g = value_and_gradient(T.linalg.det, [[0.0, 0, 0], [0, 2, 0], [0, 0, 3]])[1]
+    assert g == [[6, 0, 0], [0, 0, 0], [0, 0, 0]]
+
+
+def test_the_logarithm_of_a_negative_complex_determinant_is_on_the_upper_side():
+    z = T.logdet(T.tensor([[0, 1], [1, 0]], dtype=T.complex128)).item()
+    assert (z.real, z.imag) == (0, math.pi)
+
+
+def test_complex128_rms_norm_has_the_eps_of_float64():
+    x = T.tensor([[1e-8 + 1e-8j, 2e-8 + 0j]], dtype=T.complex128)
+    eps = np.finfo(np.float64).eps
+    z = np.asarray(x.tolist())
+    want = z / np.sqrt((z * z).mean(-1, keepdims=True) + eps)
+    np.testing.assert_allclose(np.asarray(F.rms_norm(x, (2,)).tolist()), want, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "f, error",
+    [
+        (lambda: F.rms_norm(T.ones(3, dtype=T.int64), (3,)), NotImplementedError),
+        (lambda: F.rms_norm(T.tensor(1.0), (3,)), ValueError),
+        (lambda: F.batch_norm(T.ones(3, 2), None, None, training=True, eps=0.0), ValueError),
+        (lambda: F.batch_norm(T.tensor(1.0), None, None, training=True), IndexError),
+        (lambda: F.max_pool2d(T.ones(1, 0, 4, 4), 2), RuntimeError),
+        (lambda: F.avg_pool2d(T.ones(0, 4, 4), 2), RuntimeError),
+        (lambda: T.mv(T.tensor(1.0), T.ones(2)), IndexError),
+        (lambda: T.var(T.ones(3, dtype=T.int64), 0), RuntimeError),
+        (lambda: T.kthvalue(T.ones(2, 0), 1), IndexError),
+        (lambda: T.topk(T.tensor(1.0), 1, dim=1), IndexError),
+        (lambda: T.var(T.tensor(1.0), dim=(0, -1)), RuntimeError),
+    ],
+)
+def test_what_cannot_be_is_refused_as_pytorch_refuses_it(f, error):
+    with pytest.raises(error):
+        f()

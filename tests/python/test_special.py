@@ -138,3 +138,22 @@ def test_integers_become_floats():
 def test_polygamma_refuses_negative_orders():
     with pytest.raises(RuntimeError, match="negative n"):
         F.polygamma(-1, F.ones(2))
+
+
+def test_the_gradient_of_erfcx_does_not_cancel():
+    # By mpmath with 60 digits.
+    x = F.tensor([-1.0, 2.0, 25.5, 26.0, 100.0, 1e6, 1e150], dtype=F.float64, requires_grad=True)
+    F.special.erfcx(x).sum().backward()
+    want = [-11.14633932862008, -0.1067964618534896, -0.00086565641700141927, -0.00083275486624142986]
+    want += [-5.6410497625993185e-5, -5.6418958354691e-13, -5.6418958354775631e-301]
+    np.testing.assert_allclose(x.grad.tolist(), want, rtol=3e-12)
+    far = F.special.erfcx(F.tensor(1.7e308, dtype=F.float64)).item()
+    assert far == pytest.approx(3.318762256163272e-309, rel=1e-10, abs=0)
+
+
+def test_lgamma_has_relative_accuracy_beside_its_roots():
+    # By mpmath with 60 digits.
+    places = [1 + 2.0**-52, 1 - 2.0**-53, 1 + 1e-8, 2 + 2.0**-51, 2 - 2.0**-52]
+    want = [-1.2816762427e-16, 6.40838121348e-17, -5.77215653169e-9, 1.87753955e-16, -9.38769774e-17]
+    got = F.lgamma(F.tensor(places, dtype=F.float64)).tolist()
+    np.testing.assert_allclose(got, want, rtol=1e-7)

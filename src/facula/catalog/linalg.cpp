@@ -178,6 +178,25 @@ Tensor triangular_solution(const Tensor& A, const Tensor& B, bool upper, bool un
   return x;
 }
 
+// Differences from PyTorch (tests/edges).
+constexpr const char* kEndless =
+    "(float|complex)\\d+ (value|value [01]|gradient of \\w+): .* with \\w+: (-?infj? |all inf|inf and|max|lowest|all max|all tiny|"
+    "all subnormal|scaled|0 and -0)";
+constexpr const char* kOwnElimination =
+    "what becomes of infinities and of numbers that overflow or vanish on the way depends on the order of "
+    "eliminations and products, which is the library's own";
+constexpr const char* kRank1 = "float\\d+ gradient of \\w+: .*(nan|inf) for .*(nan|inf) with \\w+: rank 1";
+constexpr const char* kSingular =
+    "the logarithm of a determinant of 0 has no gradient: its signs are those of what rounding leaves";
+constexpr const char* kAllMax = "complex\\d+ error: a result for _LinAlgError .* with \\w+: all max";
+constexpr const char* kOverflowingFactor =
+    "the factors overflow; whether a pivot is 0 or NaN then depends on the library";
+constexpr const char* kComplexQuotients =
+    "complex\\d+ (value|gradient of [AB]): \\(.*(0|nan|inf|finite).*\\) for \\(.*(nan|inf).*\\) with [AB]: ";
+constexpr const char* kPartsOfQuotients =
+    "which parts of a quotient are NaN if the divisor is 0 or infinite depends on the real operations that the library "
+    "makes of it";
+
 SampleArg definite(std::vector<int64_t> sizes) {
   SampleArg a = op::tensor(std::move(sizes));
   a.positive_definite = true;
@@ -207,6 +226,8 @@ FACULA_FAMILY(linalg) {
                             {{{"A", definite({2, 3, 3})}, {"B", op::tensor({2, 3, 3})}}}}));
   define("linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor")
       .differs(kOverflows, kOrderOfSums)
+      .differs(kEndless, kOwnElimination)
+      .differs(kAllMax, kOverflowingFactor)
       .doc("X of A X = B (of X A = B if not `left`); B holds vectors or matrices, batches broadcast.")
       .autocast(Autocast::fp32)
       .bind(linalg)
@@ -231,6 +252,8 @@ FACULA_FAMILY(linalg) {
                             {{{"A", definite({2, 3, 3})}, {"B", op::tensor({3, 2})}}},
                             {{{"A", definite({4, 4})}, {"B", op::tensor({4})}}}}));
   define("linalg_inv(Tensor A) -> Tensor")
+      .differs(kEndless, kOwnElimination)
+      .differs(kAllMax, kOverflowingFactor)
       .doc("The inverse of each square matrix.")
       .autocast(Autocast::fp32)
       .bind(linalg)
@@ -245,6 +268,8 @@ FACULA_FAMILY(linalg) {
       })
       .samples(square_samples());
   define("inverse(Tensor self) -> Tensor")
+      .differs(kEndless, kOwnElimination)
+      .differs(kAllMax, kOverflowingFactor)
       .doc("The inverse of each square matrix.")
       .no_in_place()
       .autocast(Autocast::fp32)
@@ -281,6 +306,9 @@ FACULA_FAMILY(linalg) {
       })
       .samples({"A+[3, 3]"});
   define("linalg_det(Tensor A) -> Tensor")
+      .differs(kEndless, kOwnElimination)
+      .differs("\\w+ gradient of \\w+: \\(?finite.* for \\(?0.* with \\w+: zero row",
+               "the cofactors of the row of zeros; PyTorch gives 0 for them")
       .doc("The determinant of each square matrix.")
       .bind(linalg)
       .dtypes(kExact)
@@ -291,11 +319,16 @@ FACULA_FAMILY(linalg) {
       .vjp([](const Vjp& v) { return grads(mul(as_matrices(v.grad()), _linalg_cofactor(v["A"]))); })
       .samples(square_samples());
   define("det(Tensor self) -> Tensor")
+      .differs(kEndless, kOwnElimination)
+      .differs("\\w+ gradient of \\w+: \\(?finite.* for \\(?0.* with \\w+: zero row",
+               "the cofactors of the row of zeros; PyTorch gives 0 for them")
       .doc("The determinant of each square matrix.")
       .no_in_place()
       .unfused([](const Tensor& self) { return linalg_det(self); })
       .samples({"self+[3, 3]", "self[2, 2, 2]", "self[0, 0]"});
   define("linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)")
+      .differs(kEndless, kOwnElimination)
+      .differs(kRank1, kSingular)
       .doc("Sign (phase) and logarithm of the absolute value of the determinant of each square matrix.")
       .bind(linalg)
       .dtypes(kExact)
@@ -321,10 +354,14 @@ FACULA_FAMILY(linalg) {
       })
       .samples(square_samples());
   define("slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)")
+      .differs(kEndless, kOwnElimination)
+      .differs(kRank1, kSingular)
       .doc("Sign and logarithm of the absolute value of the determinant.")
       .unfused([](const Tensor& self) { return linalg_slogdet(self); })
       .samples({"self+[3, 3]"});
   define("logdet(Tensor self) -> Tensor")
+      .differs(kEndless, kOwnElimination)
+      .differs(kRank1, kSingular)
       .doc("Logarithm of the determinant; NaN if it is negative.")
       .no_in_place()
       .unfused([](const Tensor& self) {
@@ -394,6 +431,8 @@ FACULA_FAMILY(linalg) {
       .samples({"A+[3, 3], B[3, 2], upper=True", "A+[3, 3], B[3, 2], upper=False, unit=True"});
   define(
       "linalg_solve_triangular(Tensor A, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor")
+      .differs(kComplexQuotients, kPartsOfQuotients)
+      .differs(kEndless, kOwnElimination)
       .doc("X of A X = B (of X A = B if not `left`) for triangular A; batches broadcast.")
       .bind(linalg)
       .no_in_place()
@@ -406,6 +445,8 @@ FACULA_FAMILY(linalg) {
       .samples({"A+[3, 3], B[3, 2], upper=True", "A+[2, 3, 3], B[3, 2], upper=False, unitriangular=True",
                 "A+[2, 2], B[3, 2], upper=True, left=False"});
   define("linalg_matmul(Tensor self, Tensor other) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("matmul.")
       .bind(linalg)
       .no_in_place()

@@ -47,6 +47,23 @@ void check_normalized(const char* name, const Tensor& input, SymSpan shape,
         << "expected " << what << " to be of same shape as normalized_shape, but got " << what << " of shape "
         << to_string(t->sizes()) << " and normalized_shape = " << to_string(shape);
 }
+// Differences from PyTorch (tests/edges).
+constexpr const char* kInfiniteWeight =
+    "(float|bfloat)\\d+ (value|gradient of input): .*(nan|inf).* with weight: .*(inf|max|lowest)";
+constexpr const char* kWeightLast =
+    "(x - mean) / deviation comes before the weight; PyTorch folds the mean times the weight into the shift, and "
+    "gradients meet the weight last, so infinite (or overflowing) products cancel elsewhere";
+constexpr const char* kLargest =
+    "(float|bfloat)\\d+ (value|gradient of \\w+): .* with input: (max|lowest|all max|max and lowest)";
+constexpr const char* kLargestVariance =
+    "beside the largest numbers sums and squares overflow: the variance is infinite here and 1 / deviation 0, while "
+    "PyTorch takes squares from squares, which makes NaN or 0 of it";
+constexpr const char* kEqualElements =
+    "(float|bfloat)\\d+ value: -?\\d.* for -?\\d.* with (input: all|weight: )";
+constexpr const char* kNoRest =
+    "equal elements are their mean and leave the bias alone; PyTorch's x * scale + shift leaves a rounding error, "
+    "which 1 / sqrt(eps) or the weight makes large";
+
 Tensor wide(const Tensor& x) {
   return compute_type(x.dtype()) == x.dtype() ? x : to_dtype(x, compute_type(x.dtype()));
 }
@@ -57,6 +74,11 @@ Tensor narrowed(const Tensor& y, DType to) { return y.dtype() == to ? y : to_dty
 FACULA_FAMILY(norm) {
   define(
       "layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor")
+      .differs(kInfiniteWeight, kWeightLast)
+      .differs(kLargest, kLargestVariance)
+      .differs(
+          "float16 gradient of input: -?\\d.* with weight: (max at|all max|max and)",
+          "weights at the end of the range: differences of products that are larger than the result, rounded once")
       .doc("(x - mean) / sqrt(var + eps) over the last dimensions, scaled and shifted.  Ba et al., 2016.")
       .bind(function | nn_functional)
       .dtypes(d::floating)
@@ -79,18 +101,26 @@ FACULA_FAMILY(norm) {
                 "input[0, 4], normalized_shape=[4]",
                 "input[33, 129], normalized_shape=[129], weight[129], bias[129]"});
   define("rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor")
+      .differs(
+          "complex\\d+ (value|gradient of weight): .* for \\(nan, nan\\) with input: max",
+          "the square of a part overflows to infinity; PyTorch multiplies complex numbers, which makes NaN of it")
       .doc("x / sqrt(mean(x^2) + eps) over the last dimensions, scaled.  Zhang and Sennrich, 2019.")
       .bind(function | nn_functional)
       .dtypes(d::floating)
       .composite(
           [](const Tensor& input, SymSpan shape, std::optional<Tensor> weight, std::optional<double> eps) {
+            supported_check(is_differentiable(input.dtype()), "rms_norm")
+                << "expected a floating point or complex input, got " << input.dtype() << hint("x.float()");
+            value_check(input.dim() >= int(shape.size()) || weight, "rms_norm")
+                << "expected an input of at least " << shape.size() << " dimensions, as normalized_shape "
+                << to_string(shape) << " has, got " << to_string(input.sizes());
             check_normalized("rms_norm", input, shape, {{"weight", weight}});
             Tensor x = wide(input);
             Ints dims;
             for (int k = 0; k < int(shape.size()); ++k) dims.push_back(input.dim() - int(shape.size()) + k);
-            double e = eps                               ? *eps
-                       : input.dtype() == DType::Float64 ? 2.220446049250313e-16
-                                                         : 1.1920928955078125e-07;
+            double e = eps                                        ? *eps
+                       : real_of(input.dtype()) == DType::Float64 ? 2.220446049250313e-16
+                                                                  : 1.1920928955078125e-07;
             Tensor y = mul(x, rsqrt(add(mean(mul(x, x), dims, true), e)));
             if (weight) y = mul(y, wide(*weight));
             return narrowed(y, input.dtype());
@@ -98,6 +128,16 @@ FACULA_FAMILY(norm) {
       .samples({"input[2, 3, 4], normalized_shape=[4]", "input[2, 3, 4], normalized_shape=[4], weight[4]"});
   define(
       "group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, bool cudnn_enabled=True) -> Tensor")
+      .differs(kInfiniteWeight, kWeightLast)
+      .differs(kLargest, kLargestVariance)
+      .differs(kEqualElements, kNoRest)
+      .differs(
+          "(float|bfloat)\\d+ (value|gradient of (weight|input)): .* with .*, num_groups=4",
+          "a group of one element is its mean and leaves 0; PyTorch's x * scale + shift leaves a rounding error")
+      .differs("float\\d+ gradient of weight: 0 for nan with sizes 3 as 0", "a sum of nothing is 0")
+      .differs(
+          "float16 gradient of input: -?\\d.* with weight: (max at|all max|max and)",
+          "weights at the end of the range: differences of products that are larger than the result, rounded once")
       .doc(
           "Normalisation of each of `num_groups` groups of channels (dimension 1), scaled and shifted by channel.  Wu and He, 2018.")
       .bind(function)
@@ -180,6 +220,11 @@ FACULA_FAMILY(norm) {
   define(
       "batch_norm(Tensor input, Tensor? running_mean, Tensor? running_var, Tensor? weight=None, Tensor? bias=None, "
       "bool training=False, float momentum=0.1, float eps=1e-05) -> Tensor")
+      .differs(kInfiniteWeight, kWeightLast)
+      .differs(kLargest, kLargestVariance)
+      .differs(kEqualElements, kNoRest)
+      .differs("float32 error: a result for IndexError .* with sizes 3 as 0",
+               "nothing to normalise is nothing, in training as otherwise")
       .doc(
           "Normalisation of each channel (dimension 1) over all others; in training by the batch's statistics, which then "
           "update running_mean and running_var (the latter with Bessel's correction).  Ioffe and Szegedy, 2015.")
@@ -191,8 +236,13 @@ FACULA_FAMILY(norm) {
                   std::optional<Tensor> weight, std::optional<Tensor> bias, bool training, double momentum,
                   double eps) {
         if (input.dim() == 1 && input.numel() == SymInt(int64_t(0))) return clone(input);
-        runtime_check(input.dim() >= 2, "batch_norm")
-            << "expected an input of at least 2 dimensions [N, C, ...], got " << to_string(input.sizes());
+        auto few = [&] {
+          return "expected an input of at least 2 dimensions [N, C, ...], got " + to_string(input.sizes());
+        };
+        if (training) index_check(input.dim() >= 2, "batch_norm") << few();
+        else runtime_check(input.dim() >= 2, "batch_norm") << few();
+        value_check(!training || !(eps <= 0), "batch_norm")
+            << "eps must be positive during training, got " << eps;
         for (auto& t : {running_mean, running_var, weight, bias})
           runtime_check(!t || (t->dim() == 1 && t->size(0) == input.size(1)), "batch_norm")
               << "statistics, weight and bias must have one element for each of the " << input.size(1)

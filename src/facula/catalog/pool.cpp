@@ -54,8 +54,13 @@ SymInt pooled(SymInt n, const Window& w, int k) {
 
 Dims pooled_sizes(const Call& c, const char* arg = "self") {
   auto sizes = c.sizes(arg);
-  runtime_check(sizes.size() == 3 || sizes.size() == 4, c.name())
-      << "expected 3D (unbatched) or 4D (batched) input [N, C, H, W], got shape " << to_string(sizes);
+  index_check(!sizes.empty(), c.name())
+      << "expected 3D (unbatched) or 4D (batched) input [N, C, H, W], got shape []";
+  bool nothing = false;
+  for (size_t k = sizes.size() == 4; k < sizes.size(); ++k) nothing |= sizes[k] == SymInt(int64_t(0));
+  runtime_check((sizes.size() == 3 || sizes.size() == 4) && !nothing, c.name())
+      << "expected 3D (unbatched) or 4D (batched) input [N, C, H, W], in which only N may be 0, got shape "
+      << to_string(sizes);
   Window w = window(c);
   Dims out(sizes);
   for (int k = 0; k < 2; ++k) {
@@ -388,6 +393,9 @@ FACULA_FAMILY(pool) {
       .samples(pool_samples());
   define(
       "max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor")
+      .differs(
+          "\\w+ gradient of self: .* with self: (all nan|1 and nan)",
+          "of several NaNs in a window the first one is taken, as max() over a dimension does; PyTorch takes the last one")
       .doc("Largest value of each window [..., H, W]; stride defaults to the kernel's size.")
       .bind(function)
       .no_in_place()
@@ -400,6 +408,8 @@ FACULA_FAMILY(pool) {
                 "self![1, 2, 4, 4], kernel_size=[2]"});
   define(
       "avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor")
+      .differs("\\w+ error: TypeError .* got an unexpected keyword argument 'out'",
+               "functions of nn.functional take no out=")
       .doc("Mean of each window [..., H, W].")
       .bind(nn_functional)
       .no_in_place()

@@ -1,6 +1,7 @@
 // Reductions over dimensions, and running ones.
 #include <cmath>
 
+#include "facula/catalog/differences.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -63,18 +64,24 @@ Tensor put_back(const Vjp& v, Tensor t) {
   return t;
 }
 
-// The elements of x that are its extremum y; NaNs, where there are any.
-Tensor extremal(const Tensor& x, const Tensor& y) { return logical_or(eq(x, y), ne(x, x)); }
-
-// The gradient of a reduction that selects values, spread evenly over ties.
-Grads even_over_ties(const Vjp& v) {
-  Tensor x = v["self"];
-  Tensor mask = extremal(x, put_back(v, v.result()));
-  auto dims = v.call().dims("dim");
-  Tensor count = sum(mask, dims, true);
-  return grads(where(mask, div(put_back(v, v.grad()), to_dtype(count, v.grad().dtype())),
-                     zeros_like(v.grad().dim() == x.dim() ? v.grad() : put_back(v, v.grad()))));
+// The gradient of a reduction that selects values, spread evenly over ties. At NaN that of amax is NaN everywhere,
+// as a count of 0 makes it in PyTorch, that of max() spread over the NaNs.
+Grads over_ties(const Vjp& v, bool also_nan) {
+  Tensor x = v["self"], y = v.result(), g = v.grad();
+  Ints dims;
+  if (v.call().op().schema.index_of("dim") >= 0) {
+    dims = v.call().dims("dim");
+    y = put_back(v, y);
+    g = put_back(v, g);
+  }
+  Tensor mask = eq(x, y);
+  if (also_nan) mask = logical_or(mask, ne(x, x));
+  Tensor count = to_dtype(sum(mask, dims, true), g.dtype());
+  if (also_nan) return grads(where(mask, div(g, count), zeros_like(g)));
+  return grads(div(where(mask, g, zeros_like(g)), count));
 }
+Grads even_over_ties(const Vjp& v) { return over_ties(v, false); }
+Grads spread(const Vjp& v) { return over_ties(v, true); }
 
 // any and all give bool; of uint8 they give uint8.
 std::vector<DType> truth_dtype(const Call& c) {
@@ -91,23 +98,34 @@ Expr extremum(const LoopCall& c, Monoid m, Index i, int part_number) {
               part_number);
 }
 
+// any and all: dim=[] is no dimension there, as in PyTorch, where it is every one of sum's.
+bool over_nothing(const Call& c) { return c["dim"].tag == Tag::ints && c.ints("dim").empty(); }
+Dims truth_sizes(const Call& c) { return over_nothing(c) ? Dims(c.sizes("self")) : reduced()(c); }
+Expr truth(const LoopCall& c, Monoid m, Index i) {
+  auto at = [&](Index j) { return cast(c.load("self", j), DType::Bool); };
+  return over_nothing(c) ? at(i) : reduce_over(c, m, i, at);
+}
+
 SymInt reduced_count(SymSpan sizes, IntSpan dims) {
   SymInt n = int64_t(1);
   for (int64_t k : dims) n *= sizes[size_t(k)];
   return n;
 }
 double correction_of(const Call& c) { return c.has("correction") ? c.real("correction") : 1; }
-// t over the degrees of freedom that `count` elements have left.
+// t over the degrees of freedom that `count` elements have left; none if the correction is no number.
 Tensor over_freedom(const Tensor& t, const SymInt& count, double correction) {
-  return correction == std::floor(correction)
+  return correction == std::floor(correction) && std::abs(correction) < 0x1p53
              ? div(t, max(count - SymInt(int64_t(correction)), SymInt(int64_t(0))))
-             : div(t, std::max(double(count.guard_int()) - correction, 0.0));
+             : div(t, std::max(0.0, double(count.guard_int()) - correction));
 }
 
-// Mean and variance over `dim`, the latter by Welford's recurrence: sums of squares would cancel.
-std::pair<Tensor, Tensor> mean_and_var(const Tensor& x, Sizes dim, std::optional<double> correction,
-                                       bool keepdim) {
-  Tensor middle = mean(x, dim, true);
+struct Moments {
+  Tensor mean, variance;
+};
+// Variance over `dim`, by Welford's recurrence: sums of squares would cancel. And the mean, if it is wanted.
+Moments moments(const Tensor& x, Sizes dim, std::optional<double> correction, bool keepdim, bool with_mean) {
+  runtime_check(is_differentiable(x.dtype()), "var")
+      << "std and var only support floating point and complex dtypes, got " << x.dtype() << hint("x.float()");
   Ints dims;
   for (auto k : dim) dims.push_back(wrap_dim("var", k.guard_int(), x.dim()));
   if (dims.empty())
@@ -116,13 +134,35 @@ std::pair<Tensor, Tensor> mean_and_var(const Tensor& x, Sizes dim, std::optional
   auto deviation = [&](const Tensor& t) {
     return t.dim() ? _square_deviation(t, dim, keepdim) : square(sub(t, t));
   };
-  Tensor total = is_complex(x.dtype()) ? add(deviation(_real(x)), deviation(_imag(x))) : deviation(x);
-  Tensor variance = over_freedom(total, count, correction.value_or(1));
-  if (!keepdim && x.dim()) {
-    Dims sizes(total.sizes());
-    middle = view(middle, sizes);
+  auto both = [&](const Tensor& t) {
+    return with_mean && t.dim() ? _moments(t, dim, keepdim) : std::tuple(mean(t, dim, keepdim), deviation(t));
+  };
+  bool pairs = is_complex(x.dtype());
+  auto [middle, total] = both(pairs ? _real(x) : x);
+  if (pairs) {
+    auto [beside, more] = both(_imag(x));
+    total = add(total, more);
+    if (with_mean) middle = view_as_complex(stack(std::vector<Tensor>{middle, beside}, -1));
   }
-  return {middle, variance};
+  return {middle, over_freedom(total, count, correction.value_or(1))};
+}
+
+// The gradient of variance and mean, of each alone: a variance of NaN must not reach the mean's.
+Tensor gradient_of_moments(const Vjp& v, const Tensor& of_variance) {
+  auto& c = v.call();
+  Tensor x = v["self"], g;
+  SymInt count = reduced_count(c.sizes("self"), c.dims("dim"));
+  if (v.grad(1).defined()) g = expand(div(put_back(v, v.grad(1)), count), c.sizes("self"));
+  if (of_variance.defined()) {
+    Tensor away = c.rank("self") ? sub(x, mean(x, c.dims("dim"), true)) : sub(x, x);
+    Tensor h = mul(over_freedom(mul(put_back(v, of_variance), 2), count, correction_of(c)), away);
+    g = g.defined() ? add(g, h) : h;
+  }
+  return g;
+}
+Tensor gradient_of_root(const Tensor& y, const Tensor& g) {
+  Tensor none = eq(y, 0);
+  return where(none, zeros_like(y), div(g, mul(where(none, ones_like(y), y), 2)));
 }
 
 std::vector<Dims> twice(const Call& c) {
@@ -147,6 +187,54 @@ Tensor recurrence(Tensor a, Tensor b, int k) {
   return b;
 }
 
+// Differences from PyTorch (tests/edges).
+constexpr const char* kOppositeLargest =
+    "(bfloat16|float32|float64) value: nan for (0|inf) with self: max and lowest";
+constexpr const char* kOppositeSums =
+    "a sum of opposite largest numbers overflows; where depends on the order of additions";
+constexpr const char* kNoDimension = "\\w+ gradient of self: .*, dim=\\[\\]";
+constexpr const char* kCountOfOne =
+    "dim=[] means every dimension; PyTorch's gradient counts one element for it";
+constexpr const char* kLargeDeviations =
+    "(bfloat16|float32) (value|value 0|gradient of self): .* for (finite|-?[0-9].*) with self: (max|lowest)";
+constexpr const char* kSquaresOverflow =
+    "squares of deviations beyond 1.8e19 are infinite in float32; PyTorch's kernels for this processor add them in "
+    "float64, at half the speed";
+constexpr const char* kLargestMean =
+    "\\w+ (value|value [01]|gradient of self): .*(inf|nan).* for .* with self: (all max|max and lowest)";
+constexpr const char* kMeanOverflows =
+    "the mean is a sum over the count, which overflows beside the largest number as mean() itself does in PyTorch too";
+constexpr const char* kInfiniteMean =
+    "\\w+ value 1: (nan|\\(.*nan.*\\)) for .*inf.* with self: -?inf at (11|23)";
+constexpr const char* kLastInfinity =
+    "beside an infinity there is no mean; PyTorch's recurrence finds none but where the infinity comes last";
+constexpr const char* kComplexDeviations =
+    "complex\\d+ gradient of self: \\(.*\\) for \\(nan, nan\\) with self: (-?infj? at|all max|all -?inf)";
+constexpr const char* kRealFactor =
+    "a deviation times a real number; PyTorch's product of complex numbers makes NaN of one with an infinite part";
+constexpr const char* kTooMuch = "\\w+ gradient of self: .* with correction is the number (inf|nan|1e\\+300)";
+constexpr const char* kNegativeFreedom =
+    "the variance is infinite as in PyTorch, whose gradient divides by a negative number of elements";
+Definer& moments_differ(Definer& d) {
+  return d.differs(kNoDimension, kCountOfOne)
+      .differs(kLargestMean, kMeanOverflows)
+      .differs(kLargeDeviations, kSquaresOverflow)
+      .differs(kInfiniteMean, kLastInfinity)
+      .differs(kComplexDeviations, kRealFactor)
+      .differs(
+          "float16 gradient of self: .* for (-?0|nan|-?inf) with self: (max|lowest)",
+          "deviation times gradient in float32, rounded once; PyTorch's factors are rounded to 16 bits each")
+      .differs(kTooMuch, kNegativeFreedom);
+}
+
+constexpr const char* kEitherZero = "(bfloat16|float32) value: -?0 for -?0 at self=-?0, other=-?0";
+constexpr const char* kEqualZeros =
+    "zeros of both signs are equal; which one PyTorch takes depends on strides";
+constexpr const char* kComplexFactors =
+    "complex\\d+ value: \\(.*(nan|inf).*\\) for \\(.*(nan|inf|finite).*\\) with self: (all inf|all max|inf at)";
+constexpr const char* kOrderOfFactors =
+    "a product of complex numbers with infinite parts depends on the order of multiplications";
+
 Grads selected(const Vjp& v) {
   auto& c = v.call();
   return grads(put_along(v.grad(0), v.result(1), c.sizes("self"), c.dim("dim"), c.flag("keepdim")));
@@ -156,6 +244,7 @@ Grads selected(const Vjp& v) {
 
 FACULA_FAMILY(reduce) {
   define("sum(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+      .differs(kOppositeLargest, kOppositeSums)
       .doc("Sum over `dim` (all dimensions if None). Integers and bool give int64.")
       .no_in_place()
       .result(accumulated)
@@ -167,6 +256,9 @@ FACULA_FAMILY(reduce) {
       })
       .samples(reduction_samples());
   define("mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+      .differs(kOppositeLargest, kOppositeSums)
+      .differs("complex\\d+ value: \\(-?inf, -?inf\\) for \\(nan, nan\\) with self: all max",
+               "both parts overflow to infinity; PyTorch divides by a complex count, which makes NaN of them")
       .doc("Mean over `dim` (all dimensions if None).")
       .no_in_place()
       .result([](const Call& c) {
@@ -184,6 +276,7 @@ FACULA_FAMILY(reduce) {
       })
       .samples(reduction_samples());
   define("prod(Tensor self, int? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+      .differs(kComplexFactors, kOrderOfFactors)
       .doc("Product along `dim` (of all elements if None). Integers and bool give int64.")
       .autocast(Autocast::fp32)
       .no_in_place()
@@ -264,7 +357,7 @@ FACULA_FAMILY(reduce) {
       .loop([](const LoopCall& c, Index i) {
         return reduce_over(c, monoid::max, i, [&](Index j) { return c.load("self", j); });
       })
-      .vjp(even_over_ties)
+      .vjp(spread)
       .samples({"self[3, 4], dim=[1]"});
   define("aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)")
       .doc("Smallest and largest value, of all elements or along `dim`.")
@@ -278,27 +371,31 @@ FACULA_FAMILY(reduce) {
       .converting_out()
       .doc("Largest element; its gradient is spread evenly over ties.")
       .no_in_place()
-      .unfused([](const Tensor& self) {
+      .composite([](const Tensor& self) {
         check_any("max", self);
         return amax(self);
       })
+      .vjp(spread)
       .samples({"self[]", "self![5]", "self![2, 3, 4]", "self![33, 65]"});
   define("min(Tensor self) -> Tensor")
       .converting_out()
       .doc("Smallest element; its gradient is spread evenly over ties.")
       .no_in_place()
-      .unfused([](const Tensor& self) {
+      .composite([](const Tensor& self) {
         check_any("min", self);
         return amin(self);
       })
+      .vjp(spread)
       .samples({"self[]", "self![5]", "self![2, 3, 4]", "self![33, 65]"});
   define("max.other(Tensor self, Tensor other) -> Tensor")
+      .differs(kEitherZero, kEqualZeros)
       .converting_out()
       .doc("The larger of both, element by element.")
       .no_in_place()
       .unfused([](const Tensor& self, const Tensor& other) { return maximum(self, other); })
       .samples({"self![3, 4], other[4]"});
   define("min.other(Tensor self, Tensor other) -> Tensor")
+      .differs(kEitherZero, kEqualZeros)
       .converting_out()
       .doc("The smaller of both, element by element.")
       .no_in_place()
@@ -381,10 +478,8 @@ FACULA_FAMILY(reduce) {
       .result(truth_dtype)
       .non_differentiable()
       .no_in_place()
-      .shape(reduced())
-      .loop([](const LoopCall& c, Index i) {
-        return reduce_over(c, monoid::any, i, [&](Index j) { return cast(c.load("self", j), DType::Bool); });
-      })
+      .shape(truth_sizes)
+      .loop([](const LoopCall& c, Index i) { return truth(c, monoid::any, i); })
       .samples({"self[]", "self[2, 3, 4]", "self[3, 4], dim=[1]", "self[3, 4], dim=[0], keepdim=True",
                 "self[0, 3], dim=[0]"});
   define("all(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor")
@@ -392,10 +487,8 @@ FACULA_FAMILY(reduce) {
       .result(truth_dtype)
       .non_differentiable()
       .no_in_place()
-      .shape(reduced())
-      .loop([](const LoopCall& c, Index i) {
-        return reduce_over(c, monoid::all, i, [&](Index j) { return cast(c.load("self", j), DType::Bool); });
-      })
+      .shape(truth_sizes)
+      .loop([](const LoopCall& c, Index i) { return truth(c, monoid::all, i); })
       .samples({"self[]", "self[2, 3, 4]", "self[3, 4], dim=[1]", "self[3, 4], dim=[0], keepdim=True",
                 "self[0, 3], dim=[0]"});
   define("count_nonzero(Tensor self, int[1]? dim=None) -> Tensor")
@@ -412,10 +505,7 @@ FACULA_FAMILY(reduce) {
       .dtypes(d::floating)
       .no_in_place()
       .pointwise([](Expr x) { return sqrt(x); })
-      .vjp([](const Vjp& v) {
-        Tensor y = v.result(), none = eq(y, 0);
-        return grads(where(none, zeros_like(y), div(v.grad(), mul(where(none, ones_like(y), y), 2))));
-      })
+      .vjp([](const Vjp& v) { return grads(gradient_of_root(v.result(), v.grad())); })
       .samples({"self[3, 4](0.1, 2)", "self[](0.1, 2)"});
   define("_square_deviation(Tensor self, int[] dim, bool keepdim) -> Tensor")
       .doc(
@@ -433,113 +523,137 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"self[3, 4], dim=[1], keepdim=True", "self[2, 3, 4], dim=[0, 2], keepdim=False",
                 "self[33, 129], dim=[1], keepdim=True", "self[129, 33], dim=[0], keepdim=False"});
-  define("var(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
-      .converting_out()
-      .doc("Variance over `dim`: mean squared deviation, with `correction` subtracted from the count.")
-      .dtypes(d::floating | d::complex)
-      .no_in_place()
-      .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
-        return mean_and_var(self, dim, correction, keepdim).second;
+  define("_moments(Tensor self, int[] dim, bool keepdim) -> (Tensor mean, Tensor deviation)")
+      .doc("Mean and `_square_deviation` over `dim`; the mean is corrected by the sum of what is left.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .shapes([](const Call& c) { return std::vector<Dims>(2, reduced()(c)); })
+      .loop([](const LoopCall& c, Index i) {
+        Expr fold = Axes(c).reduce(monoid::welford, i, [&](Index j) { return c.load("self", j); });
+        return std::vector<Expr>{part(fold, 0), part(fold, 1)};
       })
-      .samples(reduction_samples());
-  define("var.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
-      .converting_out()
-      .doc("Variance over `dim`, unbiased or not.")
-      .no_in_place()
-      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
-        return var(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
-      })
-      .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
-  define("std(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
-      .converting_out()
-      .doc("Standard deviation over `dim`.")
-      .dtypes(d::floating | d::complex)
-      .no_in_place()
-      .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
-        return _root(mean_and_var(self, dim, correction, keepdim).second);
-      })
-      .samples({"self[3, 4], dim=[1]", "self[3, 4]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True",
-                "self[33, 129], dim=[1]"});
-  define("std.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
-      .converting_out()
-      .doc("Standard deviation over `dim`, unbiased or not.")
-      .no_in_place()
-      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
-        return facula::std(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
-      })
-      .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
-  define("var.all(Tensor self, bool unbiased) -> Tensor")
-      .converting_out()
-      .doc("Variance of all elements, unbiased or not.")
-      .no_in_place()
-      .unfused([](const Tensor& self, bool unbiased) {
-        return var(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0));
-      })
-      .samples({"self[3, 4], unbiased=False", "self[5], unbiased=True"});
-  define("std.all(Tensor self, bool unbiased) -> Tensor")
-      .converting_out()
-      .doc("Standard deviation of all elements, unbiased or not.")
-      .no_in_place()
-      .unfused([](const Tensor& self, bool unbiased) {
-        return facula::std(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0));
-      })
-      .samples({"self[3, 4], unbiased=False", "self[5], unbiased=True"});
-  define(
-      "var_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
-      .doc("Variance and mean over `dim`.")
-      .dtypes(d::floating | d::complex)
-      .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
-        auto [mean, var] = mean_and_var(self, dim, correction, keepdim);
-        return std::tuple(var, mean);
-      })
-      .vjp([](const Vjp& v) {  // each result's alone: a variance of NaN must not reach the mean's gradient
-        auto& c = v.call();
+      .vjp([](const Vjp& v) {
         Tensor x = v["self"], g;
-        SymInt count = reduced_count(c.sizes("self"), c.dims("dim"));
-        if (v.grad(1).defined()) g = expand(div(put_back(v, v.grad(1)), count), c.sizes("self"));
-        if (v.grad(0).defined()) {
-          Tensor away = c.rank("self") ? sub(x, mean(x, c.dims("dim"), true)) : sub(x, x);
-          Tensor of_var = mul(over_freedom(mul(put_back(v, v.grad(0)), 2), count, correction_of(c)), away);
-          g = g.defined() ? add(g, of_var) : of_var;
-        }
-        return grads(g);
+        auto dims = v.call().dims("dim");
+        if (v.grad(1).defined()) g = mul(mul(put_back(v, v.grad(1)), 2), sub(x, mean(x, dims, true)));
+        if (!v.grad(0).defined()) return grads(g);
+        Tensor of_mean = expand(div(put_back(v, v.grad(0)), reduced_count(x.sizes(), dims)), x.sizes());
+        return grads(g.defined() ? add(g, of_mean) : of_mean);
       })
-      .samples(
-          {"self[3, 4], dim=[1]", "self[3, 4]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"});
-  define(
-      "var_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
-      .doc("Variance and mean over `dim`, unbiased or not.")
-      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
-        return var_mean(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
-      })
-      .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
-  define("var_mean.all(Tensor self, bool unbiased) -> (Tensor, Tensor)")
-      .doc("Variance and mean of all elements, unbiased or not.")
-      .unfused([](const Tensor& self, bool unbiased) {
-        return var_mean(self, Sizes(nullopt), std::optional<double>(unbiased ? 1.0 : 0.0));
-      })
-      .samples({"self[3, 4], unbiased=False"});
-  define(
-      "std_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
-      .doc("Standard deviation and mean over `dim`.")
-      .unfused([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
-        auto [variance, middle] = var_mean(self, dim, std::optional<double>(correction.value_or(1)), keepdim);
-        return std::tuple(_root(variance), middle);
-      })
-      .samples({"self[3, 4], dim=[1]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"});
-  define(
-      "std_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
-      .doc("Standard deviation and mean over `dim`, unbiased or not.")
-      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
-        return std_mean(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
-      })
-      .samples({"self[3, 4], dim=[1], unbiased=False"});
-  define("std_mean.all(Tensor self, bool unbiased) -> (Tensor, Tensor)")
-      .doc("Standard deviation and mean of all elements, unbiased or not.")
-      .unfused([](const Tensor& self, bool unbiased) {
-        return std_mean(self, Sizes(nullopt), std::optional<double>(unbiased ? 1.0 : 0.0));
-      })
-      .samples({"self[3, 4], unbiased=False"});
+      .samples({"self[3, 4], dim=[1], keepdim=True", "self[2, 3, 4], dim=[0, 2], keepdim=False",
+                "self[33, 129], dim=[1], keepdim=True", "self[129, 33], dim=[0], keepdim=False"});
+  moments_differ(
+      define("var(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
+          .converting_out()
+          .doc("Variance over `dim`: mean squared deviation, with `correction` subtracted from the count.")
+          .dtypes(d::floating | d::complex)
+          .no_in_place()
+          .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
+            return moments(self, dim, correction, keepdim, false).variance;
+          })
+          .samples(reduction_samples()));
+  moments_differ(
+      define("var.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
+          .converting_out()
+          .doc("Variance over `dim`, unbiased or not.")
+          .no_in_place()
+          .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
+            return var(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
+          })
+          .samples(
+              {"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"}));
+  moments_differ(
+      define("std(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
+          .converting_out()
+          .doc("Standard deviation over `dim`.")
+          .dtypes(d::floating | d::complex)
+          .no_in_place()
+          .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
+            return _root(moments(self, dim, correction, keepdim, false).variance);
+          })
+          .samples({"self[3, 4], dim=[1]", "self[3, 4]",
+                    "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True", "self[33, 129], dim=[1]"}));
+  moments_differ(
+      define("std.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
+          .converting_out()
+          .doc("Standard deviation over `dim`, unbiased or not.")
+          .no_in_place()
+          .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
+            return facula::std(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
+          })
+          .samples(
+              {"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"}));
+  moments_differ(define("var.all(Tensor self, bool unbiased) -> Tensor")
+                     .converting_out()
+                     .doc("Variance of all elements, unbiased or not.")
+                     .no_in_place()
+                     .unfused([](const Tensor& self, bool unbiased) {
+                       return var(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0));
+                     })
+                     .samples({"self[3, 4], unbiased=False", "self[5], unbiased=True"}));
+  moments_differ(define("std.all(Tensor self, bool unbiased) -> Tensor")
+                     .converting_out()
+                     .doc("Standard deviation of all elements, unbiased or not.")
+                     .no_in_place()
+                     .unfused([](const Tensor& self, bool unbiased) {
+                       return facula::std(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0));
+                     })
+                     .samples({"self[3, 4], unbiased=False", "self[5], unbiased=True"}));
+  moments_differ(
+      define(
+          "var_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
+          .doc("Variance and mean over `dim`.")
+          .dtypes(d::floating | d::complex)
+          .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
+            auto [mean, variance] = moments(self, dim, correction, keepdim, true);
+            return std::tuple(variance, mean);
+          })
+          .vjp([](const Vjp& v) { return grads(gradient_of_moments(v, v.grad(0))); })
+          .samples({"self[3, 4], dim=[1]", "self[3, 4]",
+                    "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"}));
+  moments_differ(
+      define(
+          "var_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
+          .doc("Variance and mean over `dim`, unbiased or not.")
+          .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
+            return var_mean(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
+          })
+          .samples(
+              {"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"}));
+  moments_differ(define("var_mean.all(Tensor self, bool unbiased) -> (Tensor, Tensor)")
+                     .doc("Variance and mean of all elements, unbiased or not.")
+                     .unfused([](const Tensor& self, bool unbiased) {
+                       return var_mean(self, Sizes(nullopt), std::optional<double>(unbiased ? 1.0 : 0.0));
+                     })
+                     .samples({"self[3, 4], unbiased=False"}));
+  moments_differ(
+      define(
+          "std_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
+          .doc("Standard deviation and mean over `dim`.")
+          .dtypes(d::floating | d::complex)
+          .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
+            auto [mean, variance] = moments(self, dim, correction, keepdim, true);
+            return std::tuple(_root(variance), mean);
+          })
+          .vjp([](const Vjp& v) {
+            Tensor g = v.grad(0).defined() ? gradient_of_root(v.result(0), v.grad(0)) : Tensor();
+            return grads(gradient_of_moments(v, g));
+          })
+          .samples({"self[3, 4], dim=[1]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"}));
+  moments_differ(
+      define(
+          "std_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
+          .doc("Standard deviation and mean over `dim`, unbiased or not.")
+          .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
+            return std_mean(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
+          })
+          .samples({"self[3, 4], dim=[1], unbiased=False"}));
+  moments_differ(define("std_mean.all(Tensor self, bool unbiased) -> (Tensor, Tensor)")
+                     .doc("Standard deviation and mean of all elements, unbiased or not.")
+                     .unfused([](const Tensor& self, bool unbiased) {
+                       return std_mean(self, Sizes(nullopt), std::optional<double>(unbiased ? 1.0 : 0.0));
+                     })
+                     .samples({"self[3, 4], unbiased=False"}));
   define("norm.str(Tensor self, str p, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .doc("p = 'fro': the 2-norm over `dim`.")
       .no_in_place()
@@ -559,8 +673,12 @@ FACULA_FAMILY(reduce) {
         Tensor x = dtype ? to_dtype(self, *dtype) : self;
         runtime_check(is_differentiable(x.dtype()), "norm")
             << "expected a floating point or complex tensor, got " << x.dtype() << hint("x.float().norm()");
+        runtime_check(!p || p->category() != Category::complex, "norm")
+            << "expected a non-complex number as the order of the norm, got " << *p;
         double order = p ? p->to_double() : 2;
         Tensor magnitude = abs(x);
+        if (order && reduced_count(x.sizes(), c.dims("dim")) == SymInt(int64_t(1)))
+          order = 1;  // without overflow
         if (order == 2) {
           Tensor total = sum(is_complex(x.dtype()) ? mul(magnitude, magnitude) : mul(x, x), dim, keepdim);
           return sqrt(total);
@@ -585,7 +703,13 @@ FACULA_FAMILY(reduce) {
         };
         // g over f(y), 0 at y = 0; what is not taken there is no division by 0 either, nor is its derivative.
         auto quotient = [&](auto&& f) { return unless_zero(y, div(g, f(where(eq(y, 0), ones_like(y), y)))); };
-        if (order == 2) return grads(mul(x, quotient([](const Tensor& t) { return t; })));
+        if (order == 2) {
+          // 1 / y would overflow beside a subnormal y, which is one of 16 bits or the size of one element.
+          bool narrow = compute_type(x.dtype()) != x.dtype() ||
+                        reduced_count(x.sizes(), c.dims("dim")) == SymInt(int64_t(1));
+          return grads(narrow ? mul(g, unless_zero(y, div(x, where(eq(y, 0), ones_like(y), y))))
+                              : mul(x, quotient([](const Tensor& t) { return t; })));
+        }
         if (std::isinf(order)) {
           Tensor mask = eq(abs(x), y);
           return grads(mul(sgn(x), where(mask, div(g, to_dtype(sum(mask, c.dims("dim"), true), g.dtype())),
@@ -599,6 +723,9 @@ FACULA_FAMILY(reduce) {
       })
       .samples(reduction_samples());
   define("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor")
+      .differs(
+          "\\w+ error: a result for RuntimeError \\(output with shape \\[\\] .*, dim=\\[\\]",
+          "dim=[] means every dimension, as in sum; PyTorch reduces and fails to take the dimensions away")
       .converting_out()
       .doc("log(sum(exp(self))) over `dim`, without overflow.")
       .bind(function | method | special)
@@ -618,6 +745,9 @@ FACULA_FAMILY(reduce) {
                 "self[3, 4], dim=[]"});
 
   define("cumsum(Tensor self, int dim, *, dtype? dtype=None) -> Tensor")
+      .differs(
+          "bool error: RuntimeError \\(cum\\w+_: result type int64 can't be cast .* for NotImplementedError",
+          "the error says what the result would be: dtype=int64 is the default, in place too")
       .doc("Running sums along `dim`.")
       .result(accumulated_along)
       .in_place()
@@ -640,6 +770,10 @@ FACULA_FAMILY(reduce) {
       .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=0", "self[0, 3], dim=1",
                 "self[3, 1025], dim=1"});
   define("cumprod(Tensor self, int dim, *, dtype? dtype=None) -> Tensor")
+      .differs(kComplexFactors, kOrderOfFactors)
+      .differs(
+          "bool error: RuntimeError \\(cum\\w+_: result type int64 can't be cast .* for NotImplementedError",
+          "the error says what the result would be: dtype=int64 is the default, in place too")
       .doc("Running products along `dim`.")
       .result(accumulated_along)
       .in_place()
@@ -687,6 +821,7 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"grad[3, 4], self[3, 4](0.5, 1.5), dim=1"});
   define("sum_to_size(Tensor self, SymInt[] size) -> Tensor")
+      .differs(kOppositeLargest, kOppositeSums)
       .doc("self summed over the dimensions in which `size` is smaller: the inverse of broadcasting.")
       .bind(method)
       .no_in_place()

@@ -1,4 +1,6 @@
 // Order: sorting, and picking by rank. NaN counts as the largest value; equal values keep their order.
+#include <limits>
+
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -54,12 +56,19 @@ Grads to_origin(const Vjp& v) {
 SymInt chosen(const Call& c) {
   SymInt k = c.integer("k");
   auto sizes = c.sizes("self");
-  SymInt n = sizes.empty() ? SymInt(int64_t(1)) : sizes[size_t(c.dim("dim"))];
+  int d = c.dim("dim");
+  SymInt n = sizes.empty() ? SymInt(int64_t(1)) : sizes[size_t(d)];
   runtime_check(!(k < SymInt(int64_t(0))) && !(k > n), c.name())
       << "selected index k out of range: k = " << k << " for size " << n << " (shape " << to_string(sizes)
       << ")";
   return k;
 }
+
+// Differences from PyTorch (tests/edges).
+constexpr const char* kOfEquals = "\\w+ (value 1|gradient of self): .* of equal elements with";
+constexpr const char* kFirstOfEquals =
+    "of equal elements the first one comes first; which one PyTorch takes depends on its partial sort and on the "
+    "processor";
 
 SampleArg values(std::vector<int64_t> sizes) { return distinct(op::tensor(std::move(sizes))); }
 
@@ -68,6 +77,7 @@ SampleArg values(std::vector<int64_t> sizes) { return distinct(op::tensor(std::m
 FACULA_FAMILY(sort) {
   define(
       "sort(Tensor self, int dim=-1, bool descending=False, bool stable=False) -> (Tensor values, Tensor indices)")
+      .differs(kOfEquals, kFirstOfEquals)
       .doc(
           "Elements along `dim` in ascending (or descending) order, and where they were. Always stable; NaN is the largest.")
       .dtypes(d::real)
@@ -99,6 +109,7 @@ FACULA_FAMILY(sort) {
       .samples({"self![3, 4]", "self![5]"});
   define(
       "topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)")
+      .differs(kOfEquals, kFirstOfEquals)
       .doc("The k largest (or smallest) elements along `dim` in order, and where they were.")
       .dtypes(d::integral | d::floating)
       .result(with_indices)
@@ -117,9 +128,14 @@ FACULA_FAMILY(sort) {
                               {"dim", op::literal("1")},
                               {"largest", op::literal("False")}}}}));
   define("kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)")
+      .differs(kOfEquals, kFirstOfEquals)
       .doc("The k-th smallest element along `dim` (k counts from 1), and where it is.")
       .unfused([](const Tensor& self, SymInt k, int64_t dim, bool keepdim) {
-        SymInt n = self.dim() ? self.size(wrap_dim("kthvalue", dim, self.dim())) : SymInt(int64_t(1));
+        int d = wrap_dim("kthvalue", dim, self.dim());
+        SymInt n = self.dim() ? self.size(d) : SymInt(int64_t(1));
+        index_check(n > SymInt(int64_t(0)), "kthvalue")
+            << "expected reduction dim " << d << " to have non-zero size (shape " << to_string(self.sizes())
+            << ")";
         runtime_check(k > SymInt(int64_t(0)) && !(k > n), "kthvalue")
             << "selected number k out of range for dimension " << dim << ": k = " << k << ", size " << n;
         auto [values, indices] = sort(self, dim);
@@ -140,9 +156,11 @@ FACULA_FAMILY(sort) {
             << "expected reduction dim " << dim << " to have non-zero size";
         auto [values, indices] = kthvalue(self, (n + SymInt(int64_t(1))) / SymInt(int64_t(2)), dim, keepdim);
         if (!is_floating(self.dtype()) || !self.dim()) return std::tuple(values, indices);
-        auto [top, at] = kthvalue(self, n, dim, keepdim);
-        Tensor nan = isnan(top);
-        return std::tuple(where(nan, top, values), where(nan, at, indices));
+        Tensor nan = isnan(self);  // the first of them
+        indices = where(any(nan, dim, true), argmax(to_dtype(nan, DType::UInt8), dim, true),
+                        keepdim ? indices : unsqueeze(indices, dim));
+        values = gather(self, dim, indices);
+        return std::tuple(keepdim ? values : squeeze(values, dim), keepdim ? indices : squeeze(indices, dim));
       })
       .samples({"self![3, 5], dim=1", "self![4, 3], dim=0, keepdim=True"});
   define("median(Tensor self) -> Tensor")
@@ -150,6 +168,16 @@ FACULA_FAMILY(sort) {
       .no_in_place()
       .dtypes(d::integral | d::floating)
       .strict()
-      .unfused([](const Tensor& self) { return std::get<0>(median(reshape(self, -1), 0)); })
+      .composite([](const Tensor& self) {
+        if (self.numel() == SymInt(int64_t(0)))  // what NaN is as an integer
+          return to_dtype(full(Dims{}, std::numeric_limits<double>::quiet_NaN(), DType::Float64),
+                          self.dtype());
+        return std::get<0>(median(reshape(self, -1), 0));
+      })
+      .vjp([](const Vjp& v) {  // spread over equal elements, and over NaNs, as that of max()
+        Tensor x = v["self"], mask = logical_or(eq(x, v.result()), ne(x, x));
+        Tensor share = div(v.grad(), to_dtype(sum(mask), v.grad().dtype()));
+        return grads(where(mask, share, zeros_like(share)));
+      })
       .samples({"self![3, 5]", "self![4]"});
 }

@@ -747,7 +747,7 @@ Expr in_two_sweeps(Expr e) {
     std::vector<Expr> p;
     if (r->monoid == Monoid::welford) {
       Deviations d = deviations(r);
-      p = {d.mean, about_mean(d.squares, d.sum, d.count), d.count};
+      p = {d.mean + d.sum / loop::max(d.count, 1.0), about_mean(d.squares, d.sum, d.count), d.count};
     } else {
       Expr x = in_two_sweeps(r->args[0]), m = loop::reduce(Monoid::max, r->bound, {x});
       Expr s = loop::select(loop::eq(x, m), Scalar(1.0), loop::exp(x - m));

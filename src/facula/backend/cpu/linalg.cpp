@@ -179,6 +179,18 @@ void solve_adjoint(const T* lu, const std::vector<int>& pivots, int n, bool sing
   }
 }
 
+// Whether the factors have no numbers: then nothing that is made of them has any. Of complex infinities the
+// quotients have none either.
+template <class T>
+bool lost(const T* lu, int n) {
+  return std::any_of(lu, lu + int64_t(n) * n, [](T x) {
+    if constexpr (std::is_floating_point_v<T>) return std::isnan(x);
+    else return !std::isfinite(x.real()) || !std::isfinite(x.imag());
+  });
+}
+template <class T>
+constexpr T kNone = T(std::numeric_limits<decltype(std::abs(T{}))>::quiet_NaN());
+
 template <class T>
 T determinant(const T* lu, const std::vector<int>& pivots, int n) {
   T det(1);
@@ -203,6 +215,10 @@ Results linalg_lu_solve(const Call& c, Out out) {
     each_lu<T>(a, n, block, [&](int64_t k, T* lu, const std::vector<int>& pivots, int info, T* rhs) {
       if (info > 0) return failure.note(k, info);
       if (!block) return;
+      if (lost(lu, n)) {
+        T* x = to.data<T>() + k * int64_t(block);
+        return std::fill(x, x + block, kNone<T>);
+      }
       transpose_into(b.data<T>() + k * int64_t(block), n, columns, rhs);
       int cols = int(columns), ok = 0;
       Lapack<T>::getrs(kPlain<T>, &n, &cols, lu, &n, pivots.data(), rhs, &n, &ok, 1);
@@ -227,7 +243,8 @@ Results linalg_inv(const Call& c, Out out) {
                  if (info > 0) return failure.note(k, info);
                  if (!n) return;
                  int size = n * 64, ok = 0;
-                 Lapack<T>::getri(&n, lu, &n, pivots.data(), work, &size, &ok);
+                 if (lost(lu, n)) std::fill(lu, lu + int64_t(n) * n, kNone<T>);
+                 else Lapack<T>::getri(&n, lu, &n, pivots.data(), work, &size, &ok);
                  T* y = to.data<T>() + k * int64_t(n) * n;
                  if constexpr (kOfTranspose<T>) std::copy(lu, lu + int64_t(n) * n, y);
                  else transpose_into(lu, n, n, y);
@@ -250,7 +267,8 @@ Results linalg_inv_adjoint(const Call& c, Out out) {
     each_lu<T>(a, n, size_t(n) * size_t(n),
                [&](int64_t k, T* lu, const std::vector<int>& pivots, int info, T* x) {
                  if (!n) return;
-                 solve_adjoint(lu, pivots, n, info > 0, x);
+                 if (lost(lu, n)) std::fill(x, x + int64_t(n) * n, kNone<T>);
+                 else solve_adjoint(lu, pivots, n, info > 0, x);
                  transpose_into(x, n, n, to.data<T>() + k * int64_t(n) * n);
                });
   });
@@ -258,8 +276,26 @@ Results linalg_inv_adjoint(const Call& c, Out out) {
   return Results(out[0]);
 }
 
-// conj(det) inv^H. A zero pivot is replaced by a tiny one: the product of determinant and inverse tends to
-// the cofactors.
+// conj(det of a [n, n] without row i and column j), signed, by factors of their own: for small singular matrices.
+template <class T>
+void minors(const T* a, int n, T* y) {
+  int m = n - 1, info = 0, ld = std::max(m, 1);
+  std::vector<T> rest(size_t(m) * size_t(m));
+  std::vector<int> pivots(size_t(std::max(m, 1)));
+  for (int i = 0; i < n; ++i)
+    for (int j = 0; j < n; ++j) {
+      T* to = rest.data();
+      for (int r = 0; r < n; ++r)
+        for (int c = 0; r != i && c < n; ++c)
+          if (c != j) *to++ = a[int64_t(r) * n + c];
+      if (m) Lapack<T>::getrf(&m, &m, rest.data(), &ld, pivots.data(), &info);
+      T det = determinant(rest.data(), pivots, m);
+      y[int64_t(i) * n + j] = conjugate_of((i + j) % 2 ? -det : det);
+    }
+}
+
+// conj(det) inv^H. Of singular matrices too large for their minors a zero pivot is replaced by a tiny one: the
+// product of determinant and inverse tends to the cofactors.
 Results linalg_cofactor(const Call& c, Out out) {
   Tensor a = dense(c.tensor("A"));
   Destination to(out[0]);
@@ -267,24 +303,29 @@ Results linalg_cofactor(const Call& c, Out out) {
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     using R = decltype(std::abs(T{}));
-    each_lu<T>(a, n, size_t(n) * 64, [&](int64_t k, T* lu, const std::vector<int>& pivots, int, T* work) {
-      if (!n) return;
-      R largest = 0;
-      for (int i = 0; i < n; ++i)
-        largest = std::max(largest, std::abs(lu[size_t(i) * size_t(n) + size_t(i)]));
-      R tiny = std::sqrt(std::numeric_limits<R>::epsilon()) * std::numeric_limits<R>::epsilon() *
-               (largest > 0 ? largest : R(1));
-      for (int i = 0; i < n; ++i)
-        if (auto& pivot = lu[size_t(i) * size_t(n) + size_t(i)]; std::abs(pivot) < tiny) pivot = T(tiny);
-      T det = determinant(lu, pivots, n);
-      int size = n * 64, ok = 0;
-      Lapack<T>::getri(&n, lu, &n, pivots.data(), work, &size, &ok);
-      // The buffer holds inv (of a real matrix inv^T) in columns: read as rows it is inv^T (or inv).
-      T* y = to.data<T>() + k * int64_t(n) * n;
-      for (int64_t i = 0; i < int64_t(n) * n; ++i) lu[i] = conjugate_of(det * lu[i]);
-      if constexpr (kOfTranspose<T>) transpose_into(lu, n, n, y);
-      else std::copy(lu, lu + int64_t(n) * n, y);
-    });
+    each_lu<T>(a, n, size_t(n) * 64,
+               [&](int64_t k, T* lu, const std::vector<int>& pivots, int info, T* work) {
+                 if (!n) return;
+                 constexpr int kFewRows = 16;
+                 if (info > 0 && n <= kFewRows)
+                   return minors(a.data<T>() + k * int64_t(n) * n, n, to.data<T>() + k * int64_t(n) * n);
+                 R largest = 0;
+                 for (int i = 0; i < n; ++i)
+                   largest = std::max(largest, std::abs(lu[size_t(i) * size_t(n) + size_t(i)]));
+                 R tiny = std::sqrt(std::numeric_limits<R>::epsilon()) * std::numeric_limits<R>::epsilon() *
+                          (largest > 0 ? largest : R(1));
+                 for (int i = 0; i < n; ++i)
+                   if (auto& pivot = lu[size_t(i) * size_t(n) + size_t(i)]; std::abs(pivot) < tiny)
+                     pivot = T(tiny);
+                 T det = determinant(lu, pivots, n);
+                 int size = n * 64, ok = 0;
+                 Lapack<T>::getri(&n, lu, &n, pivots.data(), work, &size, &ok);
+                 // The buffer holds inv (of a real matrix inv^T) in columns: read as rows it is inv^T (or inv).
+                 T* y = to.data<T>() + k * int64_t(n) * n;
+                 for (int64_t i = 0; i < int64_t(n) * n; ++i) lu[i] = conjugate_of(det * lu[i]);
+                 if constexpr (kOfTranspose<T>) transpose_into(lu, n, n, y);
+                 else std::copy(lu, lu + int64_t(n) * n, y);
+               });
   });
   to.finish();
   return Results(out[0]);
@@ -320,7 +361,7 @@ Results linalg_slogdet(const Call& c, Out out) {
         log_size += std::log(size);
         if constexpr (std::is_floating_point_v<T>) sign *= T((pivot > 0) - (pivot < 0));
         else sign *= size == 0 ? T(0) : pivot / size;
-        if (pivots[size_t(i)] != i + 1) sign = -sign;
+        if (pivots[size_t(i)] != i + 1) sign = sign * T(-1);  // an imaginary part of 0 stays positive
       }
       to_sign.data<T>()[k] = sign;
       to_log.data<R>()[k] = log_size;
