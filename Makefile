@@ -74,7 +74,7 @@ sanitize-python: build-sanitized
 	    LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so) $$(g++ -print-file-name=libstdc++.so)" \
 	    $(PYTHON_ENV) -m pytest -q -s -p no:cacheprovider -p no:faulthandler $(or $(ARGS),tests/python)
 
-# OpenMP's own waiting is not instrumented, hence one thread of it; the tests start threads of their own.
+# OpenMP's own waiting is not instrumented, hence one thread of it for the libraries; ours are the standard library's there.
 THREADED = $(BUILD)-threads
 THREADED_ROOMS ?= tensor autograd codegen
 sanitize-threads: setup

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <thread>
+#include <vector>
 
 #include "facula/base/interrupt.h"
 #include "facula/base/settings.h"
@@ -34,6 +36,29 @@ std::atomic<int>& threads() {
   return n;
 }
 
+#ifdef __SANITIZE_THREAD__
+// The thread sanitizer does not see how OpenMP's library waits: the standard library's threads stand in for its own.
+thread_local bool in_piece = false;
+template <class Piece>
+void share(int64_t pieces, const Piece& piece) {
+  auto run = [&](int64_t k) {
+    in_piece = true;
+    piece(k);
+    in_piece = false;
+  };
+  std::vector<std::thread> others;
+  for (int64_t k = 1; k < pieces; ++k) others.emplace_back(run, k);
+  run(0);
+  for (auto& t : others) t.join();
+}
+#else
+template <class Piece>
+void share(int64_t pieces, const Piece& piece) {
+#pragma omp parallel for schedule(static, 1) num_threads(int(pieces))
+  for (int64_t k = 0; k < pieces; ++k) piece(k);
+}
+#endif
+
 }  // namespace
 
 int num_threads() { return forked ? 1 : threads().load(std::memory_order_relaxed); }
@@ -41,7 +66,11 @@ void set_num_threads(int n) {
   threads() = std::max(1, n);
   omp_set_num_threads(threads());
 }
+#ifdef __SANITIZE_THREAD__
+bool in_parallel() { return in_piece || omp_in_parallel(); }
+#else
 bool in_parallel() { return omp_in_parallel(); }
+#endif
 
 void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& f) {
   if (n <= 0) return;
@@ -61,8 +90,7 @@ void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, in
   std::exception_ptr failure;
   std::atomic<bool> failed{false};
   std::mutex mutex;
-#pragma omp parallel for schedule(static, 1) num_threads(int(pieces))
-  for (int64_t k = 0; k < pieces; ++k) {
+  share(pieces, [&](int64_t k) {
     try {
       int64_t begin = k * size + std::min(k, longer), end = begin + size + (k < longer);
       for (int64_t at = begin; at < end; at += step) {
@@ -77,7 +105,7 @@ void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, in
       if (!failure) failure = std::current_exception();
       failed = true;
     }
-  }
+  });
   if (failure) std::rethrow_exception(failure);
 }
 
