@@ -13,6 +13,7 @@
 #include <fstream>
 #include <thread>
 
+#include "again.h"
 #include "facula/base/interrupt.h"
 #include "facula/base/parallel.h"
 #include "facula/base/settings.h"
@@ -340,14 +341,8 @@ TEST_F(CodegenCache, RefusesMalformedObjects) {
 }
 
 TEST_F(CodegenCache, RefusesAnUnknownCapability) {
-  std::string command = "FACULA_CPU_CAPABILITY=sse9 /proc/" + std::to_string(getpid()) +
-                        "/exe --gtest_brief=1 --gtest_filter=CodegenCache.KeepsKernelsInMemory 2>&1";
-  std::string text;
-  FILE* p = popen(command.c_str(), "r");
-  ASSERT_TRUE(p);
-  char line[512];
-  while (std::fgets(line, sizeof line, p)) text += line;
-  EXPECT_NE(pclose(p), 0);
+  auto [status, text] = run_again("sse9", "CodegenCache.KeepsKernelsInMemory");
+  EXPECT_NE(status, 0);
   EXPECT_NE(text.find("FACULA_CPU_CAPABILITY is \"sse9\""), std::string::npos) << text;
 }
 

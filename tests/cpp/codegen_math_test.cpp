@@ -16,6 +16,7 @@
 #include <sstream>
 #include <string>
 
+#include "again.h"
 #include "facula/codegen/kernel.h"
 
 using namespace facula;
@@ -381,14 +382,8 @@ TEST(CodegenMath, TheDocumentationShowsWhatIsMeasured) {
 
 TEST(CodegenMath, BoundsHoldOnAvx2Too) {
   if (codegen::vector_lanes() == 8) GTEST_SKIP() << "this is that run";
-  std::string command = "FACULA_CPU_CAPABILITY=avx2 /proc/" + std::to_string(getpid()) +
-                        "/exe --gtest_brief=1 '--gtest_filter=CodegenMath.Float*' 2>&1";
-  std::string text;
-  FILE* p = popen(command.c_str(), "r");
-  ASSERT_TRUE(p);
-  char line[512];
-  while (std::fgets(line, sizeof line, p)) text += line;
-  EXPECT_EQ(pclose(p), 0) << text;
+  auto [status, text] = run_again("avx2", "CodegenMath.Float*");
+  EXPECT_EQ(status, 0) << text;
 }
 
 }  // namespace

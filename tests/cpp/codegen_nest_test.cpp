@@ -9,6 +9,7 @@
 #include <limits>
 #include <random>
 
+#include "again.h"
 #include "facula/base/parallel.h"
 #include "facula/base/random.h"
 #include "facula/codegen/kernel.h"
@@ -706,14 +707,8 @@ TEST(CodegenNest, GivesTheSameBitsForEveryThreadCount) {
 
 TEST(CodegenNest, AgreesOnAvx2Too) {
   if (codegen::vector_lanes() == 8) GTEST_SKIP() << "this is that run";
-  std::string command = "FACULA_CPU_CAPABILITY=avx2 /proc/" + std::to_string(getpid()) +
-                        "/exe --gtest_brief=1 '--gtest_filter=CodegenNest.*' 2>&1";
-  std::string text;
-  FILE* p = popen(command.c_str(), "r");
-  ASSERT_TRUE(p);
-  char line[512];
-  while (std::fgets(line, sizeof line, p)) text += line;
-  EXPECT_EQ(pclose(p), 0) << text;
+  auto [status, text] = run_again("avx2", "CodegenNest.*");
+  EXPECT_EQ(status, 0) << text;
 }
 
 }  // namespace

@@ -104,7 +104,10 @@ def test_value_is_within_a_few_units_of_the_last_place(name):
     x = x[np.abs(x) < 15]
     single = FUNCTIONS[name](F.from_numpy(x.astype(np.float32))).numpy()
     again = FUNCTIONS[name](F.from_numpy(x.astype(np.float32).astype(np.float64))).numpy()
-    np.testing.assert_array_equal(single, again.astype(np.float32), err_msg="float32 is float64 rounded once")
+    if name == "erfinv":  # float32 has polynomials of its own
+        np.testing.assert_array_max_ulp(single, again.astype(np.float32), maxulp=2)
+    else:
+        np.testing.assert_array_equal(single, again.astype(np.float32), err_msg="float64 rounded once")
 
 
 def test_poles_and_ends():
