@@ -181,8 +181,11 @@ Z pow(Z a, Z n) {
   Expr easy = is(1) | is(2) | is(3) | is(-1) | is(-2) | is(0.5) | is(-0.5);
   bool uniform = is_uniform(n.re) && is_uniform(n.im);
   auto general = [&](Expr x) { return uniform ? select(easy, number(0, x), x) : x; };
-  Z w = Z{general(log_modulus(a)), general(atan2(a.im, a.re))} * n, square = a * a;
+  // The product's error is that of the result, times the result: in double precision.
+  auto wide = [](Z z) { return Z{cast(z.re, DType::Float64), cast(z.im, DType::Float64)}; };
+  Z b = wide(a), w = Z{general(log_modulus(b)), general(atan2(b.im, b.re))} * wide(n), square = a * a;
   Z r = exp_of(w, general(exp(w.re)), general(cos(w.im)), general(sin(w.im)));
+  r = {cast(r.re, a.re.dtype()), cast(r.im, a.re.dtype())};
   Z root = choose(is(0.5) | is(-0.5), sqrt(a), a), power = choose(is(-2) | is(2), square, root);
   power = choose(is(3), square * a, power);
   Z over = choose(is(-1) | is(-2) | is(-0.5), inverse(power), power);
