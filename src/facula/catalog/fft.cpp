@@ -25,6 +25,9 @@ constexpr const char* kEmptyBatch =
 constexpr const char* kUnshifted = "\\w+ error: a result for RuntimeError \\(`shifts` required";
 constexpr const char* kNoDimension =
     "without dimensions nothing moves, as in NumPy; the peer's roll wants shifts";
+constexpr const char* kComplexOut =
+    "complex\\d+ error: a result for RuntimeError \\(irfftn? expects a floating point output";
+constexpr const char* kConverts = "an out= of another dtype takes the result converted, complex ones too";
 
 // How a transform is scaled: not, by 1/sqrt(n), by 1/n.
 enum Scaling : int64_t { none, root, whole };
@@ -294,6 +297,7 @@ FACULA_FAMILY(fft) {
           })
       .samples({"self[8]", "self[3, 7], n=9", "self[4, 3], dim=0, norm='ortho'", "self[17, 97]"});
   define("fft_irfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
+      .differs(kComplexOut, kConverts)
       .converting_out()
       .doc("The real signal of n points (default 2 (m - 1)) with these m frequencies along `dim`.")
       .bind(fft)
@@ -343,6 +347,7 @@ FACULA_FAMILY(fft) {
       })
       .samples({"self[2, 3, 4]", "self[2, 3, 4], dim=[0, 1]"});
   define("fft_irfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+      .differs(kComplexOut, kConverts)
       .converting_out()
       .doc("The real signal of which rfftn gives these frequencies.")
       .bind(fft)

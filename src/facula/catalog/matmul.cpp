@@ -277,7 +277,8 @@ Tensor contract(Tensor a, std::string in_a, Tensor b, std::string in_b, const st
     to.push_back(second);
     return reshape(expand(permute(t, order), full), to);
   };
-  Tensor y = matmul(arranged(a, in_a, rows, inner), arranged(b, in_b, inner, columns));
+  Tensor left = arranged(a, in_a, rows, inner), right = arranged(b, in_b, inner, columns);
+  Tensor y = inner.empty() ? mul(left, right) : matmul(left, right);
   names = batch + rows + columns;
   Dims sizes;
   for (char ch : names) sizes.push_back(size[ch]);

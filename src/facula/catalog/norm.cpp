@@ -1,4 +1,5 @@
 // Normalisations: compositions, fused.
+#include "facula/catalog/differences.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
 
@@ -104,6 +105,9 @@ FACULA_FAMILY(norm) {
       .differs(
           "complex\\d+ (value|gradient of weight): .* for \\(nan, nan\\) with input: max",
           "the square of a part overflows to infinity; PyTorch multiplies complex numbers, which makes NaN of it")
+      .differs(
+          "complex\\d+ gradient of input: \\((-?inf, nan|nan, -?inf)\\) for \\(nan, nan\\) with weight: max",
+          catalog::kByParts)
       .doc("x / sqrt(mean(x^2) + eps) over the last dimensions, scaled.  Zhang and Sennrich, 2019.")
       .bind(function | nn_functional)
       .dtypes(d::floating)

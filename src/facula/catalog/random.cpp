@@ -93,7 +93,7 @@ Tensor laid_like(const Tensor& self, F&& make) {
 Tensor fill_integers(const Tensor& self, int64_t from, std::optional<int64_t> to,
                      std::optional<Generator*> g) {
   DType t = self.dtype();
-  runtime_check(!is_complex(t), "random_") << "not implemented for '" << t << "'";
+  supported_check(!is_complex(t), "random_") << "not implemented for '" << t << "'";
   bool negative = t != DType::Bool && t != DType::UInt8;
   uint64_t most = t == DType::Bool ? 1 : (uint64_t(1) << (8 * itemsize(t) - negative)) - 1;
   int64_t last = 0;

@@ -277,6 +277,9 @@ FACULA_FAMILY(reduce) {
       .samples(reduction_samples());
   define("prod(Tensor self, int? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .differs(kComplexFactors, kOrderOfFactors)
+      .differs(catalog::kSteps16, catalog::kRoundedOnce)
+      .differs("complex\\d+ gradient of self: \\((inf, nan|nan, inf)\\) for \\(nan, nan\\) with self: max at",
+               catalog::kByParts)
       .doc("Product along `dim` (of all elements if None). Integers and bool give int64.")
       .autocast(Autocast::fp32)
       .no_in_place()
@@ -771,6 +774,7 @@ FACULA_FAMILY(reduce) {
                 "self[3, 1025], dim=1"});
   define("cumprod(Tensor self, int dim, *, dtype? dtype=None) -> Tensor")
       .differs(kComplexFactors, kOrderOfFactors)
+      .differs(catalog::kSteps16, catalog::kRoundedOnce)
       .differs(
           "bool error: RuntimeError \\(cum\\w+_: result type int64 can't be cast .* for NotImplementedError",
           "the error says what the result would be: dtype=int64 is the default, in place too")

@@ -321,6 +321,8 @@ FACULA_FAMILY(special) {
       .differs(
           "(float|bfloat)\\d+ gradient of self: \\S+ for \\S+ at self=(\\d|inf)",
           "2 x erfcx(x) and 2 / sqrt(pi) cancel in PyTorch; ours goes on by the series of their difference")
+      .differs("float64 (value|gradient of self): -?\\S+e\\+29\\d for -?\\S+e\\+29\\d at self=-26$",
+               "exp of 676 has other last digits in PyTorch's vectors than in its single elements")
       .bind(special)
       .no_in_place()
       .vjp([](const Vjp& v) { return grads(mul(v.grad(), _erfcx_slope(v["self"]))); });
