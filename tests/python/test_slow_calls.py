@@ -85,6 +85,80 @@ def test_gradients_of_max_pools_are_the_same_in_either_layout(window, dtype):
     assert F.equal(gradient(x[0]), rows[0])
 
 
+@pytest.mark.parametrize("window", WINDOWS[:4], ids=str)
+@pytest.mark.parametrize("dtype", [F.float32, F.bfloat16])
+def test_a_special_gradient_stays_at_its_tap(window, dtype):
+    x = F.from_numpy(numbers((3, 18, 50), "float32")).to(dtype).requires_grad_()
+    y = F.nn.functional.max_pool2d(x, **window)
+    g = F.ones(y.shape).to(dtype)
+    g[0, 0, 0], g[1, 3, 5], g[2, -1, -1] = float("nan"), float("inf"), -float("inf")
+    y.backward(g)
+    assert [int((~p.float().isfinite()).sum()) for p in x.grad] == [1, 1, 1]
+    _, places = F.max_pool2d_with_indices(x.detach(), **window)
+    flat = x.grad.flatten(1)
+    assert flat[0, places[0, 0, 0]].isnan() and flat[1, places[1, 3, 5]] == float("inf")
+    assert flat[2, places[2, -1, -1]] == -float("inf")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8", "bool", "int64", "complex64"])
+@pytest.mark.parametrize("times", [2, 3, 4, 8])
+def test_elements_that_lanes_share_are_those_beneath_them(dtype, times):
+    for width in (1, 7, 8, 16, 33, 64):
+        a = numbers((5, width), "float32").astype(dtype)
+        wide = F.from_numpy(a)[:, :, None].expand(5, width, times).reshape(5, width * times)
+        assert np.array_equal(wide.numpy(), a.repeat(times, -1))
+        if dtype in ("float32", "uint8"):
+            image = F.from_numpy(numbers((2, 3, 4, width), "float32"))
+            pooled = image.contiguous().requires_grad_()
+            y = F.nn.functional.avg_pool2d(pooled, (1, times), (1, times), ceil_mode=True)
+            y.backward(F.from_numpy(numbers(tuple(y.shape), "float32", seed=1)))
+            last = F.nn.functional.avg_pool2d(F.ones(1, 1, 1, width), (1, times), (1, times), ceil_mode=True)
+            assert F.equal(last, F.ones_like(last))
+            g = numbers(tuple(y.shape), "float32", seed=1).repeat(times, -1)[..., :width]
+            count = np.minimum(times, width - np.arange(width) // times * times)
+            assert np.allclose(pooled.grad.numpy(), g / count, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8", "bool", "int32"])
+def test_a_few_columns_are_summed_down(dtype):
+    for columns in (1, 2, 3, 4, 5, 6, 7, 8, 9, 20, 32, 96):
+        a = numbers((3001, columns), "float32").astype(dtype)
+        t, wide = F.from_numpy(a), a.astype(np.float64)
+        limit = {"float16": 0.6, "float32": 2e-3}.get(dtype, 1e-9)
+        assert np.allclose(
+            t.sum(0).double().numpy(), wide.sum(0), atol=limit, rtol=1e-3 if dtype == "float16" else 0
+        )
+        assert np.array_equal(t.amax(0).numpy(), a.max(0)) and np.array_equal(
+            t[::3].amin(0).numpy(), a[::3].min(0)
+        )
+
+
+def test_one_window_over_a_whole_image():
+    a = numbers((4, 40, 7, 7), "float32")
+    a[1, 2, 3, 4], a[2, 0, 0, 0] = np.nan, np.inf
+    for shape in ((7, 7), (7, 6), (6, 7)):
+        x = F.from_numpy(a[..., : shape[0], : shape[1]].copy())
+        y = F.nn.functional.avg_pool2d(x, shape)
+        assert np.allclose(
+            y.numpy(), a[..., : shape[0], : shape[1]].mean((2, 3), keepdims=True), atol=1e-6, equal_nan=True
+        )
+
+
+def test_planes_are_scattered_by_themselves():
+    """Rows that tasks share out, whatever else depends on them, in the order of the indices."""
+    a, index = numbers((6, 5, 300), "float32"), np.random.RandomState(1).randint(0, 40, (6, 5, 300))
+    sums = np.zeros((6, 5, 40))
+    for r in np.ndindex(6, 5):
+        np.add.at(sums[r], index[r], a[r])
+    before, results = F.get_num_threads(), []
+    for threads in (1, 2, 3):
+        F.set_num_threads(threads)
+        results.append(F.zeros(6, 5, 40).scatter_add(2, F.from_numpy(index), F.from_numpy(a)))
+    F.set_num_threads(before)
+    assert np.allclose(results[0].numpy(), sums, atol=1e-4)
+    assert F.equal(results[0], results[1]) and F.equal(results[0], results[2])
+
+
 def test_a_pools_gradient_has_a_gradient():
     x = F.from_numpy(numbers((1, 2, 6, 5), "float64")).requires_grad_()
     pool = lambda x: F.nn.functional.max_pool2d(x, 3, 2, 1) ** 2  # noqa: E731

@@ -122,46 +122,50 @@ std::vector<Expr> best(const LoopCall& c, const Index& i) {
   return {value, at};
 }
 
-// Windows that hold an element at `at` of dimension k: candidates of number b < reach(w, k), and whether they
-// do.
+// A window that may hold an element at `at` of dimension k: there is one of this number if `inside`, which is a
+// condition on `at` alone; it holds the element, as its step `step`, if `valid` too. Lanes run along the columns: a
+// row's windows are valid for all of them or for none.
 struct Cover {
-  Expr window, valid, step;  // as which of its steps
+  Expr window, inside, valid, step;
 };
+// Windows of number b < reach(w, k) are candidates.
 int64_t reach(const Window& w, int k) {
   return w.dilation[k] == 1 ? (w.kernel[k] + w.stride[k] - 1) / w.stride[k] : w.kernel[k];
 }
 Cover cover(const Window& w, int k, Expr at, Expr b, SymInt outputs) {
-  Expr padded = at + Scalar(w.padding[k]), limit = loop::size(outputs), o, valid, step;
-  auto within = [&](Expr x) { return max(min(x, limit - Scalar(int64_t(1))), Scalar(int64_t(0))); };
+  Scalar stride = w.stride[k];
+  Expr padded = at + Scalar(w.padding[k]), limit = loop::size(outputs), always = constant(true, DType::Bool);
   if (w.dilation[k] == 1) {  // the last window that begins before the element, and those before it
-    o = floordiv(padded, Scalar(w.stride[k])) - b;
-    valid = (o >= Scalar(int64_t(0))) & (o < limit);
-    step = padded - o * Scalar(w.stride[k]);
-    if (w.kernel[k] % w.stride[k]) valid = valid & (step < Scalar(w.kernel[k]));
-  } else {  // the window that has the element as its step b
-    Expr start = padded - b * Scalar(w.dilation[k]);
-    o = floordiv(start, Scalar(w.stride[k]));
-    valid = eq(o * Scalar(w.stride[k]), start) & (o >= Scalar(int64_t(0))) & (o < limit);
-    step = b;
+    Expr step = remainder(padded, stride) + b * stride;
+    return {floordiv(padded, stride) - b, (padded >= b * stride) & (padded < (limit + b) * stride),
+            w.kernel[k] % w.stride[k] ? step < Scalar(w.kernel[k]) : always, step};
   }
-  return {within(o), valid, step};
+  Expr start = padded - b * Scalar(w.dilation[k]);  // of the window that has the element as its step b
+  return {floordiv(start, stride), (start >= Scalar(int64_t(0))) & (start < limit * stride),
+          w.stride[k] > 1 ? eq(remainder(start, stride), Scalar(int64_t(0))) : always, b};
 }
 // The only one, where windows do not overlap.
 Cover only_cover(const Window& w, int k, Expr at, SymInt outputs) {
-  Expr start = at + Scalar(w.padding[k]), o = floordiv(start, Scalar(w.stride[k])),
-       limit = loop::size(outputs);
-  Expr valid = o < limit, step = start - o * Scalar(w.stride[k]);
-  if (w.stride[k] > w.kernel[k]) valid = valid & (step < Scalar(w.kernel[k]));
-  return {min(o, limit - Scalar(int64_t(1))), valid, step};
+  Scalar stride = w.stride[k];
+  Expr start = at + Scalar(w.padding[k]), step = remainder(start, stride);
+  return {floordiv(start, stride),
+          start<loop::size(outputs) * stride, w.stride[k]> w.kernel[k] ? step < Scalar(w.kernel[k])
+                                                                       : constant(true, DType::Bool),
+          step};
 }
-// Sum of f(Cover, Cover) over the windows that hold element i; r: the first of its two last dimensions.
+// Sum of f(Cover, Cover) over the windows that may hold element i, where there are such; r: the first of its two
+// last dimensions.
 template <class F>
 Expr over_windows(const LoopCall& c, const Window& w, const Index& i, size_t r, SymSpan outputs, F&& f) {
+  auto value = [&](const Cover& y, const Cover& x) {
+    Expr v = f(y, x), none = constant(0.0, v.dtype());
+    return select(y.inside & y.valid, select(x.inside, v, none), none);
+  };
   bool apart =
       w.stride[0] >= w.kernel[0] && w.stride[1] >= w.kernel[1] && w.dilation[0] == 1 && w.dilation[1] == 1;
-  if (apart) return f(only_cover(w, 0, i[r], outputs[r]), only_cover(w, 1, i[r + 1], outputs[r + 1]));
+  if (apart) return value(only_cover(w, 0, i[r], outputs[r]), only_cover(w, 1, i[r + 1], outputs[r + 1]));
   return reduce(c, monoid::sum, {SymInt(reach(w, 0)), SymInt(reach(w, 1))}, [&](Index b) {
-    return f(cover(w, 0, i[r], b[0], outputs[r]), cover(w, 1, i[r + 1], b[1], outputs[r + 1]));
+    return value(cover(w, 0, i[r], b[0], outputs[r]), cover(w, 1, i[r + 1], b[1], outputs[r + 1]));
   });
 }
 
@@ -173,8 +177,12 @@ Expr gathered(const LoopCall& c, Index i) {
     j[i.size() - 2] = y.window;
     j[i.size() - 1] = x.window;
     Expr g = c.load("grad", j), tap = c.load("taps", j);
-    Expr own = cast(y.step * Scalar(w.kernel[1]) + x.step, tap.dtype());
-    return select(y.valid & x.valid & eq(tap, own), g, constant(0.0, g.dtype()));
+    auto as_tap = [&](Expr e) { return cast(e, tap.dtype()); };
+    // A window that does not hold the element has the tap that none has.
+    Expr own = as_tap(y.step * Scalar(w.kernel[1])) + as_tap(x.step);
+    own =
+        select(x.valid, own, constant(Scalar(int64_t(tap.dtype() == DType::UInt8 ? 255 : -1)), tap.dtype()));
+    return select(eq(tap, own), g, constant(0.0, g.dtype()));
   });
 }
 // The same by windows, whose gradients are added at their taps: planes are vectors of H * W elements.
@@ -488,7 +496,7 @@ FACULA_FAMILY(pool) {
             };
             count = cast(extent(0, y.window) * extent(1, x.window), g.dtype());
           }
-          return select(y.valid & x.valid, g / count, constant(0.0, g.dtype()));
+          return select(x.valid, g / count, constant(0.0, g.dtype()));
         });
       })
       .vjp([](const Vjp& v) {

@@ -166,7 +166,11 @@ class Emitter {
         case StatementKind::accumulator:
           for (int k = 0; k < loop::components(s.monoid); ++k) mutable_.insert(s.var + k);
           break;
-        case StatementKind::assign: mutable_.insert(s.var); break;
+        case StatementKind::let: given_[s.var].push_back(s.values[0]); break;
+        case StatementKind::assign:
+          mutable_.insert(s.var);
+          given_[s.var].push_back(s.values[0]);
+          break;
         case StatementKind::store: written_.insert(s.buffer); break;
         default: break;
       }
@@ -397,6 +401,7 @@ class Emitter {
                 same(f->args[0], x))
               return math_->times_own(f->fn, emit(x));
           }
+        if (V v = cycle(e)) return v;
         std::vector<V> a;
         for (auto& x : e->args) a.push_back(emit(x));
         level(a);
@@ -435,7 +440,7 @@ class Emitter {
         case Kind::check:
         case Kind::divisor: return Answer::yes;
         case Kind::load: {
-          bool valid = (!first_ && lookup(x, false)) || (data_condition && !has_data(x->args[0]));
+          bool valid = (!first_ && lookup(x, false)) || (data_condition && !depends_on_data(x->args[0]));
           return valid ? Answer::no : Answer::yes;
         }
         default: return Answer::below;
@@ -448,6 +453,36 @@ class Emitter {
       bool data = x->kind == Kind::load || x->kind == Kind::random || x->kind == Kind::local;
       return data ? Answer::yes : Answer::below;
     });
+  }
+  // The same, where the name of something is what it stands for.
+  bool depends_on_data(Expr e) {
+    Seen seen;
+    return any_of(e, seen, [this](Expr x) {
+      if (x->kind == Kind::load || x->kind == Kind::random) return Answer::yes;
+      if (x->kind != Kind::local) return Answer::below;
+      return is_data(x->slot) ? Answer::yes : Answer::no;
+    });
+  }
+  bool is_data(int var) {
+    auto it = given_.find(var);
+    if (it == given_.end()) return true;
+    if (!asked_.insert(var).second) return false;  // its own former value
+    bool data = std::any_of(it->second.begin(), it->second.end(), [&](Expr e) { return depends_on_data(e); });
+    asked_.erase(var);
+    return data;
+  }
+  // Whether memory equals a number of its own dtype: some content says yes, and some says no.
+  bool is_decided_by_data(Expr c) {
+    if (c->kind == Kind::local && local(c->slot).definition) c = local(c->slot).definition;
+    if (c->kind != Kind::call || c->fn != loop::Fn::eq) return false;
+    for (size_t k : {0, 1}) {
+      Expr x = c->args[k];
+      if (x->kind == Kind::local && local(x->slot).definition) x = local(x->slot).definition;
+      if (x->kind == Kind::load && x->memory == x.dtype() && !depends_on_data(x->args[0]) &&
+          !depends_on_data(c->args[1 - k]))
+        return true;
+    }
+    return false;
   }
   static bool has_index(Expr e) {  // outside of loads
     Seen seen;
@@ -601,7 +636,7 @@ class Emitter {
     bool branch = is_branch(Expr(&n));
     V c = emit(n.args[0]);
     // If any data can make the condition true, then an offset that no data can change is valid on both sides.
-    bool data_condition = has_data(n.args[0]) && !has_index(n.args[0]);
+    bool data_condition = (has_data(n.args[0]) && !has_index(n.args[0])) || is_decided_by_data(n.args[0]);
     if (!branch && !is_guarded(n.args[1], data_condition) && !is_guarded(n.args[2], data_condition)) {
       std::vector<V> sides{value(n.args[1]), value(n.args[2])};
       if (is_vector(c))
@@ -742,13 +777,19 @@ class Emitter {
   }
   V at(V base, llvm::Type* element, V offset) { return b_.CreateGEP(element, base, offset); }
 
+  // Elements of which each is read by `times` lanes side by side; the first one by `times` - `from`.
+  struct Repeated {
+    int64_t times, from;
+    int64_t at(int64_t lane) const { return (from + lane) / times; }
+  };
   struct Access {
-    enum { uniform, contiguous, strided, scattered } kind;
+    enum { uniform, contiguous, strided, repeated, scattered } kind;
     V pointer;  // of the first lane, or one for each
     llvm::Type* element;
-    V stride = nullptr;  // in elements
+    V stride = nullptr;    // in elements
+    Repeated lanes{1, 0};  // that read an element together
   };
-  Access access(const Place& p, Expr offset) {
+  Access access(const Place& p, Expr offset, bool loads = false) {
     auto* element = memory_type(p.d);
     llvm::Align align(uint64_t(itemsize(p.d)));
     if (p.lanes) {
@@ -772,6 +813,8 @@ class Emitter {
       if (p.factor != 1) stride = b_.CreateMul(stride, b_.getInt64(uint64_t(p.factor)));
       return {Access::strided, pointer, element, stride};
     }
+    if (auto r = loads && p.factor == 1 ? repeated(offset) : std::nullopt)
+      return {Access::repeated, at(p.base, element, emit_first(offset)), element, nullptr, *r};
     return {Access::scattered, at(p.base, element, scaled(spread(emit(offset)), p)), element};
   }
   V lane_pointers(const Access& a) {
@@ -795,6 +838,72 @@ class Emitter {
       r = b_.CreateShuffleVector(r ? r : piece, piece, mask);
     }
     return r;
+  }
+
+  // The remainder of lane 0, if x is the lane's index and a constant, by n, which divides the lanes: vectors
+  // begin at multiples of their length.
+  std::optional<int64_t> phase(Expr x, Expr n) {
+    if (!in_lanes() || first_ || x.dtype() != DType::Int64 || n->kind != Kind::constant) return {};
+    int64_t by = n->value.to_int();
+    loop::Linear sum;
+    if (by < 2 || lanes_ % by || !loop::linear(spelled_out(x), sum) || sum.terms.size() != 1) return {};
+    auto& t = sum.terms[0];
+    if (t.coefficient != 1 || t.x->kind != Kind::index || t.x->slot != lane_var_) return {};
+    return (sum.constant % by + by) % by;
+  }
+  // Remainders that are the same in every vector; null if e is none.
+  V cycle(Expr e) {
+    if (e->fn != loop::Fn::remainder) return nullptr;
+    auto from = phase(e->args[0], e->args[1]);
+    if (!from) return nullptr;
+    std::vector<llvm::Constant*> c;
+    for (int64_t l = 0; l < lanes_; ++l)
+      c.push_back(
+          llvm::ConstantInt::get(b_.getInt64Ty(), uint64_t((*from + l) % e->args[1]->value.to_int())));
+    return llvm::ConstantVector::get(c);
+  }
+
+  std::optional<Repeated> repeated(Expr offset) {
+    loop::Linear sum;
+    if (!in_lanes() || first_ || !loop::linear(spelled_out(offset), sum)) return {};
+    std::optional<Repeated> found;
+    for (auto& t : sum.terms) {
+      if (!varies(t.x)) continue;
+      bool quotient = t.coefficient == 1 && t.x->kind == Kind::call && t.x->fn == loop::Fn::floordiv;
+      auto from = quotient && !found ? phase(t.x->args[0], t.x->args[1]) : std::nullopt;
+      if (!from) return {};
+      found = Repeated{t.x->args[1]->value.to_int(), *from};
+    }
+    return found;
+  }
+  V load_repeated(const Repeated& r, FixedVectorType* t, V pointer, llvm::Align align) {
+    int64_t count = r.at(lanes_ - 1) + 1;
+    std::vector<int> order;
+    if (mask_) {  // an element is read if any lane wants it
+      V zero = llvm::Constant::getNullValue(mask_->getType()), wanted = zero;
+      for (int64_t k = 0; k < r.times; ++k) {
+        for (int64_t j = 0; j < lanes_; ++j) {
+          int64_t lane = j * r.times - r.from + k;
+          order.push_back(j < count && lane >= 0 && lane < lanes_ ? int(lane) : lanes_);
+        }
+        wanted = b_.CreateOr(wanted, pick(mask_, zero, std::exchange(order, {})));
+      }
+      for (int64_t l = 0; l < lanes_; ++l) order.push_back(int(r.at(l)));
+      V v = b_.CreateMaskedLoad(t, pointer, align, wanted, llvm::Constant::getNullValue(t));
+      return b_.CreateShuffleVector(v, order);
+    }
+    // As many as there are without a part of one, from the first and up to the last.
+    int64_t whole = lanes_ / r.times;
+    auto* part = FixedVectorType::get(t->getElementType(), unsigned(whole));
+    V first = b_.CreateAlignedLoad(part, pointer, align), last = first;
+    if (count > whole)
+      last =
+          b_.CreateAlignedLoad(part,
+                               b_.CreateConstGEP1_64(t->getElementType(), pointer, uint64_t(count - whole)),
+                               align);
+    for (int64_t l = 0; l < lanes_; ++l)
+      order.push_back(int(r.at(l) < whole ? r.at(l) : 2 * whole - count + r.at(l)));
+    return pick(first, last, order);
   }
 
   // What an unrolled loop does at each of its steps with rows of as many elements, one a lane.
@@ -964,7 +1073,7 @@ class Emitter {
     Place p = place(n.slot, n.part);
     auto decoded = [&](V v) { return as_stored ? v : decode(v, p.d); };
     if (V v = element_of_rows(n, p)) return decoded(v);
-    Access a = access(p, n.args[0]);
+    Access a = access(p, n.args[0], true);
     llvm::Align align(uint64_t(itemsize(p.d)));
     if (a.kind == Access::uniform) {
       if (!(mask_ && maybe_none_ && !first_))
@@ -986,7 +1095,8 @@ class Emitter {
     int64_t apart = 0;
     if (a.kind == Access::strided)
       if (auto* c = llvm::dyn_cast<llvm::ConstantInt>(a.stride)) apart = c->getSExtValue();
-    if (apart >= 2 && apart <= 4 && !mask_) v = every(apart, t, a.pointer, align);
+    if (a.kind == Access::repeated) v = load_repeated(a.lanes, t, a.pointer, align);
+    else if (apart >= 2 && apart <= kFarthest && !mask_) v = every(apart, t, a.pointer, align);
     else if (apart == -1) v = backwards(t, a.pointer, align);
     else if (a.kind == Access::contiguous)
       v = mask_ && !p.lanes
@@ -1451,11 +1561,16 @@ class Emitter {
     // where exponentials are summed.
     if (survey.plain && survey.inner && survey.inner <= 4 && survey.operations <= 40 && !fixed &&
         survey.outer.empty()) {
-      lanes_ = lanes * (survey.costly ? 2 : survey.inner <= 2 ? kStrip : kStrip / 2);
-      V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-lanes_)));
-      count_loop(done, whole, lanes_, [&](V i) { body(i, nullptr); });
-      done = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, done);
-      lanes_ = lanes;
+      auto strips = [&](int vectors) {
+        lanes_ = lanes * vectors;
+        V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-lanes_)));
+        count_loop(done, whole, lanes_, [&](V i) { body(i, nullptr); });
+        done = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, done);
+        lanes_ = lanes;
+      };
+      int most = survey.costly ? 2 : survey.inner <= 2 ? kStrip : kStrip / 2;
+      strips(most);
+      if (most > 2) strips(2);
     }
     if (!fixed || fixed->getSExtValue() >= step) {
       V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-step)));
@@ -1518,7 +1633,8 @@ class Emitter {
     for (size_t k = 0; k < types.size(); ++k) b_.CreateStore(r[k], local(var + int(k)).value);
   }
 
-  static constexpr int kStrip = 8;  // vectors
+  static constexpr int kStrip = 8;     // vectors
+  static constexpr int kFarthest = 8;  // elements apart that are parts of whole vectors
 
   const Nest& nest_;
   llvm::Module& module_;
@@ -1534,6 +1650,8 @@ class Emitter {
   std::map<int, V> vars_;
   std::map<int, Local> locals_;
   std::set<int> mutable_, written_;
+  std::map<int, std::vector<Expr>> given_;  // what lets and assignments give a local
+  std::set<int> asked_;                     // locals of which `is_data` asks at the moment
   std::unordered_map<const Node*, bool> volatile_, varies_, branches_;
   std::vector<Layer> layers_;
   Survey survey_;

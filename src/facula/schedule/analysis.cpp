@@ -463,16 +463,23 @@ Analysis analyse_scatter(const Group& g) {
     v.extent = loop::size(e);
     a.vars.push_back(v);
   }
-  // Points that differ in an axis which alone is the index of a dimension never meet.
+  // Points that differ in an axis which alone is the index of a dimension never meet. One that some other index
+  // depends on too (of windows, or picked by a tensor) is no row unless it is outside of all others: its rows would
+  // leave the order of memory.
   std::vector<int> uses(size_t(axes), 0);
   FreeVars free;
   for (auto& t : scatter.target)
     for (int v : free.of(t))
       if (v < axes) ++uses[size_t(v)];
-  std::set<int> parallel;
+  std::set<int> alone, parallel;
   for (auto& t : scatter.target)
-    if (t->kind == Kind::index && uses[size_t(t->slot)] == 1 && !is_one(a.vars[size_t(t->slot)].extent))
-      parallel.insert(t->slot);
+    if (t->kind == Kind::index) alone.insert(t->slot);
+  bool outside = true;
+  for (int v = 0; v < axes; ++v) {
+    if (is_one(a.vars[size_t(v)].extent)) continue;
+    if (alone.count(v) && (outside || uses[size_t(v)] == 1)) parallel.insert(v);
+    else outside = false;
+  }
   Box order;
   order.ordered = true;
   for (int v = 0; v < axes; ++v) {

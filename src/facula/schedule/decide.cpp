@@ -195,7 +195,8 @@ Decisions decide(const Analysis& a, const Numbers& n) {
     for (size_t k = last_only && !loops.empty() ? loops.size() - 1 : 0; k < loops.size(); ++k) {
       auto& m = loops[k];
       if (a.vars[size_t(m.back())].ragged) continue;
-      double bytes = contiguous_bytes(n, m.back());
+      // One element is no vector, whatever lies beside it.
+      double bytes = n.count({m}) > 1 ? contiguous_bytes(n, m.back()) : 0;
       if (bytes >= found.first) found = {bytes, m.back()};
     }
     return found;
@@ -234,7 +235,11 @@ Decisions decide(const Analysis& a, const Numbers& n) {
       rows_in_lanes |= d.short_rows > 0;
     }
     if (!a.boxes.empty() && inner_bytes >= 0) {
-      if (!rows_in_lanes && inner_extent <= 8 && lanes >= 32) rows_in_lanes = true;
+      // A few elements are a part of a vector, but many of them add up before lanes are folded.
+      int64_t inside = 1;
+      for (auto& b : d.boxes) inside = std::max(inside, n.count(b));
+      bool few = inner_extent <= 2 || (inner_extent <= 8 && inside <= kShortRow);
+      if (!rows_in_lanes && few && lanes >= 32) rows_in_lanes = true;
       if (rows_in_lanes && lanes < 8 && inner_extent >= 32) rows_in_lanes = false;
     }
     if (rows_in_lanes) d.row_vector = row.second;
@@ -295,8 +300,8 @@ Decisions decide(const Analysis& a, const Numbers& n) {
     for (int v : vectors) {
       if (v < 0) continue;
       int64_t c = n.coefficient(access, v);
-      // Elements up to four apart are parts of whole vectors.
-      bool apart = (c >= 2 && c <= 4 && access.kind == Access::Kind::load) ||
+      // Elements up to eight apart are parts of whole vectors.
+      bool apart = (c >= 2 && c <= 8 && access.kind == Access::Kind::load) ||
                    (c == d.short_rows && c && v == d.row_vector);
       if (c == 0 || c == 1 || apart) d.classes[k * vars + size_t(v)] = int8_t(c);
     }

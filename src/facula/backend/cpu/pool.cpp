@@ -1,11 +1,32 @@
 // Gradients of pools.
 #include "facula/backend/cpu/cpu.h"
+#include "facula/codegen/kernel.h"
 #include "facula/op/registry.h"
 
 namespace facula::backend::cpu {
 
-// Where channels lie side by side lanes ask the windows of their elements. Along rows of an image such lanes
-// would gather; there each window adds its gradient where it belongs.
+namespace {
+
+// Along the rows of an image lanes ask few windows quickly, if their strides divide vectors (elements of one
+// window are then the same lanes in each) and a row fills one. Bytes under masks need AVX-512.
+bool asks_quickly(const Call& c, const Tensor& taps, const SymInt& width) {
+  constexpr int64_t kWindows = 9, kStride = 4;
+  if (codegen::vector_lanes() < 16 || width.concrete() < 16 || taps.dtype() != DType::UInt8) return false;
+  int64_t windows = 1, along = 1;  // the stride along rows
+  auto given = [&](const char* arg, size_t k) { return c.ints(arg, 2)[k].concrete(); };
+  for (size_t k : {0, 1}) {
+    int64_t kernel = given("kernel_size", k);
+    int64_t stride = c.ints("stride").empty() ? kernel : given("stride", k);
+    windows *= given("dilation", k) == 1 ? (kernel + stride - 1) / stride : kernel;
+    along = stride;
+  }
+  return windows <= kWindows && along <= kStride && along != 3;
+}
+
+}  // namespace
+
+// Each element asks its windows, with channels side by side in lanes or along rows where that is quick. Else each
+// window adds its gradient where it belongs.
 Results max_pool2d_backward(const Call& c, Out out) {
   static const op::Operator &gather = op::get("_max_pool2d_gather"),
                             &scatter = op::get("_max_pool2d_scatter");
@@ -13,7 +34,7 @@ Results max_pool2d_backward(const Call& c, Out out) {
   grad = grad.alias(grad.sizes(), grad.strides(), grad.offset());
   std::vector<op::Value> args(c.args().begin(), c.args().end());
   args[0] = grad;
-  if (!out[0].is_contiguous()) {
+  if (!out[0].is_contiguous() || asks_quickly(c, taps, out[0].sizes().back())) {
     op::call(gather, args, op::Form::out, out);
     return Results(out[0]);
   }
