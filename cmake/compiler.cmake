@@ -11,6 +11,7 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g0 -DNDEBUG -mtune=generic")
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1 -D_GLIBCXX_ASSERTIONS")
 add_compile_options(-Wall -Wextra -Wno-missing-field-initializers)  # fields that are not named keep their defaults
 add_link_options(-Wl,--as-needed)
+add_link_options(-Wl,--build-id=sha1)  # plans on a disk belong to one build (run/stored_plan.h)
 # Calls within a library need no table of addresses and may be inlined: nobody replaces our functions from outside.
 add_compile_options(-fno-semantic-interposition -fvisibility-inlines-hidden)
 add_link_options(-Wl,-Bsymbolic-functions)

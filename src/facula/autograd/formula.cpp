@@ -10,6 +10,7 @@
 #include "facula/base/fork.h"
 #include "facula/base/hash.h"
 #include "facula/loop/differentiate.h"
+#include "facula/op/origin.h"
 
 namespace facula::autograd {
 
@@ -499,6 +500,24 @@ Key key_of(const op::Call& c, const Flags& wanted, const GradTypes& grads, bool 
   return key;
 }
 
+// What the operators of a formula follow from: the call's operator, and the key, which holds no address unless an
+// attribute is symbolic.
+void say_origins(const Formula& f, const op::Call& c, const Key& key) {
+  auto* from = op::origin_of(c.op());
+  if (!from) return;
+  auto symbolic = [](SymInt s) { return s.is_symbolic(); };
+  for (auto& v : c.args())
+    if ((v.tag == Tag::integer && symbolic(SymInt::from_identity(uint64_t(v.word)))) ||
+        (v.tag == Tag::ints && std::any_of(v.ints().begin(), v.ints().end(), symbolic)))
+      return;
+  std::string origin = c.op().schema.full_name() + '\0' + *from + '\0';
+  for (size_t k = 1; k < key.size(); ++k)  // the first word is the operator's address
+    origin.append(reinterpret_cast<const char*>(&key[k]), sizeof(uint64_t));
+  if (f.derived) op::set_origin(*f.derived, origin);
+  for (size_t k = 0; k < f.pieces.size(); ++k)
+    op::set_origin(*f.pieces[k].derived, origin + std::to_string(k));
+}
+
 struct Entry {
   std::shared_ptr<sym::Shapes> shapes;
   std::shared_ptr<const Formula> formula;
@@ -534,6 +553,7 @@ std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted
         << "has no gradient" << hint("its definition needs a .vjp(...), or .non_differentiable()");
     entry.formula = loop_formula(c, operands, wanted, grads);
   }
+  say_origins(*entry.formula, c, key);
   std::lock_guard lock(mutex);
   auto* known = table.find(key);
   if (!known) known = &table.put(std::move(key), {});

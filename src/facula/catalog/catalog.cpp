@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "facula/families.h"
+#include "facula/op/origin.h"
 #include "facula/op/registry.h"
 
 namespace facula::catalog {
@@ -10,10 +11,12 @@ namespace facula::catalog {
 void load() {
   static std::once_flag once;
   std::call_once(once, [] {
+    size_t begin = op::all().size();
 #define FACULA_DEFINE_FAMILY(family) define_##family();
     FACULA_FAMILIES(FACULA_DEFINE_FAMILY)
 #undef FACULA_DEFINE_FAMILY
     op::finish_definitions();
+    op::fix_catalog(begin);
   });
 }
 

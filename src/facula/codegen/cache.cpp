@@ -18,6 +18,7 @@
 #include "facula/codegen/ahead.h"
 #include "facula/codegen/compiler.h"
 #include "facula/codegen/kernel.h"
+#include "facula/codegen/named.h"
 #include "facula/codegen/object.h"
 #include "facula/codegen/store.h"
 #include "facula/profile/profile.h"
@@ -74,9 +75,13 @@ struct Entry {
   static constexpr pid_t kNobody = 0, kMade = -1;
   std::atomic<pid_t> maker{
       kNobody};  // the process that makes it: a forked child has no threads of its parent
-  Kernel kernel;
+  struct Named : Kernel {
+    Sha256 digest;
+  } kernel;
   std::string recorded;  // guarded by record_mutex
 };
+TableMutex nest_mutex;  // guards that what follows from a nest is set, once
+
 struct Shard {
   TableMutex mutex;
   std::unordered_map<std::string, std::unique_ptr<Entry>> entries;
@@ -104,31 +109,36 @@ std::string identity(const loop::Nest& n) {
   return loop::print(bare);
 }
 
-void make(Entry& e, const loop::Nest& n, const std::string& digest) {
-  std::optional<profile::Scope> scope;
-  if (!is_ahead()) scope.emplace(profile::Category::compile, "kernel ", n.name);
-  std::string shipped = shipped_folder(), object = read_object(shipped, digest, Owner::package);
+// Of a folder; null if there is none. `object` is what was read.
+KernelFn load(const std::string& digest, const std::string& shown, std::string& object) {
   KernelFn fn = nullptr;
-  if (!object.empty() && (fn = load_object(object))) {
-    ++shipped_hits;
-    log_cache("hit", shipped + "/" + digest, n.name);
-  } else {
-    std::string folder = cache_folder();
-    object = folder.empty() ? "" : read_object(folder, digest, Owner::user);
-    if (!object.empty() && (fn = load_object(object))) {
-      ++disk_hits;
-      log_cache("hit", folder + "/" + digest, n.name);
-    } else {
-      log_cache("miss", digest, n.name);
-      object = compile(n);
-      fn = load_object(object);
-      internal_check(fn) << "the object of kernel " << n.name << " could not be loaded";
-      if (!folder.empty()) write_object(folder, digest, object, Owner::user);
-    }
+  auto from = [&](const std::string& folder, Owner owner, std::atomic<int64_t>& hits) {
+    object = folder.empty() ? "" : read_object(folder, digest, owner);
+    if (object.empty() || !(fn = load_object(object))) return false;
+    ++hits;
+    log_cache("hit", folder + "/" + digest, shown);
+    return true;
+  };
+  if (!from(shipped_folder(), Owner::package, shipped_hits)) from(cache_folder(), Owner::user, disk_hits);
+  return fn;
+}
+
+// `n` may be null: then it is not compiled. False if it could not be made so.
+bool make(Entry& e, const loop::Nest* n, const std::string& digest, const std::string& shown) {
+  std::optional<profile::Scope> scope;
+  if (!is_ahead()) scope.emplace(profile::Category::compile, "kernel ", shown);
+  std::string object;
+  KernelFn fn = load(digest, shown, object);
+  if (!fn) {
+    if (!n) return false;
+    log_cache("miss", digest, shown);
+    object = compile(*n);
+    fn = load_object(object);
+    internal_check(fn) << "the object of kernel " << shown << " could not be loaded";
+    if (std::string folder = cache_folder(); !folder.empty())
+      write_object(folder, digest, object, Owner::user);
   }
-  e.kernel.tasks = n.tasks;
-  e.kernel.cost = n.cost;
-  e.kernel.name = n.name;
+  e.kernel.name = shown;
   e.kernel.random_id = hash_of(digest);
   if (std::string to = recording_to(); !to.empty()) {
     write_object(to, digest, object, Owner::any);
@@ -136,6 +146,7 @@ void make(Entry& e, const loop::Nest& n, const std::string& digest) {
     e.recorded = to;
   }
   e.kernel.fn = fn;
+  return true;
 }
 
 // What a fork waits for while a kernel is being made. In a child whose parent's threads still held them some stay
@@ -147,11 +158,13 @@ std::unique_lock<TableMutex> while_making() {
   return {};
 }
 
-// Makes the kernel, or waits for the thread that does: each is made once.
-bool make_once(Entry& e, const loop::Nest& n, const std::string& digest) {
+// Makes the kernel, or waits for the thread that does: each is made once. Was it there, made now, or can it not be
+// made without a nest?
+enum class Made { before, now, not_at_all };
+Made make_once(Entry& e, const loop::Nest* n, const std::string& digest, const std::string& shown) {
   for (;;) {
     pid_t maker = e.maker.load(std::memory_order_acquire), own = getpid();
-    if (maker == Entry::kMade) return false;
+    if (maker == Entry::kMade) return Made::before;
     if (maker == own) {
       e.maker.wait(maker, std::memory_order_acquire);
       continue;
@@ -162,15 +175,24 @@ bool make_once(Entry& e, const loop::Nest& n, const std::string& digest) {
       e.maker.notify_all();
     };
     auto busy = while_making();
+    bool made;
     try {
-      make(e, n, digest);
+      made = make(e, n, digest, shown);
     } catch (...) {
       done(Entry::kNobody);
       throw;
     }
-    done(Entry::kMade);
-    return true;
+    done(made ? Entry::kMade : Entry::kNobody);
+    return made ? Made::now : Made::not_at_all;
   }
+}
+
+Entry* entry_of(const std::string& digest) {
+  Shard& shard = shards()[hash_of(digest) % shards().size()];
+  std::lock_guard lock(shard.mutex);
+  auto& slot = shard.entries[digest];
+  if (!slot) slot = std::make_unique<Entry>();
+  return slot.get();
 }
 
 }  // namespace
@@ -178,16 +200,19 @@ bool make_once(Entry& e, const loop::Nest& n, const std::string& digest) {
 const Kernel* kernel(const loop::Nest& n) {
   check_ahead();
   check_interrupt();  // what is being made is finished and stored: another call, or process, may want it
-  std::string name = hex(sha256({identity(n), "\n", target_features(), "\n", FACULA_GENERATOR_VERSION}));
-  Entry* e;
+  Sha256 digest = sha256({identity(n), "\n", target_features(), "\n", FACULA_GENERATOR_VERSION});
+  std::string name = hex(digest);
+  Entry* e = entry_of(name);
+  Made made = make_once(*e, &n, name, n.name);
   {
-    Shard& shard = shards()[hash_of(name) % shards().size()];
-    std::lock_guard lock(shard.mutex);
-    auto& slot = shard.entries[name];
-    if (!slot) slot = std::make_unique<Entry>();
-    e = slot.get();
+    std::lock_guard lock(nest_mutex);
+    if (!e->kernel.tasks.get()) {
+      e->kernel.digest = digest;
+      e->kernel.tasks = n.tasks;
+      e->kernel.cost = n.cost;
+    }
   }
-  if (!make_once(*e, n, name)) {
+  if (made == Made::before) {
     ++memory_hits;
     std::string to = recording_to();
     auto is_new = [&] {
@@ -198,6 +223,20 @@ const Kernel* kernel(const loop::Nest& n) {
   }
   return &e->kernel;
 }
+
+const Sha256& name_of(const Kernel& k) { return static_cast<const Entry::Named&>(k).digest; }
+
+const Kernel* find_kernel(const Sha256& digest, const std::string& shown) {
+  check_ahead();
+  std::string name = hex(digest);
+  Entry* e = entry_of(name);
+  Made made = make_once(*e, nullptr, name, shown);
+  if (made == Made::not_at_all) return nullptr;
+  if (made == Made::before) ++memory_hits;
+  return &e->kernel;
+}
+
+bool records_kernels() { return !recording_to().empty(); }
 
 CacheStats cache_stats() {
   return {memory_hits, shipped_hits, disk_hits, compiled, double(compile_nanoseconds) * 1e-9};

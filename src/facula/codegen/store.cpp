@@ -143,12 +143,20 @@ Opened& opened() {
   static auto* o = new Opened;
   return *o;
 }
+bool stays(int folder, Owner owner, const std::string& path) {
+  struct stat s;
+  return folder >= 0 && !fstat(folder, &s) && s.st_nlink && holds_code(s, owner, path);
+}
+std::string key_of(const std::string& path, Owner owner) { return (owner == Owner::user ? 'u' : 'p') + path; }
+bool is_open(const std::string& path, Owner owner) {
+  std::lock_guard lock(opened().mutex);
+  auto it = opened().folders.find(key_of(path, owner));
+  return it != opened().folders.end() && stays(it->second, owner, path);
+}
 int folder_at(const std::string& path, Owner owner) {
   std::lock_guard lock(opened().mutex);
-  auto [it, is_new] = opened().folders.try_emplace((owner == Owner::user ? 'u' : 'p') + path, -1);
-  struct stat s;
-  bool stays = it->second >= 0 && !fstat(it->second, &s) && s.st_nlink && holds_code(s, owner, path);
-  if (!stays) {
+  auto [it, is_new] = opened().folders.try_emplace(key_of(path, owner), -1);
+  if (!stays(it->second, owner, path)) {
     if (it->second >= 0) close(it->second);
     it->second = open_folder(path, owner);
   }
@@ -158,31 +166,34 @@ int folder_at(const std::string& path, Owner owner) {
 Sha256 digest_of(std::string_view name, std::string_view object) { return sha256({name, object}); }
 
 std::string file_name(const std::string& name) { return name + ".o"; }
+// One of 16384.
+std::string place_of(const std::string& name) {
+  std::string digits = name.substr(0, 4);
+  digits[0] = "0123012301230123"[digits[0] <= '9' ? digits[0] - '0' : digits[0] - 'a' + 10];
+  return digits + ".plan";
+}
 
-}  // namespace
-
-std::string read_object(const std::string& folder, const std::string& name, Owner owner) {
+std::string read_file(const std::string& folder, const std::string& path, const std::string& name,
+                      Owner owner) {
   File at(folder_at(folder, owner));
   if (!at) return "";
   constexpr int kPlain = O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC;  // no waiting for a pipe's other end
-  File f(openat(at.fd(), file_name(name).c_str(), kPlain));
+  File f(openat(at.fd(), path.c_str(), kPlain));
   struct stat s;
-  if (!f || fstat(f.fd(), &s) || !S_ISREG(s.st_mode) ||
-      !holds_code(s, owner, folder + "/" + file_name(name)) ||
+  if (!f || fstat(f.fd(), &s) || !S_ISREG(s.st_mode) || !holds_code(s, owner, folder + "/" + path) ||
       uint64_t(s.st_size) > sizeof(Header) + kLargestObject)
     return "";
   std::string file(size_t(s.st_size), '\0');
   return f.read(file.data(), file.size()) ? std::string(object_in(file, name)) : "";
 }
 
-void write_object(const std::string& folder, const std::string& name, const std::string& object,
-                  Owner owner) {
+void write_file(const std::string& folder, const std::string& path, const std::string& name,
+                const std::string& object, Owner owner) {
   static std::atomic<int> counter{0};
   File at(owner == Owner::any ? open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)
                               : folder_at(folder, owner));
   if (!at) return;
-  std::string path = file_name(name),
-              beside = path + "." + std::to_string(getpid()) + "." + std::to_string(++counter);
+  std::string beside = path + "." + std::to_string(getpid()) + "." + std::to_string(++counter);
   Header h;
   std::memcpy(h.magic, kMagic, sizeof kMagic);
   std::memcpy(h.name, name.data(), sizeof h.name);
@@ -197,6 +208,22 @@ void write_object(const std::string& folder, const std::string& name, const std:
   if (!whole || renameat(at.fd(), beside.c_str(), at.fd(), path.c_str()))
     unlinkat(at.fd(), beside.c_str(), 0);
   else if (log_on(Log::cache)) log_line(Log::cache, "stored " + folder + "/" + path);
+}
+
+}  // namespace
+
+std::string read_object(const std::string& folder, const std::string& name, Owner owner) {
+  return read_file(folder, file_name(name), name, owner);
+}
+void write_object(const std::string& folder, const std::string& name, const std::string& object,
+                  Owner owner) {
+  write_file(folder, file_name(name), name, object, owner);
+}
+std::string read_placed(const std::string& folder, const std::string& name, Owner owner) {
+  return read_file(folder, place_of(name), name, owner);
+}
+void write_placed(const std::string& folder, const std::string& name, const std::string& bytes, Owner owner) {
+  write_file(folder, place_of(name), name, bytes, owner);
 }
 
 std::string_view object_in(std::string_view file, std::string_view name) {
@@ -229,6 +256,7 @@ std::string user_folder_name() {
 
 std::string user_folder() {
   std::string path = user_folder_name();
+  if (is_open(path, Owner::user)) return path;
   struct stat s;
   // A link in its place is as little the user's folder as a file is.
   if (path.empty() || !make_folders(path) || lstat(path.c_str(), &s) || !S_ISDIR(s.st_mode)) return "";

@@ -18,6 +18,11 @@ std::string read_object(const std::string& folder, const std::string& name, Owne
 // Appears under its name whole or not at all. What cannot be written is left out.
 void write_object(const std::string& folder, const std::string& name, const std::string& object, Owner owner);
 
+// Of what else is kept there, in a bounded number of files: it has a place that follows from its name, where the last
+// one written stays.
+std::string read_placed(const std::string& folder, const std::string& name, Owner owner);
+void write_placed(const std::string& folder, const std::string& name, const std::string& bytes, Owner owner);
+
 // Of the settings or of the environment, made where it is missing; "" if there is none that can be trusted.
 std::string user_folder();
 std::string shipped_folder();

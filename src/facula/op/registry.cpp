@@ -1,5 +1,6 @@
 #include "facula/op/registry.h"
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -7,6 +8,7 @@
 
 #include "facula/base/fork.h"
 #include "facula/op/factory.h"
+#include "facula/op/origin.h"
 
 namespace facula::op {
 namespace {
@@ -167,6 +169,38 @@ const Operator& get(std::string_view full_name) {
   const Operator* op = find(full_name);
   internal_check(op) << "no operator is named " << full_name;
   return *op;
+}
+
+namespace {
+struct Origins {
+  std::vector<const Operator*> of_catalog;  // sorted
+  TableMutex mutex;                         // guards `derived`, whose values stay where they are
+  std::unordered_map<const Operator*, std::string> derived;
+};
+Origins& origins() {
+  static auto& o = *new Origins;
+  return o;
+}
+}  // namespace
+
+void fix_catalog(size_t begin) {
+  auto& catalog = origins().of_catalog;
+  catalog.assign(all().begin() + std::ptrdiff_t(begin), all().end());
+  std::sort(catalog.begin(), catalog.end());
+}
+
+void set_origin(const Operator& derived, std::string origin) {
+  std::lock_guard lock(origins().mutex);
+  origins().derived.try_emplace(&derived, std::move(origin));
+}
+
+const std::string* origin_of(const Operator& o) {
+  static const std::string none;
+  auto& catalog = origins().of_catalog;
+  if (std::binary_search(catalog.begin(), catalog.end(), &o)) return &none;
+  std::lock_guard lock(origins().mutex);
+  auto it = origins().derived.find(&o);
+  return it == origins().derived.end() ? nullptr : &it->second;
 }
 
 const std::vector<const Operator*>& all() { return registry().all; }

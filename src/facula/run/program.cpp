@@ -1,6 +1,7 @@
 #include "facula/run/program.h"
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -18,8 +19,8 @@
 #include "facula/op/call.h"
 #include "facula/op/registry.h"
 #include "facula/run/key.h"
-#include "facula/schedule/fuse.h"
-#include "facula/schedule/schedule.h"
+#include "facula/run/plan.h"
+#include "facula/run/stored_plan.h"
 
 namespace facula::run {
 
@@ -79,50 +80,34 @@ bool reads_only_own_element(const schedule::Group& g, int input) {
 
 }  // namespace
 
-class Plan {
- public:
-  struct KernelLaunch {
-    const codegen::Kernel* kernel;
-    codegen::Work work;
-    bool all_in_order;  // buffers: those of the step as they are
-    std::vector<int> buffers;
-    std::vector<int64_t> params;
-  };
-  struct Exec {
-    const Step* step;
-    std::vector<KernelLaunch> launches;  // kernel
-    std::vector<schedule::Temporary> temporaries;
-    op::Args args;                     // view, library: sizes are concrete
-    std::vector<int> inputs, outputs;  // value numbers
-    std::vector<int> empty;            // inputs and outputs without elements, in the order of the pointers
-    std::vector<int> dead;             // values that no later step reads
-  };
-  struct Result {
-    op::Meta meta;
-    size_t bytes = 0;
-  };
-  std::vector<Result> results;  // by value number: what a step allocates
-  std::vector<Exec> execs;
-  std::vector<int> written_to;  // by value number: input it is written to in place, or -1
-  // A single kernel whose operands are the program's inputs and whose results are its outputs, none of them
-  // without elements, as calls of one operator mostly are: execute() then needs no table of values.
-  struct Direct {
-    std::vector<int> inputs;   // of the kernel: number of the program's input
-    std::vector<int> buffers;  // of the program's outputs: number of the kernel's buffer
-  };
-  std::optional<Direct> direct;
-  static constexpr size_t kDirect = 12;  // buffers at most
-};
-
 struct Program::State {
   Graph graph;
   std::string name;
-  std::vector<Step> steps;
   std::vector<int> input_values, output_values;  // numbers; -1: none
   std::vector<graph::Value*> constants;
   bool output_repeats = false;  // is a value the output twice?
   TableMutex mutex;
   Bounded<Key, std::shared_ptr<const Plan>, KeyHash> plans{kMaxPlans};
+
+  // Plans that were looked for on the disk, which a program does for its first ones.
+  std::atomic<int> looked_for{0};
+  static constexpr int kStored = 8;
+
+  // Fused when the first plan is made that was not stored.
+  const std::vector<Step>& steps() {
+    if (auto* known = fused_.load(std::memory_order_acquire)) return *known;
+    auto made = schedule::fuse(graph, schedule::Between::exact);
+    std::lock_guard lock(mutex);
+    if (!fused_.load(std::memory_order_relaxed)) {
+      steps_ = std::move(made);
+      fused_.store(&steps_, std::memory_order_release);
+    }
+    return steps_;
+  }
+
+ private:
+  std::vector<Step> steps_;
+  std::atomic<const std::vector<Step>*> fused_{nullptr};
 };
 
 Program::Program(Graph g, std::string name) : state_(std::make_unique<State>()) {
@@ -132,7 +117,6 @@ Program::Program(Graph g, std::string name) : state_(std::make_unique<State>()) 
   graph::merge_equal(s.graph);
   if (settings().verify) graph::verify(s.graph);
   if (log_on(Log::passes)) log_line(Log::passes, s.name + "\n" + graph::print(s.graph));
-  s.steps = schedule::fuse(s.graph, schedule::Between::exact);
   for (auto* v : s.graph.inputs) s.input_values.push_back(v->id);
   for (auto* v : s.graph.outputs) {
     int id = v ? v->id : -1;
@@ -150,9 +134,9 @@ const Graph& Program::graph() const { return state_->graph; }
 
 bool Program::writes_onto(size_t i) const {
   auto& s = *state_;
-  if (s.steps.size() != 1 || s.steps[0].kind != Step::Kind::kernel || s.graph.outputs.size() != 1)
-    return false;
-  auto& step = s.steps[0];
+  auto& steps = s.steps();
+  if (steps.size() != 1 || steps[0].kind != Step::Kind::kernel || s.graph.outputs.size() != 1) return false;
+  auto& step = steps[0];
   if (step.outputs.size() != 1 || step.outputs[0] != s.graph.outputs[0]) return false;
   bool safe = true;
   for (size_t b = 0; b < step.inputs.size(); ++b) {
@@ -227,6 +211,12 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
       if (auto size = v->tensor.sizes()[d]; size.is_symbol())
         symbols[size_t(size.node()->value)] = inputs[i].tensor->sizes[d].concrete();
   }
+  std::string stored;
+  if (s.looked_for.load(std::memory_order_relaxed) < State::kStored && s.looked_for++ < State::kStored)
+    stored = stored_name(s.name, g, symbols, inputs, out);
+  if (!stored.empty())
+    if (auto known = load_plan(stored, g, symbols)) return known;
+  auto& steps = s.steps();
   for (auto& v : g.values())
     if (v->constant.defined()) at[size_t(v->id)] = v->constant;
   auto concrete_args = [&](const Node& n) {
@@ -253,11 +243,11 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
   // Destinations: given ones, and inputs that a mutation replaces where the writing kernel allows it.
   plan->written_to.assign(g.values().size(), -1);
   std::unordered_map<int, size_t> last_read;  // by value number: step
-  for (size_t k = 0; k < s.steps.size(); ++k) {
-    for (auto* v : s.steps[k].inputs)
+  for (size_t k = 0; k < steps.size(); ++k) {
+    for (auto* v : steps[k].inputs)
       if (v) last_read[v->id] = k;
-    if (s.steps[k].node)
-      for (auto* v : graph::operands(*s.steps[k].node))
+    if (steps[k].node)
+      for (auto* v : graph::operands(*steps[k].node))
         if (v) last_read[v->id] = k;
   }
   std::unordered_set<int> kept(s.output_values.begin(), s.output_values.end());
@@ -266,8 +256,8 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
     if (out[k].defined() && s.output_values[k] >= 0) at[size_t(s.output_values[k])] = out[k];
   for (auto& [i, v] : g.mutated) {
     auto input = g.inputs[size_t(i)];
-    for (size_t k = 0; k < s.steps.size(); ++k) {
-      auto& step = s.steps[k];
+    for (size_t k = 0; k < steps.size(); ++k) {
+      auto& step = steps[k];
       if (step.kind != Step::Kind::kernel ||
           std::find(step.outputs.begin(), step.outputs.end(), v) == step.outputs.end())
         continue;
@@ -280,10 +270,11 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
     }
   }
   Nests nests;  // of all steps, so that their kernels are made side by side
-  for (size_t k = 0; k < s.steps.size(); ++k) {
-    auto& step = s.steps[k];
+  for (size_t k = 0; k < steps.size(); ++k) {
+    auto& step = steps[k];
     Plan::Exec exec;
-    exec.step = &step;
+    exec.kind = step.kind;
+    exec.node = step.node;
     for (auto* v : step.inputs) exec.inputs.push_back(v->id);
     for (auto* v : step.outputs) exec.outputs.push_back(v->id);
     bool allocates = step.kind == Step::Kind::kernel;
@@ -352,7 +343,7 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
   auto directly = [&]() -> std::optional<Plan::Direct> {
     if (plan->execs.size() != 1 || s.output_repeats || !g.mutated.empty()) return {};
     auto& exec = plan->execs[0];
-    if (exec.step->kind != Step::Kind::kernel || !exec.temporaries.empty() || !exec.dead.empty() ||
+    if (exec.kind != Step::Kind::kernel || !exec.temporaries.empty() || !exec.dead.empty() ||
         !exec.empty.empty())
       return {};
     if (exec.inputs.size() + exec.outputs.size() > Plan::kDirect ||
@@ -374,6 +365,7 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
     return d;
   };
   plan->direct = directly();
+  if (!stored.empty()) store_plan(stored, g, *plan);
   return plan;
 }
 
@@ -413,7 +405,11 @@ std::function<void()> Program::preparation(std::span<const op::Value> like, cons
     static const std::complex<double> zero;  // in every dtype
     for (auto& t : inputs)
       values.push_back(t.impl()->wrapped_number ? op::Value(Scalar::load(t.dtype(), &zero)) : op::Value(t));
-    plan(values, {});
+    Key key;
+    for (auto& v : values) append(key, v);
+    auto made = plan(values, {});
+    std::lock_guard lock(state_->mutex);
+    if (!state_->plans.find(key)) state_->plans.put(std::move(key), std::move(made));
   };
 }
 
@@ -516,7 +512,7 @@ Results Program::execute(const Plan& plan, std::span<const op::Value> inputs,
   };
   auto tensor_at = [&](int v) { return Tensor(Ref<TensorImpl>::share(at[size_t(v)].tensor)); };
   for (auto& exec : plan.execs) {
-    switch (exec.step->kind) {
+    switch (exec.kind) {
       case Step::Kind::kernel: {
         SmallVector<void*, 12> pointers;
         for (int v : exec.inputs)
@@ -539,7 +535,7 @@ Results Program::execute(const Plan& plan, std::span<const op::Value> inputs,
       }
       case Step::Kind::view:
       case Step::Kind::library: {
-        auto& node = *exec.step->node;
+        auto& node = *exec.node;
         op::Args args = exec.args.clone();
         args.each_tensor([&](size_t slot, Tensor& t) {
           int v = exec.inputs[slot];
@@ -548,7 +544,7 @@ Results Program::execute(const Plan& plan, std::span<const op::Value> inputs,
           t = number ? op::wrapped_number(Scalar::load(g.values()[size_t(v)]->tensor.dtype(), number))
                      : tensor_at(v);
         });
-        if (exec.step->kind == Step::Kind::view) {
+        if (exec.kind == Step::Kind::view) {
           Tensor base = args.tensors()[0];
           auto views =
               node.op->view(op::Call(*node.op, args.values()), op::Geometry(node.op->name(), base, false));

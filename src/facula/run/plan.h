@@ -1,0 +1,51 @@
+// Plan: what a program does for one layout of its inputs, with nothing left to decide. Plans refer to their program's
+// graph.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "facula/codegen/kernel.h"
+#include "facula/graph/graph.h"
+#include "facula/op/call.h"
+#include "facula/schedule/fuse.h"
+#include "facula/schedule/schedule.h"
+
+namespace facula::run {
+
+class Plan {
+ public:
+  struct KernelLaunch {
+    const codegen::Kernel* kernel;
+    codegen::Work work;
+    bool all_in_order;  // buffers: those of the step as they are
+    std::vector<int> buffers;
+    std::vector<int64_t> params;
+  };
+  struct Exec {
+    schedule::Step::Kind kind;
+    const graph::Node* node;             // view, library
+    std::vector<KernelLaunch> launches;  // kernel
+    std::vector<schedule::Temporary> temporaries;
+    op::Args args;                     // view, library: sizes are concrete
+    std::vector<int> inputs, outputs;  // value numbers
+    std::vector<int> empty;            // inputs and outputs without elements, in the order of the pointers
+    std::vector<int> dead;             // values that no later step reads
+  };
+  struct Result {
+    op::Meta meta;
+    size_t bytes = 0;
+  };
+  std::vector<Result> results;  // by value number: what a step allocates
+  std::vector<Exec> execs;
+  std::vector<int> written_to;  // by value number: input it is written to in place, or -1
+  // A single kernel whose operands are the program's inputs and whose results are its outputs, none of them
+  // without elements, as calls of one operator mostly are: execute() then needs no table of values.
+  struct Direct {
+    std::vector<int> inputs;   // of the kernel: number of the program's input
+    std::vector<int> buffers;  // of the program's outputs: number of the kernel's buffer
+  };
+  std::optional<Direct> direct;
+  static constexpr size_t kDirect = 12;  // buffers at most
+};
+
+}  // namespace facula::run

@@ -1,0 +1,433 @@
+#include "facula/run/stored_plan.h"
+
+#include <elf.h>
+#include <link.h>
+
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <type_traits>
+#include <unordered_map>
+
+#include "facula/base/fork.h"
+#include "facula/base/log.h"
+#include "facula/base/settings.h"
+#include "facula/base/sha256.h"
+#include "facula/codegen/named.h"
+#include "facula/codegen/store.h"
+#include "facula/op/origin.h"
+#include "facula/run/key.h"
+#include "facula/run/plan.h"
+
+namespace facula::run {
+
+using graph::Graph;
+using op::Tag;
+
+namespace {
+
+constexpr int kFirstPlans = 2048, kOfOperator = 64;  // of a process: in all, and of one operator
+
+// ---- the build
+
+// What the linker made of everything that it linked; "" if it noted nothing.
+const std::string& build_id() {
+  static const auto& id = *new std::string([] {
+    struct Search {
+      uintptr_t inside;
+      std::string found;
+    } search{reinterpret_cast<uintptr_t>(&build_id), {}};
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, size_t, void* to) {
+          auto& s = *static_cast<Search*>(to);
+          bool ours = false;
+          for (int k = 0; k < info->dlpi_phnum; ++k) {
+            auto& h = info->dlpi_phdr[k];
+            uintptr_t begin = info->dlpi_addr + h.p_vaddr;
+            ours |= h.p_type == PT_LOAD && s.inside >= begin && s.inside < begin + h.p_memsz;
+          }
+          if (!ours) return 0;
+          auto rounded = [](size_t n) { return (n + 3) / 4 * 4; };
+          for (int k = 0; k < info->dlpi_phnum; ++k) {
+            auto& h = info->dlpi_phdr[k];
+            if (h.p_type != PT_NOTE) continue;
+            auto* note = reinterpret_cast<const char*>(info->dlpi_addr + h.p_vaddr);
+            for (auto* end = note + h.p_memsz; note + sizeof(ElfW(Nhdr)) <= end;) {
+              ElfW(Nhdr) n;
+              std::memcpy(&n, note, sizeof n);
+              auto* name = note + sizeof n;
+              auto* text = name + rounded(n.n_namesz);
+              if (n.n_type == NT_GNU_BUILD_ID && n.n_namesz == 4 && !std::memcmp(name, "GNU", 4))
+                s.found.assign(text, n.n_descsz);
+              note = text + rounded(n.n_descsz);
+            }
+          }
+          return 1;
+        },
+        &search);
+    return search.found;
+  }());
+  return id;
+}
+
+// ---- bytes
+
+class Writer {
+ public:
+  std::string bytes;
+  void word(uint64_t w) { bytes.append(reinterpret_cast<const char*>(&w), sizeof w); }
+  void text(std::string_view s) {
+    word(s.size());
+    bytes += s;
+  }
+  template <class List>
+  void list(const List& l) {
+    word(l.size());
+    for (auto& x : l) word(uint64_t(x));
+  }
+};
+
+// Reads zeros past the end, and then `whole` is false.
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : rest_(bytes) {}
+  uint64_t word() {
+    uint64_t w = 0;
+    if (auto s = piece(sizeof w); s.size() == sizeof w) std::memcpy(&w, s.data(), sizeof w);
+    return w;
+  }
+  std::string_view piece(uint64_t size) {
+    if (size > rest_.size()) {
+      rest_ = {};
+      failed_ = true;
+      return {};
+    }
+    auto s = rest_.substr(0, size);
+    rest_.remove_prefix(size);
+    return s;
+  }
+  std::string_view text() { return piece(word()); }
+  // How many items of at least one word each follow.
+  size_t count() {
+    uint64_t n = word();
+    if (n <= rest_.size() / sizeof(uint64_t)) return n;
+    failed_ = true;
+    return 0;
+  }
+  template <class List>
+  void list(List& l) {
+    size_t n = count();
+    for (size_t k = 0; k < n; ++k) l.push_back(std::remove_cvref_t<decltype(l[0])>(int64_t(word())));
+  }
+  // A number below `end`, or the failure of all.
+  int below(size_t end) {
+    uint64_t n = word();
+    if (n < end) return int(n);
+    failed_ = true;
+    return 0;
+  }
+  void below(std::vector<int>& l, size_t end, bool or_none = false) {
+    size_t n = count();
+    for (size_t k = 0; k < n; ++k) l.push_back(or_none ? below_or_none(end) : below(end));
+  }
+  int below_or_none(size_t end) {
+    uint64_t n = word();
+    if (int64_t(n) == -1) return -1;
+    if (n >= end) failed_ = true;
+    return n < end ? int(n) : -1;
+  }
+  bool whole() const { return !failed_ && rest_.empty(); }
+  bool failed() const { return failed_; }
+
+ private:
+  std::string_view rest_;
+  bool failed_ = false;
+};
+
+// ---- the name
+
+class Identity {
+ public:
+  Writer w;
+  bool complete = true, captures = false;
+
+  void size(SymInt s) {
+    w.word(s.is_symbolic());
+    if (s.is_symbolic()) node(s.node());
+    else w.word(uint64_t(s.concrete()));
+  }
+  void sizes(SymSpan s) {
+    w.word(s.size());
+    for (auto x : s) size(x);
+  }
+  void scalar(const Scalar& s) {
+    auto c = s.to_complex();
+    w.word(uint64_t(s.category()));
+    w.word(s.category() <= Category::integral ? uint64_t(s.to_int()) : std::bit_cast<uint64_t>(c.real()));
+    w.word(std::bit_cast<uint64_t>(c.imag()));
+  }
+  void tensor(const TensorImpl* t) {
+    complete &= !t || t->traced;
+    w.word(t && t->traced ? uint64_t(t->traced->id) : ~uint64_t(0));
+  }
+  void argument(const op::Value& v) {
+    w.word(uint64_t(v.tag));
+    switch (v.tag) {
+      case Tag::none: break;
+      case Tag::tensor: tensor(v.tensor); break;
+      case Tag::scalar: scalar(v.scalar); break;
+      case Tag::integer: size(SymInt::from_identity(uint64_t(v.word))); break;
+      case Tag::ints: sizes(v.ints()); break;
+      case Tag::tensors:
+        w.word(v.list.count);
+        for (auto* t : v.tensors()) tensor(t);
+        break;
+      case Tag::scalars:
+        w.word(v.list.count);
+        for (size_t i = 0; i < v.list.count; ++i) scalar(static_cast<const Scalar*>(v.list.data)[i]);
+        break;
+      case Tag::string: w.text(v.string()); break;
+      case Tag::dtype: w.word(uint64_t(v.dtype)); break;
+      case Tag::device: w.word(uint64_t(v.device.type) << 8 | uint8_t(v.device.index)); break;
+      case Tag::format: w.word(uint64_t(v.format)); break;
+      case Tag::generator: complete = false; break;
+    }
+  }
+  void value(const graph::Value* v) { w.word(v ? uint64_t(v->id) : ~uint64_t(0)); }
+  void meta(const graph::Value& v) {
+    auto& t = v.tensor;
+    value(&v);
+    w.word(uint64_t(t.dtype()) << 32 | uint64_t(t.impl()->wrapped_number) << 16 |
+           uint64_t(t.device().type) << 8 | uint8_t(t.device().index));
+    sizes(t.sizes());
+    sizes(t.strides());
+  }
+  void graph(const Graph& g) {
+    auto& shapes = *g.shapes;
+    w.word(uint64_t(shapes.symbol_count()));
+    for (int k = 0; k < shapes.symbol_count(); ++k) {
+      auto* n = shapes.symbol(k).node();
+      w.word(uint64_t(n->hint));
+      w.word(uint64_t(n->low));
+      w.word(uint64_t(n->high));
+    }
+    w.word(g.values().size());
+    for (auto& v : g.values())
+      if (v->constant.defined()) {  // plans know of its layout only
+        meta(*v);
+        w.word(uint64_t(v->constant.dtype()));
+        sizes(v->constant.sizes());
+        sizes(v->constant.strides());
+        captures = true;
+      }
+    w.word(g.inputs.size());
+    for (auto* v : g.inputs) meta(*v);
+    w.word(g.nodes.size());
+    for (auto& n : g.nodes) {
+      auto* origin = op::origin_of(*n->op);
+      complete &= origin != nullptr;
+      bool derived = origin && !origin->empty();
+      w.text(derived ? n->op->schema.text : n->op->schema.name);
+      w.text(derived ? *origin : n->op->schema.overload);
+      auto values = n->args.values();
+      w.word(values.size());
+      for (auto& v : values) argument(v);
+      w.word(n->results.size());
+      for (auto* v : n->results) meta(*v);
+    }
+    w.word(g.outputs.size());
+    for (auto* v : g.outputs) value(v);
+    w.word(g.mutated.size());
+    for (auto& [i, v] : g.mutated) {
+      w.word(uint64_t(i));
+      value(v);
+    }
+  }
+
+ private:
+  void node(const sym::Node* n) {
+    w.word(uint64_t(n->kind));
+    w.word(uint64_t(n->value));
+    if (n->a) node(n->a);
+    if (n->b) node(n->b);
+  }
+};
+
+// ---- the plan
+
+constexpr uint64_t kNoPlace = ~uint64_t(0);
+
+void write_exec(Writer& w, const Plan::Exec& e, const std::unordered_map<const graph::Node*, size_t>& nodes) {
+  w.word(uint64_t(e.kind));
+  w.word(e.node ? nodes.at(e.node) : kNoPlace);
+  w.list(e.inputs);
+  w.list(e.outputs);
+  w.list(e.empty);
+  w.list(e.dead);
+  w.word(e.temporaries.size());
+  for (auto& t : e.temporaries) {
+    w.word(uint64_t(t.dtype));
+    w.word(uint64_t(t.numel));
+  }
+  w.word(e.launches.size());
+  for (auto& l : e.launches) {
+    auto& name = codegen::name_of(*l.kernel);
+    w.bytes.append(reinterpret_cast<const char*>(name.data()), name.size());
+    w.text(l.kernel->name);
+    w.word(uint64_t(l.work.tasks));
+    w.word(uint64_t(l.work.grain));
+    w.word(l.all_in_order);
+    w.list(l.buffers);
+    w.list(l.params);
+  }
+}
+
+// False if a kernel is missing.
+bool read_launches(Reader& r, Plan::Exec& e) {
+  size_t buffers = e.inputs.size() + e.outputs.size() + e.temporaries.size(), n = r.count();
+  for (size_t k = 0; k < n && !r.failed(); ++k) {
+    Sha256 name;
+    auto digest = r.piece(name.size());
+    if (digest.size() != name.size()) return false;
+    std::memcpy(name.data(), digest.data(), name.size());
+    Plan::KernelLaunch l;
+    std::string shown(r.text());
+    l.work.tasks = int64_t(r.word());
+    l.work.grain = int64_t(r.word());
+    l.all_in_order = r.word();
+    r.below(l.buffers, buffers);
+    r.list(l.params);
+    l.kernel = r.failed() ? nullptr : codegen::find_kernel(name, shown);
+    if (!l.kernel) return false;
+    e.launches.push_back(std::move(l));
+  }
+  return true;
+}
+
+bool read_exec(Reader& r, Plan::Exec& e, const Graph& g, IntSpan symbols) {
+  using Kind = schedule::Step::Kind;
+  size_t values = g.values().size();
+  e.kind = Kind(r.below(size_t(Kind::library) + 1));
+  e.node = nullptr;
+  if (int node = r.below_or_none(g.nodes.size()); node >= 0) e.node = g.nodes[size_t(node)].get();
+  if ((e.kind == Kind::kernel) != !e.node) return false;
+  r.below(e.inputs, values, e.node);
+  r.below(e.outputs, values);
+  r.below(e.empty, e.inputs.size() + e.outputs.size());
+  r.below(e.dead, values);
+  size_t temporaries = r.count();
+  for (size_t k = 0; k < temporaries; ++k) {
+    auto dtype = DType(r.word());
+    e.temporaries.push_back({dtype, int64_t(r.word())});
+  }
+  if (!read_launches(r, e)) return false;
+  if (e.node) {
+    e.args = e.node->args.clone();
+    e.args.each_size([&](SymInt& x) {
+      if (x.is_symbolic()) x = SymInt(sym::evaluate(x, symbols));
+    });
+    e.args.each_tensor([](size_t, Tensor& t) { t = {}; });
+  }
+  return !r.failed();
+}
+
+std::shared_ptr<const Plan> read_plan(std::string_view bytes, const Graph& g, IntSpan symbols) {
+  Reader r(bytes);
+  auto plan = std::make_shared<Plan>();
+  size_t values = g.values().size();
+  plan->results.resize(values);
+  for (auto& n : g.nodes)
+    for (auto* v : n->results) {
+      auto& to = plan->results[size_t(v->id)];
+      uint64_t type = r.word();
+      to.meta.dtype = DType(type >> 16);
+      to.meta.device = Device{DeviceType(type >> 8 & 255), int8_t(type & 255)};
+      r.list(to.meta.sizes);
+      r.list(to.meta.strides);
+      to.bytes = r.word();
+    }
+  r.below(plan->written_to, g.inputs.size(), true);
+  size_t execs = r.count();
+  for (size_t k = 0; k < execs; ++k)
+    if (!read_exec(r, plan->execs.emplace_back(), g, symbols)) return nullptr;
+  if (r.word()) {
+    Plan::Direct d;
+    r.below(d.inputs, g.inputs.size());
+    r.below(d.buffers, Plan::kDirect);
+    if (d.inputs.size() + d.buffers.size() > Plan::kDirect || plan->execs.size() != 1) return nullptr;
+    plan->direct = std::move(d);
+  }
+  return r.whole() && plan->written_to.size() == values ? plan : nullptr;
+}
+
+// May one more plan of that operator be looked for?
+bool is_among_first(const std::string& op) {
+  static std::atomic<int> in_all{0};
+  if (in_all.load(std::memory_order_relaxed) >= kFirstPlans) return false;
+  static auto& mutex = *new TableMutex;
+  static auto& of_operator = *new std::unordered_map<std::string, int>;
+  std::lock_guard lock(mutex);
+  int& count = of_operator[op];
+  if (count >= kOfOperator) return false;
+  ++count;
+  ++in_all;
+  return true;
+}
+
+}  // namespace
+
+std::string stored_name(const std::string& op, const Graph& g, IntSpan symbols,
+                        std::span<const op::Value> inputs, std::span<const Tensor> out) {
+  if (build_id().empty() || settings().verify || codegen::records_kernels() || !is_among_first(op)) return "";
+  Identity identity;
+  identity.w.text(build_id());
+  identity.w.text(codegen::target_features());
+  identity.w.word(uint64_t(default_dtype()));
+  identity.graph(g);
+  identity.w.list(symbols);
+  // A destination could be memory of a captured tensor.
+  if (!identity.complete || (identity.captures && !out.empty())) return "";
+  Key key;
+  for (auto& v : inputs) append(key, v);
+  for (auto& t : out) append(key, t, inputs);
+  identity.w.list(key);
+  return hex(sha256({"plan", identity.w.bytes}));
+}
+
+std::shared_ptr<const Plan> load_plan(const std::string& name, const Graph& g, IntSpan symbols) {
+  std::string folder = codegen::user_folder();
+  if (folder.empty()) return nullptr;
+  std::string bytes = codegen::read_placed(folder, name, codegen::Owner::user);
+  auto plan = bytes.empty() ? nullptr : read_plan(bytes, g, symbols);
+  if (log_on(Log::cache)) log_line(Log::cache, (plan ? "hit plan " : "miss plan ") + name);
+  return plan;
+}
+
+void store_plan(const std::string& name, const Graph& g, const Plan& plan) {
+  std::string folder = codegen::user_folder();
+  if (folder.empty()) return;
+  Writer w;
+  for (auto& n : g.nodes)
+    for (auto* v : n->results) {
+      auto& r = plan.results[size_t(v->id)];
+      w.word(uint64_t(r.meta.dtype) << 16 | uint64_t(r.meta.device.type) << 8 | uint8_t(r.meta.device.index));
+      w.list(concrete(SymSpan(r.meta.sizes)));
+      w.list(concrete(SymSpan(r.meta.strides)));
+      w.word(r.bytes);
+    }
+  w.list(plan.written_to);
+  std::unordered_map<const graph::Node*, size_t> nodes;
+  for (size_t k = 0; k < g.nodes.size(); ++k) nodes[g.nodes[k].get()] = k;
+  w.word(plan.execs.size());
+  for (auto& e : plan.execs) write_exec(w, e, nodes);
+  w.word(plan.direct.has_value());
+  if (plan.direct) {
+    w.list(plan.direct->inputs);
+    w.list(plan.direct->buffers);
+  }
+  codegen::write_placed(folder, name, w.bytes, codegen::Owner::user);
+}
+
+}  // namespace facula::run

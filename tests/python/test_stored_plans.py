@@ -1,0 +1,177 @@
+"""Plans that a process finds on the disk are those that it would have made: to the bit, whatever else is in
+the folder; and what is damaged or incomplete is as if it were not there.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+PRELUDE = """
+import hashlib, sys
+import facula as torch
+from facula.nn import functional as F
+
+torch.manual_seed(0)
+digest = hashlib.sha256()
+
+def show(*tensors):
+    for t in tensors:
+        digest.update(repr((t.dtype, tuple(t.shape), t.detach().reshape(-1).tolist())).encode())
+
+def gradients(f, *inputs):
+    inputs = [x.clone().requires_grad_() for x in inputs]
+    y = f(*inputs)
+    y.sum().backward()
+    show(y, *[x.grad for x in inputs])
+"""
+
+MODEL = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8)
+        self.norm, self.fc = torch.nn.LayerNorm(8), torch.nn.Linear(8, 5)
+        self.table = torch.nn.Embedding(7, 8)
+
+    def forward(self, x, i):
+        y = F.dropout(F.gelu(self.bn(self.conv(x))), 0.25).mean((2, 3))
+        a = F.scaled_dot_product_attention(y[None, None], y[None, None], y[None, None])[0, 0]
+        return self.fc(self.norm(y + a + self.table(i)))
+
+net = Net()
+x, i, target = torch.randn(6, 3, 8, 8), torch.arange(6), torch.tensor([0, 1, -100, 3, 4, 0])
+optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+for _ in range(3):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(net(x, i), target)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    optimizer.step()
+    show(loss)
+show(*net.parameters())
+v = torch.randn(4, 6)
+gradients(lambda a: a.transpose(0, 1).cumsum(0).softmax(1), v)
+gradients(lambda a, b: torch.cat([a * 2.5, b], 1).amax(1) ** 2, v, v + 1)
+w = torch.zeros(4, 6)
+torch.add(v, v, out=w)
+w[:, 1:].mul_(3).add_(w[:, :-1])
+show(w, v.to(torch.bfloat16).exp(), (v * 10).int() // 3, torch.empty(0, 6).sum(0), v[v > 0])
+"""
+
+
+def run(folder, program, **environment):
+    env = dict(os.environ, FACULA_CACHE_DIR=str(folder), FACULA_LOG="cache", **environment)
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + program + "\nprint(digest.hexdigest())"],
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found = {what: len(re.findall(f"cache: {what} plan", done.stderr)) for what in ("hit", "miss")}
+    return done.stdout, found
+
+
+def plans_in(folder):
+    return sorted(folder.glob("*.plan"))
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """A folder that a process has filled, and what it computed."""
+    folder = tmp_path_factory.mktemp("kernels")
+    folder.chmod(0o700)
+    shown, found = run(folder, MODEL)
+    assert found["miss"] >= 40 and plans_in(folder)
+    return folder, shown
+
+
+def test_the_next_process_makes_no_plan_and_computes_the_same_bits(filled):
+    folder, shown = filled
+    made, none = run(folder, MODEL, FACULA_VERIFY="1")  # which looks at every plan as it is made
+    assert none == {"hit": 0, "miss": 0}
+    assert made == shown
+    again, found = run(folder, MODEL)
+    assert again == shown
+    assert found["hit"] >= 40
+    assert found["miss"] <= found["hit"] // 20  # two plans may have one place
+
+
+def damaged(data, k):
+    middle = len(data) // 2
+    kinds = (b"", data[:middle], data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :], data + b"\0")
+    return kinds[k % len(kinds)]
+
+
+def test_damaged_plans_are_ignored_and_replaced(filled):
+    folder, shown = filled
+    for k, path in enumerate(plans_in(folder)):
+        path.write_bytes(damaged(path.read_bytes(), k))
+    again, found = run(folder, MODEL)
+    assert again == shown and found["hit"] <= found["miss"] // 10
+    assert run(folder, MODEL)[1]["hit"] >= 40
+
+
+def test_plans_of_others_are_ignored(filled):
+    """A plan that stands in another one's place, whole as it is."""
+    folder, shown = filled
+    paths = plans_in(folder)
+    contents = [p.read_bytes() for p in paths]
+    for path, other in zip(paths, contents[1:] + contents[:1], strict=True):
+        path.write_bytes(other)
+    assert run(folder, MODEL)[0] == shown
+
+
+def test_plans_without_their_kernels_are_made_again(filled):
+    folder, shown = filled
+    for path in folder.glob("*.o"):
+        path.unlink()
+    assert run(folder, MODEL, FACULA_SHIPPED_CACHE="/nowhere")[0] == shown
+    assert list(folder.glob("*.o"))
+
+
+# Pairs that differ in nothing but an attribute, a setting, a size or a layout.
+CALLS = [
+    ["gradients(lambda a: F.gelu(a), torch.randn(3, 4))"]
+    + ["gradients(lambda a: F.gelu(a, approximate='tanh'), torch.randn(3, 4))"],
+    [f"gradients(lambda a: F.leaky_relu(a, {s}), torch.randn(3, 4))" for s in (0.1, 0.2)],
+    [f"gradients(lambda a: F.elu(a, {s}), torch.randn(3, 4))" for s in (1.0, 2.0)],
+    [f"gradients(lambda a: F.layer_norm(a, (4,), eps={s}), torch.randn(3, 4))" for s in (1e-5, 0.5)],
+    [f"gradients(lambda a: F.softmax(a, {d}), torch.randn(3, 3))" for d in (0, 1)],
+    [f"gradients(lambda a: a.sum({d}) * 2, torch.randn(3, 3))" for d in (0, 1)],
+    [f"gradients(lambda a: a.std(1, correction={c}), torch.randn(3, 3))" for c in (0, 1)],
+    [f"gradients(lambda a: a[:, {k}:].exp(), torch.randn(3, 9))" for k in (1, 2)],
+    [f"gradients(lambda a: F.avg_pool2d(a, {k}, {k}), torch.randn(1, 1, 8, 8))" for k in (2, 4)],
+    [f"gradients(lambda a: a.cumsum(1), torch.randn({s}))" for s in ("4, 5", "5, 4", "4, 4", "1, 4")],
+    [f"gradients(lambda a: a.log1p(), torch.rand(4, 4){s})" for s in ("", ".t()", "[::2]", "[:, ::2]")],
+    [f"torch.set_default_dtype(torch.{d})\nshow(torch.tensor([1, 2]) / 2)" for d in ("float32", "float64")],
+    [f"show(torch.arange(6).to(torch.{d}) / 4)" for d in ("int32", "int64", "bfloat16", "float64")],
+    [
+        f"a = torch.ones(4)\nshow(torch.add(a, a, out={o}))"
+        for o in ("a", "torch.zeros(4)", "torch.zeros(8)[::2]")
+    ],
+    [
+        f"gradients(lambda a: F.cross_entropy(a, torch.tensor([0, 1]), {o}), torch.randn(2, 3))"
+        for o in ("ignore_index=0", "ignore_index=1", "label_smoothing=0.1", "reduction='sum'")
+    ],
+]
+
+
+@pytest.mark.parametrize("calls", CALLS, ids=range(len(CALLS)))
+def test_what_differs_has_a_plan_of_its_own(calls, tmp_path):
+    tmp_path.chmod(0o700)
+    expected = [run(tmp_path, c, FACULA_VERIFY="1")[0] for c in calls]
+    for _ in range(2):
+        for call, shown in zip(calls, expected, strict=True):
+            assert run(tmp_path, call)[0] == shown
+    assert run(tmp_path, calls[-1])[1]["hit"] > 0
+
+
+def test_sizes_that_change_for_ever_cost_no_files(tmp_path):
+    tmp_path.chmod(0o700)
+    program = "for n in range(2, 400):\n    show(torch.ones(n) + torch.ones(n, 2)[:, 0])"
+    run(tmp_path, program)
+    assert 0 < len(plans_in(tmp_path)) < 250  # of 796 that are made
