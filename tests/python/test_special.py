@@ -46,6 +46,15 @@ VALUES = [
     ("erfinv", 0.9999999, 3.7665625816384707),
     ("erfinv", -0.3, -0.2724627147267543),
     ("erfinv", -0.999, -2.3267537655135246),
+    ("erfinv", 0.9, 1.1630871536766742),
+    ("erfinv", 0.9907, 1.8390606856017842),
+    ("erfinv", 0.9909, 1.8443284462603141),
+    ("erfinv", 0.99661, 2.0717982397132003),
+    ("erfinv", 0.9999, 2.7510639057120797),
+    ("erfinv", 0.99999994, 3.8316710514352172),
+    ("erfinv", 0.9999999999, 4.5728249585449249),
+    ("erfinv", -0.999999999999999, -5.6759157397447132),
+    ("erfinv", 0.9999999999999999, 5.8635847487551679),
     ("erfcx", 0.0, 1.0),
     ("erfcx", 0.001, 0.9988726200811514),
     ("erfcx", 0.5, 0.6156903441929259),
@@ -101,6 +110,8 @@ def test_value_is_within_a_few_units_of_the_last_place(name):
         got,
         want,
     )
+    if name == "erfinv":
+        np.testing.assert_array_max_ulp(got, want, maxulp=2)
     x = x[np.abs(x) < 15]
     single = FUNCTIONS[name](F.from_numpy(x.astype(np.float32))).numpy()
     again = FUNCTIONS[name](F.from_numpy(x.astype(np.float32).astype(np.float64))).numpy()
@@ -108,6 +119,16 @@ def test_value_is_within_a_few_units_of_the_last_place(name):
         np.testing.assert_array_max_ulp(single, again.astype(np.float32), maxulp=2)
     else:
         np.testing.assert_array_equal(single, again.astype(np.float32), err_msg="float64 rounded once")
+
+
+def test_neighbours_in_a_vector_change_nothing():
+    """Vectors without a number far out go past what it takes."""
+    x = np.tanh(np.random.RandomState(0).standard_normal(1000) * 3)
+    x[::7], x[5], x[50], x[500] = 0.1, 1, -1, np.nan
+    for dtype in (np.float32, np.float64):
+        t = F.from_numpy(x.astype(dtype))
+        alone = F.stack([v.erfinv() for v in t])
+        np.testing.assert_array_equal(t.erfinv().numpy(), alone.numpy())
 
 
 def test_poles_and_ends():

@@ -484,6 +484,13 @@ class Emitter {
     }
     return false;
   }
+  bool has_new_load(Expr e) {  // one that was not done before
+    Seen seen;
+    return any_of(e, seen, [this](Expr x) {
+      if (x->kind != Kind::load && x->args.empty()) return Answer::no;
+      return lookup(x, first_) ? Answer::no : x->kind == Kind::load ? Answer::yes : Answer::below;
+    });
+  }
   static bool has_index(Expr e) {  // outside of loads
     Seen seen;
     return any_of(e, seen, [](Expr x) {
@@ -638,6 +645,12 @@ class Emitter {
     // If any data can make the condition true, then an offset that no data can change is valid on both sides.
     bool data_condition = (has_data(n.args[0]) && !has_index(n.args[0])) || is_decided_by_data(n.args[0]);
     if (!branch && !is_guarded(n.args[1], data_condition) && !is_guarded(n.args[2], data_condition)) {
+      if (is_vector(c) && is_dear(n.args[1]) && !has_new_load(n.args[1])) {
+        // Bodies name the rare case first: a vector without it goes past.
+        V usual = spread(value(n.args[2]));
+        auto unusual = [&] { return b_.CreateSelect(c, spread(value(n.args[1])), usual); };
+        return either(math_->any(c), unusual, [&] { return usual; });
+      }
       std::vector<V> sides{value(n.args[1]), value(n.args[2])};
       if (is_vector(c))
         for (auto& s : sides) s = spread(s);

@@ -170,10 +170,14 @@ namespace {
 
 constexpr uint64_t kPhiloxBatch = 16;  // blocks of four words
 
-// Blocks `first`, `first` + 1, ... of philox(seed, ...), side by side.
 #ifndef __SANITIZE_THREAD__  // whose code cannot run where one is chosen, before the program starts
-__attribute__((target_clones("avx512f", "avx2", "default")))
+#define FACULA_FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define FACULA_FOR_EACH_PROCESSOR
 #endif
+
+// Blocks `first`, `first` + 1, ... of philox(seed, ...), side by side.
+FACULA_FOR_EACH_PROCESSOR
 void philox_batch(uint64_t seed, uint64_t first, uint32_t* words) {
   uint32_t c[4][kPhiloxBatch] = {};
   for (uint64_t k = 0; k < kPhiloxBatch; ++k)
@@ -194,30 +198,60 @@ class Words {
  public:
   Words(const int64_t* state, int64_t skip) : seed_(uint64_t(state[0])), at_(uint64_t(state[1] + skip)) {}
   uint32_t next() {
-    if (at_ / kCount != batch_) philox_batch(seed_, (batch_ = at_ / kCount) * (kCount / 4), words_);
+    refill();
     return words_[at_++ % kCount];
+  }
+  void take(uint32_t* to, int64_t count) {
+    while (count > 0) {
+      refill();
+      auto here = std::min(count, int64_t(kCount - at_ % kCount));
+      to = std::copy_n(words_ + at_ % kCount, here, to);
+      at_ += uint64_t(here);
+      count -= here;
+    }
   }
 
  private:
+  void refill() {
+    if (at_ / kCount != batch_) philox_batch(seed_, (batch_ = at_ / kCount) * (kCount / 4), words_);
+  }
   static constexpr uint64_t kCount = 4 * kPhiloxBatch;
   uint64_t seed_, at_, batch_ = ~uint64_t(0);
   uint32_t words_[kCount];
 };
 
-// The permutation of 0 .. n - 1: element i changes places with one of i .. n - 1. Partners are drawn some
-// steps ahead, so that their memory is there when they are needed.
+constexpr int64_t kAhead = 64;
+
+// Numbers below `range`, `range` - 1, ...: products with random words without their lower halves; true if some
+// lower half is so small that its word may have to be drawn again.
+FACULA_FOR_EACH_PROCESSOR
+bool scale_words(const uint32_t* words, uint32_t range, int64_t count, uint32_t* below) {
+  uint32_t low = 0;
+  for (int64_t k = 0; k < count; ++k) {
+    uint32_t limit = range - uint32_t(k);
+    uint64_t product = uint64_t(words[k]) * limit;
+    below[k] = uint32_t(product >> 32);
+    low |= uint32_t(uint32_t(product) < limit);
+  }
+  return low;
+}
+FACULA_FOR_EACH_PROCESSOR
+void widen(const uint32_t* from, int64_t count, int64_t* to) {
+  for (int64_t k = 0; k < count; ++k) to[k] = from[k];
+}
+
+// The permutation of 0 .. n - 1: element i changes places with one of i .. n - 1. `draw` gives the distances of
+// the partners of some elements from `first` on, so that their memory is there when they are needed.
 template <class T, class F>
-void shuffle(T* order, int64_t n, F&& below) {
-  constexpr int64_t kAhead = 64;
+void shuffle(T* order, int64_t n, F&& draw) {
   std::iota(order, order + n, T(0));
-  int64_t partner[kAhead];
+  T partner[kAhead];
   for (int64_t first = 0; first < n; first += kAhead) {
     int64_t count = std::min(kAhead, n - first);
-    for (int64_t k = 0; k < count; ++k) {
-      partner[k] = first + k + int64_t(below(uint64_t(n - first - k)));
-      __builtin_prefetch(order + partner[k], 1);
-    }
-    for (int64_t k = 0; k < count; ++k) std::swap(order[first + k], order[partner[k]]);
+    draw(first, count, partner);
+    T* here = order + first;
+    for (int64_t k = 0; k < count; ++k) __builtin_prefetch(here + k + partner[k], 1);
+    for (int64_t k = 0; k < count; ++k) std::swap(here[k], here[k + int64_t(partner[k])]);
   }
 }
 
@@ -233,19 +267,26 @@ Results randperm(const Call& c, Out out) {
   auto* order = to.data<int64_t>();
   Words words(state.data<int64_t>(), 0), others(state.data<int64_t>(), n);
   if (n >> 32) {
-    shuffle(order, n, [&](uint64_t range) {
-      uint64_t word = uint64_t(words.next()) << 32;
-      return uint64_t((unsigned __int128)(word | words.next()) * range >> 64);
+    shuffle(order, n, [&](int64_t first, int64_t count, int64_t* partner) {
+      for (int64_t k = 0; k < count; ++k) {
+        uint64_t word = uint64_t(words.next()) << 32;
+        partner[k] = int64_t((unsigned __int128)(word | words.next()) * uint64_t(n - first - k) >> 64);
+      }
     });
   } else {
-    std::vector<uint32_t> small(static_cast<size_t>(n));
-    shuffle(small.data(), n, [&](uint64_t range) {
-      uint64_t product = words.next() * range;
-      while (uint32_t(product) < range && uint32_t(product) < (uint64_t(1) << 32) % range)
-        product = others.next() * range;
-      return product >> 32;
+    std::unique_ptr<uint32_t[]> small(new uint32_t[size_t(n)]);
+    uint32_t drawn[kAhead];
+    shuffle(small.get(), n, [&](int64_t first, int64_t count, uint32_t* partner) {
+      words.take(drawn, count);
+      if (!scale_words(drawn, uint32_t(n - first), count, partner)) return;
+      for (int64_t k = 0; k < count; ++k) {
+        uint64_t range = uint64_t(n - first - k), product = drawn[k] * range;
+        while (uint32_t(product) < range && uint32_t(product) < (uint64_t(1) << 32) % range)
+          product = others.next() * range;
+        partner[k] = uint32_t(product >> 32);
+      }
     });
-    std::copy(small.begin(), small.end(), order);
+    widen(small.get(), n, order);
   }
   to.finish();
   return Results(out[0]);
