@@ -527,6 +527,18 @@ SLOW_ONCE = [
         "summary(*gradients())",
     ),
     once("avg_pool2d 7 by 7, NCHW", "F.avg_pool2d(x, 7)", "x = normal(16, 512, 7, 7)"),
+    once(
+        "select, backward, rows of 16",
+        "gradients()",
+        "x = normal(4096, 8, 16)\n" + gradient("x.select(1, 3)", "x"),
+        "summary(*gradients())",
+    ),
+    once(
+        "mean of 8x8, backward",
+        "x.grad = None; x.mean().backward()",
+        "x = normal(8, 8).requires_grad_()\nx.mean().backward()",
+        "summary(x.grad)",
+    ),
     once("randperm(1000000)", "torch.randperm(1000000)", "", "torch.randperm(1000000).sum() / 1e9"),
     once("randperm(10000)", "torch.randperm(10000)", "", "torch.randperm(10000).sum()"),
     once(
@@ -541,14 +553,24 @@ SLOW_ONCE = [
         "x, y = normal(1024, 1024).bfloat16(), normal(1024, seed=1).bfloat16()",
         "(y @ x).float().abs().mean()",
     ),
-    once("sum(0) of 100000 rows of 8", "x.sum(0)", "x = normal(100000, 8)"),
+    *(
+        once(f"sum(0) of {rows} rows of {n}", "x.sum(0)", f"x = normal({rows}, {n})")
+        for rows, n in ((100000, 5), (100000, 6), (100000, 8), (30000, 32))
+    ),
     once(
         "complex64 to a complex power, 1M",
         "z**w",
         "z, w = (torch.view_as_complex(normal(1024, 1024, 2, seed=n)) for n in range(2))",
         "(z**w).abs().log().mean()",
     ),
-    once("erfinv, 1M", "torch.erfinv(x)", "x = torch.tanh(normal(1024, 1024)) * 0.99"),
+    *(
+        once(
+            f"erfinv, 1M {dtype}",
+            "torch.erfinv(x)",
+            f"x = (torch.tanh(normal(1024, 1024)) * 0.99).to(torch.{dtype})",
+        )
+        for dtype in ("float32", "float64")
+    ),
     once(
         "unfold of complex64",
         "z.unfold(1, 8, 4).contiguous()",

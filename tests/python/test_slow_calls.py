@@ -14,6 +14,28 @@ def numbers(shape, dtype, seed=0):
     return (np.abs(x) * 10 if np.dtype(dtype).kind == "u" else x).astype(dtype)
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_complex_numbers_are_moved_whole(dtype):
+    a = (numbers((40, 70), "float64") + 1j * numbers((40, 70), "float64", seed=1)).astype(dtype)
+    a[3, 5], a[4, 6] = complex(np.nan, 1), complex(-0.0, np.inf)
+    z = F.from_numpy(a.copy())
+    windows = np.lib.stride_tricks.sliding_window_view(a, 8, axis=1)[:, ::4]
+    moves = {
+        "windows": (z.unfold(1, 8, 4).contiguous(), windows),
+        "part": (z[:, 1:38].contiguous(), a[:, 1:38]),
+        "turned": (z.t().contiguous(), a.T),
+        "apart": (z[:, ::2].contiguous(), a[:, ::2]),
+        "joined": (F.cat([z, z[:, :3]], 1), np.concatenate([a, a[:, :3]], 1)),
+        "spread": (z[:, :1].expand(40, 20).contiguous(), np.repeat(a[:, :1], 20, 1)),
+        "conjugate": (z.conj().contiguous(), a.conj()),
+    }
+    for name, (got, want) in moves.items():
+        assert got.resolve_conj().numpy().tobytes() == np.ascontiguousarray(want).tobytes(), name
+    onto = z.clone()
+    onto[:, 1:9] = onto[:, 0:8].clone()
+    assert onto[:, 1:9].contiguous().numpy().tobytes() == np.ascontiguousarray(a[:, 0:8]).tobytes()
+
+
 @pytest.mark.parametrize("n", SHORT)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8"])
 def test_rows_shorter_than_a_vector_are_reduced_one_by_one(n, dtype):
@@ -183,6 +205,15 @@ def test_a_16_bit_matrix_times_a_vector_is_rounded_once(dtype):
     for name, call in calls.items():
         exact = call(*(t.double() for t in (a, v, w, bias)))
         assert (call(a, v, w, bias) - exact.to(dtype)).abs().max() <= exact.abs().max() * 2**-8, name
+
+
+def test_permutations_are_the_same_on_every_processor():
+    """These sums are of permutations whose numbers were drawn one by one."""
+    F.manual_seed(3)
+    sums = [
+        int((p * F.arange(len(p))).sum()) for p in map(F.randperm, (1, 2, 5, 63, 64, 65, 127, 1000, 10_000))
+    ]
+    assert sums == [0, 1, 14, 61143, 65259, 68958, 495946, 246148854, 251255642247]
 
 
 def test_permutations_are_all_equally_likely():

@@ -1144,6 +1144,23 @@ class Emitter {
     }
   }
 
+  // Both parts of complex numbers beside each other, as they lie in memory; null if these are none.
+  V load_pair(Expr re, Expr im, DType d, V mask) {
+    if (re->kind != Kind::load || im->kind != Kind::load || re->slot < 0 || re->slot != im->slot ||
+        re->part != 1 || im->part != 2 || !same(re->args[0], im->args[0]))
+      return nullptr;
+    Place p = place(re->slot, 1);
+    Motion m = motion(re->args[0]);
+    if (p.d != d || !m.simple || !m.stride.get() || m.stride->kind != Kind::constant ||
+        m.stride->value.to_int() != 1)
+      return nullptr;
+    V pointer = access(p, re->args[0]).pointer;
+    auto* t = FixedVectorType::get(memory_type(d), unsigned(2 * lanes_));
+    llvm::Align align(uint64_t(itemsize(d)));
+    if (!mask) return b_.CreateAlignedLoad(t, pointer, align);
+    return b_.CreateMaskedLoad(t, pointer, align, mask, llvm::Constant::getNullValue(t));
+  }
+
   // Real and imaginary parts that lie side by side are written as whole vectors; false if these are none.
   bool store_pair(const Statement& re, const Statement& im) {
     bool pair = in_lanes() && !first_ && re.kind == StatementKind::store && im.kind == StatementKind::store &&
@@ -1158,7 +1175,6 @@ class Emitter {
     auto value = [&](const Statement& s) {
       return spread(encode(emit(s.values[0]), s.values[0].dtype(), p.d));
     };
-    V parts[] = {value(re), value(im)};
     auto woven = [&](V a, V b) {
       std::vector<int> order;
       for (int k = 0; k < lanes_; ++k) {
@@ -1167,7 +1183,12 @@ class Emitter {
       }
       return b_.CreateShuffleVector(a, b, order);
     };
-    V v = woven(parts[0], parts[1]), pointer = access(p, re.offset).pointer;
+    V v = load_pair(re.values[0], im.values[0], p.d, mask_ ? woven(mask_, mask_) : nullptr);
+    if (!v) {
+      V parts[] = {value(re), value(im)};
+      v = woven(parts[0], parts[1]);
+    }
+    V pointer = access(p, re.offset).pointer;
     llvm::Align align(uint64_t(itemsize(p.d)));
     if (mask_) b_.CreateMaskedStore(v, pointer, align, woven(mask_, mask_));
     else b_.CreateAlignedStore(v, pointer, align);

@@ -1,4 +1,6 @@
 // Operators that move memory or draw from the generator.
+#include <immintrin.h>
+
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -6,6 +8,7 @@
 #include "facula/backend/cpu/cpu.h"
 #include "facula/base/parallel.h"
 #include "facula/base/random.h"
+#include "facula/codegen/kernel.h"
 
 namespace facula::backend::cpu {
 
@@ -169,28 +172,52 @@ Results rng_take(const Call& c, Out out) {
 namespace {
 
 constexpr uint64_t kPhiloxBatch = 16;  // blocks of four words
-
-#ifndef __SANITIZE_THREAD__  // whose code cannot run where one is chosen, before the program starts
-#define FACULA_FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define FACULA_FOR_EACH_PROCESSOR
-#endif
+constexpr uint32_t kPhiloxFactor0 = 0xD2511F53, kPhiloxFactor1 = 0xCD9E8D57, kPhiloxStep0 = 0x9E3779B9,
+                   kPhiloxStep1 = 0xBB67AE85;
 
 // Blocks `first`, `first` + 1, ... of philox(seed, ...), side by side.
-FACULA_FOR_EACH_PROCESSOR
-void philox_batch(uint64_t seed, uint64_t first, uint32_t* words) {
-  uint32_t c[4][kPhiloxBatch] = {};
-  for (uint64_t k = 0; k < kPhiloxBatch; ++k)
-    c[0][k] = uint32_t(first + k), c[1][k] = uint32_t((first + k) >> 32);
-  uint32_t k0 = uint32_t(seed), k1 = uint32_t(seed >> 32);
-  for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
-    for (uint64_t k = 0; k < kPhiloxBatch; ++k) {
-      uint64_t a = uint64_t(0xD2511F53u) * c[0][k], b = uint64_t(0xCD9E8D57u) * c[2][k];
-      c[0][k] = uint32_t(b >> 32) ^ c[1][k] ^ k0, c[1][k] = uint32_t(b);
-      c[2][k] = uint32_t(a >> 32) ^ c[3][k] ^ k1, c[3][k] = uint32_t(a);
+void philox_batch_plain(uint64_t seed, uint64_t first, uint32_t* words) {
+  for (uint64_t k = 0; k < kPhiloxBatch; ++k) {
+    uint32_t c[4] = {uint32_t(first + k), uint32_t((first + k) >> 32), 0, 0};
+    uint32_t k0 = uint32_t(seed), k1 = uint32_t(seed >> 32);
+    for (int round = 0; round < 10; ++round, k0 += kPhiloxStep0, k1 += kPhiloxStep1) {
+      uint64_t a = uint64_t(kPhiloxFactor0) * c[0], b = uint64_t(kPhiloxFactor1) * c[2];
+      c[0] = uint32_t(b >> 32) ^ c[1] ^ k0, c[1] = uint32_t(b);
+      c[2] = uint32_t(a >> 32) ^ c[3] ^ k1, c[3] = uint32_t(a);
     }
-  for (uint64_t k = 0; k < kPhiloxBatch; ++k)
-    for (uint64_t w = 0; w < 4; ++w) words[4 * k + w] = c[w][k];
+    std::copy_n(c, 4, words + 4 * k);
+  }
+}
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"  // GCC 12 means its own header
+#ifndef __clang__
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
+// Compilers multiply 64 by 64 bits in vectors where 32 by 32 would do. Of each number the lower half counts.
+__attribute__((target("avx512f"))) void philox_batch_512(uint64_t seed, uint64_t first, uint32_t* words) {
+  const __m512i factor0 = _mm512_set1_epi64(kPhiloxFactor0), factor1 = _mm512_set1_epi64(kPhiloxFactor1),
+                lower = _mm512_set1_epi64(0xffffffff);
+  const __m512i even = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11),
+                odd = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
+  for (uint64_t k = 0; k < kPhiloxBatch; k += 8) {
+    __m512i c0 =
+        _mm512_add_epi64(_mm512_set1_epi64(int64_t(first + k)), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
+    __m512i c1 = _mm512_srli_epi64(c0, 32), c2 = _mm512_setzero_si512(), c3 = c2;
+    uint32_t k0 = uint32_t(seed), k1 = uint32_t(seed >> 32);
+    for (int round = 0; round < 10; ++round, k0 += kPhiloxStep0, k1 += kPhiloxStep1) {
+      __m512i a = _mm512_mul_epu32(c0, factor0), b = _mm512_mul_epu32(c2, factor1);
+      c0 = _mm512_xor_si512(_mm512_xor_si512(_mm512_srli_epi64(b, 32), c1), _mm512_set1_epi64(k0)), c1 = b;
+      c2 = _mm512_xor_si512(_mm512_xor_si512(_mm512_srli_epi64(a, 32), c3), _mm512_set1_epi64(k1)), c3 = a;
+    }
+    __m512i front = _mm512_or_si512(_mm512_and_si512(c0, lower), _mm512_slli_epi64(c1, 32)),
+            back = _mm512_or_si512(_mm512_and_si512(c2, lower), _mm512_slli_epi64(c3, 32));
+    _mm512_storeu_si512(words + 4 * k, _mm512_permutex2var_epi64(front, even, back));
+    _mm512_storeu_si512(words + 4 * k + 16, _mm512_permutex2var_epi64(front, odd, back));
+  }
+}
+void philox_batch(uint64_t seed, uint64_t first, uint32_t* words) {
+  (codegen::vector_lanes() == 16 ? philox_batch_512 : philox_batch_plain)(seed, first, words);
 }
 
 // Random 32-bit words of a generator's piece, in order.
@@ -223,21 +250,41 @@ class Words {
 constexpr int64_t kAhead = 64;
 
 // Numbers below `range`, `range` - 1, ...: products with random words without their lower halves; true if some
-// lower half is so small that its word may have to be drawn again.
-FACULA_FOR_EACH_PROCESSOR
-bool scale_words(const uint32_t* words, uint32_t range, int64_t count, uint32_t* below) {
+// lower half is so small that its word may have to be drawn again. What is past a range of less numbers is wrong.
+bool scale_words_plain(const uint32_t* words, uint32_t range, uint32_t* below) {
   uint32_t low = 0;
-  for (int64_t k = 0; k < count; ++k) {
-    uint32_t limit = range - uint32_t(k);
+  for (uint32_t k = 0; k < kAhead; ++k) {
+    uint32_t limit = range - k;
     uint64_t product = uint64_t(words[k]) * limit;
     below[k] = uint32_t(product >> 32);
     low |= uint32_t(uint32_t(product) < limit);
   }
   return low;
 }
-FACULA_FOR_EACH_PROCESSOR
+__attribute__((target("avx512f"))) bool scale_words_512(const uint32_t* words, uint32_t range,
+                                                        uint32_t* below) {
+  const __mmask16 odd = 0xaaaa;
+  __mmask16 low = 0;
+  __m512i limit = _mm512_sub_epi32(_mm512_set1_epi32(int(range)),
+                                   _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+  for (int64_t k = 0; k < kAhead; k += 16, limit = _mm512_sub_epi32(limit, _mm512_set1_epi32(16))) {
+    __m512i word = _mm512_loadu_si512(words + k), first = _mm512_mul_epu32(word, limit),
+            second = _mm512_mul_epu32(_mm512_srli_epi64(word, 32), _mm512_srli_epi64(limit, 32));
+    _mm512_storeu_si512(below + k, _mm512_mask_mov_epi32(_mm512_srli_epi64(first, 32), odd, second));
+    __m512i lower = _mm512_mask_mov_epi32(first, odd, _mm512_slli_epi64(second, 32));
+    low = _mm512_kor(low, _mm512_cmplt_epu32_mask(lower, limit));
+  }
+  return low;
+}
+#pragma GCC diagnostic pop
+bool scale_words(const uint32_t* words, uint32_t range, uint32_t* below) {
+  return (codegen::vector_lanes() == 16 ? scale_words_512 : scale_words_plain)(words, range, below);
+}
 void widen(const uint32_t* from, int64_t count, int64_t* to) {
-  for (int64_t k = 0; k < count; ++k) to[k] = from[k];
+  int64_t whole = count & -kAhead;  // pieces of a known length are vectors
+  for (int64_t first = 0; first < whole; first += kAhead)
+    for (int64_t k = 0; k < kAhead; ++k) to[first + k] = from[first + k];
+  for (int64_t k = whole; k < count; ++k) to[k] = from[k];
 }
 
 // The permutation of 0 .. n - 1: element i changes places with one of i .. n - 1. `draw` gives the distances of
@@ -275,10 +322,10 @@ Results randperm(const Call& c, Out out) {
     });
   } else {
     std::unique_ptr<uint32_t[]> small(new uint32_t[size_t(n)]);
-    uint32_t drawn[kAhead];
+    uint32_t drawn[kAhead] = {};
     shuffle(small.get(), n, [&](int64_t first, int64_t count, uint32_t* partner) {
       words.take(drawn, count);
-      if (!scale_words(drawn, uint32_t(n - first), count, partner)) return;
+      if (!scale_words(drawn, uint32_t(n - first), partner)) return;
       for (int64_t k = 0; k < count; ++k) {
         uint64_t range = uint64_t(n - first - k), product = drawn[k] * range;
         while (uint32_t(product) < range && uint32_t(product) < (uint64_t(1) << 32) % range)
