@@ -6,6 +6,7 @@ import cmath
 import math
 
 import facula.nn.functional as F
+import numpy as np
 import pytest
 
 import facula as T
@@ -362,3 +363,50 @@ def test_divide_rounds_as_div_in_every_form():
     for bad in (lambda: T.divide(x, 2, rounding_mode="up"), lambda: n.clone().divide_(2, rounding_mode=None)):
         with pytest.raises(RuntimeError):
             bad()
+
+
+def test_small_complex_products_keep_infinities():
+    """Sums of products of parts; a product with 1 + 0j would make NaN of infinity."""
+    a = np.array([[1 + 2j, complex(inf, 1)], [3 - 1j, 0.5j]])
+    b = np.array([[2 - 1j, 1 + 1j, 0.5], [1 + 3j, -2 + 1j, 1 - 1j]])
+    parts = [a.real @ b.real - a.imag @ b.imag, a.real @ b.imag + a.imag @ b.real]
+    assert np.isinf(parts[0][0]).all() and np.isinf(parts[1][0]).all()
+    for dtype in (T.complex64, T.complex128):
+        x, y = (T.tensor(m.tolist(), dtype=dtype) for m in (a, b))
+        turned = T.tensor(a.T.tolist(), dtype=dtype).t()
+        gaps = T.stack([x, x], -1)[..., 0]
+        zero = T.zeros(2, 3, dtype=dtype)
+        for got in (
+            *(m @ y for m in (x, turned, gaps, x.conj().conj())),
+            T.bmm(x[None], y[None])[0],
+            T.addmm(zero, x, y),
+            T.addmm(zero + complex(nan, nan), x, y, beta=0),
+            T.matmul(x.expand(3, 2, 2), y)[2],
+        ):
+            for ours, want in zip((got.real, got.imag), parts):
+                same(ours.flatten().tolist(), want.flatten().tolist())
+
+
+def test_complex_products_agree_at_every_size():
+    """Those that are small enough for a loop of our own, and those of a library."""
+    rng = np.random.default_rng(0)
+    for m, k, n in (
+        (1, 1, 1),
+        (2, 3, 4),
+        (8, 8, 8),
+        (8, 8, 9),
+        (1, 600, 1),
+        (3, 1, 200),
+        (5, 7, 0),
+        (4, 0, 3),
+    ):
+        a, b, c = (rng.normal(size=(2, *s, 2)).view(complex)[..., 0] for s in ((m, k), (k, n), (m, n)))
+        x, y, z = (T.from_numpy(v.copy()) for v in (a, b, c))
+        want = a @ b
+        assert np.allclose(T.bmm(x, y).numpy(), want)
+        assert np.allclose((x.conj() @ y).numpy(), a.conj() @ b)
+        assert np.allclose((x.mH.contiguous().mH @ y).numpy(), want)
+        alpha, beta = 2 - 1j, 0.5j
+        got = T.baddbmm(z, x, y, alpha=alpha, beta=beta).numpy()
+        assert np.allclose(got, beta * c + alpha * want)
+        assert np.allclose(z.clone().baddbmm_(x, y).numpy(), c + want)

@@ -163,6 +163,38 @@ void tiny(const Problem& p) {
   });
 }
 
+// ---- tiny complex products: no time to call a library, whose product with alpha makes NaN of infinite parts
+constexpr int64_t kTinyComplex = 128;  // multiplications, in which a call takes as long as they do
+
+bool fits_tiny_complex(const Problem& p) {
+  return is_complex(p.dtype) && p.m <= kTinyComplex && p.n <= kTinyComplex && p.k <= kTinyComplex &&
+         p.m * p.k * p.n <= kTinyComplex && p.m * p.k * p.n * p.count() <= kTinyComplex;
+}
+
+template <class T>
+void tiny_complex(const Problem& p) {
+  struct Pair {
+    T re, im;
+    Pair operator*(Pair y) const { return {re * y.re - im * y.im, re * y.im + im * y.re}; }
+    Pair operator+(Pair y) const { return {re + y.re, im + y.im}; }
+  };
+  auto pair = [](const Scalar& s) { return Pair{T(s.to_complex().real()), T(s.to_complex().imag())}; };
+  Pair alpha = pair(p.alpha), beta = pair(p.beta);
+  bool scaled = !is(p.alpha, 1), fresh = is(p.beta, 0), kept = is(p.beta, 1);
+  each_matrix(p, 0, p.count(), [&](const char* a_bytes, const char* b_bytes, char* out_bytes) {
+    auto *a = reinterpret_cast<const Pair*>(a_bytes), *b = reinterpret_cast<const Pair*>(b_bytes);
+    auto* out = reinterpret_cast<Pair*>(out_bytes);
+    for (int64_t i = 0; i < p.m; ++i)
+      for (int64_t j = 0; j < p.n; ++j) {
+        Pair sum{0, 0};
+        for (int64_t k = 0; k < p.k; ++k) sum = sum + a[i * p.a_rs + k * p.a_cs] * b[k * p.b_rs + j * p.b_cs];
+        if (scaled) sum = alpha * sum;
+        Pair& to = out[i * p.n + j];
+        to = fresh ? sum : (kept ? to : beta * to) + sum;
+      }
+  });
+}
+
 // ---- oneDNN
 struct OneDnnPlan {
   Bound bound;
@@ -410,6 +442,7 @@ void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, co
     scale(out, beta, bias);
     p.beta = Scalar(1.0);
   }
+  if (fits_tiny_complex(p)) return p.dtype == DType::Complex64 ? tiny_complex<float>(p) : tiny_complex<double>(p);
   if (is_differentiable(p.dtype)) return by_blas(p);
   dispatch(p.dtype, [&](auto x) {
     using T = decltype(x);
