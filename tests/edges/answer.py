@@ -1,12 +1,18 @@
 """Answers calls with the peer: runs where PyTorch is installed.
 
     .peer/bin/python tests/edges/answer.py CALLS.zip RECORDING.zip [--jobs 2] [--limit 60]
+        answers every call.
+    .peer/bin/python tests/edges/answer.py RECORDING.zip LARGER.zip --again CALLS.json --processor NAME
+        answers calls ({operator: their numbers}) once more, in each layout of ways.py, on what the
+        environment makes of the processor; adds what differs from the answers that are there.
 
 An operator's calls run in a process of their own: where the peer crashes, that is the answer.
 """
 
 import argparse
 import base64
+import contextlib
+import json
 import os
 import re
 import sys
@@ -20,8 +26,18 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "conformance"))
 from bind import STYLES, function, perform  # noqa: E402
+from part import bytes_of, tensors  # noqa: E402
 from processes import run  # noqa: E402
-from record import Reader, Unrecordable, Writer, gradients, leaf, pack, unpack  # noqa: E402
+from record import Reader, Unrecordable, Writer, gradients, pack, unpack  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from ways import (  # noqa: E402
+    PROCESSORS,
+    Decomposed,
+    Layout,
+    WithoutOneDNN,
+    layouts,
+    named,
+)
 
 UNINITIALISED = re.compile(r"(new_)?empty|resize|_view_dtype|view\.dtype")
 LARGEST = 20000  # elements of a result
@@ -34,9 +50,18 @@ class Recorder(Writer):
         return base64.b64encode(np.ascontiguousarray(x).tobytes()).decode()
 
 
-def arguments(call, data, with_gradient=False):
-    r = Reader(torch, data, leaf if with_gradient else None)
-    return {n: r.value(v) for n, v in call["args"].items()}, r
+class Operands(Reader):
+    """Tensors of a call in a layout."""
+
+    def __init__(self, data, layout, with_gradient):
+        super().__init__(torch, data)
+        self.layout, self.with_gradient = layout, with_gradient
+
+    def tensor(self, t):
+        x = self.layout.operand(super().tensor(t)).detach()
+        if self.with_gradient and t.get("g"):
+            self.leaves.append(x.requires_grad_(True))
+        return x
 
 
 def same(a, b):
@@ -52,14 +77,40 @@ def same(a, b):
     return len(a) == len(b) and all(both(x, y) for x, y in zip(a, b))
 
 
+class Decomposition(TorchDispatchMode):
+    """Calls the parts that torch.compile takes an operator apart into."""
+
+    def __torch_dispatch__(self, f, types, args=(), kwargs=None):
+        from torch._inductor.decomposition import decompositions
+
+        out = NotImplemented
+        if f in decompositions:
+            with self:
+                out = decompositions[f](*args, **(kwargs or {}))
+        return f(*args, **(kwargs or {})) if out is NotImplemented else out
+
+
+@contextlib.contextmanager
+def path(layout):
+    """Which of the peer's libraries answers."""
+    with contextlib.ExitStack() as stack:
+        if layout is WithoutOneDNN:
+            stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+        if layout is Decomposed:
+            stack.enter_context(Decomposition())
+        yield
+
+
 class Operator:
     def __init__(self, blob):
         self.record, self.data = unpack(blob)
         self.groups, self.last = {}, None
 
-    def attempt(self, plan, call, with_gradient=False, seed=0):
+    def attempt(self, plan, call, with_gradient=False, seed=0, layout=None):
         torch.manual_seed(seed)
-        args, r = arguments(call, self.data, with_gradient)
+        layout = layout or Layout(call)
+        r = Operands(self.data, layout, with_gradient)
+        args = {n: r.value(layout.argument(n, v)) for n, v in call["args"].items()}
         return perform(torch, plan, call["form"], args, self.record["positional"]), r
 
     def plan(self, call):
@@ -101,33 +152,49 @@ class Operator:
             return {"refused": 1} if not ordinary else {"plan": plan, **failure(error)}
         if call["form"] != "call" and function(torch, plan[0], call["form"]) is None:
             return {"absent": 1}
+        return self.answer_by(plan, fixed, call, Layout(call))
+
+    def answer_by(self, plan, fixed, call, layout):
         try:
-            results, _ = self.attempt(plan, call)
+            results, _ = self.attempt(plan, call, layout=layout)
         except Exception as e:  # noqa: BLE001
             if call["form"] == "out" and isinstance(e, TypeError):
                 return {"absent": 1}
             return {"plan": plan, **failure(e)}
         w = Recorder()
         try:
-            out = {"plan": plan, "results": [self.encode(w, x, fixed) for x in results]}
+            out = {"plan": plan, "results": [self.encode(w, x, fixed, layout) for x in results]}
         except Unrecordable:
             return {"absent": 1}
         if call["form"] == "call" and fixed:
             try:
-                results, r = self.attempt(plan, call, with_gradient=True)
+                results, r = self.attempt(plan, call, with_gradient=True, layout=layout)
                 grads = gradients(torch, results, r.leaves)
             except Exception as e:  # noqa: BLE001
                 return {**out, "gradient error": type(e).__name__, "text": text_of(e)}
             if grads is not None:
                 try:
                     out["gradients"] = [
-                        None if g is None else w.tensor(torch, dense(g), span=False) for g in grads
+                        None if g is None else w.tensor(torch, layout.result(dense(g)), span=False)
+                        for g in grads
                     ]
                 except Unrecordable:
                     pass
         return out
 
-    def encode(self, w, x, fixed):
+    def elsewhere(self, call, answer, processor):
+        """Answers to the call in each layout: those that are of the first's kind, with the way."""
+        out = []
+        if any("T" in x and "at" not in x for x in answer.get("results", ())):
+            return out  # without values
+        for make in layouts(processor, call):
+            with path(make):
+                other = self.answer_by(answer["plan"], True, call, make(call))
+            if other.keys() == answer.keys() - {"elsewhere"}:
+                out.append({**other, "way": named(processor, make.name)})
+        return out
+
+    def encode(self, w, x, fixed, layout):
         if isinstance(x, (tuple, list)):
             raise Unrecordable("a list in a list")
         if not isinstance(x, torch.Tensor):
@@ -138,7 +205,7 @@ class Operator:
             raise Unrecordable("large")
         if not fixed:
             return {"T": str(x.dtype).split(".")[1], "shape": list(x.shape)}
-        return w.tensor(torch, x, span=False)
+        return w.tensor(torch, layout.result(x), span=False)
 
 
 def dense(g):
@@ -169,8 +236,12 @@ def decoded(x, data):
 class Buffer:
     """Bytes, equal pieces once."""
 
-    def __init__(self, start):
+    def __init__(self, start, held=()):
+        """`held`: the encoded tensors whose bytes `start` has."""
         self.bytes, self.known = bytearray(start), {}
+        for t in held:
+            if "at" in t:
+                self.known.setdefault(bytes(bytes_of(t, start)), t["at"])
 
     def put(self, raw):
         if raw not in self.known:
@@ -179,37 +250,77 @@ class Buffer:
         return self.known[raw]
 
 
+def content(answer):
+    """What an answer says: not how its tensors lie in memory, nor how it came about."""
+    said = {k: v for k, v in answer.items() if k not in ("way", "text", "elsewhere")}
+    return re.sub(r'"strides": \[[^]]*\], ', "", json.dumps(said))
+
+
+def answer_all(blobs, out, a):
+    def work(name, done):
+        o, seen = Operator(blobs[name]), set()
+        for k, call in enumerate(o.record["calls"]):
+            ordinary = call["group"] not in seen
+            seen.add(call["group"])
+            if k >= done:
+                yield o.answer(call, ordinary)
+
+    for name, answers in run(work, list(blobs), a.jobs, a.limit):
+        record, data = unpack(blobs[name])
+        buffer = Buffer(data)
+        record["answers"] = [decoded(x, buffer) for x in answers]
+        kept = [(c, x) for c, x in zip(record["calls"], record["answers"]) if "refused" not in x]
+        record["calls"], record["answers"] = [c for c, _ in kept], [x for _, x in kept]
+        out.writestr(name, pack(record, buffer.bytes))
+        for c, x in kept:
+            if "crash" in x:
+                print(f"the peer at {name}, {c['group']} {c['label']}: {x['crash']}")
+
+
+def answer_again(blobs, out, a):
+    asked = json.loads(Path(a.again).read_text())
+    if a.processor == "this processor":
+        import torch._inductor.decomposition  # noqa: F401  before the processes are made, which would all do so
+
+    def work(name, done):
+        o = Operator(blobs[name])
+        for k in asked[name][done:]:
+            yield o.elsewhere(o.record["calls"][k], o.record["answers"][k], a.processor)
+
+    for name, found in run(work, [n for n in blobs if n in asked], a.jobs, a.limit):
+        record, data = unpack(blobs.pop(name))
+        answers = record["answers"]
+        buffer = Buffer(data, tensors([[c["args"] for c in record["calls"]], answers]))
+        for k, others in zip(asked[name], found):
+            have = answers[k].setdefault("elsewhere", [])
+            known = {content(x) for x in [answers[k], *have]}
+            if "crash" in others:
+                print(f"the peer at {name}, in another way: {others['crash']}")
+                continue
+            for x in decoded(others, buffer):
+                if content(x) not in known:
+                    known.add(content(x))
+                    have.append(x)
+        out.writestr(name, pack(record, buffer.bytes))
+    for name, blob in blobs.items():
+        out.writestr(name, blob)
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("calls")
     p.add_argument("out")
     p.add_argument("--jobs", type=int, default=os.cpu_count())
     p.add_argument("--limit", type=float, default=60, help="seconds for one call")
+    p.add_argument("--again", help="a file that says which calls to answer in other ways")
+    p.add_argument("--processor", choices=list(PROCESSORS), help="what the environment is set to")
     a = p.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     started = time.time()
     with zipfile.ZipFile(a.calls) as z, zipfile.ZipFile(a.out, "w", zipfile.ZIP_DEFLATED) as out:
         blobs = {n: z.read(n) for n in z.namelist()}
-
-        def work(name, done):
-            o, seen = Operator(blobs[name]), set()
-            for k, call in enumerate(o.record["calls"]):
-                ordinary = call["group"] not in seen
-                seen.add(call["group"])
-                if k >= done:
-                    yield o.answer(call, ordinary)
-
-        for name, answers in run(work, list(blobs), a.jobs, a.limit):
-            record, data = unpack(blobs[name])
-            buffer = Buffer(data)
-            record["answers"] = [decoded(x, buffer) for x in answers]
-            kept = [(c, x) for c, x in zip(record["calls"], record["answers"]) if "refused" not in x]
-            record["calls"], record["answers"] = [c for c, _ in kept], [x for _, x in kept]
-            out.writestr(name, pack(record, buffer.bytes))
-            for c, x in kept:
-                if "crash" in x:
-                    print(f"the peer at {name}, {c['group']} {c['label']}: {x['crash']}")
+        (answer_again if a.again else answer_all)(blobs, out, a)
     print(f"answered in {time.time() - started:.0f} s")
 
 

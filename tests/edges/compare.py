@@ -8,9 +8,12 @@ others that are equal. WHERE is the operands of that element, for operators that
 what was special about the call. `.differs(...)` of a definition names the beginning of such lines.
 """
 
+import re
+
 import numpy as np
 from bind import perform
 from record import Reader, flat, gradients, leaf, widened
+from ways import Wider
 
 import facula
 
@@ -33,6 +36,9 @@ ACCEPTED = {
     ("AcceleratorError", "RuntimeError"),
     ("_LinAlgError", "LinAlgError"),
 }
+# Operators of which the peer's documentation leaves open which of equal elements are taken.
+PICK_ANY = ("sort", "argsort", "topk", "kthvalue")
+LEFT_OPEN = "among equal elements, which its documentation leaves open"
 
 
 def numpy(x):
@@ -239,6 +245,35 @@ def our_call(record, answer, call, data, with_gradient=False):
     return perform(facula, answer["plan"], call["form"], args, record["positional"]), r
 
 
+class Ours:
+    """What Facula gives for a call; computed when it is asked for, once for all answers of the peer."""
+
+    def __init__(self, record, answer, call, data):
+        self.given = record, answer, call, data
+        self.kept = {}
+
+    def once(self, what, make):
+        if what not in self.kept:
+            try:
+                self.kept[what] = make(), None
+            except Exception as e:  # noqa: BLE001
+                self.kept[what] = None, e
+        return self.kept[what]
+
+    def results(self):
+        """(results, the error or None)."""
+        return self.once("results", lambda: our_call(*self.given)[0])
+
+    def gradients(self):
+        """(gradients or None where there are none, the error or None)."""
+
+        def make():
+            got, reader = our_call(*self.given, with_gradient=True)
+            return gradients(facula, got, reader.leaves)
+
+        return self.once("gradients", make)
+
+
 def text_of(e):
     return " ".join(str(e).split())[:90]
 
@@ -257,19 +292,44 @@ def kinds_of(e):
 
 
 def compare(record, call, answer, data):
-    """(status, lines): equal, wider (we answer where the peer does not take the dtype), none, different."""
+    """(status, lines): equal, elsewhere (equal to what the peer answers in another way: `lines` names it),
+    rounded (to its answer in a wider dtype), wider (we answer where the peer does not take the dtype), none,
+    different.
+    """
     if "absent" in answer:
         return "none", {}
-    c = Comparison(call, data)
     if "crash" in answer:  # ours must give some answer, or an error
         try:
             our_call(record, answer_plan(record, call), call, data)
         except Exception:  # noqa: BLE001
             pass
         return "crash", {}
-    try:
-        got, reader = our_call(record, answer, call, data)
-    except Exception as e:  # noqa: BLE001
+    ours = Ours(record, answer, call, data)
+    status, lines = against(ours, record, call, answer, data)
+    if status == "different":
+        others = answer.get("elsewhere", ())
+        for other in sorted(others, key=lambda x: x["way"] == Wider.name):
+            if against(ours, record, call, other, data)[0] == "equal":
+                return ("rounded" if other["way"] == Wider.name else "elsewhere"), {other["way"]: 1}
+        if left_open(record, call, lines):
+            return "elsewhere", {LEFT_OPEN: 1}
+    return status, lines
+
+
+def left_open(record, call, lines):
+    """Whether all that differs is which of equal elements were taken, where the peer promises none."""
+    return (
+        record["base"] in PICK_ANY
+        and not call["args"].get("stable")
+        and all(re.search(r" of equal elements (at|with) ", line) for line in lines)
+    )
+
+
+def against(ours, record, call, answer, data):
+    """One answer of the peer: (status, lines), the answer as a whole: equal in every result and gradient."""
+    c = Comparison(call, data)
+    got, e = ours.results()
+    if e is not None:
         kind = type(e).__name__
         if "error" not in answer:
             c.add("error", f"{kind} ({text_of(e)}) for a result")
@@ -285,22 +345,21 @@ def compare(record, call, answer, data):
     if len(got) != len(wanted):
         c.add("value", f"{len(got)} results for {len(wanted)}")
         return "different", c.lines
+    reader = Reader(facula, data)
     c.picks = len(wanted) == 2 and wanted[1].get("T") == "int64"
     for k, (x, t) in enumerate(zip(got, wanted)):
         c.tensor(f"value {k}" if len(wanted) > 1 else "value", x, t, reader)
     if "gradients" in answer:
-        compare_gradients(c, record, call, answer, data)
+        compare_gradients(c, ours, answer, reader)
     return ("different" if c.lines else "equal"), c.lines
 
 
-def compare_gradients(c, record, call, answer, data):
-    names = leaves(call)
-    try:
-        got, reader = our_call(record, answer, call, data, with_gradient=True)
-        grads = gradients(facula, got, reader.leaves) or [None] * len(names)
-    except Exception as e:  # noqa: BLE001
+def compare_gradients(c, ours, answer, reader):
+    names = leaves(c.call)
+    grads, e = ours.gradients()
+    if e is not None:
         return c.add("gradient", f"{type(e).__name__} ({text_of(e)}) for a gradient")
-    for n, g, t in zip(names, grads, answer["gradients"]):
+    for n, g, t in zip(names, grads or [None] * len(names), answer["gradients"]):
         if t is None or g is None:
             zero = t is None or not widened(t["T"], reader.array(t)).any()
             if not (zero and (g is None or not numpy(g).any())):

@@ -46,7 +46,8 @@ def chosen(record):
     keep, seen = set(), set()
     for rank, dtype in enumerate(dtypes):
         for k, (call, answer) in enumerate(zip(record["calls"], record["answers"])):
-            if call["dtype"] != dtype or elements([call["args"], answer]) > ELEMENTS:
+            first = {n: v for n, v in answer.items() if n != "elsewhere"}
+            if call["dtype"] != dtype or elements([call["args"], first]) > ELEMENTS:
                 continue
             key = tried(call)
             if rank < DTYPES and key not in seen:
@@ -60,14 +61,17 @@ def chosen(record):
     return sorted(keep | set(first.values()))
 
 
+def bytes_of(t, data):
+    return data[t["at"] : t["at"] + SIZES.get(t["T"], 8) * t["n"]]
+
+
 def packed(record, data):
     """The record without bytes that nothing refers to."""
     out, known = bytearray(), {}
     for t in tensors([[c["args"] for c in record["calls"]], record["answers"]]):
         if "at" not in t:
             continue
-        size = SIZES.get(t["T"], 8)
-        raw = bytes(data[t["at"] : t["at"] + size * t["n"]])
+        raw = bytes(bytes_of(t, data))
         if raw not in known:
             known[raw] = len(out)
             out += raw

@@ -11,8 +11,10 @@ docs/robustness.md says what is derived and how it is compared.
 
 import argparse
 import collections
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,12 +30,13 @@ from compare import compare  # noqa: E402
 from part import write_part  # noqa: E402
 from processes import run  # noqa: E402
 from record import unpack  # noqa: E402
+from ways import PROCESSORS  # noqa: E402
 
 import facula  # noqa: E402
 
 PEER = HERE.parents[1] / ".peer" / "bin" / "python"
 HEADER = "# Written by Facula: calls at the edges whose answers still differ"
-STATUS = ("equal", "explained", "different", "wider", "crash", "none")
+STATUS = ("equal", "elsewhere", "rounded", "explained", "different", "wider", "crash", "none")
 
 
 def write_calls(path, only, dtypes):
@@ -57,18 +60,23 @@ def declared(name):
         return []
 
 
-def replay(path, jobs, limit, only=""):
-    """Yields (name, family, [(call, status, lines, reasons)]) by operator; lines are those not explained."""
+def replay(path, jobs, limit, only="", which=None):
+    """Yields (name, family, [(call, status, lines, reasons)]) by operator; lines are those not explained, or
+    the way of an answer elsewhere. `which`: numbers of calls by operator, only these.
+    """
     with zipfile.ZipFile(path) as z:
-        records = {n: unpack(z.read(n)) for n in z.namelist() if not only or re.fullmatch(only, n)}
+        names = [n for n in z.namelist() if re.fullmatch(only or ".*", n) and (which is None or n in which)]
+        records = {n: unpack(z.read(n)) for n in names}
+
+    def numbers(name):
+        return which[name] if which is not None else range(len(records[name][0]["calls"]))
 
     def work(name, done):
         record, data = records[name]
         facula.set_num_threads(1)
         refused = set()
-        for k, (call, answer) in enumerate(zip(record["calls"], record["answers"])):
-            if k < done:
-                continue
+        for k in numbers(name)[done:]:
+            call, answer = record["calls"][k], record["answers"][k]
             if call["group"] in refused:
                 yield {"status": "different", "lines": {}}
                 continue
@@ -81,23 +89,25 @@ def replay(path, jobs, limit, only=""):
     for name, answers in run(work, list(records), jobs, limit):
         record, _ = records[name]
         rules = declared(name)
-        out = []
-        for call, a in zip(record["calls"], answers):
-            if "crash" in a:
-                a = {
-                    "status": "different",
-                    "lines": {f"{call['dtype']} crash: {a['crash']} with {call['label']} {call['group']}": 1},
-                }
-            lines, reasons = {}, collections.Counter()
-            for line, n in a["lines"].items():
-                reason = next((r for r in rules if re.match(r[0], line)), None)
-                if reason:
-                    reasons[reason] += n
-                else:
-                    lines[line] = n
-            status = "explained" if a["status"] == "different" and reasons and not lines else a["status"]
-            out.append((call, status, lines, reasons))
-        yield name, record["family"], out
+        calls = (record["calls"][k] for k in numbers(name))
+        yield name, record["family"], [judged(call, a, rules) for call, a in zip(calls, answers)]
+
+
+def judged(call, a, rules):
+    """(call, status, lines, reasons), lines without those that a rule explains."""
+    if "crash" in a:
+        line = f"{call['dtype']} crash: {a['crash']} with {call['label']} {call['group']}"
+        a = {"status": "different", "lines": {line: 1}}
+    if a["status"] != "different":
+        return call, a["status"], a["lines"], {}
+    lines, reasons = {}, collections.Counter()
+    for line, n in a["lines"].items():
+        reason = next((r for r in rules if re.match(r[0], line)), None)
+        if reason:
+            reasons[reason] += n
+        else:
+            lines[line] = n
+    return call, "explained" if reasons and not lines else "different", lines, reasons
 
 
 def table(results):
@@ -107,18 +117,33 @@ def table(results):
             rows[key]["operators"] += 1
             for _, status, _, _ in outcome:
                 rows[key][status] += 1
-                rows[key]["calls"] += status in STATUS[:3]
+                rows[key]["calls"] += status in STATUS[:5]
     lines = [
-        "| family | operators | calls | equal | explained | different | equal or explained |",
-        "|---|---|---|---|---|---|---|",
+        "| family | operators | calls | equal here | elsewhere | rounded | explained | different "
+        "| here or elsewhere | with rounded |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for key, r in sorted(rows.items(), key=lambda x: (x[0] == "all", x[0])):
-        good = 100 * (r["equal"] + r["explained"]) / max(r["calls"], 1)
-        lines.append(
-            f"| {key} | {r['operators']} | {r['calls']} | {r['equal']} | {r['explained']} | "
-            f"{r['different']} | {good:.2f} % |"
-        )
+        good = r["equal"] + r["elsewhere"]
+        shares = (f"{100 * n / max(r['calls'], 1):.2f} %" for n in (good, good + r["rounded"]))
+        counts = (str(r[s]) for s in ("operators", "calls", *STATUS[:5]))
+        lines.append(f"| {' | '.join([key, *counts, *shares])} |")
     return lines, rows["all"]
+
+
+def ways_table(results):
+    """How the answers elsewhere came about, by family."""
+    counts = collections.defaultdict(collections.Counter)
+    for family, outcome in results.values():
+        for _, status, lines, _ in outcome:
+            if status in ("elsewhere", "rounded"):
+                (way,) = lines
+                counts[way][family] += 1
+    out = ["| the peer answers so | calls | families |", "|---|---|---|"]
+    for way, families in sorted(counts.items(), key=lambda x: -x[1].total()):
+        inside = ", ".join(f"{f} {n}" for f, n in families.most_common())
+        out.append(f"| {way} | {families.total()} | {inside} |")
+    return out
 
 
 def kinds(outcome):
@@ -172,6 +197,11 @@ def explanations(results):
     return out
 
 
+def unused(results):
+    """The declared differences that no call shows, as lines."""
+    return [f"{name}: {where}" for name, where, _, calls in explanations(results) if not calls]
+
+
 def closing_line(everything, seconds):
     beside = (
         f"{everything['wider']} in dtypes that the peer does not take",
@@ -192,6 +222,15 @@ def report(results, seconds):
         *lines,
         "",
         closing_line(everything, seconds) + ".",
+        "",
+        "## Equal elsewhere",
+        "",
+        "Equal, as a whole, to what PyTorch answers to the same call on another processor, through another",
+        "library or with its operands otherwise in memory (`tests/edges/ways.py`); not to its answer here.",
+        "*Rounded* (`in a wider dtype`): to what it answers to the same numbers in float64 or complex128,",
+        "rounded to the dtype of the call.",
+        "",
+        *ways_table(results),
         "",
         "## Explained by a line in the definition",
         "",
@@ -231,35 +270,38 @@ def main():
     p.add_argument("--lines", type=int, default=6, help="kinds of difference printed of an operator")
     p.add_argument("--all", action="store_true", help="print every difference")
     p.add_argument("--replay", help="a recording to replay, instead of asking the peer")
+    p.add_argument("--again", action="store_true", help="add the peer's other answers to that recording")
     p.add_argument("--keep", help="where to keep the recording")
     p.add_argument("--part", help="where to write a part of the recording, for the ordinary tests")
     p.add_argument("--report", help="the file to write, in Markdown")
     p.add_argument("--open", help="a file to write the differences left into, by family")
+    p.add_argument("--unused", action="store_true", help="print the declared differences that no call shows")
+    p.add_argument("--differing", help="a file to write the calls into that the peer answers otherwise here")
     p.add_argument("--known", help="a file with the calls that differ so far: only others count")
     p.add_argument("--write-known", action="store_true", help="write that file")
     a = p.parse_args()
-    started, results = time.time(), {}
+    started = time.time()
     with tempfile.TemporaryDirectory() as folder:
         recording = a.replay or a.keep or f"{folder}/edges.zip"
         if not a.replay:
             n = write_calls(f"{folder}/calls.zip", a.only, a.dtypes.split(",") if a.dtypes else None)
             print(f"{n} calls derived in {time.time() - started:.0f} s", flush=True)
             answer(f"{folder}/calls.zip", recording, a)
+        started = time.time()
+        results = replayed(recording, a)
+        if a.again or not a.replay:
+            answer_elsewhere(recording, results, folder, a)
         if a.part:
             write_part(recording, a.part)
-        started = time.time()
-        for name, family, outcome in replay(recording, a.jobs, a.limit, a.only):
-            results[name] = family, outcome
-            if a.all:
-                lines = [f"{name}: {n} x {line}" for _, _, lines, _ in outcome for line, n in lines.items()]
-            else:
-                lines = summary(name, outcome, a.lines) if not (a.open or a.report or a.known) else []
-            for line in lines:
-                print(line)
     seconds = time.time() - started
+    if a.differing:
+        Path(a.differing).write_text(json.dumps(not_equal_here(results)))
+    print_differences(results, a)
     lines, everything = table(results)
     print("\n".join(lines))
     print(closing_line(everything, seconds))
+    if a.unused:
+        print("\n".join(["declared differences that no call shows:", *unused(results)]))
     if a.open:
         Path(a.open).write_text("\n".join([*lines, "", *by_family(results, a.lines)]) + "\n")
     if a.report:
@@ -267,9 +309,59 @@ def main():
     return conclude(results, everything, a)
 
 
-def answer(questions, recording, a):
+def replayed(recording, a, which=None):
+    return {n: (family, o) for n, family, o in replay(recording, a.jobs, a.limit, a.only, which)}
+
+
+def print_differences(results, a):
+    for name, (_, outcome) in results.items():
+        if a.all:
+            open_ones = (lines for _, status, lines, _ in outcome if status == "different")
+            lines = [f"{name}: {n} x {line}" for found in open_ones for line, n in found.items()]
+        else:
+            lines = summary(name, outcome, a.lines) if not (a.open or a.report or a.known) else []
+        for line in lines:
+            print(line)
+
+
+def answer(questions, recording, a, more=(), environment=None):
     command = [PEER, HERE / "answer.py", questions, recording, "--jobs", str(a.jobs), "--limit", str(a.limit)]
-    subprocess.run(command, check=True, env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"})
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    subprocess.run([*command, *more], check=True, env={**kept, **(environment or {})})
+
+
+def not_equal_here(results):
+    """Numbers of the calls whose answer is not the peer's first one, by operator."""
+    out = {
+        name: [k for k, x in enumerate(outcome) if x[1] in ("elsewhere", "rounded", "explained", "different")]
+        for name, (_, outcome) in results.items()
+    }
+    return {name: numbers for name, numbers in out.items() if numbers}
+
+
+def answer_elsewhere(recording, results, folder, a):
+    """Asks the peer in other ways about the calls that it does not answer as we do, and judges them again."""
+    ours = not_equal_here(results)
+    asked = dict(ours)
+    if a.part:  # the part is replayed with narrower vectors as well
+        narrower = f"{folder}/narrower.json"
+        command = [sys.executable, __file__, "--replay", recording, "--only", a.only, "--jobs", str(a.jobs)]
+        subprocess.run(
+            [*command, "--differing", narrower, "--report", os.devnull],
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "FACULA_CPU_CAPABILITY": "avx2"},
+        )
+        for name, numbers in json.loads(Path(narrower).read_text()).items():
+            asked[name] = sorted({*numbers, *asked.get(name, ())})
+    Path(f"{folder}/again.json").write_text(json.dumps(asked))
+    for processor, environment in PROCESSORS.items():
+        larger = f"{folder}/larger.zip"
+        more = ("--again", f"{folder}/again.json", "--processor", processor)
+        answer(recording, larger, a, more, environment)
+        shutil.copyfile(larger, recording)
+    for name, (_, outcome) in replayed(recording, a, ours).items():
+        for k, x in zip(ours[name], outcome):
+            results[name][1][k] = x
 
 
 def conclude(results, everything, a):
