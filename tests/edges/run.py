@@ -149,8 +149,8 @@ def ways_table(results):
 def kinds(outcome):
     """Lines of one operator, those together that say the same but for dtype, numbers and place."""
     out = {}
-    for _, _, lines, _ in outcome:
-        for line, n in lines.items():
+    for _, status, lines, _ in outcome:
+        for line, n in lines.items() if status == "different" else ():
             dtype, rest = line.split(" ", 1)
             head = re.split(r" (?:at|with) ", rest)[0]
             key = re.sub(r"-?\d[\d.e+-]*", "#", head)[:70]

@@ -11,7 +11,7 @@ inline constexpr const char* kOrderOfSums =
 
 inline constexpr const char* kComplexProducts =
     "complex\\d+ (value|gradient of \\S+): \\(.*(nan|inf).*\\) for \\(.*(nan|inf).*\\) "
-    "with \\S+: (all )?(1|0|-?inf|-?nan|max|lowest)j? ?(and|at|#)";
+    "with \\S+: (all )?(1|0|-?inf|-?nan|max|lowest)j? ?(and|at|in|#)";
 inline constexpr const char* kPartsOfProducts =
     "which parts of a product are NaN if a factor is infinite depends on the real products that the library "
     "makes of it";

@@ -289,7 +289,6 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(kEmpty, kEmptyBatch)
       .unfused(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
@@ -328,7 +327,6 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(kEmpty, kEmptyBatch)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return complex_transform("fft_ifftn", self, plan("fft_ifftn", self, s, dim, false), norm, false);
@@ -340,7 +338,6 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(kEmpty, kEmptyBatch)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return to_half("fft_rfftn", self, plan("fft_rfftn", self, s, dim, false), norm);
@@ -365,7 +362,6 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(kEmpty, kEmptyBatch)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_fft2", self, s, dim.is_none() ? last_two() : dim, false);
@@ -378,7 +374,6 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(kEmpty, kEmptyBatch)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_ifft2", self, s, dim.is_none() ? last_two() : dim, false);
@@ -391,7 +386,6 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(kEmpty, kEmptyBatch)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_rfft2", self, s, dim.is_none() ? last_two() : dim, false);
@@ -406,7 +400,6 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(kEmpty, kEmptyBatch)
       .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_irfft2", self, s, dim.is_none() ? last_two() : dim, true);

@@ -315,7 +315,6 @@ Tensor einsum_of(std::string_view equation, const std::vector<Tensor>& operands)
 FACULA_FAMILY(matmul) {
   define("mm(Tensor self, Tensor mat2) -> Tensor")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Product of two matrices, [n, k] x [k, m] -> [n, m].")
       .autocast(Autocast::lower)
       .dtypes(d::numeric)
@@ -388,8 +387,6 @@ FACULA_FAMILY(matmul) {
                             product_sample("self", {2, 1, 4, 5}, "other", {3, 5, 2}),
                             product_sample("self", {4, 5}, "other", {3, 5, 2})}));
   define("dot(Tensor self, Tensor tensor) -> Tensor")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Sum of the products of two vectors.")
       .dtypes(d::numeric)
       .no_in_place()
@@ -417,7 +414,6 @@ FACULA_FAMILY(matmul) {
       .samples(op::samples({product_sample("self", {11}, "tensor", {11})}));
   define("mv(Tensor self, Tensor vec) -> Tensor")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Matrix times vector, [n, k] x [k] -> [n].")
       .autocast(Autocast::as_is)
       .no_in_place()
@@ -448,7 +444,6 @@ FACULA_FAMILY(matmul) {
                 "self[3, 4], vec[4], addend=None, beta=0, alpha=1"});
   define("outer(Tensor self, Tensor vec2) -> Tensor")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .converting_out()
       .doc("All products of the elements of two vectors, [n] x [m] -> [n, m].")
       .alias("ger")
@@ -461,7 +456,6 @@ FACULA_FAMILY(matmul) {
       .samples({"self[3], vec2[4]", "self[0], vec2[4]"});
   define("inner(Tensor self, Tensor other) -> Tensor")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc(
           "Sums of the products along the last dimensions: [*a, k] and [*b, k] -> [*a, *b]; with a 0-d tensor, the product.")
       .exact_out([](const Call& c) { return c.rank("self") && c.rank("other"); })
@@ -510,7 +504,6 @@ FACULA_FAMILY(matmul) {
   define("addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .check(fitting({"beta", "alpha"}))
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("beta * self + alpha * (mat1 @ mat2); self broadcasts; beta = 0 ignores it.")
       .autocast(Autocast::lower)
       .dtypes(d::numeric)
@@ -561,7 +554,6 @@ FACULA_FAMILY(matmul) {
                "alpha multiplies the product; the peer multiplies each matrix's before it adds them")
       .check(fitting({"beta", "alpha"}))
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc(
           "beta * self + alpha * the sum of bmm(batch1, batch2) over the batch; self broadcasts; beta = 0 ignores it.")
       .autocast(Autocast::lower)
@@ -583,8 +575,6 @@ FACULA_FAMILY(matmul) {
       .samples({"self[4], batch1[5, 3, 2], batch2[5, 2, 4], alpha=2",
                 "self[3, 4], batch1[5, 3, 2], batch2[5, 2, 4], beta=0.5"});
   define("vdot(Tensor self, Tensor other) -> Tensor")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Sum of the products of two vectors, the first conjugated.")
       .no_in_place()
       .unfused([](const Tensor& self, const Tensor& other) {
@@ -608,7 +598,6 @@ FACULA_FAMILY(matmul) {
       .samples({"self[3], mat[3, 4], vec[4], beta=2"});
   define("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("input [*, in] times the transpose of weight [out, in], plus bias [out].")
       .autocast(Autocast::lower)
       .bind(nn_functional)
@@ -663,7 +652,6 @@ FACULA_FAMILY(matmul) {
            {{{"input", op::tensor({5})}, {"weight", op::tensor({4, 5})}, {"bias", op::tensor({4})}}}}));
   define("einsum(str equation, Tensor[] tensors) -> Tensor")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Sums of products over named dimensions, for example einsum('bij,bjk->bik', [a, b]).")
       .bind(function)
       .no_in_place()

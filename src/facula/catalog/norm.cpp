@@ -75,11 +75,7 @@ Tensor narrowed(const Tensor& y, DType to) { return y.dtype() == to ? y : to_dty
 FACULA_FAMILY(norm) {
   define(
       "layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor")
-      .differs(kInfiniteWeight, kWeightLast)
       .differs(kLargest, kLargestVariance)
-      .differs(
-          "float16 gradient of input: -?\\d.* with weight: (max at|all max|max and)",
-          "weights at the end of the range: differences of products that are larger than the result, rounded once")
       .doc("(x - mean) / sqrt(var + eps) over the last dimensions, scaled and shifted.  Ba et al., 2016.")
       .bind(function | nn_functional)
       .dtypes(d::floating)
@@ -139,9 +135,6 @@ FACULA_FAMILY(norm) {
           "(float|bfloat)\\d+ (value|gradient of (weight|input)): .* with .*, num_groups=4",
           "a group of one element is its mean and leaves 0; PyTorch's x * scale + shift leaves a rounding error")
       .differs("float\\d+ gradient of weight: 0 for nan with sizes 3 as 0", "a sum of nothing is 0")
-      .differs(
-          "float16 gradient of input: -?\\d.* with weight: (max at|all max|max and)",
-          "weights at the end of the range: differences of products that are larger than the result, rounded once")
       .doc(
           "Normalisation of each of `num_groups` groups of channels (dimension 1), scaled and shifted by channel.  Wu and He, 2018.")
       .bind(function)
@@ -225,7 +218,6 @@ FACULA_FAMILY(norm) {
       "batch_norm(Tensor input, Tensor? running_mean, Tensor? running_var, Tensor? weight=None, Tensor? bias=None, "
       "bool training=False, float momentum=0.1, float eps=1e-05) -> Tensor")
       .differs(kInfiniteWeight, kWeightLast)
-      .differs(kLargest, kLargestVariance)
       .differs(kEqualElements, kNoRest)
       .differs("float32 error: a result for IndexError .* with sizes 3 as 0",
                "nothing to normalise is nothing, in training as otherwise")

@@ -416,8 +416,6 @@ FACULA_FAMILY(pool) {
                 "self![1, 2, 4, 4], kernel_size=[2]"});
   define(
       "avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor")
-      .differs("\\w+ error: TypeError .* got an unexpected keyword argument 'out'",
-               "functions of nn.functional take no out=")
       .doc("Mean of each window [..., H, W].")
       .bind(nn_functional)
       .no_in_place()

@@ -227,9 +227,6 @@ Definer& moments_differ(Definer& d) {
       .differs(kTooMuch, kNegativeFreedom);
 }
 
-constexpr const char* kEitherZero = "(bfloat16|float32) value: -?0 for -?0 at self=-?0, other=-?0";
-constexpr const char* kEqualZeros =
-    "zeros of both signs are equal; which one PyTorch takes depends on strides";
 constexpr const char* kComplexFactors =
     "complex\\d+ value: \\(.*(nan|inf).*\\) for \\(.*(nan|inf|finite).*\\) with self: (all inf|all max|inf at)";
 constexpr const char* kOrderOfFactors =
@@ -277,7 +274,6 @@ FACULA_FAMILY(reduce) {
       .samples(reduction_samples());
   define("prod(Tensor self, int? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .differs(kComplexFactors, kOrderOfFactors)
-      .differs(catalog::kSteps16, catalog::kRoundedOnce)
       .differs("complex\\d+ gradient of self: \\((inf, nan|nan, inf)\\) for \\(nan, nan\\) with self: max at",
                catalog::kByParts)
       .doc("Product along `dim` (of all elements if None). Integers and bool give int64.")
@@ -391,14 +387,12 @@ FACULA_FAMILY(reduce) {
       .vjp(spread)
       .samples({"self[]", "self![5]", "self![2, 3, 4]", "self![33, 65]"});
   define("max.other(Tensor self, Tensor other) -> Tensor")
-      .differs(kEitherZero, kEqualZeros)
       .converting_out()
       .doc("The larger of both, element by element.")
       .no_in_place()
       .unfused([](const Tensor& self, const Tensor& other) { return maximum(self, other); })
       .samples({"self![3, 4], other[4]"});
   define("min.other(Tensor self, Tensor other) -> Tensor")
-      .differs(kEitherZero, kEqualZeros)
       .converting_out()
       .doc("The smaller of both, element by element.")
       .no_in_place()
@@ -825,7 +819,6 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"grad[3, 4], self[3, 4](0.5, 1.5), dim=1"});
   define("sum_to_size(Tensor self, SymInt[] size) -> Tensor")
-      .differs(kOppositeLargest, kOppositeSums)
       .doc("self summed over the dimensions in which `size` is smaller: the inverse of broadcasting.")
       .bind(method)
       .no_in_place()

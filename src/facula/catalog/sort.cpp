@@ -64,12 +64,6 @@ SymInt chosen(const Call& c) {
   return k;
 }
 
-// Differences from PyTorch (tests/edges).
-constexpr const char* kOfEquals = "\\w+ (value 1|gradient of self): .* of equal elements with";
-constexpr const char* kFirstOfEquals =
-    "of equal elements the first one comes first; which one PyTorch takes depends on its partial sort and on the "
-    "processor";
-
 SampleArg values(std::vector<int64_t> sizes) { return distinct(op::tensor(std::move(sizes))); }
 
 }  // namespace
@@ -77,7 +71,6 @@ SampleArg values(std::vector<int64_t> sizes) { return distinct(op::tensor(std::m
 FACULA_FAMILY(sort) {
   define(
       "sort(Tensor self, int dim=-1, bool descending=False, bool stable=False) -> (Tensor values, Tensor indices)")
-      .differs(kOfEquals, kFirstOfEquals)
       .doc(
           "Elements along `dim` in ascending (or descending) order, and where they were. Always stable; NaN is the largest.")
       .dtypes(d::real)
@@ -109,7 +102,6 @@ FACULA_FAMILY(sort) {
       .samples({"self![3, 4]", "self![5]"});
   define(
       "topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)")
-      .differs(kOfEquals, kFirstOfEquals)
       .doc("The k largest (or smallest) elements along `dim` in order, and where they were.")
       .dtypes(d::integral | d::floating)
       .result(with_indices)
@@ -128,7 +120,6 @@ FACULA_FAMILY(sort) {
                               {"dim", op::literal("1")},
                               {"largest", op::literal("False")}}}}));
   define("kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)")
-      .differs(kOfEquals, kFirstOfEquals)
       .doc("The k-th smallest element along `dim` (k counts from 1), and where it is.")
       .unfused([](const Tensor& self, SymInt k, int64_t dim, bool keepdim) {
         int d = wrap_dim("kthvalue", dim, self.dim());

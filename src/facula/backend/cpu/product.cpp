@@ -442,7 +442,8 @@ void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, co
     scale(out, beta, bias);
     p.beta = Scalar(1.0);
   }
-  if (fits_tiny_complex(p)) return p.dtype == DType::Complex64 ? tiny_complex<float>(p) : tiny_complex<double>(p);
+  if (fits_tiny_complex(p))
+    return p.dtype == DType::Complex64 ? tiny_complex<float>(p) : tiny_complex<double>(p);
   if (is_differentiable(p.dtype)) return by_blas(p);
   dispatch(p.dtype, [&](auto x) {
     using T = decltype(x);
