@@ -2,14 +2,18 @@
 
 #include <elf.h>
 #include <link.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <optional>
 #include <type_traits>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "facula/base/fork.h"
 #include "facula/base/log.h"
@@ -376,6 +380,42 @@ bool is_among_first(const std::string& op) {
   return true;
 }
 
+// Plans that wait to be written until the process ends: a file costs more than most plans, and what the process does
+// next is more urgent. Written then by the process that made them, not by its forked children.
+class Waiting {
+ public:
+  void add(std::string folder, std::string name, std::string bytes) {
+    std::lock_guard lock(mutex_);
+    if (owner_ != getpid()) {
+      all_.clear();
+      owner_ = getpid();
+      std::atexit([] { waiting().write(); });
+    }
+    all_.push_back({std::move(folder), std::move(name), std::move(bytes)});
+  }
+  static Waiting& waiting() {
+    static auto& w = *new Waiting;
+    return w;
+  }
+
+ private:
+  struct Item {
+    std::string folder, name, bytes;
+  };
+  void write() {
+    std::vector<Item> all;
+    {
+      std::lock_guard lock(mutex_);
+      if (owner_ != getpid()) return;
+      all.swap(all_);
+    }
+    for (auto& i : all) codegen::write_placed(i.folder, i.name, i.bytes, codegen::Owner::user);
+  }
+  TableMutex mutex_;
+  std::vector<Item> all_;
+  pid_t owner_ = 0;
+};
+
 }  // namespace
 
 std::string stored_name(const std::string& op, const Graph& g, IntSpan symbols,
@@ -427,7 +467,7 @@ void store_plan(const std::string& name, const Graph& g, const Plan& plan) {
     w.list(plan.direct->inputs);
     w.list(plan.direct->buffers);
   }
-  codegen::write_placed(folder, name, w.bytes, codegen::Owner::user);
+  Waiting::waiting().add(std::move(folder), name, std::move(w.bytes));
 }
 
 }  // namespace facula::run

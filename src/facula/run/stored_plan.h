@@ -19,6 +19,7 @@ std::string stored_name(const std::string& op, const graph::Graph& g, IntSpan sy
                         std::span<const op::Value> inputs, std::span<const Tensor> out);
 // Null if there is none whose kernels are all there.
 std::shared_ptr<const Plan> load_plan(const std::string& name, const graph::Graph& g, IntSpan symbols);
+// Kept at the process's end.
 void store_plan(const std::string& name, const graph::Graph& g, const Plan& plan);
 
 }  // namespace facula::run
