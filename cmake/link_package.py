@@ -1,5 +1,5 @@
-"""link_package.py SOURCE... TARGET: mirrors the files of each SOURCE folder (.py, .pyi, py.typed) into TARGET
-as links.
+"""link_package.py SOURCE... TARGET: mirrors the files of each SOURCE folder (.py, .pyi, py.typed, METADATA)
+into TARGET as links.
 
 Links that lead nowhere any more are removed. What else lies in TARGET (libraries, kernels) is left alone.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def wanted(path: Path) -> bool:
-    return path.suffix in (".py", ".pyi") or path.name == "py.typed"
+    return path.suffix in (".py", ".pyi") or path.name in ("py.typed", "METADATA")
 
 
 def main() -> None:

@@ -234,14 +234,14 @@ bool take_options(const char* function, PyObject** v, Options& o) {  // dtype, d
   if (v[0] && v[0] != Py_None) {
     o.has_dtype = to_dtype(v[0], o.dtype);
     if (!o.has_dtype) {
-      PyErr_Format(PyExc_TypeError, "%s(): argument 'dtype' must be facula.dtype, not %s", function,
-                   Py_TYPE(v[0])->tp_name);
+      PyErr_Format(PyExc_TypeError, "%s(): argument 'dtype' must be %s.dtype, not %s", function,
+                   package_name(), Py_TYPE(v[0])->tp_name);
       return false;
     }
   }
   if (v[1] && v[1] != Py_None && !to_device(v[1], o.device)) {
-    PyErr_Format(PyExc_TypeError, "%s(): argument 'device' must be facula.device, not %s", function,
-                 Py_TYPE(v[1])->tp_name);
+    PyErr_Format(PyExc_TypeError, "%s(): argument 'device' must be %s.device, not %s", function,
+                 package_name(), Py_TYPE(v[1])->tp_name);
     return false;
   }
   op::check_can_hold(function, o.device);

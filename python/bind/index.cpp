@@ -245,7 +245,8 @@ int tensor_assign_subscript(PyObject* self, PyObject* index, PyObject* value) {
     Scalar number;
     bool is_number = !is_tensor(value) && to_scalar(value, number);
     if (!is_number && !is_tensor(value)) {
-      PyErr_Format(PyExc_TypeError, "can't assign a %s to a facula.Tensor", Py_TYPE(value)->tp_name);
+      PyErr_Format(PyExc_TypeError, "can't assign a %s to a %s.Tensor", Py_TYPE(value)->tp_name,
+                   package_name());
       throw PythonError();
     }
     if (is_number) number = assignable(number, t.dtype());

@@ -33,6 +33,7 @@
 //                    default_generator; manual_seed(n)
 //   looking inside   inspect_operator, inspect_meta, inspect_interpret: inspect.cpp
 //   checkpoints      check_pickle(data, where)
+//   naming           set_package_name(name): what objects show and messages advise begins with it
 //   machine          get_num_threads(), set_num_threads(n), memory_stats() -> dict, reset_peak_memory(), settings() ->
 //                    [{name, env, type, value, doc}], set_setting(name, value), cache_stats() -> dict,
 //                    record_kernels_to(folder)

@@ -512,10 +512,10 @@ std::string type_text(const Param& p) {
     case Type::Float: return p.list ? "tuple of floats" : "float";
     case Type::Bool: return p.list ? "tuple of bools" : "bool";
     case Type::String: return "str";
-    case Type::DType: return "facula.dtype";
-    case Type::Device: return "facula.device";
-    case Type::Format: return "facula.memory_format";
-    default: return "facula.Generator";
+    case Type::DType: return package_name() + std::string(".dtype");
+    case Type::Device: return package_name() + std::string(".device");
+    case Type::Format: return package_name() + std::string(".memory_format");
+    default: return package_name() + std::string(".Generator");
   }
 }
 

@@ -50,7 +50,38 @@ static PyObject* linalg_error() {
   static PyObject* type = PyErr_NewException("facula.linalg.LinAlgError", PyExc_RuntimeError, nullptr);
   return type;
 }
-void add_errors(PyObject* module) { checked(PyModule_AddObjectRef(module, "LinAlgError", linalg_error())); }
+
+static std::string& package() {
+  static std::string name = "facula";
+  return name;
+}
+const char* package_name() { return package().c_str(); }
+
+// Messages of the core advise by our own name.
+static std::string in_programs_names(std::string_view text) {
+  constexpr std::string_view ours = "facula.";
+  std::string out;
+  for (size_t at; (at = text.find(ours)) != text.npos; text.remove_prefix(at + ours.size())) {
+    out += text.substr(0, at);
+    (out += package()) += '.';
+  }
+  return out += text;
+}
+
+static PyObject* set_package_name(PyObject*, PyObject* name) {
+  return guarded([&] {
+    package() = text_of(name);
+    return Py_NewRef(Py_None);
+  });
+}
+
+void add_errors(PyObject* module) {
+  checked(PyModule_AddObjectRef(module, "LinAlgError", linalg_error()));
+  static PyMethodDef functions[] = {{"set_package_name", set_package_name, METH_O,
+                                     "The name that objects show and messages advise."},
+                                    {nullptr, nullptr, 0, nullptr}};
+  add_functions(module, functions);
+}
 
 static PyObject* python_type(ErrorType t) {
   switch (t) {
@@ -73,7 +104,7 @@ void set_python_error() noexcept {
     PyObject* x = e.exception();
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(x)), x);
   } catch (const Error& e) {
-    PyErr_SetString(python_type(e.type()), e.what());
+    PyErr_SetString(python_type(e.type()), in_programs_names(e.what()).c_str());
   } catch (const std::bad_alloc&) {
     PyErr_SetString(PyExc_MemoryError, "not enough memory for this tensor");
   } catch (const std::exception& e) { PyErr_SetString(PyExc_RuntimeError, e.what()); } catch (...) {

@@ -55,6 +55,10 @@ class CarriedError;
 // Turns the exception of Python that is set into a C++ one that may cross code without the GIL.
 [[noreturn]] void throw_carried();
 
+// The package's name as programs write it: "facula", or the name that `_C.set_package_name` gave ("torch").
+// What objects show and messages advise begins with it.
+const char* package_name();
+
 // Sets the Python exception for the C++ exception being handled. Call it in a catch block.
 void set_python_error() noexcept;
 

@@ -61,7 +61,7 @@ PyObject* size_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
 
 PyObject* size_repr(PyObject* o) {
   PyRef list(PySequence_List(o));
-  return list ? PyUnicode_FromFormat("facula.Size(%R)", list.get()) : nullptr;
+  return list ? PyUnicode_FromFormat("%s.Size(%R)", package_name(), list.get()) : nullptr;
 }
 PyObject* size_numel(PyObject* o, PyObject*) {
   int64_t n = 1;

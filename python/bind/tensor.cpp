@@ -159,8 +159,9 @@ PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     Py_ssize_t n = PyTuple_GET_SIZE(args);
     DType d = default_dtype();
     if (type == TensorType && kwargs && PyDict_GET_SIZE(kwargs)) {
-      PyErr_SetString(PyExc_TypeError,
-                      "Tensor() takes no keyword arguments; use facula.tensor(data, dtype=..., device=...)");
+      PyErr_Format(PyExc_TypeError,
+                   "Tensor() takes no keyword arguments; use %s.tensor(data, dtype=..., device=...)",
+                   package_name());
       return nullptr;
     }
     Tensor t;

@@ -280,7 +280,7 @@ PyObject* type(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kw
     PyObject* v[2];
     if (!take_arguments("type", spec, 0, args, n, kwnames, v)) return nullptr;
     if (!v[0] || v[0] == Py_None)
-      return PyUnicode_FromFormat("facula.%sTensor", names[int(impl_of(self)->dtype)]);
+      return PyUnicode_FromFormat("%s.%sTensor", package_name(), names[int(impl_of(self)->dtype)]);
     DType d;
     if (to_dtype(v[0], d)) return converted(self, d, {}, false, {});
     if (PyUnicode_Check(v[0])) {
@@ -294,7 +294,8 @@ PyObject* type(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kw
       return converted(self, d, {}, false, {});
     PyErr_Clear();
     return PyErr_Format(PyExc_TypeError,
-                        "type(): dtype must be a dtype or a name as 'facula.FloatTensor', not %R", v[0]);
+                        "type(): dtype must be a dtype or a name as '%s.FloatTensor', not %R", package_name(),
+                        v[0]);
   });
 }
 

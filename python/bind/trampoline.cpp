@@ -99,8 +99,9 @@ PyObject* named_results(const Overload& o, const Results& r) {
     for (auto& ret : returns) fields.push_back({ret.name.c_str(), nullptr});
     fields.push_back({nullptr, nullptr});
     static std::deque<std::string> names;
-    PyStructSequence_Desc desc{names.emplace_back("facula.return_types." + o.op->schema.name).c_str(),
-                               nullptr, fields.data(), int(returns.size())};
+    PyStructSequence_Desc desc{
+        names.emplace_back(std::string(package_name()) + ".return_types." + o.op->schema.name).c_str(),
+        nullptr, fields.data(), int(returns.size())};
     o.result_type = PyStructSequence_NewType(&desc);
     if (!o.result_type) throw PythonError();
     o.result_type->tp_repr = [](PyObject* o) { return guarded([&] { return named_repr(o); }); };

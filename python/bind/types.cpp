@@ -63,7 +63,7 @@ bool to_format(PyObject* o, MemoryFormat& f) {
 namespace {
 
 DType dtype(PyObject* o) { return reinterpret_cast<DTypeObject*>(o)->value; }
-PyObject* dtype_repr(PyObject* o) { return PyUnicode_FromFormat("facula.%s", name(dtype(o))); }
+PyObject* dtype_repr(PyObject* o) { return PyUnicode_FromFormat("%s.%s", package_name(), name(dtype(o))); }
 PyObject* dtype_reduce(PyObject* o, PyObject*) { return PyUnicode_FromString(name(dtype(o))); }
 PyObject* dtype_is_floating(PyObject* o, void*) { return PyBool_FromLong(is_floating(dtype(o))); }
 PyObject* dtype_is_complex(PyObject* o, void*) { return PyBool_FromLong(is_complex(dtype(o))); }
@@ -73,7 +73,6 @@ PyObject* dtype_is_signed(PyObject* o, void*) {
 PyObject* dtype_itemsize(PyObject* o, void*) { return PyLong_FromLong(itemsize(dtype(o))); }
 PyObject* dtype_to_complex(PyObject* o, PyObject*) { return wrap(complex_of(dtype(o))); }
 PyObject* dtype_to_real(PyObject* o, PyObject*) { return wrap(real_of(dtype(o))); }
-PyObject* dtype_module(PyObject*, void*) { return PyUnicode_FromString("facula"); }
 
 PyGetSetDef dtype_getset[] = {{"is_floating_point", dtype_is_floating, nullptr, "Is it a floating type?",
                                nullptr},
@@ -81,7 +80,6 @@ PyGetSetDef dtype_getset[] = {{"is_floating_point", dtype_is_floating, nullptr, 
                               {"is_signed", dtype_is_signed, nullptr, "Can it hold negative numbers?",
                                nullptr},
                               {"itemsize", dtype_itemsize, nullptr, "Bytes of an element.", nullptr},
-                              {"__module__", dtype_module, nullptr, nullptr, nullptr},
                               {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyMethodDef dtype_methods[] = {{"to_complex", dtype_to_complex, METH_NOARGS,
                                 "The complex type of the same precision."},
@@ -168,29 +166,26 @@ PyType_Spec device_spec = {"facula.device", sizeof(DeviceObject), 0, Py_TPFLAGS_
 
 const char* const format_names[] = {"contiguous_format", "channels_last", "preserve_format"};
 PyObject* format_repr(PyObject* o) {
-  return PyUnicode_FromFormat("facula.%s", format_names[int(reinterpret_cast<FormatObject*>(o)->value)]);
+  return PyUnicode_FromFormat("%s.%s", package_name(),
+                              format_names[int(reinterpret_cast<FormatObject*>(o)->value)]);
 }
 PyObject* format_reduce(PyObject* o, PyObject*) {
   return PyUnicode_FromString(format_names[int(reinterpret_cast<FormatObject*>(o)->value)]);
 }
-PyGetSetDef in_facula[] = {{"__module__", dtype_module, nullptr, nullptr, nullptr},
-                           {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyMethodDef format_methods[] = {{"__reduce__", format_reduce, METH_NOARGS, nullptr},
                                 {nullptr, nullptr, 0, nullptr}};
 PyType_Slot format_slots[] = {{Py_tp_repr, reinterpret_cast<void*>(format_repr)},
                               {Py_tp_methods, format_methods},
-                              {Py_tp_getset, in_facula},
                               {0, nullptr}};
 PyType_Spec format_spec = {"facula.memory_format", sizeof(FormatObject), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, format_slots};
 
-PyObject* layout_repr(PyObject*) { return PyUnicode_FromString("facula.strided"); }
+PyObject* layout_repr(PyObject*) { return PyUnicode_FromFormat("%s.strided", package_name()); }
 PyObject* layout_reduce(PyObject*, PyObject*) { return PyUnicode_FromString("strided"); }
 PyMethodDef layout_methods[] = {{"__reduce__", layout_reduce, METH_NOARGS, nullptr},
                                 {nullptr, nullptr, 0, nullptr}};
 PyType_Slot layout_slots[] = {{Py_tp_repr, reinterpret_cast<void*>(layout_repr)},
                               {Py_tp_methods, layout_methods},
-                              {Py_tp_getset, in_facula},
                               {0, nullptr}};
 PyType_Spec layout_spec = {"facula.layout", sizeof(PyObject), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, layout_slots};

@@ -12,7 +12,9 @@ TYPE_CHECKING = False
 if (
     TYPE_CHECKING
 ):  # for tools that read: all names, also those that follow at their first use; the first one counts
+    from . import _dynamo as _dynamo
     from . import amp as amp
+    from . import ao as ao
     from . import autograd as autograd
     from . import backends as backends
     from . import compiler as compiler
@@ -21,10 +23,13 @@ if (
     from . import distributed as distributed
     from . import fft as fft
     from . import func as func
+    from . import fx as fx
+    from . import hub as hub
     from . import jit as jit
     from . import linalg as linalg
     from . import multiprocessing as multiprocessing
     from . import nn as nn
+    from . import onnx as onnx
     from . import optim as optim
     from . import overrides as overrides
     from . import profiler as profiler
@@ -36,6 +41,7 @@ if (
     from . import testing as testing
     from . import types as types
     from . import utils as utils
+    from . import version as version
     from ._determinism import *
     from ._functions import *
     from ._legacy import *
@@ -158,8 +164,8 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     """
-    amp autograd backends compiler cpu cuda distributed func jit multiprocessing nn optim overrides profiler
-    random safetensors serialization storage testing types utils
+    _dynamo amp ao autograd backends compiler cpu cuda distributed func fx hub jit multiprocessing nn onnx
+    optim overrides profiler random safetensors serialization storage testing types utils version
     """.split()
 )
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])
@@ -211,7 +217,7 @@ if not TYPE_CHECKING:
             return value
         if not name.startswith("_") and name in vars(_C.functions):  # defined after the import
             return getattr(_C.functions, name)
-        raise AttributeError(f"module 'facula' has no attribute '{name}'")
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
@@ -230,7 +236,7 @@ __all__ += [
     "short",
     "int",
     "long",
-    *_SUBMODULES,
+    *sorted(_SUBMODULES - {"_dynamo"}),
     *_OPERATOR_MODULES,
     *_ELSEWHERE,
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import wraps
 from typing import Any
 
@@ -337,3 +338,8 @@ class GradScaler:
 
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
+
+# torch.amp.grad_scaler and torch.amp.autocast_mode are this module too.
+__path__: list[str] = []
+for _name in ("grad_scaler", "autocast_mode"):
+    sys.modules[f"{__name__}.{_name}"] = sys.modules[__name__]

@@ -43,3 +43,17 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
 def reset() -> None:
     """Nothing to forget."""
+
+
+def allow_in_graph(fn: Any) -> Any:
+    """The function itself: a mark for programs that are compiled as a whole."""
+    return fn
+
+
+def assume_constant_result(fn: Any) -> Any:
+    """The function itself."""
+    return fn
+
+
+def cudagraph_mark_step_begin() -> None:
+    """Nothing to mark without CUDA."""

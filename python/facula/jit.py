@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+import typing
+import warnings
+from collections.abc import Callable
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, Final, TypeVar  # noqa: F401  (torch.jit.Final)
 
+from .nn.modules.module import Module
+
 T = TypeVar("T")
+_isinstance = isinstance
+__path__: list[str] = []  # import torch.jit.annotations
 
 
 def is_scripting() -> bool:
@@ -53,5 +63,116 @@ def script(obj: T, *args: Any, **kwargs: Any) -> T:
     return obj
 
 
-def trace(*args: Any, **kwargs: Any) -> Any:
-    raise NotImplementedError("jit.trace: TorchScript programs are not made; save the module's state_dict")
+def trace(func: T, example_inputs: Any = None, *args: Any, **kwargs: Any) -> T:
+    """The function or module itself, as ``script``."""
+    return func
+
+
+def trace_module(mod: T, inputs: Any, *args: Any, **kwargs: Any) -> T:
+    return mod
+
+
+def freeze(mod: T, preserved_attrs: Any = None, optimize_numerics: bool = True) -> T:
+    """The module itself, which must be in evaluation mode."""
+    if getattr(mod, "training", False):
+        raise RuntimeError(
+            "Freezing is currently only implemented for modules in eval mode. Please call .eval()"
+        )
+    return mod
+
+
+def optimize_for_inference(mod: T, *args: Any, **kwargs: Any) -> T:
+    return mod
+
+
+def isinstance(obj: Any, target_type: Any) -> bool:
+    """Is it of the type, which may be ``List[int]`` or a union? Elements are looked at too."""
+    origin, inner = typing.get_origin(target_type), typing.get_args(target_type)
+    if origin is None:
+        return target_type is Any or _isinstance(obj, target_type)
+    if origin is typing.Union or type(target_type).__name__ == "UnionType":
+        return any(isinstance(obj, t) for t in inner)
+    if not _isinstance(obj, origin):
+        return False
+    if origin is dict:
+        return all(isinstance(k, inner[0]) and isinstance(v, inner[1]) for k, v in obj.items())
+    if origin is tuple and Ellipsis not in inner:
+        return len(obj) == len(inner) and all(isinstance(x, t) for x, t in zip(obj, inner))
+    return all(isinstance(x, inner[0]) for x in obj)
+
+
+def fork(func: Callable, *args: Any, **kwargs: Any) -> Any:
+    """A call whose result ``wait`` gives; it runs at once."""
+    return _Future(func(*args, **kwargs))
+
+
+def wait(future: Any) -> Any:
+    return future.wait()
+
+
+class _Future:
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def wait(self) -> Any:
+        return self._value
+
+    value = wait
+
+
+class ScriptModule(Module):
+    """Only asked whether a module is one: none is."""
+
+
+class RecursiveScriptModule(ScriptModule):
+    pass
+
+
+class ScriptFunction:
+    """Only asked whether a function is one: none is."""
+
+
+class Attribute(typing.NamedTuple):
+    value: Any
+    type: Any
+
+
+class Error(RuntimeError):
+    pass
+
+
+class TracerWarning(Warning):
+    @staticmethod
+    def ignore_lib_warnings() -> None:
+        warnings.filterwarnings("ignore", category=TracerWarning)
+
+
+def save(m: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+    raise NotImplementedError("jit.save: TorchScript programs are not made; save the module's state_dict")
+
+
+def load(f: Any, *args: Any, **kwargs: Any) -> Any:
+    raise NotImplementedError("jit.load: TorchScript programs are not read; load a state_dict")
+
+
+def set_fusion_strategy(strategy: Any) -> list[Any]:
+    """There is one way to fuse, in eager."""
+    return []
+
+
+@contextmanager
+def fuser(name: str) -> typing.Iterator[None]:
+    yield
+
+
+@contextmanager
+def optimized_execution(should_optimize: bool) -> typing.Iterator[None]:
+    yield
+
+
+# torch.jit.annotations: names of types.
+annotations = ModuleType(__name__ + ".annotations")
+vars(annotations).update(
+    {n: getattr(typing, n) for n in ("Any", "Dict", "List", "Optional", "Tuple", "Union")}
+)
+sys.modules[annotations.__name__] = annotations

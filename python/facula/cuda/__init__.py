@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from . import amp as amp
+from .random import *  # noqa: F403
+
+default_generators: tuple[Any, ...] = ()
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+
+    def synchronize(device: Any = None) -> None: ...
 
 
 def is_available() -> bool:
@@ -21,14 +30,6 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 def device_count() -> int:
     return 0
-
-
-def manual_seed(seed: int) -> None:
-    """Nothing to seed."""
-
-
-def manual_seed_all(seed: int) -> None:
-    """Nothing to seed."""
 
 
 def empty_cache() -> None:
@@ -48,9 +49,57 @@ for _name in ("synchronize", "current_device", "set_device", "get_device_name", 
     globals()[_name] = _missing(_name)
 
 
+class Event:
+    """Marks a point of a stream: there is none without CUDA."""
+
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> None:
+        synchronize()
+
+
+class Stream:
+    """An order of work on a GPU: there is none without CUDA."""
+
+    def __init__(self, device: Any = None, priority: int = 0) -> None:
+        synchronize()
+
+
+@contextmanager
+def stream(stream: Any) -> Iterator[None]:
+    """Work within goes to the stream; with None, as everything here, nowhere else."""
+    if stream is not None:
+        synchronize()
+    yield
+
+
+@contextmanager
+def device(device: Any) -> Iterator[None]:
+    """The current GPU within; a negative number or None changes nothing."""
+    if device is not None and not (isinstance(device, int) and device < 0):
+        synchronize()
+    yield
+
+
 def memory_allocated(device: Any = None) -> int:
     return 0
 
 
 def max_memory_allocated(device: Any = None) -> int:
     return 0
+
+
+def memory_reserved(device: Any = None) -> int:
+    return 0
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    return 0
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Nothing to reset."""
+
+
+def ipc_collect() -> None:
+    """Nothing to free."""

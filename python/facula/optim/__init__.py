@@ -1,6 +1,7 @@
 """Optimizers, and schedules of their learning rates (``lr_scheduler``)."""
 
-from .adam import Adam, AdamW
+from .adam import Adam
+from .adamw import AdamW
 from .optimizer import Optimizer
 from .sgd import SGD
 

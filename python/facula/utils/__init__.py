@@ -1,6 +1,6 @@
-"""Helpers around training: ``data``, ``checkpoint``, ``deterministic``, ``dlpack``."""
+"""Helpers around training."""
 
-_SUBMODULES = frozenset(["checkpoint", "data", "deterministic", "dlpack"])
+_SUBMODULES = frozenset(["_pytree", "checkpoint", "data", "deterministic", "dlpack", "hooks", "model_zoo"])
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,4 +12,4 @@ def __getattr__(name: str) -> object:
         import importlib
 
         return importlib.import_module("." + name, __name__)
-    raise AttributeError(f"module 'facula.utils' has no attribute '{name}'")
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -4,12 +4,40 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class NodeDef(NamedTuple):
+    """How a container is taken apart, ``x -> (items, context)``, and made: ``(items, context) -> x``."""
+
+    type: Any
+    flatten_fn: Callable[[Any], tuple[list[Any], Any]]
+    unflatten_fn: Callable[[Any, Any], Any]
+
+
+SUPPORTED_NODES: dict[Any, NodeDef] = {}
+
+
+def register_pytree_node(cls: Any, flatten_fn: Callable, unflatten_fn: Callable, **names: Any) -> None:
+    """Makes a class a container of trees. ``names``, for saved programs in PyTorch, are taken and ignored.
+
+    ValueError if it is one already.
+    """
+    if cls in SUPPORTED_NODES:
+        raise ValueError(f"{cls} is already registered as pytree node. ")
+    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn)
+
+
+_register_pytree_node = register_pytree_node
 
 
 def _children(x: Any) -> tuple[list[Any], Callable[[list[Any]], Any]] | None:
     """A container's items, and what makes the like of it from others; None for a leaf."""
     kind = type(x)
+    if kind in SUPPORTED_NODES:
+        node = SUPPORTED_NODES[kind]
+        found, context = node.flatten_fn(x)
+        return list(found), lambda items: node.unflatten_fn(items, context)
     if kind in (dict, OrderedDict):
         return list(x.values()), lambda items: kind(zip(x.keys(), items))
     if kind in (list, tuple):

@@ -1,6 +1,7 @@
 """The modules of facula.nn."""
 
 from .activation import (
+    MultiheadAttention,
     CELU,
     ELU,
     GELU,
@@ -30,13 +31,15 @@ from .activation import (
     Tanhshrink,
     Threshold,
 )
-from .attention import MultiheadAttention, TransformerEncoder, TransformerEncoderLayer
-from .batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from .batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, SyncBatchNorm
 from .container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from .conv import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
 from .distance import CosineSimilarity, PairwiseDistance
 from .dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
-from .flatten import ChannelShuffle, Flatten, PixelShuffle, PixelUnshuffle, Unflatten
+from .channelshuffle import ChannelShuffle
+from .flatten import Flatten, Unflatten
+from .pixelshuffle import PixelShuffle, PixelUnshuffle
+from .transformer import TransformerEncoder, TransformerEncoderLayer
 from .instancenorm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from .linear import Bilinear, Identity, Linear
 from .loss import (
@@ -197,6 +200,7 @@ __all__ = [
     "Softplus",
     "Softshrink",
     "Softsign",
+    "SyncBatchNorm",
     "Tanh",
     "Tanhshrink",
     "Threshold",

@@ -1,11 +1,10 @@
-"""Changes of shape, and rearrangements of channels and pixels."""
+"""Changes of shape."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ... import _C
-from .. import functional as F
 from .module import TensorModule
 
 Tensor = _C.Tensor
@@ -57,55 +56,3 @@ class Unflatten(TensorModule):
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
-
-
-class PixelShuffle(TensorModule):
-    """``[*, C r^2, H, W]`` to ``[*, C, H r, W r]``.  Shi et al., 2016.
-
-    >>> nn.PixelShuffle(3)(facula.randn(1, 9, 4, 4)).shape
-    facula.Size([1, 1, 12, 12])
-    """
-
-    __constants__ = ["upscale_factor"]
-
-    def __init__(self, upscale_factor: int) -> None:
-        super().__init__()
-        self.upscale_factor = upscale_factor
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.pixel_shuffle(input, self.upscale_factor)
-
-    def extra_repr(self) -> str:
-        return f"upscale_factor={self.upscale_factor}"
-
-
-class PixelUnshuffle(TensorModule):
-    """``[*, C, H r, W r]`` to ``[*, C r^2, H, W]``: the inverse of PixelShuffle."""
-
-    __constants__ = ["downscale_factor"]
-
-    def __init__(self, downscale_factor: int) -> None:
-        super().__init__()
-        self.downscale_factor = downscale_factor
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.pixel_unshuffle(input, self.downscale_factor)
-
-    def extra_repr(self) -> str:
-        return f"downscale_factor={self.downscale_factor}"
-
-
-class ChannelShuffle(TensorModule):
-    """Channels in groups, dealt out one of each group in turn.  Zhang et al., 2018."""
-
-    __constants__ = ["groups"]
-
-    def __init__(self, groups: int) -> None:
-        super().__init__()
-        self.groups = groups
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.channel_shuffle(input, self.groups)
-
-    def extra_repr(self) -> str:
-        return f"groups={self.groups}"

@@ -114,3 +114,7 @@ class Bilinear(TensorModule):
             f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
             f"out_features={self.out_features}, bias={self.bias is not None}"
         )
+
+
+class NonDynamicallyQuantizableLinear(Linear):
+    """A Linear, under the name that MultiheadAttention prints in PyTorch."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import weakref
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ... import _C
 from ..._functions import typename
+from ...utils.hooks import RemovableHandle
 from ..parameter import Buffer, Parameter
 
 Tensor = _C.Tensor
@@ -30,31 +30,6 @@ class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpec
             if not self.missing_keys and not self.unexpected_keys
             else super().__repr__()
         )
-
-
-class RemovableHandle:
-    """Removes a hook: ``handle.remove()``, or at the end of a ``with`` block."""
-
-    _next_id = 0
-
-    def __init__(self, hooks: OrderedDict, on_change: Callable[[], None] | None = None) -> None:
-        self.id = RemovableHandle._next_id
-        RemovableHandle._next_id += 1
-        self._hooks = weakref.ref(hooks)
-        self._on_change = on_change
-
-    def remove(self) -> None:
-        hooks = self._hooks()
-        if hooks is not None and self.id in hooks:
-            del hooks[self.id]
-            if self._on_change:
-                self._on_change()
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.remove()
 
 
 def _tell_core() -> None:

@@ -11,7 +11,7 @@ from .dataset import (
     TensorDataset,
     random_split,
 )
-from .loader import DataLoader
+from .dataloader import DataLoader
 from .sampler import (
     BatchSampler,
     RandomSampler,

@@ -1,7 +1,217 @@
-"""PyTorch's name for the module of the loader."""
+"""DataLoader: batches of a data set, made in this process or by worker processes."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from ... import _C
 from .collate import default_collate, default_convert
-from .loader import DataLoader
-from .worker import get_worker_info
+from .dataset import Dataset, IterableDataset, TensorDataset
+from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, draw_seed
 
-__all__ = ["DataLoader", "default_collate", "default_convert", "get_worker_info"]
+Tensor = _C.Tensor
+
+
+_FIXED = frozenset("batch_size batch_sampler sampler drop_last dataset persistent_workers".split())
+
+
+class DataLoader:
+    """Iterates over batches of ``dataset``.
+
+    With ``num_workers``, that many processes prepare batches ahead; tensors come through shared memory and
+    batches in the same order. ``batch_size=None`` gives samples as they are.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Sampler | Iterable | None = None,
+        batch_sampler: Sampler | Iterable | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable | None = None,
+        multiprocessing_context: Any = None,
+        generator: Any = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+    ) -> None:
+        if num_workers < 0:
+            raise ValueError(
+                "num_workers option should be non-negative; use num_workers=0 to disable multiprocessing."
+            )
+        if timeout < 0:
+            raise ValueError("timeout option should be non-negative")
+        if num_workers == 0 and prefetch_factor is not None:
+            raise ValueError(
+                "prefetch_factor option could only be specified in multiprocessing. let num_workers > 0 "
+                "to enable "
+                "multiprocessing, otherwise set prefetch_factor to None."
+            )
+        if prefetch_factor is not None and prefetch_factor < 0:
+            raise ValueError("prefetch_factor option should be non-negative")
+        if persistent_workers and num_workers == 0:
+            raise ValueError("persistent_workers option needs num_workers > 0")
+        self._stream = isinstance(dataset, IterableDataset)
+        if self._stream:
+            for name, value in (("shuffle", shuffle), ("sampler", sampler), ("batch_sampler", batch_sampler)):
+                if value not in (None, False):
+                    raise ValueError(
+                        f"DataLoader with IterableDataset: expected unspecified {name} option, but got "
+                        f"{name}={value}"
+                    )
+        if sampler is not None and shuffle:
+            raise ValueError("sampler option is mutually exclusive with shuffle")
+        if batch_sampler is not None:
+            if batch_size != 1 or shuffle or sampler is not None or drop_last:
+                raise ValueError(
+                    "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and "
+                    "drop_last"
+                )
+            batch_size, drop_last = None, False
+        elif batch_size is None and drop_last:
+            raise ValueError(
+                "batch_size=None option disables auto-batching and is mutually exclusive with drop_last"
+            )
+        if sampler is None and not self._stream:
+            sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)  # type: ignore[arg-type]
+        if batch_size is not None and batch_sampler is None and not self._stream:
+            batch_sampler = BatchSampler(sampler, batch_size, drop_last)  # type: ignore[arg-type]
+        self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
+        self.sampler, self.batch_sampler, self.generator = sampler, batch_sampler, generator
+        self.num_workers, self.timeout, self.worker_init_fn = num_workers, timeout, worker_init_fn
+        self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
+        if multiprocessing_context is not None:
+            import multiprocessing
+
+            if not num_workers:
+                raise ValueError("multiprocessing_context can only be used with num_workers > 0")
+            if isinstance(multiprocessing_context, str):
+                if multiprocessing_context not in multiprocessing.get_all_start_methods():
+                    raise ValueError(
+                        "multiprocessing_context should be one of "
+                        f"{multiprocessing.get_all_start_methods()}, but got "
+                        f"{multiprocessing_context!r}"
+                    )
+            elif not isinstance(multiprocessing_context, multiprocessing.context.BaseContext):
+                raise TypeError(
+                    "multiprocessing_context should be a context or the name of one, not "
+                    f"{type(multiprocessing_context).__name__}"
+                )
+        self.persistent_workers, self.multiprocessing_context = persistent_workers, multiprocessing_context
+        self.pin_memory, self.pin_memory_device, self.in_order = pin_memory, pin_memory_device, in_order
+        self._batched = batch_size is not None or batch_sampler is not None
+        self.collate_fn = (
+            collate_fn if collate_fn is not None else default_collate if self._batched else default_convert
+        )
+        self._pool: Any = None
+        if pin_memory:
+            import warnings
+
+            warnings.warn(
+                "'pin_memory' argument is set as true but no accelerator is found, then device pinned memory "
+                "won't be "
+                "used.",
+                UserWarning,
+                stacklevel=2,
+            )
+        self._made = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _FIXED and getattr(self, "_made", False):
+            raise ValueError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
+        super().__setattr__(name, value)
+
+    def __len__(self) -> int:
+        if self._stream:
+            n = len(self.dataset)  # type: ignore[arg-type]
+            if self.batch_size is None:
+                return n
+            return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+        return len(self.batch_sampler if self._batched else self.sampler)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator:
+        if self.num_workers:
+            from .worker import Pool
+
+            if self._pool is None or not self._pool.alive:
+                self._pool = Pool(self)
+            pool = self._pool
+            if not self.persistent_workers:
+                self._pool = None
+            return pool.run(self, draw_seed(self.generator))
+        draw_seed(self.generator)  # as with workers, so that what follows has the same numbers
+        if self._stream:
+            return batches_of_stream(self)
+        tensors = self._whole_batches()
+        return tensors if tensors is not None else self._batches()
+
+    @property
+    def _index_sampler(self) -> Iterable:
+        return self.batch_sampler if self._batched else self.sampler  # type: ignore[return-value]
+
+    def _batches(self) -> Iterator:
+        for index in self._index_sampler:
+            yield fetch(self.dataset, index, self._batched, self.collate_fn)
+
+    def _whole_batches(self) -> Iterator | None:
+        """Batches of a TensorDataset under the standard samplers: one indexing of each tensor, no sample
+        is ever made.
+        """
+        dataset, batches = self.dataset, self.batch_sampler
+        if not (
+            type(dataset) is TensorDataset
+            and self.collate_fn is default_collate
+            and type(batches) is BatchSampler
+        ):
+            return None
+        sampler, size = batches.sampler, batches.batch_size
+        if type(sampler) not in (RandomSampler, SequentialSampler) or sampler.data_source is not dataset:  # type: ignore[attr-defined]
+            return None
+
+        def generate() -> Iterator[list[Tensor]]:
+            order = sampler.order() if type(sampler) is RandomSampler else None
+            count = len(sampler)  # type: ignore[arg-type]
+            end = count - count % size if batches.drop_last else count
+            for at in range(0, end, size):
+                if order is None:
+                    yield [t[at : at + size].clone() for t in dataset.tensors]
+                else:
+                    index = order[at : at + size]
+                    yield [_C.functions.index_select(t, 0, index) for t in dataset.tensors]
+
+        return generate()
+
+
+def fetch(dataset: Any, index: Any, batched: bool, collate: Callable) -> Any:
+    """The batch of a list of indices, or the sample of one."""
+    if not batched:
+        return collate(dataset[index])
+    if collate is default_collate and type(dataset) is TensorDataset:
+        rows = _C.tensor(index, dtype=_C.int64)
+        return [_C.functions.index_select(t, 0, rows) if t.dim() else t for t in dataset.tensors]
+    many = getattr(dataset, "__getitems__", None)
+    return collate(many(index) if callable(many) and index else [dataset[i] for i in index])
+
+
+def batches_of_stream(loader: Any) -> Iterator:
+    samples = iter(loader.dataset)
+    if loader.batch_size is None:
+        yield from map(loader.collate_fn, samples)
+        return
+    batch = []
+    for sample in samples:
+        batch.append(sample)
+        if len(batch) == loader.batch_size:
+            yield loader.collate_fn(batch)
+            batch = []
+    if batch and not loader.drop_last:
+        yield loader.collate_fn(batch)

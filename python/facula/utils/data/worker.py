@@ -145,7 +145,7 @@ class _Failure:
 
 def _main(conn: connection.Connection, worker: int, count: int, setup: dict[str, Any]) -> None:
     global _info
-    from .loader import batches_of_stream, fetch
+    from .dataloader import batches_of_stream, fetch
 
     dataset, collate = setup["dataset"], setup["collate_fn"]
     stream: Iterator | None = None

@@ -1,4 +1,4 @@
-"""Attention and transformers."""
+"""Layers of attention and feed-forward networks, and stacks of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 
 from ... import _C
 from .. import functional as F
-from .. import init
-from ..parameter import Parameter
+from .activation import MultiheadAttention
 from .container import ModuleList
 from .dropout import Dropout
 from .linear import Linear
@@ -18,132 +17,6 @@ from .normalization import LayerNorm
 
 Tensor = _C.Tensor
 _f = _C.functions
-
-
-class NonDynamicallyQuantizableLinear(Linear):
-    """A Linear, under the name that MultiheadAttention prints in PyTorch."""
-
-
-class MultiheadAttention(Module):
-    """``num_heads`` attentions over parts of the width, side by side, between learned projections.
-
-    Shape: query ``[L, N, E]``, key ``[S, N, kdim]``, value ``[S, N, vdim]`` (``[N, L, E]`` and so on with
-    ``batch_first``; without ``N`` for one sequence) to ``[L, N, E]`` and, with ``need_weights``, the weights
-    ``[N, L, S]``. Masks: boolean, True leaves a key out, or numbers that are added to the scores.
-    Source: Vaswani et al., "Attention is all you need", 2017.
-
-    >>> x = facula.randn(2, 5, 8)
-    >>> nn.MultiheadAttention(8, 2, batch_first=True)(x, x, x, need_weights=False)[0].shape
-    facula.Size([2, 5, 8])
-    """
-
-    __constants__ = ["batch_first"]
-
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        dropout: float = 0.0,
-        bias: bool = True,
-        add_bias_kv: bool = False,
-        add_zero_attn: bool = False,
-        kdim: int | None = None,
-        vdim: int | None = None,
-        batch_first: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        if embed_dim <= 0 or num_heads <= 0:
-            raise ValueError(
-                f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} and "
-                f"num_heads={num_heads} instead"
-            )
-        super().__init__()
-        made = {"device": device, "dtype": dtype}
-        self.embed_dim, self.num_heads, self.dropout, self.batch_first = (
-            embed_dim,
-            num_heads,
-            dropout,
-            batch_first,
-        )
-        self.kdim = embed_dim if kdim is None else kdim
-        self.vdim = embed_dim if vdim is None else vdim
-        self._qkv_same_embed_dim = self.kdim == embed_dim and self.vdim == embed_dim
-        self.head_dim = embed_dim // num_heads
-        if self.head_dim * num_heads != embed_dim:
-            raise AssertionError("embed_dim must be divisible by num_heads")
-        sizes = {"q": embed_dim, "k": self.kdim, "v": self.vdim}
-        for name, size in sizes.items():
-            weight = None if self._qkv_same_embed_dim else Parameter(_f.empty([embed_dim, size], **made))
-            self.register_parameter(f"{name}_proj_weight", weight)
-        same = Parameter(_f.empty([3 * embed_dim, embed_dim], **made)) if self._qkv_same_embed_dim else None
-        self.register_parameter("in_proj_weight", same)
-        self.register_parameter(
-            "in_proj_bias", Parameter(_f.empty([3 * embed_dim], **made)) if bias else None
-        )
-        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias=bias, **made)
-        for name in ("bias_k", "bias_v"):
-            self.register_parameter(
-                name, Parameter(_f.empty([1, 1, embed_dim], **made)) if add_bias_kv else None
-            )
-        self.add_zero_attn = add_zero_attn
-        self._reset_parameters()
-
-    def _reset_parameters(self) -> None:
-        for name in ("in", "q", "k", "v"):
-            weight = getattr(self, f"{name}_proj_weight")
-            if weight is not None:
-                init.xavier_uniform_(weight)
-        if self.in_proj_bias is not None:
-            init.constant_(self.in_proj_bias, 0.0)
-            init.constant_(self.out_proj.bias, 0.0)
-        for bias in (self.bias_k, self.bias_v):
-            if bias is not None:
-                init.xavier_normal_(bias)
-
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        key_padding_mask: Tensor | None = None,
-        need_weights: bool = True,
-        attn_mask: Tensor | None = None,
-        average_attn_weights: bool = True,
-        is_causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        turned = self.batch_first and query.dim() == 3
-        if turned:
-            same_key, same_value = key is query, value is key
-            query = query.transpose(0, 1)
-            key = query if same_key else key.transpose(0, 1)
-            value = key if same_value else value.transpose(0, 1)
-        y, weights = F.multi_head_attention_forward(
-            query,
-            key,
-            value,
-            self.embed_dim,
-            self.num_heads,
-            self.in_proj_weight,
-            self.in_proj_bias,
-            self.bias_k,
-            self.bias_v,
-            self.add_zero_attn,
-            self.dropout,
-            self.out_proj.weight,
-            self.out_proj.bias,
-            training=self.training,
-            key_padding_mask=key_padding_mask,
-            need_weights=need_weights,
-            attn_mask=attn_mask,
-            use_separate_proj_weight=not self._qkv_same_embed_dim,
-            q_proj_weight=self.q_proj_weight,
-            k_proj_weight=self.k_proj_weight,
-            v_proj_weight=self.v_proj_weight,
-            average_attn_weights=average_attn_weights,
-            is_causal=is_causal,
-        )
-        return (y.transpose(0, 1) if turned else y), weights
 
 
 def _activation(given: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

@@ -1,0 +1,165 @@
+"""The name torch for Facula: a finder that gives our modules under it, and the running of programs behind it.
+
+``path/`` is what processes find before the finder is there: a package torch that installs it, and the
+metadata of a distribution torch, whose version is the one that programs are told; and what stands in for
+libraries that need PyTorch's own binaries.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.metadata
+import io
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+import facula
+
+_PATH = str(Path(__file__).parent / "path")
+_OURS, _THEIRS = "facula", "torch"
+
+
+def _renamed(name: str, old: str, new: str) -> str | None:
+    """A dotted name with another beginning; None if it does not begin with ``old``."""
+    return new + name[len(old) :] if name == old or name.startswith(old + ".") else None
+
+
+def _rename(module: ModuleType) -> None:
+    """A module of ours, and the classes and functions that it defines, say that they are torch's."""
+    module.__name__ = _renamed(module.__name__, _OURS, _THEIRS) or module.__name__
+    for value in list(vars(module).values()):
+        where = getattr(value, "__module__", None)
+        if isinstance(where, str) and (new := _renamed(where, _OURS, _THEIRS)):
+            try:
+                value.__module__ = new
+            except (AttributeError, TypeError):
+                pass  # an instance, which has its class's
+
+
+class _SameModule(importlib.abc.Loader):
+    """Loads torch.x as the module facula.x, which stays what it is."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module, self.spec = module, module.__spec__
+
+    def create_module(self, spec: Any) -> ModuleType:
+        return self.module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self.spec  # the import put its own there
+
+
+class _Renaming(importlib.abc.Loader):
+    """Loads a module of ours as usual, then renames what it defines."""
+
+    def __init__(self, usual: Any) -> None:
+        self.usual = usual
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.usual, name)
+
+    def create_module(self, spec: Any) -> Any:
+        return self.usual.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.usual.exec_module(module)
+        _rename(module)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if ours := _renamed(name, _THEIRS, _OURS):
+            try:
+                module = importlib.import_module(ours)
+            except ModuleNotFoundError as e:
+                if e.name is None or _renamed(ours, e.name, "") is None:
+                    raise  # ours is there; what it imports is not
+                return None
+            file = getattr(module, "__file__", None)
+            return importlib.machinery.ModuleSpec(name, _SameModule(module), origin=file)
+        if _renamed(name, _OURS, _OURS):
+            spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+            if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
+                spec.loader = _Renaming(spec.loader)
+            return spec
+        return None
+
+
+def _version() -> str:
+    (distribution,) = importlib.metadata.distributions(name=_THEIRS, path=[_PATH])
+    return distribution.version
+
+
+def install() -> None:
+    """Makes ``import torch`` import Facula, here and in child processes; a second time changes nothing.
+
+    Raises ImportError if PyTorch itself has been imported.
+    """
+    there = sys.modules.get(_THEIRS)
+    if there is facula:
+        return
+    origin = getattr(there, "__file__", None)
+    if there is not None and origin != str(Path(_PATH, _THEIRS, "__init__.py")):
+        raise ImportError(
+            f"facula.torch: torch is imported already, from {origin}; "
+            "import facula.torch before what imports torch"
+        )
+    facula._C.set_package_name(_THEIRS)
+    facula.__version__ = _version()
+    for name, module in list(sys.modules.items()):
+        if (theirs := _renamed(name, _OURS, _THEIRS)) and not name.startswith((__name__, "facula.torch")):
+            _rename(module)
+            sys.modules[theirs] = module
+    sys.modules[_OURS + ".torch"] = facula
+    sys.meta_path.insert(0, _Finder())
+    if _PATH not in sys.path:
+        sys.path.insert(1, _PATH)  # for programs that ask whether the distribution is there
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if _PATH not in inherited:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_PATH, *inherited]))
+
+
+def _stop(text: str) -> NoReturn:
+    print("facula.torch: " + text, file=sys.stderr)
+    raise SystemExit(2)
+
+
+def main(arguments: Sequence[str], usage: str | None = None) -> None:
+    """Runs a program behind the alias, as ``python ARGUMENTS...`` would without it."""
+    import runpy
+
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(usage)
+        return
+    what, *rest = arguments
+    if what in ("-c", "-m") and not rest:
+        _stop(f"{what} needs what to run")
+    if what.startswith("-") and what not in ("-c", "-m"):
+        _stop(f"unknown option {what}: give a script, -m module or -c code; options of Python go before -m")
+    if not what.startswith("-") and not os.path.exists(what):
+        _stop(f"can't open file {what!r}: there is no such file")
+    install()
+    # Not this program's own __main__, which spawned children would run again.
+    program = sys.modules["__main__"] = ModuleType("__main__")
+    program.__builtins__ = builtins
+    if what == "-c":
+        sys.argv, sys.path[0] = ["-c", *rest[1:]], ""
+        exec(compile(rest[0], "<string>", "exec"), program.__dict__)
+    elif what == "-m":
+        sys.argv, sys.path[0] = ["-m", *rest[1:]], os.getcwd()
+        runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]
+    elif os.path.isdir(what):
+        sys.argv, sys.path[0] = list(arguments), what
+        runpy.run_path(what, run_name="__main__")
+    else:
+        sys.argv, sys.path[0] = list(arguments), os.path.dirname(os.path.abspath(what))
+        program.__file__ = what
+        with io.open_code(os.path.abspath(what)) as f:
+            exec(compile(f.read(), what, "exec"), program.__dict__)

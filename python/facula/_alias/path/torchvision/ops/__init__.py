@@ -1,0 +1,1 @@
+from .misc import FrozenBatchNorm2d as FrozenBatchNorm2d

@@ -1,0 +1,45 @@
+"""PyTorch's inner home of what :mod:`facula.compiler` gives: marks for functions that are compiled."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from .compiler import compile as compile
+from .compiler import disable as disable
+from .compiler import is_compiling as is_compiling
+from .compiler import reset as reset
+
+config = SimpleNamespace(suppress_errors=False, cache_size_limit=8, verbose=False)
+
+
+def allow_in_graph(fn: Any) -> Any:
+    return fn
+
+
+def graph_break(msg: str = "") -> None:
+    """Nothing to break."""
+
+
+def mark_dynamic(t: Any, index: Any, *, hint_override: Any = None, min: Any = None, max: Any = None) -> None:
+    """Every dimension may have another size at the next call."""
+
+
+maybe_mark_dynamic = mark_dynamic
+
+
+def mark_static(t: Any, index: Any = None) -> None:
+    """Nothing to fix: see ``mark_dynamic``."""
+
+
+def mark_static_address(t: Any, guard: bool = True) -> None:
+    """Nothing is compiled for an address."""
+
+
+def optimize(backend: Any = "inductor", **options: Any) -> Any:
+    """``compile`` as a decorator."""
+    return lambda f: compile(f, **options)
+
+
+def list_backends(*args: Any, **kwargs: Any) -> list[str]:
+    return []

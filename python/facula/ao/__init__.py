@@ -1,0 +1,3 @@
+"""The home of quantisation in PyTorch."""
+
+from . import quantization as quantization

@@ -1,0 +1,391 @@
+"""Training by one process: a group of size 1, in which collective operations leave tensors as they are.
+
+Programs that ask for more processes are told that they are not there yet.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from datetime import timedelta
+from typing import Any
+
+from .. import _C
+
+Tensor = _C.Tensor
+
+__all__ = [
+    "GroupMember",
+    "ProcessGroup",
+    "ReduceOp",
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_reduce",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "broadcast",
+    "broadcast_object_list",
+    "destroy_process_group",
+    "gather",
+    "gather_object",
+    "get_backend",
+    "get_process_group_ranks",
+    "get_rank",
+    "get_world_size",
+    "group",
+    "init_process_group",
+    "is_available",
+    "is_backend_available",
+    "is_gloo_available",
+    "is_initialized",
+    "is_mpi_available",
+    "is_nccl_available",
+    "is_torchelastic_launched",
+    "monitored_barrier",
+    "new_group",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "scatter",
+    "scatter_object_list",
+]
+
+default_pg_timeout = timedelta(minutes=30)
+
+
+class ReduceOp(enum.IntEnum):
+    """How a collective operation joins the processes' tensors; of one process's it is the tensor itself."""
+
+    SUM = 0
+    AVG = 1
+    PRODUCT = 2
+    MIN = 3
+    MAX = 4
+    BAND = 5
+    BOR = 6
+    BXOR = 7
+
+
+class ProcessGroup:
+    """The group of this process."""
+
+    def __init__(self, backend: str = "gloo") -> None:
+        self.backend = backend
+
+    def rank(self) -> int:
+        return 0
+
+    def size(self) -> int:
+        return 1
+
+    def name(self) -> str:
+        return self.backend
+
+
+class Work:
+    """A collective operation that was asked for with ``async_op=True``: it is done."""
+
+    def __init__(self, result: Any = None) -> None:
+        self._result = result
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+    def result(self) -> Any:
+        return self._result
+
+
+class group:
+    WORLD: ProcessGroup | None = None
+
+
+class GroupMember:
+    """What ``new_group`` gives to a process that is not in it."""
+
+    WORLD: ProcessGroup | None = None
+    NON_GROUP_MEMBER = -100
+
+
+def is_available() -> bool:
+    return True
+
+
+def is_initialized() -> bool:
+    return group.WORLD is not None
+
+
+def is_gloo_available() -> bool:
+    return True
+
+
+def is_nccl_available() -> bool:
+    return False
+
+
+def is_mpi_available() -> bool:
+    return False
+
+
+def is_backend_available(backend: str) -> bool:
+    return backend.lower() == "gloo"
+
+
+def is_torchelastic_launched() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def init_process_group(
+    backend: str | None = None,
+    init_method: str | None = None,
+    timeout: timedelta | None = None,
+    world_size: int = -1,
+    rank: int = -1,
+    store: Any = None,
+    group_name: str = "",
+    pg_options: Any = None,
+    device_id: Any = None,
+) -> None:
+    """Makes the group of this process, for ``world_size`` processes, or WORLD_SIZE of the environment.
+
+    NotImplementedError for more than one; ValueError if there is a group already.
+
+    >>> facula.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> facula.distributed.get_world_size()
+    1
+    >>> facula.distributed.destroy_process_group()
+    """
+    if is_initialized():
+        raise ValueError("init_process_group: the default process group is there already; destroy it first")
+    processes = world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", 1))
+    place = rank if rank >= 0 else int(os.environ.get("RANK", 0))
+    if processes != 1:
+        raise NotImplementedError(
+            f"init_process_group: {processes} processes; training by more than one is not there yet, "
+            "use world_size=1"
+        )
+    if place != 0:
+        raise ValueError(f"init_process_group: rank {place} of 1 process; it must be 0")
+    group.WORLD = GroupMember.WORLD = ProcessGroup((backend or "gloo").split(":")[-1].lower())
+
+
+def destroy_process_group(group: ProcessGroup | None = None) -> None:
+    """Takes the default group away; groups that ``new_group`` made need no end."""
+    world = globals()["group"]
+    if group is None or group is world.WORLD:
+        world.WORLD = GroupMember.WORLD = None
+
+
+def _member(pg: Any, name: str) -> bool:
+    """Is this process in the group? RuntimeError where there is none yet."""
+    if not is_initialized():
+        raise ValueError(
+            f"{name}: default process group has not been initialized, call init_process_group first"
+        )
+    return pg is None or isinstance(pg, ProcessGroup)
+
+
+def get_rank(group: Any = None) -> int:
+    return 0 if _member(group, "get_rank") else -1
+
+
+def get_world_size(group: Any = None) -> int:
+    return 1 if _member(group, "get_world_size") else -1
+
+
+def get_backend(group: Any = None) -> str:
+    _member(group, "get_backend")
+    return (group or globals()["group"].WORLD).backend
+
+
+def get_process_group_ranks(group: Any) -> list[int]:
+    return [0]
+
+
+def new_group(ranks: list[int] | None = None, *args: Any, backend: str | None = None, **kwargs: Any) -> Any:
+    """A group of these ranks: of rank 0, or none that this process is in."""
+    _member(None, "new_group")
+    if ranks is None or list(ranks) == [0]:
+        return ProcessGroup(backend or get_backend())
+    if any(r != 0 for r in ranks):
+        raise ValueError(f"new_group: ranks {list(ranks)} of a world of 1 process, which is rank 0")
+    return GroupMember.NON_GROUP_MEMBER
+
+
+def _done(async_op: bool, result: Any = None) -> Work | None:
+    return Work(result) if async_op else None
+
+
+def _only(name: str, what: str, given: list[Any] | None) -> Any:
+    if given is None or len(given) != 1:
+        count = "none" if given is None else len(given)
+        raise ValueError(f"{name}: {what} must have an element for each of 1 process, got {count}")
+    return given[0]
+
+
+def _root(name: str, rank: int | None) -> None:
+    if rank not in (0, None):
+        raise ValueError(f"{name}: rank {rank} of a world of 1 process, which is rank 0")
+
+
+def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Any:
+    """``tensor``, of all processes joined by ``op``, in place."""
+    _member(group, "all_reduce")
+    return _done(async_op, [tensor])
+
+
+def reduce(
+    tensor: Tensor, dst: int = 0, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False
+) -> Any:
+    _member(group, "reduce")
+    _root("reduce", dst)
+    return _done(async_op, [tensor])
+
+
+def broadcast(tensor: Tensor, src: int = 0, group: Any = None, async_op: bool = False) -> Any:
+    _member(group, "broadcast")
+    _root("broadcast", src)
+    return _done(async_op, [tensor])
+
+
+def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Any:
+    _member(group, "all_gather")
+    _only("all_gather", "tensor_list", tensor_list).copy_(tensor)
+    return _done(async_op, tensor_list)
+
+
+def _copied(name: str, output: Tensor, input: Tensor, group: Any, async_op: bool) -> Any:
+    _member(group, name)
+    if output.numel() != input.numel():
+        raise ValueError(f"{name}: output of shape {list(output.shape)} for {list(input.shape)} of 1 process")
+    output.copy_(input.reshape(output.shape))
+    return _done(async_op, [output])
+
+
+def all_gather_into_tensor(
+    output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
+) -> Any:
+    return _copied("all_gather_into_tensor", output_tensor, input_tensor, group, async_op)
+
+
+_all_gather_base = all_gather_into_tensor
+
+
+def gather(
+    tensor: Tensor,
+    gather_list: list[Tensor] | None = None,
+    dst: int = 0,
+    group: Any = None,
+    async_op: bool = False,
+) -> Any:
+    _member(group, "gather")
+    _root("gather", dst)
+    _only("gather", "gather_list", gather_list).copy_(tensor)
+    return _done(async_op, gather_list)
+
+
+def scatter(
+    tensor: Tensor,
+    scatter_list: list[Tensor] | None = None,
+    src: int = 0,
+    group: Any = None,
+    async_op: bool = False,
+) -> Any:
+    _member(group, "scatter")
+    _root("scatter", src)
+    tensor.copy_(_only("scatter", "scatter_list", scatter_list))
+    return _done(async_op, [tensor])
+
+
+def reduce_scatter(
+    output: Tensor,
+    input_list: list[Tensor],
+    op: ReduceOp = ReduceOp.SUM,
+    group: Any = None,
+    async_op: bool = False,
+) -> Any:
+    _member(group, "reduce_scatter")
+    output.copy_(_only("reduce_scatter", "input_list", input_list))
+    return _done(async_op, [output])
+
+
+def reduce_scatter_tensor(
+    output: Tensor, input: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False
+) -> Any:
+    return _copied("reduce_scatter_tensor", output, input, group, async_op)
+
+
+def all_to_all(
+    output_tensor_list: list[Tensor],
+    input_tensor_list: list[Tensor],
+    group: Any = None,
+    async_op: bool = False,
+) -> Any:
+    _member(group, "all_to_all")
+    source = _only("all_to_all", "input_tensor_list", input_tensor_list)
+    _only("all_to_all", "output_tensor_list", output_tensor_list).copy_(source)
+    return _done(async_op, output_tensor_list)
+
+
+def all_to_all_single(
+    output: Tensor,
+    input: Tensor,
+    output_split_sizes: Any = None,
+    input_split_sizes: Any = None,
+    group: Any = None,
+    async_op: bool = False,
+) -> Any:
+    return _copied("all_to_all_single", output, input, group, async_op)
+
+
+def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
+    _member(group, "all_gather_object")
+    _only("all_gather_object", "object_list", object_list)
+    object_list[0] = obj
+
+
+def gather_object(
+    obj: Any, object_gather_list: list[Any] | None = None, dst: int = 0, group: Any = None
+) -> None:
+    _member(group, "gather_object")
+    _root("gather_object", dst)
+    if object_gather_list is None:
+        raise ValueError("gather_object: object_gather_list must be given on the destination rank")
+    all_gather_object(object_gather_list, obj, group)
+
+
+def broadcast_object_list(
+    object_list: list[Any], src: int = 0, group: Any = None, device: Any = None
+) -> None:
+    _member(group, "broadcast_object_list")
+    _root("broadcast_object_list", src)
+
+
+def scatter_object_list(
+    scatter_object_output_list: list[Any],
+    scatter_object_input_list: list[Any] | None = None,
+    src: int = 0,
+    group: Any = None,
+) -> None:
+    _member(group, "scatter_object_list")
+    _root("scatter_object_list", src)
+    scatter_object_output_list[0] = _only(
+        "scatter_object_list", "scatter_object_input_list", scatter_object_input_list
+    )
+
+
+def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Any:
+    """Waits for all processes: for none."""
+    _member(group, "barrier")
+    return _done(async_op)
+
+
+def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+    _member(group, "monitored_barrier")

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from typing import Any
+
+from ..modules.module import Module
+
+__all__ = ["DataParallel", "data_parallel"]
+
+
+class DataParallel(Module):
+    """The module behind ``.module``, as PyTorch's is without GPUs: calls go to it as they are.
+
+    >>> nn.DataParallel(nn.Linear(2, 3))(facula.ones(1, 2)).shape
+    facula.Size([1, 3])
+    """
+
+    def __init__(
+        self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0
+    ) -> None:
+        super().__init__()
+        self.module, self.dim, self.device_ids = module, dim, []
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        return self.module(*inputs, **kwargs)
+
+
+def data_parallel(
+    module: Module,
+    inputs: Any,
+    device_ids: Any = None,
+    output_device: Any = None,
+    dim: int = 0,
+    module_kwargs: dict[str, Any] | None = None,
+) -> Any:
+    """``module(*inputs, **module_kwargs)``."""
+    args = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
+    return module(*args, **(module_kwargs or {}))

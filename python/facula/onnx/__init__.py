@@ -1,0 +1,20 @@
+"""Export to ONNX is not there yet; programs that ask whether it is under way are answered."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+__all__ = ["export", "is_in_onnx_export"]
+
+
+def is_in_onnx_export() -> bool:
+    return False
+
+
+def export(*args: Any, **kwargs: Any) -> NoReturn:
+    raise NotImplementedError(
+        "onnx.export: programs are not exported to ONNX yet; save the module's state_dict"
+    )
+
+
+dynamo_export = export

@@ -1,0 +1,6 @@
+"""The older home of :func:`facula.hub.load_state_dict_from_url`."""
+
+from ..hub import load_state_dict_from_url as load_state_dict_from_url
+from ..hub import load_state_dict_from_url as load_url
+
+__all__ = ["load_state_dict_from_url", "load_url"]

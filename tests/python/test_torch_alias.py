@@ -1,0 +1,382 @@
+"""Programs written for PyTorch run unchanged behind `python -m facula.torch`."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import facula
+
+PACKAGE = Path(facula.__file__).parent
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def python(*arguments, cwd=None, **environment):
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent), **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def behind(*arguments, **more):
+    return python("-m", "facula.torch", *arguments, **more)
+
+
+def says(program, **more):
+    """What a program prints behind the alias."""
+    done = behind("-c", program, **more)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+SCRIPT = """
+import json, sys
+import torch
+import torch.nn as nn
+from torch.utils.data import DataLoader, TensorDataset
+
+def double(q, x):
+    import torch
+    q.put((torch.__name__, (x * 2).tolist()))
+
+if __name__ == "__main__":
+    import multiprocessing, subprocess
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    losses = []
+    for _ in range(20):
+        for x, y in DataLoader(TensorDataset(torch.eye(4), torch.arange(4) % 2), batch_size=4):
+            loss = nn.functional.cross_entropy(net(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    context = multiprocessing.get_context("spawn")
+    q = context.Queue()
+    child = context.Process(target=double, args=(q, torch.ones(2)))
+    child.start()
+    spawned = q.get()
+    child.join()
+    code = "import torch; print(torch.__version__)"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    print(json.dumps({
+        "name": __name__, "file": __file__, "argv": sys.argv[1:], "fell": losses[-1] < losses[0],
+        "spawned": spawned, "child": other.stdout.strip(), "version": torch.__version__,
+    }))
+"""
+
+
+def test_a_script_trains_and_its_children_have_the_alias(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = behind(script, "--lr", "1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    version = said.pop("version")
+    assert said == {
+        "name": "__main__",
+        "file": str(script),
+        "argv": ["--lr", "1"],
+        "fell": True,
+        "spawned": ["torch", [2.0, 2.0]],
+        "child": version,
+    }
+
+
+def test_a_module_a_folder_and_code_run_as_python_runs_them(tmp_path):
+    (tmp_path / "helper.py").write_text("import torch; answer = torch.tensor(42).item()")
+    (tmp_path / "tool").mkdir()
+    (tmp_path / "tool" / "__init__.py").touch()
+    main = "import sys, helper; print(__name__, __spec__ and __spec__.name, helper.answer, sys.argv[1:])"
+    (tmp_path / "tool" / "__main__.py").write_text(main)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "__main__.py").write_text("import torch; print(__name__, torch.ones(1))")
+    code = "import helper, sys; print(__name__, helper.answer, sys.argv)"
+    for arguments, expected in (
+        (["-m", "tool", "x"], "__main__ tool.__main__ 42 ['x']"),
+        (["folder"], "__main__ tensor([1.])"),
+        (["-c", code, "y"], "__main__ 42 ['-c', 'y']"),
+    ):
+        done = behind(*arguments, cwd=tmp_path)
+        assert (done.stdout.strip(), done.stderr) == (expected, "")
+
+
+def test_modules_are_the_same_objects_under_both_names():
+    assert (
+        says(
+            "import facula, torch, sys, torch.nn.functional as F, torch.utils.data as data\n"
+            "import torch.optim.lr_scheduler, facula.optim.lr_scheduler as ours\n"
+            "print(torch is facula, F is facula.nn.functional, data is sys.modules['facula.utils.data'],\n"
+            "      torch.optim.lr_scheduler is ours, torch.nn.Linear is facula.nn.Linear)"
+        )
+        == "True " * 4 + "True"
+    )
+
+
+def test_what_objects_show_begins_with_torch():
+    said = says(
+        "import pickle, torch\n"
+        "from torch import nn\n"
+        "print(torch.float32, torch.Size([2]), torch.ones(1).type(), torch.channels_last, torch.strided)\n"
+        "print(torch.Tensor.__module__, nn.Linear.__module__, nn.Parameter.__module__,"
+        " torch.optim.AdamW.__module__, torch.utils.data.DataLoader.__module__)\n"
+        "print(torch.eye(2).max(0))\n"
+        "print(b'torch.nn.modules.linear' in pickle.dumps(nn.Linear(1, 1)))\n"
+        "print(type(pickle.loads(pickle.dumps(nn.Linear(1, 1)))) is nn.Linear)\n"
+    )
+    assert said.splitlines() == [
+        "torch.float32 torch.Size([2]) torch.FloatTensor torch.channels_last torch.strided",
+        "torch torch.nn.modules.linear torch.nn.parameter torch.optim.adamw torch.utils.data.dataloader",
+        "torch.return_types.max(",
+        "values=tensor([1., 1.]),",
+        "indices=tensor([0, 1]))",
+        "True",
+        "True",
+    ]
+
+
+# Classes that are not pickled: their homes here are their own.
+ELSEWHERE = set(
+    "FunctionCtx Generator GradScaler autocast enable_grad finfo iinfo inference_mode no_grad "
+    "set_grad_enabled".split()
+)
+
+
+def test_classes_have_the_paths_that_pytorchs_pickles_know():
+    lines = [line.split("\t") for line in (GOLDEN / "class_paths.txt").read_text().splitlines()[1:]]
+    said = says(
+        "import importlib, json\n"
+        f"for name in {[name for name, *_ in lines]!r}:\n"
+        "    module, _, last = name.rpartition('.')\n"
+        "    try: value = getattr(importlib.import_module(module), last)\n"
+        "    except (AttributeError, ImportError): continue\n"
+        "    if isinstance(value, type):\n"
+        "        home = importlib.import_module(value.__module__)\n"
+        "        found = getattr(home, value.__qualname__, None) is value\n"
+        "        print(json.dumps([name, value.__module__, value.__qualname__, found]))\n"
+    )
+    theirs = {name: path for name, *path in lines}
+    ours = {name: path for name, *path in map(json.loads, said.splitlines())}
+    assert len(ours) > 180
+    wrong = {
+        name: path
+        for name, path in ours.items()
+        if path != [*theirs[name], True] and name.rpartition(".")[2] not in ELSEWHERE
+    }
+    assert wrong == {}
+
+
+def test_absent_names_are_named():
+    said = says(
+        "import importlib.util, torch\n"
+        "def failure(f):\n"
+        "    try: f()\n"
+        "    except Exception as e: print(type(e).__name__, str(e).splitlines()[0])\n"
+        "failure(lambda: torch.nonsense)\n"
+        "failure(lambda: torch.nn.nonsense)\n"
+        "failure(lambda: torch.utils.nonsense)\n"
+        "failure(lambda: importlib.import_module('torch.nn.nonsense'))\n"
+        "failure(lambda: torch.ones(1, dtype='x'))\n"
+        "print(importlib.util.find_spec('torch.nonsense'))\n"
+    )
+    assert said.splitlines() == [
+        "AttributeError module 'torch' has no attribute 'nonsense'",
+        "AttributeError module 'torch.nn' has no attribute 'nonsense'",
+        "AttributeError module 'torch.utils' has no attribute 'nonsense'",
+        "ModuleNotFoundError No module named 'torch.nn.nonsense'",
+        "TypeError ones(): argument 'dtype' must be torch.dtype, not str",
+        "None",
+    ]
+
+
+def test_libraries_find_the_distribution_and_its_version():
+    said = says(
+        "import importlib.metadata as m, importlib.util as u\n"
+        "print(m.version('torch'), u.find_spec('torch') is not None)\n"
+        "import torch; print(torch.__version__, torch.version.__version__, torch.version.cuda)"
+    )
+    version = said.split()[0]
+    assert said.splitlines() == [f"{version} True", f"{version} {version} None"]
+    assert version.split("+")[1] == "facula" and int(version.split(".")[0]) == 2
+
+
+def test_a_program_or_a_notebook_imports_the_alias_itself():
+    code = (
+        "import facula.torch as torch; import torch.nn as nn; print(nn.Linear(2, 3)(torch.ones(1, 2)).shape)"
+    )
+    assert python("-c", code).stdout == "torch.Size([1, 3])\n"
+
+
+def test_without_the_alias_nothing_is_called_torch():
+    code = "import sys, facula as f; print('torch' in sys.modules, f.float32, f.nn.Linear.__module__)"
+    assert python("-c", code).stdout == "False facula.float32 facula.nn.modules.linear\n"
+
+
+def test_pytorch_itself_is_not_replaced_behind_a_programs_back(tmp_path):
+    (tmp_path / "torch.py").write_text("__version__ = '2'")
+    done = python("-c", "import torch, facula.torch", cwd=tmp_path)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert (
+        last.startswith("ImportError: facula.torch: torch is imported already, from ") and "torch.py" in last
+    )
+    # An installed one that nothing has imported gives way.
+    done = python("-c", "import facula.torch, torch; print(torch.float32)", cwd=tmp_path)
+    assert done.stdout == "torch.float32\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        (["-m"], "-m needs what to run"),
+        (["-x", "y"], "unknown option -x: give a script"),
+        (["nowhere.py"], "can't open file 'nowhere.py'"),
+    ],
+)
+def test_a_command_that_cannot_be_run_says_why(arguments, text):
+    done = behind(*arguments)
+    assert done.returncode == 2 and done.stderr.startswith("facula.torch: " + text)
+
+
+def test_a_scripts_own_failure_is_pythons(tmp_path):
+    (tmp_path / "a.py").write_text("import torch\nraise SystemExit(3)")
+    assert behind(tmp_path / "a.py").returncode == 3
+    (tmp_path / "b.py").write_text("import torch\ntorch.ones(2) @ torch.ones(3)")
+    done = behind(tmp_path / "b.py")
+    assert done.returncode == 1 and 'b.py", line 2' in done.stderr and "RuntimeError" in done.stderr
+
+
+def test_a_group_of_one_process_passes_tensors_on():
+    import facula.distributed as dist
+
+    with pytest.raises(NotImplementedError, match="4 processes"):
+        dist.init_process_group("gloo", world_size=4, rank=0)
+    with pytest.raises(ValueError, match="has not been initialized"):
+        dist.get_rank()
+    dist.init_process_group("gloo", rank=0, world_size=1)
+    try:
+        x = facula.arange(3.0)
+        dist.all_reduce(x)
+        out = [facula.empty(3)]
+        dist.all_gather(out, x)
+        work = dist.broadcast(x, 0, async_op=True)
+        assert work.wait() and (out[0] == x).all() and x.tolist() == [0, 1, 2]
+        assert (dist.get_rank(), dist.get_world_size(), dist.is_initialized()) == (0, 1, True)
+        with pytest.raises(ValueError, match="rank 1"):
+            dist.broadcast(x, 1)
+        with pytest.raises(ValueError, match="got 2"):
+            dist.all_gather([x, x], x)
+        net = facula.nn.parallel.DistributedDataParallel(facula.nn.Linear(3, 2))
+        with net.no_sync():
+            net(x).sum().backward()
+        assert net.module.weight.grad.tolist() == [[0, 1, 2]] * 2
+        assert list(net.state_dict()) == ["module.weight", "module.bias"]
+    finally:
+        dist.destroy_process_group()
+    assert not dist.is_initialized()
+
+
+def test_registered_classes_are_trees():
+    from facula.utils import _pytree as tree
+
+    class Pair:
+        def __init__(self, a, b):
+            self.a, self.b = a, b
+
+    tree.register_pytree_node(Pair, lambda p: ([p.a, p.b], None), lambda items, context: Pair(*items))
+    leaves, spec = tree.tree_flatten({"x": Pair(1, [2, 3])})
+    again = tree.tree_unflatten([-v for v in leaves], spec)["x"]
+    assert leaves == [1, 2, 3] and (again.a, again.b) == (-1, [-2, -3])
+    with pytest.raises(ValueError, match="already registered"):
+        tree.register_pytree_node(Pair, None, None)
+
+
+def test_a_hub_gives_models_of_a_folder_and_files_by_address(tmp_path):
+    conf = 'dependencies = ["torch"]\n\ndef double(x=1):\n    "Twice."\n    return 2 * x\n'
+    (tmp_path / "hubconf.py").write_text(conf)
+    hub = facula.hub
+    assert hub.load(str(tmp_path), "double", x=4, source="local") == 8
+    assert hub.list(str(tmp_path), source="local") == ["double"]
+    assert hub.help(str(tmp_path), "double", source="local") == "Twice."
+    with pytest.raises(RuntimeError, match="Cannot find callable treble"):
+        hub.load(str(tmp_path), "treble", source="local")
+    with pytest.raises(NotImplementedError, match="source='github'"):
+        hub.load("owner/name", "model")
+    facula.save({"w": facula.ones(2)}, tmp_path / "w-00000000.pth")
+    address = (tmp_path / "w-00000000.pth").as_uri()
+    with pytest.raises(RuntimeError, match="invalid hash value"):
+        hub.load_state_dict_from_url(address, str(tmp_path / "kept"), check_hash=True)
+    assert list((tmp_path / "kept").iterdir()) == []
+    assert hub.load_state_dict_from_url(address, str(tmp_path / "kept"))["w"].tolist() == [1, 1]
+
+
+def fails(rank, how):
+    if rank == 1:
+        raise ValueError("no luck") if how == "raise" else SystemExit(7)
+
+
+@pytest.mark.parametrize("how, text", [("raise", "no luck"), ("exit", "exit code 7")])
+def test_a_spawned_process_that_fails_is_the_callers_failure(how, text):
+    import importlib
+
+    spawn = importlib.import_module("facula.multiprocessing.spawn")
+    spawn.start_processes(fails, ("none",), nprocs=1, start_method="fork")
+    with pytest.raises(spawn.ProcessException, match=text) as e:
+        spawn.start_processes(fails, (how,), nprocs=2, start_method="fork")
+    assert e.value.error_index == 1
+
+
+def test_batch_norms_become_those_of_all_processes():
+    nn = facula.nn
+    net = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Sequential(nn.BatchNorm2d(2)))
+    made = nn.SyncBatchNorm.convert_sync_batchnorm(net)
+    assert made is net and type(net[1][0]) is nn.SyncBatchNorm
+    x = facula.randn(3, 1, 4, 4)
+    expected = nn.BatchNorm2d(2)(net[0](x))
+    assert (net(x) == expected).all()
+
+
+def test_the_stand_in_for_torchvision_transforms_images(tmp_path):
+    pytest.importorskip("PIL")
+    said = says(
+        "import numpy as np, torch\n"
+        "from PIL import Image\n"
+        "from torchvision import transforms as T\n"
+        "from torchvision.datasets import ImageFolder\n"
+        "pixels = np.arange(5 * 4 * 3, dtype=np.uint8).reshape(5, 4, 3)\n"
+        "image = Image.fromarray(pixels)\n"
+        "t = T.ToTensor()(image)\n"
+        "print(t.shape, (t * 255).round().byte().permute(1, 2, 0).numpy().tobytes() == pixels.tobytes())\n"
+        "print(T.CenterCrop(3)(t).equal(t[:, 1:4, 0:3]))\n"
+        "print(T.Resize(8)(image).size, T.Resize((2, 3))(image).size)\n"
+        "print((np.asarray(T.CenterCrop(3)(image)) == pixels[1:4, 0:3]).all())\n"
+        "print(T.Normalize((0.5,), (0.5,))(torch.ones(1, 2, 2)).tolist())\n"
+        "print(T.functional.hflip(t).equal(t.flip(-1)))\n"
+        "part = T.functional.crop(t, -1, 2, 3, 4)\n"
+        "print(part[0, :, :2].equal(torch.cat([torch.zeros(1, 2), t[0, :2, 2:]])))\n"
+        "import os\n"
+        "for name in ('cat', 'dog'): os.makedirs('d/' + name); image.save(f'd/{name}/1.png')\n"
+        "random = T.Compose([T.RandomResizedCrop(2), T.RandomHorizontalFlip(), T.ToTensor()])\n"
+        "data = ImageFolder('d', random)\n"
+        "((x, y),) = torch.utils.data.DataLoader(data, 2)\n"
+        "print(data.class_to_idx, x.shape, y)\n",
+        cwd=tmp_path,
+    )
+    assert said.splitlines() == [
+        "torch.Size([3, 5, 4]) True",
+        "True",
+        "(8, 10) (3, 2)",
+        "True",
+        "[[[1.0, 1.0], [1.0, 1.0]]]",
+        "True",
+        "True",
+        "{'cat': 0, 'dog': 1} torch.Size([2, 3, 2, 2]) tensor([0, 1])",
+    ]
