@@ -8,7 +8,7 @@ PYTHON_ENV = .venv/bin/python
 RUN = PYTHONPATH=$(BUILD)/python $(PYTHON_ENV)
 TEST_RUN = FACULA_CACHE_DIR=$(abspath $(BUILD))/kernel-cache
 
-.PHONY: help setup build format train test sanitize sanitize-python sanitize-threads fuzz conformance edges bench wheel test-wheel clean
+.PHONY: help setup build format train test sanitize sanitize-python sanitize-threads fuzz conformance edges zoo bench wheel test-wheel clean
 
 help:
 	@echo "make train   install, build, train a network on Fashion-MNIST; results in runs/fashion_mnist (ARGS='--epochs 1')"
@@ -16,6 +16,7 @@ help:
 	@echo "make bench   install, build, compare speed with PyTorch; results in bench/results.md (ARGS=...)"
 	@echo "make conformance   install, build, answer the calls of PyTorch's database of operators; results in docs/conformance.md"
 	@echo "make edges   install, build, compare calls with special values with PyTorch; results in docs/edges.md (ARGS=\"--only 'max|sinh'\")"
+	@echo "make zoo   install, build, run published models unmodified beside PyTorch; results in docs/zoo.md (ARGS=\"--only 'timm res'\")"
 	@echo "make sanitize   install, build in Debug with the address and undefined-behaviour sanitizers, run the C++ tests (ARGS='-R io')"
 	@echo "make sanitize-python   the same for Python tests (ARGS=tests/python/test_sizes.py)"
 	@echo "make sanitize-threads   build with the thread sanitizer, run the C++ tests of storage, autograd and kernel cache"
@@ -109,6 +110,11 @@ conformance: build
 edges: build
 	@setup/peer.sh
 	$(TEST_RUN) $(RUN) tests/edges/run.py --jobs $(JOBS) --keep $(BUILD)/edges.zip --report docs/edges.md $(ARGS)
+
+zoo: build
+	@setup/peer.sh
+	@setup/zoo.sh
+	$(TEST_RUN) $(RUN) tests/zoo/run.py --report docs/zoo.md $(ARGS)
 
 format: setup
 	$(PYTHON_ENV) tests/python/test_style.py

@@ -1,5 +1,6 @@
-"""Writes requirements.lock and peer.lock: the packages of requirements.txt and peer.txt, all that these
-need, and the SHA-256 of each file, for each Python below on x86-64 Linux. After changing one of the two:
+"""Writes requirements.lock, peer.lock and zoo.lock: the packages of requirements.txt and peer.txt, all that
+these need, those of zoo.txt alone, and the SHA-256 of each file, for each Python below on x86-64 Linux. After
+a change:
 
     .venv/bin/python setup/lock.py
 
@@ -19,7 +20,7 @@ HERE = Path(__file__).parent
 PYTHONS = ("3.11", "3.12", "3.13")
 
 
-def resolved(requirements: Path, python: str) -> list[dict]:
+def resolved(requirements: Path, python: str, *options: str) -> list[dict]:
     """What pip would install for this Python, with the address and digests of each file."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PIP_") or k == "PIP_CERT"}
     environment["PIP_CONFIG_FILE"] = os.devnull
@@ -27,26 +28,26 @@ def resolved(requirements: Path, python: str) -> list[dict]:
         report = f"{folder}/report.json"
         command = [sys.executable, "-m", "pip", "install", "-q", "--dry-run", "--ignore-installed"]
         command += ["--python-version", python, "--only-binary=:all:", "--target", folder, "--report", report]
-        subprocess.run([*command, "-r", str(requirements)], check=True, env=environment)
+        subprocess.run([*command, *options, "-r", str(requirements)], check=True, env=environment)
         return json.loads(Path(report).read_text())["install"]
 
 
-def lock(name: str) -> None:
+def lock(name: str, *options: str, pythons: tuple[str, ...] = PYTHONS) -> None:
     requirements, files = HERE / f"{name}.txt", defaultdict(lambda: defaultdict(set))
-    for python in PYTHONS:
-        for package in resolved(requirements, python):
+    for python in pythons:
+        for package in resolved(requirements, python, *options):
             data = package["metadata"]
             key = data["name"].lower().replace("_", "-"), data["version"]
             files[key][package["download_info"]["archive_info"]["hashes"]["sha256"]].add(python)
     versions = defaultdict(list)
     for package, version in files:
         versions[package].append(version)
-    lines = [f"# By lock.py from {requirements.name}, for Python {', '.join(PYTHONS)}. Don't edit."]
+    lines = [f"# By lock.py from {requirements.name}, for Python {', '.join(pythons)}. Don't edit."]
     for (package, version), digests in sorted(files.items()):
         line = f"{package}=={version}"
         if len(versions[package]) > 1:
-            pythons = sorted(set().union(*digests.values()))
-            line += " ; " + " or ".join(f"python_version == '{p}'" for p in pythons)
+            where = sorted(set().union(*digests.values()))
+            line += " ; " + " or ".join(f"python_version == '{p}'" for p in where)
         lines.append(" \\\n    ".join([line, *(f"--hash=sha256:{d}" for d in sorted(digests))]))
     (HERE / f"{name}.lock").write_text("\n".join(lines) + "\n")
 
@@ -54,3 +55,4 @@ def lock(name: str) -> None:
 if __name__ == "__main__":
     lock("requirements")
     lock("peer")
+    lock("zoo", "--no-deps", pythons=("3.11",))  # tokenizers 0.13 has no wheel for later ones

@@ -50,6 +50,11 @@ def main(folder):
             [python, "-c", USE], cwd=work, env=plain, check=True, capture_output=True, text=True
         ).stdout
         assert f"{new}/env" in said, said  # the installed package, no other
+        code = "import torch; print(torch.ones(2).type(), torch.__version__)"
+        alias = subprocess.run(
+            [python, "-m", "facula.torch", "-c", code], cwd=work, env=plain, capture_output=True, text=True
+        )
+        assert alias.stdout.startswith("torch.FloatTensor 2."), alias.stderr
         print(f"{wheel.name} ({wheel.stat().st_size >> 20} MiB): {said.strip()}")
 
 

@@ -217,6 +217,8 @@ if not TYPE_CHECKING:
             return value
         if not name.startswith("_") and name in vars(_C.functions):  # defined after the import
             return getattr(_C.functions, name)
+        if name.startswith("_") and name in vars(_C.ops):  # PyTorch's private names of gradients
+            return getattr(_C.ops, name)
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 

@@ -22,6 +22,8 @@ from typing import Any, NoReturn
 
 import facula
 
+from .native import complete
+
 _PATH = str(Path(__file__).parent / "path")
 _OURS, _THEIRS = "facula", "torch"
 
@@ -112,6 +114,7 @@ def install() -> None:
             "import facula.torch before what imports torch"
         )
     facula._C.set_package_name(_THEIRS)
+    complete(facula._C)
     facula.__version__ = _version()
     for name, module in list(sys.modules.items()):
         if (theirs := _renamed(name, _OURS, _THEIRS)) and not name.startswith((__name__, "facula.torch")):

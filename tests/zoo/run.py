@@ -1,0 +1,156 @@
+"""Published models, unmodified, on Facula and on its peer, from the same weights.
+
+    python tests/zoo/run.py [--only REGEX] [--report docs/zoo.md]
+
+Outputs agree within 1e-4 and gradients within 1e-3 of the largest element, losses of three steps of SGD
+within 1e-3. A model that is further off is computed by the peer in float64 as well: it passes if it is not
+further from that than three times the peer's own float32.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import facula
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = Path(__file__).with_name("model.py")
+PACKAGE = Path(facula.__file__).parent
+OUTPUT, GRADIENT, LOSS, ROOM = 1e-4, 1e-3, 1e-3, 3.0
+MINUTES = 10
+
+
+def answer(interpreter, path, *arguments):
+    """The last line of what went wrong, or None."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONWARNINGS": "ignore"}
+    environment |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}
+    try:
+        done = subprocess.run(
+            [*map(str, interpreter), *map(str, arguments)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60 * MINUTES,
+        )
+    except subprocess.TimeoutExpired:
+        return f"more than {MINUTES} minutes"
+    return None if done.returncode == 0 else (done.stderr.strip().splitlines() or [str(done.returncode)])[-1]
+
+
+def off(ours, theirs):
+    """The largest error, as a share of the largest element; infinite where NaN or infinities differ."""
+    if ours.shape != theirs.shape:
+        return np.inf
+    finite = np.isfinite(theirs)
+    if (finite != np.isfinite(ours)).any():
+        return np.inf
+    size = np.abs(theirs[finite]).max(initial=0)
+    return float(np.abs(ours - theirs)[finite].max(initial=0) / (size or 1))
+
+
+def errors(ours, theirs):
+    """Errors of the output, the gradients (their largest, and whose) and the losses."""
+    names = [n for n in theirs if n.startswith("gradient")]
+    if set(names) != {n for n in ours if n.startswith("gradient")}:
+        return off(ours["output"], theirs["output"]), np.inf, "other parameters have gradients", np.inf
+    # Gradients that vanish but for rounding (a bias before a normalisation) are measured against the others.
+    largest = max((np.abs(theirs[n]).max(initial=0) for n in names), default=0)
+    counted = [n for n in names if np.abs(theirs[n]).max(initial=0) > 1e-5 * largest]
+    worst, name = max(((off(ours[n], theirs[n]), n) for n in counted), default=(0.0, ""))
+    return off(ours["output"], theirs["output"]), worst, name, off(ours["losses"], theirs["losses"])
+
+
+def within(e, limits):
+    return all(a <= b for a, b in zip((e[0], e[1], e[3]), limits))
+
+
+def compare(library, name, folder, stand_in):
+    """Status, detail, and the two results."""
+    weights, ours, theirs, exact = (folder / n for n in ("weights.pt", "ours.npz", "theirs.npz", "exact.npz"))
+    peer = [ROOT / ".peer" / "bin" / "python"], [ROOT / ".zoo", stand_in]
+    failure = answer(*peer, MODEL, library, name, weights, theirs, "--write-weights")
+    if failure:
+        return "peer fails", failure, None
+    alias = [sys.executable, "-m", "facula.torch"], [PACKAGE.parent, ROOT / ".zoo"]
+    failure = answer(*alias, MODEL, library, name, weights, ours)
+    if failure:
+        return "fails", failure, None
+    a, b = dict(np.load(ours)), dict(np.load(theirs))
+    took = a["seconds"][1:, 1].min() / b["seconds"][1:, 1].min(), float(a["memory"] / b["memory"])
+    e = errors(a, b)
+    detail = f"output {e[0]:.0e}, gradients {e[1]:.0e}, losses {e[3]:.0e}"
+    if within(e, (OUTPUT, GRADIENT, LOSS)):
+        return "equal", detail, took
+    failure = answer(*peer, MODEL, library, name, weights, exact, "--float64")
+    if failure:
+        return "differs", f"{detail} ({e[2]}); float64: {failure}", took
+    c = dict(np.load(exact))
+    mine, other = errors(a, c), errors(b, c)
+    against = "; ".join(
+        f"{who} from float64: {x[0]:.0e}, {x[1]:.0e}, {x[3]:.0e}"
+        for who, x in (("ours", mine), ("peer", other))
+    )
+    if within(mine, (max(ROOM * other[k], limit) for k, limit in ((0, OUTPUT), (1, GRADIENT), (3, LOSS)))):
+        return "rounding", f"{detail}; {against}", took
+    return "differs", f"{detail} ({e[2]}); {against}", took
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default="")
+    parser.add_argument("--report", type=Path)
+    a = parser.parse_args()
+    lines = [
+        n.split() for n in MODEL.with_name("models.txt").read_text().splitlines() if not n.startswith("#")
+    ]
+    rows = []
+    with tempfile.TemporaryDirectory() as temporary:
+        stand_in = Path(temporary, "path")  # torchvision's stand-in, without the name torch
+        stand_in.mkdir()
+        (stand_in / "torchvision").symlink_to(PACKAGE / "_alias" / "path" / "torchvision")
+        for library, name in lines:
+            if not re.search(a.only, f"{library} {name}"):
+                continue
+            folder = Path(temporary, "model")
+            folder.mkdir()
+            status, detail, took = compare(library, name, folder, stand_in)
+            subprocess.run(["rm", "-rf", str(folder)], check=True)
+            rows.append((library, name, status, detail, took))
+            figures = f"{took[0]:.2f}x time, {took[1]:.2f}x memory" if took else ""
+            print(f"{library} {name}: {status}; {detail}; {figures}", flush=True)
+    counts = {s: sum(r[2] == s for r in rows) for s in dict.fromkeys(r[2] for r in rows)}
+    ratios = [r[4][0] for r in rows if r[4]]
+    mean = f"; time of a step, geometric mean {np.exp(np.mean(np.log(ratios))):.2f}x" if ratios else ""
+    total = ", ".join(f"{n} {s}" for s, n in counts.items())
+    print(f"{len(rows)} models: {total}{mean}")
+    if a.report:
+        text = [
+            "# Models",
+            "",
+            "Written by `make zoo`: published models, unmodified, behind `python -m facula.torch` and on",
+            "PyTorch, from the same weights. *equal*: outputs within 1e-4, gradients and three steps within",
+            "1e-3; *rounding*: not further from float64 than three times PyTorch's float32. Time: processor",
+            "time of a step, memory: the process's peak, both as a multiple of PyTorch's.",
+            "",
+            f"{len(rows)} models: {total}{mean}.",
+            "",
+            "| library | model | result | time | memory | |",
+            "|---|---|---|---|---|---|",
+            *(
+                f"| {library} | {name} | {status} | {' | '.join(f'{t:.2f}' for t in took or ()) or ' | '} "
+                f"| {detail if status != 'equal' else ''} |"
+                for library, name, status, detail, took in rows
+            ),
+        ]
+        a.report.write_text("\n".join(text) + "\n")
+    return any(r[2] in ("fails", "differs") for r in rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
