@@ -276,7 +276,7 @@ def main():
     p.add_argument("--report", help="the file to write, in Markdown")
     p.add_argument("--open", help="a file to write the differences left into, by family")
     p.add_argument("--unused", action="store_true", help="print the declared differences that no call shows")
-    p.add_argument("--differing", help="a file to write the calls into that the peer answers otherwise here")
+    p.add_argument("--differing", help="a file to write the numbers of calls into that are not equal")
     p.add_argument("--known", help="a file with the calls that differ so far: only others count")
     p.add_argument("--write-known", action="store_true", help="write that file")
     a = p.parse_args()
@@ -295,7 +295,7 @@ def main():
             write_part(recording, a.part)
     seconds = time.time() - started
     if a.differing:
-        Path(a.differing).write_text(json.dumps(not_equal_here(results)))
+        Path(a.differing).write_text(json.dumps(not_equal(results)))
     print_differences(results, a)
     lines, everything = table(results)
     print("\n".join(lines))
@@ -330,10 +330,10 @@ def answer(questions, recording, a, more=(), environment=None):
     subprocess.run([*command, *more], check=True, env={**kept, **(environment or {})})
 
 
-def not_equal_here(results):
-    """Numbers of the calls whose answer is not the peer's first one, by operator."""
+def not_equal(results):
+    """Numbers of the calls whose answer is none of the peer's that are there, by operator."""
     out = {
-        name: [k for k, x in enumerate(outcome) if x[1] in ("elsewhere", "rounded", "explained", "different")]
+        name: [k for k, x in enumerate(outcome) if x[1] in ("explained", "different")]
         for name, (_, outcome) in results.items()
     }
     return {name: numbers for name, numbers in out.items() if numbers}
@@ -341,7 +341,7 @@ def not_equal_here(results):
 
 def answer_elsewhere(recording, results, folder, a):
     """Asks the peer in other ways about the calls that it does not answer as we do, and judges them again."""
-    ours = not_equal_here(results)
+    ours = not_equal(results)
     asked = dict(ours)
     if a.part:  # the part is replayed with narrower vectors as well
         narrower = f"{folder}/narrower.json"
