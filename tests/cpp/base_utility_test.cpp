@@ -55,18 +55,6 @@ TEST(Hash, SeesEveryByteAndTheLength) {
   EXPECT_EQ(seen.size(), 41u + 320u);
 }
 
-TEST(Hash, DigestsAreStableAndDoNotCollide) {
-  EXPECT_EQ(digest("facula").size(), 32u);
-  EXPECT_EQ(digest("facula"), digest("facula"));
-  std::set<std::string> halves;
-  for (int k = 0; k < 50000; ++k) {
-    auto d = digest("kernel " + std::to_string(k));
-    halves.insert(d.substr(0, 16));
-    halves.insert(d.substr(16));
-  }
-  EXPECT_EQ(halves.size(), 100000u);
-}
-
 TEST(Sha256, AgreesWithTheStandardsExamples) {  // FIPS 180-4
   EXPECT_EQ(hex(sha256({})), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(hex(sha256({"abc"})), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");

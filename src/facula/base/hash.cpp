@@ -15,13 +15,4 @@ uint64_t hash_bytes(const void* data, size_t n, uint64_t seed) {
   return mix(h, tail);
 }
 
-std::string digest(std::string_view text) {
-  std::string out;
-  for (uint64_t seed : {0x243f6a8885a308d3ull, 0x13198a2e03707344ull}) {
-    uint64_t h = hash_of(text, seed);
-    for (int shift = 60; shift >= 0; shift -= 4) out += "0123456789abcdef"[h >> shift & 15];
-  }
-  return out;
-}
-
 }  // namespace facula

@@ -1,4 +1,4 @@
-// Hashing: a fast 64-bit mixer for tables in memory, and a stable 128-bit digest for names on disk.
+// Hashing: a fast 64-bit mixer for tables in memory (sha256.h names what lies on disk).
 #pragma once
 #include <array>
 #include <cstddef>
@@ -19,8 +19,5 @@ uint64_t hash_bytes(const void* data, size_t n, uint64_t seed = 0);
 inline uint64_t hash_of(std::string_view s, uint64_t seed = 0) {
   return hash_bytes(s.data(), s.size(), seed);
 }
-
-// 32 hexadecimal digits, the same on every machine and in every process (not cryptographic).
-std::string digest(std::string_view text);
 
 }  // namespace facula
