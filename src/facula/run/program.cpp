@@ -240,6 +240,14 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
       plan->results[id].meta = metas[k];
     }
   }
+  for (auto& step : steps)  // what fusing stores wider than its value's dtype
+    for (size_t k = 0; step.kind == Step::Kind::kernel && k < step.outputs.size(); ++k) {
+      auto id = size_t(step.outputs[k]->id);
+      auto& meta = plan->results[id].meta;
+      if (meta.dtype == step.group.outputs[k].dtype) continue;
+      meta.dtype = step.group.outputs[k].dtype;
+      at[id] = fake(meta);
+    }
   // Destinations: given ones, and inputs that a mutation replaces where the writing kernel allows it.
   plan->written_to.assign(g.values().size(), -1);
   std::unordered_map<int, size_t> last_read;  // by value number: step

@@ -44,6 +44,17 @@ bool contains(Expr e, Kind k) {
   each_node(e, seen, [&](Expr x) { found |= x->kind == k; });
   return found;
 }
+// Is e made of reductions and scans alone, beside numbers?
+bool is_of_folds(Expr e) {
+  if (!e->has_reduce) return false;
+  Expr rest = loop::rewrite(e, [](Expr x) {
+    return is_fold(x) ? loop::constant(Scalar(int64_t(0)), x.dtype()) : Expr();
+  });
+  bool loads = false;
+  loop::Seen seen;
+  each_node(rest, seen, [&](Expr x) { loads |= x->kind == Kind::load && !x->args.empty(); });
+  return !loads;
+}
 // Operations to compute e, its reductions not counted: they are computed once a row.
 double pointwise_cost(Expr e) {
   std::vector<Expr> top{loop::rewrite(e, [](Expr x) {
@@ -913,6 +924,31 @@ class Fuser {
   }
 
   // ---- result
+  // Sums in 16 bits that only kernels of this program read lie in memory as they were computed: they are small, and
+  // rounded between two kernels they would lose digits that one kernel keeps. Scans too, few as they are.
+  void find_wide() {
+    for (auto& unit : units_) {
+      if (unit.gone || !unit.cluster || unit.cluster->scatter) continue;
+      for (int id : unit.cluster->outputs) {
+        DType d = value(id)->tensor.dtype();
+        if ((d == DType::Float16 || d == DType::BFloat16) && !required_.count(id) &&
+            is_of_folds(unit.cluster->members.at(id).value) && only_loaded(id))
+          wide_.insert(id);
+      }
+    }
+  }
+  bool only_loaded(int id) {
+    for (auto& u : units_) {
+      if (u.gone) continue;
+      if (u.cluster && u.cluster->scatter && u.cluster->scatter->base == id) return false;
+      if (u.cluster) continue;
+      for (auto* v : graph::operands(*u.node))
+        if (v && v->id == id) return false;
+    }
+    return true;
+  }
+  DType dtype_in_memory(int id) { return wide_.count(id) ? DType::Float32 : value(id)->tensor.dtype(); }
+
   Step kernel_step(const Cluster& k) {
     Step s{Step::Kind::kernel, {}, nullptr, {}, {}};
     auto& g = s.group;
@@ -923,7 +959,7 @@ class Fuser {
     auto input = [&](int id) {
       auto [it, fresh] = number.try_emplace(id, int(g.inputs.size()));
       if (fresh) {
-        g.inputs.push_back({value(id)->tensor.dtype(), value(id)->tensor.dim()});
+        g.inputs.push_back({dtype_in_memory(id), value(id)->tensor.dim()});
         s.inputs.push_back(value(id));
       }
       return it->second;
@@ -934,7 +970,8 @@ class Fuser {
           if (y->kind != Kind::load) return {};
           std::vector<Expr> at;
           for (auto& i : y->args) at.push_back(self(self, i));
-          return loop::load(input(y->slot), y->memory, at, y->part);
+          DType memory = wide_.count(y->slot) ? DType::Float32 : y->memory;
+          return loop::load(input(y->slot), memory, at, y->part);
         });
       };
       return go(go, e);
@@ -942,7 +979,7 @@ class Fuser {
     for (int id : k.outputs) {
       auto* v = value(id);
       GroupOutput o;
-      o.dtype = v->tensor.dtype();
+      o.dtype = dtype_in_memory(id);
       if (!k.scatter) {
         auto& m = k.members.at(id);
         o.value = numbered(m.value);
@@ -962,6 +999,7 @@ class Fuser {
   }
 
   std::vector<Step> steps() {
+    find_wide();
     std::vector<Step> result;
     std::vector<int> state(units_.size(), 0);
     auto visit = [&](auto&& self, int u) -> void {
@@ -990,6 +1028,7 @@ class Fuser {
   std::vector<int> unit_;  // by value: what makes it; -1: given
   std::unordered_map<int, Member> virtual_;
   std::set<int> required_;
+  std::unordered_set<int> wide_;  // 16-bit values that are stored in float32
   std::unordered_map<int, int> uses_;
   std::unordered_map<int, bool> composes_;
   Canonical canonical_;
