@@ -352,6 +352,65 @@ def test_what_is_like_a_tensor_keeps_its_strides():
     assert abs(r.mean().item()) < 0.02 and abs(r.std().item() - 1) < 0.02 and not r._is_view()
 
 
+# What PyTorch 2.13 shows for images `a` in channels_last and `turned`, dense with permuted dimensions.
+RESULT_STRIDES = {
+    "F.zeros_like(a, memory_format=F.contiguous_format)": (60, 20, 5, 1),
+    "F.ones_like(a, memory_format=F.contiguous_format)": (60, 20, 5, 1),
+    "F.full_like(a, 2, memory_format=F.contiguous_format)": (60, 20, 5, 1),
+    "F.empty_like(a, memory_format=F.contiguous_format)": (60, 20, 5, 1),
+    "F.rand_like(a, memory_format=F.contiguous_format)": (60, 20, 5, 1),
+    "F.randn_like(a.contiguous(), memory_format=F.channels_last)": (60, 1, 15, 3),
+    "F.randint_like(a.contiguous(), 5, memory_format=F.channels_last)": (60, 1, 15, 3),
+    "F.zeros_like(a.contiguous(), memory_format=F.channels_last)": (60, 1, 15, 3),
+    "F.full_like(turned, 2)": (1, 20, 5),
+    "F.cat([a, a], 1)": (120, 1, 30, 6),
+    "F.cat([a, a.contiguous()], 1)": (120, 20, 5, 1),
+    "F.cat([a, a], 3)": (120, 1, 30, 3),
+    "F.stack([a, a])": (120, 60, 1, 15, 3),
+    "F.stack([a, a], 1)": (120, 3, 1, 30, 6),
+    "F.stack([a, a], -1)": (120, 40, 10, 2, 1),
+    "F.stack([turned, turned])": (60, 12, 4, 1),
+    'fn.pad(a, (1, 1, 1, 1), mode="reflect")': (126, 1, 21, 3),
+    'fn.pad(a, (1, 1, 1, 1), mode="replicate")': (126, 1, 21, 3),
+    'fn.pad(a, (1, 1, 1, 1), mode="circular")': (126, 42, 7, 1),
+    "fn.pad(a, (1, 1))": (84, 1, 21, 3),
+    "fn.pixel_shuffle(F.cat([a] * 4, 1), 2)": (240, 1, 30, 3),
+    "fn.pixel_unshuffle(F.cat([a, a], 3), 2)": (120, 1, 60, 12),
+    "fn.max_pool2d(a, 2)": (12, 1, 6, 3),
+    "fn.avg_pool2d(a, 2)": (12, 1, 6, 3),
+    "fn.adaptive_avg_pool2d(a, 2)": (12, 1, 6, 3),
+    "a.flip(1)": (60, 1, 15, 3),
+    "turned.flip(0)": (1, 20, 5),
+    "a.roll(1, 1)": (60, 1, 15, 3),
+    "a.sort(1)[0]": (60, 1, 15, 3),
+    "a.sort(1)[1]": (60, 1, 15, 3),
+    "turned.sort(0)[0]": (1, 20, 5),
+    "turned.index_fill(0, F.tensor([0]), 1.0)": (1, 20, 5),
+    "turned.cumsum(0)": (12, 4, 1),
+    "turned.clone()": (1, 20, 5),
+    "turned.gather(0, F.zeros(5, 3, 4, dtype=F.int64))": (12, 4, 1),
+    "a.index_select(1, F.tensor([0, 1]))": (40, 20, 5, 1),
+    "a.sum(1, keepdim=True)": (20, 20, 5, 1),
+    "a.mean((2, 3), keepdim=True)": (3, 1, 1, 1),
+    "fn.conv2d(a, F.ones(4, 3, 3, 3))": (24, 1, 12, 4),
+    "fn.channel_shuffle(a, 3)": (60, 1, 15, 3),
+    "fn.glu(F.cat([a, a], 1), 1)": (60, 1, 15, 3),
+    "a.repeat(1, 2, 1, 1)": (120, 20, 5, 1),
+}
+
+
+@pytest.mark.parametrize("call", RESULT_STRIDES)
+def test_results_show_the_strides_that_pytorch_shows(call):
+    a = F.arange(120.0).reshape(2, 3, 4, 5).contiguous(memory_format=F.channels_last)
+    turned = F.arange(60.0).reshape(3, 4, 5).permute(2, 0, 1)
+    names = {"F": F, "fn": nn.functional, "a": a, "turned": turned}
+    got = eval(call, names)
+    assert got.stride() == RESULT_STRIDES[call]
+    if "rand" not in call and "empty" not in call:
+        names |= {"a": a.contiguous(), "turned": turned.contiguous()}
+        assert F.equal(got, eval(call, names))
+
+
 def test_explicit_channels_last_stays_visible():
     x = F.randn(2, 3, 8, 8).contiguous(memory_format=F.channels_last)
     y = F.max_pool2d(F.relu(F.conv2d(x, F.randn(4, 3, 3, 3))), 2)

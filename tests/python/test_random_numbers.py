@@ -119,7 +119,28 @@ def test_dropout_scales_what_it_keeps():
     for dtype in (F.float16, F.bfloat16, F.float64):
         y = F.nn.functional.dropout(F.ones(1000, dtype=dtype), 0.25)
         assert y.dtype == dtype and set(y.tolist()) == {0.0, F.tensor(1 / 0.75, dtype=dtype).item()}
-    with pytest.raises(ValueError, match="between 0 and 1"):
+    with pytest.raises(RuntimeError, match="between 0 and 1"):
         F.dropout(x, 1.5)
     with pytest.raises(RuntimeError, match="between 0 and 1"):
         F.dropout(x, float("nan"))
+
+
+def test_integers_are_drawn_from_all_of_64_bits():
+    """Bounds beyond 2^61, where sizes end."""
+    x = F.randint(-(2**63), 2**63 - 1, (100_000,)).double() / 2**63
+    assert abs(x.mean().item()) < 0.01 and abs(x.std().item() - 3**-0.5) < 0.01
+    x = F.randint(0, 3 * 2**61, (100_000,)).double() / 2**61
+    assert all(abs(((x >= k) & (x < k + 1)).float().mean().item() - 1 / 3) < 0.01 for k in range(3))
+    x = F.empty(100_000, dtype=F.int64).random_(2**62, 2**63 - 1).double() / 2**62
+    assert x.min() >= 1 and abs((x < 1.5).float().mean().item() - 0.5) < 0.01
+    assert F.empty(100_000, dtype=F.int64).random_(-(2**63), None).lt(0).float().mean().item() > 0.49
+    for refused in (
+        lambda: F.randint(0, 70000, (2,), dtype=F.float16),
+        lambda: F.empty(2, dtype=F.float16).random_(0, 70000),
+        lambda: F.randint(0, 2**31 + 1, (2,), dtype=F.int32),
+        lambda: F.randint(-1, 1, (2,), dtype=F.uint8),
+    ):
+        with pytest.raises(RuntimeError, match="out of bounds"):
+            refused()
+    with pytest.raises(TypeError, match="whole"):
+        F.randint(0.5, 2, (2,))

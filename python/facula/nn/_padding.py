@@ -10,6 +10,11 @@ Tensor = _C.Tensor
 _f = _C.functions
 
 
+def _is_channels_last(images: Tensor) -> bool:
+    last = _C.channels_last
+    return images.dim() == 4 and not images.is_contiguous() and images.is_contiguous(memory_format=last)
+
+
 def _sources(n: int, before: int, after: int, mode: str) -> Tensor:
     """The index in [0, n) that each place of the padded dimension copies."""
     if mode == "circular":  # negative padding crops first
@@ -57,12 +62,15 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
                 f"'{mode}', but got "
                 f"padding ({before}, {after}) at dimension {rank - 1 - k} of input {list(input.shape)}"
             )
+    last = mode != "circular" and _is_channels_last(input)
+    if last:  # and so is the result
+        input = input.movedim(1, -1)
     for k in range(dims):
         before, after = pad[2 * k], pad[2 * k + 1]
         if before or after:
-            d = rank - 1 - k
+            d = rank - 1 - k - last
             input = _f.index_select(input, d, _sources(input.shape[d], before, after, mode))
-    return input
+    return input.movedim(-1, 1) if last else input
 
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
@@ -81,6 +89,9 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
             f"upscale_factor, but input.size(-3)={c} is not divisible by {r * r}"
         )
     n = len(lead)
+    if _is_channels_last(input):
+        x = input.movedim(1, -1).reshape([*lead, h, w, c // (r * r), r, r]).permute(0, 1, 4, 2, 5, 3)
+        return x.reshape([*lead, h * r, w * r, c // (r * r)]).movedim(-1, 1)
     x = input.reshape([*lead, c // (r * r), r, r, h, w])
     return x.permute([*range(n), n, n + 3, n + 1, n + 4, n + 2]).reshape([*lead, c // (r * r), h * r, w * r])
 
@@ -101,6 +112,9 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
             f"{list(input.shape)} is not by {r}"
         )
     n = len(lead)
+    if _is_channels_last(input):
+        x = input.movedim(1, -1).reshape([*lead, h // r, r, w // r, r, c]).permute(0, 1, 3, 5, 2, 4)
+        return x.reshape([*lead, h // r, w // r, c * r * r]).movedim(-1, 1)
     x = input.reshape([*lead, c, h // r, r, w // r, r])
     return x.permute([*range(n), n, n + 2, n + 4, n + 1, n + 3]).reshape([*lead, c * r * r, h // r, w // r])
 

@@ -315,9 +315,7 @@ FACULA_FAMILY(activation) {
       .dtypes(d::floating)
       .check([](const Call& c) {
         double p = c.real("p");
-        runtime_check(!std::isnan(p), "dropout")
-            << "dropout probability has to be between 0 and 1, but got nan";
-        value_check(p >= 0 && p <= 1, "dropout")
+        runtime_check(p >= 0 && p <= 1, "dropout")
             << "dropout probability has to be between 0 and 1, but got " << p;
         // Integers are dropped all or none: what is kept of them could not be scaled.
         runtime_check(is_differentiable(c.dtype("input")) || p == 0 || p == 1 || !c.flag("train"), "dropout")

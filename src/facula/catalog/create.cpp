@@ -36,6 +36,11 @@ DType linspace_dtype(const Call& c) {
 }
 
 // Memory without a value, unless a value is asked for.
+// A tensor made like another, in the order of memory_format= if one is given.
+Tensor in_format(const Call& c, const Tensor& made) {
+  return c.has("memory_format") ? contiguous(made, c["memory_format"].format) : made;
+}
+
 Tensor unset(SymSpan sizes, SymSpan strides, DType d, Device device = {}) {
   Tensor t = Tensor::empty_strided(sizes, strides, d, device);
   if (!fill_uninitialized.load(std::memory_order_relaxed)) [[likely]]
@@ -110,8 +115,8 @@ FACULA_FAMILY(create) {
       .non_differentiable()
       .check(fitting({"fill_value"}))
       .unfused([](const Call& c, const Tensor& self, const Tensor& value) {
-        return fill(c.maybe_dtype("dtype") ? to_dtype(detach(self), *c.maybe_dtype("dtype")) : detach(self),
-                    value);
+        Tensor like = c.maybe_dtype("dtype") ? to_dtype(detach(self), *c.maybe_dtype("dtype")) : detach(self);
+        return in_format(c, fill(like, value));
       })
       .samples({"self[2, 3], fill_value=7", "self[], fill_value=1.5"});
   define(
@@ -120,7 +125,9 @@ FACULA_FAMILY(create) {
       .bind(function)
       .no_in_place()
       .non_differentiable()
-      .unfused([](const Call& c, const Tensor& self) { return full_like(self, 0, c.maybe_dtype("dtype")); })
+      .unfused([](const Call& c, const Tensor& self) {
+        return in_format(c, full_like(self, 0, c.maybe_dtype("dtype")));
+      })
       .samples({"self[2, 3]", "self[]", "self[0, 2]"});
   define(
       "ones_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
@@ -128,7 +135,9 @@ FACULA_FAMILY(create) {
       .bind(function)
       .no_in_place()
       .non_differentiable()
-      .unfused([](const Call& c, const Tensor& self) { return full_like(self, 1, c.maybe_dtype("dtype")); })
+      .unfused([](const Call& c, const Tensor& self) {
+        return in_format(c, full_like(self, 1, c.maybe_dtype("dtype")));
+      })
       .samples({"self[2, 3]", "self[]", "self[0, 2]"});
   define(
       "empty_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
@@ -139,7 +148,11 @@ FACULA_FAMILY(create) {
       .unfused([](const Call& c, const Tensor& self) {
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
         if (Mode::current()) return full_like(self, 0, t);
-        return unset(self.sizes(), dense_strides_like(self.sizes(), std::span(&self, 1)), t, self.device());
+        auto format = c.has("memory_format") ? c["memory_format"].format : MemoryFormat::preserve;
+        Dims strides = format == MemoryFormat::preserve
+                           ? dense_strides_like(self.sizes(), std::span(&self, 1))
+                           : strides_for(self.sizes(), format);
+        return unset(self.sizes(), strides, t, self.device());
       })
       .samples({"self[2, 3]"});
   define("_arange(Scalar start, Scalar step, SymInt n, dtype dtype) -> Tensor")

@@ -425,6 +425,7 @@ FACULA_FAMILY(index) {
         check_filled(c);
         return Dims(c.sizes("self"));
       })
+      .strides_of("self")
       .loop([](const LoopCall& c) {
         Dims domain(c.sizes("self"));
         if (!domain.empty()) domain[size_t(c.dim("dim"))] = product(c.sizes("index"));
@@ -447,6 +448,7 @@ FACULA_FAMILY(index) {
             << "only supports a 0-dimensional value tensor, but got shape " << to_string(c.sizes("value"));
         return Dims(c.sizes("self"));
       })
+      .strides_of("self")
       .result([](const Call& c) { return std::vector<DType>{c.dtype("self")}; })
       .promote(Promote::none)
       .loop([](const LoopCall& c) {

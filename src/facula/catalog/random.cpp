@@ -70,9 +70,12 @@ Tensor integers(SymSpan size, int64_t low, uint64_t range, DType t, std::optiona
                   t);
 }
 
-// make(sizes), laid out as PyTorch lays out what is "like" self: a dense tensor's strides are kept.
+// make(sizes), laid out as PyTorch lays out what is "like" self: in the order of memory_format= if one is given,
+// else a dense tensor's strides are kept.
 template <class F>
-Tensor laid_like(const Tensor& self, F&& make) {
+Tensor laid_like(const Call& c, const Tensor& self, F&& make) {
+  auto format = c.has("memory_format") ? c["memory_format"].format : MemoryFormat::preserve;
+  if (format != MemoryFormat::preserve) return contiguous(make(self.sizes()), format);
   Dims strides = dense_strides_like(self.sizes(), std::span(&self, 1));
   Ints order, back(size_t(self.dim()));
   for (int d = 0; d < self.dim(); ++d) order.push_back(d);
@@ -89,13 +92,27 @@ Tensor laid_like(const Tensor& self, F&& make) {
   return Mode::current() ? permute(made, inverse) : made.alias(self.sizes(), strides, made.offset());
 }
 
+// A bound of whole numbers: any of 64 bits, where sizes end at 2^61.
+int64_t whole(const char* name, Scalar bound) {
+  type_check(bound.category() == Category::integral, name) << "bounds must be whole numbers, got " << bound;
+  return bound.to_int();
+}
+// Is x in the range of dtype t, exact or not?
+bool holds(DType t, int64_t x) {
+  if (t == DType::Float16) return x >= -65504 && x <= 65504;
+  if (is_floating(t)) return true;
+  if (t == DType::Bool) return x == 0 || x == 1;
+  bool negative = t != DType::UInt8;
+  uint64_t most = (uint64_t(1) << (8 * itemsize(t) - negative)) - 1;
+  return x < 0 ? negative && uint64_t(~x) <= most : uint64_t(x) <= most;
+}
+
 // random_: integers from `from` on, below `to` or up to the largest that the dtype holds exactly.
 Tensor fill_integers(const Tensor& self, int64_t from, std::optional<int64_t> to,
                      std::optional<Generator*> g) {
   DType t = self.dtype();
   supported_check(!is_complex(t), "random_") << "not implemented for '" << t << "'";
   bool negative = t != DType::Bool && t != DType::UInt8;
-  uint64_t most = t == DType::Bool ? 1 : (uint64_t(1) << (8 * itemsize(t) - negative)) - 1;
   int64_t last = 0;
   if (to) {
     runtime_check(from < *to, "random_")
@@ -107,12 +124,10 @@ Tensor fill_integers(const Tensor& self, int64_t from, std::optional<int64_t> to
                           : t == DType::Float32  ? 24
                                                  : 53);
   } else {
-    last = int64_t(most);
+    last = t == DType::Bool ? 1 : int64_t((uint64_t(1) << (8 * itemsize(t) - negative)) - 1);
   }
-  auto fits = [&](int64_t x) { return x < 0 ? negative && uint64_t(~x) <= most : uint64_t(x) <= most; };
-  runtime_check(is_floating(t) || fits(from), "random_") << "from=" << from << " is out of bounds for " << t;
-  runtime_check(is_floating(t) || fits(last), "random_")
-      << "to - 1 = " << last << " is out of bounds for " << t;
+  runtime_check(holds(t, from), "random_") << "from=" << from << " is out of bounds for " << t;
+  runtime_check(holds(t, last), "random_") << "to - 1 = " << last << " is out of bounds for " << t;
   runtime_check(from <= last, "random_") << "no number from " << from << " on is exact in " << t;
   return copy_(self, integers(self.sizes(), from, uint64_t(last) - uint64_t(from) + 1, t, g));
 }
@@ -221,72 +236,71 @@ FACULA_FAMILY(random) {
       })
       .samples({"size=[3, 4]", "size=[]", "size=[0]"});
   define(
-      "randint(SymInt low, SymInt high, SymInt[] size, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      "randint(Scalar low, Scalar high, SymInt[] size, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Uniform integers in [low, high).")
       .bind(function)
       .random()
-      .unfused([](const Call& c, SymInt low, SymInt high, SymSpan size, std::optional<Generator*> g) {
-        runtime_check(low < high, "randint")
-            << "expects 'from' to be less than 'to', got " << low << " >= " << high;
+      .unfused([](const Call& c, Scalar low, Scalar high, SymSpan size, std::optional<Generator*> g) {
+        int64_t from = whole("randint", low), to = whole("randint", high);
+        runtime_check(from < to, "randint")
+            << "expects 'from' to be less than 'to', got " << from << " >= " << to;
         DType t = c.maybe_dtype("dtype").value_or(DType::Int64);
-        Scalar least(low.hint()), most(high.hint() - 1);
         runtime_check(!is_complex(t), "randint")
             << "gives integers, truth values or floating numbers, not " << t;
-        bool fits = t == DType::Bool ? !(low < SymInt(int64_t(0))) && !(high > SymInt(int64_t(2)))
-                                     : !overflows(least, t) && !overflows(most, t);
-        runtime_check(is_floating(t) || fits, "randint")
-            << "numbers from " << low << " to " << high - SymInt(int64_t(1)) << " are out of bounds for "
-            << t;
-        int64_t from = low.guard_int();
-        return integers(size, from, uint64_t(high.guard_int()) - uint64_t(from), t, g);
+        runtime_check(holds(t, from) && holds(t, to - 1), "randint")
+            << "numbers from " << from << " to " << to - 1 << " are out of bounds for " << t;
+        return integers(size, from, uint64_t(to) - uint64_t(from), t, g);
       })
       .samples({"low=2, high=9, size=[3, 4]"});
   define(
-      "randint.high(SymInt high, SymInt[] size, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      "randint.high(Scalar high, SymInt[] size, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Uniform integers in [0, high).")
       .bind(function)
       .random()
-      .unfused([](const Call& c, SymInt high, SymSpan size, std::optional<Generator*> g) {
-        return randint(SymInt(int64_t(0)), high, size, g ? *g : nullptr, c.maybe_dtype("dtype"));
+      .unfused([](const Call& c, Scalar high, SymSpan size, std::optional<Generator*> g) {
+        return randint(Scalar(0), high, size, g ? *g : nullptr, c.maybe_dtype("dtype"));
       })
       .samples({"high=9, size=[3, 4]"});
   define(
-      "rand_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      "rand_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Uniform numbers in [0, 1), shaped like self.")
       .bind(function)
       .random()
       .unfused([](const Call& c, const Tensor& self) {
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
-        return laid_like(self, [&](SymSpan sizes) { return rand(sizes, nullptr, t); });
+        return laid_like(c, self, [&](SymSpan sizes) { return rand(sizes, nullptr, t); });
       })
       .samples({"self[3, 4]"});
   define(
-      "randn_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      "randn_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Standard normal numbers, shaped like self.")
       .bind(function)
       .random()
       .unfused([](const Call& c, const Tensor& self) {
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
-        return laid_like(self, [&](SymSpan sizes) { return randn(sizes, nullptr, t); });
+        return laid_like(c, self, [&](SymSpan sizes) { return randn(sizes, nullptr, t); });
       })
       .samples({"self[3, 4]"});
   define(
-      "randint_like(Tensor self, SymInt low, SymInt high, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      "randint_like(Tensor self, Scalar low, Scalar high, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Uniform integers in [low, high), shaped like self and, unless told otherwise, of its dtype.")
       .bind(function)
       .random()
-      .unfused([](const Call& c, const Tensor& self, SymInt low, SymInt high, std::optional<Generator*> g) {
+      .unfused([](const Call& c, const Tensor& self, Scalar low, Scalar high, std::optional<Generator*> g) {
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
-        return laid_like(self, [&](SymSpan sizes) { return randint(low, high, sizes, g ? *g : nullptr, t); });
+        return laid_like(c, self,
+                         [&](SymSpan sizes) { return randint(low, high, sizes, g ? *g : nullptr, t); });
       })
       .samples({"self[3, 4], low=2, high=9"});
   define(
-      "randint_like.high(Tensor self, SymInt high, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      "randint_like.high(Tensor self, Scalar high, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Uniform integers in [0, high), shaped like self and, unless told otherwise, of its dtype.")
       .bind(function)
       .random()
-      .unfused([](const Call& c, const Tensor& self, SymInt high, std::optional<Generator*> g) {
-        return randint_like(self, SymInt(int64_t(0)), high, g ? *g : nullptr, c.maybe_dtype("dtype"));
+      .unfused([](const Call& c, const Tensor& self, Scalar high, std::optional<Generator*> g) {
+        auto format = c.has("memory_format") ? std::optional(c["memory_format"].format) : std::nullopt;
+        return randint_like(self, Scalar(0), high, g ? *g : nullptr, c.maybe_dtype("dtype"), std::nullopt,
+                            false, format);
       })
       .samples({"self[3, 4], high=9"});
   define(
@@ -358,17 +372,18 @@ FACULA_FAMILY(random) {
                 "Filled with integers from 0 to the largest that the dtype holds exactly.")
       .unfused([](const Tensor& self, std::optional<Generator*> g) { return fill_integers(self, 0, {}, g); })
       .samples({"self[3, 4]"});
-  in_place_fill("random_.to(Tensor(a!) self, int to, *, Generator? generator=None) -> Tensor(a!)",
+  in_place_fill("random_.to(Tensor(a!) self, Scalar to, *, Generator? generator=None) -> Tensor(a!)",
                 "Filled with integers in [0, to).")
-      .unfused([](const Tensor& self, int64_t to, std::optional<Generator*> g) {
-        return fill_integers(self, 0, to, g);
+      .unfused([](const Tensor& self, Scalar to, std::optional<Generator*> g) {
+        return fill_integers(self, 0, whole("random_", to), g);
       })
       .samples({"self[3, 4], to=7"});
   in_place_fill(
-      "random_.from(Tensor(a!) self, int from, int? to, *, Generator? generator=None) -> Tensor(a!)",
+      "random_.from(Tensor(a!) self, Scalar from, Scalar? to, *, Generator? generator=None) -> Tensor(a!)",
       "Filled with integers in [from, to), or from `from` to the largest that the dtype holds exactly.")
-      .unfused([](const Tensor& self, int64_t from, std::optional<int64_t> to, std::optional<Generator*> g) {
-        return fill_integers(self, from, to, g);
+      .unfused([](const Tensor& self, Scalar from, std::optional<Scalar> to, std::optional<Generator*> g) {
+        auto last = to ? std::optional(whole("random_", *to)) : std::nullopt;
+        return fill_integers(self, whole("random_", from), last, g);
       })
       .samples({"self[3, 4], from=2, to=7"});
   in_place_fill("bernoulli_(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> Tensor(a!)",

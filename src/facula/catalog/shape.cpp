@@ -104,7 +104,12 @@ FACULA_FAMILY(shape) {
           runtime_check(same, "stack") << "expects each tensor to be equal size: " << shapes_of(tensors);
           raised.push_back(unsqueeze(t, d));
         }
-        return cat(raised, d);
+        bool plain = std::ranges::all_of(tensors, [](auto& t) { return t.is_traced() || t.is_contiguous(); });
+        if (plain || d == tensors[0].dim()) return cat(raised, d);
+        // cat() keeps the order of channels-last operands, and a dimension can always be split.
+        Dims sizes(tensors[0].sizes());
+        sizes.insert(size_t(d), int64_t(tensors.size()));
+        return view(cat(tensors, d), sizes);
       })
       .samples({"tensors{[2, 3], [2, 3]}, dim=1", "tensors{[], []}", "tensors{[0, 2]}, dim=-1"});
   define("hstack(Tensor[] tensors) -> Tensor")
@@ -233,6 +238,7 @@ FACULA_FAMILY(shape) {
         }
         return Dims(c.sizes("self"));
       })
+      .strides_of("self")
       .loop([](const LoopCall& c, Index i) {
         Index j = i;
         for (auto k : c.ints("dims")) {

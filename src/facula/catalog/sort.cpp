@@ -79,6 +79,7 @@ FACULA_FAMILY(sort) {
         c.dim("dim");
         return std::vector<Dims>(2, Dims(c.sizes("self")));
       })
+      .strides_of("self")
       .non_differentiable({1})
       .library("sort")
       .reference([](const LoopCall& c, Index i) { return by_rank(c, i, c.flag("descending")); })

@@ -36,7 +36,7 @@ std::vector<int64_t> integers(const Tensor& indices) {
 
 namespace {
 int64_t draw_seed(Generator* generator) {
-  return randint(SymInt(int64_t(0)), SymInt(INT64_MAX), Sizes(1), generator).item().to_int();
+  return randint(Scalar(0), Scalar(int64_t(INT64_MAX)), Sizes(1), generator).item().to_int();
 }
 }  // namespace
 

@@ -120,8 +120,11 @@ std::vector<op::Meta> infer(const op::Operator& o, std::span<const Argument> arg
     if (t.defined() && !t.is_contiguous() && t.is_contiguous(MemoryFormat::channels_last))
       channels_last = size_t(t.dim());
   }
+  Tensor model = o.strides_of.empty() ? Tensor() : c.tensor(o.strides_of);
   for (size_t i = 0; i < shapes.size(); ++i) {
     Dims strides;
+    if (model.defined() && !model.is_contiguous())
+      strides = dense_strides_like(shapes[i], std::span(&model, 1));
     if (channels_last && shapes[i].size() == channels_last) strides = channels_last_strides(shapes[i]);
     metas.push_back({shapes[i], types[i], device, std::move(strides)});
   }

@@ -128,6 +128,10 @@ Definer& Definer::format_of(std::vector<std::string> arguments) {
   op_->format_of = std::move(arguments);
   return *this;
 }
+Definer& Definer::strides_of(std::string argument) {
+  op_->strides_of = std::move(argument);
+  return *this;
+}
 Definer& Definer::channels_last(ChannelsLast use) {
   op_->channels_last = use;
   return *this;

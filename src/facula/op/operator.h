@@ -92,6 +92,7 @@ class Operator {
   ShapeRule shape_rule;  // loop, library, data-dependent (upper bound)
   std::vector<std::string>
       format_of;  // loop, library: results are channels_last if one of these arguments is, or all of a list
+  std::string strides_of;  // loop, library: results of this argument's sizes lie as it lies
   ChannelsLast channels_last = ChannelsLast::no;
   PointwiseBody body;
   LoopBody loop;
@@ -178,6 +179,8 @@ class Definer {
   Definer& shapes(ShapeRule rule);
   // Results with the rank of one of these arguments are channels_last in memory if that argument is.
   Definer& format_of(std::vector<std::string> arguments);
+  // Results, of this argument's sizes, have its dimensions in its order in memory.
+  Definer& strides_of(std::string argument);
   Definer& channels_last(ChannelsLast use);
   // Bodies: f(Expr...) or f(const LoopCall&, Expr...), giving Expr or std::vector<Expr>. Run-time Scalars are
   // operands too, in the computing dtype.
