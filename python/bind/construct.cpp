@@ -119,8 +119,7 @@ struct Nested {
         if (!any || type == DType::Bool) meet(DType::Int64);
         return;
       }
-      value_check(!is_nested(o), function)
-          << "expected a number at depth " << level << ", but got a sequence";
+      type_check(!is_nested(o), function) << "expected a number at depth " << level << ", but got a sequence";
       value_check(!is_tensor(o) || tensor_of(o).numel() == SymInt(int64_t(1)), function)
           << "only one element tensors can be converted to Python scalars"
           << hint("facula.stack() joins tensors");

@@ -209,6 +209,13 @@ PyObject* tensor_dlpack(PyObject* self, PyObject* const* args, Py_ssize_t n, PyO
         return nullptr;
       }
     }
+    if (t.impl()->is_lazy()) {
+      PyErr_SetString(
+          PyExc_BufferError,
+          "Can't export tensors with the conjugate or the negative bit set: use resolve_conj() or "
+          "resolve_neg() first");
+      return nullptr;
+    }
     bool copy = v[3] == Py_True;
     if (copy) t = run_operator(operator_named("clone"), {t})[0];
     bool versioned = v[1] && PyTuple_Check(v[1]) && PyTuple_GET_SIZE(v[1]) &&

@@ -125,9 +125,23 @@ PyObject* list_of(const char* data, IntSpan sizes, IntSpan strides, DType d) {
                     checked(list_of(data + i * step, sizes.subspan(1), strides.subspan(1), d)).detach());
   return list.detach();
 }
+// Its memory as what it says it is.
+Tensor resolved(Tensor t) {
+  if (t.impl()->conj) t = run_operator(operator_named("resolve_conj"), {t})[0];
+  return t.impl()->neg ? run_operator(operator_named("resolve_neg"), {t})[0] : t;
+}
+void check_resolved(const Tensor& t) {
+  const char* what = t.impl()->conj ? "conj" : "neg";
+  runtime_check(!t.impl()->is_lazy(), "numpy")
+      << "Can't call numpy() on Tensor that has " << (t.impl()->conj ? "conjugate" : "negative")
+      << " bit set." << hint("use tensor.resolve_", what, "().numpy()");
+}
+PyObject* is_conj(PyObject* self, PyObject*) { return PyBool_FromLong(impl_of(self)->conj); }
+PyObject* is_neg(PyObject* self, PyObject*) { return PyBool_FromLong(impl_of(self)->neg); }
+
 PyObject* tolist(PyObject* self, PyObject*) {
   return guarded([&] {
-    Tensor t = tensor_of(self);
+    Tensor t = resolved(tensor_of(self));
     return list_of(static_cast<const char*>(t.data_ptr()), t.int_sizes(), t.int_strides(), t.dtype());
   });
 }
@@ -141,6 +155,8 @@ PyObject* numpy(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* k
     runtime_check((force && PyObject_IsTrue(force)) || !(t.requires_grad() && autograd::grad_enabled()),
                   "numpy")
         << "Can't call numpy() on Tensor that requires grad." << hint("use tensor.detach().numpy()");
+    if (force && PyObject_IsTrue(force)) t = resolved(t);
+    check_resolved(t);
     return to_numpy(t);
   });
 }
@@ -152,6 +168,7 @@ PyObject* array(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* k
     Tensor t = tensor_of(self);
     runtime_check(!(t.requires_grad() && autograd::grad_enabled()), "numpy")
         << "Can't call numpy() on Tensor that requires grad." << hint("use tensor.detach().numpy()");
+    check_resolved(t);
     PyRef result = checked(to_numpy(t));
     bool copy = v[1] && v[1] != Py_None && PyObject_IsTrue(v[1]);
     if (v[0] && v[0] != Py_None) {
@@ -303,11 +320,11 @@ PyObject* get_hermitian(PyObject* self, void* matrix) {
   return guarded([&]() -> PyObject* {
     Tensor t = tensor_of(self);
     bool any_rank = matrix != nullptr;
-    runtime_check(any_rank ? t.dim() >= 2 : t.dim() == 2 || t.dim() == 0, any_rank ? "mH" : "H")
+    runtime_check(t.dim() == 2 || t.dim() == 0 || (any_rank && t.dim() > 2), any_rank ? "mH" : "H")
         << (any_rank ? "only matrices or batches of matrices" : "only matrices (2-d tensors)")
         << " have this attribute, not " << to_string(t.sizes());
     if (t.dim() >= 2) t = run_operator(operator_named("transpose"), {t, -2, -1})[0];
-    if (is_complex(t.dtype())) t = run_operator(operator_named("conj_physical"), {t})[0];
+    if (is_complex(t.dtype())) t = run_operator(operator_named("conj"), {t})[0];
     return wrap_like(self, std::move(t));
   });
 }
@@ -424,6 +441,8 @@ int set_data(PyObject* self, PyObject* value, void*) {
     t->sizes = from.impl()->sizes;
     t->strides = from.impl()->strides;
     t->offset = from.impl()->offset;
+    t->conj = from.impl()->conj;
+    t->neg = from.impl()->neg;
     t->dtype = from.impl()->dtype;
     t->device = from.impl()->device;
   });
@@ -490,16 +509,19 @@ Tensor copied(const Tensor& t, PyObject* memo) {
   if (known) {
     memory = tensor_of(known);
   } else {
-    bool whole =
-        t.is_non_overlapping_and_dense() && size_t(t.numel().concrete()) * t.itemsize() == storage->bytes();
+    bool whole = t.is_non_overlapping_and_dense() &&
+                 size_t(t.numel().concrete()) * t.itemsize() == storage->bytes() && !t.impl()->is_lazy();
     memory =
         whole ? clone(t)
               : clone(Tensor(make_ref<TensorImpl>(storage, Dims{int64_t(storage->bytes())}, Dims{int64_t(1)},
                                                   SymInt(int64_t(0)), DType::UInt8, t.device())));
     checked(PyDict_SetItem(memo, key.get(), checked(wrap(memory)).get()));
   }
-  return Tensor(make_ref<TensorImpl>(memory.impl()->storage, t.impl()->sizes, t.impl()->strides, t.offset(),
-                                     t.dtype(), t.device()));
+  auto copy = make_ref<TensorImpl>(memory.impl()->storage, t.impl()->sizes, t.impl()->strides, t.offset(),
+                                   t.dtype(), t.device());
+  copy->conj = t.impl()->conj;
+  copy->neg = t.impl()->neg;
+  return Tensor(std::move(copy));
 }
 
 PyObject* deepcopy(PyObject* self, PyObject* memo) {
@@ -634,6 +656,9 @@ PyMethodDef tensor_methods[] = {
          "as_subclass(cls) -> the same tensor as an instance of cls, on the tape"),
     {"_is_view", is_view, METH_NOARGS, "Is it a view of another tensor?"},
     {"is_inference", is_inference, METH_NOARGS, "Was it made under inference_mode?"},
+    {"is_conj", is_conj, METH_NOARGS, "Is it a view of the conjugates of its memory, as conj() gives it?"},
+    {"is_neg", is_neg, METH_NOARGS,
+     "Is it a view of the negatives of its memory, as the imag of a conj() is?"},
     {"is_set_to", is_same_storage, METH_O, "Do both have the same storage and geometry?"},
     {"_storage_info", storage_info, METH_NOARGS, "(address, bytes) of the storage."},
     {"__deepcopy__", deepcopy, METH_O, nullptr},

@@ -31,6 +31,16 @@ def is_complex(input: Tensor) -> bool:
     return input.is_complex()
 
 
+def is_conj(input: Tensor) -> bool:
+    """Is it a view of the conjugates of its memory, as ``conj()`` gives it?"""
+    return input.is_conj()
+
+
+def is_neg(input: Tensor) -> bool:
+    """Is it a view of the negatives of its memory, as the imaginary part of a ``conj()`` is?"""
+    return input.is_neg()
+
+
 def is_nonzero(input: Tensor) -> bool:
     """Is the only element non-zero?"""
     if input.numel() != 1:

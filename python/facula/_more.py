@@ -411,6 +411,8 @@ def nansum(
     input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Tensor | None = None
 ) -> Tensor:
     """The sum of the elements that are not NaN."""
+    if input.is_complex():
+        raise RuntimeError(f"nansum: does not support complex inputs, got {input.dtype}")
     kept = input.masked_fill(input.isnan(), 0) if input.is_floating_point() else input
     return _C.ops.sum(kept, () if dim is None else dim, keepdim, dtype=dtype, **_given(out))
 

@@ -20,7 +20,7 @@ def element_bytes(t: Tensor) -> bytes:
     """The elements in row-major order."""
     import ctypes
 
-    t = t.detach().contiguous()
+    t = t.detach().resolve_conj().resolve_neg().contiguous()
     return ctypes.string_at(t.data_ptr(), t.numel() * t.element_size()) if t.numel() else b""
 
 
@@ -221,24 +221,6 @@ def _make_subclass(cls: type, data: Tensor, require_grad: bool = False, **_: Any
     return _C.make_subclass(cls, data.detach(), require_grad)
 
 
-def is_conj(self: Tensor) -> bool:
-    """Is conjugation put off? Never: conj() computes."""
-    return False
-
-
-def is_neg(self: Tensor) -> bool:
-    """Is negation put off? Never."""
-    return False
-
-
-def resolve_conj(self: Tensor) -> Tensor:
-    return self
-
-
-def resolve_neg(self: Tensor) -> Tensor:
-    return self
-
-
 def is_pinned(self: Tensor, device: Any = None) -> bool:
     """Is the memory pinned for transfers? There is no device to transfer to."""
     return False
@@ -298,10 +280,6 @@ for _g in (
     __array_wrap__,
     __reversed__,
     _make_subclass,
-    is_conj,
-    is_neg,
-    resolve_conj,
-    resolve_neg,
     is_pinned,
     pin_memory,
     is_same_size,

@@ -95,7 +95,7 @@ def _elements(t: Tensor) -> Any:
     """The elements in row-major order, and what keeps them."""
     import ctypes
 
-    t = t.detach().contiguous()
+    t = t.detach().resolve_conj().resolve_neg().contiguous()
     size = t.numel() * t.element_size()
     return (memoryview((ctypes.c_char * size).from_address(t.data_ptr())).cast("B") if size else b""), t
 

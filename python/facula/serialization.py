@@ -21,7 +21,6 @@ import zlib
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from typing import Any
 
 from . import _C
@@ -118,6 +117,9 @@ class _Pickler(pickle._Pickler):  # the one in Python: its dispatch can be exten
                 o.requires_grad,
                 OrderedDict(),
             )
+            lazy = {k: True for k, on in (("conj", o.is_conj()), ("neg", o.is_neg())) if on}
+            if lazy:
+                args = (*args, lazy)
             rebuild = self._torch("torch._utils", "_rebuild_tensor_v2")
             if not state:
                 return rebuild, args
@@ -246,24 +248,7 @@ class _StorageType:
         self.dtype = dtype
 
 
-def _brought_up(storage: Tensor, metadata: Any, done: dict) -> Tensor:
-    """A storage after what PyTorch puts off until its elements are read.
-
-    Of the storage rather than of its views, whose strides may repeat elements without end; once, so that
-    views still share memory.
-    """
-    put_off = [w for w in ("conj", "neg") if isinstance(metadata, dict) and metadata.get(w) is True]
-    if not put_off:
-        return storage
-    key = (id(storage), *put_off)
-    if key not in done:
-        t = storage.conj() if "conj" in put_off else storage
-        done[key] = t.neg() if "neg" in put_off else t
-    return done[key]
-
-
 def _rebuild_tensor(
-    done: dict,
     storage: Tensor,
     offset: int,
     size: tuple,
@@ -287,7 +272,12 @@ def _rebuild_tensor(
             f"load: a tensor of size {reprlib.repr(size)}, stride {reprlib.repr(stride)} and offset "
             f"{reprlib.repr(offset)} lies outside of its storage of {held}"
         )
-    t = _C.functions.as_strided(_brought_up(storage, metadata, done), size, stride, offset)
+    t = _C.functions.as_strided(storage, size, stride, offset)
+    put_off = metadata if isinstance(metadata, dict) else {}  # until the elements are read
+    if put_off.get("conj") is True:
+        t = t.conj()
+    if put_off.get("neg") is True:
+        t = _C.ops._neg_view(t) if t.is_floating_point() or t.is_complex() else t.neg()
     return t.requires_grad_() if requires_grad else t
 
 
@@ -313,7 +303,7 @@ def _allowed() -> dict[tuple[str, str], Any]:
     from .nn.parameter import Parameter
 
     table: dict[tuple[str, str], Any] = {
-        ("torch._utils", "_rebuild_tensor_v2"): partial(_rebuild_tensor, {}),
+        ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
         ("torch._tensor", "_rebuild_from_type_v2"): _rebuild_from_type,
         ("torch.nn.parameter", "Parameter"): Parameter,
         ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,

@@ -21,7 +21,10 @@ class _Storage:
         info = tensor._storage_info()
         if info is None:
             raise NotImplementedError("untyped_storage: the tensor has no storage")
-        whole = _C.functions.as_strided(tensor.detach(), [info[1] // tensor.element_size()], [1], 0)
+        memory = tensor.detach()  # as it lies, whatever conj() has put off
+        memory = memory.conj() if memory.is_conj() else memory
+        memory = _C.ops._neg_view(memory) if memory.is_neg() else memory
+        whole = _C.functions.as_strided(memory, [info[1] // tensor.element_size()], [1], 0)
         self._elements, self._address, self._bytes = whole.view(dtype), info[0], info[1]
 
     def data_ptr(self) -> int:

@@ -43,7 +43,7 @@ LEFT_OPEN = "among equal elements, which its documentation leaves open"
 
 def numpy(x):
     x = x.detach()
-    return (x.to(facula.float32) if x.dtype == facula.bfloat16 else x).numpy()
+    return (x.to(facula.float32) if x.dtype == facula.bfloat16 else x).resolve_conj().numpy()
 
 
 def dtype_of(x):

@@ -363,6 +363,6 @@ def test_what_pytorch_puts_off_is_done_when_a_tensor_is_rebuilt():
     from facula.serialization import _rebuild_tensor
 
     z = torch.tensor([1 + 2j, 3 - 1j])
-    rebuilt = [_rebuild_tensor({}, z, 0, (2,), (1,), False, {}, {k: True}).tolist() for k in ("conj", "neg")]
+    rebuilt = [_rebuild_tensor(z, 0, (2,), (1,), False, {}, {k: True}).tolist() for k in ("conj", "neg")]
     assert rebuilt == [[1 - 2j, 3 + 1j], [-1 - 2j, -3 + 1j]]
-    assert _rebuild_tensor({}, z, 0, (2,), (1,), False, {}, {}).tolist() == z.tolist()
+    assert _rebuild_tensor(z, 0, (2,), (1,), False, {}, {}).tolist() == z.tolist()

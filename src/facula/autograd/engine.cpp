@@ -159,6 +159,11 @@ class Task {
           if (g.defined()) kept->grad = kept->grad.defined() ? add(kept->grad, g) : g;
         }
         for (auto& [result, k] : states_[r.state].captures) captured_[k] = grads[size_t(result)];
+        // What nodes run are programs, which read memory as it is.
+        if (TensorImpl::lazy_exist.load(std::memory_order_relaxed)) [[unlikely]]
+          for (auto& g : grads)
+            if (g.defined() && g.impl()->is_lazy())
+              g = invoke(g.impl()->conj ? "resolve_conj" : "resolve_neg", {g});
         bool any = std::any_of(grads.begin(), grads.end(), [](auto& g) { return g.defined(); });
         if (states_[r.state].runs && any) {
           bool keep_inputs = !node.post_hooks.empty();

@@ -698,6 +698,8 @@ op::Grads view_gradient(const op::Call& c, const op::Vjp& v) {
         case Kind::diagonal: g = invoke("diagonal_backward", {g, before, s.start, s.dim, s.dim2}); break;
         case Kind::as_real: g = invoke("view_as_complex", {invoke("contiguous", {g})}); break;
         case Kind::as_complex: g = invoke("view_as_real", {g}); break;
+        case Kind::conj: g = invoke("conj_physical", {g}); break;
+        case Kind::neg: g = invoke("neg", {g}); break;
         case Kind::as_dtype: internal_check(false) << "bytes have no gradient"; break;
         case Kind::strided: {
           internal_check(k == 0) << o.name() << ": a strided step comes first";

@@ -73,7 +73,11 @@ void ensure_tangent(const Tensor& t) {
     keep(base, zeros);
   }
   Tensor whole = tangent_of(base);
-  keep(t, invoke("as_strided", {whole, t.sizes(), t.strides(), whole.offset() + t.offset() - base.offset()}));
+  Tensor part =
+      invoke("as_strided", {whole, t.sizes(), t.strides(), whole.offset() + t.offset() - base.offset()});
+  if (t.impl()->conj != base.impl()->conj) part = invoke("_conj", {part});
+  if (t.impl()->neg != base.impl()->neg) part = invoke("_neg_view", {part});
+  keep(t, part);
 }
 
 // The results of a call, and their tangents from its gradient.

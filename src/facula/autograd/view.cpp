@@ -16,8 +16,20 @@ bool base_requires_grad(const TensorImpl& t) {
 
 [[maybe_unused]] const bool asked_by_tensors = (TensorImpl::base_requires_grad = &base_requires_grad, true);
 
-// The part of `base` that a view over its memory shows: sizes, strides and offset as the view counts them, in
-// elements of its dtype, which may be of the parts of complex numbers, or complex over such parts.
+// What the elements of a tensor are to those in memory: their conjugates, their negatives, or the same.
+struct Lazy {
+  bool conj = false, neg = false;
+  explicit Lazy(const Tensor& t) : conj(t.impl()->conj), neg(t.impl()->neg) {}
+  bool operator==(const Lazy&) const = default;
+  // A view of t that differs from it so.
+  Tensor over(Tensor t) const {
+    if (conj) t = invoke("_conj", {t});
+    return neg ? invoke("_neg_view", {t}) : t;
+  }
+};
+
+// The part of `base`, which is not lazy, that a view over its memory shows: sizes, strides and offset as the view
+// counts them, in elements of its dtype, which may be of the parts of complex numbers, or complex over such parts.
 Tensor part_of(const Tensor& base, SymSpan sizes, SymSpan strides, SymInt offset, DType d) {
   if (is_complex(base.dtype()) == is_complex(d)) return invoke("as_strided", {base, sizes, strides, offset});
   if (is_complex(base.dtype()))
@@ -48,6 +60,8 @@ class CopySlices final : public Node {
         strides_(view.strides()),
         offset_(view.offset() - recounted(base.offset(), base.dtype(), view.dtype())),
         dtype_(view.dtype()),
+        base_lazy_(base),
+        lazy_(view),
         writer_(std::move(writer)) {
     results.push_back({base_sizes_, base.dtype(), base.device()});
     edges_.push_back(edge_of(base));
@@ -57,10 +71,12 @@ class CopySlices final : public Node {
   void release_saved() override { writer_->release_saved(); }
 
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) override {
-    Tensor whole = Tensor::empty_strided(base_sizes_, base_strides_, grads[0].dtype(), grads[0].device());
+    Tensor memory = Tensor::empty_strided(base_sizes_, base_strides_, grads[0].dtype(), grads[0].device());
+    Tensor whole = base_lazy_.over(memory);
     invoke("copy", {whole, grads[0]}, op::Form::in_place);
-    Tensor part = part_of(whole, sizes_, strides_, offset_,
-                          is_complex(dtype_) ? complex_of(whole.dtype()) : real_of(whole.dtype()));
+    Tensor part =
+        lazy_.over(part_of(memory, sizes_, strides_, offset_,
+                           is_complex(dtype_) ? complex_of(whole.dtype()) : real_of(whole.dtype())));
     auto out = writer_->apply({invoke("clone", {part})}, create_graph);
     out.resize(edges_.size());
     Tensor inner = out[0].defined() ? out[0] : filled(0, sizes_, part.dtype(), whole.device());
@@ -73,6 +89,7 @@ class CopySlices final : public Node {
   Dims base_sizes_, base_strides_, sizes_, strides_;
   SymInt offset_;
   DType dtype_;
+  Lazy base_lazy_, lazy_;
   Ref<Node> writer_;
 };
 
@@ -120,9 +137,10 @@ Ref<Node> node_of(const Tensor& t) {
   if (!m->base.defined() || m->seen == t.version() || !base_requires_grad(*t.impl())) return m->node;
   // Written since: what the view shows now is a part of its base's new value.
   refuse(*m, true);
-  if (t.dtype() != m->base.dtype()) {
+  if (t.dtype() != m->base.dtype() || Lazy(t) != Lazy(m->base)) {
     GradMode on(true);
-    Tensor again = part_of(m->base, t.sizes(), t.strides(), t.offset(), t.dtype());
+    Tensor memory = Lazy(m->base).over(m->base);
+    Tensor again = Lazy(t).over(part_of(memory, t.sizes(), t.strides(), t.offset(), t.dtype()));
     if (auto node = node_of(again)) set_history(t, node, 0);
     return m->node;
   }

@@ -446,8 +446,6 @@ FACULA_FAMILY(pointwise) {
   define("abs(Tensor self) -> Tensor")
       .exact_out([](const Call& c) { return !is_complex(c.dtype("self")); })
       .doc("Absolute value; the modulus of complex numbers.")
-      .differs("complex\\d+ error: RuntimeError \\(abs: in-place .*\\) for a result with out #1",
-               "a complex out= of the real result is refused, as an operand that is written in place is")
       .alias("absolute")
       .dtypes(d::numeric)
       .result(ResultType::real)

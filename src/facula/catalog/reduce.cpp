@@ -288,7 +288,8 @@ FACULA_FAMILY(reduce) {
       })
       .vjp([](const Vjp& v) {
         if (v.call().rank("self") == 0) return grads(v.grad());
-        return grads(mul(put_back(v, v.grad()), conj(_products_of_others(v["self"], v.call().dims("dim")))));
+        return grads(
+            mul(put_back(v, v.grad()), conj_physical(_products_of_others(v["self"], v.call().dims("dim")))));
       })
       .samples({"self[]", "self[2, 3, 4]", "self[3, 4], dim=1", "self[3, 4], dim=0, keepdim=True",
                 "self[0, 3], dim=0", "self[33, 65], dim=1"});
@@ -321,8 +322,8 @@ FACULA_FAMILY(reduce) {
         if (dims.size() > 1) x = flatten(x), g = flatten(g);
         if (x.size(k).guard_int() == 0) return grads(zeros_like(v["self"]));
         Tensor back = flip(x, k), before = cumprod(x, k), behind = cumprod(back, k);
-        Tensor of_before = shifted(mul(g, conj(flip(shifted(behind, k, 1, 1), k))), k, -1, 0),
-               of_behind = shifted(flip(mul(g, conj(shifted(before, k, 1, 1))), k), k, -1, 0);
+        Tensor of_before = shifted(mul(g, conj_physical(flip(shifted(behind, k, 1, 1), k))), k, -1, 0),
+               of_behind = shifted(flip(mul(g, conj_physical(shifted(before, k, 1, 1))), k), k, -1, 0);
         Tensor y = add(_cumprod_backward(of_before, x, k), flip(_cumprod_backward(of_behind, back, k), k));
         return grads(reshape(y, shape));
       })
@@ -736,7 +737,7 @@ FACULA_FAMILY(reduce) {
         return keepdim ? y : dim.empty() ? view(y, Sizes(Dims{})) : squeeze(y, dim);
       })
       .vjp([](const Vjp& v) {
-        return grads(mul(put_back(v, v.grad()), conj(exp(sub(v["self"], put_back(v, v.result()))))));
+        return grads(mul(put_back(v, v.grad()), conj_physical(exp(sub(v["self"], put_back(v, v.result()))))));
       })
       .samples({"self[3, 4], dim=[1]", "self[2, 3, 4], dim=[0, 2], keepdim=True", "self[33, 129], dim=[1]",
                 "self[3, 4], dim=[]"});
@@ -801,21 +802,21 @@ FACULA_FAMILY(reduce) {
         Tensor zero = eq(x, 0), zeros = cumsum(zero, k), first = logical_and(zero, eq(zeros, 1));
         Tensor filled = cumprod(where(first, ones_like(x), x), k),
                y = where(eq(zeros, 0), filled, mul(filled, 0));
-        auto later = [&](const Tensor& t) { return flip(cumsum(flip(mul(g, conj(t)), k), k), k); };
-        return where(first, later(filled), div(later(y), conj(where(zero, ones_like(x), x))));
+        auto later = [&](const Tensor& t) { return flip(cumsum(flip(mul(g, conj_physical(t)), k), k), k); };
+        return where(first, later(filled), div(later(y), conj_physical(where(zero, ones_like(x), x))));
       })
       .vjp([](const Vjp& v) {
         // It is E S without divisions, with the products E of what lies before and S(k) = g(k) + c(k + 1) S(k + 1);
         // c is the conjugate of x.
         int k = v.call().dim("dim");
-        Tensor w = v.grad(), g = v["grad"], c = conj(v["self"]);
+        Tensor w = v.grad(), g = v["grad"], c = conj_physical(v["self"]);
         if (c.size(k).guard_int() == 0) return grads(zeros_like(g), zeros_like(c));
         Tensor products = cumprod(c, k), before = shifted(products, k, 1, 1);
         Tensor sums = flip(recurrence(shifted(flip(c, k), k, 1, 0), flip(g, k), k), k);
-        Tensor of_g = recurrence(conj(c), mul(w, conj(before)), k);
-        Tensor of_c = add(mul(shifted(of_g, k, 1, 0), conj(sums)),
-                          _cumprod_backward(shifted(mul(w, conj(sums)), k, -1, 0), c, k));
-        return grads(of_g, conj(of_c));
+        Tensor of_g = recurrence(conj_physical(c), mul(w, conj_physical(before)), k);
+        Tensor of_c = add(mul(shifted(of_g, k, 1, 0), conj_physical(sums)),
+                          _cumprod_backward(shifted(mul(w, conj_physical(sums)), k, -1, 0), c, k));
+        return grads(of_g, conj_physical(of_c));
       })
       .samples({"grad[3, 4], self[3, 4](0.5, 1.5), dim=1"});
   define("sum_to_size(Tensor self, SymInt[] size) -> Tensor")

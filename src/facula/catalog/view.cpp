@@ -1,5 +1,4 @@
 // Views: another geometry over the same storage. Gradients and functional forms follow from the steps.
-#include "facula/autograd/conjugate.h"
 #include "facula/op/call.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -32,6 +31,18 @@ SymInt wrapped_index(const char* name, SymInt i, SymInt n, int dim, SymSpan size
   index_check(i < n && !(i < -n), name) << "index " << i << " is out of bounds for dimension " << dim
                                         << " with size " << n << " (shape " << to_string(sizes) << ")";
   return i < SymInt(int64_t(0)) ? i + n : i;
+}
+
+// Is the call recorded by a trace? What it records shares no memory.
+bool is_recorded() { return Mode::current() && Mode::current()->records(); }
+
+// The memory of a lazy tensor must not be seen as it is.
+void check_resolved(const Call& c, const char* name, const char* why) {
+  const TensorImpl* t = c["self"].tensor;
+  const char* what = t->conj ? "conj" : "neg";
+  runtime_check(!t->is_lazy(), name) << "a view that " << what << (t->conj ? "ugates" : "ates")
+                                     << " its elements as they are read " << why
+                                     << hint("resolve_", what, "() gives a tensor of its own");
 }
 
 Ints all_dims(int rank) {
@@ -69,6 +80,7 @@ FACULA_FAMILY(view) {
       .bind(hidden)
       .non_differentiable()
       .view([](const Call& c, Geometry g) {
+        check_resolved(c, "view", "has other bytes than it shows");
         g.as_dtype(c.dtype("self"), *c.maybe_dtype("dtype"));
         return g;
       })
@@ -86,20 +98,46 @@ FACULA_FAMILY(view) {
       .non_differentiable()
       .view([](const Call&, Geometry g) { return g; })
       .samples({"self[2, 3]"});
+  define("_conj(Tensor(a) self) -> Tensor(a)")
+      .doc("The conjugates of complex numbers, worked out when they are read; shares memory.")
+      .bind(hidden)
+      .dtypes(d::complex)
+      .view([](const Call&, Geometry g) {
+        g.conj();
+        return g;
+      })
+      .samples({"self[3, 4]", "self[]", "self[2, 0]"});
+  define("_neg_view(Tensor(a) self) -> Tensor(a)")
+      .doc("The negatives of numbers, worked out when they are read; shares memory.")
+      .bind(hidden)
+      .dtypes(d::floating | d::complex)
+      .view([](const Call&, Geometry g) {
+        g.neg();
+        return g;
+      })
+      .samples({"self[3, 4]", "self[]", "self[2, 0]"});
   define("conj(Tensor(a) self) -> Tensor(a)")
-      .doc("The complex conjugate; a real tensor itself.")
+      .doc("The complex conjugate, sharing memory: it is worked out when it is read. A real tensor itself.")
       .unfused([](const Tensor& self) {
         if (!is_complex(self.dtype())) return self;
-        Tensor t = conj_physical(self);
-        if (!Mode::current()) autograd::mark_conjugate(t);
-        return t;
+        return is_recorded() ? conj_physical(self) : _conj(self);
       })
+      .samples(unary_samples());
+  define("resolve_conj(Tensor(a) self) -> Tensor(a)")
+      .doc("self, or where conj() made it a view of conjugates, a tensor of them.")
+      .unfused([](const Tensor& self) { return self.impl()->conj ? conj_physical(_conj(self)) : self; })
+      .samples(unary_samples());
+  define("resolve_neg(Tensor(a) self) -> Tensor(a)")
+      .doc(
+          "self, or where it is a view of negatives, as the imaginary part of a conj() is, a tensor of them.")
+      .unfused([](const Tensor& self) { return self.impl()->neg ? neg(_neg_view(self)) : self; })
       .samples(unary_samples());
   define("view_as_real(Tensor(a) self) -> Tensor(a)")
       .doc("Complex numbers as pairs of real ones along a new last dimension; shares memory.")
       .bind(function)
       .dtypes(d::complex)
       .view([](const Call& c, Geometry g) {
+        check_resolved(c, "view_as_real", "has no real view");
         g.as_real(c.dtype("self"));
         return g;
       })
@@ -110,6 +148,7 @@ FACULA_FAMILY(view) {
       .bind(function)
       .dtypes(kParts)
       .view([](const Call& c, Geometry g) {
+        check_resolved(c, "view_as_complex", "has no complex view");
         g.as_complex(c.dtype("self"));
         return g;
       })
@@ -118,7 +157,8 @@ FACULA_FAMILY(view) {
       .doc("The real part of complex numbers, sharing their memory; a real tensor itself.")
       .bind(function | property)
       .unfused([](const Tensor& self) {
-        return is_complex(self.dtype()) ? select(view_as_real(self), -1, int64_t(0)) : self;
+        if (!is_complex(self.dtype())) return self;
+        return select(view_as_real(self.impl()->conj ? _conj(self) : self), -1, int64_t(0));
       })
       .samples(unary_samples());
   define("imag(Tensor(a) self) -> Tensor(a)")
@@ -128,6 +168,7 @@ FACULA_FAMILY(view) {
       .unfused([](const Tensor& self) {
         runtime_check(is_complex(self.dtype()), "imag")
             << "is not implemented for tensors with non-complex dtypes, got " << self.dtype();
+        if (self.impl()->conj) return _neg_view(select(view_as_real(_conj(self)), -1, int64_t(1)));
         return select(view_as_real(self), -1, int64_t(1));
       })
       .samples(unary_samples());
@@ -219,15 +260,15 @@ FACULA_FAMILY(view) {
       })
       .samples({"self[2, 3]", "self[5]", "self[]"});
   define("mT(Tensor(a) self) -> Tensor(a)")
-      .doc("The last two dimensions exchanged.")
+      .doc("The last two dimensions exchanged; a tensor without dimensions is itself.")
       .bind(property)
       .view([](const Call&, Geometry g) {
-        runtime_check(g.dim() >= 2, "mT")
+        runtime_check(g.dim() != 1, "mT")
             << "needs a matrix or a batch of matrices, got shape " << to_string(g.sizes());
-        g.swap(g.dim() - 2, g.dim() - 1);
+        if (g.dim()) g.swap(g.dim() - 2, g.dim() - 1);
         return g;
       })
-      .samples({"self[2, 3, 4]"});
+      .samples({"self[2, 3, 4]", "self[]"});
   define("T(Tensor(a) self) -> Tensor(a)")
       .doc("All dimensions reversed.")
       .bind(property)

@@ -61,6 +61,7 @@ Tensor handle(Value* v) {
 class Tracer final : public op::Mode {
  public:
   explicit Tracer(Graph* g) : graph_(g) {}
+  bool records() const override { return true; }
 
   Results take(const op::Operator& o, std::span<const op::Value> args, Form form,
                std::span<const Tensor>) override {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <map>
-#include <tuple>
 #include <unordered_map>
 
 #include "facula/autograd/autograd.h"
@@ -122,13 +120,11 @@ class Reader : PickleMachine<Item> {
   void reduce();
   void build();
   void set_items(Value dict, const std::vector<Item>& items);
-  Tensor brought_up(const Tensor& all, const Value& metadata);
   Tensor rebuild(const std::vector<Item>& args);
   int64_t whole(const Item& i) const { return value(i).integer(); }
   Heights check_nesting(const Value& root) const;
 
   const LoadStorage& storage_;
-  std::map<std::tuple<const StorageImpl*, DType, bool, bool>, Tensor> put_off_;  // storages after conj, neg
   std::unordered_map<uint32_t, Item> memo_;
   std::unordered_map<const void*, std::vector<Item>>
       tuples_;               // with storages or classes inside: arguments of calls
@@ -177,22 +173,6 @@ void Reader::load_storage() {
   s.value = storage_(value(v[2]).string(), s.dtype, whole(v[4]));
   stack_.push_back(std::move(s));
 }
-// The elements of a storage after what PyTorch puts off until they are read. Of the storage rather than of
-// its views, whose strides may repeat elements without end; once, so that views still share memory.
-Tensor Reader::brought_up(const Tensor& all, const Value& metadata) {
-  auto is_put_off = [&](const char* what) {
-    const Value* v = metadata.is_dict() ? metadata.dict().find(what) : nullptr;
-    return v && v->kind() == Value::Kind::boolean && v->boolean();
-  };
-  bool conjugate = is_put_off("conj"), negative = is_put_off("neg");
-  if (!conjugate && !negative) return all;
-  Tensor& t = put_off_[{all.impl()->storage.get(), all.dtype(), conjugate, negative}];
-  if (!t.defined()) {
-    t = conjugate ? conj(all) : all;
-    if (negative) t = neg(t);
-  }
-  return t;
-}
 Tensor Reader::rebuild(const std::vector<Item>& args) {
   if (args.size() < 4 || args.size() > 7 || args[0].kind != Item::Kind::storage)
     damaged("a tensor has no storage");
@@ -218,9 +198,15 @@ Tensor Reader::rebuild(const std::vector<Item>& args) {
     damaged("a tensor of size " + to_string(value(args[2]), 200) + ", stride " +
             to_string(value(args[3]), 200) + " and offset " + std::to_string(offset) +
             " lies outside of its storage of " + to_string(all.numel()) + " elements");
-  Tensor elements = args.size() > 6 ? brought_up(all, value(args[6])) : all;
-  Tensor t(make_ref<TensorImpl>(elements.impl()->storage, std::move(sizes), std::move(strides),
-                                SymInt(offset), args[0].dtype, Device{}));
+  Tensor t(make_ref<TensorImpl>(all.impl()->storage, std::move(sizes), std::move(strides), SymInt(offset),
+                                args[0].dtype, Device{}));
+  auto is_put_off = [&](const char* what) {  // until the elements are read
+    if (args.size() <= 6 || !value(args[6]).is_dict()) return false;
+    const Value* v = value(args[6]).dict().find(what);
+    return v && v->kind() == Value::Kind::boolean && v->boolean();
+  };
+  if (is_put_off("conj")) t = conj(t);
+  if (is_put_off("neg")) t = is_differentiable(t.dtype()) ? _neg_view(t) : neg(t);
   if (args.size() > 4 && value(args[4]).boolean()) autograd::set_requires_grad(t, true);
   return t;
 }
@@ -525,7 +511,17 @@ void Writer::tensor(const Tensor& t) {
   sizes(t.int_strides());
   flag(t.requires_grad());
   global("collections", "OrderedDict");
-  out_ += ")RtR";
+  out_ += ")R";
+  if (t.impl()->is_lazy()) {
+    out_ += "}(";
+    for (auto [name, on] : {std::pair("conj", t.impl()->conj), std::pair("neg", t.impl()->neg)}) {
+      if (!on) continue;
+      text(name);
+      flag(true);
+    }
+    out_ += 'u';
+  }
+  out_ += "tR";
   keep(t.impl());
 }
 

@@ -133,6 +133,7 @@ void Module::to(DType dtype) const {
     a->sizes = b->sizes;
     a->strides = b->strides;
     a->offset = b->offset;
+    a->conj = b->conj;
     a->dtype = dtype;
     if (Tensor g = autograd::grad_of(t); g.defined()) autograd::set_grad(t, facula::to(g.detached(), dtype));
   };

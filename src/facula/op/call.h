@@ -98,6 +98,7 @@ class Mode {
   virtual ~Mode() = default;
   virtual Results take(const Operator& op, std::span<const Value> args, Form form,
                        std::span<const Tensor> out) = 0;
+  virtual bool records() const { return false; }  // a trace, which runs nothing
   static Mode* current();
   class With {
    public:

@@ -270,10 +270,23 @@ Geometry& Geometry::as_dtype(DType from, DType to) & {
   return *this;
 }
 
+Geometry& Geometry::conj() & {
+  begin(ViewStep::Kind::conj);
+  conj_ = !conj_;
+  return *this;
+}
+
+Geometry& Geometry::neg() & {
+  begin(ViewStep::Kind::neg);
+  neg_ = !neg_;
+  return *this;
+}
+
 bool Geometry::has_base_index() const {
+  using Kind = ViewStep::Kind;
   for (auto& s : steps_)
-    if (s.kind == ViewStep::Kind::strided || s.kind == ViewStep::Kind::as_real ||
-        s.kind == ViewStep::Kind::as_complex || s.kind == ViewStep::Kind::as_dtype)
+    if (s.kind == Kind::strided || s.kind == Kind::as_real || s.kind == Kind::as_complex ||
+        s.kind == Kind::as_dtype || s.kind == Kind::conj || s.kind == Kind::neg)
       return false;
   return true;
 }
@@ -284,6 +297,11 @@ Tensor Geometry::apply(const Tensor& base) const {
     auto* storage = base.impl()->storage.get();
     if (storage && !storage->is_plain()) storage->restore_plain();  // an order counts elements
     t.impl()->dtype = *dtype_;
+  }
+  if (conj_ || neg_) {
+    t.impl()->conj ^= conj_;
+    t.impl()->neg ^= neg_;
+    TensorImpl::lazy_exist.store(true, std::memory_order_relaxed);
   }
   return t;
 }
@@ -369,7 +387,9 @@ std::vector<loop::Expr> Geometry::base_index(std::vector<loop::Expr> at) const {
       case Kind::strided:
       case Kind::as_real:
       case Kind::as_complex:
-      case Kind::as_dtype: internal_check(false) << op_ << ": this view has no index map";
+      case Kind::as_dtype:
+      case Kind::conj:
+      case Kind::neg: internal_check(false) << op_ << ": this view has no index map";
     }
   }
   return at;

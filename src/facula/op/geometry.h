@@ -23,7 +23,9 @@ struct ViewStep {
     diagonal,
     as_real,
     as_complex,
-    as_dtype
+    as_dtype,
+    conj,
+    neg
   } kind;
   int dim = 0, dim2 = 0;
   SymInt start, step, length;  // slice; select: start; diagonal: start = offset
@@ -64,6 +66,9 @@ class Geometry {
   // The bytes of elements of `from` as elements of `to`: the last dimension is longer or shorter by the ratio
   // of sizes.
   Geometry& as_dtype(DType from, DType to) &;
+  // The conjugates, or the negatives, of the base's elements, worked out when they are read (run/lazy.h).
+  Geometry& conj() &;
+  Geometry& neg() &;
   bool can_view(SymSpan sizes) const;
   DType dtype(DType base) const { return dtype_.value_or(base); }
 
@@ -80,6 +85,7 @@ class Geometry {
   Dims sizes_, strides_;
   SymInt offset_;
   std::optional<DType> dtype_;  // where it is not the base's; strides and offset count its elements
+  bool conj_ = false, neg_ = false;
   bool keeps_steps_;
   std::vector<ViewStep> steps_;
 };

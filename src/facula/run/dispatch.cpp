@@ -8,7 +8,6 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
-#include "facula/autograd/conjugate.h"
 #include "facula/base/fork.h"
 #include "facula/base/log.h"
 #include "facula/base/settings.h"
@@ -20,6 +19,7 @@
 #include "facula/run/composite.h"
 #include "facula/run/entry.h"
 #include "facula/run/layout.h"
+#include "facula/run/lazy.h"
 #include "facula/run/profiled.h"
 #include "facula/tensor/promotion.h"
 
@@ -121,7 +121,8 @@ graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::spa
           auto results = op::call(o, given).to_vector();
           for (size_t k = 0; k < results.size() && k < out.size(); ++k) {
             if (!out[k].defined() || out[k].dtype() == results[k].dtype()) continue;
-            check_conversion(o, results[k].dtype(), out[k].dtype(), args, results.size() > 1);
+            if (o.kind == OpKind::composite)  // others have been checked, by the form of the call
+              check_conversion(o, results[k].dtype(), out[k].dtype(), args, results.size() > 1);
             Value cast[] = {results[k], out[k].dtype()};
             results[k] = op::call(op::get("to_dtype"), cast)[0];
           }
@@ -686,6 +687,9 @@ namespace facula::op {
 }
 
 Results call(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
+  if (TensorImpl::lazy_exist.load(std::memory_order_relaxed) && !run::takes_lazy(o, form) &&
+      run::any_lazy(args, out)) [[unlikely]]
+    return run::call_resolved(o, args, form, out);
   if (auto* mode = Mode::current()) return mode->take(o, args, form, out);
   return perform(o, args, form, out);
 }
@@ -706,7 +710,6 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
   Tensor self, original;  // original: the old value, if the gradient needs it
   if (form == Form::in_place) {
     self = Tensor(Ref<TensorImpl>::share(args[0].tensor));
-    autograd::check_not_conjugate(o.name(), self);
     if (o.uniform && (args.size() < 2 || args[1].tag != Tag::tensor) && !self.is_contiguous())
       if (Tensor once = without_repeats(self); once.defined()) {
         std::vector<Value> all(args.begin(), args.end());
@@ -733,7 +736,6 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
     }
 
   if (form == Form::out) {
-    for (auto& t : out) autograd::check_not_conjugate(o.name(), t);
     if (std::any_of(out.begin(), out.end(), overlaps_itself)) {
       Results results = op::call(o, args);
       for (size_t k = 0; k < out.size(); ++k) {

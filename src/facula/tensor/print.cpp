@@ -69,7 +69,8 @@ class Style {
 class Printer {
  public:
   explicit Printer(const Tensor& t)
-      : sizes_(t.int_sizes()),
+      : tensor_(t),
+        sizes_(t.int_sizes()),
         strides_(t.int_strides()),
         dtype_(t.dtype()),
         data_(static_cast<const char*>(t.data_ptr())),
@@ -104,7 +105,7 @@ class Printer {
     f(-1);
     for (int64_t i = n - edge; i < n; ++i) f(i);
   }
-  Scalar load(int64_t at) const { return Scalar::load(dtype_, data_ + at * itemsize(dtype_)); }
+  Scalar load(int64_t at) const { return tensor_.load(data_ + at * itemsize(dtype_)); }
   void collect(size_t d, int64_t at, std::vector<Scalar>& to) const {
     if (d == sizes_.size()) to.push_back(load(at));
     else
@@ -137,6 +138,7 @@ class Printer {
     return out + "]";
   }
 
+  const Tensor& tensor_;
   IntSpan sizes_, strides_;
   DType dtype_;
   const char* data_;

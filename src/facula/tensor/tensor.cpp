@@ -11,6 +11,7 @@ namespace facula {
 
 void (*TensorImpl::release_py)(TensorImpl*) = nullptr;
 bool (*TensorImpl::base_requires_grad)(const TensorImpl&) = nullptr;
+std::atomic<bool> TensorImpl::lazy_exist{false};
 
 TensorImpl::~TensorImpl() {
   if (owns_py && release_py) release_py(this);
@@ -331,13 +332,22 @@ Scalar Tensor::item() const {
   runtime_check(numel() == SymInt(int64_t(1)), "item")
       << "a Tensor with " << numel() << " elements cannot be converted to Scalar (shape "
       << to_string(sizes()) << ")";
-  return Scalar::load(dtype(), data_ptr());
+  return load(data_ptr());
+}
+
+Scalar Tensor::load(const void* at) const {
+  Scalar v = Scalar::load(dtype(), at);
+  if (impl_->conj) v = Scalar(std::conj(v.to_complex()));
+  if (impl_->neg) v = is_complex(dtype()) ? Scalar(-v.to_complex()) : Scalar(-v.to_double());
+  return v;
 }
 
 Tensor Tensor::alias(SymSpan sizes, SymSpan strides, SymInt offset) const {
   auto r = make_ref<TensorImpl>(impl_->storage, sizes, strides, offset, dtype(), device());
   if (!is_traced()) r->version = version_counter();
   r->inference = impl_->inference;
+  r->conj = impl_->conj;
+  r->neg = impl_->neg;
   return Tensor(std::move(r));
 }
 

@@ -48,14 +48,17 @@ class TensorImpl final : public RefCounted {
   SymInt offset;  // in elements
   DType dtype;
   Device device;
-  bool requires_grad = false;   // of a leaf
-  bool has_node = false;        // the autograd slot holds a node: the result of a recorded operator
-  bool inference = false;       // made under inference_mode
-  bool conj = false;            // reserved: lazily conjugated
+  bool requires_grad = false;  // of a leaf
+  bool has_node = false;       // the autograd slot holds a node: the result of a recorded operator
+  bool inference = false;      // made under inference_mode
+  // Lazy: the elements are the conjugates, or of a real tensor the negatives, of what lies in memory (run/lazy.h).
+  bool conj = false, neg = false;
   bool owns_py = false;         // the Python object is kept alive by this impl (python/bind/tensor.h)
   bool wrapped_number = false;  // a 0-d tensor made of a Python number: lowest promotion priority
   Ref<VersionCounter> version;  // made on first use
   std::unique_ptr<autograd::Meta, void (*)(autograd::Meta*)> grad_slot{nullptr, nullptr};
+  bool is_lazy() const { return conj || neg; }
+  static std::atomic<bool> lazy_exist;  // was any ever made? Until then calls need not look for one
   graph::Value* traced = nullptr;
   void* py_object = nullptr;
   static void (*release_py)(TensorImpl*);  // set by the binding: drops an owned Python object
@@ -130,7 +133,10 @@ class Tensor {
   }
   Scalar item() const;  // the only element; RuntimeError otherwise
 
-  // The same storage under another geometry. Not differentiable and not tracked: operators build on it.
+  // The element at an address within the storage, resolved.
+  Scalar load(const void* at) const;
+
+  // The same storage under another geometry, as lazy as this. Not differentiable and not tracked: operators build on it.
   Tensor alias(SymSpan sizes, SymSpan strides, SymInt offset) const;
   // alias() sharing the version counter but not the autograd slot (detach).
   Tensor detached() const;

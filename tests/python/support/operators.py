@@ -202,7 +202,7 @@ def bits(t) -> bytes:
     """The elements of a tensor, to compare bit by bit."""
     import facula as F
 
-    t = t.detach().contiguous()
+    t = t.detach().resolve_conj().resolve_neg().contiguous()
     if t.dtype == F.bfloat16:
         t = t.to(F.float32)
     return np.array(t.numpy()).tobytes()

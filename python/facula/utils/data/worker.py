@@ -57,7 +57,7 @@ class _Pickler(pickle.Pickler):
     def persistent_id(self, o: Any) -> Any:
         if type(o) is not Tensor or not o.is_leaf:
             return None
-        t = o.detach().contiguous()
+        t = o.detach().resolve_conj().resolve_neg().contiguous()
         at = self.bytes
         self.tensors.append((at, t))
         self.bytes += -(-t.numel() * t.element_size() // _ALIGN) * _ALIGN
