@@ -127,7 +127,7 @@ def test_dropout_scales_what_it_keeps():
 
 def test_integers_are_drawn_from_all_of_64_bits():
     """Bounds beyond 2^61, where sizes end."""
-    x = F.randint(-(2**63), 2**63 - 1, (100_000,)).double() / 2**63
+    x = F.randint(-(2**63), 2**63 - 1, (100_000,)).double() / 2.0**63
     assert abs(x.mean().item()) < 0.01 and abs(x.std().item() - 3**-0.5) < 0.01
     x = F.randint(0, 3 * 2**61, (100_000,)).double() / 2**61
     assert all(abs(((x >= k) & (x < k + 1)).float().mean().item() - 1 / 3) < 0.01 for k in range(3))
