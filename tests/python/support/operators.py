@@ -190,7 +190,7 @@ def call(case: Case, args: dict) -> list:
 def to_numpy(t) -> np.ndarray:
     import facula as F
 
-    t = t.detach()
+    t = t.detach().resolve_conj().resolve_neg()
     return np.array((t.to(F.float32) if t.dtype == F.bfloat16 else t).contiguous().numpy())
 
 
