@@ -184,7 +184,7 @@ def test_tensor_infers_like_pytorch():
     assert _C.tensor([1.7], dtype=_C.int64).tolist() == [1] and _C.tensor(range(3)).tolist() == [0, 1, 2]
     for bad, kind in [
         ([[1, 2], [3]], ValueError),
-        ([1, [2]], ValueError),
+        ([1, [2]], TypeError),
         ([[1], 2], TypeError),
         ("a", TypeError),
         (None, RuntimeError),

@@ -203,6 +203,7 @@ FACULA_FAMILY(pointwise) {
         return std::vector<DType>{complex ? DType::Complex128 : DType::Float64};
       })
       .promote(Promote::none)
+      .exact_out()
       .pointwise([](const LoopCall& c, Expr a, Expr b) {
         DType t = is_complex(a.dtype()) || is_complex(b.dtype()) ? DType::Complex128 : DType::Float64;
         return power(c, cast(a, t), cast(b, t));
