@@ -1,4 +1,4 @@
-"""link_package.py SOURCE... TARGET: mirrors the files of each SOURCE folder (.py, .pyi, py.typed, METADATA)
+"""link_package.py SOURCE... TARGET: mirrors the files of each SOURCE folder (.py, .pyi, py.typed, PKG-INFO)
 into TARGET as links.
 
 Links that lead nowhere any more are removed. What else lies in TARGET (libraries, kernels) is left alone.
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def wanted(path: Path) -> bool:
-    return path.suffix in (".py", ".pyi") or path.name in ("py.typed", "METADATA")
+    return path.suffix in (".py", ".pyi") or path.name in ("py.typed", "PKG-INFO")
 
 
 def main() -> None:
