@@ -15,14 +15,14 @@ PyObject* check_pickle(PyObject*, PyObject* args) {
       Py_buffer* b;
       ~Release() { PyBuffer_Release(b); }
     } release{&data};
-    io::check_pickle({static_cast<const char*>(data.buf), size_t(data.len)}, where);
-    Py_RETURN_NONE;
+    return PyLong_FromSize_t(io::check_pickle({static_cast<const char*>(data.buf), size_t(data.len)}, where));
   });
 }
 
 PyMethodDef functions[] = {
     {"check_pickle", check_pickle, METH_VARARGS,
-     "check_pickle(data, where): raises if unpickling would need what no checkpoint needs."},
+     "check_pickle(data, where): the length of the pickle that begins data; raises if unpickling it would need "
+     "what no checkpoint needs."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

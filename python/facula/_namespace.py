@@ -8,6 +8,11 @@ from types import FunctionType, ModuleType
 from . import _C
 
 
+def renamed(name: str, old: str, new: str) -> str | None:
+    """A dotted name with another beginning; None if it does not begin with ``old``."""
+    return new + name[len(old) :] if name == old or name.startswith(old + ".") else None
+
+
 def fill(module: dict[str, object], namespace: ModuleType) -> Callable[[str], object]:
     """Gives a module, by its globals, the public operators of `namespace`.
 

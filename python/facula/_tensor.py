@@ -13,17 +13,6 @@ Tensor = _C.Tensor
 _f = _C.functions
 
 
-# ---- pickling: elements in row-major order, then what makes them this tensor
-
-
-def element_bytes(t: Tensor) -> bytes:
-    """The elements in row-major order."""
-    import ctypes
-
-    t = t.detach().resolve_conj().resolve_neg().contiguous()
-    return ctypes.string_at(t.data_ptr(), t.numel() * t.element_size()) if t.numel() else b""
-
-
 def from_elements(data: Any, dtype: _C.dtype, sizes: Any) -> Tensor:
     """A tensor over a writable buffer of elements in row-major order."""
     if len(data) == 0:
@@ -31,58 +20,25 @@ def from_elements(data: Any, dtype: _C.dtype, sizes: Any) -> Tensor:
     return _C.frombuffer(data, dtype=dtype).view(list(sizes))
 
 
-def memory_order(t: Tensor) -> tuple[int, ...]:
-    """The dimensions from the outermost in memory to the innermost; as they are if the tensor has gaps."""
-    order = tuple(sorted(range(t.dim()), key=lambda d: -t.stride(d)))
-    return order if t.permute(order).is_contiguous() else tuple(range(t.dim()))
+def _rebuild_from_type_v2(rebuild: Callable, cls: type, args: tuple, state: Any) -> Tensor:
+    """What pickles make a tensor with attributes with, or of a subclass."""
+    from ._utils import UnpicklingError, set_state
 
-
-def rebuild_tensor(
-    cls: type,
-    data: bytes,
-    dtype: str,
-    sizes: tuple,
-    requires_grad: bool,
-    grad: Tensor | None,
-    state: dict | None,
-    order: tuple[int, ...] | None = None,
-) -> Tensor:
-    if order is None:
-        order = tuple(range(len(sizes)))
-    t = from_elements(bytearray(data), getattr(_C, dtype), [sizes[d] for d in order])
-    t = t.permute(sorted(range(len(order)), key=order.__getitem__))
-    if cls is not Tensor:
-        t = _C.make_subclass(cls, t, requires_grad)
-    elif requires_grad:
-        t.requires_grad_()
-    if grad is not None:
-        t.grad = grad
-    if state:
-        t.__dict__.update(state)
-    return t
-
-
-def rebuild_parameter(data: Tensor, requires_grad: bool) -> Tensor:
-    from .nn.parameter import Parameter
-
-    return Parameter(data, requires_grad)
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise UnpicklingError(f"load: a tensor of the class {cls!r:.300}")
+    t = rebuild(*args)
+    if type(t) is not cls:
+        t = t.as_subclass(cls)
+    if hasattr(cls, "__setstate__"):
+        t.__setstate__(state)
+        return t
+    return set_state(t, state)
 
 
 def _reduce(t: Tensor, protocol: int) -> tuple:
-    if not t.is_leaf:
-        raise RuntimeError("pickle: only tensors without a history can be pickled; detach() it first")
-    state = t.__dict__ or None
-    order = memory_order(t)
-    return rebuild_tensor, (
-        type(t),
-        element_bytes(t.detach().permute(order)),
-        str(t.dtype).rpartition(".")[2],
-        tuple(t.shape),
-        t.requires_grad,
-        t.grad,
-        state,
-        order,
-    )
+    from ._utils import reduced
+
+    return reduced(t)
 
 
 _C.set_reduce_helper(_reduce)

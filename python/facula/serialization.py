@@ -11,139 +11,46 @@ from __future__ import annotations
 import errno
 import io
 import itertools
-import math
 import os
 import pickle
-import reprlib
 import struct
 import zipfile
 import zlib
-from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from . import _C
+from . import _C, _stream_format
+from ._pickles import (
+    Pickler,
+    Unpickler,
+    UnpicklingError,
+    add_safe_globals,
+    bytes_of,
+    check,
+    clear_safe_globals,
+    get_safe_globals,
+    safe_globals,
+)
+from ._pickles import get_layout as _get_layout  # noqa: F401  (by this name pickles refer to it)
 from ._tensor import from_elements
 
-Tensor = _C.Tensor
+__all__ = [
+    "UnpicklingError",
+    "WriteError",
+    "add_safe_globals",
+    "clear_safe_globals",
+    "get_safe_globals",
+    "load",
+    "safe_globals",
+    "save",
+]
 
-_STORAGES = {
-    "FloatStorage": _C.float32,
-    "DoubleStorage": _C.float64,
-    "HalfStorage": _C.float16,
-    "BFloat16Storage": _C.bfloat16,
-    "ComplexFloatStorage": _C.complex64,
-    "ComplexDoubleStorage": _C.complex128,
-    "LongStorage": _C.int64,
-    "IntStorage": _C.int32,
-    "ShortStorage": _C.int16,
-    "CharStorage": _C.int8,
-    "ByteStorage": _C.uint8,
-    "BoolStorage": _C.bool,
-}
-_STORAGE_OF = {d: name for name, d in _STORAGES.items()}
+Tensor = _C.Tensor
 _ALIGN = 64
 
 
-class _Global:
-    """Stands for a name of PyTorch's in a pickle that is being written."""
-
-    def __init__(self, module: str, name: str) -> None:
-        self.module, self.name = module, name
-
-    def __call__(self) -> None:
-        raise TypeError("stands for a name")
-
-
 # ---- writing
-
-
-class _Pickler(pickle._Pickler):  # the one in Python: its dispatch can be extended
-    """Writes facula's objects under PyTorch's names; storages go to ``storages``."""
-
-    dispatch = dict(pickle._Pickler.dispatch)
-
-    def __init__(self, file: Any) -> None:
-        super().__init__(file, 2)
-        self.storages: list[tuple[Tensor, int, int]] = []  # a tensor that holds it, its address and bytes
-        self._keys: dict[Any, int] = {}
-
-    def _save_global(self, o: _Global) -> None:
-        self.write(pickle.GLOBAL + f"{o.module}\n{o.name}\n".encode())
-        self.memoize(o)
-
-    dispatch[_Global] = _save_global
-    _names: dict[tuple[str, str], _Global] = {}
-
-    def _torch(self, module: str, name: str) -> _Global:
-        return self._names.setdefault((module, name), _Global(module, name))
-
-    def persistent_id(self, o: Any) -> Any:
-        return o.pid if isinstance(o, _Storage) else None
-
-    def _storage(self, t: Tensor) -> _Storage:
-        info = t._storage_info()
-        if info is None:
-            raise RuntimeError(f"save: a tensor on {t.device} has no elements to save")
-        address, size = info
-        size -= size % t.element_size()
-        known = address if size else ("empty", id(t))
-        if known not in self._keys:
-            self._keys[known] = len(self.storages)
-            self.storages.append((t, address, size))
-        elif self.storages[self._keys[known]][0].dtype != t.dtype:
-            raise RuntimeError("save: cannot save several tensors that view the same data as different types")
-        kind = self._torch("torch", _STORAGE_OF[t.dtype])
-        return _Storage(("storage", kind, str(self._keys[known]), "cpu", size // t.element_size()))
-
-    def reducer_override(self, o: Any) -> Any:
-        if isinstance(o, Tensor):
-            from .nn.parameter import Parameter
-
-            state = o.__dict__ if type(o) in (Tensor, Parameter) else None
-            if type(o) is Parameter:
-                args: tuple = (o.data, o.requires_grad, OrderedDict())
-                if state:
-                    return self._torch("torch._utils", "_rebuild_parameter_with_state"), (*args, state)
-                return self._torch("torch._utils", "_rebuild_parameter"), args
-            if not o.is_leaf and type(o) is not Tensor:
-                return NotImplemented
-            args = (
-                self._storage(o),
-                o.storage_offset(),
-                tuple(o.shape),
-                tuple(o.stride()),
-                o.requires_grad,
-                OrderedDict(),
-            )
-            lazy = {k: True for k, on in (("conj", o.is_conj()), ("neg", o.is_neg())) if on}
-            if lazy:
-                args = (*args, lazy)
-            rebuild = self._torch("torch._utils", "_rebuild_tensor_v2")
-            if not state:
-                return rebuild, args
-            return self._torch("torch._tensor", "_rebuild_from_type_v2"), (
-                rebuild,
-                self._torch("torch", "Tensor"),
-                args,
-                state,
-            )
-        if isinstance(o, _C.Size):
-            return self._torch("torch", "Size"), (tuple(o),)
-        if isinstance(o, _C.device):
-            return self._torch("torch", "device"), (str(o),)
-        return NotImplemented
-
-    def save(self, obj: Any, save_persistent_id: bool = True) -> None:
-        if isinstance(obj, _C.dtype):
-            obj = self._torch("torch", str(obj).rpartition(".")[2])
-        super().save(obj, save_persistent_id)
-
-
-class _Storage:
-    def __init__(self, pid: tuple) -> None:
-        self.pid = pid
 
 
 def _write_record(archive: zipfile.ZipFile, path: str, data: Any) -> None:
@@ -158,17 +65,14 @@ def _write_record(archive: zipfile.ZipFile, path: str, data: Any) -> None:
 
 
 def _write(obj: Any, file: Any, name: str) -> None:
-    import ctypes
-
     pickled = io.BytesIO()
-    pickler = _Pickler(pickled)
+    pickler = Pickler(pickled, lambda kind, key, numel: ("storage", kind, key, "cpu", numel))
     pickler.dump(obj)
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         _write_record(archive, f"{name}/data.pkl", pickled.getvalue())
         _write_record(archive, f"{name}/byteorder", b"little")
-        for key, (_, address, size) in enumerate(pickler.storages):
-            data = memoryview((ctypes.c_char * size).from_address(address)).cast("B") if size else b""
-            _write_record(archive, f"{name}/data/{key}", data)
+        for key, storage in enumerate(pickler.storages):
+            _write_record(archive, f"{name}/data/{key}", bytes_of(storage))
         _write_record(archive, f"{name}/version", b"3\n")
 
 
@@ -180,16 +84,23 @@ def save(
     _use_new_zipfile_serialization: bool = True,
 ) -> None:
     """Writes ``obj`` (tensors, containers, numbers, strings; other objects by pickle) to a path or a
-    binary file.
+    binary file; without ``_use_new_zipfile_serialization`` in the format of PyTorch before 1.6.
     """
+
+    def write(file: Any, name: str) -> None:
+        if _use_new_zipfile_serialization:
+            _write(obj, file, name)
+        else:
+            _stream_format.write(obj, file)
+
     if not isinstance(f, (str, os.PathLike)):
         if not hasattr(f, "write"):
             raise TypeError(f"save: expected a path or a binary file to write to, not {type(f).__name__}")
-        _write(obj, f, "archive")
+        write(f, "archive")
         return
     path = os.fspath(f)
     with replacing(path) as file:
-        _write(obj, file, os.path.splitext(os.path.basename(path))[0] or "archive")
+        write(file, os.path.splitext(os.path.basename(path))[0] or "archive")
 
 
 class WriteError(OSError, RuntimeError):
@@ -235,194 +146,6 @@ def replacing(path: str, what: str = "save") -> Iterator[Any]:
 # ---- reading
 
 
-class UnpicklingError(pickle.UnpicklingError, RuntimeError):
-    """A file that is not what load() reads, or holds what it refuses."""
-
-
-# How a file of PyTorch before 1.6 begins: a pickle of a magic number.
-_LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-
-
-class _StorageType:
-    def __init__(self, dtype: Any) -> None:
-        self.dtype = dtype
-
-
-def _rebuild_tensor(
-    storage: Tensor,
-    offset: int,
-    size: tuple,
-    stride: tuple,
-    requires_grad: bool = False,
-    hooks: Any = None,
-    metadata: Any = None,
-) -> Tensor:
-    def whole(*numbers: Any) -> bool:
-        return all(type(n) is int and 0 <= n < 2**60 for n in numbers)
-
-    good = type(storage) is Tensor and isinstance(size, tuple) and isinstance(stride, tuple)
-    if good and len(size) == len(stride) <= 64 and whole(offset, *size, *stride):
-        needed = offset + sum((n - 1) * s for n, s in zip(size, stride)) + 1 if all(size) else 0
-        good = needed <= storage.numel() and math.prod(n or 1 for n in size) < 2**60
-    else:
-        good = False
-    if not good:
-        held = f"{storage.numel()} elements" if isinstance(storage, Tensor) else reprlib.repr(storage)
-        raise UnpicklingError(
-            f"load: a tensor of size {reprlib.repr(size)}, stride {reprlib.repr(stride)} and offset "
-            f"{reprlib.repr(offset)} lies outside of its storage of {held}"
-        )
-    t = _C.functions.as_strided(storage, size, stride, offset)
-    put_off = metadata if isinstance(metadata, dict) else {}  # until the elements are read
-    if put_off.get("conj") is True:
-        t = t.conj()
-    if put_off.get("neg") is True:
-        t = _C.ops._neg_view(t) if t.is_floating_point() or t.is_complex() else t.neg()
-    return t.requires_grad_() if requires_grad else t
-
-
-def _rebuild_parameter(data: Tensor, requires_grad: bool, hooks: Any = None, state: Any = None) -> Tensor:
-    from .nn.parameter import Parameter
-
-    p = Parameter(data, requires_grad)
-    if isinstance(state, dict):  # attributes of the parameter
-        p.__dict__.update(state)
-    return p
-
-
-def _rebuild_from_type(rebuild: Callable, cls: type, args: tuple, state: Any) -> Tensor:
-    """A tensor with attributes of its own."""
-    t = rebuild(*args)
-    if cls not in (Tensor, type(t)) or not isinstance(state, dict):
-        raise UnpicklingError(f"load: a tensor of the class {reprlib.repr(cls)} with {type(state).__name__}")
-    t.__dict__.update(state)
-    return t
-
-
-def _allowed() -> dict[tuple[str, str], Any]:
-    from .nn.parameter import Parameter
-
-    table: dict[tuple[str, str], Any] = {
-        ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
-        ("torch._tensor", "_rebuild_from_type_v2"): _rebuild_from_type,
-        ("torch.nn.parameter", "Parameter"): Parameter,
-        ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
-        ("torch._utils", "_rebuild_parameter_with_state"): _rebuild_parameter,
-        ("torch", "Size"): _C.Size,
-        ("torch", "device"): _C.device,
-        ("torch", "Tensor"): Tensor,
-        ("collections", "OrderedDict"): OrderedDict,
-        ("collections", "Counter"): Counter,
-        ("collections", "defaultdict"): defaultdict,
-        ("_codecs", "encode"): _encode,
-    }
-    for module in ("builtins", "__builtin__"):  # Python 2's name, which protocol 2 keeps
-        for builtin in (dict, list, set, frozenset, complex, slice):
-            table[module, builtin.__name__] = builtin
-        table[module, "bytearray"], table[module, "bytes"] = _bytearray, _bytes
-    for name, dtype in _STORAGES.items():
-        table["torch", name] = _StorageType(dtype)
-    for name, value in vars(_C).items():
-        if type(value) is _C.dtype:
-            table["torch", name] = value
-    return table
-
-
-def _encode(text: str, encoding: str = "latin1") -> bytes:
-    """How protocol 2 writes bytes."""
-    return text.encode("latin1")
-
-
-def _bytearray(data: Any = b"", encoding: str = "latin1") -> bytearray:
-    """A bytearray of what is there, not of a size."""
-    if not isinstance(data, (str, bytes)):
-        raise TypeError(f"a bytearray of {reprlib.repr(data)}")
-    return bytearray(data, "latin1") if isinstance(data, str) else bytearray(data)
-
-
-def _bytes() -> bytes:
-    """How protocol 2 writes b""."""
-    return b""
-
-
-_safe_globals: list[Any] = []
-
-
-def add_safe_globals(safe_globals: list[Any]) -> None:
-    """Lets load() make objects of these classes and call these functions."""
-    _safe_globals.extend(safe_globals)
-
-
-def get_safe_globals() -> list[Any]:
-    """What add_safe_globals allowed."""
-    return list(_safe_globals)
-
-
-def clear_safe_globals() -> None:
-    """Takes back what add_safe_globals allowed."""
-    _safe_globals.clear()
-
-
-class safe_globals:
-    """add_safe_globals for a ``with`` block."""
-
-    def __init__(self, safe_globals: list[Any]) -> None:
-        self._added = safe_globals
-
-    def __enter__(self) -> None:
-        self._before = list(_safe_globals)
-        _safe_globals.extend(self._added)
-
-    def __exit__(self, *exc: object) -> None:
-        _safe_globals[:] = self._before
-
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(
-        self, data: Any, where: str, storage: Callable[[str, Any, int], Tensor], trusted: bool
-    ) -> None:
-        if not trusted:
-            try:
-                _C.check_pickle(data, where)
-            except RuntimeError as error:
-                raise UnpicklingError(str(error)) from None
-        super().__init__(io.BytesIO(data))
-        self._where, self._storage, self._trusted = where, storage, trusted
-        self._table = _allowed()
-        self._table.update({(o.__module__, o.__qualname__): o for o in _safe_globals})
-
-    def find_class(self, module: str, name: str) -> Any:
-        found = self._table.get((module, name))
-        if found is not None:
-            return found
-        if not self._trusted:
-            raise UnpicklingError(
-                f"load: {self._where} holds a {module}.{name}, which is neither tensor, container nor "
-                f"number.\n  hint: if you "
-                f"trust the file, allow it with facula.serialization.add_safe_globals([{name}]), or read "
-                f"it with "
-                "weights_only=False, which can run code of the file."
-            )
-        if module == "torch" or module.startswith("torch."):
-            module = "facula" + module[5:]
-        return super().find_class(module, name)
-
-    def persistent_load(self, pid: Any) -> Any:
-        if not (
-            isinstance(pid, tuple)
-            and len(pid) == 5
-            and pid[0] == "storage"
-            and isinstance(pid[1], _StorageType)
-            and isinstance(pid[2], str)
-            and type(pid[4]) is int
-        ):
-            raise UnpicklingError(
-                f"load: {self._where} refers to something that is no storage: {reprlib.repr(pid)}"
-            )
-        _, kind, key, _, numel = pid
-        return self._storage(key, kind.dtype, numel)
-
-
 def _check_location(map_location: Any) -> None:
     if isinstance(map_location, dict):
         for place in map_location.values():
@@ -463,13 +186,19 @@ def load(
     try:
         with open(f, "rb") if is_path else nullcontext(f) as file:
             start = file.tell()
-            magic = file.read(len(_LEGACY))
+            beginning = file.read(len(_stream_format.BEGINNING))
             file.seek(start)
-            if magic == _LEGACY or magic[:2] in (b"\x80\x02", b"\x80\x04"):
+            if beginning == _stream_format.BEGINNING:
+                if mmap:
+                    raise RuntimeError(
+                        f"load: {where} is in the format from before PyTorch 1.6, of which mmap=True is not "
+                        "possible\n  hint: save it anew"
+                    )
+                return _stream_format.read(file, str(where), not weights_only)
+            if beginning[:2] in (b"\x80\x02", b"\x80\x04"):
                 raise UnpicklingError(
-                    f"load: {where} is in a format from before PyTorch 1.6, or a plain pickle, which is "
-                    f"not read.\n"
-                    "  hint: load and save it once with PyTorch, or with pickle if you trust it"
+                    f"load: {where} is a plain pickle, which is not read.\n"
+                    "  hint: read it with pickle.load if you trust it"
                 )
             with zipfile.ZipFile(file) as archive:
                 return _read(archive, str(where), not weights_only, file if mmap else None)
@@ -586,4 +315,7 @@ def _read(archive: zipfile.ZipFile, where: str, trusted: bool, mapped_file: Any 
             )
         return storages[key]
 
-    return _Unpickler(archive.read(pickled), where, storage, trusted).load()
+    data = archive.read(pickled)
+    if not trusted:
+        check(data, where)
+    return Unpickler(io.BytesIO(data), where, storage, trusted).load()

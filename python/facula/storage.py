@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from typing import Any
 
@@ -73,12 +74,21 @@ class _Storage:
         facts = f"{self._facts()}device={self.device}"
         return f"{lines}\n[facula.storage.{type(self).__name__}({facts}) of size {len(self)}]"
 
+    def __reduce__(self) -> tuple:
+        from .serialization import save
+
+        file = io.BytesIO()
+        save(self, file, _use_new_zipfile_serialization=False)
+        return _load_from_bytes, (file.getvalue(),)
+
     def _facts(self) -> str:
         return ""
 
 
 class UntypedStorage(_Storage):
     """A storage as bytes."""
+
+    dtype = _C.uint8
 
     def __init__(self, tensor: Tensor) -> None:
         self._over(tensor, _C.uint8)
@@ -99,3 +109,10 @@ class TypedStorage(_Storage):
 
     def untyped(self) -> UntypedStorage:
         return UntypedStorage(self._elements)
+
+
+def _load_from_bytes(b: bytes) -> Any:
+    """By this name pickles refer to a storage."""
+    from .serialization import load
+
+    return load(io.BytesIO(b), weights_only=False)

@@ -27,6 +27,10 @@ static std::vector<std::string> seeds() {
       start +
           "ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_tensor_v2\nctorch\nTensor\n)}tR."s,
       start + "ccollections\nOrderedDict\n)R(X\1\0\0\0aK\1X\1\0\0\0bK\2u}X\1\0\0\0xK\1sb."s,
+      start +
+          "((X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0"
+          "0X\3\0\0\0cpuK\4NtQ}X\x09\0\0\0_elementsK\1sb."s,
+      start + "(X\6\0\0\0modulectorch.nn.modules.linear\nLinear\nNNtQ)\x81}X\1\0\0\0aK\1sb.\x80\2K\1."s,
       start + "c__builtin__\nset\n](K\1K\2e\x85R."s,
       start + "c_codecs\nencode\nX\2\0\0\0abX\6\0\0\0latin1\x86R."s,
       "\x80\4\x95\x10\0\0\0\0\0\0\0\x8c\x0b"s +

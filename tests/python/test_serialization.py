@@ -6,6 +6,7 @@ import fractions
 import io
 import os
 import pickle
+import random
 import shutil
 import subprocess
 import sys
@@ -328,10 +329,52 @@ def test_a_mapped_file_gives_tensors_whose_changes_stay_in_memory(tmp_path):
         torch.load(io.BytesIO(), mmap=True)
 
 
-def test_formats_of_old_are_refused_with_a_way_out():
-    legacy = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03."
-    for data in (legacy, pickle.dumps({"a": 1})):
-        with pytest.raises(pickle.UnpicklingError, match="before PyTorch 1.6.*\n.*hint"):
+def test_a_plain_pickle_is_refused_with_a_way_out():
+    with pytest.raises(pickle.UnpicklingError, match="plain pickle.*\n.*hint: read it with pickle.load"):
+        torch.load(io.BytesIO(pickle.dumps({"a": 1})))
+
+
+def test_files_of_old_stand_one_behind_the_other():
+    file = io.BytesIO()
+    for k in range(3):
+        torch.save([torch.arange(k + 1), k], file, _use_new_zipfile_serialization=False)
+    for trusted in (False, True):
+        file.seek(0)
+        read = [torch.load(file, weights_only=not trusted) for _ in range(3)]
+        assert [(t.tolist(), k) for t, k in read] == [(list(range(k + 1)), k) for k in range(3)]
+
+
+def old_file(obj):
+    file = io.BytesIO()
+    torch.save(obj, file, _use_new_zipfile_serialization=False)
+    return file.getvalue()
+
+
+def test_damaged_files_of_old_give_one_clear_error():
+    whole = old_file({"w": torch.arange(50.0), "n": [1, 2], "v": torch.ones(3)})
+    rng = random.Random(0)
+    damaged = [whole[:n] for n in range(len(whole))]
+    for _ in range(3000):
+        data = bytearray(whole)
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        damaged.append(bytes(data))
+    refused = 0
+    for data in damaged:
+        try:
+            torch.load(io.BytesIO(data))
+        except (pickle.UnpicklingError, RuntimeError) as error:
+            refused += 1
+            assert str(error).startswith("load: "), error
+    assert refused >= len(whole)
+
+
+def test_a_file_of_old_that_claims_more_than_it_holds_takes_no_memory():
+    whole = old_file(torch.zeros(5))
+    reference = b"cpuq\x04K\x05"
+    assert reference in whole
+    for claimed in (2**31 - 1, 2**40):
+        data = whole.replace(reference, reference[:-2] + pickle.dumps(claimed, 2)[2:-1])
+        with pytest.raises(pickle.UnpicklingError, match="storage 0 claims .* elements in a file of"):
             torch.load(io.BytesIO(data))
 
 
@@ -360,9 +403,12 @@ def test_safe_globals_count_within_their_block():
 
 
 def test_what_pytorch_puts_off_is_done_when_a_tensor_is_rebuilt():
-    from facula.serialization import _rebuild_tensor
+    from facula._utils import _rebuild_tensor_v2
 
     z = torch.tensor([1 + 2j, 3 - 1j])
-    rebuilt = [_rebuild_tensor(z, 0, (2,), (1,), False, {}, {k: True}).tolist() for k in ("conj", "neg")]
+    memory = z.storage()
+    rebuilt = [
+        _rebuild_tensor_v2(memory, 0, (2,), (1,), False, {}, {k: True}).tolist() for k in ("conj", "neg")
+    ]
     assert rebuilt == [[1 - 2j, 3 + 1j], [-1 - 2j, -3 + 1j]]
-    assert _rebuild_tensor(z, 0, (2,), (1,), False, {}, {}).tolist() == z.tolist()
+    assert _rebuild_tensor_v2(memory, 0, (2,), (1,), False, {}, {}).tolist() == z.tolist()

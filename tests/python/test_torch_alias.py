@@ -174,6 +174,19 @@ def test_classes_have_the_paths_that_pytorchs_pickles_know():
     assert wrong == {}
 
 
+def test_modules_hold_the_attributes_that_pytorchs_pickles_carry():
+    theirs = json.loads((GOLDEN / "module_attributes.json").read_text())
+    said = says(
+        f"import json, runpy, warnings; warnings.simplefilter('ignore')\n"
+        f"recorder = runpy.run_path({str(GOLDEN / 'record_module_attributes.py')!r})\n"
+        "import torch.nn\n"
+        "print(json.dumps(recorder['attributes'](torch.nn)))"
+    )
+    ours = json.loads(said)
+    wrong = {name: (held, ours[name]) for name, held in theirs.items() if name in ours and ours[name] != held}
+    assert wrong == {} and len(ours) > 100
+
+
 def test_absent_names_are_named():
     said = says(
         "import importlib.util, torch\n"

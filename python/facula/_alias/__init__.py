@@ -22,23 +22,19 @@ from typing import Any, NoReturn
 
 import facula
 
-from .native import complete
+from .._namespace import renamed
+from .._native import complete
 
 _PATH = str(Path(__file__).parent / "path")
 _OURS, _THEIRS = "facula", "torch"
 
 
-def _renamed(name: str, old: str, new: str) -> str | None:
-    """A dotted name with another beginning; None if it does not begin with ``old``."""
-    return new + name[len(old) :] if name == old or name.startswith(old + ".") else None
-
-
 def _rename(module: ModuleType) -> None:
     """A module of ours, and the classes and functions that it defines, say that they are torch's."""
-    module.__name__ = _renamed(module.__name__, _OURS, _THEIRS) or module.__name__
+    module.__name__ = renamed(module.__name__, _OURS, _THEIRS) or module.__name__
     for value in list(vars(module).values()):
         where = getattr(value, "__module__", None)
-        if isinstance(where, str) and (new := _renamed(where, _OURS, _THEIRS)):
+        if isinstance(where, str) and (new := renamed(where, _OURS, _THEIRS)):
             try:
                 value.__module__ = new
             except (AttributeError, TypeError):
@@ -71,22 +67,33 @@ class _Renaming(importlib.abc.Loader):
         return self.usual.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
+        ours = module.__name__
         self.usual.exec_module(module)
         _rename(module)
+        theirs = _THEIRS + ours[len(_OURS) :]
+        if theirs not in _asked_for:
+            # Not imported again by that name, which would bind it in its package instead of a function.
+            sys.modules[theirs] = module
+
+
+_asked_for: set[str] = set()  # names whose modules the finder is importing: it will answer with them
 
 
 class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if ours := _renamed(name, _THEIRS, _OURS):
+        if ours := renamed(name, _THEIRS, _OURS):
+            _asked_for.add(name)
             try:
                 module = importlib.import_module(ours)
             except ModuleNotFoundError as e:
-                if e.name is None or _renamed(ours, e.name, "") is None:
+                if e.name is None or renamed(ours, e.name, "") is None:
                     raise  # ours is there; what it imports is not
                 return None
+            finally:
+                _asked_for.discard(name)
             file = getattr(module, "__file__", None)
             return importlib.machinery.ModuleSpec(name, _SameModule(module), origin=file)
-        if _renamed(name, _OURS, _OURS):
+        if renamed(name, _OURS, _OURS):
             spec = importlib.machinery.PathFinder.find_spec(name, path, target)
             if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
                 spec.loader = _Renaming(spec.loader)
@@ -117,7 +124,7 @@ def install() -> None:
     complete(facula._C)
     facula.__version__ = _version()
     for name, module in list(sys.modules.items()):
-        if (theirs := _renamed(name, _OURS, _THEIRS)) and not name.startswith((__name__, "facula.torch")):
+        if (theirs := renamed(name, _OURS, _THEIRS)) and not name.startswith((__name__, "facula.torch")):
             _rename(module)
             sys.modules[theirs] = module
     sys.modules[_OURS + ".torch"] = facula

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 from .. import _C
@@ -55,9 +56,10 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
         return copy
 
     def __reduce_ex__(self, protocol: int) -> tuple:
-        from .._tensor import rebuild_parameter
+        from .._utils import _rebuild_parameter, _rebuild_parameter_with_state
 
-        return rebuild_parameter, (self.data, self.requires_grad)
+        args, state = (self.data, self.requires_grad, OrderedDict()), self.__getstate__()
+        return (_rebuild_parameter_with_state, (*args, state)) if state else (_rebuild_parameter, args)
 
 
 class Buffer(Tensor, metaclass=_ParameterMeta):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from copy import deepcopy
@@ -108,16 +109,28 @@ class Optimizer:
         self._load_state_dict_post_hooks: OrderedDict[int, Callable] = OrderedDict()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
+        state = {p: self._export_state(s) for p, s in self.state.items()}
+        return {
+            "defaults": self.defaults,
+            "state": defaultdict(dict, state),
+            "param_groups": self.param_groups,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._make_transient()
+        kept = {p: self._import_state(s) for p, s in self.state.items()}
+        self.state = defaultdict(dict, kept)
+        if type(self).__module__.startswith(Optimizer.__module__.rpartition(".")[0]):
+            for option in inspect.signature(type(self)).parameters.values():
+                if option.default is not option.empty:  # older files lack some
+                    for group in self.param_groups:
+                        group.setdefault(option.name, option.default)
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
         for k, group in enumerate(self.param_groups):
-            lines.append(f"Parameter Group {k}")
+            lines += ["", f"Parameter Group {k}"] if k else [f"Parameter Group {k}"]
             lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
         return "\n".join([*lines, ")"])
 

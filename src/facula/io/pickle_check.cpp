@@ -15,7 +15,7 @@ constexpr int kDeepest = 1000;  // tuples in tuples
 constexpr uint64_t kMost = uint64_t(1) << 60;
 constexpr uint64_t kTextItem = 16;  // bytes of a text that count as one item
 
-enum class Kind : uint8_t { none, plain, text, tuple, list, dict, set, tensor, global, object };
+enum class Kind : uint8_t { none, plain, text, tuple, list, dict, set, storage, tensor, global, object };
 
 // What calls of the functions give that load() knows; others are the user's.
 struct Function {
@@ -24,6 +24,7 @@ struct Function {
   bool callable = true;
 };
 constexpr Function kFunctions[] = {
+    {"torch._utils", "_rebuild_tensor", Kind::tensor},
     {"torch._utils", "_rebuild_tensor_v2", Kind::tensor},
     {"torch._utils", "_rebuild_parameter", Kind::tensor},
     {"torch._utils", "_rebuild_parameter_with_state", Kind::tensor},
@@ -32,6 +33,7 @@ constexpr Function kFunctions[] = {
     {"torch.nn.parameter", "Parameter", Kind::tensor, false},
     {"torch", "Size", Kind::tuple},
     {"torch", "device", Kind::plain},
+    {"torch.serialization", "_get_layout", Kind::plain},
     {"collections", "OrderedDict", Kind::dict},
     {"collections", "Counter", Kind::dict},
     {"collections", "defaultdict", Kind::dict},
@@ -65,8 +67,10 @@ class Walk : PickleMachine<Item> {
  public:
   Walk(std::string_view data, const std::string& where) : PickleMachine(data, "load", where), boxes_(1) {}
 
-  void run() {
+  size_t run() {
+    auto* begin = take(0);
     while (step(static_cast<unsigned char>(*take(1)))) {}
+    return size_t(take(0) - begin);
   }
 
  private:
@@ -170,7 +174,7 @@ class Walk : PickleMachine<Item> {
       pay(i.kind == Kind::text ? n / kTextItem : n);
       all.items = sum(all.items, n);
       all.cost = sum(all.cost, sum(i.cost, boxes_[i.box].cost));
-      if (makes_container && i.kind == Kind::tensor)
+      if (makes_container && (i.kind == Kind::tensor || i.kind == Kind::storage))
         damaged("makes a " + std::string(f.function->name) + " of a tensor's elements");
     };
     read(options);
@@ -275,10 +279,12 @@ class Walk : PickleMachine<Item> {
         break;
       }
       case 'Q': {
-        hashed(pop().cost);
-        Item storage;
-        storage.kind = Kind::tensor;
-        push(storage);
+        Item reference = pop();
+        hashed(reference.cost);
+        auto& parts = boxes_[reference.box].members;
+        Item referred;
+        referred.kind = !parts.empty() && parts[0].text == "module" ? Kind::global : Kind::storage;
+        push(referred);
         break;
       }
       case 'R':
@@ -323,6 +329,6 @@ class Walk : PickleMachine<Item> {
 
 }  // namespace
 
-void check_pickle(std::string_view data, const std::string& where) { Walk(data, where).run(); }
+size_t check_pickle(std::string_view data, const std::string& where) { return Walk(data, where).run(); }
 
 }  // namespace facula::io

@@ -3,7 +3,8 @@
 // instruction.
 //   sizes       an array of bytes is made before its bytes are there; the memo grows to any index
 //   copies      a call of `list` or `set` copies its argument, in as few bytes as one likes
-//   tensors     containers made of a tensor hold its elements, of which strides of 0 make any number
+//   tensors     containers made of a tensor or a storage hold its elements, of which strides of 0 make any number
+//   storages    attributes of one say where its elements are
 //   classes     BUILD sets attributes of classes and functions as of any object
 //   hashes      of tuples recurse without limit, and walk shared items again and again
 #pragma once
@@ -12,7 +13,8 @@
 
 namespace facula::io {
 
-// RuntimeError "load: <where> is damaged: its pickle ..." if unpickling would need what no checkpoint needs.
-void check_pickle(std::string_view data, const std::string& where);
+// The length of the pickle that `data` begins with. RuntimeError "load: <where> is damaged: its pickle ..." if unpickling
+// it would need what no checkpoint needs.
+size_t check_pickle(std::string_view data, const std::string& where);
 
 }  // namespace facula::io

@@ -434,11 +434,12 @@ class MultiheadAttention(Module):
         )
         self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias=bias, **made)
         for name in ("bias_k", "bias_v"):
-            self.register_parameter(
-                name, Parameter(_f.empty([1, 1, embed_dim], **made)) if add_bias_kv else None
-            )
+            setattr(self, name, Parameter(_f.empty([1, 1, embed_dim], **made)) if add_bias_kv else None)
         self.add_zero_attn = add_zero_attn
         self._reset_parameters()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({"_qkv_same_embed_dim": True, **state})  # PyTorch before 1.2 had no other
 
     def _reset_parameters(self) -> None:
         for name in ("in", "q", "k", "v"):

@@ -19,7 +19,6 @@ _empty = _C.functions.empty
 class _ConvNd(TensorModule):
     _rank: int
     _transposed = False
-    output_padding: tuple[int, ...] = ()
     __constants__ = [
         "stride", "padding", "dilation", "groups", "padding_mode",
         "in_channels", "out_channels", "kernel_size",
@@ -54,9 +53,10 @@ class _ConvNd(TensorModule):
         self.kernel_size, self.stride = tuple_of(kernel_size), tuple_of(stride)
         self.padding = padding if isinstance(padding, str) else tuple_of(padding)
         self.dilation, self.groups, self.padding_mode = tuple_of(dilation), groups, padding_mode
+        self.transposed, self.output_padding = self._transposed, tuple_of(0)
         # What F.pad takes, for the modes that the operator does not know.
         if not isinstance(self.padding, str):
-            self._reversed_padding_repeated_twice = list(_reverse_repeat_tuple(self.padding, 2))
+            self._reversed_padding_repeated_twice = _reverse_repeat_tuple(self.padding, 2)
         elif self.padding == "valid":
             self._reversed_padding_repeated_twice = [0] * (2 * self._rank)
         elif self.padding != "same":
@@ -77,10 +77,6 @@ class _ConvNd(TensorModule):
         else:
             self.register_parameter("bias", None)
         self.reset_parameters()
-
-    @property
-    def transposed(self) -> bool:
-        return self._transposed
 
     def reset_parameters(self) -> None:
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))

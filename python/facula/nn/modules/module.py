@@ -791,6 +791,7 @@ class Module(_C.ModuleBase):
         return dict(self.__dict__)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        Module.__init__(self)  # older files lack some of its tables
         self.__dict__.update(state)
 
     # ---- text

@@ -64,6 +64,11 @@ class TransformerEncoderLayer(Module):
         self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **made)
         self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
         self.activation = _activation(activation)
+        # Of PyTorch's own kernels: which activation they know.
+        self.activation_relu_or_gelu = {F.relu: 1, F.gelu: 2}.get(self.activation, 0)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({"activation": F.relu, **state})  # PyTorch before 1.2 had no other
 
     def forward(
         self,

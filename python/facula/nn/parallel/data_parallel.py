@@ -18,7 +18,7 @@ class DataParallel(Module):
         self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0
     ) -> None:
         super().__init__()
-        self.module, self.dim, self.device_ids = module, dim, []
+        self.module, self.device_ids = module, []
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         return self.module(*inputs, **kwargs)

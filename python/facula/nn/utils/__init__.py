@@ -7,6 +7,8 @@ from typing import Any
 
 from ... import _C
 from . import rnn as rnn
+from .weight_norm import remove_weight_norm as remove_weight_norm
+from .weight_norm import weight_norm as weight_norm
 
 Tensor = _C.Tensor
 
@@ -135,55 +137,3 @@ def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
     )
     fused.weight, fused.bias = weight, bias
     return fused
-
-
-class _WeightNorm:
-    """A hook that makes a weight from its direction and its length before every forward."""
-
-    def __init__(self, name: str, dim: int | None) -> None:
-        self.name, self.dim = name, dim
-
-    def lengths(self, v: Tensor) -> Tensor:
-        if self.dim is None:
-            return v.norm()
-        return v.norm(2, [d for d in range(v.dim()) if d != self.dim % v.dim()], keepdim=True)
-
-    def weight(self, module: Any) -> Tensor:
-        v, g = getattr(module, self.name + "_v"), getattr(module, self.name + "_g")
-        return v * (g / self.lengths(v))
-
-    def __call__(self, module: Any, args: Any) -> None:
-        setattr(module, self.name, self.weight(module))
-
-
-def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
-    """Trains the direction ``name_v`` and the length ``name_g`` of a weight apart.  Salimans and Kingma,
-    2016.
-    """
-    from ..parameter import Parameter
-
-    if any(isinstance(h, _WeightNorm) and h.name == name for h in module._forward_pre_hooks.values()):
-        raise RuntimeError(f"Cannot register two weight_norm hooks on the same parameter {name}")
-    hook = _WeightNorm(name, dim)
-    weight = getattr(module, name)
-    del module._parameters[name]
-    module.register_parameter(name + "_g", Parameter(hook.lengths(weight.detach())))
-    module.register_parameter(name + "_v", Parameter(weight.detach()))
-    setattr(module, name, hook.weight(module))
-    module.register_forward_pre_hook(hook)
-    return module
-
-
-def remove_weight_norm(module: Any, name: str = "weight") -> Any:
-    """Makes a weight of weight_norm a parameter again."""
-    from ..parameter import Parameter
-
-    for key, hook in module._forward_pre_hooks.items():
-        if isinstance(hook, _WeightNorm) and hook.name == name:
-            weight = hook.weight(module).detach()
-            delattr(module, name)
-            del module._parameters[name + "_g"], module._parameters[name + "_v"]
-            del module._forward_pre_hooks[key]
-            setattr(module, name, Parameter(weight))
-            return module
-    raise ValueError(f"weight_norm of '{name}' not found in {module}")
