@@ -578,3 +578,38 @@ def test_state_dicts_and_optimizers_survive_packed_weights():
         nn.utils.clip_grad_norm_(net.parameters(), 0.1)
         opt.step()
     np.testing.assert_allclose(conv.weight.detach().numpy(), fresh.weight.detach().numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [F.float32, F.float64, F.bfloat16], ids=str)
+def test_what_pytorch_gives_row_by_row_can_be_viewed(dtype):
+    """Of operands in another order; and those that have channels last keep them where PyTorch's do."""
+    F.manual_seed(0)
+    rows = {
+        "softmax": lambda x: nn.functional.softmax(x, 1),
+        "log_softmax": lambda x: nn.functional.log_softmax(x, -1),
+        "layer_norm": lambda x: nn.functional.layer_norm(x, x.shape[-1:]),
+        "kthvalue": lambda x: x.kthvalue(2, 1)[0],
+        "median": lambda x: x.median(1, keepdim=True)[0],
+    }
+    channels = {
+        "group_norm": lambda x: nn.functional.group_norm(x, 1),
+        "batch_norm": lambda x: nn.functional.batch_norm(x, None, None, training=True),
+        "batch_norm of given": lambda x: nn.functional.batch_norm(
+            x, *(f(x.shape[1], dtype=dtype) for f in (F.zeros, F.ones))
+        ),
+    }
+    swapped = F.randn(7, 3, 5).to(dtype).transpose(0, 2)
+    last = F.randn(2, 4, 6, 5).to(dtype).contiguous(memory_format=F.channels_last)
+    for name, f in {**rows, **channels}.items():
+        for x in (swapped, last):
+            kept = x is last and name in channels
+            x, y = (t.detach().requires_grad_() for t in (x, x.contiguous()))
+            result, expected = f(x), f(y)
+            assert result.is_contiguous(memory_format=F.channels_last if kept else F.contiguous_format)
+            gradient = F.randn(result.shape).to(dtype)
+            result.backward(gradient)
+            expected.backward(gradient)
+            bound = {"rtol": 2e-2, "atol": 1e-2} if dtype == F.bfloat16 else {"rtol": 1e-4, "atol": 1e-5}
+            assert F.allclose(result, expected, **bound), name
+            assert F.allclose(x.grad, y.grad, **bound), name
+    assert nn.functional.one_hot(F.tensor([[0, 1, 2], [2, 1, 0]]).t()).view(-1).sum() == 6

@@ -279,7 +279,8 @@ FACULA_FAMILY(activation) {
         if (x.size(k) == SymInt(int64_t(0))) return mul(x, 1);
         Tensor e = exp(sub(x, amax(x, k, true)));
         Tensor total = sum(e, k, true);
-        return mul(e, reciprocal(total));  // total >= 1: a division for each row instead of each element
+        // total >= 1: a division for each row instead of each element
+        return contiguous(mul(e, reciprocal(total)));
       })
       .vjp([](const Vjp& v) {
         return grads(
@@ -299,7 +300,7 @@ FACULA_FAMILY(activation) {
         if (x.dim() == 0) return sub(x, x);
         if (x.size(k) == SymInt(int64_t(0))) return mul(x, 1);
         Tensor shifted = sub(x, amax(x, k, true));
-        return sub(shifted, log(sum(exp(shifted), k, true)));
+        return contiguous(sub(shifted, log(sum(exp(shifted), k, true))));
       })
       .vjp([](const Vjp& v) {
         return grads(

@@ -766,7 +766,7 @@ FACULA_FAMILY(index) {
         runtime_check(classes > SymInt(int64_t(0)), "one_hot")
             << "num_classes must be positive where there are no values to infer it from";
         Tensor k = arange(Scalar(classes.guard_int()));
-        return to_dtype(eq(unsqueeze(self, -1), k), DType::Int64);
+        return to_dtype(eq(unsqueeze(contiguous(self), -1), k), DType::Int64);
       })
       .samples({"self<3>[3, 2], num_classes=4", "self<5>[7]"});
 }

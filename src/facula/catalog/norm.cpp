@@ -68,6 +68,10 @@ constexpr const char* kNoRest =
 Tensor wide(const Tensor& x) {
   return compute_type(x.dtype()) == x.dtype() ? x : to_dtype(x, compute_type(x.dtype()));
 }
+// y with channels last in memory if x has them there, else row by row.
+Tensor in_order_of(const Tensor& x, const Tensor& y) {
+  return x.is_contiguous(MemoryFormat::channels_last) ? y : contiguous(y);
+}
 Tensor narrowed(const Tensor& y, DType to) { return y.dtype() == to ? y : to_dtype(y, to); }
 
 }  // namespace
@@ -91,7 +95,7 @@ FACULA_FAMILY(norm) {
         Tensor v = var(x, dims, 0.0, true), y = mul(sub(x, mean(x, dims, true)), rsqrt(add(v, eps)));
         if (weight) y = mul(y, wide(*weight));
         if (bias) y = add(y, wide(*bias));
-        return narrowed(y, input.dtype());
+        return contiguous(narrowed(y, input.dtype()));
       })
       .samples({"input[2, 3, 4], normalized_shape=[4]",
                 "input[2, 3, 4], normalized_shape=[3, 4], weight[3, 4], bias[3, 4]",
@@ -170,7 +174,7 @@ FACULA_FAMILY(norm) {
         Tensor v = var(x, dims, 0.0, true), y = mul(sub(x, mean(x, dims, true)), rsqrt(add(v, eps)));
         if (weight) y = mul(y, wide(view(*weight, scale)));
         if (bias) y = add(y, wide(view(*bias, scale)));
-        return view(narrowed(y, input.dtype()), input.sizes());
+        return view(in_order_of(input, narrowed(y, input.dtype())), input.sizes());
       })
       .samples({"input[2, 4, 3], num_groups=2", "input[2, 4], num_groups=4, weight[4], bias[4]",
                 "input[2, 6, 3, 2], num_groups=3, weight[6], bias[6]"});
@@ -188,7 +192,8 @@ FACULA_FAMILY(norm) {
             if (weight) y = mul(y, wide(per_channel(*weight, x)));
             if (bias) y = add(y, wide(per_channel(*bias, x)));
             Dims channels{x.size(1)};
-            return std::tuple(narrowed(y, input.dtype()), view(m, channels), view(v, channels));
+            return std::tuple(in_order_of(input, narrowed(y, input.dtype())), view(m, channels),
+                              view(v, channels));
           })
       .samples({"input[4, 3, 2], weight[3], bias[3], eps=1e-05",
                 "input[4, 3], weight=None, bias=None, eps=1e-05"});
@@ -204,7 +209,7 @@ FACULA_FAMILY(norm) {
         Tensor y = mul(sub(x, per_channel(wide(mean), x)), per_channel(scale, x));
         if (weight) y = mul(y, wide(per_channel(*weight, x)));
         if (bias) y = add(y, wide(per_channel(*bias, x)));
-        return narrowed(y, input.dtype());
+        return in_order_of(input, narrowed(y, input.dtype()));
       })
       .samples({"input[4, 3, 2], weight[3], bias[3], running_mean[3], running_var[3](0.1, 2), eps=1e-05"});
   define("_update_running(Tensor self, Tensor batch, Scalar momentum, Scalar scale) -> Tensor")

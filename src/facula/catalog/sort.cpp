@@ -134,8 +134,9 @@ FACULA_FAMILY(sort) {
         if (!self.dim()) return std::tuple(values, indices);
         SymInt at = k - SymInt(int64_t(1));
         if (keepdim)
-          return std::tuple(narrow(values, dim, at, int64_t(1)), narrow(indices, dim, at, int64_t(1)));
-        return std::tuple(select(values, dim, at), select(indices, dim, at));
+          return std::tuple(contiguous(narrow(values, dim, at, int64_t(1))),
+                            contiguous(narrow(indices, dim, at, int64_t(1))));
+        return std::tuple(contiguous(select(values, dim, at)), contiguous(select(indices, dim, at)));
       })
       .samples({"self![3, 5], k=2", "self![5, 3], k=1, dim=0, keepdim=True"});
   define("median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
