@@ -90,6 +90,14 @@ OPTIMIZERS = {
     "SGD": "lr=0.5, momentum=0.9, nesterov=True",
     "Adam": "lr=0.5, amsgrad=True",
     "AdamW": "lr=0.5, weight_decay=0.1",
+    "RMSprop": "lr=0.5, momentum=0.5, centered=True",
+    "Adagrad": "lr=0.5",
+    "Adadelta": "",
+    "Adamax": "",
+    "NAdam": "",
+    "RAdam": "",
+    "ASGD": "lr=0.5",
+    "Rprop": "",
 }
 MODULES = [
     "Linear(3, 2)",

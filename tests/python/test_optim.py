@@ -1,6 +1,9 @@
 """Optimizers against their published update rules in NumPy, and their state."""
 
 import copy
+import json
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -251,3 +254,125 @@ def test_a_step_treats_each_parameter_by_itself_however_it_lies(optimizer):
             s.step()
     for a, b in zip(together, alone, strict=True):
         assert a.tolist() == b.tolist()
+
+
+# ---- as PyTorch's, recorded
+
+RECORDER = runpy.run_path(str(Path(__file__).parents[1] / "golden/record_optimizers.py"))
+RECORDED = json.loads((Path(__file__).parents[1] / "golden/optimizers.json").read_text())
+
+
+@pytest.mark.parametrize("k", range(len(RECORDED)), ids=lambda k: f"{RECORDED[k][0]}-{k}")
+def test_steps_are_pytorchs(k):
+    name, options, theirs = RECORDED[k]
+    assert json.loads(json.dumps(RECORDER["CASES"][k])) == [name, options]
+    ours = RECORDER["moved"](torch, *RECORDER["CASES"][k])
+    # Line searches end where rounding makes losses equal.
+    bound = 1e-9 if name == "LBFGS" else 2e-14
+    for a, b in zip(ours["after"], theirs["after"]):
+        for x, y in zip(a, b):
+            np.testing.assert_allclose(x, y, rtol=bound, atol=bound)
+    assert ours["options"] == theirs["options"]
+    if name != "LBFGS":
+        assert ours["state"] == theirs["state"]
+
+
+NAMES = sorted({case[0] for case in RECORDER["CASES"]})
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_a_loaded_state_goes_on_to_the_bit(name, dtype):
+    def started():
+        torch.manual_seed(0)
+        params = [nn.Parameter(torch.randn(shape).to(dtype)) for shape in [(3, 4), (5,), ()]]
+        return params, getattr(torch.optim, name)(params, lr=0.05)
+
+    def steps(params, optimizer, begin, end):
+        for step in range(begin, end):
+
+            def closure():
+                torch.manual_seed(step)
+                for p in params:
+                    p.grad = (p.detach() + torch.randn(p.shape)).to(dtype)
+                return sum((p.detach().double() ** 2).sum() for p in params)
+
+            optimizer.step(closure) if name == "LBFGS" else (closure(), optimizer.step())
+
+    params, optimizer = started()
+    steps(params, optimizer, 0, 3)
+    saved = copy.deepcopy([p.detach() for p in params]), copy.deepcopy(optimizer.state_dict())
+    steps(params, optimizer, 3, 6)
+    again, other = started()
+    with torch.no_grad():
+        for p, value in zip(again, saved[0]):
+            p.copy_(value)
+    other.load_state_dict(saved[1])
+    steps(again, other, 3, 6)
+    assert [p.tolist() for p in params] == [p.tolist() for p in again]
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("Adafactor", "LBFGS")])
+def test_parts_of_complex_parameters_move_for_themselves(name):
+    torch.manual_seed(0)
+    z = nn.Parameter(torch.randn(3, 2, dtype=torch.complex128))
+    x = nn.Parameter(torch.view_as_real(z.detach()).clone())
+    ours, parts = (getattr(torch.optim, name)([p]) for p in (z, x))
+    if name == "SGD":
+        ours, parts = (torch.optim.SGD([p], lr=0.1, momentum=0.9) for p in (z, x))
+    for _ in range(4):
+        z.grad = torch.randn(3, 2, dtype=torch.complex128)
+        x.grad = torch.view_as_real(z.grad).clone()
+        ours.step()
+        parts.step()
+        np.testing.assert_allclose(torch.view_as_real(z.detach()).numpy(), x.detach().numpy(), rtol=1e-14)
+
+
+WRONG = [
+    ("Adadelta", {"rho": 2}, "Invalid rho value: 2"),
+    ("Adagrad", {"lr_decay": -1}, "Invalid lr_decay value: -1"),
+    ("Adamax", {"betas": (0, 1)}, "Invalid beta parameter at index 1: 1"),
+    ("ASGD", {"lr": -1}, "Invalid learning rate: -1"),
+    ("NAdam", {"momentum_decay": -1}, "Invalid momentum_decay value: -1"),
+    ("RMSprop", {"alpha": -1}, "Invalid alpha value: -1"),
+    ("RMSprop", {"eps": -1}, "Invalid epsilon value: -1"),
+    ("Rprop", {"etas": (1, 0.5)}, "Invalid eta values: 1, 0.5"),
+    ("Adafactor", {"d": 0.5}, "Clipping threshold d should be >= 1 but is: 0.5"),
+    ("Muon", {"lr": -1}, "Learning rate should be >= 0 but is: -1"),
+]
+
+
+@pytest.mark.parametrize("name, options, text", WRONG, ids=[f"{w[0]}-{'-'.join(w[1])}" for w in WRONG])
+def test_wrong_options_are_named(name, options, text):
+    with pytest.raises(ValueError, match=text):
+        getattr(torch.optim, name)([nn.Parameter(torch.ones(2, 2))], **options)
+
+
+def test_muon_moves_matrices_along_orthogonal_steps():
+    torch.manual_seed(0)
+    for shape in ((6, 4), (4, 6)):
+        p = nn.Parameter(torch.randn(shape))
+        optimizer = torch.optim.Muon([p], lr=0.1, weight_decay=0.0)
+        before = p.detach().clone()
+        p.grad = torch.randn(shape)
+        optimizer.step()
+        step = (before - p.detach()).numpy() / 0.1 / max(1, shape[0] / shape[1]) ** 0.5
+        singular = np.linalg.svd(step, compute_uv=False)
+        assert (singular > 0.6).all() and (singular < 1.3).all()
+        assert np.sum(step * p.grad.numpy()) > 0
+    with pytest.raises(ValueError, match="only supports 2D parameters"):
+        torch.optim.Muon([nn.Parameter(torch.ones(2))])
+
+
+def test_one_call_moves_all_parameters():
+    """A step of many parameters is one operator's call, whatever the optimizer."""
+    params = [nn.Parameter(torch.ones(3)) for _ in range(20)]
+    for name in ("Adam", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop"):
+        optimizer = getattr(torch.optim, name)(params)
+        for p in params:
+            p.grad = torch.ones(3)
+        optimizer.step()
+        with torch.profiler.profile() as prof:
+            optimizer.step()
+        calls = [e for e in prof.events() if e.name.startswith("_") and e.name.endswith("_")]
+        assert len(calls) == 1, (name, [e.name for e in calls])

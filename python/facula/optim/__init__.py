@@ -5,16 +5,63 @@ from .adamw import AdamW
 from .optimizer import Optimizer
 from .sgd import SGD
 
-__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "lr_scheduler"]
+# Imported when they are asked for: where each lives.
+_LATER = {
+    "ASGD": ".asgd",
+    "Adadelta": ".adadelta",
+    "Adafactor": "._adafactor",
+    "Adagrad": ".adagrad",
+    "Adamax": ".adamax",
+    "LBFGS": ".lbfgs",
+    "Muon": "._muon",
+    "NAdam": ".nadam",
+    "RAdam": ".radam",
+    "RMSprop": ".rmsprop",
+    "Rprop": ".rprop",
+}
+
+__all__ = [
+    "ASGD",
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "LBFGS",
+    "Muon",
+    "NAdam",
+    "Optimizer",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "SGD",
+    "lr_scheduler",
+]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import lr_scheduler as lr_scheduler
+    from ._adafactor import Adafactor
+    from ._muon import Muon
+    from .adadelta import Adadelta
+    from .adagrad import Adagrad
+    from .adamax import Adamax
+    from .asgd import ASGD
+    from .lbfgs import LBFGS
+    from .nadam import NAdam
+    from .radam import RAdam
+    from .rmsprop import RMSprop
+    from .rprop import Rprop
 
 
 def __getattr__(name: str) -> object:
-    if name == "lr_scheduler":
-        import importlib
+    import importlib
 
+    if name == "lr_scheduler":
         return importlib.import_module(".lr_scheduler", __name__)
-    raise AttributeError(f"module 'facula.optim' has no attribute '{name}'")
+    if name in _LATER:
+        value = getattr(importlib.import_module(_LATER[name], __name__), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

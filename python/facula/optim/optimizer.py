@@ -77,6 +77,9 @@ class Optimizer:
     of dicts with "params" and options that differ from ``defaults``.
     """
 
+    # States that are one number: their first values. They are tensors in a state_dict, as in PyTorch.
+    _numbers: dict[str, float] = {"step": 0.0}
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "step" in cls.__dict__:
@@ -299,13 +302,12 @@ class Optimizer:
         for hook in list(self._load_state_dict_post_hooks.values()):
             hook(self)
 
-    @staticmethod
-    def _like_parameter(key: str, value: Any, p: Tensor) -> Any:
+    def _like_parameter(self, key: str, value: Any, p: Tensor) -> Any:
         """A copy of a loaded value; tensors in the parameter's dtype, but for counters."""
         if not isinstance(value, Tensor):
             return deepcopy(value)
         value = value.detach()
-        keep = key == "step" or not (p.is_floating_point() and value.is_floating_point())
+        keep = key in self._numbers or not (p.is_floating_point() and value.is_floating_point())
         return value.clone() if keep or value.dtype == p.dtype else value.to(p.dtype)
 
     def _export_state(self, state: Any) -> Any:
@@ -323,16 +325,25 @@ def check_options(**options: tuple[Any, bool]) -> None:
             raise ValueError(f"Invalid {what}: {value}")
 
 
+def check_betas(betas: tuple[float, float]) -> None:
+    """Raises ValueError unless both are in [0, 1)."""
+    if len(betas) != 2:
+        raise IndexError(f"betas must be a pair of numbers, got {betas}")
+    for k, beta in enumerate(betas):
+        if not 0.0 <= beta < 1.0:
+            raise ValueError(f"Invalid beta parameter at index {k}: {beta}")
+
+
 def check_implementation(optimizer: str, options: dict[str, Any]) -> None:
     """PyTorch's choices of an implementation are accepted: here there is one, and it is fused."""
-    if options["differentiable"]:
-        if options["fused"]:
+    if options.get("differentiable"):
+        if options.get("fused"):
             raise RuntimeError("`fused` does not support `differentiable`")
         raise NotImplementedError(
             f"{optimizer}: differentiable=True is not supported: steps are not recorded\n"
             "  hint: compute the updated values yourself, from parameters and facula.autograd.grad"
         )
-    if options["fused"] and options["foreach"]:
+    if options.get("fused") and options["foreach"]:
         raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
 
 
