@@ -382,8 +382,8 @@ FACULA_FAMILY(random) {
       "random_.from(Tensor(a!) self, Scalar from, Scalar? to, *, Generator? generator=None) -> Tensor(a!)",
       "Filled with integers in [from, to), or from `from` to the largest that the dtype holds exactly.")
       .unfused([](const Tensor& self, Scalar from, std::optional<Scalar> to, std::optional<Generator*> g) {
-        auto last = to ? std::optional(whole("random_", *to)) : std::nullopt;
-        return fill_integers(self, whole("random_", from), last, g);
+        int64_t first = whole("random_", from);
+        return to ? fill_integers(self, first, whole("random_", *to), g) : fill_integers(self, first, {}, g);
       })
       .samples({"self[3, 4], from=2, to=7"});
   in_place_fill("bernoulli_(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> Tensor(a!)",
