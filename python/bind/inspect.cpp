@@ -4,6 +4,7 @@
 
 #include "facula/graph/trace.h"
 #include "facula/loop/interpret.h"
+#include "facula/op/operands.h"
 #include "facula/op/registry.h"
 #include "facula/schedule/fuse.h"
 #include "parse.h"
@@ -52,10 +53,10 @@ PyObject* inspect_operator(PyObject*, PyObject* name) {
     for (auto& d : o.differences)
       checked(PyList_Append(differences.get(),
                             checked(Py_BuildValue("(ss)", d.where.c_str(), d.why.c_str())).get()));
-    return Py_BuildValue("{s:O,s:O,s:O,s:O,s:O,s:O,s:O}", "samples", samples.get(), "differences",
+    return Py_BuildValue("{s:O,s:O,s:O,s:O,s:O,s:O}", "samples", samples.get(), "differences",
                          differences.get(), "dtypes", dtypes.get(), "differentiable",
                          o.differentiable ? Py_True : Py_False, "non_differentiable", fixed.get(), "random",
-                         o.random ? Py_True : Py_False, "fused", o.fused ? Py_True : Py_False);
+                         o.effects.draws ? Py_True : Py_False);
   });
 }
 
@@ -87,14 +88,14 @@ PyObject* inspect_meta(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject*
 }
 
 bool has_definition(const op::Operator& o) {
-  return o.kind == op::OpKind::pointwise || o.loop || o.reference;
+  return o.is<op::Pointwise>() || o.is<op::Loop>() || (o.backed() && o.backed()->reference);
 }
 
 loop::Definition definition_of(const op::Operator& o, std::span<const op::Value> values) {
   runtime_check(has_definition(o), o.name())
       << "has no scalar definition: it is made of other operators, or only moves what it is given";
-  if (o.kind == op::OpKind::pointwise || o.loop) return schedule::lower(o, values);
-  loop::Definition d = o.reference(op::LoopCall(o, values));
+  if (!o.backed()) return schedule::lower(o, values);
+  loop::Definition d = o.backed()->reference(op::LoopCall(o, values));
   auto metas = graph::infer(o, values);
   if (!d.scatter) d.rank = int(metas.at(0).sizes.size());
   return d;
@@ -127,27 +128,12 @@ PyObject* inspect_interpret(PyObject*, PyObject* const* args, Py_ssize_t n, PyOb
     loop::Definition d = definition_of(o, values);
     auto metas = graph::infer(o, values);
     std::vector<Tensor> operands;  // by slot; one that is absent is never loaded
-    auto none = [&] { operands.push_back(Tensor::scalar(Scalar(int64_t(0)), DType::Int64)); };
-    op::Call call(o, values);
-    for (size_t k = 0; k < o.schema.parameters.size(); ++k) {
-      auto& p = o.schema.parameters[k];
-      auto& v = call.at(k);
-      if (p.type != op::Type::Tensor && !(p.type == op::Type::Scalar && !p.list)) continue;
-      if (v.tag == op::Tag::tensors) {
-        for (auto* t : v.tensors()) {
-          if (t) operands.push_back(Tensor(Ref<TensorImpl>::share(t)));
-          else none();
-        }
-      } else if (p.list) {
-        continue;
-      } else if (v.tag == op::Tag::tensor) {
-        operands.push_back(Tensor(Ref<TensorImpl>::share(v.tensor)));
-      } else if (v.is_none()) {
-        none();
-      } else {
-        operands.push_back(Tensor::scalar(v.number(), op::operand_dtype(v)));
-      }
-    }
+    op::each_operand(op::Call(o, values), [&](const op::Operand& x) {
+      auto& v = x.value;
+      operands.push_back(v.is_none()                ? Tensor::scalar(Scalar(int64_t(0)), DType::Int64)
+                         : v.tag == op::Tag::tensor ? Tensor(Ref<TensorImpl>::share(v.tensor))
+                                                    : Tensor::scalar(v.number(), op::operand_dtype(v)));
+    });
     std::vector<Dims> sizes;
     std::vector<DType> dtypes;
     for (auto& m : metas) {

@@ -14,14 +14,10 @@ using op::Type;
 using op::Value;
 
 namespace {
-// The name that PyTorch has for a parameter of this operator alone, interned, or null.
-PyObject* special_name(const op::Schema& schema, const std::string& parameter) {
-  static constexpr const char* kNames[][3] = {{"split", "self", "tensor"},
-                                              {"transpose", "dim0", "axis0"},
-                                              {"transpose", "dim1", "axis1"},
-                                              {"copy", "src", "other"}};
-  for (auto& [op, ours, theirs] : kNames)
-    if (schema.name == op && parameter == ours) return checked(PyUnicode_InternFromString(theirs)).detach();
+// The further name that the definition declares for a parameter, interned, or null.
+PyObject* declared_name(const op::Operator& op, const std::string& parameter) {
+  for (auto& a : op.parameter_aliases)
+    if (a.parameter == parameter) return checked(PyUnicode_InternFromString(a.also.c_str())).detach();
   return nullptr;
 }
 }  // namespace
@@ -39,7 +35,7 @@ Overload make_overload(const op::Operator& op) {
   }
   o.factory = has_dtype && has_device;
   // Sums are accumulated in the dtype of out=; a norm or a softmax is computed in its input's.
-  bool of_input = op.kind == op::OpKind::composite && parameters[0].type == Type::Tensor;
+  bool of_input = op.calls() && parameters[0].type == Type::Tensor;
   for (size_t i = 0; i < parameters.size(); ++i) {
     auto& p = parameters[i];
     Param q;
@@ -62,7 +58,7 @@ Overload make_overload(const op::Operator& op) {
     else if (p.name == "other") q.also[0] = names::x2;
     else if (p.name == "split_size") q.also[0] = names::split_size_or_sections;
     else if (p.name == "input") q.also[0] = names::self;
-    if (PyObject* name = special_name(op.schema, p.name)) q.also[0] = name;
+    if (PyObject* name = declared_name(op, p.name)) q.also[0] = name;
     q.number = p.number;
     o.numbers_alone |= p.number_alone;
     if (q.is_self) o.self_at = int(i);
@@ -601,16 +597,16 @@ void raise_mismatch(const char* name, std::span<const Overload> overloads, PyObj
   std::string text;
   if (overloads.size() == 1) {
     Frame f;
-    parse(overloads[0], self, args, n, kwnames, true, out_ok && overloads[0].op->out_form, f);
+    parse(overloads[0], self, args, n, kwnames, true, out_ok && overloads[0].op->forms.out, f);
     text = failure_text(name, overloads[0], f, self != nullptr, n) + "\n  signature: " + name +
-           signature_of(overloads[0], self != nullptr, out_ok && overloads[0].op->out_form);
+           signature_of(overloads[0], self != nullptr, out_ok && overloads[0].op->forms.out);
   } else {
     text = std::string(name) + "() received an invalid combination of arguments - got " +
            given_text(args, n, kwnames) + ", but expected one of:";
     for (auto& o : overloads) {
       Frame f;
-      parse(o, self, args, n, kwnames, true, out_ok && o.op->out_form, f);
-      text += "\n * " + signature_of(o, self != nullptr, out_ok && o.op->out_form) + "\n      " +
+      parse(o, self, args, n, kwnames, true, out_ok && o.op->forms.out, f);
+      text += "\n * " + signature_of(o, self != nullptr, out_ok && o.op->forms.out) + "\n      " +
               failure_text(name, o, f, self != nullptr, n);
     }
   }

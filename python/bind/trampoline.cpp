@@ -54,7 +54,7 @@ const auto function_calls = function_table(std::make_integer_sequence<int, kTabl
 const auto method_calls = method_table(std::make_integer_sequence<int, kTable>());
 
 bool is_big(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
-  if (o.kind == op::OpKind::view) return false;
+  if (o.is<op::View>()) return false;
   auto big = [](const TensorImpl* t) {
     return t && t->storage && t->storage->bytes() > kFreeBytes &&
            product(t->sizes).hint() * itemsize(t->dtype) > int64_t(kFreeBytes);
@@ -137,7 +137,7 @@ PyObject* run(const Entry& e, const Overload& o, PyObject* self, Frame& f) {
     std::vector<Tensor> out = tensor_list_argument(e.name.c_str(), "out", f.out);
     // A result's dtype that nobody asked for is that of the memory for it; but not where `dtype` is what self is
     // converted to before anything else (norm, softmax).
-    bool of_result = o.op->kind != op::OpKind::composite || o.op->schema.index_of("self") != 0;
+    bool of_result = !o.op->calls() || o.op->schema.index_of("self") != 0;
     if (o.dtype >= 0 && of_result && out.size() == 1 && args[size_t(o.dtype)].tag == Tag::none)
       f.values()[o.dtype] = Value(out[0].dtype());
     type_check(out.size() == o.op->schema.returns.size(), e.name)
@@ -206,10 +206,10 @@ void attach_name(const Operator& o, const std::string& base, Form form) {
   Entry& e = entry_of(name, form);
   e.overloads.push_back(make_overload(o));
   const Overload& overload = e.overloads.back();
-  e.out |= form == Form::functional && o.out_form;
+  e.out |= form == Form::functional && o.forms.out;
   e.two_passes = number_may_be_ambiguous(e);
   uint32_t bits = o.namespaces;
-  e.doc += name + signature_of(overload, false, form == Form::functional && o.out_form) + "\n\n" +
+  e.doc += name + signature_of(overload, false, form == Form::functional && o.forms.out) + "\n\n" +
            (form == Form::in_place ? "In-place form of " + base + ". " : "") + o.doc + "\n\n";
   e.function_def.ml_doc = e.method_def.ml_doc = e.doc.c_str();
   bool hidden = bits & op::hidden;
@@ -256,7 +256,7 @@ void attach_operator(const Operator& o) {
   for (auto& name : names) {
     bool writes = o.schema.mutates();  // written in its schema: copy_, optimizer steps
     attach_name(o, name, Form::functional);
-    if (o.in_place_form && !writes) attach_name(o, name, Form::in_place);
+    if (o.forms.in_place && !writes) attach_name(o, name, Form::in_place);
   }
 }
 
@@ -294,8 +294,8 @@ bool slot_operand(PyObject* o, Value& v) {
 
 PyObject* operators(PyObject*, PyObject*) {
   return guarded([&] {
-    static const char* const kinds[] = {"pointwise", "loop",    "view",
-                                        "composite", "library", "data_dependent"};
+    static const char* const kinds[] = {"pointwise", "loop",    "view",          "composite",
+                                        "procedure", "library", "data_dependent"};
     PyRef list = checked(PyList_New(0));
     for (auto* o : op::all()) {
       PyRef aliases = checked(PyList_New(0));
@@ -303,9 +303,9 @@ PyObject* operators(PyObject*, PyObject*) {
       PyRef one = checked(Py_BuildValue("{s:s,s:s,s:s,s:s,s:s,s:I,s:O,s:O,s:O}", "name",
                                         o->schema.name.c_str(), "overload", o->schema.overload.c_str(),
                                         "schema", o->schema.text.c_str(), "doc", o->doc.c_str(), "kind",
-                                        kinds[int(o->kind)], "namespaces", o->namespaces, "aliases",
-                                        aliases.get(), "in_place", o->in_place_form ? Py_True : Py_False,
-                                        "out", o->out_form ? Py_True : Py_False));
+                                        kinds[int(o->kind())], "namespaces", o->namespaces, "aliases",
+                                        aliases.get(), "in_place", o->forms.in_place ? Py_True : Py_False,
+                                        "out", o->forms.out ? Py_True : Py_False));
       checked(PyList_Append(list.get(), one.get()));
     }
     return list.detach();
@@ -341,7 +341,7 @@ PyObject* dispatch(const Entry& e, PyObject* self, PyObject* const* args, Py_ssi
     Frame f;
     for (int pass = e.two_passes ? 0 : 1; pass < 2; ++pass)
       for (auto& o : e.overloads) {
-        if (!parse(o, self, args, n, kwnames, pass, e.out && !self && o.op->out_form, f)) continue;
+        if (!parse(o, self, args, n, kwnames, pass, e.out && !self && o.op->forms.out, f)) continue;
         if (f.override_ && !overrides_disabled())
           return call_override(self && e.method ? e.method : e.function, self, args, n, kwnames);
         return run(e, o, self, f);

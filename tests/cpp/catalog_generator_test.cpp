@@ -38,8 +38,8 @@ TEST(Generator, ReadEveryOperatorOfTheRegistry) {
     auto it = read.find(o->schema.full_name());
     ASSERT_NE(it, read.end()) << o->schema.full_name() << " is defined, but the generator did not find it";
     EXPECT_EQ(squeezed(it->second->schema), squeezed(o->schema.text));
-    EXPECT_EQ(it->second->in_place_form, o->in_place_form) << o->schema.full_name();
-    EXPECT_EQ(it->second->out_form, o->out_form) << o->schema.full_name();
+    EXPECT_EQ(it->second->in_place_form, o->forms.in_place) << o->schema.full_name();
+    EXPECT_EQ(it->second->out_form, o->forms.out) << o->schema.full_name();
   }
 }
 

@@ -202,7 +202,7 @@ std::vector<std::string> names() {
   catalog::load();
   std::vector<std::string> out;
   for (auto* o : op::all())
-    if (o->differentiable && !o->random && !o->samples.list.empty() && !o->schema.mutates() &&
+    if (o->differentiable && !o->effects.draws && !o->samples.list.empty() && !o->schema.mutates() &&
         o->dtypes.has(DType::Float64))
       out.push_back(o->schema.full_name());
   return out;

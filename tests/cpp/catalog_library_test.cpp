@@ -70,10 +70,10 @@ std::vector<Tensor> reference(const op::Operator& o, std::span<const op::Value> 
                        : number          ? Tensor::scalar(x.value.number(), op::operand_dtype(x.value))
                                          : Tensor(Ref<TensorImpl>::share(x.value.tensor)));
   }
-  std::vector<Dims> sizes = o.shape_rule(c);
+  std::vector<Dims> sizes = o.shaped()->shape(c);
   std::vector<DType> types;
   for (auto& t : like) types.push_back(t.dtype());
-  return loop::interpret(o.reference(c), operands, sizes, types);
+  return loop::interpret(o.backed()->reference(c), operands, sizes, types);
 }
 
 double tolerance(DType d) {
@@ -281,7 +281,7 @@ TEST(Convolution, AgreesWithTheReferenceForEveryDTypeAndLayout) {
         auto& o = op::get("conv2d");
         auto args =
             arguments(o, {x, w, op::Value(), SymSpan(stride), SymSpan(padding), SymSpan(dilation), k.groups});
-        Dims out = o.shape_rule(op::Call(o, args))[0];
+        Dims out = o.shaped()->shape(op::Call(o, args))[0];
         auto sizes = concrete(out);
         Tensor g = laid_out({sizes.begin(), sizes.end()}, d, l);
         check("convolution_backward_input",

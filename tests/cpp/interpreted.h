@@ -84,7 +84,7 @@ inline op::Results computed(const op::Operator& o, std::span<const op::Value> ar
   loop::Definition d;
   std::vector<Dims> sizes;
   DType computing = op::computing_dtype(o, args);
-  if (o.kind == op::OpKind::pointwise) {
+  if (auto* pointwise = o.as<op::Pointwise>()) {
     Dims shape = broadcast_sizes(o.name(), shapes);
     d.rank = int(shape.size());
     std::vector<loop::Expr> x;
@@ -96,11 +96,11 @@ inline op::Results computed(const op::Operator& o, std::span<const op::Value> ar
       auto e = loop::load(int(k), t.dtype(), at);
       x.push_back(o.promote == op::Promote::none ? e : loop::cast(e, compute_type(computing)));
     }
-    d.values = o.body(c, x);
+    d.values = pointwise->body(c, x);
     sizes.assign(d.values.size(), shape);
   } else {
-    d = o.loop(c);
-    sizes = o.shape_rule(c);
+    d = o.as<op::Loop>()->body(c);
+    sizes = o.shaped()->shape(c);
     for (auto& t : operands)
       if (t.dim()) {
         computing = t.dtype();
@@ -122,11 +122,11 @@ namespace facula::op {
 Results call(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
   if (auto* mode = Mode::current()) return mode->take(o, args, form, out);
   bool recording = autograd::needs_record(args);
-  if (o.kind == OpKind::composite) return o.composite(Call(o, args));
-  if (o.kind == OpKind::view) {
+  if (auto* body = o.calls()) return (*body)(Call(o, args));
+  if (auto* view = o.as<View>()) {
     Tensor base(Ref<TensorImpl>::share(args[0].tensor));
     Results results;
-    auto views = o.view(Call(o, args), Geometry(o.name(), base));
+    auto views = view->rule(Call(o, args), Geometry(o.name(), base));
     int k = 0;
     for (auto& g : views) {
       results.push_back(g.apply(base));
@@ -206,15 +206,17 @@ inline void define_small_catalog() {
         .loop([](const LoopCall& c, Index i) {
           return c.load("self", {c.index_load("index", {i[0]}, c.size("self", 0)), i[1]});
         });
-    define("sum_to_size(Tensor self, SymInt[] size) -> Tensor").unfused([](const Tensor& self, SymSpan size) {
-      Dims over;
-      int leading = self.dim() - int(size.size());
-      for (int k = 0; k < self.dim(); ++k)
-        if (k < leading || (size[size_t(k - leading)] == 1 && self.size(k) != 1)) over.push_back(int64_t(k));
-      if (over.empty()) return self;
-      Tensor t = test::call("sum", {self, SymSpan(over), true});
-      return leading ? test::call("view", {t, size}) : t;
-    });
+    define("sum_to_size(Tensor self, SymInt[] size) -> Tensor")
+        .procedure([](const Tensor& self, SymSpan size) {
+          Dims over;
+          int leading = self.dim() - int(size.size());
+          for (int k = 0; k < self.dim(); ++k)
+            if (k < leading || (size[size_t(k - leading)] == 1 && self.size(k) != 1))
+              over.push_back(int64_t(k));
+          if (over.empty()) return self;
+          Tensor t = test::call("sum", {self, SymSpan(over), true});
+          return leading ? test::call("view", {t, size}) : t;
+        });
     define("cube(Tensor self) -> Tensor").pointwise([](Expr a) { return a * a * a; }).vjp([](const Vjp& v) {
       return grads(
           test::call("mul", {v.grad(), test::call("mul", {test::call("mul", {v["self"], v["self"]}), 3.0})}));
@@ -224,7 +226,7 @@ inline void define_small_catalog() {
       return g;
     });
     define("reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)")
-        .unfused([](const Tensor& self, SymSpan to) {
+        .procedure([](const Tensor& self, SymSpan to) {
           return test::call("view",
                             {Geometry("reshape", self).can_view(to) ? self : test::call("contiguous", {self}),
                              to});

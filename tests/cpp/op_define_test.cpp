@@ -90,16 +90,16 @@ TEST(Define, PointwiseBodyTakesOperandsInOrder) {
         .doc("x")
         .pointwise([](Expr x, Expr y, Expr a) { return x + a * y; });
   });
-  EXPECT_EQ(op.kind, OpKind::pointwise);
-  EXPECT_TRUE(op.in_place_form && op.out_form && op.has_number_operands());
+  EXPECT_EQ(op.kind(), OpKind::pointwise);
+  EXPECT_TRUE(op.forms.in_place && op.forms.out && op.has_number_operands());
   Tensor t = zeros({2});
   Value v[] = {t, t};
   LoopCall c(op, v);
   Expr x = loop::load(0, DType::Float32, {loop::index(0)}),
        y = loop::load(1, DType::Float32, {loop::index(0)}), a = loop::load(2, DType::Float32, {});
   std::vector<Expr> operands{x, y, a};
-  EXPECT_TRUE(same(op.body(c, operands).at(0), x + a * y));
-  EXPECT_EQ(op.slots(v), 3);
+  EXPECT_TRUE(same(op.as<Pointwise>()->body(c, operands).at(0), x + a * y));
+  EXPECT_EQ(operands_of(c).size(), 3u);
   EXPECT_EQ(c.slot("alpha"), 2);
   EXPECT_EQ(c.tensor_slot("other"), 1);
   EXPECT_EQ(c.integer("alpha").concrete(), 1);
@@ -113,14 +113,14 @@ TEST(Define, LoopsReduceOverTheDimensionsOfTheCall) {
           return reduce_over(c, loop::monoid::sum, i, [&](Index j) { return c.load("self", j); });
         });
   });
-  EXPECT_FALSE(op.in_place_form);
-  EXPECT_TRUE(op.out_form);
+  EXPECT_FALSE(op.forms.in_place);
+  EXPECT_TRUE(op.forms.out);
   Tensor t = zeros({2, 3, 4});
   SymInt dims[] = {SymInt(-1), SymInt(0)};
   Value v[] = {t, SymSpan(dims), true};
   LoopCall c(op, v);
-  EXPECT_EQ(to_string(SymSpan(op.shape_rule(c).at(0))), "[1, 3, 1]");
-  loop::Definition d = op.loop(c);
+  EXPECT_EQ(to_string(SymSpan(op.shaped()->shape(c).at(0))), "[1, 3, 1]");
+  loop::Definition d = op.as<Loop>()->body(c);
   EXPECT_EQ(d.rank, 3);
   ASSERT_EQ(d.values.size(), 1u);
   EXPECT_EQ(d.values[0]->kind, loop::Kind::reduce);
@@ -129,8 +129,8 @@ TEST(Define, LoopsReduceOverTheDimensionsOfTheCall) {
   loop::verify(d.values[0], free);
 
   Value all[] = {t};
-  EXPECT_EQ(op.shape_rule(LoopCall(op, all)).at(0).size(), 0u);
-  EXPECT_EQ(op.loop(LoopCall(op, all)).values[0]->bound.size(), 3u);
+  EXPECT_EQ(op.shaped()->shape(LoopCall(op, all)).at(0).size(), 0u);
+  EXPECT_EQ(op.as<Loop>()->body(LoopCall(op, all)).values[0]->bound.size(), 3u);
 }
 
 TEST(Define, LoopsWithoutShapeRuleKeepTheirFirstTensorsShape) {
@@ -139,10 +139,10 @@ TEST(Define, LoopsWithoutShapeRuleKeepTheirFirstTensorsShape) {
       return c.load("self", with(i, 0, loop::size(c.size("self", 0)) - integer(1) - i[0]));
     });
   });
-  EXPECT_TRUE(op.in_place_form);
+  EXPECT_TRUE(op.forms.in_place);
   Tensor t = zeros({4, 2});
   Value v[] = {t};
-  EXPECT_EQ(to_string(SymSpan(op.shape_rule(Call(op, v)).at(0))), "[4, 2]");
+  EXPECT_EQ(to_string(SymSpan(op.shaped()->shape(Call(op, v)).at(0))), "[4, 2]");
 }
 
 TEST(Define, CompositesTakeCppTypes) {
@@ -168,12 +168,12 @@ TEST(Define, CompositesTakeCppTypes) {
           return std::tuple(x, lr);
         });
   });
-  EXPECT_EQ(op.baked_numbers, uint64_t(1) << 10);
-  EXPECT_TRUE(!op.in_place_form && op.out_form);
+  EXPECT_EQ(op.as<Composite>()->baked_numbers, uint64_t(1) << 10);
+  EXPECT_TRUE(!op.forms.in_place && op.forms.out);
   Tensor t = zeros({2});
   std::vector<Tensor> list{t, t, t};
   Value v[] = {t, Value(), std::span<const Tensor>(list), 7};
-  Results r = op.composite(Call(op, v));
+  Results r = (*op.calls())(Call(op, v));
   ASSERT_EQ(r.size(), 2u);
   EXPECT_TRUE(r[0].is_same(t));
   EXPECT_EQ(r[1].item().to_double(), 0.5);
@@ -189,14 +189,13 @@ TEST(Define, CompositesTakeCppTypes) {
 TEST(Define, CompositesMayTakeTheCallAndGiveNumbers) {
   auto& op = late("probe_equal", [] {
     define("probe_equal(Tensor self, Tensor other, Scalar tol=0) -> bool")
-        .unfused(
+        .procedure(
             [](const Call& c, Tensor a, Tensor b) { return a.is_same(b) && c.number("tol").to_int() == 0; });
   });
-  EXPECT_FALSE(op.fused);
-  EXPECT_EQ(op.baked_numbers, 4u);
+  EXPECT_TRUE(op.is<Procedure>());
   Tensor t = zeros({2});
   Value v[] = {t, t};
-  EXPECT_TRUE(op.composite(Call(op, v))[0].item().to_bool());
+  EXPECT_TRUE((*op.calls())(Call(op, v))[0].item().to_bool());
 }
 
 TEST(Define, ViewsGiveGeometries) {
@@ -205,10 +204,10 @@ TEST(Define, ViewsGiveGeometries) {
       return g.swap(c.dim("dim0"), c.dim("dim1"));
     });
   });
-  EXPECT_FALSE(op.in_place_form || op.out_form);
+  EXPECT_FALSE(op.forms.in_place || op.forms.out);
   Tensor t = zeros({2, 3, 4});
   Value v[] = {t, 0, -1};
-  auto g = op.view(Call(op, v), Geometry("probe_swap", t));
+  auto g = op.as<View>()->rule(Call(op, v), Geometry("probe_swap", t));
   ASSERT_EQ(g.size(), 1u);
   EXPECT_EQ(to_string(g[0].sizes()), "[4, 3, 2]");
   EXPECT_EQ(to_string(g[0].strides()), "[1, 4, 12]");
@@ -279,7 +278,7 @@ TEST(Call, DimensionErrorsAreThoseOfPyTorch) {
   auto run = [&](std::vector<SymInt> dims, int dim, std::vector<SymInt> pad = {1}) {
     Value v[] = {t, SymSpan(dims), dim, SymSpan(pad)};
     try {
-      op.composite(Call(op, v));
+      (*op.calls())(Call(op, v));
     } catch (const Error& e) { return std::pair(e.type(), e.message()); }
     return std::pair(ErrorType::KeyboardInterrupt, std::string());
   };

@@ -215,7 +215,7 @@ class Maker:
         if self.case.kind == "pointwise":
             return all(sample[n]["kind"] == "tensor" for n in tensors)
         if (
-            self.case.kind not in ("composite", "loop")
+            self.case.kind not in ("composite", "procedure", "loop")
             or self.case.random
             or self.case.writes
             or not tensors

@@ -54,6 +54,28 @@ def test_room_includes_only_rooms_above_it(room):
     assert not wrong, "\n".join(wrong)
 
 
+# An operator's name, and the ways in which text is compared.
+NAME = r"(?:schema\.(?:name|full_name\(\)|overload)|\b(?:o|op|op_|of|from|parent)(?:\(\))?(?:\.|->)name\(\))"
+COMPARED = re.compile(
+    rf"{NAME}\s*(?:[=!]=|\.(?:compare|contains|starts_with|find)\()"
+    rf"|[=!]=\s*[\w.>-]*{NAME}"
+    rf"|\b(?:is_one_of|contains|count|find|strcmp)\([^;()]*{NAME}"
+)
+# Rooms that may ask for an operator by name, and why.
+NAMED = {"catalog": "it is where names are given"}
+
+
+def test_no_room_asks_for_the_name_of_an_operator():
+    """What tells operators apart is declared in their definitions: a kind, an effect, a property."""
+    wrong = []
+    for room in [*(SOURCES / r for r in ROOMS if r not in NAMED), SOURCES.parents[1] / "python" / "bind"]:
+        for path in sorted(p for p in room.rglob("*") if p.suffix in (".h", ".cpp")):
+            for at in COMPARED.finditer(path.read_text()):
+                line = path.read_text()[: at.start()].count("\n") + 1
+                wrong.append(f"{path.relative_to(SOURCES.parents[1])}:{line}: {at.group()}")
+    assert not wrong, "declare what these compare names for (op/operator.h):\n" + "\n".join(wrong)
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_third_parties_stay_in_their_room(room):
     wrong = []

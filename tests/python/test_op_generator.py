@@ -37,7 +37,7 @@ FACULA_FAMILY(sample) {
   define("max(Tensor self) -> Tensor").loop(body);
   define("linalg_solve(Tensor A, Tensor B) -> Tensor").bind(linalg).shape(s).library("solve");
   define("step_(Tensor(a!)[] params, float[] betas=(0.9, 0.999), Generator? generator=None) -> ()")
-      .bind(hidden).unfused(f);
+      .bind(hidden).procedure(f);
   define("split(Tensor(a) self, int n=-1, str mode='it') -> Tensor(a)[]").view(rule);
 }
 """
@@ -80,7 +80,7 @@ def test_reads_every_definition_and_nothing_else(tmp_path, out):
         "loop",
         "view",
         "library",
-        "unfused",
+        "procedure",
     ]
 
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <mutex>
+#include <sstream>
 
 #include "facula/autograd/calls.h"
 #include "facula/autograd/node.h"
@@ -10,43 +11,20 @@
 #include "facula/base/fork.h"
 #include "facula/base/hash.h"
 #include "facula/loop/differentiate.h"
+#include "facula/op/describe.h"
 #include "facula/op/origin.h"
 
 namespace facula::autograd {
 
 using loop::Expr;
+using op::is_number;
 using op::Tag;
 using op::Type;
-
-std::vector<Operand> operands_of(const op::Call& c) {
-  std::vector<Operand> out;
-  auto& parameters = c.op().schema.parameters;
-  out.reserve(parameters.size());
-  int tensors = 0;
-  for (size_t k = 0; k < parameters.size(); ++k) {
-    auto& p = parameters[k];
-    auto& v = c.at(k);
-    auto push = [&](int item, const op::Value& value, bool tensor) {
-      out.push_back({p.name, item, int(out.size()), tensor ? tensors++ : -1, value});
-    };
-    if (p.type == Type::Tensor && p.list) {
-      if (v.tag == Tag::tensor) push(0, v, true);
-      else if (v.tag == Tag::tensors)
-        for (size_t i = 0; i < v.tensors().size(); ++i) push(int(i), op::Value(v.tensors()[i]), true);
-    } else if (p.type == Type::Tensor) {
-      push(-1, v, true);
-    } else if (p.type == Type::Scalar && !p.list) {
-      push(-1, v, false);
-    }
-  }
-  return out;
-}
 
 namespace {
 
 constexpr int kGrad = 1 << 16, kResult = 1 << 17;  // slots of placeholders beside the operands' own
 
-bool is_number(const op::Value& v) { return v.tag == Tag::scalar || v.tag == Tag::integer; }
 bool is_one(const op::Value& v) {
   if (v.tag == Tag::integer) return !v.integer().is_symbolic() && v.integer() == 1;
   return v.tag == Tag::scalar && v.scalar.to_complex() == 1.0;
@@ -64,23 +42,76 @@ std::string free_name(std::string name, const std::vector<Operand>& operands) {
   return name;
 }
 
-// A derived operator. Never destroyed: graphs and programs refer to it.
-op::Operator* derive(const op::Operator& from, std::string name, const std::string& parameters,
-                     const std::vector<std::string>& returns) {
-  auto* o = new op::Operator;
+// A derived operator, not yet registered.
+std::unique_ptr<op::Operator> derive(const op::Operator& from, const std::string& parameters,
+                                     const std::vector<std::string>& returns) {
+  auto o = std::make_unique<op::Operator>();
   std::string result = "Tensor";
   if (returns.size() != 1) {
     result = "(";
     for (size_t k = 0; k < returns.size(); ++k) result += (k ? ", Tensor " : "Tensor ") + returns[k];
     result += ")";
   }
-  o->schema = op::parse_schema(name + "(" + parameters + ") -> " + result);
+  o->schema = op::parse_schema(from.schema.name + "_backward(" + parameters + ") -> " + result);
   o->doc = "The gradient of " + from.schema.full_name() + ", derived from its definition.";
   o->namespaces = op::hidden;
   o->promote = op::Promote::none;
   o->result_type = op::ResultType::custom;
   o->parent = &from;
   return o;
+}
+
+// What a derived operator follows from besides the operator: of operands dtype and rank, or with `shapes` what
+// is known of their sizes (0, 1, and which of the others are equal); of attributes the value.
+//   self=float32[a,b], dim=[1], keepdim=False
+std::string text_of(const op::Call& c, bool shapes) {
+  std::ostringstream s;
+  Ints sizes;
+  auto size = [&](int64_t n) {
+    if (n <= 1) return std::to_string(n);
+    auto at = std::find(sizes.begin(), sizes.end(), n) - sizes.begin();
+    if (size_t(at) == sizes.size()) sizes.push_back(n);
+    return at < 26 ? std::string(1, char('a' + at)) : 'z' + std::to_string(at);
+  };
+  auto tensor = [&](const TensorImpl& t) {
+    s << name(t.dtype) << (t.wrapped_number ? "'" : "") << '[';
+    for (size_t d = 0; d < t.sizes.size(); ++d)
+      s << (d ? "," : "") << (shapes ? size(t.sizes[d].hint()) : "_");
+    s << ']';
+  };
+  size_t shown = 0;
+  auto parameter = [&](const std::string& name) { s << (shown++ ? ", " : "") << name << '='; };
+  op::each_operand(c, [&](const Operand& o) {
+    parameter(unique_name(o));
+    if (o.value.tag == Tag::tensor) tensor(*o.value.tensor);
+    else if (is_number(o.value)) s << name(op::operand_dtype(o.value)) << (is_one(o.value) ? " 1" : "");
+    else s << "None";
+  });
+  auto& parameters = c.op().schema.parameters;
+  for (size_t k = 0; k < parameters.size(); ++k) {
+    if (parameters[k].is_operand()) continue;
+    parameter(parameters[k].name);
+    op::print_attribute(s, c.at(k));
+  }
+  return s.str();
+}
+
+bool has_symbolic_attribute(const op::Call& c) {
+  auto symbolic = [](SymInt i) { return i.is_symbolic(); };
+  return std::ranges::any_of(c.args(), [&](const op::Value& v) {
+    return (v.tag == Tag::integer && symbolic(v.integer())) ||
+           (v.tag == Tag::ints && std::ranges::any_of(v.ints(), symbolic));
+  });
+}
+
+// Gives the operator its full name and registers it. Symbols mean something in their trace alone: what follows
+// from one has no name, and lives for ever too, because graphs and programs refer to it.
+const op::Operator* registered(std::unique_ptr<op::Operator> derived, const op::Call& c,
+                               const std::string& key) {
+  if (has_symbolic_attribute(c)) return derived.release();
+  auto& from = c.op().schema.overload;
+  derived->schema.overload = from + (from.empty() ? "" : ": ") + key;
+  return &op::register_derived(std::move(derived));
 }
 
 // ---- pointwise
@@ -125,7 +156,7 @@ std::shared_ptr<const Formula> pointwise_formula(const op::Call& c, const std::v
                                       : loop::cast(loop::load(operand.slot, memory, {}), own));
   }
   op::LoopCall lc(o, c.args());
-  auto y = o.body(lc, x);
+  auto y = o.as<op::Pointwise>()->body(lc, x);
 
   // Gradients by tensor, in terms of placeholders for the operands and the incoming gradients.
   std::vector<Expr> value(wanted.size());
@@ -221,10 +252,9 @@ std::shared_ptr<const Formula> pointwise_formula(const op::Call& c, const std::v
         returns.push_back("grad_" + unique_name(operand));
         types.push_back(operand.value.tensor->dtype);
       }
-  auto* d = derive(o, o.schema.name + "_backward", parameters, returns);
-  d->kind = op::OpKind::pointwise;
+  auto d = derive(o, parameters, returns);
   d->dtype_rule = [types](const op::Call&) { return types; };
-  d->body = [results, placeholders](const op::LoopCall&, std::span<const Expr> given) {
+  auto body = [results, placeholders](const op::LoopCall&, std::span<const Expr> given) {
     std::vector<Expr> out;
     for (auto v : results)
       out.push_back(loop::rewrite(v, [&](Expr e) {
@@ -235,7 +265,11 @@ std::shared_ptr<const Formula> pointwise_formula(const op::Call& c, const std::v
       }));
     return out;
   };
-  f->derived = d;
+  d->definition = op::Pointwise{body};
+  std::string key = text_of(c, false) + " ->";
+  for (auto& r : returns) key += ' ' + r;
+  for (auto& g : grads) key += std::string(", ") + (g ? name(*g) : "None");
+  f->derived = registered(std::move(d), c, key);
   return f;
 }
 
@@ -275,15 +309,14 @@ struct Transposed {
       return out.made.back();
     };
     for (size_t p = 0; p < parameters.size(); ++p) {
-      bool tensor = parameters[p].type == Type::Tensor,
-           number = parameters[p].type == Type::Scalar && !parameters[p].list;
-      if (tensor && parameters[p].list) {
+      bool operand = parameters[p].is_operand();
+      if (operand && parameters[p].list) {
         for (; k < operands.size() && operands[k].name == parameters[p].name; ++k) {
           op::Value v = operand_value(k);
           out.lists[p].push_back(v.is_none() ? nullptr : v.tensor);
         }
         out.args.push_back(op::Value(std::span<TensorImpl* const>(out.lists[p])));
-      } else if (tensor || number) {
+      } else if (operand) {
         out.args.push_back(operand_value(k++));
       } else {
         out.args.push_back(c[parameters[p].name]);
@@ -293,8 +326,8 @@ struct Transposed {
   }
 
   std::vector<loop::Definition> transpose(const op::LoopCall& original, DType grad) const {
-    auto d = of->loop(original);
-    auto result_sizes = of->shape_rule(original)[size_t(result)];
+    auto d = of->as<op::Loop>()->body(original);
+    auto result_sizes = of->shaped()->shape(original)[size_t(result)];
     auto v = operands_of(original)[size_t(slot)].value;  // a copy: the operands are temporary
     return loop::transpose(d, result, result_sizes, grad, int(operands.size()), slot, v.tensor->sizes);
   }
@@ -341,7 +374,7 @@ std::shared_ptr<const Formula> loop_formula(const op::Call& c, const std::vector
   f->reads.resize(wanted.size());
   f->reads_result.resize(grads.size());
   op::LoopCall lc(o, c.args());
-  auto scatter = o.loop(lc).scatter;
+  auto scatter = o.as<op::Loop>()->body(lc).scatter;
   supported_check(!scatter || scatter->combine == loop::Scatter::Combine::sum, o.name())
       << "has no gradient: it scatters, and not by summing" << hint("give its definition a .vjp(...)");
   for (auto& operand : operands) {
@@ -378,24 +411,24 @@ std::shared_ptr<const Formula> loop_formula(const op::Call& c, const std::vector
           }
         };
         for (auto& p : o.schema.parameters) {
-          bool operand_parameter = p.type == Type::Tensor || (p.type == Type::Scalar && !p.list);
-          if (!operand_parameter) {
+          if (!p.is_operand()) {
             parameters += ", " + attribute_type(p) + p.name;
             continue;
           }
           while (at < operands.size() && operands[at].name == p.name) add_operand(at++);
         }
-        auto* d = derive(o, o.schema.name + "_backward", parameters, {"grad_" + unique_name(operand)});
+        std::string target = "grad_" + unique_name(operand);
+        auto d = derive(o, parameters, {target});
         for (auto& x : t.operands) x.value = {};
-        d->kind = op::OpKind::loop;
+        op::Loop loop;
         DType type = operand.value.tensor->dtype;
         d->dtype_rule = [type](const op::Call&) { return std::vector<DType>{type}; };
-        d->shape_rule = [t](const op::Call& c) {
+        loop.shape = [t](const op::Call& c) {
           auto original = t.original(c);
           return std::vector<Dims>{
               Dims(operands_of(op::Call(*t.of, original.args))[size_t(t.slot)].value.tensor->sizes)};
         };
-        d->loop = [t, to, grad = *grads[r]](const op::LoopCall& c) {
+        loop.body = [t, to, grad = *grads[r]](const op::LoopCall& c) {
           auto original = t.original(c);
           op::LoopCall lc(*t.of, original.args);
           auto pieces = t.transpose(lc, grad);
@@ -404,7 +437,10 @@ std::shared_ptr<const Formula> loop_formula(const op::Call& c, const std::vector
           remap(pieces[t.piece], to);
           return pieces[t.piece];
         };
-        f->pieces.push_back({d, operand.tensor, int(r), t.kept});
+        d->definition = std::move(loop);
+        std::string key = text_of(c, true) + " -> " + target + ", " + std::to_string(r) + ": " +
+                          name(*grads[r]) + ", piece " + std::to_string(k);
+        f->pieces.push_back({registered(std::move(d), c, key), operand.tensor, int(r), t.kept});
       }
     }
   }
@@ -458,7 +494,6 @@ Key key_of(const op::Call& c, const Flags& wanted, const GradTypes& grads, bool 
     auto& v = c.at(k);
     auto& p = parameters[k];
     key.push_back(uint64_t(v.tag));
-    bool operand = p.type == Type::Tensor || (p.type == Type::Scalar && !p.list);
     switch (v.tag) {
       case Tag::none: break;
       case Tag::tensor: tensor(v.tensor); break;
@@ -468,7 +503,8 @@ Key key_of(const op::Call& c, const Flags& wanted, const GradTypes& grads, bool 
         break;
       case Tag::scalar:
       case Tag::integer:
-        if (operand && !c.op().vjp) key.push_back(uint64_t(op::operand_dtype(v)) << 1 | uint64_t(is_one(v)));
+        if (p.is_operand() && !c.op().vjp)
+          key.push_back(uint64_t(op::operand_dtype(v)) << 1 | uint64_t(is_one(v)));
         else if (v.tag == Tag::scalar) append(key, v.scalar);
         else key.push_back(uint64_t(v.word));
         break;
@@ -500,24 +536,6 @@ Key key_of(const op::Call& c, const Flags& wanted, const GradTypes& grads, bool 
   return key;
 }
 
-// What the operators of a formula follow from: the call's operator, and the key, which holds no address unless an
-// attribute is symbolic.
-void say_origins(const Formula& f, const op::Call& c, const Key& key) {
-  auto* from = op::origin_of(c.op());
-  if (!from) return;
-  auto symbolic = [](SymInt s) { return s.is_symbolic(); };
-  for (auto& v : c.args())
-    if ((v.tag == Tag::integer && symbolic(SymInt::from_identity(uint64_t(v.word)))) ||
-        (v.tag == Tag::ints && std::any_of(v.ints().begin(), v.ints().end(), symbolic)))
-      return;
-  std::string origin = c.op().schema.full_name() + '\0' + *from + '\0';
-  for (size_t k = 1; k < key.size(); ++k)  // the first word is the operator's address
-    origin.append(reinterpret_cast<const char*>(&key[k]), sizeof(uint64_t));
-  if (f.derived) op::set_origin(*f.derived, origin);
-  for (size_t k = 0; k < f.pieces.size(); ++k)
-    op::set_origin(*f.pieces[k].derived, origin + std::to_string(k));
-}
-
 struct Entry {
   std::shared_ptr<sym::Shapes> shapes;
   std::shared_ptr<const Formula> formula;
@@ -531,7 +549,7 @@ std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted
   static auto& table = *new Bounded<Key, std::vector<Entry>, KeyHash>(kMaxEntries);
   auto& o = c.op();
   Ints sizes;
-  Key key = key_of(c, wanted, grads, o.kind != op::OpKind::pointwise, sizes);
+  Key key = key_of(c, wanted, grads, !o.is<op::Pointwise>(), sizes);
   {
     std::lock_guard lock(mutex);
     if (auto* known = table.find(key))
@@ -546,14 +564,13 @@ std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted
     f->reads = reads.operands;
     f->reads_result = reads.results;
     entry = {reads.shapes, f};
-  } else if (o.kind == op::OpKind::pointwise) {
+  } else if (o.is<op::Pointwise>()) {
     entry.formula = pointwise_formula(c, operands, wanted, grads);
   } else {
-    supported_check(o.kind == op::OpKind::loop, o.name())
+    supported_check(o.is<op::Loop>(), o.name())
         << "has no gradient" << hint("its definition needs a .vjp(...), or .non_differentiable()");
     entry.formula = loop_formula(c, operands, wanted, grads);
   }
-  say_origins(*entry.formula, c, key);
   std::lock_guard lock(mutex);
   auto* known = table.find(key);
   if (!known) known = &table.put(std::move(key), {});
@@ -616,7 +633,7 @@ op::Grads apply(const Formula& f, const op::Call& c, const op::Vjp& v) {
     size_t at = 0;
     auto& parameters = c.op().schema.parameters;
     for (size_t p = 0; p < parameters.size(); ++p) {
-      if (parameters[p].type != Type::Tensor && (parameters[p].type != Type::Scalar || parameters[p].list)) {
+      if (!parameters[p].is_operand()) {
         args.push_back(c.at(p));
         continue;
       }
@@ -640,7 +657,7 @@ op::Grads apply(const Formula& f, const op::Call& c, const op::Vjp& v) {
 op::Grads view_gradient(const op::Call& c, const op::Vjp& v) {
   auto& o = c.op();
   Tensor base = c.tensor(o.schema.parameters[0].name);
-  auto views = o.view(c, op::Geometry(o.name(), base));
+  auto views = o.as<op::View>()->rule(c, op::Geometry(o.name(), base));
   using Kind = op::ViewStep::Kind;
 
   // Pieces that cover one dimension are joined; that is cheaper than a sum of padded ones.

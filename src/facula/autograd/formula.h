@@ -10,19 +10,12 @@
 #include <optional>
 #include <vector>
 
-#include "facula/op/operator.h"
+#include "facula/op/operands.h"
 
 namespace facula::autograd {
 
-// One operand of a call: a tensor, an item of a list, or a run-time number.
-struct Operand {
-  std::string_view name;
-  int item = -1;    // of a list
-  int slot = 0;     // among all operands, as LoopCall counts
-  int tensor = -1;  // among tensors, as Grads counts; -1: a Scalar parameter
-  op::Value value;
-};
-std::vector<Operand> operands_of(const op::Call& c);
+using op::Operand;
+using op::operands_of;
 
 struct Formula {
   std::vector<bool> reads;  // by tensor: its data is read

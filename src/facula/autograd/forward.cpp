@@ -43,13 +43,7 @@ Tensor tangent(const TensorImpl* t) {
   return m && m->level == current->mode.level ? m->tangent : Tensor();
 }
 bool has_tangent(std::span<const op::Value> args) {
-  for (auto& v : args) {
-    if (v.tag == op::Tag::tensor && tangent(v.tensor).defined()) return true;
-    if (v.tag == op::Tag::tensors)
-      for (auto* t : v.tensors())
-        if (tangent(t).defined()) return true;
-  }
-  return false;
+  return op::any_tensor(args, [](const TensorImpl* t) { return tangent(t).defined(); });
 }
 
 void keep(const Tensor& t, const Tensor& tangent) {
@@ -82,7 +76,7 @@ void ensure_tangent(const Tensor& t) {
 
 // The results of a call, and their tangents from its gradient.
 op::Results ForwardMode::functional(const op::Operator& o, std::span<const op::Value> args) {
-  if (!o.differentiable || o.random) return op::call(o, args);
+  if (!o.differentiable || o.effects.draws) return op::call(o, args);
   bool recorded = needs_record(args);  // is the result on the caller's tape? Then so is its tangent
   bool taped = recorded;
   op::Args primal(args);
@@ -169,11 +163,11 @@ op::Results ForwardMode::take(const op::Operator& o, std::span<const op::Value> 
     else invoke("zero", {tangent_of(self)}, op::Form::in_place);
     return self;
   }
-  if (o.kind == op::OpKind::view) return view(o, args);
-  if (o.schema.mutates() && o.kind != op::OpKind::composite) return op::call(o, args, form, out);
-  if (o.kind == op::OpKind::composite && !o.vjp) {
+  if (o.is<op::View>()) return view(o, args);
+  if (o.effects.writes && !o.calls()) return op::call(o, args, form, out);
+  if (auto* body = o.calls(); body && !o.vjp) {
     With on(this);
-    return o.composite(op::Call(o, args));
+    return (*body)(op::Call(o, args));
   }
   return functional(o, args);
 }

@@ -27,9 +27,7 @@ Tensor shell(const Tensor& t) {
 }
 
 bool differentiable_result(const op::Operator& o, size_t k, const Tensor& t) {
-  return o.differentiable && t.defined() && is_differentiable(t.dtype()) &&
-         std::find(o.non_differentiable.begin(), o.non_differentiable.end(), int(k)) ==
-             o.non_differentiable.end();
+  return t.defined() && is_differentiable(t.dtype()) && o.carries_gradient(k);
 }
 
 bool requires_gradient(TensorImpl* t) { return t && Borrowed(t)->requires_grad(); }
@@ -38,22 +36,13 @@ bool wants_gradient(TensorImpl* t) { return t && is_differentiable(t->dtype) && 
 // By tensor, as operands_of counts them: does its gradient matter?
 Flags wanted_by(const op::Operator& o, std::span<const op::Value> args) {
   Flags wanted;
-  op::Call c(o, args);
-  auto& parameters = o.schema.parameters;
-  for (size_t k = 0; k < parameters.size(); ++k) {
-    if (parameters[k].type != op::Type::Tensor) continue;
-    auto& v = c.at(k);
-    if (v.tag == op::Tag::tensors)
-      for (auto* t : v.tensors()) wanted.push_back(wants_gradient(t));
-    else if (!parameters[k].list || v.tag == op::Tag::tensor)
-      wanted.push_back(v.tag == op::Tag::tensor && wants_gradient(v.tensor));
-  }
+  op::each_operand(op::Call(o, args), [&](const op::Operand& x) {
+    if (x.tensor >= 0) wanted.push_back(x.value.tag == op::Tag::tensor && wants_gradient(x.value.tensor));
+  });
   return wanted;
 }
 
-bool has_formula(const op::Operator& o) {
-  return o.vjp || o.kind == op::OpKind::pointwise || o.kind == op::OpKind::loop;
-}
+bool has_formula(const op::Operator& o) { return o.vjp || o.is<op::Pointwise>() || o.is<op::Loop>(); }
 
 class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
  public:
@@ -102,7 +91,7 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
       if (out.size() < edges_.size()) out.resize(edges_.size());  // a rule may leave out trailing ones
       return out;
     }
-    if (op_.kind == op::OpKind::view) return view_gradient(v.call(), v);
+    if (op_.is<op::View>()) return view_gradient(v.call(), v);
     if (formula_) return autograd::apply(*formula_, v.call(), v);
     return gradient(op_, v);
   }
@@ -159,7 +148,7 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
     // A formula that was derived for all results needs them all.
     Tensor grad(int r) const override {
       auto& g = grads_[size_t(r)];
-      if (g.defined() || n_.op_.vjp || grads_.size() == 1 || n_.op_.kind == op::OpKind::view) return g;
+      if (g.defined() || n_.op_.vjp || grads_.size() == 1 || n_.op_.is<op::View>()) return g;
       return zeros_of(n_.results[size_t(r)]);
     }
     Tensor operator[](op::ParameterName arg) const override { return n_.saved(call_.tensor_slot(arg)); }
@@ -224,13 +213,7 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
 
 bool needs_record(std::span<const op::Value> args) {
   if (!grad_enabled()) return false;
-  for (auto& v : args) {
-    if (v.tag == op::Tag::tensor && requires_gradient(v.tensor)) return true;
-    if (v.tag == op::Tag::tensors)
-      for (auto* t : v.tensors())
-        if (requires_gradient(t)) return true;
-  }
-  return false;
+  return op::any_tensor(args, requires_gradient);
 }
 
 Ref<Node> make_node(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> results,
@@ -272,7 +255,7 @@ Tensor original_of(const op::Operator& o, std::span<const op::Value> args) {
 op::Grads gradient(const op::Operator& o, const op::Vjp& v) {
   if (o.vjp) return o.vjp(v);
   auto& c = v.call();
-  if (o.kind == op::OpKind::view) return view_gradient(c, v);
+  if (o.is<op::View>()) return view_gradient(c, v);
   supported_check(has_formula(o), o.name())
       << "has no gradient" << hint("its definition needs a .vjp(...), or .non_differentiable()");
   Flags wanted;

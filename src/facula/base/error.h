@@ -83,6 +83,12 @@ struct Raise {
   } else                                      \
     ::facula::detail::Raise() && ::facula::detail::Thrower(::facula::ErrorKind::kind, ::facula::ErrorType::type, op)
 
+// Of a type that is known at run time.
+#define check_as(cond, type, op)      \
+  if (__builtin_expect(!!(cond), 1)) { \
+  } else                               \
+    ::facula::detail::Raise() && ::facula::detail::Thrower(::facula::ErrorKind::runtime, type, op)
+
 #define user_check(cond, op) FACULA_CHECK_AS(cond, user, RuntimeError, op)
 #define index_check(cond, op) FACULA_CHECK_AS(cond, user, IndexError, op)
 #define type_check(cond, op) FACULA_CHECK_AS(cond, user, TypeError, op)

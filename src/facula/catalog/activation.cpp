@@ -312,7 +312,7 @@ FACULA_FAMILY(activation) {
       .doc(
           "In training, each element is zero with probability p, the others are scaled by 1 / (1 - p).  Srivastava et al., 2014.")
       .bind(function)
-      .random()
+      .draws()
       .dtypes(d::floating)
       .check([](const Call& c) {
         double p = c.real("p");

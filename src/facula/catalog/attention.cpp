@@ -245,7 +245,7 @@ FACULA_FAMILY(attention) {
       .autocast(Autocast::lower)
       .bind(nn_functional)
       .no_in_place()
-      .random()
+      .draws()
       .differs(
           "float\\d+ error: RuntimeError .*dropout probability .* for a result with dropout_p is the number (nan|-1.0)",
           "a probability that is none is refused, as dropout does; PyTorch drops nothing at -1 and gives NaN at NaN")
@@ -261,9 +261,9 @@ FACULA_FAMILY(attention) {
                "through them; a row of nothing but -inf is 0, as a row without keys")
       .differs("\\w+ error: RuntimeError .*Expected the number of heads .* for a result with sizes 2 as 0",
                "no head can be shared by several")
-      .unfused([](const Tensor& q, const Tensor& k, const Tensor& v, std::optional<Tensor> mask, double p,
-                  bool causal, std::optional<double> scale,
-                  bool gqa) { return attend(q, k, v, mask, p, causal, scale, gqa); })
+      .procedure([](const Tensor& q, const Tensor& k, const Tensor& v, std::optional<Tensor> mask, double p,
+                    bool causal, std::optional<double> scale,
+                    bool gqa) { return attend(q, k, v, mask, p, causal, scale, gqa); })
       .samples({"query[2, 3, 5, 4], key[2, 3, 6, 4], value[2, 3, 6, 3]",
                 "query[2, 5, 4], key[2, 5, 4], value[2, 5, 4], is_causal=True",
                 "query[5, 4], key[6, 4], value[6, 3], attn_mask[5, 6], scale=0.3",

@@ -437,8 +437,8 @@ FACULA_FAMILY(conv) {
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .no_in_place()
-      .unfused([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias,
-                  SymSpan stride, std::string_view padding, SymSpan dilation, int64_t groups) {
+      .procedure([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias,
+                    SymSpan stride, std::string_view padding, SymSpan dilation, int64_t groups) {
         runtime_check(padding == "same" || padding == "valid", "conv2d")
             << "padding must be 'same', 'valid' or numbers, got '" << std::string(padding) << "'";
         MaybeTensor b = bias ? MaybeTensor(*bias) : MaybeTensor();
@@ -476,8 +476,8 @@ FACULA_FAMILY(conv) {
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .no_in_place()
-      .unfused([](const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride,
-                  SymSpan padding, SymSpan dilation, int64_t groups) {
+      .procedure([](const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride,
+                    SymSpan padding, SymSpan dilation, int64_t groups) {
         check_line(input, weight);
         Tensor y =
             conv2d(unsqueeze(input, -2), unsqueeze(weight, -2), bias ? MaybeTensor(*bias) : MaybeTensor(),
@@ -497,8 +497,8 @@ FACULA_FAMILY(conv) {
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .no_in_place()
-      .unfused([](const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride,
-                  std::string_view padding, SymSpan dilation, int64_t groups) {
+      .procedure([](const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride,
+                    std::string_view padding, SymSpan dilation, int64_t groups) {
         check_line(input, weight);
         Tensor y =
             conv2d(unsqueeze(input, -2), unsqueeze(weight, -2), bias ? MaybeTensor(*bias) : MaybeTensor(),
@@ -520,7 +520,7 @@ FACULA_FAMILY(conv) {
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .no_in_place()
-      .unfused([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) {
+      .procedure([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) {
         return transposed(c, input, weight, bias, 2);
       })
       .samples({"input[1, 2, 4, 4], weight[2, 3, 3, 3], bias[3]",
@@ -536,7 +536,7 @@ FACULA_FAMILY(conv) {
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .no_in_place()
-      .unfused([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) {
+      .procedure([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) {
         return transposed(c, input, weight, bias, 1);
       })
       .samples({"input[2, 2, 5], weight[2, 3, 3], bias[3], stride=2",

@@ -78,7 +78,7 @@ FACULA_FAMILY(create) {
       .bind(function)
       .no_in_place()
       .non_differentiable()
-      .unfused([](const Call& c, SymSpan size) {
+      .procedure([](const Call& c, SymSpan size) {
         return full(size, 0, c.maybe_dtype("dtype").value_or(default_dtype()));
       })
       .samples({"size=[2, 3]", "size=[]", "size=[2, 0]"});
@@ -87,7 +87,7 @@ FACULA_FAMILY(create) {
       .bind(function)
       .no_in_place()
       .non_differentiable()
-      .unfused([](const Call& c, SymSpan size) {
+      .procedure([](const Call& c, SymSpan size) {
         return full(size, 1, c.maybe_dtype("dtype").value_or(default_dtype()));
       })
       .samples({"size=[2, 3]", "size=[]", "size=[2, 0]"});
@@ -97,7 +97,7 @@ FACULA_FAMILY(create) {
       .bind(function)
       .no_in_place()
       .non_differentiable()
-      .unfused([](const Call& c) {
+      .procedure([](const Call& c) {
         Dims size = checked_size(c);
         DType t = c.maybe_dtype("dtype").value_or(default_dtype());
         if (Mode::current()) return full(size, 0, t);
@@ -114,7 +114,7 @@ FACULA_FAMILY(create) {
       .no_in_place()
       .non_differentiable()
       .check(fitting({"fill_value"}))
-      .unfused([](const Call& c, const Tensor& self, const Tensor& value) {
+      .procedure([](const Call& c, const Tensor& self, const Tensor& value) {
         Tensor like = c.maybe_dtype("dtype") ? to_dtype(detach(self), *c.maybe_dtype("dtype")) : detach(self);
         return in_format(c, fill(like, value));
       })
@@ -125,7 +125,7 @@ FACULA_FAMILY(create) {
       .bind(function)
       .no_in_place()
       .non_differentiable()
-      .unfused([](const Call& c, const Tensor& self) {
+      .procedure([](const Call& c, const Tensor& self) {
         return in_format(c, full_like(self, 0, c.maybe_dtype("dtype")));
       })
       .samples({"self[2, 3]", "self[]", "self[0, 2]"});
@@ -135,7 +135,7 @@ FACULA_FAMILY(create) {
       .bind(function)
       .no_in_place()
       .non_differentiable()
-      .unfused([](const Call& c, const Tensor& self) {
+      .procedure([](const Call& c, const Tensor& self) {
         return in_format(c, full_like(self, 1, c.maybe_dtype("dtype")));
       })
       .samples({"self[2, 3]", "self[]", "self[0, 2]"});
@@ -145,7 +145,7 @@ FACULA_FAMILY(create) {
       .bind(function)
       .no_in_place()
       .non_differentiable()
-      .unfused([](const Call& c, const Tensor& self) {
+      .procedure([](const Call& c, const Tensor& self) {
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
         if (Mode::current()) return full_like(self, 0, t);
         auto format = c.has("memory_format") ? c["memory_format"].format : MemoryFormat::preserve;
@@ -174,7 +174,7 @@ FACULA_FAMILY(create) {
       .bind(function)
       .no_in_place()
       .non_differentiable()
-      .unfused([](const Call& c, Scalar start, Scalar end, Scalar step) {
+      .procedure([](const Call& c, Scalar start, Scalar end, Scalar step) {
         bool integers = start.category() <= Category::integral && end.category() <= Category::integral &&
                         step.category() <= Category::integral;
         DType t = c.maybe_dtype("dtype").value_or(integers ? DType::Int64 : default_dtype());
@@ -213,7 +213,7 @@ FACULA_FAMILY(create) {
       .bind(function)
       .no_in_place()
       .non_differentiable()
-      .unfused([](const Call& c, Scalar end) {
+      .procedure([](const Call& c, Scalar end) {
         return arange(end.category() <= Category::integral ? Scalar(int64_t(0)) : Scalar(0.0), end,
                       end.category() <= Category::integral ? Scalar(int64_t(1)) : Scalar(1.0),
                       c.maybe_dtype("dtype"));
@@ -251,7 +251,7 @@ FACULA_FAMILY(create) {
       .bind(function)
       .no_in_place()
       .non_differentiable()
-      .unfused([](const Call& c, const Tensor& start, const Tensor& end, SymInt steps) {
+      .procedure([](const Call& c, const Tensor& start, const Tensor& end, SymInt steps) {
         runtime_check(start.dim() == 0 && end.dim() == 0, "linspace")
             << "only supports 0-dimensional start and end tensors, but got start of shape "
             << to_string(start.sizes()) << " and end of shape " << to_string(end.sizes());

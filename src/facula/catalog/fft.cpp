@@ -265,7 +265,7 @@ FACULA_FAMILY(fft) {
       .autocast(Autocast::fp32)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(kEmpty, kEmptyBatch)
-      .unfused(
+      .procedure(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
             return complex_transform("fft_fft", self, along("fft_fft", self, n, dim), norm, true);
           })
@@ -278,7 +278,7 @@ FACULA_FAMILY(fft) {
       .autocast(Autocast::fp32)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(kEmpty, kEmptyBatch)
-      .unfused(
+      .procedure(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
             return complex_transform("fft_ifft", self, along("fft_ifft", self, n, dim), norm, false);
           })
@@ -290,7 +290,7 @@ FACULA_FAMILY(fft) {
       .no_in_place()
       .autocast(Autocast::fp32)
       .differs(kEmpty, kEmptyBatch)
-      .unfused(
+      .procedure(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
             return to_half("fft_rfft", self, along("fft_rfft", self, n, dim), norm);
           })
@@ -304,7 +304,7 @@ FACULA_FAMILY(fft) {
       .autocast(Autocast::fp32)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(kEmpty, kEmptyBatch)
-      .unfused(
+      .procedure(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
             return from_half("fft_irfft", self, along("fft_irfft", self, n, dim, true), norm);
           })
@@ -317,7 +317,7 @@ FACULA_FAMILY(fft) {
       .autocast(Autocast::fp32)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(kEmpty, kEmptyBatch)
-      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
+      .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return complex_transform("fft_fftn", self, plan("fft_fftn", self, s, dim, false), norm, true);
       })
       .samples({"self[2, 3, 4]", "self[2, 3, 4], dim=[0, 2]", "self[2, 3, 4], s=[2, 5]"});
@@ -328,7 +328,7 @@ FACULA_FAMILY(fft) {
       .no_in_place()
       .autocast(Autocast::fp32)
       .differs(kEmpty, kEmptyBatch)
-      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
+      .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return complex_transform("fft_ifftn", self, plan("fft_ifftn", self, s, dim, false), norm, false);
       })
       .samples({"self[2, 3, 4]", "self[2, 3, 4], s=[2, 2]"});
@@ -339,7 +339,7 @@ FACULA_FAMILY(fft) {
       .no_in_place()
       .autocast(Autocast::fp32)
       .differs(kEmpty, kEmptyBatch)
-      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
+      .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return to_half("fft_rfftn", self, plan("fft_rfftn", self, s, dim, false), norm);
       })
       .samples({"self[2, 3, 4]", "self[2, 3, 4], dim=[0, 1]"});
@@ -352,7 +352,7 @@ FACULA_FAMILY(fft) {
       .autocast(Autocast::fp32)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(kEmpty, kEmptyBatch)
-      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
+      .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return from_half("fft_irfftn", self, plan("fft_irfftn", self, s, dim, true), norm);
       })
       .samples({"self[2, 3, 3]", "self[2, 3, 3], s=[3, 5]"});
@@ -363,7 +363,7 @@ FACULA_FAMILY(fft) {
       .no_in_place()
       .autocast(Autocast::fp32)
       .differs(kEmpty, kEmptyBatch)
-      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
+      .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_fft2", self, s, dim.is_none() ? last_two() : dim, false);
         return complex_transform("fft_fft2", self, p, norm, true);
       })
@@ -375,7 +375,7 @@ FACULA_FAMILY(fft) {
       .no_in_place()
       .autocast(Autocast::fp32)
       .differs(kEmpty, kEmptyBatch)
-      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
+      .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_ifft2", self, s, dim.is_none() ? last_two() : dim, false);
         return complex_transform("fft_ifft2", self, p, norm, false);
       })
@@ -387,7 +387,7 @@ FACULA_FAMILY(fft) {
       .no_in_place()
       .autocast(Autocast::fp32)
       .differs(kEmpty, kEmptyBatch)
-      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
+      .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_rfft2", self, s, dim.is_none() ? last_two() : dim, false);
         return to_half("fft_rfft2", self, p, norm);
       })
@@ -401,7 +401,7 @@ FACULA_FAMILY(fft) {
       .no_in_place()
       .autocast(Autocast::fp32)
       .differs(kEmpty, kEmptyBatch)
-      .unfused([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
+      .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_irfft2", self, s, dim.is_none() ? last_two() : dim, true);
         return from_half("fft_irfft2", self, p, norm);
       })
@@ -412,7 +412,7 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .differs(kUnshifted, kNoDimension)
-      .unfused([](const Tensor& self, Sizes dim) { return shifted(self, dim, false); })
+      .procedure([](const Tensor& self, Sizes dim) { return shifted(self, dim, false); })
       .samples({"self[5, 4]", "self[5, 4], dim=[0]"});
   define("fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor")
       .converting_out()
@@ -420,6 +420,6 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .differs(kUnshifted, kNoDimension)
-      .unfused([](const Tensor& self, Sizes dim) { return shifted(self, dim, true); })
+      .procedure([](const Tensor& self, Sizes dim) { return shifted(self, dim, true); })
       .samples({"self[5, 4]", "self[5, 4], dim=[0]"});
 }

@@ -416,7 +416,7 @@ FACULA_FAMILY(index) {
       .samples({"self[4, 3], dim=0, index<1>[1], source[1, 3]",
                 "self[3, 4], dim=-1, index<1>[1], source[3, 1]", "self[], dim=0, index<1>[1], source[]"});
   define("index_fill(Tensor self, int dim, Tensor index, Scalar value) -> Tensor")
-      .overwrites()
+      .overlap(Overlap::overwrites)
       .doc("self with value written to the slices along `dim` that the 1-D `index` names.")
       .check(fitting({"value"}))
       .differs(kInt32Index, kInt32)
@@ -438,7 +438,7 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4], dim=1, index<4>[2], value=2.5", "self[], dim=0, index<1>[1], value=1",
                 "self[5], dim=0, index<5>[0], value=1"});
   define("index_fill.Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor")
-      .overwrites()
+      .overlap(Overlap::overwrites)
       .doc("self with the 0-d tensor value written to the slices along `dim` that the 1-D `index` names.")
       .differs(kInt32Index, kInt32)
       .in_place()
@@ -467,7 +467,7 @@ FACULA_FAMILY(index) {
   define("take(Tensor self, Tensor index) -> Tensor")
       .doc("Elements of self, taken as one vector, at `index`; shaped like index.")
       .no_in_place()
-      .unfused([](const Tensor& self, const Tensor& index) {
+      .procedure([](const Tensor& self, const Tensor& index) {
         runtime_check(index.dtype() == DType::Int64, "take")
             << "expected dtype int64 for index, got " << index.dtype() << hint("index.long() converts");
         index_check(self.numel() != SymInt(int64_t(0)) || index.numel() == SymInt(int64_t(0)), "take")
@@ -478,7 +478,7 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4], index<12>[5]", "self[], index<1>[]", "self[5], index<5>[2, 3]"});
   define("masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor")
       .doc("self with the elements of source, in order, where mask is true.")
-      .unfused([](const Tensor& self, const Tensor& mask, const Tensor& source) {
+      .procedure([](const Tensor& self, const Tensor& mask, const Tensor& source) {
         runtime_check(mask.dtype() == DType::Bool, "masked_scatter")
             << "only supports boolean masks, but got mask with dtype " << mask.dtype();
         runtime_check(self.dtype() == source.dtype(), "masked_scatter")
@@ -578,7 +578,7 @@ FACULA_FAMILY(index) {
       .doc("Advanced indexing, self[indices]: integer tensors, boolean masks and None, one a dimension.")
       .bind(hidden)
       .no_in_place()
-      .unfused([](const Tensor& self, const std::vector<Tensor>& indices) {
+      .procedure([](const Tensor& self, const std::vector<Tensor>& indices) {
         return _index(self, has_mask(indices) ? expanded_masks("index", self, indices) : indices);
       })
       .samples({"self[3, 4], indices{<3>[5]}", "self[3, 4, 2], indices{<3>[2, 1], <3>[2]}",
@@ -632,9 +632,9 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4], indices{<3>[5]}, values[5, 4], accumulate=True",
                 "self[4, 3], indices{<1>[1], <3>[1]}, values[1]"});
   define("index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor")
-      .overwrites()
+      .overlap(Overlap::overwrites)
       .doc("self with values at `indices` (integer tensors, masks, None).")
-      .unfused(
+      .procedure(
           [](const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
             return _index_put(self, has_mask(indices) ? expanded_masks("index_put_", self, indices) : indices,
                               values, accumulate);
@@ -649,7 +649,7 @@ FACULA_FAMILY(index) {
   define("masked_select(Tensor self, Tensor mask) -> Tensor")
       .doc("The elements of self where mask is true, as a vector.")
       .no_in_place()
-      .unfused([](const Tensor& self, const Tensor& mask) {
+      .procedure([](const Tensor& self, const Tensor& mask) {
         runtime_check(mask.dtype() == DType::Bool, "masked_select")
             << "expected BoolTensor for mask, got " << mask.dtype();
         Dims sizes = broadcast_sizes("masked_select", std::vector<SymSpan>{self.sizes(), mask.sizes()});
@@ -680,7 +680,7 @@ FACULA_FAMILY(index) {
       .doc("The positions where condition is true, a vector for each dimension.")
       .bind(function)
       .no_in_place()
-      .unfused([](const Tensor& condition) {
+      .procedure([](const Tensor& condition) {
         return unbind(nonzero(condition.dim() ? condition : view(condition, 1)), 1);
       })
       .samples({"condition?[3, 4]"});
@@ -688,7 +688,7 @@ FACULA_FAMILY(index) {
       .doc("Positions of the non-zero elements: int64 [count, rank], in row-major order.")
       .no_in_place()
       .non_differentiable()
-      .unfused([](const Tensor& self) { return nonzero(self); })
+      .procedure([](const Tensor& self) { return nonzero(self); })
       .samples({"self[3, 4]", "self[0, 3]"});
   define(
       "embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False) -> Tensor")
@@ -751,7 +751,7 @@ FACULA_FAMILY(index) {
       .bind(nn_functional)
       .no_in_place()
       .non_differentiable()
-      .unfused([](const Tensor& self, SymInt classes) {
+      .procedure([](const Tensor& self, SymInt classes) {
         runtime_check(self.dtype() == DType::Int64, "one_hot")
             << "is only applicable to index tensors of dtype int64, got " << self.dtype();
         runtime_check(!(classes < SymInt(int64_t(-1))), "one_hot")

@@ -229,7 +229,7 @@ FACULA_FAMILY(linalg) {
       .autocast(Autocast::fp32)
       .bind(linalg)
       .no_in_place()
-      .unfused([](const Tensor& A, const Tensor& B, bool left) {
+      .procedure([](const Tensor& A, const Tensor& B, bool left) {
         check_square("linalg_solve", "A", A);
         runtime_check(A.dtype() == B.dtype(), "linalg.solve")
             << "expected A and B to have the same dtype, but found A of type " << A.dtype()
@@ -270,7 +270,7 @@ FACULA_FAMILY(linalg) {
       .doc("The inverse of each square matrix.")
       .no_in_place()
       .autocast(Autocast::fp32)
-      .unfused([](const Tensor& self) { return linalg_inv(self); })
+      .procedure([](const Tensor& self) { return linalg_inv(self); })
       .samples({"self+[3, 3]", "self+[2, 4, 4]"});
   define("_linalg_inv_adjoint(Tensor A) -> Tensor")
       .doc("inv(A)^H, the gradient of log|det(A)|; infinities and NaN where A is singular.")
@@ -321,7 +321,7 @@ FACULA_FAMILY(linalg) {
                "the cofactors of the row of zeros; PyTorch gives 0 for them")
       .doc("The determinant of each square matrix.")
       .no_in_place()
-      .unfused([](const Tensor& self) { return linalg_det(self); })
+      .procedure([](const Tensor& self) { return linalg_det(self); })
       .samples({"self+[3, 3]", "self[2, 2, 2]", "self[0, 0]"});
   define("linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)")
       .differs(kEndless, kOwnElimination)
@@ -352,13 +352,13 @@ FACULA_FAMILY(linalg) {
   define("slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)")
       .differs(kEndless, kOwnElimination)
       .doc("Sign and logarithm of the absolute value of the determinant.")
-      .unfused([](const Tensor& self) { return linalg_slogdet(self); })
+      .procedure([](const Tensor& self) { return linalg_slogdet(self); })
       .samples({"self+[3, 3]"});
   define("logdet(Tensor self) -> Tensor")
       .differs(kEndless, kOwnElimination)
       .doc("Logarithm of the determinant; NaN if it is negative.")
       .no_in_place()
-      .unfused([](const Tensor& self) {
+      .procedure([](const Tensor& self) {
         auto [sign, log_size] = linalg_slogdet(self);
         if (is_complex(self.dtype())) return add(log(sign), log_size);
         return where(eq(sign, -1), full_like(log_size, std::numeric_limits<double>::quiet_NaN()), log_size);
@@ -389,7 +389,7 @@ FACULA_FAMILY(linalg) {
       .autocast(Autocast::fp32)
       .bind(linalg)
       .no_in_place()
-      .unfused([](const Tensor& A, bool upper) {
+      .procedure([](const Tensor& A, bool upper) {
         check_square("linalg_cholesky", "A", A);
         if (!upper) return _linalg_cholesky(A);
         return adjoint_of(_linalg_cholesky(adjoint_of(A), true));
@@ -400,7 +400,7 @@ FACULA_FAMILY(linalg) {
       .doc("linalg.cholesky.")
       .no_in_place()
       .autocast(Autocast::fp32)
-      .unfused([](const Tensor& self, bool upper) { return linalg_cholesky(self, upper); })
+      .procedure([](const Tensor& self, bool upper) { return linalg_cholesky(self, upper); })
       .samples({"self+[1, 1]"});  // larger ones: not symmetric when one element moves
   define("_linalg_triangular(Tensor A, Tensor B, bool upper, bool unit=False) -> Tensor")
       .doc("X of A X = B for triangular A, of equal batch.")
@@ -430,7 +430,7 @@ FACULA_FAMILY(linalg) {
       .doc("X of A X = B (of X A = B if not `left`) for triangular A; batches broadcast.")
       .bind(linalg)
       .no_in_place()
-      .unfused([](const Tensor& A, const Tensor& B, bool upper, bool left, bool unitriangular) {
+      .procedure([](const Tensor& A, const Tensor& B, bool upper, bool left, bool unitriangular) {
         auto [a, b] = broadcast_system("linalg_solve_triangular", left ? A : transpose(A, -2, -1),
                                        left ? B : transpose(B, -2, -1));
         Tensor x = _linalg_triangular(a, b, left ? upper : !upper, unitriangular);
@@ -444,14 +444,14 @@ FACULA_FAMILY(linalg) {
       .doc("matmul.")
       .bind(linalg)
       .no_in_place()
-      .unfused([](const Tensor& self, const Tensor& other) { return matmul(self, other); })
+      .procedure([](const Tensor& self, const Tensor& other) { return matmul(self, other); })
       .samples({"self[3, 2], other[2, 3]"});
   define(
       "linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .doc("The norm of order `ord` over `dim`, all elements taken as one vector.")
       .bind(linalg)
       .no_in_place()
-      .unfused([](const Tensor& self, const Scalar& ord, Sizes dim, bool keepdim,
-                  std::optional<DType> dtype) { return norm(self, ord, dim, keepdim, dtype); })
+      .procedure([](const Tensor& self, const Scalar& ord, Sizes dim, bool keepdim,
+                    std::optional<DType> dtype) { return norm(self, ord, dim, keepdim, dtype); })
       .samples({"self[3, 4]", "self[3, 4], ord=3, dim=[1]", "self[3, 4], ord=inf, dim=[0, 1], keepdim=True"});
 }

@@ -417,7 +417,7 @@ FACULA_FAMILY(matmul) {
       .doc("Matrix times vector, [n, k] x [k] -> [n].")
       .autocast(Autocast::as_is)
       .no_in_place()
-      .unfused([](const Tensor& self, const Tensor& vec) {
+      .procedure([](const Tensor& self, const Tensor& vec) {
         check_rank("mv", "self", self, 2, "a matrix");
         check_rank("mv", "vec", vec, 1, "a vector");
         check_product("mv", "self", "vec", self, vec);
@@ -448,7 +448,7 @@ FACULA_FAMILY(matmul) {
       .doc("All products of the elements of two vectors, [n] x [m] -> [n, m].")
       .alias("ger")
       .no_in_place()
-      .unfused([](const Tensor& self, const Tensor& vec2) {
+      .procedure([](const Tensor& self, const Tensor& vec2) {
         check_rank("outer", "self", self, 1, "a vector");
         check_rank("outer", "vec2", vec2, 1, "a vector");
         return mul(unsqueeze(self, 1), vec2);
@@ -460,7 +460,7 @@ FACULA_FAMILY(matmul) {
           "Sums of the products along the last dimensions: [*a, k] and [*b, k] -> [*a, *b]; with a 0-d tensor, the product.")
       .exact_out([](const Call& c) { return c.rank("self") && c.rank("other"); })
       .no_in_place()
-      .unfused([](const Tensor& self, const Tensor& other) {
+      .procedure([](const Tensor& self, const Tensor& other) {
         if (!self.dim() || !other.dim()) return mul(self, other);
         runtime_check(self.size(-1) == other.size(-1), "inner")
             << "the last dimension must match on both input tensors but got shapes "
@@ -480,7 +480,7 @@ FACULA_FAMILY(matmul) {
       .doc("Product of vectors, matrices, or batches of matrices whose batch dimensions broadcast.")
       .autocast(Autocast::lower)
       .no_in_place()
-      .unfused([](const Tensor& self, const Tensor& other) {
+      .procedure([](const Tensor& self, const Tensor& other) {
         int a = self.dim(), b = other.dim();
         runtime_check(a > 0 && b > 0, "matmul") << "both arguments need to be at least 1D, but they are " << a
                                                 << "D and " << b << "D" << hint("* multiplies by a number");
@@ -559,8 +559,8 @@ FACULA_FAMILY(matmul) {
       .autocast(Autocast::lower)
       .dtypes(d::numeric)
       .in_place()
-      .unfused([](const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
-                  const Scalar& alpha) {
+      .procedure([](const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
+                    const Scalar& alpha) {
         check_rank("addbmm", "batch1", batch1, 3, "a batch of matrices");
         check_rank("addbmm", "batch2", batch2, 3, "a batch of matrices");
         runtime_check(batch1.size(0) == batch2.size(0) && batch1.size(2) == batch2.size(1), "addbmm")
@@ -577,7 +577,7 @@ FACULA_FAMILY(matmul) {
   define("vdot(Tensor self, Tensor other) -> Tensor")
       .doc("Sum of the products of two vectors, the first conjugated.")
       .no_in_place()
-      .unfused([](const Tensor& self, const Tensor& other) {
+      .procedure([](const Tensor& self, const Tensor& other) {
         return dot(is_complex(self.dtype()) ? conj_physical(self) : self, other);
       })
       .samples({"self[5], other[5]"});
@@ -588,8 +588,8 @@ FACULA_FAMILY(matmul) {
       .doc("beta * self + alpha * (mat @ vec); beta = 0 ignores self.")
       .autocast(Autocast::as_is)
       .in_place()
-      .unfused([](const Tensor& self, const Tensor& mat, const Tensor& vec, const Scalar& beta,
-                  const Scalar& alpha) {
+      .procedure([](const Tensor& self, const Tensor& mat, const Tensor& vec, const Scalar& beta,
+                    const Scalar& alpha) {
         check_rank("addmv", "mat", mat, 2, "a matrix");
         check_rank("addmv", "vec", vec, 1, "a vector");
         check_product("addmv", "mat", "vec", mat, vec);
@@ -655,7 +655,7 @@ FACULA_FAMILY(matmul) {
       .doc("Sums of products over named dimensions, for example einsum('bij,bjk->bik', [a, b]).")
       .bind(function)
       .no_in_place()
-      .unfused([](std::string_view equation, const std::vector<Tensor>& tensors) {
+      .procedure([](std::string_view equation, const std::vector<Tensor>& tensors) {
         return einsum_of(equation, tensors);
       })
       .samples({"equation='ij,jk->ik', tensors{[2, 3], [3, 4]}",

@@ -233,9 +233,9 @@ FACULA_FAMILY(norm) {
       .dtypes(d::floating)
       .strict()
       .no_in_place()
-      .unfused([](const Tensor& input, std::optional<Tensor> running_mean, std::optional<Tensor> running_var,
-                  std::optional<Tensor> weight, std::optional<Tensor> bias, bool training, double momentum,
-                  double eps) {
+      .procedure([](const Tensor& input, std::optional<Tensor> running_mean,
+                    std::optional<Tensor> running_var, std::optional<Tensor> weight,
+                    std::optional<Tensor> bias, bool training, double momentum, double eps) {
         if (input.dim() == 1 && input.numel() == SymInt(int64_t(0))) return clone(input);
         auto few = [&] {
           return "expected an input of at least 2 dimensions [N, C, ...], got " + to_string(input.sizes());

@@ -204,6 +204,7 @@ FACULA_FAMILY(pointwise) {
       })
       .promote(Promote::none)
       .exact_out()
+      .exact_self("base")
       .pointwise([](const LoopCall& c, Expr a, Expr b) {
         DType t = is_complex(a.dtype()) || is_complex(b.dtype()) ? DType::Complex128 : DType::Float64;
         return power(c, cast(a, t), cast(b, t));
@@ -657,6 +658,7 @@ FACULA_FAMILY(pointwise) {
       .samples({"self[3, 4], dtype=int32", "self[5], dtype=float64", "self[], dtype=float16",
                 "self[0], dtype=complex64"});
   define("copy(Tensor self, Tensor|Scalar src) -> Tensor")
+      .also("src", "other")
       .doc("The elements of src, broadcast to self's shape and converted to its dtype.")
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{c.tensor("self").dtype()}; })
@@ -664,7 +666,7 @@ FACULA_FAMILY(pointwise) {
       .samples({"self[3, 4], src[4]", "self[], src[]", "self[2, 0], src[1, 1]"});
   define("fill(Tensor self, Tensor|Scalar value) -> Tensor")
       .doc("A tensor like self with every element set to value.")
-      .uniform()
+      .overlap(Overlap::uniform)
       .check(fitting({"value"}))
       .promote(Promote::none)
       .result([](const Call& c) {
@@ -677,11 +679,11 @@ FACULA_FAMILY(pointwise) {
       .samples({"self[3, 4], value=2", "self[3, 4], value[]"});
   define("zero(Tensor self) -> Tensor")
       .doc("A tensor like self full of zeros.")
-      .uniform()
+      .overlap(Overlap::uniform)
       .pointwise([](Expr a) { return zero_like(a); })
       .samples({"self[]", "self[5]", "self[2, 3, 4]", "self[2, 0, 3]"});
   define("masked_fill(Tensor self, Tensor mask, Tensor|Scalar value) -> Tensor")
-      .overwrites()
+      .overlap(Overlap::overwrites)
       .doc("value where mask, else self.")
       .check(fitting({"value"}))
       .promote(Promote::none)

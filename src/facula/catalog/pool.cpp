@@ -392,8 +392,8 @@ FACULA_FAMILY(pool) {
       .doc("Largest value of each window [..., H, W], and its position in the H x W plane.")
       .bind(function)
       .dtypes(d::integral | d::floating)
-      .unfused([](const Tensor& self, SymSpan kernel, SymSpan stride, SymSpan padding, SymSpan dilation,
-                  bool ceil) {
+      .procedure([](const Tensor& self, SymSpan kernel, SymSpan stride, SymSpan padding, SymSpan dilation,
+                    bool ceil) {
         auto [output, taps] = max_pool2d_taps(self, kernel, stride, padding, dilation, ceil);
         return std::tuple(output,
                           max_pool2d_positions(taps, self.sizes(), kernel, stride, padding, dilation, ceil));
@@ -407,8 +407,8 @@ FACULA_FAMILY(pool) {
       .doc("Largest value of each window [..., H, W]; stride defaults to the kernel's size.")
       .bind(function)
       .no_in_place()
-      .unfused([](const Tensor& self, SymSpan kernel, SymSpan stride, SymSpan padding, SymSpan dilation,
-                  bool ceil) {
+      .procedure([](const Tensor& self, SymSpan kernel, SymSpan stride, SymSpan padding, SymSpan dilation,
+                    bool ceil) {
         return std::get<0>(max_pool2d_taps(self, kernel, stride, padding, dilation, ceil));
       })
       .samples({"self![2, 3, 6, 7], kernel_size=[2]",

@@ -59,7 +59,7 @@ Expr scaled_word(const LoopCall& c, Expr range, int words) {
 int64_t words_for(DType t) { return t == DType::Float64 || t == DType::Complex128 ? 2 : 1; }
 
 Definer in_place_fill(const char* schema, const char* doc) {
-  return std::move(define(schema).doc(doc).bind(method).random().no_in_place().non_differentiable());
+  return std::move(define(schema).doc(doc).bind(method).draws().no_in_place().non_differentiable());
 }
 
 Tensor numbers(SymInt n, std::optional<Generator*> g) { return _rng_take(n, g ? *g : nullptr); }
@@ -140,7 +140,7 @@ FACULA_FAMILY(random) {
   define("_rng_take(SymInt n, Generator? generator=None) -> Tensor")
       .doc("Seed and first counter of the next n numbers of the generator, as int64[2].")
       .bind(hidden)
-      .random()
+      .draws()
       .no_in_place()
       .non_differentiable()
       .result(ResultType::int64)
@@ -198,7 +198,7 @@ FACULA_FAMILY(random) {
   define("_randperm(Tensor state, SymInt n) -> Tensor")
       .doc("A random permutation of 0 .. n - 1 by the shuffle of Durstenfeld, 1964.")
       .bind(hidden)
-      .random()
+      .draws()
       .no_in_place()
       .non_differentiable()
       .shape([](const Call& c) { return Dims{c.integer("n")}; })
@@ -209,8 +209,8 @@ FACULA_FAMILY(random) {
       "rand(SymInt[] size, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Uniform numbers in [0, 1).")
       .bind(function)
-      .random()
-      .unfused([](const Call& c, SymSpan size, std::optional<Generator*> g) {
+      .draws()
+      .procedure([](const Call& c, SymSpan size, std::optional<Generator*> g) {
         DType t = float_or_default(c.maybe_dtype("dtype"));
         supported_check(is_differentiable(t), "rand")
             << "uniform numbers are floating point, but the dtype is " << t
@@ -227,8 +227,8 @@ FACULA_FAMILY(random) {
       "randn(SymInt[] size, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Standard normal numbers.")
       .bind(function)
-      .random()
-      .unfused([](const Call& c, SymSpan size, std::optional<Generator*> g) {
+      .draws()
+      .procedure([](const Call& c, SymSpan size, std::optional<Generator*> g) {
         DType t = float_or_default(c.maybe_dtype("dtype"));
         supported_check(is_differentiable(t), "randn")
             << "normal numbers are floating point, but the dtype is " << t;
@@ -239,8 +239,8 @@ FACULA_FAMILY(random) {
       "randint(Scalar low, Scalar high, SymInt[] size, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Uniform integers in [low, high).")
       .bind(function)
-      .random()
-      .unfused([](const Call& c, Scalar low, Scalar high, SymSpan size, std::optional<Generator*> g) {
+      .draws()
+      .procedure([](const Call& c, Scalar low, Scalar high, SymSpan size, std::optional<Generator*> g) {
         int64_t from = whole("randint", low), to = whole("randint", high);
         runtime_check(from < to, "randint")
             << "expects 'from' to be less than 'to', got " << from << " >= " << to;
@@ -256,8 +256,8 @@ FACULA_FAMILY(random) {
       "randint.high(Scalar high, SymInt[] size, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Uniform integers in [0, high).")
       .bind(function)
-      .random()
-      .unfused([](const Call& c, Scalar high, SymSpan size, std::optional<Generator*> g) {
+      .draws()
+      .procedure([](const Call& c, Scalar high, SymSpan size, std::optional<Generator*> g) {
         return randint(Scalar(0), high, size, g ? *g : nullptr, c.maybe_dtype("dtype"));
       })
       .samples({"high=9, size=[3, 4]"});
@@ -265,8 +265,8 @@ FACULA_FAMILY(random) {
       "rand_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Uniform numbers in [0, 1), shaped like self.")
       .bind(function)
-      .random()
-      .unfused([](const Call& c, const Tensor& self) {
+      .draws()
+      .procedure([](const Call& c, const Tensor& self) {
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
         return laid_like(c, self, [&](SymSpan sizes) { return rand(sizes, nullptr, t); });
       })
@@ -275,8 +275,8 @@ FACULA_FAMILY(random) {
       "randn_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Standard normal numbers, shaped like self.")
       .bind(function)
-      .random()
-      .unfused([](const Call& c, const Tensor& self) {
+      .draws()
+      .procedure([](const Call& c, const Tensor& self) {
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
         return laid_like(c, self, [&](SymSpan sizes) { return randn(sizes, nullptr, t); });
       })
@@ -285,8 +285,8 @@ FACULA_FAMILY(random) {
       "randint_like(Tensor self, Scalar low, Scalar high, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Uniform integers in [low, high), shaped like self and, unless told otherwise, of its dtype.")
       .bind(function)
-      .random()
-      .unfused([](const Call& c, const Tensor& self, Scalar low, Scalar high, std::optional<Generator*> g) {
+      .draws()
+      .procedure([](const Call& c, const Tensor& self, Scalar low, Scalar high, std::optional<Generator*> g) {
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
         return laid_like(c, self,
                          [&](SymSpan sizes) { return randint(low, high, sizes, g ? *g : nullptr, t); });
@@ -296,8 +296,8 @@ FACULA_FAMILY(random) {
       "randint_like.high(Tensor self, Scalar high, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Uniform integers in [0, high), shaped like self and, unless told otherwise, of its dtype.")
       .bind(function)
-      .random()
-      .unfused([](const Call& c, const Tensor& self, Scalar high, std::optional<Generator*> g) {
+      .draws()
+      .procedure([](const Call& c, const Tensor& self, Scalar high, std::optional<Generator*> g) {
         auto format = c.has("memory_format") ? std::optional(c["memory_format"].format) : std::nullopt;
         return randint_like(self, Scalar(0), high, g ? *g : nullptr, c.maybe_dtype("dtype"), std::nullopt,
                             false, format);
@@ -307,8 +307,8 @@ FACULA_FAMILY(random) {
       "randperm(SymInt n, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("A random permutation of 0 .. n - 1.")
       .bind(function)
-      .random()
-      .unfused([](const Call& c, SymInt n, std::optional<Generator*> g) {
+      .draws()
+      .procedure([](const Call& c, SymInt n, std::optional<Generator*> g) {
         runtime_check(!(n < SymInt(int64_t(0))), "randperm") << "n must be non-negative, got " << n;
         DType t = c.maybe_dtype("dtype").value_or(DType::Int64);
         supported_check(is_integral(t) || is_floating(t), "randperm") << "not implemented for '" << t << "'";
@@ -319,11 +319,11 @@ FACULA_FAMILY(random) {
       .samples({"n=7", "n=0"});
   define("bernoulli(Tensor self, *, Generator? generator=None) -> Tensor")
       .doc("1 with probability self, else 0.")
-      .random()
+      .draws()
       .dtypes(d::floating)
       .no_in_place()
       .non_differentiable()
-      .unfused([](const Tensor& self, std::optional<Generator*> g) {
+      .procedure([](const Tensor& self, std::optional<Generator*> g) {
         DType t = compute_type(self.dtype());
         supported_check(is_floating(t), "bernoulli") << "not implemented for '" << self.dtype() << "'"
                                                      << hint("it takes probabilities: x.float() converts");
@@ -337,17 +337,17 @@ FACULA_FAMILY(random) {
       .samples({"self[3, 4](0, 1)"});
   define("bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor")
       .doc("1 with probability p, else 0, shaped like self.")
-      .random()
+      .draws()
       .no_in_place()
       .non_differentiable()
-      .unfused([](const Tensor& self, double p, std::optional<Generator*> g) {
+      .procedure([](const Tensor& self, double p, std::optional<Generator*> g) {
         return bernoulli_(empty_like(self), p, g ? *g : nullptr);
       })
       .samples({"self[3, 4], p=0.5"});
   in_place_fill(
       "uniform_(Tensor(a!) self, float from=0, float to=1, *, Generator? generator=None) -> Tensor(a!)",
       "Filled with uniform numbers in [from, to).")
-      .unfused([](const Tensor& self, double from, double to, std::optional<Generator*> g) {
+      .procedure([](const Tensor& self, double from, double to, std::optional<Generator*> g) {
         DType t = self.dtype();
         for (double bound : {from, to, to - from})
           runtime_check(std::isfinite(bound) && !overflows(Scalar(bound), t), "uniform_")
@@ -362,7 +362,7 @@ FACULA_FAMILY(random) {
   in_place_fill(
       "normal_(Tensor(a!) self, float mean=0, float std=1, *, Generator? generator=None) -> Tensor(a!)",
       "Filled with normal numbers.")
-      .unfused([](const Tensor& self, double mean, double std, std::optional<Generator*> g) {
+      .procedure([](const Tensor& self, double mean, double std, std::optional<Generator*> g) {
         runtime_check(std >= 0, "normal_") << "expects std >= 0.0, but found std " << std;
         return copy_(self,
                      add(mul(randn(self.sizes(), g ? *g : nullptr, compute_type(self.dtype())), std), mean));
@@ -370,25 +370,26 @@ FACULA_FAMILY(random) {
       .samples({"self[3, 4], mean=1.0, std=2.0"});
   in_place_fill("random_(Tensor(a!) self, *, Generator? generator=None) -> Tensor(a!)",
                 "Filled with integers from 0 to the largest that the dtype holds exactly.")
-      .unfused([](const Tensor& self, std::optional<Generator*> g) { return fill_integers(self, 0, {}, g); })
+      .procedure(
+          [](const Tensor& self, std::optional<Generator*> g) { return fill_integers(self, 0, {}, g); })
       .samples({"self[3, 4]"});
   in_place_fill("random_.to(Tensor(a!) self, Scalar to, *, Generator? generator=None) -> Tensor(a!)",
                 "Filled with integers in [0, to).")
-      .unfused([](const Tensor& self, Scalar to, std::optional<Generator*> g) {
+      .procedure([](const Tensor& self, Scalar to, std::optional<Generator*> g) {
         return fill_integers(self, 0, whole("random_", to), g);
       })
       .samples({"self[3, 4], to=7"});
   in_place_fill(
       "random_.from(Tensor(a!) self, Scalar from, Scalar? to, *, Generator? generator=None) -> Tensor(a!)",
       "Filled with integers in [from, to), or from `from` to the largest that the dtype holds exactly.")
-      .unfused([](const Tensor& self, Scalar from, std::optional<Scalar> to, std::optional<Generator*> g) {
+      .procedure([](const Tensor& self, Scalar from, std::optional<Scalar> to, std::optional<Generator*> g) {
         int64_t first = whole("random_", from);
         return to ? fill_integers(self, first, whole("random_", *to), g) : fill_integers(self, first, {}, g);
       })
       .samples({"self[3, 4], from=2, to=7"});
   in_place_fill("bernoulli_(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> Tensor(a!)",
                 "Filled with 1 (probability p) and 0.")
-      .unfused([](const Tensor& self, double p, std::optional<Generator*> g) {
+      .procedure([](const Tensor& self, double p, std::optional<Generator*> g) {
         runtime_check(p >= 0 && p <= 1, "bernoulli_") << "expects p to be in [0, 1], but got p=" << p;
         return copy_(self, lt(rand(self.sizes(), g ? *g : nullptr, DType::Float32), p));
       })

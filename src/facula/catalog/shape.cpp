@@ -45,6 +45,7 @@ void check_triangle(const Call& c) {
 FACULA_FAMILY(shape) {
   define("cat(Tensor[] tensors, int dim=0) -> Tensor")
       .converting_out()
+      .bad_conversion(ErrorType::TypeError)
       .doc("Tensors joined along `dim`.")
       .autocast(Autocast::promote)
       .alias("concat")
@@ -90,11 +91,12 @@ FACULA_FAMILY(shape) {
                 "tensors{[5]}", "tensors{[17, 33], [17, 65]}, dim=1"});
   define("stack(Tensor[] tensors, int dim=0) -> Tensor")
       .converting_out()
+      .bad_conversion(ErrorType::TypeError)
       .doc("Tensors of one shape joined along a new dimension.")
       .autocast(Autocast::promote)
       .bind(function)
       .no_in_place()
-      .unfused([](const std::vector<Tensor>& tensors, int64_t dim) {
+      .procedure([](const std::vector<Tensor>& tensors, int64_t dim) {
         runtime_check(!tensors.empty(), "stack") << "expects a non-empty list of tensors";
         int d = wrap_dim("stack", dim, tensors[0].dim() + 1);
         std::vector<Tensor> raised;
@@ -114,10 +116,11 @@ FACULA_FAMILY(shape) {
       .samples({"tensors{[2, 3], [2, 3]}, dim=1", "tensors{[], []}", "tensors{[0, 2]}, dim=-1"});
   define("hstack(Tensor[] tensors) -> Tensor")
       .converting_out()
+      .bad_conversion(ErrorType::TypeError)
       .doc("Joined along dimension 1 (0 for vectors).")
       .bind(function)
       .no_in_place()
-      .unfused([](const std::vector<Tensor>& tensors) {
+      .procedure([](const std::vector<Tensor>& tensors) {
         runtime_check(!tensors.empty(), "hstack") << "expects a non-empty list of tensors";
         std::vector<Tensor> raised;
         for (auto& t : tensors) raised.push_back(t.dim() ? t : view(t, 1));
@@ -126,10 +129,11 @@ FACULA_FAMILY(shape) {
       .samples({"tensors{[2], [3]}", "tensors{[2, 3], [2, 1]}"});
   define("vstack(Tensor[] tensors) -> Tensor")
       .converting_out()
+      .bad_conversion(ErrorType::TypeError)
       .doc("Joined along dimension 0, vectors as rows.")
       .bind(function)
       .no_in_place()
-      .unfused([](const std::vector<Tensor>& tensors) {
+      .procedure([](const std::vector<Tensor>& tensors) {
         runtime_check(!tensors.empty(), "vstack") << "expects a non-empty list of tensors";
         std::vector<Tensor> raised;
         for (auto& t : tensors)
@@ -139,7 +143,7 @@ FACULA_FAMILY(shape) {
       .samples({"tensors{[3], [2, 3]}", "tensors{[], [2, 1]}"});
   define("positive(Tensor(a) self) -> Tensor(a)")
       .doc("self.")
-      .unfused([](const Tensor& self) {
+      .procedure([](const Tensor& self) {
         runtime_check(self.dtype() != DType::Bool, "positive")
             << "the + operator on bool tensors is not supported";
         return self;
@@ -148,7 +152,7 @@ FACULA_FAMILY(shape) {
   define("contiguous(Tensor(a) self, *, MemoryFormat memory_format=contiguous_format) -> Tensor(a)")
       .doc("self if its memory is already in that order, else a copy that is.")
       .bind(method)
-      .unfused([](const Tensor& self, MemoryFormat format) {
+      .procedure([](const Tensor& self, MemoryFormat format) {
         if (format == MemoryFormat::preserve || self.is_contiguous(format)) return self;
         return clone(self, format);
       })
@@ -170,7 +174,7 @@ FACULA_FAMILY(shape) {
       .converting_out()
       .doc("A copy of self, by default in the same memory order.")
       .no_in_place()
-      .unfused([](const Tensor& self, std::optional<MemoryFormat> format) {
+      .procedure([](const Tensor& self, std::optional<MemoryFormat> format) {
         switch (format.value_or(MemoryFormat::preserve)) {
           case MemoryFormat::preserve: return _copied(self);
           case MemoryFormat::contiguous: return _row_major(self);
@@ -254,7 +258,7 @@ FACULA_FAMILY(shape) {
   define("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor")
       .doc("Elements moved by `shifts` along `dims`, those that leave come in on the other side.")
       .no_in_place()
-      .unfused([](const Call& c, const Tensor& self) {
+      .procedure([](const Call& c, const Tensor& self) {
         auto shifts = c.ints("shifts"), dims = c.ints("dims");
         runtime_check(dims.empty() ? shifts.size() == 1 : shifts.size() == dims.size(), "roll")
             << "shifts and dimensions must align: " << to_string(shifts) << ", " << to_string(dims);
@@ -273,7 +277,7 @@ FACULA_FAMILY(shape) {
       })
       .samples({"self[2, 3], shifts=[1]", "self[3, 4], shifts=[1, -2], dims=[0, 1]", "self[0], shifts=[1]"});
   define("tril(Tensor self, SymInt diagonal=0) -> Tensor")
-      .overwrites()
+      .overlap(Overlap::overwrites)
       .doc("The lower triangle of the last two dimensions, up to `diagonal`; the rest is 0.")
       .in_place()
       .shape([](const Call& c) {
@@ -287,7 +291,7 @@ FACULA_FAMILY(shape) {
       .vjp([](const Vjp& v) { return grads(tril(v.grad(), v.call().integer("diagonal"))); })
       .samples({"self[3, 4]", "self[2, 3, 4], diagonal=1", "self[3, 4], diagonal=-1"});
   define("triu(Tensor self, SymInt diagonal=0) -> Tensor")
-      .overwrites()
+      .overlap(Overlap::overwrites)
       .doc("The upper triangle of the last two dimensions, from `diagonal`; the rest is 0.")
       .in_place()
       .shape([](const Call& c) {
@@ -349,7 +353,7 @@ FACULA_FAMILY(shape) {
       .doc("self converted to `dtype`; itself if nothing changes and copy is False.")
       .bind(method)
       .no_in_place()
-      .unfused([](const Call& c, const Tensor& self) {
+      .procedure([](const Call& c, const Tensor& self) {
         DType t = *c.maybe_dtype("dtype");
         if (t == self.dtype()) return c.flag("copy") ? clone(self) : self;
         return to_dtype(self, t);

@@ -92,14 +92,14 @@ FACULA_FAMILY(sort) {
       .doc("The indices that sort along `dim`.")
       .no_in_place()
       .non_differentiable()
-      .unfused([](const Tensor& self, int64_t dim, bool descending, bool) {
+      .procedure([](const Tensor& self, int64_t dim, bool descending, bool) {
         return std::get<1>(sort(self, dim, descending, true));
       })
       .samples({"self![3, 4]", "self![3, 4], dim=0, descending=True", "self[0]"});
   define("msort(Tensor self) -> Tensor")
       .doc("Sorted along the first dimension.")
       .no_in_place()
-      .unfused([](const Tensor& self) { return std::get<0>(sort(self, 0)); })
+      .procedure([](const Tensor& self) { return std::get<0>(sort(self, 0)); })
       .samples({"self![3, 4]", "self![5]"});
   define(
       "topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)")
@@ -122,7 +122,7 @@ FACULA_FAMILY(sort) {
                               {"largest", op::literal("False")}}}}));
   define("kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)")
       .doc("The k-th smallest element along `dim` (k counts from 1), and where it is.")
-      .unfused([](const Tensor& self, SymInt k, int64_t dim, bool keepdim) {
+      .procedure([](const Tensor& self, SymInt k, int64_t dim, bool keepdim) {
         int d = wrap_dim("kthvalue", dim, self.dim());
         SymInt n = self.dim() ? self.size(d) : SymInt(int64_t(1));
         index_check(n > SymInt(int64_t(0)), "kthvalue")
@@ -143,7 +143,7 @@ FACULA_FAMILY(sort) {
       .doc("The middle element along `dim` (the lower one of two; NaN if there is one), and where it is.")
       .dtypes(d::integral | d::floating)
       .strict()
-      .unfused([](const Tensor& self, int64_t dim, bool keepdim) {
+      .procedure([](const Tensor& self, int64_t dim, bool keepdim) {
         SymInt n = self.dim() ? self.size(wrap_dim("median", dim, self.dim())) : SymInt(int64_t(1));
         index_check(n > SymInt(int64_t(0)), "median")
             << "expected reduction dim " << dim << " to have non-zero size";

@@ -88,7 +88,7 @@ FACULA_FAMILY(view) {
   define("view.dtype(Tensor(a) self, dtype dtype) -> Tensor(a)")
       .doc("The same bytes as elements of another dtype; the last dimension grows or shrinks as they do.")
       .bind(method)
-      .unfused([](const Call& c, const Tensor& self) {
+      .procedure([](const Call& c, const Tensor& self) {
         DType to = *c.maybe_dtype("dtype");
         return to == self.dtype() ? view(self, self.sizes()) : _view_dtype(self, to);
       })
@@ -118,19 +118,19 @@ FACULA_FAMILY(view) {
       .samples({"self[3, 4]", "self[]", "self[2, 0]"});
   define("conj(Tensor(a) self) -> Tensor(a)")
       .doc("The complex conjugate, sharing memory: it is worked out when it is read. A real tensor itself.")
-      .unfused([](const Tensor& self) {
+      .procedure([](const Tensor& self) {
         if (!is_complex(self.dtype())) return self;
         return is_recorded() ? conj_physical(self) : _conj(self);
       })
       .samples(unary_samples());
   define("resolve_conj(Tensor(a) self) -> Tensor(a)")
       .doc("self, or where conj() made it a view of conjugates, a tensor of them.")
-      .unfused([](const Tensor& self) { return self.impl()->conj ? conj_physical(_conj(self)) : self; })
+      .procedure([](const Tensor& self) { return self.impl()->conj ? conj_physical(_conj(self)) : self; })
       .samples(unary_samples());
   define("resolve_neg(Tensor(a) self) -> Tensor(a)")
       .doc(
           "self, or where it is a view of negatives, as the imaginary part of a conj() is, a tensor of them.")
-      .unfused([](const Tensor& self) { return self.impl()->neg ? neg(_neg_view(self)) : self; })
+      .procedure([](const Tensor& self) { return self.impl()->neg ? neg(_neg_view(self)) : self; })
       .samples(unary_samples());
   define("view_as_real(Tensor(a) self) -> Tensor(a)")
       .doc("Complex numbers as pairs of real ones along a new last dimension; shares memory.")
@@ -156,7 +156,7 @@ FACULA_FAMILY(view) {
   define("real(Tensor(a) self) -> Tensor(a)")
       .doc("The real part of complex numbers, sharing their memory; a real tensor itself.")
       .bind(function | property)
-      .unfused([](const Tensor& self) {
+      .procedure([](const Tensor& self) {
         if (!is_complex(self.dtype())) return self;
         return select(view_as_real(self.impl()->conj ? _conj(self) : self), -1, int64_t(0));
       })
@@ -165,7 +165,7 @@ FACULA_FAMILY(view) {
       .doc("The imaginary part of complex numbers, sharing their memory.")
       .dtypes(d::complex)
       .bind(function | property)
-      .unfused([](const Tensor& self) {
+      .procedure([](const Tensor& self) {
         runtime_check(is_complex(self.dtype()), "imag")
             << "is not implemented for tensors with non-complex dtypes, got " << self.dtype();
         if (self.impl()->conj) return _neg_view(select(view_as_real(_conj(self)), -1, int64_t(1)));
@@ -174,14 +174,14 @@ FACULA_FAMILY(view) {
       .samples(unary_samples());
   define("reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)")
       .doc("The same elements under another shape: a view where possible, else a copy.")
-      .unfused([](const Tensor& self, SymSpan shape) {
+      .procedure([](const Tensor& self, SymSpan shape) {
         Dims to = infer_shape("reshape", shape, self.numel());
         return Geometry("reshape", self).can_view(to) ? view(self, to) : view(contiguous(self), to);
       })
       .samples({"self[2, 6], shape=[3, -1]", "self[], shape=[1]", "self[0, 3], shape=[0]"});
   define("flatten(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)")
       .doc("Dimensions start_dim to end_dim merged into one.")
-      .unfused([](const Call& c, const Tensor& self) {
+      .procedure([](const Call& c, const Tensor& self) {
         int a = c.dim("start_dim"), b = c.dim("end_dim");
         if (self.dim() == 0) return reshape(self, {1});
         runtime_check(a <= b, "flatten") << "start_dim cannot come after end_dim: " << a << " and " << b;
@@ -199,7 +199,7 @@ FACULA_FAMILY(view) {
       .samples({"self[2, 3, 4], start_dim=1", "self[2, 3, 4], end_dim=1", "self[]"});
   define("unflatten(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)")
       .doc("Dimension `dim` split into `sizes`.")
-      .unfused([](const Call& c, const Tensor& self) {
+      .procedure([](const Call& c, const Tensor& self) {
         int d = c.dim("dim");
         Dims part = infer_shape("unflatten", c.ints("sizes"), self.size(d)), to;
         for (int k = 0; k < self.dim(); ++k) {
@@ -213,12 +213,12 @@ FACULA_FAMILY(view) {
   define("view_as(Tensor(a) self, Tensor other) -> Tensor(a)")
       .doc("self viewed with the shape of other.")
       .bind(method)
-      .unfused([](const Tensor& self, const Tensor& other) { return view(self, other.sizes()); })
+      .procedure([](const Tensor& self, const Tensor& other) { return view(self, other.sizes()); })
       .samples({"self[2, 6], other[3, 4]"});
   define("reshape_as(Tensor(a) self, Tensor other) -> Tensor(a)")
       .doc("self reshaped to the shape of other.")
       .bind(method)
-      .unfused([](const Tensor& self, const Tensor& other) { return reshape(self, other.sizes()); })
+      .procedure([](const Tensor& self, const Tensor& other) { return reshape(self, other.sizes()); })
       .samples({"self[2, 6], other[3, 4]"});
   define("permute(Tensor(a) self, int[] dims) -> Tensor(a)")
       .doc("Dimensions reordered: dimension k of the result is dims[k] of self.")
@@ -238,6 +238,8 @@ FACULA_FAMILY(view) {
       })
       .samples({"self[2, 3, 4], dims=[2, 0, 1]", "self[2, 3, 4], dims=[-1, 0, -2]", "self[], dims=[]"});
   define("transpose(Tensor(a) self, int dim0, int dim1) -> Tensor(a)")
+      .also("dim0", "axis0")
+      .also("dim1", "axis1")
       .doc("`self` with two dimensions exchanged; shares storage.")
       .alias("swapaxes")
       .alias("swapdims")
@@ -319,11 +321,11 @@ FACULA_FAMILY(view) {
   define("expand_as(Tensor(a) self, Tensor other) -> Tensor(a)")
       .doc("self expanded to the shape of other.")
       .bind(method)
-      .unfused([](const Tensor& self, const Tensor& other) { return expand(self, other.sizes()); })
+      .procedure([](const Tensor& self, const Tensor& other) { return expand(self, other.sizes()); })
       .samples({"self[4], other[3, 4]"});
   define("broadcast_to(Tensor(a) self, SymInt[] size) -> Tensor(a)")
       .doc("self expanded to `size`.")
-      .unfused([](const Tensor& self, SymSpan size) { return expand(self, size); })
+      .procedure([](const Tensor& self, SymSpan size) { return expand(self, size); })
       .samples({"self[4], size=[3, 4]"});
   define("unsqueeze(Tensor(a) self, int dim) -> Tensor(a)")
       .doc("A dimension of size 1 inserted before `dim`.")
@@ -401,7 +403,7 @@ FACULA_FAMILY(view) {
                 "self[4], dim=0, start=4, length=0"});
   define("narrow.Tensor(Tensor(a) self, int dim, Tensor start, SymInt length) -> Tensor(a)")
       .doc("Elements start to start + length - 1 of `dim`; start is a 0-d tensor of integers.")
-      .unfused([](const Tensor& self, int64_t dim, const Tensor& start, SymInt length) {
+      .procedure([](const Tensor& self, int64_t dim, const Tensor& start, SymInt length) {
         runtime_check(start.dim() == 0 && is_integral(start.dtype()), "narrow")
             << "start must be a 0-dim integral tensor, got " << start.dtype() << " of shape "
             << to_string(start.sizes());
@@ -409,6 +411,7 @@ FACULA_FAMILY(view) {
       })
       .samples({"self[4, 3], dim=0, start<2>[], length=2"});
   define("split(Tensor(a) self, SymInt split_size, int dim=0) -> Tensor(a)[]")
+      .also("self", "tensor")
       .doc("Pieces of `split_size` elements along `dim`; the last may be smaller. All share self's storage.")
       .view([](const Call& c, Geometry g) {
         runtime_check(g.dim() > 0, "split") << "expects at least a 1-dimensional tensor";
@@ -423,6 +426,7 @@ FACULA_FAMILY(view) {
       })
       .samples({"self[5, 3], split_size=2", "self[3, 4], split_size=4, dim=1"});
   define("split.sizes(Tensor(a) self, SymInt[] split_size, int dim=0) -> Tensor(a)[]")
+      .also("self", "tensor")
       .doc("Pieces of the given sizes along `dim`.")
       .alias("split_with_sizes")
       .view([](const Call& c, Geometry g) {

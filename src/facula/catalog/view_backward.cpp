@@ -141,8 +141,8 @@ FACULA_FAMILY(view_backward) {
           "The gradient of as_strided: grad at the elements that the view shares with its input, summed where it shares them twice.")
       .bind(hidden)
       .no_in_place()
-      .unfused([](const Tensor& grad, SymSpan input_sizes, SymSpan input_strides, SymInt input_offset,
-                  SymSpan, SymSpan stride, SymInt offset) {
+      .procedure([](const Tensor& grad, SymSpan input_sizes, SymSpan input_strides, SymInt input_offset,
+                    SymSpan, SymSpan stride, SymInt offset) {
         // Both geometries over one stretch of storage, which starts at the lower offset.
         SymInt start = min(input_offset, offset);
         SymInt in = input_offset - start, out = offset - start;

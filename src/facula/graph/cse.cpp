@@ -29,7 +29,7 @@ void merge_equal(Graph& g) {
         auto *v = value_of(t), *other = now(v);
         if (other != v) t = other->tensor;
       });
-    if (n->op->random || n->op->schema.mutates()) continue;
+    if (!n->op->effects.repeatable()) continue;
     Words key{reinterpret_cast<uint64_t>(n->op)};
     for (auto* v : operands(*n)) key.push_back(v ? uint64_t(v->id) + 1 : 0);
     append_attributes(key, n->args.values());

@@ -6,7 +6,6 @@
 
 namespace facula::graph {
 
-using op::OpKind;
 using op::Tag;
 using op::Type;
 using Argument = op::Value;
@@ -24,12 +23,10 @@ DType result_dtype(const op::Operator& o, DType computing) {
 
 std::vector<op::Meta> infer_pointwise(const op::Operator& o, std::span<const Argument> args) {
   std::vector<Tensor> operands;
-  for (auto& v : args) {
-    if (v.tag == Tag::tensor) operands.push_back(Tensor(Ref<TensorImpl>::share(v.tensor)));
-    if (v.tag == Tag::tensors)
-      for (auto* t : v.tensors())
-        if (t) operands.push_back(Tensor(Ref<TensorImpl>::share(t)));
-  }
+  op::any_tensor(args, [&](TensorImpl* t) {
+    if (t) operands.push_back(Tensor(Ref<TensorImpl>::share(t)));
+    return false;
+  });
   Device device{};
   std::vector<SymSpan> sizes;
   for (auto& t : operands) {
@@ -81,36 +78,32 @@ static bool suggests_channels_last(const Tensor& t) {
 
 std::vector<op::Meta> infer(const op::Operator& o, std::span<const Argument> args) {
   op::Call c(o, args);
-  if (o.kind == OpKind::pointwise) return infer_pointwise(o, args);
+  if (o.is<op::Pointwise>()) return infer_pointwise(o, args);
   std::vector<op::Meta> metas;
   Device device{};
   DType first = default_dtype();
-  bool found = false;
-  for (auto& v : args) {
-    TensorImpl* t = v.tag == Tag::tensor ? v.tensor : nullptr;
-    if (v.tag == Tag::tensors)
-      for (auto* item : v.tensors())
-        if (item && !t) t = item;
-    if (!t || found) continue;
+  bool found = op::any_tensor(args, [&](TensorImpl* t) {
+    if (!t) return false;
     device = t->device;
     first = t->dtype;
-    found = true;
-  }
-  if (o.kind == OpKind::view) {
+    return true;
+  });
+  if (auto* view = o.as<op::View>()) {
     Tensor base = c.tensor(o.schema.parameters[0].name);
-    for (auto& g : o.view(c, op::Geometry(o.name(), base)))
+    for (auto& g : view->rule(c, op::Geometry(o.name(), base)))
       metas.push_back({Dims(g.sizes()), g.dtype(base.dtype()), base.device(), Dims(g.strides())});
     return metas;
   }
-  internal_check(o.shape_rule) << o.schema.full_name() << " has no shape rule";
+  auto* rules = o.shaped();
+  internal_check(rules) << o.schema.full_name() << " has no shape rule";
   if (found && o.promote != op::Promote::int_to_float) op::check_accepted(o, first);
-  auto shapes = o.shape_rule(c);
+  auto shapes = rules->shape(c);
   if (o.promote == op::Promote::int_to_float && !is_differentiable(first)) first = default_dtype();
   auto types = o.dtype_rule ? o.dtype_rule(c) : std::vector<DType>(shapes.size(), result_dtype(o, first));
   internal_check(types.size() == shapes.size())
       << o.schema.full_name() << ": " << types.size() << " dtypes for " << shapes.size() << " shapes";
   size_t channels_last = 0;  // rank of an argument that is; none has rank 0
-  for (auto& name : o.format_of) {
+  for (auto& name : rules->format_of) {
     if (c[name].tag == Tag::tensors) {
       auto tensors = c.tensors(name);
       if (std::ranges::all_of(tensors, suggests_channels_last)) channels_last = size_t(tensors[0].dim());
@@ -120,7 +113,7 @@ std::vector<op::Meta> infer(const op::Operator& o, std::span<const Argument> arg
     if (t.defined() && !t.is_contiguous() && t.is_contiguous(MemoryFormat::channels_last))
       channels_last = size_t(t.dim());
   }
-  Tensor model = o.strides_of.empty() ? Tensor() : c.tensor(o.strides_of);
+  Tensor model = rules->strides_of.empty() ? Tensor() : c.tensor(rules->strides_of);
   for (size_t i = 0; i < shapes.size(); ++i) {
     Dims strides;
     if (model.defined() && !model.is_contiguous())

@@ -14,9 +14,7 @@ namespace facula::graph {
 namespace {
 
 bool carries_gradient(const op::Operator& o, size_t result, DType d) {
-  return o.differentiable && is_differentiable(d) &&
-         std::find(o.non_differentiable.begin(), o.non_differentiable.end(), int(result)) ==
-             o.non_differentiable.end();
+  return is_differentiable(d) && o.carries_gradient(result);
 }
 
 // What a gradient formula sees while it is traced: everything is at hand.
@@ -210,10 +208,7 @@ Reads probe(const op::Call& c, const Flags& wanted, size_t results) {
         std::vector<Tensor> outputs = made.to_vector(), grads;
         for (size_t k = 0; k < outputs.size(); ++k) {
           Tensor g;
-          bool carries = is_differentiable(outputs[k].dtype()) &&
-                         std::find(o.non_differentiable.begin(), o.non_differentiable.end(), int(k)) ==
-                             o.non_differentiable.end();
-          if (carries) {
+          if (graph::carries_gradient(o, k, outputs[k].dtype())) {
             op::Value add[] = {outputs[k], outputs[k], op::Value()};
             g = op::call(op::get("add"), add)[0];
           }

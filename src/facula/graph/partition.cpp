@@ -91,12 +91,12 @@ class Flow {
   std::vector<int> first_, level_, next_;
 };
 
-bool is_free(const Node& n) { return n.op->kind == op::OpKind::view; }
+bool is_free(const Node& n) { return n.op->is<op::View>(); }
 
 // May the backward compute it again? Element-wise work and views; not what is random, heavy, or reduces.
 bool recomputable(const Node& n) {
-  if (n.op->random || n.op->schema.mutates()) return false;
-  if (n.op->kind == op::OpKind::pointwise || is_free(n)) return true;
+  if (!n.op->effects.repeatable()) return false;
+  if (n.op->is<op::Pointwise>() || is_free(n)) return true;
   auto args = operands(n);
   return std::all_of(args.begin(), args.end(), [](Value* v) { return !v; });  // constants: zeros, ranges
 }
@@ -195,7 +195,9 @@ Partition partition(const Joint& j) {
   std::vector<bool> wanted(count);
   for (auto* v : gradients)
     if (v && !behind[id(v)]) wanted[id(v)] = true;
-  auto is_random = [&](const Value* v) { return v->producer && v->producer->op->random && !behind[id(v)]; };
+  auto is_random = [&](const Value* v) {
+    return v->producer && v->producer->op->effects.draws && !behind[id(v)];
+  };
   for (auto& n : g.nodes)
     for (auto* r : n->results)
       if (is_random(r)) wanted[id(r)] = true;

@@ -3,6 +3,7 @@
 
 #include "facula/graph/graph.h"
 #include "facula/op/call.h"
+#include "facula/op/describe.h"
 #include "facula/op/registry.h"
 
 namespace facula::graph {
@@ -16,43 +17,20 @@ std::string type_of(const Value& v) {
   return s.str();
 }
 
-std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
-
 void print_argument(std::ostream& s, const op::Value& v) {
-  using op::Tag;
   auto reference = [&](const TensorImpl* t) {
     if (t) s << '%' << t->traced->id;
     else s << "None";
   };
-  switch (v.tag) {
-    case Tag::none: s << "None"; break;
-    case Tag::tensor: reference(v.tensor); break;
-    case Tag::integer: s << v.integer(); break;
-    case Tag::scalar: s << v.scalar; break;
-    case Tag::ints: s << to_string(v.ints()); break;
-    case Tag::string: s << quoted(v.string()); break;
-    case Tag::dtype: s << name(v.dtype); break;
-    case Tag::device: s << v.device; break;
-    case Tag::format: s << "format" << int(v.format); break;
-    case Tag::generator: s << "generator"; break;
-    case Tag::tensors: {
-      s << '[';
-      bool first = true;
-      for (auto* t : v.tensors()) {
-        if (!std::exchange(first, false)) s << ", ";
-        reference(t);
-      }
-      s << ']';
-      break;
-    }
-    case Tag::scalars: {
-      s << '[';
-      for (size_t i = 0; i < v.list.count; ++i)
-        s << (i ? ", " : "") << static_cast<const Scalar*>(v.list.data)[i];
-      s << ']';
-      break;
-    }
+  if (v.tag == op::Tag::tensor) return reference(v.tensor);
+  if (v.tag != op::Tag::tensors) return op::print_attribute(s, v);
+  s << '[';
+  bool first = true;
+  for (auto* t : v.tensors()) {
+    if (!std::exchange(first, false)) s << ", ";
+    reference(t);
   }
+  s << ']';
 }
 
 }  // namespace

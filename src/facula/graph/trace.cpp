@@ -10,7 +10,6 @@ namespace facula::graph {
 
 using op::Args;
 using op::Form;
-using op::OpKind;
 using op::Results;
 
 InputSpec symbolic_spec(const Tensor& t, sym::Shapes& shapes) {
@@ -72,11 +71,11 @@ class Tracer final : public op::Mode {
       if (t.defined() && !t.is_traced()) t = handle(constant(t));
     });
     auto values = owned.values();
-    Results results = o.kind == OpKind::composite ? inline_composite(o, values) : record(o, values);
+    Results results = o.calls() ? inline_calls(o, values) : record(o, values);
     if (form != Form::in_place) return results;
     Tensor target(Ref<TensorImpl>::share(values[0].tensor));
     auto* producer = value_of(target)->producer;
-    runtime_check(!producer || producer->op->kind != OpKind::view, o.name())
+    runtime_check(!producer || !producer->op->is<op::View>(), o.name())
         << "an in-place write through a view cannot be traced"
         << hint("write the functional form, or slice_scatter");
     runtime_check(results[0].dim() == target.dim() &&
@@ -100,9 +99,9 @@ class Tracer final : public op::Mode {
   }
 
  private:
-  Results inline_composite(const op::Operator& o, std::span<const op::Value> values) {
+  Results inline_calls(const op::Operator& o, std::span<const op::Value> values) {
     With on(this);
-    return o.composite(op::Call(o, values));
+    return (*o.calls())(op::Call(o, values));
   }
 
   Results record(const op::Operator& o, std::span<const op::Value> values) {

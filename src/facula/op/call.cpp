@@ -2,17 +2,10 @@
 
 #include <algorithm>
 
-#include "facula/op/operator.h"
+#include "facula/op/operands.h"
 #include "facula/tensor/promotion.h"
 
 namespace facula::op {
-namespace {
-
-bool is_number(const Value& v) { return v.tag == Tag::scalar || v.tag == Tag::integer; }
-bool has_tensor_slot(const Parameter& p) { return p.type == Type::Tensor && !p.list; }
-bool has_number_slot(const Parameter& p) { return p.type == Type::Scalar && !p.list; }
-
-}  // namespace
 
 const char* Call::name() const { return op_->name(); }
 
@@ -54,24 +47,20 @@ std::vector<Tensor> Call::tensors(ParameterName arg) const {
 
 std::vector<Tensor> Call::all_tensors() const {
   std::vector<Tensor> out;
-  for (auto& p : op_->schema.parameters) {
-    if (p.type != Type::Tensor) continue;
-    if (!p.list) {
-      out.push_back(tensor(p.name));
-      continue;
-    }
-    for (auto& t : tensors(p.name)) out.push_back(std::move(t));
-  }
+  each_operand(*this, [&](const Operand& o) {
+    if (o.tensor < 0) return;
+    out.push_back(is_number(o.value)           ? wrapped_number(o.value.number())
+                  : o.value.tag == Tag::tensor ? Tensor(Ref<TensorImpl>::share(o.value.tensor))
+                                               : Tensor());
+  });
   return out;
 }
 
 int Call::tensor_slot(ParameterName arg, int item) const {
-  int slot = 0;
-  for (size_t i = 0, end = index_of(arg); i < end; ++i) {
-    const Parameter& p = op_->schema.parameters[i];
-    if (p.type == Type::Tensor) slot += p.list ? int(at(i).tensors().size()) : 1;
-  }
-  return slot + item;
+  size_t slot = 0;
+  for (size_t k = 0, end = index_of(arg); k < end; ++k)
+    if (op_->schema.parameters[k].type == Type::Tensor) slot += operand_count(*this, k);
+  return int(slot) + item;
 }
 
 SymSpan Call::sizes(ParameterName arg) const {
@@ -109,7 +98,7 @@ static int rank_for_dims(const Call& c, ParameterName of) {
   auto& parameters = c.op().schema.parameters;
   if (c.op().schema.index_of(of) < 0)
     for (auto& p : parameters)
-      if (has_tensor_slot(p)) return c.rank(p.name);
+      if (p.type == Type::Tensor && !p.list) return c.rank(p.name);
   return c.rank(of);
 }
 
@@ -148,16 +137,9 @@ Dims Call::ints(ParameterName arg, int n) const {
 }
 
 int LoopCall::slot(ParameterName arg, int item) const {
-  auto& parameters = op().schema.parameters;
-  int slot = 0;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const Parameter& p = parameters[i];
-    if (p.name == arg.text()) return slot + item;
-    if (has_tensor_slot(p) || has_number_slot(p)) ++slot;
-    else if (p.type == Type::Tensor) slot += int(at(i).tensors().size());
-  }
-  internal_check(false) << op().schema.full_name() << " has no parameter " << arg.text();
-  __builtin_unreachable();
+  size_t slot = 0;
+  for (size_t k = 0, end = index_of(arg); k < end; ++k) slot += operand_count(*this, k);
+  return int(slot) + item;
 }
 
 loop::Expr LoopCall::load(ParameterName arg, Index at, int item) const {

@@ -23,8 +23,8 @@ struct Meta {
 //
 // Slots. A Tensor parameter has one slot, even when it is None; a list of tensors has one for each item (None
 // too); a run-time Scalar has one, even when it is None. `tensor_slot` and Grads count tensors only;
-// LoopCall::slot, operands of kernels and Operator::slots count the Scalars as well, in the order of the
-// parameters.
+// LoopCall::slot and operands of kernels count the Scalars as well, in the order of the parameters
+// (op/operands.h).
 class Call {
  public:
   Call(const Operator& op, std::span<const Value> args) : op_(&op), args_(args) {}
@@ -55,8 +55,10 @@ class Call {
   Scalar number(ParameterName arg) const { return (*this)[arg].number(); }
   std::string_view str(ParameterName arg) const { return (*this)[arg].string(); }
 
- private:
+ protected:
   size_t index_of(ParameterName arg) const;
+
+ private:
   const Operator* op_;
   std::span<const Value> args_;
 };

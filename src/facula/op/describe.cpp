@@ -1,5 +1,7 @@
 #include "facula/op/describe.h"
 
+#include <ostream>
+
 namespace facula::op {
 
 namespace {
@@ -34,6 +36,28 @@ std::string dtypes_text(std::span<const Value> args) {
     if (t) return std::string("\"") + name(t->dtype) + "\"";
     return v.tag == Tag::scalar || v.tag == Tag::integer ? "\"Scalar\"" : "\"\"";
   });
+}
+
+void print_attribute(std::ostream& s, const Value& v) {
+  switch (v.tag) {
+    case Tag::none:
+    case Tag::tensor:
+    case Tag::tensors: s << "None"; break;
+    case Tag::integer: s << v.integer(); break;
+    case Tag::scalar: s << v.scalar; break;
+    case Tag::ints: s << to_string(v.ints()); break;
+    case Tag::string: s << '\'' << v.string() << '\''; break;
+    case Tag::dtype: s << name(v.dtype); break;
+    case Tag::device: s << v.device; break;
+    case Tag::format: s << "format" << int(v.format); break;
+    case Tag::generator: s << "generator"; break;
+    case Tag::scalars: {
+      s << '[';
+      for (size_t i = 0; i < v.list.count; ++i) s << (i ? ", " : "") << v.scalars()[i];
+      s << ']';
+      break;
+    }
+  }
 }
 
 }  // namespace facula::op

@@ -1,5 +1,6 @@
-// Arguments of a call as the profiler shows them: JSON lists with an item an argument.
+// Arguments of a call as text: for the profiler, printed graphs and names.
 #pragma once
+#include <iosfwd>
 #include <span>
 #include <string>
 
@@ -7,8 +8,11 @@
 
 namespace facula::op {
 
-// [[8, 3], [], [[2], [2]]]: sizes, a list's items, [] for others.
+// JSON lists with an item an argument. [[8, 3], [], [[2], [2]]]: sizes, a list's items, [] for others.
 std::string shapes_text(std::span<const Value> args);
 std::string dtypes_text(std::span<const Value> args);  // ["float32", "Scalar", ""]
+
+// A value that is no tensor: 1, 0.5, 'mean', [1, 2], float32. Equal texts mean equal values.
+void print_attribute(std::ostream& s, const Value& v);
 
 }  // namespace facula::op

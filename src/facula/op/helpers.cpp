@@ -34,10 +34,10 @@ bool is_small(const Value& v) {
 DType taken_as(const Call& c) {
   auto& o = c.op();
   bool told = o.schema.index_of("dtype") >= 0 && c.maybe_dtype("dtype").has_value();
-  return told                          ? *c.maybe_dtype("dtype")
-         : o.dtype_rule                ? o.dtype_rule(c).at(0)
-         : o.kind == OpKind::pointwise ? computing_dtype(o, c.args())
-                                       : c.all_tensors().at(0).dtype();
+  return told                ? *c.maybe_dtype("dtype")
+         : o.dtype_rule      ? o.dtype_rule(c).at(0)
+         : o.is<Pointwise>() ? computing_dtype(o, c.args())
+                             : c.all_tensors().at(0).dtype();
 }
 void must_fit(const Call& c, ParameterName number, DType d) {
   runtime_check(!overflows(c[number].scalar, d), c.name())

@@ -1,22 +1,24 @@
 #include "facula/op/operator.h"
 
+#include <algorithm>
+
+#include "facula/op/operands.h"
+
 namespace facula::op {
 
-int Operator::slots(std::span<const Value> args) const {
-  Call c(*this, args);
-  int n = 0;
-  for (size_t i = 0; i < schema.parameters.size(); ++i) {
-    const Parameter& p = schema.parameters[i];
-    if (p.type == Type::Tensor) n += p.list ? int(c.at(i).tensors().size()) : 1;
-    else if (p.type == Type::Scalar && !p.list) ++n;
-  }
-  return n;
+bool Operator::carries_gradient(size_t result) const {
+  return differentiable && std::ranges::find(non_differentiable, int(result)) == non_differentiable.end();
+}
+
+std::vector<Operand> operands_of(const Call& c) {
+  std::vector<Operand> out;
+  out.reserve(c.op().schema.parameters.size());
+  each_operand(c, [&](const Operand& o) { out.push_back(o); });
+  return out;
 }
 
 bool Operator::has_number_operands() const {
-  for (auto& p : schema.parameters)
-    if (p.type == Type::Scalar && !p.list) return true;
-  return false;
+  return std::ranges::any_of(schema.parameters, &Parameter::is_number_operand);
 }
 
 std::vector<Dims> shape_of_first(const Call& c) {
@@ -47,6 +49,10 @@ Definer& Definer::alias(std::string name) {
   op_->aliases.push_back(std::move(name));
   return *this;
 }
+Definer& Definer::also(std::string parameter, std::string name) {
+  op_->parameter_aliases.push_back({std::move(parameter), std::move(name)});
+  return *this;
+}
 Definer& Definer::promote(Promote p) {
   op_->promote = p;
   return *this;
@@ -64,8 +70,16 @@ Definer& Definer::autocast(Autocast a) {
   op_->autocast = a;
   return *this;
 }
-Definer& Definer::random() {
-  op_->random = true;
+Definer& Definer::draws() {
+  op_->effects.draws = true;
+  return *this;
+}
+Definer& Definer::reads_data() {
+  op_->effects.reads_data = true;
+  return *this;
+}
+Definer& Definer::checks() {
+  op_->effects.checks = true;
   return *this;
 }
 Definer& Definer::check(std::function<void(const Call&)> rule) {
@@ -76,30 +90,34 @@ Definer& Definer::bad_index(ErrorType type) {
   op_->bad_index = type;
   return *this;
 }
-Definer& Definer::uniform() {
-  op_->uniform = true;
-  return *this;
-}
-Definer& Definer::overwrites() {
-  op_->overwrites = true;
+Definer& Definer::overlap(Overlap o) {
+  op_->forms.overlap = o;
   return *this;
 }
 Definer& Definer::exact_out() {
   return exact_out([](const Call&) { return true; });
 }
 Definer& Definer::exact_out(std::function<bool(const Call&)> rule) {
-  op_->exact_out = std::move(rule);
+  op_->forms.exact_out = std::move(rule);
   return *this;
 }
 Definer& Definer::converting_out() {
   return exact_out([](const Call&) { return false; });
 }
+Definer& Definer::exact_self(std::string called) {
+  op_->forms.exact_self = std::move(called);
+  return *this;
+}
+Definer& Definer::bad_conversion(ErrorType type) {
+  op_->forms.bad_conversion = type;
+  return *this;
+}
 Definer& Definer::in_place() {
-  op_->wants_in_place = true;
+  op_->forms.wants_in_place = true;
   return *this;
 }
 Definer& Definer::no_in_place() {
-  op_->wants_in_place = false;
+  op_->forms.wants_in_place = false;
   return *this;
 }
 Definer& Definer::non_differentiable() {
@@ -119,35 +137,35 @@ Definer& Definer::differs(std::string where, std::string why) {
   return *this;
 }
 Definer& Definer::shape(std::function<Dims(const Call&)> rule) {
-  op_->shape_rule = [rule = std::move(rule)](const Call& c) {
+  draft_->backed.shape = [rule = std::move(rule)](const Call& c) {
     return std::vector<Dims>(std::max<size_t>(c.op().schema.returns.size(), 1), rule(c));
   };
   return *this;
 }
 Definer& Definer::format_of(std::vector<std::string> arguments) {
-  op_->format_of = std::move(arguments);
+  draft_->backed.format_of = std::move(arguments);
   return *this;
 }
 Definer& Definer::strides_of(std::string argument) {
-  op_->strides_of = std::move(argument);
+  draft_->backed.strides_of = std::move(argument);
   return *this;
 }
 Definer& Definer::channels_last(ChannelsLast use) {
-  op_->channels_last = use;
+  draft_->channels_last = use;
   return *this;
 }
 Definer& Definer::shapes(ShapeRule rule) {
-  op_->shape_rule = std::move(rule);
+  draft_->backed.shape = std::move(rule);
   return *this;
 }
 Definer& Definer::library(std::string name) {
-  op_->kind = OpKind::library;
-  op_->library = std::move(name);
+  op_->definition = Library();
+  draft_->backed.name = std::move(name);
   return *this;
 }
 Definer& Definer::data_dependent(std::string name) {
-  op_->kind = OpKind::data_dependent;
-  op_->library = std::move(name);
+  op_->definition = DataDependent();
+  draft_->backed.name = std::move(name);
   return *this;
 }
 Definer& Definer::vjp(VjpRule rule) {
@@ -157,19 +175,19 @@ Definer& Definer::vjp(VjpRule rule) {
 
 namespace typed {
 
-void check_operand_count(const Operator& op, size_t given) {
+void check_operand_count(const Schema& schema, size_t given) {
   size_t operands = 0;
-  for (auto& p : op.schema.parameters) {
-    if (p.list && p.type == Type::Tensor) return;
-    operands += !p.list && (p.type == Type::Tensor || p.type == Type::Scalar);
+  for (auto& p : schema.parameters) {
+    if (p.list && p.is_operand()) return;
+    operands += p.is_operand();
   }
-  internal_check(operands == given) << op.schema.full_name() << ": the schema has " << operands
+  internal_check(operands == given) << schema.full_name() << ": the schema has " << operands
                                     << " operands (tensors and run-time Scalars), but the body takes "
                                     << given;
 }
 
 Index result_index(const LoopCall& c) {
-  size_t rank = c.op().shape_rule(c).at(0).size();
+  size_t rank = c.op().shaped()->shape(c).at(0).size();
   Index at;
   for (size_t d = 0; d < rank; ++d) at.push_back(loop::index(int(d)));
   return at;
@@ -228,9 +246,8 @@ std::vector<Scalar> read_numbers(const Call& c, size_t k) {
   return out;
 }
 
-void check_composite(Operator& op, std::span<const BodyParameter> parameters, int results) {
-  auto& schema = op.schema;
-  auto is_operand_number = [](const Parameter& p) { return p.type == Type::Scalar && !p.list; };
+Composite check_composite(const Schema& schema, std::span<const BodyParameter> parameters, int results) {
+  Composite made;
   size_t k = 0;
   bool takes_call = false;
   for (auto& b : parameters) {
@@ -244,8 +261,8 @@ void check_composite(Operator& op, std::span<const BodyParameter> parameters, in
     const Parameter& p = schema.parameters[k];
     internal_check(b.fits(p)) << schema.full_name() << ": the C++ type of the body's parameter for `"
                               << p.name << "` does not fit the schema " << schema.text;
-    if (is_operand_number(p) && b.by_value) op.baked_numbers |= uint64_t(1) << k;
-    if (p.type == Type::Float && !p.list && !b.by_value) op.operand_floats |= uint64_t(1) << k;
+    if (p.is_number_operand() && b.by_value) made.baked_numbers |= uint64_t(1) << k;
+    if (p.type == Type::Float && !p.list && !b.by_value) made.operand_floats |= uint64_t(1) << k;
     ++k;
   }
   internal_check(k == schema.parameters.size() || takes_call)
@@ -253,10 +270,11 @@ void check_composite(Operator& op, std::span<const BodyParameter> parameters, in
       << " parameters";
   // What a body reads from the Call it reads as a number.
   for (; k < schema.parameters.size(); ++k)
-    if (is_operand_number(schema.parameters[k])) op.baked_numbers |= uint64_t(1) << k;
+    if (schema.parameters[k].is_number_operand()) made.baked_numbers |= uint64_t(1) << k;
   bool list = schema.returns.size() == 1 && schema.returns[0].list;
   internal_check(results < 0 || (!list && size_t(results) == schema.returns.size()))
       << schema.full_name() << ": the body gives " << results << " results, the schema " << schema.text;
+  return made;
 }
 
 }  // namespace typed

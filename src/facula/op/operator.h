@@ -1,11 +1,12 @@
-// Operator: everything that is known about one operator, and `define`, which makes it. An operator is of one
-// of six kinds; the kind decides what the definition gives and what is derived (docs/architecture.md, "One
-// definition").
+// Operator: everything that is known about one operator, and `define`, which makes it. An operator is an
+// identity, a definition of one of seven kinds, and its effects; the kind decides what the definition gives and
+// what is derived (docs/architecture.md, "One definition").
 #pragma once
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "facula/op/call.h"
@@ -14,7 +15,8 @@
 
 namespace facula::op {
 
-enum class OpKind : uint8_t { pointwise, loop, view, composite, library, data_dependent };
+// In the order of Operator::Definition.
+enum class OpKind : uint8_t { pointwise, loop, view, composite, procedure, library, data_dependent };
 
 // Where users find an operator. `function` (facula.x) is bound unless it is hidden or a method alone.
 enum Namespace : uint32_t {
@@ -37,7 +39,7 @@ enum class Promote : uint8_t {
 enum class ResultType : uint8_t { same, boolean, real, int64, custom };
 // What autocast makes of an operator's floating operands (run/autocast.h); float64 is left alone.
 enum class Autocast : uint8_t {
-  inherit,  // nothing; calls that an unfused composite makes are looked at one by one
+  inherit,  // nothing; calls that a procedure makes are looked at one by one
   lower,    // float32 becomes the lower dtype: products, convolutions
   fp32,     // 16-bit floats become float32: losses, decompositions, transforms
   promote,  // 16-bit floats become float32 if another operand is float32
@@ -75,13 +77,103 @@ using ViewRule = std::function<Views(const Call&, Geometry&&)>;
 using CompositeBody = std::function<Results(const Call&)>;
 using VjpRule = std::function<Grads(const Vjp&)>;
 
+// ---- what the definition of each kind gives
+struct Pointwise {
+  PointwiseBody body;
+};
+// The rules of results, where neither operands nor calls tell them.
+struct Shaped {
+  ShapeRule shape;  // data-dependent: an upper bound
+  // Results are channels_last if one of these arguments is, or all of a list.
+  std::vector<std::string> format_of;
+  std::string strides_of;  // results of this argument's sizes have its dimensions in its order in memory
+};
+struct Loop : Shaped {
+  LoopBody body;
+};
+struct View {
+  ViewRule rule;
+};
+// Calls of operators that run as one fused program, forward and backward.
+struct Composite {
+  CompositeBody body;
+  // Bit k is set if the body takes parameter k, a run-time Scalar, as a number and not as a Tensor. Such numbers
+  // are baked into the program.
+  uint64_t baked_numbers = 0;
+  // Bit k is set if the body takes parameter k, a float, as a Tensor: an operand then.
+  uint64_t operand_floats = 0;
+};
+// Calls of operators that run one by one: the body writes, reads data, or passes on to one operator.
+struct Procedure {
+  CompositeBody body;
+  CompositeBody in_place;  // writes into self, where that is more than a copy of the result
+};
+struct Backed : Shaped {
+  std::string name;  // in the backend's table
+  // The slow definition, by one element or by calls of other operators. Tests compare with it, and a backend
+  // without the library runs it.
+  LoopBody reference;
+  CompositeBody composed_reference;
+};
+struct Library : Backed {
+  ChannelsLast channels_last = ChannelsLast::no;
+};
+struct DataDependent : Backed {};
+
+// What a call does besides computing its results from its operands.
+struct Effects {
+  bool reads_data = false;  // the host looks at elements: what is called, or a size, depends on them
+  bool writes = false;      // arguments that the schema marks (a!)
+  bool draws = false;       // takes random numbers from a generator's sequence
+  bool ordered = false;     // communicates: such calls keep their order
+  bool checks = false;      // may refuse what elements or numbers are
+  // Equal calls are one call: they may be merged, repeated or moved.
+  bool repeatable() const { return !writes && !draws && !ordered; }
+};
+
+// What an in-place form does to a self whose elements share memory.
+enum class Overlap : uint8_t {
+  in_order,    // goes through it in order: an element that is there several times takes part as often
+  uniform,     // gives one number to all of it, so that it may overlap in any way
+  overwrites,  // elements become others or stay: of several that share memory the last that changed counts
+};
+
+// How results reach memory that is there already.
+struct Forms {
+  // Derived: the out= form of an operator whose results are Tensors, and the form name_ of one on `Tensor
+  // self` with one Tensor result; neither of an operator that is a view or writes. A loop or library operator
+  // with a shape rule of its own has no in-place form unless it says in_place(); nor has a view, whose
+  // in-place form changes how the tensor lies over its memory.
+  bool in_place = false, out = false;
+  std::optional<bool> wants_in_place;
+  Overlap overlap = Overlap::in_order;
+  // Must out= have the dtype of the result, or is the result converted? Unset: as most of the kind
+  // (run/dispatch.cpp).
+  std::function<bool(const Call&)> exact_out;
+  // What self is called where, in place, it must have the dtype of the result; empty: it is converted to.
+  std::string exact_self;
+  // What a destination raises whose dtype cannot hold the results.
+  ErrorType bad_conversion = ErrorType::RuntimeError;
+};
+
 class Operator {
  public:
+  using Definition = std::variant<Pointwise, Loop, View, Composite, Procedure, Library, DataDependent>;
+
+  // ---- identity
   Schema schema;
-  OpKind kind = OpKind::composite;
   std::string doc;
   uint32_t namespaces = function | method;
-  std::vector<std::string> aliases;       // further names (absolute for abs)
+  std::vector<std::string> aliases;  // further names (absolute for abs)
+  struct ParameterAlias {
+    std::string parameter, also;
+  };
+  std::vector<ParameterAlias> parameter_aliases;  // further names of parameters, for Python users
+
+  Definition definition = Composite{};
+  Effects effects;
+
+  // ---- dtypes
   DTypeSet dtypes = facula::dtypes::any;  // computing dtypes accepted
   Promote promote = Promote::same;
   // The first operand (or dtype=) has one of `dtypes` itself: nothing is promoted to one.
@@ -89,85 +181,95 @@ class Operator {
   ResultType result_type = ResultType::same;
   DTypeRule dtype_rule;  // ResultType::custom
   Autocast autocast = Autocast::inherit;
-  ShapeRule shape_rule;  // loop, library, data-dependent (upper bound)
-  std::vector<std::string>
-      format_of;  // loop, library: results are channels_last if one of these arguments is, or all of a list
-  std::string strides_of;  // loop, library: results of this argument's sizes lie as it lies
-  ChannelsLast channels_last = ChannelsLast::no;
-  PointwiseBody body;
-  LoopBody loop;
-  ViewRule view;
-  CompositeBody composite;
-  bool fused = true;    // composite: run as a fused program
-  std::string library;  // name in the backend's table; also data-dependent operators'
-  // Library: the slow definition, by one element or by calls of other operators. Tests compare with it, and a
-  // backend without the library runs it.
-  LoopBody reference;
-  CompositeBody composed_reference;
+
+  // ---- gradient
   VjpRule vjp;
-  bool differentiable = true;           // results carry gradients (per result: see non_differentiable)
-  std::vector<int> non_differentiable;  // results that never do (indices)
-  bool random = false;
+  bool differentiable = true;                  // results carry gradients (per result: see non_differentiable)
+  std::vector<int> non_differentiable;         // results that never do (indices)
+  bool carries_gradient(size_t result) const;  // by these; its dtype may still forbid it
+
   // Looks at the values of numbers before each call (other rules see types and sizes, and are not asked again
   // for equal ones); raises what is wrong with them.
   std::function<void(const Call&)> check;
   ErrorType bad_index = ErrorType::IndexError;  // what an element of an index tensor that does not fit raises
-  bool uniform = false;     // self gets one number everywhere: in place it may overlap itself
-  bool overwrites = false;  // elements of self become others or stay: in place self may be expanded
-  // Must out= have the dtype of the result, or is the result converted? Unset: as most of the kind
-  // (run/dispatch.cpp).
-  std::function<bool(const Call&)> exact_out;
+  Forms forms;
   Samples samples;
   // Where results differ from PyTorch's on purpose, and why (docs/robustness.md, "Edges").
   struct Difference {
     std::string where, why;
   };
   std::vector<Difference> differences;
-  // Derived: the out= form of an operator whose results are Tensors, and the form name_ of one on `Tensor
-  // self` with one Tensor result; neither of an operator that is a view or writes. A loop or library operator
-  // with a shape rule of its own has no in-place form unless it says in_place(); nor has a view, whose
-  // in-place form changes how the tensor lies over its memory.
-  bool in_place_form = false, out_form = false;
-  std::optional<bool> wants_in_place;
-  CompositeBody
-      in_place_body;  // unfused composite: its in-place form, where that is more than a copy of the result
-  // Composite: bit k is set if the body takes parameter k, a run-time Scalar, as a number and not as a
-  // Tensor. Such numbers are baked into the fused program.
-  uint64_t baked_numbers = 0;
-  // Composite: bit k is set if the body takes parameter k, a float, as a Tensor: an operand then.
-  uint64_t operand_floats = 0;
-  const Operator* parent = nullptr;  // of a derived gradient operator
+
+  const Operator* parent = nullptr;     // of a derived gradient operator
+  mutable std::shared_ptr<void> cache;  // run/'s per-operator caches
 
   const char* name() const { return schema.name.c_str(); }
-  bool has_number_operands() const;              // a run-time Scalar among the parameters
-  int slots(std::span<const Value> args) const;  // operands: tensors, list items, run-time Scalars
-  mutable std::shared_ptr<void> cache;           // run/'s per-operator caches
+  OpKind kind() const { return OpKind(definition.index()); }
+  template <class K>
+  const K* as() const {  // null if it is of another kind
+    return std::get_if<K>(&definition);
+  }
+  template <class K>
+  bool is() const {
+    return std::holds_alternative<K>(definition);
+  }
+  template <class K>
+  K* as() {
+    return std::get_if<K>(&definition);
+  }
+  const Shaped* shaped() const {  // of a loop, library or data-dependent operator; else null
+    if (auto* loop = as<Loop>()) return loop;
+    return backed();
+  }
+  const Backed* backed() const {  // of a library or data-dependent operator; else null
+    if (auto* library = as<Library>()) return library;
+    return as<DataDependent>();
+  }
+  const CompositeBody* calls() const {  // the body of a composite or procedure; else null
+    if (auto* composite = as<Composite>()) return &composite->body;
+    auto* procedure = as<Procedure>();
+    return procedure ? &procedure->body : nullptr;
+  }
+  bool has_number_operands() const;  // a run-time Scalar among the parameters
+};
+
+// A definition in the making. What belongs to one kind alone is gathered beside it, because the kind is often
+// said last, and put into its place when the definition ends; there it must have one.
+struct Draft {
+  Operator op;
+  Backed backed;
+  ChannelsLast channels_last = ChannelsLast::no;
+  CompositeBody in_place;
 };
 
 // Fluent definition. Each setter is named as the field it sets.
 class Definer {
  public:
-  explicit Definer(Operator* op) : op_(op) {}
+  explicit Definer(Draft* draft) : draft_(draft), op_(&draft->op) {}
   Definer& doc(std::string text);
   Definer& dtypes(DTypeSet set);
   Definer& strict();
   Definer& bind(uint32_t namespaces);
   Definer& alias(std::string name);
+  Definer& also(std::string parameter, std::string name);  // a further name of a parameter
   Definer& promote(Promote p);
   Definer& result(ResultType t);
   Definer& result(DTypeRule rule);
   Definer& autocast(Autocast a);
-  Definer& random();
+  Definer& draws();
+  Definer& reads_data();
+  Definer& checks();
   Definer& check(std::function<void(const Call&)> rule);
   Definer& bad_index(ErrorType type);
-  Definer& uniform();
-  Definer& overwrites();
+  Definer& overlap(Overlap o);
   Definer& exact_out();
   Definer& exact_out(std::function<bool(const Call&)> rule);
   Definer& converting_out();
+  Definer& exact_self(std::string called);
+  Definer& bad_conversion(ErrorType type);
   Definer& in_place();
   template <class F>
-  Definer& in_place(F body);  // as unfused, writing into self
+  Definer& in_place(F body);  // of a procedure: writes into self
   Definer& no_in_place();
   Definer& non_differentiable();  // no result does
   Definer& non_differentiable(std::vector<int> results);
@@ -198,14 +300,19 @@ class Definer {
   template <class F>
   Definer& composite(F f);
   template <class F>
-  Definer& unfused(F f);  // a composite that is never fused: it writes, or reads data
+  Definer& procedure(F f);  // as composite
+  template <class F>
+  Definer& unfused(F f) {  // the former name of procedure
+    return procedure(std::move(f));
+  }
   Definer& library(std::string name);
   Definer& data_dependent(std::string name);
   template <class F>
-  Definer& reference(F f);  // as loop, or as unfused
+  Definer& reference(F f);  // as loop, or as procedure
   Definer& vjp(VjpRule rule);
 
  private:
+  Draft* draft_;
   Operator* op_;
 };
 

@@ -1,17 +1,17 @@
-// Whence an operator is: the library's own are fixed by its build, so that what follows from them holds in every process
-// of the same build. Others (custom operators, tests) may differ from run to run.
+// Operators whose definition follows from their full name, in every process of the same build: those of the
+// catalog, and those derived from them. Others (custom operators, tests) may differ from run to run.
 #pragma once
 #include <cstddef>
-#include <string>
+#include <memory>
 
 #include "facula/op/operator.h"
 
 namespace facula::op {
-// What tells the operator from all others, with its name: "" of one of the catalog, what was said of one that was
-// derived; null of others.
-const std::string* origin_of(const Operator& o);
-// Those defined since there were `begin` are the catalog's: said once, by catalog::load().
+bool is_reproducible(const Operator& o);
+// Operators defined since there were `begin` are the catalog's: said once, by catalog::load().
 void fix_catalog(size_t begin);
-// Of one that was derived, and lives for ever: all that its definition was made of.
-void set_origin(const Operator& derived, std::string origin);
+// Registers an operator that was derived, a gradient for instance, under its full name, which says all that its
+// definition follows from besides the operator that it was derived from: find() knows it then. It lives for
+// ever, and all() leaves it out. Gives the one that has the name already, if there is one.
+const Operator& register_derived(std::unique_ptr<Operator> derived);
 }  // namespace facula::op

@@ -1,4 +1,4 @@
-#include "facula/op/operator.h"
+#include "facula/op/operands.h"
 #include "facula/tensor/promotion.h"
 
 namespace facula::op {
@@ -27,19 +27,15 @@ DType computing_dtype(const Operator& o, std::span<const Value> args) {
   auto tensor = [](TensorImpl* t) { return Tensor(Ref<TensorImpl>::share(t)); };
   const TensorImpl* first = nullptr;
   Promotion p;
-  for (size_t k = 0; k < args.size(); ++k) {
-    auto& v = args[k];
-    auto& parameter = o.schema.parameters[k];
-    if (parameter.type != Type::Tensor && parameter.type != Type::Scalar) continue;
-    if (v.tag == Tag::tensor && !first) first = v.tensor;
-    if (parameter.type == Type::Scalar && parameter.keyword_only) continue;  // alpha does not promote
+  each_operand(Call(o, args), [&](const Operand& x) {
+    if (x.parameter >= args.size() || args[x.parameter].is_none()) return;  // a default does not promote
+    auto& v = x.value;
+    if (v.tag == Tag::tensor && x.item < 0 && !first) first = v.tensor;
+    if (x.tensor < 0 && o.schema.parameters[x.parameter].keyword_only) return;  // nor does alpha
     if (v.tag == Tag::tensor) p.add(tensor(v.tensor));
     else if (v.tag == Tag::scalar) p.add(v.scalar);
     else if (v.tag == Tag::integer) p.add(Scalar(int64_t(0)));
-    else if (v.tag == Tag::tensors)
-      for (auto* t : v.tensors())
-        if (t) p.add(tensor(t));
-  }
+  });
   if (o.promote == Promote::none && first) return first->dtype;
   DType d = p.result();
   return o.promote == Promote::int_to_float && !is_differentiable(d) ? default_dtype() : d;

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "facula/base/fork.h"
 #include "facula/op/factory.h"
@@ -18,8 +19,9 @@ struct Registry {
   std::vector<const Operator*> all;
   std::unordered_map<std::string, const Operator*> by_name;
   std::unordered_map<std::string, std::vector<const Operator*>> by_base;
+  std::unordered_set<const Operator*> reproducible;
   std::vector<std::function<void(const Operator&)>> listeners;
-  std::unique_ptr<Operator> pending;  // being defined
+  std::unique_ptr<Draft> pending;  // being defined
 };
 
 // Never destroyed: operators are used until the last thread ends.
@@ -28,80 +30,118 @@ Registry& registry() {
   return r;
 }
 
-void derive(Operator& op) {
+// Puts what was gathered for one kind into its place; what has none there is a mistake of the definition.
+void place(Draft& d) {
+  Operator& op = d.op;
+  std::string n = op.schema.full_name();
+  bool shaped = op.shaped() || !d.backed.shape;
+  internal_check(shaped && (op.shaped() || (d.backed.format_of.empty() && d.backed.strides_of.empty())))
+      << n << ": results of this kind follow from its definition; leave out their shape and strides";
+  internal_check(op.backed() || (!d.backed.reference && !d.backed.composed_reference))
+      << n << ": .reference(...) is for what a library computes";
+  internal_check(op.is<Library>() || d.channels_last == ChannelsLast::no)
+      << n << ": .channels_last(...) is for what a library computes";
+  internal_check(op.is<Procedure>() || !d.in_place)
+      << n << ": .in_place(body) is for procedures; other kinds derive it";
+  if (auto* loop = op.as<Loop>()) {
+    static_cast<Shaped&>(*loop) = std::move(static_cast<Shaped&>(d.backed));
+    if (!loop->shape) loop->shape = shape_of_first;
+  } else if (auto* library = op.as<Library>()) {
+    static_cast<Backed&>(*library) = std::move(d.backed);
+    library->channels_last = d.channels_last;
+  } else if (auto* dependent = op.as<DataDependent>()) {
+    static_cast<Backed&>(*dependent) = std::move(d.backed);
+  } else if (auto* procedure = op.as<Procedure>()) {
+    procedure->in_place = std::move(d.in_place);
+  }
+}
+
+// `own_shape`: the definition gave a shape rule.
+void derive(Operator& op, bool own_shape) {
   auto& s = op.schema;
-  bool keeps_shape = !op.shape_rule || (op.kind != OpKind::loop && op.kind != OpKind::library);
-  if (op.kind == OpKind::loop && !op.shape_rule) op.shape_rule = shape_of_first;
+  op.effects.writes = s.mutates();
+  op.effects.reads_data |= op.is<DataDependent>();
+  op.effects.checks |= bool(op.check);
   if (op.result_type == ResultType::boolean || op.result_type == ResultType::int64) op.differentiable = false;
   bool tensor_result = s.returns.size() == 1 && s.returns[0].type == Type::Tensor && !s.returns[0].list;
-  bool computed = op.kind == OpKind::pointwise || op.kind == OpKind::loop || op.kind == OpKind::composite ||
-                  op.kind == OpKind::library;
   bool aliases = !s.returns.empty() && s.returns[0].alias;
-  bool derivable = tensor_result && computed && !aliases && !s.mutates();
+  bool derivable = tensor_result && !op.is<DataDependent>() && !aliases && !s.mutates();
   bool on_self = !s.parameters.empty() && s.parameters[0].name == "self" &&
                  s.parameters[0].type == Type::Tensor && !s.parameters[0].list && !s.parameters[0].optional;
   bool all_tensors = !s.returns.empty();
   for (auto& r : s.returns) all_tensors &= r.type == Type::Tensor && !r.list && !r.alias;
-  op.out_form = all_tensors && op.kind != OpKind::view && !s.mutates();
-  op.in_place_form = derivable && on_self && op.wants_in_place.value_or(keeps_shape);
-  if (op.kind == OpKind::view)
-    op.in_place_form = tensor_result && on_self && op.wants_in_place.value_or(false);
+  auto& forms = op.forms;
+  forms.out = all_tensors && !op.is<View>() && !s.mutates();
+  forms.in_place = derivable && on_self && forms.wants_in_place.value_or(!own_shape);
+  if (op.is<View>()) forms.in_place = tensor_result && on_self && forms.wants_in_place.value_or(false);
+}
+
+CompositeBody* body_of(Operator& op) {
+  if (auto* composite = op.as<Composite>()) return &composite->body;
+  auto* procedure = op.as<Procedure>();
+  return procedure ? &procedure->body : nullptr;
 }
 
 // A factory refuses a device that nothing serves, before it makes anything.
+template <class Rule>
+Rule after_device_check(Rule rule, size_t device) {
+  return [rule = std::move(rule), device](const Call& c) {
+    const Value& v = c.at(device);
+    if (v.tag == Tag::device) check_can_hold(c.name(), v.device);
+    return rule(c);
+  };
+}
 void check_device_first(Operator& op) {
   auto& s = op.schema;
   int at = s.index_of("device");
   if (at < 0 || !s.parameters[size_t(at)].keyword_only || s.parameters[size_t(at)].type != Type::Device)
     return;
-  auto first = [at](auto& rule) {
-    if (!rule) return;
-    rule = [rule, at](const Call& c) {
-      const Value& device = c.at(size_t(at));
-      if (device.tag == Tag::device) check_can_hold(c.name(), device.device);
-      return rule(c);
-    };
-  };
-  first(op.composite);
-  first(op.shape_rule);
+  if (auto* body = body_of(op)) *body = after_device_check(std::move(*body), size_t(at));
+  if (auto* loop = op.as<Loop>()) loop->shape = after_device_check(std::move(loop->shape), size_t(at));
+  if (auto* library = op.as<Library>())
+    library->shape = after_device_check(std::move(library->shape), size_t(at));
 }
 
-// What infer() does for the other kinds: a strict composite looks at the dtype before its body runs.
+// What infer() does for the other kinds: strict calls of operators look at the dtype before the body runs.
 void check_dtype_first(Operator& op) {
-  if (!op.strict || !op.composite) return;
+  auto* checked = body_of(op);
+  if (!op.strict || !checked) return;
   int at = op.schema.index_of("dtype");
-  op.composite = [body = op.composite, at](const Call& c) {
+  *checked = [body = std::move(*checked), at](const Call& c) {
     bool given = at >= 0 && c.at(size_t(at)).tag == Tag::dtype;
     check_accepted(c.op(), given ? c.at(size_t(at)).dtype : c.all_tensors().at(0).dtype());
     return body(c);
   };
 }
 
-void check(const Operator& op) {
+// The definition is there, whole.
+void check_definition(const Operator& op) {
   auto& s = op.schema;
   std::string n = s.full_name();
-  switch (op.kind) {
-    case OpKind::pointwise: internal_check(op.body) << n << " has no body"; break;
-    case OpKind::loop: internal_check(op.loop) << n << " has no loop"; break;
-    case OpKind::view:
-      internal_check(op.view) << n << " has no view rule";
-      internal_check(!s.parameters.empty() && s.parameters[0].alias && !s.returns.empty() &&
-                     s.returns[0].alias)
-          << n << " is a view: its schema must say so, (Tensor(a) self, ...) -> Tensor(a)";
-      break;
-    case OpKind::composite:
-      internal_check(op.composite) << n << " has no body: end the definition with one of the six kinds";
-      break;
-    case OpKind::library:
-    case OpKind::data_dependent:
-      internal_check(op.shape_rule) << n << " needs a shape rule: .shape(...) or .shapes(...)";
-      internal_check(op.reference || op.composed_reference || op.random)
-          << n << " needs its slow definition: .reference(...)";
-      break;
+  if (op.is<View>())
+    internal_check(!s.parameters.empty() && s.parameters[0].alias && !s.returns.empty() && s.returns[0].alias)
+        << n << " is a view: its schema must say so, (Tensor(a) self, ...) -> Tensor(a)";
+  if (auto* body = op.calls())
+    internal_check(*body) << n << " has no body: end the definition with one of the seven kinds";
+  if (auto* backed = op.backed()) {
+    internal_check(backed->shape) << n << " needs a shape rule: .shape(...) or .shapes(...)";
+    internal_check(backed->reference || backed->composed_reference || op.effects.draws)
+        << n << " needs its slow definition: .reference(...)";
   }
+  internal_check(!op.is<Procedure>() || !op.vjp)
+      << n << ": the calls of a procedure are recorded one by one; it has no .vjp(...) of its own";
+}
+
+void check(const Operator& op) {
+  check_definition(op);
+  auto& s = op.schema;
+  std::string n = s.full_name();
   internal_check(op.result_type != ResultType::custom || op.dtype_rule) << n << " needs .result(rule)";
   for (int r : op.non_differentiable)
     internal_check(r >= 0 && size_t(r) < s.returns.size()) << n << ": non_differentiable names result " << r;
+  for (auto& a : op.parameter_aliases)
+    internal_check(s.index_of(a.parameter) >= 0 && s.index_of(a.also) < 0)
+        << n << ": `" << a.also << "` cannot be a further name of `" << a.parameter << '`';
   for (auto& d : op.differences)
     internal_check(!d.where.empty() && !d.why.empty()) << n << ": a difference needs a place and a reason";
   for (auto& sample : op.samples.list)
@@ -113,17 +153,20 @@ void check(const Operator& op) {
 
 Definer define(std::string_view schema) {
   finish_definitions();
-  auto op = std::make_unique<Operator>();
-  op->schema = parse_schema(schema);
-  registry().pending = std::move(op);
+  auto draft = std::make_unique<Draft>();
+  draft->op.schema = parse_schema(schema);
+  registry().pending = std::move(draft);
   return Definer(registry().pending.get());
 }
 
 void finish_definitions() {
   Registry& r = registry();
   if (!r.pending) return;
-  std::unique_ptr<Operator> done = std::move(r.pending);
-  derive(*done);
+  std::unique_ptr<Draft> draft = std::move(r.pending);
+  bool own_shape = bool(draft->backed.shape);
+  place(*draft);
+  auto done = std::make_unique<Operator>(std::move(draft->op));
+  derive(*done, own_shape);
   check_device_first(*done);
   check_dtype_first(*done);
   check(*done);
@@ -171,36 +214,25 @@ const Operator& get(std::string_view full_name) {
   return *op;
 }
 
-namespace {
-struct Origins {
-  std::vector<const Operator*> of_catalog;  // sorted
-  TableMutex mutex;                         // guards `derived`, whose values stay where they are
-  std::unordered_map<const Operator*, std::string> derived;
-};
-Origins& origins() {
-  static auto& o = *new Origins;
-  return o;
-}
-}  // namespace
-
 void fix_catalog(size_t begin) {
-  auto& catalog = origins().of_catalog;
-  catalog.assign(all().begin() + std::ptrdiff_t(begin), all().end());
-  std::sort(catalog.begin(), catalog.end());
+  Registry& r = registry();
+  std::unique_lock guard(r.lock);
+  r.reproducible.insert(r.all.begin() + std::ptrdiff_t(begin), r.all.end());
 }
 
-void set_origin(const Operator& derived, std::string origin) {
-  std::lock_guard lock(origins().mutex);
-  origins().derived.try_emplace(&derived, std::move(origin));
+bool is_reproducible(const Operator& o) {
+  Registry& r = registry();
+  std::shared_lock guard(r.lock);
+  return r.reproducible.count(&o) > 0;
 }
 
-const std::string* origin_of(const Operator& o) {
-  static const std::string none;
-  auto& catalog = origins().of_catalog;
-  if (std::binary_search(catalog.begin(), catalog.end(), &o)) return &none;
-  std::lock_guard lock(origins().mutex);
-  auto it = origins().derived.find(&o);
-  return it == origins().derived.end() ? nullptr : &it->second;
+const Operator& register_derived(std::unique_ptr<Operator> derived) {
+  Registry& r = registry();
+  std::unique_lock guard(r.lock);
+  auto [it, fresh] = r.by_name.try_emplace(derived->schema.full_name(), derived.get());
+  if (!fresh) return *it->second;
+  if (r.reproducible.count(derived->parent)) r.reproducible.insert(derived.get());
+  return *derived.release();
 }
 
 const std::vector<const Operator*>& all() { return registry().all; }

@@ -32,6 +32,9 @@ struct Parameter {
   bool has_default = false;
   Args fallback;             // the default's value, one
   std::string default_text;  // as written
+  // Operands are what kernels take; the rest is part of the kernel (op/operands.h).
+  bool is_number_operand() const { return type == Type::Scalar && !list; }
+  bool is_operand() const { return type == Type::Tensor || is_number_operand(); }
 };
 
 struct Return {

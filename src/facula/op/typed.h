@@ -56,11 +56,11 @@ std::vector<loop::Expr> expressions(R&& r) {
 }
 
 // Raises unless the schema has `given` operands; a list may have any number.
-void check_operand_count(const Operator& op, size_t given);
+void check_operand_count(const Schema& schema, size_t given);
 Index result_index(const LoopCall& c);
 
 template <class F, class... A>
-PointwiseBody pointwise(const Operator& op, F f, std::tuple<A...>*) {
+PointwiseBody pointwise(const Schema& schema, F f, std::tuple<A...>*) {
   constexpr bool with_call = (std::is_same_v<A, LoopCall> || ...);
   constexpr bool any_number = (std::is_same_v<A, std::span<const loop::Expr>> || ...);
   constexpr size_t operands = (size_t(std::is_same_v<A, loop::Expr>) + ... + 0);
@@ -72,7 +72,7 @@ PointwiseBody pointwise(const Operator& op, F f, std::tuple<A...>*) {
       else return expressions(f(x));
     };
   } else {
-    check_operand_count(op, operands);
+    check_operand_count(schema, operands);
     return [f](const LoopCall& c, std::span<const loop::Expr> x) {
       return [&]<size_t... K>(std::index_sequence<K...>) {
         if constexpr (with_call) return expressions(f(c, x[K]...));
@@ -205,9 +205,8 @@ struct BodyParameter {
   bool by_value = true;
   bool (*fits)(const Parameter&) = nullptr;
 };
-// Raises unless the body's parameters and results fit the schema; notes which run-time Scalars it takes as
-// numbers.
-void check_composite(Operator& op, std::span<const BodyParameter> parameters, int results);
+// How the body takes its numbers; raises unless its parameters and results fit the schema. `body` is unset.
+Composite check_composite(const Schema& schema, std::span<const BodyParameter> parameters, int results);
 
 template <class T>
 BodyParameter body_parameter() {
@@ -236,11 +235,11 @@ decltype(auto) body_argument(const Call& c, size_t k) {
 }
 
 template <class F, class... A>
-CompositeBody composite(Operator& op, F f, std::tuple<A...>*) {
+Composite composite(const Schema& schema, F f, std::tuple<A...>*) {
   using R = typename Signature<F>::Result;
   const std::array<BodyParameter, sizeof...(A)> parameters{body_parameter<A>()...};
-  check_composite(op, parameters, result_count<R>());
-  return [f](const Call& c) -> Results {
+  Composite made = check_composite(schema, parameters, result_count<R>());
+  made.body = [f](const Call& c) -> Results {
     return [&]<size_t... K>(std::index_sequence<K...>) -> Results {
       // Position in the schema of body parameter k: the number of parameters before it that are not the call.
       constexpr bool is_call[] = {std::is_same_v<A, Call>..., false};
@@ -255,57 +254,52 @@ CompositeBody composite(Operator& op, F f, std::tuple<A...>*) {
       } else return results(f(body_argument<A>(c, position(K, is_call))...));
     }(std::index_sequence_for<A...>());
   };
+  return made;
+}
+template <class F>
+Composite composite(const Schema& schema, F f) {
+  return composite(schema, std::move(f), static_cast<typename Signature<F>::Arguments*>(nullptr));
 }
 
 }  // namespace typed
 
 template <class F>
 Definer& Definer::pointwise(F f) {
-  op_->kind = OpKind::pointwise;
-  op_->body =
-      typed::pointwise(*op_, std::move(f), static_cast<typename typed::Signature<F>::Arguments*>(nullptr));
+  op_->definition =
+      Pointwise{typed::pointwise(op_->schema, std::move(f),
+                                 static_cast<typename typed::Signature<F>::Arguments*>(nullptr))};
   return *this;
 }
 template <class F>
 Definer& Definer::loop(F f) {
-  op_->kind = OpKind::loop;
-  op_->loop = typed::loop_body(std::move(f));
+  op_->definition = Loop{{}, typed::loop_body(std::move(f))};
   return *this;
 }
 template <class F>
 Definer& Definer::view(F f) {
-  op_->kind = OpKind::view;
-  op_->view = typed::view_rule(std::move(f));
+  op_->definition = View{typed::view_rule(std::move(f))};
   return *this;
 }
 template <class F>
 Definer& Definer::composite(F f) {
-  op_->kind = OpKind::composite;
-  op_->composite =
-      typed::composite(*op_, std::move(f), static_cast<typename typed::Signature<F>::Arguments*>(nullptr));
+  op_->definition = typed::composite(op_->schema, std::move(f));
   return *this;
 }
 template <class F>
-Definer& Definer::unfused(F f) {
-  op_->fused = false;
-  return composite(std::move(f));
+Definer& Definer::procedure(F f) {
+  op_->definition = Procedure{typed::composite(op_->schema, std::move(f)).body, {}};
+  return *this;
 }
 template <class F>
 Definer& Definer::in_place(F f) {
-  op_->in_place_body =
-      typed::composite(*op_, std::move(f), static_cast<typename typed::Signature<F>::Arguments*>(nullptr));
+  draft_->in_place = typed::composite(op_->schema, std::move(f)).body;
   return in_place();
 }
 template <class F>
 Definer& Definer::reference(F f) {
-  using Arguments = typename typed::Signature<F>::Arguments;
-  if constexpr (std::is_same_v<std::decay_t<std::tuple_element_t<0, Arguments>>, LoopCall>) {
-    op_->reference = typed::loop_body(std::move(f));
-  } else {
-    uint64_t baked = op_->baked_numbers;  // says how composites are fused
-    op_->composed_reference = typed::composite(*op_, std::move(f), static_cast<Arguments*>(nullptr));
-    op_->baked_numbers = baked;
-  }
+  using First = std::decay_t<std::tuple_element_t<0, typename typed::Signature<F>::Arguments>>;
+  if constexpr (std::is_same_v<First, LoopCall>) draft_->backed.reference = typed::loop_body(std::move(f));
+  else draft_->backed.composed_reference = typed::composite(op_->schema, std::move(f)).body;
   return *this;
 }
 

@@ -82,6 +82,18 @@ struct Value {
 };
 static_assert(sizeof(Tensor) == sizeof(TensorImpl*));
 
+// Does f(TensorImpl*) hold for one of the tensors among the values? Items of lists too, which may be null.
+template <class F>
+bool any_tensor(std::span<const Value> values, F&& f) {
+  for (auto& v : values) {
+    if (v.tag == Tag::tensor && f(v.tensor)) return true;
+    if (v.tag == Tag::tensors)
+      for (auto* t : v.tensors())
+        if (f(t)) return true;
+  }
+  return false;
+}
+
 // Owned copies. Tensors may be replaced or dropped (autograd keeps only what a gradient needs).
 class Args {
  public:

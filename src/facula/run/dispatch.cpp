@@ -27,7 +27,6 @@ namespace facula::run {
 
 using op::Form;
 using op::Operator;
-using op::OpKind;
 using op::Results;
 using op::Tag;
 using op::Type;
@@ -54,19 +53,15 @@ Key trace_key(const Operator& o, std::span<const Value> args, std::span<const Te
   return key;
 }
 
-static bool is_one_of(std::string_view name, std::span<const std::string_view> names) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 // out= must have the dtype of the result: of several results, where the definition says so, and by default of what
 // is not computed element by element, as PyTorch's kernels convert only there. A dtype= that is given is meant.
 static bool takes_exact_out(const Operator& o, std::span<const Value> args) {
   if (o.schema.returns.size() > 1) return true;
   bool of_tensor = !args.empty() && args[0].tag == Tag::tensor;
-  if (int k = o.schema.index_of("dtype"); k >= 0 && !(of_tensor && o.kind == OpKind::composite))
+  if (int k = o.schema.index_of("dtype"); k >= 0 && !(of_tensor && o.calls()))
     return !of_tensor && !args[size_t(k)].is_none();
-  if (o.exact_out) return o.exact_out(op::Call(o, args));
-  return o.kind != OpKind::pointwise && !(o.kind == OpKind::composite && o.random);
+  if (o.forms.exact_out) return o.forms.exact_out(op::Call(o, args));
+  return !o.is<op::Pointwise>() && !(o.calls() && o.effects.draws);
 }
 
 // A result of dtype `from` is written to memory of dtype `to`: an in-place operator's or out=.
@@ -74,17 +69,14 @@ static void check_conversion(const Operator& o, DType from, DType to, std::span<
   if (from == to) return;
   runtime_check(!out || !takes_exact_out(o, args), o.name())
       << "expected out tensor to have dtype " << from << ", but got " << to << " instead";
-  runtime_check(out || o.schema.name != "abs" || !is_complex(to), o.name())
-      << "in-place abs is not supported for complex tensors: its result has dtype " << from
-      << hint("abs() without the underscore");
-  runtime_check(out || o.schema.name != "float_power", o.name())
-      << "the base has dtype " << to << " but the operation's result requires dtype " << from;
-  bool fits = can_cast(from, to);
-  static constexpr std::string_view joining[] = {"cat", "stack", "hstack", "vstack"};
-  type_check(fits || !is_one_of(o.schema.name, joining), o.name())
+  runtime_check(out || o.result_type != op::ResultType::real || !is_complex(to), o.name())
+      << "in-place " << o.name() << " is not supported for complex tensors: its result has dtype " << from
+      << hint(o.name(), "() without the underscore");
+  runtime_check(out || o.forms.exact_self.empty(), o.name())
+      << "the " << o.forms.exact_self << " has dtype " << to << " but the operation's result requires dtype "
+      << from;
+  check_as(can_cast(from, to), o.forms.bad_conversion, o.name())
       << "result type " << from << " can't be cast to the desired output type " << to;
-  runtime_check(fits, o.name()) << "result type " << from << " can't be cast to the desired output type "
-                                << to;
 }
 
 graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
@@ -121,7 +113,7 @@ graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::spa
           auto results = op::call(o, given).to_vector();
           for (size_t k = 0; k < results.size() && k < out.size(); ++k) {
             if (!out[k].defined() || out[k].dtype() == results[k].dtype()) continue;
-            if (o.kind == OpKind::composite)  // others have been checked, by the form of the call
+            if (o.calls())  // others have been checked, by the form of the call
               check_conversion(o, results[k].dtype(), out[k].dtype(), args, results.size() > 1);
             Value cast[] = {results[k], out[k].dtype()};
             results[k] = op::call(op::get("to_dtype"), cast)[0];
@@ -131,9 +123,9 @@ graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::spa
         o.name());
   } catch (const Error& e) {
     // A trace knows sizes by name; the call itself, operator by operator, says which they are.
-    if (o.kind == OpKind::composite && e.kind() != ErrorKind::internal && !o.schema.mutates()) {
+    if (o.calls() && e.kind() != ErrorKind::internal && !o.effects.writes) {
       autograd::GradMode off(false);
-      o.composite(op::Call(o, args));
+      (*o.calls())(op::Call(o, args));
     }
     throw;
   }
@@ -213,7 +205,7 @@ bool same_geometry(const TensorImpl& a, const TensorImpl& b) {
 
 // What users see of the strides of a functional call.
 std::vector<Dims> shown_by(const Operator& o, std::span<const Value> args) {
-  if (o.kind == OpKind::composite) return shown_strides(trace_call(o, args, {}));
+  if (o.is<op::Composite>()) return shown_strides(trace_call(o, args, {}));
   std::vector<Dims> all;
   for (auto& m : graph::infer(o, args))
     all.push_back(m.strides.size() == m.sizes.size() ? m.strides : contiguous_strides(m.sizes));
@@ -277,9 +269,9 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
     if (form == Form::out)
       for (auto& t : out)
         if (is_hidden(t.impl())) t.impl()->storage->restore_plain();  // may be resized
-    bool writes = o.kind == OpKind::composite && o.schema.mutates();
+    bool writes = o.is<op::Composite>() && o.effects.writes;
     if (writes) unite_orders(args);
-    InMemory m(args, out, writes || o.kind == OpKind::pointwise ? Packed::flat : Packed::restored);
+    InMemory m(args, out, writes || o.is<op::Pointwise>() ? Packed::flat : Packed::restored);
     if (m.any()) {
       Results results = run_compiled(o, m.args(), m.out(), form, &m, args);
       for (size_t k = 0; k < out.size() && k < results.size(); ++k) results[k] = out[k];
@@ -291,12 +283,12 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
   key_of(o, args, Purpose(form), key, operands);
   SmallVector<Value, 8>& values = operands.values;
   std::vector<Tensor> shadows;
-  bool elementwise = o.kind == OpKind::pointwise, onto = false;
+  bool elementwise = o.is<op::Pointwise>(), onto = false;
   for (auto& t : out)
     for (auto& v : values)
       if (v.tag == Tag::tensor && v.tensor->storage == t.impl()->storage &&
           !(elementwise && same_geometry(*v.tensor, *t.impl()))) {
-        if (!apart && form == Form::in_place && o.kind == OpKind::loop && &v == values.begin() &&
+        if (!apart && form == Form::in_place && o.is<op::Loop>() && &v == values.begin() &&
             same_geometry(*v.tensor, *t.impl())) {
           onto = true;
           continue;
@@ -310,7 +302,7 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
     profile::Scope scope(profile::Category::compile, "plan ", o.name());
     bool resized = false;
     try {
-      if (o.kind == OpKind::composite && o.schema.mutates() && !hidden)
+      if (o.is<op::Composite>() && o.effects.writes && !hidden)
         if (InARow row(args, values); row.possible()) {
           entry.program = program_of(o, row.args(), {}, row.operands());
           if (auto plan = entry.program->plan_of_elements(row.operands())) {
@@ -318,11 +310,11 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
             return true;
           }
         }
-      if (o.kind != OpKind::composite) {
+      if (!o.is<op::Composite>()) {
         auto metas = graph::infer(o, args);
         for (size_t k = 0; k < out.size(); ++k) resized |= check_destination(o, metas[k], out[k], args, form);
       }
-      if (o.kind == OpKind::composite && form == Form::out && takes_exact_out(o, args)) {
+      if (o.is<op::Composite>() && form == Form::out && takes_exact_out(o, args)) {
         auto program = program_of(o, args, {}, values);
         for (size_t k = 0; k < out.size(); ++k)
           check_conversion(o, program->graph().outputs[k]->tensor.dtype(), out[k].dtype(), args, true);
@@ -333,7 +325,7 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
         entry.needs_copy = true;
         return !resized;
       }
-      if (o.kind == OpKind::composite)
+      if (o.is<op::Composite>())
         for (size_t k = 0; k < out.size(); ++k) {
           auto& meta = entry.program->graph().outputs[k]->tensor;
           Dims sizes(meta.sizes());
@@ -391,7 +383,7 @@ Results run_items(const Operator& o, std::span<const Value> args) {
 Results run_view(const Operator& o, std::span<const Value> args, bool recording) {
   Borrowed base(args[0].tensor);
   Results results;
-  auto views = o.view(op::Call(o, args), op::Geometry(o.name(), base, false));
+  auto views = o.as<op::View>()->rule(op::Call(o, args), op::Geometry(o.name(), base, false));
   for (size_t k = 0; k < views.size(); ++k) {
     Tensor view = views[k].apply(base);
     if (o.differentiable) autograd::track_view(view, base, o.schema.returns[0].list, o.name(), int(k));
@@ -445,9 +437,10 @@ Results deliver(const Operator& o, std::span<const Value> args, Results results,
 
 // The composed reference of a library operator: its gradient is the operator's, not that of these calls.
 Results by_operators(const Operator& o, const op::Call& c, Device device) {
-  supported_check(o.composed_reference, o.name()) << "is not implemented on device " << device;
+  auto& reference = o.backed()->composed_reference;
+  supported_check(reference, o.name()) << "is not implemented on device " << device;
   autograd::GradMode off(false);
-  return o.composed_reference(c);
+  return reference(c);
 }
 
 // An error that a library raised itself, whose text says nothing to users.
@@ -475,6 +468,25 @@ inline Results run_function(backend::LibraryFn fn, const op::Call& c, std::span<
   } catch (const std::exception& e) { refused_by_library(c, e.what()); }
 }
 
+// The slow definition of a library operator, as a loop.
+const Operator& reference_loop(const Operator& o, const op::Library& library) {
+  static TableMutex mutex;
+  static std::unordered_map<const Operator*, std::unique_ptr<Operator>> derived;
+  std::lock_guard lock(mutex);
+  auto& d = derived[&o];
+  if (!d) {
+    d = std::make_unique<Operator>();
+    d->schema = op::parse_schema(o.schema.text);
+    d->definition = op::Loop{library, library.reference};
+    d->dtypes = o.dtypes;
+    d->promote = o.promote;
+    d->result_type = o.result_type;
+    d->dtype_rule = o.dtype_rule;
+    d->parent = &o;
+  }
+  return *d;
+}
+
 }  // namespace
 
 Results run_library(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
@@ -485,15 +497,16 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
       break;
     }
   op::Call c(o, args);
-  if (o.kind == OpKind::data_dependent) {
-    auto fn = backend::backend_of(device.type).find(o.library);
+  if (auto* dependent = o.as<op::DataDependent>()) {
+    auto fn = backend::backend_of(device.type).find(dependent->name);
     if (fn && settings().libraries) return run_function(fn, c, {});
     return by_operators(o, c, device);
   }
   // Hidden operands as they lie in memory, for a library that reads them so; others restore the plain order
   // on access.
+  auto& library = *o.as<op::Library>();
   std::optional<InMemory> hidden;
-  if (o.channels_last != op::ChannelsLast::no && settings().libraries && any_hidden(args)) {
+  if (library.channels_last != op::ChannelsLast::no && settings().libraries && any_hidden(args)) {
     hidden.emplace(args, std::span<const Tensor>(), Packed::kept);
     args = hidden->args();
   }
@@ -503,12 +516,12 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   if (hidden) hidden->append(key);
   Found found(o, key, [&](Entry& entry) {
     profile::Scope scope(profile::Category::compile, "plan ", o.name());
-    entry.library = backend::backend_of(device.type).find(o.library);
+    entry.library = backend::backend_of(device.type).find(library.name);
     entry.metas = graph::infer(o, c.args());
     auto read = hidden ? graph::infer(o, args) : std::vector<op::Meta>();
     for (auto& m : entry.metas) {
       if (m.strides.size() != m.sizes.size()) m.strides = contiguous_strides(m.sizes);
-      bool chooses = o.channels_last == op::ChannelsLast::chooses && m.sizes.size() == 4 &&
+      bool chooses = library.channels_last == op::ChannelsLast::chooses && m.sizes.size() == 4 &&
                      is_floating(m.dtype) && itemsize(m.dtype) <= 4;
       entry.shown.push_back(m.strides);
       entry.in_memory.push_back(chooses ? channels_last_strides(m.sizes) : m.strides);
@@ -534,32 +547,12 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
     }
   if (by_library) {
     run_function(found->library, op::Call(o, args), results.all());
-    if (out.empty() && o.channels_last != op::ChannelsLast::no)
+    if (out.empty() && library.channels_last != op::ChannelsLast::no)
       for (size_t k = 0; k < results.size(); ++k) results[k] = shown(std::move(results[k]), found->shown[k]);
     return results;
   }
-  if (!o.reference) return deliver(o, args, by_operators(o, c, device), results.all(), Form::out);
-  static TableMutex mutex;
-  static std::unordered_map<const Operator*, std::unique_ptr<Operator>> derived;
-  const Operator* loop = nullptr;
-  {
-    std::lock_guard lock(mutex);
-    auto& d = derived[&o];
-    if (!d) {
-      d = std::make_unique<Operator>();
-      d->schema = op::parse_schema(o.schema.text);
-      d->kind = OpKind::loop;
-      d->loop = o.reference;
-      d->dtypes = o.dtypes;
-      d->promote = o.promote;
-      d->result_type = o.result_type;
-      d->dtype_rule = o.dtype_rule;
-      d->shape_rule = o.shape_rule;
-      d->parent = &o;
-    }
-    loop = d.get();
-  }
-  return run_compiled(*loop, args, results.all(), Form::out);
+  if (!library.reference) return deliver(o, args, by_operators(o, c, device), results.all(), Form::out);
+  return run_compiled(reference_loop(o, library), args, results.all(), Form::out);
 }
 
 // An operand is the written tensor, element for element, or lies elsewhere. As PyTorch, tensors with gaps are
@@ -629,7 +622,7 @@ static bool overlaps_itself(const Tensor& t) {
 // give is copied so.
 static Results in_order(const Operator& o, const Tensor& self, std::span<const Value> args) {
   using autograd::invoke;
-  if (o.kind != OpKind::pointwise && o.schema.name != "copy") {
+  if (!o.is<op::Pointwise>()) {
     invoke("copy", {self, op::call(o, args)[0]}, Form::in_place);
     return self;
   }
@@ -704,26 +697,27 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
       << o.schema.full_name() << ": " << args.size() << " arguments";
   if (o.check) o.check(Call(o, args));
   bool recording = autograd::needs_record(args);
-  if (o.kind == OpKind::view)
+  if (o.is<View>())
     return form == Form::in_place ? run_view_in_place(o, args, recording) : run_view(o, args, recording);
 
   Tensor self, original;  // original: the old value, if the gradient needs it
   if (form == Form::in_place) {
     self = Tensor(Ref<TensorImpl>::share(args[0].tensor));
-    if (o.uniform && (args.size() < 2 || args[1].tag != Tag::tensor) && !self.is_contiguous())
+    if (o.forms.overlap == Overlap::uniform && (args.size() < 2 || args[1].tag != Tag::tensor) &&
+        !self.is_contiguous())
       if (Tensor once = without_repeats(self); once.defined()) {
         std::vector<Value> all(args.begin(), args.end());
         all[0] = Value(once);
         op::call(o, all, form);
         return self;
       }
-    if (o.overwrites && !self.is_contiguous())
+    if (o.forms.overlap == Overlap::overwrites && !self.is_contiguous())
       if (Tensor once = without_repeats(self); once.defined()) return overwrite_expanded(o, self, once, args);
     if (!self.is_contiguous() && overlaps_itself(self)) [[unlikely]]
       return in_order(o, self, args);
     autograd::check_in_place(o.name(), self, recording);
-    if (o.in_place_body) {
-      o.in_place_body(Call(o, args));
+    if (auto* procedure = o.as<Procedure>(); procedure && procedure->in_place) {
+      procedure->in_place(Call(o, args));
       return self;
     }
     if (recording) original = autograd::original_of(o, args);
@@ -749,21 +743,21 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
           << "unsupported operation: more than one element of the written-to tensor refers to a single memory location"
           << hint("clone() it first");
   }
-  if (form != Form::functional && (o.kind == OpKind::pointwise || o.schema.name == "copy"))
+  if (form != Form::functional && o.is<Pointwise>())
     for (auto& t : out) check_partial_overlap(o, *t.impl(), args);
 
-  if (o.kind == OpKind::composite) {
-    if (!o.fused || !settings().fuse || (recording && form != Form::functional && !o.vjp)) {
-      Results results = deliver(o, args, o.composite(Call(o, args)), out, form);
+  bool composite = o.is<Composite>();
+  if (auto* body = o.calls()) {
+    if (!composite || !settings().fuse || (recording && form != Form::functional && !o.vjp)) {
+      Results results = deliver(o, args, (*body)(Call(o, args)), out, form);
       if (form != Form::functional)
         for (auto& t : out) t.bump_version();
       return results;  // its calls were recorded one by one
     }
     if (recording && !o.vjp) return run_composite(o, args);
   }
-  bool library = o.kind == OpKind::library || o.kind == OpKind::data_dependent;
-  bool items = o.kind == OpKind::composite && args.size() && args[0].tag == Tag::tensors &&
-               o.schema.parameters[0].written;
+  bool library = o.backed();
+  bool items = composite && args.size() && args[0].tag == Tag::tensors && o.schema.parameters[0].written;
   Results results = library ? run_library(o, args, {})
                     : items ? run_items(o, args)
                             : run_compiled(o, args, out, form);
@@ -773,7 +767,7 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
   }
   if (form != Form::functional)
     for (auto& t : out) t.bump_version();
-  if (o.schema.mutates()) bump_written(o, args);
+  if (o.effects.writes) bump_written(o, args);
   if (recording && o.differentiable) autograd::record(o, args, form, results, original);
   if (form == Form::functional && autograd::inference_enabled()) [[unlikely]]
     for (size_t k = 0; k < results.size(); ++k)

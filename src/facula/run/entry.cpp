@@ -13,8 +13,9 @@ bool is_run_time_number(const op::Operator& o, size_t k, const op::Value& v) {
   if (v.tag != op::Tag::scalar && v.tag != op::Tag::integer) return false;
   auto& p = o.schema.parameters[k];
   if (p.type == op::Type::Tensor) return true;
-  if (p.type == op::Type::Float) return k < 64 && o.operand_floats >> k & 1;
-  return p.type == op::Type::Scalar && !p.list && !(k < 64 && o.baked_numbers >> k & 1);
+  auto* composite = o.as<op::Composite>();
+  if (p.type == op::Type::Float) return composite && k < 64 && composite->operand_floats >> k & 1;
+  return p.is_number_operand() && !(composite && k < 64 && composite->baked_numbers >> k & 1);
 }
 
 namespace {

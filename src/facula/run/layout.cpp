@@ -160,7 +160,7 @@ bool is_elementwise(const graph::Graph& g, std::span<const Value> inputs, std::s
       order = of[size_t(v->id)];
       same_sizes &= std::ranges::equal(v->tensor.sizes(), n->results[0]->tensor.sizes());
     }
-    if (order > 0 && (n->op->kind != op::OpKind::pointwise || !same_sizes)) return false;
+    if (order > 0 && (!n->op->is<op::Pointwise>() || !same_sizes)) return false;
     for (auto* v : n->results) of[size_t(v->id)] = single(v->tensor) ? -1 : std::max(order, 0);
   }
   for (auto& [i, v] : g.mutated)
@@ -177,15 +177,22 @@ bool is_elementwise(const graph::Graph& g, std::span<const Value> inputs, std::s
   return true;
 }
 
+// Is the view one of the memory, by strides or as another dtype, and not of the tensor's elements?
+static bool addresses_memory(const graph::Node& n) {
+  const Tensor& base = n.args.tensors()[0];
+  if (n.results[0]->tensor.dtype() != base.dtype()) return true;
+  auto views = n.op->as<op::View>()->rule(op::Call(*n.op, n.args.values()), op::Geometry(n.op->name(), base));
+  return std::ranges::any_of(views[0].steps(),
+                             [](const op::ViewStep& s) { return s.kind == op::ViewStep::Kind::strided; });
+}
+
 bool needs_plain_inputs(const graph::Graph& g) {
   for (auto& n : g.nodes) {
-    if (n->op->kind != op::OpKind::view) continue;
-    if (n->op->schema.name == "as_strided" || n->results[0]->tensor.dtype() != n->args.tensors()[0].dtype())
-      return true;
+    if (n->op->is<op::View>() && addresses_memory(*n)) return true;
   }
   for (auto* v : g.outputs) {
-    if (!v || !v->producer || v->producer->op->kind != op::OpKind::view) continue;
-    while (v->producer && v->producer->op->kind == op::OpKind::view) v = graph::operands(*v->producer)[0];
+    if (!v || !v->producer || !v->producer->op->is<op::View>()) continue;
+    while (v->producer && v->producer->op->is<op::View>()) v = graph::operands(*v->producer)[0];
     if (!v->producer) return true;
   }
   return false;

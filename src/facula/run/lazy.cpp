@@ -1,10 +1,12 @@
 #include "facula/run/lazy.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
+#include "facula/op/operands.h"
 
 namespace facula::run {
 
@@ -12,7 +14,6 @@ using autograd::invoke;
 using op::Form;
 using op::Operator;
 using op::Results;
-using op::Tag;
 using op::Value;
 
 namespace {
@@ -38,12 +39,10 @@ void write_back(const Tensor& lazy, const Tensor& value) {
 // Which slots of tensors the call writes.
 std::vector<bool> written_slots(const Operator& o, std::span<const Value> args, Form form) {
   std::vector<bool> slots;
-  for (size_t k = 0; k < args.size(); ++k) {
-    auto& p = o.schema.parameters[k];
-    if (p.type != op::Type::Tensor) continue;
-    size_t count = args[k].tag == Tag::tensors ? args[k].list.count : p.list ? 0 : 1;
-    slots.insert(slots.end(), count, p.written || (form == Form::in_place && k == 0));
-  }
+  op::each_operand(op::Call(o, args), [&](const op::Operand& x) {
+    if (x.tensor < 0) return;
+    slots.push_back(o.schema.parameters[x.parameter].written || (form == Form::in_place && x.parameter == 0));
+  });
   return slots;
 }
 
@@ -53,19 +52,12 @@ bool takes_lazy(const Operator& o, Form form) {
   using op::Mode;
   bool aliases = !o.schema.returns.empty() && o.schema.returns[0].alias;
   if (!aliases || (Mode::current() && Mode::current()->records())) return false;
-  return form == Form::functional || (form == Form::in_place && o.kind == op::OpKind::view);
+  return form == Form::functional || (form == Form::in_place && o.is<op::View>());
 }
 
 bool any_lazy(std::span<const Value> args, std::span<const Tensor> out) {
-  for (auto& v : args) {
-    if (v.tag == Tag::tensor && is_lazy(v.tensor)) return true;
-    if (v.tag != Tag::tensors) continue;
-    for (auto* t : v.tensors())
-      if (is_lazy(t)) return true;
-  }
-  for (auto& t : out)
-    if (is_lazy(t.impl())) return true;
-  return false;
+  return op::any_tensor(args, is_lazy) ||
+         std::ranges::any_of(out, [](const Tensor& t) { return is_lazy(t.impl()); });
 }
 
 Results call_resolved(const Operator& o, std::span<const Value> args, Form form,

@@ -29,7 +29,7 @@ op::Results perform_profiled(const op::Operator& o, std::span<const op::Value> a
 }
 
 op::Results run_function_profiled(backend::LibraryFn fn, const op::Call& c, std::span<const Tensor> out) {
-  profile::Scope scope(profile::Category::library, c.op().library);
+  profile::Scope scope(profile::Category::library, c.op().backed()->name);
   return fn(c, out);
 }
 

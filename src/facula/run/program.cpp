@@ -329,7 +329,7 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
       for (auto* v : graph::operands(*step.node)) exec.inputs.push_back(v ? v->id : -1);
       for (auto* v : step.node->results) exec.outputs.push_back(v->id);
       exec.args.each_tensor([](size_t, Tensor& t) { t = {}; });  // bound at each run
-      allocates = step.node->op->kind == op::OpKind::library;
+      allocates = step.node->op->is<op::Library>();
     }
     for (int v : exec.outputs) {
       auto& r = plan->results[size_t(v)];
@@ -425,7 +425,7 @@ std::shared_ptr<const Plan> Program::plan_of_elements(std::span<const op::Value>
   auto& s = *state_;
   if (!s.output_values.empty()) return nullptr;
   for (auto& n : s.graph.nodes)
-    if (n->op->kind != op::OpKind::pointwise) return nullptr;
+    if (!n->op->is<op::Pointwise>()) return nullptr;
   auto p = plan(inputs, {});
   for (auto& [i, v] : s.graph.mutated)
     if (p->written_to[size_t(v->id)] < 0) return nullptr;
@@ -554,12 +554,12 @@ Results Program::execute(const Plan& plan, std::span<const op::Value> inputs,
         });
         if (exec.kind == Step::Kind::view) {
           Tensor base = args.tensors()[0];
-          auto views =
-              node.op->view(op::Call(*node.op, args.values()), op::Geometry(node.op->name(), base, false));
+          auto views = node.op->as<op::View>()->rule(op::Call(*node.op, args.values()),
+                                                     op::Geometry(node.op->name(), base, false));
           for (size_t k = 0; k < views.size(); ++k) set(exec.outputs[k], views[k].apply(base));
         } else {
           std::vector<Tensor> destinations;
-          if (node.op->kind == op::OpKind::library)
+          if (node.op->is<op::Library>())
             for (int v : exec.outputs) destinations.push_back(Tensor(Ref<TensorImpl>::share(allocate(v))));
           auto results = run_library(*node.op, args.values(), destinations);
           for (size_t k = 0; k < exec.outputs.size(); ++k) set(exec.outputs[k], std::move(results[k]));

@@ -230,11 +230,8 @@ class Identity {
     for (auto* v : g.inputs) meta(*v);
     w.word(g.nodes.size());
     for (auto& n : g.nodes) {
-      auto* origin = op::origin_of(*n->op);
-      complete &= origin != nullptr;
-      bool derived = origin && !origin->empty();
-      w.text(derived ? n->op->schema.text : n->op->schema.name);
-      w.text(derived ? *origin : n->op->schema.overload);
+      complete &= op::is_reproducible(*n->op);
+      w.text(n->op->schema.full_name());
       auto values = n->args.values();
       w.word(values.size());
       for (auto& v : values) argument(v);

@@ -11,6 +11,7 @@
 #include "facula/base/settings.h"
 #include "facula/loop/seen.h"
 #include "facula/op/helpers.h"
+#include "facula/op/operands.h"
 #include "facula/schedule/analysis.h"
 
 namespace facula::schedule {
@@ -118,29 +119,12 @@ struct Operand {
 };
 std::vector<Operand> operands_by_slot(const Node& n) {
   std::vector<Operand> slots;
-  op::Call c(*n.op, n.args.values());
-  auto tensor = [](TensorImpl* t) {
-    Operand o;
-    if (t) o.value = t->traced;
-    return o;
-  };
-  for (size_t k = 0; k < n.op->schema.parameters.size(); ++k) {
-    auto& p = n.op->schema.parameters[k];
-    auto& v = c.at(k);
-    if (p.type != Type::Tensor && !(p.type == Type::Scalar && !p.list)) continue;
-    if (v.tag == Tag::tensors)
-      for (auto* t : v.tensors()) slots.push_back(tensor(t));
-    else if (p.list) continue;
-    else if (v.tag == Tag::tensor) slots.push_back(tensor(v.tensor));
-    else if (v.is_none()) slots.push_back({});
-    else if (Operand o; v.tag == Tag::integer && v.integer().is_symbolic()) {
-      o.size = v.integer();
-      slots.push_back(o);
-    } else {
-      o.number = v.number();
-      slots.push_back(o);
-    }
-  }
+  op::each_operand(op::Call(*n.op, n.args.values()), [&](const op::Operand& x) {
+    Operand& o = slots.emplace_back();
+    if (x.value.tag == Tag::tensor) o.value = x.value.tensor->traced;
+    else if (x.value.tag == Tag::integer && x.value.integer().is_symbolic()) o.size = x.value.integer();
+    else if (!x.value.is_none()) o.number = x.value.number();
+  });
   return slots;
 }
 
@@ -182,7 +166,7 @@ class Fuser {
     if (g_.shapes) with.emplace(*g_.shapes);
     find_required();
     for (auto& n : g_.nodes) {
-      switch (n->op->kind) {
+      switch (n->op->kind()) {
         case OpKind::view: break;  // made where somebody needs the alias itself
         case OpKind::pointwise:
         case OpKind::loop: kernel(*n); break;
@@ -198,7 +182,7 @@ class Fuser {
 
  private:
   // ---- values
-  static bool is_view(const Value* v) { return v->producer && v->producer->op->kind == OpKind::view; }
+  static bool is_view(const Value* v) { return v->producer && v->producer->op->is<op::View>(); }
   Value* base_of(const Value* v) { return graph::value_of(v->producer->args.tensors().at(0)); }
   // What an access to v reads: the value that v is a view of, or a view on the way that has no index map.
   Value* root(Value* v) {
@@ -212,7 +196,7 @@ class Fuser {
   op::Geometry geometry(const Value* v) {
     auto& n = *v->producer;
     op::Call c(*n.op, n.args.values());
-    auto views = n.op->view(c, op::Geometry(n.op->name(), n.args.tensors().at(0)));
+    auto views = n.op->as<op::View>()->rule(c, op::Geometry(n.op->name(), n.args.tensors().at(0)));
     return views[size_t(v->result)];
   }
   bool composes(const Value* v) {
@@ -236,12 +220,10 @@ class Fuser {
       auto values = graph::operands(*n);
       for (auto* v : values)
         if (v) ++uses_[v->id];
-      if (n->op->kind == OpKind::library || n->op->kind == OpKind::data_dependent ||
-          n->op->kind == OpKind::composite)
+      if (n->op->backed() || n->op->calls())
         for (auto* v : values)
           if (v) require(v);
-      if (n->op->kind == OpKind::view && !n->results.empty() && !composes(n->results[0]))
-        require(values.at(0));
+      if (n->op->is<op::View>() && !n->results.empty() && !composes(n->results[0])) require(values.at(0));
     }
   }
 
@@ -1011,11 +993,8 @@ class Fuser {
       if (unit.cluster) {
         if (!unit.cluster->outputs.empty()) result.push_back(kernel_step(*unit.cluster));
       } else {
-        result.push_back({unit.node->op->kind == OpKind::view ? Step::Kind::view : Step::Kind::library,
-                          {},
-                          unit.node,
-                          {},
-                          {}});
+        result.push_back(
+            {unit.node->op->is<op::View>() ? Step::Kind::view : Step::Kind::library, {}, unit.node, {}, {}});
       }
     };
     for (size_t u = 0; u < units_.size(); ++u) visit(visit, int(u));

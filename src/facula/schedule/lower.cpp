@@ -1,13 +1,12 @@
 // One call as a definition: broadcasting, promotion and the result's dtype made explicit.
 #include "facula/graph/trace.h"
+#include "facula/op/operands.h"
 #include "facula/schedule/fuse.h"
 
 namespace facula::schedule {
 
 using loop::Expr;
-using op::OpKind;
 using op::Tag;
-using op::Type;
 
 namespace {
 
@@ -23,7 +22,8 @@ std::vector<Expr> broadcast_index(SymSpan sizes, size_t rank) {
   return at;
 }
 
-loop::Definition lower_pointwise(const op::Operator& o, std::span<const op::Value> args) {
+loop::Definition lower_pointwise(const op::Operator& o, const op::Pointwise& pointwise,
+                                 std::span<const op::Value> args) {
   op::LoopCall call(o, args);
   auto metas = graph::infer(o, args);
   DType computing = graph::compute_dtype(o, args);
@@ -34,29 +34,17 @@ loop::Definition lower_pointwise(const op::Operator& o, std::span<const op::Valu
     x = loop::cast(x, compute_type(computing));
     return number || memory == computing ? x : loop::round_to(x, computing);
   };
-  auto tensor = [&](TensorImpl* t) {
-    if (!t) return Expr();
-    int slot = int(operands.size());
-    return converted(loop::load(slot, t->dtype, broadcast_index(t->sizes, rank)), t->dtype,
-                     t->wrapped_number);
-  };
-  for (size_t k = 0; k < o.schema.parameters.size(); ++k) {
-    auto& p = o.schema.parameters[k];
-    auto& v = call.at(k);
-    if (p.type != Type::Tensor && !(p.type == Type::Scalar && !p.list)) continue;
-    if (v.tag == Tag::tensors)
-      for (auto* t : v.tensors()) operands.push_back(tensor(t));
-    else if (p.list) continue;
-    else if (v.tag == Tag::tensor) operands.push_back(tensor(v.tensor));
-    else if (v.is_none()) operands.push_back(Expr());
-    else {
-      DType d = op::operand_dtype(v);
-      operands.push_back(converted(loop::load(int(operands.size()), d, {}), d, true));
-    }
-  }
+  op::each_operand(call, [&](const op::Operand& x) {
+    DType d = x.value.is_none() ? computing : op::operand_dtype(x.value);
+    auto* t = x.value.tag == Tag::tensor ? x.value.tensor : nullptr;
+    operands.push_back(
+        x.value.is_none() ? Expr()
+        : t ? converted(loop::load(x.slot, d, broadcast_index(t->sizes, rank)), d, t->wrapped_number)
+            : converted(loop::load(x.slot, d, {}), d, true));
+  });
   loop::Definition def;
   def.rank = int(rank);
-  def.values = o.body(call, operands);
+  def.values = pointwise.body(call, operands);
   internal_check(def.values.size() == metas.size())
       << o.schema.full_name() << ": the body gives " << def.values.size() << " values, the schema "
       << metas.size();
@@ -68,9 +56,10 @@ loop::Definition lower_pointwise(const op::Operator& o, std::span<const op::Valu
 }  // namespace
 
 loop::Definition lower(const op::Operator& o, std::span<const op::Value> args) {
-  if (o.kind == OpKind::pointwise) return lower_pointwise(o, args);
-  internal_check(o.loop) << o.schema.full_name() << " has no loop definition";
-  loop::Definition def = o.loop(op::LoopCall(o, args));
+  if (auto* pointwise = o.as<op::Pointwise>()) return lower_pointwise(o, *pointwise, args);
+  auto* loop = o.as<op::Loop>();
+  internal_check(loop) << o.schema.full_name() << " has no loop definition";
+  loop::Definition def = loop->body(op::LoopCall(o, args));
   auto metas = graph::infer(o, args);
   if (!def.scatter) {
     internal_check(def.values.size() == metas.size())

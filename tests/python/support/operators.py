@@ -33,7 +33,6 @@ class Case:
     differentiable: bool
     non_differentiable: tuple
     random: bool
-    fused: bool
 
     @property
     def writes(self) -> bool:
@@ -60,7 +59,6 @@ def cases() -> list[Case]:
                 i["differentiable"],
                 tuple(i["non_differentiable"]),
                 i["random"],
-                i["fused"],
             )
         )
     return out
