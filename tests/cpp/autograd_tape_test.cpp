@@ -369,4 +369,27 @@ TEST_F(Tape, FormulasKeepOnlyWhatTheyRead) {
   EXPECT_EQ(reads("sum", {x}, {true})->reads, (std::vector<bool>{false}));
 }
 
+TEST_F(Tape, DerivedGradientsHaveNamesThatSayWhatTheyFollowFrom) {
+  auto derived = [](std::string_view name, std::vector<op::Value> args, facula::autograd::Flags wanted) {
+    auto& o = op::get(name);
+    args.resize(o.schema.parameters.size());
+    auto f = formula_of(op::Call(o, args), wanted, {DType::Float64});
+    return f->derived ? f->derived : f->pieces.at(0).derived;
+  };
+  Tensor x = make({1, 2}, {2}), y = make({3, 4}, {2}), m = make({1, 2, 3, 4}, {2, 2}),
+         n = make({1, 2}, {1, 2});
+  auto* both = derived("mul", {x, y}, {true, true});
+  EXPECT_EQ(both->schema.full_name(),
+            "mul_backward.self=float64[_], other=float64[_] -> grad_self grad_other, float64");
+  EXPECT_EQ(op::find(both->schema.full_name()), both);
+  EXPECT_NE(derived("mul", {x, y}, {true, false}), both);
+  EXPECT_NE(derived("mul", {m, m}, {true, true}), both);
+  auto* rows = derived("sum", {m, SymSpan(), false}, {true});
+  EXPECT_EQ(rows->schema.full_name(),
+            "sum_backward.self=float64[a,a], dim=[], keepdim=False -> grad_self, 0: float64, piece 0");
+  EXPECT_EQ(op::find(rows->schema.full_name()), rows);
+  EXPECT_NE(derived("sum", {n, SymSpan(), false}, {true}), rows);
+  EXPECT_FALSE(std::ranges::count(op::all(), both));
+}
+
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "facula/op/helpers.h"
+#include "facula/op/operands.h"
 #include "facula/op/registry.h"
 
 namespace facula::op {
@@ -198,6 +199,51 @@ TEST(Define, CompositesMayTakeTheCallAndGiveNumbers) {
   EXPECT_TRUE((*op.calls())(Call(op, v))[0].item().to_bool());
 }
 
+TEST(Define, EffectsAreDeclaredOrFollowFromTheSchema) {
+  auto& plain = late("probe_pure",
+                     [] { define("probe_pure(Tensor self) -> Tensor").pointwise([](Expr x) { return x; }); });
+  EXPECT_TRUE(plain.effects.repeatable());
+  auto& writes = late("probe_writes",
+                      [] { define("probe_writes(Tensor(a!) self) -> ()").procedure([](const Tensor&) {}); });
+  EXPECT_TRUE(writes.effects.writes && !writes.effects.repeatable());
+  auto& draws = late("probe_draws", [] {
+    define("probe_draws(Tensor self) -> Tensor").draws().procedure([](const Tensor& x) { return x; });
+  });
+  EXPECT_TRUE(draws.effects.draws && !draws.effects.repeatable());
+  auto& reads = late("probe_reads", [] {
+    define("probe_reads(Tensor self) -> Tensor")
+        .shape([](const Call& c) { return Dims(c.sizes("self")); })
+        .data_dependent("nothing")
+        .reference([](const Tensor& x) { return x; });
+  });
+  EXPECT_TRUE(reads.effects.reads_data && reads.effects.repeatable());
+}
+
+TEST(Define, OperandsAreWalkedInTheOrderOfTheSchema) {
+  auto& op = late("probe_operands", [] {
+    define(
+        "probe_operands(Tensor x, int n, Tensor?[] list, Scalar[] weights, Tensor? w=None, Scalar alpha=2) -> Tensor")
+        .procedure([](const Call& c) { return c.tensor("x"); });
+  });
+  Tensor t = zeros({2});
+  TensorImpl* items[] = {t.impl(), nullptr};
+  Value v[] = {t, 3, std::span<TensorImpl* const>(items), Value(), Value(), Value()};
+  Call c(op, v);
+  auto all = operands_of(c);
+  ASSERT_EQ(all.size(), 5u);
+  std::vector<std::string> seen;
+  for (auto& o : all)
+    seen.push_back(std::string(o.name) + " " + std::to_string(o.item) + " " + std::to_string(o.slot) + " " +
+                   std::to_string(o.tensor));
+  EXPECT_EQ(seen,
+            (std::vector<std::string>{"x -1 0 0", "list 0 1 1", "list 1 2 2", "w -1 3 3", "alpha -1 4 -1"}));
+  EXPECT_EQ(all[4].value.number().to_int(), 2);
+  EXPECT_TRUE(all[2].value.is_none() && all[3].value.is_none());
+  EXPECT_EQ(c.tensor_slot("w"), 3);
+  EXPECT_EQ(LoopCall(op, v).slot("alpha"), 4);
+  EXPECT_EQ(Args(v, op.schema).tensors().size(), 4u);
+}
+
 TEST(Define, ViewsGiveGeometries) {
   auto& op = late("probe_swap", [] {
     define("probe_swap(Tensor(a) self, int dim0, int dim1) -> Tensor(a)").view([](const Call& c, Geometry g) {
@@ -257,6 +303,27 @@ TEST(Define, FaultsNameTheOperatorAndLeaveNoTrace) {
   check("needs a shape rule", [] { define("probe_bad(Tensor self) -> Tensor").library("nothing"); });
   check("a sample names `other`", [] {
     define("probe_bad(Tensor self) -> Tensor").pointwise([](Expr x) { return x; }).samples(binary_samples());
+  });
+  check("results of this kind follow from its definition", [] {
+    define("probe_bad(Tensor self) -> Tensor").shape(reduced()).pointwise([](Expr x) { return x; });
+  });
+  check(".reference(...) is for what a library computes", [] {
+    define("probe_bad(Tensor self) -> Tensor")
+        .reference([](const Tensor& x) { return x; })
+        .pointwise([](Expr x) { return x; });
+  });
+  check(".in_place(body) is for procedures", [] {
+    define("probe_bad(Tensor self) -> Tensor")
+        .in_place([](const Tensor& x) { return x; })
+        .pointwise([](Expr x) { return x; });
+  });
+  check("the calls of a procedure are recorded one by one", [] {
+    define("probe_bad(Tensor self) -> Tensor")
+        .procedure([](const Tensor& x) { return x; })
+        .vjp([](const Vjp& v) { return grads(v.grad()); });
+  });
+  check("cannot be a further name", [] {
+    define("probe_bad(Tensor self) -> Tensor").also("absent", "x").pointwise([](Expr x) { return x; });
   });
   check("is defined twice", [] {
     define("probe_heard2(Tensor self) -> Tensor").pointwise([](Expr x) { return x; });

@@ -4,6 +4,7 @@
 //   pointwise: the body is differentiated; all gradients come from one derived pointwise operator, which reads results
 //              instead of operands where that keeps less
 //   loop:      the loops are transposed; each part of each gradient is a derived loop operator
+//              (derived operators are registered, op/origin.h, under full names that say what they follow from)
 //   rule:      the definition's .vjp; what it reads is found by tracing it once (probe)
 #pragma once
 #include <memory>

@@ -66,6 +66,7 @@ FACULA_FAMILY(clamp) {
         if (c.has("max")) y = at_most(y, high);
         return y;
       })
+      // Of equals self takes the gradient, as in PyTorch; derived, the limit would.
       .vjp(clamped)
       .samples({"self[3, 4], min[4](-1, 0), max[3, 1](0, 1)", "self[5], min=None, max[5]", "self[5], min[]"});
   define("clamp_min(Tensor self, Scalar min) -> Tensor")
@@ -80,6 +81,7 @@ FACULA_FAMILY(clamp) {
       .doc("self, but at least `min`, element by element; NaN wins.")
       .dtypes(d::real)
       .pointwise(at_least)
+      // As clamp's: of equals self takes the gradient.
       .vjp([](const Vjp& v) {
         Tensor kept = ge(v["self"], v["min"]);
         return grads(masked(v.grad(), kept), masked(v.grad(), lt(v["self"], v["min"])));
@@ -97,6 +99,7 @@ FACULA_FAMILY(clamp) {
       .doc("self, but at most `max`, element by element; NaN wins.")
       .dtypes(d::real)
       .pointwise(at_most)
+      // As clamp's: of equals self takes the gradient.
       .vjp([](const Vjp& v) {
         Tensor kept = le(v["self"], v["max"]);
         return grads(masked(v.grad(), kept), masked(v.grad(), gt(v["self"], v["max"])));

@@ -299,6 +299,7 @@ FACULA_FAMILY(index) {
       .loop([](const LoopCall& c) {
         return scatter_along(c, Scatter::Combine::sum, [&](const Index& i) { return c.load("src", i); });
       })
+      // A gather; derived, it takes 1.2 to 1.9 times as long.
       .vjp([](const Vjp& v) { return grads(v.grad(), Tensor(), source_gradient(v)); })
       .samples({"self[3, 4], dim=1, index<4>[3, 4], src[3, 4]",
                 "self[3, 4], dim=0, index<3>[2, 3], src[3, 4]", "self[5], dim=0, index<5>[5], src[5]",
@@ -314,6 +315,7 @@ FACULA_FAMILY(index) {
       .loop([](const LoopCall& c) {
         return scatter_along(c, Scatter::Combine::assign, [&](const Index& i) { return c.load("src", i); });
       })
+      // What is overwritten gets no gradient; only sums are transposed.
       .vjp([](const Vjp& v) {
         int k = v.call().dim("dim");
         return grads(scatter(v.grad(), k, v["index"], Scalar(0.0)), Tensor(), source_gradient(v));
@@ -333,6 +335,7 @@ FACULA_FAMILY(index) {
         return scatter_along(c, Scatter::Combine::assign,
                              [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); });
       })
+      // What is overwritten gets no gradient; only sums are transposed.
       .vjp([](const Vjp& v) {
         return grads(scatter(v.grad(), v.call().dim("dim"), v["index"], Scalar(0.0)), Tensor());
       })
@@ -349,6 +352,7 @@ FACULA_FAMILY(index) {
       .loop([](const LoopCall& c) {
         return scatter_along(c, combination(c), [&](const Index& i) { return c.load("src", i); });
       })
+      // Of other reductions than the sum nothing is derived.
       .vjp([](const Vjp& v) {
         supported_check(v.call().str("reduce") == "add", "scatter")
             << "has no gradient for reduce='multiply'" << hint("index_put and prod have one");
@@ -369,6 +373,7 @@ FACULA_FAMILY(index) {
         return scatter_along(c, combination(c),
                              [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); });
       })
+      // Of other reductions than the sum nothing is derived.
       .vjp([](const Vjp& v) {
         supported_check(v.call().str("reduce") == "add", "scatter")
             << "has no gradient for reduce='multiply'" << hint("index_put and prod have one");
@@ -407,6 +412,7 @@ FACULA_FAMILY(index) {
                                                      : Dims(c.sizes("source")),
                             [&](const Index& i) { return c.load("source", scalar ? Index{} : i); });
       })
+      // What is overwritten gets no gradient; only sums are transposed.
       .vjp([](const Vjp& v) {
         int k = v.call().dim("dim");
         Tensor g = index_select(v.grad(), k, v["index"]);
@@ -432,6 +438,7 @@ FACULA_FAMILY(index) {
         return write_slices(
             c, domain, [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); }, true);
       })
+      // What is overwritten gets no gradient; only sums are transposed.
       .vjp([](const Vjp& v) {
         return grads(index_fill(v.grad(), v.call().dim("dim"), v["index"], Scalar(0.0)), Tensor());
       })
@@ -458,6 +465,7 @@ FACULA_FAMILY(index) {
             c, domain, [&](const Index&) { return cast(c.load("value", {}), compute_type(c.dtype("self"))); },
             true);
       })
+      // What is overwritten gets no gradient; only sums are transposed.
       .vjp([](const Vjp& v) {
         int k = v.call().dim("dim");
         Tensor g = index_fill(v.grad(), k, v["index"], Scalar(0.0));
@@ -551,6 +559,7 @@ FACULA_FAMILY(index) {
         def.scatter = s;
         return def;
       })
+      // The gradient of self is the incoming one itself; derived, a copy.
       .vjp([](const Vjp& v) {
         int k = v.call().dim("dim");
         return grads(v.grad(), Tensor(),
@@ -565,14 +574,6 @@ FACULA_FAMILY(index) {
       .no_in_place()
       .shape([](const Call& c) { return advanced(c).result; })
       .loop([](const LoopCall& c, Index i) { return c.load("self", indexed_element(c, advanced(c), i)); })
-      .vjp([](const Vjp& v) {
-        std::vector<Tensor> indices;
-        for (size_t k = 0; k < v.call().tensors("indices").size(); ++k)
-          indices.push_back(v.item("indices", int(k)));
-        Grads out{_index_put(full(v.call().sizes("self"), 0, v.grad().dtype()), indices, v.grad(), true)};
-        out.resize(1 + indices.size());
-        return out;
-      })
       .samples({"self[3, 4], indices{<3>[5]}", "self[3, 4, 2], indices{<3>[2, 1], <3>[2]}"});
   define("index(Tensor self, Tensor?[] indices) -> Tensor")
       .doc("Advanced indexing, self[indices]: integer tensors, boolean masks and None, one a dimension.")
@@ -617,6 +618,7 @@ FACULA_FAMILY(index) {
         def.scatter = s;
         return def;
       })
+      // What is overwritten gets no gradient; only sums are transposed.
       .vjp([](const Vjp& v) {
         std::vector<Tensor> indices;
         for (size_t k = 0; k < v.call().tensors("indices").size(); ++k)
@@ -711,6 +713,7 @@ FACULA_FAMILY(index) {
         Expr row = cast(c.load("indices", at), DType::Int64);
         return c.load("weight", {within(row, loop::size(c.size("weight", 0))), i.back()});
       })
+      // Leaves out padding_idx, of which the value knows nothing.
       .vjp([](const Vjp& v) {
         Tensor grad = v.grad(), indices = v["indices"];
         SymInt rows = v.call().size("weight", 0);

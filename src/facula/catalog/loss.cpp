@@ -81,6 +81,7 @@ FACULA_FAMILY(loss) {
         Expr x = c.load("self", inserted(i, axis, k));
         return select(ignored, 0.0, x);
       })
+      // One kernel that writes every element; derived, zeros and a scatter: 1.75 times the time.
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         return grads(_spread(v.grad(), v["target"], c.sizes("self"), c.integer("ignore_index")), Tensor());
@@ -251,6 +252,7 @@ FACULA_FAMILY(loss) {
       .dtypes(d::floating)
       .no_in_place()
       .pointwise([](Expr x, Expr t) { return (t - 1.0) * max(log1p(-x), -100.0) - t * max(log(x), -100.0); })
+      // PyTorch's, which divides by x (1 - x): the derivative of the bounded logarithms is 0 near 0 and 1.
       .vjp([](const Vjp& v) {
         Tensor x, t;
         if (v.needs("self")) x = mul(v.grad(), _binary_cross_entropy_slope(v["self"], v["target"]));

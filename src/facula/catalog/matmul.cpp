@@ -407,6 +407,7 @@ FACULA_FAMILY(matmul) {
         return reduce(c, monoid::sum, {c.size("self", 0)},
                       [&](Index k) { return c.load("self", k) * c.load("tensor", k); });
       })
+      // Derived, it takes 1.3 times as long.
       .vjp([](const Vjp& v) {
         return grads(v.needs("self") ? mul(v.grad(), conjugate(v["tensor"])) : Tensor(),
                      v.needs("tensor") ? mul(v.grad(), conjugate(v["self"])) : Tensor());

@@ -60,6 +60,7 @@ FACULA_FAMILY(view_backward) {
         }
         return select(inside, c.load("grad", with(i, int(d), at)), zero_of(c));
       })
+      // A view: nothing is moved.
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         int d = int(c.integer("dim").guard_int());
@@ -79,6 +80,7 @@ FACULA_FAMILY(view_backward) {
         return select(eq(i[size_t(d)], number(c.integer("index"))), c.load("grad", without(i, d)),
                       zero_of(c));
       })
+      // A view: nothing is moved.
       .vjp([](const Vjp& v) {
         return grads(select(v.grad(), v.call().integer("dim").guard_int(), v.call().integer("index")));
       })
@@ -98,6 +100,7 @@ FACULA_FAMILY(view_backward) {
         at.push_back(along);
         return select(on, c.load("grad", at), zero_of(c));
       })
+      // A view: nothing is moved.
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         return grads(diagonal(v.grad(), c.integer("offset"), c.integer("dim1").guard_int(),
