@@ -13,6 +13,7 @@ if (
     TYPE_CHECKING
 ):  # for tools that read: all names, also those that follow at their first use; the first one counts
     from . import _dynamo as _dynamo
+    from . import accelerator as accelerator
     from . import amp as amp
     from . import ao as ao
     from . import autograd as autograd
@@ -166,8 +167,8 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     """
-    _dynamo amp ao autograd backends compiler cpu cuda distributed func fx hub jit multiprocessing nn onnx
-    optim overrides profiler random safetensors serialization storage testing types utils version
+    _dynamo accelerator amp ao autograd backends compiler cpu cuda distributed func fx hub jit multiprocessing
+    nn onnx optim overrides profiler random safetensors serialization storage testing types utils version
     """.split()
 )
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])
@@ -191,9 +192,9 @@ _ELSEWHERE = {
         """,
         "_logging": "set_logs",
         "_determinism": """
-            are_deterministic_algorithms_enabled get_deterministic_debug_mode is_deterministic
-            is_deterministic_algorithms_warn_only_enabled set_deterministic set_deterministic_debug_mode
-            use_deterministic_algorithms
+            are_deterministic_algorithms_enabled get_deterministic_debug_mode get_float32_matmul_precision
+            is_deterministic is_deterministic_algorithms_warn_only_enabled set_deterministic
+            set_deterministic_debug_mode set_float32_matmul_precision use_deterministic_algorithms
         """,
         "_legacy": """
             BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor

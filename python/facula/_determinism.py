@@ -6,6 +6,30 @@ from __future__ import annotations
 
 from . import _C
 
+_precision = "highest"
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Remembers what products of float32 may lose; here they are always computed in float32 ("highest")."""
+    global _precision
+    if precision in ("highest", "high", "medium"):
+        _precision = precision
+        return
+    import warnings
+
+    warnings.warn(
+        f"{precision} is not one of 'highest', 'high', or 'medium'; the current "
+        "setFloat32MatmulPrecision call has no effect.",
+        UserWarning,
+        stacklevel=2,
+    )
+
+
+def get_float32_matmul_precision() -> str:
+    """What set_float32_matmul_precision set."""
+    return _precision
+
+
 _state = {"enabled": False, "warn_only": False, "fill": True}
 
 

@@ -86,3 +86,81 @@ def test_wrong_options_are_refused(make, message):
     o = facula.optim.SGD([facula.nn.Parameter(facula.ones(1))], lr=0.1, momentum=0.9)
     with pytest.raises(ValueError, match=message):
         make(facula.optim.lr_scheduler, o)
+
+
+# What PyTorch's SWALR sets for rates of 0.5 and 0.1 on their way to 0.05 and 0.2.
+SWALR = {
+    "cos-4": [
+        [0.434099025766973, 0.114644660940673],
+        [0.275, 0.15],
+        [0.115900974233027, 0.185355339059327],
+        [0.05, 0.2],
+        [0.05, 0.2],
+        [0.05, 0.2],
+    ],
+    "cos-0": [[0.05, 0.2], [0.05, 0.2], [0.05, 0.2], [0.05, 0.2], [0.05, 0.2], [0.05, 0.2]],
+    "linear-4": [[0.3875, 0.125], [0.275, 0.15], [0.1625, 0.175], [0.05, 0.2], [0.05, 0.2], [0.05, 0.2]],
+    "linear-0": [[0.05, 0.2], [0.05, 0.2], [0.05, 0.2], [0.05, 0.2], [0.05, 0.2], [0.05, 0.2]],
+}
+
+
+@pytest.mark.parametrize("case", SWALR)
+def test_rates_move_to_those_of_averaging(case):
+    import facula
+
+    strategy, epochs = case.split("-")
+    groups = [{"params": [facula.nn.Parameter(facula.ones(2))], "lr": lr} for lr in (0.5, 0.1)]
+    optimizer = facula.optim.SGD(groups, lr=0.1)
+    schedule = facula.optim.swa_utils.SWALR(optimizer, [0.05, 0.2], int(epochs), strategy)
+    for expected in SWALR[case]:
+        optimizer.step()
+        schedule.step()
+        assert [g["lr"] for g in optimizer.param_groups] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("how", ["mean", "ema", "ema of lists", "own"])
+def test_averages_of_models(how):
+    import facula
+
+    nn, utils = facula.nn, facula.optim.swa_utils
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    options = {
+        "mean": {},
+        "ema": {"avg_fn": utils.get_ema_avg_fn(0.9)},
+        "ema of lists": {"multi_avg_fn": utils.get_ema_multi_avg_fn(0.9), "use_buffers": False},
+        "own": {"avg_fn": lambda average, value, count: facula.maximum(average, value)},
+    }[how]
+    average = utils.AveragedModel(model, **options)
+    seen = []
+    for k in range(4):
+        with facula.no_grad():
+            for p in model.parameters():
+                p.copy_(facula.randn(p.shape))
+            model[1].running_mean.fill_(k)
+        seen.append(model[0].weight.detach().clone())
+        average.update_parameters(model)
+    expected = seen[0]
+    for k, value in enumerate(seen[1:], 1):
+        if how == "mean":
+            expected = expected + (value - expected) / (k + 1)
+        elif how == "own":
+            expected = facula.maximum(expected, value)
+        else:
+            expected = 0.9 * expected + 0.1 * value
+    assert facula.allclose(average.module[0].weight, expected, rtol=1e-6)
+    assert average.n_averaged == 4 and average.module[1].running_mean.tolist() == [3.0] * 3
+    assert set(average.state_dict()) == {"n_averaged", *(f"module.{k}" for k in model.state_dict())}
+    x = facula.ones(2, 2)
+    average.eval()
+    assert average(x).equal(average.module(x))
+
+
+def test_statistics_of_batch_norms_are_those_of_one_pass():
+    import facula
+
+    model = facula.nn.Sequential(facula.nn.Linear(2, 3), facula.nn.BatchNorm1d(3)).eval()
+    batches = [facula.randn(5, 2) for _ in range(3)]
+    facula.optim.swa_utils.update_bn([(b, None) for b in batches], model)
+    means = facula.stack([model[0](b).mean(0) for b in batches]).mean(0)
+    assert facula.allclose(model[1].running_mean, means, rtol=1e-5, atol=1e-6)
+    assert not model.training and model[1].momentum == 0.1

@@ -37,11 +37,13 @@ __all__ = [
     "Rprop",
     "SGD",
     "lr_scheduler",
+    "swa_utils",
 ]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import lr_scheduler as lr_scheduler
+    from . import swa_utils as swa_utils
     from ._adafactor import Adafactor
     from ._muon import Muon
     from .adadelta import Adadelta
@@ -58,8 +60,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> object:
     import importlib
 
-    if name == "lr_scheduler":
-        return importlib.import_module(".lr_scheduler", __name__)
+    if name in ("lr_scheduler", "swa_utils"):
+        return importlib.import_module("." + name, __name__)
     if name in _LATER:
         value = getattr(importlib.import_module(_LATER[name], __name__), name)
         globals()[name] = value
