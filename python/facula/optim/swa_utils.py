@@ -69,7 +69,7 @@ class AveragedModel(Module):
     """A copy of a model whose parameters are an average of those that update_parameters() has seen.
 
     ``avg_fn(average, value, count)`` gives a new average of one tensor, ``multi_avg_fn`` changes lists in
-    place; without either it is the mean. ``use_buffers`` averages buffers too; else they are the model's last.
+    place; without either it is the mean. ``use_buffers`` averages buffers too; else they are the last ones.
 
     >>> model = nn.Linear(2, 1)
     >>> average = facula.optim.swa_utils.AveragedModel(model)
