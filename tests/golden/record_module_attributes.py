@@ -11,6 +11,8 @@ from pathlib import Path
 
 
 def shown(value, module_class):
+    if isinstance(value, list) and value and all(hasattr(v, "requires_grad") for v in value):
+        return f"{len(value)} parameters"
     is_function = callable(value) and not isinstance(value, module_class)
     return value.__name__ if is_function else repr(value)
 
@@ -28,7 +30,7 @@ def attributes(nn):
             except (TypeError, ValueError, NotImplementedError, IndexError):
                 continue
             plain = vars(nn.Module())
-            own = {k: shown(v, nn.Module) for k, v in vars(module).items() if k not in plain}
+            own = {k: shown(v, nn.Module) for k, v in module.__getstate__().items() if k not in plain}
             tables = {k: sorted(vars(module)[k]) for k in ("_parameters", "_buffers", "_modules")}
             held[name] = {"": list(arguments), **own, **{k: v for k, v in tables.items() if v}}
             break

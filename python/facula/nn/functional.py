@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ._attention import multi_head_attention_forward as multi_head_attention_forward
     from ._losses import *
     from ._padding import *
+    from ._resample import *
 else:
     from ._attention import multi_head_attention_forward
     from ._losses import (
@@ -47,10 +48,20 @@ else:
         triplet_margin_with_distance_loss,
     )
     from ._padding import channel_shuffle, pad, pixel_shuffle, pixel_unshuffle
+    from ._resample import (
+        affine_grid,
+        embedding_bag,
+        grid_sample,
+        interpolate,
+        upsample,
+        upsample_bilinear,
+        upsample_nearest,
+    )
 
 tanh, sigmoid = _f.tanh, _f.sigmoid
 logsigmoid = _C.nn_functional.log_sigmoid
 _op = _C.nn_functional
+unfold, fold = _C.ops.im2col, _C.ops.col2im
 
 # ---- activations
 
@@ -442,6 +453,50 @@ def avg_pool2d(
     )
 
 
+def max_pool3d(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor:
+    """Largest value of each window of ``[N, C, D, H, W]`` or ``[C, D, H, W]``."""
+    given = (input, kernel_size, [] if stride is None else stride, padding, dilation, ceil_mode)
+    return tuple(_f.max_pool3d_with_indices(*given)) if return_indices else _f.max_pool3d(*given)  # type: ignore[return-value]
+
+
+def avg_pool3d(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """Mean of each window of ``[N, C, D, H, W]`` or ``[C, D, H, W]``."""
+    return _C.nn_functional.avg_pool3d(
+        input,
+        kernel_size,
+        [] if stride is None else stride,
+        padding,
+        ceil_mode,
+        count_include_pad,
+        divisor_override,
+    )
+
+
+def _with_indices(name: str) -> Any:
+    def f(*args: Any, **kwargs: Any) -> Any:
+        return globals()[name](*args, **kwargs, return_indices=True)
+
+    f.__name__ = f.__qualname__ = name + "_with_indices"
+    f.__doc__ = f"{name} with ``return_indices``."
+    return f
+
+
 def max_pool1d(
     input: Tensor,
     kernel_size: Any,
@@ -515,6 +570,14 @@ def lp_pool2d(
     """p-norm of each window of ``[N, C, H, W]`` or ``[C, H, W]``."""
     count = kernel_size**2 if isinstance(kernel_size, int) else math.prod(kernel_size)
     return _lp(avg_pool2d(input.pow(norm_type), kernel_size, stride, 0, ceil_mode), norm_type, count)
+
+
+def lp_pool3d(
+    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """p-norm of each window of ``[N, C, D, H, W]`` or ``[C, D, H, W]``."""
+    count = kernel_size**3 if isinstance(kernel_size, int) else math.prod(kernel_size)
+    return _lp(avg_pool3d(input.pow(norm_type), kernel_size, stride, 0, ceil_mode), norm_type, count)
 
 
 def _lp(means: Tensor, norm_type: float, count: int) -> Tensor:
@@ -593,6 +656,8 @@ def _adaptive_avg(name: str, input: Tensor, output_size: Any, dims: int) -> Tens
         return input.mean(list(range(-dims, 0)), keepdim=True)
     given = list(input.shape[-dims:])
     _check_pooled(name, input, dims)
+    if dims == 3:
+        return _C.ops._adaptive_avg_pool3d(input, sizes)
     if dims == 1:
         given, sizes, input = [1, *given], [1, *sizes], input.unsqueeze(-2)
     if all(n and m % n == 0 for m, n in zip(given, sizes)):
@@ -612,12 +677,19 @@ def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
     return _adaptive_avg("adaptive_avg_pool2d", input, output_size, 2)
 
 
+def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
+    """Means of ``output_size`` windows that cover ``[N, C, D, H, W]`` or ``[C, D, H, W]`` evenly."""
+    return _adaptive_avg("adaptive_avg_pool3d", input, output_size, 3)
+
+
 def _adaptive_max(name: str, input: Tensor, output_size: Any, dims: int, return_indices: bool) -> Any:
     sizes = _target_sizes(name, input, output_size, dims)
     _check_pooled(name, input, dims)
     if dims == 1:
         values, at = _C.ops._adaptive_max_pool2d(input.unsqueeze(-2), [1, *sizes])
         values, at = values.squeeze(-2), at.squeeze(-2)
+    elif dims == 3:
+        values, at = _C.ops._adaptive_max_pool3d(input, sizes)
     else:
         values, at = _C.ops._adaptive_max_pool2d(input, sizes)
     return (values, at) if return_indices else values
@@ -632,6 +704,17 @@ def adaptive_max_pool2d(input: Tensor, output_size: Any, return_indices: bool = 
     """Largest values of ``output_size`` windows that cover ``[N, C, H, W]`` or ``[C, H, W]`` evenly."""
     return _adaptive_max("adaptive_max_pool2d", input, output_size, 2, return_indices)
 
+
+def adaptive_max_pool3d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """Largest values of ``output_size`` windows that cover ``[N, C, D, H, W]`` or ``[C, D, H, W]`` evenly."""
+    return _adaptive_max("adaptive_max_pool3d", input, output_size, 3, return_indices)
+
+
+max_pool1d_with_indices, max_pool2d_with_indices = _with_indices("max_pool1d"), _with_indices("max_pool2d")
+max_pool3d_with_indices = _with_indices("max_pool3d")
+adaptive_max_pool1d_with_indices = _with_indices("adaptive_max_pool1d")
+adaptive_max_pool2d_with_indices = _with_indices("adaptive_max_pool2d")
+adaptive_max_pool3d_with_indices = _with_indices("adaptive_max_pool3d")
 
 _namespace.overridable(globals())
 

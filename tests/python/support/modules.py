@@ -34,6 +34,12 @@ CASES: list[tuple[str, list]] = [
     ("ConvTranspose2d(2, 3, (3, 2), stride=2, padding=1, output_padding=(1, 0), bias=False)", [[2, 5, 6]]),
     ("ConvTranspose2d(2, 3, 3, output_padding=1, dilation=2)", [[1, 2, 5, 6]]),
     ("Conv1d(2, 3, 3, padding=2, padding_mode='circular')", [[1, 2, 5]]),
+    ("Conv3d(2, 4, 2)", [[2, 2, 3, 4, 3]]),
+    ("Conv3d(2, 4, (2, 3, 2), stride=(1, 2, 1), padding=(1, 0, 1), groups=2, bias=False)", [[2, 3, 4, 5]]),
+    ("Conv3d(2, 3, 2, padding='same', dilation=2)", [[1, 2, 4, 3, 4]]),
+    ("Conv3d(1, 2, 2, padding=1, padding_mode='replicate')", [[1, 1, 2, 3, 2]]),
+    ("ConvTranspose3d(2, 3, 2)", [[2, 2, 3, 2, 3]]),
+    ("ConvTranspose3d(2, 4, (2, 3, 2), stride=2, padding=1, output_padding=1, groups=2)", [[2, 3, 2, 2]]),
     ("BatchNorm1d(3)", [[4, 3]]),
     ("BatchNorm1d(3, momentum=None)", [[4, 3, 2]]),
     ("BatchNorm2d(3, affine=False)", [[2, 3, 2, 2]]),
@@ -58,6 +64,23 @@ CASES: list[tuple[str, list]] = [
     ("Embedding(5, 3, padding_idx=-1)", [("int", [2, 4], 5)]),
     ("Embedding(5, 3, max_norm=1.0)", [("int", [2, 4], 3)]),
     ("Embedding(5, 3, max_norm=1.0, norm_type=1.0)", [("int", [3], 5)]),
+    ("EmbeddingBag(5, 3)", [("int", [2, 4], 5)]),
+    ("EmbeddingBag(5, 3, mode='sum', padding_idx=2)", [("int", [2, 4], 5)]),
+    ("EmbeddingBag(5, 3, mode='max', padding_idx=-1)", [("int", [3, 4], 5)]),
+    ("EmbeddingBag(5, 3, max_norm=1.0, norm_type=1.0)", [("int", [2, 4], 5)]),
+    ("RNN(3, 4)", [[5, 2, 3]]),
+    ("RNN(3, 4, 2, 'relu', bias=False, batch_first=True)", [[2, 5, 3]]),
+    ("RNN(3, 4, bidirectional=True)", [[5, 3]]),
+    ("LSTM(3, 4)", [[5, 2, 3]]),
+    ("LSTM(3, 4, num_layers=2, bidirectional=True, batch_first=True)", [[2, 5, 3]]),
+    ("LSTM(3, 4, proj_size=2, bias=False, bidirectional=True)", [[5, 3]]),
+    ("LSTM(3, 4, 2, dropout=0.5, proj_size=1)", []),
+    ("GRU(3, 4)", [[5, 2, 3], [1, 2, 4]]),
+    ("GRU(3, 4, 3, bidirectional=True, batch_first=True)", [[2, 5, 3]]),
+    ("RNNCell(3, 4)", [[2, 3]]),
+    ("RNNCell(3, 4, bias=False, nonlinearity='relu')", [[3], [4]]),
+    ("LSTMCell(3, 4)", [[2, 3]]),
+    ("GRUCell(3, 4)", [[2, 3], [2, 4]]),
     ("MaxPool1d(2)", [[2, 3, 5]]),
     ("MaxPool1d(3, stride=2, padding=1, return_indices=True)", [[3, 6]]),
     ("MaxPool2d((2, 3), stride=1)", [[2, 4, 5]]),
@@ -65,12 +88,39 @@ CASES: list[tuple[str, list]] = [
     ("AvgPool1d(3, stride=2, padding=1, count_include_pad=False)", [[2, 3, 6]]),
     ("AvgPool2d(2)", [[2, 4, 5]]),
     ("AvgPool2d((3, 2), stride=(2, 1), padding=1)", [[1, 2, 4, 5]]),
+    ("MaxPool3d(2)", [[2, 3, 4, 5]]),
+    ("MaxPool3d((2, 3, 2), 1, (1, 1, 0), (2, 1, 1), return_indices=True)", [[1, 2, 4, 5, 4]]),
+    ("MaxPool3d(3, 2, 1, ceil_mode=True)", [[1, 1, 4, 6, 5]]),
+    ("AvgPool3d(2)", [[2, 4, 5, 4]]),
+    ("AvgPool3d((3, 2, 2), stride=(2, 1, 2), padding=1, count_include_pad=False)", [[1, 2, 4, 3, 4]]),
+    ("AvgPool3d(3, 2, 1, ceil_mode=True, divisor_override=5)", [[1, 1, 4, 6, 5]]),
+    ("LPPool3d(2, 2)", [[1, 2, 4, 5, 4]]),
     ("LPPool1d(2, 3)", [[2, 2, 7]]),
     ("LPPool2d(2, (2, 3), stride=1)", [[1, 2, 4, 5]]),
     ("AdaptiveAvgPool1d(3)", [[2, 2, 7]]),
     ("AdaptiveAvgPool2d(1)", [[2, 3, 4, 4]]),
     ("AdaptiveAvgPool2d((3, None))", [[2, 7, 5]]),
     ("AdaptiveMaxPool2d((2, 3))", [[2, 2, 5, 4]]),
+    ("AdaptiveAvgPool3d((2, None, 3))", [[2, 5, 3, 7]]),
+    ("AdaptiveAvgPool3d(1)", [[1, 2, 5, 3, 4]]),
+    ("AdaptiveMaxPool3d((2, 3, 1), return_indices=True)", [[1, 2, 5, 3, 4]]),
+    ("Unfold((2, 3))", [[2, 2, 4, 5]]),
+    ("Unfold(2, dilation=2, padding=1, stride=(1, 2))", [[2, 4, 5]]),
+    ("Fold((4, 5), 2)", [[2, 8, 12]]),
+    ("Fold(5, (2, 3), dilation=(2, 1), padding=1, stride=2)", [[12, 9]]),
+    ("Upsample(scale_factor=2)", [[1, 2, 3, 4]]),
+    ("Upsample(size=(5, 3))", [[1, 2, 3, 4]]),
+    ("Upsample(7, mode='nearest-exact')", [[1, 2, 3]]),
+    ("Upsample(scale_factor=1.7, mode='linear')", [[1, 2, 4]]),
+    ("Upsample(scale_factor=(2, 1.5), mode='bilinear')", [[1, 2, 3, 4]]),
+    ("Upsample(size=(2, 6), mode='bilinear', align_corners=True)", [[1, 1, 3, 4]]),
+    ("Upsample(scale_factor=2.3, mode='bilinear', recompute_scale_factor=True)", [[1, 1, 3, 4]]),
+    ("Upsample(size=(5, 7), mode='bicubic')", [[1, 1, 3, 4]]),
+    ("Upsample(size=(2, 3), mode='bicubic', align_corners=True)", [[1, 1, 3, 4]]),
+    ("Upsample(size=(3, 2, 5), mode='trilinear')", [[1, 1, 2, 3, 4]]),
+    ("Upsample(size=(2, 3), mode='area')", [[1, 1, 5, 4]]),
+    ("UpsamplingNearest2d(scale_factor=3)", [[1, 1, 2, 3]]),
+    ("UpsamplingBilinear2d(size=(3, 5))", [[1, 1, 2, 3]]),
     ("ConstantPad1d(2, 3.5)", [[2, 3]]),
     ("ConstantPad2d((1, 0, -1, 2), 0.5)", [[1, 3, 4]]),
     ("ZeroPad2d((1, 1, 2, 0))", [[1, 2, 2, 2]]),
@@ -202,7 +252,7 @@ def results(lib, constructor: str, arguments: list) -> dict:
         if isinstance(given, list) or given[0] in ("unit", "log"):
             a.requires_grad_()
     y = module(*args)
-    ys = list(y) if isinstance(y, tuple) else [y]
+    ys = flat(y)
     out["train"] = [[list(t.shape), numbers(t)] for t in ys]
     if ys[0].requires_grad:
         (ys[0] * spread(lib, list(ys[0].shape), 5)).sum().backward()
@@ -210,8 +260,12 @@ def results(lib, constructor: str, arguments: list) -> dict:
         out["parameter grads"] = [None if p.grad is None else numbers(p.grad) for p in module.parameters()]
     out["buffers"] = [numbers(b) for b in module.buffers()]
     y = module.eval()(*[argument(lib, a, k) for k, a in enumerate(arguments)])
-    out["eval"] = numbers((list(y) if isinstance(y, tuple) else [y])[0])
+    out["eval"] = numbers(flat(y)[0])
     return out
+
+
+def flat(y) -> list:
+    return [t for part in y for t in flat(part)] if isinstance(y, (tuple, list)) else [y]
 
 
 def numbers(t) -> list:

@@ -144,6 +144,21 @@ class Conv2d(_ConvNd):
         return F.conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
+class Conv3d(_ConvNd):
+    """Cross-correlation over ``[N, C, D, H, W]`` or ``[C, D, H, W]``; weight ``[out, in / groups, kd,
+    kh, kw]``.
+
+    >>> nn.Conv3d(4, 6, 3, stride=2)(facula.randn(2, 4, 7, 9, 9)).shape
+    facula.Size([2, 6, 3, 4, 4])
+    """
+
+    _rank = 3
+
+    def forward(self, input: Tensor) -> Tensor:
+        input, padding = self._padded(input)
+        return F.conv3d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+
+
 class _ConvTransposeNd(_ConvNd):
     _transposed = True
 
@@ -227,5 +242,22 @@ class ConvTranspose2d(_ConvTransposeNd):
     def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
         extra = self._extra(input, output_size)
         return F.conv_transpose2d(
+            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
+        )
+
+
+class ConvTranspose3d(_ConvTransposeNd):
+    """Transposed convolution over ``[N, C, D, H, W]`` or ``[C, D, H, W]``; weight ``[in, out / groups,
+    kd, kh, kw]``.
+
+    >>> nn.ConvTranspose3d(4, 6, 3, stride=2)(facula.randn(2, 4, 3, 4, 4)).shape
+    facula.Size([2, 6, 7, 9, 9])
+    """
+
+    _rank = 3
+
+    def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
+        extra = self._extra(input, output_size)
+        return F.conv_transpose3d(
             input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
         )

@@ -70,6 +70,25 @@ class MaxPool2d(_MaxPool):
         )
 
 
+class MaxPool3d(_MaxPool):
+    """Largest value of each window of ``[N, C, D, H, W]`` or ``[C, D, H, W]``.
+
+    >>> nn.MaxPool3d(3, stride=2)(facula.randn(2, 4, 9, 7, 7)).shape
+    facula.Size([2, 4, 4, 3, 3])
+    """
+
+    def forward(self, input: Tensor) -> Any:
+        return F.max_pool3d(
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.ceil_mode,
+            self.return_indices,
+        )
+
+
 class AvgPool1d(TensorModule):
     """Mean of each window of ``[N, C, L]`` or ``[C, L]``."""
 
@@ -97,13 +116,7 @@ class AvgPool1d(TensorModule):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class AvgPool2d(TensorModule):
-    """Mean of each window of ``[N, C, H, W]`` or ``[C, H, W]``.
-
-    >>> nn.AvgPool2d(2)(facula.arange(4.0).view(1, 1, 2, 2))
-    tensor([[[[1.5000]]]])
-    """
-
+class _AvgPool(TensorModule):
     __constants__ = ["kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"]
 
     def __init__(
@@ -117,9 +130,20 @@ class AvgPool2d(TensorModule):
     ) -> None:
         super().__init__()
         self.kernel_size, self.padding = kernel_size, padding
-        self.stride = kernel_size if stride is None or stride == 0 else stride
+        self.stride = kernel_size if stride is None else stride
         self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
         self.divisor_override = divisor_override
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AvgPool2d(_AvgPool):
+    """Mean of each window of ``[N, C, H, W]`` or ``[C, H, W]``.
+
+    >>> nn.AvgPool2d(2)(facula.arange(4.0).view(1, 1, 2, 2))
+    tensor([[[[1.5000]]]])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.avg_pool2d(
@@ -132,8 +156,27 @@ class AvgPool2d(TensorModule):
             self.divisor_override,
         )
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+class AvgPool3d(_AvgPool):
+    """Mean of each window of ``[N, C, D, H, W]`` or ``[C, D, H, W]``.
+
+    >>> nn.AvgPool3d(2)(facula.arange(8.0).view(1, 1, 2, 2, 2))
+    tensor([[[[[3.5000]]]]])
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.avg_pool3d(
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.ceil_mode,
+            self.count_include_pad,
+            self.divisor_override,
+        )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({"padding": 0, "ceil_mode": False, "count_include_pad": True, **state})
 
 
 class _LPPool(TensorModule):
@@ -171,6 +214,13 @@ class LPPool2d(_LPPool):
         return F.lp_pool2d(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
 
 
+class LPPool3d(_LPPool):
+    """p-norm of each window of ``[N, C, D, H, W]`` or ``[C, D, H, W]``."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.lp_pool3d(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
+
+
 class _AdaptiveAvgPool(TensorModule):
     __constants__ = ["output_size"]
 
@@ -201,6 +251,13 @@ class AdaptiveAvgPool2d(_AdaptiveAvgPool):
         return F.adaptive_avg_pool2d(input, self.output_size)
 
 
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+    """Means of ``output_size`` windows that cover ``[N, C, D, H, W]`` or ``[C, D, H, W]`` evenly."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.adaptive_avg_pool3d(input, self.output_size)
+
+
 class _AdaptiveMaxPool(TensorModule):
     __constants__ = ["output_size", "return_indices"]
 
@@ -224,3 +281,10 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
 
     def forward(self, input: Tensor) -> Any:
         return F.adaptive_max_pool2d(input, self.output_size, self.return_indices)
+
+
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+    """Largest values of ``output_size`` windows that cover ``[N, C, D, H, W]`` or ``[C, D, H, W]`` evenly."""
+
+    def forward(self, input: Tensor) -> Any:
+        return F.adaptive_max_pool3d(input, self.output_size, self.return_indices)

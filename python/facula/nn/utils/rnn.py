@@ -2,12 +2,181 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from ... import _C
 
 Tensor = _C.Tensor
-__all__ = ["pad_sequence", "unpad_sequence"]
+_f = _C.functions
+__all__ = [
+    "PackedSequence",
+    "invert_permutation",
+    "pack_padded_sequence",
+    "pad_packed_sequence",
+    "pad_sequence",
+    "unpad_sequence",
+    "pack_sequence",
+    "unpack_sequence",
+]
+
+
+class PackedSequence_(NamedTuple):
+    data: Tensor
+    batch_sizes: Tensor
+    sorted_indices: Tensor | None
+    unsorted_indices: Tensor | None
+
+
+class PackedSequence(PackedSequence_):
+    """Sequences of different lengths without padding: all first elements, then all second ones, and so on.
+
+    ``batch_sizes`` says how many sequences have an element of each step; ``sorted_indices`` where the
+    sequences, longest first, were in the batch.
+    """
+
+    def __new__(
+        cls,
+        data: Any,
+        batch_sizes: Tensor | None = None,
+        sorted_indices: Tensor | None = None,
+        unsorted_indices: Tensor | None = None,
+    ) -> PackedSequence:
+        if unsorted_indices is None:
+            unsorted_indices = invert_permutation(sorted_indices)
+        if batch_sizes is None:
+            if not (isinstance(data, (list, tuple)) and len(data) == 2):
+                raise AssertionError("Expected data to be a list or tuple of length 2")
+            data, batch_sizes = data
+        return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
+
+    def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        data = self.data.to(*args, **kwargs)
+        return self if data is self.data else type(self)(data, *self[1:])
+
+    def cpu(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        return self
+
+    def pin_memory(self) -> PackedSequence:
+        return self
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.data.is_cuda
+
+    def is_pinned(self) -> bool:
+        return self.data.is_pinned()
+
+
+def _conversion(name: str, dtype: Any) -> Any:
+    def convert(self: PackedSequence) -> PackedSequence:
+        return self.to(dtype=dtype)
+
+    convert.__name__, convert.__qualname__ = name, f"PackedSequence.{name}"
+    return convert
+
+
+for _name, _dtype in {
+    "double": _C.float64, "float": _C.float32, "half": _C.float16, "long": _C.int64,
+    "int": _C.int32, "short": _C.int16, "char": _C.int8, "byte": _C.uint8,
+}.items():  # fmt: skip
+    setattr(PackedSequence, _name, _conversion(_name, _dtype))
+
+
+def invert_permutation(permutation: Tensor | None) -> Tensor | None:
+    """The permutation that undoes this one."""
+    return None if permutation is None else permutation.argsort()
+
+
+def _places(batch_sizes: Sequence[int], batch: int) -> Tensor:
+    """Rows of the packed elements in ``[T * batch, *]``."""
+    sizes = _C.tensor(batch_sizes)
+    inside = _f.arange(batch).unsqueeze(0) < sizes.unsqueeze(1)
+    return inside.reshape(-1).nonzero().reshape(-1)
+
+
+def pack_padded_sequence(
+    input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+) -> PackedSequence:
+    """Padded sequences ``[T, N, *]`` of these lengths without their padding.
+
+    ``enforce_sorted``: the longest comes first already.
+    """
+    lengths = _C.as_tensor(lengths).to(_C.int64)
+    order = None
+    if not enforce_sorted:
+        lengths, order = lengths.sort(descending=True)
+        input = input.index_select(0 if batch_first else 1, order)
+    x = input.transpose(0, 1) if batch_first else input
+    sizes = lengths.tolist()
+    if x.numel() == 0:
+        raise RuntimeError("Cannot pack empty tensors.")
+    if len(sizes) != x.shape[1]:
+        raise RuntimeError(
+            f"Expected `len(lengths)` to be equal to batch_size, but got {len(sizes)} "
+            f"(batch_size={x.shape[1]})"
+        )
+    if any(n <= 0 for n in sizes):
+        raise RuntimeError(
+            "Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0"
+        )
+    if any(a < b for a, b in zip(sizes, sizes[1:])):
+        raise RuntimeError(
+            "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass "
+            "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this "
+            "requirement if "
+            "you do not need ONNX exportability."
+        )
+    if sizes[0] > x.shape[0]:
+        raise RuntimeError(f"Expected lengths of at most {x.shape[0]} steps, but got {sizes[0]}")
+    batch_sizes = [sum(n > t for n in sizes) for t in range(sizes[0])]
+    rows = x[: sizes[0]].reshape(sizes[0] * len(sizes), *x.shape[2:])
+    data = rows.index_select(0, _places(batch_sizes, len(sizes)))
+    return PackedSequence(data, _C.tensor(batch_sizes), order, None)
+
+
+def pad_packed_sequence(
+    sequence: PackedSequence,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    total_length: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The sequences as ``[T, N, *]`` with ``padding_value`` behind their ends, and their lengths."""
+    sizes = sequence.batch_sizes.tolist()
+    steps, batch = len(sizes), sizes[0]
+    if total_length is not None and total_length < steps:
+        raise ValueError(
+            "Expected total_length to be at least the length of the longest sequence in input, but got "
+            f"total_length={total_length} and max sequence length being {steps}"
+        )
+    data = sequence.data
+    rest = list(data.shape[1:])
+    total = steps if total_length is None else total_length
+    padded = _f.full([total * batch, *rest], padding_value, dtype=data.dtype)
+    padded = padded.index_copy(0, _places(sizes, batch), data).reshape(total, batch, *rest)
+    lengths = _C.tensor([sum(n > k for n in sizes) for k in range(batch)])
+    if batch_first:
+        padded = padded.transpose(0, 1)
+    if sequence.unsorted_indices is None:
+        return padded, lengths
+    order = sequence.unsorted_indices
+    return padded.index_select(0 if batch_first else 1, order), lengths[order]
+
+
+def pack_sequence(sequences: list[Tensor], enforce_sorted: bool = True) -> PackedSequence:
+    """Sequences ``[L_i, *]`` packed.
+
+    >>> pack_sequence([facula.tensor([1, 2, 3]), facula.tensor([4, 5]), facula.tensor([6])]).data
+    tensor([1, 4, 6, 2, 5, 3])
+    """
+    lengths = [len(t) for t in sequences]
+    return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
+
+
+def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
+    """The sequences that were packed."""
+    padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
+    return unpad_sequence(padded, lengths, batch_first=True)
 
 
 def pad_sequence(

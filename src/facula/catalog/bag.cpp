@@ -1,0 +1,118 @@
+// Bags of embeddings: reductions of the rows that each bag of indices picks.
+#include "facula/loop/monoid.h"
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+
+using namespace facula;
+using namespace facula::loop;
+using namespace facula::op;
+namespace d = facula::dtypes;
+
+namespace {
+
+const SymInt kOne = int64_t(1), kZero = int64_t(0);
+enum Mode : int64_t { sum_of, mean_of, max_of };
+
+// Where bags begin, and, last, where they end.
+std::vector<int64_t> bounds(const Call& c, int64_t count) {
+  Tensor plain = contiguous(to(c.tensor("offsets"), DType::Int64));
+  std::vector<int64_t> at(plain.data<int64_t>(), plain.data<int64_t>() + plain.numel().guard_int());
+  runtime_check(at.empty() || at[0] == 0, c.name())
+      << "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. "
+      << "However, got " << at[0];
+  runtime_check(at.empty() || at.back() <= count, c.name())
+      << "offsets[-1] can not be greater than input's length " << count << ", but got offsets[-1] of "
+      << at.back();
+  runtime_check(std::is_sorted(at.begin(), at.end()), c.name()) << "offsets must not decrease";
+  runtime_check(!c.flag("include_last_offset") || !at.empty(), c.name())
+      << "include_last_offset: number of offset should be at least 1";
+  if (!c.flag("include_last_offset")) at.push_back(count);
+  return at;
+}
+Tensor vector_of(const std::vector<int64_t>& x) {
+  Tensor t = Tensor::empty(IntSpan(Ints{int64_t(x.size())}), DType::Int64);
+  std::copy(x.begin(), x.end(), t.data<int64_t>());
+  return t;
+}
+
+}  // namespace
+
+FACULA_FAMILY(bag) {
+  define("_bag_argmax(Tensor rows, Tensor bounds, Tensor counted, SymInt longest) -> Tensor")
+      .doc(
+          "The first of the rows of each bag that has the largest value in a column; bag k: bounds[k] to bounds[k + 1].")
+      .bind(hidden)
+      .no_in_place()
+      .dtypes(d::floating)
+      .promote(Promote::none)
+      .result(ResultType::int64)
+      .non_differentiable()
+      .shape([](const Call& c) { return Dims{c.size("bounds", 0) - kOne, c.size("rows", 1)}; })
+      .loop([](const LoopCall& c, Index i) {
+        Expr start = c.load("bounds", {i[0]}), end = c.load("bounds", {i[0] + Scalar(int64_t(1))});
+        Expr last = loop::size(c.size("rows", 0)) - Scalar(int64_t(1));
+        Box steps = box(c, Dims{c.integer("longest")});
+        Expr found = reduce(monoid::argmax, steps, [&](const Index& b) {
+          Expr at = start + b[0], safe = max(min(at, last), Scalar(int64_t(0)));
+          Expr x = c.load("rows", {safe, i[1]}), lowest = identity(monoid::argmax, x.dtype())[0];
+          Expr valid = (at < end) & c.load("counted", {safe});
+          return std::vector<Expr>{select(valid, x, lowest), at};
+        });
+        return part(found, 1);
+      })
+      .samples({"rows![5, 2], bounds<1>[3], counted?[5], longest=3"});
+  define(
+      "embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int? padding_idx=None) -> (Tensor, Tensor, Tensor, Tensor)")
+      .doc(
+          "Sums (mode 0), means (1) or maxima (2) of the rows of `weight` that bags of indices pick; bags begin at `offsets`. Also the bag of each index, the sizes of the bags and, of maxima, the rows.")
+      .bind(function)
+      .unfused([](const Call& c) {
+        Tensor weight = c.tensor("weight"), indices = c.tensor("indices"),
+               scales = c.tensor("per_sample_weights");
+        runtime_check(weight.dim() == 2, c.name())
+            << "weight has to be 2D, got shape " << to_string(weight.sizes());
+        runtime_check(indices.dim() == 1 && c.rank("offsets") == 1, c.name())
+            << "indices and offsets have to be 1D, got shapes " << to_string(indices.sizes()) << " and "
+            << to_string(c.sizes("offsets"));
+        int64_t mode = c.integer("mode").guard_int(), count = indices.size(0).guard_int();
+        runtime_check(!scales.defined() || mode == sum_of, c.name())
+            << "per_sample_weights is only supported for mode='sum'";
+        auto at = bounds(c, count);
+        std::vector<int64_t> owner(static_cast<size_t>(count),
+                                   int64_t(at.size()) - 1);  // the last takes what is over
+        int64_t longest = 1;
+        for (size_t k = 0; k + 1 < at.size(); ++k) {
+          longest = std::max(longest, at[k + 1] - at[k]);
+          std::fill(owner.begin() + at[k], owner.begin() + at[k + 1], int64_t(k));
+        }
+        SymInt bags = int64_t(at.size()) - 1, width = weight.size(1), pad = int64_t(-1);
+        Tensor bag = vector_of(owner), counted = full(Dims{count}, true, DType::Bool);
+        if (c.has("padding_idx")) {
+          pad = c.integer("padding_idx");
+          runtime_check(pad >= -weight.size(0) && pad < weight.size(0), c.name())
+              << "padding_idx must be within the number of embeddings " << weight.size(0) << ", got " << pad;
+          if (pad < kZero) pad += weight.size(0);
+          counted = ne(indices, Scalar(pad.guard_int()));
+        }
+        Tensor rows = embedding(weight, indices, pad, c.flag("scale_grad_by_freq"), c.flag("sparse"));
+        if (scales.defined()) rows = mul(rows, unsqueeze(scales, -1));
+        Tensor column = unsqueeze(counted, -1), none = zeros(Dims{bags + kOne}, DType::Int64);
+        Tensor sizes = slice(index_add(none, 0, bag, to(counted, DType::Int64)), 0, kZero, bags);
+        if (mode == max_of) {
+          Tensor picked = _bag_argmax(detach(rows), vector_of(at), counted, SymInt(longest));
+          Tensor filled = unsqueeze(gt(sizes, Scalar(int64_t(0))), -1);
+          if (count == 0) return Results{zeros(Dims{bags, width}, weight.dtype()), bag, sizes, picked};
+          picked = where(filled, picked, Scalar(int64_t(0)));
+          Tensor y = where(filled, gather(rows, 0, picked), Scalar(0.0));
+          return Results{y, bag, sizes,
+                         gather(expand(unsqueeze(indices, -1), Dims{count, width}), 0, picked)};
+        }
+        if (c.has("padding_idx")) rows = where(column, rows, Scalar(0.0));
+        Tensor total = index_add(zeros(Dims{bags + kOne, width}, rows.dtype()), 0, bag, rows);
+        Tensor y = slice(total, 0, kZero, bags);
+        if (mode == mean_of) y = div(y, to(unsqueeze(clamp_min(sizes, Scalar(int64_t(1))), -1), y.dtype()));
+        return Results{y, bag, sizes, sizes};
+      })
+      .samples({"weight[5, 3], indices<5>[7], offsets<1>[2], mode=1"});
+}

@@ -1,0 +1,321 @@
+// Recurrent networks: one step of each cell is a fused body; a layer is a product for all steps at once and a walk
+// over them.
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+
+using namespace facula;
+using namespace facula::loop;
+using namespace facula::op;
+namespace d = facula::dtypes;
+
+namespace {
+
+const SymInt kOne = int64_t(1), kZero = int64_t(0);
+
+enum class Cell { lstm, gru, tanh, relu };
+struct State {
+  Tensor h, c;  // c: of an LSTM
+};
+State step(Cell cell, const Tensor& of_input, const Tensor& of_state, const State& s) {
+  switch (cell) {
+    case Cell::lstm: {
+      auto [h, c] = _lstm_step(of_input, of_state, s.c);
+      return {h, c};
+    }
+    case Cell::gru: return {_gru_step(of_input, of_state, s.h), {}};
+    case Cell::tanh: return {tanh(add(of_input, of_state)), {}};
+    case Cell::relu: return {relu(add(of_input, of_state)), {}};
+  }
+  return s;
+}
+
+// The parameters of a layer in one direction.
+struct Weights {
+  Tensor input, state, input_bias, state_bias, projection;
+};
+MaybeTensor maybe(const Tensor& t) { return t.defined() ? MaybeTensor(t) : MaybeTensor(); }
+
+// One direction of one layer. Rows of `x` are the elements of all steps, of which step t has sizes[t], never more
+// than the step before.
+std::pair<Tensor, State> walk(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes,
+                              const State& start, const Weights& w, bool reverse) {
+  Tensor all = linear(x, w.input, maybe(w.input_bias));
+  Dims rows;
+  for (auto n : sizes) rows.push_back(SymInt(n));
+  std::vector<Tensor> gates = sizes.size() == 1 ? std::vector<Tensor>{all} : split(all, rows, 0);
+  std::vector<Tensor> outputs(sizes.size());
+  std::vector<State> ended;  // last first
+  auto rows_of = [](const State& s, int64_t from, int64_t to) {
+    auto part = [&](const Tensor& t) {
+      return t.defined() ? narrow(t, 0, SymInt(from), SymInt(to - from)) : t;
+    };
+    return State{part(s.h), part(s.c)};
+  };
+  auto joined = [](const std::vector<State>& parts) {
+    State s;
+    for (auto member : {&State::h, &State::c}) {
+      std::vector<Tensor> items;
+      for (auto& p : parts)
+        if ((p.*member).defined()) items.push_back(p.*member);
+      if (!items.empty()) s.*member = items.size() == 1 ? items[0] : cat(items, 0);
+    }
+    return s;
+  };
+  int64_t held = reverse ? sizes.back() : sizes.front();
+  int64_t whole = sizes.front();
+  State s = held == whole ? start : rows_of(start, 0, held);
+  for (size_t k = 0; k < sizes.size(); ++k) {
+    size_t t = reverse ? sizes.size() - 1 - k : k;
+    if (sizes[t] < held) {  // sequences that are over
+      ended.push_back(rows_of(s, sizes[t], held));
+      s = rows_of(s, 0, sizes[t]);
+    } else if (sizes[t] > held) {  // longer ones, which begin
+      s = joined({s, rows_of(start, held, sizes[t])});
+    }
+    held = sizes[t];
+    s = step(cell, gates[t], linear(s.h, w.state, maybe(w.state_bias)), s);
+    if (w.projection.defined()) s.h = linear(s.h, w.projection);
+    outputs[t] = s.h;
+  }
+  ended.push_back(s);
+  std::reverse(ended.begin(), ended.end());
+  return {outputs.size() == 1 ? outputs[0] : cat(outputs, 0), joined(ended)};
+}
+
+struct Result {
+  Tensor output, h, c;
+};
+// All layers of a call. `h` and `c` are [layers * directions, N, size], `x` and the output rows as walk() has them.
+Result run(const Call& call, Cell cell, Tensor x, const std::vector<int64_t>& sizes, const Tensor& h,
+           const Tensor& c) {
+  const char* name = call.name();
+  auto params = call.tensors("params");
+  int64_t layers = call.integer("num_layers").guard_int(), directions = call.flag("bidirectional") ? 2 : 1;
+  bool biased = call.flag("has_biases"), projected = c.defined() && !(c.size(-1) == h.size(-1));
+  size_t each = (biased ? 4 : 2) + size_t(projected);
+  runtime_check(params.size() == each * size_t(layers * directions), name)
+      << "expected " << each << " parameters for each of " << layers << " layers in " << directions
+      << " directions, got " << params.size();
+  runtime_check(!sizes.empty(), name) << "expected sequence length to be larger than 0";
+  runtime_check(h.dim() == 3 && h.size(0) == SymInt(layers * directions) &&
+                    h.size(1) == SymInt(sizes.front()),
+                name)
+      << "expected hidden state of shape [" << layers * directions << ", " << sizes.front() << ", size], got "
+      << to_string(h.sizes());
+  std::vector<Tensor> hs = unbind(h, 0), cs = c.defined() ? unbind(c, 0) : std::vector<Tensor>(hs.size());
+  std::vector<Tensor> last_h, last_c;
+  double p = call.real("dropout");
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    std::vector<Tensor> outputs;
+    for (int64_t direction = 0; direction < directions; ++direction) {
+      size_t k = size_t(layer * directions + direction), at = k * each;
+      Weights w{params[at], params[at + 1]};
+      if (biased) w.input_bias = params[at + 2], w.state_bias = params[at + 3];
+      if (projected) w.projection = params[at + each - 1];
+      runtime_check(x.size(-1) == w.input.size(-1), name)
+          << "input has inconsistent input_size: got " << x.size(-1) << " expected " << w.input.size(-1);
+      auto [y, s] = walk(cell, x, sizes, {hs[k], cs[k]}, w, direction == 1);
+      outputs.push_back(y);
+      last_h.push_back(s.h);
+      if (s.c.defined()) last_c.push_back(s.c);
+    }
+    x = outputs.size() == 1 ? outputs[0] : cat(outputs, -1);
+    if (p > 0 && call.flag("train") && layer + 1 < layers) x = dropout(x, p, true);
+  }
+  return {x, stack(last_h, 0), last_c.empty() ? Tensor() : stack(last_c, 0)};
+}
+// `input` [T, N, ...], or [N, T, ...] where batch_first says so.
+Result run_padded(const Call& call, Cell cell, const Tensor& h, const Tensor& c) {
+  Tensor input = call.tensor("input");
+  bool first = call.flag("batch_first");
+  runtime_check(input.dim() == 3, call.name()) << "input must have 3 dimensions, got " << input.dim();
+  Tensor x = first ? transpose(input, 0, 1) : input;
+  SymInt steps = x.size(0), batch = x.size(1);
+  Result r = run(call, cell, reshape(x, Dims{steps * batch, x.size(2)}),
+                 std::vector<int64_t>(size_t(steps.guard_int()), batch.guard_int()), h, c);
+  r.output = view(r.output, Dims{steps, batch, r.output.size(-1)});
+  if (first) r.output = transpose(r.output, 0, 1);
+  return r;
+}
+Result run_packed(const Call& call, Cell cell, const Tensor& h, const Tensor& c) {
+  Tensor data = call.tensor("data"), batches = call.tensor("batch_sizes");
+  runtime_check(batches.dim() == 1 && batches.dtype() == DType::Int64, call.name())
+      << "batch_sizes must be a 1-D int64 tensor, got " << batches.dtype() << " of shape "
+      << to_string(batches.sizes());
+  Tensor plain = contiguous(batches);
+  std::vector<int64_t> sizes(plain.data<int64_t>(), plain.data<int64_t>() + plain.numel().guard_int());
+  return run(call, cell, data, sizes, h, c);
+}
+std::pair<Tensor, Tensor> two(const Call& c) {
+  auto hx = c.tensors("hx");
+  runtime_check(hx.size() == 2, c.name()) << "expects two hidden states, got " << hx.size();
+  return {hx[0], hx[1]};
+}
+
+// The gates of a cell's two products.
+std::pair<Tensor, Tensor> gates(const Call& c, const Tensor& h) {
+  Tensor input = c.tensor("input"), wi = c.tensor("w_ih"), wh = c.tensor("w_hh");
+  runtime_check(input.size(-1) == wi.size(-1) && h.size(-1) == wh.size(-1), c.name())
+      << "input and hidden state must have the last sizes " << wi.size(-1) << " and " << wh.size(-1)
+      << ", got " << to_string(input.sizes()) << " and " << to_string(h.sizes());
+  return {linear(input, wi, maybe(c.tensor("b_ih"))), linear(h, wh, maybe(c.tensor("b_hh")))};
+}
+
+}  // namespace
+
+FACULA_FAMILY(recurrent) {
+  define("_lstm_step(Tensor of_input, Tensor of_state, Tensor cx) -> (Tensor h, Tensor c)")
+      .doc(
+          "Hidden and cell state of an LSTM from the gates (input, forget, cell, output) before they are squashed.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .composite([](const Tensor& of_input, const Tensor& of_state, const Tensor& cx) {
+        auto gate = chunk(add(of_input, of_state), 4, -1);
+        Tensor c = add(mul(sigmoid(gate[1]), cx), mul(sigmoid(gate[0]), tanh(gate[2])));
+        return std::tuple(mul(sigmoid(gate[3]), tanh(c)), c);
+      })
+      .samples({"of_input[2, 12], of_state[2, 12], cx[2, 3]"});
+  define("_gru_step(Tensor of_input, Tensor of_state, Tensor hx) -> Tensor")
+      .doc("The hidden state of a GRU from the gates (reset, update, new) of its two products.")
+      .bind(hidden)
+      .no_in_place()
+      .dtypes(d::floating)
+      .composite([](const Tensor& of_input, const Tensor& of_state, const Tensor& hx) {
+        auto x = chunk(of_input, 3, -1), h = chunk(of_state, 3, -1);
+        Tensor reset = sigmoid(add(x[0], h[0])), update = sigmoid(add(x[1], h[1]));
+        Tensor fresh = tanh(add(x[2], mul(reset, h[2])));
+        return add(mul(sub(hx, fresh), update), fresh);
+      })
+      .samples({"of_input[2, 9], of_state[2, 9], hx[2, 3]"});
+
+  define(
+      "lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)")
+      .doc("Long short-term memory over [T, N, features].  Hochreiter, Schmidhuber, 1997.")
+      .autocast(Autocast::lower)
+      .bind(function)
+      .dtypes(d::floating)
+      .unfused([](const Call& c) {
+        auto [h, cell] = two(c);
+        Result r = run_padded(c, Cell::lstm, h, cell);
+        return Results{r.output, r.h, r.c};
+      });
+  define(
+      "lstm.data(Tensor data, Tensor batch_sizes, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor, Tensor)")
+      .doc("lstm over packed sequences.")
+      .autocast(Autocast::lower)
+      .bind(function)
+      .dtypes(d::floating)
+      .unfused([](const Call& c) {
+        auto [h, cell] = two(c);
+        Result r = run_packed(c, Cell::lstm, h, cell);
+        return Results{r.output, r.h, r.c};
+      });
+  define(
+      "gru.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)")
+      .doc("Gated recurrent units over [T, N, features].  Cho et al., 2014.")
+      .autocast(Autocast::lower)
+      .bind(function)
+      .dtypes(d::floating)
+      .unfused([](const Call& c) {
+        Result r = run_padded(c, Cell::gru, c.tensor("hx"), {});
+        return std::tuple(r.output, r.h);
+      });
+  define(
+      "gru.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)")
+      .doc("gru over packed sequences.")
+      .autocast(Autocast::lower)
+      .bind(function)
+      .dtypes(d::floating)
+      .unfused([](const Call& c) {
+        Result r = run_packed(c, Cell::gru, c.tensor("hx"), {});
+        return std::tuple(r.output, r.h);
+      });
+  define(
+      "rnn_tanh.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)")
+      .doc("tanh(input w_ih^T + b_ih + state w_hh^T + b_hh), step by step over [T, N, features].")
+      .autocast(Autocast::lower)
+      .bind(function)
+      .dtypes(d::floating)
+      .unfused([](const Call& c) {
+        Result r = run_padded(c, Cell::tanh, c.tensor("hx"), {});
+        return std::tuple(r.output, r.h);
+      });
+  define(
+      "rnn_tanh.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)")
+      .doc("rnn_tanh over packed sequences.")
+      .autocast(Autocast::lower)
+      .bind(function)
+      .dtypes(d::floating)
+      .unfused([](const Call& c) {
+        Result r = run_packed(c, Cell::tanh, c.tensor("hx"), {});
+        return std::tuple(r.output, r.h);
+      });
+  define(
+      "rnn_relu.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)")
+      .doc("rnn_tanh with relu instead of tanh.")
+      .autocast(Autocast::lower)
+      .bind(function)
+      .dtypes(d::floating)
+      .unfused([](const Call& c) {
+        Result r = run_padded(c, Cell::relu, c.tensor("hx"), {});
+        return std::tuple(r.output, r.h);
+      });
+  define(
+      "rnn_relu.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)")
+      .doc("rnn_relu over packed sequences.")
+      .autocast(Autocast::lower)
+      .bind(function)
+      .dtypes(d::floating)
+      .unfused([](const Call& c) {
+        Result r = run_packed(c, Cell::relu, c.tensor("hx"), {});
+        return std::tuple(r.output, r.h);
+      });
+  define(
+      "lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> (Tensor, Tensor)")
+      .doc("One step of an LSTM: the next hidden and cell states.")
+      .autocast(Autocast::lower)
+      .bind(function)
+      .dtypes(d::floating)
+      .unfused([](const Call& c) {
+        auto [h, cell] = two(c);
+        auto [x, y] = gates(c, h);
+        return _lstm_step(x, y, cell);
+      });
+  define(
+      "gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
+      .doc("One step of a GRU: the next hidden state.")
+      .autocast(Autocast::lower)
+      .bind(function)
+      .no_in_place()
+      .dtypes(d::floating)
+      .unfused([](const Call& c) {
+        auto [x, y] = gates(c, c.tensor("hx"));
+        return _gru_step(x, y, c.tensor("hx"));
+      })
+      .samples({"input[2, 4], hx[2, 3], w_ih[9, 4], w_hh[9, 3], b_ih[9], b_hh[9]"});
+  define(
+      "rnn_tanh_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
+      .doc("tanh(input w_ih^T + b_ih + hx w_hh^T + b_hh).")
+      .autocast(Autocast::lower)
+      .bind(function)
+      .no_in_place()
+      .dtypes(d::floating)
+      .unfused([](const Call& c) {
+        auto [x, y] = gates(c, c.tensor("hx"));
+        return tanh(add(x, y));
+      })
+      .samples({"input[2, 4], hx[2, 3], w_ih[3, 4], w_hh[3, 3], b_ih[3], b_hh[3]"});
+  define(
+      "rnn_relu_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
+      .doc("relu(input w_ih^T + b_ih + hx w_hh^T + b_hh).")
+      .autocast(Autocast::lower)
+      .bind(function)
+      .no_in_place()
+      .dtypes(d::floating)
+      .unfused([](const Call& c) {
+        auto [x, y] = gates(c, c.tensor("hx"));
+        return relu(add(x, y));
+      })
+      .samples({"input[2, 4], hx[2, 3], w_ih[3, 4], w_hh[3, 3], b_ih[3], b_hh[3]"});
+}

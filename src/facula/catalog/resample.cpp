@@ -1,0 +1,433 @@
+// Images at other sizes and at other places: interpolation, which treats one dimension after the other, grids of
+// places, and what is found there.
+#include <numbers>
+
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+
+using namespace facula;
+using namespace facula::loop;
+using namespace facula::op;
+namespace d = facula::dtypes;
+
+namespace {
+
+const SymInt kOne = int64_t(1), kZero = int64_t(0);
+constexpr DTypeSet kBytes = dtypes_where([](DType t) { return t == DType::UInt8; });
+
+Expr n_of(SymInt n) { return loop::size(n); }
+Expr inside(Expr at, Expr n) { return (at >= Scalar(int64_t(0))) & (at < n); }
+Expr clipped(Expr at, Expr n) { return max(min(at, n - Scalar(int64_t(1))), Scalar(int64_t(0))); }
+Expr zero_of(DType t) { return constant(Scalar(int64_t(0)), t); }
+
+// The cubic kernel of Keys, 1981, at distances below 1 and from 1 to 2.
+Expr near_cubic(Expr x, double a) { return ((x * (a + 2)) - (a + 3)) * x * x + 1.0; }
+Expr far_cubic(Expr x, double a) { return ((x * a - 5 * a) * x + 8 * a) * x - 4 * a; }
+
+struct Tap {
+  Expr at, weight;
+};
+// The four taps of the cubic kernel around floor(place).
+std::vector<Expr> cubic_weights(Expr t) {
+  constexpr double a = -0.75;
+  Expr rest = 1.0 - t;
+  return {far_cubic(t + 1.0, a), near_cubic(t, a), near_cubic(rest, a), far_cubic(rest + 1.0, a)};
+}
+
+// How `from` elements of a dimension become `to`: by `mode`, with places computed in dtype `type`.
+class Resampling {
+ public:
+  Resampling(const Call& c, SymInt from, SymInt to, DType type)
+      : mode_(c.str("mode")),
+        align_(c.flag("align_corners")),
+        given_(c.real("scale")),
+        from_(from),
+        to_(to),
+        type_(mode_.starts_with("nearest") ? DType::Float32 : type) {}
+  bool smooth() const { return mode_.starts_with("smooth"); }
+  bool nearest() const { return mode_.starts_with("nearest"); }
+
+  // ---- modes of few taps
+  std::vector<Tap> taps(Expr o) const {
+    Expr n = n_of(from_), last = n - Scalar(int64_t(1)), x = cast(o, type_), step = scale(type_);
+    if (nearest()) {
+      if (mode_ == "nearest" && to_ == from_ + from_) return {{shr(o, Scalar(int64_t(1))), {}}};
+      return {{min(cast(floor((mode_ == "nearest" ? x : x + 0.5) * step), DType::Int64), last), {}}};
+    }
+    bool cubic = mode_ == "cubic";
+    Expr place = align_ ? x * step : (x + 0.5) * step - 0.5;
+    if (!cubic && !align_) place = max(place, 0.0);
+    Expr first = min(cast(floor(place), DType::Int64), last);
+    Expr t = min(max(place - cast(first, type_), 0.0), 1.0);
+    if (!cubic) return {{first, 1.0 - t}, {min(first + Scalar(int64_t(1)), last), t}};
+    std::vector<Tap> four;
+    auto weights = cubic_weights(t);
+    for (int64_t k = 0; k < 4; ++k) four.push_back({clipped(first + Scalar(k - 1), n), weights[size_t(k)]});
+    return four;
+  }
+
+  // ---- smooth modes, whose kernels grow where images shrink
+  // Those of the input that result o reads: from `start` to `end`.
+  struct Span {
+    Expr start, end;
+  };
+  Span span(Expr o) const {
+    Expr middle = centre(o), reach = support(type_);
+    return {max(cast(middle - reach + 0.5, DType::Int64), Scalar(int64_t(0))),
+            min(cast(middle + reach + 0.5, DType::Int64), n_of(from_))};
+  }
+  Expr smooth_weight(Expr o, Expr at) const {
+    Expr x = abs((cast(at, type_) - centre(o) + 0.5) / max(scale(type_), 1.0));
+    if (mode_ == "smooth-linear") return max(1.0 - x, 0.0);
+    if (mode_ == "smooth-cubic")
+      return select(x < 1.0, near_cubic(x, -0.5), select(x < 2.0, far_cubic(x, -0.5), zero_of(type_)));
+    auto sinc = [&](Expr y) { return sin(y * std::numbers::pi) / (y * std::numbers::pi); };
+    Expr y = select(eq(x, 0.0), 1.0, x);
+    return select(eq(x, 0.0), 1.0, select(x < 3.0, sinc(y) * sinc(y / 3.0), zero_of(type_)));
+  }
+  SymInt longest() const {  // no span is longer
+    double wide = 2 * half_width();
+    if (given_ > 0) return SymInt(int64_t(std::ceil(wide * std::max(1.0, 1 / given_))) + 2);
+    return SymInt(int64_t(wide)) * (ratio(from_, to_) + kOne) + SymInt(int64_t(2));
+  }
+
+  // Results that may read element i: `users()` of them from this one.
+  Expr first_user(Expr i) const {
+    double reach = nearest() ? 0 : half_width(), h = align_ || mode_ == "nearest" ? 0 : 0.5;
+    Expr step = scale(DType::Float64), x = cast(i, DType::Float64);
+    Expr low = smooth()    ? x + 0.5 - support(DType::Float64) - 1.0
+               : nearest() ? x
+                           : x - reach + (align_ ? 0.0 : 0.5);
+    if (smooth()) h = 0.5;
+    Expr at = cast(floor(low / select(eq(step, 0.0), 1.0, step) - h), DType::Int64) - Scalar(int64_t(1));
+    return select(eq(step, 0.0), zero_of(DType::Int64), at);
+  }
+  SymInt users() const {
+    double wide = nearest() ? 1 : 2 * half_width();
+    SymInt more = int64_t(smooth() ? 2 * half_width() + 6 : 4);
+    if (align_ && !(from_ > kOne)) return to_;
+    if (given_ > 0 && !align_) return SymInt(int64_t(std::ceil(wide * given_ + 2 * given_))) + more;
+    SymInt a = align_ ? to_ - kOne : to_, b = align_ ? from_ - kOne : from_;
+    return SymInt(int64_t(wide) + (smooth() ? 2 : 0)) * (a / b + kOne) + more;
+  }
+
+ private:
+  double half_width() const { return mode_.ends_with("linear") ? 1 : mode_.ends_with("cubic") ? 2 : 3; }
+  static SymInt ratio(SymInt a, SymInt b) { return (a + b - kOne) / b; }
+  // Elements of the input a step of the result.
+  Expr scale(DType t) const {
+    if (align_)
+      return to_ > kOne ? cast(n_of(from_ - kOne), t) / cast(n_of(to_ - kOne), t) : constant(0.0, t);
+    if (given_ > 0) return constant(1 / given_, t);
+    return cast(n_of(from_), t) / cast(n_of(to_), t);
+  }
+  Expr support(DType t) const { return max(scale(t), 1.0) * half_width(); }
+  Expr centre(Expr o) const { return (cast(o, type_) + 0.5) * scale(type_); }
+
+  std::string mode_;
+  bool align_;
+  double given_;
+  SymInt from_, to_;
+  DType type_;
+};
+
+DType places_type(const Call& c) {
+  DType t = compute_type(c.dtype("self"));
+  return is_floating(t) ? t : DType::Float32;
+}
+Expr typed_weight(Expr w, Expr x) { return w.dtype() == x.dtype() ? w : cast(w, x.dtype()); }
+
+// ---- sampling at the places of a grid
+struct Grid {
+  int64_t interpolation, padding;
+  bool align;
+};
+Grid grid_of(const Call& c) {
+  return {c.integer("interpolation_mode").guard_int(), c.integer("padding_mode").guard_int(),
+          c.flag("align_corners")};
+}
+enum Interpolation { linear, nearest, cubic };
+enum Padding { zeros, border, reflection };
+
+// A place in elements of a dimension of n, moved inside as the padding asks.
+Expr padded(const Grid& g, Expr x, Expr n) {
+  DType t = x.dtype();
+  Expr last = cast(n - Scalar(int64_t(1)), t);
+  if (g.padding == zeros) return x;
+  if (g.padding == reflection) {
+    Expr low = constant(g.align ? 0.0 : -0.5, t), extent = g.align ? last : cast(n, t);
+    Expr from_low = abs(x - low), whole = select(eq(extent, 0.0), 1.0, extent);
+    Expr extra = fmod(from_low, whole), flips = floor(from_low / whole);
+    Expr even = eq(fmod(flips, 2.0), 0.0);
+    x = select(eq(extent, 0.0), zero_of(t), select(even, extra + low, extent - extra + low));
+  }
+  return min(max(x, 0.0), last);
+}
+// What is read along one dimension for a place.
+struct Read {
+  Expr at, weight, valid;
+};
+std::vector<Read> reads(const Grid& g, Expr place, SymInt size) {
+  Expr n = n_of(size);
+  DType t = place.dtype();
+  Expr x = g.align ? (place + 1.0) / 2.0 * cast(n - Scalar(int64_t(1)), t)
+                   : ((place + 1.0) * cast(n, t) - 1.0) / 2.0;
+  auto read = [&](Expr at, Expr weight) {
+    Expr valid = (at >= 0.0) & (at < cast(n, t));
+    return Read{clipped(cast(at, DType::Int64), n), weight, valid};
+  };
+  if (g.interpolation == cubic) {
+    Expr first = floor(x);
+    auto weights = cubic_weights(x - first);
+    std::vector<Read> four;
+    for (int k = 0; k < 4; ++k) four.push_back(read(padded(g, first + double(k - 1), n), weights[size_t(k)]));
+    return four;
+  }
+  x = padded(g, x, n);
+  if (g.interpolation == nearest) return {read(round(x), constant(1.0, t))};
+  Expr first = floor(x);
+  return {read(first, first + 1.0 - x), read(first + 1.0, x - first)};
+}
+
+// The place of element i among n of [-1, 1], whose ends are centres of elements or their edges.
+Expr even_place(Expr i, SymInt size, bool align, DType t) {
+  if (!(size > kOne)) return constant(0.0, t);
+  Expr n = cast(n_of(size), t), steps = cast(n_of(size - kOne), t), step = constant(2.0, t) / steps;
+  Expr x = cast(i, t);
+  Expr place = select(i < n_of(size / SymInt(int64_t(2))), x * step - 1.0, 1.0 - (steps - x) * step);
+  return align ? place : place * (steps / n);
+}
+
+}  // namespace
+
+FACULA_FAMILY(resample) {
+  define("_resample(Tensor self, int dim, SymInt size, float scale, str mode, bool align_corners) -> Tensor")
+      .doc(
+          "`self` with `dim` interpolated to `size`; smooth modes give sums that are not divided by their weights'.")
+      .bind(hidden)
+      .no_in_place()
+      .dtypes(d::floating)
+      .shape([](const Call& c) { return with(c.sizes("self"), c.dim("dim"), c.integer("size")); })
+      .format_of({"self"})
+      .loop([](const LoopCall& c, Index i) {
+        int k = c.dim("dim");
+        SymInt n = c.size("self", k);
+        Resampling r(c, n, c.integer("size"), places_type(c));
+        auto element = [&](Expr at) { return c.load("self", with(i, k, at)); };
+        if (r.smooth()) {
+          auto span = r.span(i[size_t(k)]);
+          return reduce(c, monoid::sum, {r.longest()}, [&](Index b) {
+            Expr at = span.start + b[0];
+            Expr x = element(clipped(at, n_of(n)));
+            return select(at < span.end, x * typed_weight(r.smooth_weight(i[size_t(k)], at), x),
+                          zero_of(x.dtype()));
+          });
+        }
+        Expr sum;
+        for (auto& tap : r.taps(i[size_t(k)])) {
+          Expr x = element(tap.at);
+          Expr part = r.nearest() ? x : x * typed_weight(tap.weight, x);
+          sum = sum ? sum + part : part;
+        }
+        return sum;
+      })
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        return grads(_resample_backward(v.grad(), c.dim("dim"), c.size("self", c.dim("dim")), c.real("scale"),
+                                        c.str("mode"), c.flag("align_corners")));
+      })
+      .samples({"self[5], dim=0, size=8, scale=0, mode='nearest', align_corners=False",
+                "self[2, 7], dim=1, size=4, scale=0, mode='nearest-exact', align_corners=False",
+                "self[2, 5], dim=1, size=9, scale=1.9, mode='linear', align_corners=False",
+                "self[4, 3], dim=0, size=7, scale=0, mode='linear', align_corners=True",
+                "self[2, 5], dim=1, size=9, scale=0, mode='cubic', align_corners=False",
+                "self[2, 9], dim=1, size=4, scale=0, mode='smooth-linear', align_corners=False",
+                "self[2, 9], dim=1, size=5, scale=0, mode='smooth-cubic', align_corners=False",
+                "self[2, 5], dim=1, size=9, scale=0, mode='smooth-lanczos', align_corners=False"});
+  define(
+      "_resample_backward(Tensor self, int dim, SymInt size, float scale, str mode, bool align_corners) -> Tensor")
+      .doc(
+          "The gradient of _resample for an input of `size` elements along `dim`: each asks the results that read it.")
+      .bind(hidden)
+      .no_in_place()
+      .dtypes(d::floating)
+      .shape([](const Call& c) { return with(c.sizes("self"), c.dim("dim"), c.integer("size")); })
+      .format_of({"self"})
+      .loop([](const LoopCall& c, Index i) {
+        int k = c.dim("dim");
+        SymInt m = c.size("self", k);
+        Resampling r(c, c.integer("size"), m, places_type(c));
+        Expr own = i[size_t(k)], first = r.first_user(own);
+        return reduce(c, monoid::sum, {r.users()}, [&](Index b) {
+          Expr o = first + b[0], at = clipped(o, n_of(m));
+          Expr g = c.load("self", with(i, k, at)), none = zero_of(g.dtype()), weight = none;
+          if (r.smooth()) {
+            auto span = r.span(at);
+            weight = select((own >= span.start) & (own < span.end), typed_weight(r.smooth_weight(at, own), g),
+                            none);
+          } else {
+            for (auto& tap : r.taps(at)) {
+              Expr w = r.nearest() ? constant(1.0, g.dtype()) : typed_weight(tap.weight, g);
+              weight = weight + select(eq(tap.at, own), w, none);
+            }
+          }
+          return select(inside(o, n_of(m)), g * weight, none);
+        });
+      })
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        return grads(_resample(v.grad(), c.dim("dim"), c.size("self", c.dim("dim")), c.real("scale"),
+                               c.str("mode"), c.flag("align_corners")));
+      })
+      .samples({"self[8], dim=0, size=5, scale=0, mode='nearest', align_corners=False",
+                "self[2, 9], dim=1, size=5, scale=0, mode='linear', align_corners=False",
+                "self[2, 4], dim=1, size=9, scale=0, mode='smooth-linear', align_corners=False"});
+  define(
+      "_interpolate(Tensor self, SymInt[] size, float scale0, float scale1, float scale2, str mode, bool align_corners) -> Tensor")
+      .doc(
+          "[N, C, ...] with the last dimensions interpolated to `size`; scales are how they were computed, or 0.")
+      .bind(hidden)
+      .no_in_place()
+      .dtypes(d::floating | kBytes)
+      .composite([](const Call& c, const Tensor& self) {
+        auto size = c.ints("size");
+        std::string mode(c.str("mode"));
+        bool positive = true, smooth = mode.starts_with("smooth");
+        for (auto n : size) positive &= n > kZero;
+        for (auto n : self.sizes().last(size.size())) positive &= n > kZero;
+        runtime_check(positive, "interpolate")
+            << "input and output sizes should be greater than 0, but got input " << to_string(self.sizes())
+            << " and output size " << to_string(size);
+        bool bytes = !is_floating(self.dtype());
+        auto rounded = [&](const Tensor& t) {  // each dimension's results are bytes again, as PyTorch's are
+          return bytes ? clamp(round(t), Scalar(0.0), Scalar(255.0)) : t;
+        };
+        const char* scales[] = {"scale0", "scale1", "scale2"};
+        Tensor x = bytes ? to(self, DType::Float32) : self;
+        for (size_t k = size.size(); k-- > 0;) {
+          int dim = self.dim() - int(size.size() - k);
+          SymInt n = self.size(dim);
+          if (size[k] == n && (smooth || mode == "linear" || mode == "nearest")) continue;
+          double scale = c.real(scales[k]);
+          x = _resample(x, dim, size[k], scale, mode, c.flag("align_corners"));
+          if (smooth) {
+            Tensor sums =
+                _resample(ones(Dims{n}, places_type(c)), 0, size[k], scale, mode, c.flag("align_corners"));
+            Dims column(size_t(self.dim() - dim), kOne);
+            column[0] = size[k];
+            x = div(x, view(sums, column));
+          }
+          x = rounded(x);
+        }
+        if (bytes) return to(x, self.dtype());
+        return x.is_same(self) ? clone(self) : (x.dtype() == self.dtype() ? x : to(x, self.dtype()));
+      })
+      .samples(
+          {"self[2, 1, 5, 4], size=[7, 8], scale0=0, scale1=0, scale2=0, mode='linear', align_corners=False",
+           "self[1, 2, 3], size=[6], scale0=2, scale1=0, scale2=0, mode='nearest', align_corners=False",
+           "self[1, 2, 7, 8], size=[4, 5], scale0=0, scale1=0, scale2=0, mode='smooth-cubic', align_corners=False"});
+
+  define(
+      "grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor")
+      .doc(
+          "Elements of [N, C, ...] at the places of grid [N, ..., dimensions], from -1 to 1; the last dimension first.")
+      .bind(function)
+      .no_in_place()
+      .dtypes(d::floating)
+      .shape([](const Call& c) {
+        auto input = c.sizes("input"), grid = c.sizes("grid");
+        runtime_check(c.dtype("input") == c.dtype("grid"), "grid_sampler")
+            << "expected input and grid to have same dtype, but input has " << c.dtype("input")
+            << " and grid has " << c.dtype("grid");
+        runtime_check((input.size() == 4 || input.size() == 5) && input.size() == grid.size(), "grid_sampler")
+            << "expected 4D or 5D input and grid with same number of dimensions, but got input with sizes "
+            << to_string(input) << " and grid with sizes " << to_string(grid);
+        runtime_check(grid.back() == SymInt(int64_t(input.size()) - 2), "grid_sampler")
+            << "expected grid to have size " << input.size() - 2
+            << " in last dimension, but got grid with sizes " << to_string(grid);
+        runtime_check(grid[0] == input[0], "grid_sampler")
+            << "expected grid and input to have same batch size, but got input with sizes "
+            << to_string(input) << " and grid with sizes " << to_string(grid);
+        bool filled = true;
+        for (size_t k = 2; k < input.size(); ++k) filled &= input[k] > kZero;
+        runtime_check(filled, "grid_sampler")
+            << "expected input to have non-empty spatial dimensions, but input has sizes "
+            << to_string(input);
+        runtime_check(input.size() == 4 || grid_of(c).interpolation != cubic, "grid_sampler")
+            << "bicubic interpolation only supports 4D input";
+        Dims out{input[0], input[1]};
+        for (size_t k = 1; k + 1 < grid.size(); ++k) out.push_back(grid[k]);
+        return out;
+      })
+      .loop([](const LoopCall& c, Index i) {
+        Grid g = grid_of(c);
+        auto sizes = c.sizes("input");
+        size_t dims = sizes.size() - 2;
+        std::vector<std::vector<Read>> along;
+        for (size_t k = 0; k < dims; ++k) {
+          Index at{i[0]};
+          at.insert(at.end(), i.begin() + 2, i.end());
+          at.push_back(integer(int64_t(dims - 1 - k)));
+          along.push_back(reads(g, c.load("grid", at), sizes[2 + k]));
+        }
+        // The sum over dimensions k and on, at the elements chosen before.
+        std::function<Expr(size_t, Index, Expr)> sum = [&](size_t k, Index at, Expr valid) -> Expr {
+          if (k == dims) {
+            Expr x = c.load("input", at);
+            return select(valid, x, zero_of(x.dtype()));
+          }
+          Expr total;
+          for (auto& r : along[k]) {
+            Index next = at;
+            next.push_back(r.at);
+            Expr part = sum(k + 1, next, valid ? valid & r.valid : r.valid);
+            if (g.interpolation != nearest) part = part * r.weight;
+            total = total ? total + part : part;
+          }
+          return total;
+        };
+        return sum(0, {i[0], i[1]}, {});
+      })
+      .samples(
+          {"input[2, 3, 4, 5], grid[2, 3, 2, 2], interpolation_mode=0, padding_mode=0, align_corners=False",
+           "input[1, 2, 4, 5], grid[1, 3, 3, 2], interpolation_mode=0, padding_mode=1, align_corners=True",
+           "input[1, 2, 4, 5], grid[1, 3, 3, 2], interpolation_mode=1, padding_mode=0, align_corners=False",
+           "input[1, 2, 4, 5], grid[1, 3, 3, 2], interpolation_mode=2, padding_mode=2, align_corners=False",
+           "input[1, 2, 3, 4, 3], grid[1, 2, 3, 2, 3], interpolation_mode=0, padding_mode=2, align_corners=False"});
+  define("affine_grid_generator(Tensor theta, SymInt[] size, bool align_corners) -> Tensor")
+      .doc(
+          "The places where a result of `size` reads its input, moved by the matrices theta [N, dimensions, dimensions + 1].")
+      .bind(function)
+      .no_in_place()
+      .dtypes(d::floating)
+      .shape([](const Call& c) {
+        auto size = c.ints("size"), theta = c.sizes("theta");
+        runtime_check((size.size() == 4 || size.size() == 5) && theta.size() == 3 && theta[0] == size[0] &&
+                          theta[1] == SymInt(int64_t(size.size()) - 2) &&
+                          theta[2] == SymInt(int64_t(size.size()) - 1),
+                      "affine_grid_generator")
+            << "expected theta [N, 2, 3] for size [N, C, H, W] or [N, 3, 4] for [N, C, D, H, W], got theta "
+            << to_string(theta) << " and size " << to_string(size);
+        Dims out{size[0]};
+        for (auto n : size.last(size.size() - 2)) out.push_back(n);
+        out.push_back(theta[1]);
+        return out;
+      })
+      .loop([](const LoopCall& c, Index i) {
+        auto size = c.ints("size");
+        size_t dims = size.size() - 2;
+        auto entry = [&](size_t column) {
+          return c.load("theta", {i[0], i.back(), integer(int64_t(column))});
+        };
+        Expr last = entry(dims), sum;
+        for (size_t j = 0; j < dims; ++j) {
+          size_t k = dims - 1 - j;  // the last dimension comes first
+          Expr part = even_place(i[1 + k], size[2 + k], c.flag("align_corners"), last.dtype()) * entry(j);
+          sum = sum ? sum + part : part;
+        }
+        return sum + last;
+      })
+      .samples({"theta[2, 2, 3], size=[2, 1, 3, 4], align_corners=False",
+                "theta[1, 3, 4], size=[1, 2, 2, 3, 4], align_corners=True"});
+}

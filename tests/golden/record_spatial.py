@@ -1,0 +1,17 @@
+"""Records what PyTorch gives for tests/python/support/spatial.py: python tests/golden/record_spatial.py"""
+
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "python"))
+from support.spatial import CASES, results  # noqa: E402
+
+warnings.simplefilter("ignore")
+with open(HERE / "spatial.jsonl", "w") as file:
+    for name, f, shapes in CASES:
+        file.write(json.dumps({"case": name, **results(torch, f, shapes)}) + "\n")

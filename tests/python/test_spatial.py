@@ -1,0 +1,105 @@
+"""Functions of images, volumes and sequences against what PyTorch gives (tests/golden/spatial.jsonl, by
+tests/golden/record_spatial.py).
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.spatial import CASES, results
+
+import facula
+
+F, rnn = facula.nn.functional, facula.nn.utils.rnn
+GOLDEN = {}
+for line in (Path(__file__).parent.parent / "golden" / "spatial.jsonl").read_text().splitlines():
+    row = json.loads(line)
+    GOLDEN[row.pop("case")] = row
+
+
+@pytest.mark.filterwarnings("ignore:Since version")
+@pytest.mark.parametrize("name, f, shapes", CASES, ids=[c[0] for c in CASES])
+def test_values_and_gradients_are_pytorchs(name, f, shapes):
+    ours, theirs = results(facula, f, shapes), GOLDEN[name]
+    assert [r[0] for r in ours["results"]] == [r[0] for r in theirs["results"]]
+    for a, b in zip(ours["results"], theirs["results"]):
+        np.testing.assert_allclose(a[1], b[1], rtol=1e-8, atol=1e-8)
+    for a, b in zip(ours["gradients"], theirs["gradients"]):
+        assert (a is None) == (b is None)
+        if a is not None:
+            np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("size", [3, 7, 12])
+def test_bytes_are_interpolated_to_the_nearest_byte(mode, size):
+    """PyTorch computes with weights of 16 bits: it may be 1 off the exact result, as floats of bytes
+    are not.
+    """
+    x = ((facula.arange(40) * 37) % 256).to(facula.uint8).reshape(1, 2, 5, 4)
+    y = F.interpolate(x, size=size, mode=mode)
+    rows = F.interpolate(x.double(), size=(5, size), mode=mode).round().clamp(0, 255)
+    exact = F.interpolate(rows, size=size, mode=mode).round().clamp(0, 255)
+    assert y.dtype == facula.uint8
+    assert (y.double() - exact).abs().max() <= 1
+
+
+def test_grids_may_point_nowhere():
+    inf = float("inf")
+    x = facula.arange(9.0).reshape(1, 1, 3, 3)
+    grid = facula.tensor([[[[0.0, 0.0], [inf, 0.0], [float("nan"), 0.0], [1e20, 0.5]]]])
+    assert F.grid_sample(x, grid, "nearest", "zeros", False).reshape(-1).tolist() == [4.0, 0.0, 0.0, 0.0]
+    assert F.grid_sample(x, grid[:, :, :2], "nearest", "border", False).reshape(-1).tolist() == [4.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    "error, call",
+    [
+        (ValueError, lambda x: F.interpolate(x)),
+        (ValueError, lambda x: F.interpolate(x, 3, 2.0)),
+        (ValueError, lambda x: F.interpolate(x, (3, 3, 3))),
+        (ValueError, lambda x: F.interpolate(x, scale_factor=(2, 2, 2))),
+        (ValueError, lambda x: F.interpolate(x, 3, align_corners=True)),
+        (ValueError, lambda x: F.interpolate(x, 3, mode="area", antialias=True)),
+        (ValueError, lambda x: F.interpolate(x, 3, recompute_scale_factor=True)),
+        (NotImplementedError, lambda x: F.interpolate(x, 3, mode="linear")),
+        (NotImplementedError, lambda x: F.interpolate(x, 3, mode="fine")),
+        (RuntimeError, lambda x: F.interpolate(x, 0, mode="bilinear")),
+        (RuntimeError, lambda x: F.interpolate(x, scale_factor=0.1)),
+        (RuntimeError, lambda x: F.unfold(x, 0)),
+        (RuntimeError, lambda x: F.unfold(x, 7)),
+        (RuntimeError, lambda x: F.unfold(x, 2, stride=0)),
+        (RuntimeError, lambda x: F.unfold(x, 2, padding=-1)),
+        (RuntimeError, lambda x: F.unfold(x, (2, 2, 2))),
+        (RuntimeError, lambda x: F.fold(x[0, 0], 4, 2)),
+        (RuntimeError, lambda x: F.conv3d(x, facula.ones(1, 2, 2, 2))),
+        (RuntimeError, lambda x: F.conv3d(x, facula.ones(1, 3, 2, 2, 2))),
+        (RuntimeError, lambda x: F.conv3d(x, facula.ones(1, 1, 5, 2, 2))),
+        (RuntimeError, lambda x: F.conv_transpose3d(x, facula.ones(1, 1, 2, 2, 2), output_padding=1)),
+        (RuntimeError, lambda x: F.max_pool3d(x, 2, padding=2)),
+        (RuntimeError, lambda x: F.avg_pool3d(x, 5)),
+        (RuntimeError, lambda x: F.avg_pool3d(x[0, 0], 2)),
+        (ValueError, lambda x: F.grid_sample(x, x, mode="cubic")),
+        (RuntimeError, lambda x: F.grid_sample(x, facula.ones(2, 2, 2, 2), align_corners=False)),
+        (RuntimeError, lambda x: rnn.pack_padded_sequence(x[0], [1, 2])),
+        (RuntimeError, lambda x: rnn.pack_padded_sequence(x[0], [4, 0])),
+        (ValueError, lambda x: facula.nn.LSTM(4, 5)(x)),
+        (RuntimeError, lambda x: facula.nn.LSTM(3, 5)(x[0])),
+        (ValueError, lambda x: facula.nn.GRU(3, 5, proj_size=2)),
+        (TypeError, lambda x: facula.nn.GRU(3.0, 5)),
+    ],
+)
+def test_calls_that_pytorch_refuses_raise_its_error(error, call):
+    with pytest.raises(error):
+        call(facula.arange(32.0).reshape(1, 2, 4, 4))
+
+
+@pytest.mark.parametrize("name", ["RNN", "LSTM", "GRU"])
+def test_a_seed_gives_a_recurrent_layer_the_same_parameters_in_the_order_of_names(name):
+    facula.manual_seed(0)
+    m = getattr(facula.nn, name)(3, 4, 2, bidirectional=True)
+    facula.manual_seed(0)
+    for p in m.parameters():
+        assert facula.equal(p, facula.empty(p.shape).uniform_(-0.5, 0.5))
+    assert len(m.all_weights) == 4 and m.all_weights[0][0] is m.weight_ih_l0
