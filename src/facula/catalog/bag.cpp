@@ -67,7 +67,8 @@ FACULA_FAMILY(bag) {
       .doc(
           "Sums (mode 0), means (1) or maxima (2) of the rows of `weight` that bags of indices pick; bags begin at `offsets`. Also the bag of each index, the sizes of the bags and, of maxima, the rows.")
       .bind(function)
-      .unfused([](const Call& c) {
+      .reads_data()
+      .procedure([](const Call& c) {
         Tensor weight = c.tensor("weight"), indices = c.tensor("indices"),
                scales = c.tensor("per_sample_weights");
         runtime_check(weight.dim() == 2, c.name())

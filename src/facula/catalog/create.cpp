@@ -251,6 +251,7 @@ FACULA_FAMILY(create) {
       .bind(function)
       .no_in_place()
       .non_differentiable()
+      .reads_data()
       .procedure([](const Call& c, const Tensor& start, const Tensor& end, SymInt steps) {
         runtime_check(start.dim() == 0 && end.dim() == 0, "linspace")
             << "only supports 0-dimensional start and end tensors, but got start of shape "

@@ -255,6 +255,7 @@ FACULA_FAMILY(index) {
         if (!sizes.empty()) sizes[k] = index.numel();
         return sizes;
       })
+      .checks()
       .loop([](const LoopCall& c, Index i) {
         if (i.empty()) {
           Index first(size_t(c.rank("index")), integer(0));
@@ -276,6 +277,7 @@ FACULA_FAMILY(index) {
         check_gather(c, false);
         return Dims(c.sizes("index"));
       })
+      .checks()
       .loop([](const LoopCall& c, Index i) {
         Index j = i;
         if (c.rank("self") == 0) return at_scalar(c.index_load("index", i, int64_t(1)), c.load("self", {}));
@@ -296,6 +298,7 @@ FACULA_FAMILY(index) {
         check_scatter(c);
         return Dims(c.sizes("self"));
       })
+      .checks()
       .loop([](const LoopCall& c) {
         return scatter_along(c, Scatter::Combine::sum, [&](const Index& i) { return c.load("src", i); });
       })
@@ -312,6 +315,7 @@ FACULA_FAMILY(index) {
         check_scatter(c);
         return Dims(c.sizes("self"));
       })
+      .checks()
       .loop([](const LoopCall& c) {
         return scatter_along(c, Scatter::Combine::assign, [&](const Index& i) { return c.load("src", i); });
       })
@@ -331,6 +335,7 @@ FACULA_FAMILY(index) {
         check_gather(c);
         return Dims(c.sizes("self"));
       })
+      .checks()
       .loop([](const LoopCall& c) {
         return scatter_along(c, Scatter::Combine::assign,
                              [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); });
@@ -349,6 +354,7 @@ FACULA_FAMILY(index) {
         combination(c);
         return Dims(c.sizes("self"));
       })
+      .checks()
       .loop([](const LoopCall& c) {
         return scatter_along(c, combination(c), [&](const Index& i) { return c.load("src", i); });
       })
@@ -369,6 +375,7 @@ FACULA_FAMILY(index) {
         combination(c);
         return Dims(c.sizes("self"));
       })
+      .checks()
       .loop([](const LoopCall& c) {
         return scatter_along(c, combination(c),
                              [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); });
@@ -405,6 +412,7 @@ FACULA_FAMILY(index) {
         index_check(given == (source.empty() ? SymInt(int64_t(1)) : source[d]), "index_copy") << wanted;
         return Dims(self);
       })
+      .checks()
       .loop([](const LoopCall& c) {
         bool scalar = c.rank("source") == 0;
         return write_slices(c,
@@ -432,6 +440,7 @@ FACULA_FAMILY(index) {
         return Dims(c.sizes("self"));
       })
       .strides_of("self")
+      .checks()
       .loop([](const LoopCall& c) {
         Dims domain(c.sizes("self"));
         if (!domain.empty()) domain[size_t(c.dim("dim"))] = product(c.sizes("index"));
@@ -458,6 +467,7 @@ FACULA_FAMILY(index) {
       .strides_of("self")
       .result([](const Call& c) { return std::vector<DType>{c.dtype("self")}; })
       .promote(Promote::none)
+      .checks()
       .loop([](const LoopCall& c) {
         Dims domain(c.sizes("self"));
         if (!domain.empty()) domain[size_t(c.dim("dim"))] = product(c.sizes("index"));
@@ -486,6 +496,7 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4], index<12>[5]", "self[], index<1>[]", "self[5], index<5>[2, 3]"});
   define("masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor")
       .doc("self with the elements of source, in order, where mask is true.")
+      .reads_data()
       .procedure([](const Tensor& self, const Tensor& mask, const Tensor& source) {
         runtime_check(mask.dtype() == DType::Bool, "masked_scatter")
             << "only supports boolean masks, but got mask with dtype " << mask.dtype();
@@ -537,6 +548,7 @@ FACULA_FAMILY(index) {
             << "), for dim: " << d;
         return Dims(self);
       })
+      .checks()
       .loop([](const LoopCall& c) {
         Definition def;
         def.rank = c.rank("self");
@@ -573,12 +585,14 @@ FACULA_FAMILY(index) {
       .bind(hidden)
       .no_in_place()
       .shape([](const Call& c) { return advanced(c).result; })
+      .checks()
       .loop([](const LoopCall& c, Index i) { return c.load("self", indexed_element(c, advanced(c), i)); })
       .samples({"self[3, 4], indices{<3>[5]}", "self[3, 4, 2], indices{<3>[2, 1], <3>[2]}"});
   define("index(Tensor self, Tensor?[] indices) -> Tensor")
       .doc("Advanced indexing, self[indices]: integer tensors, boolean masks and None, one a dimension.")
       .bind(hidden)
       .no_in_place()
+      .reads_data()
       .procedure([](const Tensor& self, const std::vector<Tensor>& indices) {
         return _index(self, has_mask(indices) ? expanded_masks("index", self, indices) : indices);
       })
@@ -600,6 +614,7 @@ FACULA_FAMILY(index) {
             << " cannot be broadcast to indexing result of shape " << to_string(SymSpan(a.result));
         return Dims(c.sizes("self"));
       })
+      .checks()
       .loop([](const LoopCall& c) {
         auto a = advanced(c);
         Definition def;
@@ -636,6 +651,7 @@ FACULA_FAMILY(index) {
   define("index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor")
       .overlap(Overlap::overwrites)
       .doc("self with values at `indices` (integer tensors, masks, None).")
+      .reads_data()
       .procedure(
           [](const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
             return _index_put(self, has_mask(indices) ? expanded_masks("index_put_", self, indices) : indices,
@@ -651,6 +667,7 @@ FACULA_FAMILY(index) {
   define("masked_select(Tensor self, Tensor mask) -> Tensor")
       .doc("The elements of self where mask is true, as a vector.")
       .no_in_place()
+      .reads_data()
       .procedure([](const Tensor& self, const Tensor& mask) {
         runtime_check(mask.dtype() == DType::Bool, "masked_select")
             << "expected BoolTensor for mask, got " << mask.dtype();
@@ -682,6 +699,7 @@ FACULA_FAMILY(index) {
       .doc("The positions where condition is true, a vector for each dimension.")
       .bind(function)
       .no_in_place()
+      .reads_data()
       .procedure([](const Tensor& condition) {
         return unbind(nonzero(condition.dim() ? condition : view(condition, 1)), 1);
       })
@@ -690,6 +708,7 @@ FACULA_FAMILY(index) {
       .doc("Positions of the non-zero elements: int64 [count, rank], in row-major order.")
       .no_in_place()
       .non_differentiable()
+      .reads_data()
       .procedure([](const Tensor& self) { return nonzero(self); })
       .samples({"self[3, 4]", "self[0, 3]"});
   define(
@@ -708,6 +727,7 @@ FACULA_FAMILY(index) {
         sizes.push_back(weight.size(1));
         return sizes;
       })
+      .checks()
       .loop([](const LoopCall& c, Index i) {
         Index at(i.begin(), i.end() - 1);
         Expr row = cast(c.load("indices", at), DType::Int64);
@@ -730,6 +750,7 @@ FACULA_FAMILY(index) {
       .bind(hidden)
       .no_in_place()
       .shape([](const Call& c) { return Dims{c.integer("rows"), c.size("grad", -1)}; })
+      .checks()
       .loop([](const LoopCall& c) {
         Definition def;
         def.rank = 2;
@@ -754,6 +775,7 @@ FACULA_FAMILY(index) {
       .bind(nn_functional)
       .no_in_place()
       .non_differentiable()
+      .reads_data()
       .procedure([](const Tensor& self, SymInt classes) {
         runtime_check(self.dtype() == DType::Int64, "one_hot")
             << "is only applicable to index tensors of dtype int64, got " << self.dtype();

@@ -73,6 +73,7 @@ FACULA_FAMILY(loss) {
       .bind(hidden)
       .no_in_place()
       .shape([](const Call& c) { return Dims(c.sizes("target")); })
+      .checks()
       .loop([](const LoopCall& c, Index i) {
         int axis = class_axis(c.rank("self"));
         Expr t = cast(c.load("target", i), DType::Int64);

@@ -353,6 +353,7 @@ FACULA_FAMILY(pool) {
         size_t r = sizes.size() - 2;
         return with(sizes.first(r + 1), int(r), sizes[r] * sizes[r + 1]);
       })
+      .checks()
       .loop(scattered)
       .samples(
           {"grad[2, 3, 1, 1], taps<4>[2, 3, 1, 1], size=[2, 3, 2, 2], kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=False"});

@@ -323,6 +323,7 @@ FACULA_FAMILY(random) {
       .dtypes(d::floating)
       .no_in_place()
       .non_differentiable()
+      .reads_data()
       .procedure([](const Tensor& self, std::optional<Generator*> g) {
         DType t = compute_type(self.dtype());
         supported_check(is_floating(t), "bernoulli") << "not implemented for '" << self.dtype() << "'"

@@ -403,6 +403,7 @@ FACULA_FAMILY(view) {
                 "self[4], dim=0, start=4, length=0"});
   define("narrow.Tensor(Tensor(a) self, int dim, Tensor start, SymInt length) -> Tensor(a)")
       .doc("Elements start to start + length - 1 of `dim`; start is a 0-d tensor of integers.")
+      .reads_data()
       .procedure([](const Tensor& self, int64_t dim, const Tensor& start, SymInt length) {
         runtime_check(start.dim() == 0 && is_integral(start.dtype()), "narrow")
             << "start must be a 0-dim integral tensor, got " << start.dtype() << " of shape "
