@@ -2,6 +2,7 @@
 (tests/golden/modules.jsonl, by tests/golden/record_modules.py)."""
 
 import json
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -165,3 +166,11 @@ def test_an_embedding_limits_the_norms_of_the_rows_that_it_uses(norm, want):
     y = facula.nn.functional.embedding(facula.tensor([1, 2, 1, 4, 1]), weight, max_norm=2.0, norm_type=norm)
     np.testing.assert_allclose(weight.detach().sum(1).numpy(), want, rtol=1e-5)
     np.testing.assert_array_equal(y.detach().numpy(), weight.detach().numpy()[[1, 2, 1, 4, 1]])
+
+
+def test_parametrized_modules_do_what_pytorchs_do():
+    golden = Path(__file__).parents[1] / "golden"
+    program = [sys.executable, "-m", "facula.torch", str(golden / "record_parametrizations.py")]
+    said = subprocess.run(program, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.splitlines() == (golden / "parametrizations.txt").read_text().splitlines()

@@ -7,10 +7,26 @@ from typing import Any
 
 from ... import _C
 from . import rnn as rnn
+from .spectral_norm import remove_spectral_norm as remove_spectral_norm
+from .spectral_norm import spectral_norm as spectral_norm
 from .weight_norm import remove_weight_norm as remove_weight_norm
 from .weight_norm import weight_norm as weight_norm
 
 Tensor = _C.Tensor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import parametrizations as parametrizations
+    from . import parametrize as parametrize
+    from . import stateless as stateless
+
+
+def __getattr__(name: str) -> object:
+    if name in ("parametrizations", "parametrize", "stateless"):  # they need modules
+        import importlib
+
+        return importlib.import_module("." + name, __name__)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
 def _tensors(x: Tensor | Iterable[Tensor]) -> list[Tensor]:
