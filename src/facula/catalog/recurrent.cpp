@@ -195,7 +195,7 @@ FACULA_FAMILY(recurrent) {
       .autocast(Autocast::lower)
       .bind(function)
       .dtypes(d::floating)
-      .unfused([](const Call& c) {
+      .procedure([](const Call& c) {
         auto [h, cell] = two(c);
         Result r = run_padded(c, Cell::lstm, h, cell);
         return Results{r.output, r.h, r.c};
@@ -206,7 +206,7 @@ FACULA_FAMILY(recurrent) {
       .autocast(Autocast::lower)
       .bind(function)
       .dtypes(d::floating)
-      .unfused([](const Call& c) {
+      .procedure([](const Call& c) {
         auto [h, cell] = two(c);
         Result r = run_packed(c, Cell::lstm, h, cell);
         return Results{r.output, r.h, r.c};
@@ -217,7 +217,7 @@ FACULA_FAMILY(recurrent) {
       .autocast(Autocast::lower)
       .bind(function)
       .dtypes(d::floating)
-      .unfused([](const Call& c) {
+      .procedure([](const Call& c) {
         Result r = run_padded(c, Cell::gru, c.tensor("hx"), {});
         return std::tuple(r.output, r.h);
       });
@@ -227,7 +227,7 @@ FACULA_FAMILY(recurrent) {
       .autocast(Autocast::lower)
       .bind(function)
       .dtypes(d::floating)
-      .unfused([](const Call& c) {
+      .procedure([](const Call& c) {
         Result r = run_packed(c, Cell::gru, c.tensor("hx"), {});
         return std::tuple(r.output, r.h);
       });
@@ -237,7 +237,7 @@ FACULA_FAMILY(recurrent) {
       .autocast(Autocast::lower)
       .bind(function)
       .dtypes(d::floating)
-      .unfused([](const Call& c) {
+      .procedure([](const Call& c) {
         Result r = run_padded(c, Cell::tanh, c.tensor("hx"), {});
         return std::tuple(r.output, r.h);
       });
@@ -247,7 +247,7 @@ FACULA_FAMILY(recurrent) {
       .autocast(Autocast::lower)
       .bind(function)
       .dtypes(d::floating)
-      .unfused([](const Call& c) {
+      .procedure([](const Call& c) {
         Result r = run_packed(c, Cell::tanh, c.tensor("hx"), {});
         return std::tuple(r.output, r.h);
       });
@@ -257,7 +257,7 @@ FACULA_FAMILY(recurrent) {
       .autocast(Autocast::lower)
       .bind(function)
       .dtypes(d::floating)
-      .unfused([](const Call& c) {
+      .procedure([](const Call& c) {
         Result r = run_padded(c, Cell::relu, c.tensor("hx"), {});
         return std::tuple(r.output, r.h);
       });
@@ -267,7 +267,7 @@ FACULA_FAMILY(recurrent) {
       .autocast(Autocast::lower)
       .bind(function)
       .dtypes(d::floating)
-      .unfused([](const Call& c) {
+      .procedure([](const Call& c) {
         Result r = run_packed(c, Cell::relu, c.tensor("hx"), {});
         return std::tuple(r.output, r.h);
       });
@@ -277,7 +277,7 @@ FACULA_FAMILY(recurrent) {
       .autocast(Autocast::lower)
       .bind(function)
       .dtypes(d::floating)
-      .unfused([](const Call& c) {
+      .procedure([](const Call& c) {
         auto [h, cell] = two(c);
         auto [x, y] = gates(c, h);
         return _lstm_step(x, y, cell);
@@ -289,7 +289,7 @@ FACULA_FAMILY(recurrent) {
       .bind(function)
       .no_in_place()
       .dtypes(d::floating)
-      .unfused([](const Call& c) {
+      .procedure([](const Call& c) {
         auto [x, y] = gates(c, c.tensor("hx"));
         return _gru_step(x, y, c.tensor("hx"));
       })
@@ -301,7 +301,7 @@ FACULA_FAMILY(recurrent) {
       .bind(function)
       .no_in_place()
       .dtypes(d::floating)
-      .unfused([](const Call& c) {
+      .procedure([](const Call& c) {
         auto [x, y] = gates(c, c.tensor("hx"));
         return tanh(add(x, y));
       })
@@ -313,7 +313,7 @@ FACULA_FAMILY(recurrent) {
       .bind(function)
       .no_in_place()
       .dtypes(d::floating)
-      .unfused([](const Call& c) {
+      .procedure([](const Call& c) {
         auto [x, y] = gates(c, c.tensor("hx"));
         return relu(add(x, y));
       })

@@ -321,7 +321,7 @@ FACULA_FAMILY(window) {
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .no_in_place()
-      .unfused([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) {
+      .procedure([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) {
         check_convolved(c, input, weight, false);
         return convolved(c, input, weight, bias ? MaybeTensor(*bias) : MaybeTensor(), three(c, "padding"));
       })
@@ -334,7 +334,7 @@ FACULA_FAMILY(window) {
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .no_in_place()
-      .unfused([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) {
+      .procedure([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) {
         auto padding = c.str("padding");
         runtime_check(padding == "same" || padding == "valid", "conv3d")
             << "padding must be 'same', 'valid' or numbers, got '" << std::string(padding) << "'";
@@ -363,7 +363,7 @@ FACULA_FAMILY(window) {
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .no_in_place()
-      .unfused([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) {
+      .procedure([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) {
         check_convolved(c, input, weight, true);
         Dims stride = three(c, "stride"), padding = three(c, "padding"), dilation = three(c, "dilation"),
              extra = three(c, "output_padding");
@@ -401,7 +401,7 @@ FACULA_FAMILY(window) {
       .doc("Largest value of each window [..., D, H, W], and its position in the D x H x W volume.")
       .bind(function)
       .dtypes(d::integral | d::floating)
-      .unfused([](const Call& c, const Tensor& self) { return max_pooled(c, self); })
+      .procedure([](const Call& c, const Tensor& self) { return max_pooled(c, self); })
       .samples({"self![1, 2, 4, 5, 4], kernel_size=[2]",
                 "self![2, 5, 4, 6], kernel_size=[3, 2, 3], stride=[2], padding=[1], dilation=[1, 2, 1]"});
   define(
@@ -410,7 +410,7 @@ FACULA_FAMILY(window) {
       .bind(function)
       .no_in_place()
       .dtypes(d::integral | d::floating)
-      .unfused([](const Call& c, const Tensor& self) { return std::get<0>(max_pooled(c, self)); })
+      .procedure([](const Call& c, const Tensor& self) { return std::get<0>(max_pooled(c, self)); })
       .samples({"self![1, 2, 4, 5, 4], kernel_size=[2]",
                 "self![2, 5, 4, 6], kernel_size=[3], stride=[2], padding=[1], ceil_mode=True"});
   define(
@@ -419,7 +419,7 @@ FACULA_FAMILY(window) {
       .bind(nn_functional)
       .no_in_place()
       .dtypes(d::floating)
-      .unfused([](const Call& c, const Tensor& self) {
+      .procedure([](const Call& c, const Tensor& self) {
         Dims kernel = three(c, "kernel_size"), stride = stride_of(c), padding = three(c, "padding");
         check_pool(c, self, stride, Dims{kOne, kOne, kOne});
         bool ceil = c.flag("ceil_mode"), count = c.flag("count_include_pad");
@@ -446,7 +446,7 @@ FACULA_FAMILY(window) {
       .bind(hidden)
       .no_in_place()
       .dtypes(d::floating)
-      .unfused([](const Call& c, const Tensor& self) {
+      .procedure([](const Call& c, const Tensor& self) {
         Dims to = adaptive_target(c, self);
         Tensor planes = _adaptive_avg_pool2d(volumes(self), last_two(to));
         Tensor flat = rows(planes);
@@ -458,7 +458,7 @@ FACULA_FAMILY(window) {
           "Largest values of the windows that divide [..., D, H, W] evenly, and their positions in the volume.")
       .bind(hidden)
       .dtypes(d::integral | d::floating)
-      .unfused([](const Call& c, const Tensor& self) {
+      .procedure([](const Call& c, const Tensor& self) {
         Dims to = adaptive_target(c, self);
         auto [best, at] = _adaptive_max_pool2d(volumes(self), last_two(to));
         return deepest(self, best, at,
