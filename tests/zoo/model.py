@@ -98,6 +98,9 @@ def main():
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
+        for name in ("dropout", "drop_rate"):  # of functional dropout
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, 0.0)
     model.train()
     if a.float64:
         model.double()

@@ -1,6 +1,6 @@
 """Published models, unmodified, on Facula and on its peer, from the same weights.
 
-    python tests/zoo/run.py [--only REGEX] [--report docs/zoo.md] [--keep build/zoo.json]
+    python tests/zoo/run.py [--only REGEX] [--report docs/zoo.md] [--keep build/zoo.json [--kept-only]]
 
 Outputs agree within 1e-4 and gradients within 1e-3 of the largest element, losses of three steps of SGD
 within 1e-3. A model that is further off is computed by the peer in float64 as well: it passes if it is not
@@ -27,6 +27,7 @@ PACKAGE = Path(facula.__file__).parent
 OUTPUT, GRADIENT, LOSS, ROOM = 1e-4, 1e-3, 1e-3, 3.0
 MINUTES = 10
 PASSED = ("equal", "rounding")
+LIBRARIES = "accelerate einops peft safetensors.torch timm torchmetrics transformers".split()
 
 
 def answer(interpreter, path, *arguments):
@@ -104,15 +105,28 @@ def compare(library, name, folder, stand_in):
     return "differs", f"{detail} ({e[2]}); {against}", took
 
 
+def use(what):
+    """What goes wrong when a program behind the alias imports this library, or is this file."""
+    alias = [sys.executable, "-m", "facula.torch"], [PACKAGE.parent, ROOT / ".zoo"]
+    return answer(*alias, *([what] if isinstance(what, Path) else ["-c", f"import {what}"]))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="")
     parser.add_argument("--report", type=Path)
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--kept-only", action="store_true", help="report what --keep has, and run no model")
     a = parser.parse_args()
     lines = [
         n.split() for n in MODEL.with_name("models.txt").read_text().splitlines() if not n.startswith("#")
     ]
+    programs = {f"import {name}": name for name in LIBRARIES if re.search(a.only, f"import {name}")}
+    if re.search(a.only, "transformers Trainer"):
+        programs["transformers' Trainer on a tiny BERT"] = MODEL.with_name("trainer.py")
+    programs = {name: use(what) for name, what in programs.items()}
+    for name, failure in programs.items():
+        print(f"{name}: {failure or 'runs'}", flush=True)
     rows = []
     kept = json.loads(a.keep.read_text()) if a.keep and a.keep.exists() else {}
     with tempfile.TemporaryDirectory() as temporary:
@@ -122,8 +136,10 @@ def main():
         for library, name in lines:
             if not re.search(a.only, f"{library} {name}"):
                 continue
+            if a.kept_only and f"{library} {name}" not in kept:
+                continue
             status, detail, took = kept.get(f"{library} {name}", ("fails", "", None))
-            if status not in PASSED:
+            if status not in PASSED and not a.kept_only:
                 folder = Path(temporary, "model")
                 folder.mkdir()
                 status, detail, took = compare(library, name, folder, stand_in)
@@ -148,7 +164,9 @@ def main():
             "1e-3; *rounding*: not further from float64 than three times PyTorch's float32. Time: processor",
             "time of a step, memory: the process's peak, both as a multiple of PyTorch's.",
             "",
-            f"{len(rows)} models: {total}{mean}.",
+            f"{len(rows)} of {len(lines)} models were run: {total}{mean}.",
+            "",
+            *(f"- {name}: {failure or 'runs'}" for name, failure in programs.items()),
             "",
             "| library | model | result | time | memory | |",
             "|---|---|---|---|---|---|",
@@ -159,7 +177,7 @@ def main():
             ),
         ]
         a.report.write_text("\n".join(text) + "\n")
-    return any(r[2] not in PASSED for r in rows)
+    return any(programs.values()) or any(r[2] not in PASSED for r in rows)
 
 
 if __name__ == "__main__":

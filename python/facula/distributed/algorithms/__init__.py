@@ -1,0 +1,1 @@
+"""Algorithms over several processes, of which there is one."""
