@@ -5,6 +5,7 @@
 #include "facula/catalog/differences.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
+#include "facula/op/registry.h"
 #include "facula/tensor/promotion.h"
 
 using namespace facula;
@@ -45,6 +46,12 @@ void fitting_factor(const Call& c) {
       !(alpha.scalar.category() == Category::integral && alpha.scalar.to_int() == 1))
     must_fit(c, "alpha");
 }
+// The factor of what is taken away. Of a real number the imaginary part stays 0: only complex ones are negated whole.
+Expr negative_factor(const LoopCall& c, Expr alpha) {
+  Expr f = factor(c, alpha);
+  bool real_number = is_complex(f.dtype()) && category(operand_dtype(c["alpha"])) != Category::complex;
+  return real_number ? cast(-real(f), f.dtype()) : -f;
+}
 // a + f * b, rounded once.
 Expr plus(Expr a, Expr f, Expr b) { return is_floating(a.dtype()) ? fma(f, b, a) : a + f * b; }
 // The divisor of a remainder: a number has the digits of the tensor beside it.
@@ -61,6 +68,11 @@ constexpr const char* kMinusAlphaFits = "PyTorch looks whether -alpha fits";
 // What a program writes as `d` is that precise, also where it isn't stored in between.
 Expr converted(Expr x, DType d) { return round_to(cast(x, compute_type(d)), d); }
 Expr truth(Expr x) { return cast(x, DType::Bool); }
+
+Tensor invoked(const char* name, std::initializer_list<Value> args) {
+  std::vector<Value> given(args);
+  return op::call(op::get(name), given)[0];
+}
 
 // A function of one floating argument; integers become the default floating dtype, as PyTorch's.
 Definer elementary(const char* name, const char* doc, Expr (*f)(Expr), double low = -2, double high = 2) {
@@ -89,7 +101,8 @@ FACULA_FAMILY(pointwise) {
       .alias("subtract")
       .result(no_bools)
       .check(fitting_factor)
-      .pointwise([](const LoopCall& c, Expr a, Expr b, Expr alpha) { return plus(a, -factor(c, alpha), b); })
+      .pointwise(
+          [](const LoopCall& c, Expr a, Expr b, Expr alpha) { return plus(a, negative_factor(c, alpha), b); })
       .differs(kComplexZeros, kSignsOfZeros)
       .differs(kMinusAlpha, kMinusAlphaFits)
       .differs("int32 error: .* with alpha is the number 2147483648", "PyTorch looks whether -alpha fits")
@@ -99,7 +112,8 @@ FACULA_FAMILY(pointwise) {
       .result(no_bools)
       .no_in_place()
       .check(fitting_factor)
-      .pointwise([](const LoopCall& c, Expr a, Expr b, Expr alpha) { return plus(b, -factor(c, alpha), a); })
+      .pointwise(
+          [](const LoopCall& c, Expr a, Expr b, Expr alpha) { return plus(b, negative_factor(c, alpha), a); })
       .differs(kComplexZeros, kSignsOfZeros)
       .differs(kMinusAlpha, kMinusAlphaFits)
       .samples(binary_samples());
@@ -624,6 +638,13 @@ FACULA_FAMILY(pointwise) {
       .dtypes(d::numeric)
       .check(fitting_computed({"value"}))
       .pointwise([](Expr a, Expr b, Expr c, Expr v) { return fma(v * b, c, a); })
+      .vjp([](const Vjp& v) {
+        auto of = [&](const char* one, const char* other) {
+          return v.needs(one) ? invoked("_addcmul_backward", {v.grad(), v[other], v.call()["value"].scalar})
+                              : Tensor();
+        };
+        return grads(v.grad(), of("tensor1", "tensor2"), of("tensor2", "tensor1"));
+      })
       .differs(kComplexInfinite, kByParts)
       .differs(kComplexZeros, kSignsOfZeros)
       .differs("b?float\\d+ gradient of tensor[12]: finite for -?inf at",
@@ -637,6 +658,14 @@ FACULA_FAMILY(pointwise) {
       .dtypes(floats)
       .check(fitting_computed({"value"}))
       .pointwise([](Expr a, Expr b, Expr c, Expr v) { return a + v * b / c; })
+      .vjp([](const Vjp& v) {
+        Scalar value = v.call()["value"].scalar;
+        Tensor g = v.grad(), over, under;
+        if (v.needs("tensor1")) over = invoked("_addcdiv_backward_over", {g, v["tensor2"], value});
+        if (v.needs("tensor2"))
+          under = invoked("_addcdiv_backward_under", {g, v["tensor1"], v["tensor2"], value});
+        return grads(g, over, under);
+      })
       .differs(kComplexInfinite, kByParts)
       .differs(kComplexLimit, kByParts)
       .differs(
@@ -646,6 +675,27 @@ FACULA_FAMILY(pointwise) {
                "1 / tensor2 overflows before 0 multiplies it")
       .samples({"self[3, 4], tensor1[4], tensor2[3, 1](0.5, 2)",
                 "self[5], tensor1[5], tensor2[5](0.5, 2), value=2"});
+  define("_addcmul_backward(Tensor grad, Tensor other, Scalar value) -> Tensor")
+      .doc("The gradient of addcmul for a factor: the other one meets `value` first.")
+      .bind(hidden)
+      .dtypes(floats)
+      .no_in_place()
+      .pointwise([](Expr g, Expr x, Expr v) { return g * conj(x * v); })
+      .samples({"grad[3, 4], other[3, 4], value=2"});
+  define("_addcdiv_backward_over(Tensor grad, Tensor tensor2, Scalar value) -> Tensor")
+      .doc("The gradient of addcdiv for tensor1.")
+      .bind(hidden)
+      .dtypes(floats)
+      .no_in_place()
+      .pointwise([](Expr g, Expr x, Expr v) { return g * conj(v / x); })
+      .samples({"grad[3, 4], tensor2[3, 4](0.5, 2), value=2"});
+  define("_addcdiv_backward_under(Tensor grad, Tensor tensor1, Tensor tensor2, Scalar value) -> Tensor")
+      .doc("The gradient of addcdiv for tensor2.")
+      .bind(hidden)
+      .dtypes(floats)
+      .no_in_place()
+      .pointwise([](Expr g, Expr a, Expr b, Expr v) { return -g * conj(v * a / (b * b)); })
+      .samples({"grad[3, 4], tensor1[3, 4], tensor2[3, 4](0.5, 2), value=2"});
 
   // Conversions and copies.
   define("to_dtype(Tensor self, dtype dtype) -> Tensor")

@@ -39,17 +39,20 @@ Expr hypot(Expr x, Expr y) {
 }
 Expr modulus(Z z) { return hypot(z.re, z.im); }
 
-// Smith's division, both sides scaled by the larger part of the divisor so that nothing overflows on the way.
+// Smith's division with the reciprocal of the scaled divisor, as PyTorch's (and NumPy's) loops do it.
 Z divide(Z a, Z b) {
   Expr wide = abs(b.re) >= abs(b.im);
   Expr big = select(wide, b.re, b.im), small = select(wide, b.im, b.re);
-  Expr ratio = select(eq(small, 0), small, small / big), weight = reciprocal(ratio * ratio + 1.0);
-  Expr p = a.re / big, q = a.im / big;
-  // A divisor on an axis takes nothing of the other part, infinite as it may be.
-  auto turn = [&](Expr v) { return select(eq(ratio, 0), ratio * copysign(number(1, v), v), v * ratio); };
-  Expr pr = turn(p), qr = turn(q);
-  Z r = choose(wide, {(p + qr) * weight, (q - pr) * weight}, {(pr + q) * weight, (qr - p) * weight});
-  return choose(eq(big, 0), {a.re / abs(b.re), a.im / abs(b.re)}, r);
+  Expr ratio = small / big, weight = reciprocal(big + small * ratio);
+  Z r = choose(wide, {(a.re + a.im * ratio) * weight, (a.im - a.re * ratio) * weight},
+               {(a.re * ratio + a.im) * weight, (a.im * ratio - a.re) * weight});
+  return choose(wide & eq(b.re, 0), {a.re / abs(b.re), a.im / abs(b.im)}, r);
+}
+// The same by a real number: its parts are divided, which rounds once.
+Z divide(Z a, Expr b) {
+  Expr ratio = number(0, b) / b, zero = eq(b, 0);
+  Z r = {(a.re + a.im * ratio) / b, (a.im - a.re * ratio) / b};
+  return choose(zero, {a.re / abs(b), a.im / abs(b)}, r);
 }
 Z inverse(Z a) { return divide(one(a), a); }
 
@@ -61,17 +64,15 @@ Expr times(Expr a, Expr s) {
   return select(eq(a, 0), a * copysign(number(1, a), s),
                 select(eq(s, 0), s * copysign(number(1, a), a), a * s));
 }
-// a * s of an infinite a, whose angle s is undefined: infinite of some sign.
-Expr times_angle(Expr a, Expr s) { return select(isinf(a) & isnan(s), a, a * s); }
+// a * s, the parts of a modulus and an angle; infinite of some sign where x is and the angle is undefined.
+Expr times_angle(Expr x, Expr a, Expr s) { return select(isinf(x) & isnan(s), a, a * s); }
 
-// From a's modulus r, cosine and sine.
+// From the modulus r of the result, cosine and sine: infinite and zero moduli keep signs, as C's cexp says.
 Z exp_of(Z a, Expr r, Expr cosine, Expr sine) {
-  Expr real_only = eq(a.im, 0);
-  // Of -inf the modulus is 0, whatever the angle; a zero angle stays zero.
-  Expr c = select(eq(r, 0), number(0, r), r * cosine),
-       s = select(real_only | eq(r, 0), number(0, r) * select(real_only, a.im, number(0, r)), r * sine);
-  c = select(isinf(r) & isnan(c), r, c);
-  return {select(real_only, r, c), s};
+  Expr far = isinf(a.re), whole = bit_not(isnan(cosine));
+  Expr c = select(far, select(whole, copysign(r, cosine), r), r * cosine);
+  Expr s = select(far, select(whole, copysign(r, sine), select(eq(r, 0), copysign(r, a.im), sine)), r * sine);
+  return {c, select(eq(a.im, 0), a.im, s)};
 }
 Z exp(Z a) { return exp_of(a, exp(a.re), cos(a.im), sin(a.im)); }
 // log |z|, by the larger part so that nothing overflows; exact near |z| = 1, where log1p of the excess takes over.
@@ -104,11 +105,11 @@ Z sqrt(Z a) {
   return choose(isinf(a.im), infinite, r);
 }
 Z sinh(Z a) {
-  Expr s = sinh(a.re);
-  return {select(eq(a.re, 0), a.re, times_angle(s, cos(a.im))),
+  Expr s = sinh(a.re), c = cos(a.im);
+  return {select(eq(a.re, 0) & isnan(c), a.re, times_angle(a.re, s, c)),
           select(eq(a.im, 0), a.im, cosh(a.re) * sin(a.im))};
 }
-Z cosh(Z a) { return {times_angle(cosh(a.re), cos(a.im)), times(sinh(a.re), sin(a.im))}; }
+Z cosh(Z a) { return {times_angle(a.re, cosh(a.re), cos(a.im)), times(sinh(a.re), sin(a.im))}; }
 // (sinh 2x + i sin 2y) / (cosh 2x + cos 2y), through tan so that nothing overflows (Kahan, 1987).
 Z tanh(Z a) {
   Expr t = tan(a.im), beta = t * t + 1.0, s = sinh(a.re), rho = sqrt(s * s + 1.0), d = beta * s * s + 1.0;
@@ -118,7 +119,7 @@ Z tanh(Z a) {
   Expr twist = select(isinf(a.im) | (isinf(a.re) & isnan(a.im)), copysign(number(0, s), a.im),
                       sin(a.im) * cos(a.im) * e);
   Z limit = {copysign(number(1, s), a.re), twist};
-  r = choose(far, limit, r);
+  r = choose(far, choose(isnan(t) & bit_not(isinf(a.re)), {t, t}, limit), r);
   return {select(eq(a.re, 0), a.re, r.re), select(eq(a.im, 0), a.im, r.im)};
 }
 // Where z^2 overflows or is infinite the inverse functions are log 2|z| and the angle.
@@ -170,6 +171,18 @@ bool is_uniform(Expr x) {
   visit(x, [&](Expr e) { varies |= e->kind == Kind::index || (e->kind == Kind::load && !e->args.empty()); });
   return !varies;
 }
+// a * b as C defines it (annex G): infinite where a factor or a partial product is, though its parts be none.
+Z product(Z a, Z b) {
+  Expr ac = a.re * b.re, bd = a.im * b.im, ad = a.re * b.im, bc = a.im * b.re, x = ac - bd, y = ad + bc;
+  Expr of_a = endless(a), of_b = endless(b), within = isinf(ac) | isinf(bd) | isinf(ad) | isinf(bc);
+  auto zero = [](Expr v) { return copysign(number(0, v), v); };
+  auto boxed = [&](Expr v) { return select(isinf(v), copysign(number(1, v), v), zero(v)); };
+  auto cleared = [&](Expr v) { return select(isnan(v), zero(v), v); };
+  auto known = [&](Expr is_endless, Expr v) { return select(is_endless, boxed(v), cleared(v)); };
+  Z p = {known(of_a, a.re), known(of_a, a.im)}, q = {known(of_b, b.re), known(of_b, b.im)};
+  Z direction = p * q;
+  return choose(isnan(x) & isnan(y) & (of_a | of_b | within), direction * kInf, {x, y});
+}
 Z pow(Z a, Z n) {
   if (is_value(n.im, 0)) {
     if (is_value(n.re, 1)) return a;
@@ -178,23 +191,19 @@ Z pow(Z a, Z n) {
     if (is_value(n.re, 0.5)) return sqrt(a);
   }
   auto is = [&](double v) { return eq(n.re, number(v, n.re)) & eq(n.im, 0); };
-  Expr easy = is(1) | is(2) | is(3) | is(-1) | is(-2) | is(0.5) | is(-0.5);
+  Expr easy = is(0) | is(1) | is(2) | is(3) | is(-1) | is(-2) | is(0.5) | is(-0.5);
   bool uniform = is_uniform(n.re) && is_uniform(n.im);
   auto general = [&](Expr x) { return uniform ? select(easy, number(0, x), x) : x; };
   // The product's error is that of the result, times the result: in double precision.
   auto wide = [](Z z) { return Z{cast(z.re, DType::Float64), cast(z.im, DType::Float64)}; };
-  Z b = wide(a), w = Z{general(log_modulus(b)), general(atan2(b.im, b.re))} * wide(n), square = a * a;
+  Z b = wide(a), w = product(wide(n), Z{general(log_modulus(b)), general(atan2(b.im, b.re))}), square = a * a;
   Z r = exp_of(w, general(exp(w.re)), general(cos(w.im)), general(sin(w.im)));
   r = {cast(r.re, a.re.dtype()), cast(r.im, a.re.dtype())};
+  if (!uniform) return r;
   Z root = choose(is(0.5) | is(-0.5), sqrt(a), a), power = choose(is(-2) | is(2), square, root);
   power = choose(is(3), square * a, power);
   Z over = choose(is(-1) | is(-2) | is(-0.5), inverse(power), power);
-  // 0^n: 1 for n = 0, 0 where the real part of n is positive.
-  Expr zero_base = eq(a.re, 0) & eq(a.im, 0), zero_exponent = eq(n.re, 0) & eq(n.im, 0);
-  Z zero = {number(0, a.re), number(0, a.re)};
-  r = choose(zero_base & (n.re > 0), zero, r);
-  r = choose(zero_exponent, one(a), r);
-  return uniform ? choose(easy, over, r) : r;
+  return choose(easy, choose(is(0), one(a), over), r);
 }
 
 class Splitter {
@@ -295,13 +304,10 @@ class Splitter {
       }
       case Fn::add: return a + b;
       case Fn::sub: return a - b;
-      case Fn::mul:
-        if (is_value(b.im, 0)) return a * b.re;
-        if (is_value(a.im, 0)) return b * a.re;
+      case Fn::mul:  // part by part for real factors too, as PyTorch: 0 times infinity is no number
+        if (is_value(b.re, 0) && is_value(b.im, 1)) return times_i(a);
         return a * b;
-      case Fn::div:
-        if (is_value(b.im, 0)) return {a.re / b.re, a.im / b.re};
-        return divide(a, b);
+      case Fn::div: return is_value(b.im, 0) ? divide(a, b.re) : divide(a, b);
       case Fn::fma: return a * b + d;
       case Fn::pow: return pow(a, b);
       case Fn::sqrt: return sqrt(a);
@@ -319,7 +325,9 @@ class Splitter {
       case Fn::log1p: {
         Expr small = abs(a.re) + abs(a.im) < 0.5;
         Expr near = log1p(a.re * (a.re + 2.0) + a.im * a.im) * 0.5;
-        return {select(small, near, log_modulus(a + one(a))), atan2(a.im, a.re + 1.0)};
+        Expr re = select(small, near, log_modulus(a + one(a)));
+        re = select(isnan(a.re), a.re, select(isnan(a.im), a.im, re));
+        return {re, atan2(a.im, a.re + 1.0)};
       }
       case Fn::sinh: return sinh(a);
       case Fn::cosh: return cosh(a);

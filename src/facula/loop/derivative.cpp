@@ -29,7 +29,8 @@ Expr direction(Expr z) {
 }
 Expr pow_base(Expr x, Expr n, Expr g) { return select(eq(n, 0), zero(x), g * conj(n * pow(x, n - c(1, n)))); }
 Expr pow_exponent(Expr x, Expr n, Expr y, Expr g) {
-  return select(eq(x, 0) & (real(n) >= 0), zero(x), g * conj(y * log(x)));
+  Expr rises = is_complex(n.dtype()) ? (real(n) >= 0) & eq(imag(n), 0) : n >= 0;
+  return select(eq(x, 0) & rises, zero(x), g * conj(y * log(x)));
 }
 
 // Of y = x / r, r = |x|: the part of the gradient across the direction y.
@@ -78,8 +79,8 @@ RULE(sinh, g* conj(cosh(x)))
 RULE(cosh, g* conj(sinh(x)))
 RULE(tanh, g* conj(c(1, y) - y * y))
 RULE(asinh, g* conj(rsqrt(x* x + c(1, x))))
-RULE(acosh, g*(is_complex(x.dtype()) ? conj(rsqrt(x - c(1, x)) * rsqrt(x + c(1, x))) : rsqrt(x* x - c(1, x))))
-RULE(atanh, g / conj(c(1, x) - x * x))
+RULE(acosh, g*(is_complex(x.dtype()) ? conj(rsqrt(x + c(-1, x)) * rsqrt(x + c(1, x))) : rsqrt(x* x - c(1, x))))
+RULE(atanh, g / conj(c(1, x) + c(-1, x) * (x * x)))
 RULE(erf, g* c(kTwoOverRootPi, x) * exp(-(x * x)))
 RULE(erfc, g* c(-kTwoOverRootPi, x) * exp(-(x * x)))
 RULE(ndtr, g* c(kOneOverRootTwoPi, x) * exp((x * x) * c(-0.5, x)))
