@@ -132,30 +132,46 @@ Moments moments(const Tensor& x, Sizes dim, std::optional<double> correction, bo
     for (int k = 0; k < x.dim(); ++k) dims.push_back(k);
   SymInt count = x.dim() ? reduced_count(x.sizes(), dims) : SymInt(int64_t(1));
   auto deviation = [&](const Tensor& t) {
-    return t.dim() ? _square_deviation(t, dim, keepdim) : square(sub(t, t));
+    if (t.dim()) return _square_deviation(t, dim, keepdim);
+    return is_complex(t.dtype()) ? add(square(sub(_real(t), _real(t))), square(sub(_imag(t), _imag(t))))
+                                 : square(sub(t, t));
   };
   auto both = [&](const Tensor& t) {
     return with_mean && t.dim() ? _moments(t, dim, keepdim) : std::tuple(mean(t, dim, keepdim), deviation(t));
   };
-  bool pairs = is_complex(x.dtype());
-  auto [middle, total] = both(pairs ? _real(x) : x);
-  if (pairs) {
-    auto [beside, more] = both(_imag(x));
-    total = add(total, more);
-    if (with_mean) middle = view_as_complex(stack(std::vector<Tensor>{middle, beside}, -1));
+  if (!with_mean || !is_complex(x.dtype())) {
+    auto [middle, total] = both(x);
+    return {middle, over_freedom(total, count, correction.value_or(1))};
   }
+  auto [along, total] = both(_real(x));
+  auto [across, more] = both(_imag(x));
+  Tensor middle = view_as_complex(stack(std::vector<Tensor>{along, across}, -1));
+  total = add(total, more);
   return {middle, over_freedom(total, count, correction.value_or(1))};
 }
 
+// The square root, whose gradient at 0 is 0: there the length has a kink, its lowest point.
+Tensor root(const Tensor& variance) {
+  Tensor none = eq(variance, 0);
+  return where(none, zeros_like(variance), sqrt(where(none, ones_like(variance), variance)));
+}
+
 // The gradient of variance and mean, of each alone: a variance of NaN must not reach the mean's.
-Tensor gradient_of_moments(const Vjp& v, const Tensor& of_variance) {
+Tensor gradient_of_moments(const Vjp& v, const Tensor& of_variance, std::optional<Tensor> root,
+                           const Tensor& of_mean) {
   auto& c = v.call();
   Tensor x = v["self"], g;
-  SymInt count = reduced_count(c.sizes("self"), c.dims("dim"));
-  if (v.grad(1).defined()) g = expand(div(put_back(v, v.grad(1)), count), c.sizes("self"));
+  Ints dims = c.dims("dim");
+  SymInt count = reduced_count(c.sizes("self"), dims);
   if (of_variance.defined()) {
-    Tensor away = c.rank("self") ? sub(x, mean(x, c.dims("dim"), true)) : sub(x, x);
-    Tensor h = mul(over_freedom(mul(put_back(v, of_variance), 2), count, correction_of(c)), away);
+    double freedom = double(count.guard_int()) - correction_of(c);
+    bool all = c["dim"].is_none() || c.rank("self") == 0 || c.ints("dim").empty();
+    if (root) root = put_back(v, *root);
+    g = _variance_backward(put_back(v, of_variance), x, root ? MaybeTensor(*root) : MaybeTensor(), dims,
+                           2.0 / freedom, all && freedom <= 0);
+  }
+  if (of_mean.defined()) {
+    Tensor h = expand(div(put_back(v, of_mean), count), c.sizes("self"));
     g = g.defined() ? add(g, h) : h;
   }
   return g;
@@ -192,41 +208,23 @@ constexpr const char* kOppositeLargest =
     "(bfloat16|float32|float64) value: nan for (0|inf) with self: max and lowest";
 constexpr const char* kOppositeSums =
     "a sum of opposite largest numbers overflows; where depends on the order of additions";
-constexpr const char* kNoDimension = "\\w+ gradient of self: .*, dim=\\[\\]";
-constexpr const char* kCountOfOne =
-    "dim=[] means every dimension; PyTorch's gradient counts one element for it";
-constexpr const char* kLargeDeviations =
-    "(bfloat16|float32) (value|value 0|gradient of self): .* for (finite|-?[0-9].*) with self: (max|lowest)";
-constexpr const char* kSquaresOverflow =
-    "squares of deviations beyond 1.8e19 are infinite in float32; PyTorch's kernels for this processor add them in "
-    "float64, at half the speed";
 constexpr const char* kLargestMean =
     "\\w+ (value|value [01]|gradient of self): .*(inf|nan).* for .* with self: (all max|max and lowest)";
 constexpr const char* kMeanOverflows =
-    "the mean is a sum over the count, which overflows beside the largest number as mean() itself does in PyTorch too";
-constexpr const char* kInfiniteMean =
-    "\\w+ value 1: (nan|\\(.*nan.*\\)) for .*inf.* with self: -?inf at (11|23)";
-constexpr const char* kLastInfinity =
-    "beside an infinity there is no mean; PyTorch's recurrence finds none but where the infinity comes last";
-constexpr const char* kComplexDeviations =
-    "complex\\d+ gradient of self: \\(.*\\) for \\(nan, nan\\) with self: (-?infj? at|all max|all -?inf)";
-constexpr const char* kRealFactor =
-    "a deviation times a real number; PyTorch's product of complex numbers makes NaN of one with an infinite part";
+    "beside the largest numbers a gradient's mean is a sum over the count, which overflows as mean() itself does in "
+    "PyTorch too; differences of float64 numbers overflow in either's recurrence";
+constexpr const char* kNoDimension = "\\w+ gradient of self: .*, dim=\\[\\]";
+constexpr const char* kNoFreedom =
+    "the gradient of the variance of a single number is that of 0 / 0; PyTorch compares the number with its mean";
+constexpr const char* kLargest16 = "float16 gradient of self: .* for .* with self: (max|lowest)";
+constexpr const char* kRoundedVariance =
+    "the variance, infinite in float16, is rounded before its root is taken; PyTorch's is not";
 constexpr const char* kTooMuch = "\\w+ gradient of self: .* with correction is the number (inf|nan|1e\\+300)";
 constexpr const char* kNegativeFreedom =
     "the variance is infinite as in PyTorch, whose gradient divides by a negative number of elements";
-Definer& moments_differ(Definer& d) {
-  return d.differs(kNoDimension, kCountOfOne)
-      .differs(kLargestMean, kMeanOverflows)
-      .differs(kLargeDeviations, kSquaresOverflow)
-      .differs(kInfiniteMean, kLastInfinity)
-      .differs(kComplexDeviations, kRealFactor)
-      .differs(
-          "float16 gradient of self: .* for (-?0|nan|-?inf) with self: (max|lowest)",
-          "deviation times gradient in float32, rounded once; PyTorch's factors are rounded to 16 bits each")
-      .differs(kTooMuch, kNegativeFreedom);
-}
-
+constexpr const char* kAllEqual = "(float|complex)\\d+ (value|value 0): 0 for inf with self: all max";
+constexpr const char* kEqualNumbers =
+    "equal numbers have no variance; over all elements PyTorch's kernel takes mean(), which overflows";
 constexpr const char* kComplexFactors =
     "complex\\d+ value: \\(.*(nan|inf).*\\) for \\(.*(nan|inf|finite).*\\) with self: (all inf|all max|inf at)";
 constexpr const char* kOrderOfFactors =
@@ -496,24 +494,21 @@ FACULA_FAMILY(reduce) {
       .unfused([](const Tensor& self, Sizes dim) { return sum(ne(self, 0), dim); })
       .samples({"self[3, 4]", "self[3, 4], dim=[1]", "self[0]"});
 
-  define("_root(Tensor self) -> Tensor")
-      .doc(
-          "Square root of a sum of squares, whose gradient at 0 is 0: there the length has a kink, its lowest point.")
-      .bind(hidden)
-      .dtypes(d::floating)
-      .no_in_place()
-      .pointwise([](Expr x) { return sqrt(x); })
-      .vjp([](const Vjp& v) { return grads(gradient_of_root(v.result(), v.grad())); })
-      .samples({"self[3, 4](0.1, 2)", "self[](0.1, 2)"});
   define("_square_deviation(Tensor self, int[] dim, bool keepdim) -> Tensor")
       .doc(
           "Sum of squared distances from the mean over `dim`. Its gradient knows that the mean adds nothing to it.")
       .bind(hidden)
-      .dtypes(d::floating)
+      .dtypes(d::floating | d::complex)
+      .result(ResultType::real)
       .no_in_place()
       .shape(reduced())
       .loop([](const LoopCall& c, Index i) {
-        return part(Axes(c).reduce(monoid::welford, i, [&](Index j) { return c.load("self", j); }), 1);
+        auto of = [&](Expr (*component)(Expr)) {
+          return part(Axes(c).reduce(monoid::welford, i,
+                                     [&](Index j) { return component(c.load("self", j)); }),
+                      1);
+        };
+        return is_complex(c.dtype("self")) ? of(loop::real) + of(loop::imag) : of([](Expr x) { return x; });
       })
       .vjp([](const Vjp& v) {
         Tensor x = v["self"];
@@ -522,13 +517,27 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], dim=[1], keepdim=True", "self[2, 3, 4], dim=[0, 2], keepdim=False",
                 "self[33, 129], dim=[1], keepdim=True", "self[129, 33], dim=[0], keepdim=False"});
   define("_moments(Tensor self, int[] dim, bool keepdim) -> (Tensor mean, Tensor deviation)")
-      .doc("Mean and `_square_deviation` over `dim`; the mean is corrected by the sum of what is left.")
+      .doc(
+          "Mean and `_square_deviation` over `dim`; the mean is corrected by the sum of what is left. Beside an infinity it "
+          "is NaN, but for the last element: Welford's recurrence ends there.")
       .bind(hidden)
       .dtypes(d::floating)
       .shapes([](const Call& c) { return std::vector<Dims>(2, reduced()(c)); })
       .loop([](const LoopCall& c, Index i) {
-        Expr fold = Axes(c).reduce(monoid::welford, i, [&](Index j) { return c.load("self", j); });
-        return std::vector<Expr>{part(fold, 0), part(fold, 1)};
+        Axes axes(c);
+        auto at = [&](Index j) { return c.load("self", j); };
+        Expr n = integer(1);
+        for (auto& b : axes.box().vars) n = n * b.extent;
+        Expr fold = axes.reduce(monoid::welford, i, at), sum = axes.reduce(monoid::sum, i, at);
+        Expr before = axes.reduce(monoid::any, i, [&](Index j) {
+          return isinf(at(j)) & (axes.position() < n - Scalar(int64_t(1)));
+        });
+        Expr mean = part(fold, 0);
+        bool wide = mean.dtype() == DType::Float64;
+        double largest = wide ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
+        Expr last = bit_not(abs(mean) <= largest) & isinf(sum) & bit_not(before);
+        return std::vector<Expr>{select(last, sum, select(isinf(mean), constant(NAN, mean.dtype()), mean)),
+                                 part(fold, 1)};
       })
       .vjp([](const Vjp& v) {
         Tensor x = v["self"], g;
@@ -540,118 +549,160 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"self[3, 4], dim=[1], keepdim=True", "self[2, 3, 4], dim=[0, 2], keepdim=False",
                 "self[33, 129], dim=[1], keepdim=True", "self[129, 33], dim=[0], keepdim=False"});
-  moments_differ(
-      define("var(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
-          .converting_out()
-          .doc("Variance over `dim`: mean squared deviation, with `correction` subtracted from the count.")
-          .dtypes(d::floating | d::complex)
-          .no_in_place()
-          .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
-            return moments(self, dim, correction, keepdim, false).variance;
-          })
-          .samples(reduction_samples()));
-  moments_differ(
-      define("var.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
-          .converting_out()
-          .doc("Variance over `dim`, unbiased or not.")
-          .no_in_place()
-          .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
-            return var(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
-          })
-          .samples(
-              {"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"}));
-  moments_differ(
-      define("std(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
-          .converting_out()
-          .doc("Standard deviation over `dim`.")
-          .dtypes(d::floating | d::complex)
-          .no_in_place()
-          .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
-            return _root(moments(self, dim, correction, keepdim, false).variance);
-          })
-          .samples({"self[3, 4], dim=[1]", "self[3, 4]",
-                    "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True", "self[33, 129], dim=[1]"}));
-  moments_differ(
-      define("std.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
-          .converting_out()
-          .doc("Standard deviation over `dim`, unbiased or not.")
-          .no_in_place()
-          .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
-            return facula::std(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
-          })
-          .samples(
-              {"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"}));
-  moments_differ(define("var.all(Tensor self, bool unbiased) -> Tensor")
-                     .converting_out()
-                     .doc("Variance of all elements, unbiased or not.")
-                     .no_in_place()
-                     .unfused([](const Tensor& self, bool unbiased) {
-                       return var(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0));
-                     })
-                     .samples({"self[3, 4], unbiased=False", "self[5], unbiased=True"}));
-  moments_differ(define("std.all(Tensor self, bool unbiased) -> Tensor")
-                     .converting_out()
-                     .doc("Standard deviation of all elements, unbiased or not.")
-                     .no_in_place()
-                     .unfused([](const Tensor& self, bool unbiased) {
-                       return facula::std(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0));
-                     })
-                     .samples({"self[3, 4], unbiased=False", "self[5], unbiased=True"}));
-  moments_differ(
-      define(
-          "var_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
-          .doc("Variance and mean over `dim`.")
-          .dtypes(d::floating | d::complex)
-          .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
-            auto [mean, variance] = moments(self, dim, correction, keepdim, true);
-            return std::tuple(variance, mean);
-          })
-          .vjp([](const Vjp& v) { return grads(gradient_of_moments(v, v.grad(0))); })
-          .samples({"self[3, 4], dim=[1]", "self[3, 4]",
-                    "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"}));
-  moments_differ(
-      define(
-          "var_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
-          .doc("Variance and mean over `dim`, unbiased or not.")
-          .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
-            return var_mean(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
-          })
-          .samples(
-              {"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"}));
-  moments_differ(define("var_mean.all(Tensor self, bool unbiased) -> (Tensor, Tensor)")
-                     .doc("Variance and mean of all elements, unbiased or not.")
-                     .unfused([](const Tensor& self, bool unbiased) {
-                       return var_mean(self, Sizes(nullopt), std::optional<double>(unbiased ? 1.0 : 0.0));
-                     })
-                     .samples({"self[3, 4], unbiased=False"}));
-  moments_differ(
-      define(
-          "std_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
-          .doc("Standard deviation and mean over `dim`.")
-          .dtypes(d::floating | d::complex)
-          .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
-            auto [mean, variance] = moments(self, dim, correction, keepdim, true);
-            return std::tuple(_root(variance), mean);
-          })
-          .vjp([](const Vjp& v) {
-            Tensor g = v.grad(0).defined() ? gradient_of_root(v.result(0), v.grad(0)) : Tensor();
-            return grads(gradient_of_moments(v, g));
-          })
-          .samples({"self[3, 4], dim=[1]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"}));
-  moments_differ(
-      define(
-          "std_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
-          .doc("Standard deviation and mean over `dim`, unbiased or not.")
-          .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
-            return std_mean(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
-          })
-          .samples({"self[3, 4], dim=[1], unbiased=False"}));
-  moments_differ(define("std_mean.all(Tensor self, bool unbiased) -> (Tensor, Tensor)")
-                     .doc("Standard deviation and mean of all elements, unbiased or not.")
-                     .unfused([](const Tensor& self, bool unbiased) {
-                       return std_mean(self, Sizes(nullopt), std::optional<double>(unbiased ? 1.0 : 0.0));
-                     })
-                     .samples({"self[3, 4], unbiased=False"}));
+  define(
+      "_variance_backward(Tensor grad, Tensor self, Tensor? root, int[] dim, Scalar factor, bool undefined) -> Tensor")
+      .doc(
+          "grad * factor * (self - mean) for a grad whose reduced dimensions are there; of the square root `root` if given. "
+          "Where no degree of freedom is left (`undefined`) only elements at the mean have no gradient.")
+      .bind(hidden)
+      .dtypes(d::floating | d::complex)
+      .no_in_place()
+      .composite([](const Tensor& grad, const Tensor& self, std::optional<Tensor> root, Sizes dim,
+                    const Tensor& factor, bool undefined) {
+        Tensor g = root ? gradient_of_root(*root, grad) : grad,
+               middle = self.dim() ? mean(self, dim, true) : self;
+        if (!undefined) return mul(mul(g, factor), sub(self, middle));
+        Tensor none = zeros_like(g), endless = add(none, std::numeric_limits<double>::infinity());
+        return mul(g, where(eq(self, middle), mul(none, endless), endless));
+      })
+      .samples({"grad[3, 1], self[3, 4], root=None, dim=[1], factor=0.5, undefined=False",
+                "grad[3, 1], self[3, 4], root[3, 1](0.1, 2), dim=[1], factor=0.5, undefined=False"});
+  define("var(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
+      .converting_out()
+      .differs(kTooMuch, kNegativeFreedom)
+      .differs(kNoDimension, kNoFreedom)
+      .differs(kLargestMean, kMeanOverflows)
+      .differs(kAllEqual, kEqualNumbers)
+      .doc("Variance over `dim`: mean squared deviation, with `correction` subtracted from the count.")
+      .dtypes(d::floating | d::complex)
+      .no_in_place()
+      .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
+        return moments(self, dim, correction, keepdim, false).variance;
+      })
+      .samples(reduction_samples());
+  define("var.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
+      .converting_out()
+      .differs(kLargestMean, kMeanOverflows)
+      .differs(kAllEqual, kEqualNumbers)
+      .doc("Variance over `dim`, unbiased or not.")
+      .no_in_place()
+      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
+        return var(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
+      })
+      .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
+  define("std(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
+      .converting_out()
+      .differs(kTooMuch, kNegativeFreedom)
+      .differs(kNoDimension, kNoFreedom)
+      .differs(kLargest16, kRoundedVariance)
+      .differs(kLargestMean, kMeanOverflows)
+      .differs(kAllEqual, kEqualNumbers)
+      .doc("Standard deviation over `dim`.")
+      .dtypes(d::floating | d::complex)
+      .no_in_place()
+      .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
+        return root(moments(self, dim, correction, keepdim, false).variance);
+      })
+      .samples({"self[3, 4], dim=[1]", "self[3, 4]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True",
+                "self[33, 129], dim=[1]"});
+  define("std.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
+      .converting_out()
+      .differs(kLargest16, kRoundedVariance)
+      .differs(kLargestMean, kMeanOverflows)
+      .differs(kAllEqual, kEqualNumbers)
+      .doc("Standard deviation over `dim`, unbiased or not.")
+      .no_in_place()
+      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
+        return facula::std(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
+      })
+      .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
+  define("var.all(Tensor self, bool unbiased) -> Tensor")
+      .converting_out()
+      .differs(kLargestMean, kMeanOverflows)
+      .differs(kAllEqual, kEqualNumbers)
+      .doc("Variance of all elements, unbiased or not.")
+      .no_in_place()
+      .unfused([](const Tensor& self, bool unbiased) {
+        return var(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0));
+      })
+      .samples({"self[3, 4], unbiased=False", "self[5], unbiased=True"});
+  define("std.all(Tensor self, bool unbiased) -> Tensor")
+      .converting_out()
+      .differs(kLargest16, kRoundedVariance)
+      .differs(kLargestMean, kMeanOverflows)
+      .differs(kAllEqual, kEqualNumbers)
+      .doc("Standard deviation of all elements, unbiased or not.")
+      .no_in_place()
+      .unfused([](const Tensor& self, bool unbiased) {
+        return facula::std(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0));
+      })
+      .samples({"self[3, 4], unbiased=False", "self[5], unbiased=True"});
+  define(
+      "var_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
+      .differs(kLargestMean, kMeanOverflows)
+      .differs(kAllEqual, kEqualNumbers)
+      .doc("Variance and mean over `dim`.")
+      .dtypes(d::floating | d::complex)
+      .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
+        auto [mean, variance] = moments(self, dim, correction, keepdim, true);
+        return std::tuple(variance, mean);
+      })
+      .vjp([](const Vjp& v) { return grads(gradient_of_moments(v, v.grad(0), std::nullopt, v.grad(1))); })
+      .samples(
+          {"self[3, 4], dim=[1]", "self[3, 4]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"});
+  define(
+      "var_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
+      .differs(kLargestMean, kMeanOverflows)
+      .differs(kAllEqual, kEqualNumbers)
+      .doc("Variance and mean over `dim`, unbiased or not.")
+      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
+        return var_mean(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
+      })
+      .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
+  define("var_mean.all(Tensor self, bool unbiased) -> (Tensor, Tensor)")
+      .differs(kLargestMean, kMeanOverflows)
+      .differs(kAllEqual, kEqualNumbers)
+      .doc("Variance and mean of all elements, unbiased or not.")
+      .unfused([](const Tensor& self, bool unbiased) {
+        return var_mean(self, Sizes(nullopt), std::optional<double>(unbiased ? 1.0 : 0.0));
+      })
+      .samples({"self[3, 4], unbiased=False"});
+  define(
+      "std_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
+      .differs(kLargest16, kRoundedVariance)
+      .differs(kLargestMean, kMeanOverflows)
+      .differs(kAllEqual, kEqualNumbers)
+      .doc("Standard deviation and mean over `dim`.")
+      .dtypes(d::floating | d::complex)
+      .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
+        auto [mean, variance] = moments(self, dim, correction, keepdim, true);
+        return std::tuple(root(variance), mean);
+      })
+      .vjp([](const Vjp& v) {
+        return grads(gradient_of_moments(v, v.grad(0),
+                                         v.grad(0).defined() ? std::optional(v.result(0)) : std::nullopt,
+                                         v.grad(1)));
+      })
+      .samples({"self[3, 4], dim=[1]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"});
+  define(
+      "std_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
+      .differs(kLargest16, kRoundedVariance)
+      .differs(kLargestMean, kMeanOverflows)
+      .differs(kAllEqual, kEqualNumbers)
+      .doc("Standard deviation and mean over `dim`, unbiased or not.")
+      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
+        return std_mean(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
+      })
+      .samples({"self[3, 4], dim=[1], unbiased=False"});
+  define("std_mean.all(Tensor self, bool unbiased) -> (Tensor, Tensor)")
+      .differs(kLargest16, kRoundedVariance)
+      .differs(kLargestMean, kMeanOverflows)
+      .differs(kAllEqual, kEqualNumbers)
+      .doc("Standard deviation and mean of all elements, unbiased or not.")
+      .unfused([](const Tensor& self, bool unbiased) {
+        return std_mean(self, Sizes(nullopt), std::optional<double>(unbiased ? 1.0 : 0.0));
+      })
+      .samples({"self[3, 4], unbiased=False"});
   define("norm.str(Tensor self, str p, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .doc("p = 'fro': the 2-norm over `dim`.")
       .no_in_place()

@@ -1,5 +1,6 @@
 // Rows, sweeps and stores as statements: see build.h.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -712,21 +713,33 @@ std::shared_ptr<const loop::Nest> shared_nest(loop::Nest n) {
 }
 
 // Sums of x - mean and of its square over what r folds: the mean as it is rounded is off by up to half a unit,
-// and the sum of the deviations from it, which would be 0, says by how much.
+// and the sum of the deviations from it, which would be 0, says by how much. So the largest number serves as the mean
+// where the sum of all overflows.
 struct Deviations {
-  Expr mean, sum, squares, count;
+  Expr total, mean, sum, squares, count;
 };
 Deviations deviations(Expr r) {
   Expr x = in_two_sweeps(r->args[0]), n = integer(1);
   for (auto& b : r->bound) n = n * b.extent;
   n = loop::cast(n, x.dtype());
-  Expr mean = loop::reduce(Monoid::sum, r->bound, {x}) / n, d = x - mean;
-  return {mean, loop::reduce(Monoid::sum, r->bound, {d}), loop::reduce(Monoid::sum, r->bound, {d * d}), n};
+  Expr total = loop::reduce(Monoid::sum, r->bound, {x});
+  double largest =
+      x.dtype() == DType::Float64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
+  Expr mean =
+      loop::select(loop::isinf(total), loop::copysign(loop::constant(largest, x.dtype()), total), total / n);
+  Expr d = x - mean;
+  return {total, mean, loop::reduce(Monoid::sum, r->bound, {d}), loop::reduce(Monoid::sum, r->bound, {d * d}),
+          n};
 }
-// The sum of squares about the true mean (Chan, Golub, LeVeque, 1983); an overflowing one stays infinite.
-Expr about_mean(Expr squares, Expr sum, Expr n) {
-  Expr less = sum * sum / loop::max(n, 1.0);
-  return loop::select(loop::eq(squares, std::numeric_limits<double>::infinity()), squares, squares - less);
+// The sum of squares about the true mean (Chan, Golub, LeVeque, 1983); an overflowing one stays infinite, and there is
+// none beside an infinity, from which nothing lies on the other side of the largest number.
+Expr about_mean(const Deviations& d) {
+  Expr n = loop::cast(d.count, d.squares.dtype()), less = d.sum * d.sum / loop::max(n, 1.0);
+  Expr infinite = loop::eq(d.squares, std::numeric_limits<double>::infinity());
+  Expr around = loop::select(infinite, d.squares, d.squares - less);
+  Expr sign = loop::copysign(loop::constant(1.0, d.sum.dtype()), d.total);
+  Expr endless = loop::isinf(d.total) & loop::bit_not(d.sum * sign <= 0.0);
+  return loop::select(endless, loop::constant(std::nan(""), around.dtype()), around);
 }
 
 }  // namespace
@@ -734,8 +747,8 @@ Expr about_mean(Expr squares, Expr sum, Expr n) {
 std::vector<Expr> wide_moments(Expr r) {
   Deviations d = deviations(r);
   auto wide = [](Expr x) { return loop::cast(x, DType::Float64); };
-  Expr n = wide(d.count), sum = wide(d.sum);
-  return {wide(d.mean) + sum / loop::max(n, 1.0), about_mean(wide(d.squares), sum, n), n};
+  Deviations w = {wide(d.total), wide(d.mean), wide(d.sum), wide(d.squares), wide(d.count)};
+  return {w.mean + w.sum / loop::max(w.count, 1.0), about_mean(w), w.count};
 }
 
 Expr in_two_sweeps(Expr e) {
@@ -747,7 +760,7 @@ Expr in_two_sweeps(Expr e) {
     std::vector<Expr> p;
     if (r->monoid == Monoid::welford) {
       Deviations d = deviations(r);
-      p = {d.mean + d.sum / loop::max(d.count, 1.0), about_mean(d.squares, d.sum, d.count), d.count};
+      p = {d.mean + d.sum / loop::max(d.count, 1.0), about_mean(d), d.count};
     } else {
       Expr x = in_two_sweeps(r->args[0]), m = loop::reduce(Monoid::max, r->bound, {x});
       Expr s = loop::select(loop::eq(x, m), Scalar(1.0), loop::exp(x - m));
