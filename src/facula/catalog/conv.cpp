@@ -190,6 +190,32 @@ Tensor forward(const Tensor& input, const Tensor& weight, MaybeTensor bias, cons
                 c.integer("groups").guard_int());
 }
 
+Tensor complex_of(const Tensor& re, const Tensor& im) {
+  return view_as_complex(stack(std::vector<Tensor>{re, im}, -1));
+}
+// Gradients of a complex convolution, which is made of three real ones: a(re, re), b(im, im) and c(sum, sum) give
+// a - b + i (c - a - b).
+Grads complex_gradients(const Vjp& v) {
+  auto& c = v.call();
+  Tensor g = v.grad(), along = _real(g), across = _imag(g);
+  Tensor of_a = sub(along, across), of_b = neg(add(along, across));
+  auto of = [&](const char* other, auto&& gradient) {
+    Tensor re = _real(v[other]), im = _imag(v[other]), both = gradient(across, add(re, im));
+    return complex_of(add(gradient(of_a, re), both), add(gradient(of_b, im), both));
+  };
+  Grads out(3);
+  if (v.needs("input"))
+    out[0] = of("weight", [&](const Tensor& grad, const Tensor& w) {
+      return input_gradient(grad, w, c.sizes("input"), c);
+    });
+  if (v.needs("weight"))
+    out[1] = of("input", [&](const Tensor& grad, const Tensor& x) {
+      return weight_gradient(grad, x, c.sizes("weight"), c);
+    });
+  if (v.needs("bias")) out[2] = sum(g, c.rank("input") == 4 ? Sizes{0, 2, 3} : Sizes{1, 2});
+  return out;
+}
+
 Dims weight_gradient_sizes(const Call& c) {
   check_dtypes(c.name(), c.tensor("grad"), "Gradient", c.tensor("input"), "input");
   check_gradient(c, c.sizes("input"), c.ints("weight_size"));
@@ -292,20 +318,39 @@ Tensor transposed(const Call& c, const Tensor& input, const Tensor& weight, std:
         << "given input size " << to_string(input.sizes())
         << ", the output size is too small: " << to_string(SymSpan(size));
   }
-  Tensor y;
-  if (extra[0] < stride[0] && extra[1] < stride[1]) {
-    y = convolution_backward_input(x, w, size, stride, padding, dilation, groups);
-  } else {  // no convolution of that size gives this input: all that is written, cut and padded
+  auto written = [&](const Tensor& x, const Tensor& w) {
+    if (extra[0] < stride[0] && extra[1] < stride[1])
+      return convolution_backward_input(x, w, size, stride, padding, dilation, groups);
+    // No convolution of that size gives this input: all that is written, cut and padded.
     Dims whole(size), crop;
     for (size_t k = 0; k < 2; ++k) whole[r + k] = size[r + k] + SymInt(int64_t(2)) * padding[k] - extra[k];
-    y = convolution_backward_input(x, w, whole, stride, Sizes{0, 0}, dilation, groups);
+    Tensor y = convolution_backward_input(x, w, whole, stride, Sizes{0, 0}, dilation, groups);
     for (size_t k = 2; k-- > 0;) {
       crop.push_back(-padding[k]);
       crop.push_back(extra[k] - padding[k]);
     }
-    y = constant_pad_nd(y, crop, 0);
+    return constant_pad_nd(y, crop, 0);
+  };
+  auto with_bias = [&](const Tensor& y, const Tensor& b) {
+    return bias ? add(y, view(b, Dims{outputs, SymInt(int64_t(1)), SymInt(int64_t(1))})) : y;
+  };
+  Tensor y;
+  if (!is_complex(x.dtype()) || !is_complex(w.dtype()) || (bias && !is_complex(bias->dtype()))) {
+    y = with_bias(written(x, w), bias ? *bias : Tensor());
+  } else {  // by three real ones, as conv2d of complex numbers
+    auto parts = [](const Tensor& t) {
+      Tensor pairs = view_as_real(t);
+      return std::pair(select(pairs, -1, int64_t(0)), select(pairs, -1, int64_t(1)));
+    };
+    auto [xr, xi] = parts(x);
+    auto [wr, wi] = parts(w);
+    auto [br, bi] = bias ? parts(*bias) : std::pair<Tensor, Tensor>();
+    Tensor a = with_bias(written(xr, wr), br), b = written(xi, wi);
+    Tensor turned = with_bias(written(add(xr, xi), add(wr, wi)), bias ? add(br, bi) : br);
+    turned = sub(sub(turned, a), b);
+    Tensor none = mul(turned, 0);
+    y = complex_of(add(sub(a, b), none), add(turned, none));
   }
-  if (bias) y = add(y, view(*bias, Dims{outputs, SymInt(int64_t(1)), SymInt(int64_t(1))}));
   return rank == 1 ? squeeze(y, -2) : y;
 }
 
@@ -348,6 +393,7 @@ FACULA_FAMILY(conv) {
       .reference(conv_element)
       .vjp([](const Vjp& v) {
         auto& c = v.call();
+        if (is_complex(c.dtype("input"))) return complex_gradients(v);
         Grads out(3);
         if (v.needs("input")) out[0] = input_gradient(v.grad(), v["weight"], c.sizes("input"), c);
         if (v.needs("bias") && v.needs("weight")) {

@@ -487,6 +487,44 @@ class Images {
 
 bool has_onednn(DType d) { return d == DType::Float32 || d == DType::BFloat16; }
 
+Tensor invoked(const char* name, std::initializer_list<op::Value> args) {
+  std::vector<op::Value> given(args);
+  return op::call(op::get(name), given)[0];
+}
+
+// A convolution of complex numbers by three real ones (Gauss), combined as PyTorch does it: a sum that is not finite
+// leaves neither part a number.
+void by_real_parts(const Call& c, const Tensor& out) {
+  auto detached = [](const Tensor& t) { return t.alias(t.sizes(), t.strides(), t.offset()); };
+  struct Parts {
+    Tensor re, im, sum;
+  };
+  auto split = [&](const char* name) {
+    Tensor t = c.tensor(name);
+    if (!t.defined()) return Parts();
+    t = detached(t);
+    Parts p{invoked("_real", {t}), invoked("_imag", {t}), {}};
+    p.sum = invoked("add", {p.re, p.im, Scalar(int64_t(1))});
+    return p;
+  };
+  Parts x = split("input"), w = split("weight"), b = split("bias");
+  auto convolution = [&](const Tensor& input, const Tensor& weight, const Tensor& bias) {
+    auto args = std::vector<op::Value>(c.args().begin(), c.args().end());
+    args[0] = input;
+    args[1] = weight;
+    args[2] = bias.defined() ? op::Value(bias) : op::Value();
+    return op::call(c.op(), args)[0];
+  };
+  Scalar one = int64_t(1);
+  Tensor first = convolution(x.re, w.re, b.re), second = convolution(x.im, w.im, {}),
+         turned = convolution(x.sum, w.sum, b.sum);
+  turned = invoked("sub", {invoked("sub", {turned, first, one}), second, one});
+  Tensor none = invoked("mul", {turned, Scalar(int64_t(0))});
+  Tensor straight = invoked("add", {invoked("sub", {first, second, one}), none, one});
+  std::vector<Tensor> parts{straight, invoked("add", {turned, none, one})};
+  copy(out, invoked("view_as_complex", {invoked("stack", {op::Value(parts), Scalar(int64_t(-1))})}));
+}
+
 // Without oneDNN bfloat16 is computed as float32.
 DType without_onednn(DType d) { return d == DType::BFloat16 ? DType::Float32 : d; }
 
@@ -495,6 +533,10 @@ DType without_onednn(DType d) { return d == DType::BFloat16 ? DType::Float32 : d
 Results conv2d(const Call& c, Out out) {
   Tensor input = c.tensor("input"), weight = c.tensor("weight"), bias = c.tensor("bias");
   if (empty(out[0])) return Results(out[0]);
+  if (is_complex(input.dtype())) {
+    by_real_parts(c, out[0]);
+    return Results(out[0]);
+  }
   Shape s = shape_of(c, input.sizes(), weight.sizes(), out[0].sizes());
   auto run = [&](DType d, bool library) {
     Images to(out[0], d, library);
