@@ -30,13 +30,8 @@ Expr at_bound(Expr x, Expr bound) {
 }
 // Where gradients at NaN differ, and why.
 constexpr const char* kZeroAtNaN = "b?float\\d+ gradient of self: 0 for finite at self=nan";
-constexpr const char* kNaNAtNaN = "b?float\\d+ gradient of self: nan for finite at self=nan";
 constexpr const char* kVectorsAtNaN =
     "the gradient at NaN is that of PyTorch's vectors; its elements that fill none have another";
-// elu, celu: the value at 0 of alphas whose product with 0 is not 0.
-constexpr const char* kSlopeAtZero = "b?float\\d+ value: (nan|-?0) for -?0 at self=-?0, alpha=(nan|-?inf|-)";
-constexpr const char* kSlopeTimesZero =
-    "alpha * (exp(0) - 1), as the gradient there says; PyTorch takes the other side at 0 for the value only";
 Tensor in_dtype(const Tensor& x, std::optional<DType> dtype) {
   return dtype && *dtype != x.dtype() ? to_dtype(x, *dtype) : x;
 }
@@ -85,9 +80,19 @@ FACULA_FAMILY(activation) {
   activation("elu(Tensor self, Scalar alpha=1) -> Tensor",
              "x where positive, else alpha * (exp(x) - 1).  Clevert et al., 2015.")
       .check(fitting_computed({"alpha"}))
-      .pointwise([](Expr x, Expr alpha) { return select(x > 0.0, x, alpha * expm1(x)); })
-      .differs(kSlopeAtZero, kSlopeTimesZero)
-      .differs(kNaNAtNaN, kVectorsAtNaN);
+      .pointwise([](Expr x, Expr alpha) { return select(x < 0.0, alpha * expm1(x), x); })
+      .vjp([](const Vjp& v) {
+        return grads(_elu_backward(v.grad(), v["self"], v.call()["alpha"].scalar, 1.0));
+      });
+  define("_elu_backward(Tensor grad, Tensor self, Scalar alpha, Scalar scale) -> Tensor")
+      .doc("The gradient of elu (and of celu, whose exponent is scale * self): at 0 as below it.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .no_in_place()
+      .pointwise([](Expr g, Expr x, Expr alpha, Expr scale) {
+        return select(x > 0.0, g, g * (alpha * scale) * exp(x * scale));
+      })
+      .samples({"grad[3, 4], self[3, 4](-4, 4), alpha=0.5, scale=2"});
   activation("softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor",
              "log(1 + exp(beta * x)) / beta; linear above the threshold.")
       .check(fitting_computed({"beta", "threshold"}))
@@ -96,8 +101,20 @@ FACULA_FAMILY(activation) {
         Expr bx = x * beta;
         return select(bx > threshold, x, log1p(exp(bx)) / beta);
       })
-      .differs("b?float\\d+ gradient of self: nan for (0|finite) at self=\\S+, beta=(-?inf|-?0\\.0)$",
-               "beta / beta of a beta that has no quotient");
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        return grads(_softplus_backward(v.grad(), v["self"], c["beta"].scalar, c["threshold"].scalar));
+      });
+  define("_softplus_backward(Tensor grad, Tensor self, Scalar beta, Scalar threshold) -> Tensor")
+      .doc("The gradient of softplus, in which beta and 1 / beta cancel.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .no_in_place()
+      .pointwise([](Expr g, Expr x, Expr beta, Expr threshold) {
+        Expr bx = x * beta, e = exp(bx);
+        return select(bx > threshold, g, g * e / (e + 1.0));
+      })
+      .samples({"grad[3, 4], self[3, 4](-4, 4), beta=0.5, threshold=1"});
   activation("hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor",
              "self limited to [min_val, max_val].")
       .check([](const Call& c) {
@@ -139,9 +156,11 @@ FACULA_FAMILY(activation) {
         runtime_check(c.number("alpha").to_double() != 0, "celu")
             << "ZeroDivisionError: alpha cannot be 0 for CELU";
       })
-      .pointwise([](Expr x, Expr alpha) { return select(x > 0.0, x, alpha * expm1(x / alpha)); })
-      .differs(kSlopeAtZero, kSlopeTimesZero)
-      .differs(kNaNAtNaN, kVectorsAtNaN)
+      .pointwise([](Expr x, Expr alpha) { return select(x < 0.0, alpha * expm1(x / alpha), x); })
+      .vjp([](const Vjp& v) {
+        Scalar alpha = v.call()["alpha"].scalar;
+        return grads(_elu_backward(v.grad(), v["self"], alpha, 1 / alpha.to_double()));
+      })
       .samples(unary_samples(-4, 4) + samples({"self[3, 4], alpha=0.5"}));
   activation("mish(Tensor self) -> Tensor", "x * tanh(softplus(x)).  Misra, 2019.")
       .pointwise([](Expr x) { return x * tanh(max(x, 0.0) + log1p(exp(-abs(x)))); })
@@ -239,11 +258,30 @@ FACULA_FAMILY(activation) {
         int64_t n = self.size(k).guard_int();
         runtime_check(n % 2 == 0, "glu")
             << "Halving dimension must be even, but dimension " << k << " is size " << n;
-        return mul(narrow(self, k, 0, n / 2), sigmoid(narrow(self, k, n / 2, n / 2)));
+        return _gated(narrow(self, k, 0, n / 2), narrow(self, k, n / 2, n / 2));
       })
-      .differs("b?float\\d+ gradient of self: nan for -?0 with self: (all max|max and lowest)",
-               "the gradient of the gate overflows before its slope, which is 0, multiplies it")
       .samples({"self[3, 4]", "self[4, 3, 2], dim=0", "self[2, 6, 3], dim=1"});
+  define("_gated(Tensor self, Tensor gate) -> Tensor")
+      .doc("self * sigmoid(gate).")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .no_in_place()
+      .pointwise([](Expr x, Expr gate) { return x * sigmoid(gate); })
+      .vjp([](const Vjp& v) {
+        auto [x, gate] = _gated_backward(v.grad(), v["self"], v["gate"]);
+        return grads(x, gate);
+      })
+      .samples({"self[3, 4], gate[3, 4]"});
+  define("_gated_backward(Tensor grad, Tensor self, Tensor gate) -> (Tensor of_self, Tensor of_gate)")
+      .doc("The gradients of _gated. The gate's slope, which may be 0, meets self before the gradient does.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .no_in_place()
+      .pointwise([](Expr g, Expr x, Expr gate) {
+        Expr y = sigmoid(gate);
+        return std::vector<Expr>{g * y, (1.0 - y) * y * x * g};
+      })
+      .samples({"grad[3, 4], self[3, 4], gate[3, 4]"});
 
   define("_softmax_backward_data(Tensor grad_output, Tensor output, int dim, dtype input_dtype) -> Tensor")
       .doc("Gradient of softmax from its output: y * (g - sum(g * y)).")

@@ -100,11 +100,9 @@ void each_matrix(const Problem& p, int64_t begin, int64_t end, F&& f) {
 constexpr int64_t kTiny = 4096;  // multiplications; elements of the packed right-hand matrix
 using Eight = float __attribute__((vector_size(32), aligned(4)));
 
-#ifndef __SANITIZE_THREAD__  // whose code cannot run where one is chosen, before the program starts
-__attribute__((target_clones("fma", "default")))
-#endif
-void tiny_rows(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t a_rs, int64_t a_cs, const float* b, int64_t ldb, float beta,
-               const float* bias, float* out) {
+[[gnu::always_inline]] inline void rows_of_eight(int64_t m, int64_t n, int64_t k, float alpha, const float* a,
+                                                 int64_t a_rs, int64_t a_cs, const float* b, int64_t ldb,
+                                                 float beta, const float* bias, float* out) {
   constexpr int64_t kRows = 4;  // at once; where fewer are left, the last one again
   for (int64_t i = 0; i < m; i += kRows) {
     int64_t rows = std::min(kRows, m - i);
@@ -138,14 +136,32 @@ void tiny_rows(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int
   }
 }
 
+#ifndef __SANITIZE_THREAD__  // whose code cannot run where one is chosen, before the program starts
+#define FACULA_CLONES(...) __attribute__((target_clones(__VA_ARGS__)))
+#else
+#define FACULA_CLONES(...)
+#endif
+FACULA_CLONES("fma", "default")
+void tiny_rows(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t a_rs, int64_t a_cs,
+               const float* b, int64_t ldb, float beta, const float* bias, float* out) {
+  rows_of_eight(m, n, k, alpha, a, a_rs, a_cs, b, ldb, beta, bias, out);
+}
+// The same with every product rounded.
+FACULA_CLONES("avx", "default")
+void tiny_rows_apart(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t a_rs, int64_t a_cs,
+                     const float* b, int64_t ldb, float beta, const float* bias, float* out) {
+  rows_of_eight(m, n, k, alpha, a, a_rs, a_cs, b, ldb, beta, bias, out);
+}
+
 bool fits_tiny(const Problem& p) {
   int64_t padded = (p.n + 7) / 8 * 8;
   return p.dtype == DType::Float32 && p.k <= kTiny && p.n <= kTiny && p.m <= kTiny && p.k * padded <= kTiny &&
          p.m * p.k * p.n * p.count() <= kTiny;
 }
 
-void tiny(const Problem& p) {
+void tiny(const Problem& p, bool apart = false) {
   float packed[kTiny];
+  auto* rows = apart ? tiny_rows_apart : tiny_rows;
   int64_t padded = (p.n + 7) / 8 * 8;
   each_matrix(p, 0, p.count(), [&](const char* a, const char* b_bytes, char* out) {
     auto* b = reinterpret_cast<const float*>(b_bytes);
@@ -157,9 +173,8 @@ void tiny(const Problem& p) {
       b = packed;
       ldb = padded;
     }
-    tiny_rows(p.m, p.n, p.k, float(p.alpha.to_double()), reinterpret_cast<const float*>(a), p.a_rs, p.a_cs, b,
-              ldb, float(p.beta.to_double()), static_cast<const float*>(p.bias),
-              reinterpret_cast<float*>(out));
+    rows(p.m, p.n, p.k, float(p.alpha.to_double()), reinterpret_cast<const float*>(a), p.a_rs, p.a_cs, b, ldb,
+         float(p.beta.to_double()), static_cast<const float*>(p.bias), reinterpret_cast<float*>(out));
   });
 }
 
@@ -172,27 +187,72 @@ bool fits_tiny_complex(const Problem& p) {
 }
 
 template <class T>
+struct Pair {
+  T re, im;
+  Pair operator*(Pair y) const { return {re * y.re - im * y.im, re * y.im + im * y.re}; }
+  Pair operator+(Pair y) const { return {re + y.re, im + y.im}; }
+};
+template <class T>
+Pair<T> pair_of(const Scalar& s) {
+  return {T(s.to_complex().real()), T(s.to_complex().imag())};
+}
+
+template <class T>
 void tiny_complex(const Problem& p) {
-  struct Pair {
-    T re, im;
-    Pair operator*(Pair y) const { return {re * y.re - im * y.im, re * y.im + im * y.re}; }
-    Pair operator+(Pair y) const { return {re + y.re, im + y.im}; }
-  };
-  auto pair = [](const Scalar& s) { return Pair{T(s.to_complex().real()), T(s.to_complex().imag())}; };
-  Pair alpha = pair(p.alpha), beta = pair(p.beta);
+  using P = Pair<T>;
+  P alpha = pair_of<T>(p.alpha), beta = pair_of<T>(p.beta);
   bool scaled = !is(p.alpha, 1), fresh = is(p.beta, 0), kept = is(p.beta, 1);
   each_matrix(p, 0, p.count(), [&](const char* a_bytes, const char* b_bytes, char* out_bytes) {
-    auto *a = reinterpret_cast<const Pair*>(a_bytes), *b = reinterpret_cast<const Pair*>(b_bytes);
-    auto* out = reinterpret_cast<Pair*>(out_bytes);
+    auto *a = reinterpret_cast<const P*>(a_bytes), *b = reinterpret_cast<const P*>(b_bytes);
+    auto* out = reinterpret_cast<P*>(out_bytes);
     for (int64_t i = 0; i < p.m; ++i)
       for (int64_t j = 0; j < p.n; ++j) {
-        Pair sum{0, 0};
+        P sum{0, 0};
         for (int64_t k = 0; k < p.k; ++k) sum = sum + a[i * p.a_rs + k * p.a_cs] * b[k * p.b_rs + j * p.b_cs];
         if (scaled) sum = alpha * sum;
-        Pair& to = out[i * p.n + j];
+        P& to = out[i * p.n + j];
         to = fresh ? sum : (kept ? to : beta * to) + sum;
       }
   });
+}
+
+// ---- tiny products of a batch: as PyTorch's loops over fewer than 400 multiplications a matrix do them, term by term
+// and every product rounded, so that infinities of both signs cancel alike
+constexpr int64_t kApart = 400;
+
+bool fits_apart(const Problem& p, int64_t rows) {
+  return rows <= kApart && p.n <= kApart && p.k <= kApart && rows * p.k * p.n < kApart &&
+         p.m * p.k * p.n * p.count() <= kTiny;
+}
+
+template <class T, class A>
+void term_by_term(const Problem& p, A alpha, A beta) {
+  bool fresh = is(p.beta, 0), plain = fresh && is(p.alpha, 1);
+  auto value = [](const T& x) { return A(x); };
+  each_matrix(p, 0, p.count(), [&](const char* a_bytes, const char* b_bytes, char* out_bytes) {
+    auto *a = reinterpret_cast<const T*>(a_bytes), *b = reinterpret_cast<const T*>(b_bytes);
+    auto* out = reinterpret_cast<T*>(out_bytes);
+    for (int64_t i = 0; i < p.m; ++i)
+      for (int64_t j = 0; j < p.n; ++j) {
+        A sum{};
+        for (int64_t k = 0; k < p.k; ++k)
+          sum = sum + value(a[i * p.a_rs + k * p.a_cs]) * value(b[k * p.b_rs + j * p.b_cs]);
+        T& to = out[i * p.n + j];
+        to = T(plain ? sum : fresh ? alpha * sum : value(to) * beta + alpha * sum);
+      }
+  });
+}
+
+void apart(const Problem& p) {
+  double alpha = p.alpha.to_complex().real(), beta = p.beta.to_complex().real();
+  switch (p.dtype) {
+    case DType::Float32: return tiny(p, true);
+    case DType::Float64: return term_by_term<double>(p, alpha, beta);
+    case DType::BFloat16: return term_by_term<BFloat16>(p, float(alpha), float(beta));
+    case DType::Complex64:
+      return term_by_term<Pair<float>>(p, pair_of<float>(p.alpha), pair_of<float>(p.beta));
+    default: return term_by_term<Pair<double>>(p, pair_of<double>(p.alpha), pair_of<double>(p.beta));
+  }
 }
 
 // ---- oneDNN
@@ -433,7 +493,17 @@ void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, co
     bias = dense(bias);
     p.bias = bias.data_ptr();
   }
+  int64_t rows = p.m;
   merge_batch(p, dims);
+  if (out.dim() > 2 && is_differentiable(p.dtype) && p.dtype != DType::Float16 && fits_apart(p, rows) &&
+      (p.dtype != DType::Float32 || fits_tiny(p))) {
+    if (p.bias && p.dtype != DType::Float32) {
+      scale(out, beta, bias);
+      p.bias = nullptr;
+      p.beta = Scalar(1.0);
+    }
+    return apart(p);
+  }
   if (is_short(p.dtype) && (p.m == 1 || p.n == 1) && p.count() == 1) return matrix_vector(p, a, b, out, bias);
   if (p.dtype == DType::Float32 || p.dtype == DType::BFloat16) {
     if (fits_tiny(p)) return tiny(p);
