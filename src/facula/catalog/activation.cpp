@@ -69,8 +69,6 @@ FACULA_FAMILY(activation) {
              "Sigmoid-weighted linear unit, x * sigmoid(x).  Elfwing et al., 2017.")
       .dtypes(d::floating | d::complex)
       .pointwise([](Expr x) { return is_complex(x.dtype()) ? x / (1.0 + exp(-x)) : x * sigmoid(x); })
-      .differs(kComplexInfinite, kByParts)
-      .differs(kComplexZeros, kSignsOfZeros)
       .differs("float32 (value|gradient of self): finite for -0 at self=-(88|100)",
                "exp(-self) overflows in PyTorch; the result is subnormal");
   activation("leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor",

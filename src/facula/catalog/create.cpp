@@ -1,5 +1,6 @@
 // New tensors from sizes and numbers.
 #include <cmath>
+#include <complex>
 
 #include "facula/base/deterministic.h"
 #include "facula/op/helpers.h"
@@ -235,13 +236,19 @@ FACULA_FAMILY(create) {
       })
       .loop([](const LoopCall& c, Index i) {
         DType t = compute_type(linspace_dtype(c)), wide = is_complex(t) ? DType::Complex128 : DType::Float64;
-        Expr n = size(c.integer("steps")), a = c.scalar("start", wide), b = c.scalar("end", wide);
-        if (is_integral(t)) a = cast(cast(a, t), wide), b = cast(cast(b, t), wide);
+        Expr n = size(c.integer("steps")), start = c.scalar("start", wide), end = c.scalar("end", wide);
+        if (is_integral(t)) start = cast(cast(start, t), wide), end = cast(cast(end, t), wide);
         Expr last = max(n - Scalar(int64_t(1)), Scalar(int64_t(1)));
-        Expr step = (b - a) / cast(last, wide);
-        // From both ends, so that the last value is exact.
-        Expr from_start = a + cast(i[0], wide) * step, from_end = b - cast(last - i[0], wide) * step;
-        return cast(select(i[0] * Scalar(int64_t(2)) < last, from_start, from_end), t);
+        auto between = [&](Expr a, Expr b) {
+          DType d = DType::Float64;
+          Expr step = (b - a) / cast(last, d);
+          // From both ends, so that the last value is exact.
+          Expr from_start = a + cast(i[0], d) * step, from_end = b - cast(last - i[0], d) * step;
+          return select(i[0] * Scalar(int64_t(2)) < last, from_start, from_end);
+        };
+        if (!is_complex(t)) return cast(between(start, end), t);
+        Expr re = between(real(start), real(end)), im = between(imag(start), imag(end));
+        return cast(cast(re, wide) + cast(im, wide) * constant(std::complex<double>(0, 1), wide), t);
       })
       .samples({"start=0, end=1, steps=7", "start=-3, end=5, steps=1", "start=2, end=2, steps=0",
                 "start=0, end=2, steps=4, dtype=complex64"});

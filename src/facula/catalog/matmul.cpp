@@ -334,8 +334,6 @@ FACULA_FAMILY(matmul) {
                             product_sample("self", {33, 65}, "mat2", {65, 40}),
                             product_sample("self", {4, 0}, "mat2", {0, 3})}));
   define("bmm(Tensor self, Tensor mat2) -> Tensor")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Products of matrices pair by pair, [b, n, k] x [b, k, m] -> [b, n, m].")
       .autocast(Autocast::lower)
       .dtypes(d::numeric)
@@ -525,8 +523,6 @@ FACULA_FAMILY(matmul) {
       .samples({"self[4], mat1[3, 2], mat2[2, 4], beta=0.5, alpha=2", "self[3, 4], mat1[3, 2], mat2[2, 4]"});
   define("baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .check(fitting({"beta", "alpha"}))
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("beta * self + alpha * bmm(batch1, batch2); self broadcasts; beta = 0 ignores it.")
       .autocast(Autocast::lower)
       .dtypes(d::numeric)

@@ -222,6 +222,7 @@ FACULA_FAMILY(norm) {
   define(
       "batch_norm(Tensor input, Tensor? running_mean, Tensor? running_var, Tensor? weight=None, Tensor? bias=None, "
       "bool training=False, float momentum=0.1, float eps=1e-05) -> Tensor")
+      .differs(kLargest, kLargestVariance)
       .differs(kInfiniteWeight, kWeightLast)
       .differs(kEqualElements, kNoRest)
       .differs("float32 error: a result for IndexError .* with sizes 3 as 0",

@@ -93,8 +93,6 @@ FACULA_FAMILY(pointwise) {
         if (a.dtype() == DType::Bool) return a | (b & factor(c, alpha));
         return plus(a, factor(c, alpha), b);
       })
-      .differs(kComplexInfinite, kByParts)
-      .differs(kComplexZeros, kSignsOfZeros)
       .samples(binary_samples());
   define("sub(Scalar|Tensor self, Scalar|Tensor other, *, Scalar alpha=1) -> Tensor")
       .doc("self - alpha * other.")
@@ -103,7 +101,6 @@ FACULA_FAMILY(pointwise) {
       .check(fitting_factor)
       .pointwise(
           [](const LoopCall& c, Expr a, Expr b, Expr alpha) { return plus(a, negative_factor(c, alpha), b); })
-      .differs(kComplexZeros, kSignsOfZeros)
       .differs(kMinusAlpha, kMinusAlphaFits)
       .differs("int32 error: .* with alpha is the number 2147483648", "PyTorch looks whether -alpha fits")
       .samples(binary_samples());
@@ -114,15 +111,12 @@ FACULA_FAMILY(pointwise) {
       .check(fitting_factor)
       .pointwise(
           [](const LoopCall& c, Expr a, Expr b, Expr alpha) { return plus(b, negative_factor(c, alpha), a); })
-      .differs(kComplexZeros, kSignsOfZeros)
       .differs(kMinusAlpha, kMinusAlphaFits)
       .samples(binary_samples());
   define("mul(Scalar|Tensor self, Scalar|Tensor other) -> Tensor")
       .doc("self * other. For bool: logical and.")
       .alias("multiply")
       .pointwise([](Expr a, Expr b) { return a.dtype() == DType::Bool ? a & b : a * b; })
-      .differs(kComplexInfinite, kByParts)
-      .differs(kComplexZeros, kSignsOfZeros)
       .samples(binary_samples());
   define("div(Scalar|Tensor self, Scalar|Tensor other) -> Tensor")
       .doc("self / other, true division: integers give the default floating dtype.")
@@ -131,8 +125,6 @@ FACULA_FAMILY(pointwise) {
       .dtypes(floats)
       .promote(Promote::int_to_float)
       .pointwise([](Expr a, Expr b) { return a / b; })
-      .differs(kComplexInfinite, kByParts)
-      .differs(kComplexZeros, kSignsOfZeros)
       .differs(
           "complex\\d+ value: \\(inf, -inf\\) for \\(finite, finite\\) at self=\\([\\d.]+e\\+\\d+, 1\\), other=\\(0\\.5, 0\\.5\\)",
           "quotients by the larger part of the divisor overflow")
@@ -193,8 +185,6 @@ FACULA_FAMILY(pointwise) {
       .pointwise(power)
       .differs(kSteps16, kRoundedOnce)
       .differs(kComplexLimit, kByParts)
-      .differs(kComplexZeros, kSignsOfZeros)
-      .differs(kComplexInfinite, kByParts)
       .differs(
           "b?float\\d+ gradient of exponent: (nan|inf) for (-?0|-?inf|finite) at exponent=\\S+, self=1e\\+300$",
           "1e300 is infinite in this dtype")
@@ -223,9 +213,6 @@ FACULA_FAMILY(pointwise) {
         DType t = is_complex(a.dtype()) || is_complex(b.dtype()) ? DType::Complex128 : DType::Float64;
         return power(c, cast(a, t), cast(b, t));
       })
-      .differs(kComplexLimit, kByParts)
-      .differs(kComplexZeros, kSignsOfZeros)
-      .differs(kComplexInfinite, kByParts)
       .differs("b?float16 gradient of (self|exponent): (finite|-?\\d\\S*) for", kRoundedOnce)
       .differs(
           "complex\\d+ (value|gradient of \\S+): \\((nan, nan|finite, finite)\\) for \\((-?0|-?inf|nan(?=, -?inf)), \\S+\\) at",
@@ -349,26 +336,18 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](Expr a, Expr b) { return shr(a, b); })
       .samples(binary_samples(0, 3));
 
-  elementary("exp", "e to the power of self.", exp)
-      .differs(kComplexZeros, kSignsOfZeros)
-      .differs(kComplexInfinite, kByParts);
-  elementary("exp2", "2 to the power of self.", exp2)
-      .bind(function | method | special)
-      .differs(kComplexZeros, kSignsOfZeros)
-      .differs(kComplexInfinite, kByParts);
+  elementary("exp", "e to the power of self.", exp);
+  elementary("exp2", "2 to the power of self.", exp2).bind(function | method | special);
   elementary("expm1", "exp(self) - 1, exact near 0.", expm1).bind(function | method | special);
   elementary("log", "Natural logarithm.", log, 0.1, 3)
       .differs(
           "complex\\d+ (value|gradient of self): \\(finite, finite\\) for \\(0, -?0\\) at self=\\([\\d.]+e\\+\\d+, ",
           "PyTorch squares the divisor, which overflows");
   elementary("log2", "Logarithm to base 2.", log2, 0.1, 3)
-      .differs(kComplexLimit, kByParts)
       .differs(
           "complex\\d+ (value|gradient of self): \\(finite, finite\\) for \\(0, -?0\\) at self=\\([\\d.]+e\\+\\d+, ",
           "PyTorch squares the divisor, which overflows");
-  elementary("log10", "Logarithm to base 10.", log10, 0.1, 3)
-      .differs(kSteps16, kRoundedOnce)
-      .differs(kComplexLimit, kByParts);
+  elementary("log10", "Logarithm to base 10.", log10, 0.1, 3).differs(kSteps16, kRoundedOnce);
   elementary("log1p", "log(1 + self), exact near 0.", log1p, -0.5, 3)
       .bind(function | method | special)
       .differs(kComplexInfinite, kByParts)
@@ -379,12 +358,10 @@ FACULA_FAMILY(pointwise) {
   elementary("sqrt", "Square root.", sqrt, 0.1, 3).differs(kComplexLimit, kByParts);
   elementary("rsqrt", "1 / sqrt(self).", rsqrt, 0.1, 3)
       .differs(kSteps16, kRoundedOnce)
-      .differs(kComplexZeros, kSignsOfZeros)
       .differs(
           "complex\\d+ gradient of self: \\(nan, nan\\) for \\(nan, -inf\\) at self=\\(\\S+, [12]\\.\\d+e-\\d+\\)$",
           kByParts);
   elementary("reciprocal", "1 / self.", reciprocal, 0.5, 3)
-      .differs(kComplexZeros, kSignsOfZeros)
       .differs(
           "complex\\d+ (value|gradient of self): \\(finite, finite\\) for \\(0, -?0\\) at self=\\([\\d.]+e\\+\\d+, ",
           "PyTorch squares the divisor, which overflows")
@@ -394,14 +371,12 @@ FACULA_FAMILY(pointwise) {
   elementary("sin", "Sine.", sin).differs(kComplexInfinite, kByParts).differs(kComplexZeros, kSignsOfZeros);
   elementary("cos", "Cosine.", cos).differs(kComplexInfinite, kByParts);
   elementary("tan", "Tangent.", tan, -1, 1)
-      .differs(kComplexLimit, kByParts)
       .differs(
           "complex\\d+ gradient of self: \\(-?[\\d.e-]+, -?[\\d.e-]+\\) for \\(-?[\\d.e-]+, -?[\\d.e-]+\\) at",
           kCancelled);
   elementary("asin", "Arc sine.", asin, -0.9, 0.9).alias("arcsin");
   elementary("acos", "Arc cosine.", acos, -0.9, 0.9)
       .alias("arccos")
-      .differs(kComplexZeros, kSignsOfZeros)
       .differs("complex128 value: \\(finite, finite\\) for \\(0, finite\\) at self=\\(1, 2\\.\\d+e-308\\)$",
                "PyTorch's loses the root of the smallest number");
   elementary("atan", "Arc tangent.", atan)
@@ -409,16 +384,12 @@ FACULA_FAMILY(pointwise) {
       .differs(kSteps16, kRoundedOnce)
       .differs(kComplexZeros, kSignsOfZeros);
   elementary("sinh", "Hyperbolic sine.", sinh)
-      .differs(kComplexZeros, kSignsOfZeros)
-      .differs(kComplexInfinite, kByParts)
       .differs("float32 (value|gradient of self): finite for -?inf at self=-?88\\.7",
                "finite up to 89.4; PyTorch halves what exp gives");
   elementary("cosh", "Hyperbolic cosine.", cosh)
-      .differs(kComplexInfinite, kByParts)
       .differs("float32 (value|gradient of self): finite for -?inf at self=-?88\\.7",
                "finite up to 89.4; PyTorch halves what exp gives");
   elementary("tanh", "Hyperbolic tangent.", tanh)
-      .differs(kComplexLimit, kByParts)
       .differs("float64 gradient of self: [\\d.e-]+ for [\\d.e-]+ at self=-?(7|10)$", kCancelled)
       .differs(
           "complex\\d+ gradient of self: \\(-?[\\d.e-]+, -?[\\d.e-]+\\) for \\(-?[\\d.e-]+, -?[\\d.e-]+\\) at",
@@ -432,9 +403,7 @@ FACULA_FAMILY(pointwise) {
           "below the cut the root of self - 1 has a negative imaginary part");
   elementary("atanh", "Inverse hyperbolic tangent.", atanh, -0.9, 0.9)
       .alias("arctanh")
-      .differs(kSteps16, kRoundedOnce)
-      .differs(kComplexZeros, kSignsOfZeros)
-      .differs(kComplexLimit, kByParts);
+      .differs(kSteps16, kRoundedOnce);
   elementary("erf", "Error function.", erf)
       .bind(function | method | special)
       .dtypes(d::floating)
@@ -444,7 +413,6 @@ FACULA_FAMILY(pointwise) {
       .dtypes(d::floating);
   elementary("sigmoid", "1 / (1 + exp(-self)).", sigmoid)
       .bind(function | method | nn_functional)
-      .differs(kComplexLimit, kByParts)
       .differs("(float32|u?int\\d+) (value|gradient of self): finite for 0 at self=-(88|100)",
                "exp(-self) overflows in PyTorch; the result is subnormal")
       .differs("float(32|64) gradient of self: [\\d.e-]+ for [\\d.e-]+ at self=(7|10|20|33)$", kCancelled);
@@ -645,8 +613,6 @@ FACULA_FAMILY(pointwise) {
         };
         return grads(v.grad(), of("tensor1", "tensor2"), of("tensor2", "tensor1"));
       })
-      .differs(kComplexInfinite, kByParts)
-      .differs(kComplexZeros, kSignsOfZeros)
       .differs("b?float\\d+ gradient of tensor[12]: finite for -?inf at",
                "PyTorch's product with value overflows before the gradient scales it")
       .differs("float64 gradient of tensor1: \\S+e-24 for \\S+e-24 at .*value=1e\\+300",
@@ -666,8 +632,6 @@ FACULA_FAMILY(pointwise) {
           under = invoked("_addcdiv_backward_under", {g, v["tensor1"], v["tensor2"], value});
         return grads(g, over, under);
       })
-      .differs(kComplexInfinite, kByParts)
-      .differs(kComplexLimit, kByParts)
       .differs(
           "b?float\\d+ gradient of tensor2: (finite|-?0|-?inf|-?\\d\\S*) for (nan|-?0|-?inf|-?\\d\\S*|finite) at",
           "PyTorch's tensor2 * tensor2 overflows or vanishes; here it divides twice")

@@ -583,7 +583,6 @@ FACULA_FAMILY(reduce) {
   define("var.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
       .converting_out()
       .differs(kLargestMean, kMeanOverflows)
-      .differs(kAllEqual, kEqualNumbers)
       .doc("Variance over `dim`, unbiased or not.")
       .no_in_place()
       .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
@@ -593,7 +592,6 @@ FACULA_FAMILY(reduce) {
   define("std(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
       .converting_out()
       .differs(kTooMuch, kNegativeFreedom)
-      .differs(kNoDimension, kNoFreedom)
       .differs(kLargest16, kRoundedVariance)
       .differs(kLargestMean, kMeanOverflows)
       .differs(kAllEqual, kEqualNumbers)
@@ -609,7 +607,6 @@ FACULA_FAMILY(reduce) {
       .converting_out()
       .differs(kLargest16, kRoundedVariance)
       .differs(kLargestMean, kMeanOverflows)
-      .differs(kAllEqual, kEqualNumbers)
       .doc("Standard deviation over `dim`, unbiased or not.")
       .no_in_place()
       .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
@@ -640,7 +637,6 @@ FACULA_FAMILY(reduce) {
   define(
       "var_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
       .differs(kLargestMean, kMeanOverflows)
-      .differs(kAllEqual, kEqualNumbers)
       .doc("Variance and mean over `dim`.")
       .dtypes(d::floating | d::complex)
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
@@ -653,7 +649,6 @@ FACULA_FAMILY(reduce) {
   define(
       "var_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
       .differs(kLargestMean, kMeanOverflows)
-      .differs(kAllEqual, kEqualNumbers)
       .doc("Variance and mean over `dim`, unbiased or not.")
       .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
         return var_mean(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
@@ -661,7 +656,6 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
   define("var_mean.all(Tensor self, bool unbiased) -> (Tensor, Tensor)")
       .differs(kLargestMean, kMeanOverflows)
-      .differs(kAllEqual, kEqualNumbers)
       .doc("Variance and mean of all elements, unbiased or not.")
       .unfused([](const Tensor& self, bool unbiased) {
         return var_mean(self, Sizes(nullopt), std::optional<double>(unbiased ? 1.0 : 0.0));
@@ -671,7 +665,6 @@ FACULA_FAMILY(reduce) {
       "std_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
       .differs(kLargest16, kRoundedVariance)
       .differs(kLargestMean, kMeanOverflows)
-      .differs(kAllEqual, kEqualNumbers)
       .doc("Standard deviation and mean over `dim`.")
       .dtypes(d::floating | d::complex)
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
@@ -688,7 +681,6 @@ FACULA_FAMILY(reduce) {
       "std_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
       .differs(kLargest16, kRoundedVariance)
       .differs(kLargestMean, kMeanOverflows)
-      .differs(kAllEqual, kEqualNumbers)
       .doc("Standard deviation and mean over `dim`, unbiased or not.")
       .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
         return std_mean(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
@@ -697,7 +689,6 @@ FACULA_FAMILY(reduce) {
   define("std_mean.all(Tensor self, bool unbiased) -> (Tensor, Tensor)")
       .differs(kLargest16, kRoundedVariance)
       .differs(kLargestMean, kMeanOverflows)
-      .differs(kAllEqual, kEqualNumbers)
       .doc("Standard deviation and mean of all elements, unbiased or not.")
       .unfused([](const Tensor& self, bool unbiased) {
         return std_mean(self, Sizes(nullopt), std::optional<double>(unbiased ? 1.0 : 0.0));
