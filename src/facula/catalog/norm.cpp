@@ -102,12 +102,6 @@ FACULA_FAMILY(norm) {
                 "input[0, 4], normalized_shape=[4]",
                 "input[33, 129], normalized_shape=[129], weight[129], bias[129]"});
   define("rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor")
-      .differs(
-          "complex\\d+ (value|gradient of weight): .* for \\(nan, nan\\) with input: max",
-          "the square of a part overflows to infinity; PyTorch multiplies complex numbers, which makes NaN of it")
-      .differs(
-          "complex\\d+ gradient of input: \\((-?inf, nan|nan, -?inf)\\) for \\(nan, nan\\) with weight: max",
-          catalog::kByParts)
       .doc("x / sqrt(mean(x^2) + eps) over the last dimensions, scaled.  Zhang and Sennrich, 2019.")
       .bind(function | nn_functional)
       .dtypes(d::floating)

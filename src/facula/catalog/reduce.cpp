@@ -252,8 +252,6 @@ FACULA_FAMILY(reduce) {
       .samples(reduction_samples());
   define("mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .differs(kOppositeLargest, kOppositeSums)
-      .differs("complex\\d+ value: \\(-?inf, -?inf\\) for \\(nan, nan\\) with self: all max",
-               "both parts overflow to infinity; PyTorch divides by a complex count, which makes NaN of them")
       .doc("Mean over `dim` (all dimensions if None).")
       .no_in_place()
       .result([](const Call& c) {
@@ -272,8 +270,6 @@ FACULA_FAMILY(reduce) {
       .samples(reduction_samples());
   define("prod(Tensor self, int? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .differs(kComplexFactors, kOrderOfFactors)
-      .differs("complex\\d+ gradient of self: \\((inf, nan|nan, inf)\\) for \\(nan, nan\\) with self: max at",
-               catalog::kByParts)
       .doc("Product along `dim` (of all elements if None). Integers and bool give int64.")
       .autocast(Autocast::fp32)
       .no_in_place()
