@@ -23,6 +23,11 @@ def _real(t: Tensor) -> Tensor:
     return _f.view_as_real(t) if t.is_complex() else t
 
 
+def _resolved(t: Tensor) -> Tensor:
+    """A copy of a conjugate, which has no real view."""
+    return t.resolve_conj() if t.is_complex() else t
+
+
 class ListOptimizer(Optimizer):
     """An optimizer whose step is one operator over lists of parameters, gradients and each kind of state.
 
@@ -76,9 +81,12 @@ class ListOptimizer(Optimizer):
                 [s[kind] for s in states] if used and kind in states[0] else []
                 for kind, used in kinds.items()
             ]
-            lists = [params, [p.grad for p in params], *lists]
+            values = [_resolved(p) for p in params]
+            lists = [values, [_resolved(p.grad) for p in params], *lists]
             self._update(group, numbers, *([_real(t) for t in tensors] for tensors in lists))
-            for state in states:
+            for p, value, state in zip(params, values, states):
+                if value is not p:
+                    p.copy_(value)
                 state.update({name: single(x) for name, x in numbers.items()})
 
     def _apart(self, p: Tensor) -> tuple:

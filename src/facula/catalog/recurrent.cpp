@@ -199,7 +199,9 @@ FACULA_FAMILY(recurrent) {
         auto [h, cell] = two(c);
         Result r = run_padded(c, Cell::lstm, h, cell);
         return Results{r.output, r.h, r.c};
-      });
+      })
+      .samples(
+          {"input[3, 2, 4], hx{[1, 2, 3], [1, 2, 3]}, params{[12, 4], [12, 3], [12], [12]}, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False, batch_first=False"});
   define(
       "lstm.data(Tensor data, Tensor batch_sizes, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor, Tensor)")
       .doc("lstm over packed sequences.")
@@ -210,7 +212,9 @@ FACULA_FAMILY(recurrent) {
         auto [h, cell] = two(c);
         Result r = run_packed(c, Cell::lstm, h, cell);
         return Results{r.output, r.h, r.c};
-      });
+      })
+      .samples(
+          {"data[3, 4], batch_sizes<2>[3](1, 2), hx{[1, 1, 3], [1, 1, 3]}, params{[12, 4], [12, 3], [12], [12]}, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False"});
   define(
       "gru.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)")
       .doc("Gated recurrent units over [T, N, features].  Cho et al., 2014.")
@@ -220,7 +224,9 @@ FACULA_FAMILY(recurrent) {
       .procedure([](const Call& c) {
         Result r = run_padded(c, Cell::gru, c.tensor("hx"), {});
         return std::tuple(r.output, r.h);
-      });
+      })
+      .samples(
+          {"input[3, 2, 4], hx[1, 2, 3], params{[9, 4], [9, 3], [9], [9]}, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False, batch_first=False"});
   define(
       "gru.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)")
       .doc("gru over packed sequences.")
@@ -230,7 +236,9 @@ FACULA_FAMILY(recurrent) {
       .procedure([](const Call& c) {
         Result r = run_packed(c, Cell::gru, c.tensor("hx"), {});
         return std::tuple(r.output, r.h);
-      });
+      })
+      .samples(
+          {"data[3, 4], batch_sizes<2>[3](1, 2), hx[1, 1, 3], params{[9, 4], [9, 3], [9], [9]}, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False"});
   define(
       "rnn_tanh.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)")
       .doc("tanh(input w_ih^T + b_ih + state w_hh^T + b_hh), step by step over [T, N, features].")
@@ -240,7 +248,9 @@ FACULA_FAMILY(recurrent) {
       .procedure([](const Call& c) {
         Result r = run_padded(c, Cell::tanh, c.tensor("hx"), {});
         return std::tuple(r.output, r.h);
-      });
+      })
+      .samples(
+          {"input[3, 2, 4], hx[1, 2, 3], params{[3, 4], [3, 3], [3], [3]}, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False, batch_first=False"});
   define(
       "rnn_tanh.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)")
       .doc("rnn_tanh over packed sequences.")
@@ -250,7 +260,9 @@ FACULA_FAMILY(recurrent) {
       .procedure([](const Call& c) {
         Result r = run_packed(c, Cell::tanh, c.tensor("hx"), {});
         return std::tuple(r.output, r.h);
-      });
+      })
+      .samples(
+          {"data[3, 4], batch_sizes<2>[3](1, 2), hx[1, 1, 3], params{[3, 4], [3, 3], [3], [3]}, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False"});
   define(
       "rnn_relu.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)")
       .doc("rnn_tanh with relu instead of tanh.")
@@ -260,7 +272,9 @@ FACULA_FAMILY(recurrent) {
       .procedure([](const Call& c) {
         Result r = run_padded(c, Cell::relu, c.tensor("hx"), {});
         return std::tuple(r.output, r.h);
-      });
+      })
+      .samples(
+          {"input[3, 2, 4], hx[1, 2, 3], params{[3, 4], [3, 3], [3], [3]}, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False, batch_first=False"});
   define(
       "rnn_relu.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)")
       .doc("rnn_relu over packed sequences.")
@@ -270,7 +284,9 @@ FACULA_FAMILY(recurrent) {
       .procedure([](const Call& c) {
         Result r = run_packed(c, Cell::relu, c.tensor("hx"), {});
         return std::tuple(r.output, r.h);
-      });
+      })
+      .samples(
+          {"data[3, 4], batch_sizes<2>[3](1, 2), hx[1, 1, 3], params{[3, 4], [3, 3], [3], [3]}, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False"});
   define(
       "lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> (Tensor, Tensor)")
       .doc("One step of an LSTM: the next hidden and cell states.")
@@ -281,7 +297,8 @@ FACULA_FAMILY(recurrent) {
         auto [h, cell] = two(c);
         auto [x, y] = gates(c, h);
         return _lstm_step(x, y, cell);
-      });
+      })
+      .samples({"input[2, 4], hx{[2, 3], [2, 3]}, w_ih[12, 4], w_hh[12, 3], b_ih[12], b_hh[12]"});
   define(
       "gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
       .doc("One step of a GRU: the next hidden state.")

@@ -300,8 +300,8 @@ FACULA_FAMILY(resample) {
             << "input and output sizes should be greater than 0, but got input " << to_string(self.sizes())
             << " and output size " << to_string(size);
         bool bytes = !is_floating(self.dtype());
-        auto rounded = [&](const Tensor& t) {  // each dimension's results are bytes again, as PyTorch's are
-          return bytes ? clamp(round(t), Scalar(0.0), Scalar(255.0)) : t;
+        auto rounded = [&](const Tensor& t) {  // each dimension's results are bytes again, halves rounded up
+          return bytes ? clamp(floor(add(t, 0.5)), Scalar(0.0), Scalar(255.0)) : t;
         };
         const char* scales[] = {"scale0", "scale1", "scale2"};
         Tensor x = bytes ? to(self, DType::Float32) : self;
