@@ -218,8 +218,9 @@ TEST(LoopComplex, FloatPartsNeitherOverflowNorVanish) {
     std::complex<double> v = std::complex<float>(float(0.6 * scale), float(-0.8 * scale));
     EXPECT_NEAR(run(abs(z), v).real() / std::abs(v), 1, 3e-7) << scale;
     EXPECT_NEAR(std::abs(run(sqrt(z), v) / std::sqrt(v) - 1.0), 0, 5e-7) << scale;
-    if (scale < 1e38)  // Smith's quotient, PyTorch's too, overflows within a factor of two of the largest
+    if (scale < 1e38) {  // Smith's quotient, PyTorch's too, overflows within a factor of two of the largest
       EXPECT_NEAR(std::abs(run(z / z, v) - 1.0), 0, 5e-7) << scale;
+    }
     EXPECT_NEAR(std::abs(run(log(z), v) - std::log(v)), 0, 3e-7 * std::abs(std::log(v))) << scale;
   }
   EXPECT_EQ(run(abs(z), {INFINITY, NAN}).real(), INFINITY);

@@ -475,6 +475,8 @@ def avg_pool3d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Mean of each window of ``[N, C, D, H, W]`` or ``[C, D, H, W]``."""
     return _C.nn_functional.avg_pool3d(
@@ -485,6 +487,7 @@ def avg_pool3d(
         ceil_mode,
         count_include_pad,
         divisor_override,
+        out=out,
     )
 
 

@@ -1,10 +1,12 @@
 // Normalisations: compositions, fused.
 #include "facula/catalog/differences.h"
+#include "facula/catalog/widened.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
 
 using namespace facula;
 using namespace facula::op;
+using catalog::narrowed, catalog::wide;
 using facula::loop::Expr;
 namespace d = facula::dtypes;
 
@@ -65,14 +67,10 @@ constexpr const char* kNoRest =
     "equal elements are their mean and leave the bias alone; PyTorch's x * scale + shift leaves a rounding error, "
     "which 1 / sqrt(eps) or the weight makes large";
 
-Tensor wide(const Tensor& x) {
-  return compute_type(x.dtype()) == x.dtype() ? x : to_dtype(x, compute_type(x.dtype()));
-}
 // y with channels last in memory if x has them there, else row by row.
 Tensor in_order_of(const Tensor& x, const Tensor& y) {
   return x.is_contiguous(MemoryFormat::channels_last) ? y : contiguous(y);
 }
-Tensor narrowed(const Tensor& y, DType to) { return y.dtype() == to ? y : to_dtype(y, to); }
 
 }  // namespace
 

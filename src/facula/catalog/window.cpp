@@ -1,6 +1,7 @@
 // Windows of a dimension and their sums, and what follows from them: unfold and fold, and convolutions and pools
 // over three dimensions as those over two of what one dimension's windows hold.
 #include "facula/catalog/differences.h"
+#include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -8,6 +9,7 @@
 using namespace facula;
 using namespace facula::loop;
 using namespace facula::op;
+using catalog::narrowed, catalog::wide;
 namespace d = facula::dtypes;
 
 namespace {
@@ -178,7 +180,8 @@ std::tuple<Tensor, Tensor> deepest(const Tensor& self, const Tensor& best, const
                                    const std::function<std::tuple<Tensor, Tensor>(const Tensor&)>& along) {
   Dims plane(best.sizes().last(2));
   SymInt width = product(SymSpan(plane)), area = self.size(-1) * self.size(-2);
-  auto [value, place] = along(rows(best));  // place: depth * width + window
+  auto [v, p] = along(unsqueeze(rows(best), 1));  // a batch of one channel, as only a batch may be empty
+  Tensor value = squeeze(v, {kOne}), place = squeeze(p, {kOne});  // depth * width + window
   Tensor depth = div(place, Scalar(width.guard_int()), "floor");
   Tensor in_plane = gather(flatten(at, -3), -1, flatten(place, -2));
   Tensor index = add(mul(depth, Scalar(area.guard_int())), reshape(in_plane, place.sizes()));
@@ -379,16 +382,16 @@ FACULA_FAMILY(window) {
                      dilation[0] * (taps - kOne) + extra[0] + kOne;
         runtime_check(out > kZero, c.name())
             << "given input size " << to_string(input.sizes()) << ", the output size is too small";
-        Tensor planes = reshape(transpose(x, 1, 2), Dims{n * depth, x.size(1), x.size(3), x.size(4)});
-        Tensor k =
-            reshape(weight, Dims{weight.size(0), weight.size(1) * taps, weight.size(3), weight.size(4)});
+        Tensor planes = reshape(transpose(wide(x), 1, 2), Dims{n * depth, x.size(1), x.size(3), x.size(4)});
+        Tensor k = reshape(wide(weight),
+                           Dims{weight.size(0), weight.size(1) * taps, weight.size(3), weight.size(4)});
         Tensor y = conv_transpose2d(planes, k, std::nullopt, last_two(stride), last_two(padding),
                                     last_two(extra), c.integer("groups").guard_int(), last_two(dilation));
         y = permute(view(y, Dims{n, depth, outputs, taps, y.size(2), y.size(3)}),
                     {int64_t(0), int64_t(2), int64_t(3), int64_t(1), int64_t(4), int64_t(5)});
         y = _overlap_add(y, 2, out, stride[0], padding[0], dilation[0]);
-        if (bias) y = add(y, view(*bias, Dims{outputs, kOne, kOne, kOne}));
-        return batch ? y : squeeze(y, {kZero});
+        if (bias) y = add(y, view(wide(*bias), Dims{outputs, kOne, kOne, kOne}));
+        return narrowed(batch ? y : squeeze(y, {kZero}), input.dtype());
       })
       .samples(
           {"input[1, 2, 3, 3, 2], weight[2, 3, 2, 3, 2], bias[3]",
@@ -418,23 +421,30 @@ FACULA_FAMILY(window) {
       .doc("Mean of each window [..., D, H, W].")
       .bind(nn_functional)
       .no_in_place()
-      .dtypes(d::floating)
+      .dtypes(d::integral | d::floating)
       .procedure([](const Call& c, const Tensor& self) {
         Dims kernel = three(c, "kernel_size"), stride = stride_of(c), padding = three(c, "padding");
         check_pool(c, self, stride, Dims{kOne, kOne, kOne});
         bool ceil = c.flag("ceil_mode"), count = c.flag("count_include_pad");
-        std::optional<SymInt> none, one, divisor;
+        std::optional<SymInt> none, one, divisor;  // the planes' sums where a divisor of all is given
         if (c.has("divisor_override")) {
           divisor = c.integer("divisor_override");
           runtime_check(*divisor != kZero, "avg_pool3d") << "divisor must be not zero";
           one = kOne;
         }
-        Tensor planes = avg_pool2d(volumes(self), last_two(kernel), last_two(stride), last_two(padding), ceil,
-                                   count, one ? one : none);
-        Dims plane(planes.sizes().last(2));
-        Tensor y = avg_pool2d(rows(planes), Dims{kernel[0], kOne}, Dims{stride[0], kOne},
-                              Dims{padding[0], kZero}, ceil, count, divisor);
-        return like_input(y, self, plane);
+        auto pooled = [&](const Tensor& x, std::optional<SymInt> of_planes, std::optional<SymInt> of_all) {
+          Tensor planes = avg_pool2d(volumes(x), last_two(kernel), last_two(stride), last_two(padding), ceil,
+                                     count, of_planes);
+          Tensor y = avg_pool2d(unsqueeze(rows(planes), 1), Dims{kernel[0], kOne}, Dims{stride[0], kOne},
+                                Dims{padding[0], kZero}, ceil, count, of_all);
+          return like_input(y, x, Dims(planes.sizes().last(2)));
+        };
+        if (is_floating(self.dtype())) return narrowed(pooled(wide(self), one, divisor), self.dtype());
+        // Whole numbers are divided once: by what sums of ones and their mean tell.
+        Tensor sums = pooled(self, kOne, kOne), ones = ones_like(self, DType::Float64);
+        if (divisor) return div(sums, Scalar(divisor->guard_int()), "trunc");
+        Tensor counts = round(div(pooled(ones, kOne, kOne), pooled(ones, none, none)));
+        return div(sums, to_dtype(counts, self.dtype()), "trunc");
       })
       .samples(
           {"self[1, 2, 4, 5, 4], kernel_size=[2]",
@@ -448,9 +458,9 @@ FACULA_FAMILY(window) {
       .dtypes(d::floating)
       .procedure([](const Call& c, const Tensor& self) {
         Dims to = adaptive_target(c, self);
-        Tensor planes = _adaptive_avg_pool2d(volumes(self), last_two(to));
-        Tensor flat = rows(planes);
-        return like_input(_adaptive_avg_pool2d(flat, Dims{to[0], flat.size(-1)}), self, last_two(to));
+        Tensor flat = rows(_adaptive_avg_pool2d(volumes(wide(self)), last_two(to)));
+        Tensor y = _adaptive_avg_pool2d(unsqueeze(flat, 1), Dims{to[0], flat.size(-1)});
+        return narrowed(like_input(y, self, last_two(to)), self.dtype());
       })
       .samples({"self[2, 2, 4, 5, 7], output_size=[3, 2, 3]", "self[3, 2, 4, 3], output_size=[4, 1, 2]"});
   define("_adaptive_max_pool3d(Tensor self, SymInt[3] output_size) -> (Tensor output, Tensor indices)")
