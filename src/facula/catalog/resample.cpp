@@ -2,6 +2,7 @@
 // places, and what is found there.
 #include <numbers>
 
+#include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -9,6 +10,7 @@
 using namespace facula;
 using namespace facula::loop;
 using namespace facula::op;
+using catalog::wide;
 namespace d = facula::dtypes;
 
 namespace {
@@ -304,7 +306,7 @@ FACULA_FAMILY(resample) {
           return bytes ? clamp(floor(add(t, 0.5)), Scalar(0.0), Scalar(255.0)) : t;
         };
         const char* scales[] = {"scale0", "scale1", "scale2"};
-        Tensor x = bytes ? to(self, DType::Float32) : self;
+        Tensor x = bytes ? to(self, DType::Float32) : wide(self);
         for (size_t k = size.size(); k-- > 0;) {
           int dim = self.dim() - int(size.size() - k);
           SymInt n = self.size(dim);
