@@ -207,6 +207,7 @@ FACULA_FAMILY(recurrent) {
       .doc("lstm over packed sequences.")
       .autocast(Autocast::lower)
       .bind(function)
+      .reads_data()
       .dtypes(d::floating)
       .procedure([](const Call& c) {
         auto [h, cell] = two(c);
@@ -232,6 +233,7 @@ FACULA_FAMILY(recurrent) {
       .doc("gru over packed sequences.")
       .autocast(Autocast::lower)
       .bind(function)
+      .reads_data()
       .dtypes(d::floating)
       .procedure([](const Call& c) {
         Result r = run_packed(c, Cell::gru, c.tensor("hx"), {});
@@ -256,6 +258,7 @@ FACULA_FAMILY(recurrent) {
       .doc("rnn_tanh over packed sequences.")
       .autocast(Autocast::lower)
       .bind(function)
+      .reads_data()
       .dtypes(d::floating)
       .procedure([](const Call& c) {
         Result r = run_packed(c, Cell::tanh, c.tensor("hx"), {});
@@ -280,6 +283,7 @@ FACULA_FAMILY(recurrent) {
       .doc("rnn_relu over packed sequences.")
       .autocast(Autocast::lower)
       .bind(function)
+      .reads_data()
       .dtypes(d::floating)
       .procedure([](const Call& c) {
         Result r = run_packed(c, Cell::relu, c.tensor("hx"), {});
