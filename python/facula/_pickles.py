@@ -132,7 +132,9 @@ def bytes_of(storage: TypedStorage | UntypedStorage) -> memoryview:
     return bytes_at(storage.data_ptr(), len(storage) * storage.element_size())
 
 
+@cache
 def _allowed() -> dict[tuple[str, str], Any]:
+    """What any file may refer to, by PyTorch's names."""
     from .nn.parameter import Parameter
 
     table: dict[tuple[str, str], Any] = {
@@ -224,12 +226,11 @@ class Unpickler(pickle.Unpickler):
     def __init__(self, file: Any, where: str, storage: Callable[..., Tensor], trusted: bool) -> None:
         super().__init__(file)
         self._where, self._storage, self._trusted = where, storage, trusted
-        self._table = _allowed()
-        self._table.update({(o.__module__, o.__qualname__): o for o in _safe_globals})
+        self._safe = {(o.__module__, o.__qualname__): o for o in _safe_globals}
 
     def known(self, module: str, name: str) -> Any:
-        """What any file may refer to by that name."""
-        return self._table.get((module, name))
+        """What this file may refer to by that name."""
+        return self._safe.get((module, name)) or _allowed().get((module, name))
 
     def find_class(self, module: str, name: str) -> Any:
         found = self.known(module, name)

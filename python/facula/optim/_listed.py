@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from typing import Any
 
 from .. import _C
-from .optimizer import Optimizer, check_implementation, parameters_with_grad
+from .optimizer import GroupOptimizer, check_implementation, parameters_with_grad
 
 Tensor = _C.Tensor
 _f = _C.functions
@@ -18,17 +17,7 @@ def single(x: float) -> float:
     return ctypes.c_float(x).value
 
 
-def _real(t: Tensor) -> Tensor:
-    """Complex numbers as pairs, each part of which moves for itself."""
-    return _f.view_as_real(t) if t.is_complex() else t
-
-
-def _resolved(t: Tensor) -> Tensor:
-    """A copy of a conjugate, which has no real view."""
-    return t.resolve_conj() if t.is_complex() else t
-
-
-class ListOptimizer(Optimizer):
+class ListOptimizer(GroupOptimizer):
     """An optimizer whose step is one operator over lists of parameters, gradients and each kind of state.
 
     Parameters whose numbers are equal go together, which nearly always are all of them.
@@ -57,37 +46,49 @@ class ListOptimizer(Optimizer):
         """
         raise NotImplementedError
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        loss = self._loss_of(closure)
-        with _C.GradMode(False):
-            for group in self.param_groups:
-                self._step_group(group)
-        return loss
-
     def _step_group(self, group: dict[str, Any]) -> None:
         kinds = self._kinds(group)
-        alike: dict[tuple, list[Tensor]] = {}
+        alike: dict[tuple, tuple[list[Tensor], list[dict[str, Any]]]] = {}
         for p in parameters_with_grad(group, type(self).__name__):
             state = self.state[p]
             if not state:
                 state.update(self._first(p, group))
             state["step"] += 1
-            key = (*(state[name] for name in self._numbers), *self._apart(p))
-            alike.setdefault(key, []).append(p)
-        for key, params in alike.items():
+            key = (*map(state.__getitem__, self._numbers), *self._apart(p))
+            params, states = alike.setdefault(key, ([], []))
+            params.append(p)
+            states.append(state)
+        for key, (params, states) in alike.items():
             numbers = dict(zip(self._numbers, key))
-            states = [self.state[p] for p in params]
             lists = [
                 [s[kind] for s in states] if used and kind in states[0] else []
                 for kind, used in kinds.items()
             ]
-            values = [_resolved(p) for p in params]
-            lists = [values, [_resolved(p.grad) for p in params], *lists]
-            self._update(group, numbers, *([_real(t) for t in tensors] for tensors in lists))
-            for p, value, state in zip(params, values, states):
-                if value is not p:
-                    p.copy_(value)
-                state.update({name: single(x) for name, x in numbers.items()})
+            lists = [params, [p.grad for p in params], *lists]
+            if any(p.is_complex() for p in params):
+                self._update_parts(group, numbers, lists)
+            else:
+                self._update(group, numbers, *lists)
+            rounded = {name: single(x) for name, x in numbers.items()}
+            for state in states:
+                state.update(rounded)
+
+    def _update_parts(
+        self, group: dict[str, Any], numbers: dict[str, float], lists: list[list[Tensor]]
+    ) -> None:
+        """_update where complex numbers are pairs, each part of which moves for itself."""
+        params, grads, *states = lists
+        # A conjugate has no real view: a copy of it.
+        values = [p.resolve_conj() for p in params]
+        given = [values, [g.resolve_conj() for g in grads], *states]
+        self._update(
+            group,
+            numbers,
+            *([_f.view_as_real(t) if t.is_complex() else t for t in tensors] for tensors in given),
+        )
+        for p, value in zip(params, values):
+            if value is not p:
+                p.copy_(value)
 
     def _apart(self, p: Tensor) -> tuple:
         """What keeps parameters out of one call."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from .. import _C
-from .optimizer import Optimizer, parameters_with_grad, rate
+from .optimizer import GroupOptimizer, parameters_with_grad, rate
 
 Tensor = _C.Tensor
 
@@ -25,7 +24,7 @@ def _orthogonal(g: Tensor, coefficients: tuple[float, float, float], steps: int,
     return x.t() if tall else x
 
 
-class Muon(Optimizer):
+class Muon(GroupOptimizer):
     """Steps along the momentum with its singular values made equal. For matrices; the rest is AdamW's.
 
     ``adjust_lr_fn``: "original" (or None) makes steps of matrices of any shape alike, "match_rms_adamw" as
@@ -80,13 +79,9 @@ class Muon(Optimizer):
                         f"Muon only supports 2D parameters whereas we found a parameter with size: {p.size()}"
                     )
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        loss = self._loss_of(closure)
-        with _C.GradMode(False):
-            for group in self.param_groups:
-                for p in parameters_with_grad(group, "Muon"):
-                    self._step_of(p, group)
-        return loss
+    def _step_group(self, group: dict[str, Any]) -> None:
+        for p in parameters_with_grad(group, "Muon"):
+            self._step_of(p, group)
 
     def _step_of(self, p: Tensor, group: dict[str, Any]) -> None:
         if p.is_complex():

@@ -317,6 +317,20 @@ class Optimizer:
         return state
 
 
+class GroupOptimizer(Optimizer):
+    """An optimizer that steps group by group; subclasses define ``_step_group``."""
+
+    def _step_group(self, group: dict[str, Any]) -> None:
+        raise NotImplementedError(f"{type(self).__name__} must define step()")
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = self._loss_of(closure)
+        with _C.GradMode(False):
+            for group in self.param_groups:
+                self._step_group(group)
+        return loss
+
+
 def check_options(**options: tuple[Any, bool]) -> None:
     """Raises ValueError at the first option whose condition does not hold: name=(value, condition)."""
     for name, (value, valid) in options.items():

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from .. import _C
-from .optimizer import Optimizer, check_implementation, check_options, parameters_with_grad, rate
+from .optimizer import GroupOptimizer, check_implementation, check_options, parameters_with_grad, rate
 
 _sgd = _C.ops._sgd_
 
 
-class SGD(Optimizer):
+class SGD(GroupOptimizer):
     """p -= lr * g; with momentum, g is a running sum; ``nesterov`` looks one step ahead.
 
     Source: Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013.
@@ -53,13 +52,6 @@ class SGD(Optimizer):
             },
         )
         check_implementation(type(self).__name__, self.defaults)
-
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        loss = self._loss_of(closure)
-        with _C.GradMode(False):
-            for group in self.param_groups:
-                self._step_group(group)
-        return loss
 
     def _step_group(self, group: dict[str, Any]) -> None:
         params = parameters_with_grad(group, "SGD")

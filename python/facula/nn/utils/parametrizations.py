@@ -9,6 +9,7 @@ from .. import functional as F
 from ..modules.module import Module
 from .parametrize import register_parametrization
 from .spectral_norm import as_matrix, default_dim, iterate
+from .weight_norm import lengths
 
 __all__ = ["spectral_norm", "weight_norm"]
 
@@ -20,16 +21,11 @@ class _WeightNorm(Module):
         super().__init__()
         self.dim = -1 if dim is None else dim
 
-    def _length(self, v: Tensor) -> Tensor:
-        if self.dim == -1:
-            return v.norm()
-        return v.norm(2, [d for d in range(v.dim()) if d != self.dim % v.dim()], keepdim=True)
-
     def forward(self, weight_g: Tensor, weight_v: Tensor) -> Tensor:
-        return weight_v * (weight_g / self._length(weight_v))
+        return weight_v * (weight_g / lengths(weight_v, self.dim))
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        return self._length(weight), weight
+        return lengths(weight, self.dim), weight
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:

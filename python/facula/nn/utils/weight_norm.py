@@ -10,6 +10,13 @@ from ..parameter import Parameter
 Tensor = _C.Tensor
 
 
+def lengths(v: Tensor, dim: int) -> Tensor:
+    """Norms of what each index of ``dim`` has, or of all (-1)."""
+    if dim == -1:
+        return v.norm()
+    return v.norm(2, [d for d in range(v.dim()) if d != dim % v.dim()], keepdim=True)
+
+
 class WeightNorm:
     """A hook that makes a weight from its direction and its length before every forward.
 
@@ -19,14 +26,9 @@ class WeightNorm:
     def __init__(self, name: str, dim: int | None) -> None:
         self.name, self.dim = name, -1 if dim is None else dim
 
-    def lengths(self, v: Tensor) -> Tensor:
-        if self.dim == -1:
-            return v.norm()
-        return v.norm(2, [d for d in range(v.dim()) if d != self.dim % v.dim()], keepdim=True)
-
     def compute_weight(self, module: Any) -> Tensor:
         v, g = getattr(module, self.name + "_v"), getattr(module, self.name + "_g")
-        return v * (g / self.lengths(v))
+        return v * (g / lengths(v, self.dim))
 
     def __call__(self, module: Any, args: Any) -> None:
         setattr(module, self.name, self.compute_weight(module))
@@ -41,7 +43,7 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
     hook = WeightNorm(name, dim)
     weight = getattr(module, name)
     del module._parameters[name]
-    module.register_parameter(name + "_g", Parameter(hook.lengths(weight.detach())))
+    module.register_parameter(name + "_g", Parameter(lengths(weight.detach(), hook.dim)))
     module.register_parameter(name + "_v", Parameter(weight.detach()))
     setattr(module, name, hook.compute_weight(module))
     module.register_forward_pre_hook(hook)
