@@ -162,6 +162,53 @@ std::pair<Tensor, Tensor> gates(const Call& c, const Tensor& h) {
   return {linear(input, wi, maybe(c.tensor("b_ih"))), linear(h, wh, maybe(c.tensor("b_hh")))};
 }
 
+// What networks with one state have in common: a layer over padded sequences, over packed ones, and one step.
+Definer padded(const char* name, Cell cell, const char* doc) {
+  return std::move(
+      define(
+          std::string(name) +
+          ".input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)")
+          .doc(doc)
+          .autocast(Autocast::lower)
+          .bind(function)
+          .dtypes(d::floating)
+          .procedure([cell](const Call& c) {
+            Result r = run_padded(c, cell, c.tensor("hx"), {});
+            return std::tuple(r.output, r.h);
+          }));
+}
+Definer packed(const char* name, Cell cell, const char* doc) {
+  return std::move(
+      define(
+          std::string(name) +
+          ".data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)")
+          .doc(doc)
+          .autocast(Autocast::lower)
+          .bind(function)
+          .reads_data()
+          .dtypes(d::floating)
+          .procedure([cell](const Call& c) {
+            Result r = run_packed(c, cell, c.tensor("hx"), {});
+            return std::tuple(r.output, r.h);
+          }));
+}
+Definer one_step(const char* name, Cell cell, const char* doc) {
+  return std::move(
+      define(
+          std::string(name) +
+          "(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
+          .doc(doc)
+          .autocast(Autocast::lower)
+          .bind(function)
+          .no_in_place()
+          .dtypes(d::floating)
+          .procedure([cell](const Call& c) {
+            Tensor h = c.tensor("hx");
+            auto [x, y] = gates(c, h);
+            return step(cell, x, y, {h, {}}).h;
+          }));
+}
+
 }  // namespace
 
 FACULA_FAMILY(recurrent) {
@@ -216,79 +263,23 @@ FACULA_FAMILY(recurrent) {
       })
       .samples(
           {"data[3, 4], batch_sizes<2>[3](1, 2), hx{[1, 1, 3], [1, 1, 3]}, params{[12, 4], [12, 3], [12], [12]}, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False"});
-  define(
-      "gru.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)")
-      .doc("Gated recurrent units over [T, N, features].  Cho et al., 2014.")
-      .autocast(Autocast::lower)
-      .bind(function)
-      .dtypes(d::floating)
-      .procedure([](const Call& c) {
-        Result r = run_padded(c, Cell::gru, c.tensor("hx"), {});
-        return std::tuple(r.output, r.h);
-      })
+  padded("gru", Cell::gru, "Gated recurrent units over [T, N, features].  Cho et al., 2014.")
       .samples(
           {"input[3, 2, 4], hx[1, 2, 3], params{[9, 4], [9, 3], [9], [9]}, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False, batch_first=False"});
-  define(
-      "gru.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)")
-      .doc("gru over packed sequences.")
-      .autocast(Autocast::lower)
-      .bind(function)
-      .reads_data()
-      .dtypes(d::floating)
-      .procedure([](const Call& c) {
-        Result r = run_packed(c, Cell::gru, c.tensor("hx"), {});
-        return std::tuple(r.output, r.h);
-      })
+  packed("gru", Cell::gru, "gru over packed sequences.")
       .samples(
           {"data[3, 4], batch_sizes<2>[3](1, 2), hx[1, 1, 3], params{[9, 4], [9, 3], [9], [9]}, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False"});
-  define(
-      "rnn_tanh.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)")
-      .doc("tanh(input w_ih^T + b_ih + state w_hh^T + b_hh), step by step over [T, N, features].")
-      .autocast(Autocast::lower)
-      .bind(function)
-      .dtypes(d::floating)
-      .procedure([](const Call& c) {
-        Result r = run_padded(c, Cell::tanh, c.tensor("hx"), {});
-        return std::tuple(r.output, r.h);
-      })
+  padded("rnn_tanh", Cell::tanh,
+         "tanh(input w_ih^T + b_ih + state w_hh^T + b_hh), step by step over [T, N, features].")
       .samples(
           {"input[3, 2, 4], hx[1, 2, 3], params{[3, 4], [3, 3], [3], [3]}, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False, batch_first=False"});
-  define(
-      "rnn_tanh.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)")
-      .doc("rnn_tanh over packed sequences.")
-      .autocast(Autocast::lower)
-      .bind(function)
-      .reads_data()
-      .dtypes(d::floating)
-      .procedure([](const Call& c) {
-        Result r = run_packed(c, Cell::tanh, c.tensor("hx"), {});
-        return std::tuple(r.output, r.h);
-      })
+  packed("rnn_tanh", Cell::tanh, "rnn_tanh over packed sequences.")
       .samples(
           {"data[3, 4], batch_sizes<2>[3](1, 2), hx[1, 1, 3], params{[3, 4], [3, 3], [3], [3]}, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False"});
-  define(
-      "rnn_relu.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)")
-      .doc("rnn_tanh with relu instead of tanh.")
-      .autocast(Autocast::lower)
-      .bind(function)
-      .dtypes(d::floating)
-      .procedure([](const Call& c) {
-        Result r = run_padded(c, Cell::relu, c.tensor("hx"), {});
-        return std::tuple(r.output, r.h);
-      })
+  padded("rnn_relu", Cell::relu, "rnn_tanh with relu instead of tanh.")
       .samples(
           {"input[3, 2, 4], hx[1, 2, 3], params{[3, 4], [3, 3], [3], [3]}, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False, batch_first=False"});
-  define(
-      "rnn_relu.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)")
-      .doc("rnn_relu over packed sequences.")
-      .autocast(Autocast::lower)
-      .bind(function)
-      .reads_data()
-      .dtypes(d::floating)
-      .procedure([](const Call& c) {
-        Result r = run_packed(c, Cell::relu, c.tensor("hx"), {});
-        return std::tuple(r.output, r.h);
-      })
+  packed("rnn_relu", Cell::relu, "rnn_relu over packed sequences.")
       .samples(
           {"data[3, 4], batch_sizes<2>[3](1, 2), hx[1, 1, 3], params{[3, 4], [3, 3], [3], [3]}, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False"});
   define(
@@ -303,40 +294,10 @@ FACULA_FAMILY(recurrent) {
         return _lstm_step(x, y, cell);
       })
       .samples({"input[2, 4], hx{[2, 3], [2, 3]}, w_ih[12, 4], w_hh[12, 3], b_ih[12], b_hh[12]"});
-  define(
-      "gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
-      .doc("One step of a GRU: the next hidden state.")
-      .autocast(Autocast::lower)
-      .bind(function)
-      .no_in_place()
-      .dtypes(d::floating)
-      .procedure([](const Call& c) {
-        auto [x, y] = gates(c, c.tensor("hx"));
-        return _gru_step(x, y, c.tensor("hx"));
-      })
+  one_step("gru_cell", Cell::gru, "One step of a GRU: the next hidden state.")
       .samples({"input[2, 4], hx[2, 3], w_ih[9, 4], w_hh[9, 3], b_ih[9], b_hh[9]"});
-  define(
-      "rnn_tanh_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
-      .doc("tanh(input w_ih^T + b_ih + hx w_hh^T + b_hh).")
-      .autocast(Autocast::lower)
-      .bind(function)
-      .no_in_place()
-      .dtypes(d::floating)
-      .procedure([](const Call& c) {
-        auto [x, y] = gates(c, c.tensor("hx"));
-        return tanh(add(x, y));
-      })
+  one_step("rnn_tanh_cell", Cell::tanh, "tanh(input w_ih^T + b_ih + hx w_hh^T + b_hh).")
       .samples({"input[2, 4], hx[2, 3], w_ih[3, 4], w_hh[3, 3], b_ih[3], b_hh[3]"});
-  define(
-      "rnn_relu_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
-      .doc("relu(input w_ih^T + b_ih + hx w_hh^T + b_hh).")
-      .autocast(Autocast::lower)
-      .bind(function)
-      .no_in_place()
-      .dtypes(d::floating)
-      .procedure([](const Call& c) {
-        auto [x, y] = gates(c, c.tensor("hx"));
-        return relu(add(x, y));
-      })
+  one_step("rnn_relu_cell", Cell::relu, "relu(input w_ih^T + b_ih + hx w_hh^T + b_hh).")
       .samples({"input[2, 4], hx[2, 3], w_ih[3, 4], w_hh[3, 3], b_ih[3], b_hh[3]"});
 }

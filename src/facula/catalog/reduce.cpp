@@ -290,7 +290,7 @@ FACULA_FAMILY(reduce) {
   define("prod_over(Tensor self, int[] dim) -> Tensor")
       .doc("Product over `dim`, kept as size 1.")
       .bind(hidden)
-      .unfused([](const Tensor& self, SymSpan dim) {
+      .procedure([](const Tensor& self, SymSpan dim) {
         if (dim.size() == 1) return prod(self, dim[0].guard_int(), true);
         return view(prod(self), Dims(size_t(self.dim()), SymInt(int64_t(1))));
       })
@@ -385,13 +385,13 @@ FACULA_FAMILY(reduce) {
       .converting_out()
       .doc("The larger of both, element by element.")
       .no_in_place()
-      .unfused([](const Tensor& self, const Tensor& other) { return maximum(self, other); })
+      .procedure([](const Tensor& self, const Tensor& other) { return maximum(self, other); })
       .samples({"self![3, 4], other[4]"});
   define("min.other(Tensor self, Tensor other) -> Tensor")
       .converting_out()
       .doc("The smaller of both, element by element.")
       .no_in_place()
-      .unfused([](const Tensor& self, const Tensor& other) { return minimum(self, other); })
+      .procedure([](const Tensor& self, const Tensor& other) { return minimum(self, other); })
       .samples({"self![3, 4], other[4]"});
   define("max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
       .doc("Largest values along `dim` and their first positions.")
@@ -487,7 +487,7 @@ FACULA_FAMILY(reduce) {
       .converting_out()
       .doc("How many elements over `dim` are non-zero.")
       .no_in_place()
-      .unfused([](const Tensor& self, Sizes dim) { return sum(ne(self, 0), dim); })
+      .procedure([](const Tensor& self, Sizes dim) { return sum(ne(self, 0), dim); })
       .samples({"self[3, 4]", "self[3, 4], dim=[1]", "self[0]"});
 
   define("_square_deviation(Tensor self, int[] dim, bool keepdim) -> Tensor")
@@ -581,7 +581,7 @@ FACULA_FAMILY(reduce) {
       .differs(kLargestMean, kMeanOverflows)
       .doc("Variance over `dim`, unbiased or not.")
       .no_in_place()
-      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
+      .procedure([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
         return var(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
       })
       .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
@@ -605,7 +605,7 @@ FACULA_FAMILY(reduce) {
       .differs(kLargestMean, kMeanOverflows)
       .doc("Standard deviation over `dim`, unbiased or not.")
       .no_in_place()
-      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
+      .procedure([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
         return facula::std(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
       })
       .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
@@ -615,7 +615,7 @@ FACULA_FAMILY(reduce) {
       .differs(kAllEqual, kEqualNumbers)
       .doc("Variance of all elements, unbiased or not.")
       .no_in_place()
-      .unfused([](const Tensor& self, bool unbiased) {
+      .procedure([](const Tensor& self, bool unbiased) {
         return var(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0));
       })
       .samples({"self[3, 4], unbiased=False", "self[5], unbiased=True"});
@@ -626,7 +626,7 @@ FACULA_FAMILY(reduce) {
       .differs(kAllEqual, kEqualNumbers)
       .doc("Standard deviation of all elements, unbiased or not.")
       .no_in_place()
-      .unfused([](const Tensor& self, bool unbiased) {
+      .procedure([](const Tensor& self, bool unbiased) {
         return facula::std(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0));
       })
       .samples({"self[3, 4], unbiased=False", "self[5], unbiased=True"});
@@ -646,14 +646,14 @@ FACULA_FAMILY(reduce) {
       "var_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
       .differs(kLargestMean, kMeanOverflows)
       .doc("Variance and mean over `dim`, unbiased or not.")
-      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
+      .procedure([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
         return var_mean(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
       })
       .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
   define("var_mean.all(Tensor self, bool unbiased) -> (Tensor, Tensor)")
       .differs(kLargestMean, kMeanOverflows)
       .doc("Variance and mean of all elements, unbiased or not.")
-      .unfused([](const Tensor& self, bool unbiased) {
+      .procedure([](const Tensor& self, bool unbiased) {
         return var_mean(self, Sizes(nullopt), std::optional<double>(unbiased ? 1.0 : 0.0));
       })
       .samples({"self[3, 4], unbiased=False"});
@@ -678,7 +678,7 @@ FACULA_FAMILY(reduce) {
       .differs(kLargest16, kRoundedVariance)
       .differs(kLargestMean, kMeanOverflows)
       .doc("Standard deviation and mean over `dim`, unbiased or not.")
-      .unfused([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
+      .procedure([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
         return std_mean(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
       })
       .samples({"self[3, 4], dim=[1], unbiased=False"});
@@ -686,14 +686,14 @@ FACULA_FAMILY(reduce) {
       .differs(kLargest16, kRoundedVariance)
       .differs(kLargestMean, kMeanOverflows)
       .doc("Standard deviation and mean of all elements, unbiased or not.")
-      .unfused([](const Tensor& self, bool unbiased) {
+      .procedure([](const Tensor& self, bool unbiased) {
         return std_mean(self, Sizes(nullopt), std::optional<double>(unbiased ? 1.0 : 0.0));
       })
       .samples({"self[3, 4], unbiased=False"});
   define("norm.str(Tensor self, str p, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .doc("p = 'fro': the 2-norm over `dim`.")
       .no_in_place()
-      .unfused([](const Call& c, const Tensor& self, std::string_view p, Sizes dim, bool keepdim) {
+      .procedure([](const Call& c, const Tensor& self, std::string_view p, Sizes dim, bool keepdim) {
         supported_check(p != "nuc", "norm")
             << "p='nuc' needs singular values, which there is no decomposition for";
         runtime_check(p == "fro", "norm") << "p must be a number or 'fro', got '" << p << "'";
@@ -861,7 +861,7 @@ FACULA_FAMILY(reduce) {
       .doc("self summed over the dimensions in which `size` is smaller: the inverse of broadcasting.")
       .bind(method)
       .no_in_place()
-      .unfused([](const Tensor& self, SymSpan size) {
+      .procedure([](const Tensor& self, SymSpan size) {
         runtime_check(broadcasts_to(size, self.sizes()), "sum_to_size")
             << "size " << to_string(size) << " is not expandable to " << to_string(self.sizes());
         Ints over;

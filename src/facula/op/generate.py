@@ -24,7 +24,7 @@ from pathlib import Path
 
 NAMESPACES = ("function", "method", "nn_functional", "fft", "linalg", "special", "property", "hidden")
 PREFIXED = ("fft", "linalg", "special")  # operator linalg_solve is facula.linalg.solve
-KINDS = ("pointwise", "loop", "view", "composite", "procedure", "unfused", "library", "data_dependent")
+KINDS = ("pointwise", "loop", "view", "composite", "procedure", "library", "data_dependent")
 STUBS = ("ops", "methods", "nn_functional", "fft", "linalg", "special")
 BANNER = "Written by src/facula/op/generate.py from the catalog."
 

@@ -301,10 +301,6 @@ class Definer {
   Definer& composite(F f);
   template <class F>
   Definer& procedure(F f);  // as composite
-  template <class F>
-  Definer& unfused(F f) {  // the former name of procedure
-    return procedure(std::move(f));
-  }
   Definer& library(std::string name);
   Definer& data_dependent(std::string name);
   template <class F>

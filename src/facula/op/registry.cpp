@@ -118,11 +118,13 @@ void check_dtype_first(Operator& op) {
 void check_definition(const Operator& op) {
   auto& s = op.schema;
   std::string n = s.full_name();
-  if (op.is<View>())
+  if (op.is<View>()) {
     internal_check(!s.parameters.empty() && s.parameters[0].alias && !s.returns.empty() && s.returns[0].alias)
         << n << " is a view: its schema must say so, (Tensor(a) self, ...) -> Tensor(a)";
-  if (auto* body = op.calls())
+  }
+  if (auto* body = op.calls()) {
     internal_check(*body) << n << " has no body: end the definition with one of the seven kinds";
+  }
   if (auto* backed = op.backed()) {
     internal_check(backed->shape) << n << " needs a shape rule: .shape(...) or .shapes(...)";
     internal_check(backed->reference || backed->composed_reference || op.effects.draws)

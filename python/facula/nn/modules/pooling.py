@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ... import _C
@@ -14,6 +15,7 @@ Tensor = _C.Tensor
 
 class _MaxPool(TensorModule):
     __constants__ = ["kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode"]
+    _pool: Callable[..., Any]
 
     def __init__(
         self,
@@ -29,6 +31,17 @@ class _MaxPool(TensorModule):
         self.padding, self.dilation = padding, dilation
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
+    def forward(self, input: Tensor) -> Any:
+        return self._pool(
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.ceil_mode,
+            self.return_indices,
+        )
+
     def extra_repr(self) -> str:
         return (
             f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
@@ -39,16 +52,7 @@ class _MaxPool(TensorModule):
 class MaxPool1d(_MaxPool):
     """Largest value of each window of ``[N, C, L]`` or ``[C, L]``."""
 
-    def forward(self, input: Tensor) -> Any:
-        return F.max_pool1d(
-            input,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.dilation,
-            self.ceil_mode,
-            self.return_indices,
-        )
+    _pool = staticmethod(F.max_pool1d)
 
 
 class MaxPool2d(_MaxPool):
@@ -58,16 +62,7 @@ class MaxPool2d(_MaxPool):
     facula.Size([2, 16, 24, 15])
     """
 
-    def forward(self, input: Tensor) -> Any:
-        return F.max_pool2d(
-            input,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.dilation,
-            self.ceil_mode,
-            self.return_indices,
-        )
+    _pool = staticmethod(F.max_pool2d)
 
 
 class MaxPool3d(_MaxPool):
@@ -77,16 +72,7 @@ class MaxPool3d(_MaxPool):
     facula.Size([2, 4, 4, 3, 3])
     """
 
-    def forward(self, input: Tensor) -> Any:
-        return F.max_pool3d(
-            input,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.dilation,
-            self.ceil_mode,
-            self.return_indices,
-        )
+    _pool = staticmethod(F.max_pool3d)
 
 
 class AvgPool1d(TensorModule):
@@ -118,6 +104,7 @@ class AvgPool1d(TensorModule):
 
 class _AvgPool(TensorModule):
     __constants__ = ["kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"]
+    _pool: Callable[..., Tensor]
 
     def __init__(
         self,
@@ -134,6 +121,17 @@ class _AvgPool(TensorModule):
         self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
         self.divisor_override = divisor_override
 
+    def forward(self, input: Tensor) -> Tensor:
+        return self._pool(
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.ceil_mode,
+            self.count_include_pad,
+            self.divisor_override,
+        )
+
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
@@ -145,16 +143,7 @@ class AvgPool2d(_AvgPool):
     tensor([[[[1.5000]]]])
     """
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.avg_pool2d(
-            input,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.ceil_mode,
-            self.count_include_pad,
-            self.divisor_override,
-        )
+    _pool = staticmethod(F.avg_pool2d)
 
 
 class AvgPool3d(_AvgPool):
@@ -164,16 +153,7 @@ class AvgPool3d(_AvgPool):
     tensor([[[[[3.5000]]]]])
     """
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.avg_pool3d(
-            input,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.ceil_mode,
-            self.count_include_pad,
-            self.divisor_override,
-        )
+    _pool = staticmethod(F.avg_pool3d)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({"padding": 0, "ceil_mode": False, "count_include_pad": True, **state})
