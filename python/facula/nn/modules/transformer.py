@@ -8,6 +8,7 @@ from typing import Any
 
 from ... import _C
 from .. import functional as F
+from .. import init
 from .activation import MultiheadAttention
 from .container import ModuleList
 from .dropout import Dropout
@@ -153,3 +154,212 @@ class TransformerEncoder(Module):
         for layer in self.layers:
             src = layer(src, mask, src_key_padding_mask, causal)
         return src if self.norm is None else self.norm(src)
+
+
+class TransformerDecoderLayer(Module):
+    """Self-attention, attention to a memory, and a feed-forward network; each as in TransformerEncoderLayer.
+
+    Shape: ``[T, N, d_model]`` and memory ``[S, N, d_model]`` (``N`` first with ``batch_first``) to it.
+
+    >>> layer = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
+    >>> layer(facula.randn(2, 5, 8), facula.randn(2, 7, 8)).shape
+    facula.Size([2, 5, 8])
+    """
+
+    __constants__ = ["norm_first"]
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        made = {"device": device, "dtype": dtype}
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **made)
+        self.multihead_attn = MultiheadAttention(
+            d_model, nhead, dropout, bias, batch_first=batch_first, **made
+        )
+        self.linear1 = Linear(d_model, dim_feedforward, bias, **made)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, **made)
+        self.norm_first = norm_first
+        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **made)
+        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **made)
+        self.norm3 = LayerNorm(d_model, layer_norm_eps, bias=bias, **made)
+        self.dropout1, self.dropout2, self.dropout3 = Dropout(dropout), Dropout(dropout), Dropout(dropout)
+        self.activation = _activation(activation)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({"activation": F.relu, **state})  # PyTorch before 1.2 had no other
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        def itself(x: Tensor) -> Tensor:
+            return self._sa_block(x, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+
+        def other(x: Tensor) -> Tensor:
+            return self._mha_block(x, memory, memory_mask, memory_key_padding_mask, memory_is_causal)
+
+        x = tgt
+        for norm, block in ((self.norm1, itself), (self.norm2, other), (self.norm3, self._ff_block)):
+            x = x + block(norm(x)) if self.norm_first else norm(x + block(x))
+        return x
+
+    def _sa_block(
+        self, x: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool = False
+    ) -> Tensor:
+        y, _ = self.self_attn(
+            x, x, x, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=is_causal
+        )
+        return self.dropout1(y)
+
+    def _mha_block(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        mask: Tensor | None,
+        padding: Tensor | None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        masks = {"attn_mask": mask, "key_padding_mask": padding, "is_causal": is_causal}
+        y, _ = self.multihead_attn(x, memory, memory, need_weights=False, **masks)
+        return self.dropout2(y)
+
+    def _ff_block(self, x: Tensor) -> Tensor:
+        return self.dropout3(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+
+
+class TransformerDecoder(Module):
+    """``num_layers`` copies of a layer, one after the other, and a norm if one is given.
+
+    >>> layer = nn.TransformerDecoderLayer(8, 2, 16)
+    >>> nn.TransformerDecoder(layer, 2)(facula.randn(5, 3, 8), facula.randn(4, 3, 8)).shape
+    facula.Size([5, 3, 8])
+    """
+
+    __constants__ = ["norm"]
+
+    def __init__(
+        self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Module | None = None
+    ) -> None:
+        super().__init__()
+        self.layers = _clones(decoder_layer, num_layers)
+        self.num_layers = num_layers
+        self.norm = norm
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        batch_first = self.layers[0].self_attn.batch_first if self.num_layers else False
+        causal = _is_causal(tgt_mask, tgt_is_causal, tgt.shape[1 if tgt.dim() == 3 and batch_first else 0])
+        masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
+        for layer in self.layers:
+            tgt = layer(tgt, memory, *masks, causal, memory_is_causal)
+        return tgt if self.norm is None else self.norm(tgt)
+
+
+class Transformer(Module):
+    """An encoder, whose result is the memory of a decoder.
+
+    Shape: ``[S, N, d_model]`` and ``[T, N, d_model]`` (``N`` first with ``batch_first``) to the latter.
+    Source: Vaswani et al., "Attention is all you need", 2017.
+
+    >>> net = nn.Transformer(8, 2, 1, 1, 16)
+    >>> net(facula.randn(7, 3, 8), facula.randn(5, 3, 8)).shape
+    facula.Size([5, 3, 8])
+    """
+
+    def __init__(
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = F.relu,
+        custom_encoder: Any = None,
+        custom_decoder: Any = None,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        made = {"device": device, "dtype": dtype}
+
+        def stack(given: Any, whole: Any, layer: Any, count: int) -> Any:
+            if given is not None:
+                return given
+            shape = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps)
+            one = layer(*shape, batch_first, norm_first, bias, **made)
+            return whole(one, count, LayerNorm(d_model, layer_norm_eps, bias=bias, **made))
+
+        self.encoder = stack(custom_encoder, TransformerEncoder, TransformerEncoderLayer, num_encoder_layers)
+        self.decoder = stack(custom_decoder, TransformerDecoder, TransformerDecoderLayer, num_decoder_layers)
+        self._reset_parameters()
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+
+    def forward(
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        shapes = f"got {list(src.shape)} and {list(tgt.shape)}"
+        batch = 0 if self.batch_first else 1
+        if src.dim() == 3 and src.shape[batch] != tgt.shape[batch]:
+            raise RuntimeError(f"the batch number of src and tgt must be equal, {shapes}")
+        if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
+            raise RuntimeError(
+                f"the feature number of src and tgt must be equal to d_model = {self.d_model}, {shapes}"
+            )
+        memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
+        masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
+        return self.decoder(tgt, memory, *masks, tgt_is_causal, memory_is_causal)
+
+    @staticmethod
+    def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
+        """-inf where a position would see a later one, else 0."""
+        return _f.full([sz, sz], float("-inf"), dtype=dtype, device=device).triu(1)
+
+    def _reset_parameters(self) -> None:
+        for p in self.parameters():
+            if p.dim() > 1:
+                init.xavier_uniform_(p)
