@@ -22,6 +22,7 @@ if (
     from . import cpu as cpu
     from . import cuda as cuda
     from . import distributed as distributed
+    from . import distributions as distributions
     from . import fft as fft
     from . import func as func
     from . import fx as fx
@@ -167,8 +168,9 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     """
-    _dynamo accelerator amp ao autograd backends compiler cpu cuda distributed func fx hub jit multiprocessing
-    nn onnx optim overrides profiler random safetensors serialization storage testing types utils version
+    _dynamo accelerator amp ao autograd backends compiler cpu cuda distributed distributions func fx hub jit
+    multiprocessing nn onnx optim overrides profiler random safetensors serialization storage testing types
+    utils version
     """.split()
 )
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])

@@ -393,3 +393,18 @@ def test_the_stand_in_for_torchvision_transforms_images(tmp_path):
         "True",
         "{'cat': 0, 'dog': 1} torch.Size([2, 3, 2, 2]) tensor([0, 1])",
     ]
+
+
+def test_distributions_are_torchs():
+    said = says(
+        "import torch, torch.distributions as D\n"
+        "from torch.distributions.normal import Normal\n"
+        "from torch.distributions import constraints, kl_divergence, transforms, transform_to\n"
+        "from torch.distributions.utils import broadcast_all\n"
+        "print(D.Normal is Normal, Normal.__module__, D.Normal(0.0, 1.0), constraints.positive)\n"
+        "print(D.Normal(torch.zeros(2), 1.0).expand([3, 2]).batch_shape)\n"
+    )
+    assert said.splitlines() == [
+        "True torch.distributions.normal Normal(loc: 0.0, scale: 1.0) GreaterThan(lower_bound=0.0)",
+        "torch.Size([3, 2])",
+    ]
