@@ -613,6 +613,7 @@ FACULA_FAMILY(random) {
       .doc("Derivative of `_standard_gamma`'s result by the concentration `self`.  Figurnov et al., 2018.")
       .bind(function)
       .no_in_place()
+      .non_differentiable()
       .dtypes(d::floating)
       .composite([](const Tensor& self, const Tensor& output) {
         return mul(output, _log_gamma_slope(self, log(output), digamma(self)));
