@@ -7,6 +7,7 @@ as few arguments as they take ("": arguments). ``test_torch_alias.py`` compares 
 """
 
 import json
+import re
 from pathlib import Path
 
 
@@ -14,7 +15,7 @@ def shown(value, module_class):
     if isinstance(value, list) and value and all(hasattr(v, "requires_grad") for v in value):
         return f"{len(value)} parameters"
     is_function = callable(value) and not isinstance(value, module_class)
-    return value.__name__ if is_function else repr(value)
+    return value.__name__ if is_function else re.sub(" at 0x[0-9a-f]+", "", repr(value))
 
 
 def attributes(nn):

@@ -28,6 +28,14 @@ class RemovableHandle:
             if self._on_change:
                 self._on_change()
 
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._hooks(), self.id, self._on_change
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        hooks, self.id, self._on_change = (*state, None)[:3]
+        self._hooks = weakref.ref(OrderedDict() if hooks is None else hooks)
+        RemovableHandle._next_id = max(RemovableHandle._next_id, self.id + 1)
+
     def __enter__(self) -> RemovableHandle:
         return self
 

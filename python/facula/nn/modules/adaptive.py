@@ -27,8 +27,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     Shape: input ``[N, in_features]`` and target ``[N]`` to output ``[N]`` and the mean loss.
     Source: Grave et al., "Efficient softmax approximation for GPUs", 2017.
 
-    >>> m = nn.AdaptiveLogSoftmaxWithLoss(4, 10, [3, 6])
-    >>> m(facula.randn(5, 4), facula.tensor([0, 9, 4, 2, 6])).output.shape
+    >>> m = nn.AdaptiveLogSoftmaxWithLoss(16, 10, [3, 6])
+    >>> m(facula.randn(5, 16), facula.tensor([0, 9, 4, 2, 6])).output.shape
     facula.Size([5])
     """
 

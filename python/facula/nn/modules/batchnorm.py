@@ -8,6 +8,7 @@ from ... import _C
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter
+from .lazy import LazyModuleMixin
 from .module import Module, TensorModule
 
 Tensor = _C.Tensor
@@ -174,3 +175,48 @@ class SyncBatchNorm(_BatchNorm):
         for name, child in module.named_children():
             made.add_module(name, cls.convert_sync_batchnorm(child, process_group))
         return made
+
+
+class _LazyNormBase(LazyModuleMixin):
+    """Normalisations whose ``num_features`` the first input tells."""
+
+    _size = "num_features"
+
+    def __init__(
+        self: Any,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(0, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
+        self._forget_shapes()
+
+    def _size_in(self: Any, input: Tensor) -> int:
+        self._check_input_dim(input)
+        return input.shape[1]
+
+    def _shapes(self: Any) -> dict[str, tuple[int, ...]]:
+        return dict.fromkeys(("weight", "bias", "running_mean", "running_var"), (self.num_features,))
+
+
+class LazyBatchNorm1d(_LazyNormBase, BatchNorm1d):
+    """BatchNorm1d, whose ``num_features`` the first input tells."""
+
+    cls_to_become = BatchNorm1d
+
+
+class LazyBatchNorm2d(_LazyNormBase, BatchNorm2d):
+    """BatchNorm2d, whose ``num_features`` the first input tells."""
+
+    cls_to_become = BatchNorm2d
+
+
+class LazyBatchNorm3d(_LazyNormBase, BatchNorm3d):
+    """BatchNorm3d, whose ``num_features`` the first input tells."""
+
+    cls_to_become = BatchNorm3d

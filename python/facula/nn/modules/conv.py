@@ -9,6 +9,7 @@ from ... import _C
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter
+from .lazy import LazyModuleMixin
 from .module import TensorModule
 from .utils import _ntuple, _reverse_repeat_tuple
 
@@ -261,3 +262,66 @@ class ConvTranspose3d(_ConvTransposeNd):
         return F.conv_transpose3d(
             input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
         )
+
+
+class _LazyConvXdMixin(LazyModuleMixin):
+    """Convolutions whose ``in_channels`` the first input tells."""
+
+    _size = "in_channels"
+
+    def __init__(self: Any, out_channels: int, kernel_size: Any, *args: Any, **options: Any) -> None:
+        super().__init__(0, out_channels, kernel_size, *args, **options)
+        self._forget_shapes()
+
+    def _size_in(self: Any, input: Tensor) -> int:
+        single, batch = self._rank + 1, self._rank + 2
+        if input.dim() not in (single, batch):
+            raise RuntimeError(
+                f"Expected {single}D (unbatched) or {batch}D (batched) input to {type(self).__name__}, "
+                f"but got input of size: {input.shape}"
+            )
+        return input.shape[-single]
+
+    def _shapes(self: Any) -> dict[str, tuple[int, ...]]:
+        ends = self.out_channels, self.in_channels
+        ends = ends[::-1] if self.transposed else ends
+        return {
+            "weight": (ends[0], ends[1] // self.groups, *self.kernel_size),
+            "bias": (self.out_channels,),
+        }
+
+
+class LazyConv1d(_LazyConvXdMixin, Conv1d):
+    """Conv1d, whose ``in_channels`` the first input tells."""
+
+    cls_to_become = Conv1d
+
+
+class LazyConv2d(_LazyConvXdMixin, Conv2d):
+    """Conv2d, whose ``in_channels`` the first input tells."""
+
+    cls_to_become = Conv2d
+
+
+class LazyConv3d(_LazyConvXdMixin, Conv3d):
+    """Conv3d, whose ``in_channels`` the first input tells."""
+
+    cls_to_become = Conv3d
+
+
+class LazyConvTranspose1d(_LazyConvXdMixin, ConvTranspose1d):
+    """ConvTranspose1d, whose ``in_channels`` the first input tells."""
+
+    cls_to_become = ConvTranspose1d
+
+
+class LazyConvTranspose2d(_LazyConvXdMixin, ConvTranspose2d):
+    """ConvTranspose2d, whose ``in_channels`` the first input tells."""
+
+    cls_to_become = ConvTranspose2d
+
+
+class LazyConvTranspose3d(_LazyConvXdMixin, ConvTranspose3d):
+    """ConvTranspose3d, whose ``in_channels`` the first input tells."""
+
+    cls_to_become = ConvTranspose3d

@@ -6,7 +6,7 @@ from typing import Any
 
 from ... import _C
 from .. import functional as F
-from .batchnorm import _NormBase
+from .batchnorm import _LazyNormBase, _NormBase
 
 Tensor = _C.Tensor
 
@@ -89,3 +89,27 @@ class InstanceNorm3d(_InstanceNorm):
     """
 
     _rank = 5
+
+
+class _LazyInstanceNorm(_LazyNormBase):
+    def _size_in(self: Any, input: Tensor) -> int:
+        self._check_input_dim(input)
+        return input.shape[0 if input.dim() == self._rank - 1 else 1]
+
+
+class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
+    """InstanceNorm1d, whose ``num_features`` the first input tells."""
+
+    cls_to_become = InstanceNorm1d
+
+
+class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
+    """InstanceNorm2d, whose ``num_features`` the first input tells."""
+
+    cls_to_become = InstanceNorm2d
+
+
+class LazyInstanceNorm3d(_LazyInstanceNorm, InstanceNorm3d):
+    """InstanceNorm3d, whose ``num_features`` the first input tells."""
+
+    cls_to_become = InstanceNorm3d

@@ -9,6 +9,7 @@ from ... import _C
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter
+from .lazy import LazyModuleMixin
 from .module import TensorModule
 
 Tensor = _C.Tensor
@@ -118,3 +119,25 @@ class Bilinear(TensorModule):
 
 class NonDynamicallyQuantizableLinear(Linear):
     """A Linear, under the name that MultiheadAttention prints in PyTorch."""
+
+
+class LazyLinear(LazyModuleMixin, Linear):
+    """Linear, whose ``in_features`` the first input tells.
+
+    >>> m = nn.LazyLinear(3)
+    >>> m(facula.randn(2, 5)).shape, m
+    (facula.Size([2, 3]), Linear(in_features=5, out_features=3, bias=True))
+    """
+
+    cls_to_become = Linear
+    _size = "in_features"
+
+    def __init__(self, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
+        super().__init__(0, out_features, bias, device, dtype)
+        self._forget_shapes()
+
+    def _size_in(self, input: Tensor) -> int:
+        return input.shape[-1]
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"weight": (self.out_features, self.in_features), "bias": (self.out_features,)}
