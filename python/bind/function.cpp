@@ -269,6 +269,10 @@ PyObject* apply_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyObjec
     }
     c.needs_input_grad = std::move(needs);
     bool recording = any && autograd::grad_enabled();
+    for (auto& t : tensors)
+      supported_check(!t.is_traced() || !autograd::grad_enabled(), name)
+          << "has a gradient of its own, which a traced function cannot record yet"
+          << hint("call it outside of the function, or under no_grad()");
     Ref<PythonNode> node;
     if (recording) {
       node = make_ref<PythonNode>(ctx.get(), std::string(name) + "Backward");

@@ -32,6 +32,7 @@
 //   random           Generator(device="cpu"): manual_seed, initial_seed, seed, get_state, set_state, offset;
 //                    default_generator; manual_seed(n)
 //   looking inside   inspect_operator, inspect_meta, inspect_interpret: inspect.cpp
+//   programs         trace(function, tensors, name, dynamic) -> Program with run, text, captured, steps: program.cpp
 //   checkpoints      check_pickle(data, where)
 //   naming           set_package_name(name): what objects show and messages advise begins with it
 //   machine          get_num_threads(), set_num_threads(n), memory_stats() -> dict, reset_peak_memory(), settings() ->
@@ -80,6 +81,7 @@ PyObject* start(PyObject*) {
     add_profile(module);
     add_operators(module);
     add_inspect(module);
+    add_program(module);
     Py_AtExit(facula::codegen::end_ahead);
     return made.detach();
   });

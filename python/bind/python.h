@@ -182,5 +182,6 @@ void add_pickle(PyObject* module);       // pickle.cpp
 void add_operators(PyObject* module);    // trampoline.cpp
 void add_profile(PyObject* module);      // profile.cpp
 void add_inspect(PyObject* module);      // inspect.cpp
+void add_program(PyObject* module);      // program.cpp
 
 }  // namespace facula::bind

@@ -425,6 +425,7 @@ PyObject* get_data(PyObject* self, void*) {
   return guarded([&] {
     // Shares storage but not the version: a write through .data is the user's own responsibility.
     Tensor t = tensor_of(self);
+    if (t.is_traced()) return wrap_like(self, autograd::detach(t));
     Tensor data = t.alias(t.sizes(), t.strides(), t.offset());
     data.impl()->version = nullptr;
     return wrap_like(self, std::move(data));
@@ -435,6 +436,9 @@ int set_data(PyObject* self, PyObject* value, void*) {
     type_check(value, "data") << "data cannot be deleted";
     Tensor from = tensor_argument("data", "data", value);
     TensorImpl* t = impl_of(self);
+    supported_check(!from.is_traced() && !t->traced, "data")
+        << "is assigned while a function is traced, which cannot be recorded"
+        << hint("copy_() writes the elements");
     runtime_check(is_differentiable(from.dtype()) || !t->requires_grad, "data")
         << "data set to a tensor that requires gradients must be floating point or complex dtype";
     t->storage = from.impl()->storage;

@@ -35,6 +35,7 @@ if (
     from . import optim as optim
     from . import overrides as overrides
     from . import profiler as profiler
+    from . import program as program
     from . import random as random
     from . import safetensors as safetensors
     from . import serialization as serialization
@@ -169,8 +170,8 @@ __all__ = [
 _SUBMODULES = frozenset(
     """
     _dynamo accelerator amp ao autograd backends compiler cpu cuda distributed distributions func fx hub jit
-    multiprocessing nn onnx optim overrides profiler random safetensors serialization storage testing types
-    utils version
+    multiprocessing nn onnx optim overrides profiler program random safetensors serialization storage testing
+    types utils version
     """.split()
 )
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])

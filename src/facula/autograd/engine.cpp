@@ -319,6 +319,9 @@ Roots roots_of(const char* op, std::span<const Tensor> outputs, std::span<const 
         g = invoke("to_dtype", {g, out.dtype()});
       }
     }
+    supported_check(!out.defined() || !out.is_traced(), op)
+        << "is called while a function is traced, which records no gradients yet"
+        << hint("trace what computes the result, and call ", op, " on what the program gives");
     runtime_check(out.defined() && out.requires_grad(), op)
         << "element " << k << " of tensors does not require grad and does not have a grad_fn";
     if (!g.defined()) {

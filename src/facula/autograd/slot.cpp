@@ -82,9 +82,13 @@ bool retains_grad(const Tensor& t) {
   return m && m->retained && m->node;
 }
 
-Tensor detach(const Tensor& t) { return t.detached(); }
+Tensor detach(const Tensor& t) { return t.is_traced() ? invoke("detach", {t}) : t.detached(); }
 
 void detach_(const Tensor& t) {
+  if (t.is_traced()) {
+    invoke(op::get("detach"), {t}, op::Form::in_place);
+    return;
+  }
   Meta* m = meta_of(t);
   runtime_check(!m || !m->base.defined(), "detach_") << "Can't detach views in-place. Use detach() instead.";
   t.impl()->requires_grad = t.impl()->has_node = false;

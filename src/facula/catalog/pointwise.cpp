@@ -647,6 +647,15 @@ FACULA_FAMILY(pointwise) {
       .result([](const Call& c) { return std::vector<DType>{c.tensor("self").dtype()}; })
       .pointwise([](const LoopCall& c, Expr, Expr b) { return converted(b, c.dtype("self")); })
       .samples({"self[3, 4], src[4]", "self[], src[]", "self[2, 0], src[1, 1]"});
+  define("_with_history(Tensor self, Tensor value) -> Tensor")
+      .doc("The numbers of value, with the gradient of self: what a write leaves that is not recorded.")
+      .bind(hidden)
+      .no_in_place()
+      .promote(Promote::none)
+      .result([](const Call& c) { return std::vector<DType>{c.tensor("value").dtype()}; })
+      .pointwise([](Expr, Expr b) { return b; })
+      .vjp([](const Vjp& v) { return grads(v.grad(), Tensor()); })
+      .samples({"self[3, 4], value<4>[3, 4]"});  // its gradient is not that of its numbers
   define("fill(Tensor self, Tensor|Scalar value) -> Tensor")
       .doc("A tensor like self with every element set to value.")
       .overlap(Overlap::uniform)

@@ -13,7 +13,10 @@ void remove_dead(Graph& g) {
   for (auto it = g.nodes.rbegin(); it != g.nodes.rend(); ++it) {
     bool used = (*it)->op->schema.mutates();
     for (auto* r : (*it)->results) used |= live.count(r) > 0;
-    if (!used) continue;
+    if (!used) {
+      for (auto* r : (*it)->results) r->producer = nullptr;
+      continue;
+    }
     for (auto* v : operands(**it))
       if (v) live.insert(v);
     kept.push_back(std::move(*it));

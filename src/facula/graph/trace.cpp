@@ -1,15 +1,19 @@
 #include "facula/graph/trace.h"
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
+#include "facula/autograd/autograd.h"
+#include "facula/autograd/formula.h"
 #include "facula/base/settings.h"
 #include "facula/graph/passes.h"
 #include "facula/op/registry.h"
 
 namespace facula::graph {
 
-using op::Args;
 using op::Form;
+using op::Operator;
 using op::Results;
 
 InputSpec symbolic_spec(const Tensor& t, sym::Shapes& shapes) {
@@ -57,54 +61,216 @@ Tensor handle(Value* v) {
   return h;
 }
 
+// Gradients of a view's result alone, for what undoes its steps.
+class OfOneResult final : public op::Vjp {
+ public:
+  OfOneResult(const op::Call& c, int result, Tensor grad)
+      : call_(c), result_(result), grad_(std::move(grad)) {}
+  Tensor grad(int r) const override { return r == result_ ? grad_ : Tensor(); }
+  Tensor operator[](op::ParameterName arg) const override { return call_.tensor(arg); }
+  Tensor item(op::ParameterName arg, int k) const override { return call_.tensors(arg)[size_t(k)]; }
+  Tensor result(int) const override { return {}; }
+  bool needs(op::ParameterName, int) const override { return true; }
+  const op::Call& call() const override { return call_; }
+
+ private:
+  const op::Call& call_;
+  int result_;
+  Tensor grad_;
+};
+
 class Tracer final : public op::Mode {
  public:
-  explicit Tracer(Graph* g) : graph_(g) {}
+  // `captures`: of a user's function (capture).
+  Tracer(Graph* g, bool captures) : graph_(g), captures_(captures) {}
   bool records() const override { return true; }
 
-  Results take(const op::Operator& o, std::span<const op::Value> args, Form form,
-               std::span<const Tensor>) override {
-    runtime_check(form != Form::out, o.name())
-        << "out= cannot be used inside a composite or a compiled function";
-    Args owned(args, o.schema);
+  Results take(const Operator& o, std::span<const op::Value> args, Form form,
+               std::span<const Tensor> out) override {
+    runtime_check(!captures_ || !o.effects.reads_data, o.name())
+        << "looks at the elements of a tensor, which a traced function has not yet"
+        << hint("compute what depends on elements outside of the function, or with where()");
+    op::Args owned(args, o.schema);
     owned.each_tensor([&](size_t, Tensor& t) {
-      if (t.defined() && !t.is_traced()) t = handle(constant(t));
+      if (!t.defined()) return;
+      if (t.is_traced()) t.impl()->traced = current(value_of(t));
+      else t = handle(current(constant(t)));
     });
     auto values = owned.values();
-    Results results = o.calls() ? inline_calls(o, values) : record(o, values);
-    if (form != Form::in_place) return results;
-    Tensor target(Ref<TensorImpl>::share(values[0].tensor));
-    auto* producer = value_of(target)->producer;
-    runtime_check(!producer || !producer->op->is<op::View>(), o.name())
-        << "an in-place write through a view cannot be traced"
-        << hint("write the functional form, or slice_scatter");
-    runtime_check(results[0].dim() == target.dim() &&
-                      std::equal(target.sizes().begin(), target.sizes().end(), results[0].sizes().begin()),
-                  o.name())
-        << "the result of shape " << to_string(results[0].sizes()) << " does not fit in place into "
-        << to_string(target.sizes());
-    Tensor value = results[0];
-    if (value.dtype() != target.dtype()) {
-      op::Value cast_args[] = {value, target.dtype()};
-      value = take(op::get("to_dtype"), cast_args, Form::functional, {})[0];
+    bool recorded = !captures_ || depth_ || autograd::grad_enabled();
+    size_t before = graph_->nodes.size();
+    Results results = o.calls() ? inlined(o, values) : record(o, values);
+    if (form == Form::functional) {
+      for (size_t k = 0; !recorded && k < results.size(); ++k)
+        if (results[k].defined() && !o.is<op::View>()) results[k] = without_history(results[k]);
+      return results;
     }
-    target.impl()->traced = value.impl()->traced;
-    return Results(target);
+    for (size_t k = 0; k < (form == Form::in_place ? 1 : out.size()); ++k) {
+      Tensor target = form == Form::in_place ? Tensor(Ref<TensorImpl>::share(values[0].tensor)) : out[k];
+      if (form == Form::in_place && o.is<op::View>()) {  // t_(): another view of the same memory
+        auto *to = target.impl(), *from = results[0].impl();
+        to->sizes = from->sizes;
+        to->strides = from->strides;
+        to->traced = from->traced;
+        return Results(target);
+      }
+      if (!target.is_traced()) target = handle(current(constant(target)));
+      else target.impl()->traced = current(value_of(target));
+      write(o, target, results[k], before, recorded);
+      results[k] = target;
+    }
+    return results;
   }
 
   Value* constant(const Tensor& t) {
-    for (auto& v : graph_->values())
-      if (v->constant.defined() && v->constant.is_same(t)) return v.get();
-    return graph_->add_constant(t);
+    auto& known = constants_[t.impl()];
+    if (!known) {
+      internal_check(!t.is_traced()) << "a value of another trace";
+      known = graph_->add_constant(t);
+    }
+    return known;
+  }
+  // What the memory of a value holds by now, seen through the same views.
+  Value* current(Value* v) {
+    auto it = memory_.find(base_of(v));
+    return it == memory_.end() || it->second->now == it->first ? v
+                                                               : seen_through(v, it->first, it->second->now);
   }
 
  private:
-  Results inline_calls(const op::Operator& o, std::span<const op::Value> values) {
-    With on(this);
+  struct Memory {
+    Value* now;
+  };
+  // While a call that is inlined, or that a write needs, makes calls of its own.
+  struct Inside {
+    explicit Inside(int* d) : depth(d) { ++*depth; }
+    ~Inside() { --*depth; }
+    int* depth;
+  };
+  Results inlined(const Operator& o, std::span<const op::Value> values) {
+    Inside here(&depth_);
     return (*o.calls())(op::Call(o, values));
   }
 
-  Results record(const op::Operator& o, std::span<const op::Value> values) {
+  Value* base_of(Value* v) const {
+    while (!memory_.count(v) && v->producer && v->producer->op->is<op::View>()) v = operands(*v->producer)[0];
+    return v;
+  }
+
+  // The views that lead from `base` to v, of `now`.
+  Value* seen_through(Value* v, Value* base, Value* now) {
+    if (v == base) return now;
+    auto& n = *v->producer;
+    op::Args args = n.args.clone();
+    Tensor of = handle(seen_through(operands(n)[0], base, now));
+    args.each_tensor([&](size_t slot, Tensor& t) {
+      if (slot == 0) t = of;
+    });
+    return value_of(record(*n.op, args.values())[size_t(v->result)]);
+  }
+
+  // `target` is current. Nodes from `before` on were made by the call whose result is written.
+  void write(const Operator& o, const Tensor& target, Tensor value, size_t before, bool recorded) {
+    bool fits = value.dim() == target.dim() &&
+                std::equal(target.sizes().begin(), target.sizes().end(), value.sizes().begin());
+    runtime_check(fits, o.name()) << "the result of shape " << to_string(value.sizes())
+                                  << " does not fit in place into " << to_string(target.sizes());
+    Value* v = value_of(target);
+    for (int d = 0; d < target.dim(); ++d)
+      runtime_check(!SymInt::surely_equal(target.stride(d), int64_t(0)) ||
+                        SymInt::surely_equal(target.size(d), int64_t(1)),
+                    o.name())
+          << "writes into " << to_string(target.sizes()) << " with strides " << to_string(target.strides())
+          << ", where elements share memory, which a trace cannot record" << hint("clone() it first");
+    if (value.dtype() != target.dtype()) value = invoke("to_dtype", {value, target.dtype()});
+    auto* w = value_of(value);
+    if (!w->producer || w->producer->op->is<op::View>() || w->producer->id < int(before))
+      value = invoke("clone", {value});  // memory of its own
+    if (!recorded) value = with_history(handle(v), value);
+    Value* base = base_of(v);
+    for (; v != base; v = operands(*v->producer)[0]) value = put_back(o, *v->producer, v->result, value);
+    bool lies_alike = true;  // memory stays as it lies, whatever is written
+    for (int d = 0; d < value.dim(); ++d)
+      lies_alike &= SymInt::surely_equal(value.stride(d), base->tensor.stride(d)) ||
+                    SymInt::surely_equal(value.size(d), int64_t(1));
+    if (!lies_alike) value = invoke("copy", {handle(base), value});
+    auto& memory = memory_[base];
+    if (!memory) memory = std::make_shared<Memory>();
+    memory->now = value_of(value);
+    memory_[memory->now] = memory;
+    target.impl()->traced = current(value_of(target));
+  }
+
+  // The base of a view with `value` where the view lies.
+  Tensor put_back(const Operator& by, const Node& view, int result, const Tensor& value) {
+    Tensor base = handle(operands(view)[0]);
+    if (!view.op->differentiable) {  // detach(): the base keeps its history, and the view has none
+      supported_check(!carries_gradient(value_of(value)), by.name())
+          << "writes what may carry a gradient through detach(), which a trace cannot record"
+          << hint("write it under no_grad(), or detach() it too");
+      return with_history(base, value);
+    }
+    op::Args args = view.args.clone();
+    args.each_tensor([&](size_t slot, Tensor& t) {
+      if (slot == 0) t = base;
+    });
+    op::Call c(*view.op, args.values());
+    With on(this);
+    Inside here(&depth_);
+    auto placed = [&](Tensor t) {
+      return autograd::view_gradient(c, OfOneResult(c, result, std::move(t)))[0];
+    };
+    auto steps =
+        view.op->as<op::View>()->rule(c, op::Geometry(view.op->name(), base))[size_t(result)].steps();
+    bool part = false;
+    for (auto& s : steps) {
+      using Kind = op::ViewStep::Kind;
+      supported_check(s.kind != Kind::as_dtype, by.name())
+          << "writes through view(dtype), which a trace cannot record yet";
+      part |= s.kind == Kind::slice || s.kind == Kind::select || s.kind == Kind::diagonal ||
+              s.kind == Kind::strided;
+    }
+    if (!part) return placed(value);
+    Tensor ones = invoke("full", {value.sizes(), Scalar(true), DType::Bool});
+    return invoke("where", {placed(ones), placed(value), base});
+  }
+
+  // May a gradient reach an input of the function from here?
+  bool carries_gradient(const Value* of) const {
+    std::unordered_set<const Value*> seen;
+    std::vector<const Value*> todo{of};
+    while (!todo.empty()) {
+      auto* v = todo.back();
+      todo.pop_back();
+      if (!v || !is_differentiable(v->tensor.dtype()) || !seen.insert(v).second) continue;
+      if (!v->producer && (!v->constant.defined() || v->constant.requires_grad())) return true;
+      if (!v->producer || !v->producer->op->carries_gradient(size_t(v->result))) continue;
+      auto read = operands(*v->producer);
+      todo.insert(todo.end(), read.begin(), read.end());
+    }
+    return false;
+  }
+
+  Tensor without_history(const Tensor& t) {
+    if (!is_differentiable(t.dtype())) return t;
+    op::Value args[] = {t};
+    return record(op::get("detach"), args)[0];
+  }
+  // The numbers of `value`, with the gradient of `self`: a write that is not recorded leaves history as it was.
+  Tensor with_history(const Tensor& self, const Tensor& value) {
+    return is_differentiable(value.dtype()) ? invoke("_with_history", {self, value}) : value;
+  }
+
+  Tensor invoke(std::string_view name, std::initializer_list<op::Value> args) {
+    auto& o = op::get(name);
+    std::vector<op::Value> all(args);
+    all.resize(o.schema.parameters.size());
+    With on(this);
+    Inside here(&depth_);
+    return op::call(o, all)[0];
+  }
+
+  Results record(const Operator& o, std::span<const op::Value> values) {
     runtime_check(!o.schema.mutates(), o.name()) << "writes to its arguments, which a trace cannot record";
     std::vector<Value*> made;
     for (auto& m : infer(o, values))
@@ -119,12 +285,19 @@ class Tracer final : public op::Mode {
   }
 
   Graph* graph_;
+  bool captures_;
+  int depth_ = 0;  // of calls that are made for a call of the function
+  std::unordered_map<const TensorImpl*, Value*> constants_;
+  std::unordered_map<Value*, std::shared_ptr<Memory>>
+      memory_;  // written ones, by every value that was their base
 };
 
 }  // namespace
 
-Graph trace(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs,
-            const std::function<std::vector<Tensor>(std::span<const Tensor>)>& f, const char*) {
+namespace {
+
+Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
+             std::vector<Tensor>* captured) {
   Graph g;
   g.shapes = shapes;
   std::vector<Tensor> given;
@@ -137,20 +310,52 @@ Graph trace(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inpu
     g.inputs.push_back(v);
     given.push_back(handle(v));
   }
-  Tracer tracer(&g);
+  Tracer tracer(&g, captured);
   sym::Shapes::With symbols(*shapes);
-  std::vector<Tensor> results;
-  {
-    op::Mode::With on(&tracer);
-    results = f(given);
+  op::Mode::With on(&tracer);
+  for (auto& t : f(given)) {
+    auto* v = !t.defined() ? nullptr : t.is_traced() ? value_of(t) : tracer.constant(t);
+    g.outputs.push_back(v ? tracer.current(v) : nullptr);
   }
-  for (auto& t : results)
-    g.outputs.push_back(!t.defined() ? nullptr : t.is_traced() ? value_of(t) : tracer.constant(t));
-  for (size_t i = 0; i < given.size(); ++i)
-    if (value_of(given[i]) != g.inputs[i]) g.mutated.push_back({int(i), value_of(given[i])});
+  if (captured)
+    for (size_t k = 0; k < g.values().size(); ++k) {
+      auto* v = g.values()[k].get();
+      if (!v->constant.defined() || v->constant.impl()->wrapped_number) continue;
+      captured->push_back(std::exchange(v->constant, Tensor()));
+      g.inputs.push_back(v);
+    }
+  for (size_t i = 0; i < g.inputs.size(); ++i) {
+    Value* now = tracer.current(g.inputs[i]);
+    if (now == g.inputs[i] && i < given.size()) now = value_of(given[i]);
+    if (now != g.inputs[i]) g.mutated.push_back({int(i), now});
+  }
   remove_dead(g);
   if (settings().verify) verify(g);
   return g;
+}
+
+}  // namespace
+
+Graph trace(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
+            const char*) {
+  return traced(std::move(shapes), inputs, f, nullptr);
+}
+
+Capture capture(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
+                const char* name) {
+  Capture c;
+  c.graph = traced(std::move(shapes), inputs, f, &c.captured);
+  // A write to memory that is known by two names would have to be seen under both.
+  for (auto& [i, v] : c.graph.mutated) {
+    if (size_t(i) < inputs.size()) continue;
+    auto& written = c.captured[size_t(i) - inputs.size()];
+    for (auto& other : c.captured)
+      runtime_check(other.is_same(written) || other.impl()->storage != written.impl()->storage, name)
+          << "writes to a captured tensor of shape " << to_string(written.sizes())
+          << " whose memory it also reads as another tensor, of shape " << to_string(other.sizes())
+          << hint("make the view inside of the function");
+  }
+  return c;
 }
 
 }  // namespace facula::graph

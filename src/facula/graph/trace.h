@@ -1,5 +1,6 @@
-// Records operator calls as a graph. Composites are inlined; in-place calls become functional with the tensor
-// re-pointed to its new value; reading data (item, data_ptr) raises an error that names the operator traced.
+// Records operator calls as a graph. Composites are inlined. No node writes: a write, in place or by out=, also
+// through a view, makes the next value of the memory, and whatever is a view of it is made again of that value when it
+// is read next. Reading data (item, data_ptr) raises an error that names the operator traced.
 #pragma once
 #include <functional>
 
@@ -18,8 +19,18 @@ struct InputSpec {
 InputSpec symbolic_spec(const Tensor& t, sym::Shapes& shapes);
 
 // Traces f on fresh inputs. Pointers stay valid as long as the graph lives.
-Graph trace(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs,
-            const std::function<std::vector<Tensor>(std::span<const Tensor>)>& f, const char* name);
+using Function = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
+Graph trace(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
+            const char* name);
+
+// A function of users: what it reads besides its inputs is an input too, behind them, and what it computes without
+// recording gradients (no_grad) has none in the graph. Raises what a graph cannot hold: calls that read data.
+struct Capture {
+  Graph graph;
+  std::vector<Tensor> captured;  // the inputs behind the given ones
+};
+Capture capture(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
+                const char* name);
 
 // Results' metas of a call by the operator's rules, without running it; sizes may be symbolic. The one place
 // where shape, dtype and stride rules are applied; eager, tracing and export share it. Raises the user's

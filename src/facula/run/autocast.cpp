@@ -32,11 +32,13 @@ class AutocastMode final : public op::Mode {
   int regions = 0;
   std::unordered_map<const TensorImpl*, Kept> kept;
   std::unique_ptr<With> on;  // while enabled
+  Mode* beneath = nullptr;   // what takes the calls then: a trace in which the region lies
 
   Results take(const Operator& o, std::span<const Value> args, Form form,
                std::span<const Tensor> out) override {
-    if (o.autocast == Autocast::inherit || form != Form::functional) return op::perform(o, args, form, out);
-    With off(nullptr);
+    if (o.autocast == Autocast::inherit || form != Form::functional)
+      return beneath ? beneath->take(o, args, form, out) : op::perform(o, args, form, out);
+    With off(beneath);
     if (o.autocast == Autocast::as_is) return op::call(o, args, form, out);
     bool lower = o.autocast == Autocast::lower;
     DType to = lower ? state.dtype : DType::Float32;
@@ -100,7 +102,11 @@ void set_autocast(const AutocastState& s) {
   value_check(s.dtype == DType::BFloat16 || s.dtype == DType::Float16, "autocast")
       << "lowers to bfloat16 or float16, not to " << s.dtype;
   auto& m = mode();
-  if (s.enabled && !m.on) m.on = std::make_unique<op::Mode::With>(&m);
+  if (s.enabled && !m.on) {
+    auto* current = op::Mode::current();
+    m.beneath = current && current->records() ? current : nullptr;
+    m.on = std::make_unique<op::Mode::With>(&m);
+  }
   if (!s.enabled) m.on.reset();
   m.state = s;
 }

@@ -1,0 +1,95 @@
+// facula._C.Program: a function of users, traced (facula/run/traced.h).
+#include <memory>
+
+#include "facula/run/traced.h"
+#include "tensor.h"
+#include "types.h"
+
+namespace facula::bind {
+
+namespace {
+
+struct ProgramObject {
+  PyObject_HEAD run::Traced* traced;
+};
+PyTypeObject* ProgramType;
+run::Traced& traced(PyObject* o) { return *reinterpret_cast<ProgramObject*>(o)->traced; }
+
+void program_dealloc(PyObject* o) {
+  delete reinterpret_cast<ProgramObject*>(o)->traced;
+  PyTypeObject* t = Py_TYPE(o);
+  PyObject_Free(o);
+  Py_DECREF(t);
+}
+
+// trace(function, tensors, name, dynamic): function takes a tuple of tensors and gives a list of them.
+PyObject* trace(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject *function, *list;
+    const char* name;
+    int dynamic;
+    if (!PyArg_ParseTuple(args, "OOsp:trace", &function, &list, &name, &dynamic)) return nullptr;
+    auto call = [&](std::span<const Tensor> inputs) {
+      PyRef given = checked(wrap_list(inputs));
+      PyObject* results = PyObject_CallOneArg(function, given.get());
+      if (!results) throw_carried();
+      PyRef all(results);
+      return tensor_list_argument("trace", "results", results);
+    };
+    auto made = run::trace(call, tensor_list_argument("trace", "tensors", list), name, dynamic);
+    auto* o = PyObject_New(ProgramObject, ProgramType);
+    if (!o) throw PythonError();
+    o->traced = made.release();
+    return reinterpret_cast<PyObject*>(o);
+  });
+}
+
+PyObject* program_run(PyObject* self, PyObject* list) {
+  return guarded([&]() -> PyObject* {
+    auto inputs = tensor_list_argument(traced(self).name().c_str(), "inputs", list);
+    std::vector<Tensor> results;
+    {
+      WithoutGil released;
+      results = traced(self)(inputs);
+    }
+    return wrap_list(results);
+  });
+}
+PyObject* program_text(PyObject* self, PyObject*) {
+  return guarded([&] { return unicode(graph::print(traced(self).graph())); });
+}
+PyObject* program_captured(PyObject* self, PyObject*) {
+  return guarded([&] { return wrap_list(traced(self).captured()); });
+}
+PyObject* program_steps(PyObject* self, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    PyRef all = checked(PyList_New(0));
+    for (auto& s : traced(self).steps()) checked(PyList_Append(all.get(), checked(unicode(s)).get()));
+    return all.detach();
+  });
+}
+
+PyMethodDef program_methods[] = {{"run", program_run, METH_O,
+                                  "run(tensors) -> tuple of the function's results."},
+                                 {"text", program_text, METH_NOARGS, "The graph, a line a call."},
+                                 {"captured", program_captured, METH_NOARGS,
+                                  "Tensors that the function read besides its inputs."},
+                                 {"steps", program_steps, METH_NOARGS, "What runs, a line each."},
+                                 {nullptr, nullptr, 0, nullptr}};
+PyType_Slot program_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(program_dealloc)},
+                               {Py_tp_methods, program_methods},
+                               {0, nullptr}};
+PyType_Spec program_spec = {"facula._C.Program", sizeof(ProgramObject), 0,
+                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, program_slots};
+PyMethodDef functions[] = {{"trace", trace, METH_VARARGS,
+                            "trace(function, tensors, name, dynamic) -> Program"},
+                           {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+void add_program(PyObject* module) {
+  ProgramType = add_type(module, &program_spec);
+  add_functions(module, functions);
+}
+
+}  // namespace facula::bind

@@ -1,0 +1,119 @@
+"""Programs: functions of tensors that are traced once and then run as a whole.
+
+In eager every operator is a program of its own. :func:`trace` runs a function once on tensors without
+data, notes its calls as a graph, and gives a :class:`Program`, whose calls are fused with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import _C
+from .utils._pytree import tree_leaves, tree_map
+
+__all__ = ["Program", "trace"]
+
+Tensor = _C.Tensor
+
+
+class Program:
+    """A traced function: called with tensors like those it was traced with, it gives what the function gives,
+    with gradients, and writes what the function writes (inputs, captured tensors, buffers of modules).
+
+    Made by :func:`trace`. ``print(program)`` shows its graph.
+    """
+
+    def __init__(self, native: Any, example: Any, results: Any) -> None:
+        self._native = native
+        self._example = example  # (args, kwargs), with None for tensors
+        self._results = results  # a tree; leaves: number of the result, or what the function gave
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        found = self._native.run(self._tensors(args, kwargs))
+        return tree_map(lambda x: found[x.number] if isinstance(x, _Result) else x, self._results)
+
+    def _tensors(self, args: tuple, kwargs: dict) -> list[Tensor]:
+        given, traced = tree_leaves((args, kwargs)), tree_leaves(self._example)
+        same = len(given) == len(traced) and all(
+            isinstance(g, Tensor) if t is None else not isinstance(g, Tensor) and _equal(g, t)
+            for g, t in zip(given, traced)
+        )
+        if not same:
+            raise ValueError(
+                "what is no tensor is part of a program: it was traced with "
+                f"{_shown(self._example)}, and is called with {_shown(_without_tensors((args, kwargs)))}"
+            )
+        return [g for g, t in zip(given, traced) if t is None]
+
+    @property
+    def captured(self) -> tuple[Tensor, ...]:
+        """Tensors that the function read besides its arguments: parameters, buffers, constants."""
+        return self._native.captured()
+
+    def steps(self) -> list[str]:
+        """What runs when no gradient is asked for: a line for each kernel, with the operators that are fused
+        in it, each call of a library, and each view."""
+        return self._native.steps()
+
+    def __repr__(self) -> str:
+        return self._native.text()
+
+
+class _Result:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def _without_tensors(tree: Any) -> Any:
+    return tree_map(lambda x: None if isinstance(x, Tensor) else x, tree)
+
+
+def _shown(example: Any) -> str:
+    args, kwargs = tree_map(lambda x: "Tensor" if x is None else repr(x), example)
+    return "(" + ", ".join([str(a) for a in args] + [f"{k}={v}" for k, v in kwargs.items()]) + ")"
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return a is b or (type(a) is type(b) and bool(a == b))
+
+
+def trace(f: Callable, *args: Any, dynamic: bool = False, **kwargs: Any) -> Program:
+    """Runs ``f(*args, **kwargs)`` once on tensors without data and gives what it does as a :class:`Program`.
+
+    Tensors among the arguments, also inside of tuples, lists and dicts, are the program's inputs. All else
+    is fixed: numbers, flags, the branches that Python took, modules and their training mode. Tensors that
+    ``f`` reads besides (parameters, buffers) are read anew at each call, and gradients reach them. Sizes of
+    inputs are fixed, or with ``dynamic=True`` may change where they were not 0 or 1 and ``f`` did not rely
+    on them (``x.shape`` gives numbers, which are fixed then; operators rely on nothing).
+
+    Raises RuntimeError for what a graph cannot hold: calls that look at elements (``item()``, ``nonzero``),
+    ``backward()`` inside of ``f``, functions with a gradient of their own (``autograd.Function``).
+
+    >>> def f(x, y):
+    ...     return (x * y).sum()
+    >>> p = facula.program.trace(f, facula.ones(3), facula.ones(3))
+    >>> p(facula.tensor([1., 2., 3.]), facula.tensor([1., 1., 2.]))
+    tensor(9.)
+    """
+    tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+    tree: Any = None
+
+    def run(inputs: tuple) -> list:
+        nonlocal tree
+        it = iter(inputs)
+        a, k = tree_map(lambda x: next(it) if isinstance(x, Tensor) else x, (args, kwargs))
+        results: list[Tensor] = []
+
+        def numbered(x: Any) -> Any:
+            if not isinstance(x, Tensor):
+                return x
+            results.append(x)
+            return _Result(len(results) - 1)
+
+        tree = tree_map(numbered, f(*a, **k))
+        return results
+
+    name = getattr(f, "__name__", type(f).__name__).strip("<>")
+    native = _C.trace(run, tensors, name if name.isidentifier() else "program", dynamic)
+    return Program(native, _without_tensors((args, kwargs)), tree)

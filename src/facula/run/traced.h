@@ -1,0 +1,44 @@
+// A function that was traced (graph::capture), as one operator: a composite whose calls are those of the graph. So it
+// is fused, planned for each layout, differentiated as one node of the tape and kept as every composite is.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "facula/graph/trace.h"
+
+namespace facula::run {
+
+class Traced {
+ public:
+  // `name`: of the function, for errors and the tape.
+  Traced(graph::Capture capture, std::string name);
+  ~Traced();
+  Traced(const Traced&) = delete;
+  // Results by output of the function; undefined where it gave none. Inputs and captured tensors that it writes are
+  // written when all else is computed. ValueError names an input that is not as it was traced: dtype, number of
+  // dimensions, a size that is fixed; or one that is written and shares its memory with another.
+  std::vector<Tensor> operator()(std::span<const Tensor> inputs) const;
+
+  const graph::Graph& graph() const { return graph_; }
+  const std::vector<Tensor>& captured() const { return captured_; }
+  const std::string& name() const { return name_; }
+  // What runs when no gradient is asked for, a line each: kernels with the operators in them, calls of libraries, views.
+  std::vector<std::string> steps() const;
+
+ private:
+  std::vector<Tensor> checked(std::span<const Tensor> inputs) const;
+  std::string name_;
+  graph::Graph graph_;
+  std::vector<Tensor> captured_;
+  std::vector<int> written_;  // inputs, whose next values are results behind the function's own
+  op::Operator* operator_;    // never freed, only emptied: caches and tapes know operators by address
+};
+
+// Runs f once on tensors without data like `inputs`. Sizes are those of `inputs`, or, `dynamic`, any that agree in what
+// f relied on. A region of autocast that is open counts. Raises what f raises, and NotImplementedError or RuntimeError for
+// what a graph cannot hold (graph::capture).
+std::unique_ptr<Traced> trace(const graph::Function& f, std::span<const Tensor> inputs,
+                              std::string name = "program", bool dynamic = false);
+
+}  // namespace facula::run

@@ -1,0 +1,58 @@
+// Functions of C++ users, traced (run/traced.h), against the functions themselves.
+#include <gtest/gtest.h>
+
+#include "facula/facula.h"
+
+using namespace facula;
+
+namespace {
+
+bool equal(const Tensor& a, const Tensor& b) { return max(abs(sub(a, b))).item().to_double() < 1e-6; }
+
+TEST(Traced, GivesResultsAndGradientsOfTheFunction) {
+  Tensor w = requires_grad_(randn(Dims{4, 3}), true);
+  auto f = [&](std::span<const Tensor> x) { return std::vector<Tensor>{sum(tanh(mm(x[0], w)))}; };
+  Tensor x = randn(Dims{5, 4});
+  auto program = trace(f, std::span(&x, 1));
+  Tensor ours = (*program)(std::span(&x, 1))[0];
+  backward(ours);
+  Tensor g = clone(grad_of(w));
+  zero_(grad_of(w));
+  Tensor theirs = f(std::span(&x, 1))[0];
+  backward(theirs);
+  EXPECT_TRUE(equal(ours, theirs));
+  EXPECT_TRUE(equal(g, grad_of(w)));
+  EXPECT_EQ(program->captured().size(), 1u);
+}
+
+TEST(Traced, WritesWhatTheFunctionWritesAtEachCallAndNotBefore) {
+  Tensor state = zeros(Dims{3});
+  auto f = [&](std::span<const Tensor> x) {
+    add_(narrow(state, 0, 1, 2), x[0]);
+    mul_(x[0], 2);
+    return std::vector<Tensor>{mul(state, state)};
+  };
+  Tensor example = ones(Dims{2});
+  auto program = trace(f, std::span(&example, 1));
+  EXPECT_TRUE(equal(state, zeros(Dims{3})));
+  EXPECT_TRUE(equal(example, ones(Dims{2})));
+  Tensor x = ones(Dims{2});
+  Tensor first = (*program)(std::span(&x, 1))[0];
+  EXPECT_TRUE(equal(x, mul(ones(Dims{2}), 2)));
+  EXPECT_EQ(sum(first).item().to_double(), 2);
+  Tensor second = (*program)(std::span(&x, 1))[0];
+  EXPECT_EQ(sum(second).item().to_double(), 18);
+}
+
+TEST(Traced, EndsBeforeTheTapeThatItLeft) {
+  Tensor x = requires_grad_(ones(Dims{3}), true), y;
+  {
+    auto program = trace([](std::span<const Tensor> x) { return std::vector<Tensor>{exp(x[0])}; },
+                         std::span(&x, 1), "of_a_scope");
+    y = sum((*program)(std::span(&x, 1))[0]);
+  }
+  backward(y);
+  EXPECT_TRUE(equal(grad_of(x), exp(x.detached())));
+}
+
+}  // namespace
