@@ -7,13 +7,27 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "facula/op/operator.h"
 
 namespace facula::test {
 
 constexpr int64_t kLargest = 40;  // elements of one tensor
 
-inline std::mt19937 engine(7);
+// The random numbers of the running test: they follow from its name alone, whatever ran before it.
+inline std::mt19937& engine() {
+  static std::mt19937 generator;
+  static const ::testing::TestInfo* seeded = nullptr;
+  auto* running = ::testing::UnitTest::GetInstance()->current_test_info();
+  if (!seeded || running != seeded) {
+    std::string name = running ? std::string(running->test_suite_name()) + "." + running->name() : "";
+    std::seed_seq seed(name.begin(), name.end());
+    generator.seed(seed);
+    seeded = running;
+  }
+  return generator;
+}
 
 inline Tensor filled(const op::SampleArg& a, const std::vector<int64_t>& sizes) {
   DType d = a.index ? DType::Int64 : a.boolean ? DType::Bool : DType::Float64;
@@ -22,10 +36,10 @@ inline Tensor filled(const op::SampleArg& a, const std::vector<int64_t>& sizes) 
   std::vector<double> values;
   std::uniform_real_distribution<double> uniform(a.low, a.high);
   for (int64_t i = 0; i < n; ++i) {
-    double x = a.distinct ? a.low + (a.high - a.low) * (double(i) + 0.5) / double(n) : uniform(engine);
-    values.push_back(a.index ? std::floor(x) : a.boolean ? double(engine() & 1) : x);
+    double x = a.distinct ? a.low + (a.high - a.low) * (double(i) + 0.5) / double(n) : uniform(engine());
+    values.push_back(a.index ? std::floor(x) : a.boolean ? double(engine()() & 1) : x);
   }
-  if (a.distinct) std::shuffle(values.begin(), values.end(), engine);
+  if (a.distinct) std::shuffle(values.begin(), values.end(), engine());
   for (int64_t i = 0; i < n; ++i)
     Scalar(values[size_t(i)]).store(d, static_cast<char*>(t.data_ptr()) + i * itemsize(d));
   if (a.positive_definite && sizes.size() >= 2) {
