@@ -124,13 +124,12 @@ FACULA_FAMILY(norm) {
       .samples({"input[2, 3, 4], normalized_shape=[4]", "input[2, 3, 4], normalized_shape=[4], weight[4]"});
   define(
       "group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, bool cudnn_enabled=True) -> Tensor")
-      .differs(kInfiniteWeight, kWeightLast)
+      .differs("(float|bfloat)\\d+ gradient of input: .*(nan|inf).* with weight: .*(inf|max|lowest)",
+               "infinite products of the weight and the gradient's three terms cancel or not by their order")
       .differs(kLargest, kLargestVariance)
-      .differs(kEqualElements, kNoRest)
       .differs(
-          "(float|bfloat)\\d+ (value|gradient of (weight|input)): .* with .*, num_groups=4",
-          "a group of one element is its mean and leaves 0; PyTorch's x * scale + shift leaves a rounding error")
-      .differs("float\\d+ gradient of weight: 0 for nan with sizes 3 as 0", "a sum of nothing is 0")
+          "float16 gradient of (input|weight): -?[\\d.]+ for -?[\\d.]+ with weight: (max|lowest|all max)",
+          "PyTorch keeps the mean and 1 / deviation for the gradient in 16 bits")
       .doc(
           "Normalisation of each of `num_groups` groups of channels (dimension 1), scaled and shifted by channel.  Wu and He, 2018.")
       .bind(function)
@@ -163,13 +162,20 @@ FACULA_FAMILY(norm) {
           dims.push_back(k + 1);
         }
         Tensor x = wide(reshape(input, split));
-        Tensor v = var(x, dims, 0.0, true), y = mul(sub(x, mean(x, dims, true)), rsqrt(add(v, eps)));
-        if (weight) y = mul(y, wide(view(*weight, scale)));
-        if (bias) y = add(y, wide(view(*bias, scale)));
+        Tensor m = mean(x, dims, true), v = to_dtype(var(x, dims, 0.0, true), DType::Float64),
+               slope = to_dtype(rsqrt(add(v, eps)), x.dtype()), y;
+        if (weight || bias) {  // x * slope + shift, one multiplication an element
+          if (weight) slope = mul(slope, wide(view(*weight, scale)));
+          Tensor shift =
+              bias ? _fused_multiply_add(neg(slope), m, wide(view(*bias, scale))) : mul(neg(slope), m);
+          y = _fused_multiply_add(slope, x, shift);
+        } else {
+          y = mul(sub(x, m), slope);
+        }
         return view(in_order_of(input, narrowed(y, input.dtype())), input.sizes());
       })
-      .samples({"input[2, 4, 3], num_groups=2", "input[2, 4], num_groups=4, weight[4], bias[4]",
-                "input[2, 6, 3, 2], num_groups=3, weight[6], bias[6]"});
+      .samples({"input[2, 4, 3], num_groups=2", "input[2, 4], num_groups=2, weight[4], bias[4]",
+                "input[2, 6, 3, 2], num_groups=3, weight[6], bias[6]", "input[2, 4], num_groups=4"});
   define(
       "_batch_norm_train(Tensor input, Tensor? weight, Tensor? bias, float eps) -> (Tensor output, Tensor mean, Tensor var)")
       .doc("Normalisation by the batch's own statistics, which it returns too (var without correction).")

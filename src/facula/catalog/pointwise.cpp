@@ -576,6 +576,13 @@ FACULA_FAMILY(pointwise) {
       .differs("complex64 value: \\(nan, nan\\) for \\((nan, -?inf|-?inf, nan)\\) at", kByParts)
       .samples(
           {"self[3, 4], end[4], weight[3, 1]", "self[], end[], weight[]", "self[5], end[5], weight=0.3"});
+  define("_fused_multiply_add(Tensor self, Tensor other, Tensor addend) -> Tensor")
+      .doc("self * other + addend, rounded once.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .no_in_place()
+      .pointwise([](Expr a, Expr b, Expr c) { return fma(a, b, c); })
+      .samples({"self[3, 4], other[4], addend[3, 1]"});
   define("addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor")
       .doc("self + value * tensor1 * tensor2.")
       .dtypes(d::numeric)

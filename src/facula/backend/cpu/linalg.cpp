@@ -131,6 +131,25 @@ void each_lu(const Tensor& a, int n, size_t extra, F&& f) {
   });
 }
 
+// Products and quotients part by part, as LAPACK's: C++'s own look for infinities behind a NaN (C, annex G).
+template <class T>
+T product(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) return a * b;
+  else return T(a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real());
+}
+template <class T>
+T quotient(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return a / b;
+  } else if (std::abs(b.real()) >= std::abs(b.imag())) {  // Smith, 1962
+    auto r = b.imag() / b.real(), size = b.real() + b.imag() * r;
+    return T((a.real() + a.imag() * r) / size, (a.imag() - a.real() * r) / size);
+  } else {
+    auto r = b.real() / b.imag(), size = b.imag() + b.real() * r;
+    return T((a.real() * r + a.imag()) / size, (a.imag() * r - a.real()) / size);
+  }
+}
+
 // op(A) X = B in place for a triangular A [n, n], by division, so that a zero on the diagonal gives what IEEE
 // arithmetic says: infinities, and NaN for 0 / 0. A(i, j) is the element of op(A); `upper` is op(A)'s triangle.
 template <class T, class A>
@@ -140,8 +159,8 @@ void substitute(int n, int columns, bool upper, bool unit, A&& at, T* b) {
     for (int c = 0; c < columns; ++c) {
       T* x = b + int64_t(c) * n;
       T sum = x[i];
-      for (int j = upper ? i + 1 : 0; j < (upper ? n : i); ++j) sum -= at(i, j) * x[j];
-      x[i] = unit ? sum : sum / at(i, i);
+      for (int j = upper ? i + 1 : 0; j < (upper ? n : i); ++j) sum -= product(at(i, j), x[j]);
+      x[i] = unit ? sum : quotient(sum, at(i, i));
     }
   }
 }
@@ -152,11 +171,12 @@ T conjugate_of(T x) {
   else return std::conj(x);
 }
 
-// X of A^H X = 1, in columns, from the factors of `each_lu`, singular or not.
+// X of A^H X = `diagonal` times 1, in columns, from the factors of `each_lu`, singular or not.
 template <class T>
-void solve_adjoint(const T* lu, const std::vector<int>& pivots, int n, bool singular, T* x) {
+void solve_adjoint(const T* lu, const std::vector<int>& pivots, int n, bool singular, T* x,
+                   T diagonal = T(1)) {
   std::fill(x, x + int64_t(n) * n, T(0));
-  for (int i = 0; i < n; ++i) x[int64_t(i) * n + i] = T(1);
+  for (int i = 0; i < n; ++i) x[int64_t(i) * n + i] = diagonal;
   if (!singular) {
     int ok = 0;
     Lapack<T>::getrs(kAdjoint<T>, &n, &n, lu, &n, pivots.data(), x, &n, &ok, 1);
@@ -195,7 +215,7 @@ template <class T>
 T determinant(const T* lu, const std::vector<int>& pivots, int n) {
   T det(1);
   for (int i = 0; i < n; ++i) {
-    det *= lu[size_t(i) * size_t(n) + size_t(i)];
+    det = product(det, lu[size_t(i) * size_t(n) + size_t(i)]);
     if (pivots[size_t(i)] != i + 1) det = -det;
   }
   return det;
@@ -303,7 +323,7 @@ Results linalg_cofactor(const Call& c, Out out) {
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     using R = decltype(std::abs(T{}));
-    each_lu<T>(a, n, size_t(n) * 64,
+    each_lu<T>(a, n, size_t(n) * size_t(std::max(n, 64)),
                [&](int64_t k, T* lu, const std::vector<int>& pivots, int info, T* work) {
                  if (!n) return;
                  constexpr int kFewRows = 16;
@@ -318,10 +338,14 @@ Results linalg_cofactor(const Call& c, Out out) {
                    if (auto& pivot = lu[size_t(i) * size_t(n) + size_t(i)]; std::abs(pivot) < tiny)
                      pivot = T(tiny);
                  T det = determinant(lu, pivots, n);
+                 T* y = to.data<T>() + k * int64_t(n) * n;
+                 if (det - det != T(0)) {  // infinite or NaN: what is left of it is a question of the order
+                   solve_adjoint(lu, pivots, n, true, work, conjugate_of(det));
+                   return transpose_into(work, n, n, y);
+                 }
                  int size = n * 64, ok = 0;
                  Lapack<T>::getri(&n, lu, &n, pivots.data(), work, &size, &ok);
                  // The buffer holds inv (of a real matrix inv^T) in columns: read as rows it is inv^T (or inv).
-                 T* y = to.data<T>() + k * int64_t(n) * n;
                  for (int64_t i = 0; i < int64_t(n) * n; ++i) lu[i] = conjugate_of(det * lu[i]);
                  if constexpr (kOfTranspose<T>) transpose_into(lu, n, n, y);
                  else std::copy(lu, lu + int64_t(n) * n, y);
@@ -357,7 +381,7 @@ Results linalg_slogdet(const Call& c, Out out) {
       R log_size = 0;
       for (int i = 0; i < n; ++i) {
         T pivot = lu[size_t(i) * size_t(n) + size_t(i)];
-        R size = std::abs(pivot);
+        R size = pivot != pivot ? std::numeric_limits<R>::quiet_NaN() : std::abs(pivot);
         log_size += std::log(size);
         if constexpr (std::is_floating_point_v<T>) sign *= T((pivot > 0) - (pivot < 0));
         else sign *= size == 0 ? T(0) : pivot / size;
