@@ -39,6 +39,7 @@ if (
     from . import random as random
     from . import safetensors as safetensors
     from . import serialization as serialization
+    from . import signal as signal
     from . import special as special
     from . import storage as storage
     from . import testing as testing
@@ -170,8 +171,8 @@ __all__ = [
 _SUBMODULES = frozenset(
     """
     _dynamo accelerator amp ao autograd backends compiler cpu cuda distributed distributions func fx hub jit
-    multiprocessing nn onnx optim overrides profiler program random safetensors serialization storage testing
-    types utils version
+    multiprocessing nn onnx optim overrides profiler program random safetensors serialization signal storage
+    testing types utils version
     """.split()
 )
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])

@@ -121,15 +121,6 @@ def _from_functions(name: str, module: str = "_functions") -> Callable:
     return f
 
 
-def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
-    """Fills with random waiting times of rate ``lambd``."""
-    if not self.is_floating_point():
-        raise RuntimeError(f"exponential_: waiting times are floating numbers, but the dtype is {self.dtype}")
-    if lambd <= 0:
-        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
-    return self.copy_(-_f.rand(list(self.shape), dtype=_C.float64, generator=generator).neg().log1p() / lambd)
-
-
 def new(self: Tensor, *args: Any) -> Tensor:
     """A tensor of the same dtype: of sizes, of the elements of a sequence, or empty."""
     from . import _legacy
@@ -243,7 +234,6 @@ for _g in (
     untyped_storage,
     storage,
     __rdiv__,
-    exponential_,
     new,
     cuda,
 ):

@@ -259,12 +259,13 @@ TEST(LoopDerivative, AgreesWithFiniteDifferencesForEveryFunction) {
       continue;  // integers only
     }
     if (y.dtype() != kF64) continue;
+    if (f == Fn::airy_ai || (f >= Fn::igamma && f <= Fn::legendre_p)) continue;  // no rule: derivative.cpp
     for (int round = 0; round < 5; ++round) {
       std::vector<double> at;
       for (size_t k = 0; k < x.size(); ++k)
         at.push_back(f == Fn::acosh ? 1 + u(rng)
                      : round % 2 && k == 0 && f != Fn::pow && f != Fn::sqrt && f != Fn::rsqrt &&
-                             name(f)[0] != 'l'
+                             (f < Fn::bessel_y0 || f > Fn::bessel_k1e) && name(f)[0] != 'l'
                          ? -u(rng)
                          : u(rng));
       auto run = [&](Expr e, std::vector<double> v) {

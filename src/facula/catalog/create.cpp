@@ -267,6 +267,39 @@ FACULA_FAMILY(create) {
       })
       .samples({"start[], end[], steps=5"});
   define(
+      "logspace(Scalar start, Scalar end, SymInt steps, float base=10.0, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("`steps` numbers from base^start to base^end, whose logarithms are evenly spaced.")
+      .bind(function)
+      .no_in_place()
+      .non_differentiable()
+      .check(fitting({"start", "end"}))
+      .procedure([](const Call& c, Scalar start, Scalar end, SymInt steps, double base) {
+        DType t = linspace_dtype(c);
+        supported_check(t != DType::Bool, "logspace") << "not implemented for 'bool'";
+        runtime_check(!(steps < SymInt(int64_t(0))), "logspace")
+            << "number of steps must be non-negative, got " << steps;
+        auto whole = [&](Scalar x) { return is_integral(t) ? Scalar(double(int64_t(x.to_double()))) : x; };
+        Tensor powers =
+            linspace(whole(start), whole(end), steps, is_complex(t) ? DType::Complex128 : DType::Float64);
+        return to_dtype(pow(Scalar(base), powers), t);
+      })
+      .samples({"start=0, end=1, steps=7", "start=-3, end=5, steps=1", "start=2, end=2, steps=0",
+                "start=0, end=2, steps=4, base=2.0, dtype=float64"});
+  define(
+      "logspace.Tensor(Tensor|Scalar start, Tensor|Scalar end, SymInt steps, float base=10.0, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("The same between 0-d tensors.")
+      .bind(function)
+      .no_in_place()
+      .non_differentiable()
+      .reads_data()
+      .procedure([](const Call& c, const Tensor& start, const Tensor& end, SymInt steps, double base) {
+        runtime_check(start.dim() == 0 && end.dim() == 0, "logspace")
+            << "only supports 0-dimensional start and end tensors, but got start of shape "
+            << to_string(start.sizes()) << " and end of shape " << to_string(end.sizes());
+        return logspace(start.item(), end.item(), steps, base, c.maybe_dtype("dtype"));
+      })
+      .samples({"start[], end[], steps=5"});
+  define(
       "eye(SymInt n, SymInt? m=None, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Ones on the diagonal, zeros elsewhere: [n, m].")
       .bind(function)

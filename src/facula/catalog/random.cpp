@@ -64,6 +64,14 @@ Definer in_place_fill(const char* schema, const char* doc) {
   return std::move(define(schema).doc(doc).bind(method).draws().no_in_place().non_differentiable());
 }
 
+// make(uniform numbers in [0, 1) of float64), converted to self's dtype.
+template <class F>
+Tensor filled(const char* name, const Tensor& self, std::optional<Generator*> g, F&& make) {
+  runtime_check(is_floating(self.dtype()), name)
+      << "a continuous distribution needs a floating point dtype, but the dtype is " << self.dtype();
+  return copy_(self, make(rand(self.sizes(), g ? *g : nullptr, DType::Float64)));
+}
+
 Tensor numbers(SymInt n, std::optional<Generator*> g) { return _rng_take(n, g ? *g : nullptr); }
 
 Tensor integers(SymSpan size, int64_t low, uint64_t range, DType t, std::optional<Generator*> g) {
@@ -664,4 +672,42 @@ FACULA_FAMILY(random) {
                      });
       })
       .samples({"count[3, 4](1, 50), prob[3, 4](0, 1)"});
+  in_place_fill("exponential_(Tensor(a!) self, float lambd=1, *, Generator? generator=None) -> Tensor(a!)",
+                "Filled with waiting times of rate lambd: -log(1 - u) / lambd.")
+      .procedure([](const Tensor& self, double rate, std::optional<Generator*> g) {
+        runtime_check(rate > 0, "exponential_") << "expects lambda > 0.0, but found lambda=" << rate;
+        return filled("exponential_", self, g,
+                      [&](const Tensor& u) { return mul(log1p(neg(u)), -1 / rate); });
+      })
+      .samples({"self[3, 4]", "self[5], lambd=2.0"});
+  in_place_fill(
+      "cauchy_(Tensor(a!) self, float median=0, float sigma=1, *, Generator? generator=None) -> Tensor(a!)",
+      "Filled with numbers of Cauchy's distribution: median + sigma tan(pi (u - 1/2)).")
+      .procedure([](const Tensor& self, double median, double sigma, std::optional<Generator*> g) {
+        runtime_check(sigma > 0, "cauchy_") << "expects sigma > 0.0, but found sigma=" << sigma;
+        return filled("cauchy_", self, g, [&](const Tensor& u) {
+          return add(mul(tan(mul(sub(u, 0.5), 3.14159265358979323846)), sigma), median);
+        });
+      })
+      .samples({"self[3, 4]", "self[5], median=1.0, sigma=2.0"});
+  in_place_fill(
+      "log_normal_(Tensor(a!) self, float mean=1, float std=2, *, Generator? generator=None) -> Tensor(a!)",
+      "Filled with numbers whose logarithms are normal with this mean and deviation.")
+      .procedure([](const Tensor& self, double mean, double std, std::optional<Generator*> g) {
+        runtime_check(std > 0, "log_normal_") << "expects std > 0.0, but found std=" << std;
+        supported_check(is_floating(self.dtype()), "log_normal_")
+            << "not implemented for '" << self.dtype() << "'";
+        return copy_(self, exp(add(mul(randn(self.sizes(), g ? *g : nullptr, DType::Float64), std), mean)));
+      })
+      .samples({"self[3, 4]", "self[5], mean=0.0, std=0.5"});
+  in_place_fill("geometric_(Tensor(a!) self, float p, *, Generator? generator=None) -> Tensor(a!)",
+                "Filled with numbers of trials to the first success: log(1 - u) / log(1 - p), rounded up.")
+      .procedure([](const Tensor& self, double p, std::optional<Generator*> g) {
+        runtime_check(p > 0 && p < 1, "geometric_") << "expects p to be in (0, 1), but got p=" << p;
+        supported_check(!is_complex(self.dtype()) && self.dtype() != DType::Bool, "geometric_")
+            << "not implemented for '" << self.dtype() << "'";
+        Tensor u = rand(self.sizes(), g ? *g : nullptr, DType::Float64);
+        return copy_(self, clamp_min(ceil(mul(log1p(neg(u)), 1 / std::log1p(-p))), 1));
+      })
+      .samples({"self[3, 4], p=0.5"});
 }

@@ -202,6 +202,36 @@ constexpr double kFar[] = {-0.1500935985914156581,     0.0103004648645449621,
                            6.9370001688579078938e-11,  1.9981799245948414822e-11,
                            -2.034559165415618054e-11,  4.8012226883427189655e-12};
 
+// erfinv(x) / x less the root of w, for the tails of the normal distribution: from 6 to 9 about 7.5, to 15 about
+// 12, to 28 about 21.5; interpolated as above, absolute errors below 2e-17.
+constexpr double kTail[] = {-0.12680958327943830489,    0.0080902547939928645082,
+                            -0.00049590731566513700517, 0.000015026852805551053115,
+                            2.9821344112628185568e-6,   -9.0820241932239097015e-7,
+                            1.7437505046307322475e-7,   -2.8805622943922036322e-8,
+                            4.4095921276552814501e-9,   -6.4397380403786640004e-10,
+                            9.1027598618887691722e-11,  -1.2541002540122468769e-11,
+                            1.6743501239053169211e-12,  -2.2206682546319704965e-13,
+                            3.3913735251895583041e-14,  -4.3419525032516812172e-15};
+constexpr double kTailFar[] = {-0.098712832567247910505,   0.0047720037686652730183,
+                               -0.00025438685526653669947, 0.000013270861725775810325,
+                               -6.1283397899255066875e-7,  1.8437575492515728246e-8,
+                               7.0442481990513997157e-10,  -2.1614490174622951519e-10,
+                               2.922857775534726552e-11,   -3.2408111985857870816e-12,
+                               3.2794943898074223112e-13,  -3.149179519261740222e-14,
+                               2.9324553491531768051e-15,  -2.6540694616261855228e-16,
+                               2.239835220210662031e-17,   -1.965599468159076455e-18,
+                               2.4049744472010471484e-19,  -2.0493084108399175585e-20};
+constexpr double kTailEnd[] = {-0.068601550089113279339,    0.0021124444145965264377,
+                               -0.000073252598965981198343, 2.6338521861619732033e-6,
+                               -9.5586163292269163892e-8,   3.4459868602900818999e-9,
+                               -1.2158883019419770266e-10,  4.1158129190038250726e-12,
+                               -1.2893197203084213306e-13,  3.42077714233100823e-15,
+                               -5.1746518457374826845e-17,  -2.0858850275972625676e-18,
+                               2.8802400067918662176e-19,   -2.2299964324584821335e-20,
+                               1.3867591744633744899e-21,   -6.2656663065351868669e-23,
+                               3.502936348358155429e-24,    -3.8719636573595223095e-25,
+                               1.973021099088555309e-26};
+
 // Four sums side by side, for one is a chain of which each link waits for the one before.
 Expr polynomial(Expr t, std::span<const double> c) {
   Expr square = t * t, fourth = square * square, sums[4];
@@ -211,13 +241,17 @@ Expr polynomial(Expr t, std::span<const double> c) {
   }
   return fma(fma(sums[3], t, sums[2]), square, fma(sums[1], t, sums[0]));
 }
+// Of float64, to w = 36 at least.
+Expr inverse_erf_ratio(Expr w, Expr root) {
+  Expr outer = select(root > 4.0, polynomial(root - 5.0, kFar), polynomial(root - 3.0, kMiddle));
+  return select(w > 4.0, root - 1.0 + outer, polynomial(w - 1.0, kNear));
+}
 // As many digits as x's dtype has: 16-bit floats come in float32.
 Expr inverse_erf(Expr x) {
   auto number = [&](double v) { return constant(v, x.dtype()); };
   Expr size = abs(x), w = -log(fma(-x, x, number(1))), root = sqrt(w), y;
   if (x.dtype() == DType::Float64) {
-    Expr outer = select(root > 4.0, polynomial(root - 5.0, kFar), polynomial(root - 3.0, kMiddle));
-    y = select(w > 4.0, root - 1.0 + outer, polynomial(w - 1.0, kNear));
+    y = inverse_erf_ratio(w, root);
   } else {
     y = select(w > 5.0, root - 1.0 + polynomial(root - 3.0, kFarSingle), polynomial(w - 0.5, kNearSingle));
   }
@@ -227,6 +261,18 @@ Expr inverse_erf(Expr x) {
 
 // (-1)^k (2k - 1)!! / 2^k: the series of erfcx(x) x sqrt(pi) in 1 / x^2.
 constexpr double kScaledComplement[] = {1, -0.5, 0.75, -1.875, 6.5625, -29.53125, 162.421875};
+
+// The quantile of the normal distribution, sqrt(2) erfinv(2p - 1), from the distance q of p from the nearer end.
+Expr normal_quantile(Expr p) {
+  Expr q = min(p, 1.0 - p), size = 1.0 - 2.0 * q;
+  Expr w = -log(select(q > 0.25, fma(-size, size, wide(1)), 4.0 * q * (1.0 - q))), root = sqrt(w);
+  Expr tail = select(root > 15.0, polynomial(root - 21.5, kTailEnd),
+                     select(root > 9.0, polynomial(root - 12.0, kTailFar), polynomial(root - 7.5, kTail)));
+  Expr y =
+      select(root > 6.0, size * (root + tail), fma(size, inverse_erf_ratio(w, root), size)) * std::sqrt(2.0);
+  y = select(eq(q, 0), kInfinity, y);
+  return select(p < 0.5, -y, y);
+}
 
 // exp(x^2) erfc(x), the square split so that its rounding does not grow; from 26 on by the series.
 Expr scaled_complement(Expr x) {
@@ -245,6 +291,12 @@ Expr scaled_complement_slope(Expr x) {
   for (size_t k = 0; k < std::size(c); ++k) c[k] = -double(2 * k + 1) * kScaledComplement[k] / std::sqrt(kPi);
   Expr r = 1.0 / abs(x), far = horner(r * r, c) * r * r;
   return select(x < 26.0, x * scaled_complement(x) * 2.0 - 2 / std::sqrt(kPi), select(isnan(x), x, far));
+}
+
+// log of the distribution function: below -1 by the scaled complement, as the function itself vanishes.
+Expr log_normal_distribution(Expr x) {
+  Expr low = min(x, -1.0), tail = log(scaled_complement(low * -std::sqrt(0.5)) * 0.5) - low * low * 0.5;
+  return select(x < -1.0, tail, log1p(-ndtr(-x)));
 }
 
 // Differences from PyTorch (tests/edges).
@@ -266,6 +318,24 @@ Definer special_function(const char* schema, const char* doc, Expr (*f)(Expr), d
       .promote(Promote::int_to_float)
       .pointwise([f](Expr x) { return cast(f(cast(x, DType::Float64)), x.dtype()); })
       .samples(unary_samples(low, high));
+}
+
+// x f(y), 0 where x is 0 and y is a number.
+Definer times_logarithm(const char* schema, const char* doc, Expr (*f)(Expr)) {
+  return define(schema)
+      .doc(doc)
+      .dtypes(d::floating)
+      .promote(Promote::int_to_float)
+      .pointwise([f](Expr x, Expr y) {
+        return select(isnan(y), y, select(eq(x, 0), constant(0.0, x.dtype()), x * f(y)));
+      })
+      .samples({"self[3, 4](0.5, 2), other[4](0.5, 2)", "self[5](0.5, 2), other=2",
+                "self=1.5, other[5](0.5, 2)", "self[](0.5, 2), other[](0.5, 2)", "self[2, 0], other[1]"});
+}
+// Its gradient for x, which is 0 at 0 where f has no value: for y up to `pole`.
+Tensor where_defined(const Vjp& v, const Tensor& gradient, double pole) {
+  return v.needs("self") ? masked_fill(gradient, logical_and(eq(v["self"], 0), le(v["other"], pole)), 0.0)
+                         : Tensor();
 }
 
 }  // namespace
@@ -331,4 +401,113 @@ FACULA_FAMILY(special) {
       .bind(special)
       .no_in_place()
       .vjp([](const Vjp& v) { return grads(mul(v.grad(), _erfcx_slope(v["self"]))); });
+
+  define("sinc(Tensor self) -> Tensor")
+      .doc("sin(pi self) / (pi self), 1 at 0.")
+      .dtypes(d::floating | d::complex)
+      .promote(Promote::int_to_float)
+      .bind(function | method | special)
+      .pointwise([](Expr x) {
+        Expr one = constant(1.0, x.dtype()), y = x * constant(kPi, x.dtype());
+        return select(eq(x, constant(0.0, x.dtype())), one, sin(y) / y);
+      })
+      // Derived, it is NaN at 0.
+      .vjp([](const Vjp& v) {
+        Tensor x = v["self"], y = mul(x, kPi), slope = div(sub(mul(y, cos(y)), sin(y)), mul(mul(x, x), kPi));
+        return grads(where(eq(x, 0), zeros_like(x), mul(v.grad(), conj_physical(slope))));
+      })
+      .samples(unary_samples(0.2, 2));
+  define("logit(Tensor self, float? eps=None) -> Tensor")
+      .doc(
+          "log(self / (1 - self)), of self clamped to [eps, 1 - eps] if eps is given; else NaN outside [0, 1].")
+      .dtypes(d::floating)
+      .promote(Promote::int_to_float)
+      .bind(function | method | special)
+      .pointwise([](const LoopCall& c, Expr x) {
+        if (c.has("eps")) {
+          double eps = c.real("eps");
+          Expr low = constant(eps, x.dtype()), high = 1.0 - low;
+          x = select(x < low, low, select(x > high, high, x));
+        }
+        return log(x / (1.0 - x));
+      })
+      // 0 outside [eps, 1 - eps], NaN outside [0, 1].
+      .vjp([](const Vjp& v) {
+        Tensor x = v["self"];
+        bool clamped = v.call().has("eps");
+        double low = clamped ? v.call().real("eps") : 0, outside = clamped ? 0 : std::nan("");
+        Tensor within = logical_and(ge(x, low), le(x, 1 - low));
+        return grads(where(within, div(v.grad(), mul(x, sub(1, x))), outside));
+      })
+      .samples({"self[3, 4](0.1, 0.9)", "self[5](0.1, 0.9), eps=0.2", "self[](0.2, 0.8)", "self[2, 0]"});
+  define("special_entr(Tensor self) -> Tensor")
+      .doc("Entropy, -self log(self): 0 at 0, -infinity below.")
+      .dtypes(d::floating)
+      .promote(Promote::int_to_float)
+      .bind(special)
+      .no_in_place()
+      .pointwise([](Expr x) {
+        Expr zero = constant(0.0, x.dtype());
+        return select(isnan(x), x, select(x > 0.0, -x * log(x), select(eq(x, 0), zero, -kInfinity)));
+      })
+      .vjp([](const Vjp& v) { return grads(mul(v.grad(), neg(add(log(v["self"]), 1)))); })
+      .samples(unary_samples(0.2, 2));
+  times_logarithm("xlogy(Tensor|Scalar self, Tensor|Scalar other) -> Tensor",
+                  "self * log(other), 0 where self is 0.", [](Expr y) { return log(y); })
+      .bind(function | method | special)
+      .vjp([](const Vjp& v) {
+        Tensor x = v["self"], y = v["other"];
+        return grads(where_defined(v, xlogy(v.grad(), y), 0),
+                     v.needs("other") ? div(mul(v.grad(), x), y) : Tensor());
+      });
+  times_logarithm("special_xlog1py(Tensor|Scalar self, Tensor|Scalar other) -> Tensor",
+                  "self * log1p(other), 0 where self is 0.", [](Expr y) { return log1p(y); })
+      .bind(special)
+      .no_in_place()
+      .vjp([](const Vjp& v) {
+        Tensor x = v["self"], y = v["other"];
+        return grads(where_defined(v, special_xlog1py(v.grad(), y), -1),
+                     v.needs("other") ? div(mul(v.grad(), x), add(y, 1)) : Tensor());
+      });
+  define("special_ndtr(Tensor self) -> Tensor")
+      .doc("The distribution function of the normal distribution.")
+      .dtypes(d::floating)
+      .promote(Promote::int_to_float)
+      .bind(special)
+      .no_in_place()
+      .pointwise([](Expr x) { return ndtr(x); })
+      .samples(unary_samples());
+  special_function("special_log_ndtr(Tensor self) -> Tensor",
+                   "Logarithm of the distribution function of the normal distribution.",
+                   log_normal_distribution, -6, 3)
+      .bind(special)
+      .no_in_place()
+      .vjp([](const Vjp& v) {
+        // The density over the distribution function, without their common factor.
+        Tensor ratio = div(std::sqrt(2 / kPi), special_erfcx(mul(v["self"], -std::sqrt(0.5))));
+        return grads(mul(v.grad(), ratio));
+      });
+  special_function("special_ndtri(Tensor self) -> Tensor",
+                   "The quantile of the normal distribution: the number whose ndtr is self.", normal_quantile,
+                   0.1, 0.9)
+      .bind(special)
+      .no_in_place()
+      .vjp([](const Vjp& v) {
+        Tensor y = v.result();
+        return grads(mul(mul(v.grad(), std::sqrt(2 * kPi)), exp(div(mul(y, y), 2))));
+      });
+  define("mvlgamma(Tensor self, int p) -> Tensor")
+      .doc(
+          "Logarithm of the multivariate gamma function: p (p - 1) / 4 log(pi) + sum lgamma(self - k / 2), k below p.")
+      .dtypes(d::floating)
+      .promote(Promote::int_to_float)
+      .converting_out()
+      .composite([](const Tensor& given, int64_t p) {
+        runtime_check(p >= 1, "mvlgamma") << "p has to be greater than or equal to 1, got " << p;
+        Tensor self = is_differentiable(given.dtype()) ? given : to_dtype(given, default_dtype());
+        Tensor steps = arange(Scalar(0.5 - 0.5 * double(p)), Scalar(0.5), Scalar(0.5), self.dtype());
+        return add(sum(lgamma(add(unsqueeze(self, -1), steps)), -1),
+                   double(p * (p - 1)) * 0.25 * std::log(kPi));
+      })
+      .samples({"self[3, 4](2, 9), p=1", "self[5](2, 9), p=3", "self[](3, 9), p=5", "self[2, 0], p=2"});
 }

@@ -766,6 +766,9 @@ V ScalarMath::floating(Fn f, V x) {
                    b_.CreateFAdd(rest.high, b_.CreateFSub(rest.low, scaled(tail.low, k))));
       return select(b_.CreateFCmpUNO(x, x), x, r);
     }
+#define FACULA_FN(n, a, r, u) case Fn::n: return map("facula_map_" #n, x);
+      FACULA_MAPPED_UNARY(FACULA_FN)
+#undef FACULA_FN
     default: break;
   }
   if (d) {
@@ -855,6 +858,9 @@ V ScalarMath::floating(Fn f, V x, V y) {
     case Fn::le: return b_.CreateFCmpOLE(x, y);
     case Fn::gt: return b_.CreateFCmpOGT(x, y);
     case Fn::ge: return b_.CreateFCmpOGE(x, y);
+#define FACULA_FN(n, a, r, u) case Fn::n: return map("facula_map_" #n, x, y);
+      FACULA_MAPPED_BINARY(FACULA_FN)
+#undef FACULA_FN
     default: break;
   }
   internal_check(false) << "no floating form of " << loop::name(f);
@@ -936,6 +942,29 @@ V ScalarMath::int_pow(V x, V y, bool is_signed) {
   return select(negative, reciprocal, r);
 }
 
+// Euclid's algorithm until every lane is done. A divisor of 0 gives 0, so that a lane that is done stays so.
+V ScalarMath::int_gcd(V x, V y, bool is_signed) {
+  auto& context = f_.getContext();
+  V zero = whole(0, x);
+  auto size = [&](V v) { return is_signed ? b_.CreateBinaryIntrinsic(Intrinsic::abs, v, b_.getFalse()) : v; };
+  x = size(x), y = size(y);
+  auto *from = b_.GetInsertBlock(), *body = BasicBlock::Create(context, "gcd", &f_),
+       *next = BasicBlock::Create(context, "next", &f_);
+  b_.CreateBr(body);
+  b_.SetInsertPoint(body);
+  auto *divisor = b_.CreatePHI(x->getType(), 2), *number = b_.CreatePHI(x->getType(), 2);
+  divisor->addIncoming(x, from);
+  number->addIncoming(y, from);
+  V done = b_.CreateICmpEQ(divisor, zero), rest = int_divide(Fn::fmod, is_signed, number, divisor);
+  V result = select(done, number, divisor);
+  auto* end = b_.GetInsertBlock();
+  divisor->addIncoming(rest, end);
+  number->addIncoming(result, end);
+  b_.CreateCondBr(any(b_.CreateICmpNE(rest, zero)), body, next);
+  b_.SetInsertPoint(next);
+  return result;
+}
+
 V ScalarMath::integral(Fn f, DType d, std::span<llvm::Value* const> a) {
   bool is_bool = d == DType::Bool, is_signed = d != DType::UInt8 && !is_bool;
   V x = a[0], y = a.size() > 1 ? a[1] : nullptr;
@@ -981,6 +1010,7 @@ V ScalarMath::integral(Fn f, DType d, std::span<llvm::Value* const> a) {
     case Fn::bit_and: return b_.CreateAnd(x, y);
     case Fn::bit_or: return b_.CreateOr(x, y);
     case Fn::bit_xor: return b_.CreateXor(x, y);
+    case Fn::gcd: return int_gcd(x, y, is_signed);
     case Fn::shl:
     case Fn::shr: {
       if (is_bool) return b_.CreateAnd(x, b_.CreateNot(y));

@@ -53,7 +53,7 @@ class ScalarMath {
   V floating(loop::Fn f, V x, V y);
   V integral(loop::Fn f, DType d, std::span<llvm::Value* const> a);
   V int_divide(loop::Fn f, bool is_signed, V x, V y);
-  V int_pow(V x, V y, bool is_signed);
+  V int_pow(V x, V y, bool is_signed), int_gcd(V x, V y, bool is_signed);
 
   // high + low, to more digits than one has.
   struct Sum {

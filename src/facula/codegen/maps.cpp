@@ -7,6 +7,8 @@
 #include <cstdint>
 
 #include "facula/codegen/kernel.h"
+#include "facula/loop/expr.h"
+#include "facula/loop/mapped.h"
 
 // Of huge angles only.
 #define FACULA_LIBM_MAPS(_) _(sin) _(cos) _(tan)
@@ -112,6 +114,19 @@ FACULA_BINARY_MAPS(FACULA_MAP)
 FACULA_LIBM_MAPS(FACULA_MAP)
 #undef FACULA_MAP
 
+#define FACULA_MAP(name, ...)                                                    \
+  void map_##name(double* x, const double*, int64_t n) {                         \
+    for (int64_t i = 0; i < n; ++i) x[i] = loop::mapped::name(x[i]);             \
+  }
+FACULA_MAPPED_UNARY(FACULA_MAP)
+#undef FACULA_MAP
+#define FACULA_MAP(name, ...)                                                    \
+  void map_##name(double* x, const double* y, int64_t n) {                       \
+    for (int64_t i = 0; i < n; ++i) x[i] = loop::mapped::name(x[i], y[i]);       \
+  }
+FACULA_MAPPED_BINARY(FACULA_MAP)
+#undef FACULA_MAP
+
 void map_fmod(double* x, const double* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] = std::fmod(x[i], y[i]);
 }
@@ -126,7 +141,7 @@ const void* map_named(std::string_view symbol) {
   static const Entry table[] = {
 #define FACULA_MAP(name, ...) {"facula_map_" #name, map_##name},
       FACULA_UNARY_MAPS(FACULA_MAP) FACULA_LIBM_MAPS(FACULA_MAP) FACULA_BINARY_MAPS(FACULA_MAP)
-          FACULA_MAP(fmod)
+          FACULA_MAP(fmod) FACULA_MAPPED_UNARY(FACULA_MAP) FACULA_MAPPED_BINARY(FACULA_MAP)
 #undef FACULA_MAP
   };
   for (auto& e : table)

@@ -150,8 +150,14 @@ bool allowed(Fn f, DType d) {
     case Fn::bit_and:
     case Fn::bit_or:
     case Fn::bit_xor: return category(d) <= Category::integral;
+    case Fn::gcd:
     case Fn::shl:
     case Fn::shr: return is_integral(d);
+#define FACULA_FN(n, a, r, u) case Fn::n:
+      FACULA_MAPPED_UNARY(FACULA_FN)
+      FACULA_MAPPED_BINARY(FACULA_FN)
+#undef FACULA_FN
+      return is_floating(d);
     case Fn::neg:
     case Fn::sub:
     case Fn::pow: return d != DType::Bool;

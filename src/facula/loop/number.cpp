@@ -2,6 +2,9 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
+
+#include "facula/loop/mapped.h"
 
 namespace facula::loop {
 namespace {
@@ -26,6 +29,13 @@ int64_t power(int64_t x, int64_t n) {
   for (uint64_t k = uint64_t(n); k; k >>= 1, base *= base)
     if (k & 1) result *= base;
   return int64_t(result);
+}
+
+// Euclid's algorithm in the width of the dtype, in which the smallest number has no absolute value.
+int64_t common_divisor(int64_t x, int64_t y, DType d) {
+  auto size = [&](int64_t v) { return v < 0 ? wrap(int64_t(-uint64_t(v)), d) : v; };
+  for (x = size(x), y = size(y); x != 0;) y = std::exchange(x, divide(Fn::fmod, y, x));
+  return y;
 }
 
 int width(DType d) { return itemsize(d) * 8; }
@@ -68,6 +78,7 @@ int64_t on_integers(Fn f, DType d, int64_t x, int64_t y, int64_t z) {
     case Fn::bit_and: return x & y;
     case Fn::bit_or: return x | y;
     case Fn::bit_xor: return x ^ y;
+    case Fn::gcd: return common_divisor(x, y, d);
     case Fn::shl: return y < 0 || y >= width(d) ? 0 : int64_t(uint64_t(x) << y);
     case Fn::shr: return y < 0 || y >= width(d) ? (x < 0 ? -1 : 0) : x >> y;
     case Fn::fma: return int64_t(uint64_t(x) * uint64_t(y) + uint64_t(z));
@@ -157,6 +168,12 @@ double on_reals(Fn f, DType d, double x, double y, double z) {
     case Fn::ge: return x >= y;
     case Fn::fma:
       return d == DType::Float32 ? double(std::fmaf(float(x), float(y), float(z))) : std::fma(x, y, z);
+#define FACULA_FN(n, a, r, u) case Fn::n: return mapped::n(x);
+      FACULA_MAPPED_UNARY(FACULA_FN)
+#undef FACULA_FN
+#define FACULA_FN(n, a, r, u) case Fn::n: return mapped::n(x, y);
+      FACULA_MAPPED_BINARY(FACULA_FN)
+#undef FACULA_FN
     default: break;
   }
   internal_check(false) << name(f) << " of " << d;

@@ -1,0 +1,302 @@
+// Pointwise functions of numbers as such: which is larger, their parts, neighbours, divisors and logarithms of sums.
+#include <cmath>
+#include <limits>
+
+#include "facula/catalog/differences.h"
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+
+using namespace facula;
+using namespace facula::loop;
+using namespace facula::op;
+namespace d = facula::dtypes;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity(), kPi = 3.14159265358979323846,
+                 kLn2 = 0.69314718055994530942;
+
+Expr like(double v, Expr x) { return constant(v, x.dtype()); }
+Expr falsehood() { return constant(false, DType::Bool); }
+
+// re + im i of any parts: neither sum changes a zero's sign.
+Expr joined(Expr re, Expr im, DType t) {
+  return conj(cast(re, t)) + cast(im, t) * constant(std::complex<double>(0, 1), t);
+}
+// f of a real number, or of both parts of a complex one.
+template <class F>
+Expr by_parts(Expr x, F&& f) {
+  return is_complex(x.dtype()) ? joined(f(real(x)), f(imag(x)), x.dtype()) : f(x);
+}
+
+// x = mantissa 2^exponent with 0.5 <= |mantissa| < 1, of a float64 that is neither 0 nor infinite nor NaN. The
+// logarithm's rounding is undone by one step.
+struct Split {
+  Expr mantissa, exponent;
+};
+Split binary_parts(Expr x) {
+  Expr small = abs(x) < 0x1p-500, s = select(small, x * 0x1p600, x), e = floor(log2(abs(s))) + 1.0;
+  Expr m = s * exp2(-e), high = abs(m) >= 1.0, low = abs(m) < 0.5;
+  m = select(high, m * 0.5, select(low, m * 2.0, m));
+  e = select(high, e + 1.0, select(low, e - 1.0, e));
+  return {m, select(small, e - 600.0, e)};
+}
+// The digits of a float and its smallest exponent, as frexp counts.
+std::pair<int, int> format(DType t) {
+  if (t == DType::Float16) return {11, -13};
+  if (t == DType::BFloat16) return {8, -125};
+  return t == DType::Float32 ? std::pair(24, -125) : std::pair(53, -1021);
+}
+// Numbers of dtype `t` as float64, in which one step from x is exact (beyond the largest it is infinite in t).
+Expr next_after(Expr x, Expr y, DType t) {
+  auto [digits, lowest] = format(t);
+  Split s = binary_parts(x);
+  double least = std::ldexp(1.0, lowest - digits);
+  Expr step = exp2(max(s.exponent, double(lowest)) - double(digits)), away = eq(x < y, x > 0.0);
+  step = select(bit_not(away) & eq(abs(s.mantissa), 0.5) & (s.exponent > double(lowest)), step * 0.5, step);
+  Expr r = x + copysign(step, select(x < y, like(1, x), like(-1, x)));
+  double largest = t == DType::Float16 ? 65504
+                                       : std::ldexp(2 - std::ldexp(1.0, 1 - digits),
+                                                    (1 << (t == DType::Float64 ? 10 : 7)) - 1);
+  r = select(isinf(x), copysign(like(largest, x), x), copysign(r, x));  // a step to zero keeps the sign
+  r = select(eq(x, 0), copysign(like(least, x), y), r);
+  return select(eq(x, y), y, select(isnan(x), x, select(isnan(y), y, r)));
+}
+
+// log(base^a + base^b) from the larger of both.
+Expr log_of_sum(Expr a, Expr b) {
+  Expr endless = eq(a, b) & isinf(a), y = max(a, b) + log1p(exp(-abs(a - b)));
+  return select(endless, a, y);
+}
+Expr log2_of_sum(Expr a, Expr b) {
+  Expr endless = eq(a, b) & isinf(a), y = max(a, b) + log1p(exp2(-abs(a - b))) * (1 / kLn2);
+  return select(endless, a, y);
+}
+// The angle of a sum of zeros is that of the smaller number; other infinite sums are taken as they are.
+Expr complex_log_of_sum(Expr a, Expr b) {
+  Expr below = (real(a) < real(b)) | isnan(a), low = select(below, a, b), high = select(below, b, a);
+  Expr endless = eq(real(a), real(b)) & isinf(real(a));
+  Expr both = select(real(low) < 0.0, low, log(exp(low) + exp(high)));
+  return select(endless, both, high + log1p(exp(low - high)));
+}
+
+// sqrt(x^2 + y^2): in float64, and beyond its squares after a change of scale.
+Expr hypotenuse(Expr x, Expr y) {
+  DType t = x.dtype();
+  Expr a = cast(abs(x), DType::Float64), b = cast(abs(y), DType::Float64), r;
+  if (t == DType::Float64) {
+    Expr m = max(a, b),
+         scale = select(m > 0x1p500, like(0x1p-600, a), select(m < 0x1p-500, like(0x1p600, a), 1.0));
+    Expr back = select(m > 0x1p500, like(0x1p600, a), select(m < 0x1p-500, like(0x1p-600, a), 1.0));
+    Expr p = a * scale, q = b * scale;
+    r = sqrt(fma(p, p, q * q)) * back;
+  } else {
+    r = cast(sqrt(fma(a, a, b * b)), t);
+  }
+  return select(isinf(x) | isinf(y), like(kInfinity, r), r);
+}
+
+void same_dtypes(const Call& c, const char* a, const char* b) {
+  runtime_check(c.dtype(a) == c.dtype(b), c.name())
+      << "expected both tensors to have the same dtype, but got " << c.dtype(a) << " for `" << a << "` and "
+      << c.dtype(b) << " for `" << b << "`" << hint(b, ".to(facula.", c.dtype(a), ") converts");
+}
+// A complex tensor of two real ones of one dtype.
+Definer from_parts(const char* schema, const char* doc, const char* a, const char* b) {
+  return define(schema)
+      .doc(doc)
+      .bind(function)
+      .dtypes(d::floating)
+      .exact_out()
+      .result([a, b](const Call& c) {
+        runtime_check(is_floating(c.dtype(a)) && c.dtype(a) != DType::BFloat16, c.name())
+            << "expected tensors of float32 or float64, but got " << c.dtype(a) << " and " << c.dtype(b);
+        same_dtypes(c, a, b);
+        supported_check(c.dtype(a) != DType::Float16, c.name())
+            << "there are no complex numbers of float16 parts"
+            << hint(a, ".float() and ", b, ".float() have some");
+        return std::vector<DType>{complex_of(c.dtype(a))};
+      })
+      .no_in_place();
+}
+
+// fmax, fmin: of integers as maximum.
+Definer extremum(const char* schema, const char* doc, Expr (*f)(Expr, Expr)) {
+  return define(schema).doc(doc).dtypes(d::real).no_in_place().pointwise(f).samples(binary_samples());
+}
+Definer sum_in_logarithms(const char* schema, const char* doc) {
+  return define(schema).doc(doc).dtypes(d::floating).no_in_place().samples(binary_samples());
+}
+// A question about the sign or the value of one real number.
+Definer question(const char* schema, const char* doc, Expr (*f)(Expr)) {
+  return define(schema)
+      .doc(doc)
+      .result(ResultType::boolean)
+      .exact_out()
+      .no_in_place()
+      .pointwise([f](const LoopCall& c, Expr x) {
+        runtime_check(!is_complex(x.dtype()), c.name())
+            << "does not support complex inputs, got " << x.dtype();
+        return f(x);
+      })
+      .samples(unary_samples());
+}
+Definer scaled(const char* schema, const char* doc, double factor) {
+  return define(schema)
+      .doc(doc)
+      .dtypes(d::floating)
+      .promote(Promote::int_to_float)
+      .pointwise([factor](Expr x) { return x * factor; })
+      .samples(unary_samples());
+}
+
+Tensor logistic(const Tensor& g, const Tensor& a, const Tensor& b, bool base_two) {
+  Tensor difference = sub(b, a);
+  return div(g, conj_physical(add(base_two ? exp2(difference) : exp(difference), 1)));
+}
+
+}  // namespace
+
+FACULA_FAMILY(numeric) {
+  extremum("fmax(Tensor self, Tensor other) -> Tensor", "The larger of both; a number wins over NaN.",
+           [](Expr a, Expr b) { return fmax(a, b); });
+  extremum("fmin(Tensor self, Tensor other) -> Tensor", "The smaller of both; a number wins over NaN.",
+           [](Expr a, Expr b) { return fmin(a, b); });
+  define("heaviside(Tensor self, Tensor values) -> Tensor")
+      .doc("0 below 0, 1 above, `values` at 0; NaN gives 0.")
+      .dtypes(d::real)
+      .exact_out()
+      .non_differentiable()
+      .result([](const Call& c) {
+        same_dtypes(c, "self", "values");
+        return std::vector<DType>{c.dtype("self")};
+      })
+      .pointwise([](Expr x, Expr v) {
+        return select(eq(cast(x, DType::Bool), falsehood()), v,
+                      cast(x > constant(int64_t(0), x.dtype()), x.dtype()));
+      })
+      .samples({"self[3, 4], values[4]", "self[5], values[5]", "self[], values[]", "self[2, 0], values[1]"});
+  define("hypot(Tensor self, Tensor other) -> Tensor")
+      .doc("sqrt(self^2 + other^2), without overflow on the way.")
+      .dtypes(d::floating)
+      .pointwise(hypotenuse)
+      // As PyTorch's: NaN where both are 0.
+      .vjp([](const Vjp& v) {
+        auto of = [&](const char* name) {
+          return v.needs(name) ? div(mul(v.grad(), v[name]), v.result()) : Tensor();
+        };
+        return grads(of("self"), of("other"));
+      })
+      .samples(binary_samples(0.5, 2));
+  define("gcd(Tensor self, Tensor other) -> Tensor")
+      .doc("The greatest common divisor, by Euclid's algorithm; gcd(0, 0) is 0.")
+      .dtypes(d::integral)
+      .pointwise([](Expr a, Expr b) { return gcd(a, b); })
+      .samples(binary_samples(-20, 20));
+  define("lcm(Tensor self, Tensor other) -> Tensor")
+      .doc("The least common multiple, not negative; 0 where an operand is 0.")
+      .dtypes(d::integral)
+      .pointwise([](Expr a, Expr b) {
+        Expr g = gcd(a, b), zero = constant(int64_t(0), g.dtype());
+        return select(eq(g, zero), zero, abs(truncdiv(a, g) * b));
+      })
+      .samples(binary_samples(-20, 20));
+  define("ldexp(Tensor self, Tensor other) -> Tensor")
+      .doc("self * 2^other.")
+      .dtypes(d::floating | d::complex)
+      .promote(Promote::int_to_float)
+      .pointwise([](Expr x, Expr n) { return x * exp2(n); })
+      .differs(catalog::kSteps16, catalog::kRoundedOnce)
+      .samples(binary_samples());
+  define("frexp(Tensor self) -> (Tensor mantissa, Tensor exponent)")
+      .doc(
+          "mantissa * 2^exponent with a mantissa of [0.5, 1) and an int32 exponent; 0, infinities and NaN stay.")
+      .dtypes(d::floating)
+      .non_differentiable({1})
+      .result([](const Call& c) { return std::vector<DType>{c.dtype("self"), DType::Int32}; })
+      .pointwise([](Expr x) {
+        Expr w = cast(x, DType::Float64), plain = isnan(w) | isinf(w) | eq(w, 0);
+        Split s = binary_parts(select(plain, 1.0, w));
+        return std::vector<Expr>{select(plain, x, cast(s.mantissa, x.dtype())),
+                                 select(plain, constant(int64_t(0), DType::Int32),
+                                        cast(s.exponent, DType::Int32))};
+      })
+      .vjp([](const Vjp& v) { return grads(div(v.grad(), exp2(v.result(1)))); })
+      .samples(unary_samples());
+  define("nextafter(Tensor self, Tensor other) -> Tensor")
+      .doc("The number of the dtype beside self on the way to other.")
+      .dtypes(d::floating)
+      .pointwise([](const LoopCall& c, Expr x, Expr y) {
+        return cast(next_after(cast(x, DType::Float64), cast(y, DType::Float64),
+                               computing_dtype(c.op(), c.args())),
+                    x.dtype());
+      })
+      .vjp([](const Vjp& v) {
+        Tensor self = v["self"], other = v["other"];
+        return grads(where(ne(self, other), v.grad(), 0.0), v.needs("other") ? zeros_like(other) : Tensor());
+      })
+      .samples(binary_samples());
+  sum_in_logarithms("logaddexp(Tensor self, Tensor other) -> Tensor",
+                    "log(exp(self) + exp(other)), without overflow.")
+      .dtypes(d::floating | d::complex)
+      .pointwise(
+          [](Expr a, Expr b) { return is_complex(a.dtype()) ? complex_log_of_sum(a, b) : log_of_sum(a, b); })
+      // As PyTorch's: NaN where both are infinite.
+      .vjp([](const Vjp& v) {
+        Tensor a = v["self"], b = v["other"];
+        return grads(logistic(v.grad(), a, b, false), logistic(v.grad(), b, a, false));
+      });
+  sum_in_logarithms("logaddexp2(Tensor self, Tensor other) -> Tensor",
+                    "log2(2^self + 2^other), without overflow.")
+      .pointwise(log2_of_sum)
+      .vjp([](const Vjp& v) {
+        Tensor a = v["self"], b = v["other"];
+        return grads(logistic(v.grad(), a, b, true), logistic(v.grad(), b, a, true));
+      });
+  define("nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor")
+      .doc(
+          "NaN and infinities replaced: by 0 and the dtype's largest and lowest numbers unless told otherwise.")
+      .exact_out()
+      .pointwise([](const LoopCall& c, Expr x) {
+        if (!is_differentiable(x.dtype())) return x;
+        DType t = real_of(c.dtype("self"));
+        double largest = t == DType::Float16    ? 65504
+                         : t == DType::BFloat16 ? 0x1.fep127
+                         : t == DType::Float32  ? double(std::numeric_limits<float>::max())
+                                                : std::numeric_limits<double>::max();
+        auto given = [&](const char* name, double otherwise) {
+          return c.has(name) ? c.real(name) : otherwise;
+        };
+        double nan = given("nan", 0), high = given("posinf", largest), low = given("neginf", -largest);
+        return by_parts(x, [&](Expr v) {
+          return select(isnan(v), like(nan, v),
+                        select(isinf(v), select(v > 0.0, like(high, v), like(low, v)), v));
+        });
+      })
+      .vjp([](const Vjp& v) { return grads(mul(v.grad(), isfinite(v["self"]))); })
+      .samples({"self[3, 4]", "self[5], nan=1.0", "self[], nan=0.5, posinf=2.0, neginf=-3.0", "self[2, 0]"});
+  question("signbit(Tensor self) -> Tensor", "Is the sign bit set, as of -0 too?", [](Expr x) {
+    if (x.dtype() == DType::Bool) return falsehood();
+    return is_floating(x.dtype()) ? copysign(like(1, x), x) < 0.0 : x < constant(int64_t(0), x.dtype());
+  });
+  question("isposinf(Tensor self) -> Tensor", "Is the element +infinity?",
+           [](Expr x) { return is_floating(x.dtype()) ? eq(x, like(kInfinity, x)) : falsehood(); });
+  question("isneginf(Tensor self) -> Tensor", "Is the element -infinity?",
+           [](Expr x) { return is_floating(x.dtype()) ? eq(x, like(-kInfinity, x)) : falsehood(); });
+  define("isreal(Tensor self) -> Tensor")
+      .doc("Is the imaginary part 0, as of all real numbers?")
+      .result(ResultType::boolean)
+      .no_in_place()
+      .pointwise([](Expr x) { return is_complex(x.dtype()) ? eq(imag(x), 0) : constant(true, DType::Bool); })
+      .samples(unary_samples());
+  scaled("deg2rad(Tensor self) -> Tensor", "Degrees as radians: self * pi / 180.", kPi / 180);
+  scaled("rad2deg(Tensor self) -> Tensor", "Radians as degrees: self * 180 / pi.", 180 / kPi);
+  from_parts("complex(Tensor real, Tensor imag) -> Tensor", "Complex numbers of these parts.", "real", "imag")
+      .pointwise([](Expr re, Expr im) { return joined(re, im, complex_of(re.dtype())); })
+      .samples({"real[3, 4], imag[4]", "real[], imag[]", "real[2, 0], imag[1]"});
+  from_parts("polar(Tensor abs, Tensor angle) -> Tensor",
+             "Complex numbers of these moduli and angles in radians.", "abs", "angle")
+      .pointwise([](Expr r, Expr a) { return joined(r * cos(a), r * sin(a), complex_of(r.dtype())); })
+      .samples({"abs[3, 4](0, 2), angle[4]", "abs[](0, 2), angle[]", "abs[2, 0](0, 2), angle[1]"});
+}

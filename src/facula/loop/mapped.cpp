@@ -1,0 +1,345 @@
+#include "facula/loop/mapped.h"
+
+#include <math.h>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+
+#include "facula/loop/mapped_tables.h"
+
+namespace facula::loop::mapped {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity(),
+                 kNan = std::numeric_limits<double>::quiet_NaN(), kPi = 3.14159265358979323846,
+                 kEuler = 0.57721566490153286061, kEpsilon = std::numeric_limits<double>::epsilon();
+
+template <size_t n>
+double horner(double x, const double (&c)[n]) {
+  double y = c[n - 1];
+  for (size_t k = n - 1; k-- > 0;) y = y * x + c[k];
+  return y;
+}
+// The polynomial of the piece between `low` and `high`, in the distance from their middle.
+template <size_t n>
+double piece(double x, double low, double high, const double (&c)[n]) {
+  return horner(x - (low + high) / 2, c);
+}
+
+// ---- Modified Bessel functions: the power series in y = x^2 / 4 (DLMF 10.25.2, 10.31), further out tables.
+constexpr int kSeries = 26;  // enough for y <= 16
+// 1 / (k! (k + order)!), and for K the same times psi(k + 1) + psi(k + 1 + order).
+struct Series {
+  double c[kSeries];
+  constexpr Series(int order, bool psi) : c() {
+    long double term = 1, h = psi ? -2 * 0.57721566490153286060651L + order : 1;
+    for (int k = 0; k < kSeries; ++k) {
+      c[k] = double(term * h);
+      term /= static_cast<long double>((k + 1) * (k + 1 + order));
+      if (psi) h += 1.0L / (k + 1) + 1.0L / (k + 1 + order);
+    }
+  }
+};
+constexpr Series kI0{0, false}, kI1{1, false}, kK0{0, true}, kK1{1, true};
+
+double square_quarter(double x) { return (x / 2) * (x / 2); }
+// sqrt(x) exp(-x) I(x), x > 8.
+template <size_t n>
+double scaled_far(double x, const double (&c)[2][n]) {
+  double t = 1 / x;
+  return t < 0.03125 ? piece(t, 0, 0.03125, c[0]) : piece(t, 0.03125, 0.125, c[1]);
+}
+// sqrt(x) exp(x) K(x), x > 1.
+template <size_t n>
+double scaled_decay(double x, const double (&c)[3][n]) {
+  double t = 1 / x;
+  return t < 0.125   ? piece(t, 0, 0.125, c[0])
+         : t < 0.375 ? piece(t, 0.125, 0.375, c[1])
+                     : piece(t, 0.375, 1, c[2]);
+}
+// exp(x) f in two factors, so that it overflows only where the product does.
+double grown(double x, double f) {
+  if (x < 700) return std::exp(x) * f;
+  double half = std::exp(x / 2);
+  return half * f * half;
+}
+double k_near(int order, double x) {
+  double y = square_quarter(x), l = std::log(x / 2);
+  if (order == 0) return 0.5 * horner(y, kK0.c) - l * horner(y, kI0.c);
+  return 1 / x + x / 2 * (l * horner(y, kI1.c) - 0.5 * horner(y, kK1.c));
+}
+// K of order 0 or 1 by exp(-x), or that times exp(x).
+template <size_t n>
+double k_of(int order, double x, const double (&table)[3][n], bool scaled) {
+  if (std::isnan(x) || x < 0) return kNan;
+  if (x == 0) return kInf;
+  if (x <= 1) return k_near(order, x) * (scaled ? std::exp(x) : 1);
+  if (x == kInf) return 0;
+  double f = scaled_decay(x, table) / std::sqrt(x);
+  return scaled ? f : x < 700 ? std::exp(-x) * f : std::exp(-x / 2) * f * std::exp(-x / 2);
+}
+
+// exp(-x) of a number with more digits than a double.
+double decay(long double x) {
+  double high = double(x);
+  return std::exp(-high) * (1 - double(x - high));
+}
+
+// ---- Airy's function (DLMF 9.7). z, whose rounding would cost as many digits as it has, is a long double.
+double airy_left(double x) {  // x >= 6; Ai(-x)
+  constexpr long double turn = 6.283185307179586476925L;
+  long double z = 2 * static_cast<long double>(x) * std::sqrt(static_cast<long double>(x)) / 3;
+  double t = double(1 / z), angle = double(z - turn * std::nearbyint(z / turn) - turn / 8);
+  double p = piece(t, 0, 0.103, kAiryCosine[0]), q = piece(t, 0, 0.103, kAirySine[0]);
+  return (std::cos(angle) * p + std::sin(angle) * q * t) / std::sqrt(std::sqrt(x));
+}
+double airy_right(double x) {  // x >= 2
+  long double z = 2 * static_cast<long double>(x) * std::sqrt(static_cast<long double>(x)) / 3;
+  double t = double(1 / z);
+  constexpr double cuts[] = {0, 1.0 / 16, 0.2, 0.54};
+  int k = t < cuts[1] ? 0 : t < cuts[2] ? 1 : 2;
+  return decay(z) * piece(t, cuts[k], cuts[k + 1], kAiryRight[k]) / std::sqrt(std::sqrt(x));
+}
+
+// ---- Incomplete gamma functions (DLMF 8.7, 8.9, 8.12).
+// x/a - 1 - log(x/a), by the series of the inverse hyperbolic tangent near 0.
+long double log_excess(double a, double x) {
+  double mu = (x - a) / a;
+  if (std::fabs(mu) > 0.01) {
+    long double ratio = static_cast<long double>(x) / a;
+    return ratio - 1 - std::log(ratio);
+  }
+  double t = mu / (2 + mu), s = t * t;
+  return t * (mu - 2 * s * (1.0 / 3 + s * (0.2 + s * (1.0 / 7 + s / 9))));
+}
+// Gamma(a) / (sqrt(2 pi / a) (a/e)^a) for a >= 10.
+double gamma_star(double a) {
+  double r = 1 / (a * a);
+  return std::exp(
+      (1.0 / 12 -
+       r * (1.0 / 360 - r * (1.0 / 1260 - r * (1.0 / 1680 - r * (1.0 / 1188 - r * 691.0 / 360360))))) /
+      a);
+}
+// x^a exp(-x) / Gamma(a + 1).
+double gamma_factor(double a, double x) {
+  if (a < 10) {
+    double power = std::pow(x, a), g = std::tgamma(a + 1);
+    if (x < 600 && power > 1e-290 && power < 1e290) return power * std::exp(-x) / g;
+    return std::exp(a * std::log(x) - x - std::lgamma(a + 1));
+  }
+  return decay(a * log_excess(a, x)) / std::sqrt(2 * kPi * a) / gamma_star(a);
+}
+double lower_series(double a, double x) {
+  double term = 1, sum = 1;
+  for (double k = a + 1; term > sum * kEpsilon / 4; ++k) sum += term *= x / k;
+  return gamma_factor(a, x) * sum;
+}
+// Legendre's continued fraction, by the algorithm of Lentz, 1976.
+double upper_fraction(double a, double x) {
+  double b = x + 1 - a, c = 1e300, d = 1 / b, h = d;
+  for (int k = 1; k < 10000; ++k) {
+    double n = -k * (k - a);
+    b += 2;
+    d = 1 / (n * d + b);
+    c = b + n / c;
+    double step = c * d;
+    h *= step;
+    if (std::fabs(step - 1) < kEpsilon) break;
+  }
+  return gamma_factor(a, x) * a * h;
+}
+// Of small x: 1 - x^a / Gamma(1 + a), and the other terms of the series for P.
+double upper_series(double a, double x) {
+  double term = 1, sum = 0;
+  for (int k = 1; k < 200; ++k) {
+    term *= -x / k;
+    sum += term / (a + k);
+    if (std::fabs(term) < kEpsilon * std::fabs(sum) / 4) break;
+  }
+  double log_gamma = a < 1e-5 ? a * (-kEuler + a * 0.82246703342411322) : double(lgammal(1.0L + a));
+  double exponent = a * std::log(x) - log_gamma;
+  return -std::expm1(exponent) - std::exp(exponent) * a * sum;
+}
+// Temme's expansion, 1979, for a > 100 and x within 0.3 a of a; of P or of Q.
+double uniform(double a, double x, bool upper) {
+  long double excess = log_excess(a, x);
+  double eta = std::copysign(std::sqrt(2 * double(excess)), x - a), sum = 0;
+  for (size_t k = std::size(kTemme); k-- > 0;) sum = sum / a + horner(eta, kTemme[k]);
+  double r = decay(a * excess) / std::sqrt(2 * kPi * a) * sum, sign = upper ? 1 : -1;
+  return 0.5 * std::erfc(sign * eta * std::sqrt(a / 2)) + sign * r;
+}
+double gamma_ratio(double a, double x, bool upper) {
+  if (std::isnan(a) || std::isnan(x) || a < 0 || x < 0) return kNan;
+  if (a == 0) return x > 0 ? !upper : kNan;
+  if (x == 0) return upper;
+  if (std::isinf(a)) return std::isinf(x) ? kNan : upper;
+  if (std::isinf(x)) return !upper;
+  if (a > 100 && std::fabs(x - a) < 0.3 * a) return uniform(a, x, upper);
+  if (x < 1.1 && upper && (x * 1.1 >= a || a < 0.5)) return upper_series(a, x);
+  if (x < 1 || x < a) {
+    double p = lower_series(a, x);
+    return upper ? 1 - p : p;
+  }
+  double q = upper_fraction(a, x);
+  return upper ? q : 1 - q;
+}
+
+// ---- Hurwitz's zeta function: ten terms and the formula of Euler and Maclaurin (DLMF 25.11.7), q > 0.
+double zeta_right(double s, double q) {
+  constexpr double corrections[] = {1.0 / 12,          -1.0 / 720,
+                                    1.0 / 30240,       -1.0 / 1209600,
+                                    1.0 / 47900160,    -691.0 / 1307674368000,
+                                    1.0 / 74724249600, -3617.0 / 10670622842880000};
+  double sum = 0, a = q;
+  for (int k = 0; k < 10; ++k, a += 1) {
+    double term = std::pow(a, -s);
+    sum += term;
+    if (term < sum * kEpsilon / 16) return sum;
+  }
+  double power = std::pow(a, -s), tail = a * power / (s - 1) + power / 2, factor = s * power / a;
+  for (int k = 0; k < int(std::size(corrections)); ++k) {
+    double term = corrections[k] * factor;
+    tail += term;
+    if (std::fabs(term) < (sum + tail) * kEpsilon / 16) break;
+    factor *= (s + 2 * k + 1) / a * ((s + 2 * k + 2) / a);
+  }
+  return sum + tail;
+}
+
+// ---- Polynomials p_k of recurrences: p_(k+1) = next(k, p_k, p_(k-1)).
+template <class Next>
+double recurrence(double first, int64_t n, Next&& next) {
+  double before = 1, p = first;
+  for (int64_t k = 1; k < n && !std::isnan(p); ++k) {
+    double following = next(double(k), p, before);
+    before = p;
+    p = following;
+  }
+  return p;
+}
+// The order, rounded to zero; what is no number or too large counts as negative, as x86 converts it.
+int64_t order(double n) { return n > -1 && n < 0x1p63 ? int64_t(n) : -1; }
+bool is_odd(int64_t n) { return n % 2; }
+// Of the four kinds, p_1 = first: p_(k+1) = 2 x p_k - p_(k-1).
+double chebyshev(double x, double first, int64_t n) {
+  return n == 0 ? 1 : recurrence(first, n, [&](double, double p, double q) { return (x + x) * p - q; });
+}
+
+}  // namespace
+
+double bessel_j0(double x) { return ::j0(x); }
+double bessel_j1(double x) { return ::j1(x); }
+double bessel_y0(double x) { return ::y0(x); }
+double bessel_y1(double x) { return ::y1(x); }
+
+double bessel_i0e(double x) {
+  double a = std::fabs(x);
+  if (!(a > 8)) return std::exp(-a) * horner(square_quarter(a), kI0.c);
+  return scaled_far(a, kScaledI0) / std::sqrt(a);
+}
+double bessel_i0(double x) {
+  double a = std::fabs(x);
+  if (!(a > 8)) return horner(square_quarter(a), kI0.c);
+  return a == kInf ? kInf : grown(a, scaled_far(a, kScaledI0) / std::sqrt(a));
+}
+double bessel_i1e(double x) {
+  double a = std::fabs(x);
+  if (!(a > 8)) return std::exp(-a) * (x / 2 * horner(square_quarter(a), kI1.c));
+  return std::copysign(scaled_far(a, kScaledI1) / std::sqrt(a), x);
+}
+double bessel_i1(double x) {
+  double a = std::fabs(x);
+  if (!(a > 8)) return x / 2 * horner(square_quarter(a), kI1.c);
+  return a == kInf ? x : std::copysign(grown(a, scaled_far(a, kScaledI1) / std::sqrt(a)), x);
+}
+double bessel_k0(double x) { return k_of(0, x, kScaledK0, false); }
+double bessel_k1(double x) { return k_of(1, x, kScaledK1, false); }
+double bessel_k0e(double x) { return k_of(0, x, kScaledK0, true); }
+double bessel_k1e(double x) { return k_of(1, x, kScaledK1, true); }
+
+double airy_ai(double x) {
+  if (std::isnan(x) || std::isinf(x)) return kNan;
+  if (x >= 2) return airy_right(x);
+  if (x < -6) return airy_left(-x);
+  double low = std::floor(x);
+  return piece(x, low, low + 1, kAiry[int(low) + 6]);
+}
+
+double igamma(double a, double x) { return gamma_ratio(a, x, false); }
+double igammac(double a, double x) { return gamma_ratio(a, x, true); }
+
+double hurwitz_zeta(double s, double q) {
+  if (s == 1) return kInf;
+  if (!(s > 1) || std::isnan(q)) return kNan;
+  if (q > 0) return zeta_right(s, q);
+  if (q == std::floor(q)) return kInf;
+  if (s != std::floor(s)) return kNan;
+  // Of a negative q the first terms are those of 1 - q - m, ..., -q, with the sign of (-1)^s.
+  double m = std::ceil(-q), sign = std::fmod(s, 2) == 0 ? 1 : -1;
+  return zeta_right(s, q + m) + sign * (zeta_right(s, 1 - q - m) - zeta_right(s, 1 - q));
+}
+
+// Within (-1, 1) by cosines and sines where n is large, as the recurrence takes n steps; at -1 and 1 exactly.
+double chebyshev_t(double x, double y) {
+  int64_t n = order(y);
+  if (n < 0) return 0;
+  if (std::fabs(x) == 1) return x > 0 || !is_odd(n) ? 1 : -1;
+  if (n > 6 && std::fabs(x) < 1) return std::cos(double(n) * std::acos(x));
+  return chebyshev(x, x, n);
+}
+double chebyshev_u(double x, double y) {
+  int64_t n = order(y);
+  if (n < 0) return 0;
+  if (std::fabs(x) == 1) return x > 0 || !is_odd(n) ? double(n) + 1 : -(double(n) + 1);
+  if (n > 8 && std::fabs(x) < 1) {
+    double sine = std::sin(std::acos(x));
+    return sine == 0 ? double(n + 1) * std::cos(double(n + 1) * std::acos(x)) / x
+                     : std::sin(double(n + 1) * std::acos(x)) / sine;
+  }
+  return chebyshev(x, x + x, n);
+}
+double chebyshev_v(double x, double y) {
+  int64_t n = order(y);
+  if (n < 0) return 0;
+  if (std::fabs(x) == 1) return x > 0 ? 1 : is_odd(n) ? -double(n + n + 1) : double(n + n + 1);
+  if (n > 8 && std::fabs(x) < 1 && std::sin(std::acos(x) / 2) != 1)
+    return std::cos((double(n) + 0.5) * std::acos(x)) / std::cos(std::acos(x) / 2);
+  return chebyshev(x, x + x - 1, n);
+}
+double chebyshev_w(double x, double y) {
+  int64_t n = order(y);
+  if (n < 0) return 0;
+  if (std::fabs(x) == 1) return x > 0 ? double(n + n + 1) : is_odd(n) ? -1 : 1;
+  if (n > 8 && std::fabs(x) < 1 && std::cos(std::acos(x) / 2) != 1)
+    return std::sin((double(n) + 0.5) * std::acos(x)) / std::sin(std::acos(x) / 2);
+  return chebyshev(x, x + x + 1, n);
+}
+double hermite_h(double x, double y) {
+  int64_t n = order(y);
+  if (n <= 0) return n == 0;
+  return recurrence(x + x, n, [&](double k, double p, double q) { return (x + x) * p - 2 * k * q; });
+}
+double hermite_he(double x, double y) {
+  int64_t n = order(y);
+  if (n <= 0) return n == 0;
+  return recurrence(x, n, [&](double k, double p, double q) { return x * p - k * q; });
+}
+double laguerre_l(double x, double y) {
+  int64_t n = order(y);
+  if (n <= 0) return n == 0;
+  if (x == 0) return 1;
+  return recurrence(1 - x, n,
+                    [&](double k, double p, double q) { return ((k + k + (1 - x)) * p - k * q) / (k + 1); });
+}
+double legendre_p(double x, double y) {
+  int64_t n = order(y);
+  if (n <= 0) return n == 0;
+  if (std::fabs(x) == 1) return x > 0 || !is_odd(n) ? 1 : -1;
+  return recurrence(x, n,
+                    [&](double k, double p, double q) { return ((k + k + 1) * x * p - k * q) / (k + 1); });
+}
+
+}  // namespace facula::loop::mapped

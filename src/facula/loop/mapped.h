@@ -1,0 +1,15 @@
+// Functions of the table FACULA_MAPPED_UNARY and FACULA_MAPPED_BINARY (expr.h): special functions whose number of
+// steps depends on the arguments. The interpreter and generated code, lane by lane, call the same code.
+#pragma once
+#include "facula/loop/expr.h"
+
+namespace facula::loop::mapped {
+#define FACULA_FN(n, a, r, u) double n(double x);
+FACULA_MAPPED_UNARY(FACULA_FN)
+#undef FACULA_FN
+// igamma(a, x) and igammac(a, x): regularised incomplete gamma functions. hurwitz_zeta(s, q): sum (q + k)^-s.
+// The others, polynomials of order n: f(x, n), 0 for negative n.
+#define FACULA_FN(n, a, r, u) double n(double x, double y);
+FACULA_MAPPED_BINARY(FACULA_FN)
+#undef FACULA_FN
+}  // namespace facula::loop::mapped
