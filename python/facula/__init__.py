@@ -189,7 +189,8 @@ _ELSEWHERE = {
             set_autocast_dtype set_autocast_enabled
         """,
         "_more": """
-            _assert diag diff max_memory_allocated max_memory_reserved memory_allocated memory_reserved
+            _assert chain_matmul diag diff lu max_memory_allocated max_memory_reserved memory_allocated
+            memory_reserved
             memory_summary multinomial nansum normal profile ravel repeat_interleave reset_peak_memory_stats
             scalar_tensor set_printoptions take_along_dim
             tensor_split tile trace unique unique_consecutive

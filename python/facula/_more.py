@@ -73,6 +73,34 @@ def profile(
     return profiler.profile(record_shapes=record_shapes, profile_memory=profile_memory, with_stack=with_stack)
 
 
+# ---- linear algebra
+
+
+def lu(A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None) -> tuple[Tensor, ...]:
+    """The factors and pivots of ``linalg.lu_factor``; with ``get_infos`` those of ``linalg.lu_factor_ex``.
+
+    >>> factors, pivots = facula.lu(facula.tensor([[1.0, 2.0], [4.0, 2.0]]))
+    >>> pivots
+    tensor([2, 2], dtype=torch.int32)
+    """
+    if out is not None and not get_infos:
+        out = (*out, _f.empty([0], dtype=_C.int32))
+    result = _f._lu_with_info(A, pivot, not get_infos, out=out)
+    return tuple(result) if get_infos else tuple(result)[:2]
+
+
+def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
+    """The product of matrices, in the order that takes the fewest multiplications.
+
+    >>> facula.chain_matmul(facula.ones(2, 3), facula.ones(3, 1))
+    tensor([[3.],
+            [3.]])
+    """
+    if len(matrices) == 1:
+        return matrices[0]
+    return _C.linalg.multi_dot(list(matrices), out=out)
+
+
 # ---- repetition
 
 

@@ -3,34 +3,16 @@
 #include <limits>
 
 #include "facula/catalog/differences.h"
+#include "facula/catalog/matrices.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
 
 using namespace facula;
 using namespace facula::op;
+using namespace facula::catalog::matrices;
 
 namespace {
-
-constexpr DTypeSet kExact =
-    dtypes_where([](DType t) { return t == DType::Float32 || t == DType::Float64 || is_complex(t); });
-
-const char* shown(const char* name) {  // linalg_solve as linalg.solve
-  thread_local std::string text;
-  text = name;
-  if (text.rfind("linalg_", 0) == 0) text[6] = '.';
-  return text.c_str();
-}
-
-Dims batch_of(SymSpan sizes) { return Dims(sizes.first(sizes.size() - 2)); }
-
-void check_square(const char* name, const char* arg, const Tensor& t) {
-  runtime_check(t.dim() >= 2, shown(name))
-      << "`" << arg << "` must have at least 2 dimensions, got shape " << to_string(t.sizes());
-  runtime_check(t.size(-1) == t.size(-2), shown(name))
-      << "`" << arg << "` must be batches of square matrices, but they are " << t.size(-2) << " by "
-      << t.size(-1) << " matrices (shape " << to_string(t.sizes()) << ")";
-}
 
 std::function<Dims(const Call&)> square_sizes(const char* arg = "A") {
   return [arg](const Call& c) {
@@ -45,10 +27,6 @@ std::function<Dims(const Call&)> one_for_each(const char* arg = "A") {
   };
 }
 
-Tensor conjugate(const Tensor& x) { return is_complex(x.dtype()) ? conj_physical(x) : x; }
-Tensor adjoint_of(const Tensor& x) { return conjugate(transpose(x, -2, -1)); }
-Tensor as_matrices(const Tensor& t) { return unsqueeze(unsqueeze(t, -1), -1); }
-
 // The system's sizes: `B` [..., n, k] beside `A` [..., n, n], of equal batch.
 Dims system_sizes(const Call& c) {
   Tensor a = c.tensor("A"), b = c.tensor("B");
@@ -62,25 +40,6 @@ Dims system_sizes(const Call& c) {
   return Dims(b.sizes());
 }
 
-// A and B with one batch shape.
-std::pair<Tensor, Tensor> broadcast_system(const char* name, const Tensor& a, const Tensor& b) {
-  check_square(name, "A", a);
-  runtime_check(b.dim() >= 2, shown(name))
-      << "`B` must have at least 2 dimensions, got shape " << to_string(b.sizes());
-  runtime_check(a.size(-1) == b.size(-2), shown(name))
-      << "incompatible shapes of A and B for the equation AX = B: A " << to_string(a.sizes()) << ", B "
-      << to_string(b.sizes());
-  Dims batch_a = batch_of(a.sizes()), batch_b = batch_of(b.sizes());
-  Dims batch = broadcast_sizes(shown(name), std::vector<SymSpan>{batch_a, batch_b});
-  auto expanded = [&](const Tensor& t) {
-    Dims to(batch);
-    to.push_back(t.size(-2));
-    to.push_back(t.size(-1));
-    return std::equal(to.begin(), to.end(), t.sizes().begin(), t.sizes().end()) ? t : expand(t, to);
-  };
-  return {expanded(a), expanded(b)};
-}
-
 // ---- Slow references, by operators on whole batches (Golub, Van Loan, "Matrix Computations").
 
 // Element k along the last dimension but one (a row) or the last (a column), which stays as a dimension of
@@ -88,10 +47,6 @@ std::pair<Tensor, Tensor> broadcast_system(const char* name, const Tensor& a, co
 Tensor row_of(const Tensor& m, int64_t k) { return narrow(m, -2, k, int64_t(1)); }
 Tensor column_of(const Tensor& m, int64_t k) { return narrow(m, -1, k, int64_t(1)); }
 Tensor dot(const Tensor& a, const Tensor& b, int64_t dim) { return sum(mul(a, b), dim, true); }
-Tensor identity(const Tensor& like) {
-  return expand(eye(like.size(-1), nullopt, like.dtype()), like.sizes());
-}
-
 // Gauss-Jordan elimination with row pivoting: A^-1 B, and the pivots [..., n] whose product, but for the sign
 // of the exchanges, is the determinant. Where a pivot is 0 what follows it means nothing but its own column's
 // 0.
@@ -374,14 +329,7 @@ FACULA_FAMILY(linalg) {
       .library("linalg_cholesky")
       .reference([](const Tensor& A, bool) { return lower_factor(A); })
       .vjp([](const Vjp& v) {
-        Tensor l = v.result(), lh = adjoint_of(l);
-        // Murray, "Differentiation of the Cholesky decomposition", 2016; of the diagonal the imaginary part,
-        // which a Hermitian matrix does not have, goes on as PyTorch's does, of either triangle.
-        Tensor p = tril(matmul(lh, tril(v.grad())));
-        p = mul(v.call().flag("adjoint") ? add(adjoint_of(p), tril(p, -1)) : add(p, adjoint_of(tril(p, -1))),
-                0.5);
-        Tensor half = _linalg_triangular(lh, p, true);                             // L^-H P
-        return grads(adjoint_of(_linalg_triangular(lh, adjoint_of(half), true)));  // L^-H P L^-1
+        return grads(cholesky_gradient(v.result(), v.grad(), v.call().flag("adjoint")));
       })
       .samples({"A+[1, 1]"});  // as for cholesky
   define("linalg_cholesky(Tensor A, *, bool upper=False) -> Tensor")

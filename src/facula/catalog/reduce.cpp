@@ -716,12 +716,17 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"self[3, 4], unbiased=False"});
   define("norm.str(Tensor self, str p, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
-      .doc("p = 'fro': the 2-norm over `dim`.")
+      .doc("p = 'fro': the 2-norm over `dim`; p = 'nuc': the sum of singular values.")
       .no_in_place()
       .procedure([](const Call& c, const Tensor& self, std::string_view p, Sizes dim, bool keepdim) {
-        supported_check(p != "nuc", "norm")
-            << "p='nuc' needs singular values, which there is no decomposition for";
-        runtime_check(p == "fro", "norm") << "p must be a number or 'fro', got '" << p << "'";
+        runtime_check(p == "fro" || p == "nuc", "norm")
+            << "p must be a number, 'fro' or 'nuc', got '" << p << "'";
+        if (p == "nuc") {
+          Dims both;
+          for (int64_t k = 0; dim.is_none() && k < self.dim(); ++k) both.push_back(SymInt(k));
+          if (!dim.is_none()) both = Dims(SymSpan(dim.begin(), dim.size()));
+          return linalg_matrix_norm(self, p, both, keepdim, c.maybe_dtype("dtype"));
+        }
         return norm(self, std::optional<Scalar>(Scalar(2.0)), dim, keepdim, c.maybe_dtype("dtype"));
       })
       .samples({"self[3, 4], p='fro'", "self[3, 4], p='fro', dim=[1]"});

@@ -1,4 +1,4 @@
-"""Parametrizations that are often wanted: weights of given length, of spectral norm 1."""
+"""Parametrizations that are often wanted: weights of given length, of spectral norm 1, orthogonal ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .parametrize import register_parametrization
 from .spectral_norm import as_matrix, default_dim, iterate
 from .weight_norm import lengths
 
-__all__ = ["spectral_norm", "weight_norm"]
+__all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 
 Tensor = _C.Tensor
 
@@ -90,3 +90,127 @@ def spectral_norm(
         raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
     dim = default_dim(module) if dim is None else dim
     return register_parametrization(module, name, _SpectralNorm(weight, n_power_iterations, dim, eps))
+
+
+_MAPS = ("matrix_exp", "cayley", "householder")
+
+
+def _nearby_orthogonal(a: Tensor) -> Tensor:
+    """Q of QR with R's diagonal positive, so that orthogonal matrices stay as they are."""
+    vectors, tau = _C.functions.geqrf(a)
+    signs = vectors.diagonal(0, -2, -1).sgn().unsqueeze(-2)
+    return _C.linalg.householder_product(vectors, tau) * signs
+
+
+def _is_orthogonal(q: Tensor) -> bool:
+    identity = _C.functions.eye(q.shape[-1], dtype=q.dtype)
+    tolerance = 10 * q.shape[-2] * (2.0**-52 if q.dtype in (_C.float64, _C.complex128) else 2.0**-23)
+    return bool(((q.mH @ q - identity).abs() <= tolerance).all())
+
+
+class _Orthogonal(Module):
+    base: Tensor | None
+
+    def __init__(self, weight: Tensor, orthogonal_map: str, use_trivialization: bool) -> None:
+        super().__init__()
+        if weight.is_complex() and orthogonal_map == "householder":
+            raise ValueError("The householder parametrization does not support complex tensors.")
+        self.shape = weight.shape
+        self.orthogonal_map = orthogonal_map
+        self.trivialized = use_trivialization
+        if use_trivialization:
+            self.register_buffer("base", None)
+
+    def forward(self, X: Tensor) -> Tensor:
+        f = _C.functions
+        wide = X.shape[-2] < X.shape[-1]
+        x = X.mT if wide else X
+        n, k = x.shape[-2:]
+        if self.orthogonal_map == "householder":
+            a = x.tril(-1)
+            q = _C.linalg.householder_product(a, 2 / (1 + (a * a).sum(-2)))
+            q = q * x.diagonal(0, -2, -1).int().unsqueeze(-2)
+        else:
+            x = x.tril()
+            if n != k:
+                x = f.cat([x, f.zeros([*x.shape[:-1], n - k], dtype=x.dtype)], -1)
+            skew = x - x.mH
+            if self.orthogonal_map == "matrix_exp":
+                q = _C.linalg.matrix_exp(skew)
+            else:
+                identity = f.eye(n, dtype=x.dtype)
+                q = _C.linalg.solve(identity - 0.5 * skew, identity + 0.5 * skew)
+            q = q[..., :k]
+        if self.trivialized:
+            assert self.base is not None
+            q = self.base @ q
+        return q.mT if wide else q
+
+    def right_inverse(self, Q: Tensor) -> Tensor:
+        f = _C.functions
+        if Q.shape != self.shape:
+            raise ValueError(
+                f"Expected a matrix or batch of matrices of shape {self.shape}. "
+                f"Got a tensor of shape {Q.shape}."
+            )
+        wide = Q.shape[-2] < Q.shape[-1]
+        q = Q.mT if wide else Q
+        n, k = q.shape[-2:]
+        if self.trivialized:
+            with _C.GradMode(False):
+                if n != k:
+                    noise = f.randn([*q.shape[:-2], n, n - k], dtype=q.dtype)
+                    self.base = _nearby_orthogonal(f.cat([q, noise], -1))
+                else:
+                    self.base = q.clone() if _is_orthogonal(q) else _nearby_orthogonal(q)
+                start = f.zeros_like(Q)
+                start.diagonal(0, -2, -1).fill_(-1.0)
+            return start
+        if self.orthogonal_map != "householder":
+            raise NotImplementedError(
+                "It is not possible to assign to the matrix exponential or the Cayley parametrizations when "
+                "use_trivialization=False."
+            )
+        with _C.GradMode(False):
+            a, tau = f.geqrf(q)
+            diagonal = a.diagonal(0, -2, -1)
+            diagonal.copy_(f.where(tau == 0, -diagonal.sign(), diagonal.sign()))
+        return a.mT if wide else a
+
+
+def orthogonal(
+    module: Module,
+    name: str = "weight",
+    orthogonal_map: str | None = None,
+    *,
+    use_trivialization: bool = True,
+) -> Module:
+    """Keeps a weight orthogonal (unitary): with orthonormal columns, or rows if it has more of those.
+
+    ``orthogonal_map`` is 'matrix_exp' or 'cayley', of a skew matrix (the first by default for square and
+    complex weights), or 'householder', a product of reflections. With ``use_trivialization`` the map
+    starts at the weight that is assigned.
+
+    Source: Lezcano-Casado, "Trivializations for gradient-based optimization on manifolds", 2019.
+
+    >>> layer = nn.utils.parametrizations.orthogonal(nn.Linear(3, 3))
+    >>> facula.allclose(layer.weight @ layer.weight.T, facula.eye(3), atol=1e-5)
+    True
+    """
+    weight: Any = getattr(module, name, None)
+    if not isinstance(weight, Tensor):
+        raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
+    if weight.dim() < 2:
+        raise ValueError(
+            f"Expected a matrix or batch of matrices. Got a tensor of {weight.dim()} dimensions."
+        )
+    if orthogonal_map is None:
+        square = weight.shape[-2] == weight.shape[-1]
+        orthogonal_map = "matrix_exp" if square or weight.is_complex() else "householder"
+    if orthogonal_map not in _MAPS:
+        raise ValueError(
+            f'orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: {orthogonal_map}'
+        )
+    return register_parametrization(
+        module, name, _Orthogonal(weight, orthogonal_map, use_trivialization), unsafe=True
+    )

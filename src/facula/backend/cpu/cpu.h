@@ -41,6 +41,26 @@ Results linalg_det(const Call& c, Out out);
 Results linalg_slogdet(const Call& c, Out out);
 Results linalg_cholesky(const Call& c, Out out);
 Results linalg_triangular(const Call& c, Out out);
+// decompose.cpp: LAPACK
+Results geqrf(const Call& c, Out out);
+Results householder_product(const Call& c, Out out);
+Results ormqr(const Call& c, Out out);
+Results linalg_svd(const Call& c, Out out);
+Results linalg_svdvals(const Call& c, Out out);
+Results linalg_eigh(const Call& c, Out out);
+Results linalg_eigvalsh(const Call& c, Out out);
+Results linalg_eig(const Call& c, Out out);
+Results linalg_eigvals(const Call& c, Out out);
+Results linalg_lstsq(const Call& c, Out out);
+Results linalg_lu_factor(const Call& c, Out out);
+Results linalg_lu_solve_factored(const Call& c, Out out);
+Results lu_permutation(const Call& c, Out out);
+Results linalg_ldl_factor(const Call& c, Out out);
+Results linalg_ldl_solve(const Call& c, Out out);
+Results linalg_matrix_exp(const Call& c, Out out);
+// ctc.cpp
+Results ctc_loss(const Call& c, Out out);
+Results ctc_loss_backward(const Call& c, Out out);
 // fft.cpp: ducc0
 Results fft_r2c(const Call& c, Out out);
 Results fft_c2r(const Call& c, Out out);

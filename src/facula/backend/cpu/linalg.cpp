@@ -1,117 +1,14 @@
-// Linear algebra by LAPACK, matrix by matrix; a batch is shared out among threads. LAPACK stores columns: a
-// row-major matrix is its transpose, so operands are transposed on the way in and out.
-#include <algorithm>
-#include <atomic>
-#include <cmath>
-#include <limits>
-#include <vector>
-
-#include "facula/backend/cpu/cpu.h"
-#include "facula/base/parallel.h"
-
-#define FACULA_LAPACK_NAME2(prefix, name) prefix##name##_
-#define FACULA_LAPACK_NAME1(prefix, name) FACULA_LAPACK_NAME2(prefix, name)
-#define FACULA_LAPACK(name) FACULA_LAPACK_NAME1(FACULA_LAPACK_PREFIX, name)
-
-// (letter, element type) of each precision; the routines declared and named alike for all.
-#define FACULA_LAPACK_TYPES(_) _(s, float) _(d, double) _(c, std::complex<float>) _(z, std::complex<double>)
-
-extern "C" {
-#define FACULA_DECLARE(p, T)                                                                                              \
-  void FACULA_LAPACK(p##getrf)(const int* m, const int* n, T* a, const int* lda, int* pivots, int* info);                 \
-  void FACULA_LAPACK(p##getrs)(const char* trans, const int* n, const int* k, const T* a, const int* lda, const int* pivots, \
-                               T* b, const int* ldb, int* info, size_t);                                                  \
-  void FACULA_LAPACK(p##getri)(const int* n, T* a, const int* lda, const int* pivots, T* work, const int* size, int* info); \
-  void FACULA_LAPACK(p##potrf)(const char* uplo, const int* n, T* a, const int* lda, int* info, size_t);                  \
-  void FACULA_LAPACK(p##trtrs)(const char* uplo, const char* trans, const char* diag, const int* n, const int* k, const T* a, \
-                               const int* lda, T* b, const int* ldb, int* info, size_t, size_t, size_t);
-FACULA_LAPACK_TYPES(FACULA_DECLARE)
-#undef FACULA_DECLARE
-}
+// Linear algebra by LAPACK, matrix by matrix; a batch is shared out among threads.
+#include "facula/backend/cpu/lapack.h"
 
 namespace facula::backend::cpu {
 
 namespace {
 
-template <class T>
-struct Lapack;
-#define FACULA_ROUTINES(p, T)                                    \
-  template <> struct Lapack<T> {                                 \
-    static constexpr auto getrf = FACULA_LAPACK(p##getrf);       \
-    static constexpr auto getrs = FACULA_LAPACK(p##getrs);       \
-    static constexpr auto getri = FACULA_LAPACK(p##getri);       \
-    static constexpr auto potrf = FACULA_LAPACK(p##potrf);       \
-    static constexpr auto trtrs = FACULA_LAPACK(p##trtrs);       \
-  };
-FACULA_LAPACK_TYPES(FACULA_ROUTINES)
-#undef FACULA_ROUTINES
-
-template <class F>
-void of_type(DType d, F&& f) {
-  switch (d) {
-    case DType::Float32: return f(float{});
-    case DType::Float64: return f(double{});
-    case DType::Complex64: return f(std::complex<float>{});
-    case DType::Complex128: return f(std::complex<double>{});
-    default: internal_check(false) << "LAPACK has no " << d;
-  }
-}
-
-template <class T>
-void transpose_into(const T* from, int64_t rows, int64_t cols, T* to) {
-  constexpr int64_t kTile = 32;
-  for (int64_t i = 0; i < rows; i += kTile)
-    for (int64_t j = 0; j < cols; j += kTile)
-      for (int64_t r = i; r < std::min(rows, i + kTile); ++r)
-        for (int64_t c = j; c < std::min(cols, j + kTile); ++c) to[c * rows + r] = from[r * cols + c];
-}
-
-int order_of(const char* name, const Tensor& a) {
-  int64_t n = a.int_sizes().back();
-  runtime_check(n <= 46340, name) << "matrices of " << n
-                                  << " rows are too large for LAPACK's 32-bit integers";
-  return int(n);
-}
-
-int64_t matrices(const Tensor& a) { return product(a.sizes().first(size_t(a.dim() - 2))).concrete(); }
-
-// Which matrix failed and how; the first one of a batch, whatever the number of threads.
-class Failure {
- public:
-  void note(int64_t matrix, int info) {
-    int64_t word = matrix << 32 | info, seen = first_.load();
-    while (word < seen && !first_.compare_exchange_weak(seen, word)) {}
-  }
-  bool any() const { return first_.load() != kNone; }
-  std::string where(const Tensor& a) const {
-    return a.dim() > 2 ? "(Batch element " + std::to_string(first_.load() >> 32) + "): " : "";
-  }
-  int info() const { return int(first_.load() & 0x7fffffff); }
-
- private:
-  static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
-  std::atomic<int64_t> first_{kNone};
-};
-
-// f(matrix number, buffer of `elements`) for each matrix; the threads of one large matrix are the library's
-// own.
-template <class T, class F>
-void each(int64_t count, int n, size_t elements, F&& f) {
-  blas_threads(count == 1 && n >= 384 && !in_parallel() ? num_threads() : 1);
-  auto grain = int64_t(std::max(1.0, 20000.0 / (double(n) * n * n + 1)));
-  parallel_for(count, grain, [&](int64_t begin, int64_t end) {
-    std::vector<T> buffer(elements);
-    for (int64_t k = begin; k < end; ++k) f(k, buffer.data());
-  });
-  blas_threads(1);
-}
-
 // Real matrices are factored as LAPACK finds them in memory: as their transposes.
 template <class T>
 constexpr bool kOfTranspose = std::is_floating_point_v<T>;
-// To solve with the matrix itself, and with its adjoint, by the factors of `each_lu`.
-template <class T>
-constexpr const char* kPlain = kOfTranspose<T> ? "T" : "N";
+// To solve with the adjoint by the factors of `each_lu`.
 template <class T>
 constexpr const char* kAdjoint = kOfTranspose<T> ? "N" : "C";
 
@@ -120,14 +17,13 @@ template <class T, class F>
 void each_lu(const Tensor& a, int n, size_t extra, F&& f) {
   const T* from = a.data<T>();
   size_t square = size_t(n) * size_t(n);
-  each<T>(matrices(a), n, square + extra, [&](int64_t k, T* lu) {
+  each<T>(matrices(a), n, square + extra + size_t(n), [&](int64_t k, T* lu) {
     const T* matrix = from + k * int64_t(square);
     if constexpr (kOfTranspose<T>) std::copy(matrix, matrix + square, lu);
     else transpose_into(matrix, n, n, lu);
-    std::vector<int> pivots(size_t(std::max(n, 1)));
-    int info = 0, ld = std::max(n, 1);
-    if (n) Lapack<T>::getrf(&n, &n, lu, &ld, pivots.data(), &info);
-    f(k, lu, pivots, info, lu + square);
+    int* pivots = reinterpret_cast<int*>(lu + square + extra);
+    int info = n ? factor_lu(n, lu, pivots) : 0;
+    f(k, lu, static_cast<const int*>(pivots), info, lu + square);
   });
 }
 
@@ -173,13 +69,13 @@ T conjugate_of(T x) {
 
 // X of A^H X = `diagonal` times 1, in columns, from the factors of `each_lu`, singular or not.
 template <class T>
-void solve_adjoint(const T* lu, const std::vector<int>& pivots, int n, bool singular, T* x,
+void solve_adjoint(const T* lu, const int* pivots, int n, bool singular, T* x,
                    T diagonal = T(1)) {
   std::fill(x, x + int64_t(n) * n, T(0));
   for (int i = 0; i < n; ++i) x[int64_t(i) * n + i] = diagonal;
   if (!singular) {
     int ok = 0;
-    Lapack<T>::getrs(kAdjoint<T>, &n, &n, lu, &n, pivots.data(), x, &n, &ok, 1);
+    Lapack<T>::getrs(kAdjoint<T>, &n, &n, lu, &n, pivots, x, &n, &ok, 1);
     return;
   }
   auto exchange = [&](int i) {
@@ -212,7 +108,7 @@ template <class T>
 constexpr T kNone = T(std::numeric_limits<decltype(std::abs(T{}))>::quiet_NaN());
 
 template <class T>
-T determinant(const T* lu, const std::vector<int>& pivots, int n) {
+T determinant(const T* lu, const int* pivots, int n) {
   T det(1);
   for (int i = 0; i < n; ++i) {
     det = product(det, lu[size_t(i) * size_t(n) + size_t(i)]);
@@ -223,32 +119,57 @@ T determinant(const T* lu, const std::vector<int>& pivots, int n) {
 
 }  // namespace
 
+namespace {
+// The codes of failures, one a matrix, where they are a result of their own.
+class Codes {
+ public:
+  Codes(Out out, size_t at) : wanted_(out.size() > at), to_(out[wanted_ ? at : 0]) {
+    if (wanted_) fill_zero(to_.tensor());
+  }
+  bool wanted() const { return wanted_; }
+  void note(Failure& failure, int64_t k, int info) {
+    if (wanted_) to_.data<int32_t>()[k] = info;
+    else failure.note(k, info);
+  }
+  Results finish(Out out) const {
+    if (!wanted_) return Results(out[0]);
+    to_.finish();
+    return Results{out[0], out[1]};
+  }
+
+ private:
+  bool wanted_;
+  Destination to_;
+};
+}  // namespace
+
 Results linalg_lu_solve(const Call& c, Out out) {
   Tensor a = dense(c.tensor("A")), b = dense(c.tensor("B"));
   Destination to(out[0]);
   int n = order_of("linalg.solve", a);
   int64_t columns = b.int_sizes().back();
   Failure failure;
+  Codes codes(out, 1);
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     size_t block = size_t(n) * size_t(columns);
-    each_lu<T>(a, n, block, [&](int64_t k, T* lu, const std::vector<int>& pivots, int info, T* rhs) {
-      if (info > 0) return failure.note(k, info);
-      if (!block) return;
+    each_lu<T>(a, n, block, [&](int64_t k, T* lu, const int* pivots, int info, T* rhs) {
+      if (info > 0) codes.note(failure, k, info);
+      if (!block || (info > 0 && !codes.wanted())) return;
       if (lost(lu, n)) {
         T* x = to.data<T>() + k * int64_t(block);
         return std::fill(x, x + block, kNone<T>);
       }
       transpose_into(b.data<T>() + k * int64_t(block), n, columns, rhs);
-      int cols = int(columns), ok = 0;
-      Lapack<T>::getrs(kPlain<T>, &n, &cols, lu, &n, pivots.data(), rhs, &n, &ok, 1);
+      if constexpr (kOfTranspose<T>) solve_lu_transposed(n, int(columns), lu, pivots, rhs);
+      else solve_lu(n, int(columns), lu, pivots, rhs);
       transpose_into(rhs, columns, n, to.data<T>() + k * int64_t(block));
     });
   });
   linalg_check(!failure.any(), "linalg.solve")
       << failure.where(a) << "the solver failed because the input matrix is singular.";
   to.finish();
-  return Results(out[0]);
+  return codes.finish(out);
 }
 
 Results linalg_inv(const Call& c, Out out) {
@@ -256,15 +177,22 @@ Results linalg_inv(const Call& c, Out out) {
   Destination to(out[0]);
   int n = order_of("linalg.inv", a);
   Failure failure;
+  Codes codes(out, 1);
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    each_lu<T>(a, n, size_t(n) * 64,
-               [&](int64_t k, T* lu, const std::vector<int>& pivots, int info, T* work) {
-                 if (info > 0) return failure.note(k, info);
-                 if (!n) return;
-                 int size = n * 64, ok = 0;
+    each_lu<T>(a, n, size_t(n) * size_t(std::max(64, n)),
+               [&](int64_t k, T* lu, const int* pivots, int info, T* work) {
+                 if (info > 0) codes.note(failure, k, info);
+                 if (!n || (info > 0 && !codes.wanted())) return;
+                 if (info > 0) {  // what is not finite then says so
+                   solve_adjoint(lu, pivots, n, true,
+                                 work);  // columns of A^-H: rows of its conjugate's transpose
+                   T* y = to.data<T>() + k * int64_t(n) * n;
+                   for (int64_t e = 0; e < int64_t(n) * n; ++e) y[e] = conjugate_of(work[e]);
+                   return;
+                 }
                  if (lost(lu, n)) std::fill(lu, lu + int64_t(n) * n, kNone<T>);
-                 else Lapack<T>::getri(&n, lu, &n, pivots.data(), work, &size, &ok);
+                 else invert_lu(n, lu, pivots, work);
                  T* y = to.data<T>() + k * int64_t(n) * n;
                  if constexpr (kOfTranspose<T>) std::copy(lu, lu + int64_t(n) * n, y);
                  else transpose_into(lu, n, n, y);
@@ -274,7 +202,7 @@ Results linalg_inv(const Call& c, Out out) {
       << failure.where(a) << "the diagonal element " << failure.info()
       << " is zero, the inversion could not be completed because the input matrix is singular.";
   to.finish();
-  return Results(out[0]);
+  return codes.finish(out);
 }
 
 // inv^H, with infinities and NaN where the matrix is singular.
@@ -284,13 +212,12 @@ Results linalg_inv_adjoint(const Call& c, Out out) {
   int n = order_of("linalg.slogdet", a);
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    each_lu<T>(a, n, size_t(n) * size_t(n),
-               [&](int64_t k, T* lu, const std::vector<int>& pivots, int info, T* x) {
-                 if (!n) return;
-                 if (lost(lu, n)) std::fill(x, x + int64_t(n) * n, kNone<T>);
-                 else solve_adjoint(lu, pivots, n, info > 0, x);
-                 transpose_into(x, n, n, to.data<T>() + k * int64_t(n) * n);
-               });
+    each_lu<T>(a, n, size_t(n) * size_t(n), [&](int64_t k, T* lu, const int* pivots, int info, T* x) {
+      if (!n) return;
+      if (lost(lu, n)) std::fill(x, x + int64_t(n) * n, kNone<T>);
+      else solve_adjoint(lu, pivots, n, info > 0, x);
+      transpose_into(x, n, n, to.data<T>() + k * int64_t(n) * n);
+    });
   });
   to.finish();
   return Results(out[0]);
@@ -309,7 +236,7 @@ void minors(const T* a, int n, T* y) {
         for (int c = 0; r != i && c < n; ++c)
           if (c != j) *to++ = a[int64_t(r) * n + c];
       if (m) Lapack<T>::getrf(&m, &m, rest.data(), &ld, pivots.data(), &info);
-      T det = determinant(rest.data(), pivots, m);
+      T det = determinant(rest.data(), pivots.data(), m);
       y[int64_t(i) * n + j] = conjugate_of((i + j) % 2 ? -det : det);
     }
 }
@@ -324,10 +251,10 @@ Results linalg_cofactor(const Call& c, Out out) {
     using T = decltype(zero);
     using R = decltype(std::abs(T{}));
     each_lu<T>(a, n, size_t(n) * size_t(std::max(n, 64)),
-               [&](int64_t k, T* lu, const std::vector<int>& pivots, int info, T* work) {
+               [&](int64_t k, T* lu, const int* pivots, int info, T* work) {
                  if (!n) return;
-                 constexpr int kFewRows = 16;
-                 if (info > 0 && n <= kFewRows)
+                 constexpr int kByMinors = 16;
+                 if (info > 0 && n <= kByMinors)
                    return minors(a.data<T>() + k * int64_t(n) * n, n, to.data<T>() + k * int64_t(n) * n);
                  R largest = 0;
                  for (int i = 0; i < n; ++i)
@@ -343,8 +270,7 @@ Results linalg_cofactor(const Call& c, Out out) {
                    solve_adjoint(lu, pivots, n, true, work, conjugate_of(det));
                    return transpose_into(work, n, n, y);
                  }
-                 int size = n * 64, ok = 0;
-                 Lapack<T>::getri(&n, lu, &n, pivots.data(), work, &size, &ok);
+                 invert_lu(n, lu, pivots, work);
                  // The buffer holds inv (of a real matrix inv^T) in columns: read as rows it is inv^T (or inv).
                  for (int64_t i = 0; i < int64_t(n) * n; ++i) lu[i] = conjugate_of(det * lu[i]);
                  if constexpr (kOfTranspose<T>) transpose_into(lu, n, n, y);
@@ -361,7 +287,7 @@ Results linalg_det(const Call& c, Out out) {
   int n = order_of("linalg.det", a);
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    each_lu<T>(a, n, 0, [&](int64_t k, T* lu, const std::vector<int>& pivots, int, T*) {
+    each_lu<T>(a, n, 0, [&](int64_t k, T* lu, const int* pivots, int, T*) {
       to.data<T>()[k] = determinant(lu, pivots, n);
     });
   });
@@ -376,7 +302,7 @@ Results linalg_slogdet(const Call& c, Out out) {
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     using R = decltype(std::abs(T{}));
-    each_lu<T>(a, n, 0, [&](int64_t k, T* lu, const std::vector<int>& pivots, int, T*) {
+    each_lu<T>(a, n, 0, [&](int64_t k, T* lu, const int* pivots, int, T*) {
       T sign(1);
       R log_size = 0;
       for (int i = 0; i < n; ++i) {
@@ -401,6 +327,7 @@ Results linalg_cholesky(const Call& c, Out out) {
   Destination to(out[0]);
   int n = order_of("linalg.cholesky", a);
   Failure failure;
+  Codes codes(out, 1);
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     int64_t square = int64_t(n) * n;
@@ -410,7 +337,8 @@ Results linalg_cholesky(const Call& c, Out out) {
       if (n) Lapack<T>::potrf("L", &n, l, &n, &info, 1);
       for (int i = 0; i < n && info == 0; ++i)
         if (l[int64_t(i) * n + i] != l[int64_t(i) * n + i]) info = i + 1;  // NaN passes LAPACK
-      if (info > 0) return failure.note(k, info);
+      if (info > 0) codes.note(failure, k, info);
+      if (info > 0 && !codes.wanted()) return;
       T* y = to.data<T>() + k * square;
       transpose_into(l, n, n, y);
       for (int i = 0; i < n; ++i) std::fill(y + int64_t(i) * n + i + 1, y + int64_t(i + 1) * n, T(0));
@@ -421,7 +349,7 @@ Results linalg_cholesky(const Call& c, Out out) {
       << "the factorization could not be completed because the input is not positive-definite (the leading minor of order "
       << failure.info() << " is not positive-definite).";
   to.finish();
-  return Results(out[0]);
+  return codes.finish(out);
 }
 
 Results linalg_triangular(const Call& c, Out out) {

@@ -1,0 +1,659 @@
+// Orthogonal factorizations, singular values, eigenvalues, least squares and factors with pivots, by LAPACK. Signs and
+// phases of vectors are those that LAPACK's routines give for the matrix itself (not for its transpose).
+#include "facula/backend/cpu/lapack.h"
+
+namespace facula::backend::cpu {
+
+namespace {
+
+template <class T>
+using Real = typename Lapack<T>::Real;
+template <class T>
+constexpr bool kComplex = !std::is_floating_point_v<T>;
+
+// What a routine works in; kept from matrix to matrix of a batch.
+template <class T>
+struct Room {
+  std::vector<T> a, b, c, work;
+  std::vector<Real<T>> values, more, reals;
+  std::vector<int> integers;
+  int size = 0;  // of work; 0: not asked for yet
+};
+
+// f(work, size) with as much room as the routine asks for.
+template <class T, class F>
+void with_work(Room<T>& room, F&& f) {
+  if (room.size == 0) {
+    T best{};
+    int ask = -1;
+    f(&best, &ask);
+    // The routine tells a whole number as a floating one, which may have been rounded.
+    room.size = std::max(1, int(double(std::real(best)) * (1 + 1e-6)) + 1);
+    room.work.resize(size_t(room.size));
+  }
+  f(room.work.data(), &room.size);
+}
+
+// f(matrix number, room) for each matrix of a batch whose matrices cost as products of order n do.
+template <class T, class F>
+void each_in_room(int64_t count, int n, F&& f) {
+  blas_threads(count == 1 && n >= 128 && !in_parallel() ? num_threads() : 1);
+  auto grain = int64_t(std::max(1.0, 20000.0 / (double(n) * n * n + 1)));
+  parallel_for(count, grain, [&](int64_t begin, int64_t end) {
+    Room<T> room;
+    for (int64_t k = begin; k < end; ++k) f(k, room);
+  });
+  blas_threads(1);
+}
+
+// A batch of matrices [m, n].
+struct Matrices {
+  int m, n, k;  // k: the smaller of both
+  int64_t count, elements;
+};
+Matrices shape_of(const char* name, const Tensor& a) {
+  auto sizes = a.int_sizes();
+  int64_t m = sizes[sizes.size() - 2], n = sizes.back(), limit = 46340;
+  runtime_check(m * n <= limit * limit && m + n < (int64_t(1) << 31), name)
+      << "matrices of " << m << " by " << n << " are too large for LAPACK's 32-bit integers";
+  return {int(m), int(n), int(std::min(m, n)), matrices(a), m * n};
+}
+
+// Element-wise copies between rows and columns.
+template <class T>
+T* columns_of(const T* rows, int m, int n, std::vector<T>& to) {
+  to.resize(size_t(m) * size_t(n) + 1);
+  transpose_into(rows, m, n, to.data());
+  return to.data();
+}
+template <class T>
+void identity(T* a, int n) {
+  std::fill(a, a + int64_t(n) * n, T(0));
+  for (int i = 0; i < n; ++i) a[int64_t(i) * n + i] = T(1);
+}
+template <class T>
+bool finite(const T* a, int64_t n) {
+  return std::all_of(a, a + n, [](T x) {
+    if constexpr (kComplex<T>) return std::isfinite(x.real()) && std::isfinite(x.imag());
+    else return std::isfinite(x);
+  });
+}
+constexpr int kNotFinite =
+    std::numeric_limits<int>::max();  // as LAPACK's error code: larger than any of them
+
+}  // namespace
+
+// ---- Householder reflections
+
+Results geqrf(const Call& c, Out out) {
+  Tensor a = dense(c.tensor("self"));
+  Destination to(out[0]), to_tau(out[1]);
+  Matrices s = shape_of("geqrf", a);
+  of_type(a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    if (!s.elements) return;
+    each_in_room<T>(s.count, std::max(s.m, s.n), [&](int64_t i, Room<T>& room) {
+      T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
+      int info = 0;
+      with_work(room, [&](T* work, int* size) {
+        Lapack<T>::geqrf(&s.m, &s.n, x, &s.m, to_tau.data<T>() + i * s.k, work, size, &info);
+      });
+      transpose_into(x, s.n, s.m, to.data<T>() + i * s.elements);
+    });
+  });
+  to.finish();
+  to_tau.finish();
+  return Results{out[0], out[1]};
+}
+
+Results householder_product(const Call& c, Out out) {
+  Tensor a = dense(c.tensor("input")), tau = dense(c.tensor("tau"));
+  Destination to(out[0]);
+  Matrices s = shape_of("linalg.householder_product", a);
+  int k = int(tau.int_sizes().back());
+  of_type(a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    if (!s.elements) return;
+    each_in_room<T>(s.count, std::max(s.m, s.n), [&](int64_t i, Room<T>& room) {
+      T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
+      int info = 0;
+      with_work(room, [&](T* work, int* size) {
+        Lapack<T>::orgqr(&s.m, &s.n, &k, x, &s.m, tau.data<T>() + i * k, work, size, &info);
+      });
+      transpose_into(x, s.n, s.m, to.data<T>() + i * s.elements);
+    });
+  });
+  to.finish();
+  return Results(out[0]);
+}
+
+Results ormqr(const Call& c, Out out) {
+  Tensor a = dense(c.tensor("self")), tau = dense(c.tensor("input2")), other = dense(c.tensor("input3"));
+  Destination to(out[0]);
+  Matrices s = shape_of("ormqr", a), o = shape_of("ormqr", other);
+  int k = int(tau.int_sizes().back());
+  const char* side = c.flag("left") ? "L" : "R";
+  of_type(a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    if (!o.elements) return;
+    const char* transposed = !c.flag("transpose") ? "N" : kComplex<T> ? "C" : "T";
+    each_in_room<T>(o.count, std::max(o.m, o.n), [&](int64_t i, Room<T>& room) {
+      T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
+      T* y = columns_of(other.data<T>() + i * o.elements, o.m, o.n, room.b);
+      int info = 0, ld = std::max(1, s.m);
+      with_work(room, [&](T* work, int* size) {
+        Lapack<T>::ormqr(side, transposed, &o.m, &o.n, &k, x, &ld, tau.data<T>() + i * k, y, &o.m, work, size,
+                         &info, 1, 1);
+      });
+      transpose_into(y, o.n, o.m, to.data<T>() + i * o.elements);
+    });
+  });
+  to.finish();
+  return Results(out[0]);
+}
+
+// ---- Singular values
+
+namespace {
+// By divide and conquer; `job`: all vectors, some, none. The vectors in columns.
+template <class T>
+int gesdd(const char* job, const Matrices& s, T* a, Real<T>* values, T* u, T* vh, int ldvh, Room<T>& room) {
+  int info = 0;
+  int64_t k = s.k, l = std::max(s.m, s.n);
+  room.integers.resize(size_t(8 * k));
+  if constexpr (kComplex<T>)
+    room.reals.resize(size_t(*job == 'N' ? 7 * k : k * std::max(5 * k + 7, 2 * l + 2 * k + 1)));
+  with_work(room, [&](T* work, int* size) {
+    if constexpr (kComplex<T>)
+      Lapack<T>::gesdd(job, &s.m, &s.n, a, &s.m, values, u, &s.m, vh, &ldvh, work, size, room.reals.data(),
+                       room.integers.data(), &info, 1);
+    else
+      Lapack<T>::gesdd(job, &s.m, &s.n, a, &s.m, values, u, &s.m, vh, &ldvh, work, size, room.integers.data(),
+                       &info, 1);
+  });
+  return info;
+}
+
+void check_converged(const Failure& failure, const Tensor& a, const char* name) {
+  linalg_check(!failure.any(), name)
+      << failure.where(a)
+      << (failure.info() == kNotFinite
+              ? "The algorithm failed to converge because the input matrix contained "
+                "non-finite values."
+              : "The algorithm failed to converge because the input matrix is "
+                "ill-conditioned or has too many repeated singular values (error code: ")
+      << (failure.info() == kNotFinite ? "" : std::to_string(failure.info()) + ").");
+}
+}  // namespace
+
+Results linalg_svd(const Call& c, Out out) {
+  Tensor a = dense(c.tensor("A"));
+  Destination to_u(out[0]), to_s(out[1]), to_vh(out[2]);
+  Matrices s = shape_of("linalg.svd", a);
+  bool full = c.flag("full_matrices");
+  int ku = full ? s.m : s.k, kv = full ? s.n : s.k;
+  Failure failure;
+  of_type(a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    each_in_room<T>(s.count, std::max(s.m, s.n), [&](int64_t i, Room<T>& room) {
+      T *u = to_u.data<T>() + i * s.m * ku, *vh = to_vh.data<T>() + i * s.n * kv;
+      if (!s.k) {
+        if (ku) identity(u, ku);
+        if (kv) identity(vh, kv);
+        return;
+      }
+      if (!finite(a.data<T>() + i * s.elements, s.elements)) return failure.note(i, kNotFinite);
+      T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
+      room.b.resize(size_t(s.m) * size_t(ku));
+      room.c.resize(size_t(s.n) * size_t(kv));
+      int info = gesdd(full ? "A" : "S", s, x, to_s.data<Real<T>>() + i * s.k, room.b.data(), room.c.data(),
+                       kv, room);
+      if (info > 0) return failure.note(i, info);
+      transpose_into(room.b.data(), ku, s.m, u);
+      transpose_into(room.c.data(), s.n, kv, vh);
+    });
+  });
+  check_converged(failure, a, "linalg.svd");
+  to_u.finish();
+  to_s.finish();
+  to_vh.finish();
+  return Results{out[0], out[1], out[2]};
+}
+
+Results linalg_svdvals(const Call& c, Out out) {
+  Tensor a = dense(c.tensor("A"));
+  Destination to(out[0]);
+  Matrices s = shape_of("linalg.svdvals", a);
+  Failure failure;
+  of_type(a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    if (!s.k) return;
+    each_in_room<T>(s.count, std::max(s.m, s.n), [&](int64_t i, Room<T>& room) {
+      const T* rows = a.data<T>() + i * s.elements;
+      if (!finite(rows, s.elements)) return failure.note(i, kNotFinite);
+      T* x = columns_of(rows, s.m, s.n, room.a);
+      int info = gesdd("N", s, x, to.data<Real<T>>() + i * s.k, x, x, 1, room);
+      if (info > 0) failure.note(i, info);
+    });
+  });
+  check_converged(failure, a, "linalg.svd");
+  to.finish();
+  return Results(out[0]);
+}
+
+// ---- Eigenvalues
+
+namespace {
+template <class T>
+int heevd(const char* job, const char* uplo, int n, T* a, Real<T>* values, Room<T>& room) {
+  int info = 0, ask = -1;
+  if (room.integers.empty()) {
+    T best{};
+    Real<T> best_real{};
+    int best_integer = 0;
+    if constexpr (kComplex<T>)
+      Lapack<T>::heevd(job, uplo, &n, a, &n, values, &best, &ask, &best_real, &ask, &best_integer, &ask,
+                       &info, 1, 1);
+    else Lapack<T>::heevd(job, uplo, &n, a, &n, values, &best, &ask, &best_integer, &ask, &info, 1, 1);
+    room.integers.resize(size_t(std::max(1, best_integer)));
+    room.reals.resize(size_t(double(best_real) * (1 + 1e-6)) + 1);
+  }
+  int integers = int(room.integers.size()), reals = int(room.reals.size());
+  with_work(room, [&](T* work, int* size) {
+    bool asks = *size == -1;
+    if constexpr (kComplex<T>)
+      Lapack<T>::heevd(job, uplo, &n, a, &n, values, work, size, room.reals.data(), asks ? &ask : &reals,
+                       room.integers.data(), asks ? &ask : &integers, &info, 1, 1);
+    else
+      Lapack<T>::heevd(job, uplo, &n, a, &n, values, work, size, room.integers.data(),
+                       asks ? &ask : &integers, &info, 1, 1);
+    if (asks) room.integers.resize(size_t(integers)), room.reals.resize(size_t(reals));
+  });
+  return info;
+}
+
+template <class F>
+void hermitian_eigenvalues(const Call& c, const char* job, const Tensor& a, const Tensor& to, F&& deliver) {
+  Matrices s = shape_of("linalg.eigh", a);
+  const char* uplo = c.str("UPLO") == "L" || c.str("UPLO") == "l" ? "L" : "U";
+  Failure failure;
+  of_type(a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    if (!s.n) return;
+    each_in_room<T>(s.count, s.n, [&](int64_t i, Room<T>& room) {
+      const T* rows = a.data<T>() + i * s.elements;
+      if (!finite(rows, s.elements)) return failure.note(i, std::max(1, s.n - 1));
+      T* x = columns_of(rows, s.n, s.n, room.a);
+      int info = heevd(job, uplo, s.n, x, to.data<Real<T>>() + i * s.n, room);
+      if (info > 0) return failure.note(i, info);
+      deliver(i, x, s.n);
+    });
+  });
+  linalg_check(!failure.any(), "linalg.eigh")
+      << failure.where(a)
+      << "The algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated "
+         "eigenvalues (error code: "
+      << failure.info() << ").";
+}
+}  // namespace
+
+Results linalg_eigh(const Call& c, Out out) {
+  Tensor a = dense(c.tensor("self"));
+  Destination to(out[0]), vectors(out[1]);
+  hermitian_eigenvalues(c, "V", a, to.tensor(), [&]<class T>(int64_t i, const T* x, int n) {
+    transpose_into(x, n, n, vectors.data<T>() + i * n * n);
+  });
+  to.finish();
+  vectors.finish();
+  return Results{out[0], out[1]};
+}
+
+Results linalg_eigvalsh(const Call& c, Out out) {
+  Destination to(out[0]);
+  hermitian_eigenvalues(c, "N", dense(c.tensor("self")), to.tensor(), [](int64_t, const auto*, int) {});
+  to.finish();
+  return Results(out[0]);
+}
+
+namespace {
+// Eigenvalues, and the right eigenvectors [n, n] in rows unless null.
+template <class T>
+int geev(int n, T* a, std::complex<Real<T>>* values, std::complex<Real<T>>* vectors, Room<T>& room) {
+  int info = 0, one = 1, ld = vectors ? n : 1;
+  const char* right = vectors ? "V" : "N";
+  room.b.resize(size_t(vectors ? n * n : 1));
+  if constexpr (kComplex<T>) {
+    room.reals.resize(size_t(2 * n));
+    with_work(room, [&](T* work, int* size) {
+      Lapack<T>::geev("N", right, &n, a, &n, values, work, &one, room.b.data(), &ld, work, size,
+                      room.reals.data(), &info, 1, 1);
+    });
+    if (vectors) transpose_into(room.b.data(), n, n, vectors);
+  } else {
+    room.values.resize(size_t(n));
+    room.more.resize(size_t(n));
+    with_work(room, [&](T* work, int* size) {
+      Lapack<T>::geev("N", right, &n, a, &n, room.values.data(), room.more.data(), work, &one, room.b.data(),
+                      &ld, work, size, &info, 1, 1);
+    });
+    for (int j = 0; j < n; ++j) values[j] = {room.values[size_t(j)], room.more[size_t(j)]};
+    // Of a conjugate pair the columns hold real and imaginary part.
+    for (int j = 0; vectors && j < n; ++j) {
+      const T* x = room.b.data() + int64_t(j) * n;
+      bool pair = values[j].imag() != 0 && j + 1 < n;
+      for (int i = 0; i < n; ++i) {
+        vectors[int64_t(i) * n + j] = {x[i], pair ? x[n + i] : T(0)};
+        if (pair) vectors[int64_t(i) * n + j + 1] = {x[i], -x[n + i]};
+      }
+      j += pair;
+    }
+  }
+  return info;
+}
+
+void eigenvalues(const Tensor& a, const char* name, const Tensor& to, const Tensor* vectors) {
+  Matrices s = shape_of(name, a);
+  Failure failure;
+  of_type(a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    using C = std::complex<Real<T>>;
+    if (!s.n) return;
+    runtime_check(finite(a.data<T>(), s.count * s.elements), name)
+        << "input tensor should not contain infs or NaNs.";
+    each_in_room<T>(s.count, s.n, [&](int64_t i, Room<T>& room) {
+      T* x = columns_of(a.data<T>() + i * s.elements, s.n, s.n, room.a);
+      int info =
+          geev(s.n, x, to.data<C>() + i * s.n, vectors ? vectors->data<C>() + i * s.elements : nullptr, room);
+      if (info > 0) failure.note(i, info);
+    });
+  });
+  linalg_check(!failure.any(), name)
+      << failure.where(a)
+      << "The algorithm failed to converge because the input matrix is ill-conditioned "
+         "or has too many repeated eigenvalues (error code: "
+      << failure.info() << ").";
+}
+}  // namespace
+
+Results linalg_eig(const Call& c, Out out) {
+  Destination to(out[0]), vectors(out[1]);
+  eigenvalues(dense(c.tensor("self")), "linalg.eig", to.tensor(), &vectors.tensor());
+  to.finish();
+  vectors.finish();
+  return Results{out[0], out[1]};
+}
+Results linalg_eigvals(const Call& c, Out out) {
+  Destination to(out[0]);
+  eigenvalues(dense(c.tensor("self")), "linalg.eigvals", to.tensor(), nullptr);
+  to.finish();
+  return Results(out[0]);
+}
+
+// ---- Least squares
+
+namespace {
+template <class T>
+int least_squares(std::string_view driver, const Matrices& s, int columns, T* a, T* b, int ldb, Real<T> rcond,
+                  int* rank, Real<T>* values, Room<T>& room) {
+  int info = 0;
+  int64_t k = s.k, l = std::max(s.m, s.n);
+  room.integers.assign(size_t(std::max(l, k * (3 * 32 + 11))) + 1, 0);
+  if constexpr (kComplex<T>)
+    room.reals.resize(size_t(
+        std::max<int64_t>(5 * k + 2 * l, 10 * l + 2 * l * 25 + 8 * k * 32 + 3 * 25 * columns +
+                                             std::max<int64_t>(26 * 26, l * (1 + columns) + 2 * columns)) +
+        1));
+  with_work(room, [&](T* work, int* size) {
+    int* n = room.integers.data();
+    [[maybe_unused]] auto* r = room.reals.data();
+    if (driver == "gels") Lapack<T>::gels("N", &s.m, &s.n, &columns, a, &s.m, b, &ldb, work, size, &info, 1);
+    else if constexpr (kComplex<T>) {
+      if (driver == "gelsy")
+        Lapack<T>::gelsy(&s.m, &s.n, &columns, a, &s.m, b, &ldb, n, &rcond, rank, work, size, r, &info);
+      else if (driver == "gelsd")
+        Lapack<T>::gelsd(&s.m, &s.n, &columns, a, &s.m, b, &ldb, values, &rcond, rank, work, size, r, n,
+                         &info);
+      else
+        Lapack<T>::gelss(&s.m, &s.n, &columns, a, &s.m, b, &ldb, values, &rcond, rank, work, size, r, &info);
+    } else {
+      if (driver == "gelsy")
+        Lapack<T>::gelsy(&s.m, &s.n, &columns, a, &s.m, b, &ldb, n, &rcond, rank, work, size, &info);
+      else if (driver == "gelsd")
+        Lapack<T>::gelsd(&s.m, &s.n, &columns, a, &s.m, b, &ldb, values, &rcond, rank, work, size, n, &info);
+      else Lapack<T>::gelss(&s.m, &s.n, &columns, a, &s.m, b, &ldb, values, &rcond, rank, work, size, &info);
+    }
+  });
+  return info;
+}
+}  // namespace
+
+Results linalg_lstsq(const Call& c, Out out) {
+  Tensor a = dense(c.tensor("A")), b = dense(c.tensor("B"));
+  Destination to(out[0]), ranks(out[1]), to_values(out[2]);
+  Matrices s = shape_of("linalg.lstsq", a), o = shape_of("linalg.lstsq", b);
+  std::string_view driver = c.str("driver");
+  Failure failure;
+  of_type(a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    int rows = std::max(s.m, s.n);
+    for (int64_t i = 0; i < ranks.tensor().numel().concrete(); ++i) ranks.data<int64_t>()[i] = 0;
+    if (!s.elements) {
+      fill_zero(to.tensor());
+      return fill_zero(to_values.tensor());
+    }
+    each_in_room<T>(s.count, rows, [&](int64_t i, Room<T>& room) {
+      T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
+      room.b.assign(size_t(rows) * size_t(o.n) + 1, T(0));
+      const T* from = b.data<T>() + i * o.elements;
+      for (int r = 0; r < s.m; ++r)
+        for (int j = 0; j < o.n; ++j)
+          room.b[size_t(j) * size_t(rows) + size_t(r)] = from[int64_t(r) * o.n + j];
+      int rank = 0;
+      room.values.resize(size_t(s.k));
+      int info = least_squares(driver, s, o.n, x, room.b.data(), rows, Real<T>(c.real("rcond")), &rank,
+                               room.values.data(), room);
+      if (info > 0) return failure.note(i, info);
+      T* y = to.data<T>() + i * int64_t(s.n) * o.n;
+      for (int r = 0; r < s.n; ++r)
+        for (int j = 0; j < o.n; ++j) y[int64_t(r) * o.n + j] = room.b[size_t(j) * size_t(rows) + size_t(r)];
+      if (driver != "gels") ranks.data<int64_t>()[i] = rank;
+      if (driver == "gelsd" || driver == "gelss")
+        std::copy(room.values.begin(), room.values.end(), to_values.data<Real<T>>() + i * s.k);
+    });
+  });
+  linalg_check(!failure.any(), "linalg.lstsq")
+      << failure.where(a)
+      << (driver == "gels"
+              ? "The least squares solution could not be computed because the input matrix does not have "
+                "full rank (error code: "
+              : "The algorithm failed to converge (error code: ")
+      << failure.info() << ").";
+  to.finish();
+  ranks.finish();
+  to_values.finish();
+  return Results{out[0], out[1], out[2]};
+}
+
+// ---- Factors with pivots
+
+Results linalg_lu_factor(const Call& c, Out out) {
+  Tensor a = dense(c.tensor("A"));
+  Destination to(out[0]), pivots(out[1]), infos(out[2]);
+  Matrices s = shape_of("linalg.lu_factor", a);
+  of_type(a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    each_in_room<T>(s.count, std::max(s.m, s.n), [&](int64_t i, Room<T>& room) {
+      int& info = infos.data<int32_t>()[i] = 0;
+      if (!s.elements) return;
+      T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
+      Lapack<T>::getrf(&s.m, &s.n, x, &s.m, pivots.data<int32_t>() + i * s.k, &info);
+      transpose_into(x, s.n, s.m, to.data<T>() + i * s.elements);
+    });
+  });
+  to.finish();
+  pivots.finish();
+  infos.finish();
+  return Results{out[0], out[1], out[2]};
+}
+
+Results linalg_lu_solve_factored(const Call& c, Out out) {
+  Tensor lu = dense(c.tensor("LU")), pivots = dense(c.tensor("pivots"), DType::Int32),
+         b = dense(c.tensor("B"));
+  Destination to(out[0]);
+  Matrices s = shape_of("linalg.lu_solve", lu), o = shape_of("linalg.lu_solve", b);
+  for (int64_t i = 0; i < s.count * s.n; ++i) {
+    int p = pivots.data<int32_t>()[i];
+    runtime_check(p >= 1 && p <= s.n, "linalg.lu_solve")
+        << "pivots must be between 1 and " << s.n << ", got " << p;
+  }
+  of_type(lu.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    if (!o.elements) return;
+    each_in_room<T>(s.count, s.n, [&](int64_t i, Room<T>& room) {
+      T* x = columns_of(lu.data<T>() + i * s.elements, s.n, s.n, room.a);
+      T* y = columns_of(b.data<T>() + i * o.elements, o.m, o.n, room.b);
+      int info = 0;
+      Lapack<T>::getrs(c.flag("adjoint") ? "C" : "N", &s.n, &o.n, x, &s.n, pivots.data<int32_t>() + i * s.n,
+                       y, &s.n, &info, 1);
+      transpose_into(y, o.n, o.m, to.data<T>() + i * o.elements);
+    });
+  });
+  to.finish();
+  return Results(out[0]);
+}
+
+// The order of rows that exchanging row i with row pivots[i] for i = 0, 1, ... leads to.
+Results lu_permutation(const Call& c, Out out) {
+  Tensor pivots = dense(c.tensor("pivots"), DType::Int32);
+  Destination to(out[0]);
+  int64_t m = out[0].int_sizes().back(), k = pivots.int_sizes().back();
+  int64_t count = product(out[0].sizes().first(size_t(out[0].dim() - 1))).concrete();
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t* order = to.data<int64_t>() + i * m;
+    for (int64_t r = 0; r < m; ++r) order[r] = r;
+    for (int64_t j = 0; j < k; ++j) {
+      int64_t p = pivots.data<int32_t>()[i * k + j] - 1;
+      runtime_check(p >= 0 && p < m, "lu_unpack")
+          << "pivots must be between 1 and " << m << ", got " << p + 1;
+      std::swap(order[j], order[p]);
+    }
+  }
+  to.finish();
+  return Results(out[0]);
+}
+
+Results linalg_ldl_factor(const Call& c, Out out) {
+  Tensor a = dense(c.tensor("self"));
+  Destination to(out[0]), pivots(out[1]), infos(out[2]);
+  Matrices s = shape_of("linalg.ldl_factor", a);
+  of_type(a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    each_in_room<T>(s.count, s.n, [&](int64_t i, Room<T>& room) {
+      int& info = infos.data<int32_t>()[i] = 0;
+      if (!s.n) return;
+      T* x = columns_of(a.data<T>() + i * s.elements, s.n, s.n, room.a);
+      for (int j = 1; j < s.n; ++j)
+        std::fill(x + int64_t(j) * s.n, x + int64_t(j) * s.n + j, T(0));  // the other triangle
+      auto* routine = c.flag("hermitian") ? Lapack<T>::hetrf : Lapack<T>::sytrf;
+      with_work(room, [&](T* work, int* size) {
+        routine("L", &s.n, x, &s.n, pivots.data<int32_t>() + i * s.n, work, size, &info, 1);
+      });
+      transpose_into(x, s.n, s.n, to.data<T>() + i * s.elements);
+    });
+  });
+  to.finish();
+  pivots.finish();
+  infos.finish();
+  return Results{out[0], out[1], out[2]};
+}
+
+Results linalg_ldl_solve(const Call& c, Out out) {
+  Tensor ld = dense(c.tensor("LD")), pivots = dense(c.tensor("pivots"), DType::Int32),
+         b = dense(c.tensor("B"));
+  Destination to(out[0]);
+  Matrices s = shape_of("linalg.ldl_solve", ld), o = shape_of("linalg.ldl_solve", b);
+  for (int64_t i = 0; i < s.count * s.n; ++i) {
+    int p = std::abs(pivots.data<int32_t>()[i]);
+    runtime_check(p >= 1 && p <= s.n, "linalg.ldl_solve")
+        << "pivots must be between 1 and " << s.n << " or their negatives, got " << pivots.data<int32_t>()[i];
+  }
+  of_type(ld.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    if (!o.elements) return;
+    each_in_room<T>(s.count, s.n, [&](int64_t i, Room<T>& room) {
+      T* x = columns_of(ld.data<T>() + i * s.elements, s.n, s.n, room.a);
+      T* y = columns_of(b.data<T>() + i * o.elements, o.m, o.n, room.b);
+      int info = 0;
+      auto* routine = c.flag("hermitian") ? Lapack<T>::hetrs : Lapack<T>::sytrs;
+      routine("L", &s.n, &o.n, x, &s.n, pivots.data<int32_t>() + i * s.n, y, &s.n, &info, 1);
+      transpose_into(y, o.n, o.m, to.data<T>() + i * o.elements);
+    });
+  });
+  to.finish();
+  return Results(out[0]);
+}
+
+// ---- The exponential
+
+namespace {
+// exp(a) [n, n] by scaling and squaring of a Taylor polynomial (Bader, Blanes, Casas, "Computing the matrix exponential
+// with an optimized Taylor polynomial approximation", 2019), evaluated by Paterson and Stockmeyer's scheme in powers of
+// a^4. With |a| <= 1/2 the remainder, degree 16 (8 in single precision), is below the rounding.
+template <class T>
+void exponential(DType d, int n, const T* from, T* y, Room<T>& room) {
+  using R = Real<T>;
+  int64_t square = int64_t(n) * n;
+  R norm = 0;
+  for (int j = 0; j < n; ++j) {
+    R sum = 0;
+    for (int i = 0; i < n; ++i) sum += std::abs(from[int64_t(i) * n + j]);
+    norm = sum > norm || std::isnan(sum) ? sum : norm;
+  }
+  if (!std::isfinite(norm)) return std::fill(y, y + square, T(std::numeric_limits<R>::quiet_NaN()));
+  int squarings = norm > R(0.5) ? std::ilogb(norm) + 2 : 0;
+  room.a.resize(size_t(5 * square));
+  T *power[5] = {nullptr, room.a.data(), room.a.data() + square, room.a.data() + 2 * square,
+                 room.a.data() + 3 * square},
+    *other = room.a.data() + 4 * square;
+  auto times = [&](const T* a, const T* b, T* c) { blas_gemm(d, n, n, n, 1.0, a, n, 1, b, n, 1, 0.0, c, n); };
+  R scale = std::ldexp(R(1), -squarings);
+  for (int64_t e = 0; e < square; ++e) power[1][e] = from[e] * scale;
+  for (int k = 2; k <= 4; ++k) times(power[1], power[k - 1], power[k]);
+  R inverse[17] = {1};
+  for (int k = 1; k <= 16; ++k) inverse[k] = inverse[k - 1] / R(k);
+  auto add_group = [&](int first, T* to) {  // to += the terms `first` to first + 3, divided by a^first
+    for (int k = 1; k < 4; ++k)
+      for (int64_t e = 0; e < square; ++e) to[e] += inverse[first + k] * power[k][e];
+    for (int i = 0; i < n; ++i) to[int64_t(i) * n + i] += inverse[first];
+  };
+  int degree = sizeof(R) == 8 ? 16 : 8;
+  for (int64_t e = 0; e < square; ++e) y[e] = inverse[degree] * power[4][e];
+  add_group(degree - 4, y);
+  for (int group = degree - 8; group >= 0; group -= 4) {
+    times(y, power[4], other);
+    std::copy(other, other + square, y);
+    add_group(group, y);
+  }
+  for (int k = 0; k < squarings; ++k) {
+    times(y, y, other);
+    std::copy(other, other + square, y);
+  }
+}
+}  // namespace
+
+Results linalg_matrix_exp(const Call& c, Out out) {
+  DType given = c.dtype("self"), computing = itemsize(given) == 2 ? DType::Float32 : given;
+  Tensor a = dense(c.tensor("self"), computing);
+  Destination to(out[0], computing);
+  Matrices s = shape_of("linalg.matrix_exp", a);
+  of_type(a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    each_in_room<T>(s.count, s.n, [&](int64_t i, Room<T>& room) {
+      if (s.n) exponential(a.dtype(), s.n, a.data<T>() + i * s.elements, to.data<T>() + i * s.elements, room);
+    });
+  });
+  to.finish();
+  return Results(out[0]);
+}
+
+}  // namespace facula::backend::cpu

@@ -1,0 +1,201 @@
+"""Decompositions of matrices: what they multiply to, their conventions, gradients, nothing and failures."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import facula as F
+from facula import linalg
+
+DTYPES = [F.float32, F.float64, F.complex64, F.complex128]
+SHAPES = [
+    (4, 4),
+    (5, 3),
+    (3, 5),
+    (2, 4, 3),
+    (2, 2, 3, 3),
+    (0, 3),
+    (3, 0),
+    (0, 0),
+    (0, 3, 2),
+    (2, 0, 3),
+    (1, 1),
+]
+
+
+def random(shape, dtype, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal(shape)
+    if dtype.is_complex:
+        x = x + 1j * rng.standard_normal(shape)
+    return F.tensor(x).to(dtype)
+
+
+def close(a, b, scale=1.0):
+    eps = 1e-12 if a.dtype in (F.float64, F.complex128) else 1e-4
+    assert a.shape == b.shape and a.dtype == b.dtype
+    assert np.allclose(a.numpy(), b.numpy(), rtol=eps, atol=eps * scale)
+
+
+@pytest.mark.parametrize(("dtype", "shape"), list(itertools.product(DTYPES, SHAPES)))
+def test_factors_multiply_to_the_matrix(dtype, shape):
+    a = random(shape, dtype)
+    for mode in ("reduced", "complete"):
+        q, r = linalg.qr(a, mode)
+        close(q @ r, a)
+        diagonal = r.diagonal(0, -2, -1)
+        assert not dtype.is_complex or bool((diagonal.imag == 0).all())
+    for full in (False, True):
+        u, s, vh = linalg.svd(a, full_matrices=full)
+        k = s.shape[-1]
+        close((u[..., :k] * s.unsqueeze(-2).to(dtype)) @ vh[..., :k, :], a)
+        close(s, linalg.svdvals(a))
+        assert bool((s[..., 1:] <= s[..., : max(k - 1, 0)]).all())
+    p, lower, upper = linalg.lu(a)
+    close(p @ lower @ upper, a)
+    h = a[..., : min(shape[-2:]), : min(shape[-2:])]
+    h = (h + h.mH).contiguous()
+    values, vectors = linalg.eigh(h)
+    close(h @ vectors, vectors * values.unsqueeze(-2).to(dtype), 10)
+    close(values, linalg.eigvalsh(h, UPLO="U"), 10)
+    general = a[..., : min(shape[-2:]), : min(shape[-2:])].contiguous()
+    values, vectors = linalg.eig(general)
+    close(general.to(vectors.dtype) @ vectors, vectors * values.unsqueeze(-2), 10)
+    close(general @ linalg.pinv(general) @ general, general, 100)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_solvers_agree_with_numpy(dtype):
+    a, b = random((5, 3), dtype), random((5, 2), dtype, 1)
+    expected = np.linalg.lstsq(a.numpy(), b.numpy(), rcond=None)
+    for driver in ("gels", "gelsy", "gelsd", "gelss"):
+        x, residuals, rank, values = linalg.lstsq(a, b, driver=driver)
+        assert np.allclose(x.numpy(), expected[0], atol=1e-4)
+        if driver != "gelsy":
+            assert np.allclose(residuals.numpy(), expected[1], atol=1e-3)
+        assert rank.numel() == (driver != "gels") and values.numel() == 3 * (driver in ("gelsd", "gelss"))
+    s, rhs = random((2, 4, 4), dtype), random((4, 3), dtype, 1)
+    factors = linalg.lu_factor(s)
+    close(s @ linalg.lu_solve(*factors, rhs), rhs.expand(2, 4, 3).contiguous(), 100)
+    close(s.mH @ linalg.lu_solve(*factors, rhs, adjoint=True), rhs.expand(2, 4, 3).contiguous(), 100)
+    right = rhs.mT.contiguous()
+    close(linalg.lu_solve(*factors, right, left=False) @ s, right.expand(2, 3, 4).contiguous(), 100)
+    h = s + s.mH
+    ld, pivots = linalg.ldl_factor(h, hermitian=True)
+    close(h @ linalg.ldl_solve(ld, pivots, s, hermitian=True), s, 100)
+    d = s @ s.mH + F.eye(4, dtype=dtype)
+    lower = linalg.cholesky(d)
+    close(d @ F.cholesky_inverse(lower), F.eye(4, dtype=dtype).expand(2, 4, 4).contiguous(), 100)
+    close(d @ F.cholesky_solve(s, lower), s, 100)
+
+
+def check_gradient(f, *shapes, complex_too=True, hermitian=False):
+    for dtype in (F.float64, F.complex128) if complex_too else (F.float64,):
+        xs = [random(shape, dtype, k).requires_grad_() for k, shape in enumerate(shapes)]
+        g = F.autograd.grad(f(*xs), xs)
+        direction = [random(shape, dtype, 10 + k) for k, shape in enumerate(shapes)]
+        step = 1e-6
+        with F.no_grad():
+            up = f(*[x + step * d for x, d in zip(xs, direction, strict=True)])
+            down = f(*[x - step * d for x, d in zip(xs, direction, strict=True)])
+        found = sum(
+            (a.conj() * d).real.sum() if a.is_complex() else (a * d).sum()
+            for a, d in zip(g, direction, strict=True)
+        )
+        assert abs(((up - down) / (2 * step) - found).item()) < 1e-5 * max(1.0, abs(found.item()))
+
+
+def invariant(x):  # of vectors up to phase
+    return (x.abs() ** 2 * F.arange(x.numel(), dtype=F.float64).view(x.shape)).sum()
+
+
+def weight(x):
+    x = x.real if x.is_complex() else x
+    return (x * F.arange(x.numel(), dtype=F.float64).view(x.shape)).sum()
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (4, 2), (2, 4), (2, 3, 3)])
+def test_gradients_against_differences(shape):
+    check_gradient(lambda a: weight(linalg.qr(a)[0]) + weight(linalg.qr(a)[1]), shape)
+    check_gradient(lambda a: sum(map(invariant, linalg.svd(a, full_matrices=False))), shape)
+    check_gradient(lambda a: invariant(linalg.svdvals(a)), shape)
+    check_gradient(lambda a: weight(linalg.lu(a)[1]) + weight(linalg.lu(a)[2]), shape)
+    check_gradient(lambda a: weight(linalg.pinv(a)), shape)
+    check_gradient(
+        lambda a: invariant(linalg.matrix_norm(a, "nuc").reshape(-1)) + linalg.cond(a).sum(), shape
+    )
+    n = shape[-1]
+    check_gradient(lambda a: weight(F.matrix_exp(a)), [*shape[:-2], n, n])
+    check_gradient(lambda a: sum(map(invariant, linalg.eigh(a + a.mH))), [*shape[:-2], n, n])
+    check_gradient(lambda a: invariant(linalg.eigvals(a)) + invariant(linalg.eig(a)[1]), [*shape[:-2], n, n])
+    if shape[-2] >= n:
+        tau = [*shape[:-2], n]
+        check_gradient(lambda a, t: weight(linalg.householder_product(a, t)), shape, tau)
+        other = [*shape[:-2], shape[-2], 2]
+        check_gradient(lambda a, t, o: weight(F.ormqr(a, t, o)), shape, tau, other)
+        check_gradient(
+            lambda a, t, o: weight(F.ormqr(a, t, o.mT, left=False, transpose=True)), shape, tau, other
+        )
+        check_gradient(lambda a, b: weight(linalg.lstsq(a, b).solution), shape, other)
+
+
+def test_exponential_of_large_and_odd_matrices():
+    a = F.tensor([[0.0, -30.0], [30.0, 0.0]], dtype=F.float64)
+    expected = np.array([[np.cos(30), -np.sin(30)], [np.sin(30), np.cos(30)]])
+    assert np.allclose(F.matrix_exp(a).numpy(), expected, atol=1e-12)
+    assert F.matrix_exp(F.zeros(2, 0, 0)).shape == (2, 0, 0)
+    assert F.matrix_exp(F.tensor([[float("nan")]])).isnan().all()
+
+
+def test_failures_say_what_failed():
+    singular = F.zeros(2, 3, 3)
+    singular[0] = F.eye(3)
+    with pytest.raises(linalg.LinAlgError, match="Batch element 1"):
+        linalg.inv_ex(singular, check_errors=True)
+    assert linalg.inv_ex(singular).info.tolist() == [0, 1]
+    assert linalg.cholesky_ex(-singular).info.tolist() == [1, 1]
+    assert linalg.solve_ex(singular, singular).info.tolist() == [0, 1]
+    with pytest.raises(RuntimeError, match=r"U\[1,1\] is zero"):
+        linalg.lu_factor(singular)
+    nan = F.full((3, 3), float("nan"))
+    for f in (linalg.svd, linalg.svdvals, linalg.eigh, linalg.eigvalsh):
+        with pytest.raises(linalg.LinAlgError):
+            f(nan)
+    with pytest.raises(RuntimeError, match="infs or NaNs"):
+        linalg.eig(nan)
+
+
+def test_orthogonal_parametrization_stays_orthogonal():
+    for shape, way in itertools.product([(3, 3), (4, 2), (2, 4)], ["matrix_exp", "cayley", "householder"]):
+        layer = F.nn.Linear(*shape, bias=False)
+        F.nn.utils.parametrizations.orthogonal(layer, orthogonal_map=way)
+        optimizer = F.optim.SGD(layer.parameters(), 0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            layer(F.ones(1, shape[0])).square().sum().backward()
+            optimizer.step()
+        w = layer.weight if shape[1] >= shape[0] else layer.weight.T
+        assert F.allclose(w.T @ w, F.eye(w.shape[1]), atol=1e-5)
+
+
+def test_ctc_loss_by_enumeration():
+    rng = np.random.default_rng(0)
+    frames, classes, target = 4, 3, [1, 2]
+    x = F.tensor(rng.standard_normal((frames, 1, classes))).log_softmax(-1)
+    total = 0.0
+    for path in itertools.product(range(classes), repeat=frames):
+        collapsed = [k for k, _ in itertools.groupby(path) if k]
+        if collapsed == target:
+            total += np.exp(sum(x[t, 0, k].item() for t, k in enumerate(path)))
+    loss = F.nn.functional.ctc_loss(x, F.tensor([target]), [frames], [2], reduction="none")
+    assert abs(loss.item() + np.log(total)) < 1e-12
+
+
+def test_stft_and_back():
+    x = F.tensor(np.random.default_rng(0).standard_normal((2, 200)))
+    window = 0.5 + F.arange(20, dtype=F.float64) / 20
+    for n, hop, normalized, onesided in [(20, 5, False, True), (32, 7, True, False)]:
+        s = F.stft(x, n, hop, 20, window, normalized=normalized, onesided=onesided, return_complex=True)
+        y = F.istft(s, n, hop, 20, window, normalized=normalized, onesided=onesided, length=200)
+        assert np.allclose(y.numpy()[:, :190], x.numpy()[:, :190], atol=1e-12)
