@@ -127,7 +127,7 @@ Samples gradient_samples() {
 }
 Dims loss_sizes(const Call& c) {
   Tensor x = c.tensor("log_probs"), targets = c.tensor("targets");
-  SymInt batch = x.size(1), blank = c.integer("blank");
+  SymInt batch = x.dim() == 3 ? x.size(1) : SymInt(), blank = c.integer("blank");
   runtime_check(is_integral(targets.dtype()), "ctc_loss")
       << "targets must be integral, got " << targets.dtype();
   runtime_check(targets.dim() == 1 || (targets.dim() == 2 && targets.size(0) == batch), "ctc_loss")
@@ -149,6 +149,7 @@ FACULA_FAMILY(ctc) {
       "_ctc_loss(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank, bool zero_infinity) -> Tensor")
       .doc("-log of the sum over alignments, for each sequence.")
       .bind(hidden)
+      .dtypes(kReal)
       .promote(Promote::none)
       .no_in_place()
       .result([](const Call& c) { return std::vector<DType>{c.dtype("log_probs")}; })
@@ -179,11 +180,17 @@ FACULA_FAMILY(ctc) {
       "_ctc_loss_backward(Tensor grad, Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank, bool zero_infinity) -> Tensor")
       .doc("The gradient of _ctc_loss, of log_probs that are normalised (equation 16 of Graves et al.).")
       .bind(hidden)
+      .dtypes(kReal)
       .promote(Promote::none)
       .no_in_place()
       .result([](const Call& c) { return std::vector<DType>{c.dtype("log_probs")}; })
       .shape([](const Call& c) {
-        loss_sizes(c);
+        SymInt batch = loss_sizes(c)[0];
+        runtime_check(c.dtype("grad") == c.dtype("log_probs") && c.rank("grad") == 1 &&
+                          c.size("grad", 0) == batch,
+                      "ctc_loss")
+            << "the gradient must have one element of " << c.dtype("log_probs") << " for each of " << batch
+            << " sequences, got " << c.dtype("grad") << to_string(c.sizes("grad"));
         return Dims(c.sizes("log_probs"));
       })
       .library("ctc_loss_backward")

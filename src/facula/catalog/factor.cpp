@@ -157,7 +157,19 @@ SampleArg divisible(std::vector<int64_t> sizes = {3, 3}) {
   a.positive_definite = true;
   return a;
 }
-Dims right_sizes(const Call& c) { return Dims(c.sizes("B")); }
+// Of a factor, its pivots and a right-hand side of one batch and dtype.
+Dims right_sizes(const Call& c) {
+  const char* factor = c.op().schema.index_of("LU") >= 0 ? "LU" : "LD";
+  Tensor a = c.tensor(factor), b = c.tensor("B");
+  check_square(c.name(), factor, a);
+  check_system(c.name(), a, b, true);
+  runtime_check(c.size("pivots", -1) == a.size(-1) &&
+                    std::equal(a.sizes().begin(), a.sizes().end() - 2, b.sizes().begin()),
+                shown(c.name()))
+      << "shapes do not fit: " << factor << " " << to_string(a.sizes()) << ", pivots "
+      << to_string(c.sizes("pivots")) << ", B " << to_string(b.sizes());
+  return Dims(b.sizes());
+}
 
 }  // namespace
 
@@ -261,6 +273,7 @@ FACULA_FAMILY(factor) {
   define("_linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, bool adjoint=False) -> Tensor")
       .doc("X of A X = B (A^H X = B if `adjoint`) by the factors of A, of equal batch.")
       .bind(hidden)
+      .dtypes(kExact)
       .promote(Promote::none)
       .no_in_place()
       .result([](const Call& c) { return std::vector<DType>{c.dtype("B")}; })
@@ -359,6 +372,7 @@ FACULA_FAMILY(factor) {
   define("_linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, bool hermitian) -> Tensor")
       .doc("X of A X = B by the factors of A, of equal batch.")
       .bind(hidden)
+      .dtypes(kExact)
       .promote(Promote::none)
       .no_in_place()
       .result([](const Call& c) { return std::vector<DType>{c.dtype("B")}; })
