@@ -69,8 +69,7 @@ T conjugate_of(T x) {
 
 // X of A^H X = `diagonal` times 1, in columns, from the factors of `each_lu`, singular or not.
 template <class T>
-void solve_adjoint(const T* lu, const int* pivots, int n, bool singular, T* x,
-                   T diagonal = T(1)) {
+void solve_adjoint(const T* lu, const int* pivots, int n, bool singular, T* x, T diagonal = T(1)) {
   std::fill(x, x + int64_t(n) * n, T(0));
   for (int i = 0; i < n; ++i) x[int64_t(i) * n + i] = diagonal;
   if (!singular) {
