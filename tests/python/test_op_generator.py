@@ -160,3 +160,27 @@ def test_help_explains():
         [sys.executable, str(SCRIPT), "--help"], capture_output=True, text=True, check=True
     ).stdout
     assert "ops.h" in text and "--catalog" in text
+
+
+def test_a_helper_makes_all_its_definitions_and_a_view_its_copy(tmp_path):
+    text = """
+Definer pair(const char* name, const char* doc) {
+  define(std::string(name) + "(Tensor self) -> Tensor").doc(doc).pointwise(f);
+  return define(std::string(name) + ".two(Tensor self, Tensor other) -> Tensor").doc(doc).pointwise(f);
+}
+FACULA_FAMILY(sample) {
+  pair("twice", "Both.");
+  define("turn(Tensor(a) self, int k=1) -> Tensor(a)").alias("spin").view(rule);
+  define("_hidden(Tensor(a) self) -> Tensor(a)").view(rule);
+}
+FACULA_FAMILY(view_copy) {
+}
+"""
+    assert run(tmp_path, text) == 0
+    _, operators = generate.read_catalog(tmp_path / "catalog")
+    by_name = {op.full_name: op for op in operators}
+    assert list(by_name) == ["twice", "twice.two", "turn", "_hidden", "turn_copy"]
+    assert by_name["twice"].doc == by_name["twice.two"].doc == "Both."
+    copy = by_name["turn_copy"]
+    assert copy.schema == "turn_copy(Tensor self, int k=1) -> Tensor"
+    assert copy.aliases == ["spin_copy"] and copy.family == "view_copy"

@@ -93,6 +93,11 @@ FACULA_FAMILY(view) {
         return to == self.dtype() ? view(self, self.sizes()) : _view_dtype(self, to);
       })
       .samples({"self[3, 4], dtype=int32"});
+  define("alias(Tensor(a) self) -> Tensor(a)")
+      .doc("A view of all of self.")
+      .bind(hidden)
+      .view([](const Call&, Geometry g) { return g; })
+      .samples({"self[2, 3]"});
   define("detach(Tensor(a) self) -> Tensor(a)")
       .doc("self cut off from the graph of gradients; shares storage and version.")
       .non_differentiable()

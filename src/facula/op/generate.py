@@ -389,8 +389,9 @@ FUNCTION_HEAD = re.compile(
 )
 
 
-def read_helpers(text: str, where) -> dict[str, Helper]:
-    helpers = {}
+def read_helpers(text: str, where) -> dict[str, list[Helper]]:
+    """The definitions that each helper makes."""
+    helpers: dict[str, list[Helper]] = {}
     for m in re.finditer(r"\bdefine\s*\(", text):
         if re.search(r"\b(?:Definer&?|#)\s*$", text[: m.start()]):
             continue  # a declaration
@@ -417,7 +418,8 @@ def read_helpers(text: str, where) -> dict[str, Helper]:
             re.sub(r"^std::string(?:_view)?\s*\((.*)\)$", r"\1", p.strip(), flags=re.S)
             for p in split_plus(argument)
         ]
-        helpers[heads[-1][1]] = Helper([n[1] if n else "" for n in names], pieces, chain(text, end + 1))
+        made = Helper([n[1] if n else "" for n in names], pieces, chain(text, end + 1))
+        helpers.setdefault(heads[-1][1], []).append(made)
     return helpers
 
 
@@ -452,20 +454,39 @@ def read_file(path: Path) -> tuple[list[str], list[Operator]]:
         end = closing(text, m.end(1) + text[m.end(1) :].index("("))
         if m[1] == "define":
             schema, after = literals(text, m.end())
-            calls = []
             if text[after:end].strip():
                 continue  # a literal joined with something else: in a helper
+            made = [(schema, [])]
         else:
-            schema, calls = helpers[m[1]].expand(arguments_of(text[m.end() : end]), where(m.start()))
+            arguments = arguments_of(text[m.end() : end])
+            made = [helper.expand(arguments, where(m.start())) for helper in helpers[m[1]]]
         family = [name for at, name in families if at < m.start()]
         if not family:
             raise Mistake(f"{where(m.start())}: a definition outside FACULA_FAMILY")
-        op = parse_schema(re.sub(r"\s+", " ", schema), where(m.start()))
-        op.family = family[-1]
-        apply_chain(op, calls)
-        apply_chain(op, chain(text, end + 1))
-        operators.append(op)
+        for schema, calls in made:
+            op = parse_schema(re.sub(r"\s+", " ", schema), where(m.start()))
+            op.family = family[-1]
+            apply_chain(op, calls)
+            apply_chain(op, chain(text, end + 1))
+            operators.append(op)
     return [name for _, name in families], operators
+
+
+def copies_of_views(operators: list[Operator]) -> list[Operator]:
+    """`x_copy` of every view x, as the family view_copy defines them."""
+    copies = []
+    for view in operators:
+        if view.kind != "view" or view.name.startswith("_") or "property" in view.namespaces:
+            continue
+        schema = view.schema.replace("(a)", "").replace(view.name, view.name + "_copy", 1)
+        op = parse_schema(schema, view.where)
+        op.family, op.kind, op.sample = "view_copy", "procedure", view.sample
+        op.doc = f"A copy of what `{view.name}` shows, in row-major order."
+        op.dtypes, op.no_in_place = view.dtypes, True
+        op.namespaces = ["function", "method"] if view.name == "narrow" else ["function"]
+        op.aliases = [name + "_copy" for name in view.aliases]
+        copies.append(op)
+    return copies
 
 
 def read_catalog(folder: Path) -> tuple[list[str], list[Operator]]:
@@ -478,6 +499,8 @@ def read_catalog(folder: Path) -> tuple[list[str], list[Operator]]:
                 raise Mistake(f"{op.where}: {op.full_name} is defined at {seen[op.full_name]} already")
             seen[op.full_name] = op.where
         operators += o
+    if "view_copy" in families:
+        operators += copies_of_views(operators)
     names = {op.name: op.where for op in operators}
     for op in operators:
         if op.in_place_form and op.name + "_" in names:
