@@ -31,6 +31,7 @@ class CpuBackend final : public Backend {
         {"max_pool2d_backward", cpu::max_pool2d_backward},
         {"sort", cpu::sort},
         {"topk", cpu::topk},
+        {"searchsorted", cpu::searchsorted},
         {"linalg_lu_solve", cpu::linalg_lu_solve},
         {"linalg_inv", cpu::linalg_inv},
         {"linalg_inv_adjoint", cpu::linalg_inv_adjoint},

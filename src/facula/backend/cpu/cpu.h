@@ -32,6 +32,8 @@ Results max_pool2d_backward(const Call& c, Out out);
 // sort.cpp
 Results sort(const Call& c, Out out);
 Results topk(const Call& c, Out out);
+// search.cpp
+Results searchsorted(const Call& c, Out out);
 // linalg.cpp: LAPACK
 Results linalg_lu_solve(const Call& c, Out out);
 Results linalg_inv(const Call& c, Out out);

@@ -1,0 +1,385 @@
+// Counting: places in sorted sequences, histograms, membership, distances between points.
+#include <cmath>
+
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+#include "facula/tensor/promotion.h"
+
+using namespace facula;
+using namespace facula::loop;
+using namespace facula::op;
+namespace d = facula::dtypes;
+
+namespace {
+
+void check_sequence(const char* name, const Tensor& sequence, const Tensor& values) {
+  runtime_check(sequence.dim() > 0, name)
+      << "boundaries tensor should have positive dimension, but got a 0-d tensor";
+  bool fits = sequence.dim() == 1 || sequence.dim() == values.dim();
+  for (int k = 0; fits && sequence.dim() > 1 && k + 1 < values.dim(); ++k)
+    fits = sequence.size(k) == values.size(k);
+  runtime_check(fits, name)
+      << "boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and "
+         "input value tensor must match: "
+      << to_string(sequence.sizes()) << " and " << to_string(values.sizes());
+}
+
+Tensor places(const char* name, const Tensor& sequence, const Tensor& values, std::optional<Tensor> sorter,
+              bool right, bool narrow) {
+  check_sequence(name, sequence, values);
+  Promotion p;
+  p.add(sequence);
+  p.add(values);
+  DType t = p.result();
+  supported_check(!is_complex(t), name) << "not implemented for '" << t << "'";
+  Tensor found = _searchsorted(to_dtype(detach(sequence), t), to_dtype(detach(values), t),
+                               sorter ? MaybeTensor(*sorter) : MaybeTensor(), right);
+  return narrow ? to_dtype(found, DType::Int32) : found;
+}
+
+// ---- histograms
+struct Range {
+  double low, high;
+};
+Range range_of(const char* name, const Tensor& x, double low, double high) {
+  if (low == high && x.numel() != SymInt(int64_t(0)))
+    low = amin(x).item().to_double(), high = amax(x).item().to_double();
+  runtime_check(std::isfinite(low) && std::isfinite(high), name)
+      << "range of [" << low << ", " << high << "] is not finite";
+  return {low, high};
+}
+// Weights (ones if there are none) added up by bin; what lies in bin `bins` is dropped.
+Tensor binned(const Tensor& at, std::optional<Tensor> weight, const SymInt& bins, DType t) {
+  Tensor each = weight ? reshape(to_dtype(*weight, t), Sizes{at.numel()})
+                       : expand(full(Dims{}, 1, t), Sizes{at.numel()});
+  return narrow(index_add(zeros(Sizes{bins + SymInt(int64_t(1))}, t), 0, at, each), 0, int64_t(0), bins);
+}
+// The bin of each element between edges; those outside, and NaN, are in one more.
+Tensor bin_between(const Tensor& x, const Tensor& edges) {
+  SymInt bins = edges.size(0) - SymInt(int64_t(1));
+  Tensor at = minimum(sub(_searchsorted(edges, x, MaybeTensor(), true), 1),
+                      full(Dims{}, Scalar((bins - SymInt(int64_t(1))).guard_int()), DType::Int64));
+  Tensor inside =
+      logical_and(ge(x, narrow(edges, 0, int64_t(0), int64_t(1))), le(x, narrow(edges, 0, bins, int64_t(1))));
+  return where(inside, at, full(Dims{}, Scalar(bins.guard_int()), DType::Int64));
+}
+void check_weight(const char* name, const Tensor& x, const std::optional<Tensor>& weight) {
+  if (!weight) return;
+  runtime_check(weight->dtype() == x.dtype(), name)
+      << "if weight tensor is provided, input tensor and weight tensor should have the same dtype, got "
+      << x.dtype() << " and " << weight->dtype();
+}
+Tensor as_density(const Tensor& hist, const std::vector<Tensor>& edges) {
+  Tensor y = div(hist, sum(hist));
+  for (size_t k = 0; k < edges.size(); ++k) {
+    Dims shape(edges.size(), SymInt(int64_t(1)));
+    shape[k] = edges[k].size(0) - SymInt(int64_t(1));
+    Tensor width = sub(narrow(edges[k], 0, int64_t(1), shape[k]), narrow(edges[k], 0, int64_t(0), shape[k]));
+    y = div(y, view(width, shape));
+  }
+  return y;
+}
+// Elements [count, dims] over the grid of edges of each dimension.
+Tensor histogram_of(const Tensor& points, const std::vector<Tensor>& edges,
+                    const std::optional<Tensor>& weight, bool density) {
+  Dims sizes;
+  SymInt cells = int64_t(1);
+  for (auto& e : edges) {
+    sizes.push_back(e.size(0) - SymInt(int64_t(1)));
+    cells *= sizes.back();
+  }
+  Tensor at, outside;
+  for (size_t k = 0; k < edges.size(); ++k) {
+    Tensor bin = bin_between(contiguous(select(points, 1, int64_t(k))), edges[k]);
+    Tensor beyond = ge(bin, sizes[k]);
+    at = at.defined() ? add(mul(at, sizes[k]), bin) : bin;
+    outside = outside.defined() ? logical_or(outside, beyond) : beyond;
+  }
+  at = where(outside, full(Dims{}, Scalar(cells.guard_int()), DType::Int64), at);
+  Tensor hist = view(binned(at, weight, cells, points.dtype()), sizes);
+  return density ? as_density(hist, edges) : hist;
+}
+Tensor even_edges(const char* name, const Tensor& x, std::optional<Range> given, int64_t bins) {
+  runtime_check(bins > 0, name) << "bins must be > 0, but got " << bins;
+  Range r{0, 1};
+  if (given) r = *given;
+  else if (x.numel() != SymInt(int64_t(0))) r = {amin(x).item().to_double(), amax(x).item().to_double()};
+  runtime_check(std::isfinite(r.low) && std::isfinite(r.high), name)
+      << "range [" << r.low << ", " << r.high << "] is not finite";
+  runtime_check(r.low <= r.high, name)
+      << "min should not exceed max, but got min " << r.low << " max " << r.high;
+  if (r.low == r.high) r.low -= 0.5, r.high += 0.5;
+  return linspace(Scalar(r.low), Scalar(r.high), SymInt(bins + 1), x.dtype());
+}
+std::vector<Range> ranges(const char* name, const std::optional<std::vector<double>>& given, size_t dims) {
+  if (!given) return {};
+  runtime_check(given->size() == 2 * dims, name)
+      << "for a " << dims << "-dimensional histogram range should have " << 2 * dims << " elements, but got "
+      << given->size();
+  std::vector<Range> out;
+  for (size_t k = 0; k < dims; ++k) out.push_back({(*given)[2 * k], (*given)[2 * k + 1]});
+  return out;
+}
+
+}  // namespace
+
+FACULA_FAMILY(count) {
+  define("_searchsorted(Tensor sorted_sequence, Tensor values, Tensor? sorter, bool right) -> Tensor")
+      .doc("How many elements of its line of sorted_sequence come before each value.")
+      .bind(hidden)
+      .promote(Promote::none)
+      .non_differentiable()
+      .result(ResultType::int64)
+      .no_in_place()
+      .shape([](const Call& c) { return Dims(c.sizes("values")); })
+      .library("searchsorted")
+      .reference([](const LoopCall& c, Index i) {
+        SymInt n = c.size("sorted_sequence", -1);
+        return reduce(c, monoid::sum, {n}, [&](Index k) {
+          Index at = k, line(i.begin(), i.end() - (i.empty() ? 0 : 1));
+          if (c.rank("sorted_sequence") > 1) at = line, at.push_back(k[0]);
+          if (c.has("sorter")) at.back() = within(c.load("sorter", at), loop::size(n));
+          Expr x = c.load("sorted_sequence", at), value = c.load("values", i);
+          if (x.dtype() == DType::Bool) x = cast(x, DType::Int64), value = cast(value, DType::Int64);
+          return cast(bit_not(c.flag("right") ? x > value : x >= value), DType::Int64);
+        });
+      })
+      .samples({"sorted_sequence[5], values[3, 4], sorter=None, right=False",
+                "sorted_sequence[3, 5], values[3, 4], sorter=None, right=True"});
+  define(
+      "searchsorted(Tensor sorted_sequence, Tensor|Scalar self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None) -> Tensor")
+      .also("self", "input")
+      .doc(
+          "The index before which each value fits into its line of sorted_sequence: of equal elements the first, or behind the last if `right`.")
+      .bind(function)
+      .non_differentiable()
+      .procedure([](const Tensor& sequence, const Tensor& self, bool narrow, bool right,
+                    std::optional<std::string> side, std::optional<Tensor> sorter) {
+        runtime_check(!side || *side == "left" || *side == "right", "searchsorted")
+            << "side can only be 'left' or 'right' but got " << side.value_or("");
+        runtime_check(!side || !right || *side == "right", "searchsorted")
+            << "side and right can't be set to opposites, got side of left while right was True";
+        if (sorter) {
+          bool alike =
+              sorter->dim() == sequence.dim() && std::ranges::equal(sorter->sizes(), sequence.sizes());
+          runtime_check(alike, "searchsorted")
+              << "boundary and sorter must have the same size, but got boundary tensor "
+              << to_string(sequence.sizes()) << " and sorter " << to_string(sorter->sizes());
+          runtime_check(sorter->dtype() == DType::Int64, "searchsorted")
+              << "sorter must be a tensor of long dtype but got " << sorter->dtype();
+          if (sorter->numel() != SymInt(int64_t(0))) {
+            int64_t low = amin(*sorter).item().to_int(), high = amax(*sorter).item().to_int();
+            runtime_check(low >= 0 && SymInt(high) < sequence.size(-1), "searchsorted")
+                << "sorter index out of range";
+          }
+        }
+        return places("searchsorted", sequence, self, sorter, right || side == "right", narrow);
+      })
+      .samples({"sorted_sequence[5], self[3, 4]", "sorted_sequence[3, 5], self[3, 4], right=True",
+                "sorted_sequence[5], self[0]"});
+  define(
+      "bucketize(Tensor|Scalar self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor")
+      .doc(
+          "The index of the bucket between boundaries that each element lies in; one at a boundary in the lower one, or the upper if `right`.")
+      .non_differentiable()
+      .no_in_place()
+      .procedure([](const Tensor& self, const Tensor& boundaries, bool narrow, bool right) {
+        runtime_check(boundaries.dim() == 1, "bucketize")
+            << "boundaries tensor must be 1 dimension, but got shape " << to_string(boundaries.sizes());
+        return places("bucketize", boundaries, self, std::nullopt, right, narrow);
+      })
+      .samples({"self[3, 4], boundaries[5]", "self[], boundaries[0]"});
+  define(
+      "isin(Tensor elements, Tensor|Scalar test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor")
+      .also("test_elements", "test_element")
+      .doc("Which elements are among test_elements, or are not if `invert`.")
+      .bind(function)
+      .non_differentiable()
+      .procedure([](const Tensor& elements, const Tensor& test, bool, bool invert) {
+        Promotion p;
+        p.add(elements);
+        p.add(test);
+        supported_check(!is_complex(p.result()), "isin") << "unsupported input type: " << p.result();
+        Tensor x = to_dtype(elements, p.result()),
+               all = reshape(to_dtype(test, p.result()), Sizes{test.numel()});
+        int64_t n = test.numel().guard_int();
+        Tensor found;
+        if (n <= 32) {
+          found = any(eq(unsqueeze(x, -1), all), Sizes{int64_t(-1)});
+        } else {
+          all = std::get<0>(sort(all));
+          Tensor at = clamp(_searchsorted(all, x, MaybeTensor(), false), Scalar(int64_t(0)), Scalar(n - 1));
+          found = eq(view(index_select(all, 0, reshape(at, Sizes{at.numel()})), at.sizes()), x);
+        }
+        return invert ? logical_not(found) : found;
+      })
+      .samples({"elements[3, 4], test_elements[5]", "elements[3], test_elements[40], invert=True",
+                "elements[3], test_elements[0]"});
+  define(
+      "isin.Scalar_Tensor(Scalar element, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor")
+      .also("element", "elements")
+      .doc("Is the number among test_elements?")
+      .bind(function)
+      .non_differentiable()
+      .procedure([](const Tensor& element, const Tensor& test, bool, bool invert) {
+        return isin(element, test, false, invert);
+      })
+      .samples({"element=1, test_elements[5]"});
+
+  define("bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor")
+      .doc(
+          "How often each of 0, 1, ... occurs in a vector of integers, or the sums of the weights there; at least minlength of them.")
+      .non_differentiable()
+      .no_in_place()
+      .reads_data()
+      .procedure([](const Tensor& self, std::optional<Tensor> weights, SymInt minlength) {
+        runtime_check(!(minlength < SymInt(int64_t(0))), "bincount")
+            << "minlength should be >= 0, got " << minlength;
+        bool none = self.dim() == 1 && self.numel() == SymInt(int64_t(0));
+        runtime_check(self.dim() == 1 && is_integral(self.dtype()) && (self.dtype() != DType::Bool),
+                      "bincount")
+            << "only supports 1-d non-negative integral inputs, got shape " << to_string(self.sizes())
+            << " and dtype " << self.dtype();
+        if (none) return zeros(Sizes{minlength}, DType::Int64);
+        int64_t low = amin(self).item().to_int(), high = amax(self).item().to_int();
+        runtime_check(low >= 0, "bincount") << "only supports 1-d non-negative integral inputs, got " << low;
+        runtime_check(!weights || (weights->dim() == 1 && weights->size(0) == self.size(0)), "bincount")
+            << "weights should be 1-d and have the same length as input: " << to_string(self.sizes())
+            << " and " << to_string(weights ? weights->sizes() : self.sizes());
+        DType t = !weights                             ? DType::Int64
+                  : weights->dtype() == DType::Float32 ? DType::Float32
+                                                       : DType::Float64;
+        return contiguous(binned(to_dtype(self, DType::Int64),
+                                 weights ? std::optional(detach(*weights)) : std::nullopt,
+                                 max(minlength, SymInt(high) + SymInt(int64_t(1))), t));
+      })
+      .samples({"self<5>[7]", "self<3>[4], minlength=6", "self<5>[7], weights[7]"});
+  define("histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor")
+      .doc(
+          "How many elements lie in each of `bins` equal parts from min to max (of the elements where both are equal).")
+      .dtypes(d::floating)
+      .strict()
+      .non_differentiable()
+      .no_in_place()
+      .reads_data()
+      .procedure([](const Tensor& self, int64_t bins, const Scalar& min, const Scalar& max) {
+        runtime_check(bins > 0, "histc") << "bins must be > 0, got " << bins;
+        runtime_check(min.category() != Category::complex && max.category() != Category::complex, "histc")
+            << "min and max must be real";
+        Tensor x = reshape(detach(self), Sizes{self.numel()});
+        Range r = range_of("histc", x, min.to_double(), max.to_double());
+        if (r.low == r.high) r.low -= 1, r.high += 1;
+        runtime_check(r.low < r.high, "histc")
+            << "max must be larger than min, got " << r.low << " and " << r.high;
+        Tensor low = full(Dims{}, r.low, x.dtype()), high = full(Dims{}, r.high, x.dtype());
+        Tensor at =
+            minimum(to_dtype(div(mul(sub(x, low), full(Dims{}, Scalar(bins), x.dtype())), sub(high, low)),
+                             DType::Int64),
+                    full(Dims{}, Scalar(bins - 1), DType::Int64));
+        at = where(logical_and(ge(x, low), le(x, high)), at, full(Dims{}, Scalar(bins), DType::Int64));
+        return contiguous(binned(at, std::nullopt, bins, x.dtype()));
+      })
+      .samples({"self[20], bins=4", "self[20], bins=4, min=-1, max=1", "self[0], bins=3"});
+  define(
+      "histogram.bins_tensor(Tensor self, Tensor bins, *, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges)")
+      .doc(
+          "How many elements, or which weight of them, lie between rising edges; divided by total and width if `density`.")
+      .dtypes(d::floating)
+      .strict()
+      .non_differentiable()
+      .procedure([](const Tensor& self, const Tensor& bins, std::optional<Tensor> weight, bool density) {
+        runtime_check(bins.dim() == 1 && bins.size(0) > SymInt(int64_t(0)), "histogram")
+            << "bins tensor should have one dimension and at least one element, but got shape "
+            << to_string(bins.sizes());
+        runtime_check(bins.dtype() == self.dtype(), "histogram")
+            << "expected bins tensor to have dtype " << self.dtype() << ", got " << bins.dtype();
+        check_weight("histogram", self, weight);
+        Tensor edges = contiguous(detach(bins));
+        return std::tuple(histogram_of(reshape(detach(self), Sizes{self.numel(), int64_t(1)}), {edges},
+                                       weight, density),
+                          edges);
+      })
+      .samples({"self[20], bins[4]"});
+  define(
+      "histogram(Tensor self, int bins=100, *, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges)")
+      .doc("The same over `bins` equal parts of `range`, by default that of the elements.")
+      .dtypes(d::floating)
+      .strict()
+      .non_differentiable()
+      .reads_data()
+      .procedure([](const Tensor& self, int64_t bins, std::optional<std::vector<double>> range,
+                    std::optional<Tensor> weight, bool density) {
+        check_weight("histogram", self, weight);
+        auto given = ranges("histogram", range, 1);
+        Tensor edges =
+            even_edges("histogram", self, given.empty() ? std::nullopt : std::optional(given[0]), bins);
+        return std::tuple(histogram_of(reshape(detach(self), Sizes{self.numel(), int64_t(1)}), {edges},
+                                       weight, density),
+                          edges);
+      })
+      .samples({"self[20], bins=4", "self[20], bins=3, range=[-1.0, 1.0], density=True"});
+  define("_histogramdd_bin_edges(Tensor self, int[] bins, *, float[]? range=None) -> Tensor[]")
+      .doc("The edges of equal parts along each of the dimensions of points, [*, dimensions].")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .strict()
+      .non_differentiable()
+      .reads_data()
+      .procedure([](const Tensor& self, SymSpan bins, std::optional<std::vector<double>> range) {
+        runtime_check(self.dim() >= 2, "histogramdd")
+            << "input tensor should have at least 2 dimensions, but got shape " << to_string(self.sizes());
+        runtime_check(SymInt(int64_t(bins.size())) == self.size(-1), "histogramdd")
+            << "expected as many sizes of bins as the last dimension of input has elements, " << self.size(-1)
+            << ", got " << bins.size();
+        auto given = ranges("histogramdd", range, bins.size());
+        std::vector<Tensor> out;
+        for (size_t k = 0; k < bins.size(); ++k)
+          out.push_back(even_edges("histogramdd", select(detach(self), -1, int64_t(k)),
+                                   given.empty() ? std::nullopt : std::optional(given[k]),
+                                   bins[k].guard_int()));
+        return out;
+      })
+      .samples({"self[20, 2], bins=[3, 4]"});
+  define("_histogramdd(Tensor self, Tensor[] bins, *, Tensor? weight=None, bool density=False) -> Tensor")
+      .doc("How many points, [*, dimensions], lie in each cell of the grid of these edges.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .strict()
+      .non_differentiable()
+      .no_in_place()
+      .procedure([](const Tensor& self, const std::vector<Tensor>& bins, std::optional<Tensor> weight,
+                    bool density) {
+        runtime_check(self.dim() >= 2, "histogramdd")
+            << "input tensor should have at least 2 dimensions, but got shape " << to_string(self.sizes());
+        runtime_check(SymInt(int64_t(bins.size())) == self.size(-1), "histogramdd")
+            << "expected as many sequences of bins as the last dimension of input has elements, "
+            << self.size(-1) << ", got " << bins.size();
+        check_weight("histogramdd", self, weight);
+        std::vector<Tensor> edges;
+        for (auto& t : bins) {
+          runtime_check(t.dim() == 1 && t.dtype() == self.dtype() && t.size(0) > SymInt(int64_t(0)),
+                        "histogramdd")
+              << "each of the bins should be a vector of " << self.dtype() << ", got " << t.dtype()
+              << " of shape " << to_string(t.sizes());
+          edges.push_back(contiguous(detach(t)));
+        }
+        return histogram_of(reshape(detach(self), Sizes{int64_t(-1), self.size(-1)}), edges, weight, density);
+      })
+      .samples({"self[20, 2], bins{[3], [4]}"});
+  define("nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor")
+      .doc(
+          "Positions of the first `size` non-zero elements in row-major order, [size, rank]; fill_value where there are no more.")
+      .non_differentiable()
+      .no_in_place()
+      .reads_data()
+      .procedure([](const Tensor& self, SymInt size, int64_t fill_value) {
+        runtime_check(!(size < SymInt(int64_t(0))), "nonzero_static")
+            << "size must be a non-negative integer, got " << size;
+        Tensor all = nonzero(self);
+        SymInt kept = min(size, all.size(0));
+        return constant_pad_nd(narrow(all, 0, int64_t(0), kept),
+                               Sizes{int64_t(0), int64_t(0), int64_t(0), size - kept}, Scalar(fill_value));
+      })
+      .samples({"self[3, 4], size=5", "self[2], size=4, fill_value=7"});
+}
