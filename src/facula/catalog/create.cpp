@@ -1,6 +1,7 @@
 // New tensors from sizes and numbers.
 #include <cmath>
 #include <complex>
+#include <cstring>
 
 #include "facula/base/deterministic.h"
 #include "facula/op/helpers.h"
@@ -52,6 +53,39 @@ Tensor unset(SymSpan sizes, SymSpan strides, DType d, Device device = {}) {
                      : Scalar(int64_t((uint64_t(1) << (8 * itemsize(d) - (d != DType::UInt8))) - 1));
   op::Value args[] = {t, value};
   return op::call(op::get("fill"), args, Form::in_place)[0];
+}
+
+// Memory without a value of any strides.
+Tensor unset_strided(const Call& c, DType t) {
+  Dims sizes = checked_size(c);
+  auto strides = c.ints("stride");
+  runtime_check(strides.size() == sizes.size(), c.name())
+      << "dimensionality of sizes (" << sizes.size() << ") must match dimensionality of strides ("
+      << strides.size() << ")";
+  for (SymInt s : strides)
+    runtime_check(!(s < SymInt(int64_t(0))), c.name())
+        << "negative strides are not supported: " << to_string(strides);
+  return Mode::current() ? full(sizes, 0, t) : unset(sizes, strides, t);
+}
+
+// The tensor with other sizes over its own memory, which grows where they need more. What was there stays.
+Tensor resized(const Call& c, const Tensor& self, SymSpan size, std::optional<MemoryFormat> format) {
+  Dims sizes = checked_size(c);
+  auto* t = self.impl();
+  runtime_check(!self.requires_grad(), c.name()) << "cannot resize variables that require grad";
+  if (std::ranges::equal(self.sizes(), size)) return self;
+  Dims strides = strides_for(sizes, format.value_or(MemoryFormat::contiguous));
+  int64_t wanted = (t->offset.concrete() + product(sizes).concrete()) * itemsize(t->dtype);
+  if (product(sizes).concrete() && int64_t(t->storage->bytes()) < wanted) {
+    runtime_check(!t->storage->is_foreign(), c.name()) << "trying to resize storage that is not resizable";
+    if (!t->storage->is_plain()) t->storage->restore_plain();
+    auto grown = make_ref<StorageImpl>(size_t(wanted), t->device);
+    if (t->storage->bytes()) std::memcpy(grown->data(), t->storage->data(), t->storage->bytes());
+    t->storage = std::move(grown);
+  }
+  t->sizes = sizes;
+  t->strides = strides;
+  return self;
 }
 
 }  // namespace
@@ -312,4 +346,64 @@ FACULA_FAMILY(create) {
         return cast(eq(i[0], i[1]), compute_type(c.maybe_dtype("dtype").value_or(default_dtype())));
       })
       .samples({"n=3", "n=2, m=4"});
+  define(
+      "empty_strided(SymInt[] size, SymInt[] stride, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("Uninitialised memory with the given strides.")
+      .bind(function)
+      .no_in_place()
+      .non_differentiable()
+      .procedure(
+          [](const Call& c) { return unset_strided(c, c.maybe_dtype("dtype").value_or(default_dtype())); })
+      .samples({"size=[2, 3], stride=[1, 2]"});
+  define(
+      "new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("Uninitialised memory with the given strides, of the dtype of self.")
+      .bind(method)
+      .no_in_place()
+      .non_differentiable()
+      .procedure(
+          [](const Call& c) { return unset_strided(c, c.maybe_dtype("dtype").value_or(c.dtype("self"))); })
+      .samples({"self[2], size=[2, 3], stride=[1, 2]"});
+  define(
+      "empty_permuted(SymInt[] size, int[] physical_layout, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("Uninitialised memory whose dimensions lie in the order of physical_layout, the outermost first.")
+      .bind(function)
+      .no_in_place()
+      .non_differentiable()
+      .procedure([](const Call& c, SymSpan, SymSpan order) {
+        Dims sizes = checked_size(c), strides(sizes.size(), SymInt(int64_t(-1)));
+        runtime_check(order.size() == sizes.size(), c.name())
+            << "number of dimensions in size does not match the length of the physical_layout; i.e. "
+            << sizes.size() << " is not equal to " << order.size();
+        SymInt stride = int64_t(1);
+        for (size_t k = order.size(); k-- > 0;) {
+          int64_t at = order[k].guard_int();
+          runtime_check(at >= 0 && at < int64_t(sizes.size()), c.name())
+              << "dimension out of range (expected to be between 0 and " << sizes.size() - 1 << ", but got "
+              << at << ")";
+          runtime_check(strides[size_t(at)] == SymInt(int64_t(-1)), c.name())
+              << "duplicate dim " << at << " in physical_layout";
+          strides[size_t(at)] = stride;
+          stride = stride * max(sizes[size_t(at)], SymInt(int64_t(1)));
+        }
+        DType t = c.maybe_dtype("dtype").value_or(default_dtype());
+        return Mode::current() ? full(sizes, 0, t) : unset(sizes, strides, t);
+      })
+      .samples({"size=[2, 3], physical_layout=[1, 0]"});
+  define("resize_(Tensor(a!) self, SymInt[] size, *, MemoryFormat? memory_format=None) -> Tensor(a!)")
+      .doc(
+          "Gives self other sizes over its memory, which grows where it must; new elements are uninitialised.")
+      .bind(method)
+      .procedure([](const Call& c, const Tensor& self, SymSpan size, std::optional<MemoryFormat> format) {
+        return resized(c, self, size, format);
+      })
+      .samples({"self[2, 3], size=[4]"});
+  define(
+      "resize_as_(Tensor(a!) self, Tensor the_template, *, MemoryFormat? memory_format=None) -> Tensor(a!)")
+      .doc("Gives self the sizes of the_template.")
+      .bind(function | method)
+      .procedure([](const Tensor& self, const Tensor& like, std::optional<MemoryFormat> format) {
+        return resize_(self, like.sizes(), format == MemoryFormat::preserve ? std::nullopt : format);
+      })
+      .samples({"self[2, 3], the_template[4]"});
 }

@@ -1,0 +1,324 @@
+// Arrangements of tensors: stacks, parts, mirrored and turned ones, matrices from diagonals and blocks, lists of
+// indices and of choices.
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+#include "facula/tensor/promotion.h"
+
+using namespace facula;
+using namespace facula::loop;
+using namespace facula::op;
+namespace d = facula::dtypes;
+
+namespace {
+
+// Operator `name` joins what `raise` makes of each tensor along `dim`.
+Definer stack_raised(const char* name, int dim, Tensor (*raise)(const Tensor&)) {
+  return define(std::string(name) + "(Tensor[] tensors) -> Tensor")
+      .converting_out()
+      .bad_conversion(ErrorType::TypeError)
+      .bind(function)
+      .no_in_place()
+      .procedure([dim, raise](const Call& c, const std::vector<Tensor>& tensors) {
+        runtime_check(!tensors.empty(), c.name()) << "expects a non-empty list of tensors";
+        std::vector<Tensor> raised;
+        for (auto& t : tensors) raised.push_back(raise(t));
+        return cat(raised, dim);
+      });
+}
+Tensor as_column(const Tensor& t) { return t.dim() < 2 ? reshape(t, Sizes{t.numel(), int64_t(1)}) : t; }
+Tensor with_depth(const Tensor& t) {
+  if (t.dim() > 2) return t;
+  Tensor matrix = t.dim() == 2 ? t : reshape(t, Sizes{int64_t(1), t.numel()});
+  return unsqueeze(matrix, -1);
+}
+
+// ---- parts along a dimension
+std::vector<Geometry> between(const Geometry& g, int dim, const std::vector<SymInt>& cuts) {
+  std::vector<Geometry> out;
+  for (size_t k = 0; k + 1 < cuts.size(); ++k) {
+    Geometry piece(g);
+    piece.slice(dim, cuts[k], max(cuts[k + 1] - cuts[k], SymInt(int64_t(0))), int64_t(1));
+    out.push_back(std::move(piece));
+  }
+  return out;
+}
+std::vector<Geometry> nearly_equal_parts(const Call& c, const Geometry& g, int dim, int64_t parts) {
+  runtime_check(parts > 0, c.name()) << "number of sections must be larger than 0, got " << parts;
+  int64_t n = g.size(dim).guard_int();
+  std::vector<SymInt> cuts;
+  for (int64_t k = 0; k <= parts; ++k) cuts.push_back(k * (n / parts) + std::min(k, n % parts));
+  return between(g, dim, cuts);
+}
+std::vector<Geometry> parts_at(const Geometry& g, int dim, SymSpan indices) {
+  SymInt n = g.size(dim), none = int64_t(0);
+  std::vector<SymInt> cuts{none};
+  for (SymInt i : indices) cuts.push_back(i < -n ? none : i < none ? i + n : i > n ? n : i);
+  cuts.push_back(n);
+  return between(g, dim, cuts);
+}
+void check_splittable(const char* name, int rank, int needed) {
+  runtime_check(rank >= needed, name) << "requires a tensor with at least " << needed << " dimension"
+                                      << (needed > 1 ? "s" : "") << ", got one with " << rank;
+}
+
+// hsplit, vsplit and dsplit: parts of equal size, or those between indices, along dimension `dim`.
+void define_splits(const char* name, int dim, int rank, const char* doc, const char* sections,
+                   const char* indices) {
+  auto along = [dim](const Geometry& g) { return dim == 1 && g.dim() == 1 ? 0 : dim; };
+  define(std::string(name) + "(Tensor(a) self, int sections) -> Tensor(a)[]")
+      .doc(doc)
+      .view([=](const Call& c, Geometry g) {
+        check_splittable(c.name(), g.dim(), rank);
+        int d = along(g);
+        int64_t n = g.size(d).guard_int(), parts = c.integer("sections").guard_int();
+        runtime_check(parts > 0 && n % parts == 0, c.name())
+            << "attempted to split along dimension " << d << ", but the size of the dimension " << n
+            << " is not divisible by the split_size " << parts << "!";
+        return nearly_equal_parts(c, g, d, parts);
+      })
+      .samples({sections});
+  define(std::string(name) + ".indices(Tensor(a) self, int[] indices) -> Tensor(a)[]")
+      .doc(doc)
+      .view([=](const Call& c, Geometry g) {
+        check_splittable(c.name(), g.dim(), rank);
+        return parts_at(g, along(g), c.ints("indices"));
+      })
+      .samples({indices});
+}
+
+// The numbers of rows before, and the entries of, each row of a triangle of `row` x `column`; rows of none are left out.
+Tensor triangle_indices(const Call& c, int64_t rows, int64_t columns, int64_t offset, bool lower) {
+  runtime_check(rows >= 0 && columns >= 0, c.name())
+      << "row and col must be non-negative, got " << rows << " and " << columns;
+  DType t = c.maybe_dtype("dtype").value_or(DType::Int64);
+  int64_t first = lower ? std::max<int64_t>(0, -offset) : 0;
+  int64_t last = lower ? rows : std::min(rows, std::max<int64_t>(0, columns - offset));
+  auto clipped = [&](int64_t k) { return std::clamp<int64_t>(k, 0, columns); };
+  int64_t total = 0;
+  for (int64_t k = first; k < last; ++k)
+    total += lower ? clipped(k + offset + 1) : columns - clipped(k + offset);
+  if (total == 0) return zeros(Sizes{int64_t(2), int64_t(0)}, t);
+  Tensor row = arange(Scalar(first), Scalar(last));
+  Tensor begin = lower ? zeros_like(row) : clamp(add(row, offset), Scalar(int64_t(0)), Scalar(columns));
+  Tensor length =
+      lower ? clamp(add(row, offset + 1), Scalar(int64_t(0)), Scalar(columns)) : sub(columns, begin);
+  Tensor end = cumsum(length, 0), place = arange(Scalar(total));
+  Tensor at = searchsorted(end, place, false, true);
+  Tensor column = add(sub(place, index_select(sub(end, length), 0, at)), index_select(begin, 0, at));
+  return to_dtype(stack(std::vector<Tensor>{add(at, first), column}, 0), t);
+}
+
+// The rows of places k0, k1, ... below n: each increasing, or not falling where places may come again.
+Tensor choices(int64_t n, int64_t r, bool again) {
+  std::vector<Tensor> grid;
+  Tensor kept;
+  for (int64_t k = 0; k < r; ++k) {
+    Dims shape(size_t(r), SymInt(int64_t(1)));
+    shape[size_t(k)] = n;
+    grid.push_back(view(arange(Scalar(n)), shape));
+    if (k == 0) continue;
+    Tensor rising =
+        again ? le(grid[size_t(k - 1)], grid[size_t(k)]) : lt(grid[size_t(k - 1)], grid[size_t(k)]);
+    kept = kept.defined() ? logical_and(kept, rising) : rising;
+  }
+  return kept.defined() ? nonzero(kept) : unsqueeze(grid[0], 1);
+}
+
+Tensor turned(const Tensor& self, int64_t k, int a, int b) {
+  switch (((k % 4) + 4) % 4) {
+    case 1: return transpose(flip(self, Sizes{int64_t(b)}), a, b);
+    case 2: return flip(self, Sizes{int64_t(a), int64_t(b)});
+    case 3: return flip(transpose(self, a, b), Sizes{int64_t(b)});
+    default: return clone(self, MemoryFormat::contiguous);
+  }
+}
+
+}  // namespace
+
+FACULA_FAMILY(arrange) {
+  stack_raised("column_stack", 1, as_column)
+      .doc("Joined along dimension 1, vectors as columns.")
+      .samples({"tensors{[3], [3, 2]}", "tensors{[], []}"});
+  stack_raised("dstack", 2, with_depth)
+      .doc("Joined along dimension 2; what has fewer dimensions is raised to [1, n, 1] or [n, m, 1].")
+      .samples({"tensors{[3], [3]}", "tensors{[2, 3], [2, 3, 2]}"});
+
+  define("tensor_split(Tensor(a) self, SymInt sections, int dim=0) -> Tensor(a)[]")
+      .also("sections", "indices_or_sections")
+      .doc("`sections` views of nearly equal size along `dim`; the first ones are larger by one.")
+      .view([](const Call& c, Geometry g) {
+        check_splittable(c.name(), g.dim(), 1);
+        return nearly_equal_parts(c, g, c.dim("dim"), c.integer("sections").guard_int());
+      })
+      .samples({"self[7], sections=3", "self[2, 5], sections=2, dim=1"});
+  define("tensor_split.indices(Tensor(a) self, SymInt[] indices, int dim=0) -> Tensor(a)[]")
+      .also("indices", "indices_or_sections")
+      .doc("Views of the parts along `dim` between the indices.")
+      .view([](const Call& c, Geometry g) {
+        check_splittable(c.name(), g.dim(), 1);
+        return parts_at(g, c.dim("dim"), c.ints("indices"));
+      })
+      .samples({"self[7], indices=[2, 4]", "self[2, 5], indices=[-1, 9], dim=1"});
+  define("tensor_split.tensor(Tensor(a) self, Tensor tensor_indices_or_sections, int dim=0) -> Tensor(a)[]")
+      .also("tensor_indices_or_sections", "indices_or_sections")
+      .doc("The same by a tensor on the CPU: 0-d the number of parts, else the indices.")
+      .reads_data()
+      .procedure([](const Tensor& self, const Tensor& at, int64_t dim) {
+        runtime_check(at.dtype() == DType::Int64 && at.dim() <= 1, "tensor_split")
+            << "expected indices or sections of dtype int64 and at most 1 dimension, but got " << at.dtype()
+            << " of shape " << to_string(at.sizes());
+        if (at.dim() == 0) return tensor_split(self, SymInt(at.item().to_int()), dim);
+        Dims indices;
+        for (auto& t : unbind(at)) indices.push_back(t.item().to_int());
+        return tensor_split(self, Sizes(indices), dim);
+      })
+      .samples({"self[7], tensor_indices_or_sections<7>[2]"});
+  define_splits("hsplit", 1, 1,
+                "Parts along dimension 1 (0 of a vector): `sections` equal ones, or those between indices.",
+                "self[2, 4], sections=2", "self[5], indices=[2, 3]");
+  define_splits("vsplit", 0, 2, "Parts along dimension 0: `sections` equal ones, or those between indices.",
+                "self[4, 2], sections=2", "self[5, 2], indices=[2, 3]");
+  define_splits("dsplit", 2, 3, "Parts along dimension 2: `sections` equal ones, or those between indices.",
+                "self[1, 2, 4], sections=2", "self[1, 2, 5], indices=[2, 3]");
+
+  define("fliplr(Tensor self) -> Tensor")
+      .doc("Order reversed along dimension 1.")
+      .no_in_place()
+      .procedure([](const Tensor& self) {
+        runtime_check(self.dim() >= 2, "fliplr")
+            << "input must be >= 2-d, got shape " << to_string(self.sizes());
+        return flip(self, Sizes{int64_t(1)});
+      })
+      .samples({"self[2, 3]"});
+  define("flipud(Tensor self) -> Tensor")
+      .doc("Order reversed along dimension 0.")
+      .no_in_place()
+      .procedure([](const Tensor& self) {
+        runtime_check(self.dim() >= 1, "flipud")
+            << "input must be >= 1-d, got shape " << to_string(self.sizes());
+        return flip(self, Sizes{int64_t(0)});
+      })
+      .samples({"self[2, 3]", "self[3]"});
+  define("rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor")
+      .doc(
+          "Turned k times by a right angle in the plane of `dims`, from the first dimension towards the second.")
+      .no_in_place()
+      .procedure([](const Tensor& self, int64_t k, SymSpan dims) {
+        runtime_check(dims.size() == 2, "rot90")
+            << "expected total rotation dims == 2, but got dims = " << to_string(dims);
+        runtime_check(self.dim() >= 2, "rot90")
+            << "expected total dims >= 2, but got shape " << to_string(self.sizes());
+        int64_t n = self.dim(), a = dims[0].guard_int(), b = dims[1].guard_int();
+        runtime_check(a != b && std::abs(a - b) != n, "rot90")
+            << "expected rotation dims to be different, but got " << to_string(dims);
+        return turned(self, k, wrap_dim("rot90", a, self.dim()), wrap_dim("rot90", b, self.dim()));
+      })
+      .samples({"self[2, 3]", "self[2, 3, 4], k=-1, dims=[1, 2]", "self[2, 3], k=2", "self[2, 3], k=4"});
+
+  define("diag_embed(Tensor self, SymInt offset=0, int dim1=-2, int dim2=-1) -> Tensor")
+      .doc("Matrices in dimensions dim1 and dim2 with the last dimension of self on a diagonal, 0 elsewhere.")
+      .no_in_place()
+      .procedure([](const Call& c, const Tensor& self, SymInt offset) {
+        int rank = self.dim() + 1, a = wrap_dim(c.name(), c.integer("dim1").guard_int(), rank),
+            b = wrap_dim(c.name(), c.integer("dim2").guard_int(), rank);
+        runtime_check(a != b, c.name()) << "diagonal dimensions cannot be identical " << a << ", " << b;
+        index_check(self.dim() > 0, c.name()) << "expected a tensor with at least 1 dimension, got a 0-d one";
+        SymInt n = self.size(-1) + max(offset, -offset);
+        Dims sizes = without(self.sizes(), self.dim() - 1);
+        sizes = inserted(sizes, std::min(a, b), n);
+        return diagonal_backward(self, inserted(sizes, std::max(a, b), n), offset, a, b);
+      })
+      .samples({"self[3]", "self[2, 3], offset=1", "self[2, 3], offset=-1, dim1=0, dim2=2", "self[0]"});
+  define("diagflat(Tensor self, SymInt offset=0) -> Tensor")
+      .doc("The matrix with the elements of self, in row-major order, on a diagonal.")
+      .no_in_place()
+      .procedure([](const Tensor& self, SymInt offset) {
+        return diag_embed(reshape(self, Sizes{self.numel()}), offset);
+      })
+      .samples({"self[3]", "self[2, 2], offset=1", "self[]"});
+  define("block_diag(Tensor[] tensors) -> Tensor")
+      .doc("The matrix with the given ones along its diagonal, 0 elsewhere; numbers and vectors are rows.")
+      .bind(hidden)
+      .no_in_place()
+      .procedure([](const std::vector<Tensor>& tensors) {
+        SymInt columns = int64_t(0), before = int64_t(0);
+        Promotion p;
+        std::vector<Tensor> blocks;
+        for (size_t k = 0; k < tensors.size(); ++k) {
+          auto& t = tensors[k];
+          runtime_check(t.dim() <= 2, "block_diag")
+              << "input tensors must have 2 or fewer dimensions. Input " << k << " has " << t.dim();
+          blocks.push_back(t.dim() == 2 ? t : reshape(t, Sizes{int64_t(1), t.numel()}));
+          columns += blocks.back().size(1);
+          p.add(t);
+        }
+        for (auto& t : blocks) {
+          SymInt own = t.size(1);
+          t = constant_pad_nd(to_dtype(t, p.result()), Sizes{before, columns - before - own}, 0);
+          before += own;
+        }
+        return blocks.empty() ? zeros(Sizes{int64_t(1), int64_t(0)}) : cat(blocks, 0);
+      })
+      .samples({"tensors{[2, 3], [], [2]}", "tensors{[2, 0], [1, 2]}"});
+
+  define("tril_indices(int row, int col, int offset=0, *, dtype? dtype=int64, Device? device=None) -> Tensor")
+      .doc("Rows and columns, [2, count], of the entries of a lower triangle, in row-major order.")
+      .bind(function)
+      .non_differentiable()
+      .procedure([](const Call& c, int64_t row, int64_t col, int64_t offset) {
+        return triangle_indices(c, row, col, offset, true);
+      })
+      .samples({"row=3, col=4", "row=4, col=2, offset=-1", "row=0, col=2"});
+  define("triu_indices(int row, int col, int offset=0, *, dtype? dtype=int64, Device? device=None) -> Tensor")
+      .doc("Rows and columns, [2, count], of the entries of an upper triangle, in row-major order.")
+      .bind(function)
+      .non_differentiable()
+      .procedure([](const Call& c, int64_t row, int64_t col, int64_t offset) {
+        return triangle_indices(c, row, col, offset, false);
+      })
+      .samples({"row=3, col=4", "row=4, col=2, offset=-1", "row=0, col=2"});
+  define("unravel_index(Tensor indices, SymInt[1] shape) -> Tensor[]")
+      .doc("The coordinates, a tensor a dimension, of positions in row-major order in a tensor of `shape`.")
+      .bind(function)
+      .non_differentiable()
+      .reads_data()
+      .procedure([](const Tensor& indices, SymSpan shape) {
+        type_check(is_integral(indices.dtype()) && indices.dtype() != DType::Bool, "unravel_index")
+            << "expected 'indices' to be integer dtype, but got " << indices.dtype();
+        SymInt total = int64_t(1);
+        for (SymInt n : shape) {
+          value_check(!(n < SymInt(int64_t(0))), "unravel_index")
+              << "'shape' cannot have negative values, but got " << to_string(shape);
+          total *= n;
+        }
+        if (indices.numel() != SymInt(int64_t(0)) && !indices.is_traced()) {
+          int64_t low = amin(indices).item().to_int(), high = amax(indices).item().to_int();
+          value_check(!(SymInt(low) < -total) && SymInt(high) < total, "unravel_index")
+              << "indices must lie in [" << -total << ", " << total << "), got " << low << " to " << high;
+        }
+        std::vector<Tensor> out;
+        Tensor wide = to_dtype(indices, DType::Int64);
+        SymInt stride = total;
+        for (SymInt n : shape) {
+          if (total != SymInt(int64_t(0))) stride = stride / n;
+          out.push_back(
+              remainder(floor_divide(wide, max(stride, SymInt(int64_t(1)))), max(n, SymInt(int64_t(1)))));
+        }
+        return out;
+      })
+      .samples({"indices<12>[5], shape=[3, 4]", "indices<2>[], shape=[2, 1, 3]"});
+  define("combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor")
+      .doc(
+          "All choices of r elements of a vector in their order, one a row; an element again where `with_replacement`.")
+      .no_in_place()
+      .procedure([](const Tensor& self, int64_t r, bool again) {
+        runtime_check(self.dim() == 1, "combinations")
+            << "expects a 1D vector, but got shape " << to_string(self.sizes());
+        runtime_check(r >= 0, "combinations") << "expects a non-negative number, but got " << r;
+        if (r == 0) return empty(Sizes{int64_t(0)}, self.dtype());
+        Tensor at = choices(self.size(0).guard_int(), r, again);
+        return view(index_select(self, 0, reshape(at, Sizes{at.numel()})), at.sizes());
+      })
+      .samples({"self[4]", "self[3], r=3, with_replacement=True", "self[3], r=1", "self[2], r=3"});
+}
