@@ -1,0 +1,500 @@
+// Numerical calculus, products of vectors, and statistics of observations.
+#include <cmath>
+
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+#include "facula/tensor/promotion.h"
+
+using namespace facula;
+using namespace facula::loop;
+using namespace facula::op;
+namespace d = facula::dtypes;
+
+namespace {
+
+Tensor conjugate(const Tensor& x) { return is_complex(x.dtype()) ? conj_physical(x) : x; }
+
+// ---- the trapezoid rule
+struct Sides {
+  Tensor left, right;
+};
+// Neighbours along dimension k; of fewer than two elements none.
+Sides neighbours(const Tensor& t, int k) {
+  SymInt n = t.size(k), pairs = max(n - SymInt(int64_t(1)), SymInt(int64_t(0)));
+  return {narrow(t, k, int64_t(0), pairs), narrow(t, k, n - pairs, pairs)};
+}
+// The areas between neighbours of y, whose distances are dx or those of x.
+Tensor areas(const Call& c, const Tensor& y, std::optional<Tensor> x, std::optional<Scalar> dx, int64_t dim) {
+  int k = wrap_dim(c.name(), dim, y.dim());
+  index_check(y.dim() > 0, c.name()) << "`y` must have at least 1 dimension, got a 0-d tensor";
+  Sides of_y = neighbours(y, k);
+  Tensor sum = add(of_y.left, of_y.right);
+  if (dx)
+    return mul(sum, dx->category() == Category::complex ? Scalar(dx->to_complex() / 2.0)
+                                                        : Scalar(dx->to_double() / 2));
+  Tensor at = *x;
+  if (at.dim() == 1 && y.dim() != 1) {
+    runtime_check(at.size(0) == y.size(k), c.name())
+        << "there must be one `x` value for each sample point: x " << to_string(at.sizes()) << ", y "
+        << to_string(y.sizes());
+    Dims shape(size_t(y.dim()), SymInt(int64_t(1)));
+    shape[size_t(k)] = at.size(0);
+    at = view(at, shape);
+  } else if (at.dim() < y.dim()) {
+    Dims shape(size_t(y.dim() - at.dim()), SymInt(int64_t(1)));
+    for (SymInt n : at.sizes()) shape.push_back(n);
+    at = view(at, shape);
+  }
+  Sides of_x = neighbours(at, k);
+  return div(mul(sub(of_x.right, of_x.left), sum), 2.0);
+}
+void check_not_bool(const Call& c, const Tensor& t) {
+  runtime_check(t.dtype() != DType::Bool, c.name()) << "received a bool input, but bool is not supported";
+}
+
+// trapezoid and cumulative_trapezoid: what `gather` makes of the areas.
+void define_trapezoid(const char* name, const char* doc, Tensor (*gathered)(const Tensor&, int64_t)) {
+  define(std::string(name) + ".x(Tensor y, Tensor x, *, int dim=-1) -> Tensor")
+      .doc(doc)
+      .bind(function)
+      .procedure([gathered](const Call& c, const Tensor& y, const Tensor& x, int64_t dim) {
+        check_not_bool(c, y);
+        check_not_bool(c, x);
+        if (y.dim() && y.size(int(dim)) == SymInt(int64_t(0)))
+          return gathered(areas(c, y, std::nullopt, Scalar(1.0), dim), dim);
+        return gathered(areas(c, y, x, std::nullopt, dim), dim);
+      })
+      .samples({"y[3, 4], x[4]", "y[3, 4], x[3, 1], dim=0"});
+  define(std::string(name) + "(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor")
+      .doc(doc)
+      .bind(function)
+      .procedure([gathered](const Call& c, const Tensor& y, const Scalar& dx, int64_t dim) {
+        check_not_bool(c, y);
+        runtime_check(dx.category() != Category::boolean, c.name()) << "dx must not be a bool";
+        return gathered(areas(c, y, std::nullopt, dx, dim), dim);
+      })
+      .samples({"y[3, 4]", "y[5], dx=0.5", "y[3, 1], dim=1"});
+}
+
+// ---- gradient: differences of neighbours, one-sided at both ends
+struct Weights {  // of three neighbours
+  Tensor a, b, c;
+};
+Tensor weighted(const Tensor& f, int k, int64_t from, SymInt n, const Weights& w) {
+  auto at = [&](int64_t j) { return narrow(f, k, SymInt(from + j), n); };
+  return add(add(mul(at(0), w.a), mul(at(1), w.b)), mul(at(2), w.c));
+}
+
+Tensor even_differences(const Tensor& f, int k, const Scalar& dx, int order) {
+  SymInt n = f.size(k), last = n - SymInt(int64_t(1)), two = int64_t(2);
+  auto at = [&](SymInt j) { return narrow(f, k, j, int64_t(1)); };
+  Tensor centre = div(div(sub(narrow(f, k, two, n - two), narrow(f, k, int64_t(0), n - two)), dx), 2);
+  Tensor begin, end;
+  if (order == 1) {
+    begin = sub(at(int64_t(1)), at(int64_t(0)));
+    end = sub(at(last), at(last - SymInt(int64_t(1))));
+  } else {
+    begin = sub(sub(mul(at(int64_t(1)), 2.0), mul(at(int64_t(0)), 1.5)), mul(at(two), 0.5));
+    end = sub(add(mul(at(last - two), 0.5), mul(at(last), 1.5)), mul(at(last - SymInt(int64_t(1))), 2.0));
+  }
+  return cat(std::vector<Tensor>{div(begin, dx), centre, div(end, dx)}, k);
+}
+
+Tensor uneven_differences(const Tensor& f, int k, const Tensor& x, int order) {
+  SymInt n = f.size(k), one = int64_t(1);
+  Sides sides = neighbours(x, 0);
+  Dims shape(size_t(f.dim()), one);
+  shape[size_t(k)] = n - one;
+  Tensor dx = view(sub(sides.right, sides.left), shape);
+  Tensor h = narrow(dx, k, int64_t(0), n - SymInt(int64_t(2))),
+         g = narrow(dx, k, int64_t(1), n - SymInt(int64_t(2)));
+  Tensor s = add(h, g);
+  Tensor centre = weighted(f, k, 0, n - SymInt(int64_t(2)),
+                           {div(neg(g), mul(h, s)), div(sub(g, h), mul(h, g)), div(h, mul(g, s))});
+  auto at = [&](const Tensor& t, SymInt j) { return narrow(t, k, j, one); };
+  Tensor begin, end;
+  if (order == 1) {
+    begin = div(sub(at(f, int64_t(1)), at(f, int64_t(0))), at(dx, int64_t(0)));
+    end = div(sub(at(f, n - one), at(f, n - SymInt(int64_t(2)))), at(dx, n - SymInt(int64_t(2))));
+  } else {
+    Tensor p = at(h, int64_t(0)), q = at(g, int64_t(0)), r = add(p, q);
+    begin = weighted(f, k, 0, one,
+                     {div(neg(add(mul(p, 2), q)), mul(p, r)), div(r, mul(p, q)), div(neg(p), mul(q, r))});
+    SymInt l = n - SymInt(int64_t(3));
+    p = at(h, l), q = at(g, l), r = add(p, q);
+    end = weighted(f, k, l.guard_int(), one,
+                   {div(q, mul(p, r)), div(neg(r), mul(p, q)), div(add(mul(q, 2), p), mul(q, r))});
+  }
+  return cat(std::vector<Tensor>{begin, centre, end}, k);
+}
+
+Ints gradient_dims(const Call& c, const Tensor& self, std::optional<size_t> spacings) {
+  Ints dims;
+  if (c["dim"].is_none()) {
+    for (int k = 0; k < self.dim(); ++k) dims.push_back(k);
+  } else {
+    for (SymInt k : c.ints("dim")) dims.push_back(wrap_dim(c.name(), k.guard_int(), self.dim()));
+  }
+  int64_t order = c.integer("edge_order").guard_int();
+  runtime_check(order == 1 || order == 2, c.name())
+      << "only supports edge_order=1 and edge_order=2, got " << order;
+  runtime_check(!spacings || *spacings == dims.size(), c.name())
+      << "expected spacing to be unspecified, a scalar, or a list of length equal to the number of dimensions, "
+      << dims.size() << ", but got a list of " << *spacings;
+  for (size_t k = 0; k < dims.size(); ++k) {
+    runtime_check(std::count(dims.begin(), dims.end(), dims[k]) == 1, c.name())
+        << "dim " << dims[k] << " appears multiple times in the list of dims";
+    runtime_check(self.size(int(dims[k])) > SymInt(order), c.name())
+        << "expected each dimension size to be at least edge_order+1, got shape " << to_string(self.sizes());
+  }
+  return dims;
+}
+
+Tensor correlation(const Tensor& c) {
+  if (c.dim() == 0) return div(c, c);
+  Tensor of = diagonal(c), deviation = sqrt(is_complex(c.dtype()) ? real(of) : of);
+  Tensor scaled = div(div(c, unsqueeze(deviation, 1)), unsqueeze(deviation, 0));
+  auto clipped = [](const Tensor& t) { return clamp(t, Scalar(-1.0), Scalar(1.0)); };
+  if (!is_complex(c.dtype())) return clipped(scaled);
+  return view_as_complex(stack(std::vector<Tensor>{clipped(real(scaled)), clipped(imag(scaled))}, -1));
+}
+
+// [*, n] to [*, n, count]: powers 0, 1, ... of each element.
+Tensor powers(const Tensor& x, SymInt count) {
+  Dims sizes(x.sizes());
+  sizes.push_back(count);
+  Tensor each = unsqueeze(x, -1);
+  SymInt one = int64_t(1);
+  if (count == SymInt(int64_t(0)))
+    return zeros(sizes, is_differentiable(x.dtype()) ? x.dtype() : DType::Int64);
+  Tensor ones = full(each.sizes(), 1, is_differentiable(x.dtype()) ? x.dtype() : DType::Int64);
+  if (count == one) return ones;
+  sizes.back() = count - one;
+  return cat(std::vector<Tensor>{ones, cumprod(expand(each, sizes), -1)}, -1);
+}
+
+}  // namespace
+
+FACULA_FAMILY(calculus) {
+  define("_addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
+      .doc("beta * self + alpha * vec1 * vec2; beta = 0 ignores self.")
+      .bind(hidden)
+      .pointwise([](Expr self, Expr a, Expr b, Expr beta, Expr alpha) {
+        Expr none = constant(Scalar(int64_t(0)), self.dtype());
+        return select(eq(beta, none), none, beta * self) + alpha * a * b;
+      })
+      .samples({"self[3, 4], vec1[3, 1], vec2[1, 4], alpha=2"});
+  define("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
+      .converting_out()
+      .doc("beta * self + alpha * the outer product of two vectors; beta = 0 ignores self.")
+      .procedure([](const Tensor& self, const Tensor& vec1, const Tensor& vec2, const Scalar& beta,
+                    const Scalar& alpha) {
+        runtime_check(vec1.dim() == 1 && vec2.dim() == 1, "addr")
+            << "expected 1-D vec1 and vec2, got shapes " << to_string(vec1.sizes()) << " and "
+            << to_string(vec2.sizes());
+        Dims sizes{vec1.size(0), vec2.size(0)};
+        runtime_check(broadcasts_to(self.sizes(), sizes), "addr")
+            << "self of shape " << to_string(self.sizes())
+            << " does not broadcast to the outer product's shape " << to_string(SymSpan(sizes));
+        return _addr(self, unsqueeze(vec1, 1), unsqueeze(vec2, 0), beta, alpha);
+      })
+      .samples({"self[3, 4], vec1[3], vec2[4]", "self[4], vec1[3], vec2[4], beta=0, alpha=2"});
+
+  define("_cross(Tensor self, Tensor other, int dim) -> Tensor")
+      .doc("The vector product along `dim`, of size 3, of tensors of one shape.")
+      .bind(hidden)
+      .dtypes(d::numeric)
+      .no_in_place()
+      .shape([](const Call& c) { return Dims(c.sizes("self")); })
+      .loop([](const LoopCall& c, Index i) {
+        auto k = size_t(c.dim("dim"));
+        Expr three = integer(3), next = remainder(i[k] + integer(1), three),
+             before = remainder(i[k] + integer(2), three);
+        auto at = [&](const char* of, Expr j) { return c.load(of, with(i, int(k), j)); };
+        return at("self", next) * at("other", before) - at("self", before) * at("other", next);
+      })
+      // Again vector products; derived, a scatter.
+      .vjp([](const Vjp& v) {
+        int64_t k = v.call().dim("dim");
+        Grads out(2);
+        if (v.needs("self")) out[0] = _cross(conjugate(v["other"]), v.grad(), k);
+        if (v.needs("other")) out[1] = _cross(v.grad(), conjugate(v["self"]), k);
+        return out;
+      })
+      .samples({"self[2, 3], other[2, 3], dim=1", "self[3, 2], other[3, 2], dim=0"});
+  define("linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor")
+      .doc("The vector product along `dim`, which has size 3; other dimensions broadcast.")
+      .bind(linalg)
+      .dtypes(d::numeric)
+      .no_in_place()
+      .procedure([](const Call& c, const Tensor& self, const Tensor& other, int64_t dim) {
+        runtime_check(self.dim() == other.dim(), c.name())
+            << "inputs must have the same number of dimensions: " << to_string(self.sizes()) << " and "
+            << to_string(other.sizes());
+        int k = wrap_dim(c.name(), dim, self.dim());
+        runtime_check(self.dim() && self.size(k) == SymInt(int64_t(3)) && other.size(k) == SymInt(int64_t(3)),
+                      c.name())
+            << "inputs dimension " << dim << " must have length 3. Got " << to_string(self.sizes()) << " and "
+            << to_string(other.sizes());
+        SymSpan shapes[] = {self.sizes(), other.sizes()};
+        Dims sizes = broadcast_sizes(c.name(), shapes);
+        Promotion p;
+        p.add(self);
+        p.add(other);
+        DType t = p.result();
+        return _cross(to_dtype(expand(self, sizes), t), to_dtype(expand(other, sizes), t), k);
+      })
+      .samples({"self[2, 3], other[2, 3]", "self[3, 1], other[3, 4], dim=0"});
+  define("cross(Tensor self, Tensor other, int? dim=None) -> Tensor")
+      .doc("The vector product along `dim`, without it along the first dimension of size 3.")
+      .no_in_place()
+      .procedure([](const Tensor& self, const Tensor& other, std::optional<int64_t> dim) {
+        if (dim) return linalg_cross(self, other, *dim);
+        int k = 0;
+        while (k < self.dim() && self.size(k) != SymInt(int64_t(3))) ++k;
+        runtime_check(k < self.dim(), "cross")
+            << "no dimension of size 3 in input of shape " << to_string(self.sizes());
+        return linalg_cross(self, other, k);
+      })
+      .samples({"self[2, 3], other[2, 3]"});
+  define("linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor")
+      .doc("Sums of the products along `dim`, x conjugated; other dimensions broadcast.")
+      .bind(linalg)
+      .composite([](const Tensor& x, const Tensor& y, int64_t dim) {
+        type_check(x.dtype() == y.dtype(), "linalg.vecdot")
+            << "expected x and y to have the same dtype, but got " << x.dtype() << " and " << y.dtype();
+        return sum(mul(conjugate(x), y), Sizes{dim});
+      })
+      .samples({"x[2, 3], y[3]", "x[3, 2], y[3, 2], dim=0"});
+  define("linalg_diagonal(Tensor(a) A, *, SymInt offset=0, int dim1=-2, int dim2=-1) -> Tensor(a)")
+      .doc("The diagonal of the last two dimensions, or of dim1 and dim2, as the last dimension.")
+      .bind(linalg)
+      .procedure([](const Tensor& A, SymInt offset, int64_t dim1, int64_t dim2) {
+        return diagonal(A, offset, dim1, dim2);
+      })
+      .samples({"A[2, 3, 4]", "A[3, 4], offset=1"});
+  define("kron(Tensor self, Tensor other) -> Tensor")
+      .converting_out()
+      .doc("The Kronecker product: each element of self times all of other, as blocks.")
+      .no_in_place()
+      .procedure([](const Tensor& self, const Tensor& other) {
+        Dims left, right, sizes;
+        int rank = std::max(self.dim(), other.dim());
+        auto size = [&](const Tensor& t, int k) {
+          return k < rank - t.dim() ? SymInt(int64_t(1)) : t.size(k - rank + t.dim());
+        };
+        for (int k = 0; k < rank; ++k) {
+          left.push_back(size(self, k)), left.push_back(int64_t(1));
+          right.push_back(int64_t(1)), right.push_back(size(other, k));
+          sizes.push_back(size(self, k) * size(other, k));
+        }
+        return reshape(mul(reshape(self, left), reshape(other, right)), sizes);
+      })
+      .samples({"self[2, 3], other[3, 2]", "self[2], other[2, 1, 2]", "self[], other[2]"});
+  define("tensordot(Tensor self, Tensor other, int[] dims_self, int[] dims_other) -> Tensor")
+      .doc(
+          "Sums of products over dims_self of self and dims_other of other, in this order; the other dimensions remain.")
+      .bind(hidden)
+      .no_in_place()
+      .procedure([](const Tensor& self, const Tensor& other, SymSpan dims_self, SymSpan dims_other) {
+        runtime_check(dims_self.size() == dims_other.size(), "tensordot")
+            << "both dimension lists should have same length, got " << to_string(dims_self) << " and "
+            << to_string(dims_other);
+        std::vector<bool> taken_a(size_t(self.dim())), taken_b(size_t(other.dim()));
+        Ints kept_a, kept_b, summed_a, summed_b;
+        SymInt inner = int64_t(1);
+        Tensor a = self, b = other;
+        for (size_t k = 0; k < dims_self.size(); ++k) {
+          int i = wrap_dim("tensordot", dims_self[k].guard_int(), a.dim()),
+              j = wrap_dim("tensordot", dims_other[k].guard_int(), b.dim());
+          runtime_check(!taken_a[size_t(i)] && !taken_b[size_t(j)], "tensordot")
+              << "a dimension appears multiple times in " << to_string(dims_self) << " or "
+              << to_string(dims_other);
+          taken_a[size_t(i)] = taken_b[size_t(j)] = true;
+          SymInt n = a.size(i), m = b.size(j), one = int64_t(1);
+          runtime_check(n == m || n == one || m == one, "tensordot")
+              << "contracted dimensions need to match, but first has size " << n << " in dim " << i
+              << " and second has size " << m << " in dim " << j;
+          if (n == one && m != one) b = sum(b, Sizes{j}, true, b.dtype()), m = one;
+          else if (m == one && n != one) a = sum(a, Sizes{i}, true, a.dtype()), n = one;
+          inner *= n;
+          summed_a.push_back(i), summed_b.push_back(j);
+        }
+        Dims sizes;
+        SymInt rows = int64_t(1), columns = int64_t(1);
+        for (int k = 0; k < a.dim(); ++k)
+          if (!taken_a[size_t(k)]) kept_a.push_back(k), sizes.push_back(a.size(k)), rows *= a.size(k);
+        for (int k = 0; k < b.dim(); ++k)
+          if (!taken_b[size_t(k)]) kept_b.push_back(k), sizes.push_back(b.size(k)), columns *= b.size(k);
+        for (auto k : summed_a) kept_a.push_back(k);
+        for (auto k : kept_b) summed_b.push_back(k);
+        return reshape(mm(reshape(permute(a, kept_a), Sizes{rows, inner}),
+                          reshape(permute(b, summed_b), Sizes{inner, columns})),
+                       sizes);
+      })
+      .samples({"self[2, 3, 4], other[4, 3, 2], dims_self=[1, 2], dims_other=[1, 0]",
+                "self[3], other[3], dims_self=[0], dims_other=[0]"});
+
+  define_trapezoid("trapezoid",
+                   "The integral along `dim` by the trapezoid rule, of samples dx apart or at x.",
+                   [](const Tensor& t, int64_t dim) { return sum(t, Sizes{dim}); });
+  define_trapezoid("trapz", "The integral along `dim` by the trapezoid rule, of samples dx apart or at x.",
+                   [](const Tensor& t, int64_t dim) { return sum(t, Sizes{dim}); });
+  define_trapezoid("cumulative_trapezoid",
+                   "The running integral along `dim` by the trapezoid rule, of samples dx apart or at x.",
+                   [](const Tensor& t, int64_t dim) { return cumsum(t, dim); });
+
+  define("gradient(Tensor self, *, Scalar? spacing=None, int[1]? dim=None, int edge_order=1) -> Tensor[]")
+      .doc(
+          "Derivatives along each of `dim` by differences of neighbours, of order 2 inside and `edge_order` at the ends.")
+      .bind(function)
+      .procedure([](const Call& c, const Tensor& self, std::optional<Scalar> spacing, Sizes, int64_t order) {
+        std::vector<Tensor> out;
+        for (int64_t k : gradient_dims(c, self, std::nullopt))
+          out.push_back(even_differences(self, int(k), spacing.value_or(Scalar(int64_t(1))), int(order)));
+        return out;
+      })
+      .samples({"self[5]", "self[3, 4], spacing=0.5, edge_order=2", "self[3, 4], dim=[1]"});
+  define(
+      "gradient.spacings(Tensor self, *, Scalar[] spacing, int[1]? dim=None, int edge_order=1) -> Tensor[]")
+      .doc("The same with a spacing for each dimension.")
+      .bind(function)
+      .procedure(
+          [](const Call& c, const Tensor& self, const std::vector<Scalar>& spacing, Sizes, int64_t order) {
+            std::vector<Tensor> out;
+            Ints dims = gradient_dims(c, self, spacing.size());
+            for (size_t k = 0; k < dims.size(); ++k)
+              out.push_back(even_differences(self, int(dims[k]), spacing[k], int(order)));
+            return out;
+          })
+      .samples({"self[3, 4], spacing=[0.5, 2]"});
+  define(
+      "gradient.coordinates(Tensor self, *, Tensor[] spacing, int[1]? dim=None, int edge_order=1) -> Tensor[]")
+      .doc("The same with the coordinates of the elements along each dimension.")
+      .bind(function)
+      .procedure(
+          [](const Call& c, const Tensor& self, const std::vector<Tensor>& spacing, Sizes, int64_t order) {
+            std::vector<Tensor> out;
+            Ints dims = gradient_dims(c, self, spacing.size());
+            for (size_t k = 0; k < dims.size(); ++k) {
+              auto& x = spacing[k];
+              runtime_check(x.dim() == 1 && x.size(0) == self.size(int(dims[k])), c.name())
+                  << "expected a coordinate for each of the " << self.size(int(dims[k]))
+                  << " elements of dimension " << dims[k] << ", got shape " << to_string(x.sizes());
+              out.push_back(uneven_differences(self, int(dims[k]), x, int(order)));
+            }
+            return out;
+          })
+      .samples({"self[3, 4], spacing{[3](0.1, 2), [4](0.1, 2)}"});
+
+  define("dist(Tensor self, Tensor other, Scalar p=2) -> Tensor")
+      .doc("The p-norm of self - other.")
+      .no_in_place()
+      .procedure([](const Tensor& self, const Tensor& other, const Scalar& p) {
+        return norm(sub(self, other), std::optional<Scalar>(p));
+      })
+      .samples({"self[3, 4], other[4]", "self[3], other[3], p=1"});
+  define("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor")
+      .doc("self with each slice along `dim` whose p-norm is above maxnorm scaled down to it.")
+      .procedure([](const Tensor& self, const Scalar& p, int64_t dim, const Scalar& maxnorm) {
+        runtime_check(p.category() != Category::complex && maxnorm.category() != Category::complex, "renorm")
+            << "p and maxnorm must be real-valued";
+        runtime_check(p.to_double() > 0, "renorm") << "non-positive norm not supported, got p = " << p;
+        runtime_check(maxnorm.to_double() >= 0, "renorm")
+            << "expected maxnorm to be >= 0 but got " << maxnorm;
+        runtime_check(self.dim() > 1, "renorm")
+            << "input needs at least 2 dimensions, got shape " << to_string(self.sizes());
+        int k = wrap_dim("renorm", dim, self.dim());
+        Ints others;
+        for (int j = 0; j < self.dim(); ++j)
+          if (j != k) others.push_back(j);
+        bool narrow = compute_type(self.dtype()) != self.dtype();
+        Tensor length =
+            linalg_vector_norm(self, p, others, true, narrow ? std::optional(DType::Float32) : std::nullopt);
+        Tensor scale =
+            where(gt(length, maxnorm), div(full(Dims{}, maxnorm, length.dtype()), add(length, 1e-7)),
+                  ones_like(length));
+        return mul(self, narrow ? to_dtype(scale, self.dtype()) : scale);
+      })
+      .samples({"self[3, 4], p=2, dim=0, maxnorm=0.5", "self[2, 3, 2], p=1, dim=-1, maxnorm=1"});
+  define("cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? aweights=None) -> Tensor")
+      .doc(
+          "The covariances of variables, the rows, over observations, the columns, repeated fweights times and weighted by aweights.")
+      .no_in_place()
+      .reads_data()
+      .procedure([](const Tensor& self, int64_t correction, std::optional<Tensor> fweights,
+                    std::optional<Tensor> aweights) {
+        runtime_check(self.dim() <= 2, "cov")
+            << "expected input to have two or fewer dimensions but got shape " << to_string(self.sizes());
+        runtime_check(self.dtype() != DType::Bool, "cov") << "bool dtype is not supported for input";
+        Tensor x = self.dim() == 2 ? self : reshape(self, Sizes{int64_t(1), self.numel()}), w;
+        SymInt n = x.size(1);
+        for (auto* given : {&fweights, &aweights}) {
+          if (!*given) continue;
+          const Tensor& t = **given;
+          const char* name = given == &fweights ? "fweights" : "aweights";
+          runtime_check(t.dim() <= 1, "cov")
+              << "expected " << name << " to have one or fewer dimensions but got shape "
+              << to_string(t.sizes());
+          runtime_check(given == &fweights ? is_integral(t.dtype()) && t.dtype() != DType::Bool
+                                           : is_floating(t.dtype()),
+                        "cov")
+              << "expected " << name << " to have " << (given == &fweights ? "integral" : "floating point")
+              << " dtype but got " << t.dtype();
+          runtime_check(t.numel() == n, "cov")
+              << "expected " << name << " to have the same numel as there are observations: " << t.numel()
+              << " != " << n;
+          runtime_check(n == SymInt(int64_t(0)) || ge(amin(t), 0).item().to_bool(), "cov")
+              << name << " cannot be negative";
+          w = w.defined() ? mul(w, t) : t;
+        }
+        Tensor total = w.defined() ? sum(w) : full(Dims{}, Scalar(n.guard_int()), DType::Int64);
+        runtime_check(!w.defined() || ne(total, 0).item().to_bool(), "cov")
+            << "weights sum to zero, can't be normalized";
+        Tensor average = div(sum(w.defined() ? mul(x, w) : x, Sizes{int64_t(1)}), total);
+        Tensor freedom = w.defined() && aweights && correction != 0
+                             ? sub(total, div(mul(sum(mul(w, *aweights)), correction), total))
+                             : sub(total, correction);
+        if (le(freedom, 0).item().to_bool()) freedom = zeros_like(freedom);
+        Tensor centred = sub(x, unsqueeze(average, 1));
+        Tensor right = conjugate(transpose(w.defined() ? mul(centred, w) : centred, 0, 1));
+        return squeeze(div(mm(to_dtype(centred, right.dtype()), right), freedom));
+      })
+      .samples({"self[3, 5]", "self[5], correction=0"});
+  define("corrcoef(Tensor self) -> Tensor")
+      .doc("The correlations of variables, the rows, over observations, the columns.")
+      .no_in_place()
+      .reads_data()
+      .procedure([](const Tensor& self) {
+        runtime_check(self.dim() <= 2, "corrcoef")
+            << "expected input to have two or fewer dimensions but got shape " << to_string(self.sizes());
+        return correlation(cov(self));
+      })
+      .samples({"self[3, 5]", "self[5]"});
+  define("linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor")
+      .doc(
+          "Powers 0 to N - 1 of each element along a new last dimension; N is the size of the last one without.")
+      .bind(linalg)
+      .procedure([](const Tensor& x, std::optional<SymInt> N) {
+        runtime_check(x.dtype() != DType::Bool, "linalg.vander") << "does not support bool";
+        runtime_check(x.dim() > 0 || N, "linalg.vander")
+            << "without N x must have at least 1 dimension, got a 0-d tensor";
+        SymInt n = N ? *N : x.size(-1);
+        runtime_check(n > SymInt(int64_t(1)), "linalg.vander") << "N must be greater than 1, got " << n;
+        return powers(x.dim() ? x : reshape(x, Sizes{int64_t(1)}), n);
+      })
+      .samples({"x[3]", "x[2, 3], N=2"});
+  define("vander(Tensor x, SymInt? N=None, bool increasing=False) -> Tensor")
+      .doc("Powers N - 1 to 0 of each element of a vector, rising if `increasing`.")
+      .bind(function)
+      .procedure([](const Tensor& x, std::optional<SymInt> N, bool increasing) {
+        runtime_check(x.dim() == 1, "vander")
+            << "x must be a one-dimensional tensor, got shape " << to_string(x.sizes());
+        SymInt n = N ? *N : x.size(0);
+        runtime_check(!(n < SymInt(int64_t(0))), "vander") << "N must be non-negative, got " << n;
+        Tensor rising = powers(x, n);
+        return increasing ? rising : flip(rising, Sizes{int64_t(1)});
+      })
+      .samples({"x[3]", "x[3], N=2, increasing=True"});
+}
