@@ -182,6 +182,49 @@ Scatter::Combine combination(const Call& c) {
   return reduce == "add" ? Scatter::Combine::sum : Scatter::Combine::prod;
 }
 
+// How `_scatter_combine` combines.
+Scatter::Combine monoid_of(const Call& c) {
+  auto reduce = c.str("reduce");
+  return reduce == "sum"    ? Scatter::Combine::sum
+         : reduce == "prod" ? Scatter::Combine::prod
+         : reduce == "amax" ? Scatter::Combine::max
+                            : Scatter::Combine::min;
+}
+
+// t without its elements where `zero` is true, which become `value`.
+Tensor replaced(const Tensor& t, const Tensor& zero, double value) {
+  return where(zero, full(Dims{}, value, t.dtype()), t);
+}
+
+// The gradients of a scattered product: the product of the others, found by division, and at single zeros by
+// leaving them out. With several zeros in one place there is none.
+Grads gradients_of_product(const Vjp& v, int k, const Tensor& index) {
+  Tensor self = v["self"], src = v["src"], g = v.grad();
+  auto conj_of = [](const Tensor& t) { return is_complex(t.dtype()) ? conj_physical(t) : t; };
+  Grads out(3);
+  if (v.needs("self")) {
+    Tensor divisor = replaced(self, eq(self, 0), 1);
+    out[0] = mul(g, conj_of(div(_scatter_combine(divisor, k, index, src, "prod"), divisor)));
+  }
+  if (!v.needs("src")) return out;
+  Tensor zero = eq(src, 0), counted = to_dtype(zero, DType::Int64);
+  Tensor zeros_there = gather(scatter_add(zeros(self.sizes(), DType::Int64), k, index, counted), k, index);
+  Tensor single = logical_and(zero, eq(zeros_there, 1));
+  Tensor rest = _scatter_combine(self, k, index, replaced(src, single, 1), "prod");
+  Tensor quotient = div(gather(mul(g, conj_of(v.result())), k, index), conj_of(replaced(src, zero, 1)));
+  out[2] = where(single, gather(mul(g, conj_of(rest)), k, index), quotient);
+  return out;
+}
+
+// Those of an extremum, spread evenly over ties.
+Grads gradients_of_extremum(const Vjp& v, int k, const Tensor& index) {
+  Tensor self = v["self"], src = v["src"], y = v.result(), g = v.grad();
+  Tensor of_self = to_dtype(eq(self, y), g.dtype()),
+         of_src = to_dtype(eq(src, gather(y, k, index)), g.dtype());
+  Tensor share = div(g, scatter_add(of_self, k, index, of_src));
+  return grads(mul(of_self, share), Tensor(), mul(of_src, gather(share, k, index)));
+}
+
 // self with `value` written to the slices along `dim` that the vector `index` names; `domain` is what is
 // written.
 // `from_end`: a negative index counts from the end.
@@ -387,6 +430,32 @@ FACULA_FAMILY(index) {
         return grads(v.grad(), Tensor());
       })
       .samples({"self[3, 4], dim=1, index<4>[3, 2], value=2.5, reduce='add'"});
+  define("_scatter_combine(Tensor self, int dim, Tensor index, Tensor src, str reduce) -> Tensor")
+      .bad_index(ErrorType::RuntimeError)
+      .doc(
+          "self with src, shaped like index, combined in at index along `dim`: reduce is 'sum', 'prod', 'amax' or 'amin'.")
+      .bind(hidden)
+      .in_place()
+      .shape([](const Call& c) {
+        check_scatter(c);
+        return Dims(c.sizes("self"));
+      })
+      .checks()
+      .loop([](const LoopCall& c) {
+        return scatter_along(c, monoid_of(c), [&](const Index& i) { return c.load("src", i); });
+      })
+      // Of other reductions than the sum nothing is derived.
+      .vjp([](const Vjp& v) {
+        int k = v.call().dim("dim");
+        auto reduce = v.call().str("reduce");
+        if (reduce == "sum") return grads(v.grad(), Tensor(), source_gradient(v));
+        return reduce == "prod" ? gradients_of_product(v, k, v["index"])
+                                : gradients_of_extremum(v, k, v["index"]);
+      })
+      .samples({"self[5, 3], dim=0, index<5>[4, 3], src[4, 3], reduce='sum'",
+                "self[5, 3], dim=0, index<5>[4, 3], src[4, 3](0.5, 1.5), reduce='prod'",
+                "self[5, 3], dim=1, index<3>[5, 4], src![5, 4], reduce='amax'",
+                "self[5], dim=0, index<5>[4], src![4], reduce='amin'"});
   define("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor")
       .doc("self with the slices of source written to those along `dim` that the 1-D `index` names.")
       .differs(
