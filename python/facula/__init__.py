@@ -29,6 +29,7 @@ if (
     from . import hub as hub
     from . import jit as jit
     from . import linalg as linalg
+    from . import masked as masked
     from . import multiprocessing as multiprocessing
     from . import nn as nn
     from . import onnx as onnx
@@ -171,8 +172,8 @@ __all__ = [
 _SUBMODULES = frozenset(
     """
     _dynamo accelerator amp ao autograd backends compiler cpu cuda distributed distributions func fx hub jit
-    multiprocessing nn onnx optim overrides profiler program random safetensors serialization signal storage
-    testing types utils version
+    masked multiprocessing nn onnx optim overrides profiler program random safetensors serialization signal
+    storage testing types utils version
     """.split()
 )
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])
@@ -189,11 +190,10 @@ _ELSEWHERE = {
             set_autocast_dtype set_autocast_enabled
         """,
         "_more": """
-            _assert chain_matmul diag diff lu max_memory_allocated max_memory_reserved memory_allocated
-            memory_reserved
-            memory_summary multinomial nansum normal profile ravel repeat_interleave reset_peak_memory_stats
-            scalar_tensor set_printoptions take_along_dim
-            tensor_split tile trace unique unique_consecutive
+            _assert block_diag chain_matmul diag diff histogramdd lu max_memory_allocated
+            max_memory_reserved memory_allocated memory_reserved memory_summary multinomial normal profile
+            ravel repeat_interleave reset_peak_memory_stats scalar_tensor set_printoptions take_along_dim
+            tensordot tile trace unique unique_consecutive
         """,
         "_logging": "set_logs",
         "_determinism": """

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _C, _namespace
 
@@ -349,32 +349,6 @@ def take_along_dim(
     return _C.ops.gather(input.expand(sizes[0]), d, from_start.expand(sizes[1]), **_given(out))
 
 
-def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of parts along ``dim``: of nearly equal size, or cut at the given places.
-
-    >>> [len(t) for t in facula.tensor_split(facula.arange(7), 3)]
-    [3, 2, 2]
-    """
-    if input.dim() == 0:
-        raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a 0-d one")
-    n = input.shape[dim]
-    at = indices_or_sections
-    if isinstance(at, Tensor):
-        if at.dtype != _C.int64 or at.dim() > 1:
-            raise RuntimeError(
-                "tensor_split expected indices or sections of dtype int64 and at most 1 dimension, but got "
-                f"{at.dtype} of shape {list(at.shape)}"
-            )
-        at = at.tolist()
-    if isinstance(at, int):
-        if at <= 0:
-            raise RuntimeError(f"number of sections must be larger than 0, got {at}")
-        cuts = [k * (n // at) + min(k, n % at) for k in range(at + 1)]
-    else:
-        cuts = [0, *(max(0, min(n, i + n if i < 0 else i)) for i in at), n]
-    return tuple(input.narrow(dim, a, max(0, b - a)) for a, b in zip(cuts, cuts[1:]))
-
-
 def diff(
     input: Tensor,
     n: int = 1,
@@ -435,14 +409,62 @@ def ravel(input: Tensor) -> Tensor:
     return input.reshape(-1)
 
 
-def nansum(
-    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Tensor | None = None
-) -> Tensor:
-    """The sum of the elements that are not NaN."""
-    if input.is_complex():
-        raise RuntimeError(f"nansum: does not support complex inputs, got {input.dtype}")
-    kept = input.masked_fill(input.isnan(), 0) if input.is_floating_point() else input
-    return _C.ops.sum(kept, () if dim is None else dim, keepdim, dtype=dtype, **_given(out))
+def block_diag(*tensors: Tensor) -> Tensor:
+    """The matrix with the given ones along its diagonal, 0 elsewhere.
+
+    >>> facula.block_diag(facula.tensor([[1, 2]]), facula.tensor(3))
+    tensor([[1, 2, 0],
+            [0, 0, 3]])
+    """
+    return _C.ops.block_diag(list(tensors))
+
+
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) -> Tensor:
+    """Sums of products over dimensions of both: the last ``dims`` of a and the first of b, or two lists.
+
+    >>> facula.tensordot(facula.ones(2, 3), facula.ones(3, 2), dims=1)
+    tensor([[3., 3.],
+            [3., 3.]])
+    """
+    if isinstance(dims, Tensor):
+        dims = dims.tolist() if dims.numel() > 1 else int(dims.item())
+    if isinstance(dims, int):
+        if not 0 <= dims <= min(a.dim(), b.dim()):
+            raise RuntimeError(
+                f"tensordot: dims must be between 0 and the dimensions of both, got {dims} for shapes "
+                f"{list(a.shape)} and {list(b.shape)}"
+            )
+        dims = (list(range(-dims, 0)), list(range(dims)))
+    elif not isinstance(dims, (tuple, list)) or len(dims) != 2:
+        raise RuntimeError(f"tensordot: dims must be an int or two lists of ints, got {dims}")
+    return _C.ops.tensordot(a, b, *map(_as_list, dims), **_given(out))
+
+
+def _as_list(dims: Any) -> list[int]:
+    return [dims] if isinstance(dims, int) else list(dims)
+
+
+class _Histogramdd(NamedTuple):
+    hist: Tensor
+    bin_edges: tuple[Tensor, ...]
+
+
+def histogramdd(
+    input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | None = None, density: bool = False
+) -> _Histogramdd:
+    """How many points ``[*, dimensions]`` lie in each cell of a grid: of equal parts, or of given edges.
+
+    >>> facula.histogramdd(facula.tensor([[0.0, 1.0], [1.0, 0.0]]), [2, 2]).hist
+    tensor([[0., 1.],
+            [1., 0.]])
+    """
+    if isinstance(bins, int):
+        bins = [bins] * input.shape[-1]
+    edges = tuple(bins)
+    if not edges or not isinstance(edges[0], Tensor):
+        edges = tuple(_C.ops._histogramdd_bin_edges(input, list(edges), range=range))
+    hist = _C.ops._histogramdd(input, list(edges), weight=weight, density=density)
+    return _Histogramdd(hist, edges)
 
 
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:

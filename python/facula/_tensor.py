@@ -244,7 +244,7 @@ for _n in ("adjoint", "isclose", "allclose", "equal", "is_nonzero", "nonzero"):
     _add(_n, _from_functions(_n))
 for _n in (
     "tile", "repeat_interleave", "unique", "unique_consecutive", "multinomial", "take_along_dim",
-    "tensor_split", "diff", "diag", "trace", "ravel", "nansum", "lu",
+    "diff", "diag", "trace", "ravel", "lu",
 ):  # fmt: skip
     _add(_n, _from_functions(_n, "_more"))
 
