@@ -445,6 +445,60 @@ def pairwise_distance(
     return (x1 - x2 + float(eps)).norm(p, -1, keepdim=keepdim)
 
 
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    options: Any = None,
+) -> Tensor:
+    """:func:`cross_entropy` of the logits ``linear(input, linear_weight, linear_bias)``.
+
+    ``linear_weight`` is ``[classes, *, features]``; dimensions between give a loss for each of their places.
+
+    >>> F.linear_cross_entropy(facula.ones(2, 3), facula.zeros(4, 3), facula.tensor([0, 3]))
+    tensor(1.3863)
+    """
+    from .functional import cross_entropy, linear
+
+    shapes = f"input {list(input.shape)}, linear_weight {list(linear_weight.shape)}"
+    if input.dim() not in (1, 2) or linear_weight.dim() < 2 or input.shape[-1] != linear_weight.shape[-1]:
+        raise RuntimeError(
+            "linear_cross_entropy: expected input of 1 or 2 dimensions and linear_weight of at least 2, with "
+            f"as many features in the last one, got {shapes}"
+        )
+    classes, *places, features = linear_weight.shape
+    if linear_bias is not None and list(linear_bias.shape) != [classes, *places]:
+        raise RuntimeError(
+            f"linear_cross_entropy: expected linear_bias of shape {[classes, *places]}, got "
+            f"{list(linear_bias.shape)}"
+        )
+    if places and input.dim() == 1:
+        raise RuntimeError(
+            f"linear_cross_entropy: a loss for several places needs batched input, got {shapes}"
+        )
+    logits_shape = [*input.shape[:-1], classes, *places]
+    if ignore_index is not None and list(target.shape) == logits_shape:
+        raise RuntimeError(
+            "linear_cross_entropy: ignore_index cannot be specified when target contains probabilities"
+        )
+    bias = None if linear_bias is None else linear_bias.reshape(-1)
+    logits = linear(input, linear_weight.reshape(-1, features), bias).reshape(logits_shape)
+    return cross_entropy(
+        logits,
+        target,
+        weight=weight,
+        ignore_index=-100 if ignore_index is None else ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+    )
+
+
 def margin_ranking_loss(
     input1: Tensor,
     input2: Tensor,

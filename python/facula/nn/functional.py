@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ._losses import *
     from ._padding import *
     from ._resample import *
+    from ._unpool import *
 else:
     from ._attention import multi_head_attention_forward
     from ._losses import (
@@ -34,6 +35,7 @@ else:
         huber_loss,
         kl_div,
         l1_loss,
+        linear_cross_entropy,
         margin_ranking_loss,
         mse_loss,
         multi_margin_loss,
@@ -56,6 +58,15 @@ else:
         upsample,
         upsample_bilinear,
         upsample_nearest,
+    )
+    from ._unpool import (
+        fractional_max_pool2d,
+        fractional_max_pool2d_with_indices,
+        fractional_max_pool3d,
+        fractional_max_pool3d_with_indices,
+        max_unpool1d,
+        max_unpool2d,
+        max_unpool3d,
     )
 
 tanh, sigmoid = _f.tanh, _f.sigmoid

@@ -268,3 +268,93 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
 
     def forward(self, input: Tensor) -> Any:
         return F.adaptive_max_pool3d(input, self.output_size, self.return_indices)
+
+
+class _MaxUnpool(TensorModule):
+    _unpool: Callable[..., Any]
+    _rank: int
+
+    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
+        super().__init__()
+        each = self._each
+        self.kernel_size = each(kernel_size)
+        self.stride, self.padding = each(kernel_size if stride is None else stride), each(padding)
+
+    def _each(self, x: Any) -> tuple[int, ...]:
+        return (x,) * self._rank if isinstance(x, int) else tuple(x)
+
+    def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
+        return self._unpool(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """The inverse of :class:`MaxPool1d` with indices: 0 but for the largest elements."""
+
+    _unpool, _rank = staticmethod(F.max_unpool1d), 1
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """The inverse of :class:`MaxPool2d` with indices: 0 but for the largest elements."""
+
+    _unpool, _rank = staticmethod(F.max_unpool2d), 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """The inverse of :class:`MaxPool3d` with indices: 0 but for the largest elements."""
+
+    _unpool, _rank = staticmethod(F.max_unpool3d), 3
+
+
+class _FractionalMaxPool(TensorModule):
+    __constants__ = ["kernel_size", "return_indices", "output_size", "output_ratio"]
+    _pool: Callable[..., Any]
+    _rank: int
+
+    def __init__(
+        self,
+        kernel_size: Any,
+        output_size: Any = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        if (output_size is None) == (output_ratio is None):
+            raise ValueError(
+                f"{type(self).__name__} requires one of output_size and output_ratio, got {output_size} and "
+                f"{output_ratio}"
+            )
+        self.kernel_size, self.return_indices = self._each(kernel_size), return_indices
+        self.output_size = None if output_size is None else self._each(output_size)
+        self.output_ratio = None if output_ratio is None else self._each(output_ratio)
+        if self.output_ratio is not None and not all(0 < r < 1 for r in self.output_ratio):
+            raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+        self.register_buffer("_random_samples", _random_samples)
+
+    def _each(self, x: Any) -> tuple[Any, ...]:
+        return (x,) * self._rank if isinstance(x, (int, float)) else tuple(x)
+
+    def forward(self, input: Tensor) -> Any:
+        return self._pool(
+            input,
+            self.kernel_size,
+            self.output_size,
+            self.output_ratio,
+            self.return_indices,
+            _random_samples=self._random_samples,
+        )
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """Largest value of windows that are spread over each plane at random.  Graham, 2014."""
+
+    _pool, _rank = staticmethod(F.fractional_max_pool2d), 2
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """Largest value of windows that are spread over each volume at random.  Graham, 2014."""
+
+    _pool, _rank = staticmethod(F.fractional_max_pool3d), 3

@@ -1,0 +1,117 @@
+// Operators by PyTorch's internal names, as its tracers and exporters write them: made of the public ones.
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+
+using namespace facula;
+using namespace facula::loop;
+using namespace facula::op;
+namespace d = facula::dtypes;
+
+namespace {
+
+MaybeTensor maybe(const std::optional<Tensor>& t) { return t ? MaybeTensor(*t) : MaybeTensor(); }
+
+// Mean and reciprocal deviation over `dims`. They carry no gradient.
+struct Statistics {
+  Tensor mean, rstd;
+};
+Statistics statistics(const Tensor& x, const Ints& dims, double eps, bool keepdim) {
+  auto [variance, mean] = var_mean(detach(x), dims, std::optional<double>(0.0), keepdim);
+  return {mean, rsqrt(add(variance, eps))};
+}
+Tensor per_channel(const Tensor& t, const Tensor& x) {
+  Dims shape(size_t(x.dim()), SymInt(int64_t(1)));
+  shape[1] = t.size(0);
+  return view(t, shape);
+}
+
+std::tuple<Tensor, Tensor, Tensor> batch_normalised(const Tensor& x, std::optional<Tensor> weight,
+                                                    std::optional<Tensor> bias,
+                                                    std::optional<Tensor> running_mean,
+                                                    std::optional<Tensor> running_var, bool training,
+                                                    double momentum, double eps) {
+  if (!training) {
+    Tensor y = batch_norm(x, maybe(running_mean), maybe(running_var), maybe(weight), maybe(bias), false,
+                          momentum, eps);
+    return {y, empty(Sizes{int64_t(0)}, x.dtype()), empty(Sizes{int64_t(0)}, x.dtype())};
+  }
+  Ints dims;
+  for (int k = 0; k < x.dim(); ++k)
+    if (k != 1) dims.push_back(k);
+  auto [mean, rstd] = statistics(x, dims, eps, false);
+  Tensor y =
+      batch_norm(x, maybe(running_mean), maybe(running_var), maybe(weight), maybe(bias), true, momentum, eps);
+  return {y, mean, rstd};
+}
+
+}  // namespace
+
+FACULA_FAMILY(native) {
+  define(
+      "native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!)? running_mean, Tensor(b!)? running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)")
+      .doc("batch_norm, with the mean and the reciprocal deviation of the batch.")
+      .bind(function)
+      .procedure(batch_normalised)
+      .samples(
+          {"input[4, 3], weight[3], bias[3], running_mean=None, running_var=None, training=True, momentum=0.1, eps=1e-5"});
+  define(
+      "native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)")
+      .doc("layer_norm, with the mean and the reciprocal deviation of each row.")
+      .bind(function)
+      .procedure([](const Tensor& input, SymSpan shape, std::optional<Tensor> weight,
+                    std::optional<Tensor> bias, double eps) {
+        Tensor y = layer_norm(input, shape, maybe(weight), maybe(bias), eps);
+        Ints dims;
+        for (int k = input.dim() - int(shape.size()); k < input.dim(); ++k) dims.push_back(k);
+        auto [mean, rstd] = statistics(input, dims, eps, true);
+        return std::tuple(y, mean, rstd);
+      })
+      .samples({"input[4, 3], normalized_shape=[3], weight[3], bias[3], eps=1e-5"});
+  define(
+      "native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps) -> (Tensor, Tensor, Tensor)")
+      .doc("group_norm, with the mean and the reciprocal deviation of each group.")
+      .bind(function)
+      .procedure([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias, SymInt N,
+                    SymInt C, SymInt HxW, int64_t group, double eps) {
+        Tensor y = group_norm(input, group, maybe(weight), maybe(bias), eps);
+        Tensor groups = reshape(input, Sizes{N, SymInt(group), C / SymInt(group) * HxW});
+        auto [mean, rstd] = statistics(groups, Ints{2}, eps, false);
+        return std::tuple(y, mean, rstd);
+      })
+      .samples({"input[2, 4, 3], weight[4], bias[4], N=2, C=4, HxW=3, group=2, eps=1e-5"});
+  define("_safe_softmax(Tensor self, int dim, dtype? dtype=None) -> Tensor")
+      .doc("softmax along `dim`, 0 for lines of -inf.")
+      .bind(hidden)
+      .no_in_place()
+      .procedure([](const Tensor& self, int64_t dim, std::optional<DType> dtype) {
+        Tensor y = softmax(self, dim, dtype);
+        return where(all(eq(self, -std::numeric_limits<double>::infinity()), Sizes{dim}, true), zeros_like(y),
+                     y);
+      })
+      .samples({"self[3, 4], dim=1"});
+  define("_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor")
+      .doc(
+          "Each tensor padded to num_chunks equal chunks along `dim`, chunk k of all flattened and joined as line k.")
+      .bind(hidden)
+      .no_in_place()
+      .procedure([](const std::vector<Tensor>& tensors, int64_t dim, int64_t chunks) {
+        runtime_check(!tensors.empty() && chunks > 0, "_chunk_cat")
+            << "expected tensors and num_chunks > 0, got " << tensors.size() << " and " << chunks;
+        dim = wrap_dim("_chunk_cat", dim, tensors[0].dim());
+        std::vector<Tensor> lines;
+        for (auto& t : tensors) {
+          runtime_check(dim < t.dim() && t.numel() > SymInt(int64_t(0)), "_chunk_cat")
+              << "expected non-empty tensors with dimension " << dim << ", got shape "
+              << to_string(t.sizes());
+          SymInt n = t.size(int(dim)), each = (n + SymInt(chunks - 1)) / SymInt(chunks);
+          Dims pad(size_t(2 * (t.dim() - dim)), SymInt(int64_t(0)));
+          pad.back() = each * SymInt(chunks) - n;
+          Dims shape(t.sizes().first(size_t(dim)));
+          shape.push_back(chunks), shape.push_back(int64_t(-1));
+          lines.push_back(reshape(constant_pad_nd(t, pad, 0), shape));
+        }
+        return cat(lines, dim + 1);
+      })
+      .samples({"tensors{[5, 2], [3]}, dim=0, num_chunks=2"});
+}

@@ -1,0 +1,158 @@
+// Inverses of max pooling, and pooling over windows at random places.
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+
+using namespace facula;
+using namespace facula::loop;
+using namespace facula::op;
+namespace d = facula::dtypes;
+
+namespace {
+
+// What is missing to a batch, and the elements of each plane as one line.
+Tensor unpooled(const Call& c, const Tensor& self, const Tensor& indices, SymSpan size) {
+  int n = int(size.size());
+  runtime_check(indices.dtype() == DType::Int64, c.name())
+      << "elements in indices should be type int64 but got: " << indices.dtype();
+  runtime_check(self.dim() == n + 1 || self.dim() == n + 2, c.name())
+      << "input to max_unpooling" << n << "d should be a " << n + 1 << "d or " << n + 2
+      << "d tensor, but got shape " << to_string(self.sizes());
+  runtime_check(std::ranges::equal(self.sizes(), indices.sizes()), c.name())
+      << "expected shape of indices to be same as that of the input tensor " << to_string(self.sizes())
+      << " but got " << to_string(indices.sizes());
+  size_t leading = self.sizes().size() - size_t(n);
+  Dims out(self.sizes().first(leading)), lines(self.sizes().first(leading));
+  SymInt total = int64_t(1);
+  for (SymInt s : size) {
+    runtime_check(s > SymInt(int64_t(0)), c.name())
+        << "output_size must be positive, got " << to_string(size);
+    out.push_back(s);
+    total *= s;
+  }
+  for (size_t k = leading - 1; k < self.sizes().size(); ++k)
+    runtime_check(self.sizes()[k] > SymInt(int64_t(0)), c.name())
+        << "expected input to have non-zero size for non-batch dimensions, but got "
+        << to_string(self.sizes());
+  Dims planes = lines;
+  planes.push_back(total);
+  lines.push_back(int64_t(1));
+  for (size_t k = leading; k < self.sizes().size(); ++k) lines.back() *= self.sizes()[k];
+  Tensor y = scatter(zeros(planes, self.dtype()), -1, reshape(indices, lines), reshape(self, lines));
+  return view(y, out);
+}
+
+// Where the windows along a dimension begin: window k of `out` in `in` elements, shifted by a random u in [0, 1).
+Tensor random_starts(const Tensor& u, int64_t in, int64_t out, int64_t kernel) {
+  Tensor last = full(Dims{}, Scalar(in - kernel), DType::Int64);
+  if (out == 1)
+    return expand(view(last, Sizes{int64_t(1)}), [&] {
+      Dims s(u.sizes());
+      s.push_back(int64_t(1));
+      return s;
+    }());
+  Tensor step = full(Dims{}, double(in - kernel) / double(out - 1), u.dtype()), k = arange(Scalar(out - 1)),
+         x = unsqueeze(u, -1);
+  Tensor at = sub(to_dtype(mul(add(to_dtype(k, u.dtype()), x), step), DType::Int64),
+                  to_dtype(mul(x, step), DType::Int64));
+  Dims one(u.sizes());
+  one.push_back(int64_t(1));
+  return cat(std::vector<Tensor>{at, expand(view(last, Sizes{int64_t(1)}), one)}, -1);
+}
+
+// The largest element of the windows that begin at `starts` [*, outputs] of each dimension, and its place in the plane.
+std::tuple<Tensor, Tensor> fractional(const Call& c, const Tensor& self, SymSpan kernel, SymSpan size,
+                                      const Tensor& samples) {
+  int n = int(kernel.size());
+  runtime_check(self.dim() == n + 1 || self.dim() == n + 2, c.name())
+      << "expected " << n + 1 << "D or " << n + 2 << "D tensor, but got shape " << to_string(self.sizes());
+  runtime_check(samples.dim() == 3 && samples.dtype() == self.dtype() &&
+                    samples.size(2) == SymInt(int64_t(n)),
+                c.name())
+      << "expected _random_samples [N, C, " << n << "] of dtype " << self.dtype() << ", got "
+      << samples.dtype() << " of shape " << to_string(samples.sizes());
+  Tensor x = self.dim() == n + 1 ? unsqueeze(self, 0) : self;
+  runtime_check(samples.size(0) >= x.size(0) && samples.size(1) == x.size(1), c.name())
+      << "expected _random_samples for each plane of " << to_string(x.sizes()) << ", got "
+      << to_string(samples.sizes());
+  Dims lines{x.size(0), x.size(1), int64_t(1)}, out{x.size(0), x.size(1)};
+  // The place of each element of each window, [N, C, out..., kernel...].
+  Tensor at;
+  SymInt plane = int64_t(1);
+  for (int k = 0; k < n; ++k) {
+    int64_t in = x.size(2 + k).guard_int(), o = size[size_t(k)].guard_int(),
+            w = kernel[size_t(k)].guard_int();
+    runtime_check(w > 0 && o > 0 && o + w - 1 <= in, c.name())
+        << "pool of " << w << " elements in dimension " << k << " is too large relative to input of " << in
+        << " and output of " << o;
+    out.push_back(o);
+    lines[2] *= x.size(2 + k);
+    // In planes PyTorch takes the first number for the last dimension.
+    Tensor begin = random_starts(contiguous(select(narrow(samples, 0, int64_t(0), x.size(0)), 2,
+                                                   int64_t(n == 2 ? 1 - k : k))),
+                                 in, o, w);
+    Dims shape{x.size(0), x.size(1)}, step;
+    for (int j = 0; j < n; ++j) shape.push_back(j == k ? SymInt(o) : SymInt(int64_t(1)));
+    for (int j = 0; j < n; ++j)
+      shape.push_back(int64_t(1)), step.push_back(j == k ? SymInt(w) : SymInt(int64_t(1)));
+    Tensor place = add(view(begin, shape), view(arange(Scalar(w)), step));
+    at = at.defined() ? add(mul(at, in), place) : place;
+  }
+  Dims windows = out;
+  windows.push_back(int64_t(1));
+  for (SymInt w : kernel) windows.back() *= w;
+  Dims flat{x.size(0), x.size(1), product(windows)}, each{x.size(0), x.size(1), product(out)};
+  Tensor places = reshape(at, flat), line = reshape(x, lines);
+  Tensor values = view(gather(line, 2, places), windows);
+  Tensor best = argmax(values, -1, true);
+  Tensor where_best = squeeze(gather(view(places, windows), -1, best), Sizes{int64_t(-1)});
+  Tensor y = view(gather(line, 2, reshape(where_best, each)), out);
+  if (self.dim() == n + 1) return {squeeze(y, Sizes{int64_t(0)}), squeeze(where_best, Sizes{int64_t(0)})};
+  return {y, where_best};
+}
+
+}  // namespace
+
+FACULA_FAMILY(unpool) {
+  define("max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor")
+      .doc(
+          "Planes of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool2d.")
+      .bind(hidden)
+      .no_in_place()
+      .procedure([](const Call& c, const Tensor& self, const Tensor& indices, SymSpan size) {
+        return unpooled(c, self, indices, size);
+      })
+      .samples({"self[1, 1, 1, 1], indices<1>[1, 1, 1, 1], output_size=[2, 2]"});
+  define(
+      "max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding) -> Tensor")
+      .doc(
+          "Volumes of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool3d.")
+      .bind(hidden)
+      .no_in_place()
+      .procedure([](const Call& c, const Tensor& self, const Tensor& indices, SymSpan size) {
+        return unpooled(c, self, indices, size);
+      })
+      .samples(
+          {"self[1, 1, 1, 1, 1], indices<1>[1, 1, 1, 1, 1], output_size=[2, 2, 1], stride=[1, 1, 1], padding=[0, 0, 0]"});
+  define(
+      "fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, Tensor random_samples) -> (Tensor, Tensor)")
+      .doc(
+          "The largest element, and its place in the plane, of windows that are spread over it at random.  Graham, 2014.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .procedure([](const Call& c, const Tensor& self, SymSpan kernel, SymSpan size, const Tensor& samples) {
+        return fractional(c, self, kernel, size, samples);
+      })
+      .samples({"self[2, 3, 6, 6], kernel_size=[2, 2], output_size=[3, 3], random_samples[2, 3, 2](0, 1)"});
+  define(
+      "fractional_max_pool3d(Tensor self, int[3] kernel_size, int[3] output_size, Tensor random_samples) -> (Tensor, Tensor)")
+      .doc(
+          "The largest element, and its place in the volume, of windows that are spread over it at random.  Graham, 2014.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .procedure([](const Call& c, const Tensor& self, SymSpan kernel, SymSpan size, const Tensor& samples) {
+        return fractional(c, self, kernel, size, samples);
+      })
+      .samples(
+          {"self[1, 2, 4, 4, 4], kernel_size=[2, 2, 2], output_size=[2, 2, 2], random_samples[1, 2, 3](0, 1)"});
+}
