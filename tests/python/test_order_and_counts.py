@@ -1,0 +1,125 @@
+"""Running extremes, modes, quantiles, scatters over a monoid, counts and masked reductions at ties, NaN and
+empty places. The expected numbers are NumPy's or PyTorch's.
+"""
+
+import math
+
+import numpy as np
+import pytest
+
+import facula
+
+NAN, INF = math.nan, math.inf
+
+
+def same(t, expected):
+    np.testing.assert_equal(t.detach().numpy(), np.asarray(expected, dtype=t.detach().numpy().dtype))
+
+
+def test_running_extremes_keep_the_last_of_ties_and_nan():
+    values, indices = facula.cummax(facula.tensor([1.0, 3, 3, 2, NAN, 9, NAN]), 0)
+    same(values, [1, 3, 3, 3, NAN, NAN, NAN])
+    same(indices, [0, 1, 2, 2, 4, 4, 6])
+    same(facula.cummin(facula.tensor([0.0, -0.0, 1]), 0)[1], [0, 1, 1])
+
+
+def test_the_gradient_of_a_running_extremum_goes_where_it_was():
+    x = facula.tensor([1.0, 3, 2, 4], requires_grad=True)
+    facula.cummax(x, 0)[0].sum().backward()
+    same(x.grad, [1, 2, 0, 1])
+
+
+def test_mode_is_the_smallest_of_the_most_frequent_and_where_it_is_last():
+    values, indices = facula.mode(facula.tensor([[2, 1, 2, 1], [3, 3, 0, 0]]))
+    same(values, [1, 0])
+    same(indices, [3, 3])
+
+
+@pytest.mark.parametrize("interpolation", ["linear", "lower", "higher", "midpoint", "nearest"])
+def test_quantile_interpolates_as_numpy(interpolation):
+    x = np.array([[3.0, 1, 2, 7], [5, 0, 4, 4]])
+    q = np.array([0, 0.3, 0.8, 1])
+    got = facula.quantile(facula.tensor(x), facula.tensor(q), 1, interpolation=interpolation)
+    np.testing.assert_allclose(got.numpy(), np.quantile(x, q, 1, method=interpolation), rtol=1e-15)
+
+
+def test_quantiles_of_nan():
+    x = facula.tensor([[1.0, NAN, 3], [NAN, NAN, NAN]])
+    same(facula.quantile(x, 0.5, 1), [NAN, NAN])
+    same(facula.nanquantile(x, 0.5, 1), [2, NAN])
+    same(facula.nanmedian(x, 1)[0], [1, NAN])
+
+
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
+@pytest.mark.parametrize("include_self", [True, False])
+def test_scatter_reduce_combines_what_falls_on_one_place(reduce, include_self):
+    self, src, index = np.array([2.0, 3, 5, 7]), np.array([1.0, -4, 6]), [1, 3, 1]
+    f = {"sum": np.sum, "prod": np.prod, "mean": np.mean, "amax": np.max, "amin": np.min}[reduce]
+    expected = []
+    for k, own in enumerate(self):
+        there = [s for s, i in zip(src, index) if i == k]
+        expected.append(f([own, *there] if include_self or not there else there))
+    at = facula.tensor(index)
+    got = facula.tensor(self).scatter_reduce(0, at, facula.tensor(src), reduce, include_self=include_self)
+    same(got, expected)
+    if reduce != "sum":
+        same(
+            facula.tensor(self).index_reduce(0, at, facula.tensor(src), reduce, include_self=include_self),
+            expected,
+        )
+
+
+def test_the_gradient_of_a_scattered_product_at_zeros():
+    self = facula.tensor([2.0, 0], requires_grad=True)
+    src = facula.tensor([0.0, 3, 5], requires_grad=True)
+    self.scatter_reduce(0, facula.tensor([0, 0, 1]), src, "prod").sum().backward()
+    same(self.grad, [0, 5])
+    same(src.grad, [6, 0, 0])
+
+
+def test_segments_of_no_elements():
+    data, lengths = facula.tensor([1.0, 2, 3]), facula.tensor([2, 0, 1])
+    for reduce, expected in {
+        "sum": [3, 0, 3],
+        "prod": [2, 1, 3],
+        "max": [2, -INF, 3],
+        "mean": [1.5, NAN, 3],
+    }.items():
+        same(facula.segment_reduce(data, reduce, lengths=lengths), expected)
+
+
+def test_histograms_count_as_numpy():
+    x = np.random.default_rng(0).normal(size=200)
+    hist, edges = facula.histogram(facula.tensor(x), 7, range=(-1.0, 1.5))
+    expected, at = np.histogram(x, 7, (-1.0, 1.5))
+    same(hist, expected)
+    np.testing.assert_allclose(edges.numpy(), at, rtol=1e-15, atol=1e-15)
+    same(facula.histc(facula.tensor([0.0, 1, 1, NAN, INF, 2]), 2, 0, 2), [1, 3])
+    same(facula.bincount(facula.tensor([1, 3, 1]), minlength=5), [0, 2, 0, 1, 0])
+
+
+def test_search_finds_the_place_before_or_behind_equal_elements():
+    line = facula.tensor([1.0, 2, 2, 3])
+    same(facula.searchsorted(line, facula.tensor([2.0, NAN, -INF])), [1, 4, 0])
+    same(facula.searchsorted(line, facula.tensor([2.0]), right=True), [3])
+    same(
+        facula.isin(facula.tensor([1.0, NAN, 5]), facula.tensor([NAN, 1, *range(10, 60)])),
+        [True, False, False],
+    )
+
+
+def test_masked_reductions_leave_out_what_the_mask_does():
+    x, mask = facula.tensor([[1.0, 2, 3], [4, 5, 6]]), facula.tensor([[True, False, True], [False] * 3])
+    same(facula.masked.sum(x, 1, mask=mask), [4, 0])
+    same(facula.masked.amax(x, 1, mask=mask), [3, -INF])
+    same(facula.masked.mean(x, 1, mask=mask), [2, NAN])
+    same(facula.masked.argmin(x, 1, mask=mask)[:1], [0])
+
+
+def test_a_view_has_a_copy_and_an_inverse():
+    x = facula.arange(6.0).view(2, 3)
+    copy = facula.transpose_copy(x, 0, 1)
+    copy.zero_()
+    same(x, [[0, 1, 2], [3, 4, 5]])
+    same(facula.diagonal_scatter(x, facula.tensor([9.0, 9])), [[9, 1, 2], [3, 9, 5]])
+    same(facula.slice_scatter(x, facula.ones(2, 1), 1, 2), [[0, 1, 1], [3, 4, 1]])
