@@ -24,16 +24,9 @@ Sides neighbours(const Tensor& t, int k) {
   SymInt n = t.size(k), pairs = max(n - SymInt(int64_t(1)), SymInt(int64_t(0)));
   return {narrow(t, k, int64_t(0), pairs), narrow(t, k, n - pairs, pairs)};
 }
-// The areas between neighbours of y, whose distances are dx or those of x.
-Tensor areas(const Call& c, const Tensor& y, std::optional<Tensor> x, std::optional<Scalar> dx, int64_t dim) {
-  int k = wrap_dim(c.name(), dim, y.dim());
-  index_check(y.dim() > 0, c.name()) << "`y` must have at least 1 dimension, got a 0-d tensor";
-  Sides of_y = neighbours(y, k);
-  Tensor sum = add(of_y.left, of_y.right);
-  if (dx)
-    return mul(sum, dx->category() == Category::complex ? Scalar(dx->to_complex() / 2.0)
-                                                        : Scalar(dx->to_double() / 2));
-  Tensor at = *x;
+// The widths between neighbours of x along dimension k of y, and the sums of neighbours of y.
+Tensor twice_areas(const Call& c, const Tensor& y, const Tensor& x, int k) {
+  Tensor at = x;
   if (at.dim() == 1 && y.dim() != 1) {
     runtime_check(at.size(0) == y.size(k), c.name())
         << "there must be one `x` value for each sample point: x " << to_string(at.sizes()) << ", y "
@@ -46,33 +39,52 @@ Tensor areas(const Call& c, const Tensor& y, std::optional<Tensor> x, std::optio
     for (SymInt n : at.sizes()) shape.push_back(n);
     at = view(at, shape);
   }
-  Sides of_x = neighbours(at, k);
-  return div(mul(sub(of_x.right, of_x.left), sum), 2.0);
+  Sides of_x = neighbours(at, k), of_y = neighbours(y, k);
+  return mul(sub(of_x.right, of_x.left), add(of_y.left, of_y.right));
+}
+Scalar half_of(const Scalar& x) {
+  return x.category() == Category::complex ? Scalar(x.to_complex() / 2.0) : Scalar(x.to_double() / 2);
+}
+int trapezoid_dim(const Call& c, const Tensor& y) {
+  index_check(y.dim() > 0, c.name()) << "`y` must have at least 1 dimension, got a 0-d tensor";
+  return wrap_dim(c.name(), c.integer("dim").guard_int(), y.dim());
+}
+// The operations are those of PyTorch, so that what overflows does so there too.
+Tensor integral(const Tensor& y, const Scalar& dx, int k) {
+  SymInt n = y.size(k);
+  if (n == SymInt(int64_t(0))) return zeros(without(y.sizes(), k), y.dtype());
+  Tensor ends = add(select(y, k, int64_t(0)), select(y, k, n - SymInt(int64_t(1))));
+  return mul(sub(sum(y, Sizes{k}), mul(ends, 0.5)), dx);
+}
+Tensor running_integral(const Tensor& y, const Scalar& dx, int k) {
+  Sides s = neighbours(y, k);
+  return cumsum(mul(add(s.left, s.right), half_of(dx)), k);
 }
 void check_not_bool(const Call& c, const Tensor& t) {
   runtime_check(t.dtype() != DType::Bool, c.name()) << "received a bool input, but bool is not supported";
 }
 
-// trapezoid and cumulative_trapezoid: what `gather` makes of the areas.
-void define_trapezoid(const char* name, const char* doc, Tensor (*gathered)(const Tensor&, int64_t)) {
+// trapezoid and cumulative_trapezoid: of samples dx apart, or of what `gather` makes of the areas between those at x.
+void define_trapezoid(const char* name, const char* doc, Tensor (*even)(const Tensor&, const Scalar&, int),
+                      Tensor (*gather)(const Tensor&, int64_t)) {
   define(std::string(name) + ".x(Tensor y, Tensor x, *, int dim=-1) -> Tensor")
       .doc(doc)
       .bind(function)
-      .procedure([gathered](const Call& c, const Tensor& y, const Tensor& x, int64_t dim) {
+      .procedure([even, gather](const Call& c, const Tensor& y, const Tensor& x) {
         check_not_bool(c, y);
         check_not_bool(c, x);
-        if (y.dim() && y.size(int(dim)) == SymInt(int64_t(0)))
-          return gathered(areas(c, y, std::nullopt, Scalar(1.0), dim), dim);
-        return gathered(areas(c, y, x, std::nullopt, dim), dim);
+        int k = trapezoid_dim(c, y);
+        if (y.size(k) == SymInt(int64_t(0))) return even(y, Scalar(1.0), k);
+        return div(gather(twice_areas(c, y, x, k), k), 2.0);
       })
       .samples({"y[3, 4], x[4]", "y[3, 4], x[3, 1], dim=0"});
   define(std::string(name) + "(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor")
       .doc(doc)
       .bind(function)
-      .procedure([gathered](const Call& c, const Tensor& y, const Scalar& dx, int64_t dim) {
+      .procedure([even](const Call& c, const Tensor& y, const Scalar& dx) {
         check_not_bool(c, y);
         runtime_check(dx.category() != Category::boolean, c.name()) << "dx must not be a bool";
-        return gathered(areas(c, y, std::nullopt, dx, dim), dim);
+        return even(y, dx, trapezoid_dim(c, y));
       })
       .samples({"y[3, 4]", "y[5], dx=0.5", "y[3, 1], dim=1"});
 }
@@ -337,13 +349,13 @@ FACULA_FAMILY(calculus) {
                 "self[3], other[3], dims_self=[0], dims_other=[0]"});
 
   define_trapezoid("trapezoid",
-                   "The integral along `dim` by the trapezoid rule, of samples dx apart or at x.",
+                   "The integral along `dim` by the trapezoid rule, of samples dx apart or at x.", integral,
                    [](const Tensor& t, int64_t dim) { return sum(t, Sizes{dim}); });
   define_trapezoid("trapz", "The integral along `dim` by the trapezoid rule, of samples dx apart or at x.",
-                   [](const Tensor& t, int64_t dim) { return sum(t, Sizes{dim}); });
+                   integral, [](const Tensor& t, int64_t dim) { return sum(t, Sizes{dim}); });
   define_trapezoid("cumulative_trapezoid",
                    "The running integral along `dim` by the trapezoid rule, of samples dx apart or at x.",
-                   [](const Tensor& t, int64_t dim) { return cumsum(t, dim); });
+                   running_integral, [](const Tensor& t, int64_t dim) { return cumsum(t, dim); });
 
   define("gradient(Tensor self, *, Scalar? spacing=None, int[1]? dim=None, int edge_order=1) -> Tensor[]")
       .doc(

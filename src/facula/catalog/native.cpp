@@ -12,12 +12,12 @@ namespace {
 
 MaybeTensor maybe(const std::optional<Tensor>& t) { return t ? MaybeTensor(*t) : MaybeTensor(); }
 
-// Mean and reciprocal deviation over `dims`. They carry no gradient.
+// Mean and reciprocal deviation over `dims`. As in PyTorch those of groups alone carry a gradient.
 struct Statistics {
   Tensor mean, rstd;
 };
 Statistics statistics(const Tensor& x, const Ints& dims, double eps, bool keepdim) {
-  auto [variance, mean] = var_mean(detach(x), dims, std::optional<double>(0.0), keepdim);
+  auto [variance, mean] = var_mean(x, dims, std::optional<double>(0.0), keepdim);
   return {mean, rsqrt(add(variance, eps))};
 }
 Tensor per_channel(const Tensor& t, const Tensor& x) {
@@ -39,7 +39,7 @@ std::tuple<Tensor, Tensor, Tensor> batch_normalised(const Tensor& x, std::option
   Ints dims;
   for (int k = 0; k < x.dim(); ++k)
     if (k != 1) dims.push_back(k);
-  auto [mean, rstd] = statistics(x, dims, eps, false);
+  auto [mean, rstd] = statistics(detach(x), dims, eps, false);
   Tensor y =
       batch_norm(x, maybe(running_mean), maybe(running_var), maybe(weight), maybe(bias), true, momentum, eps);
   return {y, mean, rstd};
@@ -64,7 +64,7 @@ FACULA_FAMILY(native) {
         Tensor y = layer_norm(input, shape, maybe(weight), maybe(bias), eps);
         Ints dims;
         for (int k = input.dim() - int(shape.size()); k < input.dim(); ++k) dims.push_back(k);
-        auto [mean, rstd] = statistics(input, dims, eps, true);
+        auto [mean, rstd] = statistics(detach(input), dims, eps, true);
         return std::tuple(y, mean, rstd);
       })
       .samples({"input[4, 3], normalized_shape=[3], weight[3], bias[3], eps=1e-5"});
@@ -91,6 +91,8 @@ FACULA_FAMILY(native) {
       })
       .samples({"self[3, 4], dim=1"});
   define("_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor")
+      .converting_out()
+      .bad_conversion(ErrorType::TypeError)
       .doc(
           "Each tensor padded to num_chunks equal chunks along `dim`, chunk k of all flattened and joined as line k.")
       .bind(hidden)

@@ -168,6 +168,9 @@ FACULA_FAMILY(order) {
       "Smallest values so far along `dim`, and where they were: of equal ones the last; NaN wins.");
   define("mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)")
       .doc("The most frequent value along `dim`, of several the smallest, and where it is last.")
+      .differs(
+          "\\w+ (value [01]|gradient of self): .* with self: .*nan",
+          "a NaN is no other number's equal and comes last; PyTorch's order of lines with one is left to chance")
       .dtypes(d::real)
       .non_differentiable({1})
       .procedure([](const Tensor& self, int64_t dim, bool keepdim) {
@@ -193,6 +196,7 @@ FACULA_FAMILY(order) {
   define("nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .converting_out()
       .doc("Mean of the elements over `dim` that are not NaN.")
+      .differs("\\w+ gradient of self: 0 for nan with self: all nan", "what is left out gets no gradient")
       .no_in_place()
       .composite([](const Tensor& self, Sizes dim, bool keepdim, std::optional<DType> dtype) {
         runtime_check(is_differentiable(self.dtype()), "nanmean")

@@ -101,7 +101,8 @@ std::tuple<Tensor, Tensor> fractional(const Call& c, const Tensor& self, SymSpan
   Dims windows = out;
   windows.push_back(int64_t(1));
   for (SymInt w : kernel) windows.back() *= w;
-  Dims flat{x.size(0), x.size(1), product(windows)}, each{x.size(0), x.size(1), product(out)};
+  Dims flat{x.size(0), x.size(1), product(SymSpan(windows).subspan(2))},
+      each{x.size(0), x.size(1), product(SymSpan(out).subspan(2))};
   Tensor places = reshape(at, flat), line = reshape(x, lines);
   Tensor values = view(gather(line, 2, places), windows);
   Tensor best = argmax(values, -1, true);
