@@ -148,8 +148,6 @@ ELEMENTWISE = {
 # (test_probes.py).
 UNDEFINED = {"empty", "empty_like", "_view_dtype", "view.dtype"}
 # The result that says which of equal elements was taken, where PyTorch's order is that of a partial sort.
-# Their values were drawn, and move with a parameter at the same probability (test_distributions.py).
-REPARAMETRISED = {"_reparametrised_log_gamma"}
 UNSTABLE = {"topk": 1, "kthvalue": 1}
 EPSILON = {
     "float16": 2.0**-10,
@@ -489,21 +487,14 @@ def check_out_form(case, number, args):
         close(out.to(want.dtype), to_numpy(held), dtype_of(want), terms, f"{what}, out= of {wider}")
 
 
-# Gradients that differences of single elements do not show: of logarithms that stay normalised; of a
-# right-hand side alone; of none. tests/python/test_decompositions.py and the recording look at them.
-RESTRICTED = {
-    "_ctc_loss", "ctc_loss", "_linalg_ldl_solve", "linalg_ldl_solve", "linalg_ldl_factor",
-    "linalg_ldl_factor_ex",
-}  # fmt: skip
-
-
 def differentiable(c):
     return (
         c.samples
         and c.differentiable
         and not c.random
         and not c.writes
-        and not {c.base, c.name} & (UNDEFINED | REPARAMETRISED | RESTRICTED)
+        and not c.undifferenced
+        and not {c.base, c.name} & UNDEFINED
         and "float64" in c.dtypes
     )
 

@@ -312,6 +312,7 @@ FACULA_FAMILY(arrange) {
       .doc(
           "All choices of r elements of a vector in their order, one a row; an element again where `with_replacement`.")
       .no_in_place()
+      .reads_data()
       .procedure([](const Tensor& self, int64_t r, bool again) {
         runtime_check(self.dim() == 1, "combinations")
             << "expects a 1D vector, but got shape " << to_string(self.sizes());

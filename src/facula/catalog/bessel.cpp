@@ -70,6 +70,7 @@ Definer incomplete_gamma(const char* schema, const char* doc, Expr (*f)(Expr, Ex
       .doc(doc)
       .dtypes(d::floating)
       .pointwise([f](Expr a, Expr x) { return cast(f(wide(a), wide(x)), a.dtype()); })
+      .undifferenced("there is none for the first operand")
       .samples({"self[3, 4](0.2, 8), other[4](0.1, 9)", "self[5](0.2, 8), other[5](0.1, 9)",
                 "self[](0.2, 8), other[](0.1, 9)", "self[2, 0], other[1]"});
 }
@@ -137,6 +138,7 @@ FACULA_FAMILY(bessel) {
         Tensor s = v["self"];
         return grads(Tensor(), mul(mul(v.grad(), neg(s)), special_zeta(add(s, 1), v["other"])));
       })
+      .undifferenced("there is none for the first operand")
       .samples({"self[3, 4](1.5, 8), other[4](0.5, 9)", "self[5](2, 8), other=2",
                 "self[](2, 8), other[](0.5, 9)", "self[2, 0], other[1]"});
 

@@ -71,6 +71,8 @@ Tensor unset_strided(const Call& c, DType t) {
 // The tensor with other sizes over its own memory, which grows where they need more. What was there stays.
 Tensor resized(const Call& c, const Tensor& self, SymSpan size, std::optional<MemoryFormat> format) {
   Dims sizes = checked_size(c);
+  supported_check(!self.is_traced(), c.name())
+      << "changes the memory of a tensor, which a trace cannot record";
   auto* t = self.impl();
   runtime_check(!self.requires_grad(), c.name()) << "cannot resize variables that require grad";
   if (std::ranges::equal(self.sizes(), size)) return self;

@@ -175,6 +175,7 @@ FACULA_FAMILY(ctc) {
                                         v["target_lengths"], c.integer("blank").guard_int(),
                                         c.flag("zero_infinity")));
       })
+      .undifferenced("it is that of logarithms which stay normalised")
       .samples(ctc_samples(true));
   define(
       "_ctc_loss_backward(Tensor grad, Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank, bool zero_infinity) -> Tensor")
@@ -240,6 +241,7 @@ FACULA_FAMILY(ctc) {
         return reduced_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction,
                             zero_infinity);
       })
+      .undifferenced("it is that of logarithms which stay normalised")
       .samples(ctc_samples(false));
   define(
       "ctc_loss.lengths(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank=0, str reduction='mean', bool zero_infinity=False) -> Tensor")
@@ -252,6 +254,7 @@ FACULA_FAMILY(ctc) {
         return reduced_loss(log_probs, targets, lengths_of(input_lengths), lengths_of(target_lengths), blank,
                             reduction, zero_infinity);
       })
+      .undifferenced("it is that of logarithms which stay normalised")
       .samples(
           {"log_probs[4, 2, 3](-2, -0.5), targets<3>[2, 2], input_lengths=[4, 3], target_lengths=[2, 1]"});
 }

@@ -207,6 +207,7 @@ FACULA_FAMILY(factor) {
           "P L U of each matrix, L (with 1 on its diagonal) and U in one; row i was exchanged with row pivots[i] - 1.")
       .bind(linalg)
       .autocast(Autocast::fp32)
+      .reads_data()
       .procedure([](const Tensor& A, bool pivot) {
         check_lu_input("linalg_lu_factor", A, pivot);
         auto [lu, pivots, info] = _linalg_lu_factor(A);
@@ -218,6 +219,7 @@ FACULA_FAMILY(factor) {
       "_lu_with_info(Tensor self, bool pivot=True, bool check_errors=True) -> (Tensor LU, Tensor pivots, Tensor info)")
       .doc("linalg.lu_factor_ex.")
       .bind(function)
+      .reads_data()
       .procedure([](const Tensor& self, bool pivot, bool check_errors) {
         return linalg_lu_factor_ex(self, pivot, check_errors);
       })
@@ -353,6 +355,7 @@ FACULA_FAMILY(factor) {
         if (check_errors) check_codes("linalg_ldl_factor_ex", std::get<2>(result), singular_inverse);
         return result;
       })
+      .undifferenced("there is none")
       .samples({"self+[1, 1]"});
   define("linalg_ldl_factor(Tensor self, *, bool hermitian=False) -> (Tensor LD, Tensor pivots)")
       .doc(
@@ -360,6 +363,7 @@ FACULA_FAMILY(factor) {
           "one lower triangle, D with blocks of 1 and 2 rows, pivots as LAPACK's sytrf (hetrf) gives them.")
       .bind(linalg)
       .also("self", "A")
+      .reads_data()
       .procedure([](const Tensor& self, bool hermitian) {
         auto [ld, pivots, info] = linalg_ldl_factor_ex(self, hermitian);
         check_codes("linalg_ldl_factor", info, [](int64_t code) {
@@ -368,6 +372,7 @@ FACULA_FAMILY(factor) {
         });
         return std::tuple(ld, pivots);
       })
+      .undifferenced("there is none")
       .samples({"self+[1, 1]"});
   define("_linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, bool hermitian) -> Tensor")
       .doc("X of A X = B by the factors of A, of equal batch.")
@@ -390,6 +395,7 @@ FACULA_FAMILY(factor) {
         Tensor b = _linalg_ldl_solve(v["LD"], v["pivots"], g, hermitian);
         return grads(Tensor(), Tensor(), hermitian ? b : conjugate(b));
       })
+      .undifferenced("there is one for the right-hand side alone")
       .samples(op::samples({{{{"LD", divisible({1, 1})},
                               {"pivots", pivots_of({1})},
                               {"B", op::tensor({1, 2})},
@@ -412,6 +418,7 @@ FACULA_FAMILY(factor) {
         auto [ld, p, b] = one_batch("linalg_ldl_solve", LD, to_dtype(pivots, DType::Int32), B);
         return _linalg_ldl_solve(ld, p, b, hermitian);
       })
+      .undifferenced("there is one for the right-hand side alone")
       .samples(op::samples(
           {{{{"LD", divisible({1, 1})}, {"pivots", pivots_of({1})}, {"B", op::tensor({1, 2})}}}}));
 
@@ -520,6 +527,7 @@ FACULA_FAMILY(factor) {
       .doc("The inverse of L L^H (of U^H U if `upper`) for each triangle L; the other triangle is not read.")
       .no_in_place()
       .autocast(Autocast::fp32)
+      .reads_data()
       .procedure([](const Tensor& self, bool upper) {
         check_square("cholesky_inverse", "A", self);
         check_floating("cholesky_inverse", self);

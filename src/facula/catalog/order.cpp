@@ -24,7 +24,7 @@ void define_running_extremum(const char* name, Monoid m, const char* doc) {
         c.dim("dim");
         return std::vector<Dims>(2, Dims(c.sizes("self")));
       })
-      .non_differentiable({1})
+      .non_differentiable()
       .loop([m](const LoopCall& c, Index i) {
         if (i.empty()) return std::vector<Expr>{c.load("self", i), integer(0)};
         int k = c.dim("dim");
@@ -35,7 +35,6 @@ void define_running_extremum(const char* name, Monoid m, const char* doc) {
         if (is_floating(x.dtype())) is_best = is_best | isnan(x);
         return std::vector<Expr>{best, select(is_best, i[size_t(k)], integer(0))};
       })
-      .vjp([](const Vjp&) { return Grads(1); })
       .samples({"self[3, 4], dim=1"});
   define(std::string(name) + "(Tensor self, int dim) -> (Tensor values, Tensor indices)")
       .doc(doc)

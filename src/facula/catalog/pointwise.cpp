@@ -662,7 +662,8 @@ FACULA_FAMILY(pointwise) {
       .result([](const Call& c) { return std::vector<DType>{c.tensor("value").dtype()}; })
       .pointwise([](Expr, Expr b) { return b; })
       .vjp([](const Vjp& v) { return grads(v.grad(), Tensor()); })
-      .samples({"self[3, 4], value<4>[3, 4]"});  // its gradient is not that of its numbers
+      .undifferenced("it is that of other numbers")
+      .samples({"self[3, 4], value[3, 4]"});
   define("fill(Tensor self, Tensor|Scalar value) -> Tensor")
       .doc("A tensor like self with every element set to value.")
       .overlap(Overlap::uniform)

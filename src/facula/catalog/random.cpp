@@ -590,6 +590,7 @@ FACULA_FAMILY(random) {
         Tensor a = v["self"];
         return grads(mul(v.grad(), _log_gamma_slope(a, v["log_value"], digamma(a))), Tensor());
       })
+      .undifferenced("numbers that were drawn move with the concentration")
       .samples({"self[3, 4](0.1, 5), log_value[3, 4](-2, 2)"});
   define("_standard_log_gamma(Tensor self, Generator? generator=None) -> Tensor")
       .doc("Logarithms of numbers of the gamma distribution with concentration `self` and rate 1.")

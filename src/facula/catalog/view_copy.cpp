@@ -34,6 +34,8 @@ void define_copy(const Operator& view) {
         return copies;
       })
       .samples(view.samples);
+  copy.dtypes(view.dtypes);
+  if (!view.differentiable) copy.non_differentiable();
   if (name == "narrow") copy.converting_out().bad_conversion(ErrorType::TypeError);
   for (auto& other : view.aliases) copy.alias(other + "_copy");
   for (auto& [parameter, also] : view.parameter_aliases) copy.also(parameter, also);

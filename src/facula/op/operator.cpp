@@ -132,6 +132,10 @@ Definer& Definer::samples(Samples s) {
   op_->samples = std::move(s);
   return *this;
 }
+Definer& Definer::undifferenced(std::string why) {
+  op_->undifferenced = std::move(why);
+  return *this;
+}
 Definer& Definer::differs(std::string where, std::string why) {
   op_->differences.push_back({std::move(where), std::move(why)});
   return *this;

@@ -187,6 +187,8 @@ class Operator {
   bool differentiable = true;                  // results carry gradients (per result: see non_differentiable)
   std::vector<int> non_differentiable;         // results that never do (indices)
   bool carries_gradient(size_t result) const;  // by these; its dtype may still forbid it
+  // Why differences of values do not show the gradient, so that tests do not compare them; empty: they do.
+  std::string undifferenced;
 
   // Looks at the values of numbers before each call (other rules see types and sizes, and are not asked again
   // for equal ones); raises what is wrong with them.
@@ -273,6 +275,7 @@ class Definer {
   Definer& no_in_place();
   Definer& non_differentiable();  // no result does
   Definer& non_differentiable(std::vector<int> results);
+  Definer& undifferenced(std::string why);
   Definer& samples(Samples s);
   Definer& samples(std::initializer_list<const char*> lines) { return samples(op::samples(lines)); }
   // `where`: a regular expression for the beginning of a line of tests/edges, "float64 value: finite for inf".

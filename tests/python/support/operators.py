@@ -32,6 +32,7 @@ class Case:
     dtypes: tuple
     differentiable: bool
     non_differentiable: tuple
+    undifferenced: str
     random: bool
 
     @property
@@ -58,6 +59,7 @@ def cases() -> list[Case]:
                 tuple(str(d).split(".")[-1] for d in i["dtypes"]),
                 i["differentiable"],
                 tuple(i["non_differentiable"]),
+                i["undifferenced"],
                 i["random"],
             )
         )
