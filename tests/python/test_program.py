@@ -380,6 +380,25 @@ def test_training_through_a_program():
     assert losses[0] == pytest.approx(losses[1], rel=1e-4) and losses[0][-1] < losses[0][0]
 
 
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x.round().max(1).values,
+        lambda x: x.round().max() * x.sum(),
+        lambda x: (x * 0).norm() + x.norm(dim=0),
+        lambda x: x.round().cummax(1).values,
+        lambda x: x.softmax(1) * x.log_softmax(0),
+        lambda x: x.logsumexp(1) + x.var_mean(1)[0],
+        lambda x: x.round().median(1).values,
+        lambda x: facula.linalg.qr(x.t())[1],
+    ],
+)
+def test_operators_keep_their_gradient_rules(f):
+    """At ties and at zero, where the calls that an operator is made of have other gradients."""
+    check(f, x34(), tolerance=1e-5)
+    check(lambda x: f(x * 1).sin(), facula.ones(3, 4, requires_grad=True), tolerance=1e-5)
+
+
 def test_gradients_of_gradients():
     x = facula.randn(4, requires_grad=True)
     program = trace(lambda x: (x.sin() * x).sum(), x)

@@ -10,6 +10,9 @@ void remove_dead(Graph& g);
 // cse.cpp: merges equal calls (same operator, values and attributes) of operators that are not random.
 void merge_equal(Graph& g);
 
+// trace.cpp: calls that were kept for their gradient rule (KeepRules), in their place the calls that they make.
+Graph expanded(Graph g);
+
 // joint.cpp: the gradient of a traced function. Inputs: the graph's, then one tangent an output that is
 // differentiable. Outputs: the graph's, then one gradient an input in `wrt` (null where there is none).
 struct Joint {

@@ -1,6 +1,7 @@
 #include "facula/graph/trace.h"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -50,6 +51,10 @@ InputSpec symbolic_spec(const Tensor& t, sym::Shapes& shapes) {
 }
 
 namespace {
+thread_local bool keep_rules = false;
+
+Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
+             std::vector<Tensor>* captured);
 
 // A handle for users: re-pointed by in-place calls, while the value's own tensor stays.
 Tensor handle(Value* v) {
@@ -148,8 +153,40 @@ class Tracer final : public op::Mode {
     int* depth;
   };
   Results inlined(const Operator& o, std::span<const op::Value> values) {
+    if (o.vjp && keep_rules)
+      if (auto node = one_node(o, values)) return *node;
     Inside here(&depth_);
+    KeepRules within(keep_rules && !o.is<op::Composite>());
     return (*o.calls())(op::Call(o, values));
+  }
+
+  // The call as it is; its results are like those of its calls. Not of one that writes, or gives no tensor somewhere.
+  std::optional<Results> one_node(const Operator& o, std::span<const op::Value> values) {
+    op::Args args(values, o.schema);
+    std::vector<InputSpec> specs;
+    args.each_tensor([&](size_t, Tensor& t) {
+      if (t.defined()) specs.push_back({t.dtype(), Dims(t.sizes()), Dims(t.strides()), t.impl()->wrapped_number});
+    });
+    auto call = [&](std::span<const Tensor> given) {
+      size_t k = 0;
+      args.each_tensor([&](size_t, Tensor& t) {
+        if (t.defined()) t = given[k++];
+      });
+      KeepRules off(false);
+      return op::call(o, args.values()).to_vector();
+    };
+    Graph calls = traced(graph_->shapes, specs, call, nullptr);
+    if (!calls.mutated.empty()) return {};
+    std::vector<Value*> made;
+    for (auto* v : calls.outputs) {
+      if (!v) return {};
+      auto& t = v->tensor;
+      made.push_back(graph_->add_value(t.sizes(), t.strides(), t.dtype(), t.device()));
+    }
+    graph_->add_node(o, values, made);
+    Results results;
+    for (auto* v : made) results.push_back(handle(v));
+    return results;
   }
 
   Value* base_of(Value* v) const {
@@ -336,14 +373,19 @@ Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inp
 
 }  // namespace
 
+KeepRules::KeepRules(bool keep) : outer_(std::exchange(keep_rules, keep)) {}
+KeepRules::~KeepRules() { keep_rules = outer_; }
+
 Graph trace(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
             const char*) {
+  KeepRules off(false);
   return traced(std::move(shapes), inputs, f, nullptr);
 }
 
 Capture capture(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
                 const char* name) {
   Capture c;
+  KeepRules keep;
   c.graph = traced(std::move(shapes), inputs, f, &c.captured);
   // A write to memory that is known by two names would have to be seen under both.
   for (auto& [i, v] : c.graph.mutated) {
@@ -356,6 +398,16 @@ Capture capture(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> 
           << hint("make the view inside of the function");
   }
   return c;
+}
+
+Graph expanded(Graph g) {
+  if (std::none_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return n->op->calls(); })) return g;
+  internal_check(g.mutated.empty()) << "graph: what it writes would be lost\n" << print(g);
+  std::vector<InputSpec> specs;
+  for (auto* v : g.inputs)
+    specs.push_back({v->tensor.dtype(), Dims(v->tensor.sizes()), Dims(v->tensor.strides()),
+                     v->tensor.impl()->wrapped_number});
+  return trace(g.shapes, specs, [&](std::span<const Tensor> given) { return interpret(g, given); }, "expanded");
 }
 
 }  // namespace facula::graph

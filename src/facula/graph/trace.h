@@ -23,6 +23,18 @@ using Function = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
 Graph trace(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
             const char* name);
 
+// While one lives, calls of composites that have a gradient rule of their own (.vjp) are recorded as one node each, so
+// that `differentiate` finds the rule; `expanded` (passes.h) puts their calls in their place. Within a composite its own
+// calls count again.
+class KeepRules {
+ public:
+  explicit KeepRules(bool keep = true);
+  ~KeepRules();
+
+ private:
+  bool outer_;
+};
+
 // A function of users: what it reads besides its inputs is an input too, behind them, and what it computes without
 // recording gradients (no_grad) has none in the graph. Raises what a graph cannot hold: calls that read data.
 struct Capture {

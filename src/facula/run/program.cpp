@@ -112,7 +112,7 @@ struct Program::State {
 
 Program::Program(Graph g, std::string name) : state_(std::make_unique<State>()) {
   auto& s = *state_;
-  s.graph = std::move(g);
+  s.graph = graph::expanded(std::move(g));
   s.name = std::move(name);
   graph::merge_equal(s.graph);
   if (settings().verify) graph::verify(s.graph);

@@ -24,6 +24,7 @@ Traced::Traced(graph::Capture capture, std::string name)
     graph_.outputs.push_back(v);
   }
   auto body = [this](const op::Call& c) {
+    graph::KeepRules keep;
     op::Results results;
     for (auto& t : graph::interpret(graph_, c.tensors("inputs"))) results.push_back(std::move(t));
     return results;
@@ -122,7 +123,14 @@ std::vector<std::string> Traced::steps() const {
       if (v) text += (text.empty() ? "%" : ", %") + std::to_string(v->id);
     return text;
   };
-  for (auto& s : schedule::fuse(graph_, schedule::Between::exact)) {
+  auto shapes = std::make_shared<sym::Shapes>(*graph_.shapes);
+  std::vector<graph::InputSpec> specs;
+  for (auto* v : graph_.inputs)
+    specs.push_back({v->tensor.dtype(), Dims(v->tensor.sizes()), Dims(v->tensor.strides())});
+  auto calls = graph::trace(
+      shapes, specs, [this](std::span<const Tensor> given) { return graph::interpret(graph_, given); },
+      name_.c_str());
+  for (auto& s : schedule::fuse(calls, schedule::Between::exact)) {
     using Kind = schedule::Step::Kind;
     if (s.kind == Kind::kernel) {
       lines.push_back("kernel " + calls_between(s.inputs, s.outputs) + ": " + values(s.inputs) + " -> " +
