@@ -81,7 +81,7 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None) 
 
     >>> factors, pivots = facula.lu(facula.tensor([[1.0, 2.0], [4.0, 2.0]]))
     >>> pivots
-    tensor([2, 2], dtype=torch.int32)
+    tensor([2, 2], dtype=facula.int32)
     """
     if out is not None and not get_infos:
         out = (*out, _f.empty([0], dtype=_C.int32))

@@ -14,12 +14,9 @@
 #include "facula/nn/layers.h"           // modules
 #include "facula/ops.h"                 // every operator as a function
 #include "facula/optim/lr_scheduler.h"  // optimizers, schedules
-#include "facula/run/traced.h"          // programs
 #include "facula/tensor/tensor.h"
 
 namespace facula {
-
-using run::trace;
 
 // Gradients of `output` summed into .grad of the leaves. `grad` may be left out for one element.
 inline void backward(const Tensor& output, const Tensor& grad = {}, bool retain_graph = false,

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "facula/facula.h"
+#include "facula/run/traced.h"
 
 using namespace facula;
 

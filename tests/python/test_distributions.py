@@ -50,8 +50,8 @@ def close(a, b, tolerance=1e-9):
     return str(a).replace("facula.", "torch.") == str(b)
 
 
-def differences(ours, theirs):
-    return {k: (ours.get(k), v) for k, v in theirs.items() if not close(ours.get(k), v)}
+def differences(ours, theirs, tolerance=1e-9):
+    return {k: (ours.get(k), v) for k, v in theirs.items() if not close(ours.get(k), v, tolerance)}
 
 
 @pytest.mark.parametrize("name", THEIRS["distributions"])
@@ -60,7 +60,8 @@ def test_a_distribution_gives_what_pytorchs_does(name):
     ours = RECORDER["answer"](facula, *RECORDER["cases"](facula)[name])
     if theirs["repr"].endswith(SHOWN_MORE):
         assert ours.pop("repr").startswith(theirs.pop("repr")[:-1])
-    wrong = differences(ours, theirs)
+    # PyTorch's Bessel functions for it are polynomials of single precision.
+    wrong = differences(ours, theirs, 3e-7 if name == "VonMises" else 1e-9)
     if name in ABSENT:
         wrong = {k: v for k, v in wrong.items() if v[0] != "raises AttributeError"}
     assert wrong == {}

@@ -45,6 +45,7 @@ std::vector<Geometry> between(const Geometry& g, int dim, const std::vector<SymI
 }
 std::vector<Geometry> nearly_equal_parts(const Call& c, const Geometry& g, int dim, int64_t parts) {
   runtime_check(parts > 0, c.name()) << "number of sections must be larger than 0, got " << parts;
+  runtime_check(parts <= 1 << 24, c.name()) << "cannot make " << parts << " tensors";
   int64_t n = g.size(dim).guard_int();
   std::vector<SymInt> cuts;
   for (int64_t k = 0; k <= parts; ++k) cuts.push_back(k * (n / parts) + std::min(k, n % parts));

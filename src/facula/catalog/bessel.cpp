@@ -58,10 +58,18 @@ Definer polynomial(const char* schema, const char* doc, Expr (*f)(Expr, Expr)) {
                        .samples({"x[3, 4], n[4](0, 9)", "x[5], n=3", "x[], n[](0, 12)", "x[2, 0], n[1]",
                                  "x=0.5, n[5](-2, 9)"}));
 }
+// There is no derivative for the first operand: said when it is asked for, not when a rule is traced.
+void check_derivative(const Vjp& v) {
+  runtime_check(!v.needs("self") || v.grad().is_traced(), v.call().name())
+      << "the derivative for its first operand is not implemented";
+}
+// None: NaN in a gradient that is fused.
+Tensor no_derivative(const Vjp& v) {
+  return v.needs("self") ? full_like(v["self"], std::numeric_limits<double>::quiet_NaN()) : Tensor();
+}
 // d/dx of P(a, x).
 Tensor gamma_density(const Vjp& v) {
-  runtime_check(!v.needs("self"), v.call().name())
-      << "the derivative for its first operand is not implemented";
+  check_derivative(v);
   Tensor a = v["self"], x = v["other"];
   return mul(v.grad(), exp(sub(sub(mul(sub(a, 1), log(x)), x), lgamma(a))));
 }
@@ -119,11 +127,11 @@ FACULA_FAMILY(bessel) {
 
   incomplete_gamma("igamma(Tensor self, Tensor other) -> Tensor",
                    "Lower regularised incomplete gamma function P(self, other).  DLMF 8.2.", loop::igamma)
-      .vjp([](const Vjp& v) { return grads(Tensor(), gamma_density(v)); });
+      .vjp([](const Vjp& v) { return grads(no_derivative(v), gamma_density(v)); });
   incomplete_gamma("igammac(Tensor self, Tensor other) -> Tensor",
                    "Upper regularised incomplete gamma function Q(self, other) = 1 - P.  DLMF 8.2.",
                    loop::igammac)
-      .vjp([](const Vjp& v) { return grads(Tensor(), neg(gamma_density(v))); });
+      .vjp([](const Vjp& v) { return grads(no_derivative(v), neg(gamma_density(v))); });
   define("special_zeta(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
       .doc(
           "Hurwitz's zeta function, sum (other + k)^-self over k >= 0, by the formula of Euler and Maclaurin.")
@@ -134,9 +142,9 @@ FACULA_FAMILY(bessel) {
       .check(one_tensor)
       .pointwise([](Expr s, Expr q) { return cast(hurwitz_zeta(wide(s), wide(q)), s.dtype()); })
       .vjp([](const Vjp& v) {
-        runtime_check(!v.needs("self"), "zeta") << "the derivative for its first operand is not implemented";
+        check_derivative(v);
         Tensor s = v["self"];
-        return grads(Tensor(), mul(mul(v.grad(), neg(s)), special_zeta(add(s, 1), v["other"])));
+        return grads(no_derivative(v), mul(mul(v.grad(), neg(s)), special_zeta(add(s, 1), v["other"])));
       })
       .undifferenced("there is none for the first operand")
       .samples({"self[3, 4](1.5, 8), other[4](0.5, 9)", "self[5](2, 8), other=2",

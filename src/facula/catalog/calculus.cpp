@@ -409,6 +409,7 @@ FACULA_FAMILY(calculus) {
       .samples({"self[3, 4], other[4]", "self[3], other[3], p=1"});
   define("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor")
       .doc("self with each slice along `dim` whose p-norm is above maxnorm scaled down to it.")
+      .dtypes(d::floating | d::complex)
       .procedure([](const Tensor& self, const Scalar& p, int64_t dim, const Scalar& maxnorm) {
         runtime_check(p.category() != Category::complex && maxnorm.category() != Category::complex, "renorm")
             << "p and maxnorm must be real-valued";

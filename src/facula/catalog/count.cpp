@@ -128,6 +128,7 @@ FACULA_FAMILY(count) {
   define("_searchsorted(Tensor sorted_sequence, Tensor values, Tensor? sorter, bool right) -> Tensor")
       .doc("How many elements of its line of sorted_sequence come before each value.")
       .bind(hidden)
+      .dtypes(d::real)
       .promote(Promote::none)
       .non_differentiable()
       .result(ResultType::int64)
@@ -145,8 +146,8 @@ FACULA_FAMILY(count) {
           return cast(bit_not(c.flag("right") ? x > value : x >= value), DType::Int64);
         });
       })
-      .samples({"sorted_sequence[5], values[3, 4], sorter=None, right=False",
-                "sorted_sequence[3, 5], values[3, 4], sorter=None, right=True"});
+      .samples({"sorted_sequence[1], values[3, 4], sorter=None, right=False",  // in order
+                "sorted_sequence[3, 1], values[3, 4], sorter=None, right=True"});
   define(
       "searchsorted(Tensor sorted_sequence, Tensor|Scalar self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None) -> Tensor")
       .also("self", "input")

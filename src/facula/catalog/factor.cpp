@@ -242,6 +242,7 @@ FACULA_FAMILY(factor) {
       "lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True) -> (Tensor P, Tensor L, Tensor U)")
       .doc("P, L and U of what lu_factor gives; empty what is not asked for.")
       .bind(function)
+      .non_differentiable({0})
       .procedure([](const Tensor& LU_data, const Tensor& LU_pivots, bool unpack_data, bool unpack_pivots) {
         check_matrices("lu_unpack", "LU_data", LU_data);
         Tensor none = zeros({int64_t(0)}, LU_data.dtype()), p = none, l = none, u = none;
@@ -265,6 +266,7 @@ FACULA_FAMILY(factor) {
       .doc(
           "A = P L U of each matrix: P a permutation, L lower triangular with 1 on the diagonal, U upper triangular.")
       .bind(linalg)
+      .non_differentiable({0})
       .autocast(Autocast::fp32)
       .procedure([](const Tensor& A, bool pivot) {
         check_lu_input("linalg_lu", A, pivot);
@@ -435,6 +437,7 @@ FACULA_FAMILY(factor) {
       .reference(
           [](const Tensor& A, bool adjoint) { return std::tuple(_linalg_cholesky(A, adjoint), as_codes(A)); })
       .non_differentiable({1})
+      .undifferenced("matrices stay Hermitian")
       .vjp([](const Vjp& v) {
         return grads(cholesky_gradient(v.result(0), v.grad(0), v.call().flag("adjoint")));
       })
@@ -453,6 +456,7 @@ FACULA_FAMILY(factor) {
         if (check_errors) check_codes("linalg_cholesky_ex", info, not_definite);
         return std::tuple(upper ? adjoint_of(l) : l, info);
       })
+      .undifferenced("matrices stay Hermitian")
       .samples({"self+[1, 1]"});
   define("_linalg_inv_ex(Tensor A) -> (Tensor inverse, Tensor info)")
       .doc("The inverse of each matrix, and the number of the first zero pivot.")

@@ -186,6 +186,7 @@ FACULA_FAMILY(masked) {
       "_masked_mean(Tensor input, int[1]? dim=None, *, bool? keepdim=False, dtype? dtype=None, Tensor? mask=None) -> Tensor")
       .doc("Mean over `dim` of what the mask leaves.")
       .bind(hidden)
+      .dtypes(d::floating | d::complex)
       .procedure([](const Call& c, const Tensor& input, Sizes dim, std::optional<bool> keepdim,
                     std::optional<DType> dtype, Given mask) {
         value_check(is_differentiable(dtype.value_or(input.dtype())), "masked.mean")
@@ -202,6 +203,7 @@ FACULA_FAMILY(masked) {
       .doc("Middle element along `dim` of what the mask leaves.")
       .bind(hidden)
       .reads_data()
+      .undifferenced("differences reach over two elements")
       .procedure([](const Call& c, const Tensor& input, int64_t dim, bool keepdim, std::optional<DType> dtype,
                     Given mask) {
         bool floats = is_floating(input.dtype());

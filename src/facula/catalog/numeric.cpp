@@ -107,7 +107,7 @@ Definer from_parts(const char* schema, const char* doc, const char* a, const cha
   return define(schema)
       .doc(doc)
       .bind(function)
-      .dtypes(d::floating)
+      .dtypes(dtypes_where([](DType t) { return t == DType::Float32 || t == DType::Float64; }))
       .exact_out()
       .result([a, b](const Call& c) {
         runtime_check(is_floating(c.dtype(a)) && c.dtype(a) != DType::BFloat16, c.name())
@@ -132,6 +132,7 @@ Definer sum_in_logarithms(const char* schema, const char* doc) {
 Definer question(const char* schema, const char* doc, Expr (*f)(Expr)) {
   return define(schema)
       .doc(doc)
+      .dtypes(d::real)
       .result(ResultType::boolean)
       .exact_out()
       .no_in_place()

@@ -165,7 +165,8 @@ class Tracer final : public op::Mode {
     op::Args args(values, o.schema);
     std::vector<InputSpec> specs;
     args.each_tensor([&](size_t, Tensor& t) {
-      if (t.defined()) specs.push_back({t.dtype(), Dims(t.sizes()), Dims(t.strides()), t.impl()->wrapped_number});
+      if (t.defined())
+        specs.push_back({t.dtype(), Dims(t.sizes()), Dims(t.strides()), t.impl()->wrapped_number});
     });
     auto call = [&](std::span<const Tensor> given) {
       size_t k = 0;
@@ -407,7 +408,8 @@ Graph expanded(Graph g) {
   for (auto* v : g.inputs)
     specs.push_back({v->tensor.dtype(), Dims(v->tensor.sizes()), Dims(v->tensor.strides()),
                      v->tensor.impl()->wrapped_number});
-  return trace(g.shapes, specs, [&](std::span<const Tensor> given) { return interpret(g, given); }, "expanded");
+  return trace(
+      g.shapes, specs, [&](std::span<const Tensor> given) { return interpret(g, given); }, "expanded");
 }
 
 }  // namespace facula::graph

@@ -749,10 +749,16 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
   bool composite = o.is<Composite>();
   if (auto* body = o.calls()) {
     if (!composite || !settings().fuse || (recording && form != Form::functional && !o.vjp)) {
-      Results results = deliver(o, args, (*body)(Call(o, args)), out, form);
+      bool by_rule = composite && recording && o.vjp && form == Form::functional;
+      Results results;
+      {
+        autograd::GradMode on(autograd::grad_enabled() && !by_rule);
+        results = deliver(o, args, (*body)(Call(o, args)), out, form);
+      }
+      if (by_rule && o.differentiable) autograd::record(o, args, form, results);
       if (form != Form::functional)
         for (auto& t : out) t.bump_version();
-      return results;  // its calls were recorded one by one
+      return results;  // its calls were recorded one by one, if it has no rule
     }
     if (recording && !o.vjp) return run_composite(o, args);
   }

@@ -42,3 +42,7 @@ std::unique_ptr<Traced> trace(const graph::Function& f, std::span<const Tensor> 
                               std::string name = "program", bool dynamic = false);
 
 }  // namespace facula::run
+
+namespace facula {
+using run::trace;
+}
