@@ -379,6 +379,7 @@ FACULA_FAMILY(view) {
       .bind(hidden)
       .view([](const Call& c, Geometry g) {
         int d = c.dim("dim");
+        index_check(c.rank("self") > 0, "slice") << "cannot be applied to a 0-d tensor";
         SymInt n = g.size(d), step = c.integer("step");
         auto [start, length] =
             slice_range("slice", n, c.has("start") ? c.integer("start") : SymInt(int64_t(0)),
