@@ -95,10 +95,17 @@ Tensor triangle_indices(const Call& c, int64_t rows, int64_t columns, int64_t of
   DType t = c.maybe_dtype("dtype").value_or(DType::Int64);
   int64_t first = lower ? std::max<int64_t>(0, -offset) : 0;
   int64_t last = lower ? rows : std::min(rows, std::max<int64_t>(0, columns - offset));
-  auto clipped = [&](int64_t k) { return std::clamp<int64_t>(k, 0, columns); };
-  int64_t total = 0;
-  for (int64_t k = first; k < last; ++k)
-    total += lower ? clipped(k + offset + 1) : columns - clipped(k + offset);
+  // Sum of min(j, columns) for j up to n; row k of a lower triangle has j = k + offset + 1.
+  auto up_to = [&](__int128 n) {
+    __int128 m = std::clamp<__int128>(n, 0, columns);
+    return m * (m + 1) / 2 + (n > m ? (n - m) * columns : 0);
+  };
+  __int128 below = lower ? offset : __int128(offset) - 1;
+  __int128 count = up_to(std::max<__int128>(0, below + rows)) - up_to(std::max<__int128>(0, below));
+  if (!lower) count = __int128(rows) * columns - count;
+  runtime_check(count < __int128(1) << 58, c.name())
+      << "a triangle of " << rows << " rows and " << columns << " columns has too many entries";
+  auto total = int64_t(count);
   if (total == 0) return zeros(Sizes{int64_t(2), int64_t(0)}, t);
   Tensor row = arange(Scalar(first), Scalar(last));
   Tensor begin = lower ? zeros_like(row) : clamp(add(row, offset), Scalar(int64_t(0)), Scalar(columns));
