@@ -85,3 +85,37 @@ class Categorical(HasOdds, Distribution):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         return self._enumerated(facula.arange(self._num_events), expand)
+
+
+class OverCategorical(Distribution):
+    """What a Categorical, whose parameters are its own, draws, as vectors over the categories."""
+
+    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
+
+    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+        self._categorical = Categorical(probs, logits, validate_args)
+        super().__init__(
+            self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args=validate_args
+        )
+
+    @property
+    def _param(self) -> Tensor:
+        return self._categorical._param
+
+    @property
+    def probs(self) -> Tensor:
+        """Probabilities of each."""
+        return self._categorical.probs
+
+    @property
+    def logits(self) -> Tensor:
+        """Their logarithms."""
+        return self._categorical.logits
+
+    @property
+    def param_shape(self) -> Size:
+        """The shape of the parameter."""
+        return self._categorical.param_shape
+
+    def _new(self, *args: Any, **options: Any) -> Tensor:
+        return self._categorical._new(*args, **options)

@@ -339,17 +339,11 @@ class _Definite(_Symmetric):
         symmetric = super().check(value)
         if not bool(symmetric.all()):
             return symmetric
-        matrices = value.detach().reshape([-1, *value.shape[-2:]])
-        if self._holds(matrices):
-            return symmetric
-        valid = [self._holds(m) for m in matrices]
-        return facula.tensor(valid, dtype=facula.bool).reshape(value.shape[:-2])
+        return self._holds(value.detach())
 
-    def _holds(self, matrices: Tensor) -> bool:
-        try:
-            return bool(facula.linalg.cholesky(matrices).isfinite().all())
-        except RuntimeError:
-            return False
+    def _holds(self, matrices: Tensor) -> Tensor:
+        factor, info = facula.linalg.cholesky_ex(matrices)
+        return (info == 0) & factor.isfinite().flatten(-2).all(-1)
 
 
 class _PositiveDefinite(_Definite):
@@ -359,7 +353,7 @@ class _PositiveDefinite(_Definite):
 class _PositiveSemidefinite(_Definite):
     """Symmetric matrices without negative eigenvalues: their sums with any multiple of 1 are definite."""
 
-    def _holds(self, matrices: Tensor) -> bool:
+    def _holds(self, matrices: Tensor) -> Tensor:
         n, info = matrices.shape[-1], facula.finfo(matrices.dtype)
         shift = (matrices.abs().sum(-1).amax(-1) * n * info.eps).clamp(min=info.tiny)
         identity = facula.eye(n, dtype=matrices.dtype)

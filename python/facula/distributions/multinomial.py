@@ -11,8 +11,7 @@ import facula
 from .. import _C
 from . import constraints
 from .binomial import Binomial
-from .categorical import Categorical
-from .distribution import Distribution
+from .categorical import OverCategorical
 from .utils import broadcast_all, lazy_property
 
 Tensor = _C.Tensor
@@ -21,10 +20,8 @@ Size = _C.Size
 __all__ = ["Multinomial"]
 
 
-class Multinomial(Distribution):
+class Multinomial(OverCategorical):
     """How often each of several came up in `total_count` trials."""
-
-    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
 
     def __init__(
         self, total_count: int = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
@@ -32,10 +29,7 @@ class Multinomial(Distribution):
         if not isinstance(total_count, int):
             raise NotImplementedError(f"inhomogeneous total_count is not supported, got {total_count!r}")
         self.total_count = total_count
-        self._categorical = Categorical(probs, logits, validate_args)
-        super().__init__(
-            self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args=validate_args
-        )
+        super().__init__(probs, logits, validate_args)
 
     @lazy_property
     def _binomial(self) -> Binomial:
@@ -44,24 +38,6 @@ class Multinomial(Distribution):
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> constraints.Constraint:
         return constraints.multinomial(self.total_count)
-
-    @property
-    def probs(self) -> Tensor:
-        """Probabilities of each."""
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """Their logarithms."""
-        return self._categorical.logits
-
-    @property
-    def param_shape(self) -> Size:
-        """The shape of the parameter."""
-        return self._categorical.param_shape
-
-    def _new(self, *args: Any, **options: Any) -> Tensor:
-        return self._categorical._new(*args, **options)
 
     @property
     def mean(self) -> Tensor:

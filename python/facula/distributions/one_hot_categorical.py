@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import facula
 import facula.nn.functional as F
 
 from .. import _C
 from . import constraints
-from .categorical import Categorical
-from .distribution import Distribution
+from .categorical import OverCategorical
 
 Tensor = _C.Tensor
 Size = _C.Size
@@ -19,40 +17,11 @@ Size = _C.Size
 __all__ = ["OneHotCategorical", "OneHotCategoricalStraightThrough"]
 
 
-class OneHotCategorical(Distribution):
+class OneHotCategorical(OverCategorical):
     """Vectors with a 1 at index i with probability `probs[..., i]`, else 0."""
 
-    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.one_hot
     has_enumerate_support = True
-
-    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        self._categorical = Categorical(probs, logits, validate_args)
-        super().__init__(
-            self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args=validate_args
-        )
-
-    @property
-    def _param(self) -> Tensor:
-        return self._categorical._param
-
-    @property
-    def probs(self) -> Tensor:
-        """Probabilities of each."""
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """Their logarithms."""
-        return self._categorical.logits
-
-    @property
-    def param_shape(self) -> Size:
-        """The shape of the parameter."""
-        return self._categorical.param_shape
-
-    def _new(self, *args: Any, **options: Any) -> Tensor:
-        return self._categorical._new(*args, **options)
 
     @property
     def mean(self) -> Tensor:

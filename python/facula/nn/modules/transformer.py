@@ -28,7 +28,27 @@ def _activation(given: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], T
     return getattr(F, given)
 
 
-class TransformerEncoderLayer(Module):
+class _Layer(Module):
+    """What the layers of encoders and decoders share."""
+
+    __constants__ = ["norm_first"]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({"activation": F.relu, **state})  # PyTorch before 1.2 had no other
+
+    def _sa_block(
+        self, x: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool = False
+    ) -> Tensor:
+        y, _ = self.self_attn(
+            x, x, x, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=is_causal
+        )
+        return self.dropout1(y)
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+
+
+class TransformerEncoderLayer(_Layer):
     """Self-attention and a feed-forward network, each with dropout, a residual connection and a norm.
 
     Shape: ``[L, N, d_model]`` (``[N, L, d_model]`` with ``batch_first``) to the same.
@@ -37,8 +57,6 @@ class TransformerEncoderLayer(Module):
     >>> nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)(facula.randn(2, 5, 8)).shape
     facula.Size([2, 5, 8])
     """
-
-    __constants__ = ["norm_first"]
 
     def __init__(
         self,
@@ -68,9 +86,6 @@ class TransformerEncoderLayer(Module):
         # Of PyTorch's own kernels: which activation they know.
         self.activation_relu_or_gelu = {F.relu: 1, F.gelu: 2}.get(self.activation, 0)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({"activation": F.relu, **state})  # PyTorch before 1.2 had no other
-
     def forward(
         self,
         src: Tensor,
@@ -85,16 +100,8 @@ class TransformerEncoderLayer(Module):
         src = self.norm1(src + self._sa_block(src, *masks))
         return self.norm2(src + self._ff_block(src))
 
-    def _sa_block(
-        self, x: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool = False
-    ) -> Tensor:
-        y, _ = self.self_attn(
-            x, x, x, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=is_causal
-        )
-        return self.dropout1(y)
-
     def _ff_block(self, x: Tensor) -> Tensor:
-        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+        return self.dropout2(self._feed_forward(x))
 
 
 def _clones(layer: Module, count: int) -> ModuleList:
@@ -156,7 +163,7 @@ class TransformerEncoder(Module):
         return src if self.norm is None else self.norm(src)
 
 
-class TransformerDecoderLayer(Module):
+class TransformerDecoderLayer(_Layer):
     """Self-attention, attention to a memory, and a feed-forward network; each as in TransformerEncoderLayer.
 
     Shape: ``[T, N, d_model]`` and memory ``[S, N, d_model]`` (``N`` first with ``batch_first``) to it.
@@ -165,8 +172,6 @@ class TransformerDecoderLayer(Module):
     >>> layer(facula.randn(2, 5, 8), facula.randn(2, 7, 8)).shape
     facula.Size([2, 5, 8])
     """
-
-    __constants__ = ["norm_first"]
 
     def __init__(
         self,
@@ -198,9 +203,6 @@ class TransformerDecoderLayer(Module):
         self.dropout1, self.dropout2, self.dropout3 = Dropout(dropout), Dropout(dropout), Dropout(dropout)
         self.activation = _activation(activation)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({"activation": F.relu, **state})  # PyTorch before 1.2 had no other
-
     def forward(
         self,
         tgt: Tensor,
@@ -223,14 +225,6 @@ class TransformerDecoderLayer(Module):
             x = x + block(norm(x)) if self.norm_first else norm(x + block(x))
         return x
 
-    def _sa_block(
-        self, x: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool = False
-    ) -> Tensor:
-        y, _ = self.self_attn(
-            x, x, x, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=is_causal
-        )
-        return self.dropout1(y)
-
     def _mha_block(
         self,
         x: Tensor,
@@ -244,7 +238,7 @@ class TransformerDecoderLayer(Module):
         return self.dropout2(y)
 
     def _ff_block(self, x: Tensor) -> Tensor:
-        return self.dropout3(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+        return self.dropout3(self._feed_forward(x))
 
 
 class TransformerDecoder(Module):
