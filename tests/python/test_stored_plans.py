@@ -2,6 +2,7 @@
 the folder; and what is damaged or incomplete is as if it were not there.
 """
 
+import hashlib
 import os
 import re
 import subprocess
@@ -175,3 +176,115 @@ def test_sizes_that_change_for_ever_cost_no_files(tmp_path):
     program = "for n in range(2, 400):\n    show(torch.ones(n) + torch.ones(n, 2)[:, 0])"
     run(tmp_path, program)
     assert 0 < len(plans_in(tmp_path)) < 250  # of 796 that are made
+
+
+# ---- what follows what: things made beside the program, some way ahead of it
+
+PRODUCTS = """
+for dtype in (torch.float32, torch.bfloat16):
+    a, b, c = (torch.randn(*s).to(dtype) for s in ((40, 96), (96, 64), (3, 40, 96)))
+    gradients(lambda x, y: x @ y, a, b)
+    gradients(lambda x, y: torch.addmm(x[:, :64], x, y, beta=0.5, alpha=2), a, b)
+    gradients(lambda x: torch.bmm(x, x.transpose(1, 2)), c)
+    for stride, groups in ((1, 1), (2, 1), (1, 8)):
+        image, weight = torch.randn(2, 16, 12, 12).to(dtype), torch.randn(16, 16 // groups, 3, 3).to(dtype)
+        for x in (image, image.to(memory_format=torch.channels_last)):
+            gradients(lambda x, w: F.conv2d(x, w, None, stride, 1, 1, groups), x, weight)
+"""
+
+needs_two = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="nothing is made beside the program")
+
+
+def follow(folder, program, threads=2):
+    """What a program shows, and the chapters that it found."""
+    env = dict(os.environ, FACULA_CACHE_DIR=str(folder), FACULA_LOG="cache", FACULA_NUM_THREADS=str(threads))
+    code = PRELUDE + program + "\nprint(digest.hexdigest(), flush=True)"
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, re.findall("cache: hit sequel (\\w+)", done.stderr)
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sequels")
+    folder.chmod(0o700)
+    shown, hits = follow(folder, MODEL + PRODUCTS)
+    assert not hits
+    return folder, shown
+
+
+@needs_two
+def test_what_followed_is_made_beside_the_program_to_the_bit(told):
+    folder, shown = told
+    for _ in range(2):
+        again, hits = follow(folder, MODEL + PRODUCTS)
+        assert again == shown and len(hits) >= 4
+    assert not follow(folder, MODEL + PRODUCTS, threads=1)[1]
+
+
+@needs_two
+def test_programs_that_begin_alike_differ_later(told):
+    folder, _ = told
+    other = MODEL + PRODUCTS.replace("96", "80").replace("12, 12", "14, 10")
+    expected = follow(folder, other)[0]
+    assert follow(folder, other)[0] == expected
+    assert follow(folder, PRODUCTS)[0] == follow(folder, PRODUCTS)[0]
+
+
+@needs_two
+def test_forked_children_make_what_they_miss(told):
+    folder, shown = told
+    forks = "import os\nif not os.fork():\n"
+    children = "".join("    " + line + "\n" for line in PRODUCTS.strip().splitlines()) + "    os._exit(0)\n"
+    wait = "assert os.wait()[1] == 0\n"
+    assert follow(folder, MODEL + (forks + children) * 2 + wait * 2 + PRODUCTS)[0] == shown
+
+
+def chapter(name, content):
+    return (
+        b"FACULAK2"
+        + name
+        + len(content).to_bytes(8, "little")
+        + hashlib.sha256(name + content).digest()
+        + content
+    )
+
+
+WRONG = {
+    "nothing": lambda items: b"",
+    "cut": lambda items: b"".join(items)[:-9],
+    "backwards": lambda items: b"".join(reversed(items)),
+    "often": lambda items: b"".join(items) * 50,
+    "of other kinds": lambda items: b"".join(
+        a[:8] + b[8:] for a, b in zip(items, items[1:] + items[:1], strict=True)
+    ),
+    "of none": lambda items: b"".join(b"\7" * 8 + i[8:] for i in items),
+    "too many words": lambda items: b"".join(i[:8] + b"\xff" * 8 + i[16:] for i in items),
+    "too few words": lambda items: b"".join(i[:8] + (0).to_bytes(8, "little") for i in items),
+    "half of the words": lambda items: b"".join(
+        i[:8] + ((len(i) // 8 - 2) // 2).to_bytes(8, "little") + i[16 : 16 + (len(i) // 8 - 2) // 2 * 8]
+        for i in items
+    ),
+}
+
+
+@needs_two
+@pytest.mark.parametrize("wrong", WRONG)
+def test_chapters_that_tell_something_else_change_nothing(told, wrong):
+    folder, shown = told
+    hits = set(follow(folder, MODEL + PRODUCTS)[1])
+    replaced = 0
+    for path in plans_in(folder):
+        data = path.read_bytes()
+        name, content = data[8:72], data[112:]
+        if name.decode() not in hits:
+            continue
+        items, at = [], 64
+        while at < len(content):
+            end = at + 16 + 8 * int.from_bytes(content[at + 8 : at + 16], "little")
+            items.append(content[at:end])
+            at = end
+        path.write_bytes(chapter(name, content[:64] + WRONG[wrong](items)))
+        replaced += 1
+    assert replaced >= 4
+    assert follow(folder, MODEL + PRODUCTS)[0] == shown

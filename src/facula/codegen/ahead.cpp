@@ -125,6 +125,11 @@ void ahead(std::function<void()> job) {
   add(std::move(jobs));
 }
 
+void ahead_of_others(std::vector<std::function<void()>> jobs) {
+  std::reverse(jobs.begin(), jobs.end());
+  if (on_thread) pool().add(std::move(jobs), 0);
+}
+
 void expect(std::vector<std::shared_ptr<const loop::Nest>> nests) {
   if (!ahead_threads()) return;
   std::vector<std::function<void()>> jobs;

@@ -19,6 +19,8 @@ int ahead_threads();
 // Runs the job on one of them, the last one given first; what it throws is dropped. Drops it at once where there
 // are none.
 void ahead(std::function<void()> job);
+// For a job: these come next, in this order.
+void ahead_of_others(std::vector<std::function<void()>> jobs);
 // These are wanted next, in this order.
 void expect(std::vector<std::shared_ptr<const loop::Nest>> nests);
 // Is this one of the threads?

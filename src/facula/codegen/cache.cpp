@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "facula/codegen/kernel.h"
 #include "facula/codegen/named.h"
 #include "facula/codegen/object.h"
+#include "facula/codegen/sequel.h"
 #include "facula/codegen/store.h"
 #include "facula/profile/profile.h"
 
@@ -74,7 +76,8 @@ std::string compile(const loop::Nest& n) {
 struct Entry {
   static constexpr pid_t kNobody = 0, kMade = -1;
   std::atomic<pid_t> maker{
-      kNobody};  // the process that makes it: a forked child has no threads of its parent
+      kNobody};                     // the process that makes it: a forked child has no threads of its parent
+  std::atomic<bool> wanted{false};  // by the program
   struct Named : Kernel {
     Sha256 digest;
   } kernel;
@@ -195,6 +198,19 @@ Entry* entry_of(const std::string& digest) {
   return slot.get();
 }
 
+// A kernel by its digest and the name that people see.
+const Thing kernel_thing("kernel", [](Words words) {
+  Sha256 digest;
+  std::string text = text_of(words);
+  if (text.size() < digest.size()) return;
+  std::memcpy(digest.data(), text.data(), digest.size());
+  find_kernel(digest, text.substr(digest.size()));
+});
+void want(Entry& e, const Sha256& digest, const std::string& shown) {
+  if (is_ahead() || e.wanted.load(std::memory_order_relaxed) || e.wanted.exchange(true)) return;
+  wanted(kernel_thing, words_of(std::string(digest.begin(), digest.end()) + shown));
+}
+
 }  // namespace
 
 const Kernel* kernel(const loop::Nest& n) {
@@ -203,6 +219,7 @@ const Kernel* kernel(const loop::Nest& n) {
   Sha256 digest = sha256({identity(n), "\n", target_features(), "\n", FACULA_GENERATOR_VERSION});
   std::string name = hex(digest);
   Entry* e = entry_of(name);
+  want(*e, digest, n.name);
   Made made = make_once(*e, &n, name, n.name);
   {
     std::lock_guard lock(nest_mutex);
@@ -230,6 +247,7 @@ const Kernel* find_kernel(const Sha256& digest, const std::string& shown) {
   check_ahead();
   std::string name = hex(digest);
   Entry* e = entry_of(name);
+  want(*e, digest, shown);
   Made made = make_once(*e, nullptr, name, shown);
   if (made == Made::not_at_all) return nullptr;
   if (made == Made::before) ++memory_hits;

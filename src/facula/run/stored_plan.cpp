@@ -1,7 +1,5 @@
 #include "facula/run/stored_plan.h"
 
-#include <elf.h>
-#include <link.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -19,7 +17,10 @@
 #include "facula/base/log.h"
 #include "facula/base/settings.h"
 #include "facula/base/sha256.h"
+#include "facula/codegen/ahead.h"
+#include "facula/codegen/build_id.h"
 #include "facula/codegen/named.h"
+#include "facula/codegen/sequel.h"
 #include "facula/codegen/store.h"
 #include "facula/op/origin.h"
 #include "facula/run/key.h"
@@ -33,48 +34,6 @@ using op::Tag;
 namespace {
 
 constexpr int kFirstPlans = 2048, kOfOperator = 64;  // of a process: in all, and of one operator
-
-// ---- the build
-
-// What the linker made of everything that it linked; "" if it noted nothing.
-const std::string& build_id() {
-  static const auto& id = *new std::string([] {
-    struct Search {
-      uintptr_t inside;
-      std::string found;
-    } search{reinterpret_cast<uintptr_t>(&build_id), {}};
-    dl_iterate_phdr(
-        [](dl_phdr_info* info, size_t, void* to) {
-          auto& s = *static_cast<Search*>(to);
-          bool ours = false;
-          for (int k = 0; k < info->dlpi_phnum; ++k) {
-            auto& h = info->dlpi_phdr[k];
-            uintptr_t begin = info->dlpi_addr + h.p_vaddr;
-            ours |= h.p_type == PT_LOAD && s.inside >= begin && s.inside < begin + h.p_memsz;
-          }
-          if (!ours) return 0;
-          auto rounded = [](size_t n) { return (n + 3) / 4 * 4; };
-          for (int k = 0; k < info->dlpi_phnum; ++k) {
-            auto& h = info->dlpi_phdr[k];
-            if (h.p_type != PT_NOTE) continue;
-            auto* note = reinterpret_cast<const char*>(info->dlpi_addr + h.p_vaddr);
-            for (auto* end = note + h.p_memsz; note + sizeof(ElfW(Nhdr)) <= end;) {
-              ElfW(Nhdr) n;
-              std::memcpy(&n, note, sizeof n);
-              auto* name = note + sizeof n;
-              auto* text = name + rounded(n.n_namesz);
-              if (n.n_type == NT_GNU_BUILD_ID && n.n_namesz == 4 && !std::memcmp(name, "GNU", 4))
-                s.found.assign(text, n.n_descsz);
-              note = text + rounded(n.n_descsz);
-            }
-          }
-          return 1;
-        },
-        &search);
-    return search.found;
-  }());
-  return id;
-}
 
 // ---- bytes
 
@@ -413,13 +372,49 @@ class Waiting {
   pid_t owner_ = 0;
 };
 
+// What files of plans hold, read beside the program.
+class ReadAhead {
+ public:
+  static ReadAhead& all() {
+    static auto& a = *new ReadAhead;
+    return a;
+  }
+  // "" if it is not there. The program wants it: what it wanted next before will follow.
+  std::string take(const std::string& name) {
+    if (codegen::is_ahead()) return "";
+    codegen::wanted(kThing, codegen::words_of(name));
+    std::lock_guard lock(mutex_);
+    auto it = bytes_.find(name);
+    if (it == bytes_.end()) return "";
+    std::string found = std::move(it->second);
+    bytes_.erase(it);
+    return found;
+  }
+
+ private:
+  static void read(IntSpan words) {
+    std::string name = codegen::text_of(words), folder = codegen::user_folder();
+    if (name.size() == sizeof(Sha256) * 2 && !folder.empty())
+      all().put(name, codegen::read_placed(folder, name, codegen::Owner::user));
+  }
+  void put(const std::string& name, std::string bytes) {
+    std::lock_guard lock(mutex_);
+    if (!bytes.empty() && bytes_.size() < size_t(kFirstPlans)) bytes_[name] = std::move(bytes);
+  }
+  TableMutex mutex_;
+  std::unordered_map<std::string, std::string> bytes_;
+  static const codegen::Thing kThing;
+};
+const codegen::Thing ReadAhead::kThing("plan", &ReadAhead::read);
+
 }  // namespace
 
 std::string stored_name(const std::string& op, const Graph& g, IntSpan symbols,
                         std::span<const op::Value> inputs, std::span<const Tensor> out) {
-  if (build_id().empty() || settings().verify || codegen::records_kernels() || !is_among_first(op)) return "";
+  if (codegen::build_id().empty() || settings().verify || codegen::records_kernels() || !is_among_first(op))
+    return "";
   Identity identity;
-  identity.w.text(build_id());
+  identity.w.text(codegen::build_id());
   identity.w.text(codegen::target_features());
   identity.w.word(uint64_t(default_dtype()));
   identity.graph(g);
@@ -436,7 +431,8 @@ std::string stored_name(const std::string& op, const Graph& g, IntSpan symbols,
 std::shared_ptr<const Plan> load_plan(const std::string& name, const Graph& g, IntSpan symbols) {
   std::string folder = codegen::user_folder();
   if (folder.empty()) return nullptr;
-  std::string bytes = codegen::read_placed(folder, name, codegen::Owner::user);
+  std::string bytes = ReadAhead::all().take(name);
+  if (bytes.empty()) bytes = codegen::read_placed(folder, name, codegen::Owner::user);
   auto plan = bytes.empty() ? nullptr : read_plan(bytes, g, symbols);
   if (log_on(Log::cache)) log_line(Log::cache, (plan ? "hit plan " : "miss plan ") + name);
   return plan;

@@ -94,12 +94,15 @@ std::deque<PackedLayout>& packed_layouts() {
 }
 // The number of the layout of a weight of these sizes in this order, 0 if there is none. The order alone does
 // not tell: it leaves out dimensions of size 1, so a (1, k) kernel has that of a (k, 1) one.
-int packed_number(const PhysicalOrder& order, const dims& sizes) {
-  std::lock_guard lock(packed_mutex());
+int find_packed(const PhysicalOrder& order, const dims& sizes) {  // under the mutex
   auto& all = packed_layouts();
   for (size_t k = 0; k < all.size(); ++k)
     if (all[k].order == order && all[k].desc.get_dims() == sizes) return int(k) + 1;
   return 0;
+}
+int packed_number(const PhysicalOrder& order, const dims& sizes) {
+  std::lock_guard lock(packed_mutex());
+  return find_packed(order, sizes);
 }
 PackedLayout packed_layout(int number) {
   std::lock_guard lock(packed_mutex());
@@ -139,8 +142,8 @@ int packed_number(const desc& d, int itemsize) {
   for (int k = o.rank; k-- > 0; next *= o.sizes[o.order[k]])
     if (stride[o.order[k]] != next) return 0;
   if (std::is_sorted(o.order, o.order + o.rank)) return 0;
-  if (int known = packed_number(o, sizes)) return known;
   std::lock_guard lock(packed_mutex());
+  if (int known = find_packed(o, sizes)) return known;
   packed_layouts().push_back({o, d});
   return int(packed_layouts().size());
 }
@@ -158,8 +161,9 @@ struct Plan {
   } sides[3];
 };
 
-// `packed`: the layout of the weight; of its gradient, not 0: whatever oneDNN likes best.
-Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& input, const Tensor& output,
+// `packed`: the layout of the weight; of its gradient, not 0: whatever oneDNN likes best. `last_input`, `last_output`: they
+// are channels_last.
+Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, bool last_input, bool last_output,
                int packed) {
   auto type = onednn_type(dtype);
   dims in{s.n, s.c, s.h, s.w}, out{s.n, s.o, s.oh, s.ow};
@@ -167,17 +171,17 @@ Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, const Tensor& 
       s.groups == 1 ? dims{s.o, s.c, s.kh, s.kw} : dims{s.groups, s.o / s.groups, s.c / s.groups, s.kh, s.kw};
   dims strides{s.stride[0], s.stride[1]}, dilation{s.dilation[0] - 1, s.dilation[1] - 1},
       before{s.padding[0], s.padding[1]}, after{s.padding_after(0), s.padding_after(1)};
-  auto user = [&](const dims& sizes, const Tensor& t) {
-    if (!is_channels_last(t)) return plain(sizes, type);
+  auto user = [&](const dims& sizes, bool last) {
+    if (!last) return plain(sizes, type);
     return desc(sizes, type, dnnl::memory::format_tag::nhwc);
   };
-  desc users[3] = {user(in, input),
+  desc users[3] = {user(in, last_input),
                    packed && pass != Pass::weight ? packed_layout(packed).desc : plain(ker, type),
-                   user(out, output)};
+                   user(out, last_output)};
   desc bias_desc = plain({s.o}, type);
   using tag = dnnl::memory::format_tag;
   // A plain source with a channels_last destination would select a reference kernel: both lie alike.
-  bool channels_last = is_channels_last(input) || is_channels_last(output);
+  bool channels_last = last_input || last_output;
   auto any = [&](const dims& sizes) { return desc(sizes, type, tag::any); };
   auto image = [&](const dims& sizes) { return desc(sizes, type, channels_last ? tag::nhwc : tag::any); };
   auto algorithm = dnnl::algorithm::convolution_direct;
@@ -308,6 +312,44 @@ bool suits_winograd(const Shape& s, const Tensor& input, const Tensor& output) {
   return winograd_pays(winograd_shape(s, input.dtype()));
 }
 
+Key key_of(const Shape& s, Pass pass, DType dtype, bool bias, bool last_input, bool last_output, int packed) {
+  return {int64_t(dtype),
+          int64_t(pass),
+          packed,
+          onednn_threads(),
+          bias,
+          last_input,
+          last_output,
+          s.n,
+          s.c,
+          s.h,
+          s.w,
+          s.o,
+          s.kh,
+          s.kw,
+          s.oh,
+          s.ow,
+          s.groups,
+          s.stride[0],
+          s.stride[1],
+          s.padding[0],
+          s.padding[1],
+          s.dilation[0],
+          s.dilation[1]};
+}
+
+// The plan of a key of another process, made beside the program. Numbers of packed layouts are a process's own.
+const codegen::Thing conv_thing("convolution", [](codegen::Words w) {
+  auto pass = Pass(w.size() == 23 ? w[1] : -1);
+  bool known = pass == Pass::forward || pass == Pass::input ? !w[2] : pass == Pass::weight;
+  if (!known || w[3] != onednn_threads()) return;
+  Shape s{w[7],  w[8],  w[9],  w[10],          w[11],          w[12],         w[13],
+          w[14], w[15], w[16], {w[17], w[18]}, {w[19], w[20]}, {w[21], w[22]}};
+  Beside<Plan>::all().make(Key(w), [&] {
+    return make_plan(s, pass, DType(w[0]), bool(w[4]), bool(w[5]), bool(w[6]), int(w[2]));
+  });
+});
+
 // Runs a pass on input, weight and output (one of which it writes). False if oneDNN has no good
 // implementation. `may_pack`: nobody but the caller holds the gradient of the weight.
 bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& weight, const Tensor& output,
@@ -325,30 +367,13 @@ bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& wei
                     output, bias))
       return true;
   }
-  Key key{int64_t(input.dtype()),
-          int64_t(pass),
-          packed,
-          onednn_threads(),
-          bias.defined(),
-          is_channels_last(input),
-          is_channels_last(output),
-          s.n,
-          s.c,
-          s.h,
-          s.w,
-          s.o,
-          s.kh,
-          s.kw,
-          s.groups,
-          s.stride[0],
-          s.stride[1],
-          s.padding[0],
-          s.padding[1],
-          s.dilation[0],
-          s.dilation[1]};
-  auto& plan = planned<Plan>(key, [&] {
-    return make_plan(s, pass, input.dtype(), bias.defined(), input, output, packed);
-  });
+  auto& plan = planned<Plan>(conv_thing,
+                             key_of(s, pass, input.dtype(), bias.defined(), is_channels_last(input),
+                                    is_channels_last(output), packed),
+                             [&] {
+                               return make_plan(s, pass, input.dtype(), bias.defined(),
+                                                is_channels_last(input), is_channels_last(output), packed);
+                             });
   if (plan.refused) return false;
   if (fast && pass == Pass::weight) {
     auto layout = plan.packed ? packed_layout(plan.packed).desc

@@ -309,14 +309,31 @@ OneDnnPlan make_plan(const Problem& p) {
   return plan;
 }
 
-bool by_onednn(const Problem& p) {
+Key key_of(const Problem& p) {
   Key key{int64_t(p.dtype), onednn_threads(), p.m,    p.n,    p.k,
           p.a_rs,           p.a_cs,           p.b_rs, p.b_cs, p.bias != nullptr};
-  for (auto& d : p.batch)
-    for (int64_t w : {d.size, d.a, d.b, d.out}) key.push_back(w);
   key.push_back(std::bit_cast<int64_t>(p.alpha.to_double()));
   key.push_back(std::bit_cast<int64_t>(p.beta.to_double()));
-  auto& plan = planned<OneDnnPlan>(key, [&] { return make_plan(p); });
+  for (auto& d : p.batch)
+    for (int64_t w : {d.size, d.a, d.b, d.out}) key.push_back(w);
+  return key;
+}
+
+// The plan of a key of another process, made beside the program.
+const codegen::Thing product_thing("product", [](codegen::Words w) {
+  constexpr size_t kFixed = 12;
+  if (w.size() < kFixed || (w.size() - kFixed) % 4 || w[1] != onednn_threads()) return;
+  Problem p{DType(w[0]), w[2], w[3], w[4], w[5], w[6], w[7], w[8], {}, nullptr, nullptr, nullptr};
+  static const char present = 0;
+  if (w[9]) p.bias = &present;
+  p.alpha = Scalar(std::bit_cast<double>(w[10]));
+  p.beta = Scalar(std::bit_cast<double>(w[11]));
+  for (size_t k = kFixed; k < w.size(); k += 4) p.batch.push_back({w[k], w[k + 1], w[k + 2], w[k + 3]});
+  Beside<OneDnnPlan>::all().make(Key(w), [&] { return make_plan(p); });
+});
+
+bool by_onednn(const Problem& p) {
+  auto& plan = planned<OneDnnPlan>(product_thing, key_of(p), [&] { return make_plan(p); });
   if (plan.refused) return false;
   if (p.bias) plan.bound.run({p.a, p.b, p.out, p.bias});
   else plan.bound.run({p.a, p.b, p.out});
