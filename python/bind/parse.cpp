@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "facula/autograd/forward.h"
+#include "facula/run/entry.h"
 #include "generator.h"
 #include "override.h"
 #include "tensor.h"
@@ -60,6 +61,7 @@ Overload make_overload(const op::Operator& op) {
     else if (p.name == "input") q.also[0] = names::self;
     if (PyObject* name = declared_name(op, p.name)) q.also[0] = name;
     q.number = p.number;
+    q.operand = run::is_run_time_number(op, i, Value(Scalar(0.0))) && p.type == Type::Scalar;
     o.numbers_alone |= p.number_alone;
     if (q.is_self) o.self_at = int(i);
     if (p.name == "dtype" && p.type == Type::DType && p.optional && !of_input) o.dtype = int(i);
@@ -315,6 +317,10 @@ bool convert(const Param& p, PyObject* o, bool numbers, Value& v, Frame& f) {
       Scalar s;
       if (is_tensor(o)) {
         TensorImpl* t = impl_of(o);
+        if (p.operand && t->traced && t->sizes.empty()) {
+          v = Value(t);
+          return true;
+        }
         if (!t->sizes.empty() || is_differentiated(*t)) return false;
         s = tensor_of(o).item();
       } else if (!to_scalar(o, s)) {

@@ -1,6 +1,8 @@
 // facula._C.Program: a function of users, traced (facula/run/traced.h).
 #include <memory>
 
+#include "facula/autograd/tracing.h"
+#include "facula/op/call.h"
 #include "facula/run/traced.h"
 #include "tensor.h"
 #include "types.h"
@@ -81,8 +83,25 @@ PyType_Slot program_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(program_d
                                {0, nullptr}};
 PyType_Spec program_spec = {"facula._C.Program", sizeof(ProgramObject), 0,
                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, program_slots};
+PyObject* is_tracing(PyObject*, PyObject*) {
+  return PyBool_FromLong(autograd::Tracing::current() != nullptr);
+}
+PyObject* outside_of_trace(PyObject*, PyObject* args, PyObject* kwargs) {
+  return guarded([&]() -> PyObject* {
+    op::Mode::With no_mode(nullptr);
+    autograd::Tracing::With no_trace(nullptr);
+    PyRef rest = checked(PyTuple_GetSlice(args, 1, PY_SSIZE_T_MAX));
+    type_check(PyTuple_GET_SIZE(args) > 0, "outside_of_trace") << "expects a function";
+    return PyObject_Call(PyTuple_GET_ITEM(args, 0), rest.get(), kwargs);
+  });
+}
+
 PyMethodDef functions[] = {{"trace", trace, METH_VARARGS,
                             "trace(function, tensors, name, dynamic) -> Program"},
+                           {"is_tracing", is_tracing, METH_NOARGS, "Is a function of users being traced?"},
+                           {"outside_of_trace", reinterpret_cast<PyCFunction>(outside_of_trace),
+                            METH_VARARGS | METH_KEYWORDS,
+                            "outside_of_trace(f, *args, **kwargs): calls f as if no function was traced."},
                            {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

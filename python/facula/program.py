@@ -24,13 +24,26 @@ class Program:
     Made by :func:`trace`. ``print(program)`` shows its graph.
     """
 
-    def __init__(self, native: Any, example: Any, results: Any) -> None:
+    def __init__(self, native: Any, example: Any, results: Any, trace: _Trace) -> None:
         self._native = native
+        self._assumed = trace.assumed
+        self._checks = [(kind, text) for _, kind, text in trace.checks]  # of the last results
         self._example = example  # (args, kwargs), with None for tensors
         self._results = results  # a tree; leaves: number of the result, or what the function gave
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for what, read, value in self._assumed:
+            if not _equal(now := read(), value):
+                raise ValueError(
+                    f"the program was traced when {what} was {value!r}, and it is {now!r} now: numbers are "
+                    "part of a program\n"
+                    "  hint: give it as a tensor of one element, which is read at each call, or trace again"
+                )
         found = self._native.run(self._tensors(args, kwargs))
+        if self._checks:
+            for valid, (kind, text) in zip(found[-len(self._checks) :], self._checks):
+                if not bool(valid):
+                    raise kind(text)
         return tree_map(lambda x: found[x.number] if isinstance(x, _Result) else x, self._results)
 
     def _tensors(self, args: tuple, kwargs: dict) -> list[Tensor]:
@@ -74,6 +87,32 @@ def _shown(example: Any) -> str:
     return "(" + ", ".join([str(a) for a in args] + [f"{k}={v}" for k, v in kwargs.items()]) + ")"
 
 
+class _Trace:
+    """What a function that is being traced leaves to its program besides calls."""
+
+    def __init__(self) -> None:
+        self.assumed: list[tuple] = []  # (what, how it is read, its value)
+        self.checks: list[tuple] = []  # (tensor of one bool, kind of exception, its text)
+
+
+_traces: list[_Trace] = []  # the innermost last
+
+
+def assume(what: str, read: Callable[[], Any]) -> None:
+    """While a function is traced: its program raises if ``read()`` gives something else when it is called."""
+    _traces[-1].assumed.append((what, read, read()))
+
+
+def require(valid: Tensor, kind: type[Exception], text: str) -> None:
+    """Raises unless ``valid``, a tensor of one bool; while a function is traced, its program does so at the
+    end of each call.
+    """
+    if _C.is_tracing():
+        _traces[-1].checks.append((valid, kind, text))
+    elif not bool(valid):
+        raise kind(text)
+
+
 def _equal(a: Any, b: Any) -> bool:
     return a is b or (type(a) is type(b) and bool(a == b))
 
@@ -87,8 +126,13 @@ def trace(f: Callable, *args: Any, dynamic: bool = False, **kwargs: Any) -> Prog
     inputs are fixed, or with ``dynamic=True`` may change where they were not 0 or 1 and ``f`` did not rely
     on them (``x.shape`` gives numbers, which are fixed then; operators rely on nothing).
 
-    Raises RuntimeError for what a graph cannot hold: calls that look at elements (``item()``, ``nonzero``),
-    ``backward()`` inside of ``f``, functions with a gradient of their own (``autograd.Function``).
+    ``f`` may be a whole step of training: ``zero_grad()``, ``backward()``, ``autograd.grad()`` and the steps
+    of optimizers are part of the program then, which fills ``.grad`` as ``f`` does, and its results have no
+    history. Options of optimizers are numbers, which are fixed, but a learning rate that is a tensor is read
+    at each call. States are made when ``f`` is traced, if they are not there.
+
+    Raises RuntimeError or NotImplementedError for what a graph cannot hold: calls that look at elements
+    (``item()``, ``nonzero``), functions with a gradient of their own (``autograd.Function``), hooks.
 
     >>> def f(x, y):
     ...     return (x * y).sum()
@@ -112,8 +156,13 @@ def trace(f: Callable, *args: Any, dynamic: bool = False, **kwargs: Any) -> Prog
             return _Result(len(results) - 1)
 
         tree = tree_map(numbered, f(*a, **k))
-        return results
+        return results + [valid for valid, _, _ in left.checks]
 
     name = getattr(f, "__name__", type(f).__name__).strip("<>")
-    native = _C.trace(run, tensors, name if name.isidentifier() else "program", dynamic)
-    return Program(native, _without_tensors((args, kwargs)), tree)
+    left = _Trace()
+    _traces.append(left)
+    try:
+        native = _C.trace(run, tensors, name if name.isidentifier() else "program", dynamic)
+    finally:
+        _traces.pop()
+    return Program(native, _without_tensors((args, kwargs)), tree, left)

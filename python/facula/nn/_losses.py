@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _C
+from ..program import require
 
 Tensor = _C.Tensor
 _f = _C.functions
@@ -131,13 +132,17 @@ def binary_cross_entropy(
     reduction = reduction_of(size_average, reduce, reduction)
     loss = _f.binary_cross_entropy(input, target, weight, reduction)
     valid, target_valid = _C.ops._are_probabilities(input.detach(), target.detach())
-    if not bool(valid):
-        raise RuntimeError(
-            "binary_cross_entropy: all elements of input should be between 0 and 1\n"
-            "  hint: binary_cross_entropy_with_logits takes any numbers, without a sigmoid before it"
-        )
-    if not bool(target_valid):
-        raise RuntimeError("binary_cross_entropy: all elements of target should be between 0 and 1")
+    require(
+        valid,
+        RuntimeError,
+        "binary_cross_entropy: all elements of input should be between 0 and 1\n"
+        "  hint: binary_cross_entropy_with_logits takes any numbers, without a sigmoid before it",
+    )
+    require(
+        target_valid,
+        RuntimeError,
+        "binary_cross_entropy: all elements of target should be between 0 and 1",
+    )
     return loss
 
 
@@ -389,8 +394,9 @@ def gaussian_nll_loss(
         if var < 0:
             raise ValueError(f"gaussian_nll_loss: var has negative entry/entries: {var}")
         var = _f.full_like(input, var)
-    elif bool((var.detach() < 0).any()):
-        raise ValueError("gaussian_nll_loss: var has negative entry/entries")
+    else:
+        valid = (var.detach() < 0).any().logical_not()
+        require(valid, ValueError, "gaussian_nll_loss: var has negative entry/entries")
     if var.shape != input.shape:
         if input.shape[:-1] == var.shape:
             var = var.unsqueeze(-1)

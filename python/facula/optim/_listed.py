@@ -12,16 +12,19 @@ Tensor = _C.Tensor
 _f = _C.functions
 
 
-def single(x: float) -> float:
+def single(x: Any) -> Any:
     """The nearest number of 32 bits, as a state_dict holds."""
-    return ctypes.c_float(x).value
+    return x.float().double() if isinstance(x, Tensor) else ctypes.c_float(x).value
 
 
 class ListOptimizer(GroupOptimizer):
     """An optimizer whose step is one operator over lists of parameters, gradients and each kind of state.
 
-    Parameters whose numbers are equal go together, which nearly always are all of them.
+    Parameters whose numbers are equal go together, which nearly always are all of them. Numbers that a
+    program (facula.program) counts with are tensors in the state, which its parameters share.
     """
+
+    _traceable = True
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         super().__init__(params, defaults)
@@ -52,26 +55,49 @@ class ListOptimizer(GroupOptimizer):
         for p in parameters_with_grad(group, type(self).__name__):
             state = self.state[p]
             if not state:
-                state.update(self._first(p, group))
-            state["step"] += 1
-            key = (*map(state.__getitem__, self._numbers), *self._apart(p))
+                state.update(_C.outside_of_trace(self._first, p, group))
+            counts = [state[name] for name in self._numbers]
+            key = (*(id(x) if isinstance(x, Tensor) else x for x in counts), *self._apart(p))
             params, states = alike.setdefault(key, ([], []))
             params.append(p)
             states.append(state)
-        for key, (params, states) in alike.items():
-            numbers = dict(zip(self._numbers, key))
+        for params, states in alike.values():
             lists = [
                 [s[kind] for s in states] if used and kind in states[0] else []
                 for kind, used in kinds.items()
             ]
+            numbers = self._counted(states)
             lists = [params, [p.grad for p in params], *lists]
             if any(p.is_complex() for p in params):
                 self._update_parts(group, numbers, lists)
             else:
                 self._update(group, numbers, *lists)
-            rounded = {name: single(x) for name, x in numbers.items()}
-            for state in states:
-                state.update(rounded)
+            self._count(states, numbers)
+
+    def _counted(self, states: list[dict[str, Any]]) -> dict[str, Any]:
+        """The numbers of this step, as floats or, in a function that is traced, as tensors."""
+        counts = {name: states[0][name] for name in self._numbers}
+        if _C.is_tracing():
+            for name, x in counts.items():
+                if not isinstance(x, Tensor):
+                    counts[name] = _C.outside_of_trace(_C.tensor, x, dtype=_C.float32)
+                    for state in states:
+                        state[name] = counts[name]
+            counts = {name: cell.double() for name, cell in counts.items()}
+        else:
+            counts = {name: float(x) for name, x in counts.items()}
+        counts["step"] = counts["step"] + 1
+        return counts
+
+    def _count(self, states: list[dict[str, Any]], numbers: dict[str, Any]) -> None:
+        for name, x in numbers.items():
+            cell = states[0][name]
+            if isinstance(cell, Tensor):
+                cell.copy_(x) if isinstance(x, Tensor) else cell.fill_(x)
+            else:
+                x = single(x)
+                for state in states:
+                    state[name] = x
 
     def _update_parts(
         self, group: dict[str, Any], numbers: dict[str, float], lists: list[list[Tensor]]
@@ -95,7 +121,8 @@ class ListOptimizer(GroupOptimizer):
         return ()
 
     def _export_state(self, state: dict[str, Any]) -> dict[str, Any]:
-        return {k: _C.tensor(v, dtype=_C.float32) if k in self._numbers else v for k, v in state.items()}
+        numbers = self._numbers
+        return {k: _C.tensor(float(v), dtype=_C.float32) if k in numbers else v for k, v in state.items()}
 
     def _import_state(self, state: dict[str, Any]) -> dict[str, Any]:
         return {k: float(v) if k in self._numbers else v for k, v in state.items()}

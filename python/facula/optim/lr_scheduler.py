@@ -13,7 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from .. import _C
 from .optimizer import Optimizer
+
+Tensor = _C.Tensor
 
 __all__ = [
     "LRScheduler",
@@ -47,6 +50,18 @@ def _for_groups(value: Any, optimizer: Optimizer, name: str) -> list:
     return list(value)
 
 
+def set_rate(group: dict[str, Any], lr: Any) -> None:
+    """A rate that is a tensor stays that tensor, which programs read."""
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(lr)
+    else:
+        group["lr"] = lr
+
+
+def copy_of(lr: Any) -> Any:
+    return lr.clone() if isinstance(lr, Tensor) else lr
+
+
 class LRScheduler:
     """Base: subclasses define ``get_lr``, which gives the rates of all groups at ``last_epoch``."""
 
@@ -59,7 +74,7 @@ class LRScheduler:
         self.optimizer = optimizer
         for k, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
-                group.setdefault("initial_lr", group["lr"])
+                group.setdefault("initial_lr", copy_of(group["lr"]))
             elif "initial_lr" not in group:
                 raise KeyError(
                     f"param 'initial_lr' is not specified in param_groups[{k}] when resuming scheduler with "
@@ -100,7 +115,7 @@ class LRScheduler:
             self._get_lr_called_within_step = False
 
     def _current(self) -> list[float]:
-        return [group["lr"] for group in self.optimizer.param_groups]
+        return [copy_of(group["lr"]) for group in self.optimizer.param_groups]
 
     def get_last_lr(self) -> list[float]:
         """The rates that the last step set."""
@@ -128,7 +143,7 @@ class LRScheduler:
             closed_form = getattr(self, "_get_closed_form_lr", None)
             rates = closed_form() if closed_form else self._next()
         for group, lr in zip(self.optimizer.param_groups, rates):
-            group["lr"] = lr
+            set_rate(group, lr)
         self._last_lr = self._current()
 
     def state_dict(self) -> dict[str, Any]:
@@ -303,7 +318,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self._step_count += 1
         self.last_epoch = math.floor(epoch)
         for group, lr in zip(self.optimizer.param_groups, self._next()):
-            group["lr"] = lr
+            set_rate(group, lr)
         self._last_lr = self._current()
 
 
@@ -469,7 +484,7 @@ class SequentialLR(_Several):
         # Making the schedules has stepped each of them once: back to the initial rates, and step the first
         # alone.
         for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"]
+            set_rate(group, group["initial_lr"])
         for s in self._schedulers:
             s.last_epoch -= 1
             s._step_count -= 1
@@ -539,7 +554,7 @@ class CyclicLR(_WithMomentum):
         base_lrs = _for_groups(base_lr, optimizer, "base_lr")
         if last_epoch == -1:
             for group, lr in zip(optimizer.param_groups, base_lrs):
-                group["lr"] = lr
+                set_rate(group, lr)
         self.max_lrs = _for_groups(max_lr, optimizer, "max_lr")
         up = float(step_size_up)
         self.total_size = up + (up if step_size_down is None else float(step_size_down))
@@ -748,6 +763,6 @@ class ReduceLROnPlateau(LRScheduler):
             for group, low in zip(self.optimizer.param_groups, self.min_lrs):
                 lr = max(group["lr"] * self.factor, low)
                 if group["lr"] - lr > self.eps:
-                    group["lr"] = lr
+                    set_rate(group, lr)
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
         self._last_lr = self._current()

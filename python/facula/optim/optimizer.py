@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import _C
 from .._functions import typename
+from ..program import assume
 
 Tensor = _C.Tensor
 
@@ -51,6 +52,8 @@ def register_optimizer_step_post_hook(hook: Callable) -> Any:
 def _with_hooks(step: Callable) -> Callable:
     @wraps(step)
     def f(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        if _C.is_tracing():
+            self._check_traced()
         for hook in [*_global_pre_hooks.values(), *self._step_pre_hooks.values()]:
             changed = hook(self, (self, *args), kwargs)
             if changed is not None:
@@ -194,11 +197,35 @@ class Optimizer:
                 if set_to_none:
                     p.grad = None
                 elif p.grad is not None:
-                    p.grad = p.grad.detach()
+                    if p.grad.requires_grad:
+                        p.grad = p.grad.detach()
                     p.grad.zero_()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define step()")
+
+    # Does a step count in tensors while a function is traced, so that a program counts on?
+    _traceable = False
+
+    def _check_traced(self) -> None:
+        name = type(self).__name__
+        if not self._traceable:
+            raise NotImplementedError(
+                f"{name}.step() is called in a function that is traced, which would fix the numbers that "
+                "change from step to step\n"
+                "  hint: trace what computes the gradients, and step outside; Adam, AdamW, SGD and others "
+                "that step by one operator can be traced"
+            )
+        assume(f"the states of {name}", lambda: id(self.state))
+        for k in range(len(self.param_groups)):
+            for option, value in self.param_groups[k].items():
+                if isinstance(value, Tensor):  # its elements may change
+                    assume(
+                        f"the tensor for {option} of {name}",
+                        lambda k=k, o=option: id(self.param_groups[k][o]),
+                    )
+                elif option != "params":
+                    assume(f"{option} of {name}", lambda k=k, o=option: self.param_groups[k][o])
 
     def _loss_of(self, closure: Callable[[], Any] | None) -> Any:
         if closure is None:
@@ -361,10 +388,13 @@ def check_implementation(optimizer: str, options: dict[str, Any]) -> None:
         raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
 
 
-def rate(lr: Any) -> float:
-    """A learning rate as a number; it may be a tensor of one element."""
-    if isinstance(lr, Tensor) and lr.numel() != 1:
-        raise ValueError("Tensor lr must be 1-element")
+def rate(lr: Any) -> Any:
+    """A learning rate as a number; it may be a tensor of one element, which a program reads at each call."""
+    if isinstance(lr, Tensor):
+        if lr.numel() != 1:
+            raise ValueError("Tensor lr must be 1-element")
+        if _C.is_tracing():
+            return lr.reshape(()).double()
     return float(lr)
 
 

@@ -53,6 +53,8 @@ class SGD(GroupOptimizer):
         )
         check_implementation(type(self).__name__, self.defaults)
 
+    _traceable = True
+
     def _step_group(self, group: dict[str, Any]) -> None:
         params = parameters_with_grad(group, "SGD")
         momentum = group["momentum"]
@@ -71,7 +73,14 @@ class SGD(GroupOptimizer):
         known = [p for p in params if self.state[p].get("momentum_buffer") is not None]
         new = [p for p in params if self.state[p].get("momentum_buffer") is None]
         for p in new:
-            self.state[p]["momentum_buffer"] = _C.functions.zeros_like(p)
+            self.state[p]["momentum_buffer"] = _C.outside_of_trace(_C.functions.zeros_like, p)
+        if new and _C.is_tracing():  # a program takes this step often, a first step would be taken once
+            if group["dampening"]:
+                raise NotImplementedError(
+                    "SGD with dampening takes its first step otherwise than the rest\n"
+                    "  hint: take a step before tracing"
+                )
+            known, new = params, []
         for chosen, first in ((known, False), (new, True)):
             if chosen:
                 _sgd(

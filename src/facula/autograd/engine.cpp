@@ -11,6 +11,7 @@
 #include "facula/autograd/accumulate.h"
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
+#include "facula/autograd/tracing.h"
 #include "facula/base/interrupt.h"
 #include "facula/op/describe.h"
 #include "facula/profile/profile.h"
@@ -319,9 +320,6 @@ Roots roots_of(const char* op, std::span<const Tensor> outputs, std::span<const 
         g = invoke("to_dtype", {g, out.dtype()});
       }
     }
-    supported_check(!out.defined() || !out.is_traced(), op)
-        << "is called while a function is traced, which records no gradients yet"
-        << hint("trace what computes the result, and call ", op, " on what the program gives");
     runtime_check(out.defined() && out.requires_grad(), op)
         << "element " << k << " of tensors does not require grad and does not have a grad_fn";
     if (!g.defined()) {
@@ -333,10 +331,19 @@ Roots roots_of(const char* op, std::span<const Tensor> outputs, std::span<const 
       GradMode off(false);
       g = filled(1, out.sizes(), out.dtype(), out.device());
     }
-    r.edges.push_back(edge_of(out));
+    r.edges.push_back(out.is_traced() ? Edge() : edge_of(out));
     r.grads.push_back(std::move(g));
   }
   return r;
+}
+
+// What computes gradients of these in the tape's place; null: the tape does.
+Tracing* trace_of(const char* op, std::span<const Tensor> outputs) {
+  bool traced = std::any_of(outputs.begin(), outputs.end(), [](auto& t) { return t.is_traced(); });
+  supported_check(traced == bool(Tracing::current()), op)
+      << (traced ? "is called on a tensor of a function that was traced before"
+                 : "is called while a function is traced, on a tensor from outside of it");
+  return Tracing::current();
 }
 
 }  // namespace
@@ -353,6 +360,8 @@ bool backward_runs(const Node& n) { return running && running->runs(n); }
 void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads, bool retain_graph,
               bool create_graph, std::span<const Tensor> inputs) {
   auto roots = roots_of("backward", outputs, grads, create_graph);
+  if (auto* trace = trace_of("backward", outputs))
+    return trace->backward(outputs, roots.grads, inputs, create_graph);
   std::vector<Edge> asked;
   for (auto& t : inputs) {
     runtime_check(t.requires_grad(), "backward") << "One of the differentiated Tensors does not require grad";
@@ -365,14 +374,18 @@ void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads, bo
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          std::span<const Tensor> grads, bool retain_graph, bool create_graph,
                          bool allow_unused) {
-  std::vector<Edge> asked;
-  for (auto& t : inputs) {
+  for (auto& t : inputs)
     runtime_check(t.requires_grad() || allow_unused, "grad")
         << "One of the differentiated Tensors does not require grad";
-    asked.push_back(edge_of(t));
-  }
   auto roots = roots_of("grad", outputs, grads, create_graph);
-  auto found = execute(roots.edges, roots.grads, asked, false, true, retain_graph, create_graph);
+  std::vector<Tensor> found;
+  if (auto* trace = trace_of("grad", outputs)) {
+    found = trace->gradients("grad", outputs, roots.grads, inputs, create_graph);
+  } else {
+    std::vector<Edge> asked;
+    for (auto& t : inputs) asked.push_back(edge_of(t));
+    found = execute(roots.edges, roots.grads, asked, false, true, retain_graph, create_graph);
+  }
   for (auto& g : found)
     runtime_check(g.defined() || allow_unused, "grad")
         << "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior.";

@@ -5,6 +5,7 @@
 #include "facula/autograd/accumulate.h"
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
+#include "facula/autograd/tracing.h"
 #include "facula/base/fork.h"
 
 namespace facula::autograd {
@@ -15,6 +16,7 @@ TableMutex& accumulator_lock() {
   return m;
 }
 std::atomic<int> next_hook{0};
+constinit FACULA_FAST_THREAD_LOCAL Tracing* tracing = nullptr;
 
 Node& node_for_hooks(const Tensor& t, int& result) {
   user_check(t.requires_grad(), "register_hook")
@@ -26,13 +28,21 @@ Node& node_for_hooks(const Tensor& t, int& result) {
 
 }  // namespace
 
+Tracing* Tracing::current() { return tracing; }
+Tracing::With::With(Tracing* t) : outer_(std::exchange(tracing, t)) {}
+Tracing::With::~With() { tracing = outer_; }
+
 Tensor grad_of(const Tensor& t) {
+  if (tracing) [[unlikely]]
+    tracing->slot_is_read(t);
   Meta* m = meta_of(t);
   if (!m) return {};
   return m->retained ? m->retained->grad : m->grad;
 }
 
 void set_grad(const Tensor& t, const Tensor& g) {
+  if (tracing) [[unlikely]]
+    tracing->slot_changes(t);
   if (!g.defined()) {
     if (Meta* m = meta_of(t)) (m->retained ? m->retained->grad : m->grad) = {};
     return;

@@ -662,7 +662,6 @@ FACULA_FAMILY(index) {
       .doc("Advanced indexing, self[indices]: integer tensors, boolean masks and None, one a dimension.")
       .bind(hidden)
       .no_in_place()
-      .reads_data()
       .procedure([](const Tensor& self, const std::vector<Tensor>& indices) {
         return _index(self, has_mask(indices) ? expanded_masks("index", self, indices) : indices);
       })
@@ -721,7 +720,6 @@ FACULA_FAMILY(index) {
   define("index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor")
       .overlap(Overlap::overwrites)
       .doc("self with values at `indices` (integer tensors, masks, None).")
-      .reads_data()
       .procedure(
           [](const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
             return _index_put(self, has_mask(indices) ? expanded_masks("index_put_", self, indices) : indices,

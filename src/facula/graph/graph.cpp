@@ -89,7 +89,7 @@ void verify(const Graph& g) {
 }
 
 std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
-                              std::span<const std::pair<const Value*, Tensor>> known) {
+                              std::span<const std::pair<const Value*, Tensor>> known, bool written) {
   internal_check(inputs.size() == g.inputs.size())
       << "graph: " << inputs.size() << " inputs for " << g.inputs.size();
   std::unordered_map<const Value*, Tensor> at;
@@ -123,7 +123,12 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
     for (size_t i = 0; i < n->results.size(); ++i) at[n->results[i]] = results[i];
   }
   std::vector<Tensor> out;
-  for (auto* o : g.outputs) out.push_back(!o ? Tensor() : o->constant.defined() ? o->constant : at.at(o));
+  auto give = [&](Value* v) {
+    out.push_back(!v ? Tensor() : v->constant.defined() ? v->constant : at.at(v));
+  };
+  for (auto* o : g.outputs) give(o);
+  if (written)
+    for (auto& [i, v] : g.mutated) give(v);
   return out;
 }
 

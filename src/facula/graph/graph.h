@@ -55,8 +55,10 @@ Graph parse_graph(std::string_view text);  // ValueError with line and position
 void verify(const Graph& g);               // internal error naming the node
 
 // Graph nodes become operator calls again, under whatever mode is current (eager, or another trace). `known`:
-// values that are at hand; calls that give nothing else are not made.
+// values that are at hand; calls that give nothing else are not made. Gives the outputs; `written`: and behind them what
+// is written back to inputs (mutated), in order.
 std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
-                              std::span<const std::pair<const Value*, Tensor>> known = {});
+                              std::span<const std::pair<const Value*, Tensor>> known = {},
+                              bool written = false);
 
 }  // namespace facula::graph

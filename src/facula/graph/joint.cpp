@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/calls.h"
 #include "facula/autograd/formula.h"
 #include "facula/graph/passes.h"
 #include "facula/graph/trace.h"
@@ -58,30 +59,59 @@ void accumulate(Tensor& into, const Tensor& g) {
     into = g;
     return;
   }
-  op::Value args[] = {into, g, op::Value()};
-  into = op::call(op::get("add"), args)[0];
+  into = autograd::add(into, g);
 }
 
 // A gradient of the sizes and dtype of what it belongs to.
 Tensor fitted(Tensor g, const Tensor& to) {
   bool same = g.dim() == to.dim() && std::equal(to.sizes().begin(), to.sizes().end(), g.sizes().begin());
-  auto invoke = [](std::string_view name, std::initializer_list<op::Value> args) {
-    auto& o = op::get(name);
-    std::vector<op::Value> all(args);
-    all.resize(o.schema.parameters.size());
-    return op::call(o, all)[0];
-  };
+  using autograd::invoke;
   if (!same) g = invoke("sum_to_size", {g, to.sizes()});
   if (is_complex(g.dtype()) && !is_complex(to.dtype())) g = invoke("real", {g});
   if (g.dtype() != to.dtype()) g = invoke("to_dtype", {g, to.dtype()});
   return g;
 }
 
-InputSpec spec_of(const Tensor& t) {
-  return {t.dtype(), Dims(t.sizes()), Dims(t.strides()), t.impl()->wrapped_number};
+}  // namespace
+
+void spread_activity(const Graph& g, size_t nodes, std::vector<bool>& active) {
+  for (size_t i = 0; i < nodes; ++i) {
+    auto& n = *g.nodes[i];
+    auto args = operands(n);
+    if (std::none_of(args.begin(), args.end(), [&](Value* v) { return v && active[size_t(v->id)]; }))
+      continue;
+    for (size_t k = 0; k < n.results.size(); ++k)
+      if (carries_gradient(*n.op, k, n.results[k]->tensor.dtype())) active[size_t(n.results[k]->id)] = true;
+  }
 }
 
-}  // namespace
+void propagate_back(const Graph& g, size_t nodes, const std::vector<bool>& active, std::vector<Tensor>& grads,
+                    const std::function<Tensor(Value*)>& tensor) {
+  for (size_t i = nodes; i-- > 0;) {
+    auto& n = *g.nodes[i];  // stays where it is when calls add nodes behind
+    std::vector<Tensor> incoming;
+    bool any = false;
+    for (auto* r : n.results) {
+      incoming.push_back(active[size_t(r->id)] ? grads[size_t(r->id)] : Tensor());
+      any = any || incoming.back().defined();
+    }
+    auto read = operands(n);
+    autograd::Flags wanted;
+    for (auto* v : read) wanted.push_back(v && active[size_t(v->id)]);
+    if (!any || std::find(wanted.begin(), wanted.end(), true) == wanted.end()) continue;
+    op::Args args = n.args.clone();
+    args.each_tensor([&](size_t, Tensor& t) {
+      if (t.defined()) t = tensor(value_of(t));
+    });
+    std::vector<Tensor> results;
+    for (auto* r : n.results) results.push_back(tensor(r));
+    TracedVjp v(*n.op, args.values(), results, incoming, wanted);
+    auto out = autograd::gradient(*n.op, v);
+    for (size_t s = 0; s < read.size() && s < out.size(); ++s)
+      if (wanted[s] && out[s].defined())
+        accumulate(grads[size_t(read[s]->id)], fitted(out[s], read[s]->tensor));
+  }
+}
 
 Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
   Joint joint;
@@ -93,14 +123,7 @@ Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
   for (int i : wrt)
     active[size_t(forward.inputs[size_t(i)]->id)] =
         is_differentiable(forward.inputs[size_t(i)]->tensor.dtype());
-  for (auto& n : forward.nodes) {
-    auto args = operands(*n);
-    if (std::none_of(args.begin(), args.end(), [&](Value* v) { return v && active[size_t(v->id)]; }))
-      continue;
-    for (size_t k = 0; k < n->results.size(); ++k)
-      if (carries_gradient(*n->op, k, n->results[k]->tensor.dtype()))
-        active[size_t(n->results[k]->id)] = true;
-  }
+  spread_activity(forward, forward.nodes.size(), active);
 
   std::vector<InputSpec> specs;
   for (auto* v : forward.inputs) specs.push_back(spec_of(v->tensor));
@@ -121,7 +144,6 @@ Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
         auto value = [&](const Value* v) {
           return !v ? Tensor() : v->constant.defined() ? v->constant : at.at(v);
         };
-        std::vector<op::Args> calls;
         for (auto& n : forward.nodes) {
           op::Args args = n->args.clone();
           args.each_tensor([&](size_t, Tensor& t) {
@@ -129,50 +151,20 @@ Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
           });
           auto results = op::call(*n->op, args.values());
           for (size_t k = 0; k < n->results.size(); ++k) at[n->results[k]] = results[k];
-          calls.push_back(std::move(args));
         }
 
         std::vector<Tensor> grads(forward.values().size());  // by value number
         for (size_t k = 0; k < joint.tangent_of.size(); ++k)
           accumulate(grads[size_t(forward.outputs[size_t(joint.tangent_of[k])]->id)],
                      given[forward.inputs.size() + k]);
-        for (size_t i = forward.nodes.size(); i-- > 0;) {
-          auto& n = *forward.nodes[i];
-          std::vector<Tensor> incoming, results;
-          bool any = false;
-          for (auto* r : n.results) {
-            incoming.push_back(active[size_t(r->id)] ? grads[size_t(r->id)] : Tensor());
-            any = any || incoming.back().defined();
-            results.push_back(at.at(r));
-          }
-          auto args = operands(n);
-          autograd::Flags wanted;
-          for (auto* v : args) wanted.push_back(v && active[size_t(v->id)]);
-          if (!any || std::find(wanted.begin(), wanted.end(), true) == wanted.end()) continue;
-          TracedVjp v(*n.op, calls[i].values(), results, incoming, wanted);
-          auto out = autograd::gradient(*n.op, v);
-          for (size_t s = 0; s < args.size() && s < out.size(); ++s)
-            if (wanted[s] && out[s].defined())
-              accumulate(grads[size_t(args[s]->id)], fitted(out[s], args[s]->tensor));
-          for (auto* r : n.results) grads[size_t(r->id)] = {};
-        }
+        propagate_back(forward, forward.nodes.size(), active, grads, value);
 
         std::vector<Tensor> outputs;
         for (auto* v : forward.outputs) outputs.push_back(value(v));
         for (int i : wrt) outputs.push_back(grads[size_t(forward.inputs[size_t(i)]->id)]);
-        // Written inputs stand for their new values from here on; the trace notes them.
-        std::vector<std::pair<int, Tensor>> written;
-        for (auto& [i, v] : forward.mutated) written.push_back({i, value(v)});
-        for (auto& t : outputs) {  // an output that is an input as it came stays that
-          for (auto& [i, w] : written)
-            if (t.defined() && t.is_same(given[size_t(i)])) {
-              Tensor before(make_ref<TensorImpl>(Storage(), Dims(t.sizes()), Dims(t.strides()), SymInt(),
-                                                 t.dtype(), t.device()));
-              before.impl()->traced = t.impl()->traced;
-              t = before;
-            }
-        }
-        for (auto& [i, t] : written) given[size_t(i)].impl()->traced = t.impl()->traced;
+        std::vector<Tensor> written;
+        for (auto& [i, v] : forward.mutated) written.push_back(value(v));
+        write_back(forward, given, written, outputs);
         return outputs;
       },
       "joint");

@@ -1,5 +1,7 @@
 // The passes, one file each. All take and leave a verified functional graph.
 #pragma once
+#include <functional>
+
 #include "facula/graph/graph.h"
 
 namespace facula::graph {
@@ -10,8 +12,9 @@ void remove_dead(Graph& g);
 // cse.cpp: merges equal calls (same operator, values and attributes) of operators that are not random.
 void merge_equal(Graph& g);
 
-// trace.cpp: calls that were kept for their gradient rule (KeepRules), in their place the calls that they make.
-Graph expanded(Graph g);
+// trace.cpp: the graph with the calls that are made by composites kept for their gradient rule (KeepRules) in their place.
+// `shapes`: its own, or a copy of them.
+Graph expanded(const Graph& g, std::shared_ptr<sym::Shapes> shapes);
 
 // joint.cpp: the gradient of a traced function. Inputs: the graph's, then one tangent an output that is
 // differentiable. Outputs: the graph's, then one gradient an input in `wrt` (null where there is none).
@@ -22,6 +25,14 @@ struct Joint {
   std::vector<int> wrt;         // input number of each gradient
 };
 Joint differentiate(const Graph& forward, const std::vector<int>& wrt);
+
+// The steps of it, of the first `nodes` calls. `active`, `grads`: by value number.
+// Marks what depends on a value that is marked, as far as gradients go.
+void spread_activity(const Graph& g, size_t nodes, std::vector<bool>& active);
+// From the gradients that are there, those of all active values, by calls under the mode that is current. `tensor`: what
+// stands for a value in these calls.
+void propagate_back(const Graph& g, size_t nodes, const std::vector<bool>& active, std::vector<Tensor>& grads,
+                    const std::function<Tensor(Value*)>& tensor);
 
 // partition.cpp: splits a joint graph in two so that the bytes saved between them are few: a minimum cut
 // (Boykov and Kolmogorov's max-flow is not needed at this size; see the file), cheap values are recomputed.

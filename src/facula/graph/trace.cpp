@@ -5,8 +5,11 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "facula/autograd/accumulate.h"
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/calls.h"
 #include "facula/autograd/formula.h"
+#include "facula/autograd/tracing.h"
 #include "facula/base/settings.h"
 #include "facula/graph/passes.h"
 #include "facula/op/registry.h"
@@ -50,11 +53,15 @@ InputSpec symbolic_spec(const Tensor& t, sym::Shapes& shapes) {
   return spec;
 }
 
+InputSpec spec_of(const Tensor& t) {
+  return {t.dtype(), Dims(t.sizes()), Dims(t.strides()), t.impl()->wrapped_number};
+}
+
 namespace {
 thread_local bool keep_rules = false;
 
 Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
-             std::vector<Tensor>* captured);
+             Capture* capture);
 
 // A handle for users: re-pointed by in-place calls, while the value's own tensor stays.
 Tensor handle(Value* v) {
@@ -84,10 +91,14 @@ class OfOneResult final : public op::Vjp {
   Tensor grad_;
 };
 
-class Tracer final : public op::Mode {
+class Tracer final : public op::Mode, public autograd::Tracing {
  public:
   // `captures`: of a user's function (capture).
   Tracer(Graph* g, bool captures) : graph_(g), captures_(captures) {}
+  ~Tracer() {
+    for (auto& s : slots_)
+      if (s.argument < 0) set_slot(s.leaf, s.before);
+  }
   bool records() const override { return true; }
 
   Results take(const Operator& o, std::span<const op::Value> args, Form form,
@@ -96,18 +107,27 @@ class Tracer final : public op::Mode {
         << "looks at the elements of a tensor, which a traced function has not yet"
         << hint("compute what depends on elements outside of the function, or with where()");
     op::Args owned(args, o.schema);
+    bool history = false;  // for who asks whether a gradient is required
     owned.each_tensor([&](size_t, Tensor& t) {
       if (!t.defined()) return;
+      history |= t.requires_grad();
       if (t.is_traced()) t.impl()->traced = current(value_of(t));
       else t = handle(current(constant(t)));
     });
     auto values = owned.values();
     bool recorded = !captures_ || depth_ || autograd::grad_enabled();
+    history &= recorded && captures_ && !depth_ && o.differentiable;
+    auto require = [&](const Tensor& t, size_t k) {
+      if (history && t.defined() && is_differentiable(t.dtype()) && o.carries_gradient(k))
+        t.impl()->requires_grad = true;
+    };
     size_t before = graph_->nodes.size();
     Results results = o.calls() ? inlined(o, values) : record(o, values);
     if (form == Form::functional) {
-      for (size_t k = 0; !recorded && k < results.size(); ++k)
-        if (results[k].defined() && !o.is<op::View>()) results[k] = without_history(results[k]);
+      for (size_t k = 0; k < results.size(); ++k) {
+        if (!recorded && results[k].defined() && !o.is<op::View>()) results[k] = without_history(results[k]);
+        require(results[k], k);
+      }
       return results;
     }
     for (size_t k = 0; k < (form == Form::in_place ? 1 : out.size()); ++k) {
@@ -117,15 +137,80 @@ class Tracer final : public op::Mode {
         to->sizes = from->sizes;
         to->strides = from->strides;
         to->traced = from->traced;
+        require(target, 0);
         return Results(target);
       }
       if (!target.is_traced()) target = handle(current(constant(target)));
       else target.impl()->traced = current(value_of(target));
       write(o, target, results[k], before, recorded);
+      if (target.is_traced()) require(target, k);
       results[k] = target;
     }
     return results;
   }
+
+  // autograd::Tracing
+  void slot_is_read(const Tensor& leaf) override { slot_of(leaf, true); }
+  void slot_changes(const Tensor& leaf) override { slot_of(leaf, false); }
+  std::vector<Tensor> gradients(const char* op, std::span<const Tensor> outputs,
+                                std::span<const Tensor> seeds, std::span<const Tensor> inputs,
+                                bool create_graph) override {
+    std::vector<Value*> wrt;
+    for (auto& t : inputs) wrt.push_back(value_now(t));
+    auto found = gradients_of(op, outputs, seeds, wrt, create_graph);
+    for (auto& t : found)
+      if (t.defined() && create_graph) t.impl()->requires_grad = true;
+    return found;
+  }
+  void backward(std::span<const Tensor> outputs, std::span<const Tensor> seeds,
+                std::span<const Tensor> inputs, bool create_graph) override {
+    supported_check(!create_graph, "backward")
+        << "with create_graph=True is called while a function is traced, which fills .grad with numbers alone"
+        << hint("use autograd.grad(..., create_graph=True)");
+    std::vector<Tensor> leaves(inputs.begin(), inputs.end());
+    if (inputs.empty()) {
+      for (auto& t : arguments_)
+        if (t.requires_grad()) leaves.push_back(t);
+      for (size_t k = 0; k < graph_->values().size(); ++k)
+        if (auto& t = graph_->values()[k]->constant; t.defined() && t.requires_grad()) leaves.push_back(t);
+    }
+    std::vector<Value*> wrt;
+    for (auto& t : leaves) wrt.push_back(leaf_value(t));
+    auto found = gradients_of("backward", outputs, seeds, wrt, false);
+    for (size_t k = 0; k < leaves.size(); ++k) {
+      if (!found[k].defined()) continue;
+      auto& leaf = leaves[k];
+      runtime_check(autograd::is_leaf(leaf), "backward")
+          << "reaches a tensor of shape " << to_string(leaf.sizes())
+          << " that was computed outside of the traced function, where its gradients end"
+          << hint("detach() it, or compute it inside");
+      check_hooks(leaf);
+      slot_of(leaf, true);
+      Tensor slot = autograd::ensure_meta(leaf).grad;
+      if (!slot.defined()) set_slot(leaf, found[k]);
+      else autograd::add_(slot, found[k]);
+    }
+    differentiates_ = true;
+  }
+
+  // What the function left in the slots that it touched; values behind the outputs of the graph.
+  void finish(Capture& c) {
+    c.differentiates = differentiates_;
+    for (auto& t : arguments_) c.required.push_back(t.requires_grad());
+    for (auto& s : slots_) {
+      const Tensor& leaf = s.argument < 0 ? s.leaf : arguments_[size_t(s.argument)];
+      Tensor now = autograd::ensure_meta(leaf).grad;
+      c.slots.push_back({s.argument, s.argument < 0 ? s.leaf : Tensor(), s.before, s.relied});
+      if (now.defined() && now.is_traced()) {
+        c.slots.back().output = int(graph_->outputs.size());
+        graph_->outputs.push_back(current(value_of(now)));
+      } else {
+        c.slots.back().after = now;
+      }
+    }
+  }
+
+  std::vector<Tensor> arguments_;  // handles of the function's inputs
 
   Value* constant(const Tensor& t) {
     auto& known = constants_[t.impl()];
@@ -137,12 +222,76 @@ class Tracer final : public op::Mode {
   }
   // What the memory of a value holds by now, seen through the same views.
   Value* current(Value* v) {
+    if (v->id < frozen_) return v;
     auto it = memory_.find(base_of(v));
     return it == memory_.end() || it->second->now == it->first ? v
                                                                : seen_through(v, it->first, it->second->now);
   }
 
  private:
+  static void set_slot(const Tensor& leaf, const Tensor& grad) { autograd::ensure_meta(leaf).grad = grad; }
+
+  // Notes what the slot held before the function touched it.
+  void slot_of(const Tensor& leaf, bool reads) {
+    int argument = -1;
+    for (size_t i = 0; i < arguments_.size(); ++i)
+      if (arguments_[i].is_same(leaf)) argument = int(i);
+    if (argument < 0 && leaf.is_traced()) return;
+    auto [it, fresh] = slot_numbers_.try_emplace(leaf.impl(), slots_.size());
+    if (!fresh) return;
+    slots_.push_back({argument, leaf, autograd::ensure_meta(leaf).grad, reads});
+  }
+
+  // Gradients are those of the leaf, whatever was written to its memory meanwhile.
+  Value* leaf_value(const Tensor& t) {
+    for (size_t i = 0; i < arguments_.size(); ++i)
+      if (arguments_[i].is_same(t)) return graph_->inputs[i];
+    return value_now(t);
+  }
+  Value* value_now(const Tensor& t) { return t.is_traced() ? current(value_of(t)) : constant(t); }
+
+  static void check_hooks(const Tensor& leaf) {
+    auto* m = autograd::meta_of(leaf);
+    auto* sums = m ? static_cast<autograd::Accumulator*>(m->accumulator.get()) : nullptr;
+    bool any = sums && (!sums->pre_hooks.empty() || !sums->post_hooks.empty() || !sums->after.empty());
+    supported_check(!any, "backward") << "reaches a tensor of shape " << to_string(leaf.sizes())
+                                      << " with hooks, which a traced function does not run"
+                                      << hint("remove them, or compute with .grad behind backward()");
+  }
+
+  std::vector<Tensor> gradients_of(const char* op, std::span<const Tensor> outputs,
+                                   std::span<const Tensor> seeds, std::span<Value* const> wrt,
+                                   bool create_graph) {
+    op::Mode::With on(this);
+    Inside here(&depth_);
+    size_t nodes = graph_->nodes.size(), values = graph_->values().size();
+    std::vector<Value*> roots;
+    for (auto& t : outputs) roots.push_back(value_now(t));
+    values = graph_->values().size();
+    std::vector<bool> active(values);
+    for (auto* v : wrt) active[size_t(v->id)] = is_differentiable(v->tensor.dtype());
+    spread_activity(*graph_, nodes, active);
+    std::vector<Tensor> grads(values);
+    for (size_t k = 0; k < roots.size(); ++k) {
+      runtime_check(active[size_t(roots[k]->id)], op)
+          << "element " << k << " of tensors does not require grad and does not have a grad_fn";
+      auto& into = grads[size_t(roots[k]->id)];
+      into = into.defined() ? autograd::add(into, seeds[k]) : handle(value_now(seeds[k]));
+    }
+    struct Frozen {  // what a call read, though its memory was written since
+      Frozen(int* f, int n) : frozen(f), outer(std::exchange(*f, n)) {}
+      ~Frozen() { *frozen = outer; }
+      int *frozen, outer;
+    } then(&frozen_, int(values));
+    propagate_back(*graph_, nodes, active, grads, [](Value* v) { return handle(v); });
+    std::vector<Tensor> found;
+    for (auto* v : wrt) {
+      auto& g = grads[size_t(v->id)];
+      found.push_back(!g.defined() ? g : create_graph ? g : without_history(g));
+    }
+    return found;
+  }
+
   struct Memory {
     Value* now;
   };
@@ -165,8 +314,7 @@ class Tracer final : public op::Mode {
     op::Args args(values, o.schema);
     std::vector<InputSpec> specs;
     args.each_tensor([&](size_t, Tensor& t) {
-      if (t.defined())
-        specs.push_back({t.dtype(), Dims(t.sizes()), Dims(t.strides()), t.impl()->wrapped_number});
+      if (t.defined()) specs.push_back(spec_of(t));
     });
     auto call = [&](std::span<const Tensor> given) {
       size_t k = 0;
@@ -253,7 +401,7 @@ class Tracer final : public op::Mode {
       if (slot == 0) t = base;
     });
     op::Call c(*view.op, args.values());
-    With on(this);
+    op::Mode::With on(this);
     Inside here(&depth_);
     auto placed = [&](Tensor t) {
       return autograd::view_gradient(c, OfOneResult(c, result, std::move(t)))[0];
@@ -300,12 +448,9 @@ class Tracer final : public op::Mode {
   }
 
   Tensor invoke(std::string_view name, std::initializer_list<op::Value> args) {
-    auto& o = op::get(name);
-    std::vector<op::Value> all(args);
-    all.resize(o.schema.parameters.size());
-    With on(this);
+    op::Mode::With on(this);
     Inside here(&depth_);
-    return op::call(o, all)[0];
+    return autograd::invoke(name, args);
   }
 
   Results record(const Operator& o, std::span<const op::Value> values) {
@@ -322,9 +467,18 @@ class Tracer final : public op::Mode {
     return results;
   }
 
+  struct Slot {
+    int argument;
+    Tensor leaf, before;
+    bool relied;
+  };
+
   Graph* graph_;
-  bool captures_;
-  int depth_ = 0;  // of calls that are made for a call of the function
+  bool captures_, differentiates_ = false;
+  int depth_ = 0;   // of calls that are made for a call of the function
+  int frozen_ = 0;  // values with smaller numbers stand for themselves
+  std::vector<Slot> slots_;
+  std::unordered_map<const TensorImpl*, size_t> slot_numbers_;
   std::unordered_map<const TensorImpl*, Value*> constants_;
   std::unordered_map<Value*, std::shared_ptr<Memory>>
       memory_;  // written ones, by every value that was their base
@@ -335,7 +489,7 @@ class Tracer final : public op::Mode {
 namespace {
 
 Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
-             std::vector<Tensor>* captured) {
+             Capture* capture) {
   Graph g;
   g.shapes = shapes;
   std::vector<Tensor> given;
@@ -347,21 +501,30 @@ Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inp
     v->tensor.impl()->wrapped_number = spec.number;
     g.inputs.push_back(v);
     given.push_back(handle(v));
+    given.back().impl()->requires_grad = spec.requires_grad;
   }
-  Tracer tracer(&g, captured);
+  Tracer tracer(&g, capture);
   sym::Shapes::With symbols(*shapes);
   op::Mode::With on(&tracer);
+  std::optional<autograd::Tracing::With> gradients;
+  if (capture) {
+    tracer.arguments_ = given;
+    gradients.emplace(&tracer);
+  }
   for (auto& t : f(given)) {
     auto* v = !t.defined() ? nullptr : t.is_traced() ? value_of(t) : tracer.constant(t);
     g.outputs.push_back(v ? tracer.current(v) : nullptr);
   }
-  if (captured)
+  if (capture) {
+    capture->results = g.outputs.size();
+    tracer.finish(*capture);
     for (size_t k = 0; k < g.values().size(); ++k) {
       auto* v = g.values()[k].get();
       if (!v->constant.defined() || v->constant.impl()->wrapped_number) continue;
-      captured->push_back(std::exchange(v->constant, Tensor()));
+      capture->captured.push_back(std::exchange(v->constant, Tensor()));
       g.inputs.push_back(v);
     }
+  }
   for (size_t i = 0; i < g.inputs.size(); ++i) {
     Value* now = tracer.current(g.inputs[i]);
     if (now == g.inputs[i] && i < given.size()) now = value_of(given[i]);
@@ -387,7 +550,7 @@ Capture capture(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> 
                 const char* name) {
   Capture c;
   KeepRules keep;
-  c.graph = traced(std::move(shapes), inputs, f, &c.captured);
+  c.graph = traced(std::move(shapes), inputs, f, &c);
   // A write to memory that is known by two names would have to be seen under both.
   for (auto& [i, v] : c.graph.mutated) {
     if (size_t(i) < inputs.size()) continue;
@@ -401,15 +564,28 @@ Capture capture(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> 
   return c;
 }
 
-Graph expanded(Graph g) {
-  if (std::none_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return n->op->calls(); })) return g;
-  internal_check(g.mutated.empty()) << "graph: what it writes would be lost\n" << print(g);
+void write_back(const Graph& g, std::span<const Tensor> given, std::span<const Tensor> written,
+                std::vector<Tensor>& outputs) {
+  for (size_t k = 0; k < written.size(); ++k) {
+    auto* input = given[size_t(g.mutated[k].first)].impl();
+    for (auto& t : outputs)
+      if (t.defined() && t.impl() == input) t = handle(value_of(t));
+  }
+  for (size_t k = 0; k < written.size(); ++k)
+    given[size_t(g.mutated[k].first)].impl()->traced = value_of(written[k]);
+}
+
+Graph expanded(const Graph& g, std::shared_ptr<sym::Shapes> shapes) {
   std::vector<InputSpec> specs;
-  for (auto* v : g.inputs)
-    specs.push_back({v->tensor.dtype(), Dims(v->tensor.sizes()), Dims(v->tensor.strides()),
-                     v->tensor.impl()->wrapped_number});
-  return trace(
-      g.shapes, specs, [&](std::span<const Tensor> given) { return interpret(g, given); }, "expanded");
+  for (auto* v : g.inputs) specs.push_back(spec_of(v->tensor));
+  auto calls = [&](std::span<const Tensor> given) {
+    auto outputs = interpret(g, given, {}, true);
+    std::vector<Tensor> written(outputs.end() - std::ptrdiff_t(g.mutated.size()), outputs.end());
+    outputs.resize(g.outputs.size());
+    write_back(g, given, written, outputs);
+    return outputs;
+  };
+  return trace(std::move(shapes), specs, calls, "expanded");
 }
 
 }  // namespace facula::graph

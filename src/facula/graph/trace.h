@@ -11,9 +11,11 @@ namespace facula::graph {
 // One input of a trace: which dtype and rank, sizes fresh symbols (with hints) or pinned constants.
 struct InputSpec {
   DType dtype;
-  Dims sizes, strides;  // a concrete entry is pinned; strides empty: contiguous
-  bool number = false;  // a run-time number: 0-d, lowest promotion priority
+  Dims sizes, strides;         // a concrete entry is pinned; strides empty: contiguous
+  bool number = false;         // a run-time number: 0-d, lowest promotion priority
+  bool requires_grad = false;  // of an argument of a user's function
 };
+InputSpec spec_of(const Tensor& t);  // as it is, symbols and all
 // The spec of an eager tensor with every size >= 2 a fresh symbol of `shapes`, 0 and 1 pinned, and strides
 // expressed through sizes where the tensor is dense in some order of its dimensions.
 InputSpec symbolic_spec(const Tensor& t, sym::Shapes& shapes);
@@ -36,13 +38,32 @@ class KeepRules {
 };
 
 // A function of users: what it reads besides its inputs is an input too, behind them, and what it computes without
-// recording gradients (no_grad) has none in the graph. Raises what a graph cannot hold: calls that read data.
+// recording gradients (no_grad) has none in the graph. backward() and grad() in it are calls of the graph as well.
+// Raises what a graph cannot hold: calls that read data.
 struct Capture {
-  Graph graph;
+  Graph graph;  // outputs: the function's, then those of `slots`
+  size_t results = 0;
   std::vector<Tensor> captured;  // the inputs behind the given ones
+  // A gradient slot (.grad) that the function looked at or changed.
+  struct Slot {
+    int argument;       // number of the input whose slot it is, or -1:
+    Tensor leaf;        // the tensor outside of the function
+    Tensor before;      // what it held
+    bool relied;        // does the program hold for that only?
+    int output = -1;    // of the graph: what it holds afterwards, or, if -1:
+    Tensor after = {};  // a tensor from outside, or none
+  };
+  std::vector<Slot> slots;
+  std::vector<bool> required;   // by argument: did it require gradients?
+  bool differentiates = false;  // backward() was called: its results have no history
 };
 Capture capture(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
                 const char* name);
+
+// After `g` was interpreted in a trace on `given`, the inputs of that trace: they stand for what `g` writes to them from
+// here on, `written`. Outputs that are an input as it came stay that.
+void write_back(const Graph& g, std::span<const Tensor> given, std::span<const Tensor> written,
+                std::vector<Tensor>& outputs);
 
 // Results' metas of a call by the operator's rules, without running it; sizes may be symbolic. The one place
 // where shape, dtype and stride rules are applied; eager, tracing and export share it. Raises the user's

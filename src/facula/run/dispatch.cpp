@@ -269,7 +269,7 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
     if (form == Form::out)
       for (auto& t : out)
         if (is_hidden(t.impl())) t.impl()->storage->restore_plain();  // may be resized
-    bool writes = o.is<op::Composite>() && o.effects.writes;
+    bool writes = o.is<op::Composite>() && o.schema.mutates();
     if (writes) unite_orders(args);
     InMemory m(args, out, writes || o.is<op::Pointwise>() ? Packed::flat : Packed::restored);
     if (m.any()) {
@@ -302,7 +302,7 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
     profile::Scope scope(profile::Category::compile, "plan ", o.name());
     bool resized = false;
     try {
-      if (o.is<op::Composite>() && o.effects.writes && !hidden)
+      if (o.is<op::Composite>() && o.schema.mutates() && !hidden)
         if (InARow row(args, values); row.possible()) {
           entry.program = program_of(o, row.args(), {}, row.operands());
           if (auto plan = entry.program->plan_of_elements(row.operands())) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "facula/base/settings.h"
+#include "facula/graph/trace.h"
 #include "facula/op/call.h"
 #include "facula/op/registry.h"
 
@@ -196,6 +198,84 @@ bool needs_plain_inputs(const graph::Graph& g) {
     if (!v->producer) return true;
   }
   return false;
+}
+
+namespace {
+
+bool chooses_order(const graph::Node& n) {
+  auto* library = n.op->as<op::Library>();
+  return library && library->channels_last == op::ChannelsLast::chooses;
+}
+
+// Raises where a view is not possible of what lies otherwise than it was traced: its base is then in `as_traced`.
+class Placement {
+ public:
+  Placement(const graph::Graph& g, IntSpan symbols, std::vector<Tensor>& at)
+      : g_(g), symbols_(symbols), at_(at), as_traced_(g.values().size()) {
+    chooses_ = settings().libraries &&
+               std::any_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return chooses_order(*n); });
+    if (!chooses_) return;
+    for (auto* v : g.outputs)
+      if (v) keep(v);
+    for (auto& n : g.nodes)
+      if (n->op->is<op::View>() && addresses_memory(*n)) keep(graph::operands(*n)[0]);
+  }
+  // False: to be done again.
+  bool place(const graph::Node& n, const op::Args& args, std::vector<op::Meta>& metas) {
+    std::vector<op::Meta> made;
+    try {
+      made = graph::infer(*n.op, args.values());
+    } catch (const Error&) {
+      if (chooses_ && n.op->is<op::View>() && keep(graph::operands(n)[0])) return false;
+      throw;
+    }
+    for (size_t k = 0; k < made.size(); ++k) {
+      auto* v = n.results[k];
+      auto& m = made[k];
+      if (chooses_ && !n.op->is<op::View>()) {
+        if (as_traced_[size_t(v->id)]) m.strides = traced_strides(*v);
+        else if (chooses_order(n) && m.sizes.size() == 4 && is_floating(m.dtype) && itemsize(m.dtype) <= 4)
+          m.strides = channels_last_strides(m.sizes);
+      }
+      if (m.strides.size() != m.sizes.size()) m.strides = contiguous_strides(m.sizes);
+      at_[size_t(v->id)] =
+          Tensor(make_ref<TensorImpl>(Storage(), m.sizes, m.strides, SymInt(), m.dtype, m.device));
+      metas[size_t(v->id)] = m;
+    }
+    return true;
+  }
+
+ private:
+  // True if it was not kept before.
+  bool keep(const graph::Value* v) {
+    while (v->producer && v->producer->op->is<op::View>()) v = graph::operands(*v->producer)[0];
+    if (!v->producer || as_traced_[size_t(v->id)]) return false;
+    return as_traced_[size_t(v->id)] = true;
+  }
+  Dims traced_strides(const graph::Value& v) const {
+    Dims strides(v.tensor.strides());
+    for (auto& s : strides)
+      if (s.is_symbolic()) s = SymInt(sym::evaluate(s, symbols_));
+    return strides;
+  }
+
+  const graph::Graph& g_;
+  IntSpan symbols_;
+  std::vector<Tensor>& at_;
+  std::vector<bool> as_traced_;  // by value number
+  bool chooses_ = false;
+};
+
+}  // namespace
+
+std::vector<op::Meta> place_values(const graph::Graph& g, IntSpan symbols, std::vector<Tensor>& at,
+                                   const std::function<op::Args(const graph::Node&)>& args_of) {
+  std::vector<op::Meta> metas(g.values().size());
+  Placement placement(g, symbols, at);
+  for (size_t k = 0; k < g.nodes.size();)
+    if (placement.place(*g.nodes[k], args_of(*g.nodes[k]), metas)) ++k;
+    else k = 0;
+  return metas;
 }
 
 Tensor shown(Tensor t, SymSpan strides) {

@@ -19,6 +19,7 @@
 #include "facula/op/call.h"
 #include "facula/op/registry.h"
 #include "facula/run/key.h"
+#include "facula/run/layout.h"
 #include "facula/run/plan.h"
 #include "facula/run/stored_plan.h"
 
@@ -112,7 +113,8 @@ struct Program::State {
 
 Program::Program(Graph g, std::string name) : state_(std::make_unique<State>()) {
   auto& s = *state_;
-  s.graph = graph::expanded(std::move(g));
+  bool expands = std::any_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return n->op->calls(); });
+  s.graph = expands ? graph::expanded(g, g.shapes) : std::move(g);
   s.name = std::move(name);
   graph::merge_equal(s.graph);
   if (settings().verify) graph::verify(s.graph);
@@ -230,16 +232,8 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
     return args;
   };
   plan->results.resize(g.values().size());
-  for (auto& n : g.nodes) {
-    auto args = concrete_args(*n);
-    auto metas = graph::infer(*n->op, args.values());
-    for (size_t k = 0; k < metas.size(); ++k) {
-      auto id = size_t(n->results[k]->id);
-      at[id] = fake(metas[k]);
-      metas[k].strides = Dims(at[id].strides());
-      plan->results[id].meta = metas[k];
-    }
-  }
+  auto metas = place_values(g, symbols, at, concrete_args);
+  for (size_t v = 0; v < metas.size(); ++v) plan->results[v].meta = std::move(metas[v]);
   for (auto& step : steps)  // what fusing stores wider than its value's dtype
     for (size_t k = 0; step.kind == Step::Kind::kernel && k < step.outputs.size(); ++k) {
       auto id = size_t(step.outputs[k]->id);
@@ -260,6 +254,14 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
   }
   std::unordered_set<int> kept(s.output_values.begin(), s.output_values.end());
   for (auto& [i, v] : g.mutated) kept.insert(v->id);
+  for (size_t k = steps.size(); k-- > 0;) {  // who reads a view reads what it is a view of
+    if (steps[k].kind != Step::Kind::view) continue;
+    auto& base = last_read[graph::operands(*steps[k].node)[0]->id];
+    for (auto* v : steps[k].node->results) {
+      if (kept.count(v->id)) base = steps.size();
+      else if (last_read.count(v->id)) base = std::max(base, last_read[v->id]);
+    }
+  }
   for (size_t k = 0; k < out.size() && k < s.output_values.size(); ++k)
     if (out[k].defined() && s.output_values[k] >= 0) at[size_t(s.output_values[k])] = out[k];
   for (auto& [i, v] : g.mutated) {

@@ -5,6 +5,8 @@
 #include <set>
 
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/calls.h"
+#include "facula/graph/passes.h"
 #include "facula/op/call.h"
 #include "facula/op/registry.h"
 #include "facula/run/autocast.h"
@@ -14,32 +16,54 @@ namespace facula::run {
 
 using op::Value;
 
+namespace {
+
+// The calls of a program as a composite.
+op::Operator* operator_of(const std::string& name, std::function<op::Results(const op::Call&)> body) {
+  auto* o = new op::Operator();
+  o->schema = op::parse_schema(name + "(Tensor[] inputs) -> Tensor[]");
+  o->definition = op::Composite{std::move(body)};
+  return o;
+}
+
+op::Results to_results(std::vector<Tensor> tensors) {
+  op::Results results;
+  for (auto& t : tensors) results.push_back(std::move(t));
+  return results;
+}
+
+}  // namespace
+
 Traced::Traced(graph::Capture capture, std::string name)
-    : name_(std::move(name)),
-      graph_(std::move(capture.graph)),
-      captured_(std::move(capture.captured)),
-      operator_(new op::Operator()) {
-  for (auto& [i, v] : graph_.mutated) {
-    written_.push_back(i);
-    graph_.outputs.push_back(v);
-  }
-  auto body = [this](const op::Call& c) {
+    : name_(std::move(name)), capture_(std::move(capture)) {
+  functional_ = operator_of(name_, [this](const op::Call& c) {
     graph::KeepRules keep;
-    op::Results results;
-    for (auto& t : graph::interpret(graph_, c.tensors("inputs"))) results.push_back(std::move(t));
-    return results;
-  };
-  operator_->schema = op::parse_schema(name_ + "(Tensor[] inputs) -> Tensor[]");
-  operator_->definition = op::Composite{body};
+    return to_results(graph::interpret(graph(), c.tensors("inputs"), {}, true));
+  });
+  in_place_ = operator_of(name_, [this](const op::Call& c) {
+    auto inputs = c.tensors("inputs");
+    auto outputs = graph::interpret(graph(), inputs, {}, true);
+    std::vector<Tensor> written(outputs.end() - std::ptrdiff_t(graph().mutated.size()), outputs.end());
+    outputs.resize(graph().outputs.size());
+    if (op::Mode::current()) graph::write_back(graph(), inputs, written, outputs);
+    else
+      for (size_t k = 0; k < written.size(); ++k)
+        autograd::invoke("copy", {inputs[size_t(graph().mutated[k].first)], written[k]}, op::Form::in_place);
+    return to_results(std::move(outputs));
+  });
+  in_place_->effects.writes = true;
 }
 
 Traced::~Traced() {
-  operator_->cache.reset();
-  operator_->definition = op::Composite{};
+  for (auto* o : {functional_, in_place_}) {
+    o->cache.reset();
+    o->definition = op::Composite{};
+  }
 }
 
 std::vector<Tensor> Traced::checked(std::span<const Tensor> inputs) const {
-  size_t given = graph_.inputs.size() - captured_.size();
+  auto& graph_ = graph();
+  size_t given = graph_.inputs.size() - captured().size();
   value_check(inputs.size() == given, name_.c_str())
       << "was traced with " << given << " tensors, and is called with " << inputs.size();
   std::vector<int64_t> symbols(size_t(graph_.shapes->symbol_count()), -1);
@@ -63,8 +87,8 @@ std::vector<Tensor> Traced::checked(std::span<const Tensor> inputs) const {
       << "relied on sizes that the tensors it is called with do not have"
       << hint("it was traced where Python looked at a size, or compared one: trace it for these sizes");
   std::vector<Tensor> all(inputs.begin(), inputs.end());
-  all.insert(all.end(), captured_.begin(), captured_.end());
-  for (int w : written_)
+  all.insert(all.end(), captured().begin(), captured().end());
+  for (auto& [w, v] : graph_.mutated)
     for (size_t k = 0; k < all.size(); ++k)
       value_check(k == size_t(w) || all[k].impl()->storage != all[size_t(w)].impl()->storage, name_.c_str())
           << "writes to tensor " << w << " of " << to_string(all[size_t(w)].sizes())
@@ -73,25 +97,99 @@ std::vector<Tensor> Traced::checked(std::span<const Tensor> inputs) const {
   return all;
 }
 
+static const Tensor& leaf_of(const graph::Capture::Slot& s, std::span<const Tensor> inputs) {
+  return s.argument < 0 ? s.leaf : inputs[size_t(s.argument)];
+}
+
+static bool same_memory(const Tensor& a, const Tensor& b) {
+  return a.is_same(b) ||
+         (a.impl()->storage == b.impl()->storage && a.offset() == b.offset() && a.dtype() == b.dtype() &&
+          Dims(a.sizes()) == Dims(b.sizes()) && Dims(a.strides()) == Dims(b.strides()));
+}
+
+void Traced::check_slots(std::span<const Tensor> inputs) const {
+  for (auto& s : capture_.slots) {
+    auto& leaf = leaf_of(s, inputs);
+    if (s.output >= 0)
+      value_check(leaf.requires_grad() && autograd::is_leaf(leaf), name_.c_str())
+          << "fills the gradient of a tensor of shape " << to_string(leaf.sizes())
+          << ", which is no leaf that requires gradients"
+          << hint("requires_grad_() it, or trace it as it is");
+    if (!s.relied) continue;
+    Tensor now = autograd::grad_of(leaf);
+    bool same = now.defined() == s.before.defined() && (!now.defined() || same_memory(now, s.before));
+    value_check(same, name_.c_str())
+        << "was traced when .grad of a tensor of shape " << to_string(leaf.sizes()) << " was "
+        << (s.before.defined() ? "a certain tensor" : "None") << ", and is now "
+        << (!now.defined()       ? "None"
+            : s.before.defined() ? "another"
+                                 : "a tensor")
+        << hint(s.before.defined()
+                    ? "let the traced function begin with zero_grad()"
+                    : "zero_grad() before each call, or let the traced function begin with it");
+  }
+  // Gradients that eager would give to more tensors than were traced.
+  for (size_t i = 0; capture_.differentiates && i < inputs.size(); ++i)
+    value_check(capture_.required[i] || !inputs[i].requires_grad(), name_.c_str())
+        << "calls backward(), and was traced when tensor " << i << " did not require gradients"
+        << hint("detach() it, or trace with one that requires them");
+}
+
+void Traced::fill_slots(std::span<const Tensor> inputs, std::span<const Tensor> results) const {
+  for (auto& s : capture_.slots) {
+    bool changes = s.output >= 0 || s.after.defined() != s.before.defined() ||
+                   (s.after.defined() && !s.after.is_same(s.before)) || !s.relied;
+    if (!changes) continue;
+    autograd::set_grad(leaf_of(s, inputs), s.output >= 0 ? results[size_t(s.output)] : s.after);
+  }
+}
+
 std::vector<Tensor> Traced::operator()(std::span<const Tensor> inputs) const {
-  std::vector<Tensor> all = checked(inputs), originals;
-  for (int w : written_) {  // the program reads what was there before, also in its backward pass
+  std::vector<Tensor> all = checked(inputs);
+  auto* mode = op::Mode::current();
+  bool traced = mode && mode->records();
+  supported_check(!traced || capture_.slots.empty(), name_.c_str())
+      << "uses gradient slots (.grad), and is called while another function is traced"
+      << hint("call the function itself there");
+  check_slots(inputs);
+  std::vector<TensorImpl*> items;
+  for (auto& t : all) items.push_back(t.impl());
+  Value args[] = {std::span<TensorImpl* const>(items)};
+  bool recorded = !capture_.differentiates && autograd::needs_record(args);
+  auto results = traced || recorded ? with_history(std::move(all)) : in_place(all);
+  fill_slots(inputs, results);
+  results.resize(capture_.results);
+  return results;
+}
+
+std::vector<Tensor> Traced::in_place(const std::vector<Tensor>& all) const {
+  autograd::GradMode off(false);
+  std::vector<TensorImpl*> items;
+  for (auto& t : all) items.push_back(t.impl());
+  Value args[] = {std::span<TensorImpl* const>(items)};
+  auto results = op::call(*in_place_, args).to_vector();
+  for (auto& [w, v] : graph().mutated) all[size_t(w)].bump_version();
+  return results;
+}
+
+std::vector<Tensor> Traced::with_history(std::vector<Tensor> all) const {
+  std::vector<Tensor> originals;
+  for (auto& [w, v] :
+       graph().mutated) {  // the program reads what was there before, also in its backward pass
     originals.push_back(all[size_t(w)]);
-    Value args[] = {all[size_t(w)], Value()};
-    all[size_t(w)] = op::call(op::get("clone"), args)[0];
+    all[size_t(w)] = autograd::invoke("clone", {all[size_t(w)]});
   }
   std::vector<TensorImpl*> items;
   for (auto& t : all) items.push_back(t.impl());
   Value args[] = {std::span<TensorImpl* const>(items)};
-  auto results = op::call(*operator_, args).to_vector();
-  size_t outputs = results.size() - written_.size();
-  for (size_t k = 0; k < written_.size(); ++k) {
+  auto results = op::call(*functional_, args).to_vector();
+  size_t outputs = results.size() - originals.size();
+  for (size_t k = 0; k < originals.size(); ++k) {
     auto& original = originals[k];
     bool history =
         results[outputs + k].requires_grad() && !(original.requires_grad() && !autograd::node_of(original));
     autograd::GradMode mode(autograd::grad_enabled() && history);
-    Value copied[] = {original, results[outputs + k]};
-    op::call(op::get("copy"), copied, op::Form::in_place);
+    autograd::invoke("copy", {original, results[outputs + k]}, op::Form::in_place);
   }
   results.resize(outputs);
   return results;
@@ -123,13 +221,7 @@ std::vector<std::string> Traced::steps() const {
       if (v) text += (text.empty() ? "%" : ", %") + std::to_string(v->id);
     return text;
   };
-  auto shapes = std::make_shared<sym::Shapes>(*graph_.shapes);
-  std::vector<graph::InputSpec> specs;
-  for (auto* v : graph_.inputs)
-    specs.push_back({v->tensor.dtype(), Dims(v->tensor.sizes()), Dims(v->tensor.strides())});
-  auto calls = graph::trace(
-      shapes, specs, [this](std::span<const Tensor> given) { return graph::interpret(graph_, given); },
-      name_.c_str());
+  auto calls = graph::expanded(graph(), std::make_shared<sym::Shapes>(*graph().shapes));
   for (auto& s : schedule::fuse(calls, schedule::Between::exact)) {
     using Kind = schedule::Step::Kind;
     if (s.kind == Kind::kernel) {
@@ -168,6 +260,7 @@ std::unique_ptr<Traced> trace(const graph::Function& f, std::span<const Tensor> 
   std::vector<graph::InputSpec> specs;
   for (auto& t : inputs) {
     specs.push_back(graph::symbolic_spec(t, *shapes));
+    specs.back().requires_grad = t.requires_grad();
     if (dynamic) continue;
     specs.back().sizes = Dims(t.sizes());
     if (!specs.back().strides.empty()) specs.back().strides = Dims(t.strides());

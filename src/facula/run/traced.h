@@ -16,23 +16,29 @@ class Traced {
   ~Traced();
   Traced(const Traced&) = delete;
   // Results by output of the function; undefined where it gave none. Inputs and captured tensors that it writes are
-  // written when all else is computed. ValueError names an input that is not as it was traced: dtype, number of
-  // dimensions, a size that is fixed; or one that is written and shares its memory with another.
+  // written, and gradient slots filled, as it does. Of a function that calls backward() results have no history.
+  // ValueError names an input that is not as it was traced: dtype, number of dimensions, a size that is fixed, a gradient
+  // slot that was empty or not; or one that is written and shares its memory with another.
   std::vector<Tensor> operator()(std::span<const Tensor> inputs) const;
 
-  const graph::Graph& graph() const { return graph_; }
-  const std::vector<Tensor>& captured() const { return captured_; }
+  const graph::Graph& graph() const { return capture_.graph; }
+  const std::vector<Tensor>& captured() const { return capture_.captured; }
   const std::string& name() const { return name_; }
   // What runs when no gradient is asked for, a line each: kernels with the operators in them, calls of libraries, views.
   std::vector<std::string> steps() const;
 
  private:
+  // The two ways to write: in place, or, where history is kept or another trace looks on, as results.
+  std::vector<Tensor> in_place(const std::vector<Tensor>& all) const;
+  std::vector<Tensor> with_history(std::vector<Tensor> all) const;
   std::vector<Tensor> checked(std::span<const Tensor> inputs) const;
+  void check_slots(std::span<const Tensor> inputs) const;
+  void fill_slots(std::span<const Tensor> inputs, std::span<const Tensor> results) const;
+
   std::string name_;
-  graph::Graph graph_;
-  std::vector<Tensor> captured_;
-  std::vector<int> written_;  // inputs, whose next values are results behind the function's own
-  op::Operator* operator_;    // never freed, only emptied: caches and tapes know operators by address
+  graph::Capture capture_;
+  op::Operator *functional_,
+      *in_place_;  // never freed, only emptied: caches and tapes know operators by address
 };
 
 // Runs f once on tensors without data like `inputs`. Sizes are those of `inputs`, or, `dynamic`, any that agree in what

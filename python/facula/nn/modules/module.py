@@ -491,7 +491,8 @@ class Module(_C.ModuleBase):
             if set_to_none:
                 p.grad = None
             else:
-                p.grad = p.grad.detach()
+                if p.grad.requires_grad:
+                    p.grad = p.grad.detach()
                 p.grad.zero_()
 
     # ---- hooks and calls

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ... import _C
+from ...program import require
 from . import rnn as rnn
 from .spectral_norm import remove_spectral_norm as remove_spectral_norm
 from .spectral_norm import spectral_norm as spectral_norm
@@ -44,12 +45,13 @@ def get_total_norm(
     if not norms:
         return _C.tensor(0.0)
     total = _C.functions.stack(norms).norm(float(norm_type))
-    if error_if_nonfinite and not bool(total.isfinite()):
-        raise RuntimeError(
+    if error_if_nonfinite:
+        require(
+            total.isfinite(),
+            RuntimeError,
             f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it "
-            f"cannot "
-            "be clipped. To disable this error and scale the gradients by the non-finite norm anyway, set "
-            "`error_if_nonfinite=False`"
+            "cannot be clipped. To disable this error and scale the gradients by the non-finite norm anyway, "
+            "set `error_if_nonfinite=False`",
         )
     return total
 
