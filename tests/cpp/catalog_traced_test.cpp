@@ -56,4 +56,16 @@ TEST(Traced, EndsBeforeTheTapeThatItLeft) {
   EXPECT_TRUE(equal(grad_of(x), exp(x.detached())));
 }
 
+TEST(Traced, FillsGradientsOfArguments) {
+  Tensor x = requires_grad_(randn(Dims{3}), true);
+  auto f = [](std::span<const Tensor> x) {
+    backward(sum(exp(x[0])));
+    return std::vector<Tensor>{};
+  };
+  auto program = trace(f, std::span(&x, 1));
+  (*program)(std::span(&x, 1));
+  EXPECT_TRUE(equal(grad_of(x), exp(x.detached())));
+  EXPECT_THROW((*program)(std::span(&x, 1)), Error);  // .grad was empty when it was traced
+}
+
 }  // namespace

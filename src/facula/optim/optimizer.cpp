@@ -1,10 +1,14 @@
 #include "facula/optim/optimizer.h"
 
 #include <cmath>
+#include <deque>
 #include <map>
 #include <unordered_set>
 
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/tracing.h"
+#include "facula/op/call.h"
+#include "facula/op/registry.h"
 #include "facula/ops.h"
 
 namespace facula::optim {
@@ -12,6 +16,33 @@ namespace facula::optim {
 namespace {
 void check_option(const char* name, double value, bool valid) {
   value_check(valid, "") << "Invalid " << name << " value: " << value;
+}
+
+// While a function is traced: for what is not part of it, the states before the first step.
+struct OutsideOfTrace {
+  op::Mode::With mode{autograd::Tracing::current() ? nullptr : op::Mode::current()};
+  autograd::Tracing::With trace{nullptr};
+};
+
+// An option that is a number. As a tensor it may change between the calls of a program.
+op::Value operand(const ParamGroup& group, const char* name) {
+  auto& v = group.options.at(name);
+  if (v.is_tensor() && autograd::Tracing::current()) return v.tensor();
+  return Scalar(v.number());
+}
+
+// The call of a step's operator: of lists of tensors, then of numbers.
+void call(const char* name, std::initializer_list<const std::vector<Tensor>*> lists,
+          std::initializer_list<op::Value> numbers) {
+  std::vector<std::vector<TensorImpl*>> items;
+  for (auto* list : lists) {
+    auto& to = items.emplace_back();
+    for (auto& t : *list) to.push_back(t.impl());
+  }
+  std::vector<op::Value> args;
+  for (auto& list : items) args.push_back(std::span<TensorImpl* const>(list));
+  args.insert(args.end(), numbers);
+  op::call(op::get(name), args);
 }
 }  // namespace
 
@@ -43,8 +74,12 @@ void Optimizer::add_param_group(ParamGroup group) {
 void Optimizer::zero_grad(bool set_to_none) {
   for (auto& g : groups_)
     for (auto& p : g.params) {
-      Tensor grad = autograd::grad_of(p);
-      if (grad.defined()) autograd::set_grad(p, set_to_none ? Tensor() : zeros_like(grad.detached()));
+      if (set_to_none) {
+        autograd::set_grad(p, Tensor());
+      } else if (Tensor grad = autograd::grad_of(p); grad.defined()) {
+        if (grad.requires_grad()) autograd::set_grad(p, grad = autograd::detach(grad));
+        zero_(grad);
+      }
     }
 }
 
@@ -149,14 +184,23 @@ SGD::SGD(std::vector<ParamGroup> groups, Options o)
 void SGD::step() {
   autograd::GradMode off(false);
   for (auto& group : param_groups()) {
-    auto number = [&](const char* name) { return Scalar(group.options.at(name).number()); };
     double momentum = group.options.at("momentum").number();
     std::vector<Tensor> known, fresh;
     for (auto& p : with_grad(group)) {
       const io::Value* buffer = state_of(p).find("momentum_buffer");
       bool is_known = !momentum || (buffer && buffer->is_tensor());
-      if (!is_known) state_of(p).set("momentum_buffer", zeros_like(p));
+      if (!is_known) {
+        OutsideOfTrace outside;
+        state_of(p).set("momentum_buffer", zeros_like(p));
+      }
       (is_known ? known : fresh).push_back(p);
+    }
+    if (!fresh.empty() && autograd::Tracing::current()) {  // a program takes this step often, not once
+      supported_check(group.options.at("dampening").number() == 0, "SGD")
+          << "with dampening takes its first step otherwise than the rest"
+          << hint("take a step before tracing");
+      known = with_grad(group);
+      fresh.clear();
     }
     for (bool first : {false, true}) {
       auto& params = first ? fresh : known;
@@ -166,8 +210,10 @@ void SGD::step() {
         grads.push_back(autograd::grad_of(p));
         if (momentum) buffers.push_back(state_of(p).at("momentum_buffer").tensor());
       }
-      _sgd_(params, grads, buffers, number("lr"), number("weight_decay"), momentum, number("dampening"),
-            group.options.at("nesterov").boolean(), group.options.at("maximize").boolean(), first);
+      call("_sgd_", {&params, &grads, &buffers},
+           {operand(group, "lr"), operand(group, "weight_decay"), operand(group, "momentum"),
+            operand(group, "dampening"), group.options.at("nesterov").boolean(),
+            group.options.at("maximize").boolean(), first});
     }
   }
 }
@@ -198,14 +244,17 @@ Adam::Adam(const char* kind, std::vector<ParamGroup> groups, const Options& o, b
 
 void Adam::step() {
   autograd::GradMode off(false);
+  bool traced = autograd::Tracing::current();
   struct Lists {
     std::vector<Tensor> params, grads, means, squares, maxima;
+    std::vector<Tensor> counts;  // the steps before this one, where programs count them
   };
   for (auto& group : param_groups()) {
     bool amsgrad = group.options.at("amsgrad").boolean();
     std::map<double, Lists> by_step;
     for (auto& p : with_grad(group)) {
       io::Dict& s = state_of(p);
+      OutsideOfTrace outside;
       if (s.empty()) {
         s.set("step", 0.0);
         s.set("exp_avg", zeros_like(p));
@@ -213,20 +262,33 @@ void Adam::step() {
         if (amsgrad) s.set("max_exp_avg_sq", zeros_like(p));
       }
       double step = s.at("step").number() + 1;
-      s.set("step", step);
       Lists& l = by_step[step];
+      if (s.at("step").is_tensor()) l.counts.push_back(s.at("step").tensor());
+      else if (!traced) s.set("step", step);
+      else if (l.counts.empty()) l.counts.push_back(Tensor::scalar(Scalar(step - 1), DType::Float32));
+      if (traced) s.set("step", l.counts[0]);
       l.params.push_back(p);
-      l.grads.push_back(autograd::grad_of(p));
       l.means.push_back(s.at("exp_avg").tensor());
       l.squares.push_back(s.at("exp_avg_sq").tensor());
       if (amsgrad) l.maxima.push_back(s.at("max_exp_avg_sq").tensor());
     }
-    auto number = [&](const char* name) { return Scalar(group.options.at(name).number()); };
     double beta1 = group.options.at("betas")[0].number(), beta2 = group.options.at("betas")[1].number();
-    for (auto& [step, l] : by_step)
-      _adam_(l.params, l.grads, l.means, l.squares, l.maxima, number("lr"), beta1, beta2, number("eps"),
-             number("weight_decay"), 1 - std::pow(beta1, step), 1 - std::pow(beta2, step),
-             group.options.at("decoupled_weight_decay").boolean(), group.options.at("maximize").boolean());
+    for (auto& [step, l] : by_step) {
+      for (auto& p : l.params) l.grads.push_back(autograd::grad_of(p));
+      Tensor now = traced ? add(to_dtype(l.counts[0], DType::Float64), 1) : Tensor();
+      std::deque<Tensor> kept;
+      auto correction = [&, step = step](double beta) -> op::Value {
+        if (!traced) return Scalar(1 - std::pow(beta, step));
+        return kept.emplace_back(sub(1, pow(Scalar(beta), now)));
+      };
+      call("_adam_", {&l.params, &l.grads, &l.means, &l.squares, &l.maxima},
+           {operand(group, "lr"), Scalar(beta1), Scalar(beta2), operand(group, "eps"),
+            operand(group, "weight_decay"), correction(beta1), correction(beta2),
+            group.options.at("decoupled_weight_decay").boolean(), group.options.at("maximize").boolean()});
+      for (auto& count : l.counts)
+        if (traced) copy_(count, now);
+        else fill_(count, step);
+    }
   }
 }
 
