@@ -399,7 +399,8 @@ FACULA_FAMILY(random) {
         supported_check(is_integral(t) || is_floating(t), "randperm") << "not implemented for '" << t << "'";
         runtime_check(!is_integral(t) || !overflows(Scalar(n.hint()), t), "randperm")
             << "the numbers below " << n << " do not fit " << t;
-        return to_dtype(_randperm(numbers(n * SymInt(int64_t(2)), g), n), t);
+        Tensor order = _randperm(numbers(n * SymInt(int64_t(2)), g), n);
+        return t == order.dtype() ? order : to_dtype(order, t);
       })
       .samples({"n=7", "n=0"});
   define("bernoulli(Tensor self, *, Generator? generator=None) -> Tensor")

@@ -8,7 +8,8 @@
 namespace facula::codegen {
 namespace {
 
-constexpr int64_t kGrainCost = 32768;  // scalar operations that are worth a thread
+// Scalar operations that are worth a thread: a few microseconds, of which waking it takes as many or ten times as many.
+constexpr int64_t kGrainCost = 131072;
 
 int64_t floor_div(int64_t a, int64_t b) {
   if (!b) return 0;

@@ -1370,11 +1370,56 @@ class Emitter {
       return;
     }
     bool outer = std::exchange(guarded_, guarded_ || !steps_.empty());
-    count_loop(b_.getInt64(0), extent, 1, [&](V i) {
+    V begin = b_.getInt64(0);
+    if (chains_ > 1 && in_lanes() && only_sums(s.body)) begin = loop_in_chains(s, extent);
+    count_loop(begin, extent, 1, [&](V i) {
       vars_[s.var] = i;
       emit_block(s.body);
     });
     guarded_ = outer;
+  }
+
+  bool only_sums(const loop::Block& body) {
+    return std::all_of(body.begin(), body.end(), [&](const Statement& t) {
+      if (t.kind == StatementKind::let) return true;
+      return t.kind == StatementKind::accumulate && t.monoid == Monoid::sum && !t.rising &&
+             is_floating(local(t.var).dtype) && local(t.var).type->isVectorTy();
+    });
+  }
+  // A sum of vectors is a chain in which each addition waits for the one before. Most of the loop goes by several
+  // chains, which are added up pairwise; returns where it has got to.
+  V loop_in_chains(const Statement& s, V extent) {
+    std::map<int, std::vector<Local>> sums;
+    for (auto& t : s.body) {
+      if (t.kind != StatementKind::accumulate || sums.count(t.var)) continue;
+      auto& list = sums[t.var];
+      list.push_back(local(t.var));
+      for (int c = 1; c < chains_; ++c) {
+        auto& l = list.emplace_back(list[0]);
+        l.value = room(l.type);
+        b_.CreateStore(spread(emit(loop::identity(t.monoid, l.dtype)[0])), l.value);
+      }
+    }
+    V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-chains_)));
+    count_loop(b_.getInt64(0), whole, chains_, [&](V i) {
+      for (int c = 0; c < chains_; ++c) {
+        for (auto& [var, list] : sums) locals_[var] = list[size_t(c)];
+        vars_[s.var] = c ? b_.CreateNSWAdd(i, b_.getInt64(uint64_t(c))) : i;
+        Push layer(*this, false);
+        emit_block(s.body);
+      }
+    });
+    for (auto& [var, list] : sums) {
+      std::vector<V> parts;
+      for (auto& l : list) parts.push_back(read(l));
+      for (; parts.size() > 1; parts.resize(parts.size() / 2))
+        for (size_t k = 0; k < parts.size() / 2; ++k)
+          parts[k] = b_.CreateFAdd(parts[2 * k], parts[2 * k + 1]);
+      b_.CreateStore(parts[0], list[0].value);
+      locals_[var] = list[0];
+    }
+    forget();
+    return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, b_.getInt64(0));
   }
 
   struct Survey {
@@ -1593,8 +1638,9 @@ class Emitter {
     // Lanes that a loop inside goes through together (the columns of a sum over rows): several vectors beside
     // each other, their accumulators in registers, so that each visit of a row reads a stretch of it. Two
     // where exponentials are summed.
-    if (survey.plain && survey.inner && survey.inner <= 4 && survey.operations <= 40 && !fixed &&
-        survey.outer.empty()) {
+    bool beside = survey.plain && survey.inner && survey.inner <= 4 && survey.operations <= 40 && !fixed &&
+                  survey.outer.empty();
+    if (beside) {
       auto strips = [&](int vectors) {
         lanes_ = lanes * vectors;
         V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-lanes_)));
@@ -1606,6 +1652,7 @@ class Emitter {
       strips(most);
       if (most > 2) strips(2);
     }
+    if (beside && !survey.costly) chains_ = 4;
     if (!fixed || fixed->getSExtValue() >= step) {
       V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-step)));
       count_loop(done, whole, step, [&](V i) {
@@ -1628,7 +1675,7 @@ class Emitter {
       if (unroll > 1) count_loop(done, extent, lanes, rest);
       else when(b_.CreateICmpSLT(done, extent), [&] { rest(done); });
     }
-    lanes_ = 1;
+    lanes_ = chains_ = 1;
     lane_var_ = -1;
     lane_base_ = nullptr;
     forget();
@@ -1668,6 +1715,7 @@ class Emitter {
   }
 
   static constexpr int kStrip = 8;     // vectors
+  int chains_ = 1;                     // of the sums of a loop inside lanes
   static constexpr int kFarthest = 8;  // elements apart that are parts of whole vectors
 
   const Nest& nest_;
