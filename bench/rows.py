@@ -75,6 +75,22 @@ def step():
     return loss
 """
 
+# Facula's step as a program; PyTorch's as it is.
+TRACED = """
+if hasattr(torch, "program"):
+    eager_step, step = step, torch.program.trace(step)
+    losses_of_steps = losses
+
+    def losses(count=3):
+        # A program made for the check, which changes numbers of modules.
+        global step
+        made = []
+        traced, step = step, lambda: (made or made.append(torch.program.trace(eager_step)) or made)[0]()
+        found = losses_of_steps(count)
+        step = traced
+        return found
+"""
+
 INFERENCE = """
 model.eval()
 
@@ -472,6 +488,14 @@ def training(name: str, program: str, ways: tuple[Best, ...] = TRAINING, **more)
     return Row(name, "step()", program, best=ways, check="losses()", fresh=True, **more)
 
 
+def traced(name: str, program: str, reach: float) -> list[Row]:
+    """A step as it is and as a program, by its own time."""
+    return [
+        training(name, program, ()),
+        training(f"{name}, traced", program + TRACED, (), reach=reach, own=name),
+    ]
+
+
 def inference(name: str, program: str, ways: tuple[Best, ...] = ANSWERS, **more) -> Row:
     return Row(name, "infer()", program + INFERENCE, best=ways, check="summary(infer())", **more)
 
@@ -721,6 +745,18 @@ GROUPS = [
             ),
             training("DenseNet step, batch 16 at 32x32", DENSENET, TRAINING_IMAGES),
             training("U-Net step, batch 4 at 96x96", UNET, TRAINING_IMAGES),
+        ],
+    ),
+    Group(
+        "programs",
+        "Training steps as programs, by Facula's own eager step",
+        threads=2,
+        unit="ms",
+        rows=[
+            *traced("MLP step, batch 64", MLP, 0.6),
+            *traced("CNN step, batch 64", CNN, 0.95),
+            *traced("ResNet-18 step, batch 4 at 224x224", RESNET18, 0.95),
+            *traced("GPT 4x128 step, batch 8x128", GPT, 0.95),
         ],
     ),
     Group(
