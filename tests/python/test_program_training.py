@@ -423,6 +423,7 @@ def test_what_a_step_cannot_hold_is_refused_by_name():
 def test_random_steps(seed):
     """Layers, losses, accumulation, clipping and optimizers drawn at random, three calls each."""
     r = random.Random(seed)
+    facula.manual_seed(seed)
     width = r.choice([3, 8])
     layers = {
         "linear": lambda: nn.Linear(width, width, bias=r.random() < 0.5),

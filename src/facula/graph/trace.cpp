@@ -91,14 +91,10 @@ class OfOneResult final : public op::Vjp {
   Tensor grad_;
 };
 
-class Tracer final : public op::Mode, public autograd::Tracing {
+class Tracer final : public op::Mode {
  public:
   // `captures`: of a user's function (capture).
   Tracer(Graph* g, bool captures) : graph_(g), captures_(captures) {}
-  ~Tracer() {
-    for (auto& s : slots_)
-      if (s.argument < 0) set_slot(s.leaf, s.before);
-  }
   bool records() const override { return true; }
 
   Results take(const Operator& o, std::span<const op::Value> args, Form form,
@@ -149,69 +145,6 @@ class Tracer final : public op::Mode, public autograd::Tracing {
     return results;
   }
 
-  // autograd::Tracing
-  void slot_is_read(const Tensor& leaf) override { slot_of(leaf, true); }
-  void slot_changes(const Tensor& leaf) override { slot_of(leaf, false); }
-  std::vector<Tensor> gradients(const char* op, std::span<const Tensor> outputs,
-                                std::span<const Tensor> seeds, std::span<const Tensor> inputs,
-                                bool create_graph) override {
-    std::vector<Value*> wrt;
-    for (auto& t : inputs) wrt.push_back(value_now(t));
-    auto found = gradients_of(op, outputs, seeds, wrt, create_graph);
-    for (auto& t : found)
-      if (t.defined() && create_graph) t.impl()->requires_grad = true;
-    return found;
-  }
-  void backward(std::span<const Tensor> outputs, std::span<const Tensor> seeds,
-                std::span<const Tensor> inputs, bool create_graph) override {
-    supported_check(!create_graph, "backward")
-        << "with create_graph=True is called while a function is traced, which fills .grad with numbers alone"
-        << hint("use autograd.grad(..., create_graph=True)");
-    std::vector<Tensor> leaves(inputs.begin(), inputs.end());
-    if (inputs.empty()) {
-      for (auto& t : arguments_)
-        if (t.requires_grad()) leaves.push_back(t);
-      for (size_t k = 0; k < graph_->values().size(); ++k)
-        if (auto& t = graph_->values()[k]->constant; t.defined() && t.requires_grad()) leaves.push_back(t);
-    }
-    std::vector<Value*> wrt;
-    for (auto& t : leaves) wrt.push_back(leaf_value(t));
-    auto found = gradients_of("backward", outputs, seeds, wrt, false);
-    for (size_t k = 0; k < leaves.size(); ++k) {
-      if (!found[k].defined()) continue;
-      auto& leaf = leaves[k];
-      runtime_check(autograd::is_leaf(leaf), "backward")
-          << "reaches a tensor of shape " << to_string(leaf.sizes())
-          << " that was computed outside of the traced function, where its gradients end"
-          << hint("detach() it, or compute it inside");
-      check_hooks(leaf);
-      slot_of(leaf, true);
-      Tensor slot = autograd::ensure_meta(leaf).grad;
-      if (!slot.defined()) set_slot(leaf, found[k]);
-      else autograd::add_(slot, found[k]);
-    }
-    differentiates_ = true;
-  }
-
-  // What the function left in the slots that it touched; values behind the outputs of the graph.
-  void finish(Capture& c) {
-    c.differentiates = differentiates_;
-    for (auto& t : arguments_) c.required.push_back(t.requires_grad());
-    for (auto& s : slots_) {
-      const Tensor& leaf = s.argument < 0 ? s.leaf : arguments_[size_t(s.argument)];
-      Tensor now = autograd::ensure_meta(leaf).grad;
-      c.slots.push_back({s.argument, s.argument < 0 ? s.leaf : Tensor(), s.before, s.relied});
-      if (now.defined() && now.is_traced()) {
-        c.slots.back().output = int(graph_->outputs.size());
-        graph_->outputs.push_back(current(value_of(now)));
-      } else {
-        c.slots.back().after = now;
-      }
-    }
-  }
-
-  std::vector<Tensor> arguments_;  // handles of the function's inputs
-
   Value* constant(const Tensor& t) {
     auto& known = constants_[t.impl()];
     if (!known) {
@@ -220,6 +153,29 @@ class Tracer final : public op::Mode, public autograd::Tracing {
     }
     return known;
   }
+  Value* value_now(const Tensor& t) { return t.is_traced() ? current(value_of(t)) : constant(t); }
+
+  // While a call that is inlined, or that a write or a gradient needs, makes calls of its own.
+  struct Inside {
+    explicit Inside(Tracer* t) : depth(&t->depth_) { ++*depth; }
+    ~Inside() { --*depth; }
+    int* depth;
+  };
+  // While values that are there stand for themselves, though their memory was written since.
+  struct Frozen {
+    explicit Frozen(Tracer* t) : tracer(t), outer(t->frozen_) {
+      t->frozen_ = int(t->graph_->values().size());
+    }
+    ~Frozen() { tracer->frozen_ = outer; }
+    Tracer* tracer;
+    int outer;
+  };
+  Tensor without_history(const Tensor& t) {
+    if (!is_differentiable(t.dtype())) return t;
+    op::Value args[] = {t};
+    return record(op::get("detach"), args)[0];
+  }
+
   // What the memory of a value holds by now, seen through the same views.
   Value* current(Value* v) {
     if (v->id < frozen_) return v;
@@ -229,82 +185,13 @@ class Tracer final : public op::Mode, public autograd::Tracing {
   }
 
  private:
-  static void set_slot(const Tensor& leaf, const Tensor& grad) { autograd::ensure_meta(leaf).grad = grad; }
-
-  // Notes what the slot held before the function touched it.
-  void slot_of(const Tensor& leaf, bool reads) {
-    int argument = -1;
-    for (size_t i = 0; i < arguments_.size(); ++i)
-      if (arguments_[i].is_same(leaf)) argument = int(i);
-    if (argument < 0 && leaf.is_traced()) return;
-    auto [it, fresh] = slot_numbers_.try_emplace(leaf.impl(), slots_.size());
-    if (!fresh) return;
-    slots_.push_back({argument, leaf, autograd::ensure_meta(leaf).grad, reads});
-  }
-
-  // Gradients are those of the leaf, whatever was written to its memory meanwhile.
-  Value* leaf_value(const Tensor& t) {
-    for (size_t i = 0; i < arguments_.size(); ++i)
-      if (arguments_[i].is_same(t)) return graph_->inputs[i];
-    return value_now(t);
-  }
-  Value* value_now(const Tensor& t) { return t.is_traced() ? current(value_of(t)) : constant(t); }
-
-  static void check_hooks(const Tensor& leaf) {
-    auto* m = autograd::meta_of(leaf);
-    auto* sums = m ? static_cast<autograd::Accumulator*>(m->accumulator.get()) : nullptr;
-    bool any = sums && (!sums->pre_hooks.empty() || !sums->post_hooks.empty() || !sums->after.empty());
-    supported_check(!any, "backward") << "reaches a tensor of shape " << to_string(leaf.sizes())
-                                      << " with hooks, which a traced function does not run"
-                                      << hint("remove them, or compute with .grad behind backward()");
-  }
-
-  std::vector<Tensor> gradients_of(const char* op, std::span<const Tensor> outputs,
-                                   std::span<const Tensor> seeds, std::span<Value* const> wrt,
-                                   bool create_graph) {
-    op::Mode::With on(this);
-    Inside here(&depth_);
-    size_t nodes = graph_->nodes.size(), values = graph_->values().size();
-    std::vector<Value*> roots;
-    for (auto& t : outputs) roots.push_back(value_now(t));
-    values = graph_->values().size();
-    std::vector<bool> active(values);
-    for (auto* v : wrt) active[size_t(v->id)] = is_differentiable(v->tensor.dtype());
-    spread_activity(*graph_, nodes, active);
-    std::vector<Tensor> grads(values);
-    for (size_t k = 0; k < roots.size(); ++k) {
-      runtime_check(active[size_t(roots[k]->id)], op)
-          << "element " << k << " of tensors does not require grad and does not have a grad_fn";
-      auto& into = grads[size_t(roots[k]->id)];
-      into = into.defined() ? autograd::add(into, seeds[k]) : handle(value_now(seeds[k]));
-    }
-    struct Frozen {  // what a call read, though its memory was written since
-      Frozen(int* f, int n) : frozen(f), outer(std::exchange(*f, n)) {}
-      ~Frozen() { *frozen = outer; }
-      int *frozen, outer;
-    } then(&frozen_, int(values));
-    propagate_back(*graph_, nodes, active, grads, [](Value* v) { return handle(v); });
-    std::vector<Tensor> found;
-    for (auto* v : wrt) {
-      auto& g = grads[size_t(v->id)];
-      found.push_back(!g.defined() ? g : create_graph ? g : without_history(g));
-    }
-    return found;
-  }
-
   struct Memory {
     Value* now;
-  };
-  // While a call that is inlined, or that a write needs, makes calls of its own.
-  struct Inside {
-    explicit Inside(int* d) : depth(d) { ++*depth; }
-    ~Inside() { --*depth; }
-    int* depth;
   };
   Results inlined(const Operator& o, std::span<const op::Value> values) {
     if (o.vjp && keep_rules)
       if (auto node = one_node(o, values)) return *node;
-    Inside here(&depth_);
+    Inside here(this);
     KeepRules within(keep_rules && !o.is<op::Composite>());
     return (*o.calls())(op::Call(o, values));
   }
@@ -402,7 +289,7 @@ class Tracer final : public op::Mode, public autograd::Tracing {
     });
     op::Call c(*view.op, args.values());
     op::Mode::With on(this);
-    Inside here(&depth_);
+    Inside here(this);
     auto placed = [&](Tensor t) {
       return autograd::view_gradient(c, OfOneResult(c, result, std::move(t)))[0];
     };
@@ -437,11 +324,6 @@ class Tracer final : public op::Mode, public autograd::Tracing {
     return false;
   }
 
-  Tensor without_history(const Tensor& t) {
-    if (!is_differentiable(t.dtype())) return t;
-    op::Value args[] = {t};
-    return record(op::get("detach"), args)[0];
-  }
   // The numbers of `value`, with the gradient of `self`: a write that is not recorded leaves history as it was.
   Tensor with_history(const Tensor& self, const Tensor& value) {
     return is_differentiable(value.dtype()) ? invoke("_with_history", {self, value}) : value;
@@ -449,7 +331,7 @@ class Tracer final : public op::Mode, public autograd::Tracing {
 
   Tensor invoke(std::string_view name, std::initializer_list<op::Value> args) {
     op::Mode::With on(this);
-    Inside here(&depth_);
+    Inside here(this);
     return autograd::invoke(name, args);
   }
 
@@ -467,26 +349,154 @@ class Tracer final : public op::Mode, public autograd::Tracing {
     return results;
   }
 
-  struct Slot {
-    int argument;
-    Tensor leaf, before;
-    bool relied;
-  };
-
   Graph* graph_;
-  bool captures_, differentiates_ = false;
+  bool captures_;
   int depth_ = 0;   // of calls that are made for a call of the function
   int frozen_ = 0;  // values with smaller numbers stand for themselves
-  std::vector<Slot> slots_;
-  std::unordered_map<const TensorImpl*, size_t> slot_numbers_;
   std::unordered_map<const TensorImpl*, Value*> constants_;
   std::unordered_map<Value*, std::shared_ptr<Memory>>
       memory_;  // written ones, by every value that was their base
 };
 
-}  // namespace
+// Gradients of a user's function while it is traced: calls of the graph, and what becomes of gradient slots.
+class Gradients final : public autograd::Tracing {
+ public:
+  Gradients(Tracer& t, Graph* g, std::vector<Tensor> arguments)
+      : tracer_(t), graph_(g), arguments_(std::move(arguments)) {}
+  ~Gradients() {
+    for (auto& s : slots_)
+      if (s.argument < 0) set_slot(s.leaf, s.before);
+  }
+  void slot_is_read(const Tensor& leaf) override { slot_of(leaf, true); }
+  void slot_changes(const Tensor& leaf) override { slot_of(leaf, false); }
+  std::vector<Tensor> gradients(const char* op, std::span<const Tensor> outputs,
+                                std::span<const Tensor> seeds, std::span<const Tensor> inputs,
+                                bool create_graph) override {
+    std::vector<Value*> wrt;
+    for (auto& t : inputs) wrt.push_back(tracer_.value_now(t));
+    auto found = gradients_of(op, outputs, seeds, wrt, create_graph);
+    for (auto& t : found)
+      if (t.defined() && create_graph) t.impl()->requires_grad = true;
+    return found;
+  }
+  void backward(std::span<const Tensor> outputs, std::span<const Tensor> seeds,
+                std::span<const Tensor> inputs, bool create_graph) override {
+    supported_check(!create_graph, "backward")
+        << "with create_graph=True is called while a function is traced, which fills .grad with numbers alone"
+        << hint("use autograd.grad(..., create_graph=True)");
+    std::vector<Tensor> leaves(inputs.begin(), inputs.end());
+    if (inputs.empty()) {
+      for (auto& t : arguments_)
+        if (t.requires_grad()) leaves.push_back(t);
+      for (size_t k = 0; k < graph_->values().size(); ++k)
+        if (auto& t = graph_->values()[k]->constant; t.defined() && t.requires_grad()) leaves.push_back(t);
+    }
+    std::vector<Value*> wrt;
+    for (auto& t : leaves) wrt.push_back(leaf_value(t));
+    auto found = gradients_of("backward", outputs, seeds, wrt, false);
+    for (size_t k = 0; k < leaves.size(); ++k) {
+      if (!found[k].defined()) continue;
+      auto& leaf = leaves[k];
+      runtime_check(autograd::is_leaf(leaf), "backward")
+          << "reaches a tensor of shape " << to_string(leaf.sizes())
+          << " that was computed outside of the traced function, where its gradients end"
+          << hint("detach() it, or compute it inside");
+      check_hooks(leaf);
+      slot_of(leaf, true);
+      Tensor slot = autograd::ensure_meta(leaf).grad;
+      if (!slot.defined()) set_slot(leaf, found[k]);
+      else autograd::add_(slot, found[k]);
+    }
+    differentiates_ = true;
+  }
 
-namespace {
+  // What the function left in the slots that it touched; values behind the outputs of the graph.
+  void finish(Capture& c) {
+    c.differentiates = differentiates_;
+    for (auto& t : arguments_) c.required.push_back(t.requires_grad());
+    for (auto& s : slots_) {
+      const Tensor& leaf = s.argument < 0 ? s.leaf : arguments_[size_t(s.argument)];
+      Tensor now = autograd::ensure_meta(leaf).grad;
+      c.slots.push_back({s.argument, s.argument < 0 ? s.leaf : Tensor(), s.before, s.relied});
+      if (now.defined() && now.is_traced()) {
+        c.slots.back().output = int(graph_->outputs.size());
+        graph_->outputs.push_back(tracer_.current(value_of(now)));
+      } else {
+        c.slots.back().after = now;
+      }
+    }
+  }
+
+ private:
+  struct Slot {
+    int argument;
+    Tensor leaf, before;
+    bool relied;
+  };
+  static void set_slot(const Tensor& leaf, const Tensor& grad) { autograd::ensure_meta(leaf).grad = grad; }
+
+  // Notes what the slot held before the function touched it.
+  void slot_of(const Tensor& leaf, bool reads) {
+    int argument = -1;
+    for (size_t i = 0; i < arguments_.size(); ++i)
+      if (arguments_[i].is_same(leaf)) argument = int(i);
+    if (argument < 0 && leaf.is_traced()) return;
+    auto [it, fresh] = slot_numbers_.try_emplace(leaf.impl(), slots_.size());
+    if (!fresh) return;
+    slots_.push_back({argument, leaf, autograd::ensure_meta(leaf).grad, reads});
+  }
+
+  // Gradients are those of the leaf, whatever was written to its memory meanwhile.
+  Value* leaf_value(const Tensor& t) {
+    for (size_t i = 0; i < arguments_.size(); ++i)
+      if (arguments_[i].is_same(t)) return graph_->inputs[i];
+    return tracer_.value_now(t);
+  }
+
+  static void check_hooks(const Tensor& leaf) {
+    auto* m = autograd::meta_of(leaf);
+    auto* sums = m ? static_cast<autograd::Accumulator*>(m->accumulator.get()) : nullptr;
+    bool any = sums && (!sums->pre_hooks.empty() || !sums->post_hooks.empty() || !sums->after.empty());
+    supported_check(!any, "backward") << "reaches a tensor of shape " << to_string(leaf.sizes())
+                                      << " with hooks, which a traced function does not run"
+                                      << hint("remove them, or compute with .grad behind backward()");
+  }
+
+  std::vector<Tensor> gradients_of(const char* op, std::span<const Tensor> outputs,
+                                   std::span<const Tensor> seeds, std::span<Value* const> wrt,
+                                   bool create_graph) {
+    op::Mode::With on(&tracer_);
+    Tracer::Inside here(&tracer_);
+    std::vector<Value*> roots;
+    for (auto& t : outputs) roots.push_back(tracer_.value_now(t));
+    size_t nodes = graph_->nodes.size(), values = graph_->values().size();
+    std::vector<bool> active(values);
+    for (auto* v : wrt) active[size_t(v->id)] = is_differentiable(v->tensor.dtype());
+    spread_activity(*graph_, nodes, active);
+    std::vector<Tensor> grads(values);
+    for (size_t k = 0; k < roots.size(); ++k) {
+      runtime_check(active[size_t(roots[k]->id)], op)
+          << "element " << k << " of tensors does not require grad and does not have a grad_fn";
+      auto& into = grads[size_t(roots[k]->id)];
+      into = into.defined() ? autograd::add(into, seeds[k]) : handle(tracer_.value_now(seeds[k]));
+    }
+    Tracer::Frozen then(&tracer_);  // what the calls read
+    propagate_back(*graph_, nodes, active, grads, [](Value* v) { return handle(v); });
+    std::vector<Tensor> found;
+    for (auto* v : wrt) {
+      auto& g = grads[size_t(v->id)];
+      found.push_back(!g.defined() ? g : create_graph ? g : tracer_.without_history(g));
+    }
+    return found;
+  }
+
+  Tracer& tracer_;
+  Graph* graph_;
+  std::vector<Tensor> arguments_;  // handles of the function's inputs
+  std::vector<Slot> slots_;
+  std::unordered_map<const TensorImpl*, size_t> slot_numbers_;
+  bool differentiates_ = false;
+};
 
 Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
              Capture* capture) {
@@ -506,18 +516,16 @@ Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inp
   Tracer tracer(&g, capture);
   sym::Shapes::With symbols(*shapes);
   op::Mode::With on(&tracer);
-  std::optional<autograd::Tracing::With> gradients;
-  if (capture) {
-    tracer.arguments_ = given;
-    gradients.emplace(&tracer);
-  }
+  std::optional<Gradients> gradients;
+  if (capture) gradients.emplace(tracer, &g, given);
+  autograd::Tracing::With tape(gradients ? &*gradients : autograd::Tracing::current());
   for (auto& t : f(given)) {
     auto* v = !t.defined() ? nullptr : t.is_traced() ? value_of(t) : tracer.constant(t);
     g.outputs.push_back(v ? tracer.current(v) : nullptr);
   }
   if (capture) {
     capture->results = g.outputs.size();
-    tracer.finish(*capture);
+    gradients->finish(*capture);
     for (size_t k = 0; k < g.values().size(); ++k) {
       auto* v = g.values()[k].get();
       if (!v->constant.defined() || v->constant.impl()->wrapped_number) continue;
