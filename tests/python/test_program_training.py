@@ -386,6 +386,14 @@ def test_options_and_states_that_were_fixed():
         program(x, y)
 
 
+def test_captured_tensors_that_have_become_others():
+    model = nn.Linear(3, 2)
+    program = trace(lambda x: model(x), facula.ones(1, 3))
+    model.double()
+    with pytest.raises(ValueError, match=r"float32\[2, 3\] as captured tensor 0, and is called with float64"):
+        program(facula.ones(1, 3))
+
+
 # ---- refusals
 
 

@@ -62,14 +62,16 @@ Traced::~Traced() {
 }
 
 std::vector<Tensor> Traced::checked(std::span<const Tensor> inputs) const {
-  auto& graph_ = graph();
-  size_t given = graph_.inputs.size() - captured().size();
+  auto& g = graph();
+  size_t given = g.inputs.size() - captured().size();
   value_check(inputs.size() == given, name_.c_str())
       << "was traced with " << given << " tensors, and is called with " << inputs.size();
-  std::vector<int64_t> symbols(size_t(graph_.shapes->symbol_count()), -1);
-  for (size_t i = 0; i < given; ++i) {
-    auto& spec = graph_.inputs[i]->tensor;
-    auto& t = inputs[i];
+  std::vector<Tensor> all(inputs.begin(), inputs.end());
+  all.insert(all.end(), captured().begin(), captured().end());
+  std::vector<int64_t> symbols(size_t(g.shapes->symbol_count()), -1);
+  for (size_t i = 0; i < all.size(); ++i) {
+    auto& spec = g.inputs[i]->tensor;
+    auto& t = all[i];
     bool fits = t.dtype() == spec.dtype() && t.dim() == spec.dim();
     for (size_t d = 0; fits && d < spec.sizes().size(); ++d) {
       auto s = spec.sizes()[d];
@@ -79,21 +81,31 @@ std::vector<Tensor> Traced::checked(std::span<const Tensor> inputs) const {
       if (known) *known = n;
     }
     value_check(fits, name_.c_str()) << "was traced with " << spec.dtype() << to_string(spec.sizes())
-                                     << " as tensor " << i << ", and is called with " << t.dtype()
+                                     << " as " << (i < given ? "tensor " : "captured tensor ")
+                                     << (i < given ? i : i - given) << ", and is called with " << t.dtype()
                                      << to_string(t.sizes())
-                                     << hint("trace it for these inputs, or with dynamic=True");
+                                     << hint(i < given ? "trace it for these inputs, or with dynamic=True"
+                                                       : "trace it again");
   }
-  value_check(graph_.shapes->hold(symbols), name_.c_str())
+  value_check(g.shapes->hold(symbols), name_.c_str())
       << "relied on sizes that the tensors it is called with do not have"
       << hint("it was traced where Python looked at a size, or compared one: trace it for these sizes");
-  std::vector<Tensor> all(inputs.begin(), inputs.end());
-  all.insert(all.end(), captured().begin(), captured().end());
-  for (auto& [w, v] : graph_.mutated)
-    for (size_t k = 0; k < all.size(); ++k)
-      value_check(k == size_t(w) || all[k].impl()->storage != all[size_t(w)].impl()->storage, name_.c_str())
-          << "writes to tensor " << w << " of " << to_string(all[size_t(w)].sizes())
-          << ", which shares its memory with tensor " << k << " of " << to_string(all[k].sizes())
-          << hint("clone() one of them");
+  // What is written may be known by one name only.
+  std::vector<std::pair<const StorageImpl*, size_t>> memory;
+  for (size_t k = 0; k < all.size(); ++k)
+    if (auto* storage = all[k].impl()->storage.get()) memory.push_back({storage, k});
+  std::sort(memory.begin(), memory.end());
+  std::vector<bool> written(all.size());
+  for (auto& [w, v] : g.mutated) written[size_t(w)] = true;
+  for (size_t m = 1; m < memory.size(); ++m) {
+    auto [storage, w] = memory[m];
+    auto [before, k] = memory[m - 1];
+    if (storage != before || !(written[w] || written[k])) continue;
+    if (!written[w]) std::swap(w, k);
+    value_check(false, name_.c_str()) << "writes to tensor " << w << " of " << to_string(all[w].sizes())
+                                      << ", which shares its memory with tensor " << k << " of "
+                                      << to_string(all[k].sizes()) << hint("clone() one of them");
+  }
   return all;
 }
 
