@@ -30,6 +30,9 @@ class Program:
         self._checks = [(kind, text) for _, kind, text in trace.checks]  # of the last results
         self._example = example  # (args, kwargs), with None for tensors
         self._results = results  # a tree; leaves: number of the result, or what the function gave
+        args, kwargs = example
+        plain = not kwargs and all(x is None for x in args)
+        self._plain = len(args) if plain else -1  # that many arguments, all of them tensors
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for what, read, value in self._assumed:
@@ -39,12 +42,18 @@ class Program:
                     "part of a program\n"
                     "  hint: give it as a tensor of one element, which is read at each call, or trace again"
                 )
-        found = self._native.run(self._tensors(args, kwargs))
+        plain = len(args) == self._plain and not kwargs and all(isinstance(x, Tensor) for x in args)
+        found = self._native.run(args if plain else self._tensors(args, kwargs))
         if self._checks:
             for valid, (kind, text) in zip(found[-len(self._checks) :], self._checks):
                 if not bool(valid):
                     raise kind(text)
-        return tree_map(lambda x: found[x.number] if isinstance(x, _Result) else x, self._results)
+        results = self._results
+        if isinstance(results, _Result):
+            return found[results.number]
+        if type(results) is tuple and all(isinstance(x, _Result) for x in results):
+            return tuple([found[x.number] for x in results])
+        return tree_map(lambda x: found[x.number] if isinstance(x, _Result) else x, results)
 
     def _tensors(self, args: tuple, kwargs: dict) -> list[Tensor]:
         given, traced = tree_leaves((args, kwargs)), tree_leaves(self._example)
