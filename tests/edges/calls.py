@@ -30,10 +30,11 @@ NAMESPACE_BITS = {
     "special": 32,
     "hidden": 128,
 }
-TEMPLATES = 5  # samples of an operator that are taken, those of other attributes first
+TEMPLATES = 7  # samples of an operator that are taken, those of other attributes first
 LARGEST = 200  # elements of a template
 # The dtypes in which what does not depend on values is tried: forms, shapes, indices, layouts.
 FORMS = ("float32", "int64", "complex64", "bfloat16", "bool")
+PIVOTS = ("pivots", "LU_pivots")  # indices as LAPACK gives them
 NUMBERS = {
     "floating": [np.nan, np.inf, -np.inf, 0.0, -0.0, 1, -1, 2, 0.5, 1e300, True],
     "complex": [np.nan, np.inf, 0.0, -1, 2, 1j, complex(0, np.inf)],
@@ -155,6 +156,8 @@ class Maker:
 
     def own(self, number, name, dtype):
         a = self.case.samples[number][name]
+        if a["index"] and name in PIVOTS:
+            return "int32"
         return "int64" if a["index"] else "bool" if a["boolean"] else dtype
 
     def add(self, label, number, dtype, contents, form="call", stepped=False, replaced=()):

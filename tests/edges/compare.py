@@ -37,7 +37,7 @@ ACCEPTED = {
     ("_LinAlgError", "LinAlgError"),
 }
 # Operators of which the peer's documentation leaves open which of equal elements are taken.
-PICK_ANY = ("sort", "argsort", "topk", "kthvalue")
+PICK_ANY = ("sort", "argsort", "topk", "kthvalue", "nanmedian")
 LEFT_OPEN = "among equal elements, which its documentation leaves open"
 
 

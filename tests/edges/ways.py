@@ -126,6 +126,9 @@ class Wider(Layout):
 
     name = "in a wider dtype"
     PARTS = {"float16": "float16", "bfloat16": "bfloat16", "float32": "float32", "complex64": "float32"}
+    PARTS |= dict.fromkeys(
+        ("uint8", "int8", "int16", "int32", "int64"), "float32"
+    )  # where the result is a float
 
     def __init__(self, call):
         self.own, self.part = call["dtype"], self.PARTS[call["dtype"]]

@@ -288,6 +288,8 @@ FACULA_FAMILY(arrange) {
       .samples({"row=3, col=4", "row=4, col=2, offset=-1", "row=0, col=2"});
   define("unravel_index(Tensor indices, SymInt[1] shape) -> Tensor[]")
       .doc("The coordinates, a tensor a dimension, of positions in row-major order in a tensor of `shape`.")
+      .differs("\\w+ error: ValueError \\(unravel_index: indices must lie in .* for a result",
+               "a position beyond the tensor is refused, as NumPy does; PyTorch gives some other element's")
       .bind(function)
       .non_differentiable()
       .reads_data()

@@ -1,6 +1,7 @@
 // Numerical calculus, products of vectors, and statistics of observations.
 #include <cmath>
 
+#include "facula/catalog/differences.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -211,6 +212,9 @@ FACULA_FAMILY(calculus) {
             << " does not broadcast to the outer product's shape " << to_string(SymSpan(sizes));
         return _addr(self, unsqueeze(vec1, 1), unsqueeze(vec2, 0), beta, alpha);
       })
+      .check(fitting({"beta", "alpha"}))
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .samples({"self[3, 4], vec1[3], vec2[4]", "self[4], vec1[3], vec2[4], beta=0, alpha=2"});
 
   define("_cross(Tensor self, Tensor other, int dim) -> Tensor")
@@ -236,6 +240,8 @@ FACULA_FAMILY(calculus) {
       })
       .samples({"self[2, 3], other[2, 3], dim=1", "self[3, 2], other[3, 2], dim=0"});
   define("linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("The vector product along `dim`, which has size 3; other dimensions broadcast.")
       .bind(linalg)
       .dtypes(d::numeric)
@@ -259,6 +265,8 @@ FACULA_FAMILY(calculus) {
       })
       .samples({"self[2, 3], other[2, 3]", "self[3, 1], other[3, 4], dim=0"});
   define("cross(Tensor self, Tensor other, int? dim=None) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("The vector product along `dim`, without it along the first dimension of size 3.")
       .no_in_place()
       .procedure([](const Tensor& self, const Tensor& other, std::optional<int64_t> dim) {
@@ -271,6 +279,8 @@ FACULA_FAMILY(calculus) {
       })
       .samples({"self[2, 3], other[2, 3]"});
   define("linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Sums of the products along `dim`, x conjugated; other dimensions broadcast.")
       .bind(linalg)
       .composite([](const Tensor& x, const Tensor& y, int64_t dim) {
@@ -409,6 +419,7 @@ FACULA_FAMILY(calculus) {
       .samples({"self[3, 4], other[4]", "self[3], other[3], p=1"});
   define("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor")
       .doc("self with each slice along `dim` whose p-norm is above maxnorm scaled down to it.")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .dtypes(d::floating | d::complex)
       .procedure([](const Tensor& self, const Scalar& p, int64_t dim, const Scalar& maxnorm) {
         runtime_check(p.category() != Category::complex && maxnorm.category() != Category::complex, "renorm")
@@ -423,15 +434,22 @@ FACULA_FAMILY(calculus) {
         for (int j = 0; j < self.dim(); ++j)
           if (j != k) others.push_back(j);
         bool narrow = compute_type(self.dtype()) != self.dtype();
-        Tensor length =
-            linalg_vector_norm(self, p, others, true, narrow ? std::optional(DType::Float32) : std::nullopt);
-        Tensor scale =
-            where(gt(length, maxnorm), div(full(Dims{}, maxnorm, length.dtype()), add(length, 1e-7)),
-                  ones_like(length));
-        return mul(self, narrow ? to_dtype(scale, self.dtype()) : scale);
+        auto length_of = [&](const Tensor& x) {
+          return linalg_vector_norm(x, p, others, true,
+                                    narrow ? std::optional(DType::Float32) : std::nullopt);
+        };
+        Tensor length = length_of(detach(self));
+        double limit = maxnorm.to_double();
+        if (length.dtype() == DType::Float32) limit = double(float(limit));
+        // What is short enough, or NaN, stays as it is, and so does its gradient.
+        Tensor largest = full(Dims{}, limit, length.dtype()), above = gt(length, largest);
+        Tensor scale = div(largest, add(length_of(where(above, self, ones_like(self))), 1e-7));
+        return where(above, mul(self, narrow ? to_dtype(scale, self.dtype()) : scale), self);
       })
       .samples({"self[3, 4], p=2, dim=0, maxnorm=0.5", "self[2, 3, 2], p=1, dim=-1, maxnorm=1"});
   define("cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? aweights=None) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc(
           "The covariances of variables, the rows, over observations, the columns, repeated fweights times and weighted by aweights.")
       .no_in_place()
@@ -476,6 +494,8 @@ FACULA_FAMILY(calculus) {
       })
       .samples({"self[3, 5]", "self[5], correction=0"});
   define("corrcoef(Tensor self) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("The correlations of variables, the rows, over observations, the columns.")
       .no_in_place()
       .reads_data()
@@ -486,6 +506,8 @@ FACULA_FAMILY(calculus) {
       })
       .samples({"self[3, 5]", "self[5]"});
   define("linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc(
           "Powers 0 to N - 1 of each element along a new last dimension; N is the size of the last one without.")
       .bind(linalg)
@@ -499,6 +521,8 @@ FACULA_FAMILY(calculus) {
       })
       .samples({"x[3]", "x[2, 3], N=2"});
   define("vander(Tensor x, SymInt? N=None, bool increasing=False) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Powers N - 1 to 0 of each element of a vector, rising if `increasing`.")
       .bind(function)
       .procedure([](const Tensor& x, std::optional<SymInt> N, bool increasing) {

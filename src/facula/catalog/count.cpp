@@ -1,5 +1,6 @@
 // Counting: places in sorted sequences, histograms, membership, distances between points.
 #include <cmath>
+#include <limits>
 
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -39,6 +40,9 @@ Tensor places(const char* name, const Tensor& sequence, const Tensor& values, st
 }
 
 // ---- histograms
+double largest_of(DType t) {
+  return t == DType::Float64 ? std::numeric_limits<double>::max() : t == DType::Float16 ? 65504 : 0x1.fep127;
+}
 struct Range {
   double low, high;
 };
@@ -109,7 +113,8 @@ Tensor even_edges(const char* name, const Tensor& x, std::optional<Range> given,
       << "range [" << r.low << ", " << r.high << "] is not finite";
   runtime_check(r.low <= r.high, name)
       << "min should not exceed max, but got min " << r.low << " max " << r.high;
-  if (r.low == r.high) r.low -= 0.5, r.high += 0.5;
+  auto rounded = [&](double v) { return x.dtype() == DType::Float32 ? double(float(v)) : v; };
+  if (r.low == r.high) r = {rounded(r.low - 0.5), rounded(r.high + 0.5)};
   return linspace(Scalar(r.low), Scalar(r.high), SymInt(bins + 1), x.dtype());
 }
 std::vector<Range> ranges(const char* name, const std::optional<std::vector<double>>& given, size_t dims) {
@@ -195,6 +200,9 @@ FACULA_FAMILY(count) {
       "isin(Tensor elements, Tensor|Scalar test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor")
       .also("test_elements", "test_element")
       .doc("Which elements are among test_elements, or are not if `invert`.")
+      .differs(
+          "\\w+ error: a result for RuntimeError .*isin\\(\\): Bool\\) with test_elements is the number True",
+          "True is the number 1 beside numbers")
       .bind(function)
       .non_differentiable()
       .procedure([](const Tensor& elements, const Tensor& test, bool, bool invert) {
@@ -221,6 +229,8 @@ FACULA_FAMILY(count) {
       "isin.Scalar_Tensor(Scalar element, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor")
       .also("element", "elements")
       .doc("Is the number among test_elements?")
+      .differs("\\w+ error: a result for RuntimeError .*isin\\(\\): Bool\\) with element is the number True",
+               "True is the number 1 beside numbers")
       .bind(function)
       .non_differentiable()
       .procedure([](const Tensor& element, const Tensor& test, bool, bool invert) {
@@ -238,10 +248,12 @@ FACULA_FAMILY(count) {
         runtime_check(!(minlength < SymInt(int64_t(0))), "bincount")
             << "minlength should be >= 0, got " << minlength;
         bool none = self.dim() == 1 && self.numel() == SymInt(int64_t(0));
-        runtime_check(self.dim() == 1 && is_integral(self.dtype()) && (self.dtype() != DType::Bool),
-                      "bincount")
-            << "only supports 1-d non-negative integral inputs, got shape " << to_string(self.sizes())
-            << " and dtype " << self.dtype();
+        auto wrong = [&] {
+          return "only supports 1-d non-negative integral inputs, got shape " + to_string(self.sizes()) +
+                 " and dtype " + name(self.dtype());
+        };
+        runtime_check(self.dim() == 1, "bincount") << wrong();
+        supported_check(is_integral(self.dtype()) && self.dtype() != DType::Bool, "bincount") << wrong();
         if (none) return zeros(Sizes{minlength}, DType::Int64);
         int64_t low = amin(self).item().to_int(), high = amax(self).item().to_int();
         runtime_check(low >= 0, "bincount") << "only supports 1-d non-negative integral inputs, got " << low;
@@ -257,6 +269,10 @@ FACULA_FAMILY(count) {
       })
       .samples({"self<5>[7]", "self<3>[4], minlength=6", "self<5>[7], weights[7]"});
   define("histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor")
+      .differs(
+          "b?float\\d+ (value: \\S+ for \\S+|error: a result for RuntimeError .*max must be larger than min\\)) with self: "
+          "(max|lowest|all max|max and lowest)",
+          "the bins of the largest numbers are found without overflow, where PyTorch's (x - min) * bins overflows")
       .doc(
           "How many elements lie in each of `bins` equal parts from min to max (of the elements where both are equal).")
       .dtypes(d::floating)
@@ -270,15 +286,20 @@ FACULA_FAMILY(count) {
             << "min and max must be real";
         Tensor x = reshape(detach(self), Sizes{self.numel()});
         Range r = range_of("histc", x, min.to_double(), max.to_double());
-        if (r.low == r.high) r.low -= 1, r.high += 1;
-        runtime_check(r.low < r.high, "histc")
+        runtime_check(r.low <= r.high, "histc")
             << "max must be larger than min, got " << r.low << " and " << r.high;
+        if (r.low == r.high) r.low -= 1, r.high += 1;
+        // Where the range times the bins overflows, all are made smaller first.
+        double shrink = std::ldexp(1.0, -2 - std::ilogb(double(bins) * 2)), largest = largest_of(x.dtype());
+        if ((r.high * shrink - r.low * shrink) * double(bins) < largest * shrink) shrink = 1;
+        else x = mul(x, shrink), r.low *= shrink, r.high *= shrink;
         Tensor low = full(Dims{}, r.low, x.dtype()), high = full(Dims{}, r.high, x.dtype());
-        Tensor at =
-            minimum(to_dtype(div(mul(sub(x, low), full(Dims{}, Scalar(bins), x.dtype())), sub(high, low)),
-                             DType::Int64),
-                    full(Dims{}, Scalar(bins - 1), DType::Int64));
-        at = where(logical_and(ge(x, low), le(x, high)), at, full(Dims{}, Scalar(bins), DType::Int64));
+        Tensor count = full(Dims{}, Scalar(bins), x.dtype()),
+               last = full(Dims{}, Scalar(bins - 1), DType::Int64),
+               none = full(Dims{}, Scalar(bins), DType::Int64);
+        Tensor at = div(mul(sub(x, low), count), sub(high, low));
+        at = where(lt(at, count), to_dtype(at, DType::Int64), last);  // the end of the range too
+        at = where(logical_and(ge(x, low), le(x, high)), at, none);
         return contiguous(binned(at, std::nullopt, bins, x.dtype()));
       })
       .samples({"self[20], bins=4", "self[20], bins=4, min=-1, max=1", "self[0], bins=3"});
@@ -286,6 +307,9 @@ FACULA_FAMILY(count) {
       "histogram.bins_tensor(Tensor self, Tensor bins, *, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges)")
       .doc(
           "How many elements, or which weight of them, lie between rising edges; divided by total and width if `density`.")
+      .differs(
+          "float32 error: a result for RuntimeError .*bins must be > 0, but got 0 for dimension 0\\) with one element",
+          "one edge bounds no bin, and nothing is counted")
       .dtypes(d::floating)
       .strict()
       .non_differentiable()
@@ -305,6 +329,9 @@ FACULA_FAMILY(count) {
   define(
       "histogram(Tensor self, int bins=100, *, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges)")
       .doc("The same over `bins` equal parts of `range`, by default that of the elements.")
+      .differs(
+          "float\\d+ value [01]: .* with self: (max|lowest|all max|max and lowest)",
+          "an element's bin is found among the edges; PyTorch's (x - min) * bins overflows and counts it elsewhere")
       .dtypes(d::floating)
       .strict()
       .non_differentiable()

@@ -346,6 +346,7 @@ Dims ormqr_sizes(const Call& c) {
 
 FACULA_FAMILY(decompose) {
   define("geqrf(Tensor self) -> (Tensor a, Tensor tau)")
+      .differs(kExtremes, kOrderOfLapack)
       .converting_out()
       .doc(
           "QR of each matrix as LAPACK's geqrf leaves it: R, below it the vectors of Householder reflections, and tau.")
@@ -356,6 +357,7 @@ FACULA_FAMILY(decompose) {
       .non_differentiable()
       .samples({"self[4, 3]", "self[2, 3, 4]", "self[0, 3]"});
   define("linalg_householder_product(Tensor input, Tensor tau) -> Tensor")
+      .differs(kExtremes, kOrderOfLapack)
       .doc(
           "The first n columns of H_1 H_2 ... H_k, H_i = 1 - tau_i v_i v_i^H, v_i in column i of `input` [..., m, n].")
       .bind(linalg)
@@ -373,12 +375,14 @@ FACULA_FAMILY(decompose) {
       })
       .samples({"input[4, 3], tau[2]", "input[2, 3, 3], tau[2, 3]"});
   define("orgqr(Tensor self, Tensor input2) -> Tensor")
+      .differs(kExtremes, kOrderOfLapack)
       .doc("linalg.householder_product.")
       .no_in_place()
       .procedure(
           [](const Tensor& self, const Tensor& input2) { return linalg_householder_product(self, input2); })
       .samples({"self[4, 3], input2[2]"});
   define("ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor")
+      .differs(kExtremes, kOrderOfLapack)
       .doc(
           "op(Q) input3 (input3 op(Q) if not `left`) for Q = H_1 ... H_k as geqrf gives it, op(Q) = Q^H if `transpose`.")
       .dtypes(kExact)
@@ -407,6 +411,8 @@ FACULA_FAMILY(decompose) {
       .samples({"self[4, 3], input2[3], input3[4, 2]",
                 "self[3, 3], input2[2], input3[2, 3], left=False, transpose=True"});
   define("linalg_qr(Tensor A, str mode='reduced') -> (Tensor Q, Tensor R)")
+      .differs(kSingular, kRounding)
+      .differs(kExtremes, kOrderOfLapack)
       .doc(
           "A = Q R of each matrix, Q with orthonormal columns, R upper triangular with a real diagonal of either sign, as "
           "LAPACK's; mode 'complete' gives all columns of Q, 'r' only R.")
@@ -440,6 +446,8 @@ FACULA_FAMILY(decompose) {
       })
       .samples({"A[4, 3]", "A[2, 3, 4]", "A[3, 3], mode='complete'", "A[0, 2]"});
   define("qr(Tensor self, bool some=True) -> (Tensor Q, Tensor R)")
+      .differs(kSingular, kRounding)
+      .differs(kExtremes, kOrderOfLapack)
       .doc("linalg.qr, mode 'reduced' if `some`, else 'complete'.")
       .procedure([](const Tensor& self, bool some) { return linalg_qr(self, some ? "reduced" : "complete"); })
       .samples({"self[4, 3]", "self[3, 4], some=False"});
@@ -477,7 +485,12 @@ FACULA_FAMILY(decompose) {
       })
       .samples({"A[2, 0], full_matrices=False"});  // vectors have no signs of their own to compare
   define("linalg_svdvals(Tensor A, *, str? driver=None) -> Tensor")
+      .differs(kExtremes, kOrderOfLapack)
       .doc("The singular values of each matrix, descending.")
+      .differs(kInfinite, kRefused)
+      .differs(
+          "(float|complex)\\d+ gradient of A: .* with A: (all|max and lowest)",
+          "equal singular values have no gradient each; that of their sum by chosen weights depends on the vectors")
       .bind(linalg)
       .dtypes(kExact)
       .autocast(Autocast::fp32)
@@ -535,6 +548,8 @@ FACULA_FAMILY(decompose) {
       .samples({"self[0, 0]"});
   define("linalg_eigvalsh(Tensor self, str UPLO='L') -> Tensor")
       .doc("The eigenvalues of each Hermitian matrix, ascending.")
+      .differs("(float|complex)\\d+ error: LinAlgError .* for a result with self: .*(nan|inf)",
+               "what is not finite is refused, as for eigenvectors")
       .bind(linalg)
       .also("self", "A")
       .dtypes(kExact)
@@ -578,6 +593,8 @@ FACULA_FAMILY(decompose) {
   define("linalg_eigvals(Tensor self) -> Tensor")
       .converting_out()
       .doc("The eigenvalues of each square matrix, complex.")
+      .differs("(float|complex)\\d+ error: RuntimeError .*infs or NaNs.* for a result with self: .*(nan|inf)",
+               "what is not finite is refused, as for eigenvectors")
       .bind(linalg)
       .also("self", "A")
       .dtypes(kExact)

@@ -4,13 +4,13 @@
 namespace facula::catalog {
 
 inline constexpr const char* kOverflows =
-    "(float|bfloat|complex)\\w+ (value|gradient of \\S+): (.*(nan|inf).* for .*|.* for .*(nan|inf).*|finite for -?0|"
+    "(float|bfloat|complex)\\w+ (value|value \\d|gradient of \\S+): (.*(nan|inf).* for .*|.* for .*(nan|inf).*|finite for -?0|"
     "-?0 for finite|-?\\d\\S*e\\+\\d+ for -?\\d\\S*e\\+\\d+) with \\S+: (max|lowest|all max|max and lowest)";
 inline constexpr const char* kOrderOfSums =
     "sums of the largest numbers overflow; where depends on the order of additions, the library's own";
 
 inline constexpr const char* kComplexProducts =
-    "complex\\d+ (value|gradient of \\S+): \\(.*(nan|inf).*\\) for \\(.*(nan|inf).*\\) "
+    "complex\\d+ (value|value \\d|gradient of \\S+): \\(.*(nan|inf).*\\) for \\(.*(nan|inf).*\\) "
     "with \\S+: (all )?(1|0|-?inf|-?nan|max|lowest)j? ?(and|at|in|#)";
 inline constexpr const char* kPartsOfProducts =
     "which parts of a product are NaN if a factor is infinite depends on the real products that the library "

@@ -19,11 +19,12 @@ Tensor differences(const Tensor& a, const Tensor& b) { return sub(unsqueeze(a, -
 Tensor slope(const Tensor& by, const Tensor& distance, const Tensor& grad, double p) {
   Tensor g = unsqueeze(grad, -1), y = unsqueeze(distance, -1), none = zeros_like(g);
   if (p == 0) return mul(zeros_like(by), g);
-  if (p == 1) return mul(g, sign(by));
+  auto direction = [&] { return where(isnan(by), by, sign(by)); };
+  if (p == 1) return mul(g, direction());
   Tensor zero = eq(y, 0), divisor = where(zero, ones_like(y), y);
   auto unless_zero = [&](const Tensor& t) { return where(zero, zeros_like(t), t); };
-  if (p == 2) return unless_zero(mul(by, div(g, divisor)));
-  if (std::isinf(p)) return mul(mul(g, sign(by)), to_dtype(eq(abs(by), y), by.dtype()));
+  if (p == 2) return unless_zero(div(mul(by, g), divisor));
+  if (std::isinf(p)) return mul(mul(g, direction()), to_dtype(eq(abs(by), y), by.dtype()));
   Tensor scale = where(zero, none, div(g, pow(divisor, p - 1)));
   if (p > 2) return unless_zero(mul(mul(by, pow(abs(by), p - 2)), scale));
   Tensor still = eq(by, 0), size = where(still, ones_like(by), abs(by));

@@ -8,6 +8,9 @@ using namespace facula::catalog::matrices;
 
 namespace {
 
+// Of a triangle these are the gradients of L L^H with all of L, as PyTorch's: not 0 in the other triangle.
+constexpr const char* kOfWhole = "it is that of L L^H, in which both triangles of L take part";
+
 SymInt rank_of(const Tensor& a) { return smaller(a.size(-2), a.size(-1)); }
 Dims pivot_sizes(SymSpan sizes, SymInt count) {
   Dims to = batch_of(sizes);
@@ -191,6 +194,7 @@ FACULA_FAMILY(factor) {
       .samples({"A+[3, 3]", "A+[2, 3, 3]"});
   define(
       "linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False) -> (Tensor LU, Tensor pivots, Tensor info)")
+      .differs(kExtremes, kOrderOfLapack)
       .doc(
           "linalg.lu_factor with the number of the first zero on U's diagonal in `info`, 0 if there is none.")
       .bind(linalg)
@@ -203,6 +207,7 @@ FACULA_FAMILY(factor) {
       })
       .samples({"A+[3, 3]"});
   define("linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor LU, Tensor pivots)")
+      .differs(kExtremes, kOrderOfLapack)
       .doc(
           "P L U of each matrix, L (with 1 on its diagonal) and U in one; row i was exchanged with row pivots[i] - 1.")
       .bind(linalg)
@@ -263,6 +268,7 @@ FACULA_FAMILY(factor) {
       })
       .samples(op::samples({{{{"LU_data", op::tensor({3, 3})}, {"LU_pivots", pivots_of({3})}}}}));
   define("linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, Tensor U)")
+      .differs(kExtremes, kOrderOfLapack)
       .doc(
           "A = P L U of each matrix: P a permutation, L lower triangular with 1 on the diagonal, U upper triangular.")
       .bind(linalg)
@@ -305,6 +311,8 @@ FACULA_FAMILY(factor) {
       .samples(op::samples({{{{"LU", divisible()}, {"pivots", pivots_of({3})}, {"B", op::tensor({3, 2})}}}}));
   define(
       "linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False) -> Tensor")
+      .differs(kSingular, kRounding)
+      .differs(kExtremes, kOrderOfLapack)
       .doc(
           "X of A X = B (X A = B if not `left`) by the factors of A that lu_factor gives; of A^H if `adjoint`.")
       .bind(linalg)
@@ -323,6 +331,8 @@ FACULA_FAMILY(factor) {
       })
       .samples(op::samples({{{{"LU", divisible()}, {"pivots", pivots_of({3})}, {"B", op::tensor({3, 2})}}}}));
   define("lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> Tensor")
+      .differs(kSingular, kRounding)
+      .differs(kExtremes, kOrderOfLapack)
       .doc("linalg.lu_solve with the right-hand side first.")
       .no_in_place()
       .procedure([](const Tensor& self, const Tensor& LU_data, const Tensor& LU_pivots) {
@@ -403,6 +413,7 @@ FACULA_FAMILY(factor) {
                               {"B", op::tensor({1, 2})},
                               {"hermitian", op::literal("False")}}}}));
   define("linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor")
+      .differs(kExtremes, kOrderOfLapack)
       .doc("X of A X = B by the factors of A that ldl_factor gives.")
       .bind(linalg)
       .no_in_place()
@@ -477,6 +488,8 @@ FACULA_FAMILY(factor) {
       .samples({"A+[3, 3]"});
   define("linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor info)")
       .doc("linalg.inv with the number of the first zero pivot in `info`, 0 if there is none.")
+      .differs(kSingular, kRounding)
+      .differs(kExtremes, kOrderOfLapack)
       .bind(linalg)
       .autocast(Autocast::fp32)
       .procedure([](const Tensor& A, bool check_errors) {
@@ -498,13 +511,15 @@ FACULA_FAMILY(factor) {
           [](const Tensor& A, const Tensor& B) { return std::tuple(_linalg_solve(A, B), as_codes(A)); })
       .non_differentiable({1})
       .vjp([](const Vjp& v) {
-        Tensor b = _linalg_solve(adjoint_of(v["A"]), v.grad(0));
+        Tensor b = std::get<0>(_linalg_solve_ex(adjoint_of(v["A"]), v.grad(0)));  // of singular ones too
         return grads(v.needs("A") ? neg(matmul(b, adjoint_of(v.result(0)))) : Tensor(), b);
       })
       .samples({"A+[3, 3], B[3, 2]"});
   define(
       "linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor result, Tensor info)")
       .doc("linalg.solve with the number of the first zero pivot in `info`, 0 if there is none.")
+      .differs(kSingular, kRounding)
+      .differs(kExtremes, kOrderOfLapack)
       .bind(linalg)
       .autocast(Autocast::fp32)
       .procedure([](const Tensor& A, const Tensor& B, bool left, bool check_errors) {
@@ -529,6 +544,7 @@ FACULA_FAMILY(factor) {
   define("cholesky_inverse(Tensor self, bool upper=False) -> Tensor")
       .converting_out()
       .doc("The inverse of L L^H (of U^H U if `upper`) for each triangle L; the other triangle is not read.")
+      .differs(kExtremes, kOrderOfLapack)
       .no_in_place()
       .autocast(Autocast::fp32)
       .reads_data()
@@ -540,9 +556,9 @@ FACULA_FAMILY(factor) {
           Tensor bad = eq(d, 0), code = mul(any(bad, -1), add(argmax(to_dtype(bad, DType::Int32), -1), 1));
           check_codes("cholesky_inverse", code, singular_inverse);
         }
-        Tensor x = _linalg_triangular(self, identity(self), upper);
-        return upper ? matmul(x, adjoint_of(x)) : matmul(adjoint_of(x), x);
+        return cholesky_solve(identity(self), self, upper);
       })
+      .undifferenced(kOfWhole)
       .samples({"self+[3, 3]", "self+[2, 3, 3], upper=True"});
   define("cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor")
       .converting_out()
@@ -551,7 +567,7 @@ FACULA_FAMILY(factor) {
       .also("input2", "L")
       .no_in_place()
       .autocast(Autocast::fp32)
-      .procedure([](const Tensor& self, const Tensor& input2, bool upper) {
+      .composite([](const Tensor& self, const Tensor& input2, bool upper) {
         runtime_check(self.dim() >= 2, "cholesky_solve")
             << "b should have at least 2 dimensions, but has shape " << to_string(self.sizes());
         check_square("cholesky_solve", "A", input2);
@@ -561,9 +577,22 @@ FACULA_FAMILY(factor) {
         return upper ? _linalg_triangular(l, _linalg_triangular(lh, b, false), true)
                      : _linalg_triangular(lh, _linalg_triangular(l, b, false), true);
       })
+      .vjp([](const Vjp& v) {
+        bool upper = v.call().flag("upper");
+        Tensor l = v["input2"], b = cholesky_solve(v.grad(), l, upper), of_l;
+        if (v.needs("input2")) {
+          Tensor inner = matmul(b, adjoint_of(v.result()));
+          inner = neg(add(inner, adjoint_of(inner)));
+          of_l = sum_to_size(upper ? matmul(l, inner) : matmul(inner, l), Sizes(l.sizes()));
+        }
+        return grads(v.needs("self") ? sum_to_size(b, Sizes(v["self"].sizes())) : Tensor(), of_l);
+      })
+      .undifferenced(kOfWhole)
+      .differs(kExtremes, kOrderOfLapack)
       .samples({"self[3, 2], input2+[3, 3]", "self[3, 2], input2+[2, 3, 3], upper=True"});
   define(
       "triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False) -> (Tensor solution, Tensor cloned_coefficient)")
+      .differs(kExtremes, kOrderOfLapack)
       .doc(
           "X of A X = self (of A^T X = self if `transpose`) for triangular A, and a copy of A; batches broadcast.")
       .procedure([](const Tensor& self, const Tensor& A, bool upper, bool transposed, bool unitriangular) {

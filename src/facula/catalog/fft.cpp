@@ -26,7 +26,7 @@ constexpr const char* kUnshifted = "\\w+ error: a result for RuntimeError \\(`sh
 constexpr const char* kNoDimension =
     "without dimensions nothing moves, as in NumPy; the peer's roll wants shifts";
 constexpr const char* kComplexOut =
-    "complex\\d+ error: a result for RuntimeError \\(irfftn? expects a floating point output";
+    "complex\\d+ error: a result for RuntimeError \\(i?[rh]fftn? expects a floating point output";
 constexpr const char* kConverts = "an out= of another dtype takes the result converted, complex ones too";
 
 // How a transform is scaled: not, by 1/sqrt(n), by 1/n.
@@ -580,6 +580,8 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
+      .differs(kComplexOut, kConverts)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(kEmpty, kEmptyBatch)
       .procedure(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
@@ -593,6 +595,7 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(kEmpty, kEmptyBatch)
       .procedure(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
@@ -605,6 +608,8 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
+      .differs(kComplexOut, kConverts)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(kEmpty, kEmptyBatch)
       .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_hfftn", self, s, dim, true);
@@ -617,6 +622,7 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(kEmpty, kEmptyBatch)
       .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_ihfftn", self, s, dim, false);
@@ -629,6 +635,8 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
+      .differs(kComplexOut, kConverts)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(kEmpty, kEmptyBatch)
       .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_hfft2", self, s, dim, true);
@@ -641,6 +649,7 @@ FACULA_FAMILY(fft) {
       .bind(fft)
       .no_in_place()
       .autocast(Autocast::fp32)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(kEmpty, kEmptyBatch)
       .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_ihfft2", self, s, dim, false);
@@ -665,6 +674,10 @@ FACULA_FAMILY(fft) {
       .samples({"self[5, 4]", "self[5, 4], dim=[0]"});
   define(
       "stft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool center=True, str pad_mode='reflect', bool normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor")
+      .differs(
+          "\\w+ (value|gradient of \\w+): .*(nan|inf).* for .*(nan|inf).* with (self|window): (all )?(-?inf|1 and|max|lowest)",
+          "which parts of a sum with several infinities are NaN depends on the order of the transform's sums")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc(
           "The spectra of windows of n_fft points every `hop_length` points (n_fft / 4), [..., frequencies, frames]; the "
           "signal is padded by n_fft / 2 on both sides if `center`.")
@@ -682,6 +695,10 @@ FACULA_FAMILY(fft) {
                 "self[2, 16], n_fft=6, hop_length=2, window[6](0.5, 1), return_complex=True"});
   define(
       "istft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool center=True, bool normalized=False, bool? onesided=None, int? length=None, bool return_complex=False) -> Tensor")
+      .differs(
+          "\\w+ (value|gradient of \\w+): .*(nan|inf).* for .*(nan|inf).* with (self|window): (all )?(-?inf|1 and|max|lowest)",
+          "which parts of a sum with several infinities are NaN depends on the order of the transform's sums")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc(
           "The signal of which stft gives these spectra: windows weighted, added up, and divided by the sums of their "
           "squares.  Griffin, Lim, \"Signal estimation from modified short-time Fourier transform\", 1984.")

@@ -1,10 +1,13 @@
 // Operators by PyTorch's internal names, as its tracers and exporters write them: made of the public ones.
+#include "facula/catalog/normalisation.h"
+#include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
 
 using namespace facula;
 using namespace facula::loop;
+using catalog::narrowed, catalog::wide;
 using namespace facula::op;
 namespace d = facula::dtypes;
 
@@ -20,11 +23,6 @@ Statistics statistics(const Tensor& x, const Ints& dims, double eps, bool keepdi
   auto [variance, mean] = var_mean(x, dims, std::optional<double>(0.0), keepdim);
   return {mean, rsqrt(add(variance, eps))};
 }
-Tensor per_channel(const Tensor& t, const Tensor& x) {
-  Dims shape(size_t(x.dim()), SymInt(int64_t(1)));
-  shape[1] = t.size(0);
-  return view(t, shape);
-}
 
 std::tuple<Tensor, Tensor, Tensor> batch_normalised(const Tensor& x, std::optional<Tensor> weight,
                                                     std::optional<Tensor> bias,
@@ -39,7 +37,9 @@ std::tuple<Tensor, Tensor, Tensor> batch_normalised(const Tensor& x, std::option
   Ints dims;
   for (int k = 0; k < x.dim(); ++k)
     if (k != 1) dims.push_back(k);
-  auto [mean, rstd] = statistics(detach(x), dims, eps, false);
+  // Two passes, as PyTorch's batch_norm: the mean of infinities is one.
+  Tensor w = wide(detach(x)), mean = facula::mean(w, dims), rstd = rsqrt(add(var(w, dims, 0.0), eps));
+  mean = narrowed(mean, x.dtype()), rstd = narrowed(rstd, x.dtype());
   Tensor y =
       batch_norm(x, maybe(running_mean), maybe(running_var), maybe(weight), maybe(bias), true, momentum, eps);
   return {y, mean, rstd};
@@ -51,6 +51,10 @@ FACULA_FAMILY(native) {
   define(
       "native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!)? running_mean, Tensor(b!)? running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)")
       .doc("batch_norm, with the mean and the reciprocal deviation of the batch.")
+      .differs(catalog::kLargest, catalog::kLargestVariance)
+      .differs(catalog::kInfiniteWeight, catalog::kWeightLast)
+      .differs(catalog::kEqualElements, catalog::kNoRest)
+      .differs(catalog::kStatistics16, catalog::kRoundedStatistics)
       .bind(function)
       .procedure(batch_normalised)
       .samples(
@@ -58,6 +62,10 @@ FACULA_FAMILY(native) {
   define(
       "native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)")
       .doc("layer_norm, with the mean and the reciprocal deviation of each row.")
+      .differs(catalog::kLargest, catalog::kLargestVariance)
+      .differs(catalog::kInfiniteWeight, catalog::kWeightLast)
+      .differs(catalog::kInfiniteMean, catalog::kByPlace)
+      .differs(catalog::kStatistics16, catalog::kRoundedStatistics)
       .bind(function)
       .procedure([](const Tensor& input, SymSpan shape, std::optional<Tensor> weight,
                     std::optional<Tensor> bias, double eps) {
@@ -71,6 +79,10 @@ FACULA_FAMILY(native) {
   define(
       "native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps) -> (Tensor, Tensor, Tensor)")
       .doc("group_norm, with the mean and the reciprocal deviation of each group.")
+      .differs(catalog::kLargest, catalog::kLargestVariance)
+      .differs(catalog::kInfiniteWeight, catalog::kWeightLast)
+      .differs(catalog::kInfiniteMean, catalog::kByPlace)
+      .differs(catalog::kStatistics16, catalog::kRoundedStatistics)
       .bind(function)
       .procedure([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias, SymInt N,
                     SymInt C, SymInt HxW, int64_t group, double eps) {

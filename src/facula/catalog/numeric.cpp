@@ -200,15 +200,23 @@ FACULA_FAMILY(numeric) {
       .dtypes(d::integral)
       .pointwise([](Expr a, Expr b) {
         Expr g = gcd(a, b), zero = constant(int64_t(0), g.dtype());
-        return select(eq(g, zero), zero, abs(truncdiv(a, g) * b));
+        // Integers of fewer bits multiply as C's do, and lose the upper bits of the absolute product.
+        DType t = g.dtype(), at = itemsize(t) < 4 ? DType::Int32 : t;
+        return select(eq(g, zero), zero, cast(abs(cast(truncdiv(a, g), at) * cast(b, at)), t));
       })
       .samples(binary_samples(-20, 20));
   define("ldexp(Tensor self, Tensor other) -> Tensor")
       .doc("self * 2^other.")
       .dtypes(d::floating | d::complex)
       .promote(Promote::int_to_float)
-      .pointwise([](Expr x, Expr n) { return x * exp2(n); })
+      .pointwise([](Expr x, Expr n) { return x * (is_complex(n.dtype()) ? pow(like(2, n), n) : exp2(n)); })
+      .vjp([](const Vjp& v) {  // products in PyTorch's order, on which it depends what overflows
+        Tensor scale = pow(Scalar(2.0), to_dtype(v["other"], v.grad().dtype()));
+        return grads(v.needs("self") ? mul(v.grad(), conj_physical(scale)) : Tensor(),
+                     v.needs("other") ? mul(v.grad(), conj_physical(mul(v.result(), kLn2))) : Tensor());
+      })
       .differs(catalog::kSteps16, catalog::kRoundedOnce)
+      .differs(catalog::kComplexInfinite, catalog::kByParts)
       .samples(binary_samples());
   define("frexp(Tensor self) -> (Tensor mantissa, Tensor exponent)")
       .doc(
@@ -243,6 +251,7 @@ FACULA_FAMILY(numeric) {
       .dtypes(d::floating | d::complex)
       .pointwise(
           [](Expr a, Expr b) { return is_complex(a.dtype()) ? complex_log_of_sum(a, b) : log_of_sum(a, b); })
+      .differs(catalog::kComplexInfinite, catalog::kByParts)
       // As PyTorch's: NaN where both are infinite.
       .vjp([](const Vjp& v) {
         Tensor a = v["self"], b = v["other"];
@@ -251,6 +260,8 @@ FACULA_FAMILY(numeric) {
   sum_in_logarithms("logaddexp2(Tensor self, Tensor other) -> Tensor",
                     "log2(2^self + 2^other), without overflow.")
       .pointwise(log2_of_sum)
+      .differs("b?float\\d+ value: 0 for (finite|-0) at self=-1, other=-1",
+               "2^-1 + 2^-1 is 1; PyTorch's log1p(1) / log(2) is not quite")
       .vjp([](const Vjp& v) {
         Tensor a = v["self"], b = v["other"];
         return grads(logistic(v.grad(), a, b, true), logistic(v.grad(), b, a, true));
@@ -299,5 +310,16 @@ FACULA_FAMILY(numeric) {
   from_parts("polar(Tensor abs, Tensor angle) -> Tensor",
              "Complex numbers of these moduli and angles in radians.", "abs", "angle")
       .pointwise([](Expr r, Expr a) { return joined(r * cos(a), r * sin(a), complex_of(r.dtype())); })
+      .vjp([](const Vjp&
+                  v) {  // of the angle as PyTorch's: products of complex numbers, NaN where one is infinite
+        Tensor g = v.grad(), angle = v["angle"];
+        return grads(v.needs("abs") ? add(mul(real(g), cos(angle)), mul(imag(g), sin(angle))) : Tensor(),
+                     v.needs("angle")
+                         ? real(mul(conj_physical(g), mul(v.result(), Scalar(std::complex<double>(0, 1)))))
+                         : Tensor());
+      })
+      .differs(
+          "float\\d+ gradient of abs: .* at abs=(-|0|nan|inf|\\S+e|\\S+, angle=(-?inf|nan))",
+          "the cosine and sine of the angle; PyTorch takes sgn(result), 0 at 0 and turned where abs is negative")
       .samples({"abs[3, 4](0, 2), angle[4]", "abs[](0, 2), angle[]", "abs[2, 0](0, 2), angle[1]"});
 }

@@ -1,6 +1,7 @@
 // What follows from order: running extremes, modes, medians and quantiles.
 #include <limits>
 
+#include "facula/catalog/differences.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -196,6 +197,7 @@ FACULA_FAMILY(order) {
       .converting_out()
       .doc("Mean of the elements over `dim` that are not NaN.")
       .differs("\\w+ gradient of self: 0 for nan with self: all nan", "what is left out gets no gradient")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .no_in_place()
       .composite([](const Tensor& self, Sizes dim, bool keepdim, std::optional<DType> dtype) {
         runtime_check(is_differentiable(self.dtype()), "nanmean")
@@ -207,6 +209,7 @@ FACULA_FAMILY(order) {
   define("nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .converting_out()
       .doc("Sum of the elements over `dim` that are not NaN.")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .no_in_place()
       .composite([](const Tensor& self, Sizes dim, bool keepdim, std::optional<DType> dtype) {
         runtime_check(!is_complex(self.dtype()), "nansum")

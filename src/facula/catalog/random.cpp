@@ -649,7 +649,7 @@ FACULA_FAMILY(random) {
       .non_differentiable()
       .procedure([](const Tensor& self, std::optional<Generator*> g) {
         expect_floating(self, "poisson");
-        runtime_check(!any(lt(self, 0.0)).item().to_bool(), "poisson")
+        runtime_check(all(ge(self, 0.0)).item().to_bool(), "poisson")
             << "invalid Poisson rate, expected rate to be non-negative";
         return drawn({self}, 4, g, [](const Tensor& state, const std::vector<Tensor>& of) {
           return _poisson_proposal(state, of[0]);

@@ -1,5 +1,6 @@
 // Recurrent networks: one step of each cell is a fused body; a layer is a product for all steps at once and a walk
 // over them.
+#include "facula/catalog/differences.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -11,6 +12,9 @@ namespace d = facula::dtypes;
 
 namespace {
 
+constexpr const char* kSquashed =
+    "complex\\d+ (value|value \\d|gradient of \\S+): \\((finite|-?0), (finite|-?0)\\) for \\(nan, nan\\) with \\S+: "
+    "(all )?(-?inf|max|1 and|lowest)";
 const SymInt kOne = int64_t(1), kZero = int64_t(0);
 
 enum class Cell { lstm, gru, tanh, relu };
@@ -168,6 +172,10 @@ Definer padded(const char* name, Cell cell, const char* doc) {
       define(
           std::string(name) +
           ".input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)")
+          .differs(catalog::kOverflows, catalog::kOrderOfSums)
+          .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
+          .differs(catalog::kSteps16, catalog::kRoundedOnce)
+          .differs(kSquashed, catalog::kByParts)
           .doc(doc)
           .autocast(Autocast::lower)
           .bind(function)
@@ -182,6 +190,10 @@ Definer packed(const char* name, Cell cell, const char* doc) {
       define(
           std::string(name) +
           ".data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)")
+          .differs(catalog::kOverflows, catalog::kOrderOfSums)
+          .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
+          .differs(catalog::kSteps16, catalog::kRoundedOnce)
+          .differs(kSquashed, catalog::kByParts)
           .doc(doc)
           .autocast(Autocast::lower)
           .bind(function)
@@ -197,6 +209,10 @@ Definer one_step(const char* name, Cell cell, const char* doc) {
       define(
           std::string(name) +
           "(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
+          .differs(catalog::kOverflows, catalog::kOrderOfSums)
+          .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
+          .differs(catalog::kSteps16, catalog::kRoundedOnce)
+          .differs(kSquashed, catalog::kByParts)
           .doc(doc)
           .autocast(Autocast::lower)
           .bind(function)
@@ -238,6 +254,10 @@ FACULA_FAMILY(recurrent) {
 
   define(
       "lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
+      .differs(catalog::kSteps16, catalog::kRoundedOnce)
+      .differs(kSquashed, catalog::kByParts)
       .doc("Long short-term memory over [T, N, features].  Hochreiter, Schmidhuber, 1997.")
       .autocast(Autocast::lower)
       .bind(function)
@@ -251,6 +271,10 @@ FACULA_FAMILY(recurrent) {
           {"input[3, 2, 4], hx{[1, 2, 3], [1, 2, 3]}, params{[12, 4], [12, 3], [12], [12]}, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False, batch_first=False"});
   define(
       "lstm.data(Tensor data, Tensor batch_sizes, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor, Tensor)")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
+      .differs(catalog::kSteps16, catalog::kRoundedOnce)
+      .differs(kSquashed, catalog::kByParts)
       .doc("lstm over packed sequences.")
       .autocast(Autocast::lower)
       .bind(function)
@@ -284,6 +308,10 @@ FACULA_FAMILY(recurrent) {
           {"data[3, 4], batch_sizes<2>[3](1, 2), hx[1, 1, 3], params{[3, 4], [3, 3], [3], [3]}, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False"});
   define(
       "lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> (Tensor, Tensor)")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
+      .differs(catalog::kSteps16, catalog::kRoundedOnce)
+      .differs(kSquashed, catalog::kByParts)
       .doc("One step of an LSTM: the next hidden and cell states.")
       .autocast(Autocast::lower)
       .bind(function)

@@ -858,6 +858,7 @@ FACULA_FAMILY(reduce) {
       .vjp([](const Vjp& v) {
         if (v.call().rank("self") == 0) return grads(v.grad());
         int k = v.call().dim("dim");
+        if (v["self"].size(k) == SymInt(int64_t(1))) return grads(v.grad());
         return grads(_cumprod_backward(v.grad(), v["self"], k));
       })
       .samples({"self[](0.5, 1.5), dim=0", "self[3, 4](0.5, 1.5), dim=1", "self[2, 3, 4](0.5, 1.5), dim=0",

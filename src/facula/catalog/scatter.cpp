@@ -126,6 +126,17 @@ Tensor reduced_segments(const Call& c, const Tensor& data, std::string_view redu
                average);
 }
 
+// Three segments of two.
+Samples segments() {
+  SampleArg lengths = op::index({3}, 3);
+  lengths.low = 2;
+  std::vector<Sample> all;
+  for (const char* reduce : {"'sum'", "'mean'", "'max'", "'prod'"})
+    all.push_back(
+        {{{"data", op::tensor({6, 2}, 0.5, 1.5)}, {"reduce", op::literal(reduce)}, {"lengths", lengths}}});
+  return op::samples(std::move(all));
+}
+
 }  // namespace
 
 FACULA_FAMILY(scatter) {
@@ -136,6 +147,8 @@ FACULA_FAMILY(scatter) {
       .procedure([](const Call& c, const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src,
                     std::string_view reduce, bool include_self) {
         check_reduction(c);
+        supported_check(!is_complex(self.dtype()) || (reduce != "amax" && reduce != "amin"), c.name())
+            << "complex numbers have no order, as " << reduce << " needs";
         return combined(self, dim, index, src, reduce, include_self);
       })
       .samples({"self[5, 3], dim=0, index<5>[4, 3], src[4, 3], reduce='sum'",
@@ -146,9 +159,12 @@ FACULA_FAMILY(scatter) {
       "index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor")
       .doc(
           "self with the slices of source combined into those along `dim` that the vector `index` names: reduce is 'prod', 'mean', 'amax' or 'amin'.")
+      .reads_data()
       .procedure([](const Call& c, const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source,
                     std::string_view reduce, bool include_self) {
         check_reduction(c);
+        supported_check(!is_complex(self.dtype()) || (reduce != "amax" && reduce != "amin"), c.name())
+            << "complex numbers have no order, as " << reduce << " needs";
         runtime_check(reduce != "sum", c.name())
             << "reduce argument must be either prod, mean, amax or amin, got sum";
         index_check(index.dim() <= 1, c.name())
@@ -160,6 +176,12 @@ FACULA_FAMILY(scatter) {
             << to_string(source.sizes());
         index_check(index.numel() == n, c.name()) << "number of indices (" << index.numel()
                                                   << ") should be equal to source.size(dim): (" << n << ")";
+        if (index.numel() != SymInt(int64_t(0)) && !index.is_traced()) {
+          int64_t low = amin(index).item().to_int(), high = amax(index).item().to_int();
+          index_check(low >= 0 && SymInt(high) < (self.dim() ? self.size(k) : SymInt(int64_t(1))), c.name())
+              << "index " << (low < 0 ? low : high) << " is out of bounds for dimension " << k << " of "
+              << to_string(self.sizes());
+        }
         for (int j = 0; j < source.dim(); ++j)
           index_check(j == k || source.size(j) == self.size(j), c.name())
               << "source/destination tensor must have same slice shapes: " << to_string(self.sizes())
@@ -188,7 +210,7 @@ FACULA_FAMILY(scatter) {
             << "reduce must be sum, prod, mean, max or min, got " << reduce;
         return reduced_segments(c, data, reduce, initial);
       })
-      .samples({"data[5, 2], reduce='sum', lengths<1>[0]"});
+      .samples(segments());
   define("put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor")
       .doc("self, taken as one vector, with the elements of source written, or added, at index.")
       .bind(function | method)

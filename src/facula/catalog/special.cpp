@@ -310,6 +310,10 @@ constexpr const char* kExactPole =
     "infinite at the poles, as whole numbers below 0 and all large negative ones are, and 0 only at infinity; in "
     "PyTorch sin(pi x) is not quite 0 there, and its series gives NaN at infinity";
 
+constexpr const char* kZeroTimesNaN = "b?float\\d+ gradient of self: nan for 0 at self=-?0, other=nan";
+constexpr const char* kNaNIsOne =
+    "the logarithm of NaN is the factor, NaN, be it a tensor's or a number; PyTorch's rule for numbers asks other > 0";
+
 // A function of one number, of which `f` computes the float64 value.
 Definer special_function(const char* schema, const char* doc, Expr (*f)(Expr), double low, double high) {
   return define(schema)
@@ -413,8 +417,9 @@ FACULA_FAMILY(special) {
       })
       // Derived, it is NaN at 0.
       .vjp([](const Vjp& v) {
-        Tensor x = v["self"], y = mul(x, kPi), slope = div(sub(mul(y, cos(y)), sin(y)), mul(mul(x, x), kPi));
-        return grads(where(eq(x, 0), zeros_like(x), mul(v.grad(), conj_physical(slope))));
+        Tensor x = v["self"], y = mul(x, kPi), square = mul(mul(x, x), kPi),
+               slope = div(sub(mul(y, cos(y)), sin(y)), square);
+        return grads(where(eq(square, 0), zeros_like(x), mul(v.grad(), conj_physical(slope))));
       })
       .samples(unary_samples(0.2, 2));
   define("logit(Tensor self, float? eps=None) -> Tensor")
@@ -431,13 +436,14 @@ FACULA_FAMILY(special) {
         }
         return log(x / (1.0 - x));
       })
-      // 0 outside [eps, 1 - eps], NaN outside [0, 1].
+      // 0 outside [eps, 1 - eps], without eps NaN outside [0, 1]; infinite at 0 and 1.
       .vjp([](const Vjp& v) {
-        Tensor x = v["self"];
-        bool clamped = v.call().has("eps");
-        double low = clamped ? v.call().real("eps") : 0, outside = clamped ? 0 : std::nan("");
-        Tensor within = logical_and(ge(x, low), le(x, 1 - low));
-        return grads(where(within, div(v.grad(), mul(x, sub(1, x))), outside));
+        Tensor x = v["self"], g = v.grad();
+        bool clamped = v.call().has("eps") && !(v.call().real("eps") < 0);
+        Tensor low = full(Dims{}, clamped ? v.call().real("eps") : 0.0, x.dtype());
+        Tensor outside = logical_or(lt(x, low), gt(x, sub(1, low)));
+        Tensor slope = where(logical_or(eq(x, 0), eq(x, 1)), mul(g, kInfinity), div(g, mul(x, sub(1, x))));
+        return grads(where(outside, clamped ? 0.0 : std::nan(""), slope));
       })
       .samples({"self[3, 4](0.1, 0.9)", "self[5](0.1, 0.9), eps=0.2", "self[](0.2, 0.8)", "self[2, 0]"});
   define("special_entr(Tensor self) -> Tensor")
@@ -454,6 +460,7 @@ FACULA_FAMILY(special) {
       .samples(unary_samples(0.2, 2));
   times_logarithm("xlogy(Tensor|Scalar self, Tensor|Scalar other) -> Tensor",
                   "self * log(other), 0 where self is 0.", [](Expr y) { return log(y); })
+      .differs(kZeroTimesNaN, kNaNIsOne)
       .bind(function | method | special)
       .vjp([](const Vjp& v) {
         Tensor x = v["self"], y = v["other"];
@@ -462,6 +469,7 @@ FACULA_FAMILY(special) {
       });
   times_logarithm("special_xlog1py(Tensor|Scalar self, Tensor|Scalar other) -> Tensor",
                   "self * log1p(other), 0 where self is 0.", [](Expr y) { return log1p(y); })
+      .differs(kZeroTimesNaN, kNaNIsOne)
       .bind(special)
       .no_in_place()
       .vjp([](const Vjp& v) {
@@ -471,6 +479,10 @@ FACULA_FAMILY(special) {
       });
   define("special_ndtr(Tensor self) -> Tensor")
       .doc("The distribution function of the normal distribution.")
+      .differs("\\w+ value: (finite|-?\\d\\S*) for (0|\\d\\S*) at self=-",
+               "by the complement of erf, which keeps the digits that PyTorch's 1 + erf(x / sqrt(2)) cancels")
+      .differs("(bfloat16|float64) gradient of self: \\d\\S+ for \\d\\S+ at self=-?\\d",
+               "the density of the number as it is; PyTorch rounds x / sqrt(2) before it takes the square")
       .dtypes(d::floating)
       .promote(Promote::int_to_float)
       .bind(special)
@@ -480,6 +492,11 @@ FACULA_FAMILY(special) {
   special_function("special_log_ndtr(Tensor self) -> Tensor",
                    "Logarithm of the distribution function of the normal distribution.",
                    log_normal_distribution, -6, 3)
+      .differs(
+          "float\\d+ gradient of self: \\S+ for \\S+ at self=-",
+          "density over distribution function without the factor that vanishes in both; PyTorch's loses its digits")
+      .differs("float64 (value|gradient of self): -?\\S+e-\\d{3} for -?\\S+e-\\d{3} at self=\\d\\d",
+               "right to the last place; PyTorch's erfc is not, far out")
       .bind(special)
       .no_in_place()
       .vjp([](const Vjp& v) {
@@ -497,6 +514,10 @@ FACULA_FAMILY(special) {
         return grads(mul(mul(v.grad(), std::sqrt(2 * kPi)), exp(div(mul(y, y), 2))));
       });
   define("mvlgamma(Tensor self, int p) -> Tensor")
+      .differs(
+          "b?float16 (value|gradient of self): (finite for inf|(finite|-inf) for nan|\\d\\S* for \\d\\S*) at self=",
+          "rounded once; PyTorch rounds each argument of lgamma to 16 bits, on poles too")
+      .differs(kDigits, kInFloat64)
       .doc(
           "Logarithm of the multivariate gamma function: p (p - 1) / 4 log(pi) + sum lgamma(self - k / 2), k below p.")
       .dtypes(d::floating)

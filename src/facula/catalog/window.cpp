@@ -319,6 +319,9 @@ FACULA_FAMILY(window) {
 
   define(
       "conv3d(Tensor input, Tensor weight, Tensor? bias=None, int[3] stride=1, int[3] padding=0, int[3] dilation=1, int groups=1) -> Tensor")
+      .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc(
           "Cross-correlation of input [N, C, D, H, W] with weight [out, C / groups, kD, kH, kW], plus bias [out].")
       .autocast(Autocast::lower)
@@ -333,6 +336,9 @@ FACULA_FAMILY(window) {
                 "input[1, 2, 5, 3, 3], weight[2, 2, 2, 2, 2], dilation=[2, 1, 2]"});
   define(
       "conv3d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[3] stride=1, str padding='valid', int[3] dilation=1, int groups=1) -> Tensor")
+      .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("conv3d with padding 'valid' (none) or 'same' (the result has the input's size; stride 1).")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
@@ -361,6 +367,9 @@ FACULA_FAMILY(window) {
                 "input[2, 4, 3, 4], weight[2, 2, 3, 2, 3], padding='valid'"});
   define(
       "conv_transpose3d(Tensor input, Tensor weight, Tensor? bias=None, int[3] stride=1, int[3] padding=0, int[3] output_padding=0, int groups=1, int[3] dilation=1) -> Tensor")
+      .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc(
           "Transposed convolution, the gradient of conv3d for its input: input [N, C, D, H, W] with weight [C, out / groups, kD, kH, kW], plus bias [out].")
       .autocast(Autocast::lower)
@@ -401,6 +410,9 @@ FACULA_FAMILY(window) {
   define(
       "max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) "
       "-> (Tensor output, Tensor indices)")
+      .differs(
+          "\\w+ (value 1|gradient of self): .* with self: (all nan|1 and nan)",
+          "of several NaNs in a window the first one is taken, as max() over a dimension does; PyTorch takes the last one")
       .doc("Largest value of each window [..., D, H, W], and its position in the D x H x W volume.")
       .bind(function)
       .dtypes(d::integral | d::floating)
@@ -409,6 +421,9 @@ FACULA_FAMILY(window) {
                 "self![2, 5, 4, 6], kernel_size=[3, 2, 3], stride=[2], padding=[1], dilation=[1, 2, 1]"});
   define(
       "max_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> Tensor")
+      .differs(
+          "\\w+ (value 1|gradient of self): .* with self: (all nan|1 and nan)",
+          "of several NaNs in a window the first one is taken, as max() over a dimension does; PyTorch takes the last one")
       .doc("Largest value of each window [..., D, H, W]; stride defaults to the kernel's size.")
       .bind(function)
       .no_in_place()
@@ -418,6 +433,7 @@ FACULA_FAMILY(window) {
                 "self![2, 5, 4, 6], kernel_size=[3], stride=[2], padding=[1], ceil_mode=True"});
   define(
       "avg_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("Mean of each window [..., D, H, W].")
       .bind(nn_functional)
       .no_in_place()

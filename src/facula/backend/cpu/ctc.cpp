@@ -17,6 +17,7 @@ constexpr T kNever = -std::numeric_limits<T>::infinity();
 template <class T>
 T log_sum(T a, T b) {
   T m = std::max(a, b);
+  if (a != a || b != b || m == -kNever<T>) return std::numeric_limits<T>::quiet_NaN();  // inf - inf
   return m == kNever<T> ? m : m + std::log1p(std::exp(std::min(a, b) - m));
 }
 

@@ -1,0 +1,30 @@
+// Differences from PyTorch (tests/edges) that normalisations share.
+#pragma once
+
+namespace facula::catalog {
+
+inline constexpr const char* kInfiniteWeight =
+    "(float|bfloat)\\d+ (value|value \\d|gradient of input): .*(nan|inf).* with weight: .*(inf|max|lowest)";
+inline constexpr const char* kWeightLast =
+    "(x - mean) / deviation comes before the weight; PyTorch folds the mean times the weight into the shift, and "
+    "gradients meet the weight last, so infinite (or overflowing) products cancel elsewhere";
+inline constexpr const char* kLargest =
+    "(float|bfloat)\\d+ (value|value \\d|gradient of \\w+): .* with input: (max|lowest|all max|max and lowest)";
+inline constexpr const char* kLargestVariance =
+    "beside the largest numbers sums and squares overflow: the variance is infinite here and 1 / deviation 0, while "
+    "PyTorch takes squares from squares, which makes NaN or 0 of it";
+inline constexpr const char* kEqualElements =
+    "(float|bfloat)\\d+ value( \\d)?: -?\\d.* for -?\\d.* with (input: all|weight: )";
+inline constexpr const char* kNoRest =
+    "equal elements are their mean and leave the bias alone; PyTorch's x * scale + shift leaves a rounding error, "
+    "which 1 / sqrt(eps) or the weight makes large";
+inline constexpr const char* kInfiniteMean =
+    "(float|bfloat)\\d+ value 1: -?inf for nan with input: (-?inf at|max|lowest|all max)";
+inline constexpr const char* kByPlace =
+    "the mean of a row with one infinity; PyTorch's is NaN or infinite by the place of the infinity";
+inline constexpr const char* kStatistics16 =
+    "b?float16 (value 2|gradient of (input|weight)): (-?\\d\\S*|finite) for (-?\\d\\S*|finite|nan|-?inf) with ";
+inline constexpr const char* kRoundedStatistics =
+    "PyTorch computes with the mean and 1 / deviation that it returns, rounded to 16 bits; here they are rounded last";
+
+}  // namespace facula::catalog
