@@ -185,8 +185,8 @@ class Operator:
     def elsewhere(self, call, answer, processor):
         """Answers to the call in each layout: those that are of the first's kind, with the way."""
         out = []
-        if any("T" in x and "at" not in x for x in answer.get("results", ())):
-            return out  # without values
+        if "plan" not in answer or any("T" in x and "at" not in x for x in answer.get("results", ())):
+            return out  # it crashed, or gave no values
         for make in layouts(processor, call):
             with path(make):
                 other = self.answer_by(answer["plan"], True, call, make(call))
