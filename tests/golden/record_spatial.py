@@ -9,9 +9,11 @@ import torch
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "python"))
-from support.spatial import CASES, results  # noqa: E402
+from support.spatial import CASES, byte_images, interpolated_bytes, results  # noqa: E402
 
 warnings.simplefilter("ignore")
 with open(HERE / "spatial.jsonl", "w") as file:
     for name, f, shapes in CASES:
         file.write(json.dumps({"case": name, **results(torch, f, shapes)}) + "\n")
+    for name, settings, shape in byte_images():
+        file.write(json.dumps({"case": name, "bytes": interpolated_bytes(torch, settings, shape)}) + "\n")

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.spatial import CASES, results
+from support.spatial import CASES, byte_images, interpolated_bytes, results
 
 import facula
 
+BYTES = list(byte_images())
 F, rnn = facula.nn.functional, facula.nn.utils.rnn
 GOLDEN = {}
 for line in (Path(__file__).parent.parent / "golden" / "spatial.jsonl").read_text().splitlines():
@@ -43,6 +44,44 @@ def test_bytes_are_interpolated_to_the_nearest_byte(mode, size):
     exact = F.interpolate(rows, size=size, mode=mode).round().clamp(0, 255)
     assert y.dtype == facula.uint8
     assert (y.double() - exact).abs().max() <= 1
+
+
+@pytest.mark.parametrize("name, settings, shape", BYTES, ids=[c[0] for c in BYTES])
+def test_bytes_are_interpolated_as_pytorch_rounds_them(name, settings, shape):
+    assert interpolated_bytes(facula, settings, shape) == GOLDEN[name]["bytes"]
+
+
+@pytest.mark.parametrize("name", ["conv3d", "conv_transpose3d"])
+@pytest.mark.parametrize("dtype, eps", [("float16", 2**-10), ("bfloat16", 2**-7), ("complex64", 2**-23)])
+def test_sums_over_planes_are_rounded_once(name, dtype, eps):
+    """Value and gradients: a sum over the depth of the kernel and of the image is one sum."""
+    rng = np.random.default_rng(0)
+    f, dtype = getattr(F, name), getattr(facula, dtype)
+    wide = facula.complex128 if dtype.is_complex else facula.float64
+
+    def random(*shape):
+        x = rng.standard_normal(shape) + (1j * rng.standard_normal(shape) if dtype.is_complex else 0)
+        return facula.tensor(x).to(dtype)
+
+    given = [random(1, 2, 9, 8, 7), random(2, 2, 5, 3, 3)]
+    answers = []
+    for t in (dtype, wide):
+        leaves = [x.detach().to(t).requires_grad_() for x in given]
+        y = f(*leaves)
+        y.backward(facula.ones_like(y))
+        answers.append([y.detach(), *(x.grad for x in leaves)])
+    for ours, exact in zip(*answers):
+        assert ours.dtype == dtype
+        error = (ours.to(wide) - exact).abs()
+        assert (error <= eps * exact.abs() + (1e-6 if dtype.is_complex else 1e-9)).all()
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_what_undoes_a_pool_names_itself(rank):
+    f = getattr(F, f"max_unpool{rank}d")
+    x, at = facula.zeros(1, 1, *[2] * rank), facula.zeros(1, 1, *[3] * rank, dtype=facula.int64)
+    with pytest.raises(RuntimeError, match=rf"max_unpool{rank}d.*\[1, 1{', 2' * rank}\]"):
+        f(x, at, 2)
 
 
 def test_grids_may_point_nowhere():

@@ -52,7 +52,7 @@ def max_unpool1d(
     tensor([[0., 3., 2., 0.]])
     """
     size = _unpooled_size(input, 1, kernel_size, stride, padding, output_size)
-    return _C.ops.max_unpool2d(input.unsqueeze(-1), indices.unsqueeze(-1), [*size, 1]).squeeze(-1)
+    return _C.ops.max_unpool1d(input, indices, size)
 
 
 def max_unpool2d(

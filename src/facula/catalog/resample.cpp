@@ -94,6 +94,33 @@ class Resampling {
     return SymInt(int64_t(wide)) * (ratio(from_, to_) + kOne) + SymInt(int64_t(2));
   }
 
+  // ---- all but nearest modes, as a table
+  SymInt width() const { return smooth() ? longest() : SymInt(int64_t(mode_ == "cubic" ? 4 : 2)); }
+  // What result o reads as its k-th element, with which weight, and what the weights of that element are up to here:
+  // at the ends taps meet, and the last of them has the weight of all.
+  std::vector<Expr> entry(Expr o, Expr k) const {
+    Expr none = zero_of(type_);
+    if (smooth()) {
+      auto [start, end] = span(o);
+      Expr at = start + k, weight = select(at < end, smooth_weight(o, at), none);
+      return {clipped(at, n_of(from_)), weight, weight};
+    }
+    auto all = taps(o);
+    auto chosen = [&](auto&& of) {
+      Expr x = of(0);
+      for (size_t j = 1; j < all.size(); ++j) x = select(eq(k, Scalar(int64_t(j))), of(j), x);
+      return x;
+    };
+    Expr at = chosen([&](size_t j) { return all[j].at; }), partial = none;
+    Expr last = eq(at, at);
+    for (size_t j = 0; j < all.size(); ++j) {
+      Expr same = eq(all[j].at, at), before = k >= Scalar(int64_t(j));
+      partial = partial + select(same & before, all[j].weight, none);
+      last = last & bit_not(same & (k < Scalar(int64_t(j))));
+    }
+    return {at, select(last, partial, none), partial};
+  }
+
   // Results that may read element i: `users()` of them from this one.
   Expr first_user(Expr i) const {
     double reach = nearest() ? 0 : half_width(), h = align_ || mode_ == "nearest" ? 0 : 0.5;
@@ -138,6 +165,22 @@ DType places_type(const Call& c) {
   DType t = compute_type(c.dtype("self"));
   return is_floating(t) ? t : DType::Float32;
 }
+
+// `dim` of bytes interpolated as PyTorch does: with weights of 16 bits, which have as many for fractions as the largest
+// of all leaves.
+Tensor resampled_bytes(const Tensor& x, int dim, SymInt size, double scale, const std::string& mode,
+                       bool align) {
+  auto [at, weight, partial] = _byte_weights(x.size(dim), size, scale, mode, align);
+  if (mode.starts_with("smooth")) partial = weight = div(weight, sum(weight, {-1}, true));
+  Tensor powers = bitwise_left_shift(Scalar(int64_t(2)), arange(22)), one = ones({}, DType::Int64);
+  Tensor fits = lt(floor(add(mul(amax(partial), to_dtype(powers, DType::Float64)), 0.5)), 32768.0);
+  Tensor bits = sum(fits), whole = mul(weight, to_dtype(bitwise_left_shift(one, bits), DType::Float64));
+  whole = to_dtype(trunc(add(whole, copysign(full({}, 0.5, DType::Float64), whole))), DType::Int32);
+  Tensor half = bitwise_left_shift(one, sub(bits, 1));
+  Tensor y = bitwise_right_shift(add(to_dtype(_weighted_bytes(x, at, whole, dim), DType::Int64), half), bits);
+  return to_dtype(clamp(y, Scalar(int64_t(0)), Scalar(int64_t(255))), DType::UInt8);
+}
+
 Expr typed_weight(Expr w, Expr x) { return w.dtype() == x.dtype() ? w : cast(w, x.dtype()); }
 
 // ---- sampling at the places of a grid
@@ -286,6 +329,42 @@ FACULA_FAMILY(resample) {
                 "self[2, 9], dim=1, size=5, scale=0, mode='linear', align_corners=False",
                 "self[2, 4], dim=1, size=9, scale=0, mode='smooth-linear', align_corners=False"});
   define(
+      "_byte_weights(SymInt n, SymInt size, float scale, str mode, bool align_corners) -> (Tensor at, Tensor weight, Tensor partial)")
+      .doc(
+          "For each of `size` results those of n elements that it reads, their weights, and sums of weights of one element.")
+      .bind(hidden)
+      .non_differentiable()
+      .result([](const Call&) { return std::vector<DType>{DType::Int64, DType::Float64, DType::Float64}; })
+      .shapes([](const Call& c) {
+        Resampling r(c, c.integer("n"), c.integer("size"), DType::Float64);
+        return std::vector<Dims>(3, Dims{c.integer("size"), r.width()});
+      })
+      .loop([](const LoopCall& c, Index i) {
+        return Resampling(c, c.integer("n"), c.integer("size"), DType::Float64).entry(i[0], i[1]);
+      })
+      .samples({"n=5, size=8, scale=0, mode='cubic', align_corners=False",
+                "n=5, size=3, scale=0, mode='linear', align_corners=True",
+                "n=9, size=4, scale=0, mode='smooth-cubic', align_corners=False"});
+  define("_weighted_bytes(Tensor self, Tensor at, Tensor weight, int dim) -> Tensor")
+      .doc("Sums of the elements `at` of `dim`, times their weights.")
+      .bind(hidden)
+      .dtypes(kBytes | dtypes_where([](DType t) { return t == DType::Int32 || t == DType::Int64; }))
+      .promote(Promote::none)
+      .no_in_place()
+      .non_differentiable()
+      .result([](const Call&) { return std::vector<DType>{DType::Int32}; })
+      .shape([](const Call& c) { return with(c.sizes("self"), c.dim("dim"), c.size("at", 0)); })
+      .checks()
+      .loop([](const LoopCall& c, Index i) {
+        int k = c.dim("dim");
+        return reduce(c, monoid::sum, {c.size("at", 1)}, [&](Index b) {
+          Index tap{i[size_t(k)], b[0]};
+          Expr x = c.load("self", with(i, k, c.index_load("at", tap, c.size("self", k))));
+          return cast(x, DType::Int32) * cast(c.load("weight", tap), DType::Int32);
+        });
+      })
+      .samples({"self[2, 5], at<5>[3, 2], weight[3, 2], dim=1"});
+  define(
       "_interpolate(Tensor self, SymInt[] size, float scale0, float scale1, float scale2, str mode, bool align_corners) -> Tensor")
       .doc(
           "[N, C, ...] with the last dimensions interpolated to `size`; scales are how they were computed, or 0.")
@@ -302,16 +381,17 @@ FACULA_FAMILY(resample) {
             << "input and output sizes should be greater than 0, but got input " << to_string(self.sizes())
             << " and output size " << to_string(size);
         bool bytes = !is_floating(self.dtype());
-        auto rounded = [&](const Tensor& t) {  // each dimension's results are bytes again, halves rounded up
-          return bytes ? clamp(floor(add(t, 0.5)), Scalar(0.0), Scalar(255.0)) : t;
-        };
         const char* scales[] = {"scale0", "scale1", "scale2"};
-        Tensor x = bytes ? to(self, DType::Float32) : wide(self);
+        Tensor x = !bytes ? wide(self) : mode.starts_with("nearest") ? to(self, DType::Float32) : self;
         for (size_t k = size.size(); k-- > 0;) {
           int dim = self.dim() - int(size.size() - k);
           SymInt n = self.size(dim);
           if (size[k] == n && (smooth || mode == "linear" || mode == "nearest")) continue;
           double scale = c.real(scales[k]);
+          if (x.dtype() == DType::UInt8) {
+            if (size[k] != n) x = resampled_bytes(x, dim, size[k], scale, mode, c.flag("align_corners"));
+            continue;
+          }
           x = _resample(x, dim, size[k], scale, mode, c.flag("align_corners"));
           if (smooth) {
             Tensor sums =
@@ -320,9 +400,7 @@ FACULA_FAMILY(resample) {
             column[0] = size[k];
             x = div(x, view(sums, column));
           }
-          x = rounded(x);
         }
-        if (bytes) return to(x, self.dtype());
         return x.is_same(self) ? clone(self) : (x.dtype() == self.dtype() ? x : to(x, self.dtype()));
       })
       .samples(

@@ -115,6 +115,15 @@ std::tuple<Tensor, Tensor> fractional(const Call& c, const Tensor& self, SymSpan
 }  // namespace
 
 FACULA_FAMILY(unpool) {
+  define("max_unpool1d(Tensor self, Tensor indices, SymInt[1] output_size) -> Tensor")
+      .doc(
+          "Lines of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool1d.")
+      .bind(hidden)
+      .no_in_place()
+      .procedure([](const Call& c, const Tensor& self, const Tensor& indices, SymSpan size) {
+        return unpooled(c, self, indices, size);
+      })
+      .samples({"self[1, 1, 1], indices<1>[1, 1, 1], output_size=[2]"});
   define("max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor")
       .doc(
           "Planes of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool2d.")

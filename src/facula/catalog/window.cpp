@@ -121,8 +121,14 @@ void check_convolved(const Call& c, const Tensor& input, const Tensor& weight, b
         << "negative padding is not supported, got " << to_string(c.ints("padding"));
 }
 
+// In the dtype in which planes are added up: that of sums for 16-bit numbers, whose gradients are sums too; double
+// precision for complex ones, whose three real products (conv2d) cancel.
+Tensor summed(const Tensor& x) {
+  return x.dtype() == DType::Complex64 ? to_dtype(x, DType::Complex128) : wide(x);
+}
+
 // A convolution over [D, H, W]: one over [H, W], of which the planes in a window along D are channels.
-Tensor convolved(const Call& c, const Tensor& input, const Tensor& weight, const MaybeTensor& bias,
+Tensor convolved(const Call& c, const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                  const Dims& padding) {
   Dims stride = three(c, "stride"), dilation = three(c, "dilation");
   auto [x, batch] = batched(input);
@@ -137,14 +143,17 @@ Tensor convolved(const Call& c, const Tensor& input, const Tensor& weight, const
         << to_string(SymSpan(padding));
   }
   SymInt n = x.size(0), depth = w.places(x.size(2)), taps = w.size;
-  Tensor windows = _windows(x, -3, taps, w.stride, w.padding, w.dilation);  // [N, C, kD, D', H, W]
+  Tensor windows = _windows(summed(x), -3, taps, w.stride, w.padding, w.dilation);  // [N, C, kD, D', H, W]
   Tensor planes =
       reshape(permute(windows, {int64_t(0), int64_t(3), int64_t(1), int64_t(2), int64_t(4), int64_t(5)}),
               Dims{n * depth, x.size(1) * taps, x.size(3), x.size(4)});
-  Tensor k = reshape(weight, Dims{weight.size(0), weight.size(1) * taps, weight.size(3), weight.size(4)});
-  Tensor y = conv2d(planes, k, bias, last_two(stride), last_two(padding), last_two(dilation),
+  std::optional<Tensor> added;
+  if (bias) added = summed(*bias);
+  Tensor k =
+      reshape(summed(weight), Dims{weight.size(0), weight.size(1) * taps, weight.size(3), weight.size(4)});
+  Tensor y = conv2d(planes, k, added, last_two(stride), last_two(padding), last_two(dilation),
                     c.integer("groups").guard_int());
-  return stacked(y, n, depth, batch);
+  return narrowed(stacked(y, n, depth, batch), input.dtype());
 }
 
 // Stride as given, or the kernel's size.
@@ -329,7 +338,7 @@ FACULA_FAMILY(window) {
       .no_in_place()
       .procedure([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) {
         check_convolved(c, input, weight, false);
-        return convolved(c, input, weight, bias ? MaybeTensor(*bias) : MaybeTensor(), three(c, "padding"));
+        return convolved(c, input, weight, bias, three(c, "padding"));
       })
       .samples({"input[2, 2, 4, 5, 4], weight[3, 2, 2, 3, 2], bias[3]",
                 "input[4, 5, 4, 6], weight[2, 2, 3, 2, 2], stride=[2, 1, 2], padding=[1, 0, 1], groups=2",
@@ -391,15 +400,15 @@ FACULA_FAMILY(window) {
                      dilation[0] * (taps - kOne) + extra[0] + kOne;
         runtime_check(out > kZero, c.name())
             << "given input size " << to_string(input.sizes()) << ", the output size is too small";
-        Tensor planes = reshape(transpose(wide(x), 1, 2), Dims{n * depth, x.size(1), x.size(3), x.size(4)});
-        Tensor k = reshape(wide(weight),
+        Tensor planes = reshape(transpose(summed(x), 1, 2), Dims{n * depth, x.size(1), x.size(3), x.size(4)});
+        Tensor k = reshape(summed(weight),
                            Dims{weight.size(0), weight.size(1) * taps, weight.size(3), weight.size(4)});
         Tensor y = conv_transpose2d(planes, k, std::nullopt, last_two(stride), last_two(padding),
                                     last_two(extra), c.integer("groups").guard_int(), last_two(dilation));
         y = permute(view(y, Dims{n, depth, outputs, taps, y.size(2), y.size(3)}),
                     {int64_t(0), int64_t(2), int64_t(3), int64_t(1), int64_t(4), int64_t(5)});
         y = _overlap_add(y, 2, out, stride[0], padding[0], dilation[0]);
-        if (bias) y = add(y, view(wide(*bias), Dims{outputs, kOne, kOne, kOne}));
+        if (bias) y = add(y, view(summed(*bias), Dims{outputs, kOne, kOne, kOne}));
         return narrowed(batch ? y : squeeze(y, {kZero}), input.dtype());
       })
       .samples(

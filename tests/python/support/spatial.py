@@ -157,3 +157,25 @@ def results(lib, f: Callable, shapes: list) -> dict:
         "results": [[list(y.shape), numbers(y)] for y in ys],
         "gradients": [None if x.grad is None else numbers(x.grad) for x in given],
     }
+
+
+def byte_images() -> Iterator[tuple[str, dict, list]]:
+    """Interpolations of bytes: (name, settings of interpolate, shape)."""
+    to = [{"size": 3}, {"size": (7, 2)}, {"size": 12}, {"scale_factor": (0.41, 1.7)}]
+    to += [{"scale_factor": (1.3, 0.6), "recompute_scale_factor": True}]
+    for mode, how, aligned, antialias in product(("bilinear", "bicubic"), to, (False, True), (False, True)):
+        settings = {**how, "mode": mode, "align_corners": aligned, "antialias": antialias}
+        yield f"bytes {settings}", settings, [2, 2, 9, 8]
+
+
+def interpolated_bytes(lib, settings: dict, shape: list) -> list:
+    """All kinds of neighbours: steps, extremes and flat parts."""
+    n = 1
+    for s in shape:
+        n *= s
+    k = lib.arange(n)
+    x = ((k * k * 37 + k // 5 * 91) % 256).to(lib.uint8).reshape(shape)
+    x[0, 0, :, :3] = 255
+    x[1, 1, 4:] = 0
+    y = lib.nn.functional.interpolate(x, **settings)
+    return [list(y.shape), y.reshape(-1).tolist()]

@@ -11,14 +11,13 @@ namespace facula::backend::cpu {
 
 namespace {
 
-template <class T>
-constexpr T kNever = -std::numeric_limits<T>::infinity();
+// The variables grow with the number of frames, what is taken from them does not: double precision for all dtypes.
+constexpr double kNever = -std::numeric_limits<double>::infinity();
 
-template <class T>
-T log_sum(T a, T b) {
-  T m = std::max(a, b);
-  if (a != a || b != b || m == -kNever<T>) return std::numeric_limits<T>::quiet_NaN();  // inf - inf
-  return m == kNever<T> ? m : m + std::log1p(std::exp(std::min(a, b) - m));
+double log_sum(double a, double b) {
+  double m = std::max(a, b);
+  if (a != a || b != b || m == -kNever) return std::numeric_limits<double>::quiet_NaN();  // inf - inf
+  return m == kNever ? m : m + std::log1p(std::exp(std::min(a, b) - m));
 }
 
 // One sequence: `label(s)` of the 2 n + 1 places of the target with a blank before, between and behind its labels.
@@ -30,42 +29,42 @@ struct Sequence {
   int64_t blank;
   int64_t places() const { return 2 * count + 1; }
   int64_t label(int64_t s) const { return s % 2 ? target[s / 2] : blank; }
-  T at(int64_t t, int64_t s) const { return log_probs[t * stride + label(s)]; }
+  double at(int64_t t, int64_t s) const { return log_probs[t * stride + label(s)]; }
   bool skips(int64_t s) const { return s > 1 && s % 2 && label(s) != label(s - 2); }
 
-  void forward(std::vector<T>& a) const {  // [frames, places]
-    a.assign(size_t(frames * places()), kNever<T>);
+  void forward(std::vector<double>& a) const {  // [frames, places]
+    a.assign(size_t(frames * places()), kNever);
     if (!frames) return;
     for (int64_t s = 0; s < std::min<int64_t>(2, places()); ++s) a[size_t(s)] = at(0, s);
     for (int64_t t = 1; t < frames; ++t) {
-      const T* before = a.data() + (t - 1) * places();
+      const double* before = a.data() + (t - 1) * places();
       for (int64_t s = 0; s < places(); ++s) {
-        T sum = before[s];
+        double sum = before[s];
         if (s > 0) sum = log_sum(sum, before[s - 1]);
         if (skips(s)) sum = log_sum(sum, before[s - 2]);
         a[size_t(t * places() + s)] = sum + at(t, s);
       }
     }
   }
-  void backward(std::vector<T>& b) const {
-    b.assign(size_t(frames * places()), kNever<T>);
+  void backward(std::vector<double>& b) const {
+    b.assign(size_t(frames * places()), kNever);
     if (!frames) return;
-    T* last = b.data() + (frames - 1) * places();
+    double* last = b.data() + (frames - 1) * places();
     for (int64_t s = std::max<int64_t>(0, places() - 2); s < places(); ++s) last[s] = at(frames - 1, s);
     for (int64_t t = frames - 2; t >= 0; --t) {
-      const T* after = b.data() + (t + 1) * places();
+      const double* after = b.data() + (t + 1) * places();
       for (int64_t s = 0; s < places(); ++s) {
-        T sum = after[s];
+        double sum = after[s];
         if (s + 1 < places()) sum = log_sum(sum, after[s + 1]);
         if (s + 2 < places() && skips(s + 2)) sum = log_sum(sum, after[s + 2]);
         b[size_t(t * places() + s)] = sum + at(t, s);
       }
     }
   }
-  T loss(const std::vector<T>& a) const {
-    if (!frames) return count ? -kNever<T> : T(0);
-    const T* last = a.data() + (frames - 1) * places();
-    return -log_sum(last[places() - 1], count ? last[places() - 2] : kNever<T>);
+  double loss(const std::vector<double>& a) const {
+    if (!frames) return count ? -kNever : 0.0;
+    const double* last = a.data() + (frames - 1) * places();
+    return -log_sum(last[places() - 1], count ? last[places() - 2] : kNever);
   }
 };
 
@@ -115,10 +114,10 @@ Results ctc_loss(const Call& c, Out out) {
   of_real_type(log_probs.dtype(), [&](auto zero) {
     using T = decltype(zero);
     each_sequence<T>(c, log_probs, [&](int64_t n, const Sequence<T>& s) {
-      std::vector<T> a;
+      std::vector<double> a;
       s.forward(a);
-      T loss = s.loss(a);
-      to.data<T>()[n] = clipped && loss == -kNever<T> ? T(0) : loss;
+      double loss = s.loss(a);
+      to.data<T>()[n] = clipped && loss == -kNever ? T(0) : T(loss);
     });
   });
   to.finish();
@@ -134,21 +133,21 @@ Results ctc_loss_backward(const Call& c, Out out) {
   of_real_type(log_probs.dtype(), [&](auto zero) {
     using T = decltype(zero);
     each_sequence<T>(c, log_probs, [&](int64_t n, const Sequence<T>& s) {
-      std::vector<T> a, b, sums;
+      std::vector<double> a, b, sums;
       s.forward(a);
-      T loss = s.loss(a), scale = g.data<T>()[n];
-      if (clipped && loss == -kNever<T>) return;
+      double loss = s.loss(a), scale = g.data<T>()[n];
+      if (clipped && loss == -kNever) return;
       s.backward(b);
       for (int64_t t = 0; t < s.frames; ++t) {
-        sums.assign(size_t(classes), kNever<T>);
+        sums.assign(size_t(classes), kNever);
         for (int64_t k = 0; k < s.places(); ++k) {
-          T& sum = sums[size_t(s.label(k))];
+          double& sum = sums[size_t(s.label(k))];
           sum = log_sum(sum, a[size_t(t * s.places() + k)] + b[size_t(t * s.places() + k)]);
         }
         T* y = to.data<T>() + n * classes + t * s.stride;
         for (int64_t k = 0; k < classes; ++k) {
-          T p = s.log_probs[t * s.stride + k];
-          y[k] = scale * (std::exp(p) - std::exp(sums[size_t(k)] + loss - p));
+          double p = s.log_probs[t * s.stride + k];
+          y[k] = T(scale * (std::exp(p) - std::exp(sums[size_t(k)] + loss - p)));
         }
       }
     });
