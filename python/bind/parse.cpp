@@ -15,6 +15,11 @@ using op::Type;
 using op::Value;
 
 namespace {
+// Does out= take a tuple?
+bool returns_several(const Overload& o) {
+  auto& returns = o.op->schema.returns;
+  return returns.size() > 1 || (returns.size() == 1 && returns[0].list);
+}
 // The further name that the definition declares for a parameter, interned, or null.
 PyObject* declared_name(const op::Operator& op, const std::string& parameter) {
   for (auto& a : op.parameter_aliases)
@@ -382,8 +387,7 @@ int find_keyword(const Overload& o, PyObject* key) {
 bool take_extra(const Overload& o, PyObject* key, PyObject* value, bool out_ok, Frame& f) {
   if (same(key, names::out) && out_ok) {
     if (value == Py_None) return true;
-    bool good = is_tensor(value) ||
-                ((PyTuple_Check(value) || PyList_Check(value)) && o.op->schema.returns.size() > 1);
+    bool good = is_tensor(value) || ((PyTuple_Check(value) || PyList_Check(value)) && returns_several(o));
     f.failure = good ? Frame::Failure::none : Frame::Failure::wrong_extra;
     f.culprit = value;
     f.out = value;
@@ -554,9 +558,8 @@ std::string failure_text(const char* name, const Overload& o, const Frame& f, bo
     case Frame::Failure::twice:
       return call + " got multiple values for argument '" + std::string(text_of(f.culprit)) + "'";
     case Frame::Failure::wrong_extra:
-      return call + ": argument 'out' must be " +
-             (o.op->schema.returns.size() > 1 ? "tuple of Tensors" : "Tensor") + ", not " +
-             Py_TYPE(f.culprit)->tp_name;
+      return call + ": argument 'out' must be " + (returns_several(o) ? "tuple of Tensors" : "Tensor") +
+             ", not " + Py_TYPE(f.culprit)->tp_name;
     case Frame::Failure::wrong_option:
       return call + ": argument '" + std::string(text_of(f.culprit)) + "' is of the wrong type";
     default: return call + ": arguments do not fit";
@@ -594,7 +597,7 @@ std::string signature_of(const Overload& o, bool method, bool out) {
     text += std::string(first  ? "*"
                         : star ? ""
                                : ", *") +
-            (o.op->schema.returns.size() > 1 ? ", tuple of Tensors out=None" : ", Tensor out=None");
+            (returns_several(o) ? ", tuple of Tensors out=None" : ", Tensor out=None");
   return text + ")";
 }
 

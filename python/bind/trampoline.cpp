@@ -140,8 +140,9 @@ PyObject* run(const Entry& e, const Overload& o, PyObject* self, Frame& f) {
     bool of_result = !o.op->calls() || o.op->schema.index_of("self") != 0;
     if (o.dtype >= 0 && of_result && out.size() == 1 && args[size_t(o.dtype)].tag == Tag::none)
       f.values()[o.dtype] = Value(out[0].dtype());
-    type_check(out.size() == o.op->schema.returns.size(), e.name)
-        << "expected " << o.op->schema.returns.size() << " tensors in out, but got " << out.size();
+    auto& returns = o.op->schema.returns;
+    type_check(out.size() == returns.size() || returns[0].list, e.name)
+        << "expected " << returns.size() << " tensors in out, but got " << out.size();
     Results r = call_freely(*o.op, args, Form::out, out);
     return Py_NewRef(f.out);
   }

@@ -204,6 +204,12 @@ std::tuple<Tensor, Tensor> eigen(const Tensor& self) {
 
 // ---- Gradients of spectra
 
+// l_j - l_i, and 1 on the diagonal.
+Tensor gaps_of(const Tensor& l) {
+  Tensor gaps = sub(unsqueeze(l, -2), unsqueeze(l, -1));
+  return where(eye(l.size(-1), nullopt, DType::Bool), ones_like(gaps), gaps);
+}
+
 // Townsend, "Differentiating the singular value decomposition", 2016; Wan, Zhang, "Automatic differentiation for complex
 // valued SVD", 2019. Of vectors beyond the k-th nothing arrives.
 Tensor svd_gradient(const Tensor& u, const Tensor& s, const Tensor& vh, const Tensor& gu, const Tensor& gs,
@@ -212,8 +218,7 @@ Tensor svd_gradient(const Tensor& u, const Tensor& s, const Tensor& vh, const Te
     return gs.defined() ? matmul(u, row_scaled(as_dtype_of(gs, u), vh)) : Tensor();
   SymInt m = u.size(-2), n = vh.size(-1), k = s.size(-1);
   Tensor sigma = as_dtype_of(s, u);
-  Tensor squares = mul(s, s), gaps = sub(unsqueeze(squares, -2), unsqueeze(squares, -1));
-  gaps = as_dtype_of(where(eye(k, nullopt, DType::Bool), ones_like(gaps), gaps), u);
+  Tensor gaps = as_dtype_of(gaps_of(mul(s, s)), u);
   Tensor left = gu.defined() ? skew(matmul(adjoint_of(u), gu)) : Tensor();
   Tensor right = gvh.defined() ? skew(matmul(vh, adjoint_of(gvh))) : Tensor();
   Tensor core;
@@ -245,7 +250,7 @@ Tensor eigh_gradient(const Tensor& values, const Tensor& v, const Tensor& gl, co
     return gl.defined() ? matmul(column_scaled(v, as_dtype_of(gl, v)), adjoint_of(v)) : Tensor();
   // Half the skew part: the gradient is Hermitian, whichever triangle was read.
   Tensor turned = mul(skew(matmul(adjoint_of(v), gv)), 0.5);
-  Tensor inner = div(turned, sub(unsqueeze(l, -2), unsqueeze(l, -1)));
+  Tensor inner = div(turned, gaps_of(l));
   Tensor on_diagonal = gl.defined() ? as_dtype_of(gl, v) : zeros_like(l);
   inner = where(eye(l.size(-1), nullopt, DType::Bool), unsqueeze(on_diagonal, -1), inner);
   return matmul(v, matmul(inner, adjoint_of(v)));
@@ -255,7 +260,7 @@ Tensor eig_gradient(const Tensor& l, const Tensor& v, const Tensor& gl, const Te
   if (!gv.defined()) return gl.defined() ? linalg_solve(vh, row_scaled(gl, vh)) : Tensor();
   Tensor arrived = matmul(vh, gv), diagonals = diagonal(arrived, int64_t(0), -2, -1);
   Tensor inner = sub(arrived, column_scaled(matmul(vh, v), as_dtype_of(_real(diagonals), v)));
-  inner = div(inner, conjugate(sub(unsqueeze(l, -2), unsqueeze(l, -1))));
+  inner = div(inner, conjugate(gaps_of(l)));
   inner =
       where(eye(l.size(-1), nullopt, DType::Bool), unsqueeze(gl.defined() ? gl : zeros_like(l), -1), inner);
   return linalg_solve(vh, matmul(inner, vh));
@@ -271,6 +276,10 @@ void check_input(const Call& c, const char* arg, bool square = false) {
   if (square) check_square(c.name(), arg, a);
   else check_matrices(c.name(), arg, a);
   check_floating(c.name(), a);
+}
+// Of U, S and V the first: V is an adjoint.
+Dims left_by_columns(const Call& c, size_t k, const Tensor& out, SymSpan sizes) {
+  return k == 0 ? by_columns("self")(c, k, out, sizes) : Dims{};
 }
 void check_driver(const Call& c) {
   runtime_check(!c.has("driver"), shown(c.name()))
@@ -347,6 +356,7 @@ Dims ormqr_sizes(const Call& c) {
 FACULA_FAMILY(decompose) {
   define("geqrf(Tensor self) -> (Tensor a, Tensor tau)")
       .differs(kExtremes, kOrderOfLapack)
+      .resized(by_columns("self", true))
       .converting_out()
       .doc(
           "QR of each matrix as LAPACK's geqrf leaves it: R, below it the vectors of Householder reflections, and tau.")
@@ -358,6 +368,8 @@ FACULA_FAMILY(decompose) {
       .samples({"self[4, 3]", "self[2, 3, 4]", "self[0, 3]"});
   define("linalg_householder_product(Tensor input, Tensor tau) -> Tensor")
       .differs(kExtremes, kOrderOfLapack)
+      .converting_out()
+      .resized(by_columns("input", true))
       .doc(
           "The first n columns of H_1 H_2 ... H_k, H_i = 1 - tau_i v_i v_i^H, v_i in column i of `input` [..., m, n].")
       .bind(linalg)
@@ -376,6 +388,8 @@ FACULA_FAMILY(decompose) {
       .samples({"input[4, 3], tau[2]", "input[2, 3, 3], tau[2, 3]"});
   define("orgqr(Tensor self, Tensor input2) -> Tensor")
       .differs(kExtremes, kOrderOfLapack)
+      .converting_out()
+      .resized(by_columns("self", true))
       .doc("linalg.householder_product.")
       .no_in_place()
       .procedure(
@@ -383,6 +397,7 @@ FACULA_FAMILY(decompose) {
       .samples({"self[4, 3], input2[2]"});
   define("ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor")
       .differs(kExtremes, kOrderOfLapack)
+      .resized(by_columns("self", true))
       .doc(
           "op(Q) input3 (input3 op(Q) if not `left`) for Q = H_1 ... H_k as geqrf gives it, op(Q) = Q^H if `transpose`.")
       .dtypes(kExact)
@@ -413,6 +428,7 @@ FACULA_FAMILY(decompose) {
   define("linalg_qr(Tensor A, str mode='reduced') -> (Tensor Q, Tensor R)")
       .differs(kSingular, kRounding)
       .differs(kExtremes, kOrderOfLapack)
+      .resized(by_columns("A"))
       .doc(
           "A = Q R of each matrix, Q with orthonormal columns, R upper triangular with a real diagonal of either sign, as "
           "LAPACK's; mode 'complete' gives all columns of Q, 'r' only R.")
@@ -448,12 +464,14 @@ FACULA_FAMILY(decompose) {
   define("qr(Tensor self, bool some=True) -> (Tensor Q, Tensor R)")
       .differs(kSingular, kRounding)
       .differs(kExtremes, kOrderOfLapack)
+      .resized(by_columns("self"))
       .doc("linalg.qr, mode 'reduced' if `some`, else 'complete'.")
       .procedure([](const Tensor& self, bool some) { return linalg_qr(self, some ? "reduced" : "complete"); })
       .samples({"self[4, 3]", "self[3, 4], some=False"});
 
   define(
       "linalg_svd(Tensor A, bool full_matrices=True, *, str? driver=None) -> (Tensor U, Tensor S, Tensor Vh)")
+      .resized(by_columns("A"))
       .doc(
           "A = U diag(S) Vh of each matrix, S descending; U and Vh hold as many vectors as rows and columns with "
           "`full_matrices`, else min(m, n). Signs (phases) are LAPACK's gesdd's; gradients want distinct S.")
@@ -511,6 +529,7 @@ FACULA_FAMILY(decompose) {
       })
       .samples({"A[4, 3]", "A[2, 3, 4]", "A[0, 3]"});
   define("svd(Tensor self, bool some=True, bool compute_uv=True) -> (Tensor U, Tensor S, Tensor V)")
+      .resized(left_by_columns)
       .doc(
           "linalg.svd with V instead of its adjoint; `some`: not all vectors. Without `compute_uv` U and V are zeros.")
       .procedure([](const Tensor& self, bool some, bool compute_uv) {
@@ -526,6 +545,7 @@ FACULA_FAMILY(decompose) {
       .samples({"self[2, 0]"});
 
   define("linalg_eigh(Tensor self, str UPLO='L') -> (Tensor eigenvalues, Tensor eigenvectors)")
+      .resized(by_columns("self"))
       .doc(
           "A = V diag(eigenvalues) V^H of each Hermitian matrix, of which the triangle `UPLO` is read; ascending. Signs "
           "(phases) of vectors are LAPACK's syevd's (heevd's); gradients want distinct eigenvalues.")
@@ -570,6 +590,7 @@ FACULA_FAMILY(decompose) {
       })
       .samples({"self[1, 1]", "self[0, 2, 2]"});  // larger ones: not symmetric when one element moves
   define("linalg_eig(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors)")
+      .resized(by_columns("self", true))
       .converting_out()
       .doc(
           "A = V diag(eigenvalues) V^-1 of each square matrix, complex; vectors of length 1 whose largest element is real, "

@@ -195,6 +195,7 @@ FACULA_FAMILY(factor) {
   define(
       "linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False) -> (Tensor LU, Tensor pivots, Tensor info)")
       .differs(kExtremes, kOrderOfLapack)
+      .resized(by_columns("A"))
       .doc(
           "linalg.lu_factor with the number of the first zero on U's diagonal in `info`, 0 if there is none.")
       .bind(linalg)
@@ -208,6 +209,7 @@ FACULA_FAMILY(factor) {
       .samples({"A+[3, 3]"});
   define("linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor LU, Tensor pivots)")
       .differs(kExtremes, kOrderOfLapack)
+      .resized(by_columns("A"))
       .doc(
           "P L U of each matrix, L (with 1 on its diagonal) and U in one; row i was exchanged with row pivots[i] - 1.")
       .bind(linalg)
@@ -222,6 +224,7 @@ FACULA_FAMILY(factor) {
       .samples({"A+[3, 3]"});
   define(
       "_lu_with_info(Tensor self, bool pivot=True, bool check_errors=True) -> (Tensor LU, Tensor pivots, Tensor info)")
+      .converting_out()
       .doc("linalg.lu_factor_ex.")
       .bind(function)
       .reads_data()
@@ -313,6 +316,7 @@ FACULA_FAMILY(factor) {
       "linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False) -> Tensor")
       .differs(kSingular, kRounding)
       .differs(kExtremes, kOrderOfLapack)
+      .resized(solved_by_columns("LU"))
       .doc(
           "X of A X = B (X A = B if not `left`) by the factors of A that lu_factor gives; of A^H if `adjoint`.")
       .bind(linalg)
@@ -333,6 +337,7 @@ FACULA_FAMILY(factor) {
   define("lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> Tensor")
       .differs(kSingular, kRounding)
       .differs(kExtremes, kOrderOfLapack)
+      .resized(by_columns("self"))
       .doc("linalg.lu_solve with the right-hand side first.")
       .no_in_place()
       .procedure([](const Tensor& self, const Tensor& LU_data, const Tensor& LU_pivots) {
@@ -357,6 +362,7 @@ FACULA_FAMILY(factor) {
       .samples({"self+[1, 1], hermitian=False"});
   define(
       "linalg_ldl_factor_ex(Tensor self, *, bool hermitian=False, bool check_errors=False) -> (Tensor LD, Tensor pivots, Tensor info)")
+      .resized(by_columns("self"))
       .doc("linalg.ldl_factor with the number of the first zero block of D in `info`, 0 if there is none.")
       .bind(linalg)
       .also("self", "A")
@@ -370,6 +376,7 @@ FACULA_FAMILY(factor) {
       .undifferenced("there is none")
       .samples({"self+[1, 1]"});
   define("linalg_ldl_factor(Tensor self, *, bool hermitian=False) -> (Tensor LD, Tensor pivots)")
+      .resized(by_columns("self"))
       .doc(
           "L D L^T of each symmetric matrix (L D L^H of each Hermitian one), of which the lower triangle is read: L and D in "
           "one lower triangle, D with blocks of 1 and 2 rows, pivots as LAPACK's sytrf (hetrf) gives them.")
@@ -414,6 +421,7 @@ FACULA_FAMILY(factor) {
                               {"hermitian", op::literal("False")}}}}));
   define("linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor")
       .differs(kExtremes, kOrderOfLapack)
+      .resized(by_columns("LD"))
       .doc("X of A X = B by the factors of A that ldl_factor gives.")
       .bind(linalg)
       .no_in_place()
@@ -455,6 +463,7 @@ FACULA_FAMILY(factor) {
       .samples({"A+[1, 1]"});
   define(
       "linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) -> (Tensor L, Tensor info)")
+      .resized(by_columns("self"))
       .doc(
           "linalg.cholesky with the order of the first minor that is not positive in `info`, 0 if there is none.")
       .bind(linalg)
@@ -487,6 +496,7 @@ FACULA_FAMILY(factor) {
       })
       .samples({"A+[3, 3]"});
   define("linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor info)")
+      .resized(by_columns("A"))
       .doc("linalg.inv with the number of the first zero pivot in `info`, 0 if there is none.")
       .differs(kSingular, kRounding)
       .differs(kExtremes, kOrderOfLapack)
@@ -517,6 +527,7 @@ FACULA_FAMILY(factor) {
       .samples({"A+[3, 3], B[3, 2]"});
   define(
       "linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor result, Tensor info)")
+      .resized(solved_by_columns("A"))
       .doc("linalg.solve with the number of the first zero pivot in `info`, 0 if there is none.")
       .differs(kSingular, kRounding)
       .differs(kExtremes, kOrderOfLapack)
@@ -542,6 +553,7 @@ FACULA_FAMILY(factor) {
       })
       .samples({"A+[3, 3], B[3, 2]", "A+[3, 3], B[3]"});
   define("cholesky_inverse(Tensor self, bool upper=False) -> Tensor")
+      .resized(by_columns("self"))
       .converting_out()
       .doc("The inverse of L L^H (of U^H U if `upper`) for each triangle L; the other triangle is not read.")
       .differs(kExtremes, kOrderOfLapack)

@@ -133,6 +133,21 @@ Plan along(const char* name, const Tensor& self, std::optional<SymInt> n, int64_
   return {Ints{d}, Dims{n.value_or(own)}};
 }
 
+// Strides with `dim` as the innermost dimension, as PyTorch lays an out= tensor whose result it conjugates.
+Dims innermost(const char* name, const Call& c, SymSpan sizes) {
+  size_t last = size_t(one_dim(name, c.tensor("self"), c.integer("dim").guard_int()));
+  Dims strides(sizes.size()), order;
+  SymInt step(int64_t(1));
+  for (size_t k = sizes.size(); k-- > 0;) order.push_back(int64_t(k));
+  std::stable_partition(order.begin(), order.end(), [&](SymInt k) { return k == SymInt(int64_t(last)); });
+  for (SymInt at : order) {
+    size_t k = size_t(at.guard_int());
+    strides[k] = step;
+    step = step * (sizes[k] > SymInt(int64_t(1)) ? sizes[k] : SymInt(int64_t(1)));
+  }
+  return strides;
+}
+
 // Transforms of Hermitian signals by those of real ones: the conjugate turns the direction, the scale stays.
 std::string_view turned(const char* name, std::optional<std::string_view> norm) {
   std::string_view mode = norm.value_or("backward");
@@ -164,6 +179,28 @@ Tensor inverse_to_hermitian(const char* name, const Tensor& self, const Plan& p,
   runtime_check(!p.dims.empty(), shown(name)) << "must transform at least one axis";
   Tensor x = real_to_hermitian(name, self, {Ints{p.dims.back()}, Dims{p.sizes.back()}}, norm);
   return complex_transform(name, x, but_last(p), norm, false);
+}
+
+using Transform = Tensor (*)(const char* name, const Tensor& self, const Plan& p,
+                             std::optional<std::string_view> norm);
+// `f` over several dimensions; `of_half`: of the last one only the distinct points are given.
+Definer hermitian_transform(const char* schema, const char* doc, Transform f, bool of_half) {
+  std::string name(schema, std::string_view(schema).find('('));
+  return std::move(
+      define(schema)
+          .converting_out()
+          .doc(doc)
+          .bind(fft)
+          .no_in_place()
+          .autocast(Autocast::fp32)
+          .differs(catalog::kOverflows, catalog::kOrderOfSums)
+                       .differs(kEmpty, kEmptyBatch)
+          .procedure([=](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
+            return f(name.c_str(), self, plan(name.c_str(), self, s, dim, of_half), norm);
+          })
+          .samples({"self[2, 3, 4]"}));
+  if (of_half) d.differs(kComplexOut, kConverts);
+  return d;
 }
 
 // ---- Short-time transforms
@@ -439,6 +476,9 @@ FACULA_FAMILY(fft) {
       .samples({"self[5]", "self[3, 8], n=6, dim=0", "self[3, 4], norm='ortho'", "self[17, 97]"});
   define("fft_ifft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
       .exact_out([](const Call& c) { return !is_complex(c.dtype("self")); })
+      .resized([](const Call& c, size_t, const Tensor&, SymSpan sizes) {
+        return is_complex(c.dtype("self")) ? Dims{} : innermost("fft_ifft", c, sizes);
+      })
       .doc("Inverse discrete Fourier transform along `dim`.")
       .bind(fft)
       .no_in_place()
@@ -590,6 +630,9 @@ FACULA_FAMILY(fft) {
       .samples({"self[5]", "self[3, 5], n=7, norm='ortho'"});
   define("fft_ihfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
       .exact_out()
+      .resized([](const Call& c, size_t, const Tensor&, SymSpan sizes) {
+        return innermost("fft_ihfft", c, sizes);
+      })
       .doc(
           "The inverse of hfft: the n / 2 + 1 distinct points of the Hermitian signal whose spectrum is real.")
       .bind(fft)
@@ -602,60 +645,18 @@ FACULA_FAMILY(fft) {
             return real_to_hermitian("fft_ihfft", self, along("fft_ihfft", self, n, dim), norm);
           })
       .samples({"self[5]", "self[3, 5], n=7, norm='ortho'"});
-  define("fft_hfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
-      .converting_out()
-      .doc("hfft over the last of several dimensions after fft over the others.")
-      .bind(fft)
-      .no_in_place()
-      .autocast(Autocast::fp32)
-      .differs(kComplexOut, kConverts)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(kEmpty, kEmptyBatch)
-      .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
-        auto p = plan("fft_hfftn", self, s, dim, true);
-        return hermitian_to_real_n("fft_hfftn", self, p, norm);
-      })
-      .samples({"self[2, 3, 4]"});
-  define("fft_ihfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
-      .converting_out()
-      .doc("ihfft over the last of several dimensions, then ifft over the others.")
-      .bind(fft)
-      .no_in_place()
-      .autocast(Autocast::fp32)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(kEmpty, kEmptyBatch)
-      .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
-        auto p = plan("fft_ihfftn", self, s, dim, false);
-        return inverse_to_hermitian("fft_ihfftn", self, p, norm);
-      })
-      .samples({"self[2, 3, 4]"});
-  define("fft_hfft2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2, -1], str? norm=None) -> Tensor")
-      .converting_out()
-      .doc("hfftn over two dimensions, by default the last ones.")
-      .bind(fft)
-      .no_in_place()
-      .autocast(Autocast::fp32)
-      .differs(kComplexOut, kConverts)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(kEmpty, kEmptyBatch)
-      .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
-        auto p = plan("fft_hfft2", self, s, dim, true);
-        return hermitian_to_real_n("fft_hfft2", self, p, norm);
-      })
-      .samples({"self[2, 3, 4]"});
-  define("fft_ihfft2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2, -1], str? norm=None) -> Tensor")
-      .converting_out()
-      .doc("ihfftn over two dimensions, by default the last ones.")
-      .bind(fft)
-      .no_in_place()
-      .autocast(Autocast::fp32)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(kEmpty, kEmptyBatch)
-      .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
-        auto p = plan("fft_ihfft2", self, s, dim, false);
-        return inverse_to_hermitian("fft_ihfft2", self, p, norm);
-      })
-      .samples({"self[2, 3, 4]"});
+  hermitian_transform("fft_hfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor",
+                      "hfft over the last of several dimensions after fft over the others.",
+                      hermitian_to_real_n, true);
+  hermitian_transform(
+      "fft_ihfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor",
+      "ihfft over the last of several dimensions, then ifft over the others.", inverse_to_hermitian, false);
+  hermitian_transform(
+      "fft_hfft2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2, -1], str? norm=None) -> Tensor",
+      "hfftn over two dimensions, by default the last ones.", hermitian_to_real_n, true);
+  hermitian_transform(
+      "fft_ihfft2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2, -1], str? norm=None) -> Tensor",
+      "ihfftn over two dimensions, by default the last ones.", inverse_to_hermitian, false);
   define("fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor")
       .converting_out()
       .doc("Frequency 0 moved to the middle.")

@@ -177,6 +177,7 @@ FACULA_FAMILY(linalg) {
       .samples(op::samples({{{{"A", definite({4, 4})}, {"B", op::tensor({4, 2})}}},
                             {{{"A", definite({2, 3, 3})}, {"B", op::tensor({2, 3, 3})}}}}));
   define("linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor")
+      .resized(solved_by_columns("A"))
       .differs(kOverflows, kOrderOfSums)
       .differs(kEndless, kOwnElimination)
       .differs(kAllMax, kOverflowingFactor)
@@ -204,6 +205,7 @@ FACULA_FAMILY(linalg) {
                             {{{"A", definite({2, 3, 3})}, {"B", op::tensor({3, 2})}}},
                             {{{"A", definite({4, 4})}, {"B", op::tensor({4})}}}}));
   define("linalg_inv(Tensor A) -> Tensor")
+      .resized(by_columns("A"))
       .differs(kEndless, kOwnElimination)
       .differs(kAllMax, kOverflowingFactor)
       .doc("The inverse of each square matrix.")
@@ -220,6 +222,7 @@ FACULA_FAMILY(linalg) {
       })
       .samples(square_samples());
   define("inverse(Tensor self) -> Tensor")
+      .resized(by_columns("self"))
       .differs(kEndless, kOwnElimination)
       .differs(kAllMax, kOverflowingFactor)
       .doc("The inverse of each square matrix.")
@@ -333,6 +336,7 @@ FACULA_FAMILY(linalg) {
       })
       .samples({"A+[1, 1]"});  // as for cholesky
   define("linalg_cholesky(Tensor A, *, bool upper=False) -> Tensor")
+      .resized(by_columns("A"))
       .doc("L with A = L L^H (or U with A = U^H U) of each Hermitian positive-definite matrix.")
       .autocast(Autocast::fp32)
       .bind(linalg)
@@ -373,6 +377,7 @@ FACULA_FAMILY(linalg) {
       .samples({"A+[3, 3], B[3, 2], upper=True", "A+[3, 3], B[3, 2], upper=False, unit=True"});
   define(
       "linalg_solve_triangular(Tensor A, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor")
+      .resized(by_columns("A"))
       .differs(kComplexQuotients, kPartsOfQuotients)
       .differs(kEndless, kOwnElimination)
       .doc("X of A X = B (of X A = B if not `left`) for triangular A; batches broadcast.")

@@ -100,6 +100,29 @@ inline void check_floating(const char* name, const Tensor& t) {
       << to_string(t.sizes());
 }
 
+// Matrices by columns, as LAPACK leaves them; of vectors none.
+inline Dims columns(SymSpan sizes) {
+  size_t n = sizes.size();
+  Dims strides = contiguous_strides(sizes);
+  strides[n - 2] = SymInt(int64_t(1));
+  strides[n - 1] = sizes[n - 2] > SymInt(int64_t(1)) ? sizes[n - 2] : SymInt(int64_t(1));
+  return strides;
+}
+// An out= tensor lies by columns that takes its shape from matrices like `arg`; `empty`: only one without elements.
+inline auto by_columns(const char* arg, bool empty = false) {
+  return [=](const Call& c, size_t, const Tensor& out, SymSpan sizes) {
+    bool fresh = !empty || out.numel() == SymInt(int64_t(0));
+    return fresh && sizes.size() >= 2 && sizes.size() == c.sizes(arg).size() ? columns(sizes) : Dims{};
+  };
+}
+
+// As by_columns, but where B is on the right of A: X A = B is solved transposed.
+inline auto solved_by_columns(const char* factor) {
+  return [=](const Call& c, size_t k, const Tensor& out, SymSpan sizes) {
+    return c.flag("left") ? by_columns(factor)(c, k, out, sizes) : Dims{};
+  };
+}
+
 // Raises LinAlgError for the first matrix of a batch whose code is not 0.
 template <class F>
 void check_codes(const char* name, const Tensor& codes, F&& text) {

@@ -24,6 +24,13 @@ Tensor power(const Tensor& A, int64_t n) {
   return result.is_same(A) ? clone(A) : result;
 }
 
+// Does a product give a power its last step? A copy, which converts to the dtype of out=, ends those by 0, 1 and, in
+// PyTorch, by repeated squaring alone.
+bool by_product(const Call& c) {
+  int64_t n = c.integer("n").guard_int(), size = std::abs(n);
+  return n != 0 && n != 1 && (size < 4 || (size & (size - 1)));
+}
+
 // Taylor's series after scaling until |a| < 1, then squaring.
 Tensor exponential(const Tensor& a) {
   if (a.numel() == SymInt(int64_t(0))) return a;
@@ -104,6 +111,7 @@ constexpr const char* kBroken =
 
 FACULA_FAMILY(matrix_function) {
   define("linalg_matrix_power(Tensor self, int n) -> Tensor")
+      .exact_out(by_product)
       .doc("A^n of each square matrix by repeated squaring; of its inverse for n < 0.")
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .bind(linalg)
@@ -112,6 +120,7 @@ FACULA_FAMILY(matrix_function) {
       .procedure([](const Tensor& self, int64_t n) { return power(self, n); })
       .samples({"self+[3, 3], n=3", "self+[2, 3, 3], n=-2", "self[3, 3], n=0"});
   define("matrix_power(Tensor self, int n) -> Tensor")
+      .exact_out(by_product)
       .doc("linalg.matrix_power.")
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .no_in_place()

@@ -97,45 +97,70 @@ Tensor condition(const Tensor& A, const P& p) {
 Tensor cutoff(const Tensor& largest, const Tensor& atol, const Tensor& rtol) {
   return maximum(to_dtype(atol, largest.dtype()), mul(to_dtype(rtol, largest.dtype()), largest));
 }
-// The tolerances of a call: rtol is eps max(m, n) unless it or a positive atol is given.
-std::pair<Tensor, Tensor> tolerances(const Tensor& A, const Tensor* atol, const Tensor* rtol) {
-  double usual = epsilon_of(A.dtype()) * double(std::max(A.size(-1), A.size(-2)).guard_int());
-  Tensor a = atol ? *atol : full({}, 0.0, DType::Float64), r;
-  if (rtol) r = *rtol;
-  else {
-    r = full(atol ? Sizes(SymSpan(atol->sizes())) : Sizes{}, usual, DType::Float64);
-    if (atol) r = where(gt(a, 0), zeros_like(r), r);
-  }
-  return {a, r};
-}
 Tensor number(double x) { return full({}, x, DType::Float64); }
 
-void check_rank_input(const char* name, const Tensor& A, bool hermitian) {
+// Below which singular values count as 0, absolutely and of the largest; those that a call does not give are none.
+struct Tolerances {
+  std::optional<Tensor> atol, rtol;
+};
+// As max(atol, rtol max(S)) takes them: rtol is eps max(m, n) unless it or a positive atol is given.
+std::pair<Tensor, Tensor> completed(const Tensor& A, const Tolerances& t) {
+  double usual = epsilon_of(A.dtype()) * double(std::max(A.size(-1), A.size(-2)).guard_int());
+  Tensor a = t.atol ? *t.atol : number(0);
+  if (t.rtol) return {a, *t.rtol};
+  Tensor r = full(t.atol ? Sizes(SymSpan(a.sizes())) : Sizes{}, usual, DType::Float64);
+  return {a, t.atol ? where(gt(a, 0), zeros_like(r), r) : r};
+}
+
+void check_rank_input(const char* name, const Tensor& A, const Tolerances& t, bool hermitian) {
   if (hermitian) check_square(name, "A", A);
   else check_matrices(name, "A", A);
   check_floating(name, A);
+  auto check = [&](const char* which, const std::optional<Tensor>& x) {
+    runtime_check(!x || !is_complex(x->dtype()), shown(name))
+        << which << " tensor of complex type is not supported, got " << x->dtype();
+  };
+  check("atol", t.atol);
+  check("rtol", t.rtol);
 }
-void check_tolerance(const char* name, const char* which, const Tensor& t) {
-  runtime_check(!is_complex(t.dtype()), shown(name))
-      << which << " tensor of complex type is not supported, got " << t.dtype();
-}
-Tensor matrix_rank(const Tensor& A, const Tensor* atol, const Tensor* rtol, bool hermitian) {
-  check_rank_input("linalg_matrix_rank", A, hermitian);
-  if (atol) check_tolerance("linalg_matrix_rank", "atol", *atol);
-  if (rtol) check_tolerance("linalg_matrix_rank", "rtol", *rtol);
+Tensor matrix_rank(const Tensor& A, const Tolerances& t, bool hermitian) {
+  check_rank_input("linalg_matrix_rank", A, t, hermitian);
   if (A.size(-1) == SymInt(int64_t(0)) || A.size(-2) == SymInt(int64_t(0)) || A.numel() == SymInt(int64_t(0)))
     return zeros(batch_of(A.sizes()), DType::Int64);
-  auto [a, r] = tolerances(A, atol, rtol);
+  auto [a, r] = completed(A, t);
   Tensor s = hermitian ? abs(linalg_eigvalsh(detach(A))) : linalg_svdvals(detach(A));
   Tensor limit = cutoff(hermitian ? amax(s, {-1}) : select(s, -1, int64_t(0)), a, r);
   return sum(gt(s, unsqueeze(limit, -1)), {-1});
 }
-Tensor pseudo_inverse(const Tensor& A, const Tensor* atol, const Tensor* rtol, bool hermitian) {
-  check_rank_input("linalg_pinv", A, hermitian);
-  if (atol) check_tolerance("linalg_pinv", "atol", *atol);
-  if (rtol) check_tolerance("linalg_pinv", "rtol", *rtol);
-  auto [a, r] = tolerances(A, atol, rtol);
+Tensor pseudo_inverse(const Tensor& A, const Tolerances& t, bool hermitian) {
+  check_rank_input("linalg_pinv", A, t, hermitian);
+  auto [a, r] = completed(A, t);
   return _linalg_pinv(A, a, r, hermitian);
+}
+
+// `f` with its tolerances as numbers or tensors `atol` and `rtol`, or as one of both, beside which the other is 0.
+Definer by_tolerances(const char* schema, const char* doc,
+                      Tensor (*f)(const Tensor&, const Tolerances&, bool)) {
+  return define(schema)
+      .differs(kInfinite, kRefused)
+      .differs(kExtremes, kOrderOfLapack)
+      .differs(kSingular, kRounding)
+      .converting_out()
+      .doc(doc)
+      .bind(linalg)
+      .also("self", "A")
+      .no_in_place()
+      .procedure([f](const Call& c) {
+        auto given = [&](const char* arg) -> std::optional<Tensor> {
+          int k = c.op().schema.index_of(arg);
+          if (k < 0 || c.at(size_t(k)).is_none()) return nullopt;
+          return c.at(size_t(k)).tag == Tag::tensor ? c.tensor(arg) : number(c.real(arg));
+        };
+        Tolerances t{given("atol"), given("rtol")};
+        if (auto tol = given("tol")) t = {*tol, number(0)};
+        if (auto rcond = given("rcond")) t = {number(0), *rcond};
+        return f(c.tensor("self"), t, c.flag("hermitian"));
+      });
 }
 
 // Golub, Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems", 1973; products in the
@@ -150,6 +175,19 @@ Tensor pinv_gradient(const Tensor& A, const Tensor& p, const Tensor& g) {
   Tensor k = matmul(p, gh), phk = matmul(ph, k);
   Tensor result = add(neg(adjoint_of(matmul(k, p))), matmul(matmul(sub(gh, matmul(A, k)), p), ph));
   return sub(add(result, phk), matmul(matmul(phk, p), A));
+}
+
+// Of A or, if that is taller, of its adjoint.
+std::tuple<Tensor, Tensor, Tensor> largest_singular_values(const Tensor& given, int64_t q, int64_t steps) {
+  Tensor whole = is_differentiable(given.dtype()) ? given : to_dtype(given, default_dtype());
+  bool wide = whole.size(-2) < whole.size(-1);
+  Tensor A = wide ? adjoint_of(whole) : whole, ah = adjoint_of(A);
+  auto basis = [](const Tensor& x) { return std::get<0>(linalg_qr(x)); };
+  Tensor Q = basis(matmul(A, randn(Dims{A.size(-1), SymInt(q)}, nullptr, A.dtype())));
+  for (int64_t k = 0; k < steps; ++k) Q = basis(matmul(A, basis(matmul(ah, Q))));
+  auto [u, s, vh] = linalg_svd(matmul(adjoint_of(Q), A), false);
+  Tensor left = matmul(Q, u), right = adjoint_of(vh);
+  return wide ? std::tuple(right, s, left) : std::tuple(left, s, right);
 }
 
 }  // namespace
@@ -251,52 +289,18 @@ FACULA_FAMILY(spectrum) {
       .no_in_place()
       .procedure([](const Tensor& self, std::string_view p) { return condition(self, p); })
       .samples({"self+[3, 3], p='fro'"});
-  define(
-      "linalg_matrix_rank(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False) -> Tensor")
-      .differs(kInfinite, kRefused)
-      .differs(kExtremes, kOrderOfLapack)
-      .differs(kSingular, kRounding)
-      .converting_out()
-      .doc(
-          "The number of singular values (absolute eigenvalues, if `hermitian`) above max(atol, rtol max(S)); rtol is eps "
-          "max(m, n) unless one is given.")
-      .bind(linalg)
-      .also("self", "A")
-      .no_in_place()
-      .procedure(
-          [](const Tensor& self, std::optional<double> atol, std::optional<double> rtol, bool hermitian) {
-            Tensor a = number(atol.value_or(0)), r = number(rtol.value_or(0));
-            return matrix_rank(self, atol ? &a : nullptr, rtol ? &r : nullptr, hermitian);
-          })
+  by_tolerances(
+      "linalg_matrix_rank(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False) -> Tensor",
+      "The number of singular values (absolute eigenvalues, if `hermitian`) above max(atol, rtol max(S)); rtol is eps "
+      "max(m, n) unless one is given.",
+      matrix_rank)
       .samples({"self+[3, 3]", "self+[2, 3, 3], hermitian=True"});
-  define(
-      "linalg_matrix_rank.tensor(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor")
-      .differs(kInfinite, kRefused)
-      .differs(kExtremes, kOrderOfLapack)
-      .differs(kSingular, kRounding)
-      .converting_out()
-      .doc("With tolerances for each matrix.")
-      .bind(linalg)
-      .also("self", "A")
-      .no_in_place()
-      .procedure([](const Tensor& self, const std::optional<Tensor>& atol, const std::optional<Tensor>& rtol,
-                    bool hermitian) {
-        return matrix_rank(self, atol ? &*atol : nullptr, rtol ? &*rtol : nullptr, hermitian);
-      })
+  by_tolerances(
+      "linalg_matrix_rank.tensor(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor",
+      "With tolerances for each matrix.", matrix_rank)
       .samples({"self+[2, 3, 3], atol[2]"});
-  define("linalg_matrix_rank.tol(Tensor self, Tensor|Scalar tol, bool hermitian=False) -> Tensor")
-      .differs(kInfinite, kRefused)
-      .differs(kExtremes, kOrderOfLapack)
-      .differs(kSingular, kRounding)
-      .converting_out()
-      .doc("With an absolute tolerance.")
-      .bind(linalg)
-      .also("self", "A")
-      .no_in_place()
-      .procedure([](const Tensor& self, const Tensor& tol, bool hermitian) {
-        Tensor none = number(0);
-        return matrix_rank(self, &tol, &none, hermitian);
-      })
+  by_tolerances("linalg_matrix_rank.tol(Tensor self, Tensor|Scalar tol, bool hermitian=False) -> Tensor",
+                "With an absolute tolerance.", matrix_rank)
       .samples({"self+[2, 3, 3], tol[2]"});
   define("_linalg_pinv(Tensor self, Tensor atol, Tensor rtol, bool hermitian) -> Tensor")
       .doc("The pseudo-inverse; singular values below max(atol, rtol max(S)) are taken as 0.")
@@ -323,51 +327,18 @@ FACULA_FAMILY(spectrum) {
       })
       .vjp([](const Vjp& v) { return grads(pinv_gradient(v["self"], v.result(), v.grad())); })
       .samples({"self+[3, 3], atol[](0, 0.001), rtol[](0, 0.001), hermitian=False"});
-  define("linalg_pinv(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False) -> Tensor")
-      .differs(kInfinite, kRefused)
-      .differs(kExtremes, kOrderOfLapack)
-      .differs(kSingular, kRounding)
-      .converting_out()
-      .doc(
-          "The pseudo-inverse (Moore-Penrose) of each matrix by its singular values (eigenvalues, if `hermitian`); those "
-          "not above max(atol, rtol max(S)) are taken as 0, rtol being eps max(m, n) unless one is given.")
-      .bind(linalg)
-      .also("self", "A")
-      .no_in_place()
-      .procedure(
-          [](const Tensor& self, std::optional<double> atol, std::optional<double> rtol, bool hermitian) {
-            Tensor a = number(atol.value_or(0)), r = number(rtol.value_or(0));
-            return pseudo_inverse(self, atol ? &a : nullptr, rtol ? &r : nullptr, hermitian);
-          })
+  by_tolerances(
+      "linalg_pinv(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False) -> Tensor",
+      "The pseudo-inverse (Moore-Penrose) of each matrix by its singular values (eigenvalues, if `hermitian`); "
+      "those not above max(atol, rtol max(S)) are taken as 0, rtol being eps max(m, n) unless one is given.",
+      pseudo_inverse)
       .samples({"self+[3, 3]", "self[2, 4, 3]", "self[0, 3]"});
-  define(
-      "linalg_pinv.tensor(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor")
-      .differs(kInfinite, kRefused)
-      .differs(kExtremes, kOrderOfLapack)
-      .differs(kSingular, kRounding)
-      .converting_out()
-      .doc("With tolerances for each matrix.")
-      .bind(linalg)
-      .also("self", "A")
-      .no_in_place()
-      .procedure([](const Tensor& self, const std::optional<Tensor>& atol, const std::optional<Tensor>& rtol,
-                    bool hermitian) {
-        return pseudo_inverse(self, atol ? &*atol : nullptr, rtol ? &*rtol : nullptr, hermitian);
-      })
+  by_tolerances(
+      "linalg_pinv.tensor(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor",
+      "With tolerances for each matrix.", pseudo_inverse)
       .samples({"self+[2, 3, 3], rtol[2](0, 0.01)"});
-  define("linalg_pinv.rcond(Tensor self, Tensor|Scalar rcond, bool hermitian=False) -> Tensor")
-      .differs(kInfinite, kRefused)
-      .differs(kExtremes, kOrderOfLapack)
-      .differs(kSingular, kRounding)
-      .converting_out()
-      .doc("With a relative tolerance.")
-      .bind(linalg)
-      .also("self", "A")
-      .no_in_place()
-      .procedure([](const Tensor& self, const Tensor& rcond, bool hermitian) {
-        Tensor none = number(0);
-        return pseudo_inverse(self, &none, &rcond, hermitian);
-      })
+  by_tolerances("linalg_pinv.rcond(Tensor self, Tensor|Scalar rcond, bool hermitian=False) -> Tensor",
+                "With a relative tolerance.", pseudo_inverse)
       .samples({"self+[3, 3], rcond=0.001"});
   define("pinverse(Tensor self, float rcond=1e-15) -> Tensor")
       .differs(kInfinite, kRefused)
@@ -376,10 +347,41 @@ FACULA_FAMILY(spectrum) {
       .doc("linalg.pinv with a relative tolerance.")
       .no_in_place()
       .procedure([](const Tensor& self, double rcond) {
-        Tensor none = number(0), r = number(rcond);
-        return pseudo_inverse(self, &none, &r, false);
+        return pseudo_inverse(self, {number(0), number(rcond)}, false);
       })
       .samples({"self+[3, 3]"});
+  define("svd_lowrank(Tensor self, int? q=6, int? niter=2, Tensor? M=None) -> (Tensor U, Tensor S, Tensor V)")
+      .doc(
+          "The q largest singular values of self - M and their vectors, approximately: of random directions in its range, "
+          "after `niter` steps towards the largest.  Halko, Martinsson, Tropp, \"Finding structure with randomness\", 2011.")
+      .also("self", "A")
+      .bind(function)
+      .draws()
+      .procedure([](const Tensor& self, std::optional<int64_t> q, std::optional<int64_t> niter,
+                    const std::optional<Tensor>& M) {
+        check_matrices("svd_lowrank", "A", self);
+        return largest_singular_values(M ? sub(self, *M) : self, q.value_or(6), niter.value_or(2));
+      })
+      .undifferenced("directions are random")
+      .samples({"self[2, 0], q=0"});
+  define(
+      "pca_lowrank(Tensor self, int? q=None, bool center=True, int niter=2) -> (Tensor U, Tensor S, Tensor V)")
+      .doc(
+          "svd_lowrank of the columns without their means (as they are if not `center`): principal components.")
+      .also("self", "A")
+      .bind(function)
+      .draws()
+      .procedure([](const Tensor& self, std::optional<int64_t> q, bool center, int64_t niter) {
+        check_matrices("pca_lowrank", "A", self);
+        int64_t least = smaller(self.size(-2), self.size(-1)).guard_int();
+        value_check(!q || (*q >= 0 && *q <= least), "pca_lowrank")
+            << "q(=" << *q << ") must be non-negative integer and not greater than min(m, n)=" << least;
+        value_check(niter >= 0, "pca_lowrank") << "niter(=" << niter << ") must be non-negative integer";
+        Tensor x = center ? sub(self, mean(self, {-2}, true)) : self;
+        return largest_singular_values(x, q.value_or(std::min<int64_t>(6, least)), niter);
+      })
+      .undifferenced("directions are random")
+      .samples({"self[2, 0], q=0, center=False"});
   define(
       "_linalg_lstsq(Tensor A, Tensor B, float rcond, str driver) -> (Tensor solution, Tensor rank, Tensor singular_values)")
       .doc(
@@ -410,7 +412,7 @@ FACULA_FAMILY(spectrum) {
       .non_differentiable({1, 2})
       .vjp([](const Vjp& v) {
         if (!v.grad(0).defined()) return grads(Tensor(), Tensor());
-        Tensor p = pseudo_inverse(v["A"], nullptr, nullptr, false), b = matmul(adjoint_of(p), v.grad(0));
+        Tensor p = pseudo_inverse(v["A"], {}, false), b = matmul(adjoint_of(p), v.grad(0));
         return grads(v.needs("A") ? pinv_gradient(v["A"], p, matmul(v.grad(0), adjoint_of(v["B"])))
                                   : Tensor(),
                      b);
@@ -426,6 +428,7 @@ FACULA_FAMILY(spectrum) {
       .differs(kInfinite, kRefused)
       .differs(kExtremes, kOrderOfLapack)
       .differs(kSingular, kRounding)
+      .converting_out()
       .doc(
           "X of least |A X - B|, B vectors or matrices of A's batch. Drivers 'gelsy' (default; QR with exchanges), 'gelsd', "
           "'gelss' (singular values) and 'gels' (QR, full rank). `residuals`, the sums of squares for m > n and full rank, "
@@ -433,6 +436,16 @@ FACULA_FAMILY(spectrum) {
       .bind(linalg)
       .also("self", "A")
       .also("b", "B")
+      .resized(
+          [](const Call& c, size_t k, const Tensor& out, SymSpan sizes) {  // LAPACK's B has max(m, n) rows
+            Dims strides = k ? Dims{} : by_columns("b", true)(c, k, out, sizes);
+            if (!strides.empty() && strides.back() < c.size("self", -2)) {
+              strides.back() = c.size("self", -2);
+              SymInt matrix = strides.back() * sizes.back();
+              for (size_t d = sizes.size() - 2; d-- > 0; matrix = matrix * sizes[d]) strides[d] = matrix;
+            }
+            return strides;
+          })
       .procedure([](const Tensor& self, const Tensor& given, std::optional<double> rcond,
                     std::optional<std::string_view> driver) {
         const char* name = "linalg.lstsq";

@@ -36,6 +36,7 @@ void define_copy(const Operator& view) {
       .samples(view.samples);
   copy.dtypes(view.dtypes);
   if (!view.differentiable) copy.non_differentiable();
+  if (view.schema.returns[0].list) copy.with_out();
   if (name == "narrow") copy.converting_out().bad_conversion(ErrorType::TypeError);
   for (auto& other : view.aliases) copy.alias(other + "_copy");
   for (auto& [parameter, also] : view.parameter_aliases) copy.also(parameter, also);

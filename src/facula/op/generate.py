@@ -116,6 +116,7 @@ class Operator:
     no_in_place: bool = False
     force_in_place: bool = False
     own_shape: bool = False
+    with_out: bool = False
     sample: str = ""
 
     @property
@@ -125,6 +126,8 @@ class Operator:
     @property
     def out_form(self) -> bool:
         """As registry.cpp derives it."""
+        if self.with_out:
+            return True
         if not self.results or any(r.type != "Tensor" or r.list or r.alias for r in self.results):
             return False
         return self.kind != "view" and not any(p.written for p in self.parameters)
@@ -336,6 +339,8 @@ def apply_chain(op: Operator, calls: list[tuple[str, str]]) -> None:
             op.no_in_place = True
         elif name == "in_place":
             op.force_in_place = True
+        elif name == "with_out":
+            op.with_out = True
         elif name in ("shape", "shapes"):
             op.own_shape = True
         elif name == "samples" and '"' in arguments:
@@ -485,6 +490,7 @@ def copies_of_views(operators: list[Operator]) -> list[Operator]:
         op.dtypes, op.no_in_place = view.dtypes, True
         op.namespaces = ["function", "method"] if view.name == "narrow" else ["function"]
         op.aliases = [name + "_copy" for name in view.aliases]
+        op.with_out = op.results[0].list
         copies.append(op)
     return copies
 
@@ -669,7 +675,7 @@ def cpp_forms(op: Operator) -> list[tuple[str, str, str]]:
         forms.append((name, "", "functional"))
         if op.in_place_form:
             forms.append((name + "_", "", "in_place"))
-        if op.out_form and len(op.results) == 1:
+        if op.out_form and len(op.results) == 1 and not op.results[0].list:
             forms.append((name + "_out", "const Tensor& out, ", "out"))
     return forms
 
@@ -872,9 +878,8 @@ def py_signature(op: Operator, method: bool, out: bool, variadic: bool, in_place
     if out:
         if not star:
             parts.append("*")
-        parts.append(
-            "out: Tensor | None = None" if len(op.results) == 1 else "out: Sequence[Tensor] | None = None"
-        )
+        one = len(op.results) == 1 and not op.results[0].list
+        parts.append("out: Tensor | None = None" if one else "out: Sequence[Tensor] | None = None")
     return "(" + ", ".join(parts) + f") -> {py_result(op)}"
 
 

@@ -104,6 +104,15 @@ Definer& Definer::exact_out(std::function<bool(const Call&)> rule) {
 Definer& Definer::converting_out() {
   return exact_out([](const Call&) { return false; });
 }
+Definer& Definer::with_out() {
+  op_->forms.wants_out = true;
+  return *this;
+}
+Definer& Definer::resized(
+    std::function<Dims(const Call&, size_t k, const Tensor& out, SymSpan sizes)> strides) {
+  op_->forms.resized = std::move(strides);
+  return *this;
+}
 Definer& Definer::exact_self(std::string called) {
   op_->forms.exact_self = std::move(called);
   return *this;

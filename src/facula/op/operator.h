@@ -154,6 +154,10 @@ struct Forms {
   std::string exact_self;
   // What a destination raises whose dtype cannot hold the results.
   ErrorType bad_conversion = ErrorType::RuntimeError;
+  // Has it an out= form although it returns a list of tensors, or writes arguments beside?
+  bool wants_out = false;
+  // Strides of an out= tensor that takes its shape, `sizes`, from result k; unset or empty: by rows.
+  std::function<Dims(const Call&, size_t k, const Tensor& out, SymSpan sizes)> resized;
 };
 
 class Operator {
@@ -267,6 +271,8 @@ class Definer {
   Definer& exact_out();
   Definer& exact_out(std::function<bool(const Call&)> rule);
   Definer& converting_out();
+  Definer& with_out();
+  Definer& resized(std::function<Dims(const Call&, size_t k, const Tensor& out, SymSpan sizes)> strides);
   Definer& exact_self(std::string called);
   Definer& bad_conversion(ErrorType type);
   Definer& in_place();

@@ -71,7 +71,7 @@ void derive(Operator& op, bool own_shape) {
   bool all_tensors = !s.returns.empty();
   for (auto& r : s.returns) all_tensors &= r.type == Type::Tensor && !r.list && !r.alias;
   auto& forms = op.forms;
-  forms.out = all_tensors && !op.is<View>() && !s.mutates();
+  forms.out = (all_tensors && !op.is<View>() && !s.mutates()) || forms.wants_out;
   forms.in_place = derivable && on_self && forms.wants_in_place.value_or(!own_shape);
   if (op.is<View>()) forms.in_place = tensor_result && on_self && forms.wants_in_place.value_or(false);
 }

@@ -56,7 +56,7 @@ Key trace_key(const Operator& o, std::span<const Value> args, std::span<const Te
 // out= must have the dtype of the result: of several results, where the definition says so, and by default of what
 // is not computed element by element, as PyTorch's kernels convert only there. A dtype= that is given is meant.
 static bool takes_exact_out(const Operator& o, std::span<const Value> args) {
-  if (o.schema.returns.size() > 1) return true;
+  if (o.schema.returns.size() > 1) return !o.forms.exact_out || o.forms.exact_out(op::Call(o, args));
   bool of_tensor = !args.empty() && args[0].tag == Tag::tensor;
   if (int k = o.schema.index_of("dtype"); k >= 0 && !(of_tensor && o.calls()))
     return !of_tensor && !args[size_t(k)].is_none();
@@ -152,10 +152,9 @@ std::shared_ptr<const Program> program_of(const Operator& o, std::span<const Val
   return program;
 }
 
-// Checks that results of these metas can be written into `out`; an out= tensor of other sizes is resized:
-// true.
-bool check_destination(const Operator& o, const op::Meta& m, const Tensor& out, std::span<const Value> args,
-                       Form form) {
+// Checks that result k, of this meta, can be written into `out`; an out= tensor of other sizes is resized: true.
+bool check_destination(const Operator& o, size_t k, const op::Meta& m, const Tensor& out,
+                       std::span<const Value> args, Form form) {
   bool same_size =
       m.sizes.size() == out.sizes().size() && std::equal(m.sizes.begin(), m.sizes.end(), out.sizes().begin());
   if (form == Form::in_place) {
@@ -165,7 +164,13 @@ bool check_destination(const Operator& o, const op::Meta& m, const Tensor& out, 
                                                o.name(), " without the underscore");
   } else if (!same_size) {
     auto* t = out.impl();
-    int64_t bytes = product(m.sizes).concrete() * itemsize(t->dtype);
+    Dims strides;
+    if (o.forms.resized) strides = o.forms.resized(op::Call(o, args), k, out, m.sizes);
+    if (strides.empty()) strides = contiguous_strides(m.sizes);
+    SymInt extent(int64_t(1));  // of elements that may lie apart
+    for (size_t d = 0; d < strides.size(); ++d) extent += (m.sizes[d] - SymInt(int64_t(1))) * strides[d];
+    int64_t count = product(m.sizes).concrete();
+    int64_t bytes = (count ? extent.concrete() : 0) * itemsize(t->dtype);
     runtime_check(t->offset == 0, o.name()) << "out= has shape " << to_string(out.sizes())
                                             << " but the result has " << to_string(SymSpan(m.sizes));
     bool fits = int64_t(t->storage->bytes()) >= bytes;
@@ -175,7 +180,7 @@ bool check_destination(const Operator& o, const op::Meta& m, const Tensor& out, 
         << hint("give out= a tensor of the result's shape");
     if (!fits) t->storage = make_ref<StorageImpl>(size_t(bytes), t->device);
     t->sizes = m.sizes;
-    t->strides = contiguous_strides(m.sizes);
+    t->strides = std::move(strides);
   }
   check_conversion(o, m.dtype, out.dtype(), args, form == Form::out);
   return !same_size;
@@ -312,7 +317,8 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
         }
       if (!o.is<op::Composite>()) {
         auto metas = graph::infer(o, args);
-        for (size_t k = 0; k < out.size(); ++k) resized |= check_destination(o, metas[k], out[k], args, form);
+        for (size_t k = 0; k < out.size(); ++k)
+          resized |= check_destination(o, k, metas[k], out[k], args, form);
       }
       if (o.is<op::Composite>() && form == Form::out && takes_exact_out(o, args)) {
         auto program = program_of(o, args, {}, values);
@@ -330,7 +336,7 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
           auto& meta = entry.program->graph().outputs[k]->tensor;
           Dims sizes(meta.sizes());
           for (auto& s : sizes) s = s.hint();
-          resized |= check_destination(o, {sizes, meta.dtype()}, out[k], args, form);
+          resized |= check_destination(o, k, {sizes, meta.dtype()}, out[k], args, form);
         }
       entry.needs_plain = hidden && (needs_plain_inputs(entry.program->graph()) ||
                                      (hidden->any_flat() && !is_elementwise(entry.program->graph(), values,
@@ -426,8 +432,10 @@ Results deliver(const Operator& o, std::span<const Value> args, Results results,
                 Form form) {
   if (form == Form::functional) return results;
   Results delivered;
+  runtime_check(out.size() == results.size(), o.name())
+      << "expected an out= argument of " << results.size() << " tensors, but got " << out.size();
   for (size_t k = 0; k < out.size(); ++k) {
-    check_destination(o, {Dims(results[k].sizes()), results[k].dtype()}, out[k], args, form);
+    check_destination(o, k, {Dims(results[k].sizes()), results[k].dtype()}, out[k], args, form);
     Value copied[] = {out[k], results[k]};
     op::call(op::get("copy"), copied, Form::in_place);
     delivered.push_back(out[k]);

@@ -78,6 +78,15 @@ bool finite(const T* a, int64_t n) {
     else return std::isfinite(x);
   });
 }
+// What is left to do for results that have been written.
+template <class... D>
+Results finished(Out out, D&... destinations) {
+  (destinations.finish(), ...);
+  Results results;
+  for (size_t k = 0; k < sizeof...(D); ++k) results.push_back(out[k]);
+  return results;
+}
+
 constexpr int kNotFinite =
     std::numeric_limits<int>::max();  // as LAPACK's error code: larger than any of them
 
@@ -101,9 +110,7 @@ Results geqrf(const Call& c, Out out) {
       transpose_into(x, s.n, s.m, to.data<T>() + i * s.elements);
     });
   });
-  to.finish();
-  to_tau.finish();
-  return Results{out[0], out[1]};
+  return finished(out, to, to_tau);
 }
 
 Results householder_product(const Call& c, Out out) {
@@ -123,8 +130,7 @@ Results householder_product(const Call& c, Out out) {
       transpose_into(x, s.n, s.m, to.data<T>() + i * s.elements);
     });
   });
-  to.finish();
-  return Results(out[0]);
+  return finished(out, to);
 }
 
 Results ormqr(const Call& c, Out out) {
@@ -148,8 +154,7 @@ Results ormqr(const Call& c, Out out) {
       transpose_into(y, o.n, o.m, to.data<T>() + i * o.elements);
     });
   });
-  to.finish();
-  return Results(out[0]);
+  return finished(out, to);
 }
 
 // ---- Singular values
@@ -214,10 +219,7 @@ Results linalg_svd(const Call& c, Out out) {
     });
   });
   check_converged(failure, a, "linalg.svd");
-  to_u.finish();
-  to_s.finish();
-  to_vh.finish();
-  return Results{out[0], out[1], out[2]};
+  return finished(out, to_u, to_s, to_vh);
 }
 
 Results linalg_svdvals(const Call& c, Out out) {
@@ -237,8 +239,7 @@ Results linalg_svdvals(const Call& c, Out out) {
     });
   });
   check_converged(failure, a, "linalg.svd");
-  to.finish();
-  return Results(out[0]);
+  return finished(out, to);
 }
 
 // ---- Eigenvalues
@@ -303,16 +304,13 @@ Results linalg_eigh(const Call& c, Out out) {
   hermitian_eigenvalues(c, "V", a, to.tensor(), [&]<class T>(int64_t i, const T* x, int n) {
     transpose_into(x, n, n, vectors.data<T>() + i * n * n);
   });
-  to.finish();
-  vectors.finish();
-  return Results{out[0], out[1]};
+  return finished(out, to, vectors);
 }
 
 Results linalg_eigvalsh(const Call& c, Out out) {
   Destination to(out[0]);
   hermitian_eigenvalues(c, "N", dense(c.tensor("self")), to.tensor(), [](int64_t, const auto*, int) {});
-  to.finish();
-  return Results(out[0]);
+  return finished(out, to);
 }
 
 namespace {
@@ -378,15 +376,12 @@ void eigenvalues(const Tensor& a, const char* name, const Tensor& to, const Tens
 Results linalg_eig(const Call& c, Out out) {
   Destination to(out[0]), vectors(out[1]);
   eigenvalues(dense(c.tensor("self")), "linalg.eig", to.tensor(), &vectors.tensor());
-  to.finish();
-  vectors.finish();
-  return Results{out[0], out[1]};
+  return finished(out, to, vectors);
 }
 Results linalg_eigvals(const Call& c, Out out) {
   Destination to(out[0]);
   eigenvalues(dense(c.tensor("self")), "linalg.eigvals", to.tensor(), nullptr);
-  to.finish();
-  return Results(out[0]);
+  return finished(out, to);
 }
 
 // ---- Least squares
@@ -468,58 +463,71 @@ Results linalg_lstsq(const Call& c, Out out) {
                 "full rank (error code: "
               : "The algorithm failed to converge (error code: ")
       << failure.info() << ").";
-  to.finish();
-  ranks.finish();
-  to_values.finish();
-  return Results{out[0], out[1], out[2]};
+  return finished(out, to, ranks, to_values);
 }
 
 // ---- Factors with pivots
 
-Results linalg_lu_factor(const Call& c, Out out) {
-  Tensor a = dense(c.tensor("A"));
+namespace {
+// f(matrix by columns, pivots, room, info) for each matrix `arg`; what it leaves of the matrix, pivots and codes.
+template <class F>
+Results factored(const Call& c, Out out, const char* name, const char* arg, F&& f) {
+  Tensor a = dense(c.tensor(arg));
   Destination to(out[0]), pivots(out[1]), infos(out[2]);
-  Matrices s = shape_of("linalg.lu_factor", a);
+  Matrices s = shape_of(name, a);
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     each_in_room<T>(s.count, std::max(s.m, s.n), [&](int64_t i, Room<T>& room) {
       int& info = infos.data<int32_t>()[i] = 0;
       if (!s.elements) return;
       T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
-      Lapack<T>::getrf(&s.m, &s.n, x, &s.m, pivots.data<int32_t>() + i * s.k, &info);
+      f(s, x, pivots.data<int32_t>() + i * s.k, room, &info);
       transpose_into(x, s.n, s.m, to.data<T>() + i * s.elements);
     });
   });
-  to.finish();
-  pivots.finish();
-  infos.finish();
-  return Results{out[0], out[1], out[2]};
+  return finished(out, to, pivots, infos);
 }
 
-Results linalg_lu_solve_factored(const Call& c, Out out) {
-  Tensor lu = dense(c.tensor("LU")), pivots = dense(c.tensor("pivots"), DType::Int32),
-         b = dense(c.tensor("B"));
+// f(factor, pivots, right-hand side), both by columns, for each factor `arg`; what it leaves of the right-hand side.
+// `pairs`: negative pivots are of blocks of two rows.
+template <class F>
+Results solved_by_factors(const Call& c, Out out, const char* name, const char* arg, bool pairs, F&& f) {
+  Tensor a = dense(c.tensor(arg)), pivots = dense(c.tensor("pivots"), DType::Int32), b = dense(c.tensor("B"));
   Destination to(out[0]);
-  Matrices s = shape_of("linalg.lu_solve", lu), o = shape_of("linalg.lu_solve", b);
+  Matrices s = shape_of(name, a), o = shape_of(name, b);
   for (int64_t i = 0; i < s.count * s.n; ++i) {
-    int p = pivots.data<int32_t>()[i];
-    runtime_check(p >= 1 && p <= s.n, "linalg.lu_solve")
-        << "pivots must be between 1 and " << s.n << ", got " << p;
+    int given = pivots.data<int32_t>()[i], p = pairs ? std::abs(given) : given;
+    runtime_check(p >= 1 && p <= s.n, name) << "pivots must be between 1 and " << s.n
+                                            << (pairs ? " or their negatives, got " : ", got ") << given;
   }
-  of_type(lu.dtype(), [&](auto zero) {
+  of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if (!o.elements) return;
     each_in_room<T>(s.count, s.n, [&](int64_t i, Room<T>& room) {
-      T* x = columns_of(lu.data<T>() + i * s.elements, s.n, s.n, room.a);
+      T* x = columns_of(a.data<T>() + i * s.elements, s.n, s.n, room.a);
       T* y = columns_of(b.data<T>() + i * o.elements, o.m, o.n, room.b);
-      int info = 0;
-      Lapack<T>::getrs(c.flag("adjoint") ? "C" : "N", &s.n, &o.n, x, &s.n, pivots.data<int32_t>() + i * s.n,
-                       y, &s.n, &info, 1);
+      f(s.n, o.n, x, pivots.data<int32_t>() + i * s.n, y);
       transpose_into(y, o.n, o.m, to.data<T>() + i * o.elements);
     });
   });
-  to.finish();
-  return Results(out[0]);
+  return finished(out, to);
+}
+}  // namespace
+
+Results linalg_lu_factor(const Call& c, Out out) {
+  auto factor = []<class T>(const Matrices& s, T* x, int* pivots, Room<T>&, int* info) {
+    Lapack<T>::getrf(&s.m, &s.n, x, &s.m, pivots, info);
+  };
+  return factored(c, out, "linalg.lu_factor", "A", factor);
+}
+
+Results linalg_lu_solve_factored(const Call& c, Out out) {
+  const char* turned = c.flag("adjoint") ? "C" : "N";
+  auto solve = [&]<class T>(int n, int columns, T* lu, const int* pivots, T* b) {
+    int info = 0;
+    Lapack<T>::getrs(turned, &n, &columns, lu, &n, pivots, b, &n, &info, 1);
+  };
+  return solved_by_factors(c, out, "linalg.lu_solve", "LU", false, solve);
 }
 
 // The order of rows that exchanging row i with row pivots[i] for i = 0, 1, ... leads to.
@@ -538,59 +546,26 @@ Results lu_permutation(const Call& c, Out out) {
       std::swap(order[j], order[p]);
     }
   }
-  to.finish();
-  return Results(out[0]);
+  return finished(out, to);
 }
 
 Results linalg_ldl_factor(const Call& c, Out out) {
-  Tensor a = dense(c.tensor("self"));
-  Destination to(out[0]), pivots(out[1]), infos(out[2]);
-  Matrices s = shape_of("linalg.ldl_factor", a);
-  of_type(a.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    each_in_room<T>(s.count, s.n, [&](int64_t i, Room<T>& room) {
-      int& info = infos.data<int32_t>()[i] = 0;
-      if (!s.n) return;
-      T* x = columns_of(a.data<T>() + i * s.elements, s.n, s.n, room.a);
-      for (int j = 1; j < s.n; ++j)
-        std::fill(x + int64_t(j) * s.n, x + int64_t(j) * s.n + j, T(0));  // the other triangle
-      auto* routine = c.flag("hermitian") ? Lapack<T>::hetrf : Lapack<T>::sytrf;
-      with_work(room, [&](T* work, int* size) {
-        routine("L", &s.n, x, &s.n, pivots.data<int32_t>() + i * s.n, work, size, &info, 1);
-      });
-      transpose_into(x, s.n, s.n, to.data<T>() + i * s.elements);
-    });
-  });
-  to.finish();
-  pivots.finish();
-  infos.finish();
-  return Results{out[0], out[1], out[2]};
+  auto factor = [&]<class T>(const Matrices& s, T* x, int* pivots, Room<T>& room, int* info) {
+    for (int j = 1; j < s.n; ++j)
+      std::fill(x + int64_t(j) * s.n, x + int64_t(j) * s.n + j, T(0));  // the other triangle
+    auto* routine = c.flag("hermitian") ? Lapack<T>::hetrf : Lapack<T>::sytrf;
+    with_work(room, [&](T* work, int* size) { routine("L", &s.n, x, &s.n, pivots, work, size, info, 1); });
+  };
+  return factored(c, out, "linalg.ldl_factor", "self", factor);
 }
 
 Results linalg_ldl_solve(const Call& c, Out out) {
-  Tensor ld = dense(c.tensor("LD")), pivots = dense(c.tensor("pivots"), DType::Int32),
-         b = dense(c.tensor("B"));
-  Destination to(out[0]);
-  Matrices s = shape_of("linalg.ldl_solve", ld), o = shape_of("linalg.ldl_solve", b);
-  for (int64_t i = 0; i < s.count * s.n; ++i) {
-    int p = std::abs(pivots.data<int32_t>()[i]);
-    runtime_check(p >= 1 && p <= s.n, "linalg.ldl_solve")
-        << "pivots must be between 1 and " << s.n << " or their negatives, got " << pivots.data<int32_t>()[i];
-  }
-  of_type(ld.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    if (!o.elements) return;
-    each_in_room<T>(s.count, s.n, [&](int64_t i, Room<T>& room) {
-      T* x = columns_of(ld.data<T>() + i * s.elements, s.n, s.n, room.a);
-      T* y = columns_of(b.data<T>() + i * o.elements, o.m, o.n, room.b);
-      int info = 0;
-      auto* routine = c.flag("hermitian") ? Lapack<T>::hetrs : Lapack<T>::sytrs;
-      routine("L", &s.n, &o.n, x, &s.n, pivots.data<int32_t>() + i * s.n, y, &s.n, &info, 1);
-      transpose_into(y, o.n, o.m, to.data<T>() + i * o.elements);
-    });
-  });
-  to.finish();
-  return Results(out[0]);
+  auto solve = [&]<class T>(int n, int columns, T* ld, const int* pivots, T* b) {
+    int info = 0;
+    auto* routine = c.flag("hermitian") ? Lapack<T>::hetrs : Lapack<T>::sytrs;
+    routine("L", &n, &columns, ld, &n, pivots, b, &n, &info, 1);
+  };
+  return solved_by_factors(c, out, "linalg.ldl_solve", "LD", true, solve);
 }
 
 // ---- The exponential
@@ -598,7 +573,7 @@ Results linalg_ldl_solve(const Call& c, Out out) {
 namespace {
 // exp(a) [n, n] by scaling and squaring of a Taylor polynomial (Bader, Blanes, Casas, "Computing the matrix exponential
 // with an optimized Taylor polynomial approximation", 2019), evaluated by Paterson and Stockmeyer's scheme in powers of
-// a^4. With |a| <= 1/2 the remainder, degree 16 (8 in single precision), is below the rounding.
+// a^4. With |a| <= 1/2 the remainder, degree 16, is below the rounding.
 template <class T>
 void exponential(DType d, int n, const T* from, T* y, Room<T>& room) {
   using R = Real<T>;
@@ -626,7 +601,7 @@ void exponential(DType d, int n, const T* from, T* y, Room<T>& room) {
       for (int64_t e = 0; e < square; ++e) to[e] += inverse[first + k] * power[k][e];
     for (int i = 0; i < n; ++i) to[int64_t(i) * n + i] += inverse[first];
   };
-  int degree = sizeof(R) == 8 ? 16 : 8;
+  constexpr int degree = 16;
   for (int64_t e = 0; e < square; ++e) y[e] = inverse[degree] * power[4][e];
   add_group(degree - 4, y);
   for (int group = degree - 8; group >= 0; group -= 4) {
@@ -642,7 +617,8 @@ void exponential(DType d, int n, const T* from, T* y, Room<T>& room) {
 }  // namespace
 
 Results linalg_matrix_exp(const Call& c, Out out) {
-  DType given = c.dtype("self"), computing = itemsize(given) == 2 ? DType::Float32 : given;
+  // In double precision: each squaring doubles the relative error.
+  DType computing = is_complex(c.dtype("self")) ? DType::Complex128 : DType::Float64;
   Tensor a = dense(c.tensor("self"), computing);
   Destination to(out[0], computing);
   Matrices s = shape_of("linalg.matrix_exp", a);
@@ -652,8 +628,7 @@ Results linalg_matrix_exp(const Call& c, Out out) {
       if (s.n) exponential(a.dtype(), s.n, a.data<T>() + i * s.elements, to.data<T>() + i * s.elements, room);
     });
   });
-  to.finish();
-  return Results(out[0]);
+  return finished(out, to);
 }
 
 }  // namespace facula::backend::cpu
