@@ -123,6 +123,7 @@ if not TYPE_CHECKING:
         broadcast_tensors,
         can_cast,
         cartesian_prod,
+        cdist,
         einsum,
         equal,
         finfo,

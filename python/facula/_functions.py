@@ -210,6 +210,20 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
     return _f.einsum(equation, list(operands))
 
 
+def cdist(
+    x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary"
+) -> Tensor:
+    """The p-norms of the differences of all pairs of points ``[*, n, width]`` and ``[*, m, width]``.
+
+    >>> facula.cdist(facula.zeros(1, 2), facula.tensor([[3.0, 4.0], [0.0, 1.0]]))
+    tensor([[5., 1.]])
+    """
+    modes = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
+    if compute_mode not in modes:
+        raise ValueError(f"{compute_mode} is not a valid value for compute_mode")
+    return _C.ops._cdist_forward(x1, x2, float(p), modes.index(compute_mode))
+
+
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """Coordinates of a grid from one vector for each dimension; 'xy' exchanges the first two dimensions."""
     if len(tensors) == 1 and not isinstance(tensors[0], Tensor):

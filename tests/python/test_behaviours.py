@@ -374,6 +374,34 @@ def test_out_of_a_wider_dtype_is_taken_where_pytorch_takes_it():
         assert out.dtype == F.float64
 
 
+def test_out_of_a_list_of_results_is_a_list():
+    x = F.arange(6.0).reshape(3, 2)
+    for f, wanted in (
+        (lambda out: F.unbind_copy(x, out=out), x.unbind()),
+        (lambda out: F.split_with_sizes_copy(x, [1, 2], out=out), x.split([1, 2])),
+    ):
+        out = [F.empty(0), *(F.empty(w.shape) for w in wanted[1:])]
+        memory = out[1].data_ptr()
+        f(out)
+        assert all(F.equal(o, w) for o, w in zip(out, wanted)) and out[1].data_ptr() == memory
+        with pytest.raises(RuntimeError, match=f"argument of {len(wanted)} tensors, but got 1"):
+            f(out[:1])
+        with pytest.raises(RuntimeError, match="float32.*float64"):
+            f([F.empty(0, dtype=F.float64) for _ in wanted])
+    means, out = F.zeros(2), [F.empty(0), F.empty(0), F.empty(0)]
+    F.native_batch_norm(x, None, None, means, F.ones(2), True, 0.5, 1e-5, out=out)
+    assert out[0].shape == (3, 2) and out[1].tolist() == [2.0, 3.0] and means.tolist() == [1.0, 1.5]
+
+
+def test_powers_of_matrices_convert_to_out_where_they_are_copies():
+    x = F.eye(2)
+    for n in (0, 1, 4, -8):
+        assert F.linalg.matrix_power(x, n, out=F.empty(0, dtype=F.float64)).dtype == F.float64
+    for n in (-1, 2, 3, 6):
+        with pytest.raises(RuntimeError, match="dtype float32, but got float64"):
+            F.linalg.matrix_power(x, n, out=F.empty(0, dtype=F.float64))
+
+
 # ---- indexing against NumPy
 
 

@@ -148,6 +148,136 @@ def test_exponential_of_large_and_odd_matrices():
     assert F.matrix_exp(F.tensor([[float("nan")]])).isnan().all()
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_exponentials_are_rounded_once(dtype):
+    """Squarings double a relative error: none is left of those in single precision."""
+    a, wide = 3 * random((2, 4, 4), dtype), F.complex128 if dtype.is_complex else F.float64
+    exact = linalg.matrix_exp(a.to(wide))
+    error = (linalg.matrix_exp(a).to(wide) - exact).abs()
+    assert (error <= F.finfo(dtype).eps * exact.abs()).all()
+
+
+@pytest.mark.parametrize("dtype", [F.float64, F.complex128])
+@pytest.mark.parametrize("name", ["eigh", "eig", "svd"])
+def test_gradients_of_vectors_have_gradients(name, dtype):
+    """What is on the diagonal of differences of eigenvalues, 0, is never divided by."""
+    a = random((3, 3), dtype)
+    a = (a + a.mH if name == "eigh" else a).requires_grad_()
+
+    def f(a):  # does not depend on signs and phases
+        vectors = getattr(linalg, name)(a)[0 if name == "svd" else 1]
+        return (vectors.abs() ** 4).sum()
+
+    (first,) = F.autograd.grad(f(a), a, create_graph=True)
+    (second,) = F.autograd.grad(first.abs().square().sum(), a)
+    assert first.abs().max() > 1e-3 and second.isfinite().all()
+    step, d = 1e-6, random((3, 3), dtype, 1)
+    d = d + d.mH if name == "eigh" else d
+
+    def size(a):
+        return F.autograd.grad(f(a), a)[0].abs().square().sum().item()
+
+    low, high = (size((a + s * step * d).detach().requires_grad_()) for s in (-1, 1))
+    expected = (high - low) / (2 * step)
+    assert abs((second * d.conj()).real.sum().item() - expected) < 1e-4 * max(1, abs(expected))
+
+
+def columns(x):
+    return x.dim() >= 2 and x.mT.is_contiguous() and not x.is_contiguous()
+
+
+# (function, its matrices, which results lie by columns in PyTorch: if out= is empty, and of another shape)
+LAID_OUT = [
+    ("linalg.qr", 1, "11", "11"),
+    ("qr", 1, "11", "11"),
+    ("linalg.svd", 1, "101", "101"),
+    ("svd", 1, "100", "100"),
+    ("linalg.eigh", 1, "01", "01"),
+    ("linalg.eig", 1, "01", "00"),
+    ("linalg.cholesky", 1, "1", "1"),
+    ("linalg.cholesky_ex", 1, "10", "10"),
+    ("linalg.inv", 1, "1", "1"),
+    ("linalg.inv_ex", 1, "10", "10"),
+    ("linalg.lu_factor", 1, "10", "10"),
+    ("linalg.lu_factor_ex", 1, "100", "100"),
+    ("linalg.ldl_factor", 1, "10", "10"),
+    ("linalg.ldl_factor_ex", 1, "100", "100"),
+    ("linalg.lu", 1, "000", "000"),
+    ("linalg.pinv", 1, "0", "0"),
+    ("geqrf", 1, "10", "00"),
+    ("linalg.solve", 2, "1", "1"),
+    ("linalg.solve_ex", 2, "10", "10"),
+    ("linalg.lstsq", 2, "1000", "0000"),
+    ("cholesky_inverse", 1, "1", "1"),
+    ("cholesky_solve", 2, "0", "0"),
+    ("triangular_solve", 2, "11", "11"),
+    ("fft.ifft", 1, "0", "0"),
+]
+
+
+@pytest.mark.parametrize("name, count, empty, other", LAID_OUT, ids=[c[0] for c in LAID_OUT])
+def test_an_out_that_takes_its_shape_lies_as_in_pytorch(name, count, empty, other):
+    f = F
+    for part in name.split("."):
+        f = getattr(f, part)
+    a = random((2, 3, 3), F.float64)
+    given = [a @ a.mT + 3 * F.eye(3, dtype=F.float64), random((2, 3, 4), F.float64, 1)][:count]
+    given = given[::-1] if name in ("cholesky_solve", "triangular_solve") else given
+    results = f(*given)
+    results = results if isinstance(results, tuple) else (results,)
+    for shape, wanted in (((0,), empty), ((7, 5), other)):
+        out = tuple(F.empty(shape if r.dim() else (0,), dtype=r.dtype) for r in results)
+        f(*given, out=out if len(out) > 1 else out[0])
+        assert "".join(str(int(columns(o))) for o in out) == wanted
+        for o, r in zip(out, results):
+            assert np.array_equal(o.numpy(), r.numpy())
+
+
+def test_an_out_of_a_transform_lies_along_its_dimension_where_pytorch_conjugates_it():
+    x = random((4, 5, 6), F.float64)
+    for f, n in ((F.fft.ifft, 4), (F.fft.ihfft, 3)):
+        out = f(x, dim=0, out=F.empty(0, dtype=F.complex128))
+        assert out.stride() == (1, 6 * n, n) and F.equal(out, f(x, dim=0))
+
+
+def test_gradients_for_triangular_factors_are_those_of_both_triangles():
+    """As in PyTorch: what a factor without zeros would get."""
+    a = random((3, 3), F.float64)
+    factor = linalg.cholesky(a @ a.mT + 3 * F.eye(3, dtype=F.float64)).requires_grad_()
+    b = random((3, 2), F.float64, 1)
+    x = linalg.inv(factor @ factor.mT)
+    for ours, same in ((F.cholesky_inverse(factor), x), (F.cholesky_solve(b, factor), x @ b)):
+        weights = random(ours.shape, F.float64, 2)
+        (g,) = F.autograd.grad((ours * weights).sum(), factor)
+        (wanted,) = F.autograd.grad((same * weights).sum(), factor, retain_graph=True)
+        assert np.allclose(g.numpy(), wanted.numpy(), rtol=1e-10)
+
+
+def test_low_rank_approximations():
+    a = random((8, 3), F.float64) @ random((3, 6), F.float64, 1)
+    for x in (a, a.mT.contiguous(), a.expand(2, 8, 6)):
+        u, s, v = F.svd_lowrank(x, q=4)
+        close(u @ s.diag_embed() @ v.mT, x.clone())
+        close(s[..., :3].clone(), linalg.svdvals(x)[..., :3].clone())
+    u, s, v = F.pca_lowrank(a, q=3)
+    close(u @ s.diag() @ v.mT, a - a.mean(-2, keepdim=True))
+    with pytest.raises(ValueError, match="min"):
+        F.pca_lowrank(a, q=7)
+
+
+def test_ctc_loss_of_many_frames():
+    """The variables are hundreds, the gradient is a difference of probabilities."""
+    rng = np.random.default_rng(0)
+    x = F.tensor(rng.standard_normal((200, 1, 20))).log_softmax(-1)
+    target = F.tensor(rng.integers(1, 20, (1, 40)))
+    gradients = []
+    for dtype in (F.float32, F.float64):
+        y = x.to(dtype).requires_grad_()
+        F.nn.functional.ctc_loss(y, target, [200], [40], reduction="sum").backward()
+        gradients.append(y.grad.double())
+    assert (gradients[0] - gradients[1]).abs().max() < 1e-6
+
+
 def test_failures_say_what_failed():
     singular = F.zeros(2, 3, 3)
     singular[0] = F.eye(3)

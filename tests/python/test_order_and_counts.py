@@ -23,6 +23,41 @@ def test_running_extremes_keep_the_last_of_ties_and_nan():
     same(facula.cummin(facula.tensor([0.0, -0.0, 1]), 0)[1], [0, 1, 1])
 
 
+def test_running_sums_of_logarithms_neither_overflow_nor_vanish():
+    x = facula.tensor([-INF, -INF, 1000.0, 1000, -1000, INF, 0, NAN, 0])
+    same(facula.logcumsumexp(x, 0)[:2], [-INF, -INF])
+    np.testing.assert_allclose(facula.logcumsumexp(x, 0)[2:5].numpy(), np.array([1000, 1000.6931, 1000.6931]))
+    same(facula.logcumsumexp(x, 0)[5:], [INF, INF, NAN, NAN])
+    same(facula.logcumsumexp(facula.tensor([-1000.0, -1000]), 0)[:1], [-1000])
+    x = np.random.default_rng(0).standard_normal((3, 70, 5)) * 5
+    for dtype, eps in ((facula.float64, 1e-13), (facula.float32, 2e-7), (facula.bfloat16, 2**-8)):
+        t = facula.tensor(x).to(dtype)
+        exact = np.log(np.cumsum(np.exp(t.double().numpy()), 1))
+        np.testing.assert_allclose(facula.logcumsumexp(t, 1).double().numpy(), exact, rtol=eps, atol=eps)
+        strided = facula.logcumsumexp(t.transpose(0, 1), 0).transpose(0, 1)
+        assert facula.equal(strided, facula.logcumsumexp(t, 1))
+    z = facula.complex(facula.tensor(x), facula.tensor(x[::-1].copy()))
+    exact = np.cumsum(np.exp(z.numpy()), 1)
+    np.testing.assert_allclose(facula.logcumsumexp(z, 1).exp().numpy(), exact, rtol=1e-12)
+
+
+def test_gradients_of_running_sums_of_logarithms_have_both_signs():
+    x = facula.tensor([0.5, -1, 2, -700, 3], dtype=facula.float64, requires_grad=True)
+    w = facula.tensor([1.0, -2, 0, 3, -1], dtype=facula.float64)
+    facula.logcumsumexp(x, 0).backward(w)
+    e = np.exp(x.detach().numpy())
+    expected = e * np.cumsum((w.numpy() / np.cumsum(e))[::-1])[::-1]
+    np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-12)
+
+
+def test_masked_indices_are_taken_within_the_ends():
+    x, i = facula.arange(6.0).reshape(2, 3), [facula.tensor([0, 5]), facula.tensor([1, -7])]
+    same(facula._unsafe_masked_index(x, facula.tensor([True, False]), i, -1.0), [1, -1])
+    same(facula._unsafe_masked_index(x, facula.tensor([True, True]), i, -1.0), [1, 3])
+    put = facula._unsafe_masked_index_put_accumulate
+    same(put(x, facula.tensor([True, False]), i, facula.tensor([10.0, 20])), [[0, 11, 2], [3, 4, 5]])
+
+
 def test_the_gradient_of_a_running_extremum_goes_where_it_was():
     x = facula.tensor([1.0, 3, 2, 4], requires_grad=True)
     facula.cummax(x, 0)[0].sum().backward()

@@ -280,6 +280,16 @@ Tensor source_gradient(const Vjp& v) {
   return larger ? constant_pad_nd(g, pad, 0) : g;
 }
 
+// Indices of elements that exist.
+std::vector<Tensor> within(const Tensor& self, std::vector<Tensor> indices) {
+  for (size_t k = 0; k < indices.size(); ++k) {
+    if (!indices[k].defined() || indices[k].dtype() == DType::Bool) continue;
+    int64_t n = self.size(int(k)).guard_int();
+    indices[k] = clamp(indices[k], Scalar(-n), Scalar(n - 1));
+  }
+  return indices;
+}
+
 }  // namespace
 
 FACULA_FAMILY(index) {
@@ -732,6 +742,27 @@ FACULA_FAMILY(index) {
       })
       .samples({"self[3, 4], indices{<3>[5]}, values[5, 4], accumulate=True",
                 "self[4, 3], indices{<1>[1], <3>[1]}, values[1]", "self[3, 4], indices{<1>[1]}, values[4]"});
+  define("_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar fill) -> Tensor")
+      .doc(
+          "self[indices], indices beyond the ends taken for the nearest one, and `fill` where mask is false.")
+      .bind(function)
+      .no_in_place()
+      .procedure(
+          [](const Tensor& self, const Tensor& mask, const std::vector<Tensor>& indices, const Scalar& fill) {
+            return masked_fill(index(self, within(self, indices)), logical_not(mask), fill);
+          })
+      .samples({"self[3, 4], mask?[5], indices{<3>[5], <4>[5]}, fill=0.5"});
+  define(
+      "_unsafe_masked_index_put_accumulate(Tensor self, Tensor mask, Tensor?[] indices, Tensor values) -> Tensor")
+      .doc("self with values added at `indices`, taken as _unsafe_masked_index does, where mask is true.")
+      .bind(function)
+      .no_in_place()
+      .procedure([](const Tensor& self, const Tensor& mask, const std::vector<Tensor>& indices,
+                    const Tensor& values) {
+        if (self.numel() == SymInt(int64_t(0))) return clone(self);
+        return index_put(self, within(self, indices), masked_fill(values, logical_not(mask), 0), true);
+      })
+      .samples({"self[3, 4], mask?[5], indices{<3>[5], <4>[5]}, values[5]"});
   define("masked_select(Tensor self, Tensor mask) -> Tensor")
       .doc("The elements of self where mask is true, as a vector.")
       .no_in_place()

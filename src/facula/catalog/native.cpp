@@ -56,9 +56,33 @@ FACULA_FAMILY(native) {
       .differs(catalog::kEqualElements, catalog::kNoRest)
       .differs(catalog::kStatistics16, catalog::kRoundedStatistics)
       .bind(function)
+      .with_out()
+      .non_differentiable({1, 2})
       .procedure(batch_normalised)
       .samples(
           {"input[4, 3], weight[3], bias[3], running_mean=None, running_var=None, training=True, momentum=0.1, eps=1e-5"});
+  define(
+      "_native_batch_norm_legit(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, Tensor(b!) running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)")
+      .doc("native_batch_norm with running statistics.")
+      .bind(function)
+      .with_out()
+      .non_differentiable({1, 2})
+      .procedure([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias,
+                    const Tensor& mean, const Tensor& var, bool training, double momentum, double eps) {
+        return batch_normalised(input, weight, bias, mean, var, training, momentum, eps);
+      })
+      .samples(
+          {"input[4, 3], weight[3], bias[3], running_mean[3], running_var[3](0.5, 1), training=True, momentum=0.1, eps=1e-5"});
+  define(
+      "_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, Tensor? bias, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)")
+      .doc("native_batch_norm without running statistics.")
+      .bind(function)
+      .non_differentiable({1, 2})
+      .procedure([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias,
+                    bool training, double momentum, double eps) {
+        return batch_normalised(input, weight, bias, nullopt, nullopt, training, momentum, eps);
+      })
+      .samples({"input[4, 3], weight[3], bias[3], training=True, momentum=0.1, eps=1e-5"});
   define(
       "native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)")
       .doc("layer_norm, with the mean and the reciprocal deviation of each row.")

@@ -232,6 +232,17 @@ Grads selected(const Vjp& v) {
   return grads(put_along(v.grad(0), v.result(1), c.sizes("self"), c.dim("dim"), c.flag("keepdim")));
 }
 
+// One element after the other.
+Tensor running_log_sums(const Tensor& x, int64_t dim) {
+  if (x.dim() == 0 || x.numel() == SymInt(int64_t(0))) return clone(x);
+  std::vector<Tensor> sums;
+  for (int64_t k = 0; k < x.size(int(dim)).guard_int(); ++k) {
+    Tensor next = select(x, dim, k);
+    sums.push_back(k ? logaddexp(sums.back(), next) : next);
+  }
+  return stack(sums, dim);
+}
+
 }  // namespace
 
 FACULA_FAMILY(reduce) {
@@ -888,6 +899,36 @@ FACULA_FAMILY(reduce) {
         return grads(of_g, conj_physical(of_c));
       })
       .samples({"grad[3, 4], self[3, 4](0.5, 1.5), dim=1"});
+  define("logcumsumexp(Tensor self, int dim) -> Tensor")
+      .doc("log of the running sums of exp(self) along `dim`, without overflow.")
+      .dtypes(d::floating | d::complex)
+      .no_in_place()
+      .shape([](const Call& c) {
+        c.dim("dim");
+        return Dims(c.sizes("self"));
+      })
+      .library("logcumsumexp")
+      .reference([](const Tensor& self, int64_t dim) { return running_log_sums(self, dim); })
+      // Sums from behind, of g(j) exp(x(i) - y(j)): by a recurrence whose factors exp(y(i) - y(i + 1)) are at most 1.
+      .vjp([](const Vjp& v) {
+        Tensor x = v["self"], y = v.result(), g = v.grad();
+        if (x.dim() == 0) return grads(g);
+        DType given = x.dtype(), computing = compute_type(given);
+        if (computing != given) {  // a rounded y says little of x - y
+          x = to_dtype(x, computing), g = to_dtype(g, computing);
+          y = logcumsumexp(x, v.call().dim("dim"));
+        }
+        int k = v.call().dim("dim");
+        if (x.size(k) == SymInt(int64_t(0))) return grads(zeros_like(v["self"]));
+        Tensor back = flip(y, k), first = narrow(back, k, int64_t(0), int64_t(1));
+        Tensor before =
+            cat(std::vector<Tensor>{first, narrow(back, k, int64_t(0), y.size(k) - SymInt(int64_t(1)))}, k);
+        Tensor factors = exp(where(eq(back, before), zeros_like(back), sub(back, before)));
+        Tensor sums = flip(recurrence(conj_physical(factors), flip(g, k), k), k);
+        Tensor result = mul(sums, conj_physical(exp(sub(x, y))));
+        return grads(computing == given ? result : to_dtype(result, given));
+      })
+      .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=0", "self[0, 3], dim=1"});
   define("sum_to_size(Tensor self, SymInt[] size) -> Tensor")
       .doc("self summed over the dimensions in which `size` is smaller: the inverse of broadcasting.")
       .bind(method)

@@ -32,6 +32,7 @@ class CpuBackend final : public Backend {
         {"sort", cpu::sort},
         {"topk", cpu::topk},
         {"searchsorted", cpu::searchsorted},
+        {"logcumsumexp", cpu::logcumsumexp},
         {"linalg_lu_solve", cpu::linalg_lu_solve},
         {"linalg_inv", cpu::linalg_inv},
         {"linalg_inv_adjoint", cpu::linalg_inv_adjoint},

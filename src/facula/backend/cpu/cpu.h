@@ -34,6 +34,8 @@ Results sort(const Call& c, Out out);
 Results topk(const Call& c, Out out);
 // search.cpp
 Results searchsorted(const Call& c, Out out);
+// scan.cpp
+Results logcumsumexp(const Call& c, Out out);
 // linalg.cpp: LAPACK
 Results linalg_lu_solve(const Call& c, Out out);
 Results linalg_inv(const Call& c, Out out);
