@@ -186,7 +186,7 @@ using Transform = Tensor (*)(const char* name, const Tensor& self, const Plan& p
 // `f` over several dimensions; `of_half`: of the last one only the distinct points are given.
 Definer hermitian_transform(const char* schema, const char* doc, Transform f, bool of_half) {
   std::string name(schema, std::string_view(schema).find('('));
-  return std::move(
+  Definer d = std::move(
       define(schema)
           .converting_out()
           .doc(doc)
@@ -194,7 +194,7 @@ Definer hermitian_transform(const char* schema, const char* doc, Transform f, bo
           .no_in_place()
           .autocast(Autocast::fp32)
           .differs(catalog::kOverflows, catalog::kOrderOfSums)
-                       .differs(kEmpty, kEmptyBatch)
+          .differs(kEmpty, kEmptyBatch)
           .procedure([=](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
             return f(name.c_str(), self, plan(name.c_str(), self, s, dim, of_half), norm);
           })
