@@ -604,6 +604,7 @@ FACULA_FAMILY(factor) {
       .samples({"self[3, 2], input2+[3, 3]", "self[3, 2], input2+[2, 3, 3], upper=True"});
   define(
       "triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False) -> (Tensor solution, Tensor cloned_coefficient)")
+      .resized(by_columns("A"))
       .differs(kExtremes, kOrderOfLapack)
       .doc(
           "X of A X = self (of A^T X = self if `transpose`) for triangular A, and a copy of A; batches broadcast.")
