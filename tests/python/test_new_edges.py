@@ -114,3 +114,27 @@ def test_attention_without_heads_has_gradients():
     q = F.zeros(1, 0, 5, 4, requires_grad=True)
     fn.scaled_dot_product_attention(q, F.zeros(1, 0, 6, 4), F.zeros(1, 0, 6, 4)).sum().backward()
     assert q.grad.shape == (1, 0, 5, 4)
+
+
+def test_cells_refuse_weights_of_another_number_of_gates():
+    one, bias = F.ones(1, 1), F.ones(1)
+    with pytest.raises(RuntimeError, match=r"lstm_cell: weight_ih first dim must be 4 \* hidden_size = 4"):
+        F.lstm_cell(one, [one, one], one, one, bias, bias)
+    with pytest.raises(RuntimeError, match=r"gru_cell: weight_hh first dim must be 3 \* hidden_size = 3"):
+        F.gru_cell(one, one, F.ones(3, 1), one, F.ones(3), bias)
+    cell = one.unsqueeze(0)
+    with pytest.raises(RuntimeError, match=r"lstm: weight_ih first dim must be 4 \* hidden_size = 4"):
+        F.lstm(cell, [cell, cell], [one, one, bias, bias], True, 1, 0.0, False, False, False)
+
+
+def test_logspace_overflows_to_infinity():
+    powers = F.logspace(300, 1, 3)
+    assert powers[0] == float("inf") and powers[2] == 10
+
+
+def test_as_strided_scatter_gives_gradients_to_what_stays():
+    x, src = F.zeros(3, 4, requires_grad=True), F.ones(3, 2, requires_grad=True)
+    weights = F.arange(12.0).reshape(3, 4)
+    (F.as_strided_scatter(x, src, (3, 2), (2, 1), 1) * weights).sum().backward()
+    assert x.grad.flatten().tolist() == [0.0] * 7 + [7.0, 8.0, 9.0, 10.0, 11.0]
+    assert src.grad.tolist() == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
