@@ -308,7 +308,6 @@ FACULA_FAMILY(create) {
       .bind(function)
       .no_in_place()
       .non_differentiable()
-      .check(fitting({"start", "end"}))
       .procedure([](const Call& c, Scalar start, Scalar end, SymInt steps, double base) {
         DType t = linspace_dtype(c);
         supported_check(t != DType::Bool, "logspace") << "not implemented for 'bool'";

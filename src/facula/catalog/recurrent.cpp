@@ -34,6 +34,16 @@ State step(Cell cell, const Tensor& of_input, const Tensor& of_state, const Stat
   return s;
 }
 
+int64_t gates_of(Cell cell) { return cell == Cell::lstm ? 4 : cell == Cell::gru ? 3 : 1; }
+// A step reads each gate of each hidden element, so there must be as many.
+void check_rows(const char* name, Cell cell, const SymInt& hidden, const Tensor& input, const Tensor& state) {
+  for (auto& [weights, which] : {std::pair(input, "ih"), std::pair(state, "hh")})
+    runtime_check(weights.dim() == 2 && weights.size(0) == hidden * SymInt(gates_of(cell)), name)
+        << "weight_" << which << " first dim must be " << gates_of(cell)
+        << " * hidden_size = " << hidden * SymInt(gates_of(cell)) << ", but it has shape "
+        << to_string(weights.sizes());
+}
+
 // The parameters of a layer in one direction.
 struct Weights {
   Tensor input, state, input_bias, state_bias, projection;
@@ -119,6 +129,7 @@ Result run(const Call& call, Cell cell, Tensor x, const std::vector<int64_t>& si
       if (projected) w.projection = params[at + each - 1];
       runtime_check(x.size(-1) == w.input.size(-1), name)
           << "input has inconsistent input_size: got " << x.size(-1) << " expected " << w.input.size(-1);
+      check_rows(name, cell, (c.defined() ? c : h).size(-1), w.input, w.state);
       auto [y, s] = walk(cell, x, sizes, {hs[k], cs[k]}, w, direction == 1);
       outputs.push_back(y);
       last_h.push_back(s.h);
@@ -158,11 +169,12 @@ std::pair<Tensor, Tensor> two(const Call& c) {
 }
 
 // The gates of a cell's two products.
-std::pair<Tensor, Tensor> gates(const Call& c, const Tensor& h) {
+std::pair<Tensor, Tensor> gates(const Call& c, Cell cell, const Tensor& h) {
   Tensor input = c.tensor("input"), wi = c.tensor("w_ih"), wh = c.tensor("w_hh");
   runtime_check(input.size(-1) == wi.size(-1) && h.size(-1) == wh.size(-1), c.name())
       << "input and hidden state must have the last sizes " << wi.size(-1) << " and " << wh.size(-1)
       << ", got " << to_string(input.sizes()) << " and " << to_string(h.sizes());
+  check_rows(c.name(), cell, h.size(-1), wi, wh);
   return {linear(input, wi, maybe(c.tensor("b_ih"))), linear(h, wh, maybe(c.tensor("b_hh")))};
 }
 
@@ -220,7 +232,7 @@ Definer one_step(const char* name, Cell cell, const char* doc) {
           .dtypes(d::floating)
           .procedure([cell](const Call& c) {
             Tensor h = c.tensor("hx");
-            auto [x, y] = gates(c, h);
+            auto [x, y] = gates(c, cell, h);
             return step(cell, x, y, {h, {}}).h;
           }));
 }
@@ -318,7 +330,7 @@ FACULA_FAMILY(recurrent) {
       .dtypes(d::floating)
       .procedure([](const Call& c) {
         auto [h, cell] = two(c);
-        auto [x, y] = gates(c, h);
+        auto [x, y] = gates(c, Cell::lstm, h);
         return _lstm_step(x, y, cell);
       })
       .samples({"input[2, 4], hx{[2, 3], [2, 3]}, w_ih[12, 4], w_hh[12, 3], b_ih[12], b_hh[12]"});

@@ -442,8 +442,9 @@ FACULA_FAMILY(special) {
         bool clamped = v.call().has("eps") && !(v.call().real("eps") < 0);
         Tensor low = full(Dims{}, clamped ? v.call().real("eps") : 0.0, x.dtype());
         Tensor outside = logical_or(lt(x, low), gt(x, sub(1, low)));
-        Tensor slope = where(logical_or(eq(x, 0), eq(x, 1)), mul(g, kInfinity), div(g, mul(x, sub(1, x))));
-        return grads(where(outside, clamped ? 0.0 : std::nan(""), slope));
+        // Where it is not chosen the quotient is finite too: forward mode multiplies it by 0.
+        Tensor by = where(outside, 1.0, where(logical_or(eq(x, 0), eq(x, 1)), 0.0, mul(x, sub(1, x))));
+        return grads(where(outside, clamped ? 0.0 : std::nan(""), div(g, by)));
       })
       .samples({"self[3, 4](0.1, 0.9)", "self[5](0.1, 0.9), eps=0.2", "self[](0.2, 0.8)", "self[2, 0]"});
   define("special_entr(Tensor self) -> Tensor")
