@@ -1,7 +1,8 @@
 // facula._C.Program: a function of users, traced (facula/run/traced.h).
-#include <memory>
+#include <optional>
 
 #include "facula/autograd/tracing.h"
+#include "facula/io/program.h"
 #include "facula/op/call.h"
 #include "facula/run/traced.h"
 #include "tensor.h"
@@ -12,16 +13,24 @@ namespace facula::bind {
 namespace {
 
 struct ProgramObject {
-  PyObject_HEAD run::Traced* traced;
+  PyObject_HEAD Program* program;
 };
 PyTypeObject* ProgramType;
-run::Traced& traced(PyObject* o) { return *reinterpret_cast<ProgramObject*>(o)->traced; }
+Program& program(PyObject* o) { return *reinterpret_cast<ProgramObject*>(o)->program; }
+run::Traced& traced(PyObject* o) { return program(o).traced(); }
 
 void program_dealloc(PyObject* o) {
-  delete reinterpret_cast<ProgramObject*>(o)->traced;
+  delete reinterpret_cast<ProgramObject*>(o)->program;
   PyTypeObject* t = Py_TYPE(o);
   PyObject_Free(o);
   Py_DECREF(t);
+}
+
+PyObject* wrap(Program made) {
+  auto* o = PyObject_New(ProgramObject, ProgramType);
+  if (!o) throw PythonError();
+  o->program = new Program(std::move(made));
+  return reinterpret_cast<PyObject*>(o);
 }
 
 // trace(function, tensors, name, dynamic): function takes a tuple of tensors and gives a list of them.
@@ -38,11 +47,7 @@ PyObject* trace(PyObject*, PyObject* args) {
       PyRef all(results);
       return tensor_list_argument("trace", "results", results);
     };
-    auto made = run::trace(call, tensor_list_argument("trace", "tensors", list), name, dynamic);
-    auto* o = PyObject_New(ProgramObject, ProgramType);
-    if (!o) throw PythonError();
-    o->traced = made.release();
-    return reinterpret_cast<PyObject*>(o);
+    return wrap(facula::trace(call, tensor_list_argument("trace", "tensors", list), name, dynamic));
   });
 }
 
@@ -58,16 +63,68 @@ PyObject* program_run(PyObject* self, PyObject* list) {
   });
 }
 PyObject* program_text(PyObject* self, PyObject*) {
-  return guarded([&] { return unicode(graph::print(traced(self).graph())); });
+  return guarded([&] { return unicode(program(self).text()); });
 }
 PyObject* program_captured(PyObject* self, PyObject*) {
-  return guarded([&] { return wrap_list(traced(self).captured()); });
+  return guarded([&] { return wrap_list(program(self).captured()); });
+}
+PyObject* program_inputs(PyObject* self, PyObject*) {
+  auto& t = traced(self);
+  return PyLong_FromSize_t(t.graph().inputs.size() - t.captured().size());
+}
+PyObject* program_outputs(PyObject* self, PyObject*) {
+  auto& t = traced(self);
+  return PyLong_FromSize_t(t.capture().results - t.checks().size());
 }
 PyObject* program_steps(PyObject* self, PyObject*) {
   return guarded([&]() -> PyObject* {
     PyRef all = checked(PyList_New(0));
-    for (auto& s : traced(self).steps()) checked(PyList_Append(all.get(), checked(unicode(s)).get()));
+    for (auto& s : program(self).steps()) checked(PyList_Append(all.get(), checked(unicode(s)).get()));
     return all.detach();
+  });
+}
+
+// require(checks): of the last results, a class of exceptions and a text each.
+PyObject* program_require(PyObject* self, PyObject* list) {
+  return guarded([&]() -> PyObject* {
+    PyRef all = checked(PySequence_Fast(list, "require expects a list"));
+    std::vector<run::Traced::Check> checks;
+    for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(all.get()); ++k) {
+      PyObject* kind;
+      const char* text;
+      if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(all.get(), k), "Os", &kind, &text)) return nullptr;
+      checks.push_back({error_type(kind), text});
+    }
+    traced(self).require(std::move(checks));
+    Py_RETURN_NONE;
+  });
+}
+PyObject* program_save(PyObject* self, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    const char *path, *extra;
+    if (!PyArg_ParseTuple(args, "ss:save", &path, &extra)) return nullptr;
+    std::string to = path, with = extra;
+    {
+      WithoutGil released;
+      program(self).save(to, with);
+    }
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* load_program(PyObject*, PyObject* path) {
+  return guarded([&]() -> PyObject* {
+    const char* text = PyUnicode_AsUTF8(path);
+    if (!text) return nullptr;
+    std::string from = text;
+    std::optional<Program> loaded;
+    std::string extra;
+    {
+      WithoutGil released;
+      loaded = Program::load(from, &extra);
+    }
+    PyRef program(wrap(std::move(*loaded)));
+    return Py_BuildValue("(Os)", program.get(), extra.c_str());
   });
 }
 
@@ -77,6 +134,11 @@ PyMethodDef program_methods[] = {{"run", program_run, METH_O,
                                  {"captured", program_captured, METH_NOARGS,
                                   "Tensors that the function read besides its inputs."},
                                  {"steps", program_steps, METH_NOARGS, "What runs, a line each."},
+                                 {"require", program_require, METH_O,
+                                  "require(checks): the last results must be True; (exception, text) each."},
+                                 {"inputs", program_inputs, METH_NOARGS, "How many tensors it takes."},
+                                 {"outputs", program_outputs, METH_NOARGS, "How many results it has."},
+                                 {"save", program_save, METH_VARARGS, "save(path, extra)"},
                                  {nullptr, nullptr, 0, nullptr}};
 PyType_Slot program_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(program_dealloc)},
                                {Py_tp_methods, program_methods},
@@ -98,6 +160,7 @@ PyObject* outside_of_trace(PyObject*, PyObject* args, PyObject* kwargs) {
 
 PyMethodDef functions[] = {{"trace", trace, METH_VARARGS,
                             "trace(function, tensors, name, dynamic) -> Program"},
+                           {"load_program", load_program, METH_O, "load_program(path) -> (Program, extra)"},
                            {"is_tracing", is_tracing, METH_NOARGS, "Is a function of users being traced?"},
                            {"outside_of_trace", reinterpret_cast<PyCFunction>(outside_of_trace),
                             METH_VARARGS | METH_KEYWORDS,

@@ -96,6 +96,14 @@ static PyObject* python_type(ErrorType t) {
   }
 }
 
+ErrorType error_type(PyObject* exception) {
+  ErrorType found = ErrorType::RuntimeError;
+  for (int k = int(ErrorType::KeyboardInterrupt); k > 0; --k)  // what derives from another stands behind it
+    if (PyObject_IsSubclass(exception, python_type(ErrorType(k))) == 1) found = ErrorType(k);
+  PyErr_Clear();
+  return found;
+}
+
 void set_python_error() noexcept {
   try {
     throw;

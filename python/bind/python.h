@@ -61,6 +61,7 @@ const char* package_name();
 
 // Sets the Python exception for the C++ exception being handled. Call it in a catch block.
 void set_python_error() noexcept;
+ErrorType error_type(PyObject* exception);  // of a class of Python, or the nearest above it
 
 // Runs f; C++ exceptions become Python's.
 template <class F>

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "facula/op/describe.h"
+
 namespace facula::bind {
 
 PyTypeObject *DTypeType, *DeviceType_, *FormatType, *LayoutType;
@@ -164,13 +166,11 @@ PyType_Slot device_slots[] = {{Py_tp_new, reinterpret_cast<void*>(device_new)},
                               {0, nullptr}};
 PyType_Spec device_spec = {"facula.device", sizeof(DeviceObject), 0, Py_TPFLAGS_DEFAULT, device_slots};
 
-const char* const format_names[] = {"contiguous_format", "channels_last", "preserve_format"};
 PyObject* format_repr(PyObject* o) {
-  return PyUnicode_FromFormat("%s.%s", package_name(),
-                              format_names[int(reinterpret_cast<FormatObject*>(o)->value)]);
+  return PyUnicode_FromFormat("%s.%s", package_name(), op::name(reinterpret_cast<FormatObject*>(o)->value));
 }
 PyObject* format_reduce(PyObject* o, PyObject*) {
-  return PyUnicode_FromString(format_names[int(reinterpret_cast<FormatObject*>(o)->value)]);
+  return PyUnicode_FromString(op::name(reinterpret_cast<FormatObject*>(o)->value));
 }
 PyMethodDef format_methods[] = {{"__reduce__", format_reduce, METH_NOARGS, nullptr},
                                 {nullptr, nullptr, 0, nullptr}};
@@ -276,7 +276,7 @@ void add_types(PyObject* module) {
     if (!o) throw PythonError();
     o->value = MemoryFormat(i);
     format_objects[i] = reinterpret_cast<PyObject*>(o);
-    checked(PyModule_AddObjectRef(module, format_names[i], format_objects[i]));
+    checked(PyModule_AddObjectRef(module, op::name(MemoryFormat(i)), format_objects[i]));
   }
   LayoutType = add_type(module, &layout_spec);
   PyRef strided = checked(LayoutType->tp_alloc(LayoutType, 0));

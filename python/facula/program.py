@@ -2,17 +2,21 @@
 
 In eager every operator is a program of its own. :func:`trace` runs a function once on tensors without
 data, notes its calls as a graph, and gives a :class:`Program`, whose calls are fused with each other.
+A program is kept in a file by :meth:`Program.save`, and run from there (:func:`load`), also without Python.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from typing import Any
 
 from . import _C
+from .utils import _pytree
 from .utils._pytree import tree_leaves, tree_map
 
-__all__ = ["Program", "trace"]
+__all__ = ["Program", "load", "trace"]
 
 Tensor = _C.Tensor
 
@@ -24,14 +28,13 @@ class Program:
     Made by :func:`trace`. ``print(program)`` shows its graph.
     """
 
-    def __init__(self, native: Any, example: Any, results: Any, trace: _Trace) -> None:
+    def __init__(self, native: Any, example: Any, results: Any, assumed: list[tuple]) -> None:
         self._native = native
-        self._assumed = trace.assumed
-        self._checks = [(kind, text) for _, kind, text in trace.checks]  # of the last results
-        self._example = example  # (args, kwargs), with None for tensors
+        self._assumed = assumed
+        self._example = example  # (args, kwargs), with _TENSOR for tensors
         self._results = results  # a tree; leaves: number of the result, or what the function gave
         args, kwargs = example
-        plain = not kwargs and all(x is None for x in args)
+        plain = not kwargs and all(x is _TENSOR for x in args)
         self._plain = len(args) if plain else -1  # that many arguments, all of them tensors
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -44,10 +47,6 @@ class Program:
                 )
         plain = len(args) == self._plain and not kwargs and all(isinstance(x, Tensor) for x in args)
         found = self._native.run(args if plain else self._tensors(args, kwargs))
-        if self._checks:
-            for valid, (kind, text) in zip(found[-len(self._checks) :], self._checks):
-                if not bool(valid):
-                    raise kind(text)
         results = self._results
         if isinstance(results, _Result):
             return found[results.number]
@@ -58,7 +57,7 @@ class Program:
     def _tensors(self, args: tuple, kwargs: dict) -> list[Tensor]:
         given, traced = tree_leaves((args, kwargs)), tree_leaves(self._example)
         same = len(given) == len(traced) and all(
-            isinstance(g, Tensor) if t is None else not isinstance(g, Tensor) and _equal(g, t)
+            isinstance(g, Tensor) if t is _TENSOR else not isinstance(g, Tensor) and _equal(g, t)
             for g, t in zip(given, traced)
         )
         if not same:
@@ -66,7 +65,7 @@ class Program:
                 "what is no tensor is part of a program: it was traced with "
                 f"{_shown(self._example)}, and is called with {_shown(_without_tensors((args, kwargs)))}"
             )
-        return [g for g, t in zip(given, traced) if t is None]
+        return [g for g, t in zip(given, traced) if t is _TENSOR]
 
     @property
     def captured(self) -> tuple[Tensor, ...]:
@@ -78,6 +77,23 @@ class Program:
         in it, each call of a library, and each view."""
         return self._native.steps()
 
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the program to a file for :func:`load`, or for C++ (``facula::Program::load``): its calls,
+        and the tensors that it captured, as they are now.
+
+        What it assumed of Python (options of optimizers, modes of modules) is not kept: a loaded program is
+        what it was when it was traced. Captured tensors are leaves of their own there, and require gradients
+        if they were leaves that did. NotImplementedError for arguments and results that a file cannot hold:
+        containers other than tuples, lists, dicts and registered ones (``utils._pytree``), objects.
+
+        >>> p = facula.program.trace(lambda x: (x * 2).sum(), facula.ones(3))
+        >>> p.save(path := tempfile.mktemp())
+        >>> facula.program.load(path)(facula.ones(3))
+        tensor(6.)
+        """
+        extra = {"arguments": _written(self._example), "results": _written(self._results)}
+        self._native.save(os.fspath(path), json.dumps(extra))
+
     def __repr__(self) -> str:
         return self._native.text()
 
@@ -87,12 +103,22 @@ class _Result:
         self.number = number
 
 
+class _Input:
+    """Stands for a tensor among the arguments."""
+
+    def __repr__(self) -> str:
+        return "Tensor"
+
+
+_TENSOR = _Input()
+
+
 def _without_tensors(tree: Any) -> Any:
-    return tree_map(lambda x: None if isinstance(x, Tensor) else x, tree)
+    return tree_map(lambda x: _TENSOR if isinstance(x, Tensor) else x, tree)
 
 
 def _shown(example: Any) -> str:
-    args, kwargs = tree_map(lambda x: "Tensor" if x is None else repr(x), example)
+    args, kwargs = tree_map(repr, example)
     return "(" + ", ".join([str(a) for a in args] + [f"{k}={v}" for k, v in kwargs.items()]) + ")"
 
 
@@ -174,4 +200,87 @@ def trace(f: Callable, *args: Any, dynamic: bool = False, **kwargs: Any) -> Prog
         native = _C.trace(run, tensors, name if name.isidentifier() else "program", dynamic)
     finally:
         _traces.pop()
-    return Program(native, _without_tensors((args, kwargs)), tree, left)
+    native.require([(kind, text) for _, kind, text in left.checks])
+    return Program(native, _without_tensors((args, kwargs)), tree, left.assumed)
+
+
+def load(path: str | os.PathLike) -> Program:
+    """The program that :meth:`Program.save` wrote. RuntimeError if the file is damaged or none of those; it
+    is read, and nothing in it is executed but the operators of the graph.
+    """
+    native, extra = _C.load_program(os.fspath(path))
+    if not extra:  # saved from C++: tensors in, tensors out
+        arguments: Any = ((_TENSOR,) * native.inputs(), {})
+        return Program(native, arguments, tuple(_Result(k) for k in range(native.outputs())), [])
+    try:
+        trees = json.loads(extra)
+        arguments, results = _read(trees["arguments"]), _read(trees["results"])
+        inputs = sum(x is _TENSOR for x in tree_leaves(arguments))
+        numbers = [x.number for x in tree_leaves(results) if isinstance(x, _Result)]
+        whole = inputs == native.inputs() and all(0 <= n < native.outputs() for n in numbers)
+        args, kwargs = arguments
+        if not (whole and type(args) is tuple and type(kwargs) is dict):
+            raise ValueError("arguments or results of another number")
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        raise RuntimeError(f"load: {os.fspath(path)} is damaged: {e}") from None
+    return Program(native, arguments, results, [])
+
+
+# ---- trees as JSON: plain values as they are, all else as {what: ...}
+
+
+def _name_of(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _written(x: Any) -> Any:
+    if x is None or type(x) in (bool, int, str):
+        return x
+    if type(x) in (float, complex):
+        return {type(x).__name__: repr(x)}
+    if type(x) in (list, tuple, _C.Size):
+        return {type(x).__name__: [_written(i) for i in x]}
+    if type(x) is dict:
+        return {"dict": [[_written(k), _written(v)] for k, v in x.items()]}
+    if isinstance(x, (_C.dtype, _C.device)):
+        return {type(x).__name__: str(x).rpartition(".")[2]}
+    if x is _TENSOR:
+        return {"tensor": None}
+    if isinstance(x, _Result):
+        return {"tensor": x.number}
+    node = _pytree.SUPPORTED_NODES.get(type(x))
+    if node is None:
+        raise NotImplementedError(
+            f"save: a {_name_of(type(x))} among the arguments or results, and a file holds numbers, strings, "
+            "dtypes, devices, tuples, lists and dicts\n"
+            "  hint: register_pytree_node() makes a class a container"
+        )
+    items, context = node.flatten_fn(x)
+    return {"node": [_name_of(type(x)), _written(list(items)), _written(context)]}
+
+
+def _read(x: Any) -> Any:
+    if not isinstance(x, dict):
+        return x
+    ((what, value),) = x.items()
+    if what in ("float", "complex"):
+        return {"float": float, "complex": complex}[what](value)
+    if what in ("list", "tuple", "Size"):
+        return {"list": list, "tuple": tuple, "Size": _C.Size}[what]([_read(i) for i in value])
+    if what == "dict":
+        return {_read(k): _read(v) for k, v in value}
+    if what == "dtype":
+        if not isinstance(found := getattr(_C, value), _C.dtype):
+            raise ValueError(f"{value} is no dtype")
+        return found
+    if what == "device":
+        return _C.device(value)
+    if what == "tensor":
+        return _TENSOR if value is None else _Result(value)
+    if what != "node":
+        raise ValueError(f"unknown kind of value {what!r}")
+    name, items, context = value
+    for kind, node in _pytree.SUPPORTED_NODES.items():
+        if _name_of(kind) == name:
+            return node.unflatten_fn(_read(items), _read(context))
+    raise ValueError(f"the class {name} is not registered as a container: import its module first")

@@ -10,6 +10,7 @@
 #include "facula/data/loader.h"    // data sets and batches
 #include "facula/io/checkpoint.h"  // save, load (.pt)
 #include "facula/io/idx.h"
+#include "facula/io/program.h"  // functions that run as a whole
 #include "facula/nn/init.h"
 #include "facula/nn/layers.h"           // modules
 #include "facula/ops.h"                 // every operator as a function

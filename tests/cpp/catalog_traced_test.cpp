@@ -14,7 +14,7 @@ TEST(Traced, GivesResultsAndGradientsOfTheFunction) {
   Tensor w = requires_grad_(randn(Dims{4, 3}), true);
   auto f = [&](std::span<const Tensor> x) { return std::vector<Tensor>{sum(tanh(mm(x[0], w)))}; };
   Tensor x = randn(Dims{5, 4});
-  auto program = trace(f, std::span(&x, 1));
+  auto program = run::trace(f, std::span(&x, 1));
   Tensor ours = (*program)(std::span(&x, 1))[0];
   backward(ours);
   Tensor g = clone(grad_of(w));
@@ -34,7 +34,7 @@ TEST(Traced, WritesWhatTheFunctionWritesAtEachCallAndNotBefore) {
     return std::vector<Tensor>{mul(state, state)};
   };
   Tensor example = ones(Dims{2});
-  auto program = trace(f, std::span(&example, 1));
+  auto program = run::trace(f, std::span(&example, 1));
   EXPECT_TRUE(equal(state, zeros(Dims{3})));
   EXPECT_TRUE(equal(example, ones(Dims{2})));
   Tensor x = ones(Dims{2});
@@ -48,8 +48,8 @@ TEST(Traced, WritesWhatTheFunctionWritesAtEachCallAndNotBefore) {
 TEST(Traced, EndsBeforeTheTapeThatItLeft) {
   Tensor x = requires_grad_(ones(Dims{3}), true), y;
   {
-    auto program = trace([](std::span<const Tensor> x) { return std::vector<Tensor>{exp(x[0])}; },
-                         std::span(&x, 1), "of_a_scope");
+    auto program = run::trace([](std::span<const Tensor> x) { return std::vector<Tensor>{exp(x[0])}; },
+                              std::span(&x, 1), "of_a_scope");
     y = sum((*program)(std::span(&x, 1))[0]);
   }
   backward(y);
@@ -62,7 +62,7 @@ TEST(Traced, FillsGradientsOfArguments) {
     backward(sum(exp(x[0])));
     return std::vector<Tensor>{};
   };
-  auto program = trace(f, std::span(&x, 1));
+  auto program = run::trace(f, std::span(&x, 1));
   (*program)(std::span(&x, 1));
   EXPECT_TRUE(equal(grad_of(x), exp(x.detached())));
   EXPECT_THROW((*program)(std::span(&x, 1)), Error);  // .grad was empty when it was traced

@@ -29,6 +29,15 @@ int count(const Graph& g, std::string_view op) {
   return n;
 }
 
+// The text of a graph is read back to the same text.
+void expect_read_back(Graph g) {
+  g.renumber();
+  std::string text = print(g);
+  Graph again = parse_graph(text);
+  verify(again);
+  EXPECT_EQ(print(again), text);
+}
+
 // Gradients by tape, by the joint graph and by its two halves agree, also at sizes other than the traced
 // ones.
 void check(const Function& f, std::vector<Tensor> example, std::vector<Tensor> inputs) {
@@ -40,6 +49,8 @@ void check(const Function& f, std::vector<Tensor> example, std::vector<Tensor> i
   Partition p = partition(joint);
   verify(p.forward);
   verify(p.backward);
+  expect_read_back(traced(f, example));
+  expect_read_back(differentiate(forward, wrt).graph);
 
   for (auto& t : inputs) autograd::set_requires_grad(t, true);
   auto outputs = f(inputs);

@@ -140,3 +140,50 @@ def test_public_headers_stand_alone_and_compile_in_a_second(prefix, tmp_path):
     for name, cost in sorted(costs.items(), key=lambda item: -item[1]):
         print(f"{cost:.2f}  {name}")
     assert max(costs.values()) < 5.6
+
+
+TRAINS = """
+#include <facula/facula.h>
+#include <cstdio>
+using namespace facula;
+
+int main(int, char** arguments) {
+  auto program = Program::load(arguments[1]);
+  std::vector<Tensor> batch{io::load(arguments[2])["x"].tensor(), io::load(arguments[2])["y"].tensor()};
+  manual_seed(2);
+  for (int k = 0; k < 100; ++k)
+    std::printf("%a\\n", program(batch)[0].item().to_double());
+  program.save(arguments[3]);
+}
+"""
+
+
+def test_a_step_traced_in_python_trains_in_a_process_without_it_to_the_bit(prefix, tmp_path):
+    (tmp_path / "CMakeLists.txt").write_text(PROJECT)
+    (tmp_path / "mine.cpp").write_text(TRAINS)
+    run("cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
+    run("cmake", "--build", tmp_path / "build")
+    nn, F = facula.nn, facula.nn.functional
+    facula.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.2), nn.Flatten())
+    model.append(nn.Linear(400, 3))
+    optimizer = facula.optim.AdamW(model.parameters(), lr=1e-3)
+    x, y = facula.rand(8, 1, 12, 12), facula.randint(0, 3, (8,))
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    program = facula.program.trace(step, x, y)
+    program.save(tmp_path / "step.pt")
+    facula.save({"x": x, "y": y}, tmp_path / "batch.pt")
+    files = tmp_path / "step.pt", tmp_path / "batch.pt", tmp_path / "trained.pt"
+    losses = run(tmp_path / "build" / "mine", *files).split()
+    facula.manual_seed(2)
+    assert [program(x, y).item() for _ in range(100)] == [float.fromhex(v) for v in losses]
+    trained = facula.program.load(files[2])
+    for a, b in zip(program.captured, trained.captured, strict=True):
+        assert facula.equal(a, b)

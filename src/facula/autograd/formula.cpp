@@ -104,14 +104,53 @@ bool has_symbolic_attribute(const op::Call& c) {
   });
 }
 
+struct Derivations {
+  TableMutex mutex;
+  std::unordered_map<const op::Operator*, std::unique_ptr<const Derivation>> of;
+};
+Derivations& derivations() {
+  static auto& all = *new Derivations;
+  return all;
+}
+
+// The arguments without data. Sizes are examples, unless attributes are made of their symbols; a pointwise operator
+// follows from ranks alone.
+op::Args without_data(const op::Call& c, bool symbolic) {
+  bool ranks = c.op().is<op::Pointwise>();
+  op::Args args(c.args(), c.op().schema);
+  args.each_tensor([&](size_t, Tensor& t) {
+    if (!t.defined()) return;
+    Dims sizes(t.sizes());
+    if (!symbolic)
+      for (auto& s : sizes) s = ranks ? 2 : s.hint();
+    bool number = t.impl()->wrapped_number;
+    t = Tensor(
+        make_ref<TensorImpl>(Storage(), sizes, contiguous_strides(sizes), SymInt(), t.dtype(), t.device()));
+    t.impl()->wrapped_number = number;
+  });
+  return args;
+}
+
 // Gives the operator its full name and registers it. Symbols mean something in their trace alone: what follows
 // from one has no name, and lives for ever too, because graphs and programs refer to it.
 const op::Operator* registered(std::unique_ptr<op::Operator> derived, const op::Call& c,
-                               const std::string& key) {
-  if (has_symbolic_attribute(c)) return derived.release();
-  auto& from = c.op().schema.overload;
-  derived->schema.overload = from + (from.empty() ? "" : ": ") + key;
-  return &op::register_derived(std::move(derived));
+                               const std::string& key, Flags wanted, GradTypes grads, int piece) {
+  bool symbolic = has_symbolic_attribute(c);
+  const op::Operator* o = nullptr;
+  if (symbolic) {
+    o = derived.release();
+  } else {
+    auto& from = c.op().schema.overload;
+    derived->schema.overload = from + (from.empty() ? "" : ": ") + key;
+    o = &op::register_derived(std::move(derived));
+  }
+  auto& all = derivations();
+  std::lock_guard lock(all.mutex);
+  auto& known = all.of[o];
+  if (!known)
+    known = std::make_unique<Derivation>(
+        Derivation{&c.op(), without_data(c, symbolic), std::move(wanted), std::move(grads), piece});
+  return o;
 }
 
 // ---- pointwise
@@ -269,7 +308,7 @@ std::shared_ptr<const Formula> pointwise_formula(const op::Call& c, const std::v
   std::string key = text_of(c, false) + " ->";
   for (auto& r : returns) key += ' ' + r;
   for (auto& g : grads) key += std::string(", ") + (g ? name(*g) : "None");
-  f->derived = registered(std::move(d), c, key);
+  f->derived = registered(std::move(d), c, key, wanted, grads, -1);
   return f;
 }
 
@@ -440,7 +479,12 @@ std::shared_ptr<const Formula> loop_formula(const op::Call& c, const std::vector
         d->definition = std::move(loop);
         std::string key = text_of(c, true) + " -> " + target + ", " + std::to_string(r) + ": " +
                           name(*grads[r]) + ", piece " + std::to_string(k);
-        f->pieces.push_back({registered(std::move(d), c, key), operand.tensor, int(r), t.kept});
+        Flags alone(wanted.size());
+        alone[size_t(operand.tensor)] = true;
+        GradTypes one(grads.size());
+        one[r] = grads[r];
+        auto* o = registered(std::move(d), c, key, std::move(alone), std::move(one), int(k));
+        f->pieces.push_back({o, operand.tensor, int(r), t.kept});
       }
     }
   }
@@ -577,6 +621,13 @@ std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted
   if (known->size() >= kMaxGuarded) known->erase(known->begin());
   known->push_back(entry);
   return entry.formula;
+}
+
+const Derivation* derivation_of(const op::Operator& o) {
+  auto& all = derivations();
+  std::lock_guard lock(all.mutex);
+  auto it = all.of.find(&o);
+  return it == all.of.end() ? nullptr : it->second.get();
 }
 
 namespace {

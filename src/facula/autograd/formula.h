@@ -48,6 +48,17 @@ std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted
 // Gradients by tensor.
 op::Grads apply(const Formula& f, const op::Call& c, const op::Vjp& v);
 
+// What a derived operator follows from, in every process: the gradient of a call with such arguments, whose tensors
+// have no data.
+struct Derivation {
+  const op::Operator* of;
+  op::Args args;
+  Flags wanted;
+  GradTypes grads;
+  int piece;  // of a loop operator; -1: pointwise
+};
+const Derivation* derivation_of(const op::Operator& o);  // null: `o` is not derived
+
 // The gradient of a view: its steps undone on the gradient of the view.
 op::Grads view_gradient(const op::Call& c, const op::Vjp& v);
 

@@ -1,8 +1,10 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cctype>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -204,7 +206,9 @@ const Thing kernel_thing("kernel", [](Words words) {
   std::string text = text_of(words);
   if (text.size() < digest.size()) return;
   std::memcpy(digest.data(), text.data(), digest.size());
-  find_kernel(digest, text.substr(digest.size()));
+  std::string shown = text.substr(digest.size());
+  if (std::all_of(shown.begin(), shown.end(), [](unsigned char c) { return std::isprint(c); }))
+    find_kernel(digest, shown);
 });
 void want(Entry& e, const Sha256& digest, const std::string& shown) {
   if (is_ahead() || e.wanted.load(std::memory_order_relaxed) || e.wanted.exchange(true)) return;

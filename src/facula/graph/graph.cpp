@@ -60,6 +60,26 @@ void Graph::replace(Value* old, Value* by) {
     if (v == old) v = by;
 }
 
+void Graph::renumber() {
+  std::unordered_set<const Value*> read;
+  for (auto& n : nodes)
+    for (auto* v : operands(*n)) read.insert(v);
+  for (auto* o : outputs) read.insert(o);
+  for (auto& [i, v] : mutated) read.insert(v);
+  std::vector<Value*> order = inputs;
+  for (auto& v : values_)
+    if (v->constant.defined() && read.count(v.get())) order.push_back(v.get());
+  for (auto& n : nodes) order.insert(order.end(), n->results.begin(), n->results.end());
+  for (auto& v : values_) v->id = -1;
+  for (size_t k = 0; k < order.size(); ++k) order[k]->id = int(k);
+  std::vector<std::unique_ptr<Value>> kept(order.size());
+  for (auto& v : values_) {
+    if (v->id < 0) former_.push_back(std::move(v));
+    else kept[size_t(v->id)] = std::move(v);
+  }
+  values_ = std::move(kept);
+}
+
 std::vector<Value*> operands(const Node& n) {
   std::vector<Value*> found;
   for (auto& t : n.args.tensors()) found.push_back(value_of(t));

@@ -1,6 +1,13 @@
 // The tensor IR: a functional graph of operator calls over values with symbolic shapes. Mutation is explicit:
 // an in-place call is recorded as its functional form, and a graph says which outputs replace which inputs.
-//   text form (print/parse): one line a node,  %3: float32[s0, 8] = mul(%0, %2, alpha=1)
+//   text form (print/parse_graph):
+//   graph(%0: float32[s0, 8], %1: float32[8, 3] strides [1, 8])
+//     size s0 = 5                        a symbol, with the value it had, and perhaps its range
+//     requires s0 < 9                    what the graph relies on
+//     %2: float64[] number = constant 0.5
+//     mul_backward#1 = gradient of mul(float32[5, 8], 0.5) wanted [True] given [float32]
+//     %3: float32[s0, 8] = mul(%0, %2, alpha=1)         a line a node
+//     return %3, None  mutates input 0 = %3
 #pragma once
 #include <memory>
 #include <string>
@@ -42,17 +49,22 @@ class Graph {
   const std::vector<std::unique_ptr<Value>>& values() const { return values_; }
   // Every use replaced (arguments, outputs, mutations).
   void replace(Value* old, Value* by);
+  // Numbers values in the order of the text: inputs, constants, results; others are no values of the graph any more,
+  // though users' handles may still point to them.
+  void renumber();
 
  private:
-  std::vector<std::unique_ptr<Value>> values_;
+  std::vector<std::unique_ptr<Value>> values_, former_;
 };
 
 inline Value* value_of(const Tensor& t) { return t.defined() ? t.impl()->traced : nullptr; }
 std::vector<Value*> operands(const Node& n);  // values by slot, null for None
 
 std::string print(const Graph& g);
-Graph parse_graph(std::string_view text);  // ValueError with line and position
-void verify(const Graph& g);               // internal error naming the node
+// The graph that was printed, made by calling its operators again, so that their rules hold for it. ValueError with the
+// line of what is not a graph; elements of tensors that were captured are not part of the text, and refused.
+Graph parse_graph(std::string_view text);
+void verify(const Graph& g);  // internal error naming the node
 
 // Graph nodes become operator calls again, under whatever mode is current (eager, or another trace). `known`:
 // values that are at hand; calls that give nothing else are not made. Gives the outputs; `written`: and behind them what

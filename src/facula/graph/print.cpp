@@ -1,72 +1,160 @@
+#include <cctype>
 #include <map>
 #include <sstream>
 
+#include "facula/autograd/formula.h"
 #include "facula/graph/graph.h"
 #include "facula/op/call.h"
 #include "facula/op/describe.h"
-#include "facula/op/registry.h"
+#include "facula/sym/parse.h"
 
 namespace facula::graph {
 
 namespace {
 
-std::string type_of(const Value& v) {
+using autograd::Derivation;
+
+std::string type_of(const Tensor& t) {
   std::ostringstream s;
-  s << v.tensor.dtype() << to_string(v.tensor.sizes());
-  if (!v.tensor.is_contiguous()) s << " strides " << to_string(v.tensor.strides());
+  s << t.dtype() << to_string(t.sizes());
+  if (!t.is_contiguous()) s << " strides " << to_string(t.strides());
+  if (t.impl()->wrapped_number) s << " number";
+  if (t.device().type != DeviceType::cpu) s << " on " << t.device();
   return s.str();
 }
 
-void print_argument(std::ostream& s, const op::Value& v) {
-  auto reference = [&](const TensorImpl* t) {
-    if (t) s << '%' << t->traced->id;
-    else s << "None";
-  };
-  if (v.tag == op::Tag::tensor) return reference(v.tensor);
-  if (v.tag != op::Tag::tensors) return op::print_attribute(s, v);
-  s << '[';
-  bool first = true;
-  for (auto* t : v.tensors()) {
-    if (!std::exchange(first, false)) s << ", ";
-    reference(t);
+class Printer {
+ public:
+  std::string print(const Graph& g) {
+    s_ << "graph(";
+    for (size_t i = 0; i < g.inputs.size(); ++i) {
+      s_ << (i ? ", " : "");
+      declare(*g.inputs[i]);
+    }
+    s_ << ")\n";
+    auto head = s_.str();
+    s_.str("");
+    body(g);
+    auto rest = s_.str();
+    return head + (g.shapes ? sizes(*g.shapes, head + rest) : "") + rest;
   }
-  s << ']';
-}
+
+ private:
+  void declare(const Value& v) { s_ << '%' << v.id << ": " << type_of(v.tensor); }
+
+  void body(const Graph& g) {
+    for (auto& v : g.values()) {
+      if (!v->constant.defined()) continue;
+      s_ << "  ";
+      declare(*v);
+      s_ << " = constant";
+      if (v->constant.impl()->wrapped_number) s_ << ' ' << v->constant.item();
+      s_ << '\n';
+    }
+    for (auto& n : g.nodes) number(*n->op);
+    for (auto& n : g.nodes) {
+      s_ << "  ";
+      for (size_t i = 0; i < n->results.size(); ++i) {
+        s_ << (i ? ", " : "");
+        declare(*n->results[i]);
+      }
+      s_ << " = " << name_of(*n->op);
+      call(*n->op, n->args, false);
+      s_ << '\n';
+    }
+    s_ << "  return ";
+    for (size_t i = 0; i < g.outputs.size(); ++i) {
+      if (i) s_ << ", ";
+      if (g.outputs[i]) s_ << '%' << g.outputs[i]->id;
+      else s_ << "None";
+    }
+    for (auto& [i, v] : g.mutated) s_ << "  mutates input " << i << " = %" << v->id;
+    s_ << '\n';
+  }
+
+  // The symbols that the graph names, with the numbers that they were, and what must hold of them.
+  static std::string sizes(const sym::Shapes& shapes, const std::string& graph) {
+    std::ostringstream s;
+    std::string guards;
+    for (auto& g : shapes.guards()) guards += "  requires " + sym::to_string(g) + '\n';
+    for (int k = 0; k < shapes.symbol_count(); ++k) {
+      auto* symbol = shapes.symbol(k).node();
+      if (!names(graph, symbol->name) && !names(guards, symbol->name)) continue;
+      s << "  size " << symbol->name << " = " << symbol->hint;
+      if (symbol->low != sym::kLeastSize || symbol->high != sym::kMostSize)
+        s << " from " << symbol->low << " to " << symbol->high;
+      s << '\n';
+    }
+    return s.str() + guards;
+  }
+  static bool names(const std::string& text, const std::string& word) {
+    auto in_word = [&](size_t k) {
+      return k < text.size() && (std::isalnum(uint8_t(text[k])) || text[k] == '_');
+    };
+    for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1))
+      if ((at == 0 || !in_word(at - 1)) && !in_word(at + word.size())) return true;
+    return false;
+  }
+
+  // Derived operators are numbered, and lines before the calls say what they follow from.
+  void number(const op::Operator& o) {
+    auto* d = autograd::derivation_of(o);
+    if (!d || !numbers_.try_emplace(&o, 0).second) return;
+    number(*d->of);
+    numbers_[&o] = ++count_;
+    s_ << "  " << name_of(o) << " = gradient of " << name_of(*d->of);
+    call(*d->of, d->args, true);
+    s_ << " wanted [";
+    for (size_t k = 0; k < d->wanted.size(); ++k) s_ << (k ? ", " : "") << (d->wanted[k] ? "True" : "False");
+    s_ << "] given [";
+    for (size_t r = 0; r < d->grads.size(); ++r)
+      s_ << (r ? ", " : "") << (d->grads[r] ? name(*d->grads[r]) : "None");
+    s_ << ']';
+    if (d->piece >= 0) s_ << " piece " << d->piece;
+    s_ << '\n';
+  }
+  std::string name_of(const op::Operator& o) const {
+    auto it = numbers_.find(&o);
+    return it == numbers_.end() ? o.schema.full_name() : o.schema.name + "#" + std::to_string(it->second);
+  }
+
+  // `types`: tensors are shown by what they are, not by the value that they stand for.
+  void call(const op::Operator& o, const op::Args& args, bool types) {
+    auto tensor = [&](const TensorImpl* t) {
+      if (!t) s_ << "None";
+      else if (types) s_ << type_of(Tensor(Ref<TensorImpl>::share(const_cast<TensorImpl*>(t))));
+      else s_ << '%' << t->traced->id;
+    };
+    s_ << '(';
+    auto values = args.values();
+    for (size_t k = 0; k < values.size(); ++k) {
+      auto& p = o.schema.parameters[k];
+      s_ << (k ? ", " : "");
+      if (p.type != op::Type::Tensor) s_ << p.name << '=';
+      auto& v = values[k];
+      if (v.tag == op::Tag::tensor) {
+        tensor(v.tensor);
+      } else if (v.tag == op::Tag::tensors) {
+        s_ << '[';
+        for (size_t i = 0; i < v.list.count; ++i) {
+          s_ << (i ? ", " : "");
+          tensor(v.tensors()[i]);
+        }
+        s_ << ']';
+      } else {
+        op::print_attribute(s_, v);
+      }
+    }
+    s_ << ')';
+  }
+
+  std::ostringstream s_;
+  std::map<const op::Operator*, int> numbers_;
+  int count_ = 0;
+};
 
 }  // namespace
 
-std::string print(const Graph& g) {
-  std::ostringstream s;
-  s << "graph(";
-  for (size_t i = 0; i < g.inputs.size(); ++i)
-    s << (i ? ", " : "") << '%' << g.inputs[i]->id << ": " << type_of(*g.inputs[i]);
-  s << ")\n";
-  for (auto& v : g.values())
-    if (v->constant.defined()) s << "  %" << v->id << ": " << type_of(*v) << " = constant\n";
-  for (auto& n : g.nodes) {
-    s << "  ";
-    for (size_t i = 0; i < n->results.size(); ++i)
-      s << (i ? ", " : "") << '%' << n->results[i]->id << ": " << type_of(*n->results[i]);
-    s << " = " << n->op->schema.full_name() << '(';
-    auto values = n->args.values();
-    bool first = true;
-    for (size_t k = 0; k < values.size(); ++k) {
-      auto& p = n->op->schema.parameters[k];
-      if (!std::exchange(first, false)) s << ", ";
-      if (p.type != op::Type::Tensor) s << p.name << '=';
-      print_argument(s, values[k]);
-    }
-    s << ")\n";
-  }
-  s << "  return ";
-  for (size_t i = 0; i < g.outputs.size(); ++i) {
-    if (i) s << ", ";
-    if (g.outputs[i]) s << '%' << g.outputs[i]->id;
-    else s << "None";
-  }
-  for (auto& [i, v] : g.mutated) s << "  mutates input " << i << " = %" << v->id;
-  s << '\n';
-  return s.str();
-}
+std::string print(const Graph& g) { return Printer().print(g); }
 
 }  // namespace facula::graph

@@ -559,6 +559,7 @@ Capture capture(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> 
   Capture c;
   KeepRules keep;
   c.graph = traced(std::move(shapes), inputs, f, &c);
+  c.graph.renumber();
   // A write to memory that is known by two names would have to be seen under both.
   for (auto& [i, v] : c.graph.mutated) {
     if (size_t(i) < inputs.size()) continue;

@@ -14,7 +14,29 @@ std::string joined(std::span<const Value> args, F&& f) {
   }
   return out + "]";
 }
+
+void print_quoted(std::ostream& s, std::string_view text) {
+  s << '\'';
+  for (char c : text) {
+    if (c == '\'' || c == '\\') s << '\\';
+    if (c == '\n') s << "\\n";
+    else s << c;
+  }
+  s << '\'';
+}
+
+constexpr const char* kFormats[] = {"contiguous_format", "channels_last", "preserve_format"};
 }  // namespace
+
+const char* name(MemoryFormat f) { return kFormats[int(f)]; }
+
+MemoryFormat format_from_name(std::string_view name) {
+  for (int k = 0; k < 3; ++k)
+    if (name == kFormats[k]) return MemoryFormat(k);
+  type_check(false, "memory_format") << "expected contiguous_format, channels_last or preserve_format, not "
+                                     << name;
+  __builtin_unreachable();
+}
 
 std::string shapes_text(std::span<const Value> args) {
   return joined(args, [](const Value& v) {
@@ -46,10 +68,10 @@ void print_attribute(std::ostream& s, const Value& v) {
     case Tag::integer: s << v.integer(); break;
     case Tag::scalar: s << v.scalar; break;
     case Tag::ints: s << to_string(v.ints()); break;
-    case Tag::string: s << '\'' << v.string() << '\''; break;
+    case Tag::string: print_quoted(s, v.string()); break;
     case Tag::dtype: s << name(v.dtype); break;
     case Tag::device: s << v.device; break;
-    case Tag::format: s << "format" << int(v.format); break;
+    case Tag::format: s << name(v.format); break;
     case Tag::generator: s << "generator"; break;
     case Tag::scalars: {
       s << '[';

@@ -3,6 +3,7 @@
 #include <iosfwd>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "facula/op/value.h"
 
@@ -14,5 +15,8 @@ std::string dtypes_text(std::span<const Value> args);  // ["float32", "Scalar", 
 
 // A value that is no tensor: 1, 0.5, 'mean', [1, 2], float32. Equal texts mean equal values.
 void print_attribute(std::ostream& s, const Value& v);
+
+const char* name(MemoryFormat f);                      // "contiguous_format"
+MemoryFormat format_from_name(std::string_view name);  // TypeError if unknown
 
 }  // namespace facula::op

@@ -1,8 +1,8 @@
 #include "facula/op/schema.h"
 
-#include <cctype>
 #include <charconv>
-#include <optional>
+
+#include "facula/op/reader.h"
 
 namespace facula::op {
 namespace {
@@ -28,9 +28,9 @@ constexpr TypeName kTypes[] = {
 
 constexpr int kLongest = 64;  // n of T[n]: no tensor has more dimensions
 
-class Parser {
+class Parser final : Reader {
  public:
-  explicit Parser(std::string_view text) : text_(text) {}
+  explicit Parser(std::string_view text) : Reader(text) {}
 
   Schema parse() {
     Schema s;
@@ -71,33 +71,10 @@ class Parser {
   }
 
  private:
-  [[noreturn]] void fail(std::string_view what) {
+  [[noreturn]] void fail(std::string_view what) const override {
     value_check(false, "define") << "in the schema at character " << at_ << ", " << what << ": "
                                  << text_.substr(0, at_) << " <here> " << text_.substr(at_);
     __builtin_unreachable();
-  }
-  void skip() {
-    while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
-  }
-  bool accept(char c) {
-    skip();
-    if (at_ >= text_.size() || text_[at_] != c) return false;
-    ++at_;
-    return true;
-  }
-  void expect(char c) {
-    if (!accept(c)) fail(std::string("expected ") + c);
-  }
-  static bool in_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
-  std::string word(std::string_view what) {
-    skip();
-    size_t from = at_;
-    while (at_ < text_.size() && in_word(text_[at_])) ++at_;
-    if (from == at_ || std::isdigit(static_cast<unsigned char>(text_[from]))) {
-      at_ = from;
-      fail("expected " + std::string(what));
-    }
-    return std::string(text_.substr(from, at_ - from));
   }
 
   const TypeName& type() {
@@ -173,138 +150,23 @@ class Parser {
     return r;
   }
 
-  // One default value; sets p.fallback.
+  // One default value; sets p.fallback. One number for a list stands for all of it.
   void fallback(Parameter& p) {
-    auto keep = [&](const Value& v) { p.fallback = Args(std::span<const Value>(&v, 1)); };
     size_t start = at_;
     if (accept_word("None")) {
-      if (!p.optional && p.type != Type::Generator && p.type != Type::Tensor) {
-        at_ = start;
+      at_ = start;
+      if (!p.optional && p.type != Type::Generator && p.type != Type::Tensor)
         fail("None for a parameter that is not optional");
-      }
-      return keep(Value());
+    } else if (p.list && p.type != Type::Tensor && !next_is('[') && !next_is('(')) {
+      Scalar one = number(p.type);
+      std::vector<Scalar> items(size_t(std::max(p.list_size, 1)), one);
+      std::vector<SymInt> ints(items.size(), p.type == Type::Int ? one.to_int() : 0);
+      Value v = p.type == Type::Int ? Value(SymSpan(ints)) : Value(std::span<const Scalar>(items));
+      p.fallback = Args(std::span<const Value>(&v, 1));
+      return;
     }
-    if (p.list) {
-      std::vector<Scalar> items;
-      bool bracket = accept('[');
-      if (bracket || accept('(')) {
-        char close = bracket ? ']' : ')';
-        while (!accept(close)) {
-          items.push_back(number(p.type));
-          if (!accept(',')) {
-            expect(close);
-            break;
-          }
-        }
-      } else {
-        items.assign(size_t(std::max(p.list_size, 1)), number(p.type));
-      }
-      if (p.type == Type::Tensor) {
-        if (!items.empty()) fail("a list of tensors has no default but ()");
-        return keep(Value(std::span<TensorImpl* const>()));
-      }
-      if (p.type != Type::Int) return keep(Value(std::span<const Scalar>(items)));
-      std::vector<SymInt> ints;
-      for (auto& i : items) ints.push_back(i.to_int());
-      return keep(Value(SymSpan(ints)));
-    }
-    switch (p.type) {
-      case Type::Tensor:
-      case Type::Generator: fail("the only default of this type is None");
-      case Type::Int: return keep(Value(SymInt(number(p.type).to_int())));
-      case Type::Scalar:
-      case Type::Float:
-      case Type::Bool: return keep(Value(number(p.type)));
-      case Type::String: {
-        skip();
-        char quote = at_ < text_.size() ? text_[at_] : ' ';
-        if (quote != '\'' && quote != '"') fail("expected a quoted string");
-        size_t end = text_.find(quote, at_ + 1);
-        if (end == std::string_view::npos) fail("the string does not end");
-        std::string_view s = text_.substr(at_ + 1, end - at_ - 1);
-        at_ = end + 1;
-        return keep(Value(s));
-      }
-      case Type::DType: return keep(named("a dtype", dtype_from_name));
-      case Type::Device: return keep(named("a device", parse_device));
-      case Type::Format: {
-        std::string f = word("a memory format");
-        if (f == "contiguous_format") return keep(Value(MemoryFormat::contiguous));
-        if (f == "channels_last") return keep(Value(MemoryFormat::channels_last));
-        if (f == "preserve_format") return keep(Value(MemoryFormat::preserve));
-        at_ = start;
-        fail("expected contiguous_format, channels_last or preserve_format");
-      }
-    }
+    p.fallback = attribute(p);
   }
-
-  // What `read` makes of the next word; what it refuses is a mistake of the schema.
-  template <class Read>
-  Value named(const char* what, Read read) {
-    std::string w = word(what);
-    try {
-      return Value(read(w));
-    } catch (const Error& e) {
-      at_ -= w.size();
-      fail(e.message());
-    }
-  }
-
-  bool accept_word(std::string_view w) {
-    skip();
-    if (text_.substr(at_, w.size()) != w || (at_ + w.size() < text_.size() && in_word(text_[at_ + w.size()])))
-      return false;
-    at_ += w.size();
-    return true;
-  }
-
-  // A number as the parameter's type wants it.
-  Scalar number(Type t) {
-    skip();
-    size_t from = at_;
-    auto check = [&](bool good, const char* what) {
-      if (!good) {
-        at_ = from;
-        fail(what);
-      }
-    };
-    bool minus = accept('-');
-    if (!minus && accept_word("True")) {
-      check(t == Type::Bool || t == Type::Scalar, "not a bool");
-      return Scalar(true);
-    }
-    if (!minus && accept_word("False")) {
-      check(t == Type::Bool || t == Type::Scalar, "not a bool");
-      return Scalar(false);
-    }
-    check(t != Type::Bool, "expected True or False");
-    double sign = minus ? -1 : 1;
-    if (accept_word("inf")) {
-      check(t != Type::Int, "not an integer");
-      return Scalar(sign * __builtin_inf());
-    }
-    if (accept_word("nan")) {
-      check(t != Type::Int, "not an integer");
-      return Scalar(__builtin_nan(""));
-    }
-    check(at_ < text_.size() && text_[at_] != '-',
-          "expected a number");  // from_chars takes a sign of its own
-    double real = 0;
-    auto parsed = std::from_chars(text_.data() + at_, text_.data() + text_.size(), real);
-    check(parsed.ec == std::errc(), "expected a number");
-    std::string_view digits = text_.substr(at_, size_t(parsed.ptr - text_.data()) - at_);
-    at_ = size_t(parsed.ptr - text_.data());
-    bool integral = digits.find_first_of(".eE") == std::string_view::npos;
-    check(integral || t != Type::Int, "not an integer");
-    if (!integral || t == Type::Float) return Scalar(sign * real);
-    int64_t value = 0;
-    auto exact = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    check(exact.ec == std::errc(), "the integer does not fit in 64 bits");
-    return Scalar(minus ? -value : value);
-  }
-
-  std::string_view text_;
-  size_t at_ = 0;
 };
 
 }  // namespace

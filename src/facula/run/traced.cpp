@@ -171,7 +171,17 @@ std::vector<Tensor> Traced::operator()(std::span<const Tensor> inputs) const {
   auto results = traced || recorded ? with_history(std::move(all)) : in_place(all);
   fill_slots(inputs, results);
   results.resize(capture_.results);
+  check_results(results);
   return results;
+}
+
+void Traced::check_results(std::vector<Tensor>& results) const {
+  size_t first = results.size() - checks_.size();
+  for (size_t k = 0; k < checks_.size(); ++k) {
+    auto& c = checks_[k];
+    if (!results[first + k].item().to_bool()) throw Error(ErrorKind::runtime, c.type, "", c.text);
+  }
+  results.resize(first);
 }
 
 std::vector<Tensor> Traced::in_place(const std::vector<Tensor>& all) const {

@@ -21,7 +21,17 @@ class Traced {
   // slot that was empty or not; or one that is written and shares its memory with another.
   std::vector<Tensor> operator()(std::span<const Tensor> inputs) const;
 
+  // A tensor of one bool that must be True, and what is raised if it is not.
+  struct Check {
+    ErrorType type;
+    std::string text;
+  };
+  // The last results are what these check, at the end of each call, and are no results any more.
+  void require(std::vector<Check> checks) { checks_ = std::move(checks); }
+  const std::vector<Check>& checks() const { return checks_; }
+
   const graph::Graph& graph() const { return capture_.graph; }
+  const graph::Capture& capture() const { return capture_; }
   const std::vector<Tensor>& captured() const { return capture_.captured; }
   const std::string& name() const { return name_; }
   // What runs when no gradient is asked for, a line each: kernels with the operators in them, calls of libraries, views.
@@ -34,9 +44,11 @@ class Traced {
   std::vector<Tensor> checked(std::span<const Tensor> inputs) const;
   void check_slots(std::span<const Tensor> inputs) const;
   void fill_slots(std::span<const Tensor> inputs, std::span<const Tensor> results) const;
+  void check_results(std::vector<Tensor>& results) const;
 
   std::string name_;
   graph::Capture capture_;
+  std::vector<Check> checks_;
   op::Operator *functional_,
       *in_place_;  // never freed, only emptied: caches and tapes know operators by address
 };
@@ -48,7 +60,3 @@ std::unique_ptr<Traced> trace(const graph::Function& f, std::span<const Tensor> 
                               std::string name = "program", bool dynamic = false);
 
 }  // namespace facula::run
-
-namespace facula {
-using run::trace;
-}

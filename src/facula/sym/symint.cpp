@@ -270,7 +270,10 @@ std::string text(const Node* n) {
         return text(n->a) + " - " + std::to_string(-n->b->value);
       return text(n->a) + " + " + text(n->b);
     case Kind::mul: {
-      auto factor = [](const Node* x) { return x->kind == Kind::add ? "(" + text(x) + ")" : text(x); };
+      auto factor = [](const Node* x) {
+        bool open = x->kind == Kind::add || x->kind == Kind::floordiv || x->kind == Kind::mod;
+        return open ? "(" + text(x) + ")" : text(x);
+      };
       if (n->b->kind == Kind::constant && n->b->value == -1) return "-" + factor(n->a);
       return factor(n->a) + "*" + factor(n->b);
     }

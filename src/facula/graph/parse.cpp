@@ -1,0 +1,456 @@
+// A printed graph is made again by calling its operators in a trace: what a text says of results is compared with what
+// the operators' rules give, never believed.
+#include <algorithm>
+#include <limits>
+#include <sstream>
+#include <unordered_map>
+
+#include "facula/autograd/autograd.h"
+#include "facula/autograd/formula.h"
+#include "facula/graph/graph.h"
+#include "facula/graph/trace.h"
+#include "facula/op/call.h"
+#include "facula/op/reader.h"
+#include "facula/op/registry.h"
+#include "facula/sym/parse.h"
+
+namespace facula::graph {
+
+namespace {
+
+using autograd::Derivation;
+using op::Type;
+
+struct TensorType {
+  DType dtype = DType::Float32;
+  Dims sizes, strides;
+  bool number = false;
+};
+
+bool same(SymSpan a, SymSpan b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), SymInt::surely_equal);
+}
+
+class Parser final : op::Reader {
+ public:
+  explicit Parser(std::string_view text) : Reader(text), shapes_(std::make_shared<sym::Shapes>()) {}
+
+  Graph parse() {
+    read_sizes();
+    auto specs = inputs();
+    // Composites with a gradient rule stay one call, as they were when the text was written.
+    auto body = [&](std::span<const Tensor> given) {
+      KeepRules keep;
+      for (size_t i = 0; i < given.size(); ++i) define(ids_[i], given[i]);
+      while (!accept_word("return")) line();
+      return results(given);
+    };
+    autograd::GradMode history(true);
+    op::Mode::With outside(nullptr);
+    Graph g = [&] {
+      try {
+        return trace(shapes_, specs, body, "graph");
+      } catch (const Error& e) {
+        if (e.op() == "parse_graph") throw;
+        fail(e.message());  // of the operator that is called there
+      }
+    }();
+    g.renumber();
+    return g;
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view what) const override {
+    auto before = text_.substr(0, std::min(at_, text_.size()));
+    auto begin = before.rfind('\n') + 1;  // 0 if there is none
+    auto shown = text_.substr(begin, text_.substr(begin).find('\n')).substr(0, 200);
+    value_check(false, "parse_graph") << "line " << 1 + std::count(before.begin(), before.end(), '\n')
+                                      << ", character " << at_ - begin << ", " << what << ": " << shown;
+    __builtin_unreachable();
+  }
+
+  SymInt integer() override {
+    skip();
+    auto rest = text_.substr(at_);
+    try {
+      SymInt s = sym::parse_size(rest, *shapes_);
+      at_ = text_.size() - rest.size();
+      return s;
+    } catch (const Error& e) {
+      at_ = text_.size() - rest.size();
+      fail(e.message());
+    }
+  }
+  Dims sizes() {
+    Dims all;
+    expect('[');
+    while (!accept(']')) {
+      all.push_back(integer());
+      if (all.size() > 64) fail("no tensor has more than 64 dimensions");
+      if (accept(',')) continue;
+      expect(']');
+      break;
+    }
+    return all;
+  }
+  int64_t plain(int64_t low, int64_t high) {
+    size_t from = at_;
+    int64_t n = number(Type::Int).to_int();
+    if (n < low || n > high) {
+      at_ = from;
+      fail("expected a number from " + std::to_string(low) + " to " + std::to_string(high));
+    }
+    return n;
+  }
+  template <class T, class F>
+  std::vector<T> list(F&& item) {
+    std::vector<T> all;
+    expect('[');
+    while (!accept(']')) {
+      all.push_back(item());
+      if (accept(',')) continue;
+      expect(']');
+      break;
+    }
+    return all;
+  }
+
+  // Symbols stand in lines of their own behind the inputs, which use them already.
+  void read_sizes() {
+    static constexpr std::string_view begin = "\n  size ";
+    for (size_t at = text_.find(begin); at != text_.npos; at = text_.find(begin, at + 1)) {
+      at_ = at + begin.size();
+      std::string name = word("a symbol");
+      for (int k = 0; k < shapes_->symbol_count(); ++k)
+        if (shapes_->symbol(k).node()->name == name) fail("the symbol is there already");
+      expect('=');
+      int64_t hint = plain(0, sym::kMostSize), low = sym::kLeastSize, high = sym::kMostSize;
+      if (accept_word("from")) {
+        low = plain(-sym::kMostSize, hint);
+        if (!accept_word("to")) fail("expected to");
+        high = plain(hint, sym::kMostSize);
+      } else if (hint < low) {
+        fail("a size below its range");
+      }
+      shapes_->fresh(name, hint, low, high);
+    }
+    at_ = 0;
+  }
+
+  int id() {
+    expect('%');
+    return int(plain(0, std::numeric_limits<int>::max()));
+  }
+  void define(int id, const Tensor& t) {
+    if (!values_.try_emplace(id, t).second) fail("%" + std::to_string(id) + " is there already");
+  }
+  const Tensor& value() {
+    size_t from = at_;
+    auto it = values_.find(id());
+    if (it != values_.end()) return it->second;
+    at_ = from;
+    fail("the value is not there yet");
+  }
+
+  TensorType type() {
+    TensorType t;
+    size_t from = at_;
+    std::string dtype = word("a dtype");
+    try {
+      t.dtype = dtype_from_name(dtype);
+    } catch (const Error& e) {
+      at_ = from;
+      fail(e.message());
+    }
+    t.sizes = sizes();
+    for (auto s : t.sizes)
+      if (s.hint() < 0) fail("a negative size");
+    if (accept_word("strides")) t.strides = sizes();
+    else t.strides = contiguous_strides(t.sizes);
+    if (t.strides.size() != t.sizes.size()) fail("as many strides as sizes are expected");
+    t.number = accept_word("number");
+    if (accept_word("on")) fail("only values on the CPU are supported");
+    return t;
+  }
+  static Tensor without_data(const TensorType& t) {
+    Tensor made(make_ref<TensorImpl>(Storage(), t.sizes, t.strides, SymInt(), t.dtype, Device{}));
+    made.impl()->wrapped_number = t.number;
+    return made;
+  }
+
+  std::vector<InputSpec> inputs() {
+    if (!accept_word("graph")) fail("expected graph(");
+    expect('(');
+    std::vector<InputSpec> specs;
+    while (!accept(')')) {
+      ids_.push_back(id());
+      expect(':');
+      auto t = type();
+      specs.push_back({t.dtype, t.sizes, t.strides, t.number});
+      if (accept(',')) continue;
+      expect(')');
+      break;
+    }
+    return specs;
+  }
+
+  // ---- a line of the body
+
+  void line() {
+    skip();
+    if (at_ >= text_.size()) fail("expected return");
+    if (text_[at_] == '%') return node();
+    if (accept_word("size")) {  // read already
+      at_ = std::min(text_.find('\n', at_), text_.size());
+      return;
+    }
+    if (accept_word("requires")) return guard();
+    gradient();
+  }
+
+  void guard() {
+    using Relation = sym::Guard::Relation;
+    sym::Guard g;
+    g.left = integer();
+    skip();
+    static constexpr std::pair<std::string_view, Relation> kAll[] = {{"==", Relation::eq},
+                                                                     {"!=", Relation::ne},
+                                                                     {">=", Relation::ge},
+                                                                     {"<", Relation::lt}};
+    auto rest = text_.substr(at_);
+    auto* found =
+        std::find_if(std::begin(kAll), std::end(kAll), [&](auto& r) { return rest.starts_with(r.first); });
+    if (found == std::end(kAll)) fail("expected ==, !=, < or >=");
+    at_ += found->first.size();
+    g.relation = found->second;
+    g.right = integer();
+    shapes_->guard(g);
+  }
+
+  // What stands between = and (: an operator of the registry, or a derived one by its number.
+  const op::Operator& op() {
+    skip();
+    size_t from = at_;
+    size_t end = text_.find('(', at_);
+    if (end == text_.npos) fail("expected an operator");
+    std::string name(text_.substr(at_, end - at_));
+    at_ = end;
+    if (auto it = derived_.find(name); it != derived_.end()) return *it->second;
+    auto* o = op::find(name);
+    if (!o || autograd::derivation_of(*o)) {
+      at_ = from;
+      fail("no operator has this name");
+    }
+    return *o;
+  }
+
+  // name#1 = gradient of name(types) wanted [...] given [...] piece 0
+  void gradient() {
+    std::string name = word("a value, requires, an operator or return");
+    expect('#');
+    name += "#" + std::to_string(plain(1, std::numeric_limits<int>::max()));
+    expect('=');
+    if (!accept_word("gradient") || !accept_word("of")) fail("expected gradient of");
+    Derivation d;
+    d.of = &op();
+    std::vector<Tensor> made;
+    d.args = arguments(*d.of, [&] {
+      made.push_back(without_data(type()));
+      return made.back();
+    });
+    if (!accept_word("wanted")) fail("expected wanted");
+    for (bool w : list<bool>([&] { return number(Type::Bool).to_bool(); })) d.wanted.push_back(w);
+    if (!accept_word("given")) fail("expected given");
+    for (auto& g : list<std::optional<DType>>([&]() -> std::optional<DType> {
+           if (accept_word("None")) return {};
+           return dtype_from_name(word("a dtype"));
+         }))
+      d.grads.push_back(g);
+    d.piece = accept_word("piece") ? int(plain(0, 1 << 20)) : -1;
+    if (!derived_.emplace(name, &derived_from(d)).second) fail("the operator is there already");
+  }
+
+  const op::Operator& derived_from(const Derivation& d) {
+    auto& o = *d.of;
+    bool derives = !o.vjp && o.differentiable && (d.piece < 0 ? o.is<op::Pointwise>() : o.is<op::Loop>());
+    if (!derives) fail(o.schema.full_name() + " has no such gradient");
+    op::Mode::With none(nullptr);
+    auto results = infer(o, d.args.values());
+    bool fits = d.wanted.size() == d.args.tensors().size() && d.grads.size() == results.size();
+    for (size_t k = 0; fits && k < d.wanted.size(); ++k) {
+      auto& t = d.args.tensors()[k];
+      fits = !d.wanted[k] || (t.defined() && is_differentiable(t.dtype()));
+    }
+    for (size_t r = 0; fits && r < d.grads.size(); ++r)
+      fits = !d.grads[r] ||
+             (o.carries_gradient(r) && is_differentiable(results[r].dtype) && is_differentiable(*d.grads[r]));
+    auto f = fits ? autograd::formula_of(op::Call(o, d.args.values()), d.wanted, d.grads) : nullptr;
+    auto* found = !f                                   ? nullptr
+                  : d.piece < 0                        ? f->derived
+                  : size_t(d.piece) < f->pieces.size() ? f->pieces[size_t(d.piece)].derived
+                                                       : nullptr;
+    if (!found) fail(o.schema.full_name() + " has no such gradient");
+    return *found;
+  }
+
+  // %3: float32[2], %4: int64[2] = op(...), or %3: float64[] number = constant 0.5
+  void node() {
+    std::vector<std::pair<int, TensorType>> declared;
+    do {
+      int n = id();
+      expect(':');
+      declared.emplace_back(n, type());
+    } while (accept(','));
+    expect('=');
+    if (accept_word("constant")) {
+      if (declared.size() != 1 || !declared[0].second.number)
+        fail("the elements of a constant are not in the text");
+      Tensor number = op::wrapped_number(this->number(Type::Scalar));
+      agree(declared[0], number);
+      return define(declared[0].first, number);
+    }
+    auto& o = op();
+    size_t from = at_;
+    auto args = arguments(o, [&] { return value(); });
+    std::swap(from, at_);  // errors are of the call
+    auto results = op::call(o, args.values());
+    if (results.size() != declared.size())
+      fail("the operator has " + std::to_string(results.size()) + " results");
+    for (size_t k = 0; k < results.size(); ++k) {
+      agree(declared[k], results[k]);
+      define(declared[k].first, results[k]);
+    }
+    at_ = from;
+  }
+  void agree(const std::pair<int, TensorType>& said, const Tensor& t) {
+    auto& s = said.second;
+    bool agrees = t.defined() && t.dtype() == s.dtype && same(t.sizes(), s.sizes);
+    bool empty =
+        std::any_of(s.sizes.begin(), s.sizes.end(), [](SymInt n) { return !n.is_symbolic() && n == 0; });
+    for (size_t d = 0; agrees && !empty && d < s.sizes.size();
+         ++d)  // strides of single elements mean nothing
+      agrees = SymInt::surely_equal(s.sizes[d], 1) || SymInt::surely_equal(t.strides()[d], s.strides[d]);
+    if (agrees) return;
+    std::ostringstream found;
+    if (t.defined()) found << t.dtype() << to_string(t.sizes()) << " strides " << to_string(t.strides());
+    else found << "None";
+    fail("%" + std::to_string(said.first) + " is " + found.str() + " by its operator");
+  }
+
+  template <class F>
+  op::Args arguments(const op::Operator& o, F&& tensor) {
+    std::vector<op::Args> kept;
+    std::vector<std::vector<TensorImpl*>> lists(o.schema.parameters.size());
+    std::vector<Tensor> held;
+    std::vector<op::Value> values;
+    expect('(');
+    for (size_t k = 0; k < o.schema.parameters.size(); ++k) {
+      auto& p = o.schema.parameters[k];
+      if (k) expect(',');
+      if (p.type != Type::Tensor) {
+        if (!accept_word(p.name)) fail("expected " + p.name + "=");
+        expect('=');
+        kept.push_back(is_expression(p) ? of_size() : attribute(p));
+        values.push_back(kept.back()[0]);
+        continue;
+      }
+      auto one = [&]() -> TensorImpl* {
+        if (accept_word("None")) return nullptr;
+        held.push_back(tensor());
+        return held.back().impl();
+      };
+      if (p.list && next_is('[')) {
+        lists[k] = list<TensorImpl*>(one);
+        values.push_back(std::span<TensorImpl* const>(lists[k]));
+      } else if (is_number()) {
+        kept.push_back(is_expression(p) ? of_size() : scalar());
+        values.push_back(kept.back()[0]);
+      } else {
+        values.push_back(one());
+      }
+    }
+    expect(')');
+    return op::Args(values, o.schema);
+  }
+  // Is the next argument a number made of sizes: s0*2?
+  bool is_expression(const op::Parameter& p) {
+    if (p.type != Type::Scalar && p.type != Type::Tensor && p.type != Type::Float) return false;
+    skip();
+    auto rest = text_.substr(at_);
+    if (rest.starts_with("min(") || rest.starts_with("max(")) return true;
+    for (int k = 0; k < shapes_->symbol_count(); ++k) {
+      auto at = rest.substr(0, rest.find_first_of(",\n")).find(shapes_->symbol(k).node()->name);
+      if (at != rest.npos) return true;
+    }
+    return false;
+  }
+  bool is_number() {
+    skip();
+    return at_ < text_.size() &&
+           (std::isdigit(uint8_t(text_[at_])) ||
+            std::string_view("-(").find(text_[at_]) != std::string_view::npos || is_word("True") ||
+            is_word("False") || is_word("inf") || is_word("nan") || is_expression({}));
+  }
+  bool is_word(std::string_view w) {
+    size_t from = at_;
+    bool is = accept_word(w);
+    at_ = from;
+    return is;
+  }
+  op::Args of_size() {
+    op::Value v(integer());
+    return op::Args(std::span<const op::Value>(&v, 1));
+  }
+  op::Args scalar() {
+    op::Value v(number(Type::Scalar));
+    return op::Args(std::span<const op::Value>(&v, 1));
+  }
+
+  // ---- return %1, None  mutates input 0 = %2
+  std::vector<Tensor> results(std::span<const Tensor> given) {
+    std::vector<Tensor> outputs;
+    auto more = [&] { return !is_word("mutates") && at_ < text_.size(); };
+    skip();
+    if (more()) do {
+        outputs.push_back(accept_word("None") ? Tensor() : value());
+      } while (accept(','));
+    std::vector<std::pair<size_t, Tensor>> written;
+    while (accept_word("mutates")) {
+      if (!accept_word("input")) fail("expected input");
+      auto i = size_t(plain(0, int64_t(given.size()) - 1));
+      expect('=');
+      const Tensor& v = value();
+      if (v.dtype() != given[i].dtype() || !same(v.sizes(), given[i].sizes()))
+        fail("the input is of another type");
+      if (!v.is_traced()) fail("a constant is written");
+      for (auto& w : written)
+        if (w.first == i) fail("the input is written twice");
+      written.emplace_back(i, v);
+    }
+    skip();
+    if (at_ != text_.size()) fail("unexpected text");
+    finish(given, written, outputs);
+    return outputs;
+  }
+  static void finish(std::span<const Tensor> given, const std::vector<std::pair<size_t, Tensor>>& written,
+                     std::vector<Tensor>& outputs) {
+    // An output that is an input as it came is no longer what the input stands for.
+    std::vector<Value*> values;
+    for (auto& w : written) values.push_back(value_of(w.second));
+    for (auto& t : outputs)
+      for (auto& w : written)
+        if (t.defined() && t.impl() == given[w.first].impl()) t = value_of(t)->tensor;
+    for (size_t k = 0; k < written.size(); ++k) given[written[k].first].impl()->traced = values[k];
+  }
+
+  std::shared_ptr<sym::Shapes> shapes_;
+  std::vector<int> ids_;  // of the inputs
+  std::unordered_map<int, Tensor> values_;
+  std::unordered_map<std::string, const op::Operator*> derived_;
+};
+
+}  // namespace
+
+Graph parse_graph(std::string_view text) { return Parser(text).parse(); }
+
+}  // namespace facula::graph

@@ -1,0 +1,170 @@
+#include "facula/io/program.h"
+
+#include <algorithm>
+
+#include "facula/autograd/autograd.h"
+#include "facula/io/checkpoint.h"
+#include "facula/run/traced.h"
+
+namespace facula::io {
+
+namespace {
+
+constexpr const char* kFormat = "facula program";
+constexpr int64_t kVersion = 1;
+
+// The tensors of a program: the captured ones, then those that only gradient slots know.
+class Tensors {
+ public:
+  explicit Tensors(const std::vector<Tensor>& captured) : all_(captured) {}
+  int64_t number(const Tensor& t) {  // -1: none
+    if (!t.defined()) return -1;
+    auto it = std::find_if(all_.begin(), all_.end(), [&](auto& x) { return x.is_same(t); });
+    if (it != all_.end()) return it - all_.begin();
+    all_.push_back(t);
+    return int64_t(all_.size()) - 1;
+  }
+  List values() const {
+    List list;
+    for (auto& t : all_) {
+      supported_check(t.device().type == DeviceType::cpu, "save")
+          << "the program captured a tensor on " << t.device();
+      list.push_back(Tuple{{t.detached(), t.requires_grad() && autograd::is_leaf(t)}});
+    }
+    return list;
+  }
+
+ private:
+  std::vector<Tensor> all_;
+};
+
+// What a file says, with errors that name it.
+class Reader {
+ public:
+  Reader(const std::string& path, const Value& v) : path_(path), v_(v) {}
+  void check(bool good, const char* what) const {
+    runtime_check(good, "load") << path_ << " is damaged: " << what;
+  }
+  std::unique_ptr<run::Traced> program() const {
+    graph::Capture c;
+    c.graph = graph::parse_graph(v_["graph"].string());
+    auto& g = c.graph;
+    std::vector<Tensor> tensors;
+    for (auto& item : v_["tensors"].list()) {
+      Tensor t = item[0].tensor();
+      check(t.defined() && !t.is_traced(), "a tensor is missing");
+      if (item[1].boolean()) {
+        check(is_differentiable(t.dtype()), "integers require gradients");
+        autograd::set_requires_grad(t, true);
+      }
+      tensors.push_back(t);
+    }
+    size_t captured = below(v_["captured"], std::min(tensors.size(), g.inputs.size()) + 1);
+    c.captured.assign(tensors.begin(), tensors.begin() + std::ptrdiff_t(captured));
+    size_t given = g.inputs.size() - captured;
+    for (size_t k = 0; k < captured; ++k) {
+      auto& t = g.inputs[given + k]->tensor;
+      check(t.dtype() == tensors[k].dtype() && t.dim() == tensors[k].dim(),
+            "a tensor does not fit the graph");
+    }
+    c.results = below(v_["results"], g.outputs.size() + 1);
+    c.differentiates = v_["differentiates"].boolean();
+    for (auto& r : v_["required"].list()) c.required.push_back(r.boolean());
+    check(c.required.size() == (c.differentiates ? given : c.required.size()), "it requires other arguments");
+    auto tensor = [&](const Value& v) {
+      int64_t n = v.integer();
+      return n < 0 ? Tensor() : tensors[below(v, tensors.size())];
+    };
+    for (auto& s : v_["slots"].list()) {
+      graph::Capture::Slot slot;
+      slot.argument = s[0].integer() < 0 ? -1 : int(below(s[0], given));
+      slot.leaf = tensor(s[1]);
+      slot.before = tensor(s[2]);
+      slot.relied = s[3].boolean();
+      slot.output = s[4].integer() < 0 ? -1 : int(below(s[4], g.outputs.size()));
+      slot.after = tensor(s[5]);
+      check((slot.argument < 0) == slot.leaf.defined(), "a gradient slot is of no tensor");
+      check(slot.output < 0 || g.outputs[size_t(slot.output)], "a gradient slot gets no value");
+      if (slot.leaf.defined()) {
+        check(slot.leaf.requires_grad() || slot.output < 0, "a gradient slot is of no leaf");
+        if (slot.before.defined()) autograd::set_grad(slot.leaf, slot.before);
+      }
+      c.slots.push_back(std::move(slot));
+    }
+    std::vector<run::Traced::Check> checks;
+    for (auto& k : v_["checks"].list())
+      checks.push_back({ErrorType(below(k[0], size_t(ErrorType::KeyboardInterrupt))), k[1].string()});
+    check(checks.size() <= c.results, "it checks more than it computes");
+    auto made = std::make_unique<run::Traced>(std::move(c), v_["name"].string());
+    made->require(std::move(checks));
+    return made;
+  }
+
+ private:
+  size_t below(const Value& v, size_t end) const {
+    int64_t n = v.integer();
+    check(n >= 0 && uint64_t(n) < end, "a number is out of range");
+    return size_t(n);
+  }
+  const std::string& path_;
+  const Value& v_;
+};
+
+void write(const std::string& path, const run::Traced& program, const std::string& extra) {
+  auto& c = program.capture();
+  Tensors tensors(c.captured);
+  List slots, required, checks;
+  for (auto& s : c.slots)
+    slots.push_back(Tuple{{s.argument, tensors.number(s.leaf), tensors.number(s.before), s.relied, s.output,
+                           tensors.number(s.after)}});
+  for (bool r : c.required) required.push_back(r);
+  for (auto& k : program.checks()) checks.push_back(Tuple{{int64_t(k.type), k.text}});
+  save(path, Dict{{kFormat, kVersion},
+                  {"name", program.name()},
+                  {"graph", graph::print(c.graph)},
+                  {"tensors", tensors.values()},
+                  {"captured", c.captured.size()},
+                  {"results", c.results},
+                  {"differentiates", c.differentiates},
+                  {"required", std::move(required)},
+                  {"slots", std::move(slots)},
+                  {"checks", std::move(checks)},
+                  {"extra", extra}});
+}
+
+}  // namespace
+}  // namespace facula::io
+
+namespace facula {
+
+std::vector<Tensor> Program::operator()(std::span<const Tensor> inputs) const { return (*traced_)(inputs); }
+const std::vector<Tensor>& Program::captured() const { return traced_->captured(); }
+std::string Program::text() const { return graph::print(traced_->graph()); }
+std::vector<std::string> Program::steps() const { return traced_->steps(); }
+
+void Program::save(const std::string& path, const std::string& extra) const {
+  io::write(path, *traced_, extra);
+}
+
+Program Program::load(const std::string& path, std::string* extra) {
+  io::Value v = io::load(path);
+  runtime_check(v.is_dict() && v.contains(io::kFormat), "load") << path << " holds no program";
+  try {
+    int64_t version = v[io::kFormat].integer();
+    runtime_check(version == io::kVersion, "load")
+        << path << " is of version " << version << ", and this library reads version " << io::kVersion;
+    if (extra) *extra = v["extra"].string();
+    return Program(io::Reader(path, v).program());
+  } catch (const Error& e) {  // of a wrong kind of value, or what the graph's operators refuse
+    if (e.kind() == ErrorKind::internal || e.op() == "load") throw;
+    runtime_check(false, "load") << path << " is damaged: " << e.message();
+    __builtin_unreachable();
+  }
+}
+
+Program trace(const std::function<std::vector<Tensor>(std::span<const Tensor>)>& f,
+              std::span<const Tensor> inputs, std::string name, bool dynamic) {
+  return Program(run::trace(f, inputs, std::move(name), dynamic));
+}
+
+}  // namespace facula
