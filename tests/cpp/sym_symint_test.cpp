@@ -5,6 +5,7 @@
 #include <limits>
 #include <random>
 
+#include "facula/sym/parse.h"
 #include "facula/sym/symint.h"
 
 namespace facula {
@@ -127,9 +128,26 @@ TEST(SymInt, ExpressionsKeepTheirValue) {
         ASSERT_LE(made.symbolic.node()->low, made.at_values) << to_string(made.symbolic);
         ASSERT_GE(made.symbolic.node()->high, made.at_values) << to_string(made.symbolic);
       }
+      std::string text = to_string(made.symbolic) + ", 7";
+      std::string_view rest = text;
+      ASSERT_EQ(sym::parse_size(rest, shapes).identity(), made.symbolic.identity()) << text;
+      ASSERT_EQ(rest, ", 7");
     }
   }
   EXPECT_EQ((SymInt(-7) / SymInt(2)).concrete(), floor_div(-7, 2));
+}
+
+TEST(SymInt, TextThatIsNoSizeIsRefused) {
+  Shapes shapes;
+  shapes.fresh("s0", 4);
+  for (std::string text :
+       {"", "+", "s1", "s0 +", "(s0", "min(s0)", "7//0", "9223372036854775808", "s0*(2 + )"}) {
+    std::string_view rest = text;
+    EXPECT_THROW(sym::parse_size(rest, shapes), Error) << text;
+  }
+  std::string deep(100000, '(');
+  std::string_view rest = deep;
+  EXPECT_THROW(sym::parse_size(rest, shapes), Error);
 }
 
 TEST(SymInt, ProductsOfSizes) {
