@@ -52,6 +52,8 @@ Traced::Traced(graph::Capture capture, std::string name)
     return to_results(std::move(outputs));
   });
   in_place_->effects.writes = true;
+  writes_.resize(graph().inputs.size());
+  for (auto& [w, v] : graph().mutated) writes_[size_t(w)] = true;
 }
 
 Traced::~Traced() {
@@ -61,52 +63,61 @@ Traced::~Traced() {
   }
 }
 
-std::vector<Tensor> Traced::checked(std::span<const Tensor> inputs) const {
+Traced::Items Traced::checked(std::span<const Tensor> inputs) const {
   auto& g = graph();
   size_t given = g.inputs.size() - captured().size();
   value_check(inputs.size() == given, name_.c_str())
       << "was traced with " << given << " tensors, and is called with " << inputs.size();
-  std::vector<Tensor> all(inputs.begin(), inputs.end());
-  all.insert(all.end(), captured().begin(), captured().end());
-  std::vector<int64_t> symbols(size_t(g.shapes->symbol_count()), -1);
+  Items all;
+  for (auto& t : inputs) all.push_back(t.impl());
+  for (auto& t : captured()) all.push_back(t.impl());
+  SmallVector<int64_t, 16> symbols(size_t(g.shapes->symbol_count()), -1);
   for (size_t i = 0; i < all.size(); ++i) {
-    auto& spec = g.inputs[i]->tensor;
-    auto& t = all[i];
-    bool fits = t.dtype() == spec.dtype() && t.dim() == spec.dim();
-    for (size_t d = 0; fits && d < spec.sizes().size(); ++d) {
-      auto s = spec.sizes()[d];
-      int64_t n = t.sizes()[d].hint();
+    auto& spec = *g.inputs[i]->tensor.impl();
+    value_check(all[i], name_.c_str()) << "tensor " << i << " is undefined";
+    auto& t = *all[i];
+    bool fits = t.dtype == spec.dtype && t.sizes.size() == spec.sizes.size();
+    for (size_t d = 0; fits && d < spec.sizes.size(); ++d) {
+      auto s = spec.sizes[d];
+      int64_t n = t.sizes[d].hint();
       auto* known = s.is_symbol() ? &symbols[size_t(s.node()->value)] : nullptr;
       fits = known ? *known < 0 || *known == n : s.hint() == n;
       if (known) *known = n;
     }
-    value_check(fits, name_.c_str()) << "was traced with " << spec.dtype() << to_string(spec.sizes())
+    value_check(fits, name_.c_str()) << "was traced with " << spec.dtype << to_string(SymSpan(spec.sizes))
                                      << " as " << (i < given ? "tensor " : "captured tensor ")
-                                     << (i < given ? i : i - given) << ", and is called with " << t.dtype()
-                                     << to_string(t.sizes())
+                                     << (i < given ? i : i - given) << ", and is called with " << t.dtype
+                                     << to_string(SymSpan(t.sizes))
                                      << hint(i < given ? "trace it for these inputs, or with dynamic=True"
                                                        : "trace it again");
   }
   value_check(g.shapes->hold(symbols), name_.c_str())
       << "relied on sizes that the tensors it is called with do not have"
       << hint("it was traced where Python looked at a size, or compared one: trace it for these sizes");
-  // What is written may be known by one name only.
-  std::vector<std::pair<const StorageImpl*, size_t>> memory;
+  if (!g.mutated.empty()) check_names(all);
+  return all;
+}
+
+// What is written may be known by one name only.
+void Traced::check_names(const Items& all) const {
+  struct Name {
+    const StorageImpl* storage;
+    size_t input;
+    auto operator<=>(const Name&) const = default;
+  };
+  SmallVector<Name, 16> memory;
   for (size_t k = 0; k < all.size(); ++k)
-    if (auto* storage = all[k].impl()->storage.get()) memory.push_back({storage, k});
+    if (auto* storage = all[k]->storage.get()) memory.push_back({storage, k});
   std::sort(memory.begin(), memory.end());
-  std::vector<bool> written(all.size());
-  for (auto& [w, v] : g.mutated) written[size_t(w)] = true;
   for (size_t m = 1; m < memory.size(); ++m) {
     auto [storage, w] = memory[m];
     auto [before, k] = memory[m - 1];
-    if (storage != before || !(written[w] || written[k])) continue;
-    if (!written[w]) std::swap(w, k);
-    value_check(false, name_.c_str()) << "writes to tensor " << w << " of " << to_string(all[w].sizes())
+    if (storage != before || !(writes_[w] || writes_[k])) continue;
+    if (!writes_[w]) std::swap(w, k);
+    value_check(false, name_.c_str()) << "writes to tensor " << w << " of " << to_string(SymSpan(all[w]->sizes))
                                       << ", which shares its memory with tensor " << k << " of "
-                                      << to_string(all[k].sizes()) << hint("clone() one of them");
+                                      << to_string(SymSpan(all[k]->sizes)) << hint("clone() one of them");
   }
-  return all;
 }
 
 static const Tensor& leaf_of(const graph::Capture::Slot& s, std::span<const Tensor> inputs) {
@@ -157,18 +168,16 @@ void Traced::fill_slots(std::span<const Tensor> inputs, std::span<const Tensor> 
 }
 
 std::vector<Tensor> Traced::operator()(std::span<const Tensor> inputs) const {
-  std::vector<Tensor> all = checked(inputs);
+  Items all = checked(inputs);
   auto* mode = op::Mode::current();
   bool traced = mode && mode->records();
   supported_check(!traced || capture_.slots.empty(), name_.c_str())
       << "uses gradient slots (.grad), and is called while another function is traced"
       << hint("call the function itself there");
   check_slots(inputs);
-  std::vector<TensorImpl*> items;
-  for (auto& t : all) items.push_back(t.impl());
-  Value args[] = {std::span<TensorImpl* const>(items)};
+  Value args[] = {std::span<TensorImpl* const>(all)};
   bool recorded = !capture_.differentiates && autograd::needs_record(args);
-  auto results = traced || recorded ? with_history(std::move(all)) : in_place(all);
+  auto results = traced || recorded ? with_history(all) : in_place(all);
   fill_slots(inputs, results);
   results.resize(capture_.results);
   check_results(results);
@@ -184,26 +193,23 @@ void Traced::check_results(std::vector<Tensor>& results) const {
   results.resize(first);
 }
 
-std::vector<Tensor> Traced::in_place(const std::vector<Tensor>& all) const {
+std::vector<Tensor> Traced::in_place(const Items& all) const {
   autograd::GradMode off(false);
-  std::vector<TensorImpl*> items;
-  for (auto& t : all) items.push_back(t.impl());
-  Value args[] = {std::span<TensorImpl* const>(items)};
+  Value args[] = {std::span<TensorImpl* const>(all)};
   auto results = op::call(*in_place_, args).to_vector();
-  for (auto& [w, v] : graph().mutated) all[size_t(w)].bump_version();
+  for (auto& [w, v] : graph().mutated) Tensor(Ref<TensorImpl>::share(all[size_t(w)])).bump_version();
   return results;
 }
 
-std::vector<Tensor> Traced::with_history(std::vector<Tensor> all) const {
-  std::vector<Tensor> originals;
+std::vector<Tensor> Traced::with_history(Items all) const {
+  std::vector<Tensor> originals, copies;
   for (auto& [w, v] :
        graph().mutated) {  // the program reads what was there before, also in its backward pass
-    originals.push_back(all[size_t(w)]);
-    all[size_t(w)] = autograd::invoke("clone", {all[size_t(w)]});
+    originals.push_back(Tensor(Ref<TensorImpl>::share(all[size_t(w)])));
+    copies.push_back(autograd::invoke("clone", {originals.back()}));
+    all[size_t(w)] = copies.back().impl();
   }
-  std::vector<TensorImpl*> items;
-  for (auto& t : all) items.push_back(t.impl());
-  Value args[] = {std::span<TensorImpl* const>(items)};
+  Value args[] = {std::span<TensorImpl* const>(all)};
   auto results = op::call(*functional_, args).to_vector();
   size_t outputs = results.size() - originals.size();
   for (size_t k = 0; k < originals.size(); ++k) {

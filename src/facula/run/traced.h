@@ -38,10 +38,12 @@ class Traced {
   std::vector<std::string> steps() const;
 
  private:
+  using Items = SmallVector<TensorImpl*, 16>;  // the given tensors, then the captured ones
   // The two ways to write: in place, or, where history is kept or another trace looks on, as results.
-  std::vector<Tensor> in_place(const std::vector<Tensor>& all) const;
-  std::vector<Tensor> with_history(std::vector<Tensor> all) const;
-  std::vector<Tensor> checked(std::span<const Tensor> inputs) const;
+  std::vector<Tensor> in_place(const Items& all) const;
+  std::vector<Tensor> with_history(Items all) const;
+  Items checked(std::span<const Tensor> inputs) const;
+  void check_names(const Items& all) const;
   void check_slots(std::span<const Tensor> inputs) const;
   void fill_slots(std::span<const Tensor> inputs, std::span<const Tensor> results) const;
   void check_results(std::vector<Tensor>& results) const;
@@ -49,6 +51,7 @@ class Traced {
   std::string name_;
   graph::Capture capture_;
   std::vector<Check> checks_;
+  std::vector<bool> writes_;  // by input
   op::Operator *functional_,
       *in_place_;  // never freed, only emptied: caches and tapes know operators by address
 };
