@@ -138,3 +138,137 @@ def test_as_strided_scatter_gives_gradients_to_what_stays():
     (F.as_strided_scatter(x, src, (3, 2), (2, 1), 1) * weights).sum().backward()
     assert x.grad.flatten().tolist() == [0.0] * 7 + [7.0, 8.0, 9.0, 10.0, 11.0]
     assert src.grad.tolist() == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+
+
+@pytest.mark.parametrize("align", [False, True])
+def test_places_of_no_number_read_an_end_and_places_at_an_end_have_no_slope(align):
+    image = F.arange(12.0).reshape(1, 1, 3, 4)
+    for at, want in ((nan, 0.0), (inf, 11.0), (-inf, 0.0)):
+        grid = F.full((1, 1, 1, 2), at)
+        assert F.grid_sampler(image, grid, 0, 1, align).item() == want
+    volume = F.arange(24.0).reshape(1, 1, 2, 3, 4)
+    assert F.grid_sampler(volume, F.full((1, 1, 1, 1, 3), nan), 0, 1, align).item() == 23
+    edge = 1.0 if align else 0.75
+    (slope,) = gradient(lambda g: F.grid_sampler(image.to(F.float64), g, 0, 1, align), [[[[edge, 0.0]]]])
+    assert slope[0][0][0][0] == 0 and slope[0][0][0][1] != 0
+
+
+def test_places_of_affine_grids_of_integers_are_cut_off():
+    theta = F.tensor([[[1, 0, 2], [0, 1, 3]]], dtype=F.int32)
+    assert F.affine_grid_generator(theta, [1, 1, 2, 3], True).tolist() == [
+        [[[1, 2], [2, 2], [3, 2]], [[1, 4], [2, 4], [3, 4]]]
+    ]
+    turned = F.affine_grid_generator(theta.to(F.complex64) * 1j, [1, 1, 2, 3], True)
+    assert turned.real.abs().max().item() == 0 and turned.imag[0, 0, 0].tolist() == [1, 2]
+
+
+def test_infinite_matrices_have_no_singular_values_and_rank_0():
+    a = F.eye(3, dtype=F.float64)
+    a[1, 1] = inf
+    assert all(math.isnan(s) for s in F.linalg.svdvals(a).tolist())
+    assert F.linalg.matrix_rank(a).item() == 0 and F.linalg.matrix_rank(a, hermitian=True).item() == 0
+    assert F.linalg.pinv(a).abs().max().item() == 0
+    assert all(math.isnan(s) for s in F.linalg.eigvalsh(a).tolist())
+    a[0, 0] = nan
+    for f in (F.linalg.svdvals, F.linalg.matrix_rank, F.linalg.pinv, F.linalg.eigvalsh):
+        with pytest.raises(F.linalg.LinAlgError):
+            f(a)
+
+
+def test_only_one_triangle_of_hermitian_matrices_is_read():
+    a = F.tensor([[1.0, nan, inf], [0.0, 2.0, nan], [0.0, 0.0, 3.0]])
+    assert F.linalg.eigvalsh(a).tolist() == [1, 2, 3]
+
+
+def test_nothing_behind_a_column_that_is_not_finite_is_a_number():
+    a = np.random.default_rng(0).normal(size=(4, 3))
+    a[2, 1] = inf
+    q, r = (x.numpy() for x in F.linalg.qr(F.tensor(a)))
+    want = np.linalg.qr(a[:, :1])
+    same(q[:, :1], want[0])
+    assert np.isnan(q[:, 1:]).all() and np.isnan(r[1:, 2]).all() and math.isnan(r[1, 1])
+
+
+@pytest.mark.parametrize("dtype", [F.float64, F.complex128])
+def test_pivots_that_are_no_numbers_stay(dtype):
+    a = F.tensor([[nan, 1.0, 2.0], [3.0, 1.0, 0.0], [5.0, 4.0, 1.0]]).to(dtype)
+    lu, pivots = F.linalg.lu_factor(a)
+    assert pivots.tolist() == [1, 2, 3] and lu[1:].isnan().all()
+
+
+def test_ties_of_extrema_do_not_count_what_is_left_out():
+    low = F.full((2, 2), -inf)
+    (g,) = gradient(
+        lambda x: F.index_reduce(F.zeros(1, 2), 0, F.tensor([0, 0]), x, "amax", include_self=False),
+        low.tolist(),
+        dtype=F.float32,
+    )
+    assert g == [[0.5, 0.5], [0.5, 0.5]]
+    lengths = F.tensor([2, 2])
+    for reduce in ("max", "min"):
+        (g,) = gradient(lambda x, r=reduce: F.segment_reduce(x, r, lengths=lengths), [nan, 1.0, -inf, -inf])
+        assert g == [1, 0, 0.5, 0.5]
+    (g,) = gradient(lambda x: F.segment_reduce(x, "prod", lengths=lengths), [nan, 2.0, 3.0, 4.0])
+    assert g[0] == 2 and g[2:] == [4, 3]
+
+
+def test_infinite_factors_of_outer_products_come_after_the_sums():
+    ((a, b),) = gradient(
+        lambda v: F.addr(
+            F.zeros(2, 2, dtype=F.float64), v, F.tensor([1.0, -3.0], dtype=F.float64), alpha=inf
+        ),
+        [1.0, 1.0],
+    )
+    assert a == b == -inf
+    whole = F.ones(2, dtype=F.int32)
+    with pytest.raises(RuntimeError, match="must not be a floating point number"):
+        F.addr(F.zeros(2, 2, dtype=F.int32), whole, whole, beta=0.5)
+    with pytest.raises(RuntimeError, match="Boolean alpha"):
+        F.addr(F.zeros(2, 2), F.ones(2), F.ones(2), alpha=True)
+
+
+def test_what_is_short_enough_keeps_its_gradient():
+    (g,) = gradient(lambda x: F.renorm(x, 2, 0, inf), [[1.0, 2.0], [3.0, 4.0]])
+    assert g == [[1, 1], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "chebyshev_polynomial_t",
+        "chebyshev_polynomial_u",
+        "chebyshev_polynomial_v",
+        "chebyshev_polynomial_w",
+        "hermite_polynomial_h",
+        "hermite_polynomial_he",
+        "laguerre_polynomial_l",
+        "legendre_polynomial_p",
+    ],
+)
+def test_polynomials_of_large_orders_take_no_steps(name):
+    """Beside the recurrence, and at an order at which it would take minutes."""
+    f = getattr(F.special, name)
+    x = F.tensor([0.3, 1e-3, 1.0000001, -0.9999, -1.00000001, 3.0, -1e-7], dtype=F.float64)
+    f(x, 2.0**62), f(x.to(F.float32), 2.0**31)
+    if name.startswith("hermite"):
+        return
+    at = [65533.0 + k for k in range(7)]
+    values = np.array([f(x[:5], n).tolist() for n in at])
+    if name.startswith(("laguerre", "legendre")):
+        k = np.array(at)[:-2, None] + 1
+        y = x[:5].numpy()
+        a, b = (2 * k + 1 - y, k) if name.startswith("laguerre") else ((2 * k + 1) * y, k)
+        left = a * values[1:-1] - b * values[:-2] - (k + 1) * values[2:]
+        scale = k
+    else:
+        left = 2 * x[:5].numpy() * values[1:-1] - values[:-2] - values[2:]
+        scale = 1
+    assert (np.abs(left) <= 1e-8 * scale * np.abs(values).max(0)).all()
+
+
+def test_zeta_and_incomplete_gamma_functions_at_infinity():
+    z = F.special.zeta(F.tensor([inf, inf, nan]), F.tensor([-2.5, -inf, -1.0]))
+    assert z.tolist() == [inf, inf, inf]
+    assert F.special.gammainc(F.tensor([nan, inf]), F.tensor([inf, nan])).tolist() == [1, 0]
+    huge = F.tensor([1.7e308], dtype=F.float64)
+    assert F.special.gammainc(huge, F.tensor([0.1], dtype=F.float64)).item() == 0

@@ -16,6 +16,9 @@ enum Mode : int64_t { sum_of, mean_of, max_of };
 
 // Where bags begin, and, last, where they end.
 std::vector<int64_t> bounds(const Call& c, int64_t count) {
+  DType t = c.dtype("offsets");
+  runtime_check(t == DType::Int64 || t == DType::Int32, c.name())
+      << "expected offsets of int64 or int32, got " << t;
   Tensor plain = contiguous(to(c.tensor("offsets"), DType::Int64));
   std::vector<int64_t> at(plain.data<int64_t>(), plain.data<int64_t>() + plain.numel().guard_int());
   runtime_check(at.empty() || at[0] == 0, c.name())
@@ -24,7 +27,7 @@ std::vector<int64_t> bounds(const Call& c, int64_t count) {
   runtime_check(at.empty() || at.back() <= count, c.name())
       << "offsets[-1] can not be greater than input's length " << count << ", but got offsets[-1] of "
       << at.back();
-  runtime_check(std::is_sorted(at.begin(), at.end()), c.name()) << "offsets must not decrease";
+  index_check(std::is_sorted(at.begin(), at.end()), c.name()) << "offsets must not decrease";
   runtime_check(!c.flag("include_last_offset") || !at.empty(), c.name())
       << "include_last_offset: number of offset should be at least 1";
   if (!c.flag("include_last_offset")) at.push_back(count);

@@ -19,8 +19,19 @@ constexpr const char* kRecurrence =
 constexpr const char* kInFloat64 =
     "by the recurrence in float64, rounded once; PyTorch's in float32 adds up roundings and overflows earlier";
 
-constexpr const char* kUnset = "float\\d+ value: nan for (finite|-?0) at x=nan, n=\\d+";
+constexpr const char* kUnset = "float\\d+ value: nan for (finite|-?0) at (x=nan, n=\\d+|n=\\d+, x=nan)";
 constexpr const char* kStopped = "PyTorch stops at a NaN before it has set what it returns";
+
+constexpr const char* kRoundedOnce =
+    "(b?float(16|32)|u?int\\d+) (value|gradient of self): (-?\\d\\S*|finite|-?0) for (-?\\d\\S*|finite|-?0|-?inf|nan) at ";
+constexpr const char* kOnce =
+    "in float64, rounded once; PyTorch's in float32 loses digits where it is near a zero or far out, and overflows earlier";
+constexpr const char* kDigits = "float64 (value|gradient of self): (-?\\d\\S*) for (-?\\d\\S*) at ";
+constexpr const char* kFewer = "nearer to the function, by up to seven digits";
+constexpr const char* kFarOut =
+    "float\\d+ (value|gradient of self): (-?0|finite|-?\\d\\S*) for (nan|-?0|finite|-?\\d\\S*) at (self|x)=-?(inf|\\d\\S*e\\+\\d+)$";
+constexpr const char* kLimit =
+    "what it tends to; PyTorch's takes the cosine of infinity, or subtracts what it cannot tell apart";
 
 Expr wide(Expr x) { return cast(x, DType::Float64); }
 
@@ -37,6 +48,9 @@ Definer bessel(const char* schema, const char* doc, Expr (*f)(Expr)) {
                        .bind(special)
                        .no_in_place()
                        .differs(kUnbounded, kInfiniteProducts)
+                       .differs(kRoundedOnce, kOnce)
+                       .differs(kFarOut, kLimit)
+                       .differs(kDigits, kFewer)
                        .pointwise([f](Expr x) { return cast(f(wide(x)), x.dtype()); })
                        .samples(unary_samples(0.1, 12)));
 }
@@ -49,6 +63,9 @@ Definer function_of_x(const char* schema, const char* doc, Expr (*f)(Expr)) {
                        .bind(special)
                        .no_in_place()
                        .non_differentiable()
+                       .differs(kRoundedOnce, kOnce)
+                       .differs(kFarOut, kLimit)
+                       .differs(kDigits, kFewer)
                        .pointwise([f](Expr x) { return cast(f(wide(x)), x.dtype()); })
                        .samples({"x[]", "x[5](0.1, 9)", "x[2, 3, 4](0.1, 12)", "x[2, 0]"}));
 }
@@ -95,6 +112,9 @@ Definer incomplete_gamma(const char* schema, const char* doc, Expr (*f)(Expr, Ex
       .dtypes(d::floating)
       .pointwise([f](Expr a, Expr x) { return cast(f(wide(a), wide(x)), a.dtype()); })
       .undifferenced("there is none for the first operand")
+      .differs(
+          "b?float\\d+ value: (-?\\d\\S*|finite|-?0) for (-?\\d\\S*|finite|-?0|nan) at self=",
+          "by series and fractions in float64, rounded once; PyTorch's end early where numbers are subnormal or huge")
       .samples({"self[3, 4](0.2, 8), other[4](0.1, 9)", "self[5](0.2, 8), other[5](0.1, 9)",
                 "self[](0.2, 8), other[](0.1, 9)", "self[2, 0], other[1]"});
 }
@@ -106,6 +126,7 @@ FACULA_FAMILY(bessel) {
          "Modified Bessel function of the first kind, order 0: sum (x/2)^(2k) / k!^2.", bessel_i0)
       .bind(function | method | special)
       .differs(kUnbounded, kInfiniteProducts)
+      .differs(kRoundedOnce, kOnce)
       .samples(unary_samples(0.1, 12))
       .vjp([](const Vjp& v) { return grads(mul(v.grad(), special_i1(v["self"]))); });
   bessel("special_i0e(Tensor self) -> Tensor", "exp(-|x|) i0(x).", bessel_i0e);
@@ -164,6 +185,10 @@ FACULA_FAMILY(bessel) {
         return grads(no_derivative(v), mul(mul(v.grad(), neg(s)), special_zeta(add(s, 1), v["other"])));
       })
       .undifferenced("there is none for the first operand")
+      .differs("(float|int)\\d+ value: 0 for nan at ",
+               "vanishes with the power; PyTorch multiplies 0 by the order, which is infinite there")
+      .differs("float64 gradient of other: -inf for finite at other=1, self=1e\\+300",
+               "zeta is 1 at 1, and the gradient the order")
       .samples({"self[3, 4](1.5, 8), other[4](0.5, 9)", "self[5](2, 8), other=2",
                 "self[](2, 8), other[](0.5, 9)", "self[2, 0], other[1]"});
 

@@ -71,6 +71,7 @@ void define_trapezoid(const char* name, const char* doc, Tensor (*even)(const Te
   define(std::string(name) + ".x(Tensor y, Tensor x, *, int dim=-1) -> Tensor")
       .doc(doc)
       .bind(function)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .procedure([even, gather](const Call& c, const Tensor& y, const Tensor& x) {
         check_not_bool(c, y);
         check_not_bool(c, x);
@@ -82,10 +83,16 @@ void define_trapezoid(const char* name, const char* doc, Tensor (*even)(const Te
   define(std::string(name) + "(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor")
       .doc(doc)
       .bind(function)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .procedure([even](const Call& c, const Tensor& y, const Scalar& dx) {
         check_not_bool(c, y);
-        runtime_check(dx.category() != Category::boolean, c.name()) << "dx must not be a bool";
-        return even(y, dx, trapezoid_dim(c, y));
+        bool number = std::string_view(c.name()) == "trapz";  // whose dx is a float
+        type_check(!number || dx.category() != Category::complex, c.name())
+            << "dx must be a real number, got " << dx;
+        runtime_check(number || dx.category() != Category::boolean, c.name()) << "dx must not be a bool";
+        runtime_check(dx.category() != Category::complex, c.name())
+            << "only dx as a real number is supported, got " << dx;
+        return even(y, number ? Scalar(dx.to_double()) : dx, trapezoid_dim(c, y));
       })
       .samples({"y[3, 4]", "y[5], dx=0.5", "y[3, 1], dim=1"});
 }
@@ -197,6 +204,19 @@ FACULA_FAMILY(calculus) {
         Expr none = constant(Scalar(int64_t(0)), self.dtype());
         return select(eq(beta, none), none, beta * self) + alpha * a * b;
       })
+      // Sums first, then alpha, as PyTorch: infinite ones remain so.
+      .vjp([](const Vjp& v) {
+        auto factor = [&](const char* name) {
+          Scalar x = v.call().number(name);
+          return x.category() == Category::complex ? Scalar(std::conj(x.to_complex())) : x;
+        };
+        Grads out(3);
+        if (v.needs("self")) out[0] = mul(v.grad(), factor("beta"));
+        auto turned = [](const Tensor& x) { return transpose(conjugate(x), 0, 1); };
+        if (v.needs("vec1")) out[1] = mul(matmul(v.grad(), turned(v["vec2"])), factor("alpha"));
+        if (v.needs("vec2")) out[2] = mul(matmul(turned(v["vec1"]), v.grad()), factor("alpha"));
+        return out;
+      })
       .samples({"self[3, 4], vec1[3, 1], vec2[1, 4], alpha=2"});
   define("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .converting_out()
@@ -210,6 +230,17 @@ FACULA_FAMILY(calculus) {
         runtime_check(broadcasts_to(self.sizes(), sizes), "addr")
             << "self of shape " << to_string(self.sizes())
             << " does not broadcast to the outer product's shape " << to_string(SymSpan(sizes));
+        Promotion p;
+        for (auto* t : {&self, &vec1, &vec2}) p.add(*t);
+        DType t = p.result();
+        auto check = [&](const char* name, const Scalar& x) {
+          runtime_check(x.category() != Category::boolean || t == DType::Bool, "addr")
+              << "Boolean " << name << " only supported for Boolean results, got " << t;
+          runtime_check(is_differentiable(t) || x.category() <= Category::integral, "addr")
+              << "For integral input tensors, argument " << name
+              << " must not be a floating point number, got " << x;
+        };
+        check("beta", beta), check("alpha", alpha);
         return _addr(self, unsqueeze(vec1, 1), unsqueeze(vec2, 0), beta, alpha);
       })
       .check(fitting({"beta", "alpha"}))
@@ -251,8 +282,9 @@ FACULA_FAMILY(calculus) {
             << "inputs must have the same number of dimensions: " << to_string(self.sizes()) << " and "
             << to_string(other.sizes());
         int k = wrap_dim(c.name(), dim, self.dim());
-        runtime_check(self.dim() && self.size(k) == SymInt(int64_t(3)) && other.size(k) == SymInt(int64_t(3)),
-                      c.name())
+        index_check(self.dim() > 0, c.name())
+            << "dimension specified as " << dim << " but tensors have no dimensions";
+        runtime_check(self.size(k) == SymInt(int64_t(3)) && other.size(k) == SymInt(int64_t(3)), c.name())
             << "inputs dimension " << dim << " must have length 3. Got " << to_string(self.sizes()) << " and "
             << to_string(other.sizes());
         SymSpan shapes[] = {self.sizes(), other.sizes()};
@@ -370,6 +402,8 @@ FACULA_FAMILY(calculus) {
   define("gradient(Tensor self, *, Scalar? spacing=None, int[1]? dim=None, int edge_order=1) -> Tensor[]")
       .doc(
           "Derivatives along each of `dim` by differences of neighbours, of order 2 inside and `edge_order` at the ends.")
+      .differs("int\\d+ value \\d: .* with self: lowest",
+               "the one-sided differences of the largest integers as floats; PyTorch's wrap")
       .bind(function)
       .procedure([](const Call& c, const Tensor& self, std::optional<Scalar> spacing, Sizes, int64_t order) {
         std::vector<Tensor> out;
@@ -394,6 +428,8 @@ FACULA_FAMILY(calculus) {
   define(
       "gradient.coordinates(Tensor self, *, Tensor[] spacing, int[1]? dim=None, int edge_order=1) -> Tensor[]")
       .doc("The same with the coordinates of the elements along each dimension.")
+      .differs("b?float\\d+ gradient of spacing\\[\\d\\]: (-?\\d\\S*|0) for (-?\\d\\S*|finite) with self: ",
+               "differences of quotients that nearly cancel, in the order of the formula")
       .bind(function)
       .procedure(
           [](const Call& c, const Tensor& self, const std::vector<Tensor>& spacing, Sizes, int64_t order) {
@@ -419,6 +455,7 @@ FACULA_FAMILY(calculus) {
       .samples({"self[3, 4], other[4]", "self[3], other[3], p=1"});
   define("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor")
       .doc("self with each slice along `dim` whose p-norm is above maxnorm scaled down to it.")
+      .differs("float32 gradient of self: .* with p is the number 1e\\+300", "a p that float32 does not hold")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .dtypes(d::floating | d::complex)
       .procedure([](const Tensor& self, const Scalar& p, int64_t dim, const Scalar& maxnorm) {
@@ -443,7 +480,8 @@ FACULA_FAMILY(calculus) {
         if (length.dtype() == DType::Float32) limit = double(float(limit));
         // What is short enough, or NaN, stays as it is, and so does its gradient.
         Tensor largest = full(Dims{}, limit, length.dtype()), above = gt(length, largest);
-        Tensor scale = div(largest, add(length_of(where(above, self, ones_like(self))), 1e-7));
+        Tensor scale = div(where(above, largest, ones_like(largest)),
+                           add(length_of(where(above, self, ones_like(self))), 1e-7));
         return where(above, mul(self, narrow ? to_dtype(scale, self.dtype()) : scale), self);
       })
       .samples({"self[3, 4], p=2, dim=0, maxnorm=0.5", "self[2, 3, 2], p=1, dim=-1, maxnorm=1"});

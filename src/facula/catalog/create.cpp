@@ -8,6 +8,7 @@
 #include "facula/op/operator.h"
 #include "facula/op/registry.h"
 #include "facula/ops.h"
+#include "facula/tensor/promotion.h"
 
 using namespace facula;
 using namespace facula::loop;
@@ -313,6 +314,9 @@ FACULA_FAMILY(create) {
         supported_check(t != DType::Bool, "logspace") << "not implemented for 'bool'";
         runtime_check(!(steps < SymInt(int64_t(0))), "logspace")
             << "number of steps must be non-negative, got " << steps;
+        for (const Scalar& x : {start, end})
+          runtime_check(!is_differentiable(t) || !overflows(x, compute_type(t)), "logspace")
+              << "value " << x << " cannot be converted to " << t << " without overflow";
         auto whole = [&](Scalar x) { return is_integral(t) ? Scalar(double(int64_t(x.to_double()))) : x; };
         Tensor powers =
             linspace(whole(start), whole(end), steps, is_complex(t) ? DType::Complex128 : DType::Float64);
@@ -324,6 +328,8 @@ FACULA_FAMILY(create) {
       "logspace.Tensor(Tensor|Scalar start, Tensor|Scalar end, SymInt steps, float base=10.0, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("The same between 0-d tensors.")
       .bind(function)
+      .differs("complex\\d+ value: \\(inf, nan\\) for \\(nan, nan\\) ",
+               "a power of infinity, of which a part is known")
       .no_in_place()
       .non_differentiable()
       .reads_data()

@@ -341,8 +341,9 @@ Dims ormqr_sizes(const Call& c) {
       << "other.shape[" << side << "] must be greater than or equal to tau.shape[-1]: " << shapes();
   runtime_check(other.size(side) == a.size(-2), "ormqr")
       << "other.shape[" << side << "] must be equal to input.shape[-2]: " << shapes();
-  runtime_check(tau.size(-1) <= a.size(-1), "ormqr")
-      << "tau.shape[-1] must be less than or equal to input.shape[-1]: " << shapes();
+  SymInt least = min(other.size(side), a.size(-1));
+  runtime_check(tau.size(-1) == least, "ormqr")
+      << "tau.shape[-1] must be equal to min(other.shape[" << side << "], input.shape[-1]): " << shapes();
   runtime_check(batch_is(tau, 1) && batch_is(other, 2), "ormqr")
       << "expected batch dimensions of tau and other to be those of input: " << shapes();
   runtime_check(tau.dtype() == a.dtype() && other.dtype() == a.dtype(), "ormqr")
@@ -356,6 +357,7 @@ Dims ormqr_sizes(const Call& c) {
 FACULA_FAMILY(decompose) {
   define("geqrf(Tensor self) -> (Tensor a, Tensor tau)")
       .differs(kExtremes, kOrderOfLapack)
+      .differs(kSingular, kRounding)
       .resized(by_columns("self", true))
       .converting_out()
       .doc(
@@ -424,7 +426,7 @@ FACULA_FAMILY(decompose) {
         return grads(a, tau, other);
       })
       .samples({"self[4, 3], input2[3], input3[4, 2]",
-                "self[3, 3], input2[2], input3[2, 3], left=False, transpose=True"});
+                "self[3, 3], input2[3], input3[2, 3], left=False, transpose=True"});
   define("linalg_qr(Tensor A, str mode='reduced') -> (Tensor Q, Tensor R)")
       .differs(kSingular, kRounding)
       .differs(kExtremes, kOrderOfLapack)

@@ -557,6 +557,9 @@ FACULA_FAMILY(factor) {
       .converting_out()
       .doc("The inverse of L L^H (of U^H U if `upper`) for each triangle L; the other triangle is not read.")
       .differs(kExtremes, kOrderOfLapack)
+      .differs(kSingular, kRounding)
+      .differs("complex\\d+ (value|gradient of self): .* with self: all 1j",
+               "a factor with an imaginary diagonal, of which LAPACK reads the real part")
       .no_in_place()
       .autocast(Autocast::fp32)
       .reads_data()

@@ -185,10 +185,10 @@ Scatter::Combine combination(const Call& c) {
 // How `_scatter_combine` combines.
 Scatter::Combine monoid_of(const Call& c) {
   auto reduce = c.str("reduce");
-  return reduce == "sum"    ? Scatter::Combine::sum
-         : reduce == "prod" ? Scatter::Combine::prod
-         : reduce == "amax" ? Scatter::Combine::max
-                            : Scatter::Combine::min;
+  return reduce == "sum"              ? Scatter::Combine::sum
+         : reduce.starts_with("prod") ? Scatter::Combine::prod
+         : reduce.starts_with("amax") ? Scatter::Combine::max
+                                      : Scatter::Combine::min;
 }
 
 // t without its elements where `zero` is true, which become `value`.
@@ -207,7 +207,9 @@ Grads gradients_of_product(const Vjp& v, int k, const Tensor& index) {
     out[0] = mul(g, conj_of(div(_scatter_combine(divisor, k, index, src, "prod"), divisor)));
   }
   if (!v.needs("src")) return out;
-  Tensor zero = eq(src, 0), counted = to_dtype(zero, DType::Int64);
+  Tensor zero = eq(src, 0);
+  if (v.call().str("reduce").ends_with(" of segments")) zero = logical_or(zero, isnan(src));
+  Tensor counted = to_dtype(zero, DType::Int64);
   Tensor zeros_there = gather(scatter_add(zeros(self.sizes(), DType::Int64), k, index, counted), k, index);
   Tensor single = logical_and(zero, eq(zeros_there, 1));
   Tensor rest = _scatter_combine(self, k, index, replaced(src, single, 1), "prod");
@@ -216,11 +218,18 @@ Grads gradients_of_product(const Vjp& v, int k, const Tensor& index) {
   return out;
 }
 
-// Those of an extremum, spread evenly over ties.
+// Those of an extremum, spread evenly over ties. "of src": self counts only where nothing falls, as it is the monoid's
+// identity elsewhere; "of segments": NaN ties with NaN as well.
 Grads gradients_of_extremum(const Vjp& v, int k, const Tensor& index) {
   Tensor self = v["self"], src = v["src"], y = v.result(), g = v.grad();
-  Tensor of_self = to_dtype(eq(self, y), g.dtype()),
-         of_src = to_dtype(eq(src, gather(y, k, index)), g.dtype());
+  auto reduce = v.call().str("reduce");
+  Tensor same = eq(src, gather(y, k, index));
+  if (reduce.ends_with(" of segments")) same = logical_or(same, isnan(src));
+  Tensor of_self = to_dtype(eq(self, y), g.dtype()), of_src = to_dtype(same, g.dtype());
+  if (reduce.ends_with(" of src") || reduce.ends_with(" of segments")) {
+    Tensor fallen = scatter_add(zeros_like(of_self), k, index, of_src);
+    of_self = where(gt(fallen, 0), zeros_like(of_self), of_self);
+  }
   Tensor share = div(g, scatter_add(of_self, k, index, of_src));
   return grads(mul(of_self, share), Tensor(), mul(of_src, gather(share, k, index)));
 }
@@ -443,13 +452,14 @@ FACULA_FAMILY(index) {
   define("_scatter_combine(Tensor self, int dim, Tensor index, Tensor src, str reduce) -> Tensor")
       .bad_index(ErrorType::RuntimeError)
       .doc(
-          "self with src, shaped like index, combined in at index along `dim`: reduce is 'sum', 'prod', 'amax' or 'amin'.")
+          "self with src, shaped like index, combined in at index along `dim`: reduce is 'sum', 'prod', 'amax' or 'amin'; the last two 'of src' or 'of segments', where self is no more than what nothing falls on.")
       .bind(hidden)
       .in_place()
       .shape([](const Call& c) {
         check_scatter(c);
         auto reduce = c.str("reduce");
-        runtime_check(reduce == "sum" || reduce == "prod" || !is_complex(c.dtype("self")), "scatter_reduce")
+        runtime_check(reduce == "sum" || reduce.starts_with("prod") || !is_complex(c.dtype("self")),
+                      "scatter_reduce")
             << "complex numbers have no order, as " << reduce << " needs";
         return Dims(c.sizes("self"));
       })
@@ -462,8 +472,8 @@ FACULA_FAMILY(index) {
         int k = v.call().dim("dim");
         auto reduce = v.call().str("reduce");
         if (reduce == "sum") return grads(v.grad(), Tensor(), source_gradient(v));
-        return reduce == "prod" ? gradients_of_product(v, k, v["index"])
-                                : gradients_of_extremum(v, k, v["index"]);
+        return reduce.starts_with("prod") ? gradients_of_product(v, k, v["index"])
+                                          : gradients_of_extremum(v, k, v["index"]);
       })
       .samples({"self[5, 3], dim=0, index<5>[4, 3], src[4, 3], reduce='sum'",
                 "self[5, 3], dim=0, index<5>[4, 3], src[4, 3](0.5, 1.5), reduce='prod'"});

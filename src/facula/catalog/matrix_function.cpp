@@ -102,6 +102,10 @@ SymInt product_of(SymSpan sizes) {
 }
 
 // Differences from PyTorch (tests/edges).
+constexpr const char* kHuge =
+    "\\w+ (value|gradient of self): (nan|\\(nan, 0\\)|\\(nan, nan\\)) for (0|finite|\\(.*\\)) with self: (all max|max and lowest)";
+constexpr const char* kNoExponential =
+    "a matrix whose norm overflows has no exponential; PyTorch scales it to 0 and squares what that leaves";
 constexpr const char* kShort =
     "b?float16 (value|gradient of self): (finite|-?0|-?\\d\\S*) for (nan|-?inf|finite|-?0|-?\\d\\S*) with ";
 constexpr const char* kBroken =
@@ -113,6 +117,9 @@ FACULA_FAMILY(matrix_function) {
   define("linalg_matrix_power(Tensor self, int n) -> Tensor")
       .exact_out(by_product)
       .doc("A^n of each square matrix by repeated squaring; of its inverse for n < 0.")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs("bfloat16 gradient of self: 0 for finite with self: all subnormal",
+               "products of subnormal numbers vanish")
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .bind(linalg)
       .also("self", "A")
@@ -122,6 +129,9 @@ FACULA_FAMILY(matrix_function) {
   define("matrix_power(Tensor self, int n) -> Tensor")
       .exact_out(by_product)
       .doc("linalg.matrix_power.")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs("bfloat16 gradient of self: 0 for finite with self: all subnormal",
+               "products of subnormal numbers vanish")
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .no_in_place()
       .procedure([](const Tensor& self, int64_t n) { return power(self, n); })
@@ -131,6 +141,9 @@ FACULA_FAMILY(matrix_function) {
           "The exponential of each square matrix, the sum of A^k / k!, by scaling and squaring.  Bader, Blanes, Casas, "
           "\"Computing the matrix exponential with an optimized Taylor polynomial approximation\", 2019.")
       .differs(kShort, kBroken)
+      .differs(kHuge, kNoExponential)
+      .differs("float\\d+ (value|gradient of self): -?\\d\\S* for -?\\d\\S* with self: lowest",
+               "entries that err by their rounding times the largest number")
       .bind(linalg)
       .also("self", "A")
       .dtypes(kExact | dtypes::floating)
@@ -155,11 +168,17 @@ FACULA_FAMILY(matrix_function) {
       .samples({"self[3, 3]", "self[2, 3, 3](-4, 4)", "self[0, 0]"});
   define("matrix_exp(Tensor self) -> Tensor")
       .differs(kShort, kBroken)
+      .differs(kHuge, kNoExponential)
+      .differs("float\\d+ (value|gradient of self): -?\\d\\S* for -?\\d\\S* with self: lowest",
+               "entries that err by their rounding times the largest number")
       .doc("linalg.matrix_exp.")
       .no_in_place()
       .procedure([](const Tensor& self) { return linalg_matrix_exp(self); })
       .samples({"self[3, 3]"});
   define("linalg_multi_dot(Tensor[] tensors) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs("bfloat16 gradient of self: 0 for finite with self: all subnormal",
+               "products of subnormal numbers vanish")
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc(
           "The product of matrices in the order that takes the fewest multiplications; the first and the last may be vectors.")

@@ -55,6 +55,9 @@ FACULA_FAMILY(native) {
       .differs(catalog::kInfiniteWeight, catalog::kWeightLast)
       .differs(catalog::kEqualElements, catalog::kNoRest)
       .differs(catalog::kStatistics16, catalog::kRoundedStatistics)
+      .differs(
+          "float\\d+ error: (a result for RuntimeError \\(input tensor must have|ValueError .*(eps must be positive|more than 1 value))",
+          "refuses what batch_norm refuses, and takes what it takes")
       .bind(function)
       .with_out()
       .non_differentiable({1, 2})
@@ -107,6 +110,8 @@ FACULA_FAMILY(native) {
       .differs(catalog::kInfiniteWeight, catalog::kWeightLast)
       .differs(catalog::kInfiniteMean, catalog::kByPlace)
       .differs(catalog::kStatistics16, catalog::kRoundedStatistics)
+      .differs("float\\d+ error: a result for RuntimeError \\(Expected X.is_contiguous",
+               "strided images are normalised as well")
       .bind(function)
       .procedure([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias, SymInt N,
                     SymInt C, SymInt HxW, int64_t group, double eps) {

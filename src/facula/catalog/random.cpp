@@ -664,7 +664,9 @@ FACULA_FAMILY(random) {
       .no_in_place()
       .non_differentiable()
       .procedure([](const Tensor& count, const Tensor& prob, std::optional<Generator*> g) {
-        expect_floating(count, "binomial");
+        value_check(is_floating(count.dtype()), "binomial")
+            << "only supports floating-point dtypes for count, got " << count.dtype()
+            << hint("count.float() converts");
         runtime_check(count.dtype() == prob.dtype(), "binomial")
             << "count and prob must have the same dtype, got " << count.dtype() << " and " << prob.dtype();
         Dims sizes = both("binomial", count, prob);

@@ -23,6 +23,16 @@ Expr inside(Expr at, Expr n) { return (at >= Scalar(int64_t(0))) & (at < n); }
 Expr clipped(Expr at, Expr n) { return max(min(at, n - Scalar(int64_t(1))), Scalar(int64_t(0))); }
 Expr zero_of(DType t) { return constant(Scalar(int64_t(0)), t); }
 
+// Differences from PyTorch (tests/edges).
+constexpr const char* kOutside = "b?float\\d+ gradient of (input|grid): .* with grid: .*(nan|inf|max|lowest)";
+constexpr const char* kUnchecked =
+    "the gradient of a place that is no number: PyTorch's kernels read and write before the image there, and may crash";
+// Beside the infinite: what is rounded, and derivatives of cubic weights.
+constexpr const char* kBeside =
+    "b?float\\d+ (value|gradient of (input|grid)): .* with input: .*(inf|max|lowest)";
+constexpr const char* kPartsOfWeights =
+    "sums of infinite products, whose signs and order are those of the derivative of a cubic weight, taken part by part";
+
 // The cubic kernel of Keys, 1981, at distances below 1 and from 1 to 2.
 Expr near_cubic(Expr x, double a) { return ((x * (a + 2)) - (a + 3)) * x * x + 1.0; }
 Expr far_cubic(Expr x, double a) { return ((x * a - 5 * a) * x + 8 * a) * x - 4 * a; }
@@ -186,15 +196,25 @@ Expr typed_weight(Expr w, Expr x) { return w.dtype() == x.dtype() ? w : cast(w, 
 // ---- sampling at the places of a grid
 struct Grid {
   int64_t interpolation, padding;
-  bool align;
+  bool align, volume;
 };
 Grid grid_of(const Call& c) {
   return {c.integer("interpolation_mode").guard_int(), c.integer("padding_mode").guard_int(),
-          c.flag("align_corners")};
+          c.flag("align_corners"), c.sizes("input").size() == 5};
 }
 enum Interpolation { linear, nearest, cubic };
 enum Padding { zeros, border, reflection };
 
+// A place moved to the ends, 0 and `last`, from where it lies at or beyond them. The derivative is a factor, 0 there, of
+// what arrives: NaN remains NaN. What is no number becomes 0 in an image and `last` in a volume, as PyTorch's kernels
+// compare.
+Expr clamped_place(const Grid& g, Expr x, Expr last) {
+  DType t = x.dtype();
+  Expr inside = (x > 0.0) & (x < last), none = zero_of(t);
+  Expr beyond = g.volume ? (x >= last) | isnan(x) : x >= last;
+  Expr counted = select(isnan(x) | isinf(x), none, x) * select(inside, constant(1.0, t), none);
+  return select(inside, counted, counted + select(beyond, last, none));
+}
 // A place in elements of a dimension of n, moved inside as the padding asks.
 Expr padded(const Grid& g, Expr x, Expr n) {
   DType t = x.dtype();
@@ -207,7 +227,7 @@ Expr padded(const Grid& g, Expr x, Expr n) {
     Expr even = eq(fmod(flips, 2.0), 0.0);
     x = select(eq(extent, 0.0), zero_of(t), select(even, extra + low, extent - extra + low));
   }
-  return min(max(x, 0.0), last);
+  return clamped_place(g, x, last);
 }
 // What is read along one dimension for a place.
 struct Read {
@@ -242,6 +262,18 @@ Expr even_place(Expr i, SymInt size, bool align, DType t) {
   Expr x = cast(i, t);
   Expr place = select(i < n_of(size / SymInt(int64_t(2))), x * step - 1.0, 1.0 - (steps - x) * step);
   return align ? place : place * (steps / n);
+}
+// The same cut off to integers at each step, as PyTorch's of integer matrices.
+Expr whole_place(Expr i, SymInt size, bool align, DType t) {
+  if (!(size > kOne)) return zero_of(t);
+  Expr place = cast(even_place(i, size, true, DType::Float32), t);
+  if (align) return place;
+  Expr steps = cast(n_of(size - kOne), t);
+  return cast(cast(place * steps, DType::Float32) / cast(n_of(size), DType::Float32), t);
+}
+Expr place_of(Expr i, SymInt size, bool align, DType t) {
+  if (is_complex(t)) return cast(even_place(i, size, align, real_of(t)), t);
+  return is_floating(t) ? even_place(i, size, align, t) : whole_place(i, size, align, t);
 }
 
 }  // namespace
@@ -415,8 +447,12 @@ FACULA_FAMILY(resample) {
       .bind(function)
       .no_in_place()
       .dtypes(d::floating)
+      .differs(kOutside, kUnchecked)
+      .differs(kBeside, kPartsOfWeights)
       .shape([](const Call& c) {
         auto input = c.sizes("input"), grid = c.sizes("grid");
+        index_check(!input.empty() && !grid.empty(), "grid_sampler")
+            << "expected 4D or 5D input and grid, got " << to_string(input) << " and " << to_string(grid);
         runtime_check(c.dtype("input") == c.dtype("grid"), "grid_sampler")
             << "expected input and grid to have same dtype, but input has " << c.dtype("input")
             << " and grid has " << c.dtype("grid");
@@ -480,9 +516,11 @@ FACULA_FAMILY(resample) {
           "The places where a result of `size` reads its input, moved by the matrices theta [N, dimensions, dimensions + 1].")
       .bind(function)
       .no_in_place()
-      .dtypes(d::floating)
+      .dtypes(d::numeric)
       .shape([](const Call& c) {
         auto size = c.ints("size"), theta = c.sizes("theta");
+        index_check(theta.size() > 1, "affine_grid_generator")
+            << "expected theta [N, 2, 3] or [N, 3, 4], got shape " << to_string(theta);
         runtime_check((size.size() == 4 || size.size() == 5) && theta.size() == 3 && theta[0] == size[0] &&
                           theta[1] == SymInt(int64_t(size.size()) - 2) &&
                           theta[2] == SymInt(int64_t(size.size()) - 1),
@@ -503,7 +541,7 @@ FACULA_FAMILY(resample) {
         Expr last = entry(dims), sum;
         for (size_t j = 0; j < dims; ++j) {
           size_t k = dims - 1 - j;  // the last dimension comes first
-          Expr part = even_place(i[1 + k], size[2 + k], c.flag("align_corners"), last.dtype()) * entry(j);
+          Expr part = place_of(i[1 + k], size[2 + k], c.flag("align_corners"), last.dtype()) * entry(j);
           sum = sum ? sum + part : part;
         }
         return sum + last;

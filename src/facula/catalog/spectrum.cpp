@@ -235,6 +235,9 @@ FACULA_FAMILY(spectrum) {
       .no_in_place()
       .procedure([](const Tensor& self, std::optional<Scalar> ord, Sizes dim, bool keepdim,
                     std::optional<DType> dtype) {
+        runtime_check(dim.is_none() || dim.size() == 1 || dim.size() == 2, "linalg.norm")
+            << "if dim is specified, it must be of length 1 or 2, got "
+            << to_string(SymSpan(dim.begin(), dim.size()));
         if (ord)
           if (Dims d = norm_dims(self, dim); !d.empty())
             return matrix_norm(self, ord->to_double(), d, keepdim, dtype);

@@ -172,11 +172,13 @@ double uniform(double a, double x, bool upper) {
   return 0.5 * std::erfc(sign * eta * std::sqrt(a / 2)) + sign * r;
 }
 double gamma_ratio(double a, double x, bool upper) {
-  if (std::isnan(a) || std::isnan(x) || a < 0 || x < 0) return kNan;
+  if (a < 0 || x < 0) return kNan;
   if (a == 0) return x > 0 ? !upper : kNan;
   if (x == 0) return upper;
   if (std::isinf(a)) return std::isinf(x) ? kNan : upper;
   if (std::isinf(x)) return !upper;
+  if (std::isnan(a) || std::isnan(x)) return kNan;
+  if (a > 1e5 && (x < a / 2 || x > 2 * a)) return (x < a) == upper;
   if (a > 100 && std::fabs(x - a) < 0.3 * a) return uniform(a, x, upper);
   if (x < 1.1 && upper && (x * 1.1 >= a || a < 0.5)) return upper_series(a, x);
   if (x < 1 || x < a) {
@@ -223,6 +225,45 @@ double recurrence(double first, int64_t n, Next&& next) {
 // The order, rounded to zero; what is no number or too large counts as negative, as x86 converts it.
 int64_t order(double n) { return n > -1 && n < 0x1p63 ? int64_t(n) : -1; }
 bool is_odd(int64_t n) { return n % 2; }
+// Above this order not by recurrences, which would take seconds an element, but by closed or asymptotic forms.
+constexpr int64_t kMostSteps = int64_t(1) << 16;
+// Beyond [-1, 1] for large n: f(acosh |x|), and (-1)^n times that of the other side.
+template <class F>
+double hyperbolic(double x, int64_t n, F&& f) {
+  double y = f(std::acosh(std::fabs(x)));
+  return x < 0 && is_odd(n) ? -y : y;
+}
+// The third and fourth kind there, by cosines if `even`.
+double beside(double x, int64_t n, bool even) {
+  return hyperbolic(x, n, [&](double a) {
+    double far = (double(n) + 0.5) * a;
+    return even ? std::cosh(far) / std::cosh(a / 2) : std::sinh(far) / std::sinh(a / 2);
+  });
+}
+// Hilb's formula with the next term of Szego's expansion in 1 / (n + 1/2); of |x| near 1 as elsewhere.
+double legendre_far(double x, int64_t n) {
+  double a = std::fabs(x), order = double(n) + 0.5, y;
+  if (a < 1) {
+    double t = std::acos(a), next = (1 - t / std::tan(t)) / (8 * t);
+    y = std::sqrt(t / std::sin(t)) * (::j0(order * t) - next / order * ::j1(order * t));
+  } else {
+    double t = std::acosh(a), next = (t / std::tanh(t) - 1) / (8 * t);
+    y = std::sqrt(t / std::sinh(t)) * (bessel_i0(order * t) + next / order * bessel_i1(order * t));
+  }
+  return x < 0 && is_odd(n) ? -y : y;
+}
+// DLMF 18.15.19, two terms; the second does not count below 0, where what is finite is near 0.
+double laguerre_far(double x, int64_t n) {
+  double v = 4 * double(n) + 2, y = x / v, a = std::fabs(y);
+  double outside = std::exp(x / 2) / std::sqrt(std::sqrt(a * (1 - y)));
+  if (x < 0) {
+    double t = (std::sqrt(a + a * a) + std::asinh(std::sqrt(a))) / 2;
+    return outside * std::sqrt(t) * bessel_i0(v * t);
+  }
+  double t = (std::sqrt(a - a * a) + std::asin(std::sqrt(a))) / 2, ratio = a / (1 - a);
+  double next = -1 / (8 * t) - (-0.125 + ratio / 4 + 5.0 / 24 * ratio * ratio) / std::sqrt(ratio);
+  return outside * std::sqrt(t) * (::j0(v * t) + next / v * ::j1(v * t));
+}
 // Of the four kinds, p_1 = first: p_(k+1) = 2 x p_k - p_(k-1).
 double chebyshev(double x, double first, int64_t n) {
   return n == 0 ? 1 : recurrence(first, n, [&](double, double p, double q) { return (x + x) * p - q; });
@@ -247,12 +288,12 @@ double bessel_i0(double x) {
 }
 double bessel_i1e(double x) {
   double a = std::fabs(x);
-  if (!(a > 8)) return std::exp(-a) * (x / 2 * horner(square_quarter(a), kI1.c));
+  if (!(a > 8)) return x == 0 ? 0 : std::exp(-a) * (x / 2 * horner(square_quarter(a), kI1.c));
   return std::copysign(scaled_far(a, kScaledI1) / std::sqrt(a), x);
 }
 double bessel_i1(double x) {
   double a = std::fabs(x);
-  if (!(a > 8)) return x / 2 * horner(square_quarter(a), kI1.c);
+  if (!(a > 8)) return x == 0 ? 0 : x / 2 * horner(square_quarter(a), kI1.c);
   return a == kInf ? x : std::copysign(grown(a, scaled_far(a, kScaledI1) / std::sqrt(a)), x);
 }
 double bessel_k0(double x) { return k_of(0, x, kScaledK0, false); }
@@ -262,21 +303,30 @@ double bessel_k1e(double x) { return k_of(1, x, kScaledK1, true); }
 
 double airy_ai(double x) {
   if (std::isnan(x) || std::isinf(x)) return kNan;
+  if (x > 200) return 0;
   if (x >= 2) return airy_right(x);
   if (x < -6) return airy_left(-x);
   double low = std::floor(x);
   return piece(x, low, low + 1, kAiry[int(low) + 6]);
 }
 
-double igamma(double a, double x) { return gamma_ratio(a, x, false); }
-double igammac(double a, double x) { return gamma_ratio(a, x, true); }
+double igamma(double a, double x) {
+  double p = gamma_ratio(a, x, false);
+  return p <= 0 ? 0 : p;
+}
+double igammac(double a, double x) {
+  double q = gamma_ratio(a, x, true);
+  return q <= 0 ? 0 : q;
+}
 
 double hurwitz_zeta(double s, double q) {
   if (s == 1) return kInf;
-  if (!(s > 1) || std::isnan(q)) return kNan;
+  if (s < 1 || std::isnan(q)) return kNan;
+  if (q <= 0 && q == std::floor(q)) return kInf;
+  if (std::isnan(s)) return kNan;
   if (q > 0) return zeta_right(s, q);
-  if (q == std::floor(q)) return kInf;
   if (s != std::floor(s)) return kNan;
+  if (std::isinf(s)) return kInf;  // one of the terms is below 1
   // Of a negative q the first terms are those of 1 - q - m, ..., -q, with the sign of (-1)^s.
   double m = std::ceil(-q), sign = std::fmod(s, 2) == 0 ? 1 : -1;
   return zeta_right(s, q + m) + sign * (zeta_right(s, 1 - q - m) - zeta_right(s, 1 - q));
@@ -288,6 +338,7 @@ double chebyshev_t(double x, double y) {
   if (n < 0) return 0;
   if (std::fabs(x) == 1) return x > 0 || !is_odd(n) ? 1 : -1;
   if (n > 6 && std::fabs(x) < 1) return std::cos(double(n) * std::acos(x));
+  if (n > kMostSteps) return hyperbolic(x, n, [&](double a) { return std::cosh(double(n) * a); });
   return chebyshev(x, x, n);
 }
 double chebyshev_u(double x, double y) {
@@ -299,6 +350,8 @@ double chebyshev_u(double x, double y) {
     return sine == 0 ? double(n + 1) * std::cos(double(n + 1) * std::acos(x)) / x
                      : std::sin(double(n + 1) * std::acos(x)) / sine;
   }
+  if (n > kMostSteps)
+    return hyperbolic(x, n, [&](double a) { return std::sinh(double(n + 1) * a) / std::sinh(a); });
   return chebyshev(x, x + x, n);
 }
 double chebyshev_v(double x, double y) {
@@ -307,6 +360,7 @@ double chebyshev_v(double x, double y) {
   if (std::fabs(x) == 1) return x > 0 ? 1 : is_odd(n) ? -double(n + n + 1) : double(n + n + 1);
   if (n > 8 && std::fabs(x) < 1 && std::sin(std::acos(x) / 2) != 1)
     return std::cos((double(n) + 0.5) * std::acos(x)) / std::cos(std::acos(x) / 2);
+  if (n > kMostSteps) return beside(x, n, x > 0);
   return chebyshev(x, x + x - 1, n);
 }
 double chebyshev_w(double x, double y) {
@@ -315,6 +369,7 @@ double chebyshev_w(double x, double y) {
   if (std::fabs(x) == 1) return x > 0 ? double(n + n + 1) : is_odd(n) ? -1 : 1;
   if (n > 8 && std::fabs(x) < 1 && std::cos(std::acos(x) / 2) != 1)
     return std::sin((double(n) + 0.5) * std::acos(x)) / std::sin(std::acos(x) / 2);
+  if (n > kMostSteps) return beside(x, n, x < 0);
   return chebyshev(x, x + x + 1, n);
 }
 double hermite_h(double x, double y) {
@@ -331,6 +386,7 @@ double laguerre_l(double x, double y) {
   int64_t n = order(y);
   if (n <= 0) return n == 0;
   if (x == 0) return 1;
+  if (n > kMostSteps) return laguerre_far(x, n);
   return recurrence(1 - x, n,
                     [&](double k, double p, double q) { return ((k + k + (1 - x)) * p - k * q) / (k + 1); });
 }
@@ -338,6 +394,7 @@ double legendre_p(double x, double y) {
   int64_t n = order(y);
   if (n <= 0) return n == 0;
   if (std::fabs(x) == 1) return x > 0 || !is_odd(n) ? 1 : -1;
+  if (n > kMostSteps) return legendre_far(x, n);
   return recurrence(x, n,
                     [&](double k, double p, double q) { return ((k + k + 1) * x * p - k * q) / (k + 1); });
 }

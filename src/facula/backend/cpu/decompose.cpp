@@ -72,12 +72,44 @@ void identity(T* a, int n) {
   for (int i = 0; i < n; ++i) a[int64_t(i) * n + i] = T(1);
 }
 template <class T>
-bool finite(const T* a, int64_t n) {
-  return std::all_of(a, a + n, [](T x) {
-    if constexpr (kComplex<T>) return std::isfinite(x.real()) && std::isfinite(x.imag());
-    else return std::isfinite(x);
-  });
+bool is_finite(T x) {
+  if constexpr (kComplex<T>) return std::isfinite(x.real()) && std::isfinite(x.imag());
+  else return std::isfinite(x);
 }
+template <class T>
+bool is_nan(T x) {
+  if constexpr (kComplex<T>) return std::isnan(x.real()) || std::isnan(x.imag());
+  else return std::isnan(x);
+}
+template <class T>
+bool finite(const T* a, int64_t n) {
+  return std::all_of(a, a + n, is_finite<T>);
+}
+// Whether a matrix that is not finite has no decomposition: one with NaN, or of nothing but infinities. Of others
+// PyTorch gives NaN as values, and unit vectors.
+template <class T>
+bool hopeless(const T* a, int64_t n) {
+  return std::any_of(a, a + n, is_nan<T>) || std::none_of(a, a + n, is_finite<T>);
+}
+// The unit vectors of the first k rows, in columns or, of a symmetric matrix, in rows; from the last if `reversed`.
+template <class T>
+void unit_vectors(T* to, int rows, int columns, int k, bool reversed) {
+  std::fill(to, to + int64_t(rows) * columns, T(0));
+  for (int j = 0; j < std::min(rows, columns); ++j) {
+    int at = j < k && reversed ? k - 1 - j : j;
+    to[int64_t(at) * columns + j] = T(1);
+  }
+}
+// Whether all infinities are of real parts on the diagonal: others leave no vectors of complex matrices.
+template <class T>
+bool real_on_diagonal(const T* rows, int m, int n) {
+  for (int i = 0; i < m; ++i)
+    for (int j = 0; j < n; ++j, ++rows)
+      if (!is_finite(*rows) && (i != j || std::isinf(std::imag(*rows)))) return false;
+  return true;
+}
+template <class T>
+constexpr T kNoNumber = std::numeric_limits<T>::quiet_NaN();
 // What is left to do for results that have been written.
 template <class... D>
 Results finished(Out out, D&... destinations) {
@@ -94,6 +126,96 @@ constexpr int kNotFinite =
 
 // ---- Householder reflections
 
+namespace {
+// Products part by part, as LAPACK's.
+template <class T>
+T by_parts(T a, T b) {
+  if constexpr (kComplex<T>)
+    return T(a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real());
+  else return a * b;
+}
+template <class T>
+T conjugated(T x) {
+  if constexpr (kComplex<T>) return std::conj(x);
+  else return x;
+}
+// a [m, n] := a - tau v (v^H a) for v = (1, x[1], ..., x[m - 1]), without a look for zeros in v: where tau is no
+// number nothing is.
+template <class T>
+void reflect(const T* x, T tau, int m, int n, T* a, int ld) {
+  for (int j = 0; j < n; ++j, a += ld) {
+    T sum = a[0];
+    for (int i = 1; i < m; ++i) sum += by_parts(conjugated(x[i]), a[i]);
+    sum = by_parts(tau, sum);
+    a[0] -= sum;
+    for (int i = 1; i < m; ++i) a[i] -= by_parts(x[i], sum);
+  }
+}
+// Makes x [m] = (alpha, ...) the reflection that leads it to (beta, 0, ...), as larfg does.
+template <class T>
+void reflection(int m, T* x, T* tau) {
+  using R = Real<T>;
+  R norm = 0;
+  int64_t infinite = std::isinf(std::real(x[0]));
+  for (int i = 1; i < m; ++i) {
+    norm = is_nan(x[i]) || std::isnan(norm) ? kNoNumber<R> : std::hypot(norm, std::abs(x[i]));
+    infinite += !is_nan(x[i]) && !is_finite(x[i]);
+  }
+  T alpha = x[0];
+  *tau = T(0);
+  if (norm == 0 && std::imag(alpha) == 0) return;
+  // By quotients, which several infinities do not have, nor complex ones; of a NaN and a number by the number twice.
+  bool lost = infinite > 1 || std::isnan(norm);
+  R length = std::hypot(norm, std::abs(alpha));
+  if (std::isnan(std::real(alpha)) && !kComplex<T>) length = norm * std::sqrt(R(2));
+  if (lost || (kComplex<T> && !std::isfinite(length))) length = kNoNumber<R>;
+  R beta = -std::copysign(length, std::real(alpha));
+  if (std::isnan(std::real(alpha))) beta = length;
+  T scale = T(1) / (alpha - beta);
+  if constexpr (kComplex<T>) {
+    *tau = T((beta - alpha.real()) / beta, -alpha.imag() / beta);
+    if (!std::isfinite(beta)) *tau = scale = T(kNoNumber<R>, kNoNumber<R>);
+  } else {
+    *tau = (beta - alpha) / beta;
+  }
+  for (int i = 1; i < m; ++i) x[i] = by_parts(x[i], scale);
+  x[0] = T(beta);
+}
+// geqrf and orgqr, reflection by reflection: for matrices that are not finite, where PyTorch's library looks for
+// no zeros.
+template <class T>
+void factor_by_reflections(int m, int n, T* a, T* tau) {
+  for (int k = 0; k < std::min(m, n); ++k) {
+    T* x = a + int64_t(k) * m + k;
+    reflection(m - k, x, tau + k);
+    reflect(x, conjugated(tau[k]), m - k, n - k - 1, x + m, m);
+  }
+}
+template <class T>
+void multiply_reflections(int m, int n, int k, T* a, const T* tau) {
+  for (int j = k; j < n; ++j) {
+    std::fill_n(a + int64_t(j) * m, m, T(0));
+    a[int64_t(j) * m + j] = T(1);
+  }
+  for (int j = k; j-- > 0;) {
+    T* x = a + int64_t(j) * m + j;
+    reflect(x, tau[j], m - j, n - j - 1, x + m, m);
+    for (int i = 1; !kComplex<T> && is_nan(tau[j]) && i < n - j; ++i)
+      x[int64_t(i) * m] = T(0);  // as before it
+    for (int i = 1; i < m - j; ++i) x[i] = by_parts(-tau[j], x[i]);
+    x[0] = T(1) - tau[j];
+    std::fill_n(a + int64_t(j) * m, j, T(0));
+  }
+}
+// Whether squares of the elements, and their sums, are numbers.
+template <class T>
+bool tame(const T* a, int64_t n) {
+  using R = Real<T>;
+  R limit = std::numeric_limits<R>::max() / 4096;
+  return std::all_of(a, a + n, [&](T x) { return std::abs(x) < limit; });
+}
+}  // namespace
+
 Results geqrf(const Call& c, Out out) {
   Tensor a = dense(c.tensor("self"));
   Destination to(out[0]), to_tau(out[1]);
@@ -104,9 +226,11 @@ Results geqrf(const Call& c, Out out) {
     each_in_room<T>(s.count, std::max(s.m, s.n), [&](int64_t i, Room<T>& room) {
       T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
       int info = 0;
-      with_work(room, [&](T* work, int* size) {
-        Lapack<T>::geqrf(&s.m, &s.n, x, &s.m, to_tau.data<T>() + i * s.k, work, size, &info);
-      });
+      if (tame(x, s.elements))
+        with_work(room, [&](T* work, int* size) {
+          Lapack<T>::geqrf(&s.m, &s.n, x, &s.m, to_tau.data<T>() + i * s.k, work, size, &info);
+        });
+      else factor_by_reflections(s.m, s.n, x, to_tau.data<T>() + i * s.k);
       transpose_into(x, s.n, s.m, to.data<T>() + i * s.elements);
     });
   });
@@ -124,9 +248,12 @@ Results householder_product(const Call& c, Out out) {
     each_in_room<T>(s.count, std::max(s.m, s.n), [&](int64_t i, Room<T>& room) {
       T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
       int info = 0;
-      with_work(room, [&](T* work, int* size) {
-        Lapack<T>::orgqr(&s.m, &s.n, &k, x, &s.m, tau.data<T>() + i * k, work, size, &info);
-      });
+      const T* factors = tau.data<T>() + i * k;
+      if (finite(x, s.elements) && finite(factors, k))
+        with_work(room, [&](T* work, int* size) {
+          Lapack<T>::orgqr(&s.m, &s.n, &k, x, &s.m, factors, work, size, &info);
+        });
+      else multiply_reflections(s.m, s.n, k, x, factors);
       transpose_into(x, s.n, s.m, to.data<T>() + i * s.elements);
     });
   });
@@ -207,8 +334,20 @@ Results linalg_svd(const Call& c, Out out) {
         if (kv) identity(vh, kv);
         return;
       }
-      if (!finite(a.data<T>() + i * s.elements, s.elements)) return failure.note(i, kNotFinite);
-      T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
+      const T* rows = a.data<T>() + i * s.elements;
+      if (!finite(rows, s.elements)) {
+        if (hopeless(rows, s.elements)) return failure.note(i, kNotFinite);
+        std::fill_n(to_s.data<Real<T>>() + i * s.k, s.k, kNoNumber<Real<T>>);
+        unit_vectors(u, s.m, ku, s.k, true);
+        unit_vectors(vh, kv, s.n, s.k, true);
+        if constexpr (kComplex<T>) {
+          if (real_on_diagonal(rows, s.m, s.n)) return;
+          std::fill_n(u, int64_t(s.m) * ku, T(kNoNumber<Real<T>>, kNoNumber<Real<T>>));
+          std::fill_n(vh, int64_t(s.n) * kv, T(kNoNumber<Real<T>>, kNoNumber<Real<T>>));
+        }
+        return;
+      }
+      T* x = columns_of(rows, s.m, s.n, room.a);
       room.b.resize(size_t(s.m) * size_t(ku));
       room.c.resize(size_t(s.n) * size_t(kv));
       int info = gesdd(full ? "A" : "S", s, x, to_s.data<Real<T>>() + i * s.k, room.b.data(), room.c.data(),
@@ -232,7 +371,10 @@ Results linalg_svdvals(const Call& c, Out out) {
     if (!s.k) return;
     each_in_room<T>(s.count, std::max(s.m, s.n), [&](int64_t i, Room<T>& room) {
       const T* rows = a.data<T>() + i * s.elements;
-      if (!finite(rows, s.elements)) return failure.note(i, kNotFinite);
+      if (!finite(rows, s.elements)) {
+        if (std::any_of(rows, rows + s.elements, is_nan<T>)) return failure.note(i, kNotFinite);
+        return void(std::fill_n(to.data<Real<T>>() + i * s.k, s.k, kNoNumber<Real<T>>));
+      }
       T* x = columns_of(rows, s.m, s.n, room.a);
       int info = gesdd("N", s, x, to.data<Real<T>>() + i * s.k, x, x, 1, room);
       if (info > 0) failure.note(i, info);
@@ -273,6 +415,16 @@ int heevd(const char* job, const char* uplo, int n, T* a, Real<T>* values, Room<
   return info;
 }
 
+// One triangle of a Hermitian matrix in rows, all that is read of it: its diagonal is real.
+template <class T>
+std::vector<T> triangle(const T* rows, int n, bool lower) {
+  std::vector<T> all;
+  for (int i = 0; i < n; ++i)
+    for (int j = lower ? 0 : i; j < (lower ? i + 1 : n); ++j)
+      all.push_back(i == j ? T(std::real(rows[int64_t(i) * n + j])) : rows[int64_t(i) * n + j]);
+  return all;
+}
+
 template <class F>
 void hermitian_eigenvalues(const Call& c, const char* job, const Tensor& a, const Tensor& to, F&& deliver) {
   Matrices s = shape_of("linalg.eigh", a);
@@ -283,8 +435,15 @@ void hermitian_eigenvalues(const Call& c, const char* job, const Tensor& a, cons
     if (!s.n) return;
     each_in_room<T>(s.count, s.n, [&](int64_t i, Room<T>& room) {
       const T* rows = a.data<T>() + i * s.elements;
-      if (!finite(rows, s.elements)) return failure.note(i, std::max(1, s.n - 1));
+      auto read = finite(rows, s.elements) ? std::vector<T>() : triangle(rows, s.n, *uplo == 'L');
+      auto count = int64_t(read.size());
       T* x = columns_of(rows, s.n, s.n, room.a);
+      if (s.n > 1 && !finite(read.data(), count)) {
+        if (s.n > 2 && hopeless(read.data(), count)) return failure.note(i, s.n - 1);
+        std::fill_n(to.data<Real<T>>() + i * s.n, s.n, kNoNumber<Real<T>>);
+        unit_vectors(x, s.n, s.n, s.n, false);
+        return deliver(i, x, s.n);
+      }
       int info = heevd(job, uplo, s.n, x, to.data<Real<T>>() + i * s.n, room);
       if (info > 0) return failure.note(i, info);
       deliver(i, x, s.n);
@@ -356,6 +515,12 @@ void eigenvalues(const Tensor& a, const char* name, const Tensor& to, const Tens
     using T = decltype(zero);
     using C = std::complex<Real<T>>;
     if (!s.n) return;
+    if (s.n == 1 && !vectors) {  // not refused, but no number
+      constexpr auto none = kNoNumber<Real<T>>;
+      for (int64_t i = 0; i < s.count; ++i)
+        to.data<C>()[i] = is_finite(a.data<T>()[i]) ? C(a.data<T>()[i]) : C(none, none);
+      return;
+    }
     runtime_check(finite(a.data<T>(), s.count * s.elements), name)
         << "input tensor should not contain infs or NaNs.";
     each_in_room<T>(s.count, s.n, [&](int64_t i, Room<T>& room) {
@@ -514,9 +679,41 @@ Results solved_by_factors(const Call& c, Out out, const char* name, const char* 
 }
 }  // namespace
 
+namespace {
+// getrf of a matrix that is not finite: a NaN is no larger than what it is compared with, and complex quotients by
+// what is not finite are none, as in PyTorch's library.
+template <class T>
+void eliminate(int m, int n, T* a, int* pivots, int* info) {
+  auto size = [](T x) { return std::abs(std::real(x)) + std::abs(std::imag(x)); };
+  for (int k = 0; k < std::min(m, n); ++k) {
+    T* column = a + int64_t(k) * m;
+    int p = k;
+    for (int i = k + 1; i < m; ++i)
+      if (size(column[i]) > size(column[p])) p = i;
+    pivots[k] = p + 1;
+    for (int j = 0; p != k && j < n; ++j) std::swap(a[int64_t(j) * m + k], a[int64_t(j) * m + p]);
+    if (column[k] == T(0)) {
+      if (!*info) *info = k + 1;
+      continue;
+    }
+    T pivot = column[k];
+    for (int i = k + 1; i < m; ++i) {
+      if constexpr (kComplex<T>)
+        column[i] = is_finite(pivot) ? column[i] / pivot : T(kNoNumber<Real<T>>, kNoNumber<Real<T>>);
+      else column[i] /= pivot;
+    }
+    for (int j = k + 1; j < n; ++j) {
+      T* to = a + int64_t(j) * m;
+      for (int i = k + 1; i < m; ++i) to[i] -= by_parts(column[i], to[k]);
+    }
+  }
+}
+}  // namespace
+
 Results linalg_lu_factor(const Call& c, Out out) {
   auto factor = []<class T>(const Matrices& s, T* x, int* pivots, Room<T>&, int* info) {
-    Lapack<T>::getrf(&s.m, &s.n, x, &s.m, pivots, info);
+    if (finite(x, s.elements)) Lapack<T>::getrf(&s.m, &s.n, x, &s.m, pivots, info);
+    else eliminate(s.m, s.n, x, pivots, info);
   };
   return factored(c, out, "linalg.lu_factor", "A", factor);
 }
