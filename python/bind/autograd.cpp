@@ -8,6 +8,7 @@
 
 #include "facula/autograd/accumulate.h"
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/batch.h"
 #include "facula/autograd/forward.h"
 #include "facula/base/deterministic.h"
 #include "facula/run/autocast.h"
@@ -645,9 +646,17 @@ PyObject* pause_forward(PyObject*, PyObject* args) {
 }
 PyObject* tangent_of(PyObject*, PyObject* t) {
   return guarded([&]() -> PyObject* {
-    Tensor v = autograd::tangent_of(tensor_argument("tangent_of", "tensor", t));
+    Tensor v = autograd::tangent_in_levels(tensor_argument("tangent_of", "tensor", t));
     if (!v.defined()) Py_RETURN_NONE;
     return wrap(std::move(v));
+  });
+}
+PyObject* make_dual(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject *t, *v;
+    if (!PyArg_ParseTuple(args, "OO", &t, &v)) return nullptr;
+    return wrap(autograd::make_dual(tensor_argument("make_dual", "tensor", t),
+                                    tensor_argument("make_dual", "tangent", v)));
   });
 }
 PyObject* set_tangent(PyObject*, PyObject* args) {
@@ -689,6 +698,7 @@ PyMethodDef functions[] = {
     {"pause_forward", pause_forward, METH_VARARGS,
      "pause_forward(f, *args): f(*args), whose operators see no tangents."},
     {"tangent_of", tangent_of, METH_O, "The tangent of a tensor, or None."},
+    {"make_dual", make_dual, METH_VARARGS, "make_dual(tensor, tangent): a view that carries the tangent."},
     {"set_tangent", set_tangent, METH_VARARGS, "set_tangent(tensor, tangent)"},
     {"push_saved_tensors_hooks", push_saved_hooks, METH_VARARGS,
      "push_saved_tensors_hooks(pack, unpack), on this thread."},

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "facula/autograd/batch.h"
 #include "facula/tensor/promotion.h"
 #include "override.h"
 #include "tensor.h"
@@ -132,10 +133,12 @@ void apply_one(Applied& a, int& dim, PyObject* o, int64_t skipped) {
     apply_one(a, dim, plain.get(), skipped);
   } else {
     Tensor t = index_tensor(o);
-    if (t.dim() == 0 && is_integral(t.dtype()) && t.dtype() != DType::UInt8) {
+    bool differs = autograd::batch_level(t) != 0;  // from call to call of a batch
+    if (t.dim() == 0 && is_integral(t.dtype()) && t.dtype() != DType::UInt8 && !differs) {
       a.view = select(a.view, dim, t.item().to_int());
       a.changed = true;
     } else if (t.dim() == 0 && is_mask(t)) {
+      check_has_data(t, "bool");
       add_bool(a, dim, t.item().to_bool());
     } else {
       add_index(a, dim, std::move(t));

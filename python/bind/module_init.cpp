@@ -82,6 +82,7 @@ PyObject* start(PyObject*) {
     add_operators(module);
     add_inspect(module);
     add_program(module);
+    add_vmap(module);
     Py_AtExit(facula::codegen::end_ahead);
     return made.detach();
   });

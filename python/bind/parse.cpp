@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "facula/autograd/batch.h"
 #include "facula/autograd/forward.h"
 #include "facula/run/entry.h"
 #include "generator.h"
@@ -130,7 +131,8 @@ bool to_int(PyObject* o, int64_t& i, PyObject* error = PyExc_ValueError) {
   }
   if (is_tensor(o)) {
     TensorImpl* t = impl_of(o);
-    if (!is_integral(t->dtype) || !t->sizes.empty() || is_differentiated(*t)) return false;
+    if (!is_integral(t->dtype) || !t->sizes.empty() || is_differentiated(*t) || autograd::batch_level(t))
+      return false;
     i = tensor_of(o).item().to_int();
     return true;
   }
@@ -152,7 +154,8 @@ bool to_float(PyObject* o, double& d) {
   Scalar s;
   if (is_tensor(o)) {
     TensorImpl* t = impl_of(o);
-    if (!t->sizes.empty() || is_complex(t->dtype) || is_differentiated(*t)) return false;
+    if (!t->sizes.empty() || is_complex(t->dtype) || is_differentiated(*t) || autograd::batch_level(t))
+      return false;
     s = tensor_of(o).item();
   } else if (!to_scalar(o, s)) {
     return false;
@@ -322,6 +325,7 @@ bool convert(const Param& p, PyObject* o, bool numbers, Value& v, Frame& f) {
       Scalar s;
       if (is_tensor(o)) {
         TensorImpl* t = impl_of(o);
+        if (autograd::batch_level(t)) return false;  // no number for all calls of a batch
         if (p.operand && t->traced && t->sizes.empty()) {
           v = Value(t);
           return true;

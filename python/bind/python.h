@@ -184,5 +184,6 @@ void add_operators(PyObject* module);    // trampoline.cpp
 void add_profile(PyObject* module);      // profile.cpp
 void add_inspect(PyObject* module);      // inspect.cpp
 void add_program(PyObject* module);      // program.cpp
+void add_vmap(PyObject* module);         // vmap.cpp
 
 }  // namespace facula::bind

@@ -2,6 +2,7 @@
 
 #include "autograd.h"
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/batch.h"
 #include "override.h"
 #include "trampoline.h"
 #include "types.h"
@@ -252,6 +253,7 @@ int tensor_bool(PyObject* o) {
     runtime_check(!(n == 0), "bool") << "Boolean value of Tensor with no values is ambiguous";
     runtime_check(n == 1, "bool") << "Boolean value of Tensor with more than one value is ambiguous"
                                   << hint("use .any() or .all(); the shape is ", to_string(t.sizes()));
+    check_has_data(t, "bool");
     truth = t.item().to_bool();
   });
   return rc < 0 ? -1 : truth;
@@ -263,6 +265,7 @@ PyObject* tensor_index(PyObject* o) {
     type_check(t.numel() == 1 && category(t.dtype()) <= Category::integral, "index")
         << "only integer tensors of a single element can be converted to an index, not "
         << to_string(t.sizes()) << " " << name(t.dtype());
+    check_has_data(t, "item");
     return PyLong_FromLongLong(t.item().to_int());
   });
 }
@@ -270,6 +273,7 @@ Scalar single(PyObject* o) {
   Tensor t = tensor_of(o);
   value_check(t.numel() == 1, "item")
       << "only one element tensors can be converted to Python scalars, not " << to_string(t.sizes());
+  check_has_data(t, "item");
   return t.item();
 }
 // Of a complex number with an imaginary part nothing but complex() is right.
@@ -321,9 +325,20 @@ std::string with_gradient(const Tensor& t, std::string text) {
   return text;
 }
 
+// BatchedTensor(lvl=1, bdim=0, value=...), as PyTorch shows what stands for one of a batch.
+std::string batched_text(const Tensor& t) {
+  if (!autograd::batch_level(t)) return with_gradient(t, to_string(t));
+  auto* level = autograd::BatchLevel::find(autograd::batch_level(t));
+  std::string inner = batched_text(autograd::physical(t)), lines;
+  for (char c : inner) lines += c == '\n' ? std::string("\n    ") : std::string(1, c);
+  return "BatchedTensor(lvl=" + std::to_string(level ? level->number() : -1) + ", bdim=0, value=\n    " +
+         lines + "\n)";
+}
+
 PyObject* tensor_repr(PyObject* o) {
   return guarded([&] {
     Tensor t = tensor_of(o);
+    if (autograd::batch_level(t)) return unicode(batched_text(t));
     std::string text = with_gradient(t, to_string(t));
     if (!is_plain(Py_TYPE(o)) && text.starts_with("tensor(")) {
       const char* dot = strrchr(Py_TYPE(o)->tp_name, '.');

@@ -33,6 +33,8 @@ inline void track(PyObject* o) {
   if (!PyObject_GC_IsTracked(o)) PyObject_GC_Track(o);
 }
 
+// Raises what PyTorch does for a tensor that stands for one of a batch (vmap.cpp). `what`: item, bool, or a method.
+void check_has_data(const Tensor& t, const char* what);
 // The Python object of a tensor, a new reference; None for an undefined one. Holds the GIL.
 PyObject* wrap(Tensor t);
 // As an object of `type` (a subclass); the impl must not have an object yet, else an alias is made.

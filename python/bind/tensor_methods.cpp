@@ -112,6 +112,7 @@ PyObject* item(PyObject* self, PyObject*) {
     Tensor t = tensor_of(self);
     runtime_check(t.numel() == 1, "item")
         << "a Tensor with " << to_string(t.numel()) << " elements cannot be converted to Scalar";
+    check_has_data(t, "item");
     return wrap_number(t.item());
   });
 }
@@ -141,6 +142,7 @@ PyObject* is_neg(PyObject* self, PyObject*) { return PyBool_FromLong(impl_of(sel
 
 PyObject* tolist(PyObject* self, PyObject*) {
   return guarded([&] {
+    check_has_data(tensor_of(self), "tolist");
     Tensor t = resolved(tensor_of(self));
     return list_of(static_cast<const char*>(t.data_ptr()), t.int_sizes(), t.int_strides(), t.dtype());
   });
@@ -152,6 +154,7 @@ PyObject* numpy(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* k
     PyObject* force;
     if (!take_arguments("numpy", spec, 0, args, n, kwnames, &force, 0)) return nullptr;
     Tensor t = tensor_of(self);
+    check_has_data(t, "numpy");
     runtime_check((force && PyObject_IsTrue(force)) || !(t.requires_grad() && autograd::grad_enabled()),
                   "numpy")
         << "Can't call numpy() on Tensor that requires grad." << hint("use tensor.detach().numpy()");
@@ -166,6 +169,7 @@ PyObject* array(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* k
     PyObject* v[2];
     if (!take_arguments("__array__", spec, 0, args, n, kwnames, v)) return nullptr;
     Tensor t = tensor_of(self);
+    check_has_data(t, "numpy");
     runtime_check(!(t.requires_grad() && autograd::grad_enabled()), "numpy")
         << "Can't call numpy() on Tensor that requires grad." << hint("use tensor.detach().numpy()");
     check_resolved(t);
@@ -188,6 +192,7 @@ PyObject* format(PyObject* self, PyObject* spec) {
     type_check(t.dim() == 0, "format")
         << "unsupported format string passed to Tensor.__format__: a 0-d tensor is needed, not "
         << to_string(t.sizes());
+    check_has_data(t, "item");
     PyRef number = checked(wrap_number(t.item()));
     return PyObject_Format(number.get(), spec);
   });
@@ -196,6 +201,7 @@ PyObject* format(PyObject* self, PyObject* spec) {
 PyObject* to_complex_number(PyObject* self, PyObject*) {
   return guarded([&] {
     Tensor t = tensor_of(self);
+    check_has_data(t, "item");
     auto z = t.item().to_complex();
     return PyComplex_FromDoubles(z.real(), z.imag());
   });

@@ -52,6 +52,7 @@ if (
     from ._legacy import *
     from ._modes import *
     from ._logging import set_logs as set_logs
+    from ._vmap import vmap as vmap
     from ._more import *
     from ._more import _assert as _assert
     from .amp import GradScaler as GradScaler
@@ -197,6 +198,7 @@ _ELSEWHERE = {
             tensordot tile trace unique unique_consecutive
         """,
         "_logging": "set_logs",
+        "_vmap": "vmap",
         "_determinism": """
             are_deterministic_algorithms_enabled get_deterministic_debug_mode get_float32_matmul_precision
             is_deterministic is_deterministic_algorithms_warn_only_enabled set_deterministic

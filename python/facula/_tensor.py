@@ -66,6 +66,8 @@ def _sized(fill: Callable) -> Callable:
         if size is None:
             size = sizes[0] if len(sizes) == 1 else sizes
         made = fill(size, dtype=self.dtype if dtype is None else dtype, device=device, **options)
+        if _C.vmap_level():
+            made = _C.in_level_of(self, made)
         return made if type(self) is Tensor else _C.rewrap(self, made)
 
     return f
@@ -76,6 +78,8 @@ def new_full(
 ) -> Tensor:
     """A tensor of the same dtype, of ``size`` times ``fill_value``."""
     made = _f.full(size, fill_value, dtype=self.dtype if dtype is None else dtype, device=device, **options)
+    if _C.vmap_level():
+        made = _C.in_level_of(self, made)
     return made if type(self) is Tensor else _C.rewrap(self, made)
 
 

@@ -1,4 +1,4 @@
-"""Functions that make functions: gradients, Jacobians and their products of a function of tensors.
+"""Functions that make functions: of a batch of examples, gradients, Jacobians and their products.
 
 Each takes ``func``, pure and made of Facula's operators, and gives a function or the value asked for.
 ``argnums`` says for which positional arguments; arguments may be trees (tuples, lists, dicts) of tensors.
@@ -10,10 +10,27 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _C
+from ._vmap import _call as _vmap_call
+from ._vmap import vmap
 from .autograd import forward_ad
 from .autograd import grad as _grad
 
-__all__ = ["functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "vjp"]
+__all__ = [
+    "debug_unwrap",
+    "functional_call",
+    "functionalize",
+    "grad",
+    "grad_and_value",
+    "hessian",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "linearize",
+    "replace_all_batch_norm_modules_",
+    "stack_module_state",
+    "vjp",
+    "vmap",
+]
 
 Tensor = _C.Tensor
 
@@ -53,14 +70,16 @@ def _chosen(argnums: int | tuple[int, ...], args: tuple) -> tuple[int, ...]:
 
 
 def _tracked(args: tuple, numbers: tuple[int, ...]) -> tuple:
-    """``args``, the chosen of them as new variables: on the caller's tape, if that is what they are on."""
+    """``args``, the chosen of them as new variables: on the caller's tape, if that is what they are on.
+    Inside of vmap each call has variables, and gradients, of its own.
+    """
 
     def variable(t: Tensor) -> Tensor:
         if not (t.is_floating_point() or t.is_complex()):
             raise RuntimeError(f"only floating-point and complex tensors have gradients, got {t.dtype}")
         if t.requires_grad:
-            return t.view_as(t)
-        return (t.view_as(t) if _C.forward_level() else t.detach()).requires_grad_()
+            return _C.in_every_level(t.view_as(t))
+        return _C.in_every_level(t.view_as(t) if _C.forward_level() else t.detach()).requires_grad_()
 
     return tuple(_map(variable, a) if k in numbers else a for k, a in enumerate(args))
 
@@ -170,88 +189,127 @@ def jvp(func: Callable, primals: Any, tangents: Any, *, strict: bool = False, ha
     return (value, result, aux) if has_aux else (value, result)
 
 
-def _basis(tree: Any) -> list[tuple[int, int]]:
-    """(leaf, element) of every element."""
-    return [(k, i) for k, t in enumerate(_leaves(tree)) for i in range(t.numel())]
+def _basis(leaves: list[Tensor]) -> list[Tensor]:
+    """The unit vectors of all elements together, stacked: for each leaf its part of them."""
+    total, start, parts = sum(t.numel() for t in leaves), 0, []
+    for t in leaves:
+        part = _C.functions.zeros(total, t.numel(), dtype=t.dtype, device=t.device)
+        part.diagonal(-start).fill_(1)
+        parts.append(part.reshape(total, *t.shape))
+        start += t.numel()
+    return parts
 
 
-def _unit(leaves: list[Tensor], leaf: int, element: int) -> list[Tensor]:
-    units = [_C.functions.zeros(t.shape, dtype=t.dtype) for t in leaves]
-    units[leaf].view(-1)[element] = 1
-    return units
+def _partial(func: Callable, args: tuple, kwargs: dict, numbers: tuple[int, ...]) -> Callable:
+    """``func`` of the chosen arguments alone."""
 
-
-def jacrev(
-    func: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False, **_: Any
-) -> Callable:
-    """A function that gives the Jacobian of ``func`` by reverse mode: one pull for each element of the
-    output.
-    """
-
-    def f(*args: Any, **kwargs: Any) -> Any:
-        numbers = _chosen(argnums, args)
-
-        def partial(*chosen: Any) -> Any:
-            full = list(args)
-            for k, a in zip(numbers, chosen):
-                full[k] = a
-            return func(*full, **kwargs)
-
-        got = vjp(partial, *(args[k] for k in numbers), has_aux=has_aux)
-        output, pull = got[0], got[1]
-        outputs = _leaves(output)
-        rows = [pull(_rebuilt(output, _unit(outputs, *at))) for at in _basis(output)]
-        start, jacobians = 0, []
-        for o in outputs:
-            mine, start = rows[start : start + o.numel()], start + o.numel()
-            jacobians.append(
-                _map(lambda *r, o=o: _C.functions.stack(r).reshape(*o.shape, *r[0].shape), *mine)
-                if mine
-                else _map(lambda t, o=o: t.new_zeros((*o.shape, *t.shape)), tuple(args[k] for k in numbers))
-            )
-        chosen = [j if isinstance(argnums, tuple) else j[0] for j in jacobians]
-        result = _place(output, chosen)
-        return (result, got[2]) if has_aux else result
+    def f(*chosen: Any) -> Any:
+        full = list(args)
+        for k, a in zip(numbers, chosen):
+            full[k] = a
+        return func(*full, **kwargs)
 
     return f
 
 
-def jacfwd(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = False, **_: Any) -> Callable:
-    """A function that gives the Jacobian of ``func`` by forward mode: one push for each element of the
-    input.
+def _check_chunk(name: str, chunk_size: int | None) -> None:
+    if chunk_size is not None and not chunk_size > 0:
+        raise ValueError(f"{name}: `chunk_size` should be greater than 0.")
+
+
+def jacrev(
+    func: Callable,
+    argnums: int | tuple[int, ...] = 0,
+    *,
+    has_aux: bool = False,
+    chunk_size: int | None = None,
+    _preallocate_and_copy: bool = False,
+) -> Callable:
+    """A function that gives the Jacobian of ``func`` by reverse mode: the pulls for all elements of the
+    output at once, or for ``chunk_size`` of them.
     """
+    _check_chunk("jacrev", chunk_size)
 
     def f(*args: Any, **kwargs: Any) -> Any:
         numbers = _chosen(argnums, args)
         chosen = tuple(args[k] for k in numbers)
-        inputs = _leaves(chosen)
+        got = vjp(_partial(func, args, kwargs, numbers), *chosen, has_aux=has_aux)
+        output, pull = got[0], got[1]
+        outputs = _leaves(output)
+        if not outputs:
+            raise RuntimeError(
+                f"jacrev(f, ...)(*args): Expected f to return Tensors, got {type(output).__name__}"
+            )
 
-        def partial(*given: Any) -> Any:
-            full = list(args)
-            for k, a in zip(numbers, given):
-                full[k] = a
-            return func(*full, **kwargs)
+        def rows_of(*cotangents: Tensor) -> list[Tensor]:
+            return _leaves(pull(_rebuilt(output, list(cotangents))))
 
-        columns, got = [], None
-        for at in _basis(chosen):
-            got = jvp(partial, chosen, _rebuilt(chosen, _unit(inputs, *at)), has_aux=has_aux)
-            columns.append(_leaves(got[1]))
-        if got is None:
-            raise RuntimeError("jacfwd: the chosen arguments have no elements")
-        jacobians = []
-        for o, out in enumerate(_leaves(got[0])):
-            start, mine = 0, []
-            for x in inputs:
-                part = [c[o] for c in columns[start : start + x.numel()]]
-                start += x.numel()
-                shape = (*out.shape, *x.shape)
-                mine.append(_C.functions.stack(part, -1).reshape(shape) if part else out.new_zeros(shape))
-            tree = _rebuilt(chosen, mine)
+        basis = tuple(_basis(outputs))
+        if basis[0].shape[0]:
+            rows = _vmap_call(rows_of, 0, 0, "same", chunk_size, basis, {}, True)
+        else:
+            rows = [x.new_zeros((0, *x.shape)) for x in _leaves(chosen)]
+        start, jacobians = 0, []
+        for o in outputs:
+            stop = start + o.numel()
+            parts = [r[start:stop].reshape(*o.shape, *r.shape[1:]) for r in rows]
+            tree = _rebuilt(chosen, parts)
             jacobians.append(tree if isinstance(argnums, tuple) else tree[0])
-        result = _place(got[0], jacobians)
+            start = stop
+        result = _place(output, jacobians)
         return (result, got[2]) if has_aux else result
 
     return f
+
+
+def jacfwd(
+    func: Callable,
+    argnums: int | tuple[int, ...] = 0,
+    has_aux: bool = False,
+    *,
+    randomness: str = "error",
+    chunk_size: int | None = None,
+) -> Callable:
+    """A function that gives the Jacobian of ``func`` by forward mode: the pushes for all elements of the
+    input at once, or for ``chunk_size`` of them.
+    """
+    _check_chunk("jacfwd", chunk_size)
+
+    def f(*args: Any, **kwargs: Any) -> Any:
+        numbers = _chosen(argnums, args)
+        chosen = tuple(args[k] for k in numbers)
+        inputs, partial = _leaves(chosen), _partial(func, args, kwargs, numbers)
+        basis = tuple(_basis(inputs))
+        if not basis or not basis[0].shape[0]:
+            raise RuntimeError("jacfwd: the chosen arguments have no elements")
+        last: list = []
+
+        def columns_of(*tangents: Tensor) -> list[Tensor]:
+            got = jvp(partial, chosen, _rebuilt(chosen, list(tangents)), has_aux=has_aux)
+            last[:] = [got[0], _map(_first, got[2]) if has_aux else None]
+            return _leaves(got[1])
+
+        columns = _vmap_call(columns_of, 0, 0, randomness, chunk_size, basis, {})
+        jacobians = []
+        for out in columns:
+            start, parts = 0, []
+            for x in inputs:
+                stop = start + x.numel()
+                part = out[start:stop].movedim(0, -1)
+                parts.append(part.reshape(*part.shape[:-1], *x.shape))
+                start = stop
+            tree = _rebuilt(chosen, parts)
+            jacobians.append(tree if isinstance(argnums, tuple) else tree[0])
+        result = _place(last[0], jacobians)
+        return (result, last[1]) if has_aux else result
+
+    return f
+
+
+def _first(t: Tensor) -> Tensor:
+    """That of the first call, where calls of a batch have one each; for what is the same in all."""
+    batch = _C.batch_of(t)
+    return t if batch is None else batch[1][0]
 
 
 def _place(tree: Any, values: list) -> Any:
@@ -268,6 +326,105 @@ def _place(tree: Any, values: list) -> Any:
         return t
 
     return walk(tree)
+
+
+def linearize(func: Callable, *primals: Any) -> tuple[Any, Callable]:
+    """``func(*primals)``, and the function that gives the product of its Jacobian there with tangents.
+
+    ``func`` is called once, and its derivative may be called many times: it is the gradient of the gradient,
+    which is linear in what arrives.
+    """
+    with _C.GradMode(True):
+        inputs = _tracked(primals, tuple(range(len(primals))))
+        output = func(*inputs)
+        outputs, wanted = [t for t in _leaves(output) if t.requires_grad], _leaves(inputs)
+        arriving = [_C.functions.zeros_like(t).requires_grad_() for t in outputs]
+        pulled: Any = [None] * len(wanted)
+        if outputs:
+            pulled = _grad(outputs, wanted, arriving, create_graph=True, allow_unused=True)
+
+    def push(*tangents: Any) -> Any:
+        given = _leaves(tangents)
+        if len(given) != len(wanted) or any(a.shape != b.shape for a, b in zip(given, wanted)):
+            raise RuntimeError(
+                "linearize: expected tangents of the primals' structure and shapes, "
+                f"{[tuple(t.shape) for t in wanted]}, got {[tuple(t.shape) for t in given]}"
+            )
+        pairs = [(p, t) for p, t in zip(pulled, given) if p is not None and p.requires_grad]
+        found: Any = [None] * len(arriving)
+        if pairs:
+            ps, ts = zip(*pairs)
+            found = _grad(ps, arriving, ts, retain_graph=True, allow_unused=True)
+        rest = iter(found)
+
+        def tangent(t: Tensor) -> Tensor:
+            v = next(rest) if t.requires_grad else None
+            return _C.functions.zeros_like(t) if v is None else v
+
+        return _map(lambda t: tangent(t).detach(), output)
+
+    return _loose(output, _taped(primals)), push
+
+
+def stack_module_state(models: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The parameters and the buffers of modules of one kind, stacked: what ``vmap`` over an ensemble takes.
+
+    Each is a new leaf that requires gradients if those of the modules do.
+    """
+    models = list(models)
+    if not models:
+        raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
+    if not (all(m.training for m in models) or not any(m.training for m in models)):
+        raise RuntimeError("stack_module_state: Expected all models to have the same training/eval mode.")
+    if any(type(m) is not type(models[0]) for m in models):
+        raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
+
+    def stacked(states: list[dict]) -> dict[str, Any]:
+        found = {}
+        for name, first in states[0].items():
+            all_of = [s[name] for s in states]
+            whole = _C.functions.stack([t.detach() for t in all_of])
+            flags = {t.requires_grad for t in all_of}
+            if len(flags) > 1:
+                raise RuntimeError(f"Expected {name} from each model to have the same .requires_grad")
+            found[name] = whole.requires_grad_() if first.requires_grad else whole
+        return found
+
+    return (
+        stacked([dict(m.named_parameters()) for m in models]),
+        stacked([dict(m.named_buffers()) for m in models]),
+    )
+
+
+def functionalize(func: Callable, *, remove: str = "mutations") -> Callable:
+    """``func``: a trace of it has no mutation, because graphs here never have one (docs/programs.md)."""
+    if remove not in ("mutations", "mutations_and_views"):
+        raise RuntimeError(
+            "functionalize(f, remove='mutations'): the remove argument must be 'mutations' or "
+            f"'mutations_and_views', got {remove!r}"
+        )
+    return func
+
+
+def debug_unwrap(tensor: Tensor, *, recurse: bool = True) -> Tensor:
+    """Inside of vmap, the batch that ``tensor`` stands for one of; for looking at it, not for computing."""
+    if not isinstance(tensor, Tensor):
+        raise ValueError(f"Expected a tensor, got {type(tensor)}")
+    batch = _C.batch_of(tensor)
+    if batch is None:
+        return tensor
+    return debug_unwrap(batch[1]) if recurse else batch[1]
+
+
+def replace_all_batch_norm_modules_(root: Any) -> Any:
+    """Takes the running statistics out of every batch norm in ``root``, in place: inside of vmap they would
+    be written by all calls of the batch.
+    """
+    for module in root.modules():
+        if hasattr(module, "track_running_stats") and "BatchNorm" in type(module).__name__:
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root
 
 
 def hessian(func: Callable, argnums: int | tuple[int, ...] = 0) -> Callable:

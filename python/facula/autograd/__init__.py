@@ -139,19 +139,19 @@ def _batched_grad(
     if len(sizes) != 1:
         raise RuntimeError(f"grad: grad_outputs must have the same first dimension, got {sorted(sizes)}")
     n = sizes.pop()
-    keep = create_graph if retain_graph is None else retain_graph
-    rows = [
-        _C.grad(
+    level = _C.enter_vmap(n, "same", True)
+    try:
+        rows = _C.grad(
             outputs,
             inputs,
-            [None if g is None else g[k] for g in given],
-            keep or k + 1 < n,
+            [None if g is None else level.enter(g, 0) for g in given],
+            retain_graph,
             create_graph,
             unused,
         )
-        for k in range(n)
-    ]
-    return tuple(None if g[0] is None else _C.functions.stack(list(g)) for g in zip(*rows))
+        return tuple(None if g is None else level.leave(g, 0) for g in rows)
+    finally:
+        level.end()
 
 
 def __getattr__(name: str) -> Any:

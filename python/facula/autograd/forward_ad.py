@@ -73,6 +73,8 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     for name, x in (("tensor", tensor), ("tangent", tangent)):
         if not isinstance(x, Tensor):
             raise ValueError(f"make_dual: expected {name} to be a tensor, not {type(x).__name__}")
+    if _C.vmap_level():
+        return _C.make_dual(tensor, tangent)
     dual = _C.pause_forward(tensor.view_as, tensor)
     _C.set_tangent(dual, tangent)
     return dual

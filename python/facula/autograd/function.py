@@ -43,6 +43,10 @@ class Function(FunctionCtx):
 
     vjp = backward
 
+    # Is vmap over forward and backward the rule for batches? A static method vmap(info, in_dims, *args),
+    # which gives the results and their dimensions that are the batch, takes the place of it.
+    generate_vmap_rule = False
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(
             "Legacy autograd function with non-static forward method is deprecated. Please use new-style "
@@ -61,9 +65,18 @@ class Function(FunctionCtx):
                 args, kwargs = _with_defaults(cls.forward, args, kwargs)
         if kwargs:
             cls = _given(cls, kwargs)
+        if _C.vmap_level() and any(isinstance(x, Tensor) and _in_innermost(x) for x in args):
+            from .._vmap import apply_function
+
+            return apply_function(cls, args)
         if _C.forward_level():
             return _apply_forward(cls, args)
         return _C.apply_function(cls, *args)
+
+
+def _in_innermost(x: Tensor) -> bool:
+    batch = _C.batch_of(x)
+    return batch is not None and batch[0] == _C.vmap_level()
 
 
 def _with_defaults(f: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:

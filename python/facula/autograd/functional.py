@@ -221,34 +221,56 @@ def hvp(
 
 
 def _forward_jacobian(func: Callable, inputs: Any) -> Any:
+    """All columns at once: vmap over the tangents."""
+    from .._vmap import _call
+    from ..func import _basis
     from . import forward_ad
 
     several, inputs = _tuple(inputs, "inputs", "jacobian")
-    columns: list[list[list[Tensor]]] = []  # by input and element, of each output
-    many, outputs = False, ()
-    for k, x in enumerate(inputs):
-        columns.append([])
-        for e in range(x.numel()):
-            tangent = _f.zeros(x.numel(), dtype=x.dtype)
-            tangent[e] = 1
-            with forward_ad.dual_level():
-                duals = list(inputs)
-                duals[k] = forward_ad.make_dual(x.detach(), tangent.view(x.shape))
-                many, outputs = _tuple(func(*duals), "the output of the function", "jacobian")
-                found = [forward_ad.unpack_dual(y) for y in outputs]
-                columns[k].append([_f.zeros_like(p) if t is None else t for p, t in found])
-    if not outputs:
-        many, outputs = _tuple(func(*inputs), "the output of the function", "jacobian")
-    rows = tuple(
-        tuple(
-            _f.stack([c[j] for c in columns[k]], -1).reshape(*y.shape, *x.shape)
-            if columns[k]
-            else _f.zeros(*y.shape, *x.shape, dtype=y.dtype)
-            for k, x in enumerate(inputs)
+    many = False
+
+    def columns_of(*tangents: Tensor) -> tuple:
+        nonlocal many
+        with forward_ad.dual_level():
+            duals = [forward_ad.make_dual(x.detach(), t) for x, t in zip(inputs, tangents)]
+            many, outputs = _tuple(func(*duals), "the output of the function", "jacobian")
+            found = [forward_ad.unpack_dual(y) for y in outputs]
+            return tuple(_f.zeros_like(p) if t is None else t for p, t in found)
+
+    columns = _call(columns_of, 0, 0, "error", None, tuple(_basis(list(inputs))), {})
+    rows = []
+    for c in columns:
+        start, row = 0, []
+        for x in inputs:
+            part = c[start : start + x.numel()].movedim(0, -1)
+            row.append(part.reshape(*part.shape[:-1], *x.shape))
+            start += x.numel()
+        rows.append(tuple(row))
+    return _shaped(_loose(False, tuple(rows)), many, several)
+
+
+def _reverse_jacobian(outputs: tuple, inputs: tuple, create_graph: bool) -> tuple:
+    """All rows at once: gradients of a batch of unit vectors."""
+    from ..func import _basis
+
+    pairs = [(y, b) for y, b in zip(outputs, _basis(list(outputs))) if y.requires_grad]
+    found: Any = [None] * len(inputs)
+    if pairs:
+        found = _autograd_grad(
+            [y for y, _ in pairs],
+            inputs,
+            [b for _, b in pairs],
+            create_graph=create_graph,
+            allow_unused=True,
+            is_grads_batched=True,
         )
-        for j, y in enumerate(outputs)
-    )
-    return _shaped(_loose(False, rows), many, several)
+    total, start, rows = sum(y.numel() for y in outputs), 0, []
+    whole = [_f.zeros(total, *x.shape, dtype=x.dtype) if g is None else g for g, x in zip(found, inputs)]
+    for y in outputs:
+        stop = start + y.numel()
+        rows.append(tuple(g[start:stop].reshape(*y.shape, *g.shape[1:]) for g in whole))
+        start = stop
+    return tuple(rows)
 
 
 def jacobian(
@@ -288,6 +310,9 @@ def jacobian(
         many, outputs = _tuple(func(*inputs), "the output of the function", "jacobian")
         if strict:
             _graph_needed(outputs, "output", "jacobian")
+        if vectorize and all(y.numel() for y in outputs):
+            rows = _reverse_jacobian(outputs, inputs, create_graph)
+            return _shaped(_loose(create_graph, rows), many, several)
         rows = []
         for y in outputs:
             found: list[list[Tensor]] = [[] for _ in inputs]

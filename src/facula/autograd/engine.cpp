@@ -10,6 +10,7 @@
 
 #include "facula/autograd/accumulate.h"
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/batch.h"
 #include "facula/autograd/calls.h"
 #include "facula/autograd/tracing.h"
 #include "facula/base/interrupt.h"
@@ -137,7 +138,7 @@ class Task {
       s.buffer.resize(std::max(size_t(e.input) + 1, s.node->results.size()));
     Tensor& slot = s.buffer[size_t(e.input)];
     if (!slot.defined()) slot = std::move(g);
-    else if (!grad_enabled() && !slot.is_traced() && slot.impl()->use_count() == 1 &&
+    else if (!grad_enabled() && !slot.is_traced() && !g.is_traced() && slot.impl()->use_count() == 1 &&
              slot.impl()->storage->use_count() == 1 && slot.dtype() == g.dtype() &&
              slot.is_non_overlapping_and_dense())
       add_(slot, g);
@@ -359,6 +360,10 @@ bool backward_runs(const Node& n) { return running && running->runs(n); }
 
 void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads, bool retain_graph,
               bool create_graph, std::span<const Tensor> inputs) {
+  runtime_check(!any_batched(outputs), "backward")
+      << "backward() called inside a functorch transform. This is not supported, please use functorch.grad or functorch.vjp instead or call "
+         "backward() outside of functorch transforms."
+      << hint("facula.func.grad inside of vmap gives each call of the batch a gradient of its own");
   auto roots = roots_of("backward", outputs, grads, create_graph);
   if (auto* trace = trace_of("backward", outputs))
     return trace->backward(outputs, roots.grads, inputs, create_graph);
@@ -374,6 +379,8 @@ void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads, bo
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          std::span<const Tensor> grads, bool retain_graph, bool create_graph,
                          bool allow_unused) {
+  if (any_batched(outputs))
+    return batched_grad(outputs, inputs, grads, retain_graph, create_graph, allow_unused);
   for (auto& t : inputs)
     runtime_check(t.requires_grad() || allow_unused, "grad")
         << "One of the differentiated Tensors does not require grad";

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/batch.h"
 #include "facula/autograd/calls.h"
 
 namespace facula::autograd {
@@ -19,15 +20,29 @@ class ForwardMode final : public op::Mode {
                    std::span<const Tensor> out) override;
   uint64_t level = ++last_level;
   bool paused = false;
+  Mode* beneath = Mode::current();  // takes the calls that this mode makes
 
  private:
   op::Results functional(const op::Operator& o, std::span<const op::Value> args);
   op::Results view(const op::Operator& o, std::span<const op::Value> args);
 };
 
+// Beneath every level of vmap, whichever was entered first: tangents are those of physical tensors, as the tape is.
 struct Level {
+  Level() {
+    if (outermost) {
+      mode.beneath = outermost->beneath();
+      outermost->put_beneath(&mode);
+    } else {
+      active.emplace(&mode);
+    }
+  }
+  ~Level() {
+    if (outermost) outermost->put_beneath(mode.beneath);
+  }
+  BatchLevel* outermost = BatchLevel::outermost();
   ForwardMode mode;
-  op::Mode::With active{&mode};
+  std::optional<op::Mode::With> active;
   // Of results on the tape: a node saves its results detached. Here, because a tangent's history leads back
   // to the node.
   std::map<std::pair<const Node*, int>, std::pair<Ref<Node>, Tensor>> results;
@@ -90,12 +105,12 @@ op::Results ForwardMode::functional(const op::Operator& o, std::span<const op::V
     primal.each_tensor([&](size_t, Tensor& t) {
       Tensor v = tangent_of(t);
       if (!v.defined()) {
-        if (!recorded && t.defined()) t = t.detached();
+        if (!recorded && t.defined()) t = autograd::detach(t);
         return;
       }
       taped |= outer && v.requires_grad();
       bool follows = recorded && t.requires_grad();
-      t = follows ? invoke("view_as", {t, t}) : t.detached();
+      t = follows ? invoke("view_as", {t, t}) : autograd::detach(t);
       if (!follows) set_requires_grad(t, true);
       keep(t, v);  // what the tape saves has its tangent too
       inputs.push_back(t);
@@ -122,11 +137,11 @@ op::Results ForwardMode::functional(const op::Operator& o, std::span<const op::V
   tangents.resize(outputs.size());
   if (!recorded)
     for (size_t k = 0; k < results.size(); ++k)
-      if (results[k].defined()) results[k] = results[k].detached();
+      if (results[k].defined()) results[k] = autograd::detach(results[k]);
   for (size_t j = 0; j < outputs.size(); ++j) {
     Tensor& result = results[size_t(at[j])];
     Tensor tangent = tangents[j].defined() ? tangents[j] : invoke("zeros_like", {result});
-    keep(result, taped ? tangent : tangent.detached());
+    keep(result, taped ? tangent : autograd::detach(tangent));
   }
   return results;
 }
@@ -145,7 +160,7 @@ op::Results ForwardMode::view(const op::Operator& o, std::span<const op::Value> 
 
 op::Results ForwardMode::take(const op::Operator& o, std::span<const op::Value> args, op::Form form,
                               std::span<const Tensor> out) {
-  With outer(nullptr);
+  With outer(beneath);
   if (paused || !has_tangent(args)) return op::call(o, args, form, out);
   runtime_check(form != op::Form::out, o.name())
       << "functions with out=... arguments don't support automatic differentiation, but one of the arguments has a tangent"
@@ -155,7 +170,7 @@ op::Results ForwardMode::take(const op::Operator& o, std::span<const op::Value> 
     Tensor self = share(args[0].tensor);
     With on(this);
     Tensor value = op::call(o, args)[0];
-    With off(nullptr);
+    With off(beneath);
     Tensor tangent = tangent_of(value);
     invoke("copy", {self, value}, op::Form::in_place);
     ensure_tangent(self);

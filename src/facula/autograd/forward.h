@@ -5,7 +5,7 @@
 // its operators; every other operator's comes from its gradient, which is linear in what it is given: for
 // g(u) = J^T u, the gradient of g at v is J v.  Townsend, "A new trick for calculating Jacobian vector
 // products", 2017. Tangents of tangents come from a level within backward, or the other way round: both see
-// each other's operators.
+// each other's operators. Within vmap it is the physical tensors that carry tangents (batch.h).
 #pragma once
 #include "facula/autograd/node.h"
 

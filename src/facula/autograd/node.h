@@ -146,6 +146,8 @@ struct Meta final : detail::Recycled<Meta> {
   uint32_t seen = 0;
   Tensor tangent;  // forward mode: of this level (forward.h)
   uint64_t level = 0;
+  Tensor physical;     // vmap: the whole batch that this tensor, which has no data, is one of (batch.h)
+  uint64_t batch = 0;  // which level of vmap; 0: none
 };
 Meta* meta_of(const Tensor& t);  // null if there is none
 Meta& ensure_meta(const Tensor& t);

@@ -4,6 +4,7 @@
 
 #include "facula/autograd/accumulate.h"
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/batch.h"
 #include "facula/autograd/calls.h"
 #include "facula/autograd/tracing.h"
 #include "facula/base/fork.h"
@@ -62,6 +63,7 @@ void set_grad(const Tensor& t, const Tensor& g) {
 
 void set_requires_grad(const Tensor& t, bool value) {
   if (value == t.requires_grad()) return;
+  if (batch_level(t)) set_requires_grad(physical(t), value);
   runtime_check(is_leaf(t), "requires_grad_")
       << "you can only change requires_grad flags of leaf variables."
       << (value
@@ -74,7 +76,7 @@ void set_requires_grad(const Tensor& t, bool value) {
   t.impl()->requires_grad = value;
 }
 
-bool is_leaf(const Tensor& t) { return !node_of(t); }
+bool is_leaf(const Tensor& t) { return batch_level(t) ? is_leaf(physical(t)) : !node_of(t); }
 
 void retain_grad(const Tensor& t) {
   runtime_check(t.requires_grad(), "retain_grad")

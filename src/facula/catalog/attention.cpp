@@ -1,6 +1,7 @@
 // Attention: softmax(query key^T scale + mask) value, without the matrix of scores.
 #include <cmath>
 
+#include "facula/op/batched.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -232,6 +233,34 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, std::optional<T
   return y;
 }
 
+// Of a batch of calls (vmap): it joins the first dimension. A mask that has that dimension itself, and what was drawn
+// for dropout, are the calls' own.
+Results joined(const Batched& b) {
+  auto& c = b.logical();
+  Tensor mask = b["attn_mask"];
+  bool shared = !mask.defined() || (!b.is_batched("attn_mask") &&
+                                    (mask.dim() < 4 || SymInt::surely_equal(mask.size(0), int64_t(1))));
+  if (!shared || c.has("state")) return {};
+  std::vector<Tensor> alive;
+  std::vector<Value> args(b.physical().args().begin(), b.physical().args().end());
+  for (size_t k = 0; k < args.size(); ++k) {
+    auto& p = c.op().schema.parameters[k];
+    if (p.type != Type::Tensor || p.name == "attn_mask" || args[k].tag != Tag::tensor) continue;
+    Tensor t = b.whole(p.name);
+    Dims sizes{t.size(0) * t.size(1)};
+    for (int d = 2; d < t.dim(); ++d) sizes.push_back(t.size(d));
+    alive.push_back(reshape(t, sizes));
+    args[k] = Value(alive.back());
+  }
+  Results all = op::call(c.op(), args);
+  for (size_t k = 0; k < all.size(); ++k) {
+    Dims sizes{b.size(), c.size("query", 0)};
+    for (int d = 1; d < all[k].dim(); ++d) sizes.push_back(all[k].size(d));
+    all[k] = reshape(all[k], sizes);
+  }
+  return all;
+}
+
 }  // namespace
 
 FACULA_FAMILY(attention) {
@@ -290,6 +319,7 @@ FACULA_FAMILY(attention) {
       })
       .non_differentiable({1})
       .library("attention")
+      .batched(joined)
       .reference([](const Call& c) {
         Arguments a(c);
         Full f(a);
@@ -336,6 +366,7 @@ FACULA_FAMILY(attention) {
         return out;
       })
       .library("attention_backward")
+      .batched(joined)
       .reference([](const Call& c) {
         Arguments a(c);
         Full f(a, c.tensor("lse"));

@@ -1,6 +1,7 @@
 // Convolutions (cross-correlations, as the field calls them): forward and the two gradients, each an
 // operator.
 #include "facula/catalog/differences.h"
+#include "facula/op/batched.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -362,9 +363,185 @@ Tensor transposed(const Call& c, const Tensor& input, const Tensor& weight, std:
   return rank == 1 ? squeeze(y, -2) : y;
 }
 
+// ---- batches of calls (vmap): [batch, n, ...], n is 1 for calls without a batch of their own
+
+// Is t the same all along its first dimension, as expand makes it?
+bool is_repeated(const Tensor& t) { return SymInt::surely_equal(t.stride(0), int64_t(0)); }
+Tensor first_of(const Tensor& t) { return select(t, 0, SymInt(int64_t(0))); }
+
+// [batch, n, ...] as [batch * n, ...], and back.
+Tensor folded(const Tensor& t) {
+  Dims sizes{t.size(0) * t.size(1)};
+  for (int d = 2; d < t.dim(); ++d) sizes.push_back(t.size(d));
+  return reshape(t, sizes);
+}
+Tensor parted(const Tensor& t, SymInt batch, SymInt n) {
+  Dims sizes{batch, n};
+  for (int d = 1; d < t.dim(); ++d) sizes.push_back(t.size(d));
+  return reshape(t, sizes);
+}
+// [batch, n, channels, ...] as [n, batch * channels, ...], and back.
+Tensor in_channels(const Tensor& t) {
+  return reshape(transpose(t, 0, 1), Sizes{t.size(1), t.size(0) * t.size(2), t.size(3), t.size(4)});
+}
+Tensor of_channels(const Tensor& t, SymInt batch) {
+  return transpose(reshape(t, Sizes{t.size(0), batch, t.size(1) / batch, t.size(2), t.size(3)}), 0, 1);
+}
+
+// The operand of a call as [batch, n, ...].
+Tensor images(const Batched& b, ParameterName arg) {
+  Tensor t = b.whole(arg);
+  return b.logical().rank(arg) == 3 ? unsqueeze(t, 1) : t;
+}
+Tensor as_called(const Batched& b, ParameterName arg, const Tensor& t) {
+  return b.logical().rank(arg) == 3 ? squeeze(t, 1) : t;
+}
+struct Steps {
+  Dims stride, padding, dilation;
+  int64_t groups;
+  explicit Steps(const Call& c)
+      : stride(c.ints("stride", 2)),
+        padding(c.ints("padding", 2)),
+        dilation(c.ints("dilation", 2)),
+        groups(c.integer("groups").guard_int()) {}
+};
+// Neither parts of complex numbers nor no channels: such calls are made one by one.
+bool is_plain(const Batched& b, const char* input) {
+  return !is_complex(b.logical().dtype(input)) && product(b.logical().sizes(input)) > SymInt(int64_t(0));
+}
+
+Results convolutions(const Batched& b) {
+  auto& c = b.logical();
+  if (!is_plain(b, "input")) return {};
+  Steps s(c);
+  Tensor bias = b["bias"], y;
+  bool with_bias = bias.defined() && !b.is_batched("bias") && !b.is_batched("weight");
+  if (!b.is_batched("weight"))
+    y = parted(conv2d(folded(images(b, "input")), b["weight"], with_bias ? MaybeTensor(bias) : MaybeTensor(),
+                      s.stride, s.padding, s.dilation, s.groups),
+               b.size(), c.rank("input") == 3 ? SymInt(int64_t(1)) : c.size("input", 0));
+  else y = _conv2d_batch(images(b, "input"), b["weight"], s.stride, s.padding, s.dilation, s.groups);
+  if (bias.defined() && !with_bias) {
+    SymInt one = int64_t(1);
+    y = add(y, b.is_batched("bias") ? view(bias, Sizes{b.size(), one, bias.size(1), one, one})
+                                    : view(bias, Sizes{bias.size(0), one, one}));
+  }
+  return Results(as_called(b, "input", y));
+}
+
+Results input_gradients(const Batched& b) {
+  auto& c = b.logical();
+  if (!is_plain(b, "grad")) return {};
+  Steps s(c);
+  Tensor grad = images(b, "grad");
+  Dims sizes(c.ints("input_size"));
+  if (sizes.size() == 3) sizes.insert(0, SymInt(int64_t(1)));
+  Dims whole(sizes);
+  whole[0] *= b.size();
+  Tensor x = b.is_batched("weight")
+                 ? _conv2d_batch_input(grad, b["weight"], sizes, s.stride, s.padding, s.dilation, s.groups)
+                 : parted(convolution_backward_input(folded(grad), b["weight"], whole, s.stride, s.padding,
+                                                     s.dilation, s.groups),
+                          b.size(), sizes[0]);
+  return Results(as_called(b, "grad", x));
+}
+
+Tensor weight_gradients(const Batched& b) {
+  Steps s(b.logical());
+  return _conv2d_batch_weight(images(b, "grad"), images(b, "input"), b.logical().ints("weight_size"),
+                              s.stride, s.padding, s.dilation, s.groups);
+}
+
 }  // namespace
 
 FACULA_FAMILY(conv) {
+  // Weights that are the same in all calls, as those of a model whose gradients are asked for each example: one
+  // convolution forward, and apart only in the gradient of the weights.
+  define(
+      "_conv2d_batch(Tensor input, Tensor weight, int[2] stride, int[2] padding, int[2] dilation, int groups) -> Tensor")
+      .doc("conv2d of each pair of input [batch, N, C, H, W] and weight [batch, out, C / groups, kH, kW].")
+      .bind(hidden)
+      .dtypes(d::numeric)
+      .autocast(Autocast::lower)
+      .no_in_place()
+      .composite([](const Tensor& input, const Tensor& weight, SymSpan stride, SymSpan padding,
+                    SymSpan dilation, int64_t groups) {
+        SymInt batch = input.size(0), n = input.size(1);
+        if (is_repeated(weight))
+          return parted(conv2d(folded(input), first_of(weight), MaybeTensor(), stride, padding, dilation,
+                               groups),
+                        batch, n);
+        Tensor x = is_repeated(input) && groups == 1 ? first_of(input) : in_channels(input);
+        int64_t together = is_repeated(input) && groups == 1 ? 1 : groups * batch.guard_int();
+        return of_channels(conv2d(x, folded(weight), MaybeTensor(), stride, padding, dilation, together),
+                           batch);
+      })
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        Steps s(c);
+        Dims w(c.sizes("weight").subspan(1)), x(c.sizes("input").subspan(1));
+        return grads(v.needs("input") ? _conv2d_batch_input(v.grad(), v["weight"], x, s.stride, s.padding,
+                                                            s.dilation, s.groups)
+                                      : Tensor(),
+                     v.needs("weight") ? _conv2d_batch_weight(v.grad(), v["input"], w, s.stride, s.padding,
+                                                              s.dilation, s.groups)
+                                       : Tensor());
+      })
+      .samples(
+          {"input[3, 2, 4, 5, 5], weight[3, 6, 2, 3, 3], stride=[1, 1], padding=[1, 1], dilation=[1, 1], groups=2"});
+  define(
+      "_conv2d_batch_input(Tensor grad, Tensor weight, SymInt[] input_size, int[2] stride, int[2] padding, int[2] dilation, int groups) -> Tensor")
+      .doc("The gradient of _conv2d_batch for its input; input_size is that of one.")
+      .bind(hidden)
+      .dtypes(d::numeric)
+      .no_in_place()
+      .composite([](const Tensor& grad, const Tensor& weight, SymSpan input_size, SymSpan stride,
+                    SymSpan padding, SymSpan dilation, int64_t groups) {
+        SymInt batch = grad.size(0);
+        Dims sizes(input_size);
+        if (is_repeated(weight)) {
+          sizes[0] *= batch;
+          return parted(convolution_backward_input(folded(grad), first_of(weight), sizes, stride, padding,
+                                                   dilation, groups),
+                        batch, input_size[0]);
+        }
+        sizes[1] *= batch;
+        return of_channels(convolution_backward_input(in_channels(grad), folded(weight), sizes, stride,
+                                                      padding, dilation, groups * batch.guard_int()),
+                           batch);
+      })
+      .samples(
+          {"grad[3, 2, 6, 5, 5], weight[3, 6, 2, 3, 3], input_size=[2, 4, 5, 5], stride=[1, 1], padding=[1, 1], dilation=[1, 1], groups=2"});
+  define(
+      "_conv2d_batch_weight(Tensor grad, Tensor input, SymInt[] weight_size, int[2] stride, int[2] padding, int[2] dilation, int groups) -> Tensor")
+      .doc(
+          "The gradients of _conv2d_batch for its weights, each a product of matrices: of grad and of the windows of input.")
+      .bind(hidden)
+      .dtypes(d::numeric)
+      .no_in_place()
+      .composite([](const Tensor& grad, const Tensor& input, SymSpan weight_size, SymSpan stride,
+                    SymSpan padding, SymSpan dilation, int64_t groups) {
+        SymInt batch = grad.size(0), n = grad.size(1), places = grad.size(3) * grad.size(4);
+        Dims sizes{batch};
+        for (SymInt k : weight_size) sizes.push_back(k);
+        if (groups == 1) {
+          Tensor windows =
+              im2col(folded(input), Sizes{weight_size[2], weight_size[3]}, dilation, padding, stride);
+          SymInt taps = windows.size(1), used = windows.size(2);
+          Tensor g = reshape(transpose(grad, 1, 2), Sizes{batch, grad.size(2), n * places});
+          windows = reshape(transpose(reshape(windows, Sizes{batch, n, taps, used}), 1, 2),
+                            Sizes{batch, taps, n * used});
+          return reshape(bmm(g, transpose(windows, 1, 2)), sizes);
+        }
+        Dims all(weight_size);
+        all[0] *= batch;
+        return reshape(convolution_backward_weight(in_channels(grad), in_channels(input), all, stride,
+                                                   padding, dilation, groups * batch.guard_int()),
+                       sizes);
+      })
+      .samples(
+          {"grad[3, 2, 6, 5, 5], input[3, 2, 4, 5, 5], weight_size=[6, 2, 3, 3], stride=[1, 1], padding=[1, 1], dilation=[1, 1], groups=2",
+           "grad[3, 2, 6, 5, 5], input[3, 2, 4, 5, 5], weight_size=[6, 4, 3, 3], stride=[1, 1], padding=[1, 1], dilation=[1, 1], groups=1"});
   define(
       "conv2d(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] dilation=1, int groups=1) -> Tensor")
       .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
@@ -389,6 +566,7 @@ FACULA_FAMILY(conv) {
       .format_of({"input", "weight"})
       .channels_last(ChannelsLast::chooses)
       .library("conv2d")
+      .batched(convolutions)
       .reference(conv_element)
       .vjp([](const Vjp& v) {
         auto& c = v.call();
@@ -434,6 +612,7 @@ FACULA_FAMILY(conv) {
       .format_of({"grad", "weight"})
       .channels_last(ChannelsLast::chooses)
       .library("conv2d_backward_input")
+      .batched(input_gradients)
       .reference(input_gradient_element)
       .vjp([](const Vjp& v) {
         auto& c = v.call();
@@ -453,6 +632,8 @@ FACULA_FAMILY(conv) {
       .shape(weight_gradient_sizes)
       .channels_last(ChannelsLast::reads)
       .library("conv2d_backward_weight")
+      .batched(
+          [](const Batched& b) { return is_plain(b, "grad") ? Results(weight_gradients(b)) : Results(); })
       .reference(weight_gradient_element)
       .vjp([](const Vjp& v) { return second_weight_gradients(v, Tensor()); })
       .samples(
@@ -469,6 +650,10 @@ FACULA_FAMILY(conv) {
       })
       .channels_last(ChannelsLast::reads)
       .library("conv2d_backward_weight")
+      .batched([](const Batched& b) {
+        if (!is_plain(b, "grad")) return Results();
+        return Results{weight_gradients(b), sum(images(b, "grad"), Sizes{1, 3, 4})};
+      })
       .reference([](const Tensor& grad, const Tensor& input, Sizes weight_size, Sizes stride, Sizes padding,
                     Sizes dilation, int64_t groups) {
         return std::tuple(convolution_backward_weight(grad, input, weight_size, stride, padding, dilation,

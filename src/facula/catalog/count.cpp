@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "facula/op/batched.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -140,6 +141,14 @@ FACULA_FAMILY(count) {
       .no_in_place()
       .shape([](const Call& c) { return Dims(c.sizes("values")); })
       .library("searchsorted")
+      .batched([](const Batched& b) {  // lines that the values share one by one have a batch in front already
+        auto& c = b.logical();
+        bool lines = c.rank("sorted_sequence") == c.rank("values");
+        if (!lines && (c.rank("sorted_sequence") > 1 || b.is_batched("sorted_sequence") || c.has("sorter")))
+          return Results();
+        if (lines) return batched_in_front(b);
+        return Results(_searchsorted(b["sorted_sequence"], b["values"], MaybeTensor(), c.flag("right")));
+      })
       .reference([](const LoopCall& c, Index i) {
         SymInt n = c.size("sorted_sequence", -1);
         return reduce(c, monoid::sum, {n}, [&](Index k) {

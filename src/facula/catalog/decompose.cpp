@@ -365,6 +365,7 @@ FACULA_FAMILY(decompose) {
       .dtypes(kExact)
       .shapes(geqrf_sizes)
       .library("geqrf")
+      .batched_in_front()
       .reference([](const Tensor& self) { return householder_factors(self); })
       .non_differentiable()
       .samples({"self[4, 3]", "self[2, 3, 4]", "self[0, 3]"});
@@ -380,6 +381,7 @@ FACULA_FAMILY(decompose) {
       .no_in_place()
       .shape([](const Call& c) { return product_sizes(c, "input"); })
       .library("householder_product")
+      .batched_in_front()
       .reference([](const Tensor& input, const Tensor& tau) {
         return partial_products(reflectors(input, tau.size(-1)), tau, input.size(-1)).front();
       })
@@ -409,6 +411,7 @@ FACULA_FAMILY(decompose) {
       .also("input3", "other")
       .shape(ormqr_sizes)
       .library("ormqr")
+      .batched_in_front()
       .reference(
           [](const Tensor& self, const Tensor& input2, const Tensor& input3, bool left, bool transposed) {
             Tensor q = partial_products(reflectors(self, input2.size(-1)), input2, self.size(-2)).front();
@@ -492,6 +495,7 @@ FACULA_FAMILY(decompose) {
                                  of_matrices(sizes, full ? n : k, n)};
       })
       .library("linalg_svd")
+      .batched_in_front()
       .reference([](const Tensor& A, bool full_matrices, std::optional<std::string_view>) {
         return singular_values(A, full_matrices);
       })
@@ -522,6 +526,7 @@ FACULA_FAMILY(decompose) {
         return without_columns(c.sizes("A"), rank_of(c, "A"));
       })
       .library("linalg_svdvals")
+      .batched_in_front()
       .reference([](const Tensor& A, std::optional<std::string_view>) {
         return std::get<1>(singular_values(A, false));
       })
@@ -562,6 +567,7 @@ FACULA_FAMILY(decompose) {
         return std::vector<Dims>{without_columns(c.sizes("self"), c.size("self", -1)), Dims(c.sizes("self"))};
       })
       .library("linalg_eigh")
+      .batched_in_front()
       .reference([](const Tensor& self, std::string_view uplo) {
         auto [values, vectors] = jacobi(hermitian_of(self, uplo));
         return std::tuple(values, vectors);
@@ -584,6 +590,7 @@ FACULA_FAMILY(decompose) {
         return without_columns(c.sizes("self"), c.size("self", -1));
       })
       .library("linalg_eigvalsh")
+      .batched_in_front()
       .reference(
           [](const Tensor& self, std::string_view uplo) { return jacobi(hermitian_of(self, uplo)).first; })
       .vjp([](const Vjp& v) {
@@ -607,6 +614,7 @@ FACULA_FAMILY(decompose) {
         return std::vector<Dims>{without_columns(c.sizes("self"), c.size("self", -1)), Dims(c.sizes("self"))};
       })
       .library("linalg_eig")
+      .batched_in_front()
       .reference([](const Tensor& self) { return eigen(self); })
       .vjp([](const Vjp& v) {
         Tensor g = eig_gradient(v.result(0), v.result(1), v.grad(0), v.grad(1));
@@ -629,6 +637,7 @@ FACULA_FAMILY(decompose) {
         return without_columns(c.sizes("self"), c.size("self", -1));
       })
       .library("linalg_eigvals")
+      .batched_in_front()
       .reference([](const Tensor& self) { return std::get<0>(eigen(self)); })
       .vjp([](const Vjp& v) {
         auto [values, vectors] = linalg_eig(v["self"]);

@@ -188,6 +188,7 @@ FACULA_FAMILY(factor) {
                                  batch_of(c.sizes("A"))};
       })
       .library("linalg_lu_factor")
+      .batched_in_front()
       .reference([](const Tensor& A) { return lu_reference(A); })
       .non_differentiable({1, 2})
       .vjp([](const Vjp& v) { return grads(lu_gradient(v.result(0), v.result(1), v.grad(0))); })
@@ -244,6 +245,7 @@ FACULA_FAMILY(factor) {
         return sizes;
       })
       .library("lu_permutation")
+      .batched_in_front()
       .reference([](const Tensor& pivots, int64_t rows) { return permutation(pivots, rows); })
       .samples(op::samples({{{{"pivots", pivots_of({3})}, {"rows", op::literal("3")}}}}));
   define(
@@ -292,6 +294,7 @@ FACULA_FAMILY(factor) {
       .result([](const Call& c) { return std::vector<DType>{c.dtype("B")}; })
       .shape(right_sizes)
       .library("linalg_lu_solve_factored")
+      .batched_in_front()
       .reference([](const Tensor& LU, const Tensor& pivots, const Tensor& B, bool adjoint) {
         auto [p, l, u] = lu_unpack(LU, pivots);
         if (!adjoint)
@@ -357,6 +360,7 @@ FACULA_FAMILY(factor) {
                                  batch_of(c.sizes("self"))};
       })
       .library("linalg_ldl_factor")
+      .batched_in_front()
       .reference([](const Tensor& self, bool hermitian) { return ldl_reference(self, hermitian); })
       .non_differentiable()
       .samples({"self+[1, 1], hermitian=False"});
@@ -402,6 +406,7 @@ FACULA_FAMILY(factor) {
       .result([](const Call& c) { return std::vector<DType>{c.dtype("B")}; })
       .shape(right_sizes)
       .library("linalg_ldl_solve")
+      .batched_in_front()
       .reference([](const Tensor& LD, const Tensor&, const Tensor& B,
                     bool hermitian) {  // of ldl_reference's factors
         Tensor d = unsqueeze(diagonal(LD, int64_t(0), -2, -1), -1),
@@ -453,6 +458,7 @@ FACULA_FAMILY(factor) {
         return std::vector<Dims>{Dims(c.sizes("A")), batch_of(c.sizes("A"))};
       })
       .library("linalg_cholesky")
+      .batched_in_front()
       .reference(
           [](const Tensor& A, bool adjoint) { return std::tuple(_linalg_cholesky(A, adjoint), as_codes(A)); })
       .non_differentiable({1})
@@ -488,6 +494,7 @@ FACULA_FAMILY(factor) {
         return std::vector<Dims>{Dims(c.sizes("A")), batch_of(c.sizes("A"))};
       })
       .library("linalg_inv")
+      .batched_in_front()
       .reference([](const Tensor& A) { return std::tuple(linalg_inv(A), as_codes(A)); })
       .non_differentiable({1})
       .vjp([](const Vjp& v) {
@@ -517,6 +524,7 @@ FACULA_FAMILY(factor) {
       .result([](const Call& c) { return std::vector<DType>{c.dtype("A"), DType::Int32}; })
       .shapes([](const Call& c) { return std::vector<Dims>{Dims(c.sizes("B")), batch_of(c.sizes("A"))}; })
       .library("linalg_lu_solve")
+      .batched_in_front()
       .reference(
           [](const Tensor& A, const Tensor& B) { return std::tuple(_linalg_solve(A, B), as_codes(A)); })
       .non_differentiable({1})

@@ -396,6 +396,7 @@ FACULA_FAMILY(fft) {
       .no_in_place()
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
       .library("fft_c2c")
+      .batched_in_front()
       .reference([](const Tensor& self, Sizes dim, int64_t normalization, bool forward) {
         return transformed(self, dim, normalization, forward);
       })
@@ -420,6 +421,7 @@ FACULA_FAMILY(fft) {
         return sizes;
       })
       .library("fft_r2c")
+      .batched_in_front()
       .reference([](const Tensor& self, Sizes dim, int64_t normalization) {
         return half_spectrum(self, dim, normalization);
       })
@@ -441,6 +443,7 @@ FACULA_FAMILY(fft) {
         return with(c.sizes("self"), int(c.ints("dim").back().guard_int()), c.integer("last_dim_size"));
       })
       .library("fft_c2r")
+      .batched_in_front()
       .reference([](const Tensor& self, Sizes dim, int64_t normalization, SymInt last_dim_size) {
         return of_half_spectrum(self, dim, normalization, last_dim_size);
       })

@@ -169,6 +169,7 @@ FACULA_FAMILY(linalg) {
       .no_in_place()
       .shape(system_sizes)
       .library("linalg_lu_solve")
+      .batched_in_front()
       .reference([](const Tensor& A, const Tensor& B) { return solution(A, B); })
       .vjp([](const Vjp& v) {
         Tensor b = _linalg_solve(adjoint_of(v["A"]), v.grad());
@@ -215,6 +216,7 @@ FACULA_FAMILY(linalg) {
       .no_in_place()
       .shape(square_sizes())
       .library("linalg_inv")
+      .batched_in_front()
       .reference([](const Tensor& A) { return solution(A, identity(A)); })
       .vjp([](const Vjp& v) {
         Tensor y = adjoint_of(v.result());
@@ -237,6 +239,7 @@ FACULA_FAMILY(linalg) {
       .no_in_place()
       .shape(square_sizes())
       .library("linalg_inv_adjoint")
+      .batched_in_front()
       .reference([](const Tensor& A) {
         return adjoint_of(A.size(-1) == SymInt(int64_t(0)) ? zeros_like(A)
                                                            : eliminate(A, identity(A)).solution);
@@ -253,6 +256,7 @@ FACULA_FAMILY(linalg) {
       .no_in_place()
       .shape(square_sizes())
       .library("linalg_cofactor")
+      .batched_in_front()
       .reference([](const Tensor& A) { return cofactors(A); })
       .vjp([](const Vjp& v) {
         Tensor f = conjugate(v.result()), m = conjugate(_linalg_inv_adjoint(v["A"])), g = v.grad();
@@ -270,6 +274,7 @@ FACULA_FAMILY(linalg) {
       .no_in_place()
       .shape(one_for_each())
       .library("linalg_det")
+      .batched_in_front()
       .reference([](const Tensor& A) { return determinant(A); })
       .vjp([](const Vjp& v) { return grads(mul(as_matrices(v.grad()), _linalg_cofactor(v["A"]))); })
       .samples(square_samples());
@@ -289,6 +294,7 @@ FACULA_FAMILY(linalg) {
       .result([](const Call& c) { return std::vector<DType>{c.dtype("A"), real_of(c.dtype("A"))}; })
       .shapes([](const Call& c) { return std::vector<Dims>(2, one_for_each()(c)); })
       .library("linalg_slogdet")
+      .batched_in_front()
       .reference([](const Tensor& A) {
         Tensor det = determinant(A), size = abs(det);
         return std::tuple(is_complex(A.dtype()) ? div(det, where(eq(size, 0), ones_like(size), size))
@@ -330,6 +336,7 @@ FACULA_FAMILY(linalg) {
       .no_in_place()
       .shape(square_sizes())
       .library("linalg_cholesky")
+      .batched_in_front()
       .reference([](const Tensor& A, bool) { return lower_factor(A); })
       .vjp([](const Vjp& v) {
         return grads(cholesky_gradient(v.result(), v.grad(), v.call().flag("adjoint")));
@@ -361,6 +368,7 @@ FACULA_FAMILY(linalg) {
       .no_in_place()
       .shape(system_sizes)
       .library("linalg_triangular")
+      .batched_in_front()
       .reference([](const Tensor& A, const Tensor& B, bool upper, bool unit) {
         return triangular_solution(A, B, upper, unit);
       })

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "facula/catalog/differences.h"
+#include "facula/op/batched.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -310,6 +311,60 @@ Tensor einsum_of(std::string_view equation, const std::vector<Tensor>& operands)
   return permute(t, order);
 }
 
+// ---- batches of calls (vmap)
+
+// t with its batch in front and `rank` dimensions behind it; what is the same in all calls stays without a batch.
+Tensor with_rank(const Batched& b, ParameterName arg, int rank) {
+  Tensor t = b[arg];
+  if (!b.is_batched(arg)) return t;
+  Dims sizes{t.size(0)};
+  for (int d = t.dim() - 1; d < rank; ++d) sizes.push_back(SymInt(int64_t(1)));
+  for (int d = 1; d < t.dim(); ++d) sizes.push_back(t.size(d));
+  return int(sizes.size()) == t.dim() ? t : view(t, sizes);
+}
+
+// The products of all calls: one of taller matrices where the right factor is the same in all.
+Tensor products(const Batched& b, ParameterName left, ParameterName right) {
+  auto& c = b.logical();
+  int rank = std::max(c.rank(left), c.rank(right));
+  Tensor x = b[left], y = b[right];
+  if (!b.is_batched(left) && !b.is_batched(right)) return rank == 2 ? mm(x, y) : _matmul(x, y);
+  if (rank == 2 && !b.is_batched(right)) {
+    return view(mm(reshape(x, Sizes{x.size(0) * x.size(1), x.size(2)}), y),
+                Sizes{x.size(0), x.size(1), y.size(1)});
+  }
+  x = with_rank(b, left, rank), y = with_rank(b, right, rank);
+  return x.dim() == 3 && y.dim() == 3 ? bmm(x, y) : _matmul(x, y);
+}
+
+Tensor products_and_addend(const Batched& b, ParameterName left, ParameterName right) {
+  auto& c = b.logical();
+  Tensor product = products(b, left, right);
+  Scalar beta = c.number("beta"), alpha = c.number("alpha");
+  if (alpha.to_complex() != 1.0) product = mul(product, alpha);
+  if (beta.to_complex() == 0.0) return product;
+  Tensor addend = with_rank(b, "self", c.rank(left));
+  return add(beta.to_complex() == 1.0 ? addend : mul(addend, beta), product);
+}
+
+Results linear_layers(const Batched& b) {
+  if (!b.is_batched("weight") && !b.is_batched("bias"))
+    return linear(b["input"], b["weight"], b["bias"].defined() ? MaybeTensor(b["bias"]) : MaybeTensor());
+  if (!b.is_batched("weight")) {
+    int rank = b.logical().rank("input");
+    return add(linear(b["input"], b["weight"], MaybeTensor()), with_rank(b, "bias", rank));
+  }
+  Tensor x = b.whole("input"), w = b["weight"];
+  SymInt rows = int64_t(1);
+  for (int d = 1; d + 1 < x.dim(); ++d) rows *= x.size(d);
+  Tensor y = bmm(reshape(x, Sizes{x.size(0), rows, x.size(-1)}), transpose(w, 1, 2));
+  if (b["bias"].defined()) {
+    Tensor bias = b["bias"];
+    y = add(y, b.is_batched("bias") ? unsqueeze(bias, 1) : bias);
+  }
+  return reshape(y, with(x.sizes(), x.dim() - 1, w.size(1)));
+}
+
 }  // namespace
 
 FACULA_FAMILY(matmul) {
@@ -321,6 +376,7 @@ FACULA_FAMILY(matmul) {
       .no_in_place()
       .shape([](const Call& c) { return matrix_product(c, "self", "mat2"); })
       .library("mm")
+      .batched([](const Batched& b) { return Results(products(b, "self", "mat2")); })
       .reference([](const LoopCall& c, Index i) {
         return inner_product(
             c, c.size("self", 1), [&](Expr k) { return c.load("self", {i[0], k}); },
@@ -340,6 +396,7 @@ FACULA_FAMILY(matmul) {
       .no_in_place()
       .shape([](const Call& c) { return batch_product(c, "self", "mat2"); })
       .library("bmm")
+      .batched([](const Batched& b) { return Results(products(b, "self", "mat2")); })
       .reference([](const LoopCall& c, Index i) {
         return inner_product(
             c, c.size("self", 2), [&](Expr k) { return c.load("self", {i[0], i[1], k}); },
@@ -360,6 +417,7 @@ FACULA_FAMILY(matmul) {
       .no_in_place()
       .shape(broadcast_product)
       .library("bmm")
+      .batched([](const Batched& b) { return Results(products(b, "self", "other")); })
       .reference([](const LoopCall& c, Index i) {
         size_t r = i.size();
         auto at = [&](const char* arg, Expr row, Expr column) {
@@ -513,6 +571,7 @@ FACULA_FAMILY(matmul) {
         return sizes;
       })
       .library("addmm")
+      .batched([](const Batched& b) { return Results(products_and_addend(b, "mat1", "mat2")); })
       .reference([](const LoopCall& c, Index i) {
         return with_addend(c, i,
                            inner_product(
@@ -533,6 +592,7 @@ FACULA_FAMILY(matmul) {
         return sizes;
       })
       .library("baddbmm")
+      .batched([](const Batched& b) { return Results(products_and_addend(b, "batch1", "batch2")); })
       .reference([](const LoopCall& c, Index i) {
         return with_addend(c, i,
                            inner_product(
@@ -619,6 +679,7 @@ FACULA_FAMILY(matmul) {
         return with(x.sizes(), x.dim() - 1, w.size(0));
       })
       .library("linear")
+      .batched(linear_layers)
       .reference([](const LoopCall& c, Index i) {
         size_t last = i.size() - 1;
         Expr y = inner_product(

@@ -153,6 +153,7 @@ FACULA_FAMILY(matrix_function) {
         return Dims(c.sizes("self"));
       })
       .library("linalg_matrix_exp")
+      .batched_in_front()
       .reference([](const Tensor& self) { return exponential(self); })
       // Of exp((A^H G; 0 A^H)) the block beside the diagonal (Al-Mohy, Higham, "The complex step approximation to the
       // Frechet derivative of a matrix function", 2010).

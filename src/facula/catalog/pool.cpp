@@ -1,5 +1,6 @@
 // Pooling over windows.
 #include "facula/loop/monoid.h"
+#include "facula/op/batched.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -318,6 +319,23 @@ FACULA_FAMILY(pool) {
       .format_of({"grad", "taps"})
       .channels_last(ChannelsLast::reads)
       .library("max_pool2d_backward")
+      .batched([](const Batched& b) {  // it joins the first dimension
+        auto& c = b.logical();
+        auto joined = [&](const char* arg) {
+          Tensor t = b.whole(arg);
+          Dims sizes{t.size(0) * (c.rank(arg) == 4 ? t.size(1) : SymInt(int64_t(1)))};
+          for (int d = c.rank(arg) == 4 ? 2 : 1; d < t.dim(); ++d) sizes.push_back(t.size(d));
+          return reshape(t, sizes);
+        };
+        Dims one(c.ints("size")), all(one);
+        if (all.size() == 4) all[0] *= b.size();
+        else all.insert(0, b.size());
+        Tensor g =
+            max_pool2d_backward(joined("grad"), joined("taps"), all, c.ints("kernel_size"), c.ints("stride"),
+                                c.ints("padding"), c.ints("dilation"), c.flag("ceil_mode"));
+        one.insert(0, b.size());
+        return Results(reshape(g, one));
+      })
       .reference(gathered)
       .vjp([](const Vjp& v) {
         auto& c = v.call();

@@ -908,6 +908,7 @@ FACULA_FAMILY(reduce) {
         return Dims(c.sizes("self"));
       })
       .library("logcumsumexp")
+      .batched_in_front()
       .reference([](const Tensor& self, int64_t dim) { return running_log_sums(self, dim); })
       // Sums from behind, of g(j) exp(x(i) - y(j)): by a recurrence whose factors exp(y(i) - y(i + 1)) are at most 1.
       .vjp([](const Vjp& v) {

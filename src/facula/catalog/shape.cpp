@@ -1,4 +1,5 @@
 // Copies that rearrange: joining, repeating, mirroring, padding, triangles.
+#include "facula/op/batched.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -40,6 +41,30 @@ void check_triangle(const Call& c) {
       << "input tensor must have at least 2 dimensions, got shape " << to_string(c.sizes("self"));
 }
 
+// Of a batch of calls (vmap). A tensor of no elements may have one dimension, whatever the others have; with the
+// batch in front it takes theirs.
+Results joined_batches(const Batched& b) {
+  auto& c = b.logical();
+  auto tensors = c.tensors("tensors"), whole = b.physical().tensors("tensors");
+  int rank = 0;
+  for (auto& t : tensors) rank = std::max(rank, t.dim());
+  int d = wrap_dim("cat", c.integer("dim").guard_int(), rank);
+  Dims model;
+  for (auto& t : tensors)
+    if (t.dim() == rank) model = Dims(t.sizes());
+  for (size_t k = 0; k < whole.size(); ++k) {
+    Tensor& t = whole[k];
+    if (tensors[k].dim() == rank) {
+      if (!b.is_batched("tensors", int(k))) t = with_batch(t, b.size());
+      continue;
+    }
+    Dims sizes{b.size()};
+    for (SymInt n : with(model, d, SymInt(int64_t(0)))) sizes.push_back(n);
+    t = reshape(b.is_batched("tensors", int(k)) ? t : with_batch(t, b.size()), sizes);
+  }
+  return cat(whole, d + 1);
+}
+
 }  // namespace
 
 FACULA_FAMILY(shape) {
@@ -61,6 +86,7 @@ FACULA_FAMILY(shape) {
       .format_of({"tensors"})
       .channels_last(ChannelsLast::reads)
       .library("cat")
+      .batched(joined_batches)
       .reference([](const Call& c, const std::vector<Tensor>& tensors, int64_t dim) {
         Tensor joined = empty(joined_sizes(c), c.op().dtype_rule(c)[0]);
         SymInt at = int64_t(0);

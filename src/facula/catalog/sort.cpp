@@ -82,6 +82,7 @@ FACULA_FAMILY(sort) {
       .strides_of("self")
       .non_differentiable({1})
       .library("sort")
+      .batched_in_front()
       .reference([](const LoopCall& c, Index i) { return by_rank(c, i, c.flag("descending")); })
       .vjp(to_origin)
       .samples(op::samples(
@@ -113,6 +114,7 @@ FACULA_FAMILY(sort) {
       })
       .non_differentiable({1})
       .library("topk")
+      .batched_in_front()
       .reference([](const LoopCall& c, Index i) { return by_rank(c, i, c.flag("largest")); })
       .vjp(to_origin)
       .samples(op::samples({{{{"self", values({9})}, {"k", op::literal("4")}}},

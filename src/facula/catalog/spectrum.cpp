@@ -4,6 +4,7 @@
 
 #include "facula/catalog/differences.h"
 #include "facula/catalog/matrices.h"
+#include "facula/op/batched.h"
 
 using namespace facula;
 using namespace facula::op;
@@ -404,6 +405,13 @@ FACULA_FAMILY(spectrum) {
                                  driver == "gelsd" || driver == "gelss" ? values : none};
       })
       .library("linalg_lstsq")
+      .batched([](const Batched& b) {
+        Results all = batched_in_front(b);
+        for (size_t k = 0; k < all.size(); ++k)  // what the driver does not tell
+          if (all[k].dim() == 1 && b.logical().rank("A") == 2 && all[k].numel() == SymInt(int64_t(0)))
+            all[k] = with_batch(all[k], b.size());
+        return all;
+      })
       .reference([](const Tensor& A, const Tensor& B, double rcond, std::string_view driver) {
         Tensor s = linalg_svdvals(A), none = zeros({int64_t(0)}, s.dtype());
         Tensor limit = mul(amax(s, {-1}, true), rcond), zero = number(0), r = number(rcond);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "facula/op/batched.h"
 #include "facula/op/operands.h"
 
 namespace facula::op {
@@ -181,6 +182,11 @@ Definer& Definer::data_dependent(std::string name) {
   draft_->backed.name = std::move(name);
   return *this;
 }
+Definer& Definer::batched(BatchRule rule) {
+  op_->batched = std::move(rule);
+  return *this;
+}
+Definer& Definer::batched_in_front() { return batched(op::batched_in_front); }
 Definer& Definer::vjp(VjpRule rule) {
   op_->vjp = std::move(rule);
   return *this;

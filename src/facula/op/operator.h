@@ -76,6 +76,8 @@ using LoopBody = std::function<loop::Definition(const LoopCall&)>;
 using ViewRule = std::function<Views(const Call&, Geometry&&)>;
 using CompositeBody = std::function<Results(const Call&)>;
 using VjpRule = std::function<Grads(const Vjp&)>;
+class Batched;  // op/batched.h
+using BatchRule = std::function<Results(const Batched&)>;
 
 // ---- what the definition of each kind gives
 struct Pointwise {
@@ -193,6 +195,9 @@ class Operator {
   bool carries_gradient(size_t result) const;  // by these; its dtype may still forbid it
   // Why differences of values do not show the gradient, so that tests do not compare them; empty: they do.
   std::string undifferenced;
+
+  // How one call does the work of a batch of calls (vmap), where the kind does not tell.
+  BatchRule batched;
 
   // Looks at the values of numbers before each call (other rules see types and sizes, and are not asked again
   // for equal ones); raises what is wrong with them.
@@ -315,6 +320,9 @@ class Definer {
   template <class F>
   Definer& reference(F f);  // as loop, or as procedure
   Definer& vjp(VjpRule rule);
+  Definer& batched(BatchRule rule);
+  // Dimensions in front of those that the operator works on are a batch for it already; `dim` counts them.
+  Definer& batched_in_front();
 
  private:
   Draft* draft_;

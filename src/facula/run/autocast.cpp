@@ -32,7 +32,7 @@ class AutocastMode final : public op::Mode {
   int regions = 0;
   std::unordered_map<const TensorImpl*, Kept> kept;
   std::unique_ptr<With> on;  // while enabled
-  Mode* beneath = nullptr;   // what takes the calls then: a trace in which the region lies
+  Mode* beneath = nullptr;   // what takes the calls then: what the region lies in, such as a trace
 
   Results take(const Operator& o, std::span<const Value> args, Form form,
                std::span<const Tensor> out) override {
@@ -103,8 +103,7 @@ void set_autocast(const AutocastState& s) {
       << "lowers to bfloat16 or float16, not to " << s.dtype;
   auto& m = mode();
   if (s.enabled && !m.on) {
-    auto* current = op::Mode::current();
-    m.beneath = current && current->records() ? current : nullptr;
+    m.beneath = op::Mode::current();
     m.on = std::make_unique<op::Mode::With>(&m);
   }
   if (!s.enabled) m.on.reset();

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/batch.h"
 #include "facula/base/fork.h"
 #include "facula/base/settings.h"
 #include "facula/codegen/ahead.h"
@@ -82,6 +83,7 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
       tangents.push_back(grads[size_t(k)].defined() ? grads[size_t(k)]
                                                     : autograd::zeros_of(results[size_t(k)]));
     if (create_graph) return differentiable(tangents);
+    if (autograd::any_batched(tangents)) return call_by_call(tangents);
     std::vector<Tensor> alive;
     std::vector<Value> values;
     for (auto& k : saved_) values.push_back(k.unpack(*this, alive));
@@ -150,6 +152,18 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
       return Value(alive.back());
     }
   };
+
+  // The backward program call by call: gradients of a batch (vmap), each call by the rule of its kind.
+  std::vector<Tensor> call_by_call(const std::vector<Tensor>& tangents) {
+    std::vector<Tensor> given;
+    for (auto& k : saved_) {
+      std::vector<Tensor> alive;
+      Value v = k.unpack(*this, alive);
+      given.push_back(v.tag == Tag::tensor ? alive[0] : op::wrapped_number(v.number()));
+    }
+    given.insert(given.end(), tangents.begin(), tangents.end());
+    return graph::interpret(compiled_->backward.graph(), given);
+  }
 
   // The joint graph call by call, so that the tape records what the gradient does.
   std::vector<Tensor> differentiable(const std::vector<Tensor>& tangents) {

@@ -1,0 +1,330 @@
+"""``vmap``: a function of one example as a function of a batch of them.
+
+Inside of the function a tensor of the batch stands for one of it; what is called on it does the work of all
+(facula/batch/level.h). This file has what surrounds that: which dimensions are the batch, and of which
+leaves.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from . import _C
+from .utils import _pytree
+
+__all__ = ["vmap"]
+
+Tensor = _C.Tensor
+
+
+class _Invalid(Exception):
+    """The tree of dimensions is no prefix of the other."""
+
+
+def _name(func: Callable) -> str:
+    return getattr(func, "__name__", None) or repr(func)
+
+
+def _spread(dims: Any, tree: Any, is_dim: Callable) -> list:
+    """A dimension for each leaf of ``tree``, of which ``dims`` is a prefix."""
+    if is_dim(dims):
+        return [dims] * len(_pytree.tree_leaves(tree))
+    found, of = _pytree._children(dims), _pytree._children(tree)
+    same = found and of and type(dims) is type(tree) and len(found[0]) == len(of[0])
+    if not same or (isinstance(dims, dict) and dims.keys() != tree.keys()):
+        raise _Invalid
+    if isinstance(dims, dict):
+        return [d for k in tree for d in _spread(dims[k], tree[k], is_dim)]
+    return [d for a, b in zip(found[0], of[0]) for d in _spread(a, b, is_dim)]
+
+
+def _structure(tree: Any) -> str:
+    """How a tree is built, its leaves as stars."""
+    children = _pytree._children(tree)
+    if children is None:
+        return "*"
+    if isinstance(tree, dict):
+        return "{" + ", ".join(f"{k!r}: {_structure(v)}" for k, v in tree.items()) + "}"
+    inner = ", ".join(map(_structure, children[0]))
+    return f"[{inner}]" if isinstance(tree, list) else f"({inner})"
+
+
+def _is_dim(d: Any) -> bool:
+    return d is None or (isinstance(d, int) and not isinstance(d, bool))
+
+
+class _Inputs:
+    """Arguments taken apart, and of each leaf the dimension that is the batch."""
+
+    def __init__(self, func: Callable, in_dims: Any, args: tuple) -> None:
+        call = f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
+        if not (isinstance(in_dims, int) or isinstance(in_dims, tuple)):
+            raise ValueError(
+                f"{call}: expected `in_dims` to be int or a (potentially nested) tuple matching the "
+                f"structure of inputs, got: {type(in_dims)}."
+            )
+        if not args:
+            raise ValueError(
+                f"vmap({_name(func)})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are "
+                "trying to vmap over a function with no inputs. The latter is unsupported."
+            )
+        self.leaves, self.tree = _pytree.tree_flatten(args)
+        try:
+            dims = _spread(in_dims, args, _is_dim)
+        except _Invalid:
+            raise ValueError(
+                f"{call}: in_dims is not compatible with the structure of `inputs`. in_dims has structure "
+                f"{_structure(in_dims)} but inputs has structure {_structure(args)}."
+            ) from None
+        self.dims: list[int | None] = []
+        for x, d in zip(self.leaves, dims):
+            if d is not None and not isinstance(x, Tensor):
+                raise ValueError(
+                    f"{call}: Got in_dim={d} for an input but the input is of type {type(x)}. We cannot vmap "
+                    "over non-Tensor arguments, please use None as the respective in_dim"
+                )
+            if d is not None and not -x.dim() <= d < x.dim():
+                raise ValueError(
+                    f"{call}: Got in_dim={d} for some input, but that input is a Tensor of dimensionality "
+                    f"{x.dim()} so expected in_dim to satisfy -{x.dim()} <= in_dim < {x.dim()}."
+                )
+            self.dims.append(None if d is None else d % x.dim())
+        sizes = [x.shape[d] for x, d in zip(self.leaves, self.dims) if d is not None]
+        if not sizes:
+            raise ValueError(
+                f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>): at least one input must have a "
+                "dimension to map over; in_dims is None for all of them"
+            )
+        if any(s != sizes[0] for s in sizes):
+            raise ValueError(
+                "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
+                f"{sizes} for the mapped dimension"
+            )
+        self.size = sizes[0]
+
+
+def _out_dims(func: Callable, out_dims: Any, outputs: Any) -> list:
+    call = f"vmap({_name(func)}, ..., out_dims={out_dims})"
+    if not all(_is_dim(d) for d in _pytree.tree_leaves(out_dims)):
+        raise ValueError(
+            f"{call}: `out_dims` must be an int, None or a python collection of ints representing where in "
+            "the outputs the vmapped dimension should appear."
+        )
+    single = _pytree._children(outputs) is None
+    if single and isinstance(out_dims, tuple) and len(out_dims) == 1:
+        out_dims = out_dims[0]
+    try:
+        return _spread(out_dims, outputs, _is_dim)
+    except _Invalid:
+        raise ValueError(
+            f"{call}(<inputs>): out_dims is not compatible with the structure of `outputs`. out_dims has "
+            f"structure {_structure(out_dims)} but outputs has structure {_structure(outputs)}."
+        ) from None
+
+
+def _left(func: Callable, level: Any, out_dims: Any, outputs: Any) -> tuple[list, list]:
+    """The leaves of ``outputs`` outside of the level, and where the batch is in each."""
+    leaves, dims, found = _pytree.tree_leaves(outputs), _out_dims(func, out_dims, outputs), []
+    for k, (x, d) in enumerate(zip(leaves, dims)):
+        if d is None:
+            if level.has(x):
+                raise ValueError(
+                    f"vmap({_name(func)}, ...): `{_name(func)}` can not return a BatchedTensor "
+                    "when out_dim is None"
+                )
+            found.append(x)
+            continue
+        if not isinstance(x, Tensor):
+            raise ValueError(
+                f"vmap({_name(func)}, ...): `{_name(func)}` must only return Tensors, got type {type(x)}. "
+                "Did you mean to set out_dims= to None for output?"
+            )
+        rank = x.dim() + 1
+        if not -rank <= d < rank:
+            raise IndexError(
+                f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {d})"
+            )
+        dims[k] = d % rank
+        found.append(level.leave(x, dims[k]))
+    return found, dims
+
+
+def _mapped(
+    func: Callable, size: int, leaves: list, dims: list, tree: Any, out_dims: Any, randomness: str,
+    kwargs: dict, same_variables: bool = False,
+) -> tuple[Any, list, list]:  # fmt: skip
+    level = _C.enter_vmap(size, randomness, same_variables)
+    try:
+        given = [x if d is None else level.enter(x, d) for x, d in zip(leaves, dims)]
+        outputs = func(*_pytree.tree_unflatten(given, tree), **kwargs)
+        return outputs, *_left(func, level, out_dims, outputs)
+    finally:
+        level.end()
+
+
+def _call(
+    func: Callable, in_dims: Any, out_dims: Any, randomness: str, chunk_size: int | None, args: tuple, kwargs:
+    dict, same_variables: bool = False,
+) -> Any:  # fmt: skip
+    inputs = _Inputs(func, in_dims, args)
+    step = inputs.size if chunk_size is None else min(chunk_size, inputs.size)
+    if step == inputs.size:
+        tree, found, _ = _mapped(
+            func,
+            inputs.size,
+            inputs.leaves,
+            inputs.dims,
+            inputs.tree,
+            out_dims,
+            randomness,
+            kwargs,
+            same_variables,
+        )
+        return _pytree.tree_unflatten(found, tree)
+    state = _C.default_generator.get_state() if randomness == "same" else None
+    parts: list[list] = []
+    for start in range(0, inputs.size, step):
+        n = min(step, inputs.size - start)
+        if state is not None:
+            _C.default_generator.set_state(state)
+        leaves = [x if d is None else x.narrow(d, start, n) for x, d in zip(inputs.leaves, inputs.dims)]
+        tree, found, dims = _mapped(
+            func, n, leaves, inputs.dims, inputs.tree, out_dims, randomness, kwargs, same_variables
+        )
+        parts.append(found)
+    whole = [x[0] if d is None else _C.functions.cat(list(x), d) for x, d in zip(zip(*parts), dims)]
+    return _pytree.tree_unflatten(whole, tree)
+
+
+def vmap(
+    func: Callable,
+    in_dims: Any = 0,
+    out_dims: Any = 0,
+    randomness: str = "error",
+    *,
+    chunk_size: int | None = None,
+) -> Callable:
+    """A function that maps ``func`` over a dimension of its arguments: ``func`` is written for one example
+    and runs once, for all.
+
+    ``in_dims`` says which dimension of each argument is the batch: a number, or a tree of numbers and None
+    (the same for all) of the arguments' form; ``out_dims`` where the batch is in the results.
+    ``randomness``: what random numbers are, an "error", "different" or the "same" for each example.
+    ``chunk_size``: at most so many at once.
+
+    >>> dot = facula.vmap(facula.dot)
+    >>> dot(facula.ones(2, 3), facula.ones(2, 3))
+    tensor([3., 3.])
+    """
+    if randomness not in ("error", "different", "same"):
+        raise RuntimeError(
+            f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}"
+        )
+    if chunk_size is not None and not chunk_size > 0:
+        raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
+
+    @functools.wraps(func)
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        return _call(func, in_dims, out_dims, randomness, chunk_size, args, kwargs)
+
+    return mapped
+
+
+# ---- functions with gradients of their own
+
+
+class _Info(NamedTuple):
+    """What the static method ``vmap`` of a Function is told."""
+
+    batch_size: int
+    randomness: str
+
+
+class _Context:
+    """The ctx of one call of a batch: what it saves is put away for all."""
+
+    def __init__(self, needs: tuple) -> None:
+        self.needs_input_grad = needs
+        self.saved_tensors: tuple = ()
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.saved_tensors = tensors
+
+    save_for_forward = mark_non_differentiable = mark_dirty = set_materialize_grads = lambda self, *_: None
+
+
+def _physical(x: Any) -> tuple[Any, bool]:
+    """(the batch, True) of what belongs to the innermost level, (x, False) of anything else."""
+    batch = _C.batch_of(x) if isinstance(x, Tensor) else None
+    inside = batch is not None and batch[0] == _C.vmap_level()
+    return (batch[1], True) if inside else (x, False)
+
+
+def apply_function(cls: Any, args: tuple) -> Any:
+    """``cls.apply(*args)`` inside of vmap, with arguments of the innermost level."""
+    whole, batched = zip(*map(_physical, args))
+    size = next(t.shape[0] for t, b in zip(whole, batched) if b)
+    if hasattr(cls, "vmap"):
+        in_dims = tuple(0 if b else None for b in batched)
+        outputs, out_dims = _C.beneath_vmap(cls.vmap, _Info(size, "error"), in_dims, *whole)
+        leaves, tree = _pytree.tree_flatten(outputs)
+        dims = _spread(out_dims, outputs, _is_dim)
+    else:
+        outputs = _C.beneath_vmap(_mapped_function(cls, batched, size).apply, *whole)
+        leaves, tree = _pytree.tree_flatten(outputs)
+        dims = [0] * len(leaves)
+    found = [x if d is None else _C.into_vmap(x, d % x.dim()) for x, d in zip(leaves, dims)]
+    return _pytree.tree_unflatten(found, tree)
+
+
+def _mapped_function(cls: Any, batched: tuple, size: int) -> Any:
+    """The Function of batches whose forward and backward are vmap over those of ``cls``."""
+    from .autograd.function import Function
+
+    separate = cls.setup_context is not Function.setup_context
+
+    def inside(f: Callable) -> Any:
+        level = _C.enter_vmap(size, "error", False)
+        try:
+            return f(level)
+        finally:
+            level.end()
+
+    class Mapped(Function):
+        @staticmethod
+        def forward(ctx: Any, *whole: Any) -> Any:
+            inner = _Context(ctx.needs_input_grad)
+
+            def one(level: Any) -> Any:
+                args = [level.enter(x, 0) if b else x for x, b in zip(whole, batched)]
+                output = cls.forward(*args) if separate else cls.forward(inner, *args)
+                if separate:
+                    cls.setup_context(inner, tuple(args), output)
+                kept, inner.saved_tensors = inner.saved_tensors, ()
+                pairs = [_physical(t) for t in kept]
+                ctx.which, ctx.inner = [b for _, b in pairs], inner
+                ctx.save_for_backward(*(t for t, _ in pairs))
+                if isinstance(output, tuple):
+                    return tuple(level.leave(t, 0) for t in output)
+                return level.leave(output, 0)
+
+            return inside(one)
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            def one(level: Any) -> Any:
+                ctx.inner.saved_tensors = tuple(
+                    level.enter(t, 0) if b else t for t, b in zip(ctx.saved_tensors, ctx.which)
+                )
+                given = [None if g is None else level.enter(g, 0) for g in grads]
+                found = cls.backward(ctx.inner, *given)
+                found = found if isinstance(found, tuple) else (found,)
+                return [None if g is None else level.leave(g, 0) for g in found]
+
+            found = inside(one)
+            return tuple(g if g is None or b else g.sum(0) for g, b in zip(found, batched))
+
+    Mapped.__name__, Mapped.__qualname__ = cls.__name__, cls.__qualname__
+    return Mapped
