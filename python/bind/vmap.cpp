@@ -4,6 +4,7 @@
 #include "facula/autograd/batch.h"
 #include "facula/batch/level.h"
 #include "facula/op/batched.h"
+#include "facula/run/autocast.h"
 #include "tensor.h"
 #include "trampoline.h"
 #include "types.h"
@@ -12,8 +13,27 @@ namespace facula::bind {
 
 namespace {
 
+// Autocast sees calls before a level does, as it is the same for all of the batch: a region around vmap is opened again
+// inside.
+class AutocastInside {
+ public:
+  AutocastInside() : state_(run::autocast_state()) { set(false); }
+  ~AutocastInside() { set(true); }
+  void set(bool enabled) const {
+    auto s = state_;
+    s.enabled &= enabled;
+    run::set_autocast(s);
+  }
+
+ private:
+  run::AutocastState state_;
+};
 struct Entered {
-  Entered(int64_t size, batch::Randomness r, bool same) : level(SymInt(size), r, same), on(&level) {}
+  Entered(int64_t size, batch::Randomness r, bool same) : level(SymInt(size), r, same), on(&level) {
+    autocast.set(true);
+  }
+  ~Entered() { autocast.set(false); }
+  AutocastInside autocast;
   batch::Level level;
   op::Mode::With on;
 };
@@ -99,6 +119,13 @@ PyObject* batch_of(PyObject*, PyObject* o) {
     return Py_BuildValue("(iO)", found ? found->number() : -1, physical.get());
   });
 }
+PyObject* debug_unwrap(PyObject*, PyObject* o) {
+  return guarded([&] {
+    Tensor t = tensor_argument("debug_unwrap", "tensor", o);
+    while (autograd::batch_level(t)) t = autograd::physical(t);
+    return wrap(t);
+  });
+}
 PyObject* in_every_level(PyObject*, PyObject* o) {
   return guarded([&]() -> PyObject* {
     if (!autograd::BatchLevel::innermost()) return Py_NewRef(o);
@@ -150,6 +177,7 @@ PyMethodDef functions[] = {
     {"enter_vmap", enter_vmap, METH_VARARGS, "enter_vmap(size, randomness, same_variables) -> BatchLevel"},
     {"batch_of", batch_of, METH_O,
      "(number of the level, the whole batch) of a tensor inside of vmap, or None."},
+    {"debug_unwrap", debug_unwrap, METH_O, "The whole batch, of every level."},
     {"in_every_level", in_every_level, METH_O, "The tensor as one of the batch of every level of vmap."},
     {"in_level_of", in_level_of, METH_VARARGS,
      "in_level_of(like, tensor): the tensor, as one of a batch if `like` is."},

@@ -299,9 +299,10 @@ def multinomial(
         )
     with _C.GradMode(False):
         weights = input.double()
-        if not bool((weights.isfinite() & (weights >= 0)).all()):
+        whole = _C.debug_unwrap(weights) if _C.vmap_level() else weights  # of all calls of a batch
+        if not bool((whole.isfinite() & (whole >= 0)).all()):
             raise RuntimeError("multinomial: probability tensor contains either `inf`, `nan` or element < 0")
-        if bool((weights.sum(-1) <= 0).any()):
+        if bool((whole.sum(-1) <= 0).any()):
             raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
         rows = [*input.shape[:-1]]
         if replacement:

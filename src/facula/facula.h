@@ -7,6 +7,7 @@
 #include "facula/autograd/function.h"  // gradients, modes, custom functions
 #include "facula/base/parallel.h"      // set_num_threads
 #include "facula/base/random.h"
+#include "facula/batch/vmap.h"     // functions of one example, for a batch
 #include "facula/data/loader.h"    // data sets and batches
 #include "facula/io/checkpoint.h"  // save, load (.pt)
 #include "facula/io/idx.h"

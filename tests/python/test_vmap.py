@@ -4,9 +4,23 @@ slices; gradients through it; nesting; what it refuses.
 
 import contextlib
 
+import facula._C as C
 import numpy as np
 import pytest
-from facula.func import vmap
+from facula.func import (
+    debug_unwrap,
+    functional_call,
+    grad,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    linearize,
+    replace_all_batch_norm_modules_,
+    stack_module_state,
+    vjp,
+    vmap,
+)
 from support.operators import arguments, call, cases, dtype_of, largest, values
 
 import facula as F
@@ -219,3 +233,410 @@ def test_gradients_through_a_batch_are_those_of_the_calls(name):
             for a, b, x in zip(found, want, batch.leaves, strict=True):
                 a, b = (F.zeros_like(x) if g is None else g for g in (a, b))
                 check([a], [b], f"{name} sample {number} over {chosen or 'all'}")
+
+
+# ---- which calls no rule does the work of
+
+# Operators of which a sample is called one by one: bodies that look at elements, draws by rejection, what
+# LAPACK and CTC have no batches of, and forms that a rule leaves to the loop.
+ONE_BY_ONE = set(
+    """
+    _ctc_loss _ctc_loss_backward _histogramdd_bin_edges _lu_with_info _masked_median _randperm
+    _sample_dirichlet _searchsorted _standard_gamma _standard_log_gamma argwhere bernoulli bincount
+    binomial bucketize cholesky_inverse combinations corrcoef cov ctc_loss ctc_loss.lengths
+    embedding_bag fill gru.data histc histogram index_reduce linalg_ldl_factor linalg_lu_factor
+    linspace.Tensor logspace.Tensor lstm.data masked_fill masked_scatter nanquantile narrow.Tensor
+    nonzero_static one_hot poisson quantile rnn_relu.data rnn_tanh.data scaled_dot_product_attention
+    searchsorted segment_reduce unravel_index
+    """.split()
+)
+
+
+def test_few_operators_are_called_one_by_one():
+    found = set()
+    for case in ALL:
+        if case.name in UNDEFINED | REFUSED | READ:
+            continue
+        for number, sample in enumerate(case.samples):
+            if not tensors_of(sample) or largest(sample) > 512:
+                continue
+            batch = Batch(case, number, dtype_for(case))
+            before = C.calls_one_by_one()
+            try:
+                mapped(batch)
+            except (RuntimeError, NotImplementedError, ValueError):
+                continue
+            if C.calls_one_by_one() > before:
+                found.add(case.name)
+    assert found == ONE_BY_ONE
+
+
+# ---- dimensions, trees, nesting
+
+
+def numbers(*sizes, start=0):
+    n = int(np.prod(sizes))
+    return F.tensor(np.sin(np.arange(n) * 1.7 + start)).reshape(sizes)
+
+
+X, W, Y = numbers(3, 4), numbers(5, 4, start=1), numbers(4, start=2)
+
+
+def test_dimensions_are_those_asked_for():
+    for d in (0, 1, -1):
+        moved = X.movedim(0, d)
+        for o in (0, 1, -1):
+            got = vmap(lambda a: a * 2 + 1, in_dims=d, out_dims=o)(moved)
+            check([got], [(X * 2 + 1).movedim(0, o)])
+
+
+def test_arguments_and_results_are_trees():
+    f = lambda d, t: {"sum": d["a"] + d["b"], "pair": (t[0] * 2, t[1])}  # noqa: E731
+    got = vmap(f, in_dims=({"a": 0, "b": None}, (1, None)), out_dims={"sum": 1, "pair": (0, None)})(
+        {"a": X, "b": Y}, (X.T, "as it is")
+    )
+    check([got["sum"], got["pair"][0]], [(X + Y).T, X * 2])
+    assert got["pair"][1] == "as it is"
+
+
+def test_results_of_operators_with_names_are_trees():
+    values_, indices = vmap(lambda a: a.sort())(X)
+    check([values_, indices], list(X.sort()))
+    check(list(vmap(lambda a: a.max(0))(X)), list(X.max(1)))
+
+
+def test_levels_nest():
+    got = vmap(vmap(vmap(F.dot, (None, 0)), (0, None)), (0, 0))(numbers(2, 3, 4), numbers(2, 5, 4))
+    check([got], [numbers(2, 3, 4) @ numbers(2, 5, 4).mT])
+    got = vmap(lambda a: vmap(lambda b: vmap(lambda c: a * b + c)(Y))(a * Y))(Y)
+    check([got], [Y[:, None, None] * (Y[:, None] * Y)[:, :, None] + Y])
+
+
+def test_chunks_give_what_the_whole_gives():
+    for n in (1, 2, 3, 7):
+        check([vmap(lambda a: a.exp(), out_dims=1, chunk_size=n)(X)], [X.exp().T])
+    F.manual_seed(1)
+    same = vmap(lambda a: a * 0 + F.rand(4), randomness="same", chunk_size=2)(X)
+    assert bool((same == same[0]).all())
+
+
+def test_a_batch_of_none_gives_none():
+    got = vmap(lambda a: (a @ W.T).softmax(0))(F.empty(0, 4, dtype=F.float64))
+    assert tuple(got.shape) == (0, 5) and got.dtype == F.float64
+    assert tuple(vmap(F.linalg.eigvals)(F.empty(0, 2, 2)).shape) == (0, 2)
+
+
+def test_numbers_promote_as_those_of_one_call():
+    cases_ = [
+        (F.ones(3, dtype=F.float64), F.ones(4)),
+        (F.ones(3), F.ones(4, dtype=F.int64)),
+        (F.ones(3, dtype=F.int64), F.tensor(2.0)),
+        (F.ones(3), F.tensor(2.0, dtype=F.float64)),
+        (F.ones(3, dtype=F.int64), F.ones(4, dtype=F.int32)),
+    ]
+    for batch, other in cases_:
+        got, want = vmap(lambda a, other=other: a * other)(batch), batch[0] * other
+        assert got.dtype == want.dtype, (batch.dtype, other.dtype)
+
+
+# ---- with gradients, in every order
+
+
+def score(a):
+    return (W @ a).sin().prod()
+
+
+def by_rows(f, *args):
+    return F.stack([f(*row) for row in zip(*args)])
+
+
+def test_gradients_inside_are_those_of_each_call():
+    check([vmap(grad(score))(X)], [by_rows(grad(score), X)])
+    check([vmap(jacrev(lambda a: (W @ a).sin()))(X)], [by_rows(jacrev(lambda a: (W @ a).sin()), X)])
+    check([vmap(jacfwd(lambda a: (W @ a).sin()))(X)], [by_rows(jacfwd(lambda a: (W @ a).sin()), X)])
+    check([vmap(hessian(score))(X)], [by_rows(hessian(score), X)])
+    double = lambda a: grad(lambda b: grad(score)(b).square().sum())(a)  # noqa: E731
+    check([vmap(double)(X)], [by_rows(double, X)])
+
+
+def test_a_variable_that_is_the_same_for_all_has_a_gradient_for_each():
+    loss = lambda w, a: ((w @ a) ** 2).sum()  # noqa: E731
+    check([vmap(grad(loss), (None, 0))(W, X)], [by_rows(lambda a: grad(loss)(W, a), X)])
+    closed = lambda a: grad(lambda b: vmap(lambda c: c * (b * a).sum())(a).sum())(Y)  # noqa: E731
+    check([vmap(closed)(X)], [by_rows(closed, X)])
+
+
+def test_vmap_is_differentiated():
+    f = lambda w: (vmap(lambda a: (w @ a).tanh())(X) ** 2).sum()  # noqa: E731
+    g = lambda w: ((X @ w.T).tanh() ** 2).sum()  # noqa: E731
+    check([grad(f)(W), hessian(f)(W)], [grad(g)(W), hessian(g)(W)])
+    v = numbers(5, 4, start=9)
+    check(list(jvp(f, (W,), (v,))), list(jvp(g, (W,), (v,))))
+    check([jacfwd(lambda z: vmap(F.dot)(z, X))(X)], [jacrev(lambda z: (z * X).sum(1))(X)])
+
+
+def test_products_with_jacobians_are_mapped():
+    seeds, tangents = numbers(3, 5), numbers(3, 4, start=5)
+    f = lambda a: (W @ a).sin()  # noqa: E731
+    pulled = lambda a, c: vjp(f, a)[1](c)[0]  # noqa: E731
+    check([vmap(pulled)(X, seeds)], [by_rows(pulled, X, seeds)])
+    pushed = lambda a, t: jvp(f, (a,), (t,))[1]  # noqa: E731
+    check([vmap(pushed)(X, tangents)], [by_rows(pushed, X, tangents)])
+    check([vmap(lambda t: pushed(Y, t))(tangents)], [by_rows(lambda t: pushed(Y, t), tangents)])
+    value, push = linearize(f, Y)
+    check([value, push(X[0])], [f(Y), pushed(Y, X[0])])
+
+
+def test_jacobians_of_jacobians_agree():
+    want = jacrev(jacrev(score))(Y)
+    for f in (jacfwd(jacrev(score)), jacrev(jacfwd(score)), hessian(score)):
+        check([f(Y)], [want])
+    for n in (1, 3, 100):
+        check(
+            [jacrev(lambda a: (W @ a).sin(), chunk_size=n)(Y)],
+            [jacfwd(lambda a: (W @ a).sin(), chunk_size=n)(Y)],
+        )
+
+
+def test_vectorised_jacobians_are_those_of_the_loop():
+    from facula.autograd import functional
+
+    f = lambda a, b: ((W @ a).sin() * b.sum(), b**2)  # noqa: E731
+    inputs = (Y, numbers(3))
+    plain = functional.jacobian(f, inputs)
+    for options in ({}, {"strategy": "forward-mode"}):
+        got = functional.jacobian(f, inputs, vectorize=True, **options)
+        check([x for row in got for x in row], [x for row in plain for x in row])
+    g = lambda a, b: (W @ a).sin().sum() * b.prod()  # noqa: E731
+    plain, got = functional.hessian(g, inputs), functional.hessian(g, inputs, vectorize=True)
+    check([x for row in got for x in row], [x for row in plain for x in row])
+    z = Y.clone().requires_grad_()
+    (rows,) = F.autograd.grad((W @ z).sin(), z, F.eye(5, dtype=F.float64), is_grads_batched=True)
+    check([rows], [jacrev(lambda a: (W @ a).sin())(Y)])
+
+
+# ---- the two programs that people write: per-sample gradients, ensembles
+
+
+def small_network():
+    F.manual_seed(3)
+    return F.nn.Sequential(
+        F.nn.Conv2d(1, 4, 3, padding=1),
+        F.nn.ReLU(),
+        F.nn.MaxPool2d(2),
+        F.nn.Conv2d(4, 6, 3, stride=2, groups=2),
+        F.nn.Flatten(),
+        F.nn.Linear(6 * 2 * 2, 5),
+    ).double()
+
+
+def test_gradients_of_each_example():
+    model = small_network()
+    params = {n: p.detach() for n, p in model.named_parameters()}
+    images, labels = numbers(4, 1, 12, 12), F.tensor([0, 1, 4, 2])
+
+    def loss(p, image, label):
+        out = functional_call(model, p, (image.unsqueeze(0),))
+        return F.nn.functional.cross_entropy(out, label.unsqueeze(0))
+
+    got = vmap(grad(loss), in_dims=(None, 0, 0))(params, images, labels)
+    for name, each in got.items():
+        rows = [grad(loss)(params, i, t)[name] for i, t in zip(images, labels)]
+        check([each], [F.stack(rows)], name)
+
+
+def test_an_ensemble_runs_as_one():
+    models = []
+    for k in range(3):
+        F.manual_seed(k)
+        models.append(small_network())
+        with F.no_grad():
+            for p in models[-1].parameters():
+                p.mul_(1 + k)
+    params, buffers = stack_module_state(models)
+    assert all(p.requires_grad and p.is_leaf for p in params.values())
+    run = lambda p, b, x: functional_call(models[0], (p, b), (x,))  # noqa: E731
+    images = numbers(3, 2, 1, 12, 12)
+    check([vmap(run, (0, 0, None))(params, buffers, images[0])], [F.stack([m(images[0]) for m in models])])
+    got = vmap(run)(params, buffers, images)
+    check([got], [F.stack([m(x) for m, x in zip(models, images)])])
+    got.square().sum().backward()
+    for m, x in zip(models, images):
+        m(x).square().sum().backward()
+    for name, p in params.items():
+        check([p.grad], [F.stack([dict(m.named_parameters())[name].grad for m in models])], name)
+
+
+# ---- writes, random numbers, functions with gradients of their own
+
+
+def test_writes_go_to_the_batch():
+    z = X.clone()
+    check([vmap(lambda a: a.mul_(2).add_(Y))(z)], [X * 2 + Y])
+    check([z], [X * 2 + Y])
+
+    def assigned(a):
+        b = F.zeros_like(a)
+        b[1:3] = a[:2]
+        b[0] = 5.0
+        b[a > 0.5] = -1.0
+        return b.t_() if b.dim() == 2 else b
+
+    check([vmap(assigned)(X)], [by_rows(assigned, X)])
+    check([vmap(lambda a: a.new_zeros(3).add_(a.sum()))(X)], [X.sum(1)[:, None].expand(3, 3)])
+
+
+def test_what_is_the_same_for_all_is_not_written():
+    shared = F.zeros(4, dtype=F.float64)
+    for f in (lambda a: shared.add_(a), lambda a: shared.copy_(a), lambda a: shared.__setitem__(0, a[0])):
+        with pytest.raises(RuntimeError, match="inplace arithmetic"):
+            vmap(f)(X)
+    assert not shared.any()
+    norm = F.nn.BatchNorm1d(4).double()
+    with pytest.raises(RuntimeError, match="inplace arithmetic"):
+        vmap(norm)(numbers(2, 5, 4))
+    assert not norm.running_mean.any()
+    replace_all_batch_norm_modules_(norm)
+    check([vmap(norm)(numbers(2, 5, 4))], [F.stack([norm(x) for x in numbers(2, 5, 4)])])
+
+
+def test_random_numbers_are_what_randomness_says():
+    draws = {
+        "rand": lambda a: a * 0 + F.rand(4),
+        "dropout": lambda a: F.nn.functional.dropout(a * 0 + 1, 0.5),
+        "bernoulli": lambda a: F.bernoulli(a * 0 + 0.5),
+        "randperm": lambda a: a * 0 + F.randperm(4),
+        "normal_": lambda a: F.empty_like(a).normal_(),
+    }
+    x = F.ones(16, 4)
+    for name, f in draws.items():
+        with pytest.raises(RuntimeError, match="random operation while in randomness error mode"):
+            vmap(f)(x)
+        same = vmap(f, randomness="same")(x)
+        assert bool((same == same[0]).all()), name
+        assert not bool((vmap(f, randomness="different")(x) == same[0]).all()), name
+    assert tuple(vmap(lambda a: F.multinomial(a, 2), randomness="different")(x).shape) == (16, 2)
+
+
+class Product(F.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, y):
+        return x * y.sin()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * y.sin(), g * x * y.cos()
+
+
+class Doubled(F.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x * 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        assert info.batch_size == x.shape[in_dims[0]]
+        return Doubled.apply(x), in_dims[0]
+
+
+def test_functions_with_gradients_of_their_own_are_mapped():
+    plain = lambda x, y: x * y.sin()  # noqa: E731
+    for dims in ((0, 0), (0, None), (None, 0)):
+        args = [X if d == 0 else Y for d in dims]
+        check([vmap(Product.apply, dims)(*args)], [vmap(plain, dims)(*args)])
+        for k in (0, 1):
+            f = vmap(grad(lambda *a: Product.apply(*a).square().sum(), argnums=k), dims)
+            g = vmap(grad(lambda *a: plain(*a).square().sum(), argnums=k), dims)
+            check([f(*args)], [g(*args)])
+    f = grad(lambda y: vmap(lambda x: Product.apply(x, y))(X).sum())
+    check([f(Y)], [grad(lambda y: (X * y.sin()).sum())(Y)])
+    check([vmap(Doubled.apply)(X), vmap(grad(lambda a: Doubled.apply(a).sum()))(X)], [X * 2, X * 0 + 2])
+
+
+def test_autocast_decides_before_the_batch():
+    x = X.float()
+    with F.autocast("cpu", dtype=F.bfloat16):
+        outside = vmap(lambda a: W.float() @ a)(x)
+
+    def inside(a):
+        with F.autocast("cpu", dtype=F.bfloat16):
+            return W.float() @ a
+
+    assert outside.dtype == vmap(inside)(x).dtype == F.bfloat16
+
+
+# ---- what a tensor of the batch shows, and what is refused
+
+
+def test_a_tensor_of_the_batch_has_the_shape_of_one():
+    seen = []
+
+    def f(a):
+        seen.append((tuple(a.shape), a.dim(), a.size(), len(a), a.numel(), a.stride(), repr(a)))
+        return a
+
+    vmap(f)(F.arange(6).reshape(2, 3))
+    shape, dim, size, length, count, stride, text = seen[0]
+    assert (shape, dim, tuple(size), length, count, stride) == ((3,), 1, (3,), 3, 3, (1,))
+    assert text == "BatchedTensor(lvl=1, bdim=0, value=\n    tensor([[0, 1, 2],\n            [3, 4, 5]])\n)"
+    seen.clear()
+    vmap(vmap(lambda a: seen.append(repr(a)) or a))(F.arange(2).reshape(1, 2))
+    assert seen[0] == (
+        "BatchedTensor(lvl=2, bdim=0, value=\n    BatchedTensor(lvl=1, bdim=0, value=\n"
+        "        tensor([[0, 1]])\n    )\n)"
+    )
+    vmap(lambda a: seen.append(debug_unwrap(a)) or a)(X)
+    assert seen[-1].data_ptr() == X.data_ptr()
+
+
+REFUSALS = [
+    (lambda: vmap(lambda a: a.sum().item())(X), RuntimeError, "calling .item() on a Tensor"),
+    (lambda: vmap(lambda a: float(a.sum()))(X), RuntimeError, "calling .item() on a Tensor"),
+    (lambda: vmap(lambda a: a if a.sum() > 0 else -a)(X), RuntimeError, "data-dependent control flow"),
+    (lambda: vmap(lambda a: a.nonzero())(X), RuntimeError, "can output dynamic shape"),
+    (lambda: vmap(lambda a: a[a > 0])(X), RuntimeError, "dynamic shape"),
+    (lambda: vmap(lambda a: a.numpy())(X), RuntimeError, "doesn't have storage"),
+    (lambda: vmap(lambda a: F.add(a, 1, out=F.empty(4)))(X), RuntimeError, "out="),
+    (lambda: vmap(lambda a: a.sum().backward())(X), RuntimeError, "called inside a functorch transform"),
+    (
+        lambda: vmap(lambda a: a, in_dims=(0, 0))(X),
+        ValueError,
+        "in_dims is not compatible with the structure",
+    ),
+    (lambda: vmap(lambda a: a, in_dims=5)(X), ValueError, "expected in_dim to satisfy -2 <= in_dim < 2"),
+    (lambda: vmap(lambda a: a, in_dims="a")(X), ValueError, "expected `in_dims` to be int or a"),
+    (lambda: vmap(lambda a: a)(), ValueError, "got no inputs"),
+    (lambda: vmap(lambda a: a)(3), ValueError, "We cannot vmap over non-Tensor arguments"),
+    (lambda: vmap(lambda a, b: a)(X, W), ValueError, "same size in the mapped dimension, got sizes [3, 5]"),
+    (lambda: vmap(lambda a: 3)(X), ValueError, "must only return Tensors, got type <class 'int'>"),
+    (lambda: vmap(lambda a: (a, a), out_dims=(0, 1, 2))(X), ValueError, "out_dims is not compatible"),
+    (lambda: vmap(lambda a: a, out_dims=2)(X), IndexError, "Dimension out of range"),
+    (lambda: vmap(lambda a: a, out_dims=None)(X), ValueError, "can not return a BatchedTensor when"),
+    (lambda: vmap(lambda a: a, randomness="maybe")(X), RuntimeError, "Only allowed values for randomness"),
+    (lambda: vmap(lambda a: a, chunk_size=0)(X), ValueError, "chunk_size should be None or greater than 0"),
+    (lambda: vmap(lambda a: a @ W)(X), RuntimeError, "[5, 4]"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(REFUSALS)))
+def test_what_is_refused_says_why(number):
+    f, error, text = REFUSALS[number]
+    with pytest.raises(error) as e:
+        f()
+    assert text in str(e.value)
+    assert C.vmap_level() == 0

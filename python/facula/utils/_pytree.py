@@ -42,6 +42,8 @@ def _children(x: Any) -> tuple[list[Any], Callable[[list[Any]], Any]] | None:
         return list(x.values()), lambda items: kind(zip(x.keys(), items))
     if kind in (list, tuple):
         return list(x), kind
+    if isinstance(x, tuple) and hasattr(kind, "n_sequence_fields"):  # results of operators that have names
+        return list(x), kind
     if isinstance(x, tuple) and hasattr(x, "_fields"):
         return list(x), lambda items: kind(*items)
     return None

@@ -11,6 +11,7 @@
 #include "facula/op/batched.h"
 #include "facula/op/operands.h"
 #include "facula/op/origin.h"
+#include "facula/op/registry.h"
 
 namespace facula::batch {
 
@@ -247,15 +248,15 @@ int base_of_scatter(const Operator& o, std::span<const Value> args) {
 const Operator& batched(const Operator& o, const Mask& mask) {
   static TableMutex mutex;
   static std::map<std::pair<const Operator*, Mask>, const Operator*> known;
-  std::lock_guard lock(mutex);
-  auto& found = known[{&o, mask}];
-  if (found) return *found;
+  {
+    std::lock_guard lock(mutex);
+    if (auto it = known.find({&o, mask}); it != known.end()) return *it->second;
+  }
   auto all = std::make_unique<Operator>();
   all->schema = op::parse_schema(o.schema.text);
   all->schema.overload = o.schema.overload;
-  std::string which;
-  for (bool b : mask) which += b ? '1' : '0';
-  all->schema.overload += (o.schema.overload.empty() ? "vmap(" : ", vmap(") + which + ")";
+  all->schema.overload += o.schema.overload.empty() ? "vmap_" : "+vmap_";
+  for (bool b : mask) all->schema.overload += b ? '1' : '0';
   all->doc = "A batch of " + o.schema.full_name() + ".";
   all->namespaces = op::hidden;
   all->effects = o.effects;
@@ -277,8 +278,26 @@ const Operator& batched(const Operator& o, const Mask& mask) {
   else if (o.is<op::Composite>()) all->definition = composite_of(o, mask);
   else all->definition = loop_of(o, mask);
   if (o.vjp && !o.is<op::View>()) all->vjp = vjp_of(o, mask);
-  found = &op::register_derived(std::move(all));
+  // What is not known by its name has operators of other definitions beside it that have the same.
+  bool named = op::is_found(o);
+  std::lock_guard lock(mutex);
+  auto& found = known[{&o, mask}];
+  if (!found) found = named ? &op::register_derived(std::move(all)) : all.release();
   return *found;
+}
+
+const Operator* by_name(std::string_view full_name) {
+  auto at = full_name.rfind("vmap_");
+  if (at == full_name.npos || at == 0 || (full_name[at - 1] != '.' && full_name[at - 1] != '+'))
+    return nullptr;
+  auto* o = op::find(full_name.substr(0, at - 1));
+  Mask mask;
+  for (char c : full_name.substr(at + 5)) {
+    if (c != '0' && c != '1') return nullptr;
+    mask.push_back(c == '1');
+  }
+  bool derives = o && (o->is<op::View>() || o->is<op::Composite>() || o->is<op::Loop>());
+  return derives && !mask.empty() ? &batched(*o, mask) : nullptr;
 }
 
 }  // namespace facula::batch

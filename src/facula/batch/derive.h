@@ -1,6 +1,7 @@
 // The operator that does the work of a batch of calls of a loop, a view or a composite.
 #pragma once
 #include <deque>
+#include <string_view>
 #include <vector>
 
 #include "facula/op/operator.h"
@@ -30,6 +31,8 @@ class Logical {
 
 // Registered under a full name of its own, found again by it. `o` is a loop, a view or a composite.
 const op::Operator& batched(const op::Operator& o, const Mask& mask);
+// The operator of a name as batched() gives it, or null.
+const op::Operator* by_name(std::string_view full_name);
 // The tensor slot of the operand onto which a loop scatters in this call, or -1.
 int base_of_scatter(const op::Operator& o, std::span<const op::Value> args);
 

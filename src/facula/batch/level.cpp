@@ -47,8 +47,8 @@ Tensor aligned(const Tensor& t, int rank) {
 
 uint64_t calls_one_by_one() { return one_by_one_count; }
 
-void Level::refuse_write(const Operator& o) {
-  refused_ = true;
+void Level::refuse_write(const Operator& o, const Tensor& target) {
+  refused_ = target.impl()->storage.get();
   runtime_check(false, o.name())
       << "vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args that has more "
          "elements than `self`. This happened due to `other` being vmapped over but `self` not being vmapped over in a vmap. Please try to "
@@ -99,16 +99,24 @@ Results Level::as_batch(Results results) const {
 
 Results Level::inside(const std::function<Results(const op::Call&)>& body, const Operator& o,
                       std::span<const Value> args) {
-  With on(this);
+  With on(caller_);
   return body(op::Call(o, args));
 }
 
 Results Level::take(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
+  struct Caller {
+    explicit Caller(Level* l) : level(l), outer(std::exchange(l->caller_, Mode::current())) {}
+    ~Caller() { level->caller_ = outer; }
+    Level* level;
+    Mode* outer;
+  } caller(this);
   With outer(beneath());
-  runtime_check(!o.effects.draws || randomness_ != Randomness::error, o.name())
+  bool draws = o.effects.draws, by_body = o.calls() && !o.effects.reads_data;  // then its calls tell
+  if (draws) final_ = !by_body && randomness_ == Randomness::error;
+  runtime_check(!draws || !final_, o.name())
       << "vmap: called random operation while in randomness error mode. Please either use the 'same' or 'different' randomness flags on vmap "
          "or perform the randomness operation out of vmap";
-  bool batched = any(args), drawn_apart = o.effects.draws && randomness_ == Randomness::different;
+  bool batched = any(args), drawn_apart = draws && randomness_ != Randomness::same;
   if (form == Form::out) {
     bool written = std::ranges::any_of(out, [this](auto& t) { return has(t); });
     runtime_check(!batched && !written && !drawn_apart, o.name())
@@ -117,7 +125,7 @@ Results Level::take(const Operator& o, std::span<const Value> args, Form form, s
   }
   if (!batched && !drawn_apart) return op::call(o, args, form, out);
   if (form == Form::in_place) return in_place(o, args);
-  if (o.effects.draws) return drawn(o, args);
+  if (draws) return drawn(o, args);
   return functional(o, args);
 }
 
@@ -125,7 +133,8 @@ Results Level::take(const Operator& o, std::span<const Value> args, Form form, s
 Results Level::functional(const Operator& o, std::span<const Value> args) {
   if (o.effects.writes) return by_kind(o, args);
   std::optional<Error> refused;
-  bool retried = refused_ = false;
+  bool retried = final_ = false;
+  refused_ = nullptr;
   for (;; retried = true) {
     try {
       if (!retried) return by_kind(o, args);
@@ -134,11 +143,14 @@ Results Level::functional(const Operator& o, std::span<const Value> args) {
       });
       return by_kind(o, all.values());
     } catch (const Error& e) { refused = e; }
-    if (retried || !std::exchange(refused_, false)) break;
+    // What was given to be written is written for all calls of the batch: no rule makes up for that.
+    bool given = refused_ && op::any_tensor(args, [this](const TensorImpl* t) {
+                   return t && t->storage.get() == refused_;
+                 });
+    if (given || final_ || refused->type() == ErrorType::KeyboardInterrupt) throw *refused;
+    if (retried || !std::exchange(refused_, nullptr)) break;
   }
-  bool possible =
-      !o.is<op::DataDependent>() && size().hint() > 0 && refused->type() != ErrorType::KeyboardInterrupt;
-  if (!possible) throw *refused;
+  if (o.is<op::DataDependent>() || !(size().hint() > 0)) throw *refused;
   return one_by_one(o, args);
 }
 
@@ -221,7 +233,7 @@ Results Level::in_place(const Operator& o, std::span<const Value> args) {
   runtime_check(has(self) || any(args), o.name())
       << "vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will appear like same randomness."
       << hint("make the tensor of one of the batch: x.new_empty(size), empty_like(x)");
-  if (!has(self)) refuse_write(o);
+  if (!has(self)) refuse_write(o, self);
   if (o.is<op::Pointwise>()) {
     Dims shape;
     std::vector<SymSpan> sizes;

@@ -51,12 +51,14 @@ class Level final : public autograd::BatchLevel {
   op::Results by_rule(const op::Operator& o, std::span<const op::Value> args);
   op::Results wrapped(op::Results physical) const;
   op::Results as_batch(op::Results results) const;
-  [[noreturn]] void refuse_write(const op::Operator& o);
+  [[noreturn]] void refuse_write(const op::Operator& o, const Tensor& target);
   bool any(std::span<const op::Value> args) const;
 
   Randomness randomness_;
-  // A body wrote what differs from call to call into a tensor that it had made of operands that do not.
-  bool refused_ = false;
+  op::Mode* caller_ = nullptr;  // the mode that saw the present call first: autocast, an inner level
+  // Into this memory, which is the same for all calls of the batch, a body wrote what differs from call to call.
+  const StorageImpl* refused_ = nullptr;
+  bool final_ = false;  // an error that is not one of the rule's
 };
 
 // How many calls of operators on this thread were made one by one, because no rule does their work.

@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include "facula/batch/derive.h"
 #include "facula/families.h"
 #include "facula/op/origin.h"
 #include "facula/op/registry.h"
@@ -17,6 +18,7 @@ void load() {
 #undef FACULA_DEFINE_FAMILY
     op::finish_definitions();
     op::fix_catalog(begin);
+    op::derive_by_name(batch::by_name);
   });
 }
 

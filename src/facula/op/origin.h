@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <memory>
+#include <string_view>
 
 #include "facula/op/operator.h"
 
@@ -14,4 +15,8 @@ void fix_catalog(size_t begin);
 // definition follows from besides the operator that it was derived from: find() knows it then. It lives for
 // ever, and all() leaves it out. Gives the one that has the name already, if there is one.
 const Operator& register_derived(std::unique_ptr<Operator> derived);
+// Is it what find() gives for its full name?
+bool is_found(const Operator& o);
+// What find() asks for a name that it does not know: an operator that follows from the name alone, or null.
+void derive_by_name(const Operator* (*derive)(std::string_view full_name));
 }  // namespace facula::op

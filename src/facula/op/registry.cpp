@@ -203,11 +203,22 @@ void define_late(const std::function<void()>& family) {
   }
 }
 
+static const Operator* (*by_name)(std::string_view) = nullptr;
+void derive_by_name(const Operator* (*derive)(std::string_view)) { by_name = derive; }
+
 const Operator* find(std::string_view full_name) {
   Registry& r = registry();
-  std::shared_lock guard(r.lock);
-  auto it = r.by_name.find(std::string(full_name));
-  return it == r.by_name.end() ? nullptr : it->second;
+  {
+    std::shared_lock guard(r.lock);
+    auto it = r.by_name.find(std::string(full_name));
+    if (it != r.by_name.end()) return it->second;
+  }
+  return by_name ? by_name(full_name) : nullptr;
+}
+
+bool is_found(const Operator& o) {
+  std::string key = o.schema.full_name();
+  return find(key) == &o;
 }
 
 const Operator& get(std::string_view full_name) {
