@@ -19,7 +19,8 @@ constexpr const char* kRecurrence =
 constexpr const char* kInFloat64 =
     "by the recurrence in float64, rounded once; PyTorch's in float32 adds up roundings and overflows earlier";
 
-constexpr const char* kUnset = "float\\d+ value: nan for (finite|-?0) at (x=nan, n=\\d+|n=\\d+, x=nan)";
+constexpr const char* kUnset =
+    "float\\d+ value: nan for (finite|-?0) at (x=nan, n=\\d+|n=\\d+, x=nan|x=nan$)";
 constexpr const char* kStopped = "PyTorch stops at a NaN before it has set what it returns";
 
 constexpr const char* kRoundedOnce =
@@ -86,6 +87,7 @@ Definer polynomial(const char* schema, const char* doc, Expr (*f)(Expr, Expr)) {
                        .differs(kUnbounded, kInfiniteProducts)
                        .differs(kRecurrence, kInFloat64)
                        .differs(kUnset, kStopped)
+                       .differs("float64 value: -0 for finite at n=7", "0 at a zero of the polynomial")
                        .check(one_tensor)
                        .pointwise([f](Expr x, Expr n) { return cast(f(wide(x), wide(n)), x.dtype()); })
                        .samples({"x[3, 4], n[4](0, 9)", "x[5], n=3", "x[], n[](0, 12)", "x[2, 0], n[1]",

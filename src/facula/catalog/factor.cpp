@@ -211,6 +211,7 @@ FACULA_FAMILY(factor) {
   define("linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor LU, Tensor pivots)")
       .differs(kExtremes, kOrderOfLapack)
       .resized(by_columns("A"))
+      .differs("complex\\d+ error: a result for RuntimeError .*is zero .* with A: all max", kOrderOfLapack)
       .doc(
           "P L U of each matrix, L (with 1 on its diagonal) and U in one; row i was exchanged with row pivots[i] - 1.")
       .bind(linalg)
@@ -560,6 +561,27 @@ FACULA_FAMILY(factor) {
         return std::tuple(vector ? squeeze(x, -1) : x, info);
       })
       .samples({"A+[3, 3], B[3, 2]", "A+[3, 3], B[3]"});
+  define("_cholesky_inverse(Tensor self, bool upper) -> Tensor")
+      .doc(
+          "cholesky_inverse element by element, for factors that are not finite or whose reciprocals are not.")
+      .bind(hidden)
+      .dtypes(kExact)
+      .promote(Promote::none)
+      .no_in_place()
+      .shape([](const Call& c) { return Dims(c.sizes("self")); })
+      .library("cholesky_inverse")
+      .reference([](const Call& c) {
+        Tensor self = c.tensor("self");
+        return Results(cholesky_solve(identity(self), self, c.flag("upper")));
+      })
+      .vjp([](const Vjp& v) {
+        bool upper = v.call().flag("upper");
+        Tensor l = v["self"], y = v.result(), g = add(v.grad(), adjoint_of(v.grad()));
+        Tensor inner = neg(matmul(y, matmul(g, y)));
+        return grads(upper ? matmul(l, inner) : matmul(inner, l));
+      })
+      .undifferenced(kOfWhole)
+      .samples({"self+[3, 3], upper=False", "self+[2, 3, 3], upper=True"});
   define("cholesky_inverse(Tensor self, bool upper=False) -> Tensor")
       .resized(by_columns("self"))
       .converting_out()
@@ -578,6 +600,11 @@ FACULA_FAMILY(factor) {
         if (self.numel() > SymInt(int64_t(0))) {
           Tensor bad = eq(d, 0), code = mul(any(bad, -1), add(argmax(to_dtype(bad, DType::Int32), -1), 1));
           check_codes("cholesky_inverse", code, singular_inverse);
+          bool wide = real_of(d.dtype()) == DType::Float64;
+          double least =
+              4 / (wide ? std::numeric_limits<double>::max() : double(std::numeric_limits<float>::max()));
+          if (!all(logical_and(unsqueeze(ge(abs(d), least), -1), isfinite(detach(self)))).item().to_bool())
+            return _cholesky_inverse(self, upper);
         }
         return cholesky_solve(identity(self), self, upper);
       })

@@ -679,6 +679,8 @@ FACULA_FAMILY(fft) {
           "\\w+ (value|gradient of \\w+): .*(nan|inf).* for .*(nan|inf).* with (self|window): (all )?(-?inf|1 and|max|lowest)",
           "which parts of a sum with several infinities are NaN depends on the order of the transform's sums")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs("\\w+ error: a result for RuntimeError \\(Expected 2D or 3D .* with sizes \\d as 0",
+               "an empty batch has an empty spectrum")
       .doc(
           "The spectra of windows of n_fft points every `hop_length` points (n_fft / 4), [..., frequencies, frames]; the "
           "signal is padded by n_fft / 2 on both sides if `center`.")
@@ -700,6 +702,8 @@ FACULA_FAMILY(fft) {
           "\\w+ (value|gradient of \\w+): .*(nan|inf).* for .*(nan|inf).* with (self|window): (all )?(-?inf|1 and|max|lowest)",
           "which parts of a sum with several infinities are NaN depends on the order of the transform's sums")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs("complex64 error: RuntimeError .* for IndexError .* with 0-d",
+               "the message says what was expected")
       .doc(
           "The signal of which stft gives these spectra: windows weighted, added up, and divided by the sums of their "
           "squares.  Griffin, Lim, \"Signal estimation from modified short-time Fourier transform\", 1984.")

@@ -208,6 +208,8 @@ FACULA_FAMILY(order) {
       .samples({"self[3, 4]", "self[3, 4], dim=[1], keepdim=True"});
   define("nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .converting_out()
+      .differs("bool error: RuntimeError .*result type int64 can't be cast",
+               "a sum of bools is an integer, which does not fit into a bool")
       .doc("Sum of the elements over `dim` that are not NaN.")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .no_in_place()

@@ -227,11 +227,12 @@ int64_t order(double n) { return n > -1 && n < 0x1p63 ? int64_t(n) : -1; }
 bool is_odd(int64_t n) { return n % 2; }
 // Above this order not by recurrences, which would take seconds an element, but by closed or asymptotic forms.
 constexpr int64_t kMostSteps = int64_t(1) << 16;
+// What overflows is no number: the recurrence subtracts infinities. `turns`: an odd function at a negative argument.
+double far_value(double y, bool turns) { return std::isinf(y) ? kNan : turns ? -y : y; }
 // Beyond [-1, 1] for large n: f(acosh |x|), and (-1)^n times that of the other side.
 template <class F>
 double hyperbolic(double x, int64_t n, F&& f) {
-  double y = f(std::acosh(std::fabs(x)));
-  return x < 0 && is_odd(n) ? -y : y;
+  return far_value(f(std::acosh(std::fabs(x))), x < 0 && is_odd(n));
 }
 // The third and fourth kind there, by cosines if `even`.
 double beside(double x, int64_t n, bool even) {
@@ -250,7 +251,7 @@ double legendre_far(double x, int64_t n) {
     double t = std::acosh(a), next = (t / std::tanh(t) - 1) / (8 * t);
     y = std::sqrt(t / std::sinh(t)) * (bessel_i0(order * t) + next / order * bessel_i1(order * t));
   }
-  return x < 0 && is_odd(n) ? -y : y;
+  return far_value(y, x < 0 && is_odd(n));
 }
 // DLMF 18.15.19, two terms; the second does not count below 0, where what is finite is near 0.
 double laguerre_far(double x, int64_t n) {
@@ -258,11 +259,11 @@ double laguerre_far(double x, int64_t n) {
   double outside = std::exp(x / 2) / std::sqrt(std::sqrt(a * (1 - y)));
   if (x < 0) {
     double t = (std::sqrt(a + a * a) + std::asinh(std::sqrt(a))) / 2;
-    return outside * std::sqrt(t) * bessel_i0(v * t);
+    return far_value(outside * std::sqrt(t) * bessel_i0(v * t), false);
   }
   double t = (std::sqrt(a - a * a) + std::asin(std::sqrt(a))) / 2, ratio = a / (1 - a);
   double next = -1 / (8 * t) - (-0.125 + ratio / 4 + 5.0 / 24 * ratio * ratio) / std::sqrt(ratio);
-  return outside * std::sqrt(t) * (::j0(v * t) + next / v * ::j1(v * t));
+  return far_value(outside * std::sqrt(t) * (::j0(v * t) + next / v * ::j1(v * t)), false);
 }
 // Of the four kinds, p_1 = first: p_(k+1) = 2 x p_k - p_(k-1).
 double chebyshev(double x, double first, int64_t n) {
@@ -326,7 +327,7 @@ double hurwitz_zeta(double s, double q) {
   if (std::isnan(s)) return kNan;
   if (q > 0) return zeta_right(s, q);
   if (s != std::floor(s)) return kNan;
-  if (std::isinf(s)) return kInf;  // one of the terms is below 1
+  if (s > 0x1p53) return kInf;  // one of the terms is a power of what is below 1
   // Of a negative q the first terms are those of 1 - q - m, ..., -q, with the sign of (-1)^s.
   double m = std::ceil(-q), sign = std::fmod(s, 2) == 0 ? 1 : -1;
   return zeta_right(s, q + m) + sign * (zeta_right(s, 1 - q - m) - zeta_right(s, 1 - q));

@@ -43,6 +43,7 @@ class CpuBackend final : public Backend {
         {"linalg_triangular", cpu::linalg_triangular},
         {"geqrf", cpu::geqrf},
         {"householder_product", cpu::householder_product},
+        {"cholesky_inverse", cpu::cholesky_inverse},
         {"ormqr", cpu::ormqr},
         {"linalg_svd", cpu::linalg_svd},
         {"linalg_svdvals", cpu::linalg_svdvals},

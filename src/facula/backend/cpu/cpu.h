@@ -48,6 +48,7 @@ Results linalg_triangular(const Call& c, Out out);
 // decompose.cpp: LAPACK
 Results geqrf(const Call& c, Out out);
 Results householder_product(const Call& c, Out out);
+Results cholesky_inverse(const Call& c, Out out);
 Results ormqr(const Call& c, Out out);
 Results linalg_svd(const Call& c, Out out);
 Results linalg_svdvals(const Call& c, Out out);

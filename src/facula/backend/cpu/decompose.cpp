@@ -139,13 +139,15 @@ T conjugated(T x) {
   if constexpr (kComplex<T>) return std::conj(x);
   else return x;
 }
-// a [m, n] := a - tau v (v^H a) for v = (1, x[1], ..., x[m - 1]), without a look for zeros in v: where tau is no
-// number nothing is.
+// a [m, n] := a - tau v (v^H a) for v = (1, x[1], ..., x[m - 1]), where tau may be no number. `scans`: as larf, which
+// leaves out the zeros at the end of v and products with 0.
 template <class T>
-void reflect(const T* x, T tau, int m, int n, T* a, int ld) {
+void reflect(const T* x, T tau, int m, int n, T* a, int ld, bool scans) {
+  while (scans && m > 1 && x[m - 1] == T(0)) --m;
   for (int j = 0; j < n; ++j, a += ld) {
     T sum = a[0];
     for (int i = 1; i < m; ++i) sum += by_parts(conjugated(x[i]), a[i]);
+    if (scans && sum == T(0)) continue;
     sum = by_parts(tau, sum);
     a[0] -= sum;
     for (int i = 1; i < m; ++i) a[i] -= by_parts(x[i], sum);
@@ -188,7 +190,7 @@ void factor_by_reflections(int m, int n, T* a, T* tau) {
   for (int k = 0; k < std::min(m, n); ++k) {
     T* x = a + int64_t(k) * m + k;
     reflection(m - k, x, tau + k);
-    reflect(x, conjugated(tau[k]), m - k, n - k - 1, x + m, m);
+    reflect(x, conjugated(tau[k]), m - k, n - k - 1, x + m, m, false);
   }
 }
 template <class T>
@@ -199,9 +201,7 @@ void multiply_reflections(int m, int n, int k, T* a, const T* tau) {
   }
   for (int j = k; j-- > 0;) {
     T* x = a + int64_t(j) * m + j;
-    reflect(x, tau[j], m - j, n - j - 1, x + m, m);
-    for (int i = 1; !kComplex<T> && is_nan(tau[j]) && i < n - j; ++i)
-      x[int64_t(i) * m] = T(0);  // as before it
+    reflect(x, tau[j], m - j, n - j - 1, x + m, m, !kComplex<T>);
     for (int i = 1; i < m - j; ++i) x[i] = by_parts(-tau[j], x[i]);
     x[0] = T(1) - tau[j];
     std::fill_n(a + int64_t(j) * m, j, T(0));
@@ -763,6 +763,54 @@ Results linalg_ldl_solve(const Call& c, Out out) {
     routine("L", &n, &columns, ld, &n, pivots, b, &n, &info, 1);
   };
   return solved_by_factors(c, out, "linalg.ldl_solve", "LD", true, solve);
+}
+
+namespace {
+// potri of a lower triangle in rows, element by element: of one that is not finite only what depends on that is none.
+// Its diagonal is real, and complex reciprocals of what is not finite are none.
+template <class T>
+void invert_factor(int n, T* a, T* y) {
+  auto at = [&](int i, int j) -> T& { return a[int64_t(i) * n + j]; };
+  for (int j = n; j-- > 0;) {
+    T& pivot = at(j, j);
+    if constexpr (kComplex<T>)
+      pivot = is_finite(pivot) ? T(1) / pivot : T(kNoNumber<Real<T>>, kNoNumber<Real<T>>);
+    else pivot = 1 / pivot;
+    for (int i = n; i-- > j + 1;) {
+      T sum = by_parts(at(i, i), at(i, j));
+      for (int k = j + 1; k < i; ++k) sum += by_parts(at(i, k), at(k, j));
+      at(i, j) = by_parts(-pivot, sum);
+    }
+  }
+  for (int i = 0; i < n; ++i)
+    for (int j = 0; j <= i; ++j) {
+      T sum = std::real(at(i, i)) * (i == j ? T(std::real(at(i, j))) : at(i, j));
+      for (int k = i + 1; k < n; ++k) sum += by_parts(conjugated(at(k, i)), at(k, j));
+      if (i == j) sum = T(std::real(sum));
+      y[int64_t(i) * n + j] = sum;
+      y[int64_t(j) * n + i] = conjugated(sum);
+    }
+}
+}  // namespace
+
+Results cholesky_inverse(const Call& c, Out out) {
+  Tensor a = dense(c.tensor("self"));
+  Destination to(out[0]);
+  Matrices s = shape_of("cholesky_inverse", a);
+  bool upper = c.flag("upper");
+  of_type(a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    if (!s.elements) return;
+    each_in_room<T>(s.count, s.n, [&](int64_t i, Room<T>& room) {
+      const T* from = a.data<T>() + i * s.elements;
+      room.a.assign(from, from + s.elements);
+      for (int r = 0; upper && r < s.n; ++r)
+        for (int j = 0; j <= r; ++j)
+          room.a[size_t(r) * size_t(s.n) + size_t(j)] = conjugated(from[int64_t(j) * s.n + r]);
+      invert_factor(s.n, room.a.data(), to.data<T>() + i * s.elements);
+    });
+  });
+  return finished(out, to);
 }
 
 // ---- The exponential
