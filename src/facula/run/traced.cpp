@@ -114,9 +114,10 @@ void Traced::check_names(const Items& all) const {
     auto [before, k] = memory[m - 1];
     if (storage != before || !(writes_[w] || writes_[k])) continue;
     if (!writes_[w]) std::swap(w, k);
-    value_check(false, name_.c_str()) << "writes to tensor " << w << " of " << to_string(SymSpan(all[w]->sizes))
-                                      << ", which shares its memory with tensor " << k << " of "
-                                      << to_string(SymSpan(all[k]->sizes)) << hint("clone() one of them");
+    value_check(false, name_.c_str())
+        << "writes to tensor " << w << " of " << to_string(SymSpan(all[w]->sizes))
+        << ", which shares its memory with tensor " << k << " of " << to_string(SymSpan(all[k]->sizes))
+        << hint("clone() one of them");
   }
 }
 
