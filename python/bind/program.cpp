@@ -78,8 +78,17 @@ PyObject* program_outputs(PyObject* self, PyObject*) {
 }
 PyObject* program_steps(PyObject* self, PyObject*) {
   return guarded([&]() -> PyObject* {
+    std::vector<run::StepReport> steps;
+    {
+      WithoutGil released;
+      steps = traced(self).steps();
+    }
     PyRef all = checked(PyList_New(0));
-    for (auto& s : program(self).steps()) checked(PyList_Append(all.get(), checked(unicode(s)).get()));
+    for (auto& s : steps) {
+      PyRef row = checked(Py_BuildValue("(sssnn)", s.text().c_str(), s.kind, s.calls.c_str(),
+                                        Py_ssize_t(s.allocates), Py_ssize_t(s.alive)));
+      checked(PyList_Append(all.get(), row.get()));
+    }
     return all.detach();
   });
 }
@@ -133,7 +142,8 @@ PyMethodDef program_methods[] = {{"run", program_run, METH_O,
                                  {"text", program_text, METH_NOARGS, "The graph, a line a call."},
                                  {"captured", program_captured, METH_NOARGS,
                                   "Tensors that the function read besides its inputs."},
-                                 {"steps", program_steps, METH_NOARGS, "What runs, a line each."},
+                                 {"steps", program_steps, METH_NOARGS,
+                                  "What runs: text, kind, calls, bytes allocated and held, of each step."},
                                  {"require", program_require, METH_O,
                                   "require(checks): the last results must be True; (exception, text) each."},
                                  {"inputs", program_inputs, METH_NOARGS, "How many tensors it takes."},

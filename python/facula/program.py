@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _C
 from .utils import _pytree
@@ -19,6 +19,30 @@ from .utils._pytree import tree_leaves, tree_map
 __all__ = ["Program", "load", "trace"]
 
 Tensor = _C.Tensor
+
+
+class Step(NamedTuple):
+    """A kernel, a view, or a call of a library."""
+
+    text: str  # "kernel mul+sum: %0, %1 -> %3"
+    kind: str
+    calls: str
+    allocates: int  # bytes
+    holds: int  # bytes, while it runs
+
+
+class Memory(list):
+    """The steps of a call with what they allocate and hold; printed as a table."""
+
+    @property
+    def peak(self) -> int:
+        """Bytes that are held at most, beside arguments and captured tensors."""
+        return max((step.holds for step in self), default=0)
+
+    def __str__(self) -> str:
+        lines = [f"{'allocates':>9}  {'holds':>9}  step"]
+        lines += [f"{step.allocates:9}  {step.holds:9}  {step.text}" for step in self]
+        return "\n".join([*lines, f"peak {self.peak} bytes, beside arguments and captured tensors"])
 
 
 class Program:
@@ -75,7 +99,28 @@ class Program:
     def steps(self) -> list[str]:
         """What runs when no gradient is asked for: a line for each kernel, with the operators that are fused
         in it, each call of a library, and each view."""
-        return self._native.steps()
+        return [step[0] for step in self._native.steps()]
+
+    def memory(self) -> Memory:
+        """The memory that a call holds, step by step, for the sizes that the program was traced with.
+
+        >>> print(facula.program.trace(lambda x: (x @ x).exp().sum(), facula.ones(8, 8)).memory())
+        allocates      holds  step
+              256        256  library mm: %0, %0 -> %1
+                4        260  kernel exp+sum: %1 -> %3
+        peak 260 bytes, beside arguments and captured tensors
+        """
+        return Memory(Step(*step) for step in self._native.steps())
+
+    def html(self) -> str:
+        """A page that shows the program: memory over its steps, what runs, and the graph. It needs nothing
+        but a browser; notebooks show it.
+        """
+        from ._program_page import page
+
+        return page(str(self), self.memory())
+
+    _repr_html_ = html
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the program to a file for :func:`load`, or for C++ (``facula::Program::load``): its calls,

@@ -1,6 +1,7 @@
 """Traced functions against eager: results, gradients, what is written, and what is refused."""
 
 import random
+from html.parser import HTMLParser
 
 import pytest
 from facula.program import trace
@@ -465,3 +466,39 @@ def test_the_graph_is_printed():
     program = trace(lambda x: ((x + 1) * x @ x, x.t()), facula.ones(3, 3))
     assert program.steps() == ["kernel add+mul: %0 -> %2", "library mm: %2, %0 -> %3", "view t: %0 -> %4"]
     assert "graph(%0: float32[3])" in text and "add" in text and "sum" in text and "return" in text
+
+
+def test_memory_is_told_step_by_step():
+    def f(x):  # 64 KiB each
+        a = x @ x
+        b = a @ x
+        return (b.exp() @ a).sum()
+
+    program = trace(f, facula.ones(128, 128))
+    memory = program.memory()
+    assert [step.text for step in memory] == program.steps()
+    kib = [(step.kind, step.allocates // 1024, step.holds // 1024) for step in memory]
+    assert kib[:4] == [("library", 64, 64), ("library", 64, 128), ("kernel", 64, 192), ("library", 64, 192)]
+    assert memory.peak == 192 * 1024
+    assert str(memory).endswith("peak 196608 bytes, beside arguments and captured tensors")
+
+
+def test_the_picture_of_a_program_is_one_whole_page():
+    program = trace(lambda x: (x @ x).exp()[0] < 1, facula.ones(8, 8))
+
+    class Page(HTMLParser):
+        open, rows = [], 0  # noqa: RUF012
+
+        def handle_starttag(self, tag, attributes):
+            assert tag not in ("script", "link", "img")
+            self.rows += tag == "tr"
+            if tag not in ("meta", "rect"):
+                self.open.append(tag)
+
+        def handle_endtag(self, tag):
+            if tag != "rect":
+                assert self.open.pop() == tag
+
+    page = Page()
+    page.feed(program.html())
+    assert not page.open and page.rows == 1 + len(program.steps()) and program._repr_html_() == program.html()

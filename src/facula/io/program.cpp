@@ -140,7 +140,11 @@ namespace facula {
 std::vector<Tensor> Program::operator()(std::span<const Tensor> inputs) const { return (*traced_)(inputs); }
 const std::vector<Tensor>& Program::captured() const { return traced_->captured(); }
 std::string Program::text() const { return graph::print(traced_->graph()); }
-std::vector<std::string> Program::steps() const { return traced_->steps(); }
+std::vector<std::string> Program::steps() const {
+  std::vector<std::string> lines;
+  for (auto& s : traced_->steps()) lines.push_back(s.text());
+  return lines;
+}
 
 void Program::save(const std::string& path, const std::string& extra) const {
   io::write(path, *traced_, extra);

@@ -1,8 +1,6 @@
 #include "facula/run/traced.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
@@ -10,7 +8,6 @@
 #include "facula/op/call.h"
 #include "facula/op/registry.h"
 #include "facula/run/autocast.h"
-#include "facula/schedule/fuse.h"
 
 namespace facula::run {
 
@@ -224,44 +221,8 @@ std::vector<Tensor> Traced::with_history(Items all) const {
   return results;
 }
 
-// The operators by which `to` follow from `from`, in their order.
-static std::string calls_between(const std::vector<graph::Value*>& from,
-                                 const std::vector<graph::Value*>& to) {
-  std::set<const graph::Value*> seen(from.begin(), from.end());
-  std::map<int, const char*> names;
-  std::vector<graph::Value*> todo = to;
-  while (!todo.empty()) {
-    auto* v = todo.back();
-    todo.pop_back();
-    if (!v || !seen.insert(v).second || !v->producer) continue;
-    names[v->producer->id] = v->producer->op->name();
-    for (auto* read : graph::operands(*v->producer)) todo.push_back(read);
-  }
-  std::string text;
-  for (auto& [id, name] : names) text += (text.empty() ? "" : "+") + std::string(name);
-  return text;
-}
-
-std::vector<std::string> Traced::steps() const {
-  std::vector<std::string> lines;
-  auto values = [](const std::vector<graph::Value*>& all) {
-    std::string text;
-    for (auto* v : all)
-      if (v) text += (text.empty() ? "%" : ", %") + std::to_string(v->id);
-    return text;
-  };
-  auto calls = graph::expanded(graph(), std::make_shared<sym::Shapes>(*graph().shapes));
-  for (auto& s : schedule::fuse(calls, schedule::Between::exact)) {
-    using Kind = schedule::Step::Kind;
-    if (s.kind == Kind::kernel) {
-      lines.push_back("kernel " + calls_between(s.inputs, s.outputs) + ": " + values(s.inputs) + " -> " +
-                      values(s.outputs));
-      continue;
-    }
-    lines.push_back((s.kind == Kind::view ? "view " : "library ") + s.node->op->schema.full_name() + ": " +
-                    values(graph::operands(*s.node)) + " -> " + values(s.node->results));
-  }
-  return lines;
+std::vector<StepReport> Traced::steps() const {
+  return report(graph::expanded(graph(), std::make_shared<sym::Shapes>(*graph().shapes)), name_);
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "facula/graph/trace.h"
+#include "facula/run/report.h"
 
 namespace facula::run {
 
@@ -34,8 +35,7 @@ class Traced {
   const graph::Capture& capture() const { return capture_; }
   const std::vector<Tensor>& captured() const { return capture_.captured; }
   const std::string& name() const { return name_; }
-  // What runs when no gradient is asked for, a line each: kernels with the operators in them, calls of libraries, views.
-  std::vector<std::string> steps() const;
+  std::vector<StepReport> steps() const;  // what runs when no gradient is asked for
 
  private:
   using Items = SmallVector<TensorImpl*, 16>;  // the given tensors, then the captured ones
