@@ -14,6 +14,11 @@ Tensor fake(SymSpan sizes, SymSpan strides, DType dtype, Device device) {
 }
 }  // namespace
 
+static thread_local int current_phase = 0;
+Phase::Phase(int phase) : outer_(std::exchange(current_phase, phase)) {}
+Phase::~Phase() { current_phase = outer_; }
+void Phase::next() { ++current_phase; }
+
 Value* Graph::add_value(SymSpan sizes, SymSpan strides, DType dtype, Device device) {
   auto v = std::make_unique<Value>();
   v->id = int(values_.size());
@@ -33,6 +38,7 @@ Value* Graph::add_constant(const Tensor& eager) {
 Node* Graph::add_node(const op::Operator& op, std::span<const op::Value> args, std::vector<Value*> results) {
   auto n = std::make_unique<Node>();
   n->id = int(nodes.size());
+  n->phase = current_phase;
   n->op = &op;
   n->args = op::Args(args, op.schema);
   n->args.each_tensor([](size_t, Tensor& t) {
@@ -124,7 +130,9 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
       if (sizes[d].is_symbol()) symbols[size_t(sizes[d].node()->value)] = inputs[i].sizes()[d].hint();
   }
   for (auto& [v, t] : known) at[v] = t;
+  const int before = current_phase;
   for (auto& n : g.nodes) {
+    Phase phase(before + n->phase);
     if (!known.empty() && !n->results.empty() &&
         std::all_of(n->results.begin(), n->results.end(), [&](auto* r) { return at.count(r) > 0; }))
       continue;

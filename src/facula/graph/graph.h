@@ -7,6 +7,7 @@
 //     %2: float64[] number = constant 0.5
 //     mul_backward#1 = gradient of mul(float32[5, 8], 0.5) wanted [True] given [float32]
 //     %3: float32[s0, 8] = mul(%0, %2, alpha=1)         a line a node
+//     phase 1                            a backward pass begins
 //     return %3, None  mutates input 0 = %3
 #pragma once
 #include <memory>
@@ -30,6 +31,8 @@ struct Value {
 
 struct Node {
   int id = 0;
+  int phase = 0;       // backward() calls that had begun before it, in a user's function
+  bool again = false;  // computes what another node did, inside of its readers alone (rematerialize)
   const op::Operator* op = nullptr;
   op::Args args;  // tensors inside are traced: value_of gives their values
   std::vector<Value*> results;
@@ -55,6 +58,17 @@ class Graph {
 
  private:
   std::vector<std::unique_ptr<Value>> values_, former_;
+};
+
+// Nodes that are added while one lives are of its phase.
+class Phase {
+ public:
+  explicit Phase(int phase);
+  ~Phase();
+  static void next();  // of what is added from here on, until the innermost ends
+
+ private:
+  int outer_;
 };
 
 inline Value* value_of(const Tensor& t) { return t.defined() ? t.impl()->traced : nullptr; }

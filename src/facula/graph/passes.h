@@ -12,6 +12,10 @@ void remove_dead(Graph& g);
 // cse.cpp: merges equal calls (same operator, values and attributes) of operators that are not random.
 void merge_equal(Graph& g);
 
+// rematerialize.cpp: what a later phase reads of the first is computed again there, where that moves fewer bytes than
+// keeping it (as partition does for two programs).
+void rematerialize(Graph& g);
+
 // trace.cpp: the graph with the calls that are made by composites kept for their gradient rule (KeepRules) in their place.
 // `shapes`: its own, or a copy of them.
 Graph expanded(const Graph& g, std::shared_ptr<sym::Shapes> shapes);

@@ -52,7 +52,9 @@ class Printer {
       s_ << '\n';
     }
     for (auto& n : g.nodes) number(*n->op);
+    int phase = 0;
     for (auto& n : g.nodes) {
+      if (std::exchange(phase, n->phase) != n->phase) s_ << "  phase " << phase << '\n';
       s_ << "  ";
       for (size_t i = 0; i < n->results.size(); ++i) {
         s_ << (i ? ", " : "");

@@ -467,6 +467,7 @@ class Gradients final : public autograd::Tracing {
                                    bool create_graph) {
     op::Mode::With on(&tracer_);
     Tracer::Inside here(&tracer_);
+    Phase::next();
     std::vector<Value*> roots;
     for (auto& t : outputs) roots.push_back(tracer_.value_now(t));
     size_t nodes = graph_->nodes.size(), values = graph_->values().size();
@@ -514,6 +515,7 @@ Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inp
     given.back().impl()->requires_grad = spec.requires_grad;
   }
   Tracer tracer(&g, capture);
+  Phase first(0);
   sym::Shapes::With symbols(*shapes);
   op::Mode::With on(&tracer);
   std::optional<Gradients> gradients;

@@ -104,6 +104,8 @@ struct Composite {
   uint64_t baked_numbers = 0;
   // Bit k is set if the body takes parameter k, a float, as a Tensor: an operand then.
   uint64_t operand_floats = 0;
+  // The body has sizes of its own as numbers: it is traced with those of its operands, not with symbols.
+  bool exact_sizes = false;
 };
 // Calls of operators that run one by one: the body writes, reads data, or passes on to one operator.
 struct Procedure {

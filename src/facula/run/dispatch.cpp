@@ -85,9 +85,11 @@ graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::spa
   key_of(o, args, Purpose::functional, key, operands);
   auto shapes = std::make_shared<sym::Shapes>();
   std::vector<graph::InputSpec> specs;
+  auto* composite = o.as<op::Composite>();
+  bool exact = composite && composite->exact_sizes;
   for (auto& v : operands.values) {
-    if (v.tag == Tag::tensor)
-      specs.push_back(graph::symbolic_spec(Tensor(Ref<TensorImpl>::share(v.tensor)), *shapes));
+    Tensor t(v.tag == Tag::tensor ? Ref<TensorImpl>::share(v.tensor) : Ref<TensorImpl>());
+    if (t.defined()) specs.push_back(exact ? graph::spec_of(t) : graph::symbolic_spec(t, *shapes));
     else specs.push_back({op::operand_dtype(v), {}, {}, true});
   }
   try {

@@ -117,6 +117,7 @@ Program::Program(Graph g, std::string name) : state_(std::make_unique<State>()) 
   s.graph = expands ? graph::expanded(g, g.shapes) : std::move(g);
   s.name = std::move(name);
   graph::merge_equal(s.graph);
+  graph::rematerialize(s.graph);
   if (settings().verify) graph::verify(s.graph);
   if (log_on(Log::passes)) log_line(Log::passes, s.name + "\n" + graph::print(s.graph));
   for (auto* v : s.graph.inputs) s.input_values.push_back(v->id);

@@ -191,6 +191,7 @@ class Identity {
     for (auto& n : g.nodes) {
       complete &= op::is_reproducible(*n->op);
       w.text(n->op->schema.full_name());
+      w.word(n->again);
       auto values = n->args.values();
       w.word(values.size());
       for (auto& v : values) argument(v);

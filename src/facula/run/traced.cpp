@@ -16,10 +16,13 @@ using op::Value;
 namespace {
 
 // The calls of a program as a composite.
-op::Operator* operator_of(const std::string& name, std::function<op::Results(const op::Call&)> body) {
+op::Operator* operator_of(const std::string& name, bool exact_sizes,
+                          std::function<op::Results(const op::Call&)> body) {
   auto* o = new op::Operator();
   o->schema = op::parse_schema(name + "(Tensor[] inputs) -> Tensor[]");
-  o->definition = op::Composite{std::move(body)};
+  op::Composite calls{std::move(body)};
+  calls.exact_sizes = exact_sizes;
+  o->definition = std::move(calls);
   return o;
 }
 
@@ -33,11 +36,13 @@ op::Results to_results(std::vector<Tensor> tensors) {
 
 Traced::Traced(graph::Capture capture, std::string name)
     : name_(std::move(name)), capture_(std::move(capture)) {
-  functional_ = operator_of(name_, [this](const op::Call& c) {
+  bool exact = std::none_of(graph().inputs.begin(), graph().inputs.end(),
+                            [](auto* v) { return any_symbolic(v->tensor.sizes()); });
+  functional_ = operator_of(name_, exact, [this](const op::Call& c) {
     graph::KeepRules keep;
     return to_results(graph::interpret(graph(), c.tensors("inputs"), {}, true));
   });
-  in_place_ = operator_of(name_, [this](const op::Call& c) {
+  in_place_ = operator_of(name_, exact, [this](const op::Call& c) {
     auto inputs = c.tensors("inputs");
     auto outputs = graph::interpret(graph(), inputs, {}, true);
     std::vector<Tensor> written(outputs.end() - std::ptrdiff_t(graph().mutated.size()), outputs.end());

@@ -381,6 +381,7 @@ class Fuser {
         at = root_index(v, std::move(at));
         Expr whole = member_at(member ? mt->second : vt->second, at,
                                member ? k->extents : Dims(r->tensor.sizes()), r->tensor.dtype());
+        if (!member) whole = self(self, whole);  // which may be made of members
         return y->part == 1 ? loop::real(whole) : y->part == 2 ? loop::imag(whole) : whole;
       });
     };
@@ -722,6 +723,7 @@ class Fuser {
     if (e->has_reduce || contains(e, Kind::random) || contains(e, Kind::position) ||
         contains(e, Kind::check) || contains(e, Kind::divisor))
       return false;
+    if (n.again) return true;
     std::set<int> loads;
     add_loads(e, loads);
     size_t large = 0;

@@ -486,11 +486,9 @@ class Module(_C.ModuleBase):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         for p in self.parameters():
-            if p.grad is None:
-                continue
             if set_to_none:
-                p.grad = None
-            else:
+                p.grad = None  # without a look at it, on which a program would rely
+            elif p.grad is not None:
                 if p.grad.requires_grad:
                     p.grad = p.grad.detach()
                 p.grad.zero_()

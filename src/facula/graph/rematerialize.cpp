@@ -1,0 +1,141 @@
+// A step of training is one program, whose backward pass reads what the forward pass made. Values that are in memory
+// anyway (inputs, results of libraries and reductions, what libraries read) cost their reading; others cost writing
+// too. Those on the near side of a minimum cut between the first phase and the later ones are kept, and what
+// follows from them element by element is computed again inside of its readers.
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "facula/graph/cut.h"
+#include "facula/graph/passes.h"
+#include "facula/op/operator.h"
+
+namespace facula::graph {
+
+namespace {
+
+// Of a byte that is computed, in bytes that are moved.
+constexpr double kAgain = 0.25;
+
+bool in_memory(const Node& reader) { return reader.op->backed() || reader.op->calls(); }
+
+class Rematerialize {
+ public:
+  explicit Rematerialize(Graph& g) : g_(g), later_(g.values().size()), kept_(g.values().size(), true) {}
+
+  void run() {
+    find_later();
+    cut();
+    std::vector<std::unique_ptr<Node>> nodes;
+    nodes.swap(g_.nodes);
+    for (auto& n : nodes) {
+      if (is_later(*n))
+        n->args.each_tensor([&](size_t, Tensor& t) {
+          if (t.defined()) t = again(value_of(t))->tensor;
+        });
+      n->id = int(g_.nodes.size());
+      g_.nodes.push_back(std::move(n));
+    }
+    remove_dead(g_);
+    for (size_t k = 0; k < g_.nodes.size(); ++k) g_.nodes[k]->id = int(k);
+  }
+
+ private:
+  size_t id(const Value* v) const { return size_t(v->id); }
+  bool is_later(const Node& n) const { return !n.results.empty() && later_[id(n.results[0])]; }
+
+  void find_later() {
+    for (auto& n : g_.nodes) {
+      auto args = operands(*n);
+      bool later = n->phase > 0 || std::any_of(args.begin(), args.end(), [&](Value* v) { return v && later_[id(v)]; });
+      for (auto* r : n->results) later_[id(r)] = later;
+    }
+  }
+
+  void cut() {
+    size_t count = later_.size();
+    std::vector<bool> wanted(count), resident(count), fixed(count);
+    // What a library reads lies in memory: a view's base too.
+    auto keep = [&](Value* v, std::vector<bool>& flags) {
+      while (v) {
+        flags[id(v)] = true;
+        v = v->producer && v->producer->op->is<op::View>() ? operands(*v->producer)[0] : nullptr;
+      }
+    };
+    // How many libraries lie before it, one after the other: what is read behind a further one was stored.
+    std::vector<int> stage(count);
+    for (auto& n : g_.nodes) {
+      int here = 0;
+      for (auto* v : operands(*n))
+        if (v) here = std::max(here, stage[id(v)]);
+      for (auto* v : operands(*n)) {
+        if (!v) continue;
+        if (in_memory(*n)) keep(v, is_later(*n) ? fixed : resident);
+        if (later_[id(v)]) continue;
+        if (is_later(*n)) wanted[id(v)] = true;
+        else if (here > stage[id(v)]) keep(v, resident);
+      }
+      for (auto* r : n->results) stage[id(r)] = here + in_memory(*n);
+    }
+    for (auto* v : g_.outputs) keep(v, resident);
+    for (auto& [i, v] : g_.mutated) keep(v, resident);
+
+    int source = int(2 * count), sink = source + 1;
+    Flow flow(sink + 1);
+    for (auto& value : g_.values()) {
+      auto* v = value.get();
+      if (later_[id(v)] || v->constant.defined()) continue;
+      bool again = v->producer && recomputable(*v->producer) && !fixed[id(v)];
+      bool there = !v->producer || !recomputable(*v->producer) || resident[id(v)];
+      bool view = v->producer && v->producer->op->is<op::View>();
+      flow.edge(2 * v->id, 2 * v->id + 1, bytes(*v) * (there ? 1 : 2));
+      flow.edge(source, 2 * v->id, again ? (view ? 0 : kAgain * bytes(*v)) : kUncut);
+      if (wanted[id(v)]) flow.edge(2 * v->id + 1, sink, kUncut);
+    }
+    for (auto& n : g_.nodes) {
+      if (is_later(*n) || !recomputable(*n)) continue;
+      for (auto* v : operands(*n))
+        if (v && !v->constant.defined())
+          for (auto* r : n->results) flow.edge(2 * v->id + 1, 2 * r->id, kUncut);
+    }
+    auto near = flow.cut(source, sink);
+    for (auto& v : g_.values())
+      if (!later_[id(v.get())] && v->producer && recomputable(*v->producer)) kept_[id(v.get())] = near[2 * id(v.get())];
+  }
+
+  // The value that a later phase reads in place of v.
+  Value* again(Value* v) {
+    if (v->constant.defined() || size_t(v->id) >= kept_.size() || kept_[id(v)]) return v;
+    if (auto it = copies_.find(v); it != copies_.end()) return it->second;
+    auto& n = *v->producer;
+    op::Args args = n.args.clone();
+    args.each_tensor([&](size_t, Tensor& t) {
+      if (t.defined()) t = again(value_of(t))->tensor;
+    });
+    std::vector<Value*> made;
+    for (auto* r : n.results) {
+      auto& t = r->tensor;
+      made.push_back(g_.add_value(t.sizes(), t.strides(), t.dtype(), t.device()));
+      copies_[r] = made.back();
+    }
+    auto* copy = g_.add_node(*n.op, args.values(), made);
+    copy->again = true;
+    copy->phase = 1;
+    return copies_.at(v);
+  }
+
+  Graph& g_;
+  std::vector<bool> later_;  // by value: made by a later phase
+  std::vector<bool> kept_;
+  std::unordered_map<const Value*, Value*> copies_;
+};
+
+}  // namespace
+
+void rematerialize(Graph& g) {
+  if (getenv("NOREMAT")) return;
+  bool phases = std::any_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return n->phase > 0; });
+  if (phases) Rematerialize(g).run();
+}
+
+}  // namespace facula::graph
