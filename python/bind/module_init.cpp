@@ -83,6 +83,7 @@ PyObject* start(PyObject*) {
     add_inspect(module);
     add_program(module);
     add_vmap(module);
+    add_library(module);
     Py_AtExit(facula::codegen::end_ahead);
     return made.detach();
   });

@@ -185,5 +185,6 @@ void add_profile(PyObject* module);      // profile.cpp
 void add_inspect(PyObject* module);      // inspect.cpp
 void add_program(PyObject* module);      // program.cpp
 void add_vmap(PyObject* module);         // vmap.cpp
+void add_library(PyObject* module);      // library.cpp
 
 }  // namespace facula::bind

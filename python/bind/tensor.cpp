@@ -425,7 +425,31 @@ PyObject* make_subclass(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject
   });
 }
 
+// Two objects exchange their tensors, attributes and classes: whoever holds one of them holds the other's tensor.
+PyObject* swap_tensors(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject *a, *b;
+    if (!PyArg_ParseTuple(args, "O!O!:swap_tensors", TensorType, &a, TensorType, &b)) return nullptr;
+    auto *x = reinterpret_cast<TensorObject*>(a), *y = reinterpret_cast<TensorObject*>(b);
+    runtime_check(!x->weakrefs && !y->weakrefs, "swap_tensors")
+        << "Cannot swap a tensor that has weakref associated with it";
+    runtime_check(Py_TYPE(a)->tp_basicsize == Py_TYPE(b)->tp_basicsize, "swap_tensors")
+        << "cannot swap a " << Py_TYPE(a)->tp_name << " with a " << Py_TYPE(b)->tp_name;
+    std::swap(x->impl, y->impl);
+    std::swap(x->dict, y->dict);
+    x->impl->py_object = a;
+    y->impl->py_object = b;
+    PyTypeObject *of_x = Py_TYPE(a), *of_y = Py_TYPE(b);
+    Py_SET_TYPE(a, of_y);
+    Py_SET_TYPE(b, of_x);
+    track(a);
+    track(b);
+    Py_RETURN_NONE;
+  });
+}
+
 PyMethodDef functions[] = {
+    {"swap_tensors", swap_tensors, METH_VARARGS, "Two objects exchange their tensors and attributes."},
     {"set_subclass_helper", set_subclass_helper, METH_O,
      "f(cls) completes subclasses with a __torch_function__ of their own."},
     {"set_parameter_class", set_parameter_class, METH_O,

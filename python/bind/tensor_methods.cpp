@@ -98,6 +98,13 @@ PyObject* get_is_cpu(PyObject* self, void*) {
 PyObject* get_is_cuda(PyObject* self, void*) {
   return PyBool_FromLong(impl_of(self)->device.type == DeviceType::cuda);
 }
+PyObject* get_output_nr(PyObject* self, void*) {
+  return guarded([&] {
+    Tensor t = tensor_of(self);
+    auto* m = autograd::meta_of(t);
+    return PyLong_FromLong(m && m->node ? m->result : 0);
+  });
+}
 PyObject* get_is_meta(PyObject* self, void*) {
   return PyBool_FromLong(impl_of(self)->device.type == DeviceType::meta);
 }
@@ -699,6 +706,7 @@ PyGetSetDef tensor_getset[] = {
     {"is_cpu", get_is_cpu, nullptr, nullptr, nullptr},
     {"is_cuda", get_is_cuda, nullptr, nullptr, nullptr},
     {"is_meta", get_is_meta, nullptr, nullptr, nullptr},
+    {"output_nr", get_output_nr, nullptr, "Which result of its grad_fn it is.", nullptr},
     {"is_sparse", get_false, nullptr, nullptr, nullptr},
     {"is_quantized", get_false, nullptr, nullptr, nullptr},
     {"is_mkldnn", get_false, nullptr, nullptr, nullptr},

@@ -92,7 +92,8 @@ PyObject* named_repr(PyObject* o) {
   return lines.detach();
 }
 
-PyObject* named_results(const Overload& o, const Results& r) {
+// The class of results that have names, of the operator's name.
+PyTypeObject* result_type_of(const Overload& o) {
   auto& returns = o.op->schema.returns;
   if (!o.result_type) {
     std::vector<PyStructSequence_Field> fields;
@@ -106,7 +107,11 @@ PyObject* named_results(const Overload& o, const Results& r) {
     if (!o.result_type) throw PythonError();
     o.result_type->tp_repr = [](PyObject* o) { return guarded([&] { return named_repr(o); }); };
   }
-  PyRef tuple = checked(PyStructSequence_New(o.result_type));
+  return o.result_type;
+}
+
+PyObject* named_results(const Overload& o, const Results& r) {
+  PyRef tuple = checked(PyStructSequence_New(result_type_of(o)));
   for (size_t i = 0; i < r.size(); ++i) PyStructSequence_SetItem(tuple.get(), Py_ssize_t(i), wrap(r[i]));
   return tuple.detach();
 }
@@ -252,6 +257,7 @@ void attach_name(const Operator& o, const std::string& base, Form form) {
 }
 
 void attach_operator(const Operator& o) {
+  if (o.is<op::Foreign>()) return;  // called by library.cpp's objects
   std::vector<std::string> names = o.aliases;
   names.insert(names.begin(), o.schema.name);
   for (auto& name : names) {
@@ -295,8 +301,8 @@ bool slot_operand(PyObject* o, Value& v) {
 
 PyObject* operators(PyObject*, PyObject*) {
   return guarded([&] {
-    static const char* const kinds[] = {"pointwise", "loop",    "view",          "composite",
-                                        "procedure", "library", "data_dependent"};
+    static const char* const kinds[] = {"pointwise", "loop",    "view",           "composite",
+                                        "procedure", "library", "data_dependent", "foreign"};
     PyRef list = checked(PyList_New(0));
     for (auto* o : op::all()) {
       PyRef aliases = checked(PyList_New(0));
@@ -312,7 +318,21 @@ PyObject* operators(PyObject*, PyObject*) {
     return list.detach();
   });
 }
+PyObject* result_class(PyObject*, PyObject* name) {
+  return guarded([&]() -> PyObject* {
+    auto it = by_name.find(std::string(text_of(name)));
+    if (it != by_name.end())
+      for (auto& o : it->second->overloads) {
+        auto& returns = o.op->schema.returns;
+        if (returns.size() > 1 && !returns[0].name.empty())
+          return Py_NewRef(reinterpret_cast<PyObject*>(result_type_of(o)));
+      }
+    Py_RETURN_NONE;
+  });
+}
 PyMethodDef functions[] = {{"operators", operators, METH_NOARGS, "Facts of every operator, as dicts."},
+                           {"result_class", result_class, METH_O,
+                            "The class of an operator's results, if they have names; else None."},
                            {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

@@ -25,9 +25,11 @@ if (
     from . import distributions as distributions
     from . import fft as fft
     from . import func as func
+    from . import futures as futures
     from . import fx as fx
     from . import hub as hub
     from . import jit as jit
+    from . import library as library
     from . import linalg as linalg
     from . import masked as masked
     from . import multiprocessing as multiprocessing
@@ -38,6 +40,7 @@ if (
     from . import profiler as profiler
     from . import program as program
     from . import random as random
+    from . import return_types as return_types
     from . import safetensors as safetensors
     from . import serialization as serialization
     from . import signal as signal
@@ -55,6 +58,11 @@ if (
     from ._vmap import vmap as vmap
     from ._more import *
     from ._more import _assert as _assert
+    from ._names import *
+    from .overrides import DisableTorchFunction as DisableTorchFunction
+    from .overrides import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
+    from .storage import *
+    from ._ops import ops as ops
     from .amp import GradScaler as GradScaler
     from .amp import autocast as autocast
     from .amp import clear_autocast_cache as clear_autocast_cache
@@ -173,9 +181,9 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     """
-    _dynamo accelerator amp ao autograd backends compiler cpu cuda distributed distributions func fx hub jit
-    masked multiprocessing nn onnx optim overrides profiler program random safetensors serialization signal
-    storage testing types utils version
+    _dynamo accelerator amp ao autograd backends compiler cpu cuda distributed distributions func futures fx
+    hub jit library masked multiprocessing nn onnx optim overrides profiler program random return_types
+    safetensors serialization signal storage testing types utils version
     """.split()
 )
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])
@@ -186,6 +194,29 @@ _ELSEWHERE = {
         "autograd.anomaly_mode": "is_anomaly_check_nan_enabled is_anomaly_enabled",
         "compiler": "compile",
         "serialization": "save load",
+        "_ops": "ops",
+        "storage": """
+            BFloat16Storage BoolStorage ByteStorage CharStorage ComplexDoubleStorage ComplexFloatStorage
+            DoubleStorage FloatStorage HalfStorage IntStorage LongStorage ShortStorage TypedStorage
+            UntypedStorage
+        """,
+        "overrides": "DisableTorchFunction DisableTorchFunctionSubclass",
+        "_names": """
+            adaptive_avg_pool1d adaptive_max_pool1d alpha_dropout alpha_dropout_
+            autocast_decrement_nesting autocast_increment_nesting avg_pool1d bilinear
+            channel_shuffle cosine_embedding_loss cosine_similarity dequantize detach_ dropout_
+            embedding_renorm_ feature_alpha_dropout feature_alpha_dropout_ feature_dropout
+            feature_dropout_ fork frobenius_norm get_autocast_gpu_dtype get_device get_device_module
+            get_num_interop_threads grid_sampler_2d grid_sampler_3d has_lapack has_mkl has_openmp
+            has_spectral hinge_embedding_loss init_num_threads instance_norm is_distributed
+            is_inference is_same_size is_signed is_vulkan_available is_warn_always_enabled
+            margin_ranking_loss max_pool1d max_pool1d_with_indices native_channel_shuffle
+            native_dropout norm_except_dim nuclear_norm pairwise_distance pixel_shuffle
+            pixel_unshuffle poisson_nll_loss range rrelu rrelu_ set_anomaly_enabled
+            set_autocast_cpu_dtype set_autocast_cpu_enabled set_autocast_gpu_dtype
+            set_flush_denormal set_num_interop_threads set_warn_always sym_float sym_int sym_ite
+            sym_max sym_min sym_not sym_sqrt sym_sum thread_safe_generator triplet_margin_loss wait
+        """,
         "amp": """
             GradScaler autocast clear_autocast_cache get_autocast_cpu_dtype get_autocast_dtype
             is_autocast_cache_enabled is_autocast_cpu_enabled is_autocast_enabled set_autocast_cache_enabled

@@ -20,25 +20,11 @@ from ._namespace import renamed
 from ._native import complete as complete_native
 from ._tensor import _rebuild_from_type_v2
 from ._utils import UnpicklingError
-from .storage import TypedStorage, UntypedStorage
+from .storage import LEGACY, TypedStorage, UntypedStorage
 
 Tensor = _C.Tensor
 
-_STORAGES = {
-    "FloatStorage": _C.float32,
-    "DoubleStorage": _C.float64,
-    "HalfStorage": _C.float16,
-    "BFloat16Storage": _C.bfloat16,
-    "ComplexFloatStorage": _C.complex64,
-    "ComplexDoubleStorage": _C.complex128,
-    "LongStorage": _C.int64,
-    "IntStorage": _C.int32,
-    "ShortStorage": _C.int16,
-    "CharStorage": _C.int8,
-    "ByteStorage": _C.uint8,
-    "BoolStorage": _C.bool,
-}
-_STORAGE_OF = {d: name for name, d in _STORAGES.items()}
+_STORAGE_OF = {d: name for name, d in LEGACY.items()}
 
 
 class StorageType:
@@ -155,7 +141,7 @@ def _allowed() -> dict[tuple[str, str], Any]:
         table[module, "bytearray"], table[module, "bytes"] = _bytearray, _bytes
     for rebuild in ("tensor", "tensor_v2", "parameter", "parameter_with_state"):
         table["torch._utils", f"_rebuild_{rebuild}"] = getattr(_utils, f"_rebuild_{rebuild}")
-    for name, dtype in _STORAGES.items():
+    for name, dtype in LEGACY.items():
         table["torch", name] = StorageType(dtype, TypedStorage)
     table["torch.storage", "UntypedStorage"] = StorageType(_C.uint8, UntypedStorage)
     for name, value in vars(_C).items():

@@ -213,6 +213,157 @@ def __reversed__(self: Tensor) -> Tensor:
     return self.flip([0]) if self.dim() else self
 
 
+def _own_values(self: Tensor, name: str) -> None:
+    if self.requires_grad:
+        raise RuntimeError(
+            f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead."
+        )
+
+
+def _mapped(name: str, count: int) -> Callable:
+    """Tensor.map_ and its like: elements become what a function of Python gives of those at their place."""
+
+    def f(self: Tensor, *given: Any) -> Tensor:
+        _own_values(self, name)
+        *others, function = given
+        if len(given) != count + 1 or not callable(function):
+            wanted = "a function" if not count else f"{count} tensor{'s' * (count > 1)} and a function"
+            raise TypeError(f"{name}() expects {wanted}")
+        columns = [self.detach(), *(t.detach().expand(self.shape) for t in others)]
+        rows = zip(*(t.reshape(-1).tolist() for t in columns))
+        values = [function(*row) for row in rows]
+        with _C.GradMode(False):
+            self.copy_(_C.tensor(values, dtype=self.dtype).reshape(self.shape))
+        return self
+
+    f.__name__ = name
+    f.__doc__ = "Elements become what a function of Python, called for each, gives: slow; for tests."
+    return f
+
+
+def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
+    """What ``load_state_dict`` puts in place of self for ``other``, where modules swap their tensors."""
+    if not assign:
+        return self.copy_(other).detach()
+    from .nn.parameter import Parameter
+
+    if isinstance(self, Parameter):
+        return other if isinstance(other, Parameter) else type(self)(other.detach(), self.requires_grad)
+    return other.detach()
+
+
+def set_(
+    self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None
+) -> Tensor:
+    """Lies over the memory of ``source``, a tensor or a storage, from now on."""
+    from .storage import TypedStorage, UntypedStorage
+
+    if source is None:
+        memory = _f.empty([0], dtype=self.dtype)
+    elif isinstance(source, (TypedStorage, UntypedStorage)):
+        memory = source._elements
+        memory = memory.view(self.dtype) if isinstance(source, UntypedStorage) else memory
+    else:
+        memory = source.detach()
+    if memory.dtype != self.dtype:
+        raise RuntimeError(f"set_: could not set a tensor of {memory.dtype} to a tensor of {self.dtype}")
+    if size is not None:
+        sizes = [size] if isinstance(size, int) else list(size)
+        steps = list(stride or ())
+        if not steps:
+            steps = _f.empty(sizes, device="cpu").stride() if sizes else []
+        memory = memory.as_strided(sizes, steps, storage_offset)
+    with _C.GradMode(False):
+        self.data = memory
+    return self
+
+
+def storage_type(self: Tensor) -> Any:
+    """The class of its storage: FloatStorage for float32."""
+    from . import storage
+
+    return getattr(storage, self.storage().pickle_storage_type())
+
+
+def const_data_ptr(self: Tensor) -> int:
+    """data_ptr, to read only."""
+    return self.data_ptr()
+
+
+def to_dense(self: Tensor, dtype: Any = None, *, masked_grad: bool = True) -> Tensor:
+    """The tensor itself, or converted: all are dense."""
+    return self if dtype is None else self.to(dtype)
+
+
+def dequantize(self: Tensor) -> Tensor:
+    """As float32: none is quantised."""
+    return self.to(_C.float32)
+
+
+def record_stream(self: Tensor, stream: Any) -> None:
+    raise RuntimeError("record_stream: there are no streams without a GPU")
+
+
+def xpu(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    raise AssertionError("Facula not compiled with XPU enabled")
+
+
+def ipu(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    raise AssertionError("Facula not compiled with IPU enabled")
+
+
+def mtia(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    raise AssertionError("Facula not compiled with MTIA enabled")
+
+
+def reinforce(self: Tensor, reward: Any) -> None:
+    raise RuntimeError("reinforce() was removed. Use facula.distributions instead.")
+
+
+def _removed(name: str, instead: str) -> Callable:
+    def f(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f"{name}: this function was deprecated and is removed; use {instead}")
+
+    f.__name__ = name
+    return f
+
+
+def _of_sparse(name: str) -> Callable:
+    def f(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f"{name} expected sparse coordinate tensor layout but got Strided")
+
+    f.__name__ = name
+    return f
+
+
+def resize(self: Tensor, *sizes: Any) -> Tensor:
+    """A view of other sizes with as many elements; ``reshape`` under an older name."""
+    import math
+
+    wanted = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
+    if math.prod(wanted) != self.numel():
+        raise RuntimeError(
+            f"requested resize to {list(wanted)}, but the given tensor has shape {list(self.shape)}: "
+            "resize can "
+            "only change the shape of a given tensor, while preserving the number of elements"
+        )
+    return self.contiguous().view(list(wanted))
+
+
+def resize_as(self: Tensor, tensor: Tensor) -> Tensor:
+    """``resize`` to the sizes of another tensor."""
+    return resize(self, *tensor.shape)
+
+
+def chalf(self: Tensor, *, memory_format: Any = None) -> Tensor:
+    raise NotImplementedError("chalf: there is no complex32; cfloat() gives complex64")
+
+
+def _fact(name: str, value: Any) -> None:
+    if name not in vars(Tensor):
+        setattr(Tensor, name, property(lambda self: value))
+
+
 def _add(name: str, f: Callable) -> None:
     if name not in vars(Tensor) or name in ("__contains__", "__format__"):
         f.__name__ = f.__qualname__ = name
@@ -240,8 +391,38 @@ for _g in (
     __rdiv__,
     new,
     cuda,
+    module_load,
+    set_,
+    storage_type,
+    const_data_ptr,
+    to_dense,
+    dequantize,
+    record_stream,
+    xpu,
+    ipu,
+    mtia,
+    reinforce,
+    resize,
+    resize_as,
+    chalf,
 ):
     _add(_g.__name__, _g)
+for _n, _k in (("apply_", 0), ("map_", 1), ("map2_", 2)):
+    _add(_n, _mapped(_n, _k))
+for _n, _instead in (
+    ("eig", "linalg.eig"), ("symeig", "linalg.eigh"), ("solve", "linalg.solve"), ("lstsq", "linalg.lstsq")
+):  # fmt: skip
+    _add(_n, _removed(_n, _instead))
+for _n in ("coalesce", "is_coalesced", "indices", "values", "crow_indices", "col_indices", "ccol_indices",
+           "row_indices", "sparse_mask", "sparse_resize_", "sparse_resize_and_clear_"):  # fmt: skip
+    _add(_n, _of_sparse(_n))
+_add("sparse_dim", lambda self: 0)
+_add("dense_dim", lambda self: self.dim())
+_add("is_distributed", lambda self: False)
+for _n in "is_ipu is_maia is_mtia is_sparse_csr is_vulkan is_xla is_xpu volatile".split():
+    _fact(_n, False)
+_fact("name", None)
+Tensor.grad_dtype = property(lambda self: self.dtype)  # type: ignore[attr-defined]
 for _n in ("zeros", "ones", "empty"):
     _add("new_" + _n, _sized(getattr(_f, _n)))
 for _n in ("adjoint", "isclose", "allclose", "equal", "is_nonzero", "nonzero"):

@@ -1,4 +1,6 @@
-"""The memory behind tensors, as ``Tensor.untyped_storage()`` and ``Tensor.storage()`` give it."""
+"""The memory behind tensors, as ``Tensor.untyped_storage()`` and ``Tensor.storage()`` give it, and memory of
+one's own: ``UntypedStorage(8)``, ``FloatStorage([1.0, 2.0])``.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,22 @@ from . import _C
 
 Tensor = _C.Tensor
 
-__all__ = ["TypedStorage", "UntypedStorage"]
+__all__ = [
+    "BFloat16Storage",
+    "BoolStorage",
+    "ByteStorage",
+    "CharStorage",
+    "ComplexDoubleStorage",
+    "ComplexFloatStorage",
+    "DoubleStorage",
+    "FloatStorage",
+    "HalfStorage",
+    "IntStorage",
+    "LongStorage",
+    "ShortStorage",
+    "TypedStorage",
+    "UntypedStorage",
+]
 
 
 class _Storage:
@@ -65,6 +82,91 @@ class _Storage:
     def tolist(self) -> list:
         return self._elements.tolist()
 
+    def fill_(self, value: Any) -> Any:
+        """Sets all elements; tensors over this memory see it."""
+        self._elements.fill_(value)
+        return self
+
+    def copy_(self, source: Any, non_blocking: bool | None = None) -> Any:
+        """Takes over the elements of another storage of the same size."""
+        if len(source) != len(self):
+            raise RuntimeError(f"copy_: expected {len(self)} elements, got {len(source)}")
+        self._elements.copy_(source._elements)
+        return self
+
+    def clone(self) -> Any:
+        """The same elements in memory of their own."""
+        return type(self)._of(self._elements.clone())
+
+    def cpu(self) -> Any:
+        return self
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> Any:
+        raise AssertionError("Facula not compiled with CUDA enabled")
+
+    def is_pinned(self, device: Any = None) -> bool:
+        return False
+
+    def get_device(self) -> int:
+        return -1
+
+    @property
+    def is_cuda(self) -> bool:
+        return False
+
+    def resizable(self) -> bool:
+        return False
+
+    def resize_(self, size: int) -> Any:
+        """Tensors of one storage hold its memory as it is: only its own size is possible."""
+        if size != len(self):
+            raise RuntimeError("Trying to resize storage that is not resizable")
+        return self
+
+    def share_memory_(self) -> Any:
+        """Moves the memory to where child processes share it."""
+        self._over(self._elements.share_memory_(), self._elements.dtype)
+        return self
+
+    def _to(self, dtype: Any) -> Any:
+        return TypedStorage._of(self._elements.to(dtype))
+
+    def float(self) -> Any:
+        return self._to(_C.float32)
+
+    def double(self) -> Any:
+        return self._to(_C.float64)
+
+    def half(self) -> Any:
+        return self._to(_C.float16)
+
+    def bfloat16(self) -> Any:
+        return self._to(_C.bfloat16)
+
+    def long(self) -> Any:
+        return self._to(_C.int64)
+
+    def short(self) -> Any:
+        return self._to(_C.int16)
+
+    def char(self) -> Any:
+        return self._to(_C.int8)
+
+    def byte(self) -> Any:
+        return self._to(_C.uint8)
+
+    def complex_double(self) -> Any:
+        return self._to(_C.complex128)
+
+    def complex_float(self) -> Any:
+        return self._to(_C.complex64)
+
+    @classmethod
+    def _of(cls, elements: Tensor) -> Any:
+        made = cls.__new__(cls)
+        made._over(elements, elements.dtype)
+        return made
+
     def is_shared(self) -> bool:
         """Does it lie in memory that child processes share?"""
         return self._elements.is_shared()
@@ -90,25 +192,106 @@ class UntypedStorage(_Storage):
 
     dtype = _C.uint8
 
-    def __init__(self, tensor: Tensor) -> None:
-        self._over(tensor, _C.uint8)
+    def __init__(self, source: Any = 0, *, device: Any = None) -> None:
+        self._over(_memory_of(source, _C.uint8), _C.uint8)
+
+    def untyped(self) -> UntypedStorage:
+        return self
+
+    @staticmethod
+    def from_buffer(*args: Any, **kwargs: Any) -> UntypedStorage:
+        """The bytes of a buffer, copied."""
+        return UntypedStorage(_C.frombuffer(args[0], dtype=_C.uint8, **kwargs).clone())
 
 
 class TypedStorage(_Storage):
     """A storage as elements of a tensor's dtype."""
 
-    def __init__(self, tensor: Tensor) -> None:
-        self._over(tensor, tensor.dtype)
+    def __init__(
+        self,
+        *args: Any,
+        wrap_storage: Any = None,
+        dtype: Any = None,
+        device: Any = None,
+        _internal: Any = None,
+    ) -> None:
+        if wrap_storage is not None:
+            elements = wrap_storage._elements.view(dtype or _C.get_default_dtype())
+            return self._over(elements, elements.dtype)
+        source = args[0] if len(args) == 1 else args if args else 0
+        wanted = dtype or (source.dtype if isinstance(source, (Tensor, TypedStorage)) else None)
+        memory = _memory_of(source, wanted or _C.get_default_dtype())
+        self._over(memory, memory.dtype)
 
     @property
     def dtype(self) -> Any:
         return self._elements.dtype
+
+    def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
+        """The name of the class of its dtype; with a dtype, the elements converted."""
+        if dtype is not None:
+            return self._to(dtype)
+        return f"{__name__.partition('.')[0]}.{self.pickle_storage_type()}"
+
+    def pickle_storage_type(self) -> str:
+        return next(name for name, d in LEGACY.items() if d == self.dtype)
 
     def _facts(self) -> str:
         return f"dtype={self.dtype}, "
 
     def untyped(self) -> UntypedStorage:
         return UntypedStorage(self._elements)
+
+
+def _memory_of(source: Any, dtype: Any) -> Tensor:
+    """A tensor over the memory: of a tensor or storage, of so many elements, or with those of a sequence."""
+    if isinstance(source, Tensor):
+        return source
+    if isinstance(source, _Storage):
+        return source._elements
+    if isinstance(source, int):
+        return _C.functions.empty([source], dtype=dtype)
+    return _C.tensor(list(source), dtype=dtype)
+
+
+LEGACY = {
+    "FloatStorage": _C.float32,
+    "DoubleStorage": _C.float64,
+    "HalfStorage": _C.float16,
+    "BFloat16Storage": _C.bfloat16,
+    "LongStorage": _C.int64,
+    "IntStorage": _C.int32,
+    "ShortStorage": _C.int16,
+    "CharStorage": _C.int8,
+    "ByteStorage": _C.uint8,
+    "BoolStorage": _C.bool,
+    "ComplexFloatStorage": _C.complex64,
+    "ComplexDoubleStorage": _C.complex128,
+}
+
+
+class _Maker(type):
+    """``FloatStorage``: makes typed storages of one dtype, and says by isinstance which are."""
+
+    dtype: Any
+
+    def __call__(cls, *args: Any, **options: Any) -> TypedStorage:
+        return TypedStorage(*args, dtype=cls.dtype)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, TypedStorage) and instance.dtype == cls.dtype
+
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    BFloat16Storage = BoolStorage = ByteStorage = CharStorage = ComplexDoubleStorage = TypedStorage
+    ComplexFloatStorage = DoubleStorage = FloatStorage = HalfStorage = IntStorage = TypedStorage
+    LongStorage = ShortStorage = TypedStorage
+
+for _name, _dtype in LEGACY.items():
+    globals()[_name] = _Maker(
+        _name, (TypedStorage,), {"dtype": _dtype, "__module__": __name__.partition(".")[0]}
+    )
 
 
 def _load_from_bytes(b: bytes) -> Any:

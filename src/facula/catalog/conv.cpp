@@ -718,6 +718,23 @@ FACULA_FAMILY(conv) {
       })
       .samples({"input[2, 3, 9], weight[4, 3, 3], bias[4], stride=[2], padding=[1]",
                 "input[3, 9], weight[4, 3, 3]"});
+  define("conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor")
+      .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .doc(
+          "Cross-correlation of self [time, batch, channels] with weight [k, channels, out], plus bias [out].")
+      .bind(function | nn_functional)
+      .no_in_place()
+      .procedure([](const Tensor& self, const Tensor& weight, const Tensor& bias, int64_t pad) {
+        runtime_check(self.dim() == 3 && weight.dim() == 3 && bias.dim() == 1, "conv_tbc")
+            << "expected self [time, batch, channels], weight [k, channels, out] and bias [out], got "
+            << to_string(self.sizes()) << ", " << to_string(weight.sizes()) << " and "
+            << to_string(bias.sizes());
+        Tensor y = conv1d(permute(self, {1, 2, 0}), permute(weight, {2, 1, 0}), bias,
+                          Dims{SymInt(int64_t(1))}, Dims{SymInt(pad)});
+        return permute(y, {2, 0, 1});
+      })
+      .samples({"self[6, 2, 3], weight[3, 3, 4], bias[4], pad=1"});
   define(
       "conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, str padding='valid', int[1] dilation=1, int groups=1) -> Tensor")
       .differs(catalog::kLibraryZeros, catalog::kZerosBeside)

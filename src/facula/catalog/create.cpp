@@ -397,6 +397,30 @@ FACULA_FAMILY(create) {
         return Mode::current() ? full(sizes, 0, t) : unset(sizes, strides, t);
       })
       .samples({"size=[2, 3], physical_layout=[1, 0]"});
+  define("fill_diagonal_(Tensor(a!) self, Scalar fill_value, bool wrap=False) -> Tensor(a!)")
+      .doc(
+          "Fills the diagonal; with `wrap` that of a tall matrix begins anew below its square, one row apart.")
+      .bind(method)
+      .procedure([](const Tensor& self, Scalar value, bool wrap) {
+        runtime_check(self.dim() >= 2, "fill_diagonal_")
+            << "dimensions must be larger than 1, got " << self.dim();
+        SymInt rows = self.size(0), length = rows, step(int64_t(0));
+        for (int d = 0; d < self.dim(); ++d) {
+          runtime_check(self.dim() == 2 || self.size(d) == rows, "fill_diagonal_")
+              << "all dimensions of input must be of equal length, got " << to_string(self.sizes());
+          length = min(length, self.size(d));
+          step += self.stride(d);
+        }
+        Tensor base = detach(self);
+        fill_(as_strided(base, Dims{length}, Dims{step}, self.offset()), value);
+        SymInt columns = self.size(1);
+        if (wrap && self.dim() == 2 && rows > columns + SymInt(int64_t(1))) {
+          Tensor below = narrow(self, 0, columns + SymInt(int64_t(1)), rows - columns - SymInt(int64_t(1)));
+          fill_diagonal_(detach(below), value, true);
+        }
+        return self;
+      })
+      .samples({"self[3, 3], fill_value=2", "self[7, 3], fill_value=2, wrap=True"});
   define("resize_(Tensor(a!) self, SymInt[] size, *, MemoryFormat? memory_format=None) -> Tensor(a!)")
       .doc(
           "Gives self other sizes over its memory, which grows where it must; new elements are uninitialised.")

@@ -228,6 +228,94 @@ FACULA_FAMILY(loss) {
                 "self[4, 3], target<3>[4], weight[3](0.1, 2), label_smoothing=0.1",
                 "self[4, 3, 2], target<3>[4, 2], ignore_index=1, reduction='none'", "self[3], target<3>[]",
                 "self[4, 3], target[4, 3](0, 1)", "self[33, 65], target<65>[33], reduction='sum'"});
+  define(
+      "_cross_entropy_slope(Tensor self, Tensor target, Tensor? weight, SymInt ignore_index, float label_smoothing) -> (Tensor loss, Tensor slope)")
+      .doc("The sum of cross_entropy over rows self [n, classes], and its gradient by self.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .non_differentiable()
+      .composite([](const Call& c, const Tensor& self, const Tensor& target, std::optional<Tensor> weight) {
+        double smoothing = c.real("label_smoothing");
+        SymInt ignored = c.integer("ignore_index");
+        double uniform = smoothing / double(self.size(1).guard_int());
+        Tensor shifted = sub(self, _top(self, 1)), e = exp(shifted), total = sum(e, 1, true);
+        Tensor log_p = sub(shifted, log(total)), q, loss;
+        if (is_floating(target.dtype())) {
+          q = add(mul(target, 1 - smoothing), uniform);
+          if (weight) q = mul(q, *weight);
+          loss = neg(sum(mul(log_p, q)));
+        } else {
+          Tensor valid = unsqueeze(ne(target, ignored), 1);
+          Tensor hit = eq(unsqueeze(target, 1), arange(self.size(1).guard_int()));
+          q = where(hit, full_like(log_p, 1 - smoothing + uniform), full_like(log_p, uniform));
+          if (weight) q = mul(q, *weight);
+          q = where(valid, q, zeros_like(q));
+          Tensor term = where(ne(q, 0), mul(log_p, q), zeros_like(q));
+          // _pick raises for a class that does not exist.
+          Tensor checked = unsqueeze(mul(_pick(zeros_like(self), target, ignored), 0), 1);
+          loss = neg(sum(add(term, checked)));
+          e = where(valid, e, zeros_like(e));
+        }
+        return std::tuple(loss, sub(mul(div(e, total), sum(q, 1, true)), q));
+      })
+      .samples({"self[4, 3], target<3>[4], weight=None, ignore_index=-100, label_smoothing=0.0",
+                "self[4, 3], target<3>[4], weight[3](0.1, 2), ignore_index=1, label_smoothing=0.1",
+                "self[4, 3], target[4, 3](0, 1), weight=None, ignore_index=-100, label_smoothing=0.1"});
+  define(
+      "_linear_cross_entropy(Tensor input, Tensor linear_weight, Tensor target, Tensor? linear_bias, Tensor? weight, SymInt ignore_index, float label_smoothing, int chunk) -> (Tensor loss, Tensor grad_input, Tensor grad_weight, Tensor grad_bias)")
+      .doc(
+          "The sum of cross_entropy over the logits of input [n, features], and its gradients: `chunk` rows of logits are there at a time.")
+      .autocast(Autocast::lower)
+      .bind(hidden)
+      .dtypes(d::floating)
+      .shapes([](const Call& c) {
+        return std::vector<Dims>{{},
+                                 Dims(c.sizes("input")),
+                                 Dims(c.sizes("linear_weight")),
+                                 {c.size("linear_weight", 0)}};
+      })
+      .library("linear_cross_entropy")
+      .reference([](const Call& c, const Tensor& input, const Tensor& linear_weight, const Tensor& target,
+                    std::optional<Tensor> bias, std::optional<Tensor> weight) {
+        DType own = input.dtype(), wide = itemsize(own) < 4 ? DType::Float32 : own;
+        int64_t n = input.size(0).guard_int(), chunk = c.integer("chunk").guard_int();
+        Tensor loss = zeros(Dims{}, wide), grad_weight = zeros(linear_weight.sizes(), wide),
+               grad_bias = zeros(Dims{linear_weight.size(0)}, wide);
+        std::vector<Tensor> grads;
+        for (int64_t k = 0; k < n; k += chunk) {
+          SymInt from(k), rows(std::min(chunk, n - k));
+          Tensor x = narrow(input, 0, from, rows), logits = mm(x, t(linear_weight));
+          if (bias) logits = add(logits, *bias);
+          auto [part, slope] =
+              _cross_entropy_slope(to_dtype(logits, wide), narrow(target, 0, from, rows),
+                                   weight ? MaybeTensor(to_dtype(*weight, wide)) : MaybeTensor(),
+                                   c.integer("ignore_index"), c.real("label_smoothing"));
+          logits = Tensor();
+          loss = add(loss, part);
+          if (bias) grad_bias = add(grad_bias, sum(slope, 0));
+          Tensor narrowed = to_dtype(slope, own);
+          slope = Tensor();
+          grads.push_back(mm(narrowed, linear_weight));
+          grad_weight = add(grad_weight, mm(t(narrowed), x));
+        }
+        Tensor grad_input = grads.empty() ? zeros(input.sizes(), own) : cat(grads, 0);
+        return std::tuple(to_dtype(loss, own), grad_input, to_dtype(grad_weight, own),
+                          to_dtype(grad_bias, own));
+      })
+      .vjp([](const Vjp& v) {
+        supported_check(!v.grad(1).defined() && !v.grad(2).defined() && !v.grad(3).defined(),
+                        "linear_cross_entropy")
+            << "computed by chunks has no second derivative" << hint("options=None computes all logits");
+        auto scaled = [&](const char* of, int k) {
+          return v.needs(of) ? mul(v.grad(0), v.result(k)) : Tensor();
+        };
+        return grads(scaled("input", 1), scaled("linear_weight", 2), Tensor(), scaled("linear_bias", 3));
+      })
+      .undifferenced("some results are gradients already")
+      .samples(
+          {"input[5, 3], linear_weight[4, 3], target<4>[5], linear_bias=None, weight=None, ignore_index=-100, label_smoothing=0.0, chunk=2",
+           "input[4, 3], linear_weight[4, 3], target<4>[4], linear_bias[4], weight[4](0.1, 2), "
+           "ignore_index=1, label_smoothing=0.1, chunk=4"});
   // One body each: the gradient of the side that an error is not on never reaches it.
   define("_smooth_l1(Tensor self, Scalar beta) -> Tensor")
       .doc("self^2 / (2 beta) where |self| < beta, else |self| - beta / 2.")

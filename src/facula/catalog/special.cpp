@@ -360,7 +360,7 @@ FACULA_FAMILY(special) {
       .differs(kDigits, kInFloat64)
       .differs(kPole, kExactPole)
       .doc("The n-th derivative of digamma.")
-      .bind(function | special)
+      .bind(function | method | special)
       .dtypes(d::floating)
       .promote(Promote::int_to_float)
       .no_in_place()

@@ -79,6 +79,7 @@ static bool suggests_channels_last(const Tensor& t) {
 std::vector<op::Meta> infer(const op::Operator& o, std::span<const Argument> args) {
   op::Call c(o, args);
   if (o.is<op::Pointwise>()) return infer_pointwise(o, args);
+  if (auto* foreign = o.as<op::Foreign>()) return foreign->functions->infer(c);
   std::vector<op::Meta> metas;
   Device device{};
   DType first = default_dtype();

@@ -12,6 +12,7 @@
 #include "facula/autograd/tracing.h"
 #include "facula/base/settings.h"
 #include "facula/graph/passes.h"
+#include "facula/op/foreign.h"
 #include "facula/op/registry.h"
 
 namespace facula::graph {
@@ -118,7 +119,11 @@ class Tracer final : public op::Mode {
         t.impl()->requires_grad = true;
     };
     size_t before = graph_->nodes.size();
-    Results results = o.calls() ? inlined(o, values) : record(o, values);
+    auto* foreign = o.as<op::Foreign>();
+    if (foreign && o.effects.writes && !foreign->functions->is_composite())
+      return writing(o, values, before, recorded);
+    bool calls = o.calls() || (foreign && foreign->functions->is_composite());
+    Results results = calls ? inlined(o, values) : record(o, values);
     if (form == Form::functional) {
       for (size_t k = 0; k < results.size(); ++k) {
         if (!recorded && results[k].defined() && !o.is<op::View>()) results[k] = without_history(results[k]);
@@ -189,11 +194,28 @@ class Tracer final : public op::Mode {
     Value* now;
   };
   Results inlined(const Operator& o, std::span<const op::Value> values) {
-    if (o.vjp && keep_rules)
+    if (o.vjp && keep_rules && o.calls())
       if (auto node = one_node(o, values)) return *node;
     Inside here(this);
     KeepRules within(keep_rules && !o.is<op::Composite>());
+    if (auto* foreign = o.as<op::Foreign>()) {
+      op::Mode::With on(this);
+      return foreign->functions->run(op::Call(o, values));
+    }
     return (*o.calls())(op::Call(o, values));
+  }
+
+  // A user's function that writes to arguments: one call that gives what they become, and the writes.
+  Results writing(const Operator& o, std::span<const op::Value> values, size_t before, bool recorded) {
+    Results all = record(op::functional_form(o), values), given;
+    std::vector<Tensor> targets = op::written_tensors(op::Call(o, values));
+    size_t results = all.size() - targets.size();
+    for (size_t k = 0; k < results; ++k) given.push_back(all[k]);
+    for (size_t k = 0; k < targets.size(); ++k) {
+      targets[k].impl()->traced = current(value_of(targets[k]));
+      write(o, targets[k], all[results + k], before, recorded);
+    }
+    return given;
   }
 
   // The call as it is; its results are like those of its calls. Not of one that writes, or gives no tensor somewhere.

@@ -187,6 +187,13 @@ Definer& Definer::batched(BatchRule rule) {
   return *this;
 }
 Definer& Definer::batched_in_front() { return batched(op::batched_in_front); }
+Definer& Definer::foreign(std::shared_ptr<ForeignFunctions> functions) {
+  op_->effects.ordered = true;  // nobody knows whether equal calls do the same
+  op_->promote = Promote::none;
+  op_->vjp = [f = functions.get()](const Vjp& v) { return f->gradient(v); };
+  op_->definition = Foreign{std::move(functions)};
+  return *this;
+}
 Definer& Definer::vjp(VjpRule rule) {
   op_->vjp = std::move(rule);
   return *this;

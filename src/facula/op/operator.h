@@ -1,5 +1,5 @@
 // Operator: everything that is known about one operator, and `define`, which makes it. An operator is an
-// identity, a definition of one of seven kinds, and its effects; the kind decides what the definition gives and
+// identity, a definition of one of eight kinds, and its effects; the kind decides what the definition gives and
 // what is derived (docs/architecture.md, "One definition").
 #pragma once
 #include <functional>
@@ -16,7 +16,7 @@
 namespace facula::op {
 
 // In the order of Operator::Definition.
-enum class OpKind : uint8_t { pointwise, loop, view, composite, procedure, library, data_dependent };
+enum class OpKind : uint8_t { pointwise, loop, view, composite, procedure, library, data_dependent, foreign };
 
 // Where users find an operator. `function` (facula.x) is bound unless it is hidden or a method alone.
 enum Namespace : uint32_t {
@@ -123,6 +123,22 @@ struct Library : Backed {
   ChannelsLast channels_last = ChannelsLast::no;
 };
 struct DataDependent : Backed {};
+// What a user's function does, which nothing here looks into. Its parts may be given after the schema.
+class ForeignFunctions {
+ public:
+  virtual ~ForeignFunctions() = default;
+  // Results, in memory of their own, of operands with data. What it calls is not recorded.
+  virtual Results run(const Call& c) = 0;
+  // What results will be, of operands that may have no data; raises where nobody said it.
+  virtual std::vector<Meta> infer(const Call& c) = 0;
+  virtual Results record(const Call& c) = 0;  // as run, with history: some operand requires a gradient
+  virtual Grads gradient(const Vjp& v) = 0;   // while a trace is recorded
+  // Is it made of operators, so that the tape and traces see those in place of it?
+  virtual bool is_composite() const = 0;
+};
+struct Foreign {
+  std::shared_ptr<ForeignFunctions> functions;
+};
 
 // What a call does besides computing its results from its operands.
 struct Effects {
@@ -166,7 +182,8 @@ struct Forms {
 
 class Operator {
  public:
-  using Definition = std::variant<Pointwise, Loop, View, Composite, Procedure, Library, DataDependent>;
+  using Definition =
+      std::variant<Pointwise, Loop, View, Composite, Procedure, Library, DataDependent, Foreign>;
 
   // ---- identity
   Schema schema;
@@ -319,6 +336,7 @@ class Definer {
   Definer& procedure(F f);  // as composite
   Definer& library(std::string name);
   Definer& data_dependent(std::string name);
+  Definer& foreign(std::shared_ptr<ForeignFunctions> functions);
   template <class F>
   Definer& reference(F f);  // as loop, or as procedure
   Definer& vjp(VjpRule rule);

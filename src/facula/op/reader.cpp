@@ -151,7 +151,12 @@ Args Reader::attribute(const Parameter& p) {
     case Type::Bool: return kept(Value(number(p.type)));
     case Type::String: return kept(Value(std::string_view(text())));
     case Type::DType: return kept(named("a dtype", dtype_from_name));
-    case Type::Device: return kept(named("a device", parse_device));
+    case Type::Device: {
+      bool quoted = accept('"');
+      Args device = kept(named("a device", parse_device));
+      if (quoted) expect('"');
+      return device;
+    }
     case Type::Format: return kept(named("a memory format", format_from_name));
   }
   fail("the only default of this type is None");

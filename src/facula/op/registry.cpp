@@ -65,13 +65,13 @@ void derive(Operator& op, bool own_shape) {
   if (op.result_type == ResultType::boolean || op.result_type == ResultType::int64) op.differentiable = false;
   bool tensor_result = s.returns.size() == 1 && s.returns[0].type == Type::Tensor && !s.returns[0].list;
   bool aliases = !s.returns.empty() && s.returns[0].alias;
-  bool derivable = tensor_result && !op.is<DataDependent>() && !aliases && !s.mutates();
+  bool derivable = tensor_result && !op.is<DataDependent>() && !op.is<Foreign>() && !aliases && !s.mutates();
   bool on_self = !s.parameters.empty() && s.parameters[0].name == "self" &&
                  s.parameters[0].type == Type::Tensor && !s.parameters[0].list && !s.parameters[0].optional;
   bool all_tensors = !s.returns.empty();
   for (auto& r : s.returns) all_tensors &= r.type == Type::Tensor && !r.list && !r.alias;
   auto& forms = op.forms;
-  forms.out = (all_tensors && !op.is<View>() && !s.mutates()) || forms.wants_out;
+  forms.out = (all_tensors && !op.is<View>() && !op.is<Foreign>() && !s.mutates()) || forms.wants_out;
   forms.in_place = derivable && on_self && forms.wants_in_place.value_or(!own_shape);
   if (op.is<View>()) forms.in_place = tensor_result && on_self && forms.wants_in_place.value_or(false);
 }
@@ -123,7 +123,7 @@ void check_definition(const Operator& op) {
         << n << " is a view: its schema must say so, (Tensor(a) self, ...) -> Tensor(a)";
   }
   if (auto* body = op.calls()) {
-    internal_check(*body) << n << " has no body: end the definition with one of the seven kinds";
+    internal_check(*body) << n << " has no body: end the definition with one of the eight kinds";
   }
   if (auto* backed = op.backed()) {
     internal_check(backed->shape) << n << " needs a shape rule: .shape(...) or .shapes(...)";
@@ -205,6 +205,14 @@ void define_late(const std::function<void()>& family) {
 
 static const Operator* (*by_name)(std::string_view) = nullptr;
 void derive_by_name(const Operator* (*derive)(std::string_view)) { by_name = derive; }
+
+void retire(const Operator& o) {
+  Registry& r = registry();
+  std::unique_lock guard(r.lock);
+  std::erase_if(r.by_name, [&](auto& known) { return known.second == &o || known.second->parent == &o; });
+  std::erase(r.by_base[o.schema.name], &o);
+  std::erase(r.all, &o);
+}
 
 const Operator* find(std::string_view full_name) {
   Registry& r = registry();

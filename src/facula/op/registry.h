@@ -19,4 +19,7 @@ void finish_definitions();
 // Runs a family of definitions after the catalog was loaded and finishes it. A faulty definition raises and
 // leaves no trace in the registry.
 void define_late(const std::function<void()>& family);
+// Forgets the name of an operator that was defined late, so that another may have it. Tapes and programs that
+// call it go on doing so: it is never freed.
+void retire(const Operator& o);
 }  // namespace facula::op

@@ -21,6 +21,7 @@ constexpr TypeName kTypes[] = {
     {"bool", Type::Bool, false},
     {"str", Type::String, false},
     {"dtype", Type::DType, false},
+    {"ScalarType", Type::DType, false},
     {"Device", Type::Device, false},
     {"MemoryFormat", Type::Format, false},
     {"Generator", Type::Generator, false},
@@ -36,6 +37,10 @@ class Parser final : Reader {
     Schema s;
     s.text = std::string(text_);
     s.name = word("the operator's name");
+    if (text_.substr(at_, 2) == "::") {  // of a namespace of users'
+      at_ += 2;
+      s.name += "::" + word("the operator's name");
+    }
     if (accept('.')) s.overload = word("the overload's name");
     expect('(');
     bool keyword_only = false;

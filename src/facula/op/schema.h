@@ -1,6 +1,6 @@
 // The schema string of an operator, parsed. It is the operator's identity.
-//   name[.overload](Type[(alias)] arg[=default], ..., *, keyword-only...) -> Type | (Type name, ...)
-// Types: Tensor Scalar int SymInt float bool str dtype Device MemoryFormat Generator, each with ? for
+//   [namespace::]name[.overload](Type[(alias)] arg[=default], ..., *, keyword-only...) -> Type | (Type name, ...)
+// Types: Tensor Scalar int SymInt float bool str dtype (or ScalarType) Device MemoryFormat Generator, each with ? for
 // optional; T[] and T[n] for lists (int[2] takes one int for all); Tensor?[] for index lists. Aliases: (a)
 // shares, (a!) writes. Tensor|Scalar: Python users may give a number beside a tensor; Scalar|Tensor: also
 // where all operands are numbers.

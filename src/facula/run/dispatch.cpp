@@ -478,6 +478,18 @@ inline Results run_function(backend::LibraryFn fn, const op::Call& c, std::span<
   } catch (const std::exception& e) { refused_by_library(c, e.what()); }
 }
 
+Results run_foreign(const Operator& o, std::span<const Value> args, bool recording) {
+  auto& f = *o.as<op::Foreign>()->functions;
+  op::Call c(o, args);
+  profile::Scope scope(profile::Category::user, o.name());
+  if (f.is_composite()) return f.run(c);
+  if (recording && !o.effects.writes) return f.record(c);
+  autograd::GradMode off(false);
+  Results results = f.run(c);
+  if (o.effects.writes) bump_written(o, args);
+  return results;
+}
+
 // The slow definition of a library operator, as a loop.
 const Operator& reference_loop(const Operator& o, const op::Library& library) {
   static TableMutex mutex;
@@ -506,6 +518,7 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
       device = v.tensor->device;
       break;
     }
+  if (o.is<op::Foreign>()) return run_foreign(o, args, false);
   op::Call c(o, args);
   if (auto* dependent = o.as<op::DataDependent>()) {
     auto fn = backend::backend_of(device.type).find(dependent->name);
@@ -709,6 +722,7 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
   bool recording = autograd::needs_record(args);
   if (o.is<View>())
     return form == Form::in_place ? run_view_in_place(o, args, recording) : run_view(o, args, recording);
+  if (o.is<Foreign>()) return run_foreign(o, args, recording);
 
   Tensor self, original;  // original: the old value, if the gradient needs it
   if (form == Form::in_place) {

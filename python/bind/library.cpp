@@ -1,0 +1,413 @@
+// Operators by their full names, as facula.ops has them, and those that users define (facula/library.py).
+#include "facula/autograd/autograd.h"
+#include "facula/graph/trace.h"
+#include "facula/op/operands.h"
+#include "facula/op/registry.h"
+#include "tensor.h"
+#include "trampoline.h"
+#include "types.h"
+
+namespace facula::bind {
+
+using op::Results;
+using op::Tag;
+using op::Type;
+using op::Value;
+
+namespace {
+
+PyObject* wrap_item(Type type, const Scalar& s) {
+  return type == Type::Float  ? PyFloat_FromDouble(s.to_double())
+         : type == Type::Bool ? PyBool_FromLong(s.to_bool())
+                              : wrap_number(s);
+}
+
+template <class Items, class F>
+PyRef wrap_items(const Items& items, F wrap_one) {
+  PyRef list = checked(PyList_New(Py_ssize_t(items.size())));
+  Py_ssize_t k = 0;
+  for (auto& x : items) PyList_SET_ITEM(list.get(), k++, checked(wrap_one(x)).detach());
+  return list;
+}
+
+// An argument as the user's function gets it. `tensor(k)`: item k of a list, or the only one.
+template <class F>
+PyRef wrap_argument(const op::Parameter& p, const Value& v, F tensor) {
+  if (v.is_none()) return PyRef::share(Py_None);
+  if (p.type == Type::Tensor && p.list) {
+    PyRef list = checked(PyList_New(Py_ssize_t(v.tensors().size())));
+    for (size_t k = 0; k < v.tensors().size(); ++k)
+      PyList_SET_ITEM(list.get(), Py_ssize_t(k), checked(wrap(tensor(int(k)))).detach());
+    return list;
+  }
+  if (v.tag == Tag::tensor) return checked(wrap(tensor(0)));
+  if (v.tag == Tag::tensors || v.tag == Tag::generator)
+    supported_check(false, p.name) << "is of a type that user's operators do not take yet";
+  if (p.list && v.tag != Tag::scalars) return wrap_items(v.ints(), [](SymInt i) { return wrap_int(i); });
+  switch (v.tag) {
+    case Tag::scalars: return wrap_items(v.scalars(), [&](const Scalar& s) { return wrap_item(p.type, s); });
+    case Tag::scalar: return checked(wrap_item(p.type, v.scalar));
+    case Tag::integer: return checked(wrap_int(v.integer()));
+    case Tag::string: return checked(unicode(v.string()));
+    case Tag::dtype: return checked(wrap(v.dtype));
+    case Tag::device: return checked(wrap(v.device));
+    default: return checked(wrap(v.format));
+  }
+}
+
+// (args, kwargs) of a call; `tensor(parameter, item)` gives its tensors.
+template <class F>
+std::pair<PyRef, PyRef> wrap_call(const op::Call& c, F tensor) {
+  PyRef args = checked(PyList_New(0)), kwargs = checked(PyDict_New());
+  auto& parameters = c.op().schema.parameters;
+  for (size_t k = 0; k < parameters.size(); ++k) {
+    auto& p = parameters[k];
+    PyRef x = wrap_argument(p, c.at(k), [&](int item) { return tensor(p, item); });
+    if (p.keyword_only) checked(PyDict_SetItemString(kwargs.get(), p.name.c_str(), x.get()));
+    else checked(PyList_Append(args.get(), x.get()));
+  }
+  return {checked(PyList_AsTuple(args.get())), std::move(kwargs)};
+}
+Tensor tensor_of_call(const op::Call& c, const op::Parameter& p, int item) {
+  return p.list ? c.tensors(p.name)[size_t(item)] : c.tensor(p.name);
+}
+
+// What a function gave, by the schema.
+Results results_of(const op::Operator& o, PyObject* given) {
+  auto& returns = o.schema.returns;
+  Results results;
+  auto add = [&](PyObject* x) {
+    runtime_check(is_tensor(x), o.name())
+        << "expected a Tensor as result " << results.size() << ", but its implementation gave "
+        << Py_TYPE(x)->tp_name << hint("the schema is ", o.schema.text);
+    results.push_back(tensor_of(x));
+  };
+  if (returns.empty()) {
+    runtime_check(given == Py_None, o.name())
+        << "expected None, but its implementation gave " << Py_TYPE(given)->tp_name
+        << hint("the schema is ", o.schema.text);
+    return results;
+  }
+  if (returns.size() == 1 && !returns[0].list) {
+    add(given);
+    return results;
+  }
+  bool sequence = PyTuple_Check(given) || PyList_Check(given);
+  Py_ssize_t n = sequence ? PySequence_Fast_GET_SIZE(given) : 1;
+  runtime_check(sequence && (returns[0].list || size_t(n) == returns.size()), o.name())
+      << "expected " << (returns[0].list ? "a list" : "a tuple of " + std::to_string(returns.size()))
+      << " of Tensors, but its implementation gave " << Py_TYPE(given)->tp_name
+      << (sequence ? " of " + std::to_string(n) : "") << hint("the schema is ", o.schema.text);
+  for (Py_ssize_t k = 0; k < n; ++k) add(PySequence_Fast_GET_ITEM(given, k));
+  return results;
+}
+
+// An object of Python's with the methods run, record, fake and gradient, and the flag composite.
+class PythonFunctions final : public op::ForeignFunctions {
+ public:
+  explicit PythonFunctions(PyObject* functions) : functions_(functions) {}
+  Results run(const op::Call& c) override { return called("run", c); }
+  Results record(const op::Call& c) override { return called("record", c); }
+
+  std::vector<op::Meta> infer(const op::Call& c) override {
+    op::Args args(c.args(), c.op().schema);
+    std::vector<graph::InputSpec> specs;
+    args.each_tensor([&](size_t, Tensor& t) {
+      if (t.defined()) specs.push_back(graph::spec_of(t));
+    });
+    auto* known = sym::Shapes::current();
+    auto shapes = known ? std::shared_ptr<sym::Shapes>(std::shared_ptr<void>(), known)
+                        : std::make_shared<sym::Shapes>();
+    autograd::GradMode off(false);
+    auto fake = [&](std::span<const Tensor> given) {
+      size_t k = 0;
+      args.each_tensor([&](size_t, Tensor& t) {
+        if (t.defined()) t = given[k++];
+      });
+      return called("fake", op::Call(c.op(), args.values())).to_vector();
+    };
+    graph::Graph g = graph::trace(shapes, specs, fake, c.name());
+    std::vector<op::Meta> metas;
+    for (auto* v : g.outputs) {
+      auto& t = v->tensor;
+      metas.push_back({Dims(t.sizes()), t.dtype(), t.device(), Dims(t.strides())});
+    }
+    return metas;
+  }
+
+  op::Grads gradient(const op::Vjp& v) override {
+    auto& c = v.call();
+    auto& returns = c.op().schema.returns;
+    size_t count = returns.size() == 1 && returns[0].list ? infer(c).size() : returns.size();
+    WithGil gil;
+    try {
+      auto [args, kwargs] = wrap_call(c, [&](const op::Parameter& p, int item) {
+        return p.list ? v.item(p.name, item) : v[p.name];
+      });
+      std::vector<Tensor> results, grads;
+      for (size_t k = 0; k < count; ++k) {
+        results.push_back(v.result(int(k)));
+        grads.push_back(v.grad(int(k)));
+      }
+      PyRef needs = checked(PyList_New(0));
+      op::each_operand(c, [&](const op::Operand& x) {
+        if (x.tensor >= 0)
+          checked(PyList_Append(needs.get(), v.needs(x.name, std::max(x.item, 0)) ? Py_True : Py_False));
+      });
+      PyRef found =
+          checked(PyObject_CallMethod(functions_.get(), "gradient", "OONNO", args.get(), kwargs.get(),
+                                      wrap_list(results), wrap_list(grads), needs.get()));
+      return tensor_list_argument(c.name(), "gradients", found.get(), true);
+    } catch (const PythonError&) { throw_carried(); }
+  }
+
+  bool is_composite() const override {
+    WithGil gil;
+    PyRef flag(PyObject_GetAttrString(functions_.get(), "composite"));
+    if (!flag) throw_carried();
+    return flag.get() == Py_True;
+  }
+
+ private:
+  Results called(const char* method, const op::Call& c) const {
+    WithGil gil;
+    try {
+      auto [args, kwargs] =
+          wrap_call(c, [&](const op::Parameter& p, int item) { return tensor_of_call(c, p, item); });
+      PyRef f = checked(PyObject_GetAttrString(functions_.get(), method));
+      PyRef given = checked(PyObject_Call(f.get(), args.get(), kwargs.get()));
+      return results_of(c.op(), given.get());
+    } catch (const PythonError&) { throw_carried(); }
+  }
+  AnyThreadRef functions_;
+};
+
+// ---- facula._C.Operators: overloads that one name calls
+
+struct OperatorsObject {
+  PyObject_HEAD vectorcallfunc call;
+  Entry* entry;  // lives as long as the process, as operators do
+};
+
+bool fits(const Entry& e, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  Frame f;
+  for (auto& o : e.overloads)
+    if (parse(o, nullptr, args, n, kwnames, true, false, f)) return true;
+  return false;
+}
+
+PyObject* call_operators(PyObject* self, PyObject* const* args, size_t flags, PyObject* kwnames) {
+  const Entry& e = *reinterpret_cast<OperatorsObject*>(self)->entry;
+  Py_ssize_t n = PyVectorcall_NARGS(flags);
+  if (!e.overloads[0].op->is<op::Foreign>()) return dispatch(e, nullptr, args, n, kwnames);
+  return guarded([&]() -> PyObject* {
+    if (!fits(e, args, n, kwnames)) {
+      raise_mismatch(e.name.c_str(), e.overloads, nullptr, args, n, kwnames, false);
+      PyObject *type, *value, *trace;
+      PyErr_Fetch(&type, &value, &trace);
+      PyRef t(type), v(value), tb(trace);
+      PyErr_SetObject(PyExc_RuntimeError, v.get());  // as PyTorch: arguments are checked by the schema
+      return nullptr;
+    }
+    PyObject* result = dispatch(e, nullptr, args, n, kwnames);
+    auto& returns = e.overloads[0].op->schema.returns;
+    if (!result || returns.size() != 1 || !returns[0].list || !PyTuple_Check(result)) return result;
+    PyRef tuple(result);
+    return PySequence_List(result);
+  });
+}
+
+void operators_dealloc(PyObject* o) {
+  PyTypeObject* t = Py_TYPE(o);
+  PyObject_Free(o);
+  Py_DECREF(t);
+}
+PyMemberDef operators_members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(OperatorsObject, call),
+                                    READONLY, nullptr},
+                                   {nullptr, 0, 0, 0, nullptr}};
+PyObject* operators_name(PyObject* o, void*) {
+  return unicode(reinterpret_cast<OperatorsObject*>(o)->entry->name);
+}
+PyGetSetDef operators_getset[] = {{"__name__", operators_name, nullptr, nullptr, nullptr},
+                                  {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyType_Slot operators_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(operators_dealloc)},
+                                 {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+                                 {Py_tp_members, operators_members},
+                                 {Py_tp_getset, operators_getset},
+                                 {0, nullptr}};
+PyType_Spec operators_spec = {"facula._C.Operators", sizeof(OperatorsObject), 0,
+                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL |
+                                  Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                              operators_slots};
+PyTypeObject* OperatorsType;
+
+const op::Operator& known_operator(const char* full_name) {
+  const op::Operator* o = op::find(full_name);
+  runtime_check(o, "operators") << "no operator is named '" << full_name << "'";
+  return *o;
+}
+
+// operator_call(name, [full names], in_place)
+PyObject* operator_call(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    const char* name;
+    PyObject* names;
+    int in_place;
+    if (!PyArg_ParseTuple(args, "sO!p:operator_call", &name, &PyList_Type, &names, &in_place)) return nullptr;
+    static std::deque<Entry> entries;
+    Entry& e = entries.emplace_back();
+    e.name = name;
+    e.form = in_place ? op::Form::in_place : op::Form::functional;
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(names); ++k) {
+      auto& o = known_operator(std::string(text_of(PyList_GET_ITEM(names, k))).c_str());
+      e.overloads.push_back(make_overload(o));
+      e.out |= !in_place && o.forms.out;
+    }
+    auto* made = PyObject_New(OperatorsObject, OperatorsType);
+    if (!made) throw PythonError();
+    made->call = call_operators;
+    made->entry = &e;
+    e.function = Py_NewRef(reinterpret_cast<PyObject*>(made));  // what __torch_function__ is asked about
+    return reinterpret_cast<PyObject*>(made);
+  });
+}
+
+const char* type_name(Type t) {
+  switch (t) {
+    case Type::Tensor: return "Tensor";
+    case Type::Scalar: return "Scalar";
+    case Type::Int: return "int";
+    case Type::Float: return "float";
+    case Type::Bool: return "bool";
+    case Type::String: return "str";
+    case Type::DType: return "ScalarType";
+    case Type::Device: return "Device";
+    case Type::Format: return "MemoryFormat";
+    default: return "Generator";
+  }
+}
+
+// operator_facts(full name) -> dict
+PyObject* operator_facts(PyObject*, PyObject* full_name) {
+  return guarded([&]() -> PyObject* {
+    auto& o = known_operator(std::string(text_of(full_name)).c_str());
+    auto flag = [](bool b) { return b ? Py_True : Py_False; };
+    PyRef parameters = checked(PyList_New(0)), returns = checked(PyList_New(0));
+    for (auto& p : o.schema.parameters) {
+      std::string type = type_name(p.type);
+      if (p.list) type += (p.optional_items ? "?[]" : "[]");
+      if (p.optional) type += "?";
+      PyRef fallback = PyRef::share(Py_None);
+      if (p.has_default) fallback = wrap_argument(p, p.fallback[0], [](int) { return Tensor(); });
+      checked(PyList_Append(parameters.get(),
+                            checked(Py_BuildValue("(ssOOOOO)", p.name.c_str(), type.c_str(),
+                                                  flag(p.has_default), fallback.get(), flag(p.keyword_only),
+                                                  flag(p.alias), flag(p.written)))
+                                .get()));
+    }
+    for (auto& r : o.schema.returns)
+      checked(
+          PyList_Append(returns.get(),
+                        checked(Py_BuildValue("(ssOO)", r.name.c_str(),
+                                              (std::string(type_name(r.type)) + (r.list ? "[]" : "")).c_str(),
+                                              flag(r.alias), flag(r.written)))
+                            .get()));
+    return Py_BuildValue("{s:s,s:s,s:s,s:O,s:O,s:O,s:O,s:O,s:O}", "name", o.schema.name.c_str(), "overload",
+                         o.schema.overload.c_str(), "schema", o.schema.text.c_str(), "parameters",
+                         parameters.get(), "returns", returns.get(), "out", flag(o.forms.out), "in_place",
+                         flag(o.forms.in_place), "view", flag(o.is<op::View>()), "composite",
+                         flag(o.calls() && !o.vjp));
+  });
+}
+
+PyObject* operator_overloads(PyObject*, PyObject* name) {
+  return guarded([&]() -> PyObject* {
+    PyRef list = checked(PyList_New(0));
+    for (auto* o : op::overloads(text_of(name)))
+      checked(PyList_Append(list.get(), checked(unicode(o->schema.full_name())).get()));
+    return list.detach();
+  });
+}
+
+// define_operator(schema, functions)
+PyObject* define_operator(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    const char* schema;
+    PyObject* functions;
+    if (!PyArg_ParseTuple(args, "sO:define_operator", &schema, &functions)) return nullptr;
+    op::Schema parsed = op::parse_schema(schema);
+    for (auto& r : parsed.returns)
+      supported_check(r.type == Type::Tensor, parsed.name)
+          << "returns " << type_name(r.type) << ", and operators of users return Tensors and lists of them"
+          << hint("return a tensor of one element");
+    runtime_check(!op::find(parsed.full_name()), "define")
+        << "Tried to register an operator (" << schema
+        << ") with the same name and overload name multiple times";
+    auto made = std::make_shared<PythonFunctions>(functions);
+    op::define_late([&] { op::define(schema).bind(op::hidden).foreign(std::move(made)); });
+    return unicode(parsed.full_name());
+  });
+}
+
+PyObject* retire_operator(PyObject*, PyObject* full_name) {
+  return guarded([&]() -> PyObject* {
+    auto& o = known_operator(std::string(text_of(full_name)).c_str());
+    runtime_check(o.is<op::Foreign>(), "retire_operator") << o.name() << " is built in";
+    op::retire(o);
+    Py_RETURN_NONE;
+  });
+}
+
+// Do two tensors lie in the same memory?
+PyObject* same_storage(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject *a, *b;
+    if (!PyArg_ParseTuple(args, "O!O!:same_storage", TensorType, &a, TensorType, &b)) return nullptr;
+    auto& memory = impl_of(a)->storage;
+    return PyBool_FromLong(memory && memory == impl_of(b)->storage);
+  });
+}
+
+// The shapes, dtypes and strides of results, by the rules or the fake implementation of an operator.
+PyObject* infer_operator(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&]() -> PyObject* {
+    type_check(n > 0 && PyUnicode_Check(args[0]), "infer_operator") << "expected an operator's name first";
+    auto& o = known_operator(std::string(text_of(args[0])).c_str());
+    Overload overload = make_overload(o);
+    Frame frame;
+    if (!parse(overload, nullptr, args + 1, n - 1, kwnames, true, false, frame)) {
+      raise_mismatch(o.name(), {&overload, 1}, nullptr, args + 1, n - 1, kwnames, false);
+      return nullptr;
+    }
+    PyRef list = checked(PyList_New(0));
+    for (auto& m : graph::infer(o, std::span<const Value>(frame.values(), o.schema.parameters.size()))) {
+      PyRef strides =
+          checked(wrap_ints(m.strides.size() == m.sizes.size() ? m.strides : contiguous_strides(m.sizes)));
+      PyRef sizes = checked(wrap_sizes(m.sizes)), dtype = checked(wrap(m.dtype));
+      checked(
+          PyList_Append(list.get(), checked(PyTuple_Pack(3, sizes.get(), dtype.get(), strides.get())).get()));
+    }
+    return list.detach();
+  });
+}
+
+PyMethodDef functions[] = {
+    {"operator_call", operator_call, METH_VARARGS, "operator_call(name, full_names, in_place) -> callable"},
+    {"operator_facts", operator_facts, METH_O, "What the schema of an operator says, by its full name."},
+    {"operator_overloads", operator_overloads, METH_O, "Full names of the operators of a name."},
+    {"define_operator", define_operator, METH_VARARGS, "define_operator(schema, functions) -> full name"},
+    {"retire_operator", retire_operator, METH_O, "Forgets the name of a user's operator."},
+    {"same_storage", same_storage, METH_VARARGS, "Do two tensors lie in the same memory?"},
+    {"infer_operator", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(infer_operator)),
+     METH_FASTCALL | METH_KEYWORDS,
+     "infer_operator(full_name, *args, **kwargs) -> [(sizes, dtype, strides)]"},
+    {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+void add_library(PyObject* module) {
+  OperatorsType = add_type(module, &operators_spec);
+  add_functions(module, functions);
+}
+
+}  // namespace facula::bind

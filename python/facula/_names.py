@@ -1,0 +1,504 @@
+"""Names of PyTorch's top level that are other functions of ours with the arguments in its order: functions of
+networks, numbers that may be symbolic, switches, questions about builds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from . import _C
+from .nn import functional as F
+
+Tensor = _C.Tensor
+_f = _C.functions
+
+__all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_max_pool1d",
+    "alpha_dropout",
+    "alpha_dropout_",
+    "autocast_decrement_nesting",
+    "autocast_increment_nesting",
+    "avg_pool1d",
+    "bilinear",
+    "channel_shuffle",
+    "cosine_embedding_loss",
+    "cosine_similarity",
+    "dequantize",
+    "detach_",
+    "dropout_",
+    "embedding_renorm_",
+    "feature_alpha_dropout",
+    "feature_alpha_dropout_",
+    "feature_dropout",
+    "feature_dropout_",
+    "fork",
+    "frobenius_norm",
+    "get_autocast_gpu_dtype",
+    "get_device",
+    "get_device_module",
+    "get_num_interop_threads",
+    "grid_sampler_2d",
+    "grid_sampler_3d",
+    "has_lapack",
+    "has_mkl",
+    "has_openmp",
+    "has_spectral",
+    "hinge_embedding_loss",
+    "init_num_threads",
+    "instance_norm",
+    "is_distributed",
+    "is_inference",
+    "is_same_size",
+    "is_signed",
+    "is_vulkan_available",
+    "is_warn_always_enabled",
+    "margin_ranking_loss",
+    "max_pool1d",
+    "max_pool1d_with_indices",
+    "native_channel_shuffle",
+    "native_dropout",
+    "norm_except_dim",
+    "nuclear_norm",
+    "pairwise_distance",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "poisson_nll_loss",
+    "range",
+    "rrelu",
+    "rrelu_",
+    "set_anomaly_enabled",
+    "set_autocast_cpu_dtype",
+    "set_autocast_cpu_enabled",
+    "set_autocast_gpu_dtype",
+    "set_flush_denormal",
+    "set_num_interop_threads",
+    "set_warn_always",
+    "sym_float",
+    "sym_int",
+    "sym_ite",
+    "sym_max",
+    "sym_min",
+    "sym_not",
+    "sym_sqrt",
+    "sym_sum",
+    "thread_safe_generator",
+    "triplet_margin_loss",
+    "wait",
+]
+
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+def _reduction(number: int | str) -> str:
+    if isinstance(number, str):
+        return number
+    if number not in (0, 1, 2):
+        raise ValueError(f"{number} is not a valid value for reduction: 0 (none), 1 (mean) or 2 (sum)")
+    return _REDUCTIONS[number]
+
+
+# ---- functions of networks, with the parameters of operators
+
+adaptive_avg_pool1d, avg_pool1d, max_pool1d = F.adaptive_avg_pool1d, F.avg_pool1d, F.max_pool1d
+bilinear, channel_shuffle, native_channel_shuffle = F.bilinear, F.channel_shuffle, F.channel_shuffle
+cosine_similarity, pairwise_distance = F.cosine_similarity, F.pairwise_distance
+pixel_shuffle, pixel_unshuffle = F.pixel_shuffle, F.pixel_unshuffle
+
+
+def adaptive_max_pool1d(input: Tensor, output_size: Any) -> tuple[Tensor, Tensor]:
+    """The largest elements, and where they are."""
+    return F.adaptive_max_pool1d(input, output_size, return_indices=True)
+
+
+def max_pool1d_with_indices(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The largest elements of windows, and where they are."""
+    return F.max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices=True)
+
+
+def _dropouts(name: str, f: Callable, in_place: bool) -> Callable:
+    def dropout(input: Tensor, p: float, train: bool) -> Tensor:
+        return f(input, p, train, in_place)
+
+    dropout.__name__ = dropout.__qualname__ = name
+    dropout.__doc__ = f"{f.__name__}{' in place' * in_place}."
+    return dropout
+
+
+alpha_dropout, alpha_dropout_ = (
+    _dropouts("alpha_dropout" + "_" * k, F.alpha_dropout, bool(k)) for k in (0, 1)
+)
+feature_alpha_dropout, feature_alpha_dropout_ = (
+    _dropouts("feature_alpha_dropout" + "_" * k, F.feature_alpha_dropout, bool(k)) for k in (0, 1)
+)
+dropout_ = _dropouts("dropout_", F.dropout, True)
+
+
+def feature_dropout(input: Tensor, p: float, train: bool) -> Tensor:
+    """Dropout of whole channels, dimension 1."""
+    return F._channel_dropout(input, p, train, False, True)
+
+
+def feature_dropout_(input: Tensor, p: float, train: bool) -> Tensor:
+    """Dropout of whole channels in place."""
+    return F._channel_dropout(input, p, train, True, True)
+
+
+def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+    """``input`` after dropout, and which elements were kept.
+
+    >>> facula.native_dropout(facula.ones(2), 0.5, False)
+    (tensor([1., 1.]), tensor([True, True]))
+    """
+    if train is False or p == 0:
+        return input.clone(), _f.ones_like(input, dtype=_C.bool)
+    kept = F.dropout(_f.ones_like(input), p, True)
+    return input * kept, kept != 0
+
+
+def embedding_renorm_(input: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
+    """Scales the rows ``indices`` of ``input`` down to the norm ``max_norm``, where theirs is greater."""
+    with _C.GradMode(False):
+        F.embedding(indices, input.detach(), max_norm=max_norm, norm_type=norm_type)
+    return input
+
+
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int | str = 1
+) -> Tensor:
+    return F.cosine_embedding_loss(input1, input2, target, margin, reduction=_reduction(reduction))
+
+
+def hinge_embedding_loss(
+    input: Tensor, target: Tensor, margin: float = 1.0, reduction: int | str = 1
+) -> Tensor:
+    return F.hinge_embedding_loss(input, target, margin, reduction=_reduction(reduction))
+
+
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int | str = 1
+) -> Tensor:
+    return F.margin_ranking_loss(input1, input2, target, margin, reduction=_reduction(reduction))
+
+
+def poisson_nll_loss(
+    input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int | str
+) -> Tensor:
+    return F.poisson_nll_loss(
+        input, target, log_input=log_input, full=full, eps=eps, reduction=_reduction(reduction)
+    )
+
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-06,
+    swap: bool = False,
+    reduction: int | str = 1,
+) -> Tensor:
+    return F.triplet_margin_loss(
+        anchor, positive, negative, margin, p, eps, swap, reduction=_reduction(reduction)
+    )
+
+
+def instance_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """``nn.functional.instance_norm`` with the arguments in the order of the operator."""
+    return F.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+
+
+_SAMPLE_MODES, _SAMPLE_PADDING = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
+
+
+def _grid_sampler(name: str, rank: int) -> Callable:
+    def f(
+        input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
+    ) -> Tensor:
+        if input.dim() != rank:
+            raise RuntimeError(f"{name}: expected an input of {rank} dimensions, got {list(input.shape)}")
+        modes = _SAMPLE_MODES[interpolation_mode], _SAMPLE_PADDING[padding_mode]
+        return F.grid_sample(input, grid, *modes, align_corners=align_corners)
+
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = "``nn.functional.grid_sample`` with modes by number."
+    return f
+
+
+grid_sampler_2d, grid_sampler_3d = _grid_sampler("grid_sampler_2d", 4), _grid_sampler("grid_sampler_3d", 5)
+
+
+def rrelu(
+    input: Tensor,
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
+    generator: Any = None,
+) -> Tensor:
+    return F.rrelu(input, lower, upper, training)
+
+
+def rrelu_(
+    input: Tensor,
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
+    generator: Any = None,
+) -> Tensor:
+    return F.rrelu(input, lower, upper, training, inplace=True)
+
+
+# ---- norms and ranges under older names
+
+
+def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+    """The root of the sum of squares over ``dim``."""
+    return _C.linalg.vector_norm(input, 2, dim, keepdim, out=out)
+
+
+def nuclear_norm(
+    input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor:
+    """The sum of the singular values of matrices in the dimensions ``dim``."""
+    return _C.linalg.matrix_norm(input, "nuc", (-2, -1) if dim is None else dim, keepdim, out=out)
+
+
+def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
+    """The norm over all dimensions but ``dim``; -1: over all."""
+    if dim == -1:
+        return v.norm(pow)
+    return _C.linalg.vector_norm(v, pow, [d for d in _builtin_range(v.dim()) if d != dim % v.dim()], True)
+
+
+_builtin_range = __builtins__["range"] if isinstance(__builtins__, dict) else __builtins__.range
+
+
+def range(start: Any, end: Any = None, step: Any = 1, **options: Any) -> Tensor:
+    """Numbers from ``start`` to ``end``, which is one of them; of the default dtype. See ``arange``."""
+    if end is None:
+        start, end = 0, start
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if not math.isfinite(start) or not math.isfinite(end):
+        raise RuntimeError(f"unsupported range: {start} -> {end}")
+    if (end > start) != (step > 0) and end != start:
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    options.setdefault("dtype", _C.get_default_dtype())
+    count = int((end - start) / step) + 1
+    return (
+        (_f.arange(count, dtype=_C.float64) * step + start)
+        .to(options.pop("dtype"))
+        .requires_grad_(options.pop("requires_grad", False))
+    )
+
+
+# ---- questions about tensors
+
+
+def is_inference(input: Tensor) -> bool:
+    return input.is_inference()
+
+
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    return input.shape == other.shape
+
+
+def is_signed(input: Tensor) -> bool:
+    return input.is_signed()
+
+
+def is_distributed(input: Tensor) -> bool:
+    return False
+
+
+def get_device(input: Tensor) -> int:
+    return input.get_device()
+
+
+def detach_(input: Tensor) -> Tensor:
+    return input.detach_()
+
+
+def dequantize(input: Any) -> Any:
+    """The tensor, or the list of tensors, as float32: none is quantised here."""
+    if isinstance(input, Tensor):
+        return input.to(_C.float32)
+    return [t.to(_C.float32) for t in input]
+
+
+# ---- numbers that PyTorch's tracer may know by name; here they are numbers
+
+
+def sym_int(a: Any) -> int:
+    return int(a)
+
+
+def sym_float(a: Any) -> float:
+    return float(a)
+
+
+def sym_not(a: Any) -> bool:
+    return not a
+
+
+def sym_max(a: Any, b: Any) -> Any:
+    """The larger, a float if one of them is."""
+    return float(max(a, b)) if isinstance(a, float) or isinstance(b, float) else max(a, b)
+
+
+def sym_min(a: Any, b: Any) -> Any:
+    """The smaller, a float if one of them is."""
+    return float(min(a, b)) if isinstance(a, float) or isinstance(b, float) else min(a, b)
+
+
+def sym_sum(args: Any) -> Any:
+    return sum(args)
+
+
+def sym_sqrt(a: Any) -> float:
+    return math.sqrt(a)
+
+
+def sym_ite(b: Any, t: Any, f: Any) -> Any:
+    return t if b else f
+
+
+# ---- switches and facts
+
+has_lapack, has_mkl, has_openmp, has_spectral = True, False, True, True
+_always = False
+_depth = 0
+_interop = 1
+
+
+def set_warn_always(b: bool) -> None:
+    """Are warnings that come once shown each time? Python's filters decide about those of Facula."""
+    global _always
+    if not isinstance(b, bool):
+        raise TypeError(f"setWarnOnlyOnce expects a bool, but got {type(b).__name__}")
+    _always = b
+
+
+def is_warn_always_enabled() -> bool:
+    return _always
+
+
+def autocast_increment_nesting() -> int:
+    global _depth
+    _depth += 1
+    return _depth
+
+
+def autocast_decrement_nesting() -> int:
+    global _depth
+    _depth -= 1
+    return _depth
+
+
+def set_autocast_cpu_enabled(enabled: bool) -> None:
+    from . import amp
+
+    amp.set_autocast_enabled("cpu", enabled)
+
+
+def set_autocast_cpu_dtype(dtype: Any) -> None:
+    from . import amp
+
+    amp.set_autocast_dtype("cpu", dtype)
+
+
+def get_autocast_gpu_dtype() -> Any:
+    from . import amp
+
+    return amp.get_autocast_dtype("cuda")
+
+
+def set_autocast_gpu_dtype(dtype: Any) -> None:
+    from . import amp
+
+    amp.set_autocast_dtype("cuda", dtype)
+
+
+def set_anomaly_enabled(enabled: bool, check_nan: bool = True) -> None:
+    """Anomaly mode from now on; ``autograd.detect_anomaly`` is for a block."""
+    from .autograd.anomaly_mode import set_detect_anomaly
+
+    set_detect_anomaly(enabled, check_nan)
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """False: subnormal numbers are kept, as gradual underflow wants them; there is no such switch."""
+    return False
+
+
+def get_num_interop_threads() -> int:
+    return _interop
+
+
+def set_num_interop_threads(n: int) -> None:
+    """Operators of a program run one after the other; the number is kept."""
+    global _interop
+    if n <= 0:
+        raise RuntimeError("set_num_interop_threads expects a positive integer")
+    _interop = n
+
+
+def init_num_threads() -> None:
+    """Nothing to begin."""
+
+
+def is_vulkan_available() -> bool:
+    return False
+
+
+def get_device_module(device: Any = None) -> Any:
+    """The module of a type of device: ``facula.cpu`` or ``facula.cuda``."""
+    import importlib
+
+    kind = "cpu" if device is None else _C.device(device).type
+    if kind not in ("cpu", "cuda"):
+        raise RuntimeError(f"Invalid device_type of {kind}: facula.{kind} is no module")
+    return importlib.import_module("." + kind, __package__)
+
+
+def thread_safe_generator() -> Any:
+    """The generator of the worker that a sampler runs in; None in the main process."""
+    from .utils.data import get_worker_info
+
+    return getattr(get_worker_info(), "generator", None)
+
+
+def fork(func: Callable, *args: Any, **kwargs: Any) -> Any:
+    """A Future with what the function gives, which runs at once: see ``facula.jit.fork``."""
+    from .futures import Future
+
+    future: Any = Future()
+    try:
+        future.set_result(func(*args, **kwargs))
+    except Exception as e:
+        future.set_exception(e)
+    return future
+
+
+def wait(future: Any) -> Any:
+    return future.wait()

@@ -1,0 +1,242 @@
+"""``facula.ops``: operators by namespace, name and overload, from the registry; those of the catalog are in
+``ops.aten``, those of users (:mod:`facula.library`) in namespaces of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from . import _C
+
+__all__ = ["OpOverload", "OpOverloadPacket", "ops"]
+
+
+class Argument(NamedTuple):
+    """A parameter of a schema."""
+
+    name: str
+    type: str
+    has_default: bool
+    default_value: Any
+    kwarg_only: bool
+    is_alias: bool
+    is_write: bool
+
+    def has_default_value(self) -> bool:
+        return self.has_default
+
+    @property
+    def alias_info(self) -> Any:
+        return self if self.is_alias else None
+
+
+class Return(NamedTuple):
+    name: str
+    type: str
+    is_alias: bool
+    is_write: bool
+
+    @property
+    def alias_info(self) -> Any:
+        return self if self.is_alias else None
+
+
+class FunctionSchema:
+    """What is known of an operator's arguments and results; ``str`` gives the text that it was defined by."""
+
+    def __init__(self, facts: dict, namespace: str, overload: str) -> None:
+        self.name = facts["name"] if "::" in facts["name"] else f"{namespace}::{facts['name']}"
+        self.overload_name = "" if overload == "default" else overload
+        self.arguments = [Argument(*p) for p in facts["parameters"]]
+        self.returns = [Return(*r) for r in facts["returns"]]
+        self.is_mutable = any(a.is_write for a in self.arguments)
+        self._text = facts["schema"][facts["schema"].index("(") :]
+
+    def __str__(self) -> str:
+        return f"{self.name}{'.' * bool(self.overload_name)}{self.overload_name}{self._text}"
+
+    __repr__ = __str__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FunctionSchema) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+
+class OpOverload:
+    """One operator: ``facula.ops.aten.add.Tensor``. Calling it checks the arguments against its schema."""
+
+    def __init__(self, packet: OpOverloadPacket, overload: str, operators: list[str], in_place: bool) -> None:
+        self._overloadpacket = self.overloadpacket = packet
+        self._overloadname, self.namespace, self._opname = overload, packet._namespace, packet._name
+        self._operators = operators
+        facts = _C.operator_facts(operators[0])
+        self._schema = FunctionSchema(facts, packet._namespace, overload)
+        self._composite, self.is_view = facts["composite"], facts["view"]
+        self._op = _C.operator_call(packet._called, operators, in_place)
+        self.__name__ = f"{packet._name}.{overload}"
+        self.__qualname__ = str(self)
+        self.__module__ = f"{__name__}.{packet._namespace}"
+        self.tags: list = []
+        self._functions = _defined.get(operators[0])  # of a user's operator
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if self._functions is not None and self._functions.autocast:
+            args, kwargs = self._functions.autocast_arguments(args, kwargs)
+        return self._op(*args, **kwargs)
+
+    def name(self) -> str:
+        """``aten::add.Tensor``; without the overload if it is the default one."""
+        overload = "" if self._overloadname == "default" else "." + self._overloadname
+        return f"{self.namespace}::{self._opname}{overload}"
+
+    _name = property(name)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self._opname}.{self._overloadname}"
+
+    def __repr__(self) -> str:
+        return f"<OpOverload(op='{self.namespace}.{self._opname}', overload='{self._overloadname}')>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OpOverload) and self.name() == other.name()
+
+    def __hash__(self) -> int:
+        return hash(self.name())
+
+    def __reduce__(self) -> tuple:
+        return _operator, (self.namespace, self._opname, self._overloadname)
+
+    def __deepcopy__(self, memo: Any) -> OpOverload:
+        return self
+
+    def _can_decompose(self) -> bool:
+        return self._composite
+
+
+# The functions of users' operators, by full name of the operator.
+_defined: dict[str, Any] = {}
+
+_TYPES = {"Tensor", "Scalar", "int", "ints", "IntList", "float", "bool", "str", "dtype", "device", "list"}
+
+
+class OpOverloadPacket:
+    """All overloads of a name: ``facula.ops.aten.add``. Calling it takes the first that fits the
+    arguments.
+    """
+
+    def __init__(self, namespace: str, name: str, operators: list[str], in_place: bool) -> None:
+        self._namespace, self._name, self._in_place = namespace, name, in_place
+        self._called = name if namespace == "aten" else f"{namespace}::{name}"
+        self._qualified_op_name = f"{namespace}::{name}"
+        self._by_overload = {(full.partition(".")[2] or "default"): full for full in operators}
+        self._op = _C.operator_call(self._called, operators, in_place)
+        self.__name__ = name
+        self.__module__ = f"{__name__}.{namespace}"
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if self._namespace != "aten" and len(self._by_overload) == 1:
+            return getattr(self, next(iter(self._by_overload)))(*args, **kwargs)
+        return self._op(*args, **kwargs)
+
+    def overloads(self) -> list[str]:
+        facts = map(_C.operator_facts, self._by_overload.values())
+        out = not self._in_place and any(f["out"] for f in facts)
+        return [*self._by_overload, *(["out"] if out else [])]
+
+    def __getattr__(self, overload: str) -> OpOverload:
+        found = [] if overload.startswith("_") else self._overload(overload)
+        if not found:
+            raise AttributeError(
+                f"The underlying op of '{self._namespace}.{self._name}' has no overload name '{overload}'"
+            )
+        made = OpOverload(self, overload, found, self._in_place)
+        setattr(self, overload, made)
+        return made
+
+    def _overload(self, overload: str) -> list[str]:
+        """The operators behind an overload of PyTorch: one here may serve several, which are named after the
+        types or names of their parameters.
+        """
+        if overload in self._by_overload:
+            return [self._by_overload[overload]]
+        every = list(self._by_overload.values())
+        if self._namespace != "aten":
+            return []
+        if overload == "default":
+            return every
+        facts = [_C.operator_facts(full) for full in every]
+        words = set(re.split("_", overload))
+        out = {"out"} if any(f["out"] for f in facts) and not self._in_place else set()
+        known = [{p[0] for p in f["parameters"]} | _TYPES | out for f in facts]
+        return [full for full, names in zip(every, known) if words <= names]
+
+    def __dir__(self) -> list[str]:
+        return [*object.__dir__(self), *self.overloads()]
+
+    def __str__(self) -> str:
+        return f"{self._namespace}.{self._name}"
+
+    def __repr__(self) -> str:
+        return f"<OpOverloadPacket(op='{self}')>"
+
+    def __reduce__(self) -> tuple:
+        return _operator, (self._namespace, self._name)
+
+
+def _operator(namespace: str, name: str, overload: str | None = None) -> Any:
+    packet = getattr(getattr(ops, namespace), name)
+    return packet if overload is None else getattr(packet, overload)
+
+
+class _OpNamespace(ModuleType):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{__name__.partition('.')[0]}.ops.{name}")
+        self._ns = name
+
+    def __getattr__(self, name: str) -> OpOverloadPacket:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        base = name if self._ns == "aten" else f"{self._ns}::{name}"
+        operators, in_place = _C.operator_overloads(base), False
+        if not operators and base.endswith("_"):
+            operators = [n for n in _C.operator_overloads(base[:-1]) if _C.operator_facts(n)["in_place"]]
+            in_place = True
+        if not operators:
+            raise AttributeError(f"'_OpNamespace' '{self._ns}' object has no attribute '{name}'")
+        packet = OpOverloadPacket(self._ns, name, operators, in_place)
+        setattr(self, name, packet)
+        return packet
+
+
+class _Ops(ModuleType):
+    """Operators by namespace: ``facula.ops.aten``, and those of users' libraries."""
+
+    def __init__(self) -> None:
+        super().__init__(f"{__name__.partition('.')[0]}.ops")
+        self.loaded_libraries: set[str] = set()
+
+    def __getattr__(self, name: str) -> _OpNamespace:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        namespace = _OpNamespace(name)
+        setattr(self, name, namespace)
+        return namespace
+
+    def load_library(self, path: str) -> None:
+        """Loads a shared library, whose operators are then there."""
+        import ctypes
+
+        ctypes.CDLL(str(path))
+        self.loaded_libraries.add(str(path))
+
+
+ops = _Ops()
+
+
+def forget(namespace: str, name: str) -> None:
+    """The overloads of a name have changed."""
+    vars(getattr(ops, namespace)).pop(name, None)

@@ -1,0 +1,88 @@
+#include "facula/op/foreign.h"
+
+#include "facula/op/origin.h"
+#include "facula/op/registry.h"
+
+namespace facula::op {
+namespace {
+
+// Runs `of` on copies of what it writes.
+class Functional final : public ForeignFunctions {
+ public:
+  explicit Functional(const Operator& of) : of_(of), functions_(of.as<Foreign>()->functions) {}
+  Results run(const Call& c) override {
+    Args args(c.args(), of_.schema);
+    std::vector<bool> writes = written_slots(c);
+    std::vector<Tensor> copies;
+    args.each_tensor([&](size_t slot, Tensor& t) {
+      if (!writes[slot] || !t.defined()) return;
+      Value original[] = {t, Value()};
+      t = call(get("clone"), original)[0];
+      copies.push_back(t);
+    });
+    Results results = functions_->run(Call(of_, args.values()));
+    for (auto& t : copies) results.push_back(std::move(t));
+    return results;
+  }
+  std::vector<Meta> infer(const Call& c) override {
+    auto metas = functions_->infer(Call(of_, c.args()));
+    for (auto& t : written_tensors(Call(of_, c.args())))
+      metas.push_back({Dims(t.sizes()), t.dtype(), t.device(), Dims(t.strides())});
+    return metas;
+  }
+  Results record(const Call& c) override { return run(c); }
+  Grads gradient(const Vjp&) override { return {}; }
+  bool is_composite() const override { return false; }
+
+ private:
+  std::vector<bool> written_slots(const Call& c) const {
+    std::vector<bool> writes;
+    auto& parameters = of_.schema.parameters;
+    for (size_t k = 0; k < parameters.size(); ++k) {
+      if (parameters[k].type != Type::Tensor) continue;
+      auto& v = c.args()[k];
+      size_t slots = !parameters[k].list ? 1 : v.tag == Tag::tensors ? v.list.count : v.tag == Tag::tensor;
+      writes.insert(writes.end(), slots, parameters[k].written);
+    }
+    return writes;
+  }
+  const Operator& of_;
+  std::shared_ptr<ForeignFunctions> functions_;
+};
+
+}  // namespace
+
+std::vector<Tensor> written_tensors(const Call& c) {
+  std::vector<Tensor> written;
+  for (auto& p : c.op().schema.parameters) {
+    if (!p.written) continue;
+    for (auto& t : p.list ? c.tensors(p.name) : std::vector<Tensor>{c.tensor(p.name)})
+      if (t.defined()) written.push_back(t);
+  }
+  return written;
+}
+
+const Operator& functional_form(const Operator& o) {
+  auto& overload = o.schema.overload;
+  std::string named = overload + (overload.empty() ? "" : "_") + "functional";
+  auto made = std::make_unique<Operator>();
+  made->schema = parse_schema(o.schema.text);
+  made->schema.overload = named;
+  std::string key = made->schema.full_name();
+  if (auto* known = find(key)) return *known;
+  for (auto& p : made->schema.parameters) {
+    if (p.written) made->schema.returns.push_back({p.name, Type::Tensor, p.list});
+    p.alias = 0;
+    p.written = false;
+  }
+  made->doc = "What " + o.schema.full_name() + " computes, without writing.";
+  made->namespaces = hidden;
+  made->promote = Promote::none;
+  made->differentiable = false;
+  made->effects.ordered = true;
+  made->parent = &o;
+  made->definition = Foreign{std::make_shared<Functional>(o)};
+  return register_derived(std::move(made));
+}
+
+}  // namespace facula::op
