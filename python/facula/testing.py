@@ -173,3 +173,90 @@ def assert_close(
         allow_subclasses=allow_subclasses, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=check_dtype,
         check_stride=check_stride, msg=msg,
     ).items(actual, expected, "")  # fmt: skip
+
+
+_RANGES = {_C.uint8: (0, 10), _C.bool: (0, 2)}
+
+
+def make_tensor(
+    *shape: Any,
+    dtype: Any,
+    device: Any = "cpu",
+    low: float | None = None,
+    high: float | None = None,
+    requires_grad: bool = False,
+    noncontiguous: bool = False,
+    exclude_zero: bool = False,
+    memory_format: Any = None,
+) -> Tensor:
+    """A tensor of random elements from ``low`` to ``high``: -9 to 9 for numbers, 0 to 9 for bytes.
+
+    ``noncontiguous`` leaves every second place of its memory out, ``exclude_zero`` puts a small number for 0.
+    """
+    sizes = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else tuple(shape)
+    floating = dtype.is_floating_point or dtype.is_complex
+    if noncontiguous and memory_format is not None:
+        raise ValueError(
+            "The parameters `noncontiguous` and `memory_format` are mutually exclusive, but got "
+            f"noncontiguous={noncontiguous!r} and memory_format={memory_format!r}"
+        )
+    least, most = _RANGES.get(dtype, (-9, 9 if floating else 10))
+    low, high = least if low is None else low, most if high is None else high
+    if low != low or high != high:
+        raise ValueError(f"`low` and `high` cannot be NaN, but got low={low!r} and high={high!r}")
+    if low >= high:
+        raise ValueError(f"`low` must be less than `high`, but got {low} >= {high}")
+    wanted = (*sizes[:-1], sizes[-1] * 2) if noncontiguous and sizes else sizes
+    f = _C.functions
+    if floating:
+        real = dtype.to_real() if dtype.is_complex else dtype
+        limit = _C.finfo_of(real)["max"]
+        low, high = max(low, -limit), min(high, limit)
+        wide = _C.float64 if real == _C.float64 else _C.float32
+
+        def parts() -> Tensor:
+            return (f.rand(wanted, dtype=wide) * (high - low) + low).to(real)
+
+        made = f.complex(parts(), parts()) if dtype.is_complex else parts()
+    else:
+        facts = (0, 2) if dtype == _C.bool else None
+        if facts is None:
+            limits = _C.iinfo_of(dtype)
+            facts = limits["min"], limits["max"] + 1
+        start, end = max(int(-(-low // 1)), facts[0]), min(int(-(-high // 1)), facts[1])
+        made = f.randint(start, max(end, start + 1), wanted, dtype=_C.int64).to(dtype)
+    if noncontiguous and sizes:
+        made = made[..., ::2]
+    elif memory_format is not None:
+        made = made.clone(memory_format=memory_format)
+    if exclude_zero:
+        made[made == 0] = (
+            _C.finfo_of(dtype.to_real() if dtype.is_complex else dtype)["tiny"] if floating else 1
+        )
+    return made.requires_grad_() if requires_grad else made
+
+
+def assert_allclose(
+    actual: Any,
+    expected: Any,
+    rtol: float | None = None,
+    atol: float | None = None,
+    equal_nan: bool = True,
+    msg: str = "",
+) -> None:
+    """:func:`assert_close` under its older name: dtypes are not compared."""
+    actual, expected = (x if isinstance(x, Tensor) else _C.tensor(x) for x in (actual, expected))
+    if rtol is None and atol is None:
+        pairs = {_C.float16: (1e-3, 1e-3), _C.float32: (1e-4, 1e-5), _C.float64: (1e-5, 1e-8)}
+        rtol, atol = max(pairs.get(t.dtype, (0.0, 0.0)) for t in (actual, expected))
+    assert_close(
+        actual,
+        expected,
+        rtol=rtol,
+        atol=atol,
+        equal_nan=equal_nan,
+        check_device=True,
+        check_dtype=False,
+        check_stride=False,
+        msg=msg or None,
+    )

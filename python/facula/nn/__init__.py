@@ -1,6 +1,8 @@
 """Neural networks: modules, parameters, functions, initial values."""
 
+from . import common_types as common_types
 from . import functional as functional
+from . import grad as grad
 from . import init as init
 from . import modules as modules
 from . import parallel as parallel
@@ -11,3 +13,33 @@ from .parameter import Buffer as Buffer
 from .parameter import Parameter as Parameter
 from .parameter import UninitializedBuffer as UninitializedBuffer
 from .parameter import UninitializedParameter as UninitializedParameter
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import attention as attention
+
+
+def factory_kwargs(kwargs: dict | None) -> dict:
+    """The arguments of a module's constructor that its tensors are made with: device, dtype,
+    memory_format.
+    """
+    if kwargs is None:
+        return {}
+    simple = {"device", "dtype", "memory_format"}
+    expected = simple | {"factory_kwargs"}
+    if not kwargs.keys() <= expected:
+        raise TypeError(f"unexpected kwargs {kwargs.keys() - expected}")
+    made = dict(kwargs.get("factory_kwargs", {}))
+    for name in simple & kwargs.keys():
+        if name in made:
+            raise TypeError(f"{name} specified twice, in **kwargs and in factory_kwargs")
+        made[name] = kwargs[name]
+    return made
+
+
+def __getattr__(name: str) -> object:
+    if name == "attention":
+        import importlib
+
+        return importlib.import_module(".attention", __name__)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -70,6 +70,9 @@ else:
     )
 
 tanh, sigmoid = _f.tanh, _f.sigmoid
+native_channel_shuffle = channel_shuffle
+GRID_SAMPLE_INTERPOLATION_MODES = {"bilinear": 0, "nearest": 1, "bicubic": 2}
+GRID_SAMPLE_PADDING_MODES = {"zeros": 0, "border": 1, "reflection": 2}
 logsigmoid = _C.nn_functional.log_sigmoid
 _op = _C.nn_functional
 unfold, fold = _C.ops.im2col, _C.ops.col2im
@@ -153,6 +156,11 @@ def rrelu(
     slope = _f.empty_like(input).uniform_(lower, upper)
     result = _f.where(input >= 0, input, input * slope)
     return input.copy_(result) if inplace else result
+
+
+def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False) -> Tensor:
+    """rrelu in place."""
+    return rrelu(input, lower, upper, training, inplace=True)
 
 
 def softsign(input: Tensor) -> Tensor:

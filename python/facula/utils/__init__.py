@@ -1,6 +1,41 @@
 """Helpers around training."""
 
-_SUBMODULES = frozenset(["_pytree", "checkpoint", "data", "deterministic", "dlpack", "hooks", "model_zoo"])
+from typing import Any as _Any
+
+from .. import _C
+
+_SUBMODULES = frozenset(
+    "_pytree checkpoint collect_env data deterministic dlpack hooks model_zoo tensorboard weak".split()
+)
+
+
+def swap_tensors(t1: _Any, t2: _Any) -> None:
+    """The two objects exchange what they are: memory, gradient, class and attributes.
+
+    >>> a, b = facula.zeros(1), facula.ones(2)
+    >>> facula.utils.swap_tensors(a, b)
+    >>> a
+    tensor([1., 1.])
+    """
+    if "__slots__" in vars(type(t1)) or "__slots__" in vars(type(t2)):
+        raise RuntimeError("swap_tensors: classes with __slots__ keep what cannot be exchanged")
+    _C.swap_tensors(t1, t2)
+
+
+def get_cpp_backtrace(frames_to_skip: int = 0, maximum_number_of_frames: int = 64) -> str:
+    """The calls that led here, those of Python: native ones are not noted."""
+    import traceback
+
+    lines = traceback.format_stack()[: -1 - frames_to_skip]
+    return "".join(reversed(lines[-maximum_number_of_frames:]))
+
+
+def set_module(obj: _Any, mod: str) -> None:
+    """Sets ``obj.__module__``, which must be text."""
+    if not isinstance(mod, str):
+        raise TypeError("The mod argument should be a string")
+    obj.__module__ = mod
+
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,5 @@
 // Losses: compositions, fused with their reduction.
+#include "facula/autograd/tracing.h"
 #include "facula/catalog/differences.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -303,9 +304,11 @@ FACULA_FAMILY(loss) {
                           to_dtype(grad_bias, own));
       })
       .vjp([](const Vjp& v) {
-        supported_check(!v.grad(1).defined() && !v.grad(2).defined() && !v.grad(3).defined(),
-                        "linear_cross_entropy")
-            << "computed by chunks has no second derivative" << hint("options=None computes all logits");
+        // What the tape asks beforehand, which results are read, it asks in a trace of its own.
+        for (int k = 1; k < 4; ++k)
+          supported_check(!v.grad(k).defined() || (v.grad(k).is_traced() && !autograd::Tracing::current()),
+                          "linear_cross_entropy")
+              << "computed by chunks has no second derivative" << hint("options=None computes all logits");
         auto scaled = [&](const char* of, int k) {
           return v.needs(of) ? mul(v.grad(0), v.result(k)) : Tensor();
         };

@@ -41,7 +41,7 @@ from .batchnorm import (
     LazyBatchNorm2d,
     LazyBatchNorm3d,
 )
-from .container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
+from .container import Container, ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from .conv import (
     Conv1d,
     Conv2d,
@@ -79,6 +79,9 @@ from .instancenorm import (
 )
 from .linear import Bilinear, Identity, LazyLinear, Linear
 from .loss import (
+    LinearCrossEntropyLoss,
+    LinearCrossEntropyOptions,
+    NLLLoss2d,
     BCELoss,
     BCEWithLogitsLoss,
     CTCLoss,
@@ -102,7 +105,7 @@ from .loss import (
     TripletMarginWithDistanceLoss,
 )
 from .module import Module
-from .normalization import GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm
+from .normalization import CrossMapLRN2d, GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm
 from .padding import (
     CircularPad1d,
     CircularPad2d,
@@ -147,6 +150,11 @@ from .sparse import Embedding, EmbeddingBag
 from .upsampling import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d
 
 __all__ = [
+    "Container",
+    "CrossMapLRN2d",
+    "LinearCrossEntropyLoss",
+    "LinearCrossEntropyOptions",
+    "NLLLoss2d",
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",

@@ -442,3 +442,20 @@ class ParameterDict(Module):
 
     def extra_repr(self) -> str:
         return "\n".join(f"  ({key}): {_described(value, Tensor.type)}" for key, value in self.items())
+
+
+class Container(Module):
+    """A module that is given its children by name; ``Module`` does as much."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        import warnings
+
+        super().__init__()
+        warnings.warn(
+            "`nn.Container` is deprecated. All of its functionality is now implemented in `nn.Module`. "
+            "Subclass that instead.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        for name, module in kwargs.items():
+            self.add_module(name, module)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ... import _C
 from .. import functional as F
-from .._losses import reduction_of
+from .._losses import LinearCrossEntropyOptions, reduction_of
 from .distance import PairwiseDistance
 from .module import TensorModule
 
@@ -165,6 +165,20 @@ class NLLLoss(_WeightedLoss):
         return F.nll_loss(
             input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction
         )
+
+
+class NLLLoss2d(NLLLoss):
+    """NLLLoss under its older name for images."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        import warnings
+
+        warnings.warn(
+            "`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead as a drop-in replacement.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        super().__init__(*args, **kwargs)
 
 
 class CrossEntropyLoss(_WeightedLoss):
@@ -367,4 +381,75 @@ class TripletMarginWithDistanceLoss(_Loss):
             margin=self.margin,
             swap=self.swap,
             reduction=self.reduction,
+        )
+
+
+class LinearCrossEntropyLoss(_WeightedLoss):
+    """Cross-entropy of the logits of a linear layer of its own, ``.linear``.
+
+    With ``options`` (LinearCrossEntropyOptions) the logits of a part of the rows only are there at a time.
+
+    Shape: input ``[N, in_features]``; indices ``[N, *out_features]`` or probabilities
+    ``[N, num_classes, ...]``.
+
+    >>> nn.LinearCrossEntropyLoss(5, 10)(facula.ones(2, 5), facula.tensor([1, 9])).shape
+    facula.Size([])
+    """
+
+    __constants__ = [
+        "in_features",
+        "num_classes",
+        "out_features",
+        "reduction",
+        "ignore_index",
+        "label_smoothing",
+    ]
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        out_features: tuple[int, ...] = (),
+        bias: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        reduction: str = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int | None = None,
+        label_smoothing: float = 0.0,
+        options: LinearCrossEntropyOptions | None = None,
+    ) -> None:
+        import math
+
+        from .linear import Linear
+
+        super().__init__(weight, None, None, reduction)
+        self.in_features, self.num_classes, self.out_features = in_features, num_classes, tuple(out_features)
+        self.ignore_index, self.label_smoothing, self.options = ignore_index, label_smoothing, options
+        rows = num_classes * math.prod(self.out_features)
+        self.linear = Linear(in_features, rows, bias=bias, device=device, dtype=dtype)
+
+    def extra_repr(self) -> str:
+        bias = self.linear.bias is not None
+        return (
+            f"in_features={self.in_features}, num_classes={self.num_classes}, "
+            f"out_features={self.out_features}, bias={bias}, reduction={self.reduction}, "
+            f"ignore_index={self.ignore_index}, label_smoothing={self.label_smoothing}, "
+            f"options={self.options}"
+        )
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        sizes = [self.num_classes, *self.out_features]
+        bias = self.linear.bias
+        return F.linear_cross_entropy(
+            input,
+            self.linear.weight.reshape([*sizes, self.in_features]),
+            target,
+            linear_bias=None if bias is None else bias.reshape(sizes),
+            weight=self.weight,
+            reduction=self.reduction,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            options=self.options,
         )

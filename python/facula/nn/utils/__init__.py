@@ -19,11 +19,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import parametrizations as parametrizations
     from . import parametrize as parametrize
+    from . import prune as prune
     from . import stateless as stateless
 
 
 def __getattr__(name: str) -> object:
-    if name in ("parametrizations", "parametrize", "stateless"):  # they need modules
+    if name in ("parametrizations", "parametrize", "prune", "stateless"):  # they need modules
         import importlib
 
         return importlib.import_module("." + name, __name__)
@@ -155,3 +156,70 @@ def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
     )
     fused.weight, fused.bias = weight, bias
     return fused
+
+
+def fuse_linear_bn_weights(
+    linear_w: Tensor,
+    linear_b: Tensor | None,
+    bn_rm: Tensor,
+    bn_rv: Tensor,
+    bn_eps: float,
+    bn_w: Tensor,
+    bn_b: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Weight and bias of one linear layer that does what a linear layer and a batch norm do in evaluation."""
+    return fuse_conv_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
+
+
+def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
+    """One linear layer that does what ``linear`` and then ``bn`` do in evaluation."""
+    from copy import deepcopy
+
+    if linear.training or bn.training:
+        raise AssertionError("Fusion only for eval!")
+    if bn.num_features not in (linear.out_features, 1):
+        raise AssertionError("To fuse, linear.out_features == bn.num_features or bn.num_features == 1")
+    fused = deepcopy(linear)
+    fused.weight, fused.bias = fuse_linear_bn_weights(
+        fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias
+    )
+    return fused
+
+
+def _convert_weights(module: Any, memory_format: Any, kinds: tuple) -> Any:
+    if isinstance(module, kinds):
+        weight = module.weight.detach().clone(memory_format=memory_format)
+        module.weight.data = weight
+    for child in module.children():
+        _convert_weights(child, memory_format, kinds)
+    return module
+
+
+def convert_conv2d_weight_memory_format(module: Any, memory_format: Any) -> Any:
+    """Lays the weights of all 2-d convolutions of a module by ``memory_format``."""
+    from ..modules import Conv2d, ConvTranspose2d
+
+    return _convert_weights(module, memory_format, (Conv2d, ConvTranspose2d))
+
+
+def convert_conv3d_weight_memory_format(module: Any, memory_format: Any) -> Any:
+    """Lays the weights of all 3-d convolutions of a module by ``memory_format``."""
+    from ..modules import Conv3d, ConvTranspose3d
+
+    return _convert_weights(module, memory_format, (Conv3d, ConvTranspose3d))
+
+
+def clip_grad_norm(
+    parameters: Any,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """:func:`clip_grad_norm_` under its older name."""
+    import warnings
+
+    warnings.warn(
+        "`clip_grad_norm` is now deprecated in favor of `clip_grad_norm_`.", FutureWarning, stacklevel=2
+    )
+    return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)

@@ -1,5 +1,6 @@
 """Data sets, samplers of their indices, and the loader that makes batches."""
 
+from . import datapipes as datapipes
 from .collate import default_collate, default_convert
 from .dataset import (
     ChainDataset,
@@ -12,6 +13,14 @@ from .dataset import (
     random_split,
 )
 from .dataloader import DataLoader
+from .datapipe import (
+    DataChunk,
+    DFIterDataPipe,
+    IterDataPipe,
+    MapDataPipe,
+    functional_datapipe,
+)
+from .distributed import DistributedSampler
 from .sampler import (
     BatchSampler,
     RandomSampler,
@@ -23,6 +32,12 @@ from .sampler import (
 from .worker import get_worker_info
 
 __all__ = [
+    "DFIterDataPipe",
+    "DataChunk",
+    "DistributedSampler",
+    "IterDataPipe",
+    "MapDataPipe",
+    "functional_datapipe",
     "BatchSampler",
     "ChainDataset",
     "ConcatDataset",

@@ -1,0 +1,3 @@
+"""Pipes of items by key."""
+
+from ..datapipe import SequenceWrapper as SequenceWrapper
