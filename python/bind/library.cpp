@@ -1,6 +1,7 @@
 // Operators by their full names, as facula.ops has them, and those that users define (facula/library.py).
 #include "facula/autograd/autograd.h"
 #include "facula/graph/trace.h"
+#include "facula/op/batched.h"
 #include "facula/op/operands.h"
 #include "facula/op/registry.h"
 #include "tensor.h"
@@ -158,6 +159,24 @@ class PythonFunctions final : public op::ForeignFunctions {
           checked(PyObject_CallMethod(functions_.get(), "gradient", "OONNO", args.get(), kwargs.get(),
                                       wrap_list(results), wrap_list(grads), needs.get()));
       return tensor_list_argument(c.name(), "gradients", found.get(), true);
+    } catch (const PythonError&) { throw_carried(); }
+  }
+
+  // By the function that was registered for it; none if there is none.
+  Results batched(const op::Batched& b) const {
+    WithGil gil;
+    try {
+      PyRef rule = checked(PyObject_GetAttrString(functions_.get(), "vmap"));
+      if (rule.get() == Py_None) return {};
+      auto& c = b.physical();
+      auto [args, kwargs] =
+          wrap_call(c, [&](const op::Parameter& p, int item) { return tensor_of_call(c, p, item); });
+      PyRef flags = checked(PyList_New(0));
+      for (bool batched : b.batched()) checked(PyList_Append(flags.get(), batched ? Py_True : Py_False));
+      PyRef size = checked(wrap_int(b.size()));
+      PyRef given = checked(PyObject_CallMethod(functions_.get(), "batched", "OOOO", args.get(), kwargs.get(),
+                                                flags.get(), size.get()));
+      return results_of(c.op(), given.get());
     } catch (const PythonError&) { throw_carried(); }
   }
 
@@ -344,7 +363,11 @@ PyObject* define_operator(PyObject*, PyObject* args) {
         << "Tried to register an operator (" << schema
         << ") with the same name and overload name multiple times";
     auto made = std::make_shared<PythonFunctions>(functions);
-    op::define_late([&] { op::define(schema).bind(op::hidden).foreign(std::move(made)); });
+    op::define_late([&] {
+      op::define(schema).bind(op::hidden).foreign(made).batched([f = made.get()](const op::Batched& b) {
+        return f->batched(b);
+      });
+    });
     return unicode(parsed.full_name());
   });
 }

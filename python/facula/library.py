@@ -212,6 +212,29 @@ class _Functions:
                 found += of_argument
         return found
 
+    def batched(self, args: tuple, kwargs: dict, flags: list[bool], size: int) -> Any:
+        """One call for a batch of calls (vmap), by the registered rule: the batch is the first dimension of
+        the tensors that ``flags`` marks, and of all results.
+        """
+        it = iter(flags)
+
+        def dim(kind: str, x: Any) -> Any:
+            if not kind.startswith("Tensor"):
+                return None
+            marks = [0 if next(it) else None for _ in (x if isinstance(x, list) else [x])]
+            return marks if isinstance(x, list) else marks[0]
+
+        in_dims = tuple([dim(p.type, x) for p, x in zip(self.schema.arguments, args)])
+        given, out_dims = self.vmap(VmapInfo(size, "error"), in_dims, *args, **kwargs)  # type: ignore[misc]
+
+        def in_front(t: Tensor, d: int | None) -> Tensor:
+            return t.expand(size, *t.shape) if d is None else t.movedim(d, 0)
+
+        if isinstance(given, Tensor):
+            return in_front(given, out_dims)
+        dims = out_dims if isinstance(out_dims, (tuple, list)) else [out_dims] * len(given)
+        return [in_front(t, d) for t, d in zip(given, dims)]
+
     def autocast_arguments(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         from . import amp
         from .utils._pytree import tree_map
@@ -225,6 +248,13 @@ class _Functions:
             return x.to(dtype) if eligible else x
 
         return tree_map(cast, (args, kwargs))
+
+
+class VmapInfo(typing.NamedTuple):
+    """What a rule of :func:`register_vmap` is told."""
+
+    batch_size: int
+    randomness: str
 
 
 def _of_what(x: Any) -> str:

@@ -12,8 +12,9 @@ facula.Tensor.exp
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from . import _C
@@ -22,7 +23,9 @@ __all__ = [
     "DisableTorchFunction",
     "DisableTorchFunctionSubclass",
     "TorchFunctionMode",
+    "enable_reentrant_dispatch",
     "get_default_nowrap_functions",
+    "get_ignored_functions",
     "get_overridable_functions",
     "handle_torch_function",
     "has_torch_function",
@@ -149,3 +152,19 @@ def get_overridable_functions() -> dict[Any, list[Callable]]:
 def get_default_nowrap_functions() -> set[Callable]:
     """Functions whose results the default ``__torch_function__`` leaves as they are."""
     return {vars(Tensor)[n].__get__ for n in ("grad", "_base") if n in vars(Tensor)}
+
+
+def get_ignored_functions() -> set[Callable]:
+    """Functions of the top level that no argument overrides: they make tensors, or ask no tensor."""
+    import facula
+
+    overridable = {f for fs in get_overridable_functions().values() for f in fs}
+    every = (getattr(facula, n) for n in _public(dir(facula)))
+    kinds = (type(_names), type(_C.functions.add))
+    return {f for f in every if isinstance(f, kinds) and f not in overridable}
+
+
+@contextlib.contextmanager
+def enable_reentrant_dispatch() -> Iterator[None]:
+    """Within a ``__torch_function__`` calls are dispatched again in any case."""
+    yield

@@ -21,14 +21,28 @@ from .autograd.profiler import record_function
 from .autograd.profiler_util import write_beside
 
 __all__ = [
+    "DeviceType",
     "ProfilerAction",
     "ProfilerActivity",
+    "kineto_available",
     "profile",
     "record_function",
     "schedule",
     "supported_activities",
     "tensorboard_trace_handler",
 ]
+
+
+class DeviceType(enum.Enum):
+    """Where an event took place."""
+
+    CPU = 0
+    CUDA = 1
+
+
+def kineto_available() -> bool:
+    """Is PyTorch's library for traces of GPUs there?"""
+    return False
 
 
 class ProfilerActivity(enum.Enum):

@@ -41,3 +41,10 @@ def fork_rng(
         yield
     finally:
         set_rng_state(state)
+
+
+def thread_safe_generator() -> Any:
+    """The generator of the worker that a sampler runs in; None in the main process."""
+    from ._names import thread_safe_generator as of_worker
+
+    return of_worker()

@@ -391,3 +391,18 @@ def test_without_tensorboard_the_error_says_so():
     except ImportError:
         with pytest.raises(ImportError, match="pip install tensorboard"):
             import facula.utils.tensorboard  # noqa: F401
+
+
+@pytest.mark.parametrize("n, d", [(5, 1.0), (4, 0.5), (1, 2.0), (0, 1.0), (5, 0.0)])
+def test_frequencies_of_transforms_are_numpys(n, d):
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        for ours, theirs in ((facula.fft.fftfreq, np.fft.fftfreq), (facula.fft.rfftfreq, np.fft.rfftfreq)):
+            if n and d:
+                np.testing.assert_allclose(ours(n, d, dtype=facula.float64).numpy(), theirs(n, d))
+    assert facula.fft.fftfreq(n, d).shape == (n,) and facula.fft.rfftfreq(n, d).shape == (n // 2 + 1,)
+    assert facula.fft.rfftfreq(0).isnan().all()
+    for bad in ({"n": -1}, {"n": 3, "dtype": facula.int64}):
+        with pytest.raises(RuntimeError):
+            facula.fft.fftfreq(**bad)

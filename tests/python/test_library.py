@@ -638,6 +638,24 @@ def test_opcheck_reports_without_raising():
     assert isinstance(found["test_faketensor"], NotImplementedError)
 
 
+# ---- vmap
+
+
+def test_vmap_calls_an_operator_one_by_one_or_by_its_rule():
+    f = cube()
+    x = facula.arange(6.0).view(2, 3)
+    assert facula.equal(facula.func.vmap(f)(x), x**3)
+    seen = []
+
+    def rule(info, in_dims, x, factor):
+        seen.append((info.batch_size, in_dims))
+        return f(x, factor).movedim(0, 1), 1
+
+    f.register_vmap(rule)
+    assert facula.equal(facula.func.vmap(lambda x: f(x, 2.0), in_dims=1)(x), 2 * x.t() ** 3)
+    assert seen == [(3, (0, None))]
+
+
 # ---- built-in operators
 
 

@@ -45,7 +45,12 @@ def _missing(name: str) -> Any:
 
 
 for _name in ("synchronize", "current_device", "set_device", "get_device_name", "get_device_properties",
-              "get_device_capability", "current_stream", "init"):  # fmt: skip
+              "get_device_capability", "current_stream", "init", "default_stream", "mem_get_info",
+              "utilization", "memory_usage", "temperature", "power_draw", "clock_rate", "set_stream",
+              "get_sync_debug_mode", "set_sync_debug_mode", "current_blas_handle", "cudart",
+              "can_device_access_peer", "caching_allocator_alloc", "caching_allocator_delete",
+              "set_per_process_memory_fraction", "get_per_process_memory_fraction", "graph_pool_handle",
+              "make_graphed_callables", "list_gpu_processes", "device_memory_used"):  # fmt: skip
     globals()[_name] = _missing(_name)
 
 
@@ -103,3 +108,58 @@ def reset_peak_memory_stats(device: Any = None) -> None:
 
 def ipc_collect() -> None:
     """Nothing to free."""
+
+
+max_memory_cached, memory_cached = max_memory_reserved, memory_reserved
+has_half, has_magma = True, False
+
+
+def initial_seed() -> int:
+    """The seed of the current GPU's generator."""
+    raise AssertionError("Facula not compiled with CUDA enabled")
+
+
+def get_arch_list() -> list[str]:
+    """The kinds of GPUs that there is code for."""
+    return []
+
+
+def get_gencode_flags() -> str:
+    return ""
+
+
+def memory_stats(device: Any = None) -> dict[str, Any]:
+    return {}
+
+
+def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
+    return {}
+
+
+def is_current_stream_capturing() -> bool:
+    return False
+
+
+def is_tf32_supported() -> bool:
+    return False
+
+
+def reset_accumulated_memory_stats(device: Any = None) -> None:
+    """Nothing to reset."""
+
+
+reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
+
+
+class CUDAGraph:
+    """A recorded order of work on a GPU: there is none without CUDA."""
+
+    def __init__(self, keep_graph: bool = False) -> None:
+        synchronize()
+
+
+class graph(CUDAGraph):
+    """Records work on a GPU."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        synchronize()

@@ -15,7 +15,14 @@ from .. import _C
 Tensor = _C.Tensor
 
 __all__ = [
+    "Backend",
+    "DebugLevel",
+    "DistBackendError",
+    "DistError",
+    "DistNetworkError",
+    "DistStoreError",
     "GroupMember",
+    "HashStore",
     "ProcessGroup",
     "ReduceOp",
     "all_gather",
@@ -31,6 +38,10 @@ __all__ = [
     "gather",
     "gather_object",
     "get_backend",
+    "get_debug_level",
+    "get_global_rank",
+    "get_group_rank",
+    "get_node_local_rank",
     "get_process_group_ranks",
     "get_rank",
     "get_world_size",
@@ -66,6 +77,103 @@ class ReduceOp(enum.IntEnum):
     BAND = 5
     BOR = 6
     BXOR = 7
+
+
+class Backend(str):
+    """The name of a way to communicate."""
+
+    UNDEFINED, GLOO, NCCL, MPI, UCC = "undefined", "gloo", "nccl", "mpi", "ucc"
+
+    def __new__(cls, name: str) -> Backend:
+        if not isinstance(name, str):
+            raise ValueError(f"Backend constructor parameter must be string-ish, got {name}")
+        return super().__new__(cls, name.lower())
+
+
+class DistError(RuntimeError):
+    """An error of communication."""
+
+
+class DistBackendError(DistError):
+    pass
+
+
+class DistNetworkError(DistError):
+    pass
+
+
+class DistStoreError(DistError):
+    pass
+
+
+class DebugLevel(enum.Enum):
+    OFF = 0
+    INFO = 1
+    DETAIL = 2
+
+
+def get_debug_level() -> DebugLevel:
+    """What the environment asks for by TORCH_DISTRIBUTED_DEBUG."""
+    import os
+
+    return DebugLevel[os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper()]
+
+
+class HashStore:
+    """Values by name, for the threads of one process."""
+
+    def __init__(self) -> None:
+        import threading
+
+        self._values: dict[str, bytes] = {}
+        self._changed = threading.Condition()
+        self.timeout = default_pg_timeout
+
+    def set(self, key: str, value: str | bytes) -> None:
+        with self._changed:
+            self._values[key] = value.encode() if isinstance(value, str) else bytes(value)
+            self._changed.notify_all()
+
+    def get(self, key: str) -> bytes:
+        """The value; waits until it is set."""
+        self.wait([key])
+        return self._values[key]
+
+    def add(self, key: str, amount: int) -> int:
+        """Adds to a number; gives the sum."""
+        with self._changed:
+            total = int(self._values.get(key, b"0")) + amount
+            self._values[key] = str(total).encode()
+            self._changed.notify_all()
+            return total
+
+    def compare_set(self, key: str, expected_value: str, desired_value: str) -> bytes:
+        """Sets the value if it is the expected one; gives what it is then."""
+        with self._changed:
+            if self._values.get(key, b"").decode() == expected_value:
+                self._values[key] = desired_value.encode()
+                self._changed.notify_all()
+            return self._values.get(key, expected_value.encode())
+
+    def check(self, keys: list[str]) -> bool:
+        return all(k in self._values for k in keys)
+
+    def delete_key(self, key: str) -> bool:
+        with self._changed:
+            return self._values.pop(key, None) is not None
+
+    def num_keys(self) -> int:
+        return len(self._values)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self.timeout = timeout
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        """Waits until all are set; DistStoreError when it takes longer than the timeout."""
+        limit = self.timeout if timeout is None else timeout
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.check(keys), limit.total_seconds()):
+                raise DistStoreError(f"wait timeout after {limit}, keys: {', '.join(keys)}")
 
 
 class ProcessGroup:
@@ -389,3 +497,32 @@ def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -
 
 def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
     _member(group, "monitored_barrier")
+
+
+def get_global_rank(group: Any, group_rank: int) -> int:
+    """The rank in the world of a rank of a group."""
+    if group_rank != 0:
+        raise ValueError(f"Group rank {group_rank} is not part of group {group}")
+    return 0
+
+
+def get_group_rank(group: Any, global_rank: int) -> int:
+    """The rank in a group of a rank of the world."""
+    if global_rank != 0:
+        raise ValueError(f"Global rank {global_rank} is not part of group {group}")
+    return 0
+
+
+def get_node_local_rank(fallback_rank: int | None = None) -> int:
+    """This process's number on its machine, as launchers say it by LOCAL_RANK."""
+    import os
+
+    if "LOCAL_RANK" in os.environ:
+        return int(os.environ["LOCAL_RANK"])
+    if fallback_rank is not None:
+        return int(fallback_rank)
+    raise RuntimeError(
+        "LOCAL_RANK is not in the environment. Consider passing fallback_rank to allow "
+        "`get_node_local_rank` to "
+        "work, assuming you are not running in a multi-device context."
+    )

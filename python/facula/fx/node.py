@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-__all__ = ["Argument", "Node", "map_aggregate", "map_arg"]
+__all__ = ["Argument", "Node", "has_side_effect", "map_aggregate", "map_arg"]
 
 Argument = Any
 
@@ -38,3 +38,12 @@ def map_aggregate(a: Any, fn: Callable[[Any], Any]) -> Any:
 def map_arg(a: Any, fn: Callable[[Node], Any]) -> Any:
     """``fn`` of every Node in such containers."""
     return map_aggregate(a, lambda x: fn(x) if isinstance(x, Node) else x)
+
+
+_side_effects: set[Callable] = set()  # functions whose calls a graph would keep, though nobody reads them
+
+
+def has_side_effect(fn: Callable) -> Callable:
+    """Marks a function whose calls must stay in a graph: gives it back."""
+    _side_effects.add(fn)
+    return fn

@@ -5,11 +5,9 @@ several.
 from __future__ import annotations
 
 import math
-import re
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from .. import _C
@@ -453,41 +451,6 @@ def pairwise_distance(
     return (x1 - x2 + float(eps)).norm(p, -1, keepdim=keepdim)
 
 
-@dataclass(slots=True, frozen=True)
-class LinearCrossEntropyOptions:
-    """How :func:`linear_cross_entropy` goes through the rows in parts, so that never all logits are there.
-
-    ``batch_chunk_size`` rows at a time; without it as many as ``chunking_method`` says: "aspect_ratio[:k]"
-    makes the logits of a part about k times as large as the input. Sums are float32 or wider, whatever
-    ``acc_policy`` and ``acc_dtype`` ask for; gradients may be asked for again (``allow_retain_graph``).
-    """
-
-    allow_retain_graph: bool = False
-    batch_chunk_size: int | None = None
-    chunking_method: str | None = "auto"
-    acc_policy: str = "auto"
-    acc_dtype: Any = None
-
-    def __post_init__(self) -> None:
-        n, method = self.batch_chunk_size, self.chunking_method
-        if n is not None and (not isinstance(n, int) or n <= 0):
-            raise ValueError(f"batch_chunk_size must be positive int or None, got {n}")
-        if method is not None and method != "auto" and not re.fullmatch(r"aspect_ratio(:\d+)?", method):
-            raise ValueError(f"invalid chunking_method: {method!r}")
-        if self.acc_policy not in ("accurate", "balanced", "compact", "auto"):
-            raise ValueError(f"invalid acc_policy: {self.acc_policy!r}")
-
-    def rows(self, n: int, features: int, classes: int) -> int:
-        """Rows at a time, of n."""
-        if self.batch_chunk_size is not None:
-            return min(self.batch_chunk_size, max(n, 1))
-        if self.chunking_method is None:
-            return max(n, 1)
-        times = int(self.chunking_method.partition(":")[2] or 2)
-        wanted = -(-n * features * times // max(classes, 1))
-        return min(max(1 << max(wanted - 1, 0).bit_length(), 1), max(n, 1))
-
-
 def _by_chunks(
     input: Tensor,
     linear_weight: Tensor,
@@ -497,7 +460,7 @@ def _by_chunks(
     reduction: str,
     ignore_index: int,
     label_smoothing: float,
-    options: LinearCrossEntropyOptions,
+    options: Any,
 ) -> Tensor:
     n, classes = input.shape[0], linear_weight.shape[0]
     rows = options.rows(n, input.shape[1], classes)

@@ -71,6 +71,42 @@ else:
 
 tanh, sigmoid = _f.tanh, _f.sigmoid
 native_channel_shuffle = channel_shuffle
+has_torch_function, handle_torch_function = _C.has_torch_function, _C.handle_torch_function
+
+
+def has_torch_function_unary(tensor: object) -> bool:
+    return has_torch_function((tensor,))
+
+
+def has_torch_function_variadic(*args: object) -> bool:
+    return has_torch_function(args)
+
+
+def assert_int_or_pair(arg: list[int], arg_name: str, message: str) -> None:
+    if not isinstance(arg, int) and len(arg) != 2:
+        raise AssertionError(message.format(arg_name))
+
+
+def boolean_dispatch(
+    arg_name: str,
+    arg_index: int,
+    default: bool,
+    if_true: Callable,
+    if_false: Callable,
+    module_name: str,
+    func_name: str,
+) -> Callable:
+    """One of two functions, by what an argument of them is."""
+
+    def f(*args: Any, **kwargs: Any) -> Any:
+        chosen = kwargs.get(arg_name, args[arg_index] if arg_index < len(args) else default)
+        return (if_true if chosen else if_false)(*args, **kwargs)
+
+    f.__name__ = f.__qualname__ = func_name
+    f.__doc__ = if_true.__doc__ if if_true.__doc__ is not None else if_false.__doc__
+    return f
+
+
 GRID_SAMPLE_INTERPOLATION_MODES = {"bilinear": 0, "nearest": 1, "bicubic": 2}
 GRID_SAMPLE_PADDING_MODES = {"zeros": 0, "border": 1, "reflection": 2}
 logsigmoid = _C.nn_functional.log_sigmoid

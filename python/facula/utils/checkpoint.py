@@ -19,10 +19,15 @@ from ..autograd.graph import saved_tensors_hooks
 __all__ = [
     "CheckpointError",
     "CheckpointFunction",
+    "DefaultDeviceType",
+    "check_backward_validity",
     "checkpoint",
     "checkpoint_sequential",
+    "get_device_states",
     "noop_context_fn",
+    "set_checkpoint_debug_enabled",
     "set_checkpoint_early_stop",
+    "set_device_states",
 ]
 
 Tensor = _C.Tensor
@@ -47,6 +52,43 @@ def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
         yield
     finally:
         _early_stop.pop()
+
+
+@contextlib.contextmanager
+def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
+    """Errors of checkpoints say all that is known in any case; within the block nothing else is said."""
+    yield
+
+
+class DefaultDeviceType:
+    """The type of device whose random state a checkpoint keeps beside the CPU's."""
+
+    _default = "cuda"
+
+    @staticmethod
+    def set_device_type(device: str = "cuda") -> None:
+        DefaultDeviceType._default = device
+
+    @staticmethod
+    def get_device_type() -> str:
+        return DefaultDeviceType._default
+
+
+def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
+    """The GPUs among the tensors' devices, and their random states: there are none."""
+    return [], []
+
+
+def set_device_states(devices: Any, states: Any, *, device_type: str | None = None) -> None:
+    """Gives GPUs their random states back."""
+    for _ in devices:
+        raise AssertionError("Facula not compiled with CUDA enabled")
+
+
+def check_backward_validity(inputs: Any) -> None:
+    """Warns if no input requires a gradient: the reentrant kind then gives none."""
+    if not any(isinstance(x, Tensor) and x.requires_grad for x in inputs):
+        warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
 
 
 def noop_context_fn() -> tuple[Any, Any]:
@@ -85,8 +127,7 @@ class CheckpointFunction(Function):
 
     @staticmethod
     def forward(ctx: Any, run_function: Callable, preserve_rng_state: bool, *args: Any) -> Any:
-        if not any(isinstance(x, Tensor) and x.requires_grad for x in args):
-            warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=3)
+        check_backward_validity(args)
         ctx.run_function = run_function
         ctx.surroundings = _Surroundings(preserve_rng_state)
         ctx.tensors_at = [k for k, x in enumerate(args) if isinstance(x, Tensor)]

@@ -382,6 +382,12 @@ Tensor of_half_spectrum(const Tensor& self, Sizes dim, int64_t normalization, Sy
   return _real(transformed(full, Sizes{dim[dim.size() - 1]}, normalization, false));
 }
 
+DType frequency_dtype(const Call& c) {
+  DType t = c.maybe_dtype("dtype").value_or(default_dtype());
+  runtime_check(is_differentiable(t), "fftfreq") << "requires a floating point or complex dtype, got " << t;
+  supported_check(!is_complex(t), "fftfreq") << "not implemented for '" << t << "'";
+  return t;
+}
 std::vector<DType> complex_result(const Call& c) { return {complex_of(c.dtype("self"))}; }
 Sizes last_two() { return Sizes{-2, -1}; }
 
@@ -718,4 +724,27 @@ FACULA_FAMILY(fft) {
         return inverse_short_time(self, f, window, center, normalized, onesided, length, return_complex);
       })
       .samples({"self[5, 4], n_fft=8, hop_length=2", "self[2, 4, 5], n_fft=6, hop_length=2, length=8"});
+  define(
+      "fft_fftfreq(int n, float d=1.0, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("The frequencies of fft's results for n samples that lie d apart: 0, 1, ..., -2, -1 over n d.")
+      .bind(fft)
+      .no_in_place()
+      .non_differentiable()
+      .procedure([](const Call& c, int64_t n, double d) {
+        runtime_check(n >= 0, "fftfreq") << "trying to create tensor with negative dimension " << n;
+        Tensor k = cat({arange(0, (n + 1) / 2), arange(-(n / 2), 0)});
+        return mul(to_dtype(k, frequency_dtype(c)), 1.0 / (double(n) * d));
+      })
+      .samples({"n=5", "n=4, d=0.5"});
+  define(
+      "fft_rfftfreq(int n, float d=1.0, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("The frequencies of rfft's results for n samples that lie d apart: 0, 1, ... n // 2 over n d.")
+      .bind(fft)
+      .no_in_place()
+      .non_differentiable()
+      .procedure([](const Call& c, int64_t n, double d) {
+        runtime_check(n >= 0, "rfftfreq") << "trying to create tensor with negative dimension " << n;
+        return mul(to_dtype(arange(0, n / 2 + 1), frequency_dtype(c)), 1.0 / (double(n) * d));
+      })
+      .samples({"n=5", "n=4, d=0.5"});
 }

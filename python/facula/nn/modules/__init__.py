@@ -78,9 +78,9 @@ from .instancenorm import (
     LazyInstanceNorm3d,
 )
 from .linear import Bilinear, Identity, LazyLinear, Linear
+from .linear_cross_entropy_options import LinearCrossEntropyOptions
 from .loss import (
     LinearCrossEntropyLoss,
-    LinearCrossEntropyOptions,
     NLLLoss2d,
     BCELoss,
     BCEWithLogitsLoss,

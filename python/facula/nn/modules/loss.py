@@ -7,8 +7,9 @@ from typing import Any
 
 from ... import _C
 from .. import functional as F
-from .._losses import LinearCrossEntropyOptions, reduction_of
+from .._losses import reduction_of
 from .distance import PairwiseDistance
+from .linear_cross_entropy_options import LinearCrossEntropyOptions
 from .module import TensorModule
 
 Tensor = _C.Tensor
@@ -397,7 +398,6 @@ class LinearCrossEntropyLoss(_WeightedLoss):
     """
 
     __constants__ = [
-        "in_features",
         "num_classes",
         "out_features",
         "reduction",
@@ -425,7 +425,7 @@ class LinearCrossEntropyLoss(_WeightedLoss):
         from .linear import Linear
 
         super().__init__(weight, None, None, reduction)
-        self.in_features, self.num_classes, self.out_features = in_features, num_classes, tuple(out_features)
+        self.num_classes, self.out_features = num_classes, tuple(out_features)
         self.ignore_index, self.label_smoothing, self.options = ignore_index, label_smoothing, options
         rows = num_classes * math.prod(self.out_features)
         self.linear = Linear(in_features, rows, bias=bias, device=device, dtype=dtype)
@@ -433,7 +433,7 @@ class LinearCrossEntropyLoss(_WeightedLoss):
     def extra_repr(self) -> str:
         bias = self.linear.bias is not None
         return (
-            f"in_features={self.in_features}, num_classes={self.num_classes}, "
+            f"in_features={self.linear.in_features}, num_classes={self.num_classes}, "
             f"out_features={self.out_features}, bias={bias}, reduction={self.reduction}, "
             f"ignore_index={self.ignore_index}, label_smoothing={self.label_smoothing}, "
             f"options={self.options}"
@@ -444,7 +444,7 @@ class LinearCrossEntropyLoss(_WeightedLoss):
         bias = self.linear.bias
         return F.linear_cross_entropy(
             input,
-            self.linear.weight.reshape([*sizes, self.in_features]),
+            self.linear.weight.reshape([*sizes, self.linear.in_features]),
             target,
             linear_bias=None if bias is None else bias.reshape(sizes),
             weight=self.weight,

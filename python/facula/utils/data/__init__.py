@@ -13,13 +13,8 @@ from .dataset import (
     random_split,
 )
 from .dataloader import DataLoader
-from .datapipe import (
-    DataChunk,
-    DFIterDataPipe,
-    IterDataPipe,
-    MapDataPipe,
-    functional_datapipe,
-)
+from .datapipes._decorator import functional_datapipe
+from .datapipes.datapipe import DataChunk, DFIterDataPipe, IterDataPipe, MapDataPipe
 from .distributed import DistributedSampler
 from .sampler import (
     BatchSampler,
