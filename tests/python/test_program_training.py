@@ -483,3 +483,28 @@ def test_random_steps(seed):
             losses.append(step(x, x.flip(0)))
         same(losses[0], losses[1], 1e-4)
     same_states(eager, traced, 1e-3)
+
+
+def test_what_follows_element_by_element_is_computed_again_rather_than_kept():
+    channels, layers = 16, 6
+    size = 4 * channels * 32 * 32 * 4  # of one activation, in bytes
+    model = nn.Sequential(
+        *(
+            nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.GELU())
+            for _ in range(layers)
+        )
+    )
+    optimizer = facula.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    x = facula.rand(4, channels, 32, 32)
+    program = facula.program.trace(step, x)
+    # Two for each layer: what a convolution gave, and what the next one reads; and what is being computed.
+    assert program.memory().peak < (2 * layers + 3) * size
+    assert "\n  phase 1\n" in str(program)

@@ -47,7 +47,8 @@ class Rematerialize {
   void find_later() {
     for (auto& n : g_.nodes) {
       auto args = operands(*n);
-      bool later = n->phase > 0 || std::any_of(args.begin(), args.end(), [&](Value* v) { return v && later_[id(v)]; });
+      bool later =
+          n->phase > 0 || std::any_of(args.begin(), args.end(), [&](Value* v) { return v && later_[id(v)]; });
       for (auto* r : n->results) later_[id(r)] = later;
     }
   }
@@ -100,7 +101,8 @@ class Rematerialize {
     }
     auto near = flow.cut(source, sink);
     for (auto& v : g_.values())
-      if (!later_[id(v.get())] && v->producer && recomputable(*v->producer)) kept_[id(v.get())] = near[2 * id(v.get())];
+      if (!later_[id(v.get())] && v->producer && recomputable(*v->producer))
+        kept_[id(v.get())] = near[2 * id(v.get())];
   }
 
   // The value that a later phase reads in place of v.
@@ -133,7 +135,6 @@ class Rematerialize {
 }  // namespace
 
 void rematerialize(Graph& g) {
-  if (getenv("NOREMAT")) return;
   bool phases = std::any_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return n->phase > 0; });
   if (phases) Rematerialize(g).run();
 }
