@@ -305,6 +305,7 @@ PyObject* operators(PyObject*, PyObject*) {
                                         "procedure", "library", "data_dependent", "foreign"};
     PyRef list = checked(PyList_New(0));
     for (auto* o : op::all()) {
+      if (o->is<op::Foreign>()) continue;  // of users
       PyRef aliases = checked(PyList_New(0));
       for (auto& a : o->aliases) checked(PyList_Append(aliases.get(), checked(unicode(a)).get()));
       PyRef one = checked(Py_BuildValue("{s:s,s:s,s:s,s:s,s:s,s:I,s:O,s:O,s:O}", "name",

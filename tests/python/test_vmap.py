@@ -205,7 +205,7 @@ def gradients(batch, real, run):
             return None
         return F.autograd.grad(results, batch.leaves, weights, allow_unused=True)
     except RuntimeError as e:
-        if "is not implemented" in str(e):
+        if "is not implemented" in str(e) or "no second derivative" in str(e):
             return None
         raise
 
@@ -241,7 +241,8 @@ def test_gradients_through_a_batch_are_those_of_the_calls(name):
 # LAPACK and CTC have no batches of, and forms that a rule leaves to the loop.
 ONE_BY_ONE = set(
     """
-    _ctc_loss _ctc_loss_backward _histogramdd_bin_edges _lu_with_info _masked_median _randperm
+    _cholesky_inverse _ctc_loss _ctc_loss_backward _histogramdd_bin_edges _linear_cross_entropy
+    _lu_with_info _masked_median _randperm
     _sample_dirichlet _searchsorted _standard_gamma _standard_log_gamma argwhere bernoulli bincount
     binomial bucketize cholesky_inverse combinations corrcoef cov ctc_loss ctc_loss.lengths
     embedding_bag fill gru.data histc histogram index_reduce linalg_ldl_factor linalg_lu_factor

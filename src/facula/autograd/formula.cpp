@@ -98,10 +98,14 @@ std::string text_of(const op::Call& c, bool shapes) {
 
 bool has_symbolic_attribute(const op::Call& c) {
   auto symbolic = [](SymInt i) { return i.is_symbolic(); };
-  return std::ranges::any_of(c.args(), [&](const op::Value& v) {
-    return (v.tag == Tag::integer && symbolic(v.integer())) ||
-           (v.tag == Tag::ints && std::ranges::any_of(v.ints(), symbolic));
-  });
+  auto& parameters = c.op().schema.parameters;
+  for (size_t k = 0; k < parameters.size(); ++k) {
+    auto& v = c.at(k);
+    if (parameters[k].is_operand()) continue;  // a derived operator takes that as an operand too
+    if (v.tag == Tag::integer && symbolic(v.integer())) return true;
+    if (v.tag == Tag::ints && std::ranges::any_of(v.ints(), symbolic)) return true;
+  }
+  return false;
 }
 
 struct Derivations {
@@ -118,6 +122,7 @@ Derivations& derivations() {
 op::Args without_data(const op::Call& c, bool symbolic) {
   bool ranks = c.op().is<op::Pointwise>();
   op::Args args(c.args(), c.op().schema);
+  if (!symbolic) args.each_size([](SymInt& s) { s = s.hint(); });
   args.each_tensor([&](size_t, Tensor& t) {
     if (!t.defined()) return;
     Dims sizes(t.sizes());

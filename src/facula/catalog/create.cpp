@@ -412,12 +412,11 @@ FACULA_FAMILY(create) {
           step += self.stride(d);
         }
         Tensor base = detach(self);
-        fill_(as_strided(base, Dims{length}, Dims{step}, self.offset()), value);
-        SymInt columns = self.size(1);
-        if (wrap && self.dim() == 2 && rows > columns + SymInt(int64_t(1))) {
-          Tensor below = narrow(self, 0, columns + SymInt(int64_t(1)), rows - columns - SymInt(int64_t(1)));
-          fill_diagonal_(detach(below), value, true);
-        }
+        bool again = wrap && self.dim() == 2;  // below the square and one row more
+        for (SymInt row(int64_t(0)); row == 0 || (again && row < rows); row += self.size(1) + 1)
+          fill_(as_strided(base, Dims{min(length, rows - row)}, Dims{step},
+                           self.offset() + row * self.stride(0)),
+                value);
         return self;
       })
       .samples({"self[3, 3], fill_value=2", "self[7, 3], fill_value=2, wrap=True"});

@@ -384,8 +384,9 @@ Tensor of_half_spectrum(const Tensor& self, Sizes dim, int64_t normalization, Sy
 
 DType frequency_dtype(const Call& c) {
   DType t = c.maybe_dtype("dtype").value_or(default_dtype());
-  runtime_check(is_differentiable(t), "fftfreq") << "requires a floating point or complex dtype, got " << t;
-  supported_check(!is_complex(t), "fftfreq") << "not implemented for '" << t << "'";
+  runtime_check(is_differentiable(t), c.op().name())
+      << "requires a floating point or complex dtype, got " << t;
+  supported_check(!is_complex(t), c.op().name()) << "not implemented for '" << t << "'";
   return t;
 }
 std::vector<DType> complex_result(const Call& c) { return {complex_of(c.dtype("self"))}; }
@@ -731,7 +732,7 @@ FACULA_FAMILY(fft) {
       .no_in_place()
       .non_differentiable()
       .procedure([](const Call& c, int64_t n, double d) {
-        runtime_check(n >= 0, "fftfreq") << "trying to create tensor with negative dimension " << n;
+        runtime_check(n >= 0, c.op().name()) << "trying to create tensor with negative dimension " << n;
         Tensor k = cat({arange(0, (n + 1) / 2), arange(-(n / 2), 0)});
         return mul(to_dtype(k, frequency_dtype(c)), 1.0 / (double(n) * d));
       })
@@ -743,7 +744,7 @@ FACULA_FAMILY(fft) {
       .no_in_place()
       .non_differentiable()
       .procedure([](const Call& c, int64_t n, double d) {
-        runtime_check(n >= 0, "rfftfreq") << "trying to create tensor with negative dimension " << n;
+        runtime_check(n >= 0, c.op().name()) << "trying to create tensor with negative dimension " << n;
         return mul(to_dtype(arange(0, n / 2 + 1), frequency_dtype(c)), 1.0 / (double(n) * d));
       })
       .samples({"n=5", "n=4, d=0.5"});
