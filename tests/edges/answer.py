@@ -28,15 +28,17 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "conformance"))
 from bind import STYLES, function, perform  # noqa: E402
 from part import bytes_of, tensors  # noqa: E402
 from processes import run  # noqa: E402
-from record import Reader, Unrecordable, Writer, gradients, pack, unpack  # noqa: E402
+from record import Reader, Unrecordable, Writer, gradients, pack, unpack, weights  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from ways import (  # noqa: E402
     PROCESSORS,
     Decomposed,
+    ForwardMode,
     Layout,
     WithoutOneDNN,
     layouts,
     named,
+    operands,
 )
 
 UNINITIALISED = re.compile(r"(new_)?empty|resize|_view_dtype|view\.dtype")
@@ -59,6 +61,9 @@ class Operands(Reader):
 
     def tensor(self, t):
         x = self.layout.operand(super().tensor(t)).detach()
+        if isinstance(self.layout, Along) and t.get("g"):
+            self.leaves.append(x)
+            return self.layout.tangent(x) if len(self.leaves) - 1 == self.layout.leaf else x
         if self.with_gradient and t.get("g"):
             self.leaves.append(x.requires_grad_(True))
         return x
@@ -94,11 +99,32 @@ class Decomposition(TorchDispatchMode):
 def path(layout):
     """Which of the peer's libraries answers."""
     with contextlib.ExitStack() as stack:
-        if layout is WithoutOneDNN:
+        if issubclass(layout, WithoutOneDNN):
             stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
-        if layout is Decomposed:
+        if issubclass(layout, Decomposed):
             stack.enter_context(Decomposition())
         yield
+
+
+class Along(Layout):
+    """A tangent at one of the operands that have gradients: `unit` at its element `k`."""
+
+    def __init__(self, call, leaf, k, unit):
+        self.leaf, self.k, self.unit = leaf, k, unit
+
+    def tangent(self, x):
+        out = torch.zeros(x.numel(), dtype=x.dtype)
+        out[self.k] = self.unit
+        return torch.autograd.forward_ad.make_dual(x, out.reshape(x.shape))
+
+
+def along_weights(duals):
+    """The derivative of the weighted results; None if no result depends on the direction."""
+    total = None
+    for y, t in duals:
+        if t is not None:
+            total = (total or 0) + (t.cdouble() * weights(torch, y).cdouble().conj()).sum().real.item()
+    return total
 
 
 class Operator:
@@ -168,8 +194,11 @@ class Operator:
             return {"absent": 1}
         if call["form"] == "call" and fixed:
             try:
-                results, r = self.attempt(plan, call, with_gradient=True, layout=layout)
-                grads = gradients(torch, results, r.leaves)
+                if isinstance(layout, ForwardMode):
+                    grads = self.forward_gradients(plan, call)
+                else:
+                    results, r = self.attempt(plan, call, with_gradient=True, layout=layout)
+                    grads = gradients(torch, results, r.leaves)
             except Exception as e:  # noqa: BLE001
                 return {**out, "gradient error": type(e).__name__, "text": text_of(e)}
             if grads is not None:
@@ -181,6 +210,29 @@ class Operator:
                 except Unrecordable:
                     pass
         return out
+
+    def forward_gradients(self, plan, call):
+        """The gradients that `gradients` gives, from a derivative along each element of each leaf."""
+        forward, out = torch.autograd.forward_ad, []
+        for leaf, t in enumerate(t for t in operands(call) if "g" in t):
+            along = []
+            for k in range(t["n"]):
+                for unit in (1, 1j) if t["T"].startswith("complex") else (1,):
+                    with forward.dual_level():
+                        results, _ = self.attempt(plan, call, layout=Along(call, leaf, k, unit))
+                        along.append(
+                            along_weights(
+                                forward.unpack_dual(y) for y in results if isinstance(y, torch.Tensor)
+                            )
+                        )
+            if any(x is None for x in along):
+                out.append(None)
+                continue
+            x = torch.tensor(along, dtype=torch.float64)
+            if t["T"].startswith("complex"):
+                x = torch.view_as_complex(x.reshape(-1, 2))
+            out.append(x.to(getattr(torch, t["T"])).reshape(t["shape"]))
+        return None if all(x is None for x in out) else out
 
     def elsewhere(self, call, answer, processor):
         """Answers to the call in each layout: those that are of the first's kind, with the way."""
@@ -279,8 +331,7 @@ def answer_all(blobs, out, a):
 
 def answer_again(blobs, out, a):
     asked = json.loads(Path(a.again).read_text())
-    if a.processor == "this processor":
-        import torch._inductor.decomposition  # noqa: F401  before the processes are made, which would all do so
+    import torch._inductor.decomposition  # noqa: F401  before the processes are made, which would all do so
 
     def work(name, done):
         o = Operator(blobs[name])

@@ -60,6 +60,19 @@ class Decomposed(Layout):
     name = "decomposed as by torch.compile"
 
 
+class ForwardMode(Layout):
+    """The gradient put together from derivatives along each element (torch.func.jvp): other formulas of the
+    peer's than those of backward(), for the same linear map.
+    """
+
+    name = "in forward mode"
+    LARGEST = 100  # elements, each of which is a call
+
+    @classmethod
+    def fits(cls, call):
+        return call["form"] == "call" and 0 < sum(t["n"] for t in operands(call) if "g" in t) <= cls.LARGEST
+
+
 class Gaps(Layout):
     """Every other element of memory: the peer's loops over single elements."""
 
@@ -70,7 +83,7 @@ class Gaps(Layout):
 
 
 class Columns(Layout):
-    """The first dimension is the innermost in memory; the channels of an image are."""
+    """The first dimension is the innermost in memory; of four the third, fourth and second lie around it."""
 
     name = "columns"
 
@@ -82,6 +95,22 @@ class Columns(Layout):
         order = [1, *range(x.ndim - 1, 1, -1), 0] if x.ndim == 4 else list(range(x.ndim))[::-1]
         back = sorted(range(x.ndim), key=order.__getitem__)
         return x.permute(order).contiguous().permute(back)
+
+
+class ChannelsLast(Layout):
+    """The channels of images are the innermost in memory."""
+
+    name = "channels last"
+
+    @staticmethod
+    def fits(call):
+        return any(len(t["shape"]) in (4, 5) for t in operands(call))
+
+    def operand(self, x):
+        order = [0, *range(2, x.ndim), 1]
+        if x.ndim not in (4, 5):
+            return x
+        return x.permute(order).contiguous().permute([0, x.ndim - 1, *range(1, x.ndim - 1)])
 
 
 class WholeVectors(Layout):
@@ -148,8 +177,21 @@ class Wider(Layout):
         return x.cfloat() if x.is_complex() else x
 
 
-EVERYWHERE = (Layout, Gaps)
-HERE = (Gaps, Columns, WholeVectors, WithoutOneDNN, AllDimensions, Decomposed, Wider)
+class DecomposedColumns(Decomposed, Columns):
+    name = "decomposed as by torch.compile, columns"
+
+
+class GapsWithoutOneDNN(WithoutOneDNN, Gaps):
+    name = "without oneDNN, with gaps"
+
+
+class ChannelsLastWithoutOneDNN(WithoutOneDNN, ChannelsLast):
+    name = "without oneDNN, channels last"
+
+
+EVERYWHERE = (Layout, Gaps, Columns, ChannelsLast, WithoutOneDNN, Decomposed)
+ALONE = (Gaps, Columns, ChannelsLast, WholeVectors, WithoutOneDNN, AllDimensions, Decomposed)
+HERE = (*ALONE, DecomposedColumns, GapsWithoutOneDNN, ChannelsLastWithoutOneDNN, ForwardMode, Wider)
 
 
 def layouts(processor, call):
