@@ -468,6 +468,11 @@ def test_the_graph_is_printed():
     assert "graph(%0: float32[3])" in text and "add" in text and "sum" in text and "return" in text
 
 
+def test_a_reduction_reads_what_lies_in_memory_anyway():
+    program = trace(lambda x, w: ((y := x.sin().exp()) @ w, y.sum(0)), facula.ones(6, 8), facula.ones(8, 4))
+    assert program.steps() == ["kernel sin+exp: %0 -> %3", "library mm: %3, %1 -> %4", "kernel sum: %3 -> %5"]
+
+
 def test_memory_is_told_step_by_step():
     def f(x):  # 64 KiB each
         a = x @ x

@@ -388,15 +388,37 @@ class Fuser {
     return go(go, e);
   }
 
-  // Members of clusters of maps alone, computed again in place of loads, if they are cheap enough; else null.
-  std::optional<std::vector<Expr>> with_maps(const std::vector<Expr>& values, const Node& n) {
-    std::set<int> clusters;
+  // Is a member that is in memory anyway read sooner than computed again?
+  bool is_read_sooner(const Value* v) {
+    if (!required_.count(v->id)) return false;
+    Expr e = cluster_of(v->id).members.at(v->id).value;
+    std::set<int> loads;
+    add_loads(e, loads);
+    auto large = std::count_if(loads.begin(), loads.end(), [&](int id) { return value(id)->tensor.dim() > 0; });
+    return large > 1 || pointwise_cost(e) > kCheap;
+  }
+
+  // What a reduction does with the clusters of maps that it reads, of which others read as well: it is not bound to
+  // them, but reads members from memory (`from`, of units that it must not join) or computes them again.
+  struct Unbound {
+    std::vector<Expr> values;
+    std::set<int> from;
+  };
+  std::optional<Unbound> unbound(const std::vector<Expr>& values, const Node& n) {
+    std::set<int> clusters, from;
     for (auto& r : reads_of(values)) {
       Cluster& k = cluster_of(r.root->id);
       if (k.scatter || k.scans || k.positioned || rows_of(k).any) return {};
-      if (pointwise_cost(k.members.at(r.root->id).value) > kCopied) return {};
-      clusters.insert(unit_[size_t(r.root->id)]);
+      int u = unit_[size_t(r.root->id)];
+      if (is_read_sooner(r.root)) {
+        from.insert(u);
+      } else {
+        if (pointwise_cost(k.members.at(r.root->id).value) > kCopied) return {};
+        clusters.insert(u);
+      }
     }
+    for (int u : clusters)
+      if (from.count(u)) return {};
     bool shared = false;  // somebody else reads what this node would bind to its rows
     for (int u : clusters)
       for (auto& [id, m] : units_[size_t(u)].cluster->members) {
@@ -406,12 +428,13 @@ class Fuser {
         for (auto* v : graph::operands(n)) inside += v && root(v)->id == id;
         shared |= uses_[id] > inside || required_.count(id);
       }
-    if (!shared || clusters.empty()) return {};
-    std::vector<Expr> out;
+    if (!shared) clusters.clear();
+    if (clusters.empty() && from.empty()) return {};
+    Unbound out{{}, from};
     for (auto& v : values) {
       Expr e = v;
       for (int u : clusters) e = expanded(e, &*units_[size_t(u)].cluster);
-      out.push_back(e);
+      out.values.push_back(e);
     }
     return out;
   }
@@ -768,8 +791,9 @@ class Fuser {
     }
     bool reduces = false;
     for (auto& v : b.values) reduces |= v->has_reduce && !contains(v, Kind::scan);
+    std::set<int> apart;
     if (reduces)
-      if (auto copied = with_maps(b.values, n)) b.values = *copied;
+      if (auto read = unbound(b.values, n)) std::tie(b.values, apart) = std::tie(read->values, read->from);
     std::vector<int> candidates;
     auto add = [&](int u) {
       if (std::find(candidates.begin(), candidates.end(), u) == candidates.end()) candidates.push_back(u);
@@ -778,13 +802,14 @@ class Fuser {
     for (auto& v : b.values) full.push_back(expanded(v, nullptr));
     if (b.scatter) full.push_back(expanded(b.scatter->value, nullptr));
     std::vector<int> vertical;
-    for (auto& r : reads_of(full)) vertical.push_back(unit_[size_t(r.root->id)]);
+    for (auto& r : reads_of(full))
+      if (int u = unit_[size_t(r.root->id)]; !apart.count(u)) vertical.push_back(u);
     std::sort(vertical.rbegin(), vertical.rend());
     for (int u : vertical) add(u);
     std::set<int> loads;
     for (auto& v : full) add_loads(v, loads);
     for (size_t u = units_.size(), tried = 0; u-- > 0 && tried < 16; ++tried) {
-      if (!units_[u].cluster || units_[u].gone) continue;
+      if (!units_[u].cluster || units_[u].gone || apart.count(int(u))) continue;
       for (int id : loads)
         if (value(id)->tensor.dim() > 0 && units_[u].cluster->loads.count(id)) {
           add(int(u));
