@@ -394,7 +394,8 @@ class Fuser {
     Expr e = cluster_of(v->id).members.at(v->id).value;
     std::set<int> loads;
     add_loads(e, loads);
-    auto large = std::count_if(loads.begin(), loads.end(), [&](int id) { return value(id)->tensor.dim() > 0; });
+    auto large =
+        std::count_if(loads.begin(), loads.end(), [&](int id) { return value(id)->tensor.dim() > 0; });
     return large > 1 || pointwise_cost(e) > kCheap;
   }
 
