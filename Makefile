@@ -6,7 +6,9 @@ CMAKE_ARGS ?=
 ARGS ?=
 PYTHON_ENV = .venv/bin/python
 RUN = PYTHONPATH=$(BUILD)/python $(PYTHON_ENV)
-TEST_RUN = FACULA_CACHE_DIR=$(abspath $(BUILD))/kernel-cache
+# Kernels are known by all that they are made of: a folder that outlives the build serves the next one.
+TEST_KERNELS ?= $(abspath $(BUILD))/kernel-cache
+TEST_RUN = FACULA_CACHE_DIR=$(TEST_KERNELS)
 
 .PHONY: help setup build format train test sanitize sanitize-python sanitize-threads fuzz conformance edges zoo bench wheel test-wheel clean
 
