@@ -11,6 +11,8 @@ from math import prod
 # What makes the peer and its libraries believe in another processor.
 PROCESSORS = {
     "this processor": {},
+    # Without instructions for bfloat16, AMX's tiles among them.
+    "AVX-512": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
     "AVX2": {
         "ATEN_CPU_CAPABILITY": "avx2",
         "MKL_ENABLE_INSTRUCTIONS": "AVX2",
@@ -214,5 +216,6 @@ def operands(call):
 
 def named(processor, layout):
     """As the report says it."""
-    where = {"AVX2": "on a processor with AVX2", "no vectors": "on a processor without vectors"}
+    where = {p: f"on a processor with {p}" for p in ("AVX-512", "AVX2")}
+    where["no vectors"] = "on a processor without vectors"
     return ", ".join(x for x in (where.get(processor), layout) if x and x != Layout.name)

@@ -247,7 +247,6 @@ FACULA_FAMILY(calculus) {
       })
       .check(fitting({"beta", "alpha"}))
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .samples({"self[3, 4], vec1[3], vec2[4]", "self[4], vec1[3], vec2[4], beta=0, alpha=2"});
 
   define("_cross(Tensor self, Tensor other, int dim) -> Tensor")
@@ -273,8 +272,6 @@ FACULA_FAMILY(calculus) {
       })
       .samples({"self[2, 3], other[2, 3], dim=1", "self[3, 2], other[3, 2], dim=0"});
   define("linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("The vector product along `dim`, which has size 3; other dimensions broadcast.")
       .bind(linalg)
       .dtypes(d::numeric)
@@ -299,8 +296,6 @@ FACULA_FAMILY(calculus) {
       })
       .samples({"self[2, 3], other[2, 3]", "self[3, 1], other[3, 4], dim=0"});
   define("cross(Tensor self, Tensor other, int? dim=None) -> Tensor")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("The vector product along `dim`, without it along the first dimension of size 3.")
       .no_in_place()
       .procedure([](const Tensor& self, const Tensor& other, std::optional<int64_t> dim) {
@@ -314,7 +309,6 @@ FACULA_FAMILY(calculus) {
       .samples({"self[2, 3], other[2, 3]"});
   define("linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Sums of the products along `dim`, x conjugated; other dimensions broadcast.")
       .bind(linalg)
       .composite([](const Tensor& x, const Tensor& y, int64_t dim) {
@@ -489,7 +483,6 @@ FACULA_FAMILY(calculus) {
       .samples({"self[3, 4], p=2, dim=0, maxnorm=0.5", "self[2, 3, 2], p=1, dim=-1, maxnorm=1"});
   define("cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? aweights=None) -> Tensor")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc(
           "The covariances of variables, the rows, over observations, the columns, repeated fweights times and weighted by aweights.")
       .no_in_place()
@@ -534,8 +527,6 @@ FACULA_FAMILY(calculus) {
       })
       .samples({"self[3, 5]", "self[5], correction=0"});
   define("corrcoef(Tensor self) -> Tensor")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("The correlations of variables, the rows, over observations, the columns.")
       .no_in_place()
       .reads_data()

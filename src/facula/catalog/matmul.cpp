@@ -533,7 +533,6 @@ FACULA_FAMILY(matmul) {
                 "self[2, 0], other[3, 0]"});
   define("matmul(Tensor self, Tensor other) -> Tensor")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Product of vectors, matrices, or batches of matrices whose batch dimensions broadcast.")
       .autocast(Autocast::lower)
       .no_in_place()

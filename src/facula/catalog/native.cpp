@@ -53,7 +53,6 @@ FACULA_FAMILY(native) {
       .doc("batch_norm, with the mean and the reciprocal deviation of the batch.")
       .differs(catalog::kLargest, catalog::kLargestVariance)
       .differs(catalog::kInfiniteWeight, catalog::kWeightLast)
-      .differs(catalog::kEqualElements, catalog::kNoRest)
       .differs(catalog::kStatistics16, catalog::kRoundedStatistics)
       .differs(
           "float\\d+ error: (a result for RuntimeError \\(input tensor must have|ValueError .*(eps must be positive|more than 1 value))",
@@ -91,8 +90,6 @@ FACULA_FAMILY(native) {
       .doc("layer_norm, with the mean and the reciprocal deviation of each row.")
       .differs(catalog::kLargest, catalog::kLargestVariance)
       .differs(catalog::kInfiniteWeight, catalog::kWeightLast)
-      .differs(catalog::kInfiniteMean, catalog::kByPlace)
-      .differs(catalog::kStatistics16, catalog::kRoundedStatistics)
       .bind(function)
       .procedure([](const Tensor& input, SymSpan shape, std::optional<Tensor> weight,
                     std::optional<Tensor> bias, double eps) {
@@ -108,8 +105,6 @@ FACULA_FAMILY(native) {
       .doc("group_norm, with the mean and the reciprocal deviation of each group.")
       .differs(catalog::kLargest, catalog::kLargestVariance)
       .differs(catalog::kInfiniteWeight, catalog::kWeightLast)
-      .differs(catalog::kInfiniteMean, catalog::kByPlace)
-      .differs(catalog::kStatistics16, catalog::kRoundedStatistics)
       .differs("float\\d+ error: a result for RuntimeError \\(Expected X.is_contiguous",
                "strided images are normalised as well")
       .bind(function)

@@ -18,10 +18,6 @@ inline constexpr const char* kEqualElements =
 inline constexpr const char* kNoRest =
     "equal elements are their mean and leave the bias alone; PyTorch's x * scale + shift leaves a rounding error, "
     "which 1 / sqrt(eps) or the weight makes large";
-inline constexpr const char* kInfiniteMean =
-    "(float|bfloat)\\d+ value 1: -?inf for nan with input: (-?inf at|max|lowest|all max)";
-inline constexpr const char* kByPlace =
-    "the mean of a row with one infinity; PyTorch's is NaN or infinite by the place of the infinity";
 inline constexpr const char* kStatistics16 =
     "b?float16 (value 2|gradient of (input|weight)): (-?\\d\\S*|finite) for (-?\\d\\S*|finite|nan|-?inf) with ";
 inline constexpr const char* kRoundedStatistics =

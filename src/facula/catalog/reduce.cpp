@@ -216,9 +216,6 @@ constexpr const char* kLargestMean =
 constexpr const char* kMeanOverflows =
     "beside the largest numbers a gradient's mean is a sum over the count, which overflows as mean() itself does in "
     "PyTorch too; differences of float64 numbers overflow in either's recurrence";
-constexpr const char* kLargest16 = "float16 gradient of self: .* for .* with self: (max|lowest)";
-constexpr const char* kRoundedVariance =
-    "the variance, infinite in float16, is rounded before its root is taken; PyTorch's is not";
 constexpr const char* kAllEqual = "(float|complex)\\d+ (value|value 0): 0 for inf with self: all max";
 constexpr const char* kEqualNumbers =
     "equal numbers have no variance; over all elements PyTorch's kernel takes mean(), which overflows";
@@ -623,7 +620,6 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
   define("std(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
       .converting_out()
-      .differs(kLargest16, kRoundedVariance)
       .differs(kLargestMean, kMeanOverflows)
       .differs(kAllEqual, kEqualNumbers)
       .doc("Standard deviation over `dim`.")
@@ -694,7 +690,6 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], unbiased=False"});
   define(
       "std_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
-      .differs(kLargest16, kRoundedVariance)
       .differs(kLargestMean, kMeanOverflows)
       .doc("Standard deviation and mean over `dim`.")
       .dtypes(d::floating | d::complex)
@@ -711,7 +706,6 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], dim=[1]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"});
   define(
       "std_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
-      .differs(kLargest16, kRoundedVariance)
       .differs(kLargestMean, kMeanOverflows)
       .doc("Standard deviation and mean over `dim`, unbiased or not.")
       .procedure([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
@@ -719,7 +713,6 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"self[3, 4], dim=[1], unbiased=False"});
   define("std_mean.all(Tensor self, bool unbiased) -> (Tensor, Tensor)")
-      .differs(kLargest16, kRoundedVariance)
       .differs(kLargestMean, kMeanOverflows)
       .doc("Standard deviation and mean of all elements, unbiased or not.")
       .procedure([](const Tensor& self, bool unbiased) {

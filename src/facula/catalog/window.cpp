@@ -330,7 +330,6 @@ FACULA_FAMILY(window) {
       "conv3d(Tensor input, Tensor weight, Tensor? bias=None, int[3] stride=1, int[3] padding=0, int[3] dilation=1, int groups=1) -> Tensor")
       .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .differs("bfloat16 gradient of input: 0 for nan with weight: ",
                "oneDNN multiplies zeros beside a tile by what is not finite")
       .doc(
@@ -349,7 +348,6 @@ FACULA_FAMILY(window) {
       "conv3d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[3] stride=1, str padding='valid', int[3] dilation=1, int groups=1) -> Tensor")
       .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("conv3d with padding 'valid' (none) or 'same' (the result has the input's size; stride 1).")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
@@ -378,7 +376,6 @@ FACULA_FAMILY(window) {
                 "input[2, 4, 3, 4], weight[2, 2, 3, 2, 3], padding='valid'"});
   define(
       "conv_transpose3d(Tensor input, Tensor weight, Tensor? bias=None, int[3] stride=1, int[3] padding=0, int[3] output_padding=0, int groups=1, int[3] dilation=1) -> Tensor")
-      .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc(
