@@ -42,10 +42,12 @@ std::vector<Tensor> partial_products(const Tensor& v, const Tensor& tau, SymInt 
 
 // Of a gradient for H_1 ... H_k E those for the matrix that holds the vectors, and for tau: H_i by H_i, where
 // Q_i = H_i Q_{i+1}.
-std::pair<Tensor, Tensor> through_reflections(const Tensor& a, const Tensor& tau, Tensor g) {
+std::pair<Tensor, Tensor> through_reflections(const Tensor& a, const Tensor& tau, Tensor g,
+                                              const Tensor& result) {
   int64_t count = tau.size(-1).guard_int();
   Tensor v = reflectors(a, tau.size(-1));
   auto q = partial_products(v, tau, g.size(-1));
+  g = add(g, sum(mul(result, 0), {-2, -1}, true));  // of a product that is not finite none is
   std::vector<Tensor> of_v, of_tau;
   for (int64_t k = 0; k < count; ++k) {
     Tensor x = column(v, k), t = conjugate(unsqueeze(column(tau, k), -1)), &rest = q[size_t(k) + 1];
@@ -370,7 +372,6 @@ FACULA_FAMILY(decompose) {
       .non_differentiable()
       .samples({"self[4, 3]", "self[2, 3, 4]", "self[0, 3]"});
   define("linalg_householder_product(Tensor input, Tensor tau) -> Tensor")
-      .differs(kExtremes, kOrderOfLapack)
       .converting_out()
       .resized(by_columns("input", true))
       .doc(
@@ -386,12 +387,11 @@ FACULA_FAMILY(decompose) {
         return partial_products(reflectors(input, tau.size(-1)), tau, input.size(-1)).front();
       })
       .vjp([](const Vjp& v) {
-        auto [a, tau] = through_reflections(v["input"], v["tau"], v.grad());
+        auto [a, tau] = through_reflections(v["input"], v["tau"], v.grad(), v.result());
         return grads(a, tau);
       })
       .samples({"input[4, 3], tau[2]", "input[2, 3, 3], tau[2, 3]"});
   define("orgqr(Tensor self, Tensor input2) -> Tensor")
-      .differs(kExtremes, kOrderOfLapack)
       .converting_out()
       .resized(by_columns("self", true))
       .doc("linalg.householder_product.")
@@ -424,7 +424,8 @@ FACULA_FAMILY(decompose) {
         if (v.needs("self") || v.needs("input2")) {
           Tensor q =
               left ? matmul(v.grad(), adjoint_of(v["input3"])) : matmul(adjoint_of(v["input3"]), v.grad());
-          std::tie(a, tau) = through_reflections(v["self"], v["input2"], transposed ? adjoint_of(q) : q);
+          std::tie(a, tau) =
+              through_reflections(v["self"], v["input2"], transposed ? adjoint_of(q) : q, v.result());
         }
         return grads(a, tau, other);
       })

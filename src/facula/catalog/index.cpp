@@ -258,9 +258,6 @@ Definition write_slices(const LoopCall& c, const Dims& domain, const std::functi
   def.scatter = s;
   return def;
 }
-constexpr const char* kInt32Index =
-    "\\w+ error: a result for IndexError \\(index_fill_\\(\\): Expected dtype int64 .* with index of int32";
-constexpr const char* kInt32 = "an index of int32 is as good as one of int64";
 void check_slices(const Call& c) {
   check_index_dtype(c.name(), "index", c.tensor("index"));
   index_check(c.rank("index") <= 1, c.name())
@@ -268,8 +265,8 @@ void check_slices(const Call& c) {
 }
 
 void check_filled(const Call& c) {
-  index_check(indexes(c.tensor("index")), "index_fill")
-      << "expected dtype int32 or int64 for `index`, got " << c.dtype("index");
+  index_check(c.dtype("index") == DType::Int64, "index_fill")
+      << "expected dtype int64 for `index`, got " << c.dtype("index");
   check_slices(c);
 }
 
@@ -479,12 +476,11 @@ FACULA_FAMILY(index) {
                 "self[5, 3], dim=0, index<5>[4, 3], src[4, 3](0.5, 1.5), reduce='prod'"});
   define("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor")
       .doc("self with the slices of source written to those along `dim` that the 1-D `index` names.")
-      .differs(
-          "\\w+ error: a result for RuntimeError \\(index_copy_\\(\\): Expected a long tensor .* got Int",
-          "an index of int32 is as good as one of int64")
       .in_place()
       .shape([](const Call& c) {
         check_slices(c);
+        runtime_check(c.dtype("index") == DType::Int64, "index_copy")
+            << "expected a tensor of dtype int64 for `index`, got " << c.dtype("index");
         auto self = c.sizes("self"), source = c.sizes("source");
         runtime_check(c.dtype("self") == c.dtype("source"), "index_copy")
             << "self and source expected to have the same dtype, but got (self) " << c.dtype("self")
@@ -523,7 +519,6 @@ FACULA_FAMILY(index) {
       .overlap(Overlap::overwrites)
       .doc("self with value written to the slices along `dim` that the 1-D `index` names.")
       .check(fitting({"value"}))
-      .differs(kInt32Index, kInt32)
       .in_place()
       .shape([](const Call& c) {
         check_filled(c);
@@ -546,7 +541,6 @@ FACULA_FAMILY(index) {
   define("index_fill.Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor")
       .overlap(Overlap::overwrites)
       .doc("self with the 0-d tensor value written to the slices along `dim` that the 1-D `index` names.")
-      .differs(kInt32Index, kInt32)
       .in_place()
       .shape([](const Call& c) {
         check_filled(c);
@@ -608,14 +602,10 @@ FACULA_FAMILY(index) {
       })
       .samples({"self[3, 4], mask?[4], source[12]", "self[5], mask?[5], source[5]"});
   define("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor")
-      .bad_index(ErrorType::RuntimeError)
       .doc("self with alpha * source added to the slices that the 1-D `index` names.")
-      .differs(
-          "\\w+ error: RuntimeError \\(index_add: index .* for IndexError \\(index out of range in self\\)",
-          "an index out of bounds raises one type, whatever the shape of self")
       .check(fitting({"alpha"}))
       .differs(
-          "\\w+ error: RuntimeError \\(index_add: index \\d+ is out of bounds for dimension with size 0\\)",
+          "\\w+ error: IndexError \\(index_add: index \\d+ is out of bounds for dimension with size 0\\)",
           "an index into nothing is refused; the peer does not look at it where self is empty")
       .in_place()
       .shape([](const Call& c) {

@@ -188,7 +188,6 @@ FACULA_FAMILY(matrix_function) {
       .procedure([](const std::vector<Tensor>& tensors) { return multi_dot(tensors); })
       .samples({"tensors{[2, 3], [3, 4], [4, 2]}", "tensors{[3], [3, 4], [4]}"});
   define("linalg_tensorinv(Tensor self, int ind=2) -> Tensor")
-      .differs(kExtremes, kOrderOfLapack)
       .differs("(float|complex)\\d+ error: a result for RuntimeError \\(ArrayRef: invalid slice.* with 0-d",
                "a number is the inverse of its reciprocal")
       .converting_out()

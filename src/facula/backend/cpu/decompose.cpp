@@ -81,10 +81,6 @@ bool is_nan(T x) {
   if constexpr (kComplex<T>) return std::isnan(x.real()) || std::isnan(x.imag());
   else return std::isnan(x);
 }
-template <class T>
-bool finite(const T* a, int64_t n) {
-  return std::all_of(a, a + n, is_finite<T>);
-}
 // Whether a matrix that is not finite has no decomposition: one with NaN, or of nothing but infinities. Of others
 // PyTorch gives NaN as values, and unit vectors.
 template <class T>
@@ -127,12 +123,12 @@ constexpr int kNotFinite =
 // ---- Householder reflections
 
 namespace {
-// Products part by part, as LAPACK's.
+// Of complex numbers with a part that is none, both: as PyTorch's library multiplies once more.
 template <class T>
-T by_parts(T a, T b) {
+void spread_nan(T* a, int64_t n) {
   if constexpr (kComplex<T>)
-    return T(a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real());
-  else return a * b;
+    for (; n-- > 0; ++a)
+      if (is_nan(*a)) *a = T(kNoNumber<Real<T>>, kNoNumber<Real<T>>);
 }
 template <class T>
 T conjugated(T x) {
@@ -230,7 +226,7 @@ Results geqrf(const Call& c, Out out) {
         with_work(room, [&](T* work, int* size) {
           Lapack<T>::geqrf(&s.m, &s.n, x, &s.m, to_tau.data<T>() + i * s.k, work, size, &info);
         });
-      else factor_by_reflections(s.m, s.n, x, to_tau.data<T>() + i * s.k);
+      else factor_by_reflections(s.m, s.n, x, to_tau.data<T>() + i * s.k), spread_nan(x, s.elements);
       transpose_into(x, s.n, s.m, to.data<T>() + i * s.elements);
     });
   });
@@ -253,7 +249,7 @@ Results householder_product(const Call& c, Out out) {
         with_work(room, [&](T* work, int* size) {
           Lapack<T>::orgqr(&s.m, &s.n, &k, x, &s.m, factors, work, size, &info);
         });
-      else multiply_reflections(s.m, s.n, k, x, factors);
+      else multiply_reflections(s.m, s.n, k, x, factors), spread_nan(x, s.elements);
       transpose_into(x, s.n, s.m, to.data<T>() + i * s.elements);
     });
   });
@@ -608,6 +604,8 @@ Results linalg_lstsq(const Call& c, Out out) {
       for (int r = 0; r < s.m; ++r)
         for (int j = 0; j < o.n; ++j)
           room.b[size_t(j) * size_t(rows) + size_t(r)] = from[int64_t(r) * o.n + j];
+      if (std::any_of(x, x + s.elements, is_nan<T>) || std::any_of(from, from + o.elements, is_nan<T>))
+        return failure.note(i, kNotFinite);
       int rank = 0;
       room.values.resize(size_t(s.k));
       int info = least_squares(driver, s, o.n, x, room.b.data(), rows, Real<T>(c.real("rcond")), &rank,
@@ -623,7 +621,9 @@ Results linalg_lstsq(const Call& c, Out out) {
   });
   linalg_check(!failure.any(), "linalg.lstsq")
       << failure.where(a)
-      << (driver == "gels"
+      << (failure.info() == kNotFinite
+              ? "The least squares solution could not be computed because an input matrix contained NaN (error code: "
+          : driver == "gels"
               ? "The least squares solution could not be computed because the input matrix does not have "
                 "full rank (error code: "
               : "The algorithm failed to converge (error code: ")
@@ -679,41 +679,11 @@ Results solved_by_factors(const Call& c, Out out, const char* name, const char* 
 }
 }  // namespace
 
-namespace {
-// getrf of a matrix that is not finite: a NaN is no larger than what it is compared with, and complex quotients by
-// what is not finite are none, as in PyTorch's library.
-template <class T>
-void eliminate(int m, int n, T* a, int* pivots, int* info) {
-  auto size = [](T x) { return std::abs(std::real(x)) + std::abs(std::imag(x)); };
-  for (int k = 0; k < std::min(m, n); ++k) {
-    T* column = a + int64_t(k) * m;
-    int p = k;
-    for (int i = k + 1; i < m; ++i)
-      if (size(column[i]) > size(column[p])) p = i;
-    pivots[k] = p + 1;
-    for (int j = 0; p != k && j < n; ++j) std::swap(a[int64_t(j) * m + k], a[int64_t(j) * m + p]);
-    if (column[k] == T(0)) {
-      if (!*info) *info = k + 1;
-      continue;
-    }
-    T pivot = column[k];
-    for (int i = k + 1; i < m; ++i) {
-      if constexpr (kComplex<T>)
-        column[i] = is_finite(pivot) ? column[i] / pivot : T(kNoNumber<Real<T>>, kNoNumber<Real<T>>);
-      else column[i] /= pivot;
-    }
-    for (int j = k + 1; j < n; ++j) {
-      T* to = a + int64_t(j) * m;
-      for (int i = k + 1; i < m; ++i) to[i] -= by_parts(column[i], to[k]);
-    }
-  }
-}
-}  // namespace
-
 Results linalg_lu_factor(const Call& c, Out out) {
   auto factor = []<class T>(const Matrices& s, T* x, int* pivots, Room<T>&, int* info) {
-    if (finite(x, s.elements)) Lapack<T>::getrf(&s.m, &s.n, x, &s.m, pivots, info);
-    else eliminate(s.m, s.n, x, pivots, info);
+    if (finite(x, s.elements) && !subnormal(x, s.elements))
+      Lapack<T>::getrf(&s.m, &s.n, x, &s.m, pivots, info);
+    else *info = eliminate(s.m, s.n, x, pivots);
   };
   return factored(c, out, "linalg.lu_factor", "A", factor);
 }

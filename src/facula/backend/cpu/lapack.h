@@ -229,6 +229,65 @@ int factor_lu(int n, T* a, int* pivots) {
   return info;
 }
 
+// ---- Matrices that are not finite, or subnormal: by products part by part, as LAPACK's (C++'s own look for infinities
+// behind a NaN; C, annex G), and by division instead of reciprocals that overflow.
+template <class T>
+T by_parts(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) return a * b;
+  else return T(a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real());
+}
+// Quotients part by part, as `by_parts`.
+template <class T>
+T quotient(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return a / b;
+  } else if (std::abs(b.real()) >= std::abs(b.imag())) {  // Smith, 1962
+    auto r = b.imag() / b.real(), size = b.real() + b.imag() * r;
+    return T((a.real() + a.imag() * r) / size, (a.imag() - a.real() * r) / size);
+  } else {
+    auto r = b.real() / b.imag(), size = b.imag() + b.real() * r;
+    return T((a.real() * r + a.imag()) / size, (a.imag() * r - a.real()) / size);
+  }
+}
+template <class T>
+bool finite(const T* a, int64_t n) {
+  return std::all_of(a, a + n, [](T x) { return x - x == T(0); });
+}
+template <class T>
+bool subnormal(const T* a, int64_t n) {  // all that is not 0 is
+  auto least = std::numeric_limits<decltype(std::abs(T{}))>::min();
+  return std::all_of(a, a + n, [&](T x) { return pivot_size(x) < least; });
+}
+// getrf of such a matrix: a NaN is no larger than what it is compared with, and complex quotients by what is not
+// finite are none, as in PyTorch's library.
+template <class T>
+int eliminate(int m, int n, T* a, int* pivots) {
+  int info = 0;
+  for (int k = 0; k < std::min(m, n); ++k) {
+    T* column = a + int64_t(k) * m;
+    int p = k;
+    for (int i = k + 1; i < m; ++i)
+      if (pivot_size(column[i]) > pivot_size(column[p])) p = i;
+    pivots[k] = p + 1;
+    for (int j = 0; p != k && j < n; ++j) std::swap(a[int64_t(j) * m + k], a[int64_t(j) * m + p]);
+    T pivot = column[k];
+    if (pivot == T(0)) {
+      if (!info) info = k + 1;
+      continue;
+    }
+    auto rest = pivot_size(pivot - pivot);  // 0 of a finite one, else NaN
+    for (int i = k + 1; i < m; ++i) {
+      if constexpr (std::is_floating_point_v<T>) column[i] /= pivot;
+      else column[i] = rest == 0 ? column[i] / pivot : T(rest, rest);
+    }
+    for (int j = k + 1; j < n; ++j) {
+      T* to = a + int64_t(j) * m;
+      for (int i = k + 1; i < m; ++i) to[i] -= by_parts(column[i], to[k]);
+    }
+  }
+  return info;
+}
+
 // X of A X = B in columns from the factors, as getrs without transposition.
 template <class T>
 void solve_lu(int n, int columns, const T* lu, const int* pivots, T* b) {
@@ -241,10 +300,10 @@ void solve_lu(int n, int columns, const T* lu, const int* pivots, T* b) {
     for (int i = 0; i < n; ++i)
       if (int p = pivots[i] - 1; p != i) std::swap(x[i], x[p]);
     for (int k = 0; k < n; ++k)
-      for (int i = k + 1; i < n; ++i) x[i] -= lu[k * n + i] * x[k];
+      for (int i = k + 1; i < n; ++i) x[i] -= by_parts(lu[k * n + i], x[k]);
     for (int k = n; k-- > 0;) {
-      x[k] /= lu[k * n + k];
-      for (int i = 0; i < k; ++i) x[i] -= lu[k * n + i] * x[k];
+      x[k] = quotient(x[k], lu[k * n + k]);
+      for (int i = 0; i < k; ++i) x[i] -= by_parts(lu[k * n + i], x[k]);
     }
   }
 }

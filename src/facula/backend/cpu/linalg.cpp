@@ -12,38 +12,52 @@ constexpr bool kOfTranspose = std::is_floating_point_v<T>;
 template <class T>
 constexpr const char* kAdjoint = kOfTranspose<T> ? "N" : "C";
 
-// Factors a copy of each matrix (of its transpose, if real); f(matrix number, LU, pivots, info).
+// P L U of a matrix; of its transpose if `turned`. `info`: the number of the first zero pivot.
+template <class T>
+struct Factors {
+  T* lu;
+  const int* pivots;
+  int info;
+  bool turned;
+  bool ordinary;  // else they are solved with by division
+};
+// Whether the factors have no numbers: then nothing that is made of them has any.
+template <class T>
+bool lost(const T* lu, int n) {
+  return std::any_of(lu, lu + int64_t(n) * n, [](T x) { return x != x; });
+}
+// Which factors of real matrices that are singular or not finite show: only they differ from the transpose's.
+enum class Order { either, own };
+
+// Factors a copy of each matrix (of its transpose, if real and ordinary); f(matrix number, factors, room).
 template <class T, class F>
-void each_lu(const Tensor& a, int n, size_t extra, F&& f) {
+void each_lu(const Tensor& a, int n, size_t extra, Order order, F&& f) {
   const T* from = a.data<T>();
   size_t square = size_t(n) * size_t(n);
   each<T>(matrices(a), n, square + extra + size_t(n), [&](int64_t k, T* lu) {
     const T* matrix = from + k * int64_t(square);
-    if constexpr (kOfTranspose<T>) std::copy(matrix, matrix + square, lu);
-    else transpose_into(matrix, n, n, lu);
     int* pivots = reinterpret_cast<int*>(lu + square + extra);
-    int info = n ? factor_lu(n, lu, pivots) : 0;
-    f(k, lu, static_cast<const int*>(pivots), info, lu + square);
+    bool own = !kOfTranspose<T> || order == Order::own, ordinary = !own || finite(matrix, int64_t(square));
+    int info = 0;
+    if (n && ordinary) {
+      if constexpr (kOfTranspose<T>) std::copy(matrix, matrix + square, lu);
+      else transpose_into(matrix, n, n, lu);
+      info = factor_lu(n, lu, pivots);
+    }
+    if (own && (!ordinary || (kOfTranspose<T> && info > 0))) {
+      transpose_into(matrix, n, n, lu);
+      int second = ordinary ? factor_lu(n, lu, pivots) : eliminate(n, n, lu, pivots);
+      info = second ? second : info;
+      if (kOfTranspose<T> && !ordinary && lost(lu, n)) {  // the transpose's factors may have numbers
+        std::copy(matrix, matrix + square, lu);
+        info = factor_lu(n, lu, pivots);
+        ordinary = true;
+      } else {
+        ordinary = false;
+      }
+    }
+    f(k, Factors<T>{lu, pivots, info, kOfTranspose<T> && ordinary, ordinary && !info}, lu + square);
   });
-}
-
-// Products and quotients part by part, as LAPACK's: C++'s own look for infinities behind a NaN (C, annex G).
-template <class T>
-T product(T a, T b) {
-  if constexpr (std::is_floating_point_v<T>) return a * b;
-  else return T(a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real());
-}
-template <class T>
-T quotient(T a, T b) {
-  if constexpr (std::is_floating_point_v<T>) {
-    return a / b;
-  } else if (std::abs(b.real()) >= std::abs(b.imag())) {  // Smith, 1962
-    auto r = b.imag() / b.real(), size = b.real() + b.imag() * r;
-    return T((a.real() + a.imag() * r) / size, (a.imag() - a.real() * r) / size);
-  } else {
-    auto r = b.real() / b.imag(), size = b.imag() + b.real() * r;
-    return T((a.real() * r + a.imag()) / size, (a.imag() * r - a.real()) / size);
-  }
 }
 
 // op(A) X = B in place for a triangular A [n, n], by division, so that a zero on the diagonal gives what IEEE
@@ -55,7 +69,7 @@ void substitute(int n, int columns, bool upper, bool unit, A&& at, T* b) {
     for (int c = 0; c < columns; ++c) {
       T* x = b + int64_t(c) * n;
       T sum = x[i];
-      for (int j = upper ? i + 1 : 0; j < (upper ? n : i); ++j) sum -= product(at(i, j), x[j]);
+      for (int j = upper ? i + 1 : 0; j < (upper ? n : i); ++j) sum -= by_parts(at(i, j), x[j]);
       x[i] = unit ? sum : quotient(sum, at(i, i));
     }
   }
@@ -67,42 +81,45 @@ T conjugate_of(T x) {
   else return std::conj(x);
 }
 
-// X of A^H X = `diagonal` times 1, in columns, from the factors of `each_lu`, singular or not.
 template <class T>
-void solve_adjoint(const T* lu, const int* pivots, int n, bool singular, T* x, T diagonal = T(1)) {
-  std::fill(x, x + int64_t(n) * n, T(0));
-  for (int i = 0; i < n; ++i) x[int64_t(i) * n + i] = diagonal;
-  if (!singular) {
-    int ok = 0;
-    Lapack<T>::getrs(kAdjoint<T>, &n, &n, lu, &n, pivots, x, &n, &ok, 1);
-    return;
-  }
-  auto exchange = [&](int i) {
-    int p = pivots[size_t(i)] - 1;
-    for (int c = 0; p != i && c < n; ++c) std::swap(x[int64_t(c) * n + i], x[int64_t(c) * n + p]);
-  };
-  auto factor = [&](int i, int j) { return lu[int64_t(j) * n + i]; };
-  auto turned = [&](int i, int j) { return conjugate_of(lu[int64_t(i) * n + j]); };
-  if constexpr (kOfTranspose<T>) {
-    for (int i = 0; i < n; ++i) exchange(i);
-    substitute(n, n, false, true, factor, x);
-    substitute(n, n, true, false, factor, x);
-  } else {
-    substitute(n, n, false, false, turned, x);
-    substitute(n, n, true, true, turned, x);
-    for (int i = n; i-- > 0;) exchange(i);
+void exchange_rows(const Factors<T>& f, int n, int columns, T* x, bool back = false) {
+  for (int step = 0; step < n; ++step) {
+    int i = back ? n - 1 - step : step, p = f.pivots[i] - 1;
+    for (int c = 0; p != i && c < columns; ++c) std::swap(x[int64_t(c) * n + i], x[int64_t(c) * n + p]);
   }
 }
 
-// Whether the factors have no numbers: then nothing that is made of them has any. Of complex infinities the
-// quotients have none either.
+// X of A X = B in place and in columns, from factors of A itself, by division.
 template <class T>
-bool lost(const T* lu, int n) {
-  return std::any_of(lu, lu + int64_t(n) * n, [](T x) {
-    if constexpr (std::is_floating_point_v<T>) return std::isnan(x);
-    else return !std::isfinite(x.real()) || !std::isfinite(x.imag());
-  });
+void solve_by_division(const Factors<T>& f, int n, int columns, T* x) {
+  auto factor = [&](int i, int j) { return f.lu[int64_t(j) * n + i]; };
+  exchange_rows(f, n, columns, x);
+  substitute(n, columns, false, true, factor, x);
+  substitute(n, columns, true, false, factor, x);
 }
+
+template <class T>
+void fill_identity(T* x, int n, T diagonal = T(1)) {
+  std::fill(x, x + int64_t(n) * n, T(0));
+  for (int i = 0; i < n; ++i) x[int64_t(i) * n + i] = diagonal;
+}
+
+// X of A^H X = `diagonal` times 1, in columns, from the factors of `each_lu`, singular or not.
+template <class T>
+void solve_adjoint(const Factors<T>& f, int n, T* x, T diagonal = T(1), bool divides = false) {
+  fill_identity(x, n, diagonal);
+  if (f.ordinary && !divides) {
+    int ok = 0;
+    Lapack<T>::getrs(kAdjoint<T>, &n, &n, f.lu, &n, f.pivots, x, &n, &ok, 1);
+    return;
+  }
+  if (f.turned) return solve_by_division(f, n, n, x);
+  auto turned = [&](int i, int j) { return conjugate_of(f.lu[int64_t(i) * n + j]); };
+  substitute(n, n, false, false, turned, x);
+  substitute(n, n, true, true, turned, x);
+  exchange_rows(f, n, n, x, true);
+}
+
 template <class T>
 constexpr T kNone = T(std::numeric_limits<decltype(std::abs(T{}))>::quiet_NaN());
 
@@ -110,9 +127,11 @@ template <class T>
 T determinant(const T* lu, const int* pivots, int n) {
   T det(1);
   for (int i = 0; i < n; ++i) {
-    det = product(det, lu[size_t(i) * size_t(n) + size_t(i)]);
+    det = by_parts(det, lu[size_t(i) * size_t(n) + size_t(i)]);
     if (pivots[size_t(i)] != i + 1) det = -det;
   }
+  if constexpr (!std::is_floating_point_v<T>)
+    if (det - det != T(0)) det = by_parts(det, T(1));  // times the sign, a complex number in PyTorch
   return det;
 }
 
@@ -152,16 +171,17 @@ Results linalg_lu_solve(const Call& c, Out out) {
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     size_t block = size_t(n) * size_t(columns);
-    each_lu<T>(a, n, block, [&](int64_t k, T* lu, const int* pivots, int info, T* rhs) {
-      if (info > 0) codes.note(failure, k, info);
-      if (!block || (info > 0 && !codes.wanted())) return;
-      if (lost(lu, n)) {
+    each_lu<T>(a, n, block, Order::own, [&](int64_t k, const Factors<T>& f, T* rhs) {
+      if (f.info > 0) codes.note(failure, k, f.info);
+      if (!block || (f.info > 0 && !codes.wanted())) return;
+      if (lost(f.lu, n)) {
         T* x = to.data<T>() + k * int64_t(block);
         return std::fill(x, x + block, kNone<T>);
       }
       transpose_into(b.data<T>() + k * int64_t(block), n, columns, rhs);
-      if constexpr (kOfTranspose<T>) solve_lu_transposed(n, int(columns), lu, pivots, rhs);
-      else solve_lu(n, int(columns), lu, pivots, rhs);
+      if (!f.ordinary) solve_by_division(f, n, int(columns), rhs);
+      else if constexpr (kOfTranspose<T>) solve_lu_transposed(n, int(columns), f.lu, f.pivots, rhs);
+      else solve_lu(n, int(columns), f.lu, f.pivots, rhs);
       transpose_into(rhs, columns, n, to.data<T>() + k * int64_t(block));
     });
   });
@@ -179,22 +199,20 @@ Results linalg_inv(const Call& c, Out out) {
   Codes codes(out, 1);
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    each_lu<T>(a, n, size_t(n) * size_t(std::max(64, n)),
-               [&](int64_t k, T* lu, const int* pivots, int info, T* work) {
-                 if (info > 0) codes.note(failure, k, info);
-                 if (!n || (info > 0 && !codes.wanted())) return;
-                 if (info > 0) {  // what is not finite then says so
-                   solve_adjoint(lu, pivots, n, true,
-                                 work);  // columns of A^-H: rows of its conjugate's transpose
-                   T* y = to.data<T>() + k * int64_t(n) * n;
-                   for (int64_t e = 0; e < int64_t(n) * n; ++e) y[e] = conjugate_of(work[e]);
-                   return;
-                 }
-                 if (lost(lu, n)) std::fill(lu, lu + int64_t(n) * n, kNone<T>);
-                 else invert_lu(n, lu, pivots, work);
+    each_lu<T>(a, n, size_t(n) * size_t(std::max(64, n)), Order::own,
+               [&](int64_t k, const Factors<T>& f, T* work) {
+                 if (f.info > 0) codes.note(failure, k, f.info);
+                 if (!n || (f.info > 0 && !codes.wanted())) return;
                  T* y = to.data<T>() + k * int64_t(n) * n;
-                 if constexpr (kOfTranspose<T>) std::copy(lu, lu + int64_t(n) * n, y);
-                 else transpose_into(lu, n, n, y);
+                 if (lost(f.lu, n)) return std::fill(y, y + int64_t(n) * n, kNone<T>);
+                 if (!f.ordinary) {  // what is not finite then says so
+                   fill_identity(work, n);
+                   solve_by_division(f, n, n, work);
+                   return transpose_into(work, n, n, y);
+                 }
+                 invert_lu(n, f.lu, f.pivots, work);
+                 if constexpr (kOfTranspose<T>) std::copy(f.lu, f.lu + int64_t(n) * n, y);
+                 else transpose_into(f.lu, n, n, y);
                });
   });
   linalg_check(!failure.any(), "linalg.inv")
@@ -211,10 +229,10 @@ Results linalg_inv_adjoint(const Call& c, Out out) {
   int n = order_of("linalg.slogdet", a);
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    each_lu<T>(a, n, size_t(n) * size_t(n), [&](int64_t k, T* lu, const int* pivots, int info, T* x) {
+    each_lu<T>(a, n, size_t(n) * size_t(n), Order::either, [&](int64_t k, const Factors<T>& f, T* x) {
       if (!n) return;
-      if (lost(lu, n)) std::fill(x, x + int64_t(n) * n, kNone<T>);
-      else solve_adjoint(lu, pivots, n, info > 0, x);
+      if (lost(f.lu, n)) std::fill(x, x + int64_t(n) * n, kNone<T>);
+      else solve_adjoint(f, n, x);
       transpose_into(x, n, n, to.data<T>() + k * int64_t(n) * n);
     });
   });
@@ -249,11 +267,12 @@ Results linalg_cofactor(const Call& c, Out out) {
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     using R = decltype(std::abs(T{}));
-    each_lu<T>(a, n, size_t(n) * size_t(std::max(n, 64)),
-               [&](int64_t k, T* lu, const int* pivots, int info, T* work) {
+    each_lu<T>(a, n, size_t(n) * size_t(std::max(n, 64)), Order::either,
+               [&](int64_t k, const Factors<T>& f, T* work) {
                  if (!n) return;
+                 T* lu = f.lu;
                  constexpr int kByMinors = 16;
-                 if (info > 0 && n <= kByMinors)
+                 if (f.info > 0 && n <= kByMinors)
                    return minors(a.data<T>() + k * int64_t(n) * n, n, to.data<T>() + k * int64_t(n) * n);
                  R largest = 0;
                  for (int i = 0; i < n; ++i)
@@ -263,13 +282,13 @@ Results linalg_cofactor(const Call& c, Out out) {
                  for (int i = 0; i < n; ++i)
                    if (auto& pivot = lu[size_t(i) * size_t(n) + size_t(i)]; std::abs(pivot) < tiny)
                      pivot = T(tiny);
-                 T det = determinant(lu, pivots, n);
+                 T det = determinant(lu, f.pivots, n);
                  T* y = to.data<T>() + k * int64_t(n) * n;
                  if (det - det != T(0)) {  // infinite or NaN: what is left of it is a question of the order
-                   solve_adjoint(lu, pivots, n, true, work, conjugate_of(det));
+                   solve_adjoint(f, n, work, conjugate_of(det), true);
                    return transpose_into(work, n, n, y);
                  }
-                 invert_lu(n, lu, pivots, work);
+                 invert_lu(n, lu, f.pivots, work);
                  // The buffer holds inv (of a real matrix inv^T) in columns: read as rows it is inv^T (or inv).
                  for (int64_t i = 0; i < int64_t(n) * n; ++i) lu[i] = conjugate_of(det * lu[i]);
                  if constexpr (kOfTranspose<T>) transpose_into(lu, n, n, y);
@@ -286,9 +305,8 @@ Results linalg_det(const Call& c, Out out) {
   int n = order_of("linalg.det", a);
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    each_lu<T>(a, n, 0, [&](int64_t k, T* lu, const int* pivots, int, T*) {
-      to.data<T>()[k] = determinant(lu, pivots, n);
-    });
+    each_lu<T>(a, n, 0, Order::either,
+               [&](int64_t k, const Factors<T>& f, T*) { to.data<T>()[k] = determinant(f.lu, f.pivots, n); });
   });
   to.finish();
   return Results(out[0]);
@@ -301,16 +319,16 @@ Results linalg_slogdet(const Call& c, Out out) {
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     using R = decltype(std::abs(T{}));
-    each_lu<T>(a, n, 0, [&](int64_t k, T* lu, const int* pivots, int, T*) {
+    each_lu<T>(a, n, 0, Order::either, [&](int64_t k, const Factors<T>& f, T*) {
       T sign(1);
       R log_size = 0;
       for (int i = 0; i < n; ++i) {
-        T pivot = lu[size_t(i) * size_t(n) + size_t(i)];
+        T pivot = f.lu[size_t(i) * size_t(n) + size_t(i)];
         R size = pivot != pivot ? std::numeric_limits<R>::quiet_NaN() : std::abs(pivot);
         log_size += std::log(size);
         if constexpr (std::is_floating_point_v<T>) sign *= T((pivot > 0) - (pivot < 0));
         else sign *= size == 0 ? T(0) : pivot / size;
-        if (pivots[size_t(i)] != i + 1) sign = sign * T(-1);  // an imaginary part of 0 stays positive
+        if (f.pivots[i] != i + 1) sign = sign * T(-1);  // an imaginary part of 0 stays positive
       }
       to_sign.data<T>()[k] = sign;
       to_log.data<R>()[k] = log_size;
