@@ -6,6 +6,7 @@
 
 #include "facula/autograd/batch.h"
 #include "facula/tensor/promotion.h"
+#include "facula/tensor/sparse.h"
 #include "override.h"
 #include "tensor.h"
 #include "trampoline.h"
@@ -245,6 +246,9 @@ int tensor_assign_subscript(PyObject* self, PyObject* index, PyObject* value) {
       return;
     }
     Tensor t = tensor_of(self);
+    supported_check(!is_sparse(t), "index")
+        << "elements of a tensor of a sparse layout cannot be assigned to"
+        << hint("assign to those of to_dense(), or make another with sparse_coo_tensor");
     Scalar number;
     bool is_number = !is_tensor(value) && to_scalar(value, number);
     if (!is_number && !is_tensor(value)) {

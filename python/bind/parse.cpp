@@ -405,7 +405,15 @@ bool take_extra(const Overload& o, PyObject* key, PyObject* value, bool out_ok, 
       f.requires_grad = value == Py_True;
       return PyBool_Check(value);
     }
-    if (same(key, names::layout)) return value == Py_None || Py_TYPE(value) == LayoutType;
+    if (same(key, names::layout)) {
+      if (value != Py_None && Py_TYPE(value) != LayoutType) return false;
+      PyRef text = checked(value == Py_None ? PyUnicode_FromString("strided") : PyObject_Repr(value));
+      supported_check(text_of(text.get()).ends_with("strided"), o.op->name())
+          << "does not make tensors of layout " << text_of(text.get())
+          << hint(
+                 "sparse_coo_tensor(size=...) makes one without elements; to_sparse() and to_sparse_csr() convert");
+      return true;
+    }
     if (same(key, names::pin_memory)) return value == Py_None || PyBool_Check(value);
     if (same(key, names::memory_format)) return value == Py_None || to_format(value, format);
     if (same(key, names::names)) return value == Py_None;

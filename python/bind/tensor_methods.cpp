@@ -2,6 +2,7 @@
 #include "autograd.h"
 #include "facula/autograd/autograd.h"
 #include "facula/op/factory.h"
+#include "facula/tensor/sparse.h"
 #include "override.h"
 #include "parse.h"
 #include "tensor.h"
@@ -33,7 +34,29 @@ PyObject* get_dtype(PyObject* self, void*) { return wrap(impl_of(self)->dtype); 
 PyObject* get_device(PyObject* self, void*) {
   return guarded([&] { return wrap(impl_of(self)->device); });
 }
-PyObject* get_layout(PyObject*, void* strided) { return Py_NewRef(*static_cast<PyObject**>(strided)); }
+PyObject* layouts[3];  // as Layout counts
+PyObject* get_layout(PyObject* self, void*) { return Py_NewRef(layouts[int(layout_of(impl_of(self)))]); }
+PyObject* get_has_layout(PyObject* self, void* layout) {
+  return PyBool_FromLong(layout_of(impl_of(self)) == *static_cast<const Layout*>(layout));
+}
+Layout coo = Layout::sparse_coo, csr = Layout::sparse_csr;
+// (nnz, sparse dimensions, is it coalesced?) of a sparse tensor, None of another.
+PyObject* sparse_info(PyObject* self, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    Tensor t = tensor_of(self);
+    if (!is_sparse(t)) Py_RETURN_NONE;
+    auto& p = sparse_parts(t);
+    return Py_BuildValue("LiO", (long long)p.nnz(), p.sparse_dims(), p.coalesced ? Py_True : Py_False);
+  });
+}
+PyObject* set_coalesced(PyObject* self, PyObject* value) {
+  return guarded([&]() -> PyObject* {
+    Tensor t = tensor_of(self);
+    runtime_check(is_coo(t), "_coalesced_") << "expected sparse coordinate tensor layout but got another";
+    sparse_parts(t).coalesced = PyObject_IsTrue(value) == 1;
+    return Py_NewRef(self);
+  });
+}
 PyObject* get_ndim(PyObject* self, void*) { return PyLong_FromSize_t(impl_of(self)->sizes.size()); }
 PyObject* dim(PyObject* self, PyObject*) { return get_ndim(self, nullptr); }
 PyObject* numel(PyObject* self, PyObject*) {
@@ -42,8 +65,12 @@ PyObject* numel(PyObject* self, PyObject*) {
 PyObject* get_itemsize(PyObject* self, void*) { return PyLong_FromLong(itemsize(impl_of(self)->dtype)); }
 PyObject* element_size(PyObject* self, PyObject*) { return get_itemsize(self, nullptr); }
 PyObject* get_nbytes(PyObject* self, void*) {
-  return guarded(
-      [&] { return wrap_int(product(impl_of(self)->sizes) * SymInt(itemsize(impl_of(self)->dtype))); });
+  return guarded([&] {
+    runtime_check(!is_sparse(impl_of(self)), "nbytes")
+        << "nbytes is not defined for sparse tensors."
+        << hint("add those of the indices and the values, or multiply numel() by element_size()");
+    return wrap_int(product(impl_of(self)->sizes) * SymInt(itemsize(impl_of(self)->dtype)));
+  });
 }
 PyObject* storage_offset(PyObject* self, PyObject*) {
   return guarded([&] { return wrap_int(impl_of(self)->offset); });
@@ -81,7 +108,7 @@ PyObject* is_contiguous(PyObject* self, PyObject* const* args, Py_ssize_t n, PyO
     MemoryFormat f = MemoryFormat::contiguous;
     type_check(!format || to_format(format, f), "is_contiguous")
         << "memory_format must be a facula.memory_format, not " << Py_TYPE(format)->tp_name;
-    return PyBool_FromLong(tensor_of(self).is_contiguous(f));
+    return PyBool_FromLong(tensor_of(self).is_contiguous(f) && !is_sparse(impl_of(self)));
   });
 }
 PyObject* is_floating_point(PyObject* self, PyObject*) {
@@ -519,7 +546,7 @@ Tensor copied(const Tensor& t, PyObject* memo) {
   autograd::GradMode off(false);
   auto clone = [](const Tensor& of) { return run_operator(operator_named("clone"), {of})[0]; };
   const Storage& storage = t.impl()->storage;
-  if (!storage || t.device().type == DeviceType::meta || !PyDict_Check(memo)) return clone(t);
+  if (!storage || is_sparse(t) || t.device().type == DeviceType::meta || !PyDict_Check(memo)) return clone(t);
   PyRef key = checked(PyLong_FromVoidPtr(storage.get()));
   PyObject* known = PyDict_GetItemWithError(memo, key.get());
   Tensor memory;
@@ -606,6 +633,8 @@ PyObject* storage_info(PyObject* self, PyObject*) {
   return guarded([&]() -> PyObject* {
     TensorImpl* t = impl_of(self);
     if (!t->storage) Py_RETURN_NONE;
+    supported_check(!is_sparse(t), "storage") << "Cannot access storage of a sparse tensor"
+                                              << hint("its parts have storages: t._indices(), t._values()");
     tensor_of(self).data_ptr();  // plain order
     return Py_BuildValue("NN", PyLong_FromVoidPtr(t->storage->data()),
                          PyLong_FromSize_t(t->storage->bytes()));
@@ -617,8 +646,6 @@ PyObject* get_dict(PyObject* self, void*) {
   if (d && !PyObject_GC_IsTracked(self)) PyObject_GC_Track(self);
   return d;
 }
-
-PyObject* strided_object;
 
 }  // namespace
 
@@ -677,6 +704,9 @@ PyMethodDef tensor_methods[] = {
     {"is_neg", is_neg, METH_NOARGS,
      "Is it a view of the negatives of its memory, as the imag of a conj() is?"},
     {"is_set_to", is_same_storage, METH_O, "Do both have the same storage and geometry?"},
+    {"_sparse_info", sparse_info, METH_NOARGS,
+     "(nnz, sparse dimensions, is coalesced) of a sparse tensor; else None."},
+    {"_coalesced_", set_coalesced, METH_O, "Says whether a sparse tensor has every index once, in order."},
     {"_storage_info", storage_info, METH_NOARGS, "(address, bytes) of the storage."},
     {"__deepcopy__", deepcopy, METH_O, nullptr},
     {"__reduce_ex__", reduce_ex, METH_O, nullptr},
@@ -686,7 +716,7 @@ PyGetSetDef tensor_getset[] = {
     {"shape", get_shape, nullptr, "The sizes.", nullptr},
     {"dtype", get_dtype, nullptr, "The type of the elements.", nullptr},
     {"device", get_device, nullptr, "Where the memory is.", nullptr},
-    {"layout", get_layout, nullptr, "facula.strided.", &strided_object},
+    {"layout", get_layout, nullptr, "facula.strided, sparse_coo or sparse_csr.", nullptr},
     {"ndim", get_ndim, nullptr, "The number of dimensions.", nullptr},
     {"itemsize", get_itemsize, nullptr, "Bytes of an element.", nullptr},
     {"nbytes", get_nbytes, nullptr, "Bytes of all elements.", nullptr},
@@ -707,7 +737,8 @@ PyGetSetDef tensor_getset[] = {
     {"is_cuda", get_is_cuda, nullptr, nullptr, nullptr},
     {"is_meta", get_is_meta, nullptr, nullptr, nullptr},
     {"output_nr", get_output_nr, nullptr, "Which result of its grad_fn it is.", nullptr},
-    {"is_sparse", get_false, nullptr, nullptr, nullptr},
+    {"is_sparse", get_has_layout, nullptr, "Is its layout sparse_coo?", &coo},
+    {"is_sparse_csr", get_has_layout, nullptr, "Is its layout sparse_csr?", &csr},
     {"is_quantized", get_false, nullptr, nullptr, nullptr},
     {"is_mkldnn", get_false, nullptr, nullptr, nullptr},
     {"is_nested", get_false, nullptr, nullptr, nullptr},
@@ -716,7 +747,8 @@ PyGetSetDef tensor_getset[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 void add_tensor_functions(PyObject* module) {
-  strided_object = checked(PyObject_GetAttrString(module, "strided")).detach();
+  for (int k = 0; k < 3; ++k)
+    layouts[k] = checked(PyObject_GetAttrString(module, facula::name(Layout(k)))).detach();
   PyRef priority = checked(PyLong_FromLong(1000));
   checked(PyDict_SetItemString(TensorType->tp_dict, "__array_priority__",
                                priority.get()));  // NumPy leaves mixed arithmetic to us

@@ -180,14 +180,21 @@ PyType_Slot format_slots[] = {{Py_tp_repr, reinterpret_cast<void*>(format_repr)}
 PyType_Spec format_spec = {"facula.memory_format", sizeof(FormatObject), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, format_slots};
 
-PyObject* layout_repr(PyObject*) { return PyUnicode_FromFormat("%s.strided", package_name()); }
-PyObject* layout_reduce(PyObject*, PyObject*) { return PyUnicode_FromString("strided"); }
+struct LayoutObject {
+  PyObject_HEAD const char* name;
+};
+PyObject* layout_repr(PyObject* o) {
+  return PyUnicode_FromFormat("%s.%s", package_name(), reinterpret_cast<LayoutObject*>(o)->name);
+}
+PyObject* layout_reduce(PyObject* o, PyObject*) {
+  return PyUnicode_FromString(reinterpret_cast<LayoutObject*>(o)->name);
+}
 PyMethodDef layout_methods[] = {{"__reduce__", layout_reduce, METH_NOARGS, nullptr},
                                 {nullptr, nullptr, 0, nullptr}};
 PyType_Slot layout_slots[] = {{Py_tp_repr, reinterpret_cast<void*>(layout_repr)},
                               {Py_tp_methods, layout_methods},
                               {0, nullptr}};
-PyType_Spec layout_spec = {"facula.layout", sizeof(PyObject), 0,
+PyType_Spec layout_spec = {"facula.layout", sizeof(LayoutObject), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, layout_slots};
 
 template <class T>
@@ -279,8 +286,13 @@ void add_types(PyObject* module) {
     checked(PyModule_AddObjectRef(module, op::name(MemoryFormat(i)), format_objects[i]));
   }
   LayoutType = add_type(module, &layout_spec);
-  PyRef strided = checked(LayoutType->tp_alloc(LayoutType, 0));
-  add_object(module, "strided", strided.detach());
+  // Those of tensors, in the order of Layout; then names that only programs of PyTorch compare with.
+  for (const char* n :
+       {"strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged"}) {
+    PyRef layout = checked(LayoutType->tp_alloc(LayoutType, 0));
+    reinterpret_cast<LayoutObject*>(layout.get())->name = n;
+    add_object(module, n, layout.detach());
+  }
   add_functions(module, functions);
 }
 

@@ -5,6 +5,7 @@
 #include "facula/batch/level.h"
 #include "facula/op/batched.h"
 #include "facula/run/autocast.h"
+#include "facula/tensor/sparse.h"
 #include "tensor.h"
 #include "trampoline.h"
 #include "types.h"
@@ -193,6 +194,8 @@ PyMethodDef functions[] = {
 }  // namespace
 
 void check_has_data(const Tensor& t, const char* what) {
+  type_check(!is_sparse(t) || std::string_view(what) != "numpy", what)
+      << "can't convert Sparse layout tensor to numpy. Use Tensor.to_dense() first.";
   if (!autograd::batch_level(t)) return;
   std::string_view w = what;
   runtime_check(w != "bool", "vmap")

@@ -44,6 +44,7 @@ if (
     from . import safetensors as safetensors
     from . import serialization as serialization
     from . import signal as signal
+    from . import sparse as sparse
     from . import special as special
     from . import storage as storage
     from . import testing as testing
@@ -79,6 +80,9 @@ if (
     from .compiler import compile as compile
     from .serialization import load as load
     from .serialization import save as save
+    from .sparse import smm as smm
+    from .sparse import sparse_coo_tensor as sparse_coo_tensor
+    from .sparse import sparse_csr_tensor as sparse_csr_tensor
     from ._C import *
     from ._C.ops import *
 else:
@@ -110,6 +114,11 @@ else:
         reset_peak_memory,
         set_default_dtype,
         set_num_threads,
+        sparse_bsc,
+        sparse_bsr,
+        sparse_coo,
+        sparse_csc,
+        sparse_csr,
         strided,
         tensor,
     )
@@ -183,7 +192,7 @@ _SUBMODULES = frozenset(
     """
     _dynamo accelerator amp ao autograd backends compiler cpu cuda distributed distributions func futures fx
     hub jit library masked multiprocessing nn onnx optim overrides profiler program random return_types
-    safetensors serialization signal storage testing types utils version
+    safetensors serialization signal sparse storage testing types utils version
     """.split()
 )
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])
@@ -229,6 +238,7 @@ _ELSEWHERE = {
             tensordot tile trace unique unique_consecutive
         """,
         "_logging": "set_logs",
+        "sparse": "sparse_coo_tensor sparse_csr_tensor smm",
         "_vmap": "vmap",
         "_determinism": """
             are_deterministic_algorithms_enabled get_deterministic_debug_mode get_float32_matmul_precision

@@ -139,7 +139,7 @@ def _allowed() -> dict[tuple[str, str], Any]:
         for builtin in (dict, list, set, frozenset, complex, slice):
             table[module, builtin.__name__] = builtin
         table[module, "bytearray"], table[module, "bytes"] = _bytearray, _bytes
-    for rebuild in ("tensor", "tensor_v2", "parameter", "parameter_with_state"):
+    for rebuild in ("tensor", "tensor_v2", "sparse_tensor", "parameter", "parameter_with_state"):
         table["torch._utils", f"_rebuild_{rebuild}"] = getattr(_utils, f"_rebuild_{rebuild}")
     for name, dtype in LEGACY.items():
         table["torch", name] = StorageType(dtype, TypedStorage)
@@ -152,9 +152,10 @@ def _allowed() -> dict[tuple[str, str], Any]:
 
 def get_layout(name: str) -> Any:
     """A layout by PyTorch's name of it."""
-    if name != "torch.strided":
+    layout = getattr(_C, name.removeprefix("torch."), None) if isinstance(name, str) else None
+    if not isinstance(layout, _C.layout) or not name.startswith("torch."):
         raise UnpicklingError(f"load: the layout {reprlib.repr(name)} is not known; torch.strided is")
-    return _C.strided
+    return layout
 
 
 def _encode(text: str, encoding: str = "latin1") -> bytes:

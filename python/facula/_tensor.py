@@ -290,9 +290,31 @@ def const_data_ptr(self: Tensor) -> int:
     return self.data_ptr()
 
 
-def to_dense(self: Tensor, dtype: Any = None, *, masked_grad: bool = True) -> Tensor:
-    """The tensor itself, or converted: all are dense."""
-    return self if dtype is None else self.to(dtype)
+def is_coalesced(self: Tensor) -> bool:
+    """Has a sparse tensor every index once, in order?"""
+    if self.layout is not _C.sparse_coo:
+        given = "Strided" if self.layout is _C.strided else "SparseCsr"
+        raise RuntimeError(f"is_coalesced expected sparse coordinate tensor layout but got {given}")
+    return self._sparse_info()[2]
+
+
+def _nnz(self: Tensor) -> int:
+    """The number of elements that a sparse tensor holds."""
+    info = self._sparse_info()
+    if info is None:
+        raise NotImplementedError("_nnz expected sparse tensor layout but got Strided")
+    return info[0]
+
+
+def sparse_dim(self: Tensor) -> int:
+    """The number of sparse dimensions."""
+    info = self._sparse_info()
+    return info[1] if info else 0
+
+
+def dense_dim(self: Tensor) -> int:
+    """The number of dimensions that are not sparse."""
+    return self.dim() - sparse_dim(self)
 
 
 def dequantize(self: Tensor) -> Tensor:
@@ -330,6 +352,8 @@ def _removed(name: str, instead: str) -> Callable:
 
 def _of_sparse(name: str) -> Callable:
     def f(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if self.layout is not _C.strided:
+            raise NotImplementedError(f"{name} is not there for tensors of layout {self.layout}")
         raise RuntimeError(f"{name} expected sparse coordinate tensor layout but got Strided")
 
     f.__name__ = name
@@ -395,7 +419,10 @@ for _g in (
     set_,
     storage_type,
     const_data_ptr,
-    to_dense,
+    is_coalesced,
+    _nnz,
+    sparse_dim,
+    dense_dim,
     dequantize,
     record_stream,
     xpu,
@@ -413,13 +440,10 @@ for _n, _instead in (
     ("eig", "linalg.eig"), ("symeig", "linalg.eigh"), ("solve", "linalg.solve"), ("lstsq", "linalg.lstsq")
 ):  # fmt: skip
     _add(_n, _removed(_n, _instead))
-for _n in ("coalesce", "is_coalesced", "indices", "values", "crow_indices", "col_indices", "ccol_indices",
-           "row_indices", "sparse_mask", "sparse_resize_", "sparse_resize_and_clear_"):  # fmt: skip
+for _n in ("ccol_indices", "row_indices", "sparse_resize_", "sparse_resize_and_clear_"):
     _add(_n, _of_sparse(_n))
-_add("sparse_dim", lambda self: 0)
-_add("dense_dim", lambda self: self.dim())
 _add("is_distributed", lambda self: False)
-for _n in "is_ipu is_maia is_mtia is_sparse_csr is_vulkan is_xla is_xpu volatile".split():
+for _n in "is_ipu is_maia is_mtia is_vulkan is_xla is_xpu volatile".split():
     _fact(_n, False)
 _fact("name", None)
 Tensor.grad_dtype = property(lambda self: self.dtype)  # type: ignore[attr-defined]

@@ -67,6 +67,25 @@ def _rebuild_parameter_with_state(data: Tensor, requires_grad: bool, hooks: Any,
     return set_state(_rebuild_parameter(data, requires_grad), state)
 
 
+def _rebuild_sparse_tensor(layout: Any, data: tuple) -> Tensor:
+    """A sparse tensor of its parts. Raises UnpicklingError if they do not fit."""
+    from .sparse import sparse_coo_tensor, sparse_csr_tensor
+
+    made = {_C.sparse_coo: sparse_coo_tensor, _C.sparse_csr: sparse_csr_tensor}.get(layout)
+    if made is None:
+        raise UnpicklingError(
+            f"load: cannot make tensors of layout {reprlib.repr(layout)}; sparse_coo and sparse_csr can be"
+        )
+    parts, rest = (data[:2], data[2:]) if layout is _C.sparse_coo else (data[:3], data[3:])
+    tensors = all(type(t) is Tensor and not t.is_sparse for t in parts)
+    if not tensors or not rest or not isinstance(rest[0], tuple):
+        raise UnpicklingError(f"load: a sparse tensor is made of {reprlib.repr(data)}")
+    try:
+        return made(*parts, rest[0], **({"is_coalesced": rest[1]} if len(rest) > 1 else {}))
+    except (RuntimeError, TypeError, IndexError) as error:
+        raise UnpicklingError(f"load: the parts of a sparse tensor do not fit: {error}") from None
+
+
 def set_state(t: Tensor, state: Any) -> Tensor:
     """Gives a tensor the attributes of a dict, or of a pair of dicts, the second for slots."""
     attributes, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
@@ -82,6 +101,13 @@ def set_state(t: Tensor, state: Any) -> Tensor:
 
 def reduced(t: Tensor) -> tuple:
     """What a pickle of a tensor calls, and with what."""
+    if t.layout is not _C.strided:
+        parts = (
+            (t._indices(), t._values(), t.shape, t.is_coalesced())
+            if t.is_sparse
+            else (t.crow_indices(), t.col_indices(), t._values(), t.shape)
+        )
+        return _rebuild_sparse_tensor, (t.layout, parts)
     lazy = {name: True for name, on in (("conj", t.is_conj()), ("neg", t.is_neg())) if on}
     args = (
         TypedStorage(t),

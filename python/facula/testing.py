@@ -86,11 +86,36 @@ class _Comparison:
             x, y = _C.tensor(a, dtype=wide), _C.tensor(b, dtype=wide)
         self.tensors(x, y, at, x.dim() == 0 and y.dim() == 0, kinds[0] == "number")
 
-    def tensors(self, a: Tensor, b: Tensor, at: str, scalar: bool, number: bool) -> None:
+    def sparse(self, a: Tensor, b: Tensor, at: str) -> None:
+        """The parts of sparse tensors of one layout."""
+        kind = "COO" if a.is_sparse else "CSR"
+        if a.is_sparse and a.is_coalesced() != b.is_coalesced():
+            a, b = a.coalesce(), b.coalesce()
+        if a._nnz() != b._nnz():
+            self.fail(
+                f"The number of specified values in sparse {kind} tensors does not match: {a._nnz()} != "
+                f"{b._nnz()}", at
+            )  # fmt: skip
+        exact = _Comparison(**{**vars(self), "rtol": 0.0, "atol": 0.0})
+        for part in ("indices",) if a.is_sparse else ("crow_indices", "col_indices"):
+            x, y = (t._indices() if a.is_sparse else getattr(t, part)() for t in (a, b))
+            exact.tensors(x, y, at, False, False, f"Sparse {kind} {part}")
+        self.tensors(a._values(), b._values(), at, False, False, f"Sparse {kind} values")
+
+    def tensors(
+        self, a: Tensor, b: Tensor, at: str, scalar: bool, number: bool, called: str = "Tensor-likes"
+    ) -> None:
         if a.shape != b.shape:
             self.fail(f"The values for attribute 'shape' do not match: {a.shape} != {b.shape}.", at)
         if self.check_dtype and not number and a.dtype != b.dtype:
             self.fail(f"The values for attribute 'dtype' do not match: {a.dtype} != {b.dtype}.", at)
+        if a.layout is not b.layout and self.check_layout:
+            self.fail(f"The values for attribute 'layout' do not match: {a.layout} != {b.layout}.", at)
+        if a.layout is not b.layout:
+            a, b = a.to_dense(), b.to_dense()
+        if a.layout is not _C.strided:
+            self.sparse(a, b, at)
+            return
         if self.check_stride and a.stride() != b.stride():
             self.fail(f"The values for attribute 'stride()' do not match: {a.stride()} != {b.stride()}.", at)
         rtol, atol = (self.rtol, self.atol) if self.rtol is not None else _tolerances(a, b)
@@ -112,7 +137,7 @@ class _Comparison:
             close = close | (error.isfinite() & (error <= atol + rtol * b.abs()))
         if bool(close.all()):
             return
-        what = "Scalars" if scalar else "Tensor-likes"
+        what = "Scalars" if scalar else called
         lines = [f"{what} are not {'equal' if exact else 'close'}!", ""]
         count, total = int((~close).sum()), close.numel()
         if scalar:
@@ -171,7 +196,7 @@ def assert_close(
         )
     _Comparison(
         allow_subclasses=allow_subclasses, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=check_dtype,
-        check_stride=check_stride, msg=msg,
+        check_layout=check_layout, check_stride=check_stride, msg=msg,
     ).items(actual, expected, "")  # fmt: skip
 
 

@@ -15,12 +15,12 @@ RECORDED = Path(__file__).parents[1] / "golden" / "names.txt"
 NAMES = {line.split()[0]: line.split()[1:] for line in RECORDED.read_text().splitlines()}
 # The number that may not fall; all that are recorded where a namespace is not listed.
 LEAST = {
-    "torch": 663,
-    "torch.Tensor": 582,
+    "torch": 667,
+    "torch.Tensor": 584,
     "torch.nn.functional": 133,
     "torch.linalg": 41,
     "torch.fft": 16,
-    "torch.optim": 15,
+    "torch.optim": 16,
     "torch.autograd": 12,
     "torch.func": 8,
     "torch.library": 12,

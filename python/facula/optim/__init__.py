@@ -18,6 +18,7 @@ _LATER = {
     "RAdam": ".radam",
     "RMSprop": ".rmsprop",
     "Rprop": ".rprop",
+    "SparseAdam": ".sparse_adam",
 }
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "RMSprop",
     "Rprop",
     "SGD",
+    "SparseAdam",
     "lr_scheduler",
     "swa_utils",
 ]
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from .radam import RAdam
     from .rmsprop import RMSprop
     from .rprop import Rprop
+    from .sparse_adam import SparseAdam
 
 
 def __getattr__(name: str) -> object:

@@ -52,10 +52,17 @@ class ListOptimizer(GroupOptimizer):
     def _step_group(self, group: dict[str, Any]) -> None:
         kinds = self._kinds(group)
         alike: dict[tuple, tuple[list[Tensor], list[dict[str, Any]]]] = {}
-        for p in parameters_with_grad(group, type(self).__name__):
+        takes_sparse = hasattr(self, "_update_sparse")
+        for p in parameters_with_grad(group, type(self).__name__, takes_sparse):
             state = self.state[p]
             if not state:
                 state.update(_C.outside_of_trace(self._first, p, group))
+            if p.grad.is_sparse:
+                numbers = self._counted([state])
+                tensors = [state[kind] for kind, used in kinds.items() if used]
+                self._update_sparse(group, numbers, p, *tensors)  # type: ignore[attr-defined]
+                self._count([state], numbers)
+                continue
             counts = [state[name] for name in self._numbers]
             key = (*(id(x) if isinstance(x, Tensor) else x for x in counts), *self._apart(p))
             params, states = alike.setdefault(key, ([], []))

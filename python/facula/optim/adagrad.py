@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import _C
 from ._listed import ListOptimizer
-from .optimizer import check_options, rate
+from .optimizer import check_options, rate, with_values
 
 _adagrad = _C.ops._adagrad_
 
@@ -73,3 +73,13 @@ class Adagrad(ListOptimizer):
     def _update(self, group: dict[str, Any], numbers: dict[str, float], *lists: list[Any]) -> None:
         decayed = rate(group["lr"]) / (1 + (numbers["step"] - 1) * group["lr_decay"])
         _adagrad(*lists, decayed, group["eps"], group["weight_decay"], group["maximize"])
+
+    def _update_sparse(self, group: dict[str, Any], numbers: dict[str, float], p: Any, sums: Any) -> None:
+        if group["weight_decay"]:
+            raise RuntimeError("weight_decay option is not compatible with sparse gradients")
+        grad = (-p.grad if group["maximize"] else p.grad).coalesce()  # what follows is not linear
+        values = grad._values()
+        sums.add_(with_values(grad, values.pow(2)))
+        deviation = sums.sparse_mask(grad)._values().sqrt_().add_(group["eps"])
+        decayed = rate(group["lr"]) / (1 + (numbers["step"] - 1) * group["lr_decay"])
+        p.add_(with_values(grad, values / deviation), alpha=-decayed)

@@ -398,7 +398,8 @@ def rate(lr: Any) -> Any:
     return float(lr)
 
 
-def parameters_with_grad(group: dict[str, Any], optimizer: str) -> Iterable[Tensor]:
+def parameters_with_grad(group: dict[str, Any], optimizer: str, sparse: bool = False) -> Iterable[Tensor]:
+    """Parameters that have a gradient; of a sparse layout only if ``sparse``."""
     params = [p for p in group["params"] if p.grad is not None]
     for p in params:
         if p.grad.shape != p.shape:
@@ -406,4 +407,13 @@ def parameters_with_grad(group: dict[str, Any], optimizer: str) -> Iterable[Tens
                 f"{optimizer}: the gradient of a parameter of shape {list(p.shape)} has shape "
                 f"{list(p.grad.shape)}"
             )
+        if p.grad.is_sparse and not sparse:
+            raise RuntimeError(
+                f"{optimizer} does not support sparse gradients, please consider SparseAdam instead"
+            )
     return params
+
+
+def with_values(grad: Tensor, values: Tensor) -> Tensor:
+    """A sparse tensor with the indices of a coalesced gradient."""
+    return _C.ops._sparse_with_values(grad, values)

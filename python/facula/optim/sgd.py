@@ -56,7 +56,11 @@ class SGD(GroupOptimizer):
     _traceable = True
 
     def _step_group(self, group: dict[str, Any]) -> None:
-        params = parameters_with_grad(group, "SGD")
+        params = parameters_with_grad(group, "SGD", sparse=True)
+        for p in params:
+            if p.grad.is_sparse:
+                self._step_sparse(p, group)
+        params = [p for p in params if not p.grad.is_sparse]
         momentum = group["momentum"]
         options = (
             rate(group["lr"]),
@@ -90,3 +94,17 @@ class SGD(GroupOptimizer):
                     *options,
                     first,
                 )
+
+    def _step_sparse(self, p: Any, group: dict[str, Any]) -> None:
+        """A gradient that is sparse; its running sum is too."""
+        if group["weight_decay"]:
+            raise RuntimeError("SGD: the weight_decay option is not compatible with sparse gradients")
+        grad = -p.grad if group["maximize"] else p.grad
+        if momentum := group["momentum"]:
+            state = self.state[p]
+            if (sums := state.get("momentum_buffer")) is None:
+                sums = state["momentum_buffer"] = grad.detach().clone()
+            else:
+                sums.mul_(momentum).add_(grad, alpha=1 - group["dampening"])
+            grad = grad.add(sums, alpha=momentum) if group["nesterov"] else sums
+        p.add_(grad, alpha=-rate(group["lr"]))

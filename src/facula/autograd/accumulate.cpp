@@ -2,6 +2,7 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
+#include "facula/tensor/sparse.h"
 
 namespace facula::autograd {
 
@@ -20,6 +21,13 @@ bool has_strides(const Tensor& t, const Dims& strides) {
 
 bool only_ours(const Tensor& t) {
   return t.impl()->use_count() == 1 && t.impl()->storage->use_count() == 1 && !t.impl()->py_object;
+}
+
+// The sum of gradients one of which is sparse; dense in place where it can be.
+Tensor sparse_sum(const Tensor& old, const Tensor& g) {
+  if (is_sparse(old)) return is_sparse(g) ? add(old, g) : add(g, old);
+  add_(old, g);
+  return old;
 }
 
 Tensor copy_of(const Tensor& g, const Dims& strides) {
@@ -51,7 +59,8 @@ std::vector<Tensor> Accumulator::apply(std::vector<Tensor> grads, bool create_gr
   if (!g.defined()) return {};
   Tensor leaf = this->leaf();
   if (!leaf.defined()) return {};
-  Dims strides = strides_for_grad(leaf);
+  bool sparse = is_sparse(g);
+  Dims strides = sparse || is_sparse(leaf) ? Dims(g.strides()) : strides_for_grad(leaf);
   Tensor old;  // dropped after the lock: releasing a tensor may run Python
   {
     std::unique_lock lock(mutex_);
@@ -59,12 +68,16 @@ std::vector<Tensor> Accumulator::apply(std::vector<Tensor> grads, bool create_gr
     if (!m.grad.defined()) {
       if (g.is_traced()) m.grad = g;
       else if (create_graph) m.grad = only_ours(g) ? g : invoke("clone", {g});
+      else if (sparse) m.grad = only_ours(g) ? g.detached() : invoke("clone", {g.detached()});
       else if (only_ours(g) && has_strides(g, strides))
         m.grad = g.requires_grad() ? g.detached() : std::move(g);
       else m.grad = copy_of(g, strides);
     } else if (create_graph) {
       old = m.grad;
-      m.grad = add(old, g);
+      m.grad = is_sparse(old) && !sparse ? add(g, old) : add(old, g);
+    } else if (sparse || is_sparse(m.grad)) {
+      old = m.grad;
+      m.grad = sparse_sum(old, g);
     } else {
       add_(m.grad, g);
     }

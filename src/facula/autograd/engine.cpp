@@ -12,10 +12,12 @@
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/batch.h"
 #include "facula/autograd/calls.h"
+#include "facula/autograd/function.h"
 #include "facula/autograd/tracing.h"
 #include "facula/base/interrupt.h"
 #include "facula/op/describe.h"
 #include "facula/profile/profile.h"
+#include "facula/tensor/sparse.h"
 
 namespace facula::autograd {
 namespace {
@@ -36,6 +38,9 @@ struct Ready {
   Ref<TensorImpl> leaf;
   bool operator<(const Ready& o) const { return sequence < o.sequence; }
 };
+
+// Gradients of a sparse layout as they are; other nodes run operators that need them dense.
+bool takes_sparse(const Node& n) { return n.is_accumulator() || dynamic_cast<const FunctionNode*>(&n); }
 
 constexpr int kDeepest = 64;  // nested backwards on one stack
 
@@ -139,7 +144,7 @@ class Task {
     Tensor& slot = s.buffer[size_t(e.input)];
     if (!slot.defined()) slot = std::move(g);
     else if (!grad_enabled() && !slot.is_traced() && !g.is_traced() && slot.impl()->use_count() == 1 &&
-             slot.impl()->storage->use_count() == 1 && slot.dtype() == g.dtype() &&
+             slot.impl()->storage->use_count() == 1 && slot.dtype() == g.dtype() && !is_sparse(slot) &&
              slot.is_non_overlapping_and_dense())
       add_(slot, g);
     else slot = add(slot, g);
@@ -163,9 +168,11 @@ class Task {
         for (auto& [result, k] : states_[r.state].captures) captured_[k] = grads[size_t(result)];
         // What nodes run are programs, which read memory as it is.
         if (TensorImpl::lazy_exist.load(std::memory_order_relaxed)) [[unlikely]]
-          for (auto& g : grads)
-            if (g.defined() && g.impl()->is_lazy())
-              g = invoke(g.impl()->conj ? "resolve_conj" : "resolve_neg", {g});
+          for (auto& g : grads) {
+            if (!g.defined()) continue;
+            if (g.impl()->is_lazy()) g = invoke(g.impl()->conj ? "resolve_conj" : "resolve_neg", {g});
+            if (is_sparse(g) && !takes_sparse(node)) g = invoke("to_dense", {g});
+          }
         bool any = std::any_of(grads.begin(), grads.end(), [](auto& g) { return g.defined(); });
         if (states_[r.state].runs && any) {
           bool keep_inputs = !node.post_hooks.empty();

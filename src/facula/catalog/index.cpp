@@ -820,8 +820,6 @@ FACULA_FAMILY(index) {
         runtime_check(weight.dim() == 2, "embedding")
             << "'weight' must be 2-D, got shape " << to_string(weight.sizes());
         check_index_dtype("embedding", "indices", c.tensor("indices"));
-        supported_check(!c.flag("sparse"), "embedding")
-            << "sparse gradients are not supported" << hint("leave sparse False");
         Dims sizes(c.sizes("indices"));
         sizes.push_back(weight.size(1));
         return sizes;
@@ -836,6 +834,11 @@ FACULA_FAMILY(index) {
       .vjp([](const Vjp& v) {
         Tensor grad = v.grad(), indices = v["indices"];
         SymInt rows = v.call().size("weight", 0);
+        if (v.call().flag("sparse")) {
+          runtime_check(!v.call().flag("scale_grad_by_freq"), "embedding")
+              << "scale_grad_by_freq not supported with sparse gradients" << hint("leave sparse False");
+          return grads(_sparse_rows(grad, indices, rows, v.call().integer("padding_idx")), Tensor());
+        }
         if (v.call().flag("scale_grad_by_freq")) {  // the mean over a row's occurrences instead of the sum
           Tensor one = unsqueeze(ones_like(indices, DType::Int64), -1);
           grad = grad / embedding(_embedding_backward(one, indices, rows, int64_t(-1)), indices);

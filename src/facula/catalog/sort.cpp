@@ -64,7 +64,7 @@ SymInt chosen(const Call& c) {
   return k;
 }
 
-SampleArg values(std::vector<int64_t> sizes) { return distinct(op::tensor(std::move(sizes))); }
+SampleArg unequal(std::vector<int64_t> sizes) { return distinct(op::tensor(std::move(sizes))); }
 
 }  // namespace
 
@@ -86,9 +86,9 @@ FACULA_FAMILY(sort) {
       .reference([](const LoopCall& c, Index i) { return by_rank(c, i, c.flag("descending")); })
       .vjp(to_origin)
       .samples(op::samples(
-          {{{{"self", values({7})}}},
-           {{{"self", values({3, 17, 2})}, {"dim", op::literal("1")}, {"descending", op::literal("True")}}},
-           {{{"self", values({})}}}}));
+          {{{{"self", unequal({7})}}},
+           {{{"self", unequal({3, 17, 2})}, {"dim", op::literal("1")}, {"descending", op::literal("True")}}},
+           {{{"self", unequal({})}}}}));
   define("argsort(Tensor self, int dim=-1, bool descending=False, bool stable=False) -> Tensor")
       .doc("The indices that sort along `dim`.")
       .no_in_place()
@@ -117,8 +117,8 @@ FACULA_FAMILY(sort) {
       .batched_in_front()
       .reference([](const LoopCall& c, Index i) { return by_rank(c, i, c.flag("largest")); })
       .vjp(to_origin)
-      .samples(op::samples({{{{"self", values({9})}, {"k", op::literal("4")}}},
-                            {{{"self", values({3, 8, 2})},
+      .samples(op::samples({{{{"self", unequal({9})}, {"k", op::literal("4")}}},
+                            {{{"self", unequal({3, 8, 2})},
                               {"k", op::literal("3")},
                               {"dim", op::literal("1")},
                               {"largest", op::literal("False")}}}}));

@@ -21,6 +21,7 @@
 #include "facula/run/layout.h"
 #include "facula/run/lazy.h"
 #include "facula/run/profiled.h"
+#include "facula/run/sparse.h"
 #include "facula/tensor/promotion.h"
 
 namespace facula::run {
@@ -703,9 +704,10 @@ namespace facula::op {
 }
 
 Results call(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
-  if (TensorImpl::lazy_exist.load(std::memory_order_relaxed) && !run::takes_lazy(o, form) &&
-      run::any_lazy(args, out)) [[unlikely]]
-    return run::call_resolved(o, args, form, out);
+  if (TensorImpl::lazy_exist.load(std::memory_order_relaxed)) [[unlikely]] {
+    if (run::any_sparse(args, out)) return run::call_sparse(o, args, form, out);
+    if (!run::takes_lazy(o, form) && run::any_lazy(args, out)) return run::call_resolved(o, args, form, out);
+  }
   if (auto* mode = Mode::current()) return mode->take(o, args, form, out);
   return perform(o, args, form, out);
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "facula/tensor/print.h"
+#include "facula/tensor/sparse.h"
 #include "facula/tensor/tensor.h"
 
 namespace facula {
@@ -153,6 +154,26 @@ std::string tuple(SymSpan sizes) {
 
 }  // namespace
 
+namespace {
+// One of the parts of a sparse tensor, as the tensor's text shows it.
+std::string part(const char* label, const Tensor& t, size_t indent) {
+  std::string out = std::string(label) + "=tensor(";
+  if (t.numel() == SymInt(int64_t(0))) return out + "[], size=" + tuple(t.sizes()) + ")";
+  return out + Printer(t).text(indent + out.size()) + ")";
+}
+// The parts and what is noted of a sparse tensor.
+std::string parts_text(const Tensor& t, size_t indent, std::vector<std::string>& notes) {
+  auto& p = sparse_parts(t);
+  std::string next = ",\n" + std::string(indent, ' ');
+  std::string out = p.crow.defined()
+                        ? part("crow_indices", p.crow, indent) + next + part("col_indices", p.indices, indent)
+                        : part("indices", p.indices, indent);
+  notes.push_back("size=" + tuple(t.sizes()));
+  notes.push_back("nnz=" + std::to_string(p.nnz()));
+  return out + next + part("values", p.values, indent);
+}
+}  // namespace
+
 std::string to_string(const Tensor& t, std::string_view suffix) {
   if (!t.defined()) return "None";
   std::string out = "tensor(";
@@ -161,23 +182,26 @@ std::string to_string(const Tensor& t, std::string_view suffix) {
   bool empty = !unknown && t.numel() == SymInt(int64_t(0));
   // The dtype is left out where the numbers tell it.
   bool told = t.dtype() == default_dtype();
-  if (unknown) out += "...";
+  std::vector<std::string> notes;
+  bool sparse = is_sparse(t);
+  if (sparse) out += parts_text(t, indent, notes);
+  else if (unknown) out += "...";
   else if (empty) out += "[]";
-  else {
-    out += Printer(t).text(indent);
+  else out += Printer(t).text(indent);
+  if (sparse || !(unknown || empty))
     told =
         told || t.dtype() == DType::Int64 || is_bool(t.dtype()) || t.dtype() == complex_of(default_dtype());
-  }
-  std::vector<std::string> notes;
   if (t.device().type != DeviceType::cpu) notes.push_back("device='" + to_string(t.device()) + "'");
-  if (unknown || (empty && t.dim() != 1)) notes.push_back("size=" + tuple(t.sizes()));
+  if (!sparse && (unknown || (empty && t.dim() != 1))) notes.push_back("size=" + tuple(t.sizes()));
   if (!told) notes.push_back(std::string("dtype=facula.") + name(t.dtype()));
+  if (sparse) notes.push_back(std::string("layout=facula.") + name(layout_of(t)));
   if (suffix.starts_with(", ")) suffix.remove_prefix(2);
   if (!suffix.empty()) notes.emplace_back(suffix);
 
   size_t line = out.size() - (out.rfind('\n') + 1) + 2;  // PyTorch counts two more; npos + 1 is 0
   for (auto& note : notes) {
-    bool fits = line + note.size() + 2 <= size_t(print_options().line_width);
+    bool fits =
+        !(is_coo(t) && &note == &notes[0]) && line + note.size() + 2 <= size_t(print_options().line_width);
     out += fits ? ", " : ",\n" + std::string(indent, ' ');
     out += note;
     line = (fits ? line + 2 : indent) + note.size();

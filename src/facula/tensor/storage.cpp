@@ -379,6 +379,9 @@ void StorageImpl::restore_plain() {
   std::lock_guard lock(hidden_mutex());
   Hidden* old = hidden_.load(std::memory_order_relaxed);
   if (!old) return;
+  runtime_check(old->order.itemsize, "data_ptr")
+      << "Cannot access data pointer of Tensor that doesn't have storage: its layout is sparse"
+      << hint("to_dense() gives a tensor with memory");
   allocate();
   move_elements(old->order, old->memory->data(), data_, true);
   layout_counts().restored.fetch_add(1, std::memory_order_relaxed);

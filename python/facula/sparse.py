@@ -1,0 +1,140 @@
+"""Sparse tensors: their construction, and functions on them.
+
+A tensor of layout ``sparse_coo`` holds the indices and the values of its elements that are not zero, one of
+layout ``sparse_csr`` a matrix by rows. Operators that do not take them raise, and say so; ``to_dense()``
+gives a tensor that all of them take. Gradients of sparse operands are sparse, with the operand's indices.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _C
+
+Tensor = _C.Tensor
+_f = _C.functions
+
+__all__ = ["addmm", "check_sparse_tensor_invariants", "mm", "sum"]
+
+
+def _tensor(data: Any, dtype: Any = None) -> Tensor:
+    t = data if isinstance(data, Tensor) else _C.tensor(data)
+    return t if dtype is None or t.dtype == dtype else t.to(dtype)
+
+
+def _finished(t: Tensor, requires_grad: bool) -> Tensor:
+    return t.requires_grad_() if requires_grad else t
+
+
+def sparse_coo_tensor(
+    indices: Any = None,
+    values: Any = None,
+    size: Any = None,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
+    is_coalesced: bool | None = None,
+) -> Tensor:
+    """A sparse tensor whose element at ``indices[:, k]`` is ``values[k]``.
+
+    Elements of the same index are added up. Without ``size`` it is as large as the indices need, and with
+    nothing but a size it has no elements. Indices are always checked.
+
+    >>> facula.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3)).to_dense()
+    tensor([[0., 0., 3.],
+            [4., 0., 0.]])
+    """
+    if values is None:
+        size = indices if size is None else size
+        if size is None:
+            raise TypeError("sparse_coo_tensor(): expected indices and values, or a size")
+        indices = _f.zeros((len(size), 0), dtype=_C.int64)
+        values = _f.zeros((0,), dtype=dtype or _C.get_default_dtype())
+    if device is not None:
+        _f.empty((0,), device=device)  # raises where there is none
+    v = _tensor(values, dtype)
+    made = _C.ops.sparse_coo_tensor(
+        _tensor(indices), v if v.dim() else v.reshape(1), None if size is None else tuple(size),
+        is_coalesced=bool(is_coalesced),
+    )  # fmt: skip
+    return _finished(made, requires_grad)
+
+
+def sparse_csr_tensor(
+    crow_indices: Any,
+    col_indices: Any,
+    values: Any,
+    size: Any = None,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
+) -> Tensor:
+    """A sparse matrix by rows: row i has the elements from ``crow_indices[i]`` to ``crow_indices[i + 1]``.
+
+    >>> facula.sparse_csr_tensor([0, 1, 2], [1, 0], [3.0, 4.0]).to_dense()
+    tensor([[0., 3.],
+            [4., 0.]])
+    """
+    if device is not None:
+        _f.empty((0,), device=device)
+    made = _C.ops.sparse_csr_tensor(
+        _tensor(crow_indices), _tensor(col_indices), _tensor(values, dtype),
+        None if size is None else tuple(size),
+    )  # fmt: skip
+    return _finished(made, requires_grad)
+
+
+def mm(mat1: Tensor, mat2: Tensor) -> Tensor:
+    """The product of matrices of which either may be sparse; of two sparse ones it is sparse."""
+    return _f.mm(mat1, mat2)
+
+
+def smm(input: Tensor, mat: Tensor) -> Tensor:
+    """The product of a sparse matrix with a dense one, as a sparse tensor."""
+    return _f.mm(input, mat).to_sparse()
+
+
+def addmm(mat: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * mat + alpha * (mat1 @ mat2), where mat1 may be sparse."""
+    return _f.addmm(mat, mat1, mat2, beta=beta, alpha=alpha)
+
+
+def sum(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:
+    """The sum of a sparse tensor over ``dim``: sparse, or dense where no sparse dimension is left."""
+    if input.layout is _C.strided:
+        raise RuntimeError("sparse.sum: expected a sparse tensor; facula.sum takes dense ones")
+    return _f.sum(input, dtype=dtype) if dim is None else _f.sum(input, dim, dtype=dtype)
+
+
+class check_sparse_tensor_invariants:
+    """PyTorch's switch for checks of indices, which are always made here."""
+
+    @staticmethod
+    def is_enabled() -> bool:
+        return True
+
+    @staticmethod
+    def enable() -> None:
+        pass
+
+    @staticmethod
+    def disable() -> None:
+        pass
+
+    def __init__(self, enable: bool = True) -> None:
+        pass
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+    def __call__(self, function: Any) -> Any:
+        return function

@@ -1,0 +1,41 @@
+#include "facula/tensor/sparse.h"
+
+namespace facula {
+
+// A storage over parts is a hidden one, whose order has no item size; its `memory` owns the parts.
+
+Tensor make_sparse(SparseParts given, SymSpan sizes) {
+  int64_t count = 1;
+  for (auto s : sizes)
+    runtime_check(!__builtin_mul_overflow(count, s.concrete(), &count), "sparse_coo_tensor")
+        << "numel: integer multiplication overflow: a tensor of shape " << to_string(sizes)
+        << " has more elements than can be counted";
+  DType dtype = given.values.dtype();
+  Device device = given.values.device();
+  auto* parts = new SparseParts(std::move(given));
+  auto memory =
+      make_ref<StorageImpl>(static_cast<void*>(parts), size_t(0), device, [parts] { delete parts; });
+  PhysicalOrder none;
+  none.rank = 1;
+  TensorImpl::lazy_exist.store(true, std::memory_order_relaxed);  // calls look at their operands from now on
+  return Tensor(make_ref<TensorImpl>(make_ref<StorageImpl>(std::move(memory), none), Dims(sizes),
+                                     contiguous_strides(sizes), SymInt(), dtype, device));
+}
+
+SparseParts* sparse_parts_of(const TensorImpl* t) {
+  if (!t || !t->storage || t->storage->is_plain()) return nullptr;
+  StorageImpl::Hidden hidden;
+  if (!t->storage->hidden(hidden) || hidden.order.itemsize) return nullptr;
+  return static_cast<SparseParts*>(hidden.memory->data());
+}
+
+const char* name(Layout layout) {
+  switch (layout) {
+    case Layout::strided: return "strided";
+    case Layout::sparse_coo: return "sparse_coo";
+    case Layout::sparse_csr: return "sparse_csr";
+  }
+  return "";
+}
+
+}  // namespace facula

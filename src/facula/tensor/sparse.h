@@ -1,0 +1,42 @@
+// Sparse tensors: a handle with sizes, a dtype and no memory, whose storage holds its parts, which are dense
+// tensors, in place of elements. COO: `indices` int64 [sparse dims, nnz], `values` [nnz, dense sizes...]; the element at
+// an index that is there several times is the sum. CSR, of matrices: `crow` [rows + 1] and `indices` [nnz], the
+// columns, int32 or int64.
+//
+// Aliases (detach) share the parts. No operator sees a sparse operand but by its rule for them, a function over
+// the parts (run/sparse.h); reading its data raises. History belongs to the handle alone: parts carry none.
+#pragma once
+#include <memory>
+
+#include "facula/tensor/tensor.h"
+
+namespace facula {
+
+enum class Layout : uint8_t { strided, sparse_coo, sparse_csr };
+const char* name(Layout layout);  // "sparse_coo"
+
+struct SparseParts {
+  Tensor indices, values;
+  Tensor crow;             // of CSR
+  bool coalesced = false;  // every index is there once, in lexicographic order
+  int sparse_dims() const { return crow.defined() ? 2 : int(indices.size(0).concrete()); }
+  int64_t nnz() const { return values.size(0).concrete(); }
+};
+
+// A handle over parts that fit `sizes`, which nobody checks again; RuntimeError if the elements cannot be counted.
+Tensor make_sparse(SparseParts parts, SymSpan sizes);
+// Null for a strided tensor. They live as long as the storage, which a write to the tensor replaces.
+SparseParts* sparse_parts_of(const TensorImpl* t);
+
+inline SparseParts& sparse_parts(const Tensor& t) { return *sparse_parts_of(t.impl()); }
+inline bool is_sparse(const TensorImpl* t) { return sparse_parts_of(t) != nullptr; }
+inline bool is_sparse(const Tensor& t) { return is_sparse(t.impl()); }
+inline Layout layout_of(const TensorImpl* t) {
+  auto* p = sparse_parts_of(t);
+  return !p ? Layout::strided : p->crow.defined() ? Layout::sparse_csr : Layout::sparse_coo;
+}
+inline Layout layout_of(const Tensor& t) { return layout_of(t.impl()); }
+inline bool is_coo(const Tensor& t) { return layout_of(t) == Layout::sparse_coo; }
+inline bool is_csr(const Tensor& t) { return layout_of(t) == Layout::sparse_csr; }
+
+}  // namespace facula

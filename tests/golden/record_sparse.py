@@ -1,0 +1,18 @@
+"""Records what PyTorch gives for the programs of tests/python/support/sparse.py.
+
+Run with PyTorch installed: python tests/golden/record_sparse.py
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "python"))
+from support.sparse import PROGRAMS, result  # noqa: E402
+
+with open(HERE / "sparse.jsonl", "w") as f:
+    for program in PROGRAMS:
+        f.write(json.dumps({"program": program, "result": result(torch, program)}) + "\n")
