@@ -251,7 +251,9 @@ T quotient(T a, T b) {
 }
 template <class T>
 bool finite(const T* a, int64_t n) {
-  return std::all_of(a, a + n, [](T x) { return x - x == T(0); });
+  T rests(0);  // without branches
+  for (int64_t i = 0; i < n; ++i) rests += a[i] - a[i];
+  return rests == T(0);
 }
 template <class T>
 bool subnormal(const T* a, int64_t n) {  // all that is not 0 is

@@ -19,7 +19,8 @@ struct Factors {
   const int* pivots;
   int info;
   bool turned;
-  bool ordinary;  // else they are solved with by division
+  bool ordinary;       // else they are solved with by division
+  bool whole = false;  // known to be finite
 };
 // Whether the factors have no numbers: then nothing that is made of them has any.
 template <class T>
@@ -37,13 +38,13 @@ void each_lu(const Tensor& a, int n, size_t extra, Order order, F&& f) {
   each<T>(matrices(a), n, square + extra + size_t(n), [&](int64_t k, T* lu) {
     const T* matrix = from + k * int64_t(square);
     int* pivots = reinterpret_cast<int*>(lu + square + extra);
-    bool own = !kOfTranspose<T> || order == Order::own, ordinary = !own || finite(matrix, int64_t(square));
-    int info = 0;
-    if (n && ordinary) {
-      if constexpr (kOfTranspose<T>) std::copy(matrix, matrix + square, lu);
-      else transpose_into(matrix, n, n, lu);
-      info = factor_lu(n, lu, pivots);
-    }
+    bool own = !kOfTranspose<T> || order == Order::own;
+    if constexpr (kOfTranspose<T>) std::copy(matrix, matrix + square, lu);
+    else transpose_into(matrix, n, n, lu);
+    int info = n ? factor_lu(n, lu, pivots) : 0;
+    // What is not finite leaves factors that are not.
+    bool whole = own && finite(lu, int64_t(square)),
+         ordinary = whole || !own || finite(matrix, int64_t(square));
     if (own && (!ordinary || (kOfTranspose<T> && info > 0))) {
       transpose_into(matrix, n, n, lu);
       int second = ordinary ? factor_lu(n, lu, pivots) : eliminate(n, n, lu, pivots);
@@ -56,7 +57,8 @@ void each_lu(const Tensor& a, int n, size_t extra, Order order, F&& f) {
         ordinary = false;
       }
     }
-    f(k, Factors<T>{lu, pivots, info, kOfTranspose<T> && ordinary, ordinary && !info}, lu + square);
+    f(k, Factors<T>{lu, pivots, info, kOfTranspose<T> && ordinary, ordinary && !info, whole && ordinary},
+      lu + square);
   });
 }
 
@@ -174,7 +176,7 @@ Results linalg_lu_solve(const Call& c, Out out) {
     each_lu<T>(a, n, block, Order::own, [&](int64_t k, const Factors<T>& f, T* rhs) {
       if (f.info > 0) codes.note(failure, k, f.info);
       if (!block || (f.info > 0 && !codes.wanted())) return;
-      if (lost(f.lu, n)) {
+      if (!f.whole && lost(f.lu, n)) {
         T* x = to.data<T>() + k * int64_t(block);
         return std::fill(x, x + block, kNone<T>);
       }
@@ -204,7 +206,7 @@ Results linalg_inv(const Call& c, Out out) {
                  if (f.info > 0) codes.note(failure, k, f.info);
                  if (!n || (f.info > 0 && !codes.wanted())) return;
                  T* y = to.data<T>() + k * int64_t(n) * n;
-                 if (lost(f.lu, n)) return std::fill(y, y + int64_t(n) * n, kNone<T>);
+                 if (!f.whole && lost(f.lu, n)) return std::fill(y, y + int64_t(n) * n, kNone<T>);
                  if (!f.ordinary) {  // what is not finite then says so
                    fill_identity(work, n);
                    solve_by_division(f, n, n, work);
@@ -231,7 +233,7 @@ Results linalg_inv_adjoint(const Call& c, Out out) {
     using T = decltype(zero);
     each_lu<T>(a, n, size_t(n) * size_t(n), Order::either, [&](int64_t k, const Factors<T>& f, T* x) {
       if (!n) return;
-      if (lost(f.lu, n)) std::fill(x, x + int64_t(n) * n, kNone<T>);
+      if (!f.whole && lost(f.lu, n)) std::fill(x, x + int64_t(n) * n, kNone<T>);
       else solve_adjoint(f, n, x);
       transpose_into(x, n, n, to.data<T>() + k * int64_t(n) * n);
     });
