@@ -168,6 +168,14 @@ PyObject* outside_of_trace(PyObject*, PyObject* args, PyObject* kwargs) {
   });
 }
 
+PyObject* enter_checkpoint(PyObject*, PyObject*) { return PyLong_FromLong(graph::Checkpoint::enter()); }
+PyObject* leave_checkpoint(PyObject*, PyObject* outer) {
+  return guarded([&]() -> PyObject* {
+    graph::Checkpoint::leave(int(PyLong_AsLong(outer)));
+    return PyErr_Occurred() ? nullptr : Py_NewRef(Py_None);
+  });
+}
+
 PyMethodDef functions[] = {{"trace", trace, METH_VARARGS,
                             "trace(function, tensors, name, dynamic) -> Program"},
                            {"load_program", load_program, METH_O, "load_program(path) -> (Program, extra)"},
@@ -175,6 +183,9 @@ PyMethodDef functions[] = {{"trace", trace, METH_VARARGS,
                            {"outside_of_trace", reinterpret_cast<PyCFunction>(outside_of_trace),
                             METH_VARARGS | METH_KEYWORDS,
                             "outside_of_trace(f, *args, **kwargs): calls f as if no function was traced."},
+                           {"enter_checkpoint", enter_checkpoint, METH_NOARGS,
+                            "enter_checkpoint() -> outer: what is traced from here on is a checkpoint's."},
+                           {"leave_checkpoint", leave_checkpoint, METH_O, "leave_checkpoint(outer)"},
                            {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

@@ -1,9 +1,11 @@
 """Whole steps of training as programs, against the same steps in eager: losses, parameters, states, .grad."""
 
+import contextlib
 import random
 
 import pytest
-from facula.program import trace
+from facula.program import load, trace
+from facula.utils.checkpoint import checkpoint
 from test_program import same
 
 import facula
@@ -508,3 +510,78 @@ def test_what_follows_element_by_element_is_computed_again_rather_than_kept():
     # Two for each layer: what a convolution gave, and what the next one reads; and what is being computed.
     assert program.memory().peak < (2 * layers + 3) * size
     assert "\n  phase 1\n" in str(program)
+
+
+class Deep(nn.Module):
+    """Blocks whose inner values are not kept, each with a draw of its own; checkpoints in checkpoints."""
+
+    def __init__(self, reentrant):
+        super().__init__()
+        facula.manual_seed(0)
+        self.inner = nn.ModuleList(
+            nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Dropout(0.3)) for _ in range(4)
+        )
+        self.outer = nn.ModuleList(nn.Linear(64, 16) for _ in range(4))
+        self.reentrant = reentrant
+
+    def forward(self, x, checkpoint=checkpoint):
+        def block(x, k):
+            h = checkpoint(lambda x: self.inner[k](x).exp(), x, use_reentrant=self.reentrant)
+            return F.layer_norm(self.outer[k](h).tanh(), (16,))
+
+        for k in range(4):
+            x = checkpoint(block, x, k, use_reentrant=self.reentrant)
+        return x
+
+
+def plainly(f, *args, use_reentrant):
+    return f(*args)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_of_a_traced_step_is_computed_again(reentrant, tmp_path):
+    def step(model, checkpoint):
+        optimizer = optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x):
+            optimizer.zero_grad()
+            x.grad = None
+            loss = model(x, checkpoint).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step
+
+    x = facula.randn(32, 16, generator=facula.Generator().manual_seed(1), requires_grad=reentrant)
+    again, kept, eager = Deep(reentrant), Deep(reentrant), Deep(reentrant)
+    programs = trace(step(again, checkpoint), x), trace(step(kept, plainly), x)
+    assert programs[0].memory().peak < 0.8 * programs[1].memory().peak
+    assert sum("linear" in s for s in programs[0].steps()) > sum("linear" in s for s in programs[1].steps())
+    losses = []
+    for call in (*programs, step(eager, checkpoint)):
+        facula.manual_seed(7)
+        losses.append([call(x).item() for _ in range(5)])
+    assert losses[0] == losses[1] == pytest.approx(losses[2], rel=1e-5)
+    for a, b, c in zip(again.parameters(), kept.parameters(), eager.parameters()):
+        assert a.equal(b)
+        facula.testing.assert_close(a, c, rtol=1e-4, atol=1e-6)
+    programs[0].save(tmp_path / "step.pt")
+    loaded = load(tmp_path / "step.pt")
+    assert str(loaded) == str(programs[0]) and loaded.steps() == programs[0].steps()
+
+
+def test_a_checkpoint_of_a_traced_function_is_computed_again_by_its_gradient():
+    model = Deep(False)
+    x = facula.randn(8, 16, requires_grad=True)
+    program = trace(lambda x: model(x), x)
+    facula.manual_seed(3)
+    program(x).square().sum().backward()
+    found, x.grad = x.grad, None
+    facula.manual_seed(3)
+    model(x).square().sum().backward()
+    facula.testing.assert_close(found, x.grad, rtol=1e-4, atol=1e-6)
+    with pytest.raises(NotImplementedError, match="context_fn"):
+        contexts = (contextlib.nullcontext(), contextlib.nullcontext())
+        trace(lambda x: checkpoint(F.relu, x, use_reentrant=False, context_fn=lambda: contexts), x)
+    assert "checkpoint" not in str(trace(lambda x: x + 1, x))  # the one that failed has ended

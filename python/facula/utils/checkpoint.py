@@ -257,6 +257,19 @@ class _Frame:
                 )
 
 
+def _traced(function: Callable, args: tuple, kwargs: dict, context_fn: Any) -> Any:
+    """The function's calls in the graph, marked: what they compute is not kept for the backward pass."""
+    if context_fn is not noop_context_fn:
+        raise NotImplementedError(
+            "checkpoint: context_fn cannot be traced yet; without it a traced checkpoint decides by itself"
+        )
+    outer = _C.enter_checkpoint()
+    try:
+        return function(*args, **kwargs)
+    finally:
+        _C.leave_checkpoint(outer)
+
+
 def checkpoint(
     function: Callable,
     *args: Any,
@@ -283,6 +296,8 @@ def checkpoint(
         )
         use_reentrant = True
     preserve = kwargs.pop("preserve_rng_state", True)
+    if _C.is_tracing():
+        return _traced(function, args, kwargs, context_fn)
     if use_reentrant:
         if kwargs:
             raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))

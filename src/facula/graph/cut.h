@@ -27,7 +27,8 @@ class Flow {
   std::vector<int> first_, level_, next_;
 };
 
-// May a later pass compute it again? Element-wise work and views; not what is random, heavy, or reduces.
+// May a later pass compute it again? Element-wise work and views, not what is heavy or reduces; in a checkpoint all that
+// is not random.
 bool recomputable(const Node& n);
 double bytes(const Value& v);  // by the hints of its sizes
 

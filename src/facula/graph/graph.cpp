@@ -19,6 +19,12 @@ Phase::Phase(int phase) : outer_(std::exchange(current_phase, phase)) {}
 Phase::~Phase() { current_phase = outer_; }
 void Phase::next() { ++current_phase; }
 
+static thread_local int current_checkpoint = 0, checkpoints = 0;
+Checkpoint::Checkpoint(int number) : outer_(std::exchange(current_checkpoint, number)) {}
+Checkpoint::~Checkpoint() { current_checkpoint = outer_; }
+int Checkpoint::enter() { return std::exchange(current_checkpoint, ++checkpoints); }
+void Checkpoint::leave(int outer) { current_checkpoint = outer; }
+
 Value* Graph::add_value(SymSpan sizes, SymSpan strides, DType dtype, Device device) {
   auto v = std::make_unique<Value>();
   v->id = int(values_.size());
@@ -39,6 +45,7 @@ Node* Graph::add_node(const op::Operator& op, std::span<const op::Value> args, s
   auto n = std::make_unique<Node>();
   n->id = int(nodes.size());
   n->phase = current_phase;
+  n->checkpoint = current_checkpoint;
   n->op = &op;
   n->args = op::Args(args, op.schema);
   n->args.each_tensor([](size_t, Tensor& t) {
@@ -131,8 +138,10 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
   }
   for (auto& [v, t] : known) at[v] = t;
   const int before = current_phase;
+  const int outer_checkpoint = current_checkpoint;
   for (auto& n : g.nodes) {
     Phase phase(before + n->phase);
+    Checkpoint checkpoint(outer_checkpoint ? outer_checkpoint : n->checkpoint);
     if (!known.empty() && !n->results.empty() &&
         std::all_of(n->results.begin(), n->results.end(), [&](auto* r) { return at.count(r) > 0; }))
       continue;

@@ -8,6 +8,7 @@
 //     mul_backward#1 = gradient of mul(float32[5, 8], 0.5) wanted [True] given [float32]
 //     %3: float32[s0, 8] = mul(%0, %2, alpha=1)         a line a node
 //     phase 1                            a backward pass begins
+//     checkpoint 1                       what a checkpoint holds begins; 0: it ends
 //     return %3, None  mutates input 0 = %3
 #pragma once
 #include <memory>
@@ -33,6 +34,8 @@ struct Node {
   int id = 0;
   int phase = 0;       // backward() calls that had begun before it, in a user's function
   bool again = false;  // computes what another node did, inside of its readers alone (rematerialize)
+  int checkpoint =
+      0;  // number of the user's checkpoint that it is inside of: a backward pass computes it again
   const op::Operator* op = nullptr;
   op::Args args;  // tensors inside are traced: value_of gives their values
   std::vector<Value*> results;
@@ -66,6 +69,18 @@ class Phase {
   explicit Phase(int phase);
   ~Phase();
   static void next();  // of what is added from here on, until the innermost ends
+
+ private:
+  int outer_;
+};
+
+// Nodes that are added while one lives are inside of the checkpoint with this number; 0: of none.
+class Checkpoint {
+ public:
+  explicit Checkpoint(int number);
+  ~Checkpoint();
+  static int enter();  // a further one; gives the number that was
+  static void leave(int outer);
 
  private:
   int outer_;

@@ -209,6 +209,10 @@ class Parser final : op::Reader {
       phase_ = int(plain(0, 1 << 20));
       return;
     }
+    if (accept_word("checkpoint")) {
+      checkpoint_ = int(plain(0, 1 << 20));
+      return;
+    }
     gradient();
   }
 
@@ -318,6 +322,7 @@ class Parser final : op::Reader {
     auto args = arguments(o, [&] { return value(); });
     std::swap(from, at_);  // errors are of the call
     Phase phase(phase_);
+    Checkpoint checkpoint(checkpoint_);
     auto results = op::call(o, args.values());
     if (results.size() != declared.size())
       fail("the operator has " + std::to_string(results.size()) + " results");
@@ -449,7 +454,7 @@ class Parser final : op::Reader {
   }
 
   std::shared_ptr<sym::Shapes> shapes_;
-  int phase_ = 0;
+  int phase_ = 0, checkpoint_ = 0;
   std::vector<int> ids_;  // of the inputs
   std::unordered_map<int, Tensor> values_;
   std::unordered_map<std::string, const op::Operator*> derived_;

@@ -52,9 +52,11 @@ class Printer {
       s_ << '\n';
     }
     for (auto& n : g.nodes) number(*n->op);
-    int phase = 0;
+    int phase = 0, checkpoint = 0;
     for (auto& n : g.nodes) {
       if (std::exchange(phase, n->phase) != n->phase) s_ << "  phase " << phase << '\n';
+      if (std::exchange(checkpoint, n->checkpoint) != n->checkpoint)
+        s_ << "  checkpoint " << checkpoint << '\n';
       s_ << "  ";
       for (size_t i = 0; i < n->results.size(); ++i) {
         s_ << (i ? ", " : "");

@@ -86,11 +86,13 @@ class Rematerialize {
     for (auto& value : g_.values()) {
       auto* v = value.get();
       if (later_[id(v)] || v->constant.defined()) continue;
-      bool again = v->producer && recomputable(*v->producer) && !fixed[id(v)];
+      bool asked =
+          v->producer && v->producer->checkpoint;  // then by calls of their own, which anything may read
+      bool again = v->producer && recomputable(*v->producer) && (asked || !fixed[id(v)]);
       bool there = !v->producer || !recomputable(*v->producer) || resident[id(v)];
       bool view = v->producer && v->producer->op->is<op::View>();
       flow.edge(2 * v->id, 2 * v->id + 1, bytes(*v) * (there ? 1 : 2));
-      flow.edge(source, 2 * v->id, again ? (view ? 0 : kAgain * bytes(*v)) : kUncut);
+      flow.edge(source, 2 * v->id, again ? (view || asked ? 0 : kAgain * bytes(*v)) : kUncut);
       if (wanted[id(v)]) flow.edge(2 * v->id + 1, sink, kUncut);
     }
     for (auto& n : g_.nodes) {
@@ -121,7 +123,7 @@ class Rematerialize {
       copies_[r] = made.back();
     }
     auto* copy = g_.add_node(*n.op, args.values(), made);
-    copy->again = true;
+    copy->again = !n.checkpoint;
     copy->phase = 1;
     return copies_.at(v);
   }

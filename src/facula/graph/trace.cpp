@@ -490,6 +490,7 @@ class Gradients final : public autograd::Tracing {
     op::Mode::With on(&tracer_);
     Tracer::Inside here(&tracer_);
     Phase::next();
+    Checkpoint off(0);
     std::vector<Value*> roots;
     for (auto& t : outputs) roots.push_back(tracer_.value_now(t));
     size_t nodes = graph_->nodes.size(), values = graph_->values().size();
@@ -521,6 +522,22 @@ class Gradients final : public autograd::Tracing {
   bool differentiates_ = false;
 };
 
+// What leaves a checkpoint is kept: only what is read inside of it alone, and by backward passes, is computed again.
+// Numbers are in order, from one.
+void close_checkpoints(Graph& g) {
+  auto leaves = [](Value* v, int to) {
+    if (v && v->producer && v->producer->checkpoint != to) v->producer->checkpoint = 0;
+  };
+  for (auto* v : g.outputs) leaves(v, 0);
+  for (auto& [i, v] : g.mutated) leaves(v, 0);
+  for (auto& n : g.nodes)
+    if (n->phase == 0)
+      for (auto* v : operands(*n)) leaves(v, n->checkpoint);
+  std::unordered_map<int, int> numbers{{0, 0}};
+  for (auto& n : g.nodes)
+    n->checkpoint = numbers.try_emplace(n->checkpoint, int(numbers.size())).first->second;
+}
+
 Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
              Capture* capture) {
   Graph g;
@@ -538,6 +555,7 @@ Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inp
   }
   Tracer tracer(&g, capture);
   Phase first(0);
+  Checkpoint none(0);
   sym::Shapes::With symbols(*shapes);
   op::Mode::With on(&tracer);
   std::optional<Gradients> gradients;
@@ -563,6 +581,7 @@ Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inp
     if (now != g.inputs[i]) g.mutated.push_back({int(i), now});
   }
   remove_dead(g);
+  if (capture) close_checkpoints(g);
   if (settings().verify) verify(g);
   return g;
 }
