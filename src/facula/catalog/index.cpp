@@ -602,7 +602,11 @@ FACULA_FAMILY(index) {
       })
       .samples({"self[3, 4], mask?[4], source[12]", "self[5], mask?[5], source[5]"});
   define("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor")
+      .bad_index(ErrorType::RuntimeError)
       .doc("self with alpha * source added to the slices that the 1-D `index` names.")
+      .differs(
+          "\\w+ error: RuntimeError \\(index_add: index .* for IndexError \\(index out of range in self\\)",
+          "an index out of bounds raises one type, whatever the shape of self")
       .check(fitting({"alpha"}))
       .differs(
           "\\w+ error: IndexError \\(index_add: index \\d+ is out of bounds for dimension with size 0\\)",
