@@ -121,9 +121,8 @@ zoo: build
 format: setup
 	$(PYTHON_ENV) tests/python/test_style.py
 
-# The compiler by the name that `make build` calls it: a cache of objects finds them again.
 wheel: setup
-	CC=cc CXX=c++ $(PYTHON_ENV) -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation -w dist .
+	$(PYTHON_ENV) -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation -w dist .
 
 test-wheel: wheel
 	$(PYTHON_ENV) tests/wheel.py dist
