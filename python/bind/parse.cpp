@@ -406,13 +406,12 @@ bool take_extra(const Overload& o, PyObject* key, PyObject* value, bool out_ok, 
       return PyBool_Check(value);
     }
     if (same(key, names::layout)) {
-      if (value != Py_None && Py_TYPE(value) != LayoutType) return false;
-      PyRef text = checked(value == Py_None ? PyUnicode_FromString("strided") : PyObject_Repr(value));
-      supported_check(text_of(text.get()).ends_with("strided"), o.op->name())
-          << "does not make tensors of layout " << text_of(text.get())
+      if (value == Py_None || PyRef(wrap(Layout::strided)).get() == value) return true;
+      if (Py_TYPE(value) != LayoutType) return false;
+      supported_check(false, o.op->name())
+          << "does not make tensors of layout " << text_of(checked(PyObject_Repr(value)).get())
           << hint(
                  "sparse_coo_tensor(size=...) makes one without elements; to_sparse() and to_sparse_csr() convert");
-      return true;
     }
     if (same(key, names::pin_memory)) return value == Py_None || PyBool_Check(value);
     if (same(key, names::memory_format)) return value == Py_None || to_format(value, format);

@@ -168,11 +168,13 @@ PyObject* outside_of_trace(PyObject*, PyObject* args, PyObject* kwargs) {
   });
 }
 
-PyObject* enter_checkpoint(PyObject*, PyObject*) { return PyLong_FromLong(graph::Checkpoint::enter()); }
+PyObject* enter_checkpoint(PyObject*, PyObject*) { return PyLong_FromLong(graph::At::enter_checkpoint()); }
 PyObject* leave_checkpoint(PyObject*, PyObject* outer) {
   return guarded([&]() -> PyObject* {
-    graph::Checkpoint::leave(int(PyLong_AsLong(outer)));
-    return PyErr_Occurred() ? nullptr : Py_NewRef(Py_None);
+    long number = PyLong_AsLong(outer);
+    if (PyErr_Occurred()) return nullptr;
+    graph::At::leave_checkpoint(int(number));
+    return Py_NewRef(Py_None);
   });
 }
 

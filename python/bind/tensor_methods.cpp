@@ -34,8 +34,7 @@ PyObject* get_dtype(PyObject* self, void*) { return wrap(impl_of(self)->dtype); 
 PyObject* get_device(PyObject* self, void*) {
   return guarded([&] { return wrap(impl_of(self)->device); });
 }
-PyObject* layouts[3];  // as Layout counts
-PyObject* get_layout(PyObject* self, void*) { return Py_NewRef(layouts[int(layout_of(impl_of(self)))]); }
+PyObject* get_layout(PyObject* self, void*) { return wrap(layout_of(impl_of(self))); }
 PyObject* get_has_layout(PyObject* self, void* layout) {
   return PyBool_FromLong(layout_of(impl_of(self)) == *static_cast<const Layout*>(layout));
 }
@@ -747,8 +746,6 @@ PyGetSetDef tensor_getset[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 void add_tensor_functions(PyObject* module) {
-  for (int k = 0; k < 3; ++k)
-    layouts[k] = checked(PyObject_GetAttrString(module, facula::name(Layout(k)))).detach();
   PyRef priority = checked(PyLong_FromLong(1000));
   checked(PyDict_SetItemString(TensorType->tp_dict, "__array_priority__",
                                priority.get()));  // NumPy leaves mixed arithmetic to us

@@ -1,6 +1,7 @@
 #include "types.h"
 
 #include <cmath>
+#include <iterator>
 
 #include "facula/op/describe.h"
 
@@ -9,9 +10,11 @@ namespace facula::bind {
 PyTypeObject *DTypeType, *DeviceType_, *FormatType, *LayoutType;
 static PyObject* dtype_objects[kDTypeCount];
 static PyObject* format_objects[3];
+static PyObject* layout_objects[3];  // as Layout counts
 
 PyObject* wrap(DType d) { return Py_NewRef(dtype_objects[int(d)]); }
 PyObject* wrap(MemoryFormat f) { return Py_NewRef(format_objects[int(f)]); }
+PyObject* wrap(Layout l) { return Py_NewRef(layout_objects[int(l)]); }
 PyObject* wrap(Device d) {
   auto* o = PyObject_New(DeviceObject, DeviceType_);
   if (!o) throw PythonError();
@@ -286,11 +289,13 @@ void add_types(PyObject* module) {
     checked(PyModule_AddObjectRef(module, op::name(MemoryFormat(i)), format_objects[i]));
   }
   LayoutType = add_type(module, &layout_spec);
-  // Those of tensors, in the order of Layout; then names that only programs of PyTorch compare with.
+  // Those of tensors first, in the order of Layout; then names that only programs of PyTorch compare with.
+  size_t layouts = 0;
   for (const char* n :
        {"strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged"}) {
     PyRef layout = checked(LayoutType->tp_alloc(LayoutType, 0));
     reinterpret_cast<LayoutObject*>(layout.get())->name = n;
+    if (layouts < std::size(layout_objects)) layout_objects[layouts++] = Py_NewRef(layout.get());
     add_object(module, n, layout.detach());
   }
   add_functions(module, functions);

@@ -4,6 +4,7 @@
 
 #include "facula/base/device.h"
 #include "facula/base/dtype.h"
+#include "facula/tensor/sparse.h"
 #include "facula/tensor/tensor.h"
 
 namespace facula::bind {
@@ -22,6 +23,7 @@ extern PyTypeObject *DTypeType, *DeviceType_, *FormatType, *LayoutType, *SizeTyp
 PyObject* wrap(DType d);  // the singleton, a new reference
 PyObject* wrap(Device d);
 PyObject* wrap(MemoryFormat f);
+PyObject* wrap(Layout l);
 PyObject* wrap_sizes(SymSpan sizes);  // facula.Size
 PyObject* wrap_ints(SymSpan ints);    // tuple
 PyObject* wrap_int(SymInt i);

@@ -158,3 +158,13 @@ def test_a_view_has_a_copy_and_an_inverse():
     same(x, [[0, 1, 2], [3, 4, 5]])
     same(facula.diagonal_scatter(x, facula.tensor([9.0, 9])), [[9, 1, 2], [3, 9, 5]])
     same(facula.slice_scatter(x, facula.ones(2, 1), 1, 2), [[0, 1, 1], [3, 4, 1]])
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (2, 1, 3), (7,), (2**31, 2**31), (2**40, 2**20)])
+def test_coordinates_of_positions_are_numpys(shape):
+    last = math.prod(shape) - 1
+    at = np.array([0, 1, last // 2, last - 1, last])
+    for found, expected in zip(
+        facula.unravel_index(facula.tensor(at), shape), np.unravel_index(at, shape), strict=True
+    ):
+        same(found, expected)

@@ -166,9 +166,8 @@ CALLS = [
 @pytest.mark.parametrize("calls", CALLS, ids=range(len(CALLS)))
 def test_what_differs_has_a_plan_of_its_own(calls, tmp_path):
     tmp_path.chmod(0o700)
-    expected = [
-        run(None, c, FACULA_VERIFY="1")[0] for c in calls
-    ]  # which has no plans, but the suite's kernels
+    # The suite's own folder has its kernels, but no plans.
+    expected = [run(None, c, FACULA_VERIFY="1")[0] for c in calls]
     for _ in range(2):
         for call, shown in zip(calls, expected, strict=True):
             assert run(tmp_path, call)[0] == shown

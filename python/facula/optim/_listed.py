@@ -6,7 +6,7 @@ import ctypes
 from typing import Any
 
 from .. import _C
-from .optimizer import GroupOptimizer, check_implementation, parameters_with_grad
+from .optimizer import GroupOptimizer, check_implementation, parameters_by_layout
 
 Tensor = _C.Tensor
 _f = _C.functions
@@ -42,6 +42,12 @@ class ListOptimizer(GroupOptimizer):
         tensors = {kind: self._initial(kind, p, group) for kind, used in self._kinds(group).items() if used}
         return {**self._numbers, **tensors}
 
+    def _state(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        state = self.state[p]
+        if not state:
+            state.update(_C.outside_of_trace(self._first, p, group))
+        return state
+
     def _update(self, group: dict[str, Any], numbers: dict[str, float], *lists: list[Tensor]) -> None:
         """The operator's call, of parameters, gradients and a list of each kind of state.
 
@@ -53,16 +59,15 @@ class ListOptimizer(GroupOptimizer):
         kinds = self._kinds(group)
         alike: dict[tuple, tuple[list[Tensor], list[dict[str, Any]]]] = {}
         takes_sparse = hasattr(self, "_update_sparse")
-        for p in parameters_with_grad(group, type(self).__name__, takes_sparse):
-            state = self.state[p]
-            if not state:
-                state.update(_C.outside_of_trace(self._first, p, group))
-            if p.grad.is_sparse:
-                numbers = self._counted([state])
-                tensors = [state[kind] for kind, used in kinds.items() if used]
-                self._update_sparse(group, numbers, p, *tensors)  # type: ignore[attr-defined]
-                self._count([state], numbers)
-                continue
+        dense, sparse = parameters_by_layout(group, type(self).__name__, takes_sparse)
+        for p in sparse:
+            state = self._state(p, group)
+            numbers = self._counted([state])
+            tensors = [state[kind] for kind, used in kinds.items() if used]
+            self._update_sparse(group, numbers, p, *tensors)  # type: ignore[attr-defined]
+            self._count([state], numbers)
+        for p in dense:
+            state = self._state(p, group)
             counts = [state[name] for name in self._numbers]
             key = (*(id(x) if isinstance(x, Tensor) else x for x in counts), *self._apart(p))
             params, states = alike.setdefault(key, ([], []))

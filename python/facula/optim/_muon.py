@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from .. import _C
-from .optimizer import GroupOptimizer, parameters_with_grad, rate
+from .optimizer import GroupOptimizer, parameters_by_layout, rate
 
 Tensor = _C.Tensor
 
@@ -80,7 +80,7 @@ class Muon(GroupOptimizer):
                     )
 
     def _step_group(self, group: dict[str, Any]) -> None:
-        for p in parameters_with_grad(group, "Muon"):
+        for p in parameters_by_layout(group, "Muon", takes_sparse=False)[0]:
             self._step_of(p, group)
 
     def _step_of(self, p: Tensor, group: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from copy import deepcopy
 from functools import wraps
 from itertools import chain
@@ -398,20 +398,26 @@ def rate(lr: Any) -> Any:
     return float(lr)
 
 
-def parameters_with_grad(group: dict[str, Any], optimizer: str, sparse: bool = False) -> Iterable[Tensor]:
-    """Parameters that have a gradient; of a sparse layout only if ``sparse``."""
-    params = [p for p in group["params"] if p.grad is not None]
-    for p in params:
-        if p.grad.shape != p.shape:
+def parameters_by_layout(
+    group: dict[str, Any], optimizer: str, takes_sparse: bool = True
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Parameters that have a gradient: those of a dense one, and those of a sparse one if it takes them."""
+    dense: list[Tensor] = []
+    sparse: list[Tensor] = []
+    for p in group["params"]:
+        if (grad := p.grad) is None:
+            continue
+        if grad.shape != p.shape:
             raise RuntimeError(
                 f"{optimizer}: the gradient of a parameter of shape {list(p.shape)} has shape "
-                f"{list(p.grad.shape)}"
+                f"{list(grad.shape)}"
             )
-        if p.grad.is_sparse and not sparse:
-            raise RuntimeError(
-                f"{optimizer} does not support sparse gradients, please consider SparseAdam instead"
-            )
-    return params
+        (sparse if grad.is_sparse else dense).append(p)
+    if sparse and not takes_sparse:
+        raise RuntimeError(
+            f"{optimizer} does not support sparse gradients, please consider SparseAdam instead"
+        )
+    return dense, sparse
 
 
 def with_values(grad: Tensor, values: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _C
-from .optimizer import GroupOptimizer, check_implementation, check_options, parameters_with_grad, rate
+from .optimizer import GroupOptimizer, check_implementation, check_options, parameters_by_layout, rate
 
 _sgd = _C.ops._sgd_
 
@@ -56,11 +56,9 @@ class SGD(GroupOptimizer):
     _traceable = True
 
     def _step_group(self, group: dict[str, Any]) -> None:
-        params = parameters_with_grad(group, "SGD", sparse=True)
-        for p in params:
-            if p.grad.is_sparse:
-                self._step_sparse(p, group)
-        params = [p for p in params if not p.grad.is_sparse]
+        params, sparse = parameters_by_layout(group, "SGD")
+        for p in sparse:
+            self._step_sparse(p, group)
         momentum = group["momentum"]
         options = (
             rate(group["lr"]),

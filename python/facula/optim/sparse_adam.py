@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from .. import _C
-from .optimizer import GroupOptimizer, check_betas, check_options, parameters_with_grad, rate, with_values
+from .optimizer import GroupOptimizer, check_betas, check_options, parameters_by_layout, rate, with_values
 
 
 class SparseAdam(GroupOptimizer):
@@ -39,11 +39,10 @@ class SparseAdam(GroupOptimizer):
     _numbers = {}  # the count of steps is a plain number in its state
 
     def _step_group(self, group: dict[str, Any]) -> None:
-        for p in parameters_with_grad(group, "SparseAdam", sparse=True):
-            if not p.grad.is_sparse:
-                raise RuntimeError(
-                    "SparseAdam does not support dense gradients, please consider Adam instead"
-                )
+        dense, params = parameters_by_layout(group, "SparseAdam")
+        if dense:
+            raise RuntimeError("SparseAdam does not support dense gradients, please consider Adam instead")
+        for p in params:
             state = self.state[p]
             if not state:
                 state.update(

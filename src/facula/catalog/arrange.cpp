@@ -298,20 +298,14 @@ FACULA_FAMILY(arrange) {
       .procedure([](const Tensor& indices, SymSpan shape) {
         type_check(is_integral(indices.dtype()) && indices.dtype() != DType::Bool, "unravel_index")
             << "expected 'indices' to be integer dtype, but got " << indices.dtype();
-        SymInt total = int64_t(1);
-        for (SymInt n : shape) {
+        for (SymInt n : shape)
           value_check(!(n < SymInt(int64_t(0))), "unravel_index")
               << "'shape' cannot have negative values, but got " << to_string(shape);
-          total *= n;
-        }
-        std::vector<Tensor> out;
+        std::vector<Tensor> out(shape.size());
         Tensor wide = to_dtype(indices, DType::Int64);
-        SymInt stride = total;
-        for (SymInt n : shape) {
-          if (total != SymInt(int64_t(0))) stride = stride / n;
-          out.push_back(
-              remainder(floor_divide(wide, max(stride, SymInt(int64_t(1)))), max(n, SymInt(int64_t(1)))));
-        }
+        SymInt one = int64_t(1), stride = one;
+        for (size_t k = shape.size(); k-- > 0; stride *= max(shape[k], one))
+          out[k] = remainder(floor_divide(wide, stride), max(shape[k], one));
         return out;
       })
       .samples({"indices<12>[5], shape=[3, 4]", "indices<2>[], shape=[2, 1, 3]"});

@@ -1,4 +1,5 @@
 // Bags of embeddings: reductions of the rows that each bag of indices picks.
+#include "facula/catalog/vectors.h"
 #include "facula/loop/monoid.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -11,6 +12,7 @@ namespace d = facula::dtypes;
 
 namespace {
 
+using catalog::vector_of;
 const SymInt kOne = int64_t(1), kZero = int64_t(0);
 enum Mode : int64_t { sum_of, mean_of, max_of };
 
@@ -31,11 +33,6 @@ std::vector<int64_t> bounds(const Call& c, int64_t count) {
       << "include_last_offset: number of offset should be at least 1";
   if (!c.flag("include_last_offset")) at.push_back(count);
   return at;
-}
-Tensor vector_of(const std::vector<int64_t>& x) {
-  Tensor t = Tensor::empty(IntSpan(Ints{int64_t(x.size())}), DType::Int64);
-  std::copy(x.begin(), x.end(), t.data<int64_t>());
-  return t;
 }
 
 }  // namespace

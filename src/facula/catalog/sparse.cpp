@@ -5,6 +5,7 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/function.h"
+#include "facula/catalog/vectors.h"
 #include "facula/op/helpers.h"
 #include "facula/ops.h"
 #include "facula/run/sparse.h"
@@ -45,10 +46,22 @@ Dims sizes_of_values(const Tensor& s) {
   return all;
 }
 
-Tensor vector_of(std::span<const int64_t> x) {
-  Tensor t = Tensor::empty(IntSpan(Ints{int64_t(x.size())}), DType::Int64);
-  std::copy(x.begin(), x.end(), t.data<int64_t>());
-  return t;
+// Where a vector of bool is true.
+Tensor places_of(const Tensor& flags) { return select(facula::transpose(nonzero(flags), 0, 1), 0, kZero); }
+
+// Smallest and largest of some whole numbers; 0 and -1 of none.
+std::pair<int64_t, int64_t> range_of(const Tensor& x) {
+  if (x.numel() == kZero) return {0, -1};
+  return {amin(x).item().to_int(), amax(x).item().to_int()};
+}
+
+// For each whole number from first[k] to first[k] + counts[k]: k, and that number; all one after the other.
+std::pair<Tensor, Tensor> ranges(const Tensor& first, const Tensor& counts) {
+  Tensor ends = cumsum(counts, 0);
+  int64_t total = ends.size(0) > kZero ? select(ends, 0, ends.size(0) - kOne).item().to_int() : 0;
+  Tensor all = arange(Scalar(total)), mine = searchsorted(ends, all, false, true);
+  Tensor shift = facula::sub(first, facula::sub(ends, counts));
+  return {mine, facula::add(all, facula::index_select(shift, 0, mine))};
 }
 
 // Row-major places of indices [dims, n] in a box of these sizes.
@@ -59,18 +72,6 @@ Tensor flat(const Tensor& indices, SymSpan sizes) {
   for (size_t k = size_t(dims); k-- > 0; stride *= sizes[k].concrete()) strides[k] = stride;
   return facula::sum(facula::mul(indices, facula::unsqueeze(vector_of(strides), 1)), Dims{kZero});
 }
-Tensor unflat(const Tensor& places, SymSpan sizes) {
-  if (sizes.size() == 1) return facula::unsqueeze(places, 0);
-  std::vector<Tensor> rows;
-  int64_t stride = 1;
-  for (size_t k = sizes.size(); k-- > 0;) {
-    int64_t n = std::max<int64_t>(sizes[k].concrete(), 1);
-    rows.insert(rows.begin(), remainder(floor_divide(places, Scalar(stride)), Scalar(n)));
-    stride *= n;
-  }
-  return stack(rows, 0);
-}
-
 // rows[i] added to row at[i] of zeros; `zero` is what they start with.
 Tensor added_up(const Tensor& rows, const Tensor& at, SymInt count, double zero) {
   Dims sizes(rows.sizes());
@@ -189,7 +190,7 @@ SparseParts sums(const Tensor& s) {
     Tensor first = facula::cat({full(Dims{kOne}, true, DType::Bool), changes});
     Tensor segment = facula::sub(cumsum(first, 0), Scalar(int64_t(1)));
     Tensor places = masked_select(keys, first);
-    made.indices = unflat(places, box);
+    made.indices = stack(unravel_index(places, box), 0);
     made.values = added_up(facula::index_select(p.values, 0, order), segment, places.size(0), -0.0);
   }
   return made;
@@ -365,8 +366,7 @@ Results mul(const Call& c, Form) {
     Dims box(x.sizes().first(size_t(p.sparse_dims())));
     if (box.empty()) return coo(p.indices, facula::mul(values_of(x), values_of(y)), x.sizes(), true);
     auto [at, hit] = found(flat(q.indices, box), flat(p.indices, box));
-    Tensor mine = select(facula::transpose(nonzero(hit), 0, 1), 0, kZero),
-           theirs = facula::index_select(at, 0, mine);
+    Tensor mine = places_of(hit), theirs = facula::index_select(at, 0, mine);
     Tensor values = facula::mul(facula::index_select(values_of(x), 0, mine),
                                 facula::index_select(values_of(y), 0, theirs));
     return coo(facula::index_select(p.indices, 1, mine), values, x.sizes(), true);
@@ -414,15 +414,9 @@ Tensor sparse_product(const Tensor& given, const Tensor& other) {
   Tensor starts =
       searchsorted(contiguous(select(q.indices, 0, kZero)), arange(Scalar(b.size(0).concrete() + 1)));
   Tensor columns = select(p.indices, 0, kOne);
-  Tensor first = facula::index_select(starts, 0, columns);
-  Tensor counts =
-      facula::sub(facula::index_select(starts, 0, facula::add(columns, Scalar(int64_t(1)))), first);
-  Tensor ends = cumsum(counts, 0);
-  int64_t total = p.nnz() ? select(ends, 0, SymInt(p.nnz() - 1)).item().to_int() : 0;
-  Tensor k = arange(Scalar(total)), mine = searchsorted(ends, k, false, true);
-  Tensor before = facula::sub(ends, counts);
-  Tensor theirs = facula::add(facula::index_select(first, 0, mine),
-                              facula::sub(k, facula::index_select(before, 0, mine)));
+  Tensor first = facula::index_select(starts, 0, columns),
+         end = facula::index_select(starts, 0, facula::add(columns, Scalar(int64_t(1))));
+  auto [mine, theirs] = ranges(first, facula::sub(end, first));
   Tensor values =
       facula::mul(facula::index_select(values_of(a), 0, mine), facula::index_select(values_of(b), 0, theirs));
   Tensor rows = facula::index_select(select(p.indices, 0, kZero), 0, mine);
@@ -602,8 +596,7 @@ Results select(const Call& c, Form) {
   if (dim >= p.sparse_dims())
     return coo(p.indices, facula::select(values_of(s), dim - p.sparse_dims() + 1, SymInt(k)), sizes,
                p.coalesced);
-  Tensor hits = eq(facula::select(p.indices, 0, SymInt(int64_t(dim))), Scalar(k));
-  Tensor at = facula::select(facula::transpose(nonzero(hits), 0, 1), 0, kZero);
+  Tensor at = places_of(eq(facula::select(p.indices, 0, SymInt(int64_t(dim))), Scalar(k)));
   Tensor values = facula::index_select(values_of(s), 0, at);
   if (p.sparse_dims() == 1) return facula::sum(values, Dims{kZero}, false, s.dtype());
   std::vector<Tensor> rows = facula::unbind(p.indices, 0);
@@ -626,24 +619,18 @@ Results index_select(const Call& c, Form) {
   if (dim >= p.sparse_dims())
     return coo(p.indices, facula::index_select(values_of(s), dim - p.sparse_dims() + 1, index), sizes,
                p.coalesced);
-  SymInt n = s.size(dim), zero = kZero;
-  if (index.size(0) > zero) {
-    int64_t low = amin(index).item().to_int(), high = amax(index).item().to_int();
-    index_check(low >= -n.concrete() && high < n.concrete(), c.name())
-        << "index out of range: between " << low << " and " << high << " for dimension " << dim << " of size "
-        << n;
-    index = where(lt(index, Scalar(int64_t(0))), facula::add(index, Scalar(n.concrete())), index);
-  }
+  int64_t n = s.size(dim).concrete();
+  auto [low, high] = range_of(index);
+  index_check(low >= -n && high < n, c.name()) << "index out of range: between " << low << " and " << high
+                                               << " for dimension " << dim << " of size " << n;
+  if (low < 0) index = where(lt(index, Scalar(int64_t(0))), facula::add(index, Scalar(n)), index);
   // Elements sorted by this dimension; each place of the index takes those of its row.
   Tensor row = facula::select(p.indices, 0, SymInt(int64_t(dim)));
   auto [keys, order] = sort(row, -1, false, true);
   Tensor first = searchsorted(keys, index),
          counts = facula::sub(searchsorted(keys, index, false, true), first);
-  Tensor ends = cumsum(counts, 0);
-  int64_t total = index.size(0) > zero ? facula::select(ends, 0, index.size(0) - kOne).item().to_int() : 0;
-  Tensor k = arange(Scalar(total)), mine = searchsorted(ends, k, false, true);
-  Tensor within = facula::sub(k, facula::index_select(facula::sub(ends, counts), 0, mine));
-  Tensor at = facula::index_select(order, 0, facula::add(facula::index_select(first, 0, mine), within));
+  auto [mine, among] = ranges(first, counts);
+  Tensor at = facula::index_select(order, 0, among);
   std::vector<Tensor> rows = facula::unbind(facula::index_select(p.indices, 1, at), 0);
   rows[size_t(dim)] = mine;
   return coo(stack(rows, 0), facula::index_select(values_of(s), 0, at), sizes, p.coalesced && dim == 0);
@@ -740,11 +727,9 @@ auto refused(const char* expected) {
 }
 
 void check_indices(const Tensor& indices, SymSpan sizes) {
-  if (indices.numel() == kZero) return;
-  Tensor low = amin(indices, Dims{kOne}), high = amax(indices, Dims{kOne});
   for (int k = 0; k < int(indices.size(0).concrete()); ++k) {
-    int64_t a = facula::select(low, 0, SymInt(int64_t(k))).item().to_int(),
-            b = facula::select(high, 0, SymInt(int64_t(k))).item().to_int(), n = sizes[size_t(k)].concrete();
+    auto [a, b] = range_of(facula::select(indices, 0, SymInt(int64_t(k))));
+    int64_t n = sizes[size_t(k)].concrete();
     runtime_check(a >= 0, "sparse_coo_tensor") << "found negative index " << a << " for dim " << k;
     runtime_check(b < n, "sparse_coo_tensor") << "size is inconsistent with indices: for dim " << k
                                               << ", size is " << n << " but found index " << b;
@@ -767,14 +752,8 @@ Tensor checked_coo(const Tensor& given, const Tensor& values, SymSpan size, bool
   Dims sizes(size);
   if (!sized) {
     for (int64_t k = 0; k < dims; ++k) {
-      SymInt n = kZero;
-      if (indices.size(1) > kZero) {
-        Tensor row = facula::select(indices, 0, SymInt(k));
-        int64_t low = amin(row).item().to_int(), high = amax(row).item().to_int();
-        runtime_check(low >= 0, op) << "found negative index " << low << " for dim " << k;
-        n = SymInt(high + 1);
-      }
-      sizes.push_back(n);
+      auto [low, high] = range_of(facula::select(indices, 0, SymInt(k)));
+      sizes.push_back(SymInt(std::max<int64_t>(high + 1, 0)));
     }
     for (SymInt n : sizes_from(values.sizes(), 1)) sizes.push_back(n);
     return checked_coo(indices, values, sizes, true, once);
@@ -814,7 +793,7 @@ Tensor checked_csr(const Tensor& crow, const Tensor& columns, const Tensor& valu
   runtime_check(crow.size(0) > kZero, op) << "crow_indices must have at least one element";
   int64_t rows = crow.size(0).concrete() - 1, nnz = columns.size(0).concrete();
   Tensor at = contiguous(facula::to(detach(crow), DType::Int64));
-  int64_t high = nnz ? amax(columns).item().to_int() : -1, low = nnz ? amin(columns).item().to_int() : 0;
+  auto [low, high] = range_of(columns);
   Dims sizes = sized ? Dims(size) : Dims{SymInt(rows), SymInt(high + 1)};
   runtime_check(sizes.size() == 2, op) << "expected a matrix, got size " << to_string(SymSpan(sizes))
                                        << hint("batches of matrices are not taken");
@@ -828,7 +807,7 @@ Tensor checked_csr(const Tensor& crow, const Tensor& columns, const Tensor& valu
       << "crow_indices[..., -1] == nnz is not satisfied: nnz is " << nnz;
   if (rows) {
     Tensor steps = facula::sub(slice(at, 0, kOne), slice(at, 0, kZero, SymInt(rows)));
-    int64_t least = amin(steps).item().to_int(), most = amax(steps).item().to_int();
+    auto [least, most] = range_of(steps);
     runtime_check(least >= 0 && most <= sizes[1].concrete(), op)
         << "0 <= crow_indices[..., 1:] - crow_indices[..., :-1] <= ncols is not satisfied: found "
         << (least < 0 ? least : most);
@@ -1076,7 +1055,7 @@ FACULA_FAMILY(sparse) {
         Tensor at = facula::to(reshape(indices, Dims{indices.numel()}), DType::Int64);
         Tensor values = reshape(grad, Dims{indices.numel(), width});
         if (!(padding < kZero)) {
-          Tensor others = select(transpose(nonzero(ne(at, Scalar(padding.concrete()))), 0, 1), 0, kZero);
+          Tensor others = sp::places_of(ne(at, Scalar(padding.concrete())));
           at = index_select(at, 0, others);
           values = index_select(values, 0, others);
         }

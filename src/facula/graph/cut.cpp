@@ -71,7 +71,7 @@ double Flow::push(int source, int sink, double limit) {
 
 bool recomputable(const Node& n) {
   if (!n.op->effects.repeatable()) return false;
-  if (n.checkpoint || n.op->is<op::Pointwise>() || n.op->is<op::View>()) return true;
+  if (n.place.checkpoint || n.op->is<op::Pointwise>() || n.op->is<op::View>()) return true;
   auto args = operands(n);
   return std::all_of(args.begin(), args.end(), [](Value* v) { return !v; });  // constants: zeros, ranges
 }

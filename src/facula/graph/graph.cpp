@@ -14,16 +14,14 @@ Tensor fake(SymSpan sizes, SymSpan strides, DType dtype, Device device) {
 }
 }  // namespace
 
-static thread_local int current_phase = 0;
-Phase::Phase(int phase) : outer_(std::exchange(current_phase, phase)) {}
-Phase::~Phase() { current_phase = outer_; }
-void Phase::next() { ++current_phase; }
-
-static thread_local int current_checkpoint = 0, checkpoints = 0;
-Checkpoint::Checkpoint(int number) : outer_(std::exchange(current_checkpoint, number)) {}
-Checkpoint::~Checkpoint() { current_checkpoint = outer_; }
-int Checkpoint::enter() { return std::exchange(current_checkpoint, ++checkpoints); }
-void Checkpoint::leave(int outer) { current_checkpoint = outer; }
+static thread_local Place here;
+static thread_local int checkpoints = 0;  // that were ever entered
+At::At(Place place) : outer_(std::exchange(here, place)) {}
+At::~At() { here = outer_; }
+Place At::now() { return here; }
+void At::next_phase() { ++here.phase; }
+int At::enter_checkpoint() { return std::exchange(here.checkpoint, ++checkpoints); }
+void At::leave_checkpoint(int outer) { here.checkpoint = outer; }
 
 Value* Graph::add_value(SymSpan sizes, SymSpan strides, DType dtype, Device device) {
   auto v = std::make_unique<Value>();
@@ -44,8 +42,7 @@ Value* Graph::add_constant(const Tensor& eager) {
 Node* Graph::add_node(const op::Operator& op, std::span<const op::Value> args, std::vector<Value*> results) {
   auto n = std::make_unique<Node>();
   n->id = int(nodes.size());
-  n->phase = current_phase;
-  n->checkpoint = current_checkpoint;
+  n->place = here;
   n->op = &op;
   n->args = op::Args(args, op.schema);
   n->args.each_tensor([](size_t, Tensor& t) {
@@ -137,11 +134,9 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
       if (sizes[d].is_symbol()) symbols[size_t(sizes[d].node()->value)] = inputs[i].sizes()[d].hint();
   }
   for (auto& [v, t] : known) at[v] = t;
-  const int before = current_phase;
-  const int outer_checkpoint = current_checkpoint;
+  const Place outer = here;
   for (auto& n : g.nodes) {
-    Phase phase(before + n->phase);
-    Checkpoint checkpoint(outer_checkpoint ? outer_checkpoint : n->checkpoint);
+    At at_node({outer.phase + n->place.phase, outer.checkpoint ? outer.checkpoint : n->place.checkpoint});
     if (!known.empty() && !n->results.empty() &&
         std::all_of(n->results.begin(), n->results.end(), [&](auto* r) { return at.count(r) > 0; }))
       continue;

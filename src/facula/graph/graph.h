@@ -30,12 +30,17 @@ struct Value {
   Tensor constant;           // an eager tensor captured by the trace
 };
 
+// Where in a user's function a node is.
+struct Place {
+  int phase = 0;  // backward() calls that had begun before it
+  int checkpoint =
+      0;  // number of the checkpoint that it is inside of, which a backward pass computes again; 0: none
+};
+
 struct Node {
   int id = 0;
-  int phase = 0;       // backward() calls that had begun before it, in a user's function
+  Place place;
   bool again = false;  // computes what another node did, inside of its readers alone (rematerialize)
-  int checkpoint =
-      0;  // number of the user's checkpoint that it is inside of: a backward pass computes it again
   const op::Operator* op = nullptr;
   op::Args args;  // tensors inside are traced: value_of gives their values
   std::vector<Value*> results;
@@ -63,27 +68,19 @@ class Graph {
   std::vector<std::unique_ptr<Value>> values_, former_;
 };
 
-// Nodes that are added while one lives are of its phase.
-class Phase {
+// Nodes that are added while one lives are at its place. What is said of all that is added from here on holds until the
+// innermost ends.
+class At {
  public:
-  explicit Phase(int phase);
-  ~Phase();
-  static void next();  // of what is added from here on, until the innermost ends
+  explicit At(Place place);
+  ~At();
+  static Place now();
+  static void next_phase();
+  static int enter_checkpoint();  // a further one; gives the number that was
+  static void leave_checkpoint(int outer);
 
  private:
-  int outer_;
-};
-
-// Nodes that are added while one lives are inside of the checkpoint with this number; 0: of none.
-class Checkpoint {
- public:
-  explicit Checkpoint(int number);
-  ~Checkpoint();
-  static int enter();  // a further one; gives the number that was
-  static void leave(int outer);
-
- private:
-  int outer_;
+  Place outer_;
 };
 
 inline Value* value_of(const Tensor& t) { return t.defined() ? t.impl()->traced : nullptr; }

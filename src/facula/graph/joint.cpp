@@ -149,7 +149,7 @@ Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
           args.each_tensor([&](size_t, Tensor& t) {
             if (t.defined()) t = value(value_of(t));
           });
-          Checkpoint checkpoint(n->checkpoint);
+          At inside({0, n->place.checkpoint});
           auto results = op::call(*n->op, args.values());
           for (size_t k = 0; k < n->results.size(); ++k) at[n->results[k]] = results[k];
         }

@@ -206,11 +206,11 @@ class Parser final : op::Reader {
     }
     if (accept_word("requires")) return guard();
     if (accept_word("phase")) {
-      phase_ = int(plain(0, 1 << 20));
+      place_.phase = int(plain(0, 1 << 20));
       return;
     }
     if (accept_word("checkpoint")) {
-      checkpoint_ = int(plain(0, 1 << 20));
+      place_.checkpoint = int(plain(0, 1 << 20));
       return;
     }
     gradient();
@@ -321,8 +321,7 @@ class Parser final : op::Reader {
     size_t from = at_;
     auto args = arguments(o, [&] { return value(); });
     std::swap(from, at_);  // errors are of the call
-    Phase phase(phase_);
-    Checkpoint checkpoint(checkpoint_);
+    At there(place_);
     auto results = op::call(o, args.values());
     if (results.size() != declared.size())
       fail("the operator has " + std::to_string(results.size()) + " results");
@@ -454,7 +453,7 @@ class Parser final : op::Reader {
   }
 
   std::shared_ptr<sym::Shapes> shapes_;
-  int phase_ = 0, checkpoint_ = 0;
+  Place place_;
   std::vector<int> ids_;  // of the inputs
   std::unordered_map<int, Tensor> values_;
   std::unordered_map<std::string, const op::Operator*> derived_;

@@ -52,11 +52,11 @@ class Printer {
       s_ << '\n';
     }
     for (auto& n : g.nodes) number(*n->op);
-    int phase = 0, checkpoint = 0;
+    Place at;
     for (auto& n : g.nodes) {
-      if (std::exchange(phase, n->phase) != n->phase) s_ << "  phase " << phase << '\n';
-      if (std::exchange(checkpoint, n->checkpoint) != n->checkpoint)
-        s_ << "  checkpoint " << checkpoint << '\n';
+      Place before = std::exchange(at, n->place);
+      if (at.phase != before.phase) s_ << "  phase " << at.phase << '\n';
+      if (at.checkpoint != before.checkpoint) s_ << "  checkpoint " << at.checkpoint << '\n';
       s_ << "  ";
       for (size_t i = 0; i < n->results.size(); ++i) {
         s_ << (i ? ", " : "");

@@ -47,8 +47,8 @@ class Rematerialize {
   void find_later() {
     for (auto& n : g_.nodes) {
       auto args = operands(*n);
-      bool later =
-          n->phase > 0 || std::any_of(args.begin(), args.end(), [&](Value* v) { return v && later_[id(v)]; });
+      bool later = n->place.phase > 0 ||
+                   std::any_of(args.begin(), args.end(), [&](Value* v) { return v && later_[id(v)]; });
       for (auto* r : n->results) later_[id(r)] = later;
     }
   }
@@ -86,8 +86,8 @@ class Rematerialize {
     for (auto& value : g_.values()) {
       auto* v = value.get();
       if (later_[id(v)] || v->constant.defined()) continue;
-      bool asked =
-          v->producer && v->producer->checkpoint;  // then by calls of their own, which anything may read
+      bool asked = v->producer &&
+                   v->producer->place.checkpoint;  // then by calls of their own, which anything may read
       bool again = v->producer && recomputable(*v->producer) && (asked || !fixed[id(v)]);
       bool there = !v->producer || !recomputable(*v->producer) || resident[id(v)];
       bool view = v->producer && v->producer->op->is<op::View>();
@@ -123,8 +123,8 @@ class Rematerialize {
       copies_[r] = made.back();
     }
     auto* copy = g_.add_node(*n.op, args.values(), made);
-    copy->again = !n.checkpoint;
-    copy->phase = 1;
+    copy->again = !n.place.checkpoint;
+    copy->place.phase = 1;
     return copies_.at(v);
   }
 
@@ -137,7 +137,7 @@ class Rematerialize {
 }  // namespace
 
 void rematerialize(Graph& g) {
-  bool phases = std::any_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return n->phase > 0; });
+  bool phases = std::any_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return n->place.phase > 0; });
   if (phases) Rematerialize(g).run();
 }
 

@@ -489,8 +489,8 @@ class Gradients final : public autograd::Tracing {
                                    bool create_graph) {
     op::Mode::With on(&tracer_);
     Tracer::Inside here(&tracer_);
-    Phase::next();
-    Checkpoint off(0);
+    At::next_phase();
+    At outside({At::now().phase, 0});
     std::vector<Value*> roots;
     for (auto& t : outputs) roots.push_back(tracer_.value_now(t));
     size_t nodes = graph_->nodes.size(), values = graph_->values().size();
@@ -526,16 +526,16 @@ class Gradients final : public autograd::Tracing {
 // Numbers are in order, from one.
 void close_checkpoints(Graph& g) {
   auto leaves = [](Value* v, int to) {
-    if (v && v->producer && v->producer->checkpoint != to) v->producer->checkpoint = 0;
+    if (v && v->producer && v->producer->place.checkpoint != to) v->producer->place.checkpoint = 0;
   };
   for (auto* v : g.outputs) leaves(v, 0);
   for (auto& [i, v] : g.mutated) leaves(v, 0);
   for (auto& n : g.nodes)
-    if (n->phase == 0)
-      for (auto* v : operands(*n)) leaves(v, n->checkpoint);
+    if (n->place.phase == 0)
+      for (auto* v : operands(*n)) leaves(v, n->place.checkpoint);
   std::unordered_map<int, int> numbers{{0, 0}};
   for (auto& n : g.nodes)
-    n->checkpoint = numbers.try_emplace(n->checkpoint, int(numbers.size())).first->second;
+    n->place.checkpoint = numbers.try_emplace(n->place.checkpoint, int(numbers.size())).first->second;
 }
 
 Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
@@ -554,8 +554,7 @@ Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inp
     given.back().impl()->requires_grad = spec.requires_grad;
   }
   Tracer tracer(&g, capture);
-  Phase first(0);
-  Checkpoint none(0);
+  At first({});
   sym::Shapes::With symbols(*shapes);
   op::Mode::With on(&tracer);
   std::optional<Gradients> gradients;

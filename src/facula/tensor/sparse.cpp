@@ -23,6 +23,7 @@ Tensor make_sparse(SparseParts given, SymSpan sizes) {
 }
 
 SparseParts* sparse_parts_of(const TensorImpl* t) {
+  if (!TensorImpl::lazy_exist.load(std::memory_order_relaxed)) return nullptr;  // none was ever made
   if (!t || !t->storage || t->storage->is_plain()) return nullptr;
   StorageImpl::Hidden hidden;
   if (!t->storage->hidden(hidden) || hidden.order.itemsize) return nullptr;

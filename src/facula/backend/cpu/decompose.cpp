@@ -226,7 +226,10 @@ Results geqrf(const Call& c, Out out) {
         with_work(room, [&](T* work, int* size) {
           Lapack<T>::geqrf(&s.m, &s.n, x, &s.m, to_tau.data<T>() + i * s.k, work, size, &info);
         });
-      else factor_by_reflections(s.m, s.n, x, to_tau.data<T>() + i * s.k), spread_nan(x, s.elements);
+      else {
+        factor_by_reflections(s.m, s.n, x, to_tau.data<T>() + i * s.k);
+        spread_nan(x, s.elements);
+      }
       transpose_into(x, s.n, s.m, to.data<T>() + i * s.elements);
     });
   });
