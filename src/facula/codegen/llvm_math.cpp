@@ -190,6 +190,16 @@ ScalarMath::Power ScalarMath::exp2_power(V x) {
 
 ScalarMath::Sum ScalarMath::sum(const Power& p) { return fast_sum(p.point, fma(p.point, p.r, p.rest)); }
 
+// Is x a whole register of AVX-512?
+bool ScalarMath::is_register(V x) {
+  auto* v = dyn_cast<FixedVectorType>(x->getType());
+  return avx512_ && v && v->getNumElements() * width(x) == 512;
+}
+V ScalarMath::all_lanes(V x) {
+  unsigned lanes = llvm::cast<FixedVectorType>(x->getType())->getNumElements();
+  return ConstantInt::getAllOnesValue(b_.getIntNTy(std::max(8u, lanes)));
+}
+
 // AVX-512 has an instruction; else two factors, each a normal number, so that a denormal result rounds once
 // all the same.
 V ScalarMath::scaled(V x, V k) {
@@ -198,7 +208,7 @@ V ScalarMath::scaled(V x, V k) {
   unsigned bits = v ? v->getNumElements() * width(x) : 0;
   if (avx512_ && bits == 1024) return by_halves(x, k, [&](V a, V b) { return scaled(a, b); });
   if (avx512_ && (bits == 512 || bits == 256)) {
-    V all = ConstantInt::getAllOnesValue(b_.getIntNTy(std::max(8u, v->getNumElements())));
+    V all = all_lanes(x);
     if (bits == 256)
       return b_.CreateIntrinsic(d ? Intrinsic::x86_avx512_mask_scalef_pd_256
                                   : Intrinsic::x86_avx512_mask_scalef_ps_256,
@@ -224,8 +234,7 @@ V ScalarMath::scaled_once(Sum s, V k) {
   V x = s.high, v = scaled(rounded(s), k);
   if (!avx512_) return v;
   V denormal;
-  if (auto* vector = dyn_cast<FixedVectorType>(x->getType());
-      avx512_ && vector && vector->getNumElements() * width(x) == 512) {
+  if (is_register(x)) {
     auto classes = d ? Intrinsic::x86_avx512_fpclass_pd_512 : Intrinsic::x86_avx512_fpclass_ps_512;
     denormal = b_.CreateIntrinsic(classes, {}, {v, b_.getInt32(32)});
   } else {
@@ -273,20 +282,37 @@ V ScalarMath::expm1(V x) {  // float64
 }
 
 V ScalarMath::log_special(V x, V r) {
+  if (is_register(x)) {
+    bool d = is_double(x);
+    auto* table = FixedVectorType::get(b_.getIntNTy(d ? 64 : 32), d ? 8 : 16);
+    // What takes the place of r, 4 bits a class of x: a quiet NaN of a NaN, -inf of 0, NaN below, inf of inf.
+    V classes = llvm::ConstantInt::get(table, 0x03530422);
+    return b_.CreateIntrinsic(d ? Intrinsic::x86_avx512_mask_fixupimm_pd_512
+                                : Intrinsic::x86_avx512_mask_fixupimm_ps_512,
+                              {}, {r, x, classes, b_.getInt32(0), all_lanes(x), b_.getInt32(4)});
+  }
   r = select(b_.CreateFCmpOEQ(x, real(kInf, x)), x, r);
   r = select(b_.CreateFCmpOEQ(x, real(0, x)), real(-kInf, x), r);
   return select(b_.CreateFCmpULT(x, real(0, x)), select(b_.CreateFCmpUNO(x, x), x, real(kNan, x)), r);
 }
 
-// x = 2^k m, m in [sqrt(1/2), sqrt(2)).
+// x = 2^k m, m in [sqrt(1/2), sqrt(2)) of float32, in [3/4, 3/2) of float64.
 V ScalarMath::mantissa(V x, V& k) {
   bool d = is_double(x);
+  if (d && is_register(x)) {
+    V all = all_lanes(x), as_set = b_.getInt32(4);
+    V m = b_.CreateIntrinsic(Intrinsic::x86_avx512_mask_getmant_pd_512, {},
+                             {x, b_.getInt32(3), x, all, as_set});
+    k = b_.CreateIntrinsic(Intrinsic::x86_avx512_mask_getexp_pd_512, {}, {x, x, all, as_set});
+    k = select(b_.CreateFCmpOLT(m, real(1, x)), b_.CreateFAdd(k, real(1, x)), k);
+    return m;
+  }
   int digits = d ? 52 : 23;
   double tiny = d ? 2.2250738585072014e-308 : 1.17549435e-38;
   int lift = d ? 54 : 25;
   V denormal = b_.CreateFCmpOLT(x, real(tiny, x));
   V y = select(denormal, b_.CreateFMul(x, real(std::ldexp(1.0, lift), x)), x);
-  int64_t root = d ? 0x3fe6a09e667f3bcd : 0x3f3504f3;  // sqrt(1/2)
+  int64_t root = d ? 0x3fe8000000000000 : 0x3f3504f3;  // 3/4, sqrt(1/2)
   V bits = b_.CreateSub(int_bits(y), whole(root, x));
   V e = b_.CreateAShr(bits, whole(digits, x));
   V m = float_bits(b_.CreateAdd(b_.CreateAnd(bits, whole((int64_t(1) << digits) - 1, x)), whole(root, x)));
@@ -299,18 +325,17 @@ V ScalarMath::mantissa(V x, V& k) {
 
 V ScalarMath::log_short(V x) {
   bool d = is_double(x);
-  V k, f = b_.CreateFSub(mantissa(x, k), real(1, x)), r;
+  V k, m = mantissa(x, k), r;
   if (d) {
-    V s = b_.CreateFDiv(f, b_.CreateFAdd(f, real(2, x)));
-    V z = b_.CreateFMul(s, s);
-    V t = b_.CreateFMul(z, poly(z, {0.66666666666666696, 0.39999999999899238, 0.28571428626095891,
-                                    0.22222211115144158, 0.18182890556695763, 0.15331674030163508,
-                                    0.1461703754883715}));
-    V h = b_.CreateFMul(real(0.5, x), b_.CreateFMul(f, f));
-    V low = fma(s, b_.CreateFAdd(h, t), b_.CreateFMul(k, real(1.8206359985041462e-09, x)));
-    r = b_.CreateFSub(b_.CreateFMul(k, real(0.6931471787393093, x)), b_.CreateFSub(b_.CreateFSub(h, low), f));
+    V index = log_index(m), f = fma(m, entry("logarithm0_64", kLogarithm64[0], index), real(-1, x));
+    V point = fma(k, real(0.6931471787393093, x), entry("logarithm1_64", kLogarithm64[1], index));  // exact
+    V low = fma(k, real(1.8206359985041462e-09, x), entry("logarithm2_64", kLogarithm64[2], index));
+    V square = b_.CreateFMul(f, f);
+    low = fma(square, fma(f, poly(f, kLog64), real(-0.5, x)), low);
+    Sum s = fast_sum(point, f);
+    r = b_.CreateFAdd(s.high, b_.CreateFAdd(s.low, low));
   } else {
-    V z = b_.CreateFMul(f, f);
+    V f = b_.CreateFSub(m, real(1, x)), z = b_.CreateFMul(f, f);
     V p = poly(f, {0.333333313, -0.24999997, 0.200007156, -0.166678026, 0.142490536, -0.12425676, 0.116854429,
                    -0.114798367, 0.0697168112});
     V low = fma(b_.CreateFMul(f, z), p, b_.CreateFMul(k, real(-2.1219444170128554e-4, x)));
@@ -322,8 +347,9 @@ V ScalarMath::log_short(V x) {
 
 // m by the reciprocal of the nearest j/16 is 1 + f; near 1 it is m itself. Then log(1 + f) = f - f^2 / 2 +
 // f^3 (...), where only the first two terms' rounding would be seen.
+V ScalarMath::log_index(V m) { return int_bits(b_.CreateFAdd(m, real(422212465065984.0, m))); }
 ScalarMath::Sum ScalarMath::log_sum(V x) {
-  V k, m = mantissa(x, k), index = int_bits(b_.CreateFAdd(m, real(422212465065984.0, x)));
+  V k, m = mantissa(x, k), index = log_index(m);
   Sum p = exact_product(m, entry("logarithm0_64", kLogarithm64[0], index));
   Sum f = fast_sum(b_.CreateFSub(p.high, real(1, x)), p.low);
   Sum square = exact_product(b_.CreateFMul(f.high, real(-0.5, x)), f.high);

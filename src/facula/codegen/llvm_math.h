@@ -88,7 +88,10 @@ class ScalarMath {
   V entry(const char* name, std::span<const double> row, V index);
   template <class T>
   V looked_up(const char* name, std::span<const T> row, V index);
+  bool is_register(V x);
+  V all_lanes(V x);  // its mask
   V mantissa(V x, V& k);
+  V log_index(V m);                           // of the table's entry
   V log_to(V x, double factor, double rest);  // float64: log(x) (factor + rest)
   Sum log_sum(V x);                           // float64; x > 0, not infinite
   V log_special(V x, V r);                    // r, where log(x) is a number

@@ -386,7 +386,7 @@ constexpr double kExp64[7] = {
     0x1.0000000000000p-1, 0x1.5555555555558p-3, 0x1.55555555551afp-5, 0x1.1111111095cd0p-7,
      0x1.6c16c1c5c4b3ap-10, 0x1.a01b7d6eedbf5p-13, 0x1.9fc37c2ddcf7ap-16};
 
-// By j mod 16, for 11 <= j <= 23: 16 / j, and its negative logarithm, whose highs end at 2^-42.
+// By j mod 16, for 9 <= j <= 24: 16 / j, and its negative logarithm, whose highs end at 2^-42.
 constexpr double kLogarithm64[3][16] = {
     {0x1.0000000000000p+0, 0x1.e1e1e1e1e1e1ep-1, 0x1.c71c71c71c71cp-1, 0x1.af286bca1af28p-1, 0x1.999999999999ap-1,
      0x1.8618618618618p-1, 0x1.745d1745d1746p-1, 0x1.642c8590b2164p-1, 0x1.5555555555555p-1, 0x1.c71c71c71c71cp+0,

@@ -175,7 +175,7 @@ reach = mpmath.log(2) / 32 * 1.001
 show("kExp32", [near_best(lambda r: (mpmath.exp(r) - 1 - r) / r**2, -reach, reach, 2, 2)], single)
 show("kExp64", [near_best(lambda r: (mpmath.exp(r) - 1 - r) / r**2, -reach, reach, 7, 2)], double)
 
-print("\n// By j mod 16, for 11 <= j <= 23: 16 / j, and its negative logarithm, whose highs end at 2^-42.")
+print("\n// By j mod 16, for 9 <= j <= 24: 16 / j, and its negative logarithm, whose highs end at 2^-42.")
 reciprocals = [double(mpmath.mpf(16) / (j if j > 8 else j + 16)) for j in range(16)]
 logarithms = [-mpmath.log(r) for r in reciprocals]
 highs = [mpmath.nint(v * 2**42) / 2**42 for v in logarithms]
