@@ -124,15 +124,21 @@ def _names() -> dict[Any, str]:
 
 def resolve_name(f: Callable) -> str | None:
     """The name of an overridable function, as ``facula.Tensor.add``."""
+    import facula
+
     try:
-        return _names().get(f)
+        name = _names().get(f)
     except TypeError:
         return None
+    return name and facula.__name__ + name.removeprefix("facula")  # torch behind the alias
 
 
 def is_tensor_method_or_property(func: Callable) -> bool:
     """Does it belong to Tensor?"""
-    return (resolve_name(func) or "").startswith("facula.Tensor.")
+    try:
+        return _names().get(func, "").startswith("facula.Tensor.")
+    except TypeError:
+        return False
 
 
 def get_overridable_functions() -> dict[Any, list[Callable]]:

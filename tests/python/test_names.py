@@ -31,7 +31,6 @@ LEAST = {
     "torch.overrides": 7,
     "torch.random": 6,
     "torch.profiler": 7,
-    "torch.fx": 8,
     "torch.return_types": 66,
 }
 

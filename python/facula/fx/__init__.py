@@ -1,14 +1,36 @@
-"""Names of PyTorch's graphs that models touch while they are defined. Programs are not traced into such
-graphs yet: what would trace raises.
+"""Programs as graphs of Python calls: a Tracer runs a module on proxies, a Graph holds what it did, a
+GraphModule runs that again. Graphs are read, changed, and written as Python.
+
+>>> class M(facula.nn.Module):
+...     def __init__(self):
+...         super().__init__()
+...         self.lin = facula.nn.Linear(2, 2)
+...     def forward(self, x):
+...         return facula.relu(self.lin(x)) * 2
+>>> traced = facula.fx.symbolic_trace(M())
+>>> print(traced.code.strip())
+def forward(self, x):
+    lin = self.lin(x);  x = None
+    relu = facula.relu(lin);  lin = None
+    mul = relu * 2;  relu = None
+    return mul
 """
 
+from . import immutable_collections as immutable_collections
+from . import node as node
+from ._symbolic_trace import PH as PH
+from ._symbolic_trace import ProxyableClassMeta as ProxyableClassMeta
+from ._symbolic_trace import Tracer as Tracer
+from ._symbolic_trace import symbolic_trace as symbolic_trace
+from ._symbolic_trace import wrap as wrap
+from .graph import CodeGen as CodeGen
 from .graph import Graph as Graph
-from .graph import GraphModule as GraphModule
-from .graph import Interpreter as Interpreter
+from .graph_module import GraphModule as GraphModule
+from .interpreter import Interpreter as Interpreter
+from .interpreter import Transformer as Transformer
 from .node import Node as Node
 from .node import has_side_effect as has_side_effect
 from .node import map_arg as map_arg
 from .proxy import Proxy as Proxy
-from .proxy import Tracer as Tracer
-from .proxy import symbolic_trace as symbolic_trace
-from .proxy import wrap as wrap
+from .subgraph_rewriter import replace_pattern as replace_pattern
+from . import passes as passes  # isort: skip  (its modules need the names above)

@@ -1,4 +1,518 @@
-from .proxy import Tracer as Tracer
-from .proxy import is_fx_tracing as is_fx_tracing
-from .proxy import symbolic_trace as symbolic_trace
-from .proxy import wrap as wrap
+"""Tracer: runs a module's forward, or a function, on proxies, and so makes a Graph of it."""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import functools
+import inspect
+import math
+import warnings
+from collections.abc import Callable
+from functools import partial
+from itertools import chain
+from types import FunctionType, ModuleType
+from typing import Any
+
+from .. import _C
+from ..nn.modules.module import Module
+from ..nn.parameter import Parameter
+from ..utils import _pytree as pytree
+from .graph import Graph, _PyTreeCodeGen, _PyTreeInfo
+from .graph_module import GraphModule
+from .node import Argument, base_types
+from .proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
+
+__all__ = ["PH", "ProxyableClassMeta", "Tracer", "is_fx_tracing", "symbolic_trace", "wrap"]
+
+_original_getattribute = _C.ModuleBase.__getattribute__
+_original_call = _C.ModuleBase.__call__
+_tracing = 0
+_wrapped_functions: dict[tuple[int, str], dict] = {}  # by globals and name: the globals
+_wrapped_methods: list[tuple[type, str]] = []
+_proxyable_classes: dict[type, None] = {}
+
+
+class PHBase:
+    """Stands for an input in ``concrete_args``: a leaf that stays an input."""
+
+    def __repr__(self) -> str:
+        return "PH"
+
+
+PH = PHBase()
+
+
+class ProxyableClassMeta(type):
+    """The class of classes whose construction from proxies is a node of the graph."""
+
+    def __init__(cls, name: str, bases: tuple, attrs: dict) -> None:
+        _proxyable_classes.setdefault(cls)
+        super().__init__(name, bases, attrs)
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        instance = cls.__new__(cls)
+        if not is_fx_tracing():
+            cls.__init__(instance, *args, **kwargs)
+            return instance
+        tracers = {p.tracer for p in _proxies((args, kwargs))}
+        if not tracers:
+            cls.__init__(instance, *args, **kwargs)
+            return instance
+        if len(tracers) > 1:
+            raise RuntimeError(f"Found multiple different tracers {tracers} in the arguments of {cls}")
+        return tracers.pop().create_proxy("call_function", cls, args, kwargs)
+
+
+def is_fx_tracing() -> bool:
+    """Is a Tracer running a program now?"""
+    return _tracing > 0
+
+
+def _assert_is_none(value: Any, msg: str) -> None:
+    if value is not None:
+        raise AssertionError(msg)
+
+
+def _proxies(tree: Any) -> list[Proxy]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Proxy)]
+
+
+class _Patches:
+    """Attributes and entries that are others until the ``with`` block ends."""
+
+    def __init__(self) -> None:
+        self.undo: list[Callable[[], None]] = []
+        self.seen: set[int] = set()
+
+    def entry(self, where: dict, name: str, value: Any) -> None:
+        if name in where:
+            old = where[name]
+            self.undo.append(lambda: where.__setitem__(name, old))
+        else:
+            self.undo.append(lambda: where.pop(name, None))
+        where[name] = value
+
+    def attribute(self, where: Any, name: str, value: Any) -> None:
+        if name in vars(where):
+            old = vars(where)[name]
+            self.undo.append(lambda: setattr(where, name, old))
+        else:
+            self.undo.append(lambda: delattr(where, name))
+        setattr(where, name, value)
+
+    def visit_once(self, where: dict) -> bool:
+        first = id(where) not in self.seen
+        self.seen.add(id(where))
+        return first
+
+    def __enter__(self) -> _Patches:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        while self.undo:
+            self.undo.pop()()
+
+
+def _restore_modules() -> None:
+    """Gives all classes of modules back the fast call and look-up that patched ones lose."""
+    classes = [Module]
+    for c in classes:
+        classes += type.__subclasses__(c)
+        vars(_C.ModuleBase)["__init_subclass__"].__get__(None, c)()
+
+
+class Tracer(TracerBase):
+    """Runs a program on proxies. Subclasses say which modules are called as a whole (``is_leaf_module``),
+    what becomes of attributes (``getattr``) and of arguments (``create_arg``).
+
+    >>> class M(facula.nn.Module):
+    ...     def forward(self, x):
+    ...         return facula.relu(x) + 1
+    >>> print(facula.fx.Tracer().trace(M()))
+    graph():
+        %x : [num_users=1] = placeholder[target=x]
+        %relu : [num_users=1] = call_function[target=facula.relu](args = (%x,), kwargs = {})
+        %add : [num_users=1] = call_function[target=operator.add](args = (%relu, 1), kwargs = {})
+        return add
+    """
+
+    def __init__(
+        self,
+        autowrap_modules: tuple[ModuleType, ...] = (math,),
+        autowrap_functions: tuple[Callable, ...] = (),
+        param_shapes_constant: bool = False,
+    ) -> None:
+        super().__init__()
+        self._autowrap_function_ids = {
+            id(value)
+            for name, value in chain.from_iterable(m.__dict__.items() for m in autowrap_modules)
+            if not name.startswith("_") and callable(value)
+        } | {id(f) for f in autowrap_functions}
+        self._autowrap_search = list(autowrap_modules)
+        self.param_shapes_constant = param_shapes_constant
+        self.submodule_paths: dict[Any, str] | None = None
+        self.root_module_name = ""
+        self.scope = Scope("", None)
+        self.module_stack: collections.OrderedDict[str, Any] = collections.OrderedDict()
+        self.num_calls: dict[str, int] = {}
+        self.node_name_to_scope: dict[str, tuple[str, Any]] = {}
+
+    def get_fresh_qualname(self, prefix: str) -> str:
+        """A name that the root has not: the prefix and a number."""
+        number = 0
+        while hasattr(self.root, f"{prefix}{number}"):
+            number += 1
+        return f"{prefix}{number}"
+
+    def create_node(self, kind: str, target: Any, args: tuple, kwargs: dict, *rest: Any) -> Any:
+        node = super().create_node(kind, target, args, kwargs, *rest)
+        self.node_name_to_scope[node.name] = (self.scope.module_path, self.scope.module_type)
+        return node
+
+    def create_arg(self, a: Any) -> Argument:
+        if isinstance(a, Parameter):
+            for name, p in self.root.named_parameters():
+                if a is p:
+                    return self.create_node("get_attr", name, (), {})
+            raise NameError("parameter is not a member of this module")
+        if isinstance(a, _C.Tensor):
+            for name, b in self.root.named_buffers():
+                if a is b:
+                    return self.create_node("get_attr", name, (), {})
+            path = self.tensor_attrs.get(a)
+            if path is None:  # a tensor that the program made of none of its inputs
+                path = self.tensor_attrs[a] = self.get_fresh_qualname("_tensor_constant")
+                setattr(self.root, path, a)
+            return self.create_node("get_attr", path, (), {})
+        if isinstance(a, Module):
+            for name, m in self.root.named_modules():
+                if a is m:
+                    return self.create_node("get_attr", name, (), {})
+        if isinstance(a, tuple) and hasattr(a, "_fields"):
+            return self.create_node("call_function", type(a), tuple(self.create_arg(x) for x in a), {})
+        if type(a) in _proxyable_classes:
+            path = self.get_fresh_qualname(f"_{type(a).__name__}_constant_")
+            setattr(self.root, path, a)
+            return self.create_node("get_attr", path, (), {})
+        return super().create_arg(a)
+
+    def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
+        """Is the module called as a whole? Those of facula.nn are, but for Sequential."""
+        from ..nn import Sequential
+
+        home = type(m).__module__.replace("torch.", "facula.", 1)
+        return home.startswith(("facula.nn", "facula.ao.nn")) and not isinstance(m, Sequential)
+
+    def path_of_module(self, mod: Module) -> str:
+        """A submodule's path in the root. NameError if the root does not have it."""
+        if self.submodule_paths:
+            path = self.submodule_paths.get(mod)
+            if path is None:
+                raise NameError("module is not installed as a submodule")
+            return path
+        for name, m in self.root.named_modules():
+            if m is mod:
+                return name
+        raise NameError("module is not installed as a submodule")
+
+    def call_module(self, m: Module, forward: Callable, args: tuple, kwargs: dict) -> Any:
+        """A call of a submodule: a node if it is a leaf, else ``forward`` is traced."""
+        path = self.path_of_module(m)
+        with ScopeContextManager(self.scope, Scope(path, type(m))) as scope:
+            calls = self.num_calls.get(path, 0)
+            self.num_calls[path] = calls + 1
+            key = f"{scope.module_path}@{calls}" if calls else scope.module_path
+            self.module_stack[key] = (path, type(m))
+            try:
+                if self.is_leaf_module(m, path):
+                    return self.create_proxy("call_module", path, args, kwargs)
+                return forward(*args, **kwargs)
+            finally:
+                self.module_stack.popitem(last=True)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        """What the program gets for an attribute of a module: parameters become proxies."""
+        if isinstance(attr_val, Parameter):
+            return self._proxy_of(attr_val, self.root.named_parameters(), parameter_proxy_cache)
+        if self.proxy_buffer_attributes and isinstance(attr_val, _C.Tensor):
+            return self._proxy_of(attr_val, self.root.named_buffers(), parameter_proxy_cache)
+        return attr_val
+
+    def _parameter_proxy(self, node: Any, name: str, param: Any) -> ParameterProxy:
+        return ParameterProxy(self, node, name, param)
+
+    def _proxy_of(self, value: Any, members: Any, cache: dict[str, Any]) -> Any:
+        for name, member in members:
+            if member is value:
+                if name not in cache:
+                    factory = None
+                    if self.param_shapes_constant:
+                        factory = partial(self._parameter_proxy, name=name, param=value)
+                    cache[name] = self.create_proxy("get_attr", name, (), {}, proxy_factory_fn=factory)
+                return cache[name]
+        return value
+
+    def create_args_for_root(
+        self, root_fn: Callable, is_module: bool, concrete_args: Any = None
+    ) -> tuple[Any, list[Any]]:
+        """The function, and proxies for its parameters: what it will be called with."""
+        f = inspect.unwrap(root_fn)
+        code = f.__code__
+        count = code.co_argcount + code.co_kwonlyargcount
+        names = iter(code.co_varnames)
+        args: list[Any] = []
+        skipped = 0
+        if is_module:
+            if count == 0:
+                raise RuntimeError("``self`` argument cannot be part of *args expansion!")
+            skipped = 1
+            next(names)
+            args.append(self.root)
+        signature = inspect.signature(f)
+        if isinstance(concrete_args, tuple):
+            if len(concrete_args) != count - skipped:
+                raise RuntimeError(
+                    f"Tracing expected {count - skipped} arguments but got {len(concrete_args)} concrete "
+                    "arguments"
+                )
+            concrete_args = dict(zip(list(code.co_varnames)[skipped:count], concrete_args))
+        inputs = [next(names) for _ in range(skipped, count)]
+        args += [self._placeholder(n, concrete_args, signature, f) for n in inputs]
+        if code.co_kwonlyargcount or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+            if code.co_flags & inspect.CO_VARARGS:
+                args.append(self._placeholder("*" + next(names), concrete_args, signature, f))
+            if code.co_flags & inspect.CO_VARKEYWORDS:
+                args.append(self._placeholder("**" + next(names), concrete_args, signature, f))
+            root_fn = _with_plain_parameters(f, len(args))
+        leaves, spec = pytree.tree_flatten(tuple(args))
+        if not any(pytree._children(a) is not None for a in args):
+            return root_fn, args
+        self.graph._codegen = codegen = _PyTreeCodeGen(
+            _PyTreeInfo(list(code.co_varnames[:count]), None, None)
+        )
+        given = tuple(args[skipped:])
+        codegen.pytree_info = codegen.pytree_info._replace(in_spec=list(given))
+
+        def flat(*flat_args: Any) -> Any:
+            out = root_fn(*pytree.tree_unflatten(list(flat_args), spec))
+            out_leaves, out_spec = pytree.tree_flatten(out)
+            codegen.pytree_info = codegen.pytree_info._replace(
+                out_spec=pytree.tree_map(lambda _: PH, out_spec)
+            )
+            return out_leaves
+
+        codegen.pytree_info = codegen.pytree_info._replace(in_spec=pytree.tree_map(lambda _: PH, list(given)))
+        return flat, leaves
+
+    def _placeholder(
+        self, name: str, concrete: dict | None, signature: inspect.Signature, f: Callable
+    ) -> Any:
+        plain = name.lstrip("*")
+        parameter = signature.parameters[plain]
+        default = () if name != plain or parameter.default is parameter.empty else (parameter.default,)
+        if concrete is None or name not in concrete:
+            said = getattr(f, "__annotations__", {}).get(plain) if name == plain else None
+            return self.create_proxy("placeholder", name, default, {}, type_expr=_annotation(said, f))
+        number = 0
+
+        def leaf(x: Any) -> Any:
+            nonlocal number
+            number += 1
+            out = self.create_proxy("placeholder", f"{name}_{number}", default, {})
+            if isinstance(x, PHBase):
+                return out
+            said = "has been specialized to have value"
+            if x is None:
+                text = f"{name} {said} None but got another value"
+                self.create_proxy("call_function", _assert_is_none, (out, text), {})
+            elif type(x) is bool or type(x) in base_types and not isinstance(x, _C.Tensor):
+                from .._more import _assert
+
+                text = f"{name} {said} {x} but got another value"
+                self.create_proxy("call_function", _assert, (out == x, text), {})
+            else:
+                warnings.warn(
+                    f"Was not able to add assertion to guarantee correct input {name} to specialized "
+                    "function. It is up to the user to make sure that your inputs match the inputs you "
+                    "specialized the function with.",
+                    stacklevel=2,
+                )
+            return x
+
+        return pytree.tree_map(leaf, concrete[name])
+
+    def trace(self, root: Module | Callable, concrete_args: Any = None) -> Graph:
+        """The graph of a module's forward or of a function; ``concrete_args`` fixes arguments by name."""
+        global _tracing
+        if isinstance(root, Module):
+            self.root = root
+            if not hasattr(type(root), self.traced_func_name):
+                raise AssertionError(
+                    f"traced_func_name={self.traced_func_name} doesn't exist in {type(root)}"
+                )
+            fn = getattr(type(root), self.traced_func_name)
+            self.root_module_name = root._get_name()
+            self.submodule_paths = {m: name for name, m in root.named_modules()}
+        else:
+            self.root, fn = Module(), root
+        self.graph = Graph(tracer_cls=type(self))
+        self.tensor_attrs: dict[Any, str] = {}
+        for path, m in self.root.named_modules():
+            for name, value in m.__dict__.items():
+                if isinstance(value, _C.Tensor):
+                    self.tensor_attrs.setdefault(value, f"{path}.{name}" if path else name)
+        if not isinstance(fn, FunctionType):
+            raise AssertionError(f"Expected FunctionType, got {type(fn)}")
+        cache: dict[str, Any] = {}
+
+        def module_getattribute(mod: Module, name: str) -> Any:
+            value = _original_getattribute(mod, name)
+            members = object.__getattribute__(mod, "__dict__")
+            if any(name in members.get(kind, ()) for kind in ("_parameters", "_buffers", "_modules")):
+                return self.getattr(name, value, cache)
+            return value
+
+        def module_call(mod: Module, /, *args: Any, **kwargs: Any) -> Any:
+            def forward(*args: Any, **kwargs: Any) -> Any:
+                return _original_call(mod, *args, **kwargs)
+
+            self._autowrap(patches, getattr(getattr(type(mod), "forward", None), "__globals__", {}))
+            return self.call_module(mod, forward, args, kwargs)
+
+        fn_globals = fn.__globals__
+        _tracing += 1
+        try:
+            traced, args = self.create_args_for_root(fn, isinstance(root, Module), concrete_args)
+            try:
+                with _Patches() as patches:
+                    patches.attribute(Module, "__getattribute__", module_getattribute)
+                    patches.attribute(Module, "__call__", module_call)
+                    _patch_wrapped(patches)
+                    self._autowrap(patches, fn_globals)
+                    for module in self._autowrap_search:
+                        self._autowrap(patches, module.__dict__)
+                    result = self.create_arg(traced(*args))
+                    said = _annotation(getattr(fn, "__annotations__", {}).get("return"), fn)
+                    self.create_node("output", "output", (result,), {}, None, said)
+            finally:
+                _restore_modules()
+            self.submodule_paths = None
+        finally:
+            _tracing -= 1
+        return self.graph
+
+    def _autowrap(self, patches: _Patches, where: dict) -> None:
+        if where is not None and patches.visit_once(where):
+            for name, value in list(where.items()):
+                if not name.startswith("_") and callable(value) and id(value) in self._autowrap_function_ids:
+                    patches.entry(where, name, _recorded_if_proxies(value))
+
+    def __deepcopy__(self, memo: dict) -> Tracer:
+        import copy
+
+        made = Tracer.__new__(type(self))
+        for k, v in self.__dict__.items():
+            keep = k == "_autowrap_search" or isinstance(v, ModuleType)
+            made.__dict__[k] = copy.copy(v) if keep else copy.deepcopy(v, memo)
+        return made
+
+
+def _annotation(said: Any, f: Callable) -> Any:
+    """An annotation as a value; None for text that names nothing here, and for Any of our own."""
+    if said in (Any, "Any") and (f.__module__ or "").startswith(__name__.partition(".")[0] + "."):
+        return None
+    if isinstance(said, str):
+        try:
+            return eval(said, getattr(f, "__globals__", {}))
+        except Exception:
+            return None
+    return said
+
+
+def _with_plain_parameters(f: Any, count: int) -> Callable:
+    """The function with its ``*args``, ``**kwargs`` and keyword-only parameters as plain ones."""
+    code = f.__code__
+    flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    plain = code.replace(co_argcount=count, co_kwonlyargcount=0, co_flags=flags)
+    made = FunctionType(plain, f.__globals__, f.__name__, f.__defaults__, f.__closure__)
+    made.__kwdefaults__ = None
+    return made
+
+
+def _recorded_if_proxies(f: Callable) -> Callable:
+    """``f``, but a call with proxies among its arguments is a node."""
+
+    @functools.wraps(f)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        found = _proxies((args, kwargs))
+        if not found:
+            return f(*args, **kwargs)
+        result = found[0].tracer.create_proxy("call_function", f, args, kwargs)
+        result.node.meta["is_wrapped"] = True
+        return result
+
+    return wrapped
+
+
+def _recorded_method(cls: type, name: str) -> Callable:
+    f = getattr(cls, name)
+
+    @functools.wraps(f)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        found = _proxies((args, kwargs))
+        if not found:
+            return f(*args, **kwargs)
+        return found[0].tracer.create_proxy("call_method", name, args, kwargs)
+
+    return wrapped
+
+
+def _patch_wrapped(patches: _Patches) -> None:
+    for (_, name), where in _wrapped_functions.items():
+        f = where.get(name, getattr(builtins, name, None))
+        if f is not None:
+            patches.entry(where, name, _recorded_if_proxies(f))
+    for cls, name in _wrapped_methods:
+        patches.attribute(cls, name, _recorded_method(cls, name))
+
+
+def wrap(fn_or_name: Any) -> Any:
+    """At the top level of a module: calls of this function, or of this name in the module, are nodes of
+    traced programs instead of being entered. Gives it back, hence a decorator.
+    """
+    if not callable(fn_or_name) and not isinstance(fn_or_name, str):
+        raise RuntimeError("Unsupported type for global function! Must be either a callable or string name")
+    name = fn_or_name if isinstance(fn_or_name, str) else getattr(fn_or_name, "__name__", None)
+    if name is None:
+        raise AssertionError(f"fn_or_name must be a str or have __name__, got {fn_or_name}")
+    frame = inspect.currentframe()
+    caller = frame.f_back if frame else None
+    if caller is None:
+        raise AssertionError("frame.f_back is None, cannot access calling frame")
+    if caller.f_code.co_name != "<module>":
+        raise NotImplementedError("wrap must be called at the top level of a module")
+    _wrapped_functions[id(caller.f_globals), name] = caller.f_globals
+    return fn_or_name
+
+
+def symbolic_trace(root: Module | Callable, concrete_args: Any = None) -> GraphModule:
+    """A module that does what ``root``, a module or function, does, with its program as ``.graph``.
+
+    The program is what one run on proxies did: control flow may depend on ``concrete_args`` and on modules,
+    not on values of tensors.
+
+    >>> def power(x, n):
+    ...     for _ in range(n):
+    ...         x = x * x
+    ...     return x
+    >>> traced = facula.fx.symbolic_trace(power, concrete_args={"n": 2})
+    >>> [n.name for n in traced.graph.nodes]
+    ['x', 'n_1', 'eq', '_assert', 'mul', 'mul_1', 'output']
+    >>> traced(facula.tensor(3.0), 2)
+    tensor(81.)
+    """
+    tracer = Tracer()
+    graph = tracer.trace(root, concrete_args)
+    name = root.__class__.__name__ if isinstance(root, Module) else getattr(root, "__name__", "function")
+    return GraphModule(tracer.root, graph, name)
