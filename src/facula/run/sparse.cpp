@@ -22,12 +22,13 @@ using op::Value;
 
 namespace {
 
-std::span<const SparseRules> given;
+std::vector<std::span<const SparseRules>> given;
 
 const SparseRule* rule_of(const Operator& o) {
   static const auto& rules = *[] {
     auto* all = new std::unordered_map<const Operator*, const SparseRule*>;
-    for (auto& r : given) all->emplace(&op::get(r.op), &r.rule);
+    for (auto& rules : given)
+      for (auto& r : rules) all->emplace(&op::get(r.op), &r.rule);
     return all;
   }();
   auto it = rules.find(&o);
@@ -103,7 +104,7 @@ Tensor placed(const Operator& o, const Tensor& self, const Tensor& result) {
 
 }  // namespace
 
-void set_sparse_rules(std::span<const SparseRules> rules) { given = rules; }
+void add_sparse_rules(std::span<const SparseRules> rules) { given.push_back(rules); }
 
 bool any_sparse(std::span<const Value> args, std::span<const Tensor> out) {
   return op::any_tensor(args, sparse) ||

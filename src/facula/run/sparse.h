@@ -17,8 +17,8 @@ struct SparseRules {
   const char* op;  // full name
   SparseRule rule;
 };
-// The rules of all operators that have one; the catalog gives them.
-void set_sparse_rules(std::span<const SparseRules> rules);
+// The catalog gives all before the first call; the rules live as long as the process.
+void add_sparse_rules(std::span<const SparseRules> rules);
 
 bool any_sparse(std::span<const op::Value> args, std::span<const Tensor> out);
 op::Results call_sparse(const op::Operator& o, std::span<const op::Value> args, op::Form form,
