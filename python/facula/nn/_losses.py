@@ -184,7 +184,10 @@ def multilabel_soft_margin_loss(
 ) -> Tensor:
     """Binary cross-entropy of ``sigmoid(input)``, averaged over the classes, the last dimension."""
     reduction = reduction_of(size_average, reduce, reduction)
-    loss = _f.binary_cross_entropy_with_logits(input, target, weight, "none")
+    from .._functions import result_type
+
+    dtype = result_type(input, target)
+    loss = _f.binary_cross_entropy_with_logits(input.to(dtype), target.to(dtype), weight, "none")
     return _reduced(loss.sum(-1) / input.shape[-1], reduction)
 
 

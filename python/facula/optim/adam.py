@@ -40,6 +40,15 @@ class Adam(ListOptimizer):
             weight_decay=(weight_decay, weight_decay >= 0),
         )
         check_betas(betas)
+        tensors = [k for k, b in enumerate(betas) if isinstance(b, _C.Tensor)]
+        if len(tensors) == 1:
+            raise ValueError("betas must be either both floats or both Tensors")
+        if foreach and not capturable:
+            for name, given in (("lr", lr), ("betas[0]", betas[0]), ("betas[1]", betas[1])):
+                if isinstance(given, _C.Tensor):
+                    raise ValueError(
+                        f"{name} as a Tensor is not supported for capturable=False and foreach=True"
+                    )
         super().__init__(
             params,
             {

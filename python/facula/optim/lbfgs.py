@@ -234,12 +234,12 @@ class LBFGS(Optimizer):
             steps.append(s)
             inverse.append(1.0 / curvature)
             state["H_diag"] = curvature / y.dot(y)
+        weights = state.setdefault("al", [None] * history)  # part of the state in PyTorch's files
         q = g.neg()
-        weights = []
-        for y, s, r in zip(reversed(changes), reversed(steps), reversed(inverse)):
-            weights.append(s.dot(q) * r)
-            q = q - y * weights[-1]
+        for k in reversed(range(len(changes))):
+            weights[k] = steps[k].dot(q) * inverse[k]
+            q = q - changes[k] * weights[k]
         d = q * state["H_diag"]
-        for y, s, r in zip(changes, steps, inverse):
-            d = d + s * (weights.pop() - y.dot(d) * r)
+        for k in range(len(changes)):
+            d = d + steps[k] * (weights[k] - changes[k].dot(d) * inverse[k])
         return d

@@ -161,6 +161,11 @@ class Optimizer:
                     "all optimizer params should be with/without names. Some param names are missing"
                 )
             params = [p[1] for p in params]
+        if self.param_groups and params and bool(names) != ("param_names" in self.param_groups[0]):
+            raise ValueError(
+                "all optimizer param groups should be with/without names. cannot add param group "
+                f"{'with' if names else 'without'} names to the optimizer"
+            )
         group = {**param_group, "params": params}
         if names:
             group["param_names"] = names

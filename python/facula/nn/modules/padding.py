@@ -127,19 +127,29 @@ class ReplicationPad3d(_Pad):
     _rank, _mode = 3, "replicate"
 
 
-class CircularPad1d(_Pad):
+class _CircularPad(_Pad):
+    _mode = "circular"
+
+    def forward(self, input: Tensor) -> Tensor:
+        low, high = self._rank + 1, self._rank + 2
+        if input.dim() not in (low, high):
+            raise ValueError(f"expected {low}D or {high}D input (got {input.dim()}D input)")
+        return super().forward(input)
+
+
+class CircularPad1d(_CircularPad):
     """Continues the last dimension with its other end."""
 
-    _rank, _mode = 1, "circular"
+    _rank = 1
 
 
-class CircularPad2d(_Pad):
+class CircularPad2d(_CircularPad):
     """Continues the last two dimensions with their other ends."""
 
-    _rank, _mode = 2, "circular"
+    _rank = 2
 
 
-class CircularPad3d(_Pad):
+class CircularPad3d(_CircularPad):
     """Continues the last three dimensions with their other ends."""
 
-    _rank, _mode = 3, "circular"
+    _rank = 3

@@ -140,7 +140,7 @@ class RNNBase(Module):
 
     def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
         weight = self._flat_weights[0]
-        if input.dtype != weight.dtype and not _C.is_autocast_enabled("cpu"):
+        if input.dtype != weight.dtype and not _C.autocast_state()[0]:
             raise ValueError(
                 f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
                 f"Convert input: input.to({weight.dtype}), or convert model: model.to({input.dtype})"
