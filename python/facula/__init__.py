@@ -25,6 +25,7 @@ if (
     from . import distributions as distributions
     from . import fft as fft
     from . import func as func
+    from . import functional as functional
     from . import futures as futures
     from . import fx as fx
     from . import hub as hub
@@ -32,6 +33,7 @@ if (
     from . import library as library
     from . import linalg as linalg
     from . import masked as masked
+    from . import mps as mps
     from . import multiprocessing as multiprocessing
     from . import nn as nn
     from . import onnx as onnx
@@ -48,9 +50,14 @@ if (
     from . import special as special
     from . import storage as storage
     from . import testing as testing
+    from . import torch_version as torch_version
     from . import types as types
     from . import utils as utils
     from . import version as version
+    from . import xpu as xpu
+    from ._checks import *
+    from ._streams import Event as Event
+    from ._streams import Stream as Stream
     from ._determinism import *
     from ._functions import *
     from ._legacy import *
@@ -60,6 +67,7 @@ if (
     from ._more import *
     from ._more import _assert as _assert
     from ._names import *
+    from ._names import _shape_as_tensor as _shape_as_tensor
     from .overrides import DisableTorchFunction as DisableTorchFunction
     from .overrides import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
     from .storage import *
@@ -190,9 +198,9 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     """
-    _dynamo accelerator amp ao autograd backends compiler cpu cuda distributed distributions func futures fx
-    hub jit library masked multiprocessing nn onnx optim overrides profiler program random return_types
-    safetensors serialization signal sparse storage testing types utils version
+    _dynamo accelerator amp ao autograd backends compiler cpu cuda distributed distributions func functional
+    futures fx hub jit library masked mps multiprocessing nn onnx optim overrides profiler program random
+    return_types safetensors serialization signal sparse storage testing torch_version types utils version xpu
     """.split()
 )
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])
@@ -202,6 +210,11 @@ _ELSEWHERE = {
     for _module, _names in {
         "autograd.anomaly_mode": "is_anomaly_check_nan_enabled is_anomaly_enabled",
         "compiler": "compile",
+        "_checks": """
+            _check _check_index _check_is_size _check_not_implemented _check_tensor_all _check_tensor_all_with
+            _check_type _check_value _check_with
+        """,
+        "_streams": "Event Stream",
         "serialization": "save load",
         "_ops": "ops",
         "storage": """
@@ -224,7 +237,8 @@ _ELSEWHERE = {
             pixel_unshuffle poisson_nll_loss range rrelu rrelu_ set_anomaly_enabled
             set_autocast_cpu_dtype set_autocast_cpu_enabled set_autocast_gpu_dtype
             set_flush_denormal set_num_interop_threads set_warn_always sym_float sym_int sym_ite
-            sym_max sym_min sym_not sym_sqrt sym_sum thread_safe_generator triplet_margin_loss wait
+            _shape_as_tensor sym_max sym_min sym_not sym_sqrt sym_sum thread_safe_generator
+            triplet_margin_loss wait
         """,
         "amp": """
             GradScaler autocast clear_autocast_cache get_autocast_cpu_dtype get_autocast_dtype

@@ -62,6 +62,29 @@ def maker_of(dtype: Any) -> Any:
     raise TypeError(f"new: {dtype} has no maker; use facula.tensor or facula.empty with dtype=")
 
 
+class _SparseMaker(type):
+    """Makers of sparse tensors: of indices, values and sizes."""
+
+    dtype: Any
+
+    def __call__(cls, *args: Any) -> Tensor:
+        from .sparse import sparse_coo_tensor
+
+        if len(args) < 2:
+            raise TypeError(f"{cls.__name__}() takes indices, values and a size")
+        return sparse_coo_tensor(args[0], args[1], *args[2:3], dtype=cls.dtype)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        sparse = isinstance(instance, Tensor) and instance.layout == _C.sparse_coo
+        return sparse and instance.dtype == cls.dtype  # type: ignore[attr-defined]
+
+
+def sparse_maker(name: str) -> Any:
+    """``facula.sparse.FloatTensor`` and its like; None if there is none of that name."""
+    dtype = _KINDS.get(name)
+    return dtype and _SparseMaker(name, (), {"dtype": dtype, "__module__": "facula.sparse"})
+
+
 def set_default_tensor_type(t: Any) -> None:
     """The dtype of new floating tensors, by the name or the maker of its tensors: ``facula.DoubleTensor``."""
     if isinstance(t, str):

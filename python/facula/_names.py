@@ -92,6 +92,11 @@ __all__ = [
 _REDUCTIONS = ("none", "mean", "sum")
 
 
+def _shape_as_tensor(self: Tensor) -> Tensor:
+    """The sizes, as a tensor."""
+    return _C.tensor(list(self.shape), dtype=_C.int64)
+
+
 def _reduction(number: int | str) -> str:
     if isinstance(number, str):
         return number

@@ -175,4 +175,14 @@ annotations = ModuleType(__name__ + ".annotations")
 vars(annotations).update(
     {n: getattr(typing, n) for n in ("Any", "Dict", "List", "Optional", "Tuple", "Union")}
 )
+
+
+class _BroadcastingList:
+    """``BroadcastingList2[int]``: a list of so many, or one for all."""
+
+    def __getitem__(self, types: Any) -> None:
+        return None
+
+
+vars(annotations).update({f"BroadcastingList{n}": _BroadcastingList() for n in range(1, 7)})
 sys.modules[annotations.__name__] = annotations

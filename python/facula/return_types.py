@@ -15,6 +15,8 @@ TYPE_CHECKING = False
 if not TYPE_CHECKING:  # found when they are asked for
 
     def __getattr__(name: str) -> Any:
+        if name == "all_return_types":
+            return [found for n in __dir__() if n[0] != "_" and (found := _find(n)) is not None]
         found = None if name.startswith("_") else _find(name)
         if found is None:
             raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -8,11 +8,13 @@ file.
 
 from __future__ import annotations
 
+import enum
 import errno
 import io
 import itertools
 import os
 import pickle
+import pickletools
 import struct
 import zipfile
 import zlib
@@ -36,8 +38,16 @@ from ._pickles import get_layout as _get_layout  # noqa: F401  (by this name pic
 from ._tensor import from_elements
 
 __all__ = [
+    "LoadEndianness",
     "UnpicklingError",
     "WriteError",
+    "get_crc32_options",
+    "get_default_load_endianness",
+    "get_default_mmap_options",
+    "get_unsafe_globals_in_checkpoint",
+    "set_crc32_options",
+    "set_default_load_endianness",
+    "set_default_mmap_options",
     "add_safe_globals",
     "clear_safe_globals",
     "get_safe_globals",
@@ -48,6 +58,89 @@ __all__ = [
 
 Tensor = _C.Tensor
 _ALIGN = 64
+
+
+class LoadEndianness(enum.Enum):
+    NATIVE, LITTLE, BIG = 1, 2, 3
+
+
+_settings: dict[str, Any] = {"endianness": None, "mmap": 2, "crc32": True}  # 2: MAP_PRIVATE
+
+
+def get_default_load_endianness() -> LoadEndianness | None:
+    """The byte order of files that do not say theirs: the machine's."""
+    return _settings["endianness"]
+
+
+def set_default_load_endianness(endianness: LoadEndianness | None) -> None:
+    """Little endian is the only other order that is read."""
+    if endianness is LoadEndianness.BIG:
+        raise NotImplementedError("set_default_load_endianness: files of big-endian machines are not read")
+    if endianness is not None and not isinstance(endianness, LoadEndianness):
+        raise TypeError("Invalid argument type in function set_default_load_endianness")
+    _settings["endianness"] = endianness
+
+
+def get_default_mmap_options() -> int:
+    """How files are mapped: MAP_PRIVATE, so that writes to tensors do not reach the file."""
+    return _settings["mmap"]
+
+
+def set_default_mmap_options(flags: int) -> None:
+    """MAP_PRIVATE is the only one: a loaded tensor never writes to its file."""
+    if flags != 2:
+        raise NotImplementedError("set_default_mmap_options: files are mapped with MAP_PRIVATE only")
+
+
+def get_crc32_options() -> bool:
+    """Are check sums asked for in files that save writes?"""
+    return _settings["crc32"]
+
+
+def set_crc32_options(compute_crc32: bool) -> None:
+    """Kept, for programs that ask; files have their check sums in any case."""
+    _settings["crc32"] = bool(compute_crc32)
+
+
+def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
+    """The classes and functions of a file that load() would refuse unless they are allowed.
+
+    >>> import io, fractions
+    >>> file = io.BytesIO()
+    >>> facula.save(fractions.Fraction(1, 2), file)
+    >>> facula.serialization.get_unsafe_globals_in_checkpoint(file)
+    ['fractions.Fraction']
+    """
+    with nullcontext(f) if hasattr(f, "read") else open(f, "rb") as file:
+        start = file.tell() if hasattr(f, "read") else 0
+        file.seek(0)
+        try:
+            with zipfile.ZipFile(file) as archive:
+                (name,) = (n for n in archive.namelist() if n.endswith("/data.pkl"))
+                data = archive.read(name)
+        except (zipfile.BadZipFile, ValueError) as e:
+            raise ValueError(
+                "Expected input to be a checkpoint returned by torch.save but got a torchscript checkpoint "
+                "or a file that is no zip archive"
+            ) from e
+        finally:
+            file.seek(start)
+    reader = Unpickler(io.BytesIO(data), "the file", lambda *a: None, trusted=False)
+    named = dict.fromkeys(_names_of(data))
+    return [f"{m}.{n}" for m, n in named if reader.known(m, n) is None]
+
+
+def _names_of(data: bytes) -> Iterator[tuple[str, str]]:
+    """Modules and names that a pickle asks for; nothing of it runs."""
+    texts: list[str] = []
+    for opcode, argument, _ in pickletools.genops(data):
+        if opcode.name == "GLOBAL":
+            module, name = argument.split(" ", 1)
+            yield module, name
+        elif opcode.name == "STACK_GLOBAL":
+            yield texts[-2], texts[-1]
+        elif isinstance(argument, str) and "UNICODE" in opcode.name:
+            texts.append(argument)
 
 
 # ---- writing

@@ -138,3 +138,16 @@ class check_sparse_tensor_invariants:
 
     def __call__(self, function: Any) -> Any:
         return function
+
+
+TYPE_CHECKING = False
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name.endswith("Tensor"):
+            from ._legacy import sparse_maker
+
+            if (found := sparse_maker(name)) is not None:
+                globals()[name] = found
+                return found
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -21,6 +21,17 @@ NAMESPACES = """
     torch.signal.windows torch.masked torch.overrides torch.storage torch.random torch.amp torch.hub
     torch.profiler
     torch.multiprocessing torch.fx torch.return_types
+    torch.autograd.graph torch.autograd.forward_ad torch.backends torch.backends.cpu torch.backends.cuda
+    torch.backends.cudnn torch.backends.mkl torch.backends.mkldnn torch.backends.mps torch.backends.openmp
+    torch.backends.opt_einsum torch.compiler torch.cpu torch.cuda torch.cuda.amp torch.distributed
+    torch.export torch.functional torch.fx.passes.shape_prop torch.fx.subgraph_rewriter
+    torch.jit torch.mps torch.nested torch.nn.attention.bias torch.nn.attention.flex_attention
+    torch.nn.modules.utils torch.nn.parameter torch.nn.utils.parametrizations torch.nn.utils.stateless
+    torch.nn.utils.fusion torch.nn.utils.convert_parameters torch.onnx torch.optim.swa_utils torch.package
+    torch.quasirandom torch.serialization torch.sparse torch.types torch.torch_version torch.utils
+    torch.utils.benchmark torch.utils.collect_env torch.utils.cpp_extension torch.utils.dlpack
+    torch.utils.flop_counter torch.utils.hooks torch.utils.model_zoo
+    torch.utils._pytree torch.utils._python_dispatch torch.ao.quantization torch.nn.quantized torch.xpu
 """.split()
 
 

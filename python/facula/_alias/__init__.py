@@ -24,6 +24,7 @@ import facula
 
 from .._namespace import renamed
 from .._native import complete
+from ..torch_version import TorchVersion
 
 _PATH = str(Path(__file__).parent / "path")
 _OURS, _THEIRS = "facula", "torch"
@@ -122,7 +123,7 @@ def install() -> None:
         )
     facula._C.set_package_name(_THEIRS)
     complete(facula._C)
-    facula.__version__ = _version()
+    facula.__version__ = TorchVersion(_version())
     for name, module in list(sys.modules.items()):
         if (theirs := renamed(name, _OURS, _THEIRS)) and not name.startswith((__name__, "facula.torch")):
             _rename(module)

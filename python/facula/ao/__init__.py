@@ -1,3 +1,4 @@
 """The home of quantisation in PyTorch."""
 
+from . import nn as nn
 from . import quantization as quantization

@@ -8,10 +8,11 @@ from typing import Any
 
 from .. import _C
 from .._modes import enable_grad, inference_mode, no_grad, set_grad_enabled
-from . import forward_ad, graph
+from . import forward_ad, graph, variable
 from .anomaly_mode import detect_anomaly, set_detect_anomaly
 from .function import Function, FunctionCtx
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
+from .variable import Variable
 
 __all__ = [
     "Function",
@@ -31,10 +32,24 @@ __all__ = [
     "no_grad",
     "set_detect_anomaly",
     "set_grad_enabled",
+    "set_multithreading_enabled",
+    "variable",
 ]
 
 Tensor = _C.Tensor
-Variable = Tensor
+
+
+class set_multithreading_enabled:
+    """Do gradients of other devices have threads of their own? There is one device: nothing changes."""
+
+    def __init__(self, mode: bool) -> None:
+        self.mode = bool(mode)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exc: object) -> None:
+        return None
 
 
 def _list(x: Any) -> list:

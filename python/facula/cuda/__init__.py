@@ -163,3 +163,35 @@ class graph(CUDAGraph):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         synchronize()
+
+
+class _Absent(type):
+    """The class of makers of tensors on a GPU: no tensor is one, and none is made."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return False
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(
+            f"type torch.cuda.{cls.__name__} not available. Torch not compiled with CUDA enabled."
+        )
+
+
+for _name in ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool"):
+    for _kind in ("Tensor", "Storage"):
+        globals()[_name + _kind] = _Absent(_name + _kind, (), {"__module__": __name__})
+
+
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    """Nothing to tell."""
+    return ""
+
+
+def memory_snapshot(mempool_id: Any = None, include_traces: bool = True) -> list[Any]:
+    return []
+
+
+@contextmanager
+def device_of(obj: Any) -> Iterator[None]:
+    """The GPU of a tensor within: none."""
+    yield

@@ -17,6 +17,7 @@ from .parameter import UninitializedParameter as UninitializedParameter
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import attention as attention
+    from . import quantized as quantized
 
 
 def factory_kwargs(kwargs: dict | None) -> dict:
@@ -38,8 +39,8 @@ def factory_kwargs(kwargs: dict | None) -> dict:
 
 
 def __getattr__(name: str) -> object:
-    if name == "attention":
+    if name in ("attention", "quantized"):
         import importlib
 
-        return importlib.import_module(".attention", __name__)
+        return importlib.import_module("." + name, __name__)
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

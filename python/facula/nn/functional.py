@@ -4,6 +4,7 @@ argument conventions."""
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -773,6 +774,41 @@ max_pool3d_with_indices = _with_indices("max_pool3d")
 adaptive_max_pool1d_with_indices = _with_indices("adaptive_max_pool1d")
 adaptive_max_pool2d_with_indices = _with_indices("adaptive_max_pool2d")
 adaptive_max_pool3d_with_indices = _with_indices("adaptive_max_pool3d")
+
+
+def _none_or_dtype(input: Tensor | None) -> Any:
+    """The dtype of a tensor; None for None."""
+    if input is None:
+        return None
+    if isinstance(input, Tensor):
+        return input.dtype
+    raise RuntimeError("input to _none_or_dtype() must be None or torch.Tensor")
+
+
+def _canonical_mask(
+    mask: Tensor | None,
+    mask_name: str,
+    other_type: Any,
+    other_name: str,
+    target_type: Any,
+    check_other: bool = True,
+) -> Tensor | None:
+    """A mask as numbers to add: -inf where a bool one is True."""
+    if mask is None:
+        return None
+    floating = mask.is_floating_point()
+    if mask.dtype != _C.bool and not floating:
+        raise AssertionError(f"only bool and floating types of {mask_name} are supported")
+    if check_other and other_type is not None and mask.dtype != other_type:
+        warnings.warn(
+            f"Support for mismatched {mask_name} and {other_name} is deprecated. Use same type for both "
+            "instead.",
+            stacklevel=2,
+        )
+    if floating:
+        return mask
+    return _C.functions.zeros_like(mask, dtype=target_type).masked_fill_(mask, float("-inf"))
+
 
 _namespace.overridable(globals())
 

@@ -18,3 +18,11 @@ def export(*args: Any, **kwargs: Any) -> NoReturn:
 
 
 dynamo_export = export
+
+
+def register_custom_op_symbolic(*args: Any, **kwargs: Any) -> None:
+    """Taken and never asked: see ``export``."""
+
+
+class OnnxExporterError(RuntimeError):
+    """What export would raise."""

@@ -5,7 +5,8 @@ from typing import Any as _Any
 from .. import _C
 
 _SUBMODULES = frozenset(
-    "_pytree checkpoint collect_env data deterministic dlpack hooks model_zoo tensorboard weak".split()
+    """_pytree benchmark checkpoint collect_env data deterministic dlpack hooks model_zoo tensorboard
+    weak""".split()
 )
 
 

@@ -5,6 +5,7 @@ needed.
 from __future__ import annotations
 
 import contextlib
+import enum
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -15,14 +16,19 @@ from .._functions import get_rng_state, set_rng_state
 from .._modes import enable_grad, no_grad
 from ..autograd import Function, backward
 from ..autograd.graph import saved_tensors_hooks
+from ..overrides import TorchFunctionMode
+from ._pytree import tree_leaves, tree_map_only
 
 __all__ = [
     "CheckpointError",
     "CheckpointFunction",
+    "CheckpointPolicy",
     "DefaultDeviceType",
+    "SelectiveCheckpointContext",
     "check_backward_validity",
     "checkpoint",
     "checkpoint_sequential",
+    "create_selective_checkpoint_contexts",
     "get_device_states",
     "noop_context_fn",
     "set_checkpoint_debug_enabled",
@@ -201,8 +207,12 @@ class _Frame:
         self.slots: list[weakref.ref[_Slot]] = []
         self.values: weakref.WeakKeyDictionary[_Slot, Tensor] = weakref.WeakKeyDictionary()
         self.complete = False  # did the first run reach its end?
+        self.packed: list[Tensor] | None = None  # what a call saves, while a selective checkpoint asks
+        self.count = 0  # saved tensors of the second run
 
     def pack(self, t: Tensor) -> _Slot:
+        if self.packed is not None:
+            self.packed.append(t)
         slot = _Slot(len(self.slots), t)
         self.slots.append(weakref.ref(slot))
         return slot
@@ -226,35 +236,200 @@ class _Frame:
             )
         return t
 
+    def pack_again(self, t: Tensor) -> Tensor:
+        slot = self.slots[self.count]() if self.count < len(self.slots) else None
+        self.count += 1
+        if slot is not None:
+            self.values[slot] = t
+        if self.early_stop and self.complete and self.count == len(self.slots):
+            raise _Stop
+        return t
+
     def run_again(self) -> None:
         args = list(self.others)
         for k, t in zip(self.tensors_at, self.inputs.grad_fn.saved_tensors):
             args[k] = t
-        count = 0
-
-        def pack(t: Tensor) -> Any:
-            nonlocal count
-            slot = self.slots[count]() if count < len(self.slots) else None
-            count += 1
-            if slot is not None:
-                self.values[slot] = t
-            if self.early_stop and self.complete and count == len(self.slots):
-                raise _Stop
-            return t
+        self.count = 0
 
         def unpack(t: Tensor) -> Tensor:
             return t
 
         with self.surroundings.again(), self.again, enable_grad(), contextlib.suppress(_Stop):
-            with saved_tensors_hooks(pack, unpack):
+            with saved_tensors_hooks(self.pack_again, unpack):
                 self.function(*args, **self.kwargs)
-            if self.check and self.complete and count != len(self.slots):
+            if self.check and self.complete and self.count != len(self.slots):
                 raise CheckpointError(
                     "facula.utils.checkpoint: A different number of tensors was saved during the original "
                     "forward "
                     f"and recomputation.\nNumber of tensors saved during forward: {len(self.slots)}\n"
-                    f"Number of tensors saved during recomputation: {count}"
+                    f"Number of tensors saved during recomputation: {self.count}"
                 )
+
+
+class CheckpointPolicy(enum.Enum):
+    """What a selective checkpoint does with a call's results: keep them, or compute them again."""
+
+    MUST_SAVE = 0
+    PREFER_SAVE = 1
+    MUST_RECOMPUTE = 2
+    PREFER_RECOMPUTE = 3
+    MUST_CPU_OFFLOAD = 4
+    PREFER_CPU_OFFLOAD = 5
+
+
+_KEPT = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
+
+
+class SelectiveCheckpointContext:
+    """The first argument of a policy: which run asks. Its attributes are the policy's to use."""
+
+    def __init__(self, *, is_recompute: bool) -> None:
+        self.is_recompute = is_recompute
+
+
+def _overload(func: Callable, args: tuple) -> Any:
+    """The operator of a call as policies name it, ``ops.aten.mm.default``; the function where it has none."""
+    from .. import ops
+
+    name = getattr(func, "__name__", "")
+    if name == "matmul":
+        kind = tuple(a.dim() for a in args[:2] if isinstance(a, Tensor))
+        name = {(2, 2): "mm", (3, 3): "bmm", (2, 1): "mv", (1, 1): "dot"}.get(kind, name)
+    elif name == "linear":
+        name = "addmm" if len(args) > 2 and args[2] is not None else "mm"
+    packet = getattr(ops.aten, name, None)
+    if packet is None:
+        return func
+    return getattr(packet, "Tensor" if "Tensor" in packet.overloads() else packet.overloads()[0], func)
+
+
+def _place(t: Tensor) -> tuple:
+    return t.data_ptr(), tuple(t.shape), t.stride(), t.dtype
+
+
+class _Kept:
+    """A call of the first run: its results, and what each tensor that it saved was."""
+
+    def __init__(self, args: Any, result: Any, saved: list[Tensor]) -> None:
+        self.result = tree_map_only(Tensor, Tensor.detach, result)
+        self.wanted = [t.requires_grad for t in tree_leaves(result) if isinstance(t, Tensor)]
+        self.versions = [t._version for t in self._tensors()]
+        given = {_place(t): k for k, t in enumerate(tree_leaves(args)) if isinstance(t, Tensor)}
+        made = {_place(t): k for k, t in enumerate(self._tensors())}
+        self.saved: list[tuple[str, Any]] = []
+        for t in saved:
+            place = _place(t)
+            if place in given:
+                self.saved.append(("argument", given[place]))
+            elif place in made:
+                self.saved.append(("result", made[place]))
+            else:
+                self.saved.append(("tensor", t))
+
+    def _tensors(self) -> list[Tensor]:
+        return [t for t in tree_leaves(self.result) if isinstance(t, Tensor)]
+
+    def changed(self) -> bool:
+        return [t._version for t in self._tensors()] != self.versions
+
+    def again(self, args: Any, frame: _Frame) -> Any:
+        """The results, once the second run has what the call saved."""
+        leaves, made, wanted = tree_leaves(args), self._tensors(), iter(self.wanted)
+        for kind, what in self.saved:
+            frame.pack_again(leaves[what] if kind == "argument" else made[what] if kind == "result" else what)
+        return tree_map_only(Tensor, lambda t: t.detach().requires_grad_(next(wanted)), self.result)
+
+
+class _Selective(TorchFunctionMode):
+    """Of the first run: keeps the results of calls that the policy names. Of the second: gives them."""
+
+    frame: _Frame
+
+    def __init__(
+        self, policy: Callable, kept: dict[Any, list[_Kept | None]], again: bool, changes: bool
+    ) -> None:
+        self.policy, self.kept, self.again, self.changes = policy, kept, again, changes
+        self.context = SelectiveCheckpointContext(is_recompute=again)
+        self.next: dict[Any, int] = {}
+
+    def __enter__(self) -> _Selective:
+        self.next = {}
+        super().__enter__()
+        return self
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name.endswith("_") or "out" in kwargs:  # writes are made in both runs
+            return func(*args, **kwargs)
+        op = _overload(func, args)
+        if self.again:
+            return self._given(op, func, args, kwargs)
+        policy = self.policy(self.context, op, *args, **kwargs)
+        if isinstance(policy, bool):
+            policy = CheckpointPolicy.MUST_SAVE if policy else CheckpointPolicy.PREFER_RECOMPUTE
+        if policy in (CheckpointPolicy.MUST_CPU_OFFLOAD, CheckpointPolicy.PREFER_CPU_OFFLOAD):
+            raise NotImplementedError(f"selective checkpoint: {policy.name} on a processor has nowhere to go")
+        calls = self.kept.setdefault(op, [])
+        if policy not in _KEPT:
+            calls.append(None)
+            return func(*args, **kwargs)
+        self.frame.packed = []
+        try:
+            result = func(*args, **kwargs)
+            calls.append(_Kept((args, kwargs), result, self.frame.packed))
+        finally:
+            self.frame.packed = None
+        return result
+
+    def _given(self, op: Any, func: Callable, args: tuple, kwargs: dict) -> Any:
+        """What the same call of the first run gave, if that was kept."""
+        number = self.next.get(op, 0)
+        self.next[op] = number + 1
+        if number >= len(self.kept.get(op, ())):
+            raise RuntimeError(f"{op} encountered during backward, but not found in storage")
+        found = self.kept[op][number]
+        if found is None:
+            return func(*args, **kwargs)
+        if found.changed() and not self.changes:
+            raise RuntimeError("Tensor cached during selective activation checkpoint has been mutated")
+        return found.again((args, kwargs), self.frame)
+
+
+def create_selective_checkpoint_contexts(
+    policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False
+) -> tuple[Any, Any]:
+    """The two contexts of a checkpoint that keeps some results: give it, by functools.partial, as
+    ``context_fn``.
+
+    ``policy(ctx, op, *args, **kwargs)`` gives a CheckpointPolicy (or whether to keep) for each call that the
+    program makes of a function of tensors; ``op`` is an overload as ``facula.ops.aten.mm.default``. A
+    list of these names what to keep.
+    """
+    from .._ops import OpOverload
+
+    if isinstance(policy_fn_or_list, list):
+        for op in policy_fn_or_list:
+            if not isinstance(op, OpOverload):
+                raise ValueError(
+                    f"Expected op in `op_list` to be an OpOverload but got: {op} of type {type(op)}."
+                )
+        named = list(policy_fn_or_list)
+
+        def policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+            return CheckpointPolicy.MUST_SAVE if op in named else CheckpointPolicy.PREFER_RECOMPUTE
+
+    elif callable(policy_fn_or_list):
+        policy = policy_fn_or_list
+    else:
+        raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
+    kept: dict[Any, list[_Kept | None]] = {}
+    return (
+        _Selective(policy, kept, False, allow_cache_entry_mutation),
+        _Selective(policy, kept, True, allow_cache_entry_mutation),
+    )
 
 
 def _traced(function: Callable, args: tuple, kwargs: dict, context_fn: Any) -> Any:
@@ -312,6 +487,9 @@ def checkpoint(
             return function(*args, **kwargs)
     frame = _Frame(function, args, kwargs, preserve, again, determinism_check == "default")
     frame.early_stop = frame.early_stop and early_stop
+    for context in (first, again):
+        if isinstance(context, _Selective):
+            context.frame = frame
     with saved_tensors_hooks(frame.pack, frame.unpack), first:
         result = function(*args, **kwargs)
     frame.complete = True

@@ -20,6 +20,11 @@ Tensor = _C.Tensor
 _f = _C.functions
 
 
+def _get_activation_fn(activation: str) -> Callable[[Tensor], Tensor]:
+    """``F.relu`` or ``F.gelu`` by its name."""
+    return _activation(activation)
+
+
 def _activation(given: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     if not isinstance(given, str):
         return given

@@ -22,3 +22,19 @@ _quadruple = _ntuple(4, "_quadruple")
 def _reverse_repeat_tuple(t: tuple, n: int) -> tuple:
     """Each element n times, the last first: from (height, width) to what F.pad takes."""
     return tuple(x for x in reversed(t) for _ in range(n))
+
+
+def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: str) -> None:
+    """Takes a prefix off the keys that have it, and off those of the metadata: in place.
+
+    >>> d = {"module.a": 1, "b": 2}
+    >>> facula.nn.modules.utils.consume_prefix_in_state_dict_if_present(d, "module.")
+    >>> d
+    {'b': 2, 'a': 1}
+    """
+    for key in [k for k in state_dict if k.startswith(prefix)]:
+        state_dict[key[len(prefix) :]] = state_dict.pop(key)
+    metadata = getattr(state_dict, "_metadata", None)
+    for key in list(metadata or ()):
+        if key and (key == prefix.rstrip(".") or key.startswith(prefix)):
+            metadata[key[len(prefix) :]] = metadata.pop(key)

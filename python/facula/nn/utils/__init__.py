@@ -17,6 +17,8 @@ Tensor = _C.Tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from . import convert_parameters as convert_parameters
+    from . import fusion as fusion
     from . import parametrizations as parametrizations
     from . import parametrize as parametrize
     from . import prune as prune
@@ -24,7 +26,14 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    if name in ("parametrizations", "parametrize", "prune", "stateless"):  # they need modules
+    if name in (
+        "convert_parameters",
+        "fusion",
+        "parametrizations",
+        "parametrize",
+        "prune",
+        "stateless",
+    ):  # they need modules
         import importlib
 
         return importlib.import_module("." + name, __name__)

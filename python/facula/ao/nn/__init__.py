@@ -1,0 +1,3 @@
+"""Modules of quantised models: what floating models use of them."""
+
+from . import quantized as quantized

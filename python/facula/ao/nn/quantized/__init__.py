@@ -1,0 +1,3 @@
+"""Operations of models that may be quantised."""
+
+from .modules import FloatFunctional as FloatFunctional

@@ -1,0 +1,1 @@
+from ....ao.nn.quantized.modules import FloatFunctional as FloatFunctional
