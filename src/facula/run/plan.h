@@ -1,7 +1,10 @@
 // Plan: what a program does for one layout of its inputs, with nothing left to decide. Plans refer to their program's
 // graph.
 #pragma once
+#include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "facula/codegen/kernel.h"
@@ -47,5 +50,21 @@ class Plan {
   std::optional<Direct> direct;
   static constexpr size_t kDirect = 12;  // buffers at most
 };
+
+// A program that is fused.
+struct Planned {
+  const graph::Graph& graph;
+  const std::vector<schedule::Step>& steps;
+  const std::string& name;
+  std::span<const int> inputs, outputs;  // value numbers; -1: none
+  bool output_repeats;                   // is a value an output twice?
+};
+// `at`, by value number: the inputs as they lie in memory; `symbols`: the sizes' values; `out`: given destinations.
+std::shared_ptr<Plan> make_plan(const Planned& p, IntSpan symbols, std::vector<Tensor> at,
+                                std::span<const Tensor> out);
+
+Tensor fake(const op::Meta& m);  // without memory
+// May the group write over an input it reads? Only if it reads that input at the element it writes.
+bool reads_only_own_element(const schedule::Group& g, int input);
 
 }  // namespace facula::run

@@ -31,56 +31,6 @@ using op::Results;
 using op::Tag;
 using schedule::Step;
 
-namespace {
-
-Tensor fake(const op::Meta& m) {
-  Dims strides = m.strides.size() == m.sizes.size() ? m.strides : contiguous_strides(m.sizes);
-  return Tensor(make_ref<TensorImpl>(Storage(), m.sizes, strides, SymInt(), m.dtype, m.device));
-}
-
-// The kernels of nests. Nests are shared by the scheduler's cache, so a pointer identifies one as long as it
-// lives.
-using Nests = std::vector<std::shared_ptr<const loop::Nest>>;
-std::vector<const codegen::Kernel*> kernels_of(const Nests& nests) {
-  static TableMutex mutex;
-  using Known = std::pair<std::shared_ptr<const loop::Nest>, const codegen::Kernel*>;
-  static Bounded<const loop::Nest*, Known> known(kMaxPlans);
-  std::vector<const codegen::Kernel*> all;
-  Nests missing;
-  {
-    std::lock_guard lock(mutex);
-    for (auto& n : nests) {
-      auto* of_nest = known.find(n.get());
-      all.push_back(of_nest ? of_nest->second : nullptr);
-      if (!of_nest) missing.push_back(n);
-    }
-  }
-  if (missing.size() > 1) codegen::expect({missing.begin() + 1, missing.end()});
-  for (size_t k = 0; k < nests.size(); ++k) {
-    if (all[k]) continue;
-    all[k] = codegen::kernel(*nests[k]);
-    std::lock_guard lock(mutex);
-    known.put(nests[k].get(), {nests[k], all[k]});
-  }
-  return all;
-}
-
-// May the group write over an input it reads? Only if it reads that input at the element it writes.
-bool reads_only_own_element(const schedule::Group& g, int input) {
-  if (g.scatter) return false;
-  bool plain = true;
-  for (auto& o : g.outputs)
-    loop::visit(o.value, [&](loop::Expr e) {
-      if (e->kind == loop::Kind::reduce || e->kind == loop::Kind::scan) plain = false;
-      if (e->kind != loop::Kind::load || e->slot != input) return;
-      for (size_t d = 0; d < e->args.size(); ++d)
-        plain &= d < o.axes.size() && e->args[d]->kind == loop::Kind::index && e->args[d]->slot == o.axes[d];
-    });
-  return plain;
-}
-
-}  // namespace
-
 struct Program::State {
   Graph graph;
   std::string name;
@@ -199,7 +149,6 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
                                           std::span<const Tensor> out) const {
   auto& s = *state_;
   auto& g = s.graph;
-  auto plan = std::make_shared<Plan>();
   std::vector<int64_t> symbols(size_t(g.shapes->symbol_count()), 0);
   std::vector<Tensor> at(g.values().size());  // what each value will be: concrete sizes and strides
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -220,162 +169,8 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
   if (!stored.empty())
     if (auto known = load_plan(stored, g, symbols)) return known;
   auto& steps = s.steps();
-  for (auto& v : g.values())
-    if (v->constant.defined()) at[size_t(v->id)] = v->constant;
-  auto concrete_args = [&](const Node& n) {
-    op::Args args = n.args.clone();
-    args.each_tensor([&](size_t, Tensor& t) {
-      if (t.defined()) t = at[size_t(graph::value_of(t)->id)];
-    });
-    args.each_size([&](SymInt& x) {
-      if (x.is_symbolic()) x = SymInt(sym::evaluate(x, symbols));
-    });
-    return args;
-  };
-  plan->results.resize(g.values().size());
-  auto metas = place_values(g, symbols, at, concrete_args);
-  for (size_t v = 0; v < metas.size(); ++v) plan->results[v].meta = std::move(metas[v]);
-  for (auto& step : steps)  // what fusing stores wider than its value's dtype
-    for (size_t k = 0; step.kind == Step::Kind::kernel && k < step.outputs.size(); ++k) {
-      auto id = size_t(step.outputs[k]->id);
-      auto& meta = plan->results[id].meta;
-      if (meta.dtype == step.group.outputs[k].dtype) continue;
-      meta.dtype = step.group.outputs[k].dtype;
-      at[id] = fake(meta);
-    }
-  // Destinations: given ones, and inputs that a mutation replaces where the writing kernel allows it.
-  plan->written_to.assign(g.values().size(), -1);
-  std::unordered_map<int, size_t> last_read;  // by value number: step
-  for (size_t k = 0; k < steps.size(); ++k) {
-    for (auto* v : steps[k].inputs)
-      if (v) last_read[v->id] = k;
-    if (steps[k].node)
-      for (auto* v : graph::operands(*steps[k].node))
-        if (v) last_read[v->id] = k;
-  }
-  std::unordered_set<int> kept(s.output_values.begin(), s.output_values.end());
-  for (auto& [i, v] : g.mutated) kept.insert(v->id);
-  for (size_t k = steps.size(); k-- > 0;) {  // who reads a view reads what it is a view of
-    if (steps[k].kind != Step::Kind::view) continue;
-    auto& base = last_read[graph::operands(*steps[k].node)[0]->id];
-    for (auto* v : steps[k].node->results) {
-      if (kept.count(v->id)) base = steps.size();
-      else if (last_read.count(v->id)) base = std::max(base, last_read[v->id]);
-    }
-  }
-  for (size_t k = 0; k < out.size() && k < s.output_values.size(); ++k)
-    if (out[k].defined() && s.output_values[k] >= 0) at[size_t(s.output_values[k])] = out[k];
-  for (auto& [i, v] : g.mutated) {
-    auto input = g.inputs[size_t(i)];
-    for (size_t k = 0; k < steps.size(); ++k) {
-      auto& step = steps[k];
-      if (step.kind != Step::Kind::kernel ||
-          std::find(step.outputs.begin(), step.outputs.end(), v) == step.outputs.end())
-        continue;
-      bool safe = !last_read.count(input->id) || last_read[input->id] <= k;
-      for (size_t b = 0; b < step.inputs.size(); ++b)
-        if (step.inputs[b] == input) safe &= reads_only_own_element(step.group, int(b));
-      if (!safe) continue;
-      plan->written_to[size_t(v->id)] = i;
-      at[size_t(v->id)] = at[size_t(input->id)];
-    }
-  }
-  Nests nests;  // of all steps, so that their kernels are made side by side
-  for (size_t k = 0; k < steps.size(); ++k) {
-    auto& step = steps[k];
-    Plan::Exec exec;
-    exec.kind = step.kind;
-    exec.node = step.node;
-    for (auto* v : step.inputs) exec.inputs.push_back(v->id);
-    for (auto* v : step.outputs) exec.outputs.push_back(v->id);
-    bool allocates = step.kind == Step::Kind::kernel;
-    if (step.kind == Step::Kind::kernel) {
-      schedule::Layout layout;
-      layout.size_of = [&](SymInt e) { return e.is_symbolic() ? sym::evaluate(e, symbols) : e.concrete(); };
-      for (auto e : step.group.extents) layout.extents.push_back(layout.size_of(e));
-      // Where there are no elements, kernels that read or write at computed positions do so at `nothing`: an
-      // index is pulled into range before it is reported, and no range has room for it.
-      auto strides_of = [&](const Tensor& t, int position) {
-        Ints strides(t.int_strides());
-        if (t.numel() == SymInt(int64_t(0))) {
-          std::fill(strides.begin(), strides.end(), 0);
-          exec.empty.push_back(position);
-        }
-        return strides;
-      };
-      int position = 0;
-      for (int v : exec.inputs) {
-        layout.input_sizes.emplace_back(at[size_t(v)].int_sizes());
-        layout.input_strides.emplace_back(strides_of(at[size_t(v)], position++));
-      }
-      for (int v : exec.outputs) {
-        auto& t = at[size_t(v)];
-        layout.output_strides.emplace_back(strides_of(t, position++));
-        layout.output_sizes.emplace_back(t.int_sizes());
-        bool overlaps = plan->written_to[size_t(v)] >= 0;
-        for (size_t j = 0; j < out.size(); ++j)
-          if (t.impl()->storage && s.output_values[j] == v && out[j].defined())
-            for (int input : exec.inputs) overlaps |= at[size_t(input)].impl()->storage == t.impl()->storage;
-        layout.output_overlaps.push_back(overlaps);
-      }
-      auto schedule = schedule::schedule(step.group, layout);
-      exec.temporaries = schedule.temporaries;
-      size_t buffers = exec.inputs.size() + exec.outputs.size() + exec.temporaries.size();
-      for (auto& l : schedule.launches) {
-        bool all = l.buffers.size() == buffers;
-        for (size_t b = 0; b < l.buffers.size(); ++b) all &= l.buffers[b] == int(b);
-        nests.push_back(l.nest);
-        exec.launches.push_back({nullptr, {}, all, l.buffers, l.params});
-      }
-    } else {
-      exec.args = concrete_args(*step.node);
-      for (auto* v : graph::operands(*step.node)) exec.inputs.push_back(v ? v->id : -1);
-      for (auto* v : step.node->results) exec.outputs.push_back(v->id);
-      exec.args.each_tensor([](size_t, Tensor& t) { t = {}; });  // bound at each run
-      allocates = step.node->op->is<op::Library>();
-    }
-    for (int v : exec.outputs) {
-      auto& r = plan->results[size_t(v)];
-      if (allocates) r.bytes = storage_bytes(s.name.c_str(), r.meta.sizes, r.meta.strides, r.meta.dtype);
-    }
-    for (auto& [v, step_number] : last_read)
-      if (step_number == k && !kept.count(v)) exec.dead.push_back(v);
-    for (int v : exec.outputs)
-      if (!last_read.count(v) && !kept.count(v)) exec.dead.push_back(v);
-    plan->execs.push_back(std::move(exec));
-  }
-  auto kernels = kernels_of(nests);
-  auto next = kernels.begin();
-  for (auto& exec : plan->execs)
-    for (auto& l : exec.launches) {
-      l.kernel = *next++;
-      l.work = codegen::work_of(*l.kernel, l.params.data());
-    }
-  auto directly = [&]() -> std::optional<Plan::Direct> {
-    if (plan->execs.size() != 1 || s.output_repeats || !g.mutated.empty()) return {};
-    auto& exec = plan->execs[0];
-    if (exec.kind != Step::Kind::kernel || !exec.temporaries.empty() || !exec.dead.empty() ||
-        !exec.empty.empty())
-      return {};
-    if (exec.inputs.size() + exec.outputs.size() > Plan::kDirect ||
-        exec.outputs.size() != s.output_values.size())
-      return {};
-    for (auto& l : exec.launches)
-      if (!l.all_in_order) return {};
-    Plan::Direct d;
-    for (int v : exec.inputs) {
-      auto it = std::find(s.input_values.begin(), s.input_values.end(), v);
-      if (it == s.input_values.end()) return {};
-      d.inputs.push_back(int(it - s.input_values.begin()));
-    }
-    for (int v : s.output_values) {
-      auto it = std::find(exec.outputs.begin(), exec.outputs.end(), v);
-      if (it == exec.outputs.end()) return {};
-      d.buffers.push_back(int(exec.inputs.size()) + int(it - exec.outputs.begin()));
-    }
-    return d;
-  };
-  plan->direct = directly();
+  auto plan = make_plan({g, steps, s.name, s.input_values, s.output_values, s.output_repeats}, symbols,
+                        std::move(at), out);
   if (!stored.empty()) store_plan(stored, g, *plan);
   return plan;
 }

@@ -13,6 +13,7 @@
 #include "facula/op/helpers.h"
 #include "facula/op/operands.h"
 #include "facula/schedule/analysis.h"
+#include "facula/schedule/order.h"
 
 namespace facula::schedule {
 
@@ -153,8 +154,7 @@ struct Cluster {
 struct Unit {
   std::optional<Cluster> cluster;
   const Node* node = nullptr;
-  std::set<int> needs;  // units
-  bool gone = false;    // merged into another
+  bool gone = false;  // merged into another
 };
 
 class Fuser {
@@ -233,26 +233,29 @@ class Fuser {
       int at = unit_[size_t(v->id)];
       if (at >= 0) return at;
       int from = need(base_of(v));
-      Unit u;
-      u.node = v->producer;
-      if (from >= 0) u.needs.insert(from);
-      units_.push_back(std::move(u));
-      for (auto* r : v->producer->results) unit_[size_t(r->id)] = int(units_.size()) - 1;
-      return int(units_.size()) - 1;
+      at = add_unit(v->producer);
+      if (from >= 0) order_.need(at, from);
+      return at;
     }
     if (virtual_.count(v->id)) make_real(v);
     if (in_cluster(v->id)) cluster_of(v->id).outputs.insert(v->id);
     return unit_[size_t(v->id)];
   }
 
+  int add_unit(const Node* n) {
+    units_.emplace_back().node = n;
+    int at = order_.add();
+    if (n)
+      for (auto* r : n->results) unit_[size_t(r->id)] = at;
+    return at;
+  }
   void library(const Node& n) {
-    Unit u;
-    u.node = &n;
+    std::vector<int> needs;
     for (auto* v : graph::operands(n))
       if (v)
-        if (int at = need(v); at >= 0) u.needs.insert(at);
-    units_.push_back(std::move(u));
-    for (auto* r : n.results) unit_[size_t(r->id)] = int(units_.size()) - 1;
+        if (int at = need(v); at >= 0) needs.push_back(at);
+    int at = add_unit(&n);
+    for (int u : needs) order_.need(at, u);
   }
 
   // ---- kernels
@@ -511,19 +514,6 @@ class Fuser {
     return found;
   }
 
-  bool depends(int unit, int on) {
-    std::set<int> seen;
-    std::vector<int> stack{unit};
-    while (!stack.empty()) {
-      int u = stack.back();
-      stack.pop_back();
-      if (u == on) return true;
-      if (!seen.insert(u).second) continue;
-      for (int x : units_[size_t(u)].needs) stack.push_back(x);
-    }
-    return false;
-  }
-
   // Units whose results the loads of these expressions need, apart from `self`.
   std::set<int> units_read(const std::vector<Expr>& values, int self) {
     std::set<int> found;
@@ -663,7 +653,7 @@ class Fuser {
 
     auto needs = units_read(j.values, at);
     for (int u : needs)
-      if (depends(u, at)) return {};
+      if (order_.depends(u, at)) return {};
     std::set<int> buffers = k.loads;
     for (auto& v : j.values) add_loads(v, buffers);
     if (buffers.size() + k.outputs.size() + n.results.size() > kMaxBuffers && !k.members.empty()) return {};
@@ -696,15 +686,13 @@ class Fuser {
     for (auto& v : values) add_loads(v, loads);
     for (int id : loads) {
       int u = need(value(id));
-      if (u >= 0 && u != at) units_[size_t(at)].needs.insert(u);
+      if (u >= 0 && u != at) order_.need(at, u);
     }
   }
 
   int new_cluster(const Node& n, const Body& b) {
-    Unit u;
-    u.cluster.emplace();
-    units_.push_back(std::move(u));
-    int at = int(units_.size()) - 1;
+    int at = add_unit(nullptr);
+    units_[size_t(at)].cluster.emplace();
     if (b.scatter) {
       loop::Scatter s = *b.scatter;
       s.value = canonical_(expanded(s.value, nullptr));
@@ -869,13 +857,13 @@ class Fuser {
       for (auto e : other.extents) wide_other += !is_one(e);
       if (wide != wide_other) return;
     }
-    for (int u : units_[size_t(to)].needs)
-      if (u != from && depends(u, from)) return;
+    for (int u : order_.needs(to))
+      if (u != from && order_.depends(u, from)) return;
     for (auto* r : n.results)
       for (int u : units_read({k.members.at(r->id).value}, to))
-        if (u != from && (depends(u, from) || depends(u, to))) return;
-    for (int u : units_[size_t(from)].needs)
-      if (depends(u, to)) return;
+        if (u != from && (order_.depends(u, from) || order_.depends(u, to))) return;
+    for (int u : order_.needs(from))
+      if (order_.depends(u, to)) return;
     if (k.loads.size() + other.loads.size() + k.outputs.size() + other.outputs.size() > kMaxBuffers) return;
 
     Cluster merged = k;
@@ -904,15 +892,10 @@ class Fuser {
     std::sort(nodes.begin(), nodes.end(), [](auto* a, auto* b) { return a->id < b->id; });
     merged.nodes = nodes;
     for (auto& [id, m] : other.members) unit_[size_t(id)] = to;
-    for (int u : units_[size_t(from)].needs) units_[size_t(to)].needs.insert(u);
-    units_[size_t(to)].needs.erase(from);
-    for (auto& u : units_)
-      if (u.needs.erase(from)) u.needs.insert(to);
-    units_[size_t(to)].needs.erase(to);
+    order_.merge(from, to);
     k = std::move(merged);
     units_[size_t(from)].gone = true;
     units_[size_t(from)].cluster.reset();
-    units_[size_t(from)].needs.clear();
     recount(to);
   }
 
@@ -922,11 +905,11 @@ class Fuser {
     std::set<int> kept;
     for (int id : k.outputs) {
       bool outside = required_.count(id);
-      for (size_t u = 0; u < units_.size() && !outside; ++u) {
-        if (int(u) == at || units_[u].gone) continue;
-        if (units_[u].cluster) outside = units_[u].cluster->loads.count(id);
+      for (int u : order_.readers(at)) {
+        auto& reader = units_[size_t(u)];
+        if (reader.cluster) outside |= reader.cluster->loads.count(id) > 0;
         else
-          for (auto* v : graph::operands(*units_[u].node)) outside |= v && v->id == id;
+          for (auto* v : graph::operands(*reader.node)) outside |= v && v->id == id;
       }
       if (outside) kept.insert(id);
     }
@@ -1016,7 +999,7 @@ class Fuser {
       if (state[size_t(u)]) return;
       state[size_t(u)] = 1;
       auto& unit = units_[size_t(u)];
-      for (int x : unit.needs) self(self, x);
+      for (int x : order_.needs(u)) self(self, x);
       if (unit.gone) return;
       if (unit.cluster) {
         if (!unit.cluster->outputs.empty()) result.push_back(kernel_step(*unit.cluster));
@@ -1032,6 +1015,7 @@ class Fuser {
   const Graph& g_;
   Between between_;
   std::deque<Unit> units_;
+  Order order_;            // of the units
   std::vector<int> unit_;  // by value: what makes it; -1: given
   std::unordered_map<int, Member> virtual_;
   std::set<int> required_;

@@ -1,0 +1,285 @@
+#include "facula/run/plan.h"
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "facula/base/bounded.h"
+#include "facula/base/fork.h"
+#include "facula/codegen/ahead.h"
+#include "facula/run/layout.h"
+
+namespace facula::run {
+
+using graph::Node;
+using schedule::Step;
+
+Tensor fake(const op::Meta& m) {
+  Dims strides = m.strides.size() == m.sizes.size() ? m.strides : contiguous_strides(m.sizes);
+  return Tensor(make_ref<TensorImpl>(Storage(), m.sizes, strides, SymInt(), m.dtype, m.device));
+}
+
+bool reads_only_own_element(const schedule::Group& g, int input) {
+  if (g.scatter) return false;
+  bool plain = true;
+  for (auto& o : g.outputs)
+    loop::visit(o.value, [&](loop::Expr e) {
+      if (e->kind == loop::Kind::reduce || e->kind == loop::Kind::scan) plain = false;
+      if (e->kind != loop::Kind::load || e->slot != input) return;
+      for (size_t d = 0; d < e->args.size(); ++d)
+        plain &= d < o.axes.size() && e->args[d]->kind == loop::Kind::index && e->args[d]->slot == o.axes[d];
+    });
+  return plain;
+}
+
+namespace {
+
+// The kernels of nests. Nests are shared by the scheduler's cache, so a pointer identifies one as long as it
+// lives.
+using Nests = std::vector<std::shared_ptr<const loop::Nest>>;
+std::vector<const codegen::Kernel*> kernels_of(const Nests& nests) {
+  static TableMutex mutex;
+  using Known = std::pair<std::shared_ptr<const loop::Nest>, const codegen::Kernel*>;
+  static Bounded<const loop::Nest*, Known> known(kMaxPlans);
+  std::vector<const codegen::Kernel*> all;
+  Nests missing;
+  {
+    std::lock_guard lock(mutex);
+    for (auto& n : nests) {
+      auto* of_nest = known.find(n.get());
+      all.push_back(of_nest ? of_nest->second : nullptr);
+      if (!of_nest) missing.push_back(n);
+    }
+  }
+  if (missing.size() > 1) codegen::expect({missing.begin() + 1, missing.end()});
+  for (size_t k = 0; k < nests.size(); ++k) {
+    if (all[k]) continue;
+    all[k] = codegen::kernel(*nests[k]);
+    std::lock_guard lock(mutex);
+    known.put(nests[k].get(), {nests[k], all[k]});
+  }
+  return all;
+}
+
+class Planner {
+ public:
+  Planner(const Planned& p, IntSpan symbols, std::vector<Tensor> at, std::span<const Tensor> out)
+      : p_(p), symbols_(symbols), at_(std::move(at)), out_(out), kept_(p.outputs.begin(), p.outputs.end()) {
+    for (auto& [i, v] : p.graph.mutated) kept_.insert(v->id);
+  }
+
+  std::shared_ptr<Plan> run() {
+    place();
+    find_last_reads();
+    find_destinations();
+    for (size_t k = 0; k < p_.steps.size(); ++k) {
+      auto& step = p_.steps[k];
+      Plan::Exec exec = step.kind == Step::Kind::kernel ? kernel(step) : call(step);
+      bool allocates = exec.kind == Step::Kind::kernel || (exec.node && exec.node->op->is<op::Library>());
+      for (int v : exec.outputs) {
+        auto& r = plan_->results[size_t(v)];
+        if (allocates) r.bytes = storage_bytes(p_.name.c_str(), r.meta.sizes, r.meta.strides, r.meta.dtype);
+        if (!last_read_.count(v) && !kept_.count(v)) dead_[k].push_back(v);
+      }
+      exec.dead = std::move(dead_[k]);
+      plan_->execs.push_back(std::move(exec));
+    }
+    auto kernels = kernels_of(nests_);
+    auto next = kernels.begin();
+    for (auto& exec : plan_->execs)
+      for (auto& l : exec.launches) {
+        l.kernel = *next++;
+        l.work = codegen::work_of(*l.kernel, l.params.data());
+      }
+    plan_->direct = directly();
+    return plan_;
+  }
+
+ private:
+  op::Args concrete_args(const Node& n) {
+    op::Args args = n.args.clone();
+    args.each_tensor([&](size_t, Tensor& t) {
+      if (t.defined()) t = at_[size_t(graph::value_of(t)->id)];
+    });
+    args.each_size([&](SymInt& x) {
+      if (x.is_symbolic()) x = SymInt(size_of(x));
+    });
+    return args;
+  }
+  int64_t size_of(SymInt e) { return e.is_symbolic() ? sym::evaluate(e, symbols_) : e.concrete(); }
+
+  // What lies where, with which strides.
+  void place() {
+    auto& g = p_.graph;
+    for (auto& v : g.values())
+      if (v->constant.defined()) at_[size_t(v->id)] = v->constant;
+    plan_->results.resize(g.values().size());
+    auto metas = place_values(g, symbols_, at_, [this](const Node& n) { return concrete_args(n); });
+    for (size_t v = 0; v < metas.size(); ++v) plan_->results[v].meta = std::move(metas[v]);
+    for (auto& step : p_.steps)  // what fusing stores wider than its value's dtype
+      for (size_t k = 0; step.kind == Step::Kind::kernel && k < step.outputs.size(); ++k) {
+        auto id = size_t(step.outputs[k]->id);
+        auto& meta = plan_->results[id].meta;
+        if (meta.dtype == step.group.outputs[k].dtype) continue;
+        meta.dtype = step.group.outputs[k].dtype;
+        at_[id] = fake(meta);
+      }
+  }
+
+  void find_last_reads() {
+    auto& steps = p_.steps;
+    for (size_t k = 0; k < steps.size(); ++k) {
+      for (auto* v : steps[k].inputs)
+        if (v) last_read_[v->id] = k;
+      if (steps[k].node)
+        for (auto* v : graph::operands(*steps[k].node))
+          if (v) last_read_[v->id] = k;
+    }
+    for (size_t k = steps.size(); k-- > 0;) {  // who reads a view reads what it is a view of
+      if (steps[k].kind != Step::Kind::view) continue;
+      auto& base = last_read_[graph::operands(*steps[k].node)[0]->id];
+      for (auto* v : steps[k].node->results) {
+        if (kept_.count(v->id)) base = steps.size();
+        else if (last_read_.count(v->id)) base = std::max(base, last_read_[v->id]);
+      }
+    }
+    dead_.resize(steps.size());
+    for (auto& [v, k] : last_read_)
+      if (k < steps.size() && !kept_.count(v)) dead_[k].push_back(v);
+    for (auto& values : dead_) std::sort(values.begin(), values.end());
+  }
+
+  // Given ones, and inputs that a mutation replaces where the writing kernel allows it.
+  void find_destinations() {
+    plan_->written_to.assign(p_.graph.values().size(), -1);
+    for (size_t k = 0; k < out_.size() && k < p_.outputs.size(); ++k)
+      if (out_[k].defined() && p_.outputs[k] >= 0) at_[size_t(p_.outputs[k])] = out_[k];
+    if (p_.graph.mutated.empty()) return;
+    std::unordered_map<const graph::Value*, size_t> writers;
+    for (size_t k = 0; k < p_.steps.size(); ++k)
+      if (p_.steps[k].kind == Step::Kind::kernel)
+        for (auto* v : p_.steps[k].outputs) writers[v] = k;
+    for (auto& [i, v] : p_.graph.mutated) {
+      auto* input = p_.graph.inputs[size_t(i)];
+      auto writer = writers.find(v);
+      if (writer == writers.end()) continue;
+      auto& step = p_.steps[writer->second];
+      bool safe = !last_read_.count(input->id) || last_read_[input->id] <= writer->second;
+      for (size_t b = 0; b < step.inputs.size(); ++b)
+        if (step.inputs[b] == input) safe &= reads_only_own_element(step.group, int(b));
+      if (!safe) continue;
+      plan_->written_to[size_t(v->id)] = i;
+      at_[size_t(v->id)] = at_[size_t(input->id)];
+    }
+  }
+
+  Plan::Exec call(const Step& step) {
+    Plan::Exec exec;
+    exec.kind = step.kind;
+    exec.node = step.node;
+    exec.args = concrete_args(*step.node);
+    for (auto* v : graph::operands(*step.node)) exec.inputs.push_back(v ? v->id : -1);
+    for (auto* v : step.node->results) exec.outputs.push_back(v->id);
+    exec.args.each_tensor([](size_t, Tensor& t) { t = {}; });  // bound at each run
+    return exec;
+  }
+
+  Plan::Exec kernel(const Step& step) {
+    Plan::Exec exec;
+    exec.kind = step.kind;
+    exec.node = step.node;
+    for (auto* v : step.inputs) exec.inputs.push_back(v->id);
+    for (auto* v : step.outputs) exec.outputs.push_back(v->id);
+    auto schedule = schedule::schedule(step.group, layout_of(step, exec));
+    exec.temporaries = schedule.temporaries;
+    size_t buffers = exec.inputs.size() + exec.outputs.size() + exec.temporaries.size();
+    for (auto& l : schedule.launches) {
+      bool all = l.buffers.size() == buffers;
+      for (size_t b = 0; b < l.buffers.size(); ++b) all &= l.buffers[b] == int(b);
+      nests_.push_back(l.nest);
+      exec.launches.push_back({nullptr, {}, all, l.buffers, l.params});
+    }
+    return exec;
+  }
+  schedule::Layout layout_of(const Step& step, Plan::Exec& exec) {
+    schedule::Layout layout;
+    layout.size_of = [this](SymInt e) { return size_of(e); };
+    for (auto e : step.group.extents) layout.extents.push_back(size_of(e));
+    // Where there are no elements, kernels that read or write at computed positions do so at `nothing`: an
+    // index is pulled into range before it is reported, and no range has room for it.
+    auto strides_of = [&](const Tensor& t, int position) {
+      Ints strides(t.int_strides());
+      if (t.numel() == SymInt(int64_t(0))) {
+        std::fill(strides.begin(), strides.end(), 0);
+        exec.empty.push_back(position);
+      }
+      return strides;
+    };
+    int position = 0;
+    for (int v : exec.inputs) {
+      layout.input_sizes.emplace_back(at_[size_t(v)].int_sizes());
+      layout.input_strides.emplace_back(strides_of(at_[size_t(v)], position++));
+    }
+    for (int v : exec.outputs) {
+      auto& t = at_[size_t(v)];
+      layout.output_strides.emplace_back(strides_of(t, position++));
+      layout.output_sizes.emplace_back(t.int_sizes());
+      layout.output_overlaps.push_back(overlaps(v, exec));
+    }
+    return layout;
+  }
+  // May the step read what it writes as v?
+  bool overlaps(int v, const Plan::Exec& exec) {
+    if (plan_->written_to[size_t(v)] >= 0) return true;
+    auto& storage = at_[size_t(v)].impl()->storage;
+    for (size_t j = 0; j < out_.size() && storage; ++j)
+      if (p_.outputs[j] == v && out_[j].defined())
+        for (int input : exec.inputs)
+          if (at_[size_t(input)].impl()->storage == storage) return true;
+    return false;
+  }
+
+  std::optional<Plan::Direct> directly() {
+    if (plan_->execs.size() != 1 || p_.output_repeats || !p_.graph.mutated.empty()) return {};
+    auto& exec = plan_->execs[0];
+    if (exec.kind != Step::Kind::kernel || !exec.temporaries.empty() || !exec.dead.empty() ||
+        !exec.empty.empty())
+      return {};
+    if (exec.inputs.size() + exec.outputs.size() > Plan::kDirect || exec.outputs.size() != p_.outputs.size())
+      return {};
+    for (auto& l : exec.launches)
+      if (!l.all_in_order) return {};
+    Plan::Direct d;
+    for (int v : exec.inputs) {
+      auto it = std::find(p_.inputs.begin(), p_.inputs.end(), v);
+      if (it == p_.inputs.end()) return {};
+      d.inputs.push_back(int(it - p_.inputs.begin()));
+    }
+    for (int v : p_.outputs) {
+      auto it = std::find(exec.outputs.begin(), exec.outputs.end(), v);
+      if (it == exec.outputs.end()) return {};
+      d.buffers.push_back(int(exec.inputs.size()) + int(it - exec.outputs.begin()));
+    }
+    return d;
+  }
+
+  const Planned& p_;
+  IntSpan symbols_;
+  std::vector<Tensor> at_;  // by value number: what it will be, with concrete sizes and strides
+  std::span<const Tensor> out_;
+  std::shared_ptr<Plan> plan_ = std::make_shared<Plan>();
+  std::unordered_set<int> kept_;               // values that outlive the call
+  std::unordered_map<int, size_t> last_read_;  // by value number: step
+  std::vector<std::vector<int>> dead_;         // by step: values that no later one reads
+  Nests nests_;                                // of all steps, so that their kernels are made side by side
+};
+
+}  // namespace
+
+std::shared_ptr<Plan> make_plan(const Planned& p, IntSpan symbols, std::vector<Tensor> at,
+                                std::span<const Tensor> out) {
+  return Planner(p, symbols, std::move(at), out).run();
+}
+
+}  // namespace facula::run
