@@ -2,8 +2,8 @@
 
     PYTHONPATH=build/python python bench/scale.py [nodes ...]
 
-A chain of matrix products, elementwise operators and means with its gradient; processor time. The kernels are few
-and the same in each program, and are made before it is measured.
+A chain of matrix products, elementwise operators and means with its gradient; processor time. The kernels
+are few and the same in each program, and are made before it is measured.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def main():
             nodes, steps, trace, plan, call = measure(n)
             totals.append((trace + plan) / nodes)
             print(
-                f"{nodes} nodes, {steps} steps: trace and gradient {trace:.3f} s, passes and plan {plan:.3f} s, "
-                f"{totals[-1] * 1e6:.1f} us a node; a call {call * 1e3:.2f} ms"
+                f"{nodes} nodes, {steps} steps: trace and gradient {trace:.3f} s, passes and plan "
+                f"{plan:.3f} s, {totals[-1] * 1e6:.1f} us a node; a call {call * 1e3:.2f} ms"
             )
         print(f"a node of the largest takes {totals[-1] / totals[0]:.2f} times what one of the smallest does")
 
