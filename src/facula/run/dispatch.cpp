@@ -579,6 +579,16 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   return run_compiled(reference_loop(o, library), args, results.all(), Form::out);
 }
 
+Results run_library(backend::LibraryFn fn, const Operator& o, std::span<const Value> args,
+                    std::span<const Tensor> out) {
+  bool as_it_lies = o.as<op::Library>()->channels_last != op::ChannelsLast::no && any_hidden(args);
+  if (!fn || as_it_lies || !settings().libraries) return run_library(o, args, out);
+  Results results;
+  for (auto& t : out) results.push_back(t);
+  run_function(fn, op::Call(o, args), results.all());
+  return results;
+}
+
 // An operand is the written tensor, element for element, or lies elsewhere. As PyTorch, tensors with gaps are
 // not looked at.
 static void check_partial_overlap(const Operator& o, const TensorImpl& written, std::span<const Value> args) {

@@ -20,6 +20,11 @@ Tensor fake(const op::Meta& m) {
   return Tensor(make_ref<TensorImpl>(Storage(), m.sizes, strides, SymInt(), m.dtype, m.device));
 }
 
+void Plan::Exec::find_library() {
+  auto* called = node->op->as<op::Library>();
+  if (called) library = backend::backend_of(node->results[0]->tensor.device().type).find(called->name);
+}
+
 bool reads_only_own_element(const schedule::Group& g, int input) {
   if (g.scatter) return false;
   bool plain = true;
@@ -179,6 +184,7 @@ class Planner {
     exec.kind = step.kind;
     exec.node = step.node;
     exec.args = concrete_args(*step.node);
+    exec.find_library();
     for (auto* v : graph::operands(*step.node)) exec.inputs.push_back(v ? v->id : -1);
     for (auto* v : step.node->results) exec.outputs.push_back(v->id);
     exec.args.each_tensor([](size_t, Tensor& t) { t = {}; });  // bound at each run

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "facula/backend/backend.h"
 #include "facula/codegen/kernel.h"
 #include "facula/graph/graph.h"
 #include "facula/op/call.h"
@@ -26,13 +27,15 @@ class Plan {
   };
   struct Exec {
     schedule::Step::Kind kind;
-    const graph::Node* node;             // view, library
-    std::vector<KernelLaunch> launches;  // kernel
+    const graph::Node* node;               // view, library
+    backend::LibraryFn library = nullptr;  // of a library call: what computes it, if its backend has it
+    std::vector<KernelLaunch> launches;    // kernel
     std::vector<schedule::Temporary> temporaries;
     op::Args args;                     // view, library: sizes are concrete
     std::vector<int> inputs, outputs;  // value numbers
     std::vector<int> empty;            // inputs and outputs without elements, in the order of the pointers
     std::vector<int> dead;             // values that no later step reads
+    void find_library();               // when the node is known
   };
   struct Result {
     op::Meta meta;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "facula/backend/backend.h"
 #include "facula/graph/graph.h"
 
 namespace facula::run {
@@ -45,5 +46,8 @@ class Program {
 // Runs an operator of kind library or data-dependent on the backend of its tensors, or its reference if the
 // backend has none. `out` as in backend::LibraryFn, or empty: allocated.
 op::Results run_library(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> out);
+// The same where the plan knows the function, which writes `out`.
+op::Results run_library(backend::LibraryFn fn, const op::Operator& o, std::span<const op::Value> args,
+                        std::span<const Tensor> out);
 
 }  // namespace facula::run

@@ -290,6 +290,7 @@ bool read_exec(Reader& r, Plan::Exec& e, const Graph& g, IntSpan symbols) {
       if (x.is_symbolic()) x = SymInt(sym::evaluate(x, symbols));
     });
     e.args.each_tensor([](size_t, Tensor& t) { t = {}; });
+    e.find_library();
   }
   return !r.failed();
 }
