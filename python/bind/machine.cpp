@@ -81,7 +81,7 @@ PyObject* set_print_options(PyObject*, PyObject* args) {
                 "set_printoptions")
         << "precision (up to 300), threshold, edgeitems and linewidth must not be negative, got " << precision
         << ", " << threshold << ", " << edge << " and " << line;
-    print_options() = {int(precision), threshold, edge, line, std::nullopt};
+    print_options() = {int(precision), threshold, edge, line, std::nullopt, print_options().package};
     if (scientific != Py_None) print_options().scientific = PyObject_IsTrue(scientific) == 1;
     Py_RETURN_NONE;
   });

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "facula/base/error.h"
+#include "facula/tensor/print.h"
 
 namespace facula::bind {
 
@@ -70,7 +71,7 @@ static std::string in_programs_names(std::string_view text) {
 
 static PyObject* set_package_name(PyObject*, PyObject* name) {
   return guarded([&] {
-    package() = text_of(name);
+    print_options().package = package() = text_of(name);
     return Py_NewRef(Py_None);
   });
 }

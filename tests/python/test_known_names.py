@@ -406,3 +406,31 @@ def test_frequencies_of_transforms_are_numpys(n, d):
     for bad in ({"n": -1}, {"n": 3, "dtype": facula.int64}):
         with pytest.raises(RuntimeError):
             facula.fft.fftfreq(**bad)
+
+
+# ---- attention with functions of scores
+
+
+def test_flexible_attention_has_gradients_of_all_that_it_reads():
+    from facula.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    facula.manual_seed(0)
+    q, k, v = (facula.randn(1, 2, 4, 3, dtype=facula.float64, requires_grad=True) for _ in range(3))
+    bias = facula.randn(2, 4, 4, dtype=facula.float64, requires_grad=True)
+    mask = create_block_mask(lambda b, h, i, j: (i >= j) & (i > 0), None, None, 4, 4, BLOCK_SIZE=2)
+
+    def attend(q, k, v, bias):
+        return flex_attention(q, k, v, lambda s, b, h, i, j: s + bias[h, i, j], mask, return_lse=False)
+
+    assert facula.autograd.gradcheck(attend, (q, k, v, bias))
+    assert attend(q, k, v, bias)[0, :, 0].tolist() == [[0, 0, 0], [0, 0, 0]]  # a row that keeps nothing
+
+
+def test_flexible_attention_is_attention_without_functions():
+    from facula.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    q, k, v = (facula.randn(2, 2, 7, 4) for _ in range(3))
+    assert_close(flex_attention(q, k, v), F.scaled_dot_product_attention(q, k, v))
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 7, 7)
+    expected = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    assert_close(flex_attention(q, k, v, block_mask=mask), expected)

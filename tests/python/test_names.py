@@ -39,7 +39,6 @@ LEAST = {
     "torch.masked": 19,
     "torch.mps": 6,
     "torch.nested": 0,
-    "torch.nn.attention.flex_attention": 0,
     "torch.nn.functional": 139,
     "torch.nn.quantized": 1,
     "torch.onnx": 3,

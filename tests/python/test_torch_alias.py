@@ -126,6 +126,8 @@ def test_what_objects_show_begins_with_torch():
         "import pickle, torch\n"
         "from torch import nn\n"
         "print(torch.float32, torch.Size([2]), torch.ones(1).type(), torch.channels_last, torch.strided)\n"
+        "torch.set_printoptions(precision=2)\n"
+        "print(torch.ones(1, dtype=torch.int32))\n"
         "print(torch.Tensor.__module__, nn.Linear.__module__, nn.Parameter.__module__,"
         " torch.optim.AdamW.__module__, torch.utils.data.DataLoader.__module__)\n"
         "print(torch.eye(2).max(0))\n"
@@ -134,6 +136,7 @@ def test_what_objects_show_begins_with_torch():
     )
     assert said.splitlines() == [
         "torch.float32 torch.Size([2]) torch.FloatTensor torch.channels_last torch.strided",
+        "tensor([1], dtype=torch.int32)",
         "torch torch.nn.modules.linear torch.nn.parameter torch.optim.adamw torch.utils.data.dataloader",
         "torch.return_types.max(",
         "values=tensor([1., 1.]),",

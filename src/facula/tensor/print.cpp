@@ -193,8 +193,8 @@ std::string to_string(const Tensor& t, std::string_view suffix) {
         told || t.dtype() == DType::Int64 || is_bool(t.dtype()) || t.dtype() == complex_of(default_dtype());
   if (t.device().type != DeviceType::cpu) notes.push_back("device='" + to_string(t.device()) + "'");
   if (!sparse && (unknown || (empty && t.dim() != 1))) notes.push_back("size=" + tuple(t.sizes()));
-  if (!told) notes.push_back(std::string("dtype=facula.") + name(t.dtype()));
-  if (sparse) notes.push_back(std::string("layout=facula.") + name(layout_of(t)));
+  if (!told) notes.push_back("dtype=" + print_options().package + "." + name(t.dtype()));
+  if (sparse) notes.push_back("layout=" + print_options().package + "." + name(layout_of(t)));
   if (suffix.starts_with(", ")) suffix.remove_prefix(2);
   if (!suffix.empty()) notes.emplace_back(suffix);
 

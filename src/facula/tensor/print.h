@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace facula {
 
@@ -11,6 +12,7 @@ struct PrintOptions {
   int64_t edge_items = 3;          // of each dimension, at each end
   int64_t line_width = 80;         // columns
   std::optional<bool> scientific;  // unset: where the numbers differ much in size
+  std::string package = "facula";  // whose names dtypes and layouts have
 };
 
 PrintOptions& print_options();

@@ -212,6 +212,7 @@ def probe(torch, P):
 
     _checkpoints(torch, P)
     _times(torch, P)
+    _flexible(torch, P)
 
 
 def _checkpoints(torch, P):
@@ -364,3 +365,75 @@ def _times(torch, P):
     @P
     def languages():
         benchmark.Timer("x", language="bogus")
+
+
+def _flexible(torch, P):
+    fa = import_module(f"{torch.__name__}.nn.attention.flex_attention")
+    numbers = torch.arange(80, dtype=torch.float64).reshape(2, 2, 5, 4)
+    q, k, v = (numbers.mul(s).sin() for s in (0.1, 0.2, 0.3))
+
+    def causal(b, h, q_idx, kv_idx):
+        return q_idx >= kv_idx
+
+    def block_mask(function, length=5, size=128, batches=None):
+        return fa.create_block_mask(function, batches, None, length, length, device="cpu", BLOCK_SIZE=size)
+
+    def parts(m):
+        blocks = m.kv_num_blocks, m.kv_indices, m.full_kv_num_blocks, m.full_kv_indices
+        columns = m.q_num_blocks, m.q_indices, m.full_q_num_blocks, m.full_q_indices
+        return blocks, columns, m.shape, m.sparsity(), m.BLOCK_SIZE, m.numel(), m.to_dense()
+
+    @P
+    def block_masks():
+        given = torch.tensor([[[1, 2]]]), torch.tensor([[[[0, 1], [0, 1]]]])
+        return (
+            parts(block_mask(causal)),
+            parts(block_mask(causal, 8, 2)),
+            parts(block_mask(lambda b, h, q, k: q + b >= k - 3, 8, (2, 4), 2)),
+            fa.BlockMask.from_kv_blocks(*given, BLOCK_SIZE=2).to_dense(),
+        )
+
+    @P
+    def block_masks_shown():
+        return repr(block_mask(causal, 8, 2)), str(block_mask(causal, 8, 2))
+
+    @P
+    def masks_of_functions():
+        near = fa.and_masks(causal, lambda b, h, q, k: q - k < 2)
+        last = fa.or_masks(causal, lambda b, h, q, k: k == 3)
+        made = [fa.create_mask(m, 1, 1, 4, 4, device="cpu").int() for m in (causal, near, last)]
+        return made, fa.noop_mask(*[torch.tensor(0)] * 4)
+
+    @P
+    def flexible_attention():
+        def alibi(score, b, h, q_idx, kv_idx):
+            return score + (kv_idx - q_idx) * 0.1 * (h + 1)
+
+        table = torch.arange(50, dtype=torch.float64).reshape(2, 5, 5).cos()
+        starts = torch.tensor([1, 3])
+
+        def biased(score, b, h, q_idx, kv_idx):
+            return torch.where(kv_idx >= starts[b], score + table[h, q_idx, kv_idx], -float("inf"))
+
+        few = block_mask(lambda b, h, q, k: q < 2)
+        return (
+            fa.flex_attention(q, k, v),
+            fa.flex_attention(q, k, v, score_mod=alibi),
+            fa.flex_attention(q, k, v, score_mod=biased),
+            fa.flex_attention(q, k, v, block_mask=block_mask(causal), return_lse=True),
+            fa.flex_attention(q, k, v, block_mask=few, return_lse=True)[0],
+            fa.flex_attention(q, k[:, :1], v[:, :1], enable_gqa=True, scale=0.3),
+            fa.flex_attention(q.float(), k.float(), v.float(), score_mod=alibi).mul(1000).round(),
+        )
+
+    @P
+    def flexible_attention_wants_as_many_heads():
+        fa.flex_attention(q, k[:, :1], v[:, :1])
+
+    @P
+    def flexible_attention_wants_batches():
+        fa.flex_attention(q[0], k[0], v[0])
+
+    @P
+    def flexible_attention_wants_the_masks_length():
+        fa.flex_attention(q, k, v, block_mask=block_mask(causal, 8, 2))
