@@ -29,12 +29,17 @@ from bind import STYLES, function, perform  # noqa: E402
 from part import bytes_of, tensors  # noqa: E402
 from processes import run  # noqa: E402
 from record import Reader, Unrecordable, Writer, gradients, pack, unpack, weights  # noqa: E402
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from ways import (  # noqa: E402
     PROCESSORS,
+    Beside,
     Decomposed,
     ForwardMode,
+    GradientGraph,
     Layout,
+    Mapped,
+    MathAttention,
     WithoutOneDNN,
     layouts,
     named,
@@ -103,6 +108,8 @@ def path(layout):
             stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         if issubclass(layout, Decomposed):
             stack.enter_context(Decomposition())
+        if issubclass(layout, MathAttention):
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         yield
 
 
@@ -116,6 +123,17 @@ class Along(Layout):
         out = torch.zeros(x.numel(), dtype=x.dtype)
         out[self.k] = self.unit
         return torch.autograd.forward_ad.make_dual(x, out.reshape(x.shape))
+
+
+def mapped(plan, args, positional):
+    """What the call gives as the only one of a batch."""
+    tensors = {n: x for n, x in args.items() if isinstance(x, torch.Tensor)}
+
+    def one(batched):
+        return tuple(perform(torch, plan, "call", {**args, **batched}, positional))
+
+    results = torch.vmap(one)({n: x.unsqueeze(0) for n, x in tensors.items()})
+    return [x.squeeze(0) for x in results]
 
 
 def along_weights(duals):
@@ -137,6 +155,8 @@ class Operator:
         layout = layout or Layout(call)
         r = Operands(self.data, layout, with_gradient)
         args = {n: r.value(layout.argument(n, v)) for n, v in call["args"].items()}
+        if isinstance(layout, Mapped):
+            return mapped(plan, args, self.record["positional"]), r
         return perform(torch, plan, call["form"], args, self.record["positional"]), r
 
     def plan(self, call):
@@ -198,7 +218,7 @@ class Operator:
                     grads = self.forward_gradients(plan, call)
                 else:
                     results, r = self.attempt(plan, call, with_gradient=True, layout=layout)
-                    grads = gradients(torch, results, r.leaves)
+                    grads = gradients(torch, results, r.leaves, graph=isinstance(layout, GradientGraph))
             except Exception as e:  # noqa: BLE001
                 return {**out, "gradient error": type(e).__name__, "text": text_of(e)}
             if grads is not None:
@@ -242,9 +262,24 @@ class Operator:
         for make in layouts(processor, call):
             with path(make):
                 other = self.answer_by(answer["plan"], True, call, make(call))
-            if other.keys() == answer.keys() - {"elsewhere"}:
+            if other.keys() == answer.keys() - {"elsewhere", "unset"}:
                 out.append({**other, "way": named(processor, make.name)})
         return out
+
+    def unset(self, call, answer):
+        """Places in each result that hold what was in memory, as two calls show; None without any."""
+        if "results" not in answer or not Beside.fits(call):
+            return None
+        both = []
+        for number in Beside.NUMBERS:
+            layout = Beside(call, number)
+            results, _ = self.attempt(answer["plan"], call, layout=layout)
+            both.append([layout.result(x) for x in results])
+        out = [
+            (~torch.isclose(a, b, rtol=0, atol=0, equal_nan=True)).nonzero().reshape(-1).tolist()
+            for a, b in zip(*both)
+        ]
+        return out if any(out) else None
 
     def encode(self, w, x, fixed, layout):
         if isinstance(x, (tuple, list)):
@@ -304,7 +339,7 @@ class Buffer:
 
 def content(answer):
     """What an answer says: not how its tensors lie in memory, nor how it came about."""
-    said = {k: v for k, v in answer.items() if k not in ("way", "text", "elsewhere")}
+    said = {k: v for k, v in answer.items() if k not in ("way", "text", "elsewhere", "unset")}
     return re.sub(r'"strides": \[[^]]*\], ', "", json.dumps(said))
 
 
@@ -336,7 +371,9 @@ def answer_again(blobs, out, a):
     def work(name, done):
         o = Operator(blobs[name])
         for k in asked[name][done:]:
-            yield o.elsewhere(o.record["calls"][k], o.record["answers"][k], a.processor)
+            call, first = o.record["calls"][k], o.record["answers"][k]
+            unset = o.unset(call, first) if a.processor == next(iter(PROCESSORS)) else None
+            yield {"others": o.elsewhere(call, first, a.processor), "unset": unset}
 
     for name, found in run(work, [n for n in blobs if n in asked], a.jobs, a.limit):
         record, data = unpack(blobs.pop(name))
@@ -348,7 +385,9 @@ def answer_again(blobs, out, a):
             if "crash" in others:
                 print(f"the peer at {name}, in another way: {others['crash']}")
                 continue
-            for x in decoded(others, buffer):
+            if others["unset"]:
+                answers[k]["unset"] = others["unset"]
+            for x in decoded(others["others"], buffer):
                 if content(x) not in known:
                     known.add(content(x))
                     have.append(x)

@@ -184,7 +184,8 @@ class Comparison:
         ours, theirs = (np.take_along_axis(x, a, dim) for a in at)
         return same(ours, theirs) if keep else same(ours, theirs).squeeze(dim)
 
-    def tensor(self, what, got, t, reader, gradient=False):
+    def tensor(self, what, got, t, reader, gradient=False, unset=()):
+        """`unset`: numbers of elements where the peer gave what was in memory; NaN of ours is right there."""
         if "any" in t:
             return
         if "value" in t:
@@ -207,6 +208,8 @@ class Comparison:
         ]
         scale = 0.0 if self.each else scale_of(self.inputs().values(), want)
         same = near(got, want, dtype, ulps, scale, self.each and not gradient)
+        if unset:
+            same.reshape(-1)[unset] |= np.isnan(got.reshape(-1)[unset])
         if same.all():
             return
         equals = self.among_equals(got, want, dtype, gradient)
@@ -291,28 +294,39 @@ def kinds_of(e):
     return [t.__name__ for t in type(e).__mro__]
 
 
+def crashed(answer):
+    """Whether the peer ended, hung, or stopped at an assertion of its own, which it says is a bug of its."""
+    return "crash" in answer or ("error" in answer and "INTERNAL ASSERT FAILED" in answer["text"])
+
+
 def compare(record, call, answer, data):
     """(status, lines): equal, elsewhere (equal to what the peer answers in another way: `lines` names it),
-    rounded (to its answer in a wider dtype), wider (we answer where the peer does not take the dtype), none,
-    different.
+    rounded (to its answer in a wider dtype), wider (we answer where the peer does not take the dtype), crash
+    (the peer does), unset (equal but where the peer sets no result), none, different.
     """
     if "absent" in answer:
         return "none", {}
-    if "crash" in answer:  # ours must give some answer, or an error
+    if crashed(answer):  # ours must give some answer, or an error
         try:
             our_call(record, answer_plan(record, call), call, data)
         except Exception:  # noqa: BLE001
             pass
         return "crash", {}
     ours = Ours(record, answer, call, data)
+    unset = {"unset": answer["unset"]} if "unset" in answer else None
+    answer = {k: v for k, v in answer.items() if k != "unset"}
     status, lines = against(ours, record, call, answer, data)
     if status == "different":
-        others = answer.get("elsewhere", ())
-        for other in sorted(others, key=lambda x: x["way"] == Wider.name):
+        others = sorted(answer.get("elsewhere", ()), key=lambda x: x["way"] == Wider.name)
+        for other in others:
             if against(ours, record, call, other, data)[0] == "equal":
                 return ("rounded" if other["way"] == Wider.name else "elsewhere"), {other["way"]: 1}
         if left_open(record, call, lines):
             return "elsewhere", {LEFT_OPEN: 1}
+        if unset and any(
+            against(ours, record, call, {**x, **unset}, data)[0] == "equal" for x in [answer, *others]
+        ):
+            return "unset", {}
     return status, lines
 
 
@@ -348,7 +362,8 @@ def against(ours, record, call, answer, data):
     reader = Reader(facula, data)
     c.picks = len(wanted) == 2 and wanted[1].get("T") == "int64"
     for k, (x, t) in enumerate(zip(got, wanted)):
-        c.tensor(f"value {k}" if len(wanted) > 1 else "value", x, t, reader)
+        unset = answer["unset"][k] if "unset" in answer else ()
+        c.tensor(f"value {k}" if len(wanted) > 1 else "value", x, t, reader, unset=unset)
     if "gradients" in answer:
         compare_gradients(c, ours, answer, reader)
     return ("different" if c.lines else "equal"), c.lines

@@ -36,7 +36,7 @@ import facula  # noqa: E402
 
 PEER = HERE.parents[1] / ".peer" / "bin" / "python"
 HEADER = "# Written by Facula: calls at the edges whose answers still differ"
-STATUS = ("equal", "elsewhere", "rounded", "explained", "different", "wider", "crash", "none")
+STATUS = ("equal", "elsewhere", "rounded", "explained", "different", "wider", "crash", "unset", "none")
 
 
 def write_calls(path, only, dtypes):
@@ -206,6 +206,7 @@ def closing_line(everything, seconds):
     beside = (
         f"{everything['wider']} in dtypes that the peer does not take",
         f"{everything['crash']} at which it crashes",
+        f"{everything['unset']} in which it leaves a result as memory was",
         f"{everything['none']} without a twin",
     )
     return f"{everything['calls']} calls replayed in {seconds:.0f} s; beside them {', '.join(beside)}"

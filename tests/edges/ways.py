@@ -75,6 +75,36 @@ class ForwardMode(Layout):
         return call["form"] == "call" and 0 < sum(t["n"] for t in operands(call) if "g" in t) <= cls.LARGEST
 
 
+class MathAttention(Layout):
+    """scaled_dot_product_attention from products and softmax (SDPBackend.MATH), a kernel of several."""
+
+    name = "by its plain kernel"
+
+    @staticmethod
+    def fits(call):
+        return {"query", "key", "value"} <= call["args"].keys()
+
+
+class GradientGraph(Layout):
+    """With create_graph=True, where gradients come of formulas that have gradients themselves."""
+
+    name = "with create_graph=True"
+
+    @staticmethod
+    def fits(call):
+        return call["form"] == "call" and any("g" in t for t in operands(call))
+
+
+class Mapped(Layout):
+    """As the only call of a batch, by torch.vmap: many operators have another kernel for batches."""
+
+    name = "by vmap"
+
+    @staticmethod
+    def fits(call):
+        return call["form"] == "call"
+
+
 class Gaps(Layout):
     """Every other element of memory: the peer's loops over single elements."""
 
@@ -137,6 +167,31 @@ class WholeVectors(Layout):
         return x[: self.n].reshape(self.shape) if x.ndim else x  # a result that is one number is none of this
 
 
+class Beside(Layout):
+    """Operators that work element by element: with a number before each element, which a function of one
+    element does not see. What changes with that number is memory that was not set, and no answer.
+    """
+
+    name = "between other numbers"
+    NUMBERS = (3.0, 5.0)
+
+    def __init__(self, call, number=NUMBERS[0]):
+        self.number = number
+
+    @staticmethod
+    def fits(call):
+        shapes = [t["shape"] for t in operands(call)]
+        same = all(s == shapes[0] for s in shapes) and all(t["T"].startswith("float") for t in operands(call))
+        return bool(call.get("each") and call["form"] == "call" and shapes and prod(shapes[0]) and same)
+
+    def operand(self, x):
+        x = x.reshape(-1, 1)
+        return x.repeat(1, 2).index_fill_(1, x.new_zeros(1).long(), self.number).reshape(-1)
+
+    def result(self, x):
+        return x[1::2] if x.ndim else x
+
+
 class AllDimensions(Layout):
     """dim=None, which means what dim=[] does."""
 
@@ -183,6 +238,18 @@ class DecomposedColumns(Decomposed, Columns):
     name = "decomposed as by torch.compile, columns"
 
 
+class MathAttentionGaps(MathAttention, Gaps):
+    name = "by its plain kernel, with gaps"
+
+
+class DecomposedGaps(Decomposed, Gaps):
+    name = "decomposed as by torch.compile, with gaps"
+
+
+class GradientGraphGaps(GradientGraph, Gaps):
+    name = "with create_graph=True, with gaps"
+
+
 class GapsWithoutOneDNN(WithoutOneDNN, Gaps):
     name = "without oneDNN, with gaps"
 
@@ -191,9 +258,12 @@ class ChannelsLastWithoutOneDNN(WithoutOneDNN, ChannelsLast):
     name = "without oneDNN, channels last"
 
 
-EVERYWHERE = (Layout, Gaps, Columns, ChannelsLast, WithoutOneDNN, Decomposed)
-ALONE = (Gaps, Columns, ChannelsLast, WholeVectors, WithoutOneDNN, AllDimensions, Decomposed)
-HERE = (*ALONE, DecomposedColumns, GapsWithoutOneDNN, ChannelsLastWithoutOneDNN, ForwardMode, Wider)
+EVERYWHERE = (Layout, Gaps, Columns, ChannelsLast, WithoutOneDNN, Decomposed, MathAttention)
+ALONE = (Gaps, Columns, ChannelsLast, WholeVectors, WithoutOneDNN, AllDimensions, Decomposed, MathAttention)
+ALONE += (GradientGraph, Mapped)
+TOGETHER = (DecomposedColumns, DecomposedGaps, GapsWithoutOneDNN, ChannelsLastWithoutOneDNN)
+TOGETHER += (MathAttentionGaps, GradientGraphGaps)
+HERE = (*ALONE, *TOGETHER, ForwardMode, Wider)
 
 
 def layouts(processor, call):

@@ -272,3 +272,69 @@ def test_zeta_and_incomplete_gamma_functions_at_infinity():
     assert F.special.gammainc(F.tensor([nan, inf]), F.tensor([inf, nan])).tolist() == [1, 0]
     huge = F.tensor([1.7e308], dtype=F.float64)
     assert F.special.gammainc(huge, F.tensor([0.1], dtype=F.float64)).item() == 0
+
+
+@pytest.mark.parametrize("rows", [(), (2,)])
+def test_attention_beyond_finite_scores_is_softmax_of_sums_with_minus_infinity(rows):
+    """As PyTorch's plain kernel: NaN and infinities behind the query come through a causal mask's -inf."""
+    rng = np.random.default_rng(0)
+    given = [rng.normal(size=(*rows, 5, 4)).astype("float32") for _ in range(3)]
+
+    def plain(q, k, v):
+        """The result, and the gradients of the sum of its elements."""
+        causal, root = F.full((5, 5), -inf).triu(1), 2**-0.5
+        scores = q * root @ (k.mT * root) + causal
+        p = F.softmax(scores, -1).masked_fill(F.amax(scores, -1, True) == -inf, 0)
+        of_p = F.ones_like(v) @ v.mT
+        of_scores = p * (of_p - (p * of_p).sum(-1, keepdim=True))
+        of_k = of_scores.mT @ (q * root) * root
+        return p @ v, of_scores @ (k * root) * root, of_k, p.mT @ F.ones_like(v)
+
+    for operand, special in ((0, nan), (0, inf), (0, -inf), (1, nan)):
+        for place in (0, 2, 4):
+            args = [F.tensor(x.copy()) for x in given]
+            args[operand][..., place, 1] = special
+            value, *of = plain(*args)
+            for x in args:
+                x.requires_grad_(True)
+            got = fn.scaled_dot_product_attention(*args, is_causal=True)
+            got.sum().backward()
+            for x, y in zip((got, *(x.grad for x in args)), (value, *of)):
+                np.testing.assert_allclose(x.detach().numpy(), y.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_attention_without_keys_or_with_every_key_hidden_is_zero():
+    q, k = F.ones(2, 3, 5, 4), F.ones(2, 3, 0, 4)
+    assert not fn.scaled_dot_product_attention(q, k, k).any()
+    hidden = F.zeros(5, 6, dtype=F.bool)
+    assert not fn.scaled_dot_product_attention(q, F.ones(2, 3, 6, 4), F.ones(2, 3, 6, 4), hidden).any()
+    endless = F.full((2, 3, 6, 4), -inf)
+    assert not fn.scaled_dot_product_attention(q, endless, F.ones(2, 3, 6, 4)).any()
+
+
+@pytest.mark.parametrize("shape, dim", [((5,), 0), ((4, 40), 1), ((40, 4), 0), ((3, 4), None)])
+def test_the_variance_of_numbers_near_the_largest_is_finite_where_it_can_be(shape, dim):
+    top = F.finfo(F.float32).max
+    equal = F.full(shape, F.finfo(F.bfloat16).max).to(F.bfloat16)
+    for x in (equal, -equal):
+        assert not x.var(dim).any() and not x.std(dim).any()
+    for apart in (F.full(shape, top), F.full(shape, F.finfo(F.bfloat16).max).to(F.bfloat16)):
+        apart.view(-1)[::3] *= -1
+        assert F.isinf(apart.var())
+    assert F.isnan(F.tensor([inf, 1.0]).var())
+    tiny = F.tensor([3e-39, 1e-39, 2e-39])  # subnormal
+    np.testing.assert_allclose(F.var_mean(tiny)[1].item(), 2e-39, rtol=1e-5)
+
+
+def test_the_numbers_of_windows_are_given_with_what_stands_before_them():
+    """As PyTorch's overloads."""
+    for call in (
+        lambda: F.hamming_window(7, alpha=0.5),
+        lambda: F.hamming_window(7, True, beta=0.5),
+        lambda: F.kaiser_window(7, beta=5.0),
+    ):
+        with pytest.raises(TypeError):
+            call()
+    same(F.hamming_window(7, True).tolist(), F.hamming_window(7, True, 0.54).tolist())
+    same(F.hamming_window(7, False, 0.5, 0.5).tolist(), F.hann_window(7, False).tolist())
+    same(F.kaiser_window(7).tolist(), F.kaiser_window(7, True, beta=12.0).tolist())

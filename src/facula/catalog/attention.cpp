@@ -35,6 +35,13 @@ struct Arguments {
         causal(c.flag("is_causal")) {}
   explicit Arguments(const Vjp& vjp) : Arguments(vjp.call(), [&](const char* name) { return vjp[name]; }) {}
   explicit Arguments(const Call& c) : Arguments(c, [&](const char* name) { return c.tensor(name); }) {}
+  // In the dtype that is computed in.
+  Arguments wide() const {
+    Arguments w = *this;
+    DType t = compute_type(q.dtype());
+    w.q = to_dtype(q, t), w.k = to_dtype(k, t), w.v = to_dtype(v, t);
+    return w;
+  }
   int64_t group() const { return k.size(1) == SymInt(int64_t(0)) ? 1 : (q.size(1) / k.size(1)).guard_int(); }
   // A head of keys for every head of queries.
   Tensor spread(const Tensor& t) const {
@@ -48,20 +55,25 @@ struct Arguments {
   }
 };
 
-// The attention in full: what the tiles compute, from plain operators. Oracle of the tests, and the source of
-// second derivatives and of the gradient of a mask.
+// The attention in full: what the tiles compute, from plain operators, in the order of PyTorch's plain kernel. Oracle of
+// the tests, the source of second derivatives and of the gradient of a mask, and what answers where scores overflow or
+// are no numbers.
 struct Full {
+  Tensor q, k;  // times the root of the scale each
   Tensor p, lse,
       factor;  // probabilities, logarithms of their sums, and what dropout multiplies them by (undefined: nothing)
-  explicit Full(const Arguments& a, const Tensor& lse_given = {}) {
-    Tensor s = mul(matmul(a.q, transpose(a.spread(a.k), -2, -1)), a.scale);
+  double root;
+  explicit Full(const Arguments& a) : root(std::sqrt(std::abs(a.scale))) {
+    q = mul(a.q, a.scale < 0 ? -root : root), k = mul(a.spread(a.k), root);
+    Tensor s = matmul(q, transpose(k, -2, -1));
     double none = -std::numeric_limits<double>::infinity();
-    if (a.mask.defined())
-      s = a.mask.dtype() == DType::Bool ? masked_fill(s, logical_not(a.mask), none) : add(s, a.mask);
-    if (a.causal) s = masked_fill(s, logical_not(tril(ones({s.size(-2), s.size(-1)}, DType::Bool))), none);
-    Tensor dead = eq(amax(s, -1, true), none);
-    lse = lse_given.defined() ? lse_given : logsumexp(s, -1);
-    p = masked_fill(lse_given.defined() ? exp(sub(s, unsqueeze(lse, -1))) : softmax(s, -1), dead, 0);
+    auto added = [&](const Tensor& shown) {
+      return masked_fill(zeros(shown.sizes(), s.dtype()), logical_not(shown), none);
+    };
+    if (a.mask.defined()) s = add(s, a.mask.dtype() == DType::Bool ? added(a.mask) : a.mask);
+    if (a.causal) s = add(s, added(tril(ones({s.size(-2), s.size(-1)}, DType::Bool))));
+    lse = logsumexp(s, -1);
+    p = masked_fill(softmax(s, -1), eq(amax(s, -1, true), none), 0);
     if (a.p > 0) {
       Tensor noise = _uniform(a.state, p.sizes(), DType::Float32);
       factor =
@@ -321,10 +333,10 @@ FACULA_FAMILY(attention) {
       .library("attention")
       .batched(joined)
       .reference([](const Call& c) {
-        Arguments a(c);
+        Arguments a = Arguments(c).wide();
         Full f(a);
-        return Results{contiguous(exchanged(matmul(f.dropped(f.p), a.spread(a.v)))),
-                       to_dtype(f.lse, compute_type(c.dtype("query")))};
+        Tensor y = contiguous(exchanged(matmul(f.dropped(f.p), a.spread(a.v))));
+        return Results{to_dtype(y, c.dtype("query")), f.lse};
       })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
@@ -341,9 +353,11 @@ FACULA_FAMILY(attention) {
           out[0] = exchanged(dq), out[1] = exchanged(dk), out[2] = exchanged(dv);
         }
         if (c.has("attn_mask") && v.needs("attn_mask"))
-          out[3] = a.k.size(-2) == SymInt(int64_t(0))
-                       ? zeros_like(a.mask)
-                       : to_dtype(score_gradient(a, Full(a), g), c.dtype("attn_mask"));
+          out[3] =
+              a.k.size(-2) == SymInt(int64_t(0))
+                  ? zeros_like(a.mask)
+                  : to_dtype(score_gradient(a.wide(), Full(a.wide()), to_dtype(g, compute_type(g.dtype()))),
+                             c.dtype("attn_mask"));
         return out;
       })
       .samples({"query[2, 3, 5, 4], key[2, 3, 6, 4], value[2, 3, 6, 3], is_causal=True, scale=0.5",
@@ -368,12 +382,12 @@ FACULA_FAMILY(attention) {
       .library("attention_backward")
       .batched(joined)
       .reference([](const Call& c) {
-        Arguments a(c);
-        Full f(a, c.tensor("lse"));
-        Tensor g = c.tensor("grad"), dp = f.dropped(matmul(g, transpose(a.spread(a.v), -2, -1)));
-        Tensor ds = mul(mul(f.p, sub(dp, unsqueeze(c.tensor("delta"), -1))), a.scale);
-        auto last = [&](const Tensor& t) { return contiguous(exchanged(t)); };
-        return Results{last(matmul(ds, a.spread(a.k))), last(a.gathered(matmul(transpose(ds, -2, -1), a.q))),
+        Arguments a = Arguments(c).wide();
+        Full f(a);
+        Tensor g = to_dtype(c.tensor("grad"), a.q.dtype()), ds = score_gradient(a, f, g);
+        auto last = [&](const Tensor& t) { return to_dtype(contiguous(exchanged(t)), c.dtype("query")); };
+        return Results{last(mul(matmul(ds, f.k), a.scale < 0 ? -f.root : f.root)),
+                       last(mul(a.gathered(matmul(transpose(ds, -2, -1), f.q)), f.root)),
                        last(a.gathered(matmul(transpose(f.dropped(f.p), -2, -1), g)))};
       })
       .vjp(second_gradients)

@@ -713,8 +713,8 @@ std::shared_ptr<const loop::Nest> shared_nest(loop::Nest n) {
 }
 
 // Sums of x - mean and of its square over what r folds: the mean as it is rounded is off by up to half a unit,
-// and the sum of the deviations from it, which would be 0, says by how much. So the largest number serves as the mean
-// where the sum of all overflows.
+// and the sum of the deviations from it, which would be 0, says by how much. Numbers near the largest are added up
+// scaled down by a power of two. The largest number serves as the mean where the sum is infinite all the same.
 struct Deviations {
   Expr total, mean, sum, squares, count;
 };
@@ -722,11 +722,12 @@ Deviations deviations(Expr r) {
   Expr x = in_two_sweeps(r->args[0]), n = integer(1);
   for (auto& b : r->bound) n = n * b.extent;
   n = loop::cast(n, x.dtype());
-  Expr total = loop::reduce(Monoid::sum, r->bound, {x});
   double largest =
       x.dtype() == DType::Float64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
-  Expr mean =
-      loop::select(loop::isinf(total), loop::copysign(loop::constant(largest, x.dtype()), total), total / n);
+  constexpr double kScale = 0x1p-32;
+  Expr total = loop::reduce(Monoid::sum, r->bound, {x * kScale});
+  Expr mean = loop::select(loop::isinf(total), loop::copysign(loop::constant(largest, x.dtype()), total),
+                           total / n * (1 / kScale));
   Expr d = x - mean;
   return {total, mean, loop::reduce(Monoid::sum, r->bound, {d}), loop::reduce(Monoid::sum, r->bound, {d * d}),
           n};

@@ -1,8 +1,12 @@
 // Attention: the generated kernels of attention_nest.h, tile by tile over all heads. 16-bit floats go by way
 // of float32.
 #include <array>
+#include <atomic>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
+#include "facula/autograd/autograd.h"
 #include "facula/backend/cpu/attention_nest.h"
 #include "facula/backend/cpu/cpu.h"
 #include "facula/backend/cpu/nest_builder.h"
@@ -112,6 +116,37 @@ Tensor heads_inside(const Tensor& t) {
                  Dims{t.stride(0), t.stride(2), t.stride(1), t.stride(3)}, t.offset());
 }
 
+// Whether there is what is no number, or so large that sums of such overflow; -inf is neither of rows of which a mask
+// may hide every key.
+template <class T>
+bool beyond(const Tensor& t, bool hidden) {
+  const T large = sizeof(T) == 8 ? T(0x1p400) : T(0x1p60), none = -std::numeric_limits<T>::infinity();
+  auto* x = static_cast<const T*>(t.data_ptr());
+  std::atomic<bool> found = false;
+  parallel_for(t.numel().guard_int(), 65536, [&](int64_t begin, int64_t end) {
+    bool here = false;
+    if (hidden)
+      for (int64_t i = begin; i < end; ++i) here |= !(std::abs(x[i]) < large) && x[i] != none;
+    else
+      for (int64_t i = begin; i < end; ++i) here |= !(std::abs(x[i]) < large);
+    if (here) found = true;
+  });
+  return found;
+}
+bool beyond(const Tensor& t, bool hidden = false) {
+  return t.dtype() == DType::Float64 ? beyond<double>(t, hidden) : beyond<float>(t, hidden);
+}
+// By plain operators, which say where infinities and NaN go as PyTorch's do.
+Results in_full(const Call& c, Out out) {
+  autograd::GradMode off(false);
+  Results full = c.op().backed()->composed_reference(c), results;
+  for (size_t k = 0; k < full.size(); ++k) {
+    copy(out[k], full[k]);
+    results.push_back(out[k]);
+  }
+  return results;
+}
+
 }  // namespace
 
 Results attention(const Call& c, Out out) {
@@ -136,6 +171,7 @@ Results attention(const Call& c, Out out) {
         {{B::sum_in, B::sum}});
   result.finish();
   lse.finish();
+  if (beyond(lse.tensor(), p.mask.defined() || p.keys == 0)) return in_full(c, out);
   return Results{out[0], out[1]};
 }
 
@@ -144,6 +180,7 @@ Results attention_backward(const Call& c, Out out) {
   Problem p(c);
   Tensor grad = p.as_computed(c.tensor("grad")), lse = dense(c.tensor("lse"), p.dtype),
          delta = dense(c.tensor("delta"), p.dtype);
+  if (beyond(lse, p.mask.defined() || p.keys == 0) || beyond(delta)) return in_full(c, out);
   int64_t n = p.variant.queries, lanes = codegen::vector_lanes() / (p.dtype == DType::Float64 ? 2 : 1);
   int64_t padded = rounded_up(p.width, lanes), padded_value = rounded_up(p.value_width, lanes),
           blocks = p.params[P::blocks];
