@@ -159,7 +159,7 @@ def _mapped(
     try:
         given = [x if d is None else level.enter(x, d) for x, d in zip(leaves, dims)]
         outputs = func(*_pytree.tree_unflatten(given, tree), **kwargs)
-        return outputs, *_left(func, level, out_dims, outputs)
+        return _pytree.tree_structure(outputs), *_left(func, level, out_dims, outputs)
     finally:
         level.end()
 

@@ -52,7 +52,7 @@ LEAST = {
     "torch.sparse": 4,
     "torch.testing": 3,
     "torch.utils._python_dispatch": 0,
-    "torch.utils._pytree": 8,
+    "torch.utils._pytree": 32,
     "torch.utils.benchmark": 12,
     "torch.utils.checkpoint": 15,
     "torch.utils.collect_env": 5,

@@ -295,9 +295,13 @@ def test_a_group_of_one_process_passes_tensors_on():
             net(x).sum().backward()
         assert net.module.weight.grad.tolist() == [[0, 1, 2]] * 2
         assert list(net.state_dict()) == ["module.weight", "module.bias"]
+        sampler = facula.utils.data.DistributedSampler(range(5), shuffle=False)
+        assert (sampler.num_replicas, sampler.rank, list(sampler)) == (1, 0, [0, 1, 2, 3, 4])
     finally:
         dist.destroy_process_group()
     assert not dist.is_initialized()
+    with pytest.raises(ValueError, match="process group has not been initialized"):
+        facula.utils.data.DistributedSampler(range(5))
 
 
 def test_registered_classes_are_trees():

@@ -291,18 +291,15 @@ class Tracer(TracerBase):
         self.graph._codegen = codegen = _PyTreeCodeGen(
             _PyTreeInfo(list(code.co_varnames[:count]), None, None)
         )
-        given = tuple(args[skipped:])
-        codegen.pytree_info = codegen.pytree_info._replace(in_spec=list(given))
+        given = args[skipped:]
 
         def flat(*flat_args: Any) -> Any:
             out = root_fn(*pytree.tree_unflatten(list(flat_args), spec))
             out_leaves, out_spec = pytree.tree_flatten(out)
-            codegen.pytree_info = codegen.pytree_info._replace(
-                out_spec=pytree.tree_map(lambda _: PH, out_spec)
-            )
+            codegen.pytree_info = codegen.pytree_info._replace(out_spec=out_spec)
             return out_leaves
 
-        codegen.pytree_info = codegen.pytree_info._replace(in_spec=pytree.tree_map(lambda _: PH, list(given)))
+        codegen.pytree_info = codegen.pytree_info._replace(in_spec=pytree.tree_structure(given))
         return flat, leaves
 
     def _placeholder(

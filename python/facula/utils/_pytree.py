@@ -2,97 +2,537 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable
+import dataclasses
+import importlib
+import json
+from collections import OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 
 class NodeDef(NamedTuple):
-    """How a container is taken apart, ``x -> (items, context)``, and made: ``(items, context) -> x``."""
+    """How a container is taken apart, ``x -> (items, context)``, and made: ``(items, context) -> x``; with
+    ``flatten_with_keys_fn`` its items have keys of their own.
+    """
 
     type: Any
     flatten_fn: Callable[[Any], tuple[list[Any], Any]]
     unflatten_fn: Callable[[Any, Any], Any]
+    flatten_with_keys_fn: Callable[[Any], tuple[list[tuple[Any, Any]], Any]] | None = None
 
 
+# ---- keys of paths
+
+
+@dataclasses.dataclass(frozen=True)
+class SequenceKey:
+    """A place in a sequence."""
+
+    idx: int
+
+    def __str__(self) -> str:
+        return f"[{self.idx!r}]"
+
+    def get(self, sequence: Any) -> Any:
+        return sequence[self.idx]
+
+
+@dataclasses.dataclass(frozen=True)
+class MappingKey:
+    """A key of a mapping."""
+
+    key: Any
+
+    def __str__(self) -> str:
+        return f"[{self.key!r}]"
+
+    def get(self, mapping: Any) -> Any:
+        return mapping[self.key]
+
+
+@dataclasses.dataclass(frozen=True)
+class GetAttrKey:
+    """An attribute."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+    def get(self, obj: Any) -> Any:
+        return getattr(obj, self.name)
+
+
+def keystr(kp: Iterable[Any]) -> str:
+    """A path as Python writes it."""
+    return "".join(map(str, kp))
+
+
+def key_get(obj: Any, kp: Iterable[Any]) -> Any:
+    """What lies at a path."""
+    for key in kp:
+        obj = key.get(obj)
+    return obj
+
+
+# ---- kinds of containers
+
+
+def is_namedtuple_class(cls: Any) -> bool:
+    """Is it a class of tuples with names, as namedtuple makes?"""
+    fields = getattr(cls, "_fields", None)
+    known = isinstance(cls, type) and issubclass(cls, tuple) and isinstance(fields, tuple)
+    return known and all(isinstance(f, str) for f in fields or ())
+
+
+def is_namedtuple(obj: Any) -> bool:
+    return is_namedtuple_class(obj if isinstance(obj, type) else type(obj))
+
+
+def is_namedtuple_instance(obj: Any) -> bool:
+    return is_namedtuple_class(type(obj))
+
+
+def is_structseq_class(cls: Any) -> bool:
+    """Is it a class of results that have names?"""
+    return isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "n_sequence_fields")
+
+
+def is_structseq(obj: Any) -> bool:
+    return is_structseq_class(obj if isinstance(obj, type) else type(obj))
+
+
+def is_structseq_instance(obj: Any) -> bool:
+    return is_structseq_class(type(obj))
+
+
+_MAPPINGS = (dict, OrderedDict, defaultdict)
+BUILTIN_TYPES = frozenset({list, tuple, deque, namedtuple, *_MAPPINGS})
 SUPPORTED_NODES: dict[Any, NodeDef] = {}
 
 
-def register_pytree_node(cls: Any, flatten_fn: Callable, unflatten_fn: Callable, **names: Any) -> None:
+def register_pytree_node(
+    cls: Any,
+    flatten_fn: Callable,
+    unflatten_fn: Callable,
+    *,
+    flatten_with_keys_fn: Callable | None = None,
+    **names: Any,
+) -> None:
     """Makes a class a container of trees. ``names``, for saved programs in PyTorch, are taken and ignored.
 
     ValueError if it is one already.
     """
     if cls in SUPPORTED_NODES:
         raise ValueError(f"{cls} is already registered as pytree node. ")
-    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn)
+    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn)
 
 
 _register_pytree_node = register_pytree_node
 
 
+def register_dataclass(
+    cls: Any,
+    *,
+    field_names: list[str] | None = None,
+    drop_field_names: list[str] | None = None,
+    serialized_type_name: str | None = None,
+) -> None:
+    """Makes a dataclass a container of its fields; those that are None are not leaves."""
+    if field_names is None:
+        if not dataclasses.is_dataclass(cls):
+            raise ValueError(
+                f"field_names must be specified with a list of all fields used to initialize {cls}, as it "
+                "is not a dataclass."
+            )
+        field_names = [f.name for f in dataclasses.fields(cls) if f.init]
+    names = [n for n in field_names if n not in (drop_field_names or ())]
+
+    def parts(x: Any) -> tuple[list[Any], Any]:
+        there = [n for n in names if getattr(x, n) is not None]
+        absent = [n for n in names if getattr(x, n) is None]
+        return [getattr(x, n) for n in there], [there, absent]
+
+    def with_keys(x: Any) -> tuple[list[tuple[Any, Any]], Any]:
+        values, context = parts(x)
+        return [(GetAttrKey(n), v) for n, v in zip(context[0], values)], context
+
+    def make(values: Any, context: Any) -> Any:
+        return cls(**dict(zip(context[0], values)), **dict.fromkeys(context[1]))
+
+    register_pytree_node(cls, parts, make, flatten_with_keys_fn=with_keys)
+
+
+def _node_type(x: Any) -> Any:
+    """What a container counts as; None for a leaf."""
+    kind = type(x)
+    if kind in SUPPORTED_NODES or kind in (list, tuple, deque) or kind in _MAPPINGS:
+        return kind
+    if is_structseq_class(kind):
+        return kind
+    return namedtuple if is_namedtuple_class(kind) else None
+
+
+def _taken_apart(x: Any, kind: Any) -> tuple[list[Any], Any]:
+    if kind in SUPPORTED_NODES:
+        items, context = SUPPORTED_NODES[kind].flatten_fn(x)
+        return list(items), context
+    if kind is defaultdict:
+        return list(x.values()), [x.default_factory, list(x)]
+    if kind in _MAPPINGS:
+        return list(x.values()), list(x)
+    if kind is deque:
+        return list(x), x.maxlen
+    return list(x), type(x) if kind is namedtuple else None
+
+
+def _made(kind: Any, items: list[Any], context: Any) -> Any:
+    if kind in SUPPORTED_NODES:
+        return SUPPORTED_NODES[kind].unflatten_fn(items, context)
+    if kind is defaultdict:
+        return defaultdict(context[0], zip(context[1], items))
+    if kind in _MAPPINGS:
+        return kind(zip(context, items))
+    if kind is deque:
+        return deque(items, maxlen=context)
+    return context(*items) if kind is namedtuple else kind(items)
+
+
+def _keys(x: Any, kind: Any, count: int) -> list[Any]:
+    """What the items of a container are called."""
+    if kind in SUPPORTED_NODES:
+        found = SUPPORTED_NODES[kind].flatten_with_keys_fn
+        if found is None:
+            raise ValueError(f"Did not find a flatten_with_keys_fn for type: {kind}. ")
+        return [k for k, _ in found(x)[0]]
+    if kind in _MAPPINGS:
+        return [MappingKey(k) for k in x]
+    if kind is namedtuple:
+        return [GetAttrKey(n) for n in x._fields]
+    return [SequenceKey(k) for k in range(count)]
+
+
 def _children(x: Any) -> tuple[list[Any], Callable[[list[Any]], Any]] | None:
     """A container's items, and what makes the like of it from others; None for a leaf."""
-    kind = type(x)
-    if kind in SUPPORTED_NODES:
-        node = SUPPORTED_NODES[kind]
-        found, context = node.flatten_fn(x)
-        return list(found), lambda items: node.unflatten_fn(items, context)
-    if kind in (dict, OrderedDict):
-        return list(x.values()), lambda items: kind(zip(x.keys(), items))
-    if kind in (list, tuple):
-        return list(x), kind
-    if isinstance(x, tuple) and hasattr(kind, "n_sequence_fields"):  # results of operators that have names
-        return list(x), kind
-    if isinstance(x, tuple) and hasattr(x, "_fields"):
-        return list(x), lambda items: kind(*items)
-    return None
+    kind = _node_type(x)
+    if kind is None:
+        return None
+    items, context = _taken_apart(x, kind)
+    return items, lambda others: _made(kind, others, context)
 
 
-def tree_flatten(tree: Any) -> tuple[list[Any], Any]:
+# ---- structures
+
+
+class TreeSpec:
+    """The structure of a tree: a container's type, context and items; a leaf's type is None.
+
+    >>> from facula.utils._pytree import tree_structure
+    >>> tree_structure({"a": [1, 2]})
+    TreeSpec(dict, ['a'], [TreeSpec(list, None, [*,
+        *])])
+    """
+
+    __slots__ = ("_children", "_context", "num_children", "num_leaves", "num_nodes", "type")
+
+    def __init__(self, type: Any, context: Any, children_specs: list[TreeSpec]) -> None:
+        self.type, self._context, self._children = type, context, list(children_specs)
+        self.num_children = len(self._children)
+        self.num_nodes = 1 + sum(c.num_nodes for c in self._children)
+        self.num_leaves = 1 if type is None else sum(c.num_leaves for c in self._children)
+
+    @property
+    def context(self) -> Any:
+        return self._context
+
+    @property
+    def children_specs(self) -> list[TreeSpec]:
+        return self._children
+
+    def children(self) -> list[TreeSpec]:
+        """The structures of the items."""
+        return list(self._children)
+
+    def child(self, index: int) -> TreeSpec:
+        return self._children[index]
+
+    def is_leaf(self) -> bool:
+        return self.type is None
+
+    def unflatten(self, leaves: Iterable[Any]) -> Any:
+        """A tree of this structure with these leaves."""
+        given = list(leaves)
+        if len(given) != self.num_leaves:
+            raise ValueError(
+                f"treespec.unflatten(leaves): `leaves` has length {len(given)} but the spec refers to a "
+                f"pytree that holds {self.num_leaves} items ({self})."
+            )
+        rest = iter(given)
+        return self._filled(rest)
+
+    def _filled(self, rest: Iterator[Any]) -> Any:
+        if self.type is None:
+            return next(rest)
+        return _made(self.type, [c._filled(rest) for c in self._children], self._context)
+
+    def flatten_up_to(self, tree: Any) -> list[Any]:
+        """The parts of a tree where this structure has leaves."""
+        if self.type is None:
+            return [tree]
+        kind = _node_type(tree)
+        if kind is not self.type and not (kind in _MAPPINGS and self.type in _MAPPINGS):
+            shown = kind if kind is not None else type(tree)
+            raise ValueError(f"Node type mismatch; expected {self.type!r}, but got {shown!r}.")
+        items, _ = _taken_apart(tree, kind)
+        if len(items) != self.num_children:
+            raise ValueError(f"Node arity mismatch; expected {self.num_children}, but got {len(items)}.")
+        if kind in _MAPPINGS:
+            keys = self._context[1] if self.type is defaultdict else self._context
+            if set(keys) != set(tree):
+                raise ValueError(f"Node keys mismatch; expected {list(keys)}, but got {list(tree)}.")
+            items = [tree[k] for k in keys]
+        return [leaf for item, c in zip(items, self._children) for leaf in c.flatten_up_to(item)]
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, TreeSpec)
+            and self.type is other.type
+            and self._context == other._context
+            and self._children == other._children
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.type, str(self._context), self.num_leaves, self.num_nodes))
+
+    def __repr__(self) -> str:
+        return self._text(0)
+
+    def _text(self, indent: int) -> str:
+        if self.type is None:
+            return "*"
+        items = f",\n{' ' * (indent + 2)}".join(c._text(indent + 2) for c in self._children)
+        return f"TreeSpec({self.type.__name__}, {self._context}, [{items}])"
+
+
+PyTreeSpec = TreeSpec
+
+
+class LeafSpec(TreeSpec):
+    """The structure of a leaf."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(None, None, [])
+
+
+_LEAF = LeafSpec()
+
+
+def tree_structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> TreeSpec:
+    """The structure alone."""
+    kind = None if is_leaf is not None and is_leaf(tree) else _node_type(tree)
+    if kind is None:
+        return _LEAF
+    items, context = _taken_apart(tree, kind)
+    return TreeSpec(kind, context, [tree_structure(i, is_leaf) for i in items])
+
+
+def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:
     """The leaves, and the structure that tree_unflatten takes."""
-    return tree_leaves(tree), tree
+    return tree_leaves(tree, is_leaf), tree_structure(tree, is_leaf)
 
 
-def tree_unflatten(leaves: list[Any], treespec: Any) -> Any:
+def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> Any:
     """A tree of this structure with these leaves."""
-    rest = iter(leaves)
-    return tree_map(lambda _: next(rest), treespec)
+    if not isinstance(treespec, TreeSpec):
+        raise TypeError(
+            f"Expected `treespec` to be an instance of PyTreeSpec but got item of type {type(treespec)}."
+        )
+    return treespec.unflatten(leaves)
 
 
-def tree_leaves(tree: Any) -> list[Any]:
+def tree_iter(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Iterator[Any]:
+    """The leaves from left to right, one by one."""
+    found = None if is_leaf is not None and is_leaf(tree) else _children(tree)
+    if found is None:
+        yield tree
+    else:
+        for item in found[0]:
+            yield from tree_iter(item, is_leaf)
+
+
+def tree_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
     """The leaves from left to right."""
+    if is_leaf is not None:
+        return list(tree_iter(tree, is_leaf))
     found = _children(tree)
     return [tree] if found is None else [leaf for item in found[0] for leaf in tree_leaves(item)]
 
 
-def tree_map(func: Callable, tree: Any, *rests: Any) -> Any:
+def tree_is_leaf(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    return (is_leaf is not None and is_leaf(tree)) or _node_type(tree) is None
+
+
+def tree_map(func: Callable, tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
     """The tree with func(leaf), or func of the leaves at one place of several trees.
 
     >>> from facula.utils._pytree import tree_map
     >>> tree_map(lambda x: x + 1, {"a": [1, 2], "b": (3,)})
     {'a': [2, 3], 'b': (4,)}
     """
-    found = _children(tree)
+    if rests:
+        leaves, spec = tree_flatten(tree, is_leaf)
+        return spec.unflatten(map(func, leaves, *(spec.flatten_up_to(r) for r in rests)))
+    found = None if is_leaf is not None and is_leaf(tree) else _children(tree)
     if found is None:
-        return func(tree, *rests)
-    others = [_children(r) for r in rests]
-    if any(o is None or len(o[0]) != len(found[0]) for o in others):
-        raise ValueError("tree_map: the trees have different structures")
-    columns = zip(found[0], *(o[0] for o in others if o is not None))
-    return found[1]([tree_map(func, *column) for column in columns])
+        return func(tree)
+    return found[1]([tree_map(func, item, is_leaf=is_leaf) for item in found[0]])
 
 
-def tree_map_only(kind: Any, func: Callable, tree: Any) -> Any:
+def tree_map_(func: Callable, tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """Calls ``func`` on the leaves and gives the tree as it is."""
+    leaves, spec = tree_flatten(tree, is_leaf)
+    for given in zip(leaves, *(spec.flatten_up_to(r) for r in rests)):
+        func(*given)
+    return tree
+
+
+def _is(kind: Any) -> Callable[[Any], bool]:
+    """A question, from a type, a tuple of types or a question."""
+    if isinstance(kind, (type, tuple)) or not callable(kind):
+        return lambda x: isinstance(x, kind)
+    return kind
+
+
+def tree_map_only(kind: Any, func: Callable, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
     """tree_map on the leaves of a type; others stay."""
-    return tree_map(lambda x: func(x) if isinstance(x, kind) else x, tree)
+    wanted = _is(kind)
+    return tree_map(lambda x: func(x) if wanted(x) else x, tree, is_leaf=is_leaf)
 
 
-def tree_any(pred: Callable, tree: Any) -> bool:
+def tree_map_only_(kind: Any, func: Callable, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """Calls ``func`` on the leaves of a type and gives the tree as it is."""
+    wanted = _is(kind)
+    return tree_map_(lambda x: func(x) if wanted(x) else x, tree, is_leaf=is_leaf)
+
+
+def tree_any(pred: Callable, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
     """Does the condition hold for a leaf?"""
-    return any(map(pred, tree_leaves(tree)))
+    return any(map(pred, tree_iter(tree, is_leaf)))
 
 
-def tree_all(pred: Callable, tree: Any) -> bool:
+def tree_all(pred: Callable, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
     """Does the condition hold for every leaf?"""
-    return all(map(pred, tree_leaves(tree)))
+    return all(map(pred, tree_iter(tree, is_leaf)))
+
+
+def tree_any_only(kind: Any, pred: Callable, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """Does the condition hold for a leaf of a type?"""
+    wanted = _is(kind)
+    return any(pred(x) for x in tree_iter(tree, is_leaf) if wanted(x))
+
+
+def tree_all_only(kind: Any, pred: Callable, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """Does the condition hold for every leaf of a type?"""
+    wanted = _is(kind)
+    return all(pred(x) for x in tree_iter(tree, is_leaf) if wanted(x))
+
+
+# ---- paths
+
+
+def _with_path(tree: Any, is_leaf: Callable[[Any], bool] | None, path: tuple) -> Iterator[tuple[tuple, Any]]:
+    kind = None if is_leaf is not None and is_leaf(tree) else _node_type(tree)
+    if kind is None:
+        yield path, tree
+        return
+    items, _ = _taken_apart(tree, kind)
+    for key, item in zip(_keys(tree, kind, len(items)), items):
+        yield from _with_path(item, is_leaf, (*path, key))
+
+
+def tree_leaves_with_path(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[tuple[tuple, Any]]:
+    """The leaves with their paths."""
+    return list(_with_path(tree, is_leaf, ()))
+
+
+def tree_flatten_with_path(
+    tree: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> tuple[list[tuple[tuple, Any]], TreeSpec]:
+    return tree_leaves_with_path(tree, is_leaf), tree_structure(tree, is_leaf)
+
+
+def tree_map_with_path(
+    func: Callable, tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> Any:
+    """tree_map with func(path, leaf, ...)."""
+    found, spec = tree_flatten_with_path(tree, is_leaf)
+    columns = [spec.flatten_up_to(r) for r in rests]
+    return spec.unflatten(func(*pair, *others) for pair, *others in zip(found, *columns))
+
+
+def _broadcast_to_and_flatten(
+    tree: Any, treespec: TreeSpec, is_leaf: Callable[[Any], bool] | None = None
+) -> list[Any] | None:
+    """A tree that ends earlier than a structure, with its leaves repeated; None if it does not fit."""
+    if tree_is_leaf(tree, is_leaf):
+        return [tree] * treespec.num_leaves
+    kind = _node_type(tree)
+    if treespec.is_leaf() or kind is not treespec.type:
+        return None
+    items, context = _taken_apart(tree, kind)
+    if len(items) != treespec.num_children or context != treespec.context:
+        return None
+    parts = [_broadcast_to_and_flatten(i, c, is_leaf) for i, c in zip(items, treespec.children_specs)]
+    return None if any(p is None for p in parts) else [x for p in parts for x in p or ()]
+
+
+# ---- structures as text
+
+
+def _described(spec: TreeSpec) -> dict[str, Any]:
+    if spec.is_leaf():
+        return {"type": None, "context": None, "children_spec": []}
+    if spec.type not in (list, tuple, dict, OrderedDict, deque):
+        raise NotImplementedError(f"Serializing {spec.type} in pytree is not supported")
+    home = f"{spec.type.__module__}.{spec.type.__name__}"
+    below = [_described(c) for c in spec.children_specs]
+    return {"type": home, "context": json.dumps(spec.context), "children_spec": below}
+
+
+def treespec_dumps(treespec: TreeSpec, protocol: int | None = None) -> str:
+    """The structure as JSON, of lists, tuples and dicts."""
+    if not isinstance(treespec, TreeSpec):
+        raise TypeError(f"Expected `treespec` to be an instance of PyTreeSpec but got {type(treespec)}.")
+    return json.dumps([1, _described(treespec)])
+
+
+def treespec_loads(serialized: str) -> TreeSpec:
+    """The structure that treespec_dumps wrote."""
+    version, described = json.loads(serialized)
+    if version != 1:
+        raise ValueError(f"Unknown protocol {version}. Available protocols: 1")
+
+    def made(d: dict[str, Any]) -> TreeSpec:
+        if d["type"] is None:
+            return _LEAF
+        home, _, name = d["type"].rpartition(".")
+        if home not in ("builtins", "collections") or name not in (
+            "list", "tuple", "dict", "OrderedDict", "deque"
+        ):  # fmt: skip
+            raise NotImplementedError(f"{d['type']} is not a container that is read")
+        kind = getattr(importlib.import_module(home), name)
+        return TreeSpec(kind, json.loads(d["context"]), [made(c) for c in d["children_spec"]])
+
+    return made(described)
+
+
+class _Star:
+    def __repr__(self) -> str:
+        return "*"
+
+
+def treespec_pprint(treespec: TreeSpec) -> str:
+    """The structure as a tree of stars."""
+    return repr(treespec.unflatten([_Star()] * treespec.num_leaves))
