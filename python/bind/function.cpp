@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/tracing.h"
+#include "facula/run/autocast.h"
 #include "tensor.h"
 
 namespace facula::bind {
@@ -55,7 +58,7 @@ class PythonNode final : public autograd::Node {
   }
   std::vector<bool> is_tensor_input;  // of the forward arguments
 
- private:
+  // Gradients of the tensors among the arguments of forward, by what backward of the class gives.
   std::vector<Tensor> call_backward(std::vector<Tensor>& grads) {
     Context& c = context(ctx_.get());
     grads.resize(results.size());
@@ -87,6 +90,8 @@ class PythonNode final : public autograd::Node {
     }
     return wanted;
   }
+
+ private:
   AnyThreadRef ctx_;
   std::string name_;
 };
@@ -238,6 +243,122 @@ PyRef attach_output(PyObject* output, int k, Context& c, const Ref<autograd::Nod
   return result;
 }
 
+// The call as a part of the function that is being traced.
+class TracedCall {
+ public:
+  TracedCall(PyObject* ctx, const char* name, std::vector<bool> is_tensor_input,
+             const std::vector<Tensor>& inputs)
+      : ctx_(PyRef::share(ctx)),
+        node_(make_ref<PythonNode>(ctx, std::string(name) + "Backward")),
+        trace_(autograd::Tracing::current()) {
+    bool plain =
+        std::all_of(name, name + strlen(name), [](char c) { return isalnum(uint8_t(c)) || c == '_'; });
+    node_->is_tensor_input = std::move(is_tensor_input);
+    call_.name = plain ? name : "Function";
+    call_.inputs = inputs;
+    for (auto& t : inputs) call_.needs.push_back(t.requires_grad());
+    trace_->enter(call_);
+  }
+
+  // `output`: of forward.
+  PyRef finish(PyRef output) {
+    bool single = !PyTuple_Check(output.get());
+    PyRef all = single ? checked(PyTuple_Pack(1, output.get())) : std::move(output);
+    Context& c = context(ctx_.get());
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(all.get()); ++i) {
+      PyObject* o = PyTuple_GET_ITEM(all.get(), i);
+      Tensor t = is_tensor(o) ? tensor_of(o) : Tensor();
+      type_check(t.defined() || !single, "apply")
+          << Py_TYPE(ctx_.get())->tp_name << ".forward must return a Tensor or a tuple of Tensors, not "
+          << Py_TYPE(o)->tp_name;
+      bool dirty = t.defined() && contains(c.dirty, t.impl());
+      bool carries = t.defined() && is_differentiable(t.dtype()) && !contains(c.without_grad, t.impl());
+      check_written(t, dirty && carries);
+      call_.dirty.push_back(dirty);
+      call_.carries.push_back(carries);
+      node_->results.push_back(t.defined() ? autograd::ResultMeta{Dims(t.sizes()), t.dtype(), t.device()}
+                                           : autograd::ResultMeta{});
+      call_.outputs.push_back(std::move(t));
+    }
+    call_.materialize = c.materialize;
+    call_.attach = [&](const std::vector<Tensor>& results) { return attach(c, results); };
+    call_.backward = [&](std::vector<Tensor> grads, const std::vector<bool>& needs) {
+      return backward(c, std::move(grads), needs);
+    };
+    auto given = trace_->function(call_);
+    c.to_save.clear();
+    c.dirty.clear();
+    c.without_grad.clear();
+    PyRef results = checked(PyTuple_New(PyTuple_GET_SIZE(all.get())));
+    for (size_t k = 0; k < given.size(); ++k) {
+      PyObject* before = PyTuple_GET_ITEM(all.get(), Py_ssize_t(k));
+      bool same = !given[k].defined() || given[k].is_same(call_.outputs[k]);
+      PyTuple_SET_ITEM(results.get(), Py_ssize_t(k), same ? Py_NewRef(before) : wrap(given[k]));
+    }
+    return single ? PyRef::share(PyTuple_GET_ITEM(results.get(), 0)) : std::move(results);
+  }
+
+ private:
+  static void check_written(const Tensor& t, bool written) {
+    if (!written) return;
+    bool leaf = t.impl()->requires_grad && !t.is_traced() && !autograd::node_of(t);
+    runtime_check(!leaf, "mark_dirty")
+        << "a leaf Variable that requires grad has been used in an in-place operation."
+        << hint("clone() it first");
+  }
+  std::vector<Tensor> attach(Context& c, const std::vector<Tensor>& results) const {
+    std::vector<Tensor> saved;
+    for (auto& s : c.to_save) {
+      saved.push_back(s.get() == Py_None ? Tensor() : tensor_of(s.get()));
+      Tensor& t = saved.back();
+      bool is_input =
+          std::any_of(call_.inputs.begin(), call_.inputs.end(), [&](auto& i) { return i.is_same(t); });
+      for (size_t k = 0; t.defined() && !is_input && k < results.size(); ++k)
+        if (call_.outputs[k].is_same(t) && call_.carries[k]) {
+          if (!results[k].is_same(t)) s = PyRef(wrap(results[k]));
+          t = results[k];
+          break;
+        }
+    }
+    return saved;
+  }
+  std::vector<Tensor> backward(Context& c, std::vector<Tensor> grads, const std::vector<bool>& needs) {
+    PyRef flags = checked(PyTuple_New(Py_ssize_t(node_->is_tensor_input.size())));
+    size_t k = 0;
+    for (size_t i = 0; i < node_->is_tensor_input.size(); ++i)
+      PyTuple_SET_ITEM(flags.get(), Py_ssize_t(i), PyBool_FromLong(node_->is_tensor_input[i] && needs[k++]));
+    c.needs_input_grad = std::move(flags);
+    struct WithoutAutocast {  // which backward() does not see either
+      WithoutAutocast() : state(run::autocast_state()) {
+        auto off = state;
+        off.enabled = false;
+        if (state.enabled) run::set_autocast(off);
+      }
+      ~WithoutAutocast() {
+        if (state.enabled) run::set_autocast(state);
+      }
+      run::AutocastState state;
+    } outside;
+    try {
+      return node_->call_backward(grads);
+    } catch (const PythonError&) {
+      if (!PyErr_ExceptionMatches(PyExc_Exception)) throw;
+      PyObject *type, *value, *trace;
+      PyErr_Fetch(&type, &value, &trace);
+      PyRef t(type), v(value), tb(trace);
+      PyRef text(v ? PyObject_Str(v.get()) : nullptr);
+      if (!text) PyErr_Clear();
+      auto kind = error_type(type);
+      throw Error(ErrorKind::user, kind, "", text ? std::string(text_of(text.get())) : std::string());
+    }
+  }
+
+  PyRef ctx_;
+  Ref<PythonNode> node_;
+  autograd::Tracing* trace_;
+  autograd::TracedFunction call_;
+};
+
 PyObject* apply_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   return guarded([&]() -> PyObject* {
     if (n < 1 || !PyType_Check(args[0]) ||
@@ -269,9 +390,14 @@ PyObject* apply_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyObjec
     }
     c.needs_input_grad = std::move(needs);
     bool recording = any && autograd::grad_enabled();
+    std::optional<TracedCall> traced;
+    if (autograd::grad_enabled() && autograd::Tracing::current()) {
+      if (!tensors.empty()) traced.emplace(ctx.get(), name, is_tensor_input, tensors);
+      recording = false;
+    }
     for (auto& t : tensors)
-      supported_check(!t.is_traced() || !autograd::grad_enabled(), name)
-          << "has a gradient of its own, which a traced function cannot record yet"
+      supported_check(!t.is_traced() || traced || !autograd::grad_enabled(), name)
+          << "has a gradient of its own, which a traced function cannot record here"
           << hint("call it outside of the function, or under no_grad()");
     Ref<PythonNode> node;
     if (recording) {
@@ -300,6 +426,7 @@ PyObject* apply_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyObjec
         checked(PyObject_CallFunctionObjArgs(setup.get(), ctx.get(), tuple.get(), output.get(), nullptr));
       }
     }
+    if (traced) return traced->finish(std::move(output)).detach();
     bool single = !PyTuple_Check(output.get());
     if (!recording) {
       c.to_save.clear();

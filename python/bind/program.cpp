@@ -158,6 +158,10 @@ PyType_Spec program_spec = {"facula._C.Program", sizeof(ProgramObject), 0,
 PyObject* is_tracing(PyObject*, PyObject*) {
   return PyBool_FromLong(autograd::Tracing::current() != nullptr);
 }
+PyObject* in_traced_backward(PyObject*, PyObject*) {
+  auto* trace = autograd::Tracing::current();
+  return PyBool_FromLong(trace && trace->in_backward());
+}
 PyObject* outside_of_trace(PyObject*, PyObject* args, PyObject* kwargs) {
   return guarded([&]() -> PyObject* {
     op::Mode::With no_mode(nullptr);
@@ -182,6 +186,8 @@ PyMethodDef functions[] = {{"trace", trace, METH_VARARGS,
                             "trace(function, tensors, name, dynamic) -> Program"},
                            {"load_program", load_program, METH_O, "load_program(path) -> (Program, extra)"},
                            {"is_tracing", is_tracing, METH_NOARGS, "Is a function of users being traced?"},
+                           {"in_traced_backward", in_traced_backward, METH_NOARGS,
+                            "Is the backward of a custom function being traced?"},
                            {"outside_of_trace", reinterpret_cast<PyCFunction>(outside_of_trace),
                             METH_VARARGS | METH_KEYWORDS,
                             "outside_of_trace(f, *args, **kwargs): calls f as if no function was traced."},

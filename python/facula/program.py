@@ -188,6 +188,8 @@ def require(valid: Tensor, kind: type[Exception], text: str) -> None:
     end of each call.
     """
     if _C.is_tracing():
+        if _C.in_traced_backward():
+            raise NotImplementedError("a check of elements in the backward of a custom function")
         _traces[-1].checks.append((valid, kind, text))
     elif not bool(valid):
         raise kind(text)
@@ -212,7 +214,7 @@ def trace(f: Callable, *args: Any, dynamic: bool = False, **kwargs: Any) -> Prog
     at each call. States are made when ``f`` is traced, if they are not there.
 
     Raises RuntimeError or NotImplementedError for what a graph cannot hold: calls that look at elements
-    (``item()``, ``nonzero``), functions with a gradient of their own (``autograd.Function``), hooks.
+    (``item()``, ``nonzero``), hooks.
 
     >>> def f(x, y):
     ...     return (x * y).sum()

@@ -68,4 +68,62 @@ TEST(Traced, FillsGradientsOfArguments) {
   EXPECT_THROW((*program)(std::span(&x, 1)), Error);  // .grad was empty when it was traced
 }
 
+// A product whose gradients are three and five times what they should be, and a result of it that is written.
+struct Product {
+  static std::vector<Tensor> forward(autograd::Context& c, const Tensor& x, const Tensor& y) {
+    Tensor z = mul(x, y);
+    c.save_for_backward({x, y, z});
+    return {z, sign(z)};
+  }
+  static std::vector<Tensor> backward(autograd::Context& c, std::vector<Tensor> grads) {
+    auto saved = c.saved();
+    Tensor g = add(grads[0], mul(grads[1], saved[2]));
+    return {c.needs_input_grad(0) ? mul(mul(g, saved[1]), 3) : Tensor(),
+            c.needs_input_grad(1) ? mul(mul(g, saved[0]), 5) : Tensor()};
+  }
+};
+struct Doubled {
+  static std::vector<Tensor> forward(autograd::Context& c, const Tensor& x) {
+    mul_(x, 2);
+    c.mark_dirty({x});
+    return {x};
+  }
+  static std::vector<Tensor> backward(autograd::Context&, std::vector<Tensor> grads) {
+    return {mul(grads[0], 7)};
+  }
+};
+
+TEST(Traced, FunctionsKeepTheirGradient) {
+  Tensor w = requires_grad_(randn(Dims{3}), true), x = randn(Dims{3});
+  auto f = [&](std::span<const Tensor> in) {
+    auto z = autograd::run<Product>(in[0], w);
+    Tensor y = mul(z[0], 1);
+    autograd::run<Doubled>(y);
+    return std::vector<Tensor>{sum(add(mul(y, z[1]), z[0]))};
+  };
+  auto program = run::trace(f, std::span(&x, 1));
+  std::vector<Tensor> found;
+  for (bool traced : {false, true}) {
+    Tensor in = requires_grad_(clone(x), true), inputs[] = {in, w};
+    Tensor y = traced ? (*program)(std::span(&in, 1))[0] : f(std::span(&in, 1))[0];
+    Tensor ys[] = {y};
+    auto first = autograd::grad(ys, inputs, {}, true, true, false);
+    Tensor both[] = {sum(mul(first[0], first[1]))};
+    auto second = autograd::grad(both, inputs, {}, true, false, false);
+    found.push_back(cat(std::vector<Tensor>{reshape(y, Dims{1}), first[0], first[1], second[0], second[1]}));
+  }
+  EXPECT_TRUE(equal(found[0], found[1]));
+
+  auto step = [&](std::span<const Tensor> in) {
+    backward(f(in)[0]);
+    return std::vector<Tensor>{};
+  };
+  step(std::span(&x, 1));
+  Tensor expected = grad_of(w);
+  autograd::set_grad(w, Tensor());
+  auto traced = run::trace(step, std::span(&x, 1));
+  (*traced)(std::span(&x, 1));
+  EXPECT_TRUE(equal(grad_of(w), expected));
+}
+
 }  // namespace

@@ -65,6 +65,11 @@ class Function(FunctionCtx):
                 args, kwargs = _with_defaults(cls.forward, args, kwargs)
         if kwargs:
             cls = _given(cls, kwargs)
+        if _C.is_tracing() and (_C.vmap_level() or _C.forward_level()):
+            raise NotImplementedError(
+                f"{cls.__name__}.apply is called inside of vmap or a dual level while a function is traced: "
+                "a program has the gradient that backward gives alone\n  hint: call vmap on the program"
+            )
         if _C.vmap_level() and any(isinstance(x, Tensor) and _in_innermost(x) for x in args):
             from .._vmap import apply_function
 
@@ -176,7 +181,7 @@ def once_differentiable(backward: Callable) -> Callable:
 
     @wraps(backward)
     def f(ctx: Any, *grads: Any) -> Any:
-        with _C.GradMode(False):
+        with _C.GradMode(_C.is_tracing()):  # a program refuses the gradient of all that it follows from
             result = backward(ctx, *grads)
         if not _C.is_grad_enabled() or not any(isinstance(g, Tensor) and g.requires_grad for g in grads):
             return result
@@ -186,7 +191,9 @@ def once_differentiable(backward: Callable) -> Callable:
             for k, g in enumerate(items)
             if isinstance(g, Tensor) and (g.is_floating_point() or g.is_complex())
         ]
-        guarded = _Once.apply(*(items[k].detach().requires_grad_() for k in at)) if at else ()
+        traced = _C.is_tracing()
+        given = [items[k] if traced else items[k].detach().requires_grad_() for k in at]
+        guarded = _Once.apply(*given) if given else ()
         replaced = dict(zip(at, guarded))
         items = tuple(replaced.get(k, g) for k, g in enumerate(items))
         return items if isinstance(result, tuple) else items[0]

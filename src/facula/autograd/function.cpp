@@ -14,13 +14,23 @@ bool among(const std::vector<Tensor>& list, const Tensor& t) {
 
 FunctionNode::FunctionNode(std::string name, std::vector<Tensor> inputs)
     : Node(1), name_(std::move(name)), inputs_(std::move(inputs)) {
+  auto* trace = grad_enabled() ? Tracing::current() : nullptr;
+  if (trace) traced_ = TracedFunction{name_};
   for (auto& t : inputs_) {
     bool wanted = grad_enabled() && t.defined() && t.requires_grad();
     wanted_.push_back(wanted);
     recording_ = recording_ || wanted;
-    if (wanted) add_edge(t);
-    else edges_.emplace_back();
+    if (trace) {
+      if (!t.defined()) continue;
+      traced_->inputs.push_back(t);
+      traced_->needs.push_back(wanted);
+    } else if (wanted) {
+      add_edge(t);
+    } else {
+      edges_.emplace_back();
+    }
   }
+  if (trace) trace->enter(*traced_);
 }
 
 std::vector<Tensor> FunctionNode::apply(std::vector<Tensor> grads, bool) {
@@ -52,7 +62,42 @@ std::vector<Tensor> FunctionNode::saved() {
   return out;
 }
 
+std::vector<Tensor> FunctionNode::finish_traced(std::vector<Tensor> outputs) {
+  auto& f = *traced_;
+  f.outputs = std::move(outputs);
+  f.materialize = materialize_;
+  for (auto& t : f.outputs) {
+    f.carries.push_back(t.defined() && is_differentiable(t.dtype()) && !among(non_differentiable_, t));
+    f.dirty.push_back(t.defined() && among(dirty_, t));
+    results.push_back(t.defined() ? ResultMeta{Dims(t.sizes()), t.dtype(), t.device()} : ResultMeta{});
+  }
+  f.attach = [&](const std::vector<Tensor>& given) {
+    for (auto& s : to_save_)
+      for (size_t k = 0; k < given.size(); ++k)
+        if (s.defined() && s.is_same(f.outputs[k]) && !among(f.inputs, s)) s = given[k];
+    return to_save_;
+  };
+  f.backward = [&](std::vector<Tensor> grads, const std::vector<bool>& needs) {
+    size_t k = 0;
+    for (size_t i = 0; i < inputs_.size(); ++i) wanted_[i] = inputs_[i].defined() && needs[k++];
+    for (size_t r = 0; materialize_ && r < grads.size(); ++r)
+      if (!grads[r].defined()) grads[r] = zeros_of(results[r]);
+    auto all = backward(std::move(grads));
+    all.resize(inputs_.size());
+    std::vector<Tensor> found;
+    for (size_t i = 0; i < all.size(); ++i)
+      if (inputs_[i].defined()) found.push_back(all[i]);
+    return found;
+  };
+  auto given = Tracing::current()->function(f);
+  to_save_.clear();
+  inputs_.clear();
+  traced_.reset();
+  return given;
+}
+
 std::vector<Tensor> FunctionNode::finish(std::vector<Tensor> outputs) {
+  if (traced_) return finish_traced(std::move(outputs));
   for (auto& t : dirty_) {
     runtime_check(among(inputs_, t), name_.c_str())
         << "mark_dirty names a tensor that is no input of forward";

@@ -8,9 +8,11 @@
 //
 // backward gives one gradient for each Tensor argument of forward, in order; undefined: none.
 #pragma once
+#include <optional>
 #include <type_traits>
 
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/tracing.h"
 
 namespace facula::autograd {
 
@@ -40,7 +42,9 @@ class FunctionNode : public Node {
   std::vector<Tensor> finish(std::vector<Tensor> outputs);
 
  private:
+  std::vector<Tensor> finish_traced(std::vector<Tensor> outputs);
   std::string name_;
+  std::optional<TracedFunction> traced_;  // a trace looks on: nothing is recorded on the tape
   std::vector<Tensor> inputs_, to_save_, dirty_, non_differentiable_;  // until finish
   std::vector<bool> wanted_;
   std::vector<Saved> saved_;

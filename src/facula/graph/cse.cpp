@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "facula/base/hash.h"
 #include "facula/graph/key.h"
@@ -13,9 +15,19 @@ struct Hash {
     return h;
   }
 };
+
+std::unordered_set<const Value*> memory_of(std::span<Value* const> outputs) {
+  std::unordered_set<const Value*> found;
+  for (const Value* v : outputs) {
+    while (v && v->producer && v->producer->op->is<op::View>()) v = operands(*v->producer)[0];
+    found.insert(v);
+  }
+  return found;
+}
 }  // namespace
 
-void merge_equal(Graph& g) {
+void merge_equal(Graph& g, size_t results) {
+  auto own = memory_of(std::span(g.outputs).first(std::min(results, g.outputs.size())));
   std::unordered_map<Words, Node*, Hash> seen;
   std::unordered_map<const Value*, Value*> by;  // values of nodes that are there twice
   auto now = [&](Value* v) {
@@ -35,6 +47,8 @@ void merge_equal(Graph& g) {
     append_attributes(key, n->args.values());
     auto [it, fresh] = seen.emplace(std::move(key), n.get());
     if (fresh) continue;
+    if (std::any_of(n->results.begin(), n->results.end(), [&](auto* r) { return own.count(r) > 0; }))
+      continue;
     for (size_t i = 0; i < n->results.size(); ++i) by[n->results[i]] = it->second->results[i];
   }
   if (by.empty()) return remove_dead(g);

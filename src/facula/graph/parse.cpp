@@ -7,6 +7,7 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/formula.h"
+#include "facula/graph/function.h"
 #include "facula/graph/graph.h"
 #include "facula/graph/trace.h"
 #include "facula/op/call.h"
@@ -33,7 +34,9 @@ bool same(SymSpan a, SymSpan b) {
 
 class Parser final : op::Reader {
  public:
-  explicit Parser(std::string_view text) : Reader(text), shapes_(std::make_shared<sym::Shapes>()) {}
+  // `depth`: of functions that the text is the gradient of.
+  explicit Parser(std::string_view text, int depth = 0)
+      : Reader(text), shapes_(std::make_shared<sym::Shapes>()), depth_(depth) {}
 
   Graph parse() {
     read_sizes();
@@ -213,7 +216,7 @@ class Parser final : op::Reader {
       place_.checkpoint = int(plain(0, 1 << 20));
       return;
     }
-    gradient();
+    derived();
   }
 
   void guard() {
@@ -252,13 +255,103 @@ class Parser final : op::Reader {
     return *o;
   }
 
-  // name#1 = gradient of name(types) wanted [...] given [...] piece 0
-  void gradient() {
-    std::string name = word("a value, requires, an operator or return");
+  // name#1 = ...: an operator that the calls behind it know by this name
+  void derived() {
+    std::string name = word("a value, requires, an operator or return"), plain_name = name;
     expect('#');
     name += "#" + std::to_string(plain(1, std::numeric_limits<int>::max()));
     expect('=');
-    if (!accept_word("gradient") || !accept_word("of")) fail("expected gradient of");
+    const op::Operator* made = nullptr;
+    if (accept_word("function") && accept_word("of")) made = &function(plain_name);
+    else if (accept_word("gradient") && accept_word("of")) made = &gradient();
+    else fail("expected gradient of, or function of");
+    if (!derived_.emplace(name, made).second) fail("the operator is there already");
+  }
+
+  // Does the text go on like this? Blanks and ends of lines count.
+  bool behind(std::string_view what) {
+    bool is = text_.substr(std::min(at_, text_.size())).starts_with(what);
+    if (is) at_ += what.size();
+    return is;
+  }
+  std::vector<bool> flags(size_t count) {
+    auto all = list<bool>([&] { return number(Type::Bool).to_bool(); });
+    if (all.size() != count) fail("expected " + std::to_string(count) + " items");
+    return all;
+  }
+
+  // 1 inputs, 1 results, 1 reads, materialize, and lines of its gradients (function.h)
+  const op::Operator& function(const std::string& name) {
+    if (depth_ >= 8) fail("functions inside of gradients of functions, too deep");
+    UserFunction f{name};
+    auto counted = [&](const char* what) {
+      auto n = size_t(plain(0, 1 << 16));
+      if (!accept_word(what)) fail(std::string("expected ") + what);
+      return n;
+    };
+    f.inputs = counted("inputs");
+    expect(',');
+    f.results = counted("results");
+    expect(',');
+    f.reads = counted("reads");
+    f.materialize = behind(", materialize");
+    while (behind("\n    gradient needs ")) {
+      f.gradients.push_back({flags(f.inputs), {}, nullptr});
+      auto& g = f.gradients.back();
+      if (!accept_word("given")) fail("expected given");
+      g.given = flags(f.results);
+      if (behind(" refused ")) {
+        g.type = ErrorType(plain(0, int64_t(ErrorType::LinAlgError)));
+        skip();
+        g.refused = this->text();
+      } else {
+        g.graph =
+            inner(f.inputs, f.reads + f.results + size_t(std::count(g.given.begin(), g.given.end(), true)));
+      }
+    }
+    return operator_of(std::move(f));
+  }
+  // A graph in lines of their own, further in.
+  std::shared_ptr<const Graph> inner(size_t outputs, size_t inputs) {
+    static constexpr std::string_view begin = "\n      ";
+    size_t from = at_;
+    std::string lines;
+    for (auto rest = text_.substr(at_); rest.starts_with(begin); rest = text_.substr(at_)) {
+      size_t end = std::min(rest.find('\n', 1), rest.size());
+      lines += rest.substr(begin.size(), end - begin.size());
+      lines += '\n';
+      at_ += end;
+    }
+    std::string what = "the gradient has other inputs or outputs, or writes";
+    try {
+      auto g = std::make_shared<const Graph>(Parser(lines, depth_ + 1).parse());
+      bool symbols = g->shapes && g->shapes->symbol_count();
+      if (g->inputs.size() == inputs && g->outputs.size() == outputs && g->mutated.empty() && !symbols)
+        return g;
+    } catch (const Error& e) {
+      if (e.kind() == ErrorKind::internal) throw;
+      what = "in the gradient: " + e.message();
+    }
+    at_ = from + 1;
+    fail(what);
+  }
+
+  // The tensors of a call of a function are those that its gradients take.
+  void check_function(const UserFunction& f, const op::Args& args) {
+    auto& all = args.tensors();
+    bool fits = all.size() == f.inputs + f.results + f.reads && args[0].list.count == f.inputs &&
+                args[1].list.count == f.results;
+    for (auto& g : f.gradients)
+      for (size_t k = 0; fits && g.graph && k < f.reads + f.results; ++k) {
+        auto& given = all[k < f.reads ? f.inputs + f.results + k : f.inputs + (k - f.reads)];
+        auto& taken = g.graph->inputs[k]->tensor;
+        fits = given.defined() && given.dtype() == taken.dtype() && same(given.sizes(), taken.sizes());
+      }
+    if (!fits) fail("the function takes other tensors");
+  }
+
+  // gradient of name(types) wanted [...] given [...] piece 0
+  const op::Operator& gradient() {
     Derivation d;
     d.of = &op();
     std::vector<Tensor> made;
@@ -275,7 +368,7 @@ class Parser final : op::Reader {
          }))
       d.grads.push_back(g);
     d.piece = accept_word("piece") ? int(plain(0, 1 << 20)) : -1;
-    if (!derived_.emplace(name, &derived_from(d)).second) fail("the operator is there already");
+    return derived_from(d);
   }
 
   const op::Operator& derived_from(const Derivation& d) {
@@ -321,6 +414,7 @@ class Parser final : op::Reader {
     size_t from = at_;
     auto args = arguments(o, [&] { return value(); });
     std::swap(from, at_);  // errors are of the call
+    if (auto* f = function_of(o)) check_function(*f, args);
     At there(place_);
     auto results = op::call(o, args.values());
     if (results.size() != declared.size())
@@ -453,6 +547,7 @@ class Parser final : op::Reader {
   }
 
   std::shared_ptr<sym::Shapes> shapes_;
+  int depth_;
   Place place_;
   std::vector<int> ids_;  // of the inputs
   std::unordered_map<int, Tensor> values_;

@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "facula/graph/cut.h"
+#include "facula/graph/function.h"
 #include "facula/graph/passes.h"
 #include "facula/op/registry.h"
 
@@ -32,8 +33,9 @@ class Copier {
     });
     std::vector<Value*> results;
     for (auto* r : n.results) results.push_back(copy(r));
-    to.add_node(*n.op, args.values(), results);
+    to.add_node(*n.op, args.values(), results)->place = n.place;
   }
+  void same(const Value* v, const Value* as) { at_[v] = value(as); }
   Value* value(const Value* v) {
     auto it = at_.find(v);
     if (it != at_.end()) return it->second;
@@ -81,9 +83,7 @@ void symbols_in(SymInt s, std::unordered_set<int64_t>& found) {
   }
 }
 
-}  // namespace
-
-Partition partition(const Joint& j) {
+Partition cut(const Joint& j) {
   auto& g = j.graph;
   size_t count = g.values().size(), tangents = j.tangent_of.size(), inputs = g.inputs.size() - tangents;
   auto id = [](const Value* v) { return size_t(v->id); };
@@ -250,6 +250,34 @@ Partition partition(const Joint& j) {
   for (auto* v : gradients) backward.to.outputs.push_back(v ? backward.value(v) : nullptr);
   p.forward = std::move(forward.to);
   p.backward = std::move(backward.to);
+  return p;
+}
+
+}  // namespace
+
+Partition partition(const Joint& j) {
+  auto& g = j.graph;
+  if (std::none_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return function_of(*n->op); }))
+    return cut(j);
+  // The calls that stand for users' functions have told their gradient: they are identities from here on.
+  Copier plain(g);
+  for (auto* v : g.inputs) plain.input(v);
+  for (auto& n : g.nodes) {
+    if (!function_of(*n->op)) {
+      plain.node(*n);
+      continue;
+    }
+    for (auto* r : n->results) plain.same(r, function_output(*n, r->result));
+  }
+  auto value = [&](const Value* v) { return v ? plain.value(v) : nullptr; };
+  for (auto* v : g.outputs) plain.to.outputs.push_back(value(v));
+  for (auto& [i, v] : g.mutated) plain.to.mutated.push_back({i, value(v)});
+  std::unordered_map<const Value*, const Value*> original;
+  for (auto& n : g.nodes)
+    if (n->op->effects.draws)
+      for (auto* r : n->results) original[plain.value(r)] = r;
+  Partition p = cut({std::move(plain.to), j.forward_outputs, j.tangent_of, j.wrt});
+  for (auto& [k, v] : p.random) v = original.at(v);
   return p;
 }
 

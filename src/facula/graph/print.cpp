@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "facula/autograd/formula.h"
+#include "facula/graph/function.h"
 #include "facula/graph/graph.h"
 #include "facula/op/call.h"
 #include "facula/op/describe.h"
@@ -100,8 +101,15 @@ class Printer {
     return false;
   }
 
-  // Derived operators are numbered, and lines before the calls say what they follow from.
+  // Derived operators and users' functions are numbered, and lines before the calls say what they follow from.
   void number(const op::Operator& o) {
+    if (auto* f = function_of(o)) {
+      if (!numbers_.try_emplace(&o, 0).second) return;
+      numbers_[&o] = ++count_;
+      std::istringstream lines(name_of(o) + graph::print(*f));
+      for (std::string line; std::getline(lines, line);) s_ << "  " << line << '\n';
+      return;
+    }
     auto* d = autograd::derivation_of(o);
     if (!d || !numbers_.try_emplace(&o, 0).second) return;
     number(*d->of);

@@ -11,6 +11,7 @@
 #include "facula/autograd/formula.h"
 #include "facula/autograd/tracing.h"
 #include "facula/base/settings.h"
+#include "facula/graph/function.h"
 #include "facula/graph/passes.h"
 #include "facula/op/foreign.h"
 #include "facula/op/registry.h"
@@ -59,7 +60,7 @@ InputSpec spec_of(const Tensor& t) {
 }
 
 namespace {
-thread_local bool keep_rules = false;
+thread_local KeepRules::Which keep_rules = KeepRules::none;
 
 Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
              Capture* capture);
@@ -183,21 +184,75 @@ class Tracer final : public op::Mode {
 
   // What the memory of a value holds by now, seen through the same views.
   Value* current(Value* v) {
+    supported_check(size_t(v->id) >= gone_.size() || !gone_[size_t(v->id)], "trace")
+        << "a tensor of shape " << to_string(v->tensor.sizes())
+        << " from the backward of a custom function is read outside of it";
     if (v->id < frozen_) return v;
-    auto it = memory_.find(base_of(v));
-    return it == memory_.end() || it->second->now == it->first ? v
-                                                               : seen_through(v, it->first, it->second->now);
+    Value* base = base_of(v);
+    Value* now = now_of(base);
+    return now == base ? v : seen_through(v, base, now);
+  }
+
+  // ---- custom functions (function.h)
+  void enter(autograd::TracedFunction& f) {
+    f.begun = graph_->nodes.size();
+    for (auto& t : f.inputs) f.at_entry.push_back(handle(value_now(t)));
+  }
+  std::vector<Tensor> function(autograd::TracedFunction& f);
+  bool in_backward() const { return dormant_ >= 0; }
+  // Calls of functions whose backward read what was written since, by other ways than save_for_backward.
+  std::vector<const Node*> outdated() {
+    std::vector<const Node*> found;
+    for (auto& [node, v] : watched_)
+      if (current(v) != v) found.push_back(node);
+    return found;
+  }
+  static void check_outdated(const Node& n) {
+    supported_check(false, n.op->name())
+        << "has a backward that reads a tensor which is written behind the call"
+        << hint("save_for_backward() it");
   }
 
  private:
   struct Memory {
-    Value* now;
+    Value *first, *now;
   };
+  // A backward of a custom function: its calls, taken out of the graph.
+  struct Recorded {
+    FunctionGradient gradient;
+    std::vector<std::unique_ptr<Node>> calls;
+    std::vector<Value*> grads, found;
+  };
+  Value* now_of(Value* base) {
+    if (auto it = memory_.find(base); it != memory_.end()) return it->second->now;
+    auto it = aliases_.find(base);
+    Value* now = it == aliases_.end() ? nullptr : current(it->second);
+    if (!now || now == it->second) return base;
+    op::Value args[] = {base->tensor, now->tensor};
+    return value_of(record(op::get("_with_history"), args)[0]);
+  }
+  // The value that the memory of v began with.
+  Value* first_of(Value* v) const {
+    Value* base = base_of(v);
+    auto it = memory_.find(base);
+    return it == memory_.end() ? base : it->second->first;
+  }
+  std::vector<std::vector<bool>> choices_of_needs(const autograd::TracedFunction& f) const;
+  std::vector<Tensor> results_of(autograd::TracedFunction& f, const Node& call,
+                                 const std::vector<Tensor>& carried);
+  void take_gradients(autograd::TracedFunction& f, Node& call, const std::vector<std::vector<bool>>& needs,
+                      const std::vector<Tensor>& results);
+  Recorded record_backward(autograd::TracedFunction& f, const Node& call, std::vector<bool> needs,
+                           std::vector<bool> given);
+  static std::vector<Value*> reads_of(const std::vector<Recorded>& all, const std::vector<Value*>& results);
+  void set_graph(Recorded& r, const std::vector<Value*>& reads, const std::vector<Value*>& results,
+                 size_t begun);
+
   Results inlined(const Operator& o, std::span<const op::Value> values) {
-    if (o.vjp && keep_rules && o.calls())
+    if (o.vjp && o.calls() && (keep_rules == KeepRules::all || (keep_rules && function_of(o))))
       if (auto node = one_node(o, values)) return *node;
     Inside here(this);
-    KeepRules within(keep_rules && !o.is<op::Composite>());
+    KeepRules within(o.is<op::Composite>() ? KeepRules::none : keep_rules);
     if (auto* foreign = o.as<op::Foreign>()) {
       op::Mode::With on(this);
       return foreign->functions->run(op::Call(o, values));
@@ -230,7 +285,7 @@ class Tracer final : public op::Mode {
       args.each_tensor([&](size_t, Tensor& t) {
         if (t.defined()) t = given[k++];
       });
-      KeepRules off(false);
+      KeepRules off(KeepRules::none);
       return op::call(o, args.values()).to_vector();
     };
     Graph calls = traced(graph_->shapes, specs, call, nullptr);
@@ -271,6 +326,13 @@ class Tracer final : public op::Mode {
     runtime_check(fits, o.name()) << "the result of shape " << to_string(value.sizes())
                                   << " does not fit in place into " << to_string(target.sizes());
     Value* v = value_of(target);
+    supported_check(!aliases_.count(base_of(v)), o.name())
+        << "writes to a result of a custom function that shares its memory with another tensor"
+        << hint("clone() it");
+    auto* first = first_of(v);
+    supported_check(dormant_ < 0 || (first->id >= dormant_ && !first->constant.defined()), o.name())
+        << "writes, in the backward of a custom function, to a tensor from outside of it"
+        << hint("clone() it");
     for (int d = 0; d < target.dim(); ++d)
       runtime_check(!SymInt::surely_equal(target.stride(d), int64_t(0)) ||
                         SymInt::surely_equal(target.size(d), int64_t(1)),
@@ -290,7 +352,7 @@ class Tracer final : public op::Mode {
                     SymInt::surely_equal(value.size(d), int64_t(1));
     if (!lies_alike) value = invoke("copy", {handle(base), value});
     auto& memory = memory_[base];
-    if (!memory) memory = std::make_shared<Memory>();
+    if (!memory) memory = std::make_shared<Memory>(base, base);
     memory->now = value_of(value);
     memory_[memory->now] = memory;
     target.impl()->traced = current(value_of(target));
@@ -373,12 +435,240 @@ class Tracer final : public op::Mode {
 
   Graph* graph_;
   bool captures_;
-  int depth_ = 0;   // of calls that are made for a call of the function
-  int frozen_ = 0;  // values with smaller numbers stand for themselves
+  int depth_ = 0;           // of calls that are made for a call of the function
+  int frozen_ = 0;          // values with smaller numbers stand for themselves
+  int dormant_ = -1;        // the backward of a custom function is recorded: the number of its first value
+  std::vector<bool> gone_;  // by number: values of such a backward that is over
+  std::unordered_map<Value*, Value*>
+      aliases_;  // results of custom functions, and the value whose memory they share
+  std::vector<std::pair<const Node*, Value*>> watched_;
   std::unordered_map<const TensorImpl*, Value*> constants_;
   std::unordered_map<Value*, std::shared_ptr<Memory>>
       memory_;  // written ones, by every value that was their base
 };
+
+// Backward is traced for the arguments that require gradients, and for those that may when the program is called.
+std::vector<std::vector<bool>> Tracer::choices_of_needs(const autograd::TracedFunction& f) const {
+  std::vector<bool> may = f.needs;
+  for (size_t k = 0; k < may.size(); ++k) may[k] = may[k] || carries_gradient(value_of(f.at_entry[k]));
+  auto any = [](auto& flags) { return std::find(flags.begin(), flags.end(), true) != flags.end(); };
+  std::vector<std::vector<bool>> choices;
+  if (any(f.needs)) choices.push_back(f.needs);
+  if (any(may) && may != f.needs) choices.push_back(may);
+  return choices;
+}
+
+std::vector<Tensor> Tracer::function(autograd::TracedFunction& f) {
+  auto needs = choices_of_needs(f);
+  std::vector<Tensor> carried;  // what forward gave, as it gave it
+  std::vector<Value*> made;
+  for (size_t k = 0; k < f.outputs.size(); ++k) {
+    if (!f.outputs[k].defined() || !f.carries[k]) continue;
+    carried.push_back(handle(value_now(f.outputs[k])));
+    auto& t = carried.back();
+    made.push_back(graph_->add_value(t.sizes(), t.strides(), t.dtype(), t.device()));
+  }
+  if (needs.empty() || made.empty()) {
+    if (f.attach) f.attach(f.outputs);
+    return f.outputs;
+  }
+  op::Value args[] = {std::span<const Tensor>(f.at_entry), std::span<const Tensor>(carried),
+                      std::span<const Tensor>()};
+  Node& call = *graph_->add_node(operator_of({f.name, f.at_entry.size(), made.size()}), args, made);
+  auto results = results_of(f, call, carried);
+  take_gradients(f, call, needs, results);
+  return results;
+}
+
+// What callers get: what forward gave, whose history is the call by now.
+std::vector<Tensor> Tracer::results_of(autograd::TracedFunction& f, const Node& call,
+                                       const std::vector<Tensor>& carried) {
+  auto is_input = [&](const Tensor& t) {
+    return std::any_of(f.inputs.begin(), f.inputs.end(), [&](auto& x) { return x.is_same(t); });
+  };
+  std::vector<Value*> memory;
+  for (auto& t : f.outputs) memory.push_back(t.defined() ? first_of(value_now(t)) : nullptr);
+  auto results = f.outputs;
+  for (size_t k = 0, m = 0; k < results.size(); ++k) {
+    Tensor& t = results[k];
+    if (!t.defined()) continue;
+    if (!f.carries[k]) {
+      if (f.dirty[k] || !is_differentiable(t.dtype())) continue;
+      Value* v = value_of(without_history(handle(value_now(t))));
+      if (is_input(t) || !t.is_traced()) t = handle(v);
+      else t.impl()->traced = v;
+      continue;
+    }
+    Value* result = call.results[m];
+    Value* given = value_of(carried[m++]);
+    if (f.dirty[k]) {
+      if (!t.is_traced()) t = handle(value_now(t));
+      else t.impl()->traced = value_now(t);
+      write(*call.op, t, handle(result), 0, true);
+    } else {
+      bool fresh = memory[k]->producer && memory[k]->producer->id >= int(f.begun) &&
+                   std::count(memory.begin(), memory.end(), memory[k]) == 1;
+      if (!fresh) aliases_[result] = given;
+      if (is_input(t) || !t.is_traced() || t.requires_grad()) t = handle(result);
+      else t.impl()->traced = result;
+    }
+    t.impl()->requires_grad |= std::find(f.needs.begin(), f.needs.end(), true) != f.needs.end();
+  }
+  return results;
+}
+
+// Traces backward, for each choice of what it may be asked for, and gives the call the operator that knows these.
+void Tracer::take_gradients(autograd::TracedFunction& f, Node& call,
+                            const std::vector<std::vector<bool>>& needs,
+                            const std::vector<Tensor>& attached) {
+  constexpr size_t kAllChoices = 3;  // of more results: all of them, and each alone
+  size_t results = call.results.size();
+  std::vector<std::vector<bool>> given{std::vector<bool>(results, true)};
+  if (!f.materialize && results > 1) {
+    for (size_t bits = 1; results <= kAllChoices && bits + 1 < size_t(1) << results; ++bits) {
+      given.emplace_back();
+      for (size_t k = 0; k < results; ++k) given.back().push_back(bits >> k & 1);
+    }
+    for (size_t k = 0; results > kAllChoices && k < results; ++k) {
+      given.emplace_back(results);
+      given.back()[k] = true;
+    }
+  }
+  std::unordered_set<const Value*> saved;
+  for (auto& t : f.attach(attached))
+    if (t.defined()) saved.insert(value_now(t));
+  std::vector<Value*> outputs;  // by result: an input that was written is what its memory holds
+  for (size_t k = 0; k < attached.size(); ++k)
+    if (attached[k].defined() && f.carries[k]) outputs.push_back(value_of(attached[k]));
+  std::vector<Recorded> all;
+  for (auto& n : needs)
+    for (auto& g : given) all.push_back(record_backward(f, call, n, g));
+  auto reads = reads_of(all, outputs);
+  UserFunction made{f.name, f.at_entry.size(), results, reads.size(), f.materialize};
+  for (auto& r : all) {
+    if (r.gradient.refused.empty()) set_graph(r, reads, outputs, f.begun);
+    made.gradients.push_back(std::move(r.gradient));
+  }
+  std::vector<Tensor> operands = call.args.tensors(), read;
+  for (auto* v : reads) {
+    supported_check(!v->producer || v->producer->id < call.id, f.name)
+        << "has a backward that reads a view of an input that it writes" << hint("clone() the input");
+    read.push_back(v->tensor);
+    if (!saved.count(v) && !in_backward()) watched_.emplace_back(&call, v);
+  }
+  call.op = &operator_of(std::move(made));
+  op::Value args[] = {std::span<const Tensor>(operands).first(f.at_entry.size()),
+                      std::span<const Tensor>(operands).subspan(f.at_entry.size()),
+                      std::span<const Tensor>(read)};
+  call.args = op::Args(args, call.op->schema);
+}
+
+Tracer::Recorded Tracer::record_backward(autograd::TracedFunction& f, const Node& call,
+                                         std::vector<bool> needs, std::vector<bool> given) {
+  struct Region {
+    Region(int& first, int begin) : of(first), outer(std::exchange(first, begin)) {}
+    ~Region() { of = outer; }
+    int &of, outer;
+  };
+  Recorded r{{std::move(needs), std::move(given), nullptr}};
+  auto& nodes = graph_->nodes;
+  size_t begin = nodes.size(), first = graph_->values().size();
+  std::vector<Tensor> grads(f.outputs.size());
+  for (size_t k = 0, m = 0; k < grads.size(); ++k) {
+    if (!f.outputs[k].defined() || !f.carries[k]) continue;
+    auto& t = call.results[m]->tensor;
+    if (!r.gradient.given[m++]) continue;
+    r.grads.push_back(graph_->add_value(t.sizes(), contiguous_strides(t.sizes()), t.dtype(), t.device()));
+    grads[k] = handle(r.grads.back());
+    grads[k].impl()->requires_grad = true;
+  }
+  try {
+    Region dormant(dormant_, int(first));
+    At here(call.place);
+    op::Mode::With on(this);
+    autograd::GradMode history(true);
+    for (auto& t : f.backward(std::move(grads), r.gradient.needs))
+      r.found.push_back(t.defined() ? value_now(t) : nullptr);
+    internal_check(r.found.size() == f.at_entry.size()) << f.name;
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::internal || e.type() == ErrorType::KeyboardInterrupt) throw;
+    r.gradient.refused = e.what();
+    r.gradient.type = e.type();
+  }
+  for (size_t k = begin; k < nodes.size(); ++k) {
+    if (nodes[k]->op->effects.draws) r.gradient.refused = "it draws random numbers";
+    r.calls.push_back(std::move(nodes[k]));
+  }
+  nodes.resize(begin);
+  gone_.resize(graph_->values().size());
+  for (size_t k = first; k < gone_.size(); ++k) gone_[k] = !graph_->values()[k]->constant.defined();
+  return r;
+}
+
+// What the backwards read that is there already.
+std::vector<Value*> Tracer::reads_of(const std::vector<Recorded>& all, const std::vector<Value*>& results) {
+  std::vector<Value*> reads;
+  std::unordered_set<const Value*> known(results.begin(), results.end());
+  for (auto& r : all) {
+    if (!r.gradient.refused.empty()) continue;
+    known.insert(r.grads.begin(), r.grads.end());
+    auto read = [&](Value* v) {
+      bool number = v && v->constant.defined() && v->constant.impl()->wrapped_number;
+      if (v && !number && known.insert(v).second) reads.push_back(v);
+    };
+    for (auto& n : r.calls) {
+      for (auto* v : operands(*n)) read(v);
+      known.insert(n->results.begin(), n->results.end());
+    }
+    for (auto* v : r.found) read(v);
+  }
+  return reads;
+}
+
+void Tracer::set_graph(Recorded& r, const std::vector<Value*>& reads, const std::vector<Value*>& results,
+                       size_t begun) {
+  std::vector<Value*> inputs = reads;
+  inputs.insert(inputs.end(), results.begin(), results.end());
+  inputs.insert(inputs.end(), r.grads.begin(), r.grads.end());
+  std::vector<InputSpec> specs;
+  bool varies = false;
+  for (auto* v : inputs) {
+    specs.push_back(spec_of(v->tensor));
+    varies |= any_symbolic(v->tensor.sizes());
+  }
+  for (auto& n : r.calls) n->args.each_size([&](SymInt& s) { varies |= s.is_symbolic(); });
+  if (varies) {
+    r.gradient.refused = "its sizes vary; trace without dynamic=True";
+    r.gradient.type = ErrorType::NotImplementedError;
+    return;
+  }
+  auto calls = [&](std::span<const Tensor> given) {
+    std::unordered_map<const Value*, Tensor> at;
+    for (size_t k = 0; k < given.size(); ++k) {
+      auto* v = inputs[k];
+      // What forward made on the way has no history.
+      bool made = k < reads.size() && v->producer && v->producer->id >= int(begun);
+      at[v] = made ? autograd::invoke("detach", {given[k]}) : given[k];
+    }
+    auto value = [&](Value* v) { return v->constant.defined() && !at.count(v) ? v->constant : at.at(v); };
+    for (auto& n : r.calls) {
+      op::Args args = n->args.clone();
+      args.each_tensor([&](size_t, Tensor& t) {
+        if (t.defined()) t = value(value_of(t));
+      });
+      auto results = op::call(*n->op, args.values());
+      for (size_t k = 0; k < n->results.size(); ++k) at[n->results[k]] = results[k];
+    }
+    std::vector<Tensor> found;
+    for (auto* v : r.found) found.push_back(v ? value(v) : Tensor());
+    return found;
+  };
+  KeepRules keep;
+  At nowhere({});
+  auto made = std::make_shared<Graph>(traced(std::make_shared<sym::Shapes>(), specs, calls, nullptr));
+  made->renumber();
+  r.gradient.graph = std::move(made);
+}
 
 // Gradients of a user's function while it is traced: calls of the graph, and what becomes of gradient slots.
 class Gradients final : public autograd::Tracing {
@@ -389,6 +679,9 @@ class Gradients final : public autograd::Tracing {
     for (auto& s : slots_)
       if (s.argument < 0) set_slot(s.leaf, s.before);
   }
+  void enter(autograd::TracedFunction& call) override { tracer_.enter(call); }
+  std::vector<Tensor> function(autograd::TracedFunction& call) override { return tracer_.function(call); }
+  bool in_backward() const override { return tracer_.in_backward(); }
   void slot_is_read(const Tensor& leaf) override { slot_of(leaf, true); }
   void slot_changes(const Tensor& leaf) override { slot_of(leaf, false); }
   std::vector<Tensor> gradients(const char* op, std::span<const Tensor> outputs,
@@ -406,6 +699,8 @@ class Gradients final : public autograd::Tracing {
     supported_check(!create_graph, "backward")
         << "with create_graph=True is called while a function is traced, which fills .grad with numbers alone"
         << hint("use autograd.grad(..., create_graph=True)");
+    supported_check(!in_backward(), "backward")
+        << "is called in the backward of a custom function" << hint("use autograd.grad()");
     std::vector<Tensor> leaves(inputs.begin(), inputs.end());
     if (inputs.empty()) {
       for (auto& t : arguments_)
@@ -463,6 +758,8 @@ class Gradients final : public autograd::Tracing {
     for (size_t i = 0; i < arguments_.size(); ++i)
       if (arguments_[i].is_same(leaf)) argument = int(i);
     if (argument < 0 && leaf.is_traced()) return;
+    supported_check(!in_backward(), "backward")
+        << "of a custom function looks at .grad" << hint("use autograd.grad()");
     auto [it, fresh] = slot_numbers_.try_emplace(leaf.impl(), slots_.size());
     if (!fresh) return;
     slots_.push_back({argument, leaf, autograd::ensure_meta(leaf).grad, reads});
@@ -504,8 +801,12 @@ class Gradients final : public autograd::Tracing {
       auto& into = grads[size_t(roots[k]->id)];
       into = into.defined() ? autograd::add(into, seeds[k]) : handle(tracer_.value_now(seeds[k]));
     }
+    auto outdated = tracer_.outdated();
     Tracer::Frozen then(&tracer_);  // what the calls read
     propagate_back(*graph_, nodes, active, grads, [](Value* v) { return handle(v); });
+    for (auto* n : outdated)
+      for (auto* v : n->results)
+        if (grads[size_t(v->id)].defined()) Tracer::check_outdated(*n);
     std::vector<Tensor> found;
     for (auto* v : wrt) {
       auto& g = grads[size_t(v->id)];
@@ -579,7 +880,11 @@ Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inp
     if (now == g.inputs[i] && i < given.size()) now = value_of(given[i]);
     if (now != g.inputs[i]) g.mutated.push_back({int(i), now});
   }
+  auto outdated = capture && !capture->differentiates ? tracer.outdated() : std::vector<const Node*>();
   remove_dead(g);
+  for (auto* n : outdated)
+    for (auto& alive : g.nodes)
+      if (alive.get() == n) Tracer::check_outdated(*n);
   if (capture) close_checkpoints(g);
   if (settings().verify) verify(g);
   return g;
@@ -587,12 +892,12 @@ Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inp
 
 }  // namespace
 
-KeepRules::KeepRules(bool keep) : outer_(std::exchange(keep_rules, keep)) {}
+KeepRules::KeepRules(Which which) : outer_(std::exchange(keep_rules, which)) {}
 KeepRules::~KeepRules() { keep_rules = outer_; }
 
 Graph trace(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
             const char*) {
-  KeepRules off(false);
+  KeepRules off(KeepRules::none);
   return traced(std::move(shapes), inputs, f, nullptr);
 }
 

@@ -30,11 +30,12 @@ Graph trace(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inpu
 // calls count again.
 class KeepRules {
  public:
-  explicit KeepRules(bool keep = true);
+  enum Which : uint8_t { none, of_functions, all };  // of_functions: of users' functions alone (function.h)
+  explicit KeepRules(Which which = all);
   ~KeepRules();
 
  private:
-  bool outer_;
+  Which outer_;
 };
 
 // A function of users: what it reads besides its inputs is an input too, behind them, and what it computes without
