@@ -180,8 +180,46 @@ FACULA_FAMILY(norm) {
             return std::tuple(in_order_of(input, narrowed(y, input.dtype())), view(m, channels),
                               view(v, channels));
           })
+      // Two sums a channel, where the derived gradient has four, and the weight last, as in PyTorch.
+      .vjp([](const Vjp& v) {
+        Tensor x = v["input"], grad = v.grad(0);
+        if (!grad.defined()) grad = zeros_like(x);
+        auto of = [](const Tensor& g) { return g.defined() ? std::optional(g) : nullopt; };
+        auto [of_input, of_weight, of_bias] =
+            _batch_norm_backward(grad, x, of(v["weight"]), v.result(1), v.result(2), of(v.grad(1)),
+                                 of(v.grad(2)), v.call().real("eps"));
+        auto narrow = [&](const char* parameter, const Tensor& g) {
+          return v.needs(parameter) ? narrowed(g, v.call().dtype(parameter)) : Tensor();
+        };
+        return grads(of_input, narrow("weight", of_weight), narrow("bias", of_bias));
+      })
       .samples({"input[4, 3, 2], weight[3], bias[3], eps=1e-05",
                 "input[4, 3], weight=None, bias=None, eps=1e-05"});
+  define(
+      "_batch_norm_backward(Tensor grad, Tensor input, Tensor? weight, Tensor mean, Tensor var, Tensor? grad_mean, Tensor? grad_var, float eps) -> (Tensor, Tensor, Tensor)")
+      .doc("The gradients of input, weight and bias of _batch_norm_train.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .composite([](const Tensor& grad, const Tensor& input, std::optional<Tensor> weight, const Tensor& mean,
+                    const Tensor& var, std::optional<Tensor> grad_mean, std::optional<Tensor> grad_var,
+                    double eps) {
+        Tensor x = wide(input), g = wide(grad);
+        auto dims = all_but_channels(x);
+        Tensor centred = sub(x, per_channel(mean, x)), slope = per_channel(rsqrt(add(var, eps)), x);
+        Tensor total = sum(g, dims, true), product = sum(mul(g, centred), dims, true);
+        SymInt count = input.numel() / max(input.size(1), SymInt(int64_t(1)));
+        Tensor falling = div(mul(mul(product, slope), slope), count);
+        Tensor y = mul(sub(sub(g, div(total, count)), mul(centred, falling)), slope);
+        if (weight) y = mul(y, wide(per_channel(*weight, x)));
+        if (grad_mean) y = add(y, div(per_channel(*grad_mean, x), count));
+        if (grad_var) y = add(y, mul(centred, div(mul(per_channel(*grad_var, x), 2), count)));
+        Dims channels{x.size(1)};
+        return std::tuple(in_order_of(input, narrowed(y, input.dtype())), view(mul(product, slope), channels),
+                          view(total, channels));
+      })
+      .samples(
+          {"grad[4, 3, 2], input[4, 3, 2], weight[3], mean[3], var[3](0.1, 2), grad_mean=None, grad_var=None, eps=1e-05",
+           "grad[4, 3], input[4, 3], weight=None, mean[3], var[3](0.1, 2), grad_mean[3], grad_var[3], eps=1e-05"});
   define(
       "_batch_norm_eval(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, float eps) -> Tensor")
       .doc("Normalisation by given statistics.")
