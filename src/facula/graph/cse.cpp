@@ -26,8 +26,8 @@ std::unordered_set<const Value*> memory_of(std::span<Value* const> outputs) {
 }
 }  // namespace
 
-void merge_equal(Graph& g, size_t results) {
-  auto own = memory_of(std::span(g.outputs).first(std::min(results, g.outputs.size())));
+void merge_equal(Graph& g) {
+  auto own = memory_of(std::span(g.outputs).first(std::min(g.results, g.outputs.size())));
   std::unordered_map<Words, Node*, Hash> seen;
   std::unordered_map<const Value*, Value*> by;  // values of nodes that are there twice
   auto now = [&](Value* v) {

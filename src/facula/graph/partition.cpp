@@ -248,6 +248,8 @@ Partition cut(const Joint& j) {
   for (auto& n : g.nodes)
     if (backward_nodes.count(n.get())) backward.node(*n);
   for (auto* v : gradients) backward.to.outputs.push_back(v ? backward.value(v) : nullptr);
+  forward.to.results = size_t(j.forward_outputs);
+  backward.to.results = 0;
   p.forward = std::move(forward.to);
   p.backward = std::move(backward.to);
   return p;

@@ -9,9 +9,9 @@ namespace facula::graph {
 // dce.cpp: removes nodes whose results nobody reads. Order is kept. Linear in nodes.
 void remove_dead(Graph& g);
 
-// cse.cpp: merges equal calls (same operator, values and attributes) of operators that are not random. The memory of the
-// first `results` outputs is the caller's: what they lie in is made by calls of its own.
-void merge_equal(Graph& g, size_t results);
+// cse.cpp: merges equal calls (same operator, values and attributes) of operators that are not random, but those that
+// make the memory of two results.
+void merge_equal(Graph& g);
 
 // rematerialize.cpp: what a later phase reads of the first is computed again there, where that moves fewer bytes than
 // keeping it (as partition does for two programs).

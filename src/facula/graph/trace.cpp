@@ -941,7 +941,9 @@ Graph expanded(const Graph& g, std::shared_ptr<sym::Shapes> shapes) {
     write_back(g, given, written, outputs);
     return outputs;
   };
-  return trace(std::move(shapes), specs, calls, "expanded");
+  Graph made = trace(std::move(shapes), specs, calls, "expanded");
+  made.results = g.results;
+  return made;
 }
 
 }  // namespace facula::graph

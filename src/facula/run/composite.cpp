@@ -32,8 +32,8 @@ struct Compiled {
         saved_inputs(p.saved_inputs),
         saved_outputs(p.saved_outputs),
         random(std::move(p.random)),
-        forward(std::move(p.forward), name, size_t(p.outputs)),
-        backward(std::move(p.backward), name, 0) {}
+        forward(std::move(p.forward), name),
+        backward(std::move(p.backward), name) {}
   graph::Joint joint;  // for gradients of gradients: interpreted on the tape
   int outputs;
   std::vector<int> saved_inputs, saved_outputs;

@@ -61,12 +61,12 @@ struct Program::State {
   std::atomic<const std::vector<Step>*> fused_{nullptr};
 };
 
-Program::Program(Graph g, std::string name, size_t results) : state_(std::make_unique<State>()) {
+Program::Program(Graph g, std::string name) : state_(std::make_unique<State>()) {
   auto& s = *state_;
   bool expands = std::any_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return n->op->calls(); });
   s.graph = expands ? graph::expanded(g, g.shapes) : std::move(g);
   s.name = std::move(name);
-  graph::merge_equal(s.graph, results);
+  graph::merge_equal(s.graph);
   graph::rematerialize(s.graph);
   if (settings().verify) graph::verify(s.graph);
   if (log_on(Log::passes)) log_line(Log::passes, s.name + "\n" + graph::print(s.graph));

@@ -16,8 +16,7 @@ class Plan;
 class Program {
  public:
   // `name` is the operator as users write it: errors of kernels carry it.
-  // The first `results` outputs are what a caller gets, each in memory of its own; others may share it.
-  Program(graph::Graph g, std::string name, size_t results = SIZE_MAX);
+  Program(graph::Graph g, std::string name);
   ~Program();
   // Runs on eager inputs: tensors, and Scalars for the inputs that are numbers. `out` may give destinations
   // by output number (undefined: allocated). Mutated inputs are written in place. Throws what the operators
