@@ -49,9 +49,9 @@ struct Node {
 
 class Graph {
  public:
-  std::vector<Value*> inputs;                   // in order; run-time numbers are 0-d inputs
-  std::vector<Value*> outputs;                  // null: no value (a result without gradient)
-  size_t results = SIZE_MAX;  // so many of them, at most, are a caller's, each in memory of its own
+  std::vector<Value*> inputs;   // in order; run-time numbers are 0-d inputs
+  std::vector<Value*> outputs;  // null: no value (a result without gradient)
+  size_t results = SIZE_MAX;    // so many of them, at most, are a caller's, each in memory of its own
   std::vector<std::pair<int, Value*>> mutated;  // input number -> the value written back to it
   std::vector<std::unique_ptr<Node>> nodes;     // in order of execution
   std::shared_ptr<sym::Shapes> shapes;

@@ -41,14 +41,18 @@ class Rematerialize {
   }
 
  private:
+  static bool none_of_them(const std::vector<Value*>& args) {
+    return std::none_of(args.begin(), args.end(), [](Value* v) { return v; });
+  }
   size_t id(const Value* v) const { return size_t(v->id); }
   bool is_later(const Node& n) const { return !n.results.empty() && later_[id(n.results[0])]; }
 
   void find_later() {
     for (auto& n : g_.nodes) {
       auto args = operands(*n);
-      bool later = n->place.phase > 0 ||
-                   std::any_of(args.begin(), args.end(), [&](Value* v) { return v && later_[id(v)]; });
+      bool later = std::any_of(args.begin(), args.end(), [&](Value* v) { return v && later_[id(v)]; });
+      // What a backward pass computes again by itself, element by element, is as if the first phase had.
+      if (n->place.phase > 0) later |= !recomputable(*n) || none_of_them(args);
       for (auto* r : n->results) later_[id(r)] = later;
     }
   }
