@@ -146,6 +146,28 @@ def test_what_objects_show_begins_with_torch():
     ]
 
 
+def test_graphs_of_programs_are_torchs():
+    said = says(
+        "import torch\n"
+        "from torch import fx, nn\n"
+        "print(fx.symbolic_trace(nn.Sequential(nn.ReLU())).code.strip())\n"
+        "gm = fx.symbolic_trace(lambda x: torch.einsum('i,i', x, torch.nn.functional.relu(x)))\n"
+        "print(gm.code.strip())\n"
+        "print(gm(torch.ones(2)), torch.overrides.resolve_name(torch.Tensor.add))\n"
+    )
+    assert said.splitlines() == [
+        "def forward(self, input):",
+        "    input_1 = input",
+        '    _0 = getattr(self, "0")(input_1);  input_1 = None',
+        "    return _0",
+        "def forward(self, x):",
+        "    relu = torch.nn.functional.relu(x)",
+        "    einsum = torch.einsum('i,i', x, relu);  x = relu = None",
+        "    return einsum",
+        "tensor(2.) torch.Tensor.add",
+    ]
+
+
 # Classes that are not pickled: their homes here are their own.
 ELSEWHERE = set(
     "FunctionCtx Generator GradScaler autocast enable_grad finfo iinfo inference_mode no_grad "

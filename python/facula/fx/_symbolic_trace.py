@@ -417,7 +417,7 @@ class Tracer(TracerBase):
 
 def _annotation(said: Any, f: Callable) -> Any:
     """An annotation as a value; None for text that names nothing here, and for Any of our own."""
-    if said in (Any, "Any") and (f.__module__ or "").startswith(__name__.partition(".")[0] + "."):
+    if said in (Any, "Any") and (f.__module__ or "").startswith(("facula.", "torch.")):
         return None
     if isinstance(said, str):
         try:

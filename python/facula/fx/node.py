@@ -60,6 +60,8 @@ def _get_qualified_name(func: Any) -> str:
     if isinstance(func, (types.MethodDescriptorType, types.WrapperDescriptorType)):
         return f"{_root().__name__}.Tensor.{name}"
     module = getattr(func, "__module__", None) or _root().__name__
+    if module == "facula" or module.startswith("facula."):
+        module = _root().__name__ + module.removeprefix("facula")  # functions in classes keep our name
     if module.startswith(_root().__name__ + "._") and getattr(_root(), name, None) is func:
         return f"{_root().__name__}.{name}"
     return f"{module}.{name}"
