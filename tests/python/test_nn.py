@@ -64,6 +64,41 @@ def test_conv1d_takes_no_pairs(options, padding):
         F.conv1d(torch.ones(1, 1, 5), torch.ones(1, 1, 3), padding=padding, **options)
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype, tolerance", [("float64", 1e-12), ("float32", 1e-5), ("bfloat16", 2e-2)])
+def test_the_gradient_of_batch_norm(dtype, tolerance, layout):
+    """(dy - mean(dy) - xhat mean(dy xhat)) / deviation, times the weight at last."""
+    dtype = getattr(torch, dtype)
+    x, g = (tensor(array(4, 3, 5, 2, seed=k)).to(dtype).contiguous(memory_format=layout) for k in (1, 2))
+    weight, bias = (tensor(array(3, seed=k)).to(dtype) for k in (3, 4))
+    weight[1] = float("inf")
+    leaves = [t.requires_grad_() for t in (x, weight, bias)]
+    found = torch.autograd.grad(F.batch_norm(x, None, None, weight, bias, training=True), leaves, g)
+    x, g, w = (t.detach().double().numpy() for t in (x, g, weight))
+    axes = (0, 2, 3)
+    centred, deviation = x - x.mean(axes, keepdims=True), np.sqrt(x.var(axes, keepdims=True) + 1e-5)
+    xhat = centred / deviation
+    inner = (g - g.mean(axes, keepdims=True) - xhat * (g * xhat).mean(axes, keepdims=True)) / deviation
+    expected = inner * w.reshape(1, 3, 1, 1), (g * xhat).sum(axes), g.sum(axes)
+    assert found[0].is_contiguous(memory_format=layout) and np.isinf(expected[0][:, 1]).all()
+    for a, b in zip(found, expected):
+        a, finite = a.double().numpy(), np.isfinite(b)
+        np.testing.assert_array_equal(a[~finite], b[~finite])
+        np.testing.assert_allclose(a[finite], b[finite], rtol=0, atol=tolerance * np.abs(b[finite]).max())
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_norm_is_differentiated_twice(training):
+    def f(x, *weights):
+        mean, var = torch.zeros(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+        return F.batch_norm(x, mean, var, *weights, training=training)
+
+    for shape, n in (((3, 2, 2), 2), ((4, 2), 0)):
+        x = tensor(array(*shape, seed=1)).requires_grad_()
+        weights = [tensor(array(2, seed=k)).requires_grad_() for k in range(n)]
+        assert torch.autograd.gradcheck(f, (x, *weights)) and torch.autograd.gradgradcheck(f, (x, *weights))
+
+
 @pytest.mark.parametrize(
     "shape, make", [((6, 5), nn.BatchNorm1d), ((6, 5, 4), nn.BatchNorm1d), ((3, 5, 4, 2), nn.BatchNorm2d)]
 )
