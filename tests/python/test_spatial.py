@@ -90,6 +90,9 @@ def test_grids_may_point_nowhere():
     grid = facula.tensor([[[[0.0, 0.0], [inf, 0.0], [float("nan"), 0.0], [1e20, 0.5]]]])
     assert F.grid_sample(x, grid, "nearest", "zeros", False).reshape(-1).tolist() == [4.0, 0.0, 0.0, 0.0]
     assert F.grid_sample(x, grid[:, :, :2], "nearest", "border", False).reshape(-1).tolist() == [4.0, 5.0]
+    grid.requires_grad_()
+    F.grid_sample(x, grid, "nearest", "zeros", False).sum().backward()
+    assert grid.grad.count_nonzero() == 0 and grid.grad.shape == grid.shape  # zeros, and there
 
 
 @pytest.mark.parametrize(

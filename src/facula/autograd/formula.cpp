@@ -423,6 +423,7 @@ std::shared_ptr<const Formula> loop_formula(const op::Call& c, const std::vector
       << "has no gradient: it scatters, and not by summing" << hint("give its definition a .vjp(...)");
   for (auto& operand : operands) {
     if (operand.tensor < 0 || !wanted[size_t(operand.tensor)] || operand.value.tag != Tag::tensor) continue;
+    size_t pieces_before = f->pieces.size();
     for (size_t r = 0; r < grads.size(); ++r) {
       if (!grads[r]) continue;
       Transposed t{&o, operands, {}, {}, {}, int(r), operand.slot, 0};
@@ -492,6 +493,7 @@ std::shared_ptr<const Formula> loop_formula(const op::Call& c, const std::vector
         f->pieces.push_back({o, operand.tensor, int(r), t.kept});
       }
     }
+    if (f->pieces.size() == pieces_before) f->constant.push_back(operand.tensor);
   }
   return f;
 }
@@ -707,6 +709,11 @@ op::Grads apply(const Formula& f, const op::Call& c, const op::Vjp& v) {
     }
     accumulate(out[size_t(piece.tensor)], op::call(*piece.derived, args)[0]);
   }
+  for (int tensor : f.constant)
+    if (auto& o = operand_of(tensor); is_wanted(o)) {
+      auto& t = *o.value.tensor;
+      out[size_t(tensor)] = filled(0, t.sizes, t.dtype, t.device);
+    }
   return out;
 }
 

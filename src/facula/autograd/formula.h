@@ -39,6 +39,8 @@ struct Formula {
     std::vector<bool> kept;
   };
   std::vector<Piece> pieces;  // loop
+  std::vector<int>
+      constant;  // loop: tensors that the result steps with (places of the nearest element): zeros
 };
 
 using Flags = SmallVector<bool, 16>;
