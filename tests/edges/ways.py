@@ -242,6 +242,30 @@ class MathAttentionGaps(MathAttention, Gaps):
     name = "by its plain kernel, with gaps"
 
 
+class MappedGaps(Mapped, Gaps):
+    name = "by vmap, with gaps"
+
+
+class MappedColumns(Mapped, Columns):
+    name = "by vmap, columns"
+
+
+class MappedDecomposed(Decomposed, Mapped):
+    name = "by vmap, decomposed as by torch.compile"
+
+
+class MappedWithoutOneDNN(WithoutOneDNN, Mapped):
+    name = "by vmap, without oneDNN"
+
+
+class MappedGradientGraph(GradientGraph, Mapped):
+    name = "by vmap, with create_graph=True"
+
+
+class ColumnsWithoutOneDNN(WithoutOneDNN, Columns):
+    name = "without oneDNN, columns"
+
+
 class DecomposedGaps(Decomposed, Gaps):
     name = "decomposed as by torch.compile, with gaps"
 
@@ -258,11 +282,12 @@ class ChannelsLastWithoutOneDNN(WithoutOneDNN, ChannelsLast):
     name = "without oneDNN, channels last"
 
 
-EVERYWHERE = (Layout, Gaps, Columns, ChannelsLast, WithoutOneDNN, Decomposed, MathAttention)
+EVERYWHERE = (Layout, Gaps, Columns, ChannelsLast, WithoutOneDNN, Decomposed, MathAttention, Mapped)
 ALONE = (Gaps, Columns, ChannelsLast, WholeVectors, WithoutOneDNN, AllDimensions, Decomposed, MathAttention)
 ALONE += (GradientGraph, Mapped)
 TOGETHER = (DecomposedColumns, DecomposedGaps, GapsWithoutOneDNN, ChannelsLastWithoutOneDNN)
-TOGETHER += (MathAttentionGaps, GradientGraphGaps)
+TOGETHER += (ColumnsWithoutOneDNN, MathAttentionGaps, GradientGraphGaps)
+TOGETHER += (MappedGaps, MappedColumns, MappedDecomposed, MappedWithoutOneDNN, MappedGradientGraph)
 HERE = (*ALONE, *TOGETHER, ForwardMode, Wider)
 
 

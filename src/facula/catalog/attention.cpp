@@ -297,12 +297,6 @@ FACULA_FAMILY(attention) {
           "\\w+ (value|gradient of \\w+): .* with (query|key|value|attn_mask): (max|lowest|all max)",
           "products of the largest numbers overflow; where depends on the tiles, and on when the sums are "
           "divided by their weights")
-      .differs("\\w+ (value|gradient of (query|key|value)): (finite|0) for nan with (query|key): .* #[15]",
-               "is_causal leaves keys behind the query out instead of adding -inf, so NaN does not come back "
-               "through them; a row of nothing but -inf is 0, as a row without keys")
-      .differs(
-          "\\w+ (value|gradient of (key|value)): nan for (0|finite) with (query|key): (.*nan.*|.*inf.*) #",
-          "NaN among the scores is NaN in the row; PyTorch's fused kernel takes such a row for one without keys")
       .differs("\\w+ error: RuntimeError .*Expected the number of heads .* for a result with sizes 2 as 0",
                "no head can be shared by several")
       .procedure([](const Tensor& q, const Tensor& k, const Tensor& v, std::optional<Tensor> mask, double p,

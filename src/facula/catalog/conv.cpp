@@ -720,6 +720,7 @@ FACULA_FAMILY(conv) {
                 "input[3, 9], weight[4, 3, 3]"});
   define("conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor")
       .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc(
           "Cross-correlation of self [time, batch, channels] with weight [k, channels, out], plus bias [out].")

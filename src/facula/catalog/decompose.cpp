@@ -401,6 +401,8 @@ FACULA_FAMILY(decompose) {
       .samples({"self[4, 3], input2[2]"});
   define("ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor")
       .differs(kExtremes, kOrderOfLapack)
+      .differs("(float|complex)\\d+ gradient of (self|input2): .* with input2: all 1",
+               "reflectors that are none: the peer divides by what is 0 but for rounding")
       .resized(by_columns("self", true))
       .doc(
           "op(Q) input3 (input3 op(Q) if not `left`) for Q = H_1 ... H_k as geqrf gives it, op(Q) = Q^H if `transpose`.")

@@ -609,7 +609,7 @@ FACULA_FAMILY(index) {
           "an index out of bounds raises one type, whatever the shape of self")
       .check(fitting({"alpha"}))
       .differs(
-          "\\w+ error: IndexError \\(index_add: index \\d+ is out of bounds for dimension with size 0\\)",
+          "\\w+ error: RuntimeError \\(index_add: index \\d+ is out of bounds for dimension with size 0\\)",
           "an index into nothing is refused; the peer does not look at it where self is empty")
       .in_place()
       .shape([](const Call& c) {

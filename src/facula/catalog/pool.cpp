@@ -408,6 +408,9 @@ FACULA_FAMILY(pool) {
   define(
       "max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) "
       "-> (Tensor output, Tensor indices)")
+      .differs(
+          "\\w+ (value 1|gradient of self): .* with self: (all nan|1 and nan)",
+          "of several NaNs in a window the first one is taken, as max() over a dimension does; PyTorch takes the last one")
       .doc("Largest value of each window [..., H, W], and its position in the H x W plane.")
       .bind(function)
       .dtypes(d::integral | d::floating)
