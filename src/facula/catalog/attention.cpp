@@ -60,12 +60,12 @@ struct Arguments {
 // are no numbers.
 struct Full {
   Tensor q, k;  // times the root of the scale each
-  Tensor p, lse,
-      factor;  // probabilities, logarithms of their sums, and what dropout multiplies them by (undefined: nothing)
+  Tensor s, p, lse,
+      factor;  // scores, probabilities, logarithms of sums, and what dropout multiplies by (undefined: nothing)
   double root;
   explicit Full(const Arguments& a) : root(std::sqrt(std::abs(a.scale))) {
     q = mul(a.q, a.scale < 0 ? -root : root), k = mul(a.spread(a.k), root);
-    Tensor s = matmul(q, transpose(k, -2, -1));
+    s = matmul(q, transpose(k, -2, -1));
     double none = -std::numeric_limits<double>::infinity();
     auto added = [&](const Tensor& shown) {
       return masked_fill(zeros(shown.sizes(), s.dtype()), logical_not(shown), none);
@@ -84,6 +84,14 @@ struct Full {
 };
 
 Tensor row_sum(const Tensor& a, const Tensor& b) { return sum(mul(a, b), -1, true); }
+
+// What was kept of each row, where it is a number whose sums do not overflow; else what follows anew from the operands,
+// in the order of PyTorch's plain kernel.
+Tensor kept_or_anew(const Tensor& kept, const Tensor& usual, const Tensor& anew) {
+  double large =
+      kept.dtype() == DType::Float64 ? 0x1p400 : 0x1p60;  // as the tiles' (backend/cpu/attention.cpp)
+  return where(lt(abs(kept), large), usual, anew);
+}
 
 // The cotangent of the scores for that of the attention.
 Tensor score_gradient(const Arguments& a, const Full& f, const Tensor& grad) {
@@ -378,7 +386,11 @@ FACULA_FAMILY(attention) {
       .reference([](const Call& c) {
         Arguments a = Arguments(c).wide();
         Full f(a);
-        Tensor g = to_dtype(c.tensor("grad"), a.q.dtype()), ds = score_gradient(a, f, g);
+        Tensor lse = unsqueeze(c.tensor("lse"), -1), delta = unsqueeze(c.tensor("delta"), -1);
+        f.p = kept_or_anew(lse, exp(sub(f.s, lse)), f.p);
+        Tensor g = to_dtype(c.tensor("grad"), a.q.dtype());
+        Tensor dp = f.dropped(matmul(g, transpose(a.spread(a.v), -2, -1)));
+        Tensor ds = mul(f.p, sub(dp, kept_or_anew(delta, delta, row_sum(f.p, dp))));
         auto last = [&](const Tensor& t) { return to_dtype(contiguous(exchanged(t)), c.dtype("query")); };
         return Results{last(mul(matmul(ds, f.k), a.scale < 0 ? -f.root : f.root)),
                        last(mul(a.gathered(matmul(transpose(ds, -2, -1), f.q)), f.root)),

@@ -33,6 +33,7 @@ class KeepRules {
   enum Which : uint8_t { none, of_functions, all };  // of_functions: of users' functions alone (function.h)
   explicit KeepRules(Which which = all);
   ~KeepRules();
+  static Which now();
 
  private:
   Which outer_;

@@ -1,0 +1,253 @@
+// Custom functions (autograd.Function) in a trace: one call that knows the graphs of their gradients (function.h).
+#include <algorithm>
+#include <unordered_set>
+
+#include "facula/autograd/autograd.h"
+#include "facula/graph/tracer.h"
+#include "facula/op/registry.h"
+
+namespace facula::graph {
+
+void Tracer::enter(autograd::TracedFunction& f) {
+  f.begun = graph_->nodes.size();
+  for (auto& t : f.inputs) f.at_entry.push_back(handle(value_now(t)));
+}
+
+// Backward is traced for the arguments that require gradients, and for those that may when the program is called.
+std::vector<std::vector<bool>> Tracer::choices_of_needs(const autograd::TracedFunction& f) const {
+  std::vector<bool> may = f.needs;
+  for (size_t k = 0; k < may.size(); ++k) may[k] = may[k] || carries_gradient(value_of(f.at_entry[k]));
+  auto any = [](auto& flags) { return std::find(flags.begin(), flags.end(), true) != flags.end(); };
+  std::vector<std::vector<bool>> choices;
+  if (any(f.needs)) choices.push_back(f.needs);
+  if (any(may) && may != f.needs) choices.push_back(may);
+  return choices;
+}
+
+std::vector<Tensor> Tracer::function(autograd::TracedFunction& f) {
+  auto needs = choices_of_needs(f);
+  std::vector<Tensor> carried;  // what forward gave, as it gave it
+  std::vector<Value*> made;
+  for (size_t k = 0; k < f.outputs.size(); ++k) {
+    if (!f.outputs[k].defined() || !f.carries[k]) continue;
+    carried.push_back(handle(value_now(f.outputs[k])));
+    auto& t = carried.back();
+    made.push_back(graph_->add_value(t.sizes(), t.strides(), t.dtype(), t.device()));
+  }
+  if (needs.empty() || made.empty()) {
+    if (f.attach) f.attach(f.outputs);
+    return f.outputs;
+  }
+  op::Value args[] = {std::span<const Tensor>(f.at_entry), std::span<const Tensor>(carried),
+                      std::span<const Tensor>()};
+  Node& call = *graph_->add_node(operator_of({f.name, f.at_entry.size(), made.size()}), args, made);
+  auto results = results_of(f, call, carried);
+  take_gradients(f, call, needs, results);
+  return results;
+}
+
+// What callers get: what forward gave, whose history is the call by now.
+std::vector<Tensor> Tracer::results_of(autograd::TracedFunction& f, const Node& call,
+                                       const std::vector<Tensor>& carried) {
+  auto is_input = [&](const Tensor& t) {
+    return std::any_of(f.inputs.begin(), f.inputs.end(), [&](auto& x) { return x.is_same(t); });
+  };
+  std::vector<Value*> memory;
+  for (auto& t : f.outputs) memory.push_back(t.defined() ? first_of(value_now(t)) : nullptr);
+  auto results = f.outputs;
+  for (size_t k = 0, m = 0; k < results.size(); ++k) {
+    Tensor& t = results[k];
+    if (!t.defined()) continue;
+    if (!f.carries[k]) {
+      if (f.dirty[k] || !is_differentiable(t.dtype())) continue;
+      Value* v = value_of(without_history(handle(value_now(t))));
+      if (is_input(t) || !t.is_traced()) t = handle(v);
+      else t.impl()->traced = v;
+      continue;
+    }
+    Value* result = call.results[m];
+    Value* given = value_of(carried[m++]);
+    if (f.dirty[k]) {
+      if (!t.is_traced()) t = handle(value_now(t));
+      else t.impl()->traced = value_now(t);
+      write(*call.op, t, handle(result), 0, true);
+    } else {
+      bool fresh = memory[k]->producer && memory[k]->producer->id >= int(f.begun) &&
+                   std::count(memory.begin(), memory.end(), memory[k]) == 1;
+      if (!fresh) aliases_[result] = given;
+      if (is_input(t) || !t.is_traced() || t.requires_grad()) t = handle(result);
+      else t.impl()->traced = result;
+    }
+    t.impl()->requires_grad |= std::find(f.needs.begin(), f.needs.end(), true) != f.needs.end();
+  }
+  return results;
+}
+
+// Traces backward, for each choice of what it may be asked for, and gives the call the operator that knows these.
+void Tracer::take_gradients(autograd::TracedFunction& f, Node& call,
+                            const std::vector<std::vector<bool>>& needs,
+                            const std::vector<Tensor>& attached) {
+  constexpr size_t kAllChoices = 3;  // of more results: all of them, and each alone
+  size_t results = call.results.size();
+  std::vector<std::vector<bool>> given{std::vector<bool>(results, true)};
+  if (!f.materialize && results > 1) {
+    for (size_t bits = 1; results <= kAllChoices && bits + 1 < size_t(1) << results; ++bits) {
+      given.emplace_back();
+      for (size_t k = 0; k < results; ++k) given.back().push_back(bits >> k & 1);
+    }
+    for (size_t k = 0; results > kAllChoices && k < results; ++k) {
+      given.emplace_back(results);
+      given.back()[k] = true;
+    }
+  }
+  std::unordered_set<const Value*> saved;
+  for (auto& t : f.attach(attached))
+    if (t.defined()) saved.insert(value_now(t));
+  std::vector<Value*> outputs;  // by result: an input that was written is what its memory holds
+  for (size_t k = 0; k < attached.size(); ++k)
+    if (attached[k].defined() && f.carries[k]) outputs.push_back(value_of(attached[k]));
+  std::vector<Recorded> all;
+  for (auto& n : needs)
+    for (auto& g : given) all.push_back(record_backward(f, call, n, g));
+  auto reads = reads_of(all, outputs);
+  UserFunction made{f.name, f.at_entry.size(), results, reads.size(), f.materialize};
+  for (auto& r : all) {
+    if (r.gradient.refused.empty()) set_graph(r, reads, outputs, f.begun);
+    made.gradients.push_back(std::move(r.gradient));
+  }
+  std::vector<Tensor> operands = call.args.tensors(), read;
+  for (auto* v : reads) {
+    supported_check(!v->producer || v->producer->id < call.id, f.name)
+        << "has a backward that reads a view of an input that it writes" << hint("clone() the input");
+    read.push_back(v->tensor);
+    if (!saved.count(v) && !in_backward()) watched_.emplace_back(&call, v);
+  }
+  call.op = &operator_of(std::move(made));
+  op::Value args[] = {std::span<const Tensor>(operands).first(f.at_entry.size()),
+                      std::span<const Tensor>(operands).subspan(f.at_entry.size()),
+                      std::span<const Tensor>(read)};
+  call.args = op::Args(args, call.op->schema);
+}
+
+Tracer::Recorded Tracer::record_backward(autograd::TracedFunction& f, const Node& call,
+                                         std::vector<bool> needs, std::vector<bool> given) {
+  struct Region {
+    Region(int& first, int begin) : of(first), outer(std::exchange(first, begin)) {}
+    ~Region() { of = outer; }
+    int &of, outer;
+  };
+  Recorded r{{std::move(needs), std::move(given), nullptr}};
+  auto& nodes = graph_->nodes;
+  size_t begin = nodes.size(), first = graph_->values().size();
+  std::vector<Tensor> grads(f.outputs.size());
+  for (size_t k = 0, m = 0; k < grads.size(); ++k) {
+    if (!f.outputs[k].defined() || !f.carries[k]) continue;
+    auto& t = call.results[m]->tensor;
+    if (!r.gradient.given[m++]) continue;
+    r.grads.push_back(graph_->add_value(t.sizes(), contiguous_strides(t.sizes()), t.dtype(), t.device()));
+    grads[k] = handle(r.grads.back());
+    grads[k].impl()->requires_grad = true;
+  }
+  try {
+    Region dormant(dormant_, int(first));
+    At here(call.place);
+    op::Mode::With on(this);
+    autograd::GradMode history(true);
+    for (auto& t : f.backward(std::move(grads), r.gradient.needs))
+      r.found.push_back(t.defined() ? value_now(t) : nullptr);
+    internal_check(r.found.size() == f.at_entry.size()) << f.name;
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::internal || e.type() == ErrorType::KeyboardInterrupt) throw;
+    r.gradient.refused = e.what();
+    r.gradient.type = e.type();
+  }
+  for (size_t k = begin; k < nodes.size(); ++k) {
+    if (nodes[k]->op->effects.draws) r.gradient.refused = "it draws random numbers";
+    r.calls.push_back(std::move(nodes[k]));
+  }
+  nodes.resize(begin);
+  gone_.resize(graph_->values().size());
+  for (size_t k = first; k < gone_.size(); ++k) gone_[k] = !graph_->values()[k]->constant.defined();
+  return r;
+}
+
+// What the backwards read that is there already.
+std::vector<Value*> Tracer::reads_of(const std::vector<Recorded>& all, const std::vector<Value*>& results) {
+  std::vector<Value*> reads;
+  std::unordered_set<const Value*> known(results.begin(), results.end());
+  for (auto& r : all) {
+    if (!r.gradient.refused.empty()) continue;
+    known.insert(r.grads.begin(), r.grads.end());
+    auto read = [&](Value* v) {
+      bool number = v && v->constant.defined() && v->constant.impl()->wrapped_number;
+      if (v && !number && known.insert(v).second) reads.push_back(v);
+    };
+    for (auto& n : r.calls) {
+      for (auto* v : operands(*n)) read(v);
+      known.insert(n->results.begin(), n->results.end());
+    }
+    for (auto* v : r.found) read(v);
+  }
+  return reads;
+}
+
+void Tracer::set_graph(Recorded& r, const std::vector<Value*>& reads, const std::vector<Value*>& results,
+                       size_t begun) {
+  std::vector<Value*> inputs = reads;
+  inputs.insert(inputs.end(), results.begin(), results.end());
+  inputs.insert(inputs.end(), r.grads.begin(), r.grads.end());
+  std::vector<InputSpec> specs;
+  bool varies = false;
+  for (auto* v : inputs) {
+    specs.push_back(spec_of(v->tensor));
+    varies |= any_symbolic(v->tensor.sizes());
+  }
+  for (auto& n : r.calls) n->args.each_size([&](SymInt& s) { varies |= s.is_symbolic(); });
+  if (varies) {
+    r.gradient.refused = "its sizes vary; trace without dynamic=True";
+    r.gradient.type = ErrorType::NotImplementedError;
+    return;
+  }
+  auto calls = [&](std::span<const Tensor> given) {
+    std::unordered_map<const Value*, Tensor> at;
+    for (size_t k = 0; k < given.size(); ++k) {
+      auto* v = inputs[k];
+      // What forward made on the way has no history.
+      bool made = k < reads.size() && v->producer && v->producer->id >= int(begun);
+      at[v] = made ? autograd::invoke("detach", {given[k]}) : given[k];
+    }
+    auto value = [&](Value* v) { return v->constant.defined() && !at.count(v) ? v->constant : at.at(v); };
+    for (auto& n : r.calls) {
+      op::Args args = n->args.clone();
+      args.each_tensor([&](size_t, Tensor& t) {
+        if (t.defined()) t = value(value_of(t));
+      });
+      auto results = op::call(*n->op, args.values());
+      for (size_t k = 0; k < n->results.size(); ++k) at[n->results[k]] = results[k];
+    }
+    std::vector<Tensor> found;
+    for (auto* v : r.found) found.push_back(v ? value(v) : Tensor());
+    return found;
+  };
+  KeepRules keep;
+  At nowhere({});
+  auto made = std::make_shared<Graph>(traced(std::make_shared<sym::Shapes>(), specs, calls, nullptr));
+  made->renumber();
+  r.gradient.graph = std::move(made);
+}
+
+// Calls of functions whose backward read what was written since, by other ways than save_for_backward.
+std::vector<const Node*> Tracer::outdated() {
+  std::vector<const Node*> found;
+  for (auto& [node, v] : watched_)
+    if (current(v) != v) found.push_back(node);
+  return found;
+}
+
+void Tracer::check_outdated(const Node& n) {
+  supported_check(false, n.op->name())
+      << "has a backward that reads a tensor which is written behind the call"
+      << hint("save_for_backward() it");
+}
+
+}  // namespace facula::graph
