@@ -121,11 +121,12 @@ zoo: build
 format: setup
 	$(PYTHON_ENV) tests/python/test_style.py
 
+# The compiler by the name that CMake finds in `build`, for a compiler cache to find the same objects.
 wheel: setup
-	$(PYTHON_ENV) -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation -w dist .
+	CC=cc CXX=c++ $(PYTHON_ENV) -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation -w dist .
 
 test-wheel: wheel
 	$(PYTHON_ENV) tests/wheel.py dist
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-sanitize $(BUILD)-threads $(BUILD)-fuzz $(BUILD)-wheel dist bench/out
+	rm -rf $(BUILD) $(BUILD)-sanitize $(BUILD)-threads $(BUILD)-fuzz $(BUILD)-wheel-* dist bench/out
