@@ -719,13 +719,11 @@ FACULA_FAMILY(conv) {
       .samples({"input[2, 3, 9], weight[4, 3, 3], bias[4], stride=[2], padding=[1]",
                 "input[3, 9], weight[4, 3, 3]"});
   define("conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor")
-      .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
-      .differs("\\w+ (gradient of bias|shape|value|error): .* with sizes \\d as 0",
-               "nothing to convolve is what conv1d makes of it, or refuses; PyTorch's loop looks at neither")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc(
           "Cross-correlation of self [time, batch, channels] with weight [k, channels, out], plus bias [out].")
+      .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .no_in_place()
       .procedure([](const Tensor& self, const Tensor& weight, const Tensor& bias, int64_t pad) {
@@ -733,9 +731,33 @@ FACULA_FAMILY(conv) {
             << "expected self [time, batch, channels], weight [k, channels, out] and bias [out], got "
             << to_string(self.sizes()) << ", " << to_string(weight.sizes()) << " and "
             << to_string(bias.sizes());
-        Tensor y = conv1d(permute(self, {1, 2, 0}), permute(weight, {2, 1, 0}), bias,
-                          Dims{SymInt(int64_t(1))}, Dims{SymInt(pad)});
-        return permute(y, {2, 0, 1});
+        runtime_check(weight.size(1) == self.size(2) && bias.size(0) == weight.size(2), "conv_tbc")
+            << "expected weight [k, " << self.size(2) << ", out] and bias [out], got "
+            << to_string(weight.sizes()) << " and " << to_string(bias.sizes());
+        runtime_check(self.dtype() == weight.dtype() && self.dtype() == bias.dtype(), "conv_tbc")
+            << "Input type (" << self.dtype() << "), weight type (" << weight.dtype() << ") and bias type ("
+            << bias.dtype() << ") should be the same";
+        runtime_check(std::abs(pad) < int64_t(1) << 31, "conv_tbc")
+            << "padding must be below 2^31, got " << pad;
+        // A product for each place of the kernel, added in PyTorch's order.
+        SymInt zero = int64_t(0), one = int64_t(1), in = self.size(0), kernel = weight.size(0),
+               out = in - kernel + one + SymInt(2 * pad), channels = weight.size(2);
+        runtime_check(!(out < zero), "conv_tbc")
+            << "the kernel of " << kernel << " places is longer than the input of " << in
+            << " with a padding of " << pad;
+        DType t = compute_type(self.dtype());
+        Tensor x = to_dtype(self, t), w = to_dtype(weight, t);
+        Tensor y =
+            clone(expand(to_dtype(bias, t), Dims{out, self.size(1), channels}), MemoryFormat::contiguous);
+        for (int64_t k = 0; k < kernel.guard_int(); ++k) {
+          SymInt from = std::max<int64_t>(k - pad, 0), to = std::max<int64_t>(pad - k, 0);
+          SymInt count = min(in + SymInt(pad - k), out) - to;
+          if (!(count > zero)) continue;
+          Tensor part = reshape(narrow(x, 0, from, count), Dims{count * self.size(1), self.size(2)});
+          Tensor rows = view(narrow(y, 0, to, count), Dims{count * self.size(1), channels});
+          addmm_(rows, part, select(w, 0, SymInt(k)));
+        }
+        return to_dtype(y, self.dtype());
       })
       .samples({"self[6, 2, 3], weight[3, 3, 4], bias[4], pad=1"});
   define(

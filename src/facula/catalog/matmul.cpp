@@ -622,6 +622,17 @@ FACULA_FAMILY(matmul) {
         runtime_check(batch1.size(0) == batch2.size(0) && batch1.size(2) == batch2.size(1), "addbmm")
             << "batch1 and batch2 must be batches of matrices that can be multiplied, got "
             << to_string(batch1.sizes()) << " and " << to_string(batch2.sizes());
+        auto finite = [](const Scalar& x) {
+          return x.category() == Category::complex || std::isfinite(x.to_double());
+        };
+        if (!is_complex(self.dtype()) &&
+            !(finite(alpha) && finite(beta))) {  // where it matters what is multiplied before it is added
+          Tensor sum = self;
+          Scalar first = beta;
+          for (int64_t k = 0; k < batch1.size(0).guard_int(); ++k, first = Scalar(int64_t(1)))
+            sum = addmm(sum, select(batch1, 0, SymInt(k)), select(batch2, 0, SymInt(k)), first, alpha);
+          if (!sum.is_same(self)) return sum;
+        }
         // The batch becomes part of the inner dimension: one product of [n, b k] and [b k, m].
         SymInt inner = batch1.size(0) * batch1.size(2);
         Tensor left = reshape(transpose(batch1, 0, 1), Sizes{batch1.size(1), inner}),
