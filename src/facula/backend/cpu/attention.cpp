@@ -180,7 +180,15 @@ Results attention_backward(const Call& c, Out out) {
   Problem p(c);
   Tensor grad = p.as_computed(c.tensor("grad")), lse = dense(c.tensor("lse"), p.dtype),
          delta = dense(c.tensor("delta"), p.dtype);
-  if (beyond(lse, p.mask.defined() || p.keys == 0) || beyond(delta)) return in_full(c, out);
+  if (beyond(lse, p.mask.defined() || p.keys == 0) ||
+      beyond(delta)) {  // all rows anew, as PyTorch's plain kernel
+    Tensor unknown = Tensor::empty(lse.int_sizes(), lse.dtype());
+    std::memset(unknown.data_ptr(), 0xff,
+                size_t(unknown.numel().concrete()) * size_t(itemsize(lse.dtype())));  // NaN
+    std::vector<op::Value> args(c.args().begin(), c.args().end());
+    for (const char* kept : {"lse", "delta"}) args[size_t(c.op().schema.index_of(kept))] = op::Value(unknown);
+    return in_full(op::Call(c.op(), args), out);
+  }
   int64_t n = p.variant.queries, lanes = codegen::vector_lanes() / (p.dtype == DType::Float64 ? 2 : 1);
   int64_t padded = rounded_up(p.width, lanes), padded_value = rounded_up(p.value_width, lanes),
           blocks = p.params[P::blocks];
