@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._no_gpu import device_count, is_available
+
 __all__ = ["current_accelerator", "device_count", "is_available", "synchronize"]
-
-
-def is_available() -> bool:
-    return False
 
 
 def current_accelerator(check_available: bool = False) -> Any:
     """None: there is none."""
     return None
-
-
-def device_count() -> int:
-    return 0
 
 
 def synchronize(device: Any = None, /) -> None:

@@ -4,23 +4,9 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from ._no_gpu import device_count, empty_cache, is_available, manual_seed
+
 __all__ = ["device_count", "empty_cache", "is_available", "manual_seed", "seed", "synchronize"]
-
-
-def is_available() -> bool:
-    return False
-
-
-def device_count() -> int:
-    return 0
-
-
-def empty_cache() -> None:
-    """Nothing to free."""
-
-
-def manual_seed(seed: int) -> None:
-    """No generator to seed."""
 
 
 def seed() -> None:

@@ -29,7 +29,6 @@ from bind import STYLES, function, perform  # noqa: E402
 from part import bytes_of, tensors  # noqa: E402
 from processes import run  # noqa: E402
 from record import Reader, Unrecordable, Writer, gradients, pack, unpack, weights  # noqa: E402
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from ways import (  # noqa: E402
     PROCESSORS,
@@ -39,7 +38,6 @@ from ways import (  # noqa: E402
     GradientGraph,
     Layout,
     Mapped,
-    MathAttention,
     WithoutOneDNN,
     layouts,
     named,
@@ -108,8 +106,6 @@ def path(layout):
             stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         if issubclass(layout, Decomposed):
             stack.enter_context(Decomposition())
-        if issubclass(layout, MathAttention):
-            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         yield
 
 

@@ -75,16 +75,6 @@ class ForwardMode(Layout):
         return call["form"] == "call" and 0 < sum(t["n"] for t in operands(call) if "g" in t) <= cls.LARGEST
 
 
-class MathAttention(Layout):
-    """scaled_dot_product_attention from products and softmax (SDPBackend.MATH), a kernel of several."""
-
-    name = "by its plain kernel"
-
-    @staticmethod
-    def fits(call):
-        return {"query", "key", "value"} <= call["args"].keys()
-
-
 class GradientGraph(Layout):
     """With create_graph=True, where gradients come of formulas that have gradients themselves."""
 
@@ -238,42 +228,6 @@ class DecomposedColumns(Decomposed, Columns):
     name = "decomposed as by torch.compile, columns"
 
 
-class MathAttentionGaps(MathAttention, Gaps):
-    name = "by its plain kernel, with gaps"
-
-
-class MappedGaps(Mapped, Gaps):
-    name = "by vmap, with gaps"
-
-
-class MappedColumns(Mapped, Columns):
-    name = "by vmap, columns"
-
-
-class MappedDecomposed(Decomposed, Mapped):
-    name = "by vmap, decomposed as by torch.compile"
-
-
-class MappedWithoutOneDNN(WithoutOneDNN, Mapped):
-    name = "by vmap, without oneDNN"
-
-
-class MappedGradientGraph(GradientGraph, Mapped):
-    name = "by vmap, with create_graph=True"
-
-
-class ColumnsWithoutOneDNN(WithoutOneDNN, Columns):
-    name = "without oneDNN, columns"
-
-
-class DecomposedGaps(Decomposed, Gaps):
-    name = "decomposed as by torch.compile, with gaps"
-
-
-class GradientGraphGaps(GradientGraph, Gaps):
-    name = "with create_graph=True, with gaps"
-
-
 class GapsWithoutOneDNN(WithoutOneDNN, Gaps):
     name = "without oneDNN, with gaps"
 
@@ -282,13 +236,10 @@ class ChannelsLastWithoutOneDNN(WithoutOneDNN, ChannelsLast):
     name = "without oneDNN, channels last"
 
 
-EVERYWHERE = (Layout, Gaps, Columns, ChannelsLast, WithoutOneDNN, Decomposed, MathAttention, Mapped)
-ALONE = (Gaps, Columns, ChannelsLast, WholeVectors, WithoutOneDNN, AllDimensions, Decomposed, MathAttention)
+EVERYWHERE = (Layout, Gaps, Columns, ChannelsLast, WithoutOneDNN, Decomposed, Mapped)
+ALONE = (Gaps, Columns, ChannelsLast, WholeVectors, WithoutOneDNN, AllDimensions, Decomposed)
 ALONE += (GradientGraph, Mapped)
-TOGETHER = (DecomposedColumns, DecomposedGaps, GapsWithoutOneDNN, ChannelsLastWithoutOneDNN)
-TOGETHER += (ColumnsWithoutOneDNN, MathAttentionGaps, GradientGraphGaps)
-TOGETHER += (MappedGaps, MappedColumns, MappedDecomposed, MappedWithoutOneDNN, MappedGradientGraph)
-HERE = (*ALONE, *TOGETHER, ForwardMode, Wider)
+HERE = (*ALONE, DecomposedColumns, GapsWithoutOneDNN, ChannelsLastWithoutOneDNN, ForwardMode, Wider)
 
 
 def layouts(processor, call):

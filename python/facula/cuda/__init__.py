@@ -6,6 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from .._no_gpu import (
+    device_count as device_count,
+    empty_cache as empty_cache,
+    is_available as is_available,
+    is_bf16_supported as is_bf16_supported,
+    is_initialized as is_initialized,
+)
 from . import amp as amp
 from .random import *  # noqa: F403
 
@@ -14,26 +21,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
 
     def synchronize(device: Any = None) -> None: ...
-
-
-def is_available() -> bool:
-    return False
-
-
-def is_initialized() -> bool:
-    return False
-
-
-def is_bf16_supported(including_emulation: bool = True) -> bool:
-    return False
-
-
-def device_count() -> int:
-    return 0
-
-
-def empty_cache() -> None:
-    """Nothing to free."""
 
 
 def _missing(name: str) -> Any:

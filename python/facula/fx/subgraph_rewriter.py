@@ -76,7 +76,7 @@ def replace_pattern(gm: GraphModule, pattern: Any, replacement: Any) -> list[Mat
         add = neg_1 + 1;  neg_1 = None
         return add
     """
-    return [Match(m.anchor, m.nodes_map) for m in _replace(gm, pattern, replacement)]
+    return [Match(m.anchor, m.nodes_map) for m in replace_pattern_with_filters(gm, pattern, replacement)]
 
 
 def replace_pattern_with_filters(
@@ -91,20 +91,6 @@ def replace_pattern_with_filters(
     """``replace_pattern`` at the places for which all ``match_filters(match, graph, pattern_graph)`` are
     true; ``replacement_callback`` with the same arguments may make each replacement.
     """
-    return _replace(
-        gm, pattern, replacement, match_filters, ignore_literals, replacement_callback, node_name_match
-    )
-
-
-def _replace(
-    gm: GraphModule,
-    pattern: Any,
-    replacement: Any = None,
-    match_filters: list[Callable] | None = None,
-    ignore_literals: bool = False,
-    replacement_callback: Callable | None = None,
-    node_name_match: str = "",
-) -> list[ReplacedPatterns]:
     graph, pattern_graph = gm.graph, _graph_of(pattern)
     matcher = SubgraphMatcher(
         pattern_graph,

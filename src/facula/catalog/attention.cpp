@@ -1,6 +1,7 @@
 // Attention: softmax(query key^T scale + mask) value, without the matrix of scores.
 #include <cmath>
 
+#include "facula/backend/attention.h"
 #include "facula/op/batched.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -88,9 +89,7 @@ Tensor row_sum(const Tensor& a, const Tensor& b) { return sum(mul(a, b), -1, tru
 // What was kept of each row, where it is a number whose sums do not overflow; else what follows anew from the operands,
 // in the order of PyTorch's plain kernel.
 Tensor kept_or_anew(const Tensor& kept, const Tensor& usual, const Tensor& anew) {
-  double large =
-      kept.dtype() == DType::Float64 ? 0x1p400 : 0x1p60;  // as the tiles' (backend/cpu/attention.cpp)
-  return where(lt(abs(kept), large), usual, anew);
+  return where(lt(abs(kept), backend::overflowing(kept.dtype())), usual, anew);
 }
 
 // The cotangent of the scores for that of the attention.

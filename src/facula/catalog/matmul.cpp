@@ -622,11 +622,9 @@ FACULA_FAMILY(matmul) {
         runtime_check(batch1.size(0) == batch2.size(0) && batch1.size(2) == batch2.size(1), "addbmm")
             << "batch1 and batch2 must be batches of matrices that can be multiplied, got "
             << to_string(batch1.sizes()) << " and " << to_string(batch2.sizes());
-        auto finite = [](const Scalar& x) {
-          return x.category() == Category::complex || std::isfinite(x.to_double());
-        };
+        // Where a factor is infinite it matters what is multiplied before it is added.
         if (!is_complex(self.dtype()) &&
-            !(finite(alpha) && finite(beta))) {  // where it matters what is multiplied before it is added
+            !(std::isfinite(alpha.to_double()) && std::isfinite(beta.to_double()))) {
           Tensor sum = self;
           Scalar first = beta;
           for (int64_t k = 0; k < batch1.size(0).guard_int(); ++k, first = Scalar(int64_t(1)))

@@ -581,8 +581,9 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
 
 Results run_library(backend::LibraryFn fn, const Operator& o, std::span<const Value> args,
                     std::span<const Tensor> out) {
-  bool as_it_lies = o.as<op::Library>()->channels_last != op::ChannelsLast::no && any_hidden(args);
-  if (!fn || as_it_lies || !settings().libraries) return run_library(o, args, out);
+  if (!fn || !settings().libraries) return run_library(o, args, out);
+  bool as_they_lie = o.as<op::Library>()->channels_last != op::ChannelsLast::no && any_hidden(args);
+  if (as_they_lie) return run_library(o, args, out);
   Results results;
   for (auto& t : out) results.push_back(t);
   run_function(fn, op::Call(o, args), results.all());

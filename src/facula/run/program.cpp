@@ -378,8 +378,7 @@ Results Program::execute(const Plan& plan, std::span<const op::Value> inputs,
           std::vector<Tensor> destinations;
           if (node.op->is<op::Library>())
             for (int v : exec.outputs) destinations.push_back(Tensor(Ref<TensorImpl>::share(allocate(v))));
-          auto results = exec.library ? run_library(exec.library, *node.op, args.values(), destinations)
-                                      : run_library(*node.op, args.values(), destinations);
+          auto results = run_library(exec.library, *node.op, args.values(), destinations);
           if (node.op->is<op::Foreign>()) conform(*node.op, results, plan, exec.outputs);
           for (size_t k = 0; k < exec.outputs.size(); ++k) set(exec.outputs[k], std::move(results[k]));
         }

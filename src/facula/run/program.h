@@ -46,7 +46,7 @@ class Program {
 // Runs an operator of kind library or data-dependent on the backend of its tensors, or its reference if the
 // backend has none. `out` as in backend::LibraryFn, or empty: allocated.
 op::Results run_library(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> out);
-// The same where the plan knows the function, which writes `out`.
+// The same by the function that a plan found, which writes `out`; null: it found none.
 op::Results run_library(backend::LibraryFn fn, const op::Operator& o, std::span<const op::Value> args,
                         std::span<const Tensor> out);
 

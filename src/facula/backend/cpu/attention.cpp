@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "facula/autograd/autograd.h"
+#include "facula/backend/attention.h"
 #include "facula/backend/cpu/attention_nest.h"
 #include "facula/backend/cpu/cpu.h"
 #include "facula/backend/cpu/nest_builder.h"
@@ -120,7 +121,7 @@ Tensor heads_inside(const Tensor& t) {
 // may hide every key.
 template <class T>
 bool beyond(const Tensor& t, bool hidden) {
-  const T large = sizeof(T) == 8 ? T(0x1p400) : T(0x1p60), none = -std::numeric_limits<T>::infinity();
+  const T large = T(overflowing(t.dtype())), none = -std::numeric_limits<T>::infinity();
   auto* x = static_cast<const T*>(t.data_ptr());
   std::atomic<bool> found = false;
   parallel_for(t.numel().guard_int(), 65536, [&](int64_t begin, int64_t end) {
