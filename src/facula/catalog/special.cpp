@@ -165,15 +165,8 @@ Expr polygamma_of(int64_t n, Expr x) {
                        select(x > 0.0, y, select(is_whole(x), whole, reflected))));
 }
 
-// erfinv(x) / x - 1: polynomials in w = -log(1 - x^2), about 0.5 up to 5 (float32) and about 1 up to 4; further out
-// the root of w, less 1, and polynomials in it about 3 and 5; interpolated at Chebyshev's points with 50 digits.
-// Relative errors below 3.3e-8 (float32) and 2e-17 (float64).
-constexpr double kNearSingle[] = {0.00482268086835,  0.241762492747,   0.00791417995831,  -0.00247186315877,
-                                  -8.69250160797e-6, 4.74571606991e-5, -1.40194156248e-6, -1.19144146679e-6,
-                                  1.8411063466e-7,   -8.93192597024e-9};
-constexpr double kFarSingle[] = {-0.16702318174,     0.00167491048,     0.00944467246366, -0.00763669821839,
-                                 0.00569020333973,   -0.00359740596042, 0.00147892610450, -6.36733627931e-5,
-                                 -0.000300869363098, 0.000125241128896, -8.32486143358e-6};
+// erfinv(x) / x - 1: polynomials in w = -log(1 - x^2), about 1 up to 4; further out the root of w, less 1, and
+// polynomials in it about 3 and 5; interpolated at Chebyshev's points with 50 digits. Relative errors below 2e-17.
 constexpr double kNear[] = {0.12737439368922771030,    0.24783287028621085680,     0.0042507092448249997345,
                             -0.0023763699555774917759, 0.00010012177622723854339,  0.000038201872480260131428,
                             -4.2755856948139589188e-6, -5.6522521957074111762e-7,  1.2231709894101817420e-7,
@@ -241,24 +234,11 @@ Expr polynomial(Expr t, std::span<const double> c) {
   }
   return fma(fma(sums[3], t, sums[2]), square, fma(sums[1], t, sums[0]));
 }
-// Of float64, to w = 36 at least.
+// To w = 36 at least.
 Expr inverse_erf_ratio(Expr w, Expr root) {
   Expr outer = select(root > 4.0, polynomial(root - 5.0, kFar), polynomial(root - 3.0, kMiddle));
   return select(w > 4.0, root - 1.0 + outer, polynomial(w - 1.0, kNear));
 }
-// As many digits as x's dtype has: 16-bit floats come in float32.
-Expr inverse_erf(Expr x) {
-  auto number = [&](double v) { return constant(v, x.dtype()); };
-  Expr size = abs(x), w = -log(fma(-x, x, number(1))), root = sqrt(w), y;
-  if (x.dtype() == DType::Float64) {
-    y = inverse_erf_ratio(w, root);
-  } else {
-    y = select(w > 5.0, root - 1.0 + polynomial(root - 3.0, kFarSingle), polynomial(w - 0.5, kNearSingle));
-  }
-  y = select(eq(size, number(1)), number(kInfinity), fma(size, y, size));  // NaN beyond, from the logarithm
-  return copysign(y, x);
-}
-
 // (-1)^k (2k - 1)!! / 2^k: the series of erfcx(x) x sqrt(pi) in 1 / x^2.
 constexpr double kScaledComplement[] = {1, -0.5, 0.75, -1.875, 6.5625, -29.53125, 162.421875};
 
@@ -379,14 +359,9 @@ FACULA_FAMILY(special) {
       .doc("The number whose error function is self; infinite at -1 and 1.")
       .dtypes(d::floating)
       .promote(Promote::int_to_float)
-      .pointwise(inverse_erf)
+      .pointwise([](Expr x) { return loop::erfinv(x); })
       .samples(unary_samples(-0.9, 0.9))
-      .bind(function | method | special)
-      // Derived, it differentiates the polynomials of the body: 2.5 times the time.
-      .vjp([](const Vjp& v) {
-        Tensor y = v.result();
-        return grads(mul(v.grad(), mul(exp(mul(y, y)), 0.5 * std::sqrt(kPi))));
-      });
+      .bind(function | method | special);
   special_function("_erfcx_slope(Tensor self) -> Tensor", "The derivative of special_erfcx.",
                    scaled_complement_slope, -2, 4)
       .bind(hidden)

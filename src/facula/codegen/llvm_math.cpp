@@ -543,6 +543,60 @@ V ScalarMath::erf(V x) {
   return select(b_.CreateFCmpUNO(x, x), x, r);
 }
 
+// c[1] and t (c[2] + t (c[3] + ...)), t = x - c[0], by the rows of a table.
+template <class Row>
+ScalarMath::Sum ScalarMath::from_centre(V x, size_t rows, const Row& row) {
+  V t = b_.CreateFSub(x, row(0)), rest = row(rows - 1);
+  for (size_t k = rows - 2; k > 1; --k) rest = fma(rest, t, row(k));
+  return {row(1), b_.CreateFMul(rest, t)};
+}
+
+// |x| times a polynomial of the interval where 1 - |x| is; nearer to 1 by the root of -log(1 - x^2).
+V ScalarMath::erfinv(V x) {
+  bool d = is_double(x);
+  V a = fabs(x), one = real(1, x);
+  // 1 itself belongs to what is below it.
+  V index = b_.CreateLShr(b_.CreateSub(int_bits(b_.CreateFSub(one, a)), whole(1, x)), whole(d ? 51 : 21, x));
+  Sum s = from_centre(a, d ? std::size(kInverseErf64) : std::size(kInverseErf32), [&](size_t k) {
+    std::string name = "inverse_erf" + std::to_string(k);
+    return d ? entry((name + "_64").c_str(), kInverseErf64[k], index)
+             : entry(name.c_str(), kInverseErf32[k], index);
+  });
+  // Of the others products may be subnormal, or their low parts. One comparison finds both, and NaN.
+  V least = int_bits(real(0x1p-100, x)), most = int_bits(real(1 - 1.0 / 256, x));
+  V hard = b_.CreateICmpUGE(b_.CreateSub(int_bits(a), least), b_.CreateSub(most, least));
+  V r = unless(hard, fma(a, s.high, b_.CreateFMul(a, s.low)), [&] {
+    Sum above = fast_sum(one, a), left = exact_product(b_.CreateFSub(one, a), above.high), w;
+    if (d) {
+      w = log_sum(left.high);
+    } else {
+      V l = log_short(widen(left.high));
+      w.high = narrow(l);
+      w.low = narrow(b_.CreateFSub(l, widen(w.high)));
+    }
+    left.low = fma(b_.CreateFSub(one, a), above.low, left.low);
+    w.low = b_.CreateFAdd(w.low, b_.CreateFDiv(left.low, left.high));
+    w = {b_.CreateFNeg(w.high), b_.CreateFNeg(w.low)};
+    V r = b_.CreateUnaryIntrinsic(Intrinsic::sqrt, w.high);
+    V lost = b_.CreateFDiv(b_.CreateFAdd(fma(b_.CreateFNeg(r), r, w.high), w.low), b_.CreateFAdd(r, r));
+    V nearest = int_bits(fma(r, real(4, x), real(d ? 6755399441055744.0 : 12582912.0, x)));
+    Sum far = from_centre(r, d ? std::size(kInverseErfFar64) : std::size(kInverseErfFar32), [&](size_t k) {
+      std::string name = "inverse_erf_far" + std::to_string(k);
+      return d ? entry((name + "_64").c_str(), kInverseErfFar64[k], nearest)
+               : entry(name.c_str(), kInverseErfFar32[k], nearest);
+    });
+    far.low = b_.CreateFAdd(far.low, lost);  // the slope is nearly 1
+    V beyond = select(b_.CreateFCmpOEQ(a, one), real(kInf, x), real(kNan, x));
+    V high = b_.CreateFMul(a, real(0x1p64, x));
+    Sum product = exact_product(high, s.high);
+    product = fast_sum(product.high, fma(high, s.low, product.low));
+    V up = scaled_once(product, real(-64, x));
+    V tiny = b_.CreateFCmpOLT(a, real(0x1p-100, x));
+    return select(tiny, up, select(b_.CreateFCmpOLT(a, one), rounded(far), beyond));
+  });
+  return copysign(r, x);
+}
+
 // x - n pi/2 in two steps, exact enough while n < 2^30.
 V ScalarMath::reduce_pi(V x, V& quadrant) {
   V magic = real(6755399441055744.0, x);
@@ -783,6 +837,7 @@ V ScalarMath::floating(Fn f, V x) {
     case Fn::sigmoid: return sigmoid(x);
     case Fn::tanh: return tanh(x);
     case Fn::erf: return erf(x);
+    case Fn::erfinv: return erfinv(x);
     case Fn::ndtr: return reflected(x, false, false);
     case Fn::erfc: {
       V k;

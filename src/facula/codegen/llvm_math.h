@@ -76,7 +76,7 @@ class ScalarMath {
   V scaled(V x, V k);                     // x 2^floor(k)
   V scaled_once(Sum s, V k);              // (high + low) 2^floor(k), rounding once (AVX2: denormals twice)
   Sum half_expm1(V x);                    // float64: (exp(x) - 1) / 2
-  V exp(V x), exp2(V x), expm1(V x), log(V x), tanh(V x), erf(V x), sigmoid(V x);
+  V exp(V x), exp2(V x), expm1(V x), log(V x), tanh(V x), erf(V x), erfinv(V x), sigmoid(V x);
   V exp_short(V x), log_short(V x);  // 0.8 ULP, for float32 results by way of float64
   V bounded(V x, double low, double high);
   Sum normal_tail_sum(V a, bool of_erfc, V& k);  // without 2^floor(k)
@@ -95,6 +95,8 @@ class ScalarMath {
   V log_to(V x, double factor, double rest);  // float64: log(x) (factor + rest)
   Sum log_sum(V x);                           // float64; x > 0, not infinite
   V log_special(V x, V r);                    // r, where log(x) is a number
+  template <class Row>
+  Sum from_centre(V x, size_t rows, const Row& row);
   V reduce_pi(V x, V& quadrant);
   V sin_cos(V x, int shift), tan(V x);  // float64 for float32 results, |x| < 2^30
   struct Angle {

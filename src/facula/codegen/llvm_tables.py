@@ -5,7 +5,9 @@
 A polynomial is in the distance to a centre, chosen so that its constant, the function's value there, is a
 float as it stands. kTail: erfcx(a / sqrt 2) / 2, the normal distribution's tail by exp(-a^2 / 2); the
 interval is told by the bits of a + 1, its exponent and the first bits of its mantissa. kNormal and
-kSigmoid: the functions at -a; the interval is the integer nearest to a multiple of a.
+kSigmoid: the functions at -a; the interval is the integer nearest to a multiple of a. kInverseErf: erfinv(a) / a
+up to 1 - 1/256, the interval by the exponent of 1 - a and the first bit of its mantissa. kInverseErfFar: erfinv by
+r = sqrt(-log(1 - a^2)) further out; the interval is the integer nearest to 4r.
 
 The rest serves functions whose argument is brought near one of 16 points, with values to twice the digits.
 """
@@ -28,6 +30,22 @@ def normal(a):
 
 def sigmoid(a):
     return 1 / (1 + mpmath.exp(a))
+
+
+def inverse(a):
+    return mpmath.erfinv(a) / a if a else mpmath.sqrt(mpmath.pi) / 2
+
+
+def inverse_far(r):
+    """By Newton's method on erfc, for 1 - a has no digits left where a does."""
+    small = -mpmath.expm1(mpmath.log1p(-mpmath.exp(-r * r)) / 2)  # 1 - a
+    y = r
+    for _ in range(60):
+        step = (mpmath.erfc(y) - small) * mpmath.sqrt(mpmath.pi) / 2 * mpmath.exp(y * y)
+        y += step
+        if abs(step) < mpmath.mpf(10) ** -65:
+            return y
+    raise SystemExit("erfinv does not converge")
 
 
 def single(x):
@@ -151,6 +169,16 @@ def by_exponent(octaves, pieces):
     return list(zip(ends, ends[1:]))
 
 
+def below_one(octaves, pieces):
+    """By the last bits of the exponent of 1 - a and the first ones of its mantissa; a float's bias ends in ones."""
+    intervals = []
+    for k in range(octaves):
+        low = mpmath.mpf(2) ** ((k + 1) % octaves - octaves)
+        ends = [1 - low * (1 + mpmath.mpf(p) / pieces) for p in range(pieces + 1)]
+        intervals += list(zip(ends[1:], ends))
+    return intervals
+
+
 def by_nearest(count, scale):
     half = mpmath.mpf(1) / 2
     return [(max(0, k - half) / scale, (k + half) / scale) for k in range(count)]
@@ -165,6 +193,28 @@ print()
 table("kNormal32", normal, by_nearest(32, 7), 6, single, 10, 60)
 print()
 table("kSigmoid32", sigmoid, by_nearest(32, 3), 5, single, 10, 60)
+
+print()
+for name, pieces, degree, nearest, bits, tries in (
+    ("kInverseErf32", 4, 6, single, 10, 60),
+    ("kInverseErf64", 2, 16, double, 26, 100),
+):
+    table(name, inverse, below_one(8, pieces), degree, nearest, bits, tries)
+    print()
+for name, degree, nearest, bits, tries in (
+    ("kInverseErfFar32", 5, single, 10, 60),
+    ("kInverseErfFar64", 10, double, 26, 100),
+):
+    table(
+        name,
+        inverse_far,
+        [((j - 0.5) / 4, (j + 0.5) / 4) for j in [*range(16, 25), *range(9, 16)]],
+        degree,
+        nearest,
+        bits,
+        tries,
+    )
+    print()
 
 print("\n// 2^(j/16): highs, lows.")
 powers = [mpmath.mpf(2) ** (mpmath.mpf(j) / 16) for j in range(16)]

@@ -84,6 +84,7 @@ RULE(acosh,
 RULE(atanh, g / conj(c(1, x) + c(-1, x) * (x * x)))
 RULE(erf, g* c(kTwoOverRootPi, x) * exp(-(x * x)))
 RULE(erfc, g* c(-kTwoOverRootPi, x) * exp(-(x * x)))
+RULE(erfinv, g* exp(y* y) * c(1 / kTwoOverRootPi, y))
 RULE(ndtr, g* c(kOneOverRootTwoPi, x) * exp((x * x) * c(-0.5, x)))
 RULE(sigmoid, g* conj((c(1, y) - y) * y))
 RULE(relu, select(y <= zero(y), zero(g), g))

@@ -126,6 +126,7 @@ bool allowed(Fn f, DType d) {
     case Fn::div: return is_differentiable(d);
     case Fn::erf:
     case Fn::erfc:
+    case Fn::erfinv:
     case Fn::ndtr:
     case Fn::atan2:
     case Fn::copysign: return is_floating(d);

@@ -39,7 +39,8 @@
 namespace facula::loop {
 
 // (name, arity, result: T same as operands | B Bool | R real component type, bound on the error of generated
-// float32 and float64 code in ULP; 0 = exact or correctly rounded). ndtr is the normal distribution function.
+// float32 and float64 code in ULP; 0 = exact or correctly rounded). ndtr is the normal distribution function,
+// erfinv the inverse of erf.
 // max and min propagate NaN; fmax and fmin ignore it; remainder has the divisor's sign, fmod the dividend's;
 // round is half to even; div is true division on floating types; floordiv rounds down, truncdiv towards zero.
 // gcd is of integers, never negative but for the smallest number. The mapped functions (mapped.h) are computed
@@ -59,7 +60,7 @@ namespace facula::loop {
   _(exp2, 1, T, 1.5) _(expm1, 1, T, 1.5) _(log, 1, T, 1.5) _(log2, 1, T, 1.5) _(log10, 1, T, 1.5) _(log1p, 1, T, 1.5) \
   _(sin, 1, T, 1.5) _(cos, 1, T, 1.5) _(tan, 1, T, 1.5) _(asin, 1, T, 1.5) _(acos, 1, T, 1.5) _(atan, 1, T, 1.5)          \
   _(sinh, 1, T, 1.5) _(cosh, 1, T, 1.5) _(tanh, 1, T, 1.5) _(asinh, 1, T, 1.5) _(acosh, 1, T, 1.5) _(atanh, 1, T, 1.5)    \
-  _(erf, 1, T, 1.5) _(erfc, 1, T, 1.5) _(ndtr, 1, T, 1) _(sigmoid, 1, T, 1.5) _(relu, 1, T, 0) _(isnan, 1, B, 0) _(isinf, 1, B, 0) \
+  _(erf, 1, T, 1.5) _(erfc, 1, T, 1.5) _(erfinv, 1, T, 1) _(ndtr, 1, T, 1) _(sigmoid, 1, T, 1.5) _(relu, 1, T, 0) _(isnan, 1, B, 0) _(isinf, 1, B, 0) \
   _(bit_not, 1, T, 0) _(real, 1, R, 0) _(imag, 1, R, 0) _(conj, 1, T, 0)                                      \
   _(add, 2, T, 0) _(sub, 2, T, 0) _(mul, 2, T, 0) _(div, 2, T, 0) _(floordiv, 2, T, 0) _(truncdiv, 2, T, 0)   \
   _(remainder, 2, T, 0) _(fmod, 2, T, 0) _(pow, 2, T, 1.5) _(atan2, 2, T, 1.5) _(max, 2, T, 0) _(min, 2, T, 0)    \

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <utility>
 
 #include "facula/loop/mapped.h"
@@ -103,6 +104,21 @@ double floor_quotient(double x, double y, DType d) {
   return q - whole > 0.5 ? whole + 1 : whole;
 }
 
+// By Halley's method from Winitzki's approximation; erfc keeps the digits of 1 - |x|.
+double inverse_erf(double x) {
+  using Wide = long double;
+  Wide a = std::fabs(x), y;
+  if (a == 0 || !(a < 1)) return a == 0 ? x : x / (1 - a) * (a == 1);
+  Wide l = std::log((1 - a) * (1 + a)), half = 2 / (std::numbers::pi_v<Wide> * 0.147L) + l / 2;
+  y = std::sqrt(std::sqrt(half * half - l / 0.147L) - half);
+  for (int k = 0; k < 4; ++k) {
+    Wide e = a < 0.5L ? std::erf(y) - a : (1 - a) - std::erfc(y);
+    e *= std::exp(y * y) / 2 * std::sqrt(std::numbers::pi_v<Wide>);
+    y -= e / (1 + y * e);
+  }
+  return double(std::copysign(y, Wide(x)));
+}
+
 // Comparisons give 1 and 0.
 double on_reals(Fn f, DType d, double x, double y, double z) {
   switch (f) {
@@ -137,6 +153,7 @@ double on_reals(Fn f, DType d, double x, double y, double z) {
     case Fn::atanh: return std::atanh(x);
     case Fn::erf: return std::erf(x);
     case Fn::erfc: return std::erfc(x);
+    case Fn::erfinv: return inverse_erf(x);
     case Fn::ndtr: return double(0.5L * std::erfc(-static_cast<long double>(x) / std::sqrt(2.0L)));
     case Fn::sigmoid: return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x));
     case Fn::relu: return x < 0 ? 0.0 : x;
