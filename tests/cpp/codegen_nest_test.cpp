@@ -373,15 +373,16 @@ TEST(CodegenNest, LooksAtSharedPartsOfABodyOnce) {
 }
 
 std::vector<Expr> lifted(Monoid m, Expr x, int var) {
-  if (m == Monoid::argmax || m == Monoid::argmin) return {x, i(var)};
+  if (loop::has_position(m)) return {x, i(var)};
   if (m == Monoid::any || m == Monoid::all) return {ne(x, constant(int64_t(0), x.dtype()))};
   return {x};
 }
 
 TEST(CodegenNest, ReducesEveryMonoidInLanes) {
   for (DType d : {DType::Float32, DType::Float64, DType::Int32, DType::Int64, DType::UInt8})
-    for (Monoid m : {Monoid::sum, Monoid::prod, Monoid::max, Monoid::min, Monoid::any, Monoid::all,
-                     Monoid::argmax, Monoid::argmin, Monoid::logsumexp, Monoid::welford}) {
+    for (Monoid m :
+         {Monoid::sum, Monoid::prod, Monoid::max, Monoid::min, Monoid::any, Monoid::all, Monoid::argmax,
+          Monoid::argmin, Monoid::argmax_pool, Monoid::logsumexp, Monoid::welford}) {
       if (!is_floating(d) && (m == Monoid::logsumexp || m == Monoid::welford)) continue;
       Expr x = load(0, d, {i(0) * param(0) + i(1)});
       auto values = lifted(m, x, 1);
@@ -432,44 +433,46 @@ TEST(CodegenNest, ArgmaxTakesTheFirstOfEquals) {
 
 TEST(CodegenNest, RisingPositionsNeedNoComparison) {
   // Down the columns in lanes, and along a row in lanes; positions in a byte.
-  auto rising = [](int var, std::vector<Expr> values) {
-    Statement s = accumulate(var, Monoid::argmax, std::move(values));
-    s.rising = true;
-    return s;
-  };
-  Statement in_bytes = accumulator(20, Monoid::argmax, DType::Float32);
-  in_bytes.position = DType::UInt8;
-  Expr byte = local(21, DType::UInt8), whole = local(21, DType::Int64);
-  Nest down = nest(
-      "down", {{DType::Float32}, {DType::UInt8, true}}, 1, integer(1),
-      {loop_over(1, param(0), LoopKind::vector,
-                 {in_bytes,
-                  loop_over(2, integer(5), LoopKind::serial,
-                            {rising(20, {load(0, DType::Float32, {i(2) * param(0) + i(1)}),
-                                         loop::cast(i(2), DType::UInt8)})}),
-                  store(1, i(1),
-                        loop::select(loop::eq(byte, Scalar(int64_t(255))), Scalar(int64_t(0)), byte))})});
-  Nest along =
-      nest("along", {{DType::Float32}, {DType::Int64, true}}, 1, integer(1),
-           {accumulator(20, Monoid::argmax, DType::Float32),
-            loop_over(1, param(0), LoopKind::vector, {rising(20, {load(0, DType::Float32, {i(1)}), i(1)})}),
-            store(1, integer(0),
-                  loop::select(loop::eq(whole, Scalar(std::numeric_limits<int64_t>::max())),
-                               Scalar(int64_t(0)), whole))});
-  EXPECT_EQ(loop::print(loop::parse_nest(loop::print(down))), loop::print(down));
-  const float few[] = {-std::numeric_limits<float>::infinity(), 1, 2, NAN};
-  for (int kinds : {1, 3, 4})
-    for (int64_t n : {1, 16, 37, 90}) {
-      Data x(DType::Float32, 5 * n);
-      for (int64_t k = 0; k < 5 * n; ++k) set(x, k, few[(k * 7919 >> 3) % kinds]);
-      expect_same(down, {n}, {x, Data(DType::UInt8, n)});
-      expect_same(along, {n}, {x, Data(DType::Int64, 1)});
-    }
+  for (Monoid m : {Monoid::argmax, Monoid::argmax_pool}) {
+    auto rising = [m](int var, std::vector<Expr> values) {
+      Statement s = accumulate(var, m, std::move(values));
+      s.rising = true;
+      return s;
+    };
+    Statement in_bytes = accumulator(20, m, DType::Float32);
+    in_bytes.position = DType::UInt8;
+    Expr byte = local(21, DType::UInt8), whole = local(21, DType::Int64);
+    Nest down = nest(
+        "down", {{DType::Float32}, {DType::UInt8, true}}, 1, integer(1),
+        {loop_over(1, param(0), LoopKind::vector,
+                   {in_bytes,
+                    loop_over(2, integer(5), LoopKind::serial,
+                              {rising(20, {load(0, DType::Float32, {i(2) * param(0) + i(1)}),
+                                           loop::cast(i(2), DType::UInt8)})}),
+                    store(1, i(1),
+                          loop::select(loop::eq(byte, Scalar(int64_t(255))), Scalar(int64_t(0)), byte))})});
+    Nest along =
+        nest("along", {{DType::Float32}, {DType::Int64, true}}, 1, integer(1),
+             {accumulator(20, m, DType::Float32),
+              loop_over(1, param(0), LoopKind::vector, {rising(20, {load(0, DType::Float32, {i(1)}), i(1)})}),
+              store(1, integer(0),
+                    loop::select(loop::eq(whole, Scalar(std::numeric_limits<int64_t>::max())),
+                                 Scalar(int64_t(0)), whole))});
+    EXPECT_EQ(loop::print(loop::parse_nest(loop::print(down))), loop::print(down));
+    const float few[] = {-std::numeric_limits<float>::infinity(), 1, 2, NAN};
+    for (int kinds : {1, 3, 4})
+      for (int64_t n : {1, 16, 37, 90}) {
+        Data x(DType::Float32, 5 * n);
+        for (int64_t k = 0; k < 5 * n; ++k) set(x, k, few[(k * 7919 >> 3) % kinds]);
+        expect_same(down, {n}, {x, Data(DType::UInt8, n)});
+        expect_same(along, {n}, {x, Data(DType::Int64, 1)});
+      }
+  }
 }
 
 TEST(CodegenNest, ReducesColumnsWithSerialLoopsInsideALane) {
   for (DType d : {DType::Float32, DType::Float64, DType::BFloat16})
-    for (Monoid m : {Monoid::sum, Monoid::argmax, Monoid::welford, Monoid::logsumexp}) {
+    for (Monoid m : {Monoid::sum, Monoid::argmax, Monoid::argmax_pool, Monoid::welford, Monoid::logsumexp}) {
       DType c = compute_type(d);
       auto start = loop::identity(m, c);
       Nest n = nest(std::string("columns ") + name(m), {{d}}, 2, integer(1), {});

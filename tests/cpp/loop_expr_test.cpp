@@ -331,10 +331,10 @@ TEST(LoopMonoid, CombinationIsAssociativeEnoughForPartialResults) {
   std::vector<double> x(9);
   for (auto& v : x) v = u(rng);
   for (Monoid m : {Monoid::sum, Monoid::prod, Monoid::max, Monoid::min, Monoid::argmax, Monoid::argmin,
-                   Monoid::logsumexp, Monoid::welford}) {
+                   Monoid::argmax_pool, Monoid::logsumexp, Monoid::welford}) {
     auto element = [&](size_t k) {
       std::vector<Expr> v{constant(x[k], kF64)};
-      if (m == Monoid::argmax || m == Monoid::argmin) v.push_back(constant(int64_t(k), kI64));
+      if (has_position(m)) v.push_back(constant(int64_t(k), kI64));
       return lift(m, v);
     };
     auto run = [&](size_t from, size_t to) {
@@ -348,7 +348,7 @@ TEST(LoopMonoid, CombinationIsAssociativeEnoughForPartialResults) {
                   1e-12)
           << name(m) << " " << k;
     std::vector<Expr> values{load(0, kF64, {i(64)})};
-    if (m == Monoid::argmax || m == Monoid::argmin) values.push_back(i(64));
+    if (has_position(m)) values.push_back(i(64));
     Expr r = reduce(m, {{64, size(9)}}, values);
     Tensor t = Tensor::empty(Ints{9}, kF64);
     std::copy(x.begin(), x.end(), t.data<double>());
@@ -360,15 +360,18 @@ TEST(LoopMonoid, CombinationIsAssociativeEnoughForPartialResults) {
 
 TEST(LoopMonoid, ExtremaAndLogsumexpTreatNanInfinitiesAndTies) {
   double inf = INFINITY;
-  auto argmax = [&](std::vector<double> v) {
-    auto acc = identity(Monoid::argmax, kF64);
+  auto argmax = [&](std::vector<double> v, Monoid m = Monoid::argmax) {
+    auto acc = identity(m, kF64);
     for (size_t k = 0; k < v.size(); ++k)
-      acc = combine(Monoid::argmax, acc, std::array{constant(v[k], kF64), constant(int64_t(k), kI64)});
+      acc = combine(m, acc, std::array{constant(v[k], kF64), constant(int64_t(k), kI64)});
     return evaluated(acc[1], {}).to_int();
   };
   EXPECT_EQ(argmax({1, 3, 3}), 1);
   EXPECT_EQ(argmax({-inf, -inf}), 0);
   EXPECT_EQ(argmax({1, NAN, 5, NAN}), 1);
+  EXPECT_EQ(argmax({1, 3, 3}, Monoid::argmax_pool), 1);
+  EXPECT_EQ(argmax({-inf, -inf}, Monoid::argmax_pool), 0);
+  EXPECT_EQ(argmax({1, NAN, 5, NAN, 7}, Monoid::argmax_pool), 3);
   auto logsumexp = [&](std::vector<double> v) {
     auto acc = identity(Monoid::logsumexp, kF64);
     for (double x : v)

@@ -101,9 +101,9 @@ std::vector<Expr> best(const LoopCall& c, const Index& i) {
   auto sizes = c.sizes("self");
   size_t r = sizes.size() - 2;
   DType t = compute_type(c.dtype("self"));
-  Expr lowest = identity(monoid::argmax, t)[0];
+  Expr lowest = identity(monoid::argmax_pool, t)[0];
   Box steps = box(c, Dims{SymInt(w.kernel[0]), SymInt(w.kernel[1])});
-  Expr found = reduce(monoid::argmax, steps, [&](const Index& b) {
+  Expr found = reduce(monoid::argmax_pool, steps, [&](const Index& b) {
     Tap y = tap(w, 0, i[r], b[0], sizes[r]), x = tap(w, 1, i[r + 1], b[1], sizes[r + 1]);
     Index j = i;
     j[r] = y.at;
@@ -408,9 +408,6 @@ FACULA_FAMILY(pool) {
   define(
       "max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) "
       "-> (Tensor output, Tensor indices)")
-      .differs(
-          "\\w+ (value 1|gradient of self): .* with self: (all nan|1 and nan)",
-          "of several NaNs in a window the first one is taken, as max() over a dimension does; PyTorch takes the last one")
       .doc("Largest value of each window [..., H, W], and its position in the H x W plane.")
       .bind(function)
       .dtypes(d::integral | d::floating)
@@ -423,9 +420,6 @@ FACULA_FAMILY(pool) {
       .samples(pool_samples());
   define(
       "max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor")
-      .differs(
-          "\\w+ gradient of self: .* with self: (all nan|1 and nan)",
-          "of several NaNs in a window the first one is taken, as max() over a dimension does; PyTorch takes the last one")
       .doc("Largest value of each window [..., H, W]; stride defaults to the kernel's size.")
       .bind(function)
       .no_in_place()
@@ -591,7 +585,7 @@ FACULA_FAMILY(pool) {
         Span y = even_window(i[r], from[0], to[0]), x = even_window(i[r + 1], from[1], to[1]);
         Box steps = box(c, std::vector<SymInt>{widest(from[0], to[0]), widest(from[1], to[1])});
         // Steps beyond a window's end see its last element again.
-        Expr found = reduce(monoid::argmax, steps, [&](const Index& b) {
+        Expr found = reduce(monoid::argmax_pool, steps, [&](const Index& b) {
           Index j = i;
           j[r] = min(y.start + b[0], y.end - Scalar(int64_t(1)));
           j[r + 1] = min(x.start + b[1], x.end - Scalar(int64_t(1)));

@@ -418,9 +418,6 @@ FACULA_FAMILY(window) {
   define(
       "max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) "
       "-> (Tensor output, Tensor indices)")
-      .differs(
-          "\\w+ (value 1|gradient of self): .* with self: (all nan|1 and nan)",
-          "of several NaNs in a window the first one is taken, as max() over a dimension does; PyTorch takes the last one")
       .doc("Largest value of each window [..., D, H, W], and its position in the D x H x W volume.")
       .bind(function)
       .dtypes(d::integral | d::floating)
@@ -429,9 +426,6 @@ FACULA_FAMILY(window) {
                 "self![2, 5, 4, 6], kernel_size=[3, 2, 3], stride=[2], padding=[1], dilation=[1, 2, 1]"});
   define(
       "max_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> Tensor")
-      .differs(
-          "\\w+ (value 1|gradient of self): .* with self: (all nan|1 and nan)",
-          "of several NaNs in a window the first one is taken, as max() over a dimension does; PyTorch takes the last one")
       .doc("Largest value of each window [..., D, H, W]; stride defaults to the kernel's size.")
       .bind(function)
       .no_in_place()

@@ -278,7 +278,7 @@ int arity(Fn f) { return kFn[int(f)].arity; }
 double ulp(Fn f) { return kFn[int(f)].ulp; }
 const char* name(Monoid m) { return kMonoid[int(m)].name; }
 int components(Monoid m) { return kMonoid[int(m)].components; }
-bool has_position(Monoid m) { return m == Monoid::argmax || m == Monoid::argmin; }
+bool has_position(Monoid m) { return m == Monoid::argmax || m == Monoid::argmin || m == Monoid::argmax_pool; }
 
 Expr intern(Node n) {
   n.hash = hash_of(n);

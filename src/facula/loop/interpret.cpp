@@ -144,15 +144,17 @@ class Machine {
       case Monoid::any: return binary(Fn::bit_or);
       case Monoid::all: return binary(Fn::bit_and);
       case Monoid::argmax:
-      case Monoid::argmin: {
-        bool largest = m == Monoid::argmax, whole = category(d) <= Category::integral;
+      case Monoid::argmin:
+      case Monoid::argmax_pool: {
+        bool largest = m != Monoid::argmin, whole = category(d) <= Category::integral;
         double x = whole ? 0 : part(a, 0), y = whole ? 0 : part(b, 0);
         bool better = whole           ? (largest ? b[0].i > a[0].i : b[0].i < a[0].i)
                       : std::isnan(y) ? !std::isnan(x)
                       : largest       ? y > x
                                       : y < x;
         bool equal = whole ? a[0].i == b[0].i : x == y || (std::isnan(x) && std::isnan(y));
-        return better || (equal && b[1].i < a[1].i) ? b : a;
+        bool later = m == Monoid::argmax_pool && std::isnan(y);
+        return better || (equal && (later ? b[1].i > a[1].i : b[1].i < a[1].i)) ? b : a;
       }
       case Monoid::logsumexp: {
         double x = part(a, 0), y = part(b, 0), top = std::isnan(x) || std::isnan(y) ? NAN : std::max(x, y);

@@ -25,11 +25,14 @@ Expr highest(DType d) {
 
 // The extremum with the smaller position; so the order of combination does not matter, and an identity, whose
 // position is beyond all others, gives way to an equal value.
-std::vector<Expr> first_extremum(bool largest, std::span<const Expr> a, std::span<const Expr> b) {
+std::vector<Expr> first_extremum(Monoid m, std::span<const Expr> a, std::span<const Expr> b) {
+  bool largest = m != Monoid::argmin;
   Expr better = largest ? b[0] > a[0] : b[0] < a[0], equal = eq(a[0], b[0]);
   if (is_floating(a[0].dtype())) {
     better = better | (isnan(b[0]) & bit_not(isnan(a[0])));
-    equal = equal | (isnan(b[0]) & isnan(a[0]));
+    Expr both = isnan(b[0]) & isnan(a[0]);
+    if (m == Monoid::argmax_pool) better = better | (both & (b[1] > a[1]));
+    else equal = equal | both;
   }
   Expr take = better | (equal & (b[1] < a[1]));
   return {select(take, b[0], a[0]), select(take, b[1], a[1])};
@@ -38,9 +41,10 @@ std::vector<Expr> first_extremum(bool largest, std::span<const Expr> a, std::spa
 }  // namespace
 
 std::vector<Expr> combine_rising(Monoid m, std::span<const Expr> a, std::span<const Expr> b) {
-  bool largest = m == Monoid::argmax;
+  bool largest = m != Monoid::argmin;
   Expr take = largest ? b[0] > a[0] : b[0] < a[0];
-  if (is_floating(a[0].dtype()))  // also a NaN after a number
+  if (m == Monoid::argmax_pool && is_floating(a[0].dtype())) take = take | isnan(b[0]);
+  else if (is_floating(a[0].dtype()))  // also a NaN after a number
     take = bit_not(largest ? b[0] <= a[0] : b[0] >= a[0]) & bit_not(isnan(a[0]));
   return {select(take, b[0], a[0]), select(take, b[1], a[1])};
 }
@@ -54,7 +58,8 @@ std::vector<Expr> identity(Monoid m, DType d, DType position) {
     case Monoid::all: return {constant(int64_t(1), d)};
     case Monoid::max: return {lowest(d)};
     case Monoid::min: return {highest(d)};
-    case Monoid::argmax: return {lowest(d), highest(position)};
+    case Monoid::argmax:
+    case Monoid::argmax_pool: return {lowest(d), highest(position)};
     case Monoid::argmin: return {highest(d), highest(position)};
     case Monoid::logsumexp: return {lowest(d), zero};
     case Monoid::welford: return {zero, zero, zero};
@@ -71,7 +76,8 @@ std::vector<Expr> combine(Monoid m, std::span<const Expr> a, std::span<const Exp
     case Monoid::any: return {a[0] | b[0]};
     case Monoid::all: return {a[0] & b[0]};
     case Monoid::argmax:
-    case Monoid::argmin: return first_extremum(m == Monoid::argmax, a, b);
+    case Monoid::argmin:
+    case Monoid::argmax_pool: return first_extremum(m, a, b);
     case Monoid::logsumexp: {  // equal maxima need no factor, and infinite ones must not get one
       Expr factor = select(eq(a[0], b[0]), 1.0, exp(-abs(a[0] - b[0])));
       return {max(a[0], b[0]), select(a[0] >= b[0], a[1] + b[1] * factor, a[1] * factor + b[1])};
@@ -88,7 +94,8 @@ std::vector<Expr> lift(Monoid m, std::span<const Expr> values) {
   DType d = values[0].dtype();
   switch (m) {
     case Monoid::argmax:
-    case Monoid::argmin: return {values[0], values[1]};
+    case Monoid::argmin:
+    case Monoid::argmax_pool: return {values[0], values[1]};
     case Monoid::logsumexp: return {values[0], constant(int64_t(1), d)};
     case Monoid::welford: return {values[0], constant(int64_t(0), d), constant(int64_t(1), d)};
     default: return {values[0]};

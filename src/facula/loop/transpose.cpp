@@ -106,7 +106,8 @@ class Transposer {
         break;
       }
       case Monoid::argmax:
-      case Monoid::argmin: g = select(eq(x[1], part(r, 1)), g, zero(d)); break;
+      case Monoid::argmin:
+      case Monoid::argmax_pool: g = select(eq(x[1], part(r, 1)), g, zero(d)); break;
       case Monoid::welford:
         if (component == 2) return;
         g = component == 0 ? g / part(r, 2) : g * ((x[0] - part(r, 0)) * 2.0);
