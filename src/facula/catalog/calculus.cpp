@@ -449,38 +449,6 @@ FACULA_FAMILY(calculus) {
         return norm(sub(self, other), std::optional<Scalar>(p));
       })
       .samples({"self[3, 4], other[4]", "self[3], other[3], p=1"});
-  define("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor")
-      .doc("self with each slice along `dim` whose p-norm is above maxnorm scaled down to it.")
-      .differs("float32 gradient of self: .* with p is the number 1e\\+300", "a p that float32 does not hold")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .dtypes(d::floating | d::complex)
-      .procedure([](const Tensor& self, const Scalar& p, int64_t dim, const Scalar& maxnorm) {
-        runtime_check(p.category() != Category::complex && maxnorm.category() != Category::complex, "renorm")
-            << "p and maxnorm must be real-valued";
-        runtime_check(p.to_double() > 0, "renorm") << "non-positive norm not supported, got p = " << p;
-        runtime_check(maxnorm.to_double() >= 0, "renorm")
-            << "expected maxnorm to be >= 0 but got " << maxnorm;
-        runtime_check(self.dim() > 1, "renorm")
-            << "input needs at least 2 dimensions, got shape " << to_string(self.sizes());
-        int k = wrap_dim("renorm", dim, self.dim());
-        Ints others;
-        for (int j = 0; j < self.dim(); ++j)
-          if (j != k) others.push_back(j);
-        bool narrow = compute_type(self.dtype()) != self.dtype();
-        auto length_of = [&](const Tensor& x) {
-          return linalg_vector_norm(x, p, others, true,
-                                    narrow ? std::optional(DType::Float32) : std::nullopt);
-        };
-        Tensor length = length_of(detach(self));
-        double limit = maxnorm.to_double();
-        if (length.dtype() == DType::Float32) limit = double(float(limit));
-        // What is short enough, or NaN, stays as it is, and so does its gradient.
-        Tensor largest = full(Dims{}, limit, length.dtype()), above = gt(length, largest);
-        Tensor scale = div(where(above, largest, ones_like(largest)),
-                           add(length_of(where(above, self, ones_like(self))), 1e-7));
-        return where(above, mul(self, narrow ? to_dtype(scale, self.dtype()) : scale), self);
-      })
-      .samples({"self[3, 4], p=2, dim=0, maxnorm=0.5", "self[2, 3, 2], p=1, dim=-1, maxnorm=1"});
   define("cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? aweights=None) -> Tensor")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc(

@@ -20,8 +20,8 @@ struct Statistics {
   Tensor mean, rstd;
 };
 Statistics statistics(const Tensor& x, const Ints& dims, double eps, bool keepdim) {
-  auto [variance, mean] = var_mean(x, dims, std::optional<double>(0.0), keepdim);
-  return {mean, rsqrt(add(variance, eps))};
+  auto [mean, total] = _moments(x, dims, keepdim);
+  return {mean, rsqrt(add(div(total, reduced_count(x.sizes(), dims)), eps))};
 }
 
 std::tuple<Tensor, Tensor, Tensor> batch_normalised(const Tensor& x, std::optional<Tensor> weight,
@@ -34,14 +34,15 @@ std::tuple<Tensor, Tensor, Tensor> batch_normalised(const Tensor& x, std::option
                           momentum, eps);
     return {y, empty(Sizes{int64_t(0)}, x.dtype()), empty(Sizes{int64_t(0)}, x.dtype())};
   }
+  Tensor y =
+      batch_norm(x, maybe(running_mean), maybe(running_var), maybe(weight), maybe(bias), true, momentum, eps);
   Ints dims;
   for (int k = 0; k < x.dim(); ++k)
     if (k != 1) dims.push_back(k);
   // Two passes, as PyTorch's batch_norm: the mean of infinities is one.
-  Tensor w = wide(detach(x)), mean = facula::mean(w, dims), rstd = rsqrt(add(var(w, dims, 0.0), eps));
+  Tensor w = wide(detach(x)), mean = facula::mean(w, dims),
+         rstd = rsqrt(add(catalog::batch_variance(w, dims, false), eps));
   mean = narrowed(mean, x.dtype()), rstd = narrowed(rstd, x.dtype());
-  Tensor y =
-      batch_norm(x, maybe(running_mean), maybe(running_var), maybe(weight), maybe(bias), true, momentum, eps);
   return {y, mean, rstd};
 }
 

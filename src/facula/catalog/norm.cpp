@@ -73,7 +73,8 @@ FACULA_FAMILY(norm) {
         Tensor x = wide(input);
         Ints dims;
         for (int k = 0; k < n; ++k) dims.push_back(input.dim() - n + k);
-        Tensor v = var(x, dims, 0.0, true), y = mul(sub(x, mean(x, dims, true)), rsqrt(add(v, eps)));
+        Tensor v = catalog::batch_variance(x, dims, true),
+               y = mul(sub(x, mean(x, dims, true)), rsqrt(add(v, eps)));
         if (weight) y = mul(y, wide(*weight));
         if (bias) y = add(y, wide(*bias));
         return contiguous(narrowed(y, input.dtype()));
@@ -148,7 +149,7 @@ FACULA_FAMILY(norm) {
           dims.push_back(k + 1);
         }
         Tensor x = wide(reshape(input, split));
-        Tensor m = mean(x, dims, true), v = to_dtype(var(x, dims, 0.0, true), DType::Float64),
+        Tensor m = mean(x, dims, true), v = to_dtype(catalog::batch_variance(x, dims, true), DType::Float64),
                slope = to_dtype(rsqrt(add(v, eps)), x.dtype()), y;
         if (weight || bias) {  // x * slope + shift, one multiplication an element
           if (weight) slope = mul(slope, wide(view(*weight, scale)));
@@ -172,7 +173,7 @@ FACULA_FAMILY(norm) {
           [](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias, double eps) {
             Tensor x = wide(input);
             auto dims = all_but_channels(x);
-            Tensor v = var(x, dims, 0.0, true), m = mean(x, dims, true);
+            Tensor v = catalog::batch_variance(x, dims, true), m = mean(x, dims, true);
             Tensor y = mul(sub(x, m), rsqrt(add(v, eps)));
             if (weight) y = mul(y, wide(per_channel(*weight, x)));
             if (bias) y = add(y, wide(per_channel(*bias, x)));

@@ -1,7 +1,14 @@
-// Differences from PyTorch (tests/edges) that normalisations share.
+// What normalisations share: the variance of a batch in the dtype of sums, and differences from PyTorch (tests/edges).
 #pragma once
+#include "facula/op/helpers.h"
+#include "facula/ops.h"
 
 namespace facula::catalog {
+
+// Mean squared deviation over `dims`.
+inline Tensor batch_variance(const Tensor& x, const Ints& dims, bool keepdim) {
+  return div(_square_deviation(x, dims, keepdim), op::reduced_count(x.sizes(), dims));
+}
 
 inline constexpr const char* kInfiniteWeight =
     "(float|bfloat)\\d+ (value|value \\d|gradient of input): .*(nan|inf).* with weight: .*(inf|max|lowest)";

@@ -193,33 +193,6 @@ FACULA_FAMILY(order) {
         return std::tuple(without_dim(values, k, keepdim), without_dim(at, k, keepdim));
       })
       .samples({"self![3, 5]", "self![4, 3], dim=0, keepdim=True", "self[]"});
-  define("nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
-      .converting_out()
-      .doc("Mean of the elements over `dim` that are not NaN.")
-      .differs("\\w+ gradient of self: 0 for nan with self: all nan", "what is left out gets no gradient")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .no_in_place()
-      .composite([](const Tensor& self, Sizes dim, bool keepdim, std::optional<DType> dtype) {
-        runtime_check(is_differentiable(self.dtype()), "nanmean")
-            << "expected input to have floating point or complex dtype but got " << self.dtype();
-        Tensor nan = isnan(self), kept = where(nan, zeros_like(self), self);
-        return div(sum(kept, dim, keepdim, dtype), sum(logical_not(nan), dim, keepdim));
-      })
-      .samples({"self[3, 4]", "self[3, 4], dim=[1], keepdim=True"});
-  define("nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
-      .converting_out()
-      .differs("bool error: RuntimeError .*result type int64 can't be cast",
-               "a sum of bools is an integer, which does not fit into a bool")
-      .doc("Sum of the elements over `dim` that are not NaN.")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .no_in_place()
-      .composite([](const Tensor& self, Sizes dim, bool keepdim, std::optional<DType> dtype) {
-        runtime_check(!is_complex(self.dtype()), "nansum")
-            << "does not support complex inputs, got " << self.dtype();
-        if (!is_floating(self.dtype())) return sum(self, dim, keepdim, dtype);
-        return sum(where(isnan(self), zeros_like(self), self), dim, keepdim, dtype);
-      })
-      .samples({"self[3, 4]", "self[3, 4], dim=[1], keepdim=True"});
   define("nanmedian.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
       .doc("The middle of the elements along `dim` that are not NaN (the lower one of two), and where it is.")
       .dtypes(d::integral | d::floating)

@@ -107,11 +107,6 @@ Expr truth(const LoopCall& c, Monoid m, Index i) {
   return over_nothing(c) ? at(i) : reduce_over(c, m, i, at);
 }
 
-SymInt reduced_count(SymSpan sizes, IntSpan dims) {
-  SymInt n = int64_t(1);
-  for (int64_t k : dims) n *= sizes[size_t(k)];
-  return n;
-}
 double correction_of(const Call& c) { return c.has("correction") ? c.real("correction") : 1; }
 // t over the degrees of freedom that `count` elements have left; none if the correction is no number.
 Tensor over_freedom(const Tensor& t, const SymInt& count, double correction) {
@@ -153,6 +148,9 @@ Moments moments(const Tensor& x, Sizes dim, std::optional<double> correction, bo
   return {middle, over_freedom(total, count, correction.value_or(1))};
 }
 
+// In float64, where squares neither overflow nor vanish; complex numbers part by part in their own, as in PyTorch.
+Tensor roomy(const Tensor& x) { return is_floating(x.dtype()) ? to_dtype(x, DType::Float64) : x; }
+
 // The square root, whose gradient at 0 is 0: there the length has a kink, its lowest point.
 Tensor root(const Tensor& variance) {
   Tensor none = eq(variance, 0);
@@ -168,7 +166,7 @@ Tensor gradient_of_moments(const Vjp& v, const Tensor& of_variance, std::optiona
   SymInt count = reduced_count(c.sizes("self"), dims);
   if (of_variance.defined()) {
     double freedom = double(count.guard_int()) - correction_of(c);
-    bool all = c["dim"].is_none() || c.rank("self") == 0 || c.ints("dim").empty();
+    bool all = c["dim"].is_none() || c.rank("self") == 0;
     if (root) root = put_back(v, *root);
     g = _variance_backward(put_back(v, of_variance), x, root ? MaybeTensor(*root) : MaybeTensor(), dims,
                            2.0 / freedom, all && freedom <= 0);
@@ -184,6 +182,29 @@ Tensor gradient_of_root(const Tensor& y, const Tensor& g) {
   return where(none, zeros_like(y), div(g, mul(where(none, ones_like(y), y), 2)));
 }
 
+// The gradient g of the norm y of x, both with their dimensions there. `divided_first`: where 1 / y would overflow
+// beside a subnormal y, which is one of 16 bits or the size of one element.
+Tensor gradient_of_norm(const Tensor& x, const Tensor& y, const Tensor& g, double order, bool divided_first,
+                        const Ints& dims) {
+  if (order == 0) return Tensor();
+  if (order == 1) return mul(g, sgn(x));
+  auto unless_zero = [](const Tensor& t, const Tensor& value) {
+    return where(eq(t, 0), zeros_like(value), value);
+  };
+  // g over f(y), 0 at y = 0; what is not taken there is no division by 0 either, nor is its derivative.
+  auto quotient = [&](auto&& f) { return unless_zero(y, div(g, f(where(eq(y, 0), ones_like(y), y)))); };
+  if (order == 2)
+    return divided_first ? mul(g, unless_zero(y, div(x, where(eq(y, 0), ones_like(y), y))))
+                         : mul(x, quotient([](const Tensor& t) { return t; }));
+  if (std::isinf(order)) {
+    Tensor mask = eq(abs(x), y);
+    return mul(sgn(x), where(mask, div(g, to_dtype(sum(mask, dims, true), g.dtype())), zeros_like(g)));
+  }
+  // The powers are those of PyTorch, so that what overflows and what vanishes does so there too.
+  if (order < 1) return mul(mul(sgn(x), unless_zero(x, pow(abs(x), order - 1))), mul(g, pow(y, 1 - order)));
+  Tensor scaled = order < 2 ? mul(sgn(x), pow(abs(x), order - 1)) : mul(x, pow(abs(x), order - 2));
+  return mul(scaled, quotient([&](const Tensor& t) { return pow(t, order - 1); }));
+}
 std::vector<Dims> twice(const Call& c) {
   auto sizes = reduced_not_empty("the extremum")(c);
   return {sizes, sizes};
@@ -606,8 +627,10 @@ FACULA_FAMILY(reduce) {
       .dtypes(d::floating | d::complex)
       .no_in_place()
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
-        return moments(self, dim, correction, keepdim, false).variance;
+        return catalog::narrowed(moments(roomy(self), dim, correction, keepdim, false).variance,
+                                 real_of(self.dtype()));
       })
+      .vjp([](const Vjp& v) { return grads(gradient_of_moments(v, v.grad(0), std::nullopt, Tensor())); })
       .samples(reduction_samples());
   define("var.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
       .converting_out()
@@ -626,10 +649,10 @@ FACULA_FAMILY(reduce) {
       .dtypes(d::floating | d::complex)
       .no_in_place()
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
-        Tensor x = catalog::wide(self);
-        return catalog::narrowed(root(moments(x, dim, correction, keepdim, false).variance),
+        return catalog::narrowed(root(moments(roomy(self), dim, correction, keepdim, false).variance),
                                  real_of(self.dtype()));
       })
+      .vjp([](const Vjp& v) { return grads(gradient_of_moments(v, v.grad(0), v.result(), Tensor())); })
       .samples({"self[3, 4], dim=[1]", "self[3, 4]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True",
                 "self[33, 129], dim=[1]"});
   define("std.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
@@ -654,6 +677,7 @@ FACULA_FAMILY(reduce) {
   define("std.all(Tensor self, bool unbiased) -> Tensor")
       .converting_out()
       .differs(kLargestMean, kMeanOverflows)
+      .differs(catalog::kSteps16, catalog::kRoundedOnce)
       .differs(kAllEqual, kEqualNumbers)
       .doc("Standard deviation of all elements, unbiased or not.")
       .no_in_place()
@@ -667,8 +691,9 @@ FACULA_FAMILY(reduce) {
       .doc("Variance and mean over `dim`.")
       .dtypes(d::floating | d::complex)
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
-        auto [mean, variance] = moments(self, dim, correction, keepdim, true);
-        return std::tuple(variance, mean);
+        auto [mean, variance] = moments(roomy(self), dim, correction, keepdim, true);
+        return std::tuple(catalog::narrowed(variance, real_of(self.dtype())),
+                          catalog::narrowed(mean, self.dtype()));
       })
       .vjp([](const Vjp& v) { return grads(gradient_of_moments(v, v.grad(0), std::nullopt, v.grad(1))); })
       .samples(
@@ -694,7 +719,7 @@ FACULA_FAMILY(reduce) {
       .doc("Standard deviation and mean over `dim`.")
       .dtypes(d::floating | d::complex)
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
-        auto [mean, variance] = moments(catalog::wide(self), dim, correction, keepdim, true);
+        auto [mean, variance] = moments(roomy(self), dim, correction, keepdim, true);
         return std::tuple(catalog::narrowed(root(variance), real_of(self.dtype())),
                           catalog::narrowed(mean, self.dtype()));
       })
@@ -766,32 +791,95 @@ FACULA_FAMILY(reduce) {
         auto& c = v.call();
         Tensor x = v["self"], y = put_back(v, v.result()), g = put_back(v, v.grad());
         double order = c.has("p") ? c.real("p") : 2;
-        if (order == 0) return grads(Tensor());
-        if (order == 1) return grads(mul(g, sgn(x)));
-        auto unless_zero = [](const Tensor& t, const Tensor& value) {
-          return where(eq(t, 0), zeros_like(value), value);
-        };
-        // g over f(y), 0 at y = 0; what is not taken there is no division by 0 either, nor is its derivative.
-        auto quotient = [&](auto&& f) { return unless_zero(y, div(g, f(where(eq(y, 0), ones_like(y), y)))); };
-        if (order == 2) {
-          // 1 / y would overflow beside a subnormal y, which is one of 16 bits or the size of one element.
-          bool narrow = compute_type(x.dtype()) != x.dtype() ||
-                        reduced_count(x.sizes(), c.dims("dim")) == SymInt(int64_t(1));
-          return grads(narrow ? mul(g, unless_zero(y, div(x, where(eq(y, 0), ones_like(y), y))))
-                              : mul(x, quotient([](const Tensor& t) { return t; })));
-        }
-        if (std::isinf(order)) {
-          Tensor mask = eq(abs(x), y);
-          return grads(mul(sgn(x), where(mask, div(g, to_dtype(sum(mask, c.dims("dim"), true), g.dtype())),
-                                         zeros_like(g))));
-        }
-        // The powers are those of PyTorch, so that what overflows and what vanishes does so there too.
-        if (order < 1)
-          return grads(mul(mul(sgn(x), unless_zero(x, pow(abs(x), order - 1))), mul(g, pow(y, 1 - order))));
-        Tensor scaled = order < 2 ? mul(sgn(x), pow(abs(x), order - 1)) : mul(x, pow(abs(x), order - 2));
-        return grads(mul(scaled, quotient([&](const Tensor& t) { return pow(t, order - 1); })));
+        bool one = reduced_count(x.sizes(), c.dims("dim")) == SymInt(int64_t(1));
+        return grads(
+            gradient_of_norm(x, y, g, order, one || compute_type(x.dtype()) != x.dtype(), c.dims("dim")));
       })
       .samples(reduction_samples());
+  define("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor")
+      .doc("self with each slice along `dim` whose p-norm is above maxnorm scaled down to it.")
+      .differs("float32 gradient of self: .* with p is the number 1e\\+300", "a p that float32 does not hold")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .dtypes(d::floating | d::complex)
+      .composite([](const Tensor& self, const Scalar& p, int64_t dim, const Scalar& maxnorm) {
+        runtime_check(p.category() != Category::complex && maxnorm.category() != Category::complex, "renorm")
+            << "p and maxnorm must be real-valued";
+        runtime_check(p.to_double() > 0, "renorm") << "non-positive norm not supported, got p = " << p;
+        runtime_check(maxnorm.to_double() >= 0, "renorm")
+            << "expected maxnorm to be >= 0 but got " << maxnorm;
+        runtime_check(self.dim() > 1, "renorm")
+            << "input needs at least 2 dimensions, got shape " << to_string(self.sizes());
+        int k = wrap_dim("renorm", dim, self.dim());
+        Ints others;
+        for (int j = 0; j < self.dim(); ++j)
+          if (j != k) others.push_back(j);
+        supported_check(is_differentiable(self.dtype()), "renorm")
+            << "expected a floating point or complex tensor, got " << self.dtype() << hint("x.float()");
+        Tensor length = linalg_vector_norm(self, p, others, true, compute_type(self.dtype())),
+               above = gt(length, maxnorm.to_double());
+        // What is short enough, or NaN, stays as it is, and so does its gradient.
+        Tensor scale = where(above, div(mul(ones_like(length), maxnorm.to_double()), add(length, 1e-7)),
+                             ones_like(length));
+        return mul(self, to_dtype(scale, self.dtype()));
+      })
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        Tensor x = v["self"], g = v.grad();
+        Ints others;
+        for (int j = 0; j < x.dim(); ++j)
+          if (j != c.dim("dim")) others.push_back(j);
+        Scalar p = c.number("p");
+        double limit = c.number("maxnorm").to_double();
+        // In float64, as in PyTorch, whose forward keeps to float32.
+        DType wide = x.dtype() == DType::Float32 ? DType::Float64 : compute_type(x.dtype());
+        Tensor length = linalg_vector_norm(x, p, others, true, wide), inverse = reciprocal(add(length, 1e-7));
+        Tensor along = mul(conj_physical(x), g);
+        along = sum(to_dtype(is_complex(x.dtype()) ? _real(along) : along, length.dtype()), others, true);
+        Tensor turned = gradient_of_norm(x, length, along, p.to_double(), false, others);
+        Tensor scaled = mul(mul(inverse, limit), sub(g, mul(inverse, turned)));
+        return grads(where(gt(length, limit), to_dtype(scaled, g.dtype()), g));
+      })
+      .samples({"self[3, 4], p=2, dim=0, maxnorm=0.5", "self[2, 3, 2], p=1, dim=-1, maxnorm=1"});
+  define("nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+      .converting_out()
+      .doc("Mean of the elements over `dim` that are not NaN.")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .no_in_place()
+      .composite([](const Tensor& self, Sizes dim, bool keepdim, std::optional<DType> dtype) {
+        runtime_check(is_differentiable(self.dtype()), "nanmean")
+            << "expected input to have floating point or complex dtype but got " << self.dtype();
+        Tensor nan = isnan(self);
+        Tensor total = is_complex(self.dtype()) ? sum(where(nan, zeros_like(self), self), dim, keepdim, dtype)
+                                                : nansum(self, dim, keepdim, dtype);
+        return div(total, sum(logical_not(nan), dim, keepdim));
+      })
+      .vjp([](const Vjp& v) {
+        Tensor x = v["self"], kept = to_dtype(logical_not(isnan(x)), x.dtype());
+        return grads(
+            mul(to_dtype(div(put_back(v, v.grad()), sum(kept, v.call().dims("dim"), true)), x.dtype()),
+                kept));
+      })
+      .samples({"self[3, 4]", "self[3, 4], dim=[1], keepdim=True"});
+  define("nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+      .converting_out()
+      .differs("bool error: RuntimeError .*result type int64 can't be cast",
+               "a sum of bools is an integer, which does not fit into a bool")
+      .doc("Sum of the elements over `dim` that are not NaN.")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .no_in_place()
+      .composite([](const Tensor& self, Sizes dim, bool keepdim, std::optional<DType> dtype) {
+        runtime_check(!is_complex(self.dtype()), "nansum")
+            << "does not support complex inputs, got " << self.dtype();
+        if (!is_floating(self.dtype())) return sum(self, dim, keepdim, dtype);
+        return sum(where(isnan(self), zeros_like(self), self), dim, keepdim, dtype);
+      })
+      // By a factor of 0 where self is NaN, as in PyTorch: the mean of nothing has a gradient of NaN.
+      .vjp([](const Vjp& v) {
+        Tensor x = v["self"];
+        return grads(
+            mul(to_dtype(put_back(v, v.grad()), x.dtype()), to_dtype(logical_not(isnan(x)), x.dtype())));
+      })
+      .samples({"self[3, 4]", "self[3, 4], dim=[1], keepdim=True"});
   define("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor")
       .differs(
           "\\w+ error: a result for RuntimeError \\(output with shape \\[\\] .*, dim=\\[\\]",

@@ -61,6 +61,12 @@ std::function<Dims(const Call&)> reduced(std::string dim, std::string keepdim, s
   };
 }
 
+SymInt reduced_count(SymSpan sizes, IntSpan dims) {
+  SymInt n = int64_t(1);
+  for (int64_t k : dims) n *= sizes[size_t(k)];
+  return n;
+}
+
 loop::Expr Box::position() const {
   loop::Expr p = integer(0);
   for (size_t k = 0; k < vars.size(); ++k) p = k == 0 ? at[0] : p * vars[k].extent + at[k];

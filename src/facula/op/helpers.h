@@ -40,6 +40,7 @@ inline std::function<void(const Call&)> fitting_computed(std::initializer_list<c
 std::function<Dims(const Call&)> reduced(std::string dim = "dim", std::string keepdim = "keepdim",
                                          std::string of = "self");
 Dims reduced_sizes(SymSpan sizes, IntSpan dims, bool keepdim);
+SymInt reduced_count(SymSpan sizes, IntSpan dims);  // how many elements of theirs fold into one
 
 // A box of fresh variables to reduce over.
 struct Box {
