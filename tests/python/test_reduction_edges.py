@@ -426,3 +426,41 @@ def test_complex128_rms_norm_has_the_eps_of_float64():
 def test_what_cannot_be_is_refused_as_pytorch_refuses_it(f, error):
     with pytest.raises(error):
         f()
+
+
+@pytest.mark.parametrize("scale", [1e18, 1e30, 3e37, 1e-20, 1e-25, 1e-42])
+@pytest.mark.parametrize("dim", [None, 0, 1])
+def test_squares_of_float32_neither_overflow_nor_vanish(scale, dim):
+    x = (np.sin(np.arange(1000.0) * 1.7) * scale).astype(np.float32).reshape(20, 50)
+    ours = T.tensor(x)
+    with np.errstate(over="ignore"):
+        var = np.var(x.astype(np.float64), axis=dim, ddof=1).astype(np.float32)
+        std = np.std(x.astype(np.float64), axis=dim, ddof=1).astype(np.float32)
+        mean = np.mean(x.astype(np.float64), axis=dim).astype(np.float32)
+    np.testing.assert_array_equal(ours.var(dim).numpy(), var)
+    np.testing.assert_array_max_ulp(ours.std(dim).numpy(), std, 1)
+    for found, wanted in zip(T.std_mean(ours, dim), (std, mean)):
+        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-6, atol=scale * 1e-12)
+
+
+def test_pools_take_the_last_of_several_nans():
+    nan = float("nan")
+    x = T.tensor([[[1.0, nan, 5.0, nan, 7.0, 2.0]]], requires_grad=True)
+    y, at = F.max_pool1d(x, 6, return_indices=True)
+    assert y.isnan().all() and at.item() == 3
+    y.backward(T.ones_like(y))
+    assert x.grad.tolist() == [[[0, 0, 0, 1, 0, 0]]]
+    image = T.tensor([[[[2.0, 2.0], [nan, nan]]]])
+    assert F.max_pool2d(image, 2, return_indices=True)[1].item() == 3
+    assert F.adaptive_max_pool2d(image, 1, return_indices=True)[1].item() == 3
+    assert F.max_pool2d(image[:, :, :1], (1, 2), return_indices=True)[1].item() == 0
+    assert image.flatten().argmax().item() == 2
+
+
+def test_the_mean_of_nothing_has_a_gradient_of_nan():
+    x = T.full((3,), float("nan"), requires_grad=True)
+    T.nanmean(x).backward()
+    assert x.grad.isnan().all()
+    y = T.tensor([1.0, float("nan"), 3.0], requires_grad=True)
+    T.nanmean(y).backward()
+    assert y.grad.tolist() == [0.5, 0, 0.5]
