@@ -158,7 +158,7 @@ def find(lib, name):
         attribute = name.split(".")[-2]
         return (lambda x: getattr(x, attribute)) if hasattr(lib.Tensor, attribute) else None
     x = lib
-    for part in name.split("."):
+    for part in name.removeprefix("torch.").split("."):
         x = getattr(x, part, None)
     if "." not in name and (not callable(x) or inspect.ismodule(x)):
         x = getattr(lib.Tensor, name, None)

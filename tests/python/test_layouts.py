@@ -100,8 +100,9 @@ def test_in_place_forms_write_into_hidden_memory(name):
                 continue  # results of another dtype or shape than self
             alias = target.view(target.shape)
             assert getattr(target, case.base + "_")(**args[1]) is target
-            # A procedure may sum in the order that its operands have in memory.
-            assert bits(wanted) == bits(target) or (case.kind == "procedure" and F.allclose(wanted, target))
+            # A procedure may sum in the order that its operands have in memory, and so does renorm.
+            sums = case.kind == "procedure" or case.base == "renorm"
+            assert bits(wanted) == bits(target) or (sums and F.allclose(wanted, target))
             assert case.kind == "view" or bits(alias) == bits(target)  # t_() and its like move no element
             assert target._version - versions[1] == plain._version - versions[0]
 

@@ -121,10 +121,14 @@ FACULA_FAMILY(native) {
       .doc("softmax along `dim`, 0 for lines of -inf.")
       .bind(hidden)
       .no_in_place()
-      .procedure([](const Tensor& self, int64_t dim, std::optional<DType> dtype) {
+      .composite([](const Tensor& self, int64_t dim, std::optional<DType> dtype) {
         Tensor y = softmax(self, dim, dtype);
         return where(all(eq(self, -std::numeric_limits<double>::infinity()), Sizes{dim}, true), zeros_like(y),
                      y);
+      })
+      .vjp([](const Vjp& v) {
+        return grads(
+            _softmax_backward_data(v.grad(), v.result(), v.call().dim("dim"), v.call().dtype("self")));
       })
       .samples({"self[3, 4], dim=1"});
   define("_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor")

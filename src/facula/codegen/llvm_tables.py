@@ -5,9 +5,9 @@
 A polynomial is in the distance to a centre, chosen so that its constant, the function's value there, is a
 float as it stands. kTail: erfcx(a / sqrt 2) / 2, the normal distribution's tail by exp(-a^2 / 2); the
 interval is told by the bits of a + 1, its exponent and the first bits of its mantissa. kNormal and
-kSigmoid: the functions at -a; the interval is the integer nearest to a multiple of a. kInverseErf: erfinv(a) / a
-up to 1 - 1/256, the interval by the exponent of 1 - a and the first bit of its mantissa. kInverseErfFar: erfinv by
-r = sqrt(-log(1 - a^2)) further out; the interval is the integer nearest to 4r.
+kSigmoid: the functions at -a; the interval is the integer nearest to a multiple of a. kInverseErf:
+erfinv(a) / a up to 1 - 1/256, the interval by the exponent of 1 - a and the first bits of its mantissa.
+kInverseErfFar: erfinv by r = sqrt(-log(1 - a^2)) further out; the interval is the integer nearest to 4r.
 
 The rest serves functions whose argument is brought near one of 16 points, with values to twice the digits.
 """
@@ -170,7 +170,7 @@ def by_exponent(octaves, pieces):
 
 
 def below_one(octaves, pieces):
-    """By the last bits of the exponent of 1 - a and the first ones of its mantissa; a float's bias ends in ones."""
+    """By the last bits of the exponent of 1 - a and the first of its mantissa; a bias ends in ones."""
     intervals = []
     for k in range(octaves):
         low = mpmath.mpf(2) ** ((k + 1) % octaves - octaves)
