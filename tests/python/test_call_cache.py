@@ -11,6 +11,7 @@ import threading
 import pytest
 
 import facula
+from facula.nn import functional as F
 
 
 @pytest.mark.parametrize("shape", [(0,), (3,)])
@@ -122,3 +123,23 @@ def test_a_process_may_end_while_kernels_are_made():
         )
         for _ in range(3):
             subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
+
+
+def test_another_eps_or_momentum_needs_no_other_kernel():
+    x, image = facula.randn(8, 8, requires_grad=True), facula.randn(2, 4, 6, 6, requires_grad=True)
+
+    def kernels_after(eps):
+        mean, var = facula.zeros(4), facula.ones(4)
+        for y in (
+            F.layer_norm(x, (8,), eps=eps),
+            F.group_norm(image, 2, eps=eps),
+            F.instance_norm(image, eps=eps),
+            F.batch_norm(image, mean, var, training=True, momentum=10 * eps, eps=eps),
+            F.batch_norm(image, mean, var, eps=eps),
+            F.dropout(x, eps),
+        ):
+            y.backward(facula.ones_like(y))
+        found = facula._C.cache_stats()
+        return found["compiled"] + found["disk_hits"] + found["shipped_hits"]
+
+    assert kernels_after(1e-5) == kernels_after(1e-3)

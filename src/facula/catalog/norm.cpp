@@ -66,7 +66,7 @@ FACULA_FAMILY(norm) {
       .dtypes(d::floating)
       .strict()
       .composite([](const Tensor& input, SymSpan shape, std::optional<Tensor> weight,
-                    std::optional<Tensor> bias, double eps) {
+                    std::optional<Tensor> bias, const Tensor& eps) {
         int n = int(shape.size());
         check_normalized("layer_norm", input, shape, {{"weight", weight}, {"bias", bias}});
         check_dtypes("layer_norm", input, {weight, bias});
@@ -124,7 +124,7 @@ FACULA_FAMILY(norm) {
       .strict()
       .no_in_place()
       .composite([](const Tensor& input, int64_t groups, std::optional<Tensor> weight,
-                    std::optional<Tensor> bias, double eps, bool) {
+                    std::optional<Tensor> bias, const Tensor& eps, bool) {
         runtime_check(input.dim() >= 2, "group_norm")
             << "expected an input of at least 2 dimensions [N, C, ...], got " << to_string(input.sizes());
         runtime_check(groups > 0, "group_norm") << "num_groups must be positive, got " << groups;
@@ -169,18 +169,18 @@ FACULA_FAMILY(norm) {
       .doc("Normalisation by the batch's own statistics, which it returns too (var without correction).")
       .bind(hidden)
       .dtypes(d::floating)
-      .composite(
-          [](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias, double eps) {
-            Tensor x = wide(input);
-            auto dims = all_but_channels(x);
-            Tensor v = catalog::batch_variance(x, dims, true), m = mean(x, dims, true);
-            Tensor y = mul(sub(x, m), rsqrt(add(v, eps)));
-            if (weight) y = mul(y, wide(per_channel(*weight, x)));
-            if (bias) y = add(y, wide(per_channel(*bias, x)));
-            Dims channels{x.size(1)};
-            return std::tuple(in_order_of(input, narrowed(y, input.dtype())), view(m, channels),
-                              view(v, channels));
-          })
+      .composite([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias,
+                    const Tensor& eps) {
+        Tensor x = wide(input);
+        auto dims = all_but_channels(x);
+        Tensor v = catalog::batch_variance(x, dims, true), m = mean(x, dims, true);
+        Tensor y = mul(sub(x, m), rsqrt(add(v, eps)));
+        if (weight) y = mul(y, wide(per_channel(*weight, x)));
+        if (bias) y = add(y, wide(per_channel(*bias, x)));
+        Dims channels{x.size(1)};
+        return std::tuple(in_order_of(input, narrowed(y, input.dtype())), view(m, channels),
+                          view(v, channels));
+      })
       // Two sums a channel, where the derived gradient has four, and the weight last, as in PyTorch.
       .vjp([](const Vjp& v) {
         Tensor x = v["input"], grad = v.grad(0);
@@ -203,7 +203,7 @@ FACULA_FAMILY(norm) {
       .dtypes(d::floating)
       .composite([](const Tensor& grad, const Tensor& input, std::optional<Tensor> weight, const Tensor& mean,
                     const Tensor& var, std::optional<Tensor> grad_mean, std::optional<Tensor> grad_var,
-                    double eps) {
+                    const Tensor& eps) {
         Tensor x = wide(input), g = wide(grad);
         auto dims = all_but_channels(x);
         Tensor centred = sub(x, per_channel(mean, x)), slope = per_channel(rsqrt(add(var, eps)), x);
@@ -227,7 +227,7 @@ FACULA_FAMILY(norm) {
       .bind(hidden)
       .dtypes(d::floating)
       .composite([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias,
-                    const Tensor& mean, const Tensor& var, double eps) {
+                    const Tensor& mean, const Tensor& var, const Tensor& eps) {
         Tensor x = wide(input);
         Tensor scale = rsqrt(add(wide(var), eps));
         Tensor y = mul(sub(x, per_channel(wide(mean), x)), per_channel(scale, x));
