@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import facula as torch
+from facula._common_models import KINDS
 
 nn, F = torch.nn, torch.nn.functional
 
@@ -751,6 +752,13 @@ def recurrence() -> None:
     )
 
 
+def whole_models() -> None:
+    """Two training steps of each common kind of model: the second finds states and gradients in place."""
+    for kind in KINDS:
+        for loss, optimizer in kind():
+            step(loss, optimizer)
+
+
 def in_bfloat16(program: Callable[[], None]) -> Callable[[], None]:
     def run() -> None:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -785,6 +793,7 @@ def main() -> None:
         contrast,
         text,
         diffusion,
+        whole_models,
         *mixed,
     ):
         program()
