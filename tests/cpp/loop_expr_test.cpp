@@ -325,6 +325,18 @@ TEST(LoopDerivative, MasksComeAfterProductsAndSidesMeet) {
   EXPECT_EQ(differentiate(sum, x64(1)).size(), 1u);
 }
 
+TEST(LoopExpr, TheInverseOfErfIsInfiniteAtOneAndNothingBeyond) {
+  auto at = [](double x) { return evaluated(erfinv(constant(x, kF64)), {}).to_double(); };
+  for (double x : {1e-300, 1e-9, 0.1, 0.5, 0.9, 0.999, 1 - 1e-12}) {
+    EXPECT_NEAR(std::erf(at(x)), x, 1e-15 * x);
+    EXPECT_EQ(at(-x), -at(x));
+  }
+  EXPECT_TRUE(std::signbit(at(-0.0)) && at(-0.0) == 0);
+  EXPECT_EQ(at(1), INFINITY);
+  EXPECT_EQ(at(-1), -INFINITY);
+  for (double x : {1.5, -2.0, double(INFINITY), double(NAN)}) EXPECT_TRUE(std::isnan(at(x))) << x;
+}
+
 TEST(LoopMonoid, CombinationIsAssociativeEnoughForPartialResults) {
   std::mt19937 rng(11);
   std::uniform_real_distribution<double> u(-3, 3);

@@ -108,7 +108,8 @@ double floor_quotient(double x, double y, DType d) {
 double inverse_erf(double x) {
   using Wide = long double;
   Wide a = std::fabs(x), y;
-  if (a == 0 || !(a < 1)) return a == 0 ? x : x / (1 - a) * (a == 1);
+  if (a == 0) return x;
+  if (!(a < 1)) return a == 1 ? std::copysign(std::numeric_limits<double>::infinity(), x) : std::nan("");
   Wide l = std::log((1 - a) * (1 + a)), half = 2 / (std::numbers::pi_v<Wide> * 0.147L) + l / 2;
   y = std::sqrt(std::sqrt(half * half - l / 0.147L) - half);
   for (int k = 0; k < 4; ++k) {
