@@ -600,7 +600,8 @@ std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted
   static auto& table = *new Bounded<Key, std::vector<Entry>, KeyHash>(kMaxEntries);
   auto& o = c.op();
   Ints sizes;
-  Key key = key_of(c, wanted, grads, !o.is<op::Pointwise>(), sizes);
+  // What a rule of its own did may hold for these sizes alone, of a pointwise operator too.
+  Key key = key_of(c, wanted, grads, o.vjp || !o.is<op::Pointwise>(), sizes);
   {
     std::lock_guard lock(mutex);
     if (auto* known = table.find(key))
