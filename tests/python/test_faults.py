@@ -424,8 +424,8 @@ if what == "kernels":
     x = F.arange(6.0).reshape(2, 3)
     with open(folder + "/filler", "wb") as f:
         f.write(bytes(170_000))
-    for k in range(2, 14):  # a kernel each, more than there is room for
-        assert F.nn.functional.layer_norm(x, [3], eps=k * 1e-5).shape == (2, 3)
+    for name in "sin cos tan sinh cosh tanh exp expm1 log1p asinh atan erf digamma lgamma".split():
+        assert getattr(F, name)(x).shape == (2, 3)  # a kernel each, more than there is room for
     names = os.listdir(folder + "/kernels")
     kernels = [n for n in names if n.endswith(".o")]
     assert 0 < len(kernels) < F._C.cache_stats()["compiled"], names
