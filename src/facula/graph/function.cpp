@@ -9,6 +9,7 @@
 #include "facula/autograd/forward.h"
 #include "facula/base/fork.h"
 #include "facula/op/describe.h"
+#include "facula/op/registry.h"
 
 namespace facula::graph {
 
@@ -82,13 +83,13 @@ const op::Operator& operator_of(UserFunction f) {
   std::lock_guard lock(mutex);
   auto& found = known[text];
   if (found) return *found;
-  auto* o = new op::Operator();
-  o->schema = op::parse_schema(f.name + "(Tensor[] inputs, Tensor[] outputs, Tensor[] reads) -> Tensor[]");
-  o->definition = op::Composite{[](const op::Call& c) {
+  op::Composite outputs{[](const op::Call& c) {
     op::Results results;
     for (auto& t : c.tensors("outputs")) results.push_back(autograd::invoke("detach", {t}));
     return results;
   }};
+  auto* o = &op::nameless(f.name + "(Tensor[] inputs, Tensor[] outputs, Tensor[] reads) -> Tensor[]",
+                          std::move(outputs));
   o->batched = [](const op::Batched&) {
     return op::Results();
   };  // the calls of a batch one by one, by the rule

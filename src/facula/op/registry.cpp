@@ -21,7 +21,8 @@ struct Registry {
   std::unordered_map<std::string, std::vector<const Operator*>> by_base;
   std::unordered_set<const Operator*> reproducible;
   std::vector<std::function<void(const Operator&)>> listeners;
-  std::unique_ptr<Draft> pending;  // being defined
+  std::vector<std::unique_ptr<const Operator>> unlisted;  // nameless, or retired
+  std::unique_ptr<Draft> pending;                         // being defined
 };
 
 // Never destroyed: operators are used until the last thread ends.
@@ -212,6 +213,18 @@ void retire(const Operator& o) {
   std::erase_if(r.by_name, [&](auto& known) { return known.second == &o || known.second->parent == &o; });
   std::erase(r.by_base[o.schema.name], &o);
   std::erase(r.all, &o);
+  r.unlisted.emplace_back(&o);
+}
+
+Operator& nameless(std::string_view schema, Composite calls) {
+  auto o = std::make_unique<Operator>();
+  o->schema = parse_schema(schema);
+  o->definition = std::move(calls);
+  auto& made = *o;
+  Registry& r = registry();
+  std::unique_lock guard(r.lock);
+  r.unlisted.push_back(std::move(o));
+  return made;
 }
 
 const Operator* find(std::string_view full_name) {

@@ -22,4 +22,6 @@ void define_late(const std::function<void()>& family);
 // Forgets the name of an operator that was defined late, so that another may have it. Tapes and programs that
 // call it go on doing so: it is never freed.
 void retire(const Operator& o);
+// An operator without a name for `find`, such as a traced program. It is never freed either.
+Operator& nameless(std::string_view schema, Composite calls);
 }  // namespace facula::op

@@ -18,12 +18,9 @@ namespace {
 // The calls of a program as a composite.
 op::Operator* operator_of(const std::string& name, bool exact_sizes,
                           std::function<op::Results(const op::Call&)> body) {
-  auto* o = new op::Operator();
-  o->schema = op::parse_schema(name + "(Tensor[] inputs) -> Tensor[]");
   op::Composite calls{std::move(body)};
   calls.exact_sizes = exact_sizes;
-  o->definition = std::move(calls);
-  return o;
+  return &op::nameless(name + "(Tensor[] inputs) -> Tensor[]", std::move(calls));
 }
 
 op::Results to_results(std::vector<Tensor> tensors) {
