@@ -106,14 +106,6 @@ std::string recording_to() {
   return record_folder();
 }
 
-// What the kernel is, without the names that people gave.
-std::string identity(const loop::Nest& n) {
-  loop::Nest bare = n;
-  bare.name.clear();
-  for (size_t k = 0; k < bare.buffers.size(); ++k) bare.buffers[k].name.clear();
-  return loop::print(bare);
-}
-
 // Of a folder; null if there is none. `object` is what was read.
 KernelFn load(const std::string& digest, const std::string& shown, std::string& object) {
   KernelFn fn = nullptr;
@@ -220,7 +212,7 @@ void want(Entry& e, const Sha256& digest, const std::string& shown) {
 const Kernel* kernel(const loop::Nest& n) {
   check_ahead();
   check_interrupt();  // what is being made is finished and stored: another call, or process, may want it
-  Sha256 digest = sha256({identity(n), "\n", target_features(), "\n", FACULA_GENERATOR_VERSION});
+  Sha256 digest = sha256({loop::identity(n), "\n", target_features(), "\n", FACULA_GENERATOR_VERSION});
   std::string name = hex(digest);
   Entry* e = entry_of(name);
   want(*e, digest, n.name);

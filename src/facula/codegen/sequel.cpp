@@ -27,7 +27,7 @@ namespace {
 
 constexpr size_t kMost = 2048;  // things that a process notes
 constexpr size_t kChapter = 32;
-constexpr size_t kMisses = 64;      // looked for in vain, then only where chapters begin
+constexpr size_t kMisses = 8;       // looked for in vain, then only where chapters begin
 constexpr size_t kMostWords = 256;  // of a thing
 
 std::vector<const Thing*>& things() {

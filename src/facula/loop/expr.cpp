@@ -48,7 +48,7 @@ uint64_t hash_of(const Node& n) {
             ? mix(h, uint64_t(n.value.to_int()))
             : mix(mix(h, bits(n.value.to_complex().real())), bits(n.value.to_complex().imag()));
   }
-  if (n.kind == Kind::size) h = mix(h, facula::hash_of(to_string(n.size)));
+  if (n.kind == Kind::size) h = mix(h, uint64_t(n.size.identity()));
   for (auto& b : n.bound) h = mix(mix(h, uint64_t(b.var)), b.extent->hash);
   for (auto& a : n.args) h = mix(h, a->hash);
   return h;
@@ -70,15 +70,48 @@ bool equal(const Node& a, const Node& b) {
   return bits(x.real()) == bits(y.real()) && bits(x.imag()) == bits(y.imag());
 }
 
-struct ByHash {
-  size_t operator()(const Node* n) const { return n->hash; }
-};
-struct ByValue {
-  bool operator()(const Node* a, const Node* b) const { return a->hash == b->hash && equal(*a, *b); }
-};
-struct Table {
+// Open addressing over nodes in chunks: most of planning's time went into a set that allocates for each.
+class Table {
+ public:
   TableMutex mutex;
-  std::unordered_set<const Node*, ByHash, ByValue> nodes;
+  Expr find_or_keep(Node&& n) {
+    if (count_ * 2 >= slots_.size()) grow();
+    Slot& s = place(slots_, n.hash, [&](const Node& known) { return equal(known, n); });
+    if (!s.node) {
+      n.id = uint32_t(count_++);
+      s = {n.hash, new (room()) Node(std::move(n))};
+    }
+    return Expr(s.node);
+  }
+
+ private:
+  struct Slot {
+    uint64_t hash = 0;
+    const Node* node = nullptr;
+  };
+  static constexpr size_t kChunk = 256;
+  template <class Same>
+  static Slot& place(std::vector<Slot>& slots, uint64_t hash, Same same) {
+    size_t k = hash & (slots.size() - 1);
+    while (slots[k].node && !(slots[k].hash == hash && same(*slots[k].node))) k = (k + 1) & (slots.size() - 1);
+    return slots[k];
+  }
+  void grow() {
+    std::vector<Slot> larger(std::max<size_t>(slots_.size() * 2, 4096));
+    for (auto& s : slots_)
+      if (s.node) place(larger, s.hash, [](const Node&) { return false; }) = s;
+    slots_ = std::move(larger);
+  }
+  void* room() {
+    if (used_ == kChunk || !chunk_) {
+      chunk_ = static_cast<Node*>(::operator new(kChunk * sizeof(Node)));
+      used_ = 0;
+    }
+    return chunk_ + used_++;
+  }
+  std::vector<Slot> slots_;
+  size_t count_ = 0, used_ = 0;
+  Node* chunk_ = nullptr;
 };
 Table& table() {
   static auto* t = new Table;  // immortal, as the expressions are
@@ -287,11 +320,7 @@ Expr intern(Node n) {
   for (auto& b : n.bound) n.has_reduce |= b.extent->has_reduce;
   Table& t = table();
   std::lock_guard lock(t.mutex);
-  if (auto it = t.nodes.find(&n); it != t.nodes.end()) return Expr(*it);
-  n.id = uint32_t(t.nodes.size());
-  auto* kept = new Node(std::move(n));
-  t.nodes.insert(kept);
-  return Expr(kept);
+  return t.find_or_keep(std::move(n));
 }
 
 DType call_type(Fn f, std::span<const Expr> args) {

@@ -52,6 +52,19 @@ struct Buffer {
   bool unique = true;  // no other buffer overlaps it (targets may assume so)
 };
 
+// A text that a copy does not have: the copy may be changed.
+struct Memo {
+  std::string text;
+  Memo() = default;
+  Memo(Memo&&) = default;
+  Memo(const Memo&) {}
+  Memo& operator=(Memo&&) = default;
+  Memo& operator=(const Memo&) {
+    text.clear();
+    return *this;
+  }
+};
+
 struct Nest {
   std::string name;  // for people and profilers; not part of the identity
   std::vector<Buffer> buffers;
@@ -60,9 +73,11 @@ struct Nest {
   Expr tasks;        // over params
   Expr cost;         // scalar operations of one task, roughly, over params: sets the grain
   Block body;
+  Memo identity;  // its text without names, once it will not change any more; "" if not known
 };
 
 std::string print(const Nest& n);
+std::string identity(const Nest& n);     // the text without the names that people gave
 Nest parse_nest(std::string_view text);  // ValueError with the position of the mistake
 void verify(const Nest& n);
 

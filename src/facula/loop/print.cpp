@@ -31,14 +31,15 @@ std::string quoted(const std::string& s) {
 
 class NestPrinter {
  public:
+  explicit NestPrinter(bool names) : names_(names) {}
   std::string operator()(const Nest& n) {
     printer_.count(n.tasks);
     printer_.count(n.cost);
     count(n.body);
-    out_ = "nest " + quoted(n.name) + " params " + std::to_string(n.params) + " {\n";
+    out_ = "nest " + name(n.name) + " params " + std::to_string(n.params) + " {\n";
     for (auto& b : n.buffers)
       out_ += std::string("  buffer ") + facula::name(b.dtype) + (b.written ? " write" : " read") +
-              (b.unique ? " unique " : " shared ") + quoted(b.name) + "\n";
+              (b.unique ? " unique " : " shared ") + name(b.name) + "\n";
     line("  ", [&] { return "tasks " + var(n.task_var) + " < " + text(n.tasks); });
     line("  ", [&] { return "cost " + text(n.cost); });
     block(n.body, "  ");
@@ -54,6 +55,7 @@ class NestPrinter {
       count(s.body);
     }
   }
+  std::string name(const std::string& s) const { return quoted(names_ ? s : ""); }
   std::string text(Expr x) { return printer_.print(x, out_, indent_); }
   // Evaluates the line first: it may put definitions before itself.
   template <class F>
@@ -112,6 +114,7 @@ class NestPrinter {
       out_ += indent + "}\n";
     }
   }
+  const bool names_;
   ExprPrinter printer_;
   std::string out_, indent_;
 };
@@ -272,6 +275,9 @@ std::string print(Expr x) {
   return lines + last;
 }
 
-std::string print(const Nest& n) { return NestPrinter()(n); }
+std::string print(const Nest& n) { return NestPrinter(true)(n); }
+std::string identity(const Nest& n) {
+  return n.identity.text.empty() ? NestPrinter(false)(n) : n.identity.text;
+}
 
 }  // namespace facula::loop

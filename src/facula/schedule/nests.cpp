@@ -703,10 +703,8 @@ struct Renumber {
 std::shared_ptr<const loop::Nest> shared_nest(loop::Nest n) {
   static TableMutex mutex;
   static Bounded<std::string, std::shared_ptr<const loop::Nest>> known(4096);
-  std::string name = std::move(n.name);
-  n.name.clear();
-  std::string text = loop::print(n);
-  n.name = std::move(name);
+  std::string text = loop::identity(n);
+  n.identity.text = text;
   std::lock_guard lock(mutex);
   if (auto* found = known.find(text)) return *found;
   return known.put(std::move(text), std::make_shared<const loop::Nest>(std::move(n)));
