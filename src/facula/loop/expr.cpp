@@ -93,7 +93,8 @@ class Table {
   template <class Same>
   static Slot& place(std::vector<Slot>& slots, uint64_t hash, Same same) {
     size_t k = hash & (slots.size() - 1);
-    while (slots[k].node && !(slots[k].hash == hash && same(*slots[k].node))) k = (k + 1) & (slots.size() - 1);
+    while (slots[k].node && !(slots[k].hash == hash && same(*slots[k].node)))
+      k = (k + 1) & (slots.size() - 1);
     return slots[k];
   }
   void grow() {
