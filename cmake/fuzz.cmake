@@ -1,5 +1,6 @@
 # tests/fuzz: every target in one program that replays it (test_fuzz), and, where FACULA_FUZZ is on (clang), each as a
-# program of libFuzzer's too. They take the rooms up to autograd, codegen, io, and no more: what those never call is unresolved.
+# program of libFuzzer's too. They take the rooms up to autograd, codegen, io, and no more: what those never call is unresolved,
+# so nothing may be called before main.
 file(GLOB fuzz_targets CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/*.cpp)
 set(fuzz_common ${PROJECT_SOURCE_DIR}/tests/fuzz/seeds.cpp)
 list(FILTER fuzz_targets EXCLUDE REGEX "/(seeds|replay_test)\\.cpp$")

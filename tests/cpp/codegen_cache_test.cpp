@@ -48,7 +48,9 @@ Nest add_constant(double c) {
   return n;
 }
 
-std::shared_ptr<const Nest> nest_of(double c) { return std::make_shared<const Nest>(add_constant(c)); }
+std::shared_ptr<const loop::LazyNest> nest_of(double c) {
+  return std::make_shared<const loop::LazyNest>(std::make_shared<const Nest>(add_constant(c)));
+}
 
 bool works(double c) {
   std::vector<float> x(21), y(21);
@@ -360,8 +362,8 @@ class CodegenAhead : public CodegenCache {
     set_num_threads(threads_);
     CodegenCache::TearDown();
   }
-  static std::vector<std::shared_ptr<const Nest>> nests_of(int from, int count) {
-    std::vector<std::shared_ptr<const Nest>> all;
+  static std::vector<std::shared_ptr<const loop::LazyNest>> nests_of(int from, int count) {
+    std::vector<std::shared_ptr<const loop::LazyNest>> all;
     for (int k = 0; k < count; ++k) all.push_back(nest_of(from + k));
     return all;
   }
@@ -397,7 +399,7 @@ TEST_F(CodegenAhead, DropsWhatAJobThrowsAndGoesOn) {
   Nest broken = add_constant(2021);
   broken.body[0].body[0].values = {local(99, DType::Float32)};
   auto nest = std::make_shared<const Nest>(broken);
-  codegen::expect({nest, nest_of(2022)});
+  codegen::expect({std::make_shared<const loop::LazyNest>(nest), nest_of(2022)});
   codegen::ahead([] { throw std::runtime_error("dropped"); });
   codegen::finish_ahead();
   EXPECT_ANY_THROW(codegen::kernel(*nest)) << "who wants it is told";

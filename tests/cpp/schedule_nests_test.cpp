@@ -6,6 +6,7 @@
 #include <random>
 
 #include "facula/loop/interpret.h"
+#include "facula/schedule/build.h"
 #include "facula/schedule/schedule.h"
 
 using namespace facula;
@@ -40,6 +41,29 @@ Tensor transposed(const Tensor& t) {
   return t.alias(sizes, strides, t.offset());
 }
 
+// Launches whose kernels are known are those that would have been made, and their nests too where somebody looks.
+void check_known(const Group& g, const Analysis& a, const Layout& l) {
+  Numbers n = numbers(a, l);
+  Decisions d = decide(a, n);
+  Built made = build(g.name, a, d);
+  std::vector<KnownNest> known;
+  for (auto& launch : made.launches) known.push_back({Sha256{}, launch.buffers, launch.numbers});
+  Built again = build(g.name, a, d, known);
+  ASSERT_EQ(again.launches.size(), made.launches.size());
+  ASSERT_EQ(again.temporaries.size(), made.temporaries.size());
+  for (size_t k = 0; k < made.launches.size(); ++k) {
+    auto &x = made.launches[k], &y = again.launches[k];
+    auto* kernel = y.nest->kernel();
+    ASSERT_TRUE(kernel && !x.nest->kernel());
+    EXPECT_EQ(loop::print(kernel->tasks), loop::print(x.nest->nest().tasks));
+    EXPECT_EQ(loop::print(kernel->cost), loop::print(x.nest->nest().cost));
+    EXPECT_EQ(loop::print(*y.nest), loop::print(*x.nest));
+    EXPECT_EQ(x.buffers, y.buffers);
+    ASSERT_EQ(x.params.size(), y.params.size());
+    for (size_t p = 0; p < x.params.size(); ++p) EXPECT_EQ(x.params[p].value(n), y.params[p].value(n));
+  }
+}
+
 Schedule run(const Group& g, std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
   Layout l;
   for (auto e : g.extents) l.extents.push_back(e.concrete());
@@ -54,6 +78,9 @@ Schedule run(const Group& g, std::span<const Tensor> inputs, std::span<const Ten
   }
   l.size_of = [](SymInt s) { return s.concrete(); };
   Schedule s = schedule::schedule(g, l);
+  if (g.scatter) check_known(g, analyse_scatter(g), l);
+  else
+    for (auto& p : parts(g)) check_known(g, analyse(g, p), l);
   std::vector<void*> pointers;
   for (auto& t : inputs) pointers.push_back(t.data_ptr());
   for (auto& t : outputs) pointers.push_back(t.data_ptr());

@@ -5,6 +5,7 @@ the folder; and what is damaged or incomplete is as if it were not there.
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -75,6 +76,7 @@ def run(folder, program, **environment):
     )
     assert done.returncode == 0, done.stderr
     found = {what: len(re.findall(f"cache: {what} plan", done.stderr)) for what in ("hit", "miss")}
+    found["nests"] = len(re.findall("cache: hit nests", done.stderr))
     return done.stdout, found
 
 
@@ -95,7 +97,7 @@ def filled(tmp_path_factory):
 def test_the_next_process_makes_no_plan_and_computes_the_same_bits(filled):
     folder, shown = filled
     made, none = run(folder, MODEL, FACULA_VERIFY="1")  # which looks at every plan as it is made
-    assert none == {"hit": 0, "miss": 0}
+    assert none == {"hit": 0, "miss": 0, "nests": 0}
     assert made == shown
     again, found = run(folder, MODEL)
     assert again == shown
@@ -134,6 +136,41 @@ def test_plans_without_their_kernels_are_made_again(filled):
         path.unlink()
     assert run(folder, MODEL, FACULA_SHIPPED_CACHE="/nowhere")[0] == shown
     assert list(folder.glob("*.o"))
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory, filled):
+    """A folder as it is shipped, of this program's kernels, and their index."""
+    folder = tmp_path_factory.mktemp("shipped") / "kernels"
+    record = "torch._C.record_kernels_to({!r})\n"
+    shown, _ = run(
+        None, record.format(str(folder)) + MODEL + record.format(""), FACULA_SHIPPED_CACHE="/nowhere"
+    )
+    assert shown == filled[1]
+    (index,) = [p for p in folder.glob("*.o") if b"\x7fELF" not in p.read_bytes()]
+    return folder, index
+
+
+def test_nests_that_became_shipped_kernels_are_not_made(shipped, filled, tmp_path):
+    tmp_path.chmod(0o700)
+    none_compiled = "\nassert torch._C.cache_stats()['compiled'] == 0, torch._C.cache_stats()"
+    shown, found = run(tmp_path, MODEL + none_compiled, FACULA_SHIPPED_CACHE=str(shipped[0]))
+    assert shown == filled[1] and found["nests"] >= 40
+
+
+@pytest.mark.parametrize("what", ["without kernels", *range(4)])
+def test_an_index_of_nests_that_is_of_no_use_does_no_harm(shipped, filled, tmp_path, what):
+    """Kernels are missing, or the index is damaged."""
+    folder = shutil.copytree(shipped[0], tmp_path / "shipped")
+    index = folder / shipped[1].name
+    if what == "without kernels":
+        for path in folder.glob("*.o"):
+            if path != index:
+                path.unlink()
+    else:
+        index.write_bytes(damaged(index.read_bytes(), what))
+    shown, found = run(None, MODEL, FACULA_SHIPPED_CACHE=str(folder))
+    assert shown == filled[1] and (found["nests"] > 0) == (what == "without kernels")
 
 
 # Pairs that differ in nothing but an attribute, a setting, a size or a layout.

@@ -130,7 +130,7 @@ void ahead_of_others(std::vector<std::function<void()>> jobs) {
   if (on_thread) pool().add(std::move(jobs), 0);
 }
 
-void expect(std::vector<std::shared_ptr<const loop::Nest>> nests) {
+void expect(std::vector<std::shared_ptr<const loop::LazyNest>> nests) {
   if (!ahead_threads()) return;
   std::vector<std::function<void()>> jobs;
   for (auto n = nests.rbegin(); n != nests.rend(); ++n) jobs.push_back([nest = *n] { kernel(*nest); });

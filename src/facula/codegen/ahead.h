@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "facula/loop/nest.h"
+#include "facula/loop/lazy_nest.h"
 
 namespace facula::codegen {
 
@@ -22,7 +22,7 @@ void ahead(std::function<void()> job);
 // For a job: these come next, in this order.
 void ahead_of_others(std::vector<std::function<void()>> jobs);
 // These are wanted next, in this order.
-void expect(std::vector<std::shared_ptr<const loop::Nest>> nests);
+void expect(std::vector<std::shared_ptr<const loop::LazyNest>> nests);
 // Is this one of the threads?
 bool is_ahead();
 // On one of them: throws if the process ends, so that a job does so before its next kernel.

@@ -22,6 +22,7 @@
 #include "facula/codegen/compiler.h"
 #include "facula/codegen/kernel.h"
 #include "facula/codegen/named.h"
+#include "facula/codegen/nest_index.h"
 #include "facula/codegen/object.h"
 #include "facula/codegen/sequel.h"
 #include "facula/codegen/store.h"
@@ -207,24 +208,37 @@ void want(Entry& e, const Sha256& digest, const std::string& shown) {
   wanted(kernel_thing, words_of(std::string(digest.begin(), digest.end()) + shown));
 }
 
+// Without a nest; null if it is in no folder.
+Entry* found_entry(const Sha256& digest, const std::string& shown) {
+  std::string name = hex(digest);
+  Entry* e = entry_of(name);
+  want(*e, digest, shown);
+  Made made = make_once(*e, nullptr, name, shown);
+  if (made == Made::not_at_all) return nullptr;
+  if (made == Made::before) ++memory_hits;
+  return e;
+}
+
+// What follows from the nest.
+void complete(Entry& e, const Sha256& digest, loop::Expr tasks, loop::Expr cost) {
+  std::lock_guard lock(nest_mutex);
+  if (e.kernel.tasks.get()) return;
+  e.kernel.digest = digest;
+  e.kernel.tasks = tasks;
+  e.kernel.cost = cost;
+}
+
 }  // namespace
 
 const Kernel* kernel(const loop::Nest& n) {
   check_ahead();
   check_interrupt();  // what is being made is finished and stored: another call, or process, may want it
-  Sha256 digest = sha256({loop::identity(n), "\n", target_features(), "\n", FACULA_GENERATOR_VERSION});
+  Sha256 digest = name_of(n);
   std::string name = hex(digest);
   Entry* e = entry_of(name);
   want(*e, digest, n.name);
   Made made = make_once(*e, &n, name, n.name);
-  {
-    std::lock_guard lock(nest_mutex);
-    if (!e->kernel.tasks.get()) {
-      e->kernel.digest = digest;
-      e->kernel.tasks = n.tasks;
-      e->kernel.cost = n.cost;
-    }
-  }
+  complete(*e, digest, n.tasks, n.cost);
   if (made == Made::before) {
     ++memory_hits;
     std::string to = recording_to();
@@ -237,17 +251,26 @@ const Kernel* kernel(const loop::Nest& n) {
   return &e->kernel;
 }
 
+const Kernel* kernel(const loop::LazyNest& n) {
+  auto* known = n.kernel();
+  if (!known || records_kernels()) return kernel(n.nest());
+  check_ahead();
+  check_interrupt();
+  Entry* e = found_entry(known->name, known->shown);
+  if (!e) return kernel(n.nest());
+  complete(*e, known->name, known->tasks, known->cost);
+  return &e->kernel;
+}
+
+Sha256 name_of(const loop::Nest& n) {
+  return sha256({loop::identity(n), "\n", target_features(), "\n", FACULA_GENERATOR_VERSION});
+}
 const Sha256& name_of(const Kernel& k) { return static_cast<const Entry::Named&>(k).digest; }
 
 const Kernel* find_kernel(const Sha256& digest, const std::string& shown) {
   check_ahead();
-  std::string name = hex(digest);
-  Entry* e = entry_of(name);
-  want(*e, digest, shown);
-  Made made = make_once(*e, nullptr, name, shown);
-  if (made == Made::not_at_all) return nullptr;
-  if (made == Made::before) ++memory_hits;
-  return &e->kernel;
+  Entry* e = found_entry(digest, shown);
+  return e ? &e->kernel : nullptr;
 }
 
 bool records_kernels() { return !recording_to().empty(); }
@@ -261,6 +284,7 @@ std::string cache_folder() { return user_folder(); }
 void record_kernels_to(const std::string& folder) {
   runtime_check(folder.empty() || make_folders(folder), "codegen") << "cannot make the folder " << folder;
   finish_ahead();  // what was begun belongs where it would have gone
+  if (std::string before = recording_to(); !before.empty()) write_nest_index(before);
   std::lock_guard lock(record_mutex);
   record_folder() = folder;
 }

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string>
 
-#include "facula/loop/nest.h"
+#include "facula/loop/lazy_nest.h"
 
 namespace facula::codegen {
 
@@ -34,6 +34,7 @@ struct Kernel {
 // The kernel of a verified nest. Thread-safe; the result lives for ever. Hears Ctrl-C before it begins:
 // callers hold no lock.
 const Kernel* kernel(const loop::Nest& n);
+const Kernel* kernel(const loop::LazyNest& n);  // makes the nest only if its kernel is in no folder
 
 // How a kernel's tasks are shared among threads: in pieces of `grain` tasks, which make it worth a thread.
 struct Work {

@@ -7,8 +7,9 @@
 
 namespace facula::codegen {
 
-// The name of one that `kernel` gave.
+// The name of one that `kernel` gave, and of the one that a nest becomes.
 const Sha256& name_of(const Kernel& k);
+Sha256 name_of(const loop::Nest& n);
 // The kernel of that name, if it is in memory or in a folder; null if it has to be compiled. Its `tasks` and `cost`
 // are not there before `kernel` is asked for it. `shown` is for people. Thread-safe; the result lives for ever.
 const Kernel* find_kernel(const Sha256& name, const std::string& shown);

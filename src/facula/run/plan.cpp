@@ -8,6 +8,7 @@
 #include "facula/base/bounded.h"
 #include "facula/base/fork.h"
 #include "facula/codegen/ahead.h"
+#include "facula/codegen/nest_index.h"
 #include "facula/run/layout.h"
 
 namespace facula::run {
@@ -40,13 +41,15 @@ bool reads_only_own_element(const schedule::Group& g, int input) {
 
 namespace {
 
+const bool indexed = (schedule::set_nest_index(codegen::shipped_nests()), true);
+
 // The kernels of nests. Nests are shared by the scheduler's cache, so a pointer identifies one as long as it
 // lives.
-using Nests = std::vector<std::shared_ptr<const loop::Nest>>;
+using Nests = std::vector<std::shared_ptr<const loop::LazyNest>>;
 std::vector<const codegen::Kernel*> kernels_of(const Nests& nests) {
   static TableMutex mutex;
-  using Known = std::pair<std::shared_ptr<const loop::Nest>, const codegen::Kernel*>;
-  static Bounded<const loop::Nest*, Known> known(kMaxPlans);
+  using Known = std::pair<std::shared_ptr<const loop::LazyNest>, const codegen::Kernel*>;
+  static Bounded<const loop::LazyNest*, Known> known(kMaxPlans);
   std::vector<const codegen::Kernel*> all;
   Nests missing;
   {

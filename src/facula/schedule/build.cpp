@@ -35,7 +35,8 @@ std::string text(const std::vector<Merged>& loops) {
 
 class Builder {
  public:
-  Builder(const std::string& name, const Analysis& a, const Decisions& d) : name_(name), a_(a), d_(d) {
+  Builder(const std::string& name, const Analysis& a, const Decisions& d, std::vector<KnownNest> known)
+      : name_(name), a_(a), d_(d), known_(std::move(known)) {
     for (size_t k = 0; k < a.accesses.size(); ++k)
       if (a.accesses[k].node) at_[a.accesses[k].node.get()] = k;
     bool overlap = std::find(d.overlaps.begin(), d.overlaps.end(), 1) != d.overlaps.end();
@@ -354,7 +355,42 @@ class Builder {
     add(std::move(spec));
   }
 
-  void add(NestSpec spec) { built_.launches.push_back(finish(std::move(spec), buffers_, recipes_)); }
+  void add(NestSpec spec) {
+    BuiltLaunch launch;
+    size_t k = built_.launches.size();
+    if (k < known_.size() && fits(known_[k])) {
+      launch.buffers = std::move(known_[k].buffers);
+      launch.numbers = std::move(known_[k].params);
+      loop::LazyNest::Kernel kernel{known_[k].kernel, spec.name, numbered(spec.tasks, launch.numbers),
+                                    numbered(spec.cost, launch.numbers)};
+      launch.nest =
+          std::make_shared<loop::LazyNest>(std::move(kernel), [spec = std::move(spec), buffers = buffers_] {
+            return finish(spec, buffers).nest;
+          });
+    } else {
+      Finished f = finish(spec, buffers_);
+      launch.nest = std::make_shared<loop::LazyNest>(std::move(f.nest));
+      launch.buffers = std::move(f.buffers);
+      launch.numbers = std::move(f.numbers);
+    }
+    for (int r : launch.numbers) launch.params.push_back(recipes_[size_t(r)]);
+    built_.launches.push_back(std::move(launch));
+  }
+  bool fits(const KnownNest& n) const {
+    auto all_below = [](const std::vector<int>& list, size_t end) {
+      return std::all_of(list.begin(), list.end(), [&](int i) { return i >= 0 && size_t(i) < end; });
+    };
+    return all_below(n.buffers, buffers_.size()) && all_below(n.params, recipes_.size());
+  }
+  // With parameters as the nest numbers them.
+  static Expr numbered(Expr e, const std::vector<int>& numbers) {
+    return loop::rewrite(e, [&](Expr x) {
+      if (x->kind != Kind::param) return Expr();
+      auto at = std::find(numbers.begin(), numbers.end(), x->slot);
+      internal_check(at != numbers.end()) << "schedule: a parameter of the tasks is none of the nest";
+      return loop::param(int(at - numbers.begin()));
+    });
+  }
 
   int temporary(DType d, std::function<int64_t(const Numbers&)> numel) {
     built_.temporaries.push_back({d, std::move(numel)});
@@ -601,6 +637,7 @@ class Builder {
   const std::string& name_;
   const Analysis& a_;
   const Decisions& d_;
+  std::vector<KnownNest> known_;
   Built built_;
   std::vector<BufferInfo> buffers_;
   std::vector<Recipe> recipes_;
@@ -613,8 +650,8 @@ class Builder {
 
 }  // namespace
 
-Built build(const std::string& name, const Analysis& a, const Decisions& d) {
-  return Builder(name, a, d).run();
+Built build(const std::string& name, const Analysis& a, const Decisions& d, std::vector<KnownNest> known) {
+  return Builder(name, a, d, std::move(known)).run();
 }
 
 }  // namespace facula::schedule

@@ -6,8 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "facula/loop/nest.h"
+#include "facula/loop/lazy_nest.h"
 #include "facula/schedule/decide.h"
+#include "facula/schedule/known_nests.h"
 
 namespace facula::schedule {
 
@@ -16,8 +17,9 @@ struct Recipe {
   std::function<int64_t(const Numbers&)> value;
 };
 struct BuiltLaunch {
-  std::shared_ptr<const loop::Nest> nest;
+  std::shared_ptr<const loop::LazyNest> nest;
   std::vector<int> buffers;  // inputs, outputs, temporaries
+  std::vector<int> numbers;  // of the recipes, in the order in which the nest takes them
   std::vector<Recipe> params;
 };
 struct Built {
@@ -29,7 +31,9 @@ struct Built {
   std::vector<Scratch> temporaries;
 };
 
-Built build(const std::string& name, const Analysis& a, const Decisions& d);
+// `known`: what the launches became elsewhere, if that is known.
+Built build(const std::string& name, const Analysis& a, const Decisions& d,
+            std::vector<KnownNest> known = {});
 
 // One nest, from rows, boxes and stores over flat offsets.
 struct Loop {
@@ -72,7 +76,11 @@ struct BufferInfo {
   bool unique;
   bool written;
 };
-BuiltLaunch finish(NestSpec spec, const std::vector<BufferInfo>& buffers, const std::vector<Recipe>& params);
+struct Finished {
+  std::shared_ptr<const loop::Nest> nest;
+  std::vector<int> buffers, numbers;  // its own ones by the numbers that they had
+};
+Finished finish(const NestSpec& spec, const std::vector<BufferInfo>& buffers);
 
 // Variance as two sums, and logsumexp as a maximum and a sum.
 loop::Expr in_two_sweeps(loop::Expr e);

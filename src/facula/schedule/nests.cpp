@@ -777,7 +777,7 @@ Expr in_two_sweeps(Expr e) {
   });
 }
 
-BuiltLaunch finish(NestSpec spec, const std::vector<BufferInfo>& buffers, const std::vector<Recipe>& params) {
+Finished finish(const NestSpec& spec, const std::vector<BufferInfo>& buffers) {
   loop::Nest n;
   n.name = spec.name;
   constexpr int kTask = (1 << 20) - 1;
@@ -797,11 +797,11 @@ BuiltLaunch finish(NestSpec spec, const std::vector<BufferInfo>& buffers, const 
   };
   each_expr(n.body, [&](Expr& e) { note(e); });
   for (auto& s : spec.stores) used.insert(s.buffer);
-  BuiltLaunch launch;
+  Finished finished;
   std::map<int, int> buffer_number;
   for (int b : used) {
-    buffer_number[b] = int(launch.buffers.size());
-    launch.buffers.push_back(b);
+    buffer_number[b] = int(finished.buffers.size());
+    finished.buffers.push_back(b);
     loop::Buffer buffer;
     buffer.dtype = info[size_t(b)].dtype;
     buffer.written = info[size_t(b)].written;
@@ -822,7 +822,7 @@ BuiltLaunch finish(NestSpec spec, const std::vector<BufferInfo>& buffers, const 
         case Kind::param: {
           bool fresh = !numbers.map.count(x->slot);
           r = loop::param(numbers.of(x->slot));
-          if (fresh) launch.params.push_back(params[size_t(x->slot)]);
+          if (fresh) finished.numbers.push_back(x->slot);
           break;
         }
         case Kind::load: {
@@ -856,8 +856,8 @@ BuiltLaunch finish(NestSpec spec, const std::vector<BufferInfo>& buffers, const 
   n.cost = renamed(n.cost);
   rename_block(rename_block, n.body);
   n.params = numbers.next;
-  launch.nest = shared_nest(std::move(n));
-  return launch;
+  finished.nest = shared_nest(std::move(n));
+  return finished;
 }
 
 }  // namespace facula::schedule

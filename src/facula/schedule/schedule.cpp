@@ -3,6 +3,7 @@
 #include "facula/schedule/schedule.h"
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <unordered_set>
 
@@ -10,6 +11,7 @@
 #include "facula/base/fork.h"
 #include "facula/base/log.h"
 #include "facula/base/settings.h"
+#include "facula/loop/print.h"
 #include "facula/schedule/build.h"
 
 namespace facula::schedule {
@@ -19,6 +21,15 @@ using loop::Fn;
 using loop::Kind;
 
 namespace {
+
+NestIndex none() {
+  return {[] { return false; }, [](auto&, auto&) { return std::vector<KnownNest>(); },
+          [](auto&, auto&, auto&) {}};
+}
+NestIndex& index_of_nests() {
+  static NestIndex index = none();
+  return index;
+}
 
 std::string identity(const Group& g) {
   std::string k;
@@ -46,8 +57,48 @@ std::string identity(const Group& g) {
   return k;
 }
 
+// What some outputs of a group do, alike in every process; "" if it cannot be told from names alone.
+std::string described(const Group& g, const std::vector<int>& outputs) {
+  std::map<std::string, const sym::Node*> symbols;
+  bool clear = true;
+  auto note = [&](auto&& self, const sym::Node* n) -> void {
+    if (n->kind == sym::Kind::symbol) clear &= symbols.try_emplace(n->name, n).first->second == n;
+    if (n->a) self(self, n->a);
+    if (n->b) self(self, n->b);
+  };
+  std::string text;
+  auto size = [&](SymInt s) {
+    if (s.is_symbolic()) note(note, s.node());
+    text += loop::print_size(s) + ' ';
+  };
+  auto value = [&](Expr e) {
+    loop::visit(e, [&](Expr x) {
+      if (x->kind == Kind::size && x->size.is_symbolic()) note(note, x->size.node());
+    });
+    text += loop::print(e) + '\n';
+  };
+  for (auto e : g.extents) size(e);
+  for (auto& i : g.inputs) text += '\n' + std::string(name(i.dtype)) + std::to_string(i.rank);
+  for (auto& o : g.outputs) text += '\n' + std::string(name(o.dtype));
+  for (int k : outputs) {
+    text += '\n' + std::to_string(k);
+    for (auto axis : g.outputs[size_t(k)].axes) text += ' ' + std::to_string(axis);
+    text += '\n';
+    value(g.outputs[size_t(k)].value);
+  }
+  if (g.scatter) {
+    text +=
+        "\nscatter " + std::to_string(int(g.scatter->combine)) + ' ' + std::to_string(g.scatter->base) + '\n';
+    for (auto e : g.scatter->domain) size(e);
+    for (auto e : g.scatter->target) value(e);
+    value(g.scatter->value);
+  }
+  return clear ? text : "";
+}
+
 struct Part {
   Analysis analysis;
+  std::string text;  // what it does, if anybody knows nests by it
   TableMutex mutex;
   Bounded<std::string, std::shared_ptr<const Built>> built{256};
 };
@@ -147,15 +198,15 @@ std::shared_ptr<const Known> known(const Group& g) {
     std::lock_guard lock(mutex);
     return all.put(std::move(key), std::move(k));
   }
-  if (g.scatter) {
+  bool indexed = nest_index().is_of_use();
+  auto add = [&](Analysis a, const std::vector<int>& outputs) {
     k->parts.push_back(std::make_unique<Part>());
-    k->parts[0]->analysis = analyse_scatter(g);
-  } else {
-    for (auto& p : parts(g)) {
-      k->parts.push_back(std::make_unique<Part>());
-      k->parts.back()->analysis = analyse(g, p);
-    }
-  }
+    k->parts.back()->analysis = std::move(a);
+    if (indexed) k->parts.back()->text = described(g, outputs);
+  };
+  if (g.scatter) add(analyse_scatter(g), {});
+  else
+    for (auto& p : parts(g)) add(analyse(g, p), p);
   std::lock_guard lock(mutex);
   if (auto* found = all.find(key)) return *found;
   return all.put(std::move(key), std::move(k));
@@ -174,7 +225,10 @@ Schedule arrange(const Group& g, const Known& found, const Layout& l, Schedule s
       if (auto* of_key = p->built.find(key)) built = *of_key;
     }
     if (!built) {
-      built = std::make_shared<const Built>(build(g.name, p->analysis, d));
+      auto known = p->text.empty() ? std::vector<KnownNest>() : nest_index().find(p->text, key);
+      bool is_new = known.empty();
+      built = std::make_shared<const Built>(build(g.name, p->analysis, d, std::move(known)));
+      if (is_new && !p->text.empty()) nest_index().keep(p->text, key, built->launches);
       if (log_on(Log::kernels)) log_line(Log::kernels, g.name + " is arranged as " + d.text());
       if (settings().verify)
         for (auto& b : built->launches) loop::verify(*b.nest);
@@ -283,6 +337,9 @@ Schedule initial(const Group& g, const Layout& l) {
 }
 
 }  // namespace
+
+void set_nest_index(const NestIndex& index) { index_of_nests() = index; }
+const NestIndex& nest_index() { return index_of_nests(); }
 
 Schedule schedule(const Group& g, const Layout& l) {
   Schedule s;

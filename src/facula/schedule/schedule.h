@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "facula/loop/nest.h"
+#include "facula/loop/lazy_nest.h"
 #include "facula/schedule/group.h"
 
 namespace facula::schedule {
@@ -27,7 +27,7 @@ struct Layout {
 
 // One kernel to launch: buffers are numbered inputs, then outputs, then temporaries.
 struct Launch {
-  std::shared_ptr<const loop::Nest> nest;
+  std::shared_ptr<const loop::LazyNest> nest;
   std::vector<int> buffers;
   std::vector<int64_t> params;
 };
