@@ -208,15 +208,14 @@ void want(Entry& e, const Sha256& digest, const std::string& shown) {
   wanted(kernel_thing, words_of(std::string(digest.begin(), digest.end()) + shown));
 }
 
-// Without a nest; null if it is in no folder.
-Entry* found_entry(const Sha256& digest, const std::string& shown) {
+// The entry of the kernel that a program wants, and whether it was made for it.
+std::pair<Entry*, Made> entry_made(const Sha256& digest, const std::string& shown, const loop::Nest* n) {
   std::string name = hex(digest);
   Entry* e = entry_of(name);
   want(*e, digest, shown);
-  Made made = make_once(*e, nullptr, name, shown);
-  if (made == Made::not_at_all) return nullptr;
+  Made made = make_once(*e, n, name, shown);
   if (made == Made::before) ++memory_hits;
-  return e;
+  return {e, made};
 }
 
 // What follows from the nest.
@@ -234,19 +233,15 @@ const Kernel* kernel(const loop::Nest& n) {
   check_ahead();
   check_interrupt();  // what is being made is finished and stored: another call, or process, may want it
   Sha256 digest = name_of(n);
-  std::string name = hex(digest);
-  Entry* e = entry_of(name);
-  want(*e, digest, n.name);
-  Made made = make_once(*e, &n, name, n.name);
+  auto [e, made] = entry_made(digest, n.name, &n);
   complete(*e, digest, n.tasks, n.cost);
   if (made == Made::before) {
-    ++memory_hits;
     std::string to = recording_to();
     auto is_new = [&] {
       std::lock_guard lock(record_mutex);
       return std::exchange(e->recorded, to) != to;
     };
-    if (!to.empty() && is_new()) write_object(to, name, compile(n), Owner::any);
+    if (!to.empty() && is_new()) write_object(to, hex(digest), compile(n), Owner::any);
   }
   return &e->kernel;
 }
@@ -256,8 +251,8 @@ const Kernel* kernel(const loop::LazyNest& n) {
   if (!known || records_kernels()) return kernel(n.nest());
   check_ahead();
   check_interrupt();
-  Entry* e = found_entry(known->name, known->shown);
-  if (!e) return kernel(n.nest());
+  auto [e, made] = entry_made(known->name, known->shown, nullptr);
+  if (made == Made::not_at_all) return kernel(n.nest());
   complete(*e, known->name, known->tasks, known->cost);
   return &e->kernel;
 }
@@ -269,8 +264,8 @@ const Sha256& name_of(const Kernel& k) { return static_cast<const Entry::Named&>
 
 const Kernel* find_kernel(const Sha256& digest, const std::string& shown) {
   check_ahead();
-  Entry* e = found_entry(digest, shown);
-  return e ? &e->kernel : nullptr;
+  auto [e, made] = entry_made(digest, shown, nullptr);
+  return made == Made::not_at_all ? nullptr : &e->kernel;
 }
 
 bool records_kernels() { return !recording_to().empty(); }

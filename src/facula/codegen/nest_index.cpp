@@ -175,7 +175,7 @@ void keep(const std::string& group, const std::string& decisions,
 
 }  // namespace
 
-schedule::NestIndex shipped_nests() { return {is_of_use, find, keep}; }
+constinit const schedule::NestIndex shipped_nests{is_of_use, find, keep};
 
 void write_nest_index(const std::string& folder) {
   std::map<Key, std::vector<KnownNest>> all;

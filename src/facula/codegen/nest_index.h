@@ -7,7 +7,7 @@
 
 namespace facula::codegen {
 
-schedule::NestIndex shipped_nests();
+extern const schedule::NestIndex shipped_nests;
 
 // Writes what was noted since the recording of kernels began (kernel.h, record_kernels_to).
 void write_nest_index(const std::string& folder);

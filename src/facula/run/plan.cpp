@@ -41,10 +41,10 @@ bool reads_only_own_element(const schedule::Group& g, int input) {
 
 namespace {
 
-const bool indexed = (schedule::set_nest_index(codegen::shipped_nests()), true);
+const bool indexed = (schedule::set_nest_index(&codegen::shipped_nests), true);
 
-// The kernels of nests. Nests are shared by the scheduler's cache, so a pointer identifies one as long as it
-// lives.
+// The kernels of nests. The scheduler's cache hands the same ones to all calls, so a pointer identifies one as long as
+// it lives.
 using Nests = std::vector<std::shared_ptr<const loop::LazyNest>>;
 std::vector<const codegen::Kernel*> kernels_of(const Nests& nests) {
   static TableMutex mutex;

@@ -23,7 +23,6 @@ struct NestIndex {
   void (*keep)(const std::string& group, const std::string& decisions,
                const std::vector<BuiltLaunch>& launches);
 };
-void set_nest_index(const NestIndex& index);
-const NestIndex& nest_index();
+void set_nest_index(const NestIndex* index);  // before the first schedule
 
 }  // namespace facula::schedule

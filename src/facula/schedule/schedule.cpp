@@ -22,14 +22,7 @@ using loop::Kind;
 
 namespace {
 
-NestIndex none() {
-  return {[] { return false; }, [](auto&, auto&) { return std::vector<KnownNest>(); },
-          [](auto&, auto&, auto&) {}};
-}
-NestIndex& index_of_nests() {
-  static NestIndex index = none();
-  return index;
-}
+const NestIndex* nest_index = nullptr;
 
 std::string identity(const Group& g) {
   std::string k;
@@ -89,7 +82,6 @@ std::string described(const Group& g, const std::vector<int>& outputs) {
   if (g.scatter) {
     text +=
         "\nscatter " + std::to_string(int(g.scatter->combine)) + ' ' + std::to_string(g.scatter->base) + '\n';
-    for (auto e : g.scatter->domain) size(e);
     for (auto e : g.scatter->target) value(e);
     value(g.scatter->value);
   }
@@ -198,7 +190,7 @@ std::shared_ptr<const Known> known(const Group& g) {
     std::lock_guard lock(mutex);
     return all.put(std::move(key), std::move(k));
   }
-  bool indexed = nest_index().is_of_use();
+  bool indexed = nest_index && nest_index->is_of_use();
   auto add = [&](Analysis a, const std::vector<int>& outputs) {
     k->parts.push_back(std::make_unique<Part>());
     k->parts.back()->analysis = std::move(a);
@@ -225,10 +217,10 @@ Schedule arrange(const Group& g, const Known& found, const Layout& l, Schedule s
       if (auto* of_key = p->built.find(key)) built = *of_key;
     }
     if (!built) {
-      auto known = p->text.empty() ? std::vector<KnownNest>() : nest_index().find(p->text, key);
+      auto known = p->text.empty() ? std::vector<KnownNest>() : nest_index->find(p->text, key);
       bool is_new = known.empty();
       built = std::make_shared<const Built>(build(g.name, p->analysis, d, std::move(known)));
-      if (is_new && !p->text.empty()) nest_index().keep(p->text, key, built->launches);
+      if (is_new && !p->text.empty()) nest_index->keep(p->text, key, built->launches);
       if (log_on(Log::kernels)) log_line(Log::kernels, g.name + " is arranged as " + d.text());
       if (settings().verify)
         for (auto& b : built->launches) loop::verify(*b.nest);
@@ -338,8 +330,7 @@ Schedule initial(const Group& g, const Layout& l) {
 
 }  // namespace
 
-void set_nest_index(const NestIndex& index) { index_of_nests() = index; }
-const NestIndex& nest_index() { return index_of_nests(); }
+void set_nest_index(const NestIndex* index) { nest_index = index; }
 
 Schedule schedule(const Group& g, const Layout& l) {
   Schedule s;
