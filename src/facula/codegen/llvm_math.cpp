@@ -366,20 +366,6 @@ V ScalarMath::log_to(V x, double factor, double rest) {
   return log_special(x, rounded(product(log_sum(x), {real(factor, x), real(rest, x)})));
 }
 
-// (exp(2a) - 1) / (exp(2a) + 1). Float32 by a rational function in float64.
-V ScalarMath::tanh(V x) {
-  V a = bounded(fabs(x), 0, is_double(x) ? 20 : 9.02), r;
-  if (is_double(x)) {
-    Sum top = half_expm1(b_.CreateFAdd(a, a)), bottom = exact_sum(top.high, real(1, x));
-    r = rounded(quotient(top, {bottom.high, b_.CreateFAdd(bottom.low, top.low)}));
-    r = select(b_.CreateFCmpOLT(a, real(1e-20, x)), a, r);
-  } else {
-    V w = widen(a), z = b_.CreateFMul(w, w);
-    r = narrow(b_.CreateFDiv(b_.CreateFMul(w, poly(z, kTanhTop)), poly(z, kTanhBottom)));
-  }
-  return copysign(r, x);
-}
-
 // exp(-|x|) / (1 + exp(-|x|)) or 1 / (1 + exp(-|x|)), where the quotient is corrected by its remainder and by
 // what the exponential and the sum lost in rounding.
 ScalarMath::Sum ScalarMath::sigmoid_exact(V x) {
@@ -504,6 +490,37 @@ V ScalarMath::times(V x, Sum f) {
   return float_bits(b_.CreateOr(int_bits(r), b_.CreateAnd(int_bits(x), sign_bit(x))));
 }
 
+// Of each row the number at `index`.
+template <class T, size_t rows, size_t entries>
+ScalarMath::Piece ScalarMath::piece(const char* name, const T (&table)[rows][entries], V x, V index) {
+  auto row = [&](size_t k) { return entry((name + std::to_string(k)).c_str(), table[k], index); };
+  V t = b_.CreateFSub(x, row(0)), slope = row(rows - 1);
+  for (size_t k = rows - 2; k > 1; --k) slope = fma(slope, t, row(k));
+  return {row(1), slope, t};
+}
+
+// (exp(2a) - 1) / (exp(2a) + 1); of float32 a polynomial of the interval where a + 1 is, whose linear
+// terms are added exactly.
+V ScalarMath::tanh(V x) {
+  bool d = is_double(x);
+  V a = fabs(x), most = real(d ? 20 : 9.02, x), r;
+  a = select(b_.CreateFCmpOGT(a, most), most, a);
+  if (d) {
+    Sum top = half_expm1(b_.CreateFAdd(a, a)), bottom = exact_sum(top.high, real(1, x));
+    r = rounded(quotient(top, {bottom.high, b_.CreateFAdd(bottom.low, top.low)}));
+    r = select(b_.CreateFCmpOLT(a, real(1e-20, x)), a, r);
+  } else {
+    V index = b_.CreateLShr(int_bits(b_.CreateFAdd(a, real(1, x))), whole(21, x));
+    index = b_.CreateSub(index, whole(127 * 4, x));
+    auto row = [&](size_t k) { return entry(("tanh" + std::to_string(k)).c_str(), kTanh32[k], index); };
+    V t = b_.CreateFSub(a, row(0)), value = row(1), slope = row(2), rest = row(std::size(kTanh32) - 1);
+    for (size_t k = std::size(kTanh32) - 2; k > 2; --k) rest = fma(rest, t, row(k));
+    V s = fma(slope, t, value), lost = fma(slope, t, b_.CreateFSub(value, s));
+    r = b_.CreateFAdd(s, fma(b_.CreateFMul(t, t), rest, lost));
+  }
+  return copysign(r, x);
+}
+
 // In float32 f(x) = 1 - f(-x), f(-|x|) by a polynomial of the interval where |x| is; far out by the longer
 // way.
 V ScalarMath::reflected(V x, bool of_sigmoid, bool times_x) {
@@ -514,17 +531,12 @@ V ScalarMath::reflected(V x, bool of_sigmoid, bool times_x) {
   if (is_double(x)) return exact();
   double scale = of_sigmoid ? 3 : 7;
   V a = fabs(x), index = int_bits(fma(a, real(scale, x), real(12582912.0, x)));
-  size_t rows = of_sigmoid ? std::size(kSigmoid32) : std::size(kNormal32);
-  auto row = [&](size_t k) {
-    std::string name = (of_sigmoid ? "sigmoid" : "normal") + std::to_string(k);
-    return entry(name.c_str(), of_sigmoid ? kSigmoid32[k] : kNormal32[k], index);
-  };
-  V d = b_.CreateFSub(a, row(0)), r = row(rows - 1);
-  for (size_t k = rows - 2; k > 1; --k) r = fma(r, d, row(k));
+  Piece p = of_sigmoid ? piece("sigmoid", kSigmoid32, a, index) : piece("normal", kNormal32, a, index);
+  V r;
   if (times_x) {
-    r = times(x, complement(x, {row(1), b_.CreateFMul(r, d)}));
+    r = times(x, complement(x, {p.constant, b_.CreateFMul(p.slope, p.t)}));
   } else {
-    r = fma(r, d, row(1));
+    r = fma(p.slope, p.t, p.constant);
     r = select(b_.CreateFCmpOLT(x, real(0, x)), r, b_.CreateFSub(real(1, x), r));
   }
   return unless(b_.CreateNot(b_.CreateFCmpOLT(a, real(31.4 / scale, x))), r, exact);
@@ -543,25 +555,15 @@ V ScalarMath::erf(V x) {
   return select(b_.CreateFCmpUNO(x, x), x, r);
 }
 
-// c[1] and t (c[2] + t (c[3] + ...)), t = x - c[0], by the rows of a table.
-template <class Row>
-ScalarMath::Sum ScalarMath::from_centre(V x, size_t rows, const Row& row) {
-  V t = b_.CreateFSub(x, row(0)), rest = row(rows - 1);
-  for (size_t k = rows - 2; k > 1; --k) rest = fma(rest, t, row(k));
-  return {row(1), b_.CreateFMul(rest, t)};
-}
-
 // |x| times a polynomial of the interval where 1 - |x| is; nearer to 1 by the root of -log(1 - x^2).
 V ScalarMath::erfinv(V x) {
   bool d = is_double(x);
   V a = fabs(x), one = real(1, x);
   // 1 itself belongs to what is below it.
   V index = b_.CreateLShr(b_.CreateSub(int_bits(b_.CreateFSub(one, a)), whole(1, x)), whole(d ? 51 : 21, x));
-  Sum s = from_centre(a, d ? std::size(kInverseErf64) : std::size(kInverseErf32), [&](size_t k) {
-    std::string name = "inverse_erf" + std::to_string(k);
-    return d ? entry((name + "_64").c_str(), kInverseErf64[k], index)
-             : entry(name.c_str(), kInverseErf32[k], index);
-  });
+  Piece p =
+      d ? piece("inverse_erf_64_", kInverseErf64, a, index) : piece("inverse_erf", kInverseErf32, a, index);
+  Sum s{p.constant, b_.CreateFMul(p.slope, p.t)};
   // Of the others products may be subnormal, or their low parts. One comparison finds both, and NaN.
   V least = int_bits(real(0x1p-100, x)), most = int_bits(real(1 - 1.0 / 256, x));
   V hard = b_.CreateICmpUGE(b_.CreateSub(int_bits(a), least), b_.CreateSub(most, least));
@@ -580,11 +582,9 @@ V ScalarMath::erfinv(V x) {
     V r = b_.CreateUnaryIntrinsic(Intrinsic::sqrt, w.high);
     V lost = b_.CreateFDiv(b_.CreateFAdd(fma(b_.CreateFNeg(r), r, w.high), w.low), b_.CreateFAdd(r, r));
     V nearest = int_bits(fma(r, real(4, x), real(d ? 6755399441055744.0 : 12582912.0, x)));
-    Sum far = from_centre(r, d ? std::size(kInverseErfFar64) : std::size(kInverseErfFar32), [&](size_t k) {
-      std::string name = "inverse_erf_far" + std::to_string(k);
-      return d ? entry((name + "_64").c_str(), kInverseErfFar64[k], nearest)
-               : entry(name.c_str(), kInverseErfFar32[k], nearest);
-    });
+    Piece q = d ? piece("inverse_erf_far_64_", kInverseErfFar64, r, nearest)
+                : piece("inverse_erf_far", kInverseErfFar32, r, nearest);
+    Sum far{q.constant, b_.CreateFMul(q.slope, q.t)};
     far.low = b_.CreateFAdd(far.low, lost);  // the slope is nearly 1
     V beyond = select(b_.CreateFCmpOEQ(a, one), real(kInf, x), real(kNan, x));
     V high = b_.CreateFMul(a, real(0x1p64, x));

@@ -95,8 +95,12 @@ class ScalarMath {
   V log_to(V x, double factor, double rest);  // float64: log(x) (factor + rest)
   Sum log_sum(V x);                           // float64; x > 0, not infinite
   V log_special(V x, V r);                    // r, where log(x) is a number
-  template <class Row>
-  Sum from_centre(V x, size_t rows, const Row& row);
+  // constant + slope * t of the polynomial of an interval (llvm_tables.h), t the distance to its centre.
+  struct Piece {
+    V constant, slope, t;
+  };
+  template <class T, size_t rows, size_t entries>
+  Piece piece(const char* name, const T (&table)[rows][entries], V x, V index);
   V reduce_pi(V x, V& quadrant);
   V sin_cos(V x, int shift), tan(V x);  // float64 for float32 results, |x| < 2^30
   struct Angle {

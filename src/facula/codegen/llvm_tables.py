@@ -3,8 +3,8 @@
     python llvm_tables.py > llvm_tables.h
 
 A polynomial is in the distance to a centre, chosen so that its constant, the function's value there, is a
-float as it stands. kTail: erfcx(a / sqrt 2) / 2, the normal distribution's tail by exp(-a^2 / 2); the
-interval is told by the bits of a + 1, its exponent and the first bits of its mantissa. kNormal and
+float as it stands. kTail: erfcx(a / sqrt 2) / 2, the normal distribution's tail by exp(-a^2 / 2), and kTanh;
+the interval is told by the bits of a + 1, its exponent and the first bits of its mantissa. kNormal and
 kSigmoid: the functions at -a; the interval is the integer nearest to a multiple of a. kInverseErf:
 erfinv(a) / a up to 1 - 1/256, the interval by the exponent of 1 - a and the first bits of its mantissa.
 kInverseErfFar: erfinv by r = sqrt(-log(1 - a^2)) further out; the interval is the integer nearest to 4r.
@@ -92,6 +92,30 @@ def table(name, value, intervals, degree, nearest, step, tries):
     show(name, [[row[j] for row in rows] for j in range(degree + 2)], nearest)
 
 
+def exact_table(name, value, slope, intervals, degree, nearest):
+    """For sums whose linear terms are exact: the slope at the centre is nearly a float too. 0 is a centre."""
+    rows = []
+    for low, high in intervals:
+        candidates = [
+            nearest(low + (high - low) * (mpmath.mpf(k) / 2**17 + 0.45)) for k in range(2**17 // 10)
+        ]
+        if value(low) == 0:
+            candidates = [low]
+        off = {c: max(abs(v - nearest(v)) / v for v in (value(c), slope(c)) if v) for c in candidates}
+        c = min(off, key=off.get)
+        constant, first = nearest(value(c)), nearest(slope(c))
+        # What is left, by least squares of the relative error.
+        nodes, count = chebyshev(low, high, 100), degree - 1
+        matrix, right = mpmath.matrix(len(nodes), count), mpmath.matrix(len(nodes), 1)
+        for i, x in enumerate(nodes):
+            right[i] = (value(x) - constant - first * (x - c)) / value(x)
+            for j in range(count):
+                matrix[i, j] = (x - c) ** (j + 2) / value(x)
+        rows.append([c, constant, first, *map(nearest, mpmath.lu_solve(matrix, right))])
+    print("// By row: the centres, then the coefficients of each power.")
+    show(name, [[row[j] for row in rows] for j in range(degree + 2)], nearest)
+
+
 def show(name, rows, nearest):
     element = "double" if nearest is double else "float"
     size = f"[{len(rows)}]" if len(rows) > 1 else ""
@@ -146,21 +170,6 @@ def near_best(value, low, high, count, power=0):
     return list(mpmath.lu_solve(matrix, right))
 
 
-def quotient(value, low, high, count):
-    """Numerator and denominator of degree `count`, which interpolate at Chebyshev nodes."""
-    n = 2 * count + 1
-    nodes = chebyshev(low, high, n)
-    matrix, right = mpmath.matrix(n, n), mpmath.matrix(n, 1)
-    for i, x in enumerate(nodes):
-        right[i] = value(x)
-        for j in range(count + 1):
-            matrix[i, j] = x**j
-        for j in range(1, count + 1):
-            matrix[i, count + j] = -right[i] * x**j
-    c = list(mpmath.lu_solve(matrix, right))
-    return c[: count + 1], [1] + c[count + 1 :]
-
-
 def by_exponent(octaves, pieces):
     ends = [
         mpmath.mpf(2) ** k * (1 + mpmath.mpf(p) / pieces) - 1 for k in range(octaves) for p in range(pieces)
@@ -193,6 +202,8 @@ print()
 table("kNormal32", normal, by_nearest(32, 7), 6, single, 10, 60)
 print()
 table("kSigmoid32", sigmoid, by_nearest(32, 3), 5, single, 10, 60)
+print()
+exact_table("kTanh32", mpmath.tanh, lambda a: 1 - mpmath.tanh(a) ** 2, by_exponent(4, 4), 7, single)
 
 print()
 for name, pieces, degree, nearest, bits, tries in (
@@ -277,10 +288,4 @@ for name, count, nearest in (("kErf32", 5, single), ("kErf64", 11, double)):
     )
     show(name, [value], nearest)
 
-print("\n// tanh(x) / x by x^2, for |x| <= 9.02: numerator, denominator.")
-top, bottom = quotient(
-    lambda z: mpmath.tanh(mpmath.sqrt(z)) / mpmath.sqrt(z), mpmath.mpf(0), mpmath.mpf(82), 6
-)
-show("kTanhTop", [top], double)
-show("kTanhBottom", [bottom], double)
 print("\n}  // namespace facula::codegen")
