@@ -2,6 +2,7 @@
 
     make bench                                   everything, into bench/results.md and bench/results.json
     make bench ARGS="--quick --only 'softmax'"   a look at some rows, printed only
+    make bench ARGS="--before ../old/build/python"   beside an earlier build of Facula, printed only
 
 Each library lives in a process of its own; they take turns round by round, so that what else happens on
 the machine meets all. A ratio is the median over rounds of Facula's time by PyTorch's in the same round.
@@ -81,18 +82,25 @@ BEST = "torch, best"
 class Crew:
     """The libraries, each started when first needed and again after it died."""
 
-    def __init__(self, pythons: dict[str, str], scratch: str):
-        self.pythons = pythons
-        # What torch.compile makes is kept for this run only.
-        self.environment = {"TORCHINDUCTOR_CACHE_DIR": scratch}
+    def __init__(self, peer: str, before: str | None, scratch: str):
+        self.peer = peer
+        self.before = before  # the folder of an earlier Facula, which stands in for PyTorch
+        self.scratch = scratch
         self.workers: dict[str, Worker] = {}
 
+    def start(self, name: str, cold: bool = False, **environment: str) -> Worker:
+        if name == "facula":
+            return Worker("facula", sys.executable, cold, **environment)
+        if self.before:
+            return Worker("facula", sys.executable, cold, **environment, PYTHONPATH=self.before)
+        # What torch.compile makes is kept for this run only.
+        kept = {} if cold else {"TORCHINDUCTOR_CACHE_DIR": self.scratch}
+        return Worker("torch", self.peer, cold, **environment, **kept)
+
     def get(self, name: str) -> Worker:
-        library = name.split(",")[0]
         worker = self.workers.get(name)
         if worker is None or worker.process.poll() is not None:
-            environment = self.environment if library == "torch" else {}
-            worker = self.workers[name] = Worker(library, self.pythons[library], **environment)
+            worker = self.workers[name] = self.start(name)
         return worker
 
     def end(self, name: str) -> None:
@@ -245,7 +253,8 @@ def measure_warm(row: Row, group: Group, crew: Crew, rounds: int, seconds: float
                 crew.close()
             checks = {}
             for name in names:
-                program = program_of(row, group, best if name == BEST else None, name != "facula")
+                peer = name != "facula" and not crew.before
+                program = program_of(row, group, best if name == BEST else None, peer)
                 checks[name] = crew.get(name).ask(prepare=program)["check"]
             compare(row, checks["facula"], checks["torch"])
         for name in names if i % 2 == 0 else reversed(names):
@@ -266,8 +275,7 @@ def run_cold(row: Row, group: Group, crew: Crew, name: str, checks: bool, **envi
         "more": row.best[0].setup if name == BEST else "",
         "threads": group.threads,
     }
-    library = name.split(",")[0]
-    worker = Worker(library, crew.pythons[library], cold=True, **environment)
+    worker = crew.start(name, cold=True, **environment)
     try:
         return worker.ask(prepare=program)
     finally:
@@ -288,8 +296,8 @@ def measure_cold(row: Row, group: Group, crew: Crew, rounds: int, ways: bool) ->
         for i in range(rounds + 1):
             for name in names:
                 environment = {}
-                if row.cache != "own" and name == "facula":
-                    folder = Path(scratch) / ("filled" if row.cache == "filled" else f"empty{i}")
+                if row.cache != "own" and (name == "facula" or crew.before):
+                    folder = Path(scratch) / (name + ("filled" if row.cache == "filled" else f"empty{i}"))
                     folder.mkdir(mode=0o700, exist_ok=True)
                     environment = {"FACULA_CACHE_DIR": str(folder)}
                     if row.cache != "shipped":
@@ -449,6 +457,17 @@ def report(by_group: list[tuple[Group, list[Result]]], versions: list[str], load
     return "\n".join(lines).rstrip() + "\n"
 
 
+def slowest_first(results: list[Result]) -> str:
+    """The rows by Facula's time, or memory, by that of the build before."""
+    lines = ["| | now | before | ratio | spread |", "|---|---:|---:|---:|---:|"]
+    for r in sorted((r for r in results if r.ratio), key=lambda r: -r.ratio):
+        now, before = (f"{show(x * SCALE[r.unit])} {r.unit}" for x in (r.facula, r.peer))
+        lines.append(
+            f"| {r.group.name}: {r.row.name} | {now} | {before} | {r.ratio:.3f}x | ±{r.spread:.0%} |"
+        )
+    return "\n".join(lines + [f"- {r.group.name}: {r.row.name}: {r.failure}" for r in results if r.failure])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -466,10 +485,15 @@ def main() -> None:
         metavar="PYTHON",
         help="an interpreter that has PyTorch (default: FACULA_PEER, else .peer)",
     )
+    parser.add_argument(
+        "--before",
+        metavar="FOLDER",
+        help="an earlier build's build/python: it takes PyTorch's place in every column; prints only",
+    )
     parser.add_argument("--plain", action="store_true", help="PyTorch as usually written only; prints only")
     args = parser.parse_args()
     scratch = tempfile.TemporaryDirectory()
-    crew = Crew({"facula": sys.executable, "torch": args.peer}, scratch.name)
+    crew = Crew(args.peer, args.before and os.path.abspath(args.before), scratch.name)
     load = os.getloadavg()[0]
     by_group = []
     try:
@@ -479,7 +503,7 @@ def main() -> None:
             results = []
             for row in rows:
                 with neighbours(group.neighbours):
-                    r = measure(row, group, crew, args.quick, not args.plain)
+                    r = measure(row, group, crew, args.quick, not (args.plain or args.before))
                 base = next((b for b in results if b.row.name == row.own), None)
                 if base and base.facula and r.facula:
                     r.own_ratio = r.facula / base.facula
@@ -497,6 +521,9 @@ def main() -> None:
     finally:
         crew.close()
         scratch.cleanup()
+    if args.before:
+        print("\n" + slowest_first([r for _, results in by_group for r in results]))
+        return
     text = report(by_group, versions, load)
     print("\n" + text)
     if not (args.quick or args.only or args.plain):

@@ -179,11 +179,8 @@ Expr gathered(const LoopCall& c, Index i) {
     j[i.size() - 1] = x.window;
     Expr g = c.load("grad", j), tap = c.load("taps", j);
     auto as_tap = [&](Expr e) { return cast(e, tap.dtype()); };
-    // A window that does not hold the element has the tap that none has.
     Expr own = as_tap(y.step * Scalar(w.kernel[1])) + as_tap(x.step);
-    own =
-        select(x.valid, own, constant(Scalar(int64_t(tap.dtype() == DType::UInt8 ? 255 : -1)), tap.dtype()));
-    return select(eq(tap, own), g, constant(0.0, g.dtype()));
+    return select(x.valid & eq(tap, own), g, constant(0.0, g.dtype()));
   });
 }
 // The same by windows, whose gradients are added at their taps: planes are vectors of H * W elements.

@@ -1195,13 +1195,55 @@ class Emitter {
     return true;
   }
 
+  // How many stores from the k-th on are of neighbours, as many as lanes are apart: they are written as whole vectors.
+  // Else 0.
+  size_t store_neighbours(const loop::Block& block, size_t k) {
+    auto& first = block[k];
+    if (!in_lanes() || first_ || first.kind != StatementKind::store || first.buffer < 0 || first.part)
+      return 0;
+    Motion m = motion(first.offset);
+    if (!m.simple || !m.stride.get() || m.stride->kind != Kind::constant) return 0;
+    int64_t apart = m.stride->value.to_int();
+    if (apart < 2 || apart > kFarthest || int64_t(block.size() - k) < apart) return 0;
+    Expr start = spelled_out(first.offset);
+    for (int64_t j = 1; j < apart; ++j) {
+      auto& s = block[k + size_t(j)];
+      loop::Linear from;
+      if (s.kind != StatementKind::store || s.buffer != first.buffer || s.part ||
+          !loop::linear(spelled_out(s.offset), from) || !loop::linear(start, from, -1) ||
+          from.constant != j ||
+          std::any_of(from.terms.begin(), from.terms.end(), [](auto& t) { return t.coefficient != 0; }))
+        return 0;
+    }
+    Push layer(*this, true);
+    Place p = place(first.buffer, 0);
+    if (p.lanes || p.factor != 1) return 0;
+    std::vector<V> values, masks;
+    for (int64_t j = 0; j < apart; ++j) {
+      values.push_back(spread(as_stored(block[k + size_t(j)].values[0], p.d)));
+      if (mask_) masks.push_back(mask_);
+    }
+    auto* element = llvm::cast<FixedVectorType>(values[0]->getType())->getElementType();
+    V pointer = at(p.base, element, emit_first(first.offset));
+    llvm::Align align(uint64_t(itemsize(p.d)));
+    values = turned_back(values);
+    if (mask_) masks = turned_back(masks);
+    for (size_t j = 0; j < values.size(); ++j) {
+      V to = b_.CreateConstGEP1_64(element, pointer, j * uint64_t(lanes_));
+      if (mask_) b_.CreateMaskedStore(values[j], to, align, masks[j]);
+      else b_.CreateAlignedStore(values[j], to, align);
+    }
+    return size_t(apart);
+  }
+
   // ---- statements
 
   void emit_block(const loop::Block& block) {
     Push layer(*this, false);
-    for (size_t k = 0; k < block.size(); ++k)
-      if (k + 1 < block.size() && store_pair(block[k], block[k + 1])) ++k;
-      else emit_statement(block[k]);
+    for (size_t k = 0; k < block.size();)
+      if (k + 1 < block.size() && store_pair(block[k], block[k + 1])) k += 2;
+      else if (size_t n = store_neighbours(block, k)) k += n;
+      else emit_statement(block[k++]);
   }
 
   void emit_statement(const Statement& s) {
@@ -1336,6 +1378,8 @@ class Emitter {
     }
     if (s.loop == LoopKind::vector && !in_lanes()) {
       if (int lanes = choose_lanes(s)) return vector_loop(s, extent, lanes);
+      if (log_on(Log::kernels))
+        log_line(Log::kernels, nest_.name + ": a loop over lanes runs element by element");
     }
     if (s.loop == LoopKind::unrolled) {
       if (auto* n = llvm::dyn_cast<llvm::ConstantInt>(extent); n && n->getSExtValue() <= 16) {

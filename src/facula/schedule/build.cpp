@@ -323,6 +323,8 @@ class Builder {
     for (int v : d_.box_vectors)
       if (v >= 0) spec.vectors.push_back(v);
     double operations = work_of(stores);
+    int64_t phases = d_.phases;
+    if (phases > 1) stores = by_phase(spec, stores);
     spec.stores = std::move(stores);
     auto rest = d_.rows;
     std::vector<Merged> lanes;
@@ -330,8 +332,30 @@ class Builder {
       lanes.push_back(rest.back());
       rest.pop_back();
     }
-    tile(spec, {counter(lanes), counter(rest), widest_box(), "main"}, task_elements(a_), operations);
+    auto vectors = [count = counter(lanes), phases](const Numbers& n) { return count(n) / phases; };
+    auto inner = [box = widest_box(), phases](const Numbers& n) { return times(box(n), phases); };
+    tile(spec, {vectors, counter(rest), inner, "main"}, task_elements(a_), operations);
     add(std::move(spec));
+  }
+
+  // A lane becomes `phases` neighbours, each with stores of its own, in which quotients and remainders are the
+  // lane's and numbers.
+  std::vector<FlatStore> by_phase(NestSpec& spec, const std::vector<FlatStore>& stores) {
+    auto& lane = spec.rows.back();
+    std::vector<Merged> own{d_.rows.back()};
+    int64_t phases = d_.phases;
+    lane.extent =
+        param("phases " + text(own), [own, phases](const Numbers& n) { return n.count(own) / phases; });
+    std::vector<FlatStore> all;
+    for (auto& s : stores)
+      for (int64_t k = 0; k < phases; ++k) {
+        auto& t = all.emplace_back(s);
+        std::vector<std::pair<int, Expr>> here{
+            {lane.var, loop::index(lane.var) * integer(phases) + integer(k)}};
+        t.value = loop::substitute(s.value, here);
+        t.offset = loop::substitute(s.offset, here);
+      }
+    return all;
   }
 
   void scatter(std::vector<FlatStore> stores) {

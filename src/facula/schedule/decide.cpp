@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "facula/loop/simplify.h"
+
 namespace facula::schedule {
 
 using loop::Expr;
@@ -15,6 +17,7 @@ constexpr int64_t kTaskOperations = 16384;
 constexpr int64_t kFewTasks = 8;         // fewer tasks than this are not enough for many threads
 constexpr int64_t kSplitFrom = 1 << 16;  // elements that are worth two launches
 constexpr int64_t kShortRow = 16;        // elements that registers hold for a vector of rows
+constexpr int64_t kMostPhases = 4;
 
 int64_t floor_div(int64_t a, int64_t b) {
   if (!b) return 0;
@@ -91,6 +94,26 @@ bool are_short_rows(const Numbers& n, int row, int box, int64_t extent) {
     any |= whole;
   }
   return any;
+}
+
+// The divisor of the quotients and remainders that indices along `v` go through, if there is one: pools with a stride
+// ask the same windows for so many neighbours.
+int64_t period(const Analysis& a, int v) {
+  int64_t found = 1;
+  bool one = true;
+  auto look = [&](Expr e) {
+    if (e->kind != Kind::call || (e->fn != Fn::floordiv && e->fn != Fn::remainder)) return;
+    auto vars = free_vars(e);
+    if (std::find(vars.begin(), vars.end(), v) == vars.end()) return;
+    loop::Linear at;
+    bool plain = e->args[1]->kind == Kind::constant && loop::linear(e->args[0], at) && at.terms.size() == 1 &&
+                 same(at.terms[0].x, loop::index(v)) && at.terms[0].coefficient == 1;
+    int64_t by = plain ? e->args[1]->value.to_int() : 0;
+    one &= by > 1 && (found == 1 || found == by);
+    found = by;
+  };
+  for (auto& o : a.outputs) loop::visit(o.value, look);
+  return one ? found : 1;
 }
 
 void move_last(std::vector<Merged>& loops, int v) {
@@ -289,6 +312,15 @@ Decisions decide(const Analysis& a, const Numbers& n) {
     }
   }
 
+  if (d.row_vector >= 0 && !a.scatter && a.scan_axis < 0 && !d.tiled && !d.short_rows && d.split < 0 &&
+      d.rows.back().size() == 1) {
+    int64_t by = period(a, d.row_vector);
+    bool whole = by <= kMostPhases && times(by, inner) <= 2 * kShortRow && lanes % by == 0 &&
+                 lanes / by >= kShortRow / 2;
+    for (auto& o : a.outputs) whole &= n.coefficient(a.accesses[size_t(o.access)], d.row_vector) == 1;
+    if (whole) d.phases = by;
+  }
+
   size_t vars = a.vars.size();
   d.classes.assign(a.accesses.size() * vars, -1);
   std::vector<int> vectors = d.box_vectors;
@@ -333,6 +365,7 @@ std::string Decisions::key() const {
   number(tiled);
   number(split);
   number(short_rows);
+  number(phases);
   for (auto* list : {&classes, &unit, &overlaps}) {
     for (int8_t c : *list) k += char('0' + c);
     k += '|';
@@ -350,6 +383,7 @@ std::string Decisions::text() const {
     s += "; box " + std::to_string(k) + " of " + lanes(boxes[k], box_vectors[k]);
   if (chunked) s += "; one row of vectors in pieces";
   if (short_rows) s += "; vectors of rows of " + std::to_string(short_rows) + " elements are turned";
+  if (phases > 1) s += "; " + std::to_string(phases) + " neighbours to a lane, for indices repeat with them";
   if (tiled) s += "; in tiles, for an operand lies the other way";
   if (split >= 0)
     s += "; variable " + std::to_string(split) + " reduced in fixed chunks, for there are few rows";

@@ -230,7 +230,7 @@ struct Tiles : Transforms {
 constexpr int64_t kChannels = 16;  // of a product's inner sum
 
 struct ConvBuffer {
-  enum : int { input, weight, bias, output, image, product, count };
+  enum : int { input, weight, bias, output, image, product, nothing, count };
 };
 struct ConvVariant {
   DType dtype;        // of users' tensors
@@ -321,7 +321,7 @@ Nest conv_nest(const ConvVariant& v) {
           t.store(B::output, row[i] + column[j] + lane, v.bias ? line[j] + bias : line[j]);
         }
       }
-      t.store(B::product, k * results + lane, nothing);  // over the first product, which was read
+      t.store(B::nothing, k * results + lane, nothing);
     });
   });
   Nest nest;
@@ -534,18 +534,19 @@ bool run(const WinogradShape& s, const void* input, const void* weight, const We
   p[P::tasks] = p[P::groups] * (all_strips / p[P::strips]);
   auto& kernel = kernel_of(ConvVariant{s.dtype, lanes == 16 ? 4 : 6, vectors, bias != nullptr},
                            [](auto& v) { return conv_nest(v); });
-  size_t image = size_t(kPlaces * p[P::group] * s.c),
-         product = size_t(kPlaces * p[P::group] * p[P::strips] * width);
+  size_t image = size_t(kPlaces * p[P::group] * s.c), nothing = size_t(p[P::group] * p[P::strips] * width),
+         product = kPlaces * nothing;
   std::atomic<bool> finite{true};
   parallel_for(p[P::tasks], 1, [&](int64_t begin, int64_t end) {
-    auto* room = static_cast<float*>(scratch(Scratch::other, (image + product) * sizeof(float)));
+    auto* room = static_cast<float*>(scratch(Scratch::other, (image + product + nothing) * sizeof(float)));
+    float *products = room + image, *zeros = products + product;
     void* buffers[B::count] = {
-        const_cast<void*>(input), transformed, const_cast<void*>(bias), output, room, room + image};
+        const_cast<void*>(input), transformed, const_cast<void*>(bias), output, room, products, zeros};
     codegen::Status status;
     for (int64_t task = begin; task < end && finite.load(std::memory_order_relaxed); ++task) {
       kernel.fn(buffers, p.data(), task, task + 1, &status);
       int64_t first = task % p[P::groups] * p[P::group], tiles = std::min(p[P::tiles] - first, p[P::group]);
-      if (!all_zero(room + image, tiles * p[P::strips] * width)) finite = false;
+      if (!all_zero(zeros, tiles * p[P::strips] * width)) finite = false;
     }
   });
   return finite;
