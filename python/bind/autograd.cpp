@@ -669,7 +669,40 @@ PyObject* set_tangent(PyObject*, PyObject* args) {
   });
 }
 
+// Parameters that have a gradient: those of a dense one, these gradients, and those of a sparse one.
+PyObject* parameters_by_layout(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    static PyObject* const name = PyUnicode_InternFromString("grad");
+    const char* optimizer;
+    PyObject* params;
+    if (!PyArg_ParseTuple(args, "sO!", &optimizer, &PyList_Type, &params)) return nullptr;
+    PyRef dense = checked(PyList_New(0)), grads = checked(PyList_New(0)), sparse = checked(PyList_New(0));
+    auto append = [](const PyRef& list, PyObject* item) {
+      if (PyList_Append(list.get(), item) < 0) throw PythonError();
+    };
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(params); ++k) {
+      PyRef p(Py_NewRef(PyList_GET_ITEM(params, k)));
+      Tensor of = tensor_argument(optimizer, "params", p.get());
+      PyRef grad = checked(PyObject_GetAttr(p.get(), name));
+      if (grad.get() == Py_None) continue;
+      Tensor g = tensor_argument(optimizer, "grad", grad.get());
+      runtime_check(g.impl()->sizes == of.impl()->sizes, optimizer)
+          << "the gradient of a parameter of shape " << to_string(of.sizes()) << " has shape "
+          << to_string(g.sizes());
+      if (is_sparse(g.impl())) {
+        append(sparse, p.get());
+      } else {
+        append(dense, p.get());
+        append(grads, grad.get());
+      }
+    }
+    return Py_BuildValue("OOO", dense.get(), grads.get(), sparse.get());
+  });
+}
+
 PyMethodDef functions[] = {
+    {"parameters_by_layout", parameters_by_layout, METH_VARARGS,
+     "parameters_by_layout(optimizer, params) -> (dense, gradients of these, sparse): those that have a gradient"},
     {"is_grad_enabled", is_grad_enabled, METH_NOARGS, "Are operations recorded on this thread?"},
     {"set_grad_enabled", set_grad_enabled, METH_O, "Switches recording on this thread."},
     {"is_inference_mode_enabled", is_inference_mode_enabled, METH_NOARGS,

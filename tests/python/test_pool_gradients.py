@@ -1,5 +1,5 @@
-"""Gradients of pools whose windows have a stride, against sums over windows: rows long enough for lanes, each of
-which computes as many neighbours as the stride, and rows that are not a whole number of them."""
+"""Gradients of pools with a stride, against sums over windows. Rows are long enough for lanes, where
+one computes as many neighbours as the stride, or no whole number of them."""
 
 import numpy as np
 import pytest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 from .. import _C
@@ -43,8 +44,7 @@ class ListOptimizer(GroupOptimizer):
         return {**self._numbers, **tensors}
 
     def _state(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
-        state = self.state[p]
-        if not state:
+        if not (state := self.state[p]):
             state.update(_C.outside_of_trace(self._first, p, group))
         return state
 
@@ -57,34 +57,39 @@ class ListOptimizer(GroupOptimizer):
 
     def _step_group(self, group: dict[str, Any]) -> None:
         kinds = self._kinds(group)
-        alike: dict[tuple, tuple[list[Tensor], list[dict[str, Any]]]] = {}
         takes_sparse = hasattr(self, "_update_sparse")
-        dense, sparse = parameters_by_layout(group, type(self).__name__, takes_sparse)
+        dense, grads, sparse = parameters_by_layout(group, type(self).__name__, takes_sparse)
         for p in sparse:
             state = self._state(p, group)
             numbers = self._counted([state])
             tensors = [state[kind] for kind, used in kinds.items() if used]
             self._update_sparse(group, numbers, p, *tensors)  # type: ignore[attr-defined]
             self._count([state], numbers)
-        for p in dense:
-            state = self._state(p, group)
-            counts = [state[name] for name in self._numbers]
-            key = (*(id(x) if isinstance(x, Tensor) else x for x in counts), *self._apart(p))
-            params, states = alike.setdefault(key, ([], []))
-            params.append(p)
-            states.append(state)
-        for params, states in alike.values():
-            lists = [
-                [s[kind] for s in states] if used and kind in states[0] else []
-                for kind, used in kinds.items()
-            ]
+        for params, gradients, states in self._alike(dense, grads, [self._state(p, group) for p in dense]):
+            lists = [params, gradients]
+            for kind, used in kinds.items():
+                lists.append([s[kind] for s in states] if used and kind in states[0] else [])
             numbers = self._counted(states)
-            lists = [params, [p.grad for p in params], *lists]
-            if any(p.is_complex() for p in params):
+            if any(map(Tensor.is_complex, params)):
                 self._update_parts(group, numbers, lists)
             else:
                 self._update(group, numbers, *lists)
             self._count(states, numbers)
+
+    def _alike(self, *lists: list[Any]) -> list[tuple[list[Any], ...]]:
+        """Parameters, gradients and states, those together whose numbers are equal."""
+        params, _, states = lists
+        columns = [[s[name] for s in states] for name in self._numbers]  # a tensor's hash is its identity
+        if self._apart:
+            columns.append([self._apart(p) for p in params])
+        keys: list[Any] = columns[0] if len(columns) == 1 else list(zip(*columns))
+        if len(set(keys)) < 2:
+            return [lists] if params else []  # type: ignore[list-item]
+        groups: dict[Any, tuple[list[Any], ...]] = {}
+        for key, *row in zip(keys, *lists):
+            for items, item in zip(groups.setdefault(key, ([], [], [])), row):
+                items.append(item)
+        return list(groups.values())
 
     def _counted(self, states: list[dict[str, Any]]) -> dict[str, Any]:
         """The numbers of this step, as floats or, in a function that is traced, as tensors."""
@@ -128,9 +133,8 @@ class ListOptimizer(GroupOptimizer):
             if value is not p:
                 p.copy_(value)
 
-    def _apart(self, p: Tensor) -> tuple:
-        """What keeps parameters out of one call."""
-        return ()
+    # What keeps parameters out of one call, of one of them.
+    _apart: Callable[[Tensor], tuple] | None = None
 
     def _export_state(self, state: dict[str, Any]) -> dict[str, Any]:
         numbers = self._numbers

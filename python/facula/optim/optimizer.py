@@ -405,24 +405,14 @@ def rate(lr: Any) -> Any:
 
 def parameters_by_layout(
     group: dict[str, Any], optimizer: str, takes_sparse: bool = True
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Parameters that have a gradient: those of a dense one, and those of a sparse one if it takes them."""
-    dense: list[Tensor] = []
-    sparse: list[Tensor] = []
-    for p in group["params"]:
-        if (grad := p.grad) is None:
-            continue
-        if grad.shape != p.shape:
-            raise RuntimeError(
-                f"{optimizer}: the gradient of a parameter of shape {list(p.shape)} has shape "
-                f"{list(grad.shape)}"
-            )
-        (sparse if grad.is_sparse else dense).append(p)
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Parameters with a dense gradient, these gradients, and parameters with a sparse one, if it takes them."""
+    dense, grads, sparse = _C.parameters_by_layout(optimizer, group["params"])
     if sparse and not takes_sparse:
         raise RuntimeError(
             f"{optimizer} does not support sparse gradients, please consider SparseAdam instead"
         )
-    return dense, sparse
+    return dense, grads, sparse
 
 
 def with_values(grad: Tensor, values: Tensor) -> Tensor:

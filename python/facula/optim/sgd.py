@@ -56,7 +56,7 @@ class SGD(GroupOptimizer):
     _traceable = True
 
     def _step_group(self, group: dict[str, Any]) -> None:
-        params, sparse = parameters_by_layout(group, "SGD")
+        params, grads, sparse = parameters_by_layout(group, "SGD")
         for p in sparse:
             self._step_sparse(p, group)
         momentum = group["momentum"]
@@ -70,7 +70,7 @@ class SGD(GroupOptimizer):
         )
         if not momentum:
             if params:
-                _sgd(params, [p.grad for p in params], [], *options, False)
+                _sgd(params, grads, [], *options, False)
             return
         known = [p for p in params if self.state[p].get("momentum_buffer") is not None]
         new = [p for p in params if self.state[p].get("momentum_buffer") is None]

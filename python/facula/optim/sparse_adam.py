@@ -39,7 +39,7 @@ class SparseAdam(GroupOptimizer):
     _numbers = {}  # the count of steps is a plain number in its state
 
     def _step_group(self, group: dict[str, Any]) -> None:
-        dense, params = parameters_by_layout(group, "SparseAdam")
+        dense, _, params = parameters_by_layout(group, "SparseAdam")
         if dense:
             raise RuntimeError("SparseAdam does not support dense gradients, please consider Adam instead")
         for p in params:
