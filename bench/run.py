@@ -42,7 +42,8 @@ class Worker:
     """A process with one library."""
 
     def __init__(self, library: str, python: str, cold: bool = False, **environment: str):
-        env = dict(os.environ, OMP_NUM_THREADS="2", **environment)
+        env = {**os.environ, "OMP_NUM_THREADS": "2", **environment}
+        env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed library has its modules compiled
         if library == "torch":
             env.pop("PYTHONPATH", None)
         command = [python, str(HERE / "worker.py"), library] + ["--cold"] * cold

@@ -406,7 +406,7 @@ def rate(lr: Any) -> Any:
 def parameters_by_layout(
     group: dict[str, Any], optimizer: str, takes_sparse: bool = True
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Parameters with a dense gradient, these gradients, and parameters with a sparse one, if it takes them."""
+    """Parameters with a dense gradient, these gradients, parameters with a sparse one (if it takes such)."""
     dense, grads, sparse = _C.parameters_by_layout(optimizer, group["params"])
     if sparse and not takes_sparse:
         raise RuntimeError(

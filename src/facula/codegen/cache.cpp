@@ -1,4 +1,3 @@
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "facula/base/fork.h"
 #include "facula/base/hash.h"
 #include "facula/base/interrupt.h"
+#include "facula/base/library.h"
 #include "facula/base/log.h"
 #include "facula/base/sha256.h"
 #include "facula/codegen/ahead.h"
@@ -38,20 +38,11 @@ void log_cache(const char* what, const std::string& where, const std::string& na
 
 // ---- the compiler
 
-std::string compiler_path() { return folder_of_this_library() + "/libfacula_llvm.so"; }
-
 using Compile = bool (*)(const loop::Nest*, std::string*, std::string*);
 
 Compile compiler() {
-  static const Compile f = [] {
-    std::string path = compiler_path();
-    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    runtime_check(library, "codegen") << "the code generator could not be loaded: " << dlerror()
-                                      << hint("libfacula_llvm.so belongs beside libfacula.so");
-    void* symbol = dlsym(library, "facula_llvm_compile");
-    runtime_check(symbol, "codegen") << path << " has no facula_llvm_compile";
-    return reinterpret_cast<Compile>(symbol);
-  }();
+  static const auto f =
+      reinterpret_cast<Compile>(symbol_beside("libfacula_llvm.so", "facula_llvm_compile", "codegen"));
   return f;
 }
 

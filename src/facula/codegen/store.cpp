@@ -1,6 +1,5 @@
 #include "facula/codegen/store.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 #include <utility>
 
 #include "facula/base/fork.h"
+#include "facula/base/library.h"
 #include "facula/base/log.h"
 #include "facula/base/settings.h"
 #include "facula/base/sha256.h"
@@ -74,17 +74,6 @@ class File {
   int fd_;
 };
 
-const std::string& path_of_this_library() {
-  static auto& path = *new const std::string([] {  // lives on: threads may ask while the process ends
-    Dl_info info;
-    std::string found =
-        dladdr(reinterpret_cast<const void*>(&vector_lanes), &info) && info.dli_fname ? info.dli_fname : "";
-    if (found.find('/') == std::string::npos) found = "/proc/self/exe";  // a program found through PATH
-    char whole[PATH_MAX];
-    return std::string(realpath(found.c_str(), whole) ? whole : found.c_str());
-  }());
-  return path;
-}
 uid_t owner_of_package() {
   static const uid_t owner = [] {
     struct stat s;
@@ -261,10 +250,6 @@ std::string user_folder() {
   // A link in its place is as little the user's folder as a file is.
   if (path.empty() || !make_folders(path) || lstat(path.c_str(), &s) || !S_ISDIR(s.st_mode)) return "";
   return File(folder_at(path, Owner::user)) ? path : "";
-}
-
-std::string folder_of_this_library() {
-  return path_of_this_library().substr(0, path_of_this_library().rfind('/'));
 }
 
 std::string shipped_folder() {

@@ -26,7 +26,6 @@ void write_placed(const std::string& folder, const std::string& name, const std:
 // Of the settings or of the environment, made where it is missing; "" if there is none that can be trusted.
 std::string user_folder();
 std::string shipped_folder();
-std::string folder_of_this_library();
 bool make_folders(const std::string& path);
 
 }  // namespace facula::codegen

@@ -1,13 +1,12 @@
 // Sorting. Keys are mapped to unsigned integers that order alike (NaN last), with the position as tie-breaker
 // in the low bits: one sort of plain integers, by Highway's vectorised quicksort, is then stable and yields
 // the indices.
-#include <hwy/contrib/sort/vqsort.h>
-
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
 #include "facula/backend/cpu/cpu.h"
+#include "facula/base/library.h"
 #include "facula/base/parallel.h"
 
 namespace facula::backend::cpu {
@@ -59,11 +58,6 @@ typename Bits<T>::type key_of(T value) {
   }
 }
 
-const hwy::Sorter& sorter() {
-  thread_local const hwy::Sorter s;
-  return s;
-}
-
 // Keys with their positions, in one number that orders by both.
 struct Narrow {
   using Entry = uint64_t;
@@ -71,18 +65,17 @@ struct Narrow {
   static uint64_t key(Entry e) { return e >> 32; }
   static int64_t position(Entry e) { return int64_t(e & 0xffffffffu); }
   static bool before(Entry a, Entry b) { return a < b; }
+  static constexpr const char* kSort = "facula_sort_64";
 };
 struct Wide {
-  using Entry = hwy::uint128_t;
-  static Entry entry(uint64_t key, int64_t i) {
-    Entry e;
-    e.lo = uint64_t(i);
-    e.hi = key;
-    return e;
-  }
+  struct alignas(16) Entry {  // as Highway lays out a number of 128 bits
+    uint64_t lo, hi;
+  };
+  static Entry entry(uint64_t key, int64_t i) { return {uint64_t(i), key}; }
   static uint64_t key(Entry e) { return e.hi; }
   static int64_t position(Entry e) { return int64_t(e.lo); }
   static bool before(Entry a, Entry b) { return a.hi != b.hi ? a.hi < b.hi : a.lo < b.lo; }
+  static constexpr const char* kSort = "facula_sort_128";
 };
 // Of a thread.
 struct Buffers {
@@ -168,7 +161,9 @@ void order_line(Key key, int64_t n, int64_t wanted, int64_t* order, std::vector<
       std::nth_element(b.begin(), b.begin() + wanted, b.end(), E::before);
       std::sort(b.begin(), b.begin() + wanted, E::before);
     } else {
-      sorter()(b.data(), size_t(n), hwy::SortAscending());
+      static const auto sort = reinterpret_cast<void (*)(typename E::Entry*, size_t)>(
+          symbol_beside("libfacula_sort.so", E::kSort, "sort"));
+      sort(b.data(), size_t(n));
     }
   }
   for (int64_t k = 0; k < wanted; ++k) order[k] = E::position(b[size_t(k)]);
