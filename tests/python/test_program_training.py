@@ -585,3 +585,59 @@ def test_a_checkpoint_of_a_traced_function_is_computed_again_by_its_gradient():
         contexts = (contextlib.nullcontext(), contextlib.nullcontext())
         trace(lambda x: checkpoint(F.relu, x, use_reentrant=False, context_fn=lambda: contexts), x)
     assert "checkpoint" not in str(trace(lambda x: x + 1, x))  # the one that failed has ended
+
+
+def packed_cnn():
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 7, stride=2, padding=3, bias=False), nn.BatchNorm2d(16), nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU(),
+        nn.Conv2d(32, 16, 1), nn.ReLU(), nn.Conv2d(16, 16, (1, 3), padding=(0, 1)), nn.Flatten(1),
+        nn.Linear(16 * 64, 4),
+    )  # fmt: skip
+
+
+def clipped(model, optimizer):
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        return loss
+
+    return step
+
+
+@pytest.mark.parametrize("make_step", [step_of, clipped])
+@pytest.mark.parametrize("name", ["SGD", "AdamW"])
+def test_weights_of_convolutions_stay_packed(name, make_step):
+    """As in eager: libraries lay them out in blocks, and the optimizer's step leaves them so."""
+    C = facula._C
+    make = {"SGD": lambda p: optim.SGD(p, 0.05, momentum=0.9), "AdamW": lambda p: optim.AdamW(p, 0.01)}[name]
+    (model, optimizer), (eager, its) = twins(packed_cnn, make)
+    program = trace(make_step(model, optimizer), *batch(4, 3, 16, 16))
+    other, counts = make_step(eager, its), []
+    for _ in range(5):
+        x, y = batch(4, 3, 16, 16)
+        losses = []
+        for f in (other, program):
+            before = C.layout_counts()
+            losses.append(f(x, y).item())
+            after = C.layout_counts()
+            counts.append({k: after[k] - before[k] for k in after})
+        assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    packed, its_packed = (
+        sum(C.physical_order(p) is not None for p in m.parameters()) for m in (model, eager)
+    )
+    if make_step is step_of:  # the norm of all gradients reads plain memory
+        assert packed >= its_packed
+        assert counts[-1]["restored"] == 0
+    same_states((model, optimizer), (eager, its), 1e-4)
+    # Plain memory that somebody asked for in between is found by the next step.
+    for m in (model, eager):
+        with facula.no_grad():
+            m[3].weight.view(-1)[7] = 0.25
+            m[6].weight.numpy()[0, 0, 0, 0] = -0.5
+    for _ in range(2):
+        assert program(x, y).item() == pytest.approx(other(x, y).item(), rel=1e-3)
+    same_states((model, optimizer), (eager, its), 1e-3)

@@ -277,9 +277,11 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
     if (form == Form::out)
       for (auto& t : out)
         if (is_hidden(t.impl())) t.impl()->storage->restore_plain();  // may be resized
-    bool writes = o.is<op::Composite>() && o.schema.mutates();
-    if (writes) unite_orders(args);
-    InMemory m(args, out, writes || o.is<op::Pointwise>() ? Packed::flat : Packed::restored);
+    bool writes = o.is<op::Composite>() && (o.schema.mutates() || o.effects.writes);
+    InMemory m(args, out,
+               writes                  ? Packed::kept  // its kernels see to it (in_one_order)
+               : o.is<op::Pointwise>() ? Packed::flat
+                                       : Packed::restored);
     if (m.any()) {
       Results results = run_compiled(o, m.args(), m.out(), form, &m, args);
       for (size_t k = 0; k < out.size() && k < results.size(); ++k) results[k] = out[k];
@@ -579,15 +581,15 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   return run_compiled(reference_loop(o, library), args, results.all(), Form::out);
 }
 
-Results run_library(backend::LibraryFn fn, const Operator& o, std::span<const Value> args,
-                    std::span<const Tensor> out) {
-  if (!fn || !settings().libraries) return run_library(o, args, out);
-  bool as_they_lie = o.as<op::Library>()->channels_last != op::ChannelsLast::no && any_hidden(args);
-  if (as_they_lie) return run_library(o, args, out);
-  Results results;
-  for (auto& t : out) results.push_back(t);
-  run_function(fn, op::Call(o, args), results.all());
-  return results;
+Results run_library(backend::LibraryFn fn, const Operator& o, std::span<const Value> args, Results out) {
+  if (!fn || !settings().libraries) return run_library(o, args, out.all());
+  std::optional<InMemory> hidden;
+  if (o.as<op::Library>()->channels_last != op::ChannelsLast::no && any_hidden(args)) {
+    hidden.emplace(args, std::span<const Tensor>(), Packed::kept);
+    args = hidden->args();
+  }
+  run_function(fn, op::Call(o, args), out.all());
+  return out;
 }
 
 // An operand is the written tensor, element for element, or lies elsewhere. As PyTorch, tensors with gaps are

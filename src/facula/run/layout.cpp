@@ -12,6 +12,14 @@ namespace facula::run {
 using op::Tag;
 using op::Value;
 
+// Is the first dimension not the outermost one? So weights lie, which libraries know, and no images.
+static bool lies_as_weight(const Tensor& t) {
+  for (int d = 1; d < t.dim(); ++d)
+    if (t.size(d).concrete() != 1 && t.stride(0).concrete() < t.stride(d).concrete())
+      return t.size(0).concrete() != 1;
+  return false;
+}
+
 bool InMemory::replace(std::span<const Value> args, std::span<const Tensor> out) {
   args_.clear();
   out_.clear();
@@ -21,6 +29,7 @@ bool InMemory::replace(std::span<const Value> args, std::span<const Tensor> out)
   auto of = [&](TensorImpl* t) {
     if (!is_hidden(t)) return t;
     Tensor there = in_memory(*t, packed_ == Packed::restored);
+    if (packed_ == Packed::kept && there.defined() && lies_as_weight(there)) return t;
     if (!there.defined()) {
       if (packed_ == Packed::kept) return t;
       PhysicalOrder order;
@@ -90,44 +99,30 @@ void InMemory::restore() const {
   for (auto& [there, original] : originals_) original->storage->restore_plain();
 }
 
-namespace {
-
-// The order of a tensor that fills a hidden storage and that strides cannot say.
-bool is_packed(const TensorImpl* t, PhysicalOrder& order) {
-  return is_hidden(t) && !in_memory(*t, false).defined() && flat_in_memory(*t, order).defined();
-}
-
-// Item k of every list.
-std::vector<TensorImpl*> items_at(std::span<const Value> args, size_t k) {
-  std::vector<TensorImpl*> items;
-  for (auto& v : args)
-    if (v.tag == Tag::tensors && k < v.list.count && v.tensors()[k]) items.push_back(v.tensors()[k]);
-  return items;
-}
-
-}  // namespace
-
-void unite_orders(std::span<const Value> args) {
-  size_t most = 0;
-  for (auto& v : args)
-    if (v.tag == Tag::tensors) most = std::max(most, v.list.count);
-  for (size_t k = 0; k < most; ++k) {
-    auto items = items_at(args, k);
-    PhysicalOrder order, other;
-    TensorImpl* packed = nullptr;
-    for (auto* t : items)
-      if (!packed && is_packed(t, order)) packed = t;
-    if (!packed) continue;
-    bool united = true;
-    for (auto* t : items) {
-      if (is_packed(t, other)) united &= other == order && t->sizes == packed->sizes;
-      else
-        united &= t->sizes == packed->sizes && itemsize(t->dtype) == order.itemsize && fills_storage(*t) &&
-                  t->storage->reorder(order);
+std::vector<Tensor> in_one_order(std::span<TensorImpl* const> operands, const std::vector<bool>& fresh,
+                                 PhysicalOrder& order) {
+  bool found = false;
+  for (size_t k = 0; k < operands.size() && !found; ++k)
+    found = !fresh[k] && is_hidden(operands[k]) && flat_in_memory(*operands[k], order).defined();
+  std::vector<Tensor> flat;
+  for (size_t k = 0; k < operands.size() && found; ++k) {
+    auto* t = operands[k];
+    PhysicalOrder wanted = order, own;
+    wanted.itemsize = uint8_t(itemsize(t->dtype));
+    if (fresh[k]) {
+      flat.push_back(Tensor(Ref<TensorImpl>::share(t)));
+      found = fills_storage(*t);
+      continue;
     }
-    if (!united)
-      for (auto* t : items) t->storage->restore_plain();
+    Tensor lies = is_hidden(t) ? flat_in_memory(*t, own) : Tensor();
+    if (!lies.defined() || own != wanted) {
+      t->storage->restore_plain();
+      found = fills_storage(*t) && t->storage->reorder(wanted);
+      if (found) lies = flat_in_memory(*t, own);
+    }
+    flat.push_back(std::move(lies));
   }
+  return found ? flat : std::vector<Tensor>();
 }
 
 bool is_elementwise(const graph::Graph& g, std::span<const Value> inputs, std::span<const Tensor> out,

@@ -33,8 +33,8 @@ inline bool any_hidden(std::span<const Tensor> tensors) {
 }
 
 // What becomes of an operand whose order in memory no strides can say: it is restored; or taken as if its
-// memory were plain, for operators that treat each element alone (flat); or left to a library that knows such
-// orders.
+// memory were plain, for operators that treat each element alone (flat); or left to libraries and kernels that know
+// such orders, and those of weights that strides could say.
 enum class Packed : uint8_t { restored, flat, kept };
 
 // The arguments and destinations of a call as they lie in memory, for the length of the call.
@@ -67,9 +67,11 @@ class InMemory {
 // element of values in the same order. `orders`: those of the results then, by number (plain: none).
 bool is_elementwise(const graph::Graph& g, std::span<const op::Value> inputs, std::span<const Tensor> out,
                     const InMemory& hidden, std::vector<PhysicalOrder>& orders);
-// Brings what an optimizer's step treats together (item k of each list) into one order, that of a packed
-// item, so that it stays there from then on; where that is not possible, into the plain one.
-void unite_orders(std::span<const op::Value> args);
+// Operands that are read and written element by element, in one order: that of the first packed one, which those that
+// are not `fresh` (about to be written whole, by nobody else known) are moved into and stay in from then on. None if none
+// is packed, or one can't be moved.
+std::vector<Tensor> in_one_order(std::span<TensorImpl* const> operands, const std::vector<bool>& fresh,
+                                 PhysicalOrder& order);
 
 // Could the results depend on how the inputs lie in memory, or be views of them? Then they have to be plain.
 bool needs_plain_inputs(const graph::Graph& g);

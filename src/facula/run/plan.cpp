@@ -39,6 +39,33 @@ bool reads_only_own_element(const schedule::Group& g, int input) {
   return plain;
 }
 
+bool treats_each_element_alone(const schedule::Group& g) {
+  using loop::Kind;
+  if (g.scatter || g.outputs.empty()) return false;
+  auto& axes = g.outputs[0].axes;  // all that are longer than 1, in order
+  Ints named;
+  for (auto a : axes)
+    if (a >= 0) named.push_back(a);
+  bool alone = std::is_sorted(named.begin(), named.end());
+  for (size_t k = 0; k < g.extents.size(); ++k)
+    alone &= g.extents[k] == SymInt(int64_t(1)) || std::count(named.begin(), named.end(), int64_t(k)) == 1;
+  for (auto& o : g.outputs) {
+    alone &= o.axes == axes && o.value->kind != Kind::index;
+    loop::visit(o.value, [&](loop::Expr e) {
+      bool loads = e->kind == Kind::load;
+      alone &= e->kind != Kind::reduce && e->kind != Kind::scan && e->kind != Kind::position;
+      for (size_t d = 0; d < e->args.size(); ++d) {
+        auto& x = e->args[d];
+        bool index = x->kind == Kind::index;
+        if (!loads) alone &= !index;
+        else if (index) alone &= e->args.size() == axes.size() && x->slot == axes[d];
+        else alone &= x->kind == Kind::constant && x->value.to_int() == 0;
+      }
+    });
+  }
+  return alone;
+}
+
 namespace {
 
 const bool indexed = (schedule::set_nest_index(&codegen::shipped_nests), true);
@@ -202,6 +229,7 @@ class Planner {
     for (auto* v : step.outputs) exec.outputs.push_back(v->id);
     auto schedule = schedule::schedule(step.group, layout_of(step, exec));
     exec.temporaries = schedule.temporaries;
+    if (treats_each_element_alone(step.group)) exec.alike = alike(exec);
     size_t buffers = exec.inputs.size() + exec.outputs.size() + exec.temporaries.size();
     for (auto& l : schedule.launches) {
       bool all = l.buffers.size() == buffers;
@@ -237,6 +265,19 @@ class Planner {
       layout.output_overlaps.push_back(overlaps(v, exec));
     }
     return layout;
+  }
+  // Operands of one shape in the order of their dimensions; empty if any but single elements lies otherwise.
+  std::vector<int> alike(const Plan::Exec& exec) {
+    std::vector<int> found, operands(exec.inputs);
+    operands.insert(operands.end(), exec.outputs.begin(), exec.outputs.end());
+    auto& shape = at_[size_t(exec.outputs[0])];
+    for (size_t k = 0; k < operands.size(); ++k) {
+      auto& t = at_[size_t(operands[k])];
+      bool like = Dims(t.sizes()) == Dims(shape.sizes()) && t.is_contiguous();
+      if (like) found.push_back(int(k));
+      else if (k >= exec.inputs.size() || t.numel() != SymInt(int64_t(1))) return {};
+    }
+    return found;
   }
   // May the step read what it writes as v?
   bool overlaps(int v, const Plan::Exec& exec) {

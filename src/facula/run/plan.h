@@ -34,8 +34,9 @@ class Plan {
     op::Args args;                     // view, library: sizes are concrete
     std::vector<int> inputs, outputs;  // value numbers
     std::vector<int> empty;            // inputs and outputs without elements, in the order of the pointers
-    std::vector<int> dead;             // values that no later step reads
-    void find_library();               // when the node is known
+    std::vector<int> alike;  // likewise: those that lie alike, of a kernel that treats each element alone
+    std::vector<int> dead;   // values that no later step reads
+    void find_library();     // when the node is known
   };
   struct Result {
     op::Meta meta;
@@ -67,6 +68,8 @@ std::shared_ptr<Plan> make_plan(const Planned& p, IntSpan symbols, std::vector<T
                                 std::span<const Tensor> out);
 
 Tensor fake(const op::Meta& m);  // without memory
+// Is what the group computes of an element made of the same element of each input, or of inputs of one element?
+bool treats_each_element_alone(const schedule::Group& g);
 // May the group write over an input it reads? Only if it reads that input at the element it writes.
 bool reads_only_own_element(const schedule::Group& g, int input);
 

@@ -339,10 +339,29 @@ Results Program::execute(const Plan& plan, std::span<const op::Value> inputs,
   for (auto& exec : plan.execs) {
     switch (exec.kind) {
       case Step::Kind::kernel: {
-        SmallVector<void*, 12> pointers;
-        for (int v : exec.inputs)
-          pointers.push_back(at[size_t(v)].number ? at[size_t(v)].number : at[size_t(v)].tensor->data_ptr());
-        for (int v : exec.outputs) pointers.push_back(allocate(v)->data_ptr());
+        for (int v : exec.outputs) allocate(v);
+        size_t given = exec.inputs.size(), count = given + exec.outputs.size();
+        auto value_of = [&](size_t k) { return k < given ? exec.inputs[k] : exec.outputs[k - given]; };
+        auto is_fresh = [&](int k) { return size_t(k) >= given && made[value_of(size_t(k))].defined(); };
+        bool packed = false;
+        for (int k : exec.alike) packed |= !is_fresh(k) && is_hidden(at[size_t(value_of(size_t(k)))].tensor);
+        PhysicalOrder order;
+        std::vector<Tensor> flat;
+        if (packed) [[unlikely]] {
+          std::vector<TensorImpl*> operands;
+          std::vector<bool> fresh;
+          for (int k : exec.alike) {
+            operands.push_back(at[size_t(value_of(size_t(k)))].tensor);
+            fresh.push_back(is_fresh(k));
+          }
+          flat = in_one_order(operands, fresh, order);
+        }
+        SmallVector<void*, 12> pointers(count);
+        for (size_t j = 0; j < flat.size(); ++j) pointers[size_t(exec.alike[j])] = flat[j].impl()->data_ptr();
+        for (size_t k = 0; k < count; ++k) {
+          auto& operand = at[size_t(value_of(k))];
+          if (!pointers[k]) pointers[k] = operand.number ? operand.number : operand.tensor->data_ptr();
+        }
         for (int b : exec.empty) pointers[size_t(b)] = nothing;
         std::vector<Storage> scratch;
         for (auto& t : exec.temporaries) {
@@ -356,6 +375,11 @@ Results Program::execute(const Plan& plan, std::span<const op::Value> inputs,
           codegen::launch(*l.kernel, l.work, l.all_in_order ? pointers.data() : buffers.data(),
                           l.params.data(), s.name.c_str());
         }
+        for (size_t j = 0; j < flat.size(); ++j)
+          if (int k = exec.alike[j]; is_fresh(k)) {
+            order.itemsize = uint8_t(itemsize(flat[j].dtype()));
+            hide_in_order(flat[j], order);
+          }
         break;
       }
       case Step::Kind::view:
@@ -375,10 +399,13 @@ Results Program::execute(const Plan& plan, std::span<const op::Value> inputs,
                                                      op::Geometry(node.op->name(), base, false));
           for (size_t k = 0; k < views.size(); ++k) set(exec.outputs[k], views[k].apply(base));
         } else {
-          std::vector<Tensor> destinations;
+          Results destinations;  // alone in holding what is new
           if (node.op->is<op::Library>())
-            for (int v : exec.outputs) destinations.push_back(Tensor(Ref<TensorImpl>::share(allocate(v))));
-          auto results = run_library(exec.library, *node.op, args.values(), destinations);
+            for (int v : exec.outputs) {
+              destinations.push_back(Tensor(Ref<TensorImpl>::share(allocate(v))));
+              made[v] = {};
+            }
+          auto results = run_library(exec.library, *node.op, args.values(), std::move(destinations));
           if (node.op->is<op::Foreign>()) conform(*node.op, results, plan, exec.outputs);
           for (size_t k = 0; k < exec.outputs.size(); ++k) set(exec.outputs[k], std::move(results[k]));
         }

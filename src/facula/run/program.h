@@ -46,8 +46,9 @@ class Program {
 // Runs an operator of kind library or data-dependent on the backend of its tensors, or its reference if the
 // backend has none. `out` as in backend::LibraryFn, or empty: allocated.
 op::Results run_library(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> out);
-// The same by the function that a plan found, which writes `out`; null: it found none.
+// The same by the function that a plan found, which writes `out`; null: it found none. A result that nobody else holds
+// may lie in an order of the library's own.
 op::Results run_library(backend::LibraryFn fn, const op::Operator& o, std::span<const op::Value> args,
-                        std::span<const Tensor> out);
+                        op::Results out);
 
 }  // namespace facula::run

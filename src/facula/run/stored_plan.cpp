@@ -226,6 +226,7 @@ void write_exec(Writer& w, const Plan::Exec& e, const std::unordered_map<const g
   w.list(e.inputs);
   w.list(e.outputs);
   w.list(e.empty);
+  w.list(e.alike);
   w.list(e.dead);
   w.word(e.temporaries.size());
   for (auto& t : e.temporaries) {
@@ -277,6 +278,7 @@ bool read_exec(Reader& r, Plan::Exec& e, const Graph& g, IntSpan symbols) {
   r.below(e.inputs, values, e.node);
   r.below(e.outputs, values);
   r.below(e.empty, e.inputs.size() + e.outputs.size());
+  r.below(e.alike, e.inputs.size() + e.outputs.size());
   r.below(e.dead, values);
   size_t temporaries = r.count();
   for (size_t k = 0; k < temporaries; ++k) {
