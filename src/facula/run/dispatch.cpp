@@ -278,10 +278,8 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
       for (auto& t : out)
         if (is_hidden(t.impl())) t.impl()->storage->restore_plain();  // may be resized
     bool writes = o.is<op::Composite>() && (o.schema.mutates() || o.effects.writes);
-    InMemory m(args, out,
-               writes                  ? Packed::kept  // its kernels see to it (in_one_order)
-               : o.is<op::Pointwise>() ? Packed::flat
-                                       : Packed::restored);
+    // What is packed: kernels see to it (in_one_order).
+    InMemory m(args, out, writes || o.is<op::Pointwise>() ? Packed::kept : Packed::restored);
     if (m.any()) {
       Results results = run_compiled(o, m.args(), m.out(), form, &m, args);
       for (size_t k = 0; k < out.size() && k < results.size(); ++k) results[k] = out[k];
@@ -343,9 +341,7 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
           for (auto& s : sizes) s = s.hint();
           resized |= check_destination(o, k, {sizes, meta.dtype()}, out[k], args, form);
         }
-      entry.needs_plain = hidden && (needs_plain_inputs(entry.program->graph()) ||
-                                     (hidden->any_flat() && !is_elementwise(entry.program->graph(), values,
-                                                                            out, *hidden, entry.orders)));
+      entry.needs_plain = hidden && needs_plain_inputs(entry.program->graph());
       if (!entry.needs_plain) entry.plan = entry.program->plan(values, out);
       if (hidden && form == Form::functional) entry.shown = shown_by(o, given);
     } catch (const Error&) {
@@ -365,8 +361,6 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
   if (hidden && form == Form::functional)
     for (size_t k = 0; k < results.size(); ++k) {
       auto* input = hidden->original(results[k].impl());
-      if (!input && !is_hidden(results[k].impl()) && k < found->orders.size() && !found->orders[k].is_plain())
-        hide_in_order(results[k], found->orders[k]);
       results[k] =
           input ? Tensor(Ref<TensorImpl>::share(input)) : shown(std::move(results[k]), found->shown[k]);
     }

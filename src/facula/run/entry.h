@@ -35,9 +35,8 @@ struct Entry {
   std::vector<Dims> shown;      // strides of results that users see, where those in memory may be others
   std::vector<Dims> in_memory;  // kind library: the latter
   std::vector<size_t> bytes;    // kind library: of the results
-  std::vector<PhysicalOrder> orders;  // of results whose operands were taken flat
-  bool needs_plain = false;           // hidden operands have to be restored: nothing else is set
-  bool needs_copy = false;  // in place, and self is read at elements written before: nothing else is set
+  bool needs_plain = false;     // hidden operands have to be restored: nothing else is set
+  bool needs_copy = false;      // in place, and self is read at elements written before: nothing else is set
   std::shared_ptr<const void>
       recorded;  // a composite with its gradient (composite.cpp); then `plan` is its forward's
 };

@@ -25,20 +25,14 @@ bool InMemory::replace(std::span<const Value> args, std::span<const Tensor> out)
   out_.clear();
   lists_.clear();
   originals_.clear();
-  flat_.clear();
   auto of = [&](TensorImpl* t) {
     if (!is_hidden(t)) return t;
     Tensor there = in_memory(*t, packed_ == Packed::restored);
     if (packed_ == Packed::kept && there.defined() && lies_as_weight(there)) return t;
     if (!there.defined()) {
       if (packed_ == Packed::kept) return t;
-      PhysicalOrder order;
-      if (packed_ == Packed::flat) there = flat_in_memory(*t, order);
-      if (!there.defined()) {
-        t->storage->restore_plain();
-        return static_cast<TensorImpl*>(nullptr);
-      }
-      flat_.push_back({there.impl(), order});
+      t->storage->restore_plain();
+      return static_cast<TensorImpl*>(nullptr);
     }
     originals_.push_back({there, t});
     return there.impl();
@@ -77,16 +71,6 @@ void InMemory::append(Key& key) const {
   key.push_back(~uint64_t(0));
   for (auto& [t, original] : originals_)
     for (auto s : original->strides) key.push_back(s.identity());
-  for (auto& [t, o] : flat_) {
-    key.push_back(o.rank | uint64_t(o.itemsize) << 8);
-    for (int k = 0; k < o.rank; ++k) key.push_back(uint64_t(o.sizes[k]) << 8 | o.order[k]);
-  }
-}
-
-const PhysicalOrder* InMemory::order(const TensorImpl* t) const {
-  for (auto& [there, order] : flat_)
-    if (there == t) return &order;
-  return nullptr;
 }
 
 TensorImpl* InMemory::original(const TensorImpl* t) const {
@@ -123,55 +107,6 @@ std::vector<Tensor> in_one_order(std::span<TensorImpl* const> operands, const st
     flat.push_back(std::move(lies));
   }
   return found ? flat : std::vector<Tensor>();
-}
-
-bool is_elementwise(const graph::Graph& g, std::span<const Value> inputs, std::span<const Tensor> out,
-                    const InMemory& hidden, std::vector<PhysicalOrder>& orders) {
-  // Of each value the order, numbered from 1; 0: plain; -1: one element, which fits every order.
-  std::vector<const PhysicalOrder*> known{nullptr};
-  std::vector<int> of(g.values().size(), 0);
-  auto number = [&](const PhysicalOrder* o) {
-    if (!o) return 0;
-    for (size_t k = 1; k < known.size(); ++k)
-      if (*known[k] == *o) return int(k);
-    known.push_back(o);
-    return int(known.size()) - 1;
-  };
-  auto single = [](const Tensor& t) {
-    for (auto s : t.sizes())
-      if (s.hint() != 1) return false;
-    return true;
-  };
-  for (size_t i = 0; i < inputs.size(); ++i)
-    of[size_t(g.inputs[i]->id)] = inputs[i].tag != Tag::tensor || single(g.inputs[i]->tensor)
-                                      ? -1
-                                      : number(hidden.order(inputs[i].tensor));
-  for (auto& v : g.values())
-    if (v->constant.defined() && single(v->constant)) of[size_t(v->id)] = -1;
-  for (auto& n : g.nodes) {
-    int order = -1;
-    bool same_sizes = true;
-    for (auto* v : graph::operands(*n)) {
-      if (!v || of[size_t(v->id)] < 0) continue;
-      if (order >= 0 && of[size_t(v->id)] != order) return false;
-      order = of[size_t(v->id)];
-      same_sizes &= std::ranges::equal(v->tensor.sizes(), n->results[0]->tensor.sizes());
-    }
-    if (order > 0 && (!n->op->is<op::Pointwise>() || !same_sizes)) return false;
-    for (auto* v : n->results) of[size_t(v->id)] = single(v->tensor) ? -1 : std::max(order, 0);
-  }
-  for (auto& [i, v] : g.mutated)
-    if (of[size_t(g.inputs[size_t(i)]->id)] != of[size_t(v->id)]) return false;
-  for (size_t k = 0; k < g.outputs.size(); ++k) {
-    int order = g.outputs[k] ? of[size_t(g.outputs[k]->id)] : -1;
-    if (k < out.size() && out[k].defined()) {
-      if (order >= 0 && order != number(hidden.order(out[k].impl()))) return false;
-      if (order < 0 && hidden.order(out[k].impl())) order = 0;  // one value for all elements
-    }
-    orders.push_back(order > 0 ? *known[size_t(order)] : PhysicalOrder());
-    if (order > 0) orders.back().itemsize = uint8_t(itemsize(g.outputs[k]->tensor.dtype()));
-  }
-  return true;
 }
 
 // Is the view one of the memory, by strides or as another dtype, and not of the tensor's elements?

@@ -32,19 +32,15 @@ inline bool any_hidden(std::span<const Tensor> tensors) {
   return false;
 }
 
-// What becomes of an operand whose order in memory no strides can say: it is restored; or taken as if its
-// memory were plain, for operators that treat each element alone (flat); or left to libraries and kernels that know
-// such orders, and those of weights that strides could say.
-enum class Packed : uint8_t { restored, flat, kept };
+// What becomes of an operand whose order in memory no strides can say: it is restored; or left to libraries and kernels
+// that know such orders (kept), and those of weights that strides could say.
+enum class Packed : uint8_t { restored, kept };
 
 // The arguments and destinations of a call as they lie in memory, for the length of the call.
 class InMemory {
  public:
   InMemory(std::span<const op::Value> args, std::span<const Tensor> out = {},
            Packed packed = Packed::restored);
-  // The order of a tensor that was taken flat, else null.
-  const PhysicalOrder* order(const TensorImpl* t) const;
-  bool any_flat() const { return !flat_.empty(); }
   bool any() const { return !originals_.empty(); }  // else nothing is hidden (any more)
   std::span<const op::Value> args() const { return args_; }
   std::span<const Tensor> out() const { return out_; }
@@ -59,14 +55,9 @@ class InMemory {
   std::vector<Tensor> out_;
   std::deque<std::vector<TensorImpl*>> lists_;
   std::vector<std::pair<Tensor, TensorImpl*>> originals_;
-  std::vector<std::pair<TensorImpl*, PhysicalOrder>> flat_;
   Packed packed_;
 };
 
-// May a program run on inputs that were taken flat? Only if each element of a value depends on the same
-// element of values in the same order. `orders`: those of the results then, by number (plain: none).
-bool is_elementwise(const graph::Graph& g, std::span<const op::Value> inputs, std::span<const Tensor> out,
-                    const InMemory& hidden, std::vector<PhysicalOrder>& orders);
 // Operands that are read and written element by element, in one order: that of the first packed one, which those that
 // are not `fresh` (about to be written whole, by nobody else known) are moved into and stay in from then on. None if none
 // is packed, or one can't be moved.

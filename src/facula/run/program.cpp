@@ -280,7 +280,7 @@ Results Program::execute(const Plan& plan, std::span<const op::Value> inputs,
     return Tensor(make_ref<TensorImpl>(make_ref<StorageImpl>(r.bytes, m.device), m.sizes, m.strides, SymInt(),
                                        m.dtype, m.device));
   };
-  if (plan.direct) {
+  if (plan.direct && !any_hidden(inputs) && !any_hidden(out)) {
     auto& d = *plan.direct;
     void* buffers[Plan::kDirect];
     Number numbers[Plan::kDirect];
