@@ -1,13 +1,10 @@
 """Convolutions with 3x3 kernels by Winograd's algorithm, against sums in float64."""
 
-import os
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from test_log import logged
 
 import facula
 
@@ -230,11 +227,10 @@ def test_errors_are_those_of_a_sum_in_float32(c, bound):
     assert error < bound * usual, error / usual
 
 
-def test_kernels_run_in_lanes():
+def test_kernels_run_in_lanes(tmp_path):
     """A loop that is written for lanes and can't run in them is right, and several times slower."""
     program = (
-        "import facula as torch\n"
-        "F = torch.nn.functional\n"
+        "torch, F = facula, facula.nn.functional\n"
         "image = lambda: torch.randn(2, 64, 28, 28).contiguous(memory_format=torch.channels_last)\n"
         "x, g = image().requires_grad_(), image()\n"
         "w, b = torch.randn(64, 64, 3, 3, requires_grad=True), torch.randn(64, requires_grad=True)\n"
@@ -242,12 +238,6 @@ def test_kernels_run_in_lanes():
         "q = torch.randn(1, 2, 64, 32, requires_grad=True)\n"
         "F.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()\n"
     )
-    with tempfile.TemporaryDirectory() as folder:
-        environment = dict(
-            os.environ, FACULA_CACHE_DIR=folder, FACULA_SHIPPED_CACHE=folder, FACULA_LOG="kernels"
-        )
-        run = subprocess.run(
-            [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
-        )
-    assert "winograd_weight compiled" in run.stderr and "winograd_sums compiled" in run.stderr
-    assert "element by element" not in run.stderr
+    text = logged(program, "kernels", FACULA_CACHE_DIR=str(tmp_path), FACULA_SHIPPED_CACHE=str(tmp_path))
+    assert "winograd_weight compiled" in text and "winograd_sums compiled" in text
+    assert "element by element" not in text

@@ -1056,11 +1056,18 @@ class Emitter {
   void store_woven(const Steps& steps) {
     for (auto& w : steps.woven) {
       internal_check(int64_t(w.values.size()) == steps.count) << "codegen: a row is stored in part";
-      auto* element = llvm::cast<FixedVectorType>(w.values[0]->getType())->getElementType();
-      auto whole = turned_back(w.values);
-      for (size_t k = 0; k < whole.size(); ++k)
-        b_.CreateAlignedStore(whole[k], b_.CreateConstGEP1_64(element, w.pointer, k * uint64_t(lanes_)),
-                              w.align);
+      store_turned(w.values, w.pointer, w.align);
+    }
+  }
+  // Vectors of elements as many apart as there are vectors, as whole ones from `pointer` on.
+  void store_turned(const std::vector<V>& values, V pointer, llvm::Align align) {
+    auto* element = llvm::cast<FixedVectorType>(values[0]->getType())->getElementType();
+    auto whole = turned_back(values),
+         masks = mask_ ? turned_back(std::vector<V>(values.size(), mask_)) : whole;
+    for (size_t k = 0; k < whole.size(); ++k) {
+      V to = b_.CreateConstGEP1_64(element, pointer, k * uint64_t(lanes_));
+      if (mask_) b_.CreateMaskedStore(whole[k], to, align, masks[k]);
+      else b_.CreateAlignedStore(whole[k], to, align);
     }
   }
 
@@ -1218,21 +1225,11 @@ class Emitter {
     Push layer(*this, true);
     Place p = place(first.buffer, 0);
     if (p.lanes || p.factor != 1) return 0;
-    std::vector<V> values, masks;
-    for (int64_t j = 0; j < apart; ++j) {
+    std::vector<V> values;
+    for (int64_t j = 0; j < apart; ++j)
       values.push_back(spread(as_stored(block[k + size_t(j)].values[0], p.d)));
-      if (mask_) masks.push_back(mask_);
-    }
-    auto* element = llvm::cast<FixedVectorType>(values[0]->getType())->getElementType();
-    V pointer = at(p.base, element, emit_first(first.offset));
-    llvm::Align align(uint64_t(itemsize(p.d)));
-    values = turned_back(values);
-    if (mask_) masks = turned_back(masks);
-    for (size_t j = 0; j < values.size(); ++j) {
-      V to = b_.CreateConstGEP1_64(element, pointer, j * uint64_t(lanes_));
-      if (mask_) b_.CreateMaskedStore(values[j], to, align, masks[j]);
-      else b_.CreateAlignedStore(values[j], to, align);
-    }
+    store_turned(values, at(p.base, memory_type(p.d), emit_first(first.offset)),
+                 llvm::Align(uint64_t(itemsize(p.d))));
     return size_t(apart);
   }
 

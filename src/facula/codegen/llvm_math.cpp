@@ -432,6 +432,11 @@ V ScalarMath::entry(const char* name, std::span<const double> row, V index) {
   return looked_up(name, row, index);
 }
 
+template <class T, size_t rows, size_t entries>
+V ScalarMath::entry(const char* name, const T (&table)[rows][entries], size_t k, V index) {
+  return entry((name + std::to_string(k)).c_str(), table[k], index);
+}
+
 // exp(-a^2 / 2) g(a) with g from a table of polynomials (llvm_tables.py), so that neither factor cancels. The
 // square is exact: what its rounding loses goes into the exponential's reduced argument.
 ScalarMath::Sum ScalarMath::normal_tail_sum(V a, bool of_erfc, V& k) {
@@ -449,8 +454,7 @@ ScalarMath::Sum ScalarMath::normal_tail_sum(V a, bool of_erfc, V& k) {
   V index =
       b_.CreateSub(b_.CreateLShr(int_bits(u), whole(d ? 48 : 20, a)), whole(d ? 1023 * 16 : 127 * 8, a));
   auto row = [&](int k) {
-    std::string name = "tail" + std::to_string(k);
-    return d ? entry((name + "_64").c_str(), kTail64[k], index) : entry(name.c_str(), kTail32[k], index);
+    return d ? entry("tail_64_", kTail64, size_t(k), index) : entry("tail", kTail32, size_t(k), index);
   };
   V x = of_erfc ? fma(a, real(high, a), b_.CreateFNeg(row(0))) : b_.CreateFSub(a, row(0));
   if (of_erfc) x = fma(a, real(rest, a), x);
@@ -490,10 +494,9 @@ V ScalarMath::times(V x, Sum f) {
   return float_bits(b_.CreateOr(int_bits(r), b_.CreateAnd(int_bits(x), sign_bit(x))));
 }
 
-// Of each row the number at `index`.
 template <class T, size_t rows, size_t entries>
 ScalarMath::Piece ScalarMath::piece(const char* name, const T (&table)[rows][entries], V x, V index) {
-  auto row = [&](size_t k) { return entry((name + std::to_string(k)).c_str(), table[k], index); };
+  auto row = [&](size_t k) { return entry(name, table, k, index); };
   V t = b_.CreateFSub(x, row(0)), slope = row(rows - 1);
   for (size_t k = rows - 2; k > 1; --k) slope = fma(slope, t, row(k));
   return {row(1), slope, t};
@@ -512,7 +515,7 @@ V ScalarMath::tanh(V x) {
   } else {
     V index = b_.CreateLShr(int_bits(b_.CreateFAdd(a, real(1, x))), whole(21, x));
     index = b_.CreateSub(index, whole(127 * 4, x));
-    auto row = [&](size_t k) { return entry(("tanh" + std::to_string(k)).c_str(), kTanh32[k], index); };
+    auto row = [&](size_t k) { return entry("tanh", kTanh32, k, index); };
     V t = b_.CreateFSub(a, row(0)), value = row(1), slope = row(2), rest = row(std::size(kTanh32) - 1);
     for (size_t k = std::size(kTanh32) - 2; k > 2; --k) rest = fma(rest, t, row(k));
     V s = fma(slope, t, value), lost = fma(slope, t, b_.CreateFSub(value, s));

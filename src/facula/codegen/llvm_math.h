@@ -86,6 +86,8 @@ class ScalarMath {
   V reflected(V x, bool of_sigmoid, bool times_x);
   V entry(const char* name, std::span<const float> row, V index);
   V entry(const char* name, std::span<const double> row, V index);
+  template <class T, size_t rows, size_t entries>
+  V entry(const char* name, const T (&table)[rows][entries], size_t k, V index);  // of row k
   template <class T>
   V looked_up(const char* name, std::span<const T> row, V index);
   bool is_register(V x);
