@@ -40,7 +40,7 @@ PyObject* inspect_operator(PyObject*, PyObject* name) {
   return guarded([&] {
     auto& o = operator_argument(name);
     PyRef samples = checked(PyList_New(0)), dtypes = checked(PyList_New(0)), fixed = checked(PyList_New(0));
-    for (auto& sample : o.samples.list) {
+    for (auto& sample : o.samples()) {
       PyRef one = checked(PyDict_New());
       for (auto& [argument, a] : sample.args)
         checked(PyDict_SetItemString(one.get(), argument.c_str(), checked(wrap_sample_argument(a)).get()));

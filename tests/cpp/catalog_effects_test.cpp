@@ -40,7 +40,7 @@ template <class Chosen, class F>
 void each_sample(Chosen chosen, F f) {
   catalog::load();
   for (auto* o : op::all())
-    for (auto& sample : o->samples.list) {
+    for (auto& sample : o->samples()) {
       Instance x;
       if (chosen(*o) && instantiate(*o, sample, x)) f(*o, x.args);
     }

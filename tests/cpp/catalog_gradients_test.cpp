@@ -133,7 +133,7 @@ class Gradients : public testing::TestWithParam<std::string> {};
 TEST_P(Gradients, AgreeWithFiniteDifferences) {
   auto& o = op::get(GetParam());
   int number = 0;
-  for (auto& sample : o.samples.list) {
+  for (auto& sample : o.samples()) {
     Instance x;
     ++number;
     if (!instantiate(o, sample, x) || x.inputs.empty()) continue;
@@ -150,7 +150,7 @@ std::vector<std::string> names() {
   catalog::load();
   std::vector<std::string> out;
   for (auto* o : op::all())
-    if (o->differentiable && o->undifferenced.empty() && !o->effects.draws && !o->samples.list.empty() &&
+    if (o->differentiable && o->undifferenced.empty() && !o->effects.draws && !o->samples().empty() &&
         !o->schema.mutates() && o->dtypes.has(DType::Float64))
       out.push_back(o->schema.full_name());
   return out;

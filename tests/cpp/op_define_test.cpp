@@ -301,9 +301,6 @@ TEST(Define, FaultsNameTheOperatorAndLeaveNoTrace) {
   check("probe_bad is a view",
         [] { define("probe_bad(Tensor self) -> Tensor").view([](const Call&, Geometry g) { return g; }); });
   check("needs a shape rule", [] { define("probe_bad(Tensor self) -> Tensor").library("nothing"); });
-  check("a sample names `other`", [] {
-    define("probe_bad(Tensor self) -> Tensor").pointwise([](Expr x) { return x; }).samples(binary_samples());
-  });
   check("results of this kind follow from its definition", [] {
     define("probe_bad(Tensor self) -> Tensor").shape(reduced()).pointwise([](Expr x) { return x; });
   });
@@ -381,11 +378,21 @@ TEST(Mode, NestsAndSwitchesOff) {
   EXPECT_EQ(Mode::current(), nullptr);
 }
 
+TEST(Samples, NameParameters) {
+  late("probe_misnamed", [] {
+    define("probe_misnamed(Tensor self) -> Tensor")
+        .pointwise([](Expr x) { return x; })
+        .samples(binary_samples());
+  });
+  std::string message = fault([] { get("probe_misnamed").samples(); });
+  EXPECT_NE(message.find("probe_misnamed: a sample names `other`"), std::string::npos) << message;
+}
+
 TEST(Samples, MultiplyByLiterals) {
   Samples s = unary_samples().with("approximate", {"'none'", "'tanh'"}).range(0, 1);
-  EXPECT_EQ(s.list.size(), unary_samples().list.size() * 2);
-  EXPECT_EQ(s.list[1].args[1].second.literal, "'tanh'");
-  EXPECT_EQ(s.list[1].args[0].second.low, 0);
+  EXPECT_EQ(s.list().size(), unary_samples().list().size() * 2);
+  EXPECT_EQ(s.list()[1].args[1].second.literal, "'tanh'");
+  EXPECT_EQ(s.list()[1].args[0].second.low, 0);
 }
 
 }  // namespace

@@ -136,9 +136,9 @@ constexpr const char* kBeyond =
 constexpr const char* kBeyondWhy =
     "labels that are no classes are refused; PyTorch reads what lies beside the row in memory";
 Samples gradient_samples() {
-  Samples s = ctc_samples(true);
-  s.list[0].args.insert(s.list[0].args.begin(), {"grad", op::tensor({2})});
-  return s;
+  Sample s = ctc_samples(true).list()[0];
+  s.args.insert(s.args.begin(), {"grad", op::tensor({2})});
+  return op::samples({s});
 }
 Dims loss_sizes(const Call& c) {
   Tensor x = c.tensor("log_probs"), targets = c.tensor("targets");

@@ -33,7 +33,7 @@ void define_copy(const Operator& view) {
         for (size_t k = 0; k < shown.size(); ++k) copies.push_back(clone(shown[k], MemoryFormat::contiguous));
         return copies;
       })
-      .samples(view.samples);
+      .samples(view.recipes);
   copy.dtypes(view.dtypes);
   if (!view.differentiable) copy.non_differentiable();
   if (view.schema.returns[0].list) copy.with_out();

@@ -7,6 +7,13 @@
 
 namespace facula::op {
 
+const std::vector<Sample>& Operator::samples() const {
+  for (auto& sample : recipes.list())
+    for (auto& [arg, value] : sample.args)
+      internal_check(schema.index_of(arg) >= 0)
+          << schema.full_name() << ": a sample names `" << arg << "`, which is no parameter";
+  return recipes.list();
+}
 bool Operator::carries_gradient(size_t result) const {
   return differentiable && std::ranges::find(non_differentiable, int(result)) == non_differentiable.end();
 }
@@ -139,7 +146,7 @@ Definer& Definer::non_differentiable(std::vector<int> results) {
   return *this;
 }
 Definer& Definer::samples(Samples s) {
-  op_->samples = std::move(s);
+  op_->recipes = std::move(s);
   return *this;
 }
 Definer& Definer::undifferenced(std::string why) {

@@ -223,7 +223,7 @@ class Operator {
   std::function<void(const Call&)> check;
   ErrorType bad_index = ErrorType::IndexError;  // what an element of an index tensor that does not fit raises
   Forms forms;
-  Samples samples;
+  Samples recipes;  // of samples()
   // Where results differ from PyTorch's on purpose, and why (docs/robustness.md, "Edges").
   struct Difference {
     std::string where, why;
@@ -234,6 +234,8 @@ class Operator {
   mutable std::shared_ptr<void> cache;  // run/'s per-operator caches
 
   const char* name() const { return schema.name.c_str(); }
+  // InternalError where one names no parameter.
+  const std::vector<Sample>& samples() const;
   OpKind kind() const { return OpKind(definition.index()); }
   template <class K>
   const K* as() const {  // null if it is of another kind

@@ -147,9 +147,6 @@ void check(const Operator& op) {
         << n << ": `" << a.also << "` cannot be a further name of `" << a.parameter << '`';
   for (auto& d : op.differences)
     internal_check(!d.where.empty() && !d.why.empty()) << n << ": a difference needs a place and a reason";
-  for (auto& sample : op.samples.list)
-    for (auto& [arg, value] : sample.args)
-      internal_check(s.index_of(arg) >= 0) << n << ": a sample names `" << arg << "`, which is no parameter";
 }
 
 }  // namespace

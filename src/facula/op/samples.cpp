@@ -1,5 +1,6 @@
 #include "facula/op/samples.h"
 
+#include <mutex>
 #include <string_view>
 
 #include "facula/base/error.h"
@@ -72,57 +73,89 @@ void parse_tensor(std::string_view s, SampleArg& a) {
   }
 }
 
+Sample parse_sample(const char* line) {
+  Sample sample;
+  for (auto part : parts(line)) {
+    size_t end = part.find_first_of("=<?!+[{");
+    internal_check(end != part.npos) << "samples: expected name=literal or name[sizes], not \"" << part << '"';
+    std::string_view rest = part.substr(end);
+    SampleArg a;
+    if (rest.starts_with("=")) {
+      a.literal = rest.substr(1);
+    } else if (rest.starts_with("{")) {
+      a.kind = SampleArg::Kind::tensors;
+      for (auto one : parts(bracketed(rest, '}'))) parse_tensor(one, a);
+    } else {
+      a.kind = SampleArg::Kind::tensor;
+      parse_tensor(rest, a);
+    }
+    sample.args.emplace_back(part.substr(0, end), std::move(a));
+  }
+  return sample;
+}
+
 }  // namespace
 
+struct Samples::State {
+  std::function<std::vector<Sample>()> make;
+  std::once_flag once;
+  std::vector<Sample> list;
+};
+
+Samples::Samples(std::function<std::vector<Sample>()> make) : state_(std::make_shared<State>()) {
+  state_->make = std::move(make);
+}
+
+const std::vector<Sample>& Samples::list() const {
+  static const std::vector<Sample> none;
+  if (!state_) return none;
+  std::call_once(state_->once, [&] { state_->list = state_->make(); });
+  return state_->list;
+}
+
 Samples samples(std::initializer_list<const char*> lines) {
-  Samples out;
-  for (auto* line : lines) {
-    Sample sample;
-    for (auto part : parts(line)) {
-      size_t end = part.find_first_of("=<?!+[{");
-      internal_check(end != part.npos)
-          << "samples: expected name=literal or name[sizes], not \"" << part << '"';
-      std::string_view rest = part.substr(end);
-      SampleArg a;
-      if (rest.starts_with("=")) {
-        a.literal = rest.substr(1);
-      } else if (rest.starts_with("{")) {
-        a.kind = SampleArg::Kind::tensors;
-        for (auto one : parts(bracketed(rest, '}'))) parse_tensor(one, a);
-      } else {
-        a.kind = SampleArg::Kind::tensor;
-        parse_tensor(rest, a);
-      }
-      sample.args.emplace_back(part.substr(0, end), std::move(a));
-    }
-    out.list.push_back(std::move(sample));
-  }
-  return out;
+  return Samples([lines = std::vector(lines)] {
+    std::vector<Sample> out;
+    for (auto* line : lines) out.push_back(parse_sample(line));
+    return out;
+  });
 }
 
 Samples Samples::with(std::string arg, std::vector<std::string> literals) const {
-  Samples out;
-  for (auto& sample : list) {
-    for (auto& text : literals) {
-      Sample s;
-      for (auto& a : sample.args)
-        if (a.first != arg) s.args.push_back(a);
-      s.args.push_back({arg, literal(text)});
-      out.list.push_back(std::move(s));
+  return Samples([from = *this, arg = std::move(arg), literals = std::move(literals)] {
+    std::vector<Sample> out;
+    for (auto& sample : from.list()) {
+      for (auto& text : literals) {
+        Sample s;
+        for (auto& a : sample.args)
+          if (a.first != arg) s.args.push_back(a);
+        s.args.push_back({arg, literal(text)});
+        out.push_back(std::move(s));
+      }
     }
-  }
-  return out;
+    return out;
+  });
 }
 
 Samples Samples::range(double low, double high) const {
-  Samples out = *this;
-  for (auto& sample : out.list)
-    for (auto& [name, a] : sample.args)
-      if (a.kind != SampleArg::Kind::literal && !a.index && !a.boolean) {
-        a.low = low;
-        a.high = high;
-      }
-  return out;
+  return Samples([from = *this, low, high] {
+    std::vector<Sample> out = from.list();
+    for (auto& sample : out)
+      for (auto& [name, a] : sample.args)
+        if (a.kind != SampleArg::Kind::literal && !a.index && !a.boolean) {
+          a.low = low;
+          a.high = high;
+        }
+    return out;
+  });
+}
+
+Samples operator+(Samples a, Samples b) {
+  return Samples([a = std::move(a), b = std::move(b)] {
+    std::vector<Sample> out = a.list();
+    out.insert(out.end(), b.list().begin(), b.list().end());
+    return out;
+  });
 }
 
 SampleArg tensor(std::vector<int64_t> sizes, double low, double high) {
@@ -166,42 +199,41 @@ SampleArg literal(std::string text) {
   return a;
 }
 
-Samples samples(std::vector<Sample> list) { return {std::move(list)}; }
+Samples samples(std::vector<Sample> list) {
+  return Samples([list = std::move(list)] { return list; });
+}
 
 Samples unary_samples(double low, double high) {
-  Samples out;
-  for (std::vector<int64_t> sizes :
-       std::vector<std::vector<int64_t>>{{}, {5}, {2, 3, 4}, {2, 0, 3}, {64, 129}})
-    out.list.push_back({{{"self", tensor(std::move(sizes), low, high)}}});
-  return out;
+  return Samples([=] {
+    std::vector<Sample> out;
+    for (std::vector<int64_t> sizes :
+         std::vector<std::vector<int64_t>>{{}, {5}, {2, 3, 4}, {2, 0, 3}, {64, 129}})
+      out.push_back({{{"self", tensor(std::move(sizes), low, high)}}});
+    return out;
+  });
 }
 
 Samples binary_samples(double low, double high) {
-  using Shape = std::vector<int64_t>;
-  Samples out;
-  for (auto& [a, b] : std::vector<std::pair<Shape, Shape>>{{{}, {}},
-                                                           {{5}, {5}},
-                                                           {{2, 3, 4}, {2, 3, 4}},
-                                                           {{2, 1, 4}, {3, 1}},
-                                                           {{3, 4}, {}},
-                                                           {{2, 0}, {1, 1}},
-                                                           {{64, 129}, {129}}})
-    out.list.push_back({{{"self", tensor(a, low, high)}, {"other", tensor(b, low, high)}}});
-  return out;
+  return Samples([=] {
+    using Shape = std::vector<int64_t>;
+    std::vector<Sample> out;
+    for (auto& [a, b] : std::vector<std::pair<Shape, Shape>>{{{}, {}},
+                                                             {{5}, {5}},
+                                                             {{2, 3, 4}, {2, 3, 4}},
+                                                             {{2, 1, 4}, {3, 1}},
+                                                             {{3, 4}, {}},
+                                                             {{2, 0}, {1, 1}},
+                                                             {{64, 129}, {129}}})
+      out.push_back({{{"self", tensor(a, low, high)}, {"other", tensor(b, low, high)}}});
+    return out;
+  });
 }
 
 Samples reduction_samples() {
-  struct Case {
-    std::vector<int64_t> sizes;
-    const char *dim, *keepdim;
-  };
-  Samples out;
-  for (auto& c : {Case{{}, "[]", "False"}, Case{{5}, "[0]", "False"}, Case{{2, 3, 4}, "[1]", "True"},
-                  Case{{2, 3, 4}, "[0, -1]", "False"}, Case{{3, 4}, "[]", "True"},
-                  Case{{64, 129}, "[1]", "False"}, Case{{129, 64}, "[0]", "False"}})
-    out.list.push_back(
-        {{{"self", tensor(c.sizes)}, {"dim", literal(c.dim)}, {"keepdim", literal(c.keepdim)}}});
-  return out;
+  return samples({"self[], dim=[], keepdim=False", "self[5], dim=[0], keepdim=False",
+                  "self[2, 3, 4], dim=[1], keepdim=True", "self[2, 3, 4], dim=[0, -1], keepdim=False",
+                  "self[3, 4], dim=[], keepdim=True", "self[64, 129], dim=[1], keepdim=False",
+                  "self[129, 64], dim=[0], keepdim=False"});
 }
 
 }  // namespace facula::op

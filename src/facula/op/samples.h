@@ -2,7 +2,9 @@
 // sample names shapes, ranges and attributes; the tester instantiates it for each dtype and layout.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,21 +29,25 @@ struct Sample {
   std::vector<std::pair<std::string, SampleArg>> args;
 };
 
+// A recipe, followed when somebody asks: most processes never do, and import defines a thousand operators.
 class Samples {
  public:
-  std::vector<Sample> list;
+  Samples() = default;
+  explicit Samples(std::function<std::vector<Sample>()> make);
+  const std::vector<Sample>& list() const;  // InternalError where a text is none
   // Every sample once for each literal of `arg`.
   Samples with(std::string arg, std::vector<std::string> literals) const;
   Samples range(double low, double high) const;  // of every tensor
-  friend Samples operator+(Samples a, const Samples& b) {
-    a.list.insert(a.list.end(), b.list.begin(), b.list.end());
-    return a;
-  }
+  friend Samples operator+(Samples a, Samples b);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;  // null: none
 };
 // From text, one line a sample: "self[3, 4], dim=1". An argument is name=literal, or a tensor: name, then
 // what it holds (nothing: reals, <n>: indices below n, ?: booleans, !: reals of which no two are equal, +:
 // matrices that can be inverted safely), its sizes, and perhaps the range of its values: "input[2, 0](0.1,
-// 1)", "index<4>[5]", "mask?[3]", "self![5]". A list: "tensors{[2, 3], [4, 3]}".
+// 1)", "index<4>[5]", "mask?[3]", "self![5]". A list: "tensors{[2, 3], [4, 3]}". The texts live as long as the process.
 Samples samples(std::initializer_list<const char*> lines);
 SampleArg tensor(std::vector<int64_t> sizes, double low = -2, double high = 2);
 SampleArg index(std::vector<int64_t> sizes, int64_t limit);
