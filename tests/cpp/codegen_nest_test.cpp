@@ -412,6 +412,24 @@ TEST(CodegenNest, ReducesEveryMonoidInLanes) {
     }
 }
 
+// -1 * 1 and then (1 + e)(1 - e): -e^2, which is 0 where the product is rounded first.
+TEST(CodegenNest, SumsAddProductsRoundedOnce) {
+  DType f = DType::Float32;
+  Expr product = fma(load(0, f, {i(1)}), load(1, f, {i(1)}), constant(0.0, f));
+  Nest n = nest("products", {{f}, {f}, {f, true}}, 1, integer(1),
+                {accumulator(20, Monoid::sum, f),
+                 loop_over(1, param(0), LoopKind::serial, {accumulate(20, Monoid::sum, {product})}),
+                 store(2, integer(0), local(20, f))});
+  float x[] = {-1, 1 + 0x1p-13f}, y[] = {1, 1 - 0x1p-13f}, interpreted = 0, compiled = 0;
+  int64_t params[] = {2};
+  void* buffers[] = {x, y, &interpreted};
+  loop::interpret(n, buffers, params);
+  buffers[2] = &compiled;
+  codegen::launch(*codegen::kernel(n), buffers, params, "products");
+  EXPECT_EQ(interpreted, -0x1p-26f);
+  EXPECT_EQ(compiled, -0x1p-26f);
+}
+
 TEST(CodegenNest, ArgmaxTakesTheFirstOfEquals) {
   Nest n = nest("argmax", {{DType::Float32}, {DType::Int64, true}}, 1, integer(1),
                 {accumulator(20, Monoid::argmax, DType::Float32),

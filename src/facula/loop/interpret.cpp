@@ -128,6 +128,19 @@ class Machine {
     return cells_[size_t(k)].values;
   }
 
+  // The total and one more element, whose values the cells compute.
+  Components with_element(Monoid m, DType d, const Components& total, std::span<const int> cells) {
+    if (adds_product(m, cells_[size_t(cells[0])].x)) {
+      std::vector<int> factors = cells_[size_t(cells[0])].args;  // values move the cells
+      Number x[3] = {value(factors[0]), value(factors[1]), total[0]};
+      return {evaluate(Fn::fma, d, x, exact_)};
+    }
+    Components element;
+    for (size_t k = 0; k < cells.size(); ++k) element[k] = value(cells[k]);
+    if (m == Monoid::logsumexp) element[1] = Number::real(1);
+    if (m == Monoid::welford) element[2] = Number::real(1);
+    return combined(m, d, total, element);
+  }
   // a and b combined, with the rounding of the machine.
   Components combined(Monoid m, DType d, const Components& a, const Components& b) const {
     auto binary = [&](Fn f) {
@@ -169,13 +182,6 @@ class Machine {
       }
     }
     __builtin_unreachable();
-  }
-  Components lifted(Monoid m, std::span<const Number> x) const {
-    Components c;
-    for (size_t k = 0; k < x.size(); ++k) c[k] = x[k];
-    if (m == Monoid::logsumexp) c[1] = Number::real(1);
-    if (m == Monoid::welford) c[2] = Number::real(1);
-    return c;
   }
   static Components neutral(Monoid m, DType d, DType position) {
     Components c;
@@ -246,10 +252,7 @@ class Machine {
     for (int v : c.vars) outer.push_back(get(v));
     auto loop = [&](size_t k, auto& self) -> void {
       if (k == extents.size()) {
-        std::array<Number, 2> x;
-        for (size_t a = 0; a < c.args.size(); ++a) x[a] = value(c.args[a]);
-        total =
-            combined(c.x->monoid, c.x->dtype, total, lifted(c.x->monoid, std::span(x.data(), c.args.size())));
+        total = with_element(c.x->monoid, c.x->dtype, total, c.args);
         return;
       }
       for (int64_t i = 0; i < extents[k]; ++i) {
@@ -444,9 +447,9 @@ class NestRunner {
       case Kind::accumulate: {
         Components now;
         for (int k = 0; k < components(s.monoid); ++k) now[size_t(k)] = m_.get(local(s.var + k));
-        std::vector<Number> x;
-        for (auto& e : s.values) x.push_back(value(e));
-        now = m_.combined(s.monoid, s.values[0].dtype(), now, m_.lifted(s.monoid, x));
+        std::vector<int> cells;
+        for (auto& e : s.values) cells.push_back(m_.add(e));
+        now = m_.with_element(s.monoid, s.values[0].dtype(), now, cells);
         for (int k = 0; k < components(s.monoid); ++k) m_.set(local(s.var + k), now[size_t(k)]);
         break;
       }

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "facula/loop/simplify.h"
+
 namespace facula::loop {
 namespace {
 
@@ -67,9 +69,16 @@ std::vector<Expr> identity(Monoid m, DType d, DType position) {
   __builtin_unreachable();
 }
 
+bool adds_product(Monoid m, const Expr& element) {
+  return m == Monoid::sum && element->kind == Kind::call && element->fn == Fn::fma &&
+         !is_complex(element.dtype()) && is_value(element->args[2], 0);
+}
+
 std::vector<Expr> combine(Monoid m, std::span<const Expr> a, std::span<const Expr> b) {
   switch (m) {
-    case Monoid::sum: return {a[0] + b[0]};
+    case Monoid::sum:
+      if (adds_product(m, b[0])) return {fma(b[0]->args[0], b[0]->args[1], a[0])};
+      return {a[0] + b[0]};
     case Monoid::prod: return {a[0] * b[0]};
     case Monoid::max: return {max(a[0], b[0])};
     case Monoid::min: return {min(a[0], b[0])};

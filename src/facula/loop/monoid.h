@@ -9,6 +9,8 @@ namespace facula::loop {
 // The neutral element, one expression per component, for values of dtype `d` at positions of dtype
 // `position`.
 std::vector<Expr> identity(Monoid m, DType d, DType position = DType::Int64);
+// Whether an element of a sum is fma(x, y, 0): it is added as fma(x, y, total), rounded once.
+bool adds_product(Monoid m, const Expr& element);
 // a and b combined; a comes first in order (argmax keeps the first of equals).
 std::vector<Expr> combine(Monoid m, std::span<const Expr> a, std::span<const Expr> b);
 // The same of argmax and argmin where b's position is not before a's, but for values that are the identity's:

@@ -77,7 +77,8 @@ Sample parse_sample(const char* line) {
   Sample sample;
   for (auto part : parts(line)) {
     size_t end = part.find_first_of("=<?!+[{");
-    internal_check(end != part.npos) << "samples: expected name=literal or name[sizes], not \"" << part << '"';
+    internal_check(end != part.npos) << "samples: expected name=literal or name[sizes], not \"" << part
+                                     << '"';
     std::string_view rest = part.substr(end);
     SampleArg a;
     if (rest.starts_with("=")) {
