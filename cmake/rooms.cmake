@@ -108,3 +108,13 @@ function(facula_sort_library name folder)
   set_target_properties(${name} PROPERTIES OUTPUT_NAME facula_sort LIBRARY_OUTPUT_DIRECTORY ${folder})
   target_link_libraries(${name} PRIVATE facula_highway)
 endfunction()
+
+# facula_openblas_library(NAME FOLDER): libfacula_openblas.so in FOLDER, through which OpenBLAS is found beside the rest.
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/openblas.cpp CONTENT "// Only what this library is linked with counts.\n")
+
+function(facula_openblas_library name folder)
+  add_library(${name} SHARED ${PROJECT_BINARY_DIR}/openblas.cpp)
+  set_target_properties(${name} PROPERTIES OUTPUT_NAME facula_openblas LIBRARY_OUTPUT_DIRECTORY ${folder})
+  target_link_options(${name} PRIVATE -Wl,--no-as-needed)
+  target_link_libraries(${name} PRIVATE ${FACULA_OPENBLAS_LIBRARY})
+endfunction()

@@ -33,19 +33,20 @@ endif()
 add_library(facula_onednn INTERFACE)
 target_link_libraries(facula_onednn INTERFACE DNNL::dnnl)
 
-# OpenBLAS: LAPACK. The functions of the Python package carry the prefix scipy_, and integers have 32 bits.
+# OpenBLAS: LAPACK. The functions of the Python package carry the prefix scipy_, and integers have 32 bits. Who includes
+# its headers links facula_openblas; the library itself is for libfacula_openblas.so.
 facula_python_file(openblas_header scipy-openblas32 include/cblas.h)
 add_library(facula_openblas INTERFACE)
 if(openblas_header)
   get_filename_component(openblas_include ${openblas_header} DIRECTORY)
   get_filename_component(openblas_root ${openblas_include} DIRECTORY)
   target_include_directories(facula_openblas SYSTEM INTERFACE ${openblas_include})
-  target_link_libraries(facula_openblas INTERFACE ${openblas_root}/lib/libscipy_openblas.so)
+  set(FACULA_OPENBLAS_LIBRARY ${openblas_root}/lib/libscipy_openblas.so)
   target_compile_definitions(facula_openblas INTERFACE FACULA_LAPACK_PREFIX=scipy_)
-  set(FACULA_TAKEN_IN ${openblas_root}/lib/libscipy_openblas.so)
+  set(FACULA_TAKEN_IN ${FACULA_OPENBLAS_LIBRARY})
 else()
   find_package(LAPACK REQUIRED)
-  target_link_libraries(facula_openblas INTERFACE LAPACK::LAPACK)
+  set(FACULA_OPENBLAS_LIBRARY LAPACK::LAPACK)
   target_compile_definitions(facula_openblas INTERFACE FACULA_LAPACK_PREFIX=)
 endif()
 

@@ -21,7 +21,7 @@ def imported(**environment):
 
 def test_threads_that_wait_soon_sleep_and_other_programs_are_not_told():
     run = imported()
-    assert re.search(r"GOMP_SPINCOUNT = '2000'", run.stderr)
+    assert re.search(r"GOMP_SPINCOUNT = '\d{4}'", run.stderr)
     assert run.stdout == "[]\n"
 
 

@@ -5,14 +5,25 @@
 #include <complex>
 
 #include "facula/backend/cpu/cpu.h"
+#include "facula/backend/cpu/openblas.h"
 
 namespace facula::backend::cpu {
 
-#define FACULA_BLAS_NAME2(prefix, name) prefix##name
-#define FACULA_BLAS_NAME1(prefix, name) FACULA_BLAS_NAME2(prefix, name)
-#define FACULA_BLAS(name) FACULA_BLAS_NAME1(FACULA_LAPACK_PREFIX, name)
-
 namespace {
+
+#define FACULA_BLAS(name) constinit const auto name = FACULA_ROUTINE(FACULA_PREFIXED(name));
+FACULA_BLAS(cblas_sgemm)
+FACULA_BLAS(cblas_dgemm)
+FACULA_BLAS(cblas_cgemm)
+FACULA_BLAS(cblas_zgemm)
+FACULA_BLAS(cblas_sgemv)
+FACULA_BLAS(cblas_dgemv)
+FACULA_BLAS(cblas_cgemv)
+FACULA_BLAS(cblas_zgemv)
+FACULA_BLAS(openblas_set_num_threads)
+FACULA_BLAS(openblas_get_config)
+FACULA_BLAS(openblas_get_corename)
+#undef FACULA_BLAS
 
 struct Operand {
   CBLAS_TRANSPOSE transposed;
@@ -37,7 +48,7 @@ void blas_gemm(DType d, int64_t m, int64_t n, int64_t k, const Scalar& alpha, co
                     std::max(b_rs, b_cs) <= kMost,
                 "matmul")
       << "matrices are too large for BLAS: " << m << " x " << k << " @ " << k << " x " << n;
-  auto run = [&](auto gemm, auto gemv, auto one, auto zero, auto* type) {
+  auto run = [&](auto& gemm, auto& gemv, auto one, auto zero, auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     // One matrix is a vector: y = M x, or y = M^T x.
     auto vector = [&](int64_t rows, int64_t cols, const void* matrix, int64_t rs, int64_t cs, const void* x,
@@ -58,17 +69,15 @@ void blas_gemm(DType d, int64_t m, int64_t n, int64_t k, const Scalar& alpha, co
   std::complex<float> xf(x), yf(y);
   switch (d) {
     case DType::Float32:
-      return run(FACULA_BLAS(cblas_sgemm), FACULA_BLAS(cblas_sgemv), float(x.real()), float(y.real()),
-                 static_cast<float*>(nullptr));
+      return run(cblas_sgemm, cblas_sgemv, float(x.real()), float(y.real()), static_cast<float*>(nullptr));
     case DType::Float64:
-      return run(FACULA_BLAS(cblas_dgemm), FACULA_BLAS(cblas_dgemv), x.real(), y.real(),
-                 static_cast<double*>(nullptr));
+      return run(cblas_dgemm, cblas_dgemv, x.real(), y.real(), static_cast<double*>(nullptr));
     case DType::Complex64:
-      return run(FACULA_BLAS(cblas_cgemm), FACULA_BLAS(cblas_cgemv), static_cast<const void*>(&xf),
-                 static_cast<const void*>(&yf), static_cast<float*>(nullptr));
+      return run(cblas_cgemm, cblas_cgemv, static_cast<const void*>(&xf), static_cast<const void*>(&yf),
+                 static_cast<float*>(nullptr));
     case DType::Complex128:
-      return run(FACULA_BLAS(cblas_zgemm), FACULA_BLAS(cblas_zgemv), static_cast<const void*>(&x),
-                 static_cast<const void*>(&y), static_cast<double*>(nullptr));
+      return run(cblas_zgemm, cblas_zgemv, static_cast<const void*>(&x), static_cast<const void*>(&y),
+                 static_cast<double*>(nullptr));
     default: internal_check(false) << "BLAS has no " << d;
   }
 }
@@ -76,14 +85,13 @@ void blas_gemm(DType d, int64_t m, int64_t n, int64_t k, const Scalar& alpha, co
 void blas_threads(int n) {
   static std::atomic<int> now{0};
   if (now.load(std::memory_order_relaxed) == n) return;
-  FACULA_BLAS(openblas_set_num_threads)(n);
+  openblas_set_num_threads(n);
   now.store(n, std::memory_order_relaxed);
 }
 
 std::string openblas_version() {
-  std::string config = FACULA_BLAS(openblas_get_config)();
-  return config.substr(0, config.find(' ', config.find(' ') + 1)) + " (" +
-         FACULA_BLAS(openblas_get_corename)() + ")";
+  std::string config = openblas_get_config();
+  return config.substr(0, config.find(' ', config.find(' ') + 1)) + " (" + openblas_get_corename() + ")";
 }
 
 }  // namespace facula::backend::cpu

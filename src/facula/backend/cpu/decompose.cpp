@@ -723,7 +723,7 @@ Results linalg_ldl_factor(const Call& c, Out out) {
   auto factor = [&]<class T>(const Matrices& s, T* x, int* pivots, Room<T>& room, int* info) {
     for (int j = 1; j < s.n; ++j)
       std::fill(x + int64_t(j) * s.n, x + int64_t(j) * s.n + j, T(0));  // the other triangle
-    auto* routine = c.flag("hermitian") ? Lapack<T>::hetrf : Lapack<T>::sytrf;
+    auto& routine = c.flag("hermitian") ? Lapack<T>::hetrf : Lapack<T>::sytrf;
     with_work(room, [&](T* work, int* size) { routine("L", &s.n, x, &s.n, pivots, work, size, info, 1); });
   };
   return factored(c, out, "linalg.ldl_factor", "self", factor);
@@ -732,7 +732,7 @@ Results linalg_ldl_factor(const Call& c, Out out) {
 Results linalg_ldl_solve(const Call& c, Out out) {
   auto solve = [&]<class T>(int n, int columns, T* ld, const int* pivots, T* b) {
     int info = 0;
-    auto* routine = c.flag("hermitian") ? Lapack<T>::hetrs : Lapack<T>::sytrs;
+    auto& routine = c.flag("hermitian") ? Lapack<T>::hetrs : Lapack<T>::sytrs;
     routine("L", &n, &columns, ld, &n, pivots, b, &n, &info, 1);
   };
   return solved_by_factors(c, out, "linalg.ldl_solve", "LD", true, solve);

@@ -10,11 +10,10 @@
 #include <vector>
 
 #include "facula/backend/cpu/cpu.h"
+#include "facula/backend/cpu/openblas.h"
 #include "facula/base/parallel.h"
 
-#define FACULA_LAPACK_NAME2(prefix, name) prefix##name##_
-#define FACULA_LAPACK_NAME1(prefix, name) FACULA_LAPACK_NAME2(prefix, name)
-#define FACULA_LAPACK(name) FACULA_LAPACK_NAME1(FACULA_LAPACK_PREFIX, name)
+#define FACULA_LAPACK(name) FACULA_PREFIXED(name##_)
 
 // (letter, element type) of each precision; the routines declared and named alike for all.
 #define FACULA_LAPACK_TYPES(_) _(s, float) _(d, double) _(c, std::complex<float>) _(z, std::complex<double>)
@@ -103,25 +102,25 @@ struct Lapack;
 #define FACULA_ROUTINES(p, T, R, g, m, he)                  \
   template <> struct Lapack<T> {                             \
     using Real = R;                                          \
-    static constexpr auto getrf = FACULA_LAPACK(p##getrf);   \
-    static constexpr auto getrs = FACULA_LAPACK(p##getrs);   \
-    static constexpr auto getri = FACULA_LAPACK(p##getri);   \
-    static constexpr auto potrf = FACULA_LAPACK(p##potrf);   \
-    static constexpr auto trtrs = FACULA_LAPACK(p##trtrs);   \
-    static constexpr auto geqrf = FACULA_LAPACK(p##geqrf);   \
-    static constexpr auto orgqr = FACULA_LAPACK(p##g##qr); \
-    static constexpr auto ormqr = FACULA_LAPACK(p##m##qr); \
-    static constexpr auto gesdd = FACULA_LAPACK(p##gesdd);   \
-    static constexpr auto heevd = FACULA_LAPACK(p##he##evd); \
-    static constexpr auto geev = FACULA_LAPACK(p##geev);     \
-    static constexpr auto sytrf = FACULA_LAPACK(p##sytrf);   \
-    static constexpr auto sytrs = FACULA_LAPACK(p##sytrs);   \
-    static constexpr auto hetrf = FACULA_LAPACK(p##he##trf); \
-    static constexpr auto hetrs = FACULA_LAPACK(p##he##trs); \
-    static constexpr auto gels = FACULA_LAPACK(p##gels);     \
-    static constexpr auto gelsy = FACULA_LAPACK(p##gelsy);   \
-    static constexpr auto gelsd = FACULA_LAPACK(p##gelsd);   \
-    static constexpr auto gelss = FACULA_LAPACK(p##gelss);   \
+    static constinit inline const auto getrf = FACULA_ROUTINE(FACULA_LAPACK(p##getrf)); \
+    static constinit inline const auto getrs = FACULA_ROUTINE(FACULA_LAPACK(p##getrs)); \
+    static constinit inline const auto getri = FACULA_ROUTINE(FACULA_LAPACK(p##getri)); \
+    static constinit inline const auto potrf = FACULA_ROUTINE(FACULA_LAPACK(p##potrf)); \
+    static constinit inline const auto trtrs = FACULA_ROUTINE(FACULA_LAPACK(p##trtrs)); \
+    static constinit inline const auto geqrf = FACULA_ROUTINE(FACULA_LAPACK(p##geqrf)); \
+    static constinit inline const auto orgqr = FACULA_ROUTINE(FACULA_LAPACK(p##g##qr)); \
+    static constinit inline const auto ormqr = FACULA_ROUTINE(FACULA_LAPACK(p##m##qr)); \
+    static constinit inline const auto gesdd = FACULA_ROUTINE(FACULA_LAPACK(p##gesdd)); \
+    static constinit inline const auto heevd = FACULA_ROUTINE(FACULA_LAPACK(p##he##evd)); \
+    static constinit inline const auto geev = FACULA_ROUTINE(FACULA_LAPACK(p##geev)); \
+    static constinit inline const auto sytrf = FACULA_ROUTINE(FACULA_LAPACK(p##sytrf)); \
+    static constinit inline const auto sytrs = FACULA_ROUTINE(FACULA_LAPACK(p##sytrs)); \
+    static constinit inline const auto hetrf = FACULA_ROUTINE(FACULA_LAPACK(p##he##trf)); \
+    static constinit inline const auto hetrs = FACULA_ROUTINE(FACULA_LAPACK(p##he##trs)); \
+    static constinit inline const auto gels = FACULA_ROUTINE(FACULA_LAPACK(p##gels)); \
+    static constinit inline const auto gelsy = FACULA_ROUTINE(FACULA_LAPACK(p##gelsy)); \
+    static constinit inline const auto gelsd = FACULA_ROUTINE(FACULA_LAPACK(p##gelsd)); \
+    static constinit inline const auto gelss = FACULA_ROUTINE(FACULA_LAPACK(p##gelss)); \
   };
 FACULA_ROUTINES(s, float, float, org, orm, sy)
 FACULA_ROUTINES(d, double, double, org, orm, sy)
