@@ -1,6 +1,6 @@
 // A library that is initialised before OpenMP's (see omp_wait.cmake), which reads its settings then, once. A thread that
 // waits for work spins for about as long as waking it would take (Karlin et al., "Empirical studies of competitive
-// spinning", 1991: here 40 to 70 us, and a turn is 15 ns), and sleeps. OpenMP's own seventy times as much gains nothing,
+// spinning", 1991: here 40 us and more, and a turn takes 15 ns), and sleeps. OpenMP's own hundred times as much gains nothing,
 // and makes steps twenty times as long where another process wants a processor.
 #include <cstdlib>
 
@@ -10,7 +10,7 @@ bool chosen_here = false;
 
 [[gnu::constructor]] void choose() {
   if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
-  chosen_here = setenv("GOMP_SPINCOUNT", "4000", 0) == 0;
+  chosen_here = setenv("GOMP_SPINCOUNT", "2500", 0) == 0;
 }
 
 }  // namespace
