@@ -359,6 +359,150 @@ class TracedCall {
   autograd::TracedFunction call_;
 };
 
+// One call of a Function's apply.
+class Application {
+ public:
+  Application(PyTypeObject* cls, PyObject* const* inputs, Py_ssize_t n)
+      : cls_(cls),
+        inputs_(inputs),
+        n_(n),
+        ctx_(checked(ctx_new(cls, nullptr, nullptr))),
+        c_(context(ctx_.get())) {
+    const char* dot = strrchr(cls->tp_name, '.');
+    name_ = dot ? dot + 1 : cls->tp_name;
+  }
+
+  PyObject* run() {
+    profile::Scope scope(profile::Category::user, name_);
+    bool recording = take_inputs() && autograd::grad_enabled();
+    std::optional<TracedCall> traced;
+    if (autograd::grad_enabled() && autograd::Tracing::current()) {
+      if (!tensors_.empty()) traced.emplace(ctx_.get(), name_, is_tensor_input_, tensors_);
+      recording = false;
+    }
+    for (auto& t : tensors_)
+      supported_check(!t.is_traced() || traced || !autograd::grad_enabled(), name_)
+          << "has a gradient of its own, which a traced function cannot record here"
+          << hint("call it outside of the function, or under no_grad()");
+    if (recording) {
+      node_ = make_ref<PythonNode>(ctx_.get(), std::string(name_) + "Backward");
+      node_->is_tensor_input = is_tensor_input_;
+      for (auto& t : tensors_) node_->add_edge(t);
+    }
+    PyRef output = forward();
+    if (traced) return traced->finish(std::move(output)).detach();
+    if (!recording) {
+      c_.to_save.clear();
+      return output.detach();
+    }
+    PyRef results = take_results(output.get());
+    save();
+    return PyTuple_Check(output.get()) ? results.detach() : Py_NewRef(PyTuple_GET_ITEM(results.get(), 0));
+  }
+
+ private:
+  bool take_inputs() {  // true if one wants a gradient
+    bool any = false;
+    PyRef needs = checked(PyTuple_New(n_));
+    for (Py_ssize_t i = 0; i < n_; ++i) {
+      is_tensor_input_.push_back(is_tensor(inputs_[i]));
+      bool wants = is_tensor_input_.back() && tensor_of(inputs_[i]).requires_grad();
+      if (is_tensor_input_.back()) tensors_.push_back(tensor_of(inputs_[i]));
+      any |= wants;
+      PyTuple_SET_ITEM(needs.get(), i, PyBool_FromLong(wants));
+    }
+    c_.needs_input_grad = std::move(needs);
+    return any;
+  }
+
+  // Is the context set up by a method of its own? The last class before ours is Python's Function.
+  bool sets_up_apart() const {
+    PyObject* own = _PyType_Lookup(cls_, names::setup_context);
+    PyObject* inherited = own;
+    for (PyTypeObject* base = cls_; base && base != ContextType; base = base->tp_base)
+      inherited = _PyType_Lookup(base, names::setup_context);
+    return own && own != inherited;
+  }
+  PyRef forward() {
+    auto* cls = reinterpret_cast<PyObject*>(cls_);
+    PyRef method = checked(PyObject_GetAttr(cls, names::forward));
+    autograd::GradMode off(false);
+    if (!sets_up_apart()) {
+      std::vector<PyObject*> call{ctx_.get()};
+      call.insert(call.end(), inputs_, inputs_ + n_);
+      return checked(PyObject_Vectorcall(method.get(), call.data(), call.size(), nullptr));
+    }
+    PyRef output = checked(PyObject_Vectorcall(method.get(), inputs_, size_t(n_), nullptr));
+    PyRef setup = checked(PyObject_GetAttr(cls, names::setup_context));
+    PyRef tuple = checked(PyTuple_New(n_));
+    for (Py_ssize_t i = 0; i < n_; ++i) PyTuple_SET_ITEM(tuple.get(), i, Py_NewRef(inputs_[i]));
+    checked(PyObject_CallFunctionObjArgs(setup.get(), ctx_.get(), tuple.get(), output.get(), nullptr));
+    return output;
+  }
+
+  // What users get for the outputs of forward, as a tuple.
+  PyRef take_results(PyObject* output) {
+    bool single = !PyTuple_Check(output);
+    Py_ssize_t count = single ? 1 : PyTuple_GET_SIZE(output);
+    PyRef results = checked(PyTuple_New(count));
+    Ref<autograd::Node> base(node_);
+    int k = 0;
+    for (Py_ssize_t i = 0; i < count; ++i) {
+      PyObject* o = single ? output : PyTuple_GET_ITEM(output, i);
+      if (!is_tensor(o)) {
+        type_check(!single, "apply") << cls_->tp_name
+                                     << ".forward must return a Tensor or a tuple of Tensors, not "
+                                     << Py_TYPE(o)->tp_name;
+        PyTuple_SET_ITEM(results.get(), i, Py_NewRef(o));
+        node_->results.push_back({});
+        ++k;
+        continue;
+      }
+      TensorImpl* before = impl_of(o);
+      PyRef made = attach_output(o, k++, c_, base, tensors_);
+      produced_.push_back({before, tensor_of(made.get()), k - 1});
+      PyTuple_SET_ITEM(results.get(), i, made.detach());
+    }
+    return results;
+  }
+
+  // What forward saved; of an output what users got for it.
+  void save() {
+    for (auto& t : c_.to_save) {
+      if (t.get() == Py_None) {
+        c_.saved.emplace_back();
+        continue;
+      }
+      Tensor tensor = tensor_of(t.get());
+      int result = -1;
+      bool is_input =
+          std::any_of(tensors_.begin(), tensors_.end(), [&](auto& i) { return i.is_same(tensor); });
+      for (auto& p : produced_)
+        if (p.before == tensor.impl() && !is_input && p.now.requires_grad()) result = p.result;
+      c_.saved.emplace_back(tensor, result >= 0, std::max(result, 0));
+    }
+    c_.to_save.clear();
+    c_.dirty.clear();
+    c_.without_grad.clear();
+  }
+
+  PyTypeObject* cls_;
+  const char* name_;
+  PyObject* const* inputs_;
+  Py_ssize_t n_;
+  PyRef ctx_;
+  Context& c_;
+  std::vector<Tensor> tensors_;
+  std::vector<bool> is_tensor_input_;
+  Ref<PythonNode> node_;  // if it is recorded
+  struct Produced {
+    TensorImpl* before;
+    Tensor now;
+    int result;
+  };
+  std::vector<Produced> produced_;  // forward's own tensor, and what stands for it
+};
+
 PyObject* apply_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   return guarded([&]() -> PyObject* {
     if (n < 1 || !PyType_Check(args[0]) ||
@@ -368,112 +512,7 @@ PyObject* apply_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyObjec
       return nullptr;
     }
     type_check(!kwnames || !PyTuple_GET_SIZE(kwnames), "apply") << "takes no keyword arguments";
-    auto* cls = reinterpret_cast<PyTypeObject*>(args[0]);
-    PyObject* const* inputs = args + 1;
-    --n;
-    const char* dot = strrchr(cls->tp_name, '.');
-    const char* name = dot ? dot + 1 : cls->tp_name;
-    profile::Scope scope(profile::Category::user, name);
-    PyRef ctx = checked(ctx_new(cls, nullptr, nullptr));
-    Context& c = context(ctx.get());
-
-    std::vector<Tensor> tensors;
-    std::vector<bool> is_tensor_input;
-    bool any = false;
-    PyRef needs = checked(PyTuple_New(n));
-    for (Py_ssize_t i = 0; i < n; ++i) {
-      is_tensor_input.push_back(is_tensor(inputs[i]));
-      bool wants = is_tensor_input.back() && tensor_of(inputs[i]).requires_grad();
-      if (is_tensor_input.back()) tensors.push_back(tensor_of(inputs[i]));
-      any |= wants;
-      PyTuple_SET_ITEM(needs.get(), i, PyBool_FromLong(wants));
-    }
-    c.needs_input_grad = std::move(needs);
-    bool recording = any && autograd::grad_enabled();
-    std::optional<TracedCall> traced;
-    if (autograd::grad_enabled() && autograd::Tracing::current()) {
-      if (!tensors.empty()) traced.emplace(ctx.get(), name, is_tensor_input, tensors);
-      recording = false;
-    }
-    for (auto& t : tensors)
-      supported_check(!t.is_traced() || traced || !autograd::grad_enabled(), name)
-          << "has a gradient of its own, which a traced function cannot record here"
-          << hint("call it outside of the function, or under no_grad()");
-    Ref<PythonNode> node;
-    if (recording) {
-      node = make_ref<PythonNode>(ctx.get(), std::string(name) + "Backward");
-      node->is_tensor_input = is_tensor_input;
-      for (auto& t : tensors) node->add_edge(t);
-    }
-
-    PyObject* own = _PyType_Lookup(cls, names::setup_context);
-    PyObject* inherited = own;
-    for (PyTypeObject* base = cls; base && base != ContextType; base = base->tp_base)
-      inherited = _PyType_Lookup(base, names::setup_context);
-    bool separate = own && own != inherited;  // the last class before ours is Python's Function
-    PyRef forward = checked(PyObject_GetAttr(args[0], names::forward));
-    PyRef output;
-    {
-      autograd::GradMode off(false);
-      std::vector<PyObject*> call{ctx.get()};
-      call.insert(call.end(), inputs, inputs + n);
-      output = separate ? checked(PyObject_Vectorcall(forward.get(), inputs, size_t(n), nullptr))
-                        : checked(PyObject_Vectorcall(forward.get(), call.data(), call.size(), nullptr));
-      if (separate) {
-        PyRef setup = checked(PyObject_GetAttr(args[0], names::setup_context));
-        PyRef tuple = checked(PyTuple_New(n));
-        for (Py_ssize_t i = 0; i < n; ++i) PyTuple_SET_ITEM(tuple.get(), i, Py_NewRef(inputs[i]));
-        checked(PyObject_CallFunctionObjArgs(setup.get(), ctx.get(), tuple.get(), output.get(), nullptr));
-      }
-    }
-    if (traced) return traced->finish(std::move(output)).detach();
-    bool single = !PyTuple_Check(output.get());
-    if (!recording) {
-      c.to_save.clear();
-      return output.detach();
-    }
-    Py_ssize_t count = single ? 1 : PyTuple_GET_SIZE(output.get());
-    PyRef results = checked(PyTuple_New(count));
-    struct Produced {
-      TensorImpl* before;
-      Tensor now;
-      int result;
-    };
-    std::vector<Produced> produced;  // forward's own tensor, and what stands for it
-    Ref<autograd::Node> base(node);
-    int k = 0;
-    for (Py_ssize_t i = 0; i < count; ++i) {
-      PyObject* o = single ? output.get() : PyTuple_GET_ITEM(output.get(), i);
-      if (!is_tensor(o)) {
-        type_check(!single, "apply") << cls->tp_name
-                                     << ".forward must return a Tensor or a tuple of Tensors, not "
-                                     << Py_TYPE(o)->tp_name;
-        PyTuple_SET_ITEM(results.get(), i, Py_NewRef(o));
-        node->results.push_back({});
-        ++k;
-        continue;
-      }
-      TensorImpl* before = impl_of(o);
-      PyRef made = attach_output(o, k++, c, base, tensors);
-      produced.push_back({before, tensor_of(made.get()), k - 1});
-      PyTuple_SET_ITEM(results.get(), i, made.detach());
-    }
-    for (auto& t : c.to_save) {
-      if (t.get() == Py_None) {
-        c.saved.emplace_back();
-        continue;
-      }
-      Tensor tensor = tensor_of(t.get());
-      int result = -1;
-      bool is_input = std::any_of(tensors.begin(), tensors.end(), [&](auto& i) { return i.is_same(tensor); });
-      for (auto& p : produced)
-        if (p.before == tensor.impl() && !is_input && p.now.requires_grad()) result = p.result;
-      c.saved.emplace_back(tensor, result >= 0, std::max(result, 0));
-    }
-    c.to_save.clear();
-    c.dirty.clear();
-    c.without_grad.clear();
-    return single ? Py_NewRef(PyTuple_GET_ITEM(results.get(), 0)) : results.detach();
+    return Application(reinterpret_cast<PyTypeObject*>(args[0]), args + 1, n - 1).run();
   });
 }
 

@@ -181,141 +181,186 @@ std::vector<int> slots_below(const std::vector<const loop::Node*>& loads, int li
   return out;
 }
 
-std::shared_ptr<const Formula> pointwise_formula(const op::Call& c, const std::vector<Operand>& operands,
-                                                 const Flags& wanted, const GradTypes& grads) {
-  auto& o = c.op();
-  auto f = std::make_shared<Formula>();
-  f->reads.resize(wanted.size());
-  f->reads_result.resize(grads.size());
-  DType computing = compute_type(op::computing_dtype(o, c.args()));
-  std::vector<Expr> x;
-  for (auto& operand : operands) {
-    if (operand.value.is_none()) {
-      x.push_back(Expr());
-      continue;
-    }
-    DType memory = op::operand_dtype(operand.value);
-    DType own = o.promote == op::Promote::none ? compute_type(memory) : computing;
-    x.push_back(is_one(operand.value) ? loop::constant(Scalar(int64_t(1)), own)
-                                      : loop::cast(loop::load(operand.slot, memory, {}), own));
+// A call whose formula is derived from its operator's definition.
+class Deriver {
+ public:
+  Deriver(const op::Call& c, const std::vector<Operand>& operands, const Flags& wanted,
+          const GradTypes& grads)
+      : c_(c), operands_(operands), wanted_(wanted), grads_(grads) {
+    f_->reads.resize(wanted.size());
+    f_->reads_result.resize(grads.size());
   }
-  op::LoopCall lc(o, c.args());
-  auto y = o.as<op::Pointwise>()->body(lc, x);
 
-  // Gradients by tensor, in terms of placeholders for the operands and the incoming gradients.
-  std::vector<Expr> value(wanted.size());
-  for (size_t r = 0; r < y.size() && r < grads.size(); ++r) {
-    if (!grads[r] || !is_differentiable(y[r].dtype())) continue;
-    Expr seed = loop::cast(loop::load(kGrad + int(r), *grads[r], {}), y[r].dtype());
-    for (auto& a : loop::differentiate(y[r], seed)) {
-      for (auto& operand : operands) {
-        if (operand.slot != a.load->slot || operand.tensor < 0 || !wanted[size_t(operand.tensor)]) continue;
-        Expr& sum = value[size_t(operand.tensor)];
-        sum = sum ? sum + a.value : a.value;
+ protected:
+  bool is_wanted(const Operand& o) const { return o.tensor >= 0 && wanted_[size_t(o.tensor)]; }
+
+  const op::Call& c_;
+  const std::vector<Operand>& operands_;
+  const Flags& wanted_;
+  const GradTypes& grads_;
+  std::shared_ptr<Formula> f_ = std::make_shared<Formula>();
+};
+
+class PointwiseDeriver : Deriver {
+ public:
+  using Deriver::Deriver;
+
+  std::shared_ptr<const Formula> run() {
+    auto y = body();
+    auto value = gradients(y);
+    // The same through the results: better if that leaves fewer operands to keep.
+    auto through = through_results(value, y);
+    if (kept(through) < kept(value)) value = std::move(through);
+    pass_or_compute(value);
+    if (results_.empty()) return f_;
+    add_arguments();
+    register_operator();
+    return f_;
+  }
+
+ private:
+  std::vector<Expr> body() {
+    auto& o = c_.op();
+    DType computing = compute_type(op::computing_dtype(o, c_.args()));
+    std::vector<Expr> x;
+    for (auto& operand : operands_) {
+      if (operand.value.is_none()) {
+        x.push_back(Expr());
+        continue;
+      }
+      DType memory = op::operand_dtype(operand.value);
+      DType own = o.promote == op::Promote::none ? compute_type(memory) : computing;
+      x.push_back(is_one(operand.value) ? loop::constant(Scalar(int64_t(1)), own)
+                                        : loop::cast(loop::load(operand.slot, memory, {}), own));
+    }
+    op::LoopCall lc(o, c_.args());
+    return o.as<op::Pointwise>()->body(lc, x);
+  }
+
+  // By tensor, in terms of placeholders for the operands and the incoming gradients.
+  std::vector<Expr> gradients(const std::vector<Expr>& y) {
+    std::vector<Expr> value(wanted_.size());
+    for (size_t r = 0; r < y.size() && r < grads_.size(); ++r) {
+      if (!grads_[r] || !is_differentiable(y[r].dtype())) continue;
+      Expr seed = loop::cast(loop::load(kGrad + int(r), *grads_[r], {}), y[r].dtype());
+      for (auto& a : loop::differentiate(y[r], seed)) {
+        for (auto& operand : operands_) {
+          if (operand.slot != a.load->slot || !is_wanted(operand)) continue;
+          Expr& sum = value[size_t(operand.tensor)];
+          sum = sum ? sum + a.value : a.value;
+        }
       }
     }
-  }
-  for (auto& operand : operands) {
-    if (operand.tensor < 0 || !wanted[size_t(operand.tensor)]) continue;
-    DType d = compute_type(operand.value.tensor->dtype);
-    Expr& v = value[size_t(operand.tensor)];
-    v = v ? loop::cast(v, d) : loop::constant(Scalar(int64_t(0)), d);
+    for (auto& operand : operands_) {
+      if (!is_wanted(operand)) continue;
+      DType d = compute_type(operand.value.tensor->dtype);
+      Expr& v = value[size_t(operand.tensor)];
+      v = v ? loop::cast(v, d) : loop::constant(Scalar(int64_t(0)), d);
+    }
+    return value;
   }
 
-  // The same through the results: better if that leaves fewer operands to keep.
-  std::vector<Expr> through = value;
-  for (auto& v : through) {
-    if (!v.get()) continue;
-    v = loop::rewrite(v, [&](Expr e) {
-      for (size_t r = 0; r < y.size() && r < grads.size(); ++r)
-        if (grads[r] && loop::same(e, y[r]) && compute_type(*grads[r]) == y[r].dtype() &&
-            e->kind != loop::Kind::load && e->kind != loop::Kind::constant)
-          return loop::load(kResult + int(r), *grads[r], {});
-      return Expr();
-    });
+  std::vector<Expr> through_results(std::vector<Expr> value, const std::vector<Expr>& y) {
+    for (auto& v : value) {
+      if (!v.get()) continue;
+      v = loop::rewrite(v, [&](Expr e) {
+        for (size_t r = 0; r < y.size() && r < grads_.size(); ++r)
+          if (grads_[r] && loop::same(e, y[r]) && compute_type(*grads_[r]) == y[r].dtype() &&
+              e->kind != loop::Kind::load && e->kind != loop::Kind::constant)
+            return loop::load(kResult + int(r), *grads_[r], {});
+        return Expr();
+      });
+    }
+    return value;
   }
-  auto kept = [&](const std::vector<Expr>& v) {
+  int kept(const std::vector<Expr>& v) {
     int n = 0;
-    for (int slot : slots_below(loads_in(v), kGrad)) n += operands[size_t(slot)].value.tag == Tag::tensor;
+    for (int slot : slots_below(loads_in(v), kGrad)) n += operands_[size_t(slot)].value.tag == Tag::tensor;
     return n;
-  };
-  if (kept(through) < kept(value)) value = std::move(through);
+  }
 
   // Gradients that are an incoming one as it is need no kernel.
-  std::vector<Expr> results;
-  for (auto& operand : operands) {
-    if (operand.tensor < 0 || !wanted[size_t(operand.tensor)]) continue;
-    Expr v = value[size_t(operand.tensor)];
-    if (v->kind == loop::Kind::load && v->slot >= kGrad && v->slot < kResult &&
-        v->memory == operand.value.tensor->dtype)
-      f->passed.push_back({operand.tensor, v->slot - kGrad});
-    else {
-      f->targets.push_back(operand.tensor);
-      results.push_back(v);
+  void pass_or_compute(const std::vector<Expr>& value) {
+    for (auto& operand : operands_) {
+      if (!is_wanted(operand)) continue;
+      Expr v = value[size_t(operand.tensor)];
+      if (v->kind == loop::Kind::load && v->slot >= kGrad && v->slot < kResult &&
+          v->memory == operand.value.tensor->dtype)
+        f_->passed.push_back({operand.tensor, v->slot - kGrad});
+      else {
+        f_->targets.push_back(operand.tensor);
+        results_.push_back(v);
+      }
     }
   }
-  if (results.empty()) return f;
 
-  // The derived operator.
-  auto loads = loads_in(results);
-  std::string parameters;
-  std::vector<int> placeholders;
-  auto add = [&](Formula::Source source, const std::string& type, const std::string& name, int placeholder) {
-    parameters += (parameters.empty() ? "" : ", ") + type + name;
-    f->sources.push_back(source);
-    placeholders.push_back(placeholder);
-  };
-  auto used = slots_below(loads, kResult, kGrad);
-  if (used.empty())
-    for (size_t r = 0; r < grads.size(); ++r)
-      if (grads[r]) {
-        used.push_back(kGrad + int(r));
-        break;
-      }
-  for (int slot : used) {
-    int r = slot - kGrad;
-    add({Formula::Source::grad, r}, "Tensor ", free_name(r ? "grad_" + std::to_string(r) : "grad", operands),
-        slot);
+  void add_argument(Formula::Source source, const std::string& type, const std::string& name,
+                    int placeholder) {
+    parameters_ += (parameters_.empty() ? "" : ", ") + type + name;
+    f_->sources.push_back(source);
+    placeholders_.push_back(placeholder);
   }
-  for (int slot : slots_below(loads, kGrad)) {
-    auto& operand = operands[size_t(slot)];
-    add({Formula::Source::operand, slot}, tensor_type(operand), unique_name(operand), slot);
-    if (operand.tensor >= 0 && !is_number(operand.value)) f->reads[size_t(operand.tensor)] = true;
+  void add_arguments() {
+    auto loads = loads_in(results_);
+    auto used = slots_below(loads, kResult, kGrad);
+    if (used.empty())
+      for (size_t r = 0; r < grads_.size(); ++r)
+        if (grads_[r]) {
+          used.push_back(kGrad + int(r));
+          break;
+        }
+    for (int slot : used) {
+      int r = slot - kGrad;
+      add_argument({Formula::Source::grad, r}, "Tensor ",
+                   free_name(r ? "grad_" + std::to_string(r) : "grad", operands_), slot);
+    }
+    for (int slot : slots_below(loads, kGrad)) {
+      auto& operand = operands_[size_t(slot)];
+      add_argument({Formula::Source::operand, slot}, tensor_type(operand), unique_name(operand), slot);
+      if (operand.tensor >= 0 && !is_number(operand.value)) f_->reads[size_t(operand.tensor)] = true;
+    }
+    for (int slot : slots_below(loads, 2 * kResult, kResult)) {
+      int r = slot - kResult;
+      add_argument({Formula::Source::result, r}, "Tensor ",
+                   free_name(r ? "result_" + std::to_string(r) : "result", operands_), slot);
+      f_->reads_result[size_t(r)] = true;
+    }
   }
-  for (int slot : slots_below(loads, 2 * kResult, kResult)) {
-    int r = slot - kResult;
-    add({Formula::Source::result, r}, "Tensor ",
-        free_name(r ? "result_" + std::to_string(r) : "result", operands), slot);
-    f->reads_result[size_t(r)] = true;
+
+  void register_operator() {
+    std::vector<std::string> returns;
+    std::vector<DType> types;
+    for (int t : f_->targets)
+      for (auto& operand : operands_)
+        if (operand.tensor == t) {
+          returns.push_back("grad_" + unique_name(operand));
+          types.push_back(operand.value.tensor->dtype);
+        }
+    auto d = derive(c_.op(), parameters_, returns);
+    d->dtype_rule = [types](const op::Call&) { return types; };
+    auto body = [results = results_, placeholders = placeholders_](const op::LoopCall&,
+                                                                   std::span<const Expr> given) {
+      std::vector<Expr> out;
+      for (auto v : results)
+        out.push_back(loop::rewrite(v, [&](Expr e) {
+          if (e->kind != loop::Kind::load) return Expr();
+          auto at = std::find(placeholders.begin(), placeholders.end(), e->slot) - placeholders.begin();
+          Expr x = given[size_t(at)];
+          return e->part == 2 ? loop::imag(x) : e->part == 1 ? loop::real(x) : loop::cast(x, e.dtype());
+        }));
+      return out;
+    };
+    d->definition = op::Pointwise{body};
+    std::string key = text_of(c_, false) + " ->";
+    for (auto& r : returns) key += ' ' + r;
+    for (auto& g : grads_) key += std::string(", ") + (g ? name(*g) : "None");
+    f_->derived = registered(std::move(d), c_, key, wanted_, grads_, -1);
   }
-  std::vector<std::string> returns;
-  std::vector<DType> types;
-  for (int t : f->targets)
-    for (auto& operand : operands)
-      if (operand.tensor == t) {
-        returns.push_back("grad_" + unique_name(operand));
-        types.push_back(operand.value.tensor->dtype);
-      }
-  auto d = derive(o, parameters, returns);
-  d->dtype_rule = [types](const op::Call&) { return types; };
-  auto body = [results, placeholders](const op::LoopCall&, std::span<const Expr> given) {
-    std::vector<Expr> out;
-    for (auto v : results)
-      out.push_back(loop::rewrite(v, [&](Expr e) {
-        if (e->kind != loop::Kind::load) return Expr();
-        auto at = std::find(placeholders.begin(), placeholders.end(), e->slot) - placeholders.begin();
-        Expr x = given[size_t(at)];
-        return e->part == 2 ? loop::imag(x) : e->part == 1 ? loop::real(x) : loop::cast(x, e.dtype());
-      }));
-    return out;
-  };
-  d->definition = op::Pointwise{body};
-  std::string key = text_of(c, false) + " ->";
-  for (auto& r : returns) key += ' ' + r;
-  for (auto& g : grads) key += std::string(", ") + (g ? name(*g) : "None");
-  f->derived = registered(std::move(d), c, key, wanted, grads, -1);
-  return f;
-}
+
+  std::vector<Expr> results_;      // of the derived operator
+  std::string parameters_;         // of its schema
+  std::vector<int> placeholders_;  // slots, by parameter
+};
 
 // ---- loops
 
@@ -411,92 +456,113 @@ std::string attribute_type(const op::Parameter& p) {
   return std::string(names[int(p.type)]) + (p.list ? "[]" : "") + "? ";
 }
 
-std::shared_ptr<const Formula> loop_formula(const op::Call& c, const std::vector<Operand>& operands,
-                                            const Flags& wanted, const GradTypes& grads) {
-  auto& o = c.op();
-  auto f = std::make_shared<Formula>();
-  f->reads.resize(wanted.size());
-  f->reads_result.resize(grads.size());
-  op::LoopCall lc(o, c.args());
-  auto scatter = o.as<op::Loop>()->body(lc).scatter;
-  supported_check(!scatter || scatter->combine == loop::Scatter::Combine::sum, o.name())
-      << "has no gradient: it scatters, and not by summing" << hint("give its definition a .vjp(...)");
-  for (auto& operand : operands) {
-    if (operand.tensor < 0 || !wanted[size_t(operand.tensor)] || operand.value.tag != Tag::tensor) continue;
-    size_t pieces_before = f->pieces.size();
-    for (size_t r = 0; r < grads.size(); ++r) {
-      if (!grads[r]) continue;
-      Transposed t{&o, operands, {}, {}, {}, int(r), operand.slot, 0};
-      auto pieces = t.transpose(lc, *grads[r]);
-      for (size_t k = 0; k < pieces.size(); ++k) {
-        t.piece = k;
-        std::vector<bool> loaded(operands.size() + 1);
-        loads_of(pieces[k], loaded);
-        t.kept.assign(operands.size(), false);
-        t.none.assign(operands.size(), false);
-        t.dtypes.assign(operands.size(), DType::Float32);
-        std::string parameters = "Tensor " + free_name("grad", operands);
-        std::vector<int> to(operands.size() + 1, -1);
-        to.back() = 0;
-        int next = 1;
-        size_t at = 0;
-        auto add_operand = [&](size_t i) {
-          auto& x = operands[i];
-          bool number = is_number(x.value);
-          t.none[i] = x.value.is_none();
-          t.kept[i] = number || (loaded[i] && !t.none[i]);
-          if (t.none[i]) return;
-          t.dtypes[i] = op::operand_dtype(x.value);
-          if (t.kept[i]) {
-            parameters += ", " + tensor_type(x) + unique_name(x);
-            to[i] = next++;
-            if (!number) f->reads[size_t(x.tensor)] = true;
-          } else {
-            parameters += ", SymInt[] " + Transposed::sizes_name(x);
-          }
-        };
-        for (auto& p : o.schema.parameters) {
-          if (!p.is_operand()) {
-            parameters += ", " + attribute_type(p) + p.name;
-            continue;
-          }
-          while (at < operands.size() && operands[at].name == p.name) add_operand(at++);
-        }
-        std::string target = "grad_" + unique_name(operand);
-        auto d = derive(o, parameters, {target});
-        for (auto& x : t.operands) x.value = {};
-        op::Loop loop;
-        DType type = operand.value.tensor->dtype;
-        d->dtype_rule = [type](const op::Call&) { return std::vector<DType>{type}; };
-        loop.shape = [t](const op::Call& c) {
-          auto original = t.original(c);
-          return std::vector<Dims>{
-              Dims(operands_of(op::Call(*t.of, original.args))[size_t(t.slot)].value.tensor->sizes)};
-        };
-        loop.body = [t, to, grad = *grads[r]](const op::LoopCall& c) {
-          auto original = t.original(c);
-          op::LoopCall lc(*t.of, original.args);
-          auto pieces = t.transpose(lc, grad);
-          internal_check(t.piece < pieces.size())
-              << c.op().schema.full_name() << ": the transposed loops have another form at these sizes";
-          remap(pieces[t.piece], to);
-          return pieces[t.piece];
-        };
-        d->definition = std::move(loop);
-        std::string key = text_of(c, true) + " -> " + target + ", " + std::to_string(r) + ": " +
-                          name(*grads[r]) + ", piece " + std::to_string(k);
-        Flags alone(wanted.size());
-        alone[size_t(operand.tensor)] = true;
-        GradTypes one(grads.size());
-        one[r] = grads[r];
-        auto* o = registered(std::move(d), c, key, std::move(alone), std::move(one), int(k));
-        f->pieces.push_back({o, operand.tensor, int(r), t.kept});
-      }
+class LoopDeriver : Deriver {
+ public:
+  using Deriver::Deriver;
+
+  std::shared_ptr<const Formula> run() {
+    auto& o = c_.op();
+    auto scatter = o.as<op::Loop>()->body(original_).scatter;
+    supported_check(!scatter || scatter->combine == loop::Scatter::Combine::sum, o.name())
+        << "has no gradient: it scatters, and not by summing" << hint("give its definition a .vjp(...)");
+    for (auto& operand : operands_) {
+      if (!is_wanted(operand) || operand.value.tag != Tag::tensor) continue;
+      size_t pieces_before = f_->pieces.size();
+      for (size_t r = 0; r < grads_.size(); ++r)
+        if (grads_[r]) add_pieces(operand, int(r));
+      if (f_->pieces.size() == pieces_before) f_->constant.push_back(operand.tensor);
     }
-    if (f->pieces.size() == pieces_before) f->constant.push_back(operand.tensor);
+    return f_;
   }
-  return f;
-}
+
+ private:
+  void add_pieces(const Operand& operand, int r) {
+    Transposed t{&c_.op(), operands_, {}, {}, {}, r, operand.slot, 0};
+    auto pieces = t.transpose(original_, *grads_[size_t(r)]);
+    for (size_t k = 0; k < pieces.size(); ++k) {
+      t.piece = k;
+      add_piece(operand, t, pieces[k]);
+    }
+  }
+
+  void add_piece(const Operand& operand, Transposed& t, const loop::Definition& piece) {
+    auto arguments = arguments_of(piece, t);
+    std::string target = "grad_" + unique_name(operand);
+    auto d = derive(c_.op(), arguments.parameters, {target});
+    for (auto& x : t.operands) x.value = {};
+    DType type = operand.value.tensor->dtype, grad = *grads_[size_t(t.result)];
+    d->dtype_rule = [type](const op::Call&) { return std::vector<DType>{type}; };
+    d->definition = definition(t, arguments.slots, grad);
+    std::string key = text_of(c_, true) + " -> " + target + ", " + std::to_string(t.result) + ": " +
+                      name(grad) + ", piece " + std::to_string(t.piece);
+    Flags alone(wanted_.size());
+    alone[size_t(operand.tensor)] = true;
+    GradTypes one(grads_.size());
+    one[size_t(t.result)] = grad;
+    auto* o = registered(std::move(d), c_, key, std::move(alone), std::move(one), int(t.piece));
+    f_->pieces.push_back({o, operand.tensor, t.result, t.kept});
+  }
+
+  struct Arguments {
+    std::string parameters;
+    std::vector<int> slots;  // by slot of the piece, whose last one is the gradient's
+  };
+  Arguments arguments_of(const loop::Definition& piece, Transposed& t) {
+    std::vector<bool> loaded(operands_.size() + 1);
+    loads_of(piece, loaded);
+    t.kept.assign(operands_.size(), false);
+    t.none.assign(operands_.size(), false);
+    t.dtypes.assign(operands_.size(), DType::Float32);
+    Arguments out{"Tensor " + free_name("grad", operands_), std::vector<int>(operands_.size() + 1, -1)};
+    out.slots.back() = 0;
+    int next = 1;
+    size_t at = 0;
+    auto add_operand = [&](size_t i) {
+      auto& x = operands_[i];
+      bool number = is_number(x.value);
+      t.none[i] = x.value.is_none();
+      t.kept[i] = number || (loaded[i] && !t.none[i]);
+      if (t.none[i]) return;
+      t.dtypes[i] = op::operand_dtype(x.value);
+      if (t.kept[i]) {
+        out.parameters += ", " + tensor_type(x) + unique_name(x);
+        out.slots[i] = next++;
+        if (!number) f_->reads[size_t(x.tensor)] = true;
+      } else {
+        out.parameters += ", SymInt[] " + Transposed::sizes_name(x);
+      }
+    };
+    for (auto& p : c_.op().schema.parameters) {
+      if (!p.is_operand()) {
+        out.parameters += ", " + attribute_type(p) + p.name;
+        continue;
+      }
+      while (at < operands_.size() && operands_[at].name == p.name) add_operand(at++);
+    }
+    return out;
+  }
+
+  static op::Loop definition(const Transposed& t, const std::vector<int>& slots, DType grad) {
+    op::Loop loop;
+    loop.shape = [t](const op::Call& c) {
+      auto original = t.original(c);
+      return std::vector<Dims>{
+          Dims(operands_of(op::Call(*t.of, original.args))[size_t(t.slot)].value.tensor->sizes)};
+    };
+    loop.body = [t, slots, grad](const op::LoopCall& c) {
+      auto original = t.original(c);
+      op::LoopCall lc(*t.of, original.args);
+      auto pieces = t.transpose(lc, grad);
+      internal_check(t.piece < pieces.size())
+          << c.op().schema.full_name() << ": the transposed loops have another form at these sizes";
+      remap(pieces[t.piece], slots);
+      return pieces[t.piece];
+    };
+    return loop;
+  }
+
+  op::LoopCall original_{c_.op(), c_.args()};
+};
 
 // ---- the table
 
@@ -517,29 +583,42 @@ void append(Key& key, const Scalar& s) {
   key.push_back(std::bit_cast<uint64_t>(z.imag()));
 }
 
+void append(Key& key, const TensorImpl* t, bool shapes, Ints& sizes) {
+  if (!t) {
+    key.push_back(0);
+    return;
+  }
+  key.push_back(1 | uint64_t(t->dtype) << 8 | uint64_t(t->wrapped_number) << 16 |
+                uint64_t(t->sizes.size()) << 24);
+  if (!shapes) return;
+  for (auto s : t->sizes) {
+    int64_t n = s.hint();
+    if (n > 1) {
+      auto at = std::find(sizes.begin(), sizes.end(), n);
+      n = 2 + (at - sizes.begin());
+      if (at == sizes.end()) sizes.push_back(s.hint());
+    }
+    key.push_back(uint64_t(n));
+  }
+}
+
+void append(Key& key, const Flags& wanted) {
+  uint64_t word = 1;
+  for (bool w : wanted) {
+    word = word << 1 | w;
+    if (word >> 63) {
+      key.push_back(word);
+      word = 1;
+    }
+  }
+  key.push_back(word);
+}
+
 // `sizes` collects the distinct sizes above 1, in order of appearance: the key has only which of them are
 // equal.
 Key key_of(const op::Call& c, const Flags& wanted, const GradTypes& grads, bool shapes, Ints& sizes) {
   Key key;
   key.push_back(reinterpret_cast<uint64_t>(&c.op()));
-  auto tensor = [&](const TensorImpl* t) {
-    if (!t) {
-      key.push_back(0);
-      return;
-    }
-    key.push_back(1 | uint64_t(t->dtype) << 8 | uint64_t(t->wrapped_number) << 16 |
-                  uint64_t(t->sizes.size()) << 24);
-    if (!shapes) return;
-    for (auto s : t->sizes) {
-      int64_t n = s.hint();
-      if (n > 1) {
-        auto at = std::find(sizes.begin(), sizes.end(), n);
-        n = 2 + (at - sizes.begin());
-        if (at == sizes.end()) sizes.push_back(s.hint());
-      }
-      key.push_back(uint64_t(n));
-    }
-  };
   auto& parameters = c.op().schema.parameters;
   for (size_t k = 0; k < parameters.size(); ++k) {
     auto& v = c.at(k);
@@ -547,10 +626,10 @@ Key key_of(const op::Call& c, const Flags& wanted, const GradTypes& grads, bool 
     key.push_back(uint64_t(v.tag));
     switch (v.tag) {
       case Tag::none: break;
-      case Tag::tensor: tensor(v.tensor); break;
+      case Tag::tensor: append(key, v.tensor, shapes, sizes); break;
       case Tag::tensors:
         key.push_back(v.list.count);
-        for (auto* t : v.tensors()) tensor(t);
+        for (auto* t : v.tensors()) append(key, t, shapes, sizes);
         break;
       case Tag::scalar:
       case Tag::integer:
@@ -574,15 +653,7 @@ Key key_of(const op::Call& c, const Flags& wanted, const GradTypes& grads, bool 
       case Tag::generator: break;
     }
   }
-  uint64_t word = 1;
-  for (bool w : wanted) {
-    word = word << 1 | w;
-    if (word >> 63) {
-      key.push_back(word);
-      word = 1;
-    }
-  }
-  key.push_back(word);
+  append(key, wanted);
   for (auto& g : grads) key.push_back(g ? uint64_t(*g) + 1 : 0);
   return key;
 }
@@ -617,11 +688,11 @@ std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted
     f->reads_result = reads.results;
     entry = {reads.shapes, f};
   } else if (o.is<op::Pointwise>()) {
-    entry.formula = pointwise_formula(c, operands, wanted, grads);
+    entry.formula = PointwiseDeriver(c, operands, wanted, grads).run();
   } else {
     supported_check(o.is<op::Loop>(), o.name())
         << "has no gradient" << hint("its definition needs a .vjp(...), or .non_differentiable()");
-    entry.formula = loop_formula(c, operands, wanted, grads);
+    entry.formula = LoopDeriver(c, operands, wanted, grads).run();
   }
   std::lock_guard lock(mutex);
   auto* known = table.find(key);
@@ -647,111 +718,166 @@ Tensor fit(Tensor g, SymSpan sizes) {
   if (g.dim() == int(sizes.size()) && std::equal(sizes.begin(), sizes.end(), g.sizes().begin())) return g;
   return invoke("sum_to_size", {g, sizes});
 }
-}  // namespace
 
-op::Grads apply(const Formula& f, const op::Call& c, const op::Vjp& v) {
-  auto operands = operands_of(c);
-  op::Grads out(f.reads.size());
-  auto operand_of = [&](int tensor) -> const Operand& {
-    return *std::find_if(operands.begin(), operands.end(), [&](auto& o) { return o.tensor == tensor; });
-  };
-  auto is_wanted = [&](const Operand& o) { return v.needs(o.name, std::max(o.item, 0)); };
-  for (auto& [tensor, r] : f.passed) {
-    auto& o = operand_of(tensor);
-    if (Tensor g = v.grad(r); g.defined() && is_wanted(o))
-      out[size_t(tensor)] = fit(g, o.value.tensor->sizes);
+class Application {
+ public:
+  Application(const Formula& f, const op::Call& c, const op::Vjp& v)
+      : f_(f), c_(c), v_(v), operands_(operands_of(c)), out_(f.reads.size()) {}
+
+  op::Grads run() {
+    for (auto& [tensor, r] : f_.passed) {
+      auto& o = operand_of(tensor);
+      if (Tensor g = v_.grad(r); g.defined() && is_wanted(o))
+        out_[size_t(tensor)] = fit(g, o.value.tensor->sizes);
+    }
+    if (f_.derived) call_derived();
+    for (auto& piece : f_.pieces) {
+      auto& target = operand_of(piece.tensor);
+      Tensor g = v_.grad(piece.result);
+      if (!g.defined() || !is_wanted(target)) continue;
+      accumulate(out_[size_t(piece.tensor)], gradient_of(piece, g));
+    }
+    for (int tensor : f_.constant)
+      if (auto& o = operand_of(tensor); is_wanted(o)) {
+        auto& t = *o.value.tensor;
+        out_[size_t(tensor)] = filled(0, t.sizes, t.dtype, t.device);
+      }
+    return std::move(out_);
   }
-  if (f.derived) {
+
+ private:
+  const Operand& operand_of(int tensor) const {
+    return *std::find_if(operands_.begin(), operands_.end(), [&](auto& o) { return o.tensor == tensor; });
+  }
+  bool is_wanted(const Operand& o) const { return v_.needs(o.name, std::max(o.item, 0)); }
+
+  void call_derived() {
     std::vector<Tensor> kept;
     std::vector<op::Value> args;
-    kept.reserve(f.sources.size());
-    for (auto& s : f.sources) {
-      if (s.kind == Formula::Source::operand && is_number(operands[size_t(s.index)].value)) {
-        args.push_back(operands[size_t(s.index)].value);
+    kept.reserve(f_.sources.size());
+    for (auto& s : f_.sources) {
+      if (s.kind == Formula::Source::operand && is_number(operands_[size_t(s.index)].value)) {
+        args.push_back(operands_[size_t(s.index)].value);
         continue;
       }
-      kept.push_back(s.kind == Formula::Source::grad     ? v.grad(s.index)
-                     : s.kind == Formula::Source::result ? v.result(s.index)
-                                                         : data_of(v, operands[size_t(s.index)]));
-      internal_check(kept.back().defined()) << f.derived->schema.text << ": an argument is missing";
+      kept.push_back(s.kind == Formula::Source::grad     ? v_.grad(s.index)
+                     : s.kind == Formula::Source::result ? v_.result(s.index)
+                                                         : data_of(v_, operands_[size_t(s.index)]));
+      internal_check(kept.back().defined()) << f_.derived->schema.text << ": an argument is missing";
       args.push_back(kept.back());
     }
-    auto results = op::call(*f.derived, args);
-    for (size_t k = 0; k < f.targets.size(); ++k) {
-      auto& o = operand_of(f.targets[k]);
-      if (is_wanted(o)) out[size_t(f.targets[k])] = fit(results[k], o.value.tensor->sizes);
+    auto results = op::call(*f_.derived, args);
+    for (size_t k = 0; k < f_.targets.size(); ++k) {
+      auto& o = operand_of(f_.targets[k]);
+      if (is_wanted(o)) out_[size_t(f_.targets[k])] = fit(results[k], o.value.tensor->sizes);
     }
   }
-  for (auto& piece : f.pieces) {
-    auto& target = operand_of(piece.tensor);
-    Tensor g = v.grad(piece.result);
-    if (!g.defined() || !is_wanted(target)) continue;
+
+  Tensor gradient_of(const Formula::Piece& piece, const Tensor& g) {
     std::vector<Tensor> kept;
-    kept.reserve(operands.size());
+    kept.reserve(operands_.size());
     std::vector<op::Value> args{g};
     size_t at = 0;
-    auto& parameters = c.op().schema.parameters;
+    auto& parameters = c_.op().schema.parameters;
     for (size_t p = 0; p < parameters.size(); ++p) {
       if (!parameters[p].is_operand()) {
-        args.push_back(c.at(p));
+        args.push_back(c_.at(p));
         continue;
       }
-      for (; at < operands.size() && operands[at].name == parameters[p].name; ++at) {
-        auto& o = operands[at];
+      for (; at < operands_.size() && operands_[at].name == parameters[p].name; ++at) {
+        auto& o = operands_[at];
         if (o.value.is_none()) continue;
         if (is_number(o.value)) args.push_back(o.value);
         else if (piece.kept[at]) {
-          kept.push_back(data_of(v, o));
+          kept.push_back(data_of(v_, o));
           args.push_back(kept.back());
         } else {
           args.push_back(SymSpan(o.value.tensor->sizes));
         }
       }
     }
-    accumulate(out[size_t(piece.tensor)], op::call(*piece.derived, args)[0]);
+    return op::call(*piece.derived, args)[0];
   }
-  for (int tensor : f.constant)
-    if (auto& o = operand_of(tensor); is_wanted(o)) {
-      auto& t = *o.value.tensor;
-      out[size_t(tensor)] = filled(0, t.sizes, t.dtype, t.device);
-    }
-  return out;
+
+  const Formula& f_;
+  const op::Call& c_;
+  const op::Vjp& v_;
+  std::vector<Operand> operands_;
+  op::Grads out_;
+};
+
+// The operator that joins views which cover one dimension of their base; null: they do not.
+const char* joining(const op::Views& views, const Tensor& base) {
+  using Kind = op::ViewStep::Kind;
+  bool slices = true, selects = true;
+  SymInt at = 0;
+  for (size_t k = 0; k < views.size(); ++k) {
+    auto& steps = views[k].steps();
+    bool one = steps.size() == 1 && steps[0].dim == views[0].steps()[0].dim;
+    slices = slices && one && steps[0].kind == Kind::slice && SymInt::surely_equal(steps[0].start, at) &&
+             SymInt::surely_equal(steps[0].step, 1);
+    selects =
+        selects && one && steps[0].kind == Kind::select && SymInt::surely_equal(steps[0].start, int64_t(k));
+    if (slices) at += steps[0].length;
+  }
+  int dim = views[0].steps().empty() ? 0 : views[0].steps()[0].dim;
+  slices = slices && SymInt::surely_equal(at, base.size(dim));
+  selects = selects && SymInt::surely_equal(base.size(dim), int64_t(views.size()));
+  return slices ? "cat" : selects ? "stack" : nullptr;
 }
+
+Tensor joined(const char* how, const op::Views& views, const Tensor& base, const op::Vjp& v) {
+  std::vector<Tensor> parts;
+  DType d = base.dtype();
+  for (size_t k = 0; k < views.size(); ++k)
+    if (v.grad(int(k)).defined()) d = v.grad(int(k)).dtype();
+  for (size_t k = 0; k < views.size(); ++k) {
+    Tensor g = v.grad(int(k));
+    parts.push_back(g.defined() ? g : filled(0, views[k].sizes(), d, base.device()));
+  }
+  return invoke(how, {std::span<const Tensor>(parts), views[0].steps()[0].dim});
+}
+
+Tensor undone(const Tensor& g, const op::ViewStep& s, const Tensor& base) {
+  using Kind = op::ViewStep::Kind;
+  SymSpan before = s.before;
+  switch (s.kind) {
+    case Kind::permute: {
+      Dims inverse(s.order.size());
+      for (size_t d = 0; d < s.order.size(); ++d) inverse[size_t(s.order[d])] = int64_t(d);
+      return invoke("permute", {g, SymSpan(inverse)});
+    }
+    case Kind::slice:
+      return invoke("slice_backward", {g, before, s.dim, s.start, s.start + s.length * s.step, s.step});
+    case Kind::select: return invoke("select_backward", {g, before, s.dim, s.start});
+    case Kind::expand: return fit(g, before);
+    case Kind::insert:
+    case Kind::erase:
+    case Kind::reshape: return invoke("reshape", {g, before});
+    case Kind::diagonal: return invoke("diagonal_backward", {g, before, s.start, s.dim, s.dim2});
+    case Kind::as_real: return invoke("view_as_complex", {invoke("contiguous", {g})});
+    case Kind::as_complex: return invoke("view_as_real", {g});
+    case Kind::conj: return invoke("conj_physical", {g});
+    case Kind::neg: return invoke("neg", {g});
+    case Kind::as_dtype: internal_check(false) << "bytes have no gradient"; break;
+    case Kind::strided:
+      return invoke("as_strided_backward", {g, before, base.strides(), base.offset(), SymSpan(s.sizes),
+                                            SymSpan(s.strides), s.start});
+  }
+  return g;
+}
+}  // namespace
+
+op::Grads apply(const Formula& f, const op::Call& c, const op::Vjp& v) { return Application(f, c, v).run(); }
 
 op::Grads view_gradient(const op::Call& c, const op::Vjp& v) {
   auto& o = c.op();
   Tensor base = c.tensor(o.schema.parameters[0].name);
   auto views = o.as<op::View>()->rule(c, op::Geometry(o.name(), base));
-  using Kind = op::ViewStep::Kind;
 
   // Pieces that cover one dimension are joined; that is cheaper than a sum of padded ones.
-  if (views.size() > 1) {
-    bool slices = true, selects = true;
-    SymInt at = 0;
-    for (size_t k = 0; k < views.size(); ++k) {
-      auto& steps = views[k].steps();
-      bool one = steps.size() == 1 && steps[0].dim == views[0].steps()[0].dim;
-      slices = slices && one && steps[0].kind == Kind::slice && SymInt::surely_equal(steps[0].start, at) &&
-               SymInt::surely_equal(steps[0].step, 1);
-      selects =
-          selects && one && steps[0].kind == Kind::select && SymInt::surely_equal(steps[0].start, int64_t(k));
-      if (slices) at += steps[0].length;
-    }
-    int dim = views[0].steps().empty() ? 0 : views[0].steps()[0].dim;
-    slices = slices && SymInt::surely_equal(at, base.size(dim));
-    selects = selects && SymInt::surely_equal(base.size(dim), int64_t(views.size()));
-    if (slices || selects) {
-      std::vector<Tensor> parts;
-      DType d = base.dtype();
-      for (size_t k = 0; k < views.size(); ++k)
-        if (v.grad(int(k)).defined()) d = v.grad(int(k)).dtype();
-      for (size_t k = 0; k < views.size(); ++k) {
-        Tensor g = v.grad(int(k));
-        parts.push_back(g.defined() ? g : filled(0, views[k].sizes(), d, base.device()));
-      }
-      return {invoke(slices ? "cat" : "stack", {std::span<const Tensor>(parts), dim})};
-    }
-  }
+  if (views.size() > 1)
+    if (auto* how = joining(views, base)) return {joined(how, views, base, v)};
 
   Tensor sum;
   for (size_t r = 0; r < views.size(); ++r) {
@@ -759,36 +885,9 @@ op::Grads view_gradient(const op::Call& c, const op::Vjp& v) {
     if (!g.defined()) continue;
     auto& steps = views[r].steps();
     for (size_t k = steps.size(); k-- > 0;) {
-      auto& s = steps[k];
-      SymSpan before = s.before;
-      switch (s.kind) {
-        case Kind::permute: {
-          Dims inverse(s.order.size());
-          for (size_t d = 0; d < s.order.size(); ++d) inverse[size_t(s.order[d])] = int64_t(d);
-          g = invoke("permute", {g, SymSpan(inverse)});
-          break;
-        }
-        case Kind::slice:
-          g = invoke("slice_backward", {g, before, s.dim, s.start, s.start + s.length * s.step, s.step});
-          break;
-        case Kind::select: g = invoke("select_backward", {g, before, s.dim, s.start}); break;
-        case Kind::expand: g = fit(g, before); break;
-        case Kind::insert:
-        case Kind::erase:
-        case Kind::reshape: g = invoke("reshape", {g, before}); break;
-        case Kind::diagonal: g = invoke("diagonal_backward", {g, before, s.start, s.dim, s.dim2}); break;
-        case Kind::as_real: g = invoke("view_as_complex", {invoke("contiguous", {g})}); break;
-        case Kind::as_complex: g = invoke("view_as_real", {g}); break;
-        case Kind::conj: g = invoke("conj_physical", {g}); break;
-        case Kind::neg: g = invoke("neg", {g}); break;
-        case Kind::as_dtype: internal_check(false) << "bytes have no gradient"; break;
-        case Kind::strided: {
-          internal_check(k == 0) << o.name() << ": a strided step comes first";
-          g = invoke("as_strided_backward", {g, before, base.strides(), base.offset(), SymSpan(s.sizes),
-                                             SymSpan(s.strides), s.start});
-          break;
-        }
-      }
+      internal_check(k == 0 || steps[k].kind != op::ViewStep::Kind::strided)
+          << o.name() << ": a strided step comes first";
+      g = undone(g, steps[k], base);
     }
     accumulate(sum, g);
   }

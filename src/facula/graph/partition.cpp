@@ -83,184 +83,232 @@ void symbols_in(SymInt s, std::unordered_set<int64_t>& found) {
   }
 }
 
-Partition cut(const Joint& j) {
-  auto& g = j.graph;
-  size_t count = g.values().size(), tangents = j.tangent_of.size(), inputs = g.inputs.size() - tangents;
-  auto id = [](const Value* v) { return size_t(v->id); };
+// The cut of one joint graph, in stages: each reads what those before it found.
+class Cutter {
+ public:
+  explicit Cutter(const Joint& j)
+      : g_(j.graph), inputs_(g_.inputs.size() - j.tangent_of.size()), outputs_(j.forward_outputs) {
+    auto gradients = g_.outputs.begin() + outputs_;
+    forward_targets_.assign(g_.outputs.begin(), gradients);
+    gradients_.assign(gradients, g_.outputs.end());
+    for (auto& [i, v] : g_.mutated) forward_targets_.push_back(v), written_.insert(g_.inputs[size_t(i)]);
+  }
+
+  Partition run() {
+    find_behind();
+    find_wanted();
+    measure_distances();
+    find_saved();
+    auto carried = sizes_to_carry();
+    copy_forward();
+    for (auto* v : saved_) save(v);
+    for (SymInt s : carried) carry(s);
+    copy_backward();
+    p_.outputs = outputs_;
+    p_.forward = std::move(forward_.to);
+    p_.backward = std::move(backward_.to);
+    p_.forward.results = size_t(outputs_);
+    p_.backward.results = 0;
+    return std::move(p_);
+  }
+
+ private:
+  static size_t id(const Value* v) { return size_t(v->id); }
+  bool is_random(const Value* v) const {
+    return v->producer && v->producer->op->effects.draws && !behind_[id(v)];
+  }
+  bool may_be_saved(const Value* v) const { return !behind_[id(v)] && !v->constant.defined(); }
 
   // What depends on a tangent belongs to the backward.
-  std::vector<bool> behind(count);
-  for (size_t k = inputs; k < g.inputs.size(); ++k) behind[id(g.inputs[k])] = true;
-  for (auto& n : g.nodes) {
-    auto args = operands(*n);
-    if (std::any_of(args.begin(), args.end(), [&](Value* v) { return v && behind[id(v)]; }))
-      for (auto* r : n->results) behind[id(r)] = true;
+  void find_behind() {
+    for (size_t k = inputs_; k < g_.inputs.size(); ++k) behind_[id(g_.inputs[k])] = true;
+    for (auto& n : g_.nodes) {
+      auto args = operands(*n);
+      if (std::any_of(args.begin(), args.end(), [&](Value* v) { return v && behind_[id(v)]; }))
+        for (auto* r : n->results) behind_[id(r)] = true;
+    }
   }
-  std::vector<const Value*> forward_targets(g.outputs.begin(), g.outputs.begin() + j.forward_outputs);
-  for (auto& [i, v] : g.mutated) forward_targets.push_back(v);
-  std::vector<const Value*> gradients(g.outputs.begin() + j.forward_outputs, g.outputs.end());
 
   // What the backward reads of the rest.
-  std::vector<bool> wanted(count);
-  for (auto* v : gradients)
-    if (v && !behind[id(v)]) wanted[id(v)] = true;
-  auto is_random = [&](const Value* v) {
-    return v->producer && v->producer->op->effects.draws && !behind[id(v)];
-  };
-  for (auto& n : g.nodes)
-    for (auto* r : n->results)
-      if (is_random(r)) wanted[id(r)] = true;
-  for (auto& n : g.nodes) {
-    if (n->results.empty() || !behind[id(n->results[0])]) continue;
-    for (auto* v : operands(*n))
-      if (v && !behind[id(v)]) wanted[id(v)] = true;
+  void find_wanted() {
+    for (auto* v : gradients_)
+      if (v && !behind_[id(v)]) wanted_[id(v)] = true;
+    for (auto& n : g_.nodes)
+      for (auto* r : n->results)
+        if (is_random(r)) wanted_[id(r)] = true;
+    for (auto& n : g_.nodes) {
+      if (n->results.empty() || !behind_[id(n->results[0])]) continue;
+      for (auto* v : operands(*n))
+        if (v && !behind_[id(v)]) wanted_[id(v)] = true;
+    }
   }
 
   // Distance from the backward: among equals, save what is near.
-  std::vector<int> distance(count, 100);
-  for (size_t v = 0; v < count; ++v)
-    if (wanted[v]) distance[v] = 0;
-  for (size_t k = g.nodes.size(); k-- > 0;) {
-    auto& n = *g.nodes[k];
-    int nearest = 100;
-    for (auto* r : n.results)
-      if (!behind[id(r)]) nearest = std::min(nearest, distance[id(r)] + 1);
-    for (auto* v : operands(n))
-      if (v) distance[id(v)] = std::min(distance[id(v)], nearest);
-  }
-
-  std::unordered_set<const Value*> function_inputs(g.inputs.begin(),
-                                                   g.inputs.begin() + std::ptrdiff_t(inputs)),
-      written;
-  for (auto& [i, v] : g.mutated) written.insert(g.inputs[size_t(i)]);
-  std::unordered_set<const Value*> outputs(forward_targets.begin(),
-                                           forward_targets.begin() + j.forward_outputs);
-
-  int source = int(2 * count), sink = source + 1;
-  Flow flow(sink + 1);
-  for (auto& value : g.values()) {
-    const Value* v = value.get();
-    if (behind[id(v)] || v->constant.defined()) continue;
-    bool input = function_inputs.count(v) > 0, kept_anyway = (input && !written.count(v)) || outputs.count(v);
-    bool made_anyway = kept_anyway || (v->producer && !recomputable(*v->producer));
-    double cost = bytes(*v) * std::pow(1.1, std::clamp(distance[id(v)], 1, 100));
-    if (kept_anyway) cost *= 0.5;      // alive already: only a reference is kept
-    else if (!made_anyway) cost *= 2;  // writing it is extra work
-    flow.edge(2 * v->id, 2 * v->id + 1, cost);
-    if (input || (v->producer && !recomputable(*v->producer))) flow.edge(source, 2 * v->id, kUncut);
-    if (wanted[id(v)]) flow.edge(2 * v->id + 1, sink, kUncut);
-  }
-  for (auto& n : g.nodes) {
-    if (n->results.empty() || behind[id(n->results[0])] || !recomputable(*n)) continue;
-    for (auto* v : operands(*n)) {
-      if (!v || v->constant.defined()) continue;
-      for (auto* r : n->results) flow.edge(2 * v->id + 1, 2 * r->id, kUncut);
+  void measure_distances() {
+    for (size_t v = 0; v < count_; ++v)
+      if (wanted_[v]) distance_[v] = 0;
+    for (size_t k = g_.nodes.size(); k-- > 0;) {
+      auto& n = *g_.nodes[k];
+      int nearest = 100;
+      for (auto* r : n.results)
+        if (!behind_[id(r)]) nearest = std::min(nearest, distance_[id(r)] + 1);
+      for (auto* v : operands(n))
+        if (v) distance_[id(v)] = std::min(distance_[id(v)], nearest);
     }
   }
-  auto side = flow.cut(source, sink);
-  std::vector<const Value*> saved;
-  for (auto& v : g.values())
-    if (!behind[id(v.get())] && !v->constant.defined() && side[2 * id(v.get())] && !side[2 * id(v.get()) + 1])
-      saved.push_back(v.get());
 
-  std::unordered_set<const Value*> given(saved.begin(), saved.end());
-  for (size_t k = inputs; k < g.inputs.size(); ++k) given.insert(g.inputs[k]);
-  auto backward_nodes = needed(gradients, given);
-  // Saved only if something still reads it.
-  std::erase_if(saved, [&](const Value* v) {
-    if (is_random(v) || std::find(gradients.begin(), gradients.end(), v) != gradients.end()) return false;
-    for (auto* n : backward_nodes)
-      for (auto* a : operands(*n))
-        if (a == v) return false;
-    return true;
-  });
+  std::vector<const Value*> minimum_cut() const {
+    int source = int(2 * count_), sink = source + 1;
+    Flow flow(sink + 1);
+    add_values(flow, source, sink);
+    add_reads(flow);
+    auto side = flow.cut(source, sink);
+    std::vector<const Value*> cut;
+    for (auto& v : g_.values())
+      if (may_be_saved(v.get()) && side[2 * id(v.get())] && !side[2 * id(v.get()) + 1])
+        cut.push_back(v.get());
+    return cut;
+  }
+  void add_values(Flow& flow, int source, int sink) const {
+    std::unordered_set<const Value*> inputs(g_.inputs.begin(), g_.inputs.begin() + std::ptrdiff_t(inputs_)),
+        outputs(g_.outputs.begin(), g_.outputs.begin() + outputs_);
+    for (auto& value : g_.values()) {
+      const Value* v = value.get();
+      if (!may_be_saved(v)) continue;
+      bool input = inputs.count(v) > 0, kept_anyway = (input && !written_.count(v)) || outputs.count(v);
+      bool made_anyway = kept_anyway || (v->producer && !recomputable(*v->producer));
+      double cost = bytes(*v) * std::pow(1.1, std::clamp(distance_[id(v)], 1, 100));
+      if (kept_anyway) cost *= 0.5;      // alive already: only a reference is kept
+      else if (!made_anyway) cost *= 2;  // writing it is extra work
+      flow.edge(2 * v->id, 2 * v->id + 1, cost);
+      if (input || (v->producer && !recomputable(*v->producer))) flow.edge(source, 2 * v->id, kUncut);
+      if (wanted_[id(v)]) flow.edge(2 * v->id + 1, sink, kUncut);
+    }
+  }
+  void add_reads(Flow& flow) const {
+    for (auto& n : g_.nodes) {
+      if (n->results.empty() || behind_[id(n->results[0])] || !recomputable(*n)) continue;
+      for (auto* v : operands(*n)) {
+        if (!v || v->constant.defined()) continue;
+        for (auto* r : n->results) flow.edge(2 * v->id + 1, 2 * r->id, kUncut);
+      }
+    }
+  }
+
+  void find_saved() {
+    saved_ = minimum_cut();
+    std::unordered_set<const Value*> given(saved_.begin(), saved_.end());
+    for (size_t k = inputs_; k < g_.inputs.size(); ++k) given.insert(g_.inputs[k]);
+    backward_nodes_ = needed(gradients_, given);
+    // Saved only if something still reads it.
+    std::erase_if(saved_, [&](const Value* v) {
+      if (is_random(v) || std::find(gradients_.begin(), gradients_.end(), v) != gradients_.end())
+        return false;
+      for (auto* n : backward_nodes_)
+        for (auto* a : operands(*n))
+          if (a == v) return false;
+      return true;
+    });
+  }
 
   // Sizes that the backward mentions but cannot read off its inputs travel as an empty-handed value of that
   // size.
-  std::unordered_set<int64_t> known, mentioned;
-  auto read_off = [&](const Value* v) {
-    for (auto s : v->tensor.sizes())
-      if (s.is_symbol()) known.insert(s.node()->value);
-  };
-  for (auto* v : saved) read_off(v);
-  for (size_t k = inputs; k < g.inputs.size(); ++k) read_off(g.inputs[k]);
-  for (auto& n : g.nodes) {
-    if (!backward_nodes.count(n.get())) continue;
-    op::Args args = n->args.clone();
-    args.each_size([&](SymInt& s) { symbols_in(s, mentioned); });
-    for (auto* v : operands(*n))
-      if (v)
+  std::vector<SymInt> sizes_to_carry() const {
+    std::unordered_set<int64_t> known, mentioned;
+    auto read_off = [&](const Value* v) {
+      for (auto s : v->tensor.sizes())
+        if (s.is_symbol()) known.insert(s.node()->value);
+    };
+    for (auto* v : saved_) read_off(v);
+    for (size_t k = inputs_; k < g_.inputs.size(); ++k) read_off(g_.inputs[k]);
+    for (auto& n : g_.nodes) {
+      if (!backward_nodes_.count(n.get())) continue;
+      op::Args args = n->args.clone();
+      args.each_size([&](SymInt& s) { symbols_in(s, mentioned); });
+      for (auto* v : operands(*n))
+        if (v)
+          for (auto s : v->tensor.sizes()) symbols_in(s, mentioned);
+      for (auto* v : n->results)
         for (auto s : v->tensor.sizes()) symbols_in(s, mentioned);
-    for (auto* v : n->results)
-      for (auto s : v->tensor.sizes()) symbols_in(s, mentioned);
+    }
+    std::vector<SymInt> carried;
+    for (int64_t s : mentioned)
+      if (!known.count(s)) carried.push_back(g_.shapes->symbol(int(s)));
+    std::sort(carried.begin(), carried.end(),
+              [](SymInt a, SymInt b) { return a.node()->value < b.node()->value; });
+    return carried;
   }
-  std::vector<SymInt> carried;
-  for (int64_t s : mentioned)
-    if (!known.count(s)) carried.push_back(g.shapes->symbol(int(s)));
-  std::sort(carried.begin(), carried.end(),
-            [](SymInt a, SymInt b) { return a.node()->value < b.node()->value; });
 
-  Partition p;
-  p.outputs = j.forward_outputs;
-  Copier forward(g), backward(g);
-  for (size_t k = 0; k < inputs; ++k) forward.input(g.inputs[k]);
-  std::vector<const Value*> targets = forward_targets;
-  targets.insert(targets.end(), saved.begin(), saved.end());
-  auto forward_nodes = needed(targets, {});
-  for (auto& n : g.nodes)
-    if (forward_nodes.count(n.get())) forward.node(*n);
-  for (int k = 0; k < j.forward_outputs; ++k)
-    forward.to.outputs.push_back(g.outputs[size_t(k)] ? forward.value(g.outputs[size_t(k)]) : nullptr);
-  for (auto& [i, v] : g.mutated) forward.to.mutated.push_back({i, forward.value(v)});
-  for (auto* v : saved) {
-    if (is_random(v)) p.random.push_back({int(p.saved_inputs.size()), v});
-    auto input = std::find(g.inputs.begin(), g.inputs.end(), v) - g.inputs.begin();
-    auto output = std::find(g.outputs.begin(), g.outputs.begin() + j.forward_outputs, v) - g.outputs.begin();
-    bool is_input = input < std::ptrdiff_t(inputs), is_written = written.count(v) > 0;
-    p.saved_inputs.push_back(is_input && !is_written ? int(input) : -1);
-    p.saved_outputs.push_back(output < j.forward_outputs && !is_input ? int(output) : -1);
-    Value* mine = forward.value(v);
+  void copy_forward() {
+    for (size_t k = 0; k < inputs_; ++k) forward_.input(g_.inputs[k]);
+    std::vector<const Value*> targets = forward_targets_;
+    targets.insert(targets.end(), saved_.begin(), saved_.end());
+    auto nodes = needed(targets, {});
+    for (auto& n : g_.nodes)
+      if (nodes.count(n.get())) forward_.node(*n);
+    for (int k = 0; k < outputs_; ++k)
+      forward_.to.outputs.push_back(g_.outputs[size_t(k)] ? forward_.value(g_.outputs[size_t(k)]) : nullptr);
+    for (auto& [i, v] : g_.mutated) forward_.to.mutated.push_back({i, forward_.value(v)});
+  }
+  void save(const Value* v) {
+    if (is_random(v)) p_.random.push_back({int(p_.saved_inputs.size()), v});
+    auto input = std::find(g_.inputs.begin(), g_.inputs.end(), v) - g_.inputs.begin();
+    auto output = std::find(g_.outputs.begin(), g_.outputs.begin() + outputs_, v) - g_.outputs.begin();
+    bool is_input = input < std::ptrdiff_t(inputs_), is_written = written_.count(v) > 0;
+    p_.saved_inputs.push_back(is_input && !is_written ? int(input) : -1);
+    p_.saved_outputs.push_back(output < outputs_ && !is_input ? int(output) : -1);
+    Value* mine = forward_.value(v);
     if (is_written) {  // the function writes over it: keep a copy
       op::Value args[] = {mine->tensor};
-      auto* copy =
-          forward.to.add_value(v->tensor.sizes(), v->tensor.strides(), v->tensor.dtype(), v->tensor.device());
-      forward.to.add_node(op::get("_copied"), args, {copy});
+      auto& t = v->tensor;
+      auto* copy = forward_.to.add_value(t.sizes(), t.strides(), t.dtype(), t.device());
+      forward_.to.add_node(op::get("_copied"), args, {copy});
       mine = copy;
     }
-    forward.to.outputs.push_back(mine);
-    backward.input(v);
+    forward_.to.outputs.push_back(mine);
+    backward_.input(v);
   }
-  for (SymInt s : carried) {
-    auto* one = forward.to.add_constant(Tensor::empty(IntSpan(), DType::Bool));
+  void carry(SymInt s) {
+    auto* one = forward_.to.add_constant(Tensor::empty(IntSpan(), DType::Bool));
     Dims sizes{s}, strides{SymInt(int64_t(0))};
-    auto* wide = forward.to.add_value(sizes, strides, DType::Bool);
+    auto* wide = forward_.to.add_value(sizes, strides, DType::Bool);
     auto& expand = op::get("expand");
     std::vector<op::Value> args(expand.schema.parameters.size());
     args[0] = one->tensor;
     args[1] = SymSpan(sizes);
-    forward.to.add_node(expand, args, {wide});
-    forward.to.outputs.push_back(wide);
-    p.saved_inputs.push_back(-1);
-    p.saved_outputs.push_back(-1);
-    backward.to.inputs.push_back(backward.to.add_value(sizes, strides, DType::Bool));
+    forward_.to.add_node(expand, args, {wide});
+    forward_.to.outputs.push_back(wide);
+    p_.saved_inputs.push_back(-1);
+    p_.saved_outputs.push_back(-1);
+    backward_.to.inputs.push_back(backward_.to.add_value(sizes, strides, DType::Bool));
   }
-  for (size_t k = inputs; k < g.inputs.size(); ++k) backward.input(g.inputs[k]);
-  for (auto& n : g.nodes)
-    if (backward_nodes.count(n.get())) backward.node(*n);
-  for (auto* v : gradients) backward.to.outputs.push_back(v ? backward.value(v) : nullptr);
-  forward.to.results = size_t(j.forward_outputs);
-  backward.to.results = 0;
-  p.forward = std::move(forward.to);
-  p.backward = std::move(backward.to);
-  return p;
-}
+  void copy_backward() {
+    for (size_t k = inputs_; k < g_.inputs.size(); ++k) backward_.input(g_.inputs[k]);
+    for (auto& n : g_.nodes)
+      if (backward_nodes_.count(n.get())) backward_.node(*n);
+    for (auto* v : gradients_) backward_.to.outputs.push_back(v ? backward_.value(v) : nullptr);
+  }
+
+  const Graph& g_;
+  size_t count_ = g_.values().size();
+  size_t inputs_;  // of the function, behind which the tangents stand
+  int outputs_;    // of the function, behind which the gradients stand
+  std::vector<const Value*> forward_targets_, gradients_;
+  std::unordered_set<const Value*> written_;  // inputs that the function writes over
+  std::vector<bool> behind_ = std::vector<bool>(count_), wanted_ = std::vector<bool>(count_);
+  std::vector<int> distance_ = std::vector<int>(count_, 100);
+  std::vector<const Value*> saved_;
+  std::unordered_set<const Node*> backward_nodes_;
+  Copier forward_{g_}, backward_{g_};
+  Partition p_;
+};
 
 }  // namespace
 
 Partition partition(const Joint& j) {
   auto& g = j.graph;
   if (std::none_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return function_of(*n->op); }))
-    return cut(j);
+    return Cutter(j).run();
   // The calls that stand for users' functions have told their gradient: they are identities from here on.
   Copier plain(g);
   for (auto* v : g.inputs) plain.input(v);
@@ -278,7 +326,7 @@ Partition partition(const Joint& j) {
   for (auto& n : g.nodes)
     if (n->op->effects.draws)
       for (auto* r : n->results) original[plain.value(r)] = r;
-  Partition p = cut({std::move(plain.to), j.forward_outputs, j.tangent_of, j.wrt});
+  Partition p = Cutter({std::move(plain.to), j.forward_outputs, j.tangent_of, j.wrt}).run();
   for (auto& [k, v] : p.random) v = original.at(v);
   return p;
 }

@@ -130,85 +130,100 @@ class Transposer {
     return yes;
   }
 
-  // Null if T cannot be solved.
-  Expr gather(const Contribution& c) {
+  // Variables of a domain by the position j that they load, and what has to hold of j besides.
+  struct Solution {
     std::map<int, Expr> solved;
-    Expr outside, inside;  // conditions without and with remaining variables
-    std::vector<std::pair<Expr, bool>> conditions;
-    Map so_far;
-    auto require = [&](Expr e) { conditions.push_back({e, true}); };
-    for (size_t k = 0; k < c.load->args.size(); ++k) {
-      Expr t = c.load->args[k], j = index(int(k)), n = size(sizes_[k]);
-      if (!depends(c, t)) {
-        if (!(is_constant(t) && t->value.to_int() == 0 && is_constant(n) && n->value.to_int() == 1))
-          require(eq(j, t));
-        continue;
-      }
-      Linear l;
-      if (!linear(t, l)) return {};
-      const Axis* pick = nullptr;
-      int64_t factor = 0;
-      size_t open_axes = 0, open = 0;
-      Linear rest;
-      rest.constant = l.constant;
-      for (auto& term : l.terms) {
-        const Axis* a = axis_of(c, term.x);
-        if (!a && depends(c, term.x)) return {};
-        bool is_open = a && !solved.count(a->var);
-        open += is_open;
-        open_axes += is_open && !a->reduction;
-        if (is_open && (!pick || (pick->reduction && !a->reduction))) {
-          pick = a;
-          factor = term.coefficient;
-        }
-      }
-      if (!pick) {
-        require(eq(j, substitute(t, so_far)));
-        continue;
-      }
-      if (open > 1 && open_axes != 1) return {};  // too many points would be tried
-      for (auto& term : l.terms)
-        if (!(term.x->kind == Kind::index && term.x->slot == pick->var)) rest.terms.push_back(term);
-      Expr difference = j - substitute(from_linear(rest, DType::Int64), so_far);
-      if (factor < 0) difference = -difference;
-      int64_t step = factor < 0 ? -factor : factor;
-      Expr v = difference;
-      if (step != 1) {
-        require(eq(remainder(difference, step), 0));
-        v = floordiv(difference, step);
-      }
-      bool plain = factor == 1 && rest.terms.empty();
-      bool from_zero = plain && rest.constant <= 0;
-      bool to_end = plain && ((rest.constant == 0 && equal_sizes(pick->extent, n)) ||
-                              (is_constant(n) && is_constant(pick->extent) &&
-                               n->value.to_int() - rest.constant <= pick->extent->value.to_int()));
-      if (!from_zero) require(v >= 0);
-      if (!to_end) require(v < pick->extent);
-      // Earlier solutions may mention this variable.
-      Map now{{pick->var, v}};
-      for (auto& [var, e] : solved) e = substitute(e, now);
-      for (auto& [e, yes] : conditions) e = substitute(e, now);
-      solved[pick->var] = v;
+    std::vector<Expr> conditions;
+    Map so_far;  // as `solved`
+
+    void add(int var, const Expr& v) {  // earlier solutions may mention this variable
+      Map now{{var, v}};
+      for (auto& [other, e] : solved) e = substitute(e, now);
+      for (auto& e : conditions) e = substitute(e, now);
+      solved[var] = v;
       so_far.assign(solved.begin(), solved.end());
     }
-    std::vector<BoundVar> remaining;
-    for (auto& a : c.domain)
-      if (!solved.count(a.var)) remaining.push_back({a.var, a.extent});
-    for (auto& r : remaining) {
-      for (auto& a : c.domain) {
-        bool uses = false;
-        visit(r.extent, [&](Expr e) { uses = uses || (e->kind == Kind::index && e->slot == a.var); });
-        if (uses) return {};
+  };
+  // The axis that `l` is solved for, and its factor; null if all that it names are solved. False if it cannot be solved.
+  bool pick_axis(const Contribution& c, const Linear& l, const Solution& s, const Axis*& pick,
+                 int64_t& factor) {
+    size_t open_axes = 0, open = 0;
+    for (auto& term : l.terms) {
+      const Axis* a = axis_of(c, term.x);
+      if (!a && depends(c, term.x)) return false;
+      bool is_open = a && !s.solved.count(a->var);
+      open += is_open;
+      open_axes += is_open && !a->reduction;
+      if (is_open && (!pick || (pick->reduction && !a->reduction))) {
+        pick = a;
+        factor = term.coefficient;
       }
     }
-    for (auto& [e, yes] : conditions) {
-      bool uses = false;
-      visit(e, [&](Expr x) {
-        for (auto& r : remaining) uses = uses || (x->kind == Kind::index && x->slot == r.var);
-      });
+    return open <= 1 || open_axes == 1;  // else too many points would be tried
+  }
+  // Solves dimension k of the load for one axis more; false if it cannot be.
+  bool solve(const Contribution& c, size_t k, Solution& s) {
+    Expr t = c.load->args[k], j = index(int(k)), n = size(sizes_[k]);
+    if (!depends(c, t)) {
+      if (!(is_constant(t) && t->value.to_int() == 0 && is_constant(n) && n->value.to_int() == 1))
+        s.conditions.push_back(eq(j, t));
+      return true;
+    }
+    Linear l;
+    if (!linear(t, l)) return false;
+    const Axis* pick = nullptr;
+    int64_t factor = 0;
+    if (!pick_axis(c, l, s, pick, factor)) return false;
+    if (!pick) {
+      s.conditions.push_back(eq(j, substitute(t, s.so_far)));
+      return true;
+    }
+    Linear rest;
+    rest.constant = l.constant;
+    for (auto& term : l.terms)
+      if (!(term.x->kind == Kind::index && term.x->slot == pick->var)) rest.terms.push_back(term);
+    Expr difference = j - substitute(from_linear(rest, DType::Int64), s.so_far);
+    if (factor < 0) difference = -difference;
+    int64_t step = factor < 0 ? -factor : factor;
+    Expr v = difference;
+    if (step != 1) {
+      s.conditions.push_back(eq(remainder(difference, step), 0));
+      v = floordiv(difference, step);
+    }
+    bool plain = factor == 1 && rest.terms.empty();
+    bool from_zero = plain && rest.constant <= 0;
+    bool to_end = plain && ((rest.constant == 0 && equal_sizes(pick->extent, n)) ||
+                            (is_constant(n) && is_constant(pick->extent) &&
+                             n->value.to_int() - rest.constant <= pick->extent->value.to_int()));
+    if (!from_zero) s.conditions.push_back(v >= 0);
+    if (!to_end) s.conditions.push_back(v < pick->extent);
+    s.add(pick->var, v);
+    return true;
+  }
+
+  static bool names(Expr x, int var) {
+    bool yes = false;
+    visit(x, [&](Expr e) { yes = yes || (e->kind == Kind::index && e->slot == var); });
+    return yes;
+  }
+
+  // Null if T cannot be solved.
+  Expr gather(const Contribution& c) {
+    Solution s;
+    for (size_t k = 0; k < c.load->args.size(); ++k)
+      if (!solve(c, k, s)) return {};
+    std::vector<BoundVar> remaining;
+    for (auto& a : c.domain)
+      if (!s.solved.count(a.var)) remaining.push_back({a.var, a.extent});
+    for (auto& r : remaining)
+      for (auto& a : c.domain)
+        if (names(r.extent, a.var)) return {};
+    Expr outside, inside;  // conditions without and with remaining variables
+    for (auto& e : s.conditions) {
+      bool uses = std::ranges::any_of(remaining, [&](auto& r) { return names(e, r.var); });
       (uses ? inside : outside) = both(uses ? inside : outside, e);
     }
-    Expr v = substitute(c.value, so_far);
+    Expr v = substitute(c.value, s.so_far);
     if (inside.get()) v = select(inside, v, zero(v.dtype()));
     if (!remaining.empty()) v = reduce(Monoid::sum, remaining, {v});
     return outside.get() ? select(outside, v, zero(v.dtype())) : v;

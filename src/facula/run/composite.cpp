@@ -222,13 +222,8 @@ std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const V
   return made;
 }
 
-}  // namespace
-
-Results run_composite(const Operator& o, std::span<const Value> args) {
-  Key key;
-  Operands found_operands;
-  key_of(o, args, Purpose::recorded, key, found_operands);
-  std::span<const Value> given = found_operands.values, operands = given;
+// Which operands want a gradient.
+void append_wanted(Key& key, std::span<const Value> given) {
   uint64_t wanted = 1;
   for (auto& v : given) {
     wanted = wanted << 1 | uint64_t(wants_gradient(v));
@@ -238,38 +233,60 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
     }
   }
   key.push_back(wanted);
-  // Operands that are hidden, as they lie in memory.
-  std::optional<InMemory> hidden;
-  Operands in_memory;
-  std::span<const Value> call_args = args;
+}
+
+// The program of a call with that of its gradient. `lying`: the arguments as they lie in memory, where that is not as
+// `args` show them; `operands` are theirs, `given` those of `args`.
+void compile(const Operator& o, std::span<const Value> args, const InMemory* lying,
+             std::span<const Value> given, std::span<const Value> operands, Entry& entry) {
+  profile::Scope scope(profile::Category::compile, "plan ", o.name());
+  auto call_args = lying ? lying->args() : args;
+  std::vector<int> wrt;
+  for (size_t i = 0; i < given.size(); ++i)
+    if (wants_gradient(given[i])) wrt.push_back(int(i));
+  try {
+    auto compiled = compiled_of(o, call_args, operands, wrt, trace_key(o, call_args, {}));
+    if (codegen::ahead_threads())  // the gradient's kernels, beside the forward pass
+      if (auto prepare = compiled->backward.preparation(operands, compiled->forward.graph()))
+        codegen::ahead([compiled, prepare] { prepare(); });
+    if (lying && needs_plain_inputs(compiled->forward.graph())) entry.needs_plain = true;
+    else entry.plan = compiled->forward.plan(operands, {});
+    entry.recorded = std::move(compiled);
+    if (lying) entry.shown = shown_strides(trace_call(o, args, {}));
+  } catch (const Error&) {
+    if (!lying) throw;
+    entry.needs_plain = true;
+  }
+}
+
+// The input that a result is, if it came back as it was; it keeps its own history, and the result is another tensor over
+// the same memory.
+const Value* input_of(const Tensor& t, std::span<const Value> operands, std::span<const Value> given) {
+  for (size_t i = 0; i < given.size(); ++i)
+    if (operands[i].tag == Tag::tensor && operands[i].tensor == t.impl()) return &given[i];
+  return nullptr;
+}
+
+}  // namespace
+
+Results run_composite(const Operator& o, std::span<const Value> args) {
+  Key key;
+  Operands shown_operands, in_memory;
+  key_of(o, args, Purpose::recorded, key, shown_operands);
+  std::span<const Value> given = shown_operands.values, operands = given;
+  append_wanted(key, given);
+  std::optional<InMemory> hidden;  // the arguments as they lie in memory, if that is not as they show
   if (any_hidden(args)) [[unlikely]] {
     hidden.emplace(args);
     if (hidden->any()) {
-      call_args = hidden->args();
-      key_of(o, call_args, Purpose::recorded, key, in_memory);
+      key_of(o, hidden->args(), Purpose::recorded, key, in_memory);
       operands = in_memory.values;
     } else {
       hidden.reset();
     }
   }
   Found found(o, key, [&](Entry& entry) {
-    profile::Scope scope(profile::Category::compile, "plan ", o.name());
-    std::vector<int> wrt;
-    for (size_t i = 0; i < given.size(); ++i)
-      if (wants_gradient(given[i])) wrt.push_back(int(i));
-    try {
-      auto compiled = compiled_of(o, call_args, operands, wrt, trace_key(o, call_args, {}));
-      if (codegen::ahead_threads())  // the gradient's kernels, beside the forward pass
-        if (auto prepare = compiled->backward.preparation(operands, compiled->forward.graph()))
-          codegen::ahead([compiled, prepare] { prepare(); });
-      if (hidden && needs_plain_inputs(compiled->forward.graph())) entry.needs_plain = true;
-      else entry.plan = compiled->forward.plan(operands, {});
-      entry.recorded = std::move(compiled);
-      if (hidden) entry.shown = shown_strides(trace_call(o, args, {}));
-    } catch (const Error&) {
-      if (!hidden) throw;
-      entry.needs_plain = true;
-    }
+    compile(o, args, hidden ? &*hidden : nullptr, given, operands, entry);
     return true;
   });
   if (found->needs_plain) {
@@ -278,17 +295,11 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
   }
   auto compiled = std::static_pointer_cast<const Compiled>(found->recorded);
   auto all = compiled->forward.execute(*found->plan, operands, {});
-  // An input handed back as it came keeps its own history: the result is another tensor over the same memory.
   for (int k = 0; k < compiled->outputs; ++k) {
     auto& t = all[size_t(k)];
-    bool is_input = false;
-    for (size_t i = 0; i < given.size(); ++i)
-      if (operands[i].tag == Tag::tensor && operands[i].tensor == t.impl()) {
-        t = Tensor(Ref<TensorImpl>::share(given[i].tensor)).detached();
-        is_input = true;
-        break;
-      }
-    if (hidden && !is_input) t = shown(std::move(t), found->shown[size_t(k)]);
+    if (auto* input = input_of(t, operands, given))
+      t = Tensor(Ref<TensorImpl>::share(input->tensor)).detached();
+    else if (hidden) t = shown(std::move(t), found->shown[size_t(k)]);
   }
   auto node = make_ref<CompositeNode>(o, compiled, given, all);
   Results results;

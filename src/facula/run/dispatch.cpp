@@ -267,6 +267,91 @@ class InARow {
   std::vector<std::pair<TensorImpl*, Tensor>> made_;
 };
 
+// Makes the entry that serves the calls of one layout, for run_compiled.
+struct Compilation {
+  const Operator& o;
+  std::span<const Value> args, values;  // values: the program's operands
+  std::span<const Tensor> out;
+  Form form;
+  const InMemory* hidden;
+  std::span<const Value> given;
+  bool onto;  // the result lies where the first operand does
+  bool resized = false;
+
+  bool operator()(Entry& entry) {  // false: it serves this call only
+    profile::Scope scope(profile::Category::compile, "plan ", o.name());
+    try {
+      if (fill_in_a_row(entry)) return true;
+      fill(entry);
+    } catch (const Error&) {
+      // Of a view that only plain memory has, or of the call itself, which then says so.
+      if (!hidden) throw;
+      entry = {};
+      entry.needs_plain = true;
+    }
+    return !resized;
+  }
+
+ private:
+  // Elements that are written in place, whatever the shape.
+  bool fill_in_a_row(Entry& entry) {
+    if (!o.is<op::Composite>() || !o.schema.mutates() || hidden) return false;
+    InARow row(args, values);
+    if (!row.possible()) return false;
+    entry.program = program_of(o, row.args(), {}, row.operands());
+    entry.plan = entry.program->plan_of_elements(row.operands());
+    return bool(entry.plan);
+  }
+  void fill(Entry& entry) {
+    bool composite = o.is<op::Composite>();
+    if (!composite) {
+      auto metas = graph::infer(o, args);
+      for (size_t k = 0; k < out.size(); ++k)
+        resized |= check_destination(o, k, metas[k], out[k], args, form);
+    }
+    if (composite && form == Form::out && takes_exact_out(o, args)) {
+      auto program = program_of(o, args, {}, values);
+      for (size_t k = 0; k < out.size(); ++k)
+        check_conversion(o, program->graph().outputs[k]->tensor.dtype(), out[k].dtype(), args, true);
+    }
+    entry.program = program_of(o, args, out, values);
+    if (onto && !entry.program->writes_onto(0)) {
+      entry = {};
+      entry.needs_copy = true;
+      return;
+    }
+    for (size_t k = 0; composite && k < out.size(); ++k) {
+      auto& meta = entry.program->graph().outputs[k]->tensor;
+      Dims sizes(meta.sizes());
+      for (auto& s : sizes) s = s.hint();
+      resized |= check_destination(o, k, {sizes, meta.dtype()}, out[k], args, form);
+    }
+    entry.needs_plain = hidden && needs_plain_inputs(entry.program->graph());
+    if (!entry.needs_plain) entry.plan = entry.program->plan(values, out);
+    if (hidden && form == Form::functional) entry.shown = shown_by(o, given);
+  }
+};
+
+// The operands that a result may not be written over while they are read, replaced by copies (`shadows`). True if a loop
+// may be written over its first operand, which the program decides (Program::writes_onto); not if it is `apart`.
+bool separate(const Operator& o, SmallVector<Value, 8>& values, std::span<const Tensor> out, Form form,
+              bool apart, std::vector<Tensor>& shadows) {
+  bool elementwise = o.is<op::Pointwise>(), onto = false;
+  for (auto& t : out)
+    for (auto& v : values) {
+      if (v.tag != Tag::tensor || v.tensor->storage != t.impl()->storage) continue;
+      bool same = same_geometry(*v.tensor, *t.impl());
+      if (elementwise && same) continue;
+      if (same && !apart && form == Form::in_place && o.is<op::Loop>() && &v == values.begin()) {
+        onto = true;
+        continue;
+      }
+      shadows.push_back(shadow(Tensor(Ref<TensorImpl>::share(v.tensor))));
+      v = Value(shadows.back());
+    }
+  return onto;
+}
+
 // A pointwise or loop operator, or a composite as a fused program, without recording. `hidden`: what `args`
 // and `out` replace, where they lie otherwise than `given` shows. `apart`: a loop reads a copy of what it
 // writes in place.
@@ -291,67 +376,10 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
   key_of(o, args, Purpose(form), key, operands);
   SmallVector<Value, 8>& values = operands.values;
   std::vector<Tensor> shadows;
-  bool elementwise = o.is<op::Pointwise>(), onto = false;
-  for (auto& t : out)
-    for (auto& v : values)
-      if (v.tag == Tag::tensor && v.tensor->storage == t.impl()->storage &&
-          !(elementwise && same_geometry(*v.tensor, *t.impl()))) {
-        if (!apart && form == Form::in_place && o.is<op::Loop>() && &v == values.begin() &&
-            same_geometry(*v.tensor, *t.impl())) {
-          onto = true;
-          continue;
-        }
-        shadows.push_back(shadow(Tensor(Ref<TensorImpl>::share(v.tensor))));
-        v = Value(shadows.back());
-      }
+  bool onto = !out.empty() && separate(o, values, out, form, apart, shadows);
   for (auto& t : out) append(key, t, values);
   if (hidden) hidden->append(key);
-  Found found(o, key, [&](Entry& entry) {
-    profile::Scope scope(profile::Category::compile, "plan ", o.name());
-    bool resized = false;
-    try {
-      if (o.is<op::Composite>() && o.schema.mutates() && !hidden)
-        if (InARow row(args, values); row.possible()) {
-          entry.program = program_of(o, row.args(), {}, row.operands());
-          if (auto plan = entry.program->plan_of_elements(row.operands())) {
-            entry.plan = std::move(plan);
-            return true;
-          }
-        }
-      if (!o.is<op::Composite>()) {
-        auto metas = graph::infer(o, args);
-        for (size_t k = 0; k < out.size(); ++k)
-          resized |= check_destination(o, k, metas[k], out[k], args, form);
-      }
-      if (o.is<op::Composite>() && form == Form::out && takes_exact_out(o, args)) {
-        auto program = program_of(o, args, {}, values);
-        for (size_t k = 0; k < out.size(); ++k)
-          check_conversion(o, program->graph().outputs[k]->tensor.dtype(), out[k].dtype(), args, true);
-      }
-      entry.program = program_of(o, args, out, values);
-      if (onto && !entry.program->writes_onto(0)) {
-        entry = {};
-        entry.needs_copy = true;
-        return !resized;
-      }
-      if (o.is<op::Composite>())
-        for (size_t k = 0; k < out.size(); ++k) {
-          auto& meta = entry.program->graph().outputs[k]->tensor;
-          Dims sizes(meta.sizes());
-          for (auto& s : sizes) s = s.hint();
-          resized |= check_destination(o, k, {sizes, meta.dtype()}, out[k], args, form);
-        }
-      entry.needs_plain = hidden && needs_plain_inputs(entry.program->graph());
-      if (!entry.needs_plain) entry.plan = entry.program->plan(values, out);
-      if (hidden && form == Form::functional) entry.shown = shown_by(o, given);
-    } catch (const Error&) {
-      // Of a view that only plain memory has, or of the call itself, which then says so.
-      if (!hidden) throw;
-      entry = {};
-      entry.needs_plain = true;
-    }
-    return !resized;
-  });
+  Found found(o, key, Compilation{o, args, values, out, form, hidden, given, onto});
   if (found->needs_plain) {
     hidden->restore();
     return run_compiled(o, given, originals_of(out, *hidden), form);
@@ -506,6 +534,24 @@ const Operator& reference_loop(const Operator& o, const op::Library& library) {
   return *d;
 }
 
+// How the results of a library call lie in memory, where users see entry.metas; `read`: what follows from operands as
+// they lie, if they lie otherwise than they show.
+void place_results(const Operator& o, Entry& entry, const std::vector<op::Meta>& read) {
+  bool chooses = o.as<op::Library>()->channels_last == op::ChannelsLast::chooses;
+  for (size_t k = 0; k < entry.metas.size(); ++k) {
+    auto& m = entry.metas[k];
+    if (m.strides.size() != m.sizes.size()) m.strides = contiguous_strides(m.sizes);
+    Dims lying = m.strides;
+    if (chooses && m.sizes.size() == 4 && is_floating(m.dtype) && itemsize(m.dtype) <= 4)
+      lying = channels_last_strides(m.sizes);
+    else if (!read.empty())  // what reads operands as they lie makes results that lie alike
+      lying = read[k].strides.size() == m.sizes.size() ? read[k].strides : contiguous_strides(m.sizes);
+    entry.shown.push_back(m.strides);
+    entry.in_memory.push_back(lying);
+    entry.bytes.push_back(storage_bytes(o.name(), m.sizes, m.strides, m.dtype));
+  }
+}
+
 }  // namespace
 
 Results run_library(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
@@ -538,20 +584,7 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
     profile::Scope scope(profile::Category::compile, "plan ", o.name());
     entry.library = backend::backend_of(device.type).find(library.name);
     entry.metas = graph::infer(o, c.args());
-    auto read = hidden ? graph::infer(o, args) : std::vector<op::Meta>();
-    for (auto& m : entry.metas) {
-      if (m.strides.size() != m.sizes.size()) m.strides = contiguous_strides(m.sizes);
-      bool chooses = library.channels_last == op::ChannelsLast::chooses && m.sizes.size() == 4 &&
-                     is_floating(m.dtype) && itemsize(m.dtype) <= 4;
-      entry.shown.push_back(m.strides);
-      entry.in_memory.push_back(chooses ? channels_last_strides(m.sizes) : m.strides);
-      // What reads operands as they lie makes results that lie alike.
-      if (auto k = entry.in_memory.size() - 1; hidden && !chooses) {
-        auto& s = read[k].strides;
-        entry.in_memory[k] = s.size() == m.sizes.size() ? s : contiguous_strides(m.sizes);
-      }
-      entry.bytes.push_back(storage_bytes(o.name(), m.sizes, m.strides, m.dtype));
-    }
+    place_results(o, entry, hidden ? graph::infer(o, args) : std::vector<op::Meta>());
     return true;
   });
   bool by_library = found->library && settings().libraries;
@@ -719,8 +752,78 @@ Results call(const Operator& o, std::span<const Value> args, Form form, std::spa
   return perform(o, args, form, out);
 }
 
+namespace {
+
+using namespace facula::run;
+
+// In place, where elements of self may share memory; empty: they do not, or no matter.
+std::optional<Results> write_repeated(const Operator& o, const Tensor& self, std::span<const Value> args) {
+  if (o.forms.overlap == Overlap::uniform && (args.size() < 2 || args[1].tag != Tag::tensor))
+    if (Tensor once = without_repeats(self); once.defined()) {
+      std::vector<Value> all(args.begin(), args.end());
+      all[0] = Value(once);
+      op::call(o, all, Form::in_place);
+      return Results(self);
+    }
+  if (o.forms.overlap == Overlap::overwrites)
+    if (Tensor once = without_repeats(self); once.defined()) return overwrite_expanded(o, self, once, args);
+  if (overlaps_itself(self)) return in_order(o, self, args);
+  return {};
+}
+
+// Into destinations of which elements share memory: from copies, in the order of the elements.
+Results write_in_order(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
+  Results results = op::call(o, args);
+  for (size_t k = 0; k < out.size(); ++k) {
+    autograd::invoke("copy", {out[k], results[k]}, Form::in_place);
+    results[k] = out[k];
+  }
+  return results;
+}
+
+void check_destinations(const Operator& o, std::span<const Tensor> out, bool recording) {
+  if (autograd::grad_enabled())
+    for (auto& t : out)
+      runtime_check(!recording && !t.requires_grad(), o.name())
+          << "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad";
+}
+void check_single_locations(const Operator& o, std::span<const Tensor> out) {
+  for (auto& t : out)
+    runtime_check(t.is_contiguous() || !t.has_overlap(), o.name())
+        << "unsupported operation: more than one element of the written-to tensor refers to a single memory location"
+        << hint("clone() it first");
+}
+
+// A composite or procedure as the calls of its body, which are recorded one by one unless it has a rule.
+Results run_calls(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out,
+                  bool recording) {
+  bool by_rule = o.is<Composite>() && recording && o.vjp && form == Form::functional;
+  Results results;
+  {
+    autograd::GradMode on(autograd::grad_enabled() && !by_rule);
+    results = deliver(o, args, (*o.calls())(Call(o, args)), out, form);
+  }
+  if (by_rule && o.differentiable) autograd::record(o, args, form, results);
+  if (form != Form::functional)
+    for (auto& t : out) t.bump_version();
+  return results;
+}
+
+Results run_kernels(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
+  if (o.backed()) {
+    if (form == Form::functional) return run_library(o, args, {});
+    Results results = run_library(o, args, {});
+    autograd::GradMode off(false);  // the write is part of this call
+    return deliver(o, args, std::move(results), out, form);
+  }
+  bool items =
+      o.is<Composite>() && args.size() && args[0].tag == Tag::tensors && o.schema.parameters[0].written;
+  return items ? run_items(o, args) : run_compiled(o, args, out, form);
+}
+
+}  // namespace
+
 Results perform(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
-  using namespace facula::run;
   if (profile::on() && !is_inside_profiled()) [[unlikely]]
     return perform_profiled(o, args, form, out);
   if (log_on(Log::ops)) [[unlikely]]
@@ -736,18 +839,8 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
   Tensor self, original;  // original: the old value, if the gradient needs it
   if (form == Form::in_place) {
     self = Tensor(Ref<TensorImpl>::share(args[0].tensor));
-    if (o.forms.overlap == Overlap::uniform && (args.size() < 2 || args[1].tag != Tag::tensor) &&
-        !self.is_contiguous())
-      if (Tensor once = without_repeats(self); once.defined()) {
-        std::vector<Value> all(args.begin(), args.end());
-        all[0] = Value(once);
-        op::call(o, all, form);
-        return self;
-      }
-    if (o.forms.overlap == Overlap::overwrites && !self.is_contiguous())
-      if (Tensor once = without_repeats(self); once.defined()) return overwrite_expanded(o, self, once, args);
-    if (!self.is_contiguous() && overlaps_itself(self)) [[unlikely]]
-      return in_order(o, self, args);
+    if (!self.is_contiguous())
+      if (auto done = write_repeated(o, self, args)) return std::move(*done);
     autograd::check_in_place(o.name(), self, recording);
     if (auto* procedure = o.as<Procedure>(); procedure && procedure->in_place) {
       procedure->in_place(Call(o, args));
@@ -755,55 +848,20 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
     }
     if (recording) original = autograd::original_of(o, args);
     out = std::span<const Tensor>(&self, 1);
-  }
-  if (form == Form::out && autograd::grad_enabled())
-    for (auto& t : out) {
-      runtime_check(!recording && !t.requires_grad(), o.name())
-          << "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad";
-    }
-
-  if (form == Form::out) {
-    if (std::any_of(out.begin(), out.end(), overlaps_itself)) {
-      Results results = op::call(o, args);
-      for (size_t k = 0; k < out.size(); ++k) {
-        autograd::invoke("copy", {out[k], results[k]}, Form::in_place);
-        results[k] = out[k];
-      }
-      return results;
-    }
-    for (auto& t : out)
-      runtime_check(t.is_contiguous() || !t.has_overlap(), o.name())
-          << "unsupported operation: more than one element of the written-to tensor refers to a single memory location"
-          << hint("clone() it first");
+  } else if (form == Form::out) {
+    check_destinations(o, out, recording);
+    if (std::any_of(out.begin(), out.end(), overlaps_itself)) return write_in_order(o, args, out);
+    check_single_locations(o, out);
   }
   if (form != Form::functional && o.is<Pointwise>())
     for (auto& t : out) check_partial_overlap(o, *t.impl(), args);
 
-  bool composite = o.is<Composite>();
-  if (auto* body = o.calls()) {
-    if (!composite || !settings().fuse || (recording && form != Form::functional && !o.vjp)) {
-      bool by_rule = composite && recording && o.vjp && form == Form::functional;
-      Results results;
-      {
-        autograd::GradMode on(autograd::grad_enabled() && !by_rule);
-        results = deliver(o, args, (*body)(Call(o, args)), out, form);
-      }
-      if (by_rule && o.differentiable) autograd::record(o, args, form, results);
-      if (form != Form::functional)
-        for (auto& t : out) t.bump_version();
-      return results;  // its calls were recorded one by one, if it has no rule
-    }
+  if (o.calls()) {
+    bool by_calls = recording && form != Form::functional && !o.vjp;
+    if (!o.is<Composite>() || !settings().fuse || by_calls) return run_calls(o, args, form, out, recording);
     if (recording && !o.vjp) return run_composite(o, args);
   }
-  bool library = o.backed();
-  bool items = composite && args.size() && args[0].tag == Tag::tensors && o.schema.parameters[0].written;
-  Results results = library ? run_library(o, args, {})
-                    : items ? run_items(o, args)
-                            : run_compiled(o, args, out, form);
-  if (library && form != Form::functional) {
-    autograd::GradMode off(false);  // the write is part of this call
-    results = deliver(o, args, std::move(results), out, form);
-  }
+  Results results = run_kernels(o, args, form, out);
   if (form != Form::functional)
     for (auto& t : out) t.bump_version();
   if (o.effects.writes) bump_written(o, args);

@@ -26,6 +26,10 @@ void Plan::Exec::find_library() {
   if (called) library = backend::backend_of(node->results[0]->tensor.device().type).find(called->name);
 }
 
+namespace {
+bool is_zero(const loop::Expr& e) { return e->kind == loop::Kind::constant && e->value.to_int() == 0; }
+}  // namespace
+
 bool reads_only_own_element(const schedule::Group& g, int input) {
   if (g.scatter) return false;
   bool plain = true;
@@ -33,8 +37,10 @@ bool reads_only_own_element(const schedule::Group& g, int input) {
     loop::visit(o.value, [&](loop::Expr e) {
       if (e->kind == loop::Kind::reduce || e->kind == loop::Kind::scan) plain = false;
       if (e->kind != loop::Kind::load || e->slot != input) return;
-      for (size_t d = 0; d < e->args.size(); ++d)
-        plain &= d < o.axes.size() && e->args[d]->kind == loop::Kind::index && e->args[d]->slot == o.axes[d];
+      plain &= e->args.size() <= o.axes.size();
+      for (size_t d = 0; plain && d < e->args.size(); ++d)
+        plain = o.axes[d] < 0 ? is_zero(e->args[d])
+                              : e->args[d]->kind == loop::Kind::index && e->args[d]->slot == o.axes[d];
     });
   return plain;
 }
@@ -59,7 +65,7 @@ bool treats_each_element_alone(const schedule::Group& g) {
         bool index = x->kind == Kind::index;
         if (!loads) alone &= !index;
         else if (index) alone &= e->args.size() == axes.size() && x->slot == axes[d];
-        else alone &= x->kind == Kind::constant && x->value.to_int() == 0;
+        else alone &= is_zero(x);
       }
     });
   }
@@ -99,22 +105,28 @@ std::vector<const codegen::Kernel*> kernels_of(const Nests& nests) {
 
 class Planner {
  public:
-  Planner(const Planned& p, IntSpan symbols, std::vector<Tensor> at, std::span<const Tensor> out)
-      : p_(p), symbols_(symbols), at_(std::move(at)), out_(out), kept_(p.outputs.begin(), p.outputs.end()) {
-    for (auto& [i, v] : p.graph.mutated) kept_.insert(v->id);
+  Planner(const NumberedGraph& g, const std::vector<Step>& steps, IntSpan symbols, std::vector<Tensor> at,
+          std::span<const Tensor> out)
+      : g_(g),
+        steps_(steps),
+        symbols_(symbols),
+        at_(std::move(at)),
+        out_(out),
+        kept_(g.outputs.begin(), g.outputs.end()) {
+    for (auto& [i, v] : g.graph.mutated) kept_.insert(v->id);
   }
 
   std::shared_ptr<Plan> run() {
     place();
     find_last_reads();
     find_destinations();
-    for (size_t k = 0; k < p_.steps.size(); ++k) {
-      auto& step = p_.steps[k];
+    for (size_t k = 0; k < steps_.size(); ++k) {
+      auto& step = steps_[k];
       Plan::Exec exec = step.kind == Step::Kind::kernel ? kernel(step) : call(step);
       bool allocates = exec.kind == Step::Kind::kernel || (exec.node && exec.node->op->is<op::Library>());
       for (int v : exec.outputs) {
         auto& r = plan_->results[size_t(v)];
-        if (allocates) r.bytes = storage_bytes(p_.name.c_str(), r.meta.sizes, r.meta.strides, r.meta.dtype);
+        if (allocates) r.bytes = storage_bytes(g_.name.c_str(), r.meta.sizes, r.meta.strides, r.meta.dtype);
         if (!last_read_.count(v) && !kept_.count(v)) dead_[k].push_back(v);
       }
       exec.dead = std::move(dead_[k]);
@@ -146,13 +158,13 @@ class Planner {
 
   // What lies where, with which strides.
   void place() {
-    auto& g = p_.graph;
+    auto& g = g_.graph;
     for (auto& v : g.values())
       if (v->constant.defined()) at_[size_t(v->id)] = v->constant;
     plan_->results.resize(g.values().size());
     auto metas = place_values(g, symbols_, at_, [this](const Node& n) { return concrete_args(n); });
     for (size_t v = 0; v < metas.size(); ++v) plan_->results[v].meta = std::move(metas[v]);
-    for (auto& step : p_.steps)  // what fusing stores wider than its value's dtype
+    for (auto& step : steps_)  // what fusing stores wider than its value's dtype
       for (size_t k = 0; step.kind == Step::Kind::kernel && k < step.outputs.size(); ++k) {
         auto id = size_t(step.outputs[k]->id);
         auto& meta = plan_->results[id].meta;
@@ -163,7 +175,7 @@ class Planner {
   }
 
   void find_last_reads() {
-    auto& steps = p_.steps;
+    auto& steps = steps_;
     for (size_t k = 0; k < steps.size(); ++k) {
       for (auto* v : steps[k].inputs)
         if (v) last_read_[v->id] = k;
@@ -187,19 +199,19 @@ class Planner {
 
   // Given ones, and inputs that a mutation replaces where the writing kernel allows it.
   void find_destinations() {
-    plan_->written_to.assign(p_.graph.values().size(), -1);
-    for (size_t k = 0; k < out_.size() && k < p_.outputs.size(); ++k)
-      if (out_[k].defined() && p_.outputs[k] >= 0) at_[size_t(p_.outputs[k])] = out_[k];
-    if (p_.graph.mutated.empty()) return;
+    plan_->written_to.assign(g_.graph.values().size(), -1);
+    for (size_t k = 0; k < out_.size() && k < g_.outputs.size(); ++k)
+      if (out_[k].defined() && g_.outputs[k] >= 0) at_[size_t(g_.outputs[k])] = out_[k];
+    if (g_.graph.mutated.empty()) return;
     std::unordered_map<const graph::Value*, size_t> writers;
-    for (size_t k = 0; k < p_.steps.size(); ++k)
-      if (p_.steps[k].kind == Step::Kind::kernel)
-        for (auto* v : p_.steps[k].outputs) writers[v] = k;
-    for (auto& [i, v] : p_.graph.mutated) {
-      auto* input = p_.graph.inputs[size_t(i)];
+    for (size_t k = 0; k < steps_.size(); ++k)
+      if (steps_[k].kind == Step::Kind::kernel)
+        for (auto* v : steps_[k].outputs) writers[v] = k;
+    for (auto& [i, v] : g_.graph.mutated) {
+      auto* input = g_.graph.inputs[size_t(i)];
       auto writer = writers.find(v);
       if (writer == writers.end()) continue;
-      auto& step = p_.steps[writer->second];
+      auto& step = steps_[writer->second];
       bool safe = !last_read_.count(input->id) || last_read_[input->id] <= writer->second;
       for (size_t b = 0; b < step.inputs.size(); ++b)
         if (step.inputs[b] == input) safe &= reads_only_own_element(step.group, int(b));
@@ -284,29 +296,29 @@ class Planner {
     if (plan_->written_to[size_t(v)] >= 0) return true;
     auto& storage = at_[size_t(v)].impl()->storage;
     for (size_t j = 0; j < out_.size() && storage; ++j)
-      if (p_.outputs[j] == v && out_[j].defined())
+      if (g_.outputs[j] == v && out_[j].defined())
         for (int input : exec.inputs)
           if (at_[size_t(input)].impl()->storage == storage) return true;
     return false;
   }
 
   std::optional<Plan::Direct> directly() {
-    if (plan_->execs.size() != 1 || p_.output_repeats || !p_.graph.mutated.empty()) return {};
+    if (plan_->execs.size() != 1 || g_.output_repeats || !g_.graph.mutated.empty()) return {};
     auto& exec = plan_->execs[0];
     if (exec.kind != Step::Kind::kernel || !exec.temporaries.empty() || !exec.dead.empty() ||
         !exec.empty.empty())
       return {};
-    if (exec.inputs.size() + exec.outputs.size() > Plan::kDirect || exec.outputs.size() != p_.outputs.size())
+    if (exec.inputs.size() + exec.outputs.size() > Plan::kDirect || exec.outputs.size() != g_.outputs.size())
       return {};
     for (auto& l : exec.launches)
       if (!l.all_in_order) return {};
     Plan::Direct d;
     for (int v : exec.inputs) {
-      auto it = std::find(p_.inputs.begin(), p_.inputs.end(), v);
-      if (it == p_.inputs.end()) return {};
-      d.inputs.push_back(int(it - p_.inputs.begin()));
+      auto it = std::find(g_.inputs.begin(), g_.inputs.end(), v);
+      if (it == g_.inputs.end()) return {};
+      d.inputs.push_back(int(it - g_.inputs.begin()));
     }
-    for (int v : p_.outputs) {
+    for (int v : g_.outputs) {
       auto it = std::find(exec.outputs.begin(), exec.outputs.end(), v);
       if (it == exec.outputs.end()) return {};
       d.buffers.push_back(int(exec.inputs.size()) + int(it - exec.outputs.begin()));
@@ -314,7 +326,8 @@ class Planner {
     return d;
   }
 
-  const Planned& p_;
+  const NumberedGraph& g_;
+  const std::vector<Step>& steps_;
   IntSpan symbols_;
   std::vector<Tensor> at_;  // by value number: what it will be, with concrete sizes and strides
   std::span<const Tensor> out_;
@@ -327,9 +340,9 @@ class Planner {
 
 }  // namespace
 
-std::shared_ptr<Plan> make_plan(const Planned& p, IntSpan symbols, std::vector<Tensor> at,
-                                std::span<const Tensor> out) {
-  return Planner(p, symbols, std::move(at), out).run();
+std::shared_ptr<Plan> make_plan(const NumberedGraph& g, const std::vector<Step>& steps, IntSpan symbols,
+                                std::vector<Tensor> at, std::span<const Tensor> out) {
+  return Planner(g, steps, symbols, std::move(at), out).run();
 }
 
 }  // namespace facula::run

@@ -36,7 +36,8 @@ class Plan {
     std::vector<int> empty;            // inputs and outputs without elements, in the order of the pointers
     std::vector<int> alike;  // likewise: those that lie alike, of a kernel that treats each element alone
     std::vector<int> dead;   // values that no later step reads
-    void find_library();     // when the node is known
+    int operand(size_t k) const { return k < inputs.size() ? inputs[k] : outputs[k - inputs.size()]; }
+    void find_library();  // when the node is known
   };
   struct Result {
     op::Meta meta;
@@ -55,17 +56,18 @@ class Plan {
   static constexpr size_t kDirect = 12;  // buffers at most
 };
 
-// A program that is fused.
-struct Planned {
-  const graph::Graph& graph;
-  const std::vector<schedule::Step>& steps;
-  const std::string& name;
-  std::span<const int> inputs, outputs;  // value numbers; -1: none
-  bool output_repeats;                   // is a value an output twice?
+// A graph whose values plans refer to by number.
+struct NumberedGraph {
+  graph::Graph graph;
+  std::string name;                  // as users write it
+  std::vector<int> inputs, outputs;  // -1: none
+  std::vector<graph::Value*> constants;
+  bool output_repeats = false;  // is a value an output twice?
 };
-// `at`, by value number: the inputs as they lie in memory; `symbols`: the sizes' values; `out`: given destinations.
-std::shared_ptr<Plan> make_plan(const Planned& p, IntSpan symbols, std::vector<Tensor> at,
-                                std::span<const Tensor> out);
+// `steps`: the graph, fused; `at`, by value number: the inputs as they lie in memory; `symbols`: the sizes' values; `out`:
+// given destinations.
+std::shared_ptr<Plan> make_plan(const NumberedGraph& g, const std::vector<schedule::Step>& steps,
+                                IntSpan symbols, std::vector<Tensor> at, std::span<const Tensor> out);
 
 Tensor fake(const op::Meta& m);  // without memory
 // Is what the group computes of an element made of the same element of each input, or of inputs of one element?

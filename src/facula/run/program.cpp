@@ -18,6 +18,7 @@
 #include "facula/graph/trace.h"
 #include "facula/op/call.h"
 #include "facula/op/registry.h"
+#include "facula/run/execute.h"
 #include "facula/run/key.h"
 #include "facula/run/layout.h"
 #include "facula/run/plan.h"
@@ -31,12 +32,7 @@ using op::Results;
 using op::Tag;
 using schedule::Step;
 
-struct Program::State {
-  Graph graph;
-  std::string name;
-  std::vector<int> input_values, output_values;  // numbers; -1: none
-  std::vector<graph::Value*> constants;
-  bool output_repeats = false;  // is a value the output twice?
+struct Program::State : NumberedGraph {
   TableMutex mutex;
   Bounded<Key, std::shared_ptr<const Plan>, KeyHash> plans{kMaxPlans};
 
@@ -70,12 +66,11 @@ Program::Program(Graph g, std::string name) : state_(std::make_unique<State>()) 
   graph::rematerialize(s.graph);
   if (settings().verify) graph::verify(s.graph);
   if (log_on(Log::passes)) log_line(Log::passes, s.name + "\n" + graph::print(s.graph));
-  for (auto* v : s.graph.inputs) s.input_values.push_back(v->id);
+  for (auto* v : s.graph.inputs) s.inputs.push_back(v->id);
   for (auto* v : s.graph.outputs) {
     int id = v ? v->id : -1;
-    s.output_repeats |=
-        std::find(s.output_values.begin(), s.output_values.end(), id) != s.output_values.end();
-    s.output_values.push_back(id);
+    s.output_repeats |= std::find(s.outputs.begin(), s.outputs.end(), id) != s.outputs.end();
+    s.outputs.push_back(id);
   }
   for (auto& v : s.graph.values())
     if (v->constant.defined()) s.constants.push_back(v.get());
@@ -169,8 +164,7 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
   if (!stored.empty())
     if (auto known = load_plan(stored, g, symbols)) return known;
   auto& steps = s.steps();
-  auto plan = make_plan({g, steps, s.name, s.input_values, s.output_values, s.output_repeats}, symbols,
-                        std::move(at), out);
+  auto plan = make_plan(s, steps, symbols, std::move(at), out);
   if (!stored.empty()) store_plan(stored, g, *plan);
   return plan;
 }
@@ -221,7 +215,7 @@ std::function<void()> Program::preparation(std::span<const op::Value> like, cons
 
 std::shared_ptr<const Plan> Program::plan_of_elements(std::span<const op::Value> inputs) const {
   auto& s = *state_;
-  if (!s.output_values.empty()) return nullptr;
+  if (!s.outputs.empty()) return nullptr;
   for (auto& n : s.graph.nodes)
     if (!n->op->is<op::Pointwise>()) return nullptr;
   auto p = plan(inputs, {});
@@ -230,211 +224,9 @@ std::shared_ptr<const Plan> Program::plan_of_elements(std::span<const op::Value>
   return p;
 }
 
-namespace {
-
-alignas(64) thread_local char nothing[64];  // what stands for a tensor without elements
-
-// Tensors by value number, on the stack where they are few.
-class Made {
- public:
-  explicit Made(size_t n) : many_(n > kFew ? new Tensor[n] : nullptr), all_(many_ ? many_.get() : few_) {}
-  Tensor& operator[](int v) { return all_[v]; }
-
- private:
-  static constexpr size_t kFew = 12;
-  Tensor few_[kFew];
-  std::unique_ptr<Tensor[]> many_;
-  Tensor* all_;
-};
-
-struct Number {
-  alignas(16) std::byte bytes[16];
-};
-
-// The results of a user's function must be what it was said that they would be; in memory they come to lie so.
-void conform(const op::Operator& o, Results& results, const Plan& plan, std::span<const int> values) {
-  runtime_check(results.size() == values.size(), o.name())
-      << "gave " << results.size() << " tensors, but its fake implementation " << values.size();
-  for (size_t k = 0; k < values.size(); ++k) {
-    auto& expected = plan.results[size_t(values[k])].meta;
-    auto& t = results[k];
-    bool same = t.dtype() == expected.dtype && Dims(t.sizes()) == expected.sizes;
-    runtime_check(same, o.name()) << "gave " << t.dtype() << to_string(t.sizes()) << " as result " << k
-                                  << ", but its fake implementation " << expected.dtype
-                                  << to_string(SymSpan(expected.sizes));
-    if (Dims(t.strides()) == expected.strides) continue;
-    Tensor copy = Tensor::empty_strided(expected.sizes, expected.strides, expected.dtype, expected.device);
-    op::Value args[] = {copy, t};
-    op::call(op::get("copy"), args, op::Form::in_place);
-    t = copy;
-  }
-}
-
-}  // namespace
-
 Results Program::execute(const Plan& plan, std::span<const op::Value> inputs,
                          std::span<const Tensor> out) const {
-  auto& s = *state_;
-  auto fresh = [](const Plan::Result& r) {
-    auto& m = r.meta;
-    return Tensor(make_ref<TensorImpl>(make_ref<StorageImpl>(r.bytes, m.device), m.sizes, m.strides, SymInt(),
-                                       m.dtype, m.device));
-  };
-  if (plan.direct && !any_hidden(inputs) && !any_hidden(out)) {
-    auto& d = *plan.direct;
-    void* buffers[Plan::kDirect];
-    Number numbers[Plan::kDirect];
-    Results results;
-    for (size_t k = 0; k < d.inputs.size(); ++k) {
-      auto& v = inputs[size_t(d.inputs[k])];
-      if (v.tag == Tag::tensor) {
-        buffers[k] = v.tensor->data_ptr();
-      } else {
-        v.number().store(op::operand_dtype(v), numbers[k].bytes);
-        buffers[k] = numbers[k].bytes;
-      }
-    }
-    for (size_t k = 0; k < d.buffers.size(); ++k) {
-      Tensor t =
-          k < out.size() && out[k].defined() ? out[k] : fresh(plan.results[size_t(s.output_values[k])]);
-      buffers[d.buffers[k]] = t.impl()->data_ptr();
-      results.push_back(std::move(t));
-    }
-    for (auto& l : plan.execs[0].launches)
-      codegen::launch(*l.kernel, l.work, buffers, l.params.data(), s.name.c_str());
-    return results;
-  }
-  auto& g = s.graph;
-  // By value number: a tensor, or the memory of a number. Inputs are borrowed; `made` owns what is made here.
-  struct Operand {
-    TensorImpl* tensor = nullptr;
-    void* number = nullptr;
-  };
-  SmallVector<Operand, 16> at(g.values().size());
-  Made made(g.values().size());
-  SmallVector<Number, 4> numbers(inputs.size());
-  auto set = [&](int v, Tensor t) {
-    at[size_t(v)].tensor = t.impl();
-    made[v] = std::move(t);
-  };
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    auto& to = at[size_t(s.input_values[i])];
-    if (inputs[i].tag == Tag::tensor) {
-      to.tensor = inputs[i].tensor;
-    } else {
-      inputs[i].number().store(op::operand_dtype(inputs[i]), numbers[i].bytes);
-      to.number = numbers[i].bytes;
-    }
-  }
-  for (auto* v : s.constants) at[size_t(v->id)].tensor = v->constant.impl();
-  for (size_t k = 0; k < out.size() && k < s.output_values.size(); ++k)
-    if (out[k].defined() && s.output_values[k] >= 0) at[size_t(s.output_values[k])].tensor = out[k].impl();
-  auto allocate = [&](int v) {
-    if (int input = plan.written_to[size_t(v)]; input >= 0)
-      at[size_t(v)].tensor = inputs[size_t(input)].tensor;
-    else if (!at[size_t(v)].tensor) { set(v, fresh(plan.results[size_t(v)])); }
-    return at[size_t(v)].tensor;
-  };
-  auto tensor_at = [&](int v) { return Tensor(Ref<TensorImpl>::share(at[size_t(v)].tensor)); };
-  for (auto& exec : plan.execs) {
-    switch (exec.kind) {
-      case Step::Kind::kernel: {
-        for (int v : exec.outputs) allocate(v);
-        size_t given = exec.inputs.size(), count = given + exec.outputs.size();
-        auto value_of = [&](size_t k) { return k < given ? exec.inputs[k] : exec.outputs[k - given]; };
-        auto is_fresh = [&](int k) { return size_t(k) >= given && made[value_of(size_t(k))].defined(); };
-        bool packed = false;
-        for (int k : exec.alike) packed |= !is_fresh(k) && is_hidden(at[size_t(value_of(size_t(k)))].tensor);
-        PhysicalOrder order;
-        std::vector<Tensor> flat;
-        if (packed) [[unlikely]] {
-          std::vector<TensorImpl*> operands;
-          std::vector<bool> fresh;
-          for (int k : exec.alike) {
-            operands.push_back(at[size_t(value_of(size_t(k)))].tensor);
-            fresh.push_back(is_fresh(k));
-          }
-          flat = in_one_order(operands, fresh, order);
-        }
-        SmallVector<void*, 12> pointers(count);
-        for (size_t j = 0; j < flat.size(); ++j) pointers[size_t(exec.alike[j])] = flat[j].impl()->data_ptr();
-        for (size_t k = 0; k < count; ++k) {
-          auto& operand = at[size_t(value_of(k))];
-          if (!pointers[k]) pointers[k] = operand.number ? operand.number : operand.tensor->data_ptr();
-        }
-        for (int b : exec.empty) pointers[size_t(b)] = nothing;
-        std::vector<Storage> scratch;
-        for (auto& t : exec.temporaries) {
-          scratch.push_back(make_ref<StorageImpl>(size_t(t.numel) * size_t(itemsize(t.dtype)), Device{}));
-          pointers.push_back(scratch.back()->data());
-        }
-        for (auto& l : exec.launches) {
-          SmallVector<void*, 12> buffers;
-          if (!l.all_in_order)
-            for (int b : l.buffers) buffers.push_back(pointers[size_t(b)]);
-          codegen::launch(*l.kernel, l.work, l.all_in_order ? pointers.data() : buffers.data(),
-                          l.params.data(), s.name.c_str());
-        }
-        for (size_t j = 0; j < flat.size(); ++j)
-          if (int k = exec.alike[j]; is_fresh(k)) {
-            order.itemsize = uint8_t(itemsize(flat[j].dtype()));
-            hide_in_order(flat[j], order);
-          }
-        break;
-      }
-      case Step::Kind::view:
-      case Step::Kind::library: {
-        auto& node = *exec.node;
-        op::Args args = exec.args.clone();
-        args.each_tensor([&](size_t slot, Tensor& t) {
-          int v = exec.inputs[slot];
-          if (v < 0) return;
-          void* number = at[size_t(v)].number;
-          t = number ? op::wrapped_number(Scalar::load(g.values()[size_t(v)]->tensor.dtype(), number))
-                     : tensor_at(v);
-        });
-        if (exec.kind == Step::Kind::view) {
-          Tensor base = args.tensors()[0];
-          auto views = node.op->as<op::View>()->rule(op::Call(*node.op, args.values()),
-                                                     op::Geometry(node.op->name(), base, false));
-          for (size_t k = 0; k < views.size(); ++k) set(exec.outputs[k], views[k].apply(base));
-        } else {
-          Results destinations;  // alone in holding what is new
-          if (node.op->is<op::Library>())
-            for (int v : exec.outputs) {
-              destinations.push_back(Tensor(Ref<TensorImpl>::share(allocate(v))));
-              made[v] = {};
-            }
-          auto results = run_library(exec.library, *node.op, args.values(), std::move(destinations));
-          if (node.op->is<op::Foreign>()) conform(*node.op, results, plan, exec.outputs);
-          for (size_t k = 0; k < exec.outputs.size(); ++k) set(exec.outputs[k], std::move(results[k]));
-        }
-        break;
-      }
-    }
-    for (int v : exec.dead) {
-      at[size_t(v)].tensor = nullptr;
-      made[v] = {};
-    }
-  }
-  auto copy = [](const Tensor& from, const Tensor& to) {
-    op::Value args[] = {to, from};
-    op::call(op::get("copy"), args, op::Form::in_place);
-  };
-  for (auto& [i, v] : g.mutated)
-    if (plan.written_to[size_t(v->id)] < 0)
-      copy(tensor_at(v->id), Tensor(Ref<TensorImpl>::share(inputs[size_t(i)].tensor)));
-  Results results;
-  for (size_t k = 0; k < s.output_values.size(); ++k) {
-    int v = s.output_values[k];
-    Tensor t = v < 0 ? Tensor() : made[v].defined() && !s.output_repeats ? std::move(made[v]) : tensor_at(v);
-    if (k < out.size() && out[k].defined() && !t.is_same(out[k])) {
-      copy(t, out[k]);
-      t = out[k];
-    }
-    results.push_back(std::move(t));
-  }
-  return results;
+  return run::execute(plan, *state_, inputs, out);
 }
 
 Results Program::run(std::span<const op::Value> inputs, std::span<const Tensor> out) const {

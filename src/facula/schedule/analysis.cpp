@@ -261,77 +261,129 @@ class Renamer {
 bool is_costly(loop::Fn f) { return loop::ulp(f) > 0; }
 
 // Fills `accesses` and what they say about variables.
-void collect_accesses(Analysis& a) {
-  loop::Seen seen;
-  FreeVars free;
-  std::vector<Expr> counted;
-  for (auto& o : a.outputs) {
-    counted.push_back(o.value);
+class AccessCollector {
+ public:
+  explicit AccessCollector(Analysis& a) : a_(a) {}
+
+  void run() {
+    std::vector<Expr> counted;
+    for (auto& o : a_.outputs) {
+      counted.push_back(o.value);
+      add_store(o);
+    }
+    for (auto& o : a_.outputs) {
+      visit(o.value);
+      for (size_t k = 0; k < o.target.size(); ++k)
+        if (o.axes[k] == Access::kComputed) {
+          mark_computed(o.target[k]);
+          visit(o.target[k]);
+        }
+    }
+    a_.operations = operation_count(counted) + double(a_.outputs.size());
+  }
+
+ private:
+  void add_store(Output& o) {
     Access s;
     s.kind = Access::Kind::store;
     s.buffer = o.buffer;
     s.dims = o.axes;
     s.indices = o.target;
     s.indices.resize(s.dims.size());
-    s.bytes = itemsize(a.dtypes[size_t(o.buffer)]);
-    for (int v : o.axes) s.inner |= v >= 0 && a.vars[size_t(v)].box >= 0;
-    o.access = int(a.accesses.size());
-    a.accesses.push_back(s);
+    s.bytes = itemsize(a_.dtypes[size_t(o.buffer)]);
+    for (int v : o.axes) s.inner |= v >= 0 && a_.vars[size_t(v)].box >= 0;
+    o.access = int(a_.accesses.size());
+    a_.accesses.push_back(s);
   }
-  auto computed = [&](Expr e) {
-    for (int v : free.of(e)) a.vars[size_t(v)].plain = false;
-  };
-  auto visit_all = [&](auto&& self, Expr e) -> void {
-    if (!seen.insert(e.get())) return;
+
+  void mark_computed(Expr e) {
+    for (int v : free_.of(e)) a_.vars[size_t(v)].plain = false;
+  }
+
+  void visit(Expr e) {
+    if (!seen_.insert(e.get())) return;
     for (auto& b : e->bound) {
-      self(self, b.extent);
-      computed(b.extent);
+      visit(b.extent);
+      mark_computed(b.extent);
     }
-    if (e->kind == Kind::load) {
-      Access s;
-      s.kind = Access::Kind::load;
-      s.buffer = e->slot;
-      s.node = e;
-      s.bytes = itemsize(e->memory);
-      for (auto& i : e->args) {
-        bool whole = i->kind == Kind::index;
-        s.dims.push_back(whole ? i->slot : is_zero(i) ? Access::kNothing : Access::kComputed);
-        s.indices.push_back(whole ? Expr() : i);
-        if (!whole) {
-          computed(i);
-          self(self, i);
-        }
-        for (int v : free.of(i)) s.inner |= a.vars[size_t(v)].box != -1;
-      }
-      a.accesses.push_back(s);
-      return;
-    }
-    if (e->kind == Kind::position) {
-      Access s;
-      s.kind = Access::Kind::position;
-      s.node = e;
-      s.bytes = 1;
-      for (int v = 0; v < a.axes; ++v) {
-        s.dims.push_back((!is_one(a.vars[size_t(v)].extent)) ? v : Access::kNothing);
-        if ((!is_one(a.vars[size_t(v)].extent))) s.inner |= a.vars[size_t(v)].box >= 0;
-      }
-      s.indices.resize(s.dims.size());
-      a.accesses.push_back(s);
-      return;
-    }
-    if (e->kind == Kind::index) a.vars[size_t(e->slot)].plain = false;
-    if (e->kind == Kind::scan) a.vars[size_t(e->slot)].plain = false;
-    for (auto& x : e->args) self(self, x);
-  };
-  for (auto& o : a.outputs) {
-    visit_all(visit_all, o.value);
-    for (size_t k = 0; k < o.target.size(); ++k)
-      if (o.axes[k] == Access::kComputed) {
-        computed(o.target[k]);
-        visit_all(visit_all, o.target[k]);
-      }
+    if (e->kind == Kind::load) return add_load(e);
+    if (e->kind == Kind::position) return add_position(e);
+    if (e->kind == Kind::index) a_.vars[size_t(e->slot)].plain = false;
+    if (e->kind == Kind::scan) a_.vars[size_t(e->slot)].plain = false;
+    for (auto& x : e->args) visit(x);
   }
-  a.operations = operation_count(counted) + double(a.outputs.size());
+
+  void add_load(Expr e) {
+    Access s;
+    s.kind = Access::Kind::load;
+    s.buffer = e->slot;
+    s.node = e;
+    s.bytes = itemsize(e->memory);
+    for (auto& i : e->args) {
+      bool whole = i->kind == Kind::index;
+      s.dims.push_back(whole ? i->slot : is_zero(i) ? Access::kNothing : Access::kComputed);
+      s.indices.push_back(whole ? Expr() : i);
+      if (!whole) {
+        mark_computed(i);
+        visit(i);
+      }
+      for (int v : free_.of(i)) s.inner |= a_.vars[size_t(v)].box != -1;
+    }
+    a_.accesses.push_back(s);
+  }
+
+  void add_position(Expr e) {
+    Access s;
+    s.kind = Access::Kind::position;
+    s.node = e;
+    s.bytes = 1;
+    for (int v = 0; v < a_.axes; ++v) {
+      s.dims.push_back((!is_one(a_.vars[size_t(v)].extent)) ? v : Access::kNothing);
+      if ((!is_one(a_.vars[size_t(v)].extent))) s.inner |= a_.vars[size_t(v)].box >= 0;
+    }
+    s.indices.resize(s.dims.size());
+    a_.accesses.push_back(s);
+  }
+
+  Analysis& a_;
+  loop::Seen seen_;
+  FreeVars free_;
+};
+
+// The axes that make rows of a scatter's domain. Points that differ in an axis which alone is the index of a
+// dimension never meet. One that some other index depends on too (of windows, or picked by a tensor) is no row unless
+// it is outside of all others: its rows would leave the order of memory.
+std::set<int> axes_apart(const Analysis& a, const std::vector<Expr>& target) {
+  std::vector<int> uses(size_t(a.axes), 0);
+  FreeVars free;
+  for (auto& t : target)
+    for (int v : free.of(t))
+      if (v < a.axes) ++uses[size_t(v)];
+  std::set<int> alone, parallel;
+  for (auto& t : target)
+    if (t->kind == Kind::index) alone.insert(t->slot);
+  bool outside = true;
+  for (int v = 0; v < a.axes; ++v) {
+    if (is_one(a.vars[size_t(v)].extent)) continue;
+    if (alone.count(v) && (outside || uses[size_t(v)] == 1)) parallel.insert(v);
+    else outside = false;
+  }
+  return parallel;
+}
+
+// What is stored where `before` was.
+Expr combined(const loop::Scatter& scatter, Expr before, DType d) {
+  Expr value = loop::cast(scatter.value, before.dtype());
+  using Combine = loop::Scatter::Combine;
+  bool truth = d == DType::Bool;
+  switch (scatter.combine) {
+    case Combine::assign: break;
+    case Combine::sum: value = truth ? before | value : before + value; break;
+    case Combine::prod: value = truth ? before & value : before * value; break;
+    case Combine::max: value = truth ? before | value : loop::max(before, value); break;
+    case Combine::min: value = truth ? before & value : loop::min(before, value); break;
+  }
+  return value;
 }
 
 }  // namespace
@@ -445,7 +497,7 @@ Analysis analyse(const Group& g, const std::vector<int>& outputs) {
     }
   }
 
-  collect_accesses(a);
+  AccessCollector(a).run();
   return a;
 }
 
@@ -463,23 +515,7 @@ Analysis analyse_scatter(const Group& g) {
     v.extent = loop::size(e);
     a.vars.push_back(v);
   }
-  // Points that differ in an axis which alone is the index of a dimension never meet. One that some other index
-  // depends on too (of windows, or picked by a tensor) is no row unless it is outside of all others: its rows would
-  // leave the order of memory.
-  std::vector<int> uses(size_t(axes), 0);
-  FreeVars free;
-  for (auto& t : scatter.target)
-    for (int v : free.of(t))
-      if (v < axes) ++uses[size_t(v)];
-  std::set<int> alone, parallel;
-  for (auto& t : scatter.target)
-    if (t->kind == Kind::index) alone.insert(t->slot);
-  bool outside = true;
-  for (int v = 0; v < axes; ++v) {
-    if (is_one(a.vars[size_t(v)].extent)) continue;
-    if (alone.count(v) && (outside || uses[size_t(v)] == 1)) parallel.insert(v);
-    else outside = false;
-  }
+  std::set<int> parallel = axes_apart(a, scatter.target);
   Box order;
   order.ordered = true;
   for (int v = 0; v < axes; ++v) {
@@ -492,17 +528,7 @@ Analysis analyse_scatter(const Group& g) {
   }
   a.boxes.push_back(order);
 
-  Expr before = loop::load(a.inputs, d, scatter.target), value = loop::cast(scatter.value, before.dtype());
-  using Combine = loop::Scatter::Combine;
-  bool truth = d == DType::Bool;
-  switch (scatter.combine) {
-    case Combine::assign: break;
-    case Combine::sum: value = truth ? before | value : before + value; break;
-    case Combine::prod: value = truth ? before & value : before * value; break;
-    case Combine::max: value = truth ? before | value : loop::max(before, value); break;
-    case Combine::min: value = truth ? before & value : loop::min(before, value); break;
-  }
-  auto parts = components(value, d);
+  auto parts = components(combined(scatter, loop::load(a.inputs, d, scatter.target), d), d);
   std::set<int> none;
   Renamer rename(a, none, axes);
   std::vector<Expr> target;
@@ -519,7 +545,7 @@ Analysis analyse_scatter(const Group& g) {
     out.target = target;
     a.outputs.push_back(out);
   }
-  collect_accesses(a);
+  AccessCollector(a).run();
   return a;
 }
 

@@ -448,11 +448,36 @@ class Builder {
     return found;
   }
 
+  // What the nests of a split reduction share.
+  struct Split {
+    bool lanes;
+    std::function<int64_t(const Numbers&)> row_count, row_lanes, other_count, chunk, chunks;
+    Expr chunk_size = {}, chunk_count = {};
+    int c = 0;  // the loop over chunks
+    Expr first = {};
+    std::vector<Loop> row_loops = {};
+    Expr row = {}, rows = {};
+  };
+  // Reductions that are stored: the loads of their components.
+  using Stored = std::unordered_map<const loop::Node*, std::vector<Expr>>;
+
   void split(std::vector<FlatStore> stores) {
-    auto& box = d_.boxes[0];
+    Split s = cut_box();
+    while (true) {
+      auto folds = ready(stores);
+      if (folds.empty()) break;
+      auto known = fold_chunks(s, folds);
+      for (auto& store : stores) store.value = replaced(store.value, known);
+    }
+    // What is left is pointwise: stores along the rows, then those along the box too.
+    if (s.lanes) precompute(stores, s.row, s.row_count);
+    while (!stores.empty()) map_nest(take_one_sweep(stores));
+  }
+
+  Split cut_box() {
     const Merged* cut = nullptr;
     std::vector<Merged> others;
-    for (auto& m : box) (m.back() == d_.split ? void(cut = &m) : others.push_back(m));
+    for (auto& m : d_.boxes[0]) (m.back() == d_.split ? void(cut = &m) : others.push_back(m));
     auto cut_count = counter({*cut}), other_count = counter(others), row_count = counter(d_.rows);
     bool lanes = d_.row_vector >= 0;
     auto row_lanes = counter(lanes ? std::vector<Merged>{d_.rows.back()} : std::vector<Merged>{});
@@ -464,151 +489,174 @@ class Builder {
       return std::max<int64_t>(1, std::min(per_chunk, cut_count(n)));
     };
     auto chunks = [=](const Numbers& n) { return ceil_div(cut_count(n), chunk(n)); };
-    Expr chunk_size = param("split", chunk), chunk_count = param("splits", chunks);
-    int c = next_var_++;
-    Expr first = loop::index(c) * chunk_size;
+    Split s{lanes, row_count, row_lanes, other_count, chunk, chunks};
+    s.chunk_size = param("split", chunk);
+    s.chunk_count = param("splits", chunks);
+    s.c = next_var_++;
+    s.first = loop::index(s.c) * s.chunk_size;
 
     // Row-major position among the rows.
-    Expr row = integer(0);
-    std::vector<Loop> row_loops = loops_of(d_.rows);
-    for (auto& l : row_loops) row = row * l.extent + loop::index(l.var);
-    Expr rows = param("extent " + text(d_.rows), row_count);
-    if (d_.rows.empty()) rows = integer(1);
+    s.row = integer(0);
+    s.row_loops = loops_of(d_.rows);
+    for (auto& l : s.row_loops) s.row = s.row * l.extent + loop::index(l.var);
+    s.rows = param("extent " + text(d_.rows), row_count);
+    if (d_.rows.empty()) s.rows = integer(1);
+    return s;
+  }
 
-    int merge_var = 1 << 12;
-    while (true) {
-      auto folds = ready(stores);
-      if (folds.empty()) break;
-      NestSpec partial;
-      partial.name = name_ + "_partial";
-      partial.rows.push_back({c, chunk_count});
-      for (auto& l : row_loops) partial.rows.push_back(l);
-      partial.row_vector = lanes;
-      partial.chunked = lanes;
-      for (int v : d_.box_vectors)
-        if (v >= 0) partial.vectors.push_back(v);
-      NestSpec combine;
-      combine.name = name_ + "_combine";
-      int flat_row = next_var_++;
-      std::unordered_map<const loop::Node*, std::vector<Expr>> known;
-      Expr here = d_.rows.empty() ? integer(0) : loop::index(flat_row);
-      for (auto& f : folds) {
-        std::vector<loop::BoundVar> bound;
-        for (auto& b : f->bound)
-          bound.push_back({b.var, b.var == d_.split ? loop::min(b.extent - first, chunk_size) : b.extent});
-        std::pair<int, Expr> shift{d_.split, first + loop::index(d_.split)};
-        std::vector<Expr> values;
-        for (auto& x : f->args) values.push_back(loop::substitute(x, std::span(&shift, 1)));
-        Expr piece = loop::reduce(f->monoid, bound, values);
-        int count = loop::components(f->monoid);
-        DType own = f->args[0].dtype();
-        bool wide = f->monoid == Monoid::welford && own == DType::Float32;
-        std::vector<Expr> moments = wide ? wide_moments(piece) : std::vector<Expr>();
-        Merge merge{f->monoid, wide ? DType::Float64 : own, merge_var, {c, chunk_count}, {}};
-        for (int k = 0; k < count; ++k) {
-          Expr value = wide         ? moments[size_t(k)]
-                       : count == 1 ? in_two_sweeps(piece)
-                                    : in_two_sweeps(loop::part(piece, k));
-          DType d = value.dtype();
-          int of_chunks = temporary(d, [=](const Numbers& n) { return times(chunks(n), row_count(n)); });
-          FlatStore s;
-          s.buffer = of_chunks;
-          s.value = value;
-          s.offset = loop::index(c) * rows + row;
-          partial.stores.push_back(s);
-          merge.parts.push_back(loop::load(of_chunks, d, {loop::index(c) * rows + here}));
-        }
-        bool pairwise = f->monoid == Monoid::welford || f->monoid == Monoid::logsumexp;
-        for (int k = 0; k < count; ++k) {
-          DType d = merge.parts[size_t(k)].dtype();
-          Expr value = loop::local(merge_var + k, d);
-          if (wide) value = loop::cast(value, d = own);
-          if (!pairwise) {
-            Expr all = loop::reduce(f->monoid, {{c, chunk_count}}, merge.parts);
-            value = count == 1 ? all : loop::part(all, k);
-          }
-          int of_rows = temporary(d, row_count);
-          FlatStore s;
-          s.buffer = of_rows;
-          s.value = value;
-          s.offset = here;
-          combine.stores.push_back(s);
-          known[f.get()].push_back(loop::load(of_rows, d, {row}));
-        }
-        if (pairwise) combine.merges.push_back(merge);
-        merge_var += 8;
-      }
-      double operations = work_of(partial.stores);
-      auto rest_rows = d_.rows;
-      if (lanes) rest_rows.pop_back();
-      auto rest_count = counter(rest_rows);
-      auto pieces = [=](const Numbers& n) { return times(chunks(n), rest_count(n)); };
-      auto piece_size = [=](const Numbers& n) {
-        return std::max<int64_t>(1, times(chunk(n), other_count(n)));
-      };
-      tile(partial, {row_lanes, pieces, piece_size, "partial"}, kChunkElements, operations);
-      add(std::move(partial));
-      if (d_.rows.empty()) {
-        if (combine.merges.empty()) combine.vectors.push_back(c);
-        combine.tasks = integer(1);
-        combine.cost = chunk_count;
-      } else {
-        combine.rows.push_back({flat_row, rows});
-        combine.row_vector = combine.chunked = true;
-        tile(combine, {row_count, [](const Numbers&) { return int64_t(1); }, chunks, "combine"},
-             kChunkElements, 4);
-      }
-      add(std::move(combine));
-      for (auto& s : stores) s.value = replaced(s.value, known);
+  // One level: the chunks' results of `folds`, then what they are together.
+  Stored fold_chunks(const Split& s, const std::vector<Expr>& folds) {
+    NestSpec partial, combine;
+    partial.name = name_ + "_partial";
+    combine.name = name_ + "_combine";
+    int flat_row = next_var_++;
+    Stored known;
+    Expr here = d_.rows.empty() ? integer(0) : loop::index(flat_row);
+    for (auto& f : folds) {
+      Merge merge = store_pieces(partial, s, f, here);
+      known[f.get()] = store_combined(combine, s, f, here, merge);
+      merge_var_ += 8;
     }
+    add_partial(std::move(partial), s);
+    add_combine(std::move(combine), s, flat_row);
+    return known;
+  }
 
-    // What is left is pointwise: stores along the rows, then those along the box too.
-    if (lanes) precompute(stores, row, row_count);
-    while (!stores.empty()) {
-      std::vector<Loop> sweep = stores[0].sweep;
-      bool inner = !sweep.empty();
-      auto runs_along = [&](const std::vector<Loop>& l, int v) {
-        return std::any_of(l.begin(), l.end(), [&](const Loop& x) { return x.var == v; });
-      };
-      NestSpec map;
-      map.name = name_ + "_map";
-      std::vector<Merged> loops = d_.rows;
-      std::vector<FlatStore> chosen;
-      std::vector<FlatStore> left;
-      for (auto& s : stores) {
-        bool same_sweep = s.sweep.size() == sweep.size();
-        for (size_t k = 0; same_sweep && k < sweep.size(); ++k) same_sweep = s.sweep[k].var == sweep[k].var;
-        (same_sweep ? chosen : left).push_back(s);
-      }
-      stores = std::move(left);
-      for (auto& m : box)
-        if (runs_along(sweep, m.back())) loops.push_back(m);
-      int vector = lanes                                           ? d_.row_vector
-                   : inner && runs_along(sweep, d_.box_vectors[0]) ? d_.box_vectors[0]
-                   : loops.empty()                                 ? -1
-                                                                   : loops.back().back();
-      for (size_t k = 0; k < loops.size(); ++k)
-        if (loops[k].back() == vector) {
-          std::rotate(loops.begin() + long(k), loops.begin() + long(k) + 1, loops.end());
-          break;
-        }
-      for (auto& s : chosen) s.sweep.clear();
-      map.rows = loops_of(loops);
-      map.row_vector = map.chunked = !loops.empty();
-      double operations = work_of(chosen);
-      map.stores = std::move(chosen);
-      if (loops.empty()) {
-        map.tasks = integer(1);
-        map.cost = integer(1);
-      } else {
-        Merged last = loops.back();
-        std::vector<Merged> rest(loops.begin(), loops.end() - 1);
-        int64_t elements = task_elements(a_);
-        tile(map, {counter({last}), counter(rest), [](const Numbers&) { return int64_t(1); }, text(loops)},
-             elements, operations);
-      }
-      add(std::move(map));
+  // `fold` over one chunk.
+  Expr piece_of(const Split& s, Expr fold) {
+    std::vector<loop::BoundVar> bound;
+    for (auto& b : fold->bound)
+      bound.push_back({b.var, b.var == d_.split ? loop::min(b.extent - s.first, s.chunk_size) : b.extent});
+    std::pair<int, Expr> shift{d_.split, s.first + loop::index(d_.split)};
+    std::vector<Expr> values;
+    for (auto& x : fold->args) values.push_back(loop::substitute(x, std::span(&shift, 1)));
+    return loop::reduce(fold->monoid, bound, values);
+  }
+  // Stores the chunks' results of `f`; gives how those of the row `here` merge.
+  Merge store_pieces(NestSpec& partial, const Split& s, Expr f, Expr here) {
+    Expr piece = piece_of(s, f);
+    int count = loop::components(f->monoid);
+    DType own = f->args[0].dtype();
+    bool wide = f->monoid == Monoid::welford && own == DType::Float32;
+    std::vector<Expr> moments = wide ? wide_moments(piece) : std::vector<Expr>();
+    Merge merge{f->monoid, wide ? DType::Float64 : own, merge_var_, {s.c, s.chunk_count}, {}};
+    for (int k = 0; k < count; ++k) {
+      Expr value = wide         ? moments[size_t(k)]
+                   : count == 1 ? in_two_sweeps(piece)
+                                : in_two_sweeps(loop::part(piece, k));
+      DType d = value.dtype();
+      int of_chunks = temporary(d, [chunks = s.chunks, row_count = s.row_count](const Numbers& n) {
+        return times(chunks(n), row_count(n));
+      });
+      partial.stores.push_back(
+          {.buffer = of_chunks, .value = value, .offset = loop::index(s.c) * s.rows + s.row});
+      merge.parts.push_back(loop::load(of_chunks, d, {loop::index(s.c) * s.rows + here}));
     }
+    return merge;
+  }
+  // Stores what the pieces are together; gives the loads of it.
+  std::vector<Expr> store_combined(NestSpec& combine, const Split& s, Expr f, Expr here, const Merge& merge) {
+    bool pairwise = f->monoid == Monoid::welford || f->monoid == Monoid::logsumexp;
+    int count = loop::components(f->monoid);
+    DType own = f->args[0].dtype();
+    std::vector<Expr> loads;
+    for (int k = 0; k < count; ++k) {
+      DType d = merge.parts[size_t(k)].dtype();
+      Expr value = loop::local(merge.var + k, d);
+      if (merge.dtype != own) value = loop::cast(value, d = own);
+      if (!pairwise) {
+        Expr all = loop::reduce(f->monoid, {{s.c, s.chunk_count}}, merge.parts);
+        value = count == 1 ? all : loop::part(all, k);
+      }
+      int of_rows = temporary(d, s.row_count);
+      combine.stores.push_back({.buffer = of_rows, .value = value, .offset = here});
+      loads.push_back(loop::load(of_rows, d, {s.row}));
+    }
+    if (pairwise) combine.merges.push_back(merge);
+    return loads;
+  }
+
+  void add_partial(NestSpec partial, const Split& s) {
+    partial.rows.push_back({s.c, s.chunk_count});
+    for (auto& l : s.row_loops) partial.rows.push_back(l);
+    partial.row_vector = partial.chunked = s.lanes;
+    for (int v : d_.box_vectors)
+      if (v >= 0) partial.vectors.push_back(v);
+    auto rest_rows = d_.rows;
+    if (s.lanes) rest_rows.pop_back();
+    auto pieces = [chunks = s.chunks, rest_count = counter(rest_rows)](const Numbers& n) {
+      return times(chunks(n), rest_count(n));
+    };
+    auto piece_size = [chunk = s.chunk, other_count = s.other_count](const Numbers& n) {
+      return std::max<int64_t>(1, times(chunk(n), other_count(n)));
+    };
+    tile(partial, {s.row_lanes, pieces, piece_size, "partial"}, kChunkElements, work_of(partial.stores));
+    add(std::move(partial));
+  }
+  void add_combine(NestSpec combine, const Split& s, int flat_row) {
+    if (d_.rows.empty()) {
+      if (combine.merges.empty()) combine.vectors.push_back(s.c);
+      combine.tasks = integer(1);
+      combine.cost = s.chunk_count;
+    } else {
+      combine.rows.push_back({flat_row, s.rows});
+      combine.row_vector = combine.chunked = true;
+      tile(combine, {s.row_count, [](const Numbers&) { return int64_t(1); }, s.chunks, "combine"},
+           kChunkElements, 4);
+    }
+    add(std::move(combine));
+  }
+
+  // Removes from `stores` those that sweep what the first one does.
+  static std::vector<FlatStore> take_one_sweep(std::vector<FlatStore>& stores) {
+    std::vector<Loop> sweep = stores[0].sweep;
+    std::vector<FlatStore> chosen, left;
+    for (auto& s : stores) {
+      bool same_sweep = s.sweep.size() == sweep.size();
+      for (size_t k = 0; same_sweep && k < sweep.size(); ++k) same_sweep = s.sweep[k].var == sweep[k].var;
+      (same_sweep ? chosen : left).push_back(s);
+    }
+    stores = std::move(left);
+    return chosen;
+  }
+  // The rows and what of the box `sweep` runs along, the loop that runs in lanes last.
+  std::vector<Merged> map_loops(const std::vector<Loop>& sweep) {
+    auto swept = [&](int v) {
+      return std::any_of(sweep.begin(), sweep.end(), [&](const Loop& x) { return x.var == v; });
+    };
+    std::vector<Merged> loops = d_.rows;
+    for (auto& m : d_.boxes[0])
+      if (swept(m.back())) loops.push_back(m);
+    int vector = d_.row_vector >= 0         ? d_.row_vector
+                 : swept(d_.box_vectors[0]) ? d_.box_vectors[0]
+                 : loops.empty()            ? -1
+                                            : loops.back().back();
+    for (size_t k = 0; k < loops.size(); ++k)
+      if (loops[k].back() == vector) {
+        std::rotate(loops.begin() + long(k), loops.begin() + long(k) + 1, loops.end());
+        break;
+      }
+    return loops;
+  }
+  void map_nest(std::vector<FlatStore> stores) {
+    NestSpec map;
+    map.name = name_ + "_map";
+    auto loops = map_loops(stores[0].sweep);
+    for (auto& s : stores) s.sweep.clear();
+    map.rows = loops_of(loops);
+    map.row_vector = map.chunked = !loops.empty();
+    double operations = work_of(stores);
+    map.stores = std::move(stores);
+    if (loops.empty()) {
+      map.tasks = integer(1);
+      map.cost = integer(1);
+    } else {
+      Merged last = loops.back();
+      std::vector<Merged> rest(loops.begin(), loops.end() - 1);
+      tile(map, {counter({last}), counter(rest), [](const Numbers&) { return int64_t(1); }, text(loops)},
+           task_elements(a_), operations);
+    }
+    add(std::move(map));
   }
 
   // Values of rows that run in lanes would be computed again for every element along the box, since lanes are
@@ -648,7 +696,7 @@ class Builder {
     stores.insert(stores.begin(), first.begin(), first.end());
   }
 
-  static Expr replaced(Expr e, const std::unordered_map<const loop::Node*, std::vector<Expr>>& known) {
+  static Expr replaced(Expr e, const Stored& known) {
     return loop::rewrite(e, [&](Expr x) -> Expr {
       if (!x->has_reduce) return x;
       if (x->kind == Kind::part)
@@ -669,7 +717,7 @@ class Builder {
   std::unordered_map<const loop::Node*, size_t> at_;
   std::unordered_map<const loop::Node*, Expr> flat_;
   std::vector<size_t> unit_at_;
-  int next_var_ = 0;
+  int next_var_ = 0, merge_var_ = 1 << 12;
 };
 
 }  // namespace

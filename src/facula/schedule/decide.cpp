@@ -121,6 +121,187 @@ void move_last(std::vector<Merged>& loops, int v) {
     if (loops[k].back() == v) std::rotate(loops.begin() + long(k), loops.begin() + long(k) + 1, loops.end());
 }
 
+// The decisions for one call, in stages: each reads what those before it chose.
+class Decider {
+ public:
+  Decider(const Analysis& a, const Numbers& n) : a_(a), n_(n) {}
+
+  Decisions run() {
+    d_.rows = ordered(n_, a_.rows, false);
+    for (auto& b : a_.boxes) d_.boxes.push_back(ordered(n_, b.vars, b.ordered));
+    d_.box_vectors.assign(a_.boxes.size(), -1);
+    choose_vectors();
+    choose_tiles();
+    inner_ = widest_box();
+    lanes_ = d_.row_vector >= 0 ? n_.count({d_.rows.back()}) : 1;
+    d_.chunked =
+        d_.row_vector >= 0 && (d_.rows.size() == 1 || d_.tiled || times(lanes_, inner_) > task_elements(a_));
+    choose_split();
+    choose_phases();
+    classify_strides();
+    for (bool o : n_.layout->output_overlaps) d_.overlaps.push_back(o);
+    return std::move(d_);
+  }
+
+ private:
+  // A loop that may run in lanes, and the bytes that lie side by side then.
+  struct Vector {
+    double bytes = -1;
+    int var = -1;
+  };
+  Vector best(const std::vector<Merged>& loops, bool last_only) const {
+    Vector found;
+    for (size_t k = last_only && !loops.empty() ? loops.size() - 1 : 0; k < loops.size(); ++k) {
+      auto& m = loops[k];
+      if (a_.vars[size_t(m.back())].ragged) continue;
+      // One element is no vector, whatever lies beside it.
+      double bytes = n_.count({m}) > 1 ? contiguous_bytes(n_, m.back()) : 0;
+      if (bytes >= found.bytes) found = {bytes, m.back()};
+    }
+    return found;
+  }
+  int64_t extent(const std::vector<Merged>& loops, int v) const {
+    for (auto& m : loops)
+      if (m.back() == v) return n_.count({m});
+    return 0;
+  }
+  int64_t widest_box() const {
+    int64_t most = 1;
+    for (auto& b : d_.boxes) most = std::max(most, n_.count(b));
+    return most;
+  }
+
+  // What runs in lanes: a loop of the rows, or one of each box.
+  void choose_vectors() {
+    Vector row = best(d_.rows, false);
+    choose_box_vectors();
+    if (a_.scatter) {
+      d_.box_vectors.assign(a_.boxes.size(), -1);
+      if (!meets_target(row.var)) d_.row_vector = row.var;
+    } else if (row.var >= 0 && rows_run_in_lanes(row)) {
+      d_.row_vector = row.var;
+    }
+    if (d_.row_vector >= 0) {
+      move_last(d_.rows, d_.row_vector);
+      std::fill(d_.box_vectors.begin(), d_.box_vectors.end(), -1);
+    }
+    for (size_t b = 0; b < d_.boxes.size(); ++b)
+      if (d_.box_vectors[b] >= 0) move_last(d_.boxes[b], d_.box_vectors[b]);
+  }
+  void choose_box_vectors() {
+    for (size_t b = 0; b < d_.boxes.size(); ++b) {
+      auto& vars = a_.boxes[b].vars;
+      bool in_scan = a_.scan_axis >= 0 && std::find(vars.begin(), vars.end(), a_.scan_axis) != vars.end();
+      Vector v = in_scan ? Vector() : best(d_.boxes[b], a_.boxes[b].ordered);
+      if (in_scan)
+        box_bytes_ = contiguous_bytes(n_, a_.scan_axis), box_extent_ = n_.extents[size_t(a_.scan_axis)];
+      d_.box_vectors[b] = v.var;
+      if (v.bytes > box_bytes_) box_bytes_ = v.bytes, box_extent_ = extent(d_.boxes[b], v.var);
+    }
+  }
+  // Would lanes along `v` go to computed places?
+  bool meets_target(int v) const {
+    bool meets = false;
+    for (auto& o : a_.outputs)
+      for (auto& t : o.target)
+        if (t->kind != Kind::index)
+          for (int u : free_vars(t)) meets |= u == v;
+    return meets;
+  }
+  bool rows_run_in_lanes(Vector row) {
+    int64_t lanes = extent(d_.rows, row.var);
+    bool rows_in_lanes = a_.boxes.empty() || row.bytes > box_bytes_ || box_bytes_ < 0;
+    if (d_.boxes.size() == 1 && d_.boxes[0].size() == 1 && lanes >= 32) {
+      int64_t inside = n_.count(d_.boxes[0]);
+      if (are_short_rows(n_, row.var, d_.boxes[0][0].back(), inside)) d_.short_rows = inside;
+      rows_in_lanes |= d_.short_rows > 0;
+    }
+    if (a_.boxes.empty() || box_bytes_ < 0) return rows_in_lanes;
+    // A few elements are a part of a vector, but many of them add up before lanes are folded.
+    bool few = box_extent_ <= 2 || (box_extent_ <= 8 && widest_box() <= kShortRow);
+    if (!rows_in_lanes && few && lanes >= 32) rows_in_lanes = true;
+    if (rows_in_lanes && lanes < 8 && box_extent_ >= 32) rows_in_lanes = false;
+    return rows_in_lanes;
+  }
+
+  // Tiles where some operand lies along another loop than the one in lanes.
+  void choose_tiles() {
+    if (!a_.boxes.empty() || d_.row_vector < 0 || d_.rows.size() <= 1) return;
+    auto lies_along = [&](const Access& x, int v) {
+      return x.kind != Access::Kind::position && n_.coefficient(x, v) == 1 &&
+             std::abs(n_.coefficient(x, d_.row_vector)) > 1;
+    };
+    for (auto& x : a_.accesses)
+      for (auto& m : d_.rows)
+        if (!d_.tiled && m.back() != d_.row_vector && n_.count({m}) >= 4 && lies_along(x, m.back())) {
+          int v = m.back();
+          move_last(d_.rows, v);
+          move_last(d_.rows, d_.row_vector);
+          d_.tiled = true;
+        }
+  }
+
+  // Whether a reduction is cut in chunks, for there are few rows.
+  void choose_split() {
+    int64_t rows = n_.count(d_.rows);
+    if (!a_.reduces || a_.scan_axis >= 0 || d_.boxes.size() != 1 || rows <= 0 || d_.short_rows ||
+        times(rows, inner_) < kSplitFrom)
+      return;
+    int64_t tasks = d_.row_vector >= 0 ? rows / std::max<int64_t>(lanes_, 1) * ((lanes_ + 63) / 64) : rows;
+    // Lanes that walk down the box and write what lies along it come back to the same few sets of the cache;
+    // a map in the order of memory does not.
+    auto inner = [&](const Output& o) { return a_.accesses[size_t(o.access)].inner; };
+    bool writes_inside = d_.row_vector >= 0 && std::any_of(a_.outputs.begin(), a_.outputs.end(), inner);
+    if (tasks >= kFewTasks && !writes_inside) return;
+    auto& loops = d_.boxes[0];
+    const Merged* widest = &loops[0];
+    if (!a_.boxes[0].ordered)
+      for (auto& m : loops)
+        if (n_.count({m}) > n_.count({*widest})) widest = &m;
+    if (n_.count({*widest}) >= 16) d_.split = widest->back();
+  }
+  void choose_phases() {
+    if (d_.row_vector < 0 || a_.scatter || a_.scan_axis >= 0 || d_.tiled || d_.short_rows || d_.split >= 0 ||
+        d_.rows.back().size() != 1)
+      return;
+    int64_t by = period(a_, d_.row_vector);
+    bool whole = by <= kMostPhases && times(by, inner_) <= 2 * kShortRow && lanes_ % by == 0 &&
+                 lanes_ / by >= kShortRow / 2;
+    for (auto& o : a_.outputs) whole &= n_.coefficient(a_.accesses[size_t(o.access)], d_.row_vector) == 1;
+    if (whole) d_.phases = by;
+  }
+
+  // Strides that a nest knows, of the loops that make vectors.
+  void classify_strides() {
+    size_t vars = a_.vars.size();
+    d_.classes.assign(a_.accesses.size() * vars, -1);
+    std::vector<int> vectors = d_.box_vectors;
+    vectors.push_back(d_.row_vector);
+    if (d_.short_rows) vectors.push_back(d_.boxes[0][0].back());
+    if (d_.tiled) vectors.push_back(d_.rows[d_.rows.size() - 2].back());
+    for (size_t k = 0; k < a_.accesses.size(); ++k) {
+      auto& access = a_.accesses[k];
+      for (int v : vectors) {
+        if (v < 0) continue;
+        int64_t c = n_.coefficient(access, v);
+        // Elements up to eight apart are parts of whole vectors.
+        bool apart = (c >= 2 && c <= 8 && access.kind == Access::Kind::load) ||
+                     (c == d_.short_rows && c && v == d_.row_vector);
+        if (c == 0 || c == 1 || apart) d_.classes[k * vars + size_t(v)] = int8_t(c);
+      }
+      for (size_t i = 0; i < access.dims.size(); ++i)
+        if (access.dims[i] == Access::kComputed) d_.unit.push_back(n_.stride(access.buffer, i) == 1);
+    }
+  }
+
+  const Analysis& a_;
+  const Numbers& n_;
+  Decisions d_;
+  double box_bytes_ = -1;  // of the best loop of a box
+  int64_t box_extent_ = 0;
+  int64_t inner_ = 1, lanes_ = 1;  // elements of the widest box; of the loop in lanes
+};
+
 }  // namespace
 
 int64_t times(int64_t a, int64_t b) {
@@ -207,142 +388,7 @@ int64_t task_elements(const Analysis& a) {
   return n;
 }
 
-Decisions decide(const Analysis& a, const Numbers& n) {
-  Decisions d;
-  d.rows = ordered(n, a.rows, false);
-  for (auto& b : a.boxes) d.boxes.push_back(ordered(n, b.vars, b.ordered));
-  d.box_vectors.assign(a.boxes.size(), -1);
-
-  auto best = [&](const std::vector<Merged>& loops, bool last_only) {
-    std::pair<double, int> found{-1, -1};
-    for (size_t k = last_only && !loops.empty() ? loops.size() - 1 : 0; k < loops.size(); ++k) {
-      auto& m = loops[k];
-      if (a.vars[size_t(m.back())].ragged) continue;
-      // One element is no vector, whatever lies beside it.
-      double bytes = n.count({m}) > 1 ? contiguous_bytes(n, m.back()) : 0;
-      if (bytes >= found.first) found = {bytes, m.back()};
-    }
-    return found;
-  };
-  auto extent = [&](const std::vector<Merged>& loops, int v) {
-    for (auto& m : loops)
-      if (m.back() == v) return n.count({m});
-    return int64_t(0);
-  };
-  auto row = best(d.rows, false);
-  double inner_bytes = -1;
-  int64_t inner_extent = 0;
-  for (size_t b = 0; b < d.boxes.size(); ++b) {
-    bool in_scan = a.scan_axis >= 0 && std::find(a.boxes[b].vars.begin(), a.boxes[b].vars.end(),
-                                                 a.scan_axis) != a.boxes[b].vars.end();
-    auto v = in_scan ? std::pair<double, int>{-1, -1} : best(d.boxes[b], a.boxes[b].ordered);
-    if (in_scan)
-      inner_bytes = contiguous_bytes(n, a.scan_axis), inner_extent = n.extents[size_t(a.scan_axis)];
-    d.box_vectors[b] = v.second;
-    if (v.first > inner_bytes) inner_bytes = v.first, inner_extent = extent(d.boxes[b], v.second);
-  }
-  if (a.scatter) {
-    d.box_vectors.assign(a.boxes.size(), -1);
-    bool meets = false;  // lanes would go to computed places
-    for (auto& o : a.outputs)
-      for (auto& t : o.target)
-        if (t->kind != Kind::index)
-          for (int v : free_vars(t)) meets |= v == row.second;
-    if (!meets) d.row_vector = row.second;
-  } else if (row.second >= 0) {
-    int64_t lanes = extent(d.rows, row.second);
-    bool rows_in_lanes = a.boxes.empty() || row.first > inner_bytes || inner_bytes < 0;
-    if (d.boxes.size() == 1 && d.boxes[0].size() == 1 && lanes >= 32) {
-      int64_t inside = n.count(d.boxes[0]);
-      if (are_short_rows(n, row.second, d.boxes[0][0].back(), inside)) d.short_rows = inside;
-      rows_in_lanes |= d.short_rows > 0;
-    }
-    if (!a.boxes.empty() && inner_bytes >= 0) {
-      // A few elements are a part of a vector, but many of them add up before lanes are folded.
-      int64_t inside = 1;
-      for (auto& b : d.boxes) inside = std::max(inside, n.count(b));
-      bool few = inner_extent <= 2 || (inner_extent <= 8 && inside <= kShortRow);
-      if (!rows_in_lanes && few && lanes >= 32) rows_in_lanes = true;
-      if (rows_in_lanes && lanes < 8 && inner_extent >= 32) rows_in_lanes = false;
-    }
-    if (rows_in_lanes) d.row_vector = row.second;
-  }
-  if (d.row_vector >= 0) {
-    move_last(d.rows, d.row_vector);
-    std::fill(d.box_vectors.begin(), d.box_vectors.end(), -1);
-  }
-  for (size_t b = 0; b < d.boxes.size(); ++b)
-    if (d.box_vectors[b] >= 0) move_last(d.boxes[b], d.box_vectors[b]);
-
-  if (a.boxes.empty() && d.row_vector >= 0 && d.rows.size() > 1) {
-    auto lies_along = [&](const Access& x, int v) {
-      return x.kind != Access::Kind::position && n.coefficient(x, v) == 1 &&
-             std::abs(n.coefficient(x, d.row_vector)) > 1;
-    };
-    for (auto& x : a.accesses)
-      for (auto& m : d.rows)
-        if (!d.tiled && m.back() != d.row_vector && n.count({m}) >= 4 && lies_along(x, m.back())) {
-          int v = m.back();
-          move_last(d.rows, v);
-          move_last(d.rows, d.row_vector);
-          d.tiled = true;
-        }
-  }
-
-  int64_t rows = n.count(d.rows), inner = 1;
-  for (auto& b : d.boxes) inner = std::max(inner, n.count(b));
-  int64_t lanes = d.row_vector >= 0 ? n.count({d.rows.back()}) : 1;
-  d.chunked = d.row_vector >= 0 && (d.rows.size() == 1 || d.tiled || times(lanes, inner) > task_elements(a));
-
-  if (a.reduces && a.scan_axis < 0 && d.boxes.size() == 1 && rows > 0 && !d.short_rows &&
-      times(rows, inner) >= kSplitFrom) {
-    int64_t tasks = d.row_vector >= 0 ? rows / std::max<int64_t>(lanes, 1) * ((lanes + 63) / 64) : rows;
-    // Lanes that walk down the box and write what lies along it come back to the same few sets of the cache;
-    // a map in the order of memory does not.
-    bool writes_inside =
-        d.row_vector >= 0 && std::any_of(a.outputs.begin(), a.outputs.end(),
-                                         [&](const Output& o) { return a.accesses[size_t(o.access)].inner; });
-    if (tasks < kFewTasks || writes_inside) {
-      auto& loops = d.boxes[0];
-      const Merged* widest = &loops[0];
-      if (!a.boxes[0].ordered)
-        for (auto& m : loops)
-          if (n.count({m}) > n.count({*widest})) widest = &m;
-      if (n.count({*widest}) >= 16) d.split = widest->back();
-    }
-  }
-
-  if (d.row_vector >= 0 && !a.scatter && a.scan_axis < 0 && !d.tiled && !d.short_rows && d.split < 0 &&
-      d.rows.back().size() == 1) {
-    int64_t by = period(a, d.row_vector);
-    bool whole = by <= kMostPhases && times(by, inner) <= 2 * kShortRow && lanes % by == 0 &&
-                 lanes / by >= kShortRow / 2;
-    for (auto& o : a.outputs) whole &= n.coefficient(a.accesses[size_t(o.access)], d.row_vector) == 1;
-    if (whole) d.phases = by;
-  }
-
-  size_t vars = a.vars.size();
-  d.classes.assign(a.accesses.size() * vars, -1);
-  std::vector<int> vectors = d.box_vectors;
-  vectors.push_back(d.row_vector);
-  if (d.short_rows) vectors.push_back(d.boxes[0][0].back());
-  if (d.tiled) vectors.push_back(d.rows[d.rows.size() - 2].back());
-  for (size_t k = 0; k < a.accesses.size(); ++k) {
-    auto& access = a.accesses[k];
-    for (int v : vectors) {
-      if (v < 0) continue;
-      int64_t c = n.coefficient(access, v);
-      // Elements up to eight apart are parts of whole vectors.
-      bool apart = (c >= 2 && c <= 8 && access.kind == Access::Kind::load) ||
-                   (c == d.short_rows && c && v == d.row_vector);
-      if (c == 0 || c == 1 || apart) d.classes[k * vars + size_t(v)] = int8_t(c);
-    }
-    for (size_t i = 0; i < access.dims.size(); ++i)
-      if (access.dims[i] == Access::kComputed) d.unit.push_back(n.stride(access.buffer, i) == 1);
-  }
-  for (bool o : n.layout->output_overlaps) d.overlaps.push_back(o);
-  return d;
-}
+Decisions decide(const Analysis& a, const Numbers& n) { return Decider(a, n).run(); }
 
 std::string Decisions::key() const {
   std::string k;

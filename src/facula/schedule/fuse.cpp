@@ -458,6 +458,12 @@ class Fuser {
       });
     return found;
   }
+  // Those of members of one unit.
+  std::vector<Read> reads_of(const std::vector<Expr>& values, int unit) {
+    auto found = reads_of(values);
+    std::erase_if(found, [&](auto& r) { return unit_[size_t(r.root->id)] != unit; });
+    return found;
+  }
 
   // ---- legality
   struct Rows {
@@ -533,9 +539,114 @@ class Fuser {
     std::vector<Expr> values;
   };
 
+  // Dimensions to the indices of the axes that they run along; -1: of size 1.
+  static std::vector<std::pair<int, Expr>> indices(const std::vector<int>& axes) {
+    std::vector<std::pair<int, Expr>> map;
+    for (size_t d = 0; d < axes.size(); ++d)
+      map.push_back({int(d), axes[d] >= 0 ? loop::index(axes[d]) : integer(0)});
+    return map;
+  }
+  static std::vector<Expr> along(const std::vector<int>& axes, const std::vector<Expr>& values) {
+    auto map = indices(axes);
+    std::vector<Expr> moved;
+    for (auto& v : values) moved.push_back(loop::substitute(v, map));
+    return moved;
+  }
+
+  // Puts dimensions on the axes along which they read members of k: the axes taken, or none where reads disagree.
+  static std::optional<std::set<int>> take_axes(Join& j, const std::vector<Read>& reads, const Cluster& k) {
+    for (auto& r : reads) {
+      auto& m = k.members.at(r.root->id);
+      for (size_t d = 0; d < r.at.size(); ++d) {
+        if (m.axes[d] < 0 || r.at[d]->kind != Kind::index || r.at[d]->slot >= kFirstBound) continue;
+        auto dim = size_t(r.at[d]->slot);
+        if (j.axes[dim] >= 0 && j.axes[dim] != m.axes[d]) return {};
+        j.axes[dim] = m.axes[d];
+      }
+    }
+    std::set<int> taken(j.axes.begin(), j.axes.end());
+    taken.erase(-1);
+    if (taken.size() != size_t(std::count_if(j.axes.begin(), j.axes.end(), [](int a) { return a >= 0; })))
+      return {};
+    return taken;
+  }
+
+  // Puts the other dimensions on axes that fit, or on new ones. False: one has another size than the axis that it
+  // runs along, or there are too many axes.
+  static bool place(Join& j, SymSpan sizes, std::set<int> taken, const std::vector<Read>& reads,
+                    const Cluster& k, const Rows& rows) {
+    std::set<int> swept;  // axes that this node runs along with variables of its own
+    for (auto& r : reads)
+      for (size_t d = 0; d < r.at.size(); ++d)
+        if (int a = k.members.at(r.root->id).axes[d]; a >= 0 && !taken.count(a)) swept.insert(a);
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      if (is_one(sizes[d])) {
+        j.axes[d] = -1;
+        continue;
+      }
+      if (j.axes[d] >= 0) {
+        if (!SymInt::surely_equal(sizes[d], j.extents[size_t(j.axes[d])])) return false;
+        continue;
+      }
+      for (size_t i = 0; i <= j.extents.size() && j.axes[d] < 0; ++i) {
+        size_t a = i ? i - 1 : d;  // the axis of the same number, if it fits
+        if (a >= j.extents.size() || taken.count(int(a)) || swept.count(int(a)) ||
+            !SymInt::surely_equal(sizes[d], j.extents[a]))
+          continue;
+        if (reads.empty() || !rows.vars.count(int(a))) j.axes[d] = int(a);
+      }
+      if (j.axes[d] < 0) {
+        j.axes[d] = int(j.extents.size());
+        j.extents.push_back(sizes[d]);
+      }
+      taken.insert(j.axes[d]);
+    }
+    return j.extents.size() <= size_t(kFirstBound) / 2;
+  }
+
+  // Is each dimension the axis of its number, and are there no others?
+  static bool is_whole_space(const Join& j) {
+    if (j.axes.size() != j.extents.size()) return false;
+    for (size_t d = 0; d < j.axes.size(); ++d)
+      if (j.axes[d] != int(d) && !(j.axes[d] < 0 && is_one(j.extents[d]))) return false;
+    return true;
+  }
+
+  // Is something read alike by the values and by members of k?
+  bool shares_reads(const Cluster& k, const std::vector<Expr>& values, const Rows& rows) {
+    std::vector<Expr> members;
+    for (auto& [id, m] : k.members) members.push_back(m.value);
+    auto here = patterns(members, rows), there = patterns(values, rows);
+    std::vector<std::string> both;
+    std::set_intersection(here.begin(), here.end(), there.begin(), there.end(), std::back_inserter(both));
+    return !both.empty();
+  }
+
+  // May a node along the axes `space` compute the member of k that it reads where it reads it?
+  bool may_compute(const Cluster& k, const Read& r, const std::set<int>& space, const Rows& rows) {
+    auto& m = k.members.at(r.root->id);
+    std::set<int> plain;
+    bool computed = false;
+    for (size_t d = 0; d < r.at.size(); ++d) {
+      if (m.axes[d] < 0) continue;
+      if (r.at[d]->kind == Kind::index) plain.insert(r.at[d]->slot);
+      else computed = true;
+    }
+    if (k.scans && !is_identity(m, r.at)) return false;
+    std::set<int> own(m.axes.begin(), m.axes.end());
+    own.erase(-1);
+    bool row_value = rows.any && is_identity(m, r.at) &&
+                     std::includes(rows.vars.begin(), rows.vars.end(), own.begin(), own.end());
+    bool repeated = computed;
+    for (int a : space)
+      if (a >= 0 && !plain.count(a)) repeated = true;
+    if (repeated && !row_value && pointwise_cost(m.value) > kCheap) return false;
+    return !(repeated && !row_value && contains(m.value, Kind::random));
+  }
+
   // The values of a node in the coordinates of cluster `at`, if it may join it.
   std::optional<Join> try_join(const Node& n, const Body& b, int at) {
-    Cluster& k = *units_[size_t(at)].cluster;
+    const Cluster& k = *units_[size_t(at)].cluster;
     if (k.scatter || b.scatter) return {};
     SymSpan sizes = n.results[0]->tensor.sizes();
     for (auto* r : n.results)
@@ -551,104 +662,30 @@ class Fuser {
     Join j;
     j.extents = k.extents;
     j.axes.assign(sizes.size(), -1);
-    std::vector<Read> reads;
-    for (auto& r : reads_of(b.values))
-      if (unit_[size_t(r.root->id)] == at) reads.push_back(r);
-    for (auto& r : reads) {
-      auto& m = k.members.at(r.root->id);
-      for (size_t d = 0; d < r.at.size(); ++d) {
-        if (m.axes[d] < 0 || r.at[d]->kind != Kind::index || r.at[d]->slot >= kFirstBound) continue;
-        auto dim = size_t(r.at[d]->slot);
-        if (j.axes[dim] >= 0 && j.axes[dim] != m.axes[d]) return {};
-        j.axes[dim] = m.axes[d];
-      }
-    }
-    std::set<int> taken(j.axes.begin(), j.axes.end());
-    taken.erase(-1);
-    std::set<int> swept;  // axes that this node runs along with variables of its own
-    for (auto& r : reads)
-      for (size_t d = 0; d < r.at.size(); ++d)
-        if (int a = k.members.at(r.root->id).axes[d]; a >= 0 && !taken.count(a)) swept.insert(a);
-    if (taken.size() != size_t(std::count_if(j.axes.begin(), j.axes.end(), [](int a) { return a >= 0; })))
-      return {};
+    auto reads = reads_of(b.values, at);
+    auto taken = take_axes(j, reads, k);
+    if (!taken) return {};
     Rows before = rows_of(k);
-    for (size_t d = 0; d < sizes.size(); ++d) {
-      if (is_one(sizes[d])) {
-        j.axes[d] = -1;
-        continue;
-      }
-      if (j.axes[d] >= 0) {
-        if (!SymInt::surely_equal(sizes[d], j.extents[size_t(j.axes[d])])) return {};
-        continue;
-      }
-      for (size_t k = 0; k <= j.extents.size() && j.axes[d] < 0; ++k) {
-        size_t a = k ? k - 1 : d;  // the axis of the same number, if it fits
-        if (a >= j.extents.size() || taken.count(int(a)) || swept.count(int(a)) ||
-            !SymInt::surely_equal(sizes[d], j.extents[a]))
-          continue;
-        if (reads.empty() || !before.vars.count(int(a))) j.axes[d] = int(a);
-      }
-      if (j.axes[d] < 0) {
-        j.axes[d] = int(j.extents.size());
-        j.extents.push_back(sizes[d]);
-      }
-      taken.insert(j.axes[d]);
-    }
-    if (j.extents.size() > size_t(kFirstBound) / 2) return {};
-    bool grows = j.extents.size() != k.extents.size(), same_space = !grows;
-    same_space &= j.axes.size() == j.extents.size();
-    for (size_t d = 0; same_space && d < j.axes.size(); ++d)
-      same_space = j.axes[d] == int(d) || (j.axes[d] < 0 && is_one(j.extents[d]));
+    if (!place(j, sizes, *taken, reads, k, before)) return {};
+    bool grows = j.extents.size() != k.extents.size(), same_space = !grows && is_whole_space(j);
     if ((k.positioned && grows) || (node_positioned && !same_space)) return {};
     if (k.scans && !(same_space && !node_reduces)) return {};
     if (reads.empty() && !same_space && !(node_reduces && !grows)) return {};
 
-    std::vector<std::pair<int, Expr>> map;
-    for (size_t d = 0; d < j.axes.size(); ++d)
-      map.push_back({int(d), j.axes[d] >= 0 ? loop::index(j.axes[d]) : integer(0)});
-    std::vector<Expr> moved;
-    for (auto& v : b.values) moved.push_back(loop::substitute(v, map));
+    auto moved = along(j.axes, b.values);
     for (auto& v : moved) j.values.push_back(canonical_(expanded(v, &k)));
-
     Rows rows = before;
     for (auto& v : j.values) add_rows(rows, v);
     if (!rows.legal) return {};
-    if (reads.empty()) {
-      // Side by side only for the sake of something that both read alike; a reduction does not bind a cluster
-      // of maps.
-      if (node_reduces && !before.any) return {};
-      std::vector<Expr> members;
-      for (auto& [id, m] : k.members) members.push_back(m.value);
-      auto here = patterns(members, rows), there = patterns(j.values, rows);
-      std::vector<std::string> both;
-      std::set_intersection(here.begin(), here.end(), there.begin(), there.end(), std::back_inserter(both));
-      if (both.empty()) return {};
-    }
+    // Side by side only for the sake of something that both read alike; a reduction does not bind a cluster
+    // of maps.
+    if (reads.empty() && ((node_reduces && !before.any) || !shares_reads(k, j.values, rows))) return {};
     bool maps_only = !rows.any;
     if (maps_only && grows && !k.members.empty())
       return {};  // what a map over more axes reads, it would compute again
     std::set<int> space(j.axes.begin(), j.axes.end());
-    for (auto& r : reads_of(moved)) {
-      if (unit_[size_t(r.root->id)] != at) continue;
-      auto& m = k.members.at(r.root->id);
-      std::set<int> plain;
-      bool computed = false;
-      for (size_t d = 0; d < r.at.size(); ++d) {
-        if (m.axes[d] < 0) continue;
-        if (r.at[d]->kind == Kind::index) plain.insert(r.at[d]->slot);
-        else computed = true;
-      }
-      if (k.scans && !is_identity(m, r.at)) return {};
-      std::set<int> own(m.axes.begin(), m.axes.end());
-      own.erase(-1);
-      bool row_value = rows.any && is_identity(m, r.at) &&
-                       std::includes(rows.vars.begin(), rows.vars.end(), own.begin(), own.end());
-      bool repeated = computed;
-      for (int a : space)
-        if (a >= 0 && !plain.count(a)) repeated = true;
-      if (repeated && !row_value && pointwise_cost(m.value) > kCheap) return {};
-      if (repeated && !row_value && contains(m.value, Kind::random)) return {};
-    }
+    for (auto& r : reads_of(moved, at))
+      if (!may_compute(k, r, space, rows)) return {};
     if (operation_count(j.values) > kMaxOperations) return {};
 
     auto needs = units_read(j.values, at);
@@ -824,52 +861,53 @@ class Fuser {
     read_from_memory(values, joined);
   }
 
-  // Brings cluster `from` into `to`, whose node n reads a member of it.
-  void merge(int from, int to, const Node& n, const Body& b) {
-    Cluster &k = *units_[size_t(to)].cluster, &other = *units_[size_t(from)].cluster;
-    if (other.scatter || other.scans || k.scans || other.positioned || k.positioned) return;
-    auto& own = k.members.at(n.results[0]->id);
-    std::vector<std::pair<int, Expr>> coordinates;
-    for (size_t d = 0; d < own.axes.size(); ++d)
-      coordinates.push_back({int(d), own.axes[d] >= 0 ? loop::index(own.axes[d]) : integer(0)});
+  // The axes of k along which node n of it reads members of `from`, by axis of `from`; -1: of extent 1. None if there
+  // is more than one way.
+  std::optional<std::vector<int>> axes_read(const Cluster& k, int from, const Node& n, const Body& b) {
+    const Cluster& other = *units_[size_t(from)].cluster;
+    auto moved = along(k.members.at(n.results[0]->id).axes, b.values);
     std::vector<int> axes(other.extents.size(), -1);
-    std::vector<Expr> moved;
-    for (auto& v : b.values) moved.push_back(loop::substitute(v, coordinates));
-    for (auto& r : reads_of(moved)) {
-      if (unit_[size_t(r.root->id)] != from) continue;
+    for (auto& r : reads_of(moved, from)) {
       auto& m = other.members.at(r.root->id);
       for (size_t d = 0; d < r.at.size(); ++d) {
         if (m.axes[d] < 0) continue;
-        if (r.at[d]->kind != Kind::index || r.at[d]->slot >= kFirstBound) return;
+        if (r.at[d]->kind != Kind::index || r.at[d]->slot >= kFirstBound) return {};
         int& a = axes[size_t(m.axes[d])];
-        if (a >= 0 && a != r.at[d]->slot) return;
+        if (a >= 0 && a != r.at[d]->slot) return {};
         a = r.at[d]->slot;
       }
     }
     for (size_t a = 0; a < axes.size(); ++a)
       if (!is_one(other.extents[a]) &&
           (axes[a] < 0 || !SymInt::surely_equal(other.extents[a], k.extents[size_t(axes[a])])))
-        return;
+        return {};
+    return axes;
+  }
+
+  // Would merging make no cycle, no kernel of too many buffers, and no maps repeat what they compute?
+  bool may_merge(int from, int to, const Node& n) {
+    const Cluster &k = *units_[size_t(to)].cluster, &other = *units_[size_t(from)].cluster;
     bool maps = !rows_of(k).any && !rows_of(other).any;
     if (maps) {
       size_t wide = 0, wide_other = 0;
       for (auto e : k.extents) wide += !is_one(e);
       for (auto e : other.extents) wide_other += !is_one(e);
-      if (wide != wide_other) return;
+      if (wide != wide_other) return false;
     }
     for (int u : order_.needs(to))
-      if (u != from && order_.depends(u, from)) return;
+      if (u != from && order_.depends(u, from)) return false;
     for (auto* r : n.results)
       for (int u : units_read({k.members.at(r->id).value}, to))
-        if (u != from && (order_.depends(u, from) || order_.depends(u, to))) return;
+        if (u != from && (order_.depends(u, from) || order_.depends(u, to))) return false;
     for (int u : order_.needs(from))
-      if (order_.depends(u, to)) return;
-    if (k.loads.size() + other.loads.size() + k.outputs.size() + other.outputs.size() > kMaxBuffers) return;
+      if (order_.depends(u, to)) return false;
+    return k.loads.size() + other.loads.size() + k.outputs.size() + other.outputs.size() <= kMaxBuffers;
+  }
 
+  // k with the members of another cluster, whose axes become these of k.
+  Cluster with_members(const Cluster& k, const Cluster& other, const std::vector<int>& axes) {
     Cluster merged = k;
-    std::vector<std::pair<int, Expr>> map;
-    for (size_t a = 0; a < axes.size(); ++a)
-      map.push_back({int(a), axes[a] >= 0 ? loop::index(axes[a]) : integer(0)});
+    auto map = indices(axes);
     for (auto& [id, m] : other.members) {
       Member x{canonical_(loop::substitute(m.value, map)), m.axes};
       for (auto& a : x.axes)
@@ -882,8 +920,17 @@ class Fuser {
         auto& m = merged.members.at(r->id);
         m.value = canonical_(expanded(m.value, &merged));
       }
-    Rows rows = rows_of(merged);
-    if (!rows.legal) return;
+    return merged;
+  }
+
+  // Brings cluster `from` into `to`, whose node n reads a member of it.
+  void merge(int from, int to, const Node& n, const Body& b) {
+    Cluster &k = *units_[size_t(to)].cluster, &other = *units_[size_t(from)].cluster;
+    if (other.scatter || other.scans || k.scans || other.positioned || k.positioned) return;
+    auto axes = axes_read(k, from, n, b);
+    if (!axes || !may_merge(from, to, n)) return;
+    Cluster merged = with_members(k, other, *axes);
+    if (!rows_of(merged).legal) return;
     merged.loads.clear();
     for (auto& [id, m] : merged.members) add_loads(m.value, merged.loads);
     merged.outputs.insert(other.outputs.begin(), other.outputs.end());

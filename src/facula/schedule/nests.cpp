@@ -48,64 +48,16 @@ class Writer {
 
   Block write(int task_var) {
     Block out;
-    std::vector<std::pair<int, Expr>> map;
-    Expr task = loop::index(task_var);
-    scope_.insert(task_var);
-    size_t whole = spec_.rows.size() - spec_.row_vector;  // rows that are not the vector
     Block* at = &out;
-    Expr row = task, first_lane, lanes;
-    if (spec_.row_vector) lanes = spec_.rows.back().extent;
-    Expr first_row, tile_rows;
-    if (spec_.tiled) {
-      Expr rest = let(*at, loop::floordiv(task, spec_.chunks));
-      first_lane = let(*at, loop::remainder(task, spec_.chunks) * spec_.chunk);
-      lanes = let(*at, loop::min(lanes - first_lane, spec_.chunk));
-      first_row = let(*at, loop::remainder(rest, spec_.row_chunks) * spec_.task_rows);
-      tile_rows = let(*at, loop::min(spec_.rows[whole - 1].extent - first_row, spec_.task_rows));
-      row = let(*at, loop::floordiv(rest, spec_.row_chunks));
-      whole -= 1;
-    } else if (spec_.chunked) {
-      Expr piece = task;
-      if (whole) {
-        row = let(*at, loop::floordiv(task, spec_.chunks));
-        piece = let(*at, loop::remainder(task, spec_.chunks));
-      }
-      first_lane = let(*at, piece * spec_.chunk);
-      lanes = let(*at, loop::min(lanes - first_lane, spec_.chunk));
-    }
-    std::vector<Expr> place(whole);  // of the row, by its loops
-    auto split = [&](Expr row) {
-      for (size_t k = whole; k-- > 0;) {
-        Expr extent = spec_.rows[k].extent;
-        place[k] = let(*at, k ? loop::remainder(row, extent) : row);
-        if (k) row = let(*at, loop::floordiv(row, extent));
-      }
-    };
+    scope_.insert(task_var);
+    Share share = share_of(*at, loop::index(task_var));
     Block after;
-    if (whole && spec_.task_rows && !spec_.tiled) {
-      Expr first = let(*at, row * spec_.task_rows), count = integer(1);
-      for (size_t k = 0; k < whole; ++k) count = count * spec_.rows[k].extent;
-      Statement loop = statement(Statement::Kind::loop);
-      loop.var = next_var();
-      loop.extent = let(*at, loop::min(count - first, spec_.task_rows));
-      scope_.insert(loop.var);
-      Expr now = first + loop::index(loop.var);
-      if (whole > 1) {  // divided once for a task; then counted on
-        split(first);
-        after = count_on(*at, loop.body, place);
-      }
-      at->push_back(std::move(loop));
-      at = &at->back().body;
-      if (whole == 1) split(now);
-    } else {
-      split(row);
-    }
-    for (size_t k = whole; k-- > 0;) map.push_back({spec_.rows[k].var, place[k]});
-    Expr lane;
-    if (spec_.row_vector) {
+    std::vector<Expr> place = rows(at, share, after);
+    std::vector<std::pair<int, Expr>> map;
+    for (size_t k = place.size(); k-- > 0;) map.push_back({spec_.rows[k].var, place[k]});
+    if (spec_.row_vector && share.first_lane) {
       int v = spec_.rows.back().var;
-      lane = loop::index(v);
-      if (first_lane) map.push_back({v, first_lane + lane});
+      map.push_back({v, share.first_lane + loop::index(v)});
     }
     std::vector<FlatStore> stores = spec_.stores;
     auto moved = [&](Expr e) { return loop::substitute(e, map); };
@@ -114,16 +66,75 @@ class Writer {
       s.offset = moved(s.offset);
       for (auto& l : s.sweep) l.extent = moved(l.extent);
     }
-    if (spec_.tiled) at = tile(*at, map, stores, first_row, tile_rows, lanes);
+    if (spec_.tiled) at = tile(*at, map, stores, share.first_row, share.tile_rows, share.lanes);
     merges_ = spec_.merges;
     for (auto& m : merges_)
       for (auto& p : m.parts) p = moved(p);
-    serial(*at, 0, stores, lanes);
+    serial(*at, 0, stores, share.lanes);
     for (auto& s : after) at->push_back(std::move(s));
     return out;
   }
 
  private:
+  // What one task does: which row (or the first of which rows), and of it which lanes.
+  struct Share {
+    Expr row, first_lane, lanes, first_row, tile_rows;
+    size_t loops;  // of rows that are not the vector, nor those of a tile
+  };
+  Share share_of(Block& at, Expr task) {
+    Share s{.row = task, .loops = spec_.rows.size() - spec_.row_vector};
+    if (spec_.row_vector) s.lanes = spec_.rows.back().extent;
+    if (spec_.tiled) {
+      Expr rest = let(at, loop::floordiv(task, spec_.chunks));
+      s.first_lane = let(at, loop::remainder(task, spec_.chunks) * spec_.chunk);
+      s.lanes = let(at, loop::min(s.lanes - s.first_lane, spec_.chunk));
+      s.first_row = let(at, loop::remainder(rest, spec_.row_chunks) * spec_.task_rows);
+      s.tile_rows = let(at, loop::min(spec_.rows[s.loops - 1].extent - s.first_row, spec_.task_rows));
+      s.row = let(at, loop::floordiv(rest, spec_.row_chunks));
+      s.loops -= 1;
+    } else if (spec_.chunked) {
+      Expr piece = task;
+      if (s.loops) {
+        s.row = let(at, loop::floordiv(task, spec_.chunks));
+        piece = let(at, loop::remainder(task, spec_.chunks));
+      }
+      s.first_lane = let(at, piece * spec_.chunk);
+      s.lanes = let(at, loop::min(s.lanes - s.first_lane, spec_.chunk));
+    }
+    return s;
+  }
+  // Where in each loop over rows the share lies. A task of several rows gets a loop over them, whose body `at` becomes;
+  // `after` is what ends the body.
+  std::vector<Expr> rows(Block*& at, const Share& share, Block& after) {
+    std::vector<Expr> place(share.loops);
+    auto split = [&](Expr row) {
+      for (size_t k = share.loops; k-- > 0;) {
+        Expr extent = spec_.rows[k].extent;
+        place[k] = let(*at, k ? loop::remainder(row, extent) : row);
+        if (k) row = let(*at, loop::floordiv(row, extent));
+      }
+    };
+    bool several = share.loops && spec_.task_rows && !spec_.tiled;
+    if (!several) {
+      split(share.row);
+      return place;
+    }
+    Expr first = let(*at, share.row * spec_.task_rows), count = integer(1);
+    for (size_t k = 0; k < share.loops; ++k) count = count * spec_.rows[k].extent;
+    Statement loop = statement(Statement::Kind::loop);
+    loop.var = next_var();
+    loop.extent = let(*at, loop::min(count - first, spec_.task_rows));
+    scope_.insert(loop.var);
+    Expr now = first + loop::index(loop.var);
+    if (share.loops > 1) {  // divided once for a task; then counted on
+      split(first);
+      after = count_on(*at, loop.body, place);
+    }
+    at->push_back(std::move(loop));
+    at = &at->back().body;
+    if (share.loops == 1) split(now);
+    return place;
+  }
   // Counters that begin at `place`, which becomes what they are in the loop over rows; gives what ends its
   // body.
   Block count_on(Block& before, Block& body, std::vector<Expr>& place) {
@@ -780,6 +791,77 @@ Expr in_two_sweeps(Expr e) {
   });
 }
 
+namespace {
+
+// Variables, locals, parameters and buffers by new numbers, in the order in which they are met.
+class Renamer {
+ public:
+  explicit Renamer(Finished& finished) : finished_(finished) {
+    for (size_t k = 0; k < finished.buffers.size(); ++k) buffers_[finished.buffers[k]] = int(k);
+  }
+
+  int variable(int v) { return vars_.of(v); }
+  int parameters() const { return numbers_.next; }
+  Expr operator()(Expr x) {
+    if (const Expr* known = done_.find(x.get())) return *known;
+    Expr r;
+    switch (x->kind) {
+      case Kind::index: r = loop::index(vars_.of(x->slot)); break;
+      case Kind::local: r = loop::local(locals_.of(x->slot), x.dtype()); break;
+      case Kind::param: {
+        bool fresh = !numbers_.map.count(x->slot);
+        r = loop::param(numbers_.of(x->slot));
+        if (fresh) finished_.numbers.push_back(x->slot);
+        break;
+      }
+      case Kind::load: {
+        int slot = memory(x->slot);
+        r = loop::load(slot, x->memory, {(*this)(x->args[0])}, x->part);
+        break;
+      }
+      default: r = loop::map_operands(x, [&](Expr y) { return (*this)(y); });
+    }
+    return done_[x.get()] = r;
+  }
+  void block(Block& block) {
+    for (auto& s : block) {
+      if (s.extent) s.extent = (*this)(s.extent);
+      if (s.kind == Statement::Kind::loop) s.var = vars_.of(s.var);
+      for (auto& v : s.values) v = (*this)(v);
+      if (s.kind == Statement::Kind::let || s.kind == Statement::Kind::assign ||
+          s.kind == Statement::Kind::array)
+        s.var = locals_.of(s.var);
+      if (s.kind == Statement::Kind::accumulator || s.kind == Statement::Kind::accumulate)
+        s.var = locals_.of(s.var, loop::components(s.monoid));
+      if (s.offset) s.offset = (*this)(s.offset);
+      if (s.kind == Statement::Kind::store) s.buffer = memory(s.buffer);
+      this->block(s.body);
+    }
+  }
+
+ private:
+  int memory(int slot) { return slot < 0 ? -1 - locals_.of(-1 - slot) : buffers_.at(slot); }
+
+  Finished& finished_;
+  std::map<int, int> buffers_;
+  Renumber vars_, locals_, numbers_;
+  loop::NodeMap<Expr> done_;
+};
+
+// The buffers that a nest reads or writes, in order.
+std::set<int> used_buffers(const NestSpec& spec, loop::Nest& n) {
+  std::set<int> used;
+  each_expr(n.body, [&](Expr& e) {
+    loop::visit(e, [&](Expr x) {
+      if (x->kind == Kind::load && x->slot >= 0) used.insert(x->slot);
+    });
+  });
+  for (auto& s : spec.stores) used.insert(s.buffer);
+  return used;
+}
+
+}  // namespace
+
 Finished finish(const NestSpec& spec, const std::vector<BufferInfo>& buffers) {
   loop::Nest n;
   n.name = spec.name;
@@ -792,18 +874,8 @@ Finished finish(const NestSpec& spec, const std::vector<BufferInfo>& buffers) {
   n.tasks = spec.tasks;
   n.cost = spec.cost;
 
-  std::set<int> used;
-  auto note = [&](Expr e) {
-    loop::visit(e, [&](Expr x) {
-      if (x->kind == Kind::load && x->slot >= 0) used.insert(x->slot);
-    });
-  };
-  each_expr(n.body, [&](Expr& e) { note(e); });
-  for (auto& s : spec.stores) used.insert(s.buffer);
   Finished finished;
-  std::map<int, int> buffer_number;
-  for (int b : used) {
-    buffer_number[b] = int(finished.buffers.size());
+  for (int b : used_buffers(spec, n)) {
     finished.buffers.push_back(b);
     loop::Buffer buffer;
     buffer.dtype = info[size_t(b)].dtype;
@@ -812,53 +884,12 @@ Finished finish(const NestSpec& spec, const std::vector<BufferInfo>& buffers) {
     buffer.name = "b" + std::to_string(n.buffers.size());
     n.buffers.push_back(buffer);
   }
-  Renumber vars, locals, numbers;
-  n.task_var = vars.of(kTask);
-  loop::NodeMap<Expr> done;
-  auto renamed = [&](Expr e) {
-    auto go = [&](auto&& self, Expr x) -> Expr {
-      if (const Expr* known = done.find(x.get())) return *known;
-      Expr r;
-      switch (x->kind) {
-        case Kind::index: r = loop::index(vars.of(x->slot)); break;
-        case Kind::local: r = loop::local(locals.of(x->slot), x.dtype()); break;
-        case Kind::param: {
-          bool fresh = !numbers.map.count(x->slot);
-          r = loop::param(numbers.of(x->slot));
-          if (fresh) finished.numbers.push_back(x->slot);
-          break;
-        }
-        case Kind::load: {
-          int slot = x->slot < 0 ? -1 - locals.of(-1 - x->slot) : buffer_number.at(x->slot);
-          r = loop::load(slot, x->memory, {self(self, x->args[0])}, x->part);
-          break;
-        }
-        default: r = loop::map_operands(x, [&](Expr y) { return self(self, y); });
-      }
-      return done[x.get()] = r;
-    };
-    return go(go, e);
-  };
-  auto rename_block = [&](auto&& self, Block& block) -> void {
-    for (auto& s : block) {
-      if (s.extent) s.extent = renamed(s.extent);
-      if (s.kind == Statement::Kind::loop) s.var = vars.of(s.var);
-      for (auto& v : s.values) v = renamed(v);
-      if (s.kind == Statement::Kind::let || s.kind == Statement::Kind::assign ||
-          s.kind == Statement::Kind::array)
-        s.var = locals.of(s.var);
-      if (s.kind == Statement::Kind::accumulator || s.kind == Statement::Kind::accumulate)
-        s.var = locals.of(s.var, loop::components(s.monoid));
-      if (s.offset) s.offset = renamed(s.offset);
-      if (s.kind == Statement::Kind::store)
-        s.buffer = s.buffer < 0 ? -1 - locals.of(-1 - s.buffer) : buffer_number.at(s.buffer);
-      self(self, s.body);
-    }
-  };
+  Renamer renamed(finished);
+  n.task_var = renamed.variable(kTask);
   n.tasks = renamed(n.tasks);
   n.cost = renamed(n.cost);
-  rename_block(rename_block, n.body);
-  n.params = numbers.next;
+  renamed.block(n.body);
+  n.params = renamed.parameters();
   finished.nest = shared_nest(std::move(n));
   return finished;
 }
