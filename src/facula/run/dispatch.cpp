@@ -385,13 +385,13 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
     return run_compiled(o, given, originals_of(out, *hidden), form);
   }
   if (found->needs_copy) return run_compiled(o, args, out, form, hidden, given, true);
+  if (!hidden || form != Form::functional) return found->program->execute(*found->plan, values, out);
   Results results = found->program->execute(*found->plan, values, out);
-  if (hidden && form == Form::functional)
-    for (size_t k = 0; k < results.size(); ++k) {
-      auto* input = hidden->original(results[k].impl());
-      results[k] =
-          input ? Tensor(Ref<TensorImpl>::share(input)) : shown(std::move(results[k]), found->shown[k]);
-    }
+  for (size_t k = 0; k < results.size(); ++k) {
+    auto* input = hidden->original(results[k].impl());
+    results[k] =
+        input ? Tensor(Ref<TensorImpl>::share(input)) : shown(std::move(results[k]), found->shown[k]);
+  }
   return results;
 }
 
@@ -797,15 +797,20 @@ void check_single_locations(const Operator& o, std::span<const Tensor> out) {
 // A composite or procedure as the calls of its body, which are recorded one by one unless it has a rule.
 Results run_calls(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out,
                   bool recording) {
-  bool by_rule = o.is<Composite>() && recording && o.vjp && form == Form::functional;
+  auto& calls = *o.calls();
+  Call c(o, args);
+  if (form != Form::functional) {
+    Results results = deliver(o, args, calls(c), out, form);
+    for (auto& t : out) t.bump_version();
+    return results;
+  }
+  if (!o.is<Composite>() || !recording || !o.vjp) return calls(c);
   Results results;
   {
-    autograd::GradMode on(autograd::grad_enabled() && !by_rule);
-    results = deliver(o, args, (*o.calls())(Call(o, args)), out, form);
+    autograd::GradMode off(false);
+    results = calls(c);
   }
-  if (by_rule && o.differentiable) autograd::record(o, args, form, results);
-  if (form != Form::functional)
-    for (auto& t : out) t.bump_version();
+  if (o.differentiable) autograd::record(o, args, form, results);
   return results;
 }
 
@@ -819,6 +824,20 @@ Results run_kernels(const Operator& o, std::span<const Value> args, Form form, s
   bool items =
       o.is<Composite>() && args.size() && args[0].tag == Tag::tensors && o.schema.parameters[0].written;
   return items ? run_items(o, args) : run_compiled(o, args, out, form);
+}
+
+// `original`: what a gradient needs of the value that is written over.
+Results compute(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out,
+                bool recording, const Tensor& original) {
+  Results results = run_kernels(o, args, form, out);
+  if (form != Form::functional)
+    for (auto& t : out) t.bump_version();
+  if (o.effects.writes) bump_written(o, args);
+  if (recording && o.differentiable) autograd::record(o, args, form, results, original);
+  if (form == Form::functional && autograd::inference_enabled()) [[unlikely]]
+    for (size_t k = 0; k < results.size(); ++k)
+      if (results[k].defined()) results[k].impl()->inference = true;
+  return results;
 }
 
 }  // namespace
@@ -861,15 +880,7 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
     if (!o.is<Composite>() || !settings().fuse || by_calls) return run_calls(o, args, form, out, recording);
     if (recording && !o.vjp) return run_composite(o, args);
   }
-  Results results = run_kernels(o, args, form, out);
-  if (form != Form::functional)
-    for (auto& t : out) t.bump_version();
-  if (o.effects.writes) bump_written(o, args);
-  if (recording && o.differentiable) autograd::record(o, args, form, results, original);
-  if (form == Form::functional && autograd::inference_enabled()) [[unlikely]]
-    for (size_t k = 0; k < results.size(); ++k)
-      if (results[k].defined()) results[k].impl()->inference = true;
-  return results;
+  return compute(o, args, form, out, recording, original);
 }
 
 }  // namespace facula::op

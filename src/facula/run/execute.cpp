@@ -1,6 +1,7 @@
 #include "facula/run/execute.h"
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "facula/codegen/kernel.h"
@@ -81,9 +82,15 @@ Results execute_directly(const Plan& plan, const NumberedGraph& g, std::span<con
       buffers[k] = numbers[k].bytes;
     }
   }
-  for (size_t k = 0; k < d.buffers.size(); ++k) {
+  for (size_t k = 0; k < d.outputs.size(); ++k) {
+    auto b = size_t(d.outputs[k]);
+    if (b >= Plan::kDirect) {
+      auto& given = inputs[b - Plan::kDirect];
+      results.push_back(given.tag == Tag::tensor ? Tensor(Ref<TensorImpl>::share(given.tensor)) : Tensor());
+      continue;
+    }
     Tensor t = k < out.size() && out[k].defined() ? out[k] : fresh(plan.results[size_t(g.outputs[k])]);
-    buffers[d.buffers[k]] = t.impl()->data_ptr();
+    buffers[b] = t.impl()->data_ptr();
     results.push_back(std::move(t));
   }
   for (auto& l : plan.execs[0].launches)
@@ -156,9 +163,10 @@ class Run {
   void kernel(const Plan::Exec& exec) {
     for (int v : exec.outputs) allocate(v);
     SmallVector<void*, 12> pointers(exec.inputs.size() + exec.outputs.size());
-    Packed packed = in_order(exec);
-    for (size_t j = 0; j < packed.operands.size(); ++j)
-      pointers[size_t(exec.alike[j])] = packed.operands[j].impl()->data_ptr();
+    std::optional<Packed> packed = in_order(exec);
+    if (packed)
+      for (size_t j = 0; j < packed->operands.size(); ++j)
+        pointers[size_t(exec.alike[j])] = packed->operands[j].impl()->data_ptr();
     for (size_t k = 0; k < pointers.size(); ++k) {
       auto& operand = at_[size_t(exec.operand(k))];
       if (!pointers[k]) pointers[k] = operand.number ? operand.number : operand.tensor->data_ptr();
@@ -176,11 +184,7 @@ class Run {
       codegen::launch(*l.kernel, l.work, l.all_in_order ? pointers.data() : buffers.data(), l.params.data(),
                       g_.name.c_str());
     }
-    for (size_t j = 0; j < packed.operands.size(); ++j)
-      if (is_fresh(exec, exec.alike[j])) {
-        packed.order.itemsize = uint8_t(itemsize(packed.operands[j].dtype()));
-        hide_in_order(packed.operands[j], packed.order);
-      }
+    if (packed) hide_fresh(exec, *packed);
   }
   // Is operand k of the kernel one that it makes?
   bool is_fresh(const Plan::Exec& exec, int k) {
@@ -188,24 +192,32 @@ class Run {
   }
   // Operands that lie alike, of which some are packed: as they lie in the order of those.
   struct Packed {
-    std::vector<Tensor> operands;  // as exec.alike; none if none is packed
+    std::vector<Tensor> operands;  // as exec.alike
     PhysicalOrder order;
   };
-  Packed in_order(const Plan::Exec& exec) {
-    Packed found;
+  std::optional<Packed> in_order(const Plan::Exec& exec) {
     bool any = false;
     for (int k : exec.alike)
       any |= is_hidden(at_[size_t(exec.operand(size_t(k)))].tensor) && !is_fresh(exec, k);
     if (!any) [[likely]]
-      return found;
+      return {};
     std::vector<TensorImpl*> operands;
     std::vector<bool> fresh;
     for (int k : exec.alike) {
       operands.push_back(at_[size_t(exec.operand(size_t(k)))].tensor);
       fresh.push_back(is_fresh(exec, k));
     }
+    Packed found;
     found.operands = in_one_order(operands, fresh, found.order);
     return found;
+  }
+  // What the kernel made lies in that order too.
+  void hide_fresh(const Plan::Exec& exec, Packed& packed) {
+    for (size_t j = 0; j < packed.operands.size(); ++j)
+      if (is_fresh(exec, exec.alike[j])) {
+        packed.order.itemsize = uint8_t(itemsize(packed.operands[j].dtype()));
+        hide_in_order(packed.operands[j], packed.order);
+      }
   }
 
   op::Args arguments(const Plan::Exec& exec) {

@@ -114,6 +114,7 @@ class Planner {
         out_(out),
         kept_(g.outputs.begin(), g.outputs.end()) {
     for (auto& [i, v] : g.graph.mutated) kept_.insert(v->id);
+    kept_.insert(g.inputs.begin(), g.inputs.end());  // the caller's
   }
 
   std::shared_ptr<Plan> run() {
@@ -308,22 +309,27 @@ class Planner {
     if (exec.kind != Step::Kind::kernel || !exec.temporaries.empty() || !exec.dead.empty() ||
         !exec.empty.empty())
       return {};
-    if (exec.inputs.size() + exec.outputs.size() > Plan::kDirect || exec.outputs.size() != g_.outputs.size())
-      return {};
+    if (exec.inputs.size() + exec.outputs.size() > Plan::kDirect) return {};
     for (auto& l : exec.launches)
       if (!l.all_in_order) return {};
+    auto position = [](const std::vector<int>& in, int v) {
+      auto it = std::find(in.begin(), in.end(), v);
+      return it == in.end() ? -1 : int(it - in.begin());
+    };
     Plan::Direct d;
     for (int v : exec.inputs) {
-      auto it = std::find(g_.inputs.begin(), g_.inputs.end(), v);
-      if (it == g_.inputs.end()) return {};
-      d.inputs.push_back(int(it - g_.inputs.begin()));
+      d.inputs.push_back(position(g_.inputs, v));
+      if (d.inputs.back() < 0) return {};
     }
-    for (int v : g_.outputs) {
-      auto it = std::find(exec.outputs.begin(), exec.outputs.end(), v);
-      if (it == exec.outputs.end()) return {};
-      d.buffers.push_back(int(exec.inputs.size()) + int(it - exec.outputs.begin()));
+    size_t made = 0;
+    for (size_t k = 0; k < g_.outputs.size(); ++k) {
+      int made_at = position(exec.outputs, g_.outputs[k]), given = position(g_.inputs, g_.outputs[k]);
+      bool wanted_elsewhere = k < out_.size() && out_[k].defined();
+      if (made_at < 0 && (given < 0 || wanted_elsewhere)) return {};
+      made += made_at >= 0;
+      d.outputs.push_back(made_at >= 0 ? int(exec.inputs.size()) + made_at : int(Plan::kDirect) + given);
     }
-    return d;
+    return made == exec.outputs.size() ? std::optional(d) : std::nullopt;
   }
 
   const NumberedGraph& g_;

@@ -50,7 +50,7 @@ class Plan {
   // without elements, as calls of one operator mostly are: execute() then needs no table of values.
   struct Direct {
     std::vector<int> inputs;   // of the kernel: number of the program's input
-    std::vector<int> buffers;  // of the program's outputs: number of the kernel's buffer
+    std::vector<int> outputs;  // of the program: number of the kernel's buffer; kDirect + i: its own input i
   };
   std::optional<Direct> direct;
   static constexpr size_t kDirect = 12;  // buffers at most

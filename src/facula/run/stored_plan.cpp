@@ -319,8 +319,8 @@ std::shared_ptr<const Plan> read_plan(std::string_view bytes, const Graph& g, In
   if (r.word()) {
     Plan::Direct d;
     r.below(d.inputs, g.inputs.size());
-    r.below(d.buffers, Plan::kDirect);
-    if (d.inputs.size() + d.buffers.size() > Plan::kDirect || plan->execs.size() != 1) return nullptr;
+    r.below(d.outputs, Plan::kDirect + g.inputs.size());
+    if (d.inputs.size() > Plan::kDirect || plan->execs.size() != 1) return nullptr;
     plan->direct = std::move(d);
   }
   return r.whole() && plan->written_to.size() == values ? plan : nullptr;
@@ -462,7 +462,7 @@ void store_plan(const std::string& name, const Graph& g, const Plan& plan) {
   w.word(plan.direct.has_value());
   if (plan.direct) {
     w.list(plan.direct->inputs);
-    w.list(plan.direct->buffers);
+    w.list(plan.direct->outputs);
   }
   Waiting::waiting().add(std::move(folder), name, std::move(w.bytes));
 }
