@@ -1,7 +1,7 @@
-# Installs facula.h and what it reaches, so that what is internal stays so. Set before: FACULA_SOURCES, FACULA_GENERATED,
+# Installs facula.h, what a device implements, and what they reach, so that what is internal stays so. Set before: FACULA_SOURCES, FACULA_GENERATED,
 # FACULA_INCLUDE_TO.
 cmake_policy(VERSION 3.25)  # an install script starts without
-set(open facula/facula.h)
+set(open facula/facula.h facula/backend/backend.h)
 set(found)
 while(open)
   list(POP_FRONT open header)

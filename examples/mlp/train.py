@@ -29,9 +29,10 @@ def load(folder: Path, name: str, limit: int | None) -> TensorDataset:
 def train_epoch(model: nn.Module, loader: DataLoader, optimizer: torch.optim.Optimizer) -> float:
     model.train()
     total = 0.0
+    device = next(model.parameters()).device
     for images, labels in loader:
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(images), labels)
+        loss = F.cross_entropy(model(images.to(device)), labels.to(device))
         loss.backward()
         optimizer.step()
         total += loss.item()
@@ -42,8 +43,9 @@ def train_epoch(model: nn.Module, loader: DataLoader, optimizer: torch.optim.Opt
 def accuracy(model: nn.Module, loader: DataLoader) -> float:
     model.eval()
     right = count = 0
+    device = next(model.parameters()).device
     for images, labels in loader:
-        right += int((model(images).argmax(1) == labels).sum())
+        right += int((model(images.to(device)).argmax(1) == labels.to(device)).sum())
         count += len(labels)
     return right / count
 
@@ -57,6 +59,7 @@ def main() -> None:
     )
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--limit", type=int, metavar="N", help="use only the first N images")
+    parser.add_argument("--device", default="cpu", help="where the network is")
     args = parser.parse_args()
 
     torch.manual_seed(0)
@@ -66,7 +69,7 @@ def main() -> None:
         nn.Linear(784, 256), nn.ReLU(),
         nn.Linear(256, 128), nn.ReLU(),
         nn.Linear(128, 10),
-    )  # fmt: skip
+    ).to(args.device)  # fmt: skip
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for epoch in range(1, args.epochs + 1):
         loss = train_epoch(model, train, optimizer)

@@ -189,8 +189,7 @@ Tensor fresh_copy(const Tensor& t, const DType* d) {
 
 }  // namespace
 
-Tensor make_tensor(const char* function, PyObject* data, const DType* dtype, Device device) {
-  op::check_can_hold(function, device);
+Tensor make_tensor(const char* function, PyObject* data, const DType* dtype) {
   if (is_tensor(data)) return fresh_copy(tensor_of(data), dtype);
   bool sequence = PyList_Check(data) || PyTuple_Check(data);
   if (!sequence && has_array_interface(data)) return fresh_copy(from_array_interface(function, data), dtype);
@@ -205,10 +204,14 @@ Tensor make_tensor(const char* function, PyObject* data, const DType* dtype, Dev
   } overflow;
   if (!dtype || n.sizes.size()) n.infer(data, 0);  // also checks that it is no ragged list
   DType d = dtype ? *dtype : n.any ? n.type : default_dtype();
-  Tensor t = Tensor::empty(IntSpan(n.sizes), d, device);
+  Tensor t = Tensor::empty(IntSpan(n.sizes), d);
   char* to = static_cast<char*>(t.data_ptr());
   n.fill(data, 0, to, d);
   return t;
+}
+
+Tensor on_device(Tensor t, Device device) {
+  return numbered(device) == t.device() ? t : run_operator(operator_named("_to_device"), {t, device})[0];
 }
 
 Tensor as_tensor(const char* function, PyObject* data, const DType* dtype, bool copy) {
@@ -217,7 +220,7 @@ Tensor as_tensor(const char* function, PyObject* data, const DType* dtype, bool 
     Tensor t = from_array_interface(function, data);
     return dtype ? cast(t, *dtype) : t;
   }
-  return make_tensor(function, data, dtype, {});
+  return make_tensor(function, data, dtype);
 }
 
 namespace {
@@ -226,7 +229,12 @@ struct Options {
   bool has_dtype = false;
   DType dtype{};
   Device device{};
-  bool requires_grad = false, copy = false;
+  bool has_device = false, requires_grad = false, copy = false;
+  // Where it is asked for, or where new tensors are; what is a tensor already stays where it is.
+  Tensor place(Tensor made, PyObject* data) const {
+    if (!has_device && is_tensor(data)) return made;
+    return on_device(std::move(made), has_device ? device : default_device());
+  }
 };
 
 bool take_options(const char* function, PyObject** v, Options& o) {  // dtype, device, requires_grad
@@ -243,6 +251,7 @@ bool take_options(const char* function, PyObject** v, Options& o) {  // dtype, d
                  package_name(), Py_TYPE(v[1])->tp_name);
     return false;
   }
+  o.has_device = v[1] && v[1] != Py_None;
   op::check_can_hold(function, o.device);
   if (v[2] && !PyBool_Check(v[2])) {
     PyErr_Format(PyExc_TypeError, "%s(): argument 'requires_grad' must be bool, not %s", function,
@@ -260,7 +269,7 @@ PyObject* tensor(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnam
     Options o;
     if (!take_arguments("tensor", spec, 1, args, n, kwnames, v, 1) || !take_options("tensor", v + 1, o))
       return nullptr;
-    Tensor t = make_tensor("tensor", v[0], o.has_dtype ? &o.dtype : nullptr, o.device);
+    Tensor t = o.place(make_tensor("tensor", v[0], o.has_dtype ? &o.dtype : nullptr), v[0]);
     if (o.requires_grad) autograd::set_requires_grad(t, true);
     return wrap(std::move(t));
   });
@@ -272,8 +281,10 @@ PyObject* as_tensor_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyO
     Options o;
     if (!take_arguments("as_tensor", spec, 1, args, n, kwnames, v) || !take_options("as_tensor", v + 1, o))
       return nullptr;
-    if (is_tensor(v[0]) && (!o.has_dtype || o.dtype == impl_of(v[0])->dtype)) return Py_NewRef(v[0]);
-    return wrap(as_tensor("as_tensor", v[0], o.has_dtype ? &o.dtype : nullptr, false));
+    if (is_tensor(v[0]) && (!o.has_dtype || o.dtype == impl_of(v[0])->dtype) &&
+        (!o.has_device || o.device == impl_of(v[0])->device))
+      return Py_NewRef(v[0]);
+    return wrap(o.place(as_tensor("as_tensor", v[0], o.has_dtype ? &o.dtype : nullptr, false), v[0]));
   });
 }
 PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
@@ -285,8 +296,9 @@ PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwna
       return nullptr;
     bool copy = v[4] && v[4] != Py_None && PyObject_IsTrue(v[4]) == 1;
     bool same_type = !o.has_dtype || (is_tensor(v[0]) && o.dtype == impl_of(v[0])->dtype);
-    if (!copy && is_tensor(v[0]) && same_type && !o.requires_grad) return Py_NewRef(v[0]);
-    Tensor t = as_tensor("asarray", v[0], o.has_dtype ? &o.dtype : nullptr, copy);
+    bool same_place = !o.has_device || !is_tensor(v[0]) || o.device == impl_of(v[0])->device;
+    if (!copy && is_tensor(v[0]) && same_type && same_place && !o.requires_grad) return Py_NewRef(v[0]);
+    Tensor t = o.place(as_tensor("asarray", v[0], o.has_dtype ? &o.dtype : nullptr, copy), v[0]);
     if (o.requires_grad) autograd::set_requires_grad(t = t.detached(), true);
     return wrap(std::move(t));
   });

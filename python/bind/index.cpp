@@ -65,7 +65,7 @@ Tensor index_tensor(PyObject* o) {
       << "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got "
       << Py_TYPE(o)->tp_name << ")";
   if (has_array_interface(o)) return from_array_interface("index", o);
-  Tensor t = make_tensor("index", o, nullptr, {});
+  Tensor t = make_tensor("index", o, nullptr);
   if (t.numel() == 0 && is_floating(t.dtype())) t = Tensor::empty(t.sizes(), DType::Int64);  // x[[]]
   return t;
 }
@@ -93,7 +93,7 @@ void add_index(Applied& a, int& dim, Tensor t) {
         << dim + k;
   }
   if (int(a.indices.size()) <= dim) a.indices.resize(size_t(dim) + 1);
-  a.indices[size_t(dim)] = std::move(t);
+  a.indices[size_t(dim)] = on_device(std::move(t), a.view.device());
   a.advanced = true;
   dim += width;
 }

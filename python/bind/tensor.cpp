@@ -186,7 +186,7 @@ PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
         sizes.push_back(PyLong_AsLongLong(PyTuple_GET_ITEM(first, i)));
       t = Tensor::empty(IntSpan(sizes), d);
     } else {
-      t = make_tensor("Tensor", first, &d, {});
+      t = make_tensor("Tensor", first, &d);
     }
     return wrap_as(std::move(t), type);
   });

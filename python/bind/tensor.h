@@ -57,7 +57,9 @@ PyObject* tensor_subscript(PyObject* self, PyObject* index);
 int tensor_assign_subscript(PyObject* self, PyObject* index, PyObject* value);
 
 // construct.cpp: a new tensor of nested sequences, numbers, arrays or tensors.
-Tensor make_tensor(const char* function, PyObject* data, const DType* dtype, Device device);
+Tensor make_tensor(const char* function, PyObject* data, const DType* dtype);
+// Itself, or what it is on another device; recorded.
+Tensor on_device(Tensor t, Device device);
 Tensor as_tensor(const char* function, PyObject* data, const DType* dtype, bool copy);
 // A Python number (NumPy's too); false without exception for anything else.
 bool to_scalar(PyObject* o, Scalar& s);

@@ -176,7 +176,7 @@ PyObject* is_neg(PyObject* self, PyObject*) { return PyBool_FromLong(impl_of(sel
 PyObject* tolist(PyObject* self, PyObject*) {
   return guarded([&] {
     check_has_data(tensor_of(self), "tolist");
-    Tensor t = resolved(tensor_of(self));
+    Tensor t = resolved(tensor_of(self)).on_host();
     return list_of(static_cast<const char*>(t.data_ptr()), t.int_sizes(), t.int_strides(), t.dtype());
   });
 }
@@ -245,8 +245,8 @@ PyObject* to_complex_number(PyObject* self, PyObject*) {
 PyObject* converted(PyObject* self, std::optional<DType> d, std::optional<Device> device, bool copy,
                     std::optional<MemoryFormat> f) {
   Tensor t = tensor_of(self), r = t;
-  if (device) op::check_can_hold("to", *device);
-  if (d && *d != t.dtype()) r = run_operator(operator_named("to_dtype"), {r, *d})[0];
+  if (device) r = on_device(t, *device);
+  if (d && *d != r.dtype()) r = run_operator(operator_named("to_dtype"), {r, *d})[0];
   if (f && *f != MemoryFormat::preserve && !r.is_contiguous(*f))
     r = run_operator(operator_named("contiguous"), {r, *f})[0];
   if (r.is_same(t)) {

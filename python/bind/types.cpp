@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "facula/op/describe.h"
+#include "facula/op/factory.h"
 
 namespace facula::bind {
 
@@ -260,13 +261,58 @@ PyObject* set_default(PyObject*, PyObject* o) {
     Py_RETURN_NONE;
   });
 }
-PyMethodDef functions[] = {{"finfo_of", finfo_of, METH_O, "Properties of a floating type, as a dict."},
-                           {"iinfo_of", iinfo_of, METH_O, "Properties of an integer type, as a dict."},
-                           {"get_default_dtype", get_default, METH_NOARGS,
-                            "The floating type of new tensors."},
-                           {"set_default_dtype", set_default, METH_O,
-                            "Sets the floating type of new tensors."},
-                           {nullptr, nullptr, 0, nullptr}};
+PyObject* get_default_device(PyObject*, PyObject*) {
+  return guarded([] { return wrap(numbered(default_device())); });
+}
+PyObject* set_device(PyObject*, PyObject* o) {
+  return guarded([&] {
+    Device d;
+    type_check(to_device(o, d), "set_default_device") << "expected a device, not " << Py_TYPE(o)->tp_name;
+    op::check_can_hold("set_default_device", d);
+    set_default_device(numbered(d));
+    Py_RETURN_NONE;
+  });
+}
+// Calls `o(name)` for each name that is no device, once; it may import what adds the device.
+PyObject* set_loader(PyObject*, PyObject* o) {
+  return guarded([&] {
+    set_device_loader([o = Py_NewRef(o)](const std::string& name) {
+      PyGILState_STATE held = PyGILState_Ensure();
+      PyObject* done = PyObject_CallFunction(o, "s", name.c_str());
+      Py_XDECREF(done);
+      PyGILState_Release(held);
+      if (!done) throw PythonError();
+    });
+    Py_RETURN_NONE;
+  });
+}
+PyObject* rename_device(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    const char *from, *to;
+    if (!PyArg_ParseTuple(args, "ss:rename_device", &from, &to)) return nullptr;
+    rename_device_type(parse_device(from).type, to);
+    Py_RETURN_NONE;
+  });
+}
+PyObject* added_devices(PyObject*, PyObject*) {
+  return guarded([] {
+    auto names = added_device_types();
+    PyRef list = checked(PyList_New(Py_ssize_t(names.size())));
+    for (size_t k = 0; k < names.size(); ++k) PyList_SET_ITEM(list.get(), Py_ssize_t(k), unicode(names[k]));
+    return list.detach();
+  });
+}
+PyMethodDef functions[] = {
+    {"get_default_device", get_default_device, METH_NOARGS, "Where new tensors are."},
+    {"set_default_device", set_device, METH_O, "Sets where new tensors are."},
+    {"set_device_loader", set_loader, METH_O, "Sets what is called with each name that is no device."},
+    {"rename_device", rename_device, METH_VARARGS, "(name, new name) of an added device."},
+    {"added_devices", added_devices, METH_NOARGS, "Names of the devices that were added."},
+    {"finfo_of", finfo_of, METH_O, "Properties of a floating type, as a dict."},
+    {"iinfo_of", iinfo_of, METH_O, "Properties of an integer type, as a dict."},
+    {"get_default_dtype", get_default, METH_NOARGS, "The floating type of new tensors."},
+    {"set_default_dtype", set_default, METH_O, "Sets the floating type of new tensors."},
+    {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
 

@@ -196,6 +196,9 @@ PyMethodDef functions[] = {
 void check_has_data(const Tensor& t, const char* what) {
   type_check(!is_sparse(t) || std::string_view(what) != "numpy", what)
       << "can't convert Sparse layout tensor to numpy. Use Tensor.to_dense() first.";
+  type_check(t.device().type == DeviceType::cpu || std::string_view(what) != "numpy", what)
+      << "can't convert " << t.device()
+      << " device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.";
   if (!autograd::batch_level(t)) return;
   std::string_view w = what;
   runtime_check(w != "bool", "vmap")

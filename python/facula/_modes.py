@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from _thread import _local
 from functools import wraps
 
 from . import _C
@@ -140,24 +141,54 @@ class inference_mode(_Decorator, _C.InferenceMode):
         return type(self)(self.mode)
 
 
-# ---- the device of new tensors: there is one
+# ---- the device of new tensors
 
 
 def get_default_device() -> Any:
     """The device that new tensors are on."""
-    return _C.device("cpu")
+    return _C.get_default_device()
 
 
 def set_default_device(device: Any) -> None:
-    """Accepts the device that is there."""
-    if device is not None:
-        _C.functions.empty([0], device=device)
+    """Where this thread's new tensors are from now on; None: on the CPU."""
+    _C.set_default_device("cpu" if device is None else device)
+
+
+class _Outer(_local):
+    """The default devices to come back to, of this thread."""
+
+    def __init__(self) -> None:
+        self.devices: list[Any] = []
+
+
+_outer = _Outer()
 
 
 def _enter_device(self: Any) -> Any:
-    set_default_device(self)
+    outer = _C.get_default_device()
+    _C.set_default_device(self)
+    _outer.devices.append(outer)
     return self
 
 
-_C.device.__enter__ = _enter_device  # with facula.device("cpu"): ...
-_C.device.__exit__ = lambda self, *exc: None
+def _exit_device(self: Any, *exc: Any) -> None:
+    _C.set_default_device(_outer.devices.pop())
+
+
+_C.device.__enter__ = _enter_device  # with facula.device("meta"): ...
+_C.device.__exit__ = _exit_device
+
+
+def _load_device(name: str) -> None:
+    """Loads the installed packages that add devices (entry points of "facula.backends"), once a name is
+    asked for that no device has.
+    """
+    from importlib.metadata import entry_points
+
+    while points := [p for p in entry_points(group="facula.backends") if p.value not in _loaded]:
+        _loaded.add(points[0].value)
+        points[0].load()()
+
+
+_loaded: set[str] = set()
+_C.set_device_loader(_load_device)

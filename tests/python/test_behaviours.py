@@ -596,8 +596,7 @@ def test_a_device_that_nothing_serves_is_refused_and_not_ignored(make):
     for device in ("cuda", "cuda:1"):
         with pytest.raises(AssertionError, match="not compiled with CUDA enabled"):
             make(*args, device=device)
-    with pytest.raises(NotImplementedError, match="no backend can hold tensors on meta"):
-        make(*args, device="meta")
+    assert make(*args, device="meta").device.type == "meta"
     assert make(*args, device="cpu").device.type == "cpu"
 
 

@@ -265,7 +265,10 @@ def _reverse_jacobian(outputs: tuple, inputs: tuple, create_graph: bool) -> tupl
             is_grads_batched=True,
         )
     total, start, rows = sum(y.numel() for y in outputs), 0, []
-    whole = [_f.zeros(total, *x.shape, dtype=x.dtype) if g is None else g for g, x in zip(found, inputs)]
+    whole = [
+        _f.zeros(total, *x.shape, dtype=x.dtype, device=x.device) if g is None else g
+        for g, x in zip(found, inputs)
+    ]
     for y in outputs:
         stop = start + y.numel()
         rows.append(tuple(g[start:stop].reshape(*y.shape, *g.shape[1:]) for g in whole))
@@ -317,14 +320,16 @@ def jacobian(
         for y in outputs:
             found: list[list[Tensor]] = [[] for _ in inputs]
             for e in range(y.numel()):
-                v = _f.zeros(y.numel(), dtype=y.dtype)
+                v = _f.zeros(y.numel(), dtype=y.dtype, device=y.device)
                 v[e] = 1
                 grads = _grads((y,), inputs, (v.view(y.shape),), create_graph, keep=True)
                 for k, g in enumerate(_filled(grads, inputs, strict, create_graph, "jacobian")):
                     found[k].append(g)
             rows.append(
                 tuple(
-                    (_f.stack(g) if g else _f.zeros(0, *x.shape, dtype=x.dtype)).reshape(*y.shape, *x.shape)
+                    (_f.stack(g) if g else _f.zeros(0, *x.shape, dtype=x.dtype, device=x.device)).reshape(
+                        *y.shape, *x.shape
+                    )
                     for g, x in zip(found, inputs)
                 )
             )

@@ -164,7 +164,7 @@ def multi_head_attention_forward(
         for t, given in ((k, static_k), (v, static_v))
     )
     if add_zero_attn:
-        zeros = _f.zeros([batch, num_heads, 1, head_dim], dtype=k.dtype)
+        zeros = _f.zeros([batch, num_heads, 1, head_dim], dtype=k.dtype, device=k.device)
         k, v = _f.cat([k, zeros], 2), _f.cat([v, zeros], 2)
         added += 1
     widen = lambda m: m if m is None or not added else _f.constant_pad_nd(m, [0, added], 0)  # noqa: E731

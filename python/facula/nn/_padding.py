@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from .. import _C
 
@@ -15,12 +16,12 @@ def _is_channels_last(images: Tensor) -> bool:
     return images.dim() == 4 and not images.is_contiguous() and images.is_contiguous(memory_format=last)
 
 
-def _sources(n: int, before: int, after: int, mode: str) -> Tensor:
+def _sources(n: int, before: int, after: int, mode: str, device: Any) -> Tensor:
     """The index in [0, n) that each place of the padded dimension copies."""
     if mode == "circular":  # negative padding crops first
         low, high = max(-before, 0), n - max(-after, 0)
-        return _f.arange(-max(before, 0), high - low + max(after, 0)) % (high - low) + low
-    at = _f.arange(-before, n + after)
+        return _f.arange(-max(before, 0), high - low + max(after, 0), device=device) % (high - low) + low
+    at = _f.arange(-before, n + after, device=device)
     if mode == "replicate":
         return at.clamp(0, n - 1)
     return (n - 1) - ((at.abs() - (n - 1)).abs())  # reflect: the edge itself is not repeated
@@ -69,7 +70,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         before, after = pad[2 * k], pad[2 * k + 1]
         if before or after:
             d = rank - 1 - k - last
-            input = _f.index_select(input, d, _sources(input.shape[d], before, after, mode))
+            input = _f.index_select(input, d, _sources(input.shape[d], before, after, mode, input.device))
     return input.movedim(-1, 1) if last else input
 
 

@@ -260,7 +260,7 @@ def embedding_bag(
                 "fixed length "
                 f"sequences. However, found offsets of type {type(offsets)}"
             )
-        offsets = _f.arange(input.shape[0]) * input.shape[1]
+        offsets = _f.arange(input.shape[0], device=input.device) * input.shape[1]
         include_last_offset = False
         input = input.reshape(-1)
         if per_sample_weights is not None:

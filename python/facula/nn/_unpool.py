@@ -100,7 +100,7 @@ def _fractional(n: int, f: Any) -> Any:
             output_size = [int(m * r) for m, r in zip(sizes, _each(output_ratio, n))]
         if _random_samples is None:
             batch = 1 if input.dim() == n + 1 else input.shape[0]
-            _random_samples = _f.rand([batch, input.shape[-n - 1], n], dtype=input.dtype)
+            _random_samples = _f.rand([batch, input.shape[-n - 1], n], dtype=input.dtype, device=input.device)
         y, at = f(input, _each(kernel_size, n), _each(output_size, n), _random_samples)
         return (y, at) if return_indices else y
 

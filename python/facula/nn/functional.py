@@ -284,7 +284,7 @@ def _channel_dropout(input: Tensor, p: float, training: bool, inplace: bool, has
         return input.mul_(0) if inplace else input * 0
     _check_features(input.dim() + (not has_batch))
     sizes = [n if k <= has_batch else 1 for k, n in enumerate(input.shape)]
-    keep = _f.dropout(_f.ones(sizes, dtype=input.dtype), p, True)
+    keep = _f.dropout(_f.ones(sizes, dtype=input.dtype, device=input.device), p, True)
     return input.mul_(keep) if inplace else input * keep
 
 
@@ -349,7 +349,7 @@ def _alpha_dropout(input: Tensor, p: float, training: bool, inplace: bool, featu
     low = -1.7580993408473766  # selu at minus infinity
     scale = (1 - p) ** -0.5 * (1 + p * low * low) ** -0.5
     sizes = [1 if features and k > 1 else n for k, n in enumerate(input.shape)]
-    keep = _f.bernoulli(_f.full(sizes, 1 - p, dtype=input.dtype))
+    keep = _f.bernoulli(_f.full(sizes, 1 - p, dtype=input.dtype, device=input.device))
     result = input * (keep * scale) + ((1 - keep) * (low * scale) - scale * p * low)
     return input.copy_(result) if inplace else result
 

@@ -98,7 +98,7 @@ def eye_(tensor: Tensor) -> Tensor:
     if tensor.dim() != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     with _C.GradMode(False):
-        return tensor.copy_(_C.functions.eye(*tensor.shape))
+        return tensor.copy_(_C.functions.eye(*tensor.shape, device=tensor.device))
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: object = None) -> Tensor:

@@ -5,8 +5,8 @@ from typing import Any as _Any
 from .. import _C
 
 _SUBMODULES = frozenset(
-    """_pytree benchmark checkpoint collect_env data deterministic dlpack hooks model_zoo tensorboard
-    weak""".split()
+    """_pytree backend_registration benchmark checkpoint collect_env data deterministic dlpack hooks
+    model_zoo tensorboard weak""".split()
 )
 
 
@@ -43,7 +43,14 @@ if TYPE_CHECKING:
     from . import data as data
 
 
+_REGISTRATION = ("rename_privateuse1_backend", "generate_methods_for_privateuse1_backend")
+
+
 def __getattr__(name: str) -> object:
+    if name in _REGISTRATION:
+        from . import backend_registration
+
+        return getattr(backend_registration, name)
     if name in _SUBMODULES:
         import importlib
 

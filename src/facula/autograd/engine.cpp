@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <optional>
 #include <queue>
 #include <thread>
 #include <unordered_map>
@@ -177,6 +178,10 @@ class Task {
         if (states_[r.state].runs && any) {
           bool keep_inputs = !node.post_hooks.empty();
           auto inputs = keep_inputs ? grads : std::vector<Tensor>();
+          std::optional<DefaultDevice> inside;  // what the rule makes is where the gradient is
+          if (devices_in_use.load(std::memory_order_relaxed)) [[unlikely]]
+            inside.emplace(
+                std::find_if(grads.begin(), grads.end(), [](auto& g) { return g.defined(); })->device());
           outputs =
               profile::on() ? apply_profiled(node, std::move(grads)) : node.apply(std::move(grads), create_);
           validate(node, outputs);
@@ -237,6 +242,7 @@ class Task {
       }
       if (is_complex(g.dtype()) && !is_complex(m.dtype)) g = invoke("real", {g});
       if (g.dtype() != m.dtype) g = invoke("to_dtype", {g, m.dtype});
+      if (g.device() != m.device && g.dim() == 0) g = invoke("_to_device", {g, m.device});  // of a number
       runtime_check(g.device() == m.device, node.name().c_str())
           << "Function " << node.name() << " returned an invalid gradient at index " << k
           << " - expected device " << m.device << " but got " << g.device();

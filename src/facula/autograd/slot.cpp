@@ -174,7 +174,12 @@ void remove_hook(const Tensor& t, int id) {
 Ref<Node> accumulator_of(const Tensor& leaf) {
   std::lock_guard lock(accumulator_lock());
   Meta& m = ensure_meta(leaf);
-  if (!m.accumulator) m.accumulator = make_ref<Accumulator>(leaf);
+  if (!m.accumulator) {
+    m.accumulator = make_ref<Accumulator>(leaf);
+  } else if (auto& of = m.accumulator->results[0];  // `leaf.data = other` makes it another tensor
+             of.dtype != leaf.dtype() || of.device != leaf.device() || of.sizes != leaf.impl()->sizes) {
+    of = {leaf.impl()->sizes, leaf.dtype(), leaf.device()};
+  }
   return m.accumulator;
 }
 

@@ -8,14 +8,21 @@ namespace facula::backend {
 const Backend& cpu_backend();  // cpu/cpu.cpp
 
 namespace {
-constexpr size_t kTypes = size_t(DeviceType::other) + 1;
-std::array<std::atomic<const Backend*>, kTypes>& table() {
-  static std::array<std::atomic<const Backend*>, kTypes> t{};
+std::array<std::atomic<const Backend*>, kDeviceTypes>& table() {
+  static std::array<std::atomic<const Backend*>, kDeviceTypes> t{};
   return t;
 }
 }  // namespace
 
 void register_backend(DeviceType type, const Backend* b) { table()[size_t(type)] = b; }
+
+DeviceType add_device(std::string_view name, const Backend* b, const DeviceMemory* memory) {
+  internal_check(b && memory) << "add_device: '" << name << "' needs a backend and memory";
+  DeviceType type = add_device_type(name);
+  register_backend(type, b);
+  register_memory(type, memory);
+  return type;
+}
 
 const Backend& backend_of(DeviceType type) {
   const Backend* b = table()[size_t(type)];

@@ -1,6 +1,6 @@
-// Backend: what a device has to offer. One object a device type, registered once; cpu/ and cuda/ here, a
-// third party's in the same way. Generated kernels run on it through codegen; operators of kind library and
-// data-dependent find their implementation in its table by name.
+// Backend: what a device has to offer. One object a device type, registered once; cpu/ here, a third party's in the
+// same way (docs/adding_a_device.md). Operators of kind library and data-dependent find their implementation in its table
+// by name.
 #pragma once
 #include <functional>
 #include <string_view>
@@ -19,11 +19,16 @@ class Backend {
   virtual ~Backend() = default;
   // Null if there is none: the reference runs.
   virtual LibraryFn find(std::string_view library_name) const = 0;
+  // May what find() gave compute this call? Else the CPU does, over copies. Asked of devices that were added.
+  virtual bool takes(const op::Call&) const { return true; }
   virtual void synchronize() const {}
   virtual std::string describe() const = 0;  // name, features, libraries with versions
 };
 
 void register_backend(DeviceType type, const Backend* b);
+// A device of a type of its own, from now on known by `name` ("npu", "npu:0"). What `b` finds runs on its memory, all else
+// on the CPU over copies. Both live as long as the process. RuntimeError if the name is taken.
+DeviceType add_device(std::string_view name, const Backend* b, const DeviceMemory* memory);
 const Backend& backend_of(DeviceType type);  // RuntimeError if there is none
 
 }  // namespace facula::backend

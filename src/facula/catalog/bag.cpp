@@ -20,7 +20,7 @@ enum Mode : int64_t { sum_of, mean_of, max_of };
 std::vector<int64_t> bounds(const Call& c, int64_t count) {
   DType t = c.dtype("offsets");
   runtime_check(!is_differentiable(t), c.name()) << "expected offsets of int64 or int32, got " << t;
-  Tensor plain = contiguous(to(c.tensor("offsets"), DType::Int64));
+  Tensor plain = contiguous(to(c.tensor("offsets"), DType::Int64)).on_host();
   std::vector<int64_t> at(plain.data<int64_t>(), plain.data<int64_t>() + plain.numel().guard_int());
   runtime_check(at.empty() || at[0] == 0, c.name())
       << "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. "

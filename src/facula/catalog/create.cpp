@@ -44,7 +44,7 @@ Tensor in_format(const Call& c, const Tensor& made) {
   return c.has("memory_format") ? contiguous(made, c["memory_format"].format) : made;
 }
 
-Tensor unset(SymSpan sizes, SymSpan strides, DType d, Device device = {}) {
+Tensor unset(SymSpan sizes, SymSpan strides, DType d, Device device = default_device()) {
   Tensor t = Tensor::empty_strided(sizes, strides, d, device);
   if (!fill_uninitialized.load(std::memory_order_relaxed)) [[likely]]
     return t;

@@ -631,6 +631,7 @@ FACULA_FAMILY(pointwise) {
   define("copy(Tensor self, Tensor|Scalar src) -> Tensor")
       .also("src", "other")
       .doc("The elements of src, broadcast to self's shape and converted to its dtype.")
+      .moves()
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{c.tensor("self").dtype()}; })
       .pointwise([](const LoopCall& c, Expr, Expr b) { return converted(b, c.dtype("self")); })

@@ -167,7 +167,7 @@ Result run_packed(const Call& call, Cell cell, const Tensor& h, const Tensor& c)
   runtime_check(batches.dim() == 1 && batches.dtype() == DType::Int64, call.name())
       << "batch_sizes must be a 1-D int64 tensor, got " << batches.dtype() << " of shape "
       << to_string(batches.sizes());
-  Tensor plain = contiguous(batches);
+  Tensor plain = contiguous(batches).on_host();
   std::vector<int64_t> sizes(plain.data<int64_t>(), plain.data<int64_t>() + plain.numel().guard_int());
   return run(call, cell, data, sizes, h, c);
 }

@@ -1,8 +1,10 @@
 // Copies that rearrange: joining, repeating, mirroring, padding, triangles.
+#include "facula/autograd/function.h"
 #include "facula/op/batched.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
+#include "facula/run/devices.h"
 #include "facula/tensor/promotion.h"
 
 using namespace facula;
@@ -380,6 +382,23 @@ FACULA_FAMILY(shape) {
       })
       .samples({"self[2, 3], pad=[1, 2]", "self[2, 3], pad=[1, 2, 0, -1], value=3",
                 "self[0, 3], pad=[1, 1, 1, 1], value=0.5"});
+  define("_to_device(Tensor self, Device device) -> Tensor")
+      .doc("The elements of self on another device, dense; itself where it is there.")
+      .bind(hidden)
+      .moves()
+      .batched_in_front()
+      .no_in_place()
+      .procedure([](const Call& c, const Tensor& self) {
+        supported_check(!self.is_traced(), "to") << "a trace stays on one device; move tensors before it";
+        Device from = self.device(), to = numbered(c["device"].device);
+        if (to == from) return self;
+        auto node = make_ref<autograd::FunctionNode>("ToCopyBackward0", std::vector<Tensor>{self});
+        node->backward = [from](std::vector<Tensor> grads) {
+          return std::vector<Tensor>{_to_device(grads[0], from)};
+        };
+        return node->finish({run::moved(self, to)})[0];
+      })
+      .samples({"self[3, 4], device=cpu"});
   define("to(Tensor(a) self, dtype dtype, bool non_blocking=False, bool copy=False) -> Tensor(a)")
       .doc("self converted to `dtype`; itself if nothing changes and copy is False.")
       .bind(method)

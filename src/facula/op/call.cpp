@@ -28,7 +28,7 @@ const Value& Call::operator[](ParameterName arg) const { return at(index_of(arg)
 Tensor Call::tensor(ParameterName arg) const {
   const Value& v = (*this)[arg];
   if (v.is_none()) return {};
-  if (is_number(v)) return wrapped_number(v.number());
+  if (is_number(v)) return wrapped_number(v.number(), default_device());  // that of the call
   internal_check(v.tag == Tag::tensor) << op_->schema.full_name() << ": " << arg.text() << " is no tensor";
   return Tensor(Ref<TensorImpl>::share(v.tensor));
 }
@@ -49,7 +49,7 @@ std::vector<Tensor> Call::all_tensors() const {
   std::vector<Tensor> out;
   each_operand(*this, [&](const Operand& o) {
     if (o.tensor < 0) return;
-    out.push_back(is_number(o.value)           ? wrapped_number(o.value.number())
+    out.push_back(is_number(o.value)           ? wrapped_number(o.value.number(), default_device())
                   : o.value.tag == Tag::tensor ? Tensor(Ref<TensorImpl>::share(o.value.tensor))
                                                : Tensor());
   });

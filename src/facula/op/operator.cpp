@@ -82,6 +82,10 @@ Definer& Definer::draws() {
   op_->effects.draws = true;
   return *this;
 }
+Definer& Definer::moves() {
+  op_->effects.moves = true;
+  return *this;
+}
 Definer& Definer::reads_data() {
   op_->effects.reads_data = true;
   return *this;
@@ -243,7 +247,7 @@ Tensor read_tensor(const Call& c, size_t k) {
     case Tag::none: return {};
     case Tag::tensor: return Tensor(Ref<TensorImpl>::share(v.tensor));
     case Tag::scalar:
-    case Tag::integer: return wrapped_number(v.number());
+    case Tag::integer: return wrapped_number(v.number(), default_device());
     default: wrong_value(c, k, "a tensor");
   }
 }

@@ -147,6 +147,7 @@ struct Effects {
   bool draws = false;       // takes random numbers from a generator's sequence
   bool ordered = false;     // communicates: such calls keep their order
   bool checks = false;      // may refuse what elements or numbers are
+  bool moves = false;       // brings operands over from other devices
   // Equal calls are one call: they may be merged, repeated or moved.
   bool repeatable() const { return !writes && !draws && !ordered; }
 };
@@ -290,6 +291,7 @@ class Definer {
   Definer& autocast(Autocast a);
   Definer& draws();
   Definer& reads_data();
+  Definer& moves();
   Definer& checks();
   Definer& check(std::function<void(const Call&)> rule);
   Definer& bad_index(ErrorType type);

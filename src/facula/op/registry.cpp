@@ -8,7 +8,6 @@
 #include <unordered_set>
 
 #include "facula/base/fork.h"
-#include "facula/op/factory.h"
 #include "facula/op/origin.h"
 
 namespace facula::op {
@@ -83,26 +82,6 @@ CompositeBody* body_of(Operator& op) {
   return procedure ? &procedure->body : nullptr;
 }
 
-// A factory refuses a device that nothing serves, before it makes anything.
-template <class Rule>
-Rule after_device_check(Rule rule, size_t device) {
-  return [rule = std::move(rule), device](const Call& c) {
-    const Value& v = c.at(device);
-    if (v.tag == Tag::device) check_can_hold(c.name(), v.device);
-    return rule(c);
-  };
-}
-void check_device_first(Operator& op) {
-  auto& s = op.schema;
-  int at = s.index_of("device");
-  if (at < 0 || !s.parameters[size_t(at)].keyword_only || s.parameters[size_t(at)].type != Type::Device)
-    return;
-  if (auto* body = body_of(op)) *body = after_device_check(std::move(*body), size_t(at));
-  if (auto* loop = op.as<Loop>()) loop->shape = after_device_check(std::move(loop->shape), size_t(at));
-  if (auto* library = op.as<Library>())
-    library->shape = after_device_check(std::move(library->shape), size_t(at));
-}
-
 // What infer() does for the other kinds: strict calls of operators look at the dtype before the body runs.
 void check_dtype_first(Operator& op) {
   auto* checked = body_of(op);
@@ -167,7 +146,6 @@ void finish_definitions() {
   place(*draft);
   auto done = std::make_unique<Operator>(std::move(draft->op));
   derive(*done, own_shape);
-  check_device_first(*done);
   check_dtype_first(*done);
   check(*done);
   Operator* op = done.get();

@@ -32,8 +32,8 @@ DType operand_dtype(const Value& v) {
   }
 }
 
-Tensor wrapped_number(const Scalar& number) {
-  Tensor t = Tensor::scalar(number, operand_dtype(number));
+Tensor wrapped_number(const Scalar& number, Device device) {
+  Tensor t = Tensor::scalar(number, operand_dtype(number), device);
   t.impl()->wrapped_number = true;
   return t;
 }

@@ -63,7 +63,10 @@ struct Value {
   Value(std::span<const Tensor> t);  // a Tensor is one pointer: the same memory
   Value(std::span<const Scalar> s) : tag(Tag::scalars), list{s.data(), s.size()} {}
   Value(DType d) : tag(Tag::dtype), word(0) { dtype = d; }
-  Value(Device d) : tag(Tag::device), word(0) { device = d; }
+  Value(Device d) : tag(Tag::device), word(0) {
+    device = d;
+    note_device(d);
+  }
   Value(MemoryFormat f) : tag(Tag::format), word(0) { format = f; }
   Value(Generator* g) : tag(g ? Tag::generator : Tag::none), generator(g) {}
 
@@ -158,7 +161,7 @@ class Args {
 DType operand_dtype(const Value& v);
 
 // A 0-d tensor of a Python number, of its operand_dtype: lowest promotion priority.
-Tensor wrapped_number(const Scalar& number);
+Tensor wrapped_number(const Scalar& number, Device device = {});
 
 // Results of a call: inline up to three, then all in the vector.
 class Results {

@@ -17,6 +17,8 @@
 #include "facula/op/registry.h"
 #include "facula/profile/profile.h"
 #include "facula/run/composite.h"
+#include "facula/run/destination.h"
+#include "facula/run/devices.h"
 #include "facula/run/entry.h"
 #include "facula/run/layout.h"
 #include "facula/run/lazy.h"
@@ -52,32 +54,6 @@ Key trace_key(const Operator& o, std::span<const Value> args, std::span<const Te
   }
   for (auto& t : out) key.push_back(t.defined() ? uint64_t(t.dtype()) + 1 : 0);
   return key;
-}
-
-// out= must have the dtype of the result: of several results, where the definition says so, and by default of what
-// is not computed element by element, as PyTorch's kernels convert only there. A dtype= that is given is meant.
-static bool takes_exact_out(const Operator& o, std::span<const Value> args) {
-  if (o.schema.returns.size() > 1) return !o.forms.exact_out || o.forms.exact_out(op::Call(o, args));
-  bool of_tensor = !args.empty() && args[0].tag == Tag::tensor;
-  if (int k = o.schema.index_of("dtype"); k >= 0 && !(of_tensor && o.calls()))
-    return !of_tensor && !args[size_t(k)].is_none();
-  if (o.forms.exact_out) return o.forms.exact_out(op::Call(o, args));
-  return !o.is<op::Pointwise>() && !(o.calls() && o.effects.draws);
-}
-
-// A result of dtype `from` is written to memory of dtype `to`: an in-place operator's or out=.
-static void check_conversion(const Operator& o, DType from, DType to, std::span<const Value> args, bool out) {
-  if (from == to) return;
-  runtime_check(!out || !takes_exact_out(o, args), o.name())
-      << "expected out tensor to have dtype " << from << ", but got " << to << " instead";
-  runtime_check(out || o.result_type != op::ResultType::real || !is_complex(to), o.name())
-      << "in-place " << o.name() << " is not supported for complex tensors: its result has dtype " << from
-      << hint(o.name(), "() without the underscore");
-  runtime_check(out || o.forms.exact_self.empty(), o.name())
-      << "the " << o.forms.exact_self << " has dtype " << to << " but the operation's result requires dtype "
-      << from;
-  check_as(can_cast(from, to), o.forms.bad_conversion, o.name())
-      << "result type " << from << " can't be cast to the desired output type " << to;
 }
 
 graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
@@ -153,40 +129,6 @@ std::shared_ptr<const Program> program_of(const Operator& o, std::span<const Val
   if (known->size() >= kMaxPrograms) known->erase(known->begin());
   known->push_back(program);
   return program;
-}
-
-// Checks that result k, of this meta, can be written into `out`; an out= tensor of other sizes is resized: true.
-bool check_destination(const Operator& o, size_t k, const op::Meta& m, const Tensor& out,
-                       std::span<const Value> args, Form form) {
-  bool same_size =
-      m.sizes.size() == out.sizes().size() && std::equal(m.sizes.begin(), m.sizes.end(), out.sizes().begin());
-  if (form == Form::in_place) {
-    runtime_check(same_size, o.name()) << "output with shape " << to_string(out.sizes())
-                                       << " doesn't match the broadcast shape " << to_string(SymSpan(m.sizes))
-                                       << hint("an in-place operator cannot grow its first argument; use ",
-                                               o.name(), " without the underscore");
-  } else if (!same_size) {
-    auto* t = out.impl();
-    Dims strides;
-    if (o.forms.resized) strides = o.forms.resized(op::Call(o, args), k, out, m.sizes);
-    if (strides.empty()) strides = contiguous_strides(m.sizes);
-    SymInt extent(int64_t(1));  // of elements that may lie apart
-    for (size_t d = 0; d < strides.size(); ++d) extent += (m.sizes[d] - SymInt(int64_t(1))) * strides[d];
-    int64_t count = product(m.sizes).concrete();
-    int64_t bytes = (count ? extent.concrete() : 0) * itemsize(t->dtype);
-    runtime_check(t->offset == 0, o.name()) << "out= has shape " << to_string(out.sizes())
-                                            << " but the result has " << to_string(SymSpan(m.sizes));
-    bool fits = int64_t(t->storage->bytes()) >= bytes;
-    runtime_check(fits || !t->storage->is_foreign(), o.name())
-        << "trying to resize storage that is not resizable: out= has shape " << to_string(out.sizes())
-        << " over memory that is not the library's own, and the result has " << to_string(SymSpan(m.sizes))
-        << hint("give out= a tensor of the result's shape");
-    if (!fits) t->storage = make_ref<StorageImpl>(size_t(bytes), t->device);
-    t->sizes = m.sizes;
-    t->strides = std::move(strides);
-  }
-  check_conversion(o, m.dtype, out.dtype(), args, form == Form::out);
-  return !same_size;
 }
 
 // Inputs that overlap a destination at other elements are copied first, so that results are as if computed
@@ -827,9 +769,10 @@ Results run_kernels(const Operator& o, std::span<const Value> args, Form form, s
 }
 
 // `original`: what a gradient needs of the value that is written over.
-Results compute(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out,
-                bool recording, const Tensor& original) {
-  Results results = run_kernels(o, args, form, out);
+Results compute(Device device, const Operator& o, std::span<const Value> args, Form form,
+                std::span<const Tensor> out, bool recording, const Tensor& original) {
+  Results results = device.type == DeviceType::cpu ? run_kernels(o, args, form, out)
+                                                   : run_elsewhere(device, o, args, form, out, run_kernels);
   if (form != Form::functional)
     for (auto& t : out) t.bump_version();
   if (o.effects.writes) bump_written(o, args);
@@ -840,15 +783,8 @@ Results compute(const Operator& o, std::span<const Value> args, Form form, std::
   return results;
 }
 
-}  // namespace
-
-Results perform(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
-  if (profile::on() && !is_inside_profiled()) [[unlikely]]
-    return perform_profiled(o, args, form, out);
-  if (log_on(Log::ops)) [[unlikely]]
-    log_call(o, args, form);
-  internal_check(args.size() == o.schema.parameters.size())
-      << o.schema.full_name() << ": " << args.size() << " arguments";
+Results perform_on(Device device, const Operator& o, std::span<const Value> args, Form form,
+                   std::span<const Tensor> out) {
   if (o.check) o.check(Call(o, args));
   bool recording = autograd::needs_record(args);
   if (o.is<View>())
@@ -876,11 +812,35 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
     for (auto& t : out) check_partial_overlap(o, *t.impl(), args);
 
   if (o.calls()) {
-    bool by_calls = recording && form != Form::functional && !o.vjp;
-    if (!o.is<Composite>() || !settings().fuse || by_calls) return run_calls(o, args, form, out, recording);
+    bool by_calls = (recording && form != Form::functional && !o.vjp) || device.type != DeviceType::cpu ||
+                    !settings().fuse;
+    if (!o.is<Composite>() || by_calls) return run_calls(o, args, form, out, recording);
     if (recording && !o.vjp) return run_composite(o, args);
   }
-  return compute(o, args, form, out, recording, original);
+  return compute(device, o, args, form, out, recording, original);
+}
+
+// Where tensors may be on other devices.
+[[gnu::noinline]] Results perform_there(const Operator& o, std::span<const Value> args, Form form,
+                                        std::span<const Tensor> out) {
+  Device device = device_of(o, args, form, out);
+  Gathered there(device, o, args, out);
+  DefaultDevice inside(device);
+  return perform_on(device, o, there.args(), form, out);
+}
+
+}  // namespace
+
+Results perform(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
+  if (profile::on() && !is_inside_profiled()) [[unlikely]]
+    return perform_profiled(o, args, form, out);
+  if (log_on(Log::ops)) [[unlikely]]
+    log_call(o, args, form);
+  internal_check(args.size() == o.schema.parameters.size())
+      << o.schema.full_name() << ": " << args.size() << " arguments";
+  if (devices_in_use.load(std::memory_order_relaxed)) [[unlikely]]
+    return perform_there(o, args, form, out);
+  return perform_on(Device{}, o, args, form, out);
 }
 
 }  // namespace facula::op

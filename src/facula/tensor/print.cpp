@@ -159,7 +159,7 @@ namespace {
 std::string part(const char* label, const Tensor& t, size_t indent) {
   std::string out = std::string(label) + "=tensor(";
   if (t.numel() == SymInt(int64_t(0))) return out + "[], size=" + tuple(t.sizes()) + ")";
-  return out + Printer(t).text(indent + out.size()) + ")";
+  return out + Printer(t.on_host()).text(indent + out.size()) + ")";
 }
 // The parts and what is noted of a sparse tensor.
 std::string parts_text(const Tensor& t, size_t indent, std::vector<std::string>& notes) {
@@ -187,7 +187,7 @@ std::string to_string(const Tensor& t, std::string_view suffix) {
   if (sparse) out += parts_text(t, indent, notes);
   else if (unknown) out += "...";
   else if (empty) out += "[]";
-  else out += Printer(t).text(indent);
+  else out += Printer(t.on_host()).text(indent);
   if (sparse || !(unknown || empty))
     told =
         told || t.dtype() == DType::Int64 || is_bool(t.dtype()) || t.dtype() == complex_of(default_dtype());

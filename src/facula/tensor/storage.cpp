@@ -244,12 +244,27 @@ Retired& retired() {
 
 }  // namespace
 
+namespace {
+std::array<std::atomic<const DeviceMemory*>, kDeviceTypes> memories{};
+}
+void register_memory(DeviceType type, const DeviceMemory* memory) { memories.at(size_t(type)) = memory; }
+const DeviceMemory* memory_of(DeviceType type) { return memories.at(size_t(type)); }
+
 StorageImpl::StorageImpl(size_t bytes, Device device) : bytes_(bytes), device_(device) { allocate(); }
 
-void StorageImpl::allocate() {
-  if (!bytes_ || device_.type == DeviceType::meta) return;
-  supported_check(device_.type == DeviceType::cpu, "allocate")
+void StorageImpl::allocate_elsewhere() {
+  note_device(device_);
+  if (device_.type == DeviceType::meta) return;
+  auto* memory = memory_of(device_.type);
+  supported_check(memory, "allocate")
       << "memory of device '" << to_string(device_) << "' is not available in this build";
+  if (bytes_) device_data_ = memory->allocate(bytes_, device_.index);
+}
+
+void StorageImpl::allocate() {
+  if (device_.type != DeviceType::cpu) [[unlikely]]
+    return allocate_elsewhere();
+  if (!bytes_) return;
   if (bytes_ <= kSmall) {
     int k = class_of(bytes_);
     data_ = local.blocks[k].pop();
@@ -286,6 +301,7 @@ StorageImpl::~StorageImpl() {
     if (*foreign_) (*foreign_)();
     return;
   }
+  if (device_data_) memory_of(device_.type)->release(device_data_, bytes_, device_.index);
   if (data_ && was_plain) deallocate();
 }
 

@@ -25,6 +25,20 @@ struct PhysicalOrder {
   bool operator==(const PhysicalOrder&) const = default;
 };
 
+// Memory that the CPU does not address; one for a type of device. Addresses are the device's own: nobody else follows or
+// compares them. Functions are called from any thread, and what they throw reaches the user; release() throws nothing.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  virtual void* allocate(size_t bytes,
+                         int index) const = 0;  // uninitialised; index: of the device, -1 the current one
+  virtual void release(void* memory, size_t bytes, int index) const noexcept = 0;
+  virtual void to_host(void* host, const void* memory, size_t bytes) const = 0;    // done when it returns
+  virtual void from_host(void* memory, const void* host, size_t bytes) const = 0;  // likewise
+};
+void register_memory(DeviceType type, const DeviceMemory* memory);
+const DeviceMemory* memory_of(DeviceType type);  // null: the CPU, meta, or a device that nothing serves
+
 class StorageImpl final : public RefCounted {
  public:
   StorageImpl(size_t bytes, Device device);                                             // uninitialised
@@ -32,6 +46,8 @@ class StorageImpl final : public RefCounted {
   StorageImpl(Ref<StorageImpl> memory, const PhysicalOrder& order);  // hidden: elements lie in `memory`
   ~StorageImpl() override;
   void* data() const { return data_; }
+  // On another device, where data() is null.
+  void* device_data() const { return device_data_; }
   size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
   bool is_foreign() const { return foreign_ != nullptr; }  // over memory that someone else gave
@@ -63,8 +79,10 @@ class StorageImpl final : public RefCounted {
 
  private:
   void allocate();
+  void allocate_elsewhere();
   void deallocate();
   void* data_ = nullptr;
+  void* device_data_ = nullptr;
   size_t bytes_ = 0;
   size_t capacity_ = 0;  // of a pooled block
   Device device_;

@@ -103,6 +103,11 @@ Tensor Tensor::empty_strided(SymSpan sizes, SymSpan strides, DType dtype, Device
 Tensor Tensor::scalar(const Scalar& value, DType dtype, Device device) {
   Tensor t = empty(SymSpan{}, dtype, device);
   if (void* to = t.impl()->storage->data()) value.store(dtype, to);
+  if (void* to = t.impl()->storage->device_data()) {
+    alignas(16) std::byte host[16];
+    value.store(dtype, host);
+    memory_of(device.type)->from_host(to, host, size_t(facula::itemsize(dtype)));
+  }
   return t;
 }
 
@@ -216,6 +221,9 @@ void TensorImpl::prepare_data() {
       << hint(
              "reading data (item, tolist, numpy, if tensor:) is not possible inside a composite or a compiled function");
   runtime_check(device.type != DeviceType::meta, "data_ptr") << "a tensor on device 'meta' has no data";
+  runtime_check(device.type == DeviceType::cpu, "data_ptr")
+      << "the CPU does not address the memory of device '" << device << "'"
+      << hint("cpu() gives a copy that it does");
   storage->restore_plain();
 }
 
@@ -332,7 +340,23 @@ Scalar Tensor::item() const {
   runtime_check(numel() == SymInt(int64_t(1)), "item")
       << "a Tensor with " << numel() << " elements cannot be converted to Scalar (shape "
       << to_string(sizes()) << ")";
+  runtime_check(device().type != DeviceType::meta, "item")
+      << "Tensor.item() cannot be called on meta tensors";
+  if (device().type != DeviceType::cpu) [[unlikely]]
+    return on_host().item();
   return load(data_ptr());
+}
+
+Tensor Tensor::on_host() const {
+  auto* t = impl();
+  auto* memory = memory_of(t->device.type);
+  if (!memory) return *this;
+  auto host = make_ref<StorageImpl>(t->storage->bytes(), Device{});
+  if (host->bytes()) memory->to_host(host->data(), t->storage->device_data(), host->bytes());
+  auto copy = make_ref<TensorImpl>(std::move(host), t->sizes, t->strides, t->offset, t->dtype, Device{});
+  copy->conj = t->conj;
+  copy->neg = t->neg;
+  return Tensor(std::move(copy));
 }
 
 Scalar Tensor::load(const void* at) const {

@@ -67,7 +67,7 @@ class TensorImpl final : public RefCounted {
 
   void* data_ptr() {  // of the first element; see Tensor::data
     auto* s = storage.get();
-    if (!s || !s->is_plain() || device.type == DeviceType::meta) [[unlikely]]
+    if (!s || !s->is_plain() || device.type != DeviceType::cpu) [[unlikely]]
       prepare_data();
     return static_cast<char*>(storage->data()) + offset.concrete() * itemsize(dtype);
   }
@@ -127,6 +127,8 @@ class Tensor {
   T* data() const {
     return static_cast<T*>(data_ptr());
   }
+  // Itself, or where the CPU does not address its memory a copy of that, with the same strides.
+  Tensor on_host() const;
   void* data_ptr() const {  // it stays there; TensorImpl::data_ptr serves for one call
     if (impl_->storage) impl_->storage->pin();
     return impl_->data_ptr();

@@ -113,7 +113,7 @@ def bfloat16(x: np.ndarray) -> np.ndarray:
 def literal(text: str, lib) -> object:
     if text in DTYPES:
         return getattr(lib, text)
-    return eval(text, {"inf": inf, "nan": nan})
+    return eval(text, {"inf": inf, "nan": nan, "cpu": "cpu"})
 
 
 def numpy_arguments(case: Case, number: int, dtype: str) -> dict:

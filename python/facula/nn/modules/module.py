@@ -718,6 +718,16 @@ class Module(_C.ModuleBase):
                 else:
                     self._buffers[name] = given
             else:
+                if mine.is_meta and not given.is_meta:
+                    import warnings
+
+                    warnings.warn(
+                        f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter "
+                        "in the current model, which is a no-op. (Did you mean to pass `assign=True` to "
+                        "assign items in the state dictionary to their corresponding key in the module "
+                        "instead of copying them in place?)",
+                        stacklevel=2,
+                    )
                 with _C.GradMode(False):
                     mine.copy_(given)
         extra = prefix + "_extra_state"

@@ -175,7 +175,9 @@ class RNNBase(Module):
 
     # A state is one tensor, of an LSTM two: what differs is here.
     def _no_state(self, input: Tensor, batch_sizes: Tensor | None) -> Any:
-        return _f.zeros(self.get_expected_hidden_size(input, batch_sizes), dtype=input.dtype)
+        return _f.zeros(
+            self.get_expected_hidden_size(input, batch_sizes), dtype=input.dtype, device=input.device
+        )
 
     def _check_ranks(self, hx: Any, rank: int) -> None:
         if hx.dim() != rank:
@@ -308,8 +310,10 @@ class LSTM(RNNBase):
 
     def _no_state(self, input: Tensor, batch_sizes: Tensor | None) -> Any:
         return (
-            _f.zeros(self.get_expected_hidden_size(input, batch_sizes), dtype=input.dtype),
-            _f.zeros(self.get_expected_cell_size(input, batch_sizes), dtype=input.dtype),
+            _f.zeros(
+                self.get_expected_hidden_size(input, batch_sizes), dtype=input.dtype, device=input.device
+            ),
+            _f.zeros(self.get_expected_cell_size(input, batch_sizes), dtype=input.dtype, device=input.device),
         )
 
     def _check_ranks(self, hx: Any, rank: int) -> None:
@@ -379,7 +383,9 @@ class RNNCellBase(TensorModule):
         if one:
             input, given = input.unsqueeze(0), tuple(h.unsqueeze(0) for h in given)
         if hx is None:
-            given = (_f.zeros([input.shape[0], self.hidden_size], dtype=input.dtype),) * states
+            given = (
+                _f.zeros([input.shape[0], self.hidden_size], dtype=input.dtype, device=input.device),
+            ) * states
         state = tuple(given) if states > 1 else given[0]
         y = function(input, state, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         if not one:

@@ -120,7 +120,10 @@ def _is_causal(mask: Tensor | None, given: bool | None, size: int) -> bool:
     if mask is None or mask.shape[-2:] != (size, size) or mask.dim() != 2:
         return False
     causal = _f.full(
-        [size, size], float("-inf"), dtype=mask.dtype if mask.is_floating_point() else None
+        [size, size],
+        float("-inf"),
+        dtype=mask.dtype if mask.is_floating_point() else None,
+        device=mask.device,
     ).triu(1)
     return bool(
         (

@@ -103,7 +103,7 @@ def _nearby_orthogonal(a: Tensor) -> Tensor:
 
 
 def _is_orthogonal(q: Tensor) -> bool:
-    identity = _C.functions.eye(q.shape[-1], dtype=q.dtype)
+    identity = _C.functions.eye(q.shape[-1], dtype=q.dtype, device=q.device)
     tolerance = 10 * q.shape[-2] * (2.0**-52 if q.dtype in (_C.float64, _C.complex128) else 2.0**-23)
     return bool(((q.mH @ q - identity).abs() <= tolerance).all())
 

@@ -90,8 +90,8 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
 
 def _places(batch_sizes: Sequence[int], batch: int) -> Tensor:
     """Rows of the packed elements in ``[T * batch, *]``."""
-    sizes = _C.tensor(batch_sizes)
-    inside = _f.arange(batch).unsqueeze(0) < sizes.unsqueeze(1)
+    sizes = _C.tensor(batch_sizes, device="cpu")  # as PyTorch keeps them
+    inside = _f.arange(batch, device="cpu").unsqueeze(0) < sizes.unsqueeze(1)
     return inside.reshape(-1).nonzero().reshape(-1)
 
 
@@ -131,8 +131,8 @@ def pack_padded_sequence(
         raise RuntimeError(f"Expected lengths of at most {x.shape[0]} steps, but got {sizes[0]}")
     batch_sizes = [sum(n > t for n in sizes) for t in range(sizes[0])]
     rows = x[: sizes[0]].reshape(sizes[0] * len(sizes), *x.shape[2:])
-    data = rows.index_select(0, _places(batch_sizes, len(sizes)))
-    return PackedSequence(data, _C.tensor(batch_sizes), order, None)
+    data = rows.index_select(0, _places(batch_sizes, len(sizes)).to(rows.device))
+    return PackedSequence(data, _C.tensor(batch_sizes, device="cpu"), order, None)
 
 
 def pad_packed_sequence(
@@ -152,9 +152,9 @@ def pad_packed_sequence(
     data = sequence.data
     rest = list(data.shape[1:])
     total = steps if total_length is None else total_length
-    padded = _f.full([total * batch, *rest], padding_value, dtype=data.dtype)
-    padded = padded.index_copy(0, _places(sizes, batch), data).reshape(total, batch, *rest)
-    lengths = _C.tensor([sum(n > k for n in sizes) for k in range(batch)])
+    padded = _f.full([total * batch, *rest], padding_value, dtype=data.dtype, device=data.device)
+    padded = padded.index_copy(0, _places(sizes, batch).to(data.device), data).reshape(total, batch, *rest)
+    lengths = _C.tensor([sum(n > k for n in sizes) for k in range(batch)], device="cpu")
     if batch_first:
         padded = padded.transpose(0, 1)
     if sequence.unsorted_indices is None:
