@@ -230,11 +230,8 @@ struct Options {
   DType dtype{};
   Device device{};
   bool has_device = false, requires_grad = false, copy = false;
-  // Where it is asked for, or where new tensors are; what is a tensor already stays where it is.
-  Tensor place(Tensor made, PyObject* data) const {
-    if (!has_device && is_tensor(data)) return made;
-    return on_device(std::move(made), has_device ? device : default_device());
-  }
+  // Where it is asked for, or else where new tensors are; if that is the CPU, tensors stay where they are.
+  Tensor place(Tensor made) const { return has_device ? on_device(std::move(made), device) : made; }
 };
 
 bool take_options(const char* function, PyObject** v, Options& o) {  // dtype, device, requires_grad
@@ -251,7 +248,8 @@ bool take_options(const char* function, PyObject** v, Options& o) {  // dtype, d
                  package_name(), Py_TYPE(v[1])->tp_name);
     return false;
   }
-  o.has_device = v[1] && v[1] != Py_None;
+  o.has_device = (v[1] && v[1] != Py_None) || default_device().type != DeviceType::cpu;
+  if (!v[1] || v[1] == Py_None) o.device = default_device();
   op::check_can_hold(function, o.device);
   if (v[2] && !PyBool_Check(v[2])) {
     PyErr_Format(PyExc_TypeError, "%s(): argument 'requires_grad' must be bool, not %s", function,
@@ -269,7 +267,7 @@ PyObject* tensor(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnam
     Options o;
     if (!take_arguments("tensor", spec, 1, args, n, kwnames, v, 1) || !take_options("tensor", v + 1, o))
       return nullptr;
-    Tensor t = o.place(make_tensor("tensor", v[0], o.has_dtype ? &o.dtype : nullptr), v[0]);
+    Tensor t = o.place(make_tensor("tensor", v[0], o.has_dtype ? &o.dtype : nullptr));
     if (o.requires_grad) autograd::set_requires_grad(t, true);
     return wrap(std::move(t));
   });
@@ -284,7 +282,7 @@ PyObject* as_tensor_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyO
     if (is_tensor(v[0]) && (!o.has_dtype || o.dtype == impl_of(v[0])->dtype) &&
         (!o.has_device || o.device == impl_of(v[0])->device))
       return Py_NewRef(v[0]);
-    return wrap(o.place(as_tensor("as_tensor", v[0], o.has_dtype ? &o.dtype : nullptr, false), v[0]));
+    return wrap(o.place(as_tensor("as_tensor", v[0], o.has_dtype ? &o.dtype : nullptr, false)));
   });
 }
 PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
@@ -298,7 +296,7 @@ PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwna
     bool same_type = !o.has_dtype || (is_tensor(v[0]) && o.dtype == impl_of(v[0])->dtype);
     bool same_place = !o.has_device || !is_tensor(v[0]) || o.device == impl_of(v[0])->device;
     if (!copy && is_tensor(v[0]) && same_type && same_place && !o.requires_grad) return Py_NewRef(v[0]);
-    Tensor t = o.place(as_tensor("asarray", v[0], o.has_dtype ? &o.dtype : nullptr, copy), v[0]);
+    Tensor t = o.place(as_tensor("asarray", v[0], o.has_dtype ? &o.dtype : nullptr, copy));
     if (o.requires_grad) autograd::set_requires_grad(t = t.detached(), true);
     return wrap(std::move(t));
   });

@@ -75,7 +75,10 @@ PyObject* storage_offset(PyObject* self, PyObject*) {
   return guarded([&] { return wrap_int(impl_of(self)->offset); });
 }
 PyObject* data_ptr(PyObject* self, PyObject*) {
-  return guarded([&] { return PyLong_FromVoidPtr(tensor_of(self).data_ptr()); });
+  return guarded([&] {
+    Tensor t = tensor_of(self);
+    return t.device().type == DeviceType::meta ? PyLong_FromLong(0) : PyLong_FromVoidPtr(t.data_ptr());
+  });
 }
 
 PyObject* one_or_all(const char* function, PyObject* self, PyObject* const* args, Py_ssize_t n,

@@ -53,10 +53,10 @@ static bool device_of(PyObject* o, Device& d) {
   return false;
 }
 
-// Tensors have no use for the number of the CPU: there is one.
+// Tensors have no use for the number of the CPU, nor of meta: there is one.
 bool to_device(PyObject* o, Device& d) {
   if (!device_of(o, d)) return false;
-  if (d.type == DeviceType::cpu) d.index = -1;
+  if (d.type <= DeviceType::meta) d.index = -1;
   return true;
 }
 

@@ -14,11 +14,11 @@ class _Maker(type):
 
     def __call__(cls, *args: Any) -> Tensor:
         if not args:
-            return _C.functions.empty([0], dtype=cls.dtype)
+            return _C.functions.empty([0], dtype=cls.dtype, device="cpu")
         if all(isinstance(a, int) and not isinstance(a, bool) for a in args):
-            return _C.functions.empty(list(args), dtype=cls.dtype)
+            return _C.functions.empty(list(args), dtype=cls.dtype, device="cpu")
         if len(args) == 1 and isinstance(args[0], _C.Size):
-            return _C.functions.empty(list(args[0]), dtype=cls.dtype)
+            return _C.functions.empty(list(args[0]), dtype=cls.dtype, device="cpu")
         if len(args) != 1:
             raise TypeError(
                 f"{cls.__name__}() takes sizes, a sequence or a tensor, got {len(args)} arguments"
@@ -27,7 +27,7 @@ class _Maker(type):
             if args[0].dtype != cls.dtype:
                 raise TypeError(f"expected {cls.dtype} (got {args[0].dtype}); convert it with .to()")
             return args[0].detach()
-        return _C.tensor(args[0], dtype=cls.dtype)
+        return _C.tensor(args[0], dtype=cls.dtype, device="cpu")
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, Tensor) and instance.dtype == cls.dtype

@@ -139,7 +139,14 @@ def _allowed() -> dict[tuple[str, str], Any]:
         for builtin in (dict, list, set, frozenset, complex, slice):
             table[module, builtin.__name__] = builtin
         table[module, "bytearray"], table[module, "bytes"] = _bytearray, _bytes
-    for rebuild in ("tensor", "tensor_v2", "sparse_tensor", "parameter", "parameter_with_state"):
+    for rebuild in (
+        "tensor",
+        "tensor_v2",
+        "sparse_tensor",
+        "meta_tensor_no_storage",
+        "parameter",
+        "parameter_with_state",
+    ):
         table["torch._utils", f"_rebuild_{rebuild}"] = getattr(_utils, f"_rebuild_{rebuild}")
     for name, dtype in LEGACY.items():
         table["torch", name] = StorageType(dtype, TypedStorage)

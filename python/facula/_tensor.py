@@ -65,7 +65,8 @@ def _sized(fill: Callable) -> Callable:
             )
         if size is None:
             size = sizes[0] if len(sizes) == 1 else sizes
-        made = fill(size, dtype=self.dtype if dtype is None else dtype, device=device, **options)
+        place = self.device if device is None else device
+        made = fill(size, dtype=self.dtype if dtype is None else dtype, device=place, **options)
         if _C.vmap_level():
             made = _C.in_level_of(self, made)
         return made if type(self) is Tensor else _C.rewrap(self, made)
@@ -77,7 +78,8 @@ def new_full(
     self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, **options: Any
 ) -> Tensor:
     """A tensor of the same dtype, of ``size`` times ``fill_value``."""
-    made = _f.full(size, fill_value, dtype=self.dtype if dtype is None else dtype, device=device, **options)
+    place = self.device if device is None else device
+    made = _f.full(size, fill_value, dtype=self.dtype if dtype is None else dtype, device=place, **options)
     if _C.vmap_level():
         made = _C.in_level_of(self, made)
     return made if type(self) is Tensor else _C.rewrap(self, made)
@@ -97,7 +99,7 @@ def new_tensor(
     made = _C.tensor(
         data,
         dtype=self.dtype if dtype is None else dtype,
-        device=device,
+        device=self.device if device is None else device,
         requires_grad=requires_grad,
         pin_memory=pin_memory,
     )

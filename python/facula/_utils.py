@@ -86,6 +86,15 @@ def _rebuild_sparse_tensor(layout: Any, data: tuple) -> Tensor:
         raise UnpicklingError(f"load: the parts of a sparse tensor do not fit: {error}") from None
 
 
+def _rebuild_meta_tensor_no_storage(dtype: Any, size: Any, stride: Any, requires_grad: Any) -> Tensor:
+    """A tensor that has sizes and no memory."""
+    try:
+        t = _C.functions.empty_strided(list(size), list(stride), dtype=dtype, device="meta")
+        return t.requires_grad_(bool(requires_grad))
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise UnpicklingError(f"load: sizes and strides of a meta tensor do not fit: {error}") from None
+
+
 def set_state(t: Tensor, state: Any) -> Tensor:
     """Gives a tensor the attributes of a dict, or of a pair of dicts, the second for slots."""
     attributes, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
@@ -108,6 +117,8 @@ def reduced(t: Tensor) -> tuple:
             else (t.crow_indices(), t.col_indices(), t._values(), t.shape)
         )
         return _rebuild_sparse_tensor, (t.layout, parts)
+    if t.is_meta:
+        return _rebuild_meta_tensor_no_storage, (t.dtype, tuple(t.shape), tuple(t.stride()), t.requires_grad)
     lazy = {name: True for name, on in (("conj", t.is_conj()), ("neg", t.is_neg())) if on}
     args = (
         TypedStorage(t),

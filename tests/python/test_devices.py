@@ -1,6 +1,8 @@
 """Tensors on other devices than the CPU: `meta`, which has no memory, and one from outside of the tree."""
 
+import copy
 import importlib
+import pickle
 import re
 import shutil
 import subprocess
@@ -196,6 +198,45 @@ def test_a_leaf_whose_data_become_another_tensors_gets_gradients_of_that_kind():
     net.to("meta")
     net(F.ones(3, 4, dtype=F.float64, device="meta")).sum().backward()
     assert net.weight.grad.is_meta
+
+
+def test_where_tensors_are_made_is_pytorchs():
+    """What PyTorch answers for each, tried beside it."""
+    meta, on_cpu = F.ones(2, 3, device="meta"), F.ones(3)
+    for made in (
+        meta.new_zeros(2),
+        meta.new_tensor([1, 2]),
+        on_cpu.new_ones(2, device="meta"),
+        F.randn_like(on_cpu, device="meta"),
+        F.as_tensor(on_cpu, device="meta"),
+        F.bernoulli(meta),
+        F.ones(1, device="meta:0"),
+        meta[[0, 1]],
+        meta[F.tensor([0, 1])],
+        on_cpu.to(meta),
+        pickle.loads(pickle.dumps(meta)),
+        copy.deepcopy(meta),
+        nn.utils.skip_init(nn.Linear, 2, 3, device="meta").weight,
+    ):
+        assert made.device == F.device("meta")
+    for made in (
+        meta.new_zeros(2, device="cpu"),
+        F.empty_like(meta, device="cpu"),
+        F.full_like(meta, 3, device="cpu"),
+    ):
+        assert made.device == F.device("cpu")
+    assert F.full_like(meta, 3, device="cpu").tolist() == [[3.0] * 3] * 2
+    with F.device("meta"):
+        for made in (
+            F.tensor(on_cpu),
+            F.as_tensor(on_cpu),
+            F.nn.functional.one_hot(F.zeros(3, dtype=F.int64), 4),
+        ):
+            assert made.is_meta
+        for made in (on_cpu.new_zeros(2), F.Tensor([1.0]), F.FloatTensor(2), F.zeros_like(on_cpu)):
+            assert made.device == F.device("cpu")
+    assert meta.data_ptr() == 0
+    assert meta.to(F.float64).dtype == F.float64 and meta.to("meta") is meta
 
 
 # ---- a device from outside

@@ -1,5 +1,6 @@
 // Reading and writing at computed positions. Indices are checked wherever they are read: one that does not
 // fit raises IndexError and nothing is read or written outside.
+#include "facula/catalog/elements.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -887,7 +888,8 @@ FACULA_FAMILY(index) {
             << "is only applicable to index tensors of dtype int64, got " << self.dtype();
         runtime_check(!(classes < SymInt(int64_t(-1))), "one_hot")
             << "class values must be smaller than num_classes, which is " << classes;
-        if (self.numel() > SymInt(int64_t(0))) {
+        bool told = !catalog::has_elements(self) && !(classes < SymInt(int64_t(0)));
+        if (self.numel() > SymInt(int64_t(0)) && !told) {
           int64_t low = amin(self).item().to_int(), high = amax(self).item().to_int();
           runtime_check(low >= 0, "one_hot") << "class values must be non-negative, got " << low;
           if (classes < SymInt(int64_t(0))) classes = high + 1;

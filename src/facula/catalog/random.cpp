@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "facula/catalog/elements.h"
 #include "facula/op/call.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -415,7 +416,8 @@ FACULA_FAMILY(random) {
         supported_check(is_floating(t), "bernoulli") << "not implemented for '" << self.dtype() << "'"
                                                      << hint("it takes probabilities: x.float() converts");
         // False for NaN.
-        bool valid = all(logical_and(ge(self, Scalar(0.0)), le(self, Scalar(1.0)))).item().to_bool();
+        bool valid = !catalog::has_elements(self) ||
+                     all(logical_and(ge(self, Scalar(0.0)), le(self, Scalar(1.0)))).item().to_bool();
         runtime_check(valid, "bernoulli")
             << "expects probabilities between 0 and 1, but some are not" << hint("x.sigmoid() are");
         return to_dtype(lt(_uniform(numbers(self.numel() * SymInt(words_for(t)), g), self.sizes(), t), self),
@@ -649,7 +651,7 @@ FACULA_FAMILY(random) {
       .non_differentiable()
       .procedure([](const Tensor& self, std::optional<Generator*> g) {
         expect_floating(self, "poisson");
-        runtime_check(all(ge(self, 0.0)).item().to_bool(), "poisson")
+        runtime_check(!catalog::has_elements(self) || all(ge(self, 0.0)).item().to_bool(), "poisson")
             << "invalid Poisson rate, expected rate to be non-negative";
         return drawn({self}, 4, g, [](const Tensor& state, const std::vector<Tensor>& of) {
           return _poisson_proposal(state, of[0]);

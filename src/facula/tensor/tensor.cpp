@@ -220,7 +220,7 @@ void TensorImpl::prepare_data() {
       << "this tensor has no data: it stands for a value being traced"
       << hint(
              "reading data (item, tolist, numpy, if tensor:) is not possible inside a composite or a compiled function");
-  runtime_check(device.type != DeviceType::meta, "data_ptr") << "a tensor on device 'meta' has no data";
+  supported_check(device.type != DeviceType::meta, "data_ptr") << "Cannot copy out of meta tensor; no data!";
   runtime_check(device.type == DeviceType::cpu, "data_ptr")
       << "the CPU does not address the memory of device '" << device << "'"
       << hint("cpu() gives a copy that it does");
