@@ -1,5 +1,6 @@
 #include "facula/run/devices.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -38,13 +39,6 @@ Tensor unset_like(const Tensor& t, Device device) {
   return like;
 }
 
-// A tensor of the same geometry over a copy of the same storage in another place.
-Tensor over(Storage storage, const Tensor& t, Device device) {
-  auto like = make_ref<TensorImpl>(std::move(storage), t.sizes(), t.strides(), t.offset(), t.dtype(), device);
-  like->wrapped_number = t.impl()->wrapped_number;
-  return Tensor(std::move(like));
-}
-
 const DeviceMemory& memory(Device d) { return *memory_of(d.type); }
 
 // The tensors of one call as copies that the CPU addresses. Tensors that share memory share its copy.
@@ -52,7 +46,15 @@ class OnHost {
  public:
   Tensor copy(const Tensor& t) {
     if (!is_elsewhere(t.impl())) return t;
-    return over(storage(t.impl()->storage), t, Device{});
+    auto& of = t.impl()->storage;
+    auto known = std::find_if(copies_.begin(), copies_.end(), [&](auto& c) { return c.first == of; });
+    if (known == copies_.end()) {
+      copies_.push_back({of, t.on_host().impl()->storage});
+      known = copies_.end() - 1;
+    }
+    auto host = make_ref<TensorImpl>(known->second, t.sizes(), t.strides(), t.offset(), t.dtype(), Device{});
+    host->wrapped_number = t.impl()->wrapped_number;
+    return Tensor(std::move(host));
   }
   // `host`, which the call wrote, back to where it is a copy of; out= tensors may have changed their shape.
   static void write_back(const Tensor& host, const Tensor& t) {
@@ -66,15 +68,6 @@ class OnHost {
   }
 
  private:
-  Storage storage(const Storage& on_device) {
-    for (auto& [known, host] : copies_)
-      if (known == on_device) return host;
-    auto host = make_ref<StorageImpl>(on_device->bytes(), Device{});
-    if (host->bytes())
-      memory(on_device->device()).to_host(host->data(), on_device->device_data(), host->bytes());
-    copies_.push_back({on_device, host});
-    return host;
-  }
   std::vector<std::pair<Storage, Storage>> copies_;
 };
 
