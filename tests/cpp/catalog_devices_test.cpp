@@ -40,12 +40,17 @@ struct Plain final : backend::Backend {
   backend::LibraryFn find(std::string_view) const override { return nullptr; }
   std::string describe() const override { return "test"; }
 };
+// As long as the process: tensors may outlive what is static here.
 Memory& memory() {
   static auto* m = new Memory;
   return *m;
 }
+Plain& plain() {
+  static auto* p = new Plain;
+  return *p;
+}
 Device device() {
-  static DeviceType type = backend::add_device("tested", new Plain, &memory());
+  static DeviceType type = backend::add_device("tested", &plain(), &memory());
   return {type, 0};
 }
 Tensor there(const Tensor& t) { return _to_device(t, device()); }
@@ -109,7 +114,7 @@ TEST(Devices, what_fails_leaves_operands_as_they_were) {
   EXPECT_ANY_THROW(Tensor::empty(IntSpan(Ints{1 << 26}), DType::Float32, device()));
   EXPECT_THROW(add(y, numbers()), Error);
   EXPECT_THROW(y.data_ptr(), Error);
-  EXPECT_THROW(backend::add_device("tested", new Plain, &memory()), Error);
+  EXPECT_THROW(backend::add_device("tested", &plain(), &memory()), Error);
   EXPECT_THROW(parse_device("Tested"), Error);
   EXPECT_THROW(here(full(Dims{2}, 1.0, {}, Device{DeviceType::meta})), Error);
 }
