@@ -32,3 +32,17 @@ def test_who_chose_otherwise_is_obeyed(chosen, spins):
     run = imported(**chosen)
     assert re.search(rf"GOMP_SPINCOUNT = '{spins}'", run.stderr)
     assert run.stdout == ("['GOMP_SPINCOUNT']\n" if "GOMP_SPINCOUNT" in chosen else "[]\n")
+
+
+def test_a_factorization_starts_no_threads_of_a_library_and_the_process_may_run_where_it_could():
+    program = """if True:
+        import os, facula
+        facula.set_num_threads(1)
+        before = os.sched_getaffinity(0)
+        assert facula.linalg.inv(facula.eye(4)).trace() == 4
+        assert any("openblas" in line for line in open("/proc/self/maps"))
+        assert os.sched_getaffinity(0) == before
+        print(len(os.listdir("/proc/self/task")))
+    """
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout == "1\n"

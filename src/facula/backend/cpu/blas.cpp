@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <complex>
+#include <mutex>
+
+#include <sched.h>
 
 #include "facula/backend/cpu/cpu.h"
 #include "facula/backend/cpu/openblas.h"
+#include "facula/base/library.h"
 
 namespace facula::backend::cpu {
 
@@ -80,6 +84,27 @@ void blas_gemm(DType d, int64_t m, int64_t n, int64_t k, const Scalar& alpha, co
                  static_cast<double*>(nullptr));
     default: internal_check(false) << "BLAS has no " << d;
   }
+}
+
+// As it is loaded it starts a thread for each processor that the loading thread may run on, and each spins for a tenth of a
+// second on the processors that the first steps of a training need. So the thread may run on one meanwhile, where it is.
+void* openblas_symbol(const char* symbol) {
+  static std::once_flag loaded;
+  std::call_once(loaded, [&] {
+    cpu_set_t all, here;
+    CPU_ZERO(&here);
+    int cpu = sched_getcpu();
+    if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &here);
+    bool narrowed = !sched_getaffinity(0, sizeof all, &all) && !sched_setaffinity(0, sizeof here, &here);
+    struct Restore {
+      ~Restore() {
+        if (all) sched_setaffinity(0, sizeof *all, all);
+      }
+      const cpu_set_t* all;
+    } restore{narrowed ? &all : nullptr};
+    symbol_beside("libfacula_openblas.so", symbol, "linalg");
+  });
+  return symbol_beside("libfacula_openblas.so", symbol, "linalg");
 }
 
 void blas_threads(int n) {

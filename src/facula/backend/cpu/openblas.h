@@ -1,9 +1,7 @@
-// OpenBLAS, which is loaded when the first of its routines is called: it starts threads when it is loaded, and a process
-// that multiplies and factors nothing has no use for them.
+// OpenBLAS, which is loaded when the first of its routines is called: a process that multiplies and factors nothing has
+// no use for it.
 #pragma once
 #include <atomic>
-
-#include "facula/base/library.h"
 
 // FACULA_ROUTINE(FACULA_PREFIXED(cblas_sgemm)): what calls the declared function of this name.
 #define FACULA_PREFIXED2(prefix, name) prefix##name
@@ -16,6 +14,9 @@
 
 namespace facula::backend::cpu {
 
+// RuntimeError if the library is not beside this one. As it is loaded it has no threads of its own yet.
+void* openblas_symbol(const char* symbol);
+
 template <class F>
 class Routine;
 template <class R, class... Args>
@@ -27,8 +28,7 @@ class Routine<R(Args...)> {
   R operator()(Args... args) const {
     F* f = found_.load(std::memory_order_acquire);
     if (!f) [[unlikely]]
-      found_.store(f = reinterpret_cast<F*>(symbol_beside("libfacula_openblas.so", symbol_, "linalg")),
-                   std::memory_order_release);
+      found_.store(f = reinterpret_cast<F*>(openblas_symbol(symbol_)), std::memory_order_release);
     return f(args...);
   }
 
