@@ -10,6 +10,7 @@
 #include "facula/backend/cpu/cpu.h"
 #include "facula/backend/cpu/openblas.h"
 #include "facula/base/library.h"
+#include "facula/codegen/sequel.h"
 
 namespace facula::backend::cpu {
 
@@ -86,25 +87,48 @@ void blas_gemm(DType d, int64_t m, int64_t n, int64_t k, const Scalar& alpha, co
   }
 }
 
+namespace {
+
 // As it is loaded it starts a thread for each processor that the loading thread may run on, and each spins for a tenth of a
 // second on the processors that the first steps of a training need. So the thread may run on one meanwhile, where it is.
-void* openblas_symbol(const char* symbol) {
-  static std::once_flag loaded;
-  std::call_once(loaded, [&] {
-    cpu_set_t all, here;
+class OneProcessor {
+ public:
+  OneProcessor() {
+    cpu_set_t here;
     CPU_ZERO(&here);
     int cpu = sched_getcpu();
     if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &here);
-    bool narrowed = !sched_getaffinity(0, sizeof all, &all) && !sched_setaffinity(0, sizeof here, &here);
-    struct Restore {
-      ~Restore() {
-        if (all) sched_setaffinity(0, sizeof *all, all);
-      }
-      const cpu_set_t* all;
-    } restore{narrowed ? &all : nullptr};
-    symbol_beside("libfacula_openblas.so", symbol, "linalg");
+    narrowed_ = !sched_getaffinity(0, sizeof all_, &all_) && !sched_setaffinity(0, sizeof here, &here);
+  }
+  ~OneProcessor() {
+    if (narrowed_) sched_setaffinity(0, sizeof all_, &all_);
+  }
+  OneProcessor(const OneProcessor&) = delete;
+
+ private:
+  cpu_set_t all_;
+  bool narrowed_;
+};
+
+constexpr const char* kLibrary = "libfacula_openblas.so";
+
+void load() {
+  static std::once_flag loaded;
+  std::call_once(loaded, [] {
+    OneProcessor narrowed;
+    symbol_beside(kLibrary, openblas_set_num_threads.symbol(), "linalg");
   });
-  return symbol_beside("libfacula_openblas.so", symbol, "linalg");
+}
+
+// Beside the program where one that began alike has wanted it.
+const codegen::Thing openblas_thing("openblas", [](codegen::Words) { load(); });
+
+}  // namespace
+
+void* openblas_symbol(const char* symbol) {
+  codegen::wanted(openblas_thing, {});
+  load();
+  return symbol_beside(kLibrary, symbol, "linalg");
 }
 
 void blas_threads(int n) {

@@ -25,6 +25,7 @@ class Routine<R(Args...)> {
 
  public:
   explicit constexpr Routine(const char* symbol) : symbol_(symbol) {}
+  const char* symbol() const { return symbol_; }
   R operator()(Args... args) const {
     F* f = found_.load(std::memory_order_acquire);
     if (!f) [[unlikely]]
