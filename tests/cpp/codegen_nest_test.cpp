@@ -6,12 +6,15 @@
 
 #include <cmath>
 #include <cstdio>
+#include <deque>
 #include <limits>
+#include <map>
 #include <random>
 
 #include "again.h"
 #include "facula/base/parallel.h"
 #include "facula/base/random.h"
+#include "facula/codegen/c99.h"
 #include "facula/codegen/kernel.h"
 #include "facula/loop/interpret.h"
 #include "facula/loop/monoid.h"
@@ -159,17 +162,11 @@ double number(DType d, const char* p) {
   }
 }
 
-// Runs both and compares every byte, or floating values to a relative tolerance.
-void expect_same(const Nest& n, std::vector<int64_t> params, std::vector<Data> data, double tolerance = 0) {
-  std::vector<Data> mine = data, oracle = data;
-  std::vector<void*> a, b;
-  for (auto& d : mine) a.push_back(d.bytes.data());
-  for (auto& d : oracle) b.push_back(d.bytes.data());
-  params.push_back(0);
-  codegen::launch(*codegen::kernel(n), a.data(), params.data(), n.name.c_str());
-  interpret(n, b, params);
-  for (size_t k = 0; k < data.size(); ++k) {
-    DType d = real_of(data[k].dtype);
+// Every byte, or floating values to a relative tolerance.
+void compare(const Nest& n, const char* by, std::vector<Data>& mine, std::vector<Data>& oracle,
+             double tolerance) {
+  for (size_t k = 0; k < oracle.size(); ++k) {
+    DType d = real_of(oracle[k].dtype);
     for (size_t at = 0; at < mine[k].bytes.size(); at += size_t(itemsize(d))) {
       const char *x = mine[k].bytes.data() + at, *y = oracle[k].bytes.data() + at;
       if (!std::memcmp(x, y, size_t(itemsize(d)))) continue;
@@ -179,18 +176,79 @@ void expect_same(const Nest& n, std::vector<int64_t> params, std::vector<Data> d
         close = (std::isnan(u) && std::isnan(v)) || u == v ||
                 std::fabs(u - v) <= tolerance * std::max(1.0, std::fabs(v));
         if (!close)
-          ADD_FAILURE() << n.name << ": buffer " << k << " (" << d << ") element " << at / size_t(itemsize(d))
-                        << " is " << u << ", expected " << v;
+          ADD_FAILURE() << n.name << " by " << by << ": buffer " << k << " (" << d << ") element "
+                        << at / size_t(itemsize(d)) << " is " << u << ", expected " << v;
       } else {
         int64_t u = 0, v = 0;
         std::memcpy(&u, x, size_t(itemsize(d)));
         std::memcpy(&v, y, size_t(itemsize(d)));
-        ADD_FAILURE() << n.name << ": buffer " << k << " (" << d << ") element " << at / size_t(itemsize(d))
-                      << " is " << u << ", expected " << v;
+        ADD_FAILURE() << n.name << " by " << by << ": buffer " << k << " (" << d << ") element "
+                      << at / size_t(itemsize(d)) << " is " << u << ", expected " << v;
       }
       if (!close) return;
     }
   }
+}
+std::vector<void*> pointers(std::vector<Data>& data) {
+  std::vector<void*> all;
+  for (auto& d : data) all.push_back(d.bytes.data());
+  return all;
+}
+
+// What was run, to be run as C too once all of it is compiled together.
+class AsC : public testing::Environment {
+ public:
+  struct Run {
+    size_t nest;
+    std::vector<int64_t> params;
+    std::vector<Data> data, oracle;
+    double tolerance;
+  };
+  static AsC& all() {
+    static auto* a = static_cast<AsC*>(testing::AddGlobalTestEnvironment(new AsC));
+    return *a;
+  }
+  void add(const Nest& n, const std::vector<int64_t>& params, const std::vector<Data>& data,
+           const std::vector<Data>& oracle, double tolerance) {
+    std::string text = print(n);
+    auto [it, is_new] = numbers_.try_emplace(text, nests_.size());
+    if (is_new) nests_.push_back(n);
+    // Of these the interpreter rounds a step once, targets each operation.
+    bool wider = text.find("welford") != text.npos || text.find("logsumexp") != text.npos;
+    if (++count_[it->second] <= kMost)
+      runs_.push_back({it->second, params, data, oracle, wider ? tolerance : 0});
+  }
+  void TearDown() override {
+    std::vector<const Nest*> nests;
+    for (auto& n : nests_) nests.push_back(&n);
+    auto kernels = codegen::c99_kernels(nests);
+    for (auto& r : runs_) {
+      auto& n = nests_[r.nest];
+      auto buffers = pointers(r.data);
+      codegen::Status status;
+      kernels[r.nest](buffers.data(), r.params.data(), 0, codegen::eval_params(n.tasks, r.params.data()),
+                      &status);
+      compare(n, "C", r.data, r.oracle, r.tolerance);
+    }
+  }
+
+ private:
+  static constexpr int kMost = 4;  // runs of a nest
+  std::map<std::string, size_t> numbers_;
+  std::deque<Nest> nests_;
+  std::map<size_t, int> count_;
+  std::vector<Run> runs_;
+};
+
+// LLVM's code against the interpreter, and C's, which computes what that does to the bit.
+void expect_same(const Nest& n, std::vector<int64_t> params, std::vector<Data> data, double tolerance = 0) {
+  std::vector<Data> mine = data, oracle = data;
+  auto a = pointers(mine), b = pointers(oracle);
+  params.push_back(0);
+  codegen::launch(*codegen::kernel(n), a.data(), params.data(), n.name.c_str());
+  interpret(n, b, params);
+  compare(n, "LLVM", mine, oracle, tolerance);
+  AsC::all().add(n, params, data, oracle, tolerance);
 }
 
 // z[i * s2] = f(x[i * s0], y[i * s1]) for i < p0; strides are parameters unless they are 0 or 1.

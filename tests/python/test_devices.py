@@ -12,7 +12,7 @@ from pathlib import Path
 
 import facula._C as C
 import pytest
-from support.operators import arguments, bits, call, cases
+from support.operators import UNDEFINED, arguments, bits, call, cases, tensors, usual_dtype
 
 import facula as F
 from facula import nn
@@ -21,24 +21,6 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(C.__file__).resolve().parents[2]
 ALL = cases()
 BY_NAME = {c.name: c for c in ALL}
-# What has no value that two calls share.
-UNDEFINED = {
-    "empty",
-    "empty_like",
-    "empty_strided",
-    "new_empty",
-    "new_empty_strided",
-    "empty_permuted",
-    "resize_",
-}
-
-
-def tensors(x):
-    if isinstance(x, F.Tensor):
-        return [x]
-    if isinstance(x, (list, tuple)):
-        return [t for y in x for t in tensors(y)]
-    return [t for y in x.values() for t in tensors(y)] if isinstance(x, dict) else []
 
 
 def moved(x, device):
@@ -53,10 +35,6 @@ def facts(t):
     return None if t is None else (tuple(t.shape), t.stride(), t.dtype)
 
 
-def dtype_of(case):
-    return next(d for d in ("float32", "complex64", "int64", "bool", *case.dtypes) if d in case.dtypes)
-
-
 # What looks at elements, which PyTorch refuses on meta too, or answers by what it guesses they are.
 READS = re.compile("Cannot copy out of meta|item\\(\\) cannot be called on meta|meta have none|has no data")
 
@@ -67,7 +45,7 @@ READS = re.compile("Cannot copy out of meta|item\\(\\) cannot be called on meta|
 def test_meta_results_have_the_shapes_strides_and_dtypes_of_the_cpus(name):
     case = BY_NAME[name]
     for number in range(len(case.samples)):
-        args = arguments(case, number, dtype_of(case))
+        args = arguments(case, number, usual_dtype(case))
         if not tensors(args):
             continue
         what = f"{name}, sample {number}"
@@ -292,7 +270,7 @@ def test_operators_give_on_a_device_what_they_give_on_the_cpu(toy):
             continue
         for number in range(len(case.samples)):
             what = f"{case.name}, sample {number}"
-            here = arguments(case, number, dtype_of(case))
+            here = arguments(case, number, usual_dtype(case))
             if not tensors(here):
                 continue
             there = moved(here, toy)

@@ -19,6 +19,7 @@
 #include "facula/base/log.h"
 #include "facula/base/sha256.h"
 #include "facula/codegen/ahead.h"
+#include "facula/codegen/c99.h"
 #include "facula/codegen/compiler.h"
 #include "facula/codegen/kernel.h"
 #include "facula/codegen/named.h"
@@ -48,21 +49,34 @@ Compile compiler() {
 
 std::atomic<int64_t> memory_hits{0}, shipped_hits{0}, disk_hits{0}, compiled{0}, compile_nanoseconds{0};
 
-std::string compile(const loop::Nest& n) {
+// Counts, and logs, what `how` compiles.
+template <class F>
+auto compile_by(const loop::Nest& n, F&& how) {
   std::optional<profile::Scope> scope;  // threads beside the program are on no line of it
   if (!is_ahead()) scope.emplace(profile::Category::compile, "compile ", n.name);
   auto start = std::chrono::steady_clock::now();
-  std::string object, error;
-  bool ok = compiler()(&n, &object, &error);
-  runtime_check(ok, "codegen") << "kernel " << n.name << ": " << error;
+  auto made = how();
   auto spent =
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
   ++compiled;
   compile_nanoseconds += spent;
   if (log_on(Log::kernels))
-    log_line(Log::kernels,
-             n.name + " compiled in " + std::to_string(spent / 1000) + " us\n" + loop::print(n));
-  return object;
+    log_line(Log::kernels, n.name + " compiled in " + std::to_string(spent / 1000) + " us\n" +
+                               loop::print(n) + (uses_c99() ? "\n" + c99_function(n, "kernel") : ""));
+  return made;
+}
+std::string compile(const loop::Nest& n) {
+  return compile_by(n, [&] {
+    std::string object, error;
+    bool ok = compiler()(&n, &object, &error);
+    runtime_check(ok, "codegen") << "kernel " << n.name << ": " << error;
+    return object;
+  });
+}
+// Not kept on the disk.
+KernelFn compile_c99(const loop::Nest& n) {
+  const loop::Nest* one[] = {&n};
+  return compile_by(n, [&] { return c99_kernels(one)[0]; });
 }
 
 // ---- the table in memory
@@ -117,7 +131,7 @@ bool make(Entry& e, const loop::Nest* n, const std::string& digest, const std::s
   std::optional<profile::Scope> scope;
   if (!is_ahead()) scope.emplace(profile::Category::compile, "kernel ", shown);
   std::string object;
-  KernelFn fn = load(digest, shown, object);
+  KernelFn fn = !uses_c99() ? load(digest, shown, object) : n ? compile_c99(*n) : nullptr;
   if (!fn) {
     if (!n) return false;
     log_cache("miss", digest, shown);
@@ -239,7 +253,7 @@ const Kernel* kernel(const loop::Nest& n) {
 
 const Kernel* kernel(const loop::LazyNest& n) {
   auto* known = n.kernel();
-  if (!known || records_kernels()) return kernel(n.nest());
+  if (!known || records_kernels() || uses_c99()) return kernel(n.nest());
   check_ahead();
   check_interrupt();
   auto [e, made] = entry_made(known->name, known->shown, nullptr);
@@ -268,6 +282,7 @@ CacheStats cache_stats() {
 std::string cache_folder() { return user_folder(); }
 
 void record_kernels_to(const std::string& folder) {
+  runtime_check(!uses_c99(), "codegen") << "kernels by way of C are not kept; unset FACULA_TARGET";
   runtime_check(folder.empty() || make_folders(folder), "codegen") << "cannot make the folder " << folder;
   finish_ahead();  // what was begun belongs where it would have gone
   if (std::string before = recording_to(); !before.empty()) write_nest_index(before);

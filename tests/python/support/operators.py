@@ -16,6 +16,8 @@ FLOATING = ("float16", "bfloat16", "float32", "float64")
 COMPLEX = ("complex64", "complex128")
 LAYOUTS = ("transposed", "gaps", "offset", "expanded")
 SMALL = 64  # elements
+# What has no value that two calls share.
+UNDEFINED = "empty empty_like empty_strided new_empty new_empty_strided empty_permuted resize_".split()
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,22 @@ def cases() -> list[Case]:
             )
         )
     return out
+
+
+def usual_dtype(case: Case) -> str:
+    """The one that a case is tried in where one is enough."""
+    return next(d for d in ("float32", "complex64", "int64", "bool", *case.dtypes) if d in case.dtypes)
+
+
+def tensors(x) -> list:
+    """All in arguments or results."""
+    import facula
+
+    if isinstance(x, facula.Tensor):
+        return [x]
+    if isinstance(x, (list, tuple)):
+        return [t for y in x for t in tensors(y)]
+    return [t for y in x.values() for t in tensors(y)] if isinstance(x, dict) else []
 
 
 def is_real_tensor(argument: dict) -> bool:

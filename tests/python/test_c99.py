@@ -1,0 +1,91 @@
+"""Kernels printed as C99: the same operators by LLVM and by way of the machine's C compiler."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.by_target import results
+
+import facula as F
+
+HERE = Path(__file__).resolve().parent
+PARTS = 8
+
+
+def run(*command, **environment):
+    return subprocess.run(
+        [sys.executable, *map(str, command)],
+        env=os.environ | {"FACULA_TARGET": "c99"} | environment,
+        capture_output=True,
+        text=True,
+    )
+
+
+def numbers(t):
+    t = t.to_dense() if t.is_sparse else t.contiguous()
+    return (F.view_as_real(t) if t.is_complex() else t).double()
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_operators_and_their_gradients_are_what_llvm_makes_of_them(part, tmp_path):
+    """Whole numbers alike; others up to the order of sums and elementary functions' last places."""
+    by_c = run(HERE / "support/by_target.py", part, PARTS, tmp_path / "results.pt")
+    assert by_c.returncode == 0, by_c.stderr
+    found, wanted = F.load(tmp_path / "results.pt"), results(part, PARTS)
+    assert found.keys() == wanted.keys() and len(found) > 80
+    for name, tensors in wanted.items():
+        assert len(found[name]) == len(tensors), name
+        pairs = [(numbers(a), numbers(b)) for a, b in zip(found[name], tensors)]
+        largest = max([1.0] + [b.abs().nan_to_num(0, 0, 0).max().item() for _, b in pairs if b.numel()])
+        for k, ((a, b), got, want) in enumerate(zip(pairs, found[name], tensors)):
+            assert got.dtype == want.dtype and got.shape == want.shape, f"{name}, tensor {k}"
+            exact = not (want.is_floating_point() or want.is_complex())
+            rounding = 4e-3 if want.dtype in (F.float16, F.bfloat16) else 1e-6
+            same = F.equal(a, b) if exact else F.allclose(a, b, rounding, rounding * largest, equal_nan=True)
+            assert same, f"{name}, tensor {k}: {got} for {want}"
+
+
+def test_random_numbers_are_the_same():
+    by_c = run(
+        "-c", "import facula as F; F.manual_seed(3); print(F.rand(9).tolist(), F.randperm(9).tolist())"
+    )
+    F.manual_seed(3)
+    assert by_c.stdout == f"{F.rand(9).tolist()} {F.randperm(9).tolist()}\n", by_c.stderr
+
+
+def test_errors_of_kernels_are_raised():
+    by_c = run("-c", "import facula as F; F.ones(3)[F.tensor([1, -4])]")
+    assert "IndexError: index: index -4 is out of bounds for dimension with size 3" in by_c.stderr
+    by_c = run("-c", "import facula as F; F.ones(3).int() // F.zeros(3).int()")
+    assert "ZeroDivisionError" in by_c.stderr
+
+
+def test_people_can_read_it():
+    """Padding is read where there is something to read, and places in memory are plain arithmetic."""
+    program = "import facula as F; F.nn.functional.pad(F.ones(3, 4), (1, 1))"
+    text = run("-c", program, FACULA_LOG="kernels").stderr
+    text = text[text.index("/* constant_pad_nd */") :]
+    wanted = """
+      for (int64_t i2 = 0; i2 < params[6]; ++i2) {
+        const int64_t t2 = i2 + -1;
+        float t3;
+        if ((uint8_t)((t2 >= 0) & (t2 < params[7]))) {
+          t3 = b0[i2 + v3];
+        }
+        else {
+          t3 = (float)(b1[0]);
+        }
+        b2[i2 + v4] = t3;
+      }
+"""
+    assert wanted in text, text
+
+
+def test_what_is_missing_is_named(tmp_path):
+    program = "import facula as F; F.ones(3) + 1"
+    wrong = run("-c", program, FACULA_TARGET="c98").stderr
+    assert 'FACULA_TARGET is "c98"\n  hint: it may be llvm or c99' in wrong
+    without = run("-c", program, PATH=str(tmp_path)).stderr
+    assert "FACULA_TARGET=c99 needs a C compiler named cc" in without
