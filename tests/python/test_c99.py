@@ -48,9 +48,8 @@ def test_operators_and_their_gradients_are_what_llvm_makes_of_them(part, tmp_pat
 
 
 def test_random_numbers_are_the_same():
-    by_c = run(
-        "-c", "import facula as F; F.manual_seed(3); print(F.rand(9).tolist(), F.randperm(9).tolist())"
-    )
+    program = "import facula as F; F.manual_seed(3); print(F.rand(9).tolist(), F.randperm(9).tolist())"
+    by_c = run("-c", program)
     F.manual_seed(3)
     assert by_c.stdout == f"{F.rand(9).tolist()} {F.randperm(9).tolist()}\n", by_c.stderr
 

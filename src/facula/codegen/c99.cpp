@@ -1,7 +1,9 @@
 #include "facula/codegen/c99.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -106,24 +108,15 @@ bool is_mapped(Fn f) {
 
 // The function of libm in double whose result is rounded to the dtype, or null.
 const char* libm(Fn f) {
-  switch (f) {
-#define FACULA_FN(n) \
-  case Fn::n: return #n;
-    FACULA_FN(exp)
-    FACULA_FN(exp2)
-    FACULA_FN(expm1)
-  FACULA_FN(log)
-  FACULA_FN(log2) FACULA_FN(log10) FACULA_FN(log1p) FACULA_FN(sin) FACULA_FN(cos) FACULA_FN(tan)
-      FACULA_FN(asin) FACULA_FN(acos) FACULA_FN(atan) FACULA_FN(sinh) FACULA_FN(cosh) FACULA_FN(tanh)
-          FACULA_FN(asinh) FACULA_FN(acosh) FACULA_FN(atanh) FACULA_FN(erf) FACULA_FN(erfc) FACULA_FN(pow)
-              FACULA_FN(atan2) FACULA_FN(sqrt) FACULA_FN(floor) FACULA_FN(ceil) FACULA_FN(trunc)
-                  FACULA_FN(copysign) FACULA_FN(fmod)
-#undef FACULA_FN
-                      case Fn::round:
-    return "nearbyint";
-  case Fn::abs: return "fabs";
-    default : return nullptr;
-  }
+  static constexpr Fn same_name[] = {
+      Fn::exp,   Fn::exp2,  Fn::expm1, Fn::log,  Fn::log2,     Fn::log10, Fn::log1p, Fn::sin,
+      Fn::cos,   Fn::tan,   Fn::asin,  Fn::acos, Fn::atan,     Fn::sinh,  Fn::cosh,  Fn::tanh,
+      Fn::asinh, Fn::acosh, Fn::atanh, Fn::erf,  Fn::erfc,     Fn::pow,   Fn::atan2, Fn::sqrt,
+      Fn::floor, Fn::ceil,  Fn::trunc, Fn::fmod, Fn::copysign,
+  };
+  if (f == Fn::round) return "nearbyint";
+  if (f == Fn::abs) return "fabs";
+  return std::count(std::begin(same_name), std::end(same_name), f) ? loop::name(f) : nullptr;
 }
 
 class Printer {
