@@ -42,8 +42,8 @@ PyRef wrap_argument(const op::Parameter& p, const Value& v, F tensor) {
     return list;
   }
   if (v.tag == Tag::tensor) return checked(wrap(tensor(0)));
-  if (v.tag == Tag::tensors || v.tag == Tag::generator)
-    supported_check(false, p.name) << "is of a type that user's operators do not take yet";
+  supported_check(v.tag != Tag::tensors && v.tag != Tag::generator, p.name)
+      << "is of a type that user's operators do not take yet";
   if (p.list && v.tag != Tag::scalars) return wrap_items(v.ints(), [](SymInt i) { return wrap_int(i); });
   switch (v.tag) {
     case Tag::scalars: return wrap_items(v.scalars(), [&](const Scalar& s) { return wrap_item(p.type, s); });

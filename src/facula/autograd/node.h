@@ -139,7 +139,7 @@ struct Meta final : detail::Recycled<Meta> {
   std::vector<std::pair<int, Ref<Node>>> hooks;  // id and node of the hooks registered on this tensor
   // A view: of which tensor (never itself a view), how it was made, and the version of its data that `node`
   // describes.
-  enum class Made : uint8_t { plainly, one_of_many, without_grad } made = Made::plainly;
+  enum class Origin : uint8_t { alone, one_of_many, without_grad } origin = Origin::alone;
   Tensor base;
   const char* maker = "";  // operator that made one of many
   int number = 0;          // which of many

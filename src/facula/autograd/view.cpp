@@ -97,11 +97,11 @@ void refuse(const Meta& m, bool indirect) {
   const char* what = indirect
                          ? " is a view and its base or another view of its base has been modified inplace."
                          : " is a view and is being modified inplace.";
-  runtime_check(m.made != Meta::Made::one_of_many, m.maker)
+  runtime_check(m.origin != Meta::Origin::one_of_many, m.maker)
       << "Output " << m.number << " of " << node_name(m.maker) << what
       << " This view is the output of a function that returns multiple views. Such functions do not allow the output views to be modified "
          "inplace. You should replace the inplace operation by an out-of-place one.";
-  runtime_check(m.made != Meta::Made::without_grad, m.maker)
+  runtime_check(m.origin != Meta::Origin::without_grad, m.maker)
       << "A view was created in no_grad mode and "
       << (indirect ? "its base or another view of its base has been modified inplace"
                    : "is being modified inplace")
@@ -120,11 +120,13 @@ void track_view(const Tensor& view, const Tensor& base, bool multi, const char* 
   bool leaf = base.impl()->requires_grad && !base.impl()->has_node;
   bool nested = outer && outer->base.defined() && !leaf;
   m.base = nested ? outer->base : base;
-  m.made = !grad_enabled() ? Meta::Made::without_grad : multi ? Meta::Made::one_of_many : Meta::Made::plainly;
+  m.origin = !grad_enabled() ? Meta::Origin::without_grad
+             : multi         ? Meta::Origin::one_of_many
+                             : Meta::Origin::alone;
   m.maker = maker;
   m.number = number;
-  if (nested && outer->made != Meta::Made::plainly) {
-    m.made = outer->made;
+  if (nested && outer->origin != Meta::Origin::alone) {
+    m.origin = outer->origin;
     m.maker = outer->maker;
     m.number = outer->number;
   }

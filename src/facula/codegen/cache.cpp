@@ -163,11 +163,11 @@ std::unique_lock<TableMutex> while_making() {
 
 // Makes the kernel, or waits for the thread that does: each is made once. Was it there, made now, or can it not be
 // made without a nest?
-enum class Made { before, now, not_at_all };
-Made make_once(Entry& e, const loop::Nest* n, const std::string& digest, const std::string& shown) {
+enum class Outcome { cached, made, needs_nest };
+Outcome make_once(Entry& e, const loop::Nest* n, const std::string& digest, const std::string& shown) {
   for (;;) {
     pid_t maker = e.maker.load(std::memory_order_acquire), own = getpid();
-    if (maker == Entry::kMade) return Made::before;
+    if (maker == Entry::kMade) return Outcome::cached;
     if (maker == own) {
       e.maker.wait(maker, std::memory_order_acquire);
       continue;
@@ -186,7 +186,7 @@ Made make_once(Entry& e, const loop::Nest* n, const std::string& digest, const s
       throw;
     }
     done(made ? Entry::kMade : Entry::kNobody);
-    return made ? Made::now : Made::not_at_all;
+    return made ? Outcome::made : Outcome::needs_nest;
   }
 }
 
@@ -214,12 +214,12 @@ void want(Entry& e, const Sha256& digest, const std::string& shown) {
 }
 
 // The entry of the kernel that a program wants, and whether it was made for it.
-std::pair<Entry*, Made> entry_made(const Sha256& digest, const std::string& shown, const loop::Nest* n) {
+std::pair<Entry*, Outcome> entry_made(const Sha256& digest, const std::string& shown, const loop::Nest* n) {
   std::string name = hex(digest);
   Entry* e = entry_of(name);
   want(*e, digest, shown);
-  Made made = make_once(*e, n, name, shown);
-  if (made == Made::before) ++memory_hits;
+  Outcome made = make_once(*e, n, name, shown);
+  if (made == Outcome::cached) ++memory_hits;
   return {e, made};
 }
 
@@ -240,7 +240,7 @@ const Kernel* kernel(const loop::Nest& n) {
   Sha256 digest = name_of(n);
   auto [e, made] = entry_made(digest, n.name, &n);
   complete(*e, digest, n.tasks, n.cost);
-  if (made == Made::before) {
+  if (made == Outcome::cached) {
     std::string to = recording_to();
     auto is_new = [&] {
       std::lock_guard lock(record_mutex);
@@ -257,7 +257,7 @@ const Kernel* kernel(const loop::LazyNest& n) {
   check_ahead();
   check_interrupt();
   auto [e, made] = entry_made(known->name, known->shown, nullptr);
-  if (made == Made::not_at_all) return kernel(n.nest());
+  if (made == Outcome::needs_nest) return kernel(n.nest());
   complete(*e, known->name, known->tasks, known->cost);
   return &e->kernel;
 }
@@ -270,7 +270,7 @@ const Sha256& name_of(const Kernel& k) { return static_cast<const Entry::Named&>
 const Kernel* find_kernel(const Sha256& digest, const std::string& shown) {
   check_ahead();
   auto [e, made] = entry_made(digest, shown, nullptr);
-  return made == Made::not_at_all ? nullptr : &e->kernel;
+  return made == Outcome::needs_nest ? nullptr : &e->kernel;
 }
 
 bool records_kernels() { return !recording_to().empty(); }

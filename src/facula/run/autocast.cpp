@@ -21,7 +21,7 @@ using op::Value;
 bool eligible(const TensorImpl* t) { return t && is_floating(t->dtype) && t->dtype != DType::Float64; }
 bool half(const TensorImpl* t) { return eligible(t) && t->dtype != DType::Float32; }
 
-struct Kept {
+struct CachedCast {
   Tensor source, cast;
   uint32_t version;
 };
@@ -30,7 +30,7 @@ class AutocastMode final : public op::Mode {
  public:
   AutocastState state;
   int regions = 0;
-  std::unordered_map<const TensorImpl*, Kept> kept;
+  std::unordered_map<const TensorImpl*, CachedCast> kept;
   std::unique_ptr<With> on;  // while enabled
   Mode* beneath = nullptr;   // what takes the calls then: what the region lies in, such as a trace
 

@@ -58,7 +58,7 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
     }
     for (size_t k = 0; k < compiled_->saved_inputs.size(); ++k) {
       int input = compiled_->saved_inputs[k], output = compiled_->saved_outputs[k];
-      Kept kept;
+      SavedValue kept;
       if (input >= 0) kept = inputs_[size_t(input)];
       else if (output >= 0) kept.tensor = autograd::Saved(all[size_t(output)], true, output);
       else kept.tensor = autograd::Saved(all[size_t(compiled_->outputs) + k], false);
@@ -143,7 +143,7 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
     return copy;
   }
 
-  struct Kept {
+  struct SavedValue {
     autograd::Saved tensor;
     Scalar number;
     Value unpack(const CompositeNode& n, std::vector<Tensor>& alive) const {
@@ -186,7 +186,7 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
 
   const Operator& op_;
   std::shared_ptr<const Compiled> compiled_;
-  std::vector<Kept> inputs_, saved_;
+  std::vector<SavedValue> inputs_, saved_;
   std::vector<bool> shows_plain_;  // by operand with a gradient
   bool released_ = false;
 };
@@ -285,7 +285,7 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
       hidden.reset();
     }
   }
-  Found found(o, key, [&](Entry& entry) {
+  EntryHandle found(o, key, [&](Entry& entry) {
     compile(o, args, hidden ? &*hidden : nullptr, given, operands, entry);
     return true;
   });

@@ -321,7 +321,7 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
   bool onto = !out.empty() && separate(o, values, out, form, apart, shadows);
   for (auto& t : out) append(key, t, values);
   if (hidden) hidden->append(key);
-  Found found(o, key, Compilation{o, args, values, out, form, hidden, given, onto});
+  EntryHandle found(o, key, Compilation{o, args, values, out, form, hidden, given, onto});
   if (found->needs_plain) {
     hidden->restore();
     return run_compiled(o, given, originals_of(out, *hidden), form);
@@ -522,7 +522,7 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   Operands operands;
   key_of(o, args, Purpose::functional, key, operands);
   if (hidden) hidden->append(key);
-  Found found(o, key, [&](Entry& entry) {
+  EntryHandle found(o, key, [&](Entry& entry) {
     profile::Scope scope(profile::Category::compile, "plan ", o.name());
     entry.library = backend::backend_of(device.type).find(library.name);
     entry.metas = graph::infer(o, c.args());
@@ -724,10 +724,10 @@ Results write_in_order(const Operator& o, std::span<const Value> args, std::span
 }
 
 void check_destinations(const Operator& o, std::span<const Tensor> out, bool recording) {
-  if (autograd::grad_enabled())
-    for (auto& t : out)
-      runtime_check(!recording && !t.requires_grad(), o.name())
-          << "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad";
+  if (!autograd::grad_enabled()) return;
+  for (auto& t : out)
+    runtime_check(!recording && !t.requires_grad(), o.name())
+        << "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad";
 }
 void check_single_locations(const Operator& o, std::span<const Tensor> out) {
   for (auto& t : out)

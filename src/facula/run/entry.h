@@ -60,10 +60,10 @@ Recent& recent_of(uint64_t hash);  // of this thread
 
 // The entry of a key for the length of a call. If there is none, `make` fills it; false: it serves this call
 // only.
-class Found {
+class EntryHandle {
  public:
   template <class F>
-  Found(const op::Operator& o, Key& key, F&& make) {
+  EntryHandle(const op::Operator& o, Key& key, F&& make) {
     Recent& r = recent_of(KeyHash()(key));
     if (!(r.entry && r.key == key)) [[unlikely]] {
       bool keep = true;
@@ -80,10 +80,10 @@ class Found {
     users_ = &r.users;
     ++*users_;
   }
-  ~Found() {
+  ~EntryHandle() {
     if (users_) --*users_;
   }
-  Found(const Found&) = delete;
+  EntryHandle(const EntryHandle&) = delete;
   const Entry* operator->() const { return entry_; }
 
  private:

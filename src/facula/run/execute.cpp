@@ -21,9 +21,10 @@ namespace {
 alignas(64) thread_local char nothing[64];  // what stands for a tensor without elements
 
 // Tensors by value number, on the stack where they are few.
-class Made {
+class TensorTable {
  public:
-  explicit Made(size_t n) : many_(n > kFew ? new Tensor[n] : nullptr), all_(many_ ? many_.get() : few_) {}
+  explicit TensorTable(size_t n)
+      : many_(n > kFew ? new Tensor[n] : nullptr), all_(many_ ? many_.get() : few_) {}
   Tensor& operator[](int v) { return all_[v]; }
 
  private:
@@ -273,7 +274,7 @@ class Run {
   std::span<const op::Value> inputs_;
   std::span<const Tensor> out_;
   SmallVector<Operand, 16> at_;
-  Made made_;
+  TensorTable made_;
   SmallVector<Number, 4> numbers_;
 };
 

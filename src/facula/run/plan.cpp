@@ -81,8 +81,8 @@ const bool indexed = (schedule::set_nest_index(&codegen::shipped_nests), true);
 using Nests = std::vector<std::shared_ptr<const loop::LazyNest>>;
 std::vector<const codegen::Kernel*> kernels_of(const Nests& nests) {
   static TableMutex mutex;
-  using Known = std::pair<std::shared_ptr<const loop::LazyNest>, const codegen::Kernel*>;
-  static Bounded<const loop::LazyNest*, Known> known(kMaxPlans);
+  using KernelOfNest = std::pair<std::shared_ptr<const loop::LazyNest>, const codegen::Kernel*>;
+  static Bounded<const loop::LazyNest*, KernelOfNest> known(kMaxPlans);
   std::vector<const codegen::Kernel*> all;
   Nests missing;
   {

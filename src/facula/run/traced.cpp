@@ -133,11 +133,9 @@ static bool same_memory(const Tensor& a, const Tensor& b) {
 void Traced::check_slots(std::span<const Tensor> inputs) const {
   for (auto& s : capture_.slots) {
     auto& leaf = leaf_of(s, inputs);
-    if (s.output >= 0)
-      value_check(leaf.requires_grad() && autograd::is_leaf(leaf), name_.c_str())
-          << "fills the gradient of a tensor of shape " << to_string(leaf.sizes())
-          << ", which is no leaf that requires gradients"
-          << hint("requires_grad_() it, or trace it as it is");
+    value_check(s.output < 0 || (leaf.requires_grad() && autograd::is_leaf(leaf)), name_.c_str())
+        << "fills the gradient of a tensor of shape " << to_string(leaf.sizes())
+        << ", which is no leaf that requires gradients" << hint("requires_grad_() it, or trace it as it is");
     if (!s.relied) continue;
     Tensor now = autograd::grad_of(leaf);
     bool same = now.defined() == s.before.defined() && (!now.defined() || same_memory(now, s.before));

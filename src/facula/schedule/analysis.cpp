@@ -179,11 +179,11 @@ class Renamer {
       ragged |= !free_.of(extents[k]).empty();
     }
     std::vector<int> vars;
-    int box = kNested;
+    int domain = kNested;
     if (hoistable && !ragged) {
-      box = box_of(signature);
-      vars = a_.boxes[size_t(box)].vars;
-      a_.boxes[size_t(box)].ordered |= has_position(e->monoid);
+      domain = domain_of(signature);
+      vars = a_.domains[size_t(domain)].vars;
+      a_.domains[size_t(domain)].ordered |= has_position(e->monoid);
     } else {
       for (size_t k : kept) vars.push_back(add(extents[k], kNested));
     }
@@ -225,27 +225,27 @@ class Renamer {
     return loop::scan(e->monoid, e->slot, {var, extent}, values);
   }
 
-  int add(Expr extent, int box) {
+  int add(Expr extent, int domain) {
     Variable v;
     v.extent = extent;
-    v.box = box;
+    v.domain = domain;
     v.ragged = !free_.of(extent).empty();
     a_.vars.push_back(v);
     return int(a_.vars.size()) - 1;
   }
 
-  int box_of(const std::vector<const loop::Node*>& signature) {
-    for (size_t b = 0; b < a_.boxes.size(); ++b) {
-      auto& vars = a_.boxes[b].vars;
+  int domain_of(const std::vector<const loop::Node*>& signature) {
+    for (size_t b = 0; b < a_.domains.size(); ++b) {
+      auto& vars = a_.domains[b].vars;
       bool equal = vars.size() == signature.size();
       for (size_t k = 0; equal && k < vars.size(); ++k)
         equal = a_.vars[size_t(vars[k])].extent.get() == signature[k];
       if (equal) return int(b);
     }
-    Box b;
-    int number = int(a_.boxes.size());
+    ReductionDomain b;
+    int number = int(a_.domains.size());
     for (auto* n : signature) b.vars.push_back(add(Expr(n), number));
-    a_.boxes.push_back(b);
+    a_.domains.push_back(b);
     return number;
   }
 
@@ -291,7 +291,7 @@ class AccessCollector {
     s.indices = o.target;
     s.indices.resize(s.dims.size());
     s.bytes = itemsize(a_.dtypes[size_t(o.buffer)]);
-    for (int v : o.axes) s.inner |= v >= 0 && a_.vars[size_t(v)].box >= 0;
+    for (int v : o.axes) s.inner |= v >= 0 && a_.vars[size_t(v)].domain >= 0;
     o.access = int(a_.accesses.size());
     a_.accesses.push_back(s);
   }
@@ -327,7 +327,7 @@ class AccessCollector {
         mark_computed(i);
         visit(i);
       }
-      for (int v : free_.of(i)) s.inner |= a_.vars[size_t(v)].box != -1;
+      for (int v : free_.of(i)) s.inner |= a_.vars[size_t(v)].domain != -1;
     }
     a_.accesses.push_back(s);
   }
@@ -339,7 +339,7 @@ class AccessCollector {
     s.bytes = 1;
     for (int v = 0; v < a_.axes; ++v) {
       s.dims.push_back((!is_one(a_.vars[size_t(v)].extent)) ? v : Access::kNothing);
-      if ((!is_one(a_.vars[size_t(v)].extent))) s.inner |= a_.vars[size_t(v)].box >= 0;
+      if ((!is_one(a_.vars[size_t(v)].extent))) s.inner |= a_.vars[size_t(v)].domain >= 0;
     }
     s.indices.resize(s.dims.size());
     a_.accesses.push_back(s);
@@ -475,13 +475,13 @@ Analysis analyse(const Group& g, const std::vector<int>& outputs) {
   auto wide = [&](int v) { return !is_one(a.vars[size_t(v)].extent); };
   for (int v : rows)
     if (wide(v)) a.rows.push_back(v);
-  Box inner;
+  ReductionDomain inner;
   for (int v : stored)
     if (wide(v) && !rows.count(v)) inner.vars.push_back(v);
   if (!inner.vars.empty()) {
-    for (int v : inner.vars) a.vars[size_t(v)].box = 0;
+    for (int v : inner.vars) a.vars[size_t(v)].domain = 0;
     inner.ordered = a.scan_axis >= 0;
-    a.boxes.push_back(inner);
+    a.domains.push_back(inner);
   }
 
   Renamer rename(a, rows, axes);
@@ -516,17 +516,17 @@ Analysis analyse_scatter(const Group& g) {
     a.vars.push_back(v);
   }
   std::set<int> parallel = axes_apart(a, scatter.target);
-  Box order;
+  ReductionDomain order;
   order.ordered = true;
   for (int v = 0; v < axes; ++v) {
     if (is_one(a.vars[size_t(v)].extent)) continue;
     if (parallel.count(v)) a.rows.push_back(v);
     else {
-      a.vars[size_t(v)].box = 0;
+      a.vars[size_t(v)].domain = 0;
       order.vars.push_back(v);
     }
   }
-  a.boxes.push_back(order);
+  a.domains.push_back(order);
 
   auto parts = components(combined(scatter, loop::load(a.inputs, d, scatter.target), d), d);
   std::set<int> none;

@@ -1,6 +1,6 @@
-// What a group does, free of layouts: its variables, the boxes its reductions run over, and every place in
+// What a group does, free of layouts: its variables, the domains its reductions run over, and every place in
 // memory it touches. Axes of extent one are gone; complex values are pairs of real ones; reductions over
-// equal boxes share their variables, also with the axes that a store runs along after them.
+// equal domains share their variables, also with the axes that a store runs along after them.
 //   requires: outputs that run along every row of the group (see `parts`)
 #pragma once
 #include <vector>
@@ -12,7 +12,7 @@ namespace facula::schedule {
 
 struct Variable {
   loop::Expr extent;  // over sizes; may depend on variables (then `ragged`)
-  int box = -1;       // -1: a row variable; kNested: of a reduction inside another one's box
+  int domain = -1;    // -1: a row variable; kNested: of a reduction inside another one's domain
   bool ragged = false;
   bool plain = true;  // used only as the whole index of some dimension
 };
@@ -38,7 +38,7 @@ struct Output {
   int access = -1;
 };
 
-struct Box {
+struct ReductionDomain {
   std::vector<int> vars;
   bool ordered = false;  // the order of the elements matters (argmax)
 };
@@ -48,7 +48,7 @@ struct Analysis {
   std::vector<DType> dtypes;   // of inputs, then outputs
   std::vector<Variable> vars;  // the group's axes first
   std::vector<int> rows;       // variables free in the reductions; all of them if there are none
-  std::vector<Box> boxes;
+  std::vector<ReductionDomain> domains;
   std::vector<Output> outputs;
   std::vector<Access> accesses;
   bool reduces = false, scatter = false;
@@ -60,7 +60,7 @@ struct Analysis {
 // others by the axes they run along.
 std::vector<std::vector<int>> parts(const Group& g);
 Analysis analyse(const Group& g, const std::vector<int>& outputs);
-// The loop over a scatter's domain: rows are axes along which points never meet, the only box holds the
+// The loop over a scatter's domain: rows are axes along which points never meet, the only domain holds the
 // others.
 Analysis analyse_scatter(const Group& g);
 

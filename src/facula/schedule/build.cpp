@@ -66,8 +66,8 @@ class Builder {
           s.value->kind == Kind::cast && s.value->memory == memory && s.value.dtype() != memory;
       if (rounds_twice) s.value = s.value->args[0];  // storing rounds
       s.offset = offset(size_t(o.access));
-      for (size_t b = 0; b < d_.boxes.size(); ++b)
-        for (auto& m : d_.boxes[b])
+      for (size_t b = 0; b < d_.domains.size(); ++b)
+        for (auto& m : d_.domains[b])
           if (!a_.scatter && std::find(o.axes.begin(), o.axes.end(), m.back()) != o.axes.end())
             s.sweep.push_back({m.back(), extent(m)});
       stores.push_back(std::move(s));
@@ -89,7 +89,7 @@ class Builder {
     return loop::param(it->second);
   }
   Expr extent(const Merged& m) {
-    if (d_.short_rows && m.back() == d_.boxes[0][0].back()) return integer(d_.short_rows);
+    if (d_.short_rows && m.back() == d_.domains[0][0].back()) return integer(d_.short_rows);
     auto& first = a_.vars[size_t(m[0])];
     // Windows are small constants; everything else is a parameter, so that sizes share a kernel.
     bool window =
@@ -147,7 +147,7 @@ class Builder {
       return -1;
     };
     if (int r = in(d_.rows); r >= 0) return r;
-    for (auto& b : d_.boxes)
+    for (auto& b : d_.domains)
       if (int r = in(b); r >= 0) return r;
     return true;
   }
@@ -168,9 +168,9 @@ class Builder {
       }
       case Kind::reduce: {
         std::vector<loop::BoundVar> bound;
-        int box = e->bound.empty() ? kNested : a_.vars[size_t(e->bound[0].var)].box;
-        if (box >= 0)
-          for (auto& m : d_.boxes[size_t(box)]) bound.push_back({m.back(), extent(m)});
+        int domain = e->bound.empty() ? kNested : a_.vars[size_t(e->bound[0].var)].domain;
+        if (domain >= 0)
+          for (auto& m : d_.domains[size_t(domain)]) bound.push_back({m.back(), extent(m)});
         else
           for (auto& b : e->bound) bound.push_back({b.var, flat(b.extent)});
         std::vector<Expr> values;
@@ -265,11 +265,11 @@ class Builder {
   std::function<int64_t(const Numbers&)> counter(std::vector<Merged> loops) {
     return [loops](const Numbers& n) { return n.count(loops); };
   }
-  std::function<int64_t(const Numbers&)> widest_box() {
-    auto boxes = d_.boxes;
-    return [boxes](const Numbers& n) {
+  std::function<int64_t(const Numbers&)> widest_domain() {
+    auto domains = d_.domains;
+    return [domains](const Numbers& n) {
       int64_t most = 1;
-      for (auto& b : boxes) most = std::max(most, n.count(b));
+      for (auto& b : domains) most = std::max(most, n.count(b));
       return most;
     };
   }
@@ -320,7 +320,7 @@ class Builder {
     spec.chunked = d_.chunked;
     spec.tiled = d_.tiled;
     if (d_.tiled) stage(spec, stores);
-    for (int v : d_.box_vectors)
+    for (int v : d_.domain_vectors)
       if (v >= 0) spec.vectors.push_back(v);
     double operations = work_of(stores);
     int64_t phases = d_.phases;
@@ -333,7 +333,7 @@ class Builder {
       rest.pop_back();
     }
     auto vectors = [count = counter(lanes), phases](const Numbers& n) { return count(n) / phases; };
-    auto inner = [box = widest_box(), phases](const Numbers& n) { return times(box(n), phases); };
+    auto inner = [domain = widest_domain(), phases](const Numbers& n) { return times(domain(n), phases); };
     tile(spec, {vectors, counter(rest), inner, "main"}, task_elements(a_), operations);
     add(std::move(spec));
   }
@@ -364,7 +364,7 @@ class Builder {
     spec.rows = loops_of(d_.rows);
     spec.row_vector = d_.row_vector >= 0;
     spec.chunked = d_.chunked;
-    spec.serial = loops_of(d_.boxes[0]);
+    spec.serial = loops_of(d_.domains[0]);
     double operations = work_of(stores);
     for (auto& s : stores) s.value = in_two_sweeps(s.value);
     spec.stores = std::move(stores);
@@ -374,7 +374,7 @@ class Builder {
       lanes.push_back(rest.back());
       rest.pop_back();
     }
-    tile(spec, {counter(lanes), counter(rest), counter(d_.boxes[0]), "scatter"}, task_elements(a_),
+    tile(spec, {counter(lanes), counter(rest), counter(d_.domains[0]), "scatter"}, task_elements(a_),
          operations);
     add(std::move(spec));
   }
@@ -462,22 +462,22 @@ class Builder {
   using Stored = std::unordered_map<const loop::Node*, std::vector<Expr>>;
 
   void split(std::vector<FlatStore> stores) {
-    Split s = cut_box();
+    Split s = cut_domain();
     while (true) {
       auto folds = ready(stores);
       if (folds.empty()) break;
       auto known = fold_chunks(s, folds);
       for (auto& store : stores) store.value = replaced(store.value, known);
     }
-    // What is left is pointwise: stores along the rows, then those along the box too.
+    // What is left is pointwise: stores along the rows, then those along the domain too.
     if (s.lanes) precompute(stores, s.row, s.row_count);
     while (!stores.empty()) map_nest(take_one_sweep(stores));
   }
 
-  Split cut_box() {
+  Split cut_domain() {
     const Merged* cut = nullptr;
     std::vector<Merged> others;
-    for (auto& m : d_.boxes[0]) (m.back() == d_.split ? void(cut = &m) : others.push_back(m));
+    for (auto& m : d_.domains[0]) (m.back() == d_.split ? void(cut = &m) : others.push_back(m));
     auto cut_count = counter({*cut}), other_count = counter(others), row_count = counter(d_.rows);
     bool lanes = d_.row_vector >= 0;
     auto row_lanes = counter(lanes ? std::vector<Merged>{d_.rows.back()} : std::vector<Merged>{});
@@ -580,7 +580,7 @@ class Builder {
     partial.rows.push_back({s.c, s.chunk_count});
     for (auto& l : s.row_loops) partial.rows.push_back(l);
     partial.row_vector = partial.chunked = s.lanes;
-    for (int v : d_.box_vectors)
+    for (int v : d_.domain_vectors)
       if (v >= 0) partial.vectors.push_back(v);
     auto rest_rows = d_.rows;
     if (s.lanes) rest_rows.pop_back();
@@ -619,18 +619,18 @@ class Builder {
     stores = std::move(left);
     return chosen;
   }
-  // The rows and what of the box `sweep` runs along, the loop that runs in lanes last.
+  // The rows and what of the domain `sweep` runs along, the loop that runs in lanes last.
   std::vector<Merged> map_loops(const std::vector<Loop>& sweep) {
     auto swept = [&](int v) {
       return std::any_of(sweep.begin(), sweep.end(), [&](const Loop& x) { return x.var == v; });
     };
     std::vector<Merged> loops = d_.rows;
-    for (auto& m : d_.boxes[0])
+    for (auto& m : d_.domains[0])
       if (swept(m.back())) loops.push_back(m);
-    int vector = d_.row_vector >= 0         ? d_.row_vector
-                 : swept(d_.box_vectors[0]) ? d_.box_vectors[0]
-                 : loops.empty()            ? -1
-                                            : loops.back().back();
+    int vector = d_.row_vector >= 0            ? d_.row_vector
+                 : swept(d_.domain_vectors[0]) ? d_.domain_vectors[0]
+                 : loops.empty()               ? -1
+                                               : loops.back().back();
     for (size_t k = 0; k < loops.size(); ++k)
       if (loops[k].back() == vector) {
         std::rotate(loops.begin() + long(k), loops.begin() + long(k) + 1, loops.end());
@@ -659,7 +659,7 @@ class Builder {
     add(std::move(map));
   }
 
-  // Values of rows that run in lanes would be computed again for every element along the box, since lanes are
+  // Values of rows that run in lanes would be computed again for every element along the domain, since lanes are
   // inside there (the reciprocal of a channel's deviation in batch_norm): they are stored once, before.
   void precompute(std::vector<FlatStore>& stores, Expr row,
                   std::function<int64_t(const Numbers&)> row_count) {

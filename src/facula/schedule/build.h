@@ -35,7 +35,7 @@ struct Built {
 Built build(const std::string& name, const Analysis& a, const Decisions& d,
             std::vector<KnownNest> known = {});
 
-// One nest, from rows, boxes and stores over flat offsets.
+// One nest, from rows, domains and stores over flat offsets.
 struct Loop {
   int var;
   loop::Expr extent;

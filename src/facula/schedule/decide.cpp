@@ -80,15 +80,15 @@ double contiguous_bytes(const Numbers& n, int v) {
   return bytes;
 }
 
-// Do rows of `extent` elements lie one after the other in whatever has an element for each, `row` and `box`
+// Do rows of `extent` elements lie one after the other in whatever has an element for each, `row` and `domain`
 // being the variables of both? Their vectors are then loaded whole and turned in registers.
-bool are_short_rows(const Numbers& n, int row, int box, int64_t extent) {
+bool are_short_rows(const Numbers& n, int row, int domain, int64_t extent) {
   if (extent < 2 || extent > kShortRow || n.extents[size_t(row)] < 2) return false;
   bool any = false;
   for (auto& a : n.analysis->accesses) {
     if (a.kind == Access::Kind::position) continue;
     if (std::count(a.dims.begin(), a.dims.end(), Access::kComputed)) return false;
-    int64_t along = n.coefficient(a, row), inside = n.coefficient(a, box);
+    int64_t along = n.coefficient(a, row), inside = n.coefficient(a, domain);
     bool whole = along == extent && inside == 1;
     if (!whole && along != 0 && !(along == 1 && inside == 0)) return false;
     any |= whole;
@@ -128,11 +128,11 @@ class Decider {
 
   Decisions run() {
     d_.rows = ordered(n_, a_.rows, false);
-    for (auto& b : a_.boxes) d_.boxes.push_back(ordered(n_, b.vars, b.ordered));
-    d_.box_vectors.assign(a_.boxes.size(), -1);
+    for (auto& b : a_.domains) d_.domains.push_back(ordered(n_, b.vars, b.ordered));
+    d_.domain_vectors.assign(a_.domains.size(), -1);
     choose_vectors();
     choose_tiles();
-    inner_ = widest_box();
+    inner_ = widest_domain();
     lanes_ = d_.row_vector >= 0 ? n_.count({d_.rows.back()}) : 1;
     d_.chunked =
         d_.row_vector >= 0 && (d_.rows.size() == 1 || d_.tiled || times(lanes_, inner_) > task_elements(a_));
@@ -165,38 +165,38 @@ class Decider {
       if (m.back() == v) return n_.count({m});
     return 0;
   }
-  int64_t widest_box() const {
+  int64_t widest_domain() const {
     int64_t most = 1;
-    for (auto& b : d_.boxes) most = std::max(most, n_.count(b));
+    for (auto& b : d_.domains) most = std::max(most, n_.count(b));
     return most;
   }
 
-  // What runs in lanes: a loop of the rows, or one of each box.
+  // What runs in lanes: a loop of the rows, or one of each domain.
   void choose_vectors() {
     Vector row = best(d_.rows, false);
-    choose_box_vectors();
+    choose_domain_vectors();
     if (a_.scatter) {
-      d_.box_vectors.assign(a_.boxes.size(), -1);
+      d_.domain_vectors.assign(a_.domains.size(), -1);
       if (!meets_target(row.var)) d_.row_vector = row.var;
     } else if (row.var >= 0 && rows_run_in_lanes(row)) {
       d_.row_vector = row.var;
     }
     if (d_.row_vector >= 0) {
       move_last(d_.rows, d_.row_vector);
-      std::fill(d_.box_vectors.begin(), d_.box_vectors.end(), -1);
+      std::fill(d_.domain_vectors.begin(), d_.domain_vectors.end(), -1);
     }
-    for (size_t b = 0; b < d_.boxes.size(); ++b)
-      if (d_.box_vectors[b] >= 0) move_last(d_.boxes[b], d_.box_vectors[b]);
+    for (size_t b = 0; b < d_.domains.size(); ++b)
+      if (d_.domain_vectors[b] >= 0) move_last(d_.domains[b], d_.domain_vectors[b]);
   }
-  void choose_box_vectors() {
-    for (size_t b = 0; b < d_.boxes.size(); ++b) {
-      auto& vars = a_.boxes[b].vars;
+  void choose_domain_vectors() {
+    for (size_t b = 0; b < d_.domains.size(); ++b) {
+      auto& vars = a_.domains[b].vars;
       bool in_scan = a_.scan_axis >= 0 && std::find(vars.begin(), vars.end(), a_.scan_axis) != vars.end();
-      Vector v = in_scan ? Vector() : best(d_.boxes[b], a_.boxes[b].ordered);
+      Vector v = in_scan ? Vector() : best(d_.domains[b], a_.domains[b].ordered);
       if (in_scan)
-        box_bytes_ = contiguous_bytes(n_, a_.scan_axis), box_extent_ = n_.extents[size_t(a_.scan_axis)];
-      d_.box_vectors[b] = v.var;
-      if (v.bytes > box_bytes_) box_bytes_ = v.bytes, box_extent_ = extent(d_.boxes[b], v.var);
+        domain_bytes_ = contiguous_bytes(n_, a_.scan_axis), domain_extent_ = n_.extents[size_t(a_.scan_axis)];
+      d_.domain_vectors[b] = v.var;
+      if (v.bytes > domain_bytes_) domain_bytes_ = v.bytes, domain_extent_ = extent(d_.domains[b], v.var);
     }
   }
   // Would lanes along `v` go to computed places?
@@ -210,23 +210,23 @@ class Decider {
   }
   bool rows_run_in_lanes(Vector row) {
     int64_t lanes = extent(d_.rows, row.var);
-    bool rows_in_lanes = a_.boxes.empty() || row.bytes > box_bytes_ || box_bytes_ < 0;
-    if (d_.boxes.size() == 1 && d_.boxes[0].size() == 1 && lanes >= 32) {
-      int64_t inside = n_.count(d_.boxes[0]);
-      if (are_short_rows(n_, row.var, d_.boxes[0][0].back(), inside)) d_.short_rows = inside;
+    bool rows_in_lanes = a_.domains.empty() || row.bytes > domain_bytes_ || domain_bytes_ < 0;
+    if (d_.domains.size() == 1 && d_.domains[0].size() == 1 && lanes >= 32) {
+      int64_t inside = n_.count(d_.domains[0]);
+      if (are_short_rows(n_, row.var, d_.domains[0][0].back(), inside)) d_.short_rows = inside;
       rows_in_lanes |= d_.short_rows > 0;
     }
-    if (a_.boxes.empty() || box_bytes_ < 0) return rows_in_lanes;
+    if (a_.domains.empty() || domain_bytes_ < 0) return rows_in_lanes;
     // A few elements are a part of a vector, but many of them add up before lanes are folded.
-    bool few = box_extent_ <= 2 || (box_extent_ <= 8 && widest_box() <= kShortRow);
+    bool few = domain_extent_ <= 2 || (domain_extent_ <= 8 && widest_domain() <= kShortRow);
     if (!rows_in_lanes && few && lanes >= 32) rows_in_lanes = true;
-    if (rows_in_lanes && lanes < 8 && box_extent_ >= 32) rows_in_lanes = false;
+    if (rows_in_lanes && lanes < 8 && domain_extent_ >= 32) rows_in_lanes = false;
     return rows_in_lanes;
   }
 
   // Tiles where some operand lies along another loop than the one in lanes.
   void choose_tiles() {
-    if (!a_.boxes.empty() || d_.row_vector < 0 || d_.rows.size() <= 1) return;
+    if (!a_.domains.empty() || d_.row_vector < 0 || d_.rows.size() <= 1) return;
     auto lies_along = [&](const Access& x, int v) {
       return x.kind != Access::Kind::position && n_.coefficient(x, v) == 1 &&
              std::abs(n_.coefficient(x, d_.row_vector)) > 1;
@@ -244,18 +244,18 @@ class Decider {
   // Whether a reduction is cut in chunks, for there are few rows.
   void choose_split() {
     int64_t rows = n_.count(d_.rows);
-    if (!a_.reduces || a_.scan_axis >= 0 || d_.boxes.size() != 1 || rows <= 0 || d_.short_rows ||
+    if (!a_.reduces || a_.scan_axis >= 0 || d_.domains.size() != 1 || rows <= 0 || d_.short_rows ||
         times(rows, inner_) < kSplitFrom)
       return;
     int64_t tasks = d_.row_vector >= 0 ? rows / std::max<int64_t>(lanes_, 1) * ((lanes_ + 63) / 64) : rows;
-    // Lanes that walk down the box and write what lies along it come back to the same few sets of the cache;
+    // Lanes that walk down the domain and write what lies along it come back to the same few sets of the cache;
     // a map in the order of memory does not.
     auto inner = [&](const Output& o) { return a_.accesses[size_t(o.access)].inner; };
     bool writes_inside = d_.row_vector >= 0 && std::any_of(a_.outputs.begin(), a_.outputs.end(), inner);
     if (tasks >= kFewTasks && !writes_inside) return;
-    auto& loops = d_.boxes[0];
+    auto& loops = d_.domains[0];
     const Merged* widest = &loops[0];
-    if (!a_.boxes[0].ordered)
+    if (!a_.domains[0].ordered)
       for (auto& m : loops)
         if (n_.count({m}) > n_.count({*widest})) widest = &m;
     if (n_.count({*widest}) >= 16) d_.split = widest->back();
@@ -275,9 +275,9 @@ class Decider {
   void classify_strides() {
     size_t vars = a_.vars.size();
     d_.classes.assign(a_.accesses.size() * vars, -1);
-    std::vector<int> vectors = d_.box_vectors;
+    std::vector<int> vectors = d_.domain_vectors;
     vectors.push_back(d_.row_vector);
-    if (d_.short_rows) vectors.push_back(d_.boxes[0][0].back());
+    if (d_.short_rows) vectors.push_back(d_.domains[0][0].back());
     if (d_.tiled) vectors.push_back(d_.rows[d_.rows.size() - 2].back());
     for (size_t k = 0; k < a_.accesses.size(); ++k) {
       auto& access = a_.accesses[k];
@@ -297,9 +297,9 @@ class Decider {
   const Analysis& a_;
   const Numbers& n_;
   Decisions d_;
-  double box_bytes_ = -1;  // of the best loop of a box
-  int64_t box_extent_ = 0;
-  int64_t inner_ = 1, lanes_ = 1;  // elements of the widest box; of the loop in lanes
+  double domain_bytes_ = -1;  // of the best loop of a domain
+  int64_t domain_extent_ = 0;
+  int64_t inner_ = 1, lanes_ = 1;  // elements of the widest domain; of the loop in lanes
 };
 
 }  // namespace
@@ -404,9 +404,9 @@ std::string Decisions::key() const {
     k += '|';
   };
   loops(rows);
-  for (auto& b : boxes) loops(b);
+  for (auto& b : domains) loops(b);
   number(row_vector);
-  for (int v : box_vectors) number(v);
+  for (int v : domain_vectors) number(v);
   number(chunked);
   number(tiled);
   number(split);
@@ -425,8 +425,8 @@ std::string Decisions::text() const {
            (vector < 0 ? " loops, none in lanes" : " loops, " + std::to_string(vector) + " in lanes");
   };
   std::string s = "rows of " + lanes(rows, row_vector);
-  for (size_t k = 0; k < boxes.size(); ++k)
-    s += "; box " + std::to_string(k) + " of " + lanes(boxes[k], box_vectors[k]);
+  for (size_t k = 0; k < domains.size(); ++k)
+    s += "; domain " + std::to_string(k) + " of " + lanes(domains[k], domain_vectors[k]);
   if (chunked) s += "; one row of vectors in pieces";
   if (short_rows) s += "; vectors of rows of " + std::to_string(short_rows) + " elements are turned";
   if (phases > 1) s += "; " + std::to_string(phases) + " neighbours to a lane, for indices repeat with them";

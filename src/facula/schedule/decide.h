@@ -29,14 +29,14 @@ int64_t evaluate(loop::Expr e, const Layout& l);  // of sizes and constants
 using Merged = std::vector<int>;
 
 struct Decisions {
-  std::vector<Merged> rows;                // outermost first; the vector, if it is one, last
-  std::vector<std::vector<Merged>> boxes;  // likewise
-  int row_vector = -1;                     // rows run in lanes; else
-  std::vector<int> box_vectors;            // the loop of each box that does, or -1
-  bool chunked = false;                    // a task is a piece of one row of vectors (else some whole ones)
+  std::vector<Merged> rows;                  // outermost first; the vector, if it is one, last
+  std::vector<std::vector<Merged>> domains;  // likewise
+  int row_vector = -1;                       // rows run in lanes; else
+  std::vector<int> domain_vectors;           // the loop of each domain that does, or -1
+  bool chunked = false;                      // a task is a piece of one row of vectors (else some whole ones)
   bool tiled = false;      // a task is a tile of rows and lanes: some operand lies the other way
   int split = -1;          // the reduced variable that is cut in chunks
-  int64_t short_rows = 0;  // rows of this many elements side by side run in lanes, their box unrolled
+  int64_t short_rows = 0;  // rows of this many elements side by side run in lanes, their domain unrolled
   int64_t phases = 1;      // neighbours along row_vector that one lane computes: indices repeat with them
   std::vector<int8_t> classes;   // by access and variable: a known stride, or -1 (a parameter)
   std::vector<int8_t> unit;      // computed dimensions in order: stride is one

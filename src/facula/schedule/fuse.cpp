@@ -468,7 +468,7 @@ class Fuser {
   // ---- legality
   struct Rows {
     std::set<int> vars;
-    std::vector<const loop::Node*> box;
+    std::vector<const loop::Node*> domain;
     bool any = false, legal = true;
   };
   void add_rows(Rows& r, Expr e) {
@@ -482,18 +482,18 @@ class Fuser {
         r.legal = false;
         return;
       }
-      std::vector<const loop::Node*> box;
+      std::vector<const loop::Node*> domain;
       for (auto& b : x->bound) {
         bool one = b.extent->kind == Kind::constant && b.extent->value.to_int() == 1;
-        if (!one) box.push_back(b.extent.get());
+        if (!one) domain.push_back(b.extent.get());
         if (!free_vars(b.extent).empty()) r.legal = false;
       }
-      if (box.empty()) return;
+      if (domain.empty()) return;
       if (!r.any) {
         r.any = true;
         r.vars = free;
-        r.box = box;
-      } else if (r.vars != free || r.box != box) r.legal = false;
+        r.domain = domain;
+      } else if (r.vars != free || r.domain != domain) r.legal = false;
     });
   }
   Rows rows_of(const Cluster& k) {

@@ -398,7 +398,7 @@ class Writer {
     return true;
   }
 
-  // Computes the reductions in `roots` that depend only on what is known here, level by level; equal boxes
+  // Computes the reductions in `roots` that depend only on what is known here, level by level; equal domains
   // share a sweep.
   void resolve(Block& block, const std::vector<Expr*>& roots) {
     while (true) {
@@ -425,7 +425,7 @@ class Writer {
       }
       if (ready.empty()) return;
       std::unordered_map<const loop::Node*, int> made;
-      std::vector<Kept> kept;
+      std::vector<Spilled> kept;
       // Reductions inside this sweep are not along the stores' sweeps.
       auto* stores = std::exchange(stores_, nullptr);
       std::vector<bool> done(ready.size());
@@ -434,7 +434,7 @@ class Writer {
         std::vector<Statement> payload;
         std::vector<Expr> rising;
         for (size_t j = k; j < ready.size(); ++j) {
-          if (done[j] || !same_box(ready[k], ready[j])) continue;
+          if (done[j] || !same_domain(ready[k], ready[j])) continue;
           done[j] = true;
           made[ready[j].get()] = accumulator(block, ready[j]);
           Statement a = statement(Statement::Kind::accumulate);
@@ -485,12 +485,12 @@ class Writer {
   // An expensive value that a reduction needs and a store needs again (the exp of softmax) waits in the
   // store's own place meanwhile. Not where rows run in lanes: that place is far from the last one, and
   // computing again is quicker.
-  struct Kept {
+  struct Spilled {
     FlatStore* store;
     Expr value, load;
   };
   void keep(std::vector<FlatStore>& stores, const std::vector<Loop>& loops, std::vector<Statement>& payload,
-            std::vector<Kept>& kept) {
+            std::vector<Spilled>& kept) {
     std::unordered_set<const loop::Node*> used;
     for (auto& p : payload)
       for (auto& v : p.values) visit(v, used, [](Expr) {});
@@ -530,7 +530,7 @@ class Writer {
     }
   }
 
-  static bool same_box(Expr a, Expr b) {
+  static bool same_domain(Expr a, Expr b) {
     if (a->bound.size() != b->bound.size()) return false;
     for (size_t k = 0; k < a->bound.size(); ++k)
       if (a->bound[k].var != b->bound[k].var || !same(a->bound[k].extent, b->bound[k].extent)) return false;

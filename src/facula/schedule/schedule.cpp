@@ -94,9 +94,9 @@ struct Part {
   TableMutex mutex;
   Bounded<std::string, std::shared_ptr<const Built>> built{256};
 };
-struct Known {
+struct AnalysedGroup {
   std::vector<std::unique_ptr<Part>> parts;
-  std::shared_ptr<const Known> open;  // the same with `numbers` as sizes
+  std::shared_ptr<const AnalysedGroup> open;  // the same with `numbers` as sizes
   Ints numbers;
 };
 
@@ -171,21 +171,21 @@ class Opened {
   int axes_;
 };
 
-std::shared_ptr<const Known> known(const Group& g) {
+std::shared_ptr<const AnalysedGroup> analysed(const Group& g) {
   static TableMutex mutex;
-  static Bounded<std::string, std::shared_ptr<const Known>> all(2048);
+  static Bounded<std::string, std::shared_ptr<const AnalysedGroup>> all(2048);
   std::string key = identity(g);
   {
     std::lock_guard lock(mutex);
     if (auto* found = all.find(key)) return *found;
   }
-  auto k = std::make_shared<Known>();
+  auto k = std::make_shared<AnalysedGroup>();
   Opened opened(g);
   Group open = g;
   for (auto& o : open.outputs)
     if (o.value) o.value = opened(o.value);
   if (!opened.numbers.empty()) {
-    k->open = known(open);
+    k->open = analysed(open);
     k->numbers = std::move(opened.numbers);
     std::lock_guard lock(mutex);
     return all.put(std::move(key), std::move(k));
@@ -205,7 +205,7 @@ std::shared_ptr<const Known> known(const Group& g) {
 }
 
 // Adds the launches of what is known to `s`.
-Schedule arrange(const Group& g, const Known& found, const Layout& l, Schedule s) {
+Schedule arrange(const Group& g, const AnalysedGroup& found, const Layout& l, Schedule s) {
   int fixed = int(g.inputs.size() + g.outputs.size());
   for (auto& p : found.parts) {
     Numbers n = numbers(p->analysis, l);
@@ -339,7 +339,7 @@ Schedule schedule(const Group& g, const Layout& l) {
         << "schedule: the layout of a scatter needs its result's sizes";
     s = initial(g, l);
   }
-  auto found = known(g);
+  auto found = analysed(g);
   if (found->open) {
     Layout with = l;
     with.size_of = [&](SymInt e) {

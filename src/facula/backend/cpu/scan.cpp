@@ -40,26 +40,26 @@ std::complex<R> log_sum(std::complex<R> x, std::complex<R> y) {
 
 // What a running sum of T is kept in: the precision that hides the rounding of its steps.
 template <class T>
-struct Kept {
+struct SumType {
   using type = double;
 };
 template <>
-struct Kept<Half> {
+struct SumType<Half> {
   using type = float;
 };
 template <>
-struct Kept<BFloat16> {
+struct SumType<BFloat16> {
   using type = float;
 };
 template <class R>
-struct Kept<std::complex<R>> {
+struct SumType<std::complex<R>> {
   using type = std::complex<double>;
 };
 
 // Lines first to last of `length` elements `inner` apart; neighbours go in step, as their memory lies.
 template <class T>
 void running_log_sums(const T* x, T* y, int64_t length, int64_t inner, int64_t first, int64_t last) {
-  using S = typename Kept<T>::type;
+  using S = typename SumType<T>::type;
   constexpr int64_t kTogether = 64;
   S sums[kTogether];
   for (int64_t line = first; line < last;) {
