@@ -80,7 +80,7 @@ for n in (4, 5, 6):
     F.batch_norm(x, facula.zeros(8), facula.ones(8), training=True).sum().backward()
     y = facula.randn(3, n * 10).requires_grad_()
     (F.layer_norm(y, (n * 10,)).sum() + y.var(0).sum() + y.std(1).sum() + F.mse_loss(y, y * 2)).backward()
-    print("batch", file=sys.stderr, flush=True)
+    sys.stderr.write("batch\\n")  # at once: lines of other threads may come between
 """
     first, *rest, _ = logged(
         program, "kernels", FACULA_CACHE_DIR=str(tmp_path), FACULA_SHIPPED_CACHE=str(tmp_path)
