@@ -72,10 +72,12 @@ const Special kSpecial[] = {
         FACULA_MAPPED_BINARY(FACULA_FN)
 #undef FACULA_FN
 };
-std::string special_functions() {
+// Those that `code` calls.
+std::string special_functions(const std::string& code) {
   std::string s;
   for (auto& f : kSpecial) {
     std::string name = f.name, pointer = "facula_at_" + name;
+    if (code.find("facula_" + name + "(") == code.npos) continue;
     bool one = f.arity == 1;
     s += "double (*" + pointer + ")(" + (one ? "double" : "double, double") + ");\n";
     s += "double facula_" + name + (one ? "(double x) { return " : "(double x, double y) { return ") +
@@ -101,10 +103,11 @@ std::vector<KernelFn> c99_kernels(std::span<const loop::Nest* const> nests) {
   std::string source = folder.file("kernels.c"), library = folder.file("kernels.so"),
               said = folder.file("said");
   {
-    std::ofstream out(source);
-    out << c99_prelude() << special_functions();
+    std::string code;
     for (size_t k = 0; k < nests.size(); ++k)
-      out << c99_function(*nests[k], "facula_kernel_" + std::to_string(k)) << "\n";
+      code += c99_function(*nests[k], "facula_kernel_" + std::to_string(k)) + "\n";
+    std::ofstream out(source);
+    out << c99_prelude() << special_functions(code) << code;
     out.flush();
     runtime_check(bool(out), "codegen") << "cannot write " << source;
   }
@@ -119,7 +122,8 @@ std::vector<KernelFn> c99_kernels(std::span<const loop::Nest* const> nests) {
       dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);  // for the life of the process, as kernels are
   runtime_check(loaded, "codegen") << dlerror();
   for (auto& f : kSpecial)
-    *static_cast<const void**>(dlsym(loaded, ("facula_at_" + std::string(f.name)).c_str())) = f.address;
+    if (void* at = dlsym(loaded, ("facula_at_" + std::string(f.name)).c_str()))
+      *static_cast<const void**>(at) = f.address;
   std::vector<KernelFn> all;
   for (size_t k = 0; k < nests.size(); ++k)
     all.push_back(reinterpret_cast<KernelFn>(dlsym(loaded, ("facula_kernel_" + std::to_string(k)).c_str())));
