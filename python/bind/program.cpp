@@ -76,20 +76,20 @@ PyObject* program_outputs(PyObject* self, PyObject*) {
   auto& t = traced(self);
   return PyLong_FromSize_t(t.capture().results - t.checks().size());
 }
-PyObject* program_steps(PyObject* self, PyObject*) {
+PyObject* program_report(PyObject* self, PyObject*) {
   return guarded([&]() -> PyObject* {
-    std::vector<run::StepReport> steps;
+    run::Report report;
     {
       WithoutGil released;
-      steps = traced(self).steps();
+      report = traced(self).report();
     }
     PyRef all = checked(PyList_New(0));
-    for (auto& s : steps) {
+    for (auto& s : report.steps) {
       PyRef row = checked(Py_BuildValue("(sssnn)", s.text().c_str(), s.kind, s.calls.c_str(),
                                         Py_ssize_t(s.allocates), Py_ssize_t(s.alive)));
       checked(PyList_Append(all.get(), row.get()));
     }
-    return all.detach();
+    return Py_BuildValue("(Onn)", all.get(), Py_ssize_t(report.arena), Py_ssize_t(report.taken));
   });
 }
 
@@ -142,7 +142,7 @@ PyMethodDef program_methods[] = {{"run", program_run, METH_O,
                                  {"text", program_text, METH_NOARGS, "The graph, a line a call."},
                                  {"captured", program_captured, METH_NOARGS,
                                   "Tensors that the function read besides its inputs."},
-                                 {"steps", program_steps, METH_NOARGS,
+                                 {"report", program_report, METH_NOARGS,
                                   "What runs: text, kind, calls, bytes allocated and held, of each step."},
                                  {"require", program_require, METH_O,
                                   "require(checks): the last results must be True; (exception, text) each."},

@@ -60,7 +60,8 @@ def page(graph: str, steps: Any) -> str:
     return (
         '<!doctype html><html><head><meta charset="utf-8"><title>Program</title>'
         f"<style>{STYLE}</style></head><body>"
-        f"<h2>Memory</h2><p>At most {amount(steps.peak)} beside arguments and captured tensors; {told}.</p>"
+        f"<h2>Memory</h2><p>At most {amount(steps.peak)} beside arguments and captured tensors, for "
+        f"which a call takes {amount(steps.taken)}; {told}.</p>"
         f"{chart(steps)}<h2>Steps</h2><table><tr><th></th><th></th><th>allocates</th><th>holds</th><th></th></tr>"
         f"{rows}</table><h2>Graph</h2><pre>{escape(graph)}</pre></body></html>"
     )

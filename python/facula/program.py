@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from . import _C
@@ -32,7 +32,16 @@ class Step(NamedTuple):
 
 
 class Memory(list):
-    """The steps of a call with what they allocate and hold; printed as a table."""
+    """The steps of a call with what they allocate and hold; printed as a table.
+
+    Attributes:
+        arena: bytes of the one block in which values lie that are not there at the same time
+        taken: bytes that a call takes at most, of that block and others; ``peak`` is a lower bound of it
+    """
+
+    def __init__(self, steps: Iterable[Step], arena: int, taken: int) -> None:
+        super().__init__(steps)
+        self.arena, self.taken = arena, taken
 
     @property
     def peak(self) -> int:
@@ -42,7 +51,8 @@ class Memory(list):
     def __str__(self) -> str:
         lines = [f"{'allocates':>9}  {'holds':>9}  step"]
         lines += [f"{step.allocates:9}  {step.holds:9}  {step.text}" for step in self]
-        return "\n".join([*lines, f"peak {self.peak} bytes, beside arguments and captured tensors"])
+        lines += [f"peak {self.peak} bytes, beside arguments and captured tensors"]
+        return "\n".join([*lines, f"a call takes {self.taken} bytes, {self.arena} of them as one block"])
 
 
 class Program:
@@ -99,7 +109,7 @@ class Program:
     def steps(self) -> list[str]:
         """What runs when no gradient is asked for: a line for each kernel, with the operators that are fused
         in it, each call of a library, and each view."""
-        return [step[0] for step in self._native.steps()]
+        return [step[0] for step in self._native.report()[0]]
 
     def memory(self) -> Memory:
         """The memory that a call holds, step by step, for the sizes that the program was traced with.
@@ -109,8 +119,10 @@ class Program:
               256        256  library mm: %0, %0 -> %1
                 4        260  kernel exp+sum: %1 -> %3
         peak 260 bytes, beside arguments and captured tensors
+        a call takes 260 bytes, 256 of them as one block
         """
-        return Memory(Step(*step) for step in self._native.steps())
+        steps, arena, taken = self._native.report()
+        return Memory((Step(*step) for step in steps), arena, taken)
 
     def html(self) -> str:
         """A page that shows the program: memory over its steps, what runs, and the graph. It needs nothing

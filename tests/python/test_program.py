@@ -481,7 +481,11 @@ def test_memory_is_told_step_by_step():
     kib = [(step.kind, step.allocates // 1024, step.holds // 1024) for step in memory]
     assert kib[:4] == [("library", 64, 64), ("library", 64, 128), ("kernel", 64, 192), ("library", 64, 192)]
     assert memory.peak == 192 * 1024
-    assert str(memory).endswith("peak 196608 bytes, beside arguments and captured tensors")
+    assert memory.taken == 192 * 1024 + 4  # the result lies apart
+    assert str(memory).endswith(
+        "peak 196608 bytes, beside arguments and captured tensors\n"
+        "a call takes 196612 bytes, 196608 of them as one block"
+    )
 
 
 def test_the_picture_of_a_program_is_one_whole_page():

@@ -630,7 +630,7 @@ FACULA_FAMILY(conv) {
       .dtypes(d::numeric)
       .no_in_place()
       .shape(weight_gradient_sizes)
-      .channels_last(ChannelsLast::reads)
+      .channels_last(ChannelsLast::packs)
       .library("conv2d_backward_weight")
       .batched(
           [](const Batched& b) { return is_plain(b, "grad") ? Results(weight_gradients(b)) : Results(); })
@@ -648,7 +648,7 @@ FACULA_FAMILY(conv) {
         Dims w = weight_gradient_sizes(c), b{w[0]};
         return std::vector<Dims>{w, b};
       })
-      .channels_last(ChannelsLast::reads)
+      .channels_last(ChannelsLast::packs)
       .library("conv2d_backward_weight")
       .batched([](const Batched& b) {
         if (!is_plain(b, "grad")) return Results();

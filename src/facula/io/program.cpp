@@ -142,7 +142,7 @@ const std::vector<Tensor>& Program::captured() const { return traced_->captured(
 std::string Program::text() const { return graph::print(traced_->graph()); }
 std::vector<std::string> Program::steps() const {
   std::vector<std::string> lines;
-  for (auto& s : traced_->steps()) lines.push_back(s.text());
+  for (auto& s : traced_->report().steps) lines.push_back(s.text());
   return lines;
 }
 

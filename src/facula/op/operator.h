@@ -66,8 +66,9 @@ Grads grads(T... t) {
 }
 
 // Whether a library operator works on memory in another order than users see (docs/layouts.md): not at all,
-// as it finds it, or at its best in channels_last, so that its results lie so whatever they show.
-enum class ChannelsLast : uint8_t { no, reads, chooses };
+// as it finds it, or at its best in channels_last, so that its results lie so whatever they show. One that packs reads as
+// it finds it, and what it makes may come to lie in an order of the library's own if nobody else holds it.
+enum class ChannelsLast : uint8_t { no, reads, chooses, packs };
 
 using PointwiseBody = std::function<std::vector<loop::Expr>(const LoopCall&, std::span<const loop::Expr>)>;
 using ShapeRule = std::function<std::vector<Dims>(const Call&)>;

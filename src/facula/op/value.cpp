@@ -96,19 +96,7 @@ void Args::take(const Value& v, bool tensor_slot) {
 }
 
 void Args::rebind() {
-  for (size_t k = 0; k < tensors_.size(); ++k) {
-    auto [argument, item] = at_[k];
-    Value& v = values_[argument];
-    TensorImpl* t = tensors_[k].impl();
-    if (v.tag == Tag::tensors) {
-      static_cast<TensorImpl**>(const_cast<void*>(v.list.data))[item] = t;
-    } else if (t) {
-      v.tag = Tag::tensor;
-      v.tensor = t;
-    } else if (v.tag == Tag::tensor) {
-      v = Value();
-    }
-  }
+  for (size_t k = 0; k < tensors_.size(); ++k) put(k, tensors_[k].impl());
 }
 
 Args Args::clone() const {

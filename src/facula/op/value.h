@@ -131,8 +131,16 @@ class Args {
         for (auto& s : l) f(s);
   }
   const std::vector<Tensor>& tensors() const { return tensors_; }
+  // The tensor of a slot, which holds none, for as long as the caller keeps it; each_tensor() forgets it.
+  void borrow(size_t slot, TensorImpl* t) { put(slot, t); }
 
  private:
+  void put(size_t slot, TensorImpl* t) {
+    Value& v = values_[at_[slot].argument];
+    if (v.tag == Tag::tensors) static_cast<TensorImpl**>(const_cast<void*>(v.list.data))[at_[slot].item] = t;
+    else if (t) v = Value(t);
+    else if (v.tag == Tag::tensor) v = Value();
+  }
   void take(const Value& v, bool tensor_slot);
   void rebind();
   struct Place {

@@ -9,7 +9,9 @@
 #include "facula/base/fork.h"
 #include "facula/codegen/ahead.h"
 #include "facula/codegen/nest_index.h"
+#include "facula/run/arena.h"
 #include "facula/run/layout.h"
+#include "facula/schedule/schedule.h"
 
 namespace facula::run {
 
@@ -124,10 +126,10 @@ class Planner {
     for (size_t k = 0; k < steps_.size(); ++k) {
       auto& step = steps_[k];
       Plan::Exec exec = step.kind == Step::Kind::kernel ? kernel(step) : call(step);
-      bool allocates = exec.kind == Step::Kind::kernel || (exec.node && exec.node->op->is<op::Library>());
       for (int v : exec.outputs) {
         auto& r = plan_->results[size_t(v)];
-        if (allocates) r.bytes = storage_bytes(g_.name.c_str(), r.meta.sizes, r.meta.strides, r.meta.dtype);
+        if (exec.allocates())
+          r.bytes = storage_bytes(g_.name.c_str(), r.meta.sizes, r.meta.strides, r.meta.dtype);
         if (!last_read_.count(v) && !kept_.count(v)) dead_[k].push_back(v);
       }
       exec.dead = std::move(dead_[k]);
@@ -141,6 +143,7 @@ class Planner {
         l.work = codegen::work_of(*l.kernel, l.params.data());
       }
     plan_->direct = directly();
+    place_in_arena(*plan_, g_, out_);
     return plan_;
   }
 
@@ -241,7 +244,8 @@ class Planner {
     for (auto* v : step.inputs) exec.inputs.push_back(v->id);
     for (auto* v : step.outputs) exec.outputs.push_back(v->id);
     auto schedule = schedule::schedule(step.group, layout_of(step, exec));
-    exec.temporaries = schedule.temporaries;
+    for (auto& t : schedule.temporaries)
+      exec.temporaries.push_back({size_t(t.numel) * size_t(itemsize(t.dtype))});
     if (treats_each_element_alone(step.group)) exec.alike = alike(exec);
     size_t buffers = exec.inputs.size() + exec.outputs.size() + exec.temporaries.size();
     for (auto& l : schedule.launches) {

@@ -55,7 +55,7 @@ std::string StepReport::text() const {
   return std::string(kind) + " " + calls + ": " + listed(reads) + " -> " + listed(writes);
 }
 
-std::vector<StepReport> report(graph::Graph given, const std::string& name) {
+Report report(graph::Graph given, const std::string& name) {
   Program program(std::move(given), name);
   auto& g = program.graph();
   std::vector<Tensor> examples;
@@ -63,12 +63,12 @@ std::vector<StepReport> report(graph::Graph given, const std::string& name) {
   std::vector<op::Value> inputs(examples.begin(), examples.end());
   auto plan = program.plan(inputs, {});
 
-  std::vector<StepReport> all;
+  Report all{{}, plan->arena, plan->peak};
   std::vector<size_t> held(g.values().size());  // by value: bytes of its own
   size_t alive = 0;
   for (auto& e : plan->execs) {
     using Kind = schedule::Step::Kind;
-    auto& s = all.emplace_back();
+    auto& s = all.steps.emplace_back();
     s.kind = e.kind == Kind::kernel ? "kernel" : e.kind == Kind::view ? "view" : "library";
     s.reads = e.inputs;
     s.writes = e.outputs;
@@ -80,7 +80,7 @@ std::vector<StepReport> report(graph::Graph given, const std::string& name) {
     }
     alive += s.allocates;
     s.alive = alive;
-    for (auto& t : e.temporaries) s.alive += size_t(t.numel) * size_t(itemsize(t.dtype));
+    for (auto& t : e.temporaries) s.alive += t.bytes;
     for (int v : e.dead) alive -= std::exchange(held[size_t(v)], 0);
   }
   return all;

@@ -16,7 +16,13 @@ struct StepReport {
   std::string text() const;  // "kernel mul+sum: %0, %1 -> %3"
 };
 
+struct Report {
+  std::vector<StepReport> steps;
+  // Bytes of the block in which values lie that do not live at the same time, and the most that a run takes, of that block
+  // and others. What the steps hold is a lower bound of it.
+  size_t arena = 0, taken = 0;
+};
 // Of the graph with the sizes that it was traced with. Makes the plan and its kernels, which calls of such sizes take.
-std::vector<StepReport> report(graph::Graph g, const std::string& name);
+Report report(graph::Graph g, const std::string& name);
 
 }  // namespace facula::run

@@ -101,6 +101,7 @@ class Reader {
     if (n >= end) failed_ = true;
     return n < end ? int(n) : -1;
   }
+  void refuse() { failed_ = true; }
   bool whole() const { return !failed_ && rest_.empty(); }
   bool failed() const { return failed_; }
 
@@ -220,6 +221,16 @@ class Identity {
 
 constexpr uint64_t kNoPlace = ~uint64_t(0);
 
+void write_block(Writer& w, const Plan::Block& b) {
+  w.word(b.bytes);
+  w.word(uint64_t(b.offset));
+}
+void read_block(Reader& r, Plan::Block& b, size_t arena) {
+  b.bytes = r.word();
+  b.offset = int64_t(r.word());
+  if (b.offset >= 0 && (size_t(b.offset) > arena || b.bytes > arena - size_t(b.offset))) r.refuse();
+}
+
 void write_exec(Writer& w, const Plan::Exec& e, const std::unordered_map<const graph::Node*, size_t>& nodes) {
   w.word(uint64_t(e.kind));
   w.word(e.node ? nodes.at(e.node) : kNoPlace);
@@ -229,10 +240,7 @@ void write_exec(Writer& w, const Plan::Exec& e, const std::unordered_map<const g
   w.list(e.alike);
   w.list(e.dead);
   w.word(e.temporaries.size());
-  for (auto& t : e.temporaries) {
-    w.word(uint64_t(t.dtype));
-    w.word(uint64_t(t.numel));
-  }
+  for (auto& t : e.temporaries) write_block(w, t);
   w.word(e.launches.size());
   for (auto& l : e.launches) {
     auto& name = codegen::name_of(*l.kernel);
@@ -268,7 +276,7 @@ bool read_launches(Reader& r, Plan::Exec& e) {
   return true;
 }
 
-bool read_exec(Reader& r, Plan::Exec& e, const Graph& g, IntSpan symbols) {
+bool read_exec(Reader& r, Plan::Exec& e, const Graph& g, IntSpan symbols, size_t arena) {
   using Kind = schedule::Step::Kind;
   size_t values = g.values().size();
   e.kind = Kind(r.below(size_t(Kind::library) + 1));
@@ -281,10 +289,7 @@ bool read_exec(Reader& r, Plan::Exec& e, const Graph& g, IntSpan symbols) {
   r.below(e.alike, e.inputs.size() + e.outputs.size());
   r.below(e.dead, values);
   size_t temporaries = r.count();
-  for (size_t k = 0; k < temporaries; ++k) {
-    auto dtype = DType(r.word());
-    e.temporaries.push_back({dtype, int64_t(r.word())});
-  }
+  for (size_t k = 0; k < temporaries; ++k) read_block(r, e.temporaries.emplace_back(), arena);
   if (!read_launches(r, e)) return false;
   if (e.node) {
     e.args = e.node->args.clone();
@@ -302,6 +307,8 @@ std::shared_ptr<const Plan> read_plan(std::string_view bytes, const Graph& g, In
   auto plan = std::make_shared<Plan>();
   size_t values = g.values().size();
   plan->results.resize(values);
+  plan->arena = r.word();
+  plan->peak = r.word();
   for (auto& n : g.nodes)
     for (auto* v : n->results) {
       auto& to = plan->results[size_t(v->id)];
@@ -310,12 +317,12 @@ std::shared_ptr<const Plan> read_plan(std::string_view bytes, const Graph& g, In
       to.meta.device = Device{DeviceType(type >> 8 & 255), int8_t(type & 255)};
       r.list(to.meta.sizes);
       r.list(to.meta.strides);
-      to.bytes = r.word();
+      read_block(r, to, plan->arena);
     }
   r.below(plan->written_to, g.inputs.size(), true);
   size_t execs = r.count();
   for (size_t k = 0; k < execs; ++k)
-    if (!read_exec(r, plan->execs.emplace_back(), g, symbols)) return nullptr;
+    if (!read_exec(r, plan->execs.emplace_back(), g, symbols, plan->arena)) return nullptr;
   if (r.word()) {
     Plan::Direct d;
     r.below(d.inputs, g.inputs.size());
@@ -446,13 +453,15 @@ void store_plan(const std::string& name, const Graph& g, const Plan& plan) {
   std::string folder = codegen::user_folder();
   if (folder.empty()) return;
   Writer w;
+  w.word(plan.arena);
+  w.word(plan.peak);
   for (auto& n : g.nodes)
     for (auto* v : n->results) {
       auto& r = plan.results[size_t(v->id)];
       w.word(uint64_t(r.meta.dtype) << 16 | uint64_t(r.meta.device.type) << 8 | uint8_t(r.meta.device.index));
       w.list(concrete(SymSpan(r.meta.sizes)));
       w.list(concrete(SymSpan(r.meta.strides)));
-      w.word(r.bytes);
+      write_block(w, r);
     }
   w.list(plan.written_to);
   std::unordered_map<const graph::Node*, size_t> nodes;

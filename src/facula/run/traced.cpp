@@ -221,8 +221,8 @@ std::vector<Tensor> Traced::with_history(Items all) const {
   return results;
 }
 
-std::vector<StepReport> Traced::steps() const {
-  return report(graph::expanded(graph(), std::make_shared<sym::Shapes>(*graph().shapes)), name_);
+Report Traced::report() const {
+  return run::report(graph::expanded(graph(), std::make_shared<sym::Shapes>(*graph().shapes)), name_);
 }
 
 namespace {

@@ -35,7 +35,7 @@ class Traced {
   const graph::Capture& capture() const { return capture_; }
   const std::vector<Tensor>& captured() const { return capture_.captured; }
   const std::string& name() const { return name_; }
-  std::vector<StepReport> steps() const;  // what runs when no gradient is asked for
+  Report report() const;  // what runs when no gradient is asked for
 
  private:
   using Items = SmallVector<TensorImpl*, 16>;  // the given tensors, then the captured ones

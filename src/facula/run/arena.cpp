@@ -1,0 +1,192 @@
+#include "facula/run/arena.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace facula::run {
+
+namespace {
+
+constexpr int64_t kAlign = 64;
+int64_t aligned(size_t bytes) { return (int64_t(bytes) + kAlign - 1) / kAlign * kAlign; }
+
+struct Placed {
+  int64_t begin, end;
+  size_t first, last;
+};
+
+// The smallest gap among those that live meanwhile (`placed`, by begin), or the end of all of them.
+int64_t best_gap(const std::vector<Placed>& placed, const Lifetime& v, int64_t bytes) {
+  int64_t best = -1, smallest = INT64_MAX, end = 0;
+  for (auto& p : placed) {
+    if (p.last < v.first || p.first > v.last) continue;
+    int64_t gap = p.begin - end;
+    if (gap >= bytes && gap < smallest) {
+      best = end;
+      smallest = gap;
+    }
+    end = std::max(end, p.end);
+  }
+  return best < 0 ? end : best;
+}
+
+}  // namespace
+
+Packing pack(std::span<const Lifetime> values) {
+  std::vector<size_t> order(values.size());
+  std::iota(order.begin(), order.end(), size_t(0));
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return values[a].bytes > values[b].bytes; });
+  Packing arena;
+  arena.offsets.resize(values.size());
+  std::vector<Placed> placed;
+  for (size_t k : order) {
+    auto& v = values[k];
+    int64_t bytes = aligned(v.bytes), at = bytes ? best_gap(placed, v, bytes) : 0;
+    arena.offsets[k] = at;
+    if (!bytes) continue;
+    Placed p{at, at + bytes, v.first, v.last};
+    auto before = std::upper_bound(placed.begin(), placed.end(), p,
+                                   [](const Placed& a, const Placed& b) { return a.begin < b.begin; });
+    placed.insert(before, p);
+    arena.bytes = std::max(arena.bytes, size_t(p.end));
+  }
+  return arena;
+}
+
+size_t liveness_bound(std::span<const Lifetime> values, size_t steps) {
+  std::vector<int64_t> change(steps + 1);
+  for (auto& v : values) {
+    change[v.first] += int64_t(v.bytes);
+    change[v.last + 1] -= int64_t(v.bytes);
+  }
+  int64_t alive = 0, most = 0;
+  for (size_t k = 0; k < steps; ++k) most = std::max(most, alive += change[k]);
+  return size_t(most);
+}
+
+namespace {
+
+// What is allocated for each run, by value number: others than the plan come to hold it, or it may come to lie in an order
+// that its storage alone knows (docs/layouts.md), which a part of an arena cannot.
+class Apart {
+ public:
+  Apart(const Plan& plan, const NumberedGraph& g, std::span<const Tensor> out)
+      : plan_(plan), g_(g), apart_(g.graph.values().size()), base_(apart_.size()), orders_(apart_.size()) {
+    for (size_t v = 0; v < base_.size(); ++v) {
+      base_[v] = int(v);
+      orders_[v] = may_be_packed(g.graph.values()[v]->tensor);
+    }
+    for (auto& n : g.graph.nodes)
+      for (auto* v : n->results) orders_[size_t(v->id)] = false;
+    for (auto& e : plan.execs) look_at(e);
+    for (int v : g.outputs) keep(v);
+    for (auto& [i, v] : g.graph.mutated) keep(v->id);
+    for (size_t k = 0; k < out.size() && k < g.outputs.size(); ++k)
+      keep(out[k].defined() ? g.outputs[k] : -1);
+  }
+  bool operator[](int v) const { return apart_[size_t(v)]; }
+
+ private:
+  using Kind = schedule::Step::Kind;
+
+  // So weights of convolutions are kept, and what is computed of them element by element.
+  static bool may_be_packed(const Tensor& t) { return t.dim() >= 3 && is_floating(t.dtype()); }
+
+  void keep(int v) {
+    if (v >= 0) apart_[size_t(base_[size_t(v)])] = true;
+  }
+  void look_at(const Plan::Exec& e) {
+    for (int v : e.outputs)
+      if (plan_.results[size_t(v)].meta.device.type != DeviceType::cpu) keep(v);
+    if (e.kind == Kind::view) {
+      for (int v : e.outputs) base_[size_t(v)] = base_[size_t(e.inputs[0])];
+    } else if (e.kind == Kind::library) {
+      call(e);
+    } else if (std::ranges::any_of(e.alike, [&](int k) { return orders_[size_t(e.operand(size_t(k)))]; })) {
+      for (int k : e.alike) {
+        int v = e.operand(size_t(k));
+        orders_[size_t(v)] = true;
+        keep(v);
+      }
+    }
+  }
+  void call(const Plan::Exec& e) {
+    auto* library = e.node->op->as<op::Library>();
+    if (!library)  // a user's function may keep what it reads
+      for (int v : e.inputs) keep(v);
+    if (library && library->channels_last != op::ChannelsLast::packs) return;
+    for (int v : e.outputs) {
+      orders_[size_t(v)] = true;
+      keep(v);
+    }
+  }
+
+  const Plan& plan_;
+  const NumberedGraph& g_;
+  std::vector<bool> apart_;
+  std::vector<int> base_;     // what a value is a view of, or itself
+  std::vector<bool> orders_;  // may it lie in an order of its storage's own?
+};
+
+struct Item {
+  Lifetime life;
+  Plan::Block* block;
+  bool fits;  // may it lie in the arena?
+};
+
+std::vector<Item> allocations(Plan& plan, const Apart& apart) {
+  std::vector<size_t> last(plan.results.size(), plan.execs.size() - 1);
+  for (size_t k = 0; k < plan.execs.size(); ++k)
+    for (int v : plan.execs[k].dead) last[size_t(v)] = k;
+  std::vector<Item> items;
+  for (size_t k = 0; k < plan.execs.size(); ++k) {
+    auto& e = plan.execs[k];
+    for (auto& t : e.temporaries) items.push_back({{t.bytes, k, k}, &t, true});
+    if (!e.allocates()) continue;
+    for (int v : e.outputs)
+      if (plan.written_to[size_t(v)] < 0)
+        items.push_back(
+            {{plan.results[size_t(v)].bytes, k, last[size_t(v)]}, &plan.results[size_t(v)], !apart[v]});
+  }
+  return items;
+}
+
+struct Choice {
+  std::vector<Plan::Block*> inside;
+  Packing packing;
+  size_t peak = 0;
+};
+// In the arena lies what is no larger than `largest`.
+Choice choose(const std::vector<Item>& items, size_t steps, size_t largest) {
+  Choice c;
+  std::vector<Lifetime> inside, outside;
+  for (auto& i : items) {
+    bool in = i.fits && i.life.bytes <= largest;
+    (in ? inside : outside).push_back(i.life);
+    if (in) c.inside.push_back(i.block);
+  }
+  c.packing = pack(inside);
+  c.peak = c.packing.bytes + liveness_bound(outside, steps);
+  return c;
+}
+
+}  // namespace
+
+void place_in_arena(Plan& plan, const NumberedGraph& g, std::span<const Tensor> out) {
+  if (plan.execs.empty()) return;
+  constexpr size_t kSmall = 65536;  // costs more to allocate than to hold
+  constexpr size_t kSlack = 4096;   // of alignment
+  size_t steps = plan.execs.size();
+  auto items = allocations(plan, Apart(plan, g, out));
+  std::vector<Lifetime> all;
+  for (auto& i : items) all.push_back(i.life);
+  auto chosen = choose(items, steps, SIZE_MAX);
+  if (size_t bound = liveness_bound(all, steps); chosen.peak > bound + bound / 20 + kSlack)
+    chosen = choose(items, steps, kSmall);
+  for (size_t k = 0; k < chosen.inside.size(); ++k) chosen.inside[k]->offset = chosen.packing.offsets[k];
+  plan.arena = chosen.packing.bytes;
+  plan.peak = chosen.peak;
+}
+
+}  // namespace facula::run

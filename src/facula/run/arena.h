@@ -1,0 +1,34 @@
+// Arena: one block of memory in which the values of a plan lie that do not live at the same time. A run takes it once.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "facula/run/plan.h"
+
+namespace facula::run {
+
+// A value is there from the step that makes it to the last one that reads it.
+struct Lifetime {
+  size_t bytes;
+  size_t first, last;  // steps, both included
+};
+
+struct Packing {
+  std::vector<int64_t> offsets;  // of each value, multiples of 64
+  size_t bytes = 0;
+};
+// Largest first, each into the smallest gap that it fits ("greedy by size" of Pisarchyk and Lee, "Efficient Memory
+// Management for Deep Neural Net Inference", 2020). No two values overlap in both time and memory.
+Packing pack(std::span<const Lifetime> values);
+
+// The most bytes that live at one of `steps` steps: no plan holds less.
+size_t liveness_bound(std::span<const Lifetime> values, size_t steps);
+
+// Says where all that the steps of a plan allocate lies (Plan::Block), and what a run holds. In the arena lies what
+// nobody but the plan's kernels and libraries gets to hold, as long as that costs no memory: an arena is there from the
+// beginning of a run to its end, also while results take its place.
+void place_in_arena(Plan& plan, const NumberedGraph& g, std::span<const Tensor> out);
+
+}  // namespace facula::run

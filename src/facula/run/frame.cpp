@@ -1,0 +1,373 @@
+#include "facula/run/frame.h"
+
+#include <algorithm>
+
+#include "facula/op/registry.h"
+#include "facula/run/program.h"
+
+namespace facula::run {
+
+using op::Results;
+using op::Tag;
+using Kind = schedule::Step::Kind;
+
+namespace {
+
+alignas(64) thread_local char nothing[64];  // what stands for a tensor without elements
+
+void copy(const Tensor& from, const Tensor& to) {
+  op::Value args[] = {to, from};
+  op::call(op::get("copy"), args, op::Form::in_place);
+}
+
+// The results of a user's function must be what it was said that they would be; in memory they come to lie so.
+void conform(const op::Operator& o, Results& results, const Plan& plan, std::span<const int> values) {
+  runtime_check(results.size() == values.size(), o.name())
+      << "gave " << results.size() << " tensors, but its fake implementation " << values.size();
+  for (size_t k = 0; k < values.size(); ++k) {
+    auto& expected = plan.results[size_t(values[k])].meta;
+    auto& t = results[k];
+    bool same = t.dtype() == expected.dtype && Dims(t.sizes()) == expected.sizes;
+    runtime_check(same, o.name()) << "gave " << t.dtype() << to_string(t.sizes()) << " as result " << k
+                                  << ", but its fake implementation " << expected.dtype
+                                  << to_string(SymSpan(expected.sizes));
+    if (Dims(t.strides()) == expected.strides) continue;
+    Tensor lying = Tensor::empty_strided(expected.sizes, expected.strides, expected.dtype, expected.device);
+    copy(t, lying);
+    t = lying;
+  }
+}
+
+}  // namespace
+
+// ---- once
+
+Frame::Frame(const Plan& plan, const NumberedGraph& g)
+    : plan_(plan), g_(g), values_(g.graph.values().size()), numbers_(g.inputs.size()) {
+  find_escaping();
+  for (auto& exec : plan.execs) add(exec);
+  std::vector<bool> dropped(values_.size());
+  for (auto& s : steps_)
+    for (int v : s.dropped) dropped[size_t(v)] = true;
+  for (auto& s : steps_)
+    for (int v : s.exec->outputs)
+      if (!dropped[size_t(v)] && !lies_in_arena(v)) kept_.push_back(v);
+}
+
+void Frame::find_escaping() {
+  for (int v : g_.outputs)
+    if (v >= 0) at(v).escapes = true;
+  for (auto& [i, v] : g_.graph.mutated) at(v->id).escapes = true;
+  for (auto& e : plan_.execs)  // a user's function may keep what it reads
+    for (int v : e.inputs)
+      if (v >= 0 && e.kind == Kind::library && !e.node->op->is<op::Library>()) at(v).escapes = true;
+  for (size_t k = plan_.execs.size(); k-- > 0;) {
+    auto& e = plan_.execs[k];
+    if (e.kind == Kind::view)
+      for (int v : e.outputs) at(e.inputs[0]).escapes |= at(v).escapes;
+  }
+}
+
+void Frame::own(int v) {
+  auto& r = plan_.results[size_t(v)];
+  auto& m = r.meta;
+  auto storage = make_ref<StorageImpl>(nullptr, r.bytes, m.device, std::function<void()>());
+  residents_.push_back({storage.get(), r.offset});
+  set(v, Tensor(make_ref<TensorImpl>(std::move(storage), m.sizes, m.strides, SymInt(), m.dtype, m.device)));
+  at(v).in_arena = r.offset;
+}
+
+void Frame::add(const Plan::Exec& exec) {
+  Step step;
+  step.exec = &exec;
+  for (int v : exec.outputs) {
+    if (!exec.allocates() || plan_.written_to[size_t(v)] >= 0) continue;
+    if (plan_.results[size_t(v)].offset >= 0) own(v);
+    else step.allocated.push_back(v);
+  }
+  switch (exec.kind) {
+    case Kind::kernel: add_launch(step); break;
+    case Kind::library: add_call(step); break;
+    case Kind::view:
+      if (!add_view(step)) return;
+  }
+  for (int v : exec.dead)
+    if (!lies_in_arena(v)) step.dropped.push_back(v);
+  steps_.push_back(std::move(step));
+}
+
+void Frame::add_launch(Step& step) {
+  auto& exec = *step.exec;
+  step.action = Action::launch;
+  step.buffers = buffers_.size();
+  size_t operands = exec.inputs.size() + exec.outputs.size();
+  buffers_.resize(buffers_.size() + operands + exec.temporaries.size());
+  for (size_t k = 0; k < operands; ++k) {
+    int v = exec.operand(k);
+    bool empty = std::ranges::count(exec.empty, int(k));
+    if (!empty && lies_in_arena(v)) settled_.push_back({step.buffers + k, at(v).in_arena});
+    else step.fetched.push_back({k, empty ? -1 : v});
+  }
+  for (size_t k = 0; k < exec.temporaries.size(); ++k)
+    if (auto& t = exec.temporaries[k]; t.offset >= 0)
+      settled_.push_back({step.buffers + operands + k, t.offset});
+  step.may_be_packed =
+      std::ranges::any_of(exec.alike, [&](int k) { return !lies_in_arena(exec.operand(size_t(k))); });
+}
+
+void Frame::add_call(Step& step) {
+  step.action = Action::call;
+  step.args = step.exec->args.clone();
+  for (size_t slot = 0; slot < step.exec->inputs.size(); ++slot) {
+    int v = step.exec->inputs[slot];
+    if (v < 0) continue;
+    if (lies_in_arena(v)) step.args.borrow(slot, at(v).tensor);
+    else step.bound.push_back({slot, v});
+  }
+}
+
+op::Views Frame::views_of(const Step& step, const Tensor& base) const {
+  auto& o = *step.exec->node->op;
+  return o.as<op::View>()->rule(op::Call(o, step.args.values()), op::Geometry(o.name(), base, false));
+}
+
+bool Frame::add_view(Step& step) {
+  add_call(step);
+  auto& exec = *step.exec;
+  bool escapes = std::ranges::any_of(exec.outputs, [&](int v) { return at(v).escapes; });
+  step.action = escapes ? Action::view : Action::follow;
+  auto& base = at(exec.inputs[0]);
+  if (base.in_arena < 0) {
+    for (int v : exec.outputs) at(v).follows = !escapes;
+    return true;
+  }
+  auto views = views_of(step, base.own);
+  int64_t begin = base.in_arena - base.own.offset().concrete() * base.own.itemsize();
+  for (size_t k = 0; k < views.size(); ++k) {
+    Tensor t = views[k].apply(base.own);
+    at(exec.outputs[k]).in_arena = begin + t.offset().concrete() * t.itemsize();
+    set(exec.outputs[k], std::move(t));
+  }
+  return false;
+}
+
+// ---- in each run
+
+Results Frame::run(std::span<const op::Value> inputs, std::span<const Tensor> out) {
+  take_arena();
+  bind(inputs, out);
+  for (auto& step : steps_) {
+    switch (step.action) {
+      case Action::launch: launch(step); break;
+      case Action::follow: follow(step); break;
+      case Action::view: view(step); break;
+      case Action::call: call(step); break;
+    }
+    drop(step.dropped);
+  }
+  for (auto& [i, v] : g_.graph.mutated)
+    if (plan_.written_to[size_t(v->id)] < 0)
+      copy(tensor_at(v->id), Tensor(Ref<TensorImpl>::share(inputs[size_t(i)].tensor)));
+  auto results = outputs(out);
+  drop(kept_);
+  wrapped_.clear();
+  arena_ = {};
+  return results;
+}
+
+// The block that the last run gave back, mostly.
+void Frame::take_arena() {
+  if (!plan_.arena) return;
+  arena_ = make_ref<StorageImpl>(plan_.arena, Device{});
+  if (arena_->data() == arena_at_) return;
+  arena_at_ = arena_->data();
+  auto* begin = static_cast<char*>(arena_at_);
+  for (auto& r : residents_) r.storage->move_to(begin + r.offset);
+  for (auto& b : settled_) buffers_[b.buffer] = begin + b.offset;
+}
+
+void Frame::bind(std::span<const op::Value> inputs, std::span<const Tensor> out) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    auto& to = at(g_.inputs[i]);
+    if (inputs[i].tag == Tag::tensor) {
+      to.tensor = inputs[i].tensor;
+    } else {
+      inputs[i].number().store(op::operand_dtype(inputs[i]), numbers_[i].bytes);
+      to.number = numbers_[i].bytes;
+    }
+  }
+  for (auto* v : g_.constants) at(v->id).tensor = v->constant.impl();
+  for (auto& [i, v] : g_.graph.mutated)
+    if (int input = plan_.written_to[size_t(v->id)]; input >= 0)
+      at(v->id).tensor = inputs[size_t(input)].tensor;
+  for (size_t k = 0; k < out.size() && k < g_.outputs.size(); ++k)
+    if (out[k].defined() && g_.outputs[k] >= 0) at(g_.outputs[k]).tensor = out[k].impl();
+}
+
+void Frame::set(int v, Tensor t) {
+  at(v).tensor = t.impl();
+  at(v).own = std::move(t);
+}
+
+void Frame::allocate(int v) {
+  if (!at(v).tensor) set(v, fresh(plan_.results[size_t(v)]));
+}
+
+void Frame::launch(Step& step) {
+  auto& exec = *step.exec;
+  for (int v : step.allocated) allocate(v);
+  void** buffers = buffers_.data() + step.buffers;
+  PhysicalOrder order;
+  std::vector<Tensor> packed;
+  if (step.may_be_packed) packed = in_order(step, order);
+  for (auto& f : step.fetched) {
+    bool lies_in_order = !packed.empty() && std::ranges::count(exec.alike, int(f.buffer));
+    if (!lies_in_order) buffers[f.buffer] = f.value < 0 ? nothing : address(f.value);
+  }
+  for (size_t k = 0; k < packed.size(); ++k) buffers[exec.alike[k]] = packed[k].impl()->data_ptr();
+  std::vector<Storage> scratch;
+  for (size_t k = 0; k < exec.temporaries.size(); ++k) {
+    if (exec.temporaries[k].offset >= 0) continue;
+    scratch.push_back(make_ref<StorageImpl>(exec.temporaries[k].bytes, Device{}));
+    buffers[exec.inputs.size() + exec.outputs.size() + k] = scratch.back()->data();
+  }
+  for (auto& l : exec.launches) {
+    void** taken = buffers;
+    if (!l.all_in_order) {
+      chosen_.clear();
+      for (int b : l.buffers) chosen_.push_back(buffers[b]);
+      taken = chosen_.data();
+    }
+    codegen::launch(*l.kernel, l.work, taken, l.params.data(), g_.name.c_str());
+  }
+  for (size_t k = 0; k < packed.size(); ++k)  // what it made lies in that order too
+    if (is_fresh(exec, exec.alike[k])) {
+      order.itemsize = uint8_t(itemsize(packed[k].dtype()));
+      hide_in_order(packed[k], order);
+    }
+}
+
+// Is it a result that this run allocated?
+bool Frame::is_fresh(const Plan::Exec& exec, int operand) {
+  return size_t(operand) >= exec.inputs.size() && at(exec.operand(size_t(operand))).own.defined() &&
+         !lies_in_arena(exec.operand(size_t(operand)));
+}
+
+// Operands that lie alike, as they lie in the order of those of them that are packed; none if none is.
+std::vector<Tensor> Frame::in_order(const Step& step, PhysicalOrder& order) {
+  auto& exec = *step.exec;
+  bool any = false;
+  for (int k : exec.alike) any |= is_hidden(at(exec.operand(size_t(k))).tensor) && !is_fresh(exec, k);
+  if (!any) [[likely]]
+    return {};
+  std::vector<TensorImpl*> operands;
+  std::vector<bool> fresh;
+  for (int k : exec.alike) {
+    operands.push_back(at(exec.operand(size_t(k))).tensor);
+    fresh.push_back(is_fresh(exec, k));
+  }
+  return in_one_order(operands, fresh, order);
+}
+
+// A view under the same geometry as in the last run, if its base begins at the same place of its storage.
+void Frame::follow(Step& step) {
+  auto& exec = *step.exec;
+  auto* base = argument(exec.inputs[0]);
+  auto* storage = base->storage.get();
+  if (base->offset == step.followed && storage && storage->is_plain() && !base->is_lazy()) {
+    for (int v : exec.outputs) {
+      at(v).tensor = at(v).own.impl();
+      at(v).tensor->storage = base->storage;
+    }
+    return;
+  }
+  view(step);
+  for (int v : exec.outputs) at(v).tensor->version = {};
+  step.followed = base->is_lazy() ? SymInt(int64_t(-1)) : base->offset;
+}
+
+void Frame::view(Step& step) {
+  bind_arguments(step);
+  Borrowed base(argument(step.exec->inputs[0]));
+  auto views = views_of(step, base);
+  for (size_t k = 0; k < views.size(); ++k) set(step.exec->outputs[k], views[k].apply(base));
+}
+
+// The tensor of a value; one of its own for a number.
+TensorImpl* Frame::argument(int v) {
+  if (!at(v).number) return at(v).tensor;
+  auto dtype = g_.graph.values()[size_t(v)]->tensor.dtype();
+  wrapped_.push_back(op::wrapped_number(Scalar::load(dtype, at(v).number)));
+  return wrapped_.back().impl();
+}
+
+void Frame::bind_arguments(Step& step) {
+  for (auto& b : step.bound) step.args.borrow(b.slot, argument(b.value));
+}
+
+void Frame::call(Step& step) {
+  auto& exec = *step.exec;
+  auto& o = *exec.node->op;
+  bind_arguments(step);
+  Results destinations;
+  if (o.is<op::Library>())
+    for (int v : exec.outputs) {
+      if (!at(v).tensor) allocate(v);
+      bool mine = !lies_in_arena(v) && at(v).own.defined();  // handed over: alone in holding what is new
+      destinations.push_back(mine ? std::move(at(v).own) : tensor_at(v));
+    }
+  auto results = run_library(exec.library, o, step.args.values(), std::move(destinations));
+  if (o.is<op::Foreign>()) conform(o, results, plan_, exec.outputs);
+  for (size_t k = 0; k < exec.outputs.size(); ++k)
+    if (int v = exec.outputs[k]; !lies_in_arena(v)) set(v, std::move(results[k]));
+    else
+      internal_check(results[k].is_same(at(v).own))
+          << o.name() << " gave another tensor than its destination";
+}
+
+void Frame::drop(const std::vector<int>& values) {
+  for (int v : values) {
+    auto& value = at(v);
+    value.tensor = nullptr;
+    if (!value.follows) value.own = {};
+    else if (value.own.defined()) value.own.impl()->storage = {};
+  }
+}
+
+Results Frame::outputs(std::span<const Tensor> out) {
+  Results results;
+  for (size_t k = 0; k < g_.outputs.size(); ++k) {
+    int v = g_.outputs[k];
+    Tensor t = v < 0                                       ? Tensor()
+               : at(v).own.defined() && !g_.output_repeats ? std::move(at(v).own)
+                                                           : tensor_at(v);
+    if (k < out.size() && out[k].defined() && !t.is_same(out[k])) {
+      copy(t, out[k]);
+      t = out[k];
+    }
+    results.push_back(std::move(t));
+  }
+  return results;
+}
+
+// ---- idle frames
+
+IdleFrames::~IdleFrames() {
+  while (take()) {}
+}
+
+std::unique_ptr<Frame> IdleFrames::take() {
+  for (auto& f : frames_)
+    if (f.load(std::memory_order_relaxed))
+      if (auto* frame = f.exchange(nullptr, std::memory_order_acquire)) return std::unique_ptr<Frame>(frame);
+  return nullptr;
+}
+
+void IdleFrames::give(std::unique_ptr<Frame> frame) {
+  for (auto& f : frames_) {
+    Frame* none = nullptr;
+    if (f.compare_exchange_strong(none, frame.get(), std::memory_order_release)) return void(frame.release());
+  }
+}
+
+}  // namespace facula::run

@@ -1,0 +1,111 @@
+// Frame: where a plan runs. What does not change from run to run is bound once: tensors over the arena, views of those,
+// arguments of library calls, addresses that kernels take. What is left to a run is what changes with it: the arena's
+// block, addresses of inputs, results. One thread at a time runs in a frame; a run that raises throws it away.
+#pragma once
+#include <vector>
+
+#include "facula/op/value.h"
+#include "facula/run/layout.h"
+#include "facula/run/plan.h"
+
+namespace facula::run {
+
+class Frame {
+ public:
+  Frame(const Plan& plan, const NumberedGraph& g);
+  // `inputs` and `out` as of Program::run.
+  op::Results run(std::span<const op::Value> inputs, std::span<const Tensor> out);
+
+ private:
+  enum class Action : uint8_t {
+    launch,  // of kernels
+    follow,  // views of what lies elsewhere in each run: their storage alone changes
+    view,    // views that others get to hold: tensors of their own in each run
+    call,    // of a library or a user's function
+  };
+  struct Step {
+    Action action;
+    const Plan::Exec* exec;
+    std::vector<int> allocated;  // results that each run allocates
+    std::vector<int> dropped;    // what no later step reads, and lies elsewhere in each run
+    // launch
+    size_t buffers = 0;  // where its buffers are among all
+    struct Fetch {
+      size_t buffer;
+      int value;  // -1: without elements
+    };
+    std::vector<Fetch> fetched;  // buffers that lie elsewhere in each run
+    bool may_be_packed = false;  // may operands lie in orders of their own?
+    // others
+    op::Args args;
+    struct Bound {
+      size_t slot;
+      int value;
+    };
+    std::vector<Bound> bound;               // arguments that are other tensors in each run
+    SymInt followed = SymInt(int64_t(-1));  // the offset of the base that the views were made for
+  };
+  struct Value {
+    TensorImpl* tensor = nullptr;
+    void* number = nullptr;  // memory of a number that is given
+    Tensor own;  // the tensor, if it is made here; for good where it lies in the arena or follows another
+    int64_t in_arena = -1;  // offset of its first element in bytes
+    bool follows = false;
+    bool escapes = false;  // a view that others get to hold, or of which such a view is made
+  };
+
+  // Once.
+  void find_escaping();
+  void own(int v);
+  void add(const Plan::Exec& exec);
+  void add_launch(Step& step);
+  bool add_view(Step& step);  // false: all of it lies in the arena
+  void add_call(Step& step);
+
+  // In each run.
+  void take_arena();
+  void bind(std::span<const op::Value> inputs, std::span<const Tensor> out);
+  void launch(Step& step);
+  std::vector<Tensor> in_order(const Step& step, PhysicalOrder& order);
+  void follow(Step& step);
+  void view(Step& step);
+  void call(Step& step);
+  void drop(const std::vector<int>& values);
+  op::Results outputs(std::span<const Tensor> out);
+
+  Value& at(int v) { return values_[size_t(v)]; }
+  bool lies_in_arena(int v) const { return values_[size_t(v)].in_arena >= 0; }
+  void set(int v, Tensor t);
+  void allocate(int v);
+  Tensor tensor_at(int v) { return Tensor(Ref<TensorImpl>::share(at(v).tensor)); }
+  TensorImpl* argument(int v);
+  void* address(int v) { return at(v).number ? at(v).number : at(v).tensor->data_ptr(); }
+  bool is_fresh(const Plan::Exec& exec, int operand);
+  void bind_arguments(Step& step);
+  op::Views views_of(const Step& step, const Tensor& base) const;
+
+  const Plan& plan_;
+  const NumberedGraph& g_;
+  std::vector<Value> values_;  // by number
+  std::vector<Step> steps_;
+  std::vector<int> kept_;  // what steps make and none drops
+  std::vector<Number> numbers_;
+  std::vector<Tensor> wrapped_;  // numbers that a library takes as tensors
+  std::vector<void*> buffers_;   // of all kernels
+  std::vector<void*> chosen_;    // of one launch that does not take all of its step's
+
+  struct Resident {
+    StorageImpl* storage;
+    int64_t offset;
+  };
+  struct Buffer {
+    size_t buffer;
+    int64_t offset;
+  };
+  std::vector<Resident> residents_;  // storages in the arena
+  std::vector<Buffer> settled_;      // buffers in the arena
+  Storage arena_;
+  void* arena_at_ = nullptr;  // where the last run had it
+};
+
+}  // namespace facula::run
