@@ -175,15 +175,17 @@ Choice choose(const std::vector<Item>& items, size_t steps, size_t largest) {
 
 void place_in_arena(Plan& plan, const NumberedGraph& g, std::span<const Tensor> out) {
   if (plan.execs.empty()) return;
-  constexpr size_t kSmall = 65536;  // costs more to allocate than to hold
-  constexpr size_t kSlack = 4096;   // of alignment
-  size_t steps = plan.execs.size();
+  size_t steps = plan.execs.size(), largest = 0;
   auto items = allocations(plan, Apart(plan, g, out));
   std::vector<Lifetime> all;
-  for (auto& i : items) all.push_back(i.life);
-  auto chosen = choose(items, steps, SIZE_MAX);
-  if (size_t bound = liveness_bound(all, steps); chosen.peak > bound + bound / 20 + kSlack)
-    chosen = choose(items, steps, kSmall);
+  for (auto& i : items) {
+    all.push_back(i.life);
+    largest = std::max(largest, i.life.bytes);
+  }
+  constexpr size_t kSlack = 4096;  // of alignment
+  size_t bound = liveness_bound(all, steps), most = bound + bound / 16 + kSlack;
+  auto chosen = choose(items, steps, largest);
+  while (chosen.peak > most && largest) chosen = choose(items, steps, largest /= 4);
   for (size_t k = 0; k < chosen.inside.size(); ++k) chosen.inside[k]->offset = chosen.packing.offsets[k];
   plan.arena = chosen.packing.bytes;
   plan.peak = chosen.peak;

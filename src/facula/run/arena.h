@@ -27,8 +27,8 @@ Packing pack(std::span<const Lifetime> values);
 size_t liveness_bound(std::span<const Lifetime> values, size_t steps);
 
 // Says where all that the steps of a plan allocate lies (Plan::Block), and what a run holds. In the arena lies what
-// nobody but the plan's kernels and libraries gets to hold, as long as that costs no memory: an arena is there from the
-// beginning of a run to its end, also while results take its place.
+// nobody but the plan's kernels and libraries gets to hold, the small before the large, as long as that costs little
+// memory: an arena is there from the beginning of a run to its end, also while results take the place of what died.
 void place_in_arena(Plan& plan, const NumberedGraph& g, std::span<const Tensor> out);
 
 }  // namespace facula::run
