@@ -772,7 +772,8 @@ class Fuser {
     if (e->has_reduce || contains(e, Kind::random) || contains(e, Kind::position) ||
         contains(e, Kind::check) || contains(e, Kind::divisor))
       return false;
-    if (n.again) return true;
+    // One element that is computed again would be for each row that reads it.
+    if (n.again && !is_one(product(n.results[0]->tensor.sizes()))) return true;
     std::set<int> loads;
     add_loads(e, loads);
     size_t large = 0;
