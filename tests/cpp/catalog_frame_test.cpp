@@ -33,7 +33,8 @@ TEST(Arena, ValuesOverlapInTimeOrInMemoryAndNotInBoth) {
       EXPECT_LE(end(a), p.bytes);
       for (size_t b = 0; b < a; ++b) {
         bool in_time = values[a].first <= values[b].last && values[b].first <= values[a].last;
-        bool in_memory = size_t(p.offsets[a]) < end(b) && size_t(p.offsets[b]) < end(a) && values[a].bytes && values[b].bytes;
+        bool in_memory = size_t(p.offsets[a]) < end(b) && size_t(p.offsets[b]) < end(a) && values[a].bytes &&
+                         values[b].bytes;
         EXPECT_FALSE(in_time && in_memory) << "round " << round << ": " << a << " and " << b;
       }
     }

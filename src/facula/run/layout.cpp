@@ -141,7 +141,10 @@ bool chooses_order(const graph::Node& n) {
 class Placement {
  public:
   Placement(const graph::Graph& g, IntSpan symbols, std::vector<Tensor>& at)
-      : g_(g), symbols_(symbols), at_(at), as_traced_(g.values().size()) {
+      : g_(g), symbols_(symbols), at_(at), as_traced_(g.values().size()), lies_as_traced_(g.values().size()) {
+    for (auto& v : g.values())
+      if (auto& t = at[size_t(v->id)]; t.defined())
+        lies_as_traced_[size_t(v->id)] = Dims(t.strides()) == traced(v->tensor.strides());
     chooses_ = settings().libraries &&
                std::any_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return chooses_order(*n); });
     if (!chooses_) return;
@@ -151,7 +154,18 @@ class Placement {
       if (n->op->is<op::View>() && addresses_memory(*n)) keep(graph::operands(*n)[0]);
   }
   // False: to be done again.
-  bool place(const graph::Node& n, const op::Args& args, std::vector<op::Meta>& metas) {
+  bool place(const graph::Node& n, const std::function<op::Args(const graph::Node&)>& args_of,
+             std::vector<op::Meta>& metas) {
+    if (follows_trace(n)) {
+      for (auto* v : n.results) {
+        auto& t = v->tensor;
+        put(*v, {traced(t.sizes()), t.dtype(), t.device(), traced(t.strides())}, metas);
+        lies_as_traced_[size_t(v->id)] = true;
+      }
+      if (settings().verify) check_against_rule(n, args_of(n), metas);
+      return true;
+    }
+    op::Args args = args_of(n);
     std::vector<op::Meta> made;
     try {
       made = graph::infer(*n.op, args.values());
@@ -163,36 +177,60 @@ class Placement {
       auto* v = n.results[k];
       auto& m = made[k];
       if (chooses_ && !n.op->is<op::View>()) {
-        if (as_traced_[size_t(v->id)]) m.strides = traced_strides(*v);
+        if (as_traced_[size_t(v->id)]) m.strides = traced(v->tensor.strides());
         else if (chooses_order(n) && m.sizes.size() == 4 && is_floating(m.dtype) && itemsize(m.dtype) <= 4)
           m.strides = channels_last_strides(m.sizes);
       }
       if (m.strides.size() != m.sizes.size()) m.strides = contiguous_strides(m.sizes);
-      at_[size_t(v->id)] =
-          Tensor(make_ref<TensorImpl>(Storage(), m.sizes, m.strides, SymInt(), m.dtype, m.device));
-      metas[size_t(v->id)] = m;
+      put(*v, std::move(m), metas);
     }
     return true;
   }
 
  private:
+  // Do its results lie as they were traced, because all that it reads does?
+  bool follows_trace(const graph::Node& n) const {
+    if (chooses_order(n)) return false;
+    auto operands = graph::operands(n);
+    return std::ranges::all_of(operands, [&](auto* v) { return !v || lies_as_traced_[size_t(v->id)]; });
+  }
+  static void check_against_rule(const graph::Node& n, const op::Args& args,
+                                 const std::vector<op::Meta>& metas) {
+    auto made = graph::infer(*n.op, args.values());
+    for (size_t k = 0; k < made.size(); ++k) {
+      auto& m = metas[size_t(n.results[k]->id)];
+      Dims strides = made[k].strides.size() == made[k].sizes.size() ? made[k].strides
+                                                                    : contiguous_strides(made[k].sizes);
+      internal_check(made[k].sizes == m.sizes && strides == m.strides)
+          << n.op->name() << ": traced as " << to_string(SymSpan(m.sizes)) << " with strides "
+          << to_string(SymSpan(m.strides)) << ", and its rule gives " << to_string(SymSpan(made[k].sizes))
+          << " with strides " << to_string(SymSpan(strides));
+    }
+  }
+  void put(const graph::Value& v, op::Meta m, std::vector<op::Meta>& metas) {
+    at_[size_t(v.id)] =
+        Tensor(make_ref<TensorImpl>(Storage(), m.sizes, m.strides, SymInt(), m.dtype, m.device));
+    metas[size_t(v.id)] = std::move(m);
+  }
   // True if it was not kept before.
   bool keep(const graph::Value* v) {
     while (v->producer && v->producer->op->is<op::View>()) v = graph::operands(*v->producer)[0];
     if (!v->producer || as_traced_[size_t(v->id)]) return false;
     return as_traced_[size_t(v->id)] = true;
   }
-  Dims traced_strides(const graph::Value& v) const {
-    Dims strides(v.tensor.strides());
-    for (auto& s : strides)
+  // What was traced, at the sizes of this plan.
+  Dims traced(SymSpan dims) const {
+    Dims concrete(dims);
+    for (auto& s : concrete)
       if (s.is_symbolic()) s = SymInt(sym::evaluate(s, symbols_));
-    return strides;
+    return concrete;
   }
 
   const graph::Graph& g_;
   IntSpan symbols_;
   std::vector<Tensor>& at_;
-  std::vector<bool> as_traced_;  // by value number
+  std::vector<bool> as_traced_;       // by value number: what has to lie so
+  std::vector<bool> lies_as_traced_;  // likewise: what does
   bool chooses_ = false;
 };
 
@@ -203,7 +241,7 @@ std::vector<op::Meta> place_values(const graph::Graph& g, IntSpan symbols, std::
   std::vector<op::Meta> metas(g.values().size());
   Placement placement(g, symbols, at);
   for (size_t k = 0; k < g.nodes.size();)
-    if (placement.place(*g.nodes[k], args_of(*g.nodes[k]), metas)) ++k;
+    if (placement.place(*g.nodes[k], args_of, metas)) ++k;
     else k = 0;
   return metas;
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <mutex>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "facula/base/bounded.h"
 #include "facula/base/fork.h"
@@ -114,9 +113,12 @@ class Planner {
         symbols_(symbols),
         at_(std::move(at)),
         out_(out),
-        kept_(g.outputs.begin(), g.outputs.end()) {
-    for (auto& [i, v] : g.graph.mutated) kept_.insert(v->id);
-    kept_.insert(g.inputs.begin(), g.inputs.end());  // the caller's
+        kept_(g.graph.values().size()),
+        last_read_(kept_.size(), -1) {
+    for (int v : g.outputs)
+      if (v >= 0) kept_[size_t(v)] = true;
+    for (auto& [i, v] : g.graph.mutated) kept_[size_t(v->id)] = true;
+    for (int v : g.inputs) kept_[size_t(v)] = true;  // the caller's
   }
 
   std::shared_ptr<Plan> run() {
@@ -130,7 +132,7 @@ class Planner {
         auto& r = plan_->results[size_t(v)];
         if (exec.allocates())
           r.bytes = storage_bytes(g_.name.c_str(), r.meta.sizes, r.meta.strides, r.meta.dtype);
-        if (!last_read_.count(v) && !kept_.count(v)) dead_[k].push_back(v);
+        if (last_read_[size_t(v)] < 0 && !kept_[size_t(v)]) dead_[k].push_back(v);
       }
       exec.dead = std::move(dead_[k]);
       plan_->execs.push_back(std::move(exec));
@@ -179,26 +181,22 @@ class Planner {
   }
 
   void find_last_reads() {
-    auto& steps = steps_;
-    for (size_t k = 0; k < steps.size(); ++k) {
-      for (auto* v : steps[k].inputs)
-        if (v) last_read_[v->id] = k;
-      if (steps[k].node)
-        for (auto* v : graph::operands(*steps[k].node))
-          if (v) last_read_[v->id] = k;
+    int count = int(steps_.size());
+    for (int k = 0; k < count; ++k) {
+      auto& step = steps_[size_t(k)];
+      for (auto* v : step.node ? graph::operands(*step.node) : step.inputs)
+        if (v) last_read_[size_t(v->id)] = k;
     }
-    for (size_t k = steps.size(); k-- > 0;) {  // who reads a view reads what it is a view of
-      if (steps[k].kind != Step::Kind::view) continue;
-      auto& base = last_read_[graph::operands(*steps[k].node)[0]->id];
-      for (auto* v : steps[k].node->results) {
-        if (kept_.count(v->id)) base = steps.size();
-        else if (last_read_.count(v->id)) base = std::max(base, last_read_[v->id]);
-      }
+    for (int k = count; k-- > 0;) {  // who reads a view reads what it is a view of
+      auto& step = steps_[size_t(k)];
+      if (step.kind != Step::Kind::view) continue;
+      int& base = last_read_[size_t(graph::operands(*step.node)[0]->id)];
+      for (auto* v : step.node->results)
+        base = std::max(base, kept_[size_t(v->id)] ? count : last_read_[size_t(v->id)]);
     }
-    dead_.resize(steps.size());
-    for (auto& [v, k] : last_read_)
-      if (k < steps.size() && !kept_.count(v)) dead_[k].push_back(v);
-    for (auto& values : dead_) std::sort(values.begin(), values.end());
+    dead_.resize(steps_.size());
+    for (size_t v = 0; v < last_read_.size(); ++v)
+      if (int k = last_read_[v]; k >= 0 && k < count && !kept_[v]) dead_[size_t(k)].push_back(int(v));
   }
 
   // Given ones, and inputs that a mutation replaces where the writing kernel allows it.
@@ -216,7 +214,7 @@ class Planner {
       auto writer = writers.find(v);
       if (writer == writers.end()) continue;
       auto& step = steps_[writer->second];
-      bool safe = !last_read_.count(input->id) || last_read_[input->id] <= writer->second;
+      bool safe = last_read_[size_t(input->id)] <= int(writer->second);
       for (size_t b = 0; b < step.inputs.size(); ++b)
         if (step.inputs[b] == input) safe &= reads_only_own_element(step.group, int(b));
       if (!safe) continue;
@@ -246,7 +244,7 @@ class Planner {
     auto schedule = schedule::schedule(step.group, layout_of(step, exec));
     for (auto& t : schedule.temporaries)
       exec.temporaries.push_back({size_t(t.numel) * size_t(itemsize(t.dtype))});
-    if (treats_each_element_alone(step.group)) exec.alike = alike(exec);
+    if (step.each_element_alone) exec.alike = alike(exec);
     size_t buffers = exec.inputs.size() + exec.outputs.size() + exec.temporaries.size();
     for (auto& l : schedule.launches) {
       bool all = l.buffers.size() == buffers;
@@ -342,10 +340,10 @@ class Planner {
   std::vector<Tensor> at_;  // by value number: what it will be, with concrete sizes and strides
   std::span<const Tensor> out_;
   std::shared_ptr<Plan> plan_ = std::make_shared<Plan>();
-  std::unordered_set<int> kept_;               // values that outlive the call
-  std::unordered_map<int, size_t> last_read_;  // by value number: step
-  std::vector<std::vector<int>> dead_;         // by step: values that no later one reads
-  Nests nests_;                                // of all steps, so that their kernels are made side by side
+  std::vector<bool> kept_;              // by value number: does it outlive the call?
+  std::vector<int> last_read_;          // by value number: step, or -1
+  std::vector<std::vector<int>> dead_;  // by step: values that no later one reads
+  Nests nests_;                         // of all steps, so that their kernels are made side by side
 };
 
 }  // namespace

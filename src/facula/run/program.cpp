@@ -44,6 +44,7 @@ struct Program::State : NumberedGraph {
   const std::vector<Step>& steps() {
     if (auto* known = fused_.load(std::memory_order_acquire)) return *known;
     auto made = schedule::fuse(graph, schedule::Between::exact);
+    for (auto& step : made) step.each_element_alone = treats_each_element_alone(step.group);
     std::lock_guard lock(mutex);
     if (!fused_.load(std::memory_order_relaxed)) {
       steps_ = std::move(made);

@@ -16,6 +16,7 @@ struct Step {
   const graph::Node* node = nullptr;   // view, library (and data-dependent)
   std::vector<graph::Value*> inputs;   // kernel: by group input
   std::vector<graph::Value*> outputs;  // kernel: by group output
+  bool each_element_alone = false;     // kernel: run::treats_each_element_alone of its group
 };
 
 // What a value between two operators is: rounded to its tensor's dtype, as calls one by one round it, or as
