@@ -91,7 +91,7 @@ void add_texts(const SampleCall& call, std::vector<std::string>& all) {
 std::vector<std::string> graph_texts() {
   std::vector<std::string> all;
   for (auto* o : op::all())
-    if (!o->samples().empty() && !o->schema.mutates()) add_texts({*o, o->samples()[0]}, all);
+    if (!o->samples().empty() && !o->schema.mutates() && !o->effects.reads_data) add_texts({*o, o->samples()[0]}, all);
   return all;
 }
 
