@@ -440,7 +440,7 @@ class Parser final : op::Reader {
     std::swap(from, at_);  // errors are of the call
     if (auto* f = function_of(o)) check_function(*f, args);
     At there(place_);
-    op::ViewLimit views(std::max<int64_t>(int64_t(declared.size()), kMostViewsInside));
+    op::CallLimit limit(std::max(int64_t(declared.size()), kMostInside + ++calls_));
     auto results = op::call(o, args.values());
     if (results.size() != declared.size())
       fail("the operator has " + std::to_string(results.size()) + " results");
@@ -574,8 +574,8 @@ class Parser final : op::Reader {
     for (size_t k = 0; k < written.size(); ++k) given[written[k].first].impl()->traced = values[k];
   }
 
-  // Of calls inside of a call that stays one.
-  static constexpr int64_t kMostViewsInside = 4096;
+  static constexpr int64_t kMostInside = 4096;  // views, and calls of a composite that stays one
+  int64_t calls_ = 0;                           // that the text made
 
   std::shared_ptr<sym::Shapes> shapes_;
   std::unordered_map<std::string, SymInt> symbols_;

@@ -6,16 +6,16 @@
 namespace facula::op {
 
 namespace {
-constexpr int64_t kMostViews = 1 << 24;
-thread_local int64_t most_views = kMostViews;
+constexpr int64_t kMost = 1 << 24;
+thread_local int64_t most_calls = kMost;
 }  // namespace
 
-ViewLimit::ViewLimit(int64_t most) : outer_(std::exchange(most_views, std::min(most, most_views))) {}
-ViewLimit::~ViewLimit() { most_views = outer_; }
-int64_t ViewLimit::now() { return most_views; }
+CallLimit::CallLimit(int64_t limit) : outer_(std::exchange(most_calls, std::min(limit, most_calls))) {}
+CallLimit::~CallLimit() { most_calls = outer_; }
+int64_t CallLimit::now() { return most_calls; }
 
 void check_views(const char* op, int64_t count) {
-  runtime_check(count <= most_views, op)
+  runtime_check(count <= most_calls, op)
       << "cannot make " << count << " tensors";
 }
 

@@ -6,12 +6,12 @@
 
 namespace facula::op {
 
-// While one lives, a call on its thread gives at most so many views: who reads programs of others bounds the memory that
-// their calls take by it.
-class ViewLimit {
+// While one lives, a call on its thread gives at most so many views, and is traced as at most so many calls: who reads
+// programs of others bounds the memory that these take by it.
+class CallLimit {
  public:
-  explicit ViewLimit(int64_t most);
-  ~ViewLimit();
+  explicit CallLimit(int64_t most);
+  ~CallLimit();
   static int64_t now();
 
  private:
