@@ -20,7 +20,8 @@ struct Target {
   const char* name;
   void (*run)(std::string_view data);
   std::vector<std::string> (*seeds)();
-  std::string (*mutate)(std::string input, Random& random) = nullptr;  // of what has a form; null: bytes alone
+  std::string (*mutate)(std::string input,
+                        Random& random) = nullptr;  // of what has a form; null: bytes alone
 };
 inline std::vector<Target>& targets() {
   static std::vector<Target> all;

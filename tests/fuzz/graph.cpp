@@ -18,9 +18,7 @@ static void run(std::string_view text) {
     graph::Graph again = graph::parse_graph(once);
     graph::verify(again);
     what = graph::print(again);
-  } catch (const Error& e) {
-    what = e.what();
-  }
+  } catch (const Error& e) { what = e.what(); }
   if (what != once) fuzz::broken("a graph is read as it was printed", once + "\n" + what);
 }
 

@@ -24,9 +24,9 @@ struct SampleCall {
       for (auto& sizes : a.sizes) {
         graph::InputSpec spec{a.index ? DType::Int64 : a.boolean ? DType::Bool : real(), {}, {}};
         for (int64_t n : sizes)
-          spec.sizes.push_back(
-              symbols && n >= 2 ? symbols->fresh("s" + std::to_string(symbols->symbol_count()), n)
-                                : SymInt(n));
+          spec.sizes.push_back(symbols && n >= 2
+                                   ? symbols->fresh("s" + std::to_string(symbols->symbol_count()), n)
+                                   : SymInt(n));
         all.push_back(std::move(spec));
       }
     }
@@ -91,7 +91,8 @@ void add_texts(const SampleCall& call, std::vector<std::string>& all) {
 std::vector<std::string> graph_texts() {
   std::vector<std::string> all;
   for (auto* o : op::all())
-    if (!o->samples().empty() && !o->schema.mutates() && !o->effects.reads_data) add_texts({*o, o->samples()[0]}, all);
+    if (!o->samples().empty() && !o->schema.mutates() && !o->effects.reads_data)
+      add_texts({*o, o->samples()[0]}, all);
   return all;
 }
 

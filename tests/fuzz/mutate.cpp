@@ -87,9 +87,10 @@ class Mutation {
   }
   void word() {
     static const char* const kWords[] = {
-        "None",  "True",     "False",     "float32",  "float64", "float16", "bfloat16", "int64",   "uint8",
-        "bool",  "complex64", "complex128", "number", "strides", "constant", "phase",   "checkpoint", "size",
-        "piece", "requires", "contiguous_format", "channels_last", "[]", "s0", "s1", "gradient", "function"};
+        "None",          "True",  "False",      "float32",   "float64",    "float16",  "bfloat16",
+        "int64",         "uint8", "bool",       "complex64", "complex128", "number",   "strides",
+        "constant",      "phase", "checkpoint", "size",      "piece",      "requires", "contiguous_format",
+        "channels_last", "[]",    "s0",         "s1",        "gradient",   "function"};
     auto words = words_of(s_);
     if (words.empty()) return;
     Span w = any(words);
@@ -108,7 +109,8 @@ class Mutation {
     if (begin != s_.npos) s_.replace(begin + 1, open - begin - 1, any(all)->schema.full_name());
   }
   void line() {
-    size_t begin = s_.rfind('\n', below(s_.size())), end = begin == s_.npos ? begin : s_.find('\n', begin + 1);
+    size_t begin = s_.rfind('\n', below(s_.size())),
+           end = begin == s_.npos ? begin : s_.find('\n', begin + 1);
     if (end == s_.npos) return;
     std::string line = s_.substr(begin, end - begin);
     if (below(2)) s_.erase(begin, line.size());
@@ -142,6 +144,8 @@ class Mutation {
 
 }  // namespace
 
-std::string mutated_text(std::string text, Random& random) { return Mutation(std::move(text), random).made(); }
+std::string mutated_text(std::string text, Random& random) {
+  return Mutation(std::move(text), random).made();
+}
 
 }  // namespace facula::fuzz

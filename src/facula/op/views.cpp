@@ -15,8 +15,7 @@ CallLimit::~CallLimit() { most_calls = outer_; }
 int64_t CallLimit::now() { return most_calls; }
 
 void check_views(const char* op, int64_t count) {
-  runtime_check(count <= most_calls, op)
-      << "cannot make " << count << " tensors";
+  runtime_check(count <= most_calls, op) << "cannot make " << count << " tensors";
 }
 
 }  // namespace facula::op

@@ -104,7 +104,8 @@ void Traced::check_sizes(IntSpan symbols) const {
     value_check(symbols[k] < 0 || (s.low <= symbols[k] && symbols[k] <= s.high), name_.c_str())
         << "was traced for a size " << s.name << " of at least " << s.low
         << (s.high < sym::kMostSize ? " and at most " + std::to_string(s.high) : "") << " (it was " << s.hint
-        << "), and is called with " << symbols[k] << hint("trace it for this size; 0 and 1 are sizes of their own");
+        << "), and is called with " << symbols[k]
+        << hint("trace it for this size; 0 and 1 are sizes of their own");
   }
   if (shapes.hold(symbols)) return;
   for (auto& guard : shapes.guards()) {

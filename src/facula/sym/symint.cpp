@@ -238,8 +238,8 @@ thread_local Shapes* current_shapes = nullptr;
 }  // namespace
 
 SymInt Shapes::fresh(std::string name, int64_t hint, int64_t low, int64_t high) {
-  auto* n =
-      new Counted{{Kind::symbol, int64_t(symbols_.size()), nullptr, nullptr, hint, low, high, std::move(name)}};
+  auto* n = new Counted{
+      {Kind::symbol, int64_t(symbols_.size()), nullptr, nullptr, hint, low, high, std::move(name)}};
   // Symbols are immortal too; kept in a list because a tagged pointer looks like a leak.
   static TableMutex mutex;
   static auto* kept = new std::vector<const Node*>;
