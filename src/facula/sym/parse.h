@@ -27,7 +27,7 @@ class ExpressionLimit {
   ~ExpressionLimit();
 
  private:
-  size_t outer_;
+  size_t outer_, most_;
 };
 
 }  // namespace facula::sym

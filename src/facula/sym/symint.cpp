@@ -274,10 +274,11 @@ bool Shapes::hold(IntSpan values) const {
   return true;
 }
 
-ExpressionLimit::ExpressionLimit(size_t most) : outer_(expressions_left) {
-  expressions_left = std::min(most, outer_);
+ExpressionLimit::ExpressionLimit(size_t most) : outer_(expressions_left), most_(std::min(most, outer_)) {
+  expressions_left = most_;
 }
-ExpressionLimit::~ExpressionLimit() { expressions_left = outer_; }
+// What was made within an inner limit counts for the outer one.
+ExpressionLimit::~ExpressionLimit() { expressions_left = outer_ - (most_ - expressions_left); }
 
 Shapes* Shapes::current() { return current_shapes; }
 Shapes::With::With(Shapes& s) : outer_(current_shapes) { current_shapes = &s; }
