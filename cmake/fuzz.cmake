@@ -1,20 +1,24 @@
 # tests/fuzz: every target in one program that replays it (test_fuzz), and, where FACULA_FUZZ is on (clang), each as a
-# program of libFuzzer's too. They take the rooms up to autograd, codegen, io, and no more: what those never call is unresolved,
-# so nothing may be called before main.
+# program of libFuzzer's too. Each source is a target but those named here. The rooms are linked in: functions that are
+# chosen when a library is loaded (ifunc) cannot be instrumented in one.
 file(GLOB fuzz_targets CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/*.cpp)
-set(fuzz_common ${PROJECT_SOURCE_DIR}/tests/fuzz/seeds.cpp)
-list(FILTER fuzz_targets EXCLUDE REGEX "/(seeds|replay_test)\\.cpp$")
+set(fuzz_common ${PROJECT_SOURCE_DIR}/tests/fuzz/seeds.cpp ${PROJECT_SOURCE_DIR}/tests/fuzz/mutate.cpp
+  ${PROJECT_SOURCE_DIR}/tests/fuzz/graph_texts.cpp)
+set(fuzz_replay ${PROJECT_SOURCE_DIR}/tests/fuzz/replay_test.cpp)
+list(REMOVE_ITEM fuzz_targets ${fuzz_common} ${fuzz_replay})
+add_library(fuzz_support OBJECT ${fuzz_common})
+target_include_directories(fuzz_support PUBLIC ${FACULA_GENERATED} ${PROJECT_SOURCE_DIR}/tests/cpp)
+facula_room_usage(fuzz_support)
+add_dependencies(fuzz_support facula_generated)
 
 function(facula_fuzz_program name)
-  add_executable(${name} ${ARGN} ${fuzz_common})
-  facula_link_rooms(${name} autograd)
-  target_link_libraries(${name} PRIVATE facula_codegen facula_io)
-  facula_room_usage(${name})
-  target_link_options(${name} PRIVATE -Wl,--unresolved-symbols=ignore-all)
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE fuzz_support)
+  facula_link_rooms(${name} data)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${FACULA_TEST_DIR})
 endfunction()
 
-facula_fuzz_program(test_fuzz ${fuzz_targets} ${PROJECT_SOURCE_DIR}/tests/fuzz/replay_test.cpp)
+facula_fuzz_program(test_fuzz ${fuzz_targets} ${fuzz_replay})
 add_dependencies(test_fuzz facula_llvm_for_tests)  # makes kernels to start from
 set_target_properties(test_fuzz PROPERTIES ENABLE_EXPORTS ON)
 target_link_libraries(test_fuzz PRIVATE GTest::gtest GTest::gtest_main)

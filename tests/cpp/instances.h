@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "facula/op/operator.h"
+#include "literals.h"
 
 namespace facula::test {
 
@@ -67,13 +68,7 @@ inline bool instantiate(const op::Operator& o, const op::Sample& sample, Instanc
   for (auto& [name, a] : sample.args) {
     auto k = size_t(o.schema.index_of(name));
     if (a.kind == op::SampleArg::Kind::literal) {
-      static const char* const names[] = {"Tensor", "Scalar", "SymInt", "float",        "bool",
-                                          "str",    "dtype",  "Device", "MemoryFormat", "Generator"};
-      auto& p = parameters[k];
-      bool number = p.type == op::Type::Tensor && !p.list && a.literal != "None";
-      std::string text = "f(" + std::string(number ? "Scalar" : names[int(p.type)]) + (p.list ? "[]" : "") +
-                         "? x=" + a.literal + ") -> Tensor";
-      x.literals.push_back(op::parse_schema(text));
+      x.literals.push_back(literal(parameters[k], a.literal));
       x.args[k] = x.literals.back().parameters[0].fallback[0];
       continue;
     }

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "facula/io/checkpoint.h"
 #include "fuzz.h"
@@ -24,8 +23,7 @@ static std::vector<std::string> seeds() {
        {io::Value(io::Dict{{"w", w}, {"shared", w}, {"step", 3}}), io::Value(io::List{}), io::Value(w)}) {
     std::string path = folder / "seed.pt";
     io::save(path, v);
-    std::ifstream f(path, std::ios::binary);
-    all.emplace_back(std::istreambuf_iterator<char>(f), std::istreambuf_iterator<char>());
+    all.push_back(fuzz::bytes_of(path));
   }
   std::filesystem::remove_all(folder);
   return all;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,10 +15,13 @@
 
 namespace facula::fuzz {
 
+using Random = std::minstd_rand;
 struct Target {
   const char* name;
   void (*run)(std::string_view data);
   std::vector<std::string> (*seeds)();
+  std::string (*mutate)(std::string input,
+                        Random& random) = nullptr;  // of what has a form; null: bytes alone
 };
 inline std::vector<Target>& targets() {
   static std::vector<Target> all;
@@ -46,8 +50,15 @@ inline Tensor zeros(std::initializer_list<int64_t> sizes, DType dtype) {
   return t;
 }
 
+// The input with a change that keeps it in form more often than changed bytes do: another number, value, operator or
+// dtype, an item or a line less or twice.
+std::string mutated_text(std::string text, Random& random);
+// Texts of graphs: a call of every operator, by its samples, and its gradient.
+std::vector<std::string> graph_texts();
+
 // The path of a file in memory with these bytes, until the next call.
 const std::string& file_of(std::string_view data);
+std::string bytes_of(const std::string& path);
 
 // What others read as text: the string literals of a source file of the project, raw ones too.
 std::vector<std::string> literals(const std::string& path);
@@ -57,14 +68,30 @@ std::vector<std::string> sources(const std::string& folder,
 }  // namespace facula::fuzz
 
 #ifdef FACULA_LIBFUZZER
-#define FACULA_FUZZ_ENTRY(run)                                                             \
-  extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t n) {             \
-    run({reinterpret_cast<const char*>(data), n});                                         \
-    return 0;                                                                              \
+extern "C" size_t LLVMFuzzerMutate(unsigned char* data, size_t n, size_t most);
+#define FACULA_FUZZ_ENTRY(run)                                                 \
+  extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t n) { \
+    run({reinterpret_cast<const char*>(data), n});                             \
+    return 0;                                                                  \
+  }
+#define FACULA_FUZZ_MUTATOR(mutate)                                                                          \
+  extern "C" size_t LLVMFuzzerCustomMutator(unsigned char* data, size_t n, size_t most, unsigned seed) {     \
+    facula::fuzz::Random random(seed);                                                                       \
+    if (random() % 4 == 0) return LLVMFuzzerMutate(data, n, most);                                           \
+    std::string made = mutate(std::string(reinterpret_cast<char*>(data), n), random).substr(0, most);        \
+    std::memcpy(data, made.data(), made.size());                                                             \
+    return made.size();                                                                                      \
   }
 #else
 #define FACULA_FUZZ_ENTRY(run)
+#define FACULA_FUZZ_MUTATOR(mutate)
 #endif
-#define FACULA_FUZZ(name, run, seeds)                                                                     \
-  [[maybe_unused]] static const bool registered = (facula::fuzz::targets().push_back({name, run, seeds}), true); \
+#define FACULA_FUZZ_REGISTER(...) \
+  [[maybe_unused]] static const bool registered = (facula::fuzz::targets().push_back({__VA_ARGS__}), true)
+#define FACULA_FUZZ(name, run, seeds)     \
+  FACULA_FUZZ_REGISTER(name, run, seeds); \
   FACULA_FUZZ_ENTRY(run)
+#define FACULA_FUZZ_FORMED(name, run, seeds, mutate) \
+  FACULA_FUZZ_REGISTER(name, run, seeds, mutate);    \
+  FACULA_FUZZ_ENTRY(run)                             \
+  FACULA_FUZZ_MUTATOR(mutate)

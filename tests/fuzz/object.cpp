@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "facula/base/settings.h"
 #include "facula/codegen/kernel.h"
@@ -63,8 +62,7 @@ static std::vector<std::string> seeds() {
   }
   std::vector<std::string> all;
   for (auto& entry : fs::directory_iterator(folder)) {
-    std::ifstream f(entry.path(), std::ios::binary);
-    all.emplace_back(std::istreambuf_iterator<char>(f), std::istreambuf_iterator<char>());
+    all.push_back(fuzz::bytes_of(entry.path()));
     if (codegen::object_in(all.back(), std::string_view(all.back()).substr(kDigestAt, kDigest)).empty())
       fuzz::broken("a file of the cache holds an object", entry.path().string());
   }

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <random>
 
 #include "fuzz.h"
 
@@ -29,14 +28,11 @@ std::vector<std::string> findings(const char* name) {
     for (auto& entry : fs::directory_iterator(folder)) paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   std::vector<std::string> all;
-  for (auto& path : paths) {
-    std::ifstream f(path, std::ios::binary);
-    all.emplace_back(std::istreambuf_iterator<char>(f), std::istreambuf_iterator<char>());
-  }
+  for (auto& path : paths) all.push_back(bytes_of(path));
   return all;
 }
 
-std::string mutated(const std::vector<std::string>& all, std::mt19937& random) {
+std::string mutated(const std::vector<std::string>& all, Random& random) {
   auto below = [&](size_t n) { return n ? size_t(random()) % n : 0; };
   std::string s = all[below(all.size())];
   for (size_t k = 1 + below(3); k--;) {
@@ -77,9 +73,11 @@ TEST_P(Fuzz, KeepsItsPromiseOnSeedsFindingsAndMutations) {
   for (auto& found : findings(target.name)) all.push_back(std::move(found));
   for (auto& input : all) target.run(input);
   std::erase_if(all, [](const std::string& s) { return s.size() > kLongest; });
-  std::mt19937 random(1);
+  Random random(1);
   const int n = mutations();
-  for (int k = 0; k < n; ++k) target.run(mutated(all, random));
+  for (int k = 0; k < n; ++k)
+    if (target.mutate && random() % 4) target.run(target.mutate(all[random() % all.size()], random));
+    else target.run(mutated(all, random));
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, Fuzz, testing::ValuesIn(targets()),

@@ -17,6 +17,11 @@ const std::string& file_of(std::string_view data) {
   return path;
 }
 
+std::string bytes_of(const std::string& path) {
+  std::ifstream f(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(f), {}};
+}
+
 static std::string project() {
   const char* source = std::getenv("FACULA_SOURCE");
   return source ? source : ".";
@@ -31,8 +36,7 @@ std::vector<std::string> sources(const std::string& folder, const std::string& s
 }
 
 std::vector<std::string> literals(const std::string& path) {
-  std::ifstream f(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(f), {}}, open;
+  std::string text = bytes_of(path);
   std::vector<std::string> all;
   bool joined = false;  // literals side by side are one
   for (size_t at = 0; at < text.size(); ++at) {

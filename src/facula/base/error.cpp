@@ -1,5 +1,7 @@
 #include "facula/base/error.h"
 
+#include "facula/base/small_vector.h"
+
 namespace facula {
 
 Error::Error(ErrorKind kind, ErrorType type, std::string op, std::string message, std::string hint)
@@ -13,6 +15,11 @@ Error Error::from(std::string op) const {
   e.text_ = op + text_.substr(op_.size());
   e.op_ = std::move(op);
   return e;
+}
+
+void no_such_element(size_t at, size_t size) {
+  index_check(false, "size") << "there is no dimension " << int64_t(at) << " of " << size;
+  __builtin_unreachable();
 }
 
 namespace detail {

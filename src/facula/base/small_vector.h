@@ -11,6 +11,12 @@
 
 namespace facula {
 
+// Are elements of lists of T asked for by numbers that may come from elsewhere? An IndexError is then what a number
+// beyond the list gives.
+template <class T>
+inline constexpr bool kCheckedLists = false;
+[[noreturn]] void no_such_element(size_t at, size_t size);
+
 template <class T, size_t N>
 class SmallVector {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -51,12 +57,12 @@ class SmallVector {
   T* end() { return data_ + size_; }
   const T* begin() const { return data_; }
   const T* end() const { return data_ + size_; }
-  T& operator[](size_t i) { return data_[i]; }
-  const T& operator[](size_t i) const { return data_[i]; }
-  T& back() { return data_[size_ - 1]; }
-  const T& back() const { return data_[size_ - 1]; }
-  T& front() { return data_[0]; }
-  const T& front() const { return data_[0]; }
+  T& operator[](size_t i) { return data_[checked(i, size_)]; }
+  const T& operator[](size_t i) const { return data_[checked(i, size_)]; }
+  T& back() { return data_[checked(size_ - size_t(1), size_)]; }
+  const T& back() const { return data_[checked(size_ - size_t(1), size_)]; }
+  T& front() { return data_[checked(0, size_)]; }
+  const T& front() const { return data_[checked(0, size_)]; }
   void clear() { size_ = 0; }
   void reserve(size_t n) {
     if (n > capacity_) grow(n);
@@ -75,12 +81,14 @@ class SmallVector {
     size_ += uint32_t(n);
     return data_ + size_ - n;
   }
-  void pop_back() { --size_; }
+  void pop_back() { size_ = uint32_t(checked(size_ - size_t(1), size_)); }
   void insert(size_t at, T x) {
+    checked(at, size_ + size_t(1));
     push_back(x);
     std::rotate(data_ + at, data_ + size_ - 1, data_ + size_);
   }
   void erase(size_t at) {
+    checked(at, size_);
     std::copy(data_ + at + 1, data_ + size_, data_ + at);
     --size_;
   }
@@ -97,6 +105,12 @@ class SmallVector {
   }
 
  private:
+  static size_t checked(size_t at, size_t size) {
+    if constexpr (kCheckedLists<T>)
+      if (at >= size) [[unlikely]]
+        no_such_element(at, size);
+    return at;
+  }
   // Without a loop, which the compiler would turn into a call of memmove.
   template <size_t... I>
   void copy_few(const T* from, size_t n, std::index_sequence<I...>) {

@@ -2,6 +2,7 @@
 // indices and of choices.
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
+#include "facula/op/views.h"
 #include "facula/ops.h"
 #include "facula/tensor/promotion.h"
 
@@ -34,29 +35,23 @@ Tensor with_depth(const Tensor& t) {
 }
 
 // ---- parts along a dimension
-std::vector<Geometry> between(const Geometry& g, int dim, const std::vector<SymInt>& cuts) {
-  std::vector<Geometry> out;
-  for (size_t k = 0; k + 1 < cuts.size(); ++k) {
-    Geometry piece(g);
-    piece.slice(dim, cuts[k], max(cuts[k + 1] - cuts[k], SymInt(int64_t(0))), int64_t(1));
-    out.push_back(std::move(piece));
-  }
-  return out;
-}
 std::vector<Geometry> nearly_equal_parts(const Call& c, const Geometry& g, int dim, int64_t parts) {
   runtime_check(parts > 0, c.name()) << "number of sections must be larger than 0, got " << parts;
-  runtime_check(parts <= 1 << 24, c.name()) << "cannot make " << parts << " tensors";
   int64_t n = g.size(dim).guard_int();
-  std::vector<SymInt> cuts;
-  for (int64_t k = 0; k <= parts; ++k) cuts.push_back(k * (n / parts) + std::min(k, n % parts));
-  return between(g, dim, cuts);
+  auto cut = [&](int64_t k) { return k * (n / parts) + std::min(k, n % parts); };
+  return views(c.name(), g, parts, [&](Geometry& piece, int64_t k) {
+    piece.slice(dim, cut(k), cut(k + 1) - cut(k), int64_t(1));
+  });
 }
-std::vector<Geometry> parts_at(const Geometry& g, int dim, SymSpan indices) {
+std::vector<Geometry> parts_at(const Call& c, const Geometry& g, int dim, SymSpan indices) {
   SymInt n = g.size(dim), none = int64_t(0);
   std::vector<SymInt> cuts{none};
   for (SymInt i : indices) cuts.push_back(i < -n ? none : i < none ? i + n : i > n ? n : i);
   cuts.push_back(n);
-  return between(g, dim, cuts);
+  return views(c.name(), g, int64_t(cuts.size()) - 1, [&](Geometry& piece, int64_t part) {
+    auto k = size_t(part);
+    piece.slice(dim, cuts[k], max(cuts[k + 1] - cuts[k], none), int64_t(1));
+  });
 }
 void check_splittable(const char* name, int rank, int needed) {
   runtime_check(rank >= needed, name) << "requires a tensor with at least " << needed << " dimension"
@@ -83,7 +78,7 @@ void define_splits(const char* name, int dim, int rank, const char* doc, const c
       .doc(doc)
       .view([=](const Call& c, Geometry g) {
         check_splittable(c.name(), g.dim(), rank);
-        return parts_at(g, along(g), c.ints("indices"));
+        return parts_at(c, g, along(g), c.ints("indices"));
       })
       .samples({indices});
 }
@@ -165,7 +160,7 @@ FACULA_FAMILY(arrange) {
       .doc("Views of the parts along `dim` between the indices.")
       .view([](const Call& c, Geometry g) {
         check_splittable(c.name(), g.dim(), 1);
-        return parts_at(g, c.dim("dim"), c.ints("indices"));
+        return parts_at(c, g, c.dim("dim"), c.ints("indices"));
       })
       .samples({"self[7], indices=[2, 4]", "self[2, 5], indices=[-1, 9], dim=1"});
   define("tensor_split.tensor(Tensor(a) self, Tensor tensor_indices_or_sections, int dim=0) -> Tensor(a)[]")

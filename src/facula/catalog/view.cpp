@@ -2,6 +2,7 @@
 #include "facula/op/call.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
+#include "facula/op/views.h"
 #include "facula/ops.h"
 
 using namespace facula;
@@ -51,16 +52,12 @@ Ints all_dims(int rank) {
   return order;
 }
 
-std::vector<Geometry> pieces(const Geometry& g, int dim, std::span<const SymInt> lengths) {
-  std::vector<Geometry> out;
-  SymInt at = int64_t(0);
-  for (auto n : lengths) {
-    Geometry piece(g);
-    piece.slice(dim, at, n, int64_t(1));
-    out.push_back(std::move(piece));
-    at += n;
-  }
-  return out;
+// Slices of `size` of the n elements along `dim`; the last may be smaller.
+std::vector<Geometry> pieces(const Call& c, const Geometry& g, int dim, int64_t n, int64_t size) {
+  int64_t count = n ? (n - 1) / size + 1 : 1;
+  return views(c.name(), g, count, [&](Geometry& piece, int64_t k) {
+    piece.slice(dim, k * size, std::min(size, n - k * size), int64_t(1));
+  });
 }
 
 }  // namespace
@@ -426,10 +423,7 @@ FACULA_FAMILY(view) {
         int64_t n = g.size(d).guard_int(), size = c.integer("split_size").guard_int();
         runtime_check(size > 0 || (size == 0 && n == 0), "split")
             << "split_size must be positive, got " << size << " for dimension size " << n;
-        std::vector<SymInt> lengths;
-        for (int64_t at = 0; at < n; at += size) lengths.push_back(std::min(size, n - at));
-        if (lengths.empty()) lengths.push_back(int64_t(0));
-        return pieces(g, d, lengths);
+        return pieces(c, g, d, n, size);
       })
       .samples({"self[5, 3], split_size=2", "self[3, 4], split_size=4, dim=1"});
   define("split.sizes(Tensor(a) self, SymInt[] split_size, int dim=0) -> Tensor(a)[]")
@@ -449,7 +443,11 @@ FACULA_FAMILY(view) {
         runtime_check(sum == g.size(d), "split")
             << "expects split_sizes to sum exactly to " << g.size(d) << " (the size of dimension " << d
             << " of shape " << to_string(g.sizes()) << "), but got " << to_string(lengths);
-        return pieces(g, d, lengths);
+        SymInt at = int64_t(0);
+        return views(c.name(), g, int64_t(lengths.size()), [&](Geometry& piece, int64_t k) {
+          piece.slice(d, at, lengths[size_t(k)], int64_t(1));
+          at += lengths[size_t(k)];
+        });
       })
       .samples({"self[5, 3], split_size=[1, 4]", "self[3, 4], split_size=[1, 0, 3], dim=-1"});
   define("chunk(Tensor(a) self, int chunks, int dim=0) -> Tensor(a)[]")
@@ -459,11 +457,9 @@ FACULA_FAMILY(view) {
         int d = c.dim("dim");
         int64_t n = g.size(d).guard_int(), count = c.integer("chunks").guard_int();
         runtime_check(count > 0, "chunk") << "expects chunks to be greater than 0, got " << count;
-        int64_t size = std::max<int64_t>((n + count - 1) / count, n == 0 ? 0 : 1);
-        std::vector<SymInt> lengths;
-        if (n == 0) lengths.assign(size_t(count), int64_t(0));
-        for (int64_t at = 0; at < n; at += size) lengths.push_back(std::min(size, n - at));
-        return pieces(g, d, lengths);
+        if (n) return pieces(c, g, d, n, (n - 1) / count + 1);
+        return views(c.name(), g, count,
+                     [&](Geometry& piece, int64_t) { piece.slice(d, int64_t(0), int64_t(0), int64_t(1)); });
       })
       .samples({"self[5, 3], chunks=3", "self[7], chunks=4"});
   define("unbind(Tensor(a) self, int dim=0) -> Tensor(a)[]")
@@ -471,13 +467,8 @@ FACULA_FAMILY(view) {
       .view([](const Call& c, Geometry g) {
         index_check(g.dim() > 0, "unbind") << "Dimension specified as 0 but tensor has no dimensions";
         int d = c.dim("dim");
-        std::vector<Geometry> out;
-        for (int64_t i = 0; i < g.size(d).guard_int(); ++i) {
-          Geometry piece(g);
-          piece.select(d, i);
-          out.push_back(std::move(piece));
-        }
-        return out;
+        return views(c.name(), g, g.size(d).guard_int(),
+                     [&](Geometry& piece, int64_t k) { piece.select(d, k); });
       })
       .samples({"self[3, 2], dim=1", "self[2, 3]"});
   define("diagonal(Tensor(a) self, SymInt offset=0, int dim1=0, int dim2=1) -> Tensor(a)")

@@ -23,7 +23,19 @@ void At::next_phase() { ++here.phase; }
 int At::enter_checkpoint() { return std::exchange(here.checkpoint, ++checkpoints); }
 void At::leave_checkpoint(int outer) { here.checkpoint = outer; }
 
+bool is_countable(SymSpan sizes) {
+  constexpr __int128 kMost = __int128(1) << 58;
+  __int128 n = 1;
+  for (auto s : sizes) {
+    if (s.hint() == 0) return true;
+    n = std::min(n * s.hint(), kMost + 1);
+  }
+  return n <= kMost;
+}
+
 Value* Graph::add_value(SymSpan sizes, SymSpan strides, DType dtype, Device device) {
+  value_check(is_countable(sizes), "trace")
+      << "a tensor of shape " << to_string(sizes) << " has too many elements";
   auto v = std::make_unique<Value>();
   v->id = int(values_.size());
   v->tensor = fake(sizes, strides, dtype, device);

@@ -85,6 +85,9 @@ class At {
   Place outer_;
 };
 
+// Fits the number of elements in 64 bits, with room for their size?
+bool is_countable(SymSpan sizes);
+
 inline Value* value_of(const Tensor& t) { return t.defined() ? t.impl()->traced : nullptr; }
 std::vector<Value*> operands(const Node& n);  // values by slot, null for None
 

@@ -13,6 +13,7 @@
 #include "facula/op/call.h"
 #include "facula/op/reader.h"
 #include "facula/op/registry.h"
+#include "facula/op/views.h"
 #include "facula/sym/parse.h"
 
 namespace facula::graph {
@@ -39,6 +40,7 @@ class Parser final : op::Reader {
       : Reader(text), shapes_(std::make_shared<sym::Shapes>()), depth_(depth) {}
 
   Graph parse() {
+    sym::ExpressionLimit sizes(4096 + 4 * text_.size());
     read_sizes();
     auto specs = inputs();
     // Composites with a gradient rule stay one call, as they were when the text was written.
@@ -76,7 +78,7 @@ class Parser final : op::Reader {
     skip();
     auto rest = text_.substr(at_);
     try {
-      SymInt s = sym::parse_size(rest, *shapes_);
+      SymInt s = sym::parse_size(rest, [&](std::string_view name) { return symbol(name); });
       at_ = text_.size() - rest.size();
       return s;
     } catch (const Error& e) {
@@ -124,8 +126,8 @@ class Parser final : op::Reader {
     for (size_t at = text_.find(begin); at != text_.npos; at = text_.find(begin, at + 1)) {
       at_ = at + begin.size();
       std::string name = word("a symbol");
-      for (int k = 0; k < shapes_->symbol_count(); ++k)
-        if (shapes_->symbol(k).node()->name == name) fail("the symbol is there already");
+      if (!is_symbol(name)) fail("a symbol is s and a number");
+      if (symbol(name)) fail("the symbol is there already");
       expect('=');
       int64_t hint = plain(0, sym::kMostSize), low = sym::kLeastSize, high = sym::kMostSize;
       if (accept_word("from")) {
@@ -135,9 +137,16 @@ class Parser final : op::Reader {
       } else if (hint < low) {
         fail("a size below its range");
       }
-      shapes_->fresh(name, hint, low, high);
+      symbols_.emplace(name, shapes_->fresh(name, hint, low, high));
     }
     at_ = 0;
+  }
+  const SymInt* symbol(std::string_view name) const {
+    auto it = symbols_.find(std::string(name));
+    return it == symbols_.end() ? nullptr : &it->second;
+  }
+  static bool is_symbol(std::string_view name) {
+    return name.size() > 1 && name[0] == 's' && name.find_first_not_of("0123456789", 1) == name.npos;
   }
 
   int id() {
@@ -168,9 +177,12 @@ class Parser final : op::Reader {
     t.sizes = sizes();
     for (auto s : t.sizes)
       if (s.hint() < 0) fail("a negative size");
+    if (!is_countable(t.sizes)) fail("a tensor of too many elements");
     if (accept_word("strides")) t.strides = sizes();
     else t.strides = contiguous_strides(t.sizes);
     if (t.strides.size() != t.sizes.size()) fail("as many strides as sizes are expected");
+    for (auto s : t.strides)
+      if (s.hint() < 0) fail("a negative stride");
     t.number = accept_word("number");
     if (accept_word("on")) fail("only values on the CPU are supported");
     return t;
@@ -252,7 +264,19 @@ class Parser final : op::Reader {
       at_ = from;
       fail("no operator has this name");
     }
+    if (!is_recorded(*o)) {
+      at_ = from;
+      fail("no graph has calls of this operator");
+    }
     return *o;
+  }
+  // Is it an operator of which a trace makes a node? Others are traced as what they call, and may call what looks at
+  // elements.
+  static bool is_recorded(const op::Operator& o) {
+    auto* foreign = o.as<op::Foreign>();
+    bool calls = o.is<op::Procedure>() || (o.is<op::Composite>() && !o.vjp) ||
+                 (foreign && foreign->functions->is_composite());
+    return !calls && !o.effects.reads_data && !o.schema.mutates();
   }
 
   // name#1 = ...: an operator that the calls behind it know by this name
@@ -416,6 +440,7 @@ class Parser final : op::Reader {
     std::swap(from, at_);  // errors are of the call
     if (auto* f = function_of(o)) check_function(*f, args);
     At there(place_);
+    op::CallLimit limit(std::max(int64_t(declared.size()), kMostInside + ++calls_));
     auto results = op::call(o, args.values());
     if (results.size() != declared.size())
       fail("the operator has " + std::to_string(results.size()) + " results");
@@ -481,9 +506,12 @@ class Parser final : op::Reader {
     skip();
     auto rest = text_.substr(at_);
     if (rest.starts_with("min(") || rest.starts_with("max(")) return true;
-    for (int k = 0; k < shapes_->symbol_count(); ++k) {
-      auto at = rest.substr(0, rest.find_first_of(",\n")).find(shapes_->symbol(k).node()->name);
-      if (at != rest.npos) return true;
+    rest = rest.substr(0, rest.find_first_of(",\n"));
+    for (size_t at = 0; at < rest.size();) {
+      size_t end = at;
+      while (end < rest.size() && in_word(rest[end])) ++end;
+      if (is_symbol(rest.substr(at, end - at))) return true;
+      at = end + 1;
     }
     return false;
   }
@@ -546,7 +574,11 @@ class Parser final : op::Reader {
     for (size_t k = 0; k < written.size(); ++k) given[written[k].first].impl()->traced = values[k];
   }
 
+  static constexpr int64_t kMostInside = 4096;  // views, and calls of a composite that stays one
+  int64_t calls_ = 0;                           // that the text made
+
   std::shared_ptr<sym::Shapes> shapes_;
+  std::unordered_map<std::string, SymInt> symbols_;
   int depth_;
   Place place_;
   std::vector<int> ids_;  // of the inputs

@@ -1,6 +1,7 @@
 #include <cctype>
 #include <map>
 #include <sstream>
+#include <unordered_set>
 
 #include "facula/autograd/formula.h"
 #include "facula/graph/function.h"
@@ -82,9 +83,12 @@ class Printer {
     std::ostringstream s;
     std::string guards;
     for (auto& g : shapes.guards()) guards += "  requires " + sym::to_string(g) + '\n';
+    std::unordered_set<std::string_view> named;
+    add_words(graph, named);
+    add_words(guards, named);
     for (int k = 0; k < shapes.symbol_count(); ++k) {
       auto* symbol = shapes.symbol(k).node();
-      if (!names(graph, symbol->name) && !names(guards, symbol->name)) continue;
+      if (!named.count(symbol->name)) continue;
       s << "  size " << symbol->name << " = " << symbol->hint;
       if (symbol->low != sym::kLeastSize || symbol->high != sym::kMostSize)
         s << " from " << symbol->low << " to " << symbol->high;
@@ -92,13 +96,11 @@ class Printer {
     }
     return s.str() + guards;
   }
-  static bool names(const std::string& text, const std::string& word) {
-    auto in_word = [&](size_t k) {
-      return k < text.size() && (std::isalnum(uint8_t(text[k])) || text[k] == '_');
-    };
-    for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1))
-      if ((at == 0 || !in_word(at - 1)) && !in_word(at + word.size())) return true;
-    return false;
+  static void add_words(std::string_view text, std::unordered_set<std::string_view>& words) {
+    for (size_t at = 0, end = 0; at < text.size(); at = end + 1) {
+      for (end = at; end < text.size() && (std::isalnum(uint8_t(text[end])) || text[end] == '_');) ++end;
+      if (end > at) words.insert(text.substr(at, end - at));
+    }
   }
 
   // Derived operators and users' functions are numbered, and lines before the calls say what they follow from.

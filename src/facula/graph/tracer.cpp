@@ -8,6 +8,7 @@
 #include "facula/graph/passes.h"
 #include "facula/op/foreign.h"
 #include "facula/op/registry.h"
+#include "facula/op/views.h"
 
 namespace facula::graph {
 
@@ -287,6 +288,8 @@ bool Tracer::carries_gradient(const Value* of) const {
 
 Results Tracer::record(const Operator& o, std::span<const op::Value> values) {
   runtime_check(!o.schema.mutates(), o.name()) << "writes to its arguments, which a trace cannot record";
+  runtime_check(int64_t(graph_->nodes.size()) < op::CallLimit::now(), o.name())
+      << "is the last of " << graph_->nodes.size() << " calls, and no more are traced here";
   std::vector<Value*> made;
   for (auto& m : infer(o, values))
     made.push_back(

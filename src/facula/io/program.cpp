@@ -151,7 +151,10 @@ void Program::save(const std::string& path, const std::string& extra) const {
 }
 
 Program Program::load(const std::string& path, std::string* extra) {
-  io::Value v = io::load(path);
+  return from(io::load(path), path, extra);
+}
+
+Program Program::from(const io::Value& v, const std::string& path, std::string* extra) {
   runtime_check(v.is_dict() && v.contains(io::kFormat), "load") << path << " holds no program";
   try {
     int64_t version = v[io::kFormat].integer();

@@ -14,6 +14,9 @@ namespace facula {
 namespace run {
 class Traced;
 }
+namespace io {
+class Value;
+}
 
 class Program {
  public:
@@ -34,6 +37,8 @@ class Program {
   // without data, so that their rules hold for it; nothing else is executed. RuntimeError if the file is damaged, of
   // a later version, or no program.
   static Program load(const std::string& path, std::string* extra = nullptr);
+  // The same of what such a file holds; `path` is for errors.
+  static Program from(const io::Value& saved, const std::string& path, std::string* extra = nullptr);
 
   run::Traced& traced() const { return *traced_; }
 

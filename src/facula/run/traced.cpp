@@ -8,6 +8,7 @@
 #include "facula/op/call.h"
 #include "facula/op/registry.h"
 #include "facula/run/autocast.h"
+#include "facula/sym/parse.h"
 
 namespace facula::run {
 
@@ -90,11 +91,32 @@ Traced::Items Traced::checked(std::span<const Tensor> inputs) const {
                                      << hint(i < given ? "trace it for these inputs, or with dynamic=True"
                                                        : "trace it again");
   }
-  value_check(g.shapes->hold(symbols), name_.c_str())
-      << "relied on sizes that the tensors it is called with do not have"
-      << hint("it was traced where Python looked at a size, or compared one: trace it for these sizes");
+  check_sizes(symbols);
   if (!g.mutated.empty()) check_names(all);
   return all;
+}
+
+// By symbol: do they lie in the ranges that were assumed, and do the comparisons come out as they did?
+void Traced::check_sizes(IntSpan symbols) const {
+  auto& shapes = *graph().shapes;
+  for (size_t k = 0; k < symbols.size(); ++k) {
+    auto& s = *shapes.symbol(int(k)).node();
+    value_check(symbols[k] < 0 || (s.low <= symbols[k] && symbols[k] <= s.high), name_.c_str())
+        << "was traced for a size " << s.name << " of at least " << s.low
+        << (s.high < sym::kMostSize ? " and at most " + std::to_string(s.high) : "") << " (it was " << s.hint
+        << "), and is called with " << symbols[k]
+        << hint("trace it for this size; 0 and 1 are sizes of their own");
+  }
+  if (shapes.hold(symbols)) return;
+  for (auto& guard : shapes.guards()) {
+    sym::Shapes alone;
+    alone.guard(guard);
+    value_check(alone.hold(symbols), name_.c_str())
+        << "relied on sizes that the tensors it is called with do not have: " << sym::to_string(guard)
+        << ", and these are " << sym::evaluate(guard.left, symbols) << " and "
+        << sym::evaluate(guard.right, symbols)
+        << hint("it was traced where Python looked at a size, or compared one: trace it for these sizes");
+  }
 }
 
 // What is written may be known by one name only.

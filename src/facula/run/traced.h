@@ -44,6 +44,7 @@ class Traced {
   std::vector<Tensor> with_history(Items all) const;
   Items checked(std::span<const Tensor> inputs) const;
   void check_names(const Items& all) const;
+  void check_sizes(IntSpan symbols) const;
   void check_slots(std::span<const Tensor> inputs) const;
   void fill_slots(std::span<const Tensor> inputs, std::span<const Tensor> results) const;
   void check_results(std::vector<Tensor>& results) const;

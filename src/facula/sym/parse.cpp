@@ -11,7 +11,7 @@ constexpr int kDeepest = 64;  // brackets in brackets
 
 class Expression {
  public:
-  Expression(std::string_view& rest, const Shapes& shapes) : rest_(rest), shapes_(shapes) {}
+  Expression(std::string_view& rest, const FindSymbol& find) : rest_(rest), find_(find) {}
 
   SymInt sum() {
     SymInt value = product();
@@ -73,22 +73,30 @@ class Expression {
     size_t length = 0;
     while (length < rest_.size() && std::isalnum(static_cast<unsigned char>(rest_[length]))) ++length;
     std::string_view name = rest_.substr(0, length);
-    for (int k = 0; k < shapes_.symbol_count(); ++k) {
-      if (shapes_.symbol(k).node()->name != name) continue;
-      rest_.remove_prefix(length);
-      return shapes_.symbol(k);
-    }
-    check(false, length ? "the symbol is not known" : "expected a size");
-    __builtin_unreachable();
+    const SymInt* symbol = find_(name);
+    check(symbol, length ? "the symbol is not known" : "expected a size");
+    rest_.remove_prefix(length);
+    return *symbol;
   }
 
   std::string_view& rest_;
-  const Shapes& shapes_;
+  const FindSymbol& find_;
   int depth_ = 0;
 };
 
 }  // namespace
 
-SymInt parse_size(std::string_view& rest, const Shapes& shapes) { return Expression(rest, shapes).sum(); }
+SymInt parse_size(std::string_view& rest, const FindSymbol& find) { return Expression(rest, find).sum(); }
+
+SymInt parse_size(std::string_view& rest, const Shapes& shapes) {
+  SymInt found;
+  return parse_size(rest, [&](std::string_view name) -> const SymInt* {
+    for (int k = 0; k < shapes.symbol_count(); ++k) {
+      found = shapes.symbol(k);
+      if (found.node()->name == name) return &found;
+    }
+    return nullptr;
+  });
+}
 
 }  // namespace facula::sym

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <sstream>
 #include <unordered_map>
 
 #include "facula/base/fork.h"
 #include "facula/base/hash.h"
+#include "facula/sym/parse.h"
 
 namespace facula {
 namespace sym {
@@ -77,22 +79,37 @@ struct IdentityHash {
                reinterpret_cast<uint64_t>(i.b));
   }
 };
+thread_local size_t expressions_left = SIZE_MAX;
+
+// What every node is made as.
+struct Counted : Node {
+  int parts = 1;  // symbols, numbers and operations in it
+};
+int parts_of(const Node* n) { return static_cast<const Counted*>(n)->parts; }
+
+void check_parts(size_t parts) {
+  value_check(parts <= size_t(kMostParts), "size")
+      << "a size follows from others by more than " << kMostParts << " operations, sizes and numbers";
+}
+
 const Node* intern(Kind k, int64_t value, const Node* a = nullptr, const Node* b = nullptr) {
   static TableMutex mutex;
   static auto* known = new std::unordered_map<Identity, const Node*, IdentityHash>;
+  const Identity identity{k, value, a, b};
   std::lock_guard lock(mutex);
-  auto& n = (*known)[{k, value, a, b}];
-  if (!n) {
-    auto made = new Node{k, value, a, b, value, value, value, ""};
-    if (k != Kind::constant) {
-      auto r = range_of(k, a, b);
-      made->hint = apply(k, a->hint, b->hint);
-      made->low = r.low;
-      made->high = r.high;
-    }
-    n = made;
+  if (auto it = known->find(identity); it != known->end()) return it->second;
+  value_check(expressions_left > 0, "size") << "the text describes too many different sizes";
+  int parts = a ? parts_of(a) + parts_of(b) + 1 : 1;
+  check_parts(size_t(parts));
+  auto made = std::make_unique<Counted>(Counted{{k, value, a, b, value, value, value, ""}, parts});
+  if (k != Kind::constant) {
+    auto r = range_of(k, a, b);
+    made->hint = apply(k, a->hint, b->hint);
+    made->low = r.low;
+    made->high = r.high;
   }
-  return n;
+  --expressions_left;
+  return known->emplace(identity, made.release()).first->second;
 }
 
 const Node* node_of(SymInt s) { return s.is_symbolic() ? s.node() : intern(Kind::constant, s.concrete()); }
@@ -122,6 +139,12 @@ void add_to(Polynomial& p, const std::vector<const Node*>& monomial, int64_t c) 
   if (!slot) p.erase(monomial);
 }
 
+size_t parts_of(const Polynomial& p) {
+  size_t parts = 0;
+  for (auto& [m, c] : p) parts += m.size() + 1;
+  return parts;
+}
+
 Polynomial polynomial(const Node* n);
 
 // Of a + b or a * b.
@@ -131,8 +154,9 @@ Polynomial polynomial(const Node* a, Kind k, const Node* b) {
     p = polynomial(a);
     for (auto& [m, c] : polynomial(b)) add_to(p, m, c);
   } else {
-    auto right = polynomial(b);
-    for (auto& [m, c] : polynomial(a))
+    auto left = polynomial(a), right = polynomial(b);
+    check_parts(parts_of(left) * right.size() + parts_of(right) * left.size());
+    for (auto& [m, c] : left)
       for (auto& [k, e] : right) {
         auto product = m;
         product.insert(product.end(), k.begin(), k.end());
@@ -214,8 +238,8 @@ thread_local Shapes* current_shapes = nullptr;
 }  // namespace
 
 SymInt Shapes::fresh(std::string name, int64_t hint, int64_t low, int64_t high) {
-  auto* n =
-      new Node{Kind::symbol, int64_t(symbols_.size()), nullptr, nullptr, hint, low, high, std::move(name)};
+  auto* n = new Counted{
+      {Kind::symbol, int64_t(symbols_.size()), nullptr, nullptr, hint, low, high, std::move(name)}};
   // Symbols are immortal too; kept in a list because a tagged pointer looks like a leak.
   static TableMutex mutex;
   static auto* kept = new std::vector<const Node*>;
@@ -249,6 +273,12 @@ bool Shapes::hold(IntSpan values) const {
   }
   return true;
 }
+
+ExpressionLimit::ExpressionLimit(size_t most) : outer_(expressions_left), most_(std::min(most, outer_)) {
+  expressions_left = most_;
+}
+// What was made within an inner limit counts for the outer one.
+ExpressionLimit::~ExpressionLimit() { expressions_left = outer_ - (most_ - expressions_left); }
 
 Shapes* Shapes::current() { return current_shapes; }
 Shapes::With::With(Shapes& s) : outer_(current_shapes) { current_shapes = &s; }

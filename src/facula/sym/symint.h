@@ -119,9 +119,31 @@ class SymInt {
 };
 static_assert(sizeof(SymInt) == 8);
 
+template <>
+inline constexpr bool kCheckedLists<SymInt> = true;
 using Dims = SmallVector<SymInt, 5>;   // sizes or strides, possibly symbolic
 using Ints = SmallVector<int64_t, 5>;  // concrete ones, and lists of dimensions
-using SymSpan = std::span<const SymInt>;
+// Sizes or strides of somebody else. A dimension that they do not have is an IndexError.
+class SymSpan : public std::span<const SymInt> {
+ public:
+  using Span = std::span<const SymInt>;
+  using Span::span;
+  SymSpan(Span s) : Span(s) {}
+  const SymInt& operator[](size_t d) const { return Span::operator[](checked(d, size())); }
+  const SymInt& front() const { return (*this)[0]; }
+  const SymInt& back() const { return (*this)[size() - 1]; }
+  SymSpan first(size_t n) const { return Span::first(checked(n, size() + 1)); }
+  SymSpan last(size_t n) const { return Span::last(checked(n, size() + 1)); }
+  SymSpan subspan(size_t from) const { return Span::subspan(checked(from, size() + 1)); }
+  SymSpan subspan(size_t from, size_t n) const { return subspan(from).first(n); }
+
+ private:
+  static size_t checked(size_t at, size_t end) {
+    if (at >= end) [[unlikely]]
+      no_such_element(at, end);
+    return at;
+  }
+};
 using IntSpan = std::span<const int64_t>;
 
 bool any_symbolic(SymSpan s);

@@ -1,0 +1,33 @@
+// Operators that give many views of one tensor.
+#pragma once
+#include <vector>
+
+#include "facula/op/geometry.h"
+
+namespace facula::op {
+
+// While one lives, a call on its thread gives at most so many views, and is traced as at most so many calls: who reads
+// programs of others bounds the memory that these take by it.
+class CallLimit {
+ public:
+  explicit CallLimit(int64_t most);
+  ~CallLimit();
+  static int64_t now();
+
+ private:
+  int64_t outer_;
+};
+
+// RuntimeError if `op` may not give so many.
+void check_views(const char* op, int64_t count);
+
+// `count` views of g, of which make(view, k) makes the k-th.
+template <class F>
+std::vector<Geometry> views(const char* op, const Geometry& g, int64_t count, F&& make) {
+  check_views(op, count);
+  std::vector<Geometry> all(size_t(count), g);
+  for (int64_t k = 0; k < count; ++k) make(all[size_t(k)], k);
+  return all;
+}
+
+}  // namespace facula::op
