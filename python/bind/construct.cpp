@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/tracing.h"
 #include "facula/op/factory.h"
 #include "facula/tensor/promotion.h"
 #include "override.h"
@@ -260,6 +261,11 @@ bool take_options(const char* function, PyObject** v, Options& o) {  // dtype, d
   return true;
 }
 
+// A tensor made of Python's data: while a function is traced, another one at each call of the program.
+Tensor made_anew(Tensor t) {
+  return autograd::Tracing::current() && !t.is_traced() ? run_operator(operator_named("_copied"), {t})[0] : t;
+}
+
 PyObject* tensor(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   return guarded([&]() -> PyObject* {
     static const char* const spec[] = {"data", "dtype", "device", "requires_grad", "pin_memory", nullptr};
@@ -269,7 +275,7 @@ PyObject* tensor(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnam
       return nullptr;
     Tensor t = o.place(make_tensor("tensor", v[0], o.has_dtype ? &o.dtype : nullptr));
     if (o.requires_grad) autograd::set_requires_grad(t, true);
-    return wrap(std::move(t));
+    return wrap(o.requires_grad ? std::move(t) : made_anew(std::move(t)));
   });
 }
 PyObject* as_tensor_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
@@ -282,7 +288,8 @@ PyObject* as_tensor_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyO
     if (is_tensor(v[0]) && (!o.has_dtype || o.dtype == impl_of(v[0])->dtype) &&
         (!o.has_device || o.device == impl_of(v[0])->device))
       return Py_NewRef(v[0]);
-    return wrap(o.place(as_tensor("as_tensor", v[0], o.has_dtype ? &o.dtype : nullptr, false)));
+    Tensor t = o.place(as_tensor("as_tensor", v[0], o.has_dtype ? &o.dtype : nullptr, false));
+    return wrap(is_tensor(v[0]) || has_array_interface(v[0]) ? std::move(t) : made_anew(std::move(t)));
   });
 }
 PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {

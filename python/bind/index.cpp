@@ -136,6 +136,7 @@ void apply_one(Applied& a, int& dim, PyObject* o, int64_t skipped) {
     Tensor t = index_tensor(o);
     bool differs = autograd::batch_level(t) != 0;  // from call to call of a batch
     if (t.dim() == 0 && is_integral(t.dtype()) && t.dtype() != DType::UInt8 && !differs) {
+      check_has_data(t, "item");
       a.view = select(a.view, dim, t.item().to_int());
       a.changed = true;
     } else if (t.dim() == 0 && is_mask(t)) {
@@ -145,6 +146,13 @@ void apply_one(Applied& a, int& dim, PyObject* o, int64_t skipped) {
       add_index(a, dim, std::move(t));
     }
   }
+}
+
+// A mask of one element whose value is not known yet: all of the tensor, or nothing.
+bool is_traced_flag(PyObject* index) {
+  if (!is_tensor(index)) return false;
+  Tensor t = tensor_of(index);
+  return t.is_traced() && t.dim() == 0 && t.dtype() == DType::Bool;
 }
 
 // NumPy's old rule, which PyTorch keeps: a short list that holds sequences, tensors, slices, None or Ellipsis
@@ -257,6 +265,11 @@ int tensor_assign_subscript(PyObject* self, PyObject* index, PyObject* value) {
       throw PythonError();
     }
     if (is_number) number = assignable(number, t.dtype());
+    if (is_traced_flag(index) && (is_number || tensor_of(value).dim() == 0)) {
+      op::Value fill = is_number ? op::Value(number) : op::Value(tensor_of(value));
+      run_operator(operator_named("masked_fill"), {t, tensor_of(index), fill}, op::Form::in_place);
+      return;
+    }
     Applied a = apply(t, index);
     if (!a.advanced) {
       if (is_number) run_operator(operator_named("fill"), {a.view, number}, op::Form::in_place);

@@ -5,6 +5,7 @@
 #include "facula/batch/level.h"
 #include "facula/op/batched.h"
 #include "facula/run/autocast.h"
+#include "facula/tensor/observe.h"
 #include "facula/tensor/sparse.h"
 #include "tensor.h"
 #include "trampoline.h"
@@ -199,6 +200,10 @@ void check_has_data(const Tensor& t, const char* what) {
   type_check(t.device().type == DeviceType::cpu || std::string_view(what) != "numpy", what)
       << "can't convert " << t.device()
       << " device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.";
+  if (!t.is_traced() && std::string_view(what) != "bool" && std::string_view(what) != "item") note_read(t);
+  supported_check(!t.is_traced(), what)
+      << "looks at the elements of a tensor, which a traced function has not yet"
+      << hint("compute what depends on elements outside of the function, or with where()");
   if (!autograd::batch_level(t)) return;
   std::string_view w = what;
   runtime_check(w != "bool", "vmap")

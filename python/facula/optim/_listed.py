@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _C
+from ..program import assume
 from .optimizer import GroupOptimizer, check_implementation, parameters_by_layout
 
 Tensor = _C.Tensor
@@ -100,6 +101,10 @@ class ListOptimizer(GroupOptimizer):
                     counts[name] = _C.outside_of_trace(_C.tensor, x, dtype=_C.float32)
                     for state in states:
                         state[name] = counts[name]
+                assume(
+                    f"the count of steps of {type(self).__name__} as when it was traced",
+                    lambda name=name, cell=counts[name]: all(s[name] is cell for s in states),
+                )
             counts = {name: cell.double() for name, cell in counts.items()}
         else:
             counts = {name: float(x) for name, x in counts.items()}
@@ -109,8 +114,19 @@ class ListOptimizer(GroupOptimizer):
     def _count(self, states: list[dict[str, Any]], numbers: dict[str, Any]) -> None:
         for name, x in numbers.items():
             cell = states[0][name]
-            if isinstance(cell, Tensor):
+            alone = sum(s.get(name) is cell for s in self.state.values()) <= len(states)
+            if isinstance(cell, Tensor) and alone:
                 cell.copy_(x) if isinstance(x, Tensor) else cell.fill_(x)
+                continue
+            if isinstance(x, Tensor) and _C.is_tracing():
+                raise NotImplementedError(
+                    f"{type(self).__name__}: a step of some of the parameters whose steps are counted together is traced\n"
+                    "  hint: give parameters that get no gradient in each step an optimizer of their own"
+                )
+            if isinstance(cell, Tensor):  # the others go on without these
+                x = _C.tensor(float(x), dtype=cell.dtype)
+                for state in states:
+                    state[name] = x
             else:
                 x = single(x)
                 for state in states:

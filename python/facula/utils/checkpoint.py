@@ -472,7 +472,9 @@ def checkpoint(
         use_reentrant = True
     preserve = kwargs.pop("preserve_rng_state", True)
     if _C.is_tracing():
-        return _traced(function, args, kwargs, context_fn)
+        required = any(isinstance(x, Tensor) and x.requires_grad for x in args)
+        with contextlib.nullcontext() if required or not use_reentrant else no_grad():
+            return _traced(function, args, kwargs, context_fn)
     if use_reentrant:
         if kwargs:
             raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))

@@ -48,6 +48,9 @@ class Tracing {
   virtual void backward(std::span<const Tensor> outputs, std::span<const Tensor> seeds,
                         std::span<const Tensor> inputs, bool create_graph) = 0;
 
+  // `result` is computed, where eager gives a view of the memory of `of` (conj()): neither may be written from here on.
+  virtual void computes_view(const Tensor& result, const Tensor& of) = 0;
+
   static Tracing* current();  // of the thread; null: none
   class With {
    public:

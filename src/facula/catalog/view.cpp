@@ -1,4 +1,5 @@
 // Views: another geometry over the same storage. Gradients and functional forms follow from the steps.
+#include "facula/autograd/tracing.h"
 #include "facula/op/call.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -122,7 +123,10 @@ FACULA_FAMILY(view) {
       .doc("The complex conjugate, sharing memory: it is worked out when it is read. A real tensor itself.")
       .procedure([](const Tensor& self) {
         if (!is_complex(self.dtype())) return self;
-        return is_recorded() ? conj_physical(self) : _conj(self);
+        if (!is_recorded()) return _conj(self);
+        Tensor computed = conj_physical(self);
+        if (auto* trace = autograd::Tracing::current()) trace->computes_view(computed, self);
+        return computed;
       })
       .samples(unary_samples());
   define("resolve_conj(Tensor(a) self) -> Tensor(a)")

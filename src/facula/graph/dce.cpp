@@ -11,7 +11,8 @@ void remove_dead(Graph& g) {
   for (auto& [i, v] : g.mutated) live.insert(v);
   std::vector<std::unique_ptr<Node>> kept;
   for (auto it = g.nodes.rbegin(); it != g.nodes.rend(); ++it) {
-    bool used = (*it)->op->schema.mutates();
+    auto& effects = (*it)->op->effects;  // a generator's sequence goes on, whoever reads its numbers
+    bool used = (*it)->op->schema.mutates() || effects.draws || effects.ordered;
     for (auto* r : (*it)->results) used |= live.count(r) > 0;
     if (!used) {
       for (auto* r : (*it)->results) r->producer = nullptr;

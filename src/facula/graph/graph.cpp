@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "facula/op/call.h"
+#include "facula/sym/substitute.h"
 
 namespace facula::graph {
 
@@ -135,15 +136,14 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
   internal_check(inputs.size() == g.inputs.size())
       << "graph: " << inputs.size() << " inputs for " << g.inputs.size();
   std::unordered_map<const Value*, Tensor> at;
-  std::vector<int64_t> symbols(g.shapes ? size_t(g.shapes->symbol_count()) : 0);
-  bool concrete = true;
+  std::vector<SymInt> symbols;  // of this graph, as numbers or in symbols of who calls
+  for (int k = 0; g.shapes && k < g.shapes->symbol_count(); ++k) symbols.push_back(g.shapes->symbol(k));
   for (size_t i = 0; i < inputs.size(); ++i) {
     at[g.inputs[i]] = inputs[i];
     auto sizes = g.inputs[i]->tensor.sizes();
     if (!inputs[i].defined()) continue;
-    if (any_symbolic(inputs[i].sizes())) concrete = false;
     for (size_t d = 0; d < sizes.size(); ++d)
-      if (sizes[d].is_symbol()) symbols[size_t(sizes[d].node()->value)] = inputs[i].sizes()[d].hint();
+      if (sizes[d].is_symbol()) symbols[size_t(sizes[d].node()->value)] = inputs[i].sizes()[d];
   }
   for (auto& [v, t] : known) at[v] = t;
   const Place outer = here;
@@ -158,11 +158,7 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
       auto* v = value_of(t);
       t = v->constant.defined() ? v->constant : at.at(v);
     });
-    // Re-traced under symbols of its own, or the same ones: sizes stay symbolic. Eager: they become numbers.
-    if (concrete)
-      args.each_size([&](SymInt& s) {
-        if (s.is_symbolic()) s = SymInt(sym::evaluate(s, symbols));
-      });
+    args.each_size([&](SymInt& s) { s = sym::substitute(s, symbols); });
     auto results = op::call(*n->op, args.values());
     for (size_t i = 0; i < n->results.size(); ++i) at[n->results[i]] = results[i];
   }

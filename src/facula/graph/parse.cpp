@@ -457,7 +457,7 @@ class Parser final : op::Reader {
         std::any_of(s.sizes.begin(), s.sizes.end(), [](SymInt n) { return !n.is_symbolic() && n == 0; });
     for (size_t d = 0; agrees && !empty && d < s.sizes.size();
          ++d)  // strides of single elements mean nothing
-      agrees = SymInt::surely_equal(s.sizes[d], 1) || SymInt::surely_equal(t.strides()[d], s.strides[d]);
+      agrees = s.sizes[d].hint() == 1 || SymInt::surely_equal(t.strides()[d], s.strides[d]);
     if (agrees) return;
     std::ostringstream found;
     if (t.defined()) found << t.dtype() << to_string(t.sizes()) << " strides " << to_string(t.strides());

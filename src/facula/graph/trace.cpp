@@ -85,6 +85,7 @@ Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inp
     given.back().impl()->requires_grad = spec.requires_grad;
   }
   Tracer tracer(&g, capture);
+  Tracer::Observed host(capture ? &tracer : nullptr, capture ? &capture->reads : nullptr);
   At first({});
   sym::Shapes::With symbols(*shapes);
   op::Mode::With on(&tracer);
@@ -107,7 +108,11 @@ Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inp
   }
   for (size_t i = 0; i < g.inputs.size(); ++i) {
     Value* now = tracer.current(g.inputs[i]);
-    if (now == g.inputs[i] && i < given.size()) now = value_of(given[i]);
+    supported_check(!capture || i >= given.size() || lies_as(given[i], g.inputs[i]->tensor), "trace")
+        << "of a function that changes the sizes or strides of its argument " << i << " in place, from "
+        << to_string(g.inputs[i]->tensor.sizes()) << " to " << to_string(given[i].sizes())
+        << hint("take a view of it inside, as by t() in place of t_()");
+    if (!capture && now == g.inputs[i] && i < given.size()) now = value_of(given[i]);
     if (now != g.inputs[i]) g.mutated.push_back({int(i), now});
   }
   auto outdated = capture && !capture->differentiates ? tracer.outdated() : std::vector<const Node*>();
@@ -118,6 +123,22 @@ Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inp
   if (capture) close_checkpoints(g);
   if (settings().verify) verify(g);
   return g;
+}
+
+std::string elements_of(const Tensor& t) {
+  std::string bytes;
+  auto sizes = t.int_sizes(), strides = t.int_strides();
+  auto* data = static_cast<const char*>(t.data_ptr());
+  auto size = size_t(t.itemsize());
+  auto append = [&](auto& self, size_t d, int64_t at) -> void {
+    if (d == sizes.size()) {
+      bytes.append(data + size_t(at) * size, size);
+      return;
+    }
+    for (int64_t i = 0; i < sizes[d]; ++i) self(self, d + 1, at + i * strides[d]);
+  };
+  append(append, 0, 0);
+  return bytes;
 }
 
 KeepRules::KeepRules(Which which) : outer_(std::exchange(keep_rules, which)) {}

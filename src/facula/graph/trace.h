@@ -56,11 +56,19 @@ struct Capture {
     Tensor after = {};  // a tensor from outside, or none
   };
   std::vector<Slot> slots;
+  // Elements of tensors from outside that the function looked at, as bytes in order; the program holds for those only.
+  struct Read {
+    Tensor tensor;
+    std::string elements;
+  };
+  std::vector<Read> reads;
   std::vector<bool> required;   // by argument: did it require gradients?
   bool differentiates = false;  // backward() was called: its results have no history
 };
 Capture capture(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
                 const char* name);
+
+std::string elements_of(const Tensor& t);  // bytes in the order of indices
 
 // After `g` was interpreted in a trace on `given`, the inputs of that trace: they stand for what `g` writes to them from
 // here on, `written`. Outputs that are an input as it came stay that.

@@ -10,7 +10,7 @@ namespace facula::graph {
 
 void Tracer::enter(autograd::TracedFunction& f) {
   f.begun = graph_->nodes.size();
-  for (auto& t : f.inputs) f.at_entry.push_back(handle(value_now(t)));
+  for (auto& t : f.inputs) f.at_entry.push_back(handle(value_by_now(t)));
 }
 
 // Backward is traced for the arguments that require gradients, and for those that may when the program is called.
@@ -30,7 +30,7 @@ std::vector<Tensor> Tracer::function(autograd::TracedFunction& f) {
   std::vector<Value*> made;
   for (size_t k = 0; k < f.outputs.size(); ++k) {
     if (!f.outputs[k].defined() || !f.carries[k]) continue;
-    carried.push_back(handle(value_now(f.outputs[k])));
+    carried.push_back(handle(value_by_now(f.outputs[k])));
     auto& t = carried.back();
     made.push_back(graph_->add_value(t.sizes(), t.strides(), t.dtype(), t.device()));
   }
@@ -53,14 +53,14 @@ std::vector<Tensor> Tracer::results_of(autograd::TracedFunction& f, const Node& 
     return std::any_of(f.inputs.begin(), f.inputs.end(), [&](auto& x) { return x.is_same(t); });
   };
   std::vector<Value*> memory;
-  for (auto& t : f.outputs) memory.push_back(t.defined() ? first_of(value_now(t)) : nullptr);
+  for (auto& t : f.outputs) memory.push_back(t.defined() ? first_of(value_by_now(t)) : nullptr);
   auto results = f.outputs;
   for (size_t k = 0, m = 0; k < results.size(); ++k) {
     Tensor& t = results[k];
     if (!t.defined()) continue;
     if (!f.carries[k]) {
       if (f.dirty[k] || !is_differentiable(t.dtype())) continue;
-      Value* v = value_of(without_history(handle(value_now(t))));
+      Value* v = value_of(without_history(handle(value_by_now(t))));
       if (is_input(t) || !t.is_traced()) t = handle(v);
       else t.impl()->traced = v;
       continue;
@@ -68,8 +68,8 @@ std::vector<Tensor> Tracer::results_of(autograd::TracedFunction& f, const Node& 
     Value* result = call.results[m];
     Value* given = value_of(carried[m++]);
     if (f.dirty[k]) {
-      if (!t.is_traced()) t = handle(value_now(t));
-      else t.impl()->traced = value_now(t);
+      if (!t.is_traced()) t = handle(value_by_now(t));
+      else t.impl()->traced = value_by_now(t);
       write(*call.op, t, handle(result), 0, true);
     } else {
       bool fresh = memory[k]->producer && memory[k]->producer->id >= int(f.begun) &&
@@ -102,7 +102,7 @@ void Tracer::take_gradients(autograd::TracedFunction& f, Node& call,
   }
   std::unordered_set<const Value*> saved;
   for (auto& t : f.attach(attached))
-    if (t.defined()) saved.insert(value_now(t));
+    if (t.defined()) saved.insert(value_by_now(t));
   std::vector<Value*> outputs;  // by result: an input that was written is what its memory holds
   for (size_t k = 0; k < attached.size(); ++k)
     if (attached[k].defined() && f.carries[k]) outputs.push_back(value_of(attached[k]));
@@ -154,7 +154,7 @@ Tracer::Recorded Tracer::record_backward(autograd::TracedFunction& f, const Node
     op::Mode::With on(this);
     autograd::GradMode history(true);
     for (auto& t : f.backward(std::move(grads), r.gradient.needs))
-      r.found.push_back(t.defined() ? value_now(t) : nullptr);
+      r.found.push_back(t.defined() ? value_by_now(t) : nullptr);
     internal_check(r.found.size() == f.at_entry.size()) << f.name;
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::internal || e.type() == ErrorType::KeyboardInterrupt) throw;

@@ -25,8 +25,8 @@ void Gradients::backward(std::span<const Tensor> outputs, std::span<const Tensor
       << "is called in the backward of a custom function" << hint("use autograd.grad()");
   std::vector<Tensor> leaves(inputs.begin(), inputs.end());
   if (inputs.empty()) {
-    for (auto& t : arguments_)
-      if (t.requires_grad()) leaves.push_back(t);
+    for (size_t i = 0; i < arguments_.size(); ++i)
+      if (required_[i]) leaves.push_back(arguments_[i]);
     for (size_t k = 0; k < graph_->values().size(); ++k)
       if (auto& t = graph_->values()[k]->constant; t.defined() && t.requires_grad()) leaves.push_back(t);
   }
@@ -51,7 +51,7 @@ void Gradients::backward(std::span<const Tensor> outputs, std::span<const Tensor
 
 void Gradients::finish(Capture& c) {
   c.differentiates = differentiates_;
-  for (auto& t : arguments_) c.required.push_back(t.requires_grad());
+  c.required = required_;
   for (auto& s : slots_) {
     const Tensor& leaf = s.argument < 0 ? s.leaf : arguments_[size_t(s.argument)];
     Tensor now = autograd::ensure_meta(leaf).grad;
@@ -107,8 +107,9 @@ std::vector<Tensor> Gradients::gradients_of(const char* op, std::span<const Tens
   spread_activity(*graph_, nodes, active);
   std::vector<Tensor> grads(values);
   for (size_t k = 0; k < roots.size(); ++k) {
-    runtime_check(active[size_t(roots[k]->id)], op)
+    runtime_check(active[size_t(roots[k]->id)] || outputs[k].requires_grad(), op)
         << "element " << k << " of tensors does not require grad and does not have a grad_fn";
+    if (!active[size_t(roots[k]->id)]) continue;  // it depends on others
     auto& into = grads[size_t(roots[k]->id)];
     into = into.defined() ? autograd::add(into, seeds[k]) : handle(tracer_.value_now(seeds[k]));
   }

@@ -12,7 +12,9 @@ namespace facula::graph {
 class Gradients final : public autograd::Tracing {
  public:
   Gradients(Tracer& t, Graph* g, std::vector<Tensor> arguments)
-      : tracer_(t), graph_(g), arguments_(std::move(arguments)) {}
+      : tracer_(t), graph_(g), arguments_(std::move(arguments)) {
+    for (auto& x : arguments_) required_.push_back(x.requires_grad());
+  }
   ~Gradients() {
     for (auto& s : slots_)
       if (s.argument < 0) set_slot(s.leaf, s.before);
@@ -20,6 +22,7 @@ class Gradients final : public autograd::Tracing {
   void enter(autograd::TracedFunction& call) override { tracer_.enter(call); }
   std::vector<Tensor> function(autograd::TracedFunction& call) override { return tracer_.function(call); }
   bool in_backward() const override { return tracer_.in_backward(); }
+  void computes_view(const Tensor& result, const Tensor& of) override { tracer_.computes_view(result, of); }
   void slot_is_read(const Tensor& leaf) override { slot_of(leaf, true); }
   void slot_changes(const Tensor& leaf) override { slot_of(leaf, false); }
   std::vector<Tensor> gradients(const char* op, std::span<const Tensor> outputs,
@@ -54,6 +57,7 @@ class Gradients final : public autograd::Tracing {
   Tracer& tracer_;
   Graph* graph_;
   std::vector<Tensor> arguments_;  // handles of the function's inputs
+  std::vector<bool> required_;     // when the function began: a write may have given them history since
   std::vector<Slot> slots_;
   std::unordered_map<const TensorImpl*, size_t> slot_numbers_;
   bool differentiates_ = false;

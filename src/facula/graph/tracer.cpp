@@ -9,8 +9,14 @@
 #include "facula/op/foreign.h"
 #include "facula/op/registry.h"
 #include "facula/op/views.h"
+#include "facula/tensor/observe.h"
 
 namespace facula::graph {
+
+bool lies_as(const Tensor& a, const Tensor& b) {
+  return a.dim() == b.dim() && std::equal(a.sizes().begin(), a.sizes().end(), b.sizes().begin()) &&
+         std::equal(a.strides().begin(), a.strides().end(), b.strides().begin());
+}
 
 Tensor handle(Value* v) {
   auto& t = v->tensor;
@@ -49,16 +55,31 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
       << "looks at the elements of a tensor, which a traced function has not yet"
       << hint("compute what depends on elements outside of the function, or with where()");
   op::Args owned(args, o.schema);
-  bool history = false;  // for who asks whether a gradient is required
+  bool history = false;                          // for who asks whether a gradient is required
+  std::vector<std::pair<Tensor, Tensor>> given;  // as the call sees an operand, and as the function knows it
   owned.each_tensor([&](size_t, Tensor& t) {
     if (!t.defined()) return;
     history |= t.requires_grad();
+    if (!tracked_.empty()) history |= tracked_.count(first_of(value_now(t))) > 0;
+    Tensor known = t;
     if (t.is_traced()) t.impl()->traced = current(value_of(t));
     else t = handle(current(constant(t)));
+    if (o.is<op::Procedure>()) given.emplace_back(t, std::move(known));
   });
+  auto handed_back = [&](Tensor& result) {  // contiguous(): the tensor itself
+    for (auto& [seen, known] : given)
+      if (result.is_same(seen)) {
+        result = known;
+        return true;
+      }
+    return false;
+  };
   auto values = owned.values();
-  bool recorded = !captures_ || depth_ || autograd::grad_enabled();
-  history &= recorded && captures_ && !depth_ && o.differentiable;
+  bool recorded =
+      !captures_ || depth_ || autograd::grad_enabled();  // results of inner calls go on to the outer one
+  bool writes_history = !captures_ || autograd::grad_enabled();
+  bool view = o.is<op::View>() || (!o.schema.returns.empty() && o.schema.returns[0].alias);
+  history &= (recorded || view) && captures_ && !depth_ && o.differentiable;
   auto require = [&](const Tensor& t, size_t k) {
     if (history && t.defined() && is_differentiable(t.dtype()) && o.carries_gradient(k))
       t.impl()->requires_grad = true;
@@ -66,12 +87,13 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
   size_t before = graph_->nodes.size();
   auto* foreign = o.as<op::Foreign>();
   if (foreign && o.effects.writes && !foreign->functions->is_composite())
-    return writing(o, values, before, recorded);
+    return writing(o, values, before, writes_history);
   bool calls = o.calls() || (foreign && foreign->functions->is_composite());
   Results results = calls ? inlined(o, values) : record(o, values);
   if (form == Form::functional) {
     for (size_t k = 0; k < results.size(); ++k) {
-      if (!recorded && results[k].defined() && !o.is<op::View>()) results[k] = without_history(results[k]);
+      if (!results[k].defined() || handed_back(results[k])) continue;
+      if (!recorded) results[k] = without_history(results[k]);
       require(results[k], k);
     }
     return results;
@@ -80,6 +102,11 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
     Tensor target = form == Form::in_place ? Tensor(Ref<TensorImpl>::share(values[0].tensor)) : out[k];
     if (form == Form::in_place && o.is<op::View>()) {  // t_(): another view of the same memory
       auto *to = target.impl(), *from = results[0].impl();
+      bool from_outside = captures_ && args[0].tag == op::Tag::tensor &&
+                          !Tensor(Ref<TensorImpl>::share(args[0].tensor)).is_traced();
+      supported_check(!from_outside || lies_as(target, results[0]), o.name())
+          << "in place changes the sizes or strides of a tensor from outside of the function"
+          << hint("take a view of it inside, as by ", o.name(), "() without the underscore");
       to->sizes = from->sizes;
       to->strides = from->strides;
       to->traced = from->traced;
@@ -88,11 +115,47 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
     }
     if (!target.is_traced()) target = handle(current(constant(target)));
     else target.impl()->traced = current(value_of(target));
-    write(o, target, results[k], before, recorded);
-    if (target.is_traced()) require(target, k);
+    if (form != Form::out || !resized(o, target, results[k]))
+      write(o, target, results[k], before, writes_history && o.differentiable && o.carries_gradient(k));
+    require(target, k);
+    if (target.requires_grad()) tracked_.insert(first_of(value_of(target)));
     results[k] = target;
   }
   return results;
+}
+
+void Tracer::computes_view(const Tensor& result, const Tensor& of) {
+  if (frozen_ || dormant_ >= 0) return;  // gradients write nothing of the function's
+  unwritable_.insert(first_of(value_now(result)));
+  unwritable_.insert(first_of(value_now(of)));
+}
+
+static thread_local Tracer* observing = nullptr;
+static thread_local std::vector<Capture::Read>* noted = nullptr;
+
+Tracer::Observed::Observed(Tracer* t, std::vector<Capture::Read>* into)
+    : outer(std::exchange(observing, t)), outer_into(std::exchange(noted, into)) {
+  read_observer = t ? &Tracer::note : nullptr;
+}
+
+Tracer::Observed::~Observed() {
+  observing = outer;
+  noted = outer_into;
+  read_observer = outer ? &Tracer::note : nullptr;
+}
+
+void Tracer::note(const Tensor& t) {
+  if (!op::Mode::current()) return;  // for what is not part of the function
+  if (t.is_traced() || t.impl()->wrapped_number || t.device().type != DeviceType::cpu) return;
+  for (auto& [of, v] : observing->constants_) {
+    bool written = observing->current(v) != v;
+    runtime_check(!written || of->storage != t.impl()->storage, "trace")
+        << "of a function that looks at the elements of a tensor, which it has written to and are not computed yet"
+        << hint("compute what depends on elements outside of the function, or with where()");
+  }
+  for (auto& r : *noted)
+    if (r.tensor.is_same(t)) return;
+  noted->push_back({t, elements_of(t)});
 }
 
 Value* Tracer::constant(const Tensor& t) {
@@ -204,30 +267,58 @@ Value* Tracer::seen_through(Value* v, Value* base, Value* now) {
   return value_of(record(*n.op, args.values())[size_t(v->result)]);
 }
 
+static bool same_sizes(const Tensor& a, const Tensor& b) {
+  return a.dim() == b.dim() && std::equal(a.sizes().begin(), a.sizes().end(), b.sizes().begin());
+}
+
+// A tensor without elements that the function made takes the size of what is written to it by out=.
+bool Tracer::resized(const Operator& o, const Tensor& target, const Tensor& value) {
+  if (same_sizes(value, target)) return false;
+  Value* first = first_of(value_of(target));
+  bool own = first->producer && !target.requires_grad() && SymInt::surely_equal(target.numel(), int64_t(0));
+  supported_check(own, o.name()) << "with out= changes the size of a tensor from "
+                                 << to_string(target.sizes()) << " to " << to_string(value.sizes())
+                                 << ", which a trace cannot record"
+                                 << hint("give out= a tensor of the result's shape");
+  Tensor memory = invoke("clone", {value});
+  if (memory.dtype() != target.dtype()) memory = invoke("to_dtype", {memory, target.dtype()});
+  auto* t = target.impl();
+  t->sizes = Dims(memory.sizes());
+  t->strides = Dims(memory.strides());
+  t->traced = value_of(memory);
+  return true;
+}
+
 void Tracer::write(const Operator& o, const Tensor& target, Tensor value, size_t before, bool recorded) {
-  bool fits = value.dim() == target.dim() &&
-              std::equal(target.sizes().begin(), target.sizes().end(), value.sizes().begin());
-  runtime_check(fits, o.name()) << "the result of shape " << to_string(value.sizes())
-                                << " does not fit in place into " << to_string(target.sizes());
+  runtime_check(same_sizes(value, target), o.name())
+      << "the result of shape " << to_string(value.sizes()) << " does not fit in place into "
+      << to_string(target.sizes());
   Value* v = value_of(target);
+  if (SymInt::surely_equal(target.numel(), int64_t(0)) && base_of(v) != v) return;
   supported_check(!aliases_.count(base_of(v)), o.name())
       << "writes to a result of a custom function that shares its memory with another tensor"
       << hint("clone() it");
   auto* first = first_of(v);
+  supported_check(!unwritable_.count(first), o.name())
+      << "writes to memory that conj() showed, or through conj(), which a trace cannot record"
+      << hint("resolve_conj() or clone() it");
   supported_check(dormant_ < 0 || (first->id >= dormant_ && !first->constant.defined()), o.name())
       << "writes, in the backward of a custom function, to a tensor from outside of it" << hint("clone() it");
-  for (int d = 0; d < target.dim(); ++d)
-    runtime_check(!SymInt::surely_equal(target.stride(d), int64_t(0)) ||
-                      SymInt::surely_equal(target.size(d), int64_t(1)),
-                  o.name())
-        << "writes into " << to_string(target.sizes()) << " with strides " << to_string(target.strides())
-        << ", where elements share memory, which a trace cannot record" << hint("clone() it first");
+  Value* base = base_of(v);
+  for (auto* seen = v;; seen = operands(*seen->producer)[0]) {
+    auto& t = seen->tensor;
+    runtime_check(!t.has_overlap(), o.name())
+        << "writes into " << to_string(target.sizes())
+        << (seen == v ? "" : ", a view of " + to_string(t.sizes())) << " with strides "
+        << to_string(t.strides()) << ", where elements share memory, which a trace cannot record"
+        << hint("clone() it first");
+    if (seen == base) break;
+  }
   if (value.dtype() != target.dtype()) value = invoke("to_dtype", {value, target.dtype()});
   auto* w = value_of(value);
   if (!w->producer || w->producer->op->is<op::View>() || w->producer->id < int(before))
     value = invoke("clone", {value});  // memory of its own
   if (!recorded) value = with_history(handle(v), value);
-  Value* base = base_of(v);
   for (; v != base; v = operands(*v->producer)[0]) value = put_back(o, *v->producer, v->result, value);
   bool lies_alike = true;  // memory stays as it lies, whatever is written
   for (int d = 0; d < value.dim(); ++d)
@@ -256,11 +347,15 @@ Tensor Tracer::put_back(const Operator& by, const Node& view, int result, const 
   op::Call c(*view.op, args.values());
   op::Mode::With on(this);
   Inside here(this);
-  auto placed = [&](Tensor t) { return autograd::view_gradient(c, OfOneResult(c, result, std::move(t)))[0]; };
+  auto placed = [&](const Tensor& t) {  // sums, which a view over any strides needs, know no bools
+    Tensor whole = autograd::view_gradient(c, OfOneResult(c, result, t))[0];
+    bool mask = t.dtype() == DType::Bool && whole.dtype() != DType::Bool;
+    return mask ? invoke("to_dtype", {whole, DType::Bool}) : whole;
+  };
   auto steps = view.op->as<op::View>()->rule(c, op::Geometry(view.op->name(), base))[size_t(result)].steps();
   bool part = false;
+  using Kind = op::ViewStep::Kind;
   for (auto& s : steps) {
-    using Kind = op::ViewStep::Kind;
     supported_check(s.kind != Kind::as_dtype, by.name())
         << "writes through view(dtype), which a trace cannot record yet";
     part |= s.kind == Kind::slice || s.kind == Kind::select || s.kind == Kind::diagonal ||

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "facula/autograd/calls.h"
@@ -20,6 +21,8 @@ using op::Results;
 
 // A handle for users: re-pointed by in-place calls, while the value's own tensor stays.
 Tensor handle(Value* v);
+// Are sizes and strides the same?
+bool lies_as(const Tensor& a, const Tensor& b);
 // Traces f; `capture`: it is a user's function.
 Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
              Capture* capture);
@@ -34,6 +37,9 @@ class Tracer final : public op::Mode {
                std::span<const Tensor> out) override;
   Value* constant(const Tensor& t);
   Value* value_now(const Tensor& t) { return t.is_traced() ? current(value_of(t)) : constant(t); }
+
+  // As it is by now, written tensors from outside too.
+  Value* value_by_now(const Tensor& t) { return current(value_now(t)); }
 
   // While a call that is inlined, or that a write or a gradient needs, makes calls of its own.
   struct Inside {
@@ -54,6 +60,17 @@ class Tracer final : public op::Mode {
 
   // What the memory of a value holds by now, seen through the same views.
   Value* current(Value* v);
+
+  // While one lives, elements that the host reads are noted. A read of what the function has written is refused: it is not
+  // computed yet.
+  struct Observed {
+    Observed(Tracer* t, std::vector<Capture::Read>* into);
+    ~Observed();
+    Tracer* outer;
+    std::vector<Capture::Read>* outer_into;
+  };
+
+  void computes_view(const Tensor& result, const Tensor& of);
 
   // ---- custom functions (function.h, trace_function.cpp)
   void enter(autograd::TracedFunction& f);
@@ -108,6 +125,7 @@ class Tracer final : public op::Mode {
   Value* seen_through(Value* v, Value* base, Value* now);
   // `target` is current. Nodes from `before` on were made by the call whose result is written.
   void write(const Operator& o, const Tensor& target, Tensor value, size_t before, bool recorded);
+  bool resized(const Operator& o, const Tensor& target, const Tensor& value);
   // The base of a view with `value` where the view lies.
   Tensor put_back(const Operator& by, const Node& view, int result, const Tensor& value);
   // May a gradient reach an input of the function from here?
@@ -116,6 +134,8 @@ class Tracer final : public op::Mode {
   Tensor with_history(const Tensor& self, const Tensor& value) {
     return is_differentiable(value.dtype()) ? invoke("_with_history", {self, value}) : value;
   }
+
+  static void note(const Tensor& t);
 
   Graph* graph_;
   bool captures_;
@@ -127,6 +147,8 @@ class Tracer final : public op::Mode {
       aliases_;  // results of custom functions, and the value whose memory they share
   std::vector<std::pair<const Node*, Value*>> watched_;
   std::unordered_map<const TensorImpl*, Value*> constants_;
+  std::unordered_set<const Value*> unwritable_;  // memory that is a view's in eager, and is not here
+  std::unordered_set<const Value*> tracked_;  // values whose memory began with them, and has a history by now
   std::unordered_map<Value*, std::shared_ptr<Memory>>
       memory_;  // written ones, by every value that was their base
 };

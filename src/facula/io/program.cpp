@@ -119,6 +119,11 @@ void write(const std::string& path, const run::Traced& program, const std::strin
                            tensors.number(s.after)}});
   for (bool r : c.required) required.push_back(r);
   for (auto& k : program.checks()) checks.push_back(Tuple{{int64_t(k.type), k.text}});
+  for (auto& n : c.graph.nodes)
+    for (auto& v : n->args.values())
+      supported_check(v.tag != op::Tag::generator, "save")
+          << "the program draws from a generator of its own, which a file cannot hold"
+          << hint("let it draw from the default generator");
   save(path, Dict{{kFormat, kVersion},
                   {"name", program.name()},
                   {"graph", graph::print(c.graph)},

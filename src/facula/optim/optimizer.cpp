@@ -242,6 +242,15 @@ Adam::Adam(const char* kind, std::vector<ParamGroup> groups, const Options& o, b
       << "Invalid beta parameter at index 1: " << o.betas.second;
 }
 
+size_t Optimizer::counted_by(const Tensor& count) const {
+  size_t found = 0;
+  for (auto& [p, state] : state_) {
+    auto& s = state.second;
+    found += !s.empty() && s.at("step").is_tensor() && s.at("step").tensor().is_same(count);
+  }
+  return found;
+}
+
 void Adam::step() {
   autograd::GradMode off(false);
   bool traced = autograd::Tracing::current();
@@ -275,6 +284,9 @@ void Adam::step() {
     double beta1 = group.options.at("betas")[0].number(), beta2 = group.options.at("betas")[1].number();
     for (auto& [step, l] : by_step) {
       for (auto& p : l.params) l.grads.push_back(autograd::grad_of(p));
+      supported_check(!traced || counted_by(l.counts[0]) <= l.params.size(), "Adam")
+          << "takes a step, which is traced, of some of the parameters whose steps are counted together"
+          << hint("give parameters that get no gradient in each step an optimizer of their own");
       Tensor now = traced ? add(to_dtype(l.counts[0], DType::Float64), 1) : Tensor();
       std::deque<Tensor> kept;
       auto correction = [&, step = step](double beta) -> op::Value {

@@ -36,6 +36,7 @@ class Optimizer {
   Optimizer(const char* kind, std::vector<ParamGroup> groups, io::Dict defaults);
   io::Dict& state_of(const Tensor& p) { return state_[p.impl()].second; }
   std::vector<Tensor> with_grad(const ParamGroup& group) const;  // parameters that have one
+  size_t counted_by(const Tensor& count) const;                  // parameters whose steps it counts
   // Of the state of a parameter, "step" is a float here and a tensor in a state_dict, where `counts_steps`.
   virtual bool counts_steps() const { return false; }
 

@@ -31,17 +31,18 @@ namespace {
 bool is_zero(const loop::Expr& e) { return e->kind == loop::Kind::constant && e->value.to_int() == 0; }
 }  // namespace
 
-bool reads_only_own_element(const schedule::Group& g, int input) {
+bool reads_only_own_element(const schedule::Group& g, int input, size_t written) {
   if (g.scatter) return false;
+  auto& axes = g.outputs[written].axes;  // another output may have fewer, and be computed when all is written
   bool plain = true;
   for (auto& o : g.outputs)
     loop::visit(o.value, [&](loop::Expr e) {
       if (e->kind == loop::Kind::reduce || e->kind == loop::Kind::scan) plain = false;
       if (e->kind != loop::Kind::load || e->slot != input) return;
-      plain &= e->args.size() <= o.axes.size();
+      plain &= o.axes == axes && e->args.size() <= axes.size();
       for (size_t d = 0; plain && d < e->args.size(); ++d)
-        plain = o.axes[d] < 0 ? is_zero(e->args[d])
-                              : e->args[d]->kind == loop::Kind::index && e->args[d]->slot == o.axes[d];
+        plain = axes[d] < 0 ? is_zero(e->args[d])
+                            : e->args[d]->kind == loop::Kind::index && e->args[d]->slot == axes[d];
     });
   return plain;
 }
@@ -214,13 +215,26 @@ class Planner {
       auto writer = writers.find(v);
       if (writer == writers.end()) continue;
       auto& step = steps_[writer->second];
+      auto position = size_t(std::find(step.outputs.begin(), step.outputs.end(), v) - step.outputs.begin());
       bool safe = last_read_[size_t(input->id)] <= int(writer->second);
       for (size_t b = 0; b < step.inputs.size(); ++b)
-        if (step.inputs[b] == input) safe &= reads_only_own_element(step.group, int(b));
+        if (step.inputs[b] == input) safe &= reads_only_own_element(step.group, int(b), position);
+        else safe &= memory_of(step.inputs[b]) != input;
+      // Views of v show v as it lies by itself.
+      if (at_[size_t(v->id)].strides().size() != at_[size_t(input->id)].strides().size() ||
+          !std::equal(at_[size_t(v->id)].strides().begin(), at_[size_t(v->id)].strides().end(),
+                      at_[size_t(input->id)].strides().begin()))
+        for (auto& other : steps_)
+          if (other.kind == Step::Kind::view) safe &= graph::operands(*other.node)[0] != v;
       if (!safe) continue;
       plan_->written_to[size_t(v->id)] = i;
       at_[size_t(v->id)] = at_[size_t(input->id)];
     }
+  }
+
+  static const graph::Value* memory_of(const graph::Value* v) {
+    while (v->producer && v->producer->op->is<op::View>()) v = graph::operands(*v->producer)[0];
+    return v;
   }
 
   Plan::Exec call(const Step& step) {
@@ -242,6 +256,7 @@ class Planner {
     for (auto* v : step.inputs) exec.inputs.push_back(v->id);
     for (auto* v : step.outputs) exec.outputs.push_back(v->id);
     auto schedule = schedule::schedule(step.group, layout_of(step, exec));
+    if (is_empty(step)) schedule.launches.clear();  // not even a check of an index that is the same for all
     for (auto& t : schedule.temporaries)
       exec.temporaries.push_back({size_t(t.numel) * size_t(itemsize(t.dtype))});
     if (step.each_element_alone) exec.alike = alike(exec);
@@ -253,6 +268,13 @@ class Planner {
       exec.launches.push_back({nullptr, {}, all, l.buffers, l.params});
     }
     return exec;
+  }
+  bool is_empty(const Step& step) {
+    bool any = false;
+    for (auto* v : step.outputs) any |= at_[size_t(v->id)].numel() != SymInt(int64_t(0));
+    if (!step.group.scatter) return !any;
+    auto& domain = step.group.scatter->domain;
+    return !any && std::any_of(domain.begin(), domain.end(), [&](SymInt n) { return size_of(n) == 0; });
   }
   schedule::Layout layout_of(const Step& step, Plan::Exec& exec) {
     schedule::Layout layout;

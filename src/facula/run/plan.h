@@ -108,6 +108,6 @@ struct Number {
 // Is what the group computes of an element made of the same element of each input, or of inputs of one element?
 bool treats_each_element_alone(const schedule::Group& g);
 // May the group write over an input it reads? Only if it reads that input at the element it writes.
-bool reads_only_own_element(const schedule::Group& g, int input);
+bool reads_only_own_element(const schedule::Group& g, int input, size_t written);
 
 }  // namespace facula::run

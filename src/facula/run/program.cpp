@@ -91,7 +91,7 @@ bool Program::writes_onto(size_t i) const {
   for (size_t b = 0; b < step.inputs.size(); ++b) {
     if (step.inputs[b] != s.graph.inputs[i]) continue;
     if (!step.group.scatter) {
-      safe &= reads_only_own_element(step.group, int(b));
+      safe &= reads_only_own_element(step.group, int(b), 0);
       continue;
     }
     auto& scatter = *step.group.scatter;

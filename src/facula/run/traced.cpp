@@ -92,6 +92,11 @@ Traced::Items Traced::checked(std::span<const Tensor> inputs) const {
                                                        : "trace it again");
   }
   check_sizes(symbols);
+  for (auto& r : capture_.reads)
+    value_check(graph::elements_of(r.tensor) == r.elements, name_.c_str())
+        << "was traced when it looked at the elements of a tensor of shape " << to_string(r.tensor.sizes())
+        << " from outside of it, and they are others now"
+        << hint("trace it again, or compute with the tensor in place of its elements");
   if (!g.mutated.empty()) check_names(all);
   return all;
 }

@@ -50,7 +50,7 @@ bool contains(Expr e, Kind k) {
 bool is_of_folds(Expr e) {
   if (!e->has_reduce) return false;
   Expr rest = loop::rewrite(e, [](Expr x) {
-    return is_fold(x) ? loop::constant(Scalar(int64_t(0)), x.dtype()) : Expr();
+    return is_fold(x) || x->kind == Kind::part ? loop::constant(Scalar(int64_t(0)), x.dtype()) : Expr();
   });
   bool loads = false;
   loop::Seen seen;
@@ -256,6 +256,10 @@ class Fuser {
         if (int at = need(v); at >= 0) needs.push_back(at);
     int at = add_unit(&n);
     for (int u : needs) order_.need(at, u);
+    auto& effects = n.op->effects;
+    if (!effects.draws && !effects.ordered) return;
+    if (last_ordered_ >= 0) order_.need(at, last_ordered_);
+    last_ordered_ = at;
   }
 
   // ---- kernels
@@ -1064,6 +1068,7 @@ class Fuser {
   Between between_;
   std::deque<Unit> units_;
   Order order_;            // of the units
+  int last_ordered_ = -1;  // the last unit so far that takes from a sequence, as a generator's
   std::vector<int> unit_;  // by value: what makes it; -1: given
   std::unordered_map<int, Member> virtual_;
   std::set<int> required_;

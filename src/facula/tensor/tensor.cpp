@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "facula/tensor/block.h"
+#include "facula/tensor/observe.h"
 
 namespace facula {
 
@@ -336,6 +337,8 @@ bool hide(const Tensor& fresh) {
   return true;
 }
 
+thread_local constinit ReadObserver read_observer = nullptr;
+
 Scalar Tensor::item() const {
   runtime_check(numel() == SymInt(int64_t(1)), "item")
       << "a Tensor with " << numel() << " elements cannot be converted to Scalar (shape "
@@ -344,6 +347,7 @@ Scalar Tensor::item() const {
       << "Tensor.item() cannot be called on meta tensors";
   if (device().type != DeviceType::cpu) [[unlikely]]
     return on_host().item();
+  note_read(*this);
   return load(data_ptr());
 }
 
