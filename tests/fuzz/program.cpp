@@ -21,9 +21,14 @@ namespace {
 
 constexpr int64_t kStorage = 64;  // elements
 
+int64_t integer(const json& j) {
+  user_check(j.is_number_integer(), "fuzz") << "no integer";
+  return j.get<int64_t>();
+}
+
 Dims dims(const json& j) {
   Dims all;
-  for (auto& n : j) all.push_back(n.get<int64_t>());
+  for (auto& n : j) all.push_back(integer(n));
   return all;
 }
 
@@ -31,8 +36,8 @@ Dims dims(const json& j) {
 Tensor tensor_of(const json& j, std::vector<Tensor>& storages) {
   DType dtype = dtype_from_name(j.at(0).get<std::string>());
   auto sizes = dims(j.at(1)), strides = dims(j.at(2));
-  int64_t last = j.at(3).get<int64_t>();
-  auto k = j.at(4).get<size_t>();
+  int64_t last = integer(j.at(3));
+  auto k = size_t(integer(j.at(4)));
   user_check(sizes.size() == strides.size() && last >= 0 && last < kStorage && k < 16, "fuzz") << "no tensor";
   for (size_t d = 0; d < sizes.size(); ++d) {
     int64_t n = sizes[d].concrete(), s = strides[d].concrete();
@@ -43,7 +48,7 @@ Tensor tensor_of(const json& j, std::vector<Tensor>& storages) {
   if (storages.size() <= k) storages.resize(k + 1);
   if (!storages[k].defined()) storages[k] = fuzz::zeros({kStorage}, dtype);
   user_check(storages[k].dtype() == dtype, "fuzz") << "no tensor";
-  return storages[k].alias(sizes, strides, j.at(3).get<int64_t>());
+  return storages[k].alias(sizes, strides, integer(j.at(3)));
 }
 
 io::Value value_of(const json& j, std::vector<Tensor>& storages) {
