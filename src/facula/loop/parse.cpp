@@ -52,6 +52,14 @@ class Parser {
       b.name = quoted();
       n.buffers.push_back(b);
     }
+    if (peek_word("threads")) {
+      word("threads");
+      n.threads = small(1);
+    }
+    if (peek_word("index")) {
+      word("index");
+      n.index_bits = small();
+    }
     definitions();
     word("tasks");
     n.task_var = variable('i');
@@ -446,6 +454,9 @@ class Parser {
       } else if (peek_word("unrolled")) {
         word("unrolled");
         s.loop = LoopKind::unrolled;
+      } else if (peek_word("threads")) {
+        word("threads");
+        s.loop = LoopKind::threads;
       }
       take("{");
       s.body = block();
@@ -481,6 +492,13 @@ class Parser {
     } else if (w == "array") {
       s.kind = Kind::array;
       s.var = variable('v');
+      if (peek_word("shared")) {
+        word("shared");
+        s.space = Space::shared;
+      } else if (peek_word("scratch")) {
+        word("scratch");
+        s.space = Space::scratch;
+      }
       s.dtype = dtype();
       s.extent = expression();
     } else if (w == "store") {
@@ -488,6 +506,17 @@ class Parser {
       s.buffer = small(-kMost);
       if (accept(".re")) s.part = 1;
       else if (accept(".im")) s.part = 2;
+      take("[");
+      s.offset = expression();
+      take("]");
+      take("=");
+      s.values = {expression()};
+    } else if (w == "barrier") {
+      s.kind = Kind::barrier;
+    } else if (w == "atomic") {
+      s.kind = Kind::atomic;
+      s.monoid = monoid();
+      s.buffer = small(-kMost);
       take("[");
       s.offset = expression();
       take("]");
