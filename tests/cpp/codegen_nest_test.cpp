@@ -248,7 +248,7 @@ class Printed : public testing::Environment {
     for (auto& n : grids) all.push_back(&n);
     test::EmulatedCuda cuda(all);
     ASSERT_EQ(cuda.error(), "");
-    std::printf("%zu nests, %zu runs as CUDA C\n", all.size(), runs_.size());
+    if (const char* to = std::getenv("DUMP")) std::ofstream(to) << test::cuda_text(all);
     std::set<size_t> interpreted;
     for (auto& r : runs_) {
       auto& n = grids[r.nest];
