@@ -15,8 +15,8 @@
 #include "emulated_cuda.h"
 #include "facula/base/parallel.h"
 #include "facula/base/random.h"
-#include "facula/codegen/c99.h"
 #include "facula/codegen/kernel.h"
+#include "facula/codegen/printed.h"
 #include "facula/loop/interpret.h"
 #include "facula/loop/monoid.h"
 #include "facula/schedule/grid.h"
@@ -229,7 +229,7 @@ class Printed : public testing::Environment {
   void run_c() {
     std::vector<const Nest*> nests;
     for (auto& n : nests_) nests.push_back(&n);
-    auto kernels = codegen::c99_kernels(nests);
+    auto kernels = codegen::printed_kernels(codegen::Printed::c99, nests);
     for (auto r : runs_) {
       auto& n = nests_[r.nest];
       auto buffers = pointers(r.data);
@@ -248,7 +248,7 @@ class Printed : public testing::Environment {
     for (auto& n : grids) all.push_back(&n);
     test::EmulatedCuda cuda(all);
     ASSERT_EQ(cuda.error(), "");
-    if (const char* to = std::getenv("DUMP")) std::ofstream(to) << test::cuda_text(all);
+    EXPECT_EQ(test::nvcc_complaint(test::cuda_text(all)), "");
     std::set<size_t> interpreted;
     for (auto& r : runs_) {
       auto& n = grids[r.nest];

@@ -17,11 +17,6 @@
 
 namespace facula::test {
 
-inline std::string source_folder() {
-  const char* set = std::getenv("FACULA_SOURCE");
-  return set ? set : FACULA_SOURCE_FOLDER;
-}
-
 // A folder of its own for a while.
 class Workplace {
  public:
@@ -55,6 +50,22 @@ inline std::string cuda_text(const std::vector<const loop::Nest*>& nests) {
   return text;
 }
 
+inline bool has_nvcc() {
+  static const bool has = std::system("nvcc --version > /dev/null 2>&1") == 0;
+  return has;
+}
+// What nvcc says against the text; "" if nothing, or if it is not installed.
+inline std::string nvcc_complaint(const std::string& text) {
+  if (!has_nvcc()) return "";
+  Workplace w;
+  std::ofstream(w.file("kernels.cu")) << text;
+  return complaint_of(
+      "nvcc -w -std=c++17 -fmad=false -rdc=true -Xcicc -O0 -Xptxas -O0 -gencode arch=compute_80,code=sm_80 "
+      "-gencode arch=compute_90,code=sm_90 -c -o " +
+          w.file("kernels.o") + " " + w.file("kernels.cu"),
+      w);
+}
+
 class EmulatedCuda {
  public:
   struct Failure {
@@ -65,7 +76,7 @@ class EmulatedCuda {
     Workplace w;
     {
       std::ofstream out(w.file("kernels.cpp"));
-      out << "#include \"" << source_folder() << "/tests/cuda/emulation.h\"\n" << cuda_text(nests_) << special_functions();
+      out << "#include \"" << FACULA_SOURCE_FOLDER << "/tests/cuda/emulation.h\"\n" << cuda_text(nests_) << special_functions();
       for (size_t k = 0; k < nests_.size(); ++k) {
         std::string n = std::to_string(k);
         out << "extern \"C\" void run_" << n

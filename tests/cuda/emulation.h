@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #define __global__
@@ -95,8 +96,8 @@ void facula_emulate(void (*kernel)(Arguments<buffer_count, param_count>, int64_t
   static int64_t from, to, scratch_bytes;
   static Status* failures;
   static unsigned char* scratch;
-  std::vector<unsigned char> memory(size_t(bytes) * blocks + 1, 0xa5);
-  f = kernel, from = begin, to = end, failures = status, scratch_bytes = bytes, scratch = memory.data();
+  std::unique_ptr<unsigned char[]> memory(new unsigned char[size_t(bytes) * blocks + 1]);
+  f = kernel, from = begin, to = end, failures = status, scratch_bytes = bytes, scratch = memory.get();
   std::copy(buffers, buffers + buffer_count, args.buffers);
   std::copy(params, params + param_count, args.params);
   blockDim.x = threads;
@@ -137,3 +138,14 @@ inline double erfinv(double x) {
   for (int k = 0; k < 6; ++k) y -= (a < 0.5L ? erfl(y) - a : (1 - a) - erfcl(y)) / (expl(-y * y) * 1.12837916709551257390L);
   return a == 0 ? x : (double)copysignl(y, (long double)x);
 }
+
+// The kernel as this library calls one on a CPU; by one thread of the process at a time.
+#define FACULA_EMULATED(name, kernel, threads)                                                                  \
+  extern "C" void name(void* const* buffers, const int64_t* params, int64_t begin, int64_t end, int64_t* status) { \
+    static std::mutex mutex;                                                                                    \
+    std::lock_guard lock(mutex);                                                                                \
+    facula_status failure = {};                                                                                 \
+    facula_emulate(kernel, threads, 3, buffers, params, begin, end, &failure, kFaculaScratch);                  \
+    status[0] = failure.failed, status[1] = failure.index, status[2] = failure.size;                            \
+  }
+constexpr int64_t kFaculaScratch = 16 << 20;  // of a block, touched only where it is used

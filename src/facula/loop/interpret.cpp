@@ -415,10 +415,11 @@ class NestRunner {
   const Number& value(Expr e) { return m_.value(m_.add(e)); }
   int local(int v) { return m_.source(Machine::Source::local, v); }
 
+  bool fits(int64_t place) const { return n_.index_bits == 64 || std::abs(place) < int64_t(1) << 30; }
   char* address(int slot, DType d, int64_t at) {
+    internal_check(fits(at)) << n_.name << ": element " << at;
     if (slot >= 0) return static_cast<char*>(buffers_[size_t(slot)]) + at * itemsize(d);
     auto& a = arrays_.at(-1 - slot);
-    internal_check(n_.index_bits == 64 || at == int32_t(at)) << n_.name << ": element " << at;
     internal_check(at >= 0 && (at + 1) * itemsize(d) <= int64_t(a.size()))
         << n_.name << ": element " << at << " of array v" << -1 - slot;
     return a.data() + at * itemsize(d);
@@ -429,7 +430,7 @@ class NestRunner {
   }
 
   void set_index(int source, int64_t i) {
-    internal_check(n_.index_bits == 64 || i == int32_t(i)) << n_.name << ": index " << i;
+    internal_check(fits(i)) << n_.name << ": index " << i;
     m_.set(source, Number::integer(i));
   }
 
@@ -446,7 +447,7 @@ class NestRunner {
     for (size_t k = 0; k < own_.size(); ++k) own_at_[own_[k]] = k;
     values_.assign(size_t(n_.threads), std::vector<Number>(own_.size()));
     for (int64_t p : m_.params)
-      internal_check(n_.index_bits == 64 || p == int32_t(p)) << n_.name << ": parameter " << p;
+      internal_check(fits(p)) << n_.name << ": parameter " << p;
   }
   // Whoever reads next does it for himself.
   void touch_volatile() {

@@ -88,7 +88,7 @@ struct Nest {
   Expr cost;         // scalar operations of one task, roughly, over params: sets the grain
   Block body;
   int threads = 0;      // in a block; 0: no grid
-  int index_bits = 64;  // 32: no index, parameter or offset, and no part of one, needs more
+  int index_bits = 64;  // 32: indices, parameters and offsets, with all parts of them, lie between -2^30 and 2^30
   Memo identity;  // its text without names, once it will not change any more; "" if not known
 };
 
