@@ -45,7 +45,8 @@ const char kScatter[] = R"(nest "scatter" params 2 {
 )";
 
 std::string replaced(std::string text, const std::string& what, const std::string& by) {
-  for (size_t at = 0; (at = text.find(what, at)) != text.npos; at += by.size()) text.replace(at, what.size(), by);
+  for (size_t at = 0; (at = text.find(what, at)) != text.npos; at += by.size())
+    text.replace(at, what.size(), by);
   return text;
 }
 Nest scatter(const std::string& dtype, const std::string& function) {

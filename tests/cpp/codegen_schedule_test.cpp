@@ -140,7 +140,8 @@ std::vector<Case> cases() {
   s.value = ld(2, {i(0), i(1)});
   scatter.group.scatter = s;
   all.push_back(scatter);
-  Case counts = make("counts", {5000}, {filled({9}, DType::Int32, 10), filled({5000}, DType::Int64, 8)}, {out(Expr(), {}, DType::Int32)});
+  Case counts = make("counts", {5000}, {filled({9}, DType::Int32, 10), filled({5000}, DType::Int64, 8)},
+                     {out(Expr(), {}, DType::Int32)});
   loop::Scatter c;
   c.base = 0;
   c.domain = {5000};
@@ -149,7 +150,8 @@ std::vector<Case> cases() {
   counts.group.scatter = c;
   all.push_back(counts);
   Tensor line = filled({3000}, DType::Float32, 11);
-  all.push_back(make("one scan", {3000}, {line}, {out(loop::scan(Monoid::sum, 0, {64, n(3000)}, {ld(0, {i(64)})}), {0})}));
+  all.push_back(make("one scan", {3000}, {line},
+                     {out(loop::scan(Monoid::sum, 0, {64, n(3000)}, {ld(0, {i(64)})}), {0})}));
   return all;
 }
 
@@ -209,12 +211,14 @@ TEST(Schedules, ComputeTheSameOnAGrid) {
     auto expected = run(c, by_interpreter);
     auto on_blocks = [&](unsigned blocks) {
       return run(c, [&](const Nest& n, void* const* buffers, const std::vector<int64_t>& params) {
-        EXPECT_EQ(cuda.run(numbers.at(loop::identity(n)), buffers, params.data(), blocks).failed, 0) << c.name;
+        EXPECT_EQ(cuda.run(numbers.at(loop::identity(n)), buffers, params.data(), blocks).failed, 0)
+            << c.name;
       });
     };
-    auto got = on_blocks(1), again = on_blocks(7), interpreted = run(c, [&](const Nest& n, void* const* buffers, const std::vector<int64_t>& params) {
-      by_interpreter(grids[numbers.at(loop::identity(n))], buffers, params);
-    });
+    auto got = on_blocks(1), again = on_blocks(7),
+         interpreted = run(c, [&](const Nest& n, void* const* buffers, const std::vector<int64_t>& params) {
+           by_interpreter(grids[numbers.at(loop::identity(n))], buffers, params);
+         });
     for (size_t k = 0; k < got.size(); ++k) {
       auto bytes = size_t(got[k].numel().concrete()) * size_t(got[k].itemsize());
       EXPECT_EQ(std::memcmp(got[k].data_ptr(), again[k].data_ptr(), bytes), 0) << c.name << " output " << k;

@@ -76,7 +76,8 @@ class EmulatedCuda {
     Workplace w;
     {
       std::ofstream out(w.file("kernels.cpp"));
-      out << "#include \"" << FACULA_SOURCE_FOLDER << "/tests/cuda/emulation.h\"\n" << cuda_text(nests_) << special_functions();
+      out << "#include \"" << FACULA_SOURCE_FOLDER << "/tests/cuda/emulation.h\"\n"
+          << cuda_text(nests_) << special_functions();
       for (size_t k = 0; k < nests_.size(); ++k) {
         std::string n = std::to_string(k);
         out << "extern \"C\" void run_" << n
@@ -96,8 +97,8 @@ class EmulatedCuda {
   const std::string& error() const { return error_; }
 
   Failure run(size_t k, void* const* buffers, const int64_t* params, unsigned blocks = 3) const {
-    auto f = reinterpret_cast<void (*)(unsigned, void* const*, const int64_t*, int64_t, int64_t, Failure*, int64_t)>(
-        dlsym(library_, ("run_" + std::to_string(k)).c_str()));
+    auto f = reinterpret_cast<void (*)(unsigned, void* const*, const int64_t*, int64_t, int64_t, Failure*,
+                                       int64_t)>(dlsym(library_, ("run_" + std::to_string(k)).c_str()));
     Failure status;
     f(blocks, buffers, params, 0, codegen::eval_params(nests_[k]->tasks, params), &status,
       codegen::cuda_scratch_bytes(*nests_[k], params));

@@ -68,17 +68,13 @@ float sum_of(const std::string& text, int64_t count) {
 std::string refusal(const std::string& text, const GridLimits& limits = {}) {
   try {
     verify(parse_nest(text), limits);
-  } catch (const Error& e) {
-    return e.what();
-  }
+  } catch (const Error& e) { return e.what(); }
   return "none";
 }
 std::string race(const std::string& text) {
   try {
     sum_of(text, 11);
-  } catch (const Error& e) {
-    return e.what();
-  }
+  } catch (const Error& e) { return e.what(); }
   return "none";
 }
 bool holds(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
@@ -90,8 +86,9 @@ TEST(Grid, ReadsWhatItPrints) {
   std::string narrow = with(kSum, "  tasks", "  index 32\n");
   EXPECT_EQ(print(parse_nest(narrow)), narrow);
   EXPECT_EQ(parse_nest(narrow).index_bits, 32);
-  std::string more = with(kSum, "  for i5", "  array v20 scratch int8 mul(p0, 3)\n  for i8 < p0 threads {\n"
-                                             "    array v21 float32 3\n    atomic sum -21[0] = 1:int8\n  }\n");
+  std::string more = with(kSum, "  for i5",
+                          "  array v20 scratch int8 mul(p0, 3)\n  for i8 < p0 threads {\n"
+                          "    array v21 float32 3\n    atomic sum -21[0] = 1:int8\n  }\n");
   EXPECT_EQ(print(parse_nest(more)), more);
   EXPECT_EQ(refusal(more), "none");
 }
@@ -109,7 +106,9 @@ TEST(Grid, RefusesWhatNotEveryThreadReaches) {
                     "a barrier where not every thread of the block comes by"));
   EXPECT_TRUE(holds(refusal(with(kSum, at_end, "  for i9 < cast[int64](v1:float32) {\n    barrier\n  }\n")),
                     "a barrier where not every thread of the block comes by"));
-  EXPECT_TRUE(holds(refusal(with(kSum, at_end, "  let v30 = " + less + "\n  if v30:bool {\n    for i9 < 3 threads {\n    }\n  }\n")),
+  EXPECT_TRUE(holds(refusal(with(kSum, at_end,
+                                 "  let v30 = " + less +
+                                     "\n  if v30:bool {\n    for i9 < 3 threads {\n    }\n  }\n")),
                     "a loop over threads where not every thread of the block comes by"));
   EXPECT_EQ(refusal(with(kSum, at_end, "  if lt(p0, 3) {\n    barrier\n  }\n")), "none");
 }
@@ -125,14 +124,16 @@ TEST(Grid, RefusesWhatNoMachineOfThemCanDo) {
                     "shared arrays of 80016 bytes; 49152 are the most"));
   EXPECT_TRUE(holds(refusal(with(kSum, "  for i5", "  array v30 float64 3\n")), "an array of no thread"));
   EXPECT_TRUE(holds(refusal(kSum, {.threads = 2}), "blocks of 4 threads; 2 are the most"));
-  EXPECT_TRUE(holds(refusal(with(kSum, "  for i5", "  for i9 < 3 vector {\n  }\n")), "lanes in a nest of a grid"));
+  EXPECT_TRUE(
+      holds(refusal(with(kSum, "  for i5", "  for i9 < 3 vector {\n  }\n")), "lanes in a nest of a grid"));
   EXPECT_TRUE(holds(refusal(without(kSum, "  threads 4\n")), "in a nest of no grid"));
 }
 
 TEST(Grid, FindsMissingBarriers) {
   EXPECT_EQ(race(kSum), "none");
   std::string first = without(kSum, "  barrier\n"), between = without(kSum, "    barrier\n");
-  EXPECT_TRUE(holds(race(first), "two threads use an element of float32 with no barrier between")) << race(first);
+  EXPECT_TRUE(holds(race(first), "two threads use an element of float32 with no barrier between"))
+      << race(first);
   EXPECT_TRUE(holds(race(between), "two threads use an element")) << race(between);
   std::string last = kSum;
   last = last.substr(0, last.rfind("  barrier\n")) + "}\n";

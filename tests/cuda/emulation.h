@@ -76,10 +76,10 @@ static void facula_run_block(unsigned threads) {
 
 // Runs tasks [begin, end) on as many blocks, for one thread of the process at a time.
 template <template <int, int> class Arguments, int buffer_count, int param_count, class Status>
-void facula_emulate(void (*kernel)(Arguments<buffer_count, param_count>, int64_t, int64_t, Status*, unsigned char*,
-                                   int64_t),
-                    unsigned threads, unsigned blocks, void* const* buffers, const int64_t* params, int64_t begin,
-                    int64_t end, Status* status, int64_t bytes) {
+void facula_emulate(void (*kernel)(Arguments<buffer_count, param_count>, int64_t, int64_t, Status*,
+                                   unsigned char*, int64_t),
+                    unsigned threads, unsigned blocks, void* const* buffers, const int64_t* params,
+                    int64_t begin, int64_t end, Status* status, int64_t bytes) {
   static decltype(kernel) f;
   static Arguments<buffer_count, param_count> args;
   static int64_t from, to, scratch_bytes;

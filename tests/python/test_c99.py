@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from support.targets import compared, run_by
 
 import facula as F
-from support.targets import compared, run_by
 
 HERE = Path(__file__).resolve().parent
 PARTS = 8

@@ -1,16 +1,16 @@
 """Kernels printed as CUDA C, under an emulation of the GPU: the same operators as by LLVM.
 
-An ordinary run takes every 64th operator, FACULA_ALL_CUDA=1 all of them (half an hour of one core). All nests of the C++
-suite run in every run of it (codegen_nest_test.cpp).
+An ordinary run takes every 64th operator, FACULA_ALL_CUDA=1 all of them (half an hour of one core). The nests
+of codegen_nest_test.cpp all run so too.
 """
 
 import os
 from pathlib import Path
 
 import pytest
+from support.targets import compared, run_by
 
 import facula as F
-from support.targets import compared, run_by
 
 HERE = Path(__file__).resolve().parent
 EMULATION = HERE.parents[0] / "cuda/emulation.h"
@@ -48,4 +48,7 @@ def test_the_text_is_logged():
 
 def test_there_is_no_gpu_yet():
     without = run_by("cuda", "-c", "import facula as F; F.ones(3) + 1").stderr
-    assert "FACULA_TARGET=cuda has no GPU to run kernels on\n  hint: FACULA_CUDA_EMULATION names a header" in without
+    assert (
+        "FACULA_TARGET=cuda has no GPU to run kernels on\n  hint: FACULA_CUDA_EMULATION names a header"
+        in without
+    )

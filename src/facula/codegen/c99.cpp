@@ -82,8 +82,7 @@ std::string c99_function(const loop::Nest& n, const std::string& name) {
 }
 
 const std::string& c99_prelude() {
-  static const std::string& text =
-      *new std::string(kBefore + c_prelude() + kAfter + c_special_functions(""));
+  static const std::string& text = *new std::string(kBefore + c_prelude() + kAfter + c_special_functions(""));
   return text;
 }
 

@@ -148,7 +148,8 @@ std::string of_reals(Fn f, DType d, const std::vector<std::string>& x) {
 }
 // In 64 bits, cut to the width, which is what wraps; `narrow`: the operands need no more than 32, nor does the result.
 std::string of_integers(Fn f, DType d, const std::vector<std::string>& x, bool narrow) {
-  std::string of = narrow ? "_i32" : "_i64", type = "(" + std::string(type_name(d)) + ")", bits = std::to_string(itemsize(d) * 8);
+  std::string of = narrow ? "_i32" : "_i64", type = "(" + std::string(type_name(d)) + ")",
+              bits = std::to_string(itemsize(d) * 8);
   auto word = [&](size_t k) { return "(uint64_t)" + x[k]; };
   switch (f) {
     case Fn::add:
@@ -299,9 +300,17 @@ void CPrinter::statement(const Statement& s) {
   }
 }
 
+std::string CPrinter::extent(const Statement& s) {
+  std::string text = values_of({s.extent})[0];
+  if (is_place(s.extent)) return text;
+  std::string name = fresh();
+  line("const int64_t " + name + " = " + bare(text) + ";");
+  return name;
+}
+
 void CPrinter::accumulate(const Statement& s) {
-  auto start = loop::identity(s.monoid, s.values[0].dtype(),
-                              s.values.size() > 1 ? s.values[1].dtype() : DType::Int64);
+  auto start =
+      loop::identity(s.monoid, s.values[0].dtype(), s.values.size() > 1 ? s.values[1].dtype() : DType::Int64);
   std::vector<Expr> total, element = loop::lift(s.monoid, s.values);
   for (size_t k = 0; k < start.size(); ++k) total.push_back(loop::local(s.var + int(k), start[k].dtype()));
   set(s.var,
@@ -473,7 +482,8 @@ std::string CPrinter::computed(Expr e) {
     case Kind::select: return arg(0) + " ? " + arg(1) + " : " + arg(2);
     case Kind::random: return "facula_random(" + arg(0) + ", " + arg(1) + ")";
     case Kind::check:
-      return "facula_check(" + arg(0) + ", " + arg(1) + ", " + (e->slot ? "0" : "1") + ", " + reports_to() + ")";
+      return "facula_check(" + arg(0) + ", " + arg(1) + ", " + (e->slot ? "0" : "1") + ", " + reports_to() +
+             ")";
     case Kind::divisor:
       return "(" + std::string(type_of(e.dtype())) + ")facula_divisor(" + arg(0) + ", " + reports_to() + ")";
     default: break;
@@ -508,7 +518,6 @@ std::string CPrinter::call(Expr e) {
   bool narrow = n_.index_bits == 32 && is_place(e);
   return of_integers(f, narrow ? DType::Int32 : d, x, narrow);
 }
-
 
 std::string c_prelude() { return kCPrelude; }
 

@@ -55,7 +55,7 @@ class CPrinter {
   void block(const loop::Block& b);
   // The values of a statement, of which the next one knows nothing: stores and assignments change what was read.
   std::vector<std::string> values_of(const std::vector<Expr>& values);
-  std::string extent(const Statement& s) { return values_of({s.extent})[0]; }
+  std::string extent(const Statement& s);  // of a loop, which the loop does not change
   // Element `at` of a buffer, or of an array.
   std::string place(int buffer, DType d, const std::string& at, int part);
   DType memory(int buffer) const {

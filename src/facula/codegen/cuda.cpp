@@ -22,9 +22,10 @@ class CudaPrinter : public CPrinter {
   void open_function(const std::string& name) override {
     std::string buffers = std::to_string(n_.buffers.size()), params = std::to_string(n_.params);
     std::string task = index(n_.task_var), type = index_type();
-    open("extern \"C\" __global__ void __launch_bounds__(" + std::to_string(n_.threads) + ")\n" + name +
-         "(const facula_arguments<" + buffers + ", " + params +
-         "> args, int64_t begin, int64_t end, facula_status* status,\n    unsigned char* scratch, int64_t bytes) {");
+    open(
+        "extern \"C\" __global__ void __launch_bounds__(" + std::to_string(n_.threads) + ")\n" + name +
+        "(const facula_arguments<" + buffers + ", " + params +
+        "> args, int64_t begin, int64_t end, facula_status* status,\n    unsigned char* scratch, int64_t bytes) {");
     pointers("args.buffers", " __restrict__");
     line("(void)status; (void)scratch; (void)bytes;");
     open("for (" + type + " " + task + " = (" + type + ")(begin + blockIdx.x); " + task + " < end; " + task +
@@ -58,7 +59,8 @@ class CudaPrinter : public CPrinter {
       line(type + "* const " + name + " = (" + type + "*)next;");
       return line("next += facula_scratch_bytes(" + bare(count) + ", sizeof(" + type + "));");
     }
-    line((s.space == Space::shared ? "__shared__ " : "") + type + " " + name + "[facula_at_least_1(" + count + ")];");
+    line((s.space == Space::shared ? "__shared__ " : "") + type + " " + name + "[facula_at_least_1(" + count +
+         ")];");
   }
   void barrier() override { line("__syncthreads();"); }
 
@@ -87,8 +89,8 @@ const std::string& cuda_prelude() {
       std::string(kCudaBefore) + c_prelude() + kCudaAfter + c_special_functions("extern __device__ ") +
       "\nFACULA_FUNCTION int64_t facula_scratch_bytes(int64_t count, int64_t size) {\n"
       "  return ((count > 0 ? count : 0) * size + " +
-      std::to_string(kAlignment - 1) + ") / " + std::to_string(kAlignment) + " * " + std::to_string(kAlignment) +
-      ";\n}\n\n");
+      std::to_string(kAlignment - 1) + ") / " + std::to_string(kAlignment) + " * " +
+      std::to_string(kAlignment) + ";\n}\n\n");
   return text;
 }
 

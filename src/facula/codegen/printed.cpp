@@ -106,9 +106,11 @@ std::string cuda_source(std::span<const loop::Nest* const> nests) {
   for (size_t k = 0; k < nests.size(); ++k) {
     loop::Nest n = schedule::on_grid(*nests[k], cuda_limits());
     code += cuda_function(n, "cuda_" + std::to_string(k)) + "\n";
-    entries += "FACULA_EMULATED(" + name_of(k) + ", cuda_" + std::to_string(k) + ", " + std::to_string(n.threads) + ")\n";
+    entries += "FACULA_EMULATED(" + name_of(k) + ", cuda_" + std::to_string(k) + ", " +
+               std::to_string(n.threads) + ")\n";
   }
-  return "#include \"" + header + "\"\n" + cuda_prelude() + special_functions(code, "extern \"C\" ") + code + entries;
+  return "#include \"" + header + "\"\n" + cuda_prelude() + special_functions(code, "extern \"C\" ") + code +
+         entries;
 }
 
 }  // namespace
@@ -148,7 +150,8 @@ std::vector<KernelFn> printed_kernels(Printed target, std::span<const loop::Nest
   bool ok = run(command, said);
   runtime_check(ok, "codegen") << command[0] << " could not compile the " << (c ? "C" : "CUDA C") << " of "
                                << (nests.empty() ? "nothing" : nests[0]->name) << ": " << read(said)
-                               << hint("FACULA_TARGET=" + settings().target + " needs a compiler named " + command[0]);
+                               << hint("FACULA_TARGET=" + settings().target + " needs a compiler named " +
+                                       command[0]);
   void* loaded =
       dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);  // for the life of the process, as kernels are
   runtime_check(loaded, "codegen") << dlerror();

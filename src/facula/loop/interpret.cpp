@@ -446,8 +446,7 @@ class NestRunner {
     for (int v : divergent_locals(n_)) own_.push_back(local(v));
     for (size_t k = 0; k < own_.size(); ++k) own_at_[own_[k]] = k;
     values_.assign(size_t(n_.threads), std::vector<Number>(own_.size()));
-    for (int64_t p : m_.params)
-      internal_check(fits(p)) << n_.name << ": parameter " << p;
+    for (int64_t p : m_.params) internal_check(fits(p)) << n_.name << ": parameter " << p;
   }
   // Whoever reads next does it for himself.
   void touch_volatile() {
@@ -479,7 +478,8 @@ class NestRunner {
     bool clash = use == Use::read    ? others(t.writer) || others(t.changer)
                  : use == Use::write ? others(t.writer) || others(t.changer) || others(t.reader)
                                      : others(t.writer) || others(t.reader);
-    internal_check(!clash) << n_.name << ": two threads use an element of " << d << " with no barrier between";
+    internal_check(!clash) << n_.name << ": two threads use an element of " << d
+                           << " with no barrier between";
     int& who = use == Use::read ? t.reader : use == Use::write ? t.writer : t.changer;
     who = who == kNobody || who == thread_ ? thread_ : kAll;
   }

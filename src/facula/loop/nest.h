@@ -87,8 +87,9 @@ struct Nest {
   Expr tasks;        // over params
   Expr cost;         // scalar operations of one task, roughly, over params: sets the grain
   Block body;
-  int threads = 0;      // in a block; 0: no grid
-  int index_bits = 64;  // 32: indices, parameters and offsets, with all parts of them, lie between -2^30 and 2^30
+  int threads = 0;  // in a block; 0: no grid
+  int index_bits =
+      64;         // 32: indices, parameters and offsets, with all parts of them, lie between -2^30 and 2^30
   Memo identity;  // its text without names, once it will not change any more; "" if not known
 };
 
@@ -99,9 +100,9 @@ void verify(const Nest& n);
 
 // What the machine of a grid bears.
 struct GridLimits {
-  int threads = 256;                  // in a block
-  int64_t shared_bytes = 48 * 1024;   // of a block's fast memory
-  int index_bits = 64;                // as Nest::index_bits
+  int threads = 256;                 // in a block
+  int64_t shared_bytes = 48 * 1024;  // of a block's fast memory
+  int index_bits = 64;               // as Nest::index_bits
 };
 void verify(const Nest& n, const GridLimits& limits);  // RuntimeError (internal) also if it asks for more
 // The locals that may differ from thread to thread outside of `threads` loops.

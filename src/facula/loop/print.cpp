@@ -69,6 +69,9 @@ class NestPrinter {
   void block(const Block& b, const std::string& indent) {
     for (auto& s : b) statement(s, indent);
   }
+  static const char* where(Space space) {
+    return space == Space::shared ? " shared " : space == Space::scratch ? " scratch " : " ";
+  }
   void statement(const Statement& s, const std::string& indent) {
     using Kind = Statement::Kind;
     std::string v = "v" + std::to_string(s.var);
@@ -98,12 +101,8 @@ class NestPrinter {
         });
         break;
       case Kind::array:
-        line(indent, [&] {
-          const char* where = s.space == Space::shared    ? " shared "
-                              : s.space == Space::scratch ? " scratch "
-                                                          : " ";
-          return "array " + v + where + facula::name(s.dtype) + " " + text(s.extent);
-        });
+        line(indent,
+             [&] { return "array " + v + where(s.space) + facula::name(s.dtype) + " " + text(s.extent); });
         break;
       case Kind::store:
         line(indent, [&] {
@@ -119,7 +118,8 @@ class NestPrinter {
       case Kind::barrier: line(indent, [] { return std::string("barrier"); }); break;
       case Kind::atomic:
         line(indent, [&] {
-          std::string t = std::string("atomic ") + loop::name(s.monoid) + " " + std::to_string(s.buffer) + "[";
+          std::string t =
+              std::string("atomic ") + loop::name(s.monoid) + " " + std::to_string(s.buffer) + "[";
           t += text(s.offset) + "] = ";
           return t + text(s.values[0]);
         });

@@ -242,8 +242,7 @@ class NestVerifier {
   void array(const Statement& s) {
     expression(s.extent, DType::Int64);
     if (s.space != Space::local) together("an array of the block");
-    else
-      internal_check(!n_.threads || in_threads_) << where() << "v" << s.var << " is an array of no thread";
+    else internal_check(!n_.threads || in_threads_) << where() << "v" << s.var << " is an array of no thread";
     internal_check(s.space != Space::shared || s.extent->kind == loop::Kind::constant)
         << where() << "the size of the shared array v" << s.var << " is not known beforehand";
     internal_check(s.var >= 0 && !locals_.count(s.var) && !arrays_.count(s.var))
@@ -345,7 +344,8 @@ int64_t shared_bytes(const Block& b) {
 void verify(const Nest& n, const GridLimits& limits) {
   verify(n);
   internal_check(n.threads > 0 && n.threads <= limits.threads)
-      << "nest " << n.name << ": blocks of " << n.threads << " threads; " << limits.threads << " are the most";
+      << "nest " << n.name << ": blocks of " << n.threads << " threads; " << limits.threads
+      << " are the most";
   int64_t bytes = shared_bytes(n.body);
   internal_check(bytes <= limits.shared_bytes) << "nest " << n.name << ": shared arrays of " << bytes
                                                << " bytes; " << limits.shared_bytes << " are the most";

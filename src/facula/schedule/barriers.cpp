@@ -68,7 +68,8 @@ class Placer {
     std::map<int, Expr> lets;
     std::set<int> changing;
     each_statement(loop.body, [&](const Statement& s) {
-      if (s.kind == SK::assign || s.kind == SK::accumulate || s.kind == SK::accumulator) changing.insert(s.var);
+      if (s.kind == SK::assign || s.kind == SK::accumulate || s.kind == SK::accumulator)
+        changing.insert(s.var);
     });
     each_statement(loop.body, [&](const Statement& s) {
       loads(all, s, &lets);

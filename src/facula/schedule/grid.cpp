@@ -74,9 +74,9 @@ struct Change {
 std::optional<Change> change_of(const Statement& s, DType d) {
   Expr x = s.values[0];
   if (x->kind != Kind::call || x->args.size() != 2 || s.part) return {};
-  constexpr std::pair<Fn, Monoid> kMonoids[] = {
-      {Fn::add, Monoid::sum}, {Fn::mul, Monoid::prod}, {Fn::max, Monoid::max}, {Fn::min, Monoid::min},
-      {Fn::bit_or, Monoid::any}, {Fn::bit_and, Monoid::all}};
+  constexpr std::pair<Fn, Monoid> kMonoids[] = {{Fn::add, Monoid::sum},    {Fn::mul, Monoid::prod},
+                                                {Fn::max, Monoid::max},    {Fn::min, Monoid::min},
+                                                {Fn::bit_or, Monoid::any}, {Fn::bit_and, Monoid::all}};
   for (auto [f, m] : kMonoids) {
     if (x->fn != f || !loop::is_order_free(m, d)) continue;
     for (size_t k : {0, 1}) {
@@ -193,7 +193,8 @@ class Lowering {
     auto moved = [&](Expr x) {
       return loop::rewrite(x, [&](Expr e) -> Expr {
         auto it = e->kind == Kind::load ? begin.find(-1 - e->slot) : begin.end();
-        return it == begin.end() ? Expr() : loop::load(e->slot, e->memory, {it->second + e->args[0]}, e->part);
+        return it == begin.end() ? Expr()
+                                 : loop::load(e->slot, e->memory, {it->second + e->args[0]}, e->part);
       });
     };
     replace(b, moved);
@@ -294,7 +295,8 @@ class Lowering {
   std::map<int, Statement> accumulators_of_threads(const Statement& s) {
     std::map<int, Statement> found;
     collect(s, scope_, found);
-    std::erase_if(found, [&](auto& f) { return totals_.count(f.first) || is_read(s, f.first, f.second.monoid); });
+    std::erase_if(found,
+                  [&](auto& f) { return totals_.count(f.first) || is_read(s, f.first, f.second.monoid); });
     return found;
   }
   static bool is_read(const Statement& s, int var, Monoid m) {
@@ -315,7 +317,8 @@ class Lowering {
     if (form_of(s, scope) == Form::threads) {
       auto use = iterations_of(s, scope);
       each_statement(s.body, [&](const Statement& t) {
-        if (t.kind == SK::accumulate && use.accumulators.count(t.var) && scope_.count(t.var)) to.emplace(t.var, t);
+        if (t.kind == SK::accumulate && use.accumulators.count(t.var) && scope_.count(t.var))
+          to.emplace(t.var, t);
       });
       return;
     }
@@ -456,7 +459,8 @@ class Lowering {
     Block add, steps{set(SK::let, half, loop::call(Fn::shr, {integer(threads() / 2), loop::index(step)}))};
     put(add, p, i, loop::combine(own.monoid, p.at(i), p.at(i + width)));
     steps.push_back(loop_over(LoopKind::threads, thread, width, std::move(add)));
-    out.push_back(loop_over(LoopKind::serial, step, integer(std::countr_zero(unsigned(threads()))), std::move(steps)));
+    out.push_back(
+        loop_over(LoopKind::serial, step, integer(std::countr_zero(unsigned(threads()))), std::move(steps)));
     combine_into(var, own.monoid, p, p.at(integer(0)), out);
   }
   void combine_into(int var, Monoid m, const Parts& p, const std::vector<Expr>& with, Block& out) {
@@ -544,7 +548,8 @@ class Lowering {
     return loop_over(LoopKind::threads, thread, integer(threads()), std::move(body));
   }
   template <class F>
-  Statement rest_of_scan(const Statement& s, const Scan& scan, const Parts& p, int thread, F&& placed, Expr here) {
+  Statement rest_of_scan(const Statement& s, const Scan& scan, const Parts& p, int thread, F&& placed,
+                         Expr here) {
     const Statement& adds = s.body[scan.at];
     Block rest{s.body.begin(), s.body.begin() + long(scan.at)};  // lets that the rest may need
     std::erase_if(rest, [](const Statement& t) { return t.kind != SK::let; });
@@ -557,7 +562,8 @@ class Lowering {
     Block after{s.body.begin() + long(scan.at) + 1, s.body.end()};
     replace(after, [&](Expr x) { return expanded(x, now); });
     rest.insert(rest.end(), after.begin(), after.end());
-    return loop_over(LoopKind::threads, thread, integer(threads()), {when(here < s.extent, placed(std::move(rest)))});
+    return loop_over(LoopKind::threads, thread, integer(threads()),
+                     {when(here < s.extent, placed(std::move(rest)))});
   }
 
   const loop::Nest& from_;

@@ -74,7 +74,8 @@ class Iterated {
   bool in_lane(Expr root) const {
     bool yes = false;
     loop::visit(root, [&](Expr e) {
-      yes |= (e->kind == Kind::index && e->slot == loop_.var) || (e->kind == Kind::local && lanes_.count(e->slot)) ||
+      yes |= (e->kind == Kind::index && e->slot == loop_.var) ||
+             (e->kind == Kind::local && lanes_.count(e->slot)) ||
              (e->kind == Kind::load && arrays_.count(-1 - e->slot));
     });
     return yes;

@@ -20,7 +20,8 @@ struct LoopUse {
   std::set<const loop::Statement*> colliding;
 };
 // `outer`: the locals that are in scope around the loop. `ignored`: accumulators of outside that do not count.
-LoopUse iterations_of(const loop::Statement& loop, const std::set<int>& outer, const std::set<int>& ignored = {});
+LoopUse iterations_of(const loop::Statement& loop, const std::set<int>& outer,
+                      const std::set<int>& ignored = {});
 
 // Every statement of a block, outer ones first.
 template <class F>
