@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "facula/schedule/parallel.h"
+#include "facula/schedule/statements.h"
 
 namespace facula::schedule {
 

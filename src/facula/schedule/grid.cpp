@@ -7,9 +7,10 @@
 #include <utility>
 
 #include "facula/loop/monoid.h"
-#include "facula/loop/seen.h"
 #include "facula/schedule/barriers.h"
+#include "facula/schedule/exchange.h"
 #include "facula/schedule/parallel.h"
+#include "facula/schedule/statements.h"
 
 namespace facula::schedule {
 
@@ -24,47 +25,6 @@ using loop::Statement;
 using SK = loop::Statement::Kind;
 
 namespace {
-
-Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
-
-Statement loop_over(LoopKind kind, int var, Expr extent, Block body) {
-  Statement s{SK::loop};
-  s.loop = kind;
-  s.var = var;
-  s.extent = extent;
-  s.body = std::move(body);
-  return s;
-}
-Statement store(int buffer, Expr offset, Expr value) {
-  Statement s{SK::store};
-  s.buffer = buffer;
-  s.offset = offset;
-  s.values = {value};
-  return s;
-}
-Statement set(SK kind, int var, Expr value) {
-  Statement s{kind};
-  s.var = var;
-  s.values = {value};
-  return s;
-}
-Statement when(Expr condition, Block body) {
-  Statement s{SK::condition};
-  s.values = {condition};
-  s.body = std::move(body);
-  return s;
-}
-
-// f applied to every expression of a block.
-template <class F>
-void replace(Block& b, F&& f) {
-  for (auto& s : b) {
-    if (s.extent) s.extent = f(s.extent);
-    for (auto& v : s.values) v = f(v);
-    if (s.offset) s.offset = f(s.offset);
-    replace(s.body, f);
-  }
-}
 
 // The monoid by which a store combines what is there with something else, if the order does not matter to it.
 struct Change {
@@ -92,14 +52,15 @@ std::optional<Change> change_of(const Statement& s, DType d) {
 
 class Lowering {
  public:
-  Lowering(const loop::Nest& n, const loop::GridLimits& limits) : from_(n), limits_(limits) {
+  Lowering(const loop::Nest& n, const loop::GridLimits& limits)
+      : from_(n), limits_(limits), exchange_(limits.threads, fresh_) {
     int last = n.task_var, local = 0;
     each_statement(n.body, [&](const Statement& s) {
       if (s.kind == SK::loop) last = std::max(last, s.var);
       else local = std::max(local, s.var + 8);
     });
-    next_var_ = last + 1;
-    next_local_ = local + 1;
+    fresh_.var = last + 1;
+    fresh_.local = local + 1;
   }
 
   loop::Nest run() {
@@ -108,10 +69,9 @@ class Lowering {
     to_.threads = limits_.threads;
     to_.index_bits = limits_.index_bits;
     one_task_ = from_.tasks->kind == Kind::constant && from_.tasks->value.to_int() == 1;
-    shared_left_ = limits_.shared_bytes - fold_bytes();
     if (has_work_for_threads(from_.body, {})) to_.body = block(from_.body);
     else to_.body = task_each();
-    to_.body.insert(to_.body.begin(), arrays_.begin(), arrays_.end());
+    place_arrays();
     place_barriers(to_);
     loop::verify(to_, limits_);
     return std::move(to_);
@@ -119,8 +79,22 @@ class Lowering {
 
  private:
   int threads() const { return limits_.threads; }
-  // Kept for trees: three components.
-  int64_t fold_bytes() const { return int64_t(threads()) * 8 * 3 * 2; }
+  // The smallest arrays are shared.
+  void place_arrays() {
+    int64_t left = limits_.shared_bytes;
+    auto bytes = [](const Statement& a) {
+      return std::max<int64_t>(1, a.extent->value.to_int()) * itemsize(a.dtype);
+    };
+    for (auto& a : exchange_.arrays()) left -= bytes(a);
+    std::vector<Statement*> shared;
+    for (auto& a : arrays_)
+      if (a.space == Space::shared) shared.push_back(&a);
+    std::stable_sort(shared.begin(), shared.end(), [&](auto* a, auto* b) { return bytes(*a) < bytes(*b); });
+    for (auto* a : shared)
+      if ((left -= bytes(*a)) < 0) a->space = Space::scratch;
+    arrays_.insert(arrays_.end(), exchange_.arrays().begin(), exchange_.arrays().end());
+    to_.body.insert(to_.body.begin(), arrays_.begin(), arrays_.end());
+  }
   DType memory(int slot) const {
     return slot >= 0 ? from_.buffers[size_t(slot)].dtype : array_types_.at(-1 - slot);
   }
@@ -210,7 +184,7 @@ class Lowering {
 
   // A task on each thread.
   Block task_each() {
-    int var = next_var_++;
+    int var = fresh_.var++;
     Expr block_of = loop::index(from_.task_var), count = integer(threads());
     Expr task = block_of * count + loop::index(var);
     to_.tasks = loop::floordiv(from_.tasks + integer(threads() - 1), count);
@@ -256,16 +230,13 @@ class Lowering {
   void by_first(Statement s, Block& out) {
     if (!out.empty() && out.back().var == first_var_ && out.back().kind == SK::loop)
       return out.back().body.push_back(std::move(s));
-    first_var_ = next_var_++;
+    first_var_ = fresh_.var++;
     out.push_back(loop_over(LoopKind::threads, first_var_, integer(1), {std::move(s)}));
   }
   void array(const Statement& s) {
     Statement a = s;
     array_types_[s.var] = s.dtype;
-    bool fits = s.extent->kind == Kind::constant &&
-                std::max<int64_t>(1, s.extent->value.to_int()) * itemsize(s.dtype) <= shared_left_;
-    if (fits) shared_left_ -= std::max<int64_t>(1, s.extent->value.to_int()) * itemsize(s.dtype);
-    a.space = fits ? Space::shared : Space::scratch;
+    a.space = s.extent->kind == Kind::constant ? Space::shared : Space::scratch;
     arrays_.push_back(std::move(a));
   }
 
@@ -274,11 +245,11 @@ class Lowering {
     std::vector<Statement> mine;
     for (auto& [var, a] : accumulators_of_threads(s)) {
       Statement own{SK::accumulator};
-      own.var = next_local_;
+      own.var = fresh_.local;
       own.monoid = a.monoid;
       own.dtype = a.values[0].dtype();
       if (a.values.size() == 2) own.position = a.values[1].dtype();
-      next_local_ += loop::components(a.monoid);
+      fresh_.local += loop::components(a.monoid);
       totals_[var] = own.var;
       mine.push_back(own);
       out.push_back(own);
@@ -289,7 +260,7 @@ class Lowering {
       for (auto& [var, local] : totals_)
         if (local == own.var) folded.push_back({var, own});
     for (auto& [var, own] : folded) totals_.erase(var);
-    for (auto& [var, own] : folded) tree(var, own, out);
+    for (auto& [var, own] : folded) exchange_.tree(var, own, out);
   }
   // Those in scope here which nobody inside reads.
   std::map<int, Statement> accumulators_of_threads(const Statement& s) {
@@ -373,7 +344,7 @@ class Lowering {
   }
   Statement by_owners(const Statement& s) {
     Expr count = integer(threads());
-    int var = next_var_++;
+    int var = fresh_.var++;
     auto colliding = iterations_of(s, scope_).colliding;
     std::set<int> own;
     each_statement(s.body, [&](const Statement& t) {
@@ -396,80 +367,6 @@ class Lowering {
     walk.loop = LoopKind::serial;
     walk.body = of_thread(share(s.body, share), loop::index(var));
     return loop_over(LoopKind::threads, var, count, {std::move(walk)});
-  }
-
-  // ---- trees
-
-  // Shared memory for what each thread has, of a dtype; the same for every tree and scan.
-  int exchange(DType d, size_t nth) {
-    auto& list = exchanges_[d];
-    while (list.size() <= nth) {
-      Statement a{SK::array};
-      a.var = next_local_++;
-      a.dtype = d;
-      a.space = Space::shared;
-      a.extent = integer(threads());
-      arrays_.push_back(a);
-      list.push_back(-1 - a.var);
-    }
-    return list[nth];
-  }
-  // Where the components of a monoid wait.
-  struct Parts {
-    std::vector<int> slots;
-    std::vector<DType> types;
-    std::vector<Expr> at(Expr place) const {
-      std::vector<Expr> all;
-      for (size_t k = 0; k < slots.size(); ++k) all.push_back(loop::load(slots[k], types[k], {place}));
-      return all;
-    }
-  };
-  Parts parts_of(const Statement& accumulator, std::map<DType, size_t>& used) {
-    Parts p;
-    for (auto& e : loop::identity(accumulator.monoid, accumulator.dtype, accumulator.position)) {
-      p.types.push_back(e.dtype());
-      p.slots.push_back(exchange(e.dtype(), used[e.dtype()]++));
-    }
-    return p;
-  }
-  void put(Block& to, const Parts& p, Expr place, const std::vector<Expr>& values) {
-    std::vector<Expr> lets;
-    for (auto& v : values) {
-      bool known = v->kind == Kind::local;
-      if (!known) to.push_back(set(SK::let, next_local_, v));
-      lets.push_back(known ? v : loop::local(next_local_++, v.dtype()));
-    }
-    for (size_t k = 0; k < lets.size(); ++k) to.push_back(store(p.slots[k], place, lets[k]));
-  }
-  static std::vector<Expr> locals(int var, const std::vector<DType>& types) {
-    std::vector<Expr> all;
-    for (size_t k = 0; k < types.size(); ++k) all.push_back(loop::local(var + int(k), types[k]));
-    return all;
-  }
-  // The accumulator and the totals of the threads for it: together.
-  void tree(int var, const Statement& own, Block& out) {
-    std::map<DType, size_t> used;
-    Parts p = parts_of(own, used);
-    int thread = next_var_++, step = next_var_++, half = next_local_++;
-    Expr i = loop::index(thread);
-    Block first;
-    put(first, p, i, locals(own.var, p.types));
-    out.push_back(loop_over(LoopKind::threads, thread, integer(threads()), std::move(first)));
-    Expr width = loop::local(half, DType::Int64);
-    Block add, steps{set(SK::let, half, loop::call(Fn::shr, {integer(threads() / 2), loop::index(step)}))};
-    put(add, p, i, loop::combine(own.monoid, p.at(i), p.at(i + width)));
-    steps.push_back(loop_over(LoopKind::threads, thread, width, std::move(add)));
-    out.push_back(
-        loop_over(LoopKind::serial, step, integer(std::countr_zero(unsigned(threads()))), std::move(steps)));
-    combine_into(var, own.monoid, p, p.at(integer(0)), out);
-  }
-  void combine_into(int var, Monoid m, const Parts& p, const std::vector<Expr>& with, Block& out) {
-    std::vector<Expr> lets;
-    for (auto& e : loop::combine(m, locals(var, p.types), with)) {
-      out.push_back(set(SK::let, next_local_, e));
-      lets.push_back(loop::local(next_local_++, e.dtype()));
-    }
-    for (size_t k = 0; k < lets.size(); ++k) out.push_back(set(SK::assign, var + int(k), lets[k]));
   }
 
   // ---- scans
@@ -507,7 +404,7 @@ class Lowering {
   void scan(const Statement& s, Block& out) {
     Scan scan = *scan_of(s, scope_);
     const Statement& adds = s.body[scan.at];
-    int tile = next_var_++, thread = next_var_++;
+    int tile = fresh_.var++, thread = fresh_.var++;
     Expr count = integer(threads()), here = loop::index(tile) * count + loop::index(thread);
     auto placed = [&](Block b) {
       std::pair<int, Expr> map{s.var, here};
@@ -516,48 +413,36 @@ class Lowering {
       return b;
     };
     Statement own{SK::accumulator};
-    own.var = next_local_;
+    own.var = fresh_.local;
     own.monoid = adds.monoid;
     own.dtype = scan.types[0];
     if (scan.types.size() > 1) own.position = scan.types[1];
-    next_local_ += loop::components(adds.monoid);
-    std::map<DType, size_t> used;
-    Parts a = parts_of(own, used), b = parts_of(own, used);
+    fresh_.local += loop::components(adds.monoid);
+    Exchange::Parts a = exchange_.parts_of(own), b = exchange_.parts_of(own, 1);
 
     Block first{s.body.begin(), s.body.begin() + long(scan.at) + 1};
     first.back().var = own.var;
     Block lift{own, when(here < s.extent, placed(std::move(first)))};
-    put(lift, a, loop::index(thread), locals(own.var, scan.types));
+    exchange_.put(lift, a, loop::index(thread), locals(own.var, scan.types));
     Block steps{loop_over(LoopKind::threads, thread, count, std::move(lift))};
     for (int distance = 1; distance < threads(); distance *= 2, std::swap(a, b))
-      steps.push_back(neighbours(own.monoid, a, b, distance, next_var_++));
+      steps.push_back(exchange_.neighbours(own.monoid, a, b, distance));
     steps.push_back(rest_of_scan(s, scan, a, thread, placed, here));
-    combine_into(adds.var, own.monoid, a, a.at(integer(threads() - 1)), steps);
+    exchange_.combine_into(adds.var, own.monoid, a, a.at(integer(threads() - 1)), steps);
     Expr tiles = loop::floordiv(s.extent + integer(threads() - 1), count);
     out.push_back(loop_over(LoopKind::serial, tile, tiles, std::move(steps)));
   }
-  // to[i] := from[i - distance] and from[i].
-  Statement neighbours(Monoid m, const Parts& from, const Parts& to, int distance, int thread) {
-    Expr i = loop::index(thread);
-    Block body;
-    std::vector<Expr> all;
-    auto mine = from.at(i), sum = loop::combine(m, from.at(i - integer(distance)), mine);
-    for (size_t k = 0; k < sum.size(); ++k)
-      all.push_back(loop::select(i >= integer(distance), sum[k], mine[k]));
-    put(body, to, i, all);
-    return loop_over(LoopKind::threads, thread, integer(threads()), std::move(body));
-  }
   template <class F>
-  Statement rest_of_scan(const Statement& s, const Scan& scan, const Parts& p, int thread, F&& placed,
-                         Expr here) {
+  Statement rest_of_scan(const Statement& s, const Scan& scan, const Exchange::Parts& p, int thread,
+                         F&& placed, Expr here) {
     const Statement& adds = s.body[scan.at];
     Block rest{s.body.begin(), s.body.begin() + long(scan.at)};  // lets that the rest may need
     std::erase_if(rest, [](const Statement& t) { return t.kind != SK::let; });
     auto total = loop::combine(adds.monoid, locals(adds.var, scan.types), p.at(loop::index(thread)));
     std::map<int, Expr> now;
     for (size_t k = 0; k < total.size(); ++k) {
-      rest.push_back(set(SK::let, next_local_, total[k]));
-      now[adds.var + int(k)] = loop::local(next_local_++, total[k].dtype());
+      rest.push_back(set(SK::let, fresh_.local, total[k]));
+      now[adds.var + int(k)] = loop::local(fresh_.local++, total[k].dtype());
     }
     Block after{s.body.begin() + long(scan.at) + 1, s.body.end()};
     replace(after, [&](Expr x) { return expanded(x, now); });
@@ -569,13 +454,13 @@ class Lowering {
   const loop::Nest& from_;
   const loop::GridLimits& limits_;
   loop::Nest to_;
-  int next_var_, next_local_, first_var_ = -1;
+  Fresh fresh_{};
+  Exchange exchange_;
+  int first_var_ = -1;
   bool one_task_ = false;
-  int64_t shared_left_ = 0;
   Locals scope_;
   std::map<int, int> totals_;  // accumulators of outside: the local of each thread's own
   std::map<int, DType> array_types_;
-  std::map<DType, std::vector<int>> exchanges_;
   Block arrays_;  // of the block, at its beginning
 };
 

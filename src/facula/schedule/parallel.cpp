@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "facula/schedule/statements.h"
+
 namespace facula::schedule {
 
 using loop::Expr;

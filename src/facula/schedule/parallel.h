@@ -23,21 +23,6 @@ struct LoopUse {
 LoopUse iterations_of(const loop::Statement& loop, const std::set<int>& outer,
                       const std::set<int>& ignored = {});
 
-// Every statement of a block, outer ones first.
-template <class F>
-void each_statement(const loop::Block& block, F&& f) {
-  for (auto& s : block) {
-    f(s);
-    each_statement(s.body, f);
-  }
-}
-// Every expression of a statement itself.
-template <class S, class F>
-void each_expression(S& s, F&& f) {
-  if (s.extent) f(s.extent);
-  for (auto& v : s.values) f(v);
-  if (s.offset) f(s.offset);
-}
 // x with expressions in place of locals.
 loop::Expr expanded(loop::Expr x, const std::map<int, loop::Expr>& locals);
 
