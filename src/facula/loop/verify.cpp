@@ -334,7 +334,7 @@ int64_t shared_bytes(const Block& b) {
   int64_t sum = 0;
   for (auto& s : b) {
     if (s.kind == Statement::Kind::array && s.space == Space::shared)
-      sum += std::max<int64_t>(1, s.extent->value.to_int()) * itemsize(s.dtype);
+      sum += std::clamp<int64_t>(s.extent->value.to_int(), 1, int64_t(1) << 40) * itemsize(s.dtype);
     sum += shared_bytes(s.body);
   }
   return sum;
