@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <fstream>
+#include <sstream>
 
 #include "emulated_cuda.h"
 #include "facula/loop/interpret.h"
@@ -100,6 +102,10 @@ kernel(const facula_arguments<2, 2> args, int64_t begin, int64_t end, facula_sta
   }
 }
 )");
+  std::ifstream docs(std::string(FACULA_SOURCE_FOLDER) + "/docs/codegen.md");
+  std::stringstream page;
+  page << docs.rdbuf();
+  EXPECT_TRUE(holds(page.str(), text)) << "docs/codegen.md shows another text";
 }
 
 TEST(CudaC, ChangesAreAtomicOnlyWhereTheOrderCannotBeSeen) {
