@@ -150,8 +150,8 @@ std::vector<KernelFn> printed_kernels(Printed target, std::span<const loop::Nest
   bool ok = run(command, said);
   runtime_check(ok, "codegen") << command[0] << " could not compile the " << (c ? "C" : "CUDA C") << " of "
                                << (nests.empty() ? "nothing" : nests[0]->name) << ": " << read(said)
-                               << hint("FACULA_TARGET=" + settings().target + " needs a compiler named " +
-                                       command[0]);
+                               << hint("FACULA_TARGET=" + settings().target + " needs a " +
+                                       (c ? "C" : "C++") + " compiler named " + command[0]);
   void* loaded =
       dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);  // for the life of the process, as kernels are
   runtime_check(loaded, "codegen") << dlerror();
