@@ -136,6 +136,21 @@ TEST(OnGrid, AScanGoesByTiles) {
   EXPECT_EQ(count(text, "select("), 2);  // from neighbours 1 and 2 apart
 }
 
+TEST(OnGrid, AScanOfWhatALoopComputesIsAThreads) {
+  std::string text = on_both(nest(kXY, "p1", R"(
+  accumulator v1 sum float32
+  for i1 < p0 {
+    accumulator v3 max float32
+    for i2 < p2 {
+      accumulate v3 max(load[0:float32](add(i2, i1)))
+    }
+    accumulate v1 sum(v3:float32)
+    store 1[add(i1, mul(i0, p0))] = v1:float32
+  }
+)"));
+  EXPECT_EQ(count(text, "tasks i0 < floordiv("), 1) << text;
+}
+
 TEST(OnGrid, WholeNumbersAreChangedAtomically) {
   std::string text = on_both(nest(kCounts, "1", R"(
   for i1 < p0 {

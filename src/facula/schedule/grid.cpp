@@ -386,7 +386,8 @@ class Lowering {
       for (size_t j = 0; j < s.body.size(); ++j) {
         bool before = j <= k && is_read(s.body[j], t.var, t.monoid);
         bool again = j != k && updates(s.body[j], t.var);
-        if (before || again) return {};
+        bool only_once = j < k && s.body[j].kind != SK::let;  // what comes before is computed twice
+        if (before || again || only_once) return {};
       }
       Scan scan{k, {}};
       DType position = t.values.size() == 2 ? t.values[1].dtype() : DType::Int64;
